@@ -1,0 +1,94 @@
+//! The thread block: what one probed thread writes to, at its `gs` base.
+
+use crate::ring::RingCursors;
+
+/// Head of a thread block.
+///
+/// Probe code knows these offsets; so does the agent (`runtime/agent`).
+#[repr(C, align(64))]
+#[derive(Debug, Default)]
+pub struct ThreadBlock {
+    /// [`crate::MAGIC`].
+    pub magic: u64,
+    /// [`crate::VERSION`].
+    pub version: u32,
+    /// Slot number in the session.
+    pub slot: u32,
+    /// Kernel's process id of the owner.
+    pub pid: u32,
+    /// Kernel's thread id of the owner.
+    pub tid: u32,
+    /// Address of this block in the process that owns it; equals the `gs` base.
+    pub address: u64,
+    /// Bytes of shadow stack in use. A frame is pushed by moving this first and storing second,
+    /// so that a signal handler's frames lie above a half-stored one.
+    pub shadow_used: u64,
+    /// Exits that found no frame of theirs on the shadow stack (coroutines, frames entered
+    /// before recording began).
+    pub orphan_exits: u64,
+    /// Frames closed because an exception, `longjmp` or `exit` left them.
+    pub left_frames: u64,
+    /// Entries that found the shadow stack full.
+    pub shadow_overflows: u64,
+    /// Cursors of the ring at [`RING`].
+    pub ring: RingCursors,
+    /// Seed of the sampling intervals, never 0.
+    pub random: u64,
+    /// Zeros.
+    pub pad: [u64; 7],
+}
+
+/// One activation of a probed function, on the shadow stack.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ShadowFrame {
+    /// Time-stamp counter at entry.
+    pub start: u64,
+    /// Stack pointer at entry: the address of the return address. Tells at any exit whose frame
+    /// is on top, without touching return addresses.
+    pub stack_pointer: u64,
+    /// Ticks spent in probed callees.
+    pub child_ticks: u64,
+    /// Number of the function ([`crate::record::FunctionId::index`] plus the module's base).
+    pub function: u64,
+}
+
+/// What a probed function accumulates in each thread, exact even when records are lost.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Accumulator {
+    /// Calls that ended.
+    pub calls: u64,
+    /// Ticks from entry to exit, callees included; nested activations count each.
+    pub total_ticks: u64,
+    /// Ticks outside probed callees.
+    pub self_ticks: u64,
+    /// Sampling only: calls until the next one is timed (low 32 bits), interval in force above.
+    pub sampling: u64,
+}
+
+/// Offset of the shadow stack in a thread block.
+pub const SHADOW: u32 = 0x1000;
+/// Bytes of shadow stack: 131,072 frames.
+pub const SHADOW_BYTES: u32 = 4 << 20;
+/// Offset of the ring.
+pub const RING: u32 = SHADOW + SHADOW_BYTES + 0x1000;
+
+/// Offset of the accumulators and counters in a thread block whose ring has this many bytes.
+pub const fn counters(ring_bytes: u32) -> u32 {
+    RING + ring_bytes + 0x1000
+}
+
+const _: () = {
+    use core::mem::offset_of;
+    assert!(size_of::<ThreadBlock>() == 256);
+    assert!(offset_of!(ThreadBlock, address) == 24);
+    assert!(offset_of!(ThreadBlock, shadow_used) == 32);
+    assert!(offset_of!(ThreadBlock, orphan_exits) == 40);
+    assert!(offset_of!(ThreadBlock, left_frames) == 48);
+    assert!(offset_of!(ThreadBlock, shadow_overflows) == 56);
+    assert!(offset_of!(ThreadBlock, ring) == 64);
+    assert!(offset_of!(ThreadBlock, random) == 192);
+    assert!(size_of::<ShadowFrame>() == 32);
+    assert!(size_of::<Accumulator>() == 32);
+};

@@ -1,0 +1,3 @@
+//! The `fettle` command.
+
+fn main() {}

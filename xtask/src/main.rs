@@ -1,0 +1,3 @@
+//! Chores of the Fettle repository.
+
+fn main() {}
