@@ -1,1 +1,47 @@
-//! TODO
+//! The trace folder: what a recording leaves on disk.
+//!
+//! ```text
+//! NAME.fettle/
+//!   manifest.json        what was recorded, on which machine, by which clock; what was lost
+//!   modules.parquet      executables and libraries          mappings.parquet  where they lay
+//!   functions.parquet    names and addresses                skipped.parquet   what was left alone
+//!   processes.parquet    threads.parquet
+//!   totals.parquet       calls and time per thread and function, exact
+//!   counters.parquet     block and edge counts
+//!   calls/NNNNN.parquet  one row per call, in order of its end, thread after thread
+//!   spool/N.calls        only while recording: raw records of thread N
+//! ```
+//!
+//! Two ideas carry the crate. While the program runs nothing is encoded: sixteen-byte records are
+//! appended to one spool file per thread, at the speed of a memory copy, and become columns only
+//! when the program has ended. And a call is stored when it *ends*, so callees stand before their
+//! callers: walking a thread's calls backwards meets every caller before its callees, which is
+//! how depths are found here and call trees in `fettle-report`, with one small stack.
+//!
+//! The crate does the file work of this folder and no other I/O. Nothing a file contains makes it
+//! panic: files are claims, checked as they are read.
+#![forbid(unsafe_code)]
+
+mod calls;
+mod column;
+mod convert;
+mod error;
+mod manifest;
+mod read;
+mod recover;
+mod spool;
+mod tables;
+mod write;
+
+pub use calls::{Call, ROWS_PER_FILE};
+pub use error::{Error, Result};
+pub use manifest::{
+    Clock, ClockPair, Exit, FileEntry, Loss, MIN_READER_VERSION, Machine, Manifest, ProbeCost,
+    ProbeMode, Recovery, RunTotals, TickConverter, VERSION, rfc3339,
+};
+pub use read::{Part, Trace};
+pub use recover::{open_or_recover, recover};
+pub use tables::{
+    Counter, CounterKind, Function, Mapping, Module, Process, Skipped, Thread, Total,
+};
+pub use write::{Finish, OpenCall, TraceWriter};

@@ -1,0 +1,288 @@
+//! `manifest.json`: what was recorded, where, by which clock, and what was lost.
+
+use serde::{Deserialize, Serialize};
+
+/// Version of the folder's format that this crate writes.
+///
+/// 1: the first.
+pub const VERSION: u32 = 1;
+
+/// Oldest reader that understands what this crate writes.
+pub const MIN_READER_VERSION: u32 = 1;
+
+/// What one trace is. Fields a reader does not know are ignored; ones it misses are defaulted.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Manifest {
+    /// Version of the format ([`VERSION`]; set by the writer).
+    pub version: u32,
+    /// Oldest reader version that may read the trace (set by the writer).
+    pub min_reader_version: u32,
+    /// Whether the recording ended properly and every table is there (set by the writer).
+    pub complete: bool,
+    /// Set when the recording did not end properly and the trace was made from its spools.
+    pub recovery: Option<Recovery>,
+    /// Version of the Fettle that recorded.
+    pub fettle_version: String,
+    /// Program and arguments.
+    pub command: Vec<String>,
+    /// Working folder of the program.
+    pub cwd: String,
+    /// Where it ran.
+    pub machine: Machine,
+    /// Wall-clock start, RFC 3339 in UTC (set by the writer from `start_unix_ns` if empty).
+    pub start_time: String,
+    /// Wall-clock start, nanoseconds since 1970 in UTC. Trace time 0 is this moment.
+    pub start_unix_ns: u64,
+    /// Wall-clock length of the recording in nanoseconds.
+    pub duration_ns: u64,
+    /// How ticks become nanoseconds.
+    pub clock: Clock,
+    /// What the probes did.
+    pub probe_mode: ProbeMode,
+    /// What the probes cost.
+    pub probe_cost: ProbeCost,
+    /// How the program ended; `None` while it runs or when nobody knows.
+    pub exit: Option<Exit>,
+    /// Sums over the whole recording.
+    pub totals: RunTotals,
+    /// What was lost, by reason. Reasons with a count of 0 may be left out.
+    pub losses: Vec<Loss>,
+    /// Anything else a reader of the trace should be told, one sentence each.
+    pub notes: Vec<String>,
+    /// The files of the trace and their sizes, so that a missing or cut one is noticed (set by
+    /// the writer).
+    pub files: Vec<FileEntry>,
+}
+
+/// Where a trace was recorded.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Machine {
+    /// Processor model, as the kernel names it.
+    pub cpu_model: String,
+    /// Processors that could run the program.
+    pub cores: u32,
+    /// Kernel release.
+    pub kernel: String,
+}
+
+/// The time-stamp counter and the monotonic clock, read at one moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClockPair {
+    /// Time-stamp counter, all 64 bits.
+    pub tsc: u64,
+    /// `CLOCK_MONOTONIC` in nanoseconds.
+    pub monotonic_ns: u64,
+}
+
+/// How ticks of the time-stamp counter become nanoseconds since the start of the trace.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Clock {
+    /// Nominal rate in ticks per second; used when the measured rate is not known.
+    pub tsc_hz: u64,
+    /// Time-stamp counter at trace time 0, all 64 bits.
+    pub tsc_at_start: u64,
+    /// Both clocks near the beginning.
+    pub begin: Option<ClockPair>,
+    /// Both clocks near the end.
+    pub end: Option<ClockPair>,
+}
+
+impl Clock {
+    /// Nanoseconds per tick: measured between [`Clock::begin`] and [`Clock::end`] where they lie
+    /// at least a millisecond apart, nominal otherwise. Rates outside 1 MHz to 1 THz are not
+    /// believed; with none left a tick counts as one nanosecond.
+    pub fn ns_per_tick(&self) -> f64 {
+        let plausible = 1e-3..=1e3;
+        if let (Some(begin), Some(end)) = (self.begin, self.end) {
+            let ticks = end.tsc.saturating_sub(begin.tsc);
+            let ns = end.monotonic_ns.saturating_sub(begin.monotonic_ns);
+            let rate = ns as f64 / ticks as f64;
+            if ns >= 1_000_000 && plausible.contains(&rate) {
+                return rate;
+            }
+        }
+        let rate = 1e9 / self.tsc_hz as f64;
+        if plausible.contains(&rate) { rate } else { 1.0 }
+    }
+
+    /// The conversion that this clock defines.
+    pub fn converter(&self) -> TickConverter {
+        TickConverter { origin: self.tsc_at_start, ns_per_tick: self.ns_per_tick() }
+    }
+}
+
+/// Turns ticks into nanoseconds. Monotonic, so that an interval inside another stays inside it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct TickConverter {
+    origin: u64,
+    ns_per_tick: f64,
+}
+
+impl TickConverter {
+    /// A moment, all 64 bits of the time-stamp counter, as nanoseconds since the start of the
+    /// trace; 0 for moments before it.
+    #[inline]
+    pub fn since_start_ns(&self, tsc: u64) -> u64 {
+        let ticks = tsc.wrapping_sub(self.origin) as i64;
+        if ticks <= 0 { 0 } else { (ticks as f64 * self.ns_per_tick) as u64 }
+    }
+
+    /// A length in ticks, as nanoseconds.
+    #[inline]
+    pub fn duration_ns(&self, ticks: u64) -> u64 {
+        (ticks as f64 * self.ns_per_tick).round() as u64
+    }
+}
+
+/// What the probes did at each point.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+#[non_exhaustive]
+pub enum ProbeMode {
+    /// One record per call, and exact totals.
+    #[default]
+    Events,
+    /// Exact totals of calls and time, no records.
+    Time,
+    /// Exact numbers of calls, no times.
+    Count,
+    /// Some calls are timed and recorded; numbers of calls are exact.
+    Sampled,
+    /// Executions of basic blocks are counted.
+    Blocks,
+    /// Executions of control-flow edges are counted.
+    Edges,
+}
+
+impl ProbeMode {
+    /// The mode's name on the command line and in the manifest.
+    pub fn name(self) -> &'static str {
+        match self {
+            ProbeMode::Events => "events",
+            ProbeMode::Time => "time",
+            ProbeMode::Count => "count",
+            ProbeMode::Sampled => "sampled",
+            ProbeMode::Blocks => "blocks",
+            ProbeMode::Edges => "edges",
+        }
+    }
+}
+
+/// What one call of a probed function costs, in nanoseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ProbeCost {
+    /// The part of a probe that falls inside the interval it measures.
+    pub inner_ns: f64,
+    /// What one call costs its caller beyond that.
+    pub outer_ns: f64,
+}
+
+/// How the program ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Exit {
+    /// Exit status, if it exited.
+    pub code: Option<i32>,
+    /// Signal number, if one ended it.
+    pub signal: Option<i32>,
+}
+
+/// Sums over the whole recording.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct RunTotals {
+    /// Calls that ended, whether recorded or not.
+    pub calls: u64,
+    /// Records stored in `calls/` (set by the writer).
+    pub records: u64,
+    /// Records that found their ring full.
+    pub lost: u64,
+    /// Frames closed because an exception, `longjmp` or `exit` left them.
+    pub left_frames: u64,
+    /// Exits that found no frame of theirs.
+    pub orphan_exits: u64,
+    /// Entries that found the shadow stack full.
+    pub shadow_overflows: u64,
+    /// Threads that were probed.
+    pub threads: u64,
+    /// Processes that were probed.
+    pub processes: u64,
+}
+
+/// A number of things lost for one reason.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Loss {
+    /// Why, in words that end a sentence ("ring full", "fork without agent").
+    pub reason: String,
+    /// How many.
+    pub count: u64,
+}
+
+/// How a trace came to be whose recording did not end properly.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Recovery {
+    /// Records found in the spools.
+    pub records: u64,
+    /// Torn records at the ends of spools, cut off.
+    pub torn_records: u64,
+}
+
+/// One file of the trace.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct FileEntry {
+    /// Path within the folder.
+    pub path: String,
+    /// Size in bytes.
+    pub bytes: u64,
+    /// Rows in it.
+    pub rows: u64,
+}
+
+/// A moment in UTC as RFC 3339 with milliseconds, such as `2026-03-01T09:30:00.250Z`.
+pub fn rfc3339(unix_ns: u64) -> String {
+    let (seconds, millis) = (unix_ns / 1_000_000_000, unix_ns / 1_000_000 % 1000);
+    let (days, of_day) = (seconds / 86_400, seconds % 86_400);
+    // Days to a date by 400-year cycles whose years begin in March, so that the leap day is last.
+    let shifted = days + 719_468;
+    let (cycle, day) = (shifted / 146_097, shifted % 146_097);
+    let year_of_cycle = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
+    let day_of_year = day - (365 * year_of_cycle + year_of_cycle / 4 - year_of_cycle / 100);
+    let month_from_march = (5 * day_of_year + 2) / 153;
+    let day_of_month = day_of_year - (153 * month_from_march + 2) / 5 + 1;
+    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
+    let year = cycle * 400 + year_of_cycle + u64::from(month <= 2);
+    let (hour, minute, second) = (of_day / 3600, of_day / 60 % 60, of_day % 60);
+    format!("{year:04}-{month:02}-{day_of_month:02}T{hour:02}:{minute:02}:{second:02}.{millis:03}Z")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dates() {
+        assert_eq!(rfc3339(0), "1970-01-01T00:00:00.000Z");
+        assert_eq!(rfc3339(951_782_400_000_000_000), "2000-02-29T00:00:00.000Z");
+        assert_eq!(rfc3339(1_772_357_400_250_000_000), "2026-03-01T09:30:00.250Z");
+        assert_eq!(rfc3339(u64::MAX).len(), 24);
+    }
+
+    #[test]
+    fn measured_rate_wins_and_nonsense_is_not_believed() {
+        let mut clock = Clock { tsc_hz: 2_000_000_000, ..Clock::default() };
+        assert_eq!(clock.ns_per_tick(), 0.5);
+        clock.begin = Some(ClockPair { tsc: 1000, monotonic_ns: 0 });
+        clock.end = Some(ClockPair { tsc: 4_001_000, monotonic_ns: 1_000_000 });
+        assert_eq!(clock.ns_per_tick(), 0.25);
+        clock.end = Some(ClockPair { tsc: 0, monotonic_ns: 1_000_000 });
+        assert_eq!(clock.ns_per_tick(), 0.5);
+        assert_eq!(Clock::default().ns_per_tick(), 1.0);
+    }
+}

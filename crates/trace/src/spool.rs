@@ -1,0 +1,246 @@
+//! Spools: raw call records of one thread each, appended while the program runs.
+//!
+//! A spool only ever grows by whole records. When the system takes just a part of a write (disk
+//! full, quota), the file is cut back to the last whole record at once; when Fettle itself is
+//! killed between, the reader does the same and counts it.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::Write;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use fettle_abi::record::CallRecord;
+
+use crate::error::{Error, Result};
+
+/// Bytes of one record.
+pub(crate) const RECORD: usize = size_of::<CallRecord>();
+/// Bytes kept back before they are written: few system calls, and little lost if Fettle dies.
+const BUFFER: usize = 64 << 10;
+/// Spools kept open at once, below the usual limit of 1024 files per process.
+const OPEN_MAX: usize = 256;
+
+/// The folder of spools within a trace.
+pub(crate) fn folder(trace: &Path) -> PathBuf {
+    trace.join("spool")
+}
+
+/// The file that is locked while somebody records into a trace.
+fn lock_path(trace: &Path) -> PathBuf {
+    folder(trace).join("lock")
+}
+
+/// Takes the recording lock; the kernel gives it back when the holder ends, however it ends.
+pub(crate) fn lock(trace: &Path) -> Result<File> {
+    let path = lock_path(trace);
+    let file = OpenOptions::new().create(true).truncate(false).write(true).open(&path);
+    let file = file.map_err(|e| Error::io("create", &path, e))?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(fs::TryLockError::WouldBlock) => Err(Error::Busy { path: trace.to_owned() }),
+        // A file system without locks: recording into it is allowed, at the user's care.
+        Err(fs::TryLockError::Error(_)) => Ok(file),
+    }
+}
+
+/// All spools of a recording.
+#[derive(Debug)]
+pub(crate) struct Spools {
+    folder: PathBuf,
+    /// By thread index.
+    spools: Vec<Option<Spool>>,
+    open: usize,
+    /// Counts appends, to find the spool that has rested longest.
+    clock: u64,
+}
+
+/// One thread's spool.
+#[derive(Debug)]
+struct Spool {
+    path: PathBuf,
+    file: Option<File>,
+    buffer: Vec<u8>,
+    /// Bytes safely in the file, a multiple of [`RECORD`].
+    stored: u64,
+    last_used: u64,
+}
+
+impl Spools {
+    pub(crate) fn new(trace: &Path) -> Spools {
+        Spools { folder: folder(trace), spools: Vec::new(), open: 0, clock: 0 }
+    }
+
+    /// Appends whole records.
+    pub(crate) fn append(&mut self, thread: u32, bytes: &[u8]) -> Result<()> {
+        if !bytes.len().is_multiple_of(RECORD) {
+            return Err(Error::NotRecords { thread, bytes: bytes.len() });
+        }
+        let slot = thread as usize;
+        if slot >= self.spools.len() {
+            self.spools.resize_with(slot + 1, || None);
+        }
+        let spool = self.spools[slot].get_or_insert_with(|| Spool {
+            path: self.folder.join(format!("{thread}.calls")),
+            file: None,
+            buffer: Vec::new(),
+            stored: 0,
+            last_used: 0,
+        });
+        self.clock += 1;
+        spool.last_used = self.clock;
+        if spool.buffer.len() + bytes.len() < BUFFER {
+            spool.buffer.extend_from_slice(bytes);
+            return Ok(());
+        }
+        if spool.file.is_none() {
+            self.make_room()?;
+            self.open += 1;
+        }
+        let spool = self.spools[slot].as_mut().expect("made above");
+        spool.flush()?;
+        if bytes.len() < BUFFER {
+            spool.buffer.extend_from_slice(bytes);
+            return Ok(());
+        }
+        spool.write(bytes)
+    }
+
+    /// Hands everything kept back to the system.
+    pub(crate) fn flush(&mut self) -> Result<()> {
+        for slot in 0..self.spools.len() {
+            let Some(spool) = &self.spools[slot] else { continue };
+            if spool.buffer.is_empty() {
+                continue;
+            }
+            if spool.file.is_none() {
+                self.make_room()?;
+                self.open += 1;
+            }
+            self.spools[slot].as_mut().expect("checked above").flush()?;
+        }
+        Ok(())
+    }
+
+    /// Closes the spool that has rested longest if too many are open.
+    fn make_room(&mut self) -> Result<()> {
+        if self.open < OPEN_MAX {
+            return Ok(());
+        }
+        let open = self.spools.iter_mut().flatten().filter(|spool| spool.file.is_some());
+        if let Some(rested) = open.min_by_key(|spool| spool.last_used) {
+            rested.flush()?;
+            rested.file = None;
+            self.open -= 1;
+        }
+        Ok(())
+    }
+}
+
+impl Spool {
+    fn flush(&mut self) -> Result<()> {
+        let buffer = std::mem::take(&mut self.buffer);
+        let result = self.write(&buffer);
+        self.buffer = buffer;
+        if result.is_ok() {
+            self.buffer.clear();
+        }
+        result
+    }
+
+    /// Writes whole records or, after an error, none: the file is cut back.
+    fn write(&mut self, bytes: &[u8]) -> Result<()> {
+        if self.file.is_none() {
+            let file = OpenOptions::new().create(true).append(true).open(&self.path);
+            self.file = Some(file.map_err(|e| Error::io("create", &self.path, e))?);
+        }
+        let file = self.file.as_mut().expect("opened above");
+        if let Err(e) = file.write_all(bytes) {
+            // Cutting needs no space. If even that fails, the reader cuts.
+            let _ = file.set_len(self.stored);
+            return Err(Error::io("write", &self.path, e));
+        }
+        self.stored += bytes.len() as u64;
+        Ok(())
+    }
+}
+
+/// A spool that is being read.
+#[derive(Debug)]
+pub(crate) struct SpoolFile {
+    path: PathBuf,
+    file: File,
+    /// Thread index, from its name.
+    pub(crate) thread: u32,
+    /// Whole records in it.
+    pub(crate) records: u64,
+    /// Whether bytes of a torn record follow them.
+    pub(crate) torn: bool,
+}
+
+impl SpoolFile {
+    /// Reads records `first..first + out.len()`, which must exist, as their two words.
+    pub(crate) fn read(&self, first: u64, count: usize, out: &mut Vec<CallRecord>) -> Result<()> {
+        out.clear();
+        out.reserve(count);
+        let mut bytes = [0; 1024 * RECORD];
+        let mut at = first * RECORD as u64;
+        let mut left = count;
+        while left > 0 {
+            let part = &mut bytes[..left.min(1024) * RECORD];
+            self.file.read_exact_at(part, at).map_err(|e| Error::io("read", &self.path, e))?;
+            out.extend(part.as_chunks::<RECORD>().0.iter().map(|record| {
+                let (start, ticks) = record.split_at(RECORD / 2);
+                CallRecord {
+                    start_and_id_high: u64::from_le_bytes(start.try_into().expect("8 bytes")),
+                    ticks_and_id_low: u64::from_le_bytes(ticks.try_into().expect("8 bytes")),
+                }
+            }));
+            at += part.len() as u64;
+            left -= part.len() / RECORD;
+        }
+        Ok(())
+    }
+}
+
+/// Opens every spool of a trace, by thread index.
+pub(crate) fn open_all(trace: &Path) -> Result<Vec<SpoolFile>> {
+    let folder = folder(trace);
+    let mut spools = Vec::new();
+    let entries = match fs::read_dir(&folder) {
+        Ok(entries) => entries,
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(spools),
+        Err(e) => return Err(Error::io("list", &folder, e)),
+    };
+    for entry in entries {
+        let path = entry.map_err(|e| Error::io("list", &folder, e))?.path();
+        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        let Some(thread) = name.strip_suffix(".calls").and_then(|n| n.parse().ok()) else {
+            continue;
+        };
+        let file = File::open(&path).map_err(|e| Error::io("open", &path, e))?;
+        let bytes = file.metadata().map_err(|e| Error::io("measure", &path, e))?.len();
+        let record = RECORD as u64;
+        let (records, torn) = (bytes / record, !bytes.is_multiple_of(record));
+        spools.push(SpoolFile { path, file, thread, records, torn });
+    }
+    spools.sort_by_key(|spool| spool.thread);
+    Ok(spools)
+}
+
+/// Removes the spools, once their records are in columns.
+pub(crate) fn remove_all(trace: &Path) -> Result<()> {
+    let folder = folder(trace);
+    match fs::remove_dir_all(&folder) {
+        Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(Error::io("remove", &folder, e)),
+        _ => Ok(()),
+    }
+}
+
+/// Fails with [`Error::Busy`] if somebody is recording into the trace.
+pub(crate) fn try_lock_existing(trace: &Path) -> Result<()> {
+    let Ok(file) = File::open(lock_path(trace)) else { return Ok(()) };
+    match file.try_lock() {
+        Err(fs::TryLockError::WouldBlock) => Err(Error::Busy { path: trace.to_owned() }),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,234 @@
+//! The tables beside the calls: plain structs, one Parquet file each.
+
+use std::fs::File;
+
+use parquet::file::reader::RowGroupReader;
+use parquet::file::writer::SerializedRowGroupWriter;
+use parquet::schema::types::TypePtr;
+use serde::{Deserialize, Serialize};
+
+use crate::column::{Cell, Encoded, Table, field, read_column, write_column};
+
+/// Defines a struct and how its rows lie in a Parquet file: one column per field, same names.
+macro_rules! table {
+    ($(#[$meta:meta])* $name:ident in $file:literal {
+        $($(#[$field_meta:meta])* $field:ident: $type:ty,)*
+    }) => {
+        $(#[$meta])*
+        #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+        pub struct $name {
+            $($(#[$field_meta])* pub $field: $type,)*
+        }
+
+        impl Table for $name {
+            const FILE: &'static str = $file;
+
+            fn fields() -> Vec<TypePtr> {
+                vec![$(field::<$type>(stringify!($field)),)*]
+            }
+
+            fn write_columns(
+                rows: &[Self],
+                group: &mut SerializedRowGroupWriter<'_, File>,
+            ) -> Encoded<()> {
+                $(write_column::<$type>(group, rows.iter().map(|row| row.$field.store()))?;)*
+                Ok(())
+            }
+
+            fn read_columns(group: &dyn RowGroupReader, out: &mut Vec<Self>) -> Encoded<()> {
+                // Columns arrive one after another: the first makes the rows, each fills in.
+                let first = out.len();
+                let rows = crate::column::rows_of(group.metadata())?;
+                $({
+                    let mut at = first;
+                    read_column::<$type>(group, stringify!($field), |cell| {
+                        if at == out.len() {
+                            out.push(Self::default());
+                        }
+                        out[at].$field = cell;
+                        at += 1;
+                    })?;
+                })*
+                debug_assert_eq!(out.len() - first, rows);
+                Ok(())
+            }
+        }
+    };
+}
+
+table! {
+    /// An executable or library that was seen.
+    Module in "modules.parquet" {
+        /// Number that other tables use.
+        id: u32,
+        /// Its file, as the program knew it.
+        path: String,
+        /// Build identifier in hexadecimal digits, if the file has one.
+        build_id: Option<String>,
+        /// Functions found in it.
+        functions_seen: u64,
+        /// Functions that were probed.
+        functions_probed: u64,
+        /// Functions that were left alone; see [`Skipped`].
+        functions_skipped: u64,
+    }
+}
+
+table! {
+    /// Where a module lay in a process.
+    Mapping in "mappings.parquet" {
+        /// [`Module::id`].
+        module: u32,
+        /// Process.
+        pid: u32,
+        /// What is added to the module's link-time addresses.
+        base: u64,
+    }
+}
+
+table! {
+    /// A function that was probed.
+    Function in "functions.parquet" {
+        /// Number that other tables use: `fettle_abi::record::FunctionId::index`, from 0.
+        id: u32,
+        /// [`Module::id`].
+        module: u32,
+        /// Symbol name, as the linker knew it.
+        name: String,
+        /// The name as its author wrote it, if it differs and could be told.
+        demangled: Option<String>,
+        /// Link-time address in its module.
+        address: u64,
+        /// Size in bytes.
+        size: u64,
+        /// Source file, if known.
+        file: Option<String>,
+        /// Line of its definition, if known.
+        line: Option<u32>,
+    }
+}
+
+table! {
+    /// A function that was left alone.
+    Skipped in "skipped.parquet" {
+        /// [`Module::id`].
+        module: u32,
+        /// Link-time address in its module.
+        address: u64,
+        /// Symbol name, or empty.
+        name: String,
+        /// Why, in the same words for all functions with this reason.
+        reason: String,
+        /// What exactly, in this function.
+        detail: String,
+    }
+}
+
+table! {
+    /// A process that was probed.
+    Process in "processes.parquet" {
+        /// Kernel's process id.
+        pid: u32,
+        /// Kernel's id of the process that made it; `None` for the first.
+        parent: Option<u32>,
+        /// Program and arguments.
+        command: String,
+        /// When it was first seen, nanoseconds of trace time.
+        start_ns: u64,
+        /// When it ended, nanoseconds of trace time.
+        end_ns: u64,
+        /// Exit status, if it exited.
+        exit_code: Option<i32>,
+        /// Signal number, if one ended it.
+        exit_signal: Option<i32>,
+    }
+}
+
+table! {
+    /// A thread that was probed.
+    Thread in "threads.parquet" {
+        /// Number that other tables and the spools use, from 0.
+        index: u32,
+        /// Kernel's id of its process.
+        pid: u32,
+        /// Kernel's id of the thread.
+        tid: u32,
+        /// Its name, or empty.
+        name: String,
+        /// When it was first seen, nanoseconds of trace time.
+        start_ns: u64,
+        /// When it ended, nanoseconds of trace time.
+        end_ns: u64,
+        /// Processor time it used in nanoseconds, if known.
+        cpu_ns: Option<u64>,
+        /// Records that found its ring full.
+        lost: u64,
+        /// Records stored (set by the writer).
+        records: u64,
+    }
+}
+
+table! {
+    /// Calls and time of one function in one thread: exact even when records were lost. In the
+    /// mode "sampled" the calls are exact and the times estimated from the timed calls.
+    Total in "totals.parquet" {
+        /// [`Thread::index`].
+        thread: u32,
+        /// [`Function::id`].
+        function: u32,
+        /// Calls that ended.
+        calls: u64,
+        /// Nanoseconds from entry to exit, callees included; nested activations count each.
+        total_ns: u64,
+        /// Nanoseconds outside probed callees.
+        self_ns: u64,
+    }
+}
+
+table! {
+    /// Executions of one basic block or control-flow edge.
+    Counter in "counters.parquet" {
+        /// [`Thread::index`], or `None` for a sum over threads.
+        thread: Option<u32>,
+        /// [`Function::id`].
+        function: u32,
+        /// Block or edge.
+        kind: CounterKind,
+        /// Link-time address of the block, or of the block the edge leaves.
+        from_address: u64,
+        /// Link-time address of the block the edge enters; `None` for blocks.
+        to_address: Option<u64>,
+        /// Executions.
+        count: u64,
+    }
+}
+
+/// What a [`Counter`] counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+#[non_exhaustive]
+pub enum CounterKind {
+    /// Executions of a basic block.
+    #[default]
+    Block,
+    /// Passages over a control-flow edge.
+    Edge,
+}
+
+impl CounterKind {
+    /// The word stored in the table.
+    pub fn name(self) -> &'static str {
+        match self {
+            CounterKind::Block => "block",
+            CounterKind::Edge => "edge",
+        }
+    }
+
+    pub(crate) fn from_name(name: &[u8]) -> Option<CounterKind> {
+        match name {
+            b"block" => Some(CounterKind::Block),
+            b"edge" => Some(CounterKind::Edge),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,203 @@
+//! Writing a trace: spools while the program runs, columns when it has ended.
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use crate::column::{Table, write_table};
+use crate::convert;
+use crate::error::{Error, Result};
+use crate::manifest::{FileEntry, MIN_READER_VERSION, Manifest, VERSION, rfc3339};
+use crate::spool::{self, Spools};
+use crate::tables::{Counter, Function, Mapping, Module, Process, Skipped, Thread, Total};
+
+/// Everything that is known when a recording ends, besides the records. Take
+/// `..Finish::default()` for what a mode does not have.
+#[derive(Clone, Debug, Default)]
+pub struct Finish {
+    /// The manifest as it should be at the end. The fields whose documentation says so are set
+    /// by the writer.
+    pub manifest: Manifest,
+    /// Executables and libraries.
+    pub modules: Vec<Module>,
+    /// Where they lay.
+    pub mappings: Vec<Mapping>,
+    /// Probed functions.
+    pub functions: Vec<Function>,
+    /// Functions left alone.
+    pub skipped: Vec<Skipped>,
+    /// Processes.
+    pub processes: Vec<Process>,
+    /// Threads.
+    pub threads: Vec<Thread>,
+    /// Calls and time per thread and function.
+    pub totals: Vec<Total>,
+    /// Block and edge counts.
+    pub counters: Vec<Counter>,
+    /// Calls that had not ended when the recording did, in any order. They become rows marked
+    /// [`crate::Call::OPEN`].
+    pub open_calls: Vec<OpenCall>,
+}
+
+/// A call that had not ended when the recording did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OpenCall {
+    /// [`Thread::index`].
+    pub thread: u32,
+    /// [`Function::id`].
+    pub function: u32,
+    /// Time-stamp counter at entry, all 64 bits.
+    pub start_tsc: u64,
+    /// Time-stamp counter when the recording ended, all 64 bits.
+    pub end_tsc: u64,
+}
+
+/// A trace being recorded.
+#[derive(Debug)]
+pub struct TraceWriter {
+    folder: PathBuf,
+    spools: Spools,
+    /// Held until the recording ends, so that no reader takes it for cut off.
+    _lock: File,
+}
+
+impl TraceWriter {
+    /// Creates the folder `path` and writes its first manifest, marked incomplete.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Exists`] if anything is there already, unless it is an empty folder.
+    pub fn create(path: &Path, manifest: &Manifest) -> Result<TraceWriter> {
+        let occupied = match fs::read_dir(path) {
+            Ok(mut entries) => entries.next().is_some(),
+            Err(_) => path.symlink_metadata().is_ok(),
+        };
+        if occupied {
+            return Err(Error::Exists { path: path.to_owned() });
+        }
+        let spool = spool::folder(path);
+        fs::create_dir_all(&spool).map_err(|e| Error::io("create", &spool, e))?;
+        let lock = spool::lock(path)?;
+        let mut manifest = manifest.clone();
+        manifest.complete = false;
+        write_manifest(path, &mut manifest)?;
+        Ok(TraceWriter { folder: path.to_owned(), spools: Spools::new(path), _lock: lock })
+    }
+
+    /// The folder.
+    pub fn path(&self) -> &Path {
+        &self.folder
+    }
+
+    /// Appends records of one thread: bytes of whole `fettle_abi::record::CallRecord`s, in the
+    /// order in which the thread committed them.
+    ///
+    /// Small appends are kept back, up to 64 KiB per thread; see [`TraceWriter::flush`].
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotRecords`] stores nothing. After any other error (disk full) the records of
+    /// this append, and those kept back before it, may be missing or kept back still, but no torn
+    /// record is left, and [`TraceWriter::finish`] may be tried.
+    pub fn spool_append(&mut self, thread_index: u32, records: &[u8]) -> Result<()> {
+        self.spools.append(thread_index, records)
+    }
+
+    /// Hands all records that were kept back to the system, so that they survive even if Fettle
+    /// is killed. Cheap when there is nothing to do; meant to be called a few times per second.
+    pub fn flush(&mut self) -> Result<()> {
+        self.spools.flush()
+    }
+
+    /// Writes the tables as they are known by now, and the manifest, marked incomplete: with
+    /// them a trace whose recording is cut off still has its names. Optional; may be repeated.
+    pub fn checkpoint(&mut self, tables: &Finish) -> Result<()> {
+        self.flush()?;
+        write_tables(&self.folder, tables)?;
+        let mut manifest = tables.manifest.clone();
+        manifest.complete = false;
+        write_manifest(&self.folder, &mut manifest)
+    }
+
+    /// Turns the spools into columns on all processors, writes the tables and the final
+    /// manifest, and removes the spools. Returns the manifest.
+    ///
+    /// `progress` is called on this thread with records done and records in all.
+    ///
+    /// # Errors
+    ///
+    /// After an error the folder stays as a recording that was cut off: [`crate::recover`] makes
+    /// a trace of it once the cause is gone.
+    pub fn finish(
+        mut self,
+        finish: Finish,
+        progress: &mut dyn FnMut(u64, u64),
+    ) -> Result<Manifest> {
+        self.flush()?;
+        write_trace(&self.folder, finish, progress)
+    }
+}
+
+/// Makes a readable trace of spools and tables.
+pub(crate) fn write_trace(
+    folder: &Path,
+    mut finish: Finish,
+    progress: &mut dyn FnMut(u64, u64),
+) -> Result<Manifest> {
+    let converted = convert::convert(folder, &finish, progress)?;
+    for thread in &mut finish.threads {
+        thread.records = converted.records_of.get(&thread.index).copied().unwrap_or(0);
+    }
+    let mut files = write_tables(folder, &finish)?;
+    files.extend(converted.files);
+    let mut manifest = finish.manifest;
+    manifest.complete = manifest.recovery.is_none();
+    manifest.totals.records = converted.records;
+    if converted.invalid > 0 {
+        let reason = "record without a function".to_owned();
+        manifest.losses.push(crate::Loss { reason, count: converted.invalid });
+    }
+    manifest.files = files;
+    write_manifest(folder, &mut manifest)?;
+    spool::remove_all(folder)?;
+    Ok(manifest)
+}
+
+/// Writes all tables but the calls.
+fn write_tables(folder: &Path, tables: &Finish) -> Result<Vec<FileEntry>> {
+    fn write<T: Table>(folder: &Path, rows: &[T]) -> Result<FileEntry> {
+        let bytes = write_table(folder, rows)?;
+        Ok(FileEntry { path: T::FILE.to_owned(), bytes, rows: rows.len() as u64 })
+    }
+    Ok(vec![
+        write(folder, &tables.modules)?,
+        write(folder, &tables.mappings)?,
+        write(folder, &tables.functions)?,
+        write(folder, &tables.skipped)?,
+        write(folder, &tables.processes)?,
+        write(folder, &tables.threads)?,
+        write(folder, &tables.totals)?,
+        write(folder, &tables.counters)?,
+    ])
+}
+
+/// Replaces the manifest in one step: readers see the old one or the new one.
+fn write_manifest(folder: &Path, manifest: &mut Manifest) -> Result<()> {
+    manifest.version = VERSION;
+    manifest.min_reader_version = MIN_READER_VERSION;
+    if manifest.start_time.is_empty() {
+        manifest.start_time = rfc3339(manifest.start_unix_ns);
+    }
+    let path = folder.join("manifest.json");
+    let partial = folder.join("manifest.partial");
+    let mut text = serde_json::to_string_pretty(manifest)
+        .map_err(|e| Error::Manifest { path: path.clone(), problem: e.to_string() })?;
+    text.push('\n');
+    let write = || {
+        let mut file = File::create(&partial)?;
+        file.write_all(text.as_bytes())?;
+        file.sync_all()?;
+        fs::rename(&partial, &path)
+    };
+    write().map_err(|e| Error::io("write", &path, e))
+}
