@@ -20,6 +20,7 @@
 pub mod block;
 pub mod record;
 pub mod ring;
+pub mod sensor;
 
 /// Version of every layout in this crate; a reader refuses other versions.
 pub const VERSION: u32 = 1;
