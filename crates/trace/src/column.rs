@@ -185,7 +185,6 @@ pub(crate) fn write_file(
             let mut writer =
                 SerializedFileWriter::new(file, Arc::new(schema), Arc::new(properties))?;
             fill(&mut writer)?;
-            writer.finish()?;
             writer.into_inner()
         });
         let file = encoded.map_err(|e| Error::encode(path, e))?;

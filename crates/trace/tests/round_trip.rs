@@ -1,0 +1,233 @@
+//! What goes in comes out: spools, columns, tables.
+
+mod drawing;
+
+use drawing::{Drawn, TSC, calls, finish, manifest, record, records};
+use fettle_abi::record::{CallRecord, FunctionId};
+use fettle_trace::{
+    Call, ClockPair, Counter, CounterKind, Error, Finish, OpenCall, ProbeMode, Total, Trace,
+    TraceWriter, open_or_recover,
+};
+
+const NESTED: &str = "
+AAAAAAAAAA AA
+ BBB BB BB A
+ CD  C
+";
+
+fn read(trace: &Trace, thread: u32) -> Vec<Call> {
+    let mut calls = Vec::new();
+    trace.for_each_call(thread, |call| calls.push(*call)).unwrap();
+    calls
+}
+
+/// The drawing as the rows it must become.
+fn rows(thread: u32, drawn: &[Drawn]) -> Vec<Call> {
+    let row = |call: &Drawn| Call {
+        thread,
+        function: call.function,
+        start_ns: call.start,
+        duration_ns: call.end - call.start,
+        weight: 1,
+        depth: call.depth as u16,
+        flags: 0,
+    };
+    drawn.iter().map(row).collect()
+}
+
+#[test]
+fn calls_and_tables_survive() {
+    let dir = tempfile::tempdir().unwrap();
+    let folder = dir.path().join("t.fettle");
+    let other = "  DDDD\n   E\n";
+    record(&folder, &[NESTED, other], |finish| {
+        finish.counters.push(Counter {
+            thread: None,
+            function: 3,
+            kind: CounterKind::Edge,
+            from_address: 1,
+            to_address: Some(u64::MAX),
+            count: 1 << 63,
+        });
+    });
+    let trace = Trace::open(&folder).unwrap();
+    assert_eq!(trace.warnings(), &[] as &[String]);
+    assert_eq!(read(&trace, 0), rows(0, &calls(NESTED)));
+    assert_eq!(read(&trace, 1), rows(1, &calls(other)));
+    assert!(trace.manifest().complete);
+    assert_eq!(trace.manifest().start_time, "2026-03-01T09:30:00.250Z");
+    assert_eq!(trace.manifest().totals.records, 11);
+    assert!(!folder.join("spool").exists());
+
+    let (first, second) = (calls(NESTED), calls(other));
+    let wanted = finish(&[&first, &second]);
+    assert_eq!(trace.modules().unwrap(), wanted.modules);
+    assert_eq!(trace.functions().unwrap(), wanted.functions);
+    assert_eq!(trace.skipped().unwrap(), wanted.skipped);
+    assert_eq!(trace.processes().unwrap(), wanted.processes);
+    assert_eq!(trace.totals().unwrap(), wanted.totals);
+    assert_eq!(trace.mappings().unwrap(), []);
+    let threads = trace.threads().unwrap();
+    assert_eq!(threads.iter().map(|t| t.records).collect::<Vec<_>>(), [9, 2]);
+    let counters = trace.counters().unwrap();
+    assert_eq!((counters[0].count, counters[0].to_address), (1 << 63, Some(u64::MAX)));
+}
+
+#[test]
+fn a_cut_off_recording_is_recovered_and_its_torn_record_counted() {
+    let dir = tempfile::tempdir().unwrap();
+    let folder = dir.path().join("t.fettle");
+    let drawn = calls(NESTED);
+    let mut writer = TraceWriter::create(&folder, &manifest()).unwrap();
+    writer.checkpoint(&finish(&[&drawn])).unwrap();
+    writer.spool_append(0, &records(&drawn)).unwrap();
+    writer.spool_append(7, &records(&drawn[..1])).unwrap();
+    writer.flush().unwrap();
+    assert!(matches!(Trace::open(&folder), Err(Error::Busy { .. })));
+    drop(writer);
+    let spool = folder.join("spool/0.calls");
+    let bytes = std::fs::read(&spool).unwrap();
+    std::fs::write(&spool, &bytes[..bytes.len() - 5]).unwrap();
+
+    assert!(matches!(Trace::open(&folder), Err(Error::CutOff { .. })));
+    let trace = open_or_recover(&folder, &mut |_, _| {}).unwrap();
+    let recovery = trace.manifest().recovery.unwrap();
+    assert_eq!((recovery.records, recovery.torn_records), (9, 1));
+    // The outermost last call was torn off; the call inside it stays, one level up.
+    let mut wanted = rows(0, &drawn[..8]);
+    wanted[7].depth = 0;
+    assert_eq!(read(&trace, 0), wanted);
+    assert_eq!(read(&trace, 7).len(), 1);
+    assert_eq!(trace.functions().unwrap().len(), drawing::NAMES.len());
+    assert_eq!(trace.threads().unwrap().len(), 2);
+    // Once recovered, it is a trace like others.
+    open_or_recover(&folder, &mut |_, _| panic!("nothing to convert")).unwrap();
+}
+
+#[test]
+fn nothing_is_overwritten() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("thesis.tex"), "ten years of work").unwrap();
+    let result = TraceWriter::create(dir.path(), &manifest());
+    assert!(matches!(result, Err(Error::Exists { .. })));
+    let file = dir.path().join("thesis.tex");
+    assert!(matches!(TraceWriter::create(&file, &manifest()), Err(Error::Exists { .. })));
+}
+
+#[test]
+fn half_records_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut writer = TraceWriter::create(&dir.path().join("t"), &manifest()).unwrap();
+    let result = writer.spool_append(3, &[0; 24]);
+    assert!(matches!(result, Err(Error::NotRecords { thread: 3, bytes: 24 })));
+}
+
+#[test]
+fn the_clock_may_wrap_its_52_bits() {
+    let dir = tempfile::tempdir().unwrap();
+    let folder = dir.path().join("t.fettle");
+    let start = (5 << 52) - 1000;
+    let mut finish = Finish { manifest: manifest(), ..Finish::default() };
+    finish.manifest.clock.tsc_at_start = start;
+    for end in [None, Some(ClockPair { tsc: start + 500_000, monotonic_ns: 0 })] {
+        let _ = std::fs::remove_dir_all(&folder);
+        finish.manifest.clock.end = end;
+        let mut writer = TraceWriter::create(&folder, &finish.manifest).unwrap();
+        let id = FunctionId::from_index(4095).unwrap();
+        for (at, ticks) in [(10, 20), (40, 5000), (6000, 1)] {
+            let record = CallRecord::new(id, start + at, ticks);
+            let mut bytes = record.start_and_id_high.to_le_bytes().to_vec();
+            bytes.extend(record.ticks_and_id_low.to_le_bytes());
+            writer.spool_append(0, &bytes).unwrap();
+        }
+        writer.finish(finish.clone(), &mut |_, _| {}).unwrap();
+        let calls = read(&Trace::open(&folder).unwrap(), 0);
+        let times: Vec<_> = calls.iter().map(|c| (c.start_ns, c.duration_ns)).collect();
+        assert_eq!(times, [(10, 20), (40, 5000), (6000, 1)]);
+        assert!(calls.iter().all(|call| call.function == 4095));
+    }
+}
+
+#[test]
+fn a_signal_between_clock_and_commit_does_not_disturb_the_order() {
+    let dir = tempfile::tempdir().unwrap();
+    let folder = dir.path().join("t.fettle");
+    // C has read the clock at 3; D, a signal handler, runs from 3 to 5 and commits first.
+    let mut drawn = calls("AAAAAAA\n BC D\n");
+    drawn.swap(1, 2);
+    let mut writer = TraceWriter::create(&folder, &manifest()).unwrap();
+    writer.spool_append(0, &records(&drawn)).unwrap();
+    writer.finish(finish(&[&drawn]), &mut |_, _| {}).unwrap();
+    drawn.swap(1, 2);
+    assert_eq!(read(&Trace::open(&folder).unwrap(), 0), rows(0, &drawn));
+}
+
+#[test]
+fn open_calls_stand_around_the_recorded_ones() {
+    let dir = tempfile::tempdir().unwrap();
+    let folder = dir.path().join("t.fettle");
+    let drawn = calls("  C D\n");
+    let mut finish = finish(&[&drawn]);
+    for (function, start) in [(0, 0), (1, 100)] {
+        let (start_tsc, end_tsc) = (TSC + start, TSC + 900);
+        finish.open_calls.push(OpenCall { thread: 0, function, start_tsc, end_tsc });
+    }
+    let mut writer = TraceWriter::create(&folder, &manifest()).unwrap();
+    writer.spool_append(0, &records(&drawn)).unwrap();
+    writer.finish(finish, &mut |_, _| {}).unwrap();
+    let calls = read(&Trace::open(&folder).unwrap(), 0);
+    let shape: Vec<_> = calls.iter().map(|c| (c.function, c.depth, c.flags)).collect();
+    assert_eq!(shape, [(2, 2, 0), (3, 2, 0), (1, 1, Call::OPEN), (0, 0, Call::OPEN)]);
+}
+
+#[test]
+fn sampled_calls_stand_for_others() {
+    let dir = tempfile::tempdir().unwrap();
+    let folder = dir.path().join("t.fettle");
+    record(&folder, &["A A A A\n"], |finish| {
+        finish.manifest.probe_mode = ProbeMode::Sampled;
+        finish.totals = vec![Total { calls: 41, ..Total::default() }];
+    });
+    let calls = read(&Trace::open(&folder).unwrap(), 0);
+    assert!(calls.iter().all(|call| call.weight == 10));
+}
+
+#[test]
+fn many_threads_fill_many_files_in_order() {
+    let dir = tempfile::tempdir().unwrap();
+    let folder = dir.path().join("t.fettle");
+    let mut writer = TraceWriter::create(&folder, &manifest()).unwrap();
+    let deep = calls(NESTED);
+    let bytes = records(&deep);
+    // More threads than spools kept open, small appends and one large thread.
+    for thread in 0..600 {
+        writer.spool_append(thread, &bytes).unwrap();
+        writer.spool_append(thread, &vec![0x11; 16 << 12]).unwrap();
+    }
+    writer.finish(finish(&[]), &mut |_, _| {}).unwrap();
+    let trace = Trace::open(&folder).unwrap();
+    let (parts, damaged) = trace.parts().unwrap();
+    assert!(damaged.is_empty());
+    assert_eq!(parts.len(), (600 * 4105usize).div_ceil(1 << 20));
+    let mut all = Vec::new();
+    let mut part = Vec::new();
+    for p in &parts {
+        trace.read_part(p, &mut part).unwrap();
+        all.extend_from_slice(&part);
+    }
+    assert_eq!(all.len(), 600 * 4105);
+    assert!(all.is_sorted_by_key(|call| call.thread));
+}
+
+#[test]
+fn a_newer_trace_and_other_folders_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    assert!(matches!(Trace::open(dir.path()), Err(Error::NotATrace { .. })));
+    let manifest = dir.path().join("manifest.json");
+    std::fs::write(&manifest, r#"{"min_reader_version": 99, "clock": 3}"#).unwrap();
+    assert!(matches!(Trace::open(dir.path()), Err(Error::Version { found: 99, .. })));
+    std::fs::write(&manifest, r#"{"min_reader_version": 1, "clock": 3}"#).unwrap();
+    assert!(matches!(Trace::open(dir.path()), Err(Error::Manifest { .. })));
+    std::fs::write(&manifest, "{").unwrap();
+    assert!(matches!(Trace::open(dir.path()), Err(Error::Manifest { .. })));
+}
