@@ -1,1 +1,42 @@
 //! ELF images: bytes in, values out.
+//!
+//! An [`Image`] is one program, library or object file for x86-64, with everything that later
+//! passes ask about it: where its bytes are by address, what is code, which functions there are
+//! and how they unwind, which places in memory hold addresses, what things are called. Nothing
+//! here does I/O, and nothing here trusts the file: any sequence of bytes gives an image, an
+//! error, or an image with warnings.
+#![forbid(unsafe_code)]
+
+mod addr;
+mod bytes;
+mod debug;
+mod demangle;
+mod dwarf;
+mod dynamic;
+mod elf;
+mod error;
+mod functions;
+mod image;
+mod lang;
+mod lines;
+mod locate;
+mod plt;
+mod raw;
+mod symbols;
+mod unwind;
+mod xz;
+
+pub use addr::LinkAddr;
+pub use bytes::Bytes;
+pub use demangle::demangle;
+pub use dynamic::{Reloc, RelocKind};
+pub use elf::{Kind, Section, SectionKind, Segment};
+pub use error::{Error, Warning};
+pub use functions::{Evidence, FunctionRange};
+pub use image::Image;
+pub use lang::Language;
+pub use lines::{LineTable, SourceLine};
+pub use locate::{crc32, debug_file_candidates};
+pub use plt::{IFUNC_TARGET, PltEntry};
+pub use symbols::{Symbol, SymbolKind, SymbolSource};
+pub use unwind::{Fde, Pointer};

@@ -1,0 +1,314 @@
+//! Where the functions are, from everything that gives them away.
+//!
+//! No single source is enough. Symbols may be stripped, and those of assembly may lack sizes;
+//! unwind entries survive but are missing for some assembly; tables of pointers name functions
+//! that nothing else does. The sources are merged in order of trust: an unwind entry's bounds
+//! win, then a sized symbol's; every other known start lies inside one of those or begins a
+//! function that is guessed to reach to the next known start.
+
+use std::ops::Range;
+
+use crate::dynamic::RelocKind;
+use crate::elf::SectionKind;
+use crate::symbols::{is_nameworthy, preference};
+use crate::{Image, LinkAddr, Symbol, SymbolKind, plt};
+
+/// Why we believe that a function is there.
+#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug, Default)]
+pub struct Evidence {
+    /// A symbol starts here.
+    pub symbol: bool,
+    /// An unwind entry gives the bounds.
+    pub unwind: bool,
+    /// The program starts here.
+    pub entry: bool,
+    /// An initialiser or finaliser array points here.
+    pub init_array: bool,
+    /// A dynamic relocation puts this address into memory.
+    pub reloc_target: bool,
+    /// Code calls it. Never set by this crate, which does not read code.
+    pub call_target: bool,
+    /// The end is a guess: the next thing that is known to start.
+    pub size_guessed: bool,
+}
+
+impl Evidence {
+    fn merge(&mut self, other: Evidence) {
+        self.symbol |= other.symbol;
+        self.unwind |= other.unwind;
+        self.entry |= other.entry;
+        self.init_array |= other.init_array;
+        self.reloc_target |= other.reloc_target;
+        self.call_target |= other.call_target;
+        self.size_guessed |= other.size_guessed;
+    }
+}
+
+/// A contiguous piece of code that belongs to one function.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct FunctionRange {
+    /// First address.
+    pub start: LinkAddr,
+    /// First address past it.
+    pub end: LinkAddr,
+    /// Name of the symbol at its start, mangled.
+    pub name: Option<String>,
+    /// Why we believe it.
+    pub evidence: Evidence,
+    /// Symbols that start inside: further entry points, or labels.
+    pub interior: Vec<LinkAddr>,
+    /// Addresses inside that dynamic relocations put into memory: labels taken for computed
+    /// jumps, or entry points without a symbol.
+    pub address_taken: Vec<LinkAddr>,
+}
+
+impl FunctionRange {
+    /// Size in bytes.
+    pub fn size(&self) -> u64 {
+        self.end - self.start
+    }
+
+    /// Whether `addr` lies inside.
+    pub fn contains(&self, addr: LinkAddr) -> bool {
+        addr >= self.start && addr < self.end
+    }
+}
+
+/// A place where a function is said to start.
+struct Start<'a> {
+    addr: LinkAddr,
+    size: u64,
+    name: Option<&'a str>,
+    evidence: Evidence,
+}
+
+/// All functions, sorted and without overlap.
+pub(crate) fn find(image: &Image) -> Vec<FunctionRange> {
+    if image.elf.debug_only {
+        return Vec::new();
+    }
+    let excluded = excluded_ranges(image);
+    let mut functions = from_unwind(image, &excluded);
+    let starts = starts(image, &excluded);
+    let orphans = absorb(&mut functions, starts);
+    let rest = from_starts(image, &functions, &excluded, orphans);
+    functions.extend(rest);
+    functions.sort_by_key(|function| function.start);
+    functions
+}
+
+/// Code that is not functions: the PLT, and `.init` and `.fini`, which the linker glues together
+/// from pieces of several files. Sorted, without overlap.
+fn excluded_ranges(image: &Image) -> Vec<Range<LinkAddr>> {
+    let elf = &image.elf;
+    let mut ranges: Vec<Range<LinkAddr>> = elf
+        .sections
+        .iter()
+        .filter(|section| section.is_alloc() && section.is_executable())
+        .filter(|s| plt::is_plt_section(&s.name) || matches!(s.name.as_str(), ".init" | ".fini"))
+        .map(|section| section.start..section.end())
+        .collect();
+    if ranges.is_empty() {
+        ranges.extend(image.plt.iter().map(|entry| entry.start..entry.start + entry.size));
+    }
+    ranges.sort_by_key(|range| range.start);
+    let mut merged: Vec<Range<LinkAddr>> = Vec::new();
+    for range in ranges {
+        match merged.last_mut() {
+            Some(last) if range.start <= last.end => last.end = last.end.max(range.end),
+            _ => merged.push(range),
+        }
+    }
+    merged
+}
+
+fn is_excluded(excluded: &[Range<LinkAddr>], addr: LinkAddr) -> bool {
+    let after = excluded.partition_point(|range| range.start <= addr);
+    after > 0 && excluded[after - 1].contains(&addr)
+}
+
+/// Start of the first excluded range at or above `addr`.
+fn next_excluded(excluded: &[Range<LinkAddr>], addr: LinkAddr) -> Option<LinkAddr> {
+    excluded.get(excluded.partition_point(|range| range.start < addr)).map(|range| range.start)
+}
+
+fn from_unwind(image: &Image, excluded: &[Range<LinkAddr>]) -> Vec<FunctionRange> {
+    let mut functions = Vec::with_capacity(image.fdes.len());
+    for fde in &image.fdes {
+        let end = next_excluded(excluded, fde.start).map_or(fde.end, |next| fde.end.min(next));
+        // Without sections the PLT's own entry is known by what lies in it.
+        if is_excluded(excluded, fde.start) || end <= fde.start {
+            continue;
+        }
+        functions.push(FunctionRange {
+            start: fde.start,
+            end,
+            name: None,
+            evidence: Evidence { unwind: true, ..Evidence::default() },
+            interior: Vec::new(),
+            address_taken: Vec::new(),
+        });
+    }
+    functions
+}
+
+/// Every address where something says that a function starts; sorted, one entry an address.
+fn starts<'a>(image: &'a Image, excluded: &[Range<LinkAddr>]) -> Vec<Start<'a>> {
+    let mut starts = Vec::new();
+    let symbols = &image.symbols;
+    let init_fini = image.dynamic.as_ref().map_or([None; 2], |d| [d.init, d.fini]);
+    let has_sections = !image.elf.sections.is_empty();
+    for group in symbols.chunk_by(|a, b| a.addr == b.addr) {
+        let addr = group[0].addr;
+        // Assembly often leaves the type out. A local label may be anything; a global one is
+        // there for others to call.
+        let usable = |symbol: &&Symbol| {
+            symbol.is_function() || (symbol.kind == SymbolKind::Other && symbol.global)
+        };
+        let Some(best) = group.iter().filter(usable).min_by_key(|symbol| preference(symbol)) else {
+            continue;
+        };
+        let size = group.iter().filter(|s| s.is_function()).map(|s| s.size).max().unwrap_or(0);
+        let name = Some(best.name.as_str()).filter(|name| is_nameworthy(name));
+        let evidence = Evidence { symbol: true, ..Evidence::default() };
+        starts.push(Start { addr, size, name, evidence });
+    }
+    let mut push = |addr, evidence| starts.push(Start { addr, size: 0, name: None, evidence });
+    let entry = Evidence { entry: true, ..Evidence::default() };
+    if image.elf.entry.0 != 0 {
+        push(image.elf.entry, entry);
+    }
+    let reloc_target = Evidence { reloc_target: true, ..Evidence::default() };
+    for reloc in &image.relocs {
+        match reloc.kind {
+            RelocKind::Relative | RelocKind::Irelative => {
+                push(LinkAddr(reloc.addend as u64), reloc_target);
+            }
+            RelocKind::Abs64 if reloc.symbol_value != 0 => {
+                push(LinkAddr(reloc.symbol_value).offset(reloc.addend), reloc_target);
+            }
+            _ => {}
+        }
+    }
+    let init_array = Evidence { init_array: true, ..Evidence::default() };
+    for target in init_targets(image) {
+        push(target, init_array);
+    }
+
+    starts.retain(|start| {
+        image.elf.is_code(start.addr)
+            && !is_excluded(excluded, start.addr)
+            && (has_sections || !init_fini.contains(&Some(start.addr)))
+    });
+    // Stable: the symbol, which has the name and the size, stays first.
+    starts.sort_by_key(|start| start.addr);
+    starts.dedup_by(|next, kept| {
+        let same = next.addr == kept.addr;
+        if same {
+            kept.evidence.merge(next.evidence);
+        }
+        same
+    });
+    starts
+}
+
+/// Functions that the arrays of initialisers and finalisers point to.
+fn init_targets(image: &Image) -> Vec<LinkAddr> {
+    let arrays: Vec<(LinkAddr, u64)> = match &image.dynamic {
+        Some(dynamic) => dynamic.arrays.to_vec(),
+        None => {
+            let is_array = |kind| {
+                use SectionKind::{FiniArray, InitArray, PreinitArray};
+                matches!(kind, InitArray | FiniArray | PreinitArray)
+            };
+            let sections = image.elf.sections.iter().filter(|section| is_array(section.kind));
+            sections.map(|section| (section.start, section.size)).collect()
+        }
+    };
+    let mut targets = Vec::new();
+    for (start, size) in arrays {
+        let Some(rest) = image.elf.read_from(start) else { continue };
+        let len = rest.len().min(usize::try_from(size).unwrap_or(usize::MAX));
+        for (slot, word) in (0u64..).zip(rest[..len].chunks_exact(8)) {
+            let word = crate::raw::u64(word, 0).unwrap_or_default();
+            let reloc = image.relocs_at(start + slot * 8).first();
+            let relative = reloc.filter(|reloc| reloc.kind == RelocKind::Relative);
+            targets.push(LinkAddr(relative.map_or(word, |reloc| reloc.addend as u64)));
+        }
+    }
+    targets
+}
+
+/// Gives each start to the known function that it lies in; returns those that lie in none.
+fn absorb<'a>(functions: &mut [FunctionRange], starts: Vec<Start<'a>>) -> Vec<Start<'a>> {
+    let mut orphans = Vec::new();
+    let mut index = 0;
+    for start in starts {
+        while functions.get(index).is_some_and(|function| function.end <= start.addr) {
+            index += 1;
+        }
+        match functions.get_mut(index) {
+            Some(function) if function.start == start.addr => {
+                function.name = start.name.map(str::to_owned);
+                function.evidence.merge(start.evidence);
+            }
+            Some(function) if function.contains(start.addr) => add_interior(function, &start),
+            _ => orphans.push(start),
+        }
+    }
+    orphans
+}
+
+fn add_interior(function: &mut FunctionRange, start: &Start<'_>) {
+    if start.evidence.symbol || start.evidence.entry {
+        function.interior.push(start.addr);
+    }
+    if start.evidence.reloc_target || start.evidence.init_array {
+        function.address_taken.push(start.addr);
+    }
+}
+
+/// Makes functions of starts that no unwind entry covers.
+fn from_starts(
+    image: &Image,
+    known: &[FunctionRange],
+    excluded: &[Range<LinkAddr>],
+    orphans: Vec<Start<'_>>,
+) -> Vec<FunctionRange> {
+    let mut functions: Vec<FunctionRange> = Vec::new();
+    for (index, start) in orphans.iter().enumerate() {
+        // Nothing may reach past the next known function, the PLT, or the end of the code.
+        let next_known = known.get(known.partition_point(|function| function.start <= start.addr));
+        let limit = [
+            next_known.map(|function| function.start),
+            next_excluded(excluded, start.addr),
+            image.elf.code_end(start.addr),
+        ];
+        let limit = limit.into_iter().flatten().min().unwrap_or(start.addr);
+        if let Some(last) = functions.last_mut()
+            && last.contains(start.addr)
+        {
+            add_interior(last, start);
+            last.end = last.end.max(start.addr.saturating_add(start.size).min(limit));
+            continue;
+        }
+        let mut evidence = start.evidence;
+        let end = if start.size > 0 {
+            start.addr.saturating_add(start.size).min(limit)
+        } else {
+            evidence.size_guessed = true;
+            orphans.get(index + 1).map_or(limit, |next| next.addr.min(limit))
+        };
+        if end > start.addr {
+            functions.push(FunctionRange {
+                start: start.addr,
+                end,
+                name: start.name.map(str::to_owned),
+                evidence,
+                interior: Vec::new(),
+                address_taken: Vec::new(),
+            });
+        }
+    }
+    functions
+}

@@ -1,0 +1,99 @@
+//! PLT entries: the little jumps through which a program calls functions of its libraries.
+//!
+//! An entry is one indirect jump through a GOT slot; the slot's relocation names the function.
+//! Linkers put other instructions around the jump (`endbr64`, the push of the lazy binder), so we
+//! look for the jump itself and round down to the start of the entry:
+//!
+//! ```text
+//!         ff 25 disp32              jmp *slot(%rip)
+//!      f2 ff 25 disp32              bnd jmp *slot(%rip)
+//!         ff 24 25 abs32            jmp *slot
+//!      4c 8b 1d disp32              mov slot(%rip), %r11     (retpoline)
+//! ```
+
+use crate::dynamic::{Reloc, RelocKind};
+use crate::elf::{Elf, Kind};
+use crate::{LinkAddr, raw};
+
+/// One entry of a procedure linkage table.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PltEntry {
+    /// First address.
+    pub start: LinkAddr,
+    /// Size in bytes.
+    pub size: u64,
+    /// Name of the function it leads to; `*ifunc*` when a resolver decides at start-up.
+    pub target: String,
+}
+
+/// Target of an entry whose function is decided by a resolver.
+pub const IFUNC_TARGET: &str = "*ifunc*";
+
+/// Whether a section holds PLT entries.
+pub(crate) fn is_plt_section(name: &str) -> bool {
+    matches!(name, ".plt" | ".plt.sec" | ".plt.got" | ".plt.bnd" | ".iplt")
+}
+
+/// All entries, sorted by address.
+pub(crate) fn entries(elf: &Elf, relocs: &[Reloc]) -> Vec<PltEntry> {
+    if elf.kind == Kind::Relocatable {
+        return Vec::new();
+    }
+    let mut entries = Vec::new();
+    let mut sectioned = false;
+    for section in elf.sections.iter().filter(|section| is_plt_section(&section.name)) {
+        sectioned = true;
+        if let Some(code) = elf.section_data(section) {
+            // Entries of eight bytes leave no room for more than the jump.
+            let size = if section.entry_size == 8 { 8 } else { 16 };
+            scan(code, section.start, size, relocs, &mut entries);
+        }
+    }
+    if !sectioned && relocs.iter().any(|reloc| reloc.kind == RelocKind::JumpSlot) {
+        // Without sections, any such jump through a slot that only the PLT uses is an entry.
+        let slots: Vec<Reloc> = relocs
+            .iter()
+            .filter(|reloc| matches!(reloc.kind, RelocKind::JumpSlot | RelocKind::Irelative))
+            .cloned()
+            .collect();
+        for segment in elf.segments.iter().filter(|segment| segment.executable) {
+            if let Some(code) = elf.read_from(segment.start) {
+                scan(code, segment.start, 16, &slots, &mut entries);
+            }
+        }
+    }
+    entries.sort_by_key(|entry| entry.start);
+    entries.dedup_by_key(|entry| entry.start);
+    entries
+}
+
+fn scan(code: &[u8], start: LinkAddr, size: u64, relocs: &[Reloc], entries: &mut Vec<PltEntry>) {
+    for at in 0..code.len() {
+        let Some(slot) = slot_of_jump(code, at, start) else { continue };
+        let Some(target) = target_of_slot(relocs, slot) else { continue };
+        let jump = start + at as u64;
+        entries.push(PltEntry { start: LinkAddr(jump.0 & !(size - 1)), size, target });
+    }
+}
+
+fn slot_of_jump(code: &[u8], at: usize, start: LinkAddr) -> Option<LinkAddr> {
+    let (len, relative) = match code.get(at..)? {
+        [0xff, 0x25, ..] => (6, true),
+        [0xff, 0x24, 0x25, ..] => (7, false),
+        [0x4c, 0x8b, 0x1d, ..] => (7, true),
+        _ => return None,
+    };
+    let value = i64::from(raw::i32(code, at + len - 4)?);
+    Some(if relative { (start + (at + len) as u64).offset(value) } else { LinkAddr(value as u64) })
+}
+
+fn target_of_slot(relocs: &[Reloc], slot: LinkAddr) -> Option<String> {
+    let first = relocs.partition_point(|reloc| reloc.addr < slot);
+    relocs[first..].iter().take_while(|reloc| reloc.addr == slot).find_map(|reloc| {
+        match reloc.kind {
+            RelocKind::JumpSlot | RelocKind::GlobDat => reloc.symbol.clone(),
+            RelocKind::Irelative => Some(IFUNC_TARGET.to_owned()),
+            _ => None,
+        }
+    })
+}
