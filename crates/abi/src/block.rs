@@ -34,8 +34,12 @@ pub struct ThreadBlock {
     pub ring: RingCursors,
     /// Seed of the sampling intervals, never 0.
     pub random: u64,
+    /// Offset of the accumulators in this block.
+    pub accumulators: u64,
+    /// 1 if every call leaves a record in the ring.
+    pub records: u64,
     /// Zeros.
-    pub pad: [u64; 7],
+    pub pad: [u64; 5],
 }
 
 /// One activation of a probed function, on the shadow stack.
@@ -49,7 +53,7 @@ pub struct ShadowFrame {
     pub stack_pointer: u64,
     /// Ticks spent in probed callees.
     pub child_ticks: u64,
-    /// Number of the function ([`crate::record::FunctionId::index`] plus the module's base).
+    /// Number of the function in the session ([`crate::record::FunctionId::index`]).
     pub function: u64,
 }
 
@@ -89,6 +93,8 @@ const _: () = {
     assert!(offset_of!(ThreadBlock, shadow_overflows) == 56);
     assert!(offset_of!(ThreadBlock, ring) == 64);
     assert!(offset_of!(ThreadBlock, random) == 192);
+    assert!(offset_of!(ThreadBlock, accumulators) == 200);
+    assert!(offset_of!(ThreadBlock, records) == 208);
     assert!(size_of::<ShadowFrame>() == 32);
     assert!(size_of::<Accumulator>() == 32);
 };

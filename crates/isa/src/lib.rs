@@ -1,1 +1,10 @@
-//! TODO
+//! What Fettle needs to know of x86-64 instructions beyond decoding them: which registers and
+//! flags they read and write, and how to write the few that probes are made of.
+#![forbid(unsafe_code)]
+
+pub mod asm;
+pub mod effects;
+pub mod regs;
+
+pub use effects::{EffectsFactory, Flow, flow};
+pub use regs::{Gpr, RegSet};

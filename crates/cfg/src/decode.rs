@@ -1,0 +1,213 @@
+//! Following the code of one range from its known entries.
+
+use std::ops::Range;
+
+use fettle_image::LinkAddr;
+use fettle_isa::{Flow, flow};
+use iced_x86::{Decoder, DecoderOptions, Instruction, Register};
+
+use crate::function::{JumpTable, SkipReason};
+use crate::tables::{self, Resolution, TableContext};
+
+/// Instructions of one range, found by following control.
+#[derive(Debug)]
+pub struct RangeCode {
+    /// The range.
+    pub range: Range<LinkAddr>,
+    /// Instructions in the order in which they were found.
+    pub insns: Vec<Instruction>,
+    /// For each byte of the range, the instruction that starts there, plus one.
+    at: Vec<u32>,
+    /// Addresses in the range that control comes to other than by falling through.
+    pub leaders: Vec<LinkAddr>,
+    /// Direct jumps out of the range: from and to.
+    pub outgoing: Vec<(LinkAddr, LinkAddr)>,
+    /// Jump tables, with targets inside and outside of the range.
+    pub tables: Vec<JumpTable>,
+    /// Indirect jumps that are tail calls.
+    pub tail_jumps: Vec<LinkAddr>,
+    /// Direct calls: targets.
+    pub calls: Vec<LinkAddr>,
+    /// Why the range cannot be lifted, and where.
+    pub failure: Option<(SkipReason, LinkAddr)>,
+    /// Entries still to be followed.
+    work: Vec<LinkAddr>,
+    /// Indirect jumps still to be resolved (indices into `insns`).
+    unresolved: Vec<u32>,
+}
+
+impl RangeCode {
+    /// Nothing followed yet.
+    pub fn new(range: Range<LinkAddr>) -> RangeCode {
+        let len = (range.end.0 - range.start.0) as usize;
+        RangeCode {
+            insns: Vec::with_capacity(len / 4),
+            at: vec![0; len],
+            leaders: Vec::new(),
+            outgoing: Vec::new(),
+            tables: Vec::new(),
+            tail_jumps: Vec::new(),
+            calls: Vec::new(),
+            failure: None,
+            work: Vec::new(),
+            unresolved: Vec::new(),
+            range,
+        }
+    }
+
+    /// The instruction at `addr`, if it was found.
+    pub fn insn_at(&self, addr: LinkAddr) -> Option<&Instruction> {
+        let offset = addr.0.checked_sub(self.range.start.0)? as usize;
+        match self.at.get(offset)? {
+            0 => None,
+            n => Some(&self.insns[*n as usize - 1]),
+        }
+    }
+
+    /// The instruction that ends where `addr` begins, if it was found.
+    pub fn insn_before(&self, addr: LinkAddr) -> Option<&Instruction> {
+        (1..=15.min(addr.0.wrapping_sub(self.range.start.0)))
+            .filter_map(|back| self.insn_at(LinkAddr(addr.0 - back)))
+            .find(|i| i.next_ip() == addr.0)
+    }
+
+    /// Says that control may come to `addr`; [`RangeCode::follow`] then goes there.
+    pub fn add_entry(&mut self, addr: LinkAddr) {
+        if !self.leaders.contains_sorted_or_recent(addr) {
+            self.leaders.push(addr);
+            self.work.push(addr);
+        }
+    }
+
+    /// Follows control from all entries not yet followed.
+    ///
+    /// `code` holds the bytes from the start of the range; `context` answers what jump tables
+    /// need to know of the image.
+    pub fn follow(&mut self, code: &[u8], context: &TableContext<'_>) {
+        while self.failure.is_none() {
+            if let Some(addr) = self.work.pop() {
+                self.follow_from(addr, code);
+            } else if let Some(index) = self.unresolved.pop() {
+                self.resolve(index, context);
+            } else {
+                break;
+            }
+        }
+    }
+
+    fn fail(&mut self, reason: SkipReason, at: LinkAddr) {
+        self.failure.get_or_insert((reason, at));
+    }
+
+    fn follow_from(&mut self, addr: LinkAddr, code: &[u8]) {
+        let start = self.range.start.0;
+        let offset = (addr.0 - start) as usize;
+        if self.at[offset] != 0 {
+            return;
+        }
+        let mut decoder = Decoder::with_ip(64, code, start, DecoderOptions::NONE);
+        if decoder.set_position(offset).is_err() {
+            return self.fail(SkipReason::RunsOffEnd, addr);
+        }
+        decoder.set_ip(addr.0);
+        let mut after_call = false;
+        loop {
+            let ip = decoder.ip();
+            let offset = (ip - start) as usize;
+            if ip >= self.range.end.0 {
+                // Nothing comes after a call that does not return.
+                if !after_call {
+                    self.fail(SkipReason::RunsOffEnd, LinkAddr(ip));
+                }
+                return;
+            }
+            if self.at[offset] != 0 {
+                return;
+            }
+            let insn = decoder.decode();
+            if insn.is_invalid() {
+                if !after_call {
+                    self.fail(SkipReason::Undecodable, LinkAddr(ip));
+                }
+                return;
+            }
+            if insn.next_ip() > self.range.end.0 {
+                return self.fail(SkipReason::RunsOffEnd, LinkAddr(ip));
+            }
+            if insn.segment_prefix() == Register::GS {
+                return self.fail(SkipReason::UsesGs, LinkAddr(ip));
+            }
+            let index = self.insns.len() as u32;
+            self.at[offset] = index + 1;
+            self.insns.push(insn);
+            after_call = false;
+            match flow(&insn) {
+                Flow::Next => {}
+                Flow::Jump(to) => return self.jump(LinkAddr(ip), LinkAddr(to)),
+                Flow::Branch(to) => self.jump(LinkAddr(ip), LinkAddr(to)),
+                Flow::Call(to) => {
+                    self.calls.push(LinkAddr(to));
+                    after_call = true;
+                }
+                Flow::IndirectCall => after_call = true,
+                Flow::IndirectJump => return self.unresolved.push(index),
+                Flow::Return | Flow::Stop => return,
+                Flow::Strange => return self.fail(SkipReason::StrangeFlow, LinkAddr(ip)),
+            }
+        }
+    }
+
+    fn jump(&mut self, from: LinkAddr, to: LinkAddr) {
+        if self.range.contains(&to) {
+            self.add_entry(to);
+        } else {
+            self.outgoing.push((from, to));
+        }
+    }
+
+    fn resolve(&mut self, index: u32, context: &TableContext<'_>) {
+        let insn = self.insns[index as usize];
+        match tables::resolve(self, &insn, context) {
+            Resolution::Table(table) => {
+                for target in &table.targets {
+                    if self.range.contains(target) {
+                        self.add_entry(*target);
+                    }
+                }
+                self.tables.push(table);
+            }
+            Resolution::TailCall => self.tail_jumps.push(LinkAddr(insn.ip())),
+            Resolution::Unknown => self.fail(SkipReason::UnresolvedJump, LinkAddr(insn.ip())),
+        }
+    }
+
+    /// Checks what can be checked only when all is followed: no two instructions overlap, and
+    /// every leader starts one.
+    pub fn close(&mut self) {
+        if self.failure.is_some() {
+            return;
+        }
+        self.insns.sort_unstable_by_key(|i| i.ip());
+        self.leaders.sort_unstable();
+        self.leaders.dedup();
+        for pair in self.insns.windows(2) {
+            if pair[0].next_ip() > pair[1].ip() {
+                self.failure =
+                    Some((SkipReason::OverlappingInstructions, LinkAddr(pair[1].ip())));
+                return;
+            }
+        }
+        self.at = Vec::new();
+    }
+}
+
+/// Leaders come in bursts of the same few; the exact check happens at the `at` table.
+trait RecentlySeen {
+    fn contains_sorted_or_recent(&self, addr: LinkAddr) -> bool;
+}
+
+impl RecentlySeen for Vec<LinkAddr> {
+    fn contains_sorted_or_recent(&self, addr: LinkAddr) -> bool {
+        self.iter().rev().take(4).any(|a| *a == addr)
+    }
+}

@@ -1,0 +1,197 @@
+//! The lifted form of a function.
+
+use std::ops::Range;
+
+use fettle_image::LinkAddr;
+use iced_x86::Instruction;
+
+/// Index of a block in its function, in order of address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct BlockId(pub u32);
+
+impl BlockId {
+    /// The index.
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// How control leaves a function at the end of a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Exit {
+    /// `ret`
+    Return,
+    /// `jmp` to the entry of another function, or of this one's caller's choice.
+    TailJump(LinkAddr),
+    /// A conditional jump to the entry of another function; the other way stays inside.
+    TailBranch(LinkAddr),
+    /// `jmp` through a register or memory that is no jump table.
+    TailIndirect,
+}
+
+/// A straight run of instructions with one entry, at its top.
+#[derive(Clone, Debug)]
+pub struct Block {
+    /// Its instructions in [`Function::insns`].
+    pub insns: Range<u32>,
+    /// Where control may go inside the function: the fall-through first, if there is one.
+    pub succs: Vec<BlockId>,
+    /// The first of `succs` is reached by falling through.
+    pub falls_through: bool,
+    /// How control may leave the function from here.
+    pub exit: Option<Exit>,
+    /// The exception handler of some call: control comes from the unwinder.
+    pub landing_pad: bool,
+    /// The jump table that the last instruction goes through, in [`Function::tables`].
+    pub table: Option<u32>,
+}
+
+/// How a jump table's entries say where to go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TableKind {
+    /// Signed 32-bit distances from this address (as a rule the table's own).
+    Relative {
+        /// What entries are added to.
+        base: LinkAddr,
+    },
+    /// 64-bit addresses, relocated at load where the image is position-independent.
+    Absolute,
+}
+
+/// A table of code addresses that an indirect jump goes through: a `switch`, or the labels of a
+/// computed `goto`.
+#[derive(Clone, Debug)]
+pub struct JumpTable {
+    /// The jump.
+    pub jump: LinkAddr,
+    /// First entry.
+    pub start: LinkAddr,
+    /// How entries are read.
+    pub kind: TableKind,
+    /// Where each entry leads, in order; whatever lies between is kept as it is.
+    pub targets: Vec<LinkAddr>,
+    /// A comparison or mask before the jump gave the number of entries.
+    pub bounded: bool,
+    /// The instruction that names the table: `lea`, `mov`, or the jump itself.
+    pub named_at: LinkAddr,
+    /// Every use of that name is an access to this table: a copy can take the table's place.
+    pub movable: bool,
+}
+
+/// A function that was lifted with certainty.
+#[derive(Clone, Debug)]
+pub struct Function {
+    /// Where callers come in.
+    pub entry: LinkAddr,
+    /// Symbol name, mangled.
+    pub name: Option<String>,
+    /// The ranges of code it consists of: its own first, then its cold parts.
+    pub ranges: Vec<Range<LinkAddr>>,
+    /// Its instructions in order of address.
+    pub insns: Vec<Instruction>,
+    /// Its blocks in order of address.
+    pub blocks: Vec<Block>,
+    /// Its jump tables.
+    pub tables: Vec<JumpTable>,
+}
+
+impl Function {
+    /// The block whose first instruction is at `addr`.
+    pub fn block_at(&self, addr: LinkAddr) -> Option<BlockId> {
+        self.blocks
+            .binary_search_by_key(&addr.0, |b| self.insns[b.insns.start as usize].ip())
+            .ok()
+            .map(|i| BlockId(i as u32))
+    }
+
+    /// The block where callers come in.
+    pub fn entry_block(&self) -> BlockId {
+        self.block_at(self.entry).expect("the entry starts a block")
+    }
+
+    /// Instructions of a block.
+    pub fn block_insns(&self, block: &Block) -> &[Instruction] {
+        &self.insns[block.insns.start as usize..block.insns.end as usize]
+    }
+
+    /// Bytes of code lifted.
+    pub fn code_bytes(&self) -> u64 {
+        self.insns.iter().map(|i| i.len() as u64).sum()
+    }
+
+    /// Whether `addr` lies in one of the function's ranges.
+    pub fn contains(&self, addr: LinkAddr) -> bool {
+        self.ranges.iter().any(|r| r.contains(&addr))
+    }
+}
+
+/// Why a function stays as it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum SkipReason {
+    /// Bytes that are no instruction.
+    Undecodable,
+    /// A jump into the middle of an instruction.
+    OverlappingInstructions,
+    /// The last instruction does not end the function.
+    RunsOffEnd,
+    /// An indirect jump that may be a jump table, whose table was not found.
+    UnresolvedJump,
+    /// Code that several functions jump into.
+    SharedCode,
+    /// A far transfer, transaction or interrupt.
+    StrangeFlow,
+    /// No room for a jump at its entry.
+    TooSmall,
+    /// Too little room at a place that jump tables lead to.
+    CrowdedTargets,
+    /// It uses the segment that probes use.
+    UsesGs,
+    /// Its unwind information could not be carried over.
+    Unwind,
+    /// Its exception tables could not be carried over.
+    ExceptionTable,
+    /// It asks the loader who its caller is (`dlsym(RTLD_NEXT)` and the like).
+    CallerSensitive,
+    /// The checker did not agree with the rewritten code.
+    CheckFailed,
+    /// The user left it out.
+    NotSelected,
+}
+
+impl SkipReason {
+    /// One short phrase for tables.
+    pub const fn describe(self) -> &'static str {
+        match self {
+            SkipReason::Undecodable => "bytes that are no instruction",
+            SkipReason::OverlappingInstructions => "a jump into the middle of an instruction",
+            SkipReason::RunsOffEnd => "control runs past its end",
+            SkipReason::UnresolvedJump => "an indirect jump whose targets are not certain",
+            SkipReason::SharedCode => "code shared with another function",
+            SkipReason::StrangeFlow => "a far transfer, transaction or interrupt",
+            SkipReason::TooSmall => "no room for a jump at its entry",
+            SkipReason::CrowdedTargets => "jump targets too close to each other",
+            SkipReason::UsesGs => "it uses the gs segment itself",
+            SkipReason::Unwind => "unwind information that cannot be carried over",
+            SkipReason::ExceptionTable => "exception tables that cannot be carried over",
+            SkipReason::CallerSensitive => "it asks the loader who called",
+            SkipReason::CheckFailed => "the checker did not agree with the new code",
+            SkipReason::NotSelected => "not selected",
+        }
+    }
+}
+
+/// A function that stays as it is.
+#[derive(Clone, Debug)]
+pub struct Skipped {
+    /// Where it starts.
+    pub entry: LinkAddr,
+    /// Its size in bytes.
+    pub size: u64,
+    /// Symbol name, mangled.
+    pub name: Option<String>,
+    /// Why.
+    pub reason: SkipReason,
+    /// The address that decided it.
+    pub at: LinkAddr,
+}

@@ -1,0 +1,667 @@
+//! Jump tables: from an indirect jump back to the table it goes through.
+//!
+//! Compilers write a `switch` as a bound check, a load from a table of 32-bit distances or
+//! 64-bit addresses, and an indirect jump; a computed `goto` is the same without the check. The
+//! address jumped to is evaluated backwards as a small expression; tables and tail calls through
+//! pointers differ in its shape:
+//!
+//! ```text
+//! lea  rdx, [rip + table]          Add(Load32(Add(Const(table), Scaled)), Const(table))
+//! movsxd rax, [rdx + rax*4]
+//! add  rax, rdx
+//! jmp  rax
+//! ```
+
+use std::ops::Range;
+
+use fettle_image::{Image, LinkAddr, RelocKind};
+use fettle_isa::{Gpr, RegSet};
+use gimli::UnwindSection;
+use iced_x86::{
+    ConditionCode, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register,
+};
+
+use crate::decode::RangeCode;
+use crate::function::{Function, JumpTable, TableKind};
+
+/// Entries that one table may have at most.
+const MAX_ENTRIES: usize = 1 << 16;
+/// Instructions that a search backwards looks at.
+const MAX_STEPS: usize = 400;
+
+/// What resolving a jump needs to know of the image.
+#[derive(Debug)]
+pub struct TableContext<'a> {
+    image: &'a Image,
+    /// Code addresses that data holds, sorted.
+    labels: Vec<LinkAddr>,
+    /// Ranges that only ever are a part of another function, sorted.
+    cold: Vec<Range<LinkAddr>>,
+}
+
+/// What an indirect jump turned out to be.
+#[derive(Debug)]
+pub enum Resolution {
+    /// A jump through this table.
+    Table(JumpTable),
+    /// A call whose frame is already gone.
+    TailCall,
+    /// Neither for certain.
+    Unknown,
+}
+
+impl<'a> TableContext<'a> {
+    /// Gathers code addresses in data.
+    pub fn new(image: &'a Image, cold: Vec<Range<LinkAddr>>) -> TableContext<'a> {
+        let mut labels = Vec::new();
+        for reloc in image.relocs() {
+            let value = match reloc.kind {
+                RelocKind::Relative => reloc.addend as u64,
+                RelocKind::Abs64 => reloc.symbol_value.wrapping_add_signed(reloc.addend),
+                _ => continue,
+            };
+            if image.is_code(LinkAddr(value)) {
+                labels.push(LinkAddr(value));
+            }
+        }
+        if image.kind() == fettle_image::Kind::Executable {
+            // No relocations are left to tell; every aligned word that could be a code address
+            // may be one.
+            for segment in image.segments().iter().filter(|s| !s.executable) {
+                let len = usize::try_from(segment.file_size).unwrap_or(0);
+                let Some(bytes) = image.read(segment.start, len) else { continue };
+                let skew = segment.start.0.wrapping_neg() as usize & 7;
+                for word in bytes.get(skew..).unwrap_or_default().chunks_exact(8) {
+                    let value = LinkAddr(u64::from_le_bytes(word.try_into().unwrap()));
+                    if value.0 != 0 && image.is_code(value) {
+                        labels.push(value);
+                    }
+                }
+            }
+        }
+        labels.sort_unstable();
+        labels.dedup();
+        TableContext { image, labels, cold }
+    }
+
+    /// Code addresses that data holds and that lie in `range`.
+    pub fn labels_in(&self, range: &Range<LinkAddr>) -> &[LinkAddr] {
+        let from = self.labels.partition_point(|a| *a < range.start);
+        let to = self.labels.partition_point(|a| *a < range.end);
+        &self.labels[from..to.max(from)]
+    }
+
+    /// Whether a table of `range` may lead to `target`.
+    fn may_lead(&self, range: &Range<LinkAddr>, target: LinkAddr) -> bool {
+        range.contains(&target) || {
+            let i = self.cold.partition_point(|r| r.end <= target);
+            self.cold.get(i).is_some_and(|r| r.contains(&target))
+        }
+    }
+
+    fn read_u32(&self, at: LinkAddr) -> Option<u32> {
+        Some(u32::from_le_bytes(self.image.read(at, 4)?.try_into().ok()?))
+    }
+
+    /// The address that the word at `at` will hold once the image is loaded at its link address.
+    pub fn read_address(&self, at: LinkAddr) -> Option<LinkAddr> {
+        let relocs = self.image.relocs();
+        if let Ok(i) = relocs.binary_search_by_key(&at, |r| r.addr) {
+            return match relocs[i].kind {
+                RelocKind::Relative => Some(LinkAddr(relocs[i].addend as u64)),
+                RelocKind::Abs64 => {
+                    Some(LinkAddr(relocs[i].symbol_value.wrapping_add_signed(relocs[i].addend)))
+                }
+                _ => None,
+            };
+        }
+        if self.image.kind() != fettle_image::Kind::Executable {
+            return None;
+        }
+        Some(LinkAddr(u64::from_le_bytes(self.image.read(at, 8)?.try_into().ok()?)))
+    }
+
+    /// Whether the stack pointer at `at` is where it was at the function's entry, by the unwind
+    /// table; `None` where that does not say.
+    fn at_entry_level(&self, at: LinkAddr) -> Option<bool> {
+        let fdes = self.image.fdes();
+        let i = fdes.partition_point(|f| f.end <= at);
+        let fde = fdes.get(i).filter(|f| f.start <= at)?;
+        let (_, bytes) = self.image.eh_frame()?;
+        let mut section = gimli::EhFrame::new(bytes, gimli::LittleEndian);
+        section.set_address_size(8);
+        let bases = self.image.unwind_bases();
+        let entry = section
+            .fde_from_offset(
+                &bases,
+                gimli::EhFrameOffset(fde.offset),
+                gimli::EhFrame::cie_from_offset,
+            )
+            .ok()?;
+        let mut context = gimli::UnwindContext::new();
+        let row = entry.unwind_info_for_address(&section, &bases, &mut context, at.0).ok()?;
+        match row.cfa() {
+            gimli::CfaRule::RegisterAndOffset { register, offset } => {
+                Some(*register == gimli::X86_64::RSP && *offset == 8)
+            }
+            gimli::CfaRule::Expression(_) => None,
+        }
+    }
+}
+
+/// The value of a register, as far as the instructions before tell.
+#[derive(Clone, Debug, PartialEq)]
+enum Expr {
+    Const { value: u64, named_at: u64 },
+    Load { bytes: u8, address: Box<Expr>, at: u64 },
+    Add(Box<Expr>, Box<Expr>),
+    Scaled(u32),
+    Other,
+}
+
+fn add(a: Expr, b: Expr) -> Expr {
+    match (a, b) {
+        (Expr::Const { value, named_at }, Expr::Const { value: other, .. }) => {
+            Expr::Const { value: value.wrapping_add(other), named_at }
+        }
+        (Expr::Other, Expr::Other) => Expr::Other,
+        (a, b) => Expr::Add(Box::new(a), Box::new(b)),
+    }
+}
+
+struct Evaluator<'a> {
+    code: &'a RangeCode,
+    info: InstructionInfoFactory,
+    steps: usize,
+    /// Number of entries that a comparison or mask on the way allows.
+    bound: Option<u64>,
+}
+
+/// Says what the indirect jump `jump` of `code` is.
+pub fn resolve(code: &RangeCode, jump: &Instruction, context: &TableContext<'_>) -> Resolution {
+    let mut evaluator = Evaluator {
+        code,
+        info: InstructionInfoFactory::new(),
+        steps: 0,
+        bound: None,
+    };
+    let target = match jump.op0_kind() {
+        OpKind::Register => evaluator.register_before(jump.op0_register(), jump, 0),
+        OpKind::Memory => Expr::Load {
+            bytes: 8,
+            address: Box::new(evaluator.address(jump, 0)),
+            at: jump.ip(),
+        },
+        _ => return Resolution::Unknown,
+    };
+    let jump_at = LinkAddr(jump.ip());
+    if let Some((start, kind, named_at)) = table_of(&target) {
+        evaluator.find_bound(jump);
+        if let Some(mut table) = read_table(code, context, start, kind, evaluator.bound) {
+            table.jump = jump_at;
+            table.named_at = LinkAddr(named_at);
+            return Resolution::Table(table);
+        }
+        if matches!(kind, TableKind::Relative { .. }) {
+            return Resolution::Unknown;
+        }
+    }
+    let scaled = mentions_scaled(&target);
+    match context.at_entry_level(jump_at) {
+        // The frame is still there: only labels inside can be meant.
+        Some(false) => {}
+        Some(true) if !scaled || table_of(&target).is_some() => return Resolution::TailCall,
+        Some(true) => return Resolution::TailCall,
+        None if !scaled => return Resolution::TailCall,
+        None => return Resolution::Unknown,
+    }
+    let labels: Vec<LinkAddr> = context
+        .labels_in(&code.range)
+        .iter()
+        .copied()
+        .filter(|a| *a != code.range.start)
+        .collect();
+    if labels.len() >= 2 {
+        // Threaded code: the addresses of labels went through memory that no analysis follows.
+        return Resolution::Table(JumpTable {
+            jump: jump_at,
+            start: LinkAddr(0),
+            kind: TableKind::Absolute,
+            targets: labels,
+            bounded: false,
+            named_at: jump_at,
+            movable: false,
+        });
+    }
+    Resolution::Unknown
+}
+
+/// The table that `target` is an entry of: its start, how it is read, and where it is named.
+fn table_of(target: &Expr) -> Option<(LinkAddr, TableKind, u64)> {
+    match target {
+        Expr::Load { bytes: 8, address, at } => {
+            let (start, named_at) = indexed(address, 8, *at)?;
+            Some((start, TableKind::Absolute, named_at))
+        }
+        Expr::Add(a, b) => {
+            let (load, base) = match (&**a, &**b) {
+                (Expr::Load { bytes: 4, address, at }, Expr::Const { value, named_at })
+                | (Expr::Const { value, named_at }, Expr::Load { bytes: 4, address, at }) => {
+                    ((address, *at), (*value, *named_at))
+                }
+                _ => return None,
+            };
+            let (start, named_at) = indexed(load.0, 4, load.1)?;
+            let named_at = if named_at == base.1 { named_at } else { 0 };
+            Some((start, TableKind::Relative { base: LinkAddr(base.0) }, named_at))
+        }
+        _ => None,
+    }
+}
+
+/// `Const + Scaled(scale)`, or a constant alone plus something of unknown scale.
+fn indexed(address: &Expr, scale: u32, at: u64) -> Option<(LinkAddr, u64)> {
+    let Expr::Add(a, b) = address else { return None };
+    match (&**a, &**b) {
+        (Expr::Const { value, named_at }, Expr::Scaled(s))
+        | (Expr::Scaled(s), Expr::Const { value, named_at })
+            if *s == scale =>
+        {
+            Some((LinkAddr(*value), if *named_at == 0 { at } else { *named_at }))
+        }
+        _ => None,
+    }
+}
+
+fn mentions_scaled(e: &Expr) -> bool {
+    match e {
+        Expr::Scaled(s) => *s > 1,
+        Expr::Load { address, .. } => mentions_scaled(address),
+        Expr::Add(a, b) => mentions_scaled(a) || mentions_scaled(b),
+        Expr::Const { .. } | Expr::Other => false,
+    }
+}
+
+fn read_table(
+    code: &RangeCode,
+    context: &TableContext<'_>,
+    start: LinkAddr,
+    kind: TableKind,
+    bound: Option<u64>,
+) -> Option<JumpTable> {
+    let mut targets = Vec::new();
+    let limit = bound.map_or(MAX_ENTRIES, |b| (b as usize).min(MAX_ENTRIES));
+    for i in 0..limit as u64 {
+        let target = match kind {
+            TableKind::Relative { base } => context
+                .read_u32(LinkAddr(start.0.wrapping_add(i * 4)))
+                .map(|d| LinkAddr(base.0.wrapping_add(d as i32 as u64))),
+            TableKind::Absolute => context.read_address(LinkAddr(start.0.wrapping_add(i * 8))),
+        };
+        let Some(target) = target else { break };
+        if !context.may_lead(&code.range, target) {
+            break;
+        }
+        targets.push(target);
+    }
+    // A table of one entry without a bound is as well a pointer to somewhere.
+    let enough = match bound {
+        Some(b) => targets.len() as u64 == b && b > 0,
+        None => targets.len() >= 2,
+    };
+    enough.then_some(JumpTable {
+        jump: LinkAddr(0),
+        start,
+        kind,
+        targets,
+        bounded: bound.is_some(),
+        named_at: LinkAddr(0),
+        movable: false,
+    })
+}
+
+impl Evaluator<'_> {
+    /// The instruction that control comes from to `insn`; by falling through where it may.
+    fn before(&mut self, insn: &Instruction) -> Option<Instruction> {
+        self.steps += 1;
+        if self.steps > MAX_STEPS {
+            return None;
+        }
+        if let Some(previous) = self.code.insn_before(LinkAddr(insn.ip()))
+            && !matches!(
+                fettle_isa::flow(previous),
+                fettle_isa::Flow::Jump(_)
+                    | fettle_isa::Flow::IndirectJump
+                    | fettle_isa::Flow::Return
+                    | fettle_isa::Flow::Stop
+            )
+        {
+            return Some(*previous);
+        }
+        let to = insn.ip();
+        self.steps += 8;
+        self.code.insns.iter().find(|i| i.near_branch_target() == to && !i.is_call_near()).copied()
+    }
+
+    fn writes(&mut self, insn: &Instruction, register: Register) -> bool {
+        self.info.info(insn).used_registers().iter().any(|u| {
+            u.register().full_register() == register
+                && !matches!(u.access(), OpAccess::Read | OpAccess::CondRead)
+        })
+    }
+
+    fn register_before(&mut self, register: Register, at: &Instruction, depth: u32) -> Expr {
+        let register = register.full_register();
+        let Some(gpr) = Gpr::containing(register) else { return Expr::Other };
+        if depth > 8 {
+            return Expr::Other;
+        }
+        let mut here = *at;
+        while let Some(insn) = self.before(&here) {
+            here = insn;
+            if insn.is_call_near() || insn.is_call_near_indirect() {
+                if RegSet::CALLER_SAVED.contains(gpr) {
+                    return Expr::Other;
+                }
+                continue;
+            }
+            if self.writes(&insn, register) {
+                return self.value_written(&insn, register, depth + 1);
+            }
+        }
+        self.only_constant(register)
+    }
+
+    /// A register that holds one address wherever the function names one for it: a table's
+    /// address taken out of a loop.
+    fn only_constant(&self, register: Register) -> Expr {
+        let mut found = None;
+        for insn in &self.code.insns {
+            if insn.mnemonic() == Mnemonic::Lea
+                && insn.op0_register() == register
+                && insn.is_ip_rel_memory_operand()
+            {
+                match found {
+                    None => found = Some((insn.ip_rel_memory_address(), insn.ip())),
+                    Some((value, _)) if value == insn.ip_rel_memory_address() => {}
+                    Some(_) => return Expr::Other,
+                }
+            }
+        }
+        found.map_or(Expr::Other, |(value, named_at)| Expr::Const { value, named_at })
+    }
+
+    fn value_written(&mut self, insn: &Instruction, register: Register, depth: u32) -> Expr {
+        if insn.op0_kind() != OpKind::Register
+            || insn.op0_register().full_register() != register
+            || insn.op0_register().size() < 4
+        {
+            return if insn.mnemonic() == Mnemonic::Cdqe && register == Register::RAX {
+                match self.register_before(register, insn, depth) {
+                    load @ Expr::Load { bytes: 4, .. } => load,
+                    _ => Expr::Scaled(1),
+                }
+            } else {
+                Expr::Other
+            };
+        }
+        match insn.mnemonic() {
+            Mnemonic::Mov | Mnemonic::Movsxd | Mnemonic::Movzx => match insn.op1_kind() {
+                OpKind::Register if insn.op1_register().size() >= 4 => {
+                    // A 32-bit copy clears the upper half: fine for an index, not for an address.
+                    match self.register_before(insn.op1_register(), insn, depth) {
+                        e if insn.op1_register().size() == 8 => e,
+                        load @ Expr::Load { bytes: 4, .. } => load,
+                        _ => Expr::Scaled(1),
+                    }
+                }
+                OpKind::Memory => {
+                    let bytes = insn.memory_size().size() as u8;
+                    let slot = insn.memory_base();
+                    if matches!(slot, Register::RBP | Register::RSP)
+                        && insn.memory_index() == Register::None
+                    {
+                        return self.spilled(insn, depth);
+                    }
+                    let address = Box::new(self.address(insn, depth));
+                    Expr::Load { bytes, address, at: insn.ip() }
+                }
+                OpKind::Immediate32 | OpKind::Immediate64 | OpKind::Immediate32to64 => {
+                    Expr::Const { value: insn.immediate(1), named_at: insn.ip() }
+                }
+                _ => Expr::Other,
+            },
+            Mnemonic::Lea => self.address(insn, depth),
+            Mnemonic::Add => {
+                let left = self.register_before(insn.op0_register(), insn, depth);
+                let right = match insn.op1_kind() {
+                    OpKind::Register => self.register_before(insn.op1_register(), insn, depth),
+                    OpKind::Memory => Expr::Load {
+                        bytes: insn.memory_size().size() as u8,
+                        address: Box::new(self.address(insn, depth)),
+                        at: insn.ip(),
+                    },
+                    _ => Expr::Const { value: insn.immediate(1), named_at: insn.ip() },
+                };
+                add(left, right)
+            }
+            Mnemonic::Shl if insn.op1_kind() == OpKind::Immediate8 => {
+                match self.register_before(insn.op0_register(), insn, depth) {
+                    Expr::Const { .. } => Expr::Other,
+                    _ => Expr::Scaled(1 << insn.immediate8().min(8)),
+                }
+            }
+            _ => Expr::Other,
+        }
+    }
+
+    /// A value that the stack holds: whatever was stored to the same place last.
+    fn spilled(&mut self, load: &Instruction, depth: u32) -> Expr {
+        let mut here = *load;
+        while let Some(insn) = self.before(&here) {
+            here = insn;
+            if insn.op0_kind() == OpKind::Memory
+                && insn.memory_base() == load.memory_base()
+                && insn.memory_index() == Register::None
+                && insn.memory_displacement64() == load.memory_displacement64()
+            {
+                return if insn.mnemonic() == Mnemonic::Mov && insn.op1_kind() == OpKind::Register {
+                    self.register_before(insn.op1_register(), &insn, depth + 1)
+                } else {
+                    Expr::Other
+                };
+            }
+            if load.memory_base() == Register::RSP && self.writes(&insn, Register::RSP) {
+                return Expr::Other;
+            }
+        }
+        Expr::Other
+    }
+
+    fn address(&mut self, insn: &Instruction, depth: u32) -> Expr {
+        if insn.segment_prefix() != Register::None {
+            return Expr::Other;
+        }
+        if insn.is_ip_rel_memory_operand() {
+            return Expr::Const { value: insn.ip_rel_memory_address(), named_at: insn.ip() };
+        }
+        let disp = Expr::Const { value: insn.memory_displacement64(), named_at: insn.ip() };
+        let mut sum = match insn.memory_base() {
+            Register::None => disp,
+            base => match self.register_before(base, insn, depth) {
+                // The register names the table; a displacement moves it.
+                Expr::Const { value, named_at } => Expr::Const {
+                    value: value.wrapping_add(insn.memory_displacement64()),
+                    named_at,
+                },
+                e if insn.memory_displacement64() == 0 => e,
+                e => add(e, disp),
+            },
+        };
+        if insn.memory_index() != Register::None {
+            let scale = insn.memory_index_scale();
+            let index = match scale {
+                // With scale 1 either register may be the base.
+                1 => match self.register_before(insn.memory_index(), insn, depth) {
+                    Expr::Other => Expr::Scaled(1),
+                    e => e,
+                },
+                _ => Expr::Scaled(scale),
+            };
+            sum = match (sum, index) {
+                (Expr::Other, index) => Expr::Add(Box::new(Expr::Other), Box::new(index)),
+                // `lea rdx, [rax*4 + 0]` is an index, not an address.
+                (Expr::Const { value: 0, .. }, index) => index,
+                (sum, index) => Expr::Add(Box::new(sum), Box::new(index)),
+            };
+        }
+        sum
+    }
+
+    /// Looks for `cmp index, n` with a jump away above it, or `and index, n`, before `jump`.
+    fn find_bound(&mut self, jump: &Instruction) {
+        self.steps = 0;
+        let mut here = *jump;
+        let mut above = None;
+        for _ in 0..24 {
+            let Some(insn) = self.before(&here) else { return };
+            match insn.mnemonic() {
+                Mnemonic::And if insn.op_count() == 2 => {
+                    if let Some(mask) = immediate(&insn)
+                        && mask < 1024
+                        && (mask + 1).is_power_of_two()
+                    {
+                        self.bound = Some(mask + 1);
+                        return;
+                    }
+                }
+                Mnemonic::Cmp => {
+                    let (Some(n), Some(inclusive)) = (immediate(&insn), above) else { return };
+                    if n < MAX_ENTRIES as u64 {
+                        self.bound = Some(if inclusive { n + 1 } else { n });
+                    }
+                    return;
+                }
+                _ => {}
+            }
+            // Which way round the check is depends on whether this path jumped or fell through.
+            let fell_through = insn.next_ip() == here.ip();
+            match (insn.condition_code(), fell_through) {
+                (ConditionCode::a, true) | (ConditionCode::be, false) => above = Some(true),
+                (ConditionCode::ae, true) | (ConditionCode::b, false) => above = Some(false),
+                (ConditionCode::None, _) => {}
+                _ if insn.is_jcc_short_or_near() => return,
+                _ => {}
+            }
+            if insn.is_call_near() || insn.is_call_near_indirect() {
+                return;
+            }
+            here = insn;
+        }
+    }
+}
+
+fn immediate(insn: &Instruction) -> Option<u64> {
+    (insn.op_count() == 2
+        && !matches!(insn.op1_kind(), OpKind::Register | OpKind::Memory))
+    .then(|| insn.immediate(1))
+}
+
+/// Whether a copy of `table` may take its place: every use of the address that `named_at` puts
+/// in a register is the load of an entry or the addition that makes an entry an address.
+pub fn is_movable(function: &Function, table: &JumpTable) -> bool {
+    let Some(index) = insn_index(function, table.named_at) else { return false };
+    let insn = &function.insns[index];
+    if insn.op0_kind() == OpKind::Memory || insn.mnemonic() == Mnemonic::Mov {
+        // The access itself holds the address, as a 32-bit displacement.
+        return table.kind == TableKind::Absolute
+            && !insn.is_ip_rel_memory_operand()
+            && insn.memory_base() == Register::None
+            && insn.memory_index_scale() == 8;
+    }
+    if insn.mnemonic() != Mnemonic::Lea
+        || !insn.is_ip_rel_memory_operand()
+        || insn.ip_rel_memory_address() != table.start.0
+    {
+        return false;
+    }
+    let Some(register) = Gpr::containing(insn.op0_register()) else { return false };
+    let mut info = InstructionInfoFactory::new();
+    let mut seen = vec![false; function.insns.len()];
+    let mut work = vec![index + 1];
+    let block_of = |i: usize| function.blocks.partition_point(|b| b.insns.end as usize <= i);
+    while let Some(mut i) = work.pop() {
+        loop {
+            if i >= function.insns.len() || seen[i] {
+                break;
+            }
+            seen[i] = true;
+            let insn = &function.insns[i];
+            let (mut reads, mut writes) = (false, false);
+            for used in info.info(insn).used_registers() {
+                if Gpr::containing(used.register()) == Some(register) {
+                    match used.access() {
+                        OpAccess::Read | OpAccess::CondRead => reads = true,
+                        OpAccess::Write => writes = true,
+                        _ => (reads, writes) = (true, true),
+                    }
+                }
+            }
+            let full = register_of(register);
+            let entry_load = insn.op_count() >= 1
+                && insn.memory_base() == full
+                && insn.memory_index() != full
+                && insn.memory_displacement64() == 0
+                && insn.memory_index_scale()
+                    == if table.kind == TableKind::Absolute { 8 } else { 4 }
+                && insn.memory_index() != Register::None
+                && (insn.op0_kind() != OpKind::Memory || insn.is_jmp_near_indirect())
+                && !(insn.op0_kind() == OpKind::Register && insn.op1_kind() == OpKind::Register);
+            let sum = insn.mnemonic() == Mnemonic::Add
+                && insn.op0_kind() == OpKind::Register
+                && insn.op1_kind() == OpKind::Register
+                && (insn.op1_register() == full) != (insn.op0_register() == full)
+                && matches!(table.kind, TableKind::Relative { .. });
+            if reads && !entry_load && !sum {
+                return false;
+            }
+            let clobbered = (insn.is_call_near() || insn.is_call_near_indirect())
+                && RegSet::CALLER_SAVED.contains(register);
+            if insn.is_call_near() || insn.is_call_near_indirect() {
+                // The call may throw, and the handler has the registers that calls keep.
+                work.extend(
+                    function
+                        .blocks
+                        .iter()
+                        .filter(|b| b.landing_pad)
+                        .map(|b| b.insns.start as usize),
+                );
+            }
+            if writes || clobbered {
+                break;
+            }
+            let block = &function.blocks[block_of(i)];
+            if i + 1 == block.insns.end as usize {
+                if block.exit.is_some() && RegSet::RESULTS.contains(register) {
+                    return false;
+                }
+                work.extend(
+                    block.succs.iter().map(|s| function.blocks[s.index()].insns.start as usize),
+                );
+                break;
+            }
+            i += 1;
+        }
+    }
+    true
+}
+
+fn insn_index(function: &Function, at: LinkAddr) -> Option<usize> {
+    function.insns.binary_search_by_key(&at.0, |i| i.ip()).ok()
+}
+
+fn register_of(gpr: Gpr) -> Register {
+    use Register::*;
+    [RAX, RCX, RDX, RBX, RSP, RBP, RSI, RDI, R8, R9, R10, R11, R12, R13, R14, R15]
+        [gpr.number() as usize]
+}
