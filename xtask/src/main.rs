@@ -1,3 +1,54 @@
-//! Chores of the Fettle repository.
+//! Command line of the chores. Each subcommand is one module of the library.
+#![forbid(unsafe_code)]
 
-fn main() {}
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+use xtask::{bench, ci, corpus, demo, fuzz, tidy, torture};
+
+/// Chores of the Fettle repository.
+#[derive(Parser)]
+#[command(name = "cargo xtask")]
+struct Arguments {
+    #[command(subcommand)]
+    chore: Chore,
+}
+
+#[derive(Subcommand)]
+enum Chore {
+    /// Everything that CI runs: format, lints, tests, torture, the corpus' smoke subset
+    Ci(ci::Options),
+    /// Checks on the repository's own text
+    Tidy,
+    /// Runs real programs plain and recorded, and compares everything that can be seen
+    Corpus(corpus::Options),
+    /// Builds the torture program in many ways and compares plain and recorded runs
+    Torture(torture::Options),
+    /// Benchmarks
+    #[command(subcommand)]
+    Bench(bench::Bench),
+    /// Runs the fuzz targets for a while
+    Fuzz(fuzz::Options),
+    /// Records a real server under load and shows what comes out
+    Demo(demo::Options),
+}
+
+fn main() -> ExitCode {
+    let outcome = match Arguments::parse().chore {
+        Chore::Ci(options) => ci::run(&options),
+        Chore::Tidy => tidy::run(),
+        Chore::Corpus(options) => corpus::run(&options).map(|tally| tally.passed()),
+        Chore::Torture(options) => torture::run(&options).map(|tally| tally.passed()),
+        Chore::Bench(which) => bench::run(&which),
+        Chore::Fuzz(options) => fuzz::run(&options),
+        Chore::Demo(options) => demo::run(&options),
+    };
+    match outcome {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::from(2)
+        }
+    }
+}

@@ -1,0 +1,164 @@
+//! What CI runs, and in which order.
+
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+use anyhow::{Context, Result, bail};
+
+use crate::corpus::{self, Tally};
+use crate::{bench, fettle, proc, repo, tidy, torture};
+
+/// How much of it.
+#[derive(clap::Args, Debug, Clone)]
+pub struct Options {
+    /// Leave out what needs packages or takes minutes: format, lints and unit tests only
+    #[arg(long)]
+    pub quick: bool,
+}
+
+/// Tests passed, failed and left out so far.
+#[derive(Default)]
+struct Score {
+    passed: usize,
+    failed: usize,
+    ignored: usize,
+}
+
+impl Score {
+    fn add_tally(&mut self, tally: &Tally) {
+        self.passed += tally.succeeded();
+        self.failed += tally.failed();
+        self.ignored += tally.skipped();
+    }
+}
+
+/// Runs everything. A failing step does not hide what the later ones would say.
+pub fn run(options: &Options) -> Result<bool> {
+    let start = Instant::now();
+    let mut score = Score::default();
+    let mut broken = Vec::new();
+
+    say("format");
+    note(&mut broken, "format", cargo(&["fmt", "--all", "--check"]));
+    say("lints");
+    let clippy = ["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"];
+    note(&mut broken, "lints", cargo(&clippy));
+    say("tidy");
+    note(&mut broken, "tidy", tidy::run().and_then(|clean| clean.then_some(()).context("see above")));
+
+    if !options.quick {
+        outside(&mut score, &mut broken);
+    }
+
+    say("unit and integration tests");
+    note(&mut broken, "tests", cargo_test(&mut score));
+
+    for step in &broken {
+        println!("failed step: {step}");
+    }
+    score.failed += usize::from(score.failed == 0 && !broken.is_empty());
+    // The closing line has the form of the test runner's own, over all steps.
+    println!(
+        "\ntest result: {}. {} passed; {} failed; {} ignored; 0 measured; 0 filtered out; finished in {:.2}s",
+        if score.failed == 0 { "ok" } else { "FAILED" },
+        score.passed,
+        score.failed,
+        score.ignored,
+        start.elapsed().as_secs_f64()
+    );
+    Ok(score.failed == 0)
+}
+
+/// Everything that knows the tool from outside only.
+fn outside(score: &mut Score, broken: &mut Vec<String>) {
+    say("release build");
+    let binary = match fettle::binary(None) {
+        Ok(binary) => binary,
+        Err(error) => return note(broken, "release build", Err(error)),
+    };
+    if !fettle::can_record(&binary) {
+        println!("the tool cannot record yet: torture, corpus and benchmark are left out");
+        score.ignored += 3;
+        return;
+    }
+    say("torture");
+    match torture::run(&torture::Options::quick()) {
+        Ok(tally) => {
+            score.passed += tally.succeeded();
+            score.failed += tally.failed();
+            score.ignored += tally.skipped();
+        }
+        Err(error) => note(broken, "torture", Err(error)),
+    }
+    say("corpus, smoke subset");
+    match corpus::run(&corpus::Options::smoke()) {
+        Ok(tally) => score.add_tally(&tally),
+        Err(error) => note(broken, "corpus", Err(error)),
+    }
+    say("probe effect");
+    let quick = bench::Bench::Probe(bench::probe::Options::quick());
+    note(broken, "probe effect", bench::run(&quick).map(drop));
+}
+
+fn say(step: &str) {
+    println!("\n== {step}");
+}
+
+fn note(broken: &mut Vec<String>, step: &str, outcome: Result<()>) {
+    if let Err(error) = outcome {
+        println!("{step}: {error:#}");
+        broken.push(step.to_string());
+    }
+}
+
+fn cargo(arguments: &[&str]) -> Result<()> {
+    proc::step(Command::new("cargo").args(arguments).current_dir(repo::root()))
+}
+
+/// Runs all tests, shows their output and adds up cargo's result lines.
+fn cargo_test(score: &mut Score) -> Result<()> {
+    use std::io::{BufRead, BufReader};
+    let mut child = Command::new("cargo")
+        .args(["test", "--workspace", "--no-fail-fast"])
+        .current_dir(repo::root())
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()?;
+    let stdout = child.stdout.take().context("the tests' output")?;
+    for line in BufReader::new(stdout).lines() {
+        let line = line?;
+        println!("{line}");
+        add_result_line(&line, score);
+    }
+    let status = child.wait()?;
+    if !status.success() {
+        bail!("cargo test: {status}");
+    }
+    Ok(())
+}
+
+/// Adds `test result: ok. 3 passed; 0 failed; 1 ignored; …`.
+fn add_result_line(line: &str, score: &mut Score) {
+    let Some(rest) = line.strip_prefix("test result: ") else { return };
+    let count = |what: &str| -> usize {
+        rest.split([';', '.'])
+            .find_map(|part| part.trim().strip_suffix(what)?.trim().parse().ok())
+            .unwrap_or(0)
+    };
+    score.passed += count("passed");
+    score.failed += count("failed");
+    score.ignored += count("ignored");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn result_lines_add_up() {
+        let mut score = Score::default();
+        add_result_line("test result: ok. 3 passed; 0 failed; 1 ignored; 0 measured", &mut score);
+        add_result_line("test result: FAILED. 4 passed; 2 failed; 0 ignored; 0", &mut score);
+        assert_eq!((score.passed, score.failed, score.ignored), (7, 2, 1));
+    }
+}

@@ -1,0 +1,171 @@
+//! The differential corpus: programs nobody here wrote, run plain and recorded.
+//!
+//! Each entry of `tests/corpus/*.toml` names Debian packages and one deterministic command with
+//! real input. The command runs twice, plain and under `fettle record`, in the same folder path
+//! made anew from the same template, and everything that can be seen from outside must be the
+//! same: both outputs, the exit status or signal, and every file left behind. When something
+//! differs, the plain command runs once more: if it differs from itself, the entry is at fault.
+
+mod input;
+mod observe;
+mod place;
+mod spec;
+mod tally;
+mod verdict;
+
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use anyhow::{Context, Result, ensure};
+
+use crate::{apt, fettle, proc};
+use observe::{Side, Stage};
+pub use spec::{Entry, Expectation, Kind, load};
+pub use tally::Tally;
+use verdict::{Finding, Verdict};
+
+/// What to run and how.
+#[derive(clap::Args, Debug, Clone)]
+pub struct Options {
+    /// Only entries whose name contains this (comma-separated: any of these)
+    #[arg(long, value_delimiter = ',')]
+    pub filter: Vec<String>,
+    /// Only the fast subset that CI runs
+    #[arg(long)]
+    pub smoke: bool,
+    /// Only entries of this kind
+    #[arg(long)]
+    pub kind: Option<Kind>,
+    /// Entries that run at a time
+    #[arg(long, default_value_t = 1)]
+    pub jobs: usize,
+    /// Also write the results to this file
+    #[arg(long)]
+    pub json: Option<PathBuf>,
+    /// What `fettle record` is to do (its `--mode`)
+    #[arg(long)]
+    pub mode: Option<String>,
+    /// This binary instead of a fresh release build
+    #[arg(long)]
+    pub fettle: Option<PathBuf>,
+    /// Do not ask for a summary of what was recorded: for wrappers that only run the program
+    #[arg(long)]
+    pub behaviour_only: bool,
+    /// Run the plain side only, twice: tells whether the entries themselves are sound
+    #[arg(long)]
+    pub plain_only: bool,
+    /// Keep the folders of entries that passed too
+    #[arg(long)]
+    pub keep: bool,
+    /// Print the entries and run none
+    #[arg(long)]
+    pub list: bool,
+}
+
+impl Options {
+    /// The smoke subset with everything else as it is by default.
+    pub fn smoke() -> Options {
+        Options {
+            filter: Vec::new(),
+            smoke: true,
+            kind: None,
+            jobs: 2,
+            json: None,
+            mode: None,
+            fettle: None,
+            behaviour_only: false,
+            plain_only: false,
+            keep: false,
+            list: false,
+        }
+    }
+}
+
+/// Runs the corpus and prints its table.
+pub fn run(options: &Options) -> Result<Tally> {
+    let entries: Vec<Entry> = load()?.into_iter().filter(|e| wanted(e, options)).collect();
+    ensure!(!entries.is_empty(), "no entry of the corpus matches");
+    if options.list {
+        for entry in &entries {
+            println!("{:<24} {:<8} {}", entry.name, entry.kind(), entry.command_line());
+        }
+        return Ok(Tally::default());
+    }
+    let binary = match options.plain_only {
+        true => PathBuf::new(),
+        false => fettle::binary(options.fettle.as_deref())?,
+    };
+    proc::no_core_files();
+
+    let next = AtomicUsize::new(0);
+    let tally = Mutex::new(Tally::default());
+    std::thread::scope(|scope| {
+        for _ in 0..options.jobs.max(1) {
+            scope.spawn(|| {
+                while let Some(entry) = entries.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let finding = examine(entry, &binary, options);
+                    println!("{}", finding.line());
+                    tally.lock().unwrap_or_else(|e| e.into_inner()).add(finding);
+                }
+            });
+        }
+    });
+    let tally = tally.into_inner().unwrap_or_else(|e| e.into_inner());
+    tally.print();
+    if let Some(path) = &options.json {
+        std::fs::write(path, tally.to_json()?).with_context(|| path.display().to_string())?;
+    }
+    Ok(tally)
+}
+
+fn wanted(entry: &Entry, options: &Options) -> bool {
+    // A refusal has no plain side, and a wrapper refuses nothing.
+    if entry.expect == Expectation::Refusal && (options.plain_only || options.behaviour_only) {
+        return false;
+    }
+    let named =
+        options.filter.is_empty() || options.filter.iter().any(|f| entry.name.contains(f.as_str()));
+    named && (entry.smoke || !options.smoke) && options.kind.is_none_or(|k| k == entry.kind())
+}
+
+/// Runs one entry on both sides. Trouble of our own (a package that cannot be had, a set-up that
+/// fails) is a finding too.
+fn examine(entry: &Entry, binary: &Path, options: &Options) -> Finding {
+    if let Err(error) = apt::ensure(&entry.packages) {
+        return Finding::new(entry, Verdict::Skipped(format!("{error:#}")));
+    }
+    match compare(entry, binary, options) {
+        Ok(finding) => finding,
+        Err(error) => Finding::new(entry, Verdict::Broken(format!("{error:#}"))),
+    }
+}
+
+fn compare(entry: &Entry, binary: &Path, options: &Options) -> Result<Finding> {
+    let stage = Stage::prepare(entry)?;
+    if entry.expect == Expectation::Refusal {
+        let side = Side::Recorded { fettle: binary.to_path_buf(), mode: options.mode.clone() };
+        return Ok(Finding::new(entry, verdict::judge_refusal(entry, &stage.perform(&side, "recorded")?)));
+    }
+    let plain = stage.perform(&Side::Plain, "plain")?;
+    if let Some(trouble) = verdict::unsound(entry, &plain) {
+        return Ok(Finding::new(entry, Verdict::Broken(trouble)));
+    }
+    let other_side = match options.plain_only {
+        true => Side::Plain,
+        false => Side::Recorded { fettle: binary.to_path_buf(), mode: options.mode.clone() },
+    };
+    let other = stage.perform(&other_side, "recorded")?;
+    let mut verdict = verdict::judge(entry, &plain, &other, options);
+    if let Verdict::Differs(_) = verdict {
+        let again = stage.perform(&Side::Plain, "again")?;
+        let differences = verdict::differences(entry, &plain, &again);
+        if !differences.is_empty() {
+            verdict = Verdict::Unstable(differences);
+        }
+    }
+    if verdict.passed() && !options.keep {
+        stage.clear();
+    }
+    Ok(Finding::measured(entry, verdict, &plain, &other))
+}

@@ -1,0 +1,18 @@
+//! Chores of the repository, behind `cargo xtask`.
+//!
+//! Everything that proves the tool from outside lives here: these modules know the `fettle`
+//! command line and exit codes, and nothing of the crates behind it. A library so that the tests
+//! in `tests` can call the same steps that `cargo xtask` runs.
+#![forbid(unsafe_code)]
+
+pub mod apt;
+pub mod bench;
+pub mod ci;
+pub mod corpus;
+pub mod demo;
+pub mod fettle;
+pub mod fuzz;
+pub mod proc;
+pub mod repo;
+pub mod tidy;
+pub mod torture;

@@ -1,0 +1,4 @@
+//! stub
+use anyhow::Result;
+/// Run.
+pub fn run() -> Result<bool> { Ok(true) }
