@@ -6,7 +6,7 @@
 
 use std::path::{Path, PathBuf};
 
-use parquet::basic::{Compression, Encoding};
+use parquet::basic::{Compression, Encoding, ZstdLevel};
 use parquet::file::properties::{EnabledStatistics, WriterProperties};
 use parquet::file::reader::{FileReader, RowGroupReader, SerializedFileReader};
 use parquet::schema::types::{ColumnPath, TypePtr};
@@ -68,10 +68,15 @@ fn fields() -> Vec<TypePtr> {
 }
 
 /// How calls are encoded.
+///
+/// Measured with the example `synthetic` on 20 million calls (Rocket Lake, one run each, all
+/// encodings the same): not packed 5.91 bytes per call, LZ4 5.78, Zstandard's fastest level 5.64,
+/// and the same 2.7 seconds of processor time. Most of what a packer could find, the encodings
+/// have found; real traces repeat more than that program's random numbers do.
 fn properties() -> WriterProperties {
     let column = |name: &str| ColumnPath::from(name);
     let mut properties = WriterProperties::builder()
-        .set_compression(Compression::LZ4_RAW)
+        .set_compression(Compression::ZSTD(ZstdLevel::default()))
         .set_statistics_enabled(EnabledStatistics::Chunk)
         .set_offset_index_disabled(true)
         .set_data_page_row_count_limit(1 << 17)
