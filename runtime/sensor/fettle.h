@@ -85,8 +85,8 @@ struct fettle_head {
     uint64_t pad1[5];
     uint64_t level, lost_opening; /* written by the producer */
     uint64_t pad2[6];
-    uint64_t consumer_beat; /* written by the consumer */
-    uint64_t pad3[95];
+    uint64_t consumer_beat, lost_reported; /* written by the consumer */
+    uint64_t pad3[94];
     uint32_t owners[FETTLE_SLOTS_MAX];
 } __attribute__((aligned(64)));
 

@@ -122,8 +122,10 @@ pub struct Head {
     pub pad2: [u64; 6],
     /// Incremented by the consumer as a sign of life; 0 means that there is none.
     pub consumer_beat: u64,
+    /// Written by the consumer: losses that a consumer has been told of.
+    pub lost_reported: u64,
     /// Zeros.
-    pub pad3: [u64; 95],
+    pub pad3: [u64; 94],
     /// Thread that owns each slot; 0 for one that was never used. Slot 0 has no owner.
     pub owners: [u32; SLOTS_MAX as usize],
 }
@@ -377,6 +379,7 @@ const _: () = {
     assert!(offset_of!(Head, name) == 88);
     assert!(offset_of!(Head, level) == 192);
     assert!(offset_of!(Head, consumer_beat) == 256);
+    assert!(offset_of!(Head, lost_reported) == 264);
     assert!(offset_of!(Head, owners) == 1024);
     assert!(size_of::<ListSlot>() == 256);
     assert!(offset_of!(ListSlot, settled) == 128);
