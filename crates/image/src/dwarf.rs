@@ -9,6 +9,7 @@ use object::elf;
 
 use crate::elf::Elf;
 use crate::raw;
+use crate::units::UnitIndex;
 
 pub(crate) type Slice<'a> = EndianSlice<'a, LittleEndian>;
 
@@ -18,6 +19,7 @@ pub(crate) struct DwarfSource {
     elf: Arc<Elf>,
     /// Decompressed sections by name, filled on first use.
     owned: Arc<OnceLock<HashMap<&'static str, Vec<u8>>>>,
+    units: Arc<OnceLock<UnitIndex>>,
 }
 
 /// Every section that is read.
@@ -40,12 +42,17 @@ const SECTION_SIZE_MAX: u64 = 4 << 30;
 
 impl DwarfSource {
     pub(crate) fn new(elf: Arc<Elf>) -> DwarfSource {
-        DwarfSource { elf, owned: Arc::default() }
+        DwarfSource { elf, owned: Arc::default(), units: Arc::default() }
     }
 
     /// Whether there is any DWARF.
     pub(crate) fn has_debug_info(&self) -> bool {
         self.elf.sections.iter().any(|s| matches!(&*s.name, ".debug_info" | ".zdebug_info"))
+    }
+
+    /// Which unit covers an address.
+    pub(crate) fn units(&self) -> &UnitIndex {
+        self.units.get_or_init(|| UnitIndex::build(&self.load()))
     }
 
     /// The sections for gimli; missing and damaged ones are empty.

@@ -1,4 +1,5 @@
-//! What can be wrong with a file, in one clear line each.
+//! What can be wrong with a file, in one clear line each. Names that come from the file are
+//! escaped, so that they cannot write anything else to a terminal.
 
 use crate::LinkAddr;
 
@@ -58,7 +59,10 @@ pub enum Warning {
     #[error("section headers ignored: {0}")]
     Sections(String),
     /// A section points outside of the file.
-    #[error("section {name} ignored: its bytes {start:#x} to {end:#x} lie outside of the file")]
+    #[error(
+        "section {} ignored: its bytes {start:#x} to {end:#x} lie outside of the file",
+        name.escape_debug()
+    )]
     Section {
         /// Section name.
         name: String,
@@ -71,7 +75,7 @@ pub enum Warning {
     #[error("segments overlap at {0}")]
     SegmentsOverlap(LinkAddr),
     /// Symbols that could not be read.
-    #[error("{count} symbols of {table} ignored: {why}")]
+    #[error("{count} symbols of {} ignored: {why}", table.escape_debug())]
     Symbols {
         /// Symbol table.
         table: String,

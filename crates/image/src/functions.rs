@@ -11,7 +11,7 @@ use std::ops::Range;
 use crate::dynamic::RelocKind;
 use crate::elf::SectionKind;
 use crate::symbols::{is_nameworthy, preference};
-use crate::{Image, LinkAddr, Symbol, SymbolKind, plt};
+use crate::{Fde, Image, LinkAddr, Symbol, SymbolKind, plt};
 
 /// Why we believe that a function is there.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug, Default)]
@@ -108,9 +108,7 @@ fn excluded_ranges(image: &Image) -> Vec<Range<LinkAddr>> {
         .filter(|s| plt::is_plt_section(&s.name) || matches!(s.name.as_str(), ".init" | ".fini"))
         .map(|section| section.start..section.end())
         .collect();
-    if ranges.is_empty() {
-        ranges.extend(image.plt.iter().map(|entry| entry.start..entry.start + entry.size));
-    }
+    ranges.extend(image.plt.iter().map(|entry| entry.start..entry.start + entry.size));
     ranges.sort_by_key(|range| range.start);
     let mut merged: Vec<Range<LinkAddr>> = Vec::new();
     for range in ranges {
@@ -136,8 +134,7 @@ fn from_unwind(image: &Image, excluded: &[Range<LinkAddr>]) -> Vec<FunctionRange
     let mut functions = Vec::with_capacity(image.fdes.len());
     for fde in &image.fdes {
         let end = next_excluded(excluded, fde.start).map_or(fde.end, |next| fde.end.min(next));
-        // Without sections the PLT's own entry is known by what lies in it.
-        if is_excluded(excluded, fde.start) || end <= fde.start {
+        if is_excluded(excluded, fde.start) || end <= fde.start || is_plt(image, fde) {
             continue;
         }
         functions.push(FunctionRange {
@@ -150,6 +147,21 @@ fn from_unwind(image: &Image, excluded: &[Range<LinkAddr>]) -> Vec<FunctionRange
         });
     }
     functions
+}
+
+/// Whether an unwind entry covers a PLT, where no section names say so. One entry covers a whole
+/// PLT, and its first part, which calls the lazy binder, has no entry of its own in our list.
+fn is_plt(image: &Image, fde: &Fde) -> bool {
+    if !image.elf.sections.is_empty() {
+        return false;
+    }
+    let next = image.plt.partition_point(|entry| entry.start < fde.start);
+    if image.plt.get(next).is_some_and(|entry| entry.start < fde.end) {
+        return true;
+    }
+    let size = usize::try_from(fde.end - fde.start).unwrap_or(usize::MAX);
+    let code = image.elf.read(fde.start, size);
+    code.is_some_and(|code| plt::looks_like_plt(code, fde.start, &image.relocs))
 }
 
 /// Every address where something says that a function starts; sorted, one entry an address.

@@ -7,6 +7,7 @@ use crate::dwarf::DwarfSource;
 use crate::dynamic::{self, Dynamic};
 use crate::elf::{Elf, Kind, Section, Segment};
 use crate::error::Warnings;
+use crate::signature::{self, Signature, SignatureCache};
 use crate::unwind::{self, Fde, UnwindTables};
 use crate::{
     Bytes, Error, FunctionRange, Language, LineTable, LinkAddr, PltEntry, Reloc, Symbol,
@@ -25,6 +26,7 @@ pub struct Image {
     unwind: UnwindTables,
     build_id: Option<Range<usize>>,
     dwarf: DwarfSource,
+    signatures: SignatureCache,
     warnings: Warnings,
     functions: OnceLock<Vec<FunctionRange>>,
 }
@@ -61,6 +63,7 @@ impl Image {
             unwind,
             build_id,
             dwarf,
+            signatures: SignatureCache::default(),
             warnings,
             functions: OnceLock::new(),
         })
@@ -198,10 +201,11 @@ impl Image {
         self.elf.is_writable(addr)
     }
 
-    /// The unwind entries as bytes, for gimli.
+    /// The unwind entries as bytes, for gimli; those of an object file with relocations applied.
     pub fn eh_frame(&self) -> Option<(LinkAddr, &[u8])> {
         let (addr, range) = self.unwind.eh_frame.clone()?;
-        Some((addr, self.elf.bytes.get(range)?))
+        let relocated = self.unwind.relocated.as_deref();
+        Some((addr, relocated.or_else(|| self.elf.bytes.get(range))?))
     }
 
     /// The index of the unwind entries, also when the section headers are stripped.
@@ -271,6 +275,7 @@ impl Image {
         symbols::merge(&mut self.symbols, &debug.symbols, SymbolSource::DebugFile);
         if debug.dwarf.has_debug_info() {
             self.dwarf = debug.dwarf.clone();
+            self.signatures = SignatureCache::default();
         }
         self.functions = OnceLock::new();
         self
@@ -302,9 +307,20 @@ impl Image {
         self.warnings.as_slice()
     }
 
+    /// Parameters and result of the function that starts at `addr`, if DWARF has them. `None` for
+    /// copies that the compiler specialised: their arguments are not those of the source.
+    pub fn signature(&self, addr: LinkAddr) -> Option<Signature> {
+        let specialised =
+            |name: &str| [".isra.", ".constprop.", ".part."].iter().any(|mark| name.contains(mark));
+        if self.symbols_at(addr).iter().any(|symbol| specialised(&symbol.name)) {
+            return None;
+        }
+        signature::find(&self.dwarf, &self.signatures, addr)
+    }
+
     /// Lookup from addresses to source lines.
     pub fn lines(&self) -> LineTable<'_> {
-        LineTable::new(self.dwarf.load())
+        LineTable::new(self.dwarf.load(), self.dwarf.units().clone())
     }
 }
 

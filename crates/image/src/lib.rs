@@ -22,7 +22,9 @@ mod lines;
 mod locate;
 mod plt;
 mod raw;
+mod signature;
 mod symbols;
+mod units;
 mod unwind;
 mod xz;
 
@@ -38,5 +40,6 @@ pub use lang::Language;
 pub use lines::{LineTable, SourceLine};
 pub use locate::{crc32, debug_file_candidates};
 pub use plt::{IFUNC_TARGET, PltEntry};
+pub use signature::{ArgType, Param, Signature};
 pub use symbols::{Symbol, SymbolKind, SymbolSource};
 pub use unwind::{Fde, Pointer};

@@ -58,7 +58,7 @@ pub(crate) fn entries(elf: &Elf, relocs: &[Reloc]) -> Vec<PltEntry> {
             .collect();
         for segment in elf.segments.iter().filter(|segment| segment.executable) {
             if let Some(code) = elf.read_from(segment.start) {
-                scan(code, segment.start, 16, &slots, &mut entries);
+                search(code, segment.start, &slots, &mut entries);
             }
         }
     }
@@ -67,13 +67,31 @@ pub(crate) fn entries(elf: &Elf, relocs: &[Reloc]) -> Vec<PltEntry> {
     entries
 }
 
+/// Entries in a PLT section.
 fn scan(code: &[u8], start: LinkAddr, size: u64, relocs: &[Reloc], entries: &mut Vec<PltEntry>) {
     for at in 0..code.len() {
-        let Some(slot) = slot_of_jump(code, at, start) else { continue };
-        let Some(target) = target_of_slot(relocs, slot) else { continue };
-        let jump = start + at as u64;
-        entries.push(PltEntry { start: LinkAddr(jump.0 & !(size - 1)), size, target });
+        entries.extend(entry_at(code, at, start, size, relocs));
     }
+}
+
+/// Entries anywhere in a whole segment, which may be large: looks only at the bytes that start
+/// the common form of the jump.
+fn search(code: &[u8], start: LinkAddr, slots: &[Reloc], entries: &mut Vec<PltEntry>) {
+    for at in memchr::memmem::find_iter(code, &[0xff, 0x25]) {
+        entries.extend(entry_at(code, at, start, 16, slots));
+    }
+}
+
+fn entry_at(
+    code: &[u8],
+    at: usize,
+    start: LinkAddr,
+    size: u64,
+    relocs: &[Reloc],
+) -> Option<PltEntry> {
+    let target = target_of_slot(relocs, slot_of_jump(code, at, start)?)?;
+    let jump = start + at as u64;
+    Some(PltEntry { start: LinkAddr(jump.0 & !(size - 1)), size, target })
 }
 
 fn slot_of_jump(code: &[u8], at: usize, start: LinkAddr) -> Option<LinkAddr> {
@@ -96,4 +114,14 @@ fn target_of_slot(relocs: &[Reloc], slot: LinkAddr) -> Option<String> {
             _ => None,
         }
     })
+}
+
+/// Whether a run of code looks like a `.plt.got` section when there are no section names: entries
+/// of eight bytes, the first of which jumps through a slot of a relocation.
+pub(crate) fn looks_like_plt(code: &[u8], start: LinkAddr, relocs: &[Reloc]) -> bool {
+    const ENDBR64: &[u8] = &[0xf3, 0x0f, 0x1e, 0xfa];
+    let mut at = if code.starts_with(ENDBR64) { 4 } else { 0 };
+    at += usize::from(code.get(at) == Some(&0xf2));
+    code.len().is_multiple_of(8)
+        && slot_of_jump(code, at, start).is_some_and(|slot| target_of_slot(relocs, slot).is_some())
 }

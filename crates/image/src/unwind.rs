@@ -6,13 +6,14 @@
 
 use std::collections::HashMap;
 use std::ops::Range;
+use std::sync::Arc;
 
 use gimli::{
     BaseAddresses, CallFrameInstruction as Cfi, CommonInformationEntry, EhFrame, EhFrameOffset,
     EndianSlice, LittleEndian, UnwindSection,
 };
 
-use crate::elf::{Elf, Section, SectionKind};
+use crate::elf::{Elf, Kind, Section, SectionKind};
 use crate::error::Warnings;
 use crate::{LinkAddr, Warning, raw};
 
@@ -53,6 +54,8 @@ pub(crate) struct UnwindTables {
     pub eh_frame: Option<(LinkAddr, Range<usize>)>,
     pub eh_frame_hdr: Option<(LinkAddr, Range<usize>)>,
     pub bases: BaseAddresses,
+    /// `.eh_frame` of an object file with its relocations applied.
+    pub relocated: Option<Arc<[u8]>>,
 }
 
 impl UnwindTables {
@@ -94,8 +97,56 @@ impl UnwindTables {
         if let Some(addr) = elf.section(".got").map(|section| section.start).or(pltgot) {
             bases = bases.set_got(addr.0);
         }
-        UnwindTables { eh_frame, eh_frame_hdr: hdr, bases }
+        let relocated = relocate(elf).map(Arc::from);
+        UnwindTables { eh_frame, eh_frame_hdr: hdr, bases, relocated }
     }
+}
+
+/// Applies the relocations of `.eh_frame` in an object file, where every address in it is still
+/// zero. Those that linkers emit there are few: distances and plain addresses.
+fn relocate(elf: &Elf) -> Option<Vec<u8>> {
+    if elf.kind != Kind::Relocatable {
+        return None;
+    }
+    let index = elf.sections.iter().position(|section| section.name == ".eh_frame")?;
+    let section = &elf.sections[index];
+    let mut data = elf.section_data(section)?.to_vec();
+    for relas in &elf.sections {
+        if relas.kind != SectionKind::Rela || relas.info as usize != index {
+            continue;
+        }
+        let symbols = elf.sections.get(relas.link as usize).and_then(|s| elf.section_data(s));
+        let (Some(table), Some(symbols)) = (elf.section_data(relas), symbols) else { continue };
+        for rela in table.chunks_exact(24) {
+            relocate_one(elf, section.start, rela, symbols, &mut data);
+        }
+    }
+    Some(data)
+}
+
+fn relocate_one(
+    elf: &Elf,
+    base: LinkAddr,
+    rela: &[u8],
+    symbols: &[u8],
+    data: &mut [u8],
+) -> Option<()> {
+    let place = usize::try_from(raw::u64(rela, 0)?).ok()?;
+    let info = raw::u64(rela, 8)?;
+    let symbol_at = usize::try_from(info >> 32).ok()?.checked_mul(24)?;
+    let symbol = symbols.get(symbol_at..symbol_at.checked_add(24)?)?;
+    let section = elf.sections.get(usize::from(raw::u16(symbol, 6)?))?;
+    let target = section.start + raw::u64(symbol, 8)? + raw::u64(rela, 16)?;
+    let distance = target - (base + place as u64);
+    let (value, size) = match object::elf::RelocationType(info as u32) {
+        object::elf::R_X86_64_PC32 => (distance, 4),
+        object::elf::R_X86_64_PC64 => (distance, 8),
+        object::elf::R_X86_64_32 | object::elf::R_X86_64_32S => (target.0, 4),
+        object::elf::R_X86_64_64 => (target.0, 8),
+        _ => return None,
+    };
+    data.get_mut(place..place.checked_add(size)?)?.copy_from_slice(&value.to_le_bytes()[..size]);
+    Some(())
 }
 
 fn file_range(elf: &Elf, section: &Section) -> Option<Range<usize>> {
@@ -146,7 +197,8 @@ const ENTRY_CFA: Cfa = Some((gimli::X86_64::RSP, 8));
 /// Reads all entries, sorted by start and without overlap.
 pub(crate) fn fdes(elf: &Elf, tables: &UnwindTables, warnings: &mut Warnings) -> Vec<Fde> {
     let Some((addr, range)) = &tables.eh_frame else { return Vec::new() };
-    let Some(data) = elf.bytes.get(range.clone()) else { return Vec::new() };
+    let file_data = elf.bytes.get(range.clone());
+    let Some(data) = tables.relocated.as_deref().or(file_data) else { return Vec::new() };
     read_entries(elf, *addr, data, &tables.bases, warnings)
 }
 
