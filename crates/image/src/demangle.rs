@@ -55,3 +55,59 @@ fn cpp(name: &str) -> Option<String> {
     text.0.push_str(suffix);
     Some(text.0)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_three_languages() {
+        assert_eq!(demangle("main"), "main");
+        assert_eq!(demangle("_ZN3foo3barEi"), "foo::bar(int)");
+        assert_eq!(demangle("_ZN3foo3barEi.cold"), "foo::bar(int).cold");
+        let push_back = demangle("_ZNSt6vectorIiSaIiEE9push_backERKi");
+        assert_eq!(push_back, "std::vector<int, std::allocator<int> >::push_back(int const&)");
+        assert_eq!(
+            demangle("_ZN4core3fmt5Write9write_str17h0123456789abcdefE"),
+            "core::fmt::Write::write_str"
+        );
+        assert_eq!(demangle("_RNvC6_123foo3bar"), "123foo::bar");
+        assert_eq!(demangle("_Znot a name"), "_Znot a name");
+        assert_eq!(demangle(""), "");
+    }
+
+    /// Each level names the one before twice, so the text doubles with every four letters.
+    #[test]
+    fn growth_is_bounded() {
+        let mut name = String::from("_Z1fP1aS_");
+        for level in 0..40 {
+            let digit = |n: u32| char::from_digit(n, 36).unwrap_or('z').to_ascii_uppercase();
+            name.push_str(&format!("PFvS{}_S{}_E", digit(level % 36), digit(level % 36)));
+        }
+        assert!(demangle(&name).len() <= DEMANGLED_LEN_MAX);
+        demangle(&"_Z".repeat(10_000));
+        demangle(&format!("_Z1f{}", "P".repeat(60_000)));
+        demangle(&format!("_RNv{}", "Ns_".repeat(20_000)));
+        demangle(&format!("_ZN{}E", "1a".repeat(30_000)));
+    }
+
+    #[test]
+    fn damaged_names_come_back() {
+        let names = [
+            "_ZNSt6vectorIiSaIiEE9push_backERKi",
+            "_ZZN3fooIXadL_Z3barvEEEvvENKUlvE_clEv",
+            "_RNvMs_NtCs1234_7mycrate3fooNtB4_3Bar3baz",
+            "_ZN4core3fmt5Write9write_str17h0123456789abcdefE",
+        ];
+        let mut state = 0x9e37_79b9u32;
+        for round in 0..20_000 {
+            let mut name = names[round % names.len()].as_bytes().to_vec();
+            for _ in 0..3 {
+                state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+                let at = (state >> 8) as usize % name.len();
+                name[at] = b"_0123456789ENSTIPRKLXzstacvd.$"[(state >> 20) as usize % 30];
+            }
+            demangle(&String::from_utf8_lossy(&name));
+        }
+    }
+}

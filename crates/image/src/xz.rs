@@ -111,3 +111,27 @@ fn measure(chunks: &[u8], limit: usize) -> Result<(usize, usize), &'static str> 
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The header of an xz file, and nothing behind it.
+    const HEADER: &[u8] = &[0xfd, 0x37, 0x7a, 0x58, 0x5a, 0x00, 0x00, 0x01, 0x69, 0x22, 0xde, 0x36];
+
+    #[test]
+    fn limits_and_damage() {
+        assert_eq!(decompress(b"", 10), Err("not xz data"));
+        assert_eq!(decompress(HEADER, 10), Err("xz block header cut off"));
+        // A stored chunk of three bytes, then the end.
+        let chunks = [1, 0, 2, b'a', b'b', b'c', 0];
+        assert_eq!(measure(&chunks, 3), Ok((7, 3)));
+        assert_eq!(measure(&chunks, 2), Err("more data than expected"));
+        assert_eq!(measure(&chunks[..5], 3), Err("LZMA2 data cut off"));
+        // A chunk that claims two megabytes is refused before any of it is made.
+        assert_eq!(
+            measure(&[0xff, 0xff, 0xff, 0, 0, 0, 0, 0], 1000),
+            Err("more data than expected")
+        );
+    }
+}

@@ -4,7 +4,7 @@ mod common;
 
 use std::process::Command;
 
-use common::{Built, addr_of, exercise, open, run, without_sections};
+use common::{Built, addr_of, exercise, open, without_sections};
 use fettle_image::{
     ArgType, Image, Kind, Language, RelocKind, SymbolKind, SymbolSource, Warning, crc32,
     debug_file_candidates,
@@ -215,17 +215,8 @@ fn a_debug_file_gives_names_and_lines_back() {
 fn embedded_symbols_are_merged() {
     let built = Built::new(&[]);
     let full = built.image();
-    let data = built.beside("symbols");
-    run(Command::new("objcopy")
-        .args(["-S", "--keep-symbol=work", "--keep-symbol=at_start"])
-        .arg(&built.path)
-        .arg(&data));
-    if Command::new("xz").arg("--force").arg(&data).status().is_err() {
-        eprintln!("skipped: no xz on this machine");
-        return;
-    }
-    let section = format!("--add-section=.gnu_debugdata={}.xz", data.display());
-    let image = built.after("objcopy", &["--strip-all", &section], "packed");
+    let Some(mut file) = built.with_embedded_symbols() else { return };
+    let image = Image::parse(file.clone()).expect("an image");
     assert_eq!(image.warnings(), []);
     assert_eq!(image.name_at(addr_of(&full, "work")), Some("work"));
     assert_eq!(addr_of(&image, "at_start"), addr_of(&full, "at_start"));
@@ -235,7 +226,6 @@ fn embedded_symbols_are_merged() {
     assert!(inner.symbols().len() >= 2);
 
     // Damage costs the symbols, not the image.
-    let mut file = std::fs::read(built.beside("packed")).expect("the file");
     let at = image.section(".gnu_debugdata").expect("the section").file_offset as usize;
     file[at + 60..at + 100].fill(0xff);
     let damaged = Image::parse(file).expect("an image");

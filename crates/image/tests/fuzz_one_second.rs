@@ -100,6 +100,7 @@ fn mutated_files_never_stop_us() {
         files.push(std::fs::read(Built::new(arguments).path).expect("the file"));
     }
     files.push(std::fs::read("/bin/ls").expect("ls"));
+    files.extend(Built::new(&[]).with_embedded_symbols());
     let spots: Vec<_> = files.iter().map(|file| hot_spots(file)).collect();
 
     let started = Instant::now();

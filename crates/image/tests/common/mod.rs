@@ -106,6 +106,23 @@ impl Built {
     }
 }
 
+impl Built {
+    /// The file stripped, with some symbols embedded as MiniDebugInfo; `None` without xz.
+    pub fn with_embedded_symbols(&self) -> Option<Vec<u8>> {
+        let data = self.beside("symbols");
+        let keep = ["-S", "--keep-symbol=work", "--keep-symbol=at_start"];
+        run(Command::new("objcopy").args(keep).arg(&self.path).arg(&data));
+        if Command::new("xz").arg("--force").arg(&data).status().is_err() {
+            eprintln!("skipped: no xz on this machine");
+            return None;
+        }
+        let section = format!("--add-section=.gnu_debugdata={}.xz", data.display());
+        let output = self.beside("packed");
+        run(Command::new("objcopy").args(["--strip-all", &section]).arg(&self.path).arg(&output));
+        Some(std::fs::read(output).expect("the file"))
+    }
+}
+
 pub fn run(command: &mut Command) {
     let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
     assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
