@@ -25,8 +25,8 @@ use crate::tables::CounterKind;
 /// Result with the Parquet library's error; callers add the file's path.
 pub(crate) type Encoded<T> = std::result::Result<T, ParquetError>;
 
-/// A file of more rows in one group than this is not read: 16 times what this crate writes.
-const ROWS_PER_GROUP_MAX: i64 = 1 << 24;
+/// A file of more rows in one group than this is not read: 4 times what this crate writes.
+const ROWS_PER_GROUP_MAX: i64 = 1 << 22;
 /// A table of more rows than this is not read.
 const ROWS_PER_TABLE_MAX: i64 = 1 << 26;
 /// Bytes of one column of one row group, unpacked, that are believed.

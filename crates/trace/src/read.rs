@@ -23,7 +23,7 @@ pub struct Trace {
     warnings: Vec<String>,
 }
 
-/// A run of calls that are read at once: one row group of one file. About a million rows, 16
+/// A run of calls that are read at once: one row group of one file. About a million rows, 4
 /// million at most.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Part {

@@ -1,0 +1,40 @@
+//! What can go wrong with a report.
+
+/// Result with this crate's [`enum@Error`].
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// Why a report or an export could not be made.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The trace cannot be read.
+    #[error(transparent)]
+    Trace(#[from] fettle_trace::Error),
+    /// No function has the name that was asked for.
+    #[error("no recorded function is called {0:?}; `fettle report` without it lists them")]
+    NoFunction(String),
+    /// Several functions contain the name that was asked for.
+    #[error("{wanted:?} may mean {count} functions; give more of the name, such as\n  {examples}")]
+    ManyFunctions {
+        /// What was asked for.
+        wanted: String,
+        /// How many match.
+        count: usize,
+        /// Some of them, one per line.
+        examples: String,
+    },
+    /// The trace has no single calls, and the analysis needs them.
+    #[error(
+        "this trace holds no records of single calls (probe mode {mode}), which {what} needs; \
+         record in the mode `events`"
+    )]
+    NoRecords {
+        /// What was asked for.
+        what: &'static str,
+        /// The trace's probe mode.
+        mode: &'static str,
+    },
+    /// Output could not be written.
+    #[error("cannot write the output: {0}")]
+    Output(#[from] std::io::Error),
+}

@@ -1,0 +1,41 @@
+//! What a trace says.
+//!
+//! A trace goes in, plain values come out; renderings turn values into text, JSON, SVG or HTML;
+//! exports write the files of other viewers. Nothing here prints or opens a file but the trace.
+//!
+//! Everything about single calls comes from one pass over the calls, last to first ([`Profile`]),
+//! or, for exports, from one pass in time order ([`timeline`]). Numbers of calls and times per
+//! function come from the exact totals, which also count calls whose records were lost.
+#![forbid(unsafe_code)]
+
+mod correct;
+mod diff;
+mod distribution;
+mod error;
+pub mod export;
+mod focus;
+mod hash;
+mod histogram;
+mod names;
+mod profile;
+pub mod render;
+mod report;
+pub mod timeline;
+mod tree;
+mod tree_view;
+
+pub use diff::{Diff, DiffRow, Side};
+pub use distribution::Distribution;
+pub use error::{Error, Result};
+pub use focus::{Focus, Neighbour};
+pub use histogram::{Bar, Histogram};
+pub use names::{Name, Names};
+pub use profile::Profile;
+pub use report::{
+    Analysis, FunctionRow, Latency, LossRow, Options, Report, Run, SkippedRow, SortBy, ThreadRow,
+};
+pub use tree::{CallTree, FOLDED, NO_FUNCTION, Node, NodeId, ROOT};
+pub use tree_view::{TreeRow, TreeView};
+
+/// Version of every JSON value that this crate makes.
+pub const JSON_VERSION: u32 = 1;

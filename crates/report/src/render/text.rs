@@ -1,0 +1,372 @@
+//! Reports as text.
+
+use fettle_trace::{Exit, ProbeMode};
+
+use super::Terminal;
+use super::table::{BOLD, Table, WARN, column, may_go, paint, shortened};
+use super::units::{count, duration, percent, plural};
+use crate::diff::Diff;
+use crate::focus::{Focus, Neighbour};
+use crate::report::{FunctionRow, Latency, Report, Run, SkippedRow, ThreadRow};
+use crate::tree_view::TreeView;
+
+/// The report: run, losses, functions, skipped functions.
+pub fn report_text(report: &Report, terminal: Terminal) -> String {
+    let mut out = String::new();
+    run(&report.run, terminal, &mut out);
+    losses(report, terminal, &mut out);
+    warnings(&report.warnings, terminal, &mut out);
+    out.push('\n');
+    if report.functions.is_empty() {
+        out.push_str("No calls of probed functions.\n");
+    } else {
+        functions(&report.functions, report.self_corrected_ns, terminal, &mut out);
+        let more = report.functions_called.saturating_sub(report.functions.len() as u64);
+        if more > 0 {
+            let more = plural(more, "more function", "more functions");
+            out.push_str(&format!("… and {more} (--limit N shows N)\n"));
+        }
+        legend(&report.run, &mut out);
+    }
+    skipped(&report.skipped, terminal, &mut out);
+    out
+}
+
+/// What ran, when, for how long, and how it ended.
+fn run(run: &Run, terminal: Terminal, out: &mut String) {
+    let command = crate::names::one_line(run.command.join(" "));
+    paint(out, &shortened(&command, terminal.width), BOLD, terminal.colour);
+    out.push('\n');
+    let mut parts = vec![format!("{} wall", duration(run.duration_ns))];
+    parts.extend(run.cpu_ns.map(|ns| format!("{} CPU", duration(ns))));
+    parts.push(plural(run.threads, "thread", "threads"));
+    if run.processes > 1 {
+        parts.push(plural(run.processes, "process", "processes"));
+    }
+    match run.exit {
+        Some(Exit { signal: Some(signal), .. }) => parts.push(format!("ended by signal {signal}")),
+        Some(Exit { code: Some(code), .. }) => parts.push(format!("exit status {code}")),
+        _ => {}
+    }
+    let text = |text: &String| crate::names::one_line(text.clone());
+    parts.push(text(&run.start_time));
+    if !run.cpu_model.is_empty() {
+        parts.push(text(&run.cpu_model));
+    }
+    out.push_str(&parts.join(", "));
+    out.push('\n');
+    let calls = plural(run.calls, "call", "calls");
+    out.push_str(&match run.probe_mode {
+        ProbeMode::Events => format!("{calls}, {} recorded\n", count(run.records)),
+        ProbeMode::Sampled => format!(
+            "{calls}, {} sampled; times are estimated from the samples\n",
+            count(run.records)
+        ),
+        mode => format!("{calls}; probe mode {}\n", mode.name()),
+    });
+}
+
+/// What is missing, before any figure that lacks it.
+fn losses(report: &Report, terminal: Terminal, out: &mut String) {
+    let mut line = |text: &str| {
+        paint(out, text, WARN, terminal.colour);
+        out.push('\n');
+    };
+    if report.run.cut_off {
+        line("! The recording was cut off; this is what had been stored by then.");
+    }
+    for loss in &report.losses {
+        line(&format!(
+            "! Lost: {} {}",
+            count(loss.count),
+            crate::names::one_line(loss.what.clone())
+        ));
+    }
+    if report.run.lost > 0 {
+        let all = report.run.lost.saturating_add(report.run.records);
+        let share = report.run.lost as f64 / all as f64;
+        line(&format!(
+            "! {} of all records are missing: calls and times are exact; latencies, callers and \
+             trees are partial.",
+            percent(share)
+        ));
+    }
+}
+
+fn warnings(warnings: &[String], terminal: Terminal, out: &mut String) {
+    const SHOWN: usize = 10;
+    for warning in warnings.iter().take(SHOWN) {
+        paint(out, &crate::names::one_line(format!("! {warning}")), WARN, terminal.colour);
+        out.push('\n');
+    }
+    if warnings.len() > SHOWN {
+        out.push_str(&format!("! … and {} more\n", warnings.len() - SHOWN));
+    }
+}
+
+fn functions(rows: &[FunctionRow], all_self_ns: u64, terminal: Terminal, out: &mut String) {
+    let mut table = Table::new(
+        &[
+            column("self"),
+            column("%"),
+            may_go("raw", 3).dim(),
+            column("total"),
+            may_go("raw", 4).dim(),
+            column("calls"),
+            may_go("p50", 1),
+            may_go("p90", 5),
+            may_go("p99", 1),
+            may_go("max", 2),
+        ],
+        "function",
+    );
+    for row in rows {
+        let quantile = |get: fn(&Latency) -> u64| match &row.latency {
+            Some(latency) => duration(get(latency)),
+            None => "-".to_owned(),
+        };
+        table.row([
+            duration(row.self_corrected_ns),
+            percent(row.self_corrected_ns as f64 / all_self_ns as f64),
+            duration(row.self_ns),
+            duration(row.total_corrected_ns),
+            duration(row.total_ns),
+            count(row.calls),
+            quantile(|latency| latency.p50_ns),
+            quantile(|latency| latency.p90_ns),
+            quantile(|latency| latency.p99_ns),
+            quantile(|latency| latency.max_ns),
+            named(&row.name, &row.module),
+        ]);
+    }
+    table.render(terminal, out);
+}
+
+fn named(name: &str, module: &str) -> String {
+    if module.is_empty() { name.to_owned() } else { format!("{name}  [{module}]") }
+}
+
+/// What the columns mean.
+fn legend(run: &Run, out: &mut String) {
+    let cost = run.probe_cost;
+    if cost.inner_ns > 0.0 || cost.outer_ns > 0.0 {
+        out.push_str(&format!(
+            "self and total are without the probes' own cost ({:.1} ns inside and {:.1} ns around \
+             each call); raw and quantiles are as measured\n",
+            cost.inner_ns, cost.outer_ns
+        ));
+    }
+}
+
+fn skipped(rows: &[SkippedRow], terminal: Terminal, out: &mut String) {
+    if rows.is_empty() {
+        return;
+    }
+    let all = rows.iter().fold(0u64, |sum, row| sum.saturating_add(row.functions));
+    let all = plural(all, "function was", "functions were");
+    out.push_str(&format!("\n{all} left alone, so their time counts as their callers':\n"));
+    let mut table = Table::new(&[column("functions")], "reason");
+    for row in rows {
+        let reason = crate::names::one_line(row.reason.clone());
+        let examples = row.examples.join(", ");
+        table.row([count(row.functions), format!("{reason}: {examples}")]);
+    }
+    table.render(terminal, out);
+}
+
+/// The threads.
+pub fn threads_text(threads: &[ThreadRow], terminal: Terminal) -> String {
+    let mut table = Table::new(
+        &[
+            column("probed"),
+            column("CPU"),
+            column("wall"),
+            column("calls"),
+            may_go("records", 2),
+            column("lost"),
+            may_go("pid", 1),
+            column("tid"),
+        ],
+        "thread",
+    );
+    for thread in threads {
+        table.row([
+            duration(thread.probed_ns),
+            thread.cpu_ns.map_or("-".to_owned(), duration),
+            duration(thread.wall_ns),
+            count(thread.calls),
+            count(thread.records),
+            count(thread.lost),
+            thread.pid.to_string(),
+            thread.tid.to_string(),
+            format!("#{} {}", thread.index, crate::names::one_line(thread.name.clone())),
+        ]);
+    }
+    let mut out = String::new();
+    table.render(terminal, &mut out);
+    out
+}
+
+/// The call tree.
+pub fn tree_text(view: &TreeView, terminal: Terminal) -> String {
+    let mut table =
+        Table::new(&[column("total"), column("%"), column("self"), column("calls")], "call tree");
+    for row in &view.rows {
+        // Deep trees go on to the right; a number says how far they have come.
+        let indent = match row.depth {
+            depth if depth <= 40 => "  ".repeat(depth as usize),
+            depth => format!("{}{depth}: ", "  ".repeat(40)),
+        };
+        table.row([
+            duration(row.total_ns),
+            percent(row.share),
+            duration(row.self_ns),
+            count(row.calls),
+            format!("{indent}{}", row.name),
+        ]);
+    }
+    let mut out = String::new();
+    partial(view.partial, terminal, &mut out);
+    table.render(terminal, &mut out);
+    if view.left_out > 0 {
+        let left_out = plural(view.left_out, "smaller branch", "smaller branches");
+        out.push_str(&format!("… and {left_out}\n"));
+    }
+    out
+}
+
+fn partial(partial: bool, terminal: Terminal, out: &mut String) {
+    if partial {
+        let text = "! Records are missing: this is of the calls whose records were kept.";
+        paint(out, text, WARN, terminal.colour);
+        out.push('\n');
+    }
+}
+
+/// A function with callers and callees.
+pub fn focus_text(focus: &Focus, terminal: Terminal) -> String {
+    let mut out = String::new();
+    partial(focus.partial, terminal, &mut out);
+    warnings(&focus.warnings, terminal, &mut out);
+    for row in &focus.functions {
+        paint(&mut out, &named(&row.name, &row.module), BOLD, terminal.colour);
+        if let Some(place) = &row.place {
+            out.push_str(&format!("  {}", crate::names::one_line(place.clone())));
+        }
+        out.push_str(&format!(
+            "\n{}: self {} (raw {}), total {} (raw {})\n",
+            plural(row.calls, "call", "calls"),
+            duration(row.self_corrected_ns),
+            duration(row.self_ns),
+            duration(row.total_corrected_ns),
+            duration(row.total_ns)
+        ));
+        if let Some(latency) = row.latency {
+            out.push_str(&latency_line(latency));
+        }
+    }
+    neighbours("caller", "outside the probed functions", &focus.callers, terminal, &mut out);
+    neighbours("callee", "", &focus.callees, terminal, &mut out);
+    out
+}
+
+/// Quantiles in one line.
+pub(super) fn latency_line(latency: Latency) -> String {
+    format!(
+        "of {} recorded: min {}, p50 {}, p90 {}, p99 {}, max {}\n",
+        count(latency.calls),
+        duration(latency.min_ns),
+        duration(latency.p50_ns),
+        duration(latency.p90_ns),
+        duration(latency.p99_ns),
+        duration(latency.max_ns)
+    )
+}
+
+fn neighbours(
+    title: &'static str,
+    nobody: &str,
+    rows: &[Neighbour],
+    terminal: Terminal,
+    out: &mut String,
+) {
+    out.push('\n');
+    if rows.is_empty() {
+        out.push_str(&format!("no recorded {title}\n"));
+        return;
+    }
+    let mut table = Table::new(&[column("total"), column("calls"), column("per call")], title);
+    for row in rows {
+        table.row([
+            duration(row.total_ns),
+            count(row.calls),
+            duration(row.total_ns / row.calls.max(1)),
+            row.name.clone().unwrap_or_else(|| format!("({nobody})")),
+        ]);
+    }
+    table.render(terminal, out);
+}
+
+/// Two traces side by side.
+pub fn diff_text(diff: &Diff, terminal: Terminal) -> String {
+    let mut out = String::new();
+    warnings(&diff.warnings, terminal, &mut out);
+    let pair = |(before, after): (u64, u64), show: fn(u64) -> String| {
+        format!("{} → {} ({})", show(before), show(after), ratio(before, after))
+    };
+    out.push_str(&format!("wall   {}\n", pair(diff.duration_ns, duration)));
+    out.push_str(&format!("self   {}\n", pair(diff.self_corrected_ns, duration)));
+    out.push_str(&format!("calls  {}\n\n", pair(diff.calls, count)));
+    let mut table = Table::new(
+        &[
+            column("change"),
+            column("ratio"),
+            column("self before"),
+            column("after"),
+            may_go("total before", 2),
+            may_go("after", 2),
+            may_go("calls before", 1),
+            may_go("after", 1),
+        ],
+        "function",
+    );
+    for row in &diff.rows {
+        let (before, after) = (row.before, row.after);
+        let (a, b) = (before.self_corrected_ns, after.self_corrected_ns);
+        let sign = if b > a {
+            "+"
+        } else if b < a {
+            "-"
+        } else {
+            ""
+        };
+        table.row([
+            format!("{sign}{}", duration(a.abs_diff(b))),
+            ratio(a, b),
+            duration(a),
+            duration(b),
+            duration(before.total_corrected_ns),
+            duration(after.total_corrected_ns),
+            count(before.calls),
+            count(after.calls),
+            named(&row.name, &row.module),
+        ]);
+    }
+    table.render(terminal, &mut out);
+    let more = diff.functions.saturating_sub(diff.rows.len() as u64);
+    if more > 0 {
+        let more = plural(more, "more function", "more functions");
+        out.push_str(&format!("… and {more} (--limit N shows N)\n"));
+    }
+    out
+}
+
+/// `×1.25`; `new` and `gone` where there is nothing to divide.
+fn ratio(before: u64, after: u64) -> String {
+    match (before, after) {
+        (0, 0) => "=".to_owned(),
+        (0, _) => "new".to_owned(),
+        (_, 0) => "gone".to_owned(),
+        (a, b) => format!("×{:.2}", b as f64 / a as f64),
+    }
+}

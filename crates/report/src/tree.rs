@@ -1,0 +1,176 @@
+//! The call tree: one node per chain of callers that was seen.
+//!
+//! Calls arrive last first. A caller ends after its callees, so backwards it comes before them,
+//! and the node of a call's caller is simply what stands one level up on a stack of nodes.
+
+use fettle_trace::Call;
+
+use crate::hash::FastMap;
+
+/// Number of a node: 0 is the root, which stands for no function.
+pub type NodeId = u32;
+
+/// The root of every tree.
+pub const ROOT: NodeId = 0;
+/// Parent of the nodes that were folded; there from the beginning, usually without children.
+pub const FOLDED: NodeId = 1;
+/// Function of nodes that stand for none.
+pub const NO_FUNCTION: u32 = u32::MAX;
+/// A tree of more nodes than this is folded: further chains of callers are told apart by their
+/// last function only. 64 bytes a node, so at most 64 MiB.
+const NODES_MAX: usize = 1 << 20;
+
+/// All calls of one function by one chain of callers.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Node {
+    /// The caller's node; always a smaller number.
+    pub parent: NodeId,
+    /// Function, or [`NO_FUNCTION`].
+    pub function: u32,
+    /// Calls.
+    pub calls: u64,
+    /// Nanoseconds from entry to exit.
+    pub total_ns: u64,
+    /// Calls that these calls made.
+    pub child_calls: u64,
+    /// Nanoseconds spent in them.
+    pub child_ns: u64,
+    /// The child found last: calls repeat.
+    last: (u32, NodeId),
+}
+
+impl Node {
+    /// Nanoseconds outside recorded callees.
+    pub fn self_ns(&self) -> u64 {
+        self.total_ns.saturating_sub(self.child_ns)
+    }
+}
+
+/// A call tree, over all threads.
+#[derive(Clone, Debug)]
+pub struct CallTree {
+    nodes: Vec<Node>,
+    children: FastMap<u64, NodeId>,
+    nodes_max: usize,
+}
+
+impl Default for CallTree {
+    fn default() -> CallTree {
+        CallTree::with_limit(NODES_MAX)
+    }
+}
+
+impl CallTree {
+    pub(crate) fn with_limit(nodes_max: usize) -> CallTree {
+        let node = |parent| Node { parent, function: NO_FUNCTION, ..Node::default() };
+        let mut nodes = vec![node(ROOT), node(ROOT)];
+        for node in &mut nodes {
+            node.last = (NO_FUNCTION, ROOT);
+        }
+        CallTree { nodes, children: FastMap::default(), nodes_max }
+    }
+
+    /// The nodes by number. The first two are [`ROOT`] and [`FOLDED`].
+    pub fn nodes(&self) -> &[Node] {
+        &self.nodes
+    }
+
+    /// Calls whose chain of callers was not kept.
+    pub fn folded_calls(&self) -> u64 {
+        let nodes = self.nodes.iter().filter(|node| node.parent == FOLDED);
+        nodes.fold(0, |sum, node| sum.saturating_add(node.calls))
+    }
+
+    /// Adds calls of a function under `parent`, and returns their node.
+    #[inline]
+    pub(crate) fn add(&mut self, parent: NodeId, function: u32, calls: u64, ns: u64) -> NodeId {
+        let up = &mut self.nodes[parent as usize];
+        up.child_calls = up.child_calls.saturating_add(calls);
+        up.child_ns = up.child_ns.saturating_add(ns);
+        let id = if up.last.0 == function { up.last.1 } else { self.child(parent, function) };
+        let node = &mut self.nodes[id as usize];
+        node.calls = node.calls.saturating_add(calls);
+        node.total_ns = node.total_ns.saturating_add(ns);
+        id
+    }
+
+    fn child(&mut self, parent: NodeId, function: u32) -> NodeId {
+        let key = |parent: NodeId| u64::from(parent) << 32 | u64::from(function);
+        let mut known = self.children.get(&key(parent)).copied();
+        let mut under = parent;
+        if known.is_none() && self.nodes.len() >= self.nodes_max {
+            under = FOLDED;
+            known = self.children.get(&key(FOLDED)).copied();
+        }
+        let id = known.unwrap_or_else(|| {
+            let id = self.nodes.len() as NodeId;
+            let last = (NO_FUNCTION, ROOT);
+            self.nodes.push(Node { parent: under, function, last, ..Node::default() });
+            self.children.insert(key(under), id);
+            id
+        });
+        self.nodes[parent as usize].last = (function, id);
+        id
+    }
+
+    /// Calls below each node, at any depth.
+    pub fn descendants(&self) -> Vec<u64> {
+        let mut below = vec![0u64; self.nodes.len()];
+        for (id, node) in self.nodes.iter().enumerate().skip(2).rev() {
+            let parent = &mut below[node.parent as usize];
+            *parent = parent.saturating_add(node.calls);
+            let mine = below[id];
+            let parent = &mut below[node.parent as usize];
+            *parent = parent.saturating_add(mine);
+        }
+        below
+    }
+
+    /// The children of every node, as lists by total time, longest first.
+    pub fn children_by_time(&self) -> Vec<Vec<NodeId>> {
+        let mut children = vec![Vec::new(); self.nodes.len()];
+        for (id, node) in self.nodes.iter().enumerate().skip(2) {
+            children[node.parent as usize].push(id as NodeId);
+        }
+        if !children[FOLDED as usize].is_empty() {
+            children[ROOT as usize].push(FOLDED);
+        }
+        for list in &mut children {
+            list.sort_by_key(|&id| {
+                let node = &self.nodes[id as usize];
+                (std::cmp::Reverse(node.total_ns), node.function)
+            });
+        }
+        children
+    }
+}
+
+/// The stack of nodes while calls arrive last first.
+#[derive(Debug, Default)]
+pub(crate) struct Nesting {
+    thread: Option<u32>,
+    open: Vec<NodeId>,
+    /// Calls deeper than their caller plus one: impossible in a trace that Fettle wrote.
+    pub(crate) gaps: u64,
+}
+
+impl Nesting {
+    /// Adds a call to the tree.
+    #[inline]
+    pub(crate) fn visit(&mut self, tree: &mut CallTree, call: &Call) {
+        if self.thread != Some(call.thread) {
+            self.thread = Some(call.thread);
+            self.open.clear();
+        }
+        let depth = usize::from(call.depth);
+        if depth > self.open.len() {
+            self.gaps += 1;
+        } else {
+            self.open.truncate(depth);
+        }
+        let parent = self.open.last().copied().unwrap_or(ROOT);
+        let weight = u64::from(call.weight);
+        let ns = call.duration_ns.saturating_mul(weight);
+        self.open.push(tree.add(parent, call.function, weight, ns));
+    }
+}
