@@ -307,12 +307,17 @@ impl Image {
         self.warnings.as_slice()
     }
 
-    /// Parameters and result of the function that starts at `addr`, if DWARF has them. `None` for
-    /// copies that the compiler specialised: their arguments are not those of the source.
+    /// Parameters and result of the function that starts at `addr`, if DWARF has them. `None`
+    /// where the arguments are not those of the source: for copies that the compiler specialised,
+    /// and for Rust closures, which DWARF describes without their captured state.
     pub fn signature(&self, addr: LinkAddr) -> Option<Signature> {
-        let specialised =
-            |name: &str| [".isra.", ".constprop.", ".part."].iter().any(|mark| name.contains(mark));
-        if self.symbols_at(addr).iter().any(|symbol| specialised(&symbol.name)) {
+        // The newer and the older Rust scheme write closures differently.
+        let misleading = |name: &str| {
+            [".isra.", ".constprop.", ".part."].iter().any(|mark| name.contains(mark))
+                || name.starts_with("_R") && crate::demangle(name).contains("{closure")
+                || name.contains("$u7b$$u7b$closure")
+        };
+        if self.symbols_at(addr).iter().any(|symbol| misleading(&symbol.name)) {
             return None;
         }
         signature::find(&self.dwarf, &self.signatures, addr)
