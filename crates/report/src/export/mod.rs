@@ -1,1 +1,153 @@
-//! Exports.
+//! The trace in other programs' formats.
+//!
+//! Timelines (Perfetto, Chrome, Speedscope) are written call by call as the trace is read, in
+//! bounded memory. Profiles (pprof, collapsed stacks) are written from the call tree. All times
+//! are as measured, the probes' own cost included.
+
+mod chrome;
+mod perfetto;
+mod pprof;
+mod proto;
+mod speedscope;
+mod stacks;
+
+use std::io::Write;
+
+use fettle_trace::{Process, Thread, Trace};
+
+use crate::error::Result;
+use crate::hash::FastMap;
+use crate::names::Names;
+use crate::report::Analysis;
+use crate::timeline::Filter;
+
+/// A format of another program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Format {
+    /// Perfetto's protobuf, for `ui.perfetto.dev` and `trace_processor`.
+    Perfetto,
+    /// Speedscope's JSON, for `speedscope.app`.
+    Speedscope,
+    /// Gzipped pprof protobuf, for `pprof` and what reads its profiles.
+    Pprof,
+    /// One line per chain of callers, for `flamegraph.pl`, `inferno` and the like.
+    Collapsed,
+    /// Chrome's JSON, for `chrome://tracing` and many others.
+    Chrome,
+}
+
+impl Format {
+    /// Every format.
+    pub const ALL: [Format; 5] =
+        [Format::Perfetto, Format::Speedscope, Format::Pprof, Format::Collapsed, Format::Chrome];
+
+    /// The name on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Format::Perfetto => "perfetto",
+            Format::Speedscope => "speedscope",
+            Format::Pprof => "pprof",
+            Format::Collapsed => "collapsed",
+            Format::Chrome => "chrome",
+        }
+    }
+
+    /// What files of this format are usually called, after the trace's name.
+    pub fn extension(self) -> &'static str {
+        match self {
+            Format::Perfetto => "perfetto-trace",
+            Format::Speedscope => "speedscope.json",
+            Format::Pprof => "pb.gz",
+            Format::Collapsed => "collapsed",
+            Format::Chrome => "trace.json",
+        }
+    }
+}
+
+/// What an export contains.
+#[derive(Clone, Copy, Debug)]
+pub struct ExportOptions {
+    /// Timelines leave out calls shorter than this, in nanoseconds, with all they called.
+    pub duration_ns_min: u64,
+    /// Whether names are written as their authors wrote them.
+    pub demangle: bool,
+}
+
+impl Default for ExportOptions {
+    fn default() -> ExportOptions {
+        ExportOptions { duration_ns_min: 0, demangle: true }
+    }
+}
+
+/// Writes a trace in another format. Returns what could not be read, one sentence each.
+///
+/// # Errors
+///
+/// [`crate::Error::Output`] if `out` fails, a closed pipe included.
+pub fn export(
+    trace: &Trace,
+    format: Format,
+    options: ExportOptions,
+    out: &mut dyn Write,
+) -> Result<Vec<String>> {
+    let filter = Filter { duration_ns_min: options.duration_ns_min };
+    if matches!(format, Format::Pprof | Format::Collapsed) {
+        let analysis = Analysis::read(trace, options.demangle)?;
+        analysis.need_records("an export")?;
+        match format {
+            Format::Pprof => pprof::write(&analysis, trace.functions().unwrap_or_default(), out)?,
+            _ => stacks::write(&analysis, out)?,
+        }
+        return Ok(analysis.warnings);
+    }
+    let mut warnings = trace.warnings().to_vec();
+    let people = Cast::read(trace, options.demangle, &mut warnings);
+    warnings.extend(match format {
+        Format::Perfetto => perfetto::write(trace, filter, people, out)?,
+        Format::Speedscope => speedscope::write(trace, filter, people, out)?,
+        _ => chrome::write(trace, filter, people, out)?,
+    });
+    out.flush()?;
+    Ok(warnings)
+}
+
+/// Who plays in a timeline: names of functions, threads, processes.
+struct Cast {
+    names: Names,
+    threads: FastMap<u32, Thread>,
+    processes: Vec<Process>,
+}
+
+impl Cast {
+    fn read(trace: &Trace, demangle: bool, warnings: &mut Vec<String>) -> Cast {
+        fn rows<T>(result: fettle_trace::Result<Vec<T>>, warnings: &mut Vec<String>) -> Vec<T> {
+            result.unwrap_or_else(|error| {
+                warnings.push(error.to_string());
+                Vec::new()
+            })
+        }
+        let functions = rows(trace.functions(), warnings);
+        let modules = rows(trace.modules(), warnings);
+        let threads = rows(trace.threads(), warnings);
+        Cast {
+            names: Names::new(&functions, &modules, demangle),
+            threads: threads.into_iter().map(|thread| (thread.index, thread)).collect(),
+            processes: rows(trace.processes(), warnings),
+        }
+    }
+
+    /// A thread's row, or one made up for a thread that has none.
+    fn thread(&self, index: u32) -> Thread {
+        let unknown = || Thread { index, ..Thread::default() };
+        self.threads.get(&index).cloned().unwrap_or_else(unknown)
+    }
+
+    /// A thread's name, never empty.
+    fn thread_name(thread: &Thread) -> String {
+        if thread.name.is_empty() {
+            return format!("thread {}", thread.index);
+        }
+        crate::names::one_line(thread.name.clone())
+    }
+}

@@ -1,0 +1,161 @@
+//! Perfetto: one packet per entry and exit, on a track per thread; names are sent once and then
+//! go by number.
+
+use std::io::Write;
+
+use fettle_trace::Trace;
+
+use super::Cast;
+use super::proto::Message;
+use crate::error::{Error, Result};
+use crate::hash::FastMap;
+use crate::timeline::{Event, Filter, Kind, Sink, tell};
+
+/// Field numbers of `perfetto/trace/*.proto` that are used here.
+mod field {
+    pub(super) const TRACE_PACKET: u32 = 1;
+    pub(super) const PACKET_TIMESTAMP: u32 = 8;
+    pub(super) const PACKET_SEQUENCE: u32 = 10;
+    pub(super) const PACKET_TRACK_EVENT: u32 = 11;
+    pub(super) const PACKET_INTERNED: u32 = 12;
+    pub(super) const PACKET_FLAGS: u32 = 13;
+    pub(super) const PACKET_TRACK: u32 = 60;
+    pub(super) const TRACK_UUID: u32 = 1;
+    pub(super) const TRACK_NAME: u32 = 2;
+    pub(super) const TRACK_PROCESS: u32 = 3;
+    pub(super) const TRACK_THREAD: u32 = 4;
+    pub(super) const PROCESS_PID: u32 = 1;
+    pub(super) const PROCESS_NAME: u32 = 6;
+    pub(super) const THREAD_PID: u32 = 1;
+    pub(super) const THREAD_TID: u32 = 2;
+    pub(super) const THREAD_NAME: u32 = 5;
+    pub(super) const EVENT_TYPE: u32 = 9;
+    pub(super) const EVENT_NAME: u32 = 10;
+    pub(super) const EVENT_TRACK: u32 = 11;
+    pub(super) const INTERNED_EVENT_NAMES: u32 = 2;
+    pub(super) const NAME_IID: u32 = 1;
+    pub(super) const NAME_NAME: u32 = 2;
+}
+
+const SLICE_BEGIN: u64 = 1;
+const SLICE_END: u64 = 2;
+/// The packet starts a sequence: nothing was sent before it.
+const STATE_CLEARED: u64 = 1;
+/// The packet refers to names sent before.
+const NEEDS_STATE: u64 = 2;
+/// All packets belong to one sequence.
+const SEQUENCE: u64 = 1;
+/// Tracks of processes have numbers from here, tracks of threads from 1.
+const PROCESS_TRACKS: u64 = 1 << 33;
+
+pub(super) fn write(
+    trace: &Trace,
+    filter: Filter,
+    cast: Cast,
+    out: &mut dyn Write,
+) -> Result<Vec<String>> {
+    let mut writer =
+        Writer { out, cast, sent: FastMap::default(), track: 0, packet: Message::default() };
+    writer.begin()?;
+    tell(trace, filter, &mut writer)
+}
+
+struct Writer<'a> {
+    out: &'a mut dyn Write,
+    cast: Cast,
+    /// Numbers of names that were sent, by function.
+    sent: FastMap<u32, u64>,
+    track: u64,
+    /// Reused for every packet.
+    packet: Message,
+}
+
+impl Writer<'_> {
+    /// Writes the packet, with its place in the trace.
+    fn send(&mut self) -> Result<()> {
+        let mut head = Message::default();
+        head.bytes(field::TRACE_PACKET, &self.packet.0);
+        self.packet.0.clear();
+        Ok(self.out.write_all(&head.0)?)
+    }
+
+    fn begin(&mut self) -> Result<()> {
+        self.packet
+            .number(field::PACKET_SEQUENCE, SEQUENCE)
+            .number(field::PACKET_FLAGS, STATE_CLEARED);
+        self.send()?;
+        for process in std::mem::take(&mut self.cast.processes) {
+            let mut description = Message::default();
+            description.number(field::PROCESS_PID, u64::from(process.pid));
+            let name = process.command.split(' ').next().unwrap_or_default();
+            let name = name.rsplit('/').next().unwrap_or_default();
+            description.bytes(field::PROCESS_NAME, name.as_bytes());
+            let mut track = Message::default();
+            track.number(field::TRACK_UUID, PROCESS_TRACKS + u64::from(process.pid));
+            track.message(field::TRACK_PROCESS, &description);
+            self.packet.message(field::PACKET_TRACK, &track);
+            self.send()?;
+        }
+        Ok(())
+    }
+
+    /// The number of a function's name, after sending it if it is new.
+    fn name(&mut self, function: u32) -> u64 {
+        let next = self.sent.len() as u64 + 1;
+        let number = *self.sent.entry(function).or_insert(next);
+        if number == next {
+            let mut name = Message::default();
+            name.number(field::NAME_IID, number);
+            name.bytes(field::NAME_NAME, self.cast.names.shown(function).as_bytes());
+            let mut interned = Message::default();
+            interned.message(field::INTERNED_EVENT_NAMES, &name);
+            self.packet.message(field::PACKET_INTERNED, &interned);
+        }
+        number
+    }
+}
+
+impl Sink for Writer<'_> {
+    type Error = Error;
+
+    fn thread(&mut self, index: u32) -> Result<()> {
+        self.track = u64::from(index) + 1;
+        let thread = self.cast.thread(index);
+        let name = Cast::thread_name(&thread);
+        let mut track = Message::default();
+        track.number(field::TRACK_UUID, self.track);
+        if thread.tid == 0 {
+            // A cut-off recording knows only the thread's number.
+            track.bytes(field::TRACK_NAME, name.as_bytes());
+        } else {
+            let mut description = Message::default();
+            description.number(field::THREAD_PID, u64::from(thread.pid));
+            description.number(field::THREAD_TID, u64::from(thread.tid));
+            description.bytes(field::THREAD_NAME, name.as_bytes());
+            track.message(field::TRACK_THREAD, &description);
+        }
+        self.packet.message(field::PACKET_TRACK, &track);
+        self.send()
+    }
+
+    fn event(&mut self, event: &Event) -> Result<()> {
+        let mut track_event = Message(Vec::with_capacity(16));
+        match event.kind {
+            Kind::Entry => {
+                let name = self.name(event.function);
+                track_event.number(field::EVENT_TYPE, SLICE_BEGIN);
+                track_event.number(field::EVENT_NAME, name);
+            }
+            Kind::Exit => {
+                track_event.number(field::EVENT_TYPE, SLICE_END);
+            }
+        }
+        track_event.number(field::EVENT_TRACK, self.track);
+        self.packet
+            .number(field::PACKET_TIMESTAMP, event.time_ns)
+            .number(field::PACKET_SEQUENCE, SEQUENCE)
+            .message(field::PACKET_TRACK_EVENT, &track_event)
+            .number(field::PACKET_FLAGS, NEEDS_STATE);
+        self.send()
+    }
+}
