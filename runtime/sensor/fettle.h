@@ -503,6 +503,7 @@ FETTLE__COLD struct fettle_writer *fettle__claim(const struct fettle_sensor *s,
 FETTLE__COLD struct fettle_writer *fettle__writer(struct fettle_sensor *s,
                                                   struct fettle_thread *mine) {
     uint32_t tid;
+    unsigned turns = 0;
     for (;;) {
         uint32_t state = __atomic_load_n(&s->state, __ATOMIC_ACQUIRE);
         if (state == FETTLE__OFF) return NULL;
@@ -518,18 +519,20 @@ FETTLE__COLD struct fettle_writer *fettle__writer(struct fettle_sensor *s,
             }
         }
         tid = fettle__tid();
-        if (state == FETTLE__OPENING(tid)) {
-            /* A signal handler interrupted the making. */
+        if ((state & 3) == FETTLE__OPENING(0) && fettle__thread_lives(state >> 2)) {
+            /* Wait for the other thread; not if it is us, whom a signal handler interrupted, and
+             * not for ever, as a handler may have left the making by siglongjmp. */
+            if (state != FETTLE__OPENING(tid) && turns++ < FETTLE_WAIT_LIMIT_NS / 20000) {
+                fettle__sleep(20000);
+                continue;
+            }
             __atomic_fetch_add(&s->lost_opening, 1, __ATOMIC_RELAXED);
             return NULL;
-        }
-        if ((state & 3) == FETTLE__OPENING(0) && fettle__thread_lives(state >> 2)) {
-            fettle__sleep(20000);
-            continue;
         }
         if (__atomic_compare_exchange_n(&s->state, &state, FETTLE__OPENING(tid), 0,
                                         __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
             struct fettle_process *p = fettle__make(s);
+            FETTLE_INJECT(6); /* made, not yet on */
             s->process = p;
             __atomic_store_n(&s->state, p == NULL ? FETTLE__OFF : FETTLE__ON, __ATOMIC_RELEASE);
             if (p != NULL)

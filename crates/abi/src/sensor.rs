@@ -423,10 +423,17 @@ mod tests {
         assert_eq!(list.file_bytes(), 4096 + 3 * 8192);
         assert_eq!(list.payload_words(), 2);
         assert_eq!(Shape::checked(1, 0, 65, 0, 0).unwrap().file_bytes(), 4096 + 8192);
-        for (kind, policy, slots, cell, ring) in
-            [(0, 0, 1, 5, 12), (2, 3, 1, 5, 12), (2, 0, 0, 5, 12), (2, 0, 257, 5, 12),
-             (2, 0, 1, 3, 12), (2, 0, 1, 9, 12), (2, 0, 1, 5, 11), (2, 0, 1, 5, 31), (1, 0, 1, 5, 0)]
-        {
+        for (kind, policy, slots, cell, ring) in [
+            (0, 0, 1, 5, 12),
+            (2, 3, 1, 5, 12),
+            (2, 0, 0, 5, 12),
+            (2, 0, 257, 5, 12),
+            (2, 0, 1, 3, 12),
+            (2, 0, 1, 9, 12),
+            (2, 0, 1, 5, 11),
+            (2, 0, 1, 5, 31),
+            (1, 0, 1, 5, 0),
+        ] {
             assert_eq!(Shape::checked(kind, policy, slots, cell, ring), None);
         }
     }

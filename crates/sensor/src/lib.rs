@@ -9,7 +9,7 @@
 //! let directory = fettle_sensor::Directory::open_default()?;
 //! for sensor in directory.find("web.request")?.sensors {
 //!     let mut list = sensor.into_list()?;
-//!     let drained = list.drain(|event| println!("{} {:?}", event.timestamp, event.words()))?;
+//!     let drained = list.drain(|event| println!("{} {:?}", event.timestamp, event.words))?;
 //!     println!("{} events, {} lost", drained.read, drained.lost);
 //! }
 //! # Ok::<(), fettle_sensor::Error>(())

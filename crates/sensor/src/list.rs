@@ -66,7 +66,7 @@ pub struct List {
 
 impl List {
     pub(crate) fn new(sensor: Sensor) -> Result<List, Error> {
-        // The kernel gives this lock back when we end, however we do.
+        // The kernel gives this lock back when we end, however we do (and our forks, if any).
         if sensor.file.try_lock().is_err() {
             return Err(Error::Busy { name: sensor.description().name.clone() });
         }

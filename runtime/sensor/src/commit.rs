@@ -14,8 +14,8 @@ use fettle_abi::sensor::{Head, LIST_RING, Mark, WAIT_LIMIT_NS};
 use crate::inject::{self, point};
 use crate::origin::Origin;
 use crate::shared::Shared;
-use crate::thread::{self, Process, Writer};
 use crate::sys;
+use crate::thread::{self, Process, Writer};
 
 const RESERVED: usize = offset_of!(RingCursors, reserved);
 const LIMIT: usize = offset_of!(RingCursors, limit);
@@ -152,9 +152,7 @@ fn wait(process: &Process, writer: &Writer) -> bool {
         }
         if now != last {
             (last, since) = (now, sys::clock_ns(libc::CLOCK_MONOTONIC));
-        } else if turn >= SPINS
-            && sys::clock_ns(libc::CLOCK_MONOTONIC) - since > WAIT_LIMIT_NS
-        {
+        } else if turn >= SPINS && sys::clock_ns(libc::CLOCK_MONOTONIC) - since > WAIT_LIMIT_NS {
             process.dead_beat.store(last, Relaxed);
             return false;
         }

@@ -10,6 +10,8 @@ pub(crate) const RESERVED: u32 = 3;
 pub(crate) const STORED: u32 = 4;
 /// Committed.
 pub(crate) const COMMITTED: u32 = 5;
+/// The sensor is made, but not yet on.
+pub(crate) const MAKING: u32 = 6;
 
 #[cfg(test)]
 thread_local! {

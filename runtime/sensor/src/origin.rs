@@ -2,8 +2,9 @@
 
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering::*};
 
-use fettle_abi::sensor::Shape;
+use fettle_abi::sensor::{Shape, WAIT_LIMIT_NS};
 
+use crate::inject::{self, point};
 use crate::thread::{self, Process};
 use crate::{make, sys};
 
@@ -15,6 +16,9 @@ const ON: u32 = 1;
 const OFF: u32 = 2;
 /// Low bits of the state while a thread, whose id stands above, makes the sensor.
 const OPENING: u32 = 3;
+
+/// How long to sleep between two looks at a sensor that another thread makes.
+const SLEEP_NS: u64 = 20_000;
 
 /// A sensor's name, numbers and sizes, and the way to its memory.
 #[derive(Debug)]
@@ -62,6 +66,7 @@ impl Origin {
     /// The process's part, after making it where that is still to be done; `None` if the sensor
     /// is off, or if we are a signal handler that interrupted the making.
     pub(crate) fn made(&self) -> Option<&'static Process> {
+        let mut turns = 0;
         loop {
             let state = self.state.load(Acquire);
             if state == OFF {
@@ -74,17 +79,20 @@ impl Origin {
                 }
             }
             let tid = sys::tid();
-            if state == tid << 2 | OPENING {
+            let opening = tid << 2 | OPENING;
+            if state & OPENING == OPENING && sys::thread_lives(state >> 2) {
+                // Wait for the other thread; not if it is us, whom a signal handler interrupted,
+                // and not for ever, as a handler may have left the making by `siglongjmp`.
+                if state != opening && turns < WAIT_LIMIT_NS / SLEEP_NS {
+                    turns += 1;
+                    sys::sleep_ns(SLEEP_NS as i64);
+                    continue;
+                }
                 self.lost_opening.fetch_add(1, Relaxed);
                 return None;
             }
-            if state & OPENING == OPENING && sys::thread_lives(state >> 2) {
-                sys::sleep_ns(20_000);
-                continue;
-            }
             // Ours to make: never made, or made before a fork, or by a thread that a fork left
             // behind.
-            let opening = tid << 2 | OPENING;
             if self.state.compare_exchange(state, opening, AcqRel, Relaxed).is_ok() {
                 self.make();
             }
@@ -95,6 +103,7 @@ impl Origin {
         let Some(process) = make::process(self) else {
             return self.state.store(OFF, Release);
         };
+        point(inject::MAKING);
         if self.index.load(Relaxed) == 0 {
             self.index.store(thread::new_index(), Relaxed);
         }

@@ -211,7 +211,8 @@ fn claim(origin: &Origin, process: &'static Process, tid: u32) -> &'static Write
     let owner_of = |slot: u32| process.head().half(offset_of!(Head, owners) + 4 * slot as usize);
     // A slot that has our id is ours: from a handler that interrupted this very function, or from
     // a thread that is gone and had the same id.
-    let free = (1..slots).filter(|&slot| matches!(owner_of(slot).load(Acquire), 0))
+    let free = (1..slots)
+        .filter(|&slot| matches!(owner_of(slot).load(Acquire), 0))
         .chain((1..slots).filter(|&slot| !sys::thread_lives(owner_of(slot).load(Acquire))));
     let own = (1..slots).filter(|&slot| owner_of(slot).load(Acquire) == tid);
     for index in own.chain(free) {
@@ -220,8 +221,9 @@ fn claim(origin: &Origin, process: &'static Process, tid: u32) -> &'static Write
         if owner == 0 && !sys::populate(slot.start(), origin.shape.slot_bytes()) {
             break;
         }
-        if owner != tid && (owner != 0 && sys::thread_lives(owner)
-            || owner_of(index).compare_exchange(owner, tid, AcqRel, Relaxed).is_err())
+        if owner != tid
+            && (owner != 0 && sys::thread_lives(owner)
+                || owner_of(index).compare_exchange(owner, tid, AcqRel, Relaxed).is_err())
         {
             continue;
         }

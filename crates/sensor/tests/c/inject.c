@@ -1,0 +1,52 @@
+/* Interrupts one commit between two of its steps.
+ *
+ * usage: inject POINT ACTION POLICY SLOTS NTH
+ *
+ * Commits 200 events of number 1 to a ring of 128; at FETTLE_INJECT point POINT of the NTH (from 0)
+ * does ACTION: `k` kill -9, `p` stop (until somebody continues us), `s` a signal whose handler
+ * commits two events of number 2, `f` one that commits 300, `j` one that leaves by siglongjmp. */
+#define _GNU_SOURCE
+static void pass(int point);
+#define FETTLE_INJECT(point) pass(point)
+#include "fettle.h"
+
+#include <setjmp.h>
+#include <signal.h>
+#include <unistd.h>
+
+FETTLE_DEFINE(events, "test.inject", 1, 2, 0, FETTLE_KIND_LIST, FETTLE_DROP, 2, 5, 12);
+
+static int wanted, action, busy, now, nth;
+static sigjmp_buf back;
+
+static void commit(int number, uint64_t i) {
+    FETTLE_COMMIT(events, number, i, i * 0x9e3779b97f4a7c15u);
+}
+
+static void handler(int signal) {
+    int i;
+    (void)signal;
+    if (action == 'j') siglongjmp(back, 1);
+    for (i = 0; i < (action == 'f' ? 300 : 2); i++) commit(2, (uint64_t)i);
+}
+
+static void pass(int point) {
+    if (point != wanted || now != nth || busy) return;
+    busy = 1;
+    if (action == 'k') kill(getpid(), SIGKILL);
+    else if (action == 'p') raise(SIGSTOP);
+    else raise(SIGUSR1);
+}
+
+int main(int argc, char **argv) {
+    if (argc != 6) return 2;
+    wanted = atoi(argv[1]);
+    action = argv[2][0];
+    events.policy = (uint32_t)atoi(argv[3]);
+    events.slots = (uint32_t)atoi(argv[4]);
+    nth = atoi(argv[5]);
+    signal(SIGUSR1, handler);
+    for (now = 0; now < 200; now++)
+        if (sigsetjmp(back, 1) == 0) commit(1, (uint64_t)now);
+    return 0;
+}

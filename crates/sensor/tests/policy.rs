@@ -1,0 +1,108 @@
+//! Full rings under each policy; consumers that die.
+
+mod common;
+
+use std::process::{Command, Stdio};
+use std::sync::atomic::Ordering::*;
+use std::time::{Duration, Instant};
+
+use common::{Bench, Check, Language, Plan};
+use fettle_sensor::{Directory, Policy};
+
+#[test]
+fn rust_producer() {
+    common::rust_producer();
+}
+
+/// Drains until it is killed, if it was started by [`a_killed_collector_stops_nobody`].
+#[test]
+fn collector() {
+    let Some(path) = std::env::var_os("FETTLE_TEST_COLLECTOR") else { return };
+    let found = Directory::open(path.as_ref()).unwrap().find("test.events").unwrap();
+    let mut list = found.sensors.into_iter().next().unwrap().into_list().unwrap();
+    loop {
+        list.drain(|_| ()).unwrap();
+    }
+}
+
+#[test]
+fn a_full_ring_without_a_consumer() {
+    for language in [Language::C, Language::Rust] {
+        for slots in [2, 1] {
+            for policy in [Policy::Drop, Policy::Overwrite, Policy::Wait] {
+                let bench = Bench::new();
+                let plan = Plan { policy, slots, ring_log2: 12, threads: 1, events: 1000 };
+                let mut producer = bench.produce(language, plan);
+                assert!(producer.child.wait().unwrap().success());
+                let mut list = bench.wait_for("test.events").into_list().unwrap();
+                let mut first = None;
+                let drained = list.drain(|event| _ = first.get_or_insert(event.words[0])).unwrap();
+                assert_eq!((drained.read, drained.lost), (128, 872), "{language:?} {policy:?}");
+                let oldest = if policy == Policy::Overwrite { 872 } else { 0 };
+                assert_eq!(first, Some(oldest), "{language:?} {policy:?}");
+                drop(list);
+                // The next consumer finds nothing to read and is not told of losses again.
+                let mut list = bench.wait_for("test.events").into_list().unwrap();
+                assert_eq!(list.drain(|_| ()).unwrap(), Default::default());
+            }
+        }
+    }
+}
+
+#[test]
+fn two_consumers_do_not_take_each_others_events() {
+    let bench = Bench::new();
+    let plan = Plan { policy: Policy::Drop, slots: 2, ring_log2: 12, threads: 1, events: 10 };
+    assert!(bench.produce(Language::C, plan).child.wait().unwrap().success());
+    let first = bench.wait_for("test.events").into_list().unwrap();
+    let second = bench.wait_for("test.events").into_list();
+    assert!(matches!(second, Err(fettle_sensor::Error::Busy { .. })));
+    drop(first);
+    assert!(bench.wait_for("test.events").into_list().is_ok());
+}
+
+#[test]
+fn a_killed_collector_stops_nobody() {
+    for language in [Language::C, Language::Rust] {
+        let bench = Bench::new();
+        let plan = Plan { policy: Policy::Wait, slots: 3, ring_log2: 12, threads: 2, events: 0 };
+        let mut producer = bench.produce(language, plan);
+        bench.wait_for("test.events");
+        let mut collector = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "collector"])
+            .env("FETTLE_TEST_COLLECTOR", bench.directory.path())
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        // Let it take part, then kill it.
+        let sensor =
+            bench.wait_for_where("test.events", |sensor| sensor.account().unwrap().read > 1000);
+        collector.kill().unwrap();
+        collector.wait().unwrap();
+        let done = || producer.truth.done(0).load(SeqCst) + producer.truth.done(1).load(SeqCst);
+        let (before, start) = (done(), Instant::now());
+        while done() < before + 100_000 {
+            assert!(start.elapsed() < Duration::from_secs(10), "{language:?} hangs");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        assert!(sensor.account().unwrap().lost > 0);
+        // The next collector takes over, and producers wait for it again.
+        let mut list = sensor.into_list().unwrap();
+        let mut check = Check::default();
+        let start = Instant::now();
+        while start.elapsed() < Duration::from_millis(50) {
+            list.drain(|_| ()).unwrap();
+        }
+        let lost = list.sensor().account().unwrap().lost;
+        let read = list.sensor().account().unwrap().read;
+        for _ in 0..1000 {
+            list.drain(|_| ()).unwrap();
+        }
+        assert_eq!(list.sensor().account().unwrap().lost, lost, "{language:?}");
+        assert!(list.sensor().account().unwrap().read > read);
+        producer.kill();
+        check.drain(&mut list);
+        let account = list.sensor().account().unwrap();
+        assert_eq!((account.read + account.lost, account.pending), (account.produced, 0));
+    }
+}
