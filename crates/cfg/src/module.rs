@@ -28,6 +28,8 @@ pub struct Lifted {
     /// Addresses that some code, symbol or data of the image leads to, sorted: no patch may
     /// cover one of them unless it begins there.
     pub targets: Vec<LinkAddr>,
+    /// Where jump tables start, sorted.
+    pub tables: Vec<LinkAddr>,
     /// Bytes of code that were followed.
     pub code_bytes: u64,
 }
@@ -72,6 +74,9 @@ pub fn lift(image: &Image, _options: LiftOptions) -> Lifted {
             Err(skipped) => lifted.skipped.push(skipped),
         }
     }
+    lifted.tables =
+        lifted.functions.iter().flat_map(|f| &f.tables).map(|t| t.start).collect();
+    lifted.tables.sort_unstable();
     lifted.functions.sort_by_key(|f| f.entry);
     lifted.skipped.sort_by_key(|s| s.entry);
     lifted

@@ -180,6 +180,12 @@ impl Asm {
         self.put(&[rex, 0x09, 0xc0 | (from.number() & 7) << 3 | to.number() & 7]);
     }
 
+    /// `sub to, from` (64 bits)
+    pub fn sub_register(&mut self, to: Gpr, from: Gpr) {
+        let rex = 0x48 | (from.number() >> 3) << 2 | to.number() >> 3;
+        self.put(&[rex, 0x29, 0xc0 | (from.number() & 7) << 3 | to.number() & 7]);
+    }
+
     /// `lea to, [base + disp8]` (64 bits); flags stay as they are.
     pub fn lea(&mut self, to: Gpr, base: Gpr, disp: i8) {
         let rex = 0x48 | (to.number() >> 3) << 2 | base.number() >> 3;

@@ -1,1 +1,18 @@
-//! TODO
+//! Rewriting functions: probes and re-emission, as plans.
+//!
+//! [`plan`] turns the lifted functions of an image into new code that has no address yet;
+//! [`check`] re-derives that it does what the original did; [`link`] gives it an address. None
+//! of them touches a process or a file: applying a plan is somebody else's work.
+#![forbid(unsafe_code)]
+
+pub mod agent;
+pub mod check;
+pub mod emit;
+pub mod link;
+pub mod plan;
+pub mod probe;
+pub mod unwind;
+
+pub use link::{LinkParameters, Linked, link};
+pub use plan::{Plan, PlanOptions, PlannedFunction, plan};
+pub use probe::Mode;

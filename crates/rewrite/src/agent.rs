@@ -1,0 +1,30 @@
+//! The agent: slow paths of probes, built from `runtime/agent` to a flat piece of code.
+
+use crate::probe::AgentEntry;
+
+/// The agent's code. A table of entries stands in front; nothing in it depends on its address.
+pub const CODE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/agent.bin"));
+
+/// Offset of an entry in [`CODE`].
+pub fn entry_offset(entry: AgentEntry) -> u32 {
+    let at = entry as usize * 4;
+    u32::from_le_bytes(CODE[at..at + 4].try_into().expect("four bytes"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn entries_lie_in_the_code() {
+        for entry in [
+            AgentEntry::Exit,
+            AgentEntry::Left,
+            AgentEntry::Ring,
+            AgentEntry::SampleEntry,
+            AgentEntry::SampleExit,
+        ] {
+            assert!((24..CODE.len() as u32).contains(&entry_offset(entry)));
+        }
+    }
+}

@@ -1,0 +1,739 @@
+//! Writing a function anew: its own instructions in their order, with probes between them.
+//!
+//! Instructions are copied byte by byte; only what depends on their address is changed. Branches
+//! keep their short form where the distance allows. Padding in front of aligned blocks is
+//! replaced by as much as the new address needs.
+
+use fettle_cfg::function::{Block, BlockId, Exit, Function};
+use fettle_cfg::liveness::{CallClobbers, ExitLiveness, Liveness};
+use fettle_cfg::{SkipReason, TableKind};
+use fettle_image::{Image, LinkAddr};
+use fettle_isa::{EffectsFactory, Flow, Gpr, RegSet, flow};
+use iced_x86::{Instruction, Mnemonic, OpKind, Register};
+
+use crate::probe::{self, Mode, ProbeFixup, Snippet};
+
+/// What a place in a function's new code waits for; all are 32 bits wide.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fixup {
+    /// Distance to an address of the original image, from `after` bytes past the field.
+    Original {
+        /// The address.
+        to: LinkAddr,
+        /// Bytes of immediate operand that follow the field.
+        after: u8,
+    },
+    /// Distance to the new copy of the function that starts here, or to the original if it has
+    /// none.
+    Function(LinkAddr),
+    /// Distance to the copy of a jump table (index into the function's tables).
+    Table(u32),
+    /// Address of the copy of a jump table.
+    TableAddress(u32),
+    /// Something of a probe's.
+    Probe(ProbeFixup),
+}
+
+/// Where unwind information changes: from `offset` on, that of the original address holds, with
+/// the stack pointer lower by `pushed` bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UnwindPoint {
+    /// Offset in the function's new code.
+    pub offset: u32,
+    /// Address of the original instruction.
+    pub original: LinkAddr,
+    /// Bytes pushed by probe code.
+    pub pushed: u32,
+}
+
+/// A stretch of probe code, for the checker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Inserted {
+    /// First byte, as an offset in the function's new code.
+    pub start: u32,
+    /// End.
+    pub end: u32,
+}
+
+/// A function's new code, still without an address.
+#[derive(Clone, Debug)]
+pub struct Emitted {
+    /// Machine code.
+    pub code: Vec<u8>,
+    /// Places in `code` to be filled in.
+    pub fixups: Vec<(u32, Fixup)>,
+    /// For each block, where jumps to it go.
+    pub block_offsets: Vec<u32>,
+    /// For each original instruction, where its copy starts (padding: where its successor does).
+    pub insn_offsets: Vec<u32>,
+    /// Where unwind information changes, in order.
+    pub unwind: Vec<UnwindPoint>,
+    /// Probe code in line.
+    pub inserted: Vec<Inserted>,
+    /// Where the blocks of each of the function's ranges begin; the first at 0.
+    pub part_starts: Vec<u32>,
+    /// Counters that the function uses (block mode): for each, the block.
+    pub counters: Vec<BlockId>,
+}
+
+/// What emission needs to know beyond the function itself.
+pub struct Context<'a> {
+    /// The image.
+    pub image: &'a Image,
+    /// What probes measure.
+    pub mode: Mode,
+    /// What calls may change.
+    pub clobbers: CallClobbers<'a>,
+    /// Addresses of functions that return twice, sorted.
+    pub returns_twice: &'a [LinkAddr],
+    /// Code is placed in the lowest 2 GiB, so that addresses fit 32 bits.
+    pub low_addresses: bool,
+}
+
+/// A piece of the new code.
+enum Item {
+    /// An instruction as it is, perhaps with one field to fill in.
+    Copy { insn: u32, fix: Option<(u8, Fixup)> },
+    /// A jump to a block; the last field says whether the short form is used.
+    Jump { insn: u32, to: BlockId, short: bool },
+    /// A jump to another function.
+    JumpOut { insn: u32, to: LinkAddr },
+    /// A conditional jump to code out of line (index into the list of those).
+    ToCold { insn: u32, cold: u32 },
+    /// A probe (index into the list of those).
+    Probe(u32),
+    /// Padding to a multiple of this, with the block it precedes.
+    Align(u32),
+    /// A block begins.
+    Label(BlockId),
+    /// Code out of line begins.
+    Cold(u32),
+}
+
+struct Probe {
+    snippet: Snippet,
+    /// Original instruction it stands before.
+    at: u32,
+}
+
+/// Code out of line: the cold part of a probe, or a probe and a jump out of the function.
+enum ColdPart {
+    OfProbe(u32),
+    Exit { probe: Option<u32>, to: LinkAddr, insn: u32 },
+}
+
+/// Bytes of a `jmp` with a 32-bit distance.
+const JUMP_OUT: u32 = 5;
+
+/// Writes `function` anew.
+///
+/// # Errors
+///
+/// The reason and address for functions whose form has no place in a copy.
+pub fn emit(
+    function: &Function,
+    exits: ExitLiveness,
+    liveness: &Liveness,
+    context: &Context<'_>,
+) -> Result<Emitted, (SkipReason, LinkAddr)> {
+    let mut writer = Writer {
+        function,
+        exits,
+        liveness,
+        context,
+        items: Vec::with_capacity(function.insns.len() + function.blocks.len() * 2),
+        probes: Vec::new(),
+        cold: Vec::new(),
+        counters: Vec::new(),
+        factory: EffectsFactory::new(),
+        red_zone: uses_red_zone(function),
+    };
+    writer.lay_out()?;
+    writer.encode()
+}
+
+/// Whether some instruction reaches below the stack pointer.
+fn uses_red_zone(function: &Function) -> bool {
+    function.insns.iter().any(|i| {
+        matches!(i.memory_base(), Register::RSP | Register::RBP)
+            && (i.memory_displacement64() as i64) < 0
+    })
+}
+
+struct Writer<'a> {
+    function: &'a Function,
+    exits: ExitLiveness,
+    liveness: &'a Liveness,
+    context: &'a Context<'a>,
+    items: Vec<Item>,
+    probes: Vec<Probe>,
+    cold: Vec<ColdPart>,
+    counters: Vec<BlockId>,
+    factory: EffectsFactory,
+    red_zone: bool,
+}
+
+impl Writer<'_> {
+    fn lay_out(&mut self) -> Result<(), (SkipReason, LinkAddr)> {
+        let function = self.function;
+        let entry = function.entry_block();
+        let mut order: Vec<BlockId> = Vec::with_capacity(function.blocks.len());
+        // Ranges in order, the function's own first.
+        for range in &function.ranges {
+            let first = function
+                .blocks
+                .partition_point(|b| function.insns[b.insns.start as usize].ip() < range.start.0);
+            let in_range = |b: &Block| function.insns[b.insns.start as usize].ip() < range.end.0;
+            for (i, block) in function.blocks.iter().enumerate().skip(first) {
+                if !in_range(block) {
+                    break;
+                }
+                order.push(BlockId(i as u32));
+            }
+        }
+        if order.first() != Some(&entry) {
+            return Err((SkipReason::SharedCode, function.entry));
+        }
+        for (i, id) in order.iter().enumerate() {
+            let block = &function.blocks[id.index()];
+            if *id == entry {
+                let dead = RegSet::ALL.minus(self.liveness.at_start(entry));
+                let snippet = probe::entry(self.context.mode, dead);
+                self.probe(snippet, block.insns.start);
+            }
+            let start = LinkAddr(function.insns[block.insns.start as usize].ip());
+            let padded = i > 0
+                && start.0.is_multiple_of(16)
+                && self.follows_padding(*id, order[i - 1]);
+            if padded {
+                self.items.push(Item::Align(16));
+            }
+            self.items.push(Item::Label(*id));
+            self.block(*id, block)?;
+        }
+        for i in 0..self.cold.len() as u32 {
+            self.items.push(Item::Cold(i));
+            if let ColdPart::Exit { probe: Some(p), .. } = self.cold[i as usize] {
+                self.items.push(Item::Probe(p));
+            }
+        }
+        Ok(())
+    }
+
+    fn follows_padding(&self, id: BlockId, previous: BlockId) -> bool {
+        let block = &self.function.blocks[id.index()];
+        let before = &self.function.blocks[previous.index()];
+        let last = &self.function.insns[before.insns.end as usize - 1];
+        let start = self.function.insns[block.insns.start as usize].ip();
+        last.next_ip() != start || is_padding(last)
+    }
+
+    fn probe(&mut self, snippet: Snippet, at: u32) {
+        if snippet.code.is_empty() {
+            return;
+        }
+        let index = self.probes.len() as u32;
+        if !snippet.cold.is_empty() {
+            self.cold.push(ColdPart::OfProbe(index));
+        }
+        self.probes.push(Probe { snippet, at });
+        self.items.push(Item::Probe(index));
+    }
+
+    fn block(&mut self, id: BlockId, block: &Block) -> Result<(), (SkipReason, LinkAddr)> {
+        let function = self.function;
+        let timed = self.context.mode.is_timed();
+        if block.landing_pad && timed {
+            self.probe(probe::left(), block.insns.start);
+        }
+        if self.context.mode == Mode::Blocks {
+            self.block_probe(id, block);
+        }
+        let padding = self.padding_at_end(id, block);
+        for index in block.insns.start..block.insns.end - padding {
+            let insn = &function.insns[index as usize];
+            let last = index + 1 == block.insns.end;
+            match flow(insn) {
+                Flow::Return => self.exit_probe(index, self.exits.at_return),
+                Flow::IndirectJump if block.exit.is_some() => {
+                    let reads = self.factory.effects(insn).reads;
+                    self.exit_probe(index, self.exits.at_tail_call.union(reads));
+                }
+                Flow::Jump(to) => {
+                    if let (true, Some(Exit::TailJump(_))) = (last, block.exit) {
+                        self.exit_probe(index, self.exits.at_tail_call);
+                        self.items.push(Item::JumpOut { insn: index, to: LinkAddr(to) });
+                    } else {
+                        self.jump(index, to)?;
+                    }
+                    continue;
+                }
+                Flow::Branch(to) => {
+                    if let (true, Some(Exit::TailBranch(_))) = (last, block.exit) {
+                        self.branch_out(index, LinkAddr(to))?;
+                    } else {
+                        self.jump(index, to)?;
+                    }
+                    continue;
+                }
+                Flow::Call(to) => {
+                    let to = LinkAddr(to);
+                    if function.contains(to) && to != function.entry {
+                        // `call` as a way to learn the program counter, and the like.
+                        return Err((SkipReason::StrangeFlow, LinkAddr(insn.ip())));
+                    }
+                    let fix = Some((insn.len() as u8 - 4, Fixup::Function(to)));
+                    self.items.push(Item::Copy { insn: index, fix });
+                    if timed && self.context.returns_twice.binary_search(&to).is_ok() {
+                        let next = (index + 1).min(function.insns.len() as u32 - 1);
+                        self.probe(probe::left(), next);
+                    }
+                    continue;
+                }
+                _ => {}
+            }
+            let fix = self.address_fixup(insn)?;
+            self.items.push(Item::Copy { insn: index, fix });
+        }
+        Ok(())
+    }
+
+    /// How many instructions at the end of `block` only pad up to the next block.
+    fn padding_at_end(&self, id: BlockId, block: &Block) -> u32 {
+        let insns = self.function.block_insns(block);
+        let aligned = self.function.blocks.get(id.index() + 1).is_some_and(|next| {
+            self.function.insns[next.insns.start as usize].ip().is_multiple_of(16)
+        });
+        if !block.falls_through || !aligned {
+            return 0;
+        }
+        insns.iter().rev().take_while(|i| is_padding(i)).count() as u32
+    }
+
+    fn exit_probe(&mut self, index: u32, live: RegSet) {
+        let snippet = probe::exit(self.context.mode, RegSet::ALL.minus(live));
+        self.probe(snippet, index);
+    }
+
+    /// A conditional jump out of the function: through a probe that is put out of line.
+    fn branch_out(&mut self, index: u32, to: LinkAddr) -> Result<(), (SkipReason, LinkAddr)> {
+        if !self.function.insns[index as usize].is_jcc_short_or_near() {
+            return Err((SkipReason::StrangeFlow, to));
+        }
+        let live = self.exits.at_tail_call;
+        let snippet = probe::exit(self.context.mode, RegSet::ALL.minus(live));
+        let probe = (!snippet.code.is_empty()).then(|| {
+            let p = self.probes.len() as u32;
+            if !snippet.cold.is_empty() {
+                self.cold.push(ColdPart::OfProbe(p));
+            }
+            self.probes.push(Probe { snippet, at: index });
+            p
+        });
+        self.cold.push(ColdPart::Exit { probe, to, insn: index });
+        let cold = self.cold.len() as u32 - 1;
+        self.items.push(Item::ToCold { insn: index, cold });
+        Ok(())
+    }
+
+    fn jump(&mut self, insn: u32, to: u64) -> Result<(), (SkipReason, LinkAddr)> {
+        let Some(to) = self.function.block_at(LinkAddr(to)) else {
+            return Err((SkipReason::OverlappingInstructions, LinkAddr(to)));
+        };
+        let i = &self.function.insns[insn as usize];
+        let short = i.is_jcc_short() || i.is_jmp_short() || is_short_only(i);
+        self.items.push(Item::Jump { insn, to, short });
+        Ok(())
+    }
+
+    fn block_probe(&mut self, id: BlockId, block: &Block) {
+        let counter = self.counters.len() as u32;
+        self.counters.push(id);
+        let dead = RegSet::ALL.minus(self.liveness.at_start(id));
+        // `al` as an argument count may be live where `rax` is not.
+        let dead = if dead.is_superset(RegSet::VECTOR_COUNT) {
+            dead
+        } else {
+            dead.minus(RegSet::of(&[Gpr::Rax]))
+        };
+        let dead = dead.intersection(RegSet::CALLER_SAVED);
+        self.probe(probe::block(counter, dead, self.red_zone), block.insns.start);
+    }
+
+    /// The field of `insn` that depends on where it stands, if there is one.
+    fn address_fixup(
+        &self,
+        insn: &Instruction,
+    ) -> Result<Option<(u8, Fixup)>, (SkipReason, LinkAddr)> {
+        let at = LinkAddr(insn.ip());
+        let table = self.function.tables.iter().position(|t| t.movable && t.named_at == at);
+        if let Some(t) = table {
+            let kind = self.function.tables[t].kind;
+            if insn.is_ip_rel_memory_operand() {
+                let field = self.rip_field(insn).ok_or((SkipReason::Undecodable, at))?;
+                return Ok(Some((field.0, Fixup::Table(t as u32))));
+            }
+            debug_assert_eq!(kind, TableKind::Absolute);
+            if self.context.low_addresses {
+                // The displacement is the last field of `jmp [table + i*8]` and `mov` alike.
+                return Ok(Some((insn.len() as u8 - 4, Fixup::TableAddress(t as u32))));
+            }
+        }
+        if insn.is_ip_rel_memory_operand() {
+            let (field, after) = self.rip_field(insn).ok_or((SkipReason::Undecodable, at))?;
+            let to = LinkAddr(insn.ip_rel_memory_address());
+            return Ok(Some((field, Fixup::Original { to, after })));
+        }
+        Ok(None)
+    }
+
+    /// Offset of the displacement of a `rip`-relative operand, and the bytes that follow it.
+    fn rip_field(&self, insn: &Instruction) -> Option<(u8, u8)> {
+        let bytes = self.context.image.read(LinkAddr(insn.ip()), insn.len())?;
+        let immediate = (0..insn.op_count())
+            .map(|i| match insn.op_kind(i) {
+                OpKind::Immediate8
+                | OpKind::Immediate8_2nd
+                | OpKind::Immediate8to16
+                | OpKind::Immediate8to32
+                | OpKind::Immediate8to64 => 1,
+                OpKind::Immediate16 => 2,
+                OpKind::Immediate32 | OpKind::Immediate32to64 => 4,
+                _ => 0,
+            })
+            .sum::<usize>();
+        // A register in the immediate byte shows as a register operand, hence the second guess.
+        [immediate, 1, 0].into_iter().find_map(|after| {
+            let field = insn.len().checked_sub(4 + after)?;
+            let disp = i32::from_le_bytes(bytes.get(field..field + 4)?.try_into().ok()?);
+            let to = insn.next_ip().wrapping_add_signed(i64::from(disp));
+            (to == insn.ip_rel_memory_address()).then_some((field as u8, after as u8))
+        })
+    }
+
+    fn size(&self, item: &Item, offset: u32) -> u32 {
+        match item {
+            Item::Copy { insn, .. } => self.function.insns[*insn as usize].len() as u32,
+            Item::Jump { insn, short, .. } => {
+                jump_size(&self.function.insns[*insn as usize], *short)
+            }
+            Item::ToCold { insn, .. } => {
+                jump_size(&self.function.insns[*insn as usize], false)
+            }
+            Item::Probe(p) => self.probes[*p as usize].snippet.code.len() as u32,
+            Item::Align(to) => offset.next_multiple_of(*to) - offset,
+            Item::Label(_) => 0,
+            Item::JumpOut { .. } => JUMP_OUT,
+            Item::Cold(c) => match &self.cold[*c as usize] {
+                ColdPart::OfProbe(p) => self.probes[*p as usize].snippet.cold.len() as u32,
+                // The jump itself is written after the probe; see `encode`.
+                ColdPart::Exit { probe: None, .. } => JUMP_OUT,
+                ColdPart::Exit { probe: Some(_), .. } => 0,
+            },
+        }
+    }
+
+    fn encode(mut self) -> Result<Emitted, (SkipReason, LinkAddr)> {
+        let function = self.function;
+        let mut offsets = vec![0u32; self.items.len() + 1];
+        let mut block_offsets = vec![0u32; function.blocks.len()];
+        loop {
+            let mut offset = 0;
+            let mut pending_exit = 0;
+            for (i, item) in self.items.iter().enumerate() {
+                offsets[i] = offset;
+                offset += self.size(item, offset) + std::mem::take(&mut pending_exit);
+                match item {
+                    Item::Label(b) => block_offsets[b.index()] = offset,
+                    // The probe that follows carries the jump out behind it.
+                    Item::Cold(c) => {
+                        if let ColdPart::Exit { probe: Some(_), .. } = self.cold[*c as usize] {
+                            pending_exit = JUMP_OUT;
+                        }
+                    }
+                    _ => {}
+                }
+            }
+            offsets[self.items.len()] = offset;
+            let mut grown = false;
+            for (i, item) in self.items.iter_mut().enumerate() {
+                let Item::Jump { insn, to, short } = item else { continue };
+                if !*short {
+                    continue;
+                }
+                let insn = &function.insns[*insn as usize];
+                let end = i64::from(offsets[i]) + i64::from(jump_size(insn, true));
+                let distance = i64::from(block_offsets[to.index()]) - end;
+                if i8::try_from(distance).is_err() {
+                    *short = false;
+                    grown = true;
+                }
+            }
+            if !grown {
+                break;
+            }
+        }
+        self.write(&offsets, block_offsets)
+    }
+
+    fn write(
+        self,
+        offsets: &[u32],
+        block_offsets: Vec<u32>,
+    ) -> Result<Emitted, (SkipReason, LinkAddr)> {
+        let function = self.function;
+        let mut out = Emitted {
+            code: Vec::with_capacity(offsets[self.items.len()] as usize),
+            fixups: Vec::new(),
+            block_offsets,
+            insn_offsets: vec![u32::MAX; function.insns.len()],
+            unwind: Vec::with_capacity(self.items.len()),
+            inserted: Vec::new(),
+            part_starts: vec![0],
+            counters: self.counters,
+        };
+        // Where the parts of probes and the parts out of line came to lie.
+        let mut probe_at = vec![0u32; self.probes.len()];
+        let mut cold_at = vec![0u32; self.cold.len()];
+        let mut cold_of_probe = vec![0u32; self.probes.len()];
+        for (i, item) in self.items.iter().enumerate() {
+            match item {
+                Item::Probe(p) => probe_at[*p as usize] = offsets[i],
+                Item::Cold(c) => {
+                    cold_at[*c as usize] = offsets[i];
+                    if let ColdPart::OfProbe(p) = &self.cold[*c as usize] {
+                        cold_of_probe[*p as usize] = offsets[i];
+                    }
+                }
+                _ => {}
+            }
+        }
+        let ip = |insn: u32| LinkAddr(function.insns[insn as usize].ip());
+        let mut pending_exit = None;
+        for (i, item) in self.items.iter().enumerate() {
+            let offset = offsets[i];
+            debug_assert_eq!(out.code.len() as u32, offset);
+            match item {
+                Item::Copy { insn, fix } => {
+                    let original = &function.insns[*insn as usize];
+                    let bytes = self
+                        .context
+                        .image
+                        .read(ip(*insn), original.len())
+                        .ok_or((SkipReason::Undecodable, ip(*insn)))?;
+                    out.insn_offsets[*insn as usize] = offset;
+                    out.point(offset, ip(*insn), 0);
+                    out.code.extend_from_slice(bytes);
+                    if let Some((field, fix)) = fix {
+                        out.fixups.push((offset + u32::from(*field), *fix));
+                    }
+                }
+                Item::Jump { insn, to, short } => {
+                    out.insn_offsets[*insn as usize] = offset;
+                    out.point(offset, ip(*insn), 0);
+                    let to = out.block_offsets[to.index()];
+                    write_jump(&mut out.code, &function.insns[*insn as usize], *short, to);
+                }
+                Item::JumpOut { insn, to } => {
+                    out.insn_offsets[*insn as usize] = offset;
+                    out.point(offset, ip(*insn), 0);
+                    out.jump_out(*to);
+                }
+                Item::ToCold { insn, cold } => {
+                    out.insn_offsets[*insn as usize] = offset;
+                    out.point(offset, ip(*insn), 0);
+                    let to = cold_at[*cold as usize];
+                    write_jump(&mut out.code, &function.insns[*insn as usize], false, to);
+                }
+                Item::Probe(p) => {
+                    let probe = &self.probes[*p as usize];
+                    let end = offset + probe.snippet.code.len() as u32;
+                    out.inserted.push(Inserted { start: offset, end });
+                    out.point(offset, ip(probe.at), 0);
+                    for (at, pushed) in &probe.snippet.pushed {
+                        out.point(offset + at, ip(probe.at), *pushed);
+                    }
+                    let (code, fixups) = (&probe.snippet.code, &probe.snippet.fixups);
+                    let parts = (offset, cold_of_probe[*p as usize]);
+                    out.snippet(code, fixups, parts);
+                    if let Some((to, insn)) = pending_exit.take() {
+                        out.point(out.code.len() as u32, ip(insn), 0);
+                        out.jump_out(to);
+                    }
+                }
+                Item::Align(_) => pad(&mut out.code, (offsets[i + 1] - offset) as usize),
+                Item::Label(b) => {
+                    let first = function.blocks[b.index()].insns.start;
+                    let at = ip(first);
+                    let part = function.ranges.iter().position(|r| r.contains(&at));
+                    while out.part_starts.len() <= part.unwrap_or(0) {
+                        out.part_starts.push(offset);
+                    }
+                }
+                Item::Cold(c) => match &self.cold[*c as usize] {
+                    ColdPart::OfProbe(p) => {
+                        let probe = &self.probes[*p as usize];
+                        out.point(offset, ip(probe.at), probe.snippet.cold_pushed);
+                        let parts = (probe_at[*p as usize], offset);
+                        let (code, fixups) = (&probe.snippet.cold, &probe.snippet.cold_fixups);
+                        out.snippet(code, fixups, parts);
+                    }
+                    ColdPart::Exit { probe: None, to, insn } => {
+                        out.point(offset, ip(*insn), 0);
+                        out.jump_out(*to);
+                    }
+                    ColdPart::Exit { probe: Some(_), to, insn } => {
+                        pending_exit = Some((*to, *insn));
+                    }
+                },
+            }
+        }
+        // Padding that was left out stands for whatever follows it.
+        let mut next = out.code.len() as u32;
+        for (i, offset) in out.insn_offsets.iter_mut().enumerate().rev() {
+            if *offset == u32::MAX {
+                let after = function.insns.get(i + 1).map(|n| LinkAddr(n.ip()));
+                let block = after.and_then(|a| function.block_at(a));
+                *offset = block.map_or(next, |b| out.block_offsets[b.index()]);
+            }
+            next = *offset;
+        }
+        Ok(out)
+    }
+}
+
+impl Emitted {
+    fn point(&mut self, offset: u32, original: LinkAddr, pushed: u32) {
+        self.unwind.push(UnwindPoint { offset, original, pushed });
+    }
+
+    fn jump_out(&mut self, to: LinkAddr) {
+        self.code.push(0xe9);
+        self.fixups.push((self.code.len() as u32, Fixup::Function(to)));
+        self.code.extend_from_slice(&[0; 4]);
+    }
+
+    /// Appends probe code; `parts` says where its inline and its cold part lie.
+    fn snippet(&mut self, code: &[u8], fixups: &[(u32, ProbeFixup)], parts: (u32, u32)) {
+        let base = self.code.len() as u32;
+        self.code.extend_from_slice(code);
+        for (at, fixup) in fixups {
+            let at = base + at;
+            let to = match fixup {
+                ProbeFixup::Inline(to) => parts.0 + to,
+                ProbeFixup::OutOfLine(to) => parts.1 + to,
+                other => {
+                    self.fixups.push((at, Fixup::Probe(*other)));
+                    continue;
+                }
+            };
+            let distance = to.wrapping_sub(at + 4);
+            self.code[at as usize..at as usize + 4].copy_from_slice(&distance.to_le_bytes());
+        }
+    }
+}
+
+/// `jrcxz`, `loop` and their like have no form that reaches far.
+fn is_short_only(insn: &Instruction) -> bool {
+    matches!(
+        insn.mnemonic(),
+        Mnemonic::Jrcxz | Mnemonic::Jecxz | Mnemonic::Loop | Mnemonic::Loope | Mnemonic::Loopne
+    )
+}
+
+fn jump_size(insn: &Instruction, short: bool) -> u32 {
+    match (is_short_only(insn), short) {
+        (true, true) => insn.len() as u32,
+        // jrcxz +2; jmp +5; jmp target
+        (true, false) => insn.len() as u32 + 2 + 5,
+        (false, true) => 2,
+        (false, false) if insn.is_jcc_short_or_near() => 6,
+        (false, false) => 5,
+    }
+}
+
+/// Writes the jump `insn` so that it leads to offset `to` of `code`.
+fn write_jump(code: &mut Vec<u8>, insn: &Instruction, short: bool, to: u32) {
+    let end = code.len() as u32 + jump_size(insn, short);
+    let distance = to.wrapping_sub(end);
+    if is_short_only(insn) {
+        if insn.mnemonic() == Mnemonic::Jecxz {
+            code.push(0x67);
+        }
+        code.push(match insn.mnemonic() {
+            Mnemonic::Loopne => 0xe0,
+            Mnemonic::Loope => 0xe1,
+            Mnemonic::Loop => 0xe2,
+            _ => 0xe3,
+        });
+        if short {
+            code.push(distance as u8);
+        } else {
+            code.extend_from_slice(&[2, 0xeb, 5, 0xe9]);
+            code.extend_from_slice(&distance.to_le_bytes());
+        }
+    } else if insn.is_jcc_short_or_near() {
+        let condition = condition_number(insn);
+        if short {
+            code.extend_from_slice(&[0x70 | condition, distance as u8]);
+        } else {
+            code.extend_from_slice(&[0x0f, 0x80 | condition]);
+            code.extend_from_slice(&distance.to_le_bytes());
+        }
+    } else if short {
+        code.extend_from_slice(&[0xeb, distance as u8]);
+    } else {
+        code.push(0xe9);
+        code.extend_from_slice(&distance.to_le_bytes());
+    }
+}
+
+/// The condition's number in machine code.
+fn condition_number(insn: &Instruction) -> u8 {
+    use iced_x86::ConditionCode as C;
+    match insn.condition_code() {
+        C::o => 0,
+        C::no => 1,
+        C::b => 2,
+        C::ae => 3,
+        C::e => 4,
+        C::ne => 5,
+        C::be => 6,
+        C::a => 7,
+        C::s => 8,
+        C::ns => 9,
+        C::p => 10,
+        C::np => 11,
+        C::l => 12,
+        C::ge => 13,
+        C::le => 14,
+        C::g => 15,
+        C::None => unreachable!("a conditional jump has a condition"),
+    }
+}
+
+/// Instructions that compilers pad with.
+pub fn is_padding(insn: &Instruction) -> bool {
+    insn.mnemonic() == Mnemonic::Nop && insn.len() > 0
+}
+
+/// Appends `count` bytes of padding in as few instructions as there can be.
+fn pad(code: &mut Vec<u8>, mut count: usize) {
+    // Intel's recommended sequences (Software Developer's Manual, NOP).
+    const NOPS: [&[u8]; 9] = [
+        &[0x90],
+        &[0x66, 0x90],
+        &[0x0f, 0x1f, 0x00],
+        &[0x0f, 0x1f, 0x40, 0x00],
+        &[0x0f, 0x1f, 0x44, 0x00, 0x00],
+        &[0x66, 0x0f, 0x1f, 0x44, 0x00, 0x00],
+        &[0x0f, 0x1f, 0x80, 0, 0, 0, 0],
+        &[0x0f, 0x1f, 0x84, 0, 0, 0, 0, 0],
+        &[0x66, 0x0f, 0x1f, 0x84, 0, 0, 0, 0, 0],
+    ];
+    while count > 0 {
+        let n = count.min(9);
+        code.extend_from_slice(NOPS[n - 1]);
+        count -= n;
+    }
+}

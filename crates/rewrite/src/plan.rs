@@ -1,0 +1,456 @@
+//! Plans: new code for an image's functions, with everything still relative.
+
+use std::collections::{HashMap, HashSet};
+
+use fettle_cfg::function::{Function, JumpTable, Skipped, TableKind};
+use fettle_cfg::liveness::{ExitLiveness, Liveness};
+use fettle_cfg::{Lifted, SkipReason};
+use fettle_image::{Image, LinkAddr};
+use fettle_isa::{Flow, RegSet, flow};
+use rayon::prelude::*;
+
+use crate::agent;
+use crate::check;
+use crate::emit::{self, Emitted, Fixup};
+use crate::probe::{Mode, ProbeFixup};
+use crate::unwind::{PartUnwind, RowReader};
+
+/// What to put where.
+#[derive(Clone, Copy)]
+pub struct PlanOptions<'a> {
+    /// What probes measure.
+    pub mode: Mode,
+    /// Which functions get probes; the others stay as they are.
+    pub select: &'a (dyn Fn(&Function) -> bool + Sync),
+}
+
+/// A function with new code.
+#[derive(Clone, Debug)]
+pub struct PlannedFunction {
+    /// Where the original starts.
+    pub entry: LinkAddr,
+    /// Symbol name, mangled.
+    pub name: Option<String>,
+    /// Size of the original in bytes.
+    pub size: u64,
+    /// Offset of the new code in [`Plan::text`].
+    pub text_offset: u32,
+    /// Size of the new code.
+    pub text_size: u32,
+    /// Counters of the function's blocks: first counter in the plan, and each block's address.
+    pub counters: (u32, Vec<LinkAddr>),
+}
+
+/// A copy of a jump table that leads into new code.
+#[derive(Clone, Debug)]
+pub struct PlannedTable {
+    /// How entries are written.
+    pub kind: TableKind,
+    /// Where each entry leads: an offset in [`Plan::text`], or an original address.
+    pub entries: Vec<Result<u32, LinkAddr>>,
+}
+
+/// A jump to be written over original code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Springboard {
+    /// Where the five bytes go.
+    pub at: LinkAddr,
+    /// Where it leads, as an offset in [`Plan::text`].
+    pub to: u32,
+}
+
+/// Size of a springboard in bytes: `jmp` with a 32-bit distance.
+pub const SPRINGBOARD_SIZE: u64 = 5;
+
+/// New code for an image, without addresses.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// What its probes measure.
+    pub mode: Mode,
+    /// Functions with new code, in order of original entry; a function's number in the plan is
+    /// its index.
+    pub functions: Vec<PlannedFunction>,
+    /// Functions that stay as they are.
+    pub skipped: Vec<Skipped>,
+    /// The agent, then the functions' code.
+    pub text: Vec<u8>,
+    /// Places in `text` to be filled in, with the function they belong to.
+    pub fixups: Vec<PlanFixup>,
+    /// Copies of jump tables.
+    pub tables: Vec<PlannedTable>,
+    /// Jumps from original code to new code.
+    pub springboards: Vec<Springboard>,
+    /// Unwind information, with the function's index.
+    pub unwind: Vec<(u32, PartUnwind)>,
+    /// Number of block counters.
+    pub counters: u32,
+}
+
+/// A 32-bit place in a plan's text to be filled in.
+#[derive(Clone, Copy, Debug)]
+pub struct PlanFixup {
+    /// Offset in [`Plan::text`].
+    pub at: u32,
+    /// Index of the function it belongs to.
+    pub function: u32,
+    /// With what.
+    pub kind: PlanFixupKind,
+}
+
+/// With what a place is filled in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PlanFixupKind {
+    /// Distance to an original address.
+    Original {
+        /// The address.
+        to: LinkAddr,
+        /// Bytes of the instruction after the field.
+        after: u8,
+    },
+    /// Distance to an index of [`Plan::tables`].
+    Table(u32),
+    /// Address of an index of [`Plan::tables`].
+    TableAddress(u32),
+    /// Displacement of a field of the function's accumulator.
+    Accumulator(u32),
+    /// Displacement of a counter of the plan.
+    Counter(u32),
+    /// Upper half of the function's identifier.
+    IdHigh,
+    /// Lower half of the function's identifier.
+    IdLow,
+    /// Number of the function in the session.
+    Number,
+    /// Size of the ring less one.
+    RingMask,
+}
+
+/// Functions that return a second time, after a `longjmp`.
+const RETURNS_TWICE: [&str; 7] =
+    ["setjmp", "_setjmp", "__sigsetjmp", "sigsetjmp", "__setjmp", "savectx", "getcontext"];
+
+/// Functions of the loader that ask for their caller's module.
+const CALLER_SENSITIVE: [&str; 5] = ["dlsym", "dlvsym", "dlopen", "dlmopen", "dl_iterate_phdr"];
+
+/// Makes new code for the functions of `image`; in parallel.
+pub fn plan(image: &Image, lifted: &Lifted, options: PlanOptions<'_>) -> Plan {
+    let clobbers = fettle_cfg::clobbers::solve(&lifted.functions);
+    let by_entry: HashMap<LinkAddr, usize> =
+        lifted.functions.iter().enumerate().map(|(i, f)| (f.entry, i)).collect();
+    let call_clobbers = |to: LinkAddr| match by_entry.get(&to) {
+        Some(i) => clobbers[*i],
+        None => RegSet::CALLER_SAVED,
+    };
+    let returns_twice = named_targets(image, &RETURNS_TWICE);
+    let caller_sensitive = match image.kind() {
+        // What the loader takes for the caller is right for the main program.
+        fettle_image::Kind::SharedLibrary => named_targets(image, &CALLER_SENSITIVE),
+        _ => Vec::new(),
+    };
+    let context = emit::Context {
+        image,
+        mode: options.mode,
+        clobbers: &call_clobbers,
+        returns_twice: &returns_twice,
+        low_addresses: image.kind() == fettle_image::Kind::Executable,
+    };
+
+    // Every function's liveness first: who needs flags after a call is known only then.
+    let liveness: Vec<Liveness> = lifted
+        .functions
+        .par_iter()
+        .zip(&clobbers)
+        .map(|(f, c)| Liveness::solve(f, ExitLiveness::new(*c, false), &call_clobbers))
+        .collect();
+    let flags_needed: HashSet<LinkAddr> =
+        liveness.iter().flat_map(|l| l.flags_from.iter().copied()).collect();
+
+    let made: Vec<Result<Made, Skipped>> = lifted
+        .functions
+        .par_iter()
+        .enumerate()
+        .map_init(
+            || RowReader::new(image),
+            |rows, (i, function)| {
+                let skip = |(reason, at)| Skipped {
+                    entry: function.entry,
+                    size: size_of_ranges(function),
+                    name: function.name.clone(),
+                    reason,
+                    at,
+                };
+                if !(options.select)(function) {
+                    return Err(skip((SkipReason::NotSelected, function.entry)));
+                }
+                if let Some(at) = calls_one_of(function, &caller_sensitive) {
+                    return Err(skip((SkipReason::CallerSensitive, at)));
+                }
+                let flags = flags_needed.contains(&function.entry);
+                let exits = ExitLiveness::new(clobbers[i], flags);
+                let solved;
+                let live = if flags {
+                    solved = Liveness::solve(function, exits, &call_clobbers);
+                    &solved
+                } else {
+                    &liveness[i]
+                };
+                make(function, exits, live, &context, lifted, rows.as_mut()).map_err(skip)
+            },
+        )
+        .collect();
+    assemble(image, lifted, options.mode, made)
+}
+
+fn size_of_ranges(function: &Function) -> u64 {
+    function.ranges.iter().map(|r| r.end.0 - r.start.0).sum()
+}
+
+/// Addresses that calls of functions with these names go to, sorted.
+fn named_targets(image: &Image, names: &[&str]) -> Vec<LinkAddr> {
+    let plain = |name: &str| names.contains(&name.split('@').next().unwrap_or(name));
+    let plt = image.plt().iter().filter(|p| plain(&p.target)).map(|p| p.start);
+    let own = image.symbols().iter().filter(|s| plain(&s.name)).map(|s| s.addr);
+    let mut all: Vec<LinkAddr> = plt.chain(own).collect();
+    all.sort_unstable();
+    all
+}
+
+fn calls_one_of(function: &Function, targets: &[LinkAddr]) -> Option<LinkAddr> {
+    if targets.is_empty() {
+        return None;
+    }
+    function.insns.iter().find_map(|i| match flow(i) {
+        Flow::Call(to) | Flow::Jump(to) if targets.binary_search(&LinkAddr(to)).is_ok() => {
+            Some(LinkAddr(i.ip()))
+        }
+        _ => None,
+    })
+}
+
+/// One function's share of a plan.
+struct Made {
+    function: usize,
+    emitted: Emitted,
+    unwind: Vec<PartUnwind>,
+    springboards: Vec<(LinkAddr, u32)>,
+}
+
+fn make(
+    function: &Function,
+    exits: ExitLiveness,
+    liveness: &Liveness,
+    context: &emit::Context<'_>,
+    lifted: &Lifted,
+    rows: Option<&mut RowReader<'_>>,
+) -> Result<Made, (SkipReason, LinkAddr)> {
+    let springboards = springboards(function, lifted, context.image)?;
+    let emitted = emit::emit(function, exits, liveness, context)?;
+    let unwind = match rows {
+        Some(rows) => rows.carry_over(function, &emitted, &lifted.exception_tables)?,
+        None => Vec::new(),
+    };
+    check::check(function, &emitted, exits, context)
+        .map_err(|e| (SkipReason::CheckFailed, e.at))?;
+    let springboards = springboards
+        .into_iter()
+        .map(|(at, to)| match to {
+            None => (at, 0),
+            Some(block) => (at, emitted.block_offsets[block]),
+        })
+        .collect();
+    let function = lifted
+        .functions
+        .binary_search_by_key(&function.entry, |f| f.entry)
+        .expect("a function of this image");
+    Ok(Made { function, emitted, unwind, springboards })
+}
+
+/// Where original code must lead to new code: at the entry, and wherever a jump table leads that
+/// cannot be moved. `None` stands for the new entry, a number for a block.
+fn springboards(
+    function: &Function,
+    lifted: &Lifted,
+    image: &Image,
+) -> Result<Vec<(LinkAddr, Option<usize>)>, (SkipReason, LinkAddr)> {
+    let mut labels: Vec<LinkAddr> = function
+        .tables
+        .iter()
+        .filter(|t| !t.movable)
+        .flat_map(|t| t.targets.iter().copied())
+        .collect();
+    labels.sort_unstable();
+    labels.dedup();
+    let free = |at: LinkAddr| {
+        let end = LinkAddr(at.0 + SPRINGBOARD_SIZE);
+        let next = lifted.targets.partition_point(|t| *t <= at);
+        lifted.targets.get(next).is_none_or(|t| *t >= end)
+            && labels.get(labels.partition_point(|t| *t <= at)).is_none_or(|t| *t >= end)
+            && image.read(at, SPRINGBOARD_SIZE as usize).is_some()
+    };
+    let entry = function.entry;
+    let endbr = function.insns[function.blocks[function.entry_block().index()].insns.start as usize]
+        .mnemonic()
+        == iced_x86::Mnemonic::Endbr64;
+    // An indirect call wants to find the `endbr64` where it was.
+    let after_endbr = LinkAddr(entry.0 + 4);
+    let at = if endbr && free(after_endbr) && function.contains(LinkAddr(after_endbr.0)) {
+        after_endbr
+    } else if free(entry) {
+        entry
+    } else {
+        return Err((SkipReason::TooSmall, entry));
+    };
+    let mut all = vec![(at, None)];
+    for label in labels.iter().copied() {
+        if label.0 < at.0 + SPRINGBOARD_SIZE && at.0 < label.0 + SPRINGBOARD_SIZE {
+            return Err((SkipReason::CrowdedTargets, label));
+        }
+        let Some(block) = function.block_at(label) else { continue };
+        if !free(label) {
+            return Err((SkipReason::CrowdedTargets, label));
+        }
+        all.push((label, Some(block.index())));
+    }
+    Ok(all)
+}
+
+/// Puts the functions' shares one after another and resolves what lies between them.
+fn assemble(
+    image: &Image,
+    lifted: &Lifted,
+    mode: Mode,
+    made: Vec<Result<Made, Skipped>>,
+) -> Plan {
+    let mut plan = Plan {
+        mode,
+        functions: Vec::new(),
+        skipped: lifted.skipped.clone(),
+        text: agent::CODE.to_vec(),
+        fixups: Vec::new(),
+        tables: Vec::new(),
+        springboards: Vec::new(),
+        unwind: Vec::new(),
+        counters: 0,
+    };
+    let mut kept = Vec::with_capacity(made.len());
+    for result in made {
+        match result {
+            Ok(made) => kept.push(made),
+            Err(skipped) => plan.skipped.push(skipped),
+        }
+    }
+    plan.skipped.sort_by_key(|s| s.entry);
+
+    let mut offset = plan.text.len() as u32;
+    let mut new_entries: HashMap<LinkAddr, u32> = HashMap::with_capacity(kept.len());
+    for made in &kept {
+        offset = offset.next_multiple_of(16);
+        new_entries.insert(lifted.functions[made.function].entry, offset);
+        offset += made.emitted.code.len() as u32;
+    }
+    plan.text.reserve(offset as usize - plan.text.len());
+    for made in kept {
+        let function = &lifted.functions[made.function];
+        let base = plan.text.len().next_multiple_of(16);
+        // Traps between functions.
+        plan.text.resize(base, 0xcc);
+        plan.text.extend_from_slice(&made.emitted.code);
+        let index = plan.functions.len() as u32;
+        let first_table = plan.tables.len() as u32;
+        let mut tables = HashMap::new();
+        for (i, table) in function.tables.iter().enumerate().filter(|(_, t)| t.movable) {
+            tables.insert(i as u32, plan.tables.len() as u32);
+            plan.tables.push(move_table(image, lifted, function, table, &made.emitted, base as u32));
+        }
+        debug_assert!(plan.tables.len() as u32 >= first_table);
+        for (at, fixup) in &made.emitted.fixups {
+            let at = base as u32 + at;
+            let kind = match *fixup {
+                Fixup::Original { to, after } => PlanFixupKind::Original { to, after },
+                Fixup::Function(to) => match new_entries.get(&to) {
+                    Some(offset) => {
+                        let distance = offset.wrapping_sub(at + 4);
+                        plan.text[at as usize..at as usize + 4]
+                            .copy_from_slice(&distance.to_le_bytes());
+                        continue;
+                    }
+                    None => PlanFixupKind::Original { to, after: 0 },
+                },
+                Fixup::Table(t) => PlanFixupKind::Table(tables[&t]),
+                Fixup::TableAddress(t) => PlanFixupKind::TableAddress(tables[&t]),
+                Fixup::Probe(p) => match p {
+                    ProbeFixup::Accumulator(field) => PlanFixupKind::Accumulator(field),
+                    ProbeFixup::Counter(n) => PlanFixupKind::Counter(plan.counters + n),
+                    ProbeFixup::IdHigh => PlanFixupKind::IdHigh,
+                    ProbeFixup::IdLow => PlanFixupKind::IdLow,
+                    ProbeFixup::Number => PlanFixupKind::Number,
+                    ProbeFixup::RingMask => PlanFixupKind::RingMask,
+                    ProbeFixup::Agent(entry) => {
+                        let distance = agent::entry_offset(entry).wrapping_sub(at + 4);
+                        plan.text[at as usize..at as usize + 4]
+                            .copy_from_slice(&distance.to_le_bytes());
+                        continue;
+                    }
+                    ProbeFixup::Inline(_) | ProbeFixup::OutOfLine(_) => {
+                        unreachable!("resolved by emission")
+                    }
+                },
+            };
+            plan.fixups.push(PlanFixup { at, function: index, kind });
+        }
+        plan.springboards.extend(
+            made.springboards.iter().map(|(at, to)| Springboard { at: *at, to: base as u32 + to }),
+        );
+        plan.unwind.extend(made.unwind.into_iter().map(|u| (index, u)));
+        let blocks = made.emitted.counters.iter().map(|b| {
+            LinkAddr(function.insns[function.blocks[b.index()].insns.start as usize].ip())
+        });
+        plan.functions.push(PlannedFunction {
+            entry: function.entry,
+            name: function.name.clone(),
+            size: size_of_ranges(function),
+            text_offset: base as u32,
+            text_size: made.emitted.code.len() as u32,
+            counters: (plan.counters, blocks.collect()),
+        });
+        plan.counters += made.emitted.counters.len() as u32;
+    }
+    plan.springboards.sort_by_key(|s| s.at);
+    plan
+}
+
+/// The copy of a jump table. Where a bound was found it is trusted only as a lower limit: the
+/// copy goes on as long as the original's entries lead into the function, so that no index that
+/// was in range of the original is out of range of the copy.
+fn move_table(
+    image: &Image,
+    lifted: &Lifted,
+    function: &Function,
+    table: &JumpTable,
+    emitted: &Emitted,
+    base: u32,
+) -> PlannedTable {
+    const MOST: usize = 1 << 16;
+    let mut targets = table.targets.clone();
+    if let TableKind::Relative { base } = table.kind {
+        while targets.len() < MOST {
+            let at = LinkAddr(table.start.0 + targets.len() as u64 * 4);
+            let starts_other = lifted.tables.binary_search(&at).is_ok();
+            let Some(bytes) = image.read(at, 4).filter(|_| !starts_other) else { break };
+            let distance = i32::from_le_bytes(bytes.try_into().expect("four bytes"));
+            let to = LinkAddr(base.0.wrapping_add_signed(i64::from(distance)));
+            if !function.contains(to) {
+                break;
+            }
+            targets.push(to);
+        }
+    }
+    let entries = targets
+        .iter()
+        .map(|to| match function.block_at(*to) {
+            Some(block) => Ok(base + emitted.block_offsets[block.index()]),
+            None => Err(*to),
+        })
+        .collect();
+    PlannedTable { kind: table.kind, entries }
+}

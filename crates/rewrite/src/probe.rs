@@ -1,0 +1,487 @@
+//! The machine code of probes.
+//!
+//! A probe is inlined where it stands and may write only registers that are dead there; where
+//! too few are, it saves and restores on the stack. At a function's entry and exits nothing below
+//! the stack pointer is in use, so pushing is safe. Everything a probe reads or writes lies in
+//! the thread block, reached through `gs`, so that its data is far from any code.
+//!
+//! What a signal may interrupt:
+//! - A shadow frame is reserved before it is filled, so a handler's frames lie above it.
+//! - Accumulators change by single read-modify-write instructions.
+//! - Ring room is reserved by one `xadd` before it is stored to.
+
+use fettle_abi::block::{Accumulator, RING, SHADOW, SHADOW_BYTES, ShadowFrame, ThreadBlock};
+use fettle_abi::record::ID_HALF_BITS;
+use fettle_abi::ring::RingCursors;
+use fettle_isa::asm::{Asm, Condition, gs, gs_at};
+use fettle_isa::{Gpr, RegSet};
+use std::mem::offset_of;
+
+/// What probes measure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Mode {
+    /// How often functions are entered and left.
+    Count,
+    /// Calls, total and self time of functions.
+    Time,
+    /// As [`Mode::Time`], and a record of every call.
+    Events,
+    /// As [`Mode::Time`] for one call in about 64 of functions that are called often.
+    Sample,
+    /// How often each basic block runs.
+    Blocks,
+}
+
+impl Mode {
+    /// Whether functions are measured from entry to exit, on the shadow stack.
+    pub const fn is_timed(self) -> bool {
+        matches!(self, Mode::Time | Mode::Events | Mode::Sample)
+    }
+}
+
+/// What a place in emitted code waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProbeFixup {
+    /// 32-bit displacement of a field of the function's accumulator.
+    Accumulator(u32),
+    /// 32-bit displacement of a counter of the module.
+    Counter(u32),
+    /// Upper half of the function's identifier, 32-bit immediate.
+    IdHigh,
+    /// Lower half of the function's identifier, 32-bit immediate.
+    IdLow,
+    /// Number of the function in the session, 32-bit immediate.
+    Number,
+    /// Size of the ring less one, 32-bit immediate.
+    RingMask,
+    /// 32-bit distance to an entry of the agent.
+    Agent(AgentEntry),
+    /// 32-bit distance to offset `.0` of the probe's inline part.
+    Inline(u32),
+    /// 32-bit distance to offset `.0` of the probe's part out of line.
+    OutOfLine(u32),
+}
+
+/// Entries of the agent, in the order of its table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u32)]
+pub enum AgentEntry {
+    /// An exit found another frame than its own on top of the shadow stack.
+    Exit = 0,
+    /// Frames may have been left by an exception or `longjmp`.
+    Left = 1,
+    /// The ring is full.
+    Ring = 2,
+    /// A call to be timed begins.
+    SampleEntry = 3,
+    /// A call that may have been timed ends.
+    SampleExit = 4,
+}
+
+/// A piece of probe code: what runs in line, and what is put out of the way.
+#[derive(Clone, Debug, Default)]
+pub struct Snippet {
+    /// In line.
+    pub code: Vec<u8>,
+    /// Places in `code` to be filled in.
+    pub fixups: Vec<(u32, ProbeFixup)>,
+    /// Out of line; reached by fixups of `code` only.
+    pub cold: Vec<u8>,
+    /// Places in `cold` to be filled in.
+    pub cold_fixups: Vec<(u32, ProbeFixup)>,
+    /// Changes of the stack pointer's distance from where the snippet began: offsets in `code`
+    /// and bytes pushed from there on.
+    pub pushed: Vec<(u32, u32)>,
+    /// Bytes pushed all through the cold part.
+    pub cold_pushed: u32,
+}
+
+const SHADOW_USED: i32 = offset_of!(ThreadBlock, shadow_used) as i32;
+const OVERFLOWS: i32 = offset_of!(ThreadBlock, shadow_overflows) as i32;
+const RESERVED: i32 = (offset_of!(ThreadBlock, ring) + offset_of!(RingCursors, reserved)) as i32;
+const LIMIT: i32 = (offset_of!(ThreadBlock, ring) + offset_of!(RingCursors, limit)) as i32;
+const FRAME: i32 = size_of::<ShadowFrame>() as i32;
+const START: i32 = SHADOW as i32 + offset_of!(ShadowFrame, start) as i32;
+const STACK_POINTER: i32 = SHADOW as i32 + offset_of!(ShadowFrame, stack_pointer) as i32;
+const CHILD: i32 = SHADOW as i32 + offset_of!(ShadowFrame, child_ticks) as i32;
+const NUMBER: i32 = SHADOW as i32 + offset_of!(ShadowFrame, function) as i32;
+/// Field of the accumulator that [`Mode::Count`] counts exits in.
+pub const EXITS_FIELD: u32 = offset_of!(Accumulator, total_ticks) as u32;
+const CALLS_FIELD: u32 = offset_of!(Accumulator, calls) as u32;
+const TOTAL_FIELD: u32 = offset_of!(Accumulator, total_ticks) as u32;
+const SELF_FIELD: u32 = offset_of!(Accumulator, self_ticks) as u32;
+const SAMPLING_FIELD: u32 = offset_of!(Accumulator, sampling) as u32;
+
+/// Writes one snippet.
+struct Builder {
+    asm: Asm,
+    fixups: Vec<(u32, ProbeFixup)>,
+    cold: Asm,
+    cold_fixups: Vec<(u32, ProbeFixup)>,
+    pushed: Vec<(u32, u32)>,
+    depth: u32,
+    /// Registers that may be written, and are not in use by the snippet.
+    free: RegSet,
+    /// What to do at the end, in reverse order.
+    undo: Vec<Undo>,
+}
+
+enum Undo {
+    Move { to: Gpr, from: Gpr },
+    Pop(Gpr),
+    PopFlags,
+}
+
+impl Builder {
+    fn new(dead: RegSet) -> Builder {
+        Builder {
+            asm: Asm::default(),
+            fixups: Vec::new(),
+            cold: Asm::default(),
+            cold_fixups: Vec::new(),
+            pushed: Vec::new(),
+            depth: 0,
+            free: dead.minus(RegSet::of(&[Gpr::Rsp, Gpr::R12])),
+            undo: Vec::new(),
+        }
+    }
+
+    fn fix(&mut self, at: usize, fixup: ProbeFixup) {
+        self.fixups.push((at as u32, fixup));
+    }
+
+    fn fix_cold(&mut self, at: usize, fixup: ProbeFixup) {
+        self.cold_fixups.push((at as u32, fixup));
+    }
+
+    fn set_depth(&mut self, depth: u32) {
+        self.depth = depth;
+        self.pushed.push((self.asm.here() as u32, depth));
+    }
+
+    fn push(&mut self, reg: Gpr) {
+        self.asm.push(reg);
+        self.set_depth(self.depth + 8);
+        self.undo.push(Undo::Pop(reg));
+    }
+
+    /// Makes the flags free to write.
+    fn free_flags(&mut self) {
+        if !self.free.has_flags() {
+            self.asm.pushf();
+            self.set_depth(self.depth + 8);
+            self.undo.push(Undo::PopFlags);
+        }
+    }
+
+    /// Registers that the snippet needs by name: pushed where they are not free, unless another
+    /// free register can hold their value.
+    fn free_these(&mut self, registers: &[Gpr], spare: &[Gpr]) {
+        let mut spares = spare.iter().copied().filter(|r| self.free.contains(*r)).collect::<Vec<_>>();
+        spares.retain(|r| !registers.contains(r));
+        // Pushes first: what is moved to a register needs no stack.
+        let mut moves = Vec::new();
+        for register in registers {
+            if self.free.contains(*register) {
+                continue;
+            }
+            match spares.pop() {
+                Some(to) => moves.push((*register, to)),
+                None => self.push(*register),
+            }
+        }
+        for (register, to) in moves {
+            self.asm.mov(to, register);
+            self.free = self.free.minus(RegSet::of(&[to]));
+            self.undo.push(Undo::Move { to: register, from: to });
+        }
+    }
+
+    /// A register to work with other than those of `not`.
+    fn scratch(&mut self, not: &[Gpr]) -> Gpr {
+        const ORDER: [Gpr; 8] = [
+            Gpr::Rcx,
+            Gpr::Rsi,
+            Gpr::Rdi,
+            Gpr::R8,
+            Gpr::R9,
+            Gpr::R10,
+            Gpr::R11,
+            Gpr::Rbx,
+        ];
+        let candidates = || ORDER.into_iter().filter(|r| !not.contains(r));
+        let register = match candidates().find(|r| self.free.contains(*r)) {
+            Some(register) => register,
+            None => {
+                let register = candidates().next_back().expect("more registers than are in use");
+                self.push(register);
+                register
+            }
+        };
+        self.free = self.free.minus(RegSet::of(&[register]));
+        register
+    }
+
+    fn finish(mut self) -> Snippet {
+        let cold_pushed = self.depth;
+        while let Some(undo) = self.undo.pop() {
+            match undo {
+                Undo::Move { to, from } => self.asm.mov(to, from),
+                Undo::Pop(reg) => {
+                    self.asm.pop(reg);
+                    self.set_depth(self.depth - 8);
+                }
+                Undo::PopFlags => {
+                    self.asm.popf();
+                    self.set_depth(self.depth - 8);
+                }
+            }
+        }
+        Snippet {
+            code: self.asm.bytes,
+            fixups: self.fixups,
+            cold: self.cold.bytes,
+            cold_fixups: self.cold_fixups,
+            pushed: self.pushed,
+            cold_pushed,
+        }
+    }
+
+    /// Leaves the time-stamp counter in `rax`; writes `rdx` and the flags.
+    fn timestamp(&mut self) {
+        self.asm.rdtsc();
+        self.asm.shl(Gpr::Rdx, 32);
+        self.asm.or(Gpr::Rax, Gpr::Rdx);
+    }
+}
+
+const SPARES: [Gpr; 7] =
+    [Gpr::R11, Gpr::R10, Gpr::R9, Gpr::R8, Gpr::Rdi, Gpr::Rsi, Gpr::Rcx];
+
+/// The probe at a function's entry; `dead` is what it may write.
+pub fn entry(mode: Mode, dead: RegSet) -> Snippet {
+    let mut b = Builder::new(dead);
+    match mode {
+        Mode::Count => {
+            b.free_flags();
+            let at = b.asm.inc(gs(0));
+            b.fix(at, ProbeFixup::Accumulator(CALLS_FIELD));
+        }
+        Mode::Blocks => {}
+        Mode::Time | Mode::Events => timed_entry(&mut b),
+        Mode::Sample => {
+            b.free_flags();
+            let at = b.asm.dec32(gs(0));
+            b.fix(at, ProbeFixup::Accumulator(SAMPLING_FIELD));
+            let at = b.asm.jcc(Condition::Negative);
+            b.fix(at, ProbeFixup::OutOfLine(0));
+            let back = b.asm.here() as u32;
+            // The agent learns how far the stack pointer is from the entry's, and the function.
+            push_imm(&mut b.cold, b.depth);
+            let at = push_imm(&mut b.cold, 0);
+            b.fix_cold(at, ProbeFixup::Number);
+            call_agent(&mut b, AgentEntry::SampleEntry);
+            let at = b.cold.jmp();
+            b.fix_cold(at, ProbeFixup::Inline(back));
+        }
+    }
+    b.finish()
+}
+
+fn push_imm(asm: &mut Asm, imm: u32) -> usize {
+    asm.bytes.push(0x68);
+    let at = asm.here();
+    asm.bytes.extend_from_slice(&imm.to_le_bytes());
+    at
+}
+
+fn call_agent(b: &mut Builder, entry: AgentEntry) {
+    let at = b.cold.call();
+    b.fix_cold(at, ProbeFixup::Agent(entry));
+}
+
+fn timed_entry(b: &mut Builder) {
+    b.free_flags();
+    let p = b.scratch(&[Gpr::Rax, Gpr::Rdx]);
+    b.free_these(&[Gpr::Rax, Gpr::Rdx], &SPARES);
+
+    b.asm.load32(p, gs(SHADOW_USED));
+    b.asm.cmp_imm32(p, SHADOW_BYTES - FRAME as u32);
+    let at = b.asm.jcc(Condition::AboveOrEqual);
+    b.fix(at, ProbeFixup::OutOfLine(0));
+    b.asm.add_imm8(gs(SHADOW_USED), FRAME as i8);
+    if b.depth == 0 {
+        b.asm.store(gs_at(p, STACK_POINTER), Gpr::Rsp);
+    } else {
+        b.asm.lea(Gpr::Rax, Gpr::Rsp, b.depth as i8);
+        b.asm.store(gs_at(p, STACK_POINTER), Gpr::Rax);
+    }
+    b.asm.store_imm(gs_at(p, CHILD), 0);
+    let (_, at) = b.asm.store_imm(gs_at(p, NUMBER), 0);
+    b.fix(at, ProbeFixup::Number);
+    b.timestamp();
+    b.asm.store(gs_at(p, START), Gpr::Rax);
+    let end = b.asm.here() as u32;
+
+    b.cold.inc(gs(OVERFLOWS));
+    let at = b.cold.jmp();
+    b.fix_cold(at, ProbeFixup::Inline(end));
+}
+
+/// The probe before a function's exit; `dead` is what it may write.
+pub fn exit(mode: Mode, dead: RegSet) -> Snippet {
+    let mut b = Builder::new(dead);
+    match mode {
+        Mode::Count => {
+            b.free_flags();
+            let at = b.asm.inc(gs(0));
+            b.fix(at, ProbeFixup::Accumulator(EXITS_FIELD));
+        }
+        Mode::Blocks => {}
+        Mode::Time => timed_exit(&mut b, false),
+        Mode::Events => timed_exit(&mut b, true),
+        Mode::Sample => {
+            b.free_flags();
+            let p = b.scratch(&[]);
+            b.asm.load32(p, gs(SHADOW_USED));
+            if b.depth == 0 {
+                b.asm.cmp(Gpr::Rsp, gs_at(p, STACK_POINTER - FRAME));
+            } else {
+                let q = b.scratch(&[p]);
+                b.asm.lea(q, Gpr::Rsp, b.depth as i8);
+                b.asm.cmp(q, gs_at(p, STACK_POINTER - FRAME));
+            }
+            let at = b.asm.jcc(Condition::AboveOrEqual);
+            b.fix(at, ProbeFixup::OutOfLine(0));
+            let back = b.asm.here() as u32;
+            push_imm(&mut b.cold, b.depth);
+            call_agent(&mut b, AgentEntry::SampleExit);
+            let at = b.cold.jmp();
+            b.fix_cold(at, ProbeFixup::Inline(back));
+        }
+    }
+    b.finish()
+}
+
+fn timed_exit(b: &mut Builder, record: bool) {
+    b.free_flags();
+    let p = b.scratch(&[Gpr::Rax, Gpr::Rdx]);
+    let position = record.then(|| b.scratch(&[Gpr::Rax, Gpr::Rdx, p]));
+    b.free_these(&[Gpr::Rax, Gpr::Rdx], &SPARES);
+
+    b.timestamp();
+    let retry = b.asm.here() as u32;
+    b.asm.load32(p, gs(SHADOW_USED));
+    if b.depth == 0 {
+        b.asm.cmp(Gpr::Rsp, gs_at(p, STACK_POINTER - FRAME));
+    } else {
+        b.asm.lea(Gpr::Rdx, Gpr::Rsp, b.depth as i8);
+        b.asm.cmp(Gpr::Rdx, gs_at(p, STACK_POINTER - FRAME));
+    }
+    let at = b.asm.jcc(Condition::NotEqual);
+    b.fix(at, ProbeFixup::OutOfLine(0));
+
+    // From here on `rax` is the duration.
+    if record {
+        b.asm.load(Gpr::Rdx, gs_at(p, START - FRAME));
+        b.asm.sub_register(Gpr::Rax, Gpr::Rdx);
+    } else {
+        b.asm.sub(Gpr::Rax, gs_at(p, START - FRAME));
+    }
+    b.asm.add_to(gs_at(p, CHILD - 2 * FRAME), Gpr::Rax);
+    let at = b.asm.add_to(gs(0), Gpr::Rax);
+    b.fix(at, ProbeFixup::Accumulator(TOTAL_FIELD));
+    let at = b.asm.inc(gs(0));
+    b.fix(at, ProbeFixup::Accumulator(CALLS_FIELD));
+
+    let mut ring_full = None;
+    if let Some(x) = position {
+        b.asm.mov_imm32(x, 16);
+        b.asm.xadd(gs(RESERVED), x);
+        let again = b.asm.here() as u32;
+        b.asm.cmp(x, gs(LIMIT));
+        let at = b.asm.jcc(Condition::AboveOrEqual);
+        ring_full = Some((at, again, x));
+        b.asm.and_imm32(x, 0);
+        b.fix(b.asm.here() - 4, ProbeFixup::RingMask);
+        b.asm.shl(Gpr::Rdx, ID_HALF_BITS as u8);
+        let at = b.asm.or_imm32(Gpr::Rdx, 0);
+        b.fix(at, ProbeFixup::IdHigh);
+        b.asm.store(gs_at(x, RING as i32), Gpr::Rdx);
+        b.asm.mov(Gpr::Rdx, Gpr::Rax);
+        b.asm.shl(Gpr::Rdx, ID_HALF_BITS as u8);
+        let at = b.asm.or_imm32(Gpr::Rdx, 0);
+        b.fix(at, ProbeFixup::IdLow);
+        b.asm.store(gs_at(x, RING as i32 + 8), Gpr::Rdx);
+    }
+    let after_record = b.asm.here() as u32;
+    b.asm.sub(Gpr::Rax, gs_at(p, CHILD - FRAME));
+    let at = b.asm.add_to(gs(0), Gpr::Rax);
+    b.fix(at, ProbeFixup::Accumulator(SELF_FIELD));
+    b.asm.add_imm8(gs(SHADOW_USED), -FRAME as i8);
+    let end = b.asm.here() as u32;
+
+    // Another frame is on top: the agent closes what was left, or finds that none is ours.
+    push_imm(&mut b.cold, b.depth);
+    call_agent(b, AgentEntry::Exit);
+    let at = b.cold.jcc(Condition::Equal);
+    b.fix_cold(at, ProbeFixup::Inline(retry));
+    let at = b.cold.jmp();
+    b.fix_cold(at, ProbeFixup::Inline(end));
+    if let Some((at, again, x)) = ring_full {
+        let here = b.cold.here() as u32;
+        b.fix(at, ProbeFixup::OutOfLine(here));
+        // The agent is given the position and says whether it may be stored to now.
+        b.cold.push(x);
+        call_agent(b, AgentEntry::Ring);
+        let at = b.cold.jcc(Condition::Equal);
+        b.fix_cold(at, ProbeFixup::Inline(again));
+        let at = b.cold.jmp();
+        b.fix_cold(at, ProbeFixup::Inline(after_record));
+    }
+}
+
+/// The probe at a place that an exception or `longjmp` may have come to.
+pub fn left() -> Snippet {
+    let mut asm = Asm::default();
+    let at = asm.call();
+    Snippet {
+        code: asm.bytes,
+        fixups: vec![(at as u32, ProbeFixup::Agent(AgentEntry::Left))],
+        ..Snippet::default()
+    }
+}
+
+/// The probe that counts a block. `red_zone` tells that memory below the stack pointer may be in
+/// use.
+pub fn block(counter: u32, dead: RegSet, red_zone: bool) -> Snippet {
+    let mut b = Builder::new(dead);
+    if dead.has_flags() {
+        let at = b.asm.inc(gs(0));
+        b.fix(at, ProbeFixup::Counter(counter));
+        return b.finish();
+    }
+    // `lea` counts without flags, but needs a register.
+    let free = SPARES.into_iter().chain([Gpr::Rax, Gpr::Rdx]).find(|r| dead.contains(*r));
+    let skip = red_zone && free.is_none();
+    if skip {
+        b.asm.lea(Gpr::Rsp, Gpr::Rsp, -128);
+        b.set_depth(128);
+    }
+    let r = free.unwrap_or(Gpr::Rax);
+    if free.is_none() {
+        b.push(r);
+    }
+    let at = b.asm.load(r, gs(0));
+    b.fix(at, ProbeFixup::Counter(counter));
+    b.asm.lea(r, r, 1);
+    let at = b.asm.store(gs(0), r);
+    b.fix(at, ProbeFixup::Counter(counter));
+    let mut snippet = b.finish();
+    if skip {
+        // lea rsp, [rsp + 128]
+        snippet.code.extend_from_slice(&[0x48, 0x8d, 0xa4, 0x24, 0x80, 0, 0, 0]);
+        snippet.pushed.push((snippet.code.len() as u32, 0));
+    }
+    snippet
+}

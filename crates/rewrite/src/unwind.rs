@@ -1,0 +1,482 @@
+//! Unwind information and exception tables for new code.
+//!
+//! Whatever unwinds a program (libgcc, libunwind, gdb, profilers) finds a frame's caller through
+//! `.eh_frame`. New code gets entries of its own, made of the original's rules row by row, so it
+//! needs no cooperation of the program and leaves return addresses alone.
+
+use fettle_cfg::SkipReason;
+use fettle_cfg::function::Function;
+use fettle_cfg::lsda::Lsda;
+use fettle_image::{Image, LinkAddr, Pointer};
+use gimli::{CfaRule, RegisterRule, UnwindSection};
+
+use crate::emit::Emitted;
+
+/// Unwind information of one part of a function's new code, without addresses.
+#[derive(Clone, Debug)]
+pub struct PartUnwind {
+    /// The part, as offsets in the function's new code.
+    pub start: u32,
+    /// Its end.
+    pub end: u32,
+    /// Call frame instructions (DWARF 5, 6.4.2).
+    pub program: Vec<u8>,
+    /// The function that decides about exceptions.
+    pub personality: Option<Pointer>,
+    /// The exception table.
+    pub table: Option<NewLsda>,
+    /// The frame is a signal handler's trampoline.
+    pub signal_frame: bool,
+}
+
+/// An exception table for new code; its position-dependent fields are filled in when it has an
+/// address.
+#[derive(Clone, Debug)]
+pub struct NewLsda {
+    /// Its bytes; 4-byte aligned where it is placed.
+    pub bytes: Vec<u8>,
+    /// Offset of the 32-bit distance to the function's new code.
+    pub base_field: u32,
+    /// 32-bit distances to types: offset and link address.
+    pub types: Vec<(u32, u64)>,
+}
+
+/// A row of an unwind table, in a form that can be compared and written.
+#[derive(Clone, PartialEq, Debug)]
+struct State {
+    cfa: Cfa,
+    /// By DWARF register number, in order.
+    registers: Vec<(u16, Rule)>,
+    args_size: u64,
+}
+
+#[derive(Clone, PartialEq, Debug)]
+enum Cfa {
+    Register(u16, i64),
+    Expression(Vec<u8>),
+}
+
+#[derive(Clone, PartialEq, Debug)]
+enum Rule {
+    Undefined,
+    SameValue,
+    Offset(i64),
+    ValOffset(i64),
+    Register(u16),
+    Expression(Vec<u8>),
+    ValExpression(Vec<u8>),
+}
+
+const RSP: u16 = 7;
+const RETURN_ADDRESS: u16 = 16;
+
+/// Reads original rows; one per image and thread.
+pub struct RowReader<'a> {
+    image: &'a Image,
+    section: gimli::EhFrame<gimli::EndianSlice<'a, gimli::LittleEndian>>,
+    bases: gimli::BaseAddresses,
+    context: gimli::UnwindContext<usize>,
+}
+
+struct Row {
+    start: u64,
+    end: u64,
+    state: State,
+}
+
+impl<'a> RowReader<'a> {
+    /// A reader of `image`'s `.eh_frame`; `None` if it has none.
+    pub fn new(image: &'a Image) -> Option<RowReader<'a>> {
+        let (_, bytes) = image.eh_frame()?;
+        let mut section = gimli::EhFrame::new(bytes, gimli::LittleEndian);
+        section.set_address_size(8);
+        Some(RowReader {
+            image,
+            section,
+            bases: image.unwind_bases(),
+            context: gimli::UnwindContext::new(),
+        })
+    }
+
+    /// All rows that cover code of `start..end`.
+    fn rows(&mut self, start: LinkAddr, end: LinkAddr) -> Option<Vec<Row>> {
+        let fdes = self.image.fdes();
+        let mut rows = Vec::new();
+        let from = fdes.partition_point(|f| f.end <= start);
+        for fde in fdes[from..].iter().take_while(|f| f.start < end) {
+            let entry = self
+                .section
+                .fde_from_offset(
+                    &self.bases,
+                    gimli::EhFrameOffset(fde.offset),
+                    gimli::EhFrame::cie_from_offset,
+                )
+                .ok()?;
+            if entry.cie().return_address_register().0 != RETURN_ADDRESS {
+                return None;
+            }
+            let encoding = entry.cie().encoding();
+            let mut table =
+                entry.rows(&self.section, &self.bases, &mut self.context).ok()?;
+            while let Some(row) = table.next_row().ok()? {
+                let state = State::of(row, &self.section, encoding)?;
+                rows.push(Row { start: row.start_address(), end: row.end_address(), state });
+            }
+        }
+        Some(rows)
+    }
+
+    /// Unwind information for `function`'s new code; empty if the original had none.
+    ///
+    /// # Errors
+    ///
+    /// A rule or exception table that cannot be carried over.
+    pub fn carry_over(
+        &mut self,
+        function: &Function,
+        emitted: &Emitted,
+        tables: &std::collections::HashMap<LinkAddr, Lsda>,
+    ) -> Result<Vec<PartUnwind>, (SkipReason, LinkAddr)> {
+        let fail = |reason| (reason, function.entry);
+        let mut rows = Vec::new();
+        for range in &function.ranges {
+            rows.extend(
+                self.rows(range.start, range.end).ok_or(fail(SkipReason::Unwind))?,
+            );
+        }
+        if rows.is_empty() {
+            return Ok(Vec::new());
+        }
+        rows.sort_by_key(|r| r.start);
+        let mut parts = Vec::new();
+        for (i, start) in emitted.part_starts.iter().enumerate() {
+            let last = i + 1 == emitted.part_starts.len();
+            let end =
+                if last { emitted.code.len() as u32 } else { emitted.part_starts[i + 1] };
+            let range = &function.ranges[i];
+            let fde = self
+                .image
+                .fdes()
+                .get(self.image.fdes().partition_point(|f| f.end <= range.start))
+                .filter(|f| f.start < range.end);
+            let program = program(&rows, emitted, *start, end);
+            let personality = fde.and_then(|f| f.personality);
+            let table = match fde.and_then(|f| tables.get(&f.start)) {
+                Some(lsda) => Some(
+                    new_table(self.image, lsda, function, emitted, (range.end, *start, end))
+                        .ok_or(fail(SkipReason::ExceptionTable))?,
+                ),
+                None => None,
+            };
+            parts.push(PartUnwind {
+                start: *start,
+                end,
+                program,
+                personality,
+                table,
+                signal_frame: fde.is_some_and(|f| f.signal_frame),
+            });
+        }
+        Ok(parts)
+    }
+}
+
+impl State {
+    /// What holds at a function's entry, and in every entry before its first instruction.
+    fn initial() -> State {
+        State {
+            cfa: Cfa::Register(RSP, 8),
+            registers: vec![(RETURN_ADDRESS, Rule::Offset(-8))],
+            args_size: 0,
+        }
+    }
+
+    fn of<R: gimli::Reader<Offset = usize>>(
+        row: &gimli::UnwindTableRow<usize>,
+        section: &gimli::EhFrame<R>,
+        _encoding: gimli::Encoding,
+    ) -> Option<State> {
+        let bytes = |e: &gimli::UnwindExpression<usize>| -> Option<Vec<u8>> {
+            Some(e.get(section).ok()?.0.to_slice().ok()?.into_owned())
+        };
+        let cfa = match row.cfa() {
+            CfaRule::RegisterAndOffset { register, offset } => {
+                Cfa::Register(register.0, *offset)
+            }
+            CfaRule::Expression(e) => Cfa::Expression(bytes(e)?),
+        };
+        let mut registers = Vec::new();
+        for (register, rule) in row.registers() {
+            let rule = match rule {
+                RegisterRule::Undefined => Rule::Undefined,
+                RegisterRule::SameValue => Rule::SameValue,
+                RegisterRule::Offset(n) => Rule::Offset(*n),
+                RegisterRule::ValOffset(n) => Rule::ValOffset(*n),
+                RegisterRule::Register(r) => Rule::Register(r.0),
+                RegisterRule::Expression(e) => Rule::Expression(bytes(e)?),
+                RegisterRule::ValExpression(e) => Rule::ValExpression(bytes(e)?),
+                _ => return None,
+            };
+            registers.push((register.0, rule));
+        }
+        registers.sort_by_key(|(r, _)| *r);
+        Some(State { cfa, registers, args_size: row.saved_args_size() })
+    }
+
+    /// The state after probe code pushed `bytes`.
+    fn pushed(&self, bytes: u32) -> State {
+        let mut state = self.clone();
+        if let Cfa::Register(RSP, offset) = &mut state.cfa {
+            *offset += i64::from(bytes);
+        }
+        state
+    }
+}
+
+/// The call frame program of a part: one change of state after another.
+fn program(rows: &[Row], emitted: &Emitted, start: u32, end: u32) -> Vec<u8> {
+    let mut out = Vec::new();
+    let mut at = start;
+    let mut current = State::initial();
+    let mut last_row = usize::MAX;
+    let mut last_pushed = u32::MAX;
+    for point in emitted.unwind.iter().filter(|p| p.offset >= start && p.offset < end) {
+        let i = rows.partition_point(|r| r.end <= point.original.0);
+        let Some(row) = rows.get(i).filter(|r| r.start <= point.original.0) else { continue };
+        if i == last_row && point.pushed == last_pushed {
+            continue;
+        }
+        (last_row, last_pushed) = (i, point.pushed);
+        let next = row.state.pushed(point.pushed);
+        if next == current {
+            continue;
+        }
+        advance(&mut out, point.offset - at);
+        at = point.offset;
+        change(&mut out, &current, &next);
+        current = next;
+    }
+    out
+}
+
+fn advance(out: &mut Vec<u8>, delta: u32) {
+    match delta {
+        0 => {}
+        1..=63 => out.push(0x40 | delta as u8),
+        64..=0xff => out.extend_from_slice(&[0x02, delta as u8]),
+        0x100..=0xffff => {
+            out.push(0x03);
+            out.extend_from_slice(&(delta as u16).to_le_bytes());
+        }
+        _ => {
+            out.push(0x04);
+            out.extend_from_slice(&delta.to_le_bytes());
+        }
+    }
+}
+
+/// Data alignment factor of all entries written here.
+pub const DATA_ALIGN: i64 = -8;
+
+fn change(out: &mut Vec<u8>, from: &State, to: &State) {
+    if from.cfa != to.cfa {
+        match (&from.cfa, &to.cfa) {
+            (Cfa::Register(a, _), Cfa::Register(b, offset)) if a == b && *offset >= 0 => {
+                out.push(0x0e);
+                uleb(out, *offset as u64);
+            }
+            (_, Cfa::Register(r, offset)) if *offset >= 0 => {
+                out.push(0x0c);
+                uleb(out, u64::from(*r));
+                uleb(out, *offset as u64);
+            }
+            (_, Cfa::Register(r, offset)) => {
+                // A negative offset is factored; offsets of the stack are multiples of 8.
+                out.push(0x12);
+                uleb(out, u64::from(*r));
+                sleb(out, offset / DATA_ALIGN);
+            }
+            (_, Cfa::Expression(bytes)) => {
+                out.push(0x0f);
+                block(out, bytes);
+            }
+        }
+    }
+    for (register, _) in &from.registers {
+        if !to.registers.iter().any(|(r, _)| r == register) {
+            // Back to what the common entry says, which is nothing but for the return address.
+            if *register < 64 {
+                out.push(0xc0 | *register as u8);
+            } else {
+                out.push(0x06);
+                uleb(out, u64::from(*register));
+            }
+        }
+    }
+    for (register, rule) in &to.registers {
+        if from.registers.iter().any(|(r, old)| r == register && old == rule) {
+            continue;
+        }
+        let reg = u64::from(*register);
+        match rule {
+            Rule::Undefined => {
+                out.push(0x07);
+                uleb(out, reg);
+            }
+            Rule::SameValue => {
+                out.push(0x08);
+                uleb(out, reg);
+            }
+            Rule::Offset(n) if n % DATA_ALIGN == 0 && *n <= 0 && reg < 64 => {
+                out.push(0x80 | reg as u8);
+                uleb(out, (n / DATA_ALIGN) as u64);
+            }
+            Rule::Offset(n) => {
+                out.push(0x11);
+                uleb(out, reg);
+                sleb(out, n / DATA_ALIGN);
+            }
+            Rule::ValOffset(n) => {
+                out.push(0x15);
+                uleb(out, reg);
+                sleb(out, n / DATA_ALIGN);
+            }
+            Rule::Register(other) => {
+                out.push(0x09);
+                uleb(out, reg);
+                uleb(out, u64::from(*other));
+            }
+            Rule::Expression(bytes) => {
+                out.push(0x10);
+                uleb(out, reg);
+                block(out, bytes);
+            }
+            Rule::ValExpression(bytes) => {
+                out.push(0x16);
+                uleb(out, reg);
+                block(out, bytes);
+            }
+        }
+    }
+    if from.args_size != to.args_size {
+        out.push(0x2e);
+        uleb(out, to.args_size);
+    }
+}
+
+fn block(out: &mut Vec<u8>, bytes: &[u8]) {
+    uleb(out, bytes.len() as u64);
+    out.extend_from_slice(bytes);
+}
+
+/// Appends an unsigned LEB128 number.
+pub fn uleb(out: &mut Vec<u8>, mut value: u64) {
+    loop {
+        let byte = (value & 0x7f) as u8;
+        value >>= 7;
+        if value == 0 {
+            out.push(byte);
+            return;
+        }
+        out.push(byte | 0x80);
+    }
+}
+
+fn sleb(out: &mut Vec<u8>, mut value: i64) {
+    loop {
+        let byte = (value & 0x7f) as u8;
+        value >>= 7;
+        if (value == 0 && byte & 0x40 == 0) || (value == -1 && byte & 0x40 != 0) {
+            out.push(byte);
+            return;
+        }
+        out.push(byte | 0x80);
+    }
+}
+
+/// An unsigned LEB128 number in exactly four bytes, for fields written before their value.
+fn uleb4(value: u32) -> [u8; 4] {
+    [
+        value as u8 | 0x80,
+        (value >> 7) as u8 | 0x80,
+        (value >> 14) as u8 | 0x80,
+        (value >> 21) as u8 & 0x7f,
+    ]
+}
+
+/// `DW_EH_PE_pcrel | DW_EH_PE_sdata4`
+pub const PCREL4: u8 = 0x1b;
+/// `DW_EH_PE_indirect`
+pub const INDIRECT: u8 = 0x80;
+
+/// The exception table `lsda` for the new code of one part: original end, new start, new end.
+fn new_table(
+    image: &Image,
+    lsda: &Lsda,
+    function: &Function,
+    emitted: &Emitted,
+    (original_end, start, end): (LinkAddr, u32, u32),
+) -> Option<NewLsda> {
+    if lsda.type_encoding & 0x0f == 0
+        && lsda.type_encoding != 0xff
+        && image.kind() != fettle_image::Kind::Executable
+    {
+        // Absolute addresses that only the loader knows.
+        return None;
+    }
+    let offset_at = |addr: LinkAddr| -> u32 {
+        let i = function.insns.partition_point(|insn| insn.ip() < addr.0);
+        match function.insns.get(i) {
+            Some(insn) if insn.ip() < original_end.0 => emitted.insn_offsets[i],
+            _ => end,
+        }
+    };
+    let mut sites = Vec::new();
+    for site in &lsda.call_sites {
+        let (from, to) = (offset_at(site.start), offset_at(site.end));
+        if to <= from {
+            continue;
+        }
+        uleb(&mut sites, u64::from(from - start));
+        uleb(&mut sites, u64::from(to - from));
+        let pad = match site.landing_pad {
+            None => 0,
+            // Control comes to the pad's probe first.
+            Some(pad) => emitted.block_offsets[function.block_at(pad)?.index()],
+        };
+        uleb(&mut sites, u64::from(pad));
+        uleb(&mut sites, site.action);
+    }
+    let mut bytes = vec![PCREL4, 0, 0, 0, 0];
+    let base_field = 1;
+    let has_types = lsda.type_encoding != 0xff;
+    let distance_at = bytes.len() + 1;
+    if has_types {
+        bytes.push(PCREL4 | lsda.type_encoding & INDIRECT);
+        bytes.extend_from_slice(&[0; 4]);
+    } else {
+        bytes.push(0xff);
+    }
+    bytes.push(0x01);
+    uleb(&mut bytes, sites.len() as u64);
+    bytes.extend_from_slice(&sites);
+    bytes.extend_from_slice(&lsda.actions);
+    let mut types = Vec::new();
+    if has_types {
+        while !bytes.len().is_multiple_of(4) {
+            bytes.push(0);
+        }
+        // Actions count types backwards from the end.
+        for target in lsda.types.iter().rev() {
+            types.push((bytes.len() as u32, *target));
+            bytes.extend_from_slice(&[0; 4]);
+        }
+        let distance = u32::try_from(bytes.len() - (distance_at + 4)).ok()?;
+        if distance >= 1 << 28 {
+            return None;
+        }
+        bytes[distance_at..distance_at + 4].copy_from_slice(&uleb4(distance));
+        bytes.extend_from_slice(&lsda.specifications);
+    }
+    Some(NewLsda { bytes, base_field, types })
+}

@@ -1,0 +1,266 @@
+/* The agent: the slow paths of probes, inside the observed process.
+ *
+ * It runs on the program's stack in the middle of the program's functions, so it uses no vector
+ * register, no libc, no system call and no memory but the thread block; the entries in entries.S
+ * keep every general-purpose register. It is linked to one flat position-independent piece of
+ * code that is put in front of a module's new code.
+ *
+ * Layouts are those of crates/abi, offset by offset.
+ */
+
+typedef unsigned long u64;
+typedef unsigned int u32;
+
+struct ring_cursors {
+    u64 reserved;
+    u64 limit;
+    u64 lost;
+    u32 policy;
+    u32 capacity_log2;
+    u64 pad0[4];
+    u64 consumed;
+    u64 consumer_beat;
+    u64 pad1[6];
+};
+
+struct thread_block {
+    u64 magic;
+    u32 version;
+    u32 slot;
+    u32 pid;
+    u32 tid;
+    u64 address;
+    u64 shadow_used;
+    u64 orphan_exits;
+    u64 left_frames;
+    u64 shadow_overflows;
+    struct ring_cursors ring;
+    u64 random;
+    u64 accumulators;
+    u64 records;
+    u64 pad[5];
+};
+
+struct frame {
+    u64 start;
+    u64 stack_pointer;
+    u64 child_ticks;
+    u64 function;
+};
+
+struct accumulator {
+    u64 calls;
+    u64 total_ticks;
+    u64 self_ticks;
+    u32 countdown;
+    u32 interval;
+};
+
+_Static_assert(sizeof(struct ring_cursors) == 128, "abi");
+_Static_assert(sizeof(struct thread_block) == 256, "abi");
+_Static_assert(__builtin_offsetof(struct thread_block, ring) == 64, "abi");
+_Static_assert(__builtin_offsetof(struct thread_block, random) == 192, "abi");
+_Static_assert(sizeof(struct frame) == 32, "abi");
+_Static_assert(sizeof(struct accumulator) == 32, "abi");
+
+#define SHADOW 0x1000ul
+#define SHADOW_BYTES (4ul << 20)
+#define RING (SHADOW + SHADOW_BYTES + 0x1000)
+#define POLICY_DROP 0
+#define POLICY_OVERWRITE 1
+#define POLICY_WAIT 2
+/* Times that a waiting producer looks at the consumer's sign of life before it gives up on it:
+ * about a second. */
+#define WAIT_SPINS (1u << 25)
+
+static inline volatile struct thread_block *own_block(void)
+{
+    volatile struct thread_block *block;
+    __asm__ volatile("movq %%gs:24, %0" : "=r"(block));
+    return block;
+}
+
+static inline u64 now(void)
+{
+    u32 low, high;
+    __asm__ volatile("rdtsc" : "=a"(low), "=d"(high));
+    return (u64)high << 32 | low;
+}
+
+static inline volatile struct frame *frame_at(volatile struct thread_block *b, u64 used)
+{
+    return (volatile struct frame *)((volatile char *)b + SHADOW + used);
+}
+
+static inline volatile struct accumulator *accumulator(volatile struct thread_block *b, u64 number)
+{
+    return (volatile struct accumulator *)((volatile char *)b + b->accumulators) + number;
+}
+
+/* Room for a record at `position`? Returns 1 if it may be stored to. Otherwise the reservation
+ * is taken back and the record counted as lost. */
+int fettle_ring(u64 position)
+{
+    volatile struct thread_block *b = own_block();
+    u64 size = 1ul << b->ring.capacity_log2;
+    u64 beat = b->ring.consumer_beat;
+    for (u32 spins = 0;; spins++) {
+        u64 limit = b->ring.consumed + size;
+        if (position + 16 <= limit) {
+            b->ring.limit = limit;
+            return 1;
+        }
+        if (b->ring.policy != POLICY_WAIT || spins >= WAIT_SPINS) {
+            /* Taken back only if no signal handler reserved after us; it has found the ring full
+             * too, or there is room now. */
+            u64 expected = position + 16;
+            u64 was = expected;
+            __asm__ volatile("cmpxchgq %2, %1"
+                             : "+a"(was), "+m"(b->ring.reserved)
+                             : "r"(position)
+                             : "memory", "cc");
+            if (was == expected) {
+                b->ring.lost++;
+                return 0;
+            }
+        }
+        __asm__ volatile("pause");
+        if (b->ring.consumer_beat != beat) {
+            beat = b->ring.consumer_beat;
+            spins = 0;
+        }
+    }
+}
+
+static void record(volatile struct thread_block *b, u64 number, u64 start, u64 ticks)
+{
+    u64 position = 16;
+    __asm__ volatile("xaddq %0, %1" : "+r"(position), "+m"(b->ring.reserved) : : "memory", "cc");
+    if (position >= b->ring.limit && !fettle_ring(position))
+        return;
+    u64 index = position & ((1ul << b->ring.capacity_log2) - 1);
+    volatile u64 *words = (volatile u64 *)((volatile char *)b + RING + index);
+    u64 id = number / 4095 * 4096 + number % 4095 + 1;
+    words[0] = start << 12 | id >> 12;
+    words[1] = ticks << 12 | (id & 0xfff);
+}
+
+/* Ends the activation on top of the shadow stack. `weight` is how many calls it stands for. */
+static void close_top(volatile struct thread_block *b, u64 time, u64 weight)
+{
+    volatile struct frame *top = frame_at(b, b->shadow_used - sizeof(struct frame));
+    u64 ticks = time - top->start;
+    u64 number = top->function & 0xffffffff;
+    volatile struct accumulator *a = accumulator(b, number);
+    top[-1].child_ticks += ticks;
+    a->total_ticks += ticks * weight;
+    a->self_ticks += (ticks - top->child_ticks) * weight;
+    if (b->records)
+        record(b, number, top->start, ticks);
+    b->shadow_used -= sizeof(struct frame);
+}
+
+/* An exit whose stack pointer at entry was `stack_pointer` found another frame on top. Frames
+ * above its own were left without an exit. Returns 1 if its own is on top now. */
+int fettle_exit(u64 stack_pointer, u64 time)
+{
+    volatile struct thread_block *b = own_block();
+    u64 used = b->shadow_used;
+    u64 found = 0;
+    for (u64 at = used; at >= 2 * sizeof(struct frame); at -= sizeof(struct frame)) {
+        if (frame_at(b, at - sizeof(struct frame))->stack_pointer == stack_pointer) {
+            found = at;
+            break;
+        }
+    }
+    if (!found) {
+        b->orphan_exits++;
+        return 0;
+    }
+    while (b->shadow_used > found) {
+        volatile struct frame *top = frame_at(b, b->shadow_used - sizeof(struct frame));
+        accumulator(b, top->function & 0xffffffff)->calls++;
+        close_top(b, time, 1);
+        b->left_frames++;
+    }
+    return 1;
+}
+
+/* Control may have come here by an exception or `longjmp`: frames further down the stack than
+ * `stack_pointer` are gone. */
+void fettle_left(u64 stack_pointer)
+{
+    volatile struct thread_block *b = own_block();
+    u64 time = now();
+    while (b->shadow_used >= 2 * sizeof(struct frame)) {
+        volatile struct frame *top = frame_at(b, b->shadow_used - sizeof(struct frame));
+        if (top->stack_pointer >= stack_pointer)
+            break;
+        accumulator(b, top->function & 0xffffffff)->calls++;
+        close_top(b, time, 1);
+        b->left_frames++;
+    }
+}
+
+/* Sampling: a call to be timed begins. The first calls of a function are all timed; then the
+ * interval doubles with every so many samples up to 64, so that a rare function is known as well
+ * as a frequent one. Intervals are random around their mean, so that no regular pattern of calls
+ * hides from them. */
+void fettle_sample_entry(u64 stack_pointer, u64 number)
+{
+    volatile struct thread_block *b = own_block();
+    volatile struct accumulator *a = accumulator(b, number);
+    u64 interval = a->interval ? a->interval & 0xff : 1;
+    u64 samples = (a->interval >> 8) + 1;
+    u64 weight = interval;
+    if (samples >= 4096 && interval < 64) {
+        samples = 0;
+        interval *= 2;
+    }
+    a->interval = (u32)(samples << 8 | interval);
+    u64 next = 1;
+    if (interval > 1) {
+        u64 x = b->random;
+        x ^= x << 13;
+        x ^= x >> 7;
+        x ^= x << 17;
+        b->random = x;
+        /* Uniform on 1 .. 2*interval-1: the mean is the interval. */
+        next = 1 + (x >> 20) % (2 * interval - 1);
+    }
+    /* The countdown is below zero here; calls it stood for are counted at the sample. */
+    a->countdown = (u32)(next - 1);
+    a->calls += weight;
+    u64 used = b->shadow_used;
+    if (used > SHADOW_BYTES - sizeof(struct frame)) {
+        b->shadow_overflows++;
+        return;
+    }
+    b->shadow_used = used + sizeof(struct frame);
+    volatile struct frame *f = frame_at(b, used);
+    f->stack_pointer = stack_pointer;
+    f->child_ticks = 0;
+    f->function = number | weight << 32;
+    f->start = now();
+}
+
+/* Sampling: the frame on top of the shadow stack does not lie deeper than this exit's. */
+void fettle_sample_exit(u64 stack_pointer, u64 time)
+{
+    volatile struct thread_block *b = own_block();
+    for (u64 at = b->shadow_used; at >= 2 * sizeof(struct frame); at -= sizeof(struct frame)) {
+        volatile struct frame *f = frame_at(b, at - sizeof(struct frame));
+        if (f->stack_pointer > stack_pointer)
+            return;
+        if (f->stack_pointer == stack_pointer) {
+            while (b->shadow_used >= at) {
+                volatile struct frame *top =
+                    frame_at(b, b->shadow_used - sizeof(struct frame));
+                if (b->shadow_used > at)
+                    b->left_frames++;
+                close_top(b, time, top->function >> 32);
+            }
+            return;
+        }
+    }
+}

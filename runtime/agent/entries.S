@@ -1,0 +1,102 @@
+/* Entries of the agent. A probe pushes its operands and calls; every register comes back as it
+ * was, and the zero flag tells the answer where there is one. The table in front is what
+ * fettle-rewrite reads: distances of the entries from the table.
+ */
+        .section .entries, "ax", @progbits
+        .globl fettle_entries
+fettle_entries:
+        .long entry_exit - fettle_entries
+        .long entry_left - fettle_entries
+        .long entry_ring - fettle_entries
+        .long entry_sample_entry - fettle_entries
+        .long entry_sample_exit - fettle_entries
+        .long fettle_end - fettle_entries
+
+        /* Nine registers that C may write, and a frame pointer to align the stack by. */
+        .macro save
+        pushq %rbp
+        pushq %rax
+        pushq %rcx
+        pushq %rdx
+        pushq %rsi
+        pushq %rdi
+        pushq %r8
+        pushq %r9
+        pushq %r10
+        pushq %r11
+        movq %rsp, %rbp
+        andq $-16, %rsp
+        .endm
+
+        .macro restore
+        movq %rbp, %rsp
+        popq %r11
+        popq %r10
+        popq %r9
+        popq %r8
+        popq %rdi
+        popq %rsi
+        popq %rdx
+        popq %rcx
+        popq %rax
+        popq %rbp
+        .endm
+
+        .set SAVED, 80
+
+        .text
+        /* [rsp+8]: bytes that the probe pushed; rax: time. ZF: the frame was found. */
+entry_exit:
+        save
+        movslq SAVED+8(%rbp), %rdi
+        leaq SAVED+16(%rbp,%rdi), %rdi
+        movq %rax, %rsi
+        call fettle_exit
+        cmpl $1, %eax
+        restore
+        ret $8
+
+entry_left:
+        pushfq
+        save
+        leaq SAVED+16(%rbp), %rdi
+        call fettle_left
+        restore
+        popfq
+        ret
+
+        /* [rsp+8]: position. ZF: it may be stored to. */
+entry_ring:
+        save
+        movq SAVED+8(%rbp), %rdi
+        call fettle_ring
+        cmpl $1, %eax
+        restore
+        ret $8
+
+        /* [rsp+8]: number of the function; [rsp+16]: bytes that the probe pushed. */
+entry_sample_entry:
+        save
+        movl SAVED+8(%rbp), %esi
+        movslq SAVED+16(%rbp), %rdi
+        leaq SAVED+24(%rbp,%rdi), %rdi
+        call fettle_sample_entry
+        restore
+        ret $16
+
+        /* [rsp+8]: bytes that the probe pushed. */
+entry_sample_exit:
+        save
+        rdtsc
+        shlq $32, %rdx
+        orq %rdx, %rax
+        movslq SAVED+8(%rbp), %rdi
+        leaq SAVED+16(%rbp,%rdi), %rdi
+        movq %rax, %rsi
+        call fettle_sample_exit
+        restore
+        ret $8
+
+        .section .end, "ax", @progbits
+fettle_end:
+        .section .note.GNU-stack, "", @progbits
