@@ -46,7 +46,7 @@ pub struct Manifest {
     pub exit: Option<Exit>,
     /// Sums over the whole recording.
     pub totals: RunTotals,
-    /// What was lost, by reason. Reasons with a count of 0 may be left out.
+    /// What else was lost, by reason; what [`RunTotals`] counts is not repeated here.
     pub losses: Vec<Loss>,
     /// Anything else a reader of the trace should be told, one sentence each.
     pub notes: Vec<String>,
