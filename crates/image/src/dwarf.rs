@@ -52,7 +52,12 @@ impl DwarfSource {
 
     /// Which unit covers an address.
     pub(crate) fn units(&self) -> &UnitIndex {
-        self.units.get_or_init(|| UnitIndex::build(&self.load()))
+        self.units.get_or_init(|| {
+            let mut dwarf = self.load();
+            // Optimised links share one table of abbreviations between thousands of units.
+            dwarf.populate_abbreviations_cache(gimli::AbbreviationsCacheStrategy::Duplicates);
+            UnitIndex::build(&dwarf)
+        })
     }
 
     /// The sections for gimli; missing and damaged ones are empty.

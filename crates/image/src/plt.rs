@@ -2,7 +2,7 @@
 //!
 //! An entry is one indirect jump through a GOT slot; the slot's relocation names the function.
 //! Linkers put other instructions around the jump (`endbr64`, the push of the lazy binder), so we
-//! look for the jump itself and round down to the start of the entry:
+//! look for the jump itself and go back to the start of the entry:
 //!
 //! ```text
 //!         ff 25 disp32              jmp *slot(%rip)
@@ -12,7 +12,7 @@
 //! ```
 
 use crate::dynamic::{Reloc, RelocKind};
-use crate::elf::{Elf, Kind};
+use crate::elf::{Elf, Kind, Section};
 use crate::{LinkAddr, raw};
 
 /// One entry of a procedure linkage table.
@@ -43,11 +43,7 @@ pub(crate) fn entries(elf: &Elf, relocs: &[Reloc]) -> Vec<PltEntry> {
     let mut sectioned = false;
     for section in elf.sections.iter().filter(|section| is_plt_section(&section.name)) {
         sectioned = true;
-        if let Some(code) = elf.section_data(section) {
-            // Entries of eight bytes leave no room for more than the jump.
-            let size = if section.entry_size == 8 { 8 } else { 16 };
-            scan(code, section.start, size, relocs, &mut entries);
-        }
+        scan(elf, section, relocs, &mut entries);
     }
     if !sectioned && relocs.iter().any(|reloc| reloc.kind == RelocKind::JumpSlot) {
         // Without sections, any such jump through a slot that only the PLT uses is an entry.
@@ -67,32 +63,59 @@ pub(crate) fn entries(elf: &Elf, relocs: &[Reloc]) -> Vec<PltEntry> {
     entries
 }
 
-/// Entries in a PLT section.
-fn scan(code: &[u8], start: LinkAddr, size: u64, relocs: &[Reloc], entries: &mut Vec<PltEntry>) {
-    for at in 0..code.len() {
-        entries.extend(entry_at(code, at, start, size, relocs));
-    }
+/// Entries in a PLT section, which are all of one size.
+fn scan(elf: &Elf, section: &Section, relocs: &[Reloc], entries: &mut Vec<PltEntry>) {
+    let Some(code) = elf.section_data(section) else { return };
+    let jumps: Vec<(usize, String)> = (0..code.len())
+        .filter_map(|at| {
+            let slot = slot_of_jump(code, at, section.start)?;
+            Some((at, target_of_slot(relocs, slot)?))
+        })
+        .collect();
+    // The header often does not state the size, so the jumps' distance does. Entries of eight
+    // bytes leave no room for more than the jump.
+    let nearest = jumps.windows(2).map(|pair| pair[1].0 - pair[0].0).min();
+    let stated = usize::try_from(section.entry_size).unwrap_or(0);
+    let size = match (nearest, stated) {
+        (Some(size @ (8 | 16 | 32)), _) | (_, size @ (8 | 16 | 32)) => size,
+        _ if code.len() % 16 == 8 => 8,
+        _ => 16,
+    };
+    entries.extend(jumps.into_iter().map(|(at, target)| PltEntry {
+        start: section.start + (at - at % size) as u64,
+        size: size as u64,
+        target,
+    }));
 }
 
 /// Entries anywhere in a whole segment, which may be large: looks only at the bytes that start
 /// the common form of the jump.
 fn search(code: &[u8], start: LinkAddr, slots: &[Reloc], entries: &mut Vec<PltEntry>) {
     for at in memchr::memmem::find_iter(code, &[0xff, 0x25]) {
-        entries.extend(entry_at(code, at, start, 16, slots));
+        if let Some(slot) = slot_of_jump(code, at, start)
+            && let Some(target) = target_of_slot(slots, slot)
+        {
+            let before = code.get(..at).unwrap_or_default();
+            let entry = start + (at - prefix_len(before)) as u64;
+            entries.push(PltEntry { start: entry, size: 16, target });
+        }
     }
 }
 
-fn entry_at(
-    code: &[u8],
-    at: usize,
-    start: LinkAddr,
-    size: u64,
-    relocs: &[Reloc],
-) -> Option<PltEntry> {
-    let target = target_of_slot(relocs, slot_of_jump(code, at, start)?)?;
-    let jump = start + at as u64;
-    Some(PltEntry { start: LinkAddr(jump.0 & !(size - 1)), size, target })
+/// Length of what linkers put before the jump of an entry.
+fn prefix_len(before: &[u8]) -> usize {
+    let bnd = usize::from(before.ends_with(&[0xf2]));
+    let before = &before[..before.len() - bnd];
+    // mold loads the number of the slot first: 41 bb imm32.
+    let load = match before {
+        [.., 0x41, 0xbb, _, _, _, _] => 6,
+        _ => 0,
+    };
+    let before = &before[..before.len() - load];
+    bnd + load + if before.ends_with(ENDBR64) { ENDBR64.len() } else { 0 }
 }
+
+const ENDBR64: &[u8] = &[0xf3, 0x0f, 0x1e, 0xfa];
 
 fn slot_of_jump(code: &[u8], at: usize, start: LinkAddr) -> Option<LinkAddr> {
     let (len, relative) = match code.get(at..)? {
@@ -116,11 +139,16 @@ fn target_of_slot(relocs: &[Reloc], slot: LinkAddr) -> Option<String> {
     })
 }
 
-/// Whether a run of code looks like a `.plt.got` section when there are no section names: entries
-/// of eight bytes, the first of which jumps through a slot of a relocation.
+/// Whether a run of code looks like a PLT when there are no section names. Either it starts with
+/// the way to the lazy binder, `push GOT+8; jmp *GOT+16`, or it is entries of eight bytes, the
+/// first of which jumps through a slot of a relocation (`.plt.got`).
 pub(crate) fn looks_like_plt(code: &[u8], start: LinkAddr, relocs: &[Reloc]) -> bool {
-    const ENDBR64: &[u8] = &[0xf3, 0x0f, 0x1e, 0xfa];
-    let mut at = if code.starts_with(ENDBR64) { 4 } else { 0 };
+    if matches!(code, [0xff, 0x35, _, _, _, _, 0xff, 0x25, ..])
+        || matches!(code, [0xff, 0x35, _, _, _, _, 0xf2, 0xff, 0x25, ..])
+    {
+        return true;
+    }
+    let mut at = if code.starts_with(ENDBR64) { ENDBR64.len() } else { 0 };
     at += usize::from(code.get(at) == Some(&0xf2));
     code.len().is_multiple_of(8)
         && slot_of_jump(code, at, start).is_some_and(|slot| target_of_slot(relocs, slot).is_some())

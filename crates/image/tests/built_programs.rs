@@ -39,27 +39,57 @@ fn kinds_of_files() {
     }
 }
 
+/// Linkers differ most in their PLT and in how they lay out segments.
+fn linkers() -> Vec<&'static str> {
+    let there = |name: &&str| {
+        let program = format!("ld.{}", name.trim_start_matches("-fuse-ld="));
+        let found = Command::new(&program).arg("--version").output().is_ok();
+        if !found {
+            eprintln!("skipped: no {program} on this machine");
+        }
+        found
+    };
+    ["-fuse-ld=bfd", "-fuse-ld=gold", "-fuse-ld=lld", "-fuse-ld=mold"]
+        .into_iter()
+        .filter(there)
+        .collect()
+}
+
 #[test]
 fn plt_entries_have_targets() {
     let cases: &[&[&str]] = &[
         &["-pie", "-fPIE"],
         &["-no-pie"],
-        &["-fcf-protection=full", "-Wl,-z,ibtplt"],
+        &["-fcf-protection=full"],
         &["-Wl,-z,now"],
         &["-shared", "-fPIC"],
     ];
-    for arguments in cases {
-        let image = Built::new(arguments).image();
-        let targets: Vec<&str> = image.plt().iter().map(|entry| entry.target.as_str()).collect();
-        for name in ["puts", "snprintf", "abort"] {
-            assert!(targets.contains(&name), "{name} in {targets:?} with {arguments:?}");
-        }
-        let slots = image.relocs().iter().filter(|r| r.kind == RelocKind::JumpSlot).count();
-        assert!(targets.len() >= slots, "{} of {slots}", targets.len());
-        for entry in image.plt() {
-            assert_eq!(image.plt_at(entry.start + entry.size - 1), Some(entry));
+    for linker in linkers() {
+        for arguments in cases {
+            let arguments = [*arguments, &[linker]].concat();
+            let image = Built::new(&arguments).image();
+            exercise(&image);
+            let targets: Vec<&str> = image.plt().iter().map(|entry| &*entry.target).collect();
+            for name in ["puts", "snprintf", "abort"] {
+                assert!(targets.contains(&name), "{name} in {targets:?} with {arguments:?}");
+            }
+            let slots = image.relocs().iter().filter(|r| r.kind == RelocKind::JumpSlot).count();
+            assert!(targets.len() >= slots, "{} of {slots} with {arguments:?}", targets.len());
+            check_plt(&image);
         }
     }
+}
+
+/// Entries are whole parts of their section, one after another.
+fn check_plt(image: &Image) {
+    for entry in image.plt() {
+        assert_eq!(image.plt_at(entry.start + entry.size - 1), Some(entry));
+        let section = image.section_at(entry.start).expect("a section");
+        assert!(section.name.starts_with(".plt") || section.name == ".iplt", "{}", section.name);
+        assert_eq!((entry.start - section.start) % entry.size, 0);
+        assert!(entry.start + entry.size <= section.end());
+    }
+    assert!(image.plt().windows(2).all(|pair| pair[0].start + pair[0].size <= pair[1].start));
 }
 
 #[test]
@@ -67,7 +97,9 @@ fn static_programs_call_through_resolvers() {
     let image = Built::new(&["-static"]).image();
     assert!(image.relocs().iter().any(|reloc| reloc.kind == RelocKind::Irelative));
     assert!(image.plt().iter().all(|entry| entry.target == fettle_image::IFUNC_TARGET));
-    assert!(!image.plt().is_empty());
+    let resolvers = image.relocs().iter().filter(|reloc| reloc.kind == RelocKind::Irelative);
+    assert_eq!(image.plt().len(), resolvers.count());
+    check_plt(&image);
     assert!(image.symbols().iter().any(|symbol| symbol.kind == SymbolKind::Ifunc));
     assert!(image.needed().is_empty() && image.interpreter().is_none());
     assert!(image.tls().is_some());
@@ -144,7 +176,8 @@ fn unwind_ranges(image: &Image) -> Vec<(u64, u64)> {
 
 #[test]
 fn stripping_changes_no_range() {
-    for arguments in [&["-pie", "-fPIE"][..], &["-no-pie"], &["-fcf-protection=full"]] {
+    let with_landing_pads = &["-fcf-protection=full", "-Wl,-z,ibtplt"];
+    for arguments in [&["-pie", "-fPIE"][..], &["-no-pie"], with_landing_pads] {
         let built = Built::new(arguments);
         let full = built.image();
         let stripped = built.after("objcopy", &["--strip-all"], "stripped");
@@ -160,6 +193,11 @@ fn stripping_changes_no_range() {
         assert_eq!((sectioned.0, sectioned.1.len()), (found.0, found.1.len()));
         assert_eq!(bare.eh_frame_hdr(), stripped.eh_frame_hdr());
         assert_eq!(bare.relocs(), stripped.relocs());
+        let starts = |image: &Image| image.plt().iter().map(|e| e.start).collect::<Vec<_>>();
+        let jump_slots = |image: &Image| {
+            image.relocs().iter().filter(|reloc| reloc.kind == RelocKind::JumpSlot).count()
+        };
+        assert_eq!(starts(&bare), starts(&full)[..jump_slots(&full)], "{arguments:?}");
         exercise(&bare);
     }
 }
