@@ -20,16 +20,12 @@ pub(crate) struct Below {
     pub(crate) descendants: u64,
 }
 
-/// The calls under each function's, by function identifier.
+/// The calls under each function's, by [`CallTree::slot_of`] the function.
 pub(crate) fn below(tree: &CallTree) -> Vec<Below> {
     let descendants = tree.descendants();
-    let mut by_function: Vec<Below> = Vec::new();
+    let mut by_function = vec![Below::default(); tree.functions()];
     for (node, descendants) in tree.nodes().iter().zip(descendants).skip(2) {
-        let function = node.function as usize;
-        if function >= by_function.len() {
-            by_function.resize(function + 1, Below::default());
-        }
-        let below = &mut by_function[function];
+        let below = &mut by_function[node.slot as usize];
         below.calls = below.calls.saturating_add(node.calls);
         below.children = below.children.saturating_add(node.child_calls);
         below.descendants = below.descendants.saturating_add(descendants);

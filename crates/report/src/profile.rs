@@ -20,7 +20,7 @@ const FUNCTIONS_MAX: u32 = 1 << 24;
 pub struct Profile {
     /// Who called whom.
     pub tree: CallTree,
-    /// Durations by function identifier; empty ones for functions without calls.
+    /// Durations by [`CallTree::slot_of`] the function.
     pub durations: Vec<Distribution>,
     /// Calls that were read.
     pub records: u64,
@@ -42,17 +42,17 @@ impl Profile {
                     unknown += 1;
                     continue;
                 }
-                nesting.visit(&mut profile.tree, call);
+                let node = nesting.visit(&mut profile.tree, call);
                 if call.flags & Call::OPEN != 0 {
                     // Its true duration is not known.
                     open += 1;
                     continue;
                 }
-                let function = call.function as usize;
-                if function >= profile.durations.len() {
-                    profile.durations.resize_with(function + 1, Distribution::default);
+                let slot = profile.tree.nodes()[node as usize].slot as usize;
+                if slot >= profile.durations.len() {
+                    profile.durations.resize_with(slot + 1, Distribution::default);
                 }
-                profile.durations[function].add(call.duration_ns, u64::from(call.weight));
+                profile.durations[slot].add(call.duration_ns, u64::from(call.weight));
             }
         })?;
         profile.warnings = warnings;
@@ -70,7 +70,8 @@ impl Profile {
 
     /// The durations of a function, if it has recorded calls.
     pub fn durations_of(&self, function: u32) -> Option<&Distribution> {
-        self.durations.get(function as usize).filter(|durations| durations.count() > 0)
+        let slot = self.tree.slot_of(function)?;
+        self.durations.get(slot).filter(|durations| durations.count() > 0)
     }
 }
 

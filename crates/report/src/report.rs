@@ -294,7 +294,8 @@ impl Analysis {
         let cost = self.manifest.probe_cost;
         let rows = sums.into_iter().filter(|(_, sum)| sum.0 > 0).map(|(id, sum)| {
             let (calls, self_ns, total_ns) = sum;
-            let below = below.get(id as usize).copied().unwrap_or_default();
+            let slot = self.profile.tree.slot_of(id);
+            let below = slot.and_then(|slot| below.get(slot)).copied().unwrap_or_default();
             let (self_corrected_ns, total_corrected_ns) =
                 corrected(cost, below, calls, self_ns, total_ns);
             let name = self.names.get(id);

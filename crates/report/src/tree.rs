@@ -27,6 +27,8 @@ pub struct Node {
     pub parent: NodeId,
     /// Function, or [`NO_FUNCTION`].
     pub function: u32,
+    /// Number of the function among those of the tree; see [`CallTree::slot_of`].
+    pub slot: u32,
     /// Calls.
     pub calls: u64,
     /// Nanoseconds from entry to exit.
@@ -51,6 +53,9 @@ impl Node {
 pub struct CallTree {
     nodes: Vec<Node>,
     children: FastMap<u64, NodeId>,
+    /// Functions of the tree, numbered in order of appearance: identifiers are claims of a file
+    /// and too large to index tables with.
+    slots: FastMap<u32, u32>,
     nodes_max: usize,
 }
 
@@ -67,12 +72,23 @@ impl CallTree {
         for node in &mut nodes {
             node.last = (NO_FUNCTION, ROOT);
         }
-        CallTree { nodes, children: FastMap::default(), nodes_max }
+        let (children, slots) = (FastMap::default(), FastMap::default());
+        CallTree { nodes, children, slots, nodes_max }
     }
 
     /// The nodes by number. The first two are [`ROOT`] and [`FOLDED`].
     pub fn nodes(&self) -> &[Node] {
         &self.nodes
+    }
+
+    /// The number of a function among those of the tree, from 0 to [`CallTree::functions`].
+    pub fn slot_of(&self, function: u32) -> Option<usize> {
+        self.slots.get(&function).map(|&slot| slot as usize)
+    }
+
+    /// Functions in the tree.
+    pub fn functions(&self) -> usize {
+        self.slots.len()
     }
 
     /// Calls whose chain of callers was not kept.
@@ -105,7 +121,9 @@ impl CallTree {
         let id = known.unwrap_or_else(|| {
             let id = self.nodes.len() as NodeId;
             let last = (NO_FUNCTION, ROOT);
-            self.nodes.push(Node { parent: under, function, last, ..Node::default() });
+            let next = self.slots.len() as u32;
+            let slot = *self.slots.entry(function).or_insert(next);
+            self.nodes.push(Node { parent: under, function, slot, last, ..Node::default() });
             self.children.insert(key(under), id);
             id
         });
@@ -155,9 +173,9 @@ pub(crate) struct Nesting {
 }
 
 impl Nesting {
-    /// Adds a call to the tree.
+    /// Adds a call to the tree and returns its node.
     #[inline]
-    pub(crate) fn visit(&mut self, tree: &mut CallTree, call: &Call) {
+    pub(crate) fn visit(&mut self, tree: &mut CallTree, call: &Call) -> NodeId {
         if self.thread != Some(call.thread) {
             self.thread = Some(call.thread);
             self.open.clear();
@@ -171,6 +189,8 @@ impl Nesting {
         let parent = self.open.last().copied().unwrap_or(ROOT);
         let weight = u64::from(call.weight);
         let ns = call.duration_ns.saturating_mul(weight);
-        self.open.push(tree.add(parent, call.function, weight, ns));
+        let node = tree.add(parent, call.function, weight, ns);
+        self.open.push(node);
+        node
     }
 }

@@ -1,5 +1,6 @@
 //! For one second, damages files of a small real trace and reads it with everything there is.
-//! Anything may be refused or warned of; nothing may panic. `FETTLE_SEED` repeats a run.
+//! Anything may be refused or warned of; nothing may panic. `FETTLE_SEED` repeats a run;
+//! `FETTLE_SECONDS` makes it longer.
 
 #[path = "../../trace/tests/drawing/mod.rs"]
 mod drawing;
@@ -126,7 +127,8 @@ fn one_second_of_damage() {
     let victim = dir.path().join("victim");
     let (mut runs, mut outcomes) = (0, std::collections::BTreeMap::new());
     let begin = Instant::now();
-    while begin.elapsed() < Duration::from_secs(1) {
+    let seconds = std::env::var("FETTLE_SECONDS").ok().and_then(|s| s.parse().ok()).unwrap_or(1);
+    while begin.elapsed() < Duration::from_secs(seconds) {
         let template = &templates[random.below(4) / 3];
         let _ = fs::remove_dir_all(&victim);
         let mut damages = 1 + random.below(2);
