@@ -102,7 +102,8 @@ pub fn source(package: &str) -> Result<PathBuf> {
 }
 
 /// Options that let apt see the source packages of the archives that the machine's binary
-/// packages come from, without changing the machine's configuration.
+/// packages come from, without changing the machine's configuration. Security updates are left
+/// out: mirrors often lack their sources, and tests need a source, not the newest one.
 fn source_options() -> Result<Vec<String>> {
     let place = repo::target_folder("sources/.apt")?;
     let parts = place.join("parts");
@@ -113,27 +114,31 @@ fn source_options() -> Result<Vec<String>> {
         format!("-oDir::State::lists={}", lists.display()),
         "-oAPT::Sandbox::User=root".into(),
     ];
-    if lists.is_dir() {
+    let fetched = place.join("fetched");
+    if fetched.exists() {
         return Ok(options);
     }
     std::fs::create_dir_all(&parts)?;
+    std::fs::create_dir_all(lists.join("partial"))?;
     let etc = Path::new("/etc/apt");
     let classic = std::fs::read_to_string(etc.join("sources.list")).unwrap_or_default();
     let classic: String = classic
         .lines()
         .filter_map(|line| line.strip_prefix("deb "))
+        .filter(|line| !line.contains("security"))
         .map(|line| format!("deb-src {line}\n"))
         .collect();
     std::fs::write(place.join("sources.list"), classic)?;
     if let Ok(modern) = std::fs::read_to_string(etc.join("sources.list.d/debian.sources")) {
-        let modern: String = modern
-            .lines()
-            .map(|line| if line.starts_with("Types:") { "Types: deb-src" } else { line })
-            .map(|line| format!("{line}\n"))
+        let modern: Vec<String> = modern
+            .split("\n\n")
+            .filter(|paragraph| !paragraph.contains("security"))
+            .map(|paragraph| paragraph.replace("Types: deb\n", "Types: deb-src\n"))
             .collect();
-        std::fs::write(parts.join("debian.sources"), modern)?;
+        std::fs::write(parts.join("debian.sources"), modern.join("\n\n"))?;
     }
     proc::output_of(Command::new("apt-get").args(&options).args(["update", "-q"]))?;
+    std::fs::write(fetched, "")?;
     Ok(options)
 }
 
