@@ -1,1 +1,43 @@
-//! TODO
+//! The only crate that changes a running process.
+//!
+//! [`run`] launches a program under ptrace and follows all its descendants. Whenever one of them
+//! executes a program, and before that program's first instruction, a [`Session`] may answer with
+//! an [`Injection`]: files to map, bytes to write, other program headers to believe in. Threads
+//! and processes that are born are reported before they run.
+//!
+//! The kernel stops a traced program for three things here: births, execs and signals. Signals
+//! are passed on as they came. System calls do not stop. If this process dies, the kernel lets go
+//! of the program, which runs on; injections are made so that this holds at any point of one.
+//!
+//! Three things tracing changes that nobody can hide from a program:
+//!
+//! - A signal that a program ignores (SIGCHLD mostly) wakes it for a moment. Most system calls
+//!   then go on by themselves; a few, `epoll_wait` among them, return EINTR.
+//! - `/proc/PID/status` names a tracer, and no second one is allowed (`strace`, a debugger).
+//! - `getppid` of the program is this process.
+//!
+//! A descendant made with CLONE_UNTRACED is not seen.
+
+#[cfg(not(all(target_os = "linux", target_arch = "x86_64")))]
+compile_error!("fettle-live knows Linux on x86-64 only");
+
+mod auxv;
+mod error;
+mod events;
+mod inject;
+mod launch;
+mod maps;
+mod memory;
+mod ptrace;
+mod remote;
+mod signals;
+mod stop;
+
+pub use auxv::Auxv;
+pub use error::LiveError;
+pub use events::{Birth, ExitStatus, RunOptions, Session, WaitFor, run};
+pub use inject::{FileMap, Injection, Prot};
+pub use launch::Launch;
+pub use maps::{LiveAddr, Mapping};
+pub use signals::catch_signals;
+pub use stop::ExecStop;

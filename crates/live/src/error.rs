@@ -1,0 +1,195 @@
+//! What can go wrong between us and a running process, and what to do about it.
+
+use std::ffi::OsString;
+use std::io;
+use std::path::PathBuf;
+
+use crate::LiveAddr;
+use crate::events::ExitStatus;
+
+/// Why a program could not be launched, followed or changed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LiveError {
+    /// No such program.
+    #[error("{program:?} was not found: give its path, or put its directory into PATH")]
+    NotFound {
+        /// The program as it was asked for.
+        program: OsString,
+    },
+
+    /// The program's file may not be executed, or one of its directories may not be searched.
+    #[error(
+        "{path} may not be executed: check its permissions (chmod +x) and those of its directories"
+    )]
+    NotExecutable {
+        /// The file that was found.
+        path: PathBuf,
+    },
+
+    /// The file is there, but not what it names as its interpreter.
+    #[error(
+        "{path} is there, but the interpreter that it names is not: \
+         look at its #! line, or for a program at `readelf -p .interp`"
+    )]
+    Interpreter {
+        /// The file that was found.
+        path: PathBuf,
+    },
+
+    /// The kernel does not know the file's format.
+    #[error(
+        "{path} is neither a program for this machine nor a script: \
+         if it is a script, start it with a #! line"
+    )]
+    Format {
+        /// The file that was found.
+        path: PathBuf,
+    },
+
+    /// Any other failure to start the program.
+    #[error("could not start {path}: {source}")]
+    Exec {
+        /// The file that was found.
+        path: PathBuf,
+        /// What execve answered.
+        source: io::Error,
+    },
+
+    /// The working directory that was asked for cannot be entered.
+    #[error("could not enter the directory {path}: {source}")]
+    WorkingDirectory {
+        /// The directory.
+        path: PathBuf,
+        /// What chdir answered.
+        source: io::Error,
+    },
+
+    /// The program gains privileges when it starts, which the kernel refuses to a traced program.
+    #[error(
+        "{path} is set-user-ID, set-group-ID or has file capabilities, and would silently lose \
+         them when observed by an ordinary user: run Fettle as root"
+    )]
+    Setuid {
+        /// The program's file.
+        path: PathBuf,
+    },
+
+    /// The kernel does not let us trace.
+    #[error(
+        "not allowed to trace process {pid} ({source}): in a container, allow ptrace \
+         (--cap-add=SYS_PTRACE); on a host, look at /proc/sys/kernel/yama/ptrace_scope; \
+         under another tracer or debugger, end that one first"
+    )]
+    NotPermitted {
+        /// The process.
+        pid: i32,
+        /// What ptrace answered.
+        source: io::Error,
+    },
+
+    /// Something the operating system refused to ourselves.
+    #[error("could not {action}: {source}")]
+    Os {
+        /// What was tried.
+        action: &'static str,
+        /// What the system answered.
+        source: io::Error,
+    },
+
+    /// A request about a stopped process failed.
+    #[error("could not {action} of process {pid}: {source}")]
+    Ptrace {
+        /// What was tried.
+        action: &'static str,
+        /// The process or thread.
+        pid: i32,
+        /// What ptrace answered.
+        source: io::Error,
+    },
+
+    /// A system call that the process made for us failed.
+    #[error("process {pid} could not {action} at {address:#x}: {source}")]
+    Remote {
+        /// What the call was for.
+        action: &'static str,
+        /// The process.
+        pid: i32,
+        /// The address it was about, or 0.
+        address: u64,
+        /// What the call answered.
+        source: io::Error,
+    },
+
+    /// The memory of a process could not be read or written.
+    #[error("could not {action} {len} bytes at {address} of process {pid}: {source}")]
+    Memory {
+        /// "read" or "write".
+        action: &'static str,
+        /// The process.
+        pid: i32,
+        /// Where.
+        address: LiveAddr,
+        /// How much.
+        len: usize,
+        /// What the system answered.
+        source: io::Error,
+    },
+
+    /// The process is confined by a seccomp filter which might kill it for our system calls.
+    #[error(
+        "process {pid} has {filters} seccomp filter(s) of its own, which only root may suspend: \
+         it runs without instrumentation"
+    )]
+    Seccomp {
+        /// The process.
+        pid: i32,
+        /// How many filters it has beyond ours.
+        filters: u64,
+    },
+
+    /// A program of another architecture cannot run our code.
+    #[error("process {pid} is a 32-bit program: it runs without instrumentation")]
+    Compat {
+        /// The process.
+        pid: i32,
+    },
+
+    /// The stack that the kernel left for the program does not have the expected form.
+    #[error("the initial stack of process {pid} could not be understood: {what}")]
+    Stack {
+        /// The process.
+        pid: i32,
+        /// What was not there.
+        what: &'static str,
+    },
+
+    /// The injection asks for something that cannot be.
+    #[error("cannot inject into process {pid}: {what}")]
+    Injection {
+        /// The process.
+        pid: i32,
+        /// What is wrong with it.
+        what: &'static str,
+    },
+
+    /// The process ended while we worked on it.
+    #[error("process {pid} ended meanwhile")]
+    Gone {
+        /// The process.
+        pid: i32,
+    },
+
+    /// The program ended before it ran: something killed it between fork and exec.
+    #[error("the program ended before it started: {status:?}")]
+    Stillborn {
+        /// How it ended.
+        status: ExitStatus,
+    },
+}
+
+impl LiveError {
+    pub(crate) fn os(action: &'static str) -> LiveError {
+        LiveError::Os { action, source: io::Error::last_os_error() }
+    }
+}

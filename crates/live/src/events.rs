@@ -1,0 +1,495 @@
+//! The loop: waits for what traced threads do, tells the session, and lets them go on.
+//!
+//! A new thread or process shows up twice, in either order: its parent stops with an event that
+//! carries the newcomer's number, and the newcomer stops before its first instruction. It runs
+//! when both have been seen and the session has been told. News of a thread whose parent's event
+//! is still out are kept as *early*; newcomers whose parent's event came first are *expected*.
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::error::LiveError;
+use crate::inject::{self, Injection};
+use crate::launch::{self, Failure, Launch, Started};
+use crate::ptrace::{self, Report, What};
+use crate::signals::{self, JobControl, Ticker};
+use crate::stop::ExecStop;
+
+/// How a process ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ExitStatus {
+    /// It exited with this code.
+    Code(i32),
+    /// A signal killed it.
+    Signal {
+        /// The signal's number.
+        signal: i32,
+        /// Whether the kernel dumped its memory.
+        core: bool,
+    },
+}
+
+/// How a thread came to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Birth {
+    /// Another thread of the same process.
+    Thread,
+    /// A process with a copy of its parent's memory.
+    Fork,
+    /// A process that shares its parent's memory until it execs or ends.
+    Vfork,
+}
+
+/// Decides what becomes of the processes that [`run`] follows, and hears of their lives.
+///
+/// All methods are called on the thread that called [`run`], while the thread concerned is
+/// stopped or gone; others run meanwhile. What a method takes, the stopped thread waits.
+pub trait Session {
+    /// A process has exec'ed. What is answered is injected; `None` leaves it as it is. Other
+    /// threads that the process had have ended, and so has its old memory.
+    fn exec(&mut self, stop: &ExecStop<'_>) -> Option<Injection>;
+
+    /// What became of an injection, or of an exec that could not be looked at. On an error
+    /// everything was taken back and the process runs uninstrumented.
+    fn injected(&mut self, pid: i32, result: Result<(), LiveError>);
+
+    /// A thread or process has been born and stands before its first instruction. An answer is
+    /// its new gs base; otherwise it has its parent's. The launched process itself is not
+    /// reported.
+    fn born(&mut self, parent_tid: i32, pid: i32, tid: i32, birth: Birth) -> Option<u64>;
+
+    /// A thread has ended, or an exec has swallowed it. A process's first thread ends with its
+    /// process and is not reported here.
+    fn thread_exit(&mut self, pid: i32, tid: i32);
+
+    /// A process has ended, after all its threads. `cpu` is the processor time, in user and
+    /// kernel mode, of all threads that it ever had, without its children's.
+    fn process_exit(&mut self, pid: i32, status: ExitStatus, cpu: Duration);
+
+    /// Called about every [`RunOptions::period`], and once at the end.
+    fn tick(&mut self);
+
+    /// A process has executed a file that would give it privileges, which the kernel has denied
+    /// it because an ordinary user traces it.
+    fn setuid_exec(&mut self, _pid: i32, _path: &Path) {}
+
+    /// A living process is no longer followed: the run ends before it. What was injected stays.
+    fn detached(&mut self, _pid: i32) {}
+}
+
+/// How long a run lasts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WaitFor {
+    /// Until the launched process ends. Descendants that outlive it are let go.
+    FirstProcess,
+    /// Until all descendants have ended, daemons too.
+    All,
+}
+
+/// Settings of a run.
+#[derive(Clone, Copy, Debug)]
+pub struct RunOptions<'a> {
+    /// How often [`Session::tick`] is called.
+    pub period: Duration,
+    /// When set, the run ends with the launched process, whatever `wait_for` says. The flag that
+    /// [`catch_signals`](crate::catch_signals) returns, say.
+    pub stop: &'a AtomicBool,
+    /// When the run ends.
+    pub wait_for: WaitFor,
+}
+
+/// Runs a program and follows it and its descendants. Answers how the program itself ended.
+///
+/// The calling thread traces, so all children of this very thread are taken for the program's
+/// processes: it must have no others. Children of other threads are left alone.
+pub fn run(
+    launch: &Launch,
+    session: &mut dyn Session,
+    options: RunOptions<'_>,
+) -> Result<ExitStatus, LiveError> {
+    match Tracer::start(launch, &mut *session, options)?.follow() {
+        Err(Failure::Script(path)) => {
+            match Tracer::start(&launch.through_shell(&path), session, options)?.follow() {
+                Err(Failure::Script(path)) => Err(LiveError::Format { path }),
+                Err(Failure::Error(error)) => Err(error),
+                Ok(status) => Ok(status),
+            }
+        }
+        Err(Failure::Error(error)) => Err(error),
+        Ok(status) => Ok(status),
+    }
+}
+
+/// A thread that runs, or is stopped for its program's own reasons.
+struct Task {
+    pid: i32,
+}
+
+/// The parent of a thread that has yet to show up.
+#[derive(Clone, Copy)]
+struct Parent {
+    tid: i32,
+    pid: i32,
+    birth: Birth,
+}
+
+/// News of a thread whose birth has not been reported.
+struct Early {
+    since: Instant,
+    what: What,
+    cpu: Duration,
+}
+
+struct Tracer<'a> {
+    launch: &'a Launch,
+    session: &'a mut dyn Session,
+    options: RunOptions<'a>,
+    job_control: JobControl,
+    _ticker: Ticker,
+    tasks: HashMap<i32, Task>,
+    early: HashMap<i32, Early>,
+    expected: HashMap<i32, Parent>,
+    /// The launched process.
+    first: i32,
+    /// Until the first exec: where its failure would be told.
+    started: Option<Started>,
+    status: Option<ExitStatus>,
+    /// When set, every thread that stops is let go. The time is when to give up waiting for them.
+    detaching: Option<Instant>,
+}
+
+const TRACE: i32 = libc::PTRACE_O_TRACEEXEC
+    | libc::PTRACE_O_TRACEFORK
+    | libc::PTRACE_O_TRACEVFORK
+    | libc::PTRACE_O_TRACECLONE;
+
+/// An event of a newcomer's parent may be lost when the parent is killed. After this time we look
+/// ourselves where the newcomer came from.
+const EARLY_PATIENCE: Duration = Duration::from_millis(50);
+/// Threads that sleep in the kernel and cannot be stopped are not waited for any longer. They are
+/// let go when this thread or process ends.
+const DETACH_PATIENCE: Duration = Duration::from_secs(2);
+/// So often we look at flags, at least.
+const LONGEST_WAIT: Duration = Duration::from_millis(100);
+
+impl<'a> Tracer<'a> {
+    fn start(
+        launch: &'a Launch,
+        session: &'a mut dyn Session,
+        options: RunOptions<'a>,
+    ) -> Result<Tracer<'a>, LiveError> {
+        let failed = |action| move |source| LiveError::Os { action, source };
+        let period = options.period.clamp(Duration::from_millis(1), LONGEST_WAIT);
+        let spawned = launch::spawn(launch)?;
+        let pid = spawned.pid;
+        if let Err(source) = ptrace::seize(pid, TRACE) {
+            // Its pipe is closed without a word, and it ends.
+            drop(spawned);
+            let _ = ptrace::peek(pid, true).and_then(|_| ptrace::take(pid));
+            return Err(LiveError::NotPermitted { pid, source });
+        }
+        Ok(Tracer {
+            launch,
+            session,
+            options,
+            job_control: JobControl::new().map_err(failed("handle the terminal's signals"))?,
+            _ticker: Ticker::new(period).map_err(failed("set a timer"))?,
+            tasks: HashMap::from([(pid, Task { pid })]),
+            early: HashMap::new(),
+            expected: HashMap::new(),
+            first: pid,
+            started: Some(spawned.go()?),
+            status: None,
+            detaching: None,
+        })
+    }
+
+    fn follow(mut self) -> Result<ExitStatus, Failure> {
+        let mut next_tick = Instant::now() + self.options.period;
+        loop {
+            match ptrace::peek(0, true) {
+                Ok(Some(report)) => self.handle(report)?,
+                Ok(None) => {}
+                Err(error) if error.raw_os_error() == Some(libc::EINTR) => {}
+                Err(error) if error.raw_os_error() == Some(libc::ECHILD) => break,
+                Err(source) => {
+                    let action = "wait for the program";
+                    return Err(Failure::Error(LiveError::Os { action, source }));
+                }
+            }
+            let now = Instant::now();
+            if now >= next_tick {
+                next_tick = now + self.options.period;
+                self.session.tick();
+                self.adopt_early(now);
+            }
+            if self.status.is_none() {
+                signals::forward(self.first);
+            } else if self.is_over(now) {
+                break;
+            }
+        }
+        self.session.tick();
+        self.status.ok_or(Failure::Error(LiveError::Gone { pid: self.first }))
+    }
+
+    /// After the launched process has ended: whether there is nothing left to do.
+    fn is_over(&mut self, now: Instant) -> bool {
+        let first_only = self.options.wait_for == WaitFor::FirstProcess;
+        if first_only || self.options.stop.load(Ordering::Relaxed) {
+            match self.detaching {
+                None => self.begin_to_detach(now),
+                Some(deadline) if now > deadline => return true,
+                Some(_) => {}
+            }
+        }
+        self.tasks.is_empty() && self.expected.is_empty() && !self.early_living()
+    }
+
+    fn early_living(&self) -> bool {
+        self.early.values().any(|early| !early.what.is_end())
+    }
+
+    fn handle(&mut self, report: Report) -> Result<(), Failure> {
+        let Report { tid, what } = report;
+        match what {
+            What::Exited { code } => self.ended(tid, what, ExitStatus::Code(code)),
+            What::Killed { signal, core } => {
+                self.ended(tid, what, ExitStatus::Signal { signal, core })
+            }
+            What::Stopped { signal, event } => {
+                // ESRCH: it was killed since, and will be reported again.
+                if ptrace::take(tid).is_ok() {
+                    self.stopped(tid, signal, event);
+                }
+                Ok(())
+            }
+        }
+    }
+
+    fn stopped(&mut self, tid: i32, signal: i32, event: i32) {
+        let Some(task) = self.tasks.get(&tid) else {
+            match self.expected.remove(&tid) {
+                Some(parent) => self.first_stop(tid, parent, signal),
+                None => {
+                    let what = What::Stopped { signal, event };
+                    let (since, cpu) = (Instant::now(), Duration::ZERO);
+                    self.early.insert(tid, Early { since, what, cpu });
+                }
+            }
+            return;
+        };
+        let pid = task.pid;
+        match event {
+            0 => self.resume(tid, signal),
+            libc::PTRACE_EVENT_EXEC => self.exec(tid),
+            libc::PTRACE_EVENT_FORK | libc::PTRACE_EVENT_VFORK | libc::PTRACE_EVENT_CLONE => {
+                self.birth(tid, pid, event);
+            }
+            ptrace::EVENT_STOP => {
+                self.resume_or_listen(tid, signal);
+                if tid == self.first && signal != libc::SIGTRAP {
+                    self.job_control.program_stopped(signal);
+                }
+            }
+            _ => self.resume(tid, 0),
+        }
+    }
+
+    /// Lets a stopped thread run, or go. Errors mean that it was killed, which the next wait tells.
+    fn resume(&mut self, tid: i32, signal: i32) {
+        if self.detaching.is_some() {
+            let _ = ptrace::detach(tid, signal);
+            self.tasks.remove(&tid);
+        } else {
+            let _ = ptrace::cont(tid, signal);
+        }
+    }
+
+    /// After a stop that is not about one signal: the whole process may be stopped, and then stays
+    /// so until SIGCONT.
+    fn resume_or_listen(&mut self, tid: i32, signal: i32) {
+        if signal == libc::SIGTRAP || self.detaching.is_some() {
+            self.resume(tid, 0);
+        } else {
+            let _ = ptrace::listen(tid);
+        }
+    }
+
+    fn birth(&mut self, tid: i32, pid: i32, event: i32) {
+        let child = ptrace::event_message(tid).unwrap_or(0) as i32;
+        if child == 0 || self.tasks.contains_key(&child) {
+            self.resume(tid, 0);
+            return;
+        }
+        // The event does not say: clone makes threads, and processes of all kinds.
+        let birth = if ptrace::tgkill(pid, child, 0).is_ok() {
+            Birth::Thread
+        } else if ptrace::same_memory(tid, child).unwrap_or(event == libc::PTRACE_EVENT_VFORK) {
+            Birth::Vfork
+        } else {
+            Birth::Fork
+        };
+        self.resume(tid, 0);
+        let parent = Parent { tid, pid, birth };
+        match self.early.remove(&child) {
+            None => {
+                self.expected.insert(child, parent);
+            }
+            Some(Early { what: What::Stopped { signal, .. }, .. }) => {
+                self.first_stop(child, parent, signal);
+            }
+            Some(Early { what, cpu, .. }) => {
+                self.announce(child, parent);
+                self.bury(child, what, cpu);
+            }
+        }
+    }
+
+    /// Tells the session of a newcomer.
+    fn announce(&mut self, tid: i32, parent: Parent) -> Option<u64> {
+        let pid = if parent.birth == Birth::Thread { parent.pid } else { tid };
+        self.tasks.insert(tid, Task { pid });
+        self.session.born(parent.tid, pid, tid, parent.birth)
+    }
+
+    fn first_stop(&mut self, tid: i32, parent: Parent, signal: i32) {
+        if let Some(base) = self.announce(tid, parent) {
+            let _ = ptrace::set_gs_base(tid, base);
+        }
+        self.resume_or_listen(tid, signal);
+    }
+
+    /// Takes in newcomers whose parents did not live to tell of them.
+    fn adopt_early(&mut self, now: Instant) {
+        let old = |early: &Early| now.duration_since(early.since) > EARLY_PATIENCE;
+        self.early.retain(|_, early| !(early.what.is_end() && old(early)));
+        let tids: Vec<i32> =
+            self.early.iter().filter(|entry| old(entry.1)).map(|entry| *entry.0).collect();
+        for tid in tids {
+            let Some(parent) = find_parent(tid) else { continue };
+            if let Some(Early { what: What::Stopped { signal, .. }, .. }) = self.early.remove(&tid)
+            {
+                self.first_stop(tid, parent, signal);
+            }
+        }
+    }
+
+    fn exec(&mut self, pid: i32) {
+        self.started = None;
+        // The thread that called execve has taken the first thread's number, and is alone.
+        let swallowed: Vec<i32> = self
+            .tasks
+            .iter()
+            .filter(|(tid, task)| task.pid == pid && **tid != pid)
+            .map(|(tid, _)| *tid)
+            .collect();
+        for tid in swallowed {
+            self.tasks.remove(&tid);
+            self.session.thread_exit(pid, tid);
+        }
+        if self.detaching.is_none() {
+            self.inject(pid);
+        }
+        self.resume(pid, 0);
+    }
+
+    fn inject(&mut self, pid: i32) {
+        let stop = match ExecStop::look(pid) {
+            Ok(stop) => stop,
+            Err(error) => return self.session.injected(pid, Err(error)),
+        };
+        if lost_privileges(&stop) {
+            self.session.setuid_exec(pid, &stop.executable);
+        }
+        if let Some(injection) = self.session.exec(&stop) {
+            let result = inject::apply(&stop, &injection, TRACE);
+            self.session.injected(pid, result);
+        }
+    }
+
+    fn ended(&mut self, tid: i32, what: What, status: ExitStatus) -> Result<(), Failure> {
+        // The clock can be read as long as the process has not been waited for.
+        let clock = ptrace::process_time(tid);
+        let usage = ptrace::take(tid).unwrap_or_default();
+        let cpu = clock.unwrap_or(usage);
+
+        if tid == self.first && self.status.is_none() {
+            if let Some(started) = self.started.take() {
+                let stillborn = LiveError::Stillborn { status };
+                let failure = started.failure(self.launch);
+                return Err(failure.unwrap_or(Failure::Error(stillborn)));
+            }
+            self.status = Some(status);
+        }
+        if let Some(parent) = self.expected.remove(&tid) {
+            self.announce(tid, parent);
+        }
+        if self.tasks.contains_key(&tid) {
+            self.bury(tid, what, cpu);
+        } else {
+            self.early.insert(tid, Early { since: Instant::now(), what, cpu });
+        }
+        Ok(())
+    }
+
+    /// Tells the session of an end.
+    fn bury(&mut self, tid: i32, what: What, cpu: Duration) {
+        let Some(Task { pid }) = self.tasks.remove(&tid) else { return };
+        if tid != pid {
+            return self.session.thread_exit(pid, tid);
+        }
+        let status = match what {
+            What::Exited { code } => ExitStatus::Code(code),
+            What::Killed { signal, core } => ExitStatus::Signal { signal, core },
+            What::Stopped { .. } => unreachable!("only ends are buried"),
+        };
+        self.session.process_exit(pid, status, cpu);
+    }
+
+    fn begin_to_detach(&mut self, now: Instant) {
+        self.detaching = Some(now + DETACH_PATIENCE);
+        let mut pids: Vec<i32> = self.tasks.values().map(|task| task.pid).collect();
+        pids.sort_unstable();
+        pids.dedup();
+        for pid in pids {
+            self.session.detached(pid);
+        }
+        for tid in self.tasks.keys() {
+            let _ = ptrace::interrupt(*tid);
+        }
+        let early: Vec<i32> = self.early.drain().map(|entry| entry.0).collect();
+        for tid in early {
+            self.resume(tid, 0);
+        }
+    }
+}
+
+/// Where a thread came from, as far as the kernel still knows.
+fn find_parent(tid: i32) -> Option<Parent> {
+    let status = std::fs::read_to_string(format!("/proc/{tid}/status")).ok()?;
+    let field = |name: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(name))?;
+        line.trim().parse::<i32>().ok()
+    };
+    let (pid, parent) = (field("Tgid:")?, field("PPid:")?);
+    Some(if pid != tid {
+        Parent { tid: pid, pid, birth: Birth::Thread }
+    } else {
+        let shared = ptrace::same_memory(parent, tid).unwrap_or(false);
+        let birth = if shared { Birth::Vfork } else { Birth::Fork };
+        Parent { tid: parent, pid: parent, birth }
+    })
+}
+
+/// Whether the program should have gained privileges and has not.
+fn lost_privileges(stop: &ExecStop<'_>) -> bool {
+    // SAFETY: cannot fail and touches no memory.
+    let root = unsafe { libc::geteuid() } == 0;
+    // We are not root, so the process runs as the user that we are, or it could not be traced.
+    // SAFETY: these cannot fail and touch no memory.
+    let (uid, gid) = unsafe { (libc::geteuid(), libc::getegid()) };
+    !root && !stop.secure && launch::gains_privileges(&stop.executable, uid, gid)
+}

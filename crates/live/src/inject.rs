@@ -1,0 +1,520 @@
+//! Applies an injection to a process that has just exec'ed: all of it, or nothing.
+//!
+//! The order makes each step safe by itself, should the tracer die between two: first the files
+//! are mapped, then the gs base is set, then bytes are written (which may lead into the mapped
+//! files), last the auxiliary vector changes. What was done is taken back in reverse.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
+use std::sync::Arc;
+
+use crate::auxv::{AT_PHDR, AT_PHNUM};
+use crate::error::LiveError;
+use crate::maps::LiveAddr;
+use crate::ptrace;
+use crate::remote::{Call, OPENED, Remote};
+use crate::stop::ExecStop;
+
+/// What a mapping allows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Prot {
+    /// May be read.
+    pub read: bool,
+    /// May be written.
+    pub write: bool,
+    /// May be executed.
+    pub exec: bool,
+}
+
+impl Prot {
+    fn bits(self) -> u64 {
+        let bit = |allowed: bool, bit: i32| if allowed { bit as u64 } else { 0 };
+        bit(self.read, libc::PROT_READ)
+            | bit(self.write, libc::PROT_WRITE)
+            | bit(self.exec, libc::PROT_EXEC)
+    }
+}
+
+/// A part of one of our files to be mapped into a process.
+#[derive(Clone, Debug)]
+pub struct FileMap {
+    /// The file, usually a memfd. Several maps may share it.
+    pub fd: Arc<OwnedFd>,
+    /// Where in the file the mapping begins: a multiple of the page size.
+    pub offset: u64,
+    /// How many bytes.
+    pub len: u64,
+    /// Where in the process: a multiple of the page size, and free.
+    pub addr: LiveAddr,
+    /// What the process may do with it.
+    pub prot: Prot,
+    /// Whether its writes reach the file; otherwise they are private copies.
+    pub shared: bool,
+    /// Whether core dumps leave it out.
+    pub dont_dump: bool,
+}
+
+/// What is to be put into a process before it runs.
+#[derive(Clone, Debug, Default)]
+pub struct Injection {
+    /// Files to map.
+    pub maps: Vec<FileMap>,
+    /// Bytes to write, in this order where they overlap; into read-only memory too.
+    pub writes: Vec<(LiveAddr, Vec<u8>)>,
+    /// The program headers' address and number that the loader is to believe in.
+    pub phdr: Option<(LiveAddr, u64)>,
+    /// The first thread's gs base.
+    pub gs_base: Option<u64>,
+}
+
+/// Tracing options are changed for a moment when a seccomp filter has to be suspended.
+pub(crate) fn apply(
+    stop: &ExecStop<'_>,
+    injection: &Injection,
+    options: i32,
+) -> Result<(), LiveError> {
+    let pid = stop.pid;
+    if stop.compat {
+        return Err(LiveError::Compat { pid });
+    }
+    let pages = PagePatches::new(&injection.writes);
+    let phdr = injection.phdr.map(|phdr| auxv_writes(stop, phdr)).transpose()?;
+
+    let mut mapped = false;
+    let result = (|| {
+        if !injection.maps.is_empty() {
+            let suspended = suspend_seccomp(pid, options)?;
+            let done = map_files(stop, &injection.maps);
+            if suspended {
+                let _ = ptrace::set_options(pid, options);
+            }
+            done?;
+            mapped = true;
+        }
+        if let Some(base) = injection.gs_base {
+            let action = "set the gs base";
+            ptrace::set_gs_base(pid, base).map_err(|source| LiveError::Ptrace {
+                action,
+                pid,
+                source,
+            })?;
+        }
+        let undo = pages.apply(stop)?;
+        if let Some(writes) = &phdr {
+            PagePatches::new(writes).apply(stop).inspect_err(|_| undo.take_back(stop))?;
+        }
+        Ok(())
+    })();
+
+    if result.is_err() {
+        // A process that is gone fails here again, which changes nothing.
+        if injection.gs_base.is_some() {
+            let _ = ptrace::set_gs_base(pid, 0);
+        }
+        if mapped {
+            let _ = unmap(stop, &injection.maps);
+        }
+    }
+    result
+}
+
+/// The changes that make the vector on the stack name other program headers.
+fn auxv_writes(
+    stop: &ExecStop<'_>,
+    (address, count): (LiveAddr, u64),
+) -> Result<Vec<(LiveAddr, Vec<u8>)>, LiveError> {
+    [(AT_PHDR, address.0), (AT_PHNUM, count)]
+        .into_iter()
+        .map(|(kind, value)| {
+            let what = "no program headers in the auxiliary vector";
+            let at = stop.auxv.value_address(kind);
+            let at = at.ok_or(LiveError::Stack { pid: stop.pid, what })?;
+            Ok((at, value.to_le_bytes().to_vec()))
+        })
+        .collect()
+}
+
+const PAGE: u64 = 4096;
+
+/// Writes gathered by page, so that thousands of small ones cost one read and one write a page.
+struct PagePatches<'a>(BTreeMap<u64, Vec<(usize, &'a [u8])>>);
+
+impl<'a> PagePatches<'a> {
+    fn new(writes: &'a [(LiveAddr, Vec<u8>)]) -> PagePatches<'a> {
+        let mut pages = BTreeMap::<u64, Vec<(usize, &[u8])>>::new();
+        for (address, bytes) in writes {
+            let (mut at, mut rest) = (address.0, bytes.as_slice());
+            while !rest.is_empty() {
+                let within = at % PAGE;
+                let (now, later) = rest.split_at(rest.len().min((PAGE - within) as usize));
+                pages.entry(at - within).or_default().push((within as usize, now));
+                at = at.wrapping_add(now.len() as u64);
+                rest = later;
+            }
+        }
+        PagePatches(pages)
+    }
+
+    /// Writes all, or takes back what was written and says why.
+    fn apply(&self, stop: &ExecStop<'_>) -> Result<Undo, LiveError> {
+        let mut undo = Undo(Vec::with_capacity(self.0.len()));
+        for (page, patches) in &self.0 {
+            let result = patch_page(stop, *page, patches, &mut undo);
+            result.inspect_err(|_| undo.take_back(stop))?;
+        }
+        Ok(undo)
+    }
+}
+
+fn patch_page(
+    stop: &ExecStop<'_>,
+    page: u64,
+    patches: &[(usize, &[u8])],
+    undo: &mut Undo,
+) -> Result<(), LiveError> {
+    let first = patches.iter().map(|patch| patch.0).min().unwrap_or(0);
+    let end = patches.iter().map(|patch| patch.0 + patch.1.len()).max().unwrap_or(0);
+    let address = LiveAddr(page + first as u64);
+    let before = stop.memory.read(address, end - first)?;
+    let mut after = before.clone();
+    for (at, bytes) in patches {
+        after[at - first..at - first + bytes.len()].copy_from_slice(bytes);
+    }
+    undo.0.push((address, before));
+    stop.memory.write(address, &after)
+}
+
+/// What lay where we wrote.
+struct Undo(Vec<(LiveAddr, Vec<u8>)>);
+
+impl Undo {
+    fn take_back(&self, stop: &ExecStop<'_>) {
+        for (address, before) in self.0.iter().rev() {
+            // Where writing was possible a moment ago it is possible now, or the process is gone.
+            let _ = stop.memory.write(*address, before);
+        }
+    }
+}
+
+/// Filters that the process has and we do not could kill it for the calls that we make. Suspends
+/// them if there are any.
+fn suspend_seccomp(pid: i32, options: i32) -> Result<bool, LiveError> {
+    let (mode, filters) = seccomp(&pid.to_string()).unwrap_or((0, 0));
+    if mode == 0 {
+        return Ok(false);
+    }
+    // Filters are only ever added, and this process descends from us: as many as we have
+    // ourselves are the same ones, and those let us do what we are about to do.
+    let (own_mode, own_filters) = seccomp("self").unwrap_or((0, 0));
+    if mode == own_mode && filters == own_filters && filters > 0 {
+        return Ok(false);
+    }
+    ptrace::set_options(pid, options | ptrace::O_SUSPEND_SECCOMP)
+        .map_err(|_| LiveError::Seccomp { pid, filters: filters.saturating_sub(own_filters) })?;
+    Ok(true)
+}
+
+/// Mode and number of filters from `/proc/PID/status`.
+fn seccomp(process: &str) -> Option<(u64, u64)> {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).ok()?;
+    let field = |name: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(name))?;
+        line.trim().parse::<u64>().ok()
+    };
+    Some((field("Seccomp:")?, field("Seccomp_filters:").unwrap_or(0)))
+}
+
+/// Where a file was mapped and how long it is.
+type Mapped = (u64, u64);
+
+/// Maps all files, in one go if the process can see them, through descriptors that are closed
+/// again.
+fn map_files(stop: &ExecStop<'_>, maps: &[FileMap]) -> Result<(), LiveError> {
+    let pid = stop.pid;
+    for map in maps {
+        let aligned = (map.addr.0 | map.offset) % PAGE == 0 && map.len > 0;
+        let fits = map.addr.0.checked_add(map.len).is_some_and(|end| end < 1 << 47);
+        if !(aligned && fits) {
+            let what = "a mapping is empty, not page-aligned, or beyond the address space";
+            return Err(LiveError::Injection { pid, what });
+        }
+    }
+    let groups: Vec<&[FileMap]> =
+        maps.chunk_by(|one, other| one.fd.as_raw_fd() == other.fd.as_raw_fd()).collect();
+    let paths: Vec<Option<String>> =
+        groups.iter().map(|group| visible_path(pid, group[0].fd.as_raw_fd())).collect();
+    // At worst each map is opened, mapped, advised upon and closed.
+    let calls = maps.len() * 4;
+    let scratch = paths.iter().flatten().map(|path| path.len() + 1).sum::<usize>();
+    let scratch = scratch.max(MESSAGE_LEN);
+    let mut remote = Remote::enter(pid, stop.registers, &stop.memory, &stop.maps, calls, scratch)?;
+
+    let mut done = Vec::new();
+    let result = map_groups(&mut remote, pid, &groups, &paths, &mut done);
+    if result.is_err() && !done.is_empty() {
+        let _ = remote.run(&mut unmap_calls(&done), &[]);
+    }
+    let left = remote.leave();
+    result.and(left)
+}
+
+fn map_groups(
+    remote: &mut Remote<'_>,
+    pid: i32,
+    groups: &[&[FileMap]],
+    paths: &[Option<String>],
+    done: &mut Vec<Mapped>,
+) -> Result<(), LiveError> {
+    let mut by_message = Vec::new();
+    let mut calls = Vec::new();
+    let mut scratch = Vec::new();
+    let mut opens = Vec::new();
+    for (group, path) in groups.iter().zip(paths) {
+        let Some(path) = path else {
+            by_message.push(*group);
+            continue;
+        };
+        let writable = group.iter().any(|map| map.shared && map.prot.write);
+        let access = if writable { libc::O_RDWR } else { libc::O_RDONLY };
+        let flags = (access | libc::O_CLOEXEC) as u64;
+        let at = remote.scratch().offset(scratch.len() as u64);
+        opens.push((calls.len(), *group));
+        calls.push(Call::new("open one of our files", libc::SYS_open, &[at.0, flags]));
+        push_maps(&mut calls, group, OPENED);
+        scratch.extend(path.as_bytes());
+        scratch.push(0);
+    }
+    if !calls.is_empty() {
+        let result = run_maps(remote, &mut calls, &scratch, done);
+        // A process of another user sees our file and may not open it: it and the ones behind it
+        // are sent instead.
+        let refused = |&(index, _): &(usize, _)| {
+            let call: &Call = &calls[index];
+            call.result.is_some_and(|result| result < 0)
+        };
+        match opens.iter().position(refused) {
+            Some(first) => by_message.extend(opens[first..].iter().map(|open| open.1)),
+            None => result?,
+        }
+    }
+    for group in by_message {
+        let descriptor = send_descriptor(remote, pid, group[0].fd.as_raw_fd())?;
+        let mut calls = Vec::new();
+        push_maps(&mut calls, group, descriptor);
+        run_maps(remote, &mut calls, &[], done)?;
+    }
+    Ok(())
+}
+
+/// The calls that map the parts of one open file and close it.
+fn push_maps(calls: &mut Vec<Call>, group: &[FileMap], descriptor: u64) {
+    for map in group {
+        let kind = if map.shared { libc::MAP_SHARED } else { libc::MAP_PRIVATE };
+        let flags = (kind | libc::MAP_FIXED_NOREPLACE) as u64;
+        let arguments = [map.addr.0, map.len, map.prot.bits(), flags, descriptor, map.offset];
+        let map_call = Call::new("map one of our files", libc::SYS_mmap, &arguments);
+        calls.push(map_call.about(map.addr.0));
+        if map.dont_dump {
+            let arguments = [map.addr.0, map.len, libc::MADV_DONTDUMP as u64];
+            let advise = Call::new("keep our file out of dumps", libc::SYS_madvise, &arguments);
+            calls.push(advise.about(map.addr.0));
+        }
+    }
+    calls.push(Call::new("close one of our files", libc::SYS_close, &[descriptor]));
+}
+
+/// Runs calls, adds the mappings that they made to `done`, and closes what a failure left open.
+fn run_maps(
+    remote: &mut Remote<'_>,
+    calls: &mut [Call],
+    scratch: &[u8],
+    done: &mut Vec<Mapped>,
+) -> Result<(), LiveError> {
+    let mut result = remote.run(calls, scratch);
+    let given = calls.first().filter(|call| call.number == libc::SYS_mmap);
+    let mut open = given.map(|call| call.arguments[4]);
+    for call in calls.iter() {
+        let Some(value) = call.result.filter(|value| *value >= 0) else { continue };
+        match call.number {
+            libc::SYS_open => open = Some(value as u64),
+            libc::SYS_close => open = None,
+            libc::SYS_mmap => {
+                done.push((value as u64, call.arguments[1]));
+                // Kernels before 4.17 do not know MAP_FIXED_NOREPLACE and map elsewhere.
+                if value as u64 != call.arguments[0] && result.is_ok() {
+                    let source = io::Error::from_raw_os_error(libc::EEXIST);
+                    let (action, pid) = (call.action, remote.pid());
+                    result = Err(LiveError::Remote { action, pid, address: call.about, source });
+                }
+            }
+            _ => {}
+        }
+    }
+    if let (Err(_), Some(descriptor)) = (&result, open) {
+        let close = Call::new("close one of our files", libc::SYS_close, &[descriptor]);
+        let _ = remote.run(&mut [close], &[]);
+    }
+    result
+}
+
+fn unmap_calls(done: &[Mapped]) -> Vec<Call> {
+    let unmap = |(address, len): &Mapped| {
+        Call::new("unmap our file", libc::SYS_munmap, &[*address, *len]).about(*address)
+    };
+    done.iter().map(unmap).collect()
+}
+
+/// Takes all files out again.
+fn unmap(stop: &ExecStop<'_>, maps: &[FileMap]) -> Result<(), LiveError> {
+    let mut calls = unmap_calls(&maps.iter().map(|map| (map.addr.0, map.len)).collect::<Vec<_>>());
+    let registers = stop.registers;
+    let mut remote = Remote::enter(stop.pid, registers, &stop.memory, &stop.maps, calls.len(), 0)?;
+    let result = remote.run(&mut calls, &[]);
+    let left = remote.leave();
+    result.and(left)
+}
+
+/// The path under which the process finds our descriptor, if it does: in another container or
+/// under another root, `/proc` is absent or shows other processes.
+fn visible_path(pid: i32, file: i32) -> Option<String> {
+    let path = format!("/proc/{}/fd/{file}", std::process::id());
+    let seen = std::fs::metadata(format!("/proc/{pid}/root{path}")).ok()?;
+    let own = std::fs::metadata(&path).ok()?;
+    ((seen.dev(), seen.ino()) == (own.dev(), own.ino())).then_some(path)
+}
+
+const MESSAGE_LEN: usize = 256;
+
+/// Hands one of our descriptors to the process without any path: it makes a pair of sockets, we
+/// take one end out of it and send the descriptor to the other. Answers its number there.
+fn send_descriptor(remote: &mut Remote<'_>, pid: i32, file: i32) -> Result<u64, LiveError> {
+    let at = remote.scratch().0;
+    let kind = (libc::SOCK_DGRAM | libc::SOCK_CLOEXEC) as u64;
+    let arguments = [libc::AF_UNIX as u64, kind, 0, at];
+    let pair = Call::new("make a pair of sockets", libc::SYS_socketpair, &arguments);
+    remote.run(&mut [pair], &[])?;
+    let ends = remote.read_scratch(8)?;
+    let end = |at: usize| i32::from_le_bytes(ends[at..at + 4].try_into().expect("four bytes"));
+    let (theirs, ours) = (end(0), end(4));
+
+    let received = (|| {
+        let socket = take_descriptor(pid, ours)
+            .map_err(|source| LiveError::Os { action: "take a socket from a process", source })?;
+        send_over(&socket, file)
+            .map_err(|source| LiveError::Os { action: "send a descriptor", source })?;
+        receive(remote, at, theirs)
+    })();
+    let close = |file: i32| Call::new("close a socket", libc::SYS_close, &[file as u64]);
+    let closed = remote.run(&mut [close(theirs), close(ours)], &[]);
+    let received = received?;
+    closed?;
+    Ok(received)
+}
+
+/// A copy of another process's descriptor.
+fn take_descriptor(pid: i32, descriptor: i32) -> io::Result<OwnedFd> {
+    let owned = |result: libc::c_long| match result {
+        -1 => Err(io::Error::last_os_error()),
+        // SAFETY: the kernel has just made this descriptor for us.
+        file => Ok(unsafe { OwnedFd::from_raw_fd(file as i32) }),
+    };
+    // SAFETY: takes numbers only.
+    let process = owned(unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) })?;
+    let process = process.as_raw_fd();
+    // SAFETY: takes numbers only.
+    owned(unsafe { libc::syscall(libc::SYS_pidfd_getfd, process, descriptor, 0) })
+}
+
+/// Room for one control message with one descriptor: a header of 16 bytes, 4 bytes, 4 to align.
+const CONTROL_LEN: usize = 24;
+
+/// Sends a descriptor with one byte of data.
+fn send_over(socket: &OwnedFd, file: i32) -> io::Result<()> {
+    let mut control = control_message(file);
+    let mut byte = 0u8;
+    let mut data = libc::iovec { iov_base: (&raw mut byte).cast(), iov_len: 1 };
+    // SAFETY: a structure of integers and pointers, for which zero is a value.
+    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+    message.msg_iov = &mut data;
+    message.msg_iovlen = 1;
+    message.msg_control = control.as_mut_ptr().cast();
+    message.msg_controllen = CONTROL_LEN;
+    // SAFETY: the message points at values above that live until the call returns.
+    match unsafe { libc::sendmsg(socket.as_raw_fd(), &message, libc::MSG_NOSIGNAL) } {
+        -1 => Err(io::Error::last_os_error()),
+        _ => Ok(()),
+    }
+}
+
+/// A `cmsghdr` of level SOL_SOCKET and type SCM_RIGHTS with one descriptor, as 64-bit words.
+fn control_message(file: i32) -> [u64; CONTROL_LEN / 8] {
+    let kind = libc::SOL_SOCKET as u64 | (libc::SCM_RIGHTS as u64) << 32;
+    [20, kind, file as u32 as u64]
+}
+
+/// Has the process receive the descriptor.
+fn receive(remote: &mut Remote<'_>, at: u64, socket: i32) -> Result<u64, LiveError> {
+    // In the scratch area: msghdr (56 bytes), iovec (16), the byte (8), the control message.
+    let (data, byte, control) = (at + 56, at + 72, at + 80);
+    let words = [0, 0, data, 1, control, CONTROL_LEN as u64, 0, byte, 1, 0];
+    let scratch: Vec<u8> = words.iter().flat_map(|word: &u64| word.to_le_bytes()).collect();
+    let arguments = [socket as u64, at, libc::MSG_CMSG_CLOEXEC as u64];
+    let call = Call::new("receive a descriptor", libc::SYS_recvmsg, &arguments);
+    remote.run(&mut [call], &scratch)?;
+    let answer = remote.read_scratch(80 + CONTROL_LEN)?;
+    let word =
+        |index: usize| u64::from_le_bytes(answer[index..index + 8].try_into().expect("eight"));
+    let [len, kind, _] = control_message(0);
+    if (word(80), word(88)) != (len, kind) {
+        let what = "it received no descriptor";
+        return Err(LiveError::Injection { pid: remote.pid(), what });
+    }
+    Ok(word(96) & 0xffff_ffff)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+
+    use super::*;
+
+    #[test]
+    fn writes_are_gathered_by_page() {
+        let writes = vec![
+            (LiveAddr(0x1ffe), vec![1, 2, 3, 4]),
+            (LiveAddr(0x1000), vec![9]),
+            (LiveAddr(0x1fff), vec![7, 8]),
+        ];
+        let pages = PagePatches::new(&writes).0;
+        let expected: [(u64, Vec<(usize, &[u8])>); 2] = [
+            (0x1000, vec![(0xffe, &[1, 2]), (0, &[9]), (0xfff, &[7])]),
+            (0x2000, vec![(0, &[3, 4]), (0, &[8])]),
+        ];
+        assert_eq!(pages, BTreeMap::from(expected));
+    }
+
+    #[test]
+    fn descriptors_travel() {
+        use std::io::Write;
+        let (ours, theirs) = std::os::unix::net::UnixDatagram::pair().unwrap();
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(b"hello").unwrap();
+        send_over(&ours.into(), file.as_raw_fd()).unwrap();
+        // recvmsg with the layout that `receive` puts into the other process.
+        let mut byte = [0u8; 8];
+        let mut control = [0u64; 3];
+        let mut data = [byte.as_mut_ptr() as u64, 1];
+        let mut message =
+            [0, 0, data.as_mut_ptr() as u64, 1, control.as_mut_ptr() as u64, 24, 0u64];
+        // SAFETY: the words above form a msghdr of buffers that live here.
+        let count = unsafe { libc::recvmsg(theirs.as_raw_fd(), message.as_mut_ptr().cast(), 0) };
+        assert_eq!(count, 1);
+        assert_eq!(control[..2], control_message(0)[..2]);
+        // SAFETY: the kernel has just made this descriptor for us.
+        let received = unsafe { OwnedFd::from_raw_fd(control[2] as i32) };
+        let (one, other) = (file.metadata().unwrap(), File::from(received).metadata().unwrap());
+        assert_eq!((one.dev(), one.ino()), (other.dev(), other.ino()));
+    }
+}

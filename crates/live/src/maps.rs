@@ -1,0 +1,161 @@
+//! The mappings of a process: `/proc/PID/maps` as data.
+//!
+//! A line is `start-end perms offset device inode path`; the path begins with `/` for a file and
+//! with `[` for what the kernel names itself (`[stack]`, `[vdso]`). A file that has been removed
+//! since carries ` (deleted)` behind its name.
+
+use std::ffi::OsStr;
+use std::fmt;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+
+/// An address in another process: cheap to hold, checked by the kernel at each use.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct LiveAddr(pub u64);
+
+impl LiveAddr {
+    /// The address `bytes` further on, wrapping as the processor does.
+    pub fn offset(self, bytes: u64) -> LiveAddr {
+        LiveAddr(self.0.wrapping_add(bytes))
+    }
+}
+
+impl fmt::Debug for LiveAddr {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{:#x}", self.0)
+    }
+}
+
+impl fmt::Display for LiveAddr {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{:#x}", self.0)
+    }
+}
+
+/// One line of `/proc/PID/maps`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mapping {
+    /// The first address.
+    pub start: LiveAddr,
+    /// One past the last address.
+    pub end: LiveAddr,
+    /// May be read.
+    pub readable: bool,
+    /// May be written.
+    pub writable: bool,
+    /// May be executed.
+    pub executable: bool,
+    /// Writes reach the file and other processes; otherwise they are private copies.
+    pub shared: bool,
+    /// Where in the file the mapping begins.
+    pub offset: u64,
+    /// The file's device: major and minor number.
+    pub device: (u32, u32),
+    /// The file's inode number, 0 without a file.
+    pub inode: u64,
+    /// The mapped file, without the kernel's ` (deleted)`.
+    pub path: Option<PathBuf>,
+    /// The file's name is gone from its directory.
+    pub deleted: bool,
+    /// The kernel's own name for the mapping, without brackets: `stack`, `vdso`, `heap`.
+    pub name: Option<String>,
+}
+
+impl Mapping {
+    /// Whether the address lies in the mapping.
+    pub fn contains(&self, address: LiveAddr) -> bool {
+        self.start <= address && address < self.end
+    }
+}
+
+/// Reads the mappings of a process.
+pub fn of_process(pid: i32) -> io::Result<Vec<Mapping>> {
+    Ok(parse(&std::fs::read(format!("/proc/{pid}/maps"))?))
+}
+
+/// Parses the text of `/proc/PID/maps`. Lines of another form are left out.
+pub fn parse(text: &[u8]) -> Vec<Mapping> {
+    text.split(|byte| *byte == b'\n').filter_map(parse_line).collect()
+}
+
+fn parse_line(line: &[u8]) -> Option<Mapping> {
+    let mut fields = line.splitn(6, |byte| *byte == b' ');
+    let (start, end) = split_at_byte(fields.next()?, b'-')?;
+    let permissions = fields.next()?;
+    let offset = hex(fields.next()?)?;
+    let (major, minor) = split_at_byte(fields.next()?, b':')?;
+    let inode = std::str::from_utf8(fields.next()?).ok()?.parse().ok()?;
+    let rest = fields.next().unwrap_or(b"");
+    let label = &rest[rest.iter().position(|byte| *byte != b' ').unwrap_or(rest.len())..];
+    let permission = |index: usize, letter: u8| permissions.get(index) == Some(&letter);
+
+    let mut mapping = Mapping {
+        start: LiveAddr(hex(start)?),
+        end: LiveAddr(hex(end)?),
+        readable: permission(0, b'r'),
+        writable: permission(1, b'w'),
+        executable: permission(2, b'x'),
+        shared: permission(3, b's'),
+        offset,
+        device: (hex(major)? as u32, hex(minor)? as u32),
+        inode,
+        path: None,
+        deleted: false,
+        name: None,
+    };
+    match label.first() {
+        Some(b'/') => {
+            let whole = label.strip_suffix(b" (deleted)");
+            mapping.deleted = whole.is_some();
+            mapping.path = Some(PathBuf::from(OsStr::from_bytes(whole.unwrap_or(label))));
+        }
+        Some(b'[') => {
+            let name = label[1..].strip_suffix(b"]").unwrap_or(&label[1..]);
+            mapping.name = Some(String::from_utf8_lossy(name).into_owned());
+        }
+        _ => {}
+    }
+    Some(mapping)
+}
+
+fn split_at_byte(text: &[u8], separator: u8) -> Option<(&[u8], &[u8])> {
+    let at = text.iter().position(|byte| *byte == separator)?;
+    Some((&text[..at], &text[at + 1..]))
+}
+
+fn hex(text: &[u8]) -> Option<u64> {
+    u64::from_str_radix(std::str::from_utf8(text).ok()?, 16).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_of_each_kind() {
+        let maps = parse(
+            b"555555554000-555555556000 r-xp 00002000 fe:01 1234   /usr/bin/a name (deleted)\n\
+              7ffff7fc1000-7ffff7fc3000 r-xp 00000000 00:00 0      [vdso]\n\
+              7ffff7d00000-7ffff7d01000 rw-s 00000000 00:05 99     /memfd:ring (deleted)\n\
+              7ffff7000000-7ffff7001000 ---p 00000000 00:00 0 \n\
+              broken\n",
+        );
+        assert_eq!(maps.len(), 4);
+        assert_eq!(maps[0].path.as_deref(), Some("/usr/bin/a name".as_ref()));
+        assert!(maps[0].deleted && maps[0].executable && !maps[0].writable && !maps[0].shared);
+        assert_eq!((maps[0].offset, maps[0].inode, maps[0].device), (0x2000, 1234, (0xfe, 1)));
+        assert_eq!(maps[1].name.as_deref(), Some("vdso"));
+        assert!(maps[2].shared && maps[2].writable);
+        assert_eq!((&maps[3].path, &maps[3].name), (&None, &None));
+        assert!(maps[3].contains(LiveAddr(0x7ffff7000fff)));
+        assert!(!maps[3].contains(LiveAddr(0x7ffff7001000)));
+    }
+
+    #[test]
+    fn our_own() {
+        let maps = of_process(std::process::id() as i32).unwrap();
+        let here = LiveAddr(our_own as *const () as u64);
+        assert!(maps.iter().any(|mapping| mapping.contains(here) && mapping.executable));
+    }
+}

@@ -1,0 +1,205 @@
+//! Thin safe wrappers of ptrace and of the few system calls around it.
+//!
+//! Every request here names another thread that this thread traces; the kernel checks that, and
+//! answers ESRCH when the tracee runs, is gone, or is not ours. Requests that make the kernel
+//! write into our memory are given memory that we own, so none of them can harm this process.
+
+use std::io;
+use std::mem::{self, MaybeUninit};
+use std::time::Duration;
+
+use libc::{c_int, c_long, c_uint};
+
+/// General registers of a stopped thread, `gs_base` and `fs_base` among them.
+pub(crate) type Registers = libc::user_regs_struct;
+
+/// Event of a stop that is not about a signal: PTRACE_INTERRUPT, a new tracee's first stop, a
+/// group stop, or its end.
+pub(crate) const EVENT_STOP: c_int = 128;
+pub(crate) const O_SUSPEND_SECCOMP: c_int = 1 << 21;
+const PTRACE_SEIZE: c_uint = 0x4206;
+const PTRACE_INTERRUPT: c_uint = 0x4207;
+const PTRACE_LISTEN: c_uint = 0x4208;
+const PTRACE_GETSIGMASK: c_uint = 0x420a;
+
+fn request(request: c_uint, tid: i32, address: usize, data: usize) -> io::Result<()> {
+    // SAFETY: the callers pass as `data` a number, or the address of an own value of the size
+    // that the request wants; the kernel checks everything else.
+    let result = unsafe { libc::ptrace(request, tid, address, data) };
+    if result == -1 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// Begins to trace without stopping the thread.
+pub(crate) fn seize(tid: i32, options: c_int) -> io::Result<()> {
+    request(PTRACE_SEIZE, tid, 0, options as usize)
+}
+
+/// Changes the options that [`seize`] set.
+pub(crate) fn set_options(tid: i32, options: c_int) -> io::Result<()> {
+    request(libc::PTRACE_SETOPTIONS, tid, 0, options as usize)
+}
+
+/// Lets a stopped thread run, delivering `signal` unless it is 0.
+pub(crate) fn cont(tid: i32, signal: i32) -> io::Result<()> {
+    request(libc::PTRACE_CONT, tid, 0, signal as usize)
+}
+
+/// Leaves a thread in its group stop until SIGCONT.
+pub(crate) fn listen(tid: i32) -> io::Result<()> {
+    request(PTRACE_LISTEN, tid, 0, 0)
+}
+
+/// Asks a running thread to stop.
+pub(crate) fn interrupt(tid: i32) -> io::Result<()> {
+    request(PTRACE_INTERRUPT, tid, 0, 0)
+}
+
+/// Lets go of a stopped thread, delivering `signal` unless it is 0.
+pub(crate) fn detach(tid: i32, signal: i32) -> io::Result<()> {
+    request(libc::PTRACE_DETACH, tid, 0, signal as usize)
+}
+
+/// The number that belongs to an event: the new thread's id, or the old id at exec.
+pub(crate) fn event_message(tid: i32) -> io::Result<u64> {
+    let mut message: libc::c_ulong = 0;
+    request(libc::PTRACE_GETEVENTMSG, tid, 0, &raw mut message as usize)?;
+    Ok(message)
+}
+
+/// Reads the general registers.
+pub(crate) fn registers(tid: i32) -> io::Result<Registers> {
+    let mut registers = MaybeUninit::<Registers>::zeroed();
+    request(libc::PTRACE_GETREGS, tid, 0, registers.as_mut_ptr() as usize)?;
+    // SAFETY: the kernel has filled the structure, which is all integers.
+    Ok(unsafe { registers.assume_init() })
+}
+
+/// Writes the general registers.
+pub(crate) fn set_registers(tid: i32, registers: &Registers) -> io::Result<()> {
+    request(libc::PTRACE_SETREGS, tid, 0, registers as *const Registers as usize)
+}
+
+/// Sets the base of the gs segment alone.
+pub(crate) fn set_gs_base(tid: i32, base: u64) -> io::Result<()> {
+    let offset = mem::offset_of!(Registers, gs_base);
+    request(libc::PTRACE_POKEUSER, tid, offset, base as usize)
+}
+
+/// The blocked signals: bit `n - 1` for signal `n`.
+pub(crate) fn blocked_signals(tid: i32) -> io::Result<u64> {
+    let mut mask = 0u64;
+    request(PTRACE_GETSIGMASK, tid, mem::size_of::<u64>(), &raw mut mask as usize)?;
+    Ok(mask)
+}
+
+/// Writes one word even where the process itself may not.
+pub(crate) fn poke(tid: i32, address: u64, word: u64) -> io::Result<()> {
+    request(libc::PTRACE_POKEDATA, tid, address as usize, word as usize)
+}
+
+/// Sends a signal to one thread.
+pub(crate) fn tgkill(pid: i32, tid: i32, signal: i32) -> io::Result<()> {
+    // SAFETY: takes numbers only.
+    let result = unsafe { libc::syscall(libc::SYS_tgkill, pid, tid, signal) };
+    if result == -1 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// Whether two threads share their address space; `None` if the kernel cannot say.
+pub(crate) fn same_memory(one: i32, other: i32) -> Option<bool> {
+    const KCMP_VM: c_long = 1;
+    // SAFETY: takes numbers only.
+    match unsafe { libc::syscall(libc::SYS_kcmp, one, other, KCMP_VM, 0, 0) } {
+        0 => Some(true),
+        -1 => None,
+        _ => Some(false),
+    }
+}
+
+/// What a wait reported of a thread that is ours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Report {
+    pub tid: i32,
+    pub what: What,
+}
+
+/// How a thread ended or why it stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum What {
+    Exited { code: i32 },
+    Killed { signal: i32, core: bool },
+    Stopped { signal: i32, event: i32 },
+}
+
+impl What {
+    pub(crate) fn is_end(self) -> bool {
+        !matches!(self, What::Stopped { .. })
+    }
+}
+
+/// Waits until some thread that this very thread traces or begot has news, and leaves the news
+/// pending, so that an ended process can still be looked at. `tid` 0 means any.
+///
+/// Threads of this process other than the caller keep their children to themselves (`__WNOTHREAD`).
+pub(crate) fn peek(tid: i32, block: bool) -> io::Result<Option<Report>> {
+    let (kind, id) = if tid == 0 { (libc::P_ALL, 0) } else { (libc::P_PID, tid as libc::id_t) };
+    let mut options = libc::WEXITED | libc::WSTOPPED | libc::WNOWAIT | libc::__WALL;
+    options |= libc::__WNOTHREAD;
+    if !block {
+        options |= libc::WNOHANG;
+    }
+    let mut info = MaybeUninit::<libc::siginfo_t>::zeroed();
+    // SAFETY: the kernel fills the structure that we own.
+    if unsafe { libc::waitid(kind, id, info.as_mut_ptr(), options) } == -1 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: zeroed at first, then filled by the kernel; all integers. The accessors read the
+    // fields that belong to what waitid reports.
+    let (code, tid, status) = unsafe {
+        let info = info.assume_init();
+        (info.si_code, info.si_pid(), info.si_status())
+    };
+    if tid == 0 {
+        return Ok(None);
+    }
+    let what = match code {
+        libc::CLD_EXITED => What::Exited { code: status },
+        libc::CLD_KILLED => What::Killed { signal: status, core: false },
+        libc::CLD_DUMPED => What::Killed { signal: status, core: true },
+        _ => What::Stopped { signal: status & 0xff, event: status >> 8 },
+    };
+    Ok(Some(Report { tid, what }))
+}
+
+/// Takes the news that [`peek`] showed, and with it, if the thread ended, the thread. Answers the
+/// processor time as the kernel accounts it to a waiting parent, waited-for children included.
+pub(crate) fn take(tid: i32) -> io::Result<Duration> {
+    let mut usage = MaybeUninit::<libc::rusage>::zeroed();
+    let mut status: c_int = 0;
+    let options = libc::__WALL | libc::__WNOTHREAD | libc::WNOHANG;
+    // SAFETY: the kernel fills two values that we own.
+    let result = unsafe { libc::wait4(tid, &mut status, options, usage.as_mut_ptr()) };
+    if result == -1 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: zeroed at first, then filled by the kernel; all integers.
+    let usage = unsafe { usage.assume_init() };
+    Ok(duration(usage.ru_utime) + duration(usage.ru_stime))
+}
+
+fn duration(time: libc::timeval) -> Duration {
+    Duration::new(time.tv_sec as u64, time.tv_usec as u32 * 1000)
+}
+
+/// The processor time of a process and of all threads it ever had, but not of its children. Works
+/// as long as the process has not been waited for.
+pub(crate) fn process_time(pid: i32) -> Option<Duration> {
+    // The kernel's encoding of another process's clock: the complement of its id, and 2 for
+    // precise time (CPUCLOCK_SCHED).
+    let clock = (!pid << 3) | 2;
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the kernel fills a value that we own.
+    if unsafe { libc::clock_gettime(clock, &mut time) } == -1 {
+        return None;
+    }
+    Some(Duration::new(time.tv_sec as u64, time.tv_nsec as u32))
+}

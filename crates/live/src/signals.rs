@@ -1,0 +1,179 @@
+//! Signals to this process itself, while a program runs under it.
+//!
+//! The program belongs to the same process group, so what the terminal sends (Ctrl-C, Ctrl-\,
+//! Ctrl-Z, hang-up) reaches it without us, and must not be sent twice: an interactive program
+//! would take a repeated interrupt for the user's impatience. What somebody sends to this process
+//! alone, by `kill`, is meant for the program, and is forwarded.
+//!
+//! Ctrl-Z stops the program; when it has stopped, and only then, we stop too, so that the shell
+//! sees its job stop and takes the terminal back. A program that catches the signal in order to
+//! tidy the screen can do so, since we are still there to let it run.
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::ptr;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use libc::c_int;
+
+/// A terminating signal has come.
+static STOP: AtomicBool = AtomicBool::new(false);
+/// Signals to be forwarded: bit `n` for signal `n`.
+static FORWARD: AtomicU64 = AtomicU64::new(0);
+/// The terminal wants its foreground job to stop.
+static JOB_STOP: AtomicBool = AtomicBool::new(false);
+/// [`catch_signals`] has been called.
+static CAUGHT: AtomicBool = AtomicBool::new(false);
+
+const ENDING: [c_int; 4] = [libc::SIGINT, libc::SIGQUIT, libc::SIGTERM, libc::SIGHUP];
+const STOPPING: [c_int; 3] = [libc::SIGTSTP, libc::SIGTTIN, libc::SIGTTOU];
+
+/// Makes Ctrl-C, SIGTERM and the like end the program, and not this process before it: call it
+/// once before [`run`](crate::run), and give [`RunOptions`](crate::RunOptions) the flag that it
+/// returns. The flag is set by the first such signal.
+///
+/// Signals that this process was started with ignored (`nohup`) stay ignored, as the program
+/// inherits them.
+pub fn catch_signals() -> io::Result<&'static AtomicBool> {
+    for signal in ENDING {
+        install(signal, on_ending)?;
+    }
+    CAUGHT.store(true, Ordering::Relaxed);
+    Ok(&STOP)
+}
+
+type Handler = extern "C" fn(c_int, *mut libc::siginfo_t, *mut libc::c_void);
+
+extern "C" fn on_ending(signal: c_int, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
+    STOP.store(true, Ordering::Relaxed);
+    // SAFETY: the kernel passes a valid structure to handlers installed with SA_SIGINFO.
+    let code = unsafe { (*info).si_code };
+    if code != libc::SI_KERNEL {
+        FORWARD.fetch_or(1 << signal, Ordering::Relaxed);
+    }
+}
+
+extern "C" fn on_stopping(_: c_int, _: *mut libc::siginfo_t, _: *mut libc::c_void) {
+    JOB_STOP.store(true, Ordering::Relaxed);
+}
+
+extern "C" fn on_timer(_: c_int, _: *mut libc::siginfo_t, _: *mut libc::c_void) {}
+
+/// Installs a handler that interrupts system calls, unless the signal is ignored.
+fn install(signal: c_int, handler: Handler) -> io::Result<()> {
+    let mut action = MaybeUninit::<libc::sigaction>::zeroed();
+    // SAFETY: the old action is written into our value; the new one names a handler that only
+    // touches atomics, which may be done at any point of the program.
+    let result = unsafe {
+        libc::sigaction(signal, ptr::null(), action.as_mut_ptr());
+        let mut action = action.assume_init();
+        if action.sa_sigaction == libc::SIG_IGN {
+            return Ok(());
+        }
+        action.sa_sigaction = handler as usize;
+        action.sa_flags = libc::SA_SIGINFO;
+        libc::sigemptyset(&mut action.sa_mask);
+        libc::sigaction(signal, &action, ptr::null_mut())
+    };
+    if result == -1 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+fn set_default(signal: c_int) {
+    // SAFETY: the default action runs no code of ours.
+    unsafe { libc::signal(signal, libc::SIG_DFL) };
+}
+
+/// Forwards to the program what was meant for it.
+pub(crate) fn forward(pid: i32) {
+    if FORWARD.load(Ordering::Relaxed) == 0 {
+        return;
+    }
+    let signals = FORWARD.swap(0, Ordering::Relaxed);
+    for signal in ENDING.into_iter().filter(|signal| signals & (1 << signal) != 0) {
+        // SAFETY: takes numbers only. The process is our child and not waited for yet.
+        unsafe { libc::kill(pid, signal) };
+    }
+}
+
+/// While this exists, Ctrl-Z waits for the program to stop first.
+pub(crate) struct JobControl(bool);
+
+impl JobControl {
+    pub(crate) fn new() -> io::Result<JobControl> {
+        let wanted = CAUGHT.load(Ordering::Relaxed);
+        if wanted {
+            for signal in STOPPING {
+                install(signal, on_stopping)?;
+            }
+        }
+        Ok(JobControl(wanted))
+    }
+
+    /// The program has stopped by `signal`: stop with it if the terminal wants that.
+    pub(crate) fn program_stopped(&self, signal: i32) {
+        if !self.0 || !STOPPING.contains(&signal) || !JOB_STOP.swap(false, Ordering::Relaxed) {
+            return;
+        }
+        set_default(signal);
+        // SAFETY: takes a number only. Returns when this process has been continued.
+        unsafe { libc::raise(signal) };
+        let _ = install(signal, on_stopping);
+    }
+}
+
+impl Drop for JobControl {
+    fn drop(&mut self) {
+        for signal in STOPPING.into_iter().filter(|_| self.0) {
+            let mut action = MaybeUninit::<libc::sigaction>::zeroed();
+            // SAFETY: only writes the present action into our value.
+            let ours = unsafe {
+                libc::sigaction(signal, ptr::null(), action.as_mut_ptr());
+                action.assume_init().sa_sigaction == on_stopping as Handler as usize
+            };
+            if ours {
+                set_default(signal);
+            }
+        }
+    }
+}
+
+/// A timer that interrupts this thread's wait again and again.
+pub(crate) struct Ticker(libc::timer_t);
+
+impl Ticker {
+    pub(crate) fn new(period: std::time::Duration) -> io::Result<Ticker> {
+        // The highest signals are the least likely to be used by others.
+        let signal = libc::SIGRTMAX() - 3;
+        install(signal, on_timer)?;
+        let time = libc::timespec {
+            tv_sec: period.as_secs() as libc::time_t,
+            tv_nsec: period.subsec_nanos().into(),
+        };
+        let times = libc::itimerspec { it_interval: time, it_value: time };
+        let mut timer: libc::timer_t = ptr::null_mut();
+        // SAFETY: all pointers lead to values of ours; the event names this thread, which owns
+        // the timer and deletes it.
+        unsafe {
+            let mut set = MaybeUninit::<libc::sigset_t>::zeroed().assume_init();
+            libc::sigaddset(&mut set, signal);
+            libc::pthread_sigmask(libc::SIG_UNBLOCK, &set, ptr::null_mut());
+            let mut event: libc::sigevent = std::mem::zeroed();
+            event.sigev_notify = libc::SIGEV_THREAD_ID;
+            event.sigev_signo = signal;
+            event.sigev_notify_thread_id = libc::gettid();
+            if libc::timer_create(libc::CLOCK_MONOTONIC, &mut event, &mut timer) == -1
+                || libc::timer_settime(timer, 0, &times, ptr::null_mut()) == -1
+            {
+                return Err(io::Error::last_os_error());
+            }
+        }
+        Ok(Ticker(timer))
+    }
+}
+
+impl Drop for Ticker {
+    fn drop(&mut self) {
+        // SAFETY: the timer is ours and deleted once.
+        unsafe { libc::timer_delete(self.0) };
+    }
+}
