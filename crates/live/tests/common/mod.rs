@@ -6,11 +6,11 @@ use std::collections::HashMap;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{Read, Seek, Write};
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{FromRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use fettle_live::*;
@@ -171,46 +171,159 @@ impl Session for Recorder {
     }
 }
 
-/// Maps a page of code that counts in a shared page and goes on to the program, and leads the
-/// first instruction there: what an instrumented program looks like, made as small as possible.
-pub fn counting_injection(stop: &ExecStop<'_>, counter: &Arc<OwnedFd>) -> Injection {
+// What an instrumented program looks like, made as small as possible: the program's first
+// instructions are overwritten with a jump to here. This counts, through an address and through
+// gs, puts the first instructions back, clears the registers as they were, and goes there.
+core::arch::global_asm!(
+    ".pushsection .rodata.fettle_live_test, \"a\", @progbits",
+    "fettle_live_test_begin:",
+    "    lea  rbx, [rip + fettle_live_test_end]",
+    "    mov  rax, [rbx]",
+    "    lock inc qword ptr [rax]",
+    "    lock inc qword ptr gs:[8]",
+    "    mov  eax, 10", // mprotect, to be able to write
+    "    mov  rdi, [rbx + 8]",
+    "    mov  rsi, [rbx + 16]",
+    "    mov  edx, 7",
+    "    syscall",
+    "    mov  rdi, [rbx + 24]",
+    "    lea  rsi, [rbx + 32]",
+    "    mov  ecx, 14",
+    "    rep movsb",
+    "    mov  eax, 10", // and back
+    "    mov  rdi, [rbx + 8]",
+    "    mov  rsi, [rbx + 16]",
+    "    mov  edx, 5",
+    "    syscall",
+    "    mov  rax, [rbx + 24]",
+    "    push rax",
+    "    xor  eax, eax",
+    "    xor  ebx, ebx",
+    "    xor  ecx, ecx",
+    "    xor  edx, edx",
+    "    xor  esi, esi",
+    "    xor  edi, edi",
+    "    xor  r11d, r11d",
+    "    ret",
+    // counter, page, length of pages, first instruction, what was there
+    "fettle_live_test_end:",
+    ".popsection",
+);
+
+unsafe extern "C" {
+    static fettle_live_test_begin: u8;
+    static fettle_live_test_end: u8;
+}
+
+fn counting_code(stop: &ExecStop<'_>) -> Vec<u8> {
+    let (begin, end) = (&raw const fettle_live_test_begin, &raw const fettle_live_test_end);
+    // SAFETY: both symbols lie in the section above.
+    let code = unsafe { std::slice::from_raw_parts(begin, end.offset_from_unsigned(begin)) };
     let at = stop.instruction.0;
-    let original = stop.read(stop.instruction, 14).unwrap();
-    // lock inc qword [rip + data]; then restore nothing: the entry is reached through a copy of
-    // the program's first bytes only if those can be moved, so write them back first.
-    //   push rax; push rcx; push rsi; push rdi   (flags are free at entry)
-    //   mov  rax, DATA; lock inc qword [rax]
-    //   ... and jump to the loader, whose entry was left as it is: the program counter is changed
-    //   by a jump at the entry of a page that is mapped writable for this purpose.
-    let _ = (at, original);
-    let code = vec![0xcc; PAGE as usize];
-    let code = memfd(&code);
-    let prot = |read, write, exec| Prot { read, write, exec };
+    let (page, end) = (at & !(PAGE - 1), (at + 14).next_multiple_of(PAGE));
+    let mut bytes = code.to_vec();
+    for word in [DATA, page, end - page, at] {
+        bytes.extend(word.to_le_bytes());
+    }
+    bytes.extend(stop.read(stop.instruction, 14).unwrap());
+    bytes
+}
+
+/// An injection that counts the program's start in a shared page, at 0 and 8.
+pub fn counting_injection(stop: &ExecStop<'_>, counter: &Arc<OwnedFd>) -> Injection {
+    let map = |fd, addr, prot, shared| FileMap {
+        fd,
+        offset: 0,
+        len: PAGE,
+        addr: LiveAddr(addr),
+        prot,
+        shared,
+        dont_dump: true,
+    };
+    let code_prot = Prot { read: true, write: false, exec: true };
+    let data_prot = Prot { read: true, write: true, exec: false };
+    // jmp [rip]; address
+    let mut jump = vec![0xff, 0x25, 0, 0, 0, 0];
+    jump.extend(CODE.to_le_bytes());
     Injection {
         maps: vec![
-            FileMap {
-                fd: code,
-                offset: 0,
-                len: PAGE,
-                addr: LiveAddr(CODE),
-                prot: prot(true, false, true),
-                shared: false,
-                dont_dump: true,
-            },
-            FileMap {
-                fd: counter.clone(),
-                offset: 0,
-                len: PAGE,
-                addr: LiveAddr(DATA),
-                prot: prot(true, true, false),
-                shared: true,
-                dont_dump: true,
-            },
+            map(memfd(&counting_code(stop)), CODE, code_prot, false),
+            map(counter.clone(), DATA, data_prot, true),
         ],
-        writes: Vec::new(),
-        phdr: None,
+        writes: vec![(stop.instruction, jump)],
+        phdr: Some((stop.auxv.phdr, stop.auxv.phnum)),
         gs_base: Some(DATA),
     }
+}
+
+/// The two counts that [`counting_injection`] makes.
+pub fn counts(counter: &OwnedFd) -> (u64, u64) {
+    let bytes = content(counter);
+    let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap());
+    (word(0), word(8))
+}
+
+/// A fresh counter and a recorder that injects it everywhere it can.
+pub fn counting_recorder() -> (Recorder, Arc<OwnedFd>) {
+    let counter = memfd(&[0; PAGE as usize]);
+    let shared = counter.clone();
+    let inject =
+        move |stop: &ExecStop<'_>| (!stop.compat).then(|| counting_injection(stop, &shared));
+    (Recorder::new(inject), counter)
+}
+
+/// One of the C programs in `tests/programs`, compiled once.
+pub fn program(name: &str) -> PathBuf {
+    static COMPILED: Mutex<Option<HashMap<String, PathBuf>>> = Mutex::new(None);
+    let mut compiled = COMPILED.lock().unwrap();
+    let compiled = compiled.get_or_insert_default();
+    let compile = || {
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs").join(name);
+        let output = temporary(name);
+        let status = Command::new("cc")
+            .args(["-O1", "-pthread", "-o"])
+            .arg(&output)
+            .arg(source.with_extension("c"))
+            .status();
+        assert!(status.unwrap().success(), "compile {name}");
+        output
+    };
+    compiled.entry(name.to_owned()).or_insert_with(compile).clone()
+}
+
+/// A path for a file of this test process.
+pub fn temporary(name: &str) -> PathBuf {
+    static DIRECTORY: OnceLock<tempfile::TempDir> = OnceLock::new();
+    DIRECTORY.get_or_init(|| {
+        let directory = tempfile::tempdir().unwrap();
+        // Tests run programs as other users.
+        let permissions = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+        std::fs::set_permissions(directory.path(), permissions).unwrap();
+        directory
+    });
+    DIRECTORY.get().unwrap().path().join(name)
+}
+
+/// The example program `follow`, as it is now.
+pub fn follow() -> PathBuf {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    let build = || {
+        let deps = std::env::current_exe().unwrap();
+        let target = deps.parent().unwrap().parent().unwrap();
+        let mut cargo = Command::new(env!("CARGO"));
+        cargo.args(["build", "--quiet", "--package", "fettle-live", "--example", "follow"]);
+        if target.ends_with("release") {
+            cargo.arg("--release");
+        }
+        cargo.arg("--target-dir").arg(target.parent().unwrap());
+        assert!(cargo.status().unwrap().success(), "build the example");
+        target.join("examples/follow")
+    };
+    BUILT.get_or_init(build).clone()
+}
+
+pub fn launch(program: impl AsRef<Path>, args: &[&str]) -> Launch {
+    Launch::new(program.as_ref(), args.iter().map(OsString::from))
 }
 
 pub static NEVER: AtomicBool = AtomicBool::new(false);
