@@ -68,8 +68,8 @@ int main(void) {
     show("clone with our memory", child, 0);
     child = clone(child_exit, stack[0] + sizeof stack[0], CLONE_VM, (void *)16);
     show("clone without signal", child, __WALL);
-    child = clone(child_exit, stack[0] + sizeof stack[0], CLONE_FILES | SIGUSR2, (void *)17);
     signal(SIGUSR2, SIG_IGN);
+    child = clone(child_exit, stack[0] + sizeof stack[0], CLONE_FILES | SIGUSR2, (void *)17);
     show("clone with another signal", child, __WALL);
     struct clone_args arguments3 = {.exit_signal = SIGCHLD};
     child = syscall(SYS_clone3, &arguments3, sizeof arguments3);

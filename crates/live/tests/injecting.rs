@@ -1,0 +1,271 @@
+//! Injections are made whole or not at all, wherever the process lives.
+
+mod common;
+use std::process::Command;
+use std::sync::Arc;
+
+use common::*;
+use fettle_live::*;
+
+fn is_root() -> bool {
+    // SAFETY: cannot fail.
+    unsafe { libc::geteuid() == 0 }
+}
+
+/// What the process looks like: its mappings, and the bytes that tests write over.
+fn look(pid: i32, stop: &ExecStop<'_>) -> (String, Vec<u8>, Vec<u8>) {
+    let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap();
+    let stack = stop.read(LiveAddr(stop.stack.0 - 8192), 8192).unwrap();
+    (maps, stop.read(stop.instruction, 64).unwrap(), stack)
+}
+
+#[test]
+fn a_failure_takes_all_back() {
+    // Each way to fail is tried after all else has been done.
+    for way in 0..4 {
+        let shared: Arc<std::sync::Mutex<Option<_>>> = Arc::default();
+        let before = shared.clone();
+        let counter = memfd(&[0; PAGE as usize]);
+        let mut recorder = Recorder::new(move |stop| {
+            let mut injection = counting_injection(stop, &counter);
+            let mut bad = injection.maps[0].clone();
+            match way {
+                // A mapping where the stack is, at the end and in the middle.
+                0 => {
+                    bad.addr = LiveAddr(stop.stack.0 & !(PAGE - 1));
+                    injection.maps.push(bad);
+                }
+                1 => {
+                    bad.addr = LiveAddr(stop.stack.0 & !(PAGE - 1));
+                    injection.maps.insert(1, bad);
+                }
+                // A write to where nothing is.
+                2 => injection.writes.push((LiveAddr(0x7000_0000_0000), vec![1, 2, 3])),
+                // A mapping that is not aligned.
+                _ => {
+                    bad.addr = LiveAddr(0x3000_0000_0001);
+                    injection.maps.push(bad);
+                }
+            }
+            *before.lock().unwrap() = Some((look(stop.pid, stop), stop.instruction));
+            Some(injection)
+        });
+        // `injected` is called while the process still stands at its first instruction.
+        struct Check<'a>(
+            &'a mut Recorder,
+            Arc<std::sync::Mutex<Option<((String, Vec<u8>, Vec<u8>), LiveAddr)>>>,
+        );
+        impl Session for Check<'_> {
+            fn exec(&mut self, stop: &ExecStop<'_>) -> Option<Injection> {
+                self.0.exec(stop)
+            }
+            fn injected(&mut self, pid: i32, result: Result<(), LiveError>) {
+                let ((maps, code, _), at) = self.1.lock().unwrap().take().unwrap();
+                let now = std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap();
+                assert_eq!(now, maps);
+                use std::os::unix::fs::FileExt;
+                let memory = std::fs::File::open(format!("/proc/{pid}/mem")).unwrap();
+                let mut bytes = vec![0; code.len()];
+                memory.read_exact_at(&mut bytes, at.0).unwrap();
+                assert_eq!(bytes, code);
+                let descriptors = std::fs::read_dir(format!("/proc/{pid}/fd")).unwrap();
+                let ours = descriptors.filter_map(|entry| entry.unwrap().path().read_link().ok());
+                assert_eq!(ours.filter(|path| path.to_string_lossy().contains("memfd")).count(), 0);
+                self.0.injected(pid, result);
+            }
+            fn born(&mut self, parent: i32, pid: i32, tid: i32, birth: Birth) -> Option<u64> {
+                self.0.born(parent, pid, tid, birth)
+            }
+            fn thread_exit(&mut self, pid: i32, tid: i32) {
+                self.0.thread_exit(pid, tid);
+            }
+            fn process_exit(&mut self, pid: i32, status: ExitStatus, cpu: std::time::Duration) {
+                self.0.process_exit(pid, status, cpu);
+            }
+            fn tick(&mut self) {
+                self.0.tick();
+            }
+        }
+        let mut check = Check(&mut recorder, shared);
+        let status =
+            run(&launch(program("state"), &[]), &mut check, options(WaitFor::All)).unwrap();
+        assert_eq!(status, ExitStatus::Code(0));
+        assert_eq!(recorder.errors().len(), 1, "way {way}");
+        recorder.assert_lives_are_whole();
+    }
+}
+
+#[test]
+fn many_files_and_large_ones() {
+    let mut recorder = Recorder::new(|stop| {
+        let content: Vec<u8> = (0..16 * PAGE).map(|at| (at / PAGE) as u8).collect();
+        let maps = (0..40)
+            .map(|index| FileMap {
+                fd: memfd(&content),
+                offset: (index % 4) * PAGE,
+                len: 8 * PAGE,
+                addr: LiveAddr(CODE + index * 0x10_0000),
+                prot: Prot { read: true, write: index % 2 == 0, exec: index % 2 == 1 },
+                shared: index % 3 == 0,
+                dont_dump: index % 5 == 0,
+            })
+            .collect();
+        let writes =
+            (0..20_000).map(|index| (LiveAddr(CODE + 4 + index % 8191), vec![7])).collect();
+        assert!(stop.read(LiveAddr(CODE), 1).is_err());
+        Some(Injection { maps, writes, ..Injection::default() })
+    });
+    let status = run(&launch("/bin/true", &[]), &mut recorder, options(WaitFor::All)).unwrap();
+    assert_eq!(status, ExitStatus::Code(0));
+    assert_eq!(recorder.errors(), Vec::<String>::new());
+}
+
+#[test]
+fn the_auxiliary_vector_is_believed() {
+    // A copy of the program headers elsewhere, with one more of a type that nobody knows.
+    let source = temporary("phdr.c");
+    std::fs::write(
+        &source,
+        "#include <stdio.h>\n#include <sys/auxv.h>\nint main(int c, char **v) {\n\
+         FILE *f = fopen(v[1], \"w\");\n\
+         fprintf(f, \"%lx %lu\", getauxval(AT_PHDR), getauxval(AT_PHNUM)); return fclose(f); }",
+    )
+    .unwrap();
+    let binary = temporary("phdr");
+    // Without a fixed base the loader computes it from the headers' address, so: a fixed one.
+    let compiled =
+        Command::new("cc").args(["-no-pie", "-o"]).arg(&binary).arg(&source).status().unwrap();
+    assert!(compiled.success());
+    let mut recorder = Recorder::new(|stop| {
+        let mut headers = stop.read(stop.auxv.phdr, stop.auxv.phnum as usize * 56).unwrap();
+        let mut more = [0; 56];
+        more[0..4].copy_from_slice(&0x6fff_1234u32.to_le_bytes());
+        headers.extend(more);
+        let map = FileMap {
+            fd: memfd(&headers),
+            offset: 0,
+            len: PAGE,
+            addr: LiveAddr(DATA),
+            prot: Prot { read: true, write: false, exec: false },
+            shared: false,
+            dont_dump: false,
+        };
+        let phdr = Some((LiveAddr(DATA), stop.auxv.phnum + 1));
+        // PT_PHDR names the old address; without it the loader does not relocate by it.
+        let mut injection = Injection { maps: vec![map], phdr, ..Injection::default() };
+        for index in 0..stop.auxv.phnum as usize {
+            if headers[index * 56..][..4] == 6u32.to_le_bytes() {
+                let at = DATA + index as u64 * 56 + 16;
+                injection.writes.push((LiveAddr(at), DATA.to_le_bytes().to_vec()));
+            }
+        }
+        Some(injection)
+    });
+    let file = temporary("phdr.out");
+    let args = [file.to_str().unwrap()];
+    let status = run(&launch(&binary, &args), &mut recorder, options(WaitFor::All)).unwrap();
+    assert_eq!((status, recorder.errors()), (ExitStatus::Code(0), vec![]));
+    let text = std::fs::read_to_string(file).unwrap();
+    let (address, count) = text.split_once(' ').unwrap();
+    assert_eq!(u64::from_str_radix(address, 16).unwrap(), DATA);
+    assert!(count.parse::<u64>().unwrap() > 5);
+}
+
+/// Runs a command whose last program lives elsewhere, and is counted there all the same.
+fn elsewhere(command: &str, programs: u64) {
+    let (mut recorder, counter) = counting_recorder();
+    let launch = launch("/bin/sh", &["-c", command]);
+    let status = run(&launch, &mut recorder, options(WaitFor::All)).unwrap();
+    assert_eq!(recorder.errors(), Vec::<String>::new(), "{command}");
+    assert_eq!(status, ExitStatus::Code(0), "{command}");
+    assert_eq!(counts(&counter), (programs, programs), "{command}");
+}
+
+#[test]
+fn in_other_namespaces_and_as_other_users() {
+    if !is_root() {
+        return eprintln!("not root: not tested");
+    }
+    elsewhere("exec setpriv --reuid=65534 --regid=65534 --clear-groups /bin/true", 3);
+    elsewhere("exec setpriv --reuid=65534 --bounding-set=-all /bin/true", 3);
+    elsewhere("exec unshare --pid --fork --mount-proc /bin/sh -c '/bin/true; /bin/true'", 5);
+    elsewhere("exec unshare --mount /bin/sh -c 'umount -l /proc; exec /bin/true'", 5);
+    elsewhere("exec unshare --net --ipc --uts /bin/true", 3);
+}
+
+#[test]
+fn under_another_root() {
+    let busybox = std::path::Path::new("/usr/bin/busybox");
+    if !is_root() || !busybox.exists() {
+        return eprintln!("not root, or no busybox: not tested");
+    }
+    let root = temporary("root");
+    std::fs::create_dir(&root).unwrap();
+    std::fs::copy(busybox, root.join("busybox")).unwrap();
+    let root = root.display();
+    elsewhere(&format!("exec chroot {root} /busybox sh -c 'exec /busybox true'"), 4);
+}
+
+#[test]
+fn under_a_seccomp_filter() {
+    let confined = program("confined");
+    for mode in ["soft", "hard"] {
+        // As root the filter is suspended for a moment.
+        if is_root() {
+            elsewhere(&format!("exec {} {mode} /bin/true", confined.display()), 3);
+        }
+    }
+    if !is_root() {
+        return eprintln!("not root: not tested any further");
+    }
+    // As a user it cannot be; the program runs without us, and is not killed.
+    let copy = temporary("follow-confined");
+    std::fs::copy(follow(), &copy).unwrap();
+    let log = std::env::temp_dir().join(format!("fettle-confined-{}", std::process::id()));
+    let status = Command::new("setpriv")
+        .args(["--reuid=65534", "--regid=65534", "--clear-groups"])
+        .arg(&copy)
+        .arg(&confined)
+        .args(["hard", "/bin/true"])
+        .env("FOLLOW_LOG", &log)
+        .current_dir("/")
+        .status()
+        .unwrap();
+    assert_eq!(status.code(), Some(0));
+    let text = std::fs::read_to_string(&log).unwrap();
+    std::fs::remove_file(&log).unwrap();
+    assert!(text.contains("1 seccomp filter(s) of its own"), "{text}");
+    assert!(text.contains("counts (1, 1)"), "{text}");
+    // A filter that we live under ourselves is the same for both, and lets us do it.
+    let status = Command::new(&confined).arg("soft").arg("/bin/true").status().unwrap();
+    assert!(status.success());
+}
+
+#[test]
+fn pending_and_blocked_signals_survive() {
+    // A timer that runs through exec, a blocked and pending signal, an ignored one.
+    let script = r#"
+import os, signal, sys
+signal.signal(signal.SIGALRM, signal.SIG_IGN)
+signal.setitimer(signal.ITIMER_REAL, 0.001, 0.001)
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1, signal.SIGURG])
+os.kill(os.getpid(), signal.SIGUSR1)
+os.execv(sys.argv[1], sys.argv[1:])
+"#;
+    let run_it = |traced: bool| {
+        let mut command = if traced {
+            let mut command = Command::new(follow());
+            command.arg("python3");
+            command
+        } else {
+            Command::new("python3")
+        };
+        command.arg("-c").arg(script).arg(program("state"));
+        String::from_utf8(command.output().unwrap().stdout).unwrap()
+    };
+    let plain = run_it(false);
+    assert!(plain.contains("signal 10 blocked\nsignal 10 pending"), "{plain}");
+    for _ in 0..10 {
+        assert_eq!(run_it(true), plain);
+    }
+}

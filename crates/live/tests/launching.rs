@@ -1,0 +1,128 @@
+//! What is started, and what is said when it cannot be.
+
+mod common;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use std::process::Command;
+
+use common::*;
+use fettle_live::*;
+
+fn start(launch: &Launch) -> Result<ExitStatus, LiveError> {
+    let (mut recorder, _) = counting_recorder();
+    let result = run(launch, &mut recorder, options(WaitFor::All));
+    if result.is_ok() {
+        recorder.assert_lives_are_whole();
+    } else {
+        assert_eq!(recorder.events, [], "no program, no events");
+    }
+    result
+}
+
+fn file(name: &str, content: &[u8], mode: u32) -> PathBuf {
+    let path = temporary(name);
+    fs::write(&path, content).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+    path
+}
+
+#[test]
+fn nothing_there() {
+    for program in ["/nowhere/at/all", "no-such-program-anywhere", ""] {
+        let error = start(&launch(program, &[])).unwrap_err();
+        assert!(matches!(error, LiveError::NotFound { .. }), "{program}: {error}");
+    }
+}
+
+#[test]
+fn not_executable() {
+    for path in [file("plain", b"#!/bin/sh\n", 0o644), PathBuf::from("/tmp")] {
+        let error = start(&launch(&path, &[])).unwrap_err();
+        assert!(matches!(&error, LiveError::NotExecutable { path: at } if *at == path), "{error}");
+    }
+}
+
+#[test]
+fn of_another_format() {
+    let path = file("format", b"\x7fELF\0\0\0\0rubbish", 0o755);
+    let error = start(&launch(&path, &[])).unwrap_err();
+    assert!(matches!(error, LiveError::Format { .. }), "{error}");
+}
+
+#[test]
+fn missing_interpreter() {
+    let path = file("interpreter", b"#!/nowhere/sh\n", 0o755);
+    let error = start(&launch(&path, &[])).unwrap_err();
+    assert!(matches!(error, LiveError::Interpreter { .. }), "{error}");
+}
+
+#[test]
+fn missing_directory() {
+    let mut launch = launch("true", &[]);
+    launch.cwd = Some("/nowhere".into());
+    let error = start(&launch).unwrap_err();
+    assert!(matches!(error, LiveError::WorkingDirectory { .. }), "{error}");
+}
+
+#[test]
+fn scripts() {
+    let path = file("script", b"#!/bin/sh\nexit $1\n", 0o755);
+    assert_eq!(start(&launch(&path, &["7"])).unwrap(), ExitStatus::Code(7));
+    let path = file("bare", b"exit $1\n", 0o755);
+    assert_eq!(start(&launch(&path, &["8"])).unwrap(), ExitStatus::Code(8));
+}
+
+#[test]
+fn path_and_environment_and_directory() {
+    let script = file("fettle-test-program", b"#!/bin/sh\n[ \"$A\" = b ] && exit 9\n", 0o755);
+    let directory = script.parent().unwrap();
+    let hidden = directory.join("hidden");
+    fs::create_dir(&hidden).unwrap();
+    file("hidden/fettle-test-program", b"not executable", 0o644);
+    let mut launch = launch("fettle-test-program", &[]);
+    let path = format!("/nowhere:{}:{}", hidden.display(), directory.display());
+    launch.env = Some(vec![("A".into(), "b".into()), ("PATH".into(), path.into())]);
+    assert_eq!(start(&launch).unwrap(), ExitStatus::Code(9));
+
+    let mut relative = common::launch("./fettle-test-program", &[]);
+    relative.cwd = Some(directory.to_owned());
+    relative.env = Some(vec![("A".into(), "b".into())]);
+    assert_eq!(start(&relative).unwrap(), ExitStatus::Code(9));
+}
+
+#[test]
+fn set_user_id_needs_root() {
+    // SAFETY: cannot fail.
+    if unsafe { libc::geteuid() } != 0 {
+        return eprintln!("not root: not tested");
+    }
+    let path = temporary("setuid");
+    fs::copy("/bin/true", &path).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o4755)).unwrap();
+    assert_eq!(start(&launch(&path, &[])).unwrap(), ExitStatus::Code(0));
+
+    let copy = temporary("follow");
+    fs::copy(follow(), &copy).unwrap();
+    let mut command = Command::new("setpriv");
+    command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).arg(&copy).arg(&path);
+    let output = command.current_dir("/").output().unwrap();
+    assert_eq!(output.status.code(), Some(125));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("set-user-ID"), "{output:?}");
+}
+
+#[test]
+fn broken_pipes_end_programs_as_they_do_without_us() {
+    // `follow` is a Rust program, whose runtime ignores SIGPIPE for itself.
+    let state = program("state");
+    for trap in ["", "trap '' PIPE; "] {
+        let plain = format!("{trap}{}", state.display());
+        let traced = format!("{trap}{} {}", follow().display(), state.display());
+        let output =
+            |script: &str| Command::new("sh").args(["-c", script]).output().unwrap().stdout;
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+        let (plain, traced) = (text(output(&plain)), text(output(&traced)));
+        assert_eq!(plain, traced);
+        assert_eq!(plain.contains("signal 13 ignored 1"), !trap.is_empty(), "{plain}");
+    }
+}
