@@ -25,8 +25,8 @@ pub enum Error {
     },
     /// The trace has no single calls, and the analysis needs them.
     #[error(
-        "this trace holds no records of single calls (probe mode {mode}), which {what} needs; \
-         record in the mode `events`"
+        "this trace holds no readable records of single calls, which {what} needs; it was recorded \
+         in the probe mode {mode}, and the mode events stores them"
     )]
     NoRecords {
         /// What was asked for.
@@ -35,6 +35,6 @@ pub enum Error {
         mode: &'static str,
     },
     /// Output could not be written.
-    #[error("cannot write the output: {0}")]
+    #[error("cannot write the output")]
     Output(#[from] std::io::Error),
 }

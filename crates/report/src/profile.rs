@@ -26,6 +26,8 @@ pub struct Profile {
     pub records: u64,
     /// What was wrong with the calls, one sentence each.
     pub warnings: Vec<String>,
+    /// What a reader should know, though nothing is wrong, one sentence each.
+    pub notes: Vec<String>,
 }
 
 impl Profile {
@@ -56,15 +58,17 @@ impl Profile {
             }
         })?;
         profile.warnings = warnings;
-        let mut warn = |count: u64, what: &str| {
+        let counted = |list: &mut Vec<String>, count: u64, what: &str| {
             if count > 0 {
-                profile.warnings.push(format!("{count} {what}"));
+                list.push(format!("{count} {what}"));
             }
         };
-        warn(unknown, "calls of functions that cannot exist were left out");
-        warn(nesting.gaps, "calls claim a depth that their callers do not have");
-        warn(open, "calls had not ended when the recording did: in the tree, not in quantiles");
-        warn(profile.tree.folded_calls(), "calls lie in a part of the call tree that was folded");
+        let warnings = &mut profile.warnings;
+        counted(warnings, unknown, "calls of functions that cannot exist were left out");
+        counted(warnings, nesting.gaps, "calls claim a depth that their callers do not have");
+        let (notes, folded) = (&mut profile.notes, profile.tree.folded_calls());
+        counted(notes, open, "calls were still open at the end: in trees, not in latencies");
+        counted(notes, folded, "calls lie in a part of the call tree that was folded");
         Ok(profile)
     }
 

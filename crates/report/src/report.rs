@@ -61,6 +61,8 @@ pub struct Analysis {
     pub skipped: Vec<SkippedRow>,
     /// What is missing or wrong, one sentence each.
     pub warnings: Vec<String>,
+    /// What a reader should know, though nothing is wrong, one sentence each.
+    pub notes: Vec<String>,
 }
 
 /// Where and how the program ran.
@@ -196,6 +198,8 @@ pub struct Report {
     pub partial: bool,
     /// What is missing or wrong with the trace, one sentence each.
     pub warnings: Vec<String>,
+    /// What a reader should know, though nothing is wrong, one sentence each.
+    pub notes: Vec<String>,
     /// Functions, those that come first.
     pub functions: Vec<FunctionRow>,
     /// Functions with calls, shown or not.
@@ -226,6 +230,8 @@ impl Analysis {
         let skipped = rows(trace.skipped(), &mut warnings);
         let profile = Profile::read(trace)?;
         warnings.extend(profile.warnings.iter().cloned());
+        let mut notes = trace.manifest().notes.clone();
+        notes.extend(profile.notes.iter().cloned());
 
         let claimed = trace.manifest().totals.records;
         if profile.records != claimed {
@@ -235,9 +241,8 @@ impl Analysis {
         let totals_from_records = totals.is_empty() && profile.records > 0;
         if totals_from_records {
             totals = totals_of_records(&profile);
-            warnings.push(
-                "there are no exact totals: calls and times are those of the records".to_owned(),
-            );
+            let text = "there are no exact totals: calls and times are those of the records";
+            notes.push(text.to_owned());
         }
         Ok(Analysis {
             manifest: trace.manifest().clone(),
@@ -248,6 +253,7 @@ impl Analysis {
             totals_from_records,
             threads,
             warnings,
+            notes,
         })
     }
 
@@ -353,6 +359,7 @@ impl Analysis {
             partial: run.lost > 0 || run.cut_off,
             run,
             warnings: self.warnings.clone(),
+            notes: self.notes.clone(),
             functions,
             functions_called,
             self_corrected_ns,
@@ -377,7 +384,7 @@ impl Analysis {
             calls: self.totals.iter().fold(0, |sum, total| sum.saturating_add(total.calls)),
             records: self.profile.records,
             lost: manifest.totals.lost,
-            threads: manifest.totals.threads,
+            threads: manifest.totals.threads.max(self.threads.len() as u64),
             processes: manifest.totals.processes,
             cut_off: manifest.recovery.is_some(),
         }

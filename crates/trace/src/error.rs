@@ -11,14 +11,14 @@ pub type Result<T> = std::result::Result<T, Error>;
 #[non_exhaustive]
 pub enum Error {
     /// The operating system refused.
-    #[error("cannot {action} {}: {source}", path.display())]
+    #[error("cannot {action} {}: {reason}", path.display())]
     Io {
         /// What was tried, as a verb.
         action: &'static str,
         /// On which file or folder.
         path: PathBuf,
-        /// The system's reason.
-        source: io::Error,
+        /// The system's reason. (Not a `source`: it is in the message already.)
+        reason: io::Error,
     },
     /// No space left. What had been written is whole.
     #[error(
@@ -36,12 +36,12 @@ pub enum Error {
         path: PathBuf,
     },
     /// The folder has no manifest.
-    #[error("{} is not a trace: it has no readable manifest.json ({source})", path.display())]
+    #[error("{} is not a trace: it has no readable manifest.json ({reason})", path.display())]
     NotATrace {
         /// The folder.
         path: PathBuf,
         /// Why the manifest cannot be read.
-        source: io::Error,
+        reason: io::Error,
     },
     /// The manifest is there but makes no sense.
     #[error("{} is damaged: {problem}", path.display())]
@@ -94,12 +94,12 @@ pub enum Error {
 
 impl Error {
     /// An [`io::Error`] with its place; no space left becomes [`Error::DiskFull`].
-    pub(crate) fn io(action: &'static str, path: &Path, source: io::Error) -> Error {
+    pub(crate) fn io(action: &'static str, path: &Path, reason: io::Error) -> Error {
         use io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
-        if matches!(source.kind(), StorageFull | QuotaExceeded | FileTooLarge) {
+        if matches!(reason.kind(), StorageFull | QuotaExceeded | FileTooLarge) {
             return Error::DiskFull { path: path.to_owned() };
         }
-        Error::Io { action, path: path.to_owned(), source }
+        Error::Io { action, path: path.to_owned(), reason }
     }
 
     /// A file that is not what it should be.

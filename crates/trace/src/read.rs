@@ -227,7 +227,7 @@ fn parts_of(path: &Path) -> Result<Vec<Part>> {
 /// Reads and checks the manifest.
 pub(crate) fn read_manifest(folder: &Path) -> Result<Manifest> {
     let path = folder.join("manifest.json");
-    let not_a_trace = |source| Error::NotATrace { path: folder.to_owned(), source };
+    let not_a_trace = |reason| Error::NotATrace { path: folder.to_owned(), reason };
     let bytes = fs::metadata(&path).map_err(not_a_trace)?.len();
     let damaged = |problem: String| Error::Manifest { path: path.clone(), problem };
     if bytes > MANIFEST_BYTES_MAX {

@@ -10,12 +10,18 @@ use crate::focus::{Focus, Neighbour};
 use crate::report::{FunctionRow, Latency, Report, Run, SkippedRow, ThreadRow};
 use crate::tree_view::TreeView;
 
+/// Warnings or notes shown at most.
+const NOTES_MAX: usize = 10;
+
 /// The report: run, losses, functions, skipped functions.
 pub fn report_text(report: &Report, terminal: Terminal) -> String {
     let mut out = String::new();
     run(&report.run, terminal, &mut out);
     losses(report, terminal, &mut out);
     warnings(&report.warnings, terminal, &mut out);
+    for note in report.notes.iter().take(NOTES_MAX) {
+        out.push_str(&format!("note: {}\n", crate::names::one_line(note.clone())));
+    }
     out.push('\n');
     if report.functions.is_empty() {
         out.push_str("No calls of probed functions.\n");
@@ -94,13 +100,12 @@ fn losses(report: &Report, terminal: Terminal, out: &mut String) {
 }
 
 fn warnings(warnings: &[String], terminal: Terminal, out: &mut String) {
-    const SHOWN: usize = 10;
-    for warning in warnings.iter().take(SHOWN) {
+    for warning in warnings.iter().take(NOTES_MAX) {
         paint(out, &crate::names::one_line(format!("! {warning}")), WARN, terminal.colour);
         out.push('\n');
     }
-    if warnings.len() > SHOWN {
-        out.push_str(&format!("! … and {} more\n", warnings.len() - SHOWN));
+    if warnings.len() > NOTES_MAX {
+        out.push_str(&format!("! … and {} more\n", warnings.len() - NOTES_MAX));
     }
 }
 

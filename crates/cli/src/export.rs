@@ -1,0 +1,112 @@
+//! `fettle export`: a trace in other programs' formats.
+
+use std::fs::File;
+use std::io::{self, BufWriter, IsTerminal, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context, bail};
+use clap::{Args, ValueEnum};
+use fettle_report::Error;
+use fettle_report::export::{ExportOptions, Format, export};
+
+use crate::output;
+
+/// Write a trace in another program's format.
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:
+  fettle export run.fettle --format perfetto      for https://ui.perfetto.dev
+  fettle export run.fettle --format pprof -o run.pb.gz
+  fettle export run.fettle --format collapsed -o - | inferno-flamegraph > run.svg
+  fettle export run.fettle --format chrome --min-duration-us 100
+
+The trace itself is columns already: DuckDB, Polars, Spark and ClickHouse read
+run.fettle/calls/*.parquet directly.")]
+pub struct ExportArgs {
+    /// Trace folder [default: the newest *.fettle in this folder]
+    trace: Option<PathBuf>,
+    /// Format
+    #[arg(long, short, value_enum)]
+    format: FormatArg,
+    /// File to write, `-` for standard output [default: the trace's name with the format's ending]
+    #[arg(long, short, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// Leave calls out of timelines that are shorter than this, in microseconds, with all they
+    /// called
+    #[arg(long, value_name = "N", default_value_t = 0.0)]
+    min_duration_us: f64,
+    /// Write names as the linker knows them
+    #[arg(long)]
+    no_demangle: bool,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum FormatArg {
+    /// Timeline for ui.perfetto.dev and trace_processor
+    Perfetto,
+    /// Timeline for speedscope.app
+    Speedscope,
+    /// Profile for pprof
+    Pprof,
+    /// One line per chain of callers
+    Collapsed,
+    /// Timeline for chrome://tracing and others
+    Chrome,
+}
+
+/// Runs `fettle export`: 0, or 1 if parts of the trace could not be read.
+pub fn run(args: ExportArgs) -> anyhow::Result<ExitCode> {
+    let format = match args.format {
+        FormatArg::Perfetto => Format::Perfetto,
+        FormatArg::Speedscope => Format::Speedscope,
+        FormatArg::Pprof => Format::Pprof,
+        FormatArg::Collapsed => Format::Collapsed,
+        FormatArg::Chrome => Format::Chrome,
+    };
+    let options = ExportOptions {
+        duration_ns_min: (args.min_duration_us.max(0.0) * 1000.0) as u64,
+        demangle: !args.no_demangle,
+    };
+    let path = output::chosen(args.trace.as_deref())?;
+    let trace = output::open(&path)?;
+
+    let to_stdout = args.output.as_deref().is_some_and(|file| file.as_os_str() == "-");
+    let result = if to_stdout {
+        if io::stdout().is_terminal() && matches!(format, Format::Perfetto | Format::Pprof) {
+            bail!("{} is not for terminals; name a file with -o", format.name());
+        }
+        let mut out = BufWriter::with_capacity(1 << 16, io::stdout().lock());
+        export(&trace, format, options, &mut out)
+    } else {
+        let file = args.output.unwrap_or_else(|| path.with_extension(format.extension()));
+        let created = File::create(&file);
+        let created = created.with_context(|| format!("cannot create {}", file.display()))?;
+        let mut out = BufWriter::with_capacity(1 << 16, created);
+        let result = export(&trace, format, options, &mut out);
+        let result = result.and_then(|warnings| Ok(out.flush().map(|()| warnings)?));
+        match result {
+            Ok(warnings) => {
+                eprintln!("Wrote {}.", file.display());
+                Ok(warnings)
+            }
+            Err(error) => {
+                // Half an export is of no use.
+                let _ = std::fs::remove_file(&file);
+                return Err(error).with_context(|| format!("cannot write {}", file.display()));
+            }
+        }
+    };
+    match result {
+        Ok(warnings) => {
+            for warning in &warnings {
+                eprintln!("fettle: {warning}");
+            }
+            Ok(ExitCode::from(u8::from(!warnings.is_empty())))
+        }
+        Err(Error::Output(error)) => {
+            output::quiet(Err(error))?;
+            Ok(ExitCode::SUCCESS)
+        }
+        Err(error) => Err(error.into()),
+    }
+}

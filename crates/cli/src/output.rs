@@ -1,0 +1,79 @@
+//! What all commands that show something share: the terminal, standard output, opening a trace.
+
+use std::io::{self, IsTerminal, Write};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail};
+use fettle_report::render::Terminal;
+use fettle_trace::{Trace, open_or_recover};
+
+/// Width and colours of standard output.
+pub fn terminal(no_color: bool) -> Terminal {
+    let stdout = io::stdout();
+    if !stdout.is_terminal() {
+        return Terminal::default();
+    }
+    let width = terminal_size::terminal_size_of(&stdout).map(|(width, _)| usize::from(width.0));
+    // https://no-color.org: set and not empty.
+    let unwanted = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+    let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
+    Terminal { width, colour: !(no_color || unwanted || dumb) }
+}
+
+/// Writes a result to standard output. Whoever closes the pipe has seen enough: no error.
+pub fn print(text: &str) -> anyhow::Result<()> {
+    let mut stdout = io::stdout().lock();
+    quiet(stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()))
+}
+
+/// Turns a closed pipe into success.
+pub fn quiet(result: io::Result<()>) -> anyhow::Result<()> {
+    match result {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        result => result.context("cannot write to standard output"),
+    }
+}
+
+/// The trace that is meant: the one named, or the newest `*.fettle` in this folder.
+pub fn chosen(trace: Option<&Path>) -> anyhow::Result<PathBuf> {
+    if let Some(path) = trace {
+        return Ok(path.to_owned());
+    }
+    let mut newest = None;
+    for entry in std::fs::read_dir(".").context("cannot list the current folder")?.flatten() {
+        let path = PathBuf::from(entry.file_name());
+        let is_trace = path.extension().is_some_and(|extension| extension == "fettle");
+        let time = entry.metadata().and_then(|metadata| metadata.modified());
+        if let (true, Ok(time)) = (is_trace && entry.path().is_dir(), time) {
+            newest = newest.max(Some((time, path)));
+        }
+    }
+    match newest {
+        Some((_, path)) => Ok(path),
+        None => bail!(
+            "no trace was named and there is no *.fettle in this folder; try `fettle record -- PROGRAM`"
+        ),
+    }
+}
+
+/// Opens a trace. One that was cut off is converted first, and standard error says so.
+pub fn open(path: &Path) -> anyhow::Result<Trace> {
+    let mut said = false;
+    let shows = io::stderr().is_terminal();
+    let trace = open_or_recover(path, &mut |done, all| {
+        if !std::mem::replace(&mut said, true) {
+            eprintln!(
+                "{} was cut off: its recording did not end properly. Converting the {all} \
+                 records that were stored.",
+                path.display()
+            );
+        }
+        if shows {
+            eprint!("\r{:3} %", (done * 100).checked_div(all).unwrap_or(100));
+        }
+    });
+    if said && shows {
+        eprintln!();
+    }
+    Ok(trace?)
+}

@@ -1,0 +1,93 @@
+//! `fettle trace`: looking after trace folders.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, Subcommand};
+use fettle_report::render::{count, json};
+
+use crate::output;
+
+/// Look after trace folders.
+#[derive(Args, Debug)]
+pub struct TraceArgs {
+    #[command(subcommand)]
+    command: TraceCommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum TraceCommand {
+    /// Read all of a trace and check that it agrees with itself
+    ///
+    /// A recording that was cut off is made a trace first. Exit status 0 if nothing is wrong,
+    /// 1 if something is.
+    Check(CheckArgs),
+    /// Show the manifest: what was recorded, where, when, and what was lost
+    Info(CheckArgs),
+}
+
+#[derive(Args, Debug)]
+struct CheckArgs {
+    /// Trace folder [default: the newest *.fettle in this folder]
+    trace: Option<PathBuf>,
+    /// Write JSON with a version field
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs `fettle trace`.
+pub fn run(args: TraceArgs) -> anyhow::Result<ExitCode> {
+    match args.command {
+        TraceCommand::Check(args) => check(args),
+        TraceCommand::Info(args) => info(args),
+    }
+}
+
+fn check(args: CheckArgs) -> anyhow::Result<ExitCode> {
+    let path = output::chosen(args.trace.as_deref())?;
+    let check = fettle_report::check(&output::open(&path)?)?;
+    let mut text = String::new();
+    if args.json {
+        text = json(&check)?;
+    } else {
+        for (table, rows) in &check.rows {
+            text.push_str(&format!("{:>15} rows in {table}\n", count(*rows)));
+        }
+        for problem in &check.problems {
+            text.push_str(&format!("{:>15} × {}\n", count(problem.count), problem.what));
+        }
+        let verdict = if check.problems.is_empty() { "nothing is wrong" } else { "damaged" };
+        text.push_str(&format!("{}: {verdict}\n", path.display()));
+    }
+    output::print(&text)?;
+    Ok(ExitCode::from(u8::from(!check.problems.is_empty())))
+}
+
+fn info(args: CheckArgs) -> anyhow::Result<ExitCode> {
+    let path = output::chosen(args.trace.as_deref())?;
+    let trace = output::open(&path)?;
+    let manifest = trace.manifest();
+    let text = if args.json {
+        json(manifest)?
+    } else {
+        let totals = &manifest.totals;
+        let bytes: u64 = manifest.files.iter().fold(0, |sum, file| sum.saturating_add(file.bytes));
+        let lines = [
+            ("command", manifest.command.join(" ")),
+            ("folder", manifest.cwd.clone()),
+            ("started", manifest.start_time.clone()),
+            ("processor", manifest.machine.cpu_model.clone()),
+            ("kernel", manifest.machine.kernel.clone()),
+            ("fettle", manifest.fettle_version.clone()),
+            ("probe mode", manifest.probe_mode.name().to_owned()),
+            ("threads", count(totals.threads)),
+            ("calls", count(totals.calls)),
+            ("records", count(totals.records)),
+            ("lost", count(totals.lost)),
+            ("bytes", count(bytes)),
+        ];
+        lines.iter().map(|(name, value)| format!("{name:>12}  {value}\n")).collect()
+    };
+    output::print(&text)?;
+    Ok(ExitCode::SUCCESS)
+}

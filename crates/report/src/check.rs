@@ -1,0 +1,145 @@
+//! Whether a trace agrees with itself: every file readable, every number where it belongs.
+
+use std::collections::{BTreeMap, HashSet};
+
+use fettle_trace::{Call, ProbeMode, Trace};
+use serde::Serialize;
+
+use crate::error::Result;
+use crate::profile::for_each_part_backwards;
+
+/// What a check found.
+#[derive(Clone, Debug, Serialize)]
+pub struct Check {
+    /// [`crate::JSON_VERSION`].
+    pub version: u32,
+    /// Rows of each table, and of all files of calls as `calls`.
+    pub rows: BTreeMap<&'static str, u64>,
+    /// What is wrong; nothing if the list is empty.
+    pub problems: Vec<Problem>,
+}
+
+/// Something that is wrong, and how often.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Problem {
+    /// What, in a sentence.
+    pub what: String,
+    /// How many times.
+    pub count: u64,
+}
+
+/// What calls can do wrong.
+#[derive(Default)]
+struct Faults {
+    function: u64,
+    thread: u64,
+    order: u64,
+    depth: u64,
+    outside: u64,
+    overflow: u64,
+    threads_apart: u64,
+}
+
+/// Reads all of a trace and checks it.
+pub fn check(trace: &Trace) -> Result<Check> {
+    let mut check =
+        Check { version: crate::JSON_VERSION, rows: BTreeMap::new(), problems: Vec::new() };
+    for warning in trace.warnings() {
+        check.problem(warning.clone(), 1);
+    }
+    let functions = check.table("functions", trace.functions());
+    let threads = check.table("threads", trace.threads());
+    let totals = check.table("totals", trace.totals());
+    check.table("modules", trace.modules());
+    check.table("mappings", trace.mappings());
+    check.table("skipped", trace.skipped());
+    check.table("processes", trace.processes());
+    check.table("counters", trace.counters());
+    let functions: HashSet<u32> = functions.iter().map(|function| function.id).collect();
+    let threads: HashSet<u32> = threads.iter().map(|thread| thread.index).collect();
+
+    let unknown = totals.iter().filter(|total| !functions.contains(&total.function)).count();
+    check.problem("totals are of functions that are not listed", unknown as u64);
+
+    let mut faults = Faults::default();
+    let mut rows = 0u64;
+    let mut thread = None;
+    let mut seen = HashSet::new();
+    // Calls that are open, outermost first, as their starts and ends.
+    let mut open: Vec<(u64, u64)> = Vec::new();
+    let mut later_ns = u64::MAX;
+    let damaged = for_each_part_backwards(trace, |calls: &[Call]| {
+        rows += calls.len() as u64;
+        for call in calls.iter().rev() {
+            if thread != Some(call.thread) {
+                thread = Some(call.thread);
+                faults.threads_apart += u64::from(!seen.insert(call.thread));
+                faults.thread += u64::from(!threads.contains(&call.thread));
+                open.clear();
+                later_ns = u64::MAX;
+            }
+            faults.function += u64::from(!functions.contains(&call.function));
+            let Some(end_ns) = call.start_ns.checked_add(call.duration_ns) else {
+                faults.overflow += 1;
+                continue;
+            };
+            faults.order += u64::from(end_ns > later_ns);
+            later_ns = end_ns;
+            let depth = usize::from(call.depth);
+            faults.depth += u64::from(depth > open.len());
+            open.truncate(depth);
+            let inside =
+                open.last().is_none_or(|&(start, end)| start <= call.start_ns && end_ns <= end);
+            faults.outside += u64::from(!inside);
+            open.push((call.start_ns, end_ns));
+        }
+    })?;
+    check.rows.insert("calls", rows);
+    for problem in damaged {
+        check.problem(problem, 1);
+    }
+    check.problem("calls are of functions that are not listed", faults.function);
+    check.problem("threads have calls but are not listed", faults.thread);
+    check.problem("threads are not stored in one piece", faults.threads_apart);
+    check.problem("calls end before the call stored before them", faults.order);
+    check.problem("calls claim a depth that their callers do not have", faults.depth);
+    check.problem("calls do not lie within their callers", faults.outside);
+    check.problem("calls end after the end of time", faults.overflow);
+
+    let manifest = trace.manifest();
+    let written = manifest.totals.records;
+    if rows != written {
+        check.problem(format!("{rows} records can be read, {written} were written"), 1);
+    }
+    if manifest.probe_mode == ProbeMode::Events && manifest.recovery.is_none() {
+        let counted = totals.iter().fold(0u64, |sum, total| sum.saturating_add(total.calls));
+        let accounted = rows.saturating_add(manifest.totals.lost);
+        // Calls that were still open have records and are not in the totals.
+        if counted > accounted {
+            let missing = counted - accounted;
+            check.problem("calls were counted, but neither recorded nor counted as lost", missing);
+        }
+    }
+    Ok(check)
+}
+
+impl Check {
+    fn problem(&mut self, what: impl Into<String>, count: u64) {
+        if count > 0 {
+            self.problems.push(Problem { what: what.into(), count });
+        }
+    }
+
+    fn table<T>(&mut self, name: &'static str, rows: fettle_trace::Result<Vec<T>>) -> Vec<T> {
+        match rows {
+            Ok(rows) => {
+                self.rows.insert(name, rows.len() as u64);
+                rows
+            }
+            Err(error) => {
+                self.problem(error.to_string(), 1);
+                Vec::new()
+            }
+        }
+    }
+}
