@@ -1,3 +1,83 @@
 //! The `fettle` command.
 
-fn main() {}
+mod export;
+mod lift;
+mod output;
+mod record;
+mod report;
+mod trace;
+
+use std::process::ExitCode;
+
+use clap::{CommandFactory, Parser, Subcommand};
+
+/// Observe, tune and move native programs as they are.
+#[derive(Debug, Parser)]
+#[command(
+    name = "fettle",
+    version,
+    max_term_width = 100,
+    after_help = "Examples:\n  fettle record -- redis-server --port 7777\n  fettle report redis-server.fettle\n  fettle lift /usr/bin/python3\n\nExit status: 0 done; 1 done, with something skipped or not found; 2 error.\n`fettle record` passes on the program's own status."
+)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run a program with a probe in each of its functions and write a trace
+    Record(record::Args),
+    /// Show what a trace says: functions by time, callers, trees, latencies
+    Report(report::ReportArgs),
+    /// Write a trace in another program's format
+    Export(export::ExportArgs),
+    /// Look after trace folders
+    Trace(trace::TraceArgs),
+    /// Show how much of a file can be lifted, and why the rest cannot
+    Lift(lift::Args),
+    /// Print a shell's completions
+    Completions {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
+    /// Print the manual page
+    Man,
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let result = match cli.command {
+        Command::Record(args) => record::run(args),
+        Command::Report(args) => report::run(args),
+        Command::Export(args) => export::run(args),
+        Command::Trace(args) => trace::run(args),
+        Command::Lift(args) => lift::run(&args),
+        Command::Completions { shell } => {
+            let mut command = Cli::command();
+            clap_complete::generate(shell, &mut command, "fettle", &mut std::io::stdout());
+            Ok(ExitCode::SUCCESS)
+        }
+        Command::Man => man(),
+    };
+    result.unwrap_or_else(|error| {
+        if is_broken_pipe(&error) {
+            return ExitCode::SUCCESS;
+        }
+        eprintln!("fettle: {error:#}");
+        ExitCode::from(2)
+    })
+}
+
+fn man() -> anyhow::Result<ExitCode> {
+    clap_mangen::Man::new(Cli::command()).render(&mut std::io::stdout())?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Whether whoever reads our output stopped reading, which is no error of ours.
+fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    error
+        .chain()
+        .filter_map(|e| e.downcast_ref::<std::io::Error>())
+        .any(|e| e.kind() == std::io::ErrorKind::BrokenPipe)
+}

@@ -1,1 +1,17 @@
-//! TODO
+//! Recording: what happens between a program's start and a finished trace.
+//!
+//! [`session::Recorder`] follows the program's processes: it puts new code into each at its
+//! `exec`, gives every thread a slot of shared memory, and empties the slots' rings into the
+//! trace while the program runs.
+
+pub mod clock;
+pub mod cost;
+pub mod machine;
+pub mod modules;
+pub mod record;
+pub mod select;
+pub mod session;
+pub mod slots;
+
+pub use record::{Options, Outcome, RecordError, die_by, record};
+pub use select::{Pattern, Selection};

@@ -302,24 +302,30 @@ fn call_agent(b: &mut Builder, entry: AgentEntry) {
 
 fn timed_entry(b: &mut Builder) {
     b.free_flags();
-    let p = b.scratch(&[Gpr::Rax, Gpr::Rdx]);
+    // The later the clock is read, the less of the probe is measured. That takes a register more
+    // than reading it first, when `rdx` is free as soon as the clock is read.
+    let needed = [Gpr::Rax, Gpr::Rdx].iter().filter(|r| !b.free.contains(**r)).count();
+    let late = SPARES.iter().filter(|r| b.free.contains(**r)).count() > needed;
+    let p = if late { b.scratch(&[Gpr::Rax, Gpr::Rdx]) } else { Gpr::Rdx };
     b.free_these(&[Gpr::Rax, Gpr::Rdx], &SPARES);
-
+    if !late {
+        b.timestamp();
+    }
     b.asm.load32(p, gs(SHADOW_USED));
     b.asm.cmp_imm32(p, SHADOW_BYTES - FRAME as u32);
     let at = b.asm.jcc(Condition::AboveOrEqual);
     b.fix(at, ProbeFixup::OutOfLine(0));
     b.asm.add_imm8(gs(SHADOW_USED), FRAME as i8);
-    if b.depth == 0 {
-        b.asm.store(gs_at(p, STACK_POINTER), Gpr::Rsp);
-    } else {
-        b.asm.lea(Gpr::Rax, Gpr::Rsp, b.depth as i8);
-        b.asm.store(gs_at(p, STACK_POINTER), Gpr::Rax);
+    b.asm.store(gs_at(p, STACK_POINTER), Gpr::Rsp);
+    if b.depth != 0 {
+        b.asm.add_imm8(gs_at(p, STACK_POINTER), b.depth as i8);
     }
     b.asm.store_imm(gs_at(p, CHILD), 0);
     let (_, at) = b.asm.store_imm(gs_at(p, NUMBER), 0);
     b.fix(at, ProbeFixup::Number);
-    b.timestamp();
+    if late {
+        b.timestamp();
+    }
     b.asm.store(gs_at(p, START), Gpr::Rax);
     let end = b.asm.here() as u32;
 

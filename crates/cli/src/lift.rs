@@ -1,0 +1,93 @@
+//! `fettle lift`: lifting, rewriting and checking without running anything.
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Instant;
+
+use clap::Parser;
+use fettle_cfg::{LiftOptions, SkipReason};
+use fettle_rewrite::{Mode, PlanOptions};
+use serde_json::json;
+
+/// Arguments of `fettle lift`.
+#[derive(Debug, Parser)]
+#[command(
+    after_help = "Examples:\n  fettle lift /usr/bin/python3\n  fettle lift --list --json /bin/bash"
+)]
+pub struct Args {
+    /// Executables, shared libraries or object files
+    #[arg(required = true)]
+    files: Vec<PathBuf>,
+    /// Name every function that was left alone
+    #[arg(long)]
+    list: bool,
+    /// Print one JSON object per file
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs the command.
+pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let mut skipped_any = false;
+    for file in &args.files {
+        let image = fettle_collect::modules::open_image(file)?;
+        let begin = Instant::now();
+        let lifted = fettle_cfg::lift(&image, LiftOptions::default());
+        let lift_seconds = begin.elapsed().as_secs_f64();
+        let options = PlanOptions { mode: Mode::Events, select: &|_| true };
+        let plan = fettle_rewrite::plan(&image, &lifted, options);
+        let seconds = begin.elapsed().as_secs_f64();
+        let megabytes = lifted.code_bytes as f64 / 1e6;
+
+        let mut reasons: BTreeMap<SkipReason, u64> = BTreeMap::new();
+        for s in &plan.skipped {
+            *reasons.entry(s.reason).or_default() += 1;
+        }
+        skipped_any |= !plan.skipped.is_empty();
+        let total = plan.functions.len() + plan.skipped.len();
+        let share = 100.0 * plan.functions.len() as f64 / total.max(1) as f64;
+        let mut out = std::io::stdout().lock();
+        if args.json {
+            let list: Vec<_> = plan
+                .skipped
+                .iter()
+                .filter(|_| args.list)
+                .map(|s| {
+                    json!({"address": s.entry.0, "name": s.name, "at": s.at.0,
+                           "reason": s.reason.describe()})
+                })
+                .collect();
+            let reasons: BTreeMap<_, _> =
+                reasons.iter().map(|(r, n)| (r.describe(), *n)).collect();
+            let value = json!({
+                "version": 1, "file": file, "functions": total,
+                "lifted": plan.functions.len(), "skipped": plan.skipped.len(),
+                "reasons": reasons, "list": list,
+                "code_bytes": lifted.code_bytes, "new_code_bytes": plan.text.len(),
+                "lift_seconds": lift_seconds, "seconds": seconds,
+                "megabytes_per_second": megabytes / seconds,
+            });
+            writeln!(out, "{value}")?;
+            continue;
+        }
+        writeln!(
+            out,
+            "{}: {} of {total} functions lifted ({share:.2} %), {megabytes:.1} MB of code in \
+             {seconds:.2} s ({:.0} MB/s), {:.1} MB of new code",
+            file.display(),
+            plan.functions.len(),
+            megabytes / seconds,
+            plan.text.len() as f64 / 1e6,
+        )?;
+        for (reason, count) in &reasons {
+            writeln!(out, "  {count:6}  {}", reason.describe())?;
+            for s in plan.skipped.iter().filter(|s| args.list && s.reason == *reason) {
+                let name = s.name.as_deref().unwrap_or("");
+                writeln!(out, "          {} {name} (at {})", s.entry, s.at)?;
+            }
+        }
+    }
+    Ok(if skipped_any { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}

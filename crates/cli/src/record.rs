@@ -1,0 +1,248 @@
+//! `fettle record`: running a program with probes.
+
+use std::ffi::OsString;
+use std::io::{IsTerminal, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context, bail};
+use clap::{Parser, ValueEnum};
+use fettle_abi::ring::Policy;
+use fettle_collect::{Options, Outcome, Pattern, Selection};
+use fettle_live::ExitStatus;
+use fettle_rewrite::Mode;
+use serde_json::json;
+
+/// Arguments of `fettle record`.
+#[derive(Debug, Parser)]
+#[command(
+    after_help = "Examples:\n  fettle record -- lua5.4 script.lua\n  fettle record --mode count -o quick.fettle -- make -j2\n  fettle record --only 'sqlite3*' --skip '*Mutex*' -- sqlite3 my.db 'SELECT …'\n\nThe program's input, output, exit status and signals are its own. Ctrl-C reaches the program;\nthe trace is whole all the same."
+)]
+pub struct Args {
+    /// Folder to write the trace to [default: PROGRAM.fettle, or PROGRAM-2.fettle and so on]
+    #[arg(short, long, value_name = "DIR")]
+    output: Option<PathBuf>,
+    /// What to measure
+    #[arg(long, value_enum, default_value_t = ModeArg::Events)]
+    mode: ModeArg,
+    /// Only functions that match: a name with * and ?, or an address (may be repeated)
+    #[arg(long, value_name = "PATTERN")]
+    only: Vec<String>,
+    /// No function that matches (may be repeated)
+    #[arg(long, value_name = "PATTERN")]
+    skip: Vec<String>,
+    /// Patterns from a file, one a line: `only PATTERN` or `skip PATTERN`
+    #[arg(long, value_name = "FILE")]
+    select: Option<PathBuf>,
+    /// No function of fewer bytes of code
+    #[arg(long, value_name = "BYTES", default_value_t = 0)]
+    min_size: u64,
+    /// Ring for each thread's records, in MiB (a power of two)
+    #[arg(long, value_name = "MIB", default_value_t = 8)]
+    ring: u32,
+    /// What a thread does whose ring is full
+    #[arg(long, value_enum, default_value_t = PolicyArg::Drop)]
+    when_full: PolicyArg,
+    /// Threads that can be recorded at once
+    #[arg(long, value_name = "N", default_value_t = 1024)]
+    max_threads: u32,
+    /// Say nothing but errors
+    #[arg(short, long)]
+    quiet: bool,
+    /// Print what was recorded as JSON, to standard error
+    #[arg(long)]
+    json: bool,
+    /// The program and its arguments
+    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+    command: Vec<OsString>,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum ModeArg {
+    /// A record of every call, with exact totals
+    Events,
+    /// Calls, total and self time of every function
+    Time,
+    /// How often functions are entered and left
+    Count,
+    /// As time, from one call in 64 of functions that are called often
+    Sample,
+    /// How often each basic block runs
+    Blocks,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum PolicyArg {
+    /// Counts what is lost and goes on
+    Drop,
+    /// Keeps only the newest records
+    Overwrite,
+    /// Waits for room
+    Wait,
+}
+
+/// Runs the command.
+pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let options = options(&args)?;
+    let json = args.json;
+    let talk = !args.quiet && !json;
+    let progress = (talk && std::io::stderr().is_terminal()).then_some(());
+    let stop = fettle_live::catch_signals()?;
+    let mut finishing = |done: u64, all: u64| {
+        if progress.is_some() && all > 0 {
+            eprint!("\rfettle: writing the trace, {:3} %", done * 100 / all);
+        }
+    };
+    let outcome = fettle_collect::record(&options, stop, None, &mut finishing)?;
+    if progress.is_some() && outcome.manifest.totals.records > 0 {
+        eprint!("\r\x1b[K");
+    }
+    if json {
+        eprintln!("{}", as_json(&outcome, &options.output));
+    } else if talk {
+        tell(&outcome, &options.output)?;
+    }
+    if let Some(error) = &outcome.write_error {
+        eprintln!("fettle: the trace is not whole: {error}");
+    }
+    pass_on(outcome.status)
+}
+
+fn options(args: &Args) -> anyhow::Result<Options> {
+    let mut selection = Selection {
+        only: args.only.iter().map(|p| Pattern::parse(p)).collect(),
+        skip: args.skip.iter().map(|p| Pattern::parse(p)).collect(),
+        min_size: args.min_size,
+    };
+    if let Some(file) = &args.select {
+        read_selection(file, &mut selection)?;
+    }
+    if !args.ring.is_power_of_two() || args.ring > 256 {
+        bail!("--ring must be a power of two from 1 to 256, not {}", args.ring);
+    }
+    if !(1..=65536).contains(&args.max_threads) {
+        bail!("--max-threads must be from 1 to 65536, not {}", args.max_threads);
+    }
+    let output = match &args.output {
+        Some(path) => path.clone(),
+        None => free_name(&args.command[0])?,
+    };
+    Ok(Options {
+        command: args.command.clone(),
+        output,
+        mode: match args.mode {
+            ModeArg::Events => Mode::Events,
+            ModeArg::Time => Mode::Time,
+            ModeArg::Count => Mode::Count,
+            ModeArg::Sample => Mode::Sample,
+            ModeArg::Blocks => Mode::Blocks,
+        },
+        selection,
+        ring_bytes: args.ring << 20,
+        policy: match args.when_full {
+            PolicyArg::Drop => Policy::Drop,
+            PolicyArg::Overwrite => Policy::Overwrite,
+            PolicyArg::Wait => Policy::Wait,
+        },
+        threads: args.max_threads,
+    })
+}
+
+fn read_selection(file: &Path, selection: &mut Selection) -> anyhow::Result<()> {
+    let text =
+        std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
+    for (number, line) in text.lines().enumerate() {
+        let line = line.trim();
+        if line.is_empty() || line.starts_with('#') {
+            continue;
+        }
+        match line.split_once(char::is_whitespace) {
+            Some(("only", p)) => selection.only.push(Pattern::parse(p.trim())),
+            Some(("skip", p)) => selection.skip.push(Pattern::parse(p.trim())),
+            _ => bail!(
+                "{}:{}: expected `only PATTERN` or `skip PATTERN`, not `{line}`",
+                file.display(),
+                number + 1
+            ),
+        }
+    }
+    Ok(())
+}
+
+/// A folder in the working folder that does not exist yet.
+fn free_name(program: &OsString) -> anyhow::Result<PathBuf> {
+    let name = Path::new(program).file_name().unwrap_or(program).to_string_lossy().into_owned();
+    (1..10_000)
+        .map(|n| match n {
+            1 => PathBuf::from(format!("{name}.fettle")),
+            n => PathBuf::from(format!("{name}-{n}.fettle")),
+        })
+        .find(|path| !path.exists())
+        .context("no free name for the trace: name one with --output")
+}
+
+fn as_json(outcome: &Outcome, output: &Path) -> serde_json::Value {
+    let totals = &outcome.manifest.totals;
+    let reasons: std::collections::BTreeMap<_, _> = outcome.reasons.iter().copied().collect();
+    let skipped: u64 = outcome.reasons.iter().map(|(_, n)| n).sum();
+    json!({
+        "version": 1,
+        "trace": output,
+        "functions_seen": outcome.functions_probed + skipped,
+        "functions_lifted": outcome.functions_probed,
+        "functions_skipped": skipped,
+        "reasons": reasons,
+        "refused": outcome.refused,
+        "calls": totals.calls,
+        "records": totals.records,
+        "lost": totals.lost,
+        "left_frames": totals.left_frames,
+        "orphan_exits": totals.orphan_exits,
+        "shadow_overflows": totals.shadow_overflows,
+        "threads": totals.threads,
+        "processes": totals.processes,
+        "duration_ns": outcome.manifest.duration_ns,
+        "lift_bytes": outcome.work.code_bytes,
+        "lift_seconds": outcome.work.seconds,
+    })
+}
+
+fn tell(outcome: &Outcome, output: &Path) -> anyhow::Result<()> {
+    let totals = &outcome.manifest.totals;
+    let mut err = std::io::stderr().lock();
+    for (path, reason) in &outcome.refused {
+        writeln!(err, "fettle: {path} ran without probes: {reason}")?;
+    }
+    let skipped: u64 = outcome.reasons.iter().map(|(_, n)| n).sum();
+    let seen = outcome.functions_probed + skipped;
+    writeln!(
+        err,
+        "fettle: {} calls in {} threads of {} processes; {} of {seen} functions probed{}",
+        totals.calls,
+        totals.threads,
+        totals.processes,
+        outcome.functions_probed,
+        if skipped > 0 { format!(" ({skipped} left alone, see `fettle report`)") } else { String::new() },
+    )?;
+    if totals.lost > 0 {
+        writeln!(
+            err,
+            "fettle: {} of {} records were lost, the rings were full (counts and times stay \
+             exact); a larger --ring, --when-full wait or --mode time loses none",
+            totals.lost,
+            totals.lost + totals.records
+        )?;
+    }
+    writeln!(err, "fettle: trace in {}; next: fettle report {}", output.display(), output.display())?;
+    Ok(())
+}
+
+/// Ends as the program did: with its status, or by its signal.
+fn pass_on(status: ExitStatus) -> anyhow::Result<ExitCode> {
+    match status {
+        ExitStatus::Code(code) => Ok(ExitCode::from(code as u8)),
+        ExitStatus::Signal { signal, .. } => {
+            fettle_collect::die_by(signal)
+        }
+    }
+}

@@ -1,0 +1,354 @@
+//! The modules of a session: lifted and rewritten once, linked for every place they lie at.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io;
+use std::os::fd::{FromRawFd, OwnedFd};
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Instant;
+
+use fettle_cfg::{Function, LiftOptions, SkipReason};
+use fettle_image::{Image, Kind, Language, LinkAddr};
+use fettle_live::{LiveAddr, Mapping};
+use fettle_rewrite::{LinkParameters, Linked, Mode, Plan, PlanOptions};
+
+use crate::select::Selection;
+
+/// A module that was lifted and rewritten.
+pub struct Module {
+    /// Its number in the trace.
+    pub id: u32,
+    /// Its file.
+    pub path: PathBuf,
+    /// The file's contents.
+    pub image: Image,
+    /// Its new code.
+    pub plan: Plan,
+    /// Number in the session of its first function.
+    pub first_function: u32,
+    /// Number in the session of its first counter.
+    pub first_counter: u32,
+    /// What was linked before, and the memory file that holds it.
+    linked: HashMap<LinkParameters, Rc<Placed>>,
+}
+
+/// A module's new code with addresses, in a memory file.
+pub struct Placed {
+    /// Addresses and bytes.
+    pub linked: Linked,
+    /// The memory file: text, then constants from the next page on.
+    pub file: Arc<OwnedFd>,
+    /// Bytes of text in the file, whole pages.
+    pub text_len: u64,
+    /// Bytes of constants, whole pages.
+    pub constants_len: u64,
+}
+
+/// Why a file is not recorded.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ModuleError {
+    /// It cannot be read.
+    #[error("cannot read {path}: {error}")]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        error: io::Error,
+    },
+    /// It is not an image that Fettle understands.
+    #[error("{path}: {error}")]
+    Image {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        error: fettle_image::Error,
+    },
+    /// It is a Go program.
+    #[error(
+        "{0} is a Go program: its goroutine stacks move and its runtime walks them by tables of \
+         its own, so its code cannot be rewritten"
+    )]
+    Go(PathBuf),
+    /// New code cannot be given an address.
+    #[error("{path}: {error}")]
+    Link {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        error: fettle_rewrite::link::LinkError,
+    },
+    /// There is no room within reach of the image.
+    #[error("{0}: no room for new code within reach of the program")]
+    NoRoom(PathBuf),
+    /// The session has no numbers left.
+    #[error("{0}: the session has no room for more functions")]
+    TooManyFunctions(PathBuf),
+}
+
+/// How modules are rewritten in this session.
+pub struct ModuleOptions {
+    /// What probes measure.
+    pub mode: Mode,
+    /// Which functions get them.
+    pub selection: Selection,
+    /// Functions that the session can number.
+    pub functions: u32,
+    /// Counters that the session can number.
+    pub counters: u32,
+    /// Size of rings in bytes.
+    pub ring_bytes: u32,
+    /// Offset of the accumulators in a slot.
+    pub accumulators_at: u32,
+    /// Offset of the counters in a slot.
+    pub counters_at: u32,
+}
+
+/// All modules of a session.
+pub struct Modules {
+    options: ModuleOptions,
+    by_file: HashMap<(u64, u64, i64, i64), Option<usize>>,
+    all: Vec<Module>,
+    functions: u32,
+    counters: u32,
+    /// Seconds and bytes spent on lifting and rewriting.
+    pub work: Work,
+}
+
+/// What lifting and rewriting took.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Work {
+    /// Bytes of original code.
+    pub code_bytes: u64,
+    /// Wall-clock seconds.
+    pub seconds: f64,
+}
+
+/// Reads and parses the image at `path`, with the symbols of a separate debug file if there is
+/// one.
+///
+/// # Errors
+///
+/// When it cannot be read, is no image for this machine, or is a Go program.
+pub fn open_image(path: &Path) -> Result<Image, ModuleError> {
+    let read = |error| ModuleError::Read { path: path.to_owned(), error };
+    let file = File::open(path).map_err(read)?;
+    // SAFETY: the map is private to us; a file that shrinks while it is mapped would fault, as it
+    // would for the program that runs from it.
+    let map = unsafe { memmap2::Mmap::map(&file) }.map_err(read)?;
+    let image = Image::parse(fettle_image::Bytes::new(map))
+        .map_err(|error| ModuleError::Image { path: path.to_owned(), error })?;
+    if image.language() == Language::Go {
+        return Err(ModuleError::Go(path.to_owned()));
+    }
+    Ok(with_debug_file(image, path))
+}
+
+fn with_debug_file(image: Image, path: &Path) -> Image {
+    for candidate in fettle_image::debug_file_candidates(path, &image) {
+        let Ok(bytes) = std::fs::read(&candidate) else { continue };
+        let Ok(debug) = Image::parse(fettle_image::Bytes::new(bytes)) else { continue };
+        if debug.build_id().is_some() && debug.build_id() == image.build_id() {
+            return image.with_debug(&debug);
+        }
+    }
+    image
+}
+
+impl Modules {
+    /// None yet.
+    pub fn new(options: ModuleOptions) -> Modules {
+        Modules {
+            options,
+            by_file: HashMap::new(),
+            all: Vec::new(),
+            functions: 0,
+            counters: 0,
+            work: Work::default(),
+        }
+    }
+
+    /// All modules so far.
+    pub fn all(&self) -> &[Module] {
+        &self.all
+    }
+
+    /// Numbers in use: functions and counters.
+    pub fn numbers(&self) -> (u32, u32) {
+        (self.functions, self.counters)
+    }
+
+    /// The module of the file at `path` (read through `open_at`, which may be a more reliable
+    /// name of it, such as `/proc/PID/exe`).
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be recorded. A file that failed once fails again, with an error that says
+    /// less.
+    pub fn get(&mut self, path: &Path, open_at: &Path) -> Result<usize, ModuleError> {
+        let read = |error| ModuleError::Read { path: path.to_owned(), error };
+        let meta = std::fs::metadata(open_at).map_err(read)?;
+        let key = (meta.dev(), meta.ino(), meta.mtime(), meta.mtime_nsec());
+        if let Some(known) = self.by_file.get(&key) {
+            return known.ok_or_else(|| ModuleError::NoRoom(path.to_owned()));
+        }
+        let made = self.make(path, open_at);
+        self.by_file.insert(key, made.as_ref().ok().copied());
+        made
+    }
+
+    fn make(&mut self, path: &Path, open_at: &Path) -> Result<usize, ModuleError> {
+        let image = open_image(open_at)?;
+        let begin = Instant::now();
+        let lifted = fettle_cfg::lift(&image, LiftOptions::default());
+        let selection = &self.options.selection;
+        let select = |f: &Function| selection.wants(f);
+        let plan = fettle_rewrite::plan(
+            &image,
+            &lifted,
+            PlanOptions { mode: self.options.mode, select: &select },
+        );
+        self.work.seconds += begin.elapsed().as_secs_f64();
+        self.work.code_bytes += lifted.code_bytes;
+        let (first_function, first_counter) = (self.functions, self.counters);
+        let functions = first_function + plan.functions.len() as u32;
+        let counters = first_counter.saturating_add(plan.counters);
+        if functions > self.options.functions || counters > self.options.counters {
+            return Err(ModuleError::TooManyFunctions(path.to_owned()));
+        }
+        (self.functions, self.counters) = (functions, counters);
+        self.all.push(Module {
+            id: self.all.len() as u32,
+            path: path.to_owned(),
+            image,
+            plan,
+            first_function,
+            first_counter,
+            linked: HashMap::new(),
+        });
+        Ok(self.all.len() - 1)
+    }
+
+    /// Links a module for a process that has it at `load_bias`, with these mappings.
+    ///
+    /// # Errors
+    ///
+    /// When there is no room or a memory file cannot be had.
+    pub fn place(
+        &mut self,
+        module: usize,
+        load_bias: u64,
+        maps: &[Mapping],
+    ) -> Result<Rc<Placed>, ModuleError> {
+        let options = &self.options;
+        let module = &mut self.all[module];
+        let size = fettle_rewrite::link::footprint(&module.plan, &module.image);
+        let text_at = find_room(&module.image, load_bias, size, maps)
+            .ok_or_else(|| ModuleError::NoRoom(module.path.clone()))?;
+        let absolute = module.plan.tables.iter().any(|t| t.kind == fettle_cfg::TableKind::Absolute);
+        let parameters = LinkParameters {
+            text_at,
+            // Only absolute tables depend on it; without them one file serves every process.
+            load_bias: if absolute { load_bias } else { 0 },
+            first_function: module.first_function,
+            accumulators: options.accumulators_at,
+            counters: options.counters_at + module.first_counter * 8,
+            ring_bytes: options.ring_bytes,
+        };
+        if let Some(placed) = module.linked.get(&parameters) {
+            return Ok(placed.clone());
+        }
+        let linked = fettle_rewrite::link(&module.plan, &module.image, parameters)
+            .map_err(|error| ModuleError::Link { path: module.path.clone(), error })?;
+        let placed = to_file(linked)
+            .map_err(|error| ModuleError::Read { path: module.path.clone(), error })?;
+        let placed = Rc::new(placed);
+        module.linked.insert(parameters, placed.clone());
+        Ok(placed)
+    }
+}
+
+const PAGE: u64 = 4096;
+
+fn to_file(linked: Linked) -> io::Result<Placed> {
+    // SAFETY: the name is a C string; the result is checked.
+    let fd = unsafe { libc::memfd_create(c"fettle-code".as_ptr(), libc::MFD_CLOEXEC) };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: `fd` was just made and belongs to nobody else.
+    let file = unsafe { File::from_raw_fd(fd) };
+    let text_len = (linked.text.len() as u64).next_multiple_of(PAGE);
+    let constants_len = (linked.constants.len() as u64).next_multiple_of(PAGE);
+    file.set_len(text_len + constants_len)?;
+    file.write_all_at(&linked.text, 0)?;
+    file.write_all_at(&linked.constants, text_len)?;
+    Ok(Placed { linked, file: Arc::new(file.into()), text_len, constants_len })
+}
+
+/// A link address for `size` bytes of new code that is free and within reach of all of `image`.
+///
+/// Below a position-independent image the address space is free, and the heap does not grow
+/// there. A fixed-address image lies at the bottom of the address space: its new code goes to the
+/// top of the lowest 2 GiB, which leaves the heap most of the room above the image.
+fn find_room(image: &Image, load_bias: u64, size: u64, maps: &[Mapping]) -> Option<LinkAddr> {
+    const REACH: u64 = (1 << 31) - (1 << 24);
+    let low = image.segments().iter().map(|s| s.start.0).min()?;
+    let high = image.segments().iter().map(|s| s.start.0 + s.mem_size).max()?;
+    let size = size.next_multiple_of(PAGE);
+    let is_free = |live: u64| {
+        live >= 1 << 16
+            && maps.iter().all(|m| m.end.0 <= live || m.start.0 >= live.wrapping_add(size))
+    };
+    let step = 1 << 20;
+    if image.kind() == Kind::Executable {
+        let mut live = (1u64 << 31).checked_sub(step + size)? & !(PAGE - 1);
+        while live > high + step {
+            if is_free(live) {
+                return Some(LinkAddr(live));
+            }
+            live = live.checked_sub(step)?;
+        }
+        return None;
+    }
+    let bottom = load_bias.wrapping_add(low) & !(PAGE - 1);
+    let mut live = bottom.checked_sub(step + size)?;
+    while bottom - live + (high - low) < REACH {
+        if is_free(live) {
+            return Some(LinkAddr(live.wrapping_sub(load_bias)));
+        }
+        live = live.checked_sub(step)?;
+    }
+    None
+}
+
+/// A hole of `size` bytes anywhere above `from`.
+pub fn find_hole(from: u64, size: u64, maps: &[Mapping]) -> Option<LiveAddr> {
+    let mut at = from;
+    let mut sorted: Vec<&Mapping> = maps.iter().collect();
+    sorted.sort_by_key(|m| m.start.0);
+    for map in sorted {
+        if map.end.0 <= at {
+            continue;
+        }
+        if map.start.0 >= at.checked_add(size)? {
+            break;
+        }
+        at = map.end.0.next_multiple_of(1 << 21);
+    }
+    (at.checked_add(size)? < 1 << 47).then_some(LiveAddr(at))
+}
+
+/// Counts of what was left alone, by reason, without what the user left out.
+pub fn reasons(modules: &[Module]) -> std::collections::BTreeMap<SkipReason, u64> {
+    let mut counts = std::collections::BTreeMap::new();
+    for skipped in modules.iter().flat_map(|m| &m.plan.skipped) {
+        if skipped.reason != SkipReason::NotSelected {
+            *counts.entry(skipped.reason).or_insert(0) += 1;
+        }
+    }
+    counts
+}

@@ -1,0 +1,327 @@
+//! One recording, from the command to the finished trace.
+
+use std::ffi::OsString;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use fettle_abi::ring::Policy;
+use fettle_image::demangle;
+use fettle_live::{ExitStatus, Launch, RunOptions, WaitFor};
+use fettle_rewrite::Mode;
+use fettle_trace::{
+    Clock, Exit, Finish, Function, Loss, Manifest, Module, ProbeMode, RunTotals, Skipped,
+    TraceWriter,
+};
+
+use crate::modules::{self, ModuleError, ModuleOptions, Modules};
+use crate::select::Selection;
+use crate::session::{Done, Progress, Recorder};
+use crate::slots::{SlotLayout, Slots};
+use crate::{clock, cost, machine};
+
+/// What to record, and how.
+pub struct Options {
+    /// The program and its arguments.
+    pub command: Vec<OsString>,
+    /// The trace's folder; it must not exist.
+    pub output: PathBuf,
+    /// What probes measure.
+    pub mode: Mode,
+    /// Which functions get them.
+    pub selection: Selection,
+    /// Bytes of ring per thread, a power of two.
+    pub ring_bytes: u32,
+    /// What a thread does whose ring is full.
+    pub policy: Policy,
+    /// Threads at once.
+    pub threads: u32,
+}
+
+/// What came of a recording.
+pub struct Outcome {
+    /// How the program ended.
+    pub status: ExitStatus,
+    /// The trace's manifest.
+    pub manifest: Manifest,
+    /// Functions with probes.
+    pub functions_probed: u64,
+    /// Functions left alone, by reason.
+    pub reasons: Vec<(&'static str, u64)>,
+    /// Programs that ran without probes, with the reason.
+    pub refused: Vec<(String, String)>,
+    /// What lifting and rewriting took.
+    pub work: modules::Work,
+    /// Why the trace is not whole, if it is not.
+    pub write_error: Option<fettle_trace::Error>,
+}
+
+/// Why there is no recording.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RecordError {
+    /// The program is none that Fettle records.
+    #[error(transparent)]
+    Program(#[from] ModuleError),
+    /// No such program.
+    #[error("{program}: {error}")]
+    NotFound {
+        /// As it was asked for.
+        program: String,
+        /// What the system said.
+        error: io::Error,
+    },
+    /// The session's memory cannot be had.
+    #[error("cannot set up shared memory: {0}")]
+    Memory(io::Error),
+    /// The trace cannot be written.
+    #[error(transparent)]
+    Trace(#[from] fettle_trace::Error),
+    /// The program cannot be run.
+    #[error(transparent)]
+    Live(#[from] fettle_live::LiveError),
+}
+
+/// Functions and counters that one session can number. The memory behind is sparse: what is not
+/// used costs nothing.
+const FUNCTIONS: u32 = 1 << 20;
+const COUNTERS: u32 = 1 << 23;
+
+/// Runs a program and records it.
+///
+/// `stop` ends the recording when the program ends, even if children of its live on.
+///
+/// # Errors
+///
+/// When the program cannot be started or nothing can be recorded of it; then it has not run.
+/// Errors that come later are part of the outcome.
+pub fn record(
+    options: &Options,
+    stop: &AtomicBool,
+    progress: Option<Box<dyn FnMut(Progress) + '_>>,
+    finishing: &mut dyn FnMut(u64, u64),
+) -> Result<Outcome, RecordError> {
+    let program = find_program(&options.command[0])?;
+    if is_elf(&program) {
+        modules::open_image(&program)?;
+    }
+    let layout = SlotLayout {
+        ring_bytes: options.ring_bytes,
+        functions: FUNCTIONS,
+        counters: if options.mode == Mode::Blocks { COUNTERS } else { 0 },
+        slots: options.threads,
+    };
+    let records = options.mode == Mode::Events;
+    let slots = Slots::new(layout, options.policy, records).map_err(RecordError::Memory)?;
+    let modules = Modules::new(ModuleOptions {
+        mode: options.mode,
+        selection: options.selection.clone(),
+        functions: layout.functions,
+        counters: layout.counters,
+        ring_bytes: layout.ring_bytes,
+        accumulators_at: layout.accumulators_at(),
+        counters_at: layout.counters_at(),
+    });
+    let mut manifest = begin_manifest(options);
+    let writer = TraceWriter::create(&options.output, &manifest)?;
+    let mut recorder = Recorder::new(modules, &slots, writer, progress);
+
+    let mut command = options.command.iter().cloned();
+    let launch = Launch::new(command.next().expect("a program"), command);
+    let run = fettle_live::run(
+        &launch,
+        &mut recorder,
+        RunOptions { period: Duration::from_millis(2), stop, wait_for: WaitFor::All },
+    );
+    let (modules, writer, mut done, notes, write_error) = recorder.end();
+    let status = match run {
+        Ok(status) => status,
+        Err(e) => {
+            drop(writer);
+            let _ = std::fs::remove_dir_all(&options.output);
+            return Err(e.into());
+        }
+    };
+
+    let end = clock::now();
+    manifest.clock.end = Some(end);
+    if let Some(begin) = manifest.clock.begin {
+        manifest.clock.tsc_hz = clock::hertz(begin, end);
+    }
+    let converter = manifest.clock.converter();
+    manifest.duration_ns = converter.since_start_ns(end.tsc);
+    manifest.exit = Some(match status {
+        ExitStatus::Code(code) => Exit { code: Some(code), signal: None },
+        ExitStatus::Signal { signal, .. } => Exit { code: None, signal: Some(signal) },
+    });
+    manifest.notes = notes;
+    fill_totals(&mut manifest, &done);
+    done.into_ns(converter);
+    let counters = done.counter_rows(&modules);
+    let reasons = modules::reasons(modules.all());
+    let outcome_refused = done.refused.clone();
+    let functions_probed = modules.all().iter().map(|m| m.plan.functions.len() as u64).sum();
+    let work = modules.work;
+    let finish = Finish {
+        manifest,
+        modules: modules.all().iter().map(module_row).collect(),
+        mappings: done.mappings,
+        functions: modules.all().iter().flat_map(function_rows).collect(),
+        skipped: modules.all().iter().flat_map(skipped_rows).collect(),
+        processes: done.processes,
+        threads: done.threads,
+        totals: done.totals,
+        counters,
+        open_calls: if records { done.open } else { Vec::new() },
+    };
+    let manifest = writer.finish(finish, finishing)?;
+    Ok(Outcome {
+        status,
+        manifest,
+        functions_probed,
+        reasons: reasons.into_iter().map(|(r, n)| (r.describe(), n)).collect(),
+        refused: outcome_refused,
+        work,
+        write_error,
+    })
+}
+
+fn begin_manifest(options: &Options) -> Manifest {
+    let begin = clock::now();
+    let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Manifest {
+        fettle_version: env!("CARGO_PKG_VERSION").to_owned(),
+        command: options.command.iter().map(|a| a.to_string_lossy().into_owned()).collect(),
+        cwd: std::env::current_dir().unwrap_or_default().display().to_string(),
+        machine: machine::describe(),
+        start_unix_ns: unix.as_nanos() as u64,
+        clock: Clock { tsc_hz: 0, tsc_at_start: begin.tsc, begin: Some(begin), end: None },
+        probe_mode: match options.mode {
+            Mode::Count => ProbeMode::Count,
+            Mode::Time => ProbeMode::Time,
+            Mode::Events => ProbeMode::Events,
+            Mode::Sample => ProbeMode::Sampled,
+            Mode::Blocks => ProbeMode::Blocks,
+        },
+        probe_cost: cost::measure(options.mode),
+        ..Manifest::default()
+    }
+}
+
+fn fill_totals(manifest: &mut Manifest, done: &Done) {
+    manifest.totals = RunTotals {
+        calls: done.calls,
+        records: 0,
+        lost: done.lost,
+        left_frames: done.left_frames,
+        orphan_exits: done.orphan_exits,
+        shadow_overflows: done.shadow_overflows,
+        threads: done.threads.len() as u64,
+        processes: done.processes.len() as u64,
+    };
+    let mut loss = |reason: &str, count: u64| {
+        if count > 0 {
+            manifest.losses.push(Loss { reason: reason.to_owned(), count });
+        }
+    };
+    loss("record that could not be written to disk", done.unwritten);
+    loss("thread for which there was no room", done.without_slot);
+    for (path, reason) in &done.refused {
+        manifest.notes.push(format!("{path} ran without probes: {reason}"));
+    }
+}
+
+fn module_row(module: &modules::Module) -> Module {
+    let probed = module.plan.functions.len() as u64;
+    let skipped = module.plan.skipped.len() as u64;
+    Module {
+        id: module.id,
+        path: module.path.display().to_string(),
+        build_id: module
+            .image
+            .build_id()
+            .map(|id| id.iter().map(|b| format!("{b:02x}")).collect::<String>()),
+        functions_seen: probed + skipped,
+        functions_probed: probed,
+        functions_skipped: skipped,
+    }
+}
+
+fn function_rows(module: &modules::Module) -> Vec<Function> {
+    let lines = module.image.lines();
+    let rows = module.plan.functions.iter().enumerate().map(|(i, f)| {
+        let name = f.name.clone().unwrap_or_else(|| format!("sub_{:x}", f.entry.0));
+        let readable = demangle(&name);
+        let place = lines.line(f.entry);
+        Function {
+            id: module.first_function + i as u32,
+            module: module.id,
+            demangled: (readable != name).then_some(readable),
+            name,
+            address: f.entry.0,
+            size: f.size,
+            line: place.as_ref().map(|p| p.line),
+            file: place.map(|p| p.file.to_string()),
+        }
+    });
+    rows.collect()
+}
+
+fn skipped_rows(module: &modules::Module) -> Vec<Skipped> {
+    let rows = module.plan.skipped.iter().map(|s| Skipped {
+        module: module.id,
+        address: s.entry.0,
+        name: s.name.clone().unwrap_or_default(),
+        reason: s.reason.describe().to_owned(),
+        detail: format!("at {}", s.at),
+    });
+    rows.collect()
+}
+
+fn is_elf(path: &Path) -> bool {
+    let mut magic = [0; 4];
+    std::fs::File::open(path)
+        .and_then(|mut f| io::Read::read_exact(&mut f, &mut magic))
+        .is_ok_and(|()| &magic == b"\x7fELF")
+}
+
+/// The file that the shell would run for `program`.
+fn find_program(program: &OsString) -> Result<PathBuf, RecordError> {
+    let not_found = |error| RecordError::NotFound {
+        program: program.to_string_lossy().into_owned(),
+        error,
+    };
+    if program.as_bytes().contains(&b'/') {
+        let path = PathBuf::from(program);
+        return match std::fs::metadata(&path) {
+            Ok(meta) if meta.is_dir() => Err(not_found(io::ErrorKind::IsADirectory.into())),
+            Ok(_) => Ok(path),
+            Err(e) => Err(not_found(e)),
+        };
+    }
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path)
+        .map(|folder| folder.join(program))
+        .find(|file| file.is_file())
+        .ok_or_else(|| not_found(io::ErrorKind::NotFound.into()))
+}
+
+/// Ends this process by `signal`, as the program ended, so that whoever started it is told the
+/// same. Leaves no core dump of its own.
+pub fn die_by(signal: i32) -> ! {
+    // SAFETY: plain system calls; the signal's default action is restored, so no handler of ours
+    // runs, and it is raised in this thread. If it does not end the process, the exit does.
+    unsafe {
+        let none = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+        libc::setrlimit(libc::RLIMIT_CORE, &raw const none);
+        libc::signal(signal, libc::SIG_DFL);
+        let mut set = std::mem::zeroed::<libc::sigset_t>();
+        libc::sigemptyset(&raw mut set);
+        libc::sigaddset(&raw mut set, signal);
+        libc::sigprocmask(libc::SIG_UNBLOCK, &raw const set, std::ptr::null_mut());
+        libc::raise(signal);
+    }
+    std::process::exit(128 + signal)
+}

@@ -1,0 +1,100 @@
+//! Which functions get probes.
+
+use fettle_cfg::Function;
+use fettle_image::demangle;
+
+/// A choice of functions by name, address and size.
+#[derive(Clone, Debug, Default)]
+pub struct Selection {
+    /// If not empty, only functions that one of these matches.
+    pub only: Vec<Pattern>,
+    /// No function that one of these matches.
+    pub skip: Vec<Pattern>,
+    /// No function smaller than this many bytes.
+    pub min_size: u64,
+}
+
+/// A pattern for functions: a name with `*` and `?`, or an address as `0x1234`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Pattern {
+    /// Matches the symbol name or the demangled name.
+    Name(String),
+    /// Matches the function that starts there (link address).
+    Address(u64),
+}
+
+impl Pattern {
+    /// Reads a pattern; anything that is no hexadecimal number is a name.
+    pub fn parse(text: &str) -> Pattern {
+        match text.strip_prefix("0x").and_then(|t| u64::from_str_radix(t, 16).ok()) {
+            Some(address) => Pattern::Address(address),
+            None => Pattern::Name(text.to_owned()),
+        }
+    }
+}
+
+impl Selection {
+    /// Whether `function` gets a probe.
+    pub fn wants(&self, function: &Function) -> bool {
+        let size: u64 = function.ranges.iter().map(|r| r.end.0 - r.start.0).sum();
+        if size < self.min_size {
+            return false;
+        }
+        if self.only.is_empty() && self.skip.is_empty() {
+            return true;
+        }
+        let name = function.name.as_deref().unwrap_or("");
+        let readable = demangle(name);
+        let matches = |pattern: &Pattern| match pattern {
+            Pattern::Address(a) => *a == function.entry.0,
+            Pattern::Name(p) => glob(p, name) || (readable != name && glob(p, &readable)),
+        };
+        (self.only.is_empty() || self.only.iter().any(matches)) && !self.skip.iter().any(matches)
+    }
+}
+
+/// Whether `text` matches `pattern`, where `*` stands for any characters and `?` for one.
+pub fn glob(pattern: &str, text: &str) -> bool {
+    let (pattern, text) = (pattern.as_bytes(), text.as_bytes());
+    let (mut p, mut t) = (0, 0);
+    let mut star: Option<(usize, usize)> = None;
+    while t < text.len() {
+        if p < pattern.len() && pattern[p] == b'*' {
+            star = Some((p, t));
+            p += 1;
+        } else if p < pattern.len() && (pattern[p] == b'?' || pattern[p] == text[t]) {
+            p += 1;
+            t += 1;
+        } else if let Some((at, from)) = star {
+            // Let the last `*` stand for one character more.
+            star = Some((at, from + 1));
+            p = at + 1;
+            t = from + 1;
+        } else {
+            return false;
+        }
+    }
+    pattern[p..].iter().all(|c| *c == b'*')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn globs() {
+        assert!(glob("lua_*", "lua_call"));
+        assert!(glob("*call", "lua_call"));
+        assert!(glob("l?a_c*l", "lua_call"));
+        assert!(!glob("lua", "lua_call"));
+        assert!(glob("*", ""));
+        assert!(!glob("?", ""));
+        assert!(glob("std::*::push_back*", "std::vector<int>::push_back(int)"));
+    }
+
+    #[test]
+    fn patterns() {
+        assert_eq!(Pattern::parse("0x10"), Pattern::Address(16));
+        assert_eq!(Pattern::parse("main"), Pattern::Name("main".into()));
+    }
+}

@@ -1,0 +1,500 @@
+//! Following a program's processes while they are recorded.
+
+use std::collections::HashMap;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use fettle_abi::record::{CallRecord, FunctionId};
+use fettle_image::{Image, LinkAddr};
+use fettle_live::{
+    Birth, ExecStop, ExitStatus, FileMap, Injection, LiveAddr, LiveError, Prot, Session,
+};
+use fettle_trace::{
+    Counter, CounterKind, Mapping, OpenCall, Process, Thread, TickConverter, Total, TraceWriter,
+};
+
+use crate::clock;
+use crate::modules::{Modules, find_hole};
+use crate::slots::{SlotTotals, Slots};
+
+/// Where the slots are looked for room in the programs' address spaces: the middle, which
+/// neither loaders nor allocators use.
+const SLOTS_FROM: u64 = 0x2000_0000_0000;
+
+/// What is known of a thread with a slot.
+struct ThreadState {
+    index: u32,
+    slot: u32,
+    pid: i32,
+    start_tsc: u64,
+}
+
+/// What is known of a process.
+struct ProcessState {
+    parent: Option<i32>,
+    command: String,
+    start_tsc: u64,
+    /// Where the slots are mapped, if its code was rewritten.
+    slots_at: Option<u64>,
+    /// Processor time of the threads that ended.
+    main_thread: Option<u32>,
+}
+
+/// The session that records.
+pub struct Recorder<'a> {
+    modules: Modules,
+    slots: &'a Slots,
+    writer: Option<TraceWriter>,
+    /// Why the trace can take no more, once it cannot.
+    pub write_error: Option<fettle_trace::Error>,
+    free: Vec<u32>,
+    next_slot: u32,
+    threads: HashMap<i32, ThreadState>,
+    processes: HashMap<i32, ProcessState>,
+    pending: HashMap<i32, Pending>,
+    next_tick_flush: u64,
+    /// Finished rows, with ticks where nanoseconds go until the clock's rate is known.
+    pub done: Done,
+    /// What the user should be told, once each.
+    pub notes: Vec<String>,
+    progress: Option<Box<dyn FnMut(Progress) + 'a>>,
+    first: Option<i32>,
+}
+
+/// An injection on its way.
+struct Pending {
+    tid: i32,
+    slot: u32,
+    slots_at: u64,
+    module: usize,
+    bias: u64,
+}
+
+/// Rows that are finished; times are ticks until [`Done::into_ns`].
+#[derive(Default)]
+pub struct Done {
+    /// Threads.
+    pub threads: Vec<Thread>,
+    /// Processes.
+    pub processes: Vec<Process>,
+    /// Calls and ticks per thread and function.
+    pub totals: Vec<Total>,
+    /// Sums of block counters, by counter number.
+    pub counters: HashMap<u32, u64>,
+    /// Calls that did not end.
+    pub open: Vec<OpenCall>,
+    /// Where modules lay.
+    pub mappings: Vec<Mapping>,
+    /// Calls that ended.
+    pub calls: u64,
+    /// Records that found no room.
+    pub lost: u64,
+    /// Records that the disk did not take.
+    pub unwritten: u64,
+    /// Frames left by exceptions.
+    pub left_frames: u64,
+    /// Exits without a frame.
+    pub orphan_exits: u64,
+    /// Entries without room.
+    pub shadow_overflows: u64,
+    /// Threads that found no slot.
+    pub without_slot: u64,
+    /// Programs that could not be recorded, with the reason.
+    pub refused: Vec<(String, String)>,
+}
+
+/// What a progress line tells.
+#[derive(Clone, Copy, Debug)]
+pub struct Progress {
+    /// Records taken so far.
+    pub records: u64,
+    /// Threads being recorded.
+    pub threads: usize,
+    /// Time since the start.
+    pub elapsed_ticks: u64,
+}
+
+impl<'a> Recorder<'a> {
+    /// A session without processes yet. `progress` is called a few times per second.
+    pub fn new(
+        modules: Modules,
+        slots: &'a Slots,
+        writer: TraceWriter,
+        progress: Option<Box<dyn FnMut(Progress) + 'a>>,
+    ) -> Recorder<'a> {
+        Recorder {
+            modules,
+            slots,
+            writer: Some(writer),
+            write_error: None,
+            free: Vec::new(),
+            next_slot: 0,
+            threads: HashMap::new(),
+            processes: HashMap::new(),
+            pending: HashMap::new(),
+            next_tick_flush: 0,
+            done: Done::default(),
+            notes: Vec::new(),
+            progress,
+            first: None,
+        }
+    }
+
+    /// Ends the session: what is still running is left running, its slots are read as they are.
+    pub fn end(mut self) -> (Modules, TraceWriter, Done, Vec<String>, Option<fettle_trace::Error>) {
+        let tids: Vec<i32> = self.threads.keys().copied().collect();
+        for tid in tids {
+            self.close_thread(tid, false);
+        }
+        let pids: Vec<i32> = self.processes.keys().copied().collect();
+        for pid in pids {
+            self.close_process(pid, None);
+        }
+        let writer = self.writer.take().expect("taken only here");
+        (self.modules, writer, self.done, self.notes, self.write_error)
+    }
+
+    fn take_slot(&mut self) -> Option<u32> {
+        if let Some(slot) = self.free.pop() {
+            return Some(slot);
+        }
+        let slot = self.next_slot;
+        if slot >= self.slots.layout().slots {
+            self.done.without_slot += 1;
+            return None;
+        }
+        self.next_slot += 1;
+        Some(slot)
+    }
+
+    fn open_thread(&mut self, pid: i32, tid: i32, slot: u32) {
+        let index = self.done.threads.len() as u32;
+        let start_tsc = clock::tsc();
+        self.done.threads.push(Thread {
+            index,
+            pid: pid as u32,
+            tid: tid as u32,
+            ..Thread::default()
+        });
+        self.threads.insert(tid, ThreadState { index, slot, pid, start_tsc });
+    }
+
+    /// Reads the last of a thread's slot and gives the slot back if its thread is `gone`.
+    fn close_thread(&mut self, tid: i32, gone: bool) {
+        let Some(state) = self.threads.remove(&tid) else { return };
+        let holes = self.drain(&state, true);
+        let (functions, counters) = self.modules.numbers();
+        let totals = self.slots.totals(state.slot, functions, counters).unwrap_or_default();
+        let end_tsc = clock::tsc();
+        self.add_totals(&state, &totals, end_tsc);
+        let row = &mut self.done.threads[state.index as usize];
+        row.start_ns = state.start_tsc;
+        row.end_ns = end_tsc;
+        row.lost = totals.lost + holes;
+        self.done.lost += row.lost;
+        self.slots.close(state.slot);
+        if gone {
+            self.slots.clear(state.slot);
+            self.free.push(state.slot);
+        }
+    }
+
+    fn add_totals(&mut self, state: &ThreadState, totals: &SlotTotals, end_tsc: u64) {
+        for (function, a) in &totals.accumulators {
+            // A sampling countdown alone is no call.
+            if a.calls == 0 && a.total_ticks == 0 {
+                continue;
+            }
+            self.done.calls += a.calls;
+            self.done.totals.push(Total {
+                thread: state.index,
+                function: *function,
+                calls: a.calls,
+                total_ns: a.total_ticks,
+                self_ns: a.self_ticks,
+            });
+        }
+        for (counter, count) in &totals.counters {
+            *self.done.counters.entry(*counter).or_default() += count;
+        }
+        self.done.open.extend(totals.open.iter().map(|(function, start_tsc)| OpenCall {
+            thread: state.index,
+            function: *function,
+            start_tsc: *start_tsc,
+            end_tsc,
+        }));
+        self.done.left_frames += totals.left_frames;
+        self.done.orphan_exits += totals.orphan_exits;
+        self.done.shadow_overflows += totals.shadow_overflows;
+    }
+
+    /// Takes a thread's new records; gives the number of holes.
+    fn drain(&mut self, state: &ThreadState, ended: bool) -> u64 {
+        let writer = self.writer.as_mut().expect("there until the end");
+        let error = &mut self.write_error;
+        let done = &mut self.done;
+        let result: Result<u64, std::convert::Infallible> =
+            self.slots.drain(state.slot, ended, |records| {
+                let count = (records.len() / size_of::<CallRecord>()) as u64;
+                if error.is_none()
+                    && let Err(e) = writer.spool_append(state.index, records)
+                {
+                    *error = Some(e);
+                }
+                if error.is_some() {
+                    done.unwritten += count;
+                }
+                Ok(())
+            });
+        result.unwrap_or(0)
+    }
+
+    fn close_process(&mut self, pid: i32, status: Option<ExitStatus>) {
+        let Some(process) = self.processes.remove(&pid) else { return };
+        let (exit_code, exit_signal) = match status {
+            Some(ExitStatus::Code(code)) => (Some(code), None),
+            Some(ExitStatus::Signal { signal, .. }) => (None, Some(signal)),
+            None => (None, None),
+        };
+        self.done.processes.push(Process {
+            pid: pid as u32,
+            parent: process.parent.map(|p| p as u32),
+            command: process.command,
+            start_ns: process.start_tsc,
+            end_ns: clock::tsc(),
+            exit_code,
+            exit_signal,
+        });
+    }
+
+    fn prepare(&mut self, stop: &ExecStop<'_>) -> Result<Injection, String> {
+        if stop.compat {
+            return Err("it is a 32-bit program".to_owned());
+        }
+        let exe = format!("/proc/{}/exe", stop.pid);
+        let module = self
+            .modules
+            .get(&stop.executable, Path::new(&exe))
+            .map_err(|e| e.to_string())?;
+        let image = &self.modules.all()[module].image;
+        let bias = load_bias(image, stop.auxv.entry);
+        if self.modules.all()[module].plan.functions.is_empty() {
+            return Err("it has no function to probe".to_owned());
+        }
+        let placed =
+            self.modules.place(module, bias, &stop.maps).map_err(|e| e.to_string())?;
+        let size = self.slots.layout().size();
+        let slots_at = find_hole(SLOTS_FROM, size, &stop.maps)
+            .ok_or_else(|| "no room for the session's memory in its address space".to_owned())?;
+        let slot = self.take_slot().ok_or_else(|| "too many threads at once".to_owned())?;
+        let gs_base = self.slots.prepare(slot, stop.pid, stop.pid, slots_at.0);
+
+        let live = |at: LinkAddr| LiveAddr(at.0.wrapping_add(bias));
+        let linked = &placed.linked;
+        let map = |fd: &Arc<OwnedFd>, offset, len, addr, prot, shared| FileMap {
+            fd: fd.clone(),
+            offset,
+            len,
+            addr,
+            prot,
+            shared,
+            dont_dump: shared,
+        };
+        let (file, text_len) = (&placed.file, placed.text_len);
+        let injection = Injection {
+            maps: vec![
+                map(file, 0, text_len, live(linked.text_at), CODE, false),
+                map(
+                    file,
+                    text_len,
+                    placed.constants_len,
+                    live(linked.constants_at),
+                    CONSTANTS,
+                    false,
+                ),
+                map(&self.slots.file(), 0, size, slots_at, DATA, true),
+            ],
+            writes: linked.writes.iter().map(|(at, b)| (live(*at), b.clone())).collect(),
+            phdr: Some((live(linked.program_headers.0), linked.program_headers.1)),
+            gs_base: Some(gs_base),
+        };
+        self.pending.insert(
+            stop.pid,
+            Pending { tid: stop.pid, slot, slots_at: slots_at.0, module, bias },
+        );
+        Ok(injection)
+    }
+}
+
+const CODE: Prot = Prot { read: true, write: false, exec: true };
+const CONSTANTS: Prot = Prot { read: true, write: false, exec: false };
+const DATA: Prot = Prot { read: true, write: true, exec: false };
+
+/// What the loader adds to `image`'s link addresses in a process whose entry is at `entry`.
+fn load_bias(image: &Image, entry: LiveAddr) -> u64 {
+    entry.0.wrapping_sub(image.entry().0)
+}
+
+impl Session for Recorder<'_> {
+    fn exec(&mut self, stop: &ExecStop<'_>) -> Option<Injection> {
+        // What ran in this process before is gone, threads and all.
+        let old: Vec<i32> =
+            self.threads.iter().filter(|(_, t)| t.pid == stop.pid).map(|(tid, _)| *tid).collect();
+        for tid in old {
+            self.close_thread(tid, true);
+        }
+        self.first.get_or_insert(stop.pid);
+        let command = stop.arguments().unwrap_or_default();
+        let command: Vec<_> = command.iter().map(|a| a.to_string_lossy()).collect();
+        let start_tsc = clock::tsc();
+        let process = self.processes.entry(stop.pid).or_insert_with(|| ProcessState {
+            parent: None,
+            command: String::new(),
+            start_tsc,
+            slots_at: None,
+            main_thread: None,
+        });
+        process.command = command.join(" ");
+        process.slots_at = None;
+        match self.prepare(stop) {
+            Ok(injection) => Some(injection),
+            Err(reason) => {
+                self.done.refused.push((stop.executable.display().to_string(), reason));
+                None
+            }
+        }
+    }
+
+    fn injected(&mut self, pid: i32, result: Result<(), LiveError>) {
+        let Some(pending) = self.pending.remove(&pid) else { return };
+        let path = self.modules.all()[pending.module].path.display().to_string();
+        match result {
+            Ok(()) => {
+                if let Some(process) = self.processes.get_mut(&pid) {
+                    process.slots_at = Some(pending.slots_at);
+                }
+                self.open_thread(pid, pending.tid, pending.slot);
+                self.done.mappings.push(Mapping {
+                    module: pending.module as u32,
+                    pid: pid as u32,
+                    base: pending.bias,
+                });
+            }
+            Err(e) => {
+                self.slots.clear(pending.slot);
+                self.free.push(pending.slot);
+                self.done.refused.push((path, e.to_string()));
+            }
+        }
+    }
+
+    fn born(&mut self, parent_tid: i32, pid: i32, tid: i32, birth: Birth) -> Option<u64> {
+        let parent = self.threads.get(&parent_tid).map(|t| (t.pid, t.slot));
+        let parent_pid = parent.map(|(pid, _)| pid).or_else(|| {
+            self.processes.contains_key(&parent_tid).then_some(parent_tid)
+        });
+        if !matches!(birth, Birth::Thread) {
+            let from = parent_pid.and_then(|p| self.processes.get(&p));
+            let state = ProcessState {
+                parent: parent_pid,
+                command: from.map(|p| p.command.clone()).unwrap_or_default(),
+                start_tsc: clock::tsc(),
+                slots_at: from.and_then(|p| p.slots_at),
+                main_thread: None,
+            };
+            self.processes.insert(pid, state);
+        }
+        let slots_at = self.processes.get(&pid)?.slots_at?;
+        let slot = self.take_slot()?;
+        let address = self.slots.prepare(slot, pid, tid, slots_at);
+        if let (Birth::Fork, Some((_, from))) = (birth, parent) {
+            self.slots.copy_frames(from, slot);
+        }
+        self.open_thread(pid, tid, slot);
+        Some(address)
+    }
+
+    fn thread_exit(&mut self, _pid: i32, tid: i32) {
+        self.close_thread(tid, true);
+    }
+
+    fn process_exit(&mut self, pid: i32, status: ExitStatus, cpu: Duration) {
+        let left: Vec<i32> =
+            self.threads.iter().filter(|(_, t)| t.pid == pid).map(|(tid, _)| *tid).collect();
+        for tid in left {
+            self.close_thread(tid, true);
+        }
+        let _ = cpu;
+        self.close_process(pid, Some(status));
+    }
+
+    fn tick(&mut self) {
+        let threads = std::mem::take(&mut self.threads);
+        for state in threads.values() {
+            self.drain(state, false);
+        }
+        self.threads = threads;
+        let now = clock::tsc();
+        if now > self.next_tick_flush {
+            // A few times per second, whatever the exact rate.
+            self.next_tick_flush = now + (1 << 29);
+            if let Some(writer) = &mut self.writer
+                && self.write_error.is_none()
+                && let Err(e) = writer.flush()
+            {
+                self.write_error = Some(e);
+            }
+            if let Some(progress) = &mut self.progress {
+                progress(Progress { records: 0, threads: self.threads.len(), elapsed_ticks: now });
+            }
+        }
+    }
+}
+
+impl Done {
+    /// Turns ticks into nanoseconds of trace time.
+    pub fn into_ns(&mut self, clock: TickConverter) {
+        for thread in &mut self.threads {
+            thread.start_ns = clock.since_start_ns(thread.start_ns);
+            thread.end_ns = clock.since_start_ns(thread.end_ns);
+        }
+        for process in &mut self.processes {
+            process.start_ns = clock.since_start_ns(process.start_ns);
+            process.end_ns = clock.since_start_ns(process.end_ns);
+        }
+        for total in &mut self.totals {
+            total.total_ns = clock.duration_ns(total.total_ns);
+            total.self_ns = clock.duration_ns(total.self_ns);
+        }
+    }
+
+    /// Block counters as rows, named by `modules`.
+    pub fn counter_rows(&self, modules: &Modules) -> Vec<Counter> {
+        let mut rows = Vec::new();
+        for module in modules.all() {
+            for (i, function) in module.plan.functions.iter().enumerate() {
+                let (first, blocks) = &function.counters;
+                for (k, block) in blocks.iter().enumerate() {
+                    let number = module.first_counter + first + k as u32;
+                    let Some(count) = self.counters.get(&number) else { continue };
+                    rows.push(Counter {
+                        thread: None,
+                        function: module.first_function + i as u32,
+                        kind: CounterKind::Block,
+                        from_address: block.0,
+                        to_address: None,
+                        count: *count,
+                    });
+                }
+            }
+        }
+        rows
+    }
+}
+
+/// The number of a function as records name it, for tests of the numbering.
+pub fn number_of(id: FunctionId) -> u32 {
+    id.index()
+}

@@ -1,0 +1,365 @@
+//! The session's shared memory: one slot for every probed thread.
+//!
+//! A slot holds a thread block (see `fettle_abi::block`), its shadow stack, its ring, its
+//! accumulators and its counters. The memory is one sparse memory file that every probed process
+//! maps whole, so that a new thread or a forked child needs no system call of its own to get a
+//! slot: its `gs` base is set and that is all.
+//!
+//! Programs may write anything there. What is read here is bounded by what the slot can hold,
+//! whatever it says of itself.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::sync::Arc;
+use std::os::unix::fs::FileExt;
+use std::sync::atomic::{AtomicU64, Ordering, fence};
+
+use fettle_abi::block::{self, Accumulator, ShadowFrame, ThreadBlock};
+use fettle_abi::ring::{Policy, RingCursors};
+use fettle_abi::{MAGIC, VERSION};
+use memmap2::MmapRaw;
+
+/// Sizes of a session's slots.
+#[derive(Clone, Copy, Debug)]
+pub struct SlotLayout {
+    /// Bytes of ring, a power of two.
+    pub ring_bytes: u32,
+    /// Functions that the session can number.
+    pub functions: u32,
+    /// Block counters that the session can number.
+    pub counters: u32,
+    /// Slots.
+    pub slots: u32,
+}
+
+impl SlotLayout {
+    /// Offset of the accumulators in a slot.
+    pub fn accumulators_at(&self) -> u32 {
+        block::counters(self.ring_bytes)
+    }
+
+    /// Offset of the block counters in a slot.
+    pub fn counters_at(&self) -> u32 {
+        self.accumulators_at() + self.functions * size_of::<Accumulator>() as u32
+    }
+
+    /// Bytes from one slot to the next.
+    pub fn stride(&self) -> u64 {
+        (u64::from(self.counters_at()) + u64::from(self.counters) * 8).next_multiple_of(1 << 21)
+    }
+
+    /// Bytes of the whole.
+    pub fn size(&self) -> u64 {
+        self.stride() * u64::from(self.slots)
+    }
+}
+
+/// What a slot's thread did, apart from its records.
+#[derive(Clone, Debug, Default)]
+pub struct SlotTotals {
+    /// By function number: those that were called.
+    pub accumulators: Vec<(u32, Accumulator)>,
+    /// By counter number: those that are not zero.
+    pub counters: Vec<(u32, u64)>,
+    /// Records that found no room, and room that no record was stored to.
+    pub lost: u64,
+    /// Exits that found no frame.
+    pub orphan_exits: u64,
+    /// Frames left by an exception or `longjmp`.
+    pub left_frames: u64,
+    /// Entries that found no room for a frame.
+    pub shadow_overflows: u64,
+    /// Frames that are still open, outermost first: function number and start.
+    pub open: Vec<(u32, u64)>,
+}
+
+/// The shared memory.
+#[derive(Debug)]
+pub struct Slots {
+    file: File,
+    shared: Arc<OwnedFd>,
+    map: MmapRaw,
+    layout: SlotLayout,
+    policy: Policy,
+    records: bool,
+}
+
+/// Bytes of a record.
+const RECORD: usize = size_of::<fettle_abi::record::CallRecord>();
+
+impl Slots {
+    /// Makes the memory; nothing of it is in use yet.
+    ///
+    /// # Errors
+    ///
+    /// When the kernel gives no memory file or no room in the address space.
+    pub fn new(layout: SlotLayout, policy: Policy, records: bool) -> io::Result<Slots> {
+        assert!(layout.ring_bytes.is_power_of_two());
+        // SAFETY: the name is a C string; the result is checked.
+        let fd = unsafe { libc::memfd_create(c"fettle".as_ptr(), libc::MFD_CLOEXEC) };
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: `fd` was just made and belongs to nobody else.
+        let file = unsafe { File::from_raw_fd(fd) };
+        file.set_len(layout.size())?;
+        let map = memmap2::MmapOptions::new().no_reserve_swap().map_raw(&file)?;
+        let shared = Arc::new(file.try_clone()?.into());
+        Ok(Slots { file, shared, map, layout, policy, records })
+    }
+
+    /// The memory file, to be mapped by the processes.
+    pub fn file(&self) -> Arc<OwnedFd> {
+        self.shared.clone()
+    }
+
+    /// Sizes.
+    pub fn layout(&self) -> &SlotLayout {
+        &self.layout
+    }
+
+    fn base(&self, slot: u32) -> *mut u8 {
+        assert!(slot < self.layout.slots);
+        let offset = u64::from(slot) * self.layout.stride();
+        // SAFETY: the offset is inside the mapping, which is `layout.size()` bytes long.
+        unsafe { self.map.as_mut_ptr().add(offset as usize) }
+    }
+
+    fn word(&self, slot: u32, offset: usize) -> &AtomicU64 {
+        assert!(offset + 8 <= self.layout.stride() as usize && offset.is_multiple_of(8));
+        // SAFETY: inside the slot (asserted) and aligned; the memory lives as long as `self`, and
+        // any bits are a valid u64. Other processes write it at any time, which atomics allow.
+        unsafe { &*self.base(slot).add(offset).cast::<AtomicU64>() }
+    }
+
+    /// Prepares an empty slot for a thread whose process has the memory mapped at `mapped_at`;
+    /// gives the `gs` base.
+    pub fn prepare(&self, slot: u32, pid: i32, tid: i32, mapped_at: u64) -> u64 {
+        let address = mapped_at + u64::from(slot) * self.layout.stride();
+        let block = ThreadBlock {
+            magic: MAGIC,
+            version: VERSION,
+            slot,
+            pid: pid as u32,
+            tid: tid as u32,
+            address,
+            // The lowest frame belongs to nobody; callers' times add up in it.
+            shadow_used: size_of::<ShadowFrame>() as u64,
+            ring: RingCursors {
+                limit: match self.policy {
+                    Policy::Overwrite => u64::MAX,
+                    Policy::Drop | Policy::Wait => u64::from(self.layout.ring_bytes),
+                },
+                policy: self.policy as u32,
+                capacity_log2: self.layout.ring_bytes.trailing_zeros(),
+                consumer_beat: 1,
+                ..RingCursors::default()
+            },
+            random: 0x9e37_79b9_7f4a_7c15 ^ u64::from(slot) << 32 ^ tid as u64,
+            accumulators: u64::from(self.layout.accumulators_at()),
+            records: u64::from(self.records),
+            ..ThreadBlock::default()
+        };
+        // SAFETY: the slot is inside the mapping, aligned to its stride, and no thread uses it
+        // yet; `ThreadBlock` is plain data.
+        unsafe { self.base(slot).cast::<ThreadBlock>().write(block) };
+        fence(Ordering::SeqCst);
+        address
+    }
+
+    /// Gives `child` the shadow stack of `parent`: after a fork both are inside of the same
+    /// functions.
+    pub fn copy_frames(&self, parent: u32, child: u32) {
+        let used = self.word(parent, std::mem::offset_of!(ThreadBlock, shadow_used));
+        let used = used.load(Ordering::Acquire).min(u64::from(block::SHADOW_BYTES));
+        for offset in (0..used as usize).step_by(8) {
+            let at = block::SHADOW as usize + offset;
+            let value = self.word(parent, at).load(Ordering::Relaxed);
+            self.word(child, at).store(value, Ordering::Relaxed);
+        }
+        self.word(child, std::mem::offset_of!(ThreadBlock, shadow_used))
+            .store(used & !31, Ordering::Release);
+    }
+
+    /// Takes what the thread stored to its ring since the last time, oldest first, and gives it
+    /// to `take` in one or two pieces. With `ended` set, the thread is gone: room that it
+    /// reserved and never stored to is skipped; the number of such records is returned.
+    ///
+    /// # Errors
+    ///
+    /// Those of `take`; what it did not take is counted as taken.
+    pub fn drain<E>(
+        &self,
+        slot: u32,
+        ended: bool,
+        mut take: impl FnMut(&[u8]) -> Result<(), E>,
+    ) -> Result<u64, E> {
+        let ring = std::mem::offset_of!(ThreadBlock, ring);
+        let cursor = |offset| self.word(slot, ring + offset);
+        let size = u64::from(self.layout.ring_bytes);
+        let reserved = cursor(std::mem::offset_of!(RingCursors, reserved)).load(Ordering::Acquire);
+        let consumed_word = cursor(std::mem::offset_of!(RingCursors, consumed));
+        let beat = cursor(std::mem::offset_of!(RingCursors, consumer_beat));
+        beat.fetch_add(1, Ordering::Relaxed);
+        let mut consumed = consumed_word.load(Ordering::Relaxed);
+        if self.policy == Policy::Overwrite {
+            if !ended {
+                return Ok(0);
+            }
+            consumed = consumed.max(reserved.saturating_sub(size));
+        }
+        // Whatever the program may have written there, no more than the ring holds.
+        let end = reserved.min(consumed.saturating_add(size)) & !(RECORD as u64 - 1);
+        let mut holes = 0;
+        let mut result = Ok(());
+        let mut copy = Vec::new();
+        let base = block::RING as usize;
+        while consumed < end {
+            let index = (consumed & (size - 1)) as usize;
+            let run = ((end - consumed) as usize).min(size as usize - index).min(1 << 18);
+            copy.clear();
+            let mut stopped = false;
+            let mut at = 0;
+            while at < run {
+                let first = self.word(slot, base + index + at);
+                let last = self.word(slot, base + index + at + 8);
+                let second_word = last.load(Ordering::Acquire);
+                if second_word & 0xfff == 0 {
+                    if !ended {
+                        // Reserved, not yet stored to: come back later.
+                        stopped = true;
+                        break;
+                    }
+                    holes += 1;
+                } else {
+                    copy.extend_from_slice(&first.load(Ordering::Relaxed).to_ne_bytes());
+                    copy.extend_from_slice(&second_word.to_ne_bytes());
+                }
+                last.store(0, Ordering::Relaxed);
+                at += RECORD;
+            }
+            consumed += at as u64;
+            consumed_word.store(consumed, Ordering::Release);
+            if result.is_ok() && !copy.is_empty() {
+                result = take(&copy);
+            }
+            if stopped {
+                break;
+            }
+        }
+        result.map(|()| holes)
+    }
+
+    /// What the slot says apart from its records, for numbers below `functions` and `counters`.
+    ///
+    /// # Errors
+    ///
+    /// When the memory file cannot be read.
+    pub fn totals(&self, slot: u32, functions: u32, counters: u32) -> io::Result<SlotTotals> {
+        use std::mem::offset_of;
+        let word = |offset| self.word(slot, offset).load(Ordering::Acquire);
+        let mut totals = SlotTotals {
+            lost: word(offset_of!(ThreadBlock, ring) + offset_of!(RingCursors, lost)),
+            orphan_exits: word(offset_of!(ThreadBlock, orphan_exits)),
+            left_frames: word(offset_of!(ThreadBlock, left_frames)),
+            shadow_overflows: word(offset_of!(ThreadBlock, shadow_overflows)),
+            ..SlotTotals::default()
+        };
+        let used = word(offset_of!(ThreadBlock, shadow_used)).min(u64::from(block::SHADOW_BYTES));
+        let frame = size_of::<ShadowFrame>() as u64;
+        for at in (frame..used & !(frame - 1)).step_by(frame as usize) {
+            let at = block::SHADOW as usize + at as usize;
+            let start = word(at + offset_of!(ShadowFrame, start));
+            let function = word(at + offset_of!(ShadowFrame, function)) as u32;
+            if function < functions && start != 0 {
+                totals.open.push((function, start));
+            }
+        }
+        let from = u64::from(self.layout.accumulators_at());
+        self.nonzero(slot, from, u64::from(functions) * 32, 32, |i, words| {
+            totals.accumulators.push((
+                i,
+                Accumulator {
+                    calls: words[0],
+                    total_ticks: words[1],
+                    self_ticks: words[2],
+                    sampling: words[3],
+                },
+            ));
+        })?;
+        let from = u64::from(self.layout.counters_at());
+        self.nonzero(slot, from, u64::from(counters) * 8, 8, |i, words| {
+            totals.counters.push((i, words[0]));
+        })?;
+        Ok(totals)
+    }
+
+    /// Visits the entries of `size` bytes in `from..from + len` of a slot that are not zero.
+    /// Reads through the file, which does not fill holes as reading memory would.
+    fn nonzero(
+        &self,
+        slot: u32,
+        from: u64,
+        len: u64,
+        size: usize,
+        mut visit: impl FnMut(u32, &[u64]),
+    ) -> io::Result<()> {
+        let base = u64::from(slot) * self.layout.stride() + from;
+        let mut buffer = vec![0u8; 1 << 16];
+        let mut at = 0u64;
+        while at < len {
+            // SAFETY: seeking a file that we own.
+            let data = unsafe {
+                libc::lseek(self.file.as_raw_fd(), (base + at) as i64, libc::SEEK_DATA)
+            };
+            if data < 0 || data as u64 >= base + len {
+                return Ok(());
+            }
+            at = (data as u64 - base).max(at) / size as u64 * size as u64;
+            let n = (len - at).min(buffer.len() as u64) as usize;
+            self.file.read_exact_at(&mut buffer[..n], base + at)?;
+            for (i, entry) in buffer[..n].chunks_exact(size).enumerate() {
+                if entry.iter().all(|b| *b == 0) {
+                    continue;
+                }
+                let mut words = [0u64; 4];
+                for (word, bytes) in words.iter_mut().zip(entry.chunks_exact(8)) {
+                    *word = u64::from_ne_bytes(bytes.try_into().expect("eight bytes"));
+                }
+                visit((at / size as u64) as u32 + i as u32, &words[..size / 8]);
+            }
+            at += n as u64;
+        }
+        Ok(())
+    }
+
+    /// Empties a slot for its next thread.
+    pub fn clear(&self, slot: u32) {
+        let offset = u64::from(slot) * self.layout.stride();
+        // SAFETY: punching a hole in a file that we own; the range is inside it. Failing leaves
+        // old numbers, so the slot is zeroed by hand then.
+        let done = unsafe {
+            libc::fallocate(
+                self.file.as_raw_fd(),
+                libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE,
+                offset as i64,
+                self.layout.stride() as i64,
+            )
+        };
+        if done != 0 {
+            // SAFETY: inside the mapping; no thread uses the slot any more.
+            unsafe { self.base(slot).write_bytes(0, self.layout.stride() as usize) };
+        }
+    }
+
+    /// Tells waiting producers that nobody reads any more.
+    pub fn close(&self, slot: u32) {
+        self.word(
+            slot,
+            std::mem::offset_of!(ThreadBlock, ring)
+                + std::mem::offset_of!(RingCursors, consumer_beat),
+        )
+        .store(0, Ordering::Release);
+    }
+}
