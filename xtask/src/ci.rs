@@ -44,7 +44,12 @@ pub fn run(options: &Options) -> Result<bool> {
     let clippy = ["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"];
     note(&mut broken, "lints", cargo(&clippy));
     say("tidy");
-    note(&mut broken, "tidy", tidy::run().and_then(|clean| clean.then_some(()).context("see above")));
+    note(
+        &mut broken,
+        "tidy",
+        tidy::run(&tidy::Options::default())
+            .and_then(|clean| clean.then_some(()).context("see above")),
+    );
 
     if !options.quick {
         outside(&mut score, &mut broken);

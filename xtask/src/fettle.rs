@@ -81,7 +81,8 @@ mod tests {
 
     #[test]
     fn summary_is_cut_off() {
-        let text = b"{oops} half a line{\"functions_seen\": 3, \"reasons\": {\"a\": 1}, \"new\": 1}\n";
+        let text =
+            b"{oops} half a line{\"functions_seen\": 3, \"reasons\": {\"a\": 1}, \"new\": 1}\n";
         let (own, summary) = split_summary(text);
         assert_eq!(own, b"{oops} half a line");
         let summary = summary.unwrap();

@@ -19,7 +19,7 @@ enum Chore {
     /// Everything that CI runs: format, lints, tests, torture, the corpus' smoke subset
     Ci(ci::Options),
     /// Checks on the repository's own text
-    Tidy,
+    Tidy(tidy::Options),
     /// Runs real programs plain and recorded, and compares everything that can be seen
     Corpus(corpus::Options),
     /// Builds the torture program in many ways and compares plain and recorded runs
@@ -36,7 +36,7 @@ enum Chore {
 fn main() -> ExitCode {
     let outcome = match Arguments::parse().chore {
         Chore::Ci(options) => ci::run(&options),
-        Chore::Tidy => tidy::run(),
+        Chore::Tidy(options) => tidy::run(&options),
         Chore::Corpus(options) => corpus::run(&options).map(|tally| tally.passed()),
         Chore::Torture(options) => torture::run(&options).map(|tally| tally.passed()),
         Chore::Bench(which) => bench::run(&which),

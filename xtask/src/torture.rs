@@ -64,7 +64,11 @@ const GCC: &str = "g++";
 const CLANG: &str = "clang++-14";
 
 /// A dynamic build with these flags.
-const fn dynamic(name: &'static str, compiler: &'static str, flags: &'static [&'static str]) -> Build {
+const fn dynamic(
+    name: &'static str,
+    compiler: &'static str,
+    flags: &'static [&'static str],
+) -> Build {
     Build { name, compiler, flags, is_static: false, strip: false, quick: false }
 }
 

@@ -1,11 +1,28 @@
-//! stub
+//! Benchmarks: probe effect and lifting speed. Every number is a ratio within one run.
+
 use anyhow::Result;
+
+pub mod lift;
+pub mod machine;
+pub mod measure;
 pub mod probe;
-/// Benchmarks.
+pub mod programs;
+pub mod stats;
+pub mod variants;
+
+/// Which benchmark.
 #[derive(clap::Subcommand, Debug, Clone)]
 pub enum Bench {
-    /// Probe effect
+    /// What probes cost, next to what other tools' probes cost, in one interleaved run
     Probe(probe::Options),
+    /// How fast programs are lifted, and how much of them
+    Lift(lift::Options),
 }
-/// Run.
-pub fn run(_: &Bench) -> Result<bool> { Ok(true) }
+
+/// Runs one.
+pub fn run(which: &Bench) -> Result<bool> {
+    match which {
+        Bench::Probe(options) => probe::run(options),
+        Bench::Lift(options) => lift::run(options),
+    }
+}

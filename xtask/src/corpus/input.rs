@@ -129,7 +129,8 @@ fn csv(random: &mut Random, bytes: usize) -> String {
 fn json(random: &mut Random, bytes: usize) -> String {
     let mut text = String::from("[");
     while text.len() < bytes {
-        let tags: Vec<String> = (0..random.below(5)).map(|_| format!("\"{}\"", word(random))).collect();
+        let tags: Vec<String> =
+            (0..random.below(5)).map(|_| format!("\"{}\"", word(random))).collect();
         let _ = writeln!(
             text,
             "{{\"id\": {}, \"name\": \"{} {}\", \"score\": {}.{}, \"on\": {}, \"tags\": [{}], \
@@ -183,11 +184,13 @@ fn html(random: &mut Random, bytes: usize) -> String {
 
 /// A C file with loops, switches, structures and calls, which prints one number.
 fn c_source(random: &mut Random, bytes: usize) -> String {
-    let mut text = String::from("#include <stdio.h>\nstruct pair { long a; double b; char c[9]; };\n");
+    let mut text =
+        String::from("#include <stdio.h>\nstruct pair { long a; double b; char c[9]; };\n");
     let mut count = 0;
     while text.len() < bytes {
         let (a, b, c) = (random.below(97) + 3, random.below(11) + 2, random.below(6) + 3);
-        let callee = if count > 0 { format!("f{}(x - 1, p)", random.below(count)) } else { "x".into() };
+        let callee =
+            if count > 0 { format!("f{}(x - 1, p)", random.below(count)) } else { "x".into() };
         let _ = write!(
             text,
             "static long f{count}(long x, struct pair *p) {{\n  long s = {a};\n  if (x <= 0) return s;\n  \
@@ -208,7 +211,8 @@ fn c_source(random: &mut Random, bytes: usize) -> String {
         );
         count += 1;
     }
-    let _ = writeln!(text, "int main(void) {{\n  struct pair p = {{1, 1.5, \"abc\"}};\n  long t = 0;");
+    let _ =
+        writeln!(text, "int main(void) {{\n  struct pair p = {{1, 1.5, \"abc\"}};\n  long t = 0;");
     for n in 0..count {
         let _ = writeln!(text, "  t = t * 31 + f{n}(3, &p);");
     }

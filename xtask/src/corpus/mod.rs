@@ -145,7 +145,10 @@ fn compare(entry: &Entry, binary: &Path, options: &Options) -> Result<Finding> {
     let stage = Stage::prepare(entry)?;
     if entry.expect == Expectation::Refusal {
         let side = Side::Recorded { fettle: binary.to_path_buf(), mode: options.mode.clone() };
-        return Ok(Finding::new(entry, verdict::judge_refusal(entry, &stage.perform(&side, "recorded")?)));
+        return Ok(Finding::new(
+            entry,
+            verdict::judge_refusal(entry, &stage.perform(&side, "recorded")?),
+        ));
     }
     let plain = stage.perform(&Side::Plain, "plain")?;
     if let Some(trouble) = verdict::unsound(entry, &plain) {

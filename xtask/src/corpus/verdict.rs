@@ -158,7 +158,8 @@ pub fn percent(part: u64, whole: u64) -> f64 {
 /// Why the plain run is not what the list says it is.
 pub fn unsound(entry: &Entry, plain: &Observation) -> Option<String> {
     let expected = entry.ending();
-    let client_failed = entry.client.is_some() && !plain.client.ends_with(b"[client: exit status 0]");
+    let client_failed =
+        entry.client.is_some() && !plain.client.ends_with(b"[client: exit status 0]");
     if plain.ending == expected && !client_failed {
         return None;
     }
@@ -250,9 +251,15 @@ pub fn differences(entry: &Entry, plain: &Observation, other: &Observation) -> V
             "status" if plain.ending != other.ending => {
                 found.push(format!("{} instead of {}", other.ending, plain.ending));
             }
-            "stdout" => found.extend(bytes_differ(part, &clean(&plain.stdout), &clean(&other.stdout))),
-            "stderr" => found.extend(bytes_differ(part, &clean(&plain.stderr), &clean(&other.stderr))),
-            "client" => found.extend(bytes_differ(part, &clean(&plain.client), &clean(&other.client))),
+            "stdout" => {
+                found.extend(bytes_differ(part, &clean(&plain.stdout), &clean(&other.stdout)))
+            }
+            "stderr" => {
+                found.extend(bytes_differ(part, &clean(&plain.stderr), &clean(&other.stderr)))
+            }
+            "client" => {
+                found.extend(bytes_differ(part, &clean(&plain.client), &clean(&other.client)))
+            }
             "files" => found.extend(files_differ(&plain.files, &other.files, &clean)),
             _ => {}
         }
@@ -266,7 +273,8 @@ fn bytes_differ(what: &str, a: &[u8], b: &[u8]) -> Option<String> {
     }
     let at = a.iter().zip(b).take_while(|(x, y)| x == y).count();
     let around = |bytes: &[u8]| {
-        let start = bytes[..at.min(bytes.len())].iter().rposition(|b| *b == b'\n').map_or(0, |n| n + 1);
+        let start =
+            bytes[..at.min(bytes.len())].iter().rposition(|b| *b == b'\n').map_or(0, |n| n + 1);
         let line = bytes[start..].split(|b| *b == b'\n').next().unwrap_or_default();
         clip(&String::from_utf8_lossy(line))
     };

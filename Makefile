@@ -1,0 +1,34 @@
+# Chores by short names. Each is one `cargo xtask` away; see `cargo xtask --help` for the rest.
+
+.PHONY: help demo test corpus torture bench fuzz tidy
+
+help:
+	@echo 'make demo     install a server, record it under load, show where its time went'
+	@echo 'make test     everything that CI runs: format, lints, tests, torture, corpus (smoke)'
+	@echo 'make corpus   all programs, plain and recorded (installs packages; takes long)'
+	@echo 'make torture  the torture program in all builds and modes'
+	@echo 'make bench    probe effect next to other tools, and lifting speed'
+	@echo 'make fuzz     every fuzz target for a minute'
+	@echo 'make tidy     checks on the text of the repository'
+
+demo:
+	@cargo xtask demo
+
+test:
+	@cargo xtask ci
+
+corpus:
+	@cargo xtask corpus --jobs 2
+
+torture:
+	@cargo xtask torture
+
+bench:
+	@cargo xtask bench probe
+	@cargo xtask bench lift
+
+fuzz:
+	@cargo xtask fuzz
+
+tidy:
+	@cargo xtask tidy

@@ -1,4 +1,0 @@
-//! stub
-use anyhow::Result;
-/// Run.
-pub fn run() -> Result<bool> { Ok(true) }

@@ -1,0 +1,85 @@
+//! Checks on the repository's own text: what a reviewer should not have to look for.
+
+mod length;
+mod paths;
+mod text;
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use anyhow::Result;
+
+use crate::{proc, repo};
+
+/// A text file of the repository.
+pub struct Source {
+    /// Path from the root.
+    pub name: String,
+    /// All of it.
+    pub text: String,
+}
+
+/// Something to put right.
+pub struct Problem {
+    /// File and line, or file.
+    pub place: String,
+    /// What is wrong.
+    pub what: String,
+}
+
+impl Problem {
+    fn new(source: &Source, line: usize, what: impl Into<String>) -> Problem {
+        Problem { place: format!("{}:{}", source.name, line + 1), what: what.into() }
+    }
+}
+
+/// What to do besides checking.
+#[derive(clap::Args, Debug, Clone, Default)]
+pub struct Options {
+    /// Write down the present length of long functions as the most that is allowed
+    #[arg(long)]
+    pub bless: bool,
+}
+
+/// Checks everything and prints what is wrong.
+pub fn run(options: &Options) -> Result<bool> {
+    let sources = sources()?;
+    if options.bless {
+        length::bless(&sources)?;
+    }
+    let problems = check(&sources)?;
+    for problem in &problems {
+        println!("{}: {}", problem.place, problem.what);
+    }
+    println!("tidy: {} files, {} problems", sources.len(), problems.len());
+    Ok(problems.is_empty())
+}
+
+/// Every problem in these files.
+pub fn check(sources: &[Source]) -> Result<Vec<Problem>> {
+    let mut problems = Vec::new();
+    for source in sources {
+        text::check(source, &mut problems);
+        paths::check(source, &mut problems);
+    }
+    text::check_unsafe_is_forbidden(sources, &mut problems);
+    length::check(sources, &mut problems)?;
+    Ok(problems)
+}
+
+/// The text files that git knows or would add.
+pub fn sources() -> Result<Vec<Source>> {
+    let mut git = Command::new("git");
+    git.current_dir(repo::root());
+    git.args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"]);
+    let list = proc::output_of(&mut git)?;
+    let mut names: Vec<&str> = list.split('\0').filter(|name| !name.is_empty()).collect();
+    names.sort_unstable();
+    names.dedup();
+    let read = |name: &str| {
+        let path: PathBuf = repo::root().join(name);
+        let text = String::from_utf8(std::fs::read(path).ok()?).ok()?;
+        (!text.contains('\0')).then(|| Source { name: name.into(), text })
+    };
+    Ok(names.into_iter().filter_map(read).collect())
+}
