@@ -79,7 +79,7 @@ impl Analysis {
         Ok(Focus {
             version: crate::JSON_VERSION,
             functions,
-            partial: self.manifest.totals.lost > 0 || self.manifest.recovery.is_some(),
+            partial: self.partial(),
             callers: rows(callers),
             callees: rows(callees),
             warnings: self.warnings.clone(),

@@ -86,7 +86,7 @@ impl Analysis {
         Ok(Histogram {
             version: crate::JSON_VERSION,
             name: self.names.shown(id),
-            partial: self.manifest.totals.lost > 0 || self.manifest.recovery.is_some(),
+            partial: self.partial(),
             latency,
             bars,
         })

@@ -90,6 +90,8 @@ pub struct Run {
     pub records: u64,
     /// Records that were lost.
     pub lost: u64,
+    /// Calls without a record, for whatever reason, where every call should have one.
+    pub unrecorded: u64,
     /// Threads.
     pub threads: u64,
     /// Processes.
@@ -356,7 +358,7 @@ impl Analysis {
         Report {
             version: crate::JSON_VERSION,
             losses: self.losses(),
-            partial: run.lost > 0 || run.cut_off,
+            partial: self.partial(),
             run,
             warnings: self.warnings.clone(),
             notes: self.notes.clone(),
@@ -366,6 +368,23 @@ impl Analysis {
             threads: self.threads(),
             skipped: self.skipped.clone(),
         }
+    }
+
+    /// Calls without a record, where every call should have one.
+    fn unrecorded(&self) -> u64 {
+        if self.manifest.probe_mode != ProbeMode::Events {
+            return 0;
+        }
+        self.calls().saturating_sub(self.profile.records).max(self.manifest.totals.lost)
+    }
+
+    fn calls(&self) -> u64 {
+        self.totals.iter().fold(0, |sum, total| sum.saturating_add(total.calls))
+    }
+
+    /// Whether records are missing, so that latencies and trees are of a part of the calls.
+    pub fn partial(&self) -> bool {
+        self.unrecorded() > 0 || self.manifest.recovery.is_some()
     }
 
     fn run(&self) -> Run {
@@ -381,9 +400,10 @@ impl Analysis {
             probe_mode: manifest.probe_mode,
             probe_cost: manifest.probe_cost,
             cpu_model: manifest.machine.cpu_model.clone(),
-            calls: self.totals.iter().fold(0, |sum, total| sum.saturating_add(total.calls)),
+            calls: self.calls(),
             records: self.profile.records,
             lost: manifest.totals.lost,
+            unrecorded: self.unrecorded(),
             threads: manifest.totals.threads.max(self.threads.len() as u64),
             processes: manifest.totals.processes,
             cut_off: manifest.recovery.is_some(),

@@ -50,7 +50,7 @@ impl Analysis {
         let mut view = TreeView {
             version: crate::JSON_VERSION,
             total_ns,
-            partial: self.manifest.totals.lost > 0 || self.manifest.recovery.is_some(),
+            partial: self.partial(),
             rows: Vec::new(),
             left_out: 0,
         };

@@ -118,7 +118,7 @@ fn sources(trace: &Path, finish: &Finish) -> Result<Vec<Source>> {
 
 /// The end of a spool's last record, by counting the clock forward from the start of the trace.
 /// Only needed when the recording was cut off and nobody read the clock at its end.
-fn last_tsc(spool: &SpoolFile, start: u64) -> Result<u64> {
+pub(crate) fn last_tsc(spool: &SpoolFile, start: u64) -> Result<u64> {
     let mut clock = start;
     let mut records = Vec::new();
     let mut first = 0;

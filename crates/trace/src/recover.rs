@@ -3,10 +3,11 @@
 use std::path::Path;
 
 use crate::column::{Table, read_table};
+use crate::convert::last_tsc;
 use crate::error::{Error, Result};
 use crate::manifest::{Manifest, Recovery};
 use crate::read::{Trace, read_manifest};
-use crate::spool;
+use crate::spool::{self, SpoolFile};
 use crate::tables::Thread;
 use crate::write::{Finish, write_trace};
 
@@ -35,10 +36,13 @@ pub fn recover(path: &Path, progress: &mut dyn FnMut(u64, u64)) -> Result<Manife
             threads.push(Thread { index: spool.thread, ..Thread::default() });
         }
     }
+    let mut manifest = manifest;
+    if manifest.clock.end.is_none() && manifest.clock.tsc_hz == 0 {
+        estimate_rate(&mut manifest, &spools)?;
+    }
     drop(spools);
     threads.sort_by_key(|thread| thread.index);
 
-    let mut manifest = manifest;
     manifest.recovery = Some(Recovery { records, torn_records });
     manifest.totals.threads = threads.len() as u64;
     let finish = Finish {
@@ -54,6 +58,25 @@ pub fn recover(path: &Path, progress: &mut dyn FnMut(u64, u64)) -> Result<Manife
         open_calls: Vec::new(),
     };
     write_trace(path, finish, progress)
+}
+
+/// Estimates the clock's rate when the recording ended before anybody measured it: the newest
+/// spool was written when its last record was a moment old.
+fn estimate_rate(manifest: &mut Manifest, spools: &[SpoolFile]) -> Result<()> {
+    let written = |spool: &&SpoolFile| spool.written_unix_ns;
+    let Some(newest) = spools.iter().filter(|spool| spool.records > 0).max_by_key(written) else {
+        return Ok(());
+    };
+    let ns = newest.written_unix_ns.saturating_sub(manifest.start_unix_ns);
+    let clock = &mut manifest.clock;
+    let ticks = last_tsc(newest, clock.tsc_at_start)?.saturating_sub(clock.tsc_at_start);
+    let hz = ticks as f64 / ns as f64 * 1e9;
+    if (1e6..1e12).contains(&hz) {
+        clock.tsc_hz = hz as u64;
+        let text = "the clock's rate is estimated from the time when the last records were stored";
+        manifest.notes.push(text.to_owned());
+    }
+    Ok(())
 }
 
 /// A table that may not have been written yet.

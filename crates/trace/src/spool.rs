@@ -8,6 +8,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::Write;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::time::UNIX_EPOCH;
 
 use fettle_abi::record::CallRecord;
 
@@ -175,6 +176,8 @@ pub(crate) struct SpoolFile {
     pub(crate) records: u64,
     /// Whether bytes of a torn record follow them.
     pub(crate) torn: bool,
+    /// When it was last written to, nanoseconds since 1970; 0 if not known.
+    pub(crate) written_unix_ns: u64,
 }
 
 impl SpoolFile {
@@ -218,10 +221,13 @@ pub(crate) fn open_all(trace: &Path) -> Result<Vec<SpoolFile>> {
             continue;
         };
         let file = File::open(&path).map_err(|e| Error::io("open", &path, e))?;
-        let bytes = file.metadata().map_err(|e| Error::io("measure", &path, e))?.len();
+        let metadata = file.metadata().map_err(|e| Error::io("measure", &path, e))?;
+        let bytes = metadata.len();
+        let written = metadata.modified().ok().and_then(|t| t.duration_since(UNIX_EPOCH).ok());
+        let written_unix_ns = written.map_or(0, |since| since.as_nanos() as u64);
         let record = RECORD as u64;
         let (records, torn) = (bytes / record, !bytes.is_multiple_of(record));
-        spools.push(SpoolFile { path, file, thread, records, torn });
+        spools.push(SpoolFile { path, file, thread, records, torn, written_unix_ns });
     }
     spools.sort_by_key(|spool| spool.thread);
     Ok(spools)

@@ -105,6 +105,26 @@ fn a_cut_off_recording_is_recovered_and_its_torn_record_counted() {
 }
 
 #[test]
+fn a_clock_that_nobody_measured_is_estimated() {
+    let dir = tempfile::tempdir().unwrap();
+    let folder = dir.path().join("t.fettle");
+    let mut manifest = manifest();
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+    // Began ten seconds ago; the last call ends after twenty thousand million ticks.
+    manifest.start_unix_ns = now.as_nanos() as u64 - 10_000_000_000;
+    manifest.clock.tsc_hz = 0;
+    let mut writer = TraceWriter::create(&folder, &manifest).unwrap();
+    let last = Drawn { function: 0, depth: 0, start: 0, end: 20_000_000_000 };
+    writer.spool_append(0, &records(&[last])).unwrap();
+    writer.flush().unwrap();
+    drop(writer);
+    let trace = open_or_recover(&folder, &mut |_, _| {}).unwrap();
+    let hz = trace.manifest().clock.tsc_hz;
+    assert!((1_500_000_000..2_100_000_000).contains(&hz), "{hz}");
+    assert_eq!(trace.manifest().notes.len(), 1);
+}
+
+#[test]
 fn nothing_is_overwritten() {
     let dir = tempfile::tempdir().unwrap();
     std::fs::write(dir.path().join("thesis.tex"), "ten years of work").unwrap();

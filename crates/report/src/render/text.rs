@@ -88,9 +88,9 @@ fn losses(report: &Report, terminal: Terminal, out: &mut String) {
             crate::names::one_line(loss.what.clone())
         ));
     }
-    if report.run.lost > 0 {
-        let all = report.run.lost.saturating_add(report.run.records);
-        let share = report.run.lost as f64 / all as f64;
+    let missing = report.run.unrecorded;
+    if missing > 0 {
+        let share = missing as f64 / missing.saturating_add(report.run.records) as f64;
         line(&format!(
             "! {} of all records are missing: calls and times are exact; latencies, callers and \
              trees are partial.",
