@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use crate::error::LiveError;
 use crate::inject::{self, Injection};
 use crate::launch::{self, Failure, Launch, Started};
+use crate::maps;
 use crate::ptrace::{self, Report, What};
 use crate::signals::{self, JobControl, Ticker};
 use crate::stop::ExecStop;
@@ -51,8 +52,9 @@ pub trait Session {
     /// threads that the process had have ended, and so has its old memory.
     fn exec(&mut self, stop: &ExecStop<'_>) -> Option<Injection>;
 
-    /// What became of an injection, or of an exec that could not be looked at. On an error
-    /// everything was taken back and the process runs uninstrumented.
+    /// What became of an injection. On an error everything was taken back and the process runs
+    /// uninstrumented. Called with an error, and without [`Session::exec`] before it, when the
+    /// process cannot be looked at: its file may be executed but not read, say.
     fn injected(&mut self, pid: i32, result: Result<(), LiveError>);
 
     /// A thread or process has been born and stands before its first instruction. An answer is
@@ -75,7 +77,9 @@ pub trait Session {
     /// it because an ordinary user traces it.
     fn setuid_exec(&mut self, _pid: i32, _path: &Path) {}
 
-    /// A living process is no longer followed: the run ends before it. What was injected stays.
+    /// A living process is no longer followed: the run ends before it. What was injected stays,
+    /// and runs on; births in the process are not reported any more, so that new threads have
+    /// their parents' gs base.
     fn detached(&mut self, _pid: i32) {}
 }
 
@@ -223,6 +227,8 @@ impl<'a> Tracer<'a> {
             if now >= next_tick {
                 next_tick = now + self.options.period;
                 self.session.tick();
+            }
+            if !self.early.is_empty() {
                 self.adopt_early(now);
             }
             if self.status.is_none() {
@@ -230,6 +236,16 @@ impl<'a> Tracer<'a> {
             } else if self.is_over(now) {
                 break;
             }
+        }
+        // What could not be stopped in time.
+        let sleeping: Vec<i32> = self
+            .tasks
+            .iter()
+            .filter(|(tid, task)| task.pid == **tid)
+            .map(|(tid, _)| *tid)
+            .collect();
+        for pid in sleeping {
+            self.session.detached(pid);
         }
         self.session.tick();
         self.status.ok_or(Failure::Error(LiveError::Gone { pid: self.first }))
@@ -302,7 +318,9 @@ impl<'a> Tracer<'a> {
     fn resume(&mut self, tid: i32, signal: i32) {
         if self.detaching.is_some() {
             let _ = ptrace::detach(tid, signal);
-            self.tasks.remove(&tid);
+            if self.tasks.remove(&tid).is_some_and(|task| task.pid == tid) {
+                self.session.detached(tid);
+            }
         } else {
             let _ = ptrace::cont(tid, signal);
         }
@@ -451,29 +469,16 @@ impl<'a> Tracer<'a> {
 
     fn begin_to_detach(&mut self, now: Instant) {
         self.detaching = Some(now + DETACH_PATIENCE);
-        let mut pids: Vec<i32> = self.tasks.values().map(|task| task.pid).collect();
-        pids.sort_unstable();
-        pids.dedup();
-        for pid in pids {
-            self.session.detached(pid);
-        }
         for tid in self.tasks.keys() {
             let _ = ptrace::interrupt(*tid);
-        }
-        let early: Vec<i32> = self.early.drain().map(|entry| entry.0).collect();
-        for tid in early {
-            self.resume(tid, 0);
         }
     }
 }
 
 /// Where a thread came from, as far as the kernel still knows.
 fn find_parent(tid: i32) -> Option<Parent> {
-    let status = std::fs::read_to_string(format!("/proc/{tid}/status")).ok()?;
-    let field = |name: &str| {
-        let line = status.lines().find_map(|line| line.strip_prefix(name))?;
-        line.trim().parse::<i32>().ok()
-    };
+    let status = maps::read_proc(&format!("/proc/{tid}/status")).ok()?;
+    let field = |name| maps::status_field(&status, name).map(|value| value as i32);
     let (pid, parent) = (field("Tgid:")?, field("PPid:")?);
     Some(if pid != tid {
         Parent { tid: pid, pid, birth: Birth::Thread }
@@ -484,12 +489,10 @@ fn find_parent(tid: i32) -> Option<Parent> {
     })
 }
 
-/// Whether the program should have gained privileges and has not.
+/// Whether the program should have gained privileges and has not. (AT_SECURE is set all the same.)
 fn lost_privileges(stop: &ExecStop<'_>) -> bool {
-    // SAFETY: cannot fail and touches no memory.
-    let root = unsafe { libc::geteuid() } == 0;
-    // We are not root, so the process runs as the user that we are, or it could not be traced.
-    // SAFETY: these cannot fail and touch no memory.
+    // The process runs as the user that we are, or we could not trace it, unless we are root.
+    // SAFETY: these two cannot fail and touch no memory.
     let (uid, gid) = unsafe { (libc::geteuid(), libc::getegid()) };
-    !root && !stop.secure && launch::gains_privileges(&stop.executable, uid, gid)
+    uid != 0 && launch::gains_privileges(&stop.executable, uid, gid)
 }

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use crate::auxv::{AT_PHDR, AT_PHNUM};
 use crate::error::LiveError;
-use crate::maps::LiveAddr;
+use crate::maps::{self, LiveAddr};
 use crate::ptrace;
 use crate::remote::{Call, OPENED, Remote};
 use crate::stop::ExecStop;
@@ -218,11 +218,8 @@ fn suspend_seccomp(pid: i32, options: i32) -> Result<bool, LiveError> {
 
 /// Mode and number of filters from `/proc/PID/status`.
 fn seccomp(process: &str) -> Option<(u64, u64)> {
-    let status = std::fs::read_to_string(format!("/proc/{process}/status")).ok()?;
-    let field = |name: &str| {
-        let line = status.lines().find_map(|line| line.strip_prefix(name))?;
-        line.trim().parse::<u64>().ok()
-    };
+    let status = maps::read_proc(&format!("/proc/{process}/status")).ok()?;
+    let field = |name| maps::status_field(&status, name);
     Some((field("Seccomp:")?, field("Seccomp_filters:").unwrap_or(0)))
 }
 
@@ -488,11 +485,11 @@ mod tests {
             (LiveAddr(0x1fff), vec![7, 8]),
         ];
         let pages = PagePatches::new(&writes).0;
-        let expected: [(u64, Vec<(usize, &[u8])>); 2] = [
-            (0x1000, vec![(0xffe, &[1, 2]), (0, &[9]), (0xfff, &[7])]),
-            (0x2000, vec![(0, &[3, 4]), (0, &[8])]),
-        ];
-        assert_eq!(pages, BTreeMap::from(expected));
+        assert_eq!(pages.keys().collect::<Vec<_>>(), [&0x1000, &0x2000]);
+        let expected: [(usize, &[u8]); 3] = [(0xffe, &[1, 2]), (0, &[9]), (0xfff, &[7])];
+        assert_eq!(pages[&0x1000], expected);
+        let expected: [(usize, &[u8]); 2] = [(0, &[3, 4]), (0, &[8])];
+        assert_eq!(pages[&0x2000], expected);
     }
 
     #[test]

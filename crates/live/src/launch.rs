@@ -65,7 +65,7 @@ impl Launch {
     }
 
     /// A candidate as seen from our own directory.
-    fn from_here(&self, candidate: &Path) -> PathBuf {
+    fn seen_from_here(&self, candidate: &Path) -> PathBuf {
         match &self.cwd {
             Some(directory) => directory.join(candidate),
             None => candidate.to_owned(),
@@ -206,7 +206,7 @@ impl Started {
             let path = launch.cwd.clone().unwrap_or_default();
             return Some(Failure::Error(LiveError::WorkingDirectory { path, source }));
         }
-        let found = launch.from_here(&path);
+        let found = launch.seen_from_here(&path);
         Some(Failure::Error(match source.raw_os_error() {
             Some(libc::ENOENT) if found.is_file() => LiveError::Interpreter { path },
             Some(libc::ENOENT | libc::ENOTDIR) => {
@@ -238,7 +238,7 @@ fn check_privileges(launch: &Launch, candidates: &[PathBuf]) -> Result<(), LiveE
         let metadata = std::fs::metadata(path);
         metadata.is_ok_and(|data| data.is_file() && data.permissions().mode() & 0o111 != 0)
     };
-    let file = candidates.iter().map(|path| launch.from_here(path)).find(executable);
+    let file = candidates.iter().map(|path| launch.seen_from_here(path)).find(executable);
     match file {
         Some(path) if gains_privileges(&path, uid, gid) => Err(LiveError::Setuid { path }),
         _ => Ok(()),

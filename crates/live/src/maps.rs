@@ -6,7 +6,8 @@
 
 use std::ffi::OsStr;
 use std::fmt;
-use std::io;
+use std::fs::File;
+use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
@@ -71,7 +72,21 @@ impl Mapping {
 
 /// Reads the mappings of a process.
 pub fn of_process(pid: i32) -> io::Result<Vec<Mapping>> {
-    Ok(parse(&std::fs::read(format!("/proc/{pid}/maps"))?))
+    Ok(parse(&read_proc(&format!("/proc/{pid}/maps"))?))
+}
+
+/// Reads a file of `/proc`, whose size is not known before, in few steps.
+pub(crate) fn read_proc(path: &str) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::with_capacity(8192);
+    File::open(path)?.read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// The number behind a name in `/proc/PID/status`.
+pub(crate) fn status_field(status: &[u8], name: &str) -> Option<u64> {
+    let mut lines = status.split(|byte| *byte == b'\n');
+    let value = lines.find_map(|line| line.strip_prefix(name.as_bytes()))?;
+    std::str::from_utf8(value).ok()?.trim().parse().ok()
 }
 
 /// Parses the text of `/proc/PID/maps`. Lines of another form are left out.

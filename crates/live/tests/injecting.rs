@@ -1,8 +1,12 @@
 //! Injections are made whole or not at all, wherever the process lives.
 
 mod common;
+use std::cell::RefCell;
+use std::os::unix::fs::FileExt;
 use std::process::Command;
+use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use common::*;
 use fettle_live::*;
@@ -12,86 +16,101 @@ fn is_root() -> bool {
     unsafe { libc::geteuid() == 0 }
 }
 
-/// What the process looks like: its mappings, and the bytes that tests write over.
-fn look(pid: i32, stop: &ExecStop<'_>) -> (String, Vec<u8>, Vec<u8>) {
-    let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap();
-    let stack = stop.read(LiveAddr(stop.stack.0 - 8192), 8192).unwrap();
-    (maps, stop.read(stop.instruction, 64).unwrap(), stack)
+/// What a process looked like before its injection: its mappings and its first instructions.
+struct Before {
+    maps: String,
+    at: LiveAddr,
+    code: Vec<u8>,
 }
+
+/// Looks at the process again when its injection has failed, before it runs.
+struct Checked {
+    recorder: Recorder,
+    before: Rc<RefCell<Option<Before>>>,
+}
+
+impl Session for Checked {
+    fn exec(&mut self, stop: &ExecStop<'_>) -> Option<Injection> {
+        let maps = std::fs::read_to_string(format!("/proc/{}/maps", stop.pid)).unwrap();
+        let code = stop.read(stop.instruction, 64).unwrap();
+        *self.before.borrow_mut() = Some(Before { maps, at: stop.instruction, code });
+        self.recorder.exec(stop)
+    }
+
+    fn injected(&mut self, pid: i32, result: Result<(), LiveError>) {
+        let before = self.before.borrow_mut().take().unwrap();
+        let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap();
+        assert_eq!(maps, before.maps);
+        let memory = std::fs::File::open(format!("/proc/{pid}/mem")).unwrap();
+        let mut code = vec![0; before.code.len()];
+        memory.read_exact_at(&mut code, before.at.0).unwrap();
+        assert_eq!(code, before.code);
+        let descriptors = std::fs::read_dir(format!("/proc/{pid}/fd")).unwrap();
+        let mut files = descriptors.filter_map(|entry| entry.unwrap().path().read_link().ok());
+        assert!(!files.any(|path| path.to_string_lossy().contains("memfd")));
+        self.recorder.injected(pid, result);
+    }
+
+    fn born(&mut self, parent: i32, pid: i32, tid: i32, birth: Birth) -> Option<u64> {
+        self.recorder.born(parent, pid, tid, birth)
+    }
+
+    fn thread_exit(&mut self, pid: i32, tid: i32) {
+        self.recorder.thread_exit(pid, tid);
+    }
+
+    fn process_exit(&mut self, pid: i32, status: ExitStatus, cpu: Duration) {
+        self.recorder.process_exit(pid, status, cpu);
+    }
+
+    fn tick(&mut self) {
+        self.recorder.tick();
+    }
+}
+
+/// Spoils an injection in one way.
+type Spoil = fn(&ExecStop<'_>, &mut Injection);
 
 #[test]
 fn a_failure_takes_all_back() {
-    // Each way to fail is tried after all else has been done.
-    for way in 0..4 {
-        let shared: Arc<std::sync::Mutex<Option<_>>> = Arc::default();
-        let before = shared.clone();
+    fn on_the_stack(stop: &ExecStop<'_>, injection: &Injection) -> FileMap {
+        let addr = LiveAddr(stop.stack.0 & !(PAGE - 1));
+        FileMap { addr, ..injection.maps[0].clone() }
+    }
+    let ways: [(&str, Spoil); 5] = [
+        ("map one of our files", |stop, injection| {
+            injection.maps.push(on_the_stack(stop, injection));
+        }),
+        ("map one of our files", |stop, injection| {
+            injection.maps.insert(1, on_the_stack(stop, injection));
+        }),
+        ("read 3 bytes", |_, injection| {
+            injection.writes.push((LiveAddr(0x7000_0000_0000), vec![1, 2, 3]));
+        }),
+        ("not page-aligned", |_, injection| {
+            let addr = LiveAddr(0x3000_0000_0001);
+            injection.maps.push(FileMap { addr, ..injection.maps[0].clone() });
+        }),
+        ("map one of our files", |_, injection| {
+            // A file that may not be mapped: a directory.
+            let fd = Arc::new(std::fs::File::open("/").unwrap().into());
+            let addr = LiveAddr(0x3000_0000_0000);
+            injection.maps.push(FileMap { fd, addr, ..injection.maps[0].clone() });
+        }),
+    ];
+    for (message, spoil) in ways {
         let counter = memfd(&[0; PAGE as usize]);
-        let mut recorder = Recorder::new(move |stop| {
+        let recorder = Recorder::new(move |stop| {
             let mut injection = counting_injection(stop, &counter);
-            let mut bad = injection.maps[0].clone();
-            match way {
-                // A mapping where the stack is, at the end and in the middle.
-                0 => {
-                    bad.addr = LiveAddr(stop.stack.0 & !(PAGE - 1));
-                    injection.maps.push(bad);
-                }
-                1 => {
-                    bad.addr = LiveAddr(stop.stack.0 & !(PAGE - 1));
-                    injection.maps.insert(1, bad);
-                }
-                // A write to where nothing is.
-                2 => injection.writes.push((LiveAddr(0x7000_0000_0000), vec![1, 2, 3])),
-                // A mapping that is not aligned.
-                _ => {
-                    bad.addr = LiveAddr(0x3000_0000_0001);
-                    injection.maps.push(bad);
-                }
-            }
-            *before.lock().unwrap() = Some((look(stop.pid, stop), stop.instruction));
+            spoil(stop, &mut injection);
             Some(injection)
         });
-        // `injected` is called while the process still stands at its first instruction.
-        struct Check<'a>(
-            &'a mut Recorder,
-            Arc<std::sync::Mutex<Option<((String, Vec<u8>, Vec<u8>), LiveAddr)>>>,
-        );
-        impl Session for Check<'_> {
-            fn exec(&mut self, stop: &ExecStop<'_>) -> Option<Injection> {
-                self.0.exec(stop)
-            }
-            fn injected(&mut self, pid: i32, result: Result<(), LiveError>) {
-                let ((maps, code, _), at) = self.1.lock().unwrap().take().unwrap();
-                let now = std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap();
-                assert_eq!(now, maps);
-                use std::os::unix::fs::FileExt;
-                let memory = std::fs::File::open(format!("/proc/{pid}/mem")).unwrap();
-                let mut bytes = vec![0; code.len()];
-                memory.read_exact_at(&mut bytes, at.0).unwrap();
-                assert_eq!(bytes, code);
-                let descriptors = std::fs::read_dir(format!("/proc/{pid}/fd")).unwrap();
-                let ours = descriptors.filter_map(|entry| entry.unwrap().path().read_link().ok());
-                assert_eq!(ours.filter(|path| path.to_string_lossy().contains("memfd")).count(), 0);
-                self.0.injected(pid, result);
-            }
-            fn born(&mut self, parent: i32, pid: i32, tid: i32, birth: Birth) -> Option<u64> {
-                self.0.born(parent, pid, tid, birth)
-            }
-            fn thread_exit(&mut self, pid: i32, tid: i32) {
-                self.0.thread_exit(pid, tid);
-            }
-            fn process_exit(&mut self, pid: i32, status: ExitStatus, cpu: std::time::Duration) {
-                self.0.process_exit(pid, status, cpu);
-            }
-            fn tick(&mut self) {
-                self.0.tick();
-            }
-        }
-        let mut check = Check(&mut recorder, shared);
-        let status =
-            run(&launch(program("state"), &[]), &mut check, options(WaitFor::All)).unwrap();
+        let mut checked = Checked { recorder, before: Rc::default() };
+        let status = run(&launch("/bin/true", &[]), &mut checked, options(WaitFor::All)).unwrap();
         assert_eq!(status, ExitStatus::Code(0));
-        assert_eq!(recorder.errors().len(), 1, "way {way}");
-        recorder.assert_lives_are_whole();
+        let errors = checked.recorder.errors();
+        assert!(errors.len() == 1 && errors[0].contains(message), "{message}: {errors:?}");
+        checked.recorder.assert_lives_are_whole();
     }
 }
 

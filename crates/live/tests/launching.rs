@@ -109,6 +109,77 @@ fn set_user_id_needs_root() {
     let output = command.current_dir("/").output().unwrap();
     assert_eq!(output.status.code(), Some(125));
     assert!(String::from_utf8_lossy(&output.stderr).contains("set-user-ID"), "{output:?}");
+
+    // Started by another program it runs, without its privileges, and is reported.
+    let log = std::env::temp_dir().join(format!("fettle-setuid-{}", std::process::id()));
+    let mut command = Command::new("setpriv");
+    command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).arg(&copy).arg("/bin/sh");
+    command.arg("-c").arg(format!("{}; exit 3", path.display())).env("FOLLOW_LOG", &log);
+    assert_eq!(command.current_dir("/").status().unwrap().code(), Some(3));
+    let text = fs::read_to_string(&log).unwrap();
+    fs::remove_file(&log).unwrap();
+    assert_eq!(text.matches("SetuidExec").count(), 1, "{text}");
+}
+
+#[test]
+fn executable_but_not_readable() {
+    // SAFETY: cannot fail.
+    if unsafe { libc::geteuid() } != 0 {
+        return eprintln!("not root: not tested");
+    }
+    let path = temporary("secret");
+    fs::copy(program("state"), &path).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o711)).unwrap();
+    let copy = temporary("follow-secret");
+    fs::copy(follow(), &copy).unwrap();
+    let log = std::env::temp_dir().join(format!("fettle-secret-{}", std::process::id()));
+    let mut command = Command::new("setpriv");
+    command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).arg(&copy).arg(&path);
+    command.env("FOLLOW_LOG", &log).current_dir("/");
+    assert_eq!(command.status().unwrap().code(), Some(0));
+    let text = fs::read_to_string(&log).unwrap();
+    fs::remove_file(&log).unwrap();
+    assert!(text.contains("could not open the memory"), "{text}");
+    assert!(text.contains("counts (0, 0)"), "{text}");
+}
+
+#[test]
+fn narrow_programs_run_untouched() {
+    // An i386 program that exits with 42:
+    //   b8 01000000  mov eax, 1; bb 2a000000  mov ebx, 42; cd 80  int 0x80
+    let mut elf = vec![0x7f, b'E', b'L', b'F', 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+    elf.extend([2, 0, 3, 0, 1, 0, 0, 0]); // executable, i386
+    for word in [0x0804_8054u32, 52, 0, 0] {
+        elf.extend(word.to_le_bytes()); // entry, program headers, no sections, flags
+    }
+    for half in [52u16, 32, 1, 0, 0, 0] {
+        elf.extend(half.to_le_bytes());
+    }
+    for word in [1u32, 0, 0x0804_8000, 0x0804_8000, 96, 96, 5, 0x1000] {
+        elf.extend(word.to_le_bytes());
+    }
+    elf.extend([0xb8, 1, 0, 0, 0, 0xbb, 42, 0, 0, 0, 0xcd, 0x80]);
+    let path = file("narrow", &elf, 0o755);
+    if Command::new(&path).status().map(|status| status.code()).ok() != Some(Some(42)) {
+        return eprintln!("no 32-bit programs here: not tested");
+    }
+    let counter = memfd(&[0; PAGE as usize]);
+    let mut recorder = Recorder::new(move |stop| {
+        assert!(stop.compat);
+        assert_eq!(stop.auxv.entry, LiveAddr(0x0804_8054));
+        Some(counting_injection(stop, &counter))
+    });
+    let status = run(&launch(&path, &[]), &mut recorder, options(WaitFor::All)).unwrap();
+    assert_eq!(status, ExitStatus::Code(42));
+    assert_eq!(recorder.errors().len(), 1);
+    assert!(recorder.errors()[0].contains("32-bit"), "{:?}", recorder.errors());
+}
+
+#[test]
+fn a_program_that_is_traced_already() {
+    let output = Command::new(follow()).arg(follow()).arg("/bin/true").output().unwrap();
+    assert_eq!(output.status.code(), Some(125));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("not allowed to trace"));
 }
 
 #[test]

@@ -175,3 +175,28 @@ fn what_an_exec_stop_shows() {
     assert_eq!(follow_all(&mut recorder, "/bin/bash", &["-c", script]), ExitStatus::Code(0));
     assert_eq!(recorder.execs("env"), 1);
 }
+
+#[test]
+fn killed_at_any_moment_of_an_exec() {
+    let script = "for i in {1..150}; do /bin/true & kill -9 $! 2> /dev/null; \
+                  (exec /bin/true) & sleep 0.000$((i % 10))$((i % 7)); kill -9 $!; done \
+                  2> /dev/null; wait; exit 2";
+    let (mut recorder, _) = counting_recorder();
+    let status = follow_all(&mut recorder, "/bin/bash", &["-c", script]);
+    assert_eq!(status, ExitStatus::Code(2));
+    recorder.assert_lives_are_whole();
+}
+
+#[test]
+fn many_threads() {
+    let (mut recorder, _) = counting_recorder();
+    recorder.next_gs = Some(0x10_0000);
+    let script = "import threading
+e = threading.Event()
+ts = [threading.Thread(target=e.wait) for _ in range(1000)]
+[t.start() for t in ts]; e.set(); [t.join() for t in ts]";
+    let status = follow_all(&mut recorder, "python3", &["-c", script]);
+    assert_eq!(status, ExitStatus::Code(0));
+    recorder.assert_lives_are_whole();
+    assert!(recorder.births(Birth::Thread) >= 1000);
+}

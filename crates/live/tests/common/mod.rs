@@ -47,10 +47,14 @@ pub enum Event {
     ThreadExit { pid: i32, tid: i32 },
     ProcessExit { pid: i32, status: ExitStatus },
     Detached { pid: i32 },
+    SetuidExec { pid: i32, path: PathBuf },
 }
 
 /// Chooses what to inject.
 pub type Inject = Box<dyn FnMut(&ExecStop<'_>) -> Option<Injection>>;
+
+/// Called at each tick, with the ticks and events so far.
+pub type OnTick = Box<dyn FnMut(u32, &[Event])>;
 
 pub struct Recorder {
     pub events: Vec<Event>,
@@ -59,7 +63,7 @@ pub struct Recorder {
     pub inject: Inject,
     /// Base for the gs of newcomers, counted up.
     pub next_gs: Option<u64>,
-    pub on_tick: Box<dyn FnMut(u32, &[Event])>,
+    pub on_tick: OnTick,
 }
 
 impl Recorder {
@@ -126,7 +130,7 @@ impl Recorder {
                     assert!(!threads.values().any(|of| of == pid), "{event:?}");
                     assert!(processes.remove(pid), "{event:?}");
                 }
-                Event::Injected { .. } | Event::Detached { .. } => {}
+                Event::Injected { .. } | Event::Detached { .. } | Event::SetuidExec { .. } => {}
             }
         }
         assert!(processes.is_empty() && threads.is_empty(), "{:#?}", self.events);
@@ -164,6 +168,11 @@ impl Session for Recorder {
     fn tick(&mut self) {
         self.ticks += 1;
         (self.on_tick)(self.ticks, &self.events);
+    }
+
+    fn setuid_exec(&mut self, pid: i32, path: &Path) {
+        let path = path.to_owned();
+        self.events.push(Event::SetuidExec { pid, path });
     }
 
     fn detached(&mut self, pid: i32) {
