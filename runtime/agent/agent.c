@@ -41,7 +41,8 @@ struct thread_block {
     u64 top_stack_pointer;
     u64 owner;
     u64 spill;
-    u64 pad[2];
+    u64 clock;
+    u64 pad;
 };
 
 struct frame {
@@ -93,6 +94,27 @@ static inline u64 now(void)
     return (u64)high << 32 | low;
 }
 
+#define CLOCK_TSC 0
+#define CLOCK_CPU 1
+#define SYS_CLOCK_GETTIME 228
+#define CLOCK_THREAD_CPUTIME_ID 3
+
+/* The clock of probes that the agent makes: ticks, or nanoseconds of processor time. */
+static u64 clock(volatile struct thread_block *b)
+{
+    struct {
+        u64 seconds, nanoseconds;
+    } time = {0, 0};
+    long result = SYS_CLOCK_GETTIME;
+    if (b->clock == CLOCK_TSC)
+        return now();
+    __asm__ volatile("syscall"
+                     : "+a"(result)
+                     : "D"(CLOCK_THREAD_CPUTIME_ID), "S"(&time)
+                     : "rcx", "r11", "memory", "cc");
+    return time.seconds * 1000000000ul + time.nanoseconds;
+}
+
 static inline volatile struct frame *frame_at(volatile struct thread_block *b, u64 used)
 {
     return (volatile struct frame *)((volatile char *)b + SHADOW + used);
@@ -103,26 +125,22 @@ static inline volatile struct accumulator *accumulator(volatile struct thread_bl
     return (volatile struct accumulator *)((volatile char *)b + b->accumulators) + number;
 }
 
-/* Room for a record at `position`? Returns 1 if it may be stored to. Otherwise the reservation
- * is taken back and the record counted as lost. */
-int fettle_ring(u64 position)
+/* Room for `bytes` at `position`? Returns 1 if it may be stored to. Otherwise the reservation is
+ * taken back and one record counted as lost. */
+static int room(volatile struct thread_block *b, u64 position, u64 bytes)
 {
-    volatile struct thread_block *b = own_block();
-    /* A program that records itself has no consumer: its own agent makes room. */
-    if (b->spill)
-        return ((int (*)(u64))b->spill)(position);
     u64 size = 1ul << b->ring.capacity_log2;
     u64 beat = b->ring.consumer_beat;
     for (u32 spins = 0;; spins++) {
         u64 limit = b->ring.consumed + size;
-        if (position + 16 <= limit) {
+        if (position + bytes <= limit) {
             b->ring.limit = limit;
             return 1;
         }
         if (b->ring.policy != POLICY_WAIT || spins >= WAIT_SPINS) {
             /* Taken back only if no signal handler reserved after us; it has found the ring full
              * too, or there is room now. */
-            u64 expected = position + 16;
+            u64 expected = position + bytes;
             u64 was = expected;
             __asm__ volatile("cmpxchgq %2, %1"
                              : "+a"(was), "+m"(b->ring.reserved)
@@ -139,6 +157,16 @@ int fettle_ring(u64 position)
             spins = 0;
         }
     }
+}
+
+/* Room for a record at `position`? */
+int fettle_ring(u64 position)
+{
+    volatile struct thread_block *b = own_block();
+    /* A program that records itself has no consumer: its own agent makes room. */
+    if (b->spill)
+        return ((int (*)(u64))b->spill)(position);
+    return room(b, position, 16);
 }
 
 static void record(volatile struct thread_block *b, u64 number, u64 start, u64 ticks)
@@ -158,7 +186,8 @@ static void record(volatile struct thread_block *b, u64 number, u64 start, u64 t
 static void close_top(volatile struct thread_block *b, u64 time)
 {
     volatile struct frame *top = frame_at(b, b->shadow_used - sizeof(struct frame));
-    u64 ticks = time - top->start;
+    /* A child of a fork has its parent's frames, and a processor time of its own. */
+    u64 ticks = time > top->start ? time - top->start : 0;
     u64 number = top->function & 0xffffffff;
     volatile struct accumulator *a = accumulator(b, number);
     top[-1].child_ticks += ticks;
@@ -200,7 +229,7 @@ int fettle_exit(u64 stack_pointer, u64 time)
 void fettle_left(u64 stack_pointer)
 {
     volatile struct thread_block *b = own_block();
-    u64 time = now();
+    u64 time = clock(b);
     if (b->top_stack_pointer) {
         /* Sampling: the calls are counted already, and their time stands for nothing. */
         u64 used = b->shadow_used;
@@ -317,4 +346,134 @@ void fettle_sample_exit(u64 stack_pointer, u64 time)
             return;
         }
     }
+}
+
+/* What fettle_enter and fettle_leave find of the function's registers (entries.S). */
+struct registers {
+    u64 r11, r10, r9, r8, rdi, rsi, rdx, rcx, rax, rbp;
+};
+
+/* How a value is taken (crates/rewrite/src/arguments.rs). */
+#define CLASS_INTEGER 1
+#define CLASS_TEXT 2
+#define CLASS_FLOAT 3
+#define ARGUMENTS_MAX 15
+
+/* Cells that values take in the ring (crates/abi/src/record.rs). */
+#define CELL_HEAD 1
+#define CELL_VALUE 2
+#define CELL_TEXT 3
+#define RESULT 255
+#define TEXT_MAX 64
+#define TEXT_FAULT (TEXT_MAX + 1)
+
+struct value {
+    u64 bits;
+    u32 index;
+    u32 text;
+};
+
+static void cell(volatile struct thread_block *b, u64 *position, u64 payload, u64 kind, u64 index,
+                 u64 number)
+{
+    u64 at = *position & ((1ul << b->ring.capacity_log2) - 1);
+    volatile u64 *words = (volatile u64 *)((volatile char *)b + RING + at);
+    words[0] = payload;
+    words[1] = (kind | index << 4 | number << 12) << 12;
+    *position += 16;
+}
+
+/* Bytes of the text at `at`, TEXT_MAX at most; TEXT_FAULT if there is no memory. Whoever traces
+ * the program leads a fault in fettle_text to fettle_text_fault (entries.S). */
+u32 fettle_text(const char *at, char *to);
+
+/* Leaves values in the ring behind a head that tells whose they are. The head is stored last. */
+static u64 leave_values(volatile struct thread_block *b, u64 number, const struct value *values,
+                        u32 count, u64 start)
+{
+    u64 cells = 1 + count;
+    char text[TEXT_MAX] __attribute__((aligned(8)));
+    for (u32 i = 0; i < count; i++)
+        if (values[i].text && values[i].bits)
+            cells += TEXT_MAX / 8;
+    u64 position = cells * 16;
+    __asm__ volatile("xaddq %0, %1" : "+r"(position), "+m"(b->ring.reserved) : : "memory", "cc");
+    if (position + cells * 16 > b->ring.limit && !room(b, position, cells * 16))
+        return start ? start : clock(b);
+    u64 head = position;
+    position += 16;
+    for (u32 i = 0; i < count; i++) {
+        cell(b, &position, values[i].bits, CELL_VALUE, values[i].index, number);
+        if (!values[i].text || !values[i].bits)
+            continue;
+        for (u32 at = 0; at < TEXT_MAX; at += 8)
+            *(volatile u64 *)(text + at) = 0;
+        u32 length = fettle_text((const char *)values[i].bits, text);
+        for (u32 at = 0; at < TEXT_MAX; at += 8) {
+            u32 left = length > TEXT_MAX ? 15 : at >= length ? 0 : length - at > 8 ? 9 : length - at;
+            cell(b, &position, *(u64 *)(text + at), CELL_TEXT, left, number);
+        }
+    }
+    if (!start)
+        start = clock(b);
+    cell(b, &head, start, CELL_HEAD, 0, number);
+    return start;
+}
+
+/* A call begins. `classes` tells what to record of its arguments. */
+void fettle_enter(u64 stack_pointer, u64 number, u32 classes, const u64 *vectors,
+                  const struct registers *registers)
+{
+    volatile struct thread_block *b = own_block();
+    u64 used = b->shadow_used;
+    if (used > SHADOW_BYTES - sizeof(struct frame)) {
+        b->shadow_overflows++;
+        return;
+    }
+    volatile struct frame *f = frame_at(b, used);
+    b->shadow_used = used + sizeof(struct frame);
+    f->stack_pointer = stack_pointer;
+    f->child_ticks = 0;
+    f->function = number;
+    classes >>= 2;
+    if (!classes) {
+        f->start = clock(b);
+        return;
+    }
+    const u64 integers[6] = {registers->rdi, registers->rsi, registers->rdx,
+                             registers->rcx, registers->r8,  registers->r9};
+    const u64 *stack = (const u64 *)stack_pointer + 1;
+    struct value values[ARGUMENTS_MAX];
+    u32 integer = 0, vector = 0, count = 0;
+    for (; classes; classes >>= 2, count++) {
+        u32 class = classes & 3;
+        values[count].index = count;
+        values[count].text = class == CLASS_TEXT;
+        if (class == CLASS_FLOAT)
+            values[count].bits = vector < 8 ? vectors[vector++] : *stack++;
+        else
+            values[count].bits = integer < 6 ? integers[integer++] : *stack++;
+    }
+    f->start = leave_values(b, number, values, count, 0);
+}
+
+/* A call ends. `class` tells what to record of its result. */
+void fettle_leave(u64 stack_pointer, u32 class, const u64 *vectors,
+                  const struct registers *registers)
+{
+    volatile struct thread_block *b = own_block();
+    u64 time = clock(b);
+    if (!fettle_exit(stack_pointer, time))
+        return;
+    volatile struct frame *top = frame_at(b, b->shadow_used - sizeof(struct frame));
+    if (class) {
+        struct value value = {
+            .bits = class == CLASS_FLOAT ? vectors[0] : registers->rax,
+            .index = RESULT,
+            .text = class == CLASS_TEXT,
+        };
+        leave_values(b, top->function & 0xffffffff, &value, 1, top->start);
+    }
+    accumulator(b, top->function & 0xffffffff)->calls++;
+    close_top(b, time);
 }

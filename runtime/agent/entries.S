@@ -10,6 +10,10 @@ fettle_entries:
         .long entry_ring - fettle_entries
         .long entry_sample_entry - fettle_entries
         .long entry_sample_exit - fettle_entries
+        .long entry_enter - fettle_entries
+        .long entry_leave - fettle_entries
+        .long fettle_text_read - fettle_entries
+        .long fettle_text_fault - fettle_entries
         .long fettle_end - fettle_entries
 
         /* Nine registers that C may write, and a frame pointer to align the stack by. */
@@ -96,6 +100,66 @@ entry_sample_exit:
         call fettle_sample_exit
         restore
         ret $8
+
+        /* Arguments in vector registers, as far as they are recorded; C code writes none. */
+        .macro vectors
+        subq $64, %rsp
+        movq %xmm0, (%rsp)
+        movq %xmm1, 8(%rsp)
+        movq %xmm2, 16(%rsp)
+        movq %xmm3, 24(%rsp)
+        movq %xmm4, 32(%rsp)
+        movq %xmm5, 40(%rsp)
+        movq %xmm6, 48(%rsp)
+        movq %xmm7, 56(%rsp)
+        .endm
+
+        /* [rsp+8]: number of the function; [rsp+16]: what to record of its arguments. */
+entry_enter:
+        pushfq
+        save
+        vectors
+        movq %rsp, %rcx
+        leaq SAVED+32(%rbp), %rdi
+        movl SAVED+16(%rbp), %esi
+        movl SAVED+24(%rbp), %edx
+        movq %rbp, %r8
+        call fettle_enter
+        restore
+        popfq
+        ret $16
+
+        /* [rsp+8]: what to record of its result. */
+entry_leave:
+        pushfq
+        save
+        vectors
+        movq %rsp, %rdx
+        leaq SAVED+24(%rbp), %rdi
+        movl SAVED+16(%rbp), %esi
+        movq %rbp, %rcx
+        call fettle_leave
+        restore
+        popfq
+        ret $8
+
+        /* u32 fettle_text(const char *at, char *to). The one instruction of the agent that touches
+         * memory of the program's choice; whoever traces the program leads its faults on. */
+        .globl fettle_text
+fettle_text:
+        xorl %eax, %eax
+fettle_text_read:
+        movzbl (%rdi,%rax), %ecx
+        testb %cl, %cl
+        jz 1f
+        movb %cl, (%rsi,%rax)
+        incl %eax
+        cmpl $64, %eax
+        jb fettle_text_read
+1:      ret
+fettle_text_fault:
+        movl $65, %eax
+        ret
 
         .section .end, "ax", @progbits
 fettle_end:

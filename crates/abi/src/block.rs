@@ -46,8 +46,20 @@ pub struct ThreadBlock {
     pub owner: u64,
     /// Programs that attach themselves only: address of the code that empties a full ring, or 0.
     pub spill: u64,
-    /// Zeros.
-    pub pad: [u64; 2],
+    /// A [`Clock`]: what probes measure that the agent makes.
+    pub clock: u64,
+    /// Zero.
+    pub pad: u64,
+}
+
+/// What the agent's probes measure.
+#[repr(u64)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Clock {
+    /// Ticks of the time-stamp counter.
+    Ticks = 0,
+    /// Nanoseconds of processor time of the thread, which the kernel is asked for.
+    Cpu = 1,
 }
 
 /// One activation of a probed function, on the shadow stack.
@@ -106,6 +118,7 @@ const _: () = {
     assert!(offset_of!(ThreadBlock, top_stack_pointer) == 216);
     assert!(offset_of!(ThreadBlock, owner) == 224);
     assert!(offset_of!(ThreadBlock, spill) == 232);
+    assert!(offset_of!(ThreadBlock, clock) == 240);
     assert!(offset_of!(ThreadBlock, top_stack_pointer) == 216);
     assert!(size_of::<ShadowFrame>() == 32);
     assert!(size_of::<Accumulator>() == 32);

@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use clap::Parser;
 use fettle_cfg::{LiftOptions, SkipReason};
-use fettle_rewrite::{Mode, PlanOptions};
+use fettle_rewrite::{Mode, PlanOptions, Probing};
 use serde_json::json;
 
 /// Arguments of `fettle lift`.
@@ -36,7 +36,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         let begin = Instant::now();
         let lifted = fettle_cfg::lift(&image, LiftOptions::default());
         let lift_seconds = begin.elapsed().as_secs_f64();
-        let options = PlanOptions { mode: Mode::Events, select: &|_| true };
+        let options = PlanOptions { probes: Probing::new(Mode::Events), select: &|_| true };
         let plan = fettle_rewrite::plan(&image, &lifted, options);
         let seconds = begin.elapsed().as_secs_f64();
         let megabytes = lifted.code_bytes as f64 / 1e6;

@@ -70,6 +70,8 @@ enum ModeArg {
     Events,
     /// Calls, total and self time of every function
     Time,
+    /// As time, but processor time: asks the kernel at each entry and exit
+    Cpu,
     /// How often functions are entered and left
     Count,
     /// As time, from one call in 64 of functions that are called often
@@ -148,6 +150,7 @@ fn options(args: &Args) -> anyhow::Result<Options> {
         mode: match args.mode {
             ModeArg::Events => Mode::Events,
             ModeArg::Time => Mode::Time,
+            ModeArg::Cpu => Mode::Cpu,
             ModeArg::Count => Mode::Count,
             ModeArg::Sample => Mode::Sample,
             ModeArg::Blocks => Mode::Blocks,

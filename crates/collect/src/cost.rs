@@ -15,7 +15,7 @@ use fettle_abi::{MAGIC, VERSION};
 use fettle_isa::{Gpr, RegSet};
 use fettle_rewrite::Mode;
 use fettle_rewrite::agent;
-use fettle_rewrite::probe::{self, ProbeFixup, Snippet};
+use fettle_rewrite::probe::{self, ProbeFixup, Probes, Snippet};
 use fettle_trace::ProbeCost;
 use memmap2::MmapMut;
 
@@ -53,6 +53,7 @@ fn measure_here(mode: Mode) -> Option<ProbeCost> {
         accumulators: u64::from(accumulators),
         records: u64::from(mode == Mode::Events),
         top_stack_pointer: u64::MAX,
+        clock: crate::slots::clock_of(mode) as u64,
         ..ThreadBlock::default()
     };
     // SAFETY: the map is larger than a block, aligned to pages, and ours alone.
@@ -125,9 +126,11 @@ fn assemble(mode: Mode, accumulators: u32) -> (Vec<u8>, usize, usize) {
     align(&mut code);
     let with = code.len();
     // What is dead at the entry and at the `ret` of a function that calls others.
-    let entry =
-        probe::entry(mode, RegSet::of(&[Gpr::Rax, Gpr::R10, Gpr::R11]).union(RegSet::FLAGS));
-    let exit = probe::exit(mode, RegSet::CALLER_SAVED.minus(RegSet::RESULTS));
+    let entry = probe::entry(
+        Probes::new(mode),
+        RegSet::of(&[Gpr::Rax, Gpr::R10, Gpr::R11]).union(RegSet::FLAGS),
+    );
+    let exit = probe::exit(Probes::new(mode), true, RegSet::CALLER_SAVED.minus(RegSet::RESULTS));
     let inline = [code.len(), code.len() + entry.code.len()];
     code.extend_from_slice(&entry.code);
     code.extend_from_slice(&exit.code);

@@ -13,7 +13,7 @@ use std::time::Instant;
 use fettle_cfg::{Function, LiftOptions, SkipReason};
 use fettle_image::{Image, Kind, Language, LinkAddr};
 use fettle_live::{LiveAddr, Mapping};
-use fettle_rewrite::{LinkParameters, Linked, Mode, Plan, PlanOptions};
+use fettle_rewrite::{LinkParameters, Linked, Mode, Plan, PlanOptions, Probing};
 
 use crate::select::Selection;
 
@@ -219,7 +219,7 @@ impl Modules {
         let plan = fettle_rewrite::plan(
             &image,
             &lifted,
-            PlanOptions { mode: self.options.mode, select: &select },
+            PlanOptions { probes: Probing::new(self.options.mode), select: &select },
         );
         self.work.seconds += begin.elapsed().as_secs_f64();
         self.work.code_bytes += lifted.code_bytes;

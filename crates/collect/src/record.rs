@@ -165,7 +165,7 @@ pub fn record(
     });
     manifest.notes = notes;
     fill_totals(&mut manifest, &done);
-    done.into_ns(converter);
+    done.into_ns(converter, options.mode);
     let counters = done.counter_rows(&modules);
     let reasons = modules::reasons(modules.all());
     let outcome_refused = done.refused.clone();
@@ -208,6 +208,7 @@ fn begin_manifest(options: &Options) -> Manifest {
         probe_mode: match options.mode {
             Mode::Count => ProbeMode::Count,
             Mode::Time => ProbeMode::Time,
+            Mode::Cpu => ProbeMode::Cpu,
             Mode::Events => ProbeMode::Events,
             Mode::Sample => ProbeMode::Sampled,
             Mode::Blocks => ProbeMode::Blocks,

@@ -6,12 +6,14 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use fettle_abi::block::Clock;
 use fettle_abi::record::CallRecord;
 use fettle_image::{Image, LinkAddr};
 use fettle_live::{
     Birth, Door, DoorStop, ExecStop, ExitStatus, FileMap, Injection, LiveAddr, LiveError, Prot,
     Request, Session,
 };
+use fettle_rewrite::Mode;
 use fettle_trace::{
     Counter, CounterKind, Manifest, Mapping, OpenCall, Process, Thread, TickConverter, Total,
     TraceWriter,
@@ -587,7 +589,7 @@ impl Session for Recorder<'_> {
 
 impl Done {
     /// Turns ticks into nanoseconds of trace time.
-    pub fn into_ns(&mut self, clock: TickConverter) {
+    pub fn into_ns(&mut self, clock: TickConverter, mode: Mode) {
         for thread in &mut self.threads {
             thread.start_ns = clock.since_start_ns(thread.start_ns);
             thread.end_ns = clock.since_start_ns(thread.end_ns);
@@ -596,7 +598,9 @@ impl Done {
             process.start_ns = clock.since_start_ns(process.start_ns);
             process.end_ns = clock.since_start_ns(process.end_ns);
         }
-        for total in &mut self.totals {
+        // The clock of processor time counts nanoseconds.
+        let in_ticks = crate::slots::clock_of(mode) == Clock::Ticks;
+        for total in self.totals.iter_mut().filter(|_| in_ticks) {
             total.total_ns = clock.duration_ns(total.total_ns);
             total.self_ns = clock.duration_ns(total.self_ns);
         }

@@ -15,7 +15,7 @@ use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
-use fettle_abi::block::{self, Accumulator, ShadowFrame, ThreadBlock};
+use fettle_abi::block::{self, Accumulator, Clock, ShadowFrame, ThreadBlock};
 use fettle_abi::ring::{Policy, RingCursors};
 use fettle_abi::{MAGIC, VERSION};
 use fettle_rewrite::Mode;
@@ -59,6 +59,11 @@ impl SlotLayout {
     pub fn size(&self) -> u64 {
         self.alive_at() + (1 << 21)
     }
+}
+
+/// What the agent's probes measure in `mode`.
+pub(crate) fn clock_of(mode: Mode) -> Clock {
+    if mode == Mode::Cpu { Clock::Cpu } else { Clock::Ticks }
 }
 
 /// What a slot's thread did, apart from its records.
@@ -210,6 +215,7 @@ impl Slots {
             accumulators: u64::from(self.layout.accumulators_at()),
             records: u64::from(self.mode == Mode::Events),
             top_stack_pointer: if self.mode == Mode::Sample { u64::MAX } else { 0 },
+            clock: clock_of(self.mode) as u64,
             ..ThreadBlock::default()
         };
         // SAFETY: the slot is inside the mapping, aligned to its stride, and no thread uses it

@@ -30,7 +30,7 @@ use fettle_image::{Image, Kind, LinkAddr};
 use fettle_rewrite::link::LinkError;
 use fettle_rewrite::plan::{PlanFixup, PlanFixupKind};
 use fettle_rewrite::unwind::PartUnwind;
-use fettle_rewrite::{LinkParameters, Mode, Plan, PlanOptions};
+use fettle_rewrite::{LinkParameters, Mode, Plan, PlanOptions, Probing};
 
 use crate::agent::{self, CODE_LEN, DATA_LEN, Entry, Parameters};
 use crate::elf::{self, NewSection, Phdr};
@@ -123,6 +123,9 @@ pub fn instrument(options: &Options) -> Result<Instrumented, InstrumentError> {
     if options.mode == Mode::Sample {
         return Err(InstrumentError::Mode("sample"));
     }
+    if options.mode == Mode::Cpu {
+        return Err(InstrumentError::Mode("cpu"));
+    }
     let image = fettle_collect::modules::open_image(path)?;
     if image.kind() == Kind::Relocatable {
         return Err(InstrumentError::Object(path.clone()));
@@ -200,7 +203,11 @@ fn plan(image: &Image, options: &Options) -> Plan {
     let selection = &options.selection;
     // What forks must not have an open frame of its own in the middle of it.
     let select = |f: &Function| selection.wants(f) && forks.binary_search(&f.entry).is_err();
-    fettle_rewrite::plan(image, &lifted, PlanOptions { mode: options.mode, select: &select })
+    fettle_rewrite::plan(
+        image,
+        &lifted,
+        PlanOptions { probes: Probing::new(options.mode), select: &select },
+    )
 }
 
 /// Addresses that calls which fork go to, sorted.

@@ -49,6 +49,7 @@ pub fn mode_name(mode: Mode) -> &'static str {
     match mode {
         Mode::Count => "count",
         Mode::Time => "time",
+        Mode::Cpu => "cpu",
         Mode::Events => "events",
         Mode::Sample => "sample",
         Mode::Blocks => "blocks",

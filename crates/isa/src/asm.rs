@@ -209,6 +209,14 @@ impl Asm {
         self.put(&[0x50 | reg.number() & 7]);
     }
 
+    /// `push imm` (32 bits, sign-extended); returns the offset of the immediate.
+    pub fn push_imm32(&mut self, imm: u32) -> usize {
+        self.put(&[0x68]);
+        let at = self.here();
+        self.put(&imm.to_le_bytes());
+        at
+    }
+
     /// `pop reg`
     pub fn pop(&mut self, reg: Gpr) {
         if reg.number() >= 8 {
@@ -305,8 +313,9 @@ mod tests {
         a.or(Gpr::Rax, Gpr::Rdx);
         a.lea(Gpr::Rsp, Gpr::Rsp, -128);
         a.push(Gpr::R9);
+        a.push_imm32(5);
         a.pop(Gpr::Rcx);
-        let expected = "mov r11,rdx\nmov r10d,[gs:20h]\nmov [gs:r10+1008h],rsp\nmov qword [gs:rcx+1010h],7\nadd [gs:500000h],rax\nsub rax,[gs:r8+1000h]\ncmp rsp,[gs:rcx+1008h]\nxadd [gs:40h],rcx\ninc qword [gs:600000h]\ndec dword [gs:18h]\nadd qword [gs:20h],20h\nmov r9d,10h\nand ecx,7FFFFFh\nor r9,0FFFh\ncmp r10d,400000h\nshl rdx,20h\nor rax,rdx\nlea rsp,[rsp-80h]\npush r9\npop rcx\n";
+        let expected = "mov r11,rdx\nmov r10d,[gs:20h]\nmov [gs:r10+1008h],rsp\nmov qword [gs:rcx+1010h],7\nadd [gs:500000h],rax\nsub rax,[gs:r8+1000h]\ncmp rsp,[gs:rcx+1008h]\nxadd [gs:40h],rcx\ninc qword [gs:600000h]\ndec dword [gs:18h]\nadd qword [gs:20h],20h\nmov r9d,10h\nand ecx,7FFFFFh\nor r9,0FFFh\ncmp r10d,400000h\nshl rdx,20h\nor rax,rdx\nlea rsp,[rsp-80h]\npush r9\npush 5\npop rcx\n";
         assert_eq!(text(&a), expected);
     }
 }

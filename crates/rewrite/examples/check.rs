@@ -9,7 +9,7 @@ use fettle_cfg::LiftOptions;
 use fettle_image::Image;
 use fettle_rewrite::check::Checker;
 use fettle_rewrite::plan::{PlanOptions, plan_checked_by};
-use fettle_rewrite::probe::Mode;
+use fettle_rewrite::probe::{Mode, Probing};
 use std::sync::Mutex;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -18,14 +18,14 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     for path in std::env::args().skip(1) {
         let image = Image::parse(std::fs::read(&path)?)?;
         let lifted = fettle_cfg::lift(&image, LiftOptions::default());
-        for mode in [Mode::Count, Mode::Time, Mode::Events, Mode::Sample, Mode::Blocks] {
+        for mode in Mode::ALL {
             if std::env::var("MODE").is_ok_and(|m| m != format!("{mode:?}")) {
                 continue;
             }
             let errors = Mutex::new(Vec::new());
             let spent = Mutex::new((Duration::ZERO, 0u64));
             let begin = Instant::now();
-            let options = PlanOptions { mode, select: &|_| true };
+            let options = PlanOptions { probes: Probing::new(mode), select: &|_| true };
             let plan = plan_checked_by(&image, &lifted, options, || {
                 let mut checker = Checker::new(&image);
                 let (errors, spent) = (&errors, &spent);

@@ -4,7 +4,7 @@
 
 use std::time::Instant;
 
-use fettle_rewrite::{Mode, PlanOptions};
+use fettle_rewrite::{Mode, PlanOptions, Probing};
 use iced_x86::{Decoder, DecoderOptions, Formatter, NasmFormatter};
 
 fn main() {
@@ -20,7 +20,11 @@ fn main() {
     let t = Instant::now();
     let lifted = fettle_cfg::lift(&image, fettle_cfg::LiftOptions::default());
     let lift = t.elapsed();
-    let plan = fettle_rewrite::plan(&image, &lifted, PlanOptions { mode, select: &|_| true });
+    let plan = fettle_rewrite::plan(
+        &image,
+        &lifted,
+        PlanOptions { probes: Probing::new(mode), select: &|_| true },
+    );
     let all = t.elapsed();
     println!(
         "{} functions, {} skipped, {} bytes -> {}; lift {lift:.0?}, all {all:.0?}, {:.1} MB/s; {} fixups",

@@ -7,7 +7,17 @@ pub const CODE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/agent.bin"));
 
 /// Offset of an entry in [`CODE`].
 pub fn entry_offset(entry: AgentEntry) -> u32 {
-    let at = entry as usize * 4;
+    in_table(entry as usize)
+}
+
+/// The instruction that reads texts, which may not be there, and where control goes on if so: as
+/// offsets in [`CODE`].
+pub fn text_read() -> (u32, u32) {
+    (in_table(7), in_table(8))
+}
+
+fn in_table(index: usize) -> u32 {
+    let at = index * 4;
     u32::from_le_bytes(CODE[at..at + 4].try_into().expect("four bytes"))
 }
 
@@ -23,6 +33,8 @@ mod tests {
             AgentEntry::Ring,
             AgentEntry::SampleEntry,
             AgentEntry::SampleExit,
+            AgentEntry::Enter,
+            AgentEntry::Leave,
         ] {
             assert!((24..CODE.len() as u32).contains(&entry_offset(entry)));
         }

@@ -11,7 +11,7 @@ use fettle_image::{Image, LinkAddr};
 use fettle_isa::{EffectsFactory, Flow, Gpr, RegSet, flow};
 use iced_x86::{Instruction, Mnemonic, OpKind, Register};
 
-use crate::probe::{self, Mode, ProbeFixup, Snippet};
+use crate::probe::{self, Mode, ProbeFixup, Probes, Probing, Snippet};
 
 /// What a place in a function's new code waits for; all are 32 bits wide.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,8 +80,8 @@ pub struct Emitted {
 pub struct Context<'a> {
     /// The image.
     pub image: &'a Image,
-    /// What probes measure.
-    pub mode: Mode,
+    /// What probes do.
+    pub probes: &'a Probing<'a>,
     /// What calls may change.
     pub clobbers: CallClobbers<'a>,
     /// Addresses of functions that return twice, sorted.
@@ -141,6 +141,7 @@ pub fn emit(
         exits,
         liveness,
         context,
+        wanted: context.probes.of(function.entry),
         items: Vec::with_capacity(function.insns.len() + function.blocks.len() * 2),
         probes: Vec::new(),
         cold: Vec::new(),
@@ -168,6 +169,7 @@ struct Writer<'a> {
     exits: ExitLiveness,
     liveness: &'a Liveness,
     context: &'a Context<'a>,
+    wanted: Probes,
     items: Vec<Item>,
     probes: Vec<Probe>,
     cold: Vec<ColdPart>,
@@ -201,7 +203,7 @@ impl Writer<'_> {
             let block = &function.blocks[id.index()];
             if *id == entry {
                 let dead = RegSet::ALL.minus(self.liveness.at_start(entry));
-                let snippet = probe::entry(self.context.mode, dead);
+                let snippet = probe::entry(self.wanted, dead);
                 self.probe(snippet, block.insns.start);
             }
             let start = LinkAddr(function.insns[block.insns.start as usize].ip());
@@ -244,11 +246,11 @@ impl Writer<'_> {
 
     fn block(&mut self, id: BlockId, block: &Block) -> Result<(), (SkipReason, LinkAddr)> {
         let function = self.function;
-        let timed = self.context.mode.is_timed();
+        let timed = self.wanted.mode.is_timed();
         if block.landing_pad && timed {
             self.probe(probe::left(), block.insns.start);
         }
-        if self.context.mode == Mode::Blocks {
+        if self.wanted.mode == Mode::Blocks {
             self.block_probe(id, block);
         }
         let padding = self.padding_at_end(id, block);
@@ -256,14 +258,14 @@ impl Writer<'_> {
             let insn = &function.insns[index as usize];
             let last = index + 1 == block.insns.end;
             match flow(insn) {
-                Flow::Return => self.exit_probe(index, self.exits.at_return),
+                Flow::Return => self.exit_probe(index, true, self.exits.at_return),
                 Flow::IndirectJump if block.exit.is_some() => {
                     let reads = self.factory.effects(insn).reads;
-                    self.exit_probe(index, self.exits.at_tail_call.union(reads));
+                    self.exit_probe(index, false, self.exits.at_tail_call.union(reads));
                 }
                 Flow::Jump(to) => {
                     if let (true, Some(Exit::TailJump(_))) = (last, block.exit) {
-                        self.exit_probe(index, self.exits.at_tail_call);
+                        self.exit_probe(index, false, self.exits.at_tail_call);
                         self.items.push(Item::JumpOut { insn: index, to: LinkAddr(to) });
                     } else {
                         self.jump(index, to)?;
@@ -312,8 +314,8 @@ impl Writer<'_> {
         insns.iter().rev().take_while(|i| is_padding(i)).count() as u32
     }
 
-    fn exit_probe(&mut self, index: u32, live: RegSet) {
-        let snippet = probe::exit(self.context.mode, RegSet::ALL.minus(live));
+    fn exit_probe(&mut self, index: u32, returns: bool, live: RegSet) {
+        let snippet = probe::exit(self.wanted, returns, RegSet::ALL.minus(live));
         self.probe(snippet, index);
     }
 
@@ -323,7 +325,7 @@ impl Writer<'_> {
             return Err((SkipReason::StrangeFlow, to));
         }
         let live = self.exits.at_tail_call;
-        let snippet = probe::exit(self.context.mode, RegSet::ALL.minus(live));
+        let snippet = probe::exit(self.wanted, false, RegSet::ALL.minus(live));
         let probe = (!snippet.code.is_empty()).then(|| {
             let p = self.probes.len() as u32;
             if !snippet.cold.is_empty() {

@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 pub mod agent;
+pub mod arguments;
 pub mod check;
 pub mod emit;
 pub mod find_object;
@@ -14,6 +15,7 @@ pub mod plan;
 pub mod probe;
 pub mod unwind;
 
+pub use arguments::Arguments;
 pub use link::{LinkParameters, Linked, link};
 pub use plan::{Plan, PlanOptions, PlannedFunction, plan};
-pub use probe::Mode;
+pub use probe::{Depth, Mode, Probing};

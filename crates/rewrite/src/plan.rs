@@ -12,14 +12,14 @@ use rayon::prelude::*;
 use crate::agent;
 use crate::check::{CheckError, Checker, Claim};
 use crate::emit::{self, Emitted, Fixup};
-use crate::probe::{Mode, ProbeFixup};
+use crate::probe::{Mode, ProbeFixup, Probing};
 use crate::unwind::{PartUnwind, RowReader};
 
 /// What to put where.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 pub struct PlanOptions<'a> {
-    /// What probes measure.
-    pub mode: Mode,
+    /// What probes do.
+    pub probes: Probing<'a>,
     /// Which functions get probes; the others stay as they are.
     pub select: &'a (dyn Fn(&Function) -> bool + Sync),
 }
@@ -168,7 +168,7 @@ where
     };
     let context = emit::Context {
         image,
-        mode: options.mode,
+        probes: &options.probes,
         clobbers: &call_clobbers,
         returns_twice: &returns_twice,
         low_addresses: image.kind() == fettle_image::Kind::Executable,
@@ -221,7 +221,7 @@ where
             },
         )
         .collect();
-    assemble(lifted, options.mode, made)
+    assemble(lifted, options.probes.mode, made)
 }
 
 fn size_of_ranges(function: &Function) -> u64 {

@@ -13,9 +13,14 @@
 use fettle_abi::block::{Accumulator, RING, SHADOW, SHADOW_BYTES, ShadowFrame, ThreadBlock};
 use fettle_abi::record::ID_HALF_BITS;
 use fettle_abi::ring::RingCursors;
+use fettle_image::LinkAddr;
 use fettle_isa::asm::{Asm, Condition, gs, gs_at};
 use fettle_isa::{Gpr, RegSet};
+use std::borrow::Cow;
+use std::collections::HashMap;
 use std::mem::offset_of;
+
+use crate::arguments::Arguments;
 
 /// What probes measure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -28,14 +33,93 @@ pub enum Mode {
     Events,
     /// As [`Mode::Time`] for one call in about 64 of functions that are called often.
     Sample,
+    /// As [`Mode::Time`], in processor time of the thread.
+    Cpu,
     /// How often each basic block runs.
     Blocks,
 }
 
 impl Mode {
+    /// Every mode.
+    pub const ALL: [Mode; 6] =
+        [Mode::Events, Mode::Time, Mode::Cpu, Mode::Count, Mode::Sample, Mode::Blocks];
+
     /// Whether functions are measured from entry to exit, on the shadow stack.
     pub const fn is_timed(self) -> bool {
-        matches!(self, Mode::Time | Mode::Events | Mode::Sample)
+        matches!(self, Mode::Time | Mode::Events | Mode::Sample | Mode::Cpu)
+    }
+
+    /// Whether [`Depth`] can limit it.
+    pub const fn has_depth(self) -> bool {
+        matches!(self, Mode::Time | Mode::Events)
+    }
+}
+
+/// How deeply calls are nested that are measured; deeper ones are as if they had no probes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Depth(u32);
+
+impl Depth {
+    /// As deep as the shadow stack has room.
+    pub const ALL: Depth = Depth(SHADOW_BYTES - FRAME as u32);
+
+    /// So many calls; at least one.
+    pub fn new(calls: u32) -> Depth {
+        // One frame's room is in use from the start on.
+        let bytes = calls.max(1).saturating_add(1).saturating_mul(FRAME as u32);
+        Depth(bytes.min(Depth::ALL.0))
+    }
+
+    /// Bytes of shadow stack in use from which on no frame is pushed.
+    pub const fn limit(self) -> u32 {
+        self.0
+    }
+}
+
+/// What the probes of one function do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Probes {
+    /// What they measure.
+    pub mode: Mode,
+    /// How deeply nested it is measured.
+    pub depth: Depth,
+    /// What they record of its arguments and result.
+    pub arguments: Arguments,
+}
+
+impl Probes {
+    /// Probes that measure everything, without arguments.
+    pub const fn new(mode: Mode) -> Probes {
+        Probes { mode, depth: Depth::ALL, arguments: Arguments::NONE }
+    }
+
+    /// Whether the agent does all of it, because what is to be done is long.
+    pub fn by_agent(&self) -> bool {
+        self.mode == Mode::Cpu || (self.mode == Mode::Events && !self.arguments.is_none())
+    }
+}
+
+/// What probes do in a module.
+#[derive(Clone, Debug)]
+pub struct Probing<'a> {
+    /// What they measure.
+    pub mode: Mode,
+    /// How deeply nested it is measured.
+    pub depth: Depth,
+    /// Functions whose arguments are recorded, by entry.
+    pub arguments: Cow<'a, HashMap<LinkAddr, Arguments>>,
+}
+
+impl Probing<'_> {
+    /// Probes that measure everything, without arguments.
+    pub fn new(mode: Mode) -> Probing<'static> {
+        Probing { mode, depth: Depth::ALL, arguments: Cow::default() }
+    }
+
+    /// What the probes of the function at `entry` do.
+    pub fn of(&self, entry: LinkAddr) -> Probes {
+        let arguments = self.arguments.get(&entry).copied().unwrap_or_default();
+        Probes { mode: self.mode, depth: self.depth, arguments }
     }
 }
 
@@ -76,6 +160,10 @@ pub enum AgentEntry {
     SampleEntry = 3,
     /// A call that may have been timed ends.
     SampleExit = 4,
+    /// A call begins whose arguments are recorded, or whose clock is not the time-stamp counter.
+    Enter = 5,
+    /// Such a call ends.
+    Leave = 6,
 }
 
 /// A piece of probe code: what runs in line, and what is put out of the way.
@@ -257,16 +345,22 @@ impl Builder {
 const SPARES: [Gpr; 7] = [Gpr::R11, Gpr::R10, Gpr::R9, Gpr::R8, Gpr::Rdi, Gpr::Rsi, Gpr::Rcx];
 
 /// The probe at a function's entry; `dead` is what it may write.
-pub fn entry(mode: Mode, dead: RegSet) -> Snippet {
+pub fn entry(probes: Probes, dead: RegSet) -> Snippet {
     let mut b = Builder::new(dead);
-    match mode {
+    match probes.mode {
+        _ if probes.by_agent() => {
+            push_inline(&mut b, probes.arguments.at_entry());
+            let at = push_inline(&mut b, 0);
+            b.fix(at, ProbeFixup::Number);
+            call_agent_inline(&mut b, AgentEntry::Enter);
+        }
         Mode::Count => {
             b.free_flags();
             let at = b.asm.inc(gs(0));
             b.fix(at, ProbeFixup::Accumulator(CALLS_FIELD));
         }
-        Mode::Blocks => {}
-        Mode::Time | Mode::Events => timed_entry(&mut b),
+        Mode::Blocks | Mode::Cpu => {}
+        Mode::Time | Mode::Events => timed_entry(&mut b, probes.depth),
         Mode::Sample => {
             b.free_flags();
             let at = b.asm.dec32(gs(0));
@@ -289,9 +383,7 @@ pub fn entry(mode: Mode, dead: RegSet) -> Snippet {
 
 /// Pushes an operand of the agent; returns the offset of the immediate.
 fn push_imm(b: &mut Builder, imm: u32) -> usize {
-    b.cold.bytes.push(0x68);
-    let at = b.cold.here();
-    b.cold.bytes.extend_from_slice(&imm.to_le_bytes());
+    let at = b.cold.push_imm32(imm);
     operand(b);
     at
 }
@@ -309,7 +401,21 @@ fn call_agent(b: &mut Builder, entry: AgentEntry) {
     b.cold_operands.push((b.cold.here() as u32, 0));
 }
 
-fn timed_entry(b: &mut Builder) {
+/// Pushes an operand of the agent in line; returns the offset of the immediate.
+fn push_inline(b: &mut Builder, imm: u32) -> usize {
+    let at = b.asm.push_imm32(imm);
+    b.set_depth(b.depth + 8);
+    at
+}
+
+/// Calls the agent in line; it takes off all that was pushed.
+fn call_agent_inline(b: &mut Builder, entry: AgentEntry) {
+    let at = b.asm.call();
+    b.fix(at, ProbeFixup::Agent(entry));
+    b.set_depth(0);
+}
+
+fn timed_entry(b: &mut Builder, depth: Depth) {
     b.free_flags();
     // The later the clock is read, the less of the probe is measured. That takes a register more
     // than reading it first, when `rdx` is free as soon as the clock is read.
@@ -321,9 +427,8 @@ fn timed_entry(b: &mut Builder) {
         b.timestamp();
     }
     b.asm.load32(p, gs(SHADOW_USED));
-    b.asm.cmp_imm32(p, SHADOW_BYTES - FRAME as u32);
-    let at = b.asm.jcc(Condition::AboveOrEqual);
-    b.fix(at, ProbeFixup::OutOfLine(0));
+    b.asm.cmp_imm32(p, depth.limit());
+    let no_room = b.asm.jcc(Condition::AboveOrEqual);
     b.asm.add_imm8(gs(SHADOW_USED), FRAME as i8);
     b.asm.store(gs_at(p, STACK_POINTER), Gpr::Rsp);
     if b.depth != 0 {
@@ -337,24 +442,33 @@ fn timed_entry(b: &mut Builder) {
     }
     b.asm.store(gs_at(p, START), Gpr::Rax);
     let end = b.asm.here() as u32;
-
-    b.cold.inc(gs(OVERFLOWS));
-    let at = b.cold.jmp();
-    b.fix_cold(at, ProbeFixup::Inline(end));
+    if depth == Depth::ALL {
+        b.fix(no_room, ProbeFixup::OutOfLine(0));
+        b.cold.inc(gs(OVERFLOWS));
+        let at = b.cold.jmp();
+        b.fix_cold(at, ProbeFixup::Inline(end));
+    } else {
+        b.fix(no_room, ProbeFixup::Inline(end));
+    }
 }
 
-/// The probe before a function's exit; `dead` is what it may write.
-pub fn exit(mode: Mode, dead: RegSet) -> Snippet {
+/// The probe before a function's exit, which `returns` to the caller or goes on elsewhere; `dead`
+/// is what it may write.
+pub fn exit(probes: Probes, returns: bool, dead: RegSet) -> Snippet {
     let mut b = Builder::new(dead);
-    match mode {
+    match probes.mode {
+        _ if probes.by_agent() => {
+            push_inline(&mut b, probes.arguments.at_exit(returns));
+            call_agent_inline(&mut b, AgentEntry::Leave);
+        }
         Mode::Count => {
             b.free_flags();
             let at = b.asm.inc(gs(0));
             b.fix(at, ProbeFixup::Accumulator(EXITS_FIELD));
         }
-        Mode::Blocks => {}
-        Mode::Time => timed_exit(&mut b, false),
-        Mode::Events => timed_exit(&mut b, true),
+        Mode::Blocks | Mode::Cpu => {}
+        Mode::Time => timed_exit(&mut b, probes.depth, false),
+        Mode::Events => timed_exit(&mut b, probes.depth, true),
         Mode::Sample => {
             b.free_flags();
             if b.depth == 0 {
@@ -377,7 +491,7 @@ pub fn exit(mode: Mode, dead: RegSet) -> Snippet {
     b.finish()
 }
 
-fn timed_exit(b: &mut Builder, record: bool) {
+fn timed_exit(b: &mut Builder, limit: Depth, record: bool) {
     b.free_flags();
     let p = b.scratch(&[Gpr::Rax, Gpr::Rdx]);
     let position = record.then(|| b.scratch(&[Gpr::Rax, Gpr::Rdx, p]));
@@ -435,6 +549,11 @@ fn timed_exit(b: &mut Builder, record: bool) {
     b.asm.add_imm8(gs(SHADOW_USED), -FRAME as i8);
     let end = b.asm.here() as u32;
 
+    if limit != Depth::ALL {
+        // As a rule it is the last that was pushed, and lies above a call too deep to have one.
+        let at = b.cold.jcc(Condition::Below);
+        b.fix_cold(at, ProbeFixup::Inline(end));
+    }
     // Another frame is on top: the agent closes what was left, or finds that none is ours.
     let depth = b.depth;
     push_imm(b, depth);

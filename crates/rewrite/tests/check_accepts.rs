@@ -6,18 +6,19 @@ use fettle_cfg::SkipReason;
 use fettle_rewrite::{PlanOptions, plan};
 
 #[test]
-fn real_binaries_in_every_mode() {
+fn real_binaries_with_every_kind_of_probes() {
     let mut binaries = 0;
     let mut functions = 0;
     for path in common::BINARIES {
         let Some((image, lifted)) = common::open(path) else { continue };
         binaries += 1;
-        for mode in common::MODES {
-            let plan = plan(&image, &lifted, PlanOptions { mode, select: &|_| true });
+        for probes in common::variants(&lifted) {
+            let what = common::describe(&probes);
+            let plan = plan(&image, &lifted, PlanOptions { probes, select: &|_| true });
             functions += plan.functions.len();
             let rejected: Vec<_> =
                 plan.skipped.iter().filter(|s| s.reason == SkipReason::CheckFailed).collect();
-            assert!(rejected.is_empty(), "{path} {mode:?}: {rejected:#?}");
+            assert!(rejected.is_empty(), "{path} {what}: {rejected:#?}");
         }
     }
     println!("{functions} functions of {binaries} binaries");

@@ -7,15 +7,15 @@ use std::collections::HashMap;
 use std::sync::Mutex;
 
 use common::Random;
-use fettle_cfg::LiftOptions;
 use fettle_cfg::liveness::{ExitLiveness, Liveness};
+use fettle_cfg::{LiftOptions, Lifted};
 use fettle_image::{Image, LinkAddr};
 use fettle_isa::RegSet;
 use fettle_rewrite::check::{self, CheckError, Claim, Fault};
 use fettle_rewrite::emit::{self, Context, Emitted, Fixup};
 use fettle_rewrite::plan::{PlannedTable, plan_checked_by};
 use fettle_rewrite::unwind::{PartUnwind, RowReader};
-use fettle_rewrite::{Mode, PlanOptions};
+use fettle_rewrite::{Mode, PlanOptions, Probing};
 use gimli::UnwindSection;
 use iced_x86::{Decoder, DecoderOptions, Instruction, Mnemonic};
 
@@ -52,12 +52,11 @@ impl Draft {
 
 /// Calls `each` with the claim for every function of `path` that `wanted` says, in one thread.
 fn for_each(
-    path: &str,
-    mode: Mode,
+    (image, lifted): &(Image, Lifted),
+    probes: Probing<'_>,
     wanted: impl Fn(usize) -> bool + Sync,
     each: impl FnMut(&Image, &Claim<'_>, &Context<'_>) + Send,
-) -> bool {
-    let Some((image, lifted)) = common::open(path) else { return false };
+) {
     let chosen: std::collections::HashSet<LinkAddr> = lifted
         .functions
         .iter()
@@ -67,15 +66,14 @@ fn for_each(
         .collect();
     let each = Mutex::new(each);
     let select = |f: &fettle_cfg::Function| chosen.contains(&f.entry);
-    plan_checked_by(&image, &lifted, PlanOptions { mode, select: &select }, || {
+    plan_checked_by(image, lifted, PlanOptions { probes, select: &select }, || {
         |claim: Claim<'_>, context: &Context<'_>| {
             let mut each = each.lock().expect("no panic before");
             check::check(claim, context)?;
-            each(&image, &claim, context);
+            each(image, &claim, context);
             Ok(())
         }
     });
-    true
 }
 
 fn decode(code: &[u8], at: u32) -> Option<Instruction> {
@@ -551,7 +549,10 @@ fn random_changes() {
     ];
     let mut found = 0;
     for path in binaries {
-        for mode in common::MODES {
+        let Some(opened) = common::open(path) else { continue };
+        found += 1;
+        for probes in common::variants(&opened.1) {
+            let probed = common::describe(&probes);
             let step = if cfg!(debug_assertions) { 61 } else { 17 };
             let each = |_: &Image, claim: &Claim<'_>, context: &Context<'_>| {
                 let mut random =
@@ -567,14 +568,14 @@ fn random_changes() {
                             Err(_) => tally.rejected += 1,
                             Ok(()) if same => tally.equivalent += 1,
                             Ok(()) => missed.push(format!(
-                                "{path} {mode:?} {} round {round}: {name}: {what}",
+                                "{path} {probed} {} round {round}: {name}: {what}",
                                 claim.function.entry
                             )),
                         }
                     }
                 }
             };
-            found += u32::from(for_each(path, mode, |i| i % step == 0, each));
+            for_each(&opened, probes, |i| i % step == 0, each);
         }
     }
     assert!(found > 0, "none of the binaries is there");
@@ -632,7 +633,8 @@ fn with_example(
     {
         let each = Mutex::new((&mut met, &mut each));
         let select = |f: &fettle_cfg::Function| f.name.as_deref() == Some(name);
-        plan_checked_by(&image, &lifted, PlanOptions { mode, select: &select }, || {
+        let options = PlanOptions { probes: Probing::new(mode), select: &select };
+        plan_checked_by(&image, &lifted, options, || {
             |claim: Claim<'_>, context: &Context<'_>| {
                 check::check(claim, context).expect("as planned it is right");
                 let mut each = each.lock().expect("no panic before");

@@ -147,6 +147,8 @@ pub enum ProbeMode {
     Events,
     /// Exact totals of calls and time, no records.
     Time,
+    /// As `Time`, in processor time of the thread.
+    Cpu,
     /// Exact numbers of calls, no times.
     Count,
     /// Some calls are timed and recorded; numbers of calls are exact.
@@ -163,6 +165,7 @@ impl ProbeMode {
         match self {
             ProbeMode::Events => "events",
             ProbeMode::Time => "time",
+            ProbeMode::Cpu => "cpu",
             ProbeMode::Count => "count",
             ProbeMode::Sampled => "sampled",
             ProbeMode::Blocks => "blocks",

@@ -121,14 +121,18 @@ pub(super) fn check(
                     return fail(at, Fault::Live(clobbers));
                 }
             }
-            Kind::CountExit | Kind::TimeExit | Kind::EventsExit | Kind::SampleExit => {
+            Kind::CountExit
+            | Kind::TimeExit { .. }
+            | Kind::EventsExit { .. }
+            | Kind::SampleExit
+            | Kind::Leave(_) => {
                 let needed = needed_at_exit(walk, at, info)?;
                 let hurt = clobbers.intersection(needed);
                 if !hurt.is_empty() {
                     return fail(at, Fault::Live(hurt));
                 }
             }
-            Kind::CountEntry | Kind::TimedEntry | Kind::SampleEntry => {
+            Kind::CountEntry | Kind::TimedEntry(_) | Kind::SampleEntry | Kind::Enter(_) => {
                 search(walk, at, clobbers, PASSED, info)?;
             }
             Kind::Block => {

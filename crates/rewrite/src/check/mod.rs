@@ -33,6 +33,7 @@ use iced_x86::{
     InstructionInfoFactory, Mnemonic, Register,
 };
 
+use crate::arguments::Arguments;
 use crate::emit::{Context, Emitted, Fixup};
 use crate::plan::PlannedTable;
 use crate::probe::Mode;
@@ -496,13 +497,13 @@ impl<'w, 'a> Walk<'w, 'a> {
 
     /// Follows both codes from `a` and `n` as far as control goes straight on.
     fn follow(&mut self, mut a: u64, mut n: u32, mut arrival: Arrival) -> Result<(), CheckError> {
-        let timed = self.context.mode.is_timed();
+        let timed = self.context.probes.mode.is_timed();
         self.after_call = false;
         self.seek(n);
         loop {
             match arrival {
                 Arrival::Entry => {
-                    if let Some(kind) = entry_kind(self.context.mode) {
+                    if let Some(kind) = self.entry_kind() {
                         n = self.probe(a, n, kind)?;
                     }
                 }
@@ -521,7 +522,7 @@ impl<'w, 'a> Walk<'w, 'a> {
                 if mark & PAD != 0 && timed {
                     n = self.probe(a, n, Kind::Left)?;
                 }
-                if mark & BLOCK != 0 && self.context.mode == Mode::Blocks {
+                if mark & BLOCK != 0 && self.context.probes.mode == Mode::Blocks {
                     n = self.probe(a, n, Kind::Block)?;
                 }
                 let index = match (mark & INDEX).checked_sub(1) {
@@ -552,7 +553,7 @@ impl<'w, 'a> Walk<'w, 'a> {
                 Step::JumpIndirect => self.table_of(a).is_none(),
                 _ => false,
             };
-            if leaves && let Some(kind) = exit_kind(self.context.mode) {
+            if leaves && let Some(kind) = self.exit_kind(step == Step::Return) {
                 n = self.probe(a, n, kind)?;
             }
             n = self.skip_padding(a, n);
@@ -811,7 +812,7 @@ impl<'w, 'a> Walk<'w, 'a> {
         } else {
             let (fixup, stretch) = (self.fixup, self.stretch);
             self.seek(taken);
-            if let Some(kind) = exit_kind(self.context.mode) {
+            if let Some(kind) = self.exit_kind(false) {
                 taken = self.probe(a, taken, kind)?;
             }
             taken = self.skip_padding(a, taken);
@@ -910,25 +911,40 @@ impl<'w, 'a> Walk<'w, 'a> {
             .map(|b| function.insns[b.insns.start as usize].ip());
         if block == Some(a) { Ok(()) } else { fail(a, Fault::Counter) }
     }
-}
 
-/// What a probe at a function's entry is in `mode`.
-fn entry_kind(mode: Mode) -> Option<Kind> {
-    match mode {
-        Mode::Count => Some(Kind::CountEntry),
-        Mode::Time | Mode::Events => Some(Kind::TimedEntry),
-        Mode::Sample => Some(Kind::SampleEntry),
-        Mode::Blocks => None,
+    /// What the probe at the function's entry should be.
+    fn entry_kind(&self) -> Option<Kind> {
+        let probes = self.context.probes;
+        let arguments = self.arguments();
+        match probes.mode {
+            Mode::Count => Some(Kind::CountEntry),
+            Mode::Cpu => Some(Kind::Enter(arguments.at_entry())),
+            Mode::Events if !arguments.is_none() => Some(Kind::Enter(arguments.at_entry())),
+            Mode::Time | Mode::Events => Some(Kind::TimedEntry(probes.depth.limit())),
+            Mode::Sample => Some(Kind::SampleEntry),
+            Mode::Blocks => None,
+        }
     }
-}
 
-/// What a probe before a function's exit is in `mode`.
-fn exit_kind(mode: Mode) -> Option<Kind> {
-    match mode {
-        Mode::Count => Some(Kind::CountExit),
-        Mode::Time => Some(Kind::TimeExit),
-        Mode::Events => Some(Kind::EventsExit),
-        Mode::Sample => Some(Kind::SampleExit),
-        Mode::Blocks => None,
+    /// What a probe before an exit should be, which `returns` or goes on elsewhere.
+    fn exit_kind(&self, returns: bool) -> Option<Kind> {
+        let probes = self.context.probes;
+        let arguments = self.arguments();
+        let limited = probes.depth.limit() != probe::NO_ROOM_FROM;
+        match probes.mode {
+            Mode::Count => Some(Kind::CountExit),
+            Mode::Cpu => Some(Kind::Leave(arguments.at_exit(returns))),
+            Mode::Events if !arguments.is_none() => Some(Kind::Leave(arguments.at_exit(returns))),
+            Mode::Time => Some(Kind::TimeExit { limited }),
+            Mode::Events => Some(Kind::EventsExit { limited }),
+            Mode::Sample => Some(Kind::SampleExit),
+            Mode::Blocks => None,
+        }
+    }
+
+    /// What is to be recorded of the function's arguments.
+    fn arguments(&self) -> Arguments {
+        let entry = self.claim.function.entry;
+        self.context.probes.arguments.get(&entry).copied().unwrap_or_default()
     }
 }

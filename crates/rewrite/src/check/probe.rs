@@ -29,12 +29,23 @@ pub enum Kind {
     CountEntry,
     /// Counts an exit.
     CountExit,
-    /// Opens a shadow frame.
-    TimedEntry,
-    /// Closes a shadow frame.
-    TimeExit,
+    /// Opens a shadow frame, if less than this is in use of the shadow stack; what is not opened
+    /// is counted if it is for want of room.
+    TimedEntry(u32),
+    /// Closes a shadow frame; calls deeper than the last of them are passed by if `limited`.
+    TimeExit {
+        /// Calls may be too deep to be measured.
+        limited: bool,
+    },
     /// Closes a shadow frame and records it.
-    EventsExit,
+    EventsExit {
+        /// Calls may be too deep to be measured.
+        limited: bool,
+    },
+    /// Has the agent open a shadow frame and record these arguments.
+    Enter(u32),
+    /// Has the agent close a shadow frame and record these results.
+    Leave(u32),
     /// Asks now and then that the call be timed.
     SampleEntry,
     /// Ends a timed call.
@@ -319,66 +330,85 @@ const SAMPLING: u32 = offset_of!(Accumulator, sampling) as u32;
 
 /// Effects, as bits.
 mod effect {
-    pub const COUNTED: u32 = 1;
-    pub const EXIT_COUNTED: u32 = 1 << 1;
-    pub const ROOM: u32 = 1 << 2;
-    pub const NO_ROOM: u32 = 1 << 3;
-    pub const PUSHED: u32 = 1 << 4;
-    pub const STACK_POINTER: u32 = 1 << 5;
-    pub const CHILD: u32 = 1 << 6;
-    pub const NUMBER: u32 = 1 << 7;
-    pub const START: u32 = 1 << 8;
-    pub const OVERFLOW: u32 = 1 << 9;
-    pub const TOP: u32 = 1 << 10;
-    pub const OTHER: u32 = 1 << 11;
-    pub const NOT_FOUND: u32 = 1 << 12;
-    pub const FOUND: u32 = 1 << 13;
-    pub const PARENT: u32 = 1 << 14;
-    pub const TOTAL: u32 = 1 << 15;
-    pub const SELF: u32 = 1 << 16;
-    pub const POPPED: u32 = 1 << 17;
-    pub const RESERVED: u32 = 1 << 18;
-    pub const BELOW: u32 = 1 << 19;
-    pub const ABOVE: u32 = 1 << 20;
-    pub const LOST: u32 = 1 << 21;
-    pub const HAS_ROOM: u32 = 1 << 22;
-    pub const WORD0: u32 = 1 << 23;
-    pub const WORD1: u32 = 1 << 24;
-    pub const COUNTDOWN: u32 = 1 << 25;
-    pub const DUE: u32 = 1 << 26;
-    pub const NOT_DUE: u32 = 1 << 27;
-    pub const SAMPLED: u32 = 1 << 28;
-    pub const LEFT: u32 = 1 << 29;
-    pub const DEEPER: u32 = 1 << 30;
-    pub const NOT_DEEPER: u32 = 1 << 31;
+    pub const COUNTED: u64 = 1;
+    pub const EXIT_COUNTED: u64 = 1 << 1;
+    pub const ROOM: u64 = 1 << 2;
+    pub const NO_ROOM: u64 = 1 << 3;
+    pub const PUSHED: u64 = 1 << 4;
+    pub const STACK_POINTER: u64 = 1 << 5;
+    pub const CHILD: u64 = 1 << 6;
+    pub const NUMBER: u64 = 1 << 7;
+    pub const START: u64 = 1 << 8;
+    pub const OVERFLOW: u64 = 1 << 9;
+    pub const TOP: u64 = 1 << 10;
+    pub const OTHER: u64 = 1 << 11;
+    pub const NOT_FOUND: u64 = 1 << 12;
+    pub const FOUND: u64 = 1 << 13;
+    pub const PARENT: u64 = 1 << 14;
+    pub const TOTAL: u64 = 1 << 15;
+    pub const SELF: u64 = 1 << 16;
+    pub const POPPED: u64 = 1 << 17;
+    pub const RESERVED: u64 = 1 << 18;
+    pub const BELOW: u64 = 1 << 19;
+    pub const ABOVE: u64 = 1 << 20;
+    pub const LOST: u64 = 1 << 21;
+    pub const HAS_ROOM: u64 = 1 << 22;
+    pub const WORD0: u64 = 1 << 23;
+    pub const WORD1: u64 = 1 << 24;
+    pub const COUNTDOWN: u64 = 1 << 25;
+    pub const DUE: u64 = 1 << 26;
+    pub const NOT_DUE: u64 = 1 << 27;
+    pub const SAMPLED: u64 = 1 << 28;
+    pub const LEFT: u64 = 1 << 29;
+    pub const DEEPER: u64 = 1 << 30;
+    pub const NOT_DEEPER: u64 = 1 << 31;
+    pub const ENTERED: u64 = 1 << 32;
+    pub const CLOSED_BY_AGENT: u64 = 1 << 33;
 }
 
-/// The effects of every path of every kind of probe.
-fn kind_of(paths: &[u32]) -> Option<Kind> {
+/// Shadow stack in use from which on there is no room for a frame.
+pub const NO_ROOM_FROM: u32 = SHADOW_BYTES - FRAME as u32;
+
+/// What a probe is by the effects of all its paths, with what it compares the shadow stack in use
+/// with and what it tells the agent.
+fn kind_of(paths: &[u64], bound: Option<u32>, told: Option<u32>) -> Option<Kind> {
     use effect::*;
-    const CLOSED: u32 = TOP | PARENT | TOTAL | COUNTED | SELF | POPPED;
-    const ORPHAN: u32 = OTHER | NOT_FOUND;
-    let kinds: [(Kind, &[u32]); 9] = [
+    const PUSH: u64 = ROOM | PUSHED | STACK_POINTER | CHILD | NUMBER | START;
+    const CLOSED: u64 = TOP | PARENT | TOTAL | COUNTED | SELF | POPPED;
+    const RECORDED: u64 = CLOSED | RESERVED | BELOW | WORD0 | WORD1;
+    const LOST_ONE: u64 = CLOSED | RESERVED | ABOVE | LOST;
+    const ORPHAN: u64 = OTHER | NOT_FOUND;
+    const ABOVE_TOP: u64 = ORPHAN | NOT_DEEPER;
+    let (limit, told) = (bound.unwrap_or(0), told.unwrap_or(0));
+    let kinds: [(Kind, &[u64]); 14] = [
         (Kind::CountEntry, &[COUNTED]),
         (Kind::CountExit, &[EXIT_COUNTED]),
-        (
-            Kind::TimedEntry,
-            &[ROOM | PUSHED | STACK_POINTER | CHILD | NUMBER | START, NO_ROOM | OVERFLOW],
-        ),
-        (Kind::TimeExit, &[CLOSED, ORPHAN]),
-        (
-            Kind::EventsExit,
-            &[CLOSED | RESERVED | BELOW | WORD0 | WORD1, CLOSED | RESERVED | ABOVE | LOST, ORPHAN],
-        ),
+        (Kind::TimedEntry(NO_ROOM_FROM), &[PUSH, NO_ROOM | OVERFLOW]),
+        (Kind::TimedEntry(limit), &[PUSH, NO_ROOM]),
+        (Kind::TimeExit { limited: false }, &[CLOSED, ORPHAN]),
+        (Kind::TimeExit { limited: true }, &[CLOSED, ABOVE_TOP, OTHER | DEEPER]),
+        (Kind::EventsExit { limited: false }, &[RECORDED, LOST_ONE, ORPHAN]),
+        (Kind::EventsExit { limited: true }, &[RECORDED, LOST_ONE, ABOVE_TOP, OTHER | DEEPER]),
         (Kind::SampleEntry, &[COUNTDOWN | NOT_DUE, COUNTDOWN | DUE | SAMPLED]),
         (Kind::SampleExit, &[DEEPER, NOT_DEEPER | SAMPLED]),
+        (Kind::Enter(told), &[ENTERED]),
+        (Kind::Leave(told), &[CLOSED_BY_AGENT]),
         (Kind::Left, &[LEFT]),
         (Kind::Block, &[0]),
     ];
-    kinds
+    let kind = kinds
         .into_iter()
         .find(|(_, want)| want.len() == paths.len() && want.iter().all(|p| paths.contains(p)))
-        .map(|(kind, _)| kind)
+        .map(|(kind, _)| kind)?;
+    // Frames that are not there for want of room are counted, others are not.
+    let sound = match kind {
+        Kind::TimedEntry(NO_ROOM_FROM) => {
+            bound == Some(NO_ROOM_FROM) && paths.contains(&(NO_ROOM | OVERFLOW))
+        }
+        Kind::TimedEntry(limit) => limit < NO_ROOM_FROM,
+        _ => true,
+    };
+    sound.then_some(kind)
 }
 
 const MAX_PUSHES: usize = 12;
@@ -392,7 +422,7 @@ struct State {
     /// What was pushed: depth after the push, and value.
     stack: [(i32, V); MAX_PUSHES],
     pushes: usize,
-    effects: u32,
+    effects: u64,
     /// What the stack pointer in the new frame is too low by.
     low: i64,
     /// A block counter was incremented.
@@ -426,10 +456,14 @@ struct Machine<'a> {
     start: u32,
     end: u32,
     executed: Vec<Executed>,
-    paths: Vec<u32>,
+    paths: Vec<u64>,
     blocks: Vec<bool>,
     clobbers: u32,
     counter: Option<u32>,
+    /// What the shadow stack in use was compared with.
+    bound: Option<u32>,
+    /// What the agent is told to record.
+    told: Option<u32>,
     uses_red_zone: bool,
 }
 
@@ -458,6 +492,8 @@ impl<'a> Machine<'a> {
             blocks: Vec::new(),
             clobbers: 0,
             counter: None,
+            bound: None,
+            told: None,
             uses_red_zone: false,
         }
     }
@@ -883,14 +919,23 @@ impl<'a> Machine<'a> {
             },
             (Mnemonic::Cmp, Reg, OpKind::Immediate32, 4) => {
                 let value = self.read(state, insn.op0_register().full_register())?;
-                if value == V::Used && insn.immediate(1) as i64 == i64::from(SHADOW_BYTES) - FRAME {
+                let bound = insn.immediate(1) as u32;
+                if value == V::Used && bound <= NO_ROOM_FROM {
+                    if *self.bound.get_or_insert(bound) != bound {
+                        return Err(ProbeFault::Condition);
+                    }
                     return Ok(F::Bound);
                 }
             }
             (Mnemonic::Cmp, Reg, Memory, 8) => {
                 let value = self.read(state, insn.op0_register())?;
                 return match (value, self.operand(insn, fixups, state)?) {
-                    (V::Sp(0), Operand::Shadow(d)) if d == STACK_POINTER - FRAME => Ok(F::Top),
+                    (V::Sp(0), Operand::Shadow(d)) if d == STACK_POINTER - FRAME => {
+                        // What an earlier comparison told is void.
+                        use effect::*;
+                        state.effects &= !(TOP | OTHER | FOUND | NOT_FOUND | DEEPER | NOT_DEEPER);
+                        Ok(F::Top)
+                    }
                     (V::Sp(0), Operand::Block(TOP_STACK_POINTER)) => Ok(F::TopSampled),
                     (V::Position, Operand::Block(LIMIT)) => Ok(F::Limit),
                     _ => Err(ProbeFault::Memory),
@@ -924,8 +969,8 @@ impl<'a> Machine<'a> {
         let mut operands = [V::Any; 2];
         let count = match entry {
             AgentEntry::Left => 0,
-            AgentEntry::Exit | AgentEntry::Ring | AgentEntry::SampleExit => 1,
-            AgentEntry::SampleEntry => 2,
+            AgentEntry::Exit | AgentEntry::Ring | AgentEntry::SampleExit | AgentEntry::Leave => 1,
+            AgentEntry::SampleEntry | AgentEntry::Enter => 2,
         };
         for operand in &mut operands[..count] {
             *operand = self.pop(state)?;
@@ -945,6 +990,15 @@ impl<'a> Machine<'a> {
                 once(state, effect::SAMPLED, effect::DUE)?;
                 state.flags = F::Any;
             }
+            // These find the stack pointer, and the registers of the function, as they are.
+            (AgentEntry::Enter, [V::Number, V::Const(told)]) if untouched(state) => {
+                once(state, effect::ENTERED, 0)?;
+                self.told = Some(told as u32);
+            }
+            (AgentEntry::Leave, [V::Const(told), _]) if untouched(state) => {
+                once(state, effect::CLOSED_BY_AGENT, 0)?;
+                self.told = Some(told as u32);
+            }
             (AgentEntry::SampleExit, [p, _]) if p == pushed => {
                 once(state, effect::SAMPLED, effect::NOT_DEEPER)?;
                 state.flags = F::Any;
@@ -956,7 +1010,7 @@ impl<'a> Machine<'a> {
 
     /// What was executed, as a shape; with its parts' places and its counter.
     fn shape(mut self) -> Result<(Shape, [u32; MAX_PARTS], Option<u32>), ProbeFault> {
-        let kind = kind_of(&self.paths).ok_or(ProbeFault::Kind)?;
+        let kind = kind_of(&self.paths, self.bound, self.told).ok_or(ProbeFault::Kind)?;
         if (kind == Kind::Block) != (self.blocks == [true])
             || (kind == Kind::Block) != self.counter.is_some()
             || self.blocks.len() != 1
@@ -1057,12 +1111,18 @@ struct Fields {
 }
 
 /// Notes an effect that must not have happened before, and wants others to have.
-fn once(state: &mut State, bit: u32, after: u32) -> Step {
+fn once(state: &mut State, bit: u64, after: u64) -> Step {
     if state.effects & bit != 0 || state.effects & after != after {
         return Err(ProbeFault::Order);
     }
     state.effects |= bit;
     Ok(())
+}
+
+/// Whether the function's own registers, flags and stack pointer are as they were.
+fn untouched(state: &State) -> bool {
+    let own = |(i, v): (usize, &V)| i == RSP as usize || *v == V::Own(i as u8);
+    state.depth == 0 && state.flags == F::Own && state.regs.iter().enumerate().all(own)
 }
 
 fn count_block(state: &mut State) -> Step {
@@ -1100,6 +1160,16 @@ fn store(state: &mut State, to: Operand, value: V) -> Step {
 fn branch(insn: &Instruction, state: &mut State, taken: bool) -> Step {
     use ConditionCode as C;
     use effect::*;
+    // A call whose frame is not on top may be deeper than the one on top.
+    if state.flags == F::Top && state.effects & OTHER != 0 {
+        let deeper = match insn.condition_code() {
+            C::b => taken,
+            C::ae => !taken,
+            _ => return Err(ProbeFault::Condition),
+        };
+        state.effects |= if deeper { DEEPER } else { NOT_DEEPER };
+        return Ok(());
+    }
     // The effect where the condition's first form holds, and where it does not.
     let (form, inverse, yes, no) = match state.flags {
         F::Bound => (C::ae, C::b, NO_ROOM, ROOM),
@@ -1118,7 +1188,6 @@ fn branch(insn: &Instruction, state: &mut State, taken: bool) -> Step {
     };
     // A comparison that is made again makes what was known before it void.
     state.effects &= match state.flags {
-        F::Top => !(TOP | OTHER | FOUND | NOT_FOUND),
         F::TopSampled => !(DEEPER | NOT_DEEPER),
         F::Limit => !(ABOVE | BELOW | HAS_ROOM | LOST),
         _ => !0,

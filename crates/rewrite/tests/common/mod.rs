@@ -1,12 +1,34 @@
 //! What the tests of the checker share: real binaries, and random numbers that can be repeated.
 #![allow(dead_code)]
 
+use std::borrow::Cow;
+
 use fettle_cfg::{LiftOptions, Lifted};
 use fettle_image::Image;
-use fettle_rewrite::Mode;
+use fettle_rewrite::arguments::{Arguments, Class};
+use fettle_rewrite::{Depth, Mode, Probing};
 
-/// Every mode.
-pub const MODES: [Mode; 5] = [Mode::Count, Mode::Time, Mode::Events, Mode::Sample, Mode::Blocks];
+/// Every kind of probes that there is: the modes, to some depth only, with arguments of some
+/// functions.
+pub fn variants(lifted: &Lifted) -> Vec<Probing<'static>> {
+    let mut all: Vec<Probing<'static>> = Mode::ALL.into_iter().map(Probing::new).collect();
+    all.push(Probing { depth: Depth::new(1), ..Probing::new(Mode::Time) });
+    all.push(Probing { depth: Depth::new(3), ..Probing::new(Mode::Events) });
+    let some = [
+        Arguments::new([Class::Integer, Class::Text], Some(Class::Integer)),
+        Arguments::new([Class::Float; 9], None),
+    ];
+    let functions = lifted.functions.iter().enumerate().filter(|(i, _)| i % 3 != 0);
+    let arguments = functions.map(|(i, f)| (f.entry, some[i % 2])).collect();
+    all.push(Probing { arguments: Cow::Owned(arguments), ..Probing::new(Mode::Events) });
+    all
+}
+
+/// What `probing` is, in a few words.
+pub fn describe(probing: &Probing<'_>) -> String {
+    let Probing { mode, depth, arguments } = probing;
+    format!("{mode:?}, depth {}, {} functions with arguments", depth.limit(), arguments.len())
+}
 
 /// Binaries that one or the other distribution has: C, C++, Rust and hand-written code; with and
 /// without position independence.
