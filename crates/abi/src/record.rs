@@ -81,6 +81,77 @@ impl CallRecord {
     }
 }
 
+/// A cell of a ring that is not a call: part of the values that a call was given, or gave back.
+///
+/// Cells have a record's size. Their last word is never zero, as a record's, but its lower twelve
+/// bits are, which a record's never are. A [`ValueCell::Head`] comes first, then each value,
+/// which a text follows in [`TEXT_CELLS`] pieces. The head is stored last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ValueCell {
+    /// Values of the call of `function` that began at `start` follow.
+    Head {
+        /// Number of the function ([`FunctionId::index`]).
+        function: u32,
+        /// Time-stamp counter at entry, all 64 bits.
+        start: u64,
+    },
+    /// One value, as it was in its register.
+    Value {
+        /// Which argument, from 0; [`RESULT`] for the result.
+        index: u8,
+        /// Its bits.
+        bits: u64,
+    },
+    /// Eight bytes of the text that the value before points to.
+    Text {
+        /// How much of `bytes` is text.
+        piece: Piece,
+        /// The bytes.
+        bytes: [u8; 8],
+    },
+}
+
+/// [`ValueCell::Value`]'s index of a result.
+pub const RESULT: u8 = 255;
+/// Cells that a text takes.
+pub const TEXT_CELLS: usize = 8;
+/// Most arguments that are recorded of one call.
+pub const ARGUMENTS_MAX: usize = 15;
+
+/// How much of a [`ValueCell::Text`] is text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Piece {
+    /// So many bytes, and the text ends there.
+    End(u8),
+    /// All bytes, and there is more.
+    More,
+    /// None: there was no memory where the value points to.
+    Fault,
+}
+
+impl ValueCell {
+    /// The cell of two words; `None` if no producer can have stored them.
+    pub fn decode(first: u64, last: u64) -> Option<ValueCell> {
+        if last & 0xfff != 0 {
+            return None;
+        }
+        let (kind, detail) = (last >> 12 & 0xf, (last >> 16) as u8);
+        Some(match kind {
+            1 => ValueCell::Head { function: (last >> 24 & 0xff_ffff) as u32, start: first },
+            2 => ValueCell::Value { index: detail, bits: first },
+            3 => ValueCell::Text {
+                piece: match detail {
+                    n @ 0..=8 => Piece::End(n),
+                    9 => Piece::More,
+                    _ => Piece::Fault,
+                },
+                bytes: first.to_le_bytes(),
+            },
+            _ => return None,
+        })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

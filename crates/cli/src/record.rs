@@ -9,9 +9,9 @@ use anyhow::{Context, bail};
 use clap::{Parser, ValueEnum};
 use fettle_abi::ring::Policy;
 use fettle_collect::session::Progress;
-use fettle_collect::{Options, Outcome, Pattern, Selection};
+use fettle_collect::{ArgumentRequest, Options, Outcome, Pattern, Selection};
 use fettle_live::ExitStatus;
-use fettle_rewrite::Mode;
+use fettle_rewrite::{Depth, Mode};
 use serde_json::json;
 
 /// Arguments of `fettle record`.
@@ -33,6 +33,15 @@ pub struct Args {
     /// No function that matches (may be repeated)
     #[arg(long, value_name = "PATTERN")]
     skip: Vec<String>,
+    /// Measure calls nested up to so many deep only; deeper ones run as if they had no probes
+    /// (modes events and time)
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    depth: Option<u32>,
+    /// Record arguments and results of functions: a name with * and ? where debug information
+    /// says what they take, or a prototype such as 'int open(const char *path, int flags)' (mode
+    /// events; may be repeated)
+    #[arg(long = "args", value_name = "FUNCTION")]
+    arguments: Vec<String>,
     /// Shared libraries to record as well, those loaded at start and those opened later: a path
     /// or file name with * and ?, such as 'libcrypto*', '/opt/app/*' or '*' for all (may be
     /// repeated)
@@ -140,6 +149,15 @@ fn options(args: &Args) -> anyhow::Result<Options> {
     if !(1..=65536).contains(&args.max_threads) {
         bail!("--max-threads must be from 1 to 65536, not {}", args.max_threads);
     }
+    let mode = mode(args.mode);
+    if args.depth.is_some() && !mode.has_depth() {
+        bail!("--depth goes with the modes events and time");
+    }
+    if !args.arguments.is_empty() && mode != Mode::Events {
+        bail!("--args goes with the mode events");
+    }
+    let arguments = args.arguments.iter().map(|text| ArgumentRequest::parse(text));
+    let arguments = arguments.collect::<Result<Vec<_>, _>>().context("--args")?;
     let output = match &args.output {
         Some(path) => path.clone(),
         None => free_name(&args.command[0])?,
@@ -147,15 +165,10 @@ fn options(args: &Args) -> anyhow::Result<Options> {
     Ok(Options {
         command: args.command.clone(),
         output,
-        mode: match args.mode {
-            ModeArg::Events => Mode::Events,
-            ModeArg::Time => Mode::Time,
-            ModeArg::Cpu => Mode::Cpu,
-            ModeArg::Count => Mode::Count,
-            ModeArg::Sample => Mode::Sample,
-            ModeArg::Blocks => Mode::Blocks,
-        },
+        mode,
+        depth: args.depth.map_or(Depth::ALL, Depth::new),
         selection,
+        arguments,
         libraries: args.libraries.clone(),
         ring_bytes: args.ring << 20,
         policy: match args.when_full {
@@ -165,6 +178,17 @@ fn options(args: &Args) -> anyhow::Result<Options> {
         },
         threads: args.max_threads,
     })
+}
+
+fn mode(arg: ModeArg) -> Mode {
+    match arg {
+        ModeArg::Events => Mode::Events,
+        ModeArg::Time => Mode::Time,
+        ModeArg::Cpu => Mode::Cpu,
+        ModeArg::Count => Mode::Count,
+        ModeArg::Sample => Mode::Sample,
+        ModeArg::Blocks => Mode::Blocks,
+    }
 }
 
 fn read_selection(file: &Path, selection: &mut Selection) -> anyhow::Result<()> {
@@ -234,8 +258,8 @@ fn as_json(outcome: &Outcome, output: &Path) -> serde_json::Value {
 fn tell(outcome: &Outcome, output: &Path) -> anyhow::Result<()> {
     let totals = &outcome.manifest.totals;
     let mut err = std::io::stderr().lock();
-    for (path, reason) in &outcome.refused {
-        writeln!(err, "fettle: {path} ran without probes: {reason}")?;
+    for note in &outcome.manifest.notes {
+        writeln!(err, "fettle: {note}")?;
     }
     let skipped: u64 = outcome.reasons.iter().map(|(_, n)| n).sum();
     let seen = outcome.functions_probed + skipped;

@@ -18,6 +18,7 @@ use crate::output;
   fettle report                                   the newest trace in this folder
   fettle report run.fettle --sort p99 --limit 5
   fettle report run.fettle --function parse       its callers and callees
+  fettle report run.fettle --args open            what its calls were given
   fettle report run.fettle --calls-tree
   fettle report run.fettle --flamegraph run.html
   fettle report run.fettle --histogram parse parse.html
@@ -49,6 +50,9 @@ pub struct ReportArgs {
     /// Show one function with its callers and callees
     #[arg(long, value_name = "NAME", group = "what")]
     function: Option<String>,
+    /// Show what a function's calls were given and gave back (`fettle record --args`)
+    #[arg(long = "args", value_name = "FUNCTION", group = "what")]
+    arguments: Option<String>,
     /// Write a flame graph, as SVG or HTML by the file's name
     #[arg(long, value_name = "FILE", group = "what")]
     flamegraph: Option<PathBuf>,
@@ -85,6 +89,7 @@ enum What {
     Threads,
     Tree { share_min: f64 },
     Function(String),
+    Arguments(String),
     Flamegraph(PathBuf),
     Histogram(String, Option<PathBuf>),
     Diff(PathBuf),
@@ -106,7 +111,7 @@ pub fn run(mut args: ReportArgs) -> anyhow::Result<ExitCode> {
     let path = output::chosen(args.trace.as_deref())?;
     let analysis = read(&path, &options)?;
     let terminal = output::terminal(args.no_color);
-    match show(&analysis, what, &options, args.json, terminal) {
+    match show((&path, &analysis), what, &options, args.json, terminal) {
         Ok(text) => output::print(&text)?,
         // Looked for and not there: said, and told apart from a failure by the exit status.
         Err(error) if is_not_found(&error) => {
@@ -126,6 +131,8 @@ fn what(args: &mut ReportArgs) -> What {
         What::Tree { share_min: args.min_share / 100.0 }
     } else if let Some(name) = args.function.take() {
         What::Function(name)
+    } else if let Some(name) = args.arguments.take() {
+        What::Arguments(name)
     } else if let Some(file) = args.flamegraph.take() {
         What::Flamegraph(file)
     } else if let Some(other) = args.diff.take() {
@@ -147,7 +154,12 @@ fn what(args: &mut ReportArgs) -> What {
 fn is_not_found(error: &anyhow::Error) -> bool {
     matches!(
         error.downcast_ref(),
-        Some(Error::NoFunction(_) | Error::ManyFunctions { .. } | Error::NoRecords { .. })
+        Some(
+            Error::NoFunction(_)
+                | Error::NoArguments(_)
+                | Error::ManyFunctions { .. }
+                | Error::NoRecords { .. }
+        )
     )
 }
 
@@ -157,7 +169,7 @@ fn read(path: &Path, options: &Options) -> anyhow::Result<Analysis> {
 
 /// The text for standard output.
 fn show(
-    analysis: &Analysis,
+    (path, analysis): (&Path, &Analysis),
     what: What,
     options: &Options,
     json: bool,
@@ -187,6 +199,10 @@ fn show(
         What::Function(name) => {
             let focus = analysis.focus(&name)?;
             if json { render::json(&focus)? } else { render::focus_text(&focus, terminal) }
+        }
+        What::Arguments(name) => {
+            let view = analysis.arguments(&output::open(path)?, &name, options.limit)?;
+            if json { render::json(&view)? } else { render::arguments_text(&view, terminal) }
         }
         What::Flamegraph(file) => {
             analysis.need_records("a flame graph")?;

@@ -4,16 +4,19 @@
 //! `exec`, gives every thread a slot of shared memory, and empties the slots' rings into the
 //! trace while the program runs.
 
+pub mod arguments;
 pub mod clock;
 pub mod cost;
 pub mod libraries;
 pub mod machine;
 pub mod modules;
+pub mod prototype;
 pub mod record;
 pub mod sampled;
 pub mod select;
 pub mod session;
 pub mod slots;
 
+pub use arguments::ArgumentRequest;
 pub use record::{Options, Outcome, RecordError, die_by, record};
 pub use select::{Pattern, Selection};

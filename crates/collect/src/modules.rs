@@ -1,5 +1,6 @@
 //! The modules of a session: lifted and rewritten once, linked for every place they lie at.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::fs::File;
 use std::io;
@@ -13,8 +14,9 @@ use std::time::Instant;
 use fettle_cfg::{Function, LiftOptions, SkipReason};
 use fettle_image::{Image, Kind, Language, LinkAddr};
 use fettle_live::{LiveAddr, Mapping};
-use fettle_rewrite::{LinkParameters, Linked, Mode, Plan, PlanOptions, Probing};
+use fettle_rewrite::{Depth, LinkParameters, Linked, Mode, Plan, PlanOptions, Probing};
 
+use crate::arguments::{self, ArgumentRequest, Recorded};
 use crate::select::Selection;
 
 /// A module that was lifted and rewritten.
@@ -31,6 +33,8 @@ pub struct Module {
     pub first_function: u32,
     /// Number in the session of its first counter.
     pub first_counter: u32,
+    /// What is recorded of its functions' arguments.
+    pub arguments: Recorded,
     /// What was linked before, and the memory file that holds it.
     linked: HashMap<LinkParameters, Rc<Placed>>,
 }
@@ -96,8 +100,12 @@ pub enum ModuleError {
 pub struct ModuleOptions {
     /// What probes measure.
     pub mode: Mode,
+    /// How deeply nested they measure.
+    pub depth: Depth,
     /// Which functions get them.
     pub selection: Selection,
+    /// Whose arguments are recorded.
+    pub arguments: Vec<ArgumentRequest>,
     /// Functions that the session can number.
     pub functions: u32,
     /// Counters that the session can number.
@@ -192,6 +200,11 @@ impl Modules {
         (self.functions, self.counters)
     }
 
+    /// Whether arguments of any function are recorded.
+    pub fn has_arguments(&self) -> bool {
+        !self.options.arguments.is_empty()
+    }
+
     /// The module of the file at `path` (read through `open_at`, which may be a more reliable
     /// name of it, such as `/proc/PID/exe`).
     ///
@@ -215,12 +228,14 @@ impl Modules {
         let begin = Instant::now();
         let lifted = fettle_cfg::lift(&image, LiftOptions::default());
         let selection = &self.options.selection;
-        let select = |f: &Function| selection.wants(f) && !must_stay(&image, f);
-        let plan = fettle_rewrite::plan(
-            &image,
-            &lifted,
-            PlanOptions { probes: Probing::new(self.options.mode), select: &select },
-        );
+        let select = |f: &Function| selection.wants(&image, f) && !must_stay(&image, f);
+        let arguments = arguments::recorded(&image, &lifted.functions, &self.options.arguments);
+        let probes = Probing {
+            mode: self.options.mode,
+            depth: self.options.depth,
+            arguments: Cow::Borrowed(&arguments.classes),
+        };
+        let plan = fettle_rewrite::plan(&image, &lifted, PlanOptions { probes, select: &select });
         self.work.seconds += begin.elapsed().as_secs_f64();
         self.work.code_bytes += lifted.code_bytes;
         let (first_function, first_counter) = (self.functions, self.counters);
@@ -237,6 +252,7 @@ impl Modules {
             plan,
             first_function,
             first_counter,
+            arguments,
             linked: HashMap::new(),
         });
         Ok(self.all.len() - 1)

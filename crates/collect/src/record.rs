@@ -10,12 +10,13 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use fettle_abi::ring::Policy;
 use fettle_image::demangle;
 use fettle_live::{ExitStatus, Launch, RunOptions, WaitFor};
-use fettle_rewrite::Mode;
+use fettle_rewrite::{Depth, Mode};
 use fettle_trace::{
-    Clock, Exit, Finish, Function, Loss, Manifest, Module, ProbeMode, RunTotals, Skipped,
-    TraceWriter,
+    Clock, Exit, Finish, Function, Loss, Manifest, Module, Parameter, ProbeMode, RunTotals,
+    Skipped, TraceWriter,
 };
 
+use crate::arguments::{self, ArgumentRequest};
 use crate::libraries::Libraries;
 use crate::modules::{self, ModuleError, ModuleOptions, Modules};
 use crate::select::Selection;
@@ -31,8 +32,12 @@ pub struct Options {
     pub output: PathBuf,
     /// What probes measure.
     pub mode: Mode,
+    /// How deeply nested they measure.
+    pub depth: Depth,
     /// Which functions get them.
     pub selection: Selection,
+    /// Functions whose arguments are recorded.
+    pub arguments: Vec<ArgumentRequest>,
     /// Shared libraries to record too: patterns for their paths or file names.
     pub libraries: Vec<String>,
     /// Bytes of ring per thread, a power of two.
@@ -122,7 +127,9 @@ pub fn record(
     let slots = Slots::new(layout, options.policy, options.mode).map_err(RecordError::Memory)?;
     let modules = Modules::new(ModuleOptions {
         mode: options.mode,
+        depth: options.depth,
         selection: options.selection.clone(),
+        arguments: options.arguments.clone(),
         functions: layout.functions,
         counters: layout.counters,
         ring_bytes: layout.ring_bytes,
@@ -164,6 +171,7 @@ pub fn record(
         ExitStatus::Signal { signal, .. } => Exit { code: None, signal: Some(signal) },
     });
     manifest.notes = notes;
+    manifest.notes.extend(arguments_not_recorded(options, &modules));
     fill_totals(&mut manifest, &done);
     done.into_ns(converter, options.mode);
     let counters = done.counter_rows(&modules);
@@ -247,6 +255,7 @@ pub(crate) fn name_tables(manifest: Manifest, modules: &Modules) -> Finish {
         manifest,
         modules: modules.all().iter().map(module_row).collect(),
         functions: modules.all().iter().flat_map(function_rows).collect(),
+        parameters: modules.all().iter().flat_map(parameter_rows).collect(),
         skipped: modules.all().iter().flat_map(skipped_rows).collect(),
         ..Finish::default()
     }
@@ -286,6 +295,35 @@ fn function_rows(module: &modules::Module) -> Vec<Function> {
         }
     });
     rows.collect()
+}
+
+/// What was asked for of arguments and could not be had.
+fn arguments_not_recorded(options: &Options, modules: &Modules) -> Vec<String> {
+    let known = modules.all().iter().map(|m| &m.arguments);
+    let unknown: Vec<&str> = known.clone().flat_map(|a| &a.unknown).map(String::as_str).collect();
+    let mut notes = Vec::new();
+    if let [first, rest @ ..] = unknown.as_slice() {
+        let others = match rest.len() {
+            0 => String::new(),
+            n => format!(" and {n} more"),
+        };
+        notes.push(format!(
+            "no arguments of {first}{others}: no debug information says what they are; give a \
+             prototype, as in --args 'int {first}(const char *, int)'"
+        ));
+    } else if !options.arguments.is_empty() && known.clone().all(|a| a.classes.is_empty()) {
+        notes.push("no function has the name that --args gives".to_owned());
+    }
+    notes
+}
+
+fn parameter_rows(module: &modules::Module) -> Vec<Parameter> {
+    let functions = module.plan.functions.iter().enumerate();
+    let known =
+        functions.filter_map(|(i, f)| Some((i, module.arguments.parameters.get(&f.entry)?)));
+    known
+        .flat_map(|(i, parameters)| arguments::rows(module.first_function + i as u32, parameters))
+        .collect()
 }
 
 fn skipped_rows(module: &modules::Module) -> Vec<Skipped> {

@@ -1,7 +1,7 @@
 //! Which functions get probes.
 
 use fettle_cfg::Function;
-use fettle_image::demangle;
+use fettle_image::{Image, demangle};
 
 /// A choice of functions by name, address and size.
 #[derive(Clone, Debug, Default)]
@@ -37,9 +37,29 @@ impl Pattern {
     }
 }
 
+impl Pattern {
+    /// Whether a function of `image` is meant, by any of its names.
+    pub fn matches(&self, image: &Image, function: &Function) -> bool {
+        let pattern = match self {
+            Pattern::Addresses(from, to) => return (*from..*to).contains(&function.entry.0),
+            Pattern::Name(pattern) => pattern,
+        };
+        let is_meant = |name: &str| {
+            // As the dynamic linker knows it, without its version.
+            let plain = name.split('@').next().unwrap_or(name);
+            glob(pattern, name) || glob(pattern, plain) || {
+                let readable = demangle(name);
+                readable != name && glob(pattern, &readable)
+            }
+        };
+        is_meant(function.name.as_deref().unwrap_or(""))
+            || image.symbols_at(function.entry).iter().any(|s| is_meant(&s.name))
+    }
+}
+
 impl Selection {
-    /// Whether `function` gets a probe.
-    pub fn wants(&self, function: &Function) -> bool {
+    /// Whether a function of `image` gets a probe.
+    pub fn wants(&self, image: &Image, function: &Function) -> bool {
         let size: u64 = function.ranges.iter().map(|r| r.end.0 - r.start.0).sum();
         if size < self.min_size {
             return false;
@@ -47,12 +67,7 @@ impl Selection {
         if self.only.is_empty() && self.skip.is_empty() {
             return true;
         }
-        let name = function.name.as_deref().unwrap_or("");
-        let readable = demangle(name);
-        let matches = |pattern: &Pattern| match pattern {
-            Pattern::Addresses(from, to) => (*from..*to).contains(&function.entry.0),
-            Pattern::Name(p) => glob(p, name) || (readable != name && glob(p, &readable)),
-        };
+        let matches = |pattern: &Pattern| pattern.matches(image, function);
         (self.only.is_empty() || self.only.iter().any(matches)) && !self.skip.iter().any(matches)
     }
 }

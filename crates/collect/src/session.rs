@@ -10,8 +10,8 @@ use fettle_abi::block::Clock;
 use fettle_abi::record::CallRecord;
 use fettle_image::{Image, LinkAddr};
 use fettle_live::{
-    Birth, Door, DoorStop, ExecStop, ExitStatus, FileMap, Injection, LiveAddr, LiveError, Prot,
-    Request, Session,
+    Birth, Door, DoorStop, ExecStop, ExitStatus, FaultStop, FileMap, Injection, LiveAddr,
+    LiveError, Prot, Request, Session,
 };
 use fettle_rewrite::Mode;
 use fettle_trace::{
@@ -303,12 +303,18 @@ impl<'a> Recorder<'a> {
                     sampled.feed(state.index, state.pid, records, modules.all());
                     return Ok(());
                 }
-                let count = (records.len() / size_of::<CallRecord>()) as u64;
+                let split;
+                let (calls, values) = if modules.has_arguments() {
+                    split = split_values(records);
+                    (split.0.as_slice(), split.1.as_slice())
+                } else {
+                    (records, &[][..])
+                };
+                let count = (calls.len() / size_of::<CallRecord>()) as u64;
                 *taken += count;
-                if error.is_none()
-                    && let Err(e) = writer.spool_append(state.index, records)
-                {
-                    *error = Some(e);
+                if error.is_none() {
+                    let calls = writer.spool_append(state.index, calls);
+                    *error = calls.and_then(|()| writer.spool_values(state.index, values)).err();
                 }
                 if error.is_some() {
                     done.unwritten += count;
@@ -415,6 +421,17 @@ impl<'a> Recorder<'a> {
             self.done.refused.push(refused);
         }
     }
+}
+
+/// Parts what a ring held: calls, and cells with their values.
+fn split_values(records: &[u8]) -> (Vec<u8>, Vec<u8>) {
+    let (mut calls, mut values) = (Vec::with_capacity(records.len()), Vec::new());
+    for record in records.chunks_exact(size_of::<CallRecord>()) {
+        let last = u64::from_ne_bytes(record[8..].try_into().expect("eight bytes"));
+        let to = if last & 0xfff == 0 { &mut values } else { &mut calls };
+        to.extend_from_slice(record);
+    }
+    (calls, values)
 }
 
 const CODE: Prot = Prot { read: true, write: false, exec: true };
@@ -537,6 +554,16 @@ impl Session for Recorder<'_> {
             }
         }
         requests
+    }
+
+    fn fault(&mut self, stop: &FaultStop) -> Option<LiveAddr> {
+        // Only the agent reads what a program's pointer points to, and in one place only; it is
+        // known by its code.
+        let (read, otherwise) = fettle_rewrite::agent::text_read();
+        let agent = fettle_rewrite::agent::CODE;
+        let start = stop.instruction.0.checked_sub(u64::from(read))?;
+        let found = stop.read(LiveAddr(start), agent.len())?;
+        (found == agent).then_some(LiveAddr(start + u64::from(otherwise)))
     }
 
     fn detaching(&mut self) {

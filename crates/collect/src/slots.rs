@@ -281,7 +281,7 @@ impl Slots {
             let mut at = 0;
             for pair in words[index / 8..(index + run) / 8].chunks_exact(RECORD / 8) {
                 let last = pair[1].load(Ordering::Acquire);
-                if last & 0xfff == 0 {
+                if last == 0 {
                     if !ended {
                         // Reserved, not yet stored to: come back later.
                         stopped = true;

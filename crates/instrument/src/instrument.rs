@@ -202,7 +202,7 @@ fn plan(image: &Image, options: &Options) -> Plan {
     let forks = fork_targets(image);
     let selection = &options.selection;
     // What forks must not have an open frame of its own in the middle of it.
-    let select = |f: &Function| selection.wants(f) && forks.binary_search(&f.entry).is_err();
+    let select = |f: &Function| selection.wants(image, f) && forks.binary_search(&f.entry).is_err();
     fettle_rewrite::plan(
         image,
         &lifted,

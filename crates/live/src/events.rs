@@ -1,9 +1,10 @@
 //! The loop: waits for what traced threads do, tells the session, and lets them go on.
 //!
 //! A new thread or process shows up twice, in either order: its parent stops with an event that
-//! carries the newcomer's number, and the newcomer stops before its first instruction. It runs
-//! when both have been seen and the session has been told. News of a thread whose parent's event
-//! is still out are kept as *early*; newcomers whose parent's event came first are *expected*.
+//! carries the newcomer's number, and the newcomer stops before its first instruction. The session
+//! is told while the parent is stopped, so that it sees the parent as it was at the birth; the
+//! newcomer runs when both have been seen. News of a thread whose parent's event is still out are
+//! kept as *early*; newcomers whose parent's event came first are *expected*.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -59,9 +60,9 @@ pub trait Session {
     /// process cannot be looked at: its file may be executed but not read, say.
     fn injected(&mut self, pid: i32, result: Result<(), LiveError>);
 
-    /// A thread or process has been born and stands before its first instruction. An answer is
-    /// its new gs base; otherwise it has its parent's. The launched process itself is not
-    /// reported.
+    /// A thread or process has been born and stands before its first instruction, or is about to;
+    /// its parent stands at the birth, if it still lives. An answer is the newcomer's gs base;
+    /// otherwise it has its parent's. The launched process itself is not reported.
     fn born(&mut self, parent_tid: i32, pid: i32, tid: i32, birth: Birth) -> Option<u64>;
 
     /// A thread has ended, or an exec has swallowed it. A process's first thread ends with its
@@ -94,6 +95,12 @@ pub trait Session {
         Vec::new()
     }
 
+    /// A thread has touched memory that is not there, or not for it. An answer is where it goes
+    /// on, and its program is told nothing; otherwise it gets its signal.
+    fn fault(&mut self, _stop: &FaultStop) -> Option<LiveAddr> {
+        None
+    }
+
     /// From now on processes that live are let go of, one by one; nobody answers at doors.
     fn detaching(&mut self) {}
 
@@ -101,6 +108,22 @@ pub trait Session {
     /// and runs on; births in the process are not reported any more, so that new threads have
     /// their parents' gs base.
     fn detached(&mut self, _pid: i32) {}
+}
+
+/// A thread that stands before an instruction whose memory is not there.
+#[derive(Clone, Copy, Debug)]
+pub struct FaultStop {
+    /// Its process.
+    pub pid: i32,
+    /// The instruction.
+    pub instruction: LiveAddr,
+}
+
+impl FaultStop {
+    /// Memory of the process, if all of it is there.
+    pub fn read(&self, at: LiveAddr, len: usize) -> Option<Vec<u8>> {
+        Memory::open(self.pid).ok()?.read(at, len).ok()
+    }
 }
 
 /// How long a run lasts.
@@ -174,7 +197,8 @@ struct Tracer<'a> {
     _ticker: Ticker,
     tasks: HashMap<i32, Task>,
     early: HashMap<i32, Early>,
-    expected: HashMap<i32, Parent>,
+    /// With the gs base that each is to have.
+    expected: HashMap<i32, Option<u64>>,
     /// What threads have been asked at their process's door.
     asked: HashMap<i32, Asked>,
     /// The launched process.
@@ -284,7 +308,7 @@ impl<'a> Tracer<'a> {
                 Some(_) => {}
             }
         }
-        self.tasks.is_empty() && self.expected.is_empty() && !self.early_living()
+        self.tasks.is_empty() && !self.early_living()
     }
 
     fn early_living(&self) -> bool {
@@ -309,20 +333,19 @@ impl<'a> Tracer<'a> {
     }
 
     fn stopped(&mut self, tid: i32, signal: i32, event: i32) {
+        if let Some(base) = self.expected.remove(&tid) {
+            return self.first_stop(tid, base, signal);
+        }
         let Some(task) = self.tasks.get(&tid) else {
-            match self.expected.remove(&tid) {
-                Some(parent) => self.first_stop(tid, parent, signal),
-                None => {
-                    let what = What::Stopped { signal, event };
-                    let (since, cpu) = (Instant::now(), Duration::ZERO);
-                    self.early.insert(tid, Early { since, what, cpu });
-                }
-            }
+            let what = What::Stopped { signal, event };
+            let (since, cpu) = (Instant::now(), Duration::ZERO);
+            self.early.insert(tid, Early { since, what, cpu });
             return;
         };
         let pid = task.pid;
         match event {
             0 if signal == libc::SIGURG => self.perhaps_knocked(pid, tid),
+            0 if matches!(signal, libc::SIGSEGV | libc::SIGBUS) => self.fault(pid, tid, signal),
             0 => self.resume(tid, signal),
             libc::PTRACE_EVENT_EXEC => self.exec(tid),
             libc::PTRACE_EVENT_FORK | libc::PTRACE_EVENT_VFORK | libc::PTRACE_EVENT_CLONE => {
@@ -374,19 +397,16 @@ impl<'a> Tracer<'a> {
         } else {
             Birth::Fork
         };
+        let base = self.announce(child, Parent { tid, pid, birth });
         self.resume(tid, 0);
-        let parent = Parent { tid, pid, birth };
         match self.early.remove(&child) {
             None => {
-                self.expected.insert(child, parent);
+                self.expected.insert(child, base);
             }
             Some(Early { what: What::Stopped { signal, .. }, .. }) => {
-                self.first_stop(child, parent, signal);
+                self.first_stop(child, base, signal);
             }
-            Some(Early { what, cpu, .. }) => {
-                self.announce(child, parent);
-                self.bury(child, what, cpu);
-            }
+            Some(Early { what, cpu, .. }) => self.bury(child, what, cpu),
         }
     }
 
@@ -397,8 +417,8 @@ impl<'a> Tracer<'a> {
         self.session.born(parent.tid, pid, tid, parent.birth)
     }
 
-    fn first_stop(&mut self, tid: i32, parent: Parent, signal: i32) {
-        if let Some(base) = self.announce(tid, parent) {
+    fn first_stop(&mut self, tid: i32, base: Option<u64>, signal: i32) {
+        if let Some(base) = base {
             let _ = ptrace::set_gs_base(tid, base);
         }
         self.resume_or_listen(tid, signal);
@@ -414,7 +434,8 @@ impl<'a> Tracer<'a> {
             let Some(parent) = find_parent(tid) else { continue };
             if let Some(Early { what: What::Stopped { signal, .. }, .. }) = self.early.remove(&tid)
             {
-                self.first_stop(tid, parent, signal);
+                let base = self.announce(tid, parent);
+                self.first_stop(tid, base, signal);
             }
         }
     }
@@ -453,6 +474,18 @@ impl<'a> Tracer<'a> {
             self.session.injected(pid, Err(error));
         }
         self.resume(tid, 0);
+    }
+
+    /// A fault, or a signal that somebody sent.
+    fn fault(&mut self, pid: i32, tid: i32, signal: i32) {
+        let Ok(mut registers) = ptrace::registers(tid) else { return self.resume(tid, signal) };
+        let stop = FaultStop { pid, instruction: LiveAddr(registers.rip) };
+        let Some(to) = self.session.fault(&stop) else { return self.resume(tid, signal) };
+        registers.rip = to.0;
+        match ptrace::set_registers(tid, &registers) {
+            Ok(()) => self.resume(tid, 0),
+            Err(_) => self.resume(tid, signal),
+        }
     }
 
     fn answer(
@@ -500,9 +533,7 @@ impl<'a> Tracer<'a> {
             }
             self.status = Some(status);
         }
-        if let Some(parent) = self.expected.remove(&tid) {
-            self.announce(tid, parent);
-        }
+        self.expected.remove(&tid);
         if self.tasks.contains_key(&tid) {
             self.bury(tid, what, cpu);
         } else {

@@ -40,7 +40,7 @@ mod stop;
 pub use auxv::Auxv;
 pub use door::{AliveWord, Door, DoorStop, Request};
 pub use error::LiveError;
-pub use events::{Birth, ExitStatus, RunOptions, Session, WaitFor, run};
+pub use events::{Birth, ExitStatus, FaultStop, RunOptions, Session, WaitFor, run};
 pub use inject::{FileMap, Injection, Prot};
 pub use launch::Launch;
 pub use maps::{LiveAddr, Mapping};

@@ -23,6 +23,11 @@ pub enum Error {
         /// Some of them, one per line.
         examples: String,
     },
+    /// Nothing is recorded of a function's arguments.
+    #[error(
+        "nothing is recorded of the arguments of {0}; `fettle record --args FUNCTION` records them"
+    )]
+    NoArguments(String),
     /// The trace has no single calls, and the analysis needs them.
     #[error(
         "this trace holds no readable records of single calls, which {what} needs; it was recorded \

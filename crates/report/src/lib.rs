@@ -8,6 +8,7 @@
 //! function come from the exact totals, which also count calls whose records were lost.
 #![forbid(unsafe_code)]
 
+mod arguments;
 mod check;
 mod correct;
 mod diff;
@@ -25,6 +26,7 @@ pub mod timeline;
 mod tree;
 mod tree_view;
 
+pub use arguments::{ArgumentView, CallView, ParameterView, ValueView};
 pub use check::{Check, Problem, check};
 pub use diff::{Diff, DiffRow, Side};
 pub use distribution::Distribution;

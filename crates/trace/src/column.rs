@@ -11,7 +11,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use parquet::basic::{Compression, LogicalType, Repetition, Type as Physical, ZstdLevel};
-use parquet::data_type::{BoolType, ByteArray, ByteArrayType, DataType, Int32Type, Int64Type};
+use parquet::data_type::{
+    BoolType, ByteArray, ByteArrayType, DataType, DoubleType, Int32Type, Int64Type,
+};
 use parquet::errors::ParquetError;
 use parquet::file::metadata::RowGroupMetaData;
 use parquet::file::properties::{EnabledStatistics, WriterProperties};
@@ -20,7 +22,7 @@ use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
 use parquet::schema::types::{Type, TypePtr};
 
 use crate::error::{Error, Result};
-use crate::tables::CounterKind;
+use crate::tables::{CounterKind, ParameterType};
 
 /// Result with the Parquet library's error; callers add the file's path.
 pub(crate) type Encoded<T> = std::result::Result<T, ParquetError>;
@@ -99,6 +101,45 @@ impl Cell for String {
     }
 }
 
+impl Cell for i64 {
+    type Stored = Int64Type;
+    fn annotation() -> Option<LogicalType> {
+        Some(LogicalType::integer(64, true))
+    }
+    fn store(&self) -> Option<i64> {
+        Some(*self)
+    }
+    fn load(stored: Option<&i64>) -> Option<Self> {
+        stored.copied()
+    }
+}
+
+impl Cell for f64 {
+    type Stored = DoubleType;
+    fn annotation() -> Option<LogicalType> {
+        None
+    }
+    fn store(&self) -> Option<f64> {
+        Some(*self)
+    }
+    fn load(stored: Option<&f64>) -> Option<Self> {
+        stored.copied()
+    }
+}
+
+impl Cell for ParameterType {
+    type Stored = ByteArrayType;
+    fn annotation() -> Option<LogicalType> {
+        Some(LogicalType::String)
+    }
+    fn store(&self) -> Option<ByteArray> {
+        Some(ByteArray::from(self.name()))
+    }
+    fn load(stored: Option<&ByteArray>) -> Option<Self> {
+        ParameterType::from_name(stored?.data())
+    }
+}
+
 impl Cell for CounterKind {
     type Stored = ByteArrayType;
     fn annotation() -> Option<LogicalType> {
@@ -155,12 +196,8 @@ pub(crate) trait Table: Sized {
 /// Writes a table's file, durable when this returns. Returns its size in bytes.
 pub(crate) fn write_table<T: Table>(folder: &Path, rows: &[T]) -> Result<u64> {
     let path = folder.join(T::FILE);
-    let properties = WriterProperties::builder()
-        .set_compression(Compression::ZSTD(ZstdLevel::default()))
-        .set_statistics_enabled(EnabledStatistics::Chunk)
-        .build();
-    write_file(&path, T::fields(), properties, |writer| {
-        for rows in rows.chunks(1 << 17) {
+    write_file(&path, T::fields(), table_properties(), |writer| {
+        for rows in rows.chunks(TABLE_GROUP) {
             let mut group = writer.next_row_group()?;
             T::write_columns(rows, &mut group)?;
             group.close()?;
@@ -168,6 +205,17 @@ pub(crate) fn write_table<T: Table>(folder: &Path, rows: &[T]) -> Result<u64> {
         Ok(())
     })
 }
+
+/// How tables are encoded.
+pub(crate) fn table_properties() -> WriterProperties {
+    WriterProperties::builder()
+        .set_compression(Compression::ZSTD(ZstdLevel::default()))
+        .set_statistics_enabled(EnabledStatistics::Chunk)
+        .build()
+}
+
+/// Rows of one row group of a table.
+pub(crate) const TABLE_GROUP: usize = 1 << 17;
 
 /// Creates a Parquet file and lets `fill` write its row groups. The file appears under its name
 /// only when it is whole. Returns its size in bytes.
@@ -323,6 +371,24 @@ pub(crate) fn read_table<T: Table>(folder: &Path) -> Result<Vec<T>> {
         }
         Ok(rows)
     })
+}
+
+/// Reads a table row group after row group; nothing if there is no such file.
+pub(crate) fn read_groups<T: Table>(folder: &Path, mut with: impl FnMut(&[T])) -> Result<()> {
+    let path = folder.join(T::FILE);
+    if !path.exists() {
+        return Ok(());
+    }
+    let reader = open_file(&path)?;
+    for index in 0..reader.num_row_groups() {
+        let rows = guarded(&path, || {
+            let mut rows = Vec::new();
+            T::read_columns(reader.get_row_group(index)?.as_ref(), &mut rows)?;
+            Ok(rows)
+        })?;
+        with(&rows);
+    }
+    Ok(())
 }
 
 /// Runs a decoder over bytes that nobody vouches for.

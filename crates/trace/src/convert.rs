@@ -16,7 +16,7 @@ use fettle_abi::record::CallRecord;
 use crate::calls::{self, Call, ROWS_PER_FILE};
 use crate::error::{Error, Result};
 use crate::manifest::{FileEntry, ProbeMode, TickConverter};
-use crate::spool::{self, SpoolFile};
+use crate::spool::{self, Content, SpoolFile};
 use crate::write::{Finish, OpenCall};
 
 /// Bits of the time-stamp counter that a record holds.
@@ -96,7 +96,7 @@ pub(crate) fn convert(
 fn sources(trace: &Path, finish: &Finish) -> Result<Vec<Source>> {
     let clock = &finish.manifest.clock;
     let mut sources = BTreeMap::new();
-    for spool in spool::open_all(trace)? {
+    for spool in spool::open_all(trace, Content::Calls)? {
         let last_tsc = match clock.end {
             Some(end) => end.tsc,
             None => last_tsc(&spool, clock.tsc_at_start)?,

@@ -5,11 +5,12 @@
 //!   manifest.json        what was recorded, on which machine, by which clock; what was lost
 //!   modules.parquet      executables and libraries          mappings.parquet  where they lay
 //!   functions.parquet    names and addresses                skipped.parquet   what was left alone
+//!   parameters.parquet   what is recorded of arguments      arguments.parquet their values
 //!   processes.parquet    threads.parquet
 //!   totals.parquet       calls and time per thread and function, exact
 //!   counters.parquet     block and edge counts
 //!   calls/NNNNN.parquet  one row per call, in order of its end, thread after thread
-//!   spool/N.calls        only while recording: raw records of thread N
+//!   spool/N.calls        only while recording: raw records of thread N; N.values its arguments
 //! ```
 //!
 //! Two ideas carry the crate. While the program runs nothing is encoded: sixteen-byte records are
@@ -22,6 +23,7 @@
 //! panic: files are claims, checked as they are read.
 #![forbid(unsafe_code)]
 
+mod arguments;
 mod calls;
 mod column;
 mod convert;
@@ -42,6 +44,7 @@ pub use manifest::{
 pub use read::{Part, Trace};
 pub use recover::{open_or_recover, recover};
 pub use tables::{
-    Counter, CounterKind, Function, Mapping, Module, Process, Skipped, Thread, Total,
+    Argument, Counter, CounterKind, Function, Mapping, Module, Parameter, ParameterType, Process,
+    Skipped, Thread, Total,
 };
 pub use write::{Finish, OpenCall, TraceWriter};

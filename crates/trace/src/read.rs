@@ -7,10 +7,12 @@ use parquet::file::reader::FileReader;
 use parquet::file::statistics::Statistics;
 
 use crate::calls::{self, Call};
-use crate::column::{Table, open_file, read_table};
+use crate::column::{Table, open_file, read_groups, read_table};
 use crate::error::{Error, Result};
 use crate::manifest::{Manifest, VERSION};
-use crate::tables::{Counter, Function, Mapping, Module, Process, Skipped, Thread, Total};
+use crate::tables::{
+    Argument, Counter, Function, Mapping, Module, Parameter, Process, Skipped, Thread, Total,
+};
 
 /// A manifest larger than this is not read.
 const MANIFEST_BYTES_MAX: u64 = 64 << 20;
@@ -112,6 +114,19 @@ impl Trace {
     /// Probed functions.
     pub fn functions(&self) -> Result<Vec<Function>> {
         self.table()
+    }
+
+    /// What is recorded of calls' arguments; nothing in traces that have none.
+    pub fn parameters(&self) -> Result<Vec<Parameter>> {
+        let mut all = Vec::new();
+        read_groups(&self.folder, |rows| all.extend_from_slice(rows))?;
+        Ok(all)
+    }
+
+    /// Calls `with` on values that calls were given and gave back, many at a time, in order of
+    /// thread and then of time; the values of a call stand together, a result on its own.
+    pub fn for_each_argument(&self, with: impl FnMut(&[Argument])) -> Result<()> {
+        read_groups(&self.folder, with)
     }
 
     /// Functions left alone.

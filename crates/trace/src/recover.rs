@@ -7,7 +7,7 @@ use crate::convert::last_tsc;
 use crate::error::{Error, Result};
 use crate::manifest::{Manifest, Recovery};
 use crate::read::{Trace, read_manifest};
-use crate::spool::{self, SpoolFile};
+use crate::spool::{self, Content, SpoolFile};
 use crate::tables::Thread;
 use crate::write::{Finish, write_trace};
 
@@ -27,7 +27,7 @@ pub fn recover(path: &Path, progress: &mut dyn FnMut(u64, u64)) -> Result<Manife
     std::fs::create_dir_all(&spool_folder).map_err(|e| Error::io("create", &spool_folder, e))?;
     let _lock = spool::lock(path)?;
 
-    let spools = spool::open_all(path)?;
+    let spools = spool::open_all(path, Content::Calls)?;
     let torn_records = spools.iter().filter(|spool| spool.torn).count() as u64;
     let records = spools.iter().map(|spool| spool.records).sum();
     let mut threads: Vec<Thread> = table_or_none(path);
@@ -50,6 +50,7 @@ pub fn recover(path: &Path, progress: &mut dyn FnMut(u64, u64)) -> Result<Manife
         modules: table_or_none(path),
         mappings: table_or_none(path),
         functions: table_or_none(path),
+        parameters: table_or_none(path),
         skipped: table_or_none(path),
         processes: table_or_none(path),
         threads,

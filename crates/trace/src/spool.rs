@@ -21,6 +21,24 @@ const BUFFER: usize = 64 << 10;
 /// Spools kept open at once, below the usual limit of 1024 files per process.
 const OPEN_MAX: usize = 256;
 
+/// What the records of a spool are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Content {
+    /// Calls.
+    Calls,
+    /// Values that calls were given and gave back.
+    Values,
+}
+
+impl Content {
+    fn suffix(self) -> &'static str {
+        match self {
+            Content::Calls => ".calls",
+            Content::Values => ".values",
+        }
+    }
+}
+
 /// The folder of spools within a trace.
 pub(crate) fn folder(trace: &Path) -> PathBuf {
     trace.join("spool")
@@ -48,6 +66,7 @@ pub(crate) fn lock(trace: &Path) -> Result<File> {
 #[derive(Debug)]
 pub(crate) struct Spools {
     folder: PathBuf,
+    content: Content,
     /// By thread index.
     spools: Vec<Option<Spool>>,
     open: usize,
@@ -67,8 +86,8 @@ struct Spool {
 }
 
 impl Spools {
-    pub(crate) fn new(trace: &Path) -> Spools {
-        Spools { folder: folder(trace), spools: Vec::new(), open: 0, clock: 0 }
+    pub(crate) fn new(trace: &Path, content: Content) -> Spools {
+        Spools { folder: folder(trace), content, spools: Vec::new(), open: 0, clock: 0 }
     }
 
     /// Appends whole records.
@@ -81,7 +100,7 @@ impl Spools {
             self.spools.resize_with(slot + 1, || None);
         }
         let spool = self.spools[slot].get_or_insert_with(|| Spool {
-            path: self.folder.join(format!("{thread}.calls")),
+            path: self.folder.join(format!("{thread}{}", self.content.suffix())),
             file: None,
             buffer: Vec::new(),
             stored: 0,
@@ -205,8 +224,8 @@ impl SpoolFile {
     }
 }
 
-/// Opens every spool of a trace, by thread index.
-pub(crate) fn open_all(trace: &Path) -> Result<Vec<SpoolFile>> {
+/// Opens every spool of a trace with this content, by thread index.
+pub(crate) fn open_all(trace: &Path, content: Content) -> Result<Vec<SpoolFile>> {
     let folder = folder(trace);
     let mut spools = Vec::new();
     let entries = match fs::read_dir(&folder) {
@@ -217,7 +236,7 @@ pub(crate) fn open_all(trace: &Path) -> Result<Vec<SpoolFile>> {
     for entry in entries {
         let path = entry.map_err(|e| Error::io("list", &folder, e))?.path();
         let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-        let Some(thread) = name.strip_suffix(".calls").and_then(|n| n.parse().ok()) else {
+        let Some(thread) = name.strip_suffix(content.suffix()).and_then(|n| n.parse().ok()) else {
             continue;
         };
         let file = File::open(&path).map_err(|e| Error::io("open", &path, e))?;

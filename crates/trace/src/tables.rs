@@ -15,7 +15,7 @@ macro_rules! table {
         $($(#[$field_meta:meta])* $field:ident: $type:ty,)*
     }) => {
         $(#[$meta])*
-        #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+        #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
         pub struct $name {
             $($(#[$field_meta])* pub $field: $type,)*
         }
@@ -105,6 +105,42 @@ table! {
         file: Option<String>,
         /// Line of its definition, if known.
         line: Option<u32>,
+    }
+}
+
+table! {
+    /// An argument or result of a function that is recorded.
+    Parameter in "parameters.parquet" {
+        /// [`Function::id`].
+        function: u32,
+        /// Place among the arguments, from 0; -1 for the result.
+        index: i32,
+        /// Its name, or empty.
+        name: String,
+        /// What its bits mean.
+        kind: ParameterType,
+    }
+}
+
+table! {
+    /// A value that a call was given or gave back.
+    Argument in "arguments.parquet" {
+        /// [`Thread::index`].
+        thread: u32,
+        /// [`Function::id`].
+        function: u32,
+        /// When the call began, nanoseconds of trace time: the same as its row among the calls.
+        start_ns: u64,
+        /// [`Parameter::index`].
+        index: i32,
+        /// An integer or pointer. Numbers from 2^63 on are stored less 2^64.
+        integer: Option<i64>,
+        /// A floating-point number.
+        float: Option<f64>,
+        /// The text that a pointer leads to, 64 bytes of it at most.
+        text: Option<String>,
+        /// The text is longer.
+        cut: bool,
     }
 }
 
@@ -200,6 +236,65 @@ table! {
         to_address: Option<u64>,
         /// Executions.
         count: u64,
+    }
+}
+
+/// What the bits of a [`Parameter`] mean.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ParameterType {
+    /// Signed integer of 1 byte.
+    I8,
+    /// Signed integer of 2 bytes.
+    I16,
+    /// Signed integer of 4 bytes.
+    I32,
+    /// Signed integer of 8 bytes.
+    #[default]
+    I64,
+    /// Unsigned integer of 1 byte.
+    U8,
+    /// Unsigned integer of 2 bytes.
+    U16,
+    /// Unsigned integer of 4 bytes.
+    U32,
+    /// Unsigned integer of 8 bytes.
+    U64,
+    /// An address.
+    Pointer,
+    /// The address of a text that ends with a zero byte.
+    Text,
+    /// Floating-point number of 4 bytes.
+    F32,
+    /// Floating-point number of 8 bytes.
+    F64,
+}
+
+impl ParameterType {
+    const NAMES: [(ParameterType, &'static str); 12] = [
+        (ParameterType::I8, "i8"),
+        (ParameterType::I16, "i16"),
+        (ParameterType::I32, "i32"),
+        (ParameterType::I64, "i64"),
+        (ParameterType::U8, "u8"),
+        (ParameterType::U16, "u16"),
+        (ParameterType::U32, "u32"),
+        (ParameterType::U64, "u64"),
+        (ParameterType::Pointer, "pointer"),
+        (ParameterType::Text, "text"),
+        (ParameterType::F32, "f32"),
+        (ParameterType::F64, "f64"),
+    ];
+
+    /// The word stored in the table.
+    pub fn name(self) -> &'static str {
+        let found = ParameterType::NAMES.iter().find(|(kind, _)| *kind == self);
+        found.map_or("", |(_, name)| name)
+    }
+
+    pub(crate) fn from_name(name: &[u8]) -> Option<ParameterType> {
+        let found = ParameterType::NAMES.iter().find(|(_, n)| n.as_bytes() == name);
+        found.map(|(kind, _)| *kind)
     }
 }
 

@@ -4,12 +4,15 @@ use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
+use crate::arguments;
 use crate::column::{Table, write_table};
 use crate::convert;
 use crate::error::{Error, Result};
 use crate::manifest::{FileEntry, MIN_READER_VERSION, Manifest, VERSION, rfc3339};
-use crate::spool::{self, Spools};
-use crate::tables::{Counter, Function, Mapping, Module, Process, Skipped, Thread, Total};
+use crate::spool::{self, Content, Spools};
+use crate::tables::{
+    Counter, Function, Mapping, Module, Parameter, Process, Skipped, Thread, Total,
+};
 
 /// Everything that is known when a recording ends, besides the records. Take
 /// `..Finish::default()` for what a mode does not have.
@@ -24,6 +27,8 @@ pub struct Finish {
     pub mappings: Vec<Mapping>,
     /// Probed functions.
     pub functions: Vec<Function>,
+    /// What is recorded of calls' arguments.
+    pub parameters: Vec<Parameter>,
     /// Functions left alone.
     pub skipped: Vec<Skipped>,
     /// Processes.
@@ -57,6 +62,7 @@ pub struct OpenCall {
 pub struct TraceWriter {
     folder: PathBuf,
     spools: Spools,
+    values: Spools,
     /// Held until the recording ends, so that no reader takes it for cut off.
     _lock: File,
 }
@@ -81,7 +87,9 @@ impl TraceWriter {
         let mut manifest = manifest.clone();
         manifest.complete = false;
         write_manifest(path, &mut manifest)?;
-        Ok(TraceWriter { folder: path.to_owned(), spools: Spools::new(path), _lock: lock })
+        let spools = Spools::new(path, Content::Calls);
+        let values = Spools::new(path, Content::Values);
+        Ok(TraceWriter { folder: path.to_owned(), spools, values, _lock: lock })
     }
 
     /// The folder.
@@ -103,10 +111,17 @@ impl TraceWriter {
         self.spools.append(thread_index, records)
     }
 
+    /// Appends cells of one thread: bytes of whole `fettle_abi::record::ValueCell`s, in order.
+    /// Otherwise as [`TraceWriter::spool_append`].
+    pub fn spool_values(&mut self, thread_index: u32, cells: &[u8]) -> Result<()> {
+        self.values.append(thread_index, cells)
+    }
+
     /// Hands all records that were kept back to the system, so that they survive even if Fettle
     /// is killed. Cheap when there is nothing to do; meant to be called a few times per second.
     pub fn flush(&mut self) -> Result<()> {
-        self.spools.flush()
+        self.spools.flush()?;
+        self.values.flush()
     }
 
     /// Writes the tables as they are known by now, and the manifest, marked incomplete: with
@@ -150,6 +165,7 @@ pub(crate) fn write_trace(
     }
     let mut files = write_tables(folder, &finish)?;
     files.extend(converted.files);
+    files.extend(arguments::convert(folder, &finish)?);
     let mut manifest = finish.manifest;
     manifest.complete = manifest.recovery.is_none();
     manifest.totals.records = converted.records;
@@ -173,6 +189,7 @@ fn write_tables(folder: &Path, tables: &Finish) -> Result<Vec<FileEntry>> {
         write(folder, &tables.modules)?,
         write(folder, &tables.mappings)?,
         write(folder, &tables.functions)?,
+        write(folder, &tables.parameters)?,
         write(folder, &tables.skipped)?,
         write(folder, &tables.processes)?,
         write(folder, &tables.threads)?,

@@ -5,6 +5,7 @@ use fettle_trace::{Exit, ProbeMode};
 use super::Terminal;
 use super::table::{BOLD, Table, WARN, column, may_go, paint, shortened};
 use super::units::{count, duration, percent, plural};
+use crate::arguments::ArgumentView;
 use crate::diff::Diff;
 use crate::focus::{Focus, Neighbour};
 use crate::report::{FunctionRow, Latency, Report, Run, SkippedRow, ThreadRow};
@@ -272,6 +273,50 @@ pub fn focus_text(focus: &Focus, terminal: Terminal) -> String {
     }
     neighbours("caller", "outside the probed functions", &focus.callers, terminal, &mut out);
     neighbours("callee", "", &focus.callees, terminal, &mut out);
+    out
+}
+
+/// What calls of a function were given and gave back.
+pub fn arguments_text(view: &ArgumentView, terminal: Terminal) -> String {
+    let mut out = String::new();
+    paint(&mut out, &view.function, BOLD, terminal.colour);
+    out.push('\n');
+    for parameter in &view.parameters {
+        out.push('\n');
+        let name = parameter.name.as_deref().unwrap_or("result");
+        paint(&mut out, name, BOLD, terminal.colour);
+        out.push_str(&format!(
+            "  {}, {}, {} different\n",
+            parameter.kind.name(),
+            plural(parameter.values, "value", "values"),
+            count(parameter.distinct)
+        ));
+        let mut table =
+            Table::new(&[column("calls"), column("total"), column("per call")], "value");
+        for row in &parameter.common {
+            table.row([
+                count(row.calls),
+                duration(row.total_ns),
+                duration(row.total_ns / row.calls.max(1)),
+                crate::names::one_line(row.value.clone()),
+            ]);
+        }
+        table.render(terminal, &mut out);
+    }
+    out.push_str("\nslowest calls\n");
+    let mut table = Table::new(&[column("start"), column("took"), column("thread")], "call");
+    for call in &view.slowest {
+        let arguments: Vec<String> =
+            call.arguments.iter().map(|(name, value)| format!("{name}={value}")).collect();
+        let result = call.result.as_ref().map(|r| format!(" = {r}")).unwrap_or_default();
+        table.row([
+            duration(call.start_ns),
+            duration(call.duration_ns),
+            call.thread.to_string(),
+            crate::names::one_line(format!("({}){result}", arguments.join(", "))),
+        ]);
+    }
+    table.render(terminal, &mut out);
     out
 }
 
