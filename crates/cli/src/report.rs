@@ -156,7 +156,7 @@ fn is_not_found(error: &anyhow::Error) -> bool {
         error.downcast_ref(),
         Some(
             Error::NoFunction(_)
-                | Error::NoArguments(_)
+                | Error::NoArguments { .. }
                 | Error::ManyFunctions { .. }
                 | Error::NoRecords { .. }
         )

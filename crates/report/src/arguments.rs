@@ -78,11 +78,10 @@ impl Analysis {
         // Among functions of like names, those with arguments are meant.
         let mut ids = self.names.find(wanted);
         ids.retain(|id| parameters.iter().any(|p| p.function == *id));
-        let id = match (ids.as_slice(), parameters.is_empty()) {
-            ([id], _) => *id,
-            ([], false) => return Err(Error::NoArguments(wanted.to_owned())),
-            ([], true) => return Err(Error::NoArguments("any function".to_owned())),
-            (_, _) => *self.find(wanted)?.first().unwrap_or(&ids[0]),
+        let id = match ids.as_slice() {
+            [id] => *id,
+            [] => return Err(self.no_arguments(wanted, &parameters)),
+            _ => *self.find(wanted)?.first().unwrap_or(&ids[0]),
         };
         let mut own: Vec<&Parameter> = parameters.iter().filter(|p| p.function == id).collect();
         // The result, -1, comes last.
@@ -121,6 +120,20 @@ impl Analysis {
             parameters: parameters.collect(),
             slowest,
         })
+    }
+}
+
+impl Analysis {
+    fn no_arguments(&self, wanted: &str, parameters: &[Parameter]) -> Error {
+        let mut names: Vec<String> =
+            parameters.iter().map(|p| self.names.shown(p.function)).collect();
+        names.dedup();
+        names.truncate(8);
+        let recorded = match names.as_slice() {
+            [] => String::new(),
+            names => format!("; this trace has those of {}", names.join(", ")),
+        };
+        Error::NoArguments { wanted: wanted.to_owned(), recorded }
     }
 }
 

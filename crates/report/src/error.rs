@@ -25,9 +25,15 @@ pub enum Error {
     },
     /// Nothing is recorded of a function's arguments.
     #[error(
-        "nothing is recorded of the arguments of {0}; `fettle record --args FUNCTION` records them"
+        "nothing is recorded of the arguments of {wanted}; `fettle record --args FUNCTION` records \
+         them{recorded}"
     )]
-    NoArguments(String),
+    NoArguments {
+        /// The function.
+        wanted: String,
+        /// The functions that have some, as the end of a sentence.
+        recorded: String,
+    },
     /// The trace has no single calls, and the analysis needs them.
     #[error(
         "this trace holds no readable records of single calls, which {what} needs; it was recorded \
