@@ -12,6 +12,7 @@
 
 pub mod clobbers;
 pub mod decode;
+pub mod edges;
 pub mod function;
 pub mod liveness;
 pub mod lsda;

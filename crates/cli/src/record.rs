@@ -87,6 +87,8 @@ enum ModeArg {
     Sample,
     /// How often each basic block runs
     Blocks,
+    /// How often control goes from block to block, with counters on a spanning tree's complement
+    Edges,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -188,6 +190,7 @@ fn mode(arg: ModeArg) -> Mode {
         ModeArg::Count => Mode::Count,
         ModeArg::Sample => Mode::Sample,
         ModeArg::Blocks => Mode::Blocks,
+        ModeArg::Edges => Mode::Edges,
     }
 }
 
@@ -265,8 +268,11 @@ fn tell(outcome: &Outcome, output: &Path) -> anyhow::Result<()> {
     let seen = outcome.functions_probed + skipped;
     writeln!(
         err,
-        "fettle: {} calls in {} threads of {} processes; {} of {seen} functions {}probed{}",
-        totals.calls,
+        "fettle: {} in {} threads of {} processes; {} of {seen} functions {}probed{}",
+        match outcome.manifest.probe_mode.counts_blocks() {
+            true => "blocks counted".to_owned(),
+            false => format!("{} calls", totals.calls),
+        },
         totals.threads,
         totals.processes,
         outcome.functions_probed,

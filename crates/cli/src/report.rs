@@ -53,6 +53,17 @@ pub struct ReportArgs {
     /// Show what a function's calls were given and gave back (`fettle record --args`)
     #[arg(long = "args", value_name = "FUNCTION", group = "what")]
     arguments: Option<String>,
+    /// Show the hottest blocks, or all of one function (modes blocks and edges, where it is what
+    /// the report shows by itself)
+    #[arg(
+        long,
+        value_name = "FUNCTION",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "",
+        group = "what"
+    )]
+    blocks: Option<String>,
     /// Write a flame graph, as SVG or HTML by the file's name
     #[arg(long, value_name = "FILE", group = "what")]
     flamegraph: Option<PathBuf>,
@@ -90,6 +101,7 @@ enum What {
     Tree { share_min: f64 },
     Function(String),
     Arguments(String),
+    Blocks(Option<String>),
     Flamegraph(PathBuf),
     Histogram(String, Option<PathBuf>),
     Diff(PathBuf),
@@ -111,6 +123,13 @@ pub fn run(mut args: ReportArgs) -> anyhow::Result<ExitCode> {
     let path = output::chosen(args.trace.as_deref())?;
     let analysis = read(&path, &options)?;
     let terminal = output::terminal(args.no_color);
+    let what = match what {
+        // What such a trace has of functions is their blocks.
+        What::Functions if analysis.manifest.probe_mode.counts_blocks() && !args.json => {
+            What::Blocks(None)
+        }
+        what => what,
+    };
     match show((&path, &analysis), what, &options, args.json, terminal) {
         Ok(text) => output::print(&text)?,
         // Looked for and not there: said, and told apart from a failure by the exit status.
@@ -133,6 +152,8 @@ fn what(args: &mut ReportArgs) -> What {
         What::Function(name)
     } else if let Some(name) = args.arguments.take() {
         What::Arguments(name)
+    } else if let Some(name) = args.blocks.take() {
+        What::Blocks((!name.is_empty()).then_some(name))
     } else if let Some(file) = args.flamegraph.take() {
         What::Flamegraph(file)
     } else if let Some(other) = args.diff.take() {
@@ -157,6 +178,7 @@ fn is_not_found(error: &anyhow::Error) -> bool {
         Some(
             Error::NoFunction(_)
                 | Error::NoArguments { .. }
+                | Error::NoCounts { .. }
                 | Error::ManyFunctions { .. }
                 | Error::NoRecords { .. }
         )
@@ -203,6 +225,11 @@ fn show(
         What::Arguments(name) => {
             let view = analysis.arguments(&output::open(path)?, &name, options.limit)?;
             if json { render::json(&view)? } else { render::arguments_text(&view, terminal) }
+        }
+        What::Blocks(name) => {
+            let trace = output::open(path)?;
+            let view = analysis.blocks(&trace, name.as_deref(), options.limit)?;
+            if json { render::json(&view)? } else { render::blocks_text(&view, terminal) }
         }
         What::Flamegraph(file) => {
             analysis.need_records("a flame graph")?;

@@ -7,6 +7,7 @@
 pub mod arguments;
 pub mod clock;
 pub mod cost;
+pub mod counts;
 pub mod libraries;
 pub mod machine;
 pub mod modules;

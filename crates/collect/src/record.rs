@@ -120,7 +120,7 @@ pub fn record(
     let layout = SlotLayout {
         ring_bytes: options.ring_bytes,
         functions: FUNCTIONS,
-        counters: if options.mode == Mode::Blocks { COUNTERS } else { 0 },
+        counters: if options.mode.has_counters() { COUNTERS } else { 0 },
         slots: options.threads,
     };
     let records = options.mode == Mode::Events;
@@ -174,7 +174,13 @@ pub fn record(
     manifest.notes.extend(arguments_not_recorded(options, &modules));
     fill_totals(&mut manifest, &done);
     done.into_ns(converter, options.mode);
-    let counters = done.counter_rows(&modules);
+    let (counters, near) = done.counter_rows(&modules);
+    if near > 0 {
+        manifest.notes.push(format!(
+            "{near} functions were left in the middle, by an exception, longjmp or exit: counts of \
+             their edges after that are too high or too low by as much"
+        ));
+    }
     let reasons = modules::reasons(modules.all());
     let outcome_refused = done.refused.clone();
     let functions_probed = modules.all().iter().map(|m| m.plan.functions.len() as u64).sum();
@@ -220,6 +226,7 @@ fn begin_manifest(options: &Options) -> Manifest {
             Mode::Events => ProbeMode::Events,
             Mode::Sample => ProbeMode::Sampled,
             Mode::Blocks => ProbeMode::Blocks,
+            Mode::Edges => ProbeMode::Edges,
         },
         probe_cost: cost::measure(options.mode),
         ..Manifest::default()

@@ -15,11 +15,11 @@ use fettle_live::{
 };
 use fettle_rewrite::Mode;
 use fettle_trace::{
-    Counter, CounterKind, Manifest, Mapping, OpenCall, Process, Thread, TickConverter, Total,
-    TraceWriter,
+    Counter, Manifest, Mapping, OpenCall, Process, Thread, TickConverter, Total, TraceWriter,
 };
 
 use crate::clock;
+use crate::counts;
 use crate::libraries::{Libraries, News, Space};
 use crate::modules::{Modules, find_hole};
 use crate::sampled::Sampled;
@@ -633,26 +633,23 @@ impl Done {
         }
     }
 
-    /// Block counters as rows, named by `modules`.
-    pub fn counter_rows(&self, modules: &Modules) -> Vec<Counter> {
+    /// Counts as rows, and how many functions have counts that do not add up.
+    pub fn counter_rows(&self, modules: &Modules) -> (Vec<Counter>, u64) {
         let mut rows = Vec::new();
+        let mut inconsistent = 0;
         for module in modules.all() {
-            for (i, function) in module.plan.functions.iter().enumerate() {
-                let (first, blocks) = &function.counters;
-                for (k, block) in blocks.iter().enumerate() {
-                    let number = module.first_counter + first + k as u32;
-                    let Some(count) = self.counters.get(&number) else { continue };
-                    rows.push(Counter {
-                        thread: None,
-                        function: module.first_function + i as u32,
-                        kind: CounterKind::Block,
-                        from_address: block.0,
-                        to_address: None,
-                        count: *count,
-                    });
+            for (i, planned) in module.plan.functions.iter().enumerate() {
+                let function = module.first_function + i as u32;
+                let count = |k: usize| {
+                    let number = module.first_counter + planned.counters.0 + k as u32;
+                    self.counters.get(&number).copied().unwrap_or(0)
+                };
+                if (0..planned.counters.1.len()).all(|k| count(k) == 0) {
+                    continue;
                 }
+                inconsistent += u64::from(!counts::rows(function, planned, count, &mut rows));
             }
         }
-        rows
+        (rows, inconsistent)
     }
 }

@@ -126,6 +126,9 @@ pub fn instrument(options: &Options) -> Result<Instrumented, InstrumentError> {
     if options.mode == Mode::Cpu {
         return Err(InstrumentError::Mode("cpu"));
     }
+    if options.mode == Mode::Edges {
+        return Err(InstrumentError::Mode("edges"));
+    }
     let image = fettle_collect::modules::open_image(path)?;
     if image.kind() == Kind::Relocatable {
         return Err(InstrumentError::Object(path.clone()));

@@ -53,6 +53,7 @@ pub fn mode_name(mode: Mode) -> &'static str {
         Mode::Events => "events",
         Mode::Sample => "sample",
         Mode::Blocks => "blocks",
+        Mode::Edges => "edges",
     }
 }
 
@@ -96,7 +97,7 @@ impl FileMap {
             .functions
             .iter()
             .enumerate()
-            .flat_map(|(i, f)| f.counters.1.iter().map(move |block| (i as u32, block.0)));
+            .flat_map(|(i, f)| f.blocks.iter().map(move |block| (i as u32, block.0)));
         let seen = (plan.functions.len() + plan.skipped.len()) as u64;
         Some(FileMap {
             version: 1,

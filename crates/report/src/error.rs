@@ -45,6 +45,15 @@ pub enum Error {
         /// The trace's probe mode.
         mode: &'static str,
     },
+    /// The trace has no counts of blocks.
+    #[error(
+        "this trace holds no counts of blocks; it was recorded in the probe mode {mode}, and the \
+         modes blocks and edges count them"
+    )]
+    NoCounts {
+        /// The trace's probe mode.
+        mode: &'static str,
+    },
     /// Output could not be written.
     #[error("cannot write the output")]
     Output(#[from] std::io::Error),

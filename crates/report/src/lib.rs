@@ -11,6 +11,7 @@
 mod arguments;
 mod check;
 mod correct;
+mod counts;
 mod diff;
 mod distribution;
 mod error;
@@ -28,6 +29,7 @@ mod tree_view;
 
 pub use arguments::{ArgumentView, CallView, ParameterView, ValueView};
 pub use check::{Check, Problem, check};
+pub use counts::{BlockRow, BlockView};
 pub use diff::{Diff, DiffRow, Side};
 pub use distribution::Distribution;
 pub use error::{Error, Result};

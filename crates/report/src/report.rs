@@ -275,6 +275,12 @@ impl Analysis {
         if found.iter().any(called) {
             found.retain(called);
         }
+        self.one_name(wanted, found)
+    }
+
+    /// `found`, if all have one name.
+    pub(crate) fn one_name(&self, wanted: &str, mut found: Vec<u32>) -> Result<Vec<u32>> {
+        found.dedup();
         let mut shown: Vec<String> = found.iter().map(|&id| self.names.shown(id)).collect();
         shown.sort();
         shown.dedup();

@@ -15,6 +15,7 @@ fn main() {
         Some("time") => Mode::Time,
         Some("sample") => Mode::Sample,
         Some("blocks") => Mode::Blocks,
+        Some("edges") => Mode::Edges,
         _ => Mode::Events,
     };
     let t = Instant::now();

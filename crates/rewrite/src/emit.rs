@@ -4,6 +4,7 @@
 //! keep their short form where the distance allows. Padding in front of aligned blocks is
 //! replaced by as much as the new address needs.
 
+use fettle_cfg::edges::{EdgeGraph, Place};
 use fettle_cfg::function::{Block, BlockId, Exit, Function};
 use fettle_cfg::liveness::{CallClobbers, ExitLiveness, Liveness};
 use fettle_cfg::{SkipReason, TableKind};
@@ -72,8 +73,8 @@ pub struct Emitted {
     pub inserted: Vec<Inserted>,
     /// Where the blocks of each of the function's ranges begin; the first at 0.
     pub part_starts: Vec<u32>,
-    /// Counters that the function uses (block mode): for each, the block.
-    pub counters: Vec<BlockId>,
+    /// Counters that the function uses: where each stands.
+    pub counters: Vec<Place>,
 }
 
 /// What emission needs to know beyond the function itself.
@@ -116,10 +117,18 @@ struct Probe {
     at: u32,
 }
 
-/// Code out of line: the cold part of a probe, or a probe and a jump out of the function.
+/// Code out of line: the cold part of a probe, or a probe on a branch and a jump to where the
+/// branch led.
 enum ColdPart {
     OfProbe(u32),
-    Exit { probe: Option<u32>, to: LinkAddr, insn: u32 },
+    Branch { probe: Option<u32>, to: Destination, insn: u32 },
+}
+
+/// Where a branch led that goes through code out of line.
+#[derive(Clone, Copy)]
+enum Destination {
+    Function(LinkAddr),
+    Block(BlockId),
 }
 
 /// Bytes of a `jmp` with a 32-bit distance.
@@ -145,7 +154,7 @@ pub fn emit(
         items: Vec::with_capacity(function.insns.len() + function.blocks.len() * 2),
         probes: Vec::new(),
         cold: Vec::new(),
-        counters: Vec::new(),
+        counters: counters(function, context.probes.mode),
         factory: EffectsFactory::new(),
         red_zone: uses_red_zone(function),
     };
@@ -164,6 +173,28 @@ fn uses_red_zone(function: &Function) -> bool {
         })
 }
 
+/// Where the counters of `function` are to stand.
+fn counters(function: &Function, mode: Mode) -> Vec<Place> {
+    let blocks = || (0..function.blocks.len() as u32).map(|b| Place::Block(BlockId(b))).collect();
+    match mode {
+        Mode::Blocks => blocks(),
+        Mode::Edges => {
+            let graph = EdgeGraph::new(function);
+            match graph.counted() {
+                Some(edges) => {
+                    let mut places: Vec<Place> =
+                        edges.into_iter().filter_map(|e| graph.places[e]).collect();
+                    places.sort_unstable();
+                    places
+                }
+                // Blocks tell most of the edges as well.
+                None => blocks(),
+            }
+        }
+        _ => Vec::new(),
+    }
+}
+
 struct Writer<'a> {
     function: &'a Function,
     exits: ExitLiveness,
@@ -173,7 +204,7 @@ struct Writer<'a> {
     items: Vec<Item>,
     probes: Vec<Probe>,
     cold: Vec<ColdPart>,
-    counters: Vec<BlockId>,
+    counters: Vec<Place>,
     factory: EffectsFactory,
     red_zone: bool,
 }
@@ -205,6 +236,7 @@ impl Writer<'_> {
                 let dead = RegSet::ALL.minus(self.liveness.at_start(entry));
                 let snippet = probe::entry(self.wanted, dead);
                 self.probe(snippet, block.insns.start);
+                self.count(Place::Entry, *id);
             }
             let start = LinkAddr(function.insns[block.insns.start as usize].ip());
             let padded =
@@ -217,7 +249,7 @@ impl Writer<'_> {
         }
         for i in 0..self.cold.len() as u32 {
             self.items.push(Item::Cold(i));
-            if let ColdPart::Exit { probe: Some(p), .. } = self.cold[i as usize] {
+            if let ColdPart::Branch { probe: Some(p), .. } = self.cold[i as usize] {
                 self.items.push(Item::Probe(p));
             }
         }
@@ -250,9 +282,7 @@ impl Writer<'_> {
         if block.landing_pad && timed {
             self.probe(probe::left(), block.insns.start);
         }
-        if self.wanted.mode == Mode::Blocks {
-            self.block_probe(id, block);
-        }
+        self.count(Place::Block(id), id);
         let padding = self.padding_at_end(id, block);
         for index in block.insns.start..block.insns.end - padding {
             let insn = &function.insns[index as usize];
@@ -274,10 +304,11 @@ impl Writer<'_> {
                 }
                 Flow::Branch(to) => {
                     if let (true, Some(Exit::TailBranch(_))) = (last, block.exit) {
-                        self.branch_out(index, LinkAddr(to))?;
+                        self.branch_out(id, index, LinkAddr(to))?;
                     } else {
-                        self.jump(index, to)?;
+                        self.branch(id, index, to)?;
                     }
+                    self.not_taken(id);
                     continue;
                 }
                 Flow::Call(to) => {
@@ -320,24 +351,80 @@ impl Writer<'_> {
     }
 
     /// A conditional jump out of the function: through a probe that is put out of line.
-    fn branch_out(&mut self, index: u32, to: LinkAddr) -> Result<(), (SkipReason, LinkAddr)> {
+    fn branch_out(
+        &mut self,
+        id: BlockId,
+        index: u32,
+        to: LinkAddr,
+    ) -> Result<(), (SkipReason, LinkAddr)> {
         if !self.function.insns[index as usize].is_jcc_short_or_near() {
             return Err((SkipReason::StrangeFlow, to));
         }
-        let live = self.exits.at_tail_call;
-        let snippet = probe::exit(self.wanted, false, RegSet::ALL.minus(live));
+        let dead = RegSet::ALL.minus(self.exits.at_tail_call);
+        let snippet = match self.counter(Place::Leaving(id)) {
+            // Arguments are on their way; only the flags are safe to change.
+            Some(counter) => probe::block(counter, dead.intersection(RegSet::FLAGS), false),
+            None => probe::exit(self.wanted, false, dead),
+        };
+        self.through_cold(index, snippet, index, Destination::Function(to));
+        Ok(())
+    }
+
+    /// A conditional jump inside the function, with counters on both ways where there are any.
+    fn branch(&mut self, id: BlockId, index: u32, to: u64) -> Result<(), (SkipReason, LinkAddr)> {
+        let taken = self.function.block_at(LinkAddr(to));
+        match taken.and_then(|taken| Some((taken, self.counter(Place::Between(id, taken))?))) {
+            Some((taken, counter)) => {
+                let snippet = self.counting(counter, taken);
+                let at = self.first_insn(taken);
+                self.through_cold(index, snippet, at, Destination::Block(taken));
+            }
+            None => self.jump(index, to)?,
+        }
+        Ok(())
+    }
+
+    /// Counts, where there is a counter, that a conditional jump at the end of block `id` was not
+    /// taken.
+    fn not_taken(&mut self, id: BlockId) {
+        let next = BlockId(id.0 + 1);
+        if let Some(counter) = self.counter(Place::Between(id, next)) {
+            let snippet = self.counting(counter, next);
+            self.probe(snippet, self.first_insn(next));
+        }
+    }
+
+    /// A conditional jump that goes through a probe, which is put out of line; `at` is where what
+    /// the jump leads to stands.
+    fn through_cold(&mut self, insn: u32, snippet: Snippet, at: u32, to: Destination) {
         let probe = (!snippet.code.is_empty()).then(|| {
             let p = self.probes.len() as u32;
             if !snippet.cold.is_empty() {
                 self.cold.push(ColdPart::OfProbe(p));
             }
-            self.probes.push(Probe { snippet, at: index });
+            self.probes.push(Probe { snippet, at });
             p
         });
-        self.cold.push(ColdPart::Exit { probe, to, insn: index });
+        self.cold.push(ColdPart::Branch { probe, to, insn });
         let cold = self.cold.len() as u32 - 1;
-        self.items.push(Item::ToCold { insn: index, cold });
-        Ok(())
+        self.items.push(Item::ToCold { insn, cold });
+    }
+
+    fn first_insn(&self, block: BlockId) -> u32 {
+        self.function.blocks[block.index()].insns.start
+    }
+
+    /// The number of the counter that stands at `place`.
+    fn counter(&self, place: Place) -> Option<u32> {
+        self.counters.binary_search(&place).ok().map(|n| n as u32)
+    }
+
+    /// Counts at `place`, if there is a counter, before the start of `block`.
+    fn count(&mut self, place: Place, block: BlockId) {
+        if let Some(counter) = self.counter(place) {
+            let snippet = self.counting(counter, block);
+            self.probe(snippet, self.first_insn(block));
+        }
     }
 
     fn jump(&mut self, insn: u32, to: u64) -> Result<(), (SkipReason, LinkAddr)> {
@@ -350,9 +437,8 @@ impl Writer<'_> {
         Ok(())
     }
 
-    fn block_probe(&mut self, id: BlockId, block: &Block) {
-        let counter = self.counters.len() as u32;
-        self.counters.push(id);
+    /// Counts before the start of block `id`.
+    fn counting(&self, counter: u32, id: BlockId) -> Snippet {
         let dead = RegSet::ALL.minus(self.liveness.at_start(id));
         // `al` as an argument count may be live where `rax` is not.
         let dead = if dead.is_superset(RegSet::VECTOR_COUNT) {
@@ -362,7 +448,7 @@ impl Writer<'_> {
         };
         // So may `r10`, the static chain of a nested function, up to a call.
         let dead = dead.intersection(RegSet::CALLER_SAVED).minus(RegSet::of(&[Gpr::R10]));
-        self.probe(probe::block(counter, dead, self.red_zone), block.insns.start);
+        probe::block(counter, dead, self.red_zone)
     }
 
     /// The field of `insn` that depends on where it stands, if there is one.
@@ -433,8 +519,8 @@ impl Writer<'_> {
             Item::Cold(c) => match &self.cold[*c as usize] {
                 ColdPart::OfProbe(p) => self.probes[*p as usize].snippet.cold.len() as u32,
                 // The jump itself is written after the probe; see `encode`.
-                ColdPart::Exit { probe: None, .. } => JUMP_OUT,
-                ColdPart::Exit { probe: Some(_), .. } => 0,
+                ColdPart::Branch { probe: None, .. } => JUMP_OUT,
+                ColdPart::Branch { probe: Some(_), .. } => 0,
             },
         }
     }
@@ -453,7 +539,7 @@ impl Writer<'_> {
                     Item::Label(b) => block_offsets[b.index()] = offset,
                     // The probe that follows carries the jump out behind it.
                     Item::Cold(c) => {
-                        if let ColdPart::Exit { probe: Some(_), .. } = self.cold[*c as usize] {
+                        if let ColdPart::Branch { probe: Some(_), .. } = self.cold[*c as usize] {
                             pending_exit = JUMP_OUT;
                         }
                     }
@@ -483,7 +569,7 @@ impl Writer<'_> {
     }
 
     fn write(
-        self,
+        mut self,
         offsets: &[u32],
         block_offsets: Vec<u32>,
     ) -> Result<Emitted, (SkipReason, LinkAddr)> {
@@ -496,7 +582,7 @@ impl Writer<'_> {
             unwind: Vec::with_capacity(self.items.len()),
             inserted: Vec::new(),
             part_starts: vec![0],
-            counters: self.counters,
+            counters: std::mem::take(&mut self.counters),
         };
         // Where the parts of probes and the parts out of line came to lie.
         let mut probe_at = vec![0u32; self.probes.len()];
@@ -563,8 +649,12 @@ impl Writer<'_> {
                     let parts = (offset, cold_of_probe[*p as usize]);
                     out.snippet(code, fixups, parts);
                     if let Some((to, insn)) = pending_exit.take() {
-                        out.point(out.code.len() as u32, ip(insn), 0);
-                        out.jump_out(to);
+                        let at = match to {
+                            Destination::Function(_) => ip(insn),
+                            Destination::Block(b) => ip(self.first_insn(b)),
+                        };
+                        out.point(out.code.len() as u32, at, 0);
+                        out.jump_to(to);
                     }
                 }
                 Item::Align(_) => {
@@ -592,11 +682,11 @@ impl Writer<'_> {
                         let (code, fixups) = (&probe.snippet.cold, &probe.snippet.cold_fixups);
                         out.snippet(code, fixups, parts);
                     }
-                    ColdPart::Exit { probe: None, to, insn } => {
+                    ColdPart::Branch { probe: None, to, insn } => {
                         out.point(offset, ip(*insn), 0);
-                        out.jump_out(*to);
+                        out.jump_to(*to);
                     }
-                    ColdPart::Exit { probe: Some(_), to, insn } => {
+                    ColdPart::Branch { probe: Some(_), to, insn } => {
                         pending_exit = Some((*to, *insn));
                     }
                 },
@@ -619,6 +709,18 @@ impl Writer<'_> {
 impl Emitted {
     fn point(&mut self, offset: u32, original: LinkAddr, pushed: u32) {
         self.unwind.push(UnwindPoint { offset, original, pushed });
+    }
+
+    fn jump_to(&mut self, to: Destination) {
+        match to {
+            Destination::Function(to) => self.jump_out(to),
+            Destination::Block(to) => {
+                let end = self.code.len() as u32 + JUMP_OUT;
+                let distance = self.block_offsets[to.index()].wrapping_sub(end);
+                self.code.push(0xe9);
+                self.code.extend_from_slice(&distance.to_le_bytes());
+            }
+        }
     }
 
     fn jump_out(&mut self, to: LinkAddr) {

@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
+use fettle_cfg::edges::{Edge, EdgeGraph, Place};
 use fettle_cfg::function::{Exit, Function, JumpTable, Skipped, TableKind};
 use fettle_cfg::liveness::{ExitLiveness, Liveness};
 use fettle_cfg::{Lifted, SkipReason};
@@ -37,8 +38,12 @@ pub struct PlannedFunction {
     pub text_offset: u32,
     /// Size of the new code.
     pub text_size: u32,
-    /// Counters of the function's blocks: first counter in the plan, and each block's address.
-    pub counters: (u32, Vec<LinkAddr>),
+    /// First of the function's counters in the plan, and where each stands.
+    pub counters: (u32, Vec<Place>),
+    /// Its blocks' addresses, if there are counters.
+    pub blocks: Vec<LinkAddr>,
+    /// Its edges, if they are what is counted.
+    pub edges: Vec<(Edge, Option<Place>)>,
 }
 
 /// A copy of a jump table that leads into new code.
@@ -475,16 +480,18 @@ fn assemble(lifted: &Lifted, mode: Mode, made: Vec<Result<Made, Skipped>>) -> Pl
             made.springboards.iter().map(|(at, to)| Springboard { at: *at, to: base as u32 + to }),
         );
         plan.unwind.extend(made.unwind.into_iter().map(|u| (index, u)));
-        let blocks = made.emitted.counters.iter().map(|b| {
-            LinkAddr(function.insns[function.blocks[b.index()].insns.start as usize].ip())
-        });
+        let starts = function.blocks.iter().map(|b| function.insns[b.insns.start as usize].ip());
+        let graph = (mode == Mode::Edges).then(|| EdgeGraph::new(function));
+        let edges = graph.map_or(Vec::new(), |g| g.edges.into_iter().zip(g.places).collect());
         plan.functions.push(PlannedFunction {
             entry: function.entry,
             name: function.name.clone(),
             size: size_of_ranges(function),
             text_offset: base as u32,
             text_size: made.emitted.code.len() as u32,
-            counters: (plan.counters, blocks.collect()),
+            counters: (plan.counters, made.emitted.counters.clone()),
+            blocks: if mode.has_counters() { starts.map(LinkAddr).collect() } else { Vec::new() },
+            edges,
         });
         plan.counters += made.emitted.counters.len() as u32;
     }

@@ -37,16 +37,23 @@ pub enum Mode {
     Cpu,
     /// How often each basic block runs.
     Blocks,
+    /// How often control goes along each edge between blocks.
+    Edges,
 }
 
 impl Mode {
     /// Every mode.
-    pub const ALL: [Mode; 6] =
-        [Mode::Events, Mode::Time, Mode::Cpu, Mode::Count, Mode::Sample, Mode::Blocks];
+    pub const ALL: [Mode; 7] =
+        [Mode::Events, Mode::Time, Mode::Cpu, Mode::Count, Mode::Sample, Mode::Blocks, Mode::Edges];
 
     /// Whether functions are measured from entry to exit, on the shadow stack.
     pub const fn is_timed(self) -> bool {
         matches!(self, Mode::Time | Mode::Events | Mode::Sample | Mode::Cpu)
+    }
+
+    /// Whether counters stand in the middle of functions.
+    pub const fn has_counters(self) -> bool {
+        matches!(self, Mode::Blocks | Mode::Edges)
     }
 
     /// Whether [`Depth`] can limit it.
@@ -359,7 +366,7 @@ pub fn entry(probes: Probes, dead: RegSet) -> Snippet {
             let at = b.asm.inc(gs(0));
             b.fix(at, ProbeFixup::Accumulator(CALLS_FIELD));
         }
-        Mode::Blocks | Mode::Cpu => {}
+        Mode::Blocks | Mode::Edges | Mode::Cpu => {}
         Mode::Time | Mode::Events => timed_entry(&mut b, probes.depth),
         Mode::Sample => {
             b.free_flags();
@@ -466,7 +473,7 @@ pub fn exit(probes: Probes, returns: bool, dead: RegSet) -> Snippet {
             let at = b.asm.inc(gs(0));
             b.fix(at, ProbeFixup::Accumulator(EXITS_FIELD));
         }
-        Mode::Blocks | Mode::Cpu => {}
+        Mode::Blocks | Mode::Edges | Mode::Cpu => {}
         Mode::Time => timed_exit(&mut b, probes.depth, false),
         Mode::Events => timed_exit(&mut b, probes.depth, true),
         Mode::Sample => {

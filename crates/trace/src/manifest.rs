@@ -160,6 +160,11 @@ pub enum ProbeMode {
 }
 
 impl ProbeMode {
+    /// Whether blocks are counted, and not calls.
+    pub fn counts_blocks(self) -> bool {
+        matches!(self, ProbeMode::Blocks | ProbeMode::Edges)
+    }
+
     /// The mode's name on the command line and in the manifest.
     pub fn name(self) -> &'static str {
         match self {

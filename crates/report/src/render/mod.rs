@@ -9,7 +9,9 @@ mod units;
 
 pub use flame::{FlameGraph, flame_html, flame_svg};
 pub use histogram::{histogram_html, histogram_svg, histogram_text};
-pub use text::{arguments_text, diff_text, focus_text, report_text, threads_text, tree_text};
+pub use text::{
+    arguments_text, blocks_text, diff_text, focus_text, report_text, threads_text, tree_text,
+};
 pub use units::{count, duration, percent};
 
 use serde::Serialize;

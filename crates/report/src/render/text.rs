@@ -6,6 +6,7 @@ use super::Terminal;
 use super::table::{BOLD, Table, WARN, column, may_go, paint, shortened};
 use super::units::{count, duration, percent, plural};
 use crate::arguments::ArgumentView;
+use crate::counts::BlockView;
 use crate::diff::Diff;
 use crate::focus::{Focus, Neighbour};
 use crate::report::{FunctionRow, Latency, Report, Run, SkippedRow, ThreadRow};
@@ -273,6 +274,26 @@ pub fn focus_text(focus: &Focus, terminal: Terminal) -> String {
     }
     neighbours("caller", "outside the probed functions", &focus.callers, terminal, &mut out);
     neighbours("callee", "", &focus.callees, terminal, &mut out);
+    out
+}
+
+/// How often blocks ran.
+pub fn blocks_text(view: &BlockView, terminal: Terminal) -> String {
+    let mut out = format!(
+        "{} of {}\n\n",
+        plural(view.executions, "execution", "executions"),
+        plural(view.blocks, "block", "blocks")
+    );
+    let mut table = Table::new(&[column("count"), column("%"), column("address")], "function");
+    for row in &view.rows {
+        let share = row.count as f64 / view.executions.max(1) as f64 * 100.0;
+        let mut name = named(&row.function, &row.module);
+        for (to, taken) in &row.to {
+            name.push_str(&format!("  → {to:#x} {}", count(*taken)));
+        }
+        table.row([count(row.count), format!("{share:.1} %"), format!("{:#x}", row.address), name]);
+    }
+    table.render(terminal, &mut out);
     out
 }
 

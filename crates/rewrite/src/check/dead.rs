@@ -121,6 +121,12 @@ pub(super) fn check(
                     return fail(at, Fault::Live(clobbers));
                 }
             }
+            Kind::Block if stretch.leaving => {
+                let hurt = clobbers.intersection(needed_at_exit(walk, at, info)?);
+                if !hurt.is_empty() || uses_red_zone {
+                    return fail(at, Fault::Live(hurt));
+                }
+            }
             Kind::CountExit
             | Kind::TimeExit { .. }
             | Kind::EventsExit { .. }

@@ -23,7 +23,8 @@ mod unwind;
 
 use std::collections::HashMap;
 
-use fettle_cfg::function::Function;
+use fettle_cfg::edges::Place;
+use fettle_cfg::function::{BlockId, Function};
 use fettle_cfg::liveness::ExitLiveness;
 use fettle_cfg::lsda::Lsda;
 use fettle_image::{Image, LinkAddr};
@@ -176,6 +177,8 @@ struct Stretch {
     shape: u32,
     kind: Kind,
     counter: u32,
+    /// It counts a branch that leaves the function.
+    leaving: bool,
     /// Offsets of its parts.
     parts: [u32; MAX_PARTS],
 }
@@ -387,6 +390,7 @@ impl<'w, 'a> Walk<'w, 'a> {
             shape: 0,
             kind: Kind::Left,
             counter: u32::MAX,
+            leaving: false,
             parts: [u32::MAX; MAX_PARTS],
         }));
         s.stretches.sort_unstable_by_key(|i| i.start);
@@ -394,6 +398,10 @@ impl<'w, 'a> Walk<'w, 'a> {
             || s.stretches.iter().any(|i| i.end <= i.start)
         {
             return fail(entry, Fault::Overlap);
+        }
+        // They are looked up by place; a place has one counter.
+        if !emitted.counters.windows(2).all(|w| w[0] < w[1]) {
+            return fail(entry, Fault::Counter);
         }
         let Some(first) = ranges.first() else { return fail(entry, Fault::Original) };
         let decoder = Decoder::with_ip(64, first.bytes, first.start, DecoderOptions::NONE);
@@ -498,6 +506,7 @@ impl<'w, 'a> Walk<'w, 'a> {
     /// Follows both codes from `a` and `n` as far as control goes straight on.
     fn follow(&mut self, mut a: u64, mut n: u32, mut arrival: Arrival) -> Result<(), CheckError> {
         let timed = self.context.probes.mode.is_timed();
+        let mut block = BlockId(u32::MAX);
         self.after_call = false;
         self.seek(n);
         loop {
@@ -506,6 +515,7 @@ impl<'w, 'a> Walk<'w, 'a> {
                     if let Some(kind) = self.entry_kind() {
                         n = self.probe(a, n, kind)?;
                     }
+                    n = self.counter(a, n, Place::Entry)?;
                 }
                 Arrival::Twice if timed => n = self.probe(a, n, Kind::Left)?,
                 Arrival::Twice | Arrival::Inside => {}
@@ -522,8 +532,12 @@ impl<'w, 'a> Walk<'w, 'a> {
                 if mark & PAD != 0 && timed {
                     n = self.probe(a, n, Kind::Left)?;
                 }
-                if mark & BLOCK != 0 && self.context.probes.mode == Mode::Blocks {
-                    n = self.probe(a, n, Kind::Block)?;
+                if mark & BLOCK != 0 {
+                    let Some(id) = self.claim.function.block_at(LinkAddr(a)) else {
+                        return fail(a, Fault::Original);
+                    };
+                    block = id;
+                    n = self.counter(a, n, Place::Block(id))?;
                 }
                 let index = match (mark & INDEX).checked_sub(1) {
                     Some(index) => index as usize,
@@ -597,7 +611,7 @@ impl<'w, 'a> Walk<'w, 'a> {
                         self.jump_out(a, n, to)
                     };
                 }
-                Step::Branch(to) => self.branch(index, n, to)?,
+                Step::Branch(to) => self.branch(index, block, n, to)?,
             };
             self.after_call = matches!(step, Step::Call(_) | Step::CallIndirect);
             a = next_a;
@@ -784,7 +798,7 @@ impl<'w, 'a> Walk<'w, 'a> {
     }
 
     /// Checks the copy at `n` of a conditional jump to `to`; where control goes on without it.
-    fn branch(&mut self, index: usize, n: u32, to: u64) -> Result<u32, CheckError> {
+    fn branch(&mut self, index: usize, block: BlockId, n: u32, to: u64) -> Result<u32, CheckError> {
         let a = self.s.pairs[index].insn.ip();
         let jump = self.jump_at(a, n)?;
         let mut next = n + jump.len() as u32;
@@ -807,11 +821,26 @@ impl<'w, 'a> Walk<'w, 'a> {
                 next += 7;
             }
         }
+        let (fixup, stretch) = (self.fixup, self.stretch);
+        let next_a = self.s.pairs[index].insn.next_ip();
         if self.contains(to) {
+            let place =
+                self.claim.function.block_at(LinkAddr(to)).map(|to| Place::Between(block, to));
+            if let Some(place) = place.filter(|p| self.counter_at(*p).is_some()) {
+                self.seek(taken);
+                taken = self.counter(to, taken, place)?;
+                let jump = self.jump_at(to, taken)?;
+                if !jump.is_jmp_short_or_near() {
+                    return fail(to, Fault::Instruction);
+                }
+                self.s.extra.push((to, taken, jump.len() as u32));
+                taken = self.target(to, &jump)?;
+                (self.fixup, self.stretch) = (fixup, stretch);
+            }
             self.s.work.push((to, taken));
         } else {
-            let (fixup, stretch) = (self.fixup, self.stretch);
             self.seek(taken);
+            taken = self.counter(a, taken, Place::Leaving(block))?;
             if let Some(kind) = self.exit_kind(false) {
                 taken = self.probe(a, taken, kind)?;
             }
@@ -819,6 +848,11 @@ impl<'w, 'a> Walk<'w, 'a> {
             self.jump_out(a, taken, to)?;
             self.s.extra.push((a, taken, 5));
             (self.fixup, self.stretch) = (fixup, stretch);
+        }
+        if let Some(place) =
+            self.claim.function.block_at(LinkAddr(next_a)).map(|to| Place::Between(block, to))
+        {
+            next = self.counter(next_a, next, place)?;
         }
         Ok(next)
     }
@@ -889,9 +923,6 @@ impl<'w, 'a> Walk<'w, 'a> {
                 stretch.kind = kind;
                 stretch.counter = found.counter.unwrap_or(u32::MAX);
                 stretch.parts = found.parts;
-                if kind == Kind::Block {
-                    self.check_counter(a, i)?;
-                }
             }
         }
         let stretch = &self.s.stretches[i];
@@ -901,15 +932,34 @@ impl<'w, 'a> Walk<'w, 'a> {
         Ok(stretch.end)
     }
 
-    /// The counter of stretch `i` must be that of the block at `a`.
-    fn check_counter(&self, a: u64, i: usize) -> Result<(), CheckError> {
-        let counters = &self.claim.emitted.counters;
-        let function = self.claim.function;
-        let block = counters
-            .get(self.s.stretches[i].counter as usize)
-            .and_then(|b| function.blocks.get(b.index()))
-            .map(|b| function.insns[b.insns.start as usize].ip());
-        if block == Some(a) { Ok(()) } else { fail(a, Fault::Counter) }
+    /// The counter that is said to stand at `place`. In the mode that counts blocks all are there.
+    fn counter_at(&self, place: Place) -> Option<u32> {
+        self.claim.emitted.counters.binary_search(&place).ok().map(|n| n as u32)
+    }
+
+    /// Wants the counter of `place` at `n`, before the original's `a`, if there is one; where it
+    /// ends.
+    fn counter(&mut self, a: u64, n: u32, place: Place) -> Result<u32, CheckError> {
+        let counter = match (self.context.probes.mode, place) {
+            (Mode::Blocks, Place::Block(_)) | (Mode::Edges, _) => self.counter_at(place),
+            _ => return Ok(n),
+        };
+        let Some(counter) = counter else {
+            return match self.context.probes.mode {
+                Mode::Blocks => fail(a, Fault::NoProbe(Kind::Block)),
+                _ => Ok(n),
+            };
+        };
+        let start = self.skip_padding(a, n);
+        let end = self.probe(a, n, Kind::Block)?;
+        let stretch = self.stretch_at(start).map(|i| &mut self.s.stretches[i]);
+        match stretch.filter(|s| s.counter == counter) {
+            Some(stretch) => {
+                stretch.leaving = matches!(place, Place::Leaving(_));
+                Ok(end)
+            }
+            None => fail(a, Fault::Counter),
+        }
     }
 
     /// What the probe at the function's entry should be.
@@ -922,7 +972,7 @@ impl<'w, 'a> Walk<'w, 'a> {
             Mode::Events if !arguments.is_none() => Some(Kind::Enter(arguments.at_entry())),
             Mode::Time | Mode::Events => Some(Kind::TimedEntry(probes.depth.limit())),
             Mode::Sample => Some(Kind::SampleEntry),
-            Mode::Blocks => None,
+            Mode::Blocks | Mode::Edges => None,
         }
     }
 
@@ -938,7 +988,7 @@ impl<'w, 'a> Walk<'w, 'a> {
             Mode::Time => Some(Kind::TimeExit { limited }),
             Mode::Events => Some(Kind::EventsExit { limited }),
             Mode::Sample => Some(Kind::SampleExit),
-            Mode::Blocks => None,
+            Mode::Blocks | Mode::Edges => None,
         }
     }
 

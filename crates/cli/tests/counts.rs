@@ -1,0 +1,63 @@
+//! `fettle record --mode blocks` and `--mode edges` count the same, in two ways.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+
+/// Records `program`; gives its output and what the report says of its blocks.
+fn blocks(folder: &Path, mode: &str, program: &[&str]) -> (Vec<u8>, Value) {
+    let trace = folder.join(mode);
+    // The same addresses each time: what programs do may depend on them.
+    let mut record = Command::new("setarch");
+    record.args(["-R", env!("CARGO_BIN_EXE_fettle"), "record", "--quiet", "--mode", mode]);
+    record.arg("--output").arg(&trace).arg("--").args(program).stdin(Stdio::null());
+    let output = record.output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let mut report = Command::new(env!("CARGO_BIN_EXE_fettle"));
+    report.arg("report").arg(&trace).args(["--json", "--blocks", "--limit", "100000000"]);
+    let view = serde_json::from_slice(&report.output().unwrap().stdout).unwrap();
+    (output.stdout, view)
+}
+
+fn counts(view: &Value) -> BTreeMap<u64, u64> {
+    let rows = view["rows"].as_array().unwrap().iter();
+    rows.map(|r| (r["address"].as_u64().unwrap(), r["count"].as_u64().unwrap())).collect()
+}
+
+#[test]
+fn edges_tell_all_that_blocks_do() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = concat!(env!("CARGO_MANIFEST_DIR"), "/../../Cargo.lock");
+    for (i, program) in [
+        vec!["gzip", "-9", "-c", text],
+        vec!["sed", "-n", "/^name/{s/.*= //;p}", text],
+        vec!["sort", "-k2,2", "-s", text],
+    ]
+    .iter()
+    .enumerate()
+    {
+        let folder = folder.path().join(i.to_string());
+        let plain = Command::new(program[0]).args(&program[1..]).output().unwrap().stdout;
+        let (by_blocks, blocks_view) = blocks(&folder, "blocks", program);
+        let (by_edges, edges_view) = blocks(&folder, "edges", program);
+        assert_eq!(by_blocks, plain, "{program:?}");
+        assert_eq!(by_edges, plain, "{program:?}");
+        let (one, other) = (counts(&blocks_view), counts(&edges_view));
+        assert_eq!(one.len(), other.len(), "{program:?}");
+        // A program that ends by `exit` leaves each function on the way there in the middle.
+        let differ =
+            one.iter().filter(|(at, count)| other.get(at).is_none_or(|o| o.abs_diff(**count) > 1));
+        assert_eq!(differ.collect::<Vec<_>>(), [], "{program:?}");
+        let exact = one.iter().filter(|(at, count)| other.get(at) == Some(count)).count();
+        assert!(exact * 100 >= one.len() * 95, "{program:?}: {exact} of {}", one.len());
+        assert!(edges_view["executions"].as_u64().unwrap() > 10_000, "{program:?}");
+        // As much leaves a block as enters it.
+        for row in edges_view["rows"].as_array().unwrap() {
+            let to = row["to"].as_array().unwrap();
+            let left: u64 = to.iter().map(|edge| edge[1].as_u64().unwrap()).sum();
+            assert!(left <= row["count"].as_u64().unwrap(), "{program:?}: {row}");
+        }
+    }
+}
