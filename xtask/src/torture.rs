@@ -129,7 +129,7 @@ const SOURCES: [&str; 9] = [
     "plugins.cc",
 ];
 
-const ALL_MODES: [&str; 6] = ["events", "time", "count", "sample", "blocks", "edges"];
+const ALL_MODES: [&str; 7] = ["events", "time", "cpu", "count", "sample", "blocks", "edges"];
 const QUICK_MODES: [&str; 2] = ["events", "count"];
 
 /// How many runs passed, failed and were left out.
