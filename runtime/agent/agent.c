@@ -477,3 +477,35 @@ void fettle_leave(u64 stack_pointer, u32 class, const u64 *vectors,
     accumulator(b, top->function & 0xffffffff)->calls++;
     close_top(b, time);
 }
+
+/* What the user's own probe is told of a call (runtime/probe/fettle_probe.h). */
+struct call {
+    u64 argument[6];
+    u64 result;
+    const u64 *stack;
+    u64 moment;
+};
+
+extern const char fettle_entries[] __attribute__((visibility("hidden")));
+
+/* Runs a function of the user's own probe. `told` says how far it is from the agent, and when it
+ * runs. */
+void fettle_own(u64 stack_pointer, u64 number, u32 told, const struct registers *r)
+{
+    u64 moment = told >> 28;
+    const u64 *stack = (const u64 *)stack_pointer;
+    struct call call = {.stack = stack, .moment = moment};
+    if (moment == 0) {
+        call.argument[0] = r->rdi;
+        call.argument[1] = r->rsi;
+        call.argument[2] = r->rdx;
+        call.argument[3] = r->rcx;
+        call.argument[4] = r->r8;
+        call.argument[5] = r->r9;
+    } else if (moment == 1) {
+        call.result = r->rax;
+    }
+    void (*function)(volatile struct accumulator *, const struct call *) =
+        (void *)(fettle_entries + (told & 0xfffffff));
+    function(accumulator(own_block(), number), &call);
+}

@@ -14,6 +14,8 @@ fettle_entries:
         .long entry_leave - fettle_entries
         .long fettle_text_read - fettle_entries
         .long fettle_text_fault - fettle_entries
+        .long entry_own - fettle_entries
+        .long entry_own_vectors - fettle_entries
         .long fettle_end - fettle_entries
 
         /* Nine registers that C may write, and a frame pointer to align the stack by. */
@@ -142,6 +144,38 @@ entry_leave:
         restore
         popfq
         ret $8
+
+        /* [rsp+8]: number of the function; [rsp+16]: which function of the user's own probe. */
+entry_own:
+        pushfq
+        save
+        cld
+        leaq SAVED+32(%rbp), %rdi
+        movl SAVED+16(%rbp), %esi
+        movl SAVED+24(%rbp), %edx
+        movq %rbp, %rcx
+        call fettle_own
+        restore
+        popfq
+        ret $16
+
+        /* The same around code that writes vector registers: their lower halves, as code for any
+         * processor does. */
+entry_own_vectors:
+        pushfq
+        save
+        cld
+        subq $512, %rsp
+        fxsave64 (%rsp)
+        leaq SAVED+32(%rbp), %rdi
+        movl SAVED+16(%rbp), %esi
+        movl SAVED+24(%rbp), %edx
+        movq %rbp, %rcx
+        call fettle_own
+        fxrstor64 (%rsp)
+        restore
+        popfq
+        ret $16
 
         /* u32 fettle_text(const char *at, char *to). The one instruction of the agent that touches
          * memory of the program's choice; whoever traces the program leads its faults on. */

@@ -12,6 +12,7 @@ use fettle_collect::session::Progress;
 use fettle_collect::{ArgumentRequest, Options, Outcome, Pattern, Selection};
 use fettle_live::ExitStatus;
 use fettle_rewrite::{Depth, Mode};
+use fettle_trace::ProbeMode;
 use serde_json::json;
 
 /// Arguments of `fettle record`.
@@ -42,6 +43,10 @@ pub struct Args {
     /// events; may be repeated)
     #[arg(long = "args", value_name = "FUNCTION")]
     arguments: Vec<String>,
+    /// A probe of your own: a C or Rust source with fettle_enter, fettle_leave or both, which run at
+    /// each entry and exit (see docs/probes.md); takes the place of --mode
+    #[arg(long, value_name = "FILE", conflicts_with = "mode")]
+    probe: Option<PathBuf>,
     /// Shared libraries to record as well, those loaded at start and those opened later: a path
     /// or file name with * and ?, such as 'libcrypto*', '/opt/app/*' or '*' for all (may be
     /// repeated)
@@ -106,6 +111,12 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let options = options(&args)?;
     let json = args.json;
     let talk = !args.quiet && !json;
+    if let Some(own) = options.own.as_ref().filter(|_| talk) {
+        for (name, inline) in own.functions() {
+            let how = if inline { "put in line" } else { "called" };
+            eprintln!("fettle: {name} is {how}");
+        }
+    }
     let progress = (talk && std::io::stderr().is_terminal()).then_some(());
     let stop = fettle_live::catch_signals()?;
     let mut finishing = |done: u64, all: u64| {
@@ -151,7 +162,8 @@ fn options(args: &Args) -> anyhow::Result<Options> {
     if !(1..=65536).contains(&args.max_threads) {
         bail!("--max-threads must be from 1 to 65536, not {}", args.max_threads);
     }
-    let mode = mode(args.mode);
+    let own = args.probe.as_deref().map(fettle_collect::own::compile).transpose()?;
+    let mode = if own.is_some() { Mode::Own } else { mode(args.mode) };
     if args.depth.is_some() && !mode.has_depth() {
         bail!("--depth goes with the modes events and time");
     }
@@ -169,6 +181,7 @@ fn options(args: &Args) -> anyhow::Result<Options> {
         output,
         mode,
         depth: args.depth.map_or(Depth::ALL, Depth::new),
+        own,
         selection,
         arguments,
         libraries: args.libraries.clone(),
@@ -270,6 +283,7 @@ fn tell(outcome: &Outcome, output: &Path) -> anyhow::Result<()> {
         err,
         "fettle: {} in {} threads of {} processes; {} of {seen} functions {}probed{}",
         match outcome.manifest.probe_mode.counts_blocks() {
+            _ if outcome.manifest.probe_mode == ProbeMode::Own => "your probe's values".to_owned(),
             true => "blocks counted".to_owned(),
             false => format!("{} calls", totals.calls),
         },

@@ -8,6 +8,7 @@ use anyhow::{Context, bail};
 use clap::{Args, ValueEnum};
 use fettle_report::render::{self, Terminal};
 use fettle_report::{Analysis, Diff, Error, Options, SortBy};
+use fettle_trace::ProbeMode;
 use serde_json::json;
 
 use crate::output;
@@ -102,6 +103,7 @@ enum What {
     Function(String),
     Arguments(String),
     Blocks(Option<String>),
+    Own,
     Flamegraph(PathBuf),
     Histogram(String, Option<PathBuf>),
     Diff(PathBuf),
@@ -128,6 +130,7 @@ pub fn run(mut args: ReportArgs) -> anyhow::Result<ExitCode> {
         What::Functions if analysis.manifest.probe_mode.counts_blocks() && !args.json => {
             What::Blocks(None)
         }
+        What::Functions if analysis.manifest.probe_mode == ProbeMode::Own => What::Own,
         what => what,
     };
     match show((&path, &analysis), what, &options, args.json, terminal) {
@@ -225,6 +228,10 @@ fn show(
         What::Arguments(name) => {
             let view = analysis.arguments(&output::open(path)?, &name, options.limit)?;
             if json { render::json(&view)? } else { render::arguments_text(&view, terminal) }
+        }
+        What::Own => {
+            let view = analysis.own(&output::open(path)?, options.limit)?;
+            if json { render::json(&view)? } else { render::own_text(&view, terminal) }
         }
         What::Blocks(name) => {
             let trace = output::open(path)?;

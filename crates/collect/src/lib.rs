@@ -11,6 +11,7 @@ pub mod counts;
 pub mod libraries;
 pub mod machine;
 pub mod modules;
+pub mod own;
 pub mod prototype;
 pub mod record;
 pub mod sampled;
@@ -19,5 +20,6 @@ pub mod session;
 pub mod slots;
 
 pub use arguments::ArgumentRequest;
+pub use own::Own;
 pub use record::{Options, Outcome, RecordError, die_by, record};
 pub use select::{Pattern, Selection};

@@ -14,6 +14,7 @@ use std::time::Instant;
 use fettle_cfg::{Function, LiftOptions, SkipReason};
 use fettle_image::{Image, Kind, Language, LinkAddr};
 use fettle_live::{LiveAddr, Mapping};
+use fettle_rewrite::own::OwnProbe;
 use fettle_rewrite::{Depth, LinkParameters, Linked, Mode, Plan, PlanOptions, Probing};
 
 use crate::arguments::{self, ArgumentRequest, Recorded};
@@ -104,6 +105,8 @@ pub struct ModuleOptions {
     pub depth: Depth,
     /// Which functions get them.
     pub selection: Selection,
+    /// The user's own probe, in the mode of that name.
+    pub own: Option<OwnProbe>,
     /// Whose arguments are recorded.
     pub arguments: Vec<ArgumentRequest>,
     /// Functions that the session can number.
@@ -234,6 +237,7 @@ impl Modules {
             mode: self.options.mode,
             depth: self.options.depth,
             arguments: Cow::Borrowed(&arguments.classes),
+            own: self.options.own.as_ref(),
         };
         let plan = fettle_rewrite::plan(&image, &lifted, PlanOptions { probes, select: &select });
         self.work.seconds += begin.elapsed().as_secs_f64();

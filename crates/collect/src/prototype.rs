@@ -47,14 +47,17 @@ pub fn parse(text: &str) -> Result<(String, Signature), PrototypeError> {
     if close < open || !rest.is_empty() {
         return Err(fail(close + 1, "nothing may follow the `)`"));
     }
-    let tokens = words(head, 0);
-    let Some((name, result)) = tokens.split_last() else { return Err(fail(0, "no name")) };
-    if name.text == "*" {
-        return Err(fail(name.at, "no name before the `(`"));
+    // The name is the last word; stars before it belong to the type, others to a pattern.
+    let before = head.trim_end();
+    let word = before.rfind(char::is_whitespace).map_or(0, |at| at + 1);
+    let name = before[word..].trim_start_matches('*');
+    if name.is_empty() {
+        return Err(fail(word, "no name before the `(`"));
     }
-    let ret = match result {
+    let result = words(&before[..before.len() - name.len()], 0);
+    let ret = match result.as_slice() {
         [] => ArgType::Void,
-        _ => kind(result).map_err(|(at, problem)| fail(at, &problem))?,
+        result => kind(result).map_err(|(at, problem)| fail(at, &problem))?,
     };
     let mut params = Vec::new();
     let mut variadic = false;
@@ -71,7 +74,7 @@ pub fn parse(text: &str) -> Result<(String, Signature), PrototypeError> {
         }
     }
     let signature = Signature { params, ret, ret_in_memory: false, variadic };
-    Ok((name.text.to_owned(), signature))
+    Ok((name.to_owned(), signature))
 }
 
 /// Splits into words and stars.

@@ -19,6 +19,7 @@ use fettle_trace::{
 use crate::arguments::{self, ArgumentRequest};
 use crate::libraries::Libraries;
 use crate::modules::{self, ModuleError, ModuleOptions, Modules};
+use crate::own::Own;
 use crate::select::Selection;
 use crate::session::{Done, Progress, Recorder};
 use crate::slots::{SlotLayout, Slots};
@@ -36,6 +37,8 @@ pub struct Options {
     pub depth: Depth,
     /// Which functions get them.
     pub selection: Selection,
+    /// The user's own probe, in the mode of that name.
+    pub own: Option<Own>,
     /// Functions whose arguments are recorded.
     pub arguments: Vec<ArgumentRequest>,
     /// Shared libraries to record too: patterns for their paths or file names.
@@ -129,6 +132,7 @@ pub fn record(
         mode: options.mode,
         depth: options.depth,
         selection: options.selection.clone(),
+        own: options.own.as_ref().map(|own| own.probe.clone()),
         arguments: options.arguments.clone(),
         functions: layout.functions,
         counters: layout.counters,
@@ -138,8 +142,10 @@ pub fn record(
     });
     let mut manifest = begin_manifest(options);
     let writer = TraceWriter::create(&options.output, &manifest)?;
+    let own_fields = options.own.as_ref().map(|own| own.fields.len());
     let mut recorder =
         Recorder::new(modules, Libraries::new(options.libraries.clone()), &slots, writer, progress);
+    recorder.expect_own(own_fields);
     recorder.checkpoint_manifest(manifest.clone());
 
     let mut command = options.command.iter().cloned();
@@ -192,6 +198,7 @@ pub fn record(
         processes: done.processes,
         threads: done.threads,
         totals: done.totals,
+        own: done.own,
         counters,
         open_calls: if records { done.open } else { Vec::new() },
         ..named
@@ -227,7 +234,9 @@ fn begin_manifest(options: &Options) -> Manifest {
             Mode::Sample => ProbeMode::Sampled,
             Mode::Blocks => ProbeMode::Blocks,
             Mode::Edges => ProbeMode::Edges,
+            Mode::Own => ProbeMode::Own,
         },
+        own_fields: options.own.as_ref().map_or_else(Vec::new, |own| own.fields.clone()),
         probe_cost: cost::measure(options.mode),
         ..Manifest::default()
     }

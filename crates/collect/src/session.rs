@@ -15,7 +15,8 @@ use fettle_live::{
 };
 use fettle_rewrite::Mode;
 use fettle_trace::{
-    Counter, Manifest, Mapping, OpenCall, Process, Thread, TickConverter, Total, TraceWriter,
+    Counter, Manifest, Mapping, OpenCall, OwnValue, Process, Thread, TickConverter, Total,
+    TraceWriter,
 };
 
 use crate::clock;
@@ -64,6 +65,8 @@ pub struct Recorder<'a> {
     pending: HashMap<i32, Pending>,
     /// What samples tell of callers, in the mode that samples.
     sampled: Option<Sampled>,
+    /// Counters of the user's own probe in use, if that is what is recorded.
+    own_fields: Option<usize>,
     next_tick_flush: u64,
     /// The manifest as it is while recording, and how many modules the tables know by now.
     checkpoint: Option<(Manifest, usize)>,
@@ -97,6 +100,8 @@ pub struct Done {
     pub processes: Vec<Process>,
     /// Calls and ticks per thread and function.
     pub totals: Vec<Total>,
+    /// What the user's own probe counted.
+    pub own: Vec<OwnValue>,
     /// Sums of block counters, by counter number.
     pub counters: HashMap<u32, u64>,
     /// Calls that did not end.
@@ -165,6 +170,7 @@ impl<'a> Recorder<'a> {
             processes: HashMap::new(),
             pending: HashMap::new(),
             sampled: slots.samples().then(Sampled::default),
+            own_fields: None,
             next_tick_flush: 0,
             checkpoint: None,
             start_tsc: clock::tsc(),
@@ -187,6 +193,11 @@ impl<'a> Recorder<'a> {
         }
         let writer = self.writer.take().expect("taken only here");
         (self.modules, writer, self.done, self.notes, self.write_error)
+    }
+
+    /// Probes are the user's own, with so many counters in use.
+    pub fn expect_own(&mut self, fields: Option<usize>) {
+        self.own_fields = fields;
     }
 
     /// Lets the trace have names from the first moments on, should the recording be cut off.
@@ -260,6 +271,18 @@ impl<'a> Recorder<'a> {
 
     fn add_totals(&mut self, state: &ThreadState, totals: &SlotTotals, end_tsc: u64) {
         for (function, a) in &totals.accumulators {
+            if let Some(fields) = self.own_fields {
+                // What else is an accumulator's the user's own probe has for its counters.
+                let words = [a.calls, a.total_ticks, a.self_ticks, a.sampling];
+                let values = words.into_iter().take(fields).enumerate();
+                self.done.own.extend(values.map(|(field, value)| OwnValue {
+                    thread: state.index,
+                    function: *function,
+                    field: field as u32,
+                    value,
+                }));
+                continue;
+            }
             // A sampling countdown alone is no call.
             if a.calls == 0 && a.total_ticks == 0 {
                 continue;

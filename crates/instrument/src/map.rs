@@ -54,6 +54,7 @@ pub fn mode_name(mode: Mode) -> &'static str {
         Mode::Sample => "sample",
         Mode::Blocks => "blocks",
         Mode::Edges => "edges",
+        Mode::Own => "own",
     }
 }
 

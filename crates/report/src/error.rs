@@ -54,6 +54,14 @@ pub enum Error {
         /// The trace's probe mode.
         mode: &'static str,
     },
+    /// The trace has nothing of the user's own probe.
+    #[error(
+        "this trace was recorded in the probe mode {mode}; `fettle record --probe FILE` counts"
+    )]
+    NoOwn {
+        /// The trace's probe mode.
+        mode: &'static str,
+    },
     /// Output could not be written.
     #[error("cannot write the output")]
     Output(#[from] std::io::Error),

@@ -20,6 +20,7 @@ mod focus;
 mod hash;
 mod histogram;
 mod names;
+mod own;
 mod profile;
 pub mod render;
 mod report;
@@ -36,6 +37,7 @@ pub use error::{Error, Result};
 pub use focus::{Focus, Neighbour};
 pub use histogram::{Bar, Histogram};
 pub use names::{Name, Names};
+pub use own::{OwnRow, OwnView};
 pub use profile::Profile;
 pub use report::{
     Analysis, FunctionRow, Latency, LossRow, Options, Report, Run, SkippedRow, SortBy, ThreadRow,

@@ -10,6 +10,11 @@ pub fn entry_offset(entry: AgentEntry) -> u32 {
     in_table(entry as usize)
 }
 
+/// How far from the agent's start the user's own probe is put.
+pub const fn own_at() -> u32 {
+    (CODE.len() as u32).next_multiple_of(16)
+}
+
 /// The instruction that reads texts, which may not be there, and where control goes on if so: as
 /// offsets in [`CODE`].
 pub fn text_read() -> (u32, u32) {

@@ -200,7 +200,7 @@ struct Writer<'a> {
     exits: ExitLiveness,
     liveness: &'a Liveness,
     context: &'a Context<'a>,
-    wanted: Probes,
+    wanted: Probes<'a>,
     items: Vec<Item>,
     probes: Vec<Probe>,
     cold: Vec<ColdPart>,

@@ -11,6 +11,7 @@ pub mod check;
 pub mod emit;
 pub mod find_object;
 pub mod link;
+pub mod own;
 pub mod plan;
 pub mod probe;
 pub mod unwind;

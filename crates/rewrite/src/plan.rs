@@ -77,7 +77,7 @@ pub struct Plan {
     pub functions: Vec<PlannedFunction>,
     /// Functions that stay as they are.
     pub skipped: Vec<Skipped>,
-    /// The agent, then the functions' code.
+    /// The agent, the user's own probe if there is one, then the functions' code.
     pub text: Vec<u8>,
     /// Places in `text` to be filled in, with the function they belong to.
     pub fixups: Vec<PlanFixup>,
@@ -226,7 +226,7 @@ where
             },
         )
         .collect();
-    assemble(lifted, options.probes.mode, made)
+    assemble(lifted, &options.probes, made)
 }
 
 fn size_of_ranges(function: &Function) -> u64 {
@@ -397,12 +397,18 @@ fn springboards(
 }
 
 /// Puts the functions' shares one after another and resolves what lies between them.
-fn assemble(lifted: &Lifted, mode: Mode, made: Vec<Result<Made, Skipped>>) -> Plan {
+fn assemble(lifted: &Lifted, probes: &Probing<'_>, made: Vec<Result<Made, Skipped>>) -> Plan {
+    let mode = probes.mode;
+    let mut text = agent::CODE.to_vec();
+    if let Some(own) = probes.own {
+        text.resize(agent::own_at() as usize, 0xcc);
+        text.extend_from_slice(&own.code);
+    }
     let mut plan = Plan {
         mode,
         functions: Vec::new(),
         skipped: lifted.skipped.clone(),
-        text: agent::CODE.to_vec(),
+        text,
         fixups: Vec::new(),
         tables: Vec::new(),
         springboards: Vec::new(),

@@ -20,7 +20,9 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use std::mem::offset_of;
 
+use crate::agent;
 use crate::arguments::Arguments;
+use crate::own::OwnProbe;
 
 /// What probes measure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -39,12 +41,22 @@ pub enum Mode {
     Blocks,
     /// How often control goes along each edge between blocks.
     Edges,
+    /// What the user's own probe makes of it.
+    Own,
 }
 
 impl Mode {
     /// Every mode.
-    pub const ALL: [Mode; 7] =
-        [Mode::Events, Mode::Time, Mode::Cpu, Mode::Count, Mode::Sample, Mode::Blocks, Mode::Edges];
+    pub const ALL: [Mode; 8] = [
+        Mode::Events,
+        Mode::Time,
+        Mode::Cpu,
+        Mode::Count,
+        Mode::Sample,
+        Mode::Blocks,
+        Mode::Edges,
+        Mode::Own,
+    ];
 
     /// Whether functions are measured from entry to exit, on the shadow stack.
     pub const fn is_timed(self) -> bool {
@@ -84,20 +96,22 @@ impl Depth {
 }
 
 /// What the probes of one function do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Probes {
+#[derive(Clone, Copy, Debug)]
+pub struct Probes<'a> {
     /// What they measure.
     pub mode: Mode,
     /// How deeply nested it is measured.
     pub depth: Depth,
     /// What they record of its arguments and result.
     pub arguments: Arguments,
+    /// The user's own.
+    pub own: Option<&'a OwnProbe>,
 }
 
-impl Probes {
+impl Probes<'_> {
     /// Probes that measure everything, without arguments.
-    pub const fn new(mode: Mode) -> Probes {
-        Probes { mode, depth: Depth::ALL, arguments: Arguments::NONE }
+    pub const fn new(mode: Mode) -> Probes<'static> {
+        Probes { mode, depth: Depth::ALL, arguments: Arguments::NONE, own: None }
     }
 
     /// Whether the agent does all of it, because what is to be done is long.
@@ -115,18 +129,20 @@ pub struct Probing<'a> {
     pub depth: Depth,
     /// Functions whose arguments are recorded, by entry.
     pub arguments: Cow<'a, HashMap<LinkAddr, Arguments>>,
+    /// The user's own probe, in the mode of that name.
+    pub own: Option<&'a OwnProbe>,
 }
 
 impl Probing<'_> {
     /// Probes that measure everything, without arguments.
     pub fn new(mode: Mode) -> Probing<'static> {
-        Probing { mode, depth: Depth::ALL, arguments: Cow::default() }
+        Probing { mode, depth: Depth::ALL, arguments: Cow::default(), own: None }
     }
 
     /// What the probes of the function at `entry` do.
-    pub fn of(&self, entry: LinkAddr) -> Probes {
+    pub fn of(&self, entry: LinkAddr) -> Probes<'_> {
         let arguments = self.arguments.get(&entry).copied().unwrap_or_default();
-        Probes { mode: self.mode, depth: self.depth, arguments }
+        Probes { mode: self.mode, depth: self.depth, arguments, own: self.own }
     }
 }
 
@@ -171,6 +187,10 @@ pub enum AgentEntry {
     Enter = 5,
     /// Such a call ends.
     Leave = 6,
+    /// A function of the user's own probe is to run.
+    Own = 9,
+    /// The same, and it uses vector registers.
+    OwnVectors = 10,
 }
 
 /// A piece of probe code: what runs in line, and what is put out of the way.
@@ -366,6 +386,7 @@ pub fn entry(probes: Probes, dead: RegSet) -> Snippet {
             let at = b.asm.inc(gs(0));
             b.fix(at, ProbeFixup::Accumulator(CALLS_FIELD));
         }
+        Mode::Own => own(&mut b, probes.own, Moment::Enters),
         Mode::Blocks | Mode::Edges | Mode::Cpu => {}
         Mode::Time | Mode::Events => timed_entry(&mut b, probes.depth),
         Mode::Sample => {
@@ -422,6 +443,52 @@ fn call_agent_inline(b: &mut Builder, entry: AgentEntry) {
     b.set_depth(0);
 }
 
+/// When the user's own probe runs; the discriminant is what the agent is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Moment {
+    /// At the entry.
+    Enters = 0,
+    /// Before a return.
+    Returns = 1 << 28,
+    /// Before a jump to another function.
+    TailCalls = 2 << 28,
+}
+
+/// What the agent is told of a function of the user's own probe: how far it is from the agent, and
+/// the moment. `None` if there is nothing to run.
+pub fn own_call(own: &OwnProbe, moment: Moment) -> Option<u32> {
+    let function = match moment {
+        Moment::Enters => own.enter.as_ref(),
+        Moment::Returns | Moment::TailCalls => own.leave.as_ref(),
+    };
+    Some((agent::own_at() + function?.offset) | moment as u32)
+}
+
+fn own(b: &mut Builder, own: Option<&OwnProbe>, moment: Moment) {
+    let Some(own) = own else { return };
+    let Some(told) = own_call(own, moment) else { return };
+    let function = if moment == Moment::Enters { &own.enter } else { &own.leave };
+    let inline = function.as_ref().and_then(|f| f.inline.as_ref());
+    if let Some(inline) = inline.filter(|i| moment != Moment::TailCalls || !i.reads_result) {
+        if inline.writes.has_flags() {
+            b.free_flags();
+        }
+        let taken: Vec<Gpr> = inline.writes.registers().filter(|r| !b.free.contains(*r)).collect();
+        taken.into_iter().for_each(|register| b.push(register));
+        let start = b.asm.here();
+        b.asm.bytes.extend_from_slice(&inline.code);
+        for (at, field) in &inline.fixups {
+            b.fix(start + *at as usize, ProbeFixup::Accumulator(*field));
+        }
+        return;
+    }
+    push_inline(b, told);
+    let at = push_inline(b, 0);
+    b.fix(at, ProbeFixup::Number);
+    call_agent_inline(b, if own.vectors { AgentEntry::OwnVectors } else { AgentEntry::Own });
+}
+
 fn timed_entry(b: &mut Builder, depth: Depth) {
     b.free_flags();
     // The later the clock is read, the less of the probe is measured. That takes a register more
@@ -473,6 +540,8 @@ pub fn exit(probes: Probes, returns: bool, dead: RegSet) -> Snippet {
             let at = b.asm.inc(gs(0));
             b.fix(at, ProbeFixup::Accumulator(EXITS_FIELD));
         }
+        Mode::Own if returns => own(&mut b, probes.own, Moment::Returns),
+        Mode::Own => own(&mut b, probes.own, Moment::TailCalls),
         Mode::Blocks | Mode::Edges | Mode::Cpu => {}
         Mode::Time => timed_exit(&mut b, probes.depth, false),
         Mode::Events => timed_exit(&mut b, probes.depth, true),

@@ -9,6 +9,7 @@
 //!   processes.parquet    threads.parquet
 //!   totals.parquet       calls and time per thread and function, exact
 //!   counters.parquet     block and edge counts
+//!   own.parquet          what the user's own probe counted
 //!   calls/NNNNN.parquet  one row per call, in order of its end, thread after thread
 //!   spool/N.calls        only while recording: raw records of thread N; N.values its arguments
 //! ```
@@ -38,13 +39,13 @@ mod write;
 pub use calls::{Call, ROWS_PER_FILE};
 pub use error::{Error, Result};
 pub use manifest::{
-    Clock, ClockPair, Exit, FileEntry, Loss, MIN_READER_VERSION, Machine, Manifest, ProbeCost,
-    ProbeMode, Recovery, RunTotals, TickConverter, VERSION, rfc3339,
+    Clock, ClockPair, Exit, Field, FileEntry, Loss, MIN_READER_VERSION, Machine, Manifest, Merge,
+    ProbeCost, ProbeMode, Recovery, RunTotals, TickConverter, VERSION, rfc3339,
 };
 pub use read::{Part, Trace};
 pub use recover::{open_or_recover, recover};
 pub use tables::{
-    Argument, Counter, CounterKind, Function, Mapping, Module, Parameter, ParameterType, Process,
-    Skipped, Thread, Total,
+    Argument, Counter, CounterKind, Function, Mapping, Module, OwnValue, Parameter, ParameterType,
+    Process, Skipped, Thread, Total,
 };
 pub use write::{Finish, OpenCall, TraceWriter};

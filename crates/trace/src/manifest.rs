@@ -40,6 +40,8 @@ pub struct Manifest {
     pub clock: Clock,
     /// What the probes did.
     pub probe_mode: ProbeMode,
+    /// Counters of the user's own probe, in order.
+    pub own_fields: Vec<Field>,
     /// What the probes cost.
     pub probe_cost: ProbeCost,
     /// How the program ended; `None` while it runs or when nobody knows.
@@ -157,6 +159,29 @@ pub enum ProbeMode {
     Blocks,
     /// Executions of control-flow edges are counted.
     Edges,
+    /// The user's own probe counts.
+    Own,
+}
+
+/// One counter of the user's own probe.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Field {
+    /// Its name.
+    pub name: String,
+    /// How values of several threads become one.
+    pub merge: Merge,
+}
+
+/// How values of several threads become one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Merge {
+    /// They are added up.
+    #[default]
+    Sum,
+    /// The greatest is taken.
+    Max,
 }
 
 impl ProbeMode {
@@ -175,6 +200,7 @@ impl ProbeMode {
             ProbeMode::Sampled => "sampled",
             ProbeMode::Blocks => "blocks",
             ProbeMode::Edges => "edges",
+            ProbeMode::Own => "own",
         }
     }
 }

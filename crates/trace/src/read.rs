@@ -11,7 +11,8 @@ use crate::column::{Table, open_file, read_groups, read_table};
 use crate::error::{Error, Result};
 use crate::manifest::{Manifest, VERSION};
 use crate::tables::{
-    Argument, Counter, Function, Mapping, Module, Parameter, Process, Skipped, Thread, Total,
+    Argument, Counter, Function, Mapping, Module, OwnValue, Parameter, Process, Skipped, Thread,
+    Total,
 };
 
 /// A manifest larger than this is not read.
@@ -152,6 +153,13 @@ impl Trace {
     /// Block and edge counts.
     pub fn counters(&self) -> Result<Vec<Counter>> {
         self.table()
+    }
+
+    /// What the user's own probe counted; nothing in traces that have none.
+    pub fn own(&self) -> Result<Vec<OwnValue>> {
+        let mut all = Vec::new();
+        read_groups(&self.folder, |rows| all.extend_from_slice(rows))?;
+        Ok(all)
     }
 
     /// The parts that the calls are stored in, in order: thread after thread, by end within a

@@ -56,6 +56,7 @@ pub fn recover(path: &Path, progress: &mut dyn FnMut(u64, u64)) -> Result<Manife
         threads,
         totals: Vec::new(),
         counters: table_or_none(path),
+        own: table_or_none(path),
         open_calls: Vec::new(),
     };
     write_trace(path, finish, progress)

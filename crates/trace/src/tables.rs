@@ -222,6 +222,20 @@ table! {
 }
 
 table! {
+    /// What the user's own probe counted for one function in one thread.
+    OwnValue in "own.parquet" {
+        /// [`Thread::index`].
+        thread: u32,
+        /// [`Function::id`].
+        function: u32,
+        /// Place among `Manifest::own_fields`.
+        field: u32,
+        /// The value.
+        value: u64,
+    }
+}
+
+table! {
     /// Executions of one basic block or control-flow edge.
     Counter in "counters.parquet" {
         /// [`Thread::index`], or `None` for a sum over threads.

@@ -11,7 +11,7 @@ use crate::error::{Error, Result};
 use crate::manifest::{FileEntry, MIN_READER_VERSION, Manifest, VERSION, rfc3339};
 use crate::spool::{self, Content, Spools};
 use crate::tables::{
-    Counter, Function, Mapping, Module, Parameter, Process, Skipped, Thread, Total,
+    Counter, Function, Mapping, Module, OwnValue, Parameter, Process, Skipped, Thread, Total,
 };
 
 /// Everything that is known when a recording ends, besides the records. Take
@@ -39,6 +39,8 @@ pub struct Finish {
     pub totals: Vec<Total>,
     /// Block and edge counts.
     pub counters: Vec<Counter>,
+    /// What the user's own probe counted.
+    pub own: Vec<OwnValue>,
     /// Calls that had not ended when the recording did, in any order. They become rows marked
     /// [`crate::Call::OPEN`].
     pub open_calls: Vec<OpenCall>,
@@ -195,6 +197,7 @@ fn write_tables(folder: &Path, tables: &Finish) -> Result<Vec<FileEntry>> {
         write(folder, &tables.threads)?,
         write(folder, &tables.totals)?,
         write(folder, &tables.counters)?,
+        write(folder, &tables.own)?,
     ])
 }
 

@@ -10,7 +10,8 @@ mod units;
 pub use flame::{FlameGraph, flame_html, flame_svg};
 pub use histogram::{histogram_html, histogram_svg, histogram_text};
 pub use text::{
-    arguments_text, blocks_text, diff_text, focus_text, report_text, threads_text, tree_text,
+    arguments_text, blocks_text, diff_text, focus_text, own_text, report_text, threads_text,
+    tree_text,
 };
 pub use units::{count, duration, percent};
 

@@ -9,15 +9,15 @@ const GAP: usize = 2;
 
 /// A table being built.
 #[derive(Debug)]
-pub(crate) struct Table {
-    columns: Vec<Column>,
+pub(crate) struct Table<'a> {
+    columns: Vec<Column<'a>>,
     rows: Vec<Vec<String>>,
 }
 
 /// A column of numbers.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Column {
-    pub(crate) title: &'static str,
+pub(crate) struct Column<'a> {
+    pub(crate) title: &'a str,
     /// On a narrow terminal, columns of the highest rank go first; rank 0 stays.
     pub(crate) rank: u8,
     /// Whether the figures are of second interest.
@@ -25,25 +25,25 @@ pub(crate) struct Column {
 }
 
 /// A column that stays.
-pub(crate) const fn column(title: &'static str) -> Column {
+pub(crate) const fn column(title: &str) -> Column<'_> {
     Column { title, rank: 0, dim: false }
 }
 
 /// A column that may go.
-pub(crate) const fn may_go(title: &'static str, rank: u8) -> Column {
+pub(crate) const fn may_go(title: &str, rank: u8) -> Column<'_> {
     Column { title, rank, dim: false }
 }
 
-impl Column {
+impl<'a> Column<'a> {
     /// The same, dimmed.
-    pub(crate) const fn dim(self) -> Column {
+    pub(crate) const fn dim(self) -> Column<'a> {
         Column { dim: true, ..self }
     }
 }
 
-impl Table {
+impl<'a> Table<'a> {
     /// A table with these columns of numbers and a last one of names.
-    pub(crate) fn new(columns: &[Column], names: &'static str) -> Table {
+    pub(crate) fn new(columns: &[Column<'a>], names: &'a str) -> Table<'a> {
         let mut columns = columns.to_vec();
         columns.push(column(names));
         Table { columns, rows: Vec::new() }

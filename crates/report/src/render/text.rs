@@ -9,6 +9,7 @@ use crate::arguments::ArgumentView;
 use crate::counts::BlockView;
 use crate::diff::Diff;
 use crate::focus::{Focus, Neighbour};
+use crate::own::OwnView;
 use crate::report::{FunctionRow, Latency, Report, Run, SkippedRow, ThreadRow};
 use crate::tree_view::TreeView;
 
@@ -294,6 +295,24 @@ pub fn blocks_text(view: &BlockView, terminal: Terminal) -> String {
         table.row([count(row.count), format!("{share:.1} %"), format!("{:#x}", row.address), name]);
     }
     table.render(terminal, &mut out);
+    out
+}
+
+/// What the user's own probe counted.
+pub fn own_text(view: &OwnView, terminal: Terminal) -> String {
+    let mut out = String::new();
+    let columns: Vec<_> = view.fields.iter().map(|name| column(name)).collect();
+    let mut table = Table::new(&columns, "function");
+    for row in &view.rows {
+        let values = row.values.iter().map(|v| count(*v));
+        table.row(values.chain([named(&row.name, &row.module)]));
+    }
+    table.render(terminal, &mut out);
+    let more = view.functions.saturating_sub(view.rows.len() as u64);
+    if more > 0 {
+        let more = plural(more, "more function", "more functions");
+        out.push_str(&format!("… and {more} (--limit N shows N)\n"));
+    }
     out
 }
 

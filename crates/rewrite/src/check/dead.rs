@@ -121,9 +121,9 @@ pub(super) fn check(
                     return fail(at, Fault::Live(clobbers));
                 }
             }
-            Kind::Block if stretch.leaving => {
+            Kind::Block | Kind::Own | Kind::OwnCall(_) if stretch.leaving => {
                 let hurt = clobbers.intersection(needed_at_exit(walk, at, info)?);
-                if !hurt.is_empty() || uses_red_zone {
+                if !hurt.is_empty() || (uses_red_zone && stretch.kind == Kind::Block) {
                     return fail(at, Fault::Live(hurt));
                 }
             }
@@ -138,7 +138,12 @@ pub(super) fn check(
                     return fail(at, Fault::Live(hurt));
                 }
             }
-            Kind::CountEntry | Kind::TimedEntry(_) | Kind::SampleEntry | Kind::Enter(_) => {
+            Kind::CountEntry
+            | Kind::TimedEntry(_)
+            | Kind::SampleEntry
+            | Kind::Enter(_)
+            | Kind::Own
+            | Kind::OwnCall(_) => {
                 search(walk, at, clobbers, PASSED, info)?;
             }
             Kind::Block => {

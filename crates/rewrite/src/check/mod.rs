@@ -17,6 +17,7 @@
 //! ([`crate::link`]).
 
 mod dead;
+mod own;
 pub mod probe;
 mod tables;
 mod unwind;
@@ -37,7 +38,7 @@ use iced_x86::{
 use crate::arguments::Arguments;
 use crate::emit::{Context, Emitted, Fixup};
 use crate::plan::PlannedTable;
-use crate::probe::Mode;
+use crate::probe::{Mode, Moment, own_call};
 use crate::unwind::PartUnwind;
 use probe::{Kind, MAX_PARTS, ProbeFault, Shapes};
 
@@ -105,6 +106,9 @@ pub enum Fault {
     /// A probe's code is wrong.
     #[error("in a probe: {0}")]
     Probe(#[from] ProbeFault),
+    /// Code in line that is not the user's own probe.
+    #[error("code in line that is not the probe's")]
+    Own,
     /// A probe changes a register or the flags where their value is needed.
     #[error("a probe changes what is needed ({0:?})")]
     Live(RegSet),
@@ -177,7 +181,7 @@ struct Stretch {
     shape: u32,
     kind: Kind,
     counter: u32,
-    /// It counts a branch that leaves the function.
+    /// Control leaves the function behind it.
     leaving: bool,
     /// Offsets of its parts.
     parts: [u32; MAX_PARTS],
@@ -568,7 +572,7 @@ impl<'w, 'a> Walk<'w, 'a> {
                 _ => false,
             };
             if leaves && let Some(kind) = self.exit_kind(step == Step::Return) {
-                n = self.probe(a, n, kind)?;
+                n = self.exit_probe(a, n, kind)?;
             }
             n = self.skip_padding(a, n);
             if self.stretch_at(n).is_some() {
@@ -842,7 +846,7 @@ impl<'w, 'a> Walk<'w, 'a> {
             self.seek(taken);
             taken = self.counter(a, taken, Place::Leaving(block))?;
             if let Some(kind) = self.exit_kind(false) {
-                taken = self.probe(a, taken, kind)?;
+                taken = self.exit_probe(a, taken, kind)?;
             }
             taken = self.skip_padding(a, taken);
             self.jump_out(a, taken, to)?;
@@ -912,7 +916,8 @@ impl<'w, 'a> Walk<'w, 'a> {
             Some(_) => return fail(a, Fault::TwoCopies),
             None => {
                 let range = (stretch.start, stretch.end);
-                let found = match self.shapes.check(self.code, &self.s.fixups, range) {
+                let own = self.context.probes.mode == Mode::Own;
+                let found = match self.shapes.check(self.code, &self.s.fixups, range, own) {
                     Ok(found) => found,
                     Err(fault) => return fail(a, fault),
                 };
@@ -926,10 +931,47 @@ impl<'w, 'a> Walk<'w, 'a> {
             }
         }
         let stretch = &self.s.stretches[i];
-        if stretch.kind != want {
+        let in_line = stretch.kind == Kind::Own && matches!(want, Kind::OwnCall(_));
+        if in_line && !self.is_own_code(i, want) {
+            return fail(a, Fault::Own);
+        }
+        let stretch = &self.s.stretches[i];
+        if stretch.kind != want && !in_line {
             return fail(a, Fault::OtherProbe { found: stretch.kind, want });
         }
         Ok(stretch.end)
+    }
+
+    /// Whether stretch `i`, which is safe, is the function of the user's own probe that `want`
+    /// would call.
+    fn is_own_code(&self, i: usize, want: Kind) -> bool {
+        let stretch = &self.s.stretches[i];
+        let (from, to) = self.shapes.summary(stretch.shape as usize).work;
+        let range = (stretch.start + from, stretch.start + to);
+        let Some(own) = self.context.probes.own else { return false };
+        let moments = [Moment::Enters, Moment::Returns, Moment::TailCalls];
+        let moment =
+            moments.into_iter().find(|m| own_call(own, *m).map(Kind::OwnCall) == Some(want));
+        let function = match moment {
+            Some(Moment::Enters) => own.enter.as_ref(),
+            _ => own.leave.as_ref(),
+        };
+        let inline = function.and_then(|f| f.inline.as_ref());
+        inline.is_some_and(|inline| {
+            (moment != Some(Moment::TailCalls) || !inline.reads_result)
+                && own::is_code(inline, self.code, &self.s.fixups, range)
+        })
+    }
+
+    /// Wants a probe of `kind` at `n`, before the original's `a`, from where control leaves; where
+    /// it ends.
+    fn exit_probe(&mut self, a: u64, n: u32, kind: Kind) -> Result<u32, CheckError> {
+        let start = self.skip_padding(a, n);
+        let end = self.probe(a, n, kind)?;
+        if let Some(i) = self.stretch_at(start) {
+            self.s.stretches[i].leaving = true;
+        }
+        Ok(end)
     }
 
     /// The counter that is said to stand at `place`. In the mode that counts blocks all are there.
@@ -972,6 +1014,7 @@ impl<'w, 'a> Walk<'w, 'a> {
             Mode::Events if !arguments.is_none() => Some(Kind::Enter(arguments.at_entry())),
             Mode::Time | Mode::Events => Some(Kind::TimedEntry(probes.depth.limit())),
             Mode::Sample => Some(Kind::SampleEntry),
+            Mode::Own => self.own(Moment::Enters),
             Mode::Blocks | Mode::Edges => None,
         }
     }
@@ -988,8 +1031,15 @@ impl<'w, 'a> Walk<'w, 'a> {
             Mode::Time => Some(Kind::TimeExit { limited }),
             Mode::Events => Some(Kind::EventsExit { limited }),
             Mode::Sample => Some(Kind::SampleExit),
+            Mode::Own if returns => self.own(Moment::Returns),
+            Mode::Own => self.own(Moment::TailCalls),
             Mode::Blocks | Mode::Edges => None,
         }
+    }
+
+    /// The user's own probe, as a call.
+    fn own(&self, moment: Moment) -> Option<Kind> {
+        own_call(self.context.probes.own?, moment).map(Kind::OwnCall)
     }
 
     /// What is to be recorded of the function's arguments.

@@ -50,6 +50,10 @@ pub enum Kind {
     SampleEntry,
     /// Ends a timed call.
     SampleExit,
+    /// Has the agent call this function of the user's own probe.
+    OwnCall(u32),
+    /// Straight-line code that touches nothing but the counters of the function.
+    Own,
     /// Asks the agent to close frames that were left.
     Left,
     /// Counts a block.
@@ -116,6 +120,8 @@ pub struct Summary {
     pub uses_red_zone: bool,
     /// Bytes pushed, by stretch.
     pub depths: Vec<Depth>,
+    /// [`Kind::Own`] only: what stands between saving and restoring, as offsets in the probe.
+    pub work: (u32, u32),
 }
 
 /// Parts that one probe may have.
@@ -160,7 +166,8 @@ impl Shapes {
         &self.shapes[index].summary
     }
 
-    /// Checks the probe whose inline part is `start..end` of `code`; `fixups` are sorted.
+    /// Checks the probe whose inline part is `start..end` of `code`; `fixups` are sorted. It may be
+    /// an `own` one of the user's.
     ///
     /// # Errors
     ///
@@ -170,6 +177,7 @@ impl Shapes {
         code: &[u8],
         fixups: &[(u32, Fixup)],
         (start, end): (u32, u32),
+        own: bool,
     ) -> Result<Found, ProbeFault> {
         let inline = code.get(start as usize..end as usize).ok_or(ProbeFault::Undecodable)?;
         let mut first = [0; 8];
@@ -183,12 +191,41 @@ impl Shapes {
             }
         }
         let mut machine = Machine::new(code, fixups, start, end);
-        machine.run()?;
-        let (shape, parts, counter) = machine.shape()?;
+        let found = machine.run().and_then(|()| machine.shape());
+        let (shape, parts, counter) = match found {
+            Err(_) if own => own_shape(code, fixups, (start, end))?,
+            found => found?,
+        };
         self.index.entry(key).or_default().push(self.shapes.len() as u32);
         self.shapes.push(shape);
         Ok(Found { shape: self.shapes.len() - 1, parts, counter })
     }
+}
+
+/// The shape of straight-line code that the user's compiler made.
+fn own_shape(
+    code: &[u8],
+    fixups: &[(u32, Fixup)],
+    (start, end): (u32, u32),
+) -> Result<(Shape, [u32; MAX_PARTS], Option<u32>), ProbeFault> {
+    let bytes = code.get(start as usize..end as usize).ok_or(ProbeFault::Undecodable)?;
+    let mut own_fixups = Vec::new();
+    for (at, fixup) in fixups_in(fixups, start.saturating_sub(3), end) {
+        let Fixup::Probe(fixup) = fixup else { return Err(ProbeFault::Fixup) };
+        own_fixups.push((at.checked_sub(start).ok_or(ProbeFault::Fixup)?, *fixup));
+    }
+    let summary = super::own::summarize(bytes, &own_fixups)?;
+    let mut fixed = Vec::new();
+    let mut begin = 0;
+    for (at, _) in &own_fixups {
+        fixed.push((begin, *at));
+        begin = at + 4;
+    }
+    fixed.push((begin, end - start));
+    let part = Part { bytes: bytes.to_vec(), fixed, fixups: own_fixups, jumps: Vec::new() };
+    let mut bases = [u32::MAX; MAX_PARTS];
+    bases[0] = start;
+    Ok((Shape { parts: vec![part], summary }, bases, None))
 }
 
 /// The fixups that lie in `start..end`.
@@ -364,6 +401,7 @@ mod effect {
     pub const NOT_DEEPER: u64 = 1 << 31;
     pub const ENTERED: u64 = 1 << 32;
     pub const CLOSED_BY_AGENT: u64 = 1 << 33;
+    pub const OWN: u64 = 1 << 34;
 }
 
 /// Shadow stack in use from which on there is no room for a frame.
@@ -380,7 +418,7 @@ fn kind_of(paths: &[u64], bound: Option<u32>, told: Option<u32>) -> Option<Kind>
     const ORPHAN: u64 = OTHER | NOT_FOUND;
     const ABOVE_TOP: u64 = ORPHAN | NOT_DEEPER;
     let (limit, told) = (bound.unwrap_or(0), told.unwrap_or(0));
-    let kinds: [(Kind, &[u64]); 14] = [
+    let kinds: [(Kind, &[u64]); 15] = [
         (Kind::CountEntry, &[COUNTED]),
         (Kind::CountExit, &[EXIT_COUNTED]),
         (Kind::TimedEntry(NO_ROOM_FROM), &[PUSH, NO_ROOM | OVERFLOW]),
@@ -393,6 +431,7 @@ fn kind_of(paths: &[u64], bound: Option<u32>, told: Option<u32>) -> Option<Kind>
         (Kind::SampleExit, &[DEEPER, NOT_DEEPER | SAMPLED]),
         (Kind::Enter(told), &[ENTERED]),
         (Kind::Leave(told), &[CLOSED_BY_AGENT]),
+        (Kind::OwnCall(told), &[OWN]),
         (Kind::Left, &[LEFT]),
         (Kind::Block, &[0]),
     ];
@@ -970,7 +1009,10 @@ impl<'a> Machine<'a> {
         let count = match entry {
             AgentEntry::Left => 0,
             AgentEntry::Exit | AgentEntry::Ring | AgentEntry::SampleExit | AgentEntry::Leave => 1,
-            AgentEntry::SampleEntry | AgentEntry::Enter => 2,
+            AgentEntry::SampleEntry
+            | AgentEntry::Enter
+            | AgentEntry::Own
+            | AgentEntry::OwnVectors => 2,
         };
         for operand in &mut operands[..count] {
             *operand = self.pop(state)?;
@@ -993,6 +1035,12 @@ impl<'a> Machine<'a> {
             // These find the stack pointer, and the registers of the function, as they are.
             (AgentEntry::Enter, [V::Number, V::Const(told)]) if untouched(state) => {
                 once(state, effect::ENTERED, 0)?;
+                self.told = Some(told as u32);
+            }
+            (AgentEntry::Own | AgentEntry::OwnVectors, [V::Number, V::Const(told)])
+                if untouched(state) =>
+            {
+                once(state, effect::OWN, 0)?;
                 self.told = Some(told as u32);
             }
             (AgentEntry::Leave, [V::Const(told), _]) if untouched(state) => {
@@ -1094,6 +1142,7 @@ impl<'a> Machine<'a> {
             clobbers: RegSet::from_bits(self.clobbers),
             uses_red_zone: self.uses_red_zone,
             depths,
+            work: (0, 0),
         };
         let mut bases = [u32::MAX; MAX_PARTS];
         for (base, (from, _)) in bases.iter_mut().zip(&ranges) {

@@ -2,16 +2,20 @@
 #![allow(dead_code)]
 
 use std::borrow::Cow;
+use std::sync::LazyLock;
 
 use fettle_cfg::{LiftOptions, Lifted};
 use fettle_image::Image;
 use fettle_rewrite::arguments::{Arguments, Class};
+use fettle_rewrite::own::OwnProbe;
 use fettle_rewrite::{Depth, Mode, Probing};
 
 /// Every kind of probes that there is: the modes, to some depth only, with arguments of some
 /// functions.
 pub fn variants(lifted: &Lifted) -> Vec<Probing<'static>> {
-    let mut all: Vec<Probing<'static>> = Mode::ALL.into_iter().map(Probing::new).collect();
+    let mut all: Vec<Probing<'static>> =
+        Mode::ALL.into_iter().filter(|m| *m != Mode::Own).map(Probing::new).collect();
+    all.extend(OWN.iter().map(|own| Probing { own: Some(own), ..Probing::new(Mode::Own) }));
     all.push(Probing { depth: Depth::new(1), ..Probing::new(Mode::Time) });
     all.push(Probing { depth: Depth::new(3), ..Probing::new(Mode::Events) });
     let some = [
@@ -24,10 +28,33 @@ pub fn variants(lifted: &Lifted) -> Vec<Probing<'static>> {
     all
 }
 
+/// Probes that are called, and that are put in line with registers to save.
+static OWN: LazyLock<[OwnProbe; 2]> = LazyLock::new(|| {
+    // inc qword [rdi]; mov rax, [rsi+8]; add [rdi+8], rax; ret
+    let line = [0x48, 0xff, 0x07, 0x48, 0x8b, 0x46, 8, 0x48, 0x01, 0x47, 8, 0xc3, 0x90, 0x90];
+    // mov rcx, [rsi+48]; mov [rdi+16], rcx; ret
+    let result = [0x48, 0x8b, 0x4e, 48, 0x48, 0x89, 0x4f, 16, 0xc3];
+    // test rdi, rdi; je $+2; ret
+    let called = [0x48, 0x85, 0xff, 0x74, 0, 0xc3];
+    let code = [line.as_slice(), &result, &called].concat();
+    let calls = (line.len() + result.len()) as u32;
+    let in_line = OwnProbe::new(code.clone(), Some(0), Some(line.len() as u32));
+    assert!(in_line.enter.as_ref().is_some_and(|f| f.inline.is_some()));
+    assert!(in_line.leave.as_ref().is_some_and(|f| f.inline.is_some()));
+    let by_call = OwnProbe::new(code, Some(calls), Some(calls));
+    assert!(by_call.enter.as_ref().is_some_and(|f| f.inline.is_none()));
+    [in_line, by_call]
+});
+
 /// What `probing` is, in a few words.
 pub fn describe(probing: &Probing<'_>) -> String {
-    let Probing { mode, depth, arguments } = probing;
-    format!("{mode:?}, depth {}, {} functions with arguments", depth.limit(), arguments.len())
+    let Probing { mode, depth, arguments, own } = probing;
+    let own = own.is_some();
+    format!(
+        "{mode:?}, depth {}, {} functions with arguments, own probe: {own}",
+        depth.limit(),
+        arguments.len()
+    )
 }
 
 /// Binaries that one or the other distribution has: C, C++, Rust and hand-written code; with and
