@@ -140,7 +140,7 @@ impl Line {
                     insn.set_memory_displacement64(0);
                     field = Some(at as u32);
                 }
-                Register::RSI if plain => self.from_register(&mut insn, operand, at)?,
+                Register::RSI if plain => self.take_from_register(&mut insn, operand, at)?,
                 _ => return None,
             }
         }
@@ -190,9 +190,9 @@ impl Line {
     }
 
     /// Replaces an operand in memory by the register that holds what would be there.
-    fn from_register(&mut self, insn: &mut Instruction, operand: u32, at: u64) -> Option<()> {
+    fn take_from_register(&mut self, insn: &mut Instruction, operand: u32, at: u64) -> Option<()> {
         let register = match (self.side, at) {
-            (Side::Enter, 0..RESULT) if at % 8 == 0 => ARGUMENTS[at as usize / 8],
+            (Side::Enter, 0..RESULT) if at.is_multiple_of(8) => ARGUMENTS[at as usize / 8],
             (Side::Leave, RESULT) => {
                 self.out.reads_result = true;
                 Register::RAX

@@ -1,0 +1,26 @@
+//! Whatever code, tables and unwind entries an image has: lifting, planning, checking and linking
+//! end, and end well.
+#![no_main]
+
+use fettle_cfg::LiftOptions;
+use fettle_image::{Image, LinkAddr};
+use fettle_rewrite::{LinkParameters, Mode, PlanOptions, Probing, link, plan};
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|data: &[u8]| {
+    let Some((choice, file)) = data.split_last() else { return };
+    let Ok(image) = Image::parse(file.to_vec()) else { return };
+    let lifted = fettle_cfg::lift(&image, LiftOptions::default());
+    let mode = Mode::ALL[*choice as usize % Mode::ALL.len()];
+    let options = PlanOptions { probes: Probing::new(mode), select: &|_| true };
+    let plan = plan(&image, &lifted, options);
+    let parameters = LinkParameters {
+        text_at: LinkAddr(0x1000_0000),
+        load_bias: 0,
+        first_function: 0,
+        accumulators: 0x100_0000,
+        counters: 0x200_0000,
+        ring_bytes: 1 << 20,
+    };
+    let _ = link(&plan, &image, parameters);
+});
