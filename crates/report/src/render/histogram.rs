@@ -44,7 +44,7 @@ pub fn histogram_text(histogram: &Histogram, terminal: Terminal) -> String {
 
 /// The histogram as an HTML page.
 pub fn histogram_html(histogram: &Histogram) -> String {
-    let mut above = latency_line(histogram.latency);
+    let mut above = latency_line(histogram.latency).trim_end().to_owned();
     if histogram.partial {
         above.push_str(" Records are missing: this is of the calls whose records were kept.");
     }
