@@ -12,12 +12,15 @@ pub mod libraries;
 pub mod machine;
 pub mod modules;
 pub mod own;
+mod perf;
 pub mod prototype;
 pub mod record;
 pub mod sampled;
 pub mod select;
 pub mod session;
 pub mod slots;
+mod switches;
+mod task;
 
 pub use arguments::ArgumentRequest;
 pub use own::Own;

@@ -10,6 +10,7 @@ use std::collections::HashMap;
 use fettle_abi::record::CallRecord;
 
 use crate::modules::Module;
+use crate::switches::Out;
 
 /// Where a module's new code lies in a process.
 #[derive(Clone, Copy, Debug)]
@@ -46,6 +47,9 @@ impl Sampled {
     pub fn forget(&mut self, pid: i32) {
         self.regions.remove(&pid);
     }
+
+    /// A thread was off the processor.
+    pub fn switched_out(&mut self, _thread: u32, _out: Out) {}
 
     /// Takes samples of a thread: pairs of a call record and its caller (`runtime/agent`).
     pub fn feed(&mut self, thread: u32, pid: i32, records: &[u8], modules: &[Module]) {
