@@ -8,6 +8,7 @@ pub mod arguments;
 pub mod clock;
 pub mod cost;
 pub mod counts;
+mod estimate;
 pub mod libraries;
 pub mod machine;
 pub mod modules;

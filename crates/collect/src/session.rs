@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use fettle_abi::block::Clock;
+use fettle_abi::block::{Accumulator, Clock};
 use fettle_abi::record::CallRecord;
 use fettle_image::{Image, LinkAddr};
 use fettle_live::{
@@ -184,7 +184,7 @@ impl<'a> Recorder<'a> {
             threads: HashMap::new(),
             processes: HashMap::new(),
             pending: HashMap::new(),
-            sampled: slots.samples().then(Sampled::default),
+            sampled: slots.samples().then(|| Sampled::new(crate::cost::of_samples())),
             own_fields: None,
             next_tick_flush: 0,
             checkpoint: None,
@@ -351,6 +351,12 @@ impl<'a> Recorder<'a> {
     }
 
     fn add_totals(&mut self, state: &ThreadState, totals: &SlotTotals, end_tsc: u64) {
+        let sampled = self.sampled.as_mut().map(|sampled| {
+            let calls = totals.accumulators.iter().map(|(f, a)| (*f, calls_with_sampling(a)));
+            let calls = calls.collect();
+            let times = sampled.times(state.index, &calls);
+            (calls, times)
+        });
         for (function, a) in &totals.accumulators {
             if let Some(fields) = self.own_fields {
                 // What else is an accumulator's the user's own probe has for its counters.
@@ -364,21 +370,26 @@ impl<'a> Recorder<'a> {
                 }));
                 continue;
             }
-            // A sampling countdown alone is no call.
-            if a.calls == 0 && a.total_ticks == 0 {
+            let known = sampled.is_some() && self.switches.is_some();
+            let (calls, total_ticks, self_ticks, cpu) = match &sampled {
+                Some((calls, times)) => {
+                    let times = times.get(function).copied().unwrap_or_default();
+                    (calls[function], times.total, times.own, (times.cpu_total, times.cpu_own))
+                }
+                None => (a.calls, a.total_ticks, a.self_ticks, (0, 0)),
+            };
+            if calls == 0 && total_ticks == 0 {
                 continue;
             }
-            self.done.calls += a.calls;
+            self.done.calls += calls;
             self.done.totals.push(Total {
                 thread: state.index,
                 function: *function,
-                calls: a.calls,
-                total_ns: a.total_ticks,
-                self_ns: match &self.sampled {
-                    Some(s) => a.total_ticks.saturating_sub(s.in_callees(state.index, *function)),
-                    None => a.self_ticks,
-                },
-                ..Total::default()
+                calls,
+                total_ns: total_ticks,
+                self_ns: self_ticks,
+                cpu_total_ns: known.then_some(cpu.0),
+                cpu_self_ns: known.then_some(cpu.1),
             });
         }
         for (counter, count) in &totals.counters {
@@ -539,6 +550,14 @@ fn split_values(records: &[u8]) -> (Vec<u8>, Vec<u8>) {
         to.extend_from_slice(record);
     }
     (calls, values)
+}
+
+/// Calls of a function that are counted where they are sampled, with those since the last sample
+/// (`fettle_sample_entry` in `runtime/agent`).
+fn calls_with_sampling(a: &Accumulator) -> u64 {
+    let (countdown, drawn) = (a.sampling as u32 as i32, (a.sampling >> 56) as i32);
+    let since = drawn.saturating_sub(1).saturating_sub(countdown).clamp(0, drawn);
+    a.calls.saturating_add(since as u64)
 }
 
 /// The path that was executed, if it leads to the program's file: `/proc/PID/exe` has symbolic
@@ -718,6 +737,9 @@ impl Session for Recorder<'_> {
         }
         self.threads = threads;
         self.drain_switches(None);
+        if let Some(sampled) = &mut self.sampled {
+            sampled.settle(self.switches.as_ref().map_or(u64::MAX, Switches::settled));
+        }
         let now = clock::tsc();
         if now > self.next_tick_flush {
             // A few times per second, whatever the exact rate.
@@ -756,6 +778,8 @@ impl Done {
         for total in self.totals.iter_mut().filter(|_| in_ticks) {
             total.total_ns = clock.duration_ns(total.total_ns);
             total.self_ns = clock.duration_ns(total.self_ns);
+            total.cpu_total_ns = total.cpu_total_ns.map(|ticks| clock.duration_ns(ticks));
+            total.cpu_self_ns = total.cpu_self_ns.map(|ticks| clock.duration_ns(ticks));
         }
     }
 
