@@ -81,7 +81,7 @@ _Static_assert(sizeof(struct accumulator) == 32, "abi");
 #define SAMPLES_PER_INTERVAL 512
 /* Calls of functions that take long are sampled more often, as their few long calls weigh much:
  * on average a sample has so many ticks of calls to pay for it. */
-#define TICKS_PER_SAMPLE 8192
+#define TICKS_PER_SAMPLE 16384
 
 static inline volatile struct thread_block *own_block(void)
 {

@@ -47,7 +47,7 @@ pub struct SampleCost {
     /// What the probes of a call take that is not sampled.
     pub passed: f64,
     /// Nanoseconds of a tick.
-    ns_per_tick: f64,
+    pub ns_per_tick: f64,
 }
 
 /// The cost of sampling; measured once.
@@ -264,7 +264,7 @@ mod tests {
 
     #[test]
     fn costs_are_plausible() {
-        for mode in [Mode::Time, Mode::Events] {
+        for mode in [Mode::Time, Mode::Events, Mode::Sample] {
             let cost = measure(mode);
             // At least one reading of the clock, less than a microsecond.
             assert!(cost.inner_ns > 1.0 && cost.inner_ns < 1000.0, "{mode:?}: {cost:?}");

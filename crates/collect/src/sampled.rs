@@ -252,7 +252,7 @@ mod tests {
 
     #[test]
     fn preemption_and_probes_below_are_taken_out_of_samples() {
-        let cost = SampleCost { inner: 10.0, sampled: 100.0, passed: 2.0 };
+        let cost = SampleCost { inner: 10.0, sampled: 100.0, passed: 2.0, ns_per_tick: 0.5 };
         let mut sampled = Sampled::new(cost);
         sampled.switched_out(7, Out { off: 2_000, on: 5_000, preempted: true });
         let samples = sampled.threads.get_mut(&7).unwrap();

@@ -33,7 +33,7 @@ pub struct Call {
     pub weight: u32,
     /// Recorded calls of its thread that were open around it; 65,535 stands for that or more.
     pub depth: u16,
-    /// [`Call::LEFT`] and [`Call::OPEN`].
+    /// [`Call::OPEN`] or 0.
     pub flags: u8,
     /// Nanoseconds of `duration_ns` that its thread was switched out; 0 if not known
     /// ([`crate::Manifest::switches`]).
@@ -41,8 +41,6 @@ pub struct Call {
 }
 
 impl Call {
-    /// The call was left by an exception, `longjmp` or `exit`, not by returning.
-    pub const LEFT: u8 = 1;
     /// The call had not ended when the recording did; its duration is what had passed by then.
     pub const OPEN: u8 = 2;
 

@@ -67,10 +67,7 @@ fn run(run: &Run, terminal: Terminal, out: &mut String) {
     let calls = plural(run.calls, "call", "calls");
     out.push_str(&match run.probe_mode {
         ProbeMode::Events => format!("{calls}, {} recorded\n", count(run.records)),
-        ProbeMode::Sampled => format!(
-            "{calls}, {} sampled; times are estimated from the samples\n",
-            count(run.records)
-        ),
+        ProbeMode::Sampled => format!("{calls}; times are estimated from samples\n"),
         mode => format!("{calls}; probe mode {}\n", mode.name()),
     });
 }
