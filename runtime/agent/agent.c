@@ -79,6 +79,9 @@ _Static_assert(sizeof(struct accumulator) == 32, "abi");
 /* Sampling ends at one call in so many, and takes so many samples at each step there. */
 #define SAMPLE_INTERVAL 64
 #define SAMPLES_PER_INTERVAL 512
+/* Calls of functions that take long are sampled more often, as their few long calls weigh much:
+ * on average a sample has so many ticks of calls to pay for it. */
+#define TICKS_PER_SAMPLE 16384
 
 static inline volatile struct thread_block *own_block(void)
 {
@@ -254,26 +257,32 @@ void fettle_left(u64 stack_pointer)
     }
 }
 
-/* Sampling: a call to be timed begins. The first calls of a function are all timed; then the
- * interval doubles with every so many samples up to 64, so that a rare function is known as well
- * as a frequent one. Intervals are random around their mean, so that no regular pattern of calls
- * hides from them. */
+/* Sampling: a call to be timed begins. The first calls of a function are all timed; then, with
+ * every so many samples, the interval doubles up to 64 if calls of the function are short, so that
+ * a rare function is known as well as a frequent one. Intervals are random around their mean, so
+ * that no regular pattern of calls hides from them. */
 void fettle_sample_entry(u64 stack_pointer, u64 number)
 {
     struct thread_block *b = (struct thread_block *)own_block();
     struct accumulator *a = (struct accumulator *)accumulator(b, number);
+    /* The interval in the lowest byte, samples taken at it above, and in the highest byte the
+     * calls from the last sample to this one. */
     u32 state = a->interval;
     u32 interval = state & 0xff;
+    u32 samples = state >> 8 & 0xffff;
     u64 weight = interval ? interval : 1;
     u32 next = 1;
-    if (interval < SAMPLE_INTERVAL) {
-        if ((state >> 8) == SAMPLES_PER_INTERVAL) {
-            state = weight * 2;
-        } else {
-            state = (state & ~0xffu) + 0x100 + weight;
-        }
-        a->interval = state;
-        interval = state & 0xff;
+    a->calls += state >> 24 ? state >> 24 : 1;
+    interval = weight;
+    if (samples < SAMPLES_PER_INTERVAL) {
+        samples++;
+    } else {
+        samples = 0;
+        u64 paid = a->total_ticks / a->calls * interval;
+        if (paid < TICKS_PER_SAMPLE && interval < SAMPLE_INTERVAL)
+            interval *= 2;
+        else if (paid > 4 * TICKS_PER_SAMPLE && interval > 1)
+            interval /= 2;
     }
     if (interval > 1) {
         u64 x = b->random;
@@ -284,9 +293,9 @@ void fettle_sample_entry(u64 stack_pointer, u64 number)
         /* Uniform on 1 .. 2*interval-1: the mean is the interval. */
         next = 1 + (u32)((x >> 32) * (2 * interval - 1) >> 32);
     }
-    /* The countdown is below zero here; calls it stood for are counted at the sample. */
+    /* The countdown is below zero here; calls between samples are counted at the next. */
     a->countdown = next - 1;
-    a->calls += weight;
+    a->interval = next << 24 | samples << 8 | interval;
     u64 used = b->shadow_used;
     if (used > SHADOW_BYTES - sizeof(struct frame)) {
         b->shadow_overflows++;
@@ -298,7 +307,10 @@ void fettle_sample_entry(u64 stack_pointer, u64 number)
     f->child_ticks = 0;
     f->function = number | weight << 32;
     *(volatile u64 *)&b->top_stack_pointer = stack_pointer;
-    f->start = now();
+    /* What the call does begins after the clock was read, and (entries.S) ends before. */
+    u64 start = now();
+    __asm__ volatile("lfence" : : : "memory");
+    f->start = start;
 }
 
 /* Tells who called a sampled call: the caller's time without its callees follows from that. */

@@ -93,6 +93,7 @@ entry_sample_entry:
         /* [rsp+8]: bytes that the probe pushed. */
 entry_sample_exit:
         save
+        lfence
         rdtsc
         shlq $32, %rdx
         orq %rdx, %rax

@@ -7,8 +7,8 @@ use std::process::ExitCode;
 
 use anyhow::{Context, bail};
 use clap::{Args, ValueEnum};
-use fettle_report::Error;
 use fettle_report::export::{ExportOptions, Format, export};
+use fettle_report::{Error, Weight};
 
 use crate::output;
 
@@ -35,6 +35,10 @@ pub struct ExportArgs {
     /// called
     #[arg(long, value_name = "N", default_value_t = 0.0)]
     min_duration_us: f64,
+    /// Let collapsed stacks hold time on a processor, without waiting. (Profiles for pprof have
+    /// both.)
+    #[arg(long)]
+    cpu: bool,
     /// Write names as the linker knows them
     #[arg(long)]
     no_demangle: bool,
@@ -65,8 +69,12 @@ pub fn run(args: ExportArgs) -> anyhow::Result<ExitCode> {
     };
     let options = ExportOptions {
         duration_ns_min: (args.min_duration_us.max(0.0) * 1000.0) as u64,
+        weight: if args.cpu { Weight::Cpu } else { Weight::Wall },
         demangle: !args.no_demangle,
     };
+    if args.cpu && format != Format::Collapsed {
+        bail!("--cpu is for collapsed stacks; other formats hold both times or a timeline");
+    }
     let path = output::chosen(args.trace.as_deref())?;
     let trace = output::open(&path)?;
 

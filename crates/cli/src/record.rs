@@ -80,15 +80,15 @@ pub struct Args {
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum ModeArg {
-    /// A record of every call, with exact totals
+    /// A record of every call, with exact totals and processor time
     Events,
-    /// Calls, total and self time of every function
+    /// Calls, total and self time of every function; processor time of threads only
     Time,
     /// As time, but processor time: asks the kernel at each entry and exit
     Cpu,
     /// How often functions are entered and left
     Count,
-    /// As time, from one call in 64 of functions that are called often
+    /// As time and processor time, from one call in 64 of functions that are called often
     Sample,
     /// How often each basic block runs
     Blocks,

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use anyhow::{Context, bail};
 use clap::{Args, ValueEnum};
 use fettle_report::render::{self, Terminal};
-use fettle_report::{Analysis, Diff, Error, Options, SortBy};
+use fettle_report::{Analysis, Diff, Error, Options, SortBy, Weight};
 use fettle_trace::ProbeMode;
 use serde_json::json;
 
@@ -22,6 +22,7 @@ use crate::output;
   fettle report run.fettle --args open            what its calls were given
   fettle report run.fettle --calls-tree
   fettle report run.fettle --flamegraph run.html
+  fettle report run.fettle --sort cpu             by time on a processor, without waiting
   fettle report run.fettle --histogram parse parse.html
   fettle report new.fettle --diff old.fettle      what changed since old.fettle")]
 pub struct ReportArgs {
@@ -68,6 +69,9 @@ pub struct ReportArgs {
     /// Write a flame graph, as SVG or HTML by the file's name
     #[arg(long, value_name = "FILE", group = "what")]
     flamegraph: Option<PathBuf>,
+    /// Let the flame graph show time on a processor only, without waiting (mode events)
+    #[arg(long, requires = "flamegraph")]
+    cpu: bool,
     /// Show how long the calls of a function took, or write it as SVG or HTML
     #[arg(long, value_names = ["FUNCTION", "FILE"], num_args = 1..=2, group = "what")]
     histogram: Option<Vec<String>>,
@@ -93,6 +97,8 @@ enum Sort {
     Calls,
     /// The latency that 99 of 100 calls stay within
     P99,
+    /// Time on a processor outside callees (mode events)
+    Cpu,
 }
 
 /// What is to be shown.
@@ -104,7 +110,7 @@ enum What {
     Arguments(String),
     Blocks(Option<String>),
     Own,
-    Flamegraph(PathBuf),
+    Flamegraph(PathBuf, Weight),
     Histogram(String, Option<PathBuf>),
     Diff(PathBuf),
 }
@@ -119,6 +125,7 @@ pub fn run(mut args: ReportArgs) -> anyhow::Result<ExitCode> {
             Sort::Total => SortBy::Total,
             Sort::Calls => SortBy::Calls,
             Sort::P99 => SortBy::P99,
+            Sort::Cpu => SortBy::Cpu,
         },
         demangle: !args.no_demangle,
     };
@@ -158,7 +165,7 @@ fn what(args: &mut ReportArgs) -> What {
     } else if let Some(name) = args.blocks.take() {
         What::Blocks((!name.is_empty()).then_some(name))
     } else if let Some(file) = args.flamegraph.take() {
-        What::Flamegraph(file)
+        What::Flamegraph(file, if args.cpu { Weight::Cpu } else { Weight::Wall })
     } else if let Some(other) = args.diff.take() {
         What::Diff(other)
     } else if let Some(values) = args.histogram.take() {
@@ -184,6 +191,7 @@ fn is_not_found(error: &anyhow::Error) -> bool {
                 | Error::NoCounts { .. }
                 | Error::ManyFunctions { .. }
                 | Error::NoRecords { .. }
+                | Error::NoCpu
         )
     )
 }
@@ -238,9 +246,12 @@ fn show(
             let view = analysis.blocks(&trace, name.as_deref(), options.limit)?;
             if json { render::json(&view)? } else { render::blocks_text(&view, terminal) }
         }
-        What::Flamegraph(file) => {
+        What::Flamegraph(file, weight) => {
             analysis.need_records("a flame graph")?;
-            let graph = analysis.flame_graph();
+            if weight == Weight::Cpu {
+                analysis.need_cpu()?;
+            }
+            let graph = analysis.flame_graph(weight);
             let page = match drawing(&file) {
                 Some(Drawing::Html) => render::flame_html(&graph),
                 Some(Drawing::Svg) => render::flame_svg(&graph),

@@ -6,6 +6,7 @@
 //! the rest of what a call takes longer falls outside, on the caller.
 
 use std::ptr;
+use std::sync::OnceLock;
 use std::time::Instant;
 
 use fettle_abi::block::{self, Accumulator, ShadowFrame, ThreadBlock};
@@ -20,6 +21,8 @@ use fettle_trace::ProbeCost;
 use memmap2::MmapMut;
 
 const RING_BYTES: u32 = 1 << 16;
+/// Offset of the accumulators in the thread block.
+const ACCUMULATORS: u32 = block::counters(RING_BYTES);
 const CALLS: u32 = 20_000;
 const ROUNDS: usize = 9;
 
@@ -34,52 +37,111 @@ pub fn measure(mode: Mode) -> ProbeCost {
     worker.join().ok().flatten().unwrap_or_default()
 }
 
-fn measure_here(mode: Mode) -> Option<ProbeCost> {
-    let accumulators = block::counters(RING_BYTES);
-    let mut memory = MmapMut::map_anon(accumulators as usize + 4096).ok()?;
-    let at = memory.as_mut_ptr();
-    let head = ThreadBlock {
-        magic: MAGIC,
-        version: VERSION,
-        address: at as u64,
-        shadow_used: size_of::<ShadowFrame>() as u64,
-        ring: RingCursors {
-            limit: u64::MAX,
-            policy: 1,
-            capacity_log2: RING_BYTES.trailing_zeros(),
-            ..RingCursors::default()
-        },
-        random: 1,
-        accumulators: u64::from(accumulators),
-        records: u64::from(mode == Mode::Events),
-        top_stack_pointer: u64::MAX,
-        clock: crate::slots::clock_of(mode) as u64,
-        ..ThreadBlock::default()
-    };
-    // SAFETY: the map is larger than a block, aligned to pages, and ours alone.
-    unsafe { at.cast::<ThreadBlock>().write(head) };
+/// What sampling takes, in ticks.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SampleCost {
+    /// The part of a sampled call's probes that it measures.
+    pub inner: f64,
+    /// All that a sampled call's probes take.
+    pub sampled: f64,
+    /// What the probes of a call take that is not sampled.
+    pub passed: f64,
+    /// Nanoseconds of a tick.
+    pub ns_per_tick: f64,
+}
 
-    let (code, with, without) = assemble(mode, accumulators);
-    let mut map = MmapMut::map_anon(code.len()).ok()?;
-    map.copy_from_slice(&code);
-    let map = map.make_exec().ok()?;
-    // SAFETY: both offsets are entries of complete functions without arguments that keep the
-    // System V ABI: `ret` alone, and probes before a `ret`. `map` outlives every call.
-    let (with, without) = unsafe {
-        let base = map.as_ptr();
-        (
-            std::mem::transmute::<*const u8, extern "sysv64" fn()>(base.add(with)),
-            std::mem::transmute::<*const u8, extern "sysv64" fn()>(base.add(without)),
-        )
-    };
-    set_gs(at as u64)?;
+/// The cost of sampling; measured once.
+pub fn of_samples() -> SampleCost {
+    static COST: OnceLock<SampleCost> = OnceLock::new();
+    *COST.get_or_init(|| {
+        let worker = std::thread::spawn(measure_samples);
+        worker.join().ok().flatten().unwrap_or_default()
+    })
+}
+
+/// A function with probes and one without, ready to be called by the thread that made this.
+struct Rig {
+    memory: MmapMut,
+    /// Mapped as long as it is called.
+    _code: memmap2::Mmap,
+    with: extern "sysv64" fn(),
+    without: extern "sysv64" fn(),
+}
+
+impl Rig {
+    fn new(mode: Mode) -> Option<Rig> {
+        let mut memory = MmapMut::map_anon(ACCUMULATORS as usize + 4096).ok()?;
+        let at = memory.as_mut_ptr();
+        let head = ThreadBlock {
+            magic: MAGIC,
+            version: VERSION,
+            address: at as u64,
+            shadow_used: size_of::<ShadowFrame>() as u64,
+            ring: RingCursors {
+                limit: u64::MAX,
+                policy: 1,
+                capacity_log2: RING_BYTES.trailing_zeros(),
+                ..RingCursors::default()
+            },
+            random: 1,
+            accumulators: u64::from(ACCUMULATORS),
+            records: u64::from(mode == Mode::Events),
+            top_stack_pointer: u64::MAX,
+            clock: crate::slots::clock_of(mode) as u64,
+            ..ThreadBlock::default()
+        };
+        // SAFETY: the map is larger than a block, aligned to pages, and ours alone.
+        unsafe { at.cast::<ThreadBlock>().write(head) };
+        let (code, with, without) = assemble(mode, ACCUMULATORS);
+        let mut map = MmapMut::map_anon(code.len()).ok()?;
+        map.copy_from_slice(&code);
+        let map = map.make_exec().ok()?;
+        // SAFETY: both offsets are entries of complete functions without arguments that keep the
+        // System V ABI: `ret` alone, and probes before a `ret`. `map` outlives every call.
+        let (with, without) = unsafe {
+            let base = map.as_ptr();
+            (
+                std::mem::transmute::<*const u8, extern "sysv64" fn()>(base.add(with)),
+                std::mem::transmute::<*const u8, extern "sysv64" fn()>(base.add(without)),
+            )
+        };
+        set_gs(at as u64)?;
+        Some(Rig { memory, _code: map, with, without })
+    }
+
+    fn read(&self) -> Accumulator {
+        // SAFETY: the accumulator of function 0 lies inside the memory.
+        unsafe { ptr::read_volatile(self.memory.as_ptr().add(ACCUMULATORS as usize).cast()) }
+    }
+
+    /// Says when the next call is sampled (`runtime/agent`).
+    fn set_sampling(&mut self, sampling: u64) {
+        let at = ACCUMULATORS as usize + std::mem::offset_of!(Accumulator, sampling);
+        // SAFETY: that field of the accumulator of function 0, inside the memory.
+        unsafe { ptr::write_volatile(self.memory.as_mut_ptr().add(at).cast(), sampling) }
+    }
+}
+
+impl Drop for Rig {
+    fn drop(&mut self) {
+        set_gs(0);
+    }
+}
+
+fn measure_here(mode: Mode) -> Option<ProbeCost> {
+    if mode == Mode::Sample {
+        let cost = of_samples();
+        let ns = |ticks: f64| ticks * cost.ns_per_tick;
+        return Some(ProbeCost { inner_ns: ns(cost.inner), outer_ns: ns(cost.passed) });
+    }
+    let rig = Rig::new(mode)?;
     let mut inner = Vec::new();
     let mut outer = Vec::new();
     for _ in 0..ROUNDS {
-        let before = read_accumulator(at, accumulators);
-        let (plain_ns, _) = time(without);
-        let (probed_ns, ticks) = time(with);
-        let after = read_accumulator(at, accumulators);
+        let before = rig.read();
+        let (plain_ns, _) = time(rig.without, CALLS);
+        let (probed_ns, ticks) = time(rig.with, CALLS);
+        let after = rig.read();
         let calls = (after.calls - before.calls).max(1) as f64;
         let ns_per_tick = probed_ns / ticks.max(1) as f64;
         let inside = (after.total_ticks - before.total_ticks) as f64 / calls * ns_per_tick;
@@ -87,8 +149,37 @@ fn measure_here(mode: Mode) -> Option<ProbeCost> {
         inner.push(inside);
         outer.push((whole - inside).max(0.0));
     }
-    set_gs(0)?;
     Some(ProbeCost { inner_ns: median(inner), outer_ns: median(outer) })
+}
+
+fn measure_samples() -> Option<SampleCost> {
+    /// Fewer than a function's first calls, which are all sampled.
+    const SAMPLES: u32 = 400;
+    let mut rig = Rig::new(Mode::Sample)?;
+    let [mut inner, mut sampled, mut passed, mut rates] = [const { Vec::new() }; 4];
+    for _ in 0..ROUNDS * 8 {
+        let plain = time(rig.without, SAMPLES).1 as f64;
+        rig.set_sampling(0);
+        let before = rig.read();
+        let with = time(rig.with, SAMPLES).1 as f64;
+        let after = rig.read();
+        let calls = f64::from(SAMPLES);
+        inner.push((after.total_ticks - before.total_ticks) as f64 / calls);
+        sampled.push((with - plain).max(0.0) / calls);
+    }
+    for _ in 0..ROUNDS {
+        rig.set_sampling(u64::from(i32::MAX.unsigned_abs()));
+        let plain = time(rig.without, CALLS).1 as f64;
+        let (ns, ticks) = time(rig.with, CALLS);
+        passed.push((ticks as f64 - plain).max(0.0) / f64::from(CALLS));
+        rates.push(ns / ticks.max(1) as f64);
+    }
+    Some(SampleCost {
+        inner: median(inner),
+        sampled: median(sampled),
+        passed: median(passed),
+        ns_per_tick: median(rates),
+    })
 }
 
 fn median(mut values: Vec<f64>) -> f64 {
@@ -96,20 +187,15 @@ fn median(mut values: Vec<f64>) -> f64 {
     values[values.len() / 2]
 }
 
-/// Nanoseconds and ticks that all calls of `f` take.
-fn time(f: extern "sysv64" fn()) -> (f64, u64) {
+/// Nanoseconds and ticks that so many calls of `f` take.
+fn time(f: extern "sysv64" fn(), calls: u32) -> (f64, u64) {
     let begin = Instant::now();
     let ticks = crate::clock::tsc();
-    for _ in 0..CALLS {
+    for _ in 0..calls {
         f();
     }
     let ticks = crate::clock::tsc() - ticks;
     (begin.elapsed().as_nanos() as f64, ticks)
-}
-
-fn read_accumulator(at: *const u8, accumulators: u32) -> Accumulator {
-    // SAFETY: the accumulator of function 0 lies inside the map that `at` begins.
-    unsafe { ptr::read_volatile(at.add(accumulators as usize).cast()) }
 }
 
 fn set_gs(base: u64) -> Option<()> {
@@ -178,7 +264,7 @@ mod tests {
 
     #[test]
     fn costs_are_plausible() {
-        for mode in [Mode::Time, Mode::Events] {
+        for mode in [Mode::Time, Mode::Events, Mode::Sample] {
             let cost = measure(mode);
             // At least one reading of the clock, less than a microsecond.
             assert!(cost.inner_ns > 1.0 && cost.inner_ns < 1000.0, "{mode:?}: {cost:?}");

@@ -226,6 +226,29 @@ impl Modules {
         made
     }
 
+    /// As [`Modules::get`] for a program that was executed as `called`. The module goes by that
+    /// name, unless the same file is executed by several.
+    ///
+    /// # Errors
+    ///
+    /// As those of [`Modules::get`].
+    pub fn get_as(
+        &mut self,
+        path: &Path,
+        called: &Path,
+        open_at: &Path,
+    ) -> Result<usize, ModuleError> {
+        let before = self.all.len();
+        let module = self.get(path, open_at)?;
+        let row = &mut self.all[module];
+        if module == before {
+            row.path = called.to_owned();
+        } else if row.path != called {
+            row.path = path.to_owned();
+        }
+        Ok(module)
+    }
+
     fn make(&mut self, path: &Path, open_at: &Path) -> Result<usize, ModuleError> {
         let image = open_image(open_at)?;
         let begin = Instant::now();

@@ -178,6 +178,7 @@ pub fn record(
     });
     manifest.notes = notes;
     manifest.notes.extend(arguments_not_recorded(options, &modules));
+    manifest.switches = done.switches;
     fill_totals(&mut manifest, &done);
     done.into_ns(converter, options.mode);
     let (counters, near) = done.counter_rows(&modules);
@@ -259,6 +260,7 @@ fn fill_totals(manifest: &mut Manifest, done: &Done) {
         }
     };
     loss("record that could not be written to disk", done.unwritten);
+    loss("record of a context switch that found no room", done.switches_lost);
     loss("thread for which there was no room", done.without_slot);
     for (path, reason) in &done.refused {
         manifest.notes.push(format!("{path} ran without probes: {reason}"));

@@ -1,15 +1,22 @@
-//! Self time from sampled calls.
+//! Times from sampled calls.
 //!
 //! Of a function that is called often only some calls are timed, and of its callees other ones,
 //! so no activation tells its own time without its callees'. But every sample tells its caller,
 //! by the return address: the time of a function's callees is the sum over samples whose return
-//! address lies in it, each weighted by the calls it stands for.
+//! address lies in it, each weighted by the calls it stands for (`estimate.rs`).
+//!
+//! Before it stands for others, a sample is cleaned of what happened to it alone: the ticks that
+//! its thread was preempted in, and the cost of probes below it. Samples come by their ends, so what
+//! probes below a sample took is a difference of sums, and so is the time off the processor.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 
 use fettle_abi::record::CallRecord;
 
+use crate::cost::SampleCost;
+use crate::estimate::{Estimate, Sample, Ticks};
 use crate::modules::Module;
+use crate::switches::Out;
 
 /// Where a module's new code lies in a process.
 #[derive(Clone, Copy, Debug)]
@@ -20,16 +27,58 @@ struct Region {
 }
 
 /// What samples told so far.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Sampled {
+    cost: SampleCost,
     regions: HashMap<i32, Vec<Region>>,
-    /// Ticks in callees, by thread and function number.
-    in_callees: HashMap<(u32, u32), u64>,
-    /// First halves of samples whose second half was not there yet, by thread.
-    halves: HashMap<u32, CallRecord>,
+    threads: HashMap<u32, ThreadSamples>,
 }
 
+/// What samples of one thread told.
+#[derive(Debug, Default)]
+struct ThreadSamples {
+    /// The first half of a sample whose second half was not there yet.
+    half: Option<CallRecord>,
+    /// Samples of moments of which it is not known yet whether the thread ran.
+    waiting: VecDeque<Timed>,
+    waited: Past,
+    preempted: Past,
+    probes: Past,
+    by_function: HashMap<u32, Estimate>,
+}
+
+/// A sample as it was taken.
+#[derive(Clone, Copy, Debug)]
+struct Timed {
+    function: u32,
+    caller: Option<u32>,
+    start: u64,
+    ticks: u64,
+    weight: u32,
+}
+
+/// Times of one function in one thread, in ticks.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Times {
+    /// With callees.
+    pub total: u64,
+    /// Without.
+    pub own: u64,
+    /// On a processor, with callees.
+    pub cpu_total: u64,
+    /// On a processor, without.
+    pub cpu_own: u64,
+}
+
+/// Time-stamps in records have so many bits.
+const TIME_MASK: u64 = (1 << 52) - 1;
+
 impl Sampled {
+    /// Nothing told yet. `cost` is what probes take.
+    pub fn new(cost: SampleCost) -> Sampled {
+        Sampled { cost, regions: HashMap::new(), threads: HashMap::new() }
+    }
+
     /// New code of `module` lies at `start` in process `pid`.
     pub fn add_code(&mut self, pid: i32, start: u64, len: u64, module: usize) {
         self.regions.entry(pid).or_default().push(Region { start, end: start + len, module });
@@ -47,27 +96,70 @@ impl Sampled {
         self.regions.remove(&pid);
     }
 
+    /// A thread was off the processor. What it waits for is a function's own; that others were
+    /// given its processor is not.
+    pub fn switched_out(&mut self, thread: u32, out: Out) {
+        let samples = self.threads.entry(thread).or_default();
+        let past = if out.preempted { &mut samples.preempted } else { &mut samples.waited };
+        past.add(out.on & TIME_MASK, out.on.saturating_sub(out.off));
+    }
+
     /// Takes samples of a thread: pairs of a call record and its caller (`runtime/agent`).
     pub fn feed(&mut self, thread: u32, pid: i32, records: &[u8], modules: &[Module]) {
         for bytes in records.chunks_exact(size_of::<CallRecord>()) {
             let word = |at: usize| u64::from_ne_bytes(bytes[at..at + 8].try_into().expect("8"));
             let record = CallRecord { start_and_id_high: word(0), ticks_and_id_low: word(8) };
-            let Some(call) = self.halves.remove(&thread) else {
-                self.halves.insert(thread, record);
+            let samples = self.threads.entry(thread).or_default();
+            let Some(call) = samples.half.take() else {
+                samples.half = Some(record);
                 continue;
             };
             let (return_address, weight) = (record.start_and_id_high, record.ticks());
-            if let Some(caller) = self.function_at(pid, return_address, modules) {
-                let ticks = call.ticks().saturating_mul(weight);
-                let sum = self.in_callees.entry((thread, caller)).or_default();
-                *sum = sum.saturating_add(ticks);
-            }
+            let Some(id) = call.id() else { continue };
+            let caller = self.function_at(pid, return_address, modules);
+            let (start, ticks) = (call.start(), call.ticks());
+            let weight = weight.clamp(1, 255) as u32;
+            let timed = Timed { function: id.index(), caller, start, ticks, weight };
+            self.threads.entry(thread).or_default().waiting.push_back(timed);
         }
     }
 
-    /// Ticks that `function` spent in probed callees, in `thread`.
-    pub fn in_callees(&self, thread: u32, function: u32) -> u64 {
-        self.in_callees.get(&(thread, function)).copied().unwrap_or(0)
+    /// It is known of all threads when they ran, up to `tick`.
+    pub fn settle(&mut self, tick: u64) {
+        for samples in self.threads.values_mut() {
+            samples.settle(&self.cost, Some(tick & TIME_MASK));
+        }
+    }
+
+    /// What the samples of a thread that has ended say of its functions, given how often each was
+    /// called.
+    pub fn times(&mut self, thread: u32, calls: &HashMap<u32, u64>) -> HashMap<u32, Times> {
+        let Some(mut samples) = self.threads.remove(&thread) else { return HashMap::new() };
+        samples.settle(&self.cost, None);
+        let mut totals: HashMap<u32, Ticks> = HashMap::new();
+        let mut in_callees: HashMap<u32, Ticks> = HashMap::new();
+        for (function, estimate) in samples.by_function {
+            let calls = calls.get(&function).copied().unwrap_or(0);
+            let share = estimate.share(calls);
+            totals.insert(function, share.total);
+            for (caller, ticks) in share.of_callers {
+                let sum = in_callees.entry(caller).or_default();
+                sum.cpu += ticks.cpu;
+                sum.wall += ticks.wall;
+            }
+        }
+        let times = totals.into_iter().map(|(function, total)| {
+            let below = in_callees.get(&function).copied().unwrap_or_default();
+            // Conversion of what is below zero gives zero.
+            let times = Times {
+                total: total.wall.round() as u64,
+                own: (total.wall - below.wall).round() as u64,
+                cpu_total: total.cpu.round() as u64,
+                cpu_own: (total.cpu - below.cpu).round() as u64,
+            };
+            (function, times)
+        });
+        times.collect()
     }
 
     /// The number of the function whose new code is at `address`.
@@ -81,5 +173,103 @@ impl Sampled {
         // A return address may be the first byte after a function that ends with a call.
         let inside = offset <= functions[i].text_offset + functions[i].text_size;
         inside.then_some(module.first_function + i as u32)
+    }
+}
+
+impl ThreadSamples {
+    /// Takes the samples that ended before `tick`; all if there is none.
+    fn settle(&mut self, cost: &SampleCost, tick: Option<u64>) {
+        while let Some(timed) = self.waiting.front().copied() {
+            let end = (timed.start + timed.ticks) & TIME_MASK;
+            if tick.is_some_and(|tick| end > tick) {
+                return;
+            }
+            self.waiting.pop_front();
+            let preempted = self.preempted.between(timed.start, end).min(timed.ticks);
+            let waited = self.waited.between(timed.start, end).min(timed.ticks - preempted);
+            let probes = self.probes.between(timed.start, end);
+            // Every sample stands for calls below it that were not timed.
+            let own = cost.sampled + f64::from(timed.weight) * cost.passed;
+            self.probes.add(end, own.round() as u64);
+            let ticks = (timed.ticks - preempted - waited).saturating_sub(probes);
+            let Timed { caller, weight, .. } = timed;
+            let busy = probes > 0;
+            let sample = Sample { ticks, waited, preempted, caller, weight, busy };
+            self.by_function.entry(timed.function).or_default().add(sample, cost.inner);
+        }
+    }
+}
+
+/// Sums over a thread's past, by time.
+#[derive(Debug, Default)]
+struct Past {
+    /// Moments and what had come together by then.
+    sums: Vec<(u64, u64)>,
+}
+
+impl Past {
+    /// Moments told apart at most. Beyond that older ones are merged, two into one: samples that
+    /// begin so long ago are long, and do not mind.
+    const MOMENTS_MAX: usize = 1 << 16;
+
+    fn add(&mut self, tick: u64, amount: u64) {
+        let sum = self.sums.last().map_or(0, |last| last.1).saturating_add(amount);
+        self.sums.push((tick, sum));
+        if self.sums.len() >= Past::MOMENTS_MAX {
+            let recent = self.sums.split_off(Past::MOMENTS_MAX / 2);
+            self.sums = self.sums.drain(..).skip(1).step_by(2).collect();
+            self.sums.extend(recent);
+        }
+    }
+
+    /// What came together after `start`, up to `end`.
+    fn between(&self, start: u64, end: u64) -> u64 {
+        let until = |tick| match self.sums.partition_point(|&(at, _)| at <= tick) {
+            0 => 0,
+            n => self.sums[n - 1].1,
+        };
+        until(end).saturating_sub(until(start))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_past_is_summed_and_thinned() {
+        let mut past = Past::default();
+        for tick in 1..=200_000 {
+            past.add(tick * 10, 3);
+        }
+        assert!(past.sums.len() < Past::MOMENTS_MAX);
+        assert_eq!(past.between(0, 2_000_000), 600_000);
+        assert_eq!(past.between(1_999_000, 2_000_000), 300);
+        // Long ago: right to a few moments.
+        let half = past.between(1_000_000, 2_000_000);
+        assert!(half.abs_diff(300_000) < 300, "{half}");
+    }
+
+    #[test]
+    fn preemption_and_probes_below_are_taken_out_of_samples() {
+        let cost = SampleCost { inner: 10.0, sampled: 100.0, passed: 2.0, ns_per_tick: 0.5 };
+        let mut sampled = Sampled::new(cost);
+        sampled.switched_out(7, Out { off: 2_000, on: 5_000, preempted: true });
+        let samples = sampled.threads.get_mut(&7).unwrap();
+        // Function 1 calls 2 from 1,500 to 5,100, of which 3,000 preempted; it stands for 64 calls.
+        let timed = |function, caller, start, ticks, weight| Timed {
+            function,
+            caller,
+            start,
+            ticks,
+            weight,
+        };
+        samples.waiting.push_back(timed(2, Some(1), 1_500, 3_600, 64));
+        samples.waiting.push_back(timed(1, None, 1_000, 9_000, 1));
+        let times = sampled.times(7, &HashMap::from([(1, 1), (2, 64)]));
+        let callee = 64 * 600 + 3_000;
+        assert_eq!((times[&2].total, times[&2].cpu_total), (callee, 64 * 600));
+        // Its own sample costs 100, and 64 calls at 2.
+        assert_eq!(times[&1].total, 9_000 - 100 - 128);
     }
 }

@@ -2,11 +2,12 @@
 
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
-use std::path::Path;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use fettle_abi::block::Clock;
+use fettle_abi::block::{Accumulator, Clock};
 use fettle_abi::record::CallRecord;
 use fettle_image::{Image, LinkAddr};
 use fettle_live::{
@@ -15,8 +16,8 @@ use fettle_live::{
 };
 use fettle_rewrite::Mode;
 use fettle_trace::{
-    Counter, Manifest, Mapping, OpenCall, OwnValue, Process, Thread, TickConverter, Total,
-    TraceWriter,
+    ClockPair, Counter, Manifest, Mapping, OpenCall, OwnValue, Process, Thread, TickConverter,
+    Total, TraceWriter,
 };
 
 use crate::clock;
@@ -25,6 +26,8 @@ use crate::libraries::{Libraries, News, Space};
 use crate::modules::{Modules, find_hole};
 use crate::sampled::Sampled;
 use crate::slots::{AliveWord, SlotTotals, Slots};
+use crate::switches::{Out, Switches};
+use crate::task;
 
 /// Where the slots are looked for room in the programs' address spaces: the middle, which
 /// neither loaders nor allocators use.
@@ -36,6 +39,10 @@ struct ThreadState {
     slot: u32,
     pid: i32,
     start_tsc: u64,
+    /// Processor time that it had used before.
+    start_cpu_ns: Option<u64>,
+    /// What it was at its end, once that has come.
+    end: Option<task::Account>,
 }
 
 /// What is known of a process.
@@ -67,10 +74,14 @@ pub struct Recorder<'a> {
     sampled: Option<Sampled>,
     /// Counters of the user's own probe in use, if that is what is recorded.
     own_fields: Option<usize>,
+    /// When threads were off the processor, once the program runs.
+    switches: Option<Switches>,
+    /// Why that is not known, if it should be.
+    switches_refused: bool,
+    begin: ClockPair,
     next_tick_flush: u64,
     /// The manifest as it is while recording, and how many modules the tables know by now.
     checkpoint: Option<(Manifest, usize)>,
-    start_tsc: u64,
     records: u64,
     /// Finished rows, with ticks where nanoseconds go until the clock's rate is known.
     pub done: Done,
@@ -122,6 +133,10 @@ pub struct Done {
     pub shadow_overflows: u64,
     /// Threads that found no slot.
     pub without_slot: u64,
+    /// Records of context switches that the kernel had no room for.
+    pub switches_lost: u64,
+    /// Whether it is known when threads were off the processor.
+    pub switches: bool,
     /// Programs that could not be recorded, with the reason.
     pub refused: Vec<(String, String)>,
 }
@@ -169,11 +184,13 @@ impl<'a> Recorder<'a> {
             threads: HashMap::new(),
             processes: HashMap::new(),
             pending: HashMap::new(),
-            sampled: slots.samples().then(Sampled::default),
+            sampled: slots.samples().then(|| Sampled::new(crate::cost::of_samples())),
             own_fields: None,
             next_tick_flush: 0,
             checkpoint: None,
-            start_tsc: clock::tsc(),
+            switches: None,
+            switches_refused: !slots.times_calls(),
+            begin: clock::now(),
             records: 0,
             done: Done::default(),
             notes,
@@ -191,6 +208,7 @@ impl<'a> Recorder<'a> {
         for pid in pids {
             self.close_process(pid, None);
         }
+        self.done.switches = self.switches.is_some();
         let writer = self.writer.take().expect("taken only here");
         (self.modules, writer, self.done, self.notes, self.write_error)
     }
@@ -217,6 +235,7 @@ impl<'a> Recorder<'a> {
         }
         *known = count;
         manifest.clock.end = Some(clock::now());
+        manifest.switches = self.switches.is_some();
         let mut tables = crate::record::name_tables(manifest.clone(), &self.modules);
         tables.mappings = self.done.mappings.clone();
         if let Err(e) = writer.checkpoint(&tables) {
@@ -240,26 +259,88 @@ impl<'a> Recorder<'a> {
     fn open_thread(&mut self, pid: i32, tid: i32, slot: u32) {
         let index = self.done.threads.len() as u32;
         let start_tsc = clock::tsc();
+        let account = task::account(pid, tid);
         self.done.threads.push(Thread {
             index,
             pid: pid as u32,
             tid: tid as u32,
+            name: account.name,
             ..Thread::default()
         });
-        self.threads.insert(tid, ThreadState { index, slot, pid, start_tsc });
+        let (start_cpu_ns, end) = (account.cpu_ns, None);
+        let state = ThreadState { index, slot, pid, start_tsc, start_cpu_ns, end };
+        self.threads.insert(tid, state);
+        if let Some(switches) = &mut self.switches {
+            switches.open(tid, start_tsc);
+        }
+    }
+
+    /// Begins to be told when the program's threads are off the processor; asked at each exec,
+    /// done at the first.
+    fn follow_switches(&mut self, pid: i32) {
+        if self.switches.is_some() || self.switches_refused {
+            return;
+        }
+        match Switches::follow(pid, self.begin) {
+            Ok(switches) => self.switches = Some(switches),
+            Err(error) => {
+                self.switches_refused = true;
+                self.notes.push(format!(
+                    "processor time is known of threads only, not of functions: the kernel does \
+                     not tell of context switches (perf_event_open: {error})"
+                ));
+            }
+        }
+    }
+
+    /// Takes what the kernel tells of switches: of all threads what is clear, or of one that is
+    /// `closing` everything; then answers when that one ended, if it did.
+    fn drain_switches(&mut self, closing: Option<i32>) -> Option<u64> {
+        let switches = self.switches.as_mut()?;
+        let (threads, writer) = (&self.threads, &mut self.writer);
+        let (error, done) = (&mut self.write_error, &mut self.done);
+        let sampled = &mut self.sampled;
+        let tell = |tid: i32, out: Out| {
+            let (Some(state), Some(writer)) = (threads.get(&tid), writer.as_mut()) else { return };
+            let Out { off, on, preempted } = out;
+            if let Some(sampled) = sampled.as_mut() {
+                sampled.switched_out(state.index, out);
+            }
+            if error.is_none()
+                && let Err(e) = writer.switched_out(state.index, off, on, preempted)
+            {
+                *error = Some(e);
+            }
+            done.unwritten += u64::from(error.is_some());
+        };
+        let end = match closing {
+            Some(tid) => switches.close(tid, tell),
+            None => {
+                switches.drain(tell);
+                None
+            }
+        };
+        self.done.switches_lost = switches.lost;
+        end
     }
 
     /// Reads the last of a thread's slot and gives the slot back if its thread is `gone`.
     fn close_thread(&mut self, tid: i32, gone: bool) {
-        let Some(state) = self.threads.remove(&tid) else { return };
+        let end_tsc = self.drain_switches(Some(tid)).unwrap_or_else(clock::tsc);
+        let Some(mut state) = self.threads.remove(&tid) else { return };
+        let end = state.end.take().unwrap_or_else(|| task::account(state.pid, tid));
         let holes = self.drain(&state, true);
         let (functions, counters) = self.modules.numbers();
         let totals = self.slots.totals(state.slot, functions, counters).unwrap_or_default();
-        let end_tsc = clock::tsc();
         self.add_totals(&state, &totals, end_tsc);
         let row = &mut self.done.threads[state.index as usize];
         row.start_ns = state.start_tsc;
         row.end_ns = end_tsc;
+        row.cpu_ns =
+            end.cpu_ns.zip(state.start_cpu_ns).map(|(end, start)| end.saturating_sub(start));
+        if !end.name.is_empty() {
+            row.name = end.name;
+        }
         row.lost = totals.lost + holes;
         self.done.lost += row.lost;
         self.slots.close(state.slot);
@@ -270,6 +351,12 @@ impl<'a> Recorder<'a> {
     }
 
     fn add_totals(&mut self, state: &ThreadState, totals: &SlotTotals, end_tsc: u64) {
+        let sampled = self.sampled.as_mut().map(|sampled| {
+            let calls = totals.accumulators.iter().map(|(f, a)| (*f, calls_with_sampling(a)));
+            let calls = calls.collect();
+            let times = sampled.times(state.index, &calls);
+            (calls, times)
+        });
         for (function, a) in &totals.accumulators {
             if let Some(fields) = self.own_fields {
                 // What else is an accumulator's the user's own probe has for its counters.
@@ -283,20 +370,26 @@ impl<'a> Recorder<'a> {
                 }));
                 continue;
             }
-            // A sampling countdown alone is no call.
-            if a.calls == 0 && a.total_ticks == 0 {
+            let known = sampled.is_some() && self.switches.is_some();
+            let (calls, total_ticks, self_ticks, cpu) = match &sampled {
+                Some((calls, times)) => {
+                    let times = times.get(function).copied().unwrap_or_default();
+                    (calls[function], times.total, times.own, (times.cpu_total, times.cpu_own))
+                }
+                None => (a.calls, a.total_ticks, a.self_ticks, (0, 0)),
+            };
+            if calls == 0 && total_ticks == 0 {
                 continue;
             }
-            self.done.calls += a.calls;
+            self.done.calls += calls;
             self.done.totals.push(Total {
                 thread: state.index,
                 function: *function,
-                calls: a.calls,
-                total_ns: a.total_ticks,
-                self_ns: match &self.sampled {
-                    Some(s) => a.total_ticks.saturating_sub(s.in_callees(state.index, *function)),
-                    None => a.self_ticks,
-                },
+                calls,
+                total_ns: total_ticks,
+                self_ns: self_ticks,
+                cpu_total_ns: known.then_some(cpu.0),
+                cpu_self_ns: known.then_some(cpu.1),
             });
         }
         for (counter, count) in &totals.counters {
@@ -370,8 +463,10 @@ impl<'a> Recorder<'a> {
             return Err("it is a 32-bit program".to_owned());
         }
         let exe = format!("/proc/{}/exe", stop.pid);
-        let module =
-            self.modules.get(&stop.executable, Path::new(&exe)).map_err(|e| e.to_string())?;
+        let module = self
+            .modules
+            .get_as(&stop.executable, &executed_as(stop), Path::new(&exe))
+            .map_err(|e| e.to_string())?;
         let image = &self.modules.all()[module].image;
         let bias = load_bias(image, stop.auxv.entry);
         let probed = !self.modules.all()[module].plan.functions.is_empty();
@@ -457,6 +552,25 @@ fn split_values(records: &[u8]) -> (Vec<u8>, Vec<u8>) {
     (calls, values)
 }
 
+/// Calls of a function that are counted where they are sampled, with those since the last sample
+/// (`fettle_sample_entry` in `runtime/agent`).
+fn calls_with_sampling(a: &Accumulator) -> u64 {
+    let (countdown, drawn) = (a.sampling as u32 as i32, (a.sampling >> 56) as i32);
+    let since = drawn.saturating_sub(1).saturating_sub(countdown).clamp(0, drawn);
+    a.calls.saturating_add(since as u64)
+}
+
+/// The path that was executed, if it leads to the program's file: `/proc/PID/exe` has symbolic
+/// links resolved, so that `redis-server` would be called `redis-check-rdb`.
+fn executed_as(stop: &ExecStop<'_>) -> PathBuf {
+    let real = stop.executable.clone();
+    let Ok(given) = stop.execfn() else { return real };
+    let folder = std::fs::read_link(format!("/proc/{}/cwd", stop.pid)).unwrap_or_default();
+    let given = folder.join(given);
+    let file = |path: &Path| std::fs::metadata(path).map(|m| (m.dev(), m.ino())).ok();
+    if file(&given).is_some_and(|f| Some(f) == file(&real)) { given } else { real }
+}
+
 const CODE: Prot = Prot { read: true, write: false, exec: true };
 const CONSTANTS: Prot = Prot { read: true, write: false, exec: false };
 const DATA: Prot = Prot { read: true, write: true, exec: false };
@@ -468,6 +582,7 @@ fn load_bias(image: &Image, entry: LiveAddr) -> u64 {
 
 impl Session for Recorder<'_> {
     fn exec(&mut self, stop: &ExecStop<'_>) -> Option<Injection> {
+        self.follow_switches(stop.pid);
         // What ran in this process before is gone, threads and all.
         let old: Vec<i32> =
             self.threads.iter().filter(|(_, t)| t.pid == stop.pid).map(|(tid, _)| *tid).collect();
@@ -595,6 +710,12 @@ impl Session for Recorder<'_> {
         }
     }
 
+    fn thread_ending(&mut self, pid: i32, tid: i32) {
+        if let Some(state) = self.threads.get_mut(&tid) {
+            state.end = Some(task::account(pid, tid));
+        }
+    }
+
     fn thread_exit(&mut self, _pid: i32, tid: i32) {
         self.close_thread(tid, true);
     }
@@ -615,6 +736,10 @@ impl Session for Recorder<'_> {
             self.drain(state, false);
         }
         self.threads = threads;
+        self.drain_switches(None);
+        if let Some(sampled) = &mut self.sampled {
+            sampled.settle(self.switches.as_ref().map_or(u64::MAX, Switches::settled));
+        }
         let now = clock::tsc();
         if now > self.next_tick_flush {
             // A few times per second, whatever the exact rate.
@@ -630,7 +755,7 @@ impl Session for Recorder<'_> {
                 progress(Progress {
                     records: self.records,
                     threads: self.threads.len(),
-                    elapsed_ticks: now - self.start_tsc,
+                    elapsed_ticks: now - self.begin.tsc,
                 });
             }
         }
@@ -653,6 +778,8 @@ impl Done {
         for total in self.totals.iter_mut().filter(|_| in_ticks) {
             total.total_ns = clock.duration_ns(total.total_ns);
             total.self_ns = clock.duration_ns(total.self_ns);
+            total.cpu_total_ns = total.cpu_total_ns.map(|ticks| clock.duration_ns(ticks));
+            total.cpu_self_ns = total.cpu_self_ns.map(|ticks| clock.duration_ns(ticks));
         }
     }
 

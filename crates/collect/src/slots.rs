@@ -157,6 +157,12 @@ impl Slots {
         self.mode == Mode::Sample
     }
 
+    /// Whether single calls are told of: to those it matters when their thread was off the
+    /// processor.
+    pub fn times_calls(&self) -> bool {
+        matches!(self.mode, Mode::Events | Mode::Sample)
+    }
+
     /// Sizes.
     pub fn layout(&self) -> &SlotLayout {
         &self.layout

@@ -281,6 +281,7 @@ pub fn collect(path: &Path, progress: &mut dyn FnMut(u64, u64)) -> Result<Manife
                 calls: a.calls,
                 total_ns: converter.duration_ns(a.total_ticks),
                 self_ns: converter.duration_ns(a.self_ticks),
+                ..Total::default()
             });
         }
         for (at, count) in read.counters {

@@ -65,6 +65,10 @@ pub trait Session {
     /// otherwise it has its parent's. The launched process itself is not reported.
     fn born(&mut self, parent_tid: i32, pid: i32, tid: i32, birth: Birth) -> Option<u64>;
 
+    /// A thread has ended, a process's first thread perhaps; `/proc` still tells of it, for the
+    /// last time.
+    fn thread_ending(&mut self, _pid: i32, _tid: i32) {}
+
     /// A thread has ended, or an exec has swallowed it. A process's first thread ends with its
     /// process and is not reported here.
     fn thread_exit(&mut self, pid: i32, tid: i32);
@@ -520,6 +524,9 @@ impl<'a> Tracer<'a> {
     }
 
     fn ended(&mut self, tid: i32, what: What, status: ExitStatus) -> Result<(), Failure> {
+        if let Some(task) = self.tasks.get(&tid) {
+            self.session.thread_ending(task.pid, tid);
+        }
         // The clock can be read as long as the process has not been waited for.
         let clock = ptrace::process_time(tid);
         let usage = ptrace::take(tid).unwrap_or_default();

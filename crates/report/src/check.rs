@@ -38,6 +38,7 @@ struct Faults {
     outside: u64,
     overflow: u64,
     threads_apart: u64,
+    off_cpu: u64,
 }
 
 /// Reads all of a trace and checks it.
@@ -55,6 +56,19 @@ pub fn check(trace: &Trace) -> Result<Check> {
     check.table("skipped", trace.skipped());
     check.table("processes", trace.processes());
     check.table("counters", trace.counters());
+    let mut backwards = 0;
+    let mut last = (0, 0);
+    let switches = trace.for_each_switch(|switches| {
+        for switch in switches {
+            let since = if last.0 == switch.thread { last.1 } else { 0 };
+            backwards += u64::from(switch.off_ns < since || switch.on_ns < switch.off_ns);
+            last = (switch.thread, switch.on_ns);
+        }
+    });
+    if let Err(error) = switches {
+        check.problem(error.to_string(), 1);
+    }
+    check.problem("switches of a thread are not in order of time", backwards);
     let functions: HashSet<u32> = functions.iter().map(|function| function.id).collect();
     let threads: HashSet<u32> = threads.iter().map(|thread| thread.index).collect();
 
@@ -88,6 +102,7 @@ pub fn check(trace: &Trace) -> Result<Check> {
             let depth = usize::from(call.depth);
             faults.depth += u64::from(depth > open.len());
             open.truncate(depth);
+            faults.off_cpu += u64::from(call.off_cpu_ns > call.duration_ns);
             let inside =
                 open.last().is_none_or(|&(start, end)| start <= call.start_ns && end_ns <= end);
             faults.outside += u64::from(!inside);
@@ -105,6 +120,7 @@ pub fn check(trace: &Trace) -> Result<Check> {
     check.problem("calls claim a depth that their callers do not have", faults.depth);
     check.problem("calls do not lie within their callers", faults.outside);
     check.problem("calls end after the end of time", faults.overflow);
+    check.problem("calls were off the processor for longer than they took", faults.off_cpu);
 
     let manifest = trace.manifest();
     let written = manifest.totals.records;

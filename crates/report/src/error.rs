@@ -62,6 +62,12 @@ pub enum Error {
         /// The trace's probe mode.
         mode: &'static str,
     },
+    /// Nobody told when threads were off the processor.
+    #[error(
+        "this trace does not tell processor time of functions: that takes the mode events and a \
+         kernel that tells of context switches"
+    )]
+    NoCpu,
     /// Output could not be written.
     #[error("cannot write the output")]
     Output(#[from] std::io::Error),

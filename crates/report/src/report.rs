@@ -40,6 +40,8 @@ pub enum SortBy {
     Calls,
     /// By the duration that 99 of 100 calls did not exceed.
     P99,
+    /// By time on a processor outside callees, corrected.
+    Cpu,
 }
 
 /// A trace, read and added up: what all reports start from.
@@ -57,6 +59,8 @@ pub struct Analysis {
     pub totals_from_records: bool,
     /// Threads.
     pub threads: Vec<Thread>,
+    /// What threads spent off the processor, by index; empty if not known.
+    pub off_cpu: HashMap<u32, OffCpu>,
     /// Functions left alone, by reason.
     pub skipped: Vec<SkippedRow>,
     /// What is missing or wrong, one sentence each.
@@ -121,6 +125,10 @@ pub struct FunctionRow {
     pub total_ns: u64,
     /// The same without the probes' own cost.
     pub total_corrected_ns: u64,
+    /// Of `self_corrected_ns`, what was spent on a processor, if known.
+    pub cpu_self_ns: Option<u64>,
+    /// Of `total_corrected_ns`, what was spent on a processor, if known.
+    pub cpu_total_ns: Option<u64>,
     /// Durations of recorded calls.
     pub latency: Option<Latency>,
 }
@@ -155,8 +163,10 @@ pub struct ThreadRow {
     pub name: String,
     /// Nanoseconds from its first sight to its end.
     pub wall_ns: u64,
-    /// Processor time in nanoseconds, if known.
+    /// Processor time in nanoseconds, if known: the kernel's account.
     pub cpu_ns: Option<u64>,
+    /// When it was switched out, if known.
+    pub off_cpu: Option<OffCpu>,
     /// Nanoseconds in probed functions, as measured.
     pub probed_ns: u64,
     /// Calls that ended.
@@ -165,6 +175,17 @@ pub struct ThreadRow {
     pub records: u64,
     /// Records lost.
     pub lost: u64,
+}
+
+/// What a thread spent off the processor.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct OffCpu {
+    /// Nanoseconds that it waited for something, or was stopped.
+    pub waited_ns: u64,
+    /// Nanoseconds that it could have gone on, while others had the processor.
+    pub preempted_ns: u64,
+    /// How often it was switched out, for either reason.
+    pub switches: u64,
 }
 
 /// Something that was lost.
@@ -229,6 +250,10 @@ impl Analysis {
         let names = Names::new(&functions, &modules, demangle);
         let threads = rows(trace.threads(), &mut warnings);
         let mut totals = rows(trace.totals(), &mut warnings);
+        let off_cpu = off_cpu(trace, &threads).unwrap_or_else(|error| {
+            warnings.push(error.to_string());
+            HashMap::new()
+        });
         let skipped = rows(trace.skipped(), &mut warnings);
         let profile = Profile::read(trace)?;
         warnings.extend(profile.warnings.iter().cloned());
@@ -242,7 +267,7 @@ impl Analysis {
         }
         let totals_from_records = totals.is_empty() && profile.records > 0;
         if totals_from_records {
-            totals = totals_of_records(&profile);
+            totals = totals_of_records(&profile, trace.manifest().switches);
             let text = "there are no exact totals: calls and times are those of the records";
             notes.push(text.to_owned());
         }
@@ -254,9 +279,15 @@ impl Analysis {
             totals,
             totals_from_records,
             threads,
+            off_cpu,
             warnings,
             notes,
         })
+    }
+
+    /// Fails unless the trace tells when threads were off the processor.
+    pub fn need_cpu(&self) -> Result<()> {
+        if self.manifest.switches { Ok(()) } else { Err(Error::NoCpu) }
     }
 
     /// Fails unless the trace has records of single calls.
@@ -297,22 +328,22 @@ impl Analysis {
 
     /// Every function with calls, in no particular order.
     pub fn functions(&self) -> Vec<FunctionRow> {
-        let mut sums: HashMap<u32, (u64, u64, u64)> = HashMap::new();
+        let mut sums: HashMap<u32, Sum> = HashMap::new();
         for total in &self.totals {
-            let sum = sums.entry(total.function).or_default();
-            sum.0 = sum.0.saturating_add(total.calls);
-            sum.1 = sum.1.saturating_add(total.self_ns);
-            sum.2 = sum.2.saturating_add(total.total_ns);
+            sums.entry(total.function).or_default().add(total);
         }
         let below = below(&self.profile.tree);
         let cost = self.manifest.probe_cost;
-        let rows = sums.into_iter().filter(|(_, sum)| sum.0 > 0).map(|(id, sum)| {
-            let (calls, self_ns, total_ns) = sum;
+        let rows = sums.into_iter().filter(|(_, sum)| sum.calls > 0).map(|(id, sum)| {
+            let Sum { calls, self_ns, total_ns, .. } = sum;
             let slot = self.profile.tree.slot_of(id);
             let below = slot.and_then(|slot| below.get(slot)).copied().unwrap_or_default();
             let (self_corrected_ns, total_corrected_ns) =
                 corrected(cost, below, calls, self_ns, total_ns);
             let name = self.names.get(id);
+            let cpu = |corrected_ns: u64, off_ns: u64| {
+                sum.cpu_known.then(|| corrected_ns.saturating_sub(off_ns))
+            };
             FunctionRow {
                 id,
                 name: self.names.shown(id),
@@ -323,6 +354,8 @@ impl Analysis {
                 self_corrected_ns,
                 total_ns,
                 total_corrected_ns,
+                cpu_self_ns: cpu(self_corrected_ns, sum.self_off_ns),
+                cpu_total_ns: cpu(total_corrected_ns, sum.total_off_ns),
                 latency: self.latency(id),
             }
         });
@@ -354,6 +387,7 @@ impl Analysis {
                 SortBy::Total => row.total_corrected_ns,
                 SortBy::Calls => row.calls,
                 SortBy::P99 => row.latency.map_or(0, |latency| latency.p99_ns),
+                SortBy::Cpu => row.cpu_self_ns.unwrap_or(0),
             };
             // Ties, as in the mode that only counts, by calls and then by name.
             let order = key(b).cmp(&key(a)).then(b.calls.cmp(&a.calls));
@@ -450,6 +484,7 @@ impl Analysis {
                 name: thread.name.clone(),
                 wall_ns: thread.end_ns.saturating_sub(thread.start_ns),
                 cpu_ns: thread.cpu_ns,
+                off_cpu: self.off_cpu.get(&thread.index).copied(),
                 probed_ns,
                 calls: calls.max(if self.totals_from_records { thread.records } else { 0 }),
                 records: thread.records,
@@ -462,8 +497,53 @@ impl Analysis {
     }
 }
 
+/// What threads spent off the processor; nothing if nobody told.
+fn off_cpu(trace: &Trace, threads: &[Thread]) -> fettle_trace::Result<HashMap<u32, OffCpu>> {
+    let mut sums = HashMap::new();
+    if trace.manifest().switches {
+        sums.extend(threads.iter().map(|thread| (thread.index, OffCpu::default())));
+    }
+    trace.for_each_switch(|switches| {
+        for switch in switches {
+            let Some(sum) = sums.get_mut(&switch.thread) else { continue };
+            let sum: &mut OffCpu = sum;
+            let out_ns = switch.on_ns.saturating_sub(switch.off_ns);
+            let to = if switch.preempted { &mut sum.preempted_ns } else { &mut sum.waited_ns };
+            *to = to.saturating_add(out_ns);
+            sum.switches += 1;
+        }
+    })?;
+    Ok(sums)
+}
+
+/// A function's totals over threads.
+#[derive(Clone, Copy, Debug, Default)]
+struct Sum {
+    calls: u64,
+    self_ns: u64,
+    total_ns: u64,
+    self_off_ns: u64,
+    total_off_ns: u64,
+    /// Whether processor time is known in some thread; where it is not, all time counts.
+    cpu_known: bool,
+}
+
+impl Sum {
+    fn add(&mut self, total: &Total) {
+        let add = |to: &mut u64, value: u64| *to = to.saturating_add(value);
+        add(&mut self.calls, total.calls);
+        add(&mut self.self_ns, total.self_ns);
+        add(&mut self.total_ns, total.total_ns);
+        if let (Some(cpu_self), Some(cpu_total)) = (total.cpu_self_ns, total.cpu_total_ns) {
+            self.cpu_known = true;
+            add(&mut self.self_off_ns, total.self_ns.saturating_sub(cpu_self));
+            add(&mut self.total_off_ns, total.total_ns.saturating_sub(cpu_total));
+        }
+    }
+}
+
 /// Totals over all threads, from the call tree.
-fn totals_of_records(profile: &Profile) -> Vec<Total> {
+fn totals_of_records(profile: &Profile, cpu: bool) -> Vec<Total> {
     let mut totals: BTreeMap<u32, Total> = BTreeMap::new();
     let nodes = profile.tree.nodes().iter().skip(2);
     for node in nodes.filter(|node| node.function != NO_FUNCTION) {
@@ -472,6 +552,11 @@ fn totals_of_records(profile: &Profile) -> Vec<Total> {
         total.calls = total.calls.saturating_add(node.calls);
         total.total_ns = total.total_ns.saturating_add(node.total_ns);
         total.self_ns = total.self_ns.saturating_add(node.self_ns());
+        if cpu {
+            let add = |to: &mut Option<u64>, ns| *to = Some(to.unwrap_or(0).saturating_add(ns));
+            add(&mut total.cpu_total_ns, node.cpu_ns());
+            add(&mut total.cpu_self_ns, node.cpu_self_ns());
+        }
     }
     totals.into_values().collect()
 }

@@ -17,7 +17,7 @@ pub const FOLDED: NodeId = 1;
 /// Function of nodes that stand for none.
 pub const NO_FUNCTION: u32 = u32::MAX;
 /// A tree of more nodes than this is folded: further chains of callers are told apart by their
-/// last function only. 64 bytes a node, so at most 64 MiB.
+/// last function only. 80 bytes a node, so at most 80 MiB.
 const NODES_MAX: usize = 1 << 20;
 
 /// All calls of one function by one chain of callers.
@@ -37,14 +37,63 @@ pub struct Node {
     pub child_calls: u64,
     /// Nanoseconds spent in them.
     pub child_ns: u64,
+    /// Nanoseconds of `total_ns` off the processor.
+    pub off_cpu_ns: u64,
+    /// Nanoseconds of `child_ns` off the processor.
+    pub child_off_cpu_ns: u64,
     /// The child found last: calls repeat.
     last: (u32, NodeId),
 }
 
+/// What counts in a tree.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Weight {
+    /// Time that passed.
+    #[default]
+    Wall,
+    /// Time on a processor.
+    Cpu,
+}
+
 impl Node {
+    /// Nanoseconds from entry to exit.
+    pub fn total(&self, weight: Weight) -> u64 {
+        match weight {
+            Weight::Wall => self.total_ns,
+            Weight::Cpu => self.cpu_ns(),
+        }
+    }
+
+    /// Nanoseconds outside recorded callees.
+    pub fn own(&self, weight: Weight) -> u64 {
+        match weight {
+            Weight::Wall => self.self_ns(),
+            Weight::Cpu => self.cpu_self_ns(),
+        }
+    }
+
+    /// Nanoseconds in calls that these calls made.
+    pub fn in_callees(&self, weight: Weight) -> u64 {
+        match weight {
+            Weight::Wall => self.child_ns,
+            Weight::Cpu => self.child_ns.saturating_sub(self.child_off_cpu_ns),
+        }
+    }
+
     /// Nanoseconds outside recorded callees.
     pub fn self_ns(&self) -> u64 {
         self.total_ns.saturating_sub(self.child_ns)
+    }
+
+    /// Nanoseconds on a processor, from entry to exit.
+    pub fn cpu_ns(&self) -> u64 {
+        self.total_ns.saturating_sub(self.off_cpu_ns)
+    }
+
+    /// Nanoseconds on a processor outside recorded callees.
+    pub fn cpu_self_ns(&self) -> u64 {
+        let off_cpu_ns = self.off_cpu_ns.saturating_sub(self.child_off_cpu_ns);
+        self.self_ns().saturating_sub(off_cpu_ns)
     }
 }
 
@@ -101,14 +150,23 @@ impl CallTree {
 
     /// Adds calls of a function under `parent`, and returns their node.
     #[inline]
-    pub(crate) fn add(&mut self, parent: NodeId, function: u32, calls: u64, ns: u64) -> NodeId {
+    pub(crate) fn add(
+        &mut self,
+        parent: NodeId,
+        function: u32,
+        calls: u64,
+        ns: u64,
+        off_cpu_ns: u64,
+    ) -> NodeId {
         let up = &mut self.nodes[parent as usize];
         up.child_calls = up.child_calls.saturating_add(calls);
         up.child_ns = up.child_ns.saturating_add(ns);
+        up.child_off_cpu_ns = up.child_off_cpu_ns.saturating_add(off_cpu_ns);
         let id = if up.last.0 == function { up.last.1 } else { self.child(parent, function) };
         let node = &mut self.nodes[id as usize];
         node.calls = node.calls.saturating_add(calls);
         node.total_ns = node.total_ns.saturating_add(ns);
+        node.off_cpu_ns = node.off_cpu_ns.saturating_add(off_cpu_ns);
         id
     }
 
@@ -163,8 +221,8 @@ impl CallTree {
         below
     }
 
-    /// The children of every node, as lists by total time, longest first.
-    pub fn children_by_time(&self) -> Vec<Vec<NodeId>> {
+    /// The children of every node, as lists by total time of a kind, longest first.
+    pub fn children_by(&self, weight: Weight) -> Vec<Vec<NodeId>> {
         let mut children = vec![Vec::new(); self.nodes.len()];
         for (id, node) in self.nodes.iter().enumerate().skip(2) {
             children[node.parent as usize].push(id as NodeId);
@@ -175,7 +233,7 @@ impl CallTree {
         for list in &mut children {
             list.sort_by_key(|&id| {
                 let node = &self.nodes[id as usize];
-                (std::cmp::Reverse(node.total_ns), node.function)
+                (std::cmp::Reverse(node.total(weight)), node.function)
             });
         }
         children
@@ -208,7 +266,8 @@ impl Nesting {
         let parent = self.open.last().copied().unwrap_or(ROOT);
         let weight = u64::from(call.weight);
         let ns = call.duration_ns.saturating_mul(weight);
-        let node = tree.add(parent, call.function, weight, ns);
+        let off_cpu_ns = call.off_cpu_ns.min(call.duration_ns).saturating_mul(weight);
+        let node = tree.add(parent, call.function, weight, ns, off_cpu_ns);
         self.open.push(node);
         node
     }

@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use crate::report::Analysis;
-use crate::tree::{NodeId, ROOT};
+use crate::tree::{NodeId, ROOT, Weight};
 
 /// Rows of a call tree at most, whatever was asked for.
 const ROWS_MAX: usize = 100_000;
@@ -45,7 +45,7 @@ impl Analysis {
     /// of `rows_max` rows at most.
     pub fn tree(&self, share_min: f64, rows_max: usize) -> TreeView {
         let nodes = self.profile.tree.nodes();
-        let children = self.profile.tree.children_by_time();
+        let children = self.profile.tree.children_by(Weight::Wall);
         let total_ns = nodes[ROOT as usize].child_ns;
         let mut view = TreeView {
             version: crate::JSON_VERSION,

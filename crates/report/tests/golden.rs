@@ -142,7 +142,7 @@ fn call_durations() {
 #[test]
 fn flame_graph() {
     let analysis = Recorded::new(&[COMPUTES], |_| {}).analysis();
-    let svg = flame_svg(&analysis.flame_graph());
+    let svg = flame_svg(&analysis.flame_graph(fettle_report::Weight::Wall));
     // The script is reviewed where it stands.
     let drawing = svg.split("<script>").next().unwrap();
     golden("flame.svg", drawing);

@@ -29,7 +29,7 @@ fn read_everything(folder: &Path) -> &'static str {
     let _ =
         (report_text(&report, terminal), json(&report), threads_text(&report.threads, terminal));
     let _ = tree_text(&analysis.tree(0.01, 100), terminal);
-    let _ = flame_html(&analysis.flame_graph());
+    let _ = flame_html(&analysis.flame_graph(fettle_report::Weight::Wall));
     let _ = diff_text(&Diff::new(&analysis, &analysis, 10), terminal);
     for name in ["main", "leaf", "o", "function #77"] {
         let _ = analysis.focus(name).map(|focus| focus_text(&focus, terminal));

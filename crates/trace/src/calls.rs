@@ -33,13 +33,14 @@ pub struct Call {
     pub weight: u32,
     /// Recorded calls of its thread that were open around it; 65,535 stands for that or more.
     pub depth: u16,
-    /// [`Call::LEFT`] and [`Call::OPEN`].
+    /// [`Call::OPEN`] or 0.
     pub flags: u8,
+    /// Nanoseconds of `duration_ns` that its thread was switched out; 0 if not known
+    /// ([`crate::Manifest::switches`]).
+    pub off_cpu_ns: u64,
 }
 
 impl Call {
-    /// The call was left by an exception, `longjmp` or `exit`, not by returning.
-    pub const LEFT: u8 = 1;
     /// The call had not ended when the recording did; its duration is what had passed by then.
     pub const OPEN: u8 = 2;
 
@@ -47,6 +48,12 @@ impl Call {
     #[inline]
     pub fn end_ns(&self) -> u64 {
         self.start_ns.saturating_add(self.duration_ns)
+    }
+
+    /// Nanoseconds that it ran on a processor.
+    #[inline]
+    pub fn cpu_ns(&self) -> u64 {
+        self.duration_ns.saturating_sub(self.off_cpu_ns)
     }
 }
 
@@ -64,6 +71,7 @@ fn fields() -> Vec<TypePtr> {
         field::<u16>("depth"),
         field::<u32>("weight"),
         field::<u8>("flags"),
+        field::<u64>("off_cpu_ns"),
     ]
 }
 
@@ -81,7 +89,7 @@ fn properties() -> WriterProperties {
         .set_offset_index_disabled(true)
         .set_data_page_row_count_limit(1 << 17)
         .set_write_batch_size(1 << 14);
-    for name in ["start_ns", "duration_ns"] {
+    for name in ["start_ns", "duration_ns", "off_cpu_ns"] {
         properties = properties
             .set_column_dictionary_enabled(column(name), false)
             .set_column_encoding(column(name), Encoding::DELTA_BINARY_PACKED);
@@ -101,6 +109,7 @@ pub(crate) fn write(path: &Path, calls: &[Call]) -> Result<u64> {
         write_column::<u16>(&mut group, calls().map(|c| c.depth.store()))?;
         write_column::<u32>(&mut group, calls().map(|c| c.weight.store()))?;
         write_column::<u8>(&mut group, calls().map(|c| c.flags.store()))?;
+        write_column::<u64>(&mut group, calls().map(|c| c.off_cpu_ns.store()))?;
         group.close()?;
         Ok(())
     })
@@ -125,7 +134,9 @@ pub(crate) fn read(
         fill::<u64>(group, "duration_ns", out, |call, v| call.duration_ns = v)?;
         fill::<u16>(group, "depth", out, |call, v| call.depth = v)?;
         fill::<u32>(group, "weight", out, |call, v| call.weight = v)?;
-        fill::<u8>(group, "flags", out, |call, v| call.flags = v)
+        fill::<u8>(group, "flags", out, |call, v| call.flags = v)?;
+        // Traces of before there was this column do not know.
+        fill::<Option<u64>>(group, "off_cpu_ns", out, |call, v| call.off_cpu_ns = v.unwrap_or(0))
     });
     if result.is_err() {
         out.clear();

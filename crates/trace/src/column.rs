@@ -346,14 +346,7 @@ pub(crate) fn rows_of(metadata: &RowGroupMetaData) -> Encoded<usize> {
 /// Opens a Parquet file after cheap checks of what its footer claims.
 pub(crate) fn open_file(path: &Path) -> Result<SerializedFileReader<File>> {
     let file = File::open(path).map_err(|e| Error::io("open", path, e))?;
-    guarded(path, || {
-        let reader = SerializedFileReader::new(file)?;
-        let rows = reader.metadata().file_metadata().num_rows();
-        if !(0..=ROWS_PER_TABLE_MAX).contains(&rows) {
-            return Err(ParquetError::General(format!("it claims {rows} rows")));
-        }
-        Ok(reader)
-    })
+    guarded(path, || SerializedFileReader::new(file))
 }
 
 /// Reads a whole table.
@@ -361,6 +354,10 @@ pub(crate) fn read_table<T: Table>(folder: &Path) -> Result<Vec<T>> {
     let path = folder.join(T::FILE);
     let reader = open_file(&path)?;
     guarded(&path, || {
+        let claimed = reader.metadata().file_metadata().num_rows();
+        if !(0..=ROWS_PER_TABLE_MAX).contains(&claimed) {
+            return Err(ParquetError::General(format!("it claims {claimed} rows")));
+        }
         let mut rows = Vec::new();
         for index in 0..reader.num_row_groups() {
             let group = reader.get_row_group(index)?;

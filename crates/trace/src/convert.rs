@@ -17,6 +17,7 @@ use crate::calls::{self, Call, ROWS_PER_FILE};
 use crate::error::{Error, Result};
 use crate::manifest::{FileEntry, ProbeMode, TickConverter};
 use crate::spool::{self, Content, SpoolFile};
+use crate::switches::OffCpu;
 use crate::write::{Finish, OpenCall};
 
 /// Bits of the time-stamp counter that a record holds.
@@ -38,7 +39,13 @@ pub(crate) struct Converted {
     pub(crate) invalid: u64,
     /// Records stored, by thread index.
     pub(crate) records_of: BTreeMap<u32, u64>,
+    /// Nanoseconds off the processor.
+    pub(crate) off_cpu: OffCpuSums,
 }
+
+/// Nanoseconds that recorded calls were off the processor, by thread and function: with what they
+/// called, and without.
+type OffCpuSums = HashMap<(u32, u32), (u64, u64)>;
 
 /// A thread's records: first those of its spool, then its calls that are still open.
 struct Source {
@@ -51,6 +58,10 @@ struct Source {
 }
 
 impl Source {
+    fn new(thread: u32, last_tsc: u64) -> Source {
+        Source { thread, spool: None, open: Vec::new(), last_tsc }
+    }
+
     fn spooled(&self) -> u64 {
         self.spool.as_ref().map_or(0, |spool| spool.records)
     }
@@ -82,9 +93,11 @@ pub(crate) fn convert(
 
     let sources = sources(trace, finish)?;
     let weights = weights(finish, &sources)?;
+    let switches = spool::open_all(trace, Content::Switches)?.into_iter();
+    let off_cpu = switches.map(|spool| (spool.thread, OffCpu::new(spool))).collect();
     let plan = plan(&sources);
-    let all: u64 = sources.iter().map(Source::records).sum();
-    let result = encode_all(&folder, finish, &sources, &weights, &plan, all, progress);
+    let pass = Backwards::new(finish.manifest.clock.converter(), &weights, off_cpu);
+    let result = encode_all(&folder, pass, &sources, &plan, progress);
     if result.is_err() {
         // Whole files of calls would be made again anyway; their space may be what is missing.
         let _ = fs::remove_dir_all(&folder);
@@ -102,12 +115,11 @@ fn sources(trace: &Path, finish: &Finish) -> Result<Vec<Source>> {
             None => last_tsc(&spool, clock.tsc_at_start)?,
         };
         let thread = spool.thread;
-        sources.insert(thread, Source { thread, spool: Some(spool), open: Vec::new(), last_tsc });
+        sources.insert(thread, Source { spool: Some(spool), ..Source::new(thread, last_tsc) });
     }
     for call in &finish.open_calls {
-        let empty =
-            Source { thread: call.thread, spool: None, open: Vec::new(), last_tsc: call.end_tsc };
-        sources.entry(call.thread).or_insert(empty).open.push(*call);
+        let empty = || Source::new(call.thread, call.end_tsc);
+        sources.entry(call.thread).or_insert_with(empty).open.push(*call);
     }
     let mut sources: Vec<_> = sources.into_values().collect();
     for source in &mut sources {
@@ -198,15 +210,13 @@ fn plan(sources: &[Source]) -> Vec<Vec<Segment>> {
 /// Prepares all files from the last to the first and has them encoded.
 fn encode_all(
     folder: &Path,
-    finish: &Finish,
+    mut pass: Backwards<'_>,
     sources: &[Source],
-    weights: &Weights,
     plan: &[Vec<Segment>],
-    all: u64,
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<Converted> {
     let workers = std::thread::available_parallelism().map_or(1, |n| n.get()).min(plan.len());
-    let clock = finish.manifest.clock.converter();
+    let all: u64 = sources.iter().map(Source::records).sum();
     let failed = AtomicBool::new(false);
     let mut converted = Converted::default();
     progress(0, all);
@@ -219,20 +229,20 @@ fn encode_all(
         let failed = &failed;
 
         let preparer_done = done.clone();
-        scope.spawn(move || {
-            let mut pass = Backwards::new(clock, weights);
+        let preparer = scope.spawn(move || {
             for (number, segments) in plan.iter().enumerate().rev() {
                 let mut calls = empty.try_recv().unwrap_or_default();
                 calls.clear();
                 let prepared = pass.prepare(sources, segments, &mut calls);
                 if let Err(error) = prepared {
                     let _ = preparer_done.send(Err(error));
-                    return;
+                    break;
                 }
                 if failed.load(Ordering::Relaxed) || to_encode.send((number, calls)).is_err() {
-                    return;
+                    break;
                 }
             }
+            pass.off_cpu_sums()
         });
         for _ in 0..workers {
             let (rows, done, spent) = (rows.clone(), done.clone(), spent.clone());
@@ -270,6 +280,7 @@ fn encode_all(
                 }
             }
         }
+        converted.off_cpu = preparer.join().expect("it does not panic");
         first_error.map_or(Ok(()), Err)
     })?;
     converted.files.sort_by(|a, b| a.path.cmp(&b.path));
@@ -299,12 +310,17 @@ fn encode(folder: &Path, number: usize, calls: &[Call]) -> Result<FileResult> {
 struct Backwards<'a> {
     clock: TickConverter,
     weights: &'a Weights,
+    /// When threads were switched out, by thread index.
+    off_cpu: HashMap<u32, OffCpu>,
+    /// Nanoseconds off the processor in calls, and in the calls that they made, by thread and
+    /// function.
+    off_cpu_sums: HashMap<(u32, u32), (u64, u64)>,
     /// The source whose records are being read.
     source: Option<usize>,
     /// End of the record read before, which is the next one in time.
     tsc: u64,
-    /// Calls open around the next record: start and end, outermost first.
-    open: Vec<(u64, u64)>,
+    /// Calls open around the next record, outermost first.
+    open: Vec<Span>,
     records: Vec<CallRecord>,
     spans: Vec<Span>,
 }
@@ -319,9 +335,28 @@ struct Span {
 }
 
 impl<'a> Backwards<'a> {
-    fn new(clock: TickConverter, weights: &'a Weights) -> Backwards<'a> {
-        let (open, records, spans) = (Vec::new(), Vec::new(), Vec::new());
-        Backwards { clock, weights, source: None, tsc: 0, open, records, spans }
+    fn new(
+        clock: TickConverter,
+        weights: &'a Weights,
+        off_cpu: HashMap<u32, OffCpu>,
+    ) -> Backwards<'a> {
+        Backwards {
+            clock,
+            weights,
+            off_cpu,
+            off_cpu_sums: HashMap::new(),
+            source: None,
+            tsc: 0,
+            open: Vec::new(),
+            records: Vec::new(),
+            spans: Vec::new(),
+        }
+    }
+
+    /// What calls were off the processor, with what they called and without.
+    fn off_cpu_sums(self) -> OffCpuSums {
+        let without = |(all, in_callees): (u64, u64)| (all, all.saturating_sub(in_callees));
+        self.off_cpu_sums.into_iter().map(|(key, sums)| (key, without(sums))).collect()
     }
 
     /// Makes the rows of one file.
@@ -341,7 +376,7 @@ impl<'a> Backwards<'a> {
             self.spans.clear();
             self.still_open(source, segment);
             self.spooled(source, segment)?;
-            self.place(source.thread, calls);
+            self.place(source.thread, calls)?;
         }
         // Made from the last to the first.
         calls.reverse();
@@ -387,39 +422,54 @@ impl<'a> Backwards<'a> {
     }
 
     /// Finds depths and appends the rows, last first.
-    fn place(&mut self, thread: u32, calls: &mut Vec<Call>) {
+    fn place(&mut self, thread: u32, calls: &mut Vec<Call>) -> Result<()> {
         calls.reserve(self.spans.len());
+        let mut off_cpu = self.off_cpu.get_mut(&thread);
         for span in &self.spans {
             // A call that began after this one ended before any earlier record: done with.
-            while self.open.last().is_some_and(|&(start, _)| start > span.start) {
+            while self.open.last().is_some_and(|open| open.start > span.start) {
                 self.open.pop();
             }
             // Usually the top is the caller. It is not if the order of ends could not be
             // restored; then the caller is further down.
-            let around = self.open.iter().rposition(|&(_, end)| end >= span.end);
+            let around = self.open.iter().rposition(|open| open.end >= span.end);
             let depth = around.map_or(0, |index| index + 1);
             if depth == self.open.len() && depth < DEPTH_MAX {
-                self.open.push((span.start, span.end));
+                self.open.push(*span);
+            }
+            let mut off_cpu_ns = 0;
+            if let Some(off_cpu) = &mut off_cpu {
+                let (before, after) = off_cpu.before(span.start, span.end)?;
+                if after > before {
+                    // Both rounded alike: what nests in ticks nests in nanoseconds.
+                    off_cpu_ns = self.clock.length_ns(after) - self.clock.length_ns(before);
+                    let sums = &mut self.off_cpu_sums;
+                    // The exact totals are of calls that ended.
+                    let ended = |call: &&Span| call.flags & Call::OPEN == 0;
+                    if let Some(call) = Some(span).filter(ended) {
+                        sums.entry((thread, call.function)).or_default().0 += off_cpu_ns;
+                    }
+                    if let Some(caller) = around.map(|at| &self.open[at]).filter(ended) {
+                        sums.entry((thread, caller.function)).or_default().1 += off_cpu_ns;
+                    }
+                }
             }
             let start_ns = self.clock.since_start_ns(span.start);
             let end_ns = self.clock.since_start_ns(span.end);
+            let duration_ns = end_ns - start_ns;
+            let weights = self.weights;
             calls.push(Call {
                 thread,
                 function: span.function,
                 start_ns,
-                duration_ns: end_ns - start_ns,
-                weight: self.weight(thread, span.function),
+                duration_ns,
+                weight: weights.get(&(thread, span.function)).copied().unwrap_or(1),
                 depth: depth.min(DEPTH_MAX) as u16,
                 flags: span.flags,
+                off_cpu_ns: off_cpu_ns.min(duration_ns),
             });
         }
-    }
-
-    fn weight(&self, thread: u32, function: u32) -> u32 {
-        if self.weights.is_empty() {
-            return 1;
-        }
-        self.weights.get(&(thread, function)).copied().unwrap_or(1)
+        Ok(())
     }
 }
 

@@ -10,8 +10,10 @@
 //!   totals.parquet       calls and time per thread and function, exact
 //!   counters.parquet     block and edge counts
 //!   own.parquet          what the user's own probe counted
+//!   switches.parquet     when threads were switched out, if the kernel told
 //!   calls/NNNNN.parquet  one row per call, in order of its end, thread after thread
-//!   spool/N.calls        only while recording: raw records of thread N; N.values its arguments
+//!   spool/N.calls        only while recording: raw records of thread N; N.values its arguments,
+//!                        N.switches when it was switched out
 //! ```
 //!
 //! Two ideas carry the crate. While the program runs nothing is encoded: sixteen-byte records are
@@ -33,6 +35,7 @@ mod manifest;
 mod read;
 mod recover;
 mod spool;
+mod switches;
 mod tables;
 mod write;
 
@@ -46,6 +49,6 @@ pub use read::{Part, Trace};
 pub use recover::{open_or_recover, recover};
 pub use tables::{
     Argument, Counter, CounterKind, Function, Mapping, Module, OwnValue, Parameter, ParameterType,
-    Process, Skipped, Thread, Total,
+    Process, Skipped, Switch, Thread, Total,
 };
 pub use write::{Finish, OpenCall, TraceWriter};

@@ -44,6 +44,9 @@ pub struct Manifest {
     pub own_fields: Vec<Field>,
     /// What the probes cost.
     pub probe_cost: ProbeCost,
+    /// Whether it is known when threads were switched out: there is a table of switches, calls
+    /// tell how long they were off the processor, and exact totals tell processor time.
+    pub switches: bool,
     /// How the program ended; `None` while it runs or when nobody knows.
     pub exit: Option<Exit>,
     /// Sums over the whole recording.
@@ -130,6 +133,12 @@ impl TickConverter {
     pub fn since_start_ns(&self, tsc: u64) -> u64 {
         let ticks = tsc.wrapping_sub(self.origin) as i64;
         if ticks <= 0 { 0 } else { (ticks as f64 * self.ns_per_tick) as u64 }
+    }
+
+    /// A length in ticks, as nanoseconds, rounded down as moments are.
+    #[inline]
+    pub fn length_ns(&self, ticks: u64) -> u64 {
+        (ticks as f64 * self.ns_per_tick) as u64
     }
 
     /// A length in ticks, as nanoseconds.

@@ -11,8 +11,8 @@ use crate::column::{Table, open_file, read_groups, read_table};
 use crate::error::{Error, Result};
 use crate::manifest::{Manifest, VERSION};
 use crate::tables::{
-    Argument, Counter, Function, Mapping, Module, OwnValue, Parameter, Process, Skipped, Thread,
-    Total,
+    Argument, Counter, Function, Mapping, Module, OwnValue, Parameter, Process, Skipped, Switch,
+    Thread, Total,
 };
 
 /// A manifest larger than this is not read.
@@ -160,6 +160,13 @@ impl Trace {
         let mut all = Vec::new();
         read_groups(&self.folder, |rows| all.extend_from_slice(rows))?;
         Ok(all)
+    }
+
+    /// Calls `with` on the times that threads were switched out, thread after thread and in
+    /// order of time, a part of at most a million at a time. None if nobody told
+    /// ([`Manifest::switches`]).
+    pub fn for_each_switch(&self, with: impl FnMut(&[Switch])) -> Result<()> {
+        if self.manifest.switches { read_groups(&self.folder, with) } else { Ok(()) }
     }
 
     /// The parts that the calls are stored in, in order: thread after thread, by end within a

@@ -1,4 +1,4 @@
-//! Spools: raw call records of one thread each, appended while the program runs.
+//! Spools: raw records of one thread each, appended while the program runs.
 //!
 //! A spool only ever grows by whole records. When the system takes just a part of a write (disk
 //! full, quota), the file is cut back to the last whole record at once; when Fettle itself is
@@ -13,9 +13,8 @@ use std::time::UNIX_EPOCH;
 use fettle_abi::record::CallRecord;
 
 use crate::error::{Error, Result};
+use crate::switches::Out;
 
-/// Bytes of one record.
-pub(crate) const RECORD: usize = size_of::<CallRecord>();
 /// Bytes kept back before they are written: few system calls, and little lost if Fettle dies.
 const BUFFER: usize = 64 << 10;
 /// Spools kept open at once, below the usual limit of 1024 files per process.
@@ -28,6 +27,8 @@ pub(crate) enum Content {
     Calls,
     /// Values that calls were given and gave back.
     Values,
+    /// When the thread was switched out; see [`crate::switches`].
+    Switches,
 }
 
 impl Content {
@@ -35,6 +36,15 @@ impl Content {
         match self {
             Content::Calls => ".calls",
             Content::Values => ".values",
+            Content::Switches => ".switches",
+        }
+    }
+
+    /// Bytes of one record.
+    fn record(self) -> usize {
+        match self {
+            Content::Calls | Content::Values => size_of::<CallRecord>(),
+            Content::Switches => 24,
         }
     }
 }
@@ -62,7 +72,7 @@ pub(crate) fn lock(trace: &Path) -> Result<File> {
     }
 }
 
-/// All spools of a recording.
+/// All spools of one kind of a recording.
 #[derive(Debug)]
 pub(crate) struct Spools {
     folder: PathBuf,
@@ -80,7 +90,7 @@ struct Spool {
     path: PathBuf,
     file: Option<File>,
     buffer: Vec<u8>,
-    /// Bytes safely in the file, a multiple of [`RECORD`].
+    /// Bytes safely in the file, whole records.
     stored: u64,
     last_used: u64,
 }
@@ -92,7 +102,7 @@ impl Spools {
 
     /// Appends whole records.
     pub(crate) fn append(&mut self, thread: u32, bytes: &[u8]) -> Result<()> {
-        if !bytes.len().is_multiple_of(RECORD) {
+        if !bytes.len().is_multiple_of(self.content.record()) {
             return Err(Error::NotRecords { thread, bytes: bytes.len() });
         }
         let slot = thread as usize;
@@ -189,6 +199,7 @@ impl Spool {
 pub(crate) struct SpoolFile {
     path: PathBuf,
     file: File,
+    record: usize,
     /// Thread index, from its name.
     pub(crate) thread: u32,
     /// Whole records in it.
@@ -200,27 +211,46 @@ pub(crate) struct SpoolFile {
 }
 
 impl SpoolFile {
-    /// Reads records `first..first + out.len()`, which must exist, as their two words.
-    pub(crate) fn read(&self, first: u64, count: usize, out: &mut Vec<CallRecord>) -> Result<()> {
+    /// Reads `count` records of `WORDS` words from `first` on, which must exist.
+    fn words<const WORDS: usize, T>(
+        &self,
+        first: u64,
+        count: usize,
+        make: impl Fn([u64; WORDS]) -> T,
+        out: &mut Vec<T>,
+    ) -> Result<()> {
+        debug_assert_eq!(WORDS * 8, self.record);
         out.clear();
         out.reserve(count);
-        let mut bytes = [0; 1024 * RECORD];
-        let mut at = first * RECORD as u64;
+        let mut bytes = [0; 1 << 14];
+        let most = bytes.len() / self.record;
+        let mut at = first * self.record as u64;
         let mut left = count;
         while left > 0 {
-            let part = &mut bytes[..left.min(1024) * RECORD];
+            let part = &mut bytes[..left.min(most) * self.record];
             self.file.read_exact_at(part, at).map_err(|e| Error::io("read", &self.path, e))?;
-            out.extend(part.as_chunks::<RECORD>().0.iter().map(|record| {
-                let (start, ticks) = record.split_at(RECORD / 2);
-                CallRecord {
-                    start_and_id_high: u64::from_le_bytes(start.try_into().expect("8 bytes")),
-                    ticks_and_id_low: u64::from_le_bytes(ticks.try_into().expect("8 bytes")),
-                }
+            out.extend(part.chunks_exact(self.record).map(|record| {
+                let words = record.as_chunks::<8>().0;
+                make(std::array::from_fn(|i| u64::from_le_bytes(words[i])))
             }));
             at += part.len() as u64;
-            left -= part.len() / RECORD;
+            left -= part.len() / self.record;
         }
         Ok(())
+    }
+
+    /// Reads records of calls.
+    pub(crate) fn read(&self, first: u64, count: usize, out: &mut Vec<CallRecord>) -> Result<()> {
+        let make = |[start_and_id_high, ticks_and_id_low]: [u64; 2]| CallRecord {
+            start_and_id_high,
+            ticks_and_id_low,
+        };
+        self.words(first, count, make, out)
+    }
+
+    /// Reads records of switches.
+    pub(crate) fn switches(&self, first: u64, count: usize, out: &mut Vec<Out>) -> Result<()> {
+        self.words(first, count, Out::from_words, out)
     }
 }
 
@@ -244,9 +274,10 @@ pub(crate) fn open_all(trace: &Path, content: Content) -> Result<Vec<SpoolFile>>
         let bytes = metadata.len();
         let written = metadata.modified().ok().and_then(|t| t.duration_since(UNIX_EPOCH).ok());
         let written_unix_ns = written.map_or(0, |since| since.as_nanos() as u64);
-        let record = RECORD as u64;
-        let (records, torn) = (bytes / record, !bytes.is_multiple_of(record));
-        spools.push(SpoolFile { path, file, thread, records, torn, written_unix_ns });
+        let record = content.record();
+        let (records, rest) = (bytes / record as u64, bytes % record as u64);
+        let torn = rest != 0;
+        spools.push(SpoolFile { path, file, record, thread, records, torn, written_unix_ns });
     }
     spools.sort_by_key(|spool| spool.thread);
     Ok(spools)

@@ -218,6 +218,28 @@ table! {
         total_ns: u64,
         /// Nanoseconds outside probed callees.
         self_ns: u64,
+        /// Of `total_ns`, what the thread ran on a processor; `None` if not known (set by the
+        /// writer).
+        cpu_total_ns: Option<u64>,
+        /// Of `self_ns`, what the thread ran on a processor; `None` if not known (set by the
+        /// writer).
+        cpu_self_ns: Option<u64>,
+    }
+}
+
+table! {
+    /// A time that a thread was switched out. Only in traces of a recording that was told of
+    /// them: [`crate::Manifest::switches`].
+    Switch in "switches.parquet" {
+        /// [`Thread::index`].
+        thread: u32,
+        /// When it stopped running, nanoseconds of trace time.
+        off_ns: u64,
+        /// When it ran again, nanoseconds of trace time.
+        on_ns: u64,
+        /// Whether it could have gone on: others were given its processor. Otherwise it waited
+        /// for something, or was stopped.
+        preempted: bool,
     }
 }
 

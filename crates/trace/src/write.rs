@@ -8,8 +8,9 @@ use crate::arguments;
 use crate::column::{Table, write_table};
 use crate::convert;
 use crate::error::{Error, Result};
-use crate::manifest::{FileEntry, MIN_READER_VERSION, Manifest, VERSION, rfc3339};
+use crate::manifest::{FileEntry, MIN_READER_VERSION, Manifest, ProbeMode, VERSION, rfc3339};
 use crate::spool::{self, Content, Spools};
+use crate::switches::{self, Out};
 use crate::tables::{
     Counter, Function, Mapping, Module, OwnValue, Parameter, Process, Skipped, Thread, Total,
 };
@@ -65,6 +66,9 @@ pub struct TraceWriter {
     folder: PathBuf,
     spools: Spools,
     values: Spools,
+    switches: Spools,
+    /// By thread index: ticks that it was switched out so far.
+    switched_out: Vec<u64>,
     /// Held until the recording ends, so that no reader takes it for cut off.
     _lock: File,
 }
@@ -89,9 +93,14 @@ impl TraceWriter {
         let mut manifest = manifest.clone();
         manifest.complete = false;
         write_manifest(path, &mut manifest)?;
-        let spools = Spools::new(path, Content::Calls);
-        let values = Spools::new(path, Content::Values);
-        Ok(TraceWriter { folder: path.to_owned(), spools, values, _lock: lock })
+        Ok(TraceWriter {
+            folder: path.to_owned(),
+            spools: Spools::new(path, Content::Calls),
+            values: Spools::new(path, Content::Values),
+            switches: Spools::new(path, Content::Switches),
+            switched_out: Vec::new(),
+            _lock: lock,
+        })
     }
 
     /// The folder.
@@ -119,11 +128,34 @@ impl TraceWriter {
         self.values.append(thread_index, cells)
     }
 
+    /// Appends a time that a thread was switched out, from one moment of the time-stamp counter
+    /// to another. Those of one thread follow one another in time.
+    ///
+    /// # Errors
+    ///
+    /// As [`TraceWriter::spool_append`].
+    pub fn switched_out(
+        &mut self,
+        thread_index: u32,
+        off: u64,
+        on: u64,
+        preempted: bool,
+    ) -> Result<()> {
+        let at = thread_index as usize;
+        if at >= self.switched_out.len() {
+            self.switched_out.resize(at + 1, 0);
+        }
+        let before = self.switched_out[at];
+        self.switched_out[at] = before + on.saturating_sub(off);
+        self.switches.append(thread_index, &Out { off, on, before, preempted }.to_bytes())
+    }
+
     /// Hands all records that were kept back to the system, so that they survive even if Fettle
     /// is killed. Cheap when there is nothing to do; meant to be called a few times per second.
     pub fn flush(&mut self) -> Result<()> {
         self.spools.flush()?;
-        self.values.flush()
+        self.values.flush()?;
+        self.switches.flush()
     }
 
     /// Writes the tables as they are known by now, and the manifest, marked incomplete: with
@@ -165,9 +197,20 @@ pub(crate) fn write_trace(
     for thread in &mut finish.threads {
         thread.records = converted.records_of.get(&thread.index).copied().unwrap_or(0);
     }
+    if finish.manifest.switches && finish.manifest.probe_mode == ProbeMode::Events {
+        for total in &mut finish.totals {
+            let off = converted.off_cpu.get(&(total.thread, total.function));
+            let (total_off, self_off) = off.copied().unwrap_or_default();
+            total.cpu_total_ns = Some(total.total_ns.saturating_sub(total_off));
+            total.cpu_self_ns = Some(total.self_ns.saturating_sub(self_off));
+        }
+    }
     let mut files = write_tables(folder, &finish)?;
     files.extend(converted.files);
     files.extend(arguments::convert(folder, &finish)?);
+    if finish.manifest.switches {
+        files.push(switches::write(folder, finish.manifest.clock.converter())?);
+    }
     let mut manifest = finish.manifest;
     manifest.complete = manifest.recovery.is_none();
     manifest.totals.records = converted.records;

@@ -31,6 +31,7 @@ fn rows(thread: u32, drawn: &[Drawn]) -> Vec<Call> {
         weight: 1,
         depth: call.depth as u16,
         flags: 0,
+        off_cpu_ns: 0,
     };
     drawn.iter().map(row).collect()
 }
@@ -71,6 +72,62 @@ fn calls_and_tables_survive() {
     assert_eq!(threads.iter().map(|t| t.records).collect::<Vec<_>>(), [9, 2]);
     let counters = trace.counters().unwrap();
     assert_eq!((counters[0].count, counters[0].to_address), (1 << 63, Some(u64::MAX)));
+}
+
+/// Calls of two levels, some longer than thousands of switches, against a sum over all switches.
+#[test]
+fn time_off_the_processor_is_that_of_the_switches_inside() {
+    let switches: Vec<(u64, u64)> =
+        (0..20_000).map(|i| (i * 50 + 7, i * 50 + 7 + i % 31)).collect();
+    let mut drawn = Vec::new();
+    let mut seed = 1u64;
+    let mut caller_start = 0;
+    for i in 0..3000u64 {
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let start = i * 333 + 1;
+        let end = start + 1 + (seed >> 33) % 331;
+        drawn.push(Drawn { function: 1, depth: 1, start, end });
+        if [4, 700, 2999].contains(&i) {
+            drawn.push(Drawn { function: 0, depth: 0, start: caller_start, end: end + 1 });
+            caller_start = end + 2;
+        }
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let folder = dir.path().join("t.fettle");
+    let mut writer = TraceWriter::create(&folder, &manifest()).unwrap();
+    writer.spool_append(0, &records(&drawn)).unwrap();
+    for &(off, on) in &switches {
+        writer.switched_out(0, TSC + off, TSC + on, off % 2 == 0).unwrap();
+    }
+    let mut tables = finish(&[&drawn]);
+    tables.manifest.switches = true;
+    writer.finish(tables, &mut |_, _| {}).unwrap();
+
+    let trace = Trace::open(&folder).unwrap();
+    let inside = |call: &Drawn| -> u64 {
+        let part = |&(off, on): &(u64, u64)| on.min(call.end).saturating_sub(off.max(call.start));
+        switches.iter().map(part).sum()
+    };
+    let mut wanted = rows(0, &drawn);
+    for (row, call) in wanted.iter_mut().zip(&drawn) {
+        row.off_cpu_ns = inside(call);
+    }
+    assert_eq!(read(&trace, 0), wanted);
+    let totals = trace.totals().unwrap();
+    let sum = |function: u32| -> u64 {
+        drawn.iter().filter(|call| call.function == function).map(inside).sum()
+    };
+    for row in &totals {
+        let (total, own) = match row.function {
+            0 => (sum(0), sum(0) - sum(1)),
+            _ => (sum(1), sum(1)),
+        };
+        let cpu = (row.cpu_total_ns, row.cpu_self_ns);
+        assert_eq!(cpu, (Some(row.total_ns - total), Some(row.self_ns - own)));
+    }
+    let mut read = Vec::new();
+    trace.for_each_switch(|part| read.extend(part.iter().map(|s| (s.off_ns, s.on_ns)))).unwrap();
+    assert_eq!(read, switches);
 }
 
 #[test]

@@ -7,6 +7,7 @@ pub mod machine;
 pub mod measure;
 pub mod probe;
 pub mod programs;
+pub mod sample;
 pub mod stats;
 pub mod variants;
 
@@ -15,6 +16,8 @@ pub mod variants;
 pub enum Bench {
     /// What probes cost, next to what other tools' probes cost, in one interleaved run
     Probe(probe::Options),
+    /// How well sampled times agree with full timing
+    Sample(sample::Options),
     /// How fast programs are lifted, and how much of them
     Lift(lift::Options),
 }
@@ -23,6 +26,7 @@ pub enum Bench {
 pub fn run(which: &Bench) -> Result<bool> {
     match which {
         Bench::Probe(options) => probe::run(options),
+        Bench::Sample(options) => sample::run(options),
         Bench::Lift(options) => lift::run(options),
     }
 }

@@ -20,6 +20,7 @@ use crate::hash::FastMap;
 use crate::names::Names;
 use crate::report::Analysis;
 use crate::timeline::Filter;
+use crate::tree::Weight;
 
 /// A format of another program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,13 +71,15 @@ impl Format {
 pub struct ExportOptions {
     /// Timelines leave out calls shorter than this, in nanoseconds, with all they called.
     pub duration_ns_min: u64,
+    /// What counts in collapsed stacks.
+    pub weight: Weight,
     /// Whether names are written as their authors wrote them.
     pub demangle: bool,
 }
 
 impl Default for ExportOptions {
     fn default() -> ExportOptions {
-        ExportOptions { duration_ns_min: 0, demangle: true }
+        ExportOptions { duration_ns_min: 0, weight: Weight::Wall, demangle: true }
     }
 }
 
@@ -97,7 +100,12 @@ pub fn export(
         analysis.need_records("an export")?;
         match format {
             Format::Pprof => pprof::write(&analysis, trace.functions().unwrap_or_default(), out)?,
-            _ => stacks::write(&analysis, out)?,
+            _ => {
+                if options.weight == Weight::Cpu {
+                    analysis.need_cpu()?;
+                }
+                stacks::write(&analysis, options.weight, out)?
+            }
         }
         return Ok(analysis.warnings);
     }

@@ -1,9 +1,9 @@
 //! Perfetto: one packet per entry and exit, on a track per thread; names are sent once and then
-//! go by number.
+//! go by number. When threads were off the processor is told on tracks below theirs.
 
 use std::io::Write;
 
-use fettle_trace::Trace;
+use fettle_trace::{Switch, Trace};
 
 use super::Cast;
 use super::proto::Message;
@@ -24,6 +24,7 @@ mod field {
     pub(super) const TRACK_NAME: u32 = 2;
     pub(super) const TRACK_PROCESS: u32 = 3;
     pub(super) const TRACK_THREAD: u32 = 4;
+    pub(super) const TRACK_PARENT: u32 = 5;
     pub(super) const PROCESS_PID: u32 = 1;
     pub(super) const PROCESS_NAME: u32 = 6;
     pub(super) const THREAD_PID: u32 = 1;
@@ -32,6 +33,7 @@ mod field {
     pub(super) const EVENT_TYPE: u32 = 9;
     pub(super) const EVENT_NAME: u32 = 10;
     pub(super) const EVENT_TRACK: u32 = 11;
+    pub(super) const EVENT_NAME_TEXT: u32 = 23;
     pub(super) const INTERNED_EVENT_NAMES: u32 = 2;
     pub(super) const NAME_IID: u32 = 1;
     pub(super) const NAME_NAME: u32 = 2;
@@ -47,6 +49,8 @@ const NEEDS_STATE: u64 = 2;
 const SEQUENCE: u64 = 1;
 /// Tracks of processes have numbers from here, tracks of threads from 1.
 const PROCESS_TRACKS: u64 = 1 << 33;
+/// Tracks of the time that threads were off the processor, from here.
+const OFF_CPU_TRACKS: u64 = 1 << 34;
 
 pub(super) fn write(
     trace: &Trace,
@@ -57,7 +61,9 @@ pub(super) fn write(
     let mut writer =
         Writer { out, cast, sent: FastMap::default(), track: 0, packet: Message::default() };
     writer.begin()?;
-    tell(trace, filter, &mut writer)
+    let warnings = tell(trace, filter, &mut writer)?;
+    writer.off_cpu(trace)?;
+    Ok(warnings)
 }
 
 struct Writer<'a> {
@@ -94,6 +100,47 @@ impl Writer<'_> {
             track.number(field::TRACK_UUID, PROCESS_TRACKS + u64::from(process.pid));
             track.message(field::TRACK_PROCESS, &description);
             self.packet.message(field::PACKET_TRACK, &track);
+            self.send()?;
+        }
+        Ok(())
+    }
+
+    /// Tells when threads were off the processor, if the trace does.
+    fn off_cpu(&mut self, trace: &Trace) -> Result<()> {
+        let mut last = None;
+        let mut result = Ok(());
+        trace.for_each_switch(|switches| {
+            for switch in switches {
+                if result.is_ok() {
+                    result = self.switched_out(switch, last != Some(switch.thread));
+                    last = Some(switch.thread);
+                }
+            }
+        })?;
+        result
+    }
+
+    fn switched_out(&mut self, switch: &Switch, new_thread: bool) -> Result<()> {
+        let number = OFF_CPU_TRACKS + u64::from(switch.thread);
+        if new_thread {
+            let mut track = Message::default();
+            track.number(field::TRACK_UUID, number);
+            track.number(field::TRACK_PARENT, u64::from(switch.thread) + 1);
+            track.bytes(field::TRACK_NAME, b"off the processor");
+            self.packet.message(field::PACKET_TRACK, &track);
+            self.send()?;
+        }
+        let name: &[u8] = if switch.preempted { b"preempted" } else { b"waiting" };
+        for (kind, time_ns) in [(SLICE_BEGIN, switch.off_ns), (SLICE_END, switch.on_ns)] {
+            let mut event = Message(Vec::with_capacity(32));
+            event.number(field::EVENT_TYPE, kind).number(field::EVENT_TRACK, number);
+            if kind == SLICE_BEGIN {
+                event.bytes(field::EVENT_NAME_TEXT, name);
+            }
+            self.packet
+                .number(field::PACKET_TIMESTAMP, time_ns)
+                .number(field::PACKET_SEQUENCE, SEQUENCE)
+                .message(field::PACKET_TRACK_EVENT, &event);
             self.send()?;
         }
         Ok(())

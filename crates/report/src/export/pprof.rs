@@ -1,4 +1,5 @@
-//! pprof: a sample per chain of callers, with its calls and its time.
+//! pprof: a sample per chain of callers, with its calls, its time and, if known, its time on a
+//! processor.
 
 use std::io::Write;
 
@@ -70,7 +71,10 @@ pub(super) fn write(
     let mut gzip = GzEncoder::new(out, Compression::fast());
     let mut message = Message::default();
 
-    for (name, unit) in [("calls", "count"), ("time", "nanoseconds")] {
+    let cpu = analysis.manifest.switches;
+    let kinds = [("calls", "count"), ("time", "nanoseconds"), ("cpu", "nanoseconds")];
+    let kinds = &kinds[..if cpu { 3 } else { 2 }];
+    for (name, unit) in kinds {
         let mut value_type = Message::default();
         value_type.number(field::TYPE_NAME, strings.number(name));
         value_type.number(field::TYPE_UNIT, strings.number(unit));
@@ -93,7 +97,8 @@ pub(super) fn write(
         });
         let mut sample = Message::default();
         sample.packed(field::SAMPLE_LOCATIONS, stack);
-        sample.packed(field::SAMPLE_VALUES, [node.calls, node.self_ns()]);
+        let values = [node.calls, node.self_ns(), node.cpu_self_ns()];
+        sample.packed(field::SAMPLE_VALUES, values.into_iter().take(kinds.len()));
         message.message(field::SAMPLE, &sample);
         if message.0.len() > 1 << 16 {
             gzip.write_all(&message.0)?;

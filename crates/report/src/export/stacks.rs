@@ -4,7 +4,7 @@ use std::io::Write;
 
 use crate::error::Result;
 use crate::report::Analysis;
-use crate::tree::{CallTree, NodeId, ROOT};
+use crate::tree::{CallTree, NodeId, ROOT, Weight};
 
 /// Callers in a chain at most: a deeply recursive program would otherwise write a line as long
 /// as its recursion for every depth of it. The outermost are left out.
@@ -25,12 +25,12 @@ pub(super) fn chain(tree: &CallTree, node: NodeId, out: &mut Vec<NodeId>) -> boo
     false
 }
 
-pub(super) fn write(analysis: &Analysis, out: &mut dyn Write) -> Result<()> {
+pub(super) fn write(analysis: &Analysis, weight: Weight, out: &mut dyn Write) -> Result<()> {
     let tree = &analysis.profile.tree;
     let mut nodes = Vec::new();
     let mut line = String::new();
     for (id, node) in tree.nodes().iter().enumerate().skip(2) {
-        if node.self_ns() == 0 {
+        if node.own(weight) == 0 {
             continue;
         }
         line.clear();
@@ -45,7 +45,7 @@ pub(super) fn write(analysis: &Analysis, out: &mut dyn Write) -> Result<()> {
             // The separator of this format is a character of some names.
             line.extend(name.chars().map(|c| if c == ';' { ':' } else { c }));
         }
-        writeln!(out, "{line} {}", node.self_ns())?;
+        writeln!(out, "{line} {}", node.own(weight))?;
     }
     out.flush()?;
     Ok(())

@@ -1,4 +1,4 @@
-//! The call tree as a flame graph: width is time, height is depth.
+//! The call tree as a flame graph: width is time, on a processor or all of it, height is depth.
 //!
 //! One SVG that works by itself: rectangles laid out here, and a little script that zooms on a
 //! click, searches, and tells the frame under the pointer. Without scripts it is still a drawing
@@ -9,7 +9,7 @@ use std::fmt::Write;
 use super::units::{count, duration, percent};
 use super::{escaped, page};
 use crate::report::Analysis;
-use crate::tree::{NodeId, ROOT};
+use crate::tree::{NodeId, ROOT, Weight};
 
 /// Width of the drawing.
 const WIDTH: f64 = 1200.0;
@@ -28,6 +28,7 @@ const DEPTH_MAX: u32 = 512;
 #[derive(Clone, Debug)]
 pub struct FlameGraph {
     title: String,
+    weight: Weight,
     total_ns: u64,
     frames: Vec<Frame>,
     left_out: u64,
@@ -45,12 +46,13 @@ struct Frame {
 
 impl Analysis {
     /// The call tree of all threads, laid out as a flame graph.
-    pub fn flame_graph(&self) -> FlameGraph {
+    pub fn flame_graph(&self, weight: Weight) -> FlameGraph {
         let nodes = self.profile.tree.nodes();
-        let children = self.profile.tree.children_by_time();
-        let total_ns = nodes[ROOT as usize].child_ns;
+        let children = self.profile.tree.children_by(weight);
+        let total_ns = nodes[ROOT as usize].in_callees(weight);
         let mut graph = FlameGraph {
             title: crate::names::one_line(self.manifest.command.join(" ")),
+            weight,
             total_ns,
             frames: Vec::new(),
             left_out: 0,
@@ -61,20 +63,21 @@ impl Analysis {
             for &id in &children[parent as usize] {
                 let node = &nodes[id as usize];
                 let full = graph.frames.len() >= FRAMES_MAX || depth >= DEPTH_MAX;
-                if node.total_ns <= narrowest || full {
+                let node_ns = node.total(weight);
+                if node_ns <= narrowest || full {
                     graph.left_out += 1;
                     continue;
                 }
                 graph.frames.push(Frame {
                     name: self.names.shown(node.function),
                     start_ns,
-                    total_ns: node.total_ns,
-                    self_ns: node.self_ns(),
+                    total_ns: node_ns,
+                    self_ns: node.own(weight),
                     calls: node.calls,
                     depth,
                 });
                 to_come.push((id, start_ns, depth + 1));
-                start_ns = start_ns.saturating_add(node.total_ns);
+                start_ns = start_ns.saturating_add(node_ns);
             }
         }
         graph
@@ -99,10 +102,11 @@ pub fn flame_svg(graph: &FlameGraph) -> String {
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" \
          font-family=\"ui-monospace,monospace\" font-size=\"12\">\n\
          <rect id=\"back\" width=\"100%\" height=\"100%\" fill=\"#fff\"/>\n\
-         <text x=\"8\" y=\"16\">{} in {}</text>\n\
+         <text x=\"8\" y=\"16\">{}{} in {}</text>\n\
          <text id=\"find\" x=\"{}\" y=\"16\" text-anchor=\"end\" cursor=\"pointer\">search</text>\n\
          <text id=\"told\" x=\"8\" y=\"33\" fill=\"#555\">{}</text>\n<g id=\"frames\">\n",
         duration(graph.total_ns),
+        if graph.weight == Weight::Cpu { " CPU" } else { "" },
         escaped(&graph.title),
         WIDTH - 8.0,
         if graph.left_out > 0 {

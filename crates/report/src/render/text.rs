@@ -10,7 +10,7 @@ use crate::counts::BlockView;
 use crate::diff::Diff;
 use crate::focus::{Focus, Neighbour};
 use crate::own::OwnView;
-use crate::report::{FunctionRow, Latency, Report, Run, SkippedRow, ThreadRow};
+use crate::report::{FunctionRow, Latency, OffCpu, Report, Run, SkippedRow, ThreadRow};
 use crate::tree_view::TreeView;
 
 /// Warnings or notes shown at most.
@@ -67,10 +67,7 @@ fn run(run: &Run, terminal: Terminal, out: &mut String) {
     let calls = plural(run.calls, "call", "calls");
     out.push_str(&match run.probe_mode {
         ProbeMode::Events => format!("{calls}, {} recorded\n", count(run.records)),
-        ProbeMode::Sampled => format!(
-            "{calls}, {} sampled; times are estimated from the samples\n",
-            count(run.records)
-        ),
+        ProbeMode::Sampled => format!("{calls}; times are estimated from samples\n"),
         mode => format!("{calls}; probe mode {}\n", mode.name()),
     });
 }
@@ -113,39 +110,45 @@ fn warnings(warnings: &[String], terminal: Terminal, out: &mut String) {
 }
 
 fn functions(rows: &[FunctionRow], all_self_ns: u64, terminal: Terminal, out: &mut String) {
-    let mut table = Table::new(
-        &[
-            column("self"),
-            column("%"),
-            may_go("raw", 3).dim(),
-            column("total"),
-            may_go("raw", 4).dim(),
-            column("calls"),
-            may_go("p50", 1),
-            may_go("p90", 5),
-            may_go("p99", 1),
-            may_go("max", 2),
-        ],
-        "function",
-    );
+    let cpu = rows.iter().any(|row| row.cpu_self_ns.is_some());
+    let columns = [
+        column("self"),
+        column("%"),
+        may_go("CPU", 2),
+        may_go("raw", 4).dim(),
+        column("total"),
+        may_go("CPU", 3),
+        may_go("raw", 5).dim(),
+        column("calls"),
+        may_go("p50", 1),
+        may_go("p90", 6),
+        may_go("p99", 1),
+        may_go("max", 3),
+    ];
+    let columns = columns.iter().copied().filter(|column| cpu || column.title != "CPU");
+    let mut table = Table::new(&columns.collect::<Vec<_>>(), "function");
     for row in rows {
         let quantile = |get: fn(&Latency) -> u64| match &row.latency {
             Some(latency) => duration(get(latency)),
             None => "-".to_owned(),
         };
-        table.row([
-            duration(row.self_corrected_ns),
-            percent(row.self_corrected_ns as f64 / all_self_ns as f64),
-            duration(row.self_ns),
-            duration(row.total_corrected_ns),
-            duration(row.total_ns),
-            count(row.calls),
-            quantile(|latency| latency.p50_ns),
-            quantile(|latency| latency.p90_ns),
-            quantile(|latency| latency.p99_ns),
-            quantile(|latency| latency.max_ns),
-            named(&row.name, &row.module),
-        ]);
+        let on_cpu = |ns: Option<u64>| cpu.then(|| ns.map_or("-".to_owned(), duration));
+        let cells = [
+            Some(duration(row.self_corrected_ns)),
+            Some(percent(row.self_corrected_ns as f64 / all_self_ns as f64)),
+            on_cpu(row.cpu_self_ns),
+            Some(duration(row.self_ns)),
+            Some(duration(row.total_corrected_ns)),
+            on_cpu(row.cpu_total_ns),
+            Some(duration(row.total_ns)),
+            Some(count(row.calls)),
+            Some(quantile(|latency| latency.p50_ns)),
+            Some(quantile(|latency| latency.p90_ns)),
+            Some(quantile(|latency| latency.p99_ns)),
+            Some(quantile(|latency| latency.max_ns)),
+            Some(named(&row.name, &row.module)),
+        ];
+        table.row(cells.into_iter().flatten());
     }
     table.render(terminal, out);
 }
@@ -189,6 +192,8 @@ pub fn threads_text(threads: &[ThreadRow], terminal: Terminal) -> String {
             column("probed"),
             column("CPU"),
             column("wall"),
+            may_go("waiting", 3),
+            may_go("preempted", 3),
             column("calls"),
             may_go("records", 2),
             column("lost"),
@@ -198,10 +203,16 @@ pub fn threads_text(threads: &[ThreadRow], terminal: Terminal) -> String {
         "thread",
     );
     for thread in threads {
+        let off_cpu = |get: fn(&OffCpu) -> u64| match &thread.off_cpu {
+            Some(off_cpu) => duration(get(off_cpu)),
+            None => "-".to_owned(),
+        };
         table.row([
             duration(thread.probed_ns),
             thread.cpu_ns.map_or("-".to_owned(), duration),
             duration(thread.wall_ns),
+            off_cpu(|off| off.waited_ns),
+            off_cpu(|off| off.preempted_ns),
             count(thread.calls),
             count(thread.records),
             count(thread.lost),
@@ -269,6 +280,10 @@ pub fn focus_text(focus: &Focus, terminal: Terminal) -> String {
             duration(row.total_corrected_ns),
             duration(row.total_ns)
         ));
+        if let (Some(own), Some(total)) = (row.cpu_self_ns, row.cpu_total_ns) {
+            let (own, total) = (duration(own), duration(total));
+            out.push_str(&format!("on a processor: self {own}, total {total}\n"));
+        }
         if let Some(latency) = row.latency {
             out.push_str(&latency_line(latency));
         }

@@ -1,0 +1,35 @@
+//! What the kernel accounts to a thread.
+
+use std::fs;
+
+/// Name and processor time of a thread.
+#[derive(Clone, Debug, Default)]
+pub struct Account {
+    /// As `/proc` has it: the program's file name unless the thread named itself.
+    pub name: String,
+    /// Nanoseconds on a processor since its birth, in user and kernel mode; `None` if the kernel
+    /// does not count them.
+    pub cpu_ns: Option<u64>,
+}
+
+/// The account of a thread that has not been waited for.
+pub fn account(pid: i32, tid: i32) -> Account {
+    let read = |file| fs::read(format!("/proc/{pid}/task/{tid}/{file}")).unwrap_or_default();
+    let name = String::from_utf8_lossy(&read("comm")).trim_end_matches('\n').to_owned();
+    let text = String::from_utf8_lossy(&read("schedstat")).into_owned();
+    let cpu_ns = text.split(' ').next().and_then(|ns| ns.parse().ok());
+    Account { name, cpu_ns }
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn our_own() {
+        // SAFETY: takes nothing and cannot fail.
+        let tid = unsafe { libc::gettid() };
+        let account = super::account(std::process::id() as i32, tid);
+        assert!(!account.name.is_empty());
+        let counted = std::path::Path::new("/proc/self/schedstat").exists();
+        assert_eq!(account.cpu_ns.is_some(), counted);
+    }
+}

@@ -1,0 +1,176 @@
+//! When threads were switched out.
+//!
+//! A spool of switches holds, for each time that its thread was out, both moments and the ticks
+//! that it had been out before. So how long the thread was out before *any* moment is one search
+//! away, and of any call, however long, the difference of two.
+
+use std::path::Path;
+
+use parquet::basic::{Compression, ZstdLevel};
+use parquet::file::properties::WriterProperties;
+
+use crate::column::{Table, write_file};
+use crate::error::Result;
+use crate::manifest::{FileEntry, TickConverter};
+use crate::spool::{self, Content, SpoolFile};
+use crate::tables::Switch;
+
+/// A time that a thread was switched out, as it is spooled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Out {
+    /// Time-stamp counter when it stopped running.
+    pub(crate) off: u64,
+    /// Time-stamp counter when it ran again.
+    pub(crate) on: u64,
+    /// Ticks that it had been out before.
+    pub(crate) before: u64,
+    /// Whether it could have gone on.
+    pub(crate) preempted: bool,
+}
+
+impl Out {
+    pub(crate) fn to_bytes(self) -> [u8; 24] {
+        let mut bytes = [0; 24];
+        let words = [self.off << 1 | u64::from(self.preempted), self.on, self.before];
+        for (to, word) in bytes.as_chunks_mut::<8>().0.iter_mut().zip(words) {
+            *to = word.to_le_bytes();
+        }
+        bytes
+    }
+
+    pub(crate) fn from_words([off, on, before]: [u64; 3]) -> Out {
+        Out { off: off >> 1, on, before, preempted: off & 1 != 0 }
+    }
+}
+
+/// Records kept in memory of a thread whose calls are read backwards.
+const WINDOW: u64 = 1 << 12;
+
+/// How long one thread was out before any moment. Asked of moments that mostly go back in time.
+#[derive(Debug)]
+pub(crate) struct OffCpu {
+    spool: SpoolFile,
+    /// Consecutive records; the first has the number `first`.
+    window: Vec<Out>,
+    first: u64,
+}
+
+impl OffCpu {
+    pub(crate) fn new(spool: SpoolFile) -> OffCpu {
+        OffCpu { spool, window: Vec::new(), first: 0 }
+    }
+
+    /// Ticks that the thread was out before `start` and before `end`, which is no earlier.
+    #[inline]
+    pub(crate) fn before(&mut self, start: u64, end: u64) -> Result<(u64, u64)> {
+        self.move_to(end)?;
+        let at = self.window.partition_point(|out| out.off < end);
+        let Some(last) = at.checked_sub(1).map(|at| self.window[at]) else { return Ok((0, 0)) };
+        let whole = ticks_before(last, end);
+        // Nearly all calls: nothing happened inside.
+        if last.on <= start {
+            return Ok((whole, whole));
+        }
+        Ok((self.search(start)?, whole))
+    }
+
+    /// Makes the window hold the last record that begins before `moment`, if there is one.
+    fn move_to(&mut self, moment: u64) -> Result<()> {
+        let begins_before = |out: Option<&Out>| out.is_some_and(|out| out.off < moment);
+        let end = self.first + self.window.len() as u64;
+        let low = self.first == 0 || begins_before(self.window.first());
+        let high = end == self.spool.records || !begins_before(self.window.last());
+        if low && high && !self.window.is_empty() || self.spool.records == 0 {
+            return Ok(());
+        }
+        let end = self.count_before(moment)?.max(1);
+        self.first = end.saturating_sub(WINDOW);
+        self.spool.switches(self.first, (end - self.first) as usize, &mut self.window)
+    }
+
+    /// Number of records that begin before `moment`.
+    fn count_before(&self, moment: u64) -> Result<u64> {
+        let (mut low, mut high) = (0, self.spool.records);
+        let mut one = Vec::new();
+        while low < high {
+            let middle = low.midpoint(high);
+            self.spool.switches(middle, 1, &mut one)?;
+            if one[0].off < moment {
+                low = middle + 1;
+            } else {
+                high = middle;
+            }
+        }
+        Ok(low)
+    }
+
+    /// Ticks out before a moment that is not after the window.
+    fn search(&self, moment: u64) -> Result<u64> {
+        let at = self.window.partition_point(|out| out.off < moment);
+        if let Some(at) = at.checked_sub(1) {
+            return Ok(ticks_before(self.window[at], moment));
+        }
+        let Some(last) = self.count_before(moment)?.checked_sub(1) else { return Ok(0) };
+        let mut one = Vec::new();
+        self.spool.switches(last, 1, &mut one)?;
+        Ok(ticks_before(one[0], moment))
+    }
+}
+
+/// Ticks out before `moment`, of which `last` is the last record that begins before it.
+fn ticks_before(last: Out, moment: u64) -> u64 {
+    last.before.saturating_add(moment.min(last.on).saturating_sub(last.off))
+}
+
+/// Writes the table of switches from the spools, a part at a time.
+pub(crate) fn write(trace: &Path, clock: TickConverter) -> Result<FileEntry> {
+    let spools = spool::open_all(trace, Content::Switches)?;
+    let path = trace.join(Switch::FILE);
+    let properties = WriterProperties::builder()
+        .set_compression(Compression::ZSTD(ZstdLevel::default()))
+        .build();
+    let mut failed = Ok(());
+    let mut rows = 0;
+    let bytes = write_file(&path, Switch::fields(), properties, |writer| {
+        let (mut outs, mut part) = (Vec::new(), Vec::new());
+        for spool in &spools {
+            let mut first = 0;
+            while first < spool.records {
+                let count = (spool.records - first).min(1 << 17) as usize;
+                if let Err(error) = spool.switches(first, count, &mut outs) {
+                    failed = Err(error);
+                    return Ok(());
+                }
+                first += count as u64;
+                part.extend(outs.iter().map(|out| Switch {
+                    thread: spool.thread,
+                    off_ns: clock.since_start_ns(out.off),
+                    on_ns: clock.since_start_ns(out.on),
+                    preempted: out.preempted,
+                }));
+                // Many threads with few switches each share a group.
+                if part.len() >= 1 << 17 {
+                    rows += write_group(writer, &mut part)?;
+                }
+            }
+        }
+        if !part.is_empty() {
+            rows += write_group(writer, &mut part)?;
+        }
+        Ok(())
+    })?;
+    failed?;
+    Ok(FileEntry { path: Switch::FILE.to_owned(), bytes, rows })
+}
+
+fn write_group(
+    writer: &mut parquet::file::writer::SerializedFileWriter<std::fs::File>,
+    part: &mut Vec<Switch>,
+) -> crate::column::Encoded<u64> {
+    let mut group = writer.next_row_group()?;
+    Switch::write_columns(part, &mut group)?;
+    group.close()?;
+    let rows = part.len() as u64;
+    part.clear();
+    Ok(rows)
+}
