@@ -4,10 +4,11 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Parser, ValueEnum};
-use fettle_collect::{Pattern, Selection};
 use fettle_instrument::Options;
 use fettle_rewrite::Mode;
 use serde_json::json;
+
+use crate::select::SelectArgs;
 
 /// Arguments of `fettle instrument`.
 #[derive(Debug, Parser)]
@@ -23,16 +24,8 @@ pub struct Args {
     /// What to measure
     #[arg(long, value_enum, default_value_t = ModeArg::Events)]
     mode: ModeArg,
-    /// Only functions that match: a name with * and ?, an address, or a range of addresses as
-    /// 0x1000-0x2000 (may be repeated)
-    #[arg(long, value_name = "PATTERN")]
-    only: Vec<String>,
-    /// No function that matches (may be repeated)
-    #[arg(long, value_name = "PATTERN")]
-    skip: Vec<String>,
-    /// No function of fewer bytes of code
-    #[arg(long, value_name = "BYTES", default_value_t = 0)]
-    min_size: u64,
+    #[command(flatten)]
+    select: SelectArgs,
     /// Say what would be made, and write nothing
     #[arg(long)]
     dry_run: bool,
@@ -55,7 +48,6 @@ enum ModeArg {
 
 /// Runs the command.
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let patterns = |list: &[String]| list.iter().map(|p| Pattern::parse(p)).collect();
     let options = Options {
         input: args.input.clone(),
         output: args.output.clone(),
@@ -65,11 +57,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
             ModeArg::Count => Mode::Count,
             ModeArg::Blocks => Mode::Blocks,
         },
-        selection: Selection {
-            only: patterns(&args.only),
-            skip: patterns(&args.skip),
-            min_size: args.min_size,
-        },
+        selection: args.select.selection()?,
         dry_run: args.dry_run,
     };
     let made = fettle_instrument::instrument(&options)?;

@@ -7,6 +7,7 @@ mod lift;
 mod output;
 mod record;
 mod report;
+mod select;
 mod sensors;
 mod trace;
 
