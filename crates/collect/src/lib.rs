@@ -14,6 +14,7 @@ pub mod modules;
 pub mod own;
 pub mod prototype;
 pub mod record;
+pub mod rows;
 pub mod sampled;
 pub mod select;
 pub mod session;

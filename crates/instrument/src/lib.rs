@@ -11,6 +11,7 @@ pub mod collect;
 mod elf;
 pub mod instrument;
 pub mod map;
+mod object;
 
 pub use collect::{CollectError, collect, is_uncollected};
 pub use instrument::{InstrumentError, Instrumented, Options, instrument};
