@@ -203,7 +203,6 @@ fn instrument_object(options: &Options) -> Result<Instrumented, InstrumentError>
     let made = object::instrument(&bytes, options).map_err(|why| match why {
         Refusal::Headers(why) => InstrumentError::ObjectFile(path.clone(), why),
         Refusal::Twice => InstrumentError::Twice(path.clone()),
-        Refusal::Nothing => InstrumentError::Nothing(path.clone()),
     })?;
     if !options.dry_run {
         write(&options.output, path, &made.file)

@@ -18,8 +18,8 @@ use crate::elf::set;
 use crate::instrument::is_fork;
 use crate::map::RING_BYTES;
 use crate::object::elf::{
-    Object, Reloc, SHF_ALLOC, SHF_EXECINSTR, SHF_LINK_ORDER, SHT_NOTE, SHT_PROGBITS, STB_GLOBAL,
-    STB_LOCAL, STT_FUNC, STV_HIDDEN, STV_INTERNAL, Section, Symbol, SymbolId,
+    Object, Reloc, SHF_ALLOC, SHF_EXECINSTR, SHF_LINK_ORDER, SHF_WRITE, SHT_NOTE, SHT_PROGBITS,
+    STB_GLOBAL, STB_LOCAL, STT_FUNC, STV_HIDDEN, STV_INTERNAL, Section, Symbol, SymbolId,
 };
 use crate::object::layout::{self, Layout, Place};
 use crate::object::records::{Fix, Record};
@@ -141,6 +141,7 @@ pub fn carry(
         text: Vec::new(),
         branches: HashMap::new(),
         stops: BTreeMap::new(),
+        addresses: HashMap::new(),
     };
     carrier.put_text()?;
     carrier.find_branches(lifted);
@@ -165,6 +166,8 @@ struct Carrier<'a> {
     branches: HashMap<(u32, LinkAddr), Reloc>,
     /// Code around calls that fork: by section and symbol.
     stops: BTreeMap<(usize, SymbolId), u64>,
+    /// Sections of addresses, by the section of code that uses them.
+    addresses: HashMap<usize, usize>,
 }
 
 impl Carrier<'_> {
@@ -227,7 +230,25 @@ impl Carrier<'_> {
         self.object.sections[at.0].reloc(at.1, R_PC32, symbol, addend);
     }
 
-    /// Copies of jump tables go behind the code that uses them.
+    /// Where addresses for the code of a section may be put: the loader fills them in, which it
+    /// must not do to code.
+    fn address_section(&mut self, text: usize) -> usize {
+        if let Some(section) = self.addresses.get(&text) {
+            return *section;
+        }
+        let section = Section {
+            name: ".data.rel.ro.fettle".to_owned(),
+            kind: SHT_PROGBITS,
+            flags: SHF_ALLOC | SHF_WRITE,
+            align: 8,
+            ..Section::default()
+        };
+        let section = self.object.add_section(self.object.sections[text].group, section);
+        self.addresses.insert(text, section);
+        section
+    }
+
+    /// Copies of jump tables go behind the code that uses them, if they hold distances.
     fn put_tables(&mut self) -> Result<Vec<At>, &'static str> {
         let mut owners = vec![None; self.plan.tables.len()];
         for fixup in &self.plan.fixups {
@@ -241,9 +262,12 @@ impl Carrier<'_> {
                 places.push((0, 0));
                 continue;
             };
-            let section = self.text[owner as usize].0;
             let kind = self.plan.tables[t].kind;
-            let size = if kind == TableKind::Absolute { 8 } else { 4 };
+            let text = self.text[owner as usize].0;
+            let (section, size) = match kind {
+                TableKind::Absolute => (self.address_section(text), 8),
+                TableKind::Relative { .. } => (text, 4),
+            };
             let entries = self.plan.tables[t].entries.clone();
             let zeros = vec![0; entries.len() * size];
             let start = self.object.sections[section].append(8, 0xcc, &zeros);

@@ -13,9 +13,9 @@ use fettle_image::{Image, LinkAddr};
 
 use crate::elf::{PHDR, PT_LOAD, Phdr, SHDR, set};
 use crate::object::elf::{
-    ENTRY, Object, Reloc, SHF_ALLOC, SHF_COMPRESSED, SHF_EXECINSTR, SHT_NOBITS, SHT_NULL,
-    SHT_PROGBITS, SHT_SYMTAB, STB_GLOBAL, STB_LOCAL, STT_GNU_IFUNC, STT_OBJECT, STT_SECTION,
-    Section, SymbolId,
+    ENTRY, Object, Reloc, SHF_ALLOC, SHF_COMPRESSED, SHF_EXECINSTR, SHF_WRITE, SHT_NOBITS,
+    SHT_NULL, SHT_PROGBITS, SHT_SYMTAB, STB_GLOBAL, STB_LOCAL, STT_GNU_IFUNC, STT_OBJECT,
+    STT_SECTION, Section, SymbolId,
 };
 
 /// Address of the first section.
@@ -26,7 +26,6 @@ const TOP: u64 = 1 << 30;
 const STAND_IN: u64 = 256;
 /// Bytes of a slot of the table of addresses that the linker would make.
 const SLOT: u64 = 16;
-const SHF_WRITE: u64 = 1;
 
 /// How a relocation's value comes about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -41,8 +41,6 @@ pub enum Refusal {
     Headers(&'static str),
     /// It was made by us.
     Twice,
-    /// Nothing of it would be probed.
-    Nothing,
 }
 
 impl From<&'static str> for Refusal {
@@ -76,12 +74,13 @@ pub fn instrument(file: &[u8], options: &Options) -> Result<Made, Refusal> {
         PlanOptions { probes: Probing::new(options.mode), select: &wants, places: &places };
     let mut plan = fettle_rewrite::plan(&layout.image, &lifted, plan_options);
     tell_obstacles(&mut plan, &obstacles);
-    if plan.functions.is_empty() {
-        return Err(Refusal::Nothing);
-    }
     let functions = plan.functions.len() as u64;
     let text_bytes = plan.functions.iter().map(|f| u64::from(f.text_size)).sum();
     let skipped = plan.skipped.iter().map(|s| s.reason).collect();
+    if functions == 0 {
+        // Builds have files without functions; they go on with those as they are.
+        return Ok(Made { file: file.to_vec(), functions, skipped, text_bytes });
+    }
     carry::carry(&mut object, &layout, &lifted, &relocs, plan)?;
     Ok(Made { file: object.write()?, functions, skipped, text_bytes })
 }
