@@ -35,7 +35,7 @@ use fettle_rewrite::{LinkParameters, Mode, Plan, PlanOptions, Probing};
 use crate::agent::{self, CODE_LEN, DATA_LEN, Entry, Parameters};
 use crate::elf::{self, NewSection, Phdr};
 use crate::map::{self, FileMap};
-use crate::object::{self, Refusal};
+use crate::object::{self, RECORDS, Refusal};
 
 /// What to make.
 #[derive(Clone, Debug)]
@@ -226,12 +226,10 @@ fn count(reasons: impl Iterator<Item = SkipReason>) -> Vec<(&'static str, u64)> 
     counts.into_iter().map(|(r, n)| (r.describe(), n)).collect()
 }
 
-/// Whether `image` was made by [`instrument`].
+/// Whether `image` was made by [`instrument`], or is linked from object files that were.
 pub fn is_instrumented(image: &Image) -> bool {
-    image
-        .segments()
-        .iter()
-        .any(|s| elf::get(image.bytes(), s.file_offset as usize, 8) == Some(agent::MAGIC))
+    let ours = |at: u64| elf::get(image.bytes(), at as usize, 8) == Some(agent::MAGIC);
+    image.segments().iter().any(|s| ours(s.file_offset)) || image.section(RECORDS).is_some()
 }
 
 /// All or nothing: the file appears under its name when it is whole.

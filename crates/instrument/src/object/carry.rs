@@ -141,6 +141,7 @@ pub fn carry(
         text: Vec::new(),
         branches: HashMap::new(),
         stops: BTreeMap::new(),
+        gates: BTreeMap::new(),
         addresses: HashMap::new(),
     };
     carrier.put_text()?;
@@ -166,6 +167,8 @@ struct Carrier<'a> {
     branches: HashMap<(u32, LinkAddr), Reloc>,
     /// Code around calls that fork: by section and symbol.
     stops: BTreeMap<(usize, SymbolId), u64>,
+    /// Gates in each section: from, to.
+    gates: BTreeMap<usize, (u64, u64)>,
     /// Sections of addresses, by the section of code that uses them.
     addresses: HashMap<usize, usize>,
 }
@@ -418,6 +421,7 @@ impl Carrier<'_> {
                 let text = &mut self.object.sections[section];
                 let gate = text.append(1, 0xcc, &[0xe8, 0, 0, 0, 0, 0xe9, 0, 0, 0, 0]);
                 text.reloc(gate + 1, R_PLT32, check, -4);
+                self.gates.entry(section).or_insert((gate, 0)).1 = gate + 10;
                 self.distance((section, gate + 6), Place::In { section, offset: to }, -4);
                 to = gate;
             }
@@ -448,7 +452,7 @@ impl Carrier<'_> {
             let len = part.end - part.start;
             self.entry(frame, common, (section, start, len), table, &part.program);
         }
-        if self.stops.is_empty() || unwind::is_closed(&self.object.sections[frame].data) {
+        if unwind::is_closed(&self.object.sections[frame].data) {
             return Ok(());
         }
         let at = self.object.sections[frame].append(1, 0, &unwind::PLAIN);
@@ -457,6 +461,9 @@ impl Carrier<'_> {
             // DW_CFA_advance_loc 4, DW_CFA_def_cfa_offset 16, and back for the return.
             let program = [0x44, 0x0e, 16, 0x40 | 19, 0x0e, 8];
             self.entry(frame, common, (section, start, 24), None, &program);
+        }
+        for (section, (start, end)) in self.gates.clone() {
+            self.entry(frame, common, (section, start, (end - start) as u32), None, &[]);
         }
         Ok(())
     }

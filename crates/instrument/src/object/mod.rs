@@ -19,6 +19,7 @@ use fettle_image::LinkAddr;
 use fettle_rewrite::{Plan, PlanOptions, Probing};
 
 use crate::instrument::Options;
+pub use carry::RECORDS;
 use elf::Object;
 use layout::Layout;
 
@@ -97,7 +98,7 @@ fn tell_obstacles(plan: &mut Plan, obstacles: &HashMap<LinkAddr, (SkipReason, Li
 /// Files that must not be touched as a whole.
 fn refuse(object: &Object) -> Result<(), Refusal> {
     let has = |start: &str| object.sections.iter().any(|s| s.name.starts_with(start));
-    if has(carry::RECORDS) {
+    if has(RECORDS) {
         return Err(Refusal::Twice);
     }
     if has(".gnu.lto_") || has(".llvm.lto") {
