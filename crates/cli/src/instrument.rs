@@ -1,4 +1,4 @@
-//! `fettle instrument`: a program or library that records itself.
+//! `fettle instrument`: a program, library or object file that records itself.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -13,10 +13,10 @@ use crate::select::SelectArgs;
 /// Arguments of `fettle instrument`.
 #[derive(Debug, Parser)]
 #[command(
-    after_help = "Examples:\n  fettle instrument ./server -o server.probed\n  FETTLE_RECORD=run.fettle ./server.probed && fettle report run.fettle\n  fettle instrument --mode count --only 'sqlite3*' libsqlite3.so.0 -o probed/libsqlite3.so.0\n\nWithout FETTLE_RECORD the new file runs the old code. Each run needs a folder of its own;\nprograms that a recorded program starts record into its folder if they are instrumented too.\nStrip a file before it is instrumented, not after: strip moves what new code refers to."
+    after_help = "Examples:\n  fettle instrument ./server -o server.probed\n  FETTLE_RECORD=run.fettle ./server.probed && fettle report run.fettle\n  fettle instrument --mode count --only 'sqlite3*' libsqlite3.so.0 -o probed/libsqlite3.so.0\n  for o in *.o; do fettle instrument $o -o $o; done; cc *.o -o server\n\nWithout FETTLE_RECORD the new file runs the old code. Each run needs a folder of its own;\nprograms that a recorded program starts record into its folder if they are instrumented too.\nStrip a program or library before it is instrumented, not after: strip moves what new code\nrefers to. What is linked of instrumented object files may be stripped."
 )]
 pub struct Args {
-    /// Executable or shared library
+    /// Executable, shared library or object file (`.o`)
     input: PathBuf,
     /// The new file
     #[arg(short, long, value_name = "FILE")]

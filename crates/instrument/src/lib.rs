@@ -3,6 +3,7 @@
 //! [`instrument`] gives a file whose own code is as it was, with new code behind it and an agent
 //! (`runtime/file`) that runs first. Only if the environment says `FETTLE_RECORD=DIR` does the
 //! agent lead the program's functions to the new code; otherwise the program runs as before.
+//! Object files get new code and the agent as sections, for the linker to place.
 //! What a recording leaves in `DIR/slots` becomes a trace by [`collect()`].
 #![forbid(unsafe_code)]
 
