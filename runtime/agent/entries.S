@@ -118,14 +118,14 @@ entry_leave:
         /* [rsp+8]: number of the function; [rsp+16]: which function of the user's own probe. */
 entry_own:
         pushfq
-        save
+        save_registers
         cld
         leaq SAVED+32(%rbp), %rdi
         movl SAVED+16(%rbp), %esi
         movl SAVED+24(%rbp), %edx
         movq %rbp, %rcx
         call fettle_own
-        restore
+        restore_registers
         popfq
         ret $16
 
@@ -133,7 +133,7 @@ entry_own:
          * processor does. */
 entry_own_vectors:
         pushfq
-        save
+        save_registers
         cld
         subq $512, %rsp
         fxsave64 (%rsp)
@@ -143,7 +143,7 @@ entry_own_vectors:
         movq %rbp, %rcx
         call fettle_own
         fxrstor64 (%rsp)
-        restore
+        restore_registers
         popfq
         ret $16
 

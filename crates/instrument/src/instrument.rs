@@ -124,14 +124,8 @@ const HOLE_MAX: u64 = 64 << 20;
 /// The reason; nothing was written then.
 pub fn instrument(options: &Options) -> Result<Instrumented, InstrumentError> {
     let path = &options.input;
-    if options.mode == Mode::Sample {
-        return Err(InstrumentError::Mode("sample"));
-    }
-    if options.mode == Mode::Cpu {
-        return Err(InstrumentError::Mode("cpu"));
-    }
-    if options.mode == Mode::Edges {
-        return Err(InstrumentError::Mode("edges"));
+    if matches!(options.mode, Mode::Sample | Mode::Cpu | Mode::Edges | Mode::Own) {
+        return Err(InstrumentError::Mode(map::mode_name(options.mode)));
     }
     match sort(path) {
         Sort::Object => return instrument_object(options),
