@@ -7,26 +7,39 @@ use std::{env, fs};
 fn main() {
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets it"));
     let agent = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../runtime/file");
-    for file in ["file.c", "entries.S", "file.ld"] {
+    let runtime = agent.join("..");
+    for file in ["file.c", "objects.h", "entries.S", "file.ld", "object.ld", "../save.inc"] {
         println!("cargo::rerun-if-changed={}", agent.join(file).display());
     }
-    let compiler = cc::Build::new().get_compiler();
+    let compile = || {
+        let mut command = cc::Build::new().get_compiler().to_command();
+        command
+            .args(["-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror"])
+            .args(["-ffreestanding", "-nostdlib", "-fvisibility=hidden"])
+            .args(["-mgeneral-regs-only", "-mno-red-zone", "-fno-stack-protector"])
+            .args(["-fcf-protection=none", "-fno-asynchronous-unwind-tables", "-fno-jump-tables"])
+            .args(["-fno-tree-loop-distribute-patterns"])
+            .arg(format!("-Wa,-I,{}", runtime.display()));
+        command
+    };
+    let script = |name| format!("-Wl,-T,{}", agent.join(name).display());
     let linked = out.join("file.elf");
-    run(compiler
-        .to_command()
-        .args(["-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror"])
-        .args(["-ffreestanding", "-nostdlib", "-static", "-fPIE", "-fvisibility=hidden"])
-        .args(["-mgeneral-regs-only", "-mno-red-zone", "-fno-stack-protector"])
-        .args(["-fcf-protection=none", "-fno-asynchronous-unwind-tables", "-fno-jump-tables"])
-        .args(["-fno-tree-loop-distribute-patterns"])
-        .args(["-Wl,--build-id=none", "-Wl,-e,0", "-Wl,-no-pie"])
-        .arg(format!("-Wl,-T,{}", agent.join("file.ld").display()))
+    run(compile()
+        .args(["-static", "-fPIE", "-Wl,--build-id=none", "-Wl,-e,0", "-Wl,-no-pie"])
+        .arg(script("file.ld"))
         .args([agent.join("file.c"), agent.join("entries.S")])
         .arg("-o")
         .arg(&linked));
     let flat = out.join("file.bin");
     run(Command::new("objcopy").args(["-O", "binary", "-j", ".text"]).arg(&linked).arg(&flat));
     assert!(fs::metadata(&flat).expect("objcopy wrote it").len() <= 0x4000);
+    // The same as a part of object files.
+    run(compile()
+        .args(["-fPIC", "-DFETTLE_OBJECT", "-fno-asynchronous-unwind-tables", "-r"])
+        .arg(script("object.ld"))
+        .args([agent.join("file.c"), agent.join("entries.S")])
+        .arg("-o")
+        .arg(out.join("object.o")));
 }
 
 fn run(command: &mut Command) {

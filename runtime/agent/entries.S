@@ -18,81 +18,51 @@ fettle_entries:
         .long entry_own_vectors - fettle_entries
         .long fettle_end - fettle_entries
 
-        /* Nine registers that C may write, and a frame pointer to align the stack by. */
-        .macro save
-        pushq %rbp
-        pushq %rax
-        pushq %rcx
-        pushq %rdx
-        pushq %rsi
-        pushq %rdi
-        pushq %r8
-        pushq %r9
-        pushq %r10
-        pushq %r11
-        movq %rsp, %rbp
-        andq $-16, %rsp
-        .endm
-
-        .macro restore
-        movq %rbp, %rsp
-        popq %r11
-        popq %r10
-        popq %r9
-        popq %r8
-        popq %rdi
-        popq %rsi
-        popq %rdx
-        popq %rcx
-        popq %rax
-        popq %rbp
-        .endm
-
-        .set SAVED, 80
+        .include "save.inc"
 
         .text
         /* [rsp+8]: bytes that the probe pushed; rax: time. ZF: the frame was found. */
 entry_exit:
-        save
+        save_registers
         movslq SAVED+8(%rbp), %rdi
         leaq SAVED+16(%rbp,%rdi), %rdi
         movq %rax, %rsi
         call fettle_exit
         cmpl $1, %eax
-        restore
+        restore_registers
         ret $8
 
 entry_left:
         pushfq
-        save
+        save_registers
         leaq SAVED+16(%rbp), %rdi
         call fettle_left
-        restore
+        restore_registers
         popfq
         ret
 
         /* [rsp+8]: position. ZF: it may be stored to. */
 entry_ring:
-        save
+        save_registers
         movq SAVED+8(%rbp), %rdi
         call fettle_ring
         cmpl $1, %eax
-        restore
+        restore_registers
         ret $8
 
         /* [rsp+8]: number of the function; [rsp+16]: bytes that the probe pushed. */
 entry_sample_entry:
-        save
+        save_registers
         movl SAVED+8(%rbp), %esi
         movslq SAVED+16(%rbp), %rdi
         leaq SAVED+24(%rbp,%rdi), %rdi
         call fettle_sample_entry
-        restore
+        restore_registers
         ret $16
 
         /* [rsp+8]: bytes that the probe pushed. */
 entry_sample_exit:
-        save
+        save_registers
         lfence
         rdtsc
         shlq $32, %rdx
@@ -101,7 +71,7 @@ entry_sample_exit:
         leaq SAVED+16(%rbp,%rdi), %rdi
         movq %rax, %rsi
         call fettle_sample_exit
-        restore
+        restore_registers
         ret $8
 
         /* Arguments in vector registers, as far as they are recorded; C code writes none. */
@@ -120,7 +90,7 @@ entry_sample_exit:
         /* [rsp+8]: number of the function; [rsp+16]: what to record of its arguments. */
 entry_enter:
         pushfq
-        save
+        save_registers
         vectors
         movq %rsp, %rcx
         leaq SAVED+32(%rbp), %rdi
@@ -128,35 +98,35 @@ entry_enter:
         movl SAVED+24(%rbp), %edx
         movq %rbp, %r8
         call fettle_enter
-        restore
+        restore_registers
         popfq
         ret $16
 
         /* [rsp+8]: what to record of its result. */
 entry_leave:
         pushfq
-        save
+        save_registers
         vectors
         movq %rsp, %rdx
         leaq SAVED+24(%rbp), %rdi
         movl SAVED+16(%rbp), %esi
         movq %rbp, %rcx
         call fettle_leave
-        restore
+        restore_registers
         popfq
         ret $8
 
         /* [rsp+8]: number of the function; [rsp+16]: which function of the user's own probe. */
 entry_own:
         pushfq
-        save
+        save_registers
         cld
         leaq SAVED+32(%rbp), %rdi
         movl SAVED+16(%rbp), %esi
         movl SAVED+24(%rbp), %edx
         movq %rbp, %rcx
         call fettle_own
-        restore
+        restore_registers
         popfq
         ret $16
 
@@ -164,7 +134,7 @@ entry_own:
          * processor does. */
 entry_own_vectors:
         pushfq
-        save
+        save_registers
         cld
         subq $512, %rsp
         fxsave64 (%rsp)
@@ -174,7 +144,7 @@ entry_own_vectors:
         movq %rbp, %rcx
         call fettle_own
         fxrstor64 (%rsp)
-        restore
+        restore_registers
         popfq
         ret $16
 

@@ -1,6 +1,12 @@
 /* Entries of the agent of programs that record themselves. All keep every register and the
  * flags, but where a result is told. The table in front is what fettle-instrument reads.
  */
+#ifdef FETTLE_OBJECT
+        /* In object files the linker finds the entries by name. */
+        .globl entry_check_library, entry_before, entry_after
+        .hidden entry_check_library, entry_before, entry_after
+#define fettle_key fettle_page
+#else
         .section .entries, "ax", @progbits
         .globl fettle_entries
 fettle_entries:
@@ -10,49 +16,33 @@ fettle_entries:
         .long entry_check_library - fettle_entries
         .long entry_before - fettle_entries
         .long entry_after - fettle_entries
+#endif
+
+        .include "save.inc"
 
         .macro save
         pushfq
-        pushq %rbp
-        pushq %rax
-        pushq %rcx
-        pushq %rdx
-        pushq %rsi
-        pushq %rdi
-        pushq %r8
-        pushq %r9
-        pushq %r10
-        pushq %r11
-        movq %rsp, %rbp
-        andq $-16, %rsp
+        save_registers
         cld
         .endm
 
         .macro restore
-        movq %rbp, %rsp
-        popq %r11
-        popq %r10
-        popq %r9
-        popq %r8
-        popq %rdi
-        popq %rsi
-        popq %rdx
-        popq %rcx
-        popq %rax
-        popq %rbp
+        restore_registers
         popfq
         .endm
 
-        .set SAVED, 88
+        /* Behind the flags. */
+        .set BEHIND, SAVED + 8
         .set SAVED_RDX, 48
 
         .text
+#ifndef FETTLE_OBJECT
         /* A program's first instruction: rsp points at the arguments, rdx at what the program
          * shall call when it ends. */
 entry_start:
         endbr64
         save
-        leaq SAVED(%rbp), %rdi
+        leaq BEHIND(%rbp), %rdi
         movq %rdx, %rsi
         leaq entry_end(%rip), %rdx
         call fettle_start
@@ -100,6 +90,8 @@ entry_check:
 2:      movq -24(%rsp), %rax
         movq -16(%rsp), %rcx
         ret
+
+#endif
 
         /* The same for a library, which threads may come to that have no block at all. */
 entry_check_library:

@@ -6,6 +6,9 @@
  * DIR/slots/PID.TID.N.slot, and a thread empties its full ring into PID.TID.N.calls itself. The
  * files are all that is left of a process that is killed; `fettle report` makes a trace of them.
  *
+ * In programs that are linked from instrumented object files the same agent is a part of the
+ * program (FETTLE_OBJECT) and finds what there is by the program's notes; see objects.h.
+ *
  * Freestanding: no libc, no vector register, system calls by hand. Descriptors are closed at
  * once, so that the program finds the numbers it expects.
  */
@@ -99,9 +102,17 @@ _Static_assert(__builtin_offsetof(struct data, original) == 16, "entries.S");
 _Static_assert(__builtin_offsetof(struct data, fsgsbase) == 24, "entries.S");
 _Static_assert(sizeof(struct data) <= 0x2000, "two pages");
 
+#ifdef FETTLE_OBJECT
+struct data fettle_data;
+/* A page of its own, which a fork wipes. */
+struct page { volatile u64 key; u64 rest[511]; } __attribute__((aligned(4096)));
+struct page fettle_page;
+#define fettle_key fettle_page.key
+#else
 extern struct data fettle_data __attribute__((visibility("hidden")));
 extern volatile u64 fettle_key __attribute__((visibility("hidden")));
 extern u64 fettle_early[] __attribute__((visibility("hidden")));
+#endif
 extern int fettle_spill_entry(u64) __attribute__((visibility("hidden")));
 
 enum {
@@ -464,6 +475,9 @@ static u64 own_path(char *path, u64 room)
     return found;
 }
 
+#ifdef FETTLE_OBJECT
+#include "objects.h"
+#else
 /* Puts the file's map of functions beside the slots, so that a trace needs no file but its own. */
 static void copy_map(const char *from)
 {
@@ -529,6 +543,18 @@ static int apply(void)
     return 1;
 }
 
+/* Whether the file is still as it was made. */
+static int is_whole(void)
+{
+    struct data *d = &fettle_data;
+    u64 *seal = (u64 *)(d->writes_at + d->bias) - 2;
+    if (seal[0] == d->magic && seal[1] == d->map_id)
+        return 1;
+    say("the file was changed after it was instrumented (strip before, not after); wanted in");
+    return 0;
+}
+#endif
+
 static int set_up(const char *dir)
 {
     struct data *d = &fettle_data;
@@ -547,11 +573,8 @@ static int set_up(const char *dir)
         return 0;
     }
     put(d->dir + used, dir);
-    if (((u64 *)(d->writes_at + d->bias))[-2] != d->magic
-        || ((u64 *)(d->writes_at + d->bias))[-1] != d->map_id) {
-        say("the file was changed after it was instrumented (strip before, not after); wanted in");
+    if (!is_whole())
         return 0;
-    }
     call(SYS_mkdir, d->dir, 0777, 0);
     put(put(path, d->dir), "/manifest.json");
     if (call(SYS_access, path, 0, 0) == 0) {
@@ -564,6 +587,7 @@ static int set_up(const char *dir)
         say("cannot write to");
         return 0;
     }
+#ifndef FETTLE_OBJECT
     u64 fs = 0;
     call(SYS_arch_prctl, 0x1003, &fs, 0);
     if (!fs) {
@@ -572,6 +596,7 @@ static int set_up(const char *dir)
         fettle_early[2] = (u64)fettle_early;
         call(SYS_arch_prctl, 0x1002, fettle_early, 0);
     }
+#endif
     call6(SYS_mmap, (u64)&fettle_key, 4096, 3, 0x32, ~0ul, 0);
     call(SYS_madvise, &fettle_key, 4096, 18 /* WIPEONFORK */);
     u64 pid = (u64)call(SYS_getpid, 0, 0, 0), tid = (u64)call(SYS_gettid, 0, 0, 0);
@@ -608,6 +633,7 @@ static const char *wanted(const char *entry)
     return *entry ? entry : 0;
 }
 
+#ifndef FETTLE_OBJECT
 static void locate(void)
 {
     struct data *d = &fettle_data;
@@ -635,8 +661,9 @@ u64 fettle_start(u64 *stack, u64 fini, u64 end)
     fettle_data.fini = fini;
     return on ? end : fini;
 }
+#endif
 
-u64 fettle_end(void)
+static void write_end(void)
 {
     struct data *d = &fettle_data;
     if (d->on && (u64)call(SYS_getpid, 0, 0, 0) == d->pid && d->note[0]) {
@@ -651,15 +678,13 @@ u64 fettle_end(void)
         }
         restore_signals(signals);
     }
-    return d->fini;
 }
 
 /* A library learns the environment from the kernel: not every loader hands it over. */
-int fettle_init(void)
+static void start_library(void)
 {
     struct data *d = &fettle_data;
     u64 room = 1 << 20;
-    locate();
     u64 aux[2];
     int secure = 0;
     long fd = call(SYS_open, "/proc/self/auxv", O_CLOEXEC, 0);
@@ -692,8 +717,38 @@ int fettle_init(void)
     }
     if (fd >= 0)
         call(SYS_close, fd, 0, 0);
-    return d->has_original != 0;
 }
+
+#ifdef FETTLE_OBJECT
+/* The first of the constructors, and the last of the destructors. */
+static void object_start(void)
+{
+    if (locate())
+        start_library();
+}
+
+static void object_end(void)
+{
+    if (fettle_data.has_original)
+        write_end();
+}
+
+__attribute__((used, section(".init_array"))) static void (*const at_start)(void) = object_start;
+__attribute__((used, section(".fini_array"))) static void (*const at_end)(void) = object_end;
+#else
+int fettle_init(void)
+{
+    locate();
+    start_library();
+    return fettle_data.has_original != 0;
+}
+
+u64 fettle_end(void)
+{
+    write_end();
+    return fettle_data.fini;
+}
+#endif
 
 /* A thread came to a gate with a block that is not its own, or after a fork. */
 void fettle_attach(void)

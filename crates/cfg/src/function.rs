@@ -155,6 +155,8 @@ pub enum SkipReason {
     CallerSensitive,
     /// Its language's runtime finds frames by the addresses of code.
     FramesByAddress,
+    /// An object file's relocation that is not known, or not where it could be moved.
+    Relocation,
     /// The checker did not agree with the rewritten code.
     CheckFailed,
     /// The user left it out.
@@ -178,6 +180,7 @@ impl SkipReason {
             SkipReason::ExceptionTable => "exception tables that cannot be carried over",
             SkipReason::CallerSensitive => "it asks the loader who called",
             SkipReason::FramesByAddress => "its runtime looks return addresses up in tables",
+            SkipReason::Relocation => "a relocation that cannot be carried over",
             SkipReason::CheckFailed => "the checker did not agree with the new code",
             SkipReason::NotSelected => "not selected",
         }

@@ -332,6 +332,11 @@ fn read_table(
         // nothing else tells to be one.
         let plausible = exact && context.image.is_code(target);
         if !plausible && !context.may_lead(&code.range, target) {
+            // Where a value cannot occur that has others on both sides, compilers write an entry
+            // that leads to the function's end: the table goes on, nobody knows how far.
+            if target == code.range.end {
+                return None;
+            }
             break;
         }
         targets.push(target);

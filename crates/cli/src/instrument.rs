@@ -1,21 +1,22 @@
-//! `fettle instrument`: a program or library that records itself.
+//! `fettle instrument`: a program, library or object file that records itself.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Parser, ValueEnum};
-use fettle_collect::{Pattern, Selection};
 use fettle_instrument::Options;
 use fettle_rewrite::Mode;
 use serde_json::json;
 
+use crate::select::SelectArgs;
+
 /// Arguments of `fettle instrument`.
 #[derive(Debug, Parser)]
 #[command(
-    after_help = "Examples:\n  fettle instrument ./server -o server.probed\n  FETTLE_RECORD=run.fettle ./server.probed && fettle report run.fettle\n  fettle instrument --mode count --only 'sqlite3*' libsqlite3.so.0 -o probed/libsqlite3.so.0\n\nWithout FETTLE_RECORD the new file runs the old code. Each run needs a folder of its own;\nprograms that a recorded program starts record into its folder if they are instrumented too.\nStrip a file before it is instrumented, not after: strip moves what new code refers to."
+    after_help = "Examples:\n  fettle instrument ./server -o server.probed\n  FETTLE_RECORD=run.fettle ./server.probed && fettle report run.fettle\n  fettle instrument --mode count --only 'sqlite3*' libsqlite3.so.0 -o probed/libsqlite3.so.0\n  for o in *.o; do fettle instrument $o -o $o; done; cc *.o -o server\n\nWithout FETTLE_RECORD the new file runs the old code. Each run needs a folder of its own;\nprograms that a recorded program starts record into its folder if they are instrumented too.\nStrip a program or library before it is instrumented, not after: strip moves what new code\nrefers to. What is linked of instrumented object files may be stripped."
 )]
 pub struct Args {
-    /// Executable or shared library
+    /// Executable, shared library or object file (`.o`)
     input: PathBuf,
     /// The new file
     #[arg(short, long, value_name = "FILE")]
@@ -23,16 +24,8 @@ pub struct Args {
     /// What to measure
     #[arg(long, value_enum, default_value_t = ModeArg::Events)]
     mode: ModeArg,
-    /// Only functions that match: a name with * and ?, an address, or a range of addresses as
-    /// 0x1000-0x2000 (may be repeated)
-    #[arg(long, value_name = "PATTERN")]
-    only: Vec<String>,
-    /// No function that matches (may be repeated)
-    #[arg(long, value_name = "PATTERN")]
-    skip: Vec<String>,
-    /// No function of fewer bytes of code
-    #[arg(long, value_name = "BYTES", default_value_t = 0)]
-    min_size: u64,
+    #[command(flatten)]
+    select: SelectArgs,
     /// Say what would be made, and write nothing
     #[arg(long)]
     dry_run: bool,
@@ -55,7 +48,6 @@ enum ModeArg {
 
 /// Runs the command.
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let patterns = |list: &[String]| list.iter().map(|p| Pattern::parse(p)).collect();
     let options = Options {
         input: args.input.clone(),
         output: args.output.clone(),
@@ -65,11 +57,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
             ModeArg::Count => Mode::Count,
             ModeArg::Blocks => Mode::Blocks,
         },
-        selection: Selection {
-            only: patterns(&args.only),
-            skip: patterns(&args.skip),
-            min_size: args.min_size,
-        },
+        selection: args.select.selection()?,
         dry_run: args.dry_run,
     };
     let made = fettle_instrument::instrument(&options)?;

@@ -36,7 +36,8 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         let begin = Instant::now();
         let lifted = fettle_cfg::lift(&image, LiftOptions::default());
         let lift_seconds = begin.elapsed().as_secs_f64();
-        let options = PlanOptions { probes: Probing::new(Mode::Events), select: &|_| true };
+        let options =
+            PlanOptions { probes: Probing::new(Mode::Events), select: &|_| true, places: &[] };
         let plan = fettle_rewrite::plan(&image, &lifted, options);
         let seconds = begin.elapsed().as_secs_f64();
         let megabytes = lifted.code_bytes as f64 / 1e6;

@@ -7,6 +7,7 @@ mod lift;
 mod output;
 mod record;
 mod report;
+mod select;
 mod sensors;
 mod trace;
 
@@ -31,7 +32,7 @@ struct Cli {
 enum Command {
     /// Run a program with a probe in each of its functions and write a trace
     Record(record::Args),
-    /// Make a program or library that records itself, without the fettle command
+    /// Make a program, library or object file that records itself, without the fettle command
     Instrument(instrument::Args),
     /// Show what a trace says: functions by time, callers, trees, latencies
     Report(report::ReportArgs),

@@ -9,11 +9,13 @@ use anyhow::{Context, bail};
 use clap::{Parser, ValueEnum};
 use fettle_abi::ring::Policy;
 use fettle_collect::session::Progress;
-use fettle_collect::{ArgumentRequest, Options, Outcome, Pattern, Selection};
+use fettle_collect::{ArgumentRequest, Options, Outcome};
 use fettle_live::ExitStatus;
 use fettle_rewrite::{Depth, Mode};
 use fettle_trace::ProbeMode;
 use serde_json::json;
+
+use crate::select::SelectArgs;
 
 /// Arguments of `fettle record`.
 #[derive(Debug, Parser)]
@@ -27,13 +29,8 @@ pub struct Args {
     /// What to measure
     #[arg(long, value_enum, default_value_t = ModeArg::Events)]
     mode: ModeArg,
-    /// Only functions that match: a name with * and ?, an address, or a range of addresses as
-    /// 0x1000-0x2000 (may be repeated)
-    #[arg(long, value_name = "PATTERN")]
-    only: Vec<String>,
-    /// No function that matches (may be repeated)
-    #[arg(long, value_name = "PATTERN")]
-    skip: Vec<String>,
+    #[command(flatten)]
+    select: SelectArgs,
     /// Measure calls nested up to so many deep only; deeper ones run as if they had no probes
     /// (modes events and time)
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
@@ -52,12 +49,6 @@ pub struct Args {
     /// repeated)
     #[arg(long = "lib", value_name = "GLOB")]
     libraries: Vec<String>,
-    /// Patterns from a file, one a line: `only PATTERN` or `skip PATTERN`
-    #[arg(long, value_name = "FILE")]
-    select: Option<PathBuf>,
-    /// No function of fewer bytes of code
-    #[arg(long, value_name = "BYTES", default_value_t = 0)]
-    min_size: u64,
     /// Ring for each thread's records, in MiB (a power of two)
     #[arg(long, value_name = "MIB", default_value_t = 16)]
     ring: u32,
@@ -148,14 +139,6 @@ fn show_progress(now: Progress) {
 }
 
 fn options(args: &Args) -> anyhow::Result<Options> {
-    let mut selection = Selection {
-        only: args.only.iter().map(|p| Pattern::parse(p)).collect(),
-        skip: args.skip.iter().map(|p| Pattern::parse(p)).collect(),
-        min_size: args.min_size,
-    };
-    if let Some(file) = &args.select {
-        read_selection(file, &mut selection)?;
-    }
     if !args.ring.is_power_of_two() || args.ring > 256 {
         bail!("--ring must be a power of two from 1 to 256, not {}", args.ring);
     }
@@ -182,7 +165,7 @@ fn options(args: &Args) -> anyhow::Result<Options> {
         mode,
         depth: args.depth.map_or(Depth::ALL, Depth::new),
         own,
-        selection,
+        selection: args.select.selection()?,
         arguments,
         libraries: args.libraries.clone(),
         ring_bytes: args.ring << 20,
@@ -205,27 +188,6 @@ fn mode(arg: ModeArg) -> Mode {
         ModeArg::Blocks => Mode::Blocks,
         ModeArg::Edges => Mode::Edges,
     }
-}
-
-fn read_selection(file: &Path, selection: &mut Selection) -> anyhow::Result<()> {
-    let text =
-        std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
-    for (number, line) in text.lines().enumerate() {
-        let line = line.trim();
-        if line.is_empty() || line.starts_with('#') {
-            continue;
-        }
-        match line.split_once(char::is_whitespace) {
-            Some(("only", p)) => selection.only.push(Pattern::parse(p.trim())),
-            Some(("skip", p)) => selection.skip.push(Pattern::parse(p.trim())),
-            _ => bail!(
-                "{}:{}: expected `only PATTERN` or `skip PATTERN`, not `{line}`",
-                file.display(),
-                number + 1
-            ),
-        }
-    }
-    Ok(())
 }
 
 /// A folder in the working folder that does not exist yet.

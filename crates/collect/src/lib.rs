@@ -16,6 +16,7 @@ pub mod own;
 mod perf;
 pub mod prototype;
 pub mod record;
+pub mod rows;
 pub mod sampled;
 pub mod select;
 pub mod session;

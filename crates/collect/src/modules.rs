@@ -262,7 +262,11 @@ impl Modules {
             arguments: Cow::Borrowed(&arguments.classes),
             own: self.options.own.as_ref(),
         };
-        let plan = fettle_rewrite::plan(&image, &lifted, PlanOptions { probes, select: &select });
+        let plan = fettle_rewrite::plan(
+            &image,
+            &lifted,
+            PlanOptions { probes, select: &select, places: &[] },
+        );
         self.work.seconds += begin.elapsed().as_secs_f64();
         self.work.code_bytes += lifted.code_bytes;
         let (first_function, first_counter) = (self.functions, self.counters);

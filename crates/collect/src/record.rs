@@ -8,12 +8,10 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use fettle_abi::ring::Policy;
-use fettle_image::demangle;
 use fettle_live::{ExitStatus, Launch, RunOptions, WaitFor};
 use fettle_rewrite::{Depth, Mode};
 use fettle_trace::{
-    Clock, Exit, Finish, Function, Loss, Manifest, Module, Parameter, ProbeMode, RunTotals,
-    Skipped, TraceWriter,
+    Clock, Exit, Finish, Loss, Manifest, Module, Parameter, ProbeMode, RunTotals, TraceWriter,
 };
 
 use crate::arguments::{self, ArgumentRequest};
@@ -23,7 +21,7 @@ use crate::own::Own;
 use crate::select::Selection;
 use crate::session::{Done, Progress, Recorder};
 use crate::slots::{SlotLayout, Slots};
-use crate::{clock, cost, machine};
+use crate::{clock, cost, machine, rows};
 
 /// What to record, and how.
 pub struct Options {
@@ -269,50 +267,18 @@ fn fill_totals(manifest: &mut Manifest, done: &Done) {
 
 /// The tables that give names to what records hold.
 pub(crate) fn name_tables(manifest: Manifest, modules: &Modules) -> Finish {
+    let all = modules.all();
+    let module = |m: &modules::Module| rows::module(m.id, &m.path, &m.image, &m.plan);
+    let functions =
+        |m: &modules::Module| rows::functions(m.id, m.first_function, &m.image, &m.plan);
     Finish {
         manifest,
-        modules: modules.all().iter().map(module_row).collect(),
-        functions: modules.all().iter().flat_map(function_rows).collect(),
-        parameters: modules.all().iter().flat_map(parameter_rows).collect(),
-        skipped: modules.all().iter().flat_map(skipped_rows).collect(),
+        modules: all.iter().map(module).collect(),
+        functions: all.iter().flat_map(functions).collect(),
+        parameters: all.iter().flat_map(parameter_rows).collect(),
+        skipped: all.iter().flat_map(|m| rows::skipped(m.id, &m.plan)).collect(),
         ..Finish::default()
     }
-}
-
-fn module_row(module: &modules::Module) -> Module {
-    let probed = module.plan.functions.len() as u64;
-    let skipped = module.plan.skipped.len() as u64;
-    Module {
-        id: module.id,
-        path: module.path.display().to_string(),
-        build_id: module
-            .image
-            .build_id()
-            .map(|id| id.iter().map(|b| format!("{b:02x}")).collect::<String>()),
-        functions_seen: probed + skipped,
-        functions_probed: probed,
-        functions_skipped: skipped,
-    }
-}
-
-fn function_rows(module: &modules::Module) -> Vec<Function> {
-    let lines = module.image.lines();
-    let rows = module.plan.functions.iter().enumerate().map(|(i, f)| {
-        let name = f.name.clone().unwrap_or_else(|| format!("sub_{:x}", f.entry.0));
-        let readable = demangle(&name);
-        let place = lines.line(f.entry);
-        Function {
-            id: module.first_function + i as u32,
-            module: module.id,
-            demangled: (readable != name).then_some(readable),
-            name,
-            address: f.entry.0,
-            size: f.size,
-            line: place.as_ref().map(|p| p.line),
-            file: place.map(|p| p.file.to_string()),
-        }
-    });
-    rows.collect()
 }
 
 /// What was asked for of arguments and could not be had.
@@ -342,17 +308,6 @@ fn parameter_rows(module: &modules::Module) -> Vec<Parameter> {
     known
         .flat_map(|(i, parameters)| arguments::rows(module.first_function + i as u32, parameters))
         .collect()
-}
-
-fn skipped_rows(module: &modules::Module) -> Vec<Skipped> {
-    let rows = module.plan.skipped.iter().map(|s| Skipped {
-        module: module.id,
-        address: s.entry.0,
-        name: s.name.clone().unwrap_or_default(),
-        reason: s.reason.describe().to_owned(),
-        detail: format!("at {}", s.at),
-    });
-    rows.collect()
 }
 
 fn is_elf(path: &Path) -> bool {

@@ -23,6 +23,7 @@ use fettle_trace::{
 };
 
 use crate::map::{self, FileMap};
+use crate::object::records;
 
 /// Why there is no trace.
 #[derive(Debug, thiserror::Error)]
@@ -135,6 +136,7 @@ pub fn collect(path: &Path, progress: &mut dyn FnMut(u64, u64)) -> Result<Manife
         move |error| CollectError::Io { path, error }
     };
     let (mut notes, mut slots, mut maps) = (Vec::new(), Vec::new(), HashMap::new());
+    let mut objects = Vec::new();
     for entry in fs::read_dir(&folder).map_err(fail(&folder))? {
         let file = entry.map_err(fail(&folder))?.path();
         let bytes = || fs::read(&file).map_err(fail(&file));
@@ -146,6 +148,7 @@ pub fn collect(path: &Path, progress: &mut dyn FnMut(u64, u64)) -> Result<Manife
                     maps.insert(map.id, map);
                 }
             }
+            Some("objects") => objects.push(bytes()?),
             _ => {}
         }
     }
@@ -157,6 +160,13 @@ pub fn collect(path: &Path, progress: &mut dyn FnMut(u64, u64)) -> Result<Manife
     slots.sort_by_key(|s| s.start_tsc);
     if let Some(pid) = running(&folder, &notes) {
         return Err(CollectError::Busy { path: path.to_owned(), pid });
+    }
+    for bytes in objects {
+        let Some(mut map) = records::read(&bytes) else { continue };
+        if let Some(note) = notes.iter().find(|n| n.kind == 1 && n.map_id == map.id) {
+            map.module.path.clone_from(&note.path);
+        }
+        maps.insert(map.id, map);
     }
     let mut notes_of_trace = Vec::new();
     for note in notes.iter().filter(|n| n.kind == 1) {

@@ -35,6 +35,7 @@ use fettle_rewrite::{LinkParameters, Mode, Plan, PlanOptions, Probing};
 use crate::agent::{self, CODE_LEN, DATA_LEN, Entry, Parameters};
 use crate::elf::{self, NewSection, Phdr};
 use crate::map::{self, FileMap};
+use crate::object::{self, RECORDS, Refusal};
 
 /// What to make.
 #[derive(Clone, Debug)]
@@ -73,15 +74,18 @@ pub enum InstrumentError {
     /// The input is none that Fettle understands.
     #[error(transparent)]
     Input(#[from] ModuleError),
-    /// It is an object file.
-    #[error("{0} is an object file: link it first, then instrument the program")]
-    Object(PathBuf),
+    /// It is not a file that has code of its own.
+    #[error("{0} is {1}")]
+    Foreign(PathBuf, &'static str),
     /// It was instrumented before.
     #[error("{0} is instrumented already: instrument the file it was made from")]
     Twice(PathBuf),
     /// Its headers make no sense.
     #[error("{0}: its headers cannot be changed: {1}")]
     Headers(PathBuf, &'static str),
+    /// It is an object file that cannot be carried.
+    #[error("{0}: {1}")]
+    ObjectFile(PathBuf, &'static str),
     /// Nothing of it would be probed.
     #[error("{0} has no function to probe")]
     Nothing(PathBuf),
@@ -120,19 +124,15 @@ const HOLE_MAX: u64 = 64 << 20;
 /// The reason; nothing was written then.
 pub fn instrument(options: &Options) -> Result<Instrumented, InstrumentError> {
     let path = &options.input;
-    if options.mode == Mode::Sample {
-        return Err(InstrumentError::Mode("sample"));
+    if matches!(options.mode, Mode::Sample | Mode::Cpu | Mode::Edges | Mode::Own) {
+        return Err(InstrumentError::Mode(map::mode_name(options.mode)));
     }
-    if options.mode == Mode::Cpu {
-        return Err(InstrumentError::Mode("cpu"));
-    }
-    if options.mode == Mode::Edges {
-        return Err(InstrumentError::Mode("edges"));
+    match sort(path) {
+        Sort::Object => return instrument_object(options),
+        Sort::Foreign(what) => return Err(InstrumentError::Foreign(path.clone(), what)),
+        Sort::Linked => {}
     }
     let image = fettle_collect::modules::open_image(path)?;
-    if image.kind() == Kind::Relocatable {
-        return Err(InstrumentError::Object(path.clone()));
-    }
     if is_instrumented(&image) {
         return Err(InstrumentError::Twice(path.clone()));
     }
@@ -144,10 +144,7 @@ pub fn instrument(options: &Options) -> Result<Instrumented, InstrumentError> {
     let output = std::path::absolute(&options.output).unwrap_or_else(|_| options.output.clone());
     let map = FileMap::new(&image, &plan, &output)
         .ok_or_else(|| InstrumentError::TooMany(path.clone()))?;
-    let mut reasons: BTreeMap<SkipReason, u64> = BTreeMap::new();
-    for skipped in plan.skipped.iter().filter(|s| s.reason != SkipReason::NotSelected) {
-        *reasons.entry(skipped.reason).or_default() += 1;
-    }
+    let reasons = count(plan.skipped.iter().map(|s| s.reason));
     let functions = plan.functions.len() as u64;
     let text_bytes = plan.text.len() as u64;
     let file = Maker { image: &image, path, map: &map }.make(plan)?;
@@ -157,19 +154,76 @@ pub fn instrument(options: &Options) -> Result<Instrumented, InstrumentError> {
     }
     Ok(Instrumented {
         functions,
-        reasons: reasons.into_iter().map(|(r, n)| (r.describe(), n)).collect(),
+        reasons,
         text_bytes,
         input_bytes: image.bytes().len() as u64,
         output_bytes: file.len() as u64,
     })
 }
 
-/// Whether `image` was made by [`instrument`].
+/// What a file seems to be.
+enum Sort {
+    Object,
+    Linked,
+    Foreign(&'static str),
+}
+
+fn sort(path: &Path) -> Sort {
+    use std::io::Read;
+    let mut head = [0; 20];
+    let read = std::fs::File::open(path).and_then(|mut file| file.read_exact(&mut head));
+    if read.is_err() {
+        return Sort::Linked;
+    }
+    match &head {
+        [0x7f, b'E', b'L', b'F', ..] if elf::get(&head, 16, 2) == Some(1) => Sort::Object,
+        head if head.starts_with(b"!<arch>\n") => {
+            Sort::Foreign("an archive: instrument the object files before it is made of them")
+        }
+        head if head.starts_with(b"!<thin>\n") => {
+            Sort::Foreign("a thin archive: instrument the object files that it names")
+        }
+        head if head.starts_with(b"BC\xc0\xde") => Sort::Foreign(
+            "LLVM bitcode, from which the linker makes other code: compile without -flto",
+        ),
+        _ => Sort::Linked,
+    }
+}
+
+fn instrument_object(options: &Options) -> Result<Instrumented, InstrumentError> {
+    let path = &options.input;
+    let bytes = std::fs::read(path)
+        .map_err(|error| InstrumentError::Input(ModuleError::Read { path: path.clone(), error }))?;
+    let made = object::instrument(&bytes, options).map_err(|why| match why {
+        Refusal::Headers(why) => InstrumentError::ObjectFile(path.clone(), why),
+        Refusal::Twice => InstrumentError::Twice(path.clone()),
+    })?;
+    if !options.dry_run {
+        write(&options.output, path, &made.file)
+            .map_err(|error| InstrumentError::Write { path: options.output.clone(), error })?;
+    }
+    Ok(Instrumented {
+        functions: made.functions,
+        reasons: count(made.skipped.into_iter()),
+        text_bytes: made.text_bytes,
+        input_bytes: bytes.len() as u64,
+        output_bytes: made.file.len() as u64,
+    })
+}
+
+/// Counts reasons, without what the user left out.
+fn count(reasons: impl Iterator<Item = SkipReason>) -> Vec<(&'static str, u64)> {
+    let mut counts: BTreeMap<SkipReason, u64> = BTreeMap::new();
+    for reason in reasons.filter(|r| *r != SkipReason::NotSelected) {
+        *counts.entry(reason).or_default() += 1;
+    }
+    counts.into_iter().map(|(r, n)| (r.describe(), n)).collect()
+}
+
+/// Whether `image` was made by [`instrument`], or is linked from object files that were.
 pub fn is_instrumented(image: &Image) -> bool {
-    image
-        .segments()
-        .iter()
-        .any(|s| elf::get(image.bytes(), s.file_offset as usize, 8) == Some(agent::MAGIC))
+    let ours = |at: u64| elf::get(image.bytes(), at as usize, 8) == Some(agent::MAGIC);
+    image.segments().iter().any(|s| ours(s.file_offset)) || image.section(RECORDS).is_some()
 }
 
 /// All or nothing: the file appears under its name when it is whole.
@@ -196,7 +250,7 @@ fn write(output: &Path, input: &Path, bytes: &[u8]) -> std::io::Result<()> {
 const FORKS: [&str; 7] =
     ["fork", "_Fork", "__fork", "__libc_fork", "__GI___fork", "forkpty", "daemon"];
 
-fn is_fork(name: &str) -> bool {
+pub(crate) fn is_fork(name: &str) -> bool {
     FORKS.contains(&name.split('@').next().unwrap_or(name))
 }
 
@@ -209,7 +263,7 @@ fn plan(image: &Image, options: &Options) -> Plan {
     fettle_rewrite::plan(
         image,
         &lifted,
-        PlanOptions { probes: Probing::new(options.mode), select: &select },
+        PlanOptions { probes: Probing::new(options.mode), select: &select, places: &[] },
     )
 }
 

@@ -3,6 +3,7 @@
 //! [`instrument`] gives a file whose own code is as it was, with new code behind it and an agent
 //! (`runtime/file`) that runs first. Only if the environment says `FETTLE_RECORD=DIR` does the
 //! agent lead the program's functions to the new code; otherwise the program runs as before.
+//! Object files get new code and the agent as sections, for the linker to place.
 //! What a recording leaves in `DIR/slots` becomes a trace by [`collect()`].
 #![forbid(unsafe_code)]
 
@@ -11,6 +12,7 @@ pub mod collect;
 mod elf;
 pub mod instrument;
 pub mod map;
+mod object;
 
 pub use collect::{CollectError, collect, is_uncollected};
 pub use instrument::{InstrumentError, Instrumented, Options, instrument};

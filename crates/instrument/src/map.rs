@@ -4,7 +4,8 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::Path;
 
 use fettle_abi::block;
-use fettle_image::{Image, demangle};
+use fettle_collect::rows;
+use fettle_image::Image;
 use fettle_rewrite::{Mode, Plan};
 use fettle_trace::{Function, Module, Skipped};
 use serde::{Deserialize, Serialize};
@@ -71,53 +72,20 @@ impl FileMap {
         if functions >= FUNCTIONS || plan.counters >= COUNTERS {
             return None;
         }
-        let lines = image.lines();
-        let rows = plan.functions.iter().map(|f| {
-            let name = f.name.clone().unwrap_or_else(|| format!("sub_{:x}", f.entry.0));
-            let readable = demangle(&name);
-            let place = lines.line(f.entry);
-            Function {
-                id: 0,
-                module: 0,
-                demangled: (readable != name).then_some(readable),
-                name,
-                address: f.entry.0,
-                size: f.size,
-                line: place.as_ref().map(|p| p.line),
-                file: place.map(|p| p.file.to_string()),
-            }
-        });
-        let skipped = plan.skipped.iter().map(|s| Skipped {
-            module: 0,
-            address: s.entry.0,
-            name: s.name.clone().unwrap_or_default(),
-            reason: s.reason.describe().to_owned(),
-            detail: format!("at {}", s.at),
-        });
         let counters = plan
             .functions
             .iter()
             .enumerate()
             .flat_map(|(i, f)| f.blocks.iter().map(move |block| (i as u32, block.0)));
-        let seen = (plan.functions.len() + plan.skipped.len()) as u64;
         Some(FileMap {
             version: 1,
             id,
             mode: mode_name(plan.mode).to_owned(),
-            module: Module {
-                id: 0,
-                path: path.display().to_string(),
-                build_id: image
-                    .build_id()
-                    .map(|id| id.iter().map(|b| format!("{b:02x}")).collect::<String>()),
-                functions_seen: seen,
-                functions_probed: u64::from(functions),
-                functions_skipped: plan.skipped.len() as u64,
-            },
+            module: rows::module(0, path, image, plan),
             first_function: (id % u64::from(FUNCTIONS - functions)) as u32,
             first_counter: (id % u64::from(COUNTERS - plan.counters)) as u32,
-            functions: rows.collect(),
-            skipped: skipped.collect(),
+            functions: rows::functions(0, 0, image, plan),
+            skipped: rows::skipped(0, plan),
             counters: counters.collect(),
         })
     }

@@ -24,7 +24,7 @@ fn main() {
     let plan = fettle_rewrite::plan(
         &image,
         &lifted,
-        PlanOptions { probes: Probing::new(mode), select: &|_| true },
+        PlanOptions { probes: Probing::new(mode), select: &|_| true, places: &[] },
     );
     let all = t.elapsed();
     println!(

@@ -197,6 +197,7 @@ fn fix_text(
                 let from = LinkAddr(place.0.wrapping_add(4 + u64::from(after)));
                 reach(from, to)? as u32
             }
+            PlanFixupKind::New(to) => to.wrapping_sub(fixup.at + 4),
             PlanFixupKind::Table(t) => {
                 reach(LinkAddr(place.0.wrapping_add(4)), tables[t as usize])? as u32
             }

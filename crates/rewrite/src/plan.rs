@@ -23,6 +23,8 @@ pub struct PlanOptions<'a> {
     pub probes: Probing<'a>,
     /// Which functions get probes; the others stay as they are.
     pub select: &'a (dyn Fn(&Function) -> bool + Sync),
+    /// Addresses of fields in instructions whose places in new code are wanted, sorted.
+    pub places: &'a [LinkAddr],
 }
 
 /// A function with new code.
@@ -44,6 +46,9 @@ pub struct PlannedFunction {
     pub blocks: Vec<LinkAddr>,
     /// Its edges, if they are what is counted.
     pub edges: Vec<(Edge, Option<Place>)>,
+    /// Of the [`PlanOptions::places`], those in instructions that were copied as they are, with
+    /// their offset in [`Plan::text`].
+    pub places: Vec<(LinkAddr, u32)>,
 }
 
 /// A copy of a jump table that leads into new code.
@@ -112,6 +117,8 @@ pub enum PlanFixupKind {
         /// Bytes of the instruction after the field.
         after: u8,
     },
+    /// Distance to an offset in [`Plan::text`].
+    New(u32),
     /// Distance to an index of [`Plan::tables`].
     Table(u32),
     /// Address of an index of [`Plan::tables`].
@@ -222,6 +229,7 @@ where
                     &liveness[i]
                 };
                 make(function, exits, live, &context, lifted, (rows.as_mut(), checker))
+                    .map(|made| Made { places: places(function, &made, options.places), ..made })
                     .map_err(skip)
             },
         )
@@ -281,6 +289,7 @@ struct Made {
     springboards: Vec<(LinkAddr, u32)>,
     /// Copies of jump tables with their index in the function; entries are relative to it.
     tables: Vec<(u32, PlannedTable)>,
+    places: Vec<(LinkAddr, u32)>,
 }
 
 /// Checks one function.
@@ -328,7 +337,26 @@ fn make(
         .functions
         .binary_search_by_key(&function.entry, |f| f.entry)
         .expect("a function of this image");
-    Ok(Made { function, emitted, unwind, springboards, tables })
+    Ok(Made { function, emitted, unwind, springboards, tables, places: Vec::new() })
+}
+
+/// Where those of the addresses `wanted` came to lie that are in copied instructions: jumps are
+/// written anew.
+fn places(function: &Function, made: &Made, wanted: &[LinkAddr]) -> Vec<(LinkAddr, u32)> {
+    let mut all = Vec::new();
+    for range in &function.ranges {
+        let from = wanted.partition_point(|at| *at < range.start);
+        for at in wanted[from..].iter().take_while(|at| **at < range.end) {
+            let i = function.insns.partition_point(|insn| insn.next_ip() <= at.0);
+            let Some(insn) = function.insns.get(i).filter(|insn| insn.ip() <= at.0) else {
+                continue;
+            };
+            if !matches!(flow(insn), Flow::Jump(_) | Flow::Branch(_)) {
+                all.push((*at, made.emitted.insn_offsets[i] + (at.0 - insn.ip()) as u32));
+            }
+        }
+    }
+    all
 }
 
 /// Where a springboard is, and the block it leads to; `None` stands for the new entry.
@@ -452,12 +480,7 @@ fn assemble(lifted: &Lifted, probes: &Probing<'_>, made: Vec<Result<Made, Skippe
             let kind = match *fixup {
                 Fixup::Original { to, after } => PlanFixupKind::Original { to, after },
                 Fixup::Function(to) => match new_entries.get(&to) {
-                    Some(offset) => {
-                        let distance = offset.wrapping_sub(at + 4);
-                        plan.text[at as usize..at as usize + 4]
-                            .copy_from_slice(&distance.to_le_bytes());
-                        continue;
-                    }
+                    Some(offset) => PlanFixupKind::New(*offset),
                     None => PlanFixupKind::Original { to, after: 0 },
                 },
                 Fixup::Table(t) => PlanFixupKind::Table(tables[&t]),
@@ -469,12 +492,7 @@ fn assemble(lifted: &Lifted, probes: &Probing<'_>, made: Vec<Result<Made, Skippe
                     ProbeFixup::IdLow => PlanFixupKind::IdLow,
                     ProbeFixup::Number => PlanFixupKind::Number,
                     ProbeFixup::RingMask => PlanFixupKind::RingMask,
-                    ProbeFixup::Agent(entry) => {
-                        let distance = agent::entry_offset(entry).wrapping_sub(at + 4);
-                        plan.text[at as usize..at as usize + 4]
-                            .copy_from_slice(&distance.to_le_bytes());
-                        continue;
-                    }
+                    ProbeFixup::Agent(entry) => PlanFixupKind::New(agent::entry_offset(entry)),
                     ProbeFixup::Inline(_) | ProbeFixup::OutOfLine(_) => {
                         unreachable!("resolved by emission")
                     }
@@ -498,6 +516,7 @@ fn assemble(lifted: &Lifted, probes: &Probing<'_>, made: Vec<Result<Made, Skippe
             counters: (plan.counters, made.emitted.counters.clone()),
             blocks: if mode.has_counters() { starts.map(LinkAddr).collect() } else { Vec::new() },
             edges,
+            places: made.places.iter().map(|(from, to)| (*from, base as u32 + to)).collect(),
         });
         plan.counters += made.emitted.counters.len() as u32;
     }

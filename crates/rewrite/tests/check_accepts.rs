@@ -14,7 +14,8 @@ fn real_binaries_with_every_kind_of_probes() {
         binaries += 1;
         for probes in common::variants(&lifted) {
             let what = common::describe(&probes);
-            let plan = plan(&image, &lifted, PlanOptions { probes, select: &|_| true });
+            let plan =
+                plan(&image, &lifted, PlanOptions { probes, select: &|_| true, places: &[] });
             functions += plan.functions.len();
             let rejected: Vec<_> =
                 plan.skipped.iter().filter(|s| s.reason == SkipReason::CheckFailed).collect();

@@ -66,7 +66,7 @@ fn for_each(
         .collect();
     let each = Mutex::new(each);
     let select = |f: &fettle_cfg::Function| chosen.contains(&f.entry);
-    plan_checked_by(image, lifted, PlanOptions { probes, select: &select }, || {
+    plan_checked_by(image, lifted, PlanOptions { probes, select: &select, places: &[] }, || {
         |claim: Claim<'_>, context: &Context<'_>| {
             let mut each = each.lock().expect("no panic before");
             check::check(claim, context)?;
@@ -633,7 +633,7 @@ fn with_example(
     {
         let each = Mutex::new((&mut met, &mut each));
         let select = |f: &fettle_cfg::Function| f.name.as_deref() == Some(name);
-        let options = PlanOptions { probes: Probing::new(mode), select: &select };
+        let options = PlanOptions { probes: Probing::new(mode), select: &select, places: &[] };
         plan_checked_by(&image, &lifted, options, || {
             |claim: Claim<'_>, context: &Context<'_>| {
                 check::check(claim, context).expect("as planned it is right");

@@ -46,7 +46,7 @@ fn rewrite(image: &Image, random: &mut Random) -> usize {
     let lifted = fettle_cfg::lift(image, LiftOptions::default());
     let variants = common::variants(&lifted);
     let probes = variants[random.below(variants.len())].clone();
-    let plan = plan(image, &lifted, PlanOptions { probes, select: &|_| true });
+    let plan = plan(image, &lifted, PlanOptions { probes, select: &|_| true, places: &[] });
     let _ = link(
         &plan,
         image,
