@@ -5,8 +5,9 @@
 //! breakpoint on. A breakpoint that outlives its tracer kills the program, so the function is
 //! made to jump to a *door*: code that first looks at a word of shared memory whether a tracer
 //! lives (the kernel itself changes the word when it dies, see [`AliveWord`]), and then *knocks*:
-//! it sends its own thread SIGURG, which programs ignore by default and which we take away before
-//! it is delivered. What we want done in the process we leave in a table of system calls; the
+//! it sends its own thread a signal that programs ignore by default, and which we take away before
+//! it is delivered: SIGURG, or SIGWINCH if the program handles that, so that it does not notice a
+//! tracer that dies at this very moment. (A program that handles both may be given a SIGURG then.) What we want done in the process we leave in a table of system calls; the
 //! door makes the calls, knocks again, and returns to the loader when it finds the table empty.
 //! It changes no register and no signal mask that the loader could see.
 
@@ -40,7 +41,8 @@ core::arch::global_asm!(
     "    push r13",
     "    push r14",
     "    push r15",
-    "    sub  rsp, 16",
+    "    push rbp",
+    "    sub  rsp, 48",
     "    xor  r15d, r15d",
     // Is the loader done? (RT_CONSISTENT is 0.)
     "    mov  rax, [rip + 90f]",
@@ -57,7 +59,23 @@ core::arch::global_asm!(
     "    jc   8f",
     "    test r15d, r15d",
     "    jnz  3f",
+    // A signal that the program has no handler for.
+    "    mov  ebp, 23", // SIGURG
+    "30: mov  eax, 13", // rt_sigaction
+    "    mov  edi, ebp",
+    "    xor  esi, esi",
+    "    lea  rdx, [rsp + 16]",
+    "    mov  r10d, 8",
+    "    syscall",
+    "    cmp  qword ptr [rsp + 16], 1", // SIG_DFL, SIG_IGN
+    "    jbe  32f",
+    "    cmp  ebp, 28",
+    "    je   31f",
+    "    mov  ebp, 28", // SIGWINCH
+    "    jmp  30b",
+    "31: mov  ebp, 23",
     // The signal must not wait behind a mask.
+    "32:",
     "    mov  eax, 14", // rt_sigprocmask
     "    xor  edi, edi",
     "    xor  esi, esi",
@@ -65,10 +83,13 @@ core::arch::global_asm!(
     "    mov  r10d, 8",
     "    syscall",
     "    mov  r15d, 1",
-    "    bt   qword ptr [rsp], 22", // SIGURG
+    "    lea  ecx, [rbp - 1]",
+    "    bt   qword ptr [rsp], rcx",
     "    jnc  3f",
     "    mov  r15d, 2",
-    "    mov  qword ptr [rsp + 8], 1 << 22",
+    "    mov  eax, 1",
+    "    shl  rax, cl",
+    "    mov  qword ptr [rsp + 8], rax",
     "    mov  eax, 14",
     "    mov  edi, 1", // SIG_UNBLOCK
     "    lea  rsi, [rsp + 8]",
@@ -83,7 +104,7 @@ core::arch::global_asm!(
     "    syscall",
     "    mov  rdi, r14",
     "    mov  rsi, rax",
-    "    mov  edx, 23",
+    "    mov  edx, ebp",
     "    mov  eax, 234", // tgkill
     "    syscall",
     ".globl fettle_live_door_knocked",
@@ -117,14 +138,18 @@ core::arch::global_asm!(
     // Nothing was asked for: leave.
     "8:  cmp  r15d, 2",
     "    jne  9f",
-    "    mov  qword ptr [rsp + 8], 1 << 22",
+    "    lea  ecx, [rbp - 1]",
+    "    mov  eax, 1",
+    "    shl  rax, cl",
+    "    mov  qword ptr [rsp + 8], rax",
     "    mov  eax, 14",
     "    xor  edi, edi", // SIG_BLOCK
     "    lea  rsi, [rsp + 8]",
     "    xor  edx, edx",
     "    mov  r10d, 8",
     "    syscall",
-    "9:  add  rsp, 16",
+    "9:  add  rsp, 48",
+    "    pop  rbp",
     "    pop  r15",
     "    pop  r14",
     "    pop  r13",

@@ -348,7 +348,9 @@ impl<'a> Tracer<'a> {
         };
         let pid = task.pid;
         match event {
-            0 if signal == libc::SIGURG => self.perhaps_knocked(pid, tid),
+            0 if matches!(signal, libc::SIGURG | libc::SIGWINCH) => {
+                self.perhaps_knocked(pid, tid, signal);
+            }
             0 if matches!(signal, libc::SIGSEGV | libc::SIGBUS) => self.fault(pid, tid, signal),
             0 => self.resume(tid, signal),
             libc::PTRACE_EVENT_EXEC => self.exec(tid),
@@ -464,11 +466,11 @@ impl<'a> Tracer<'a> {
         self.resume(pid, 0);
     }
 
-    /// A thread is about to be given SIGURG: by somebody, or by itself at a door.
-    fn perhaps_knocked(&mut self, pid: i32, tid: i32) {
+    /// A thread is about to be given a signal of doors: by somebody, or by itself at one.
+    fn perhaps_knocked(&mut self, pid: i32, tid: i32, signal: i32) {
         let at = ptrace::registers(tid).map(|registers| LiveAddr(registers.rip));
         let door = at.ok().and_then(|at| self.session.door(pid, at));
-        let Some(door) = door else { return self.resume(tid, libc::SIGURG) };
+        let Some(door) = door else { return self.resume(tid, signal) };
         let asked = self.asked.remove(&tid);
         if self.detaching.is_none()
             && let Err(error) = self.answer(pid, tid, &door, asked)
