@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use fettle_image::LinkAddr;
-use fettle_isa::{Flow, flow};
+use fettle_isa::{Facts, FactsFactory, Flow};
 use iced_x86::{Decoder, DecoderOptions, Instruction, Register};
 
 use crate::function::{JumpTable, SkipReason};
@@ -16,6 +16,10 @@ pub struct RangeCode {
     pub range: Range<LinkAddr>,
     /// Instructions in the order in which they were found.
     pub insns: Vec<Instruction>,
+    /// Facts of each instruction.
+    pub facts: Vec<Facts>,
+    /// Bytes of all instructions found.
+    pub code_bytes: u64,
     /// For each byte of the range, the instruction that starts there, plus one.
     at: Vec<u32>,
     /// Addresses in the range that control comes to other than by falling through.
@@ -41,7 +45,10 @@ impl RangeCode {
     pub fn new(range: Range<LinkAddr>) -> RangeCode {
         let len = (range.end.0 - range.start.0) as usize;
         RangeCode {
-            insns: Vec::with_capacity(len / 4),
+            // An instruction has four bytes on average; growing costs more than a little slack.
+            insns: Vec::with_capacity(len / 3),
+            facts: Vec::with_capacity(len / 3),
+            code_bytes: 0,
             at: vec![0; len],
             leaders: Vec::new(),
             outgoing: Vec::new(),
@@ -83,10 +90,10 @@ impl RangeCode {
     ///
     /// `code` holds the bytes from the start of the range; `context` answers what jump tables
     /// need to know of the image.
-    pub fn follow(&mut self, code: &[u8], context: &TableContext<'_>) {
+    pub fn follow(&mut self, code: &[u8], context: &TableContext<'_>, facts: &mut FactsFactory) {
         while self.failure.is_none() {
             if let Some(addr) = self.work.pop() {
-                self.follow_from(addr, code);
+                self.follow_from(addr, code, facts);
             } else if let Some(index) = self.unresolved.pop() {
                 self.resolve(index, context);
             } else {
@@ -99,7 +106,7 @@ impl RangeCode {
         self.failure.get_or_insert((reason, at));
     }
 
-    fn follow_from(&mut self, addr: LinkAddr, code: &[u8]) {
+    fn follow_from(&mut self, addr: LinkAddr, code: &[u8], factory: &mut FactsFactory) {
         let start = self.range.start.0;
         let offset = (addr.0 - start) as usize;
         if self.at[offset] != 0 {
@@ -138,10 +145,13 @@ impl RangeCode {
                 return self.fail(SkipReason::UsesGs, LinkAddr(ip));
             }
             let index = self.insns.len() as u32;
+            let facts = factory.facts(&insn);
             self.at[offset] = index + 1;
             self.insns.push(insn);
+            self.facts.push(facts);
+            self.code_bytes += insn.len() as u64;
             after_call = false;
-            match flow(&insn) {
+            match facts.flow(&insn) {
                 Flow::Next => {}
                 Flow::Jump(to) => return self.jump(LinkAddr(ip), LinkAddr(to)),
                 Flow::Branch(to) => self.jump(LinkAddr(ip), LinkAddr(to)),
@@ -187,7 +197,7 @@ impl RangeCode {
         if self.failure.is_some() {
             return;
         }
-        self.insns.sort_unstable_by_key(|i| i.ip());
+        self.sort();
         self.leaders.sort_unstable();
         self.leaders.dedup();
         for pair in self.insns.windows(2) {
@@ -197,6 +207,20 @@ impl RangeCode {
             }
         }
         self.at = Vec::new();
+    }
+
+    /// Puts instructions and facts in order of address.
+    fn sort(&mut self) {
+        if self.insns.is_sorted_by_key(|i| i.ip()) {
+            return;
+        }
+        // What starts at each byte is known, so there is nothing to compare.
+        let order = || self.at.iter().filter(|n| **n != 0).map(|n| *n as usize - 1);
+        let mut insns = Vec::with_capacity(self.insns.len());
+        insns.extend(order().map(|i| self.insns[i]));
+        let mut facts = Vec::with_capacity(self.facts.len());
+        facts.extend(order().map(|i| self.facts[i]));
+        (self.insns, self.facts) = (insns, facts);
     }
 }
 

@@ -3,7 +3,9 @@
 use std::ops::Range;
 
 use fettle_image::LinkAddr;
+use fettle_isa::{Facts, Flow};
 use iced_x86::Instruction;
+use smallvec::SmallVec;
 
 /// Index of a block in its function, in order of address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -35,7 +37,7 @@ pub struct Block {
     /// Its instructions in [`Function::insns`].
     pub insns: Range<u32>,
     /// Where control may go inside the function: the fall-through first, if there is one.
-    pub succs: Vec<BlockId>,
+    pub succs: SmallVec<[BlockId; 4]>,
     /// The first of `succs` is reached by falling through.
     pub falls_through: bool,
     /// How control may leave the function from here.
@@ -89,6 +91,8 @@ pub struct Function {
     pub ranges: Vec<Range<LinkAddr>>,
     /// Its instructions in order of address.
     pub insns: Vec<Instruction>,
+    /// Facts of each instruction.
+    pub facts: Vec<Facts>,
     /// Its blocks in order of address.
     pub blocks: Vec<Block>,
     /// Its jump tables.
@@ -112,6 +116,20 @@ impl Function {
     /// Instructions of a block.
     pub fn block_insns(&self, block: &Block) -> &[Instruction] {
         &self.insns[block.insns.start as usize..block.insns.end as usize]
+    }
+
+    /// Where control goes after instruction `index`.
+    pub fn flow(&self, index: usize) -> Flow {
+        self.facts[index].flow(&self.insns[index])
+    }
+
+    /// Instructions of a block with their facts.
+    pub fn block_facts(
+        &self,
+        block: &Block,
+    ) -> impl DoubleEndedIterator<Item = (&Instruction, Facts)> + ExactSizeIterator {
+        let range = block.insns.start as usize..block.insns.end as usize;
+        self.insns[range.clone()].iter().zip(self.facts[range].iter().copied())
     }
 
     /// Bytes of code lifted.

@@ -7,7 +7,7 @@ use fettle_cfg::function::{Exit, Function, JumpTable, Skipped, TableKind};
 use fettle_cfg::liveness::{ExitLiveness, Liveness};
 use fettle_cfg::{Lifted, SkipReason};
 use fettle_image::{Image, LinkAddr};
-use fettle_isa::{Flow, RegSet, flow};
+use fettle_isa::{Flow, RegSet};
 use rayon::prelude::*;
 
 use crate::agent;
@@ -270,7 +270,7 @@ fn calls_one_of(function: &Function, targets: &[LinkAddr], slots: &[LinkAddr]) -
         i.is_ip_rel_memory_operand()
             && slots.binary_search(&LinkAddr(i.ip_rel_memory_address())).is_ok()
     };
-    function.insns.iter().find_map(|i| match flow(i) {
+    function.insns.iter().zip(&function.facts).find_map(|(i, facts)| match facts.flow(i) {
         _ if uses_slot(i) => Some(LinkAddr(i.ip())),
         Flow::Call(to) | Flow::Jump(to) | Flow::Branch(to)
             if targets.binary_search(&LinkAddr(to)).is_ok() =>
