@@ -191,13 +191,36 @@ impl RangeCode {
         }
     }
 
-    /// Checks what can be checked only when all is followed: no two instructions overlap, and
-    /// every leader starts one.
+    /// Puts instructions in order of address and gives up what is known of each byte, which takes
+    /// more memory than is well left lying about.
+    pub fn settle(&mut self, scratch: &mut Scratch) {
+        if !self.insns.is_sorted_by_key(|i| i.ip()) {
+            // What starts at each byte is known, so there is nothing to compare.
+            scratch.insns.clear();
+            scratch.facts.clear();
+            for n in self.at.iter().filter(|n| **n != 0) {
+                scratch.insns.push(self.insns[*n as usize - 1]);
+                scratch.facts.push(self.facts[*n as usize - 1]);
+            }
+            self.insns.copy_from_slice(&scratch.insns);
+            self.facts.copy_from_slice(&scratch.facts);
+        }
+        self.at = Vec::new();
+    }
+
+    /// The reverse of [`RangeCode::settle`]: entries can be followed again.
+    pub fn reopen(&mut self) {
+        self.at = vec![0; (self.range.end.0 - self.range.start.0) as usize];
+        for (i, insn) in self.insns.iter().enumerate() {
+            self.at[(insn.ip() - self.range.start.0) as usize] = i as u32 + 1;
+        }
+    }
+
+    /// Checks what can be checked only when all is followed: no two instructions overlap.
     pub fn close(&mut self) {
         if self.failure.is_some() {
             return;
         }
-        self.sort();
         self.leaders.sort_unstable();
         self.leaders.dedup();
         for pair in self.insns.windows(2) {
@@ -206,22 +229,14 @@ impl RangeCode {
                 return;
             }
         }
-        self.at = Vec::new();
     }
+}
 
-    /// Puts instructions and facts in order of address.
-    fn sort(&mut self) {
-        if self.insns.is_sorted_by_key(|i| i.ip()) {
-            return;
-        }
-        // What starts at each byte is known, so there is nothing to compare.
-        let order = || self.at.iter().filter(|n| **n != 0).map(|n| *n as usize - 1);
-        let mut insns = Vec::with_capacity(self.insns.len());
-        insns.extend(order().map(|i| self.insns[i]));
-        let mut facts = Vec::with_capacity(self.facts.len());
-        facts.extend(order().map(|i| self.facts[i]));
-        (self.insns, self.facts) = (insns, facts);
-    }
+/// Memory that is used again for the next range.
+#[derive(Debug, Default)]
+pub struct Scratch {
+    insns: Vec<Instruction>,
+    facts: Vec<Facts>,
 }
 
 /// Leaders come in bursts of the same few; the exact check happens at the `at` table.

@@ -8,7 +8,7 @@ use fettle_isa::{FactsFactory, Flow};
 use rayon::prelude::*;
 use smallvec::SmallVec;
 
-use crate::decode::RangeCode;
+use crate::decode::{RangeCode, Scratch};
 use crate::function::{Block, BlockId, Exit, Function, SkipReason, Skipped};
 use crate::lsda::{self, Lsda};
 use crate::tables::{self, TableContext};
@@ -156,7 +156,7 @@ fn decode_all(
     let fdes = image.fdes();
     let decoded: Vec<(Part, Vec<(LinkAddr, Lsda)>)> = ranges
         .par_iter()
-        .map_init(FactsFactory::new, |facts, range| {
+        .map_init(Default::default, |(facts, scratch): &mut (FactsFactory, Scratch), range| {
             let mut code = RangeCode::new(range.start..range.end);
             let mut pads = Vec::new();
             let mut found = Vec::new();
@@ -179,6 +179,7 @@ fn decode_all(
             pads.sort_unstable();
             pads.dedup();
             follow(image, &mut code, context, facts);
+            code.settle(scratch);
             let part =
                 Part { name: range.name.clone(), cold: is_cold(cold, range.start), code, pads };
             (part, found)
@@ -228,18 +229,23 @@ fn crossings(part: &Part) -> impl Iterator<Item = LinkAddr> {
 
 fn follow_across(image: &Image, parts: &mut [Part], context: &TableContext<'_>) {
     let mut facts = FactsFactory::new();
+    let mut scratch = Scratch::default();
     let mut work: Vec<usize> = (0..parts.len()).collect();
+    let mut into = Vec::new();
     while let Some(i) = work.pop() {
-        let into: Vec<LinkAddr> = crossings(&parts[i]).collect();
-        for to in into {
+        into.clear();
+        into.extend(crossings(&parts[i]));
+        for to in into.iter().copied() {
             let Some(j) = part_of(parts, to) else { continue };
             let code = &mut parts[j].code;
             if code.failure.is_some() || code.range.start == to {
                 continue;
             }
             let known = code.outgoing.len() + code.tables.len();
+            code.reopen();
             code.add_entry(to);
             follow(image, code, context, &mut facts);
+            code.settle(&mut scratch);
             if code.outgoing.len() + code.tables.len() != known {
                 work.push(j);
             }

@@ -247,12 +247,17 @@ fn program(rows: &[Row], emitted: &Emitted, start: u32, end: u32) -> Option<Vec<
     let mut current = State::initial();
     let mut last_row = usize::MAX;
     let mut last_pushed = u32::MAX;
-    for point in emitted.unwind.iter().filter(|p| p.offset >= start && p.offset < end) {
-        let i = rows.partition_point(|r| r.end <= point.original.0);
-        let Some(row) = rows.get(i).filter(|r| r.start <= point.original.0) else { continue };
-        if i == last_row && point.pushed == last_pushed {
-            continue;
-        }
+    let points = &emitted.unwind;
+    let from = points.partition_point(|p| p.offset < start);
+    let to = points.partition_point(|p| p.offset < end);
+    for point in &points[from..to] {
+        let at_row = |r: &Row| r.start <= point.original.0 && point.original.0 < r.end;
+        let i = match rows.get(last_row) {
+            Some(row) if at_row(row) && point.pushed == last_pushed => continue,
+            Some(row) if at_row(row) => last_row,
+            _ => rows.partition_point(|r| r.end <= point.original.0),
+        };
+        let Some(row) = rows.get(i).filter(|r| at_row(r)) else { continue };
         (last_row, last_pushed) = (i, point.pushed);
         let next = row.state.pushed(point.pushed)?;
         if next == current {
