@@ -5,10 +5,11 @@ use std::ops::Range;
 use fettle_image::LinkAddr;
 use fettle_isa::{Facts, Flow};
 use iced_x86::Instruction;
+use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 
 /// Index of a block in its function, in order of address.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct BlockId(pub u32);
 
 impl BlockId {
@@ -49,7 +50,7 @@ pub struct Block {
 }
 
 /// How a jump table's entries say where to go.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum TableKind {
     /// Signed 32-bit distances from this address (as a rule the table's own).
     Relative {
@@ -144,7 +145,7 @@ impl Function {
 }
 
 /// Why a function stays as it is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum SkipReason {
     /// Bytes that are no instruction.
@@ -206,7 +207,7 @@ impl SkipReason {
 }
 
 /// A function that stays as it is.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Skipped {
     /// Where it starts.
     pub entry: LinkAddr,

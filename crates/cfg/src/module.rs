@@ -325,8 +325,12 @@ fn find_unnamed_cold(
     context: &TableContext<'_>,
 ) {
     let heads_of = |g: &Vec<usize>| g.iter().copied().filter(|i| !parts[*i].cold).collect();
-    let several: Vec<Vec<usize>> =
-        groups.iter().filter(|g| g.len() > 1).map(heads_of).filter(|h: &Vec<_>| h.len() > 1).collect();
+    let several: Vec<Vec<usize>> = groups
+        .iter()
+        .filter(|g| g.len() > 1)
+        .map(heads_of)
+        .filter(|h: &Vec<_>| h.len() > 1)
+        .collect();
     if several.is_empty() {
         return;
     }

@@ -90,11 +90,7 @@ struct Summary {
 }
 
 impl Summary {
-    fn of(
-        function: &Function,
-        clobbers: &[RegSet],
-        index: &FxHashMap<LinkAddr, usize>,
-    ) -> Summary {
+    fn of(function: &Function, clobbers: &[RegSet], index: &FxHashMap<LinkAddr, usize>) -> Summary {
         let mut calls = Vec::new();
         let mut tails = Vec::new();
         let mut blocks = Vec::with_capacity(function.blocks.len());

@@ -30,7 +30,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                 continue;
             }
             let plan =
-                fettle_rewrite::plan(&image, &lifted, PlanOptions { mode, select: &|_| true });
+                fettle_rewrite::plan(&image, &lifted, PlanOptions { mode, select: &|_| true, places: &[] });
             let mut text = Text(DefaultHasher::new());
             text.0.write(&plan.text);
             write!(text, "{:?}{:?}{:?}", plan.functions, plan.skipped, plan.fixups)?;

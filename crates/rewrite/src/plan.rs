@@ -8,6 +8,7 @@ use fettle_image::{Image, LinkAddr};
 use fettle_isa::{Flow, RegSet};
 use rayon::prelude::*;
 use rustc_hash::{FxHashMap, FxHashSet};
+use serde::{Deserialize, Serialize};
 
 use crate::agent;
 use crate::check::{CheckError, Checker, Claim};
@@ -27,7 +28,7 @@ pub struct PlanOptions<'a> {
 }
 
 /// A function with new code.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct PlannedFunction {
     /// Where the original starts.
     pub entry: LinkAddr,
@@ -51,7 +52,7 @@ pub struct PlannedFunction {
 }
 
 /// A copy of a jump table that leads into new code.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct PlannedTable {
     /// How entries are written.
     pub kind: TableKind,
@@ -60,7 +61,7 @@ pub struct PlannedTable {
 }
 
 /// A jump to be written over original code.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Springboard {
     /// Where the five bytes go.
     pub at: LinkAddr,
@@ -72,7 +73,7 @@ pub struct Springboard {
 pub const SPRINGBOARD_SIZE: u64 = 5;
 
 /// New code for an image, without addresses.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Plan {
     /// What its probes measure.
     pub mode: Mode,
@@ -82,6 +83,7 @@ pub struct Plan {
     /// Functions that stay as they are.
     pub skipped: Vec<Skipped>,
     /// The agent, the user's own probe if there is one, then the functions' code.
+    #[serde(with = "serde_bytes")]
     pub text: Vec<u8>,
     /// Places in `text` to be filled in, with the function they belong to.
     pub fixups: Vec<PlanFixup>,
@@ -96,7 +98,7 @@ pub struct Plan {
 }
 
 /// A 32-bit place in a plan's text to be filled in.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct PlanFixup {
     /// Offset in [`Plan::text`].
     pub at: u32,
@@ -107,7 +109,7 @@ pub struct PlanFixup {
 }
 
 /// With what a place is filled in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum PlanFixupKind {
     /// Distance to an original address.
     Original {

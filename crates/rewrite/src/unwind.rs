@@ -9,17 +9,19 @@ use fettle_cfg::function::Function;
 use fettle_cfg::lsda::Lsda;
 use fettle_image::{Image, LinkAddr, Pointer};
 use gimli::{CfaRule, RegisterRule, UnwindSection};
+use serde::{Deserialize, Serialize};
 
 use crate::emit::Emitted;
 
 /// Unwind information of one part of a function's new code, without addresses.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct PartUnwind {
     /// The part, as offsets in the function's new code.
     pub start: u32,
     /// Its end.
     pub end: u32,
     /// Call frame instructions (DWARF 5, 6.4.2).
+    #[serde(with = "serde_bytes")]
     pub program: Vec<u8>,
     /// The function that decides about exceptions.
     pub personality: Option<Pointer>,
@@ -31,9 +33,10 @@ pub struct PartUnwind {
 
 /// An exception table for new code; its position-dependent fields are filled in when it has an
 /// address.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct NewLsda {
     /// Its bytes; 4-byte aligned where it is placed.
+    #[serde(with = "serde_bytes")]
     pub bytes: Vec<u8>,
     /// Offset of the 32-bit distance to the function's new code.
     pub base_field: u32,
