@@ -38,18 +38,18 @@ pub struct RangeCode {
     work: Vec<LinkAddr>,
     /// Indirect jumps still to be resolved (indices into `insns`).
     unresolved: Vec<u32>,
+    /// The first instruction that another one reaches into.
+    overlap: Option<LinkAddr>,
 }
 
 impl RangeCode {
-    /// Nothing followed yet.
-    pub fn new(range: Range<LinkAddr>) -> RangeCode {
-        let len = (range.end.0 - range.start.0) as usize;
-        RangeCode {
-            // An instruction has four bytes on average; growing costs more than a little slack.
-            insns: Vec::with_capacity(len / 3),
-            facts: Vec::with_capacity(len / 3),
+    /// Nothing followed yet. What is found is kept in `scratch` until [`RangeCode::settle`].
+    pub fn new(range: Range<LinkAddr>, scratch: &mut Scratch) -> RangeCode {
+        let mut code = RangeCode {
+            insns: Vec::new(),
+            facts: Vec::new(),
             code_bytes: 0,
-            at: vec![0; len],
+            at: Vec::new(),
             leaders: Vec::new(),
             outgoing: Vec::new(),
             tables: Vec::new(),
@@ -58,8 +58,11 @@ impl RangeCode {
             failure: None,
             work: Vec::new(),
             unresolved: Vec::new(),
+            overlap: None,
             range,
-        }
+        };
+        code.reopen(scratch);
+        code
     }
 
     /// The instruction at `addr`, if it was found.
@@ -191,29 +194,37 @@ impl RangeCode {
         }
     }
 
-    /// Puts instructions in order of address and gives up what is known of each byte, which takes
-    /// more memory than is well left lying about.
+    /// Puts instructions in order of address, in no more memory than they need, and gives up what
+    /// is known of each byte.
     pub fn settle(&mut self, scratch: &mut Scratch) {
-        if !self.insns.is_sorted_by_key(|i| i.ip()) {
-            // What starts at each byte is known, so there is nothing to compare.
-            scratch.insns.clear();
-            scratch.facts.clear();
-            for n in self.at.iter().filter(|n| **n != 0) {
-                scratch.insns.push(self.insns[*n as usize - 1]);
-                scratch.facts.push(self.facts[*n as usize - 1]);
-            }
-            self.insns.copy_from_slice(&scratch.insns);
-            self.facts.copy_from_slice(&scratch.facts);
-        }
-        self.at = Vec::new();
+        // What starts at each byte is known, so there is nothing to compare.
+        let order = || self.at.iter().filter(|n| **n != 0).map(|n| *n as usize - 1);
+        let mut insns = Vec::with_capacity(self.insns.len());
+        insns.extend(order().map(|i| self.insns[i]));
+        let mut facts = Vec::with_capacity(self.facts.len());
+        facts.extend(order().map(|i| self.facts[i]));
+        // Looked for while the instructions are at hand; what it means is said in the end.
+        let overlap = insns.windows(2).find(|pair| pair[0].next_ip() > pair[1].ip());
+        self.overlap = overlap.map(|pair| LinkAddr(pair[1].ip()));
+        scratch.insns = std::mem::replace(&mut self.insns, insns);
+        scratch.facts = std::mem::replace(&mut self.facts, facts);
+        scratch.at = std::mem::take(&mut self.at);
     }
 
     /// The reverse of [`RangeCode::settle`]: entries can be followed again.
-    pub fn reopen(&mut self) {
-        self.at = vec![0; (self.range.end.0 - self.range.start.0) as usize];
+    pub fn reopen(&mut self, scratch: &mut Scratch) {
+        self.at = std::mem::take(&mut scratch.at);
+        self.at.clear();
+        self.at.resize((self.range.end.0 - self.range.start.0) as usize, 0);
         for (i, insn) in self.insns.iter().enumerate() {
             self.at[(insn.ip() - self.range.start.0) as usize] = i as u32 + 1;
         }
+        scratch.insns.clear();
+        scratch.insns.append(&mut self.insns);
+        self.insns = std::mem::take(&mut scratch.insns);
+        scratch.facts.clear();
+        scratch.facts.append(&mut self.facts);
+        self.facts = std::mem::take(&mut scratch.facts);
     }
 
     /// Checks what can be checked only when all is followed: no two instructions overlap.
@@ -223,12 +234,7 @@ impl RangeCode {
         }
         self.leaders.sort_unstable();
         self.leaders.dedup();
-        for pair in self.insns.windows(2) {
-            if pair[0].next_ip() > pair[1].ip() {
-                self.failure = Some((SkipReason::OverlappingInstructions, LinkAddr(pair[1].ip())));
-                return;
-            }
-        }
+        self.failure = self.overlap.map(|at| (SkipReason::OverlappingInstructions, at));
     }
 }
 
@@ -237,6 +243,7 @@ impl RangeCode {
 pub struct Scratch {
     insns: Vec<Instruction>,
     facts: Vec<Facts>,
+    at: Vec<u32>,
 }
 
 /// Leaders come in bursts of the same few; the exact check happens at the `at` table.

@@ -157,7 +157,7 @@ fn decode_all(
     let decoded: Vec<(Part, Vec<(LinkAddr, Lsda)>)> = ranges
         .par_iter()
         .map_init(Default::default, |(facts, scratch): &mut (FactsFactory, Scratch), range| {
-            let mut code = RangeCode::new(range.start..range.end);
+            let mut code = RangeCode::new(range.start..range.end, scratch);
             let mut pads = Vec::new();
             let mut found = Vec::new();
             code.add_entry(range.start);
@@ -242,7 +242,7 @@ fn follow_across(image: &Image, parts: &mut [Part], context: &TableContext<'_>) 
                 continue;
             }
             let known = code.outgoing.len() + code.tables.len();
-            code.reopen();
+            code.reopen(&mut scratch);
             code.add_entry(to);
             follow(image, code, context, &mut facts);
             code.settle(&mut scratch);

@@ -598,6 +598,7 @@ impl Writer<'_> {
             }
         }
         let ip = |insn: u32| LinkAddr(function.insns[insn as usize].ip());
+        let mut original_code = OriginalCode { image: self.context.image, start: 0, bytes: &[] };
         let mut pending_exit = None;
         for (i, item) in self.items.iter().enumerate() {
             let offset = offsets[i];
@@ -605,10 +606,8 @@ impl Writer<'_> {
             match item {
                 Item::Copy { insn, fix } => {
                     let original = &function.insns[*insn as usize];
-                    let bytes = self
-                        .context
-                        .image
-                        .read(ip(*insn), original.len())
+                    let bytes = original_code
+                        .of(function, original)
                         .ok_or((SkipReason::Undecodable, ip(*insn)))?;
                     out.insn_offsets[*insn as usize] = offset;
                     out.point(offset, ip(*insn), 0);
@@ -743,6 +742,29 @@ impl Emitted {
             let distance = to.wrapping_sub(at + 4);
             self.code[at as usize..at as usize + 4].copy_from_slice(&distance.to_le_bytes());
         }
+    }
+}
+
+/// The bytes of original instructions, one range after another.
+struct OriginalCode<'a> {
+    image: &'a Image,
+    start: u64,
+    bytes: &'a [u8],
+}
+
+impl<'a> OriginalCode<'a> {
+    fn of(&mut self, function: &Function, insn: &Instruction) -> Option<&'a [u8]> {
+        let within = |start: u64, bytes: &'a [u8]| {
+            let from = usize::try_from(insn.ip().checked_sub(start)?).ok()?;
+            bytes.get(from..from + insn.len())
+        };
+        if let Some(bytes) = within(self.start, self.bytes) {
+            return Some(bytes);
+        }
+        let range = function.ranges.iter().find(|r| r.contains(&LinkAddr(insn.ip())))?;
+        self.start = range.start.0;
+        self.bytes = self.image.read(range.start, (range.end.0 - range.start.0) as usize)?;
+        within(self.start, self.bytes)
     }
 }
 
