@@ -9,7 +9,7 @@ use std::hash::Hasher;
 
 use fettle_cfg::LiftOptions;
 use fettle_image::Image;
-use fettle_rewrite::{Mode, PlanOptions};
+use fettle_rewrite::{Mode, PlanOptions, Probing};
 
 /// Hashes whatever is formatted into it.
 struct Text(DefaultHasher);
@@ -25,12 +25,12 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     for path in std::env::args().skip(1) {
         let Ok(image) = Image::parse(std::fs::read(&path)?) else { continue };
         let lifted = fettle_cfg::lift(&image, LiftOptions::default());
-        for mode in [Mode::Count, Mode::Time, Mode::Events, Mode::Sample, Mode::Blocks] {
+        for mode in Mode::ALL {
             if std::env::var("MODE").is_ok_and(|m| m != format!("{mode:?}")) {
                 continue;
             }
-            let plan =
-                fettle_rewrite::plan(&image, &lifted, PlanOptions { mode, select: &|_| true, places: &[] });
+            let options = PlanOptions { probes: Probing::new(mode), select: &|_| true, places: &[] };
+            let plan = fettle_rewrite::plan(&image, &lifted, options);
             let mut text = Text(DefaultHasher::new());
             text.0.write(&plan.text);
             write!(text, "{:?}{:?}{:?}", plan.functions, plan.skipped, plan.fixups)?;
