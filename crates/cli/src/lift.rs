@@ -119,7 +119,8 @@ fn run_until(until: Step, file: &Path) -> anyhow::Result<()> {
         return Ok(());
     }
     let lifted = fettle_cfg::lift(&image, LiftOptions::default());
-    let options = PlanOptions { probes: Probing::new(Mode::Events), select: &|_| true, places: &[] };
+    let options =
+        PlanOptions { probes: Probing::new(Mode::Events), select: &|_| true, places: &[] };
     match until {
         Step::Parse | Step::Lift => {}
         Step::Emit => {

@@ -39,6 +39,7 @@ pub fn is_sound(plan: &Plan) -> bool {
             PlanFixupKind::Table(t) | PlanFixupKind::TableAddress(t) => {
                 (t as usize) < plan.tables.len()
             }
+            PlanFixupKind::New(to) => (to as usize) < len,
             PlanFixupKind::Counter(n) => n < plan.counters,
             PlanFixupKind::Accumulator(field) => field < 4096,
             PlanFixupKind::Original { .. }
