@@ -34,7 +34,8 @@ pub fn run(options: &Options) -> Result<bool> {
     let server = ["redis-server", "--port", PORT, "--save", "", "--appendonly", "no"];
     println!("$ fettle record -o {} -- {}", trace.display(), server.map(quoted).join(" "));
     let mut record = Command::new(&binary);
-    record.arg("record").arg("-o").arg(&trace).arg("--").args(server);
+    record.arg("record").args(fettle::cache_flags(&binary));
+    record.arg("-o").arg(&trace).arg("--").args(server);
     record.current_dir(&folder);
     let mut running = proc::start(record, &folder, "server", None)?;
     if let Err(error) = load(&mut running) {

@@ -48,6 +48,15 @@ pub fn has(binary: &Path, flag_or_mode: &str) -> bool {
         .any(|word| word == flag_or_mode)
 }
 
+/// Flags of `fettle record` that keep rewritten code in a folder of the repository's own, not in
+/// the user's. A binary that keeps none gets no flag.
+pub fn cache_flags(binary: &Path) -> Vec<String> {
+    match has(binary, "--cache") {
+        true => vec!["--cache".into(), repo::target().join("fettle-cache").display().to_string()],
+        false => Vec::new(),
+    }
+}
+
 /// The object that `fettle record --json` ends its standard error with. Unknown fields are kept
 /// out: the corpus needs these only.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]

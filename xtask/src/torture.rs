@@ -286,7 +286,7 @@ fn perform(program: &Program, tool: Option<(&PathBuf, &str)>, folder: &Path) -> 
             }
             let mut command = Command::new(fettle);
             command.args(["record", "--quiet", "--json", "--mode", mode, "-o"]).arg(trace);
-            command.arg("--").arg(&program.path);
+            command.args(fettle::cache_flags(fettle)).arg("--").arg(&program.path);
             command
         }
     };

@@ -4,23 +4,27 @@
 //! call of a function that it knows not to write that register. A probe may therefore write only
 //! what its function writes anyway (or put back what it wrote).
 
-use std::collections::HashMap;
-
 use fettle_image::LinkAddr;
-use fettle_isa::{EffectsFactory, Flow, RegSet, flow};
+use fettle_isa::{Flow, RegSet};
+use rayon::prelude::*;
+use rustc_hash::FxHashMap;
 
 use crate::function::{Exit, Function};
 
 /// For each function of `functions`, in order: what a call of it may change of what the ABI lets
 /// calls change.
 pub fn solve(functions: &[Function]) -> Vec<RegSet> {
-    let index: HashMap<LinkAddr, usize> =
+    let index: FxHashMap<LinkAddr, usize> =
         functions.iter().enumerate().map(|(i, f)| (f.entry, i)).collect();
-    let mut sets = Vec::with_capacity(functions.len());
+    let own: Vec<Own> = functions.par_iter().map(|f| own(f, &index)).collect();
     // Callers by callee, for what flows up.
     let mut callers: Vec<Vec<u32>> = vec![Vec::new(); functions.len()];
-    for (i, function) in functions.iter().enumerate() {
-        sets.push(own(function, &index, |callee| callers[callee].push(i as u32)));
+    let mut sets = Vec::with_capacity(functions.len());
+    for (i, own) in own.into_iter().enumerate() {
+        for callee in own.callees {
+            callers[callee as usize].push(i as u32);
+        }
+        sets.push(own.written);
     }
     let mut work: Vec<usize> = (0..functions.len()).collect();
     while let Some(callee) = work.pop() {
@@ -36,39 +40,41 @@ pub fn solve(functions: &[Function]) -> Vec<RegSet> {
     sets
 }
 
-/// What `function` writes itself; `callee` is told of functions that it calls and that are known.
-fn own(
-    function: &Function,
-    index: &HashMap<LinkAddr, usize>,
-    mut callee: impl FnMut(usize),
-) -> RegSet {
-    let mut known = Vec::new();
+/// What a function writes itself, and the known functions that it calls.
+struct Own {
+    written: RegSet,
+    callees: Vec<u32>,
+}
+
+fn own(function: &Function, index: &FxHashMap<LinkAddr, usize>) -> Own {
+    // Who calls what is not known may change all that calls may.
+    let everything = || Own { written: RegSet::CALLER_SAVED, callees: Vec::new() };
+    let mut callees = Vec::new();
+    let mut written = RegSet::NONE;
     for block in &function.blocks {
-        for insn in function.block_insns(block) {
-            match flow(insn) {
-                Flow::IndirectCall => return RegSet::CALLER_SAVED,
+        for (insn, facts) in function.block_facts(block) {
+            written = written.union(facts.writes()).union(facts.kills());
+            if !facts.calls() {
+                continue;
+            }
+            match facts.flow(insn) {
                 Flow::Call(to) => match index.get(&LinkAddr(to)) {
-                    Some(i) => known.push(*i),
-                    None => return RegSet::CALLER_SAVED,
+                    Some(i) => callees.push(*i as u32),
+                    None => return everything(),
                 },
-                _ => {}
+                _ => return everything(),
             }
         }
         match block.exit {
-            Some(Exit::TailIndirect) => return RegSet::CALLER_SAVED,
+            Some(Exit::TailIndirect) => return everything(),
             Some(Exit::TailJump(to) | Exit::TailBranch(to)) => match index.get(&to) {
-                Some(i) => known.push(*i),
-                None => return RegSet::CALLER_SAVED,
+                Some(i) => callees.push(*i as u32),
+                None => return everything(),
             },
             Some(Exit::Return) | None => {}
         }
     }
-    let mut factory = EffectsFactory::new();
-    let mut written = RegSet::NONE;
-    for insn in &function.insns {
-        let effects = factory.effects(insn);
-        written = written.union(effects.writes).union(effects.kills);
-    }
-    known.into_iter().for_each(&mut callee);
-    written.intersection(RegSet::CALLER_SAVED)
+    callees.sort_unstable();
+    callees.dedup();
+    Own { written: written.intersection(RegSet::CALLER_SAVED), callees }
 }

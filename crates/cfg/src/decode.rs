@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use fettle_image::LinkAddr;
-use fettle_isa::{Flow, flow};
+use fettle_isa::{Facts, FactsFactory, Flow};
 use iced_x86::{Decoder, DecoderOptions, Instruction, Register};
 
 use crate::function::{JumpTable, SkipReason};
@@ -16,6 +16,10 @@ pub struct RangeCode {
     pub range: Range<LinkAddr>,
     /// Instructions in the order in which they were found.
     pub insns: Vec<Instruction>,
+    /// Facts of each instruction.
+    pub facts: Vec<Facts>,
+    /// Bytes of all instructions found.
+    pub code_bytes: u64,
     /// For each byte of the range, the instruction that starts there, plus one.
     at: Vec<u32>,
     /// Addresses in the range that control comes to other than by falling through.
@@ -34,15 +38,18 @@ pub struct RangeCode {
     work: Vec<LinkAddr>,
     /// Indirect jumps still to be resolved (indices into `insns`).
     unresolved: Vec<u32>,
+    /// The first instruction that another one reaches into.
+    overlap: Option<LinkAddr>,
 }
 
 impl RangeCode {
-    /// Nothing followed yet.
-    pub fn new(range: Range<LinkAddr>) -> RangeCode {
-        let len = (range.end.0 - range.start.0) as usize;
-        RangeCode {
-            insns: Vec::with_capacity(len / 4),
-            at: vec![0; len],
+    /// Nothing followed yet. What is found is kept in `scratch` until [`RangeCode::settle`].
+    pub fn new(range: Range<LinkAddr>, scratch: &mut Scratch) -> RangeCode {
+        let mut code = RangeCode {
+            insns: Vec::new(),
+            facts: Vec::new(),
+            code_bytes: 0,
+            at: Vec::new(),
             leaders: Vec::new(),
             outgoing: Vec::new(),
             tables: Vec::new(),
@@ -51,8 +58,11 @@ impl RangeCode {
             failure: None,
             work: Vec::new(),
             unresolved: Vec::new(),
+            overlap: None,
             range,
-        }
+        };
+        code.reopen(scratch);
+        code
     }
 
     /// The instruction at `addr`, if it was found.
@@ -83,10 +93,10 @@ impl RangeCode {
     ///
     /// `code` holds the bytes from the start of the range; `context` answers what jump tables
     /// need to know of the image.
-    pub fn follow(&mut self, code: &[u8], context: &TableContext<'_>) {
+    pub fn follow(&mut self, code: &[u8], context: &TableContext<'_>, facts: &mut FactsFactory) {
         while self.failure.is_none() {
             if let Some(addr) = self.work.pop() {
-                self.follow_from(addr, code);
+                self.follow_from(addr, code, facts);
             } else if let Some(index) = self.unresolved.pop() {
                 self.resolve(index, context);
             } else {
@@ -99,7 +109,7 @@ impl RangeCode {
         self.failure.get_or_insert((reason, at));
     }
 
-    fn follow_from(&mut self, addr: LinkAddr, code: &[u8]) {
+    fn follow_from(&mut self, addr: LinkAddr, code: &[u8], factory: &mut FactsFactory) {
         let start = self.range.start.0;
         let offset = (addr.0 - start) as usize;
         if self.at[offset] != 0 {
@@ -138,10 +148,13 @@ impl RangeCode {
                 return self.fail(SkipReason::UsesGs, LinkAddr(ip));
             }
             let index = self.insns.len() as u32;
+            let facts = factory.facts(&insn);
             self.at[offset] = index + 1;
             self.insns.push(insn);
+            self.facts.push(facts);
+            self.code_bytes += insn.len() as u64;
             after_call = false;
-            match flow(&insn) {
+            match facts.flow(&insn) {
                 Flow::Next => {}
                 Flow::Jump(to) => return self.jump(LinkAddr(ip), LinkAddr(to)),
                 Flow::Branch(to) => self.jump(LinkAddr(ip), LinkAddr(to)),
@@ -181,23 +194,56 @@ impl RangeCode {
         }
     }
 
-    /// Checks what can be checked only when all is followed: no two instructions overlap, and
-    /// every leader starts one.
+    /// Puts instructions in order of address, in no more memory than they need, and gives up what
+    /// is known of each byte.
+    pub fn settle(&mut self, scratch: &mut Scratch) {
+        // What starts at each byte is known, so there is nothing to compare.
+        let order = || self.at.iter().filter(|n| **n != 0).map(|n| *n as usize - 1);
+        let mut insns = Vec::with_capacity(self.insns.len());
+        insns.extend(order().map(|i| self.insns[i]));
+        let mut facts = Vec::with_capacity(self.facts.len());
+        facts.extend(order().map(|i| self.facts[i]));
+        // Looked for while the instructions are at hand; what it means is said in the end.
+        let overlap = insns.windows(2).find(|pair| pair[0].next_ip() > pair[1].ip());
+        self.overlap = overlap.map(|pair| LinkAddr(pair[1].ip()));
+        scratch.insns = std::mem::replace(&mut self.insns, insns);
+        scratch.facts = std::mem::replace(&mut self.facts, facts);
+        scratch.at = std::mem::take(&mut self.at);
+    }
+
+    /// The reverse of [`RangeCode::settle`]: entries can be followed again.
+    pub fn reopen(&mut self, scratch: &mut Scratch) {
+        self.at = std::mem::take(&mut scratch.at);
+        self.at.clear();
+        self.at.resize((self.range.end.0 - self.range.start.0) as usize, 0);
+        for (i, insn) in self.insns.iter().enumerate() {
+            self.at[(insn.ip() - self.range.start.0) as usize] = i as u32 + 1;
+        }
+        scratch.insns.clear();
+        scratch.insns.append(&mut self.insns);
+        self.insns = std::mem::take(&mut scratch.insns);
+        scratch.facts.clear();
+        scratch.facts.append(&mut self.facts);
+        self.facts = std::mem::take(&mut scratch.facts);
+    }
+
+    /// Checks what can be checked only when all is followed: no two instructions overlap.
     pub fn close(&mut self) {
         if self.failure.is_some() {
             return;
         }
-        self.insns.sort_unstable_by_key(|i| i.ip());
         self.leaders.sort_unstable();
         self.leaders.dedup();
-        for pair in self.insns.windows(2) {
-            if pair[0].next_ip() > pair[1].ip() {
-                self.failure = Some((SkipReason::OverlappingInstructions, LinkAddr(pair[1].ip())));
-                return;
-            }
-        }
-        self.at = Vec::new();
+        self.failure = self.overlap.map(|at| (SkipReason::OverlappingInstructions, at));
     }
+}
+
+/// Memory that is used again for the next range.
+#[derive(Debug, Default)]
+pub struct Scratch {
+    insns: Vec<Instruction>,
+    facts: Vec<Facts>,
+    at: Vec<u32>,
 }
 
 /// Leaders come in bursts of the same few; the exact check happens at the `at` table.

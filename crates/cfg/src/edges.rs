@@ -11,13 +11,15 @@
 
 use std::collections::HashMap;
 
+use serde::{Deserialize, Serialize};
+
 use crate::function::{BlockId, Exit, Function};
 
 /// A block, or `None` for what is outside of the function: its callers, the unwinder.
 pub type Node = Option<BlockId>;
 
 /// Control going from one node to another.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Edge {
     /// Where from.
     pub from: Node,
@@ -26,7 +28,7 @@ pub struct Edge {
 }
 
 /// Where a counter can stand.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Place {
     /// Before the entry block, where only callers come by.
     Entry,

@@ -3,10 +3,13 @@
 use std::ops::Range;
 
 use fettle_image::LinkAddr;
+use fettle_isa::{Facts, Flow};
 use iced_x86::Instruction;
+use serde::{Deserialize, Serialize};
+use smallvec::SmallVec;
 
 /// Index of a block in its function, in order of address.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct BlockId(pub u32);
 
 impl BlockId {
@@ -35,7 +38,7 @@ pub struct Block {
     /// Its instructions in [`Function::insns`].
     pub insns: Range<u32>,
     /// Where control may go inside the function: the fall-through first, if there is one.
-    pub succs: Vec<BlockId>,
+    pub succs: SmallVec<[BlockId; 4]>,
     /// The first of `succs` is reached by falling through.
     pub falls_through: bool,
     /// How control may leave the function from here.
@@ -47,7 +50,7 @@ pub struct Block {
 }
 
 /// How a jump table's entries say where to go.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum TableKind {
     /// Signed 32-bit distances from this address (as a rule the table's own).
     Relative {
@@ -89,6 +92,8 @@ pub struct Function {
     pub ranges: Vec<Range<LinkAddr>>,
     /// Its instructions in order of address.
     pub insns: Vec<Instruction>,
+    /// Facts of each instruction.
+    pub facts: Vec<Facts>,
     /// Its blocks in order of address.
     pub blocks: Vec<Block>,
     /// Its jump tables.
@@ -114,6 +119,20 @@ impl Function {
         &self.insns[block.insns.start as usize..block.insns.end as usize]
     }
 
+    /// Where control goes after instruction `index`.
+    pub fn flow(&self, index: usize) -> Flow {
+        self.facts[index].flow(&self.insns[index])
+    }
+
+    /// Instructions of a block with their facts.
+    pub fn block_facts(
+        &self,
+        block: &Block,
+    ) -> impl DoubleEndedIterator<Item = (&Instruction, Facts)> + ExactSizeIterator {
+        let range = block.insns.start as usize..block.insns.end as usize;
+        self.insns[range.clone()].iter().zip(self.facts[range].iter().copied())
+    }
+
     /// Bytes of code lifted.
     pub fn code_bytes(&self) -> u64 {
         self.insns.iter().map(|i| i.len() as u64).sum()
@@ -126,7 +145,7 @@ impl Function {
 }
 
 /// Why a function stays as it is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum SkipReason {
     /// Bytes that are no instruction.
@@ -188,7 +207,7 @@ impl SkipReason {
 }
 
 /// A function that stays as it is.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Skipped {
     /// Where it starts.
     pub entry: LinkAddr,

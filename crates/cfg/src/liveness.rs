@@ -2,7 +2,7 @@
 
 use fettle_image::LinkAddr;
 use fettle_isa::effects::Effects;
-use fettle_isa::{EffectsFactory, Flow, Gpr, RegSet, flow};
+use fettle_isa::{Facts, Flow, Gpr, RegSet};
 use iced_x86::Instruction;
 
 use crate::function::{Block, BlockId, Exit, Function};
@@ -60,23 +60,21 @@ pub type CallClobbers<'a> = &'a (dyn Fn(LinkAddr) -> RegSet + Sync);
 ///
 /// A call ends the life of whatever its callee may write: no caller can count on that. The flags
 /// live on across a direct call, for hand-written code that returns them.
-fn call_aware(
-    factory: &mut EffectsFactory,
-    insn: &Instruction,
-    clobbers: CallClobbers<'_>,
-) -> Effects {
+fn call_aware(insn: &Instruction, facts: Facts, clobbers: CallClobbers<'_>) -> Effects {
     const PASSED: RegSet = RegSet::ARGUMENTS
         .minus(RegSet::of(&[Gpr::Rax, Gpr::R10]))
         .union(RegSet::VECTOR_COUNT)
         .union(RegSet::CALLEE_SAVED);
-    let mut effects = factory.effects(insn);
+    let mut effects = facts.effects();
     if effects.writes.contains(Gpr::Rax) || effects.kills.contains(Gpr::Rax) {
         effects.kills = effects.kills.union(RegSet::VECTOR_COUNT);
     }
-    let clobbered = match flow(insn) {
+    if !facts.calls() {
+        return effects;
+    }
+    let clobbered = match facts.flow(insn) {
         Flow::Call(to) => clobbers(LinkAddr(to)).minus(RegSet::FLAGS),
-        Flow::IndirectCall => RegSet::CALLER_SAVED,
-        _ => return effects,
+        _ => RegSet::CALLER_SAVED,
     };
     effects.kills = effects.kills.union(clobbered).union(RegSet::VECTOR_COUNT);
     effects.reads = effects.reads.union(PASSED);
@@ -90,7 +88,6 @@ fn before(effects: Effects, live_after: RegSet) -> RegSet {
 impl Liveness {
     /// Solves the backward problem over all blocks of `function`.
     pub fn solve(function: &Function, exits: ExitLiveness, clobbers: CallClobbers<'_>) -> Liveness {
-        let mut factory = EffectsFactory::new();
         let count = function.blocks.len();
         // Each block as one pair of sets: needed before, and defined in it.
         let mut needs = vec![RegSet::NONE; count];
@@ -98,8 +95,8 @@ impl Liveness {
         let mut at_exit = vec![RegSet::NONE; count];
         for (i, block) in function.blocks.iter().enumerate() {
             let (mut need, mut kill) = (RegSet::NONE, RegSet::NONE);
-            for insn in function.block_insns(block).iter().rev() {
-                let effects = call_aware(&mut factory, insn, clobbers);
+            for (insn, facts) in function.block_facts(block).rev() {
+                let effects = call_aware(insn, facts, clobbers);
                 need = before(effects, need);
                 kill = kill.union(effects.kills);
             }
@@ -136,13 +133,13 @@ impl Liveness {
             if !live.has_flags() && !needs_flags(function, block) {
                 continue;
             }
-            for insn in function.block_insns(block).iter().rev() {
-                if let Flow::Call(to) = flow(insn)
-                    && live.has_flags()
+            for (insn, facts) in function.block_facts(block).rev() {
+                if live.has_flags()
+                    && let Flow::Call(to) = facts.flow(insn)
                 {
                     liveness.flags_from.push(LinkAddr(to));
                 }
-                live = before(call_aware(&mut factory, insn, clobbers), live);
+                live = before(call_aware(insn, facts, clobbers), live);
             }
         }
         liveness
@@ -166,11 +163,11 @@ impl Liveness {
         index: u32,
         clobbers: CallClobbers<'_>,
     ) -> RegSet {
-        let mut factory = EffectsFactory::new();
         let range = &function.blocks[block.index()].insns;
         let mut live = self.live_out[block.index()];
         for i in (index..range.end).rev() {
-            live = before(call_aware(&mut factory, &function.insns[i as usize], clobbers), live);
+            let i = i as usize;
+            live = before(call_aware(&function.insns[i], function.facts[i], clobbers), live);
         }
         live
     }
@@ -180,14 +177,14 @@ impl Liveness {
 /// them: a cheap look, before the exact one.
 fn needs_flags(function: &Function, block: &Block) -> bool {
     let mut after_call = false;
-    for insn in function.block_insns(block) {
-        if after_call && insn.rflags_read() != 0 {
+    for (insn, facts) in function.block_facts(block) {
+        if after_call && facts.reads().has_flags() {
             return true;
         }
-        match flow(insn) {
-            Flow::Call(_) => after_call = true,
-            _ if insn.rflags_modified() != 0 => after_call = false,
-            _ => {}
+        if facts.writes().has_flags() {
+            after_call = false;
+        } else if facts.calls() {
+            after_call |= matches!(facts.flow(insn), Flow::Call(_));
         }
     }
     false

@@ -4,10 +4,11 @@ use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
 use fettle_image::{FunctionRange, Image, LinkAddr};
-use fettle_isa::{Flow, flow};
+use fettle_isa::{FactsFactory, Flow};
 use rayon::prelude::*;
+use smallvec::SmallVec;
 
-use crate::decode::RangeCode;
+use crate::decode::{RangeCode, Scratch};
 use crate::function::{Block, BlockId, Exit, Function, SkipReason, Skipped};
 use crate::lsda::{self, Lsda};
 use crate::tables::{self, TableContext};
@@ -56,22 +57,20 @@ pub fn lift(image: &Image, _options: LiftOptions) -> Lifted {
     follow_across(image, &mut parts, &context);
     parts.par_iter_mut().for_each(|p| p.code.close());
     let groups = group(&parts);
-    let called = called(image, &parts, &context);
     let targets = targets(image, &parts, &context);
-    for group in &groups {
-        find_unnamed_cold(&mut parts, group, &called);
-    }
+    find_unnamed_cold(image, &mut parts, &groups, &context);
 
     let mut lifted = Lifted {
         exception_tables: tables,
         targets,
-        code_bytes: parts
-            .iter()
-            .map(|p| p.code.insns.iter().map(|i| i.len() as u64).sum::<u64>())
-            .sum(),
+        code_bytes: parts.iter().map(|p| p.code.code_bytes).sum(),
         ..Lifted::default()
     };
-    let results: Vec<_> = groups.par_iter().filter_map(|g| assemble(&parts, g)).collect();
+    // From here on each group has its parts to itself.
+    let mut parts: Vec<Option<Part>> = parts.into_iter().map(Some).collect();
+    let groups: Vec<Vec<Part>> =
+        groups.iter().map(|g| g.iter().filter_map(|i| parts[*i].take()).collect()).collect();
+    let results: Vec<_> = groups.into_par_iter().filter_map(assemble).collect();
     for result in results {
         match result {
             Ok(function) => lifted.functions.push(function),
@@ -157,8 +156,8 @@ fn decode_all(
     let fdes = image.fdes();
     let decoded: Vec<(Part, Vec<(LinkAddr, Lsda)>)> = ranges
         .par_iter()
-        .map(|range| {
-            let mut code = RangeCode::new(range.start..range.end);
+        .map_init(Default::default, |(facts, scratch): &mut (FactsFactory, Scratch), range| {
+            let mut code = RangeCode::new(range.start..range.end, scratch);
             let mut pads = Vec::new();
             let mut found = Vec::new();
             code.add_entry(range.start);
@@ -179,7 +178,8 @@ fn decode_all(
             }
             pads.sort_unstable();
             pads.dedup();
-            follow(image, &mut code, context);
+            follow(image, &mut code, context, facts);
+            code.settle(scratch);
             let part =
                 Part { name: range.name.clone(), cold: is_cold(cold, range.start), code, pads };
             (part, found)
@@ -196,10 +196,15 @@ fn decode_all(
     (parts, tables)
 }
 
-fn follow(image: &Image, code: &mut RangeCode, context: &TableContext<'_>) {
+fn follow(
+    image: &Image,
+    code: &mut RangeCode,
+    context: &TableContext<'_>,
+    facts: &mut FactsFactory,
+) {
     let len = (code.range.end.0 - code.range.start.0) as usize;
     match image.read(code.range.start, len) {
-        Some(bytes) => code.follow(bytes, context),
+        Some(bytes) => code.follow(bytes, context, facts),
         None => code.failure = Some((SkipReason::Undecodable, code.range.start)),
     }
 }
@@ -223,18 +228,24 @@ fn crossings(part: &Part) -> impl Iterator<Item = LinkAddr> {
 }
 
 fn follow_across(image: &Image, parts: &mut [Part], context: &TableContext<'_>) {
+    let mut facts = FactsFactory::new();
+    let mut scratch = Scratch::default();
     let mut work: Vec<usize> = (0..parts.len()).collect();
+    let mut into = Vec::new();
     while let Some(i) = work.pop() {
-        let into: Vec<LinkAddr> = crossings(&parts[i]).collect();
-        for to in into {
+        into.clear();
+        into.extend(crossings(&parts[i]));
+        for to in into.iter().copied() {
             let Some(j) = part_of(parts, to) else { continue };
             let code = &mut parts[j].code;
             if code.failure.is_some() || code.range.start == to {
                 continue;
             }
             let known = code.outgoing.len() + code.tables.len();
+            code.reopen(&mut scratch);
             code.add_entry(to);
-            follow(image, code, context);
+            follow(image, code, context, &mut facts);
+            code.settle(&mut scratch);
             if code.outgoing.len() + code.tables.len() != known {
                 work.push(j);
             }
@@ -256,64 +267,84 @@ fn group(parts: &[Part]) -> Vec<Vec<usize>> {
         // A plain jump to where another function begins may be a tail call; an entry of a jump
         // table or a handler is a part of the function.
         let code = &parts[i].code;
-        let own: HashSet<LinkAddr> = code
-            .tables
-            .iter()
-            .flat_map(|t| t.targets.iter().copied())
-            .chain(parts[i].pads.iter().copied())
-            .collect();
+        let mut own: Vec<LinkAddr> =
+            code.tables.iter().flat_map(|t| &t.targets).chain(&parts[i].pads).copied().collect();
+        own.sort_unstable();
         for to in crossings(&parts[i]) {
             let Some(j) = part_of(parts, to) else { continue };
-            if parts[j].code.range.start != to || parts[j].cold || own.contains(&to) {
+            if parts[j].code.range.start != to || parts[j].cold || own.binary_search(&to).is_ok() {
                 let (a, b) = (find(&mut leader, i), find(&mut leader, j));
                 leader[a.max(b)] = a.min(b);
             }
         }
     }
-    let mut groups: HashMap<usize, Vec<usize>> = HashMap::new();
+    // A leader is the first of its group.
+    let mut groups: Vec<Vec<usize>> = vec![Vec::new(); parts.len()];
     for i in 0..parts.len() {
-        groups.entry(find(&mut leader, i)).or_default().push(i);
+        groups[find(&mut leader, i)].push(i);
     }
-    let mut groups: Vec<_> = groups.into_values().collect();
-    groups.sort_unstable();
+    groups.retain(|g| !g.is_empty());
     groups
 }
 
-/// Addresses that may be called: by a direct call, through a symbol or a pointer in data.
-fn called(image: &Image, parts: &[Part], context: &TableContext<'_>) -> Vec<LinkAddr> {
+/// Which of `starts` (sorted) may be called: by a direct call, through a symbol or a pointer in
+/// data.
+fn called(
+    image: &Image,
+    parts: &[Part],
+    context: &TableContext<'_>,
+    starts: &[LinkAddr],
+) -> HashSet<LinkAddr> {
+    let is_start = |at: &LinkAddr| starts.binary_search(at).is_ok();
     let functions = image.symbols().iter().filter(|s| !s.name.contains(".cold"));
-    let mut all: Vec<LinkAddr> = functions.map(|s| s.addr).collect();
-    all.push(image.entry());
+    let named = functions.map(|s| s.addr).chain([image.entry()]).filter(is_start);
+    let mut all: HashSet<LinkAddr> = named.collect();
     // Entries of jump tables are pointers in data, too, but nobody calls through them.
     let in_tables: HashSet<LinkAddr> = parts
         .iter()
         .flat_map(|p| p.code.tables.iter().flat_map(|t| t.targets.iter().copied()))
+        .filter(is_start)
         .collect();
-    for part in parts {
-        all.extend_from_slice(&part.code.calls);
-        let labels = context.labels_in(&part.code.range).iter();
-        all.extend(labels.filter(|l| !in_tables.contains(l)));
+    all.par_extend(parts.par_iter().flat_map_iter(|part| {
+        let labels = context.labels_in(&part.code.range).iter().copied();
         // A function's address may be taken in code, too.
         let leas = part.code.insns.iter().filter(|i| i.is_ip_rel_memory_operand());
-        all.extend(leas.map(|i| LinkAddr(i.ip_rel_memory_address())));
-    }
-    all.sort_unstable();
-    all.dedup();
+        let leas = leas.map(|i| LinkAddr(i.ip_rel_memory_address()));
+        let calls = part.code.calls.iter().copied();
+        labels.filter(|l| !in_tables.contains(l)).chain(calls).chain(leas).filter(is_start)
+    }));
     all
 }
 
 /// Where several parts of a group begin like functions, those that nobody calls are cold parts
 /// whose frame happens to be empty where they begin.
-fn find_unnamed_cold(parts: &mut [Part], group: &[usize], called: &[LinkAddr]) {
-    let heads: Vec<usize> = group.iter().copied().filter(|i| !parts[*i].cold).collect();
-    if heads.len() < 2 {
+fn find_unnamed_cold(
+    image: &Image,
+    parts: &mut [Part],
+    groups: &[Vec<usize>],
+    context: &TableContext<'_>,
+) {
+    let heads_of = |g: &Vec<usize>| g.iter().copied().filter(|i| !parts[*i].cold).collect();
+    let several: Vec<Vec<usize>> = groups
+        .iter()
+        .filter(|g| g.len() > 1)
+        .map(heads_of)
+        .filter(|h: &Vec<_>| h.len() > 1)
+        .collect();
+    if several.is_empty() {
         return;
     }
-    let is_called = |i: &usize| called.binary_search(&parts[*i].code.range.start).is_ok();
-    let (real, unnamed): (Vec<usize>, Vec<usize>) = heads.into_iter().partition(is_called);
-    if real.len() == 1 {
-        for i in unnamed {
-            parts[i].cold = true;
+    let mut starts: Vec<LinkAddr> =
+        several.iter().flatten().map(|i| parts[*i].code.range.start).collect();
+    starts.sort_unstable();
+    let called = called(image, parts, context, &starts);
+    for heads in several {
+        let is_called = |i: &usize| called.contains(&parts[*i].code.range.start);
+        let (real, unnamed): (Vec<usize>, Vec<usize>) = heads.into_iter().partition(is_called);
+        if real.len() == 1 {
+            for i in unnamed {
+                parts[i].cold = true;
+            }
         }
     }
 }
@@ -343,54 +374,50 @@ fn targets(image: &Image, parts: &[Part], context: &TableContext<'_>) -> Vec<Lin
 }
 
 /// Makes a function of its parts; `None` for a cold part that nothing led to.
-fn assemble(parts: &[Part], group: &[usize]) -> Option<Result<Function, Skipped>> {
-    let heads: Vec<usize> = group.iter().copied().filter(|i| !parts[*i].cold).collect();
-    let head = &parts[*heads.first()?];
-    let skip = |reason, at| {
-        Some(Err(Skipped {
-            entry: head.code.range.start,
-            size: head.code.range.end.0 - head.code.range.start.0,
-            name: head.name.clone(),
-            reason,
-            at,
-        }))
-    };
-    if let Some((reason, at)) = group.iter().find_map(|i| parts[*i].code.failure) {
-        return skip(reason, at);
+fn assemble(mut parts: Vec<Part>) -> Option<Result<Function, Skipped>> {
+    let head = parts.iter().position(|p| !p.cold)?;
+    let entry = parts[head].code.range.start;
+    let name = parts[head].name.take();
+    let size = parts[head].code.range.end - entry;
+    let failure = parts.iter().find_map(|p| p.code.failure);
+    let other_head = || parts[head + 1..].iter().find(|p| !p.cold);
+    let shared = || other_head().map(|p| (SkipReason::SharedCode, p.code.range.start));
+    if let Some((reason, at)) = failure.or_else(shared) {
+        return Some(Err(Skipped { entry, size, name, reason, at }));
     }
-    if heads.len() > 1 {
-        return skip(SkipReason::SharedCode, parts[heads[1]].code.range.start);
-    }
-    let mut insns = Vec::with_capacity(group.iter().map(|i| parts[*i].code.insns.len()).sum());
     let mut leaders = Vec::new();
+    let mut pads = Vec::new();
     let mut function = Function {
-        entry: head.code.range.start,
-        name: head.name.clone(),
-        ranges: vec![head.code.range.clone()],
+        entry,
+        name,
+        ranges: vec![parts[head].code.range.clone()],
         insns: Vec::new(),
+        facts: Vec::new(),
         blocks: Vec::new(),
         tables: Vec::new(),
     };
-    let mut pads = Vec::new();
-    let mut tail_jumps = Vec::new();
-    for i in group {
-        let part = &parts[*i];
-        insns.extend_from_slice(&part.code.insns);
-        leaders.extend_from_slice(&part.code.leaders);
-        leaders.extend(part.code.outgoing.iter().map(|(_, to)| *to));
+    for (i, part) in parts.into_iter().enumerate() {
+        let mut code = part.code;
+        // Parts are in order of address, and so are the instructions of each.
+        if function.insns.is_empty() {
+            (function.insns, function.facts) = (code.insns, code.facts);
+        } else {
+            function.insns.append(&mut code.insns);
+            function.facts.append(&mut code.facts);
+        }
+        leaders.append(&mut code.leaders);
+        leaders.extend(code.outgoing.iter().map(|(_, to)| *to));
         pads.extend_from_slice(&part.pads);
-        tail_jumps.extend_from_slice(&part.code.tail_jumps);
-        function.tables.extend_from_slice(&part.code.tables);
-        if *i != heads[0] {
-            function.ranges.push(part.code.range.clone());
+        function.tables.append(&mut code.tables);
+        if i != head {
+            function.ranges.push(code.range);
         }
     }
-    insns.sort_unstable_by_key(|i| i.ip());
     leaders.sort_unstable();
     leaders.dedup();
-    function.insns = insns;
+    pads.sort_unstable();
     if let Err((reason, at)) = make_blocks(&mut function, &leaders, &pads) {
-        return skip(reason, at);
+        return Some(Err(Skipped { entry, size, name: function.name, reason, at }));
     }
     for i in 0..function.tables.len() {
         function.tables[i].movable = tables::is_movable(&function, &function.tables[i]);
@@ -398,23 +425,31 @@ fn assemble(parts: &[Part], group: &[usize]) -> Option<Result<Function, Skipped>
     Some(Ok(function))
 }
 
+/// Indices of the instructions that start a block, by what comes before them or leads to them;
+/// `leaders` are sorted.
+fn block_starts(function: &Function, leaders: &[LinkAddr]) -> Vec<u32> {
+    let mut starts = vec![0];
+    let mut leaders = leaders.iter().map(|l| l.0).peekable();
+    // Where the instruction before ends, if control goes on from it.
+    let mut follows = None;
+    for (i, (insn, facts)) in function.insns.iter().zip(&function.facts).enumerate() {
+        let at = insn.ip();
+        while leaders.next_if(|l| *l < at).is_some() {}
+        if i > 0 && (follows != Some(at) || leaders.peek() == Some(&at)) {
+            starts.push(i as u32);
+        }
+        follows = (facts.goes_on() || facts.calls()).then(|| insn.next_ip());
+    }
+    starts
+}
+
 fn make_blocks(
     function: &mut Function,
     leaders: &[LinkAddr],
     pads: &[LinkAddr],
 ) -> Result<(), (SkipReason, LinkAddr)> {
+    let starts = block_starts(function, leaders);
     let insns = &function.insns;
-    let mut starts = vec![0u32];
-    for i in 1..insns.len() {
-        let previous = &insns[i - 1];
-        let ends = !matches!(flow(previous), Flow::Next | Flow::Call(_) | Flow::IndirectCall);
-        if ends
-            || previous.next_ip() != insns[i].ip()
-            || leaders.binary_search(&LinkAddr(insns[i].ip())).is_ok()
-        {
-            starts.push(i as u32);
-        }
-    }
     let block_at = |addr: LinkAddr| {
         starts
             .binary_search_by_key(&addr.0, |s| insns[*s as usize].ip())
@@ -431,10 +466,10 @@ fn make_blocks(
             .map(|_| BlockId(i as u32 + 1));
         let mut block = Block {
             insns: *start..end,
-            succs: Vec::new(),
+            succs: SmallVec::new(),
             falls_through: false,
             exit: None,
-            landing_pad: pads.contains(&LinkAddr(insns[*start as usize].ip())),
+            landing_pad: pads.binary_search(&LinkAddr(insns[*start as usize].ip())).is_ok(),
             table: None,
         };
         let at = LinkAddr(last.ip());
@@ -444,7 +479,7 @@ fn make_blocks(
             None if inside(to) => Err((SkipReason::OverlappingInstructions, to)),
             None => Ok(None),
         };
-        match flow(last) {
+        match function.flow(end as usize - 1) {
             Flow::Next | Flow::Call(_) | Flow::IndirectCall => {
                 block.falls_through = next.is_some();
                 block.succs.extend(next);

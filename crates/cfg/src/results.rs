@@ -5,60 +5,55 @@
 //! register after a call that may have written it. A probe at such a function's exits must leave
 //! these registers alone.
 
-use std::collections::HashMap;
-
 use fettle_image::{Image, LinkAddr};
-use fettle_isa::{EffectsFactory, Flow, RegSet, flow};
+use fettle_isa::{Flow, RegSet};
 use rayon::prelude::*;
+use rustc_hash::FxHashMap;
 
 use crate::function::{Exit, Function};
 use crate::module::Lifted;
-
-/// What a call of a function leaves that is read: callee's index, registers.
-type Wanted = Vec<(usize, RegSet)>;
 
 /// For each lifted function, in order: the registers that its callers read after it although the
 /// ABI says that it may have changed them.
 pub fn solve(image: &Image, lifted: &Lifted, clobbers: &[RegSet]) -> Vec<RegSet> {
     let functions = &lifted.functions;
-    let index: HashMap<LinkAddr, usize> =
+    let index: FxHashMap<LinkAddr, usize> =
         functions.iter().enumerate().map(|(i, f)| (f.entry, i)).collect();
+    let summaries: Vec<Summary> =
+        functions.par_iter().map(|f| Summary::of(f, clobbers, &index)).collect();
     let mut results = vec![RegSet::NONE; functions.len()];
     // Of callers that are not understood nothing is known.
     for callee in called_by_skipped(image, lifted, &index) {
         results[callee] = RegSet::CALLER_SAVED;
     }
-    let first: Vec<Wanted> = functions
-        .par_iter()
-        .enumerate()
-        .map(|(i, f)| wanted(f, results[i], clobbers, &index))
-        .collect();
-    let mut work = Vec::new();
-    let merge = |results: &mut Vec<RegSet>, work: &mut Vec<usize>, wanted: Wanted| {
-        for (callee, registers) in wanted {
-            let joined = results[callee].union(registers);
-            if joined != results[callee] {
-                results[callee] = joined;
-                work.push(callee);
-            }
-        }
-    };
-    for wanted in first {
-        merge(&mut results, &mut work, wanted);
-    }
+    let mut solver = Solver::default();
+    let mut work: Vec<usize> = (0..functions.len()).rev().collect();
+    let mut waiting = vec![true; functions.len()];
     // What a function returns it may have from one that it calls.
     while let Some(i) = work.pop() {
-        let wanted = wanted(&functions[i], results[i], clobbers, &index);
-        merge(&mut results, &mut work, wanted);
+        waiting[i] = false;
+        solver.wanted(&functions[i], &summaries[i], results[i], |callee, live| {
+            let wanted = live.intersection(clobbers[callee]).minus(BY_THE_ABI);
+            let joined = results[callee].union(wanted);
+            if joined != results[callee] {
+                results[callee] = joined;
+                if !std::mem::replace(&mut waiting[callee], true) {
+                    work.push(callee);
+                }
+            }
+        });
     }
     results
 }
+
+/// What callers may read anyway.
+const BY_THE_ABI: RegSet = RegSet::RESULTS.union(RegSet::FLAGS).union(RegSet::VECTOR_COUNT);
 
 /// Functions that code which was not lifted may call: every place that would be a call counts.
 fn called_by_skipped(
     image: &Image,
     lifted: &Lifted,
-    index: &HashMap<LinkAddr, usize>,
+    index: &FxHashMap<LinkAddr, usize>,
 ) -> Vec<usize> {
     let mut called = Vec::new();
     for skipped in &lifted.skipped {
@@ -75,72 +70,111 @@ fn called_by_skipped(
     called
 }
 
-/// Backward over one function, with the reads that its instructions make themselves.
-fn wanted(
-    function: &Function,
-    own: RegSet,
-    clobbers: &[RegSet],
-    index: &HashMap<LinkAddr, usize>,
-) -> Wanted {
-    let beyond = |registers: RegSet, callee: usize| {
-        registers
-            .intersection(clobbers[callee])
-            .minus(RegSet::RESULTS)
-            .minus(RegSet::FLAGS)
-            .minus(RegSet::VECTOR_COUNT)
-    };
-    let calls_known = function.insns.iter().any(|insn| match flow(insn) {
-        Flow::Call(to) => index.contains_key(&LinkAddr(to)),
-        _ => false,
-    });
-    let mut wanted = Wanted::new();
-    let mut live_out = vec![RegSet::NONE; function.blocks.len()];
-    for (i, block) in function.blocks.iter().enumerate() {
-        if block.exit.is_some() {
-            live_out[i] = own;
-        }
-        if let Some(Exit::TailJump(to) | Exit::TailBranch(to)) = block.exit
-            && let Some(callee) = index.get(&to)
-        {
-            wanted.push((*callee, beyond(own, *callee)));
-        }
-    }
-    if !calls_known {
-        return wanted;
-    }
-    let mut factory = EffectsFactory::new();
-    let mut live_in = vec![RegSet::NONE; function.blocks.len()];
-    let mut changed = true;
-    while changed {
-        changed = false;
-        for (i, block) in function.blocks.iter().enumerate().rev() {
-            for succ in &block.succs {
-                live_out[i] = live_out[i].union(live_in[succ.index()]);
+/// A call of a known function: what is needed after it of the rest of its block, and what is
+/// not because the rest defines it.
+struct Call {
+    block: u32,
+    callee: u32,
+    needs: RegSet,
+    kills: RegSet,
+}
+
+/// What matters of a function here, so that it is read once however often it is solved.
+struct Summary {
+    /// By block: what it needs, and what it defines. Empty if the function calls none that is
+    /// known.
+    blocks: Vec<(RegSet, RegSet)>,
+    calls: Vec<Call>,
+    /// Known functions that it ends with a jump to.
+    tails: Vec<u32>,
+}
+
+impl Summary {
+    fn of(function: &Function, clobbers: &[RegSet], index: &FxHashMap<LinkAddr, usize>) -> Summary {
+        let mut calls = Vec::new();
+        let mut tails = Vec::new();
+        let mut blocks = Vec::with_capacity(function.blocks.len());
+        for (b, block) in function.blocks.iter().enumerate() {
+            if let Some(Exit::TailJump(to) | Exit::TailBranch(to)) = block.exit
+                && let Some(callee) = index.get(&to)
+            {
+                tails.push(*callee as u32);
             }
-            let mut live = live_out[i];
-            for insn in function.block_insns(block).iter().rev() {
-                let mut effects = factory.effects(insn);
-                match flow(insn) {
-                    Flow::Call(to) => match index.get(&LinkAddr(to)) {
-                        Some(callee) => {
-                            let registers = beyond(live, *callee);
-                            if registers != RegSet::NONE {
-                                wanted.push((*callee, registers));
-                            }
-                            effects.kills = effects.kills.union(clobbers[*callee]);
-                        }
-                        None => effects.kills = effects.kills.union(RegSet::CALLER_SAVED),
-                    },
-                    Flow::IndirectCall => effects.kills = effects.kills.union(RegSet::CALLER_SAVED),
-                    _ => {}
+            let (mut needs, mut kills) = (RegSet::NONE, RegSet::NONE);
+            for (insn, facts) in function.block_facts(block).rev() {
+                let mut own = facts.kills();
+                if facts.calls() {
+                    let callee = match facts.flow(insn) {
+                        Flow::Call(to) => index.get(&LinkAddr(to)).copied(),
+                        _ => None,
+                    };
+                    if let Some(callee) = callee {
+                        calls.push(Call { block: b as u32, callee: callee as u32, needs, kills });
+                    }
+                    own = own.union(callee.map_or(RegSet::CALLER_SAVED, |c| clobbers[c]));
                 }
-                live = live.minus(effects.kills).union(effects.reads);
+                needs = needs.minus(own).union(facts.reads());
+                kills = kills.union(own);
             }
-            if live != live_in[i] {
-                live_in[i] = live;
-                changed = true;
+            blocks.push((needs, kills));
+        }
+        if calls.is_empty() {
+            blocks = Vec::new();
+        }
+        Summary { blocks, calls, tails }
+    }
+}
+
+/// Solves functions backwards, one after another in the same memory.
+#[derive(Default)]
+struct Solver {
+    live_in: Vec<RegSet>,
+    live_out: Vec<RegSet>,
+}
+
+impl Solver {
+    /// Tells `tell` of every known function that `function` calls and what may be read after it,
+    /// if callers of `function` itself read `own`.
+    fn wanted(
+        &mut self,
+        function: &Function,
+        summary: &Summary,
+        own: RegSet,
+        mut tell: impl FnMut(usize, RegSet),
+    ) {
+        for callee in &summary.tails {
+            tell(*callee as usize, own);
+        }
+        if summary.calls.is_empty() {
+            return;
+        }
+        let count = function.blocks.len();
+        self.live_in.clear();
+        self.live_in.resize(count, RegSet::NONE);
+        self.live_out.clear();
+        self.live_out.extend(
+            function.blocks.iter().map(|b| if b.exit.is_some() { own } else { RegSet::NONE }),
+        );
+        let mut changed = true;
+        while changed {
+            changed = false;
+            for (i, block) in function.blocks.iter().enumerate().rev() {
+                let mut out = self.live_out[i];
+                for succ in &block.succs {
+                    out = out.union(self.live_in[succ.index()]);
+                }
+                self.live_out[i] = out;
+                let (needs, kills) = summary.blocks[i];
+                let into = needs.union(out.minus(kills));
+                if into != self.live_in[i] {
+                    self.live_in[i] = into;
+                    changed = true;
+                }
             }
         }
+        for call in &summary.calls {
+            let out = self.live_out[call.block as usize];
+            tell(call.callee as usize, call.needs.union(out.minus(call.kills)));
+        }
     }
-    wanted
 }

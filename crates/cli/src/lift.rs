@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Instant;
 
@@ -26,12 +26,32 @@ pub struct Args {
     /// Print one JSON object per file
     #[arg(long)]
     json: bool,
+    /// Go no further than this, and print nothing: for benchmarks
+    #[arg(long, hide = true)]
+    until: Option<Step>,
+}
+
+/// A step of the work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Step {
+    /// Read the image.
+    Parse,
+    /// Lift its functions.
+    Lift,
+    /// Write them anew, without a check.
+    Emit,
+    /// Check what was written.
+    Check,
 }
 
 /// Runs the command.
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let mut skipped_any = false;
     for file in &args.files {
+        if let Some(until) = args.until {
+            run_until(until, file)?;
+            continue;
+        }
         let image = fettle_collect::modules::open_image(file)?;
         let begin = Instant::now();
         let lifted = fettle_cfg::lift(&image, LiftOptions::default());
@@ -90,4 +110,25 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         }
     }
     Ok(if skipped_any { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+/// Does the work up to a step.
+fn run_until(until: Step, file: &Path) -> anyhow::Result<()> {
+    let image = fettle_collect::modules::open_image(file)?;
+    if until == Step::Parse {
+        return Ok(());
+    }
+    let lifted = fettle_cfg::lift(&image, LiftOptions::default());
+    let options =
+        PlanOptions { probes: Probing::new(Mode::Events), select: &|_| true, places: &[] };
+    match until {
+        Step::Parse | Step::Lift => {}
+        Step::Emit => {
+            fettle_rewrite::plan::plan_checked_by(&image, &lifted, options, || |_, _| Ok(()));
+        }
+        Step::Check => {
+            fettle_rewrite::plan(&image, &lifted, options);
+        }
+    }
+    Ok(())
 }

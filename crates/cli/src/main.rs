@@ -1,6 +1,7 @@
 //! The `fettle` command.
 #![forbid(unsafe_code)]
 
+mod cache;
 mod export;
 mod instrument;
 mod lift;
@@ -44,6 +45,8 @@ enum Command {
     Sensors(sensors::Args),
     /// Show how much of a file can be lifted, and why the rest cannot
     Lift(lift::Args),
+    /// Show or clear the rewritten code kept for later recordings
+    Cache(cache::Args),
     /// Print a shell's completions
     Completions {
         /// The shell
@@ -63,6 +66,7 @@ fn main() -> ExitCode {
         Command::Trace(args) => trace::run(args),
         Command::Sensors(args) => sensors::run(args),
         Command::Lift(args) => lift::run(&args),
+        Command::Cache(args) => cache::run(&args),
         Command::Completions { shell } => {
             let mut command = Cli::command();
             clap_complete::generate(shell, &mut command, "fettle", &mut std::io::stdout());

@@ -58,6 +58,13 @@ pub struct Args {
     /// Threads that can be recorded at once
     #[arg(long, value_name = "N", default_value_t = 1024)]
     max_threads: u32,
+    /// Keep rewritten code for later recordings here [default: $XDG_CACHE_HOME/fettle or
+    /// ~/.cache/fettle]
+    #[arg(long, value_name = "DIR")]
+    cache: Option<PathBuf>,
+    /// Neither use rewritten code of earlier recordings nor keep any
+    #[arg(long, conflicts_with = "cache")]
+    no_cache: bool,
     /// Say nothing but errors
     #[arg(short, long)]
     quiet: bool,
@@ -175,6 +182,11 @@ fn options(args: &Args) -> anyhow::Result<Options> {
             PolicyArg::Wait => Policy::Wait,
         },
         threads: args.max_threads,
+        cache: match (&args.cache, args.no_cache) {
+            (_, true) => None,
+            (Some(path), _) => Some(path.clone()),
+            (None, _) => fettle_collect::cache::default_path(),
+        },
     })
 }
 
@@ -230,6 +242,7 @@ fn as_json(outcome: &Outcome, output: &Path) -> serde_json::Value {
         "duration_ns": outcome.manifest.duration_ns,
         "lift_bytes": outcome.work.code_bytes,
         "lift_seconds": outcome.work.seconds,
+        "modules_from_cache": outcome.work.from_cache,
     })
 }
 

@@ -55,6 +55,7 @@ impl Bench {
         let _ = fs::remove_dir_all(&trace);
         let mut record = Command::new(env!("CARGO_BIN_EXE_fettle"));
         record.args(["record", "--json", "--mode", mode, "--output"]).arg(&trace);
+        record.arg("--cache").arg(self.path("cache"));
         for lib in libs {
             record.args(["--lib", lib]);
         }
@@ -200,6 +201,8 @@ fn the_program_outlives_its_recorder() {
             .args(["record", "-q", "--mode", "time", "--lib", "libc.so*", "--lib", "libplugin*"])
             .arg("--output")
             .arg(bench.path("trace"))
+            .arg("--cache")
+            .arg(bench.path("cache"))
             .args(["--", &doors, &plugin, "2000"])
             .stdout(File::create(&output).unwrap())
             .spawn()

@@ -5,6 +5,7 @@
 //! trace while the program runs.
 
 pub mod arguments;
+pub mod cache;
 pub mod clock;
 pub mod cost;
 pub mod counts;

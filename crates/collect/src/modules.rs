@@ -12,12 +12,13 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use fettle_cfg::{Function, LiftOptions, SkipReason};
-use fettle_image::{Image, Kind, Language, LinkAddr};
+use fettle_image::{Bytes, Image, Kind, Language, LinkAddr};
 use fettle_live::{LiveAddr, Mapping};
 use fettle_rewrite::own::OwnProbe;
 use fettle_rewrite::{Depth, LinkParameters, Linked, Mode, Plan, PlanOptions, Probing};
 
 use crate::arguments::{self, ArgumentRequest, Recorded};
+use crate::cache::{Plans, Wanted};
 use crate::select::Selection;
 
 /// A module that was lifted and rewritten.
@@ -29,7 +30,7 @@ pub struct Module {
     /// The file's contents.
     pub image: Image,
     /// Its new code.
-    pub plan: Plan,
+    pub plan: Arc<Plan>,
     /// Number in the session of its first function.
     pub first_function: u32,
     /// Number in the session of its first counter.
@@ -119,6 +120,8 @@ pub struct ModuleOptions {
     pub accumulators_at: u32,
     /// Offset of the counters in a slot.
     pub counters_at: u32,
+    /// Plans of earlier recordings.
+    pub cache: Option<Plans>,
 }
 
 /// All modules of a session.
@@ -139,6 +142,8 @@ pub struct Work {
     pub code_bytes: u64,
     /// Wall-clock seconds.
     pub seconds: f64,
+    /// Files that needed none of it: their plans were kept from earlier.
+    pub from_cache: u32,
 }
 
 /// Reads and parses the image at `path`, with the symbols of a separate debug file if there is
@@ -148,17 +153,32 @@ pub struct Work {
 ///
 /// When it cannot be read, is no image for this machine, or is a Go program.
 pub fn open_image(path: &Path) -> Result<Image, ModuleError> {
-    let read = |error| ModuleError::Read { path: path.to_owned(), error };
-    let file = File::open(path).map_err(read)?;
-    // SAFETY: the map is private to us; a file that shrinks while it is mapped would fault, as it
-    // would for the program that runs from it.
-    let map = unsafe { memmap2::Mmap::map(&file) }.map_err(read)?;
-    let image = Image::parse(fettle_image::Bytes::new(map))
-        .map_err(|error| ModuleError::Image { path: path.to_owned(), error })?;
-    if image.language() == Language::Go {
-        return Err(ModuleError::Go(path.to_owned()));
+    Ok(Opened::open(path)?.image)
+}
+
+/// An image with the files that it was made of.
+struct Opened {
+    image: Image,
+    file: Bytes,
+    debug_file: Option<Bytes>,
+}
+
+impl Opened {
+    fn open(path: &Path) -> Result<Opened, ModuleError> {
+        let read = |error| ModuleError::Read { path: path.to_owned(), error };
+        let file = File::open(path).map_err(read)?;
+        // SAFETY: the map is private to us; a file that shrinks while it is mapped would fault, as it
+        // would for the program that runs from it.
+        let map = unsafe { memmap2::Mmap::map(&file) }.map_err(read)?;
+        let file = Bytes::new(map);
+        let image = Image::parse(file.clone())
+            .map_err(|error| ModuleError::Image { path: path.to_owned(), error })?;
+        if image.language() == Language::Go {
+            return Err(ModuleError::Go(path.to_owned()));
+        }
+        let (image, debug_file) = with_debug_file(image, path);
+        Ok(Opened { image, file, debug_file })
     }
-    Ok(with_debug_file(image, path))
 }
 
 /// Whether a function must stay as it is for what others make of it: debuggers and unwinders know
@@ -169,15 +189,16 @@ fn must_stay(image: &Image, function: &Function) -> bool {
         || image.fde_at(function.entry).is_some_and(|fde| fde.signal_frame)
 }
 
-fn with_debug_file(image: Image, path: &Path) -> Image {
+fn with_debug_file(image: Image, path: &Path) -> (Image, Option<Bytes>) {
     for candidate in fettle_image::debug_file_candidates(path, &image) {
         let Ok(bytes) = std::fs::read(&candidate) else { continue };
-        let Ok(debug) = Image::parse(fettle_image::Bytes::new(bytes)) else { continue };
+        let bytes = Bytes::new(bytes);
+        let Ok(debug) = Image::parse(bytes.clone()) else { continue };
         if debug.build_id().is_some() && debug.build_id() == image.build_id() {
-            return image.with_debug(&debug);
+            return (image.with_debug(&debug), Some(bytes));
         }
     }
-    image
+    (image, None)
 }
 
 impl Modules {
@@ -250,25 +271,9 @@ impl Modules {
     }
 
     fn make(&mut self, path: &Path, open_at: &Path) -> Result<usize, ModuleError> {
-        let image = open_image(open_at)?;
-        let begin = Instant::now();
-        let lifted = fettle_cfg::lift(&image, LiftOptions::default());
-        let selection = &self.options.selection;
-        let select = |f: &Function| selection.wants(&image, f) && !must_stay(&image, f);
-        let arguments = arguments::recorded(&image, &lifted.functions, &self.options.arguments);
-        let probes = Probing {
-            mode: self.options.mode,
-            depth: self.options.depth,
-            arguments: Cow::Borrowed(&arguments.classes),
-            own: self.options.own.as_ref(),
-        };
-        let plan = fettle_rewrite::plan(
-            &image,
-            &lifted,
-            PlanOptions { probes, select: &select, places: &[] },
-        );
-        self.work.seconds += begin.elapsed().as_secs_f64();
-        self.work.code_bytes += lifted.code_bytes;
+        let opened = Opened::open(open_at)?;
+        let (plan, arguments) = self.plan(&opened);
+        let image = opened.image;
         let (first_function, first_counter) = (self.functions, self.counters);
         let functions = first_function + plan.functions.len() as u32;
         let counters = first_counter.saturating_add(plan.counters);
@@ -287,6 +292,61 @@ impl Modules {
             linked: HashMap::new(),
         });
         Ok(self.all.len() - 1)
+    }
+
+    /// New code for a file, as it was kept or made anew, and what it records of arguments.
+    fn plan(&mut self, opened: &Opened) -> (Arc<Plan>, Recorded) {
+        // Whoever adds an option says here whether plans depend on it.
+        let ModuleOptions {
+            mode,
+            depth,
+            selection,
+            own,
+            arguments,
+            cache,
+            functions: _,
+            counters: _,
+            ring_bytes: _,
+            accumulators_at: _,
+            counters_at: _,
+        } = &mut self.options;
+        let Opened { image, file, debug_file } = opened;
+        // What functions take is said by debug information, wherever that is, and a probe of the
+        // user's own changes all the time.
+        let mut cache = cache.as_mut().filter(|_| arguments.is_empty() && own.is_none());
+        let wanted = Wanted {
+            file: file.clone(),
+            build_id: image.build_id().unwrap_or_default().to_vec(),
+            debug_file: debug_file.clone(),
+            mode: *mode,
+            depth: *depth,
+            selection: selection.clone(),
+        };
+        let key = cache.as_ref().map(|c| c.key(&wanted));
+        if let (Some(cache), Some(key)) = (&cache, &key)
+            && let Some(plan) = cache.get(key)
+        {
+            self.work.from_cache += 1;
+            return (Arc::new(plan), Recorded::default());
+        }
+        let begin = Instant::now();
+        let lifted = fettle_cfg::lift(image, LiftOptions::default());
+        let select = |f: &Function| selection.wants(image, f) && !must_stay(image, f);
+        let arguments = arguments::recorded(image, &lifted.functions, arguments);
+        let probes = Probing {
+            mode: *mode,
+            depth: *depth,
+            arguments: Cow::Borrowed(&arguments.classes),
+            own: own.as_ref(),
+        };
+        let options = PlanOptions { probes, select: &select, places: &[] };
+        let plan = Arc::new(fettle_rewrite::plan(image, &lifted, options));
+        self.work.seconds += begin.elapsed().as_secs_f64();
+        self.work.code_bytes += lifted.code_bytes;
+        if let (Some(cache), Some(key)) = (&mut cache, key) {
+            cache.put(key, wanted, plan.clone());
+        }
+        (plan, arguments)
     }
 
     /// Links a module for a process that has it at `load_bias`, with these mappings.

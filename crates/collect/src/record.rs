@@ -15,6 +15,7 @@ use fettle_trace::{
 };
 
 use crate::arguments::{self, ArgumentRequest};
+use crate::cache::{Plans, folder::DEFAULT_LIMIT};
 use crate::libraries::Libraries;
 use crate::modules::{self, ModuleError, ModuleOptions, Modules};
 use crate::own::Own;
@@ -47,6 +48,8 @@ pub struct Options {
     pub policy: Policy,
     /// Threads at once.
     pub threads: u32,
+    /// Where rewritten code is kept for later recordings; `None` for nowhere.
+    pub cache: Option<PathBuf>,
 }
 
 /// What came of a recording.
@@ -137,6 +140,7 @@ pub fn record(
         ring_bytes: layout.ring_bytes,
         accumulators_at: layout.accumulators_at(),
         counters_at: layout.counters_at(),
+        cache: options.cache.as_deref().and_then(|path| Plans::open(path, DEFAULT_LIMIT)),
     });
     let mut manifest = begin_manifest(options);
     let writer = TraceWriter::create(&options.output, &manifest)?;

@@ -10,7 +10,19 @@ use std::ops::{Add, AddAssign, Sub, SubAssign};
 /// Link-time virtual address, as stated in the file itself.
 ///
 /// Arithmetic wraps: addresses come from files, and a hostile one must not stop the program.
-#[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+#[derive(
+    Copy,
+    Clone,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Debug,
+    Default,
+    serde::Serialize,
+    serde::Deserialize,
+)]
 pub struct LinkAddr(pub u64);
 
 impl LinkAddr {

@@ -20,7 +20,7 @@ use crate::{LinkAddr, Warning, raw};
 type Reader<'a> = EndianSlice<'a, LittleEndian>;
 
 /// An address that unwind information gives, perhaps through a word in memory.
-#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
+#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug, serde::Serialize, serde::Deserialize)]
 pub enum Pointer {
     /// The address itself.
     Direct(LinkAddr),

@@ -4,7 +4,9 @@
 
 pub mod asm;
 pub mod effects;
+pub mod facts;
 pub mod regs;
 
 pub use effects::{EffectsFactory, Flow, flow};
+pub use facts::{Facts, FactsFactory};
 pub use regs::{Gpr, RegSet};

@@ -9,7 +9,7 @@ use fettle_cfg::function::{Block, BlockId, Exit, Function};
 use fettle_cfg::liveness::{CallClobbers, ExitLiveness, Liveness};
 use fettle_cfg::{SkipReason, TableKind};
 use fettle_image::{Image, LinkAddr};
-use fettle_isa::{EffectsFactory, Flow, Gpr, RegSet, flow};
+use fettle_isa::{Flow, Gpr, RegSet};
 use iced_x86::{Instruction, Mnemonic, OpKind, Register};
 
 use crate::probe::{self, Mode, ProbeFixup, Probes, Probing, Snippet};
@@ -155,8 +155,7 @@ pub fn emit(
         probes: Vec::new(),
         cold: Vec::new(),
         counters: counters(function, context.probes.mode),
-        factory: EffectsFactory::new(),
-        red_zone: uses_red_zone(function),
+        red_zone: context.probes.mode.has_counters() && uses_red_zone(function),
     };
     writer.lay_out()?;
     writer.encode()
@@ -165,8 +164,7 @@ pub fn emit(
 /// Whether some instruction may reach below the stack pointer. In functions without calls that
 /// may be through any register that once held an address of the stack, so those all count.
 fn uses_red_zone(function: &Function) -> bool {
-    let calls = |i: &Instruction| matches!(flow(i), Flow::Call(_) | Flow::IndirectCall);
-    !function.insns.iter().any(calls)
+    !function.facts.iter().any(|f| f.calls())
         || function.insns.iter().any(|i| {
             matches!(i.memory_base(), Register::RSP | Register::RBP)
                 && (i.memory_displacement64() as i64) < 0
@@ -205,7 +203,6 @@ struct Writer<'a> {
     probes: Vec<Probe>,
     cold: Vec<ColdPart>,
     counters: Vec<Place>,
-    factory: EffectsFactory,
     red_zone: bool,
 }
 
@@ -287,10 +284,10 @@ impl Writer<'_> {
         for index in block.insns.start..block.insns.end - padding {
             let insn = &function.insns[index as usize];
             let last = index + 1 == block.insns.end;
-            match flow(insn) {
+            match function.flow(index as usize) {
                 Flow::Return => self.exit_probe(index, true, self.exits.at_return),
                 Flow::IndirectJump if block.exit.is_some() => {
-                    let reads = self.factory.effects(insn).reads;
+                    let reads = function.facts[index as usize].reads();
                     self.exit_probe(index, false, self.exits.at_tail_call.union(reads));
                 }
                 Flow::Jump(to) => {
@@ -601,6 +598,7 @@ impl Writer<'_> {
             }
         }
         let ip = |insn: u32| LinkAddr(function.insns[insn as usize].ip());
+        let mut original_code = OriginalCode { image: self.context.image, start: 0, bytes: &[] };
         let mut pending_exit = None;
         for (i, item) in self.items.iter().enumerate() {
             let offset = offsets[i];
@@ -608,10 +606,8 @@ impl Writer<'_> {
             match item {
                 Item::Copy { insn, fix } => {
                     let original = &function.insns[*insn as usize];
-                    let bytes = self
-                        .context
-                        .image
-                        .read(ip(*insn), original.len())
+                    let bytes = original_code
+                        .of(function, original)
                         .ok_or((SkipReason::Undecodable, ip(*insn)))?;
                     out.insn_offsets[*insn as usize] = offset;
                     out.point(offset, ip(*insn), 0);
@@ -746,6 +742,29 @@ impl Emitted {
             let distance = to.wrapping_sub(at + 4);
             self.code[at as usize..at as usize + 4].copy_from_slice(&distance.to_le_bytes());
         }
+    }
+}
+
+/// The bytes of original instructions, one range after another.
+struct OriginalCode<'a> {
+    image: &'a Image,
+    start: u64,
+    bytes: &'a [u8],
+}
+
+impl<'a> OriginalCode<'a> {
+    fn of(&mut self, function: &Function, insn: &Instruction) -> Option<&'a [u8]> {
+        let within = |start: u64, bytes: &'a [u8]| {
+            let from = usize::try_from(insn.ip().checked_sub(start)?).ok()?;
+            bytes.get(from..from + insn.len())
+        };
+        if let Some(bytes) = within(self.start, self.bytes) {
+            return Some(bytes);
+        }
+        let range = function.ranges.iter().find(|r| r.contains(&LinkAddr(insn.ip())))?;
+        self.start = range.start.0;
+        self.bytes = self.image.read(range.start, (range.end.0 - range.start.0) as usize)?;
+        within(self.start, self.bytes)
     }
 }
 

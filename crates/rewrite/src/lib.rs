@@ -14,6 +14,7 @@ pub mod link;
 pub mod own;
 pub mod plan;
 pub mod probe;
+pub mod sound;
 pub mod unwind;
 
 pub use arguments::Arguments;

@@ -1,14 +1,14 @@
 //! Plans: new code for an image's functions, with everything still relative.
 
-use std::collections::{HashMap, HashSet};
-
 use fettle_cfg::edges::{Edge, EdgeGraph, Place};
 use fettle_cfg::function::{Exit, Function, JumpTable, Skipped, TableKind};
 use fettle_cfg::liveness::{ExitLiveness, Liveness};
 use fettle_cfg::{Lifted, SkipReason};
 use fettle_image::{Image, LinkAddr};
-use fettle_isa::{Flow, RegSet, flow};
+use fettle_isa::{Flow, RegSet};
 use rayon::prelude::*;
+use rustc_hash::{FxHashMap, FxHashSet};
+use serde::{Deserialize, Serialize};
 
 use crate::agent;
 use crate::check::{CheckError, Checker, Claim};
@@ -28,7 +28,7 @@ pub struct PlanOptions<'a> {
 }
 
 /// A function with new code.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct PlannedFunction {
     /// Where the original starts.
     pub entry: LinkAddr,
@@ -52,7 +52,7 @@ pub struct PlannedFunction {
 }
 
 /// A copy of a jump table that leads into new code.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct PlannedTable {
     /// How entries are written.
     pub kind: TableKind,
@@ -61,7 +61,7 @@ pub struct PlannedTable {
 }
 
 /// A jump to be written over original code.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Springboard {
     /// Where the five bytes go.
     pub at: LinkAddr,
@@ -73,7 +73,7 @@ pub struct Springboard {
 pub const SPRINGBOARD_SIZE: u64 = 5;
 
 /// New code for an image, without addresses.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Plan {
     /// What its probes measure.
     pub mode: Mode,
@@ -83,6 +83,7 @@ pub struct Plan {
     /// Functions that stay as they are.
     pub skipped: Vec<Skipped>,
     /// The agent, the user's own probe if there is one, then the functions' code.
+    #[serde(with = "serde_bytes")]
     pub text: Vec<u8>,
     /// Places in `text` to be filled in, with the function they belong to.
     pub fixups: Vec<PlanFixup>,
@@ -97,7 +98,7 @@ pub struct Plan {
 }
 
 /// A 32-bit place in a plan's text to be filled in.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct PlanFixup {
     /// Offset in [`Plan::text`].
     pub at: u32,
@@ -108,7 +109,7 @@ pub struct PlanFixup {
 }
 
 /// With what a place is filled in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum PlanFixupKind {
     /// Distance to an original address.
     Original {
@@ -163,7 +164,7 @@ where
     C: FnMut(Claim<'_>, &emit::Context<'_>) -> Result<(), CheckError>,
 {
     let clobbers = fettle_cfg::clobbers::solve(&lifted.functions);
-    let by_entry: HashMap<LinkAddr, usize> =
+    let by_entry: FxHashMap<LinkAddr, usize> =
         lifted.functions.iter().enumerate().map(|(i, f)| (f.entry, i)).collect();
     let call_clobbers = |to: LinkAddr| match by_entry.get(&to) {
         Some(i) => clobbers[*i],
@@ -195,7 +196,7 @@ where
             Liveness::solve(f, ExitLiveness::new(*c, false).with_results(*r), &call_clobbers)
         })
         .collect();
-    let flags_needed: HashSet<LinkAddr> =
+    let flags_needed: FxHashSet<LinkAddr> =
         liveness.iter().flat_map(|l| l.flags_from.iter().copied()).collect();
 
     let made: Vec<Result<Made, Skipped>> = lifted
@@ -228,9 +229,12 @@ where
                 } else {
                     &liveness[i]
                 };
-                make(function, exits, live, &context, lifted, (rows.as_mut(), checker))
-                    .map(|made| Made { places: places(function, &made, options.places), ..made })
-                    .map_err(skip)
+                let tools = (rows.as_mut(), checker as &mut CheckOne<'_>);
+                let mut made = make(i, exits, live, &context, lifted, tools).map_err(skip)?;
+                made.places = places(function, &made, options.places);
+                // Nobody needs these any more, and together they are larger than the code.
+                (made.emitted.unwind, made.emitted.insn_offsets) = (Vec::new(), Vec::new());
+                Ok(made)
             },
         )
         .collect();
@@ -270,7 +274,7 @@ fn calls_one_of(function: &Function, targets: &[LinkAddr], slots: &[LinkAddr]) -
         i.is_ip_rel_memory_operand()
             && slots.binary_search(&LinkAddr(i.ip_rel_memory_address())).is_ok()
     };
-    function.insns.iter().find_map(|i| match flow(i) {
+    function.insns.iter().zip(&function.facts).find_map(|(i, facts)| match facts.flow(i) {
         _ if uses_slot(i) => Some(LinkAddr(i.ip())),
         Flow::Call(to) | Flow::Jump(to) | Flow::Branch(to)
             if targets.binary_search(&LinkAddr(to)).is_ok() =>
@@ -296,13 +300,14 @@ struct Made {
 type CheckOne<'a> = dyn FnMut(Claim<'_>, &emit::Context<'_>) -> Result<(), CheckError> + 'a;
 
 fn make(
-    function: &Function,
+    index: usize,
     exits: ExitLiveness,
     liveness: &Liveness,
     context: &emit::Context<'_>,
     lifted: &Lifted,
     (rows, checker): (Option<&mut RowReader<'_>>, &mut CheckOne<'_>),
 ) -> Result<Made, (SkipReason, LinkAddr)> {
+    let function = &lifted.functions[index];
     let springboards = springboards(function, lifted, context.image)?;
     let emitted = emit::emit(function, exits, liveness, context)?;
     let unwind = match rows {
@@ -333,11 +338,7 @@ fn make(
         exception_tables: &lifted.exception_tables,
     };
     checker(claim, context).map_err(|e| (SkipReason::CheckFailed, e.at))?;
-    let function = lifted
-        .functions
-        .binary_search_by_key(&function.entry, |f| f.entry)
-        .expect("a function of this image");
-    Ok(Made { function, emitted, unwind, springboards, tables, places: Vec::new() })
+    Ok(Made { function: index, emitted, unwind, springboards, tables, places: Vec::new() })
 }
 
 /// Where those of the addresses `wanted` came to lie that are in copied instructions: jumps are
@@ -351,7 +352,7 @@ fn places(function: &Function, made: &Made, wanted: &[LinkAddr]) -> Vec<(LinkAdd
             let Some(insn) = function.insns.get(i).filter(|insn| insn.ip() <= at.0) else {
                 continue;
             };
-            if !matches!(flow(insn), Flow::Jump(_) | Flow::Branch(_)) {
+            if !matches!(function.flow(i), Flow::Jump(_) | Flow::Branch(_)) {
                 all.push((*at, made.emitted.insn_offsets[i] + (at.0 - insn.ip()) as u32));
             }
         }
@@ -453,7 +454,8 @@ fn assemble(lifted: &Lifted, probes: &Probing<'_>, made: Vec<Result<Made, Skippe
     plan.skipped.sort_by_key(|s| s.entry);
 
     let mut offset = plan.text.len() as u32;
-    let mut new_entries: HashMap<LinkAddr, u32> = HashMap::with_capacity(kept.len());
+    let mut new_entries: FxHashMap<LinkAddr, u32> = FxHashMap::default();
+    new_entries.reserve(kept.len());
     for made in &kept {
         offset = offset.next_multiple_of(16);
         new_entries.insert(lifted.functions[made.function].entry, offset);
@@ -467,7 +469,7 @@ fn assemble(lifted: &Lifted, probes: &Probing<'_>, made: Vec<Result<Made, Skippe
         plan.text.resize(base, 0xcc);
         plan.text.extend_from_slice(&made.emitted.code);
         let index = plan.functions.len() as u32;
-        let mut tables = HashMap::new();
+        let mut tables = FxHashMap::default();
         for (i, mut table) in made.tables {
             for offset in table.entries.iter_mut().flatten() {
                 *offset += base as u32;

@@ -25,7 +25,7 @@ use crate::arguments::Arguments;
 use crate::own::OwnProbe;
 
 /// What probes measure.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 pub enum Mode {
     /// How often functions are entered and left.
     Count,

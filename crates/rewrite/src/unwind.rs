@@ -9,17 +9,19 @@ use fettle_cfg::function::Function;
 use fettle_cfg::lsda::Lsda;
 use fettle_image::{Image, LinkAddr, Pointer};
 use gimli::{CfaRule, RegisterRule, UnwindSection};
+use serde::{Deserialize, Serialize};
 
 use crate::emit::Emitted;
 
 /// Unwind information of one part of a function's new code, without addresses.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct PartUnwind {
     /// The part, as offsets in the function's new code.
     pub start: u32,
     /// Its end.
     pub end: u32,
     /// Call frame instructions (DWARF 5, 6.4.2).
+    #[serde(with = "serde_bytes")]
     pub program: Vec<u8>,
     /// The function that decides about exceptions.
     pub personality: Option<Pointer>,
@@ -31,9 +33,10 @@ pub struct PartUnwind {
 
 /// An exception table for new code; its position-dependent fields are filled in when it has an
 /// address.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct NewLsda {
     /// Its bytes; 4-byte aligned where it is placed.
+    #[serde(with = "serde_bytes")]
     pub bytes: Vec<u8>,
     /// Offset of the 32-bit distance to the function's new code.
     pub base_field: u32,
@@ -247,12 +250,17 @@ fn program(rows: &[Row], emitted: &Emitted, start: u32, end: u32) -> Option<Vec<
     let mut current = State::initial();
     let mut last_row = usize::MAX;
     let mut last_pushed = u32::MAX;
-    for point in emitted.unwind.iter().filter(|p| p.offset >= start && p.offset < end) {
-        let i = rows.partition_point(|r| r.end <= point.original.0);
-        let Some(row) = rows.get(i).filter(|r| r.start <= point.original.0) else { continue };
-        if i == last_row && point.pushed == last_pushed {
-            continue;
-        }
+    let points = &emitted.unwind;
+    let from = points.partition_point(|p| p.offset < start);
+    let to = points.partition_point(|p| p.offset < end);
+    for point in &points[from..to] {
+        let at_row = |r: &Row| r.start <= point.original.0 && point.original.0 < r.end;
+        let i = match rows.get(last_row) {
+            Some(row) if at_row(row) && point.pushed == last_pushed => continue,
+            Some(row) if at_row(row) => last_row,
+            _ => rows.partition_point(|r| r.end <= point.original.0),
+        };
+        let Some(row) = rows.get(i).filter(|r| at_row(r)) else { continue };
         (last_row, last_pushed) = (i, point.pushed);
         let next = row.state.pushed(point.pushed)?;
         if next == current {

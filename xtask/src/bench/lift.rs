@@ -1,11 +1,11 @@
-//! How fast programs are lifted and checked, and how much of them is: the tool's own account, and
-//! its processor time measured from outside.
+//! How fast programs are lifted, written anew and checked, and how much of them is: the tool's own
+//! account, and its processor time on one core, measured from outside.
 
 use std::path::PathBuf;
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use nix::sys::resource::{UsageWho, getrusage};
 
 use super::stats;
@@ -25,7 +25,15 @@ pub struct Options {
     pub fettle: Option<PathBuf>,
 }
 
-/// Lifts each file a few times.
+/// What `fettle lift` can be told to stop after, and what has been done then.
+const STEPS: [(&str, &str); 4] = [
+    ("parse", "image"),
+    ("lift", "lift"),
+    ("emit", "lift + emit"),
+    ("check", "lift + emit + check"),
+];
+
+/// Lifts each file a few times: for the tool's own account, and on one core up to each step.
 pub fn run(options: &Options) -> Result<bool> {
     let binary = fettle::binary(options.fettle.as_deref())?;
     let files = match options.files.is_empty() {
@@ -35,29 +43,40 @@ pub fn run(options: &Options) -> Result<bool> {
     let folder = repo::target_folder("bench/run")?;
     let mut all_well = true;
     for file in &files {
-        let megabytes = file.metadata()?.len() as f64 / 1e6;
-        let mut seconds = Vec::new();
-        let mut said = String::new();
-        for _ in 0..options.rounds {
-            let mut command = Command::new(&binary);
-            command.arg("lift").arg(file);
-            let before = cpu()?;
-            let start = Instant::now();
-            let outcome =
-                proc::start(command, &folder, "lift", None)?.finish(Duration::from_secs(600))?;
-            seconds.push((cpu()? - before, start.elapsed().as_secs_f64()));
-            all_well &= outcome.ending == Ending::Exit(0) || outcome.ending == Ending::Exit(1);
-            said = String::from_utf8_lossy(&outcome.stdout).into_owned();
-        }
-        let cpu: Vec<f64> = seconds.iter().map(|(cpu, _)| *cpu).collect();
-        let wall: Vec<f64> = seconds.iter().map(|(_, wall)| *wall).collect();
+        let mut command = Command::new(&binary);
+        command.args(["lift", "--json"]).arg(file);
+        let outcome =
+            proc::start(command, &folder, "lift", None)?.finish(Duration::from_secs(600))?;
+        all_well &= outcome.ending == Ending::Exit(0) || outcome.ending == Ending::Exit(1);
+        let said: serde_json::Value = serde_json::from_slice(&outcome.stdout)?;
+        let code = said["code_bytes"].as_f64().context("bytes of code")? / 1e6;
         println!(
-            "{} ({megabytes:.1} MB): {:.3} s CPU, {:.3} s elapsed\n{}",
+            "{}: {code:.1} MB of code, {} of {} functions lifted",
             file.display(),
-            stats::median(&cpu),
-            stats::median(&wall),
-            said.trim_end()
+            said["lifted"],
+            said["functions"],
         );
+        // Rounds outside, steps inside: a machine that gets slower does so for all.
+        let mut seconds = [const { Vec::new() }; STEPS.len()];
+        for _ in 0..options.rounds {
+            for ((step, _), seconds) in STEPS.iter().zip(&mut seconds) {
+                let mut command = Command::new(&binary);
+                command.args(["lift", "--until", step]).arg(file);
+                command.env("RAYON_NUM_THREADS", "1");
+                let before = cpu()?;
+                let outcome = proc::start(command, &folder, "lift", None)?
+                    .finish(Duration::from_secs(600))?;
+                seconds.push(cpu()? - before);
+                all_well &= outcome.ending == Ending::Exit(0);
+            }
+        }
+        let medians = seconds.map(|s| stats::median(&s));
+        println!("  {:20}  {:.3} s CPU", STEPS[0].1, medians[0]);
+        for ((_, done), median) in STEPS.iter().zip(medians).skip(1) {
+            // Reading the image is another matter.
+            let own = median - medians[0];
+            println!("  {done:20}  {own:.3} s CPU, {:5.1} MB/s and core", code / own);
+        }
     }
     Ok(all_well)
 }

@@ -159,7 +159,8 @@ impl Variant {
             Runner::Fettle(fettle, mode) => {
                 let mut command = Command::new(fettle);
                 command.args(["record", "--quiet", "--json", "--mode", mode, "-o"]);
-                command.arg(folder.join("trace")).arg("--").arg(program);
+                command.arg(folder.join("trace")).args(fettle::cache_flags(fettle));
+                command.arg("--").arg(program);
                 command
             }
             Runner::Uftrace(flags) => {

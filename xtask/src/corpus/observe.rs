@@ -176,6 +176,7 @@ impl<'a> Stage<'a> {
             if let (Some(mode), false) = (mode, chosen) {
                 words.extend(["--mode".into(), mode.clone()]);
             }
+            words.extend(fettle::cache_flags(fettle));
             words.extend(entry.record.iter().cloned());
             words.push("--".into());
         }

@@ -1,0 +1,68 @@
+//! Plans that come from elsewhere than the planner.
+//!
+//! Whoever reads a plan from a file has its checksum to trust; this makes sure beyond it that
+//! linking cannot fail on indices and offsets that lead nowhere. It cannot say whether the code
+//! is right.
+
+use fettle_cfg::BlockId;
+use fettle_cfg::edges::Place;
+
+use crate::plan::{Plan, PlanFixupKind};
+
+/// Whether every index and offset in `plan` leads to something in it.
+pub fn is_sound(plan: &Plan) -> bool {
+    let len = plan.text.len();
+    // Offsets are 32 bits wide, and so must be the distances between them.
+    if i32::try_from(len).is_err() {
+        return false;
+    }
+    let field = |at: u32, len: usize| at as usize + 4 <= len;
+    let function = |index: u32| plan.functions.get(index as usize);
+    let functions = plan.functions.iter().all(|f| {
+        let (first, places) = (f.counters.0 as usize, &f.counters.1);
+        let block = |b: BlockId| b.index() < f.blocks.len();
+        let place = |p: &Place| match *p {
+            Place::Entry => true,
+            Place::Block(b) | Place::Leaving(b) => block(b),
+            Place::Between(a, b) => block(a) && block(b),
+        };
+        let edges = f.edges.iter().all(|(edge, at)| {
+            edge.from.is_none_or(block) && edge.to.is_none_or(block) && at.iter().all(place)
+        });
+        f.text_offset as usize + f.text_size as usize <= len
+            && first + places.len() <= plan.counters as usize
+            && places.iter().all(place)
+            && edges
+    });
+    let fixups = plan.fixups.iter().all(|f| {
+        let leads = match f.kind {
+            PlanFixupKind::Table(t) | PlanFixupKind::TableAddress(t) => {
+                (t as usize) < plan.tables.len()
+            }
+            PlanFixupKind::New(to) => (to as usize) < len,
+            PlanFixupKind::Counter(n) => n < plan.counters,
+            PlanFixupKind::Accumulator(field) => field < 4096,
+            PlanFixupKind::Original { .. }
+            | PlanFixupKind::IdHigh
+            | PlanFixupKind::IdLow
+            | PlanFixupKind::Number
+            | PlanFixupKind::RingMask => true,
+        };
+        leads && field(f.at, len) && function(f.function).is_some()
+    });
+    let mut entries = plan.tables.iter().flat_map(|t| &t.entries);
+    let unwind = plan.unwind.iter().all(|(index, part)| {
+        let inside = function(*index).is_some_and(|f| part.end <= f.text_size);
+        let table = part.table.as_ref().is_none_or(|t| {
+            let len = t.bytes.len();
+            field(t.base_field, len) && t.types.iter().all(|(at, _)| field(*at, len))
+        });
+        inside && part.start <= part.end && table
+    });
+    functions
+        && fixups
+        && unwind
+        && entries.all(|e| e.is_err() || e.is_ok_and(|to| (to as usize) < len))
+        && plan.springboards.iter().all(|b| (b.to as usize) < len)
+        && plan.functions.is_sorted_by_key(|f| f.entry)
+}
