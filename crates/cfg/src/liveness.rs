@@ -4,6 +4,7 @@ use fettle_image::LinkAddr;
 use fettle_isa::effects::Effects;
 use fettle_isa::{Facts, Flow, Gpr, RegSet};
 use iced_x86::Instruction;
+use rustc_hash::FxHashMap;
 
 use crate::function::{Block, BlockId, Exit, Function};
 
@@ -53,14 +54,37 @@ pub struct Liveness {
     pub flags_from: Vec<LinkAddr>,
 }
 
-/// What calls may change, by callee: what the ABI lets them for any that is not known.
-pub type CallClobbers<'a> = &'a (dyn Fn(LinkAddr) -> RegSet + Sync);
+/// What is known of the functions that others call directly.
+#[derive(Clone, Copy, Debug)]
+pub struct Callees<'a> {
+    /// Numbers of functions by their entries.
+    pub index: &'a FxHashMap<LinkAddr, usize>,
+    /// By number: what a call may change (see [`crate::clobbers`]).
+    pub clobbers: &'a [RegSet],
+    /// By number: what the function reads beyond what the ABI passes (see [`HIDDEN`]).
+    pub inputs: &'a [RegSet],
+}
+
+/// What only hand-written code passes to a function. Calls read whatever else may be passed.
+pub const HIDDEN: RegSet = RegSet::of(&[Gpr::R11]).union(RegSet::FLAGS);
+
+impl Callees<'_> {
+    /// What a call of the function at `to` may change: what the ABI lets it if it is not known.
+    pub fn clobbers(&self, to: LinkAddr) -> RegSet {
+        self.index.get(&to).map_or(RegSet::CALLER_SAVED, |i| self.clobbers[*i])
+    }
+
+    /// What the function at `to` reads of [`HIDDEN`].
+    pub fn inputs(&self, to: LinkAddr) -> RegSet {
+        self.index.get(&to).map_or(RegSet::NONE, |i| self.inputs[*i])
+    }
+}
 
 /// What `insn` needs and defines, with what a call does.
 ///
 /// A call ends the life of whatever its callee may write: no caller can count on that. The flags
 /// live on across a direct call, for hand-written code that returns them.
-fn call_aware(insn: &Instruction, facts: Facts, clobbers: CallClobbers<'_>) -> Effects {
+fn call_aware(insn: &Instruction, facts: Facts, callees: Callees<'_>) -> Effects {
     const PASSED: RegSet = RegSet::ARGUMENTS
         .minus(RegSet::of(&[Gpr::Rax, Gpr::R10]))
         .union(RegSet::VECTOR_COUNT)
@@ -72,12 +96,15 @@ fn call_aware(insn: &Instruction, facts: Facts, clobbers: CallClobbers<'_>) -> E
     if !facts.calls() {
         return effects;
     }
-    let clobbered = match facts.flow(insn) {
-        Flow::Call(to) => clobbers(LinkAddr(to)).minus(RegSet::FLAGS),
-        _ => RegSet::CALLER_SAVED,
+    let (clobbered, inputs) = match facts.flow(insn) {
+        Flow::Call(to) => {
+            let to = LinkAddr(to);
+            (callees.clobbers(to).minus(RegSet::FLAGS), callees.inputs(to))
+        }
+        _ => (RegSet::CALLER_SAVED, RegSet::NONE),
     };
     effects.kills = effects.kills.union(clobbered).union(RegSet::VECTOR_COUNT);
-    effects.reads = effects.reads.union(PASSED);
+    effects.reads = effects.reads.union(PASSED).union(inputs);
     effects
 }
 
@@ -87,7 +114,7 @@ fn before(effects: Effects, live_after: RegSet) -> RegSet {
 
 impl Liveness {
     /// Solves the backward problem over all blocks of `function`.
-    pub fn solve(function: &Function, exits: ExitLiveness, clobbers: CallClobbers<'_>) -> Liveness {
+    pub fn solve(function: &Function, exits: ExitLiveness, callees: Callees<'_>) -> Liveness {
         let count = function.blocks.len();
         // Each block as one pair of sets: needed before, and defined in it.
         let mut needs = vec![RegSet::NONE; count];
@@ -96,7 +123,7 @@ impl Liveness {
         for (i, block) in function.blocks.iter().enumerate() {
             let (mut need, mut kill) = (RegSet::NONE, RegSet::NONE);
             for (insn, facts) in function.block_facts(block).rev() {
-                let effects = call_aware(insn, facts, clobbers);
+                let effects = call_aware(insn, facts, callees);
                 need = before(effects, need);
                 kill = kill.union(effects.kills);
             }
@@ -105,7 +132,10 @@ impl Liveness {
             at_exit[i] = match block.exit {
                 None => RegSet::NONE,
                 Some(Exit::Return) => exits.at_return,
-                Some(_) => exits.at_tail_call,
+                Some(Exit::TailJump(to) | Exit::TailBranch(to)) => {
+                    exits.at_tail_call.union(callees.inputs(to))
+                }
+                Some(Exit::TailIndirect) => exits.at_tail_call,
             };
         }
         let mut live_in = vec![RegSet::NONE; count];
@@ -139,7 +169,7 @@ impl Liveness {
                 {
                     liveness.flags_from.push(LinkAddr(to));
                 }
-                live = before(call_aware(insn, facts, clobbers), live);
+                live = before(call_aware(insn, facts, callees), live);
             }
         }
         liveness
@@ -161,13 +191,13 @@ impl Liveness {
         function: &Function,
         block: BlockId,
         index: u32,
-        clobbers: CallClobbers<'_>,
+        callees: Callees<'_>,
     ) -> RegSet {
         let range = &function.blocks[block.index()].insns;
         let mut live = self.live_out[block.index()];
         for i in (index..range.end).rev() {
             let i = i as usize;
-            live = before(call_aware(&function.insns[i], function.facts[i], clobbers), live);
+            live = before(call_aware(&function.insns[i], function.facts[i], callees), live);
         }
         live
     }

@@ -61,3 +61,21 @@ fn edges_tell_all_that_blocks_do() {
         }
     }
 }
+
+/// What hand-written functions are passed beside the ABI, probes leave alone.
+#[test]
+fn hidden_inputs_of_hand_written_code() {
+    let folder = tempfile::tempdir().unwrap();
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/hidden.c");
+    let program = folder.path().join("hidden");
+    let built = Command::new("cc").arg("-O1").arg(source).arg("-o").arg(&program).status();
+    assert!(built.unwrap().success());
+    let plain = Command::new(&program).output().unwrap().stdout;
+    for mode in ["blocks", "edges", "count", "time", "events", "sample", "cpu"] {
+        let trace = folder.path().join(mode);
+        let mut record = Command::new(env!("CARGO_BIN_EXE_fettle"));
+        record.args(["record", "--quiet", "--mode", mode, "--output"]).arg(&trace).arg("--");
+        let output = record.arg(&program).output().unwrap();
+        assert!(output.stdout == plain, "{mode}: {}", String::from_utf8_lossy(&output.stdout));
+    }
+}

@@ -6,7 +6,7 @@
 
 use fettle_cfg::edges::{EdgeGraph, Place};
 use fettle_cfg::function::{Block, BlockId, Exit, Function};
-use fettle_cfg::liveness::{CallClobbers, ExitLiveness, Liveness};
+use fettle_cfg::liveness::{Callees, ExitLiveness, Liveness};
 use fettle_cfg::{SkipReason, TableKind};
 use fettle_image::{Image, LinkAddr};
 use fettle_isa::{Flow, Gpr, RegSet};
@@ -83,8 +83,8 @@ pub struct Context<'a> {
     pub image: &'a Image,
     /// What probes do.
     pub probes: &'a Probing<'a>,
-    /// What calls may change.
-    pub clobbers: CallClobbers<'a>,
+    /// What calls may change, and what they read.
+    pub callees: Callees<'a>,
     /// Addresses of functions that return twice, sorted.
     pub returns_twice: &'a [LinkAddr],
     /// Code is placed in the lowest 2 GiB, so that addresses fit 32 bits.
@@ -292,7 +292,8 @@ impl Writer<'_> {
                 }
                 Flow::Jump(to) => {
                     if let (true, Some(Exit::TailJump(_))) = (last, block.exit) {
-                        self.exit_probe(index, false, self.exits.at_tail_call);
+                        let inputs = self.context.callees.inputs(LinkAddr(to));
+                        self.exit_probe(index, false, self.exits.at_tail_call.union(inputs));
                         self.items.push(Item::JumpOut { insn: index, to: LinkAddr(to) });
                     } else {
                         self.jump(index, to)?;
@@ -357,7 +358,8 @@ impl Writer<'_> {
         if !self.function.insns[index as usize].is_jcc_short_or_near() {
             return Err((SkipReason::StrangeFlow, to));
         }
-        let dead = RegSet::ALL.minus(self.exits.at_tail_call);
+        let inputs = self.context.callees.inputs(to);
+        let dead = RegSet::ALL.minus(self.exits.at_tail_call.union(inputs));
         let snippet = match self.counter(Place::Leaving(id)) {
             // Arguments are on their way; only the flags are safe to change.
             Some(counter) => probe::block(counter, dead.intersection(RegSet::FLAGS), false),

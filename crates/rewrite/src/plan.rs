@@ -2,7 +2,7 @@
 
 use fettle_cfg::edges::{Edge, EdgeGraph, Place};
 use fettle_cfg::function::{Exit, Function, JumpTable, Skipped, TableKind};
-use fettle_cfg::liveness::{ExitLiveness, Liveness};
+use fettle_cfg::liveness::{Callees, ExitLiveness, HIDDEN, Liveness};
 use fettle_cfg::{Lifted, SkipReason};
 use fettle_image::{Image, LinkAddr};
 use fettle_isa::{Flow, RegSet};
@@ -166,10 +166,6 @@ where
     let clobbers = fettle_cfg::clobbers::solve(&lifted.functions);
     let by_entry: FxHashMap<LinkAddr, usize> =
         lifted.functions.iter().enumerate().map(|(i, f)| (f.entry, i)).collect();
-    let call_clobbers = |to: LinkAddr| match by_entry.get(&to) {
-        Some(i) => clobbers[*i],
-        None => RegSet::CALLER_SAVED,
-    };
     let results = fettle_cfg::results::solve(image, lifted, &clobbers);
     let returns_twice = named_targets(image, &RETURNS_TWICE);
     let caller_sensitive = match image.kind() {
@@ -179,23 +175,17 @@ where
         }
         _ => Default::default(),
     };
+    let exits = |i: usize| ExitLiveness::new(clobbers[i], false).with_results(results[i]);
+    let (inputs, liveness) = hidden_inputs(lifted, &by_entry, &clobbers, exits);
+    let callees = Callees { index: &by_entry, clobbers: &clobbers, inputs: &inputs };
     let context = emit::Context {
         image,
         probes: &options.probes,
-        clobbers: &call_clobbers,
+        callees,
         returns_twice: &returns_twice,
         low_addresses: image.kind() == fettle_image::Kind::Executable,
     };
 
-    // Every function's liveness first: who needs flags after a call is known only then.
-    let liveness: Vec<Liveness> = lifted
-        .functions
-        .par_iter()
-        .zip(clobbers.par_iter().zip(&results))
-        .map(|(f, (c, r))| {
-            Liveness::solve(f, ExitLiveness::new(*c, false).with_results(*r), &call_clobbers)
-        })
-        .collect();
     let flags_needed: FxHashSet<LinkAddr> =
         liveness.iter().flat_map(|l| l.flags_from.iter().copied()).collect();
 
@@ -224,7 +214,7 @@ where
                 let exits = ExitLiveness::new(clobbers[i], flags).with_results(results[i]);
                 let solved;
                 let live = if flags {
-                    solved = Liveness::solve(function, exits, &call_clobbers);
+                    solved = Liveness::solve(function, exits, callees);
                     &solved
                 } else {
                     &liveness[i]
@@ -239,6 +229,51 @@ where
         )
         .collect();
     assemble(lifted, &options.probes, made)
+}
+
+/// What functions read beyond what the ABI passes, and every function's liveness with that known:
+/// who needs flags after a call, or before one, is known only then.
+fn hidden_inputs(
+    lifted: &Lifted,
+    index: &FxHashMap<LinkAddr, usize>,
+    clobbers: &[RegSet],
+    exits: impl Fn(usize) -> ExitLiveness + Sync,
+) -> (Vec<RegSet>, Vec<Liveness>) {
+    let functions = &lifted.functions;
+    let solve = |i: usize, inputs: &[RegSet]| {
+        Liveness::solve(&functions[i], exits(i), Callees { index, clobbers, inputs })
+    };
+    let mut inputs = vec![RegSet::NONE; functions.len()];
+    let mut liveness: Vec<Liveness> =
+        (0..functions.len()).into_par_iter().map(|i| solve(i, &inputs)).collect();
+    let read = |i: usize, solved: &Liveness| {
+        solved.at_start(functions[i].entry_block()).intersection(HIDDEN)
+    };
+    let mut news: Vec<usize> =
+        (0..functions.len()).filter(|i| !read(*i, &liveness[*i]).is_empty()).collect();
+    // Who calls such a function may be one itself.
+    while !news.is_empty() {
+        for i in news {
+            inputs[i] = inputs[i].union(read(i, &liveness[i]));
+        }
+        let concerned = (0..functions.len()).into_par_iter().filter(|i| {
+            let reads = |to: u64| index.get(&LinkAddr(to)).is_some_and(|c| !inputs[*c].is_empty());
+            let function = &functions[*i];
+            function.insns.iter().zip(&function.facts).any(|(insn, facts)| match facts.flow(insn) {
+                Flow::Call(to) | Flow::Jump(to) | Flow::Branch(to) => reads(to),
+                _ => false,
+            })
+        });
+        let solved: Vec<(usize, Liveness)> = concerned.map(|i| (i, solve(i, &inputs))).collect();
+        news = Vec::new();
+        for (i, solved) in solved {
+            if !inputs[i].is_superset(read(i, &solved)) {
+                news.push(i);
+            }
+            liveness[i] = solved;
+        }
+    }
+    (inputs, liveness)
 }
 
 fn size_of_ranges(function: &Function) -> u64 {

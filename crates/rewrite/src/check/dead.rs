@@ -173,6 +173,7 @@ fn needed_at_exit(
     Ok(match step(insn) {
         Some(Step::Return) => at_return(walk),
         Some(Step::JumpIndirect) => at_tail_call(walk).union(uses(insn, info).reads),
+        Some(Step::Jump(to) | Step::Branch(to)) => at_jump_out(walk, to),
         _ => at_tail_call(walk),
     })
 }
@@ -181,6 +182,11 @@ fn needed_at_exit(
 fn at_tail_call(walk: &Walk<'_, '_>) -> RegSet {
     let said = walk.claim.exits.at_tail_call;
     said.union(RegSet::CALLEE_SAVED).union(RegSet::ARGUMENTS)
+}
+
+/// What is needed at a jump to the function at `to`.
+fn at_jump_out(walk: &Walk<'_, '_>, to: u64) -> RegSet {
+    at_tail_call(walk).union(walk.context.callees.inputs(LinkAddr(to)))
 }
 
 fn at_return(walk: &Walk<'_, '_>) -> RegSet {
@@ -235,8 +241,9 @@ fn path(
         match step(insn) {
             Some(Step::Next) => {}
             Some(Step::Call(to)) => {
-                unless(set.intersection(passed))?;
-                let clobbers = (walk.context.clobbers)(LinkAddr(to));
+                let inputs = walk.context.callees.inputs(LinkAddr(to));
+                unless(set.intersection(passed.union(inputs)))?;
+                let clobbers = walk.context.callees.clobbers(LinkAddr(to));
                 set = set.minus(clobbers.minus(RegSet::FLAGS));
             }
             Some(Step::CallIndirect) => {
@@ -248,8 +255,8 @@ fn path(
                 continue;
             }
             Some(Step::Branch(to)) if walk.contains(to) => work.push((to, set)),
-            Some(Step::Branch(_)) => unless(set.intersection(at_tail_call(walk)))?,
-            Some(Step::Jump(_)) => return unless(set.intersection(at_tail_call(walk))),
+            Some(Step::Branch(to)) => unless(set.intersection(at_jump_out(walk, to)))?,
+            Some(Step::Jump(to)) => return unless(set.intersection(at_jump_out(walk, to))),
             Some(Step::JumpIndirect) => {
                 let jump = insn.ip();
                 let Some(table) = walk.table_of(jump) else {
@@ -319,9 +326,9 @@ fn kept(
             Some(Step::JumpIndirect) if walk.table_of(pair.insn.ip()).is_none() => {
                 RegSet::CALLER_SAVED
             }
-            Some(Step::Call(to)) => (walk.context.clobbers)(LinkAddr(to)),
+            Some(Step::Call(to)) => walk.context.callees.clobbers(LinkAddr(to)),
             Some(Step::Jump(to) | Step::Branch(to)) if !walk.contains(to) => {
-                (walk.context.clobbers)(LinkAddr(to))
+                walk.context.callees.clobbers(LinkAddr(to))
             }
             _ => uses(&pair.insn, info).writes,
         });

@@ -174,7 +174,7 @@ fn movable(
             match step(insn) {
                 Some(Step::Next) => {}
                 Some(Step::Call(to)) => {
-                    kill(&mut state, (walk.context.clobbers)(LinkAddr(to)));
+                    kill(&mut state, walk.context.callees.clobbers(LinkAddr(to)));
                     for register in RegSet::CALLER_SAVED.registers() {
                         let holds = &mut state[register.number() as usize];
                         if *holds == Holds::Table {
