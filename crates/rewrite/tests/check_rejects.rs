@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::sync::Mutex;
 
 use common::Random;
-use fettle_cfg::liveness::{ExitLiveness, Liveness};
+use fettle_cfg::liveness::{Callees, ExitLiveness, Liveness};
 use fettle_cfg::{LiftOptions, Lifted};
 use fettle_image::{Image, LinkAddr};
 use fettle_isa::RegSet;
@@ -684,8 +684,11 @@ fn emit_again(
     at_return: RegSet,
 ) -> Draft {
     let exits = ExitLiveness { at_return, at_tail_call: RegSet::NONE };
-    let all = |_: LinkAddr| RegSet::ALL;
-    let liveness = Liveness::solve(claim.function, exits, &all);
+    // As if calls changed everything.
+    let functions = lifted.functions.len();
+    let (all, none) = (vec![RegSet::ALL; functions], vec![RegSet::NONE; functions]);
+    let callees = Callees { clobbers: &all, inputs: &none, ..context.callees };
+    let liveness = Liveness::solve(claim.function, exits, callees);
     let emitted = emit::emit(claim.function, exits, &liveness, context).expect("as before");
     let unwind = RowReader::new(context.image)
         .expect("unwind information")
