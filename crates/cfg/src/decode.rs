@@ -89,6 +89,16 @@ impl RangeCode {
         }
     }
 
+    /// Says that control may come to `addr`, where an instruction was found already; false if none
+    /// was. The code is settled.
+    pub fn add_known_entry(&mut self, addr: LinkAddr) -> bool {
+        let known = self.insns.binary_search_by_key(&addr.0, Instruction::ip).is_ok();
+        if known && !self.leaders.contains_sorted_or_recent(addr) {
+            self.leaders.push(addr);
+        }
+        known
+    }
+
     /// Follows control from all entries not yet followed.
     ///
     /// `code` holds the bytes from the start of the range; `context` answers what jump tables

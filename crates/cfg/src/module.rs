@@ -234,16 +234,26 @@ fn follow_across(image: &Image, parts: &mut [Part], context: &TableContext<'_>) 
     let mut into = Vec::new();
     while let Some(i) = work.pop() {
         into.clear();
-        into.extend(crossings(&parts[i]));
-        for to in into.iter().copied() {
-            let Some(j) = part_of(parts, to) else { continue };
+        into.extend(crossings(&parts[i]).filter_map(|to| Some((part_of(parts, to)?, to))));
+        into.sort_unstable();
+        into.dedup();
+        // All entries of one part at once: opening it again reads all of it.
+        for entries in into.chunk_by(|a, b| a.0 == b.0) {
+            let j = entries[0].0;
             let code = &mut parts[j].code;
-            if code.failure.is_some() || code.range.start == to {
+            let start = code.range.start;
+            let mut unknown: Vec<LinkAddr> = Vec::new();
+            for (_, to) in entries.iter().filter(|(_, to)| *to != start) {
+                if code.failure.is_none() && !code.add_known_entry(*to) {
+                    unknown.push(*to);
+                }
+            }
+            if unknown.is_empty() {
                 continue;
             }
             let known = code.outgoing.len() + code.tables.len();
             code.reopen(&mut scratch);
-            code.add_entry(to);
+            unknown.into_iter().for_each(|to| code.add_entry(to));
             follow(image, code, context, &mut facts);
             code.settle(&mut scratch);
             if code.outgoing.len() + code.tables.len() != known {
