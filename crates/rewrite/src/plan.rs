@@ -246,34 +246,55 @@ fn hidden_inputs(
     let mut inputs = vec![RegSet::NONE; functions.len()];
     let mut liveness: Vec<Liveness> =
         (0..functions.len()).into_par_iter().map(|i| solve(i, &inputs)).collect();
-    let read = |i: usize, solved: &Liveness| {
-        solved.at_start(functions[i].entry_block()).intersection(HIDDEN)
+    let read = |i: usize, solved: &Liveness, inputs: &[RegSet]| {
+        let entry = functions[i].entry_block();
+        if solved.at_start(entry).intersection(HIDDEN).is_empty() {
+            return RegSet::NONE;
+        }
+        // What only lives through the function, for its callers, it does not read.
+        let nothing = ExitLiveness { at_return: RegSet::NONE, at_tail_call: RegSet::NONE };
+        let callees = Callees { index, clobbers, inputs };
+        Liveness::solve(&functions[i], nothing, callees).at_start(entry).intersection(HIDDEN)
     };
     let mut news: Vec<usize> =
-        (0..functions.len()).filter(|i| !read(*i, &liveness[*i]).is_empty()).collect();
+        (0..functions.len()).filter(|i| !read(*i, &liveness[*i], &inputs).is_empty()).collect();
+    let callers = if news.is_empty() { Vec::new() } else { callers(functions, index) };
     // Who calls such a function may be one itself.
     while !news.is_empty() {
+        let mut concerned: Vec<usize> = Vec::new();
         for i in news {
-            inputs[i] = inputs[i].union(read(i, &liveness[i]));
+            inputs[i] = inputs[i].union(read(i, &liveness[i], &inputs));
+            concerned.extend(callers[i].iter().map(|c| *c as usize));
         }
-        let concerned = (0..functions.len()).into_par_iter().filter(|i| {
-            let reads = |to: u64| index.get(&LinkAddr(to)).is_some_and(|c| !inputs[*c].is_empty());
-            let function = &functions[*i];
-            function.insns.iter().zip(&function.facts).any(|(insn, facts)| match facts.flow(insn) {
-                Flow::Call(to) | Flow::Jump(to) | Flow::Branch(to) => reads(to),
-                _ => false,
-            })
-        });
-        let solved: Vec<(usize, Liveness)> = concerned.map(|i| (i, solve(i, &inputs))).collect();
+        concerned.sort_unstable();
+        concerned.dedup();
+        let solved: Vec<(usize, Liveness)> =
+            concerned.into_par_iter().map(|i| (i, solve(i, &inputs))).collect();
         news = Vec::new();
         for (i, solved) in solved {
-            if !inputs[i].is_superset(read(i, &solved)) {
+            if !inputs[i].is_superset(read(i, &solved, &inputs)) {
                 news.push(i);
             }
             liveness[i] = solved;
         }
     }
     (inputs, liveness)
+}
+
+/// For each function, those that call it directly or end with a jump to it.
+fn callers(functions: &[Function], index: &FxHashMap<LinkAddr, usize>) -> Vec<Vec<u32>> {
+    let mut callers = vec![Vec::new(); functions.len()];
+    for (caller, function) in functions.iter().enumerate() {
+        for (insn, facts) in function.insns.iter().zip(&function.facts) {
+            if let Flow::Call(to) | Flow::Jump(to) | Flow::Branch(to) = facts.flow(insn)
+                && let Some(callee) = index.get(&LinkAddr(to))
+                && callers[*callee].last() != Some(&(caller as u32))
+            {
+                callers[*callee].push(caller as u32);
+            }
+        }
+    }
+    callers
 }
 
 fn size_of_ranges(function: &Function) -> u64 {
