@@ -85,7 +85,7 @@ struct data {
     u64 relocs_at, relocs;
     u64 ranges_at, ranges;
     u64 constants_at, constants_len;
-    u64 map_id, map_offset, map_len;
+    u64 map_id, map_at, map_len;
     u64 slot_size, accumulators, records;
     u64 reserve_at, reserve_len;
     u64 is_library;
@@ -118,7 +118,7 @@ extern int fettle_spill_entry(u64) __attribute__((visibility("hidden")));
 enum {
     SYS_read = 0, SYS_write = 1, SYS_open = 2, SYS_close = 3, SYS_mmap = 9, SYS_mprotect = 10,
     SYS_munmap = 11, SYS_sigprocmask = 14, SYS_pread = 17, SYS_pwrite = 18, SYS_access = 21,
-    SYS_mincore = 27, SYS_madvise = 28, SYS_getpid = 39, SYS_sendfile = 40, SYS_ftruncate = 77,
+    SYS_mincore = 27, SYS_madvise = 28, SYS_getpid = 39, SYS_ftruncate = 77,
     SYS_getcwd = 79, SYS_mkdir = 83, SYS_unlink = 87, SYS_getppid = 110, SYS_prctl = 158,
     SYS_arch_prctl = 158, SYS_gettid = 186, SYS_clock_gettime = 228, SYS_tgkill = 234,
     SYS_fallocate = 285,
@@ -479,26 +479,23 @@ static u64 own_path(char *path, u64 room)
 #include "objects.h"
 #else
 /* Puts the file's map of functions beside the slots, so that a trace needs no file but its own. */
-static void copy_map(const char *from)
+static void copy_map(void)
 {
     struct data *d = &fettle_data;
     char path[PATH + 128];
     put(put_hex(put(put(path, d->dir), "/slots/"), d->map_id), ".map");
-    long in = call(SYS_open, from, O_CLOEXEC, 0);
-    if (in < 0)
-        return;
     long out = call(SYS_open, path, 1 | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    if (out >= 0) {
-        u64 offset = d->map_offset, left = d->map_len;
-        while (left) {
-            long done = call6(SYS_sendfile, (u64)out, (u64)in, (u64)&offset, left, 0, 0);
-            if (done <= 0)
-                break;
-            left -= (u64)done;
-        }
-        call(SYS_close, out, 0, 0);
+    if (out < 0)
+        return;
+    u64 at = d->map_at + d->bias, left = d->map_len;
+    while (left) {
+        long done = call(SYS_write, out, at, left);
+        if (done <= 0)
+            break;
+        at += (u64)done;
+        left -= (u64)done;
     }
-    call(SYS_close, in, 0, 0);
+    call(SYS_close, out, 0, 0);
 }
 
 struct range { u64 start, len, prot; };
@@ -550,7 +547,7 @@ static int is_whole(void)
     u64 *seal = (u64 *)(d->writes_at + d->bias) - 2;
     if (seal[0] == d->magic && seal[1] == d->map_id)
         return 1;
-    say("the file was changed after it was instrumented (strip before, not after); wanted in");
+    say("the file was changed after it was instrumented; wanted in");
     return 0;
 }
 #endif
@@ -619,7 +616,7 @@ static int set_up(const char *dir)
     u64 n = own_path(path, PATH - 1);
     path[n] = 0;
     write_note(1, pid, path, n);
-    copy_map(path);
+    copy_map();
     d->on = 1;
     return 1;
 }

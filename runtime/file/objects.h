@@ -180,9 +180,8 @@ static int is_whole(void)
 }
 
 /* The chunks, each with its address and length in front, beside the slots. */
-static void copy_map(const char *from)
+static void copy_map(void)
 {
-    (void)from;
     struct data *d = &fettle_data;
     char path[PATH + 128];
     put(put_hex(put(put(path, d->dir), "/slots/"), d->map_id), ".objects");

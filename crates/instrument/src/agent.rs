@@ -52,7 +52,7 @@ pub struct Parameters {
     pub constants: (u64, u64),
     /// Names the map.
     pub map_id: u64,
-    /// Offset and length of the map in the file.
+    /// Link address and length of the map.
     pub map: (u64, u64),
     /// Bytes of a slot.
     pub slot_size: u64,

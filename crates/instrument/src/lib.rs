@@ -13,6 +13,7 @@ mod elf;
 pub mod instrument;
 pub mod map;
 mod object;
+mod room;
 
 pub use collect::{CollectError, collect, is_uncollected};
 pub use instrument::{InstrumentError, Instrumented, Options, instrument};
