@@ -77,7 +77,7 @@ struct data {
     /* Filled in by fettle-instrument. */
     u64 magic;
     u64 version;
-    u64 original;       /* link address until the start, then address */
+    u64 original;       /* link address of what ran first */
     u64 fsgsbase;
     u64 data_at;        /* link address of this */
     u64 has_original;
@@ -98,9 +98,9 @@ struct data {
     struct { u64 owner, at, len; } forks[FORKS];
     struct { u64 address; u64 tid; } live[LIVE];
 };
-_Static_assert(__builtin_offsetof(struct data, original) == 16, "entries.S");
 _Static_assert(__builtin_offsetof(struct data, fsgsbase) == 24, "entries.S");
 _Static_assert(sizeof(struct data) <= 0x2000, "two pages");
+#define DATA_LEN 0x4000ul
 
 #ifdef FETTLE_OBJECT
 struct data fettle_data;
@@ -540,6 +540,17 @@ static int apply(void)
     return 1;
 }
 
+/* The data lies among the code, for every segment of its own would cost the file a program
+ * header; a run that is recorded makes it writable. */
+static int open_data(void)
+{
+    struct data *d = &fettle_data;
+    if (call(SYS_mprotect, d, DATA_LEN, 3) != 0)
+        return 0;
+    d->bias = (u64)d - d->data_at;
+    return 1;
+}
+
 /* Whether the file is still as it was made. */
 static int is_whole(void)
 {
@@ -552,11 +563,15 @@ static int is_whole(void)
 }
 #endif
 
-static int set_up(const char *dir)
+static int set_up(const char *dir, int fsgsbase)
 {
     struct data *d = &fettle_data;
     char path[PATH + 128];
     u64 used = 0;
+    if (!open_data()) {
+        say("this system forbids to write to the agent's data; wanted in");
+        return 0;
+    }
     if (dir[0] != '/') {
         long n = call(SYS_getcwd, d->dir, PATH / 2, 0);
         if (n > 0) {
@@ -570,6 +585,7 @@ static int set_up(const char *dir)
         return 0;
     }
     put(d->dir + used, dir);
+    d->fsgsbase = (u64)fsgsbase;
     if (!is_whole())
         return 0;
     call(SYS_mkdir, d->dir, 0777, 0);
@@ -631,32 +647,36 @@ static const char *wanted(const char *entry)
 }
 
 #ifndef FETTLE_OBJECT
-static void locate(void)
+static u64 original(void)
 {
     struct data *d = &fettle_data;
-    d->bias = (u64)d - d->data_at;
-    d->original += d->bias;
+    return d->has_original ? (u64)d - d->data_at + d->original : 0;
 }
 
-u64 fettle_start(u64 *stack, u64 fini, u64 end)
+/* What the program is to call when it ends, and where it begins. */
+struct start { u64 fini, original; };
+
+struct start fettle_start(u64 *stack, u64 fini, u64 end)
 {
-    locate();
+    struct start start = { fini, original() };
     char **environment = (char **)(stack + stack[0] + 2);
     const char *dir = 0;
     for (; *environment; environment++)
         if (!dir)
             dir = wanted(*environment);
     if (!dir)
-        return fini;
+        return start;
     /* A program with more rights than its user does not write where the user says. */
     for (u64 *aux = (u64 *)(environment + 1); aux[0]; aux += 2)
         if (aux[0] == 23 && aux[1])
-            return fini;
+            return start;
     u64 signals = block_signals();
-    int on = set_up(dir);
+    if (set_up(dir, 0)) {
+        fettle_data.fini = fini;
+        start.fini = end;
+    }
     restore_signals(signals);
-    fettle_data.fini = fini;
-    return on ? end : fini;
+    return start;
 }
 #endif
 
@@ -680,17 +700,16 @@ static void write_end(void)
 /* A library learns the environment from the kernel: not every loader hands it over. */
 static void start_library(void)
 {
-    struct data *d = &fettle_data;
     u64 room = 1 << 20;
     u64 aux[2];
-    int secure = 0;
+    int secure = 0, fsgsbase = 0;
     long fd = call(SYS_open, "/proc/self/auxv", O_CLOEXEC, 0);
     if (fd >= 0) {
         while (call(SYS_read, fd, aux, 16) == 16 && aux[0]) {
             if (aux[0] == 23 && aux[1])
                 secure = 1;
             if (aux[0] == 26 && aux[1] & 2)
-                d->fsgsbase = 1;
+                fsgsbase = 1;
         }
         call(SYS_close, fd, 0, 0);
     }
@@ -707,7 +726,7 @@ static void start_library(void)
             dir = wanted((char *)at + i);
         if (dir) {
             u64 signals = block_signals();
-            set_up(dir);
+            set_up(dir, fsgsbase);
             restore_signals(signals);
         }
         call(SYS_munmap, at, room, 0);
@@ -733,11 +752,11 @@ static void object_end(void)
 __attribute__((used, section(".init_array"))) static void (*const at_start)(void) = object_start;
 __attribute__((used, section(".fini_array"))) static void (*const at_end)(void) = object_end;
 #else
-int fettle_init(void)
+/* Gives where the library's own first instruction is, if it has any. */
+u64 fettle_init(void)
 {
-    locate();
     start_library();
-    return fettle_data.has_original != 0;
+    return original();
 }
 
 u64 fettle_end(void)

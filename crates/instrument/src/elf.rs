@@ -20,7 +20,6 @@ pub const DT_INIT: u64 = 12;
 pub const SHT_PROGBITS: u32 = 1;
 pub const SHT_SYMTAB: u32 = 2;
 pub const SHT_STRTAB: u32 = 3;
-pub const SHT_RELA: u32 = 4;
 pub const SHT_HASH: u32 = 5;
 pub const SHT_NOTE: u32 = 7;
 pub const SHT_NOBITS: u32 = 8;
@@ -123,10 +122,6 @@ impl Shdr {
         self.get(40, 4) as u32
     }
 
-    pub fn info(&self) -> u32 {
-        self.get(44, 4) as u32
-    }
-
     /// Its bytes in the file, if they are there.
     pub fn data<'a>(&self, file: &'a [u8]) -> Option<&'a [u8]> {
         let start = self.offset() as usize;
@@ -201,6 +196,19 @@ impl Sections {
 
     pub fn headers_mut(&mut self) -> &mut [Shdr] {
         &mut self.headers
+    }
+
+    /// Whether the section of this index holds the names of sections.
+    pub fn holds_names(&self, index: usize) -> bool {
+        index == self.names
+    }
+
+    /// Whether there is a section of this name.
+    pub fn has(&self, name: &str) -> bool {
+        self.headers.iter().any(|h| {
+            let rest = self.strings.get(h.get(0, 4) as usize..).unwrap_or_default();
+            rest.strip_prefix(name.as_bytes()).is_some_and(|rest| rest.first() == Some(&0))
+        })
     }
 
     /// Adds a section; gives its index. Nothing happens in a file without section headers.

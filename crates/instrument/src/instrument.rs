@@ -1,18 +1,18 @@
 //! Making a file that records itself.
 //!
-//! The new file is the old one with two segments behind it, which the loader maps behind the
-//! old ones:
+//! The new file is the old one with one segment behind it, which the loader maps behind the old
+//! ones for reading and executing:
 //!
 //! ```text
-//! data  the agent's                                              read, write
-//! code  the agent, the probes' agent, the functions, a gate for  read, execute
-//!       each, a stop for each call that forks; jump tables,
-//!       exception tables, .eh_frame, .eh_frame_hdr, what to write
-//!       where, the map of functions, what made room
+//! data       the agent's; it makes them writable when it records
+//! text       the agent, the probes' agent, the functions, a gate for each, a stop for each call
+//!            that forks
+//! constants  jump tables, exception tables, .eh_frame, .eh_frame_hdr, what to write where, the
+//!            map of functions, what made room
 //! ```
 //!
-//! Program headers stay where they were, if [`Room`] can be made for two more, and sections cover
-//! every byte of the segments: so tools that lay out the file anew take them along.
+//! Program headers stay where they were, if [`Room`] can be made for one more, and sections cover
+//! every byte of the segment: so tools that lay out the file anew take it along.
 //!
 //! A *gate* stands between a springboard and the function's new code: every thread's first
 //! probed function is reached through one, so a thread without a block of its own is found
@@ -40,6 +40,7 @@ use crate::elf::{self, NewSection, Phdr, Sections};
 use crate::map::{self, FileMap};
 use crate::object::{self, RECORDS, Refusal};
 use crate::room::Room;
+use crate::symbols::{self, NewFunction};
 
 /// What to make.
 #[derive(Clone, Debug)]
@@ -318,8 +319,8 @@ impl Maker<'_> {
 
         let mut sections = Sections::read(self.image.bytes())
             .ok_or_else(|| self.headers("the section headers make no sense"))?;
-        // Two segments, and the unwinder's table if there is none.
-        let more = 2 + usize::from(!headers.iter().any(|h| h.kind() == elf::PT_GNU_EH_FRAME));
+        // The segment, and the unwinder's table if there is none.
+        let more = 1 + usize::from(!headers.iter().any(|h| h.kind() == elf::PT_GNU_EH_FRAME));
         let room = Room::find(self.image.bytes(), &headers, &sections, more);
 
         // Where: behind everything, in memory and in the file.
@@ -409,10 +410,10 @@ impl Maker<'_> {
         if room.is_none() {
             constants.resize((phdr_at - constants_at) as usize + phdrs * elf::PHDR, 0);
         }
-        let code_len = here(&constants) - agent_at;
-        let load = |flags, at, len| Phdr::new(elf::PT_LOAD, flags, offset_of(at), at, len, PAGE);
+        let len = here(&constants) - data_at;
+        let segment = Phdr::new(elf::PT_LOAD, 5, data_offset, data_at, len, PAGE);
         let last = new.iter().rposition(|h| h.kind() == elf::PT_LOAD).expect("has segments");
-        new.splice(last + 1..last + 1, [load(6, data_at, DATA_LEN), load(5, agent_at, code_len)]);
+        new.insert(last + 1, segment);
         let frame = linked.eh_frame_hdr.0;
         let frame_len = linked.eh_frame_hdr_size;
         let header = Phdr::new(elf::PT_GNU_EH_FRAME, 4, offset_of(frame), frame, frame_len, 4);
@@ -496,7 +497,7 @@ impl Maker<'_> {
             })
         };
         let text_end = text_at + linked.text.len() as u64;
-        section(".fettle.data", 3, data_at, data_at + DATA_LEN, PAGE);
+        section(".fettle.data", 2, data_at, data_at + DATA_LEN, PAGE);
         let text = section(".fettle.text", 6, agent_at, text_end, PAGE);
         section(".fettle.tables", 2, constants_at, frame, 16);
         // A section of its own: tools know no other way to keep a program header's place.
@@ -506,6 +507,18 @@ impl Maker<'_> {
         if room.is_none() {
             section(".fettle.phdrs", 2, phdr_at, phdr_at + (phdrs * elf::PHDR) as u64, 8);
         }
+        let functions: Vec<NewFunction<'_>> = plan
+            .functions
+            .iter()
+            .zip(&self.map.functions)
+            .map(|(f, row)| NewFunction {
+                name: &row.name,
+                old: (f.entry.0, f.size),
+                new: (text_at + u64::from(f.text_offset), u64::from(f.text_size)),
+            })
+            .collect();
+        symbols::add(&mut file, &mut sections, &functions, text, moved);
+        symbols::add_frames(&mut file, &mut sections, &plan, text_at);
         sections.write(&mut file).ok_or_else(|| self.headers("there are too many sections"))?;
         Ok(Made { file, strippable: room.is_some() })
     }

@@ -14,6 +14,7 @@ pub mod instrument;
 pub mod map;
 mod object;
 mod room;
+mod symbols;
 
 pub use collect::{CollectError, collect, is_uncollected};
 pub use instrument::{InstrumentError, Instrumented, Options, instrument};
