@@ -273,3 +273,133 @@ fn a_library_records_itself() {
     assert_eq!(run(true), plain);
     assert!(calls(&trace).values().sum::<u64>() > 1000);
 }
+
+/// Tools that lay out a file anew: name, arguments in front of input and output. Those that are
+/// not installed are left out.
+fn strippers() -> Vec<(&'static str, &'static [&'static str])> {
+    let all: [(&str, &[&str]); 6] = [
+        ("strip", &["-o"]),
+        ("strip", &["-g", "-o"]),
+        ("strip", &["--strip-unneeded", "-o"]),
+        ("objcopy", &["--strip-debug"]),
+        ("llvm-strip", &["-o"]),
+        ("llvm-objcopy", &["--strip-debug"]),
+    ];
+    let there = |tool: &str| Command::new(tool).arg("--version").output().is_ok();
+    all.into_iter().filter(|(tool, _)| there(tool)).collect()
+}
+
+fn strip(tool: &str, args: &[&str], input: &Path, output: &Path) {
+    let mut command = Command::new(tool);
+    match args.split_last() {
+        Some((&"-o", first)) => command.args(first).arg("-o").arg(output).arg(input),
+        _ => command.args(args).arg(input).arg(output),
+    };
+    let run = command.output().expect("it was there a moment ago");
+    let said = String::from_utf8_lossy(&run.stderr).into_owned();
+    assert!(run.status.success() && said.is_empty(), "{tool} {args:?}: {said}");
+}
+
+#[test]
+fn what_was_stripped_still_records_itself() {
+    let folder = folder("stripped");
+    for flags in ["-pie", "-no-pie", "-static", "-static-pie"] {
+        let program = folder.join(&flags[1..]);
+        compile("c++", THROWS, &program, &[flags, "-g"]);
+        let new = folder.join(format!("{}.new", &flags[1..]));
+        instrument(&program, &new, &[]);
+        for (i, (tool, args)) in strippers().into_iter().enumerate() {
+            // LLVM 14's do not read any static program that glibc is linked into.
+            if flags == "-static" && tool.starts_with("llvm") {
+                continue;
+            }
+            let stripped = folder.join(format!("{}.{i}", &flags[1..]));
+            strip(tool, args, &new, &stripped);
+            let size = |path: &Path| std::fs::metadata(path).expect("a file").len();
+            assert!(size(&stripped) < size(&new), "{tool} {args:?}");
+            let trace = folder.join(format!("{}.{i}.fettle", &flags[1..]));
+            same(&program, &stripped, &[], &trace);
+            assert_eq!(calls(&trace)["_Z7throweriRi"], 10 * (1..=20).sum::<u64>(), "{tool}");
+        }
+    }
+}
+
+#[test]
+fn a_stripped_library_still_records_itself() {
+    let library = Path::new("/usr/lib/x86_64-linux-gnu/libsqlite3.so.0");
+    let program = Path::new("/usr/bin/sqlite3");
+    if !library.exists() || !program.exists() {
+        println!("sqlite3 is not installed: left out");
+        return;
+    }
+    let folder = folder("stripped-library");
+    let new = folder.join("new");
+    instrument(library, &new, &[]);
+    let sql = "create table t(a); insert into t values (1), (2); select sum(a) from t;";
+    let plain = Command::new(program).args([":memory:", sql]).output().expect("runs");
+    for (i, (tool, args)) in strippers().into_iter().enumerate() {
+        let place = folder.join(i.to_string());
+        std::fs::create_dir(&place).expect("a folder");
+        strip(tool, args, &new, &place.join("libsqlite3.so.0"));
+        let trace = place.join("library.fettle");
+        let mut command = Command::new(program);
+        command.args([":memory:", sql]).env("LD_LIBRARY_PATH", &place);
+        assert_eq!(command.output().expect("runs"), plain, "{tool} {args:?}");
+        command.env("FETTLE_RECORD", &trace);
+        assert_eq!(command.output().expect("runs"), plain, "{tool} {args:?}, recorded");
+        assert!(calls(&trace).values().sum::<u64>() > 1000);
+    }
+}
+
+#[test]
+fn a_file_without_room_is_told_of() {
+    const BARE: &str = r#"
+        __attribute__((noinline)) int leaf(int x) { __asm__ volatile(""); return x * 3 + 1; }
+        void _start(void) {
+            long status = leaf(4);
+            __asm__ volatile("syscall" : : "a"(60), "D"(status));
+            __builtin_unreachable();
+        }"#;
+    let folder = folder("no-room");
+    let (program, new) = (folder.join("bare"), folder.join("new"));
+    let flags = ["-nostdlib", "-static", "-Wl,-z,noseparate-code", "-Wl,--build-id=none"];
+    compile("cc", BARE, &program, &flags);
+    let made = fettle(&["instrument", text(&program), "-o", text(&new)]);
+    assert!(made.status.success());
+    assert!(String::from_utf8_lossy(&made.stdout).contains("do not strip"));
+    let trace = folder.join("bare.fettle");
+    same(&program, &new, &[], &trace);
+    assert_eq!(calls(&trace)["leaf"], 1);
+}
+
+#[test]
+fn debuggers_name_and_unwind_new_code() {
+    if Command::new("gdb").arg("--version").output().is_err() {
+        println!("gdb is not installed: left out");
+        return;
+    }
+    let folder = folder("debuggers");
+    for stripped in [false, true] {
+        let (program, new) = (folder.join("program"), folder.join("new"));
+        compile("c++", THROWS, &program, if stripped { &["-s"] } else { &[] });
+        instrument(&program, &new, &[]);
+        let run = Command::new("gdb")
+            .args(["-nx", "-batch", "-ex", "set debuginfod enabled off"])
+            .arg("-ex")
+            .arg(format!("set environment FETTLE_RECORD={}", folder.join("gdb.fettle").display()))
+            .args(["-ex", "set breakpoint pending on", "-ex", "break __cxa_throw", "-ex", "run"])
+            .args(["-ex", "backtrace 4", "-ex", "kill"])
+            .arg(&new)
+            .output()
+            .expect("gdb runs");
+        let said = String::from_utf8_lossy(&run.stdout).into_owned();
+        if said.contains("#0") || !said.contains("ptrace") {
+            assert!(said.contains("#0"), "{said}");
+            let frame = |n: &str| said.lines().find(|l| l.starts_with(n)).unwrap_or_default();
+            assert!(frame("#1").contains("fettle"), "{said}");
+            assert!(frame("#2").contains("fettle") && frame("#3").contains("fettle"), "{said}");
+            assert!(stripped || frame("#1").contains("thrower(int, int&)"), "{said}");
+        }
+        let _ = std::fs::remove_dir_all(folder.join("gdb.fettle"));
+    }
+}
