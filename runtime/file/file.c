@@ -30,8 +30,8 @@ struct thread_block {
     u32 version, slot, pid, tid;
     u64 address, shadow_used, orphan_exits, left_frames, shadow_overflows;
     struct ring_cursors ring;
-    u64 random, accumulators, records, top_stack_pointer, owner, spill;
-    u64 pad[2];
+    u64 random, accumulators, records, top_stack_pointer, owner, spill, clock;
+    u64 pad;
 };
 
 _Static_assert(sizeof(struct thread_block) == 256, "abi");
@@ -90,6 +90,7 @@ struct data {
     u64 reserve_at, reserve_len;
     u64 is_library;
     u64 timed;
+    u64 samples, clock; /* top_stack_pointer is in use; what the block's clock is to be */
     /* State. */
     u64 bias, fini, on, pid, process_tsc;
     u64 dropped_threads;
@@ -310,7 +311,7 @@ static struct thread_block *claim(u64 pid, u64 tid, u32 *number)
     u64 head = d->timed ? SHADOW + (64 << 10) : SHADOW;
     if (!bad && call6(SYS_fallocate, (u64)fd, 0, 0, head, 0, 0) == -ENOSPC)
         bad = 1;
-    if (!bad && d->records
+    if (!bad && (d->records || d->samples)
         && call6(SYS_fallocate, (u64)fd, 0, RING, RING_BYTES, 0, 0) == -ENOSPC)
         bad = 1;
     if (!bad && d->reserve_len
@@ -356,11 +357,16 @@ static int give_block(u64 pid, u64 tid, const u8 *frames, u64 used, int must)
     b->records = d->records;
     b->owner = 0 - (thread_pointer() + KEY);
     b->spill = (u64)&fettle_spill_entry;
+    b->clock = d->clock;
     b->shadow_used = FRAME;
     if (used > FRAME && used <= SHADOW_BYTES) {
         memcpy((u8 *)b + SHADOW, frames, used);
         /* The callers' time with this process's callees begins anew. */
         b->shadow_used = used & ~(FRAME - 1);
+    }
+    if (d->samples) {
+        u64 *top = (u64 *)((u8 *)b + SHADOW + b->shadow_used - FRAME);
+        b->top_stack_pointer = b->shadow_used > FRAME ? top[1] : ~0ul;
     }
     struct slot_note *note = (struct slot_note *)((u8 *)b + 512);
     note->start_tsc = now();
@@ -614,6 +620,10 @@ static int set_up(const char *dir, int fsgsbase)
     call(SYS_madvise, &fettle_key, 4096, 18 /* WIPEONFORK */);
     u64 pid = (u64)call(SYS_getpid, 0, 0, 0), tid = (u64)call(SYS_gettid, 0, 0, 0);
     struct thread_block *b = block_at_gs();
+    if (b && b->pid == pid && (!b->top_stack_pointer != !d->samples || b->clock != d->clock)) {
+        say("another module of this process measures something else; wanted in");
+        return 0;
+    }
     if (b && b->pid == pid) {
         d->process_tsc = ((struct slot_note *)((u8 *)b + 512))->process_tsc;
     } else {

@@ -42,8 +42,14 @@ enum ModeArg {
     Time,
     /// How often functions are entered and left
     Count,
+    /// Calls, total and self time, from a sample of the calls
+    Sample,
+    /// Calls, total and self processor time of every function
+    Cpu,
     /// How often each basic block runs
     Blocks,
+    /// How often each block runs and each branch is taken
+    Edges,
 }
 
 /// Runs the command.
@@ -55,7 +61,10 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
             ModeArg::Events => Mode::Events,
             ModeArg::Time => Mode::Time,
             ModeArg::Count => Mode::Count,
+            ModeArg::Sample => Mode::Sample,
+            ModeArg::Cpu => Mode::Cpu,
             ModeArg::Blocks => Mode::Blocks,
+            ModeArg::Edges => Mode::Edges,
         },
         selection: args.select.selection()?,
         dry_run: args.dry_run,

@@ -26,6 +26,7 @@ use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
+use fettle_abi::block::Clock;
 use fettle_cfg::{Function, LiftOptions, SkipReason, TableKind};
 use fettle_collect::Selection;
 use fettle_collect::modules::ModuleError;
@@ -33,7 +34,7 @@ use fettle_image::{Image, Kind, LinkAddr};
 use fettle_rewrite::link::LinkError;
 use fettle_rewrite::plan::{PlanFixup, PlanFixupKind};
 use fettle_rewrite::unwind::PartUnwind;
-use fettle_rewrite::{LinkParameters, Mode, Plan, PlanOptions, Probing};
+use fettle_rewrite::{LinkParameters, Mode, Plan, PlanOptions, PlannedFunction, Probing};
 
 use crate::agent::{self, CODE_LEN, DATA_LEN, Entry, Parameters};
 use crate::elf::{self, NewSection, Phdr, Sections};
@@ -110,6 +111,9 @@ pub enum InstrumentError {
     /// The mode is for `fettle record` only.
     #[error("mode {0} needs `fettle record`")]
     Mode(&'static str),
+    /// The mode is not for object files.
+    #[error("mode {0} is for programs and libraries: link first")]
+    ModeOfObject(&'static str),
     /// The output cannot be written.
     #[error("cannot write {path}: {error}")]
     Write {
@@ -131,7 +135,7 @@ const HOLE_MAX: u64 = 64 << 20;
 /// The reason; nothing was written then.
 pub fn instrument(options: &Options) -> Result<Instrumented, InstrumentError> {
     let path = &options.input;
-    if matches!(options.mode, Mode::Sample | Mode::Cpu | Mode::Edges | Mode::Own) {
+    if options.mode == Mode::Own {
         return Err(InstrumentError::Mode(map::mode_name(options.mode)));
     }
     match sort(path) {
@@ -149,12 +153,12 @@ pub fn instrument(options: &Options) -> Result<Instrumented, InstrumentError> {
         return Err(InstrumentError::Nothing(path.clone()));
     }
     let output = std::path::absolute(&options.output).unwrap_or_else(|_| options.output.clone());
-    let map = FileMap::new(&image, &plan, &output)
+    let mut map = FileMap::new(&image, &plan, &output)
         .ok_or_else(|| InstrumentError::TooMany(path.clone()))?;
     let reasons = count(plan.skipped.iter().map(|s| s.reason));
     let functions = plan.functions.len() as u64;
     let text_bytes = plan.text.len() as u64;
-    let Made { file, strippable } = Maker { image: &image, path, map: &map }.make(plan)?;
+    let Made { file, strippable } = Maker { image: &image, path, map: &mut map }.make(plan)?;
     if !options.dry_run {
         write(&options.output, path, &file)
             .map_err(|error| InstrumentError::Write { path: options.output.clone(), error })?;
@@ -200,6 +204,9 @@ fn sort(path: &Path) -> Sort {
 
 fn instrument_object(options: &Options) -> Result<Instrumented, InstrumentError> {
     let path = &options.input;
+    if options.mode == Mode::Edges {
+        return Err(InstrumentError::ModeOfObject(map::mode_name(options.mode)));
+    }
     let bytes = std::fs::read(path)
         .map_err(|error| InstrumentError::Input(ModuleError::Read { path: path.clone(), error }))?;
     let made = object::instrument(&bytes, options).map_err(|why| match why {
@@ -297,7 +304,7 @@ struct Made {
 struct Maker<'a> {
     image: &'a Image,
     path: &'a Path,
-    map: &'a FileMap,
+    map: &'a mut FileMap,
 }
 
 impl Maker<'_> {
@@ -305,7 +312,7 @@ impl Maker<'_> {
         InstrumentError::Headers(self.path.to_owned(), why)
     }
 
-    fn make(&self, mut plan: Plan) -> Result<Made, InstrumentError> {
+    fn make(self, mut plan: Plan) -> Result<Made, InstrumentError> {
         let (phoff, phnum) = self.image.phdr_bytes();
         let headers: Vec<Phdr> = self
             .image
@@ -386,7 +393,12 @@ impl Maker<'_> {
         let ranges = (list(ranges.clone()), ranges.len() as u64 / 3);
         let lists_end = list(Vec::new());
         let map_at = lists_end;
-        let map_json = serde_json::to_vec(self.map).expect("plain data");
+        if plan.mode == Mode::Sample {
+            let code =
+                |f: &PlannedFunction| (text_at + u64::from(f.text_offset), u64::from(f.text_size));
+            self.map.code = plan.functions.iter().map(code).collect();
+        }
+        let map_json = serde_json::to_vec(&*self.map).expect("plain data");
         constants.extend_from_slice(&map_json);
         let here = |constants: &Vec<u8>| constants_at + constants.len() as u64;
 
@@ -438,7 +450,7 @@ impl Maker<'_> {
             Some(self.image.entry().0)
         };
         let (reserve, slot_size) = match plan.mode {
-            Mode::Blocks => (
+            Mode::Blocks | Mode::Edges => (
                 (
                     u64::from(map::COUNTERS_AT) + u64::from(self.map.first_counter) * 8,
                     u64::from(plan.counters) * 8,
@@ -470,6 +482,8 @@ impl Maker<'_> {
             reserve,
             is_library: library,
             timed: plan.mode.is_timed(),
+            samples: plan.mode == Mode::Sample,
+            clock: if plan.mode == Mode::Cpu { Clock::Cpu } else { Clock::Ticks },
         };
         file.resize(data_offset as usize, 0);
         file.extend_from_slice(&parameters.data());

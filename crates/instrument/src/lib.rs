@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 mod agent;
+mod callers;
 pub mod collect;
 mod elf;
 pub mod instrument;
