@@ -647,6 +647,10 @@ static int set_up(const char *dir, int fsgsbase)
     return 1;
 }
 
+void fettle_before_fork(void) __attribute__((visibility("hidden")));
+void fettle_after_fork(void) __attribute__((visibility("hidden")));
+#include "forks.h"
+
 static const char *wanted(const char *entry)
 {
     const char *name = "FETTLE_RECORD=";
@@ -677,15 +681,23 @@ struct start fettle_start(u64 *stack, u64 fini, u64 end)
     if (!dir)
         return start;
     /* A program with more rights than its user does not write where the user says. */
-    for (u64 *aux = (u64 *)(environment + 1); aux[0]; aux += 2)
+    u64 phdrs = 0, count = 0;
+    for (u64 *aux = (u64 *)(environment + 1); aux[0]; aux += 2) {
         if (aux[0] == 23 && aux[1])
             return start;
+        if (aux[0] == 3)
+            phdrs = aux[1];
+        if (aux[0] == 5)
+            count = aux[1];
+    }
     u64 signals = block_signals();
-    if (set_up(dir, 0)) {
+    int on = set_up(dir, 0);
+    restore_signals(signals);
+    if (on) {
         fettle_data.fini = fini;
         start.fini = end;
+        ask_libc((const struct phdr *)phdrs, phdrs ? count : 0);
     }
-    restore_signals(signals);
     return start;
 }
 #endif
@@ -751,6 +763,8 @@ static void object_start(void)
 {
     if (locate())
         start_library();
+    if (fettle_data.on)
+        ask_libc();
 }
 
 static void object_end(void)
@@ -820,6 +834,10 @@ void fettle_before_fork(void)
     u64 used = b->shadow_used;
     if (used > SHADOW_BYTES)
         return;
+    /* A stop and libc may both tell of the same fork. */
+    for (int i = 0; i < FORKS; i++)
+        if (d->forks[i].owner == me)
+            return;
     for (int i = 0; i < FORKS; i++) {
         if (!__sync_bool_compare_and_swap(&d->forks[i].owner, 0, me))
             continue;

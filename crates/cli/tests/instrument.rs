@@ -123,12 +123,14 @@ fn counts_are_exact_for_every_kind_of_program() {
     ] {
         let program = folder.join(kind);
         compile("cc", COUNTS, &program, &[flags]);
-        for mode in ["events", "time", "count", "blocks"] {
+        for mode in ["events", "time", "count", "sample", "cpu", "blocks", "edges"] {
             let new = folder.join(format!("{kind}.{mode}"));
             instrument(&program, &new, &["--mode", mode]);
             let trace = folder.join(format!("{kind}.{mode}.fettle"));
             same(&program, &new, &["5"], &trace);
-            if mode != "blocks" {
+            if mode == "edges" {
+                assert_eq!(branches_taken(&trace, "mid"), MIDS * 9, "{kind} {mode}");
+            } else if mode != "blocks" {
                 let calls = calls(&trace);
                 assert_eq!(calls["mid"], MIDS, "{kind} {mode}");
                 assert_eq!(calls["leaf"], MIDS * 10, "{kind} {mode}");
@@ -141,6 +143,39 @@ fn counts_are_exact_for_every_kind_of_program() {
             assert_eq!(trace.totals.threads, 6, "{kind} {mode}");
         }
     }
+}
+
+#[test]
+fn forks_through_pointers_are_told_apart() {
+    let folder = folder("forks");
+    let source = COUNTS
+        .replace("fork()", "by_pointer()")
+        .replace("int main(", "static pid_t (*volatile by_pointer)(void) = fork;\nint main(");
+    let program = folder.join("program");
+    compile("cc", &source, &program, &[]);
+    for mode in ["events", "time", "sample"] {
+        let new = folder.join(mode);
+        instrument(&program, &new, &["--mode", mode]);
+        let trace = folder.join(format!("{mode}.fettle"));
+        same(&program, &new, &["5"], &trace);
+        assert_eq!(calls(&trace)["mid"], MIDS, "{mode}");
+        let totals = manifest(&trace).totals;
+        assert_eq!((totals.processes, totals.threads), (2, 6), "{mode}");
+        assert_eq!((totals.lost, totals.orphan_exits), (0, 0), "{mode}");
+    }
+}
+
+/// How often the branches of `function` that lead back were taken.
+fn branches_taken(trace: &Path, function: &str) -> u64 {
+    assert!(fettle(&["trace", "check", text(trace)]).status.success());
+    let trace = Trace::open(trace).expect("a trace");
+    let functions = trace.functions().expect("functions");
+    let id = functions.iter().find(|f| f.name == function).expect("it is there").id;
+    let counters = trace.counters().expect("counters");
+    let back = counters
+        .iter()
+        .filter(|c| c.function == id && c.to_address.is_some_and(|to| to <= c.from_address));
+    back.map(|c| c.count).sum()
 }
 
 /// The manifest of a trace, made of the slots first if nobody did.
