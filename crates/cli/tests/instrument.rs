@@ -161,8 +161,25 @@ fn forks_through_pointers_are_told_apart() {
         assert_eq!(calls(&trace)["mid"], MIDS, "{mode}");
         let totals = manifest(&trace).totals;
         assert_eq!((totals.processes, totals.threads), (2, 6), "{mode}");
+        assert_eq!(calls_by_process(&trace, "mid"), [50, MIDS - 50], "{mode}");
         assert_eq!((totals.lost, totals.orphan_exits), (0, 0), "{mode}");
     }
+}
+
+/// Calls of `function` in each process, rising.
+fn calls_by_process(trace: &Path, function: &str) -> Vec<u64> {
+    let trace = Trace::open(trace).expect("a trace");
+    let functions = trace.functions().expect("functions");
+    let id = functions.iter().find(|f| f.name == function).expect("it is there").id;
+    let threads = trace.threads().expect("threads");
+    let mut calls: HashMap<u32, u64> = HashMap::new();
+    for total in trace.totals().expect("totals").iter().filter(|t| t.function == id) {
+        let thread = threads.iter().find(|t| t.index == total.thread).expect("it is there");
+        *calls.entry(thread.pid).or_default() += total.calls;
+    }
+    let mut calls: Vec<u64> = calls.into_values().collect();
+    calls.sort_unstable();
+    calls
 }
 
 /// How often the branches of `function` that lead back were taken.
