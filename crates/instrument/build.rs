@@ -8,7 +8,9 @@ fn main() {
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets it"));
     let agent = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../runtime/file");
     let runtime = agent.join("..");
-    for file in ["file.c", "objects.h", "entries.S", "file.ld", "object.ld", "../save.inc"] {
+    for file in
+        ["file.c", "objects.h", "forks.h", "entries.S", "file.ld", "object.ld", "../save.inc"]
+    {
         println!("cargo::rerun-if-changed={}", agent.join(file).display());
     }
     let compile = || {

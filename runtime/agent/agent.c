@@ -319,7 +319,11 @@ static void sample_record(volatile struct thread_block *b, volatile struct frame
     u64 position = 32;
     u64 number = f->function & 0xffffffff;
     __asm__ volatile("xaddq %0, %1" : "+r"(position), "+m"(b->ring.reserved) : : "memory", "cc");
-    if (position + 16 >= b->ring.limit) {
+    /* A program that records itself makes room for whole pairs: all positions are multiples. */
+    if (position + 16 >= b->ring.limit && b->spill) {
+        if (!((int (*)(u64))b->spill)(position))
+            return;
+    } else if (position + 16 >= b->ring.limit) {
         /* Two records or none: the first of a pair that has no room is left as a hole. */
         b->ring.limit = b->ring.consumed + (1ul << b->ring.capacity_log2);
         if (position + 32 > b->ring.limit) {

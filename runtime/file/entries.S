@@ -33,6 +33,19 @@ fettle_entries:
 
         /* Behind the flags. */
         .set BEHIND, SAVED + 8
+
+        /* Room for the address to go on at, in front of what is saved. */
+        .macro save_before_jump
+        leaq -8(%rsp), %rsp
+        save
+        .endm
+
+        /* Goes on there, with the stack as it was: nothing writes to the 128 bytes below it. */
+        .macro restore_and_jump
+        restore
+        leaq 8(%rsp), %rsp
+        jmp *-8(%rsp)
+        .endm
         .set SAVED_RDX, 48
 
         .text
@@ -41,14 +54,14 @@ fettle_entries:
          * shall call when it ends. */
 entry_start:
         endbr64
-        save
-        leaq BEHIND(%rbp), %rdi
+        save_before_jump
+        leaq BEHIND+8(%rbp), %rdi
         movq %rdx, %rsi
         leaq entry_end(%rip), %rdx
         call fettle_start
         movq %rax, SAVED_RDX(%rbp)
-        restore
-        jmp *fettle_data+16(%rip)
+        movq %rdx, BEHIND(%rbp)
+        restore_and_jump
 
         /* What a program calls when it ends. */
 entry_end:
@@ -64,13 +77,14 @@ entry_end:
         /* A library's first instruction. */
 entry_init:
         endbr64
-        save
+        save_before_jump
         call fettle_init
-        testl %eax, %eax
+        testq %rax, %rax
         je 1f
-        restore
-        jmp *fettle_data+16(%rip)
+        movq %rax, BEHIND(%rbp)
+        restore_and_jump
 1:      restore
+        leaq 8(%rsp), %rsp
         ret
 
         /* Called at the gate of a function: is the thread block this thread's? Below the return

@@ -30,8 +30,8 @@ struct thread_block {
     u32 version, slot, pid, tid;
     u64 address, shadow_used, orphan_exits, left_frames, shadow_overflows;
     struct ring_cursors ring;
-    u64 random, accumulators, records, top_stack_pointer, owner, spill;
-    u64 pad[2];
+    u64 random, accumulators, records, top_stack_pointer, owner, spill, clock;
+    u64 pad;
 };
 
 _Static_assert(sizeof(struct thread_block) == 256, "abi");
@@ -77,7 +77,7 @@ struct data {
     /* Filled in by fettle-instrument. */
     u64 magic;
     u64 version;
-    u64 original;       /* link address until the start, then address */
+    u64 original;       /* link address of what ran first */
     u64 fsgsbase;
     u64 data_at;        /* link address of this */
     u64 has_original;
@@ -85,11 +85,12 @@ struct data {
     u64 relocs_at, relocs;
     u64 ranges_at, ranges;
     u64 constants_at, constants_len;
-    u64 map_id, map_offset, map_len;
+    u64 map_id, map_at, map_len;
     u64 slot_size, accumulators, records;
     u64 reserve_at, reserve_len;
     u64 is_library;
     u64 timed;
+    u64 samples, clock; /* top_stack_pointer is in use; what the block's clock is to be */
     /* State. */
     u64 bias, fini, on, pid, process_tsc;
     u64 dropped_threads;
@@ -98,9 +99,9 @@ struct data {
     struct { u64 owner, at, len; } forks[FORKS];
     struct { u64 address; u64 tid; } live[LIVE];
 };
-_Static_assert(__builtin_offsetof(struct data, original) == 16, "entries.S");
 _Static_assert(__builtin_offsetof(struct data, fsgsbase) == 24, "entries.S");
 _Static_assert(sizeof(struct data) <= 0x2000, "two pages");
+#define DATA_LEN 0x4000ul
 
 #ifdef FETTLE_OBJECT
 struct data fettle_data;
@@ -118,7 +119,7 @@ extern int fettle_spill_entry(u64) __attribute__((visibility("hidden")));
 enum {
     SYS_read = 0, SYS_write = 1, SYS_open = 2, SYS_close = 3, SYS_mmap = 9, SYS_mprotect = 10,
     SYS_munmap = 11, SYS_sigprocmask = 14, SYS_pread = 17, SYS_pwrite = 18, SYS_access = 21,
-    SYS_mincore = 27, SYS_madvise = 28, SYS_getpid = 39, SYS_sendfile = 40, SYS_ftruncate = 77,
+    SYS_mincore = 27, SYS_madvise = 28, SYS_getpid = 39, SYS_ftruncate = 77,
     SYS_getcwd = 79, SYS_mkdir = 83, SYS_unlink = 87, SYS_getppid = 110, SYS_prctl = 158,
     SYS_arch_prctl = 158, SYS_gettid = 186, SYS_clock_gettime = 228, SYS_tgkill = 234,
     SYS_fallocate = 285,
@@ -310,7 +311,7 @@ static struct thread_block *claim(u64 pid, u64 tid, u32 *number)
     u64 head = d->timed ? SHADOW + (64 << 10) : SHADOW;
     if (!bad && call6(SYS_fallocate, (u64)fd, 0, 0, head, 0, 0) == -ENOSPC)
         bad = 1;
-    if (!bad && d->records
+    if (!bad && (d->records || d->samples)
         && call6(SYS_fallocate, (u64)fd, 0, RING, RING_BYTES, 0, 0) == -ENOSPC)
         bad = 1;
     if (!bad && d->reserve_len
@@ -356,11 +357,16 @@ static int give_block(u64 pid, u64 tid, const u8 *frames, u64 used, int must)
     b->records = d->records;
     b->owner = 0 - (thread_pointer() + KEY);
     b->spill = (u64)&fettle_spill_entry;
+    b->clock = d->clock;
     b->shadow_used = FRAME;
     if (used > FRAME && used <= SHADOW_BYTES) {
         memcpy((u8 *)b + SHADOW, frames, used);
         /* The callers' time with this process's callees begins anew. */
         b->shadow_used = used & ~(FRAME - 1);
+    }
+    if (d->samples) {
+        u64 *top = (u64 *)((u8 *)b + SHADOW + b->shadow_used - FRAME);
+        b->top_stack_pointer = b->shadow_used > FRAME ? top[1] : ~0ul;
     }
     struct slot_note *note = (struct slot_note *)((u8 *)b + 512);
     note->start_tsc = now();
@@ -479,26 +485,23 @@ static u64 own_path(char *path, u64 room)
 #include "objects.h"
 #else
 /* Puts the file's map of functions beside the slots, so that a trace needs no file but its own. */
-static void copy_map(const char *from)
+static void copy_map(void)
 {
     struct data *d = &fettle_data;
     char path[PATH + 128];
     put(put_hex(put(put(path, d->dir), "/slots/"), d->map_id), ".map");
-    long in = call(SYS_open, from, O_CLOEXEC, 0);
-    if (in < 0)
-        return;
     long out = call(SYS_open, path, 1 | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    if (out >= 0) {
-        u64 offset = d->map_offset, left = d->map_len;
-        while (left) {
-            long done = call6(SYS_sendfile, (u64)out, (u64)in, (u64)&offset, left, 0, 0);
-            if (done <= 0)
-                break;
-            left -= (u64)done;
-        }
-        call(SYS_close, out, 0, 0);
+    if (out < 0)
+        return;
+    u64 at = d->map_at + d->bias, left = d->map_len;
+    while (left) {
+        long done = call(SYS_write, out, at, left);
+        if (done <= 0)
+            break;
+        at += (u64)done;
+        left -= (u64)done;
     }
-    call(SYS_close, in, 0, 0);
+    call(SYS_close, out, 0, 0);
 }
 
 struct range { u64 start, len, prot; };
@@ -543,6 +546,17 @@ static int apply(void)
     return 1;
 }
 
+/* The data lies among the code, for every segment of its own would cost the file a program
+ * header; a run that is recorded makes it writable. */
+static int open_data(void)
+{
+    struct data *d = &fettle_data;
+    if (call(SYS_mprotect, d, DATA_LEN, 3) != 0)
+        return 0;
+    d->bias = (u64)d - d->data_at;
+    return 1;
+}
+
 /* Whether the file is still as it was made. */
 static int is_whole(void)
 {
@@ -550,16 +564,20 @@ static int is_whole(void)
     u64 *seal = (u64 *)(d->writes_at + d->bias) - 2;
     if (seal[0] == d->magic && seal[1] == d->map_id)
         return 1;
-    say("the file was changed after it was instrumented (strip before, not after); wanted in");
+    say("the file was changed after it was instrumented; wanted in");
     return 0;
 }
 #endif
 
-static int set_up(const char *dir)
+static int set_up(const char *dir, int fsgsbase)
 {
     struct data *d = &fettle_data;
     char path[PATH + 128];
     u64 used = 0;
+    if (!open_data()) {
+        say("this system forbids to write to the agent's data; wanted in");
+        return 0;
+    }
     if (dir[0] != '/') {
         long n = call(SYS_getcwd, d->dir, PATH / 2, 0);
         if (n > 0) {
@@ -573,6 +591,7 @@ static int set_up(const char *dir)
         return 0;
     }
     put(d->dir + used, dir);
+    d->fsgsbase = (u64)fsgsbase;
     if (!is_whole())
         return 0;
     call(SYS_mkdir, d->dir, 0777, 0);
@@ -601,6 +620,10 @@ static int set_up(const char *dir)
     call(SYS_madvise, &fettle_key, 4096, 18 /* WIPEONFORK */);
     u64 pid = (u64)call(SYS_getpid, 0, 0, 0), tid = (u64)call(SYS_gettid, 0, 0, 0);
     struct thread_block *b = block_at_gs();
+    if (b && b->pid == pid && (!b->top_stack_pointer != !d->samples || b->clock != d->clock)) {
+        say("another module of this process measures something else; wanted in");
+        return 0;
+    }
     if (b && b->pid == pid) {
         d->process_tsc = ((struct slot_note *)((u8 *)b + 512))->process_tsc;
     } else {
@@ -619,10 +642,14 @@ static int set_up(const char *dir)
     u64 n = own_path(path, PATH - 1);
     path[n] = 0;
     write_note(1, pid, path, n);
-    copy_map(path);
+    copy_map();
     d->on = 1;
     return 1;
 }
+
+void fettle_before_fork(void) __attribute__((visibility("hidden")));
+void fettle_after_fork(void) __attribute__((visibility("hidden")));
+#include "forks.h"
 
 static const char *wanted(const char *entry)
 {
@@ -634,32 +661,44 @@ static const char *wanted(const char *entry)
 }
 
 #ifndef FETTLE_OBJECT
-static void locate(void)
+static u64 original(void)
 {
     struct data *d = &fettle_data;
-    d->bias = (u64)d - d->data_at;
-    d->original += d->bias;
+    return d->has_original ? (u64)d - d->data_at + d->original : 0;
 }
 
-u64 fettle_start(u64 *stack, u64 fini, u64 end)
+/* What the program is to call when it ends, and where it begins. */
+struct start { u64 fini, original; };
+
+struct start fettle_start(u64 *stack, u64 fini, u64 end)
 {
-    locate();
+    struct start start = { fini, original() };
     char **environment = (char **)(stack + stack[0] + 2);
     const char *dir = 0;
     for (; *environment; environment++)
         if (!dir)
             dir = wanted(*environment);
     if (!dir)
-        return fini;
+        return start;
     /* A program with more rights than its user does not write where the user says. */
-    for (u64 *aux = (u64 *)(environment + 1); aux[0]; aux += 2)
+    u64 phdrs = 0, count = 0;
+    for (u64 *aux = (u64 *)(environment + 1); aux[0]; aux += 2) {
         if (aux[0] == 23 && aux[1])
-            return fini;
+            return start;
+        if (aux[0] == 3)
+            phdrs = aux[1];
+        if (aux[0] == 5)
+            count = aux[1];
+    }
     u64 signals = block_signals();
-    int on = set_up(dir);
+    int on = set_up(dir, 0);
     restore_signals(signals);
-    fettle_data.fini = fini;
-    return on ? end : fini;
+    if (on) {
+        fettle_data.fini = fini;
+        start.fini = end;
+        ask_libc((const struct phdr *)phdrs, phdrs ? count : 0);
+    }
+    return start;
 }
 #endif
 
@@ -683,17 +722,16 @@ static void write_end(void)
 /* A library learns the environment from the kernel: not every loader hands it over. */
 static void start_library(void)
 {
-    struct data *d = &fettle_data;
     u64 room = 1 << 20;
     u64 aux[2];
-    int secure = 0;
+    int secure = 0, fsgsbase = 0;
     long fd = call(SYS_open, "/proc/self/auxv", O_CLOEXEC, 0);
     if (fd >= 0) {
         while (call(SYS_read, fd, aux, 16) == 16 && aux[0]) {
             if (aux[0] == 23 && aux[1])
                 secure = 1;
             if (aux[0] == 26 && aux[1] & 2)
-                d->fsgsbase = 1;
+                fsgsbase = 1;
         }
         call(SYS_close, fd, 0, 0);
     }
@@ -710,7 +748,7 @@ static void start_library(void)
             dir = wanted((char *)at + i);
         if (dir) {
             u64 signals = block_signals();
-            set_up(dir);
+            set_up(dir, fsgsbase);
             restore_signals(signals);
         }
         call(SYS_munmap, at, room, 0);
@@ -725,6 +763,8 @@ static void object_start(void)
 {
     if (locate())
         start_library();
+    if (fettle_data.on)
+        ask_libc();
 }
 
 static void object_end(void)
@@ -736,11 +776,11 @@ static void object_end(void)
 __attribute__((used, section(".init_array"))) static void (*const at_start)(void) = object_start;
 __attribute__((used, section(".fini_array"))) static void (*const at_end)(void) = object_end;
 #else
-int fettle_init(void)
+/* Gives where the library's own first instruction is, if it has any. */
+u64 fettle_init(void)
 {
-    locate();
     start_library();
-    return fettle_data.has_original != 0;
+    return original();
 }
 
 u64 fettle_end(void)
@@ -794,6 +834,10 @@ void fettle_before_fork(void)
     u64 used = b->shadow_used;
     if (used > SHADOW_BYTES)
         return;
+    /* A stop and libc may both tell of the same fork. */
+    for (int i = 0; i < FORKS; i++)
+        if (d->forks[i].owner == me)
+            return;
     for (int i = 0; i < FORKS; i++) {
         if (!__sync_bool_compare_and_swap(&d->forks[i].owner, 0, me))
             continue;

@@ -31,14 +31,14 @@ struct chunk_at { int distance; u32 len; };
 extern const u32 fettle_note_type __attribute__((visibility("hidden")));
 
 enum { PROBED = 1 };
-enum { MODE_COUNT, MODE_TIME, MODE_EVENTS, MODE_SAMPLE, MODE_BLOCKS };
+enum { MODE_COUNT, MODE_TIME, MODE_EVENTS, MODE_SAMPLE, MODE_BLOCKS, MODE_CPU };
 
 struct record {
     u32 len;
     u8 kind, mode;
     unsigned short pad0;
     int entry, code;
-    u32 size, line, boards, fixups, blocks, name_len, file_len, pad1;
+    u32 size, line, boards, fixups, blocks, name_len, file_len, code_size;
 };
 struct board { int at, to; };
 struct fixup { u32 at, what; };
@@ -144,6 +144,7 @@ static int is_whole(void)
 {
     struct data *d = &fettle_data;
     u64 id = 0xcbf29ce484222325ul, n = 0, blocks = 0;
+    u32 modes = 0;
     struct walk w = { 0 };
     while (next_chunk(&w)) {
         chunks++;
@@ -157,14 +158,25 @@ static int is_whole(void)
                 continue;
             n++;
             blocks += r->blocks;
-            if (r->mode == MODE_EVENTS || r->mode == MODE_SAMPLE)
+            modes |= 1u << r->mode;
+            if (r->mode == MODE_EVENTS)
                 d->records = 1;
+            if (r->mode == MODE_SAMPLE)
+                d->samples = 1;
+            if (r->mode == MODE_CPU)
+                d->clock = 1;
             if (r->mode != MODE_COUNT && r->mode != MODE_BLOCKS)
                 d->timed = 1;
         }
     }
     if (n == 0 || n >= FUNCTIONS || blocks >= COUNTERS) {
         say(n ? "too many functions; wanted in" : "no function to record; wanted in");
+        return 0;
+    }
+    /* What these put on the shadow stack the others do not understand. */
+    u32 timed = modes & (1u << MODE_TIME | 1u << MODE_EVENTS | 1u << MODE_SAMPLE | 1u << MODE_CPU);
+    if (d->samples + d->clock && timed & (timed - 1)) {
+        say("object files measure different things; wanted in");
         return 0;
     }
     functions = (u32)n;
@@ -179,10 +191,14 @@ static int is_whole(void)
     return 1;
 }
 
-/* The chunks, each with its address and length in front, beside the slots. */
-static void copy_map(const char *from)
+static int open_data(void)
 {
-    (void)from;
+    return 1;
+}
+
+/* The chunks, each with its address and length in front, beside the slots. */
+static void copy_map(void)
+{
     struct data *d = &fettle_data;
     char path[PATH + 128];
     put(put_hex(put(put(path, d->dir), "/slots/"), d->map_id), ".objects");

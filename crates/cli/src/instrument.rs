@@ -13,7 +13,7 @@ use crate::select::SelectArgs;
 /// Arguments of `fettle instrument`.
 #[derive(Debug, Parser)]
 #[command(
-    after_help = "Examples:\n  fettle instrument ./server -o server.probed\n  FETTLE_RECORD=run.fettle ./server.probed && fettle report run.fettle\n  fettle instrument --mode count --only 'sqlite3*' libsqlite3.so.0 -o probed/libsqlite3.so.0\n  for o in *.o; do fettle instrument $o -o $o; done; cc *.o -o server\n\nWithout FETTLE_RECORD the new file runs the old code. Each run needs a folder of its own;\nprograms that a recorded program starts record into its folder if they are instrumented too.\nStrip a program or library before it is instrumented, not after: strip moves what new code\nrefers to. What is linked of instrumented object files may be stripped."
+    after_help = "Examples:\n  fettle instrument ./server -o server.probed\n  FETTLE_RECORD=run.fettle ./server.probed && fettle report run.fettle\n  fettle instrument --mode count --only 'sqlite3*' libsqlite3.so.0 -o probed/libsqlite3.so.0\n  for o in *.o; do fettle instrument $o -o $o; done; cc *.o -o server\n\nWithout FETTLE_RECORD the new file runs the old code. Each run needs a folder of its own;\nprograms that a recorded program starts record into its folder if they are instrumented too.\nThe new file may be stripped, unless this command says otherwise."
 )]
 pub struct Args {
     /// Executable, shared library or object file (`.o`)
@@ -42,8 +42,14 @@ enum ModeArg {
     Time,
     /// How often functions are entered and left
     Count,
+    /// Calls, total and self time, from a sample of the calls
+    Sample,
+    /// Calls, total and self processor time of every function
+    Cpu,
     /// How often each basic block runs
     Blocks,
+    /// How often each block runs and each branch is taken
+    Edges,
 }
 
 /// Runs the command.
@@ -55,7 +61,10 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
             ModeArg::Events => Mode::Events,
             ModeArg::Time => Mode::Time,
             ModeArg::Count => Mode::Count,
+            ModeArg::Sample => Mode::Sample,
+            ModeArg::Cpu => Mode::Cpu,
             ModeArg::Blocks => Mode::Blocks,
+            ModeArg::Edges => Mode::Edges,
         },
         selection: args.select.selection()?,
         dry_run: args.dry_run,
@@ -68,7 +77,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
             "version": 1, "input": args.input, "output": args.output, "written": !args.dry_run,
             "functions": made.functions, "skipped": left_alone, "reasons": reasons,
             "new_code_bytes": made.text_bytes, "input_bytes": made.input_bytes,
-            "output_bytes": made.output_bytes,
+            "output_bytes": made.output_bytes, "strippable": made.strippable,
         });
         crate::output::print(&format!("{value}\n"))?;
         return Ok(ExitCode::SUCCESS);
@@ -84,6 +93,12 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     );
     for (reason, count) in &made.reasons {
         text.push_str(&format!("  {count:6}  {reason}\n"));
+    }
+    if !made.strippable {
+        text.push_str(
+            "note: do not strip this file: it has no room for more program headers where strip \
+             looks for them\n",
+        );
     }
     if args.dry_run {
         text.push_str("nothing was written (--dry-run)\n");

@@ -123,12 +123,14 @@ fn counts_are_exact_for_every_kind_of_program() {
     ] {
         let program = folder.join(kind);
         compile("cc", COUNTS, &program, &[flags]);
-        for mode in ["events", "time", "count", "blocks"] {
+        for mode in ["events", "time", "count", "sample", "cpu", "blocks", "edges"] {
             let new = folder.join(format!("{kind}.{mode}"));
             instrument(&program, &new, &["--mode", mode]);
             let trace = folder.join(format!("{kind}.{mode}.fettle"));
             same(&program, &new, &["5"], &trace);
-            if mode != "blocks" {
+            if mode == "edges" {
+                assert_eq!(branches_taken(&trace, "mid"), MIDS * 9, "{kind} {mode}");
+            } else if mode != "blocks" {
                 let calls = calls(&trace);
                 assert_eq!(calls["mid"], MIDS, "{kind} {mode}");
                 assert_eq!(calls["leaf"], MIDS * 10, "{kind} {mode}");
@@ -141,6 +143,56 @@ fn counts_are_exact_for_every_kind_of_program() {
             assert_eq!(trace.totals.threads, 6, "{kind} {mode}");
         }
     }
+}
+
+#[test]
+fn forks_through_pointers_are_told_apart() {
+    let folder = folder("forks");
+    let source = COUNTS
+        .replace("fork()", "by_pointer()")
+        .replace("int main(", "static pid_t (*volatile by_pointer)(void) = fork;\nint main(");
+    let program = folder.join("program");
+    compile("cc", &source, &program, &[]);
+    for mode in ["events", "time", "sample"] {
+        let new = folder.join(mode);
+        instrument(&program, &new, &["--mode", mode]);
+        let trace = folder.join(format!("{mode}.fettle"));
+        same(&program, &new, &["5"], &trace);
+        assert_eq!(calls(&trace)["mid"], MIDS, "{mode}");
+        let totals = manifest(&trace).totals;
+        assert_eq!((totals.processes, totals.threads), (2, 6), "{mode}");
+        assert_eq!(calls_by_process(&trace, "mid"), [50, MIDS - 50], "{mode}");
+        assert_eq!((totals.lost, totals.orphan_exits), (0, 0), "{mode}");
+    }
+}
+
+/// Calls of `function` in each process, rising.
+fn calls_by_process(trace: &Path, function: &str) -> Vec<u64> {
+    let trace = Trace::open(trace).expect("a trace");
+    let functions = trace.functions().expect("functions");
+    let id = functions.iter().find(|f| f.name == function).expect("it is there").id;
+    let threads = trace.threads().expect("threads");
+    let mut calls: HashMap<u32, u64> = HashMap::new();
+    for total in trace.totals().expect("totals").iter().filter(|t| t.function == id) {
+        let thread = threads.iter().find(|t| t.index == total.thread).expect("it is there");
+        *calls.entry(thread.pid).or_default() += total.calls;
+    }
+    let mut calls: Vec<u64> = calls.into_values().collect();
+    calls.sort_unstable();
+    calls
+}
+
+/// How often the branches of `function` that lead back were taken.
+fn branches_taken(trace: &Path, function: &str) -> u64 {
+    assert!(fettle(&["trace", "check", text(trace)]).status.success());
+    let trace = Trace::open(trace).expect("a trace");
+    let functions = trace.functions().expect("functions");
+    let id = functions.iter().find(|f| f.name == function).expect("it is there").id;
+    let counters = trace.counters().expect("counters");
+    let back = counters
+        .iter()
+        .filter(|c| c.function == id && c.to_address.is_some_and(|to| to <= c.from_address));
+    back.map(|c| c.count).sum()
 }
 
 /// The manifest of a trace, made of the slots first if nobody did.
@@ -272,4 +324,134 @@ fn a_library_records_itself() {
     assert_eq!(run(false), plain);
     assert_eq!(run(true), plain);
     assert!(calls(&trace).values().sum::<u64>() > 1000);
+}
+
+/// Tools that lay out a file anew: name, arguments in front of input and output. Those that are
+/// not installed are left out.
+fn strippers() -> Vec<(&'static str, &'static [&'static str])> {
+    let all: [(&str, &[&str]); 6] = [
+        ("strip", &["-o"]),
+        ("strip", &["-g", "-o"]),
+        ("strip", &["--strip-unneeded", "-o"]),
+        ("objcopy", &["--strip-debug"]),
+        ("llvm-strip", &["-o"]),
+        ("llvm-objcopy", &["--strip-debug"]),
+    ];
+    let there = |tool: &str| Command::new(tool).arg("--version").output().is_ok();
+    all.into_iter().filter(|(tool, _)| there(tool)).collect()
+}
+
+fn strip(tool: &str, args: &[&str], input: &Path, output: &Path) {
+    let mut command = Command::new(tool);
+    match args.split_last() {
+        Some((&"-o", first)) => command.args(first).arg("-o").arg(output).arg(input),
+        _ => command.args(args).arg(input).arg(output),
+    };
+    let run = command.output().expect("it was there a moment ago");
+    let said = String::from_utf8_lossy(&run.stderr).into_owned();
+    assert!(run.status.success() && said.is_empty(), "{tool} {args:?}: {said}");
+}
+
+#[test]
+fn what_was_stripped_still_records_itself() {
+    let folder = folder("stripped");
+    for flags in ["-pie", "-no-pie", "-static", "-static-pie"] {
+        let program = folder.join(&flags[1..]);
+        compile("c++", THROWS, &program, &[flags, "-g"]);
+        let new = folder.join(format!("{}.new", &flags[1..]));
+        instrument(&program, &new, &[]);
+        for (i, (tool, args)) in strippers().into_iter().enumerate() {
+            // LLVM 14's do not read any static program that glibc is linked into.
+            if flags == "-static" && tool.starts_with("llvm") {
+                continue;
+            }
+            let stripped = folder.join(format!("{}.{i}", &flags[1..]));
+            strip(tool, args, &new, &stripped);
+            let size = |path: &Path| std::fs::metadata(path).expect("a file").len();
+            assert!(size(&stripped) < size(&new), "{tool} {args:?}");
+            let trace = folder.join(format!("{}.{i}.fettle", &flags[1..]));
+            same(&program, &stripped, &[], &trace);
+            assert_eq!(calls(&trace)["_Z7throweriRi"], 10 * (1..=20).sum::<u64>(), "{tool}");
+        }
+    }
+}
+
+#[test]
+fn a_stripped_library_still_records_itself() {
+    let library = Path::new("/usr/lib/x86_64-linux-gnu/libsqlite3.so.0");
+    let program = Path::new("/usr/bin/sqlite3");
+    if !library.exists() || !program.exists() {
+        println!("sqlite3 is not installed: left out");
+        return;
+    }
+    let folder = folder("stripped-library");
+    let new = folder.join("new");
+    instrument(library, &new, &[]);
+    let sql = "create table t(a); insert into t values (1), (2); select sum(a) from t;";
+    let plain = Command::new(program).args([":memory:", sql]).output().expect("runs");
+    for (i, (tool, args)) in strippers().into_iter().enumerate() {
+        let place = folder.join(i.to_string());
+        std::fs::create_dir(&place).expect("a folder");
+        strip(tool, args, &new, &place.join("libsqlite3.so.0"));
+        let trace = place.join("library.fettle");
+        let mut command = Command::new(program);
+        command.args([":memory:", sql]).env("LD_LIBRARY_PATH", &place);
+        assert_eq!(command.output().expect("runs"), plain, "{tool} {args:?}");
+        command.env("FETTLE_RECORD", &trace);
+        assert_eq!(command.output().expect("runs"), plain, "{tool} {args:?}, recorded");
+        assert!(calls(&trace).values().sum::<u64>() > 1000);
+    }
+}
+
+#[test]
+fn a_file_without_room_is_told_of() {
+    const BARE: &str = r#"
+        __attribute__((noinline)) int leaf(int x) { __asm__ volatile(""); return x * 3 + 1; }
+        void _start(void) {
+            long status = leaf(4);
+            __asm__ volatile("syscall" : : "a"(60), "D"(status));
+            __builtin_unreachable();
+        }"#;
+    let folder = folder("no-room");
+    let (program, new) = (folder.join("bare"), folder.join("new"));
+    let flags = ["-nostdlib", "-static", "-Wl,-z,noseparate-code", "-Wl,--build-id=none"];
+    compile("cc", BARE, &program, &flags);
+    let made = fettle(&["instrument", text(&program), "-o", text(&new)]);
+    assert!(made.status.success());
+    assert!(String::from_utf8_lossy(&made.stdout).contains("do not strip"));
+    let trace = folder.join("bare.fettle");
+    same(&program, &new, &[], &trace);
+    assert_eq!(calls(&trace)["leaf"], 1);
+}
+
+#[test]
+fn debuggers_name_and_unwind_new_code() {
+    if Command::new("gdb").arg("--version").output().is_err() {
+        println!("gdb is not installed: left out");
+        return;
+    }
+    let folder = folder("debuggers");
+    for stripped in [false, true] {
+        let (program, new) = (folder.join("program"), folder.join("new"));
+        compile("c++", THROWS, &program, if stripped { &["-s"] } else { &[] });
+        instrument(&program, &new, &[]);
+        let run = Command::new("gdb")
+            .args(["-nx", "-batch", "-ex", "set debuginfod enabled off"])
+            .arg("-ex")
+            .arg(format!("set environment FETTLE_RECORD={}", folder.join("gdb.fettle").display()))
+            .args(["-ex", "set breakpoint pending on", "-ex", "break __cxa_throw", "-ex", "run"])
+            .args(["-ex", "backtrace 4", "-ex", "kill"])
+            .arg(&new)
+            .output()
+            .expect("gdb runs");
+        let said = String::from_utf8_lossy(&run.stdout).into_owned();
+        if said.contains("#0") || !said.contains("ptrace") {
+            assert!(said.contains("#0"), "{said}");
+            let frame = |n: &str| said.lines().find(|l| l.starts_with(n)).unwrap_or_default();
+            assert!(frame("#1").contains("fettle"), "{said}");
+            assert!(frame("#2").contains("fettle") && frame("#3").contains("fettle"), "{said}");
+            assert!(stripped || frame("#1").contains("thrower(int, int&)"), "{said}");
+        }
+        let _ = std::fs::remove_dir_all(folder.join("gdb.fettle"));
+    }
 }

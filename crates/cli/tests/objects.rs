@@ -320,3 +320,44 @@ fn what_cannot_be_instrumented_is_refused() {
     let [data, same] = compile("gcc", "int x = 5;", &folder.join("data"), &["-O2"]);
     assert_eq!(std::fs::read(data).unwrap(), std::fs::read(same).unwrap());
 }
+
+#[test]
+fn forks_through_pointers_are_told_apart_in_every_mode() {
+    const FORKS: &str = r#"
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+static pid_t (*volatile by_pointer)(void) = fork;
+__attribute__((noinline)) int leaf(int x) { __asm__ volatile(""); return x * 3 + 1; }
+int main(void) {
+    int sum = 0, status;
+    for (int i = 0; i < 1000; i++) sum += leaf(i);
+    pid_t child = by_pointer();
+    if (child == 0) { for (int i = 0; i < 50; i++) sum += leaf(i); exit(sum & 63); }
+    waitpid(child, &status, 0);
+    printf("%d %d\n", sum, WEXITSTATUS(status));
+    return 0;
+}
+"#;
+    let folder = folder("forks");
+    for mode in ["events", "time", "sample", "cpu"] {
+        let [object, new] = compile("cc", FORKS, &folder.join(mode), &["-O1"]);
+        let made = fettle(&["instrument", text(&object), "-o", text(&new), "--mode", mode]);
+        assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+        let (plain, probed) = (folder.join("plain"), folder.join(format!("{mode}.probed")));
+        link("cc", &[&object], &plain, &[]);
+        link("cc", &[&new], &probed, &[]);
+        let trace = folder.join(format!("{mode}.fettle"));
+        assert_eq!(same(&plain, &probed, &trace)["leaf"], 1050, "{mode}");
+        let trace = Trace::open(&trace).expect("a trace");
+        let functions = trace.functions().expect("functions");
+        let leaf = functions.iter().find(|f| f.name == "leaf").expect("it is there").id;
+        let totals = trace.totals().expect("totals");
+        let mut calls: Vec<u64> =
+            totals.iter().filter(|t| t.function == leaf).map(|t| t.calls).collect();
+        calls.sort_unstable();
+        assert_eq!(calls, [50, 1000], "{mode}");
+        assert_eq!(trace.manifest().totals.orphan_exits, 0, "{mode}");
+    }
+}

@@ -11,6 +11,7 @@
 
 use std::collections::{HashMap, VecDeque};
 
+use fettle_abi::block::Accumulator;
 use fettle_abi::record::CallRecord;
 
 use crate::cost::SampleCost;
@@ -104,24 +105,22 @@ impl Sampled {
         past.add(out.on & TIME_MASK, out.on.saturating_sub(out.off));
     }
 
-    /// Takes samples of a thread: pairs of a call record and its caller (`runtime/agent`).
+    /// Takes samples of a thread of process `pid`.
     pub fn feed(&mut self, thread: u32, pid: i32, records: &[u8], modules: &[Module]) {
-        for bytes in records.chunks_exact(size_of::<CallRecord>()) {
-            let word = |at: usize| u64::from_ne_bytes(bytes[at..at + 8].try_into().expect("8"));
-            let record = CallRecord { start_and_id_high: word(0), ticks_and_id_low: word(8) };
-            let samples = self.threads.entry(thread).or_default();
-            let Some(call) = samples.half.take() else {
-                samples.half = Some(record);
-                continue;
-            };
-            let (return_address, weight) = (record.start_and_id_high, record.ticks());
-            let Some(id) = call.id() else { continue };
-            let caller = self.function_at(pid, return_address, modules);
-            let (start, ticks) = (call.start(), call.ticks());
-            let weight = weight.clamp(1, 255) as u32;
-            let timed = Timed { function: id.index(), caller, start, ticks, weight };
-            self.threads.entry(thread).or_default().waiting.push_back(timed);
-        }
+        let regions = self.regions.get(&pid).map_or(&[][..], |regions| regions);
+        let samples = self.threads.entry(thread).or_default();
+        samples.feed(records, |address| function_at(regions, address, modules));
+    }
+
+    /// Takes samples of a thread; `function_at` gives the function whose new code is at an
+    /// address.
+    pub fn feed_with(
+        &mut self,
+        thread: u32,
+        records: &[u8],
+        function_at: impl Fn(u64) -> Option<u32>,
+    ) {
+        self.threads.entry(thread).or_default().feed(records, function_at);
     }
 
     /// It is known of all threads when they ran, up to `tick`.
@@ -161,22 +160,47 @@ impl Sampled {
         });
         times.collect()
     }
+}
 
-    /// The number of the function whose new code is at `address`.
-    fn function_at(&self, pid: i32, address: u64, modules: &[Module]) -> Option<u32> {
-        let region =
-            self.regions.get(&pid)?.iter().find(|r| r.start <= address && address < r.end)?;
-        let module = modules.get(region.module)?;
-        let offset = u32::try_from(address - region.start).ok()?;
-        let functions = &module.plan.functions;
-        let i = functions.partition_point(|f| f.text_offset <= offset).checked_sub(1)?;
-        // A return address may be the first byte after a function that ends with a call.
-        let inside = offset <= functions[i].text_offset + functions[i].text_size;
-        inside.then_some(module.first_function + i as u32)
-    }
+/// Calls of a function that are counted where they are sampled, with those since the last sample
+/// (`fettle_sample_entry` in `runtime/agent`).
+pub fn calls(a: &Accumulator) -> u64 {
+    let (countdown, drawn) = (a.sampling as u32 as i32, (a.sampling >> 56) as i32);
+    let since = drawn.saturating_sub(1).saturating_sub(countdown).clamp(0, drawn);
+    a.calls.saturating_add(since as u64)
+}
+
+/// The number of the function whose new code is at `address`.
+fn function_at(regions: &[Region], address: u64, modules: &[Module]) -> Option<u32> {
+    let region = regions.iter().find(|r| r.start <= address && address < r.end)?;
+    let module = modules.get(region.module)?;
+    let offset = u32::try_from(address - region.start).ok()?;
+    let functions = &module.plan.functions;
+    let i = functions.partition_point(|f| f.text_offset <= offset).checked_sub(1)?;
+    // A return address may be the first byte after a function that ends with a call.
+    let inside = offset <= functions[i].text_offset + functions[i].text_size;
+    inside.then_some(module.first_function + i as u32)
 }
 
 impl ThreadSamples {
+    /// Takes pairs of a call record and its caller (`runtime/agent`).
+    fn feed(&mut self, records: &[u8], function_at: impl Fn(u64) -> Option<u32>) {
+        for bytes in records.chunks_exact(size_of::<CallRecord>()) {
+            let word = |at: usize| u64::from_ne_bytes(bytes[at..at + 8].try_into().expect("8"));
+            let record = CallRecord { start_and_id_high: word(0), ticks_and_id_low: word(8) };
+            let Some(call) = self.half.take() else {
+                self.half = Some(record);
+                continue;
+            };
+            let (return_address, weight) = (record.start_and_id_high, record.ticks());
+            let Some(id) = call.id() else { continue };
+            let caller = function_at(return_address);
+            let (start, ticks) = (call.start(), call.ticks());
+            let weight = weight.clamp(1, 255) as u32;
+            self.waiting.push_back(Timed { function: id.index(), caller, start, ticks, weight });
+        }
+    }
+
     /// Takes the samples that ended before `tick`; all if there is none.
     fn settle(&mut self, cost: &SampleCost, tick: Option<u64>) {
         while let Some(timed) = self.waiting.front().copied() {

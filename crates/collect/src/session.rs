@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use fettle_abi::block::{Accumulator, Clock};
+use fettle_abi::block::Clock;
 use fettle_abi::record::CallRecord;
 use fettle_image::{Image, LinkAddr};
 use fettle_live::{
@@ -21,10 +21,10 @@ use fettle_trace::{
 };
 
 use crate::clock;
-use crate::counts;
+use crate::counts::{self, Counted};
 use crate::libraries::{Libraries, News, Space};
 use crate::modules::{Modules, find_hole};
-use crate::sampled::Sampled;
+use crate::sampled::{self, Sampled};
 use crate::slots::{AliveWord, SlotTotals, Slots};
 use crate::switches::{Out, Switches};
 use crate::task;
@@ -352,7 +352,7 @@ impl<'a> Recorder<'a> {
 
     fn add_totals(&mut self, state: &ThreadState, totals: &SlotTotals, end_tsc: u64) {
         let sampled = self.sampled.as_mut().map(|sampled| {
-            let calls = totals.accumulators.iter().map(|(f, a)| (*f, calls_with_sampling(a)));
+            let calls = totals.accumulators.iter().map(|(f, a)| (*f, sampled::calls(a)));
             let calls = calls.collect();
             let times = sampled.times(state.index, &calls);
             (calls, times)
@@ -550,14 +550,6 @@ fn split_values(records: &[u8]) -> (Vec<u8>, Vec<u8>) {
         to.extend_from_slice(record);
     }
     (calls, values)
-}
-
-/// Calls of a function that are counted where they are sampled, with those since the last sample
-/// (`fettle_sample_entry` in `runtime/agent`).
-fn calls_with_sampling(a: &Accumulator) -> u64 {
-    let (countdown, drawn) = (a.sampling as u32 as i32, (a.sampling >> 56) as i32);
-    let since = drawn.saturating_sub(1).saturating_sub(countdown).clamp(0, drawn);
-    a.calls.saturating_add(since as u64)
 }
 
 /// The path that was executed, if it leads to the program's file: `/proc/PID/exe` has symbolic
@@ -797,7 +789,8 @@ impl Done {
                 if (0..planned.counters.1.len()).all(|k| count(k) == 0) {
                     continue;
                 }
-                inconsistent += u64::from(!counts::rows(function, planned, count, &mut rows));
+                inconsistent +=
+                    u64::from(!counts::rows(function, &Counted::of(planned), count, &mut rows));
             }
         }
         (rows, inconsistent)

@@ -1,5 +1,7 @@
 //! The agent's code and the layout of its data, which is that of `runtime/file/file.c`.
 
+use fettle_abi::block::Clock;
+
 /// The agent's code: a table of entries, then the code. It finds its data at a fixed distance.
 pub const CODE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/file.bin"));
 
@@ -34,7 +36,7 @@ pub fn offset(entry: Entry) -> u32 {
 }
 
 /// What the agent is told; the fields in order, eight bytes each.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Parameters {
     /// Link address of what ran first.
     pub original: u64,
@@ -52,7 +54,7 @@ pub struct Parameters {
     pub constants: (u64, u64),
     /// Names the map.
     pub map_id: u64,
-    /// Offset and length of the map in the file.
+    /// Link address and length of the map.
     pub map: (u64, u64),
     /// Bytes of a slot.
     pub slot_size: u64,
@@ -66,6 +68,10 @@ pub struct Parameters {
     pub is_library: bool,
     /// Whether calls have frames on the shadow stack.
     pub timed: bool,
+    /// Whether some calls are timed, in place of all.
+    pub samples: bool,
+    /// What probes measure that the agent makes.
+    pub clock: Clock,
 }
 
 impl Parameters {
@@ -96,6 +102,8 @@ impl Parameters {
             self.reserve.1,
             u64::from(self.is_library),
             u64::from(self.timed),
+            u64::from(self.samples),
+            self.clock as u64,
         ];
         let mut data: Vec<u8> = words.iter().flat_map(|w| w.to_le_bytes()).collect();
         data.resize(DATA_LEN as usize, 0);

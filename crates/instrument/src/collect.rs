@@ -15,13 +15,15 @@ use fettle_abi::block::{self, Accumulator, ShadowFrame, ThreadBlock};
 use fettle_abi::record::{CallRecord, FunctionId};
 use fettle_abi::ring::RingCursors;
 use fettle_abi::{MAGIC, VERSION};
-use fettle_collect::{clock, cost, machine};
+use fettle_collect::sampled::{self, Sampled};
+use fettle_collect::{clock, cost, counts, machine};
 use fettle_rewrite::Mode;
 use fettle_trace::{
     Clock, ClockPair, Counter, CounterKind, Finish, Loss, Manifest, Mapping, OpenCall, ProbeMode,
     Process, Thread, Total, TraceWriter,
 };
 
+use crate::callers::{self, Callers, Code};
 use crate::map::{self, FileMap};
 use crate::object::records;
 
@@ -60,17 +62,17 @@ pub fn is_uncollected(path: &Path) -> bool {
 
 /// A note that a process left; see `struct note` in `runtime/file/file.c`.
 #[derive(Clone, Debug)]
-struct Note {
+pub(crate) struct Note {
     kind: u32,
-    pid: u32,
-    parent: u32,
+    pub(crate) pid: u32,
+    pub(crate) parent: u32,
     tsc: u64,
     monotonic_ns: u64,
     unix_ns: u64,
     end: Option<ClockPair>,
-    map_id: u64,
-    bias: u64,
-    process_tsc: u64,
+    pub(crate) map_id: u64,
+    pub(crate) bias: u64,
+    pub(crate) process_tsc: u64,
     boot: Vec<u8>,
     path: String,
     command: String,
@@ -223,7 +225,10 @@ pub fn collect(path: &Path, progress: &mut dyn FnMut(u64, u64)) -> Result<Manife
     let (mode, probe_mode) = match mode {
         "count" => (Mode::Count, ProbeMode::Count),
         "time" => (Mode::Time, ProbeMode::Time),
+        "cpu" => (Mode::Cpu, ProbeMode::Cpu),
+        "sample" => (Mode::Sample, ProbeMode::Sampled),
         "blocks" => (Mode::Blocks, ProbeMode::Blocks),
+        "edges" => (Mode::Edges, ProbeMode::Edges),
         _ => (Mode::Events, ProbeMode::Events),
     };
     let mut manifest = Manifest {
@@ -258,7 +263,8 @@ pub fn collect(path: &Path, progress: &mut dyn FnMut(u64, u64)) -> Result<Manife
     let mut open_frames = Vec::new();
     for (index, slot) in slots.iter().enumerate() {
         let thread = index as u32;
-        let read = read_slot(slot, &numbers, begin.tsc).map_err(fail(&slot.path))?;
+        let mut read = read_slot(slot, &numbers, begin.tsc).map_err(fail(&slot.path))?;
+        read.estimate(&Callers::new(&notes, &numbers, slot.pid, slot.process_tsc));
         for chunk in read.records.chunks(1 << 20) {
             writer.spool_append(thread, chunk)?;
         }
@@ -285,12 +291,14 @@ pub fn collect(path: &Path, progress: &mut dyn FnMut(u64, u64)) -> Result<Manife
         });
         for (function, a) in &read.accumulators {
             manifest.totals.calls += a.calls;
+            // The clock of processor time counts nanoseconds.
+            let ns = |time| if mode == Mode::Cpu { time } else { converter.duration_ns(time) };
             finish.totals.push(Total {
                 thread,
                 function: *function,
                 calls: a.calls,
-                total_ns: converter.duration_ns(a.total_ticks),
-                self_ns: converter.duration_ns(a.self_ticks),
+                total_ns: ns(a.total_ticks),
+                self_ns: ns(a.self_ticks),
                 ..Total::default()
             });
         }
@@ -343,7 +351,8 @@ pub fn collect(path: &Path, progress: &mut dyn FnMut(u64, u64)) -> Result<Manife
         }
         last_tsc = last_tsc.max(note.end.map_or(0, |e| e.tsc));
     }
-    for ((function, address), count) in block_counts {
+    numbers.edge_rows(&block_counts, &mut finish.counters);
+    for ((function, address), count) in block_counts.into_iter().filter(|_| mode != Mode::Edges) {
         finish.counters.push(Counter {
             thread: None,
             function,
@@ -416,10 +425,13 @@ fn open_slot(path: &Path) -> io::Result<Option<Slot>> {
 }
 
 /// All files' maps, and the trace's own numbers of their functions.
-struct Numbers {
-    maps: Vec<FileMap>,
+#[derive(Debug)]
+pub(crate) struct Numbers {
+    pub(crate) maps: Vec<FileMap>,
     /// First number in the trace of each map.
-    first: Vec<u32>,
+    pub(crate) first: Vec<u32>,
+    /// New code of each map, if its calls are sampled.
+    pub(crate) code: Vec<Vec<Code>>,
 }
 
 impl Numbers {
@@ -436,7 +448,7 @@ impl Numbers {
             }
         }
         let mut next = 0;
-        let first = maps
+        let first: Vec<u32> = maps
             .iter()
             .map(|m| {
                 let first = next;
@@ -444,7 +456,8 @@ impl Numbers {
                 first
             })
             .collect();
-        Numbers { maps, first }
+        let code = maps.iter().zip(&first).map(|(m, first)| callers::code(m, *first)).collect();
+        Numbers { maps, first, code }
     }
 
     fn module(&self, id: u64) -> Option<u32> {
@@ -457,6 +470,18 @@ impl Numbers {
         let i = after.checked_sub(1)?;
         let index = number - self.maps[i].first_function;
         ((index as usize) < self.maps[i].functions.len()).then(|| self.first[i] + index)
+    }
+
+    /// What counters on edges tell; `counts` are by function and index in it.
+    fn edge_rows(&self, counts: &HashMap<(u32, u64), u64>, rows: &mut Vec<Counter>) {
+        for (map, first) in self.maps.iter().zip(&self.first) {
+            for (counted, function) in map.counted.iter().zip(*first..) {
+                let count = |k: usize| counts.get(&(function, k as u64)).copied().unwrap_or(0);
+                if (0..counted.counters()).any(|k| count(k) != 0) {
+                    counts::rows(function, counted, count, rows);
+                }
+            }
+        }
     }
 
     fn tables(self, finish: &mut Finish) {
@@ -481,6 +506,8 @@ impl Numbers {
 #[derive(Default)]
 struct SlotContents {
     records: Vec<u8>,
+    /// Pairs of records, if calls were sampled.
+    samples: Option<Vec<u8>>,
     last_tsc: u64,
     accumulators: Vec<(u32, Accumulator)>,
     /// By function and address of the block.
@@ -508,7 +535,10 @@ fn read_slot(slot: &Slot, numbers: &Numbers, origin: u64) -> io::Result<SlotCont
     // Records: those in the file of spilled ones, whose offsets are positions in the ring, then
     // those still in the ring.
     let spilled = fs::read(slot.path.with_extension("calls")).unwrap_or_default();
-    let spilled = &spilled[..spilled.len() / 16 * 16];
+    // Samples are pairs of records, here and in the ring.
+    out.samples = (word(offset_of!(ThreadBlock, top_stack_pointer)) != 0).then(Vec::new);
+    let whole = if out.samples.is_some() { 32 } else { 16 };
+    let spilled = &spilled[..spilled.len() / whole * whole];
     out.take_records(spilled, numbers, origin);
     let size = u64::from(map::RING_BYTES);
     let reserved = word(ring + offset_of!(RingCursors, reserved)) & !15;
@@ -533,6 +563,9 @@ fn read_slot(slot: &Slot, numbers: &Numbers, origin: u64) -> io::Result<SlotCont
         let field = |at: usize| u64::from_le_bytes(f[at..at + 8].try_into().expect("inside"));
         let start = field(offset_of!(ShadowFrame, start));
         let function = field(offset_of!(ShadowFrame, function)) as u32;
+        if out.samples.is_some() {
+            break;
+        }
         if let (Some(function), true) = (numbers.function(function), start != 0) {
             out.open.push((function, start));
         }
@@ -549,7 +582,7 @@ fn read_slot(slot: &Slot, numbers: &Numbers, origin: u64) -> io::Result<SlotCont
                     calls: field(0),
                     total_ticks: field(1),
                     self_ticks: field(2),
-                    sampling: 0,
+                    sampling: field(3),
                 };
                 out.accumulators.push((first + i as u32, a));
             }
@@ -569,29 +602,81 @@ fn read_slot(slot: &Slot, numbers: &Numbers, origin: u64) -> io::Result<SlotCont
 }
 
 impl SlotContents {
-    fn take_records(&mut self, bytes: &[u8], numbers: &Numbers, origin: u64) {
-        const MASK: u64 = (1 << 52) - 1;
-        for record in bytes.chunks_exact(16) {
-            let (first, second) = record.split_at(8);
-            let record = CallRecord {
-                start_and_id_high: u64::from_le_bytes(first.try_into().expect("eight bytes")),
-                ticks_and_id_low: u64::from_le_bytes(second.try_into().expect("eight bytes")),
-            };
-            let Some(id) = record.id() else {
-                self.lost += 1;
-                continue;
-            };
-            let Some(new) = numbers.function(id.index()).and_then(FunctionId::from_index) else {
-                self.unknown += 1;
-                continue;
-            };
-            let since = record.start().wrapping_sub(origin & MASK) & MASK;
-            if since < MASK / 2 {
-                self.last_tsc = self.last_tsc.max(origin + since + record.ticks());
-            }
-            let new = CallRecord::new(new, record.start(), record.ticks());
-            self.records.extend_from_slice(&new.start_and_id_high.to_le_bytes());
-            self.records.extend_from_slice(&new.ticks_and_id_low.to_le_bytes());
+    /// Times from samples, in place of what the accumulators have while calls are sampled.
+    fn estimate(&mut self, callers: &Callers<'_>) {
+        let Some(samples) = self.samples.take() else { return };
+        let mut sampled = Sampled::new(cost::of_samples());
+        sampled.feed_with(0, &samples, |address| callers.function_at(address));
+        for (_, a) in &mut self.accumulators {
+            a.calls = sampled::calls(a);
+        }
+        let calls = self.accumulators.iter().map(|(f, a)| (*f, a.calls)).collect();
+        let times = sampled.times(0, &calls);
+        for (function, a) in &mut self.accumulators {
+            let times = times.get(function).copied().unwrap_or_default();
+            (a.total_ticks, a.self_ticks) = (times.total, times.own);
         }
     }
+
+    fn take_records(&mut self, bytes: &[u8], numbers: &Numbers, origin: u64) {
+        if let Some(samples) = &mut self.samples {
+            for pair in bytes.chunks_exact(32) {
+                let (call, caller) = pair.split_at(16);
+                match renumbered(call, numbers) {
+                    Ok(call) => {
+                        samples.extend_from_slice(&call);
+                        samples.extend_from_slice(caller);
+                    }
+                    Err(Torn::Hole) => self.lost += 1,
+                    Err(Torn::Unknown) => self.unknown += 1,
+                }
+            }
+            return;
+        }
+        const MASK: u64 = (1 << 52) - 1;
+        for record in bytes.chunks_exact(16) {
+            let record = match renumbered(record, numbers) {
+                Ok(record) => record,
+                Err(Torn::Hole) => {
+                    self.lost += 1;
+                    continue;
+                }
+                Err(Torn::Unknown) => {
+                    self.unknown += 1;
+                    continue;
+                }
+            };
+            let call = call_record(&record);
+            let since = call.start().wrapping_sub(origin & MASK) & MASK;
+            if since < MASK / 2 {
+                self.last_tsc = self.last_tsc.max(origin + since + call.ticks());
+            }
+            self.records.extend_from_slice(&record);
+        }
+    }
+}
+
+/// Why a record tells nothing.
+enum Torn {
+    /// It was never stored.
+    Hole,
+    /// No file knows its function.
+    Unknown,
+}
+
+fn call_record(bytes: &[u8]) -> CallRecord {
+    let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("sixteen bytes"));
+    CallRecord { start_and_id_high: word(0), ticks_and_id_low: word(8) }
+}
+
+/// A call record with the trace's number of its function.
+fn renumbered(bytes: &[u8], numbers: &Numbers) -> Result<[u8; 16], Torn> {
+    let record = call_record(bytes);
+    let id = record.id().ok_or(Torn::Hole)?;
+    let new = numbers.function(id.index()).and_then(FunctionId::from_index);
+    let new = CallRecord::new(new.ok_or(Torn::Unknown)?, record.start(), record.ticks());
+    let mut out = [0; 16];
+    out[..8].copy_from_slice(&new.start_and_id_high.to_le_bytes());
+    out[8..].copy_from_slice(&new.ticks_and_id_low.to_le_bytes());
+    Ok(out)
 }

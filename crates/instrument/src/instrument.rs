@@ -1,15 +1,18 @@
 //! Making a file that records itself.
 //!
-//! The new file is the old one with three segments behind it, which the loader maps behind the
-//! old ones:
+//! The new file is the old one with one segment behind it, which the loader maps behind the old
+//! ones for reading and executing:
 //!
 //! ```text
-//! data       the agent's                                     read, write
-//! text       the agent, the probes' agent, the functions,    read, execute
-//!            a gate for each, a stop for each call that forks
-//! constants  jump tables, exception tables, .eh_frame,       read
-//!            .eh_frame_hdr, what to write where, program headers
+//! data       the agent's; it makes them writable when it records
+//! text       the agent, the probes' agent, the functions, a gate for each, a stop for each call
+//!            that forks
+//! constants  jump tables, exception tables, .eh_frame, .eh_frame_hdr, what to write where, the
+//!            map of functions, what made room
 //! ```
+//!
+//! Program headers stay where they were, if [`Room`] can be made for one more, and sections cover
+//! every byte of the segment: so tools that lay out the file anew take it along.
 //!
 //! A *gate* stands between a springboard and the function's new code: every thread's first
 //! probed function is reached through one, so a thread without a block of its own is found
@@ -23,6 +26,7 @@ use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
+use fettle_abi::block::Clock;
 use fettle_cfg::{Function, LiftOptions, SkipReason, TableKind};
 use fettle_collect::Selection;
 use fettle_collect::modules::ModuleError;
@@ -30,12 +34,14 @@ use fettle_image::{Image, Kind, LinkAddr};
 use fettle_rewrite::link::LinkError;
 use fettle_rewrite::plan::{PlanFixup, PlanFixupKind};
 use fettle_rewrite::unwind::PartUnwind;
-use fettle_rewrite::{LinkParameters, Mode, Plan, PlanOptions, Probing};
+use fettle_rewrite::{LinkParameters, Mode, Plan, PlanOptions, PlannedFunction, Probing};
 
 use crate::agent::{self, CODE_LEN, DATA_LEN, Entry, Parameters};
-use crate::elf::{self, NewSection, Phdr};
+use crate::elf::{self, NewSection, Phdr, Sections};
 use crate::map::{self, FileMap};
 use crate::object::{self, RECORDS, Refusal};
+use crate::room::Room;
+use crate::symbols::{self, NewFunction};
 
 /// What to make.
 #[derive(Clone, Debug)]
@@ -65,6 +71,8 @@ pub struct Instrumented {
     pub input_bytes: u64,
     /// Bytes of the new file.
     pub output_bytes: u64,
+    /// Whether the new file works after `strip` and the like.
+    pub strippable: bool,
 }
 
 /// Why there is no new file.
@@ -103,6 +111,9 @@ pub enum InstrumentError {
     /// The mode is for `fettle record` only.
     #[error("mode {0} needs `fettle record`")]
     Mode(&'static str),
+    /// The mode is not for object files.
+    #[error("mode {0} is for programs and libraries: link first")]
+    ModeOfObject(&'static str),
     /// The output cannot be written.
     #[error("cannot write {path}: {error}")]
     Write {
@@ -124,7 +135,7 @@ const HOLE_MAX: u64 = 64 << 20;
 /// The reason; nothing was written then.
 pub fn instrument(options: &Options) -> Result<Instrumented, InstrumentError> {
     let path = &options.input;
-    if matches!(options.mode, Mode::Sample | Mode::Cpu | Mode::Edges | Mode::Own) {
+    if options.mode == Mode::Own {
         return Err(InstrumentError::Mode(map::mode_name(options.mode)));
     }
     match sort(path) {
@@ -142,12 +153,12 @@ pub fn instrument(options: &Options) -> Result<Instrumented, InstrumentError> {
         return Err(InstrumentError::Nothing(path.clone()));
     }
     let output = std::path::absolute(&options.output).unwrap_or_else(|_| options.output.clone());
-    let map = FileMap::new(&image, &plan, &output)
+    let mut map = FileMap::new(&image, &plan, &output)
         .ok_or_else(|| InstrumentError::TooMany(path.clone()))?;
     let reasons = count(plan.skipped.iter().map(|s| s.reason));
     let functions = plan.functions.len() as u64;
     let text_bytes = plan.text.len() as u64;
-    let file = Maker { image: &image, path, map: &map }.make(plan)?;
+    let Made { file, strippable } = Maker { image: &image, path, map: &mut map }.make(plan)?;
     if !options.dry_run {
         write(&options.output, path, &file)
             .map_err(|error| InstrumentError::Write { path: options.output.clone(), error })?;
@@ -158,6 +169,7 @@ pub fn instrument(options: &Options) -> Result<Instrumented, InstrumentError> {
         text_bytes,
         input_bytes: image.bytes().len() as u64,
         output_bytes: file.len() as u64,
+        strippable,
     })
 }
 
@@ -192,6 +204,9 @@ fn sort(path: &Path) -> Sort {
 
 fn instrument_object(options: &Options) -> Result<Instrumented, InstrumentError> {
     let path = &options.input;
+    if options.mode == Mode::Edges {
+        return Err(InstrumentError::ModeOfObject(map::mode_name(options.mode)));
+    }
     let bytes = std::fs::read(path)
         .map_err(|error| InstrumentError::Input(ModuleError::Read { path: path.clone(), error }))?;
     let made = object::instrument(&bytes, options).map_err(|why| match why {
@@ -208,6 +223,7 @@ fn instrument_object(options: &Options) -> Result<Instrumented, InstrumentError>
         text_bytes: made.text_bytes,
         input_bytes: bytes.len() as u64,
         output_bytes: made.file.len() as u64,
+        strippable: true,
     })
 }
 
@@ -278,10 +294,17 @@ fn fork_targets(image: &Image) -> Vec<LinkAddr> {
     all
 }
 
+/// A new file.
+struct Made {
+    file: Vec<u8>,
+    /// Whether tools may lay it out anew.
+    strippable: bool,
+}
+
 struct Maker<'a> {
     image: &'a Image,
     path: &'a Path,
-    map: &'a FileMap,
+    map: &'a mut FileMap,
 }
 
 impl Maker<'_> {
@@ -289,7 +312,7 @@ impl Maker<'_> {
         InstrumentError::Headers(self.path.to_owned(), why)
     }
 
-    fn make(&self, mut plan: Plan) -> Result<Vec<u8>, InstrumentError> {
+    fn make(self, mut plan: Plan) -> Result<Made, InstrumentError> {
         let (phoff, phnum) = self.image.phdr_bytes();
         let headers: Vec<Phdr> = self
             .image
@@ -301,8 +324,14 @@ impl Maker<'_> {
             .collect();
         let library = self.image.kind() == Kind::SharedLibrary;
 
+        let mut sections = Sections::read(self.image.bytes())
+            .ok_or_else(|| self.headers("the section headers make no sense"))?;
+        // The segment, and the unwinder's table if there is none.
+        let more = 1 + usize::from(!headers.iter().any(|h| h.kind() == elf::PT_GNU_EH_FRAME));
+        let room = Room::find(self.image.bytes(), &headers, &sections, more);
+
         // Where: behind everything, in memory and in the file.
-        let (data_at, data_offset) = self.place(&headers)?;
+        let (data_at, data_offset) = self.place(&headers, room.is_some())?;
         let agent_at = data_at + DATA_LEN;
         let text_at = agent_at + CODE_LEN;
         let offset_of = |at: u64| at - data_at + data_offset;
@@ -362,46 +391,56 @@ impl Maker<'_> {
             })
             .collect();
         let ranges = (list(ranges.clone()), ranges.len() as u64 / 3);
-        // Program headers: the old ones and three segments, then what moved.
-        let phdr_at = list(Vec::new());
-        let phdrs = headers.len()
-            + 3
-            + usize::from(!headers.iter().any(|h| h.kind() == elf::PT_GNU_EH_FRAME));
-        let constants_len = phdr_at - constants_at + (phdrs * elf::PHDR) as u64;
-        let text_len = text_at - agent_at + linked.text.len() as u64;
-        let load = |flags, at, len| Phdr::new(elf::PT_LOAD, flags, offset_of(at), at, len, PAGE);
-        let mut new = headers.clone();
-        let last = new.iter().rposition(|h| h.kind() == elf::PT_LOAD).expect("has segments");
-        new.splice(
-            last + 1..last + 1,
-            [
-                load(6, data_at, DATA_LEN),
-                load(5, agent_at, text_len),
-                load(4, constants_at, constants_len),
-            ],
-        );
-        let frame = linked.eh_frame_hdr.0;
-        let frame = Phdr::new(
-            elf::PT_GNU_EH_FRAME,
-            4,
-            offset_of(frame),
-            frame,
-            linked.eh_frame_hdr_size,
-            4,
-        );
-        match new.iter_mut().find(|h| h.kind() == elf::PT_GNU_EH_FRAME) {
-            Some(h) => *h = frame,
-            None => new.push(frame),
+        let lists_end = list(Vec::new());
+        let map_at = lists_end;
+        if plan.mode == Mode::Sample {
+            let code =
+                |f: &PlannedFunction| (text_at + u64::from(f.text_offset), u64::from(f.text_size));
+            self.map.code = plan.functions.iter().map(code).collect();
         }
+        let map_json = serde_json::to_vec(&*self.map).expect("plain data");
+        constants.extend_from_slice(&map_json);
+        let here = |constants: &Vec<u8>| constants_at + constants.len() as u64;
+
+        // The file: the old one, the segments, section headers. Program headers stay where they
+        // are, or all go behind the rest.
+        let mut file = self.image.bytes().to_vec();
+        let mut new = room.as_ref().map_or_else(|| headers.clone(), |room| room.keep(&headers));
+        let moved = room.as_ref().map(|room| {
+            while here(&constants) % Room::ALIGN != room.phase() {
+                constants.push(0);
+            }
+            let at = here(&constants);
+            constants.extend_from_slice(room.bytes(&file));
+            room.refer(&mut file, &mut new, &mut sections, at, offset_of(at))
+        });
+        let phdr_at = match &room {
+            Some(_) => first_address(&headers) + elf::get(&file, 32, 8).unwrap_or(0),
+            None => here(&constants).next_multiple_of(16),
+        };
+        let phdrs = new.len() + more;
+        if room.is_none() {
+            constants.resize((phdr_at - constants_at) as usize + phdrs * elf::PHDR, 0);
+        }
+        let len = here(&constants) - data_at;
+        let segment = Phdr::new(elf::PT_LOAD, 5, data_offset, data_at, len, PAGE);
+        let last = new.iter().rposition(|h| h.kind() == elf::PT_LOAD).expect("has segments");
+        new.insert(last + 1, segment);
+        let frame = linked.eh_frame_hdr.0;
+        let frame_len = linked.eh_frame_hdr_size;
+        let header = Phdr::new(elf::PT_GNU_EH_FRAME, 4, offset_of(frame), frame, frame_len, 4);
+        match new.iter_mut().find(|h| h.kind() == elf::PT_GNU_EH_FRAME) {
+            Some(h) => *h = header,
+            None => new.push(header),
+        }
+        let phdr_offset =
+            if room.is_some() { phdr_at - first_address(&headers) } else { offset_of(phdr_at) };
         for h in new.iter_mut().filter(|h| h.kind() == elf::PT_PHDR) {
             let len = (phdrs * elf::PHDR) as u64;
-            *h = Phdr::new(elf::PT_PHDR, 4, offset_of(phdr_at), phdr_at, len, 8);
+            *h = Phdr::new(elf::PT_PHDR, 4, phdr_offset, phdr_at, len, 8);
         }
         debug_assert_eq!(new.len(), phdrs);
-        constants.extend(new.iter().flat_map(|h| h.0));
 
-        // The file: the old one, the segments, the map, section headers.
-        let mut file = self.image.bytes().to_vec();
         let start_at =
             agent_at + u64::from(agent::offset(if library { Entry::Init } else { Entry::Start }));
         let original = if library {
@@ -410,10 +449,8 @@ impl Maker<'_> {
             elf::set(&mut file, 24, 8, start_at);
             Some(self.image.entry().0)
         };
-        let map_json = serde_json::to_vec(self.map).expect("plain data");
-        let map_offset = offset_of(constants_at) + constants_len;
         let (reserve, slot_size) = match plan.mode {
-            Mode::Blocks => (
+            Mode::Blocks | Mode::Edges => (
                 (
                     u64::from(map::COUNTERS_AT) + u64::from(self.map.first_counter) * 8,
                     u64::from(plan.counters) * 8,
@@ -435,9 +472,9 @@ impl Maker<'_> {
             writes,
             relocs,
             ranges,
-            constants: (constants_at, constants_len.next_multiple_of(PAGE)),
+            constants: (constants_at, (lists_end - constants_at).next_multiple_of(PAGE)),
             map_id: self.map.id,
-            map: (map_offset, map_json.len() as u64),
+            map: (map_at, map_json.len() as u64),
             // Files of all modes may meet in one process.
             slot_size: slot_size.max(u64::from(map::COUNTERS_AT) + u64::from(map::COUNTERS) * 8),
             accumulators: u64::from(map::ACCUMULATORS),
@@ -445,6 +482,8 @@ impl Maker<'_> {
             reserve,
             is_library: library,
             timed: plan.mode.is_timed(),
+            samples: plan.mode == Mode::Sample,
+            clock: if plan.mode == Mode::Cpu { Clock::Cpu } else { Clock::Ticks },
         };
         file.resize(data_offset as usize, 0);
         file.extend_from_slice(&parameters.data());
@@ -453,43 +492,55 @@ impl Maker<'_> {
         file.extend_from_slice(&linked.text);
         file.resize(offset_of(constants_at) as usize, 0);
         file.extend_from_slice(&constants);
-        debug_assert_eq!(file.len() as u64, map_offset);
-        file.extend_from_slice(&map_json);
-        file.resize(file.len().next_multiple_of(8), 0);
-        elf::set(&mut file, 32, 8, offset_of(phdr_at));
+        elf::set(&mut file, 32, 8, phdr_offset);
         elf::set(&mut file, 56, 2, phdrs as u64);
-        let section = |name, flags, at, size| NewSection {
-            name,
-            kind: 1,
-            flags,
-            at,
-            offset: offset_of(at),
-            size,
-            align: 16,
+        for (i, header) in new.iter().enumerate() {
+            let at = phdr_offset as usize + i * elf::PHDR;
+            file[at..at + elf::PHDR].copy_from_slice(&header.0);
+        }
+        let mut section = |name, flags, from, to, align| {
+            let (at, offset, size) = (from, offset_of(from), to - from);
+            sections.add(&NewSection {
+                name,
+                kind: elf::SHT_PROGBITS,
+                flags,
+                at,
+                offset,
+                size,
+                align,
+            })
         };
-        let sections = [
-            section(".fettle.data", 3, data_at, DATA_LEN),
-            section(".fettle.text", 6, agent_at, text_len),
-            section(".fettle.const", 2, constants_at, constants_len),
-            NewSection {
-                name: ".fettle.map",
-                kind: 1,
-                flags: 0,
-                at: 0,
-                offset: map_offset,
-                size: map_json.len() as u64,
-                align: 1,
-            },
-        ];
-        elf::add_sections(&mut file, &sections)
-            .ok_or_else(|| self.headers("the section headers make no sense"))?;
-        Ok(file)
+        let text_end = text_at + linked.text.len() as u64;
+        section(".fettle.data", 2, data_at, data_at + DATA_LEN, PAGE);
+        let text = section(".fettle.text", 6, agent_at, text_end, PAGE);
+        section(".fettle.tables", 2, constants_at, frame, 16);
+        // A section of its own: tools know no other way to keep a program header's place.
+        section(".fettle.eh_frame_hdr", 2, frame, frame + frame_len, 4);
+        section(".fettle.lists", 2, frame + frame_len, lists_end, 1);
+        section(".fettle.map", 2, map_at, map_at + map_json.len() as u64, 16);
+        if room.is_none() {
+            section(".fettle.phdrs", 2, phdr_at, phdr_at + (phdrs * elf::PHDR) as u64, 8);
+        }
+        let functions: Vec<NewFunction<'_>> = plan
+            .functions
+            .iter()
+            .zip(&self.map.functions)
+            .map(|(f, row)| NewFunction {
+                name: &row.name,
+                old: (f.entry.0, f.size),
+                new: (text_at + u64::from(f.text_offset), u64::from(f.text_size)),
+            })
+            .collect();
+        symbols::add(&mut file, &mut sections, &functions, text, moved);
+        symbols::add_frames(&mut file, &mut sections, &plan, text_at);
+        sections.write(&mut file).ok_or_else(|| self.headers("there are too many sections"))?;
+        Ok(Made { file, strippable: room.is_some() })
     }
 
     /// Link address and file offset of the new segments. Old kernels tell a program its program
-    /// headers' address as if the whole file were mapped in one piece; so it is, if the hole that
-    /// this leaves in the file is not too large.
-    fn place(&self, headers: &[Phdr]) -> Result<(u64, u64), InstrumentError> {
+    /// headers' address as if the whole file were mapped in one piece; so it is if they are among
+    /// the new segments, and the hole that this leaves in the file is not too large.
+    fn place(&self, headers: &[Phdr], in_place: bool) -> Result<(u64, u64), InstrumentError> {
         let loads = || headers.iter().filter(|h| h.kind() == elf::PT_LOAD);
         let first = loads().next().ok_or_else(|| self.headers("there are no segments"))?;
         let end = loads().map(|h| h.at().saturating_add(h.mem_size())).max().unwrap_or(0);
@@ -498,7 +549,9 @@ impl Maker<'_> {
         let offset = (self.image.bytes().len() as u64).next_multiple_of(PAGE);
         let base = first.at().wrapping_sub(first.offset());
         let mapped = at.wrapping_sub(base);
-        Ok(if mapped < offset {
+        Ok(if in_place {
+            (at, offset)
+        } else if mapped < offset {
             (base.wrapping_add(offset), offset)
         } else if mapped - offset <= HOLE_MAX {
             (at, mapped)
@@ -547,6 +600,12 @@ impl Maker<'_> {
             _ => Err(self.headers("its dynamic section has no room for an initialiser")),
         }
     }
+}
+
+/// Address of the file's first byte.
+fn first_address(headers: &[Phdr]) -> u64 {
+    let first = headers.iter().find(|h| h.kind() == elf::PT_LOAD);
+    first.map_or(0, |h| h.at().wrapping_sub(h.offset()))
 }
 
 /// Distance from `at` in the plan's text to an entry of the agent in front of it.

@@ -8,11 +8,14 @@
 #![forbid(unsafe_code)]
 
 mod agent;
+mod callers;
 pub mod collect;
 mod elf;
 pub mod instrument;
 pub mod map;
 mod object;
+mod room;
+mod symbols;
 
 pub use collect::{CollectError, collect, is_uncollected};
 pub use instrument::{InstrumentError, Instrumented, Options, instrument};

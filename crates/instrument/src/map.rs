@@ -4,6 +4,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::Path;
 
 use fettle_abi::block;
+use fettle_collect::counts::Counted;
 use fettle_collect::rows;
 use fettle_image::Image;
 use fettle_rewrite::{Mode, Plan};
@@ -43,6 +44,14 @@ pub struct FileMap {
     pub skipped: Vec<Skipped>,
     /// For each counter, the index of its function and its block's address.
     pub counters: Vec<(u32, u64)>,
+    /// Where counters of edges stand, by function; then [`FileMap::counters`] have the counter's
+    /// index in its function in place of an address.
+    #[serde(default)]
+    pub counted: Vec<Counted>,
+    /// Link address and size of each function's new code, if calls are sampled: samples tell
+    /// their callers by it.
+    #[serde(default)]
+    pub code: Vec<(u64, u64)>,
 }
 
 /// The mode's name in maps.
@@ -72,11 +81,13 @@ impl FileMap {
         if functions >= FUNCTIONS || plan.counters >= COUNTERS {
             return None;
         }
-        let counters = plan
-            .functions
-            .iter()
-            .enumerate()
-            .flat_map(|(i, f)| f.blocks.iter().map(move |block| (i as u32, block.0)));
+        let edges = plan.mode == Mode::Edges;
+        let counters = plan.functions.iter().enumerate().flat_map(|(i, f)| {
+            let blocks = f.blocks.iter().map(|block| block.0).filter(move |_| !edges);
+            let indices = (0..f.counters.1.len() as u64).filter(move |_| edges);
+            blocks.chain(indices).map(move |at| (i as u32, at))
+        });
+        let counted = plan.functions.iter().filter(|_| edges).map(Counted::of);
         Some(FileMap {
             version: 1,
             id,
@@ -87,6 +98,8 @@ impl FileMap {
             functions: rows::functions(0, 0, image, plan),
             skipped: rows::skipped(0, plan),
             counters: counters.collect(),
+            counted: counted.collect(),
+            code: Vec::new(),
         })
     }
 

@@ -1,4 +1,4 @@
-//! Object files that are damaged: an error or a file, never a panic.
+//! Object files and programs that are damaged: an error or a file, never a panic.
 
 use std::path::Path;
 use std::process::Command;
@@ -16,13 +16,22 @@ std::string guarded(int x) { std::string s = "a"; try { if (x) throw std::runtim
 "#;
 
 #[test]
-fn damaged_files_cause_no_panic() {
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("hostile");
+fn damaged_object_files_cause_no_panic() {
+    damage("object", &["-c"], 600);
+}
+
+#[test]
+fn damaged_programs_cause_no_panic() {
+    damage("program", &["-shared", "-fPIC"], 200);
+}
+
+fn damage(name: &str, flags: &[&str], rounds: usize) {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("hostile-{name}"));
     std::fs::create_dir_all(&folder).expect("a folder");
     let (source, object) = (folder.join("a.cc"), folder.join("a.o"));
     std::fs::write(&source, SOURCE).expect("written");
     let compiled =
-        Command::new("g++").args(["-O2", "-c"]).arg(&source).arg("-o").arg(&object).status();
+        Command::new("g++").arg("-O2").args(flags).arg(&source).arg("-o").arg(&object).status();
     if !compiled.is_ok_and(|status| status.success()) {
         eprintln!("left out: there is no g++");
         return;
@@ -48,12 +57,13 @@ fn damaged_files_cause_no_panic() {
         (seed % below as u64) as usize
     };
     let (mut refused, mut made) = (0, 0);
-    for round in 0..600 {
+    for round in 0..rounds {
         let mut bytes = whole.clone();
         for _ in 0..1 + round % 3 {
             let at = match round % 4 {
                 0 => table + random(whole.len() - table),
-                1 => random(64),
+                // Program headers and what lies behind them, too.
+                1 => random(if name == "object" { 64 } else { 1024 }),
                 _ => random(whole.len()),
             };
             bytes[at] = [0, 0xff, 0x80, 1, random(256) as u8][random(5)];

@@ -554,6 +554,7 @@ impl Carrier<'_> {
                 entry,
                 code: Some(self.text[i]),
                 size: f.size,
+                code_size: f.text_size,
                 line: place.as_ref().map_or(0, |p| p.line),
                 blocks: blocks.collect::<Result<_, _>>()?,
                 name: f.name.clone().unwrap_or_else(|| format!("sub_{:x}", entry.1)),

@@ -40,6 +40,8 @@ pub struct Record<A> {
     /// Its new code; `None` if it is left alone.
     pub code: Option<A>,
     pub size: u64,
+    /// Size of the new code.
+    pub code_size: u32,
     pub line: u32,
     /// Springboards: where, and the distance from the new code to where it leads.
     pub boards: Vec<(A, u32)>,
@@ -78,7 +80,9 @@ impl<A: Copy> Record<A> {
         for n in [0, 0, self.size as u32, self.line] {
             word(out, n);
         }
-        for n in counts.into_iter().chain([self.name.len(), self.text.len(), 0]) {
+        for n in
+            counts.into_iter().chain([self.name.len(), self.text.len(), self.code_size as usize])
+        {
             word(out, n as u32);
         }
         for (at, to) in &self.boards {
@@ -169,6 +173,8 @@ fn read_chunk(chunk: &[u8], address: u64, map: &mut FileMap) -> Option<()> {
             for i in 0..blocks {
                 map.counters.push((index, to(blocks_at + i * 4)?));
             }
+            let sampled = mode_of(mode) == Some(Mode::Sample);
+            map.code.extend(sampled.then_some((to(12)?, u64::from(half(44)?))));
             let line = half(20).filter(|line| *line != 0);
             let file = (!file.is_empty()).then_some(file);
             let size = u64::from(half(16)?);

@@ -80,7 +80,10 @@ pub fn add(object: &mut Object) -> Runtime {
             (STT_SECTION, Some(home)) => object.section_symbol(home),
             (_, None) if text == "fettle_note_type" => version,
             // The linker's.
-            (_, None) => object.add_symbol(&text, Symbol { info: symbol.info, ..blank.clone() }),
+            (_, None) => {
+                let (info, other) = (symbol.info, symbol.other);
+                object.add_symbol(&text, Symbol { info, other, ..blank.clone() })
+            }
             (kind, Some(home)) => {
                 let local = symbol.bind() == STB_LOCAL;
                 let copy = Symbol {

@@ -1,0 +1,65 @@
+//! Whose new code an address of a process lies in: samples tell their callers by it.
+
+use crate::collect::{Note, Numbers};
+use crate::map::FileMap;
+
+/// New code of a function.
+#[derive(Clone, Copy, Debug)]
+pub struct Code {
+    start: u64,
+    size: u64,
+    function: u32,
+}
+
+/// The new code that `map` tells of, in order of address; `first` is its first number in the
+/// trace.
+pub fn code(map: &FileMap, first: u32) -> Vec<Code> {
+    let numbered = map.code.iter().zip(first..);
+    let mut code: Vec<Code> =
+        numbered.map(|(&(start, size), function)| Code { start, size, function }).collect();
+    code.sort_by_key(|c| c.start);
+    code
+}
+
+/// The new code in one process.
+#[derive(Debug)]
+pub struct Callers<'a> {
+    /// What the loader added to a module's addresses, and its new code in order of address.
+    modules: Vec<(u64, &'a [Code])>,
+}
+
+impl<'a> Callers<'a> {
+    /// The new code in process `pid` that began at `process_tsc`. A child of a fork has its
+    /// parent's modules.
+    pub fn new(notes: &[Note], numbers: &'a Numbers, pid: u32, process_tsc: u64) -> Callers<'a> {
+        let mut modules: Vec<(u64, &[Code])> = Vec::new();
+        let mut add = |note: &Note| {
+            if let Some(i) = numbers.maps.iter().position(|m| m.id == note.map_id) {
+                modules.push((note.bias, &numbers.code[i]));
+            }
+        };
+        // The program that the process ran when the thread began comes first: a later one may
+        // have had other things at the same addresses.
+        notes.iter().filter(|n| n.pid == pid && n.process_tsc == process_tsc).for_each(&mut add);
+        let mut line = vec![pid];
+        while let Some(pid) = line.last().copied() {
+            notes.iter().filter(|n| n.pid == pid).for_each(&mut add);
+            let parent = notes.iter().find(|n| n.pid == pid).map(|n| n.parent);
+            match parent.filter(|parent| !line.contains(parent)) {
+                Some(parent) => line.push(parent),
+                None => break,
+            }
+        }
+        Callers { modules }
+    }
+
+    /// The number in the trace of the function whose new code is at `address`.
+    pub fn function_at(&self, address: u64) -> Option<u32> {
+        self.modules.iter().find_map(|(bias, code)| {
+            let at = address.wrapping_sub(*bias);
+            let i = code.partition_point(|c| c.start <= at).checked_sub(1)?;
+            // A return address may be the first byte after a function that ends with a call.
+            (at - code[i].start <= code[i].size).then_some(code[i].function)
+        })
+    }
+}
