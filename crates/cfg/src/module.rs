@@ -157,7 +157,13 @@ fn decode_all(
     let decoded: Vec<(Part, Vec<(LinkAddr, Lsda)>)> = ranges
         .par_iter()
         .map_init(Default::default, |(facts, scratch): &mut (FactsFactory, Scratch), range| {
-            let mut code = RangeCode::new(range.start..range.end, scratch);
+            // A damaged file may claim any size; memory is for what it has.
+            let there = image.read(range.start, (range.end.0 - range.start.0) as usize).is_some();
+            let end = if there { range.end } else { LinkAddr(range.start.0.saturating_add(1)) };
+            let mut code = RangeCode::new(range.start..end, scratch);
+            if !there {
+                code.failure = Some((SkipReason::RunsOffEnd, range.start));
+            }
             let mut pads = Vec::new();
             let mut found = Vec::new();
             code.add_entry(range.start);
