@@ -154,7 +154,7 @@ fn record(
     let mut record = Command::new(binary);
     // Nothing may be lost, or what was is not in the comparison.
     record.args(["record", "--quiet", "--when-full", "wait", "--mode", mode, "-o"]).arg(&trace);
-    record.arg("--").arg(program).args(subject.arguments());
+    record.args(fettle::cache_flags(binary)).arg("--").arg(program).args(subject.arguments());
     measure::run(record, folder)?;
     let mut report = Command::new(binary);
     report.arg("report").arg(&trace).args(["--json", "--limit", "1000000"]);
