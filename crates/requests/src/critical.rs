@@ -1,0 +1,179 @@
+//! The critical path: what the request would have had to do faster to be done earlier.
+//!
+//! Walked backwards from the last event. Where the actor ran or could have run, it stays with it.
+//! Where it waited, the link that ended the wait tells who was waited for: if that is an actor of
+//! the request, the path goes on there from the moment it let go; if not, the wait itself is on the
+//! path, with the name of who caused it. What lies between letting go and going on (a wake-up, bytes
+//! under way) is on the path too. So the steps of a path cover the request's time without gaps from
+//! the first moment that can be explained, and no two overlap.
+
+use crate::request::{Link, Peer, Request, Span};
+use crate::state::State;
+
+/// A part of the critical path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Step {
+    /// Place in [`Request::sections`] of the actor.
+    pub section: u32,
+    /// What it did.
+    pub state: State,
+    /// From then on.
+    pub from_ns: u64,
+    /// Until then.
+    pub to_ns: u64,
+    /// Who ended the wait, if somebody is known who did not work on this request.
+    pub waited_for: Option<Peer>,
+}
+
+impl Request {
+    /// Its critical path, first step first. Empty if no actor is known.
+    pub fn critical_path(&self) -> Vec<Step> {
+        let Some(last) = self.last_actor() else { return Vec::new() };
+        let mut walk = Walk::new(self, last);
+        // Each round goes back in time, or to another section at the same time; the number of spans
+        // and links bounds both.
+        for _ in 0..=(self.spans.len() + self.links.len()) * 2 {
+            if !walk.back() {
+                break;
+            }
+        }
+        walk.steps.reverse();
+        walk.steps
+    }
+
+    /// The actor that the last event happened to.
+    fn last_actor(&self) -> Option<u32> {
+        let of_event = self.events.iter().rev().find_map(|event| event.actor);
+        let by_time = || {
+            let spans = self.spans.iter().max_by_key(|span| span.to_ns);
+            spans.map(|span| span.section)
+        };
+        of_event.or_else(by_time)
+    }
+}
+
+struct Walk<'a> {
+    request: &'a Request,
+    /// Spans and links of each section, in order of time.
+    spans: Vec<Vec<Span>>,
+    links: Vec<Vec<Link>>,
+    section: u32,
+    at_ns: u64,
+    steps: Vec<Step>,
+}
+
+impl Walk<'_> {
+    fn new(request: &Request, section: u32) -> Walk<'_> {
+        let mut spans = vec![Vec::new(); request.sections.len()];
+        for span in &request.spans {
+            if let Some(list) = spans.get_mut(span.section as usize) {
+                list.push(*span);
+            }
+        }
+        let mut links = vec![Vec::new(); request.sections.len()];
+        for link in &request.links {
+            if let Some(list) = links.get_mut(link.to as usize) {
+                list.push(*link);
+            }
+        }
+        Walk { request, spans, links, section, at_ns: request.end_ns, steps: Vec::new() }
+    }
+
+    fn step(&mut self, state: State, from_ns: u64, waited_for: Option<Peer>) {
+        let (section, to_ns) = (self.section, self.at_ns);
+        // A link may come from a time at which its actor had not got the request yet.
+        let from_ns = from_ns.max(self.request.begin_ns);
+        if from_ns >= to_ns {
+            return;
+        }
+        self.at_ns = from_ns;
+        let step = Step { section, state, from_ns, to_ns, waited_for };
+        match self.steps.last_mut() {
+            // Steps are met last first, so this one lies before the one on top.
+            Some(later)
+                if (later.section, later.state, later.waited_for)
+                    == (section, state, waited_for)
+                    && later.from_ns == to_ns =>
+            {
+                later.from_ns = from_ns;
+            }
+            _ => self.steps.push(step),
+        }
+    }
+
+    /// Takes a step; `false` at the beginning.
+    fn back(&mut self) -> bool {
+        let at = self.at_ns;
+        if at <= self.request.begin_ns {
+            return false;
+        }
+        let here = self.section as usize;
+        let before = self.spans[here].partition_point(|span| span.from_ns < at);
+        let Some(span) = before.checked_sub(1).map(|n| self.spans[here][n]) else {
+            return self.arrive();
+        };
+        if span.to_ns < at {
+            // Nothing is known of the time since: it was counted before it could be, at the end.
+            self.step(State::Running, span.to_ns, None);
+            return true;
+        }
+        let State::Waiting(_) = span.state else {
+            self.step(span.state, span.from_ns, None);
+            return true;
+        };
+        // Who ended this wait: the last that let go during it.
+        let ended = |link: &&Link| {
+            link.from_ns > span.from_ns
+                && link.from_ns <= span.to_ns.min(at)
+                && link.to_ns >= span.from_ns
+        };
+        let link = self.links[here].iter().filter(ended).max_by_key(|link| link.from_ns).copied();
+        match link {
+            Some(link) => self.follow(link, span.state, span.from_ns),
+            None => self.step(span.state, span.from_ns, None),
+        }
+        true
+    }
+
+    /// Goes over to the actor that a link comes from, or stays if it is an outsider.
+    fn follow(&mut self, link: Link, waiting: State, since_ns: u64) {
+        match link.from {
+            Peer::Section(from) if from != self.section => {
+                self.step(link.between, link.from_ns, None);
+                self.section = from;
+            }
+            Peer::Section(_) => self.step(waiting, since_ns, None),
+            outsider => self.step(waiting, since_ns, Some(outsider)),
+        }
+    }
+
+    /// At the beginning of a section: goes to where the request came from.
+    fn arrive(&mut self) -> bool {
+        let here = self.section as usize;
+        let joined_ns = self.request.sections.get(here).map_or(0, |section| section.joined_ns);
+        // The same actor may have had the request just before: its section was cut, not left.
+        let earlier = self.request.sections[..here].iter().rposition(|section| {
+            let now = &self.request.sections[here];
+            section.actor
+                && section.left_ns == now.joined_ns
+                && (section.timeline, section.key) == (now.timeline, now.key)
+        });
+        if let Some(earlier) = earlier {
+            self.section = earlier as u32;
+            return true;
+        }
+        let came = self.links[here].iter().find(|link| {
+            matches!(link.from, Peer::Section(_))
+                && link.to_ns <= joined_ns
+                && link.from_ns <= self.at_ns
+        });
+        let Some(Link { from: Peer::Section(from), from_ns, between, .. }) = came.copied() else {
+            return false;
+        };
+        // Each section is entered this way once.
+        self.links[here].clear();
+        self.step(between, from_ns, None);
+        self.section = from;
+        true
+    }
+}

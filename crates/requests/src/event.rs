@@ -1,0 +1,288 @@
+//! Events: what they are called, which fields they have, and how many of them lie in memory.
+//!
+//! A [`Batch`] is a structure of arrays: times, kinds, and as many columns of numbers as the widest
+//! event has fields. Field *n* of an event lies in column *n*, whatever its kind, so a batch maps
+//! onto an Arrow record batch column by column. Texts are numbers too: codes of a [`Strings`].
+
+use std::collections::HashMap;
+
+/// What a field holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum FieldType {
+    /// Unsigned, 8 bits.
+    U8,
+    /// Unsigned, 16 bits.
+    U16,
+    /// Unsigned, 32 bits.
+    U32,
+    /// Unsigned, 64 bits.
+    U64,
+    /// Signed, 8 bits.
+    I8,
+    /// Signed, 16 bits.
+    I16,
+    /// Signed, 32 bits.
+    I32,
+    /// Signed, 64 bits.
+    I64,
+    /// 0 or 1.
+    Bool,
+    /// A text, as its code in the stream's [`Strings`].
+    Text,
+}
+
+impl FieldType {
+    /// All types and their names in schemas.
+    pub const ALL: [(&'static str, FieldType); 10] = [
+        ("u8", FieldType::U8),
+        ("u16", FieldType::U16),
+        ("u32", FieldType::U32),
+        ("u64", FieldType::U64),
+        ("i8", FieldType::I8),
+        ("i16", FieldType::I16),
+        ("i32", FieldType::I32),
+        ("i64", FieldType::I64),
+        ("bool", FieldType::Bool),
+        ("text", FieldType::Text),
+    ];
+
+    /// The type of that name.
+    pub fn from_name(name: &str) -> Option<FieldType> {
+        FieldType::ALL.iter().find(|(n, _)| *n == name).map(|(_, ty)| *ty)
+    }
+
+    /// Its name in schemas.
+    pub fn name(self) -> &'static str {
+        FieldType::ALL.iter().find(|(_, ty)| *ty == self).map_or("", |(name, _)| name)
+    }
+
+    /// Bits of a value.
+    pub fn bits(self) -> u32 {
+        match self {
+            FieldType::Bool => 1,
+            FieldType::U8 | FieldType::I8 => 8,
+            FieldType::U16 | FieldType::I16 => 16,
+            FieldType::U32 | FieldType::I32 | FieldType::Text => 32,
+            FieldType::U64 | FieldType::I64 => 64,
+        }
+    }
+
+    /// Whether values can be negative.
+    pub fn signed(self) -> bool {
+        matches!(self, FieldType::I8 | FieldType::I16 | FieldType::I32 | FieldType::I64)
+    }
+
+    /// Smallest and largest value.
+    pub fn range(self) -> (i128, i128) {
+        match self.signed() {
+            true => (-(1 << (self.bits() - 1)), (1 << (self.bits() - 1)) - 1),
+            false => (0, (1 << self.bits()) - 1),
+        }
+    }
+}
+
+/// A named and typed field.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Field {
+    /// Its name.
+    pub name: String,
+    /// What it holds.
+    pub ty: FieldType,
+}
+
+/// A kind of event, as declared.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EventType {
+    /// Its name.
+    pub name: String,
+    /// Its fields; the place of a field is its column.
+    pub fields: Vec<Field>,
+}
+
+/// The number of a kind of event in its [`Catalog`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct EventId(pub(crate) u16);
+
+impl EventId {
+    /// Its place in [`Catalog::events`].
+    pub fn index(self) -> usize {
+        usize::from(self.0)
+    }
+}
+
+/// All kinds of events of a program.
+#[derive(Clone, Debug, Default)]
+pub struct Catalog {
+    events: Vec<EventType>,
+    by_name: HashMap<String, EventId>,
+}
+
+impl Catalog {
+    /// Most kinds of events.
+    pub const MAX: usize = 4096;
+
+    /// The kind of that name.
+    pub fn find(&self, name: &str) -> Option<EventId> {
+        self.by_name.get(name).copied()
+    }
+
+    /// A kind by number; `None` for a number of another catalog.
+    pub fn get(&self, event: EventId) -> Option<&EventType> {
+        self.events.get(event.index())
+    }
+
+    /// All kinds, in order of their numbers: what an editor would complete.
+    pub fn events(&self) -> &[EventType] {
+        &self.events
+    }
+
+    /// Fields of the widest event.
+    pub fn width(&self) -> usize {
+        self.events.iter().map(|event| event.fields.len()).max().unwrap_or(0)
+    }
+
+    /// Takes in a kind that is not there yet. The caller sees to [`Catalog::MAX`].
+    pub(crate) fn add(&mut self, event: EventType) -> EventId {
+        assert!(self.events.len() < Catalog::MAX);
+        let id = EventId(self.events.len() as u16);
+        self.by_name.insert(event.name.clone(), id);
+        self.events.push(event);
+        id
+    }
+}
+
+/// Texts of a stream, each stored once and named by a code.
+///
+/// A reader starts with the program's ([`crate::Program::strings`]), so that texts in filters and
+/// texts in events have the same codes.
+#[derive(Clone, Debug, Default)]
+pub struct Strings {
+    texts: Vec<String>,
+    codes: HashMap<String, u32>,
+}
+
+impl Strings {
+    /// The code of a text, a new one if need be. The last code stands for all texts beyond.
+    pub fn code(&mut self, text: &str) -> u32 {
+        if let Some(code) = self.codes.get(text) {
+            return *code;
+        }
+        let Ok(code) = u32::try_from(self.texts.len()) else { return u32::MAX };
+        self.texts.push(text.into());
+        self.codes.insert(text.into(), code);
+        code
+    }
+
+    /// The text of a code.
+    pub fn text(&self, code: u32) -> Option<&str> {
+        self.texts.get(code as usize).map(String::as_str)
+    }
+}
+
+/// Some events in order of time.
+#[derive(Clone, Debug)]
+pub struct Batch {
+    pub(crate) times_ns: Vec<u64>,
+    pub(crate) kinds: Vec<EventId>,
+    pub(crate) columns: Vec<Vec<u64>>,
+}
+
+impl Batch {
+    /// An empty batch for the events of a catalog.
+    pub fn new(catalog: &Catalog) -> Batch {
+        let columns = vec![Vec::new(); catalog.width()];
+        Batch { times_ns: Vec::new(), kinds: Vec::new(), columns }
+    }
+
+    /// Adds an event. `values` are its fields in the order of their declaration, signed ones
+    /// extended to 64 bits; those left out are 0.
+    ///
+    /// # Panics
+    ///
+    /// If there are more values than the catalog's widest event has fields.
+    #[inline]
+    pub fn push(&mut self, time_ns: u64, event: EventId, values: &[u64]) {
+        assert!(values.len() <= self.columns.len());
+        self.times_ns.push(time_ns);
+        self.kinds.push(event);
+        for (n, column) in self.columns.iter_mut().enumerate() {
+            column.push(values.get(n).copied().unwrap_or(0));
+        }
+    }
+
+    /// Puts events in order of time; those of one time keep theirs.
+    pub fn sort(&mut self) {
+        if self.times_ns.is_sorted() {
+            return;
+        }
+        let mut order: Vec<usize> = (0..self.len()).collect();
+        order.sort_by_key(|row| self.times_ns[*row]);
+        self.times_ns = order.iter().map(|row| self.times_ns[*row]).collect();
+        self.kinds = order.iter().map(|row| self.kinds[*row]).collect();
+        for column in &mut self.columns {
+            *column = order.iter().map(|row| column[*row]).collect();
+        }
+    }
+
+    /// Takes all events out and keeps the memory.
+    pub fn clear(&mut self) {
+        self.times_ns.clear();
+        self.kinds.clear();
+        self.columns.iter_mut().for_each(Vec::clear);
+    }
+
+    /// Number of events.
+    pub fn len(&self) -> usize {
+        self.times_ns.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.times_ns.is_empty()
+    }
+
+    /// Kind of an event.
+    pub fn kind(&self, row: usize) -> EventId {
+        self.kinds[row]
+    }
+
+    /// Time of an event.
+    pub fn time_ns(&self, row: usize) -> u64 {
+        self.times_ns[row]
+    }
+
+    /// A field of an event.
+    pub fn value(&self, row: usize, field: usize) -> u64 {
+        self.columns[field][row]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_and_types_agree() {
+        for (name, ty) in FieldType::ALL {
+            assert_eq!(FieldType::from_name(name), Some(ty));
+            assert_eq!(ty.name(), name);
+        }
+        assert_eq!(FieldType::I8.range(), (-128, 127));
+        assert_eq!(FieldType::U64.range(), (0, i128::from(u64::MAX)));
+        assert_eq!(FieldType::Bool.range(), (0, 1));
+    }
+
+    #[test]
+    fn sorting_keeps_rows_together() {
+        let mut catalog = Catalog::default();
+        let fields = vec![Field { name: "x".into(), ty: FieldType::U8 }];
+        let event = catalog.add(EventType { name: "e".into(), fields });
+        let mut batch = Batch::new(&catalog);
+        for (time, value) in [(3, 30), (1, 10), (3, 31), (2, 20)] {
+            batch.push(time, event, &[value]);
+        }
+        batch.sort();
+        let rows: Vec<_> = (0..4).map(|row| (batch.time_ns(row), batch.value(row, 0))).collect();
+        assert_eq!(rows, [(1, 10), (2, 20), (3, 30), (3, 31)]);
+    }
+}

@@ -1,0 +1,76 @@
+//! Requests: which events belong together, found from the events alone.
+//!
+//! ```
+//! use fettle_requests::{Batch, Engine, Options, Source, compile, shipped};
+//!
+//! let schema = "event open(tid: u32, fd: i32) event close(tid: u32, fd: i32)
+//!               timeline file(fd: i32)
+//!               on open { start file(fd) seed }  on close { stop file(fd) }";
+//! let program = compile(&[Source::new("files", schema)], &shipped)?;
+//! let (open, close) = (program.catalog().find("open"), program.catalog().find("close"));
+//! let mut batch = Batch::new(program.catalog());
+//! batch.push(100, open.unwrap(), &[1, 3]);
+//! batch.push(250, close.unwrap(), &[1, 3]);
+//! let mut walls = Vec::new();
+//! let mut engine = Engine::new(program, Options::default());
+//! engine.feed(&batch, &mut |request| walls.push(request.wall_ns()));
+//! assert_eq!(walls, [150]);
+//! # Ok::<(), fettle_requests::Report>(())
+//! ```
+//!
+//! `docs/schemas.md` has the language and its meaning. The way through the crate:
+//!
+//! 1. A text becomes tokens (`lexer`), a tree in which every name knows its place (`parser`,
+//!    `syntax`), and, checked, a [`Program`] (`check`, `program`) in which every name is a number and
+//!    every key knows its columns. Only [`compile`] makes programs, so the engine never meets a name
+//!    that does not exist. What is wrong is a [`Report`] that points at lines and columns.
+//! 2. Events lie in a [`Batch`], a structure of arrays. Texts are codes.
+//! 3. The [`Engine`] takes each event to one rule of each schema (`run`), which finds sections by
+//!    packed keys (`table`, `sections`), ranges of bytes (`streams`), and through them requests
+//!    (`requests`). A [`Request`] goes out as soon as it is complete; its buffers are used again.
+//!
+//! **Flood fill without looking back.** Requests spread forward, at the time of the event that
+//! connects two sections. So a section holds which requests it is in, and no events; an event of no
+//! request is forgotten at once; and memory is that of open sections, open requests and bytes in
+//! flight. A section has one request or none nearly always, which takes no memory of its own (`few`).
+//!
+//! **Sharing is a set.** When sections of two requests meet in an event, nobody decides whose it
+//! is: both have it from then on, and say so.
+//!
+//! **Time is the events'.** Nothing depends on how fast or in which portions events are fed, so a
+//! trace that is read later gives what was found while it grew.
+//!
+//! The crate does no I/O.
+#![forbid(unsafe_code)]
+
+mod check;
+mod clock;
+mod critical;
+mod diagnostic;
+mod engine;
+mod event;
+mod few;
+mod lexer;
+mod parser;
+mod program;
+mod request;
+mod requests;
+mod run;
+mod sections;
+mod shipped;
+mod state;
+mod streams;
+mod syntax;
+mod table;
+
+pub use check::compile;
+pub use critical::Step;
+pub use diagnostic::{Diagnostic, Report, Severity, Source, Span as TextSpan};
+pub use engine::{Counts, Engine, Options, SchemaCounts};
+pub use event::{Batch, Catalog, EventId, EventType, Field, FieldType, Strings};
+pub use program::{Lane, Program, Schema};
+pub use request::{
+    Link, LinkKind, Outcome, Peer, Request, RequestEvent, RequestSection, Span, Visit,
+};
+pub use shipped::{SCHEMAS, shipped};
+pub use state::{State, Times, Wait};

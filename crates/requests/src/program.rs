@@ -1,0 +1,442 @@
+//! Checked schemas, as the engine runs them: every name is a number, every key knows its columns.
+
+use crate::diagnostic::Report;
+use crate::event::{Catalog, EventId, Field, Strings};
+use crate::state::{State, Wait};
+use crate::syntax::{Binary, NewState, Role, Unary};
+
+/// One or more schemas that run over the same events. Made by [`crate::compile`] only, so whatever
+/// is in it fits together.
+#[derive(Clone, Debug)]
+pub struct Program {
+    pub(crate) catalog: Catalog,
+    pub(crate) strings: Strings,
+    pub(crate) schemas: Vec<Schema>,
+    pub(crate) warnings: Report,
+}
+
+impl Program {
+    /// The events that any of its schemas declares.
+    pub fn catalog(&self) -> &Catalog {
+        &self.catalog
+    }
+
+    /// The texts in its filters: what a reader of events begins its dictionary with.
+    pub fn strings(&self) -> &Strings {
+        &self.strings
+    }
+
+    /// Its schemas, in the order they were given.
+    pub fn schemas(&self) -> &[Schema] {
+        &self.schemas
+    }
+
+    /// What its author should know though it can run.
+    pub fn warnings(&self) -> &Report {
+        &self.warnings
+    }
+
+    /// A section's timeline and key as people write them: `file(pid=7, fd=3)`. Texts are named if
+    /// `strings` knows them.
+    pub fn describe(&self, schema: usize, timeline: usize, key: u128, strings: &Strings) -> String {
+        let lane = self.schemas.get(schema).and_then(|schema| schema.timelines.get(timeline));
+        let Some(lane) = lane else { return String::new() };
+        let mut rest = key;
+        let mut parts: Vec<String> = Vec::new();
+        for field in lane.key.iter().rev() {
+            let bits = field.ty.bits();
+            let raw = (rest & ((1 << bits) - 1)) as i128;
+            rest = rest.checked_shr(bits).unwrap_or(0);
+            let (_, most) = field.ty.range();
+            let value = if raw > most { raw - (1 << bits) } else { raw };
+            let text = (field.ty == crate::FieldType::Text).then(|| strings.text(value as u32));
+            parts.push(match text.flatten() {
+                Some(text) => format!("{}={text:?}", field.name),
+                None => format!("{}={value}", field.name),
+            });
+        }
+        parts.reverse();
+        format!("{}({})", lane.name, parts.join(", "))
+    }
+}
+
+/// One schema.
+#[derive(Clone, Debug)]
+pub struct Schema {
+    pub(crate) name: String,
+    pub(crate) timelines: Vec<Lane>,
+    pub(crate) classes: Vec<String>,
+    /// Those of one event stand together, in the order they are tried.
+    pub(crate) rules: Vec<Rule>,
+    /// For each event of the catalog, its rules: the first, and the one after the last.
+    pub(crate) by_event: Vec<(u32, u32)>,
+}
+
+impl Schema {
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Its timelines.
+    pub fn timelines(&self) -> &[Lane] {
+        &self.timelines
+    }
+
+    /// What its seeds call the requests they begin.
+    pub fn classes(&self) -> &[String] {
+        &self.classes
+    }
+
+    /// Whether it does anything with an event.
+    pub fn uses(&self, event: EventId) -> bool {
+        self.by_event.get(event.index()).is_some_and(|(first, end)| first < end)
+    }
+}
+
+/// A timeline or stream.
+#[derive(Clone, Debug)]
+pub struct Lane {
+    /// Its name.
+    pub name: String,
+    /// What its sections are known by.
+    pub key: Vec<Field>,
+    /// Whether sections run and wait.
+    pub actor: bool,
+    /// Whether a BASIC binding opens a section where there is none.
+    pub implicit: bool,
+    /// What an actor that touches a section waited for since another did.
+    pub expects: Wait,
+}
+
+/// What one kind of event does if the filter lets it.
+#[derive(Clone, Debug)]
+pub(crate) struct Rule {
+    pub event: EventId,
+    /// All have to hold.
+    pub tests: Box<[Test]>,
+    /// What of the filter cannot be said as tests.
+    pub filter: Option<Expr>,
+    pub locals: Vec<Expr>,
+    pub binds: Vec<Bind>,
+    pub handoffs: Vec<Handoff>,
+    pub transfers: Vec<Transfer>,
+    /// Place in [`Schema::classes`].
+    pub seed: Option<u16>,
+    pub end: bool,
+    /// Whether there is a NOTE among the bindings.
+    pub notes: bool,
+    /// Whether there is a STOP among the bindings.
+    pub stops: bool,
+    /// Whether there are only BASIC bindings, and few: see `Run::apply_plain`.
+    pub plain: Option<Plain>,
+}
+
+/// A rule that does nothing but bind.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Plain {
+    /// Once.
+    One,
+    /// Twice.
+    Two,
+}
+
+impl Rule {
+    /// Whether the filter lets an event. Derived fields are not known yet.
+    #[inline]
+    pub fn takes(&self, columns: &[Vec<u64>], row: usize) -> bool {
+        let scope = Scope { columns, row, locals: &[] };
+        self.tests.iter().all(|test| test.holds(columns[test.column][row]))
+            && self.filter.as_ref().is_none_or(|filter| filter.holds(&scope))
+    }
+}
+
+/// A comparison of a field with constants: most filters are a few of these, and one shape for all
+/// comparisons leaves nothing for the processor to guess.
+#[derive(Clone, Debug)]
+pub(crate) struct Test {
+    pub column: usize,
+    /// Turns an unsigned number into a signed one in the same order.
+    pub flip: u64,
+    pub least: i64,
+    pub most: i64,
+}
+
+impl Test {
+    #[inline]
+    fn holds(&self, raw: u64) -> bool {
+        let value = (raw ^ self.flip).cast_signed();
+        (self.least <= value) & (value <= self.most)
+    }
+}
+
+/// A binding to a timeline.
+#[derive(Clone, Debug)]
+pub(crate) struct Bind {
+    pub timeline: usize,
+    pub actor: bool,
+    pub implicit: bool,
+    /// [`Lane::expects`].
+    pub between: Wait,
+    pub key: Key,
+    pub role: Role,
+    /// For [`Role::Start`]: otherwise it is BASIC.
+    pub after: Option<After>,
+    pub is: Option<NewState>,
+    pub expects: Option<Wait>,
+}
+
+/// When a START is one.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct After {
+    /// If the section's last event is one of these.
+    pub events: Vec<EventId>,
+    /// If no section is open.
+    pub nothing: bool,
+}
+
+/// The receiving side of a hand-off.
+#[derive(Clone, Debug)]
+pub(crate) struct Handoff {
+    /// Place of the giving side in [`Rule::binds`].
+    pub from: usize,
+    pub timeline: usize,
+    pub actor: bool,
+    pub key: Key,
+    pub start: bool,
+    pub is: Option<NewState>,
+    pub expects: Option<Wait>,
+}
+
+/// What happens to a stream.
+#[derive(Clone, Debug)]
+pub(crate) struct Transfer {
+    pub stream: usize,
+    pub key: Key,
+    pub what: Traffic,
+}
+
+/// What happens to a stream.
+#[derive(Clone, Debug)]
+pub(crate) enum Traffic {
+    Send {
+        bytes: Expr,
+        at: Option<Expr>,
+    },
+    Receive {
+        bytes: Expr,
+        at: Option<Expr>,
+    },
+    /// START and STOP: what was in flight is gone.
+    Reset,
+}
+
+/// How a key is made: its parts one behind the other.
+#[derive(Clone, Debug)]
+pub(crate) enum Key {
+    /// Two fields of 64 bits together, or one: the first is masked away then.
+    Pair { columns: [usize; 2], masks: [u64; 2], shift: u32 },
+    /// Anything.
+    Parts(Box<[Part]>),
+}
+
+/// A part of a key.
+#[derive(Clone, Debug)]
+pub(crate) struct Part {
+    pub value: Expr,
+    pub bits: u32,
+    /// What fits, if the value could be something else.
+    pub range: Option<(i128, i128)>,
+}
+
+/// Values that expressions can name.
+pub(crate) struct Scope<'a> {
+    pub columns: &'a [Vec<u64>],
+    pub row: usize,
+    pub locals: &'a [i128],
+}
+
+impl Key {
+    pub fn new(parts: Vec<Part>) -> Key {
+        let field = |part: &Part| match (&part.value, part.range) {
+            (Expr::Column { column, .. }, None) => Some((*column, part.mask(), part.bits)),
+            _ => None,
+        };
+        let fields: Option<Vec<_>> = parts.iter().map(field).collect();
+        match fields.as_deref() {
+            Some([(column, mask, _)]) => {
+                Key::Pair { columns: [*column; 2], masks: [0, *mask], shift: 0 }
+            }
+            Some([(first, mask, bits), (second, second_mask, shift)]) if bits + shift <= 64 => {
+                Key::Pair {
+                    columns: [*first, *second],
+                    masks: [*mask, *second_mask],
+                    shift: *shift,
+                }
+            }
+            _ => Key::Parts(parts.into()),
+        }
+    }
+
+    /// The key of an event; `None` if a value does not fit its part.
+    #[inline(always)]
+    pub fn of(&self, scope: &Scope<'_>) -> Option<u128> {
+        match self {
+            Key::Pair { columns: [a, b], masks, shift } => {
+                let first = scope.columns[*a][scope.row] & masks[0];
+                let second = scope.columns[*b][scope.row] & masks[1];
+                Some(u128::from(first << shift | second))
+            }
+            Key::Parts(parts) => {
+                parts.iter().try_fold(0, |key, part| Some(key << part.bits | part.of(scope)?))
+            }
+        }
+    }
+}
+
+impl Part {
+    fn mask(&self) -> u64 {
+        u64::MAX >> (64 - self.bits)
+    }
+
+    fn of(&self, scope: &Scope<'_>) -> Option<u128> {
+        let value = self.value.of(scope);
+        let fits = self.range.is_none_or(|(least, most)| value >= least && value <= most);
+        fits.then_some(u128::from(value as u64 & self.mask()))
+    }
+}
+
+/// An expression. Numbers are computed with 128 bits, so those of events do not overflow.
+#[derive(Clone, Debug)]
+pub(crate) enum Expr {
+    Constant(i128),
+    Column { column: usize, signed: bool },
+    Local(usize),
+    Unary(Unary, Box<Expr>),
+    Binary(Binary, Box<(Expr, Expr)>),
+    In(Box<Expr>, Box<[Expr]>),
+}
+
+impl Expr {
+    /// Its value. What is true is 1.
+    pub fn of(&self, scope: &Scope<'_>) -> i128 {
+        match self {
+            Expr::Constant(value) => *value,
+            Expr::Column { column, signed } => {
+                let raw = scope.columns[*column][scope.row];
+                if *signed { i128::from(raw.cast_signed()) } else { i128::from(raw) }
+            }
+            Expr::Local(n) => scope.locals[*n],
+            Expr::Unary(Unary::Minus, operand) => operand.of(scope).wrapping_neg(),
+            Expr::Unary(Unary::Not, operand) => i128::from(operand.of(scope) == 0),
+            Expr::Binary(operator, operands) => {
+                let (left, right) = &**operands;
+                let a = left.of(scope);
+                match operator {
+                    Binary::And if a == 0 => return 0,
+                    Binary::Or if a != 0 => return 1,
+                    _ => {}
+                }
+                binary(*operator, a, right.of(scope))
+            }
+            Expr::In(value, among) => {
+                let value = value.of(scope);
+                i128::from(among.iter().any(|other| other.of(scope) == value))
+            }
+        }
+    }
+
+    /// Whether it says yes.
+    #[inline]
+    pub fn holds(&self, scope: &Scope<'_>) -> bool {
+        self.of(scope) != 0
+    }
+}
+
+fn binary(operator: Binary, a: i128, b: i128) -> i128 {
+    // Shifts by more than there are bits, or by less than none, leave nothing.
+    let shift = u32::try_from(b).ok();
+    match operator {
+        Binary::Or | Binary::And => i128::from(b != 0),
+        Binary::Equal => i128::from(a == b),
+        Binary::Unequal => i128::from(a != b),
+        Binary::Less => i128::from(a < b),
+        Binary::LessEqual => i128::from(a <= b),
+        Binary::Greater => i128::from(a > b),
+        Binary::GreaterEqual => i128::from(a >= b),
+        Binary::BitOr => a | b,
+        Binary::BitXor => a ^ b,
+        Binary::BitAnd => a & b,
+        Binary::Left => shift.and_then(|b| a.checked_shl(b)).unwrap_or(0),
+        Binary::Right => shift.and_then(|b| a.checked_shr(b)).unwrap_or(0),
+        Binary::Add => a.wrapping_add(b),
+        Binary::Subtract => a.wrapping_sub(b),
+        Binary::Multiply => a.wrapping_mul(b),
+    }
+}
+
+/// Splits a filter into tests and what is left.
+pub(crate) fn split(filter: Expr) -> (Vec<Test>, Option<Expr>) {
+    match filter {
+        Expr::Binary(Binary::And, both) => {
+            let (mut tests, left) = split(both.0);
+            let (more, right) = split(both.1);
+            tests.extend(more);
+            let rest = match (left, right) {
+                (Some(a), Some(b)) => Some(Expr::Binary(Binary::And, Box::new((a, b)))),
+                (a, b) => a.or(b),
+            };
+            (tests, rest)
+        }
+        other => match test(&other) {
+            Some(test) => (vec![test], None),
+            None => (Vec::new(), Some(other)),
+        },
+    }
+}
+
+fn test(expr: &Expr) -> Option<Test> {
+    let make = |column: usize, signed: bool, least: i128, most: i128| {
+        let flip = if signed { 0 } else { 1 << 63 };
+        // An unsigned number is moved down by 2^63, as flipping its highest bit does.
+        let down = i128::from(flip);
+        let (floor, ceiling) = (i128::from(i64::MIN), i128::from(i64::MAX));
+        let (least, most) = ((least - down).max(floor), (most - down).min(ceiling));
+        match least <= most {
+            true => Test { column, flip, least: least as i64, most: most as i64 },
+            false => Test { column, flip, least: 1, most: 0 },
+        }
+    };
+    // Constants are numbers of 64 bits at most, so none of these is beyond them.
+    let (below, above) = (-(1 << 65), 1 << 65);
+    match expr {
+        Expr::Column { column, signed } => Some(make(*column, *signed, 1, above)),
+        Expr::Unary(Unary::Not, operand) => match **operand {
+            Expr::Column { column, signed } => Some(make(column, signed, 0, 0)),
+            _ => None,
+        },
+        Expr::Binary(operator, operands) => {
+            let (Expr::Column { column, signed }, Expr::Constant(c)) = &**operands else {
+                return None;
+            };
+            let (least, most) = match operator {
+                Binary::Equal => (*c, *c),
+                Binary::Less => (below, c - 1),
+                Binary::LessEqual => (below, *c),
+                Binary::Greater => (c + 1, above),
+                Binary::GreaterEqual => (*c, above),
+                _ => return None,
+            };
+            Some(make(*column, *signed, least, most))
+        }
+        _ => None,
+    }
+}
+
+/// What an `is` does to a state.
+pub(crate) fn next_state(is: NewState, expected: Wait) -> State {
+    match is {
+        NewState::State(state) => state,
+        NewState::Blocked => State::Waiting(expected),
+    }
+}

@@ -1,0 +1,196 @@
+//! What comes out: a request, with everything that was found to belong to it.
+
+use crate::event::EventId;
+use crate::state::{State, Times};
+
+/// Why a request was taken to be complete.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Outcome {
+    /// A rule said `end`.
+    Ended,
+    /// Its sections were closed, and no bytes of it were on their way.
+    Drained,
+    /// Nothing happened to it for [`crate::Options::quiet_ns`].
+    Quiet,
+    /// It has [`crate::Options::events_max`] events.
+    TooLong,
+    /// The events were over.
+    #[default]
+    Unfinished,
+}
+
+/// A request.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Request {
+    /// Its number within its schema, in the order in which requests began.
+    pub id: u64,
+    /// Place of its schema in [`crate::Program::schemas`].
+    pub schema: usize,
+    /// Place of what its seed calls it in [`crate::Schema::classes`].
+    pub class: usize,
+    /// When its first event was.
+    pub begin_ns: u64,
+    /// When its last event was.
+    pub end_ns: u64,
+    /// Why it is complete.
+    pub outcome: Outcome,
+    /// Its events, in order of time.
+    pub events: Vec<RequestEvent>,
+    /// The sections it was in, in the order in which it came there.
+    pub sections: Vec<RequestSection>,
+    /// What its actors did, each in order of time.
+    pub spans: Vec<Span>,
+    /// Where work or permission to go on came from.
+    pub links: Vec<Link>,
+    /// Requests whose work could not be told from its own, in some section or event.
+    pub shared_with: Vec<u64>,
+}
+
+/// An event of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RequestEvent {
+    /// When it was.
+    pub time_ns: u64,
+    /// Its place among all events that were fed, from 0.
+    pub ordinal: u64,
+    /// Place in [`Request::sections`] of the actor that it happened to, if one is bound.
+    pub actor: Option<u32>,
+    /// Its kind.
+    pub kind: EventId,
+    /// Whether it belongs to other requests too.
+    pub shared: bool,
+}
+
+/// A stay in a section.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RequestSection {
+    /// Place of its timeline in [`crate::Schema::timelines`].
+    pub timeline: usize,
+    /// Its key, packed; [`crate::Program::describe`] says it in words.
+    pub key: u128,
+    /// Number of the section among all of its schema: two requests in one section have this in
+    /// common, and nothing else has.
+    pub serial: u64,
+    /// From when on the request was in it.
+    pub joined_ns: u64,
+    /// When it was closed, or the request complete.
+    pub left_ns: u64,
+    /// Whether it runs and waits.
+    pub actor: bool,
+}
+
+/// Time of an actor in one state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Span {
+    /// Place in [`Request::sections`].
+    pub section: u32,
+    /// What it did.
+    pub state: State,
+    /// From then on.
+    pub from_ns: u64,
+    /// Until then.
+    pub to_ns: u64,
+    /// Whether for other requests too.
+    pub shared: bool,
+}
+
+/// How something came from one actor to another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum LinkKind {
+    /// By a hand-off: a wake-up.
+    Handoff,
+    /// Over a timeline that both touched: a connection, a queue's item.
+    Timeline,
+    /// In bytes of a stream.
+    Bytes,
+}
+
+/// Something that one actor did and another went on from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Link {
+    /// How.
+    pub kind: LinkKind,
+    /// Who did it.
+    pub from: Peer,
+    /// When it was done.
+    pub from_ns: u64,
+    /// Place in [`Request::sections`] of the actor that went on.
+    pub to: u32,
+    /// When it got it.
+    pub to_ns: u64,
+    /// What the time in between is called.
+    pub between: State,
+}
+
+/// An actor, of this request or not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Peer {
+    /// Place in [`Request::sections`].
+    Section(u32),
+    /// It worked on something else.
+    Outsider {
+        /// Place of its timeline in [`crate::Schema::timelines`].
+        timeline: usize,
+        /// Its key, packed.
+        key: u128,
+        /// The request it worked on, or one of them.
+        request: Option<u64>,
+    },
+}
+
+/// A visit to an actor on the request's way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Visit {
+    /// Place of the actor's timeline in [`crate::Schema::timelines`].
+    pub timeline: usize,
+    /// Its key, packed.
+    pub key: u128,
+    /// When the request came.
+    pub from_ns: u64,
+    /// When it left.
+    pub to_ns: u64,
+}
+
+impl Request {
+    /// Nanoseconds from its first to its last event.
+    pub fn wall_ns(&self) -> u64 {
+        self.end_ns.saturating_sub(self.begin_ns)
+    }
+
+    /// Nanoseconds that its actors spent in each state, all added up. Actors that work beside each
+    /// other make this more than [`Request::wall_ns`].
+    pub fn times(&self) -> Times {
+        let mut times = Times::default();
+        for span in &self.spans {
+            times.add(span.state, span.to_ns.saturating_sub(span.from_ns));
+        }
+        times
+    }
+
+    /// Nanoseconds on processors.
+    pub fn cpu_ns(&self) -> u64 {
+        self.times().get(State::Running)
+    }
+
+    /// Nanoseconds of [`Request::times`] that other requests count too.
+    pub fn shared_ns(&self) -> u64 {
+        let shared = self.spans.iter().filter(|span| span.shared);
+        shared.map(|span| span.to_ns.saturating_sub(span.from_ns)).sum()
+    }
+
+    /// Its way through processes and threads: actors in the order in which it came to them.
+    /// Sections that follow each other on one actor are one visit.
+    pub fn path(&self) -> Vec<Visit> {
+        let mut path: Vec<Visit> = Vec::new();
+        for section in self.sections.iter().filter(|section| section.actor) {
+            let RequestSection { timeline, key, joined_ns, left_ns, .. } = *section;
+            match path.last_mut() {
+                Some(last) if (last.timeline, last.key) == (timeline, key) => {
+                    last.to_ns = last.to_ns.max(left_ns);
+                }
+                _ => path.push(Visit { timeline, key, from_ns: joined_ns, to_ns: left_ns }),
+            }
+        }
+        path
+    }
+}

@@ -1,0 +1,30 @@
+//! The schemas that come with Fettle, written in the language that everybody writes theirs in.
+
+/// The file of a schema.
+macro_rules! schema {
+    ($name:literal) => {
+        ($name, include_str!(concat!("../schemas/", $name, ".fettle-schema")))
+    };
+}
+
+/// Names and texts. `kernel` and `probes` only declare events, which the others use.
+pub const SCHEMAS: [(&str, &str); 13] = [
+    schema!("block"),
+    schema!("calls"),
+    schema!("files"),
+    schema!("futex"),
+    schema!("http1"),
+    schema!("kernel"),
+    schema!("locks"),
+    schema!("pipes"),
+    schema!("probes"),
+    schema!("processes"),
+    schema!("queues"),
+    schema!("sockets"),
+    schema!("threads"),
+];
+
+/// The text of a shipped schema: the library for [`crate::compile`].
+pub fn shipped(name: &str) -> Option<String> {
+    SCHEMAS.iter().find(|(known, _)| *known == name).map(|(_, text)| (*text).into())
+}

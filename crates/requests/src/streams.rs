@@ -1,0 +1,191 @@
+//! Bytes on their way: ranges that were sent and not received yet, and whose they are.
+//!
+//! A stream whose bytes have all arrived has no state at all, so only what is in flight takes
+//! memory. Offsets count from 0 unless events carry them.
+
+use std::collections::VecDeque;
+
+use crate::few::Few;
+use crate::sections::{PeerMark, RequestRef};
+use crate::table::{Table, hash};
+
+/// A range of bytes of requests.
+pub(crate) struct Range {
+    start: u64,
+    end: u64,
+    pub refs: Few<RequestRef>,
+    /// Who sent it, and when.
+    pub from: PeerMark,
+    pub sent_ns: u64,
+}
+
+/// Whose the bytes are that are sent.
+pub(crate) struct Sent {
+    pub refs: Few<RequestRef>,
+    /// Who sent them, and when.
+    pub from: PeerMark,
+    pub sent_ns: u64,
+}
+
+struct Stream {
+    name: (usize, u128),
+    /// Where the next bytes go that are sent, and come from that are received.
+    sent: u64,
+    received: u64,
+    ranges: VecDeque<Range>,
+}
+
+/// Some bytes.
+#[derive(Clone, Copy)]
+pub(crate) struct Transfer {
+    /// Where they lie, if that is known; otherwise behind those before.
+    pub at: Option<u64>,
+    /// How many.
+    pub bytes: u64,
+}
+
+/// What a reader gets of a range.
+#[derive(Clone, Copy)]
+pub(crate) struct Arrival {
+    /// Some of it is read.
+    pub read: bool,
+    /// Nothing of it is left.
+    pub over: bool,
+}
+
+/// All streams of a schema.
+#[derive(Default)]
+pub(crate) struct Streams {
+    table: Table,
+    streams: Vec<Stream>,
+    free: Vec<u32>,
+}
+
+/// What a transfer did besides moving bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Odd {
+    /// Bytes received that nobody was seen to send.
+    pub unsent: u64,
+    /// Bytes sent again, or whose range was given up because there were too many.
+    pub dropped: u64,
+}
+
+impl Streams {
+    fn find(&self, name: (usize, u128)) -> Option<u32> {
+        self.table.find(tag(name), |n| self.streams[n as usize].name == name)
+    }
+
+    /// Number of streams with bytes in flight or offsets that differ.
+    pub fn len(&self) -> usize {
+        self.streams.len() - self.free.len()
+    }
+
+    fn open(&mut self, name: (usize, u128)) -> u32 {
+        let stream = Stream { name, sent: 0, received: 0, ranges: VecDeque::new() };
+        let place = match self.free.pop() {
+            Some(place) => {
+                self.streams[place as usize] = stream;
+                place
+            }
+            None => {
+                self.streams.push(stream);
+                self.streams.len() as u32 - 1
+            }
+        };
+        self.table.insert(tag(name), place);
+        place
+    }
+
+    fn close(&mut self, place: u32) {
+        let stream = &mut self.streams[place as usize];
+        stream.ranges = VecDeque::new();
+        self.table.remove(tag(stream.name), place);
+        self.free.push(place);
+    }
+
+    /// Bytes go into a stream. Returns a range that has no place in it: because it was there before,
+    /// or because there are more than `most`.
+    pub fn send(
+        &mut self,
+        name: (usize, u128),
+        transfer: Transfer,
+        what: Sent,
+        most: usize,
+        odd: &mut Odd,
+    ) -> Option<Range> {
+        let place = self.find(name).unwrap_or_else(|| self.open(name));
+        let stream = &mut self.streams[place as usize];
+        let first = transfer.at.unwrap_or(stream.sent);
+        let end = first.saturating_add(transfer.bytes);
+        // What was sent or received before is sent again: not by this request.
+        let start = first.max(stream.sent.max(stream.received)).min(end);
+        odd.dropped += start - first;
+        let Sent { refs, from, sent_ns } = what;
+        let range = Range { start, end, refs, from, sent_ns };
+        let given_up = if range.refs.all().is_empty() {
+            None
+        } else if start == end {
+            Some(range)
+        } else {
+            stream.ranges.push_back(range);
+            let oldest = if stream.ranges.len() > most { stream.ranges.pop_front() } else { None };
+            odd.dropped += oldest.as_ref().map_or(0, |range| range.end - range.start);
+            oldest
+        };
+        stream.sent = stream.sent.max(end);
+        self.settle(place);
+        given_up
+    }
+
+    /// Bytes come out of a stream; `arrive` is told of each range that they end or are part of.
+    pub fn receive(
+        &mut self,
+        name: (usize, u128),
+        transfer: Transfer,
+        odd: &mut Odd,
+        mut arrive: impl FnMut(&Range, Arrival),
+    ) {
+        let place = self.find(name).unwrap_or_else(|| self.open(name));
+        let stream = &mut self.streams[place as usize];
+        let from = transfer.at.unwrap_or(stream.received);
+        let to = from.saturating_add(transfer.bytes);
+        while let Some(range) = stream.ranges.front_mut().filter(|range| range.start < to) {
+            // Bytes in front of those that are read were skipped: they are over too.
+            let arrival = Arrival { read: range.end > from, over: range.end <= to };
+            arrive(range, arrival);
+            if !arrival.over {
+                range.start = to;
+                break;
+            }
+            stream.ranges.pop_front();
+        }
+        stream.received = stream.received.max(to);
+        if stream.received > stream.sent {
+            odd.unsent += stream.received - stream.sent.max(from);
+            stream.sent = stream.received;
+        }
+        self.settle(place);
+    }
+
+    /// What is in flight is gone; `gone` is told of each range.
+    pub fn reset(&mut self, name: (usize, u128), mut gone: impl FnMut(&Range)) -> u64 {
+        let Some(place) = self.find(name) else { return 0 };
+        let stream = &mut self.streams[place as usize];
+        stream.ranges.iter().for_each(&mut gone);
+        let bytes = stream.ranges.iter().map(|range| range.end - range.start).sum();
+        self.close(place);
+        bytes
+    }
+
+    /// Forgets a stream that has nothing to say.
+    fn settle(&mut self, place: u32) {
+        let stream = &self.streams[place as usize];
+        if stream.ranges.is_empty() && stream.sent == stream.received {
+            self.close(place);
+        }
+    }
+}
+
+fn tag((stream, key): (usize, u128)) -> u32 {
+    hash(key ^ (stream as u128) << 120)
+}

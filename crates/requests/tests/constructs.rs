@@ -1,0 +1,291 @@
+//! Each construct of the language does what it says.
+
+mod story;
+
+use fettle_requests::{LinkKind, Options, Outcome, Peer, State, Wait};
+use story::Story;
+
+const DECLARED: &str = "
+event a(x: u32)
+event b(x: u32)
+event c(x: u32)
+event two(x: u32, y: u32)
+event big(x: i64, y: u64)
+event word(t: text)
+event bytes(x: u32, y: u32, n: i64, at: u64)
+actor worker(x: u32)
+timeline thing(x: u32)
+stream wire(y: u32)
+";
+
+fn tell(rules: &str, events: &str) -> Story {
+    Story::tell(&format!("{DECLARED}{rules}"), events)
+}
+
+#[test]
+fn start_basic_stop_and_a_key_used_again() {
+    let story = tell(
+        "on a { start thing(x) seed } on b { basic thing(x) } on c { stop thing(x) }",
+        "1 b 1\n2 a 1\n3 b 1\n4 b 2\n5 c 1\n6 b 1\n7 c 1\n8 a 1\n9 a 1\n10 c 1",
+    );
+    assert_eq!(story.events(), [vec![1, 2, 4], vec![7], vec![8, 9]]);
+    let counts = story.engine.schema_counts(0);
+    assert_eq!((counts.unbound, counts.unmatched_stops, counts.restarted), (3, 1, 1));
+    assert_eq!(counts.begun, 3);
+}
+
+#[test]
+fn implicit_timelines_need_no_start() {
+    let rules = "timeline soft(x: u32) implicit on a { basic soft(x) seed } on c { stop soft(x) }";
+    assert_eq!(tell(rules, "1 a 1\n2 a 1\n3 c 1").events(), [[0, 1, 2]]);
+}
+
+#[test]
+fn start_after_looks_at_the_last_event() {
+    let rules = "on a { start thing(x) after b, nothing seed } on b { basic thing(x) }";
+    assert_eq!(
+        tell(rules, "1 a 1\n2 a 1\n3 b 1\n4 b 1\n5 a 1").events(),
+        [vec![0, 1, 2, 3], vec![4]]
+    );
+    // Without `nothing` it opens no section: there is only the seed's event.
+    let rules = "on a { start thing(x) after b seed } on b { basic thing(x) }";
+    assert_eq!(tell(rules, "1 a 1\n2 b 1").events(), [[0]]);
+}
+
+#[test]
+fn seeds_do_not_nest_and_name_classes() {
+    let story = tell(
+        "on a { start thing(x) seed \"first\" } on b { basic thing(x) seed \"second\" }",
+        "1 a 1\n2 b 1\n3 b 2",
+    );
+    // The last has no section: it is over with its only event.
+    assert_eq!(story.events(), [vec![2], vec![0, 1]]);
+    assert_eq!(story.classes(), ["second", "first"]);
+    assert_eq!(story.requests[0].outcome, Outcome::Drained);
+    assert_eq!(story.requests[1].outcome, Outcome::Unfinished);
+}
+
+#[test]
+fn end_completes_and_empties_the_sections() {
+    let story = tell(
+        "on a { start thing(x) seed } on b { basic thing(x) } on c { basic thing(x) end }",
+        "1 a 1\n2 b 1\n3 c 1\n4 b 1",
+    );
+    assert_eq!(story.events(), [[0, 1, 2]]);
+    assert_eq!(story.requests[0].outcome, Outcome::Ended);
+}
+
+#[test]
+fn a_request_floods_over_all_sections_of_its_events() {
+    let story = tell(
+        "on a { start worker(x) seed } on two { basic worker(x) start thing(y) } \
+         on b { start worker(x) basic thing(x) } on c { basic worker(x) }",
+        // worker 1 makes thing 5, worker 5 takes thing 5 and goes on.
+        "1 c 5\n2 a 1\n3 two 1 5\n4 b 5\n5 c 5\n6 c 1\n7 c 9",
+    );
+    assert_eq!(story.events(), [[1, 2, 3, 4, 5]]);
+    let request = &story.requests[0];
+    let path: Vec<_> = request.path().iter().map(|visit| visit.key).collect();
+    assert_eq!(path, [1, 5]);
+    let link = request.links[0];
+    assert_eq!(
+        (link.kind, link.from, link.from_ns, link.to_ns),
+        (LinkKind::Timeline, Peer::Section(0), 3, 4)
+    );
+    let program = story.engine.program();
+    assert_eq!(program.describe(0, 0, 5, program.strings()), "worker(x=5)");
+}
+
+#[test]
+fn notes_tell_and_do_not_spread() {
+    let story = tell(
+        "on a { start thing(x) seed } on two { note thing(x) start worker(y) seed } \
+         on b { basic worker(x) }",
+        "1 a 1\n2 two 1 7\n3 b 7",
+    );
+    assert_eq!(story.events(), [vec![0, 1], vec![1, 2]]);
+    assert!(story.requests.iter().all(|request| request.shared_with.is_empty()));
+}
+
+#[test]
+fn hand_offs_give_to_the_idle_and_only_free_the_busy() {
+    let rules = "on a { start worker(x) seed } on two { handoff worker(x) -> worker(y) is runnable } \
+        on b { basic worker(x) is running } on c { stop worker(x) }";
+    let idle = tell(rules, "1 a 1\n2 two 1 2\n5 b 2\n6 c 1\n7 c 2");
+    assert_eq!(idle.events(), [[0, 1, 2, 3, 4]]);
+    assert_eq!(idle.requests[0].times().get(State::Runnable), 3);
+    let busy = tell(rules, "1 a 1\n2 a 2\n3 two 1 2\n4 b 2\n5 c 1\n6 c 2");
+    assert_eq!(busy.events(), [vec![0, 2, 4], vec![1, 3, 5]]);
+    let nobody = tell(rules, "1 two 1 2\n2 b 2");
+    assert!(nobody.events().is_empty());
+    let start = rules.replace("-> worker", "-> start worker");
+    let taken = tell(&start, "1 a 1\n2 a 2\n3 two 1 2\n4 b 2");
+    assert_eq!(taken.events(), [vec![1], vec![0, 2, 3]]);
+}
+
+const WIRE: &str = "on a { start worker(x) seed } on c { stop worker(x) } \
+    on bytes where at == 0 { basic worker(x) send wire(y) bytes n } \
+    on bytes { start worker(x) receive wire(y) bytes n }";
+
+#[test]
+fn byte_ranges_split_what_shares_a_stream() {
+    // Workers 1 and 2 send 10 and 20 bytes; worker 3 reads the first, 4 the second in two parts.
+    let story = tell(
+        WIRE,
+        "1 a 1\n2 a 2\n3 bytes 1 7 10 0\n4 bytes 2 7 20 0\n5 c 1\n6 c 2\n\
+         7 bytes 3 7 10 1\n8 bytes 4 7 5 1\n9 c 4\n10 bytes 4 7 15 1\n11 c 4\n12 c 3",
+    );
+    assert_eq!(story.events(), [vec![1, 3, 5, 7, 8, 9, 10], vec![0, 2, 4, 6, 11]]);
+    assert!(story.requests.iter().all(|request| request.shared_with.is_empty()));
+    assert!(story.requests.iter().all(|request| request.outcome == Outcome::Drained));
+    assert_eq!(story.engine.open(), (0, 0, 0));
+}
+
+#[test]
+fn what_cannot_be_split_is_shown_as_shared() {
+    let story = tell(
+        WIRE,
+        "1 a 1\n2 a 2\n3 bytes 1 7 10 0\n4 bytes 2 7 20 0\n5 c 1\n6 c 2\n7 bytes 3 7 30 1\n9 c 3",
+    );
+    assert_eq!(story.events(), [vec![1, 3, 5, 6, 7], vec![0, 2, 4, 6, 7]]);
+    let [second, first] = &story.requests[..] else { panic!() };
+    assert_eq!((&first.shared_with, &second.shared_with), (&vec![1], &vec![0]));
+    assert!(first.events.last().unwrap().shared && !first.events[0].shared);
+    assert_eq!((first.shared_ns(), first.cpu_ns()), (2, 6));
+}
+
+#[test]
+fn bytes_of_errors_and_strangers_are_counted() {
+    let story = tell(WIRE, "1 a 1\n2 bytes 1 7 -11 0\n3 bytes 2 7 5 1\n4 c 1\n5 c 2");
+    assert_eq!(story.events(), [[0, 1, 3]]);
+    assert_eq!(story.engine.schema_counts(0).bytes_unsent, 5);
+    assert_eq!(story.engine.open(), (0, 0, 0));
+}
+
+#[test]
+fn offsets_say_which_bytes() {
+    let rules = "on a { start worker(x) seed } on c { stop worker(x) } \
+        on bytes where y == 7 { basic worker(x) send wire(7) bytes n at at } \
+        on bytes { start worker(x) receive wire(7) bytes n at at }";
+    // 100..110 is sent twice, by two; it stays the first one's.
+    let story = tell(
+        rules,
+        "1 a 1\n2 a 2\n3 bytes 1 7 10 100\n4 bytes 2 7 20 100\n5 c 1\n6 c 2\n\
+         7 bytes 3 0 10 110\n8 bytes 4 0 10 120\n9 c 3\n10 c 4",
+    );
+    // Whoever read at 110 left out what was before: request 1 is over with that.
+    assert_eq!(story.events(), [vec![0, 2, 4], vec![1, 3, 5, 6, 8]]);
+    assert_eq!(story.engine.schema_counts(0).bytes_dropped, 10);
+}
+
+#[test]
+fn a_stream_that_is_closed_holds_nothing() {
+    let story = tell(
+        &format!("{WIRE} on b {{ stop wire(x) }}"),
+        "1 a 1\n2 bytes 1 7 10 0\n3 c 1\n4 b 7\n5 bytes 2 7 10 1",
+    );
+    assert_eq!(story.events(), [[0, 1, 2]]);
+    assert_eq!(story.requests[0].outcome, Outcome::Drained);
+    assert_eq!(story.engine.schema_counts(0).bytes_unread, 10);
+}
+
+#[test]
+fn filters_derived_fields_and_the_first_rule_that_matches() {
+    let story = tell(
+        "on big where x in (1, -2) and not y == 3 { let k = y + 1  start thing(k) seed \"in\" } \
+         on big where x < 0 or y > 0xffff_ffff { seed \"odd\" } \
+         on big where x == 7 { let big = x << 40  start thing(big) seed \"unfit\" } \
+         on word where t == \"yes\" { start thing(1) seed \"yes\" } \
+         on word { start thing(2) }",
+        "1 big 1 5\n2 big -2 3\n3 big 9 4294967296\n4 big 9 1\n5 word \"no\"\n6 word \"yes\"\n7 big 7 0",
+    );
+    assert_eq!(story.classes(), ["odd", "odd", "unfit", "in", "yes"]);
+    let keys = story.requests.iter().filter_map(|r| r.sections.first()).map(|s| s.key);
+    assert_eq!(keys.collect::<Vec<_>>(), [6, 1]);
+    assert_eq!(story.engine.schema_counts(0).unfit, 1);
+}
+
+#[test]
+fn states_are_added_up_and_waits_are_what_was_expected() {
+    let rules = "on a { start worker(x) seed } on b { basic worker(x) expects disk } \
+        on two where y == 0 { basic worker(x) is blocked } \
+        on two where y == 1 { basic worker(x) is running } \
+        on two { basic worker(x) is running expects sleeping } on c { stop worker(x) }";
+    let events =
+        "0 a 1\n10 b 1\n15 two 1 0\n40 two 1 1\n41 two 1 2\n50 two 1 0\n90 two 1 1\n100 c 1";
+    let times = tell(rules, events).requests[0].times();
+    assert_eq!(times.get(State::Waiting(Wait::Disk)), 25);
+    assert_eq!(times.get(State::Waiting(Wait::Sleeping)), 40);
+    assert_eq!((times.get(State::Running), times.total()), (35, 100));
+    // Without switches the wait is from where it was expected to where it was over.
+    let options = Options { switches: false, ..Options::default() };
+    let text = format!("{DECLARED}{rules}");
+    let story = Story::with(&text, "0 a 1\n10 b 1\n41 two 1 2\n100 c 1", options);
+    assert_eq!(story.requests[0].times().get(State::Waiting(Wait::Disk)), 31);
+}
+
+#[test]
+fn the_critical_path_goes_through_who_was_waited_for() {
+    let rules = "on a { start worker(x) seed } on c { stop worker(x) } \
+        on b where x > 100 { let w = x - 100  basic worker(w) is sleeping } \
+        on b { basic worker(x) is running } \
+        on two { handoff worker(x) -> worker(y) is runnable }";
+    // 1 gives to 2 and sleeps; 2 works and wakes 1.
+    let story =
+        tell(rules, "0 a 1\n10 two 1 2\n12 b 101\n15 b 2\n40 two 2 1\n44 b 1\n50 c 2\n60 c 1");
+    let path = story.requests[0].critical_path();
+    let path: Vec<_> =
+        path.iter().map(|step| (step.section, step.state, step.from_ns, step.to_ns)).collect();
+    use State::{Runnable, Running};
+    assert_eq!(
+        path,
+        [
+            (0, Running, 0, 10),
+            (1, Runnable, 10, 15),
+            (1, Running, 15, 40),
+            (0, Runnable, 40, 44),
+            (0, Running, 44, 60)
+        ]
+    );
+}
+
+#[test]
+fn quiet_requests_are_given_up_by_the_events_clock() {
+    let text = format!("{DECLARED} on a {{ start thing(x) seed }} on b {{ basic thing(x) }}");
+    let options = Options { quiet_ns: Some(100), ..Options::default() };
+    let story =
+        Story::with(&text, "0 a 1\n90 b 1\n150 b 1\n160 a 2\n249 b 1\n255 c 9\n300 b 2", options);
+    assert_eq!(story.events(), [vec![3], vec![0, 1, 2, 4]]);
+    assert_eq!(story.requests[0].outcome, Outcome::Quiet);
+    assert_eq!(story.requests[1].outcome, Outcome::Unfinished);
+    assert_eq!(story.engine.schema_counts(0).quiet, 1);
+}
+
+#[test]
+fn memory_has_limits_and_what_is_beyond_is_counted() {
+    let text = format!("{DECLARED} on a {{ start thing(x) seed }} on b {{ basic thing(x) }}");
+    let many: String = (0..100).map(|n| format!("{n} a {n}\n")).collect();
+    let sections = Options { sections_max: 10, ..Options::default() };
+    let story = Story::with(&text, &many, sections);
+    assert_eq!((story.engine.schema_counts(0).evicted, story.engine.open().0), (90, 10));
+    assert_eq!(story.requests.len(), 100);
+    let requests = Options { requests_max: 10, ..Options::default() };
+    let story = Story::with(&text, &many, requests);
+    assert_eq!((story.engine.schema_counts(0).refused, story.requests.len()), (90, 10));
+    let events = Options { events_max: 3, ..Options::default() };
+    let story = Story::with(&text, "1 a 1\n2 b 1\n3 b 1\n4 b 1", events);
+    assert_eq!(story.events(), [[0, 1, 2]]);
+    assert_eq!(story.requests[0].outcome, Outcome::TooLong);
+}
+
+#[test]
+fn time_that_goes_back_is_counted_and_hurts_nobody() {
+    let text = format!("{DECLARED} on a {{ start worker(x) seed }} on c {{ stop worker(x) }}");
+    let options = Options { jump_ns: 1000, ..Options::default() };
+    let story = Story::with(&text, "5000 a 1\n4990 a 2\n5010 c 1\n10 a 3\n20 c 3\n30 c 2", options);
+    assert_eq!(story.events(), [vec![0, 2], vec![3, 4], vec![1, 5]]);
+    let walls: Vec<u64> = story.requests.iter().map(|request| request.wall_ns()).collect();
+    assert_eq!(walls, [10, 10, 30]);
+    let counts = story.engine.counts();
+    assert_eq!((counts.out_of_order, counts.clock_jumps, counts.events), (1, 1, 6));
+}

@@ -1,0 +1,198 @@
+//! The shipped schemas are right, alone and together, and find what they say on small stories.
+
+mod story;
+
+use fettle_requests::{Outcome, SCHEMAS, Source, State, Wait, compile, shipped};
+use story::Story;
+
+#[test]
+fn each_and_all_are_right() {
+    let sources: Vec<Source> =
+        SCHEMAS.iter().map(|(name, text)| Source::new(*name, *text)).collect();
+    for source in &sources {
+        let program = compile(std::slice::from_ref(source), &shipped);
+        let program = program.unwrap_or_else(|report| panic!("{report}"));
+        let warnings = program.warnings().to_string();
+        // These have no seeds of their own.
+        let parts = ["kernel", "probes", "threads"].contains(&source.name.as_str());
+        assert_eq!(warnings.is_empty(), !parts || source.name != "threads", "{warnings}");
+    }
+    let all = compile(&sources, &shipped).unwrap_or_else(|report| panic!("{report}"));
+    assert_eq!(all.schemas().len(), SCHEMAS.len());
+}
+
+fn shipped_story(schema: &str, text: &str) -> Story {
+    Story::tell(&shipped(schema).unwrap(), text)
+}
+
+#[test]
+fn files_are_followed_from_open_to_close() {
+    let story = shipped_story(
+        "files",
+        "10 open 1 1 3 \"a\"
+         11 open 1 2 -1 \"no\"
+         20 read_begin 1 1 3
+         50 read 1 1 3 100
+         60 close 1 1 3
+         70 read 1 1 3 1
+         80 open 1 1 3 \"b\"
+         90 close 1 9 3",
+    );
+    assert_eq!(story.events(), [vec![0, 2, 3, 4], vec![6, 7]]);
+    let times = story.requests[0].times();
+    assert_eq!(times.get(State::Waiting(Wait::Disk)), 30);
+    assert_eq!(times.get(State::Waiting(Wait::Sleeping)), 20);
+}
+
+/// An event loop with two clients and a connection to an application server that both requests use,
+/// one after the other.
+#[test]
+fn an_event_loop_with_upstream_connections() {
+    let story = shipped_story(
+        "http1",
+        "1 connect 1 1 50 \"l\" \"r\"
+         2 accept 1 1 10 \"l\" \"a\"
+         3 accept 1 1 11 \"l\" \"b\"
+         10 received 1 1 10 \"l\" \"a\" 5
+         11 sent 1 1 50 \"l\" \"r\" 5
+         12 poll_begin 1 1
+         13 switch_out 1 0 false
+         20 wakeup 0 1 0
+         22 switch_in 1 0
+         23 poll 1 1 1
+         24 received 1 1 50 \"l\" \"r\" 9
+         25 sent 1 1 10 \"l\" \"a\" 9
+         26 received 1 1 11 \"l\" \"b\" 5
+         27 sent 1 1 50 \"l\" \"r\" 5
+         28 poll_begin 1 1
+         30 poll 1 1 1
+         31 received 1 1 50 \"l\" \"r\" 9
+         32 sent 1 1 11 \"l\" \"b\" 9
+         33 received 1 1 10 \"l\" \"a\" 5
+         34 sent 1 1 10 \"l\" \"a\" 1
+         35 poll_begin 1 1
+         40 socket_close 1 1 10 \"l\" \"a\"
+         41 socket_close 1 1 11 \"l\" \"b\"",
+    );
+    // The third is complete first: its client closes first.
+    let expected = [vec![3, 4, 5, 10, 11], vec![18, 19, 20, 21], vec![12, 13, 14, 16, 17, 22]];
+    assert_eq!(story.events(), expected);
+    // While the loop polled, the first request waited for its upstream server.
+    let steps = story.requests[0].critical_path();
+    let steps: Vec<_> = steps.iter().map(|step| (step.state, step.from_ns, step.to_ns)).collect();
+    let network = State::Waiting(Wait::Network);
+    assert_eq!(steps, [(State::Running, 10, 11), (network, 11, 24), (State::Running, 24, 25)]);
+    assert!(story.requests.iter().all(|request| request.shared_with.is_empty()));
+}
+
+#[test]
+fn a_pool_takes_items_from_a_queue() {
+    let story = shipped_story(
+        "queues",
+        "1 queue_push 1 1 7 100
+         2 queue_push 1 1 7 101
+         3 queue_pop 1 2 7 100
+         4 queue_pop 1 3 7 101
+         5 switch_out 2 0 true
+         6 queue_push 1 3 7 102
+         7 switch_in 2 0
+         8 queue_pop_begin 1 2 7
+         9 queue_pop 1 2 7 102
+         10 queue_pop_begin 1 2 7
+         11 queue_pop_begin 1 3 7",
+    );
+    assert_eq!(story.events(), [vec![0, 2, 4, 6, 7], vec![1, 3, 5, 8, 9, 10]]);
+    assert_eq!(story.requests[0].times().get(State::Runnable), 2);
+    assert_eq!(story.requests[0].outcome, Outcome::Drained);
+}
+
+#[test]
+fn pipes_split_by_bytes() {
+    let story = shipped_story(
+        "pipes",
+        "1 pipe_write 1 1 5 10
+         2 pipe_write 1 1 5 20
+         3 pipe_read 2 2 5 10
+         4 pipe_write 2 2 6 1
+         5 pipe_read_begin 2 2 5
+         6 pipe_read 3 3 6 1
+         7 pipe_read 2 2 5 20
+         8 thread_exit 3 3
+         9 thread_exit 2 2",
+    );
+    assert_eq!(story.events(), [vec![0, 2, 3, 4, 5, 7], vec![1, 6, 8]]);
+}
+
+#[test]
+fn a_lock_held_is_a_request_and_waiters_are_noted() {
+    let story = shipped_story(
+        "locks",
+        "1 lock_acquired 1 1 9
+         2 lock_wait 1 2 9
+         5 lock_released 1 1 9
+         6 lock_acquired 1 2 9
+         7 lock_released 1 2 9",
+    );
+    assert_eq!(story.events(), [vec![0, 1, 2], vec![3, 4]]);
+    assert_eq!(story.requests[0].wall_ns(), 4);
+}
+
+#[test]
+fn programs_blocks_and_calls() {
+    let programs = shipped_story(
+        "processes",
+        "1 exec 5 5 \"sh\"
+         2 fork 5 5 6 6
+         3 exec 6 6 \"ls\"
+         4 fork 6 6 6 7
+         5 thread_exit 6 7
+         6 process_exit 6 6 0
+         7 process_exit 5 5 0",
+    );
+    assert_eq!(programs.events(), [vec![2, 3, 4, 5], vec![0, 1, 6]]);
+    let blocks = shipped_story(
+        "block",
+        "1 block_issue 1 8 100 512 true
+         2 block_issue 1 8 200 512 false
+         5 block_complete 8 200
+         9 block_complete 8 100",
+    );
+    assert_eq!(blocks.events(), [vec![1, 2], vec![0, 3]]);
+    assert_eq!(blocks.classes(), ["read", "write"]);
+    let calls = shipped_story(
+        "calls",
+        "1 call 1 1 \"f\" 0
+         2 call 1 1 \"f\" 1
+         3 call_end 1 1 \"f\" 1
+         4 call_end 1 1 \"f\" 0
+         5 call 1 1 \"g\" 0",
+    );
+    assert_eq!(calls.events(), [vec![0, 1, 2, 3], vec![4]]);
+}
+
+/// A woken thread without work goes on with the waker's; one with work keeps its own.
+#[test]
+fn wake_ups_hand_work_to_idle_threads_only() {
+    let story = shipped_story(
+        "futex",
+        "1 call 1 1 \"handle_request\" 0
+         2 wakeup 1 2 0
+         4 switch_in 2 0
+         5 call 1 3 \"handle_request\" 0
+         6 futex_wait_begin 1 3 99
+         7 switch_out 3 0 false
+         8 wakeup 2 3 0
+         9 switch_in 3 0
+         10 futex_wait 1 3 99 0
+         11 call_end 1 2 \"run_task\" 0
+         12 call_end 1 1 \"handle_request\" 0
+         13 call_end 1 3 \"handle_request\" 0",
+    );
+    assert_eq!(story.events(), [vec![0, 1, 2, 6, 9, 10], vec![3, 4, 5, 7, 8, 11]]);
+    let waiter = &story.requests[1];
+    assert_eq!(waiter.times().get(State::Waiting(Wait::Lock)), 1);
+    // Who was waited for worked on something else, and is named.
+    let outside = waiter.critical_path().into_iter().find_map(|step| step.waited_for);
+    let fettle_requests::Peer::Outsider { request, .. } = outside.unwrap() else { panic!() };
+    assert_eq!(request, Some(story.requests[0].id));
+}
