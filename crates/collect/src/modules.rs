@@ -339,7 +339,7 @@ impl Modules {
             arguments: Cow::Borrowed(&arguments.classes),
             own: own.as_ref(),
         };
-        let options = PlanOptions { probes, select: &select, places: &[] };
+        let options = PlanOptions { probes, select: &select, places: &[], placement: None };
         let plan = Arc::new(fettle_rewrite::plan(image, &lifted, options));
         self.work.seconds += begin.elapsed().as_secs_f64();
         self.work.code_bytes += lifted.code_bytes;

@@ -230,7 +230,8 @@ fn begin_manifest(options: &Options) -> Manifest {
         start_unix_ns: unix.as_nanos() as u64,
         clock: Clock { tsc_hz: 0, tsc_at_start: begin.tsc, begin: Some(begin), end: None },
         probe_mode: match options.mode {
-            Mode::Count => ProbeMode::Count,
+            // Nothing is counted where there are no probes.
+            Mode::Count | Mode::Plain => ProbeMode::Count,
             Mode::Time => ProbeMode::Time,
             Mode::Cpu => ProbeMode::Cpu,
             Mode::Events => ProbeMode::Events,

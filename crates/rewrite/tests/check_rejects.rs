@@ -66,14 +66,19 @@ fn for_each(
         .collect();
     let each = Mutex::new(each);
     let select = |f: &fettle_cfg::Function| chosen.contains(&f.entry);
-    plan_checked_by(image, lifted, PlanOptions { probes, select: &select, places: &[] }, || {
-        |claim: Claim<'_>, context: &Context<'_>| {
-            let mut each = each.lock().expect("no panic before");
-            check::check(claim, context)?;
-            each(image, &claim, context);
-            Ok(())
-        }
-    });
+    plan_checked_by(
+        image,
+        lifted,
+        PlanOptions { probes, select: &select, places: &[], placement: None },
+        || {
+            |claim: Claim<'_>, context: &Context<'_>| {
+                let mut each = each.lock().expect("no panic before");
+                check::check(claim, context)?;
+                each(image, &claim, context);
+                Ok(())
+            }
+        },
+    );
 }
 
 fn decode(code: &[u8], at: u32) -> Option<Instruction> {
@@ -633,7 +638,12 @@ fn with_example(
     {
         let each = Mutex::new((&mut met, &mut each));
         let select = |f: &fettle_cfg::Function| f.name.as_deref() == Some(name);
-        let options = PlanOptions { probes: Probing::new(mode), select: &select, places: &[] };
+        let options = PlanOptions {
+            probes: Probing::new(mode),
+            select: &select,
+            places: &[],
+            placement: None,
+        };
         plan_checked_by(&image, &lifted, options, || {
             |claim: Claim<'_>, context: &Context<'_>| {
                 check::check(claim, context).expect("as planned it is right");
