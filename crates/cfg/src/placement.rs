@@ -37,6 +37,31 @@ impl Placement {
         Placement { chunks, of }
     }
 
+    /// Every function's blocks in any order, in chunks that lie anywhere: what no layout that
+    /// makes sense would find out about emission, this does.
+    pub fn shuffled(functions: &[Function], seed: u64) -> Placement {
+        let mut dice = Dice(seed | 1);
+        let mut chunks = Vec::new();
+        for function in functions {
+            let entry = function.entry_block();
+            let all = (0..function.blocks.len() as u32).map(BlockId);
+            let mut others: Vec<BlockId> = all.filter(|b| *b != entry).collect();
+            dice.shuffle(&mut others);
+            let align = [1, 16, 64][dice.below(3)];
+            let mut blocks = vec![entry];
+            for block in others {
+                if dice.below(8) == 0 {
+                    let blocks = std::mem::take(&mut blocks);
+                    chunks.push(Chunk { function: function.entry, blocks, align });
+                }
+                blocks.push(block);
+            }
+            chunks.push(Chunk { function: function.entry, blocks, align });
+        }
+        dice.shuffle(&mut chunks);
+        Placement::new(chunks)
+    }
+
     /// All chunks.
     pub fn chunks(&self) -> &[Chunk] {
         &self.chunks
@@ -64,5 +89,24 @@ impl Placement {
         let full = indices.iter().all(|i| !self.chunks[*i].blocks.is_empty());
         let head = self.chunks[indices[0]].blocks.first() == Some(&function.entry_block());
         once && full && head && seen.into_iter().all(|seen| seen)
+    }
+}
+
+/// Marsaglia's xorshift64*.
+struct Dice(u64);
+
+impl Dice {
+    /// A number below `n`.
+    fn below(&mut self, n: usize) -> usize {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) as usize % n.max(1)
+    }
+
+    fn shuffle<T>(&mut self, all: &mut [T]) {
+        for i in (1..all.len()).rev() {
+            all.swap(i, self.below(i + 1));
+        }
     }
 }

@@ -4,7 +4,7 @@
 use std::borrow::Cow;
 use std::sync::LazyLock;
 
-use fettle_cfg::{BlockId, Chunk, LiftOptions, Lifted, Placement};
+use fettle_cfg::{LiftOptions, Lifted};
 use fettle_image::Image;
 use fettle_rewrite::arguments::{Arguments, Class};
 use fettle_rewrite::own::OwnProbe;
@@ -86,29 +86,6 @@ pub const BINARIES: [&str; 24] = [
     "/usr/lib/x86_64-linux-gnu/libgmp.so.10",
 ];
 
-/// Every function's blocks in any order, in chunks that lie anywhere.
-pub fn shuffled(lifted: &Lifted, random: &mut Random) -> Placement {
-    let mut chunks = Vec::new();
-    for function in &lifted.functions {
-        let entry = function.entry_block();
-        let others = (0..function.blocks.len() as u32).map(BlockId).filter(|b| *b != entry);
-        let mut others: Vec<BlockId> = others.collect();
-        random.shuffle(&mut others);
-        let mut chunk = vec![entry];
-        let align = [1, 16, 64][random.below(3)];
-        for block in others {
-            if random.below(8) == 0 {
-                let blocks = std::mem::take(&mut chunk);
-                chunks.push(Chunk { function: function.entry, blocks, align });
-            }
-            chunk.push(block);
-        }
-        chunks.push(Chunk { function: function.entry, blocks: chunk, align });
-    }
-    random.shuffle(&mut chunks);
-    Placement::new(chunks)
-}
-
 /// A lifted binary; `None` if this machine does not have it.
 pub fn open(path: &str) -> Option<(Image, Lifted)> {
     let image = Image::parse(std::fs::read(path).ok()?).expect("a binary of the system");
@@ -126,13 +103,6 @@ impl Random {
         self.0 ^= self.0 << 25;
         self.0 ^= self.0 >> 27;
         (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) as usize % n.max(1)
-    }
-
-    /// Puts `all` in any order.
-    pub fn shuffle<T>(&mut self, all: &mut [T]) {
-        for i in (1..all.len()).rev() {
-            all.swap(i, self.below(i + 1));
-        }
     }
 
     /// One of `all`.
