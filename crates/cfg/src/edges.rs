@@ -405,7 +405,9 @@ impl Flow<'_> {
             let mut sums = vec![0.0; left.len()];
             let ends: Vec<Option<usize>> = unknown.iter().map(|e| self.ends(*e)[side]).collect();
             for (end, count) in ends.iter().zip(&counts) {
-                end.into_iter().for_each(|end| sums[*end] += count);
+                if let Some(end) = end {
+                    sums[*end] += count;
+                }
             }
             for (end, count) in ends.iter().zip(&mut counts) {
                 if let Some(end) = end.filter(|end| sums[*end] > 0.0) {

@@ -327,9 +327,7 @@ fn edges_are_exact_exactly_where_linear_algebra_says() {
         edges.dedup();
         // All passages happen, so pruning has nothing to do; sums in and out need not agree, for
         // the law is not what is tested. Make them agree by giving the difference to the outside.
-        let counts: Vec<u64> = edges.iter().map(|_| 1 + random.below(50) as u64).collect();
-        let mut edges = edges;
-        let mut counts = counts;
+        let mut counts: Vec<u64> = edges.iter().map(|_| 1 + random.below(50) as u64).collect();
         let mut sums = vec![(0u64, 0u64); n];
         for (edge, count) in edges.iter().zip(&counts) {
             edge.from.into_iter().for_each(|b| sums[b.index()].0 += count);

@@ -445,6 +445,10 @@ pub const PCREL4: u8 = 0x1b;
 /// `DW_EH_PE_indirect`
 pub const INDIRECT: u8 = 0x80;
 
+/// Bytes of a list of call sites, and landing pads: the offset of each one's field, and the pad's
+/// offset in the function's new code.
+type CallSites = (Vec<u8>, Vec<(u32, u32)>);
+
 /// The list of call sites for one part, with the places of landing pads in it. Neighbours in the
 /// original may have come apart, so it is made anew: a site for each run of instructions that
 /// were in the same one.
@@ -453,7 +457,7 @@ fn call_sites(
     function: &Function,
     emitted: &Emitted,
     (start, end): (u32, u32),
-) -> Option<(Vec<u8>, Vec<(u32, u32)>)> {
+) -> Option<CallSites> {
     let site_at = |addr: LinkAddr| {
         let i = lsda.call_sites.partition_point(|s| s.end <= addr);
         lsda.call_sites.get(i).filter(|s| s.start <= addr).map(|_| i)
