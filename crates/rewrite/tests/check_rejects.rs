@@ -654,7 +654,7 @@ fn random_changes() {
             // Every second time in another order.
             let order = random.below(1 << 30) as u64;
             let shuffled = Placement::shuffled(&opened.1.functions, order);
-            let placement = (order % 2 == 0).then_some(&shuffled);
+            let placement = order.is_multiple_of(2).then_some(&shuffled);
             for_each(&opened, probes, placement, |i| i % step == 0, each);
         }
     }
