@@ -27,6 +27,9 @@ pub struct Options {
     /// Runs of each build in each mode
     #[arg(long, default_value_t = 1)]
     pub repeat: usize,
+    /// Lay the program's blocks out at random, by this seed and those after it
+    #[arg(long)]
+    pub shuffle: Option<u64>,
     /// This binary instead of a fresh release build
     #[arg(long)]
     pub fettle: Option<PathBuf>,
@@ -43,6 +46,7 @@ impl Options {
             quick: true,
             modes: Vec::new(),
             repeat: 1,
+            shuffle: None,
             fettle: None,
             plain_only: false,
         }
@@ -202,14 +206,15 @@ pub fn run(options: &Options) -> Result<Tally> {
             continue;
         }
         let program = make(build, &folder)?;
-        let plain = perform(&program, None, &folder)?;
+        let plain = perform(&program, None, None, &folder)?;
         let digests = shared_digests(&plain);
         let expected = first_digests.get_or_insert_with(|| digests.clone());
         let sound = plain.ending == Ending::Exit(0) && digests == *expected;
         tally.note(build.name, "plain", (!sound).then(|| describe(&plain)), plain.wall);
         let Some(binary) = &binary else { continue };
         for mode in modes.iter().flat_map(|mode| std::iter::repeat_n(*mode, options.repeat)) {
-            let recorded = perform(&program, Some((binary, mode)), &folder)?;
+            let seed = options.shuffle.map(|seed| seed + tally.runs as u64);
+            let recorded = perform(&program, Some((binary, mode)), seed, &folder)?;
             tally.note(
                 build.name,
                 mode,
@@ -276,7 +281,12 @@ fn is_newer(program: &Path, sources: &Path) -> Result<bool> {
     Ok(true)
 }
 
-fn perform(program: &Program, tool: Option<(&PathBuf, &str)>, folder: &Path) -> Result<Outcome> {
+fn perform(
+    program: &Program,
+    tool: Option<(&PathBuf, &str)>,
+    shuffle: Option<u64>,
+    folder: &Path,
+) -> Result<Outcome> {
     let mut command = match tool {
         None => Command::new(&program.path),
         Some((fettle, mode)) => {
@@ -286,6 +296,7 @@ fn perform(program: &Program, tool: Option<(&PathBuf, &str)>, folder: &Path) -> 
             }
             let mut command = Command::new(fettle);
             command.args(["record", "--quiet", "--json", "--mode", mode, "-o"]).arg(trace);
+            command.args(shuffle.iter().flat_map(|seed| ["--shuffle".into(), seed.to_string()]));
             command.args(fettle::cache_flags(fettle)).arg("--").arg(&program.path);
             command
         }
@@ -327,5 +338,5 @@ fn difference(plain: &Outcome, recorded: &Outcome, counts_calls: bool) -> Option
 
 /// Whether a mode says how many calls there were: those that count blocks and edges do not.
 fn counts_calls(mode: &str) -> bool {
-    !matches!(mode, "blocks" | "edges")
+    !matches!(mode, "blocks" | "edges" | "plain")
 }

@@ -281,6 +281,146 @@ impl<'a> Flow<'a> {
     }
 }
 
+impl Flow<'_> {
+    /// Derives every edge that follows from the counts of blocks, and estimates the rest; which
+    /// of them are exact.
+    ///
+    /// An edge is exact exactly when it is a bridge: its loss would cut the graph in two that has
+    /// each block's way in and way out as nodes and the unknown edges between them. What leads to
+    /// or from an unknown count ties everything of the kind together. Edges of blocks that never
+    /// ran, and edges that nothing is left for, are zero and make bridges of others.
+    pub fn complete(&mut self) -> Vec<bool> {
+        loop {
+            self.solve();
+            if !self.prune() && !self.cross_bridges() {
+                break;
+            }
+        }
+        let exact = self.edge_counts.iter().map(Option::is_some).collect();
+        self.estimate();
+        exact
+    }
+
+    /// The nodes of an edge: the way out of a block, the way into one, and `None` for where
+    /// nothing is known of the sum.
+    fn ends(&self, edge: usize) -> [Option<usize>; 2] {
+        let known = |node: Node| node.filter(|b| self.block_counts[b.index()].is_some());
+        let Edge { from, to } = self.edges[edge];
+        [known(from).map(|b| 2 * b.index()), known(to).map(|b| 2 * b.index() + 1)]
+    }
+
+    /// What is left of each node's sum for its unknown edges.
+    fn left(&self) -> Vec<i64> {
+        let counts = self.block_counts.iter().map(|c| c.unwrap_or(0) as i64);
+        let mut left: Vec<i64> = counts.flat_map(|c| [c, c]).collect();
+        for (edge, count) in self.edge_counts.iter().enumerate() {
+            for end in self.ends(edge).into_iter().flatten() {
+                left[end] -= count.unwrap_or(0) as i64;
+            }
+        }
+        left
+    }
+
+    /// Where nothing is left, edges are zero; whether there were any.
+    fn prune(&mut self) -> bool {
+        let left = self.left();
+        let unknown = (0..self.edges.len()).filter(|e| self.edge_counts[*e].is_none());
+        let zero: Vec<usize> = unknown
+            .filter(|e| self.ends(*e).into_iter().flatten().any(|end| left[end] <= 0))
+            .collect();
+        for edge in &zero {
+            self.edge_counts[*edge] = Some(0);
+        }
+        !zero.is_empty()
+    }
+
+    /// Finds bridges (R. Tarjan, A Note on Finding the Bridges of a Graph, 1974) and what goes
+    /// over them; whether there were any.
+    fn cross_bridges(&mut self) -> bool {
+        let outside = 2 * self.block_counts.len();
+        let mut at: Vec<Vec<(usize, usize)>> = vec![Vec::new(); outside + 1];
+        for edge in (0..self.edges.len()).filter(|e| self.edge_counts[*e].is_none()) {
+            let [a, b] = self.ends(edge).map(|end| end.unwrap_or(outside));
+            at[a].push((edge, b));
+            at[b].push((edge, a));
+        }
+        // Signed by direction, what lies inside of a part cancels out.
+        let mut sum = self.left();
+        sum.iter_mut().skip(1).step_by(2).for_each(|s| *s = -*s);
+        sum.push(0);
+        const UNSEEN: usize = usize::MAX;
+        let mut number = vec![UNSEEN; outside + 1];
+        let mut low = number.clone();
+        let mut next = 0;
+        let mut found = Vec::new();
+        // From outside first: then no part behind a bridge has it inside.
+        for root in std::iter::once(outside).chain(0..outside) {
+            if number[root] != UNSEEN {
+                continue;
+            }
+            let mut stack = vec![(root, usize::MAX, 0)];
+            while let Some((node, through, child)) = stack.pop() {
+                if child == 0 {
+                    (number[node], low[node]) = (next, next);
+                    next += 1;
+                }
+                if let Some((edge, to)) = at[node].get(child).copied() {
+                    stack.push((node, through, child + 1));
+                    if edge != through && number[to] == UNSEEN {
+                        stack.push((to, edge, 0));
+                    } else if edge != through {
+                        low[node] = low[node].min(number[to]);
+                    }
+                    continue;
+                }
+                let Some((parent, ..)) = stack.last().copied() else { continue };
+                low[parent] = low[parent].min(low[node]);
+                sum[parent] += sum[node];
+                if low[node] == number[node] {
+                    // It counts for the way out that is inside, and against the way in.
+                    let leads_out = self.ends(through)[0] == Some(node);
+                    found.push((through, if leads_out { sum[node] } else { -sum[node] }));
+                }
+            }
+        }
+        for (edge, count) in &found {
+            self.inconsistent |= *count < 0;
+            self.edge_counts[*edge] = Some((*count).max(0) as u64);
+        }
+        !found.is_empty()
+    }
+
+    /// Shares what is left out among the edges that nothing else is known of, so that sums come
+    /// out as nearly as a few rounds of scaling bring them.
+    fn estimate(&mut self) {
+        let left = self.left();
+        let unknown: Vec<usize> =
+            (0..self.edges.len()).filter(|e| self.edge_counts[*e].is_none()).collect();
+        let bound = |edge: usize| {
+            let ends = self.ends(edge).into_iter().flatten();
+            ends.map(|end| left[end].max(0) as f64).reduce(f64::min).unwrap_or(0.0)
+        };
+        let mut counts: Vec<f64> = unknown.iter().map(|e| bound(*e)).collect();
+        for side in [0, 1].repeat(8) {
+            let mut sums = vec![0.0; left.len()];
+            let ends: Vec<Option<usize>> = unknown.iter().map(|e| self.ends(*e)[side]).collect();
+            for (end, count) in ends.iter().zip(&counts) {
+                if let Some(end) = end {
+                    sums[*end] += count;
+                }
+            }
+            for (end, count) in ends.iter().zip(&mut counts) {
+                if let Some(end) = end.filter(|end| sums[*end] > 0.0) {
+                    *count *= left[end].max(0) as f64 / sums[end];
+                }
+            }
+        }
+        for (edge, count) in unknown.into_iter().zip(counts) {
+            self.edge_counts[edge] = Some(count.round() as u64);
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

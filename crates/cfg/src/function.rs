@@ -178,6 +178,8 @@ pub enum SkipReason {
     Relocation,
     /// The checker did not agree with the rewritten code.
     CheckFailed,
+    /// An order of blocks that does not have each of its blocks once.
+    Order,
     /// The user left it out.
     NotSelected,
 }
@@ -201,6 +203,7 @@ impl SkipReason {
             SkipReason::FramesByAddress => "its runtime looks return addresses up in tables",
             SkipReason::Relocation => "a relocation that cannot be carried over",
             SkipReason::CheckFailed => "the checker did not agree with the new code",
+            SkipReason::Order => "an order of blocks that is not one of its own",
             SkipReason::NotSelected => "not selected",
         }
     }

@@ -17,8 +17,10 @@ pub mod function;
 pub mod liveness;
 pub mod lsda;
 pub mod module;
+pub mod placement;
 pub mod results;
 pub mod tables;
 
 pub use function::{Block, BlockId, Exit, Function, JumpTable, SkipReason, Skipped, TableKind};
 pub use module::{LiftOptions, Lifted, lift};
+pub use placement::{Chunk, Placement};

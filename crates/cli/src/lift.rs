@@ -56,8 +56,12 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         let begin = Instant::now();
         let lifted = fettle_cfg::lift(&image, LiftOptions::default());
         let lift_seconds = begin.elapsed().as_secs_f64();
-        let options =
-            PlanOptions { probes: Probing::new(Mode::Events), select: &|_| true, places: &[] };
+        let options = PlanOptions {
+            probes: Probing::new(Mode::Events),
+            select: &|_| true,
+            places: &[],
+            placement: None,
+        };
         let plan = fettle_rewrite::plan(&image, &lifted, options);
         let seconds = begin.elapsed().as_secs_f64();
         let megabytes = lifted.code_bytes as f64 / 1e6;
@@ -119,8 +123,12 @@ fn run_until(until: Step, file: &Path) -> anyhow::Result<()> {
         return Ok(());
     }
     let lifted = fettle_cfg::lift(&image, LiftOptions::default());
-    let options =
-        PlanOptions { probes: Probing::new(Mode::Events), select: &|_| true, places: &[] };
+    let options = PlanOptions {
+        probes: Probing::new(Mode::Events),
+        select: &|_| true,
+        places: &[],
+        placement: None,
+    };
     match until {
         Step::Parse | Step::Lift => {}
         Step::Emit => {

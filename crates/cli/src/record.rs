@@ -65,6 +65,9 @@ pub struct Args {
     /// Neither use rewritten code of earlier recordings nor keep any
     #[arg(long, conflicts_with = "cache")]
     no_cache: bool,
+    /// Lay the program's blocks out at random, by this seed: a test of Fettle
+    #[arg(long, value_name = "SEED", hide = true)]
+    shuffle: Option<u64>,
     /// Say nothing but errors
     #[arg(short, long)]
     quiet: bool,
@@ -92,6 +95,9 @@ enum ModeArg {
     Blocks,
     /// How often control goes from block to block, with counters on a spanning tree's complement
     Edges,
+    /// Nothing: a test of Fettle
+    #[value(hide = true)]
+    Plain,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -182,6 +188,7 @@ fn options(args: &Args) -> anyhow::Result<Options> {
             PolicyArg::Wait => Policy::Wait,
         },
         threads: args.max_threads,
+        shuffle: args.shuffle,
         cache: match (&args.cache, args.no_cache) {
             (_, true) => None,
             (Some(path), _) => Some(path.clone()),
@@ -199,6 +206,7 @@ fn mode(arg: ModeArg) -> Mode {
         ModeArg::Sample => Mode::Sample,
         ModeArg::Blocks => Mode::Blocks,
         ModeArg::Edges => Mode::Edges,
+        ModeArg::Plain => Mode::Plain,
     }
 }
 

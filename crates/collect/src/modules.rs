@@ -11,7 +11,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
 
-use fettle_cfg::{Function, LiftOptions, SkipReason};
+use fettle_cfg::{Function, LiftOptions, Placement, SkipReason};
 use fettle_image::{Bytes, Image, Kind, Language, LinkAddr};
 use fettle_live::{LiveAddr, Mapping};
 use fettle_rewrite::own::OwnProbe;
@@ -120,6 +120,8 @@ pub struct ModuleOptions {
     pub accumulators_at: u32,
     /// Offset of the counters in a slot.
     pub counters_at: u32,
+    /// Blocks are laid out at random, by this seed: for tests.
+    pub shuffle: Option<u64>,
     /// Plans of earlier recordings.
     pub cache: Option<Plans>,
 }
@@ -303,6 +305,7 @@ impl Modules {
             selection,
             own,
             arguments,
+            shuffle,
             cache,
             functions: _,
             counters: _,
@@ -313,7 +316,8 @@ impl Modules {
         let Opened { image, file, debug_file } = opened;
         // What functions take is said by debug information, wherever that is, and a probe of the
         // user's own changes all the time.
-        let mut cache = cache.as_mut().filter(|_| arguments.is_empty() && own.is_none());
+        let mut cache =
+            cache.as_mut().filter(|_| arguments.is_empty() && own.is_none() && shuffle.is_none());
         let wanted = Wanted {
             file: file.clone(),
             build_id: image.build_id().unwrap_or_default().to_vec(),
@@ -339,7 +343,9 @@ impl Modules {
             arguments: Cow::Borrowed(&arguments.classes),
             own: own.as_ref(),
         };
-        let options = PlanOptions { probes, select: &select, places: &[] };
+        let shuffled = shuffle.map(|seed| Placement::shuffled(&lifted.functions, seed));
+        let options =
+            PlanOptions { probes, select: &select, places: &[], placement: shuffled.as_ref() };
         let plan = Arc::new(fettle_rewrite::plan(image, &lifted, options));
         self.work.seconds += begin.elapsed().as_secs_f64();
         self.work.code_bytes += lifted.code_bytes;

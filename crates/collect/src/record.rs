@@ -48,6 +48,8 @@ pub struct Options {
     pub policy: Policy,
     /// Threads at once.
     pub threads: u32,
+    /// Blocks are laid out at random, by this seed: for tests.
+    pub shuffle: Option<u64>,
     /// Where rewritten code is kept for later recordings; `None` for nowhere.
     pub cache: Option<PathBuf>,
 }
@@ -140,6 +142,7 @@ pub fn record(
         ring_bytes: layout.ring_bytes,
         accumulators_at: layout.accumulators_at(),
         counters_at: layout.counters_at(),
+        shuffle: options.shuffle,
         cache: options.cache.as_deref().and_then(|path| Plans::open(path, DEFAULT_LIMIT)),
     });
     let mut manifest = begin_manifest(options);
@@ -230,7 +233,8 @@ fn begin_manifest(options: &Options) -> Manifest {
         start_unix_ns: unix.as_nanos() as u64,
         clock: Clock { tsc_hz: 0, tsc_at_start: begin.tsc, begin: Some(begin), end: None },
         probe_mode: match options.mode {
-            Mode::Count => ProbeMode::Count,
+            // Nothing is counted where there are no probes.
+            Mode::Count | Mode::Plain => ProbeMode::Count,
             Mode::Time => ProbeMode::Time,
             Mode::Cpu => ProbeMode::Cpu,
             Mode::Events => ProbeMode::Events,

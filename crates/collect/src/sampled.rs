@@ -175,11 +175,7 @@ fn function_at(regions: &[Region], address: u64, modules: &[Module]) -> Option<u
     let region = regions.iter().find(|r| r.start <= address && address < r.end)?;
     let module = modules.get(region.module)?;
     let offset = u32::try_from(address - region.start).ok()?;
-    let functions = &module.plan.functions;
-    let i = functions.partition_point(|f| f.text_offset <= offset).checked_sub(1)?;
-    // A return address may be the first byte after a function that ends with a call.
-    let inside = offset <= functions[i].text_offset + functions[i].text_size;
-    inside.then_some(module.first_function + i as u32)
+    Some(module.first_function + module.plan.function_at(offset)? as u32)
 }
 
 impl ThreadSamples {

@@ -135,7 +135,7 @@ const HOLE_MAX: u64 = 64 << 20;
 /// The reason; nothing was written then.
 pub fn instrument(options: &Options) -> Result<Instrumented, InstrumentError> {
     let path = &options.input;
-    if options.mode == Mode::Own {
+    if matches!(options.mode, Mode::Own | Mode::Plain) {
         return Err(InstrumentError::Mode(map::mode_name(options.mode)));
     }
     match sort(path) {
@@ -279,7 +279,12 @@ fn plan(image: &Image, options: &Options) -> Plan {
     fettle_rewrite::plan(
         image,
         &lifted,
-        PlanOptions { probes: Probing::new(options.mode), select: &select, places: &[] },
+        PlanOptions {
+            probes: Probing::new(options.mode),
+            select: &select,
+            places: &[],
+            placement: None,
+        },
     )
 }
 

@@ -65,6 +65,7 @@ pub fn mode_name(mode: Mode) -> &'static str {
         Mode::Blocks => "blocks",
         Mode::Edges => "edges",
         Mode::Own => "own",
+        Mode::Plain => "plain",
     }
 }
 

@@ -29,8 +29,12 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             if std::env::var("MODE").is_ok_and(|m| m != format!("{mode:?}")) {
                 continue;
             }
-            let options =
-                PlanOptions { probes: Probing::new(mode), select: &|_| true, places: &[] };
+            let options = PlanOptions {
+                probes: Probing::new(mode),
+                select: &|_| true,
+                places: &[],
+                placement: None,
+            };
             let plan = fettle_rewrite::plan(&image, &lifted, options);
             let mut text = Text(DefaultHasher::new());
             text.0.write(&plan.text);

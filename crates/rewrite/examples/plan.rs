@@ -24,7 +24,7 @@ fn main() {
     let plan = fettle_rewrite::plan(
         &image,
         &lifted,
-        PlanOptions { probes: Probing::new(mode), select: &|_| true, places: &[] },
+        PlanOptions { probes: Probing::new(mode), select: &|_| true, places: &[], placement: None },
     );
     let all = t.elapsed();
     println!(

@@ -3,15 +3,21 @@
 //! Instructions are copied byte by byte; only what depends on their address is changed. Branches
 //! keep their short form where the distance allows. Padding in front of aligned blocks is
 //! replaced by as much as the new address needs.
+//!
+//! Blocks are written in the original's order, or in that of a [`Placement`]. Then a conditional
+//! jump may be turned round, a jump may be needed where control fell through, and another may
+//! not be needed any more. A function's chunks lie one behind the other here; where each of them
+//! goes is decided later, so jumps between them wait for it ([`Fixup::Across`]).
 
 use fettle_cfg::edges::{EdgeGraph, Place};
 use fettle_cfg::function::{Block, BlockId, Exit, Function};
 use fettle_cfg::liveness::{Callees, ExitLiveness, Liveness};
-use fettle_cfg::{SkipReason, TableKind};
+use fettle_cfg::{Placement, SkipReason, TableKind};
 use fettle_image::{Image, LinkAddr};
 use fettle_isa::{Flow, Gpr, RegSet};
 use iced_x86::{Instruction, Mnemonic, OpKind, Register};
 
+use crate::jump::Jump;
 use crate::probe::{self, Mode, ProbeFixup, Probes, Probing, Snippet};
 
 /// What a place in a function's new code waits for; all are 32 bits wide.
@@ -31,6 +37,8 @@ pub enum Fixup {
     Table(u32),
     /// Address of the copy of a jump table.
     TableAddress(u32),
+    /// Distance to this offset of the function's own new code, in another chunk.
+    Across(u32),
     /// Something of a probe's.
     Probe(ProbeFixup),
 }
@@ -56,6 +64,15 @@ pub struct Inserted {
     pub end: u32,
 }
 
+/// A stretch of new code whose unwind information comes from one range of the original.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// First byte, as an offset in the function's new code. It ends where the next one starts.
+    pub start: u32,
+    /// Index of the range in the function.
+    pub range: u32,
+}
+
 /// A function's new code, still without an address.
 #[derive(Clone, Debug)]
 pub struct Emitted {
@@ -71,8 +88,10 @@ pub struct Emitted {
     pub unwind: Vec<UnwindPoint>,
     /// Probe code in line.
     pub inserted: Vec<Inserted>,
-    /// Where the blocks of each of the function's ranges begin; the first at 0.
-    pub part_starts: Vec<u32>,
+    /// Where each of the function's chunks starts; the first at 0.
+    pub chunk_starts: Vec<u32>,
+    /// What unwind information covers in one piece; the first at 0, none across chunks.
+    pub parts: Vec<Part>,
     /// Counters that the function uses: where each stands.
     pub counters: Vec<Place>,
 }
@@ -89,22 +108,33 @@ pub struct Context<'a> {
     pub returns_twice: &'a [LinkAddr],
     /// Code is placed in the lowest 2 GiB, so that addresses fit 32 bits.
     pub low_addresses: bool,
+    /// The order of blocks; functions that are not in it keep theirs.
+    pub placement: Option<&'a Placement>,
 }
 
 /// A piece of the new code.
 enum Item {
     /// An instruction as it is, perhaps with one field to fill in.
     Copy { insn: u32, fix: Option<(u8, Fixup)> },
-    /// A jump to a block; the last field says whether the short form is used.
-    Jump { insn: u32, to: BlockId, short: bool },
+    /// A jump to a block, with the instruction that it is a copy of; the last field says whether
+    /// the short form is used.
+    Jump { insn: u32, jump: Jump, to: BlockId, short: bool },
+    /// A jump to a block that control fell into.
+    Fall { to: BlockId, short: bool },
+    /// A jump that led to what now follows.
+    Gone { insn: u32, to: BlockId },
     /// A jump to another function.
     JumpOut { insn: u32, to: LinkAddr },
+    /// A conditional jump to another function.
+    BranchOut { insn: u32, to: LinkAddr },
     /// A conditional jump to code out of line (index into the list of those).
     ToCold { insn: u32, cold: u32 },
     /// A probe (index into the list of those).
     Probe(u32),
     /// Padding to a multiple of this, with the block it precedes.
     Align(u32),
+    /// A chunk begins.
+    Chunk,
     /// A block begins.
     Label(BlockId),
     /// Code out of line begins.
@@ -155,6 +185,8 @@ pub fn emit(
         probes: Vec::new(),
         cold: Vec::new(),
         counters: counters(function, context.probes.mode),
+        next: None,
+        placed: false,
         red_zone: context.probes.mode.has_counters() && uses_red_zone(function),
     };
     writer.lay_out()?;
@@ -169,6 +201,22 @@ fn uses_red_zone(function: &Function) -> bool {
             matches!(i.memory_base(), Register::RSP | Register::RBP)
                 && (i.memory_displacement64() as i64) < 0
         })
+}
+
+/// Blocks as they were: ranges in order, the function's own first.
+fn original_order(function: &Function) -> Result<Vec<BlockId>, (SkipReason, LinkAddr)> {
+    let mut order: Vec<BlockId> = Vec::with_capacity(function.blocks.len());
+    let start = |b: &Block| function.insns[b.insns.start as usize].ip();
+    for range in &function.ranges {
+        let first = function.blocks.partition_point(|b| start(b) < range.start.0);
+        let blocks = function.blocks.iter().enumerate().skip(first);
+        let inside = blocks.take_while(|(_, b)| start(b) < range.end.0);
+        order.extend(inside.map(|(i, _)| BlockId(i as u32)));
+    }
+    match order.first() == Some(&function.entry_block()) {
+        true => Ok(order),
+        false => Err((SkipReason::SharedCode, function.entry)),
+    }
 }
 
 /// Where the counters of `function` are to stand.
@@ -203,30 +251,34 @@ struct Writer<'a> {
     probes: Vec<Probe>,
     cold: Vec<ColdPart>,
     counters: Vec<Place>,
+    /// The block behind the one at hand.
+    next: Option<BlockId>,
+    /// The order is not the original's.
+    placed: bool,
     red_zone: bool,
 }
 
 impl Writer<'_> {
     fn lay_out(&mut self) -> Result<(), (SkipReason, LinkAddr)> {
         let function = self.function;
-        let entry = function.entry_block();
-        let mut order: Vec<BlockId> = Vec::with_capacity(function.blocks.len());
-        // Ranges in order, the function's own first.
-        for range in &function.ranges {
-            let first = function
-                .blocks
-                .partition_point(|b| function.insns[b.insns.start as usize].ip() < range.start.0);
-            let in_range = |b: &Block| function.insns[b.insns.start as usize].ip() < range.end.0;
-            for (i, block) in function.blocks.iter().enumerate().skip(first) {
-                if !in_range(block) {
-                    break;
-                }
-                order.push(BlockId(i as u32));
+        match self.context.placement.and_then(|p| Some((p, p.of(function)?))) {
+            None => self.chunk(&original_order(function)?),
+            Some((placement, _)) if !placement.fits(function) => {
+                Err((SkipReason::Order, function.entry))
+            }
+            Some((placement, chunks)) => {
+                self.placed = true;
+                chunks.iter().try_for_each(|i| self.chunk(&placement.chunks()[*i].blocks))
             }
         }
-        if order.first() != Some(&entry) {
-            return Err((SkipReason::SharedCode, function.entry));
-        }
+    }
+
+    /// Blocks one behind the other, then what their probes have out of line.
+    fn chunk(&mut self, order: &[BlockId]) -> Result<(), (SkipReason, LinkAddr)> {
+        let function = self.function;
+        let entry = function.entry_block();
+        let cold = self.cold.len();
+        self.items.push(Item::Chunk);
         for (i, id) in order.iter().enumerate() {
             let block = &function.blocks[id.index()];
             if *id == entry {
@@ -236,17 +288,20 @@ impl Writer<'_> {
                 self.count(Place::Entry, *id);
             }
             let start = LinkAddr(function.insns[block.insns.start as usize].ip());
-            let padded =
-                i > 0 && start.0.is_multiple_of(16) && self.follows_padding(*id, order[i - 1]);
+            let padded = !self.placed
+                && i > 0
+                && start.0.is_multiple_of(16)
+                && self.follows_padding(*id, order[i - 1]);
             if padded {
                 self.items.push(Item::Align(16));
             }
             self.items.push(Item::Label(*id));
+            self.next = order.get(i + 1).copied();
             self.block(*id, block)?;
         }
-        for i in 0..self.cold.len() as u32 {
-            self.items.push(Item::Cold(i));
-            if let ColdPart::Branch { probe: Some(p), .. } = self.cold[i as usize] {
+        for i in cold..self.cold.len() {
+            self.items.push(Item::Cold(i as u32));
+            if let ColdPart::Branch { probe: Some(p), .. } = self.cold[i] {
                 self.items.push(Item::Probe(p));
             }
         }
@@ -304,6 +359,9 @@ impl Writer<'_> {
                     if let (true, Some(Exit::TailBranch(_))) = (last, block.exit) {
                         self.branch_out(id, index, LinkAddr(to))?;
                     } else {
+                        if self.turned_round(id, index, to) {
+                            return Ok(());
+                        }
                         self.branch(id, index, to)?;
                     }
                     self.not_taken(id);
@@ -328,7 +386,25 @@ impl Writer<'_> {
             let fix = self.address_fixup(insn)?;
             self.items.push(Item::Copy { insn: index, fix });
         }
+        if block.falls_through && self.placed && self.next != Some(block.succs[0]) {
+            self.items.push(Item::Fall { to: block.succs[0], short: true });
+        }
         Ok(())
+    }
+
+    /// A conditional jump to the block that now follows becomes one to the block that did,
+    /// if neither way is counted.
+    fn turned_round(&mut self, id: BlockId, index: u32, to: u64) -> bool {
+        let Some(taken) = self.function.block_at(LinkAddr(to)) else { return false };
+        let insn = &self.function.insns[index as usize];
+        let next = BlockId(id.0 + 1);
+        let counted = [taken, next].iter().any(|b| self.counter(Place::Between(id, *b)).is_some());
+        if !self.placed || counted || self.next != Some(taken) || next == taken {
+            return false;
+        }
+        let Some(jump) = Jump::of(insn).inverted() else { return false };
+        self.items.push(Item::Jump { insn: index, jump, to: next, short: true });
+        true
     }
 
     /// How many instructions at the end of `block` only pad up to the next block.
@@ -365,6 +441,10 @@ impl Writer<'_> {
             Some(counter) => probe::block(counter, dead.intersection(RegSet::FLAGS), false),
             None => probe::exit(self.wanted, false, dead),
         };
+        if snippet.code.is_empty() {
+            self.items.push(Item::BranchOut { insn: index, to });
+            return Ok(());
+        }
         self.through_cold(index, snippet, index, Destination::Function(to));
         Ok(())
     }
@@ -431,8 +511,13 @@ impl Writer<'_> {
             return Err((SkipReason::OverlappingInstructions, LinkAddr(to)));
         };
         let i = &self.function.insns[insn as usize];
-        let short = i.is_jcc_short() || i.is_jmp_short() || is_short_only(i);
-        self.items.push(Item::Jump { insn, to, short });
+        let jump = Jump::of(i);
+        if self.placed && jump == Jump::Always && self.next == Some(to) {
+            self.items.push(Item::Gone { insn, to });
+            return Ok(());
+        }
+        let short = self.placed || i.len() < 5;
+        self.items.push(Item::Jump { insn, jump, to, short });
         Ok(())
     }
 
@@ -507,13 +592,14 @@ impl Writer<'_> {
     fn size(&self, item: &Item, offset: u32) -> u32 {
         match item {
             Item::Copy { insn, .. } => self.function.insns[*insn as usize].len() as u32,
-            Item::Jump { insn, short, .. } => {
-                jump_size(&self.function.insns[*insn as usize], *short)
+            Item::Jump { jump, short, .. } => jump.size(*short),
+            Item::Fall { short, .. } => Jump::Always.size(*short),
+            Item::ToCold { insn, .. } | Item::BranchOut { insn, .. } => {
+                Jump::of(&self.function.insns[*insn as usize]).size(false)
             }
-            Item::ToCold { insn, .. } => jump_size(&self.function.insns[*insn as usize], false),
             Item::Probe(p) => self.probes[*p as usize].snippet.code.len() as u32,
             Item::Align(to) => offset.next_multiple_of(*to) - offset,
-            Item::Label(_) => 0,
+            Item::Label(_) | Item::Chunk | Item::Gone { .. } => 0,
             Item::JumpOut { .. } => JUMP_OUT,
             Item::Cold(c) => match &self.cold[*c as usize] {
                 ColdPart::OfProbe(p) => self.probes[*p as usize].snippet.cold.len() as u32,
@@ -524,10 +610,24 @@ impl Writer<'_> {
         }
     }
 
+    /// For each block, the chunk that it is in.
+    fn chunk_of_blocks(&self) -> Vec<u32> {
+        let mut chunks = vec![0; self.function.blocks.len()];
+        let mut chunk = 0;
+        for item in &self.items {
+            match item {
+                Item::Chunk => chunk += 1,
+                Item::Label(b) => chunks[b.index()] = chunk,
+                _ => {}
+            }
+        }
+        chunks
+    }
+
     fn encode(mut self) -> Result<Emitted, (SkipReason, LinkAddr)> {
-        let function = self.function;
+        let chunks = self.chunk_of_blocks();
         let mut offsets = vec![0u32; self.items.len() + 1];
-        let mut block_offsets = vec![0u32; function.blocks.len()];
+        let mut block_offsets = vec![0u32; self.function.blocks.len()];
         loop {
             let mut offset = 0;
             let mut pending_exit = 0;
@@ -547,15 +647,23 @@ impl Writer<'_> {
             }
             offsets[self.items.len()] = offset;
             let mut grown = false;
+            let mut chunk = 0;
             for (i, item) in self.items.iter_mut().enumerate() {
-                let Item::Jump { insn, to, short } = item else { continue };
+                let (jump, to, short) = match item {
+                    Item::Jump { jump, to, short, .. } => (*jump, *to, short),
+                    Item::Fall { to, short } => (Jump::Always, *to, short),
+                    Item::Chunk => {
+                        chunk += 1;
+                        continue;
+                    }
+                    _ => continue,
+                };
                 if !*short {
                     continue;
                 }
-                let insn = &function.insns[*insn as usize];
-                let end = i64::from(offsets[i]) + i64::from(jump_size(insn, true));
+                let end = i64::from(offsets[i]) + i64::from(jump.size(true));
                 let distance = i64::from(block_offsets[to.index()]) - end;
-                if i8::try_from(distance).is_err() {
+                if i8::try_from(distance).is_err() || chunks[to.index()] != chunk {
                     *short = false;
                     grown = true;
                 }
@@ -580,9 +688,11 @@ impl Writer<'_> {
             insn_offsets: vec![u32::MAX; function.insns.len()],
             unwind: Vec::with_capacity(self.items.len()),
             inserted: Vec::new(),
-            part_starts: vec![0],
+            chunk_starts: Vec::new(),
+            parts: Vec::new(),
             counters: std::mem::take(&mut self.counters),
         };
+        let chunks = self.chunk_of_blocks();
         // Where the parts of probes and the parts out of line came to lie.
         let mut probe_at = vec![0u32; self.probes.len()];
         let mut cold_at = vec![0u32; self.cold.len()];
@@ -618,22 +728,36 @@ impl Writer<'_> {
                         out.fixups.push((offset + u32::from(*field), *fix));
                     }
                 }
-                Item::Jump { insn, to, short } => {
+                Item::Jump { insn, jump, to, short } => {
                     out.insn_offsets[*insn as usize] = offset;
                     out.point(offset, ip(*insn), 0);
-                    let to = out.block_offsets[to.index()];
-                    write_jump(&mut out.code, &function.insns[*insn as usize], *short, to);
+                    out.jump(*jump, *short, *to, &chunks);
+                }
+                Item::Fall { to, short } => {
+                    // Control has left the block before, and comes to the other.
+                    out.point(offset, ip(self.first_insn(*to)), 0);
+                    out.jump(Jump::Always, *short, *to, &chunks);
+                }
+                Item::Gone { insn, to } => {
+                    out.insn_offsets[*insn as usize] = out.block_offsets[to.index()];
                 }
                 Item::JumpOut { insn, to } => {
                     out.insn_offsets[*insn as usize] = offset;
                     out.point(offset, ip(*insn), 0);
                     out.jump_out(*to);
                 }
+                Item::BranchOut { insn, to } => {
+                    out.insn_offsets[*insn as usize] = offset;
+                    out.point(offset, ip(*insn), 0);
+                    Jump::of(&function.insns[*insn as usize]).write(&mut out.code, false, 0);
+                    out.fixups.push((out.code.len() as u32 - 4, Fixup::Function(*to)));
+                }
                 Item::ToCold { insn, cold } => {
                     out.insn_offsets[*insn as usize] = offset;
                     out.point(offset, ip(*insn), 0);
-                    let to = cold_at[*cold as usize];
-                    write_jump(&mut out.code, &function.insns[*insn as usize], false, to);
+                    let jump = Jump::of(&function.insns[*insn as usize]);
+                    let distance = cold_at[*cold as usize].wrapping_sub(offset + jump.size(false));
+                    jump.write(&mut out.code, false, distance);
                 }
                 Item::Probe(p) => {
                     let probe = &self.probes[*p as usize];
@@ -652,7 +776,7 @@ impl Writer<'_> {
                             Destination::Block(b) => ip(self.first_insn(b)),
                         };
                         out.point(out.code.len() as u32, at, 0);
-                        out.jump_to(to);
+                        out.jump_to(to, &chunks);
                     }
                 }
                 Item::Align(_) => {
@@ -662,13 +786,11 @@ impl Writer<'_> {
                     }
                     pad(&mut out.code, (offsets[i + 1] - offset) as usize);
                 }
+                Item::Chunk => out.chunk_starts.push(offset),
                 Item::Label(b) => {
-                    let first = function.blocks[b.index()].insns.start;
-                    let at = ip(first);
-                    let part = function.ranges.iter().position(|r| r.contains(&at));
-                    while out.part_starts.len() <= part.unwrap_or(0) {
-                        out.part_starts.push(offset);
-                    }
+                    let at = ip(self.first_insn(*b));
+                    let range = function.ranges.iter().position(|r| r.contains(&at)).unwrap_or(0);
+                    out.part(range as u32, offset);
                 }
                 Item::Cold(c) => match &self.cold[*c as usize] {
                     ColdPart::OfProbe(p) => {
@@ -682,7 +804,7 @@ impl Writer<'_> {
                     }
                     ColdPart::Branch { probe: None, to, insn } => {
                         out.point(offset, ip(*insn), 0);
-                        out.jump_to(*to);
+                        out.jump_to(*to, &chunks);
                     }
                     ColdPart::Branch { probe: Some(_), to, insn } => {
                         pending_exit = Some((*to, *insn));
@@ -705,19 +827,42 @@ impl Writer<'_> {
 }
 
 impl Emitted {
+    /// A block from this range begins at `offset`.
+    fn part(&mut self, range: u32, offset: u32) {
+        let chunk = self.chunk_starts.last().copied().unwrap_or(0);
+        match self.parts.last() {
+            Some(part) if part.start >= chunk && part.range == range => {}
+            Some(part) if part.start >= chunk => self.parts.push(Part { start: offset, range }),
+            // Probes at the entry stand before the first block.
+            _ => self.parts.push(Part { start: chunk, range }),
+        }
+    }
+
+    /// The chunk that is being written, counted from one.
+    fn chunk(&self) -> u32 {
+        self.chunk_starts.len() as u32
+    }
+
+    /// A jump to a block; `chunks` says in which chunk each is.
+    fn jump(&mut self, jump: Jump, short: bool, to: BlockId, chunks: &[u32]) {
+        let end = self.code.len() as u32 + jump.size(short);
+        let to_offset = self.block_offsets[to.index()];
+        if chunks[to.index()] == self.chunk() {
+            jump.write(&mut self.code, short, to_offset.wrapping_sub(end));
+        } else {
+            jump.write(&mut self.code, false, 0);
+            self.fixups.push((end - 4, Fixup::Across(to_offset)));
+        }
+    }
+
     fn point(&mut self, offset: u32, original: LinkAddr, pushed: u32) {
         self.unwind.push(UnwindPoint { offset, original, pushed });
     }
 
-    fn jump_to(&mut self, to: Destination) {
+    fn jump_to(&mut self, to: Destination, chunks: &[u32]) {
         match to {
             Destination::Function(to) => self.jump_out(to),
-            Destination::Block(to) => {
-                let end = self.code.len() as u32 + JUMP_OUT;
-                let distance = self.block_offsets[to.index()].wrapping_sub(end);
-                self.code.push(0xe9);
-                self.code.extend_from_slice(&distance.to_le_bytes());
-            }
+            Destination::Block(to) => self.jump(Jump::Always, false, to, chunks),
         }
     }
 
@@ -767,99 +912,6 @@ impl<'a> OriginalCode<'a> {
         self.start = range.start.0;
         self.bytes = self.image.read(range.start, (range.end.0 - range.start.0) as usize)?;
         within(self.start, self.bytes)
-    }
-}
-
-/// `jrcxz`, `loop` and their like have no form that reaches far.
-fn is_short_only(insn: &Instruction) -> bool {
-    matches!(
-        insn.mnemonic(),
-        Mnemonic::Jrcxz | Mnemonic::Jecxz | Mnemonic::Loop | Mnemonic::Loope | Mnemonic::Loopne
-    )
-}
-
-/// Whether a jump on the count register looks at its lower half only.
-fn counts_in_ecx(insn: &Instruction) -> bool {
-    use iced_x86::Code;
-    matches!(
-        insn.code(),
-        Code::Jecxz_rel8_64
-            | Code::Loop_rel8_64_ECX
-            | Code::Loope_rel8_64_ECX
-            | Code::Loopne_rel8_64_ECX
-    )
-}
-
-fn jump_size(insn: &Instruction, short: bool) -> u32 {
-    // Other prefixes mean nothing and are left out.
-    let own = 2 + u32::from(counts_in_ecx(insn));
-    match (is_short_only(insn), short) {
-        (true, true) => own,
-        // jrcxz +2; jmp +5; jmp target
-        (true, false) => own + 2 + 5,
-        (false, true) => 2,
-        (false, false) if insn.is_jcc_short_or_near() => 6,
-        (false, false) => 5,
-    }
-}
-
-/// Writes the jump `insn` so that it leads to offset `to` of `code`.
-fn write_jump(code: &mut Vec<u8>, insn: &Instruction, short: bool, to: u32) {
-    let end = code.len() as u32 + jump_size(insn, short);
-    let distance = to.wrapping_sub(end);
-    if is_short_only(insn) {
-        if counts_in_ecx(insn) {
-            code.push(0x67);
-        }
-        code.push(match insn.mnemonic() {
-            Mnemonic::Loopne => 0xe0,
-            Mnemonic::Loope => 0xe1,
-            Mnemonic::Loop => 0xe2,
-            _ => 0xe3,
-        });
-        if short {
-            code.push(distance as u8);
-        } else {
-            code.extend_from_slice(&[2, 0xeb, 5, 0xe9]);
-            code.extend_from_slice(&distance.to_le_bytes());
-        }
-    } else if insn.is_jcc_short_or_near() {
-        let condition = condition_number(insn);
-        if short {
-            code.extend_from_slice(&[0x70 | condition, distance as u8]);
-        } else {
-            code.extend_from_slice(&[0x0f, 0x80 | condition]);
-            code.extend_from_slice(&distance.to_le_bytes());
-        }
-    } else if short {
-        code.extend_from_slice(&[0xeb, distance as u8]);
-    } else {
-        code.push(0xe9);
-        code.extend_from_slice(&distance.to_le_bytes());
-    }
-}
-
-/// The condition's number in machine code.
-fn condition_number(insn: &Instruction) -> u8 {
-    use iced_x86::ConditionCode as C;
-    match insn.condition_code() {
-        C::o => 0,
-        C::no => 1,
-        C::b => 2,
-        C::ae => 3,
-        C::e => 4,
-        C::ne => 5,
-        C::be => 6,
-        C::a => 7,
-        C::s => 8,
-        C::ns => 9,
-        C::p => 10,
-        C::np => 11,
-        C::l => 12,
-        C::ge => 13,
-        C::le => 14,
-        C::g => 15,
-        C::None => unreachable!("a conditional jump has a condition"),
     }
 }
 

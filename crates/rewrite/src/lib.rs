@@ -10,6 +10,7 @@ pub mod arguments;
 pub mod check;
 pub mod emit;
 pub mod find_object;
+mod jump;
 pub mod link;
 pub mod own;
 pub mod plan;

@@ -19,7 +19,7 @@ use fettle_cfg::TableKind;
 use fettle_image::{Image, LinkAddr, Pointer};
 
 use crate::plan::{Plan, PlanFixupKind};
-use crate::unwind::{INDIRECT, PCREL4};
+use crate::unwind::{INDIRECT, LandingBase, PCREL4};
 
 /// Where things are, for one use of a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -235,7 +235,8 @@ fn write_unwind(
 ) -> Result<Vec<(LinkAddr, LinkAddr)>, LinkError> {
     let code_at = |function: u32, offset: u32| {
         let base = plan.functions[function as usize].text_offset;
-        LinkAddr(text_at.0.wrapping_add(u64::from(base + offset)))
+        // A chunk may lie before the function's first.
+        LinkAddr(text_at.0.wrapping_add(u64::from(base.wrapping_add(offset))))
     };
     let mut table_at = Vec::with_capacity(plan.unwind.len());
     for (function, part) in &plan.unwind {
@@ -253,7 +254,11 @@ fn write_unwind(
             constants.bytes[at..at + 4].copy_from_slice(&reach(place, to)?.to_le_bytes());
             Ok(())
         };
-        fill(table.base_field, code_at(*function, 0))?;
+        let base = match table.base {
+            LandingBase::Function => code_at(*function, 0),
+            LandingBase::Text => text_at,
+        };
+        fill(table.base_field, base)?;
         for (field, to) in &table.types {
             if *to != 0 {
                 fill(*field, LinkAddr(*to))?;
@@ -282,7 +287,7 @@ fn write_unwind(
             let back = c.here().0.wrapping_sub(common.0) as u32;
             c.bytes.extend_from_slice(&back.to_le_bytes());
             c.distance(start)?;
-            c.bytes.extend_from_slice(&(part.end - part.start).to_le_bytes());
+            c.bytes.extend_from_slice(&part.end.wrapping_sub(part.start).to_le_bytes());
             match table {
                 Some(at) => {
                     c.bytes.push(4);

@@ -1,9 +1,11 @@
 //! Plans: new code for an image's functions, with everything still relative.
 
+use std::ops::Range;
+
 use fettle_cfg::edges::{Edge, EdgeGraph, Place};
 use fettle_cfg::function::{Exit, Function, JumpTable, Skipped, TableKind};
 use fettle_cfg::liveness::{Callees, ExitLiveness, HIDDEN, Liveness};
-use fettle_cfg::{Lifted, SkipReason};
+use fettle_cfg::{Lifted, Placement, SkipReason};
 use fettle_image::{Image, LinkAddr};
 use fettle_isa::{Flow, RegSet};
 use rayon::prelude::*;
@@ -14,7 +16,7 @@ use crate::agent;
 use crate::check::{CheckError, Checker, Claim};
 use crate::emit::{self, Emitted, Fixup};
 use crate::probe::{Mode, ProbeFixup, Probing};
-use crate::unwind::{PartUnwind, RowReader};
+use crate::unwind::{LandingBase, PartUnwind, RowReader};
 
 /// What to put where.
 #[derive(Clone)]
@@ -25,6 +27,9 @@ pub struct PlanOptions<'a> {
     pub select: &'a (dyn Fn(&Function) -> bool + Sync),
     /// Addresses of fields in instructions whose places in new code are wanted, sorted.
     pub places: &'a [LinkAddr],
+    /// The order of new code; functions that are not in it come last, with their blocks as they
+    /// were.
+    pub placement: Option<&'a Placement>,
 }
 
 /// A function with new code.
@@ -36,9 +41,9 @@ pub struct PlannedFunction {
     pub name: Option<String>,
     /// Size of the original in bytes.
     pub size: u64,
-    /// Offset of the new code in [`Plan::text`].
+    /// Offset of the new code's first chunk, where the entry is, in [`Plan::text`].
     pub text_offset: u32,
-    /// Size of the new code.
+    /// Size of the first chunk.
     pub text_size: u32,
     /// First of the function's counters in the plan, and where each stands.
     pub counters: (u32, Vec<Place>),
@@ -49,6 +54,17 @@ pub struct PlannedFunction {
     /// Of the [`PlanOptions::places`], those in instructions that were copied as they are, with
     /// their offset in [`Plan::text`].
     pub places: Vec<(LinkAddr, u32)>,
+}
+
+/// A piece of a function's new code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PlannedChunk {
+    /// Index of the function in the plan.
+    pub function: u32,
+    /// Offset in [`Plan::text`].
+    pub start: u32,
+    /// End.
+    pub end: u32,
 }
 
 /// A copy of a jump table that leads into new code.
@@ -82,6 +98,8 @@ pub struct Plan {
     pub functions: Vec<PlannedFunction>,
     /// Functions that stay as they are.
     pub skipped: Vec<Skipped>,
+    /// The functions' code in order of place.
+    pub chunks: Vec<PlannedChunk>,
     /// The agent, the user's own probe if there is one, then the functions' code.
     #[serde(with = "serde_bytes")]
     pub text: Vec<u8>,
@@ -95,6 +113,15 @@ pub struct Plan {
     pub unwind: Vec<(u32, PartUnwind)>,
     /// Number of block counters.
     pub counters: u32,
+}
+
+impl Plan {
+    /// The index of the function whose code is at `offset` in the text, or ends there: a return
+    /// address may be the first byte behind.
+    pub fn function_at(&self, offset: u32) -> Option<usize> {
+        let i = self.chunks.partition_point(|c| c.start <= offset).checked_sub(1)?;
+        (offset <= self.chunks[i].end).then_some(self.chunks[i].function as usize)
+    }
 }
 
 /// A 32-bit place in a plan's text to be filled in.
@@ -184,6 +211,7 @@ where
         callees,
         returns_twice: &returns_twice,
         low_addresses: image.kind() == fettle_image::Kind::Executable,
+        placement: options.placement,
     };
 
     let flags_needed: FxHashSet<LinkAddr> =
@@ -228,7 +256,7 @@ where
             },
         )
         .collect();
-    assemble(lifted, &options.probes, made)
+    assemble(lifted, &options, made)
 }
 
 /// What functions read beyond what the ABI passes, and every function's liveness with that known:
@@ -481,8 +509,75 @@ fn springboards(
     Ok(all)
 }
 
-/// Puts the functions' shares one after another and resolves what lies between them.
-fn assemble(lifted: &Lifted, probes: &Probing<'_>, made: Vec<Result<Made, Skipped>>) -> Plan {
+/// Where the chunks of one function's new code are in the text.
+struct Places<'a> {
+    /// Offset in the function's code and in the text, for each.
+    chunks: Vec<(u32, u32)>,
+    emitted: &'a Emitted,
+}
+
+impl Places<'_> {
+    /// The place in the text of an offset in the function's code.
+    fn of(&self, offset: u32) -> u32 {
+        let chunk = self.chunks.partition_point(|(start, _)| *start <= offset).max(1) - 1;
+        let (start, text) = self.chunks[chunk];
+        text + (offset - start)
+    }
+
+    /// Where the chunks begin and end: in the function's code, and in the text.
+    fn ranges(&self) -> impl Iterator<Item = (Range<usize>, u32)> {
+        let end = self.emitted.code.len() as u32;
+        let ends = self.chunks[1..].iter().map(|(start, _)| *start).chain([end]);
+        self.chunks.iter().zip(ends).map(|((from, at), to)| (*from as usize..to as usize, *at))
+    }
+}
+
+/// Gives every chunk its place in the text, which is filled up to `from`; where it ends.
+fn place_chunks<'a>(
+    lifted: &Lifted,
+    placement: Option<&Placement>,
+    kept: &'a [Made],
+    from: u32,
+) -> (Vec<Places<'a>>, u32) {
+    let mut places: Vec<Places<'a>> = kept
+        .iter()
+        .map(|made| Places {
+            chunks: made.emitted.chunk_starts.iter().map(|start| (*start, u32::MAX)).collect(),
+            emitted: &made.emitted,
+        })
+        .collect();
+    let mut offset = from;
+    let mut put = |places: &mut Places<'_>, chunk: usize, align: u32| {
+        let start = places.chunks[chunk].0;
+        let next = places.chunks.get(chunk + 1).map(|(start, _)| *start);
+        offset = offset.next_multiple_of(align);
+        places.chunks[chunk].1 = offset;
+        offset += next.unwrap_or(places.emitted.code.len() as u32) - start;
+    };
+    if let Some(placement) = placement {
+        // Which made function a chunk is of, and which of its chunks.
+        let mut numbers: Vec<Option<(usize, usize)>> = vec![None; placement.chunks().len()];
+        for (m, made) in kept.iter().enumerate() {
+            let indices = placement.of(&lifted.functions[made.function]).unwrap_or_default();
+            for (n, i) in indices.into_iter().enumerate() {
+                numbers[i] = Some((m, n));
+            }
+        }
+        for (chunk, number) in placement.chunks().iter().zip(numbers) {
+            if let Some((m, n)) = number {
+                put(&mut places[m], n, chunk.align.max(1));
+            }
+        }
+    }
+    for places in places.iter_mut().filter(|p| p.chunks[0].1 == u32::MAX) {
+        put(places, 0, 16);
+    }
+    (places, offset)
+}
+
+/// Puts the functions' shares at their places and resolves what lies between them.
+fn assemble(lifted: &Lifted, options: &PlanOptions<'_>, made: Vec<Result<Made, Skipped>>) -> Plan {
+    let probes = &options.probes;
     let mode = probes.mode;
     let mut text = agent::CODE.to_vec();
     if let Some(own) = probes.own {
@@ -493,6 +588,7 @@ fn assemble(lifted: &Lifted, probes: &Probing<'_>, made: Vec<Result<Made, Skippe
         mode,
         functions: Vec::new(),
         skipped: lifted.skipped.clone(),
+        chunks: Vec::new(),
         text,
         fixups: Vec::new(),
         tables: Vec::new(),
@@ -509,77 +605,104 @@ fn assemble(lifted: &Lifted, probes: &Probing<'_>, made: Vec<Result<Made, Skippe
     }
     plan.skipped.sort_by_key(|s| s.entry);
 
-    let mut offset = plan.text.len() as u32;
-    let mut new_entries: FxHashMap<LinkAddr, u32> = FxHashMap::default();
-    new_entries.reserve(kept.len());
-    for made in &kept {
-        offset = offset.next_multiple_of(16);
-        new_entries.insert(lifted.functions[made.function].entry, offset);
-        offset += made.emitted.code.len() as u32;
+    let (places, end) = place_chunks(lifted, options.placement, &kept, plan.text.len() as u32);
+    // Traps between functions.
+    plan.text.resize(end as usize, 0xcc);
+    let new_entries: FxHashMap<LinkAddr, u32> = kept
+        .iter()
+        .zip(&places)
+        .map(|(made, places)| (lifted.functions[made.function].entry, places.of(0)))
+        .collect();
+    for (made, places) in kept.iter().zip(&places) {
+        add_function(&mut plan, &lifted.functions[made.function], made, places, &new_entries);
     }
-    plan.text.reserve(offset as usize - plan.text.len());
-    for made in kept {
-        let function = &lifted.functions[made.function];
-        let base = plan.text.len().next_multiple_of(16);
-        // Traps between functions.
-        plan.text.resize(base, 0xcc);
-        plan.text.extend_from_slice(&made.emitted.code);
-        let index = plan.functions.len() as u32;
-        let mut tables = FxHashMap::default();
-        for (i, mut table) in made.tables {
-            for offset in table.entries.iter_mut().flatten() {
-                *offset += base as u32;
-            }
-            tables.insert(i, plan.tables.len() as u32);
-            plan.tables.push(table);
-        }
-        for (at, fixup) in &made.emitted.fixups {
-            let at = base as u32 + at;
-            let kind = match *fixup {
-                Fixup::Original { to, after } => PlanFixupKind::Original { to, after },
-                Fixup::Function(to) => match new_entries.get(&to) {
-                    Some(offset) => PlanFixupKind::New(*offset),
-                    None => PlanFixupKind::Original { to, after: 0 },
-                },
-                Fixup::Table(t) => PlanFixupKind::Table(tables[&t]),
-                Fixup::TableAddress(t) => PlanFixupKind::TableAddress(tables[&t]),
-                Fixup::Probe(p) => match p {
-                    ProbeFixup::Accumulator(field) => PlanFixupKind::Accumulator(field),
-                    ProbeFixup::Counter(n) => PlanFixupKind::Counter(plan.counters + n),
-                    ProbeFixup::IdHigh => PlanFixupKind::IdHigh,
-                    ProbeFixup::IdLow => PlanFixupKind::IdLow,
-                    ProbeFixup::Number => PlanFixupKind::Number,
-                    ProbeFixup::RingMask => PlanFixupKind::RingMask,
-                    ProbeFixup::Agent(entry) => PlanFixupKind::New(agent::entry_offset(entry)),
-                    ProbeFixup::Inline(_) | ProbeFixup::OutOfLine(_) => {
-                        unreachable!("resolved by emission")
-                    }
-                },
-            };
-            plan.fixups.push(PlanFixup { at, function: index, kind });
-        }
-        plan.springboards.extend(
-            made.springboards.iter().map(|(at, to)| Springboard { at: *at, to: base as u32 + to }),
-        );
-        plan.unwind.extend(made.unwind.into_iter().map(|u| (index, u)));
-        let starts = function.blocks.iter().map(|b| function.insns[b.insns.start as usize].ip());
-        let graph = (mode == Mode::Edges).then(|| EdgeGraph::new(function));
-        let edges = graph.map_or(Vec::new(), |g| g.edges.into_iter().zip(g.places).collect());
-        plan.functions.push(PlannedFunction {
-            entry: function.entry,
-            name: function.name.clone(),
-            size: size_of_ranges(function),
-            text_offset: base as u32,
-            text_size: made.emitted.code.len() as u32,
-            counters: (plan.counters, made.emitted.counters.clone()),
-            blocks: if mode.has_counters() { starts.map(LinkAddr).collect() } else { Vec::new() },
-            edges,
-            places: made.places.iter().map(|(from, to)| (*from, base as u32 + to)).collect(),
-        });
-        plan.counters += made.emitted.counters.len() as u32;
-    }
+    plan.chunks.sort_by_key(|c| c.start);
     plan.springboards.sort_by_key(|s| s.at);
     plan
+}
+
+/// Adds one function to the plan.
+fn add_function(
+    plan: &mut Plan,
+    function: &Function,
+    made: &Made,
+    places: &Places<'_>,
+    new_entries: &FxHashMap<LinkAddr, u32>,
+) {
+    let index = plan.functions.len() as u32;
+    let base = places.of(0);
+    for (from, at) in places.ranges() {
+        let end = at as usize + from.len();
+        plan.text[at as usize..end].copy_from_slice(&made.emitted.code[from]);
+        plan.chunks.push(PlannedChunk { function: index, start: at, end: end as u32 });
+    }
+    let mut tables = FxHashMap::default();
+    for (i, table) in &made.tables {
+        let mut table = table.clone();
+        for offset in table.entries.iter_mut().flatten() {
+            *offset = places.of(*offset);
+        }
+        tables.insert(*i, plan.tables.len() as u32);
+        plan.tables.push(table);
+    }
+    for (at, fixup) in &made.emitted.fixups {
+        let kind = match *fixup {
+            Fixup::Original { to, after } => PlanFixupKind::Original { to, after },
+            Fixup::Function(to) => match new_entries.get(&to) {
+                Some(offset) => PlanFixupKind::New(*offset),
+                None => PlanFixupKind::Original { to, after: 0 },
+            },
+            Fixup::Across(to) => PlanFixupKind::New(places.of(to)),
+            Fixup::Table(t) => PlanFixupKind::Table(tables[&t]),
+            Fixup::TableAddress(t) => PlanFixupKind::TableAddress(tables[&t]),
+            Fixup::Probe(p) => match p {
+                ProbeFixup::Accumulator(field) => PlanFixupKind::Accumulator(field),
+                ProbeFixup::Counter(n) => PlanFixupKind::Counter(plan.counters + n),
+                ProbeFixup::IdHigh => PlanFixupKind::IdHigh,
+                ProbeFixup::IdLow => PlanFixupKind::IdLow,
+                ProbeFixup::Number => PlanFixupKind::Number,
+                ProbeFixup::RingMask => PlanFixupKind::RingMask,
+                ProbeFixup::Agent(entry) => PlanFixupKind::New(agent::entry_offset(entry)),
+                ProbeFixup::Inline(_) | ProbeFixup::OutOfLine(_) => {
+                    unreachable!("resolved by emission")
+                }
+            },
+        };
+        plan.fixups.push(PlanFixup { at: places.of(*at), function: index, kind });
+    }
+    plan.springboards.extend(
+        made.springboards.iter().map(|(at, to)| Springboard { at: *at, to: places.of(*to) }),
+    );
+    plan.unwind.extend(made.unwind.iter().map(|part| (index, place_part(part, places))));
+    let mode = plan.mode;
+    let starts = function.blocks.iter().map(|b| function.insns[b.insns.start as usize].ip());
+    let graph = (mode == Mode::Edges).then(|| EdgeGraph::new(function));
+    let edges = graph.map_or(Vec::new(), |g| g.edges.into_iter().zip(g.places).collect());
+    let (first, _) = places.ranges().next().expect("a function has code");
+    plan.functions.push(PlannedFunction {
+        entry: function.entry,
+        name: function.name.clone(),
+        size: size_of_ranges(function),
+        text_offset: base,
+        text_size: first.len() as u32,
+        counters: (plan.counters, made.emitted.counters.clone()),
+        blocks: if mode.has_counters() { starts.map(LinkAddr).collect() } else { Vec::new() },
+        edges,
+        places: made.places.iter().map(|(from, to)| (*from, places.of(*to))).collect(),
+    });
+    plan.counters += made.emitted.counters.len() as u32;
+}
+
+/// Unwind information of a part where it came to lie, from the function's first chunk on.
+fn place_part(part: &PartUnwind, places: &Places<'_>) -> PartUnwind {
+    let mut placed = part.clone();
+    placed.start = places.of(part.start).wrapping_sub(places.of(0));
+    placed.end = placed.start.wrapping_add(part.end - part.start);
+    if let (Some(table), true) = (&mut placed.table, places.chunks.len() > 1) {
+        table.base = LandingBase::Text;
+        table.move_pads(|offset| places.of(offset));
+    }
+    placed
 }
 
 /// The copy of a jump table. Where a bound was found it is trusted only as a lower limit: the

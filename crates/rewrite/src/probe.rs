@@ -43,11 +43,13 @@ pub enum Mode {
     Edges,
     /// What the user's own probe makes of it.
     Own,
+    /// Nothing: there are no probes, code is only laid out anew.
+    Plain,
 }
 
 impl Mode {
     /// Every mode.
-    pub const ALL: [Mode; 8] = [
+    pub const ALL: [Mode; 9] = [
         Mode::Events,
         Mode::Time,
         Mode::Cpu,
@@ -56,6 +58,7 @@ impl Mode {
         Mode::Blocks,
         Mode::Edges,
         Mode::Own,
+        Mode::Plain,
     ];
 
     /// Whether functions are measured from entry to exit, on the shadow stack.
@@ -387,7 +390,7 @@ pub fn entry(probes: Probes, dead: RegSet) -> Snippet {
             b.fix(at, ProbeFixup::Accumulator(CALLS_FIELD));
         }
         Mode::Own => own(&mut b, probes.own, Moment::Enters),
-        Mode::Blocks | Mode::Edges | Mode::Cpu => {}
+        Mode::Blocks | Mode::Edges | Mode::Cpu | Mode::Plain => {}
         Mode::Time | Mode::Events => timed_entry(&mut b, probes.depth),
         Mode::Sample => {
             b.free_flags();
@@ -542,7 +545,7 @@ pub fn exit(probes: Probes, returns: bool, dead: RegSet) -> Snippet {
         }
         Mode::Own if returns => own(&mut b, probes.own, Moment::Returns),
         Mode::Own => own(&mut b, probes.own, Moment::TailCalls),
-        Mode::Blocks | Mode::Edges | Mode::Cpu => {}
+        Mode::Blocks | Mode::Edges | Mode::Cpu | Mode::Plain => {}
         Mode::Time => timed_exit(&mut b, probes.depth, false),
         Mode::Events => timed_exit(&mut b, probes.depth, true),
         Mode::Sample => {

@@ -52,14 +52,24 @@ pub fn is_sound(plan: &Plan) -> bool {
     });
     let mut entries = plan.tables.iter().flat_map(|t| &t.entries);
     let unwind = plan.unwind.iter().all(|(index, part)| {
-        let inside = function(*index).is_some_and(|f| part.end <= f.text_size);
+        let inside = function(*index).is_some_and(|f| {
+            let (start, end) = (part.start, part.end);
+            let [start, end] = [start, end].map(|at| f.text_offset.wrapping_add(at) as usize);
+            start <= end && end <= len
+        });
         let table = part.table.as_ref().is_none_or(|t| {
             let len = t.bytes.len();
             field(t.base_field, len) && t.types.iter().all(|(at, _)| field(*at, len))
         });
-        inside && part.start <= part.end && table
+        inside && table
     });
+    let chunks = plan
+        .chunks
+        .iter()
+        .all(|c| function(c.function).is_some() && c.start <= c.end && c.end as usize <= len);
     functions
+        && chunks
+        && plan.chunks.is_sorted_by_key(|c| c.start)
         && fixups
         && unwind
         && entries.all(|e| e.is_err() || e.is_ok_and(|to| (to as usize) < len))

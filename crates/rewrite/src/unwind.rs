@@ -31,6 +31,15 @@ pub struct PartUnwind {
     pub signal_frame: bool,
 }
 
+/// What an exception table's landing pads are relative to. They can only lie behind it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum LandingBase {
+    /// The start of the function's new code.
+    Function,
+    /// The start of all new code: the function's chunks may lie in any order.
+    Text,
+}
+
 /// An exception table for new code; its position-dependent fields are filled in when it has an
 /// address.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -38,8 +47,12 @@ pub struct NewLsda {
     /// Its bytes; 4-byte aligned where it is placed.
     #[serde(with = "serde_bytes")]
     pub bytes: Vec<u8>,
-    /// Offset of the 32-bit distance to the function's new code.
+    /// Offset of the 32-bit distance to what landing pads are relative to.
     pub base_field: u32,
+    /// What landing pads are relative to.
+    pub base: LandingBase,
+    /// Landing pads: the offset of each one's field, five bytes of LEB128, and what it holds.
+    pub pads: Vec<(u32, u32)>,
     /// 32-bit distances to types: offset and link address.
     pub types: Vec<(u32, u64)>,
 }
@@ -148,26 +161,26 @@ impl<'a> RowReader<'a> {
         }
         rows.sort_by_key(|r| r.start);
         let mut parts = Vec::new();
-        for (i, start) in emitted.part_starts.iter().enumerate() {
-            let last = i + 1 == emitted.part_starts.len();
-            let end = if last { emitted.code.len() as u32 } else { emitted.part_starts[i + 1] };
-            let range = &function.ranges[i];
+        for (i, part) in emitted.parts.iter().enumerate() {
+            let next = emitted.parts.get(i + 1);
+            let (start, end) = (part.start, next.map_or(emitted.code.len() as u32, |p| p.start));
+            let range = &function.ranges[part.range as usize];
             let fde = self
                 .image
                 .fdes()
                 .get(self.image.fdes().partition_point(|f| f.end <= range.start))
                 .filter(|f| f.start < range.end);
-            let program = program(&rows, emitted, *start, end).ok_or(fail(SkipReason::Unwind))?;
+            let program = program(&rows, emitted, start, end).ok_or(fail(SkipReason::Unwind))?;
             let personality = fde.and_then(|f| f.personality);
             let table = match fde.and_then(|f| tables.get(&f.start)) {
                 Some(lsda) => Some(
-                    new_table(self.image, lsda, function, emitted, (range.end, *start, end))
+                    new_table(self.image, lsda, function, emitted, (start, end))
                         .ok_or(fail(SkipReason::ExceptionTable))?,
                 ),
                 None => None,
             };
             parts.push(PartUnwind {
-                start: *start,
+                start,
                 end,
                 program,
                 personality,
@@ -409,14 +422,22 @@ fn sleb(out: &mut Vec<u8>, mut value: i64) {
     }
 }
 
-/// An unsigned LEB128 number in exactly four bytes, for fields written before their value.
-fn uleb4(value: u32) -> [u8; 4] {
-    [
-        value as u8 | 0x80,
-        (value >> 7) as u8 | 0x80,
-        (value >> 14) as u8 | 0x80,
-        (value >> 21) as u8 & 0x7f,
-    ]
+/// An unsigned LEB128 number in exactly five bytes, for fields written before their value.
+fn uleb5(value: u32) -> [u8; 5] {
+    let mut bytes = std::array::from_fn(|i| (value >> (7 * i)) as u8 | 0x80);
+    bytes[4] &= 0x7f;
+    bytes
+}
+
+impl NewLsda {
+    /// Gives landing pads other offsets.
+    pub(crate) fn move_pads(&mut self, place: impl Fn(u32) -> u32) {
+        for (field, offset) in &mut self.pads {
+            *offset = place(*offset);
+            let at = *field as usize;
+            self.bytes[at..at + 5].copy_from_slice(&uleb5(*offset));
+        }
+    }
 }
 
 /// `DW_EH_PE_pcrel | DW_EH_PE_sdata4`
@@ -424,13 +445,61 @@ pub const PCREL4: u8 = 0x1b;
 /// `DW_EH_PE_indirect`
 pub const INDIRECT: u8 = 0x80;
 
-/// The exception table `lsda` for the new code of one part: original end, new start, new end.
+/// Bytes of a list of call sites, and landing pads: the offset of each one's field, and the pad's
+/// offset in the function's new code.
+type CallSites = (Vec<u8>, Vec<(u32, u32)>);
+
+/// The list of call sites for one part, with the places of landing pads in it. Neighbours in the
+/// original may have come apart, so it is made anew: a site for each run of instructions that
+/// were in the same one.
+fn call_sites(
+    lsda: &Lsda,
+    function: &Function,
+    emitted: &Emitted,
+    (start, end): (u32, u32),
+) -> Option<CallSites> {
+    let site_at = |addr: LinkAddr| {
+        let i = lsda.call_sites.partition_point(|s| s.end <= addr);
+        lsda.call_sites.get(i).filter(|s| s.start <= addr).map(|_| i)
+    };
+    let mut runs: Vec<(u32, Option<usize>)> = Vec::new();
+    let from = emitted.unwind.partition_point(|p| p.offset < start);
+    for point in emitted.unwind[from..].iter().take_while(|p| p.offset < end) {
+        let site = site_at(point.original);
+        match runs.last_mut() {
+            Some((_, last)) if *last == site => {}
+            // Nothing lies between.
+            Some((at, last)) if *at == point.offset => *last = site,
+            _ => runs.push((point.offset, site)),
+        }
+    }
+    let (mut sites, mut pads) = (Vec::new(), Vec::new());
+    for (i, (from, site)) in runs.iter().enumerate() {
+        let Some(site) = site.map(|i| &lsda.call_sites[i]) else { continue };
+        let to = runs.get(i + 1).map_or(end, |(at, _)| *at);
+        uleb(&mut sites, u64::from(from - start));
+        uleb(&mut sites, u64::from(to - from));
+        match site.landing_pad {
+            None => sites.push(0),
+            // Control comes to the pad's probe first.
+            Some(pad) => {
+                let offset = emitted.block_offsets[function.block_at(pad)?.index()];
+                pads.push((sites.len() as u32, offset));
+                sites.extend_from_slice(&uleb5(offset));
+            }
+        }
+        uleb(&mut sites, site.action);
+    }
+    Some((sites, pads))
+}
+
+/// The exception table `lsda` for the new code of one part.
 fn new_table(
     image: &Image,
     lsda: &Lsda,
     function: &Function,
     emitted: &Emitted,
-    (original_end, start, end): (LinkAddr, u32, u32),
+    (start, end): (u32, u32),
 ) -> Option<NewLsda> {
     if lsda.type_encoding & 0x0f == 0
         && lsda.type_encoding != 0xff
@@ -439,41 +508,22 @@ fn new_table(
         // Absolute addresses that only the loader knows.
         return None;
     }
-    let offset_at = |addr: LinkAddr| -> u32 {
-        let i = function.insns.partition_point(|insn| insn.ip() < addr.0);
-        match function.insns.get(i) {
-            Some(insn) if insn.ip() < original_end.0 => emitted.insn_offsets[i],
-            _ => end,
-        }
-    };
-    let mut sites = Vec::new();
-    for site in &lsda.call_sites {
-        let (from, to) = (offset_at(site.start), offset_at(site.end));
-        if to <= from {
-            continue;
-        }
-        uleb(&mut sites, u64::from(from - start));
-        uleb(&mut sites, u64::from(to - from));
-        let pad = match site.landing_pad {
-            None => 0,
-            // Control comes to the pad's probe first.
-            Some(pad) => emitted.block_offsets[function.block_at(pad)?.index()],
-        };
-        uleb(&mut sites, u64::from(pad));
-        uleb(&mut sites, site.action);
-    }
+    let (sites, mut pads) = call_sites(lsda, function, emitted, (start, end))?;
     let mut bytes = vec![PCREL4, 0, 0, 0, 0];
     let base_field = 1;
     let has_types = lsda.type_encoding != 0xff;
     let distance_at = bytes.len() + 1;
     if has_types {
         bytes.push(PCREL4 | lsda.type_encoding & INDIRECT);
-        bytes.extend_from_slice(&[0; 4]);
+        bytes.extend_from_slice(&[0; 5]);
     } else {
         bytes.push(0xff);
     }
     bytes.push(0x01);
     uleb(&mut bytes, sites.len() as u64);
+    for (field, _) in &mut pads {
+        *field += bytes.len() as u32;
+    }
     bytes.extend_from_slice(&sites);
     bytes.extend_from_slice(&lsda.actions);
     let mut types = Vec::new();
@@ -486,12 +536,9 @@ fn new_table(
             types.push((bytes.len() as u32, *target));
             bytes.extend_from_slice(&[0; 4]);
         }
-        let distance = u32::try_from(bytes.len() - (distance_at + 4)).ok()?;
-        if distance >= 1 << 28 {
-            return None;
-        }
-        bytes[distance_at..distance_at + 4].copy_from_slice(&uleb4(distance));
+        let distance = u32::try_from(bytes.len() - (distance_at + 5)).ok()?;
+        bytes[distance_at..distance_at + 5].copy_from_slice(&uleb5(distance));
         bytes.extend_from_slice(&lsda.specifications);
     }
-    Some(NewLsda { bytes, base_field, types })
+    Some(NewLsda { bytes, base_field, base: LandingBase::Function, pads, types })
 }

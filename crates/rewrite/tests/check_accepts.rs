@@ -2,24 +2,50 @@
 
 mod common;
 
-use fettle_cfg::SkipReason;
-use fettle_rewrite::{PlanOptions, plan};
+use std::sync::Mutex;
+
+use fettle_cfg::Placement;
+use fettle_rewrite::check::Checker;
+use fettle_rewrite::plan::plan_checked_by;
+use fettle_rewrite::{Mode, PlanOptions};
 
 #[test]
 fn real_binaries_with_every_kind_of_probes() {
     let mut binaries = 0;
     let mut functions = 0;
+    let mut random = common::Random(common::seed());
     for path in common::BINARIES {
         let Some((image, lifted)) = common::open(path) else { continue };
         binaries += 1;
         for probes in common::variants(&lifted) {
             let what = common::describe(&probes);
-            let plan =
-                plan(&image, &lifted, PlanOptions { probes, select: &|_| true, places: &[] });
-            functions += plan.functions.len();
-            let rejected: Vec<_> =
-                plan.skipped.iter().filter(|s| s.reason == SkipReason::CheckFailed).collect();
-            assert!(rejected.is_empty(), "{path} {what}: {rejected:#?}");
+            let shuffled = Placement::shuffled(&lifted.functions, random.below(1 << 30) as u64);
+            let mut kept = Vec::new();
+            // All of them would take long.
+            let shuffles = probes.mode == Mode::Plain || random.below(3) == 0;
+            for placement in [None, Some(&shuffled)].iter().take(1 + usize::from(shuffles)) {
+                let placement = *placement;
+                let probes = probes.clone();
+                let options = PlanOptions { probes, select: &|_| true, places: &[], placement };
+                let rejected = Mutex::new(Vec::new());
+                let plan = plan_checked_by(&image, &lifted, options, || {
+                    let mut checker = Checker::new(&image);
+                    let rejected = &rejected;
+                    move |claim, context| {
+                        checker.check(claim, context).inspect_err(|error| {
+                            let mut rejected = rejected.lock().expect("no panic before");
+                            rejected.push(format!("{}: {error}", claim.function.entry));
+                        })
+                    }
+                });
+                kept.push(plan.functions.len());
+                let rejected = rejected.into_inner().expect("no panic before");
+                let placed = placement.is_some();
+                assert!(rejected.is_empty(), "{path} {what} {placed}: {rejected:#?}");
+            }
+            // Any order will do for what can be copied at all.
+            assert!(kept.iter().all(|n| *n == kept[0]), "{path} {what}: {kept:?}");
+            functions += kept.iter().sum::<usize>();
         }
     }
     println!("{functions} functions of {binaries} binaries");

@@ -8,7 +8,7 @@ use std::sync::Mutex;
 
 use common::Random;
 use fettle_cfg::liveness::{Callees, ExitLiveness, Liveness};
-use fettle_cfg::{LiftOptions, Lifted};
+use fettle_cfg::{LiftOptions, Lifted, Placement};
 use fettle_image::{Image, LinkAddr};
 use fettle_isa::RegSet;
 use fettle_rewrite::check::{self, CheckError, Claim, Fault};
@@ -54,6 +54,7 @@ impl Draft {
 fn for_each(
     (image, lifted): &(Image, Lifted),
     probes: Probing<'_>,
+    placement: Option<&Placement>,
     wanted: impl Fn(usize) -> bool + Sync,
     each: impl FnMut(&Image, &Claim<'_>, &Context<'_>) + Send,
 ) {
@@ -66,14 +67,19 @@ fn for_each(
         .collect();
     let each = Mutex::new(each);
     let select = |f: &fettle_cfg::Function| chosen.contains(&f.entry);
-    plan_checked_by(image, lifted, PlanOptions { probes, select: &select, places: &[] }, || {
-        |claim: Claim<'_>, context: &Context<'_>| {
-            let mut each = each.lock().expect("no panic before");
-            check::check(claim, context)?;
-            each(image, &claim, context);
-            Ok(())
-        }
-    });
+    plan_checked_by(
+        image,
+        lifted,
+        PlanOptions { probes, select: &select, places: &[], placement },
+        || {
+            |claim: Claim<'_>, context: &Context<'_>| {
+                let mut each = each.lock().expect("no panic before");
+                check::check(claim, context)?;
+                each(image, &claim, context);
+                Ok(())
+            }
+        },
+    );
 }
 
 fn decode(code: &[u8], at: u32) -> Option<Instruction> {
@@ -86,6 +92,25 @@ fn decode(code: &[u8], at: u32) -> Option<Instruction> {
 fn past_padding(code: &[u8], mut at: u32) -> u32 {
     while let Some(insn) = decode(code, at).filter(|i| i.mnemonic() == Mnemonic::Nop) {
         at += insn.len() as u32;
+    }
+    at
+}
+
+/// The offset that control comes to from `at`, past padding and over jumps that are only in the
+/// way: a jump to a jump leads where that one does.
+fn landing(emitted: &Emitted, at: u32) -> u32 {
+    let mut at = past_padding(&emitted.code, at);
+    for _ in 0..8 {
+        let Some(jump) = decode(&emitted.code, at).filter(|i| i.is_jmp_short_or_near()) else {
+            break;
+        };
+        let end = at + jump.len() as u32;
+        let to = match emitted.fixups.iter().find(|(f, _)| *f == end - 4) {
+            None => jump.near_branch_target() as u32,
+            Some((_, Fixup::Across(to))) => *to,
+            Some(_) => break,
+        };
+        at = past_padding(&emitted.code, to);
     }
     at
 }
@@ -140,8 +165,8 @@ fn change_code(
         jumps(&old)
             && old.code() == new.code()
             && u32::try_from(new.near_branch_target()).is_ok_and(|to| {
-                past_padding(&claim.emitted.code, to)
-                    == past_padding(&claim.emitted.code, old.near_branch_target() as u32)
+                landing(claim.emitted, to)
+                    == landing(claim.emitted, old.near_branch_target() as u32)
             })
     });
     Some((
@@ -229,7 +254,11 @@ fn as_32_bits(insn: &Instruction) -> Instruction {
     insn
 }
 
-fn change_fixup(draft: &mut Draft, _: &Claim<'_>, random: &mut Random) -> Option<(String, bool)> {
+fn change_fixup(
+    draft: &mut Draft,
+    claim: &Claim<'_>,
+    random: &mut Random,
+) -> Option<(String, bool)> {
     let fixups = &mut draft.emitted.fixups;
     if fixups.is_empty() {
         return None;
@@ -252,6 +281,7 @@ fn change_fixup(draft: &mut Draft, _: &Claim<'_>, random: &mut Random) -> Option
                     Fixup::Original { to: LinkAddr(to.0 ^ 1 << random.below(20)), after }
                 }
                 Fixup::Function(to) => Fixup::Function(LinkAddr(to.0 ^ 1 << random.below(20))),
+                Fixup::Across(to) => Fixup::Across(to ^ 1 << random.below(12)),
                 Fixup::Table(t) => Fixup::TableAddress(t),
                 Fixup::TableAddress(t) => Fixup::Table(t),
                 Fixup::Probe(p) => Fixup::Probe(match p {
@@ -267,7 +297,13 @@ fn change_fixup(draft: &mut Draft, _: &Claim<'_>, random: &mut Random) -> Option
             };
         }
     }
-    Some((format!("fixup {before:x?}"), false))
+    let same = match (before.1, fixups.get(i).map(|f| f.1)) {
+        (Fixup::Across(old), Some(Fixup::Across(new))) if fixups[i].0 == before.0 => {
+            old != new && landing(claim.emitted, old) == landing(claim.emitted, new)
+        }
+        _ => false,
+    };
+    Some((format!("fixup {before:x?}"), same))
 }
 
 fn change_ranges(
@@ -301,7 +337,6 @@ fn change_blocks(
     claim: &Claim<'_>,
     random: &mut Random,
 ) -> Option<(String, bool)> {
-    let code = &claim.emitted.code;
     let offsets = &mut draft.emitted.block_offsets;
     let (i, j) = (random.below(offsets.len()), random.below(offsets.len()));
     let before = offsets[i];
@@ -310,7 +345,7 @@ fn change_blocks(
         1 => before + 1,
         _ => before.wrapping_sub(1),
     };
-    let same = past_padding(code, before) == past_padding(code, offsets[i]);
+    let same = landing(claim.emitted, before) == landing(claim.emitted, offsets[i]);
     Some((format!("block {i}: {before:#x} to {:#x}", offsets[i]), same))
 }
 
@@ -484,6 +519,44 @@ fn change_handlers(
     Some((format!("call sites of part {i}, byte {at}: {before:02x} to {after:02x}"), same))
 }
 
+/// Cuts an instruction in two pieces that may come to lie anywhere.
+fn change_chunks(
+    draft: &mut Draft,
+    claim: &Claim<'_>,
+    random: &mut Random,
+) -> Option<(String, bool)> {
+    let (start, len) = *random.one(&copies(claim))?;
+    let starts = &mut draft.emitted.chunk_starts;
+    let cut = start + 1;
+    match random.below(2) {
+        0 if len > 1 => starts.push(cut),
+        1 if starts.len() > 1 => {
+            let i = 1 + random.below(starts.len() - 1);
+            starts[i] -= 1;
+        }
+        _ => return None,
+    }
+    starts.sort_unstable();
+    Some((format!("chunks at {starts:x?}"), false))
+}
+
+/// Landing pads that are said to be elsewhere, or not said to be.
+fn change_pads(draft: &mut Draft, _: &Claim<'_>, random: &mut Random) -> Option<(String, bool)> {
+    let with: Vec<usize> = (0..draft.unwind.len())
+        .filter(|i| draft.unwind[*i].table.as_ref().is_some_and(|t| !t.pads.is_empty()))
+        .collect();
+    let table = draft.unwind[*random.one(&with)?].table.as_mut()?;
+    let i = random.below(table.pads.len());
+    match random.below(3) {
+        0 => table.pads[i].0 ^= 1 << random.below(6),
+        1 => table.pads[i].1 ^= 1 << random.below(12),
+        _ => {
+            table.pads.remove(i);
+        }
+    }
+    Some((format!("landing pad {i}"), false))
+}
+
 type Sites = (std::ops::Range<usize>, Vec<[u64; 4]>);
 
 /// Where the call sites of a new exception table are, and what they say.
@@ -523,7 +596,7 @@ fn call_sites(bytes: &[u8]) -> Option<Sites> {
 
 type Change = fn(&mut Draft, &Claim<'_>, &mut Random) -> Option<(String, bool)>;
 
-const CHANGES: [(&str, Change); 9] = [
+const CHANGES: [(&str, Change); 11] = [
     ("code", change_code),
     ("probe", change_probe),
     ("fixup", change_fixup),
@@ -533,6 +606,8 @@ const CHANGES: [(&str, Change); 9] = [
     ("springboard", change_springboards),
     ("unwind", change_unwind),
     ("handler", change_handlers),
+    ("chunk", change_chunks),
+    ("pad", change_pads),
 ];
 
 /// Every mutation that changes what the program does must be found.
@@ -548,6 +623,7 @@ fn random_changes() {
         "/usr/bin/python3.11",
     ];
     let mut found = 0;
+    let mut random = Random(seed);
     for path in binaries {
         let Some(opened) = common::open(path) else { continue };
         found += 1;
@@ -575,7 +651,11 @@ fn random_changes() {
                     }
                 }
             };
-            for_each(&opened, probes, |i| i % step == 0, each);
+            // Every second time in another order.
+            let order = random.below(1 << 30) as u64;
+            let shuffled = Placement::shuffled(&opened.1.functions, order);
+            let placement = order.is_multiple_of(2).then_some(&shuffled);
+            for_each(&opened, probes, placement, |i| i % step == 0, each);
         }
     }
     assert!(found > 0, "none of the binaries is there");
@@ -633,7 +713,12 @@ fn with_example(
     {
         let each = Mutex::new((&mut met, &mut each));
         let select = |f: &fettle_cfg::Function| f.name.as_deref() == Some(name);
-        let options = PlanOptions { probes: Probing::new(mode), select: &select, places: &[] };
+        let options = PlanOptions {
+            probes: Probing::new(mode),
+            select: &select,
+            places: &[],
+            placement: None,
+        };
         plan_checked_by(&image, &lifted, options, || {
             |claim: Claim<'_>, context: &Context<'_>| {
                 check::check(claim, context).expect("as planned it is right");

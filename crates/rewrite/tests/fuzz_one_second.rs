@@ -46,7 +46,11 @@ fn rewrite(image: &Image, random: &mut Random) -> usize {
     let lifted = fettle_cfg::lift(image, LiftOptions::default());
     let variants = common::variants(&lifted);
     let probes = variants[random.below(variants.len())].clone();
-    let plan = plan(image, &lifted, PlanOptions { probes, select: &|_| true, places: &[] });
+    let plan = plan(
+        image,
+        &lifted,
+        PlanOptions { probes, select: &|_| true, places: &[], placement: None },
+    );
     let _ = link(
         &plan,
         image,

@@ -71,8 +71,12 @@ pub fn instrument(file: &[u8], options: &Options) -> Result<Made, Refusal> {
     let wants = |f: &Function| {
         options.selection.wants(&layout.image, f) && !obstacles.contains_key(&f.entry)
     };
-    let plan_options =
-        PlanOptions { probes: Probing::new(options.mode), select: &wants, places: &places };
+    let plan_options = PlanOptions {
+        probes: Probing::new(options.mode),
+        select: &wants,
+        places: &places,
+        placement: None,
+    };
     let mut plan = fettle_rewrite::plan(&layout.image, &lifted, plan_options);
     tell_obstacles(&mut plan, &obstacles);
     let functions = plan.functions.len() as u64;

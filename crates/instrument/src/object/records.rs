@@ -64,6 +64,7 @@ fn mode_number(mode: Mode) -> u8 {
         Mode::Cpu => 5,
         Mode::Edges => 6,
         Mode::Own => 7,
+        Mode::Plain => 8,
     }
 }
 

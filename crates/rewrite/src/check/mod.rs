@@ -5,6 +5,9 @@
 //!
 //! 1. *Walk* (this file): from the entry and every block, each original instruction must meet
 //!    its like. Only distances may differ, and those must be fixed up to the same address.
+//!    Blocks may lie in any order: control that fell into a block may jump there and the reverse,
+//!    and a conditional jump may be turned round. Control stays in one chunk unless a jump that
+//!    waits for the chunks' places leads to another.
 //! 2. *Probes* ([`probe`]): whatever stands between the instructions is executed symbolically.
 //!    What it leaves changed must be dead there ([`dead`]).
 //! 3. *Tables* ([`tables`]): copies of jump tables and springboards lead to the same code.
@@ -159,6 +162,8 @@ pub struct Claim<'a> {
 struct Pair {
     insn: Instruction,
     new: u32,
+    /// Length of the copy: none for a jump that led to what now follows.
+    len: u32,
 }
 
 const UNPAIRED: u32 = u32::MAX;
@@ -302,6 +307,13 @@ fn step(insn: &Instruction) -> Option<Step> {
     })
 }
 
+/// A direct jump of the new code.
+struct NewJump {
+    insn: Instruction,
+    /// What its last four bytes wait for.
+    fixup: Option<Fixup>,
+}
+
 /// A range of the original.
 struct Range<'a> {
     start: u64,
@@ -338,6 +350,8 @@ struct Walk<'w, 'a> {
     stretch: usize,
     /// Landing pads.
     pads: Vec<u64>,
+    /// The chunk of new code at hand: start and end.
+    chunk: (u32, u32),
     /// Control comes here only if a call returns, which may not be so.
     after_call: bool,
     /// The original has padding here, too, with rules of its own.
@@ -407,6 +421,14 @@ impl<'w, 'a> Walk<'w, 'a> {
         if !emitted.counters.windows(2).all(|w| w[0] < w[1]) {
             return fail(entry, Fault::Counter);
         }
+        let starts = &emitted.chunk_starts;
+        let end = emitted.code.len() as u32;
+        if starts.first() != Some(&0)
+            || !starts.windows(2).all(|w| w[0] < w[1])
+            || starts.last().is_none_or(|s| *s >= end)
+        {
+            return fail(entry, Fault::Overlap);
+        }
         let Some(first) = ranges.first() else { return fail(entry, Fault::Original) };
         let decoder = Decoder::with_ip(64, first.bytes, first.start, DecoderOptions::NONE);
         let new_decoder = Decoder::new(64, &emitted.code, DecoderOptions::NONE);
@@ -423,6 +445,7 @@ impl<'w, 'a> Walk<'w, 'a> {
             fixup: 0,
             stretch: 0,
             pads: Vec::new(),
+            chunk: (0, 0),
             after_call: false,
             padded: false,
         };
@@ -511,6 +534,8 @@ impl<'w, 'a> Walk<'w, 'a> {
     fn follow(&mut self, mut a: u64, mut n: u32, mut arrival: Arrival) -> Result<(), CheckError> {
         let timed = self.context.probes.mode.is_timed();
         let mut block = BlockId(u32::MAX);
+        // Jumps in a row that are not there any more.
+        let mut gone = 0;
         self.after_call = false;
         self.seek(n);
         loop {
@@ -533,6 +558,10 @@ impl<'w, 'a> Walk<'w, 'a> {
                     return if self.after_call { Ok(()) } else { fail(a, Fault::RunsOff) };
                 };
                 let mark = self.s.at[slot];
+                if mark & BLOCK != 0 && !self.is_label(a, n)? {
+                    // The block is elsewhere, and is followed there.
+                    return self.jump_to_label(a, n);
+                }
                 if mark & PAD != 0 && timed {
                     n = self.probe(a, n, Kind::Left)?;
                 }
@@ -574,12 +603,17 @@ impl<'w, 'a> Walk<'w, 'a> {
             if leaves && let Some(kind) = self.exit_kind(step == Step::Return) {
                 n = self.exit_probe(a, n, kind)?;
             }
-            n = self.skip_padding(a, n);
-            if self.stretch_at(n).is_some() {
+            // In the place of a jump may be what it led to.
+            let elsewhere = matches!(step, Step::Jump(to) if self.contains(to));
+            let before = n;
+            n = if elsewhere { self.past_padding(n) } else { self.skip_padding(a, n) };
+            if self.stretch_at(n).is_some() && !elsewhere {
                 return fail(a, Fault::ExtraProbe);
             }
             match self.s.pairs[index].new {
                 UNPAIRED => self.s.pairs[index].new = n,
+                // What is not there proves nothing: see what follows.
+                known if known == n && self.s.pairs[index].len == 0 => {}
                 known if known == n => return Ok(()),
                 _ => return fail(a, Fault::TwoCopies),
             }
@@ -604,20 +638,37 @@ impl<'w, 'a> Walk<'w, 'a> {
                     n + len
                 }
                 Step::Jump(to) => {
-                    return if self.contains(to) {
-                        let jump = self.jump_at(a, n)?;
-                        if !jump.is_jmp_short_or_near() {
-                            return fail(a, Fault::Instruction);
+                    if !self.contains(to) {
+                        return self.jump_out(a, n, to);
+                    }
+                    let jump = self.plain_jump(a, n)?;
+                    let label = self.label(to);
+                    if self.is_label(to, before)? && jump.is_none_or(|(_, to)| Some(to) != label) {
+                        self.s.pairs[index].len = 0;
+                        gone += 1;
+                        if gone > self.claim.function.blocks.len() {
+                            return fail(a, Fault::Jump);
                         }
-                        self.s.work.push((to, self.target(a, &jump)?));
-                        Ok(())
-                    } else {
-                        self.jump_out(a, n, to)
-                    };
+                        self.after_call = false;
+                        (a, n) = (to, before);
+                        continue;
+                    }
+                    self.skip_padding(a, before);
+                    let Some((len, target)) = jump else { return fail(a, Fault::Instruction) };
+                    self.s.pairs[index].len = len;
+                    self.s.work.push((to, target));
+                    return Ok(());
                 }
-                Step::Branch(to) => self.branch(index, block, n, to)?,
+                Step::Branch(to) => {
+                    let (next_a, next) = self.branch(index, block, n, to)?;
+                    self.after_call = false;
+                    gone = 0;
+                    (a, n) = (next_a, next);
+                    continue;
+                }
             };
             self.after_call = matches!(step, Step::Call(_) | Step::CallIndirect);
+            gone = 0;
             a = next_a;
             n = next;
         }
@@ -638,9 +689,10 @@ impl<'w, 'a> Walk<'w, 'a> {
         }
         // In place: instructions are large, and copies of what was just written are slow.
         let index = self.s.pairs.len();
-        self.s.pairs.push(Pair { insn: Instruction::default(), new: UNPAIRED });
+        self.s.pairs.push(Pair { insn: Instruction::default(), new: UNPAIRED, len: 0 });
         let pair = &mut self.s.pairs[index];
         self.decoder.decode_out(&mut pair.insn);
+        pair.len = pair.insn.len() as u32;
         if pair.insn.is_invalid() {
             self.s.pairs.pop();
             return false;
@@ -662,6 +714,53 @@ impl<'w, 'a> Walk<'w, 'a> {
     fn seek(&mut self, n: u32) {
         self.fixup = self.s.fixups.partition_point(|(at, _)| *at < n);
         self.stretch = self.s.stretches.partition_point(|s| s.start < n);
+        let starts = &self.claim.emitted.chunk_starts;
+        let next = starts.partition_point(|s| *s <= n);
+        let end = self.code.len() as u32;
+        self.chunk = (starts[next.max(1) - 1], starts.get(next).copied().unwrap_or(end));
+    }
+
+    /// Where the block at `a` is said to be.
+    fn label(&self, a: u64) -> Option<u32> {
+        let block = self.claim.function.block_at(LinkAddr(a))?;
+        self.claim.emitted.block_offsets.get(block.index()).copied()
+    }
+
+    /// Whether the block at `a` is said to be at `n`, or behind padding there.
+    fn is_label(&mut self, a: u64, n: u32) -> Result<bool, CheckError> {
+        let Some(label) = self.label(a) else { return fail(a, Fault::Table) };
+        Ok(label == n && n < self.chunk.1
+            || n < label && label < self.chunk.1 && label <= self.past_padding(n))
+    }
+
+    /// Control comes to the block at `a`, and there must be a jump to it at `n`.
+    fn jump_to_label(&mut self, a: u64, n: u32) -> Result<(), CheckError> {
+        let n = self.skip_padding(a, n);
+        match self.plain_jump(a, n)? {
+            Some((len, to)) if self.label(a) == Some(to) => {
+                self.s.extra.push((a, n, len));
+                Ok(())
+            }
+            Some(_) => fail(a, Fault::Jump),
+            None => fail(a, Fault::Instruction),
+        }
+    }
+
+    /// The length and target of the jump inside the function at `n`, if one stands there.
+    fn plain_jump(&mut self, a: u64, n: u32) -> Result<Option<(u32, u32)>, CheckError> {
+        if n >= self.chunk.1 {
+            return Ok(None);
+        }
+        // Of what is no jump nothing is asked here.
+        let jumps = matches!(self.code.get(n as usize), Some(0xe9 | 0xeb));
+        if !jumps || self.stretch_at(n).is_some() {
+            return Ok(None);
+        }
+        let jump = self.jump_at(a, n)?;
+        if let Some(Fixup::Function(_)) = jump.fixup {
+            return Ok(None);
+        }
+        Ok(Some((jump.insn.len() as u32, self.target(a, &jump)?)))
     }
 
     /// The stretch that starts at `n`.
@@ -712,8 +811,8 @@ impl<'w, 'a> Walk<'w, 'a> {
 
     fn new_bytes(&self, a: u64, n: u32, len: usize) -> Result<&'w [u8], CheckError> {
         match self.code.get(n as usize..n as usize + len) {
-            Some(bytes) => Ok(bytes),
-            None => fail(a, Fault::TooShort),
+            Some(bytes) if n as usize + len <= self.chunk.1 as usize => Ok(bytes),
+            _ => fail(a, Fault::TooShort),
         }
     }
 
@@ -770,8 +869,8 @@ impl<'w, 'a> Walk<'w, 'a> {
         Ok(n + len)
     }
 
-    /// The jump at `n`; nothing of it may be left to be filled in.
-    fn jump_at(&mut self, a: u64, n: u32) -> Result<Instruction, CheckError> {
+    /// The jump at `n`; nothing of it may be left to be filled in but where it leads.
+    fn jump_at(&mut self, a: u64, n: u32) -> Result<NewJump, CheckError> {
         if self.new_decoder.set_position(n as usize).is_err() {
             return fail(a, Fault::TooShort);
         }
@@ -780,16 +879,27 @@ impl<'w, 'a> Walk<'w, 'a> {
         if insn.is_invalid() {
             return fail(a, Fault::Instruction);
         }
-        match self.fixup_in(a, n, insn.len() as u32)? {
-            None => Ok(insn),
+        let len = insn.len() as u32;
+        if n + len > self.chunk.1 {
+            return fail(a, Fault::TooShort);
+        }
+        match self.fixup_in(a, n, len)? {
+            None => Ok(NewJump { insn, fixup: None }),
+            Some((field, fixup)) if field + 4 == len => Ok(NewJump { insn, fixup: Some(fixup) }),
             Some(_) => fail(a, Fault::Fixup),
         }
     }
 
-    fn target(&self, a: u64, jump: &Instruction) -> Result<u32, CheckError> {
-        match u32::try_from(jump.near_branch64()) {
-            Ok(to) if (to as usize) < self.code.len() => Ok(to),
-            _ => fail(a, Fault::Jump),
+    /// Where a jump leads: to an offset of its own chunk, or of any that is filled in later.
+    fn target(&self, a: u64, jump: &NewJump) -> Result<u32, CheckError> {
+        let to = match jump.fixup {
+            None => u32::try_from(jump.insn.near_branch64()).ok(),
+            Some(Fixup::Across(to)) if (to as usize) < self.code.len() => return Ok(to),
+            Some(_) => return fail(a, Fault::Fixup),
+        };
+        match to.filter(|to| (self.chunk.0..self.chunk.1).contains(to)) {
+            Some(to) => Ok(to),
+            None => fail(a, Fault::Jump),
         }
     }
 
@@ -801,32 +911,70 @@ impl<'w, 'a> Walk<'w, 'a> {
         self.fixup_is(a, n, 1, Fixup::Function(LinkAddr(to)))
     }
 
-    /// Checks the copy at `n` of a conditional jump to `to`; where control goes on without it.
-    fn branch(&mut self, index: usize, block: BlockId, n: u32, to: u64) -> Result<u32, CheckError> {
+    /// Checks the copy at `n` of a conditional jump to `to`; where control goes on, in both codes,
+    /// if it is not taken.
+    fn branch(
+        &mut self,
+        index: usize,
+        block: BlockId,
+        n: u32,
+        to: u64,
+    ) -> Result<(u64, u32), CheckError> {
         let a = self.s.pairs[index].insn.ip();
         let jump = self.jump_at(a, n)?;
-        let mut next = n + jump.len() as u32;
-        let mut taken = self.target(a, &jump)?;
+        let mut next = n + jump.insn.len() as u32;
+        self.s.pairs[index].len = jump.insn.len() as u32;
         let insn = &self.s.pairs[index].insn;
-        if insn.is_jcc_short_or_near() {
-            if !jump.is_jcc_short_or_near() || jump.condition_code() != insn.condition_code() {
+        let next_a = insn.next_ip();
+        let conditional = insn.is_jcc_short_or_near() && jump.insn.is_jcc_short_or_near();
+        let mut opposite = *insn;
+        if conditional {
+            opposite.negate_condition_code();
+        }
+        let same = conditional && jump.insn.condition_code() == insn.condition_code();
+        let turned = conditional && jump.insn.condition_code() == opposite.condition_code();
+        let straight = LinkAddr(next_a);
+        if same && !self.contains(to) && jump.fixup == Some(Fixup::Function(LinkAddr(to))) {
+            if let Some(kind) = self.exit_kind(false) {
+                return fail(a, Fault::NoProbe(kind));
+            }
+            if self.counter_at(Place::Leaving(block)).is_some() {
+                return fail(a, Fault::NoProbe(Kind::Block));
+            }
+            next = self.counter_between(block, straight, next)?;
+            return Ok((next_a, next));
+        }
+        let mut taken = self.target(a, &jump)?;
+        if turned && self.contains(to) {
+            let between = |to| self.claim.function.block_at(to).map(|to| Place::Between(block, to));
+            let ways = [between(LinkAddr(to)), between(straight)];
+            if ways.into_iter().flatten().any(|p| self.counter_at(p).is_some()) {
+                return fail(a, Fault::NoProbe(Kind::Block));
+            }
+            self.s.work.push((next_a, taken));
+            return Ok((to, next));
+        }
+        if self.s.pairs[index].insn.is_jcc_short_or_near() {
+            if !same {
                 return fail(a, Fault::Jump);
             }
         } else {
             // `jrcxz`, `loop`: the same, or around a jump that reaches farther.
-            if jump.code() != insn.code() {
+            if jump.insn.code() != self.s.pairs[index].insn.code() {
                 return fail(a, Fault::Jump);
             }
             let bytes = self.code.get(next as usize..next as usize + 7).unwrap_or_default();
             if taken == next + 2 && bytes.starts_with(&[0xeb, 5, 0xe9]) {
+                let cursors = self.cursors();
+                self.seek(taken);
                 let far = self.jump_at(a, taken)?;
                 taken = self.target(a, &far)?;
+                self.set_cursors(cursors);
                 self.s.extra.push((a, next, 7));
                 next += 7;
             }
         }
-        let (fixup, stretch) = (self.fixup, self.stretch);
-        let next_a = self.s.pairs[index].insn.next_ip();
+        let cursors = self.cursors();
         if self.contains(to) {
             let place =
                 self.claim.function.block_at(LinkAddr(to)).map(|to| Place::Between(block, to));
@@ -834,12 +982,12 @@ impl<'w, 'a> Walk<'w, 'a> {
                 self.seek(taken);
                 taken = self.counter(to, taken, place)?;
                 let jump = self.jump_at(to, taken)?;
-                if !jump.is_jmp_short_or_near() {
+                if !jump.insn.is_jmp_short_or_near() {
                     return fail(to, Fault::Instruction);
                 }
-                self.s.extra.push((to, taken, jump.len() as u32));
+                self.s.extra.push((to, taken, jump.insn.len() as u32));
                 taken = self.target(to, &jump)?;
-                (self.fixup, self.stretch) = (fixup, stretch);
+                self.set_cursors(cursors);
             }
             self.s.work.push((to, taken));
         } else {
@@ -851,14 +999,27 @@ impl<'w, 'a> Walk<'w, 'a> {
             taken = self.skip_padding(a, taken);
             self.jump_out(a, taken, to)?;
             self.s.extra.push((a, taken, 5));
-            (self.fixup, self.stretch) = (fixup, stretch);
+            self.set_cursors(cursors);
         }
-        if let Some(place) =
-            self.claim.function.block_at(LinkAddr(next_a)).map(|to| Place::Between(block, to))
-        {
-            next = self.counter(next_a, next, place)?;
+        next = self.counter_between(block, straight, next)?;
+        Ok((next_a, next))
+    }
+
+    /// Wants the counter at `n`, if there is one, of control that goes from `block` straight on.
+    fn counter_between(&mut self, block: BlockId, to: LinkAddr, n: u32) -> Result<u32, CheckError> {
+        match self.claim.function.block_at(to) {
+            Some(next) => self.counter(to.0, n, Place::Between(block, next)),
+            None => Ok(n),
         }
-        Ok(next)
+    }
+
+    /// Where the walk is in the lists of fixups, stretches and chunks.
+    fn cursors(&self) -> (usize, usize, (u32, u32)) {
+        (self.fixup, self.stretch, self.chunk)
+    }
+
+    fn set_cursors(&mut self, cursors: (usize, usize, (u32, u32))) {
+        (self.fixup, self.stretch, self.chunk) = cursors;
     }
 
     fn table_of(&self, a: u64) -> Option<usize> {
@@ -899,10 +1060,11 @@ impl<'w, 'a> Walk<'w, 'a> {
                 return n;
             }
             let insn = self.new_decoder.decode();
-            if insn.is_invalid() || insn.mnemonic() != Mnemonic::Nop {
+            let end = n + insn.len() as u32;
+            if insn.is_invalid() || insn.mnemonic() != Mnemonic::Nop || end > self.chunk.1 {
                 return n;
             }
-            n += insn.len() as u32;
+            n = end;
         }
     }
 
@@ -921,7 +1083,15 @@ impl<'w, 'a> Walk<'w, 'a> {
                     Ok(found) => found,
                     Err(fault) => return fail(a, fault),
                 };
-                let kind = self.shapes.summary(found.shape).kind;
+                let summary = self.shapes.summary(found.shape);
+                let inside = summary.depths.iter().all(|d| {
+                    let base = found.parts[d.part as usize];
+                    base + d.start >= self.chunk.0 && base + d.end <= self.chunk.1
+                });
+                if !inside || stretch.end > self.chunk.1 {
+                    return fail(a, Fault::TooShort);
+                }
+                let kind = summary.kind;
                 let stretch = &mut self.s.stretches[i];
                 stretch.at = Some(a);
                 stretch.shape = found.shape as u32;
@@ -1015,7 +1185,7 @@ impl<'w, 'a> Walk<'w, 'a> {
             Mode::Time | Mode::Events => Some(Kind::TimedEntry(probes.depth.limit())),
             Mode::Sample => Some(Kind::SampleEntry),
             Mode::Own => self.own(Moment::Enters),
-            Mode::Blocks | Mode::Edges => None,
+            Mode::Blocks | Mode::Edges | Mode::Plain => None,
         }
     }
 
@@ -1033,7 +1203,7 @@ impl<'w, 'a> Walk<'w, 'a> {
             Mode::Sample => Some(Kind::SampleExit),
             Mode::Own if returns => self.own(Moment::Returns),
             Mode::Own => self.own(Moment::TailCalls),
-            Mode::Blocks | Mode::Edges => None,
+            Mode::Blocks | Mode::Edges | Mode::Plain => None,
         }
     }
 

@@ -9,7 +9,7 @@ use fettle_image::{Fde, Image, LinkAddr};
 use gimli::{CfaRule, RegisterRule, UnwindSection};
 
 use super::{CheckError, Fault, PADDING, Step, Walk, fail, step};
-use crate::unwind::{DATA_ALIGN, INDIRECT, NewLsda, PCREL4, PartUnwind};
+use crate::unwind::{DATA_ALIGN, INDIRECT, LandingBase, NewLsda, PCREL4, PartUnwind};
 
 const RSP: u64 = 7;
 const RETURN_ADDRESS: u64 = 16;
@@ -338,7 +338,9 @@ pub(super) fn check<'a>(walk: &Walk<'_, 'a>, rows: &mut Rows<'a>) -> Result<(), 
             return fail(entry, Fault::Unwind);
         }
     }
-    if at as usize != walk.code.len() {
+    // A part stays whole wherever its chunk goes.
+    let whole = |chunk: &u32| parts.iter().any(|p| p.start == *chunk);
+    if at as usize != walk.code.len() || !walk.claim.emitted.chunk_starts.iter().all(whole) {
         return fail(entry, Fault::Unwind);
     }
     new.retain(|r| r.start < r.end);
@@ -355,7 +357,7 @@ pub(super) fn check<'a>(walk: &Walk<'_, 'a>, rows: &mut Rows<'a>) -> Result<(), 
         equal: None,
     };
     for pair in walk.s.pairs.iter().filter(|p| p.new < PADDING) {
-        compare.at(pair.insn.ip(), u64::from(pair.new), pair.insn.len() as u64, 0)?;
+        compare.at(pair.insn.ip(), u64::from(pair.new), u64::from(pair.len), 0)?;
     }
     for (a, n, len) in &walk.s.extra {
         compare.at(*a, u64::from(*n), u64::from(*len), 0)?;
@@ -507,6 +509,30 @@ impl<'a> Handlers<'a> {
         Bytes { bytes: self.bytes.bytes, at: offset }
     }
 
+    /// Whether `table` lists the landing pads with their fields, and nothing else: they are
+    /// filled in again where the code lies in several chunks.
+    fn pads_are_listed(&self, table: &NewLsda) -> Option<bool> {
+        let mut b = self.at(self.sites);
+        let mut listed = table.pads.iter();
+        while b.at < self.actions {
+            for _ in 0..2 {
+                encoded(&mut b, self.site_encoding, self.address)?;
+            }
+            let field = b.at;
+            let pad = encoded(&mut b, self.site_encoding, self.address)?;
+            let whole = b.at - field == 5;
+            b.uleb()?;
+            if pad == 0 {
+                continue;
+            }
+            let entry = (u32::try_from(field).ok()?, u32::try_from(pad).ok()?);
+            if listed.next() != Some(&entry) || !whole || self.site_encoding != 0x01 {
+                return Some(false);
+            }
+        }
+        Some(listed.next().is_none() && table.base == LandingBase::Function)
+    }
+
     /// What the personality routine finds for `place` bytes past the function's start.
     fn find(&self, place: u64) -> Option<Handler> {
         let mut b = self.at(self.sites);
@@ -569,8 +595,16 @@ fn handlers(walk: &Walk<'_, '_>, image: &Image) -> Result<(), CheckError> {
     {
         return Ok(());
     }
+    let listed = |(new, part): (&Option<Handlers<'_>>, &PartUnwind)| match (new, &part.table) {
+        (Some(new), Some(table)) => new.pads_are_listed(table) == Some(true),
+        (None, None) => true,
+        _ => false,
+    };
+    if !news.iter().zip(parts).all(listed) {
+        return fail(walk.claim.function.entry.0, Fault::Handler);
+    }
     let mut actions: Vec<(usize, u64, usize, u64)> = Vec::new();
-    for pair in walk.s.pairs.iter().filter(|p| p.new < PADDING) {
+    for pair in walk.s.pairs.iter().filter(|p| p.new < PADDING && p.len > 0) {
         let a = pair.insn.ip();
         let Some(fde) = image.fde_at(LinkAddr(a)) else { continue };
         let Some(i) = parts.iter().position(|p| (p.start..p.end).contains(&pair.new)) else {

@@ -20,6 +20,7 @@ fn options(cache: &Path, build: [u8; 32], mode: Mode, selection: Selection) -> M
         ring_bytes: 1 << 20,
         accumulators_at: 1 << 20,
         counters_at: 1 << 22,
+        shuffle: None,
         cache: Plans::of_build(cache, LIMIT, build),
     }
 }

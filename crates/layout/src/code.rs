@@ -1,0 +1,147 @@
+//! Code as far as its layout is concerned: sizes, ways between blocks, and how often each is gone.
+
+use fettle_image::LinkAddr;
+
+/// Functions that are laid out together.
+#[derive(Clone, Debug, Default)]
+pub struct Code {
+    /// The functions; others refer to them by index.
+    pub procedures: Vec<Procedure>,
+}
+
+/// A function.
+#[derive(Clone, Debug)]
+pub struct Procedure {
+    /// Where callers come in.
+    pub entry: LinkAddr,
+    /// Its name, for tables.
+    pub name: String,
+    /// Its blocks in order of original address.
+    pub blocks: Vec<Block>,
+    /// The block where callers come in.
+    pub head: usize,
+    /// How often callers came in.
+    pub calls: u64,
+    /// Ways between its blocks, each once.
+    pub jumps: Vec<Jump>,
+    /// Bytes of its jump tables.
+    pub table_bytes: u64,
+}
+
+/// A basic block.
+#[derive(Clone, Debug)]
+pub struct Block {
+    /// Where it is in the original.
+    pub at: LinkAddr,
+    /// Its size in bytes.
+    pub size: u32,
+    /// Its instructions.
+    pub insns: u32,
+    /// How often it ran.
+    pub count: u64,
+    /// Its calls, in order.
+    pub calls: Vec<Call>,
+    /// How control goes on from its end.
+    pub end: End,
+}
+
+/// A call in a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Call {
+    /// Offset in the block of the instruction behind it.
+    pub offset: u32,
+    /// Instructions of the block up to there.
+    pub insns: u32,
+    /// What it calls.
+    pub callee: Callee,
+}
+
+/// Where control goes that leaves a function for another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Callee {
+    /// One that is laid out with it, by index.
+    Procedure(usize),
+    /// One that is not, or code of another module.
+    Outside,
+    /// Whatever a pointer says.
+    Indirect,
+}
+
+/// How a block ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// Control falls through to this block.
+    Falls(usize),
+    /// A jump, of so many bytes.
+    Jumps {
+        /// Where to.
+        to: usize,
+        /// Size of the instruction.
+        size: u32,
+    },
+    /// A conditional jump.
+    Branches {
+        /// Where to if it is taken.
+        to: usize,
+        /// Where to if not.
+        falls: usize,
+        /// Size of the instruction.
+        size: u32,
+        /// It can be turned round.
+        turns: bool,
+    },
+    /// A jump through a table, to any of its successors.
+    Switches,
+    /// Control leaves the function: it returns, or does not come back from where it called.
+    Leaves,
+    /// Control leaves the function for another, or falls through if it may.
+    Tail {
+        /// Where it leaves to.
+        callee: Callee,
+        /// The block it falls into else: a conditional tail call.
+        falls: Option<usize>,
+    },
+}
+
+/// A way from one block to another, or to itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Jump {
+    /// Where from.
+    pub from: usize,
+    /// Where to.
+    pub to: usize,
+    /// How often it was gone.
+    pub count: u64,
+}
+
+impl Procedure {
+    /// Original bytes of all blocks.
+    pub fn size(&self) -> u64 {
+        self.blocks.iter().map(|b| u64::from(b.size)).sum()
+    }
+}
+
+impl Code {
+    /// Calls of one of these procedures from another: caller, block, callee, how often. Tail
+    /// calls are calls.
+    pub fn calls(&self) -> impl Iterator<Item = (usize, usize, usize, u64)> {
+        self.procedures.iter().enumerate().flat_map(|(p, procedure)| {
+            procedure.blocks.iter().enumerate().flat_map(move |(b, block)| {
+                let leaves = match block.end {
+                    End::Tail { callee, falls: None } => Some((callee, block.count)),
+                    End::Tail { callee, falls: Some(falls) } => {
+                        let kept = procedure.jumps.iter().filter(|j| j.from == b && j.to == falls);
+                        let kept: u64 = kept.map(|j| j.count).sum();
+                        Some((callee, block.count.saturating_sub(kept)))
+                    }
+                    _ => None,
+                };
+                let calls = block.calls.iter().map(|c| (c.callee, block.count)).chain(leaves);
+                calls.filter_map(move |(callee, count)| match callee {
+                    Callee::Procedure(to) => Some((p, b, to, count)),
+                    Callee::Outside | Callee::Indirect => None,
+                })
+            })
+        })
+    }
+}

@@ -1,0 +1,102 @@
+//! Which functions are laid out together: a root and what runs while it does.
+
+use crate::code::{Callee, Code, End};
+
+/// What is hot.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Hot {
+    /// Blocks that run at least once.
+    Run,
+    /// Blocks that run more often than so many times: a share of the calls of a root.
+    MoreThan(u64),
+}
+
+impl Hot {
+    /// The paper's share of the root's calls that a hot block exceeds.
+    pub const SHARE: f64 = 0.05;
+
+    /// Blocks that run more often than `share` of the times that `root` is called.
+    pub fn of_root(code: &Code, root: usize, share: f64) -> Hot {
+        Hot::MoreThan((code.procedures[root].calls as f64 * share) as u64)
+    }
+
+    /// Whether a block that ran `count` times is hot.
+    pub fn is(self, count: u64) -> bool {
+        match self {
+            Hot::Run => count > 0,
+            Hot::MoreThan(n) => count > n,
+        }
+    }
+}
+
+/// The functions that `root` leads to over calls that were made, breadth first. With calls through
+/// pointers among them any function joins that more callers came to than are known.
+pub fn group(code: &Code, root: usize) -> Vec<usize> {
+    let called = known_calls(code);
+    let mut seen = vec![false; code.procedures.len()];
+    let mut order = vec![root];
+    seen[root] = true;
+    let mut through_pointers = false;
+    let mut next = 0;
+    while next < order.len() || !through_pointers {
+        let Some(p) = order.get(next).copied() else {
+            through_pointers = true;
+            if calls_through_pointers(code, &order) {
+                let more = (0..seen.len()).filter(|p| code.procedures[*p].calls > called[*p]);
+                let more: Vec<usize> = more.filter(|p| !seen[*p]).collect();
+                more.iter().for_each(|p| seen[*p] = true);
+                order.extend(more);
+            }
+            continue;
+        };
+        next += 1;
+        for block in code.procedures[p].blocks.iter().filter(|b| b.count > 0) {
+            let tail = match block.end {
+                End::Tail { callee, .. } => Some(callee),
+                _ => None,
+            };
+            for callee in block.calls.iter().map(|c| c.callee).chain(tail) {
+                if let Callee::Procedure(to) = callee
+                    && !std::mem::replace(&mut seen[to], true)
+                {
+                    order.push(to);
+                }
+            }
+        }
+    }
+    order
+}
+
+/// How often each function was called from places that are known.
+pub fn known_calls(code: &Code) -> Vec<u64> {
+    let mut known = vec![0u64; code.procedures.len()];
+    for (_, _, to, count) in code.calls() {
+        known[to] = known[to].saturating_add(count);
+    }
+    known
+}
+
+fn calls_through_pointers(code: &Code, group: &[usize]) -> bool {
+    group.iter().flat_map(|p| &code.procedures[*p].blocks).filter(|b| b.count > 0).any(|b| {
+        matches!(b.end, End::Tail { callee: Callee::Indirect, .. })
+            || b.calls.iter().any(|c| c.callee == Callee::Indirect)
+    })
+}
+
+/// The functions of `group` alone, in that order; calls of others lead outside.
+pub fn only(code: &Code, group: &[usize]) -> Code {
+    let number = |p: usize| group.iter().position(|g| *g == p);
+    let keep = |callee: &mut Callee| {
+        if let Callee::Procedure(to) = *callee {
+            *callee = number(to).map_or(Callee::Outside, Callee::Procedure);
+        }
+    };
+    let mut procedures: Vec<_> = group.iter().map(|p| code.procedures[*p].clone()).collect();
+    for block in procedures.iter_mut().flat_map(|p| &mut p.blocks) {
+        block.calls.iter_mut().for_each(|c| keep(&mut c.callee));
+        if let End::Tail { callee, .. } = &mut block.end {
+            keep(callee);
+        }
+    }
+    Code { procedures }
+}

@@ -1,0 +1,142 @@
+//! From lifted functions and counters to [`Code`].
+
+use fettle_cfg::edges::{Edge, EdgeGraph, Flow as Counted};
+use fettle_cfg::{BlockId, Exit, Function};
+use fettle_image::LinkAddr;
+use fettle_isa::Flow;
+use rustc_hash::FxHashMap;
+
+use crate::code::{Block, Call, Callee, Code, End, Jump, Procedure};
+
+/// What was counted in one function, by link addresses.
+#[derive(Clone, Debug, Default)]
+pub struct Counts {
+    /// Executions of blocks.
+    pub blocks: FxHashMap<LinkAddr, u64>,
+    /// Passages from block to block.
+    pub edges: FxHashMap<(LinkAddr, LinkAddr), u64>,
+}
+
+/// How many edges have exact counts, of how many.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Exactness {
+    /// Edges whose count was measured or follows from what was.
+    pub exact: u64,
+    /// All edges.
+    pub edges: u64,
+    /// Functions all of whose edges are exact.
+    pub functions_exact: u64,
+    /// All functions.
+    pub functions: u64,
+}
+
+impl Code {
+    /// The code of `functions` as it ran by `counts`; those that nothing was counted of are left
+    /// out.
+    pub fn of<'a>(
+        functions: impl IntoIterator<Item = &'a Function>,
+        counts: impl Fn(LinkAddr) -> Option<&'a Counts>,
+    ) -> (Code, Exactness) {
+        let counted: Vec<(&Function, &Counts)> =
+            functions.into_iter().filter_map(|f| Some((f, counts(f.entry)?))).collect();
+        let index: FxHashMap<LinkAddr, usize> =
+            counted.iter().enumerate().map(|(i, (f, _))| (f.entry, i)).collect();
+        let mut exactness = Exactness::default();
+        let procedures = counted
+            .iter()
+            .map(|(function, counts)| procedure(function, counts, &index, &mut exactness))
+            .collect();
+        (Code { procedures }, exactness)
+    }
+}
+
+fn procedure(
+    function: &Function,
+    counts: &Counts,
+    index: &FxHashMap<LinkAddr, usize>,
+    exactness: &mut Exactness,
+) -> Procedure {
+    let start = |b: usize| LinkAddr(function.insns[function.blocks[b].insns.start as usize].ip());
+    let graph = EdgeGraph::new(function);
+    let mut flow = Counted::new(&graph.edges, function.blocks.len());
+    for (b, count) in flow.block_counts.iter_mut().enumerate() {
+        *count = counts.blocks.get(&start(b)).copied();
+    }
+    for (edge, count) in graph.edges.iter().zip(&mut flow.edge_counts) {
+        if let (Some(from), Some(to)) = (edge.from, edge.to) {
+            *count = counts.edges.get(&(start(from.index()), start(to.index()))).copied();
+        }
+    }
+    let exact = flow.complete();
+    let right = exact.iter().filter(|e| **e).count() as u64;
+    exactness.exact += right;
+    exactness.edges += exact.len() as u64;
+    exactness.functions_exact += u64::from(right == exact.len() as u64);
+    exactness.functions += 1;
+    let count = |edge: Edge| {
+        let i = graph.edges.iter().position(|e| *e == edge);
+        i.and_then(|i| flow.edge_counts[i]).unwrap_or(0)
+    };
+    let entry = function.entry_block();
+    let jumps = graph.edges.iter().zip(&flow.edge_counts).filter_map(|(edge, count)| {
+        let (from, to) = (edge.from?.index(), edge.to?.index());
+        Some(Jump { from, to, count: count.unwrap_or(0) })
+    });
+    Procedure {
+        entry: function.entry,
+        name: function.name.clone().unwrap_or_else(|| function.entry.to_string()),
+        blocks: (0..function.blocks.len())
+            .map(|b| block(function, b, flow.block_counts[b].unwrap_or(0), index))
+            .collect(),
+        head: entry.index(),
+        calls: count(Edge { from: None, to: Some(entry) }),
+        jumps: jumps.collect(),
+        table_bytes: function.tables.iter().map(|t| t.targets.len() as u64 * 4).sum(),
+    }
+}
+
+fn block(function: &Function, b: usize, count: u64, index: &FxHashMap<LinkAddr, usize>) -> Block {
+    let block = &function.blocks[b];
+    let range = block.insns.start as usize..block.insns.end as usize;
+    let at = LinkAddr(function.insns[range.start].ip());
+    let callee = |to: LinkAddr| index.get(&to).map_or(Callee::Outside, |i| Callee::Procedure(*i));
+    let mut calls = Vec::new();
+    let mut size = 0;
+    for (n, i) in range.clone().enumerate() {
+        size += function.insns[i].len() as u32;
+        let callee = match function.flow(i) {
+            Flow::Call(to) => callee(LinkAddr(to)),
+            // Through the GOT it is another module's.
+            Flow::IndirectCall if function.insns[i].is_ip_rel_memory_operand() => Callee::Outside,
+            Flow::IndirectCall => Callee::Indirect,
+            _ => continue,
+        };
+        calls.push(Call { offset: size, insns: n as u32 + 1, callee });
+    }
+    let last = range.end - 1;
+    let insn = &function.insns[last];
+    let falls = block.falls_through.then(|| block.succs[0].index());
+    let to = |to: u64| function.block_at(LinkAddr(to)).map(BlockId::index);
+    let end = match (block.exit, function.flow(last)) {
+        (Some(Exit::TailJump(to) | Exit::TailBranch(to)), _) => {
+            End::Tail { callee: callee(to), falls }
+        }
+        (Some(Exit::TailIndirect), _) => End::Tail { callee: Callee::Indirect, falls },
+        (None, Flow::Branch(target)) => match (to(target), falls) {
+            (Some(to), Some(falls)) => End::Branches {
+                to,
+                falls,
+                size: insn.len() as u32,
+                turns: insn.is_jcc_short_or_near(),
+            },
+            _ => End::Leaves,
+        },
+        (None, Flow::Jump(target)) => match to(target) {
+            Some(to) => End::Jumps { to, size: insn.len() as u32 },
+            None => End::Leaves,
+        },
+        (None, _) if block.table.is_some() => End::Switches,
+        _ => falls.map_or(End::Leaves, End::Falls),
+    };
+    Block { at, size, insns: range.len() as u32, count, calls, end }
+}
