@@ -16,8 +16,9 @@ const STATEMENTS: [&str; 10] =
     ["let", "start", "stop", "basic", "note", "handoff", "send", "receive", "seed", "end"];
 /// Words with a meaning inside expressions or around them.
 const OPERATORS: [&str; 7] = ["where", "and", "or", "not", "in", "true", "false"];
-/// Deepest nesting of expressions.
-const DEPTH_MAX: usize = 48;
+/// Deepest nesting of expressions, and longest chain of operators: trees are deeper than 1,000 then,
+/// and those who walk them recurse.
+const DEPTH_MAX: usize = 32;
 
 /// What is wrong, where, and what to do about it.
 pub(crate) struct Complaint {
@@ -326,14 +327,16 @@ impl Parser {
     fn operands(&mut self, floor: u8) -> Parsed<Expr> {
         let start = self.span();
         let mut left = self.unary()?;
-        // A chain of one operator makes a deep tree without deep recursion here, but those who
-        // walk it recurse.
         let mut chain = 0;
         loop {
             if floor < Binary::COMPARISON && self.accept_word("in") {
                 chain += 1;
                 if chain > DEPTH_MAX {
-                    return self.fail(self.span(), "this expression is too long".into(), None);
+                    return self.fail(
+                        self.span(),
+                        "this expression is too long".into(),
+                        Some("`in (…)` compares with many values".into()),
+                    );
                 }
                 let values = self.list(Parser::expr)?;
                 let kind = ExprKind::In(Box::new(left), values);
@@ -352,7 +355,11 @@ impl Parser {
             };
             chain += 1;
             if chain > DEPTH_MAX {
-                return self.fail(self.span(), "this expression is too long".into(), None);
+                return self.fail(
+                    self.span(),
+                    "this expression is too long".into(),
+                    Some("`in (…)` compares with many values".into()),
+                );
             }
             if tightness == Binary::COMPARISON && is_comparison(&left) {
                 let help = Some("join two comparisons with `and`".into());

@@ -137,10 +137,21 @@ fn size_and_depth_are_limited() {
     assert!(rule(&format!("{}x == 1", "not ".repeat(100_000))).is_some());
     assert!(rule(&format!("x == 1{}", " in (1)".repeat(100_000))).is_some());
     assert!(rule(&format!("x == 1{}", " or x == 1".repeat(50_000))).is_some());
+    // The deepest tree that the parser lets through: chains within parentheses.
+    let mut deepest = "x == 1".to_string();
+    for _ in 0..100 {
+        let deeper = format!("({deepest}){}", " or x == 1".repeat(31));
+        if rule(&deeper).is_some() {
+            break;
+        }
+        deepest = deeper;
+    }
+    assert!(deepest.len() > 5_000, "{}", deepest.len());
+    try_out(&format!("event e(x: u32) timeline t(x: u32) on e where {deepest} {{ seed }}"), &mut 7);
     let names: Vec<String> = (0..4000).map(|n| format!("e{n}")).collect();
     let events: String = names.iter().map(|name| format!("event {name}(x: u32) ")).collect();
-    let sum = format!("({})", vec!["x"; 40].join(" + "));
-    let filter = vec![sum; 40].join(" + ");
+    let sum = format!("({})", vec!["x"; 30].join(" + "));
+    let filter = vec![sum; 30].join(" + ");
     let text = format!("{events} on {} where {filter} == 1 {{ seed }}", names.join(", "));
     let report = compile(&[Source::new("wide", text)], &|_| None).unwrap_err().to_string();
     assert!(report.contains("too many"), "{report}");
