@@ -124,6 +124,11 @@ fn copies(claim: &Claim<'_>) -> Vec<(u32, u32)> {
         .iter()
         .zip(&claim.emitted.insn_offsets)
         .filter(|(insn, _)| insn.mnemonic() != Mnemonic::Nop)
+        // In the place of a jump may be what it led to, with its probe.
+        .filter(|(insn, at)| {
+            let jump = |i: Instruction| i.is_jmp_short_or_near();
+            !jump(**insn) || decode(code, **at).is_some_and(jump)
+        })
         .map(|(_, at)| (*at, decode(code, *at).map_or(0, |i| i.len() as u32)))
         .collect();
     all.sort_unstable();
@@ -169,9 +174,15 @@ fn change_code(
                     == landing(claim.emitted, old.near_branch_target() as u32)
             })
     });
+    // A return that became a prefix of padding, with another return behind.
+    let code = &draft.emitted.code;
+    let behind = past_padding(code, start);
+    let returns = old.mnemonic() == Mnemonic::Ret
+        && behind != start
+        && decode(code, behind).is_some_and(|i| i.code() == old.code());
     Some((
         format!("byte {at:#x} of the instruction at {start:#x}: {before:02x} to {after:02x}"),
-        same,
+        same || returns,
     ))
 }
 
@@ -300,6 +311,10 @@ fn change_fixup(
     let same = match (before.1, fixups.get(i).map(|f| f.1)) {
         (Fixup::Across(old), Some(Fixup::Across(new))) if fixups[i].0 == before.0 => {
             old != new && landing(claim.emitted, old) == landing(claim.emitted, new)
+        }
+        // Without it the jump leads to what is behind it.
+        (Fixup::Across(old), _) if fixups.len() < claim.emitted.fixups.len() => {
+            landing(claim.emitted, old) == landing(claim.emitted, before.0 + 4)
         }
         _ => false,
     };
