@@ -33,7 +33,8 @@ impl Counted {
     /// Where the counters of `planned` stand.
     pub fn of(planned: &PlannedFunction) -> Counted {
         let places = &planned.counters.1;
-        let counter = |at: Place| places.iter().position(|p| *p == at).map(|k| k as u32);
+        // In order, by which the checker looks them up as well.
+        let counter = |at: Place| places.binary_search(&at).ok().map(|k| k as u32);
         let number = |block: BlockId| block.index() as u32;
         Counted {
             blocks: (0..planned.blocks.len())

@@ -4,6 +4,8 @@
 //! business of whoever reads the trace. So two bits a value are enough. Places are those of the
 //! System V ABI (AMD64 supplement, section 3.2.3).
 
+use fettle_abi::record::ARGUMENTS_MAX;
+
 /// How the agent takes a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u32)]
@@ -25,7 +27,7 @@ impl Arguments {
     /// Nothing is recorded.
     pub const NONE: Arguments = Arguments(0);
     /// Arguments that one number has room for.
-    pub const MOST: usize = 15;
+    pub const MOST: usize = ARGUMENTS_MAX;
 
     /// Arguments, in order, and the result. Arguments past [`Arguments::MOST`] are left out.
     pub fn new(arguments: impl IntoIterator<Item = Class>, result: Option<Class>) -> Arguments {

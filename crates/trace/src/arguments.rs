@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 use std::path::Path;
 
-use fettle_abi::record::{Piece, RESULT, ValueCell};
+use fettle_abi::record::{Piece, RESULT, TEXT_CELLS, ValueCell};
 
 use crate::calls::ROWS_PER_FILE;
 use crate::column::{TABLE_GROUP, Table, table_properties, write_file};
@@ -144,7 +144,7 @@ impl<'a> Reader<'a> {
         };
         self.text.extend_from_slice(&bytes[..taken]);
         // A text that fills all its room need not end there.
-        row.cut = self.text.len() == 64;
+        row.cut = self.text.len() == TEXT_CELLS * 8;
         self.open = taken == 8 && !row.cut;
         row.text = Some(String::from_utf8_lossy(&self.text).into_owned());
     }

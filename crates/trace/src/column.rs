@@ -73,19 +73,30 @@ integer_cell! {
     u32, Int32Type, i32, 32, false;
     i32, Int32Type, i32, 32, true;
     u64, Int64Type, i64, 64, false;
+    i64, Int64Type, i64, 64, true;
 }
 
-impl Cell for bool {
-    type Stored = BoolType;
-    fn annotation() -> Option<LogicalType> {
-        None
-    }
-    fn store(&self) -> Option<bool> {
-        Some(*self)
-    }
-    fn load(stored: Option<&bool>) -> Option<Self> {
-        stored.copied()
-    }
+/// Types that Parquet has as they are.
+macro_rules! plain_cell {
+    ($($rust:ty, $stored:ty;)*) => { $(
+        impl Cell for $rust {
+            type Stored = $stored;
+            fn annotation() -> Option<LogicalType> {
+                None
+            }
+            fn store(&self) -> Option<$rust> {
+                Some(*self)
+            }
+            fn load(stored: Option<&$rust>) -> Option<Self> {
+                stored.copied()
+            }
+        }
+    )* };
+}
+
+plain_cell! {
+    bool, BoolType;
+    f64, DoubleType;
 }
 
 impl Cell for String {
@@ -101,56 +112,27 @@ impl Cell for String {
     }
 }
 
-impl Cell for i64 {
-    type Stored = Int64Type;
-    fn annotation() -> Option<LogicalType> {
-        Some(LogicalType::integer(64, true))
-    }
-    fn store(&self) -> Option<i64> {
-        Some(*self)
-    }
-    fn load(stored: Option<&i64>) -> Option<Self> {
-        stored.copied()
-    }
+/// Types with a word for each of their values.
+macro_rules! word_cell {
+    ($($rust:ty;)*) => { $(
+        impl Cell for $rust {
+            type Stored = ByteArrayType;
+            fn annotation() -> Option<LogicalType> {
+                Some(LogicalType::String)
+            }
+            fn store(&self) -> Option<ByteArray> {
+                Some(ByteArray::from(self.name()))
+            }
+            fn load(stored: Option<&ByteArray>) -> Option<Self> {
+                <$rust>::from_name(stored?.data())
+            }
+        }
+    )* };
 }
 
-impl Cell for f64 {
-    type Stored = DoubleType;
-    fn annotation() -> Option<LogicalType> {
-        None
-    }
-    fn store(&self) -> Option<f64> {
-        Some(*self)
-    }
-    fn load(stored: Option<&f64>) -> Option<Self> {
-        stored.copied()
-    }
-}
-
-impl Cell for ParameterType {
-    type Stored = ByteArrayType;
-    fn annotation() -> Option<LogicalType> {
-        Some(LogicalType::String)
-    }
-    fn store(&self) -> Option<ByteArray> {
-        Some(ByteArray::from(self.name()))
-    }
-    fn load(stored: Option<&ByteArray>) -> Option<Self> {
-        ParameterType::from_name(stored?.data())
-    }
-}
-
-impl Cell for CounterKind {
-    type Stored = ByteArrayType;
-    fn annotation() -> Option<LogicalType> {
-        Some(LogicalType::String)
-    }
-    fn store(&self) -> Option<ByteArray> {
-        Some(ByteArray::from(self.name()))
-    }
-    fn load(stored: Option<&ByteArray>) -> Option<Self> {
-        CounterKind::from_name(stored?.data())
-    }
+word_cell! {
+    CounterKind;
+    ParameterType;
 }
 
 impl<C: Cell> Cell for Option<C> {
