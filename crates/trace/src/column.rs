@@ -241,11 +241,27 @@ pub(crate) fn write_column<C: Cell>(
         }
         values.extend(cell);
     }
+    let levels = C::OPTIONAL.then_some(levels.as_slice());
+    write_levels::<C::Stored>(group, &values, levels)
+}
+
+/// Writes one column of a row group in which nothing is missing.
+pub(crate) fn write_values<T: DataType>(
+    group: &mut SerializedRowGroupWriter<'_, File>,
+    values: &[T::T],
+) -> Encoded<()> {
+    write_levels::<T>(group, values, None)
+}
+
+fn write_levels<T: DataType>(
+    group: &mut SerializedRowGroupWriter<'_, File>,
+    values: &[T::T],
+    levels: Option<&[i16]>,
+) -> Encoded<()> {
     let mut column = group
         .next_column()?
         .ok_or_else(|| ParquetError::General("more columns than in the schema".into()))?;
-    let levels = C::OPTIONAL.then_some(levels.as_slice());
-    column.typed::<C::Stored>().write_batch(&values, levels, None)?;
+    column.typed::<T>().write_batch(values, levels, None)?;
     column.close()
 }
 

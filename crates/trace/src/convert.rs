@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, mpsc};
 
 use fettle_abi::record::CallRecord;
 
-use crate::calls::{self, Call, ROWS_PER_FILE};
+use crate::calls::{self, Call, Columns, ROWS_PER_FILE};
 use crate::error::{Error, Result};
 use crate::manifest::{FileEntry, ProbeMode, TickConverter};
 use crate::spool::{self, Content, SpoolFile};
@@ -222,8 +222,8 @@ fn encode_all(
     progress(0, all);
     std::thread::scope(|scope| {
         // Depth 1: at most `workers + 2` files' rows are in memory.
-        let (to_encode, rows) = mpsc::sync_channel::<(usize, Vec<Call>)>(1);
-        let (spent, empty) = mpsc::channel::<Vec<Call>>();
+        let (to_encode, rows) = mpsc::sync_channel::<(usize, Columns)>(1);
+        let (spent, empty) = mpsc::channel::<Columns>();
         let (done, results) = mpsc::channel::<Result<FileResult>>();
         let rows = Arc::new(Mutex::new(rows));
         let failed = &failed;
@@ -231,7 +231,7 @@ fn encode_all(
         let preparer_done = done.clone();
         let preparer = scope.spawn(move || {
             for (number, segments) in plan.iter().enumerate().rev() {
-                let mut calls = empty.try_recv().unwrap_or_default();
+                let mut calls = empty.try_recv().unwrap_or_else(|_| Columns::new());
                 calls.clear();
                 let prepared = pass.prepare(sources, segments, &mut calls);
                 if let Err(error) = prepared {
@@ -295,13 +295,10 @@ struct FileResult {
     records_of: Vec<(u32, u64)>,
 }
 
-fn encode(folder: &Path, number: usize, calls: &[Call]) -> Result<FileResult> {
+fn encode(folder: &Path, number: usize, calls: &Columns) -> Result<FileResult> {
     let name = format!("{number:05}.parquet");
     let bytes = calls::write(&folder.join(&name), calls)?;
-    let records_of = calls
-        .chunk_by(|a, b| a.thread == b.thread)
-        .map(|run| (run[0].thread, run.len() as u64))
-        .collect();
+    let records_of = calls.threads().collect();
     let entry = FileEntry { path: format!("calls/{name}"), bytes, rows: calls.len() as u64 };
     Ok(FileResult { entry, records_of })
 }
@@ -364,7 +361,7 @@ impl<'a> Backwards<'a> {
         &mut self,
         sources: &[Source],
         segments: &[Segment],
-        calls: &mut Vec<Call>,
+        calls: &mut Columns,
     ) -> Result<()> {
         for segment in segments.iter().rev() {
             let source = &sources[segment.source];
@@ -378,8 +375,6 @@ impl<'a> Backwards<'a> {
             self.spooled(source, segment)?;
             self.place(source.thread, calls)?;
         }
-        // Made from the last to the first.
-        calls.reverse();
         Ok(())
     }
 
@@ -422,8 +417,7 @@ impl<'a> Backwards<'a> {
     }
 
     /// Finds depths and appends the rows, last first.
-    fn place(&mut self, thread: u32, calls: &mut Vec<Call>) -> Result<()> {
-        calls.reserve(self.spans.len());
+    fn place(&mut self, thread: u32, calls: &mut Columns) -> Result<()> {
         let mut off_cpu = self.off_cpu.get_mut(&thread);
         for span in &self.spans {
             // A call that began after this one ended before any earlier record: done with.
@@ -458,7 +452,7 @@ impl<'a> Backwards<'a> {
             let end_ns = self.clock.since_start_ns(span.end);
             let duration_ns = end_ns - start_ns;
             let weights = self.weights;
-            calls.push(Call {
+            calls.push_front(&Call {
                 thread,
                 function: span.function,
                 start_ns,
