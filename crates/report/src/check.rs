@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use fettle_trace::{Call, ProbeMode, Trace};
+use fettle_trace::{Call, EventKind, ProbeMode, Trace};
 use serde::Serialize;
 
 use crate::error::Result;
@@ -13,8 +13,9 @@ use crate::profile::for_each_part_backwards;
 pub struct Check {
     /// [`crate::JSON_VERSION`].
     pub version: u32,
-    /// Rows of each table, and of all files of calls as `calls`.
-    pub rows: BTreeMap<&'static str, u64>,
+    /// Rows of each table, of all files of calls as `calls`, and of a kind of event as
+    /// `events/NAME`.
+    pub rows: BTreeMap<String, u64>,
     /// What is wrong; nothing if the list is empty.
     pub problems: Vec<Problem>,
 }
@@ -109,7 +110,7 @@ pub fn check(trace: &Trace) -> Result<Check> {
             open.push((call.start_ns, end_ns));
         }
     })?;
-    check.rows.insert("calls", rows);
+    check.rows.insert("calls".into(), rows);
     for problem in damaged {
         check.problem(problem, 1);
     }
@@ -136,6 +137,7 @@ pub fn check(trace: &Trace) -> Result<Check> {
             check.problem("calls were counted, but neither recorded nor counted as lost", missing);
         }
     }
+    check.events(trace)?;
     Ok(check)
 }
 
@@ -146,10 +148,40 @@ impl Check {
         }
     }
 
+    /// Reads all events and compares their numbers with the manifest's.
+    fn events(&mut self, trace: &Trace) -> Result<()> {
+        let everything = &mut |kind: &EventKind| Some((0..kind.fields.len()).collect());
+        let (mut stream, damaged) = trace.events(everything)?;
+        let names: Vec<String> = stream.kinds().map(|kind| kind.name.clone()).collect();
+        let mut rows = vec![0u64; names.len()];
+        damaged.iter().for_each(|error| self.problem(error.to_string(), 1));
+        loop {
+            match stream.next(u64::MAX, &mut |_| 0) {
+                Ok(Some(run)) => rows[run.kind] += run.times_ns().len() as u64,
+                Ok(None) => break,
+                Err(error) => self.problem(error.to_string(), 1),
+            }
+        }
+        let mut found: BTreeMap<String, u64> = names.into_iter().zip(rows).collect();
+        for kind in &trace.manifest().events.kinds {
+            let read = *found.entry(kind.name.clone()).or_default();
+            if read != kind.rows {
+                let what = format!(
+                    "{read} events of kind {} can be read, {} were written",
+                    kind.name, kind.rows
+                );
+                self.problem(what, 1);
+            }
+        }
+        let named = |(name, rows)| (format!("events/{name}"), rows);
+        self.rows.extend(found.into_iter().map(named));
+        Ok(())
+    }
+
     fn table<T>(&mut self, name: &'static str, rows: fettle_trace::Result<Vec<T>>) -> Vec<T> {
         match rows {
             Ok(rows) => {
-                self.rows.insert(name, rows.len() as u64);
+                self.rows.insert(name.into(), rows.len() as u64);
                 rows
             }
             Err(error) => {

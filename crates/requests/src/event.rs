@@ -210,6 +210,31 @@ impl Batch {
         }
     }
 
+    /// Adds events of one kind, column by column: their times, and the values of each field in the
+    /// order of declaration. Fields that are left out are 0.
+    ///
+    /// # Panics
+    ///
+    /// If there are more fields than the catalog's widest event has, or columns of another length
+    /// than there are times.
+    pub fn extend<'a>(
+        &mut self,
+        event: EventId,
+        times_ns: &[u64],
+        fields: impl IntoIterator<Item = &'a [u64]>,
+    ) {
+        let rows = self.times_ns.len() + times_ns.len();
+        self.times_ns.extend_from_slice(times_ns);
+        self.kinds.resize(rows, event);
+        let mut columns = self.columns.iter_mut();
+        for values in fields {
+            assert_eq!(values.len(), times_ns.len(), "a column of another length");
+            let column = columns.next().expect("more fields than the widest event has");
+            column.extend_from_slice(values);
+        }
+        columns.for_each(|column| column.resize(rows, 0));
+    }
+
     /// Puts events in order of time; those of one time keep theirs.
     pub fn sort(&mut self) {
         if self.times_ns.is_sorted() {
@@ -270,6 +295,23 @@ mod tests {
         assert_eq!(FieldType::I8.range(), (-128, 127));
         assert_eq!(FieldType::U64.range(), (0, i128::from(u64::MAX)));
         assert_eq!(FieldType::Bool.range(), (0, 1));
+    }
+
+    #[test]
+    fn columns_are_added_as_rows_are() {
+        let mut catalog = Catalog::default();
+        let field = |name: &str| Field { name: name.into(), ty: FieldType::U8 };
+        let wide = EventType { name: "wide".into(), fields: vec![field("x"), field("y")] };
+        let wide = catalog.add(wide);
+        let narrow = catalog.add(EventType { name: "narrow".into(), fields: Vec::new() });
+        let (mut rows, mut columns) = (Batch::new(&catalog), Batch::new(&catalog));
+        rows.push(1, wide, &[10, 20]);
+        rows.push(2, wide, &[11, 21]);
+        rows.push(3, narrow, &[]);
+        columns.extend(wide, &[1, 2], [&[10, 11][..], &[20, 21][..]]);
+        columns.extend(narrow, &[3], []);
+        assert_eq!((&rows.times_ns, &rows.kinds), (&columns.times_ns, &columns.kinds));
+        assert_eq!(rows.columns, columns.columns);
     }
 
     #[test]

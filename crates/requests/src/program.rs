@@ -36,26 +36,39 @@ impl Program {
         &self.warnings
     }
 
-    /// A section's timeline and key as people write them: `file(pid=7, fd=3)`. Texts are named if
-    /// `strings` knows them.
-    pub fn describe(&self, schema: usize, timeline: usize, key: u128, strings: &Strings) -> String {
+    /// The fields of a section's key with their values; texts are codes.
+    pub fn key_values(&self, schema: usize, timeline: usize, key: u128) -> Vec<(&Field, i128)> {
         let lane = self.schemas.get(schema).and_then(|schema| schema.timelines.get(timeline));
-        let Some(lane) = lane else { return String::new() };
+        let Some(lane) = lane else { return Vec::new() };
         let mut rest = key;
-        let mut parts: Vec<String> = Vec::new();
+        let mut values: Vec<(&Field, i128)> = Vec::new();
         for field in lane.key.iter().rev() {
             let bits = field.ty.bits();
             let raw = (rest & ((1 << bits) - 1)) as i128;
             rest = rest.checked_shr(bits).unwrap_or(0);
             let (_, most) = field.ty.range();
-            let value = if raw > most { raw - (1 << bits) } else { raw };
-            let text = (field.ty == crate::FieldType::Text).then(|| strings.text(value as u32));
-            parts.push(match text.flatten() {
-                Some(text) => format!("{}={text:?}", field.name),
-                None => format!("{}={value}", field.name),
-            });
+            values.push((field, if raw > most { raw - (1 << bits) } else { raw }));
         }
-        parts.reverse();
+        values.reverse();
+        values
+    }
+
+    /// A section's timeline and key as people write them: `file(pid=7, fd=3)`. Texts are named if
+    /// `strings` knows them.
+    pub fn describe(&self, schema: usize, timeline: usize, key: u128, strings: &Strings) -> String {
+        let lane = self.schemas.get(schema).and_then(|schema| schema.timelines.get(timeline));
+        let Some(lane) = lane else { return String::new() };
+        let parts: Vec<String> = self
+            .key_values(schema, timeline, key)
+            .into_iter()
+            .map(|(field, value)| {
+                let text = (field.ty == crate::FieldType::Text).then(|| strings.text(value as u32));
+                match text.flatten() {
+                    Some(text) => format!("{}={text:?}", field.name),
+                    None => format!("{}={value}", field.name),
+                }
+            })
+            .collect();
         format!("{}({})", lane.name, parts.join(", "))
     }
 }

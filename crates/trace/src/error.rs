@@ -82,6 +82,14 @@ pub enum Error {
         /// What is wrong.
         problem: String,
     },
+    /// A kind of event that cannot be, or not beside what is there.
+    #[error("event {kind:?}: {problem}")]
+    Event {
+        /// The kind's name.
+        kind: String,
+        /// What is wrong.
+        problem: String,
+    },
     /// Records come in multiples of sixteen bytes.
     #[error("{bytes} bytes for thread {thread} are not whole call records; nothing was stored")]
     NotRecords {

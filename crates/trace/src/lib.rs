@@ -12,6 +12,7 @@
 //!   own.parquet          what the user's own probe counted
 //!   switches.parquet     when threads were switched out, if the kernel told
 //!   calls/NNNNN.parquet  one row per call, in order of its end, thread after thread
+//!   events/NAME-NNNN.parquet  events of the kernel and of imports, a table per kind
 //!   spool/N.calls        only while recording: raw records of thread N; N.values its arguments,
 //!                        N.switches when it was switched out
 //! ```
@@ -31,6 +32,7 @@ mod calls;
 mod column;
 mod convert;
 mod error;
+mod events;
 mod manifest;
 mod read;
 mod recover;
@@ -41,6 +43,10 @@ mod write;
 
 pub use calls::{Call, ROWS_PER_FILE};
 pub use error::{Error, Result};
+pub use events::{
+    CpuLoss, EventField, EventKind, EventRun, EventStream, EventWriter, Events, FieldType, KindId,
+    WrittenEvents,
+};
 pub use manifest::{
     Clock, ClockPair, Exit, Field, FileEntry, Loss, MIN_READER_VERSION, Machine, Manifest, Merge,
     ProbeCost, ProbeMode, Recovery, RunTotals, TickConverter, VERSION, rfc3339,

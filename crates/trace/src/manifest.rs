@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::events::Events;
+
 /// Version of the folder's format that this crate writes.
 ///
 /// 1: the first.
@@ -51,6 +53,8 @@ pub struct Manifest {
     pub exit: Option<Exit>,
     /// Sums over the whole recording.
     pub totals: RunTotals,
+    /// Events: their kinds, and what was lost of them (set by the writer).
+    pub events: Events,
     /// What else was lost, by reason; what [`RunTotals`] counts is not repeated here.
     pub losses: Vec<Loss>,
     /// Anything else a reader of the trace should be told, one sentence each.

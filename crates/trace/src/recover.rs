@@ -43,6 +43,12 @@ pub fn recover(path: &Path, progress: &mut dyn FnMut(u64, u64)) -> Result<Manife
     drop(spools);
     threads.sort_by_key(|thread| thread.index);
 
+    let (events, damaged) = crate::events::found(path)?;
+    if !events.events().kinds.is_empty() {
+        let text = "events after the last file of each kind was written are missing";
+        manifest.notes.push(text.to_owned());
+    }
+    manifest.notes.extend(damaged.iter().map(ToString::to_string));
     manifest.recovery = Some(Recovery { records, torn_records });
     manifest.totals.threads = threads.len() as u64;
     let finish = Finish {
@@ -58,6 +64,7 @@ pub fn recover(path: &Path, progress: &mut dyn FnMut(u64, u64)) -> Result<Manife
         counters: table_or_none(path),
         own: table_or_none(path),
         open_calls: Vec::new(),
+        events,
     };
     write_trace(path, finish, progress)
 }

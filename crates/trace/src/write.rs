@@ -8,6 +8,7 @@ use crate::arguments;
 use crate::column::{Table, write_table};
 use crate::convert;
 use crate::error::{Error, Result};
+use crate::events::WrittenEvents;
 use crate::manifest::{FileEntry, MIN_READER_VERSION, Manifest, ProbeMode, VERSION, rfc3339};
 use crate::spool::{self, Content, Spools};
 use crate::switches::{self, Out};
@@ -45,6 +46,8 @@ pub struct Finish {
     /// Calls that had not ended when the recording did, in any order. They become rows marked
     /// [`crate::Call::OPEN`].
     pub open_calls: Vec<OpenCall>,
+    /// What an [`crate::EventWriter`] wrote into the folder.
+    pub events: WrittenEvents,
 }
 
 /// A call that had not ended when the recording did.
@@ -211,7 +214,9 @@ pub(crate) fn write_trace(
     if finish.manifest.switches {
         files.push(switches::write(folder, finish.manifest.clock.converter())?);
     }
+    files.extend(finish.events.files);
     let mut manifest = finish.manifest;
+    manifest.events = finish.events.events;
     manifest.complete = manifest.recovery.is_none();
     manifest.totals.records = converted.records;
     if converted.invalid > 0 {

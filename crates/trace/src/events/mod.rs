@@ -1,0 +1,223 @@
+//! Events: `events/NAME-NNNN.parquet`, one series of files per kind.
+//!
+//! A kind of event has a name and typed fields, which whoever records or imports it declares at
+//! run time. Every event has a time and the number of a processor besides. In a file they are the
+//! columns `time_ns`, `cpu`, and the declared fields: what a database reads as a table.
+//!
+//! **A file is a sorted run.** Rows come from rings of several processors, nearly in order. The
+//! writer puts the rows of a kind in order when a file of them is full, and a row that comes later
+//! still than that makes the times of two files overlap, no more. Readers merge runs, of one kind
+//! as of several, so they need no other order than the one within each file; and a run is opened
+//! when its first time is reached, so that what is in memory is a window of the runs that overlap.
+//!
+//! Texts are dictionary-encoded. A reader names them by codes of the caller's, looked up once per
+//! entry of a dictionary and not once per row.
+
+mod part;
+mod read;
+mod write;
+
+use serde::{Deserialize, Serialize};
+
+pub(crate) use read::found;
+pub use read::{EventRun, EventStream};
+pub use write::{EventWriter, KindId, WrittenEvents};
+
+use crate::error::{Error, Result};
+
+/// What a field of an event holds. Values are 64 bits: signed ones extended, texts as codes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum FieldType {
+    /// Unsigned, 8 bits.
+    U8,
+    /// Unsigned, 16 bits.
+    U16,
+    /// Unsigned, 32 bits.
+    U32,
+    /// Unsigned, 64 bits.
+    U64,
+    /// Signed, 8 bits.
+    I8,
+    /// Signed, 16 bits.
+    I16,
+    /// Signed, 32 bits.
+    I32,
+    /// Signed, 64 bits.
+    I64,
+    /// 0 or 1.
+    Bool,
+    /// A text.
+    Text,
+}
+
+impl FieldType {
+    /// All types and their names, which are those of schemas.
+    pub const ALL: [(&'static str, FieldType); 10] = [
+        ("u8", FieldType::U8),
+        ("u16", FieldType::U16),
+        ("u32", FieldType::U32),
+        ("u64", FieldType::U64),
+        ("i8", FieldType::I8),
+        ("i16", FieldType::I16),
+        ("i32", FieldType::I32),
+        ("i64", FieldType::I64),
+        ("bool", FieldType::Bool),
+        ("text", FieldType::Text),
+    ];
+
+    /// The type of that name.
+    pub fn from_name(name: &str) -> Option<FieldType> {
+        FieldType::ALL.iter().find(|(known, _)| *known == name).map(|(_, ty)| *ty)
+    }
+
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        FieldType::ALL.iter().find(|(_, ty)| *ty == self).map_or("", |(name, _)| name)
+    }
+
+    /// The value as a column of this type can hold it.
+    fn fitted(self, value: u64) -> u64 {
+        match self {
+            FieldType::U8 => u64::from(value as u8),
+            FieldType::U16 => u64::from(value as u16),
+            FieldType::U32 | FieldType::Text => u64::from(value as u32),
+            FieldType::I8 => value as i8 as u64,
+            FieldType::I16 => value as i16 as u64,
+            FieldType::I32 => value as i32 as u64,
+            FieldType::U64 | FieldType::I64 => value,
+            FieldType::Bool => u64::from(value != 0),
+        }
+    }
+}
+
+/// A named and typed field.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EventField {
+    /// Its name.
+    pub name: String,
+    /// What it holds.
+    #[serde(rename = "type")]
+    pub ty: FieldType,
+}
+
+impl EventField {
+    /// A field from its parts.
+    pub fn new(name: impl Into<String>, ty: FieldType) -> EventField {
+        EventField { name: name.into(), ty }
+    }
+}
+
+/// A kind of event in a trace.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EventKind {
+    /// Its name.
+    pub name: String,
+    /// Its fields: `cpu`, and those that were declared.
+    pub fields: Vec<EventField>,
+    /// Events of it.
+    pub rows: u64,
+}
+
+/// Events that found no room, of one processor's ring.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct CpuLoss {
+    /// The processor.
+    pub cpu: u32,
+    /// How many were lost.
+    pub lost: u64,
+}
+
+/// What the manifest says of events.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Events {
+    /// The kinds, by name.
+    pub kinds: Vec<EventKind>,
+    /// What was lost, by processor; those that lost nothing are listed with 0 if that is known.
+    pub lost: Vec<CpuLoss>,
+}
+
+impl Events {
+    /// Events of all kinds.
+    pub fn rows(&self) -> u64 {
+        self.kinds.iter().fold(0, |sum, kind| sum.saturating_add(kind.rows))
+    }
+
+    /// Events lost by all processors.
+    pub fn lost(&self) -> u64 {
+        self.lost.iter().fold(0, |sum, cpu| sum.saturating_add(cpu.lost))
+    }
+}
+
+/// The folder of events within a trace.
+const FOLDER: &str = "events";
+/// The column of times.
+const TIME: &str = "time_ns";
+/// The column of processors.
+const CPU: &str = "cpu";
+/// Most characters of a name.
+const NAME_MAX: usize = 64;
+/// Most fields of a kind.
+const FIELDS_MAX: usize = 64;
+
+/// A name that is good for a file and for a schema.
+fn good_name(name: &str) -> bool {
+    let mut chars = name.chars();
+    let first = chars.next().is_some_and(|c| c.is_ascii_alphabetic() || c == '_');
+    first && name.len() <= NAME_MAX && chars.all(|c| c.is_ascii_alphanumeric() || c == '_')
+}
+
+/// Refuses what cannot be a kind of event.
+fn check_kind(name: &str, fields: &[EventField]) -> Result<()> {
+    let bad = |problem: String| Err(Error::Event { kind: name.to_owned(), problem });
+    if !good_name(name) {
+        return bad("a name is up to 64 letters, digits and `_`, no digit first".into());
+    }
+    if fields.len() > FIELDS_MAX {
+        return bad(format!("{} fields are more than {FIELDS_MAX}", fields.len()));
+    }
+    for (n, field) in fields.iter().enumerate() {
+        if !good_name(&field.name) {
+            return bad(format!("a field cannot be called {:?}", field.name));
+        }
+        if field.name == TIME || field.name == CPU {
+            return bad(format!("every event has `{}`: it is not declared", field.name));
+        }
+        if fields[..n].iter().any(|earlier| earlier.name == field.name) {
+            return bad(format!("two fields are called {}", field.name));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kinds_that_cannot_be_are_refused() {
+        let field = |name: &str| EventField::new(name, FieldType::U32);
+        assert!(check_kind("switch_in", &[field("tid")]).is_ok());
+        for name in ["", "../x", "a-b", "1st", "ä", &"x".repeat(65)] {
+            assert!(check_kind(name, &[]).is_err(), "{name:?}");
+        }
+        for fields in [vec![field("cpu")], vec![field("time_ns")], vec![field("a"), field("a")]] {
+            assert!(check_kind("e", &fields).is_err(), "{fields:?}");
+        }
+    }
+
+    #[test]
+    fn values_are_cut_as_their_columns_cut_them() {
+        assert_eq!(FieldType::U8.fitted(0x1ff), 0xff);
+        assert_eq!(FieldType::I8.fitted(0xff), u64::MAX);
+        assert_eq!(FieldType::I32.fitted(0xffff_ffff), u64::MAX);
+        assert_eq!(FieldType::I64.fitted(7), 7);
+        assert_eq!(FieldType::Bool.fitted(7), 1);
+        for (name, ty) in FieldType::ALL {
+            assert_eq!(FieldType::from_name(name).map(FieldType::name), Some(name));
+            assert_eq!(serde_json::to_value(ty).unwrap(), name);
+        }
+    }
+}
