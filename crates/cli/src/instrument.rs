@@ -3,11 +3,11 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Parser, ValueEnum};
+use clap::Parser;
 use fettle_instrument::Options;
-use fettle_rewrite::Mode;
 use serde_json::json;
 
+use crate::mode::ModeArg;
 use crate::select::SelectArgs;
 
 /// Arguments of `fettle instrument`.
@@ -34,38 +34,12 @@ pub struct Args {
     json: bool,
 }
 
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum ModeArg {
-    /// A record of every call, with exact totals
-    Events,
-    /// Calls, total and self time of every function
-    Time,
-    /// How often functions are entered and left
-    Count,
-    /// Calls, total and self time, from a sample of the calls
-    Sample,
-    /// Calls, total and self processor time of every function
-    Cpu,
-    /// How often each basic block runs
-    Blocks,
-    /// How often each block runs and each branch is taken
-    Edges,
-}
-
 /// Runs the command.
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let options = Options {
         input: args.input.clone(),
         output: args.output.clone(),
-        mode: match args.mode {
-            ModeArg::Events => Mode::Events,
-            ModeArg::Time => Mode::Time,
-            ModeArg::Count => Mode::Count,
-            ModeArg::Sample => Mode::Sample,
-            ModeArg::Cpu => Mode::Cpu,
-            ModeArg::Blocks => Mode::Blocks,
-            ModeArg::Edges => Mode::Edges,
-        },
+        mode: args.mode.into(),
         selection: args.select.selection()?,
         dry_run: args.dry_run,
     };

@@ -5,6 +5,7 @@ mod cache;
 mod export;
 mod instrument;
 mod lift;
+mod mode;
 mod output;
 mod record;
 mod report;

@@ -15,6 +15,7 @@ use fettle_rewrite::{Depth, Mode};
 use fettle_trace::ProbeMode;
 use serde_json::json;
 
+use crate::mode::ModeArg;
 use crate::select::SelectArgs;
 
 /// Arguments of `fettle record`.
@@ -80,27 +81,6 @@ pub struct Args {
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
-enum ModeArg {
-    /// A record of every call, with exact totals and processor time
-    Events,
-    /// Calls, total and self time of every function; processor time of threads only
-    Time,
-    /// As time, but processor time: asks the kernel at each entry and exit
-    Cpu,
-    /// How often functions are entered and left
-    Count,
-    /// As time and processor time, from one call in 64 of functions that are called often
-    Sample,
-    /// How often each basic block runs
-    Blocks,
-    /// How often control goes from block to block, with counters on a spanning tree's complement
-    Edges,
-    /// Nothing: a test of Fettle
-    #[value(hide = true)]
-    Plain,
-}
-
-#[derive(Clone, Copy, Debug, ValueEnum)]
 enum PolicyArg {
     /// Counts what is lost and goes on
     Drop,
@@ -159,7 +139,7 @@ fn options(args: &Args) -> anyhow::Result<Options> {
         bail!("--max-threads must be from 1 to 65536, not {}", args.max_threads);
     }
     let own = args.probe.as_deref().map(fettle_collect::own::compile).transpose()?;
-    let mode = if own.is_some() { Mode::Own } else { mode(args.mode) };
+    let mode = if own.is_some() { Mode::Own } else { args.mode.into() };
     if args.depth.is_some() && !mode.has_depth() {
         bail!("--depth goes with the modes events and time");
     }
@@ -195,19 +175,6 @@ fn options(args: &Args) -> anyhow::Result<Options> {
             (None, _) => fettle_collect::cache::default_path(),
         },
     })
-}
-
-fn mode(arg: ModeArg) -> Mode {
-    match arg {
-        ModeArg::Events => Mode::Events,
-        ModeArg::Time => Mode::Time,
-        ModeArg::Cpu => Mode::Cpu,
-        ModeArg::Count => Mode::Count,
-        ModeArg::Sample => Mode::Sample,
-        ModeArg::Blocks => Mode::Blocks,
-        ModeArg::Edges => Mode::Edges,
-        ModeArg::Plain => Mode::Plain,
-    }
 }
 
 /// A folder in the working folder that does not exist yet.

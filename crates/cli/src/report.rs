@@ -8,7 +8,7 @@ use anyhow::{Context, bail};
 use clap::{Args, ValueEnum};
 use fettle_report::render::{self, Terminal};
 use fettle_report::{Analysis, Diff, Error, Options, SortBy, Weight};
-use fettle_trace::ProbeMode;
+use fettle_trace::{ProbeMode, Trace};
 use serde_json::json;
 
 use crate::output;
@@ -130,7 +130,8 @@ pub fn run(mut args: ReportArgs) -> anyhow::Result<ExitCode> {
         demangle: !args.no_demangle,
     };
     let path = output::chosen(args.trace.as_deref())?;
-    let analysis = read(&path, &options)?;
+    let trace = output::open(&path)?;
+    let analysis = Analysis::read(&trace, options.demangle)?;
     let terminal = output::terminal(args.no_color);
     let what = match what {
         // What such a trace has of functions is their blocks.
@@ -140,7 +141,7 @@ pub fn run(mut args: ReportArgs) -> anyhow::Result<ExitCode> {
         What::Functions if analysis.manifest.probe_mode == ProbeMode::Own => What::Own,
         what => what,
     };
-    match show((&path, &analysis), what, &options, args.json, terminal) {
+    match show((&trace, &analysis), what, &options, args.json, terminal) {
         Ok(text) => output::print(&text)?,
         // Looked for and not there: said, and told apart from a failure by the exit status.
         Err(error) if is_not_found(&error) => {
@@ -196,13 +197,9 @@ fn is_not_found(error: &anyhow::Error) -> bool {
     )
 }
 
-fn read(path: &Path, options: &Options) -> anyhow::Result<Analysis> {
-    Ok(Analysis::read(&output::open(path)?, options.demangle)?)
-}
-
 /// The text for standard output.
 fn show(
-    (path, analysis): (&Path, &Analysis),
+    (trace, analysis): (&Trace, &Analysis),
     what: What,
     options: &Options,
     json: bool,
@@ -234,16 +231,15 @@ fn show(
             if json { render::json(&focus)? } else { render::focus_text(&focus, terminal) }
         }
         What::Arguments(name) => {
-            let view = analysis.arguments(&output::open(path)?, &name, options.limit)?;
+            let view = analysis.arguments(trace, &name, options.limit)?;
             if json { render::json(&view)? } else { render::arguments_text(&view, terminal) }
         }
         What::Own => {
-            let view = analysis.own(&output::open(path)?, options.limit)?;
+            let view = analysis.own(trace, options.limit)?;
             if json { render::json(&view)? } else { render::own_text(&view, terminal) }
         }
         What::Blocks(name) => {
-            let trace = output::open(path)?;
-            let view = analysis.blocks(&trace, name.as_deref(), options.limit)?;
+            let view = analysis.blocks(trace, name.as_deref(), options.limit)?;
             if json { render::json(&view)? } else { render::blocks_text(&view, terminal) }
         }
         What::Flamegraph(file, weight) => {
@@ -275,7 +271,7 @@ fn show(
             }
         }
         What::Diff(before) => {
-            let before = read(&before, options)?;
+            let before = Analysis::read(&output::open(&before)?, options.demangle)?;
             let diff = Diff::new(&before, analysis, options.limit);
             if json { render::json(&diff)? } else { render::diff_text(&diff, terminal) }
         }

@@ -232,17 +232,7 @@ fn begin_manifest(options: &Options) -> Manifest {
         machine: machine::describe(),
         start_unix_ns: unix.as_nanos() as u64,
         clock: Clock { tsc_hz: 0, tsc_at_start: begin.tsc, begin: Some(begin), end: None },
-        probe_mode: match options.mode {
-            // Nothing is counted where there are no probes.
-            Mode::Count | Mode::Plain => ProbeMode::Count,
-            Mode::Time => ProbeMode::Time,
-            Mode::Cpu => ProbeMode::Cpu,
-            Mode::Events => ProbeMode::Events,
-            Mode::Sample => ProbeMode::Sampled,
-            Mode::Blocks => ProbeMode::Blocks,
-            Mode::Edges => ProbeMode::Edges,
-            Mode::Own => ProbeMode::Own,
-        },
+        probe_mode: rows::probe_mode(options.mode),
         own_fields: options.own.as_ref().map_or_else(Vec::new, |own| own.fields.clone()),
         probe_cost: cost::measure(options.mode),
         ..Manifest::default()

@@ -1,10 +1,25 @@
-//! Rows of a trace's tables about a module: what it is, its functions, those left alone.
+//! What a trace says of a module and of its probes: what it is, its functions, those left alone.
 
 use std::path::Path;
 
 use fettle_image::{Image, demangle};
-use fettle_rewrite::Plan;
-use fettle_trace::{Function, Module, Skipped};
+use fettle_rewrite::{Mode, Plan};
+use fettle_trace::{Function, Module, ProbeMode, Skipped};
+
+/// What a trace says of probes of this mode.
+pub fn probe_mode(mode: Mode) -> ProbeMode {
+    match mode {
+        // Nothing is counted where there are no probes.
+        Mode::Count | Mode::Plain => ProbeMode::Count,
+        Mode::Time => ProbeMode::Time,
+        Mode::Cpu => ProbeMode::Cpu,
+        Mode::Events => ProbeMode::Events,
+        Mode::Sample => ProbeMode::Sampled,
+        Mode::Blocks => ProbeMode::Blocks,
+        Mode::Edges => ProbeMode::Edges,
+        Mode::Own => ProbeMode::Own,
+    }
+}
 
 /// The module `id`, which is `image` at `path`, with the new code of `plan`.
 pub fn module(id: u32, path: &Path, image: &Image, plan: &Plan) -> Module {

@@ -16,7 +16,7 @@ use fettle_abi::record::{CallRecord, FunctionId};
 use fettle_abi::ring::RingCursors;
 use fettle_abi::{MAGIC, VERSION};
 use fettle_collect::sampled::{self, Sampled};
-use fettle_collect::{clock, cost, counts, machine};
+use fettle_collect::{clock, cost, counts, machine, rows};
 use fettle_rewrite::Mode;
 use fettle_trace::{
     Clock, ClockPair, Counter, CounterKind, Finish, Loss, Manifest, Mapping, OpenCall, ProbeMode,
@@ -221,16 +221,8 @@ pub fn collect(path: &Path, progress: &mut dyn FnMut(u64, u64)) -> Result<Manife
         begin.tsc + (ns as f64 / tsc_clock.ns_per_tick()) as u64
     };
 
-    let mode = numbers.maps.first().map_or("events", |m| m.mode.as_str());
-    let (mode, probe_mode) = match mode {
-        "count" => (Mode::Count, ProbeMode::Count),
-        "time" => (Mode::Time, ProbeMode::Time),
-        "cpu" => (Mode::Cpu, ProbeMode::Cpu),
-        "sample" => (Mode::Sample, ProbeMode::Sampled),
-        "blocks" => (Mode::Blocks, ProbeMode::Blocks),
-        "edges" => (Mode::Edges, ProbeMode::Edges),
-        _ => (Mode::Events, ProbeMode::Events),
-    };
+    let mode = numbers.maps.first().and_then(|m| Mode::named(&m.mode)).unwrap_or(Mode::Events);
+    let probe_mode = rows::probe_mode(mode);
     let mut manifest = Manifest {
         fettle_version: env!("CARGO_PKG_VERSION").to_owned(),
         command: notes

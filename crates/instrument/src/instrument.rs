@@ -136,7 +136,7 @@ const HOLE_MAX: u64 = 64 << 20;
 pub fn instrument(options: &Options) -> Result<Instrumented, InstrumentError> {
     let path = &options.input;
     if matches!(options.mode, Mode::Own | Mode::Plain) {
-        return Err(InstrumentError::Mode(map::mode_name(options.mode)));
+        return Err(InstrumentError::Mode(options.mode.name()));
     }
     match sort(path) {
         Sort::Object => return instrument_object(options),
@@ -205,7 +205,7 @@ fn sort(path: &Path) -> Sort {
 fn instrument_object(options: &Options) -> Result<Instrumented, InstrumentError> {
     let path = &options.input;
     if options.mode == Mode::Edges {
-        return Err(InstrumentError::ModeOfObject(map::mode_name(options.mode)));
+        return Err(InstrumentError::ModeOfObject(options.mode.name()));
     }
     let bytes = std::fs::read(path)
         .map_err(|error| InstrumentError::Input(ModuleError::Read { path: path.clone(), error }))?;

@@ -54,21 +54,6 @@ pub struct FileMap {
     pub code: Vec<(u64, u64)>,
 }
 
-/// The mode's name in maps.
-pub fn mode_name(mode: Mode) -> &'static str {
-    match mode {
-        Mode::Count => "count",
-        Mode::Time => "time",
-        Mode::Cpu => "cpu",
-        Mode::Events => "events",
-        Mode::Sample => "sample",
-        Mode::Blocks => "blocks",
-        Mode::Edges => "edges",
-        Mode::Own => "own",
-        Mode::Plain => "plain",
-    }
-}
-
 impl FileMap {
     /// The map of `image` with the new code of `plan`; `path` is where it will lie. `None` if it
     /// has more functions or blocks than can be told apart.
@@ -92,7 +77,7 @@ impl FileMap {
         Some(FileMap {
             version: 1,
             id,
-            mode: mode_name(plan.mode).to_owned(),
+            mode: plan.mode.name().to_owned(),
             module: rows::module(0, path, image, plan),
             first_function: (id % u64::from(FUNCTIONS - functions)) as u32,
             first_counter: (id % u64::from(COUNTERS - plan.counters)) as u32,

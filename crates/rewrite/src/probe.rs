@@ -61,6 +61,26 @@ impl Mode {
         Mode::Plain,
     ];
 
+    /// Its name, for people and in files.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Mode::Count => "count",
+            Mode::Time => "time",
+            Mode::Cpu => "cpu",
+            Mode::Events => "events",
+            Mode::Sample => "sample",
+            Mode::Blocks => "blocks",
+            Mode::Edges => "edges",
+            Mode::Own => "own",
+            Mode::Plain => "plain",
+        }
+    }
+
+    /// The mode of that name.
+    pub fn named(name: &str) -> Option<Mode> {
+        Mode::ALL.into_iter().find(|mode| mode.name() == name)
+    }
+
     /// Whether functions are measured from entry to exit, on the shadow stack.
     pub const fn is_timed(self) -> bool {
         matches!(self, Mode::Time | Mode::Events | Mode::Sample | Mode::Cpu)

@@ -9,7 +9,7 @@ use fettle_rewrite::Mode;
 use fettle_trace::{Module, Skipped};
 
 use crate::elf::get;
-use crate::map::{self, FileMap, mode_name};
+use crate::map::{self, FileMap};
 
 /// First word of a copy of all records.
 const MAGIC: u64 = u64::from_le_bytes(*b"FETTOBJS");
@@ -181,7 +181,7 @@ fn read_chunk(chunk: &[u8], address: u64, map: &mut FileMap) -> Option<()> {
             let size = u64::from(half(16)?);
             map.functions.push(rows::function(name, entry, size, file.zip(line)));
             if map.mode.is_empty() {
-                map.mode = mode_of(mode).map(mode_name)?.to_owned();
+                map.mode = mode_of(mode)?.name().to_owned();
             }
         } else {
             map.skipped.push(Skipped {

@@ -30,15 +30,20 @@ pub fn report_text(report: &Report, terminal: Terminal) -> String {
         out.push_str("No calls of probed functions.\n");
     } else {
         functions(&report.functions, report.self_corrected_ns, terminal, &mut out);
-        let more = report.functions_called.saturating_sub(report.functions.len() as u64);
-        if more > 0 {
-            let more = plural(more, "more function", "more functions");
-            out.push_str(&format!("… and {more} (--limit N shows N)\n"));
-        }
+        more_functions(report.functions_called, report.functions.len(), &mut out);
         legend(&report.run, &mut out);
     }
     skipped(&report.skipped, terminal, &mut out);
     out
+}
+
+/// How many of `all` functions are not among those `shown`.
+fn more_functions(all: u64, shown: usize, out: &mut String) {
+    let more = all.saturating_sub(shown as u64);
+    if more > 0 {
+        let more = plural(more, "more function", "more functions");
+        out.push_str(&format!("… and {more} (--limit N shows N)\n"));
+    }
 }
 
 /// What ran, when, for how long, and how it ended.
@@ -174,8 +179,12 @@ fn skipped(rows: &[SkippedRow], terminal: Terminal, out: &mut String) {
         return;
     }
     let all = rows.iter().fold(0u64, |sum, row| sum.saturating_add(row.functions));
-    let all = plural(all, "function was", "functions were");
-    out.push_str(&format!("\n{all} left alone, so their time counts as their callers':\n"));
+    let (was, so) = if all == 1 {
+        ("function was", "its time counts as its callers'")
+    } else {
+        ("functions were", "their time counts as their callers'")
+    };
+    out.push_str(&format!("\n{} {was} left alone, so {so}:\n", count(all)));
     let mut table = Table::new(&[column("functions")], "reason");
     for row in rows {
         let reason = crate::names::one_line(row.reason.clone());
@@ -323,11 +332,7 @@ pub fn own_text(view: &OwnView, terminal: Terminal) -> String {
         table.row(values.chain([named(&row.name, &row.module)]));
     }
     table.render(terminal, &mut out);
-    let more = view.functions.saturating_sub(view.rows.len() as u64);
-    if more > 0 {
-        let more = plural(more, "more function", "more functions");
-        out.push_str(&format!("… and {more} (--limit N shows N)\n"));
-    }
+    more_functions(view.functions, view.rows.len(), &mut out);
     out
 }
 
@@ -458,11 +463,7 @@ pub fn diff_text(diff: &Diff, terminal: Terminal) -> String {
         ]);
     }
     table.render(terminal, &mut out);
-    let more = diff.functions.saturating_sub(diff.rows.len() as u64);
-    if more > 0 {
-        let more = plural(more, "more function", "more functions");
-        out.push_str(&format!("… and {more} (--limit N shows N)\n"));
-    }
+    more_functions(diff.functions, diff.rows.len(), &mut out);
     out
 }
 

@@ -121,24 +121,15 @@ pub(super) fn check(
                     return fail(at, Fault::Live(clobbers));
                 }
             }
+            // Nothing below the stack pointer is in use where control leaves.
             Kind::Block | Kind::Own | Kind::OwnCall(_) if stretch.leaving => {
-                let hurt = clobbers.intersection(needed_at_exit(walk, at, info)?);
-                // Nothing below the stack pointer is in use where control leaves.
-                if !hurt.is_empty() {
-                    return fail(at, Fault::Live(hurt));
-                }
+                at_exit(walk, at, clobbers, info)?;
             }
             Kind::CountExit
             | Kind::TimeExit { .. }
             | Kind::EventsExit { .. }
             | Kind::SampleExit
-            | Kind::Leave(_) => {
-                let needed = needed_at_exit(walk, at, info)?;
-                let hurt = clobbers.intersection(needed);
-                if !hurt.is_empty() {
-                    return fail(at, Fault::Live(hurt));
-                }
-            }
+            | Kind::Leave(_) => at_exit(walk, at, clobbers, info)?,
             Kind::CountEntry
             | Kind::TimedEntry(_)
             | Kind::SampleEntry
@@ -161,6 +152,17 @@ pub(super) fn check(
         return fail(at, Fault::RedZone);
     }
     kept(walk, changed, info)
+}
+
+/// A probe that changes `clobbers` stands where control leaves, before the pair of `at`.
+fn at_exit(
+    walk: &Walk<'_, '_>,
+    at: u64,
+    clobbers: RegSet,
+    info: &mut InstructionInfoFactory,
+) -> Result<(), CheckError> {
+    let hurt = clobbers.intersection(needed_at_exit(walk, at, info)?);
+    if hurt.is_empty() { Ok(()) } else { fail(at, Fault::Live(hurt)) }
 }
 
 /// What is needed when control leaves at the pair of `at`.
