@@ -8,9 +8,16 @@ fn main() {
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets it"));
     let agent = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../runtime/file");
     let runtime = agent.join("..");
-    for file in
-        ["file.c", "objects.h", "forks.h", "entries.S", "file.ld", "object.ld", "../save.inc"]
-    {
+    for file in [
+        "file.c",
+        "objects.h",
+        "forks.h",
+        "entries.S",
+        "file.ld",
+        "object.ld",
+        "../save.inc",
+        "../block.h",
+    ] {
         println!("cargo::rerun-if-changed={}", agent.join(file).display());
     }
     let compile = || {
@@ -21,6 +28,7 @@ fn main() {
             .args(["-mgeneral-regs-only", "-mno-red-zone", "-fno-stack-protector"])
             .args(["-fcf-protection=none", "-fno-asynchronous-unwind-tables", "-fno-jump-tables"])
             .args(["-fno-tree-loop-distribute-patterns"])
+            .arg(format!("-I{}", runtime.display()))
             .arg(format!("-Wa,-I,{}", runtime.display()));
         command
     };

@@ -7,7 +7,7 @@ use std::{env, fs};
 fn main() {
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets it"));
     let agent = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../runtime/agent");
-    for file in ["agent.c", "entries.S", "agent.ld", "../save.inc"] {
+    for file in ["agent.c", "entries.S", "agent.ld", "../save.inc", "../block.h"] {
         println!("cargo::rerun-if-changed={}", agent.join(file).display());
     }
     let compiler = cc::Build::new().get_compiler();
@@ -24,6 +24,7 @@ fn main() {
         ])
         .args(["-fno-asynchronous-unwind-tables", "-fno-tree-loop-distribute-patterns"])
         .args(["-Wl,--build-id=none", "-Wl,-e,0", "-Wl,-no-pie"])
+        .arg(format!("-I{}", agent.join("..").display()))
         .arg(format!("-Wa,-I,{}", agent.join("..").display()))
         .arg(format!("-Wl,-T,{}", agent.join("agent.ld").display()))
         .args([agent.join("agent.c"), agent.join("entries.S")])

@@ -33,12 +33,10 @@ entry_exit:
         ret $8
 
 entry_left:
-        pushfq
-        save_registers
-        leaq SAVED+16(%rbp), %rdi
+        save
+        leaq BEHIND+8(%rbp), %rdi
         call fettle_left
-        restore_registers
-        popfq
+        restore
         ret
 
         /* [rsp+8]: position. ZF: it may be stored to. */
@@ -89,64 +87,55 @@ entry_sample_exit:
 
         /* [rsp+8]: number of the function; [rsp+16]: what to record of its arguments. */
 entry_enter:
-        pushfq
-        save_registers
+        save
         vectors
         movq %rsp, %rcx
-        leaq SAVED+32(%rbp), %rdi
-        movl SAVED+16(%rbp), %esi
-        movl SAVED+24(%rbp), %edx
+        leaq BEHIND+24(%rbp), %rdi
+        movl BEHIND+8(%rbp), %esi
+        movl BEHIND+16(%rbp), %edx
         movq %rbp, %r8
         call fettle_enter
-        restore_registers
-        popfq
+        restore
         ret $16
 
         /* [rsp+8]: what to record of its result. */
 entry_leave:
-        pushfq
-        save_registers
+        save
         vectors
         movq %rsp, %rdx
-        leaq SAVED+24(%rbp), %rdi
-        movl SAVED+16(%rbp), %esi
+        leaq BEHIND+16(%rbp), %rdi
+        movl BEHIND+8(%rbp), %esi
         movq %rbp, %rcx
         call fettle_leave
-        restore_registers
-        popfq
+        restore
         ret $8
 
         /* [rsp+8]: number of the function; [rsp+16]: which function of the user's own probe. */
-entry_own:
-        pushfq
-        save_registers
-        cld
-        leaq SAVED+32(%rbp), %rdi
-        movl SAVED+16(%rbp), %esi
-        movl SAVED+24(%rbp), %edx
+        .macro own vectors
+        save
+        .if \vectors
+        subq $512, %rsp
+        fxsave64 (%rsp)
+        .endif
+        leaq BEHIND+24(%rbp), %rdi
+        movl BEHIND+8(%rbp), %esi
+        movl BEHIND+16(%rbp), %edx
         movq %rbp, %rcx
         call fettle_own
-        restore_registers
-        popfq
+        .if \vectors
+        fxrstor64 (%rsp)
+        .endif
+        restore
         ret $16
+        .endm
+
+entry_own:
+        own vectors=0
 
         /* The same around code that writes vector registers: their lower halves, as code for any
          * processor does. */
 entry_own_vectors:
-        pushfq
-        save_registers
-        cld
-        subq $512, %rsp
-        fxsave64 (%rsp)
-        leaq SAVED+32(%rbp), %rdi
-        movl SAVED+16(%rbp), %esi
-        movl SAVED+24(%rbp), %edx
-        movq %rbp, %rcx
-        call fettle_own
-        fxrstor64 (%rsp)
-        restore_registers
-        popfq
-        ret $16
+        own vectors=1
 
         /* u32 fettle_text(const char *at, char *to). The one instruction of the agent that touches
          * memory of the program's choice; whoever traces the program leads its faults on. */

@@ -20,20 +20,6 @@ fettle_entries:
 
         .include "save.inc"
 
-        .macro save
-        pushfq
-        save_registers
-        cld
-        .endm
-
-        .macro restore
-        restore_registers
-        popfq
-        .endm
-
-        /* Behind the flags. */
-        .set BEHIND, SAVED + 8
-
         /* Room for the address to go on at, in front of what is saved. */
         .macro save_before_jump
         leaq -8(%rsp), %rsp

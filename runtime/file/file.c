@@ -13,38 +13,14 @@
  * once, so that the program finds the numbers it expects.
  */
 
-typedef unsigned long u64;
-typedef unsigned int u32;
+#include "block.h"
+
 typedef unsigned char u8;
-
-struct ring_cursors {
-    u64 reserved, limit, lost;
-    u32 policy, capacity_log2;
-    u64 pad0[4];
-    u64 consumed, consumer_beat;
-    u64 pad1[6];
-};
-
-struct thread_block {
-    u64 magic;
-    u32 version, slot, pid, tid;
-    u64 address, shadow_used, orphan_exits, left_frames, shadow_overflows;
-    struct ring_cursors ring;
-    u64 random, accumulators, records, top_stack_pointer, owner, spill, clock;
-    u64 pad;
-};
-
-_Static_assert(sizeof(struct thread_block) == 256, "abi");
-_Static_assert(__builtin_offsetof(struct thread_block, owner) == 224, "abi");
 
 #define BLOCK_MAGIC 0x0100454c54544546ul /* "FETTLE\0\1" */
 #define BLOCK_VERSION 1
-#define SHADOW 0x1000ul
-#define SHADOW_BYTES (4ul << 20)
-#define RING (SHADOW + SHADOW_BYTES + 0x1000)
 #define RING_LOG2 18
 #define RING_BYTES (1ul << RING_LOG2)
-#define FRAME 32ul
 /* Makes the sum of thread pointers and owners never zero by chance. */
 #define KEY 0x5eed5eed00000001ul
 #define NO_SLOT 0xffffffffu
@@ -358,15 +334,15 @@ static int give_block(u64 pid, u64 tid, const u8 *frames, u64 used, int must)
     b->owner = 0 - (thread_pointer() + KEY);
     b->spill = (u64)&fettle_spill_entry;
     b->clock = d->clock;
-    b->shadow_used = FRAME;
-    if (used > FRAME && used <= SHADOW_BYTES) {
+    b->shadow_used = sizeof(struct frame);
+    if (used > sizeof(struct frame) && used <= SHADOW_BYTES) {
         memcpy((u8 *)b + SHADOW, frames, used);
         /* The callers' time with this process's callees begins anew. */
-        b->shadow_used = used & ~(FRAME - 1);
+        b->shadow_used = used & ~(sizeof(struct frame) - 1);
     }
     if (d->samples) {
-        u64 *top = (u64 *)((u8 *)b + SHADOW + b->shadow_used - FRAME);
-        b->top_stack_pointer = b->shadow_used > FRAME ? top[1] : ~0ul;
+        u64 *top = (u64 *)((u8 *)b + SHADOW + b->shadow_used - sizeof(struct frame));
+        b->top_stack_pointer = b->shadow_used > sizeof(struct frame) ? top[1] : ~0ul;
     }
     struct slot_note *note = (struct slot_note *)((u8 *)b + 512);
     note->start_tsc = now();

@@ -35,6 +35,8 @@ pub enum Exit {
 /// A straight run of instructions with one entry, at its top.
 #[derive(Clone, Debug)]
 pub struct Block {
+    /// Where its first instruction is.
+    pub start: LinkAddr,
     /// Its instructions in [`Function::insns`].
     pub insns: Range<u32>,
     /// Where control may go inside the function: the fall-through first, if there is one.
@@ -103,10 +105,7 @@ pub struct Function {
 impl Function {
     /// The block whose first instruction is at `addr`.
     pub fn block_at(&self, addr: LinkAddr) -> Option<BlockId> {
-        self.blocks
-            .binary_search_by_key(&addr.0, |b| self.insns[b.insns.start as usize].ip())
-            .ok()
-            .map(|i| BlockId(i as u32))
+        self.blocks.binary_search_by_key(&addr, |b| b.start).ok().map(|i| BlockId(i as u32))
     }
 
     /// The block where callers come in.

@@ -466,12 +466,8 @@ fn make_blocks(
 ) -> Result<(), (SkipReason, LinkAddr)> {
     let starts = block_starts(function, leaders);
     let insns = &function.insns;
-    let block_at = |addr: LinkAddr| {
-        starts
-            .binary_search_by_key(&addr.0, |s| insns[*s as usize].ip())
-            .ok()
-            .map(|i| BlockId(i as u32))
-    };
+    let at: Vec<LinkAddr> = starts.iter().map(|s| LinkAddr(insns[*s as usize].ip())).collect();
+    let block_at = |addr: LinkAddr| at.binary_search(&addr).ok().map(|i| BlockId(i as u32));
     let mut blocks = Vec::with_capacity(starts.len());
     for (i, start) in starts.iter().enumerate() {
         let end = starts.get(i + 1).copied().unwrap_or(insns.len() as u32);
@@ -481,14 +477,15 @@ fn make_blocks(
             .filter(|n| n.ip() == last.next_ip())
             .map(|_| BlockId(i as u32 + 1));
         let mut block = Block {
+            start: at[i],
             insns: *start..end,
             succs: SmallVec::new(),
             falls_through: false,
             exit: None,
-            landing_pad: pads.binary_search(&LinkAddr(insns[*start as usize].ip())).is_ok(),
+            landing_pad: pads.binary_search(&at[i]).is_ok(),
             table: None,
         };
-        let at = LinkAddr(last.ip());
+        let jump = LinkAddr(last.ip());
         let inside = |to: LinkAddr| function.ranges.iter().any(|r| r.contains(&to));
         let target = |to: LinkAddr| match block_at(to) {
             Some(b) => Ok(Some(b)),
@@ -505,7 +502,7 @@ fn make_blocks(
                 None => block.exit = Some(Exit::TailJump(LinkAddr(to))),
             },
             Flow::Branch(to) => {
-                let Some(next) = next else { return Err((SkipReason::RunsOffEnd, at)) };
+                let Some(next) = next else { return Err((SkipReason::RunsOffEnd, jump)) };
                 block.falls_through = true;
                 block.succs.push(next);
                 match target(LinkAddr(to))? {
@@ -513,7 +510,7 @@ fn make_blocks(
                     None => block.exit = Some(Exit::TailBranch(LinkAddr(to))),
                 }
             }
-            Flow::IndirectJump => match function.tables.iter().position(|t| t.jump == at) {
+            Flow::IndirectJump => match function.tables.iter().position(|t| t.jump == jump) {
                 Some(t) => {
                     block.table = Some(t as u32);
                     for to in &function.tables[t].targets {
@@ -527,7 +524,7 @@ fn make_blocks(
             },
             Flow::Return => block.exit = Some(Exit::Return),
             Flow::Stop => {}
-            Flow::Strange => return Err((SkipReason::StrangeFlow, at)),
+            Flow::Strange => return Err((SkipReason::StrangeFlow, jump)),
         }
         blocks.push(block);
     }

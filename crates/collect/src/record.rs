@@ -11,7 +11,7 @@ use fettle_abi::ring::Policy;
 use fettle_live::{ExitStatus, Launch, RunOptions, WaitFor};
 use fettle_rewrite::{Depth, Mode};
 use fettle_trace::{
-    Clock, Exit, Finish, Loss, Manifest, Module, Parameter, ProbeMode, RunTotals, TraceWriter,
+    Clock, Exit, Finish, Loss, Manifest, Module, Parameter, RunTotals, TraceWriter,
 };
 
 use crate::arguments::{self, ArgumentRequest};

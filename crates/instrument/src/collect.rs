@@ -19,8 +19,8 @@ use fettle_collect::sampled::{self, Sampled};
 use fettle_collect::{clock, cost, counts, machine, rows};
 use fettle_rewrite::Mode;
 use fettle_trace::{
-    Clock, ClockPair, Counter, CounterKind, Finish, Loss, Manifest, Mapping, OpenCall, ProbeMode,
-    Process, Thread, Total, TraceWriter,
+    Clock, ClockPair, Counter, CounterKind, Finish, Loss, Manifest, Mapping, OpenCall, Process,
+    Thread, Total, TraceWriter,
 };
 
 use crate::callers::{self, Callers, Code};

@@ -56,7 +56,7 @@ fn procedure(
     index: &FxHashMap<LinkAddr, usize>,
     exactness: &mut Exactness,
 ) -> Procedure {
-    let start = |b: usize| LinkAddr(function.insns[function.blocks[b].insns.start as usize].ip());
+    let start = |b: usize| function.blocks[b].start;
     let graph = EdgeGraph::new(function);
     let mut flow = Counted::new(&graph.edges, function.blocks.len());
     for (b, count) in flow.block_counts.iter_mut().enumerate() {

@@ -206,11 +206,10 @@ fn uses_red_zone(function: &Function) -> bool {
 /// Blocks as they were: ranges in order, the function's own first.
 fn original_order(function: &Function) -> Result<Vec<BlockId>, (SkipReason, LinkAddr)> {
     let mut order: Vec<BlockId> = Vec::with_capacity(function.blocks.len());
-    let start = |b: &Block| function.insns[b.insns.start as usize].ip();
     for range in &function.ranges {
-        let first = function.blocks.partition_point(|b| start(b) < range.start.0);
+        let first = function.blocks.partition_point(|b| b.start < range.start);
         let blocks = function.blocks.iter().enumerate().skip(first);
-        let inside = blocks.take_while(|(_, b)| start(b) < range.end.0);
+        let inside = blocks.take_while(|(_, b)| b.start < range.end);
         order.extend(inside.map(|(i, _)| BlockId(i as u32)));
     }
     match order.first() == Some(&function.entry_block()) {
@@ -287,10 +286,9 @@ impl Writer<'_> {
                 self.probe(snippet, block.insns.start);
                 self.count(Place::Entry, *id);
             }
-            let start = LinkAddr(function.insns[block.insns.start as usize].ip());
             let padded = !self.placed
                 && i > 0
-                && start.0.is_multiple_of(16)
+                && block.start.0.is_multiple_of(16)
                 && self.follows_padding(*id, order[i - 1]);
             if padded {
                 self.items.push(Item::Align(16));
@@ -312,8 +310,7 @@ impl Writer<'_> {
         let block = &self.function.blocks[id.index()];
         let before = &self.function.blocks[previous.index()];
         let last = &self.function.insns[before.insns.end as usize - 1];
-        let start = self.function.insns[block.insns.start as usize].ip();
-        last.next_ip() != start || is_padding(last)
+        last.next_ip() != block.start.0 || is_padding(last)
     }
 
     fn probe(&mut self, snippet: Snippet, at: u32) {
@@ -410,9 +407,11 @@ impl Writer<'_> {
     /// How many instructions at the end of `block` only pad up to the next block.
     fn padding_at_end(&self, id: BlockId, block: &Block) -> u32 {
         let insns = self.function.block_insns(block);
-        let aligned = self.function.blocks.get(id.index() + 1).is_some_and(|next| {
-            self.function.insns[next.insns.start as usize].ip().is_multiple_of(16)
-        });
+        let aligned = self
+            .function
+            .blocks
+            .get(id.index() + 1)
+            .is_some_and(|next| next.start.0.is_multiple_of(16));
         if !block.falls_through || !aligned {
             return 0;
         }
@@ -782,7 +781,7 @@ impl Writer<'_> {
                 Item::Align(_) => {
                     // Control that falls into padding has done what stands before it.
                     if let Some(Item::Label(b)) = self.items.get(i + 1) {
-                        out.point(offset, ip(function.blocks[b.index()].insns.start), 0);
+                        out.point(offset, function.blocks[b.index()].start, 0);
                     }
                     pad(&mut out.code, (offsets[i + 1] - offset) as usize);
                 }

@@ -488,9 +488,8 @@ fn springboards(
     let certain = function.blocks.iter().all(|b| b.exit != Some(Exit::TailIndirect))
         && function.tables.iter().all(|t| t.movable);
     let covers_block = |at: LinkAddr| {
-        let start_of = |b: &fettle_cfg::Block| function.insns[b.insns.start as usize].ip();
-        let next = function.blocks.partition_point(|b| start_of(b) <= at.0);
-        function.blocks.get(next).is_some_and(|b| start_of(b) < at.0 + SPRINGBOARD_SIZE)
+        let next = function.blocks.partition_point(|b| b.start <= at);
+        function.blocks.get(next).is_some_and(|b| b.start.0 < at.0 + SPRINGBOARD_SIZE)
     };
     if !certain && covers_block(at) {
         return Err((SkipReason::CrowdedTargets, at));
@@ -675,7 +674,7 @@ fn add_function(
     );
     plan.unwind.extend(made.unwind.iter().map(|part| (index, place_part(part, places))));
     let mode = plan.mode;
-    let starts = function.blocks.iter().map(|b| function.insns[b.insns.start as usize].ip());
+    let starts = function.blocks.iter().map(|b| b.start);
     let graph = (mode == Mode::Edges).then(|| EdgeGraph::new(function));
     let edges = graph.map_or(Vec::new(), |g| g.edges.into_iter().zip(g.places).collect());
     let (first, _) = places.ranges().next().expect("a function has code");
@@ -686,7 +685,7 @@ fn add_function(
         text_offset: base,
         text_size: first.len() as u32,
         counters: (plan.counters, made.emitted.counters.clone()),
-        blocks: if mode.has_counters() { starts.map(LinkAddr).collect() } else { Vec::new() },
+        blocks: if mode.has_counters() { starts.collect() } else { Vec::new() },
         edges,
         places: made.places.iter().map(|(from, to)| (*from, places.of(*to))).collect(),
     });

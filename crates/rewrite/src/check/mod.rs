@@ -450,7 +450,7 @@ impl<'w, 'a> Walk<'w, 'a> {
             padded: false,
         };
         for block in &function.blocks {
-            let start = function.insns[block.insns.start as usize].ip();
+            let start = block.start.0;
             let Some((_, slot)) = walk.slot(start) else { return fail(start, Fault::Original) };
             walk.s.at[slot] |= BLOCK;
         }
@@ -513,7 +513,7 @@ impl<'w, 'a> Walk<'w, 'a> {
         self.drain()?;
         // Whatever jump tables, springboards and the unwinder lead to.
         for (block, offset) in function.blocks.iter().zip(&emitted.block_offsets) {
-            let start = function.insns[block.insns.start as usize].ip();
+            let start = block.start.0;
             self.follow(start, *offset, Arrival::Inside)?;
             self.drain()?;
         }
