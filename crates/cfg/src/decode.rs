@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use fettle_image::LinkAddr;
 use fettle_isa::{Facts, FactsFactory, Flow};
-use iced_x86::{Decoder, DecoderOptions, Instruction, Register};
+use iced_x86::{Decoder, DecoderOptions, Instruction, OpKind, Register};
 
 use crate::function::{JumpTable, SkipReason};
 use crate::tables::{self, Resolution, TableContext};
@@ -40,6 +40,11 @@ pub struct RangeCode {
     unresolved: Vec<u32>,
     /// The first instruction that another one reaches into.
     overlap: Option<LinkAddr>,
+    /// Targets of jumps that are one byte behind the start of an instruction with a `lock` prefix.
+    ///
+    /// Programs jump over the prefix while they have one thread. What is jumped to does the same
+    /// as the whole instruction, so such jumps are lifted as jumps to that.
+    unlocked: Vec<LinkAddr>,
 }
 
 impl RangeCode {
@@ -59,6 +64,7 @@ impl RangeCode {
             work: Vec::new(),
             unresolved: Vec::new(),
             overlap: None,
+            unlocked: Vec::new(),
             range,
         };
         code.reopen(scratch);
@@ -125,6 +131,10 @@ impl RangeCode {
         if self.at[offset] != 0 {
             return;
         }
+        if self.is_behind_lock(offset) {
+            self.unlocked.push(addr);
+            return self.leaders.push(LinkAddr(addr.0 - 1));
+        }
         let mut decoder = Decoder::with_ip(64, code, start, DecoderOptions::NONE);
         if decoder.set_position(offset).is_err() {
             return self.fail(SkipReason::RunsOffEnd, addr);
@@ -180,6 +190,12 @@ impl RangeCode {
         }
     }
 
+    /// Whether the byte before is the `lock` prefix of an instruction that was found.
+    fn is_behind_lock(&self, offset: usize) -> bool {
+        let index = offset.checked_sub(1).and_then(|before| self.at[before].checked_sub(1));
+        index.is_some_and(|index| self.insns[index as usize].has_lock_prefix())
+    }
+
     fn jump(&mut self, from: LinkAddr, to: LinkAddr) {
         if self.range.contains(&to) {
             self.add_entry(to);
@@ -213,12 +229,26 @@ impl RangeCode {
         insns.extend(order().map(|i| self.insns[i]));
         let mut facts = Vec::with_capacity(self.facts.len());
         facts.extend(order().map(|i| self.facts[i]));
+        if !self.unlocked.is_empty() {
+            self.jump_to_locks(&mut insns);
+        }
         // Looked for while the instructions are at hand; what it means is said in the end.
         let overlap = insns.windows(2).find(|pair| pair[0].next_ip() > pair[1].ip());
         self.overlap = overlap.map(|pair| LinkAddr(pair[1].ip()));
         scratch.insns = std::mem::replace(&mut self.insns, insns);
         scratch.facts = std::mem::replace(&mut self.facts, facts);
         scratch.at = std::mem::take(&mut self.at);
+    }
+
+    fn jump_to_locks(&mut self, insns: &mut [Instruction]) {
+        let jumps = insns.iter_mut().filter(|i| i.op0_kind() == OpKind::NearBranch64);
+        for jump in jumps.filter(|i| !i.is_call_near()) {
+            let to = jump.near_branch64();
+            if self.unlocked.contains(&LinkAddr(to)) {
+                jump.set_near_branch64(to - 1);
+            }
+        }
+        self.leaders.retain(|leader| !self.unlocked.contains(leader));
     }
 
     /// The reverse of [`RangeCode::settle`]: entries can be followed again.

@@ -79,3 +79,23 @@ fn hidden_inputs_of_hand_written_code() {
         assert!(output.stdout == plain, "{mode}: {}", String::from_utf8_lossy(&output.stdout));
     }
 }
+
+/// A jump over a `lock` prefix leads to the instruction with it.
+#[test]
+fn jumps_over_lock_prefixes() {
+    let folder = tempfile::tempdir().unwrap();
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/unlocked.c");
+    let program = folder.path().join("unlocked");
+    let mut build = Command::new("cc");
+    let built = build.args(["-O1", "-pthread"]).arg(source).arg("-o").arg(&program).status();
+    assert!(built.unwrap().success());
+    let program = program.to_str().unwrap();
+    for mode in ["blocks", "edges"] {
+        let (output, view) = blocks(folder.path(), mode, &[program]);
+        assert_eq!(output, b"300000 300005\n", "{mode}");
+        let rows = view["rows"].as_array().unwrap();
+        let of_add = rows.iter().filter(|row| row["function"].as_str() == Some("add"));
+        let most = of_add.map(|row| row["count"].as_u64().unwrap()).max();
+        assert_eq!(most, Some(300_001), "{mode}");
+    }
+}

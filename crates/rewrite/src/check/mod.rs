@@ -700,7 +700,28 @@ impl<'w, 'a> Walk<'w, 'a> {
         if pair.insn.mnemonic() == Mnemonic::Nop {
             pair.new = PADDING;
         }
+        if matches!(step(&pair.insn), Some(Step::Jump(_) | Step::Branch(_))) {
+            let to = pair.insn.near_branch_target();
+            if let Some(locked) = self.locked(to) {
+                self.s.pairs[index].insn.set_near_branch64(locked);
+            }
+        }
         true
+    }
+
+    /// The block that begins with a `lock` prefix just before `to`, where no block begins: what
+    /// is jumped to does the same as the instruction with its prefix.
+    fn locked(&self, to: u64) -> Option<u64> {
+        let before = to.checked_sub(1)?;
+        let (_, slot) = self.slot(to)?;
+        let (range, slot_before) = self.slot(before)?;
+        if self.s.at[slot] & BLOCK != 0 || self.s.at[slot_before] & BLOCK == 0 {
+            return None;
+        }
+        let r = &self.ranges[range];
+        let bytes = &r.bytes[(before - r.start) as usize..];
+        let insn = Decoder::with_ip(64, bytes, before, DecoderOptions::NONE).decode();
+        (bytes[0] == 0xf0 && !insn.is_invalid() && insn.has_lock_prefix()).then_some(before)
     }
 
     /// Where the fields of pair `index` are; it was decoded last.

@@ -1,0 +1,69 @@
+/* The thread block and what lies behind it, as in crates/abi, offset by offset. */
+#ifndef FETTLE_BLOCK_H
+#define FETTLE_BLOCK_H
+
+typedef unsigned long u64;
+typedef unsigned int u32;
+
+struct ring_cursors {
+    u64 reserved;
+    u64 limit;
+    u64 lost;
+    u32 policy;
+    u32 capacity_log2;
+    u64 pad0[4];
+    u64 consumed;
+    u64 consumer_beat;
+    u64 pad1[6];
+};
+
+struct thread_block {
+    u64 magic;
+    u32 version;
+    u32 slot;
+    u32 pid;
+    u32 tid;
+    u64 address;
+    u64 shadow_used;
+    u64 orphan_exits;
+    u64 left_frames;
+    u64 shadow_overflows;
+    struct ring_cursors ring;
+    u64 random;
+    u64 accumulators;
+    u64 records;
+    u64 top_stack_pointer;
+    u64 owner;
+    u64 spill;
+    u64 clock;
+    u64 pad;
+};
+
+struct frame {
+    u64 start;
+    u64 stack_pointer;
+    u64 child_ticks;
+    u64 function;
+};
+
+struct accumulator {
+    u64 calls;
+    u64 total_ticks;
+    u64 self_ticks;
+    u32 countdown;
+    u32 interval;
+};
+
+_Static_assert(sizeof(struct ring_cursors) == 128, "abi");
+_Static_assert(sizeof(struct thread_block) == 256, "abi");
+_Static_assert(__builtin_offsetof(struct thread_block, ring) == 64, "abi");
+_Static_assert(__builtin_offsetof(struct thread_block, random) == 192, "abi");
+_Static_assert(__builtin_offsetof(struct thread_block, owner) == 224, "abi");
+_Static_assert(sizeof(struct frame) == 32, "abi");
+_Static_assert(sizeof(struct accumulator) == 32, "abi");
+
+#define SHADOW 0x1000ul
+#define SHADOW_BYTES (4ul << 20)
+#define RING (SHADOW + SHADOW_BYTES + 0x1000)
+
+#endif
