@@ -9,6 +9,8 @@ mod mode;
 mod output;
 mod record;
 mod report;
+mod requests;
+mod schema;
 mod select;
 mod sensors;
 mod trace;
@@ -38,6 +40,10 @@ enum Command {
     Instrument(instrument::Args),
     /// Show what a trace says: functions by time, callers, trees, latencies
     Report(report::ReportArgs),
+    /// Show the requests in a trace, and where their time went
+    Requests(requests::RequestsArgs),
+    /// Look at schemas, which say what a request is
+    Schema(schema::SchemaArgs),
     /// Write a trace in another program's format
     Export(export::ExportArgs),
     /// Look after trace folders
@@ -63,6 +69,8 @@ fn main() -> ExitCode {
         Command::Record(args) => record::run(args),
         Command::Instrument(args) => instrument::run(&args),
         Command::Report(args) => report::run(args),
+        Command::Requests(args) => requests::run(args),
+        Command::Schema(args) => schema::run(args),
         Command::Export(args) => export::run(args),
         Command::Trace(args) => trace::run(args),
         Command::Sensors(args) => sensors::run(args),

@@ -137,7 +137,7 @@ impl std::fmt::Write for Bounded {
 }
 
 /// Names come from files: no control character of theirs reaches a terminal.
-pub(crate) fn one_line(name: String) -> String {
+pub fn one_line(name: String) -> String {
     if name.chars().any(char::is_control) {
         return name.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect();
     }

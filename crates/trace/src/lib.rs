@@ -34,11 +34,13 @@ mod convert;
 mod error;
 mod events;
 mod manifest;
+mod moments;
 mod read;
 mod recover;
 mod spool;
 mod switches;
 mod tables;
+mod values;
 mod write;
 
 pub use calls::{Call, ROWS_PER_FILE};
@@ -51,6 +53,7 @@ pub use manifest::{
     Clock, ClockPair, Exit, Field, FileEntry, Loss, MIN_READER_VERSION, Machine, Manifest, Merge,
     ProbeCost, ProbeMode, Recovery, RunTotals, TickConverter, VERSION, rfc3339,
 };
+pub use moments::{Moment, Moments, What};
 pub use read::{Part, Trace};
 pub use recover::{open_or_recover, recover};
 pub use tables::{

@@ -38,6 +38,13 @@ pub struct Part {
     pub threads: Option<(u32, u32)>,
 }
 
+impl Part {
+    /// Its file, and which of its row groups.
+    pub(crate) fn place(&self) -> (&Path, usize) {
+        (&self.path, self.group)
+    }
+}
+
 impl Trace {
     /// Opens the folder `path`.
     ///

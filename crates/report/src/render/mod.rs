@@ -9,11 +9,14 @@ mod units;
 
 pub use flame::{FlameGraph, flame_html, flame_svg};
 pub use histogram::{histogram_html, histogram_svg, histogram_text};
+pub use table::{BOLD, Column, DIM, Table, WARN, column, may_go, paint, shortened};
 pub use text::{
     arguments_text, blocks_text, diff_text, focus_text, own_text, report_text, threads_text,
     tree_text,
 };
-pub use units::{count, duration, percent};
+pub use units::{count, duration, percent, plural};
+
+pub use crate::names::one_line;
 
 use serde::Serialize;
 

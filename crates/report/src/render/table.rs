@@ -9,55 +9,56 @@ const GAP: usize = 2;
 
 /// A table being built.
 #[derive(Debug)]
-pub(crate) struct Table<'a> {
+pub struct Table<'a> {
     columns: Vec<Column<'a>>,
     rows: Vec<Vec<String>>,
 }
 
 /// A column of numbers.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Column<'a> {
-    pub(crate) title: &'a str,
+pub struct Column<'a> {
+    /// What stands above it.
+    pub title: &'a str,
     /// On a narrow terminal, columns of the highest rank go first; rank 0 stays.
-    pub(crate) rank: u8,
+    pub rank: u8,
     /// Whether the figures are of second interest.
-    pub(crate) dim: bool,
+    pub dim: bool,
 }
 
 /// A column that stays.
-pub(crate) const fn column(title: &str) -> Column<'_> {
+pub const fn column(title: &str) -> Column<'_> {
     Column { title, rank: 0, dim: false }
 }
 
 /// A column that may go.
-pub(crate) const fn may_go(title: &str, rank: u8) -> Column<'_> {
+pub const fn may_go(title: &str, rank: u8) -> Column<'_> {
     Column { title, rank, dim: false }
 }
 
 impl<'a> Column<'a> {
     /// The same, dimmed.
-    pub(crate) const fn dim(self) -> Column<'a> {
+    pub const fn dim(self) -> Column<'a> {
         Column { dim: true, ..self }
     }
 }
 
 impl<'a> Table<'a> {
     /// A table with these columns of numbers and a last one of names.
-    pub(crate) fn new(columns: &[Column<'a>], names: &'a str) -> Table<'a> {
+    pub fn new(columns: &[Column<'a>], names: &'a str) -> Table<'a> {
         let mut columns = columns.to_vec();
         columns.push(column(names));
         Table { columns, rows: Vec::new() }
     }
 
     /// Adds a row: one text per column.
-    pub(crate) fn row(&mut self, cells: impl IntoIterator<Item = String>) {
+    pub fn row(&mut self, cells: impl IntoIterator<Item = String>) {
         let mut cells: Vec<String> = cells.into_iter().collect();
         cells.resize(self.columns.len(), String::new());
         self.rows.push(cells);
     }
 
     /// Appends the table's lines.
-    pub(crate) fn render(&self, terminal: Terminal, out: &mut String) {
+    pub fn render(&self, terminal: Terminal, out: &mut String) {
         let last = self.columns.len() - 1;
         let widths: Vec<usize> = (0..=last)
             .map(|at| {
@@ -101,14 +102,14 @@ impl<'a> Table<'a> {
 }
 
 /// Escape sequence for headings.
-pub(crate) const BOLD: &str = "\x1b[1m";
+pub const BOLD: &str = "\x1b[1m";
 /// Escape sequence for figures of second interest.
-pub(crate) const DIM: &str = "\x1b[2m";
+pub const DIM: &str = "\x1b[2m";
 /// Escape sequence for what must not be overlooked.
-pub(crate) const WARN: &str = "\x1b[1;33m";
+pub const WARN: &str = "\x1b[1;33m";
 
 /// Appends text in a style.
-pub(crate) fn paint(out: &mut String, text: &str, style: &str, colour: bool) {
+pub fn paint(out: &mut String, text: &str, style: &str, colour: bool) {
     if !colour || style.is_empty() || text.is_empty() {
         out.push_str(text);
         return;
@@ -124,7 +125,7 @@ fn width_of(text: &str) -> usize {
 }
 
 /// A text of at most so many characters: the middle goes, because names differ at both ends.
-pub(crate) fn shortened(text: &str, room: Option<usize>) -> String {
+pub fn shortened(text: &str, room: Option<usize>) -> String {
     let width = width_of(text);
     let Some(room) = room.filter(|&room| room < width) else { return text.to_owned() };
     let keep = room.saturating_sub(1);

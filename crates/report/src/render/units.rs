@@ -44,7 +44,7 @@ pub fn percent(share: f64) -> String {
 }
 
 /// `1 call`, `2 calls`.
-pub(crate) fn plural(n: u64, one: &str, many: &str) -> String {
+pub fn plural(n: u64, one: &str, many: &str) -> String {
     format!("{} {}", count(n), if n == 1 { one } else { many })
 }
 

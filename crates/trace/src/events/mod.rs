@@ -77,7 +77,7 @@ impl FieldType {
     }
 
     /// The value as a column of this type can hold it.
-    fn fitted(self, value: u64) -> u64 {
+    pub(crate) fn fitted(self, value: u64) -> u64 {
         match self {
             FieldType::U8 => u64::from(value as u8),
             FieldType::U16 => u64::from(value as u16),

@@ -1,0 +1,280 @@
+//! Requests in figures, as text.
+
+use fettle_follow::{
+    ClassSummary, Count, CriticalStep, Quantiles, RequestRow, SchemaSummary, SlowRequest, Summary,
+    TimesNs,
+};
+use fettle_report::render::{
+    BOLD, DIM, Table, Terminal, WARN, column, count, duration, may_go, one_line, paint, percent,
+    plural, shortened,
+};
+
+use super::waterfall::style;
+
+/// Classes, messages, and steps of a path shown at most.
+const CLASSES_MAX: usize = 15;
+const PROBLEMS_MAX: usize = 10;
+const STEPS_MAX: usize = 24;
+/// Characters of the bar that shows a step's share.
+const BAR: usize = 12;
+
+/// The summary of all schemas.
+pub fn text(summary: &Summary, reason: Option<&str>, terminal: Terminal) -> String {
+    let mut out = String::new();
+    let command = one_line(summary.command.join(" "));
+    paint(&mut out, &shortened(&command, terminal.width), BOLD, terminal.colour);
+    out.push_str(&format!(
+        "\n{} recorded, {} followed\n",
+        duration(summary.duration_ns),
+        plural(summary.events, "event", "events")
+    ));
+    let mut warn = |text: String| {
+        paint(&mut out, &one_line(text), WARN, terminal.colour);
+        out.push('\n');
+    };
+    if summary.lost > 0 {
+        warn(format!(
+            "! Lost: {} events found no room; requests may lack parts, or be in two",
+            count(summary.lost)
+        ));
+    }
+    for problem in summary.problems.iter().take(PROBLEMS_MAX) {
+        warn(format!("! {problem}"));
+    }
+    if summary.problems.len() > PROBLEMS_MAX {
+        warn(format!("! … and {} more", summary.problems.len() - PROBLEMS_MAX));
+    }
+    counts(&summary.counts, &mut out, terminal);
+    for schema in &summary.schemas {
+        out.push('\n');
+        one_schema(schema, reason, terminal, &mut out);
+    }
+    out
+}
+
+fn counts(counts: &[Count], out: &mut String, terminal: Terminal) {
+    for Count { meaning, count: n, .. } in counts {
+        paint(out, &format!("note: {} {meaning}\n", count(*n)), DIM, terminal.colour);
+    }
+}
+
+fn one_schema(schema: &SchemaSummary, reason: Option<&str>, terminal: Terminal, out: &mut String) {
+    paint(out, &format!("schema {}", schema.name), BOLD, terminal.colour);
+    if let Some(reason) = reason {
+        out.push_str(&format!(", because {reason}; --schema chooses another"));
+    }
+    out.push('\n');
+    if schema.requests == 0 {
+        out.push_str(match schema.matched {
+            0 => "No request: none of its events is in the trace.\n",
+            _ => "No request: none of its events began one.\n",
+        });
+        counts(&schema.counts, out, terminal);
+        return;
+    }
+    let mut parts = vec![plural(schema.requests, "request", "requests")];
+    if schema.unfinished > 0 {
+        parts.push(format!("{} still open at the end", count(schema.unfinished)));
+    }
+    if schema.shared > 0 {
+        parts.push(format!("{} share work with others", count(schema.shared)));
+    }
+    out.push_str(&format!("{}\n", parts.join(", ")));
+    out.push_str(&format!("wall time  {}\n", quantiles(&schema.wall_ns)));
+    let times = times(&schema.times_ns, terminal);
+    if !times.is_empty() {
+        out.push_str(&format!("spent      {times}\n"));
+    }
+    counts(&schema.counts, out, terminal);
+    out.push('\n');
+    classes(&schema.classes, schema.requests, terminal, out);
+    if !schema.slowest.is_empty() {
+        out.push('\n');
+        paint(out, "The slowest", BOLD, terminal.colour);
+        out.push_str(" (--request NUMBER shows one whole)\n");
+    }
+    for slow in &schema.slowest {
+        slowest(slow, terminal, out);
+    }
+}
+
+/// A distribution in a line.
+fn quantiles(of: &Quantiles) -> String {
+    let Quantiles { mean, min, p50, p90, p99, max, .. } = *of;
+    let parts = [("min", min), ("p50", p50), ("p90", p90), ("p99", p99), ("max", max)];
+    let parts = parts.map(|(name, ns)| format!("{name} {}", duration(ns)));
+    format!("{}   mean {}", parts.join("  "), duration(mean))
+}
+
+/// Shares of the states, those that there are.
+pub(super) fn times(times: &TimesNs, terminal: Terminal) -> String {
+    let all: u64 = times.by_state().iter().map(|(_, ns)| ns).sum();
+    let some = times.by_state().into_iter().filter(|(_, ns)| *ns > 0);
+    let part = |(state, ns): (fettle_requests::State, u64)| {
+        let mut text = String::new();
+        paint(&mut text, state.name(), style(state.name()), terminal.colour);
+        format!("{text} {} ({})", duration(ns), percent(ns as f64 / all as f64))
+    };
+    some.map(part).collect::<Vec<_>>().join("  ")
+}
+
+fn classes(classes: &[ClassSummary], all: u64, terminal: Terminal, out: &mut String) {
+    let columns = [
+        column("requests"),
+        may_go("%", 6).dim(),
+        may_go("mean", 5),
+        column("p50"),
+        may_go("p90", 4),
+        column("p99"),
+        may_go("max", 3),
+        may_go("running", 2).dim(),
+        may_go("waiting", 1).dim(),
+    ];
+    let mut table = Table::new(&columns, "class and path");
+    for class in classes.iter().take(CLASSES_MAX) {
+        let each = |ns: u64| duration(ns / class.requests.max(1));
+        let times = &class.times_ns;
+        let waiting = times.lock + times.disk + times.network + times.sleeping + times.runnable;
+        let wall = &class.wall_ns;
+        table.row([
+            count(class.requests),
+            percent(class.requests as f64 / all as f64),
+            duration(wall.mean),
+            duration(wall.p50),
+            duration(wall.p90),
+            duration(wall.p99),
+            duration(wall.max),
+            each(times.running),
+            each(waiting),
+            what(&class.name, &class.path),
+        ]);
+    }
+    table.render(terminal, out);
+    if classes.len() > CLASSES_MAX {
+        let more = (classes.len() - CLASSES_MAX) as u64;
+        out.push_str(&format!("… and {}\n", plural(more, "more class", "more classes")));
+    }
+}
+
+/// A class and the processes it goes through.
+pub(super) fn what(class: &str, path: &[String]) -> String {
+    let path = one_line(path.join(" → "));
+    let class = one_line(class.to_owned());
+    match (class.is_empty(), path.is_empty()) {
+        (_, true) => class,
+        (true, _) => path,
+        _ => format!("{class}  {path}"),
+    }
+}
+
+fn slowest(slow: &SlowRequest, terminal: Terminal, out: &mut String) {
+    let SlowRequest { request, critical } = slow;
+    let mut head = String::new();
+    paint(
+        &mut head,
+        &format!("#{}  {}", request.id, duration(request.wall_ns)),
+        BOLD,
+        terminal.colour,
+    );
+    out.push_str(&format!("\n{head}  {}\n", what(&request.class, &request.path)));
+    let mut parts = vec![
+        format!("began at {}", duration(request.begin_ns)),
+        plural(request.events, "event", "events"),
+        plural(request.actors, "thread", "threads"),
+    ];
+    if request.shared_with > 0 {
+        let others = plural(request.shared_with, "other", "others");
+        parts.push(format!("shares {} of its work with {others}", duration(request.shared_ns)));
+    }
+    if !matches!(request.outcome, "ended" | "drained") {
+        parts.push(request.outcome.to_owned());
+    }
+    out.push_str(&format!("    {}\n", parts.join(", ")));
+    let times = times(&request.times_ns, terminal);
+    if !times.is_empty() {
+        out.push_str(&format!("    {times}\n"));
+    }
+    steps(critical, request, terminal, out);
+}
+
+/// The critical path: a line per step, with its share as a bar. Of a long path, the longest steps
+/// stay, and what lies between is one line.
+pub(super) fn steps(
+    critical: &[CriticalStep],
+    request: &RequestRow,
+    terminal: Terminal,
+    out: &mut String,
+) {
+    let length = |step: &CriticalStep| step.to_ns.saturating_sub(step.from_ns);
+    let mut longest: Vec<u64> = critical.iter().map(length).collect();
+    longest.sort_unstable_by(|a, b| b.cmp(a));
+    let least = longest.get(STEPS_MAX).copied().unwrap_or(0);
+    let mut table = Table::new(
+        &[column("    after"), column("for"), column("%"), may_go("", 1), column("")],
+        "critical path",
+    );
+    let mut skipped: Option<(u64, u64, u64)> = None;
+    let tell = |skipped: &mut Option<(u64, u64, u64)>, table: &mut Table<'_>| {
+        if let Some((from_ns, ns, steps)) = skipped.take() {
+            table.row(row(request, from_ns, ns, "", plural(steps, "short step", "short steps")));
+        }
+    };
+    for step in critical {
+        let ns = length(step);
+        // Of a long path, what is no longer than all that is left out.
+        if critical.len() > STEPS_MAX && ns <= least {
+            let skipped = skipped.get_or_insert((step.from_ns, 0, 0));
+            skipped.1 += ns;
+            skipped.2 += 1;
+            continue;
+        }
+        tell(&mut skipped, &mut table);
+        let who = match &step.waited_for {
+            Some(other) => format!("{}, until {other}", step.actor),
+            None => step.actor.clone(),
+        };
+        table.row(row(request, step.from_ns, ns, step.state, one_line(who)));
+    }
+    tell(&mut skipped, &mut table);
+    if !critical.is_empty() {
+        table.render(terminal, out);
+    }
+}
+
+fn row(request: &RequestRow, from_ns: u64, ns: u64, state: &str, who: String) -> [String; 6] {
+    let share = ns as f64 / request.wall_ns.max(1) as f64;
+    let filled = (share * BAR as f64).round() as usize;
+    let bar: String = (0..BAR).map(|n| if n < filled.min(BAR) { '█' } else { '·' }).collect();
+    let after = from_ns.saturating_sub(request.begin_ns);
+    [format!("    {}", duration(after)), duration(ns), percent(share), bar, state.to_owned(), who]
+}
+
+/// All requests, one line each.
+pub fn list(rows: &[RequestRow], terminal: Terminal) -> String {
+    let columns = [
+        column("request"),
+        column("began"),
+        column("wall"),
+        may_go("running", 1),
+        may_go("runnable", 4).dim(),
+        may_go("lock", 4).dim(),
+        may_go("disk", 4).dim(),
+        may_go("network", 3).dim(),
+        may_go("sleeping", 5).dim(),
+        may_go("events", 2),
+        may_go("shared", 2),
+    ];
+    let mut table = Table::new(&columns, "class and path");
+    for row in rows {
+        let times = row.times_ns.by_state().map(|(_, ns)| duration(ns));
+        let mut cells = vec![format!("#{}", row.id), duration(row.begin_ns), duration(row.wall_ns)];
+        cells.extend(times);
+        cells.push(count(row.events));
+        cells.push(if row.shared_with > 0 { count(row.shared_with) } else { String::new() });
+        cells.push(what(&row.class, &row.path));
+        table.row(cells);
+    }
+    let mut out = String::new();
+    table.render(terminal, &mut out);
+    out
+}

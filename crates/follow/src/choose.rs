@@ -1,0 +1,73 @@
+//! Which shipped schema suits a trace: the one whose requests are nearest to what people ask for,
+//! of those whose events the trace has.
+
+use std::collections::HashSet;
+
+use fettle_requests::{Source, shipped};
+use fettle_trace::Trace;
+
+use crate::error::{Error, Result};
+
+/// Schemas and the events without which they find nothing, best first.
+const BY_EVENTS: [(&str, &[&str]); 7] = [
+    ("sockets", &["received", "sent"]),
+    ("pipes", &["pipe_read", "pipe_write"]),
+    ("queues", &["queue_push", "queue_pop"]),
+    ("locks", &["lock_acquired", "lock_released"]),
+    ("files", &["open", "close"]),
+    ("processes", &["exec"]),
+    ("block", &["block_issue", "block_complete"]),
+];
+
+/// What was chosen.
+#[derive(Clone, Debug)]
+pub struct Choice {
+    /// The schema, to be compiled.
+    pub sources: Vec<Source>,
+    /// Why this one, as the rest of a sentence: "the trace has the events `sent` and `received`".
+    pub reason: String,
+}
+
+/// Chooses a shipped schema for a trace.
+///
+/// # Errors
+///
+/// [`Error::NothingToFollow`] if none suits.
+pub fn choose(trace: &Trace) -> Result<Choice> {
+    let (kinds, _) = trace.event_kinds()?;
+    let present: HashSet<&str> =
+        kinds.iter().filter(|kind| kind.rows > 0).map(|kind| kind.name.as_str()).collect();
+    for (name, events) in BY_EVENTS {
+        if events.iter().all(|event| present.contains(event)) {
+            let events: Vec<String> = events.iter().map(|event| format!("`{event}`")).collect();
+            let noun = if events.len() == 1 { "the event" } else { "the events" };
+            return Ok(choice(name, format!("the trace has {noun} {}", events.join(" and "))));
+        }
+    }
+    if trace.manifest().totals.records > 0 {
+        return Ok(choice("calls", "the trace has recorded calls and no events".into()));
+    }
+    Err(Error::NothingToFollow)
+}
+
+fn choice(name: &str, reason: String) -> Choice {
+    let text = shipped(name).unwrap_or_default();
+    Choice { sources: vec![Source::new(name, text)], reason }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_that_may_be_chosen_are_shipped_and_declare_their_events() {
+        for (name, events) in BY_EVENTS {
+            let text = shipped(name).expect(name);
+            let program = fettle_requests::compile(&[Source::new(name, text)], &shipped).unwrap();
+            for event in events {
+                let id = program.catalog().find(event).expect(event);
+                assert!(program.schemas()[0].uses(id), "{name} does nothing with {event}");
+            }
+        }
+    }
+}

@@ -1,0 +1,47 @@
+//! Requests in traces: a trace's events go to the engine of `fettle-requests`, and what it finds
+//! comes out as plain data, for a terminal, a page, or another program.
+//!
+//! ```no_run
+//! use std::path::Path;
+//! use fettle_follow::{Session, choose};
+//!
+//! let trace = fettle_trace::Trace::open(Path::new("nginx.fettle"))?;
+//! let schemas = choose(&trace)?;
+//! let session = Session::open(&trace, &schemas.sources, &fettle_requests::shipped)?;
+//! let summary = session.summary(10)?;
+//! println!("{} requests", summary.schemas[0].requests);
+//! let slowest = &summary.schemas[0].slowest[0].request;
+//! let detail = session.request(0, slowest.id)?;
+//! # Ok::<(), fettle_follow::Error>(())
+//! ```
+//!
+//! The way through the crate: `choose` finds schemas that suit a trace, `feed` merges the trace's
+//! events, calls and switches by time into batches, [`Session`] runs them through the engine,
+//! `names` says who a thread was, and `view` has the types that come out. Memory is that of open
+//! requests and of what is asked for; a trace is read once per question.
+//!
+//! The crate does no I/O but through `fettle-trace`.
+#![forbid(unsafe_code)]
+
+mod analyses;
+mod choose;
+mod detail;
+mod error;
+mod feed;
+mod names;
+mod quantile;
+mod session;
+mod summary;
+mod view;
+
+pub use analyses::{Cell, Findable, Findings, Found, FoundColumn, Unit, analyses};
+pub use choose::{Choice, choose};
+pub use error::{Error, Result};
+pub use session::{Context, Session};
+pub use view::{
+    Actor, ClassSummary, Count, CriticalStep, Detail, EventRow, LinkRow, Quantiles, RequestRow,
+    SchemaSummary, SectionRow, SlowRequest, SpanRow, Summary, TimesNs,
+};
+
+/// Version of the JSON that this crate's values become.
+pub const JSON_VERSION: u32 = 1;

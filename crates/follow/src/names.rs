@@ -1,0 +1,134 @@
+//! Who a thread was: its process, and what that was called at the time.
+
+use rustc_hash::FxHashMap;
+
+use fettle_trace::{EventKind, Trace};
+
+use crate::error::Result;
+
+/// Highest thread number that is remembered: the most that kernels give out.
+const TID_MAX: usize = 1 << 22;
+
+/// Names of processes and processes of threads.
+#[derive(Debug, Default)]
+pub(crate) struct Names {
+    /// By process, when it came to be called what, in order of time.
+    called: FxHashMap<u32, Vec<(u64, String)>>,
+    /// The process of each thread number, as seen last; 0 if none was.
+    process_of: Vec<u32>,
+}
+
+impl Names {
+    /// What tables and events say. Tables that cannot be read tell nothing.
+    pub(crate) fn read(trace: &Trace, problems: &mut Vec<String>) -> Result<Names> {
+        let mut names = Names::default();
+        for process in trace.processes().unwrap_or_default() {
+            let program = process.command.split(' ').next().unwrap_or_default();
+            names.call(process.pid, process.start_ns, base_name(program));
+        }
+        for thread in trace.threads().unwrap_or_default() {
+            names.learn(thread.tid, thread.pid);
+        }
+        names.read_events(trace, problems)?;
+        for times in names.called.values_mut() {
+            times.sort_by_key(|(ns, _)| *ns);
+        }
+        Ok(names)
+    }
+
+    /// Takes in `fork` and `exec`.
+    fn read_events(&mut self, trace: &Trace, problems: &mut Vec<String>) -> Result<()> {
+        let wanted = |kind: &EventKind| -> Option<Vec<usize>> {
+            let names: &[&str] = match kind.name.as_str() {
+                "exec" => &["pid", "path"],
+                "fork" => &["pid", "child_pid"],
+                _ => return None,
+            };
+            let place = |name: &&str| kind.fields.iter().position(|field| field.name == **name);
+            names.iter().map(place).collect()
+        };
+        let (mut stream, _) = trace.events(&mut |kind| wanted(kind))?;
+        let is_exec: Vec<bool> = stream.kinds().map(|kind| kind.name == "exec").collect();
+        let mut paths: Vec<String> = Vec::new();
+        loop {
+            let run = stream.next(u64::MAX, &mut |text| {
+                paths.push(text.to_owned());
+                paths.len() as u32 - 1
+            });
+            let run = match run {
+                Ok(Some(run)) => run,
+                Ok(None) => return Ok(()),
+                Err(error) => {
+                    problems.push(error.to_string());
+                    continue;
+                }
+            };
+            let rows = run.times_ns().iter().zip(run.values(0)).zip(run.values(1));
+            for ((ns, pid), other) in rows {
+                if is_exec[run.kind] {
+                    let path = paths.get(*other as usize).map_or("", String::as_str);
+                    let name = base_name(path).to_owned();
+                    self.call(*pid as u32, *ns, &name);
+                } else if other != pid {
+                    // A child is called what its parent is until it runs another program.
+                    let name = self.process(*pid as u32, *ns).unwrap_or_default().to_owned();
+                    self.call(*other as u32, *ns, &name);
+                }
+            }
+        }
+    }
+
+    fn call(&mut self, pid: u32, from_ns: u64, name: &str) {
+        if !name.is_empty() {
+            self.called.entry(pid).or_default().push((from_ns, name.to_owned()));
+        }
+    }
+
+    /// Remembers that a thread is of a process.
+    #[inline]
+    pub(crate) fn learn(&mut self, tid: u32, pid: u32) {
+        let at = tid as usize;
+        if at >= self.process_of.len() {
+            if at > TID_MAX {
+                return;
+            }
+            self.process_of.resize((at + 1).next_power_of_two(), 0);
+        }
+        self.process_of[at] = pid;
+    }
+
+    /// The process of a thread.
+    pub(crate) fn process_of(&self, tid: u32) -> Option<u32> {
+        self.process_of.get(tid as usize).copied().filter(|pid| *pid != 0)
+    }
+
+    /// What a process was called at a time.
+    pub(crate) fn process(&self, pid: u32, at_ns: u64) -> Option<&str> {
+        let times = self.called.get(&pid)?;
+        let after = times.partition_point(|(ns, _)| *ns <= at_ns);
+        times.get(after.saturating_sub(1)).map(|(_, name)| name.as_str())
+    }
+}
+
+/// The last part of a path.
+fn base_name(path: &str) -> &str {
+    path.rsplit('/').next().unwrap_or(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_is_called_what_it_was_at_the_time() {
+        let mut names = Names::default();
+        names.call(7, 0, "sh");
+        names.call(7, 100, base_name("/usr/bin/nginx"));
+        assert_eq!(names.process(7, 99), Some("sh"));
+        assert_eq!(names.process(7, 100), Some("nginx"));
+        assert_eq!(names.process(8, 100), None);
+        names.learn(70_000, 7);
+        names.learn(u32::MAX, 7);
+        assert_eq!((names.process_of(70_000), names.process_of(u32::MAX)), (Some(7), None));
+    }
+}

@@ -1,0 +1,256 @@
+//! One question after another about a trace's requests.
+
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+
+use fettle_requests::{
+    Batch, Counts, Engine, EventId, Options, Outcome, Program, Request, SchemaCounts, Source,
+    Strings, compile,
+};
+use fettle_trace::Trace;
+
+use crate::error::Result;
+use crate::feed::Feed;
+use crate::names::Names;
+use crate::view::{Actor, CriticalStep, RequestRow, TimesNs};
+
+/// A trace and the schemas that say what its requests are.
+#[derive(Debug)]
+pub struct Session<'a> {
+    pub(crate) trace: &'a Trace,
+    pub(crate) program: Program,
+    options: Options,
+    pub(crate) names: RefCell<Names>,
+    problems: Vec<String>,
+}
+
+/// What gives a request's numbers their names.
+pub struct Context<'a> {
+    pub(crate) program: &'a Program,
+    pub(crate) strings: &'a Strings,
+    pub(crate) names: &'a Names,
+}
+
+/// What a run over a trace came to.
+pub(crate) struct Ran {
+    pub counts: Counts,
+    pub schema_counts: Vec<SchemaCounts>,
+    pub problems: Vec<String>,
+    /// The texts that keys name by code.
+    pub strings: Strings,
+}
+
+impl<'a> Session<'a> {
+    /// Compiles schemas for a trace. `library` finds those that they use; it is
+    /// [`fettle_requests::shipped`], or something that asks that first.
+    ///
+    /// # Errors
+    ///
+    /// [`crate::Error::Schema`] if a schema is wrong.
+    pub fn open(
+        trace: &'a Trace,
+        sources: &[Source],
+        library: &dyn Fn(&str) -> Option<String>,
+    ) -> Result<Session<'a>> {
+        let program = compile(sources, library)?;
+        let mut problems = trace.warnings().to_vec();
+        let names = RefCell::new(Names::read(trace, &mut problems)?);
+        Ok(Session { trace, program, options: Options::default(), names, problems })
+    }
+
+    /// The schemas, compiled.
+    pub fn program(&self) -> &Program {
+        &self.program
+    }
+
+    /// Calls `with` on each request, each schema's in the order of their completion.
+    pub fn for_each(&self, with: &mut dyn FnMut(&Request, &Context<'_>)) -> Result<()> {
+        self.run(&mut |request, context| {
+            with(request, context);
+            true
+        })?;
+        Ok(())
+    }
+
+    /// All requests in one line each, in the order in which they began.
+    pub fn list(&self) -> Result<Vec<RequestRow>> {
+        let mut rows = Vec::new();
+        self.for_each(&mut |request, context| rows.push(context.row(request)))?;
+        rows.sort_by_key(|row| (row.begin_ns, row.schema, row.id));
+        Ok(rows)
+    }
+
+    /// Runs the engine over the trace until `with` returns `false` or the events are over.
+    pub(crate) fn run(&self, with: &mut dyn FnMut(&Request, &Context<'_>) -> bool) -> Result<Ran> {
+        let used = |event| self.program.schemas().iter().any(|schema| schema.uses(event));
+        let mut feed = Feed::open(self.trace, &self.program, &used)?;
+        let options = Options { switches: feed.switches(), ..self.options };
+        let mut engine = Engine::new(self.program.clone(), options);
+        let mut batch = Batch::new(self.program.catalog());
+        let mut going_on = true;
+        while going_on && feed.next(&mut batch, &mut self.names.borrow_mut())? {
+            let names = &self.names.borrow();
+            let context = Context { program: &self.program, strings: feed.strings(), names };
+            engine.feed(&batch, &mut |request| going_on = going_on && with(request, &context));
+        }
+        if going_on {
+            let names = &self.names.borrow();
+            let context = Context { program: &self.program, strings: feed.strings(), names };
+            engine.finish(&mut |request| going_on = going_on && with(request, &context));
+        }
+        let schemas = 0..self.program.schemas().len();
+        let mut problems = self.problems.clone();
+        problems.extend_from_slice(feed.problems());
+        Ok(Ran {
+            counts: engine.counts(),
+            schema_counts: schemas.map(|schema| engine.schema_counts(schema)).collect(),
+            problems,
+            strings: feed.into_strings(),
+        })
+    }
+
+    /// Calls `with` on the events that are wanted, a batch at a time with the place of its first
+    /// event among all, until it returns `false`, and `finish` at the end. Returns what that gives,
+    /// and what could not be read.
+    pub(crate) fn events<S, T>(
+        &self,
+        wanted: &dyn Fn(EventId) -> bool,
+        mut state: S,
+        with: &mut dyn FnMut(&mut S, u64, &Batch, &Context<'_>) -> bool,
+        finish: impl FnOnce(S, &Context<'_>) -> T,
+    ) -> Result<(T, Vec<String>)> {
+        let mut feed = Feed::open(self.trace, &self.program, wanted)?;
+        let mut batch = Batch::new(self.program.catalog());
+        let mut first = 0;
+        while feed.next(&mut batch, &mut self.names.borrow_mut())? {
+            let names = &self.names.borrow();
+            let context = Context { program: &self.program, strings: feed.strings(), names };
+            if !with(&mut state, first, &batch, &context) {
+                break;
+            }
+            first += batch.len() as u64;
+        }
+        let mut problems = self.problems.clone();
+        problems.extend_from_slice(feed.problems());
+        let names = &self.names.borrow();
+        let context = Context { program: &self.program, strings: feed.strings(), names };
+        Ok((finish(state, &context), problems))
+    }
+}
+
+impl Context<'_> {
+    /// A request in one line.
+    pub fn row(&self, request: &Request) -> RequestRow {
+        let schema = self.program.schemas().get(request.schema);
+        let class = schema.and_then(|schema| schema.classes().get(request.class));
+        let mut path: Vec<String> = Vec::new();
+        let mut actors = BTreeSet::new();
+        for section in request.sections.iter().filter(|section| section.actor) {
+            if !actors.insert((section.timeline, section.key)) {
+                continue;
+            }
+            let actor = self.actor(request, section.timeline, section.key, section.joined_ns);
+            let name = actor.process.unwrap_or(actor.name);
+            if !path.contains(&name) {
+                path.push(name);
+            }
+        }
+        RequestRow {
+            schema: request.schema,
+            id: request.id,
+            class: class.cloned().unwrap_or_default(),
+            path,
+            begin_ns: request.begin_ns,
+            end_ns: request.end_ns,
+            wall_ns: request.wall_ns(),
+            times_ns: request.times().into(),
+            shared_ns: request.shared_ns(),
+            events: request.events.len() as u64,
+            actors: actors.len() as u64,
+            shared_with: request.shared_with.len() as u64,
+            outcome: match request.outcome {
+                Outcome::Ended => "ended",
+                Outcome::Drained => "drained",
+                Outcome::Quiet => "quiet",
+                Outcome::TooLong => "too long",
+                Outcome::Unfinished => "unfinished",
+            },
+        }
+    }
+
+    /// Who an actor is: a thread by its process's name, anything else by its key.
+    pub(crate) fn actor(&self, request: &Request, timeline: usize, key: u128, at_ns: u64) -> Actor {
+        let values = self.program.key_values(request.schema, timeline, key);
+        let value = |name: &str| {
+            let found = values.iter().find(|(field, _)| field.name == name);
+            found.and_then(|(_, value)| u32::try_from(*value).ok())
+        };
+        let tid = value("tid");
+        let pid = value("pid").or_else(|| self.names.process_of(tid?));
+        let process = pid.and_then(|pid| self.names.process(pid, at_ns));
+        let only_thread = values.len() == 1;
+        let name = match (process, tid) {
+            (Some(process), Some(tid)) if only_thread => format!("{process}/{tid}"),
+            (None, Some(tid)) if only_thread => format!("thread {tid}"),
+            _ => self.program.describe(request.schema, timeline, key, self.strings),
+        };
+        let process = process.map(str::to_owned);
+        Actor { name, process, pid, tid, times_ns: TimesNs::default() }
+    }
+
+    /// A process by its latest name and its number.
+    pub(crate) fn process(&self, pid: u64) -> String {
+        let number = u32::try_from(pid).unwrap_or(u32::MAX);
+        match self.names.process(number, u64::MAX) {
+            Some(name) => format!("{name}/{pid}"),
+            None => format!("process {pid}"),
+        }
+    }
+
+    /// The process of a thread.
+    pub(crate) fn process_of(&self, tid: u64) -> String {
+        let number = u32::try_from(tid).unwrap_or(u32::MAX);
+        match self.names.process_of(number) {
+            Some(pid) => self.process(u64::from(pid)),
+            None if tid == 0 => "kernel".into(),
+            None => format!("thread {tid}"),
+        }
+    }
+
+    /// The text of a code.
+    pub(crate) fn text(&self, code: u64) -> &str {
+        u32::try_from(code).ok().and_then(|code| self.strings.text(code)).unwrap_or_default()
+    }
+
+    /// The critical path of a request.
+    pub(crate) fn critical(&self, request: &Request) -> Vec<CriticalStep> {
+        let step = |step: fettle_requests::Step| {
+            let section = &request.sections[step.section as usize];
+            let actor = self.actor(request, section.timeline, section.key, step.from_ns);
+            CriticalStep {
+                actor: actor.name,
+                state: step.state.name(),
+                from_ns: step.from_ns,
+                to_ns: step.to_ns,
+                waited_for: step.waited_for.and_then(|peer| self.outsider(request, peer, &step)),
+            }
+        };
+        request.critical_path().into_iter().map(step).collect()
+    }
+
+    fn outsider(
+        &self,
+        request: &Request,
+        peer: fettle_requests::Peer,
+        step: &fettle_requests::Step,
+    ) -> Option<String> {
+        let fettle_requests::Peer::Outsider { timeline, key, request: other } = peer else {
+            return None;
+        };
+        let name = self.actor(request, timeline, key, step.from_ns).name;
+        Some(match other {
+            Some(other) => format!("{name}, at work on request {other}"),
+            None => name,
+        })
+    }
+}

@@ -1,0 +1,180 @@
+//! All requests of a trace in figures: classes, quantiles, the slowest.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap};
+
+use fettle_requests::{Counts, Outcome, Request, SchemaCounts};
+
+use crate::JSON_VERSION;
+use crate::error::Result;
+use crate::quantile::quantiles;
+use crate::session::Session;
+use crate::view::{ClassSummary, Count, RequestRow, SchemaSummary, SlowRequest, Summary, TimesNs};
+
+/// What is added up of a class.
+#[derive(Default)]
+struct Class {
+    walls_ns: Vec<u64>,
+    times_ns: TimesNs,
+}
+
+/// What is added up of a schema.
+struct Sums {
+    classes: BTreeMap<(String, Vec<String>), Class>,
+    /// The slowest so far, the least slow of them on top.
+    slowest: BinaryHeap<Reverse<Slow>>,
+    unfinished: u64,
+    shared: u64,
+}
+
+/// A request in order of its wall time; of two, the later one is the less slow.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct Slow {
+    wall_ns: u64,
+    earlier: Reverse<u64>,
+    found: Found,
+}
+
+struct Found(SlowRequest);
+
+/// Requests are told apart by what stands before them.
+impl PartialEq for Found {
+    fn eq(&self, _: &Found) -> bool {
+        true
+    }
+}
+impl Eq for Found {}
+impl PartialOrd for Found {
+    fn partial_cmp(&self, other: &Found) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+impl Ord for Found {
+    fn cmp(&self, _: &Found) -> std::cmp::Ordering {
+        std::cmp::Ordering::Equal
+    }
+}
+
+impl Session<'_> {
+    /// All requests in figures, and the `slowest` slowest of each schema.
+    pub fn summary(&self, slowest: usize) -> Result<Summary> {
+        let empty = || Sums {
+            classes: BTreeMap::new(),
+            slowest: BinaryHeap::new(),
+            unfinished: 0,
+            shared: 0,
+        };
+        let mut sums: Vec<Sums> = self.program.schemas().iter().map(|_| empty()).collect();
+        let ran = self.run(&mut |request, context| {
+            let row = context.row(request);
+            let sums = &mut sums[request.schema];
+            sums.add(request, &row);
+            if sums.is_slow(&row, slowest) {
+                let found =
+                    Found(SlowRequest { critical: context.critical(request), request: row });
+                let (wall_ns, earlier) = (request.wall_ns(), Reverse(request.id));
+                sums.slowest.push(Reverse(Slow { wall_ns, earlier, found }));
+                if sums.slowest.len() > slowest {
+                    sums.slowest.pop();
+                }
+            }
+            true
+        })?;
+        let manifest = self.trace.manifest();
+        let names = self.program.schemas().iter().map(|schema| schema.name().to_owned());
+        let counts = ran.schema_counts.iter();
+        let schemas = names.zip(sums).zip(counts).map(|((name, sums), c)| sums.finish(name, c));
+        Ok(Summary {
+            version: JSON_VERSION,
+            command: manifest.command.clone(),
+            duration_ns: manifest.duration_ns,
+            events: ran.counts.events,
+            lost: manifest.events.lost(),
+            counts: event_counts(&ran.counts),
+            schemas: schemas.collect(),
+            problems: ran.problems,
+        })
+    }
+}
+
+impl Sums {
+    fn add(&mut self, request: &Request, row: &RequestRow) {
+        self.unfinished += u64::from(request.outcome == Outcome::Unfinished);
+        self.shared += u64::from(!request.shared_with.is_empty());
+        let key = (row.class.clone(), row.path.clone());
+        let class = self.classes.entry(key).or_default();
+        class.walls_ns.push(row.wall_ns);
+        class.times_ns.add(row.times_ns);
+    }
+
+    fn is_slow(&self, row: &RequestRow, slowest: usize) -> bool {
+        let least = self.slowest.peek().map(|Reverse(slow)| (slow.wall_ns, slow.earlier));
+        let beats = |least| (row.wall_ns, Reverse(row.id)) > least;
+        slowest > 0 && (self.slowest.len() < slowest || least.is_some_and(beats))
+    }
+
+    fn finish(self, name: String, counts: &SchemaCounts) -> SchemaSummary {
+        let mut walls_ns = Vec::new();
+        let mut times_ns = TimesNs::default();
+        let mut classes: Vec<ClassSummary> = Vec::new();
+        for ((name, path), mut class) in self.classes {
+            walls_ns.extend_from_slice(&class.walls_ns);
+            times_ns.add(class.times_ns);
+            classes.push(ClassSummary {
+                name,
+                path,
+                requests: class.walls_ns.len() as u64,
+                wall_ns: quantiles(&mut class.walls_ns),
+                times_ns: class.times_ns,
+            });
+        }
+        let all =
+            |class: &ClassSummary| u128::from(class.wall_ns.mean) * u128::from(class.requests);
+        classes.sort_by_key(|class| Reverse(all(class)));
+        let slowest = self.slowest.into_sorted_vec().into_iter();
+        SchemaSummary {
+            name,
+            matched: counts.matched,
+            requests: walls_ns.len() as u64,
+            unfinished: self.unfinished,
+            shared: self.shared,
+            wall_ns: quantiles(&mut walls_ns),
+            times_ns,
+            classes,
+            slowest: slowest.map(|Reverse(slow)| slow.found.0).collect(),
+            counts: schema_counts(counts),
+        }
+    }
+}
+
+/// Those of some counts that are not 0.
+fn not_none(counts: &[(&'static str, &'static str, u64)]) -> Vec<Count> {
+    let some = counts.iter().filter(|(.., count)| *count > 0);
+    some.map(|&(name, meaning, count)| Count { name, meaning, count }).collect()
+}
+
+fn event_counts(counts: &Counts) -> Vec<Count> {
+    not_none(&[
+        ("out_of_order", "events came too late and were moved", counts.out_of_order),
+        ("clock_jumps", "times the clock was set back", counts.clock_jumps),
+        ("gaps", "times nothing happened for more than a second", counts.gaps),
+        ("unknown", "events of kinds that no schema declares", counts.unknown),
+    ])
+}
+
+fn schema_counts(counts: &SchemaCounts) -> Vec<Count> {
+    not_none(&[
+        ("refused", "seeds that began no request: too many were open", counts.refused),
+        ("unbound", "bindings to sections that were not open", counts.unbound),
+        ("unmatched_stops", "stops of sections that were not open", counts.unmatched_stops),
+        ("restarted", "sections closed by a start: their stop is missing", counts.restarted),
+        ("unfit", "bindings left out: a value does not fit its key", counts.unfit),
+        ("evicted", "sections given up: too many were open", counts.evicted),
+        ("bytes_unsent", "bytes received that nobody was seen to send", counts.bytes_unsent),
+        ("bytes_dropped", "bytes sent twice or given up", counts.bytes_dropped),
+        ("bytes_unread", "bytes in flight when their stream ended", counts.bytes_unread),
+        ("sharers_cut", "requests left out of a section that too many share", counts.sharers_cut),
+        ("too_long", "requests completed because they had too many events", counts.too_long),
+        ("quiet", "requests completed because nothing more happened", counts.quiet),
+    ])
+}

@@ -1,0 +1,97 @@
+//! From a trace to its requests, against what is known of them.
+
+mod shop;
+
+use fettle_follow::{Session, choose};
+use fettle_requests::{Source, shipped};
+use fettle_trace::Trace;
+
+#[test]
+fn every_request_of_a_shop_is_found_with_its_path_and_its_time() {
+    for clients in [1, 16, 64] {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = dir.path().join("shop.fettle");
+        let truths = shop::write(&folder, clients, 500);
+        let trace = Trace::open(&folder).unwrap();
+        let choice = choose(&trace).unwrap();
+        let session = Session::open(&trace, &choice.sources, &shipped).unwrap();
+        let rows = session.list().unwrap();
+        assert_eq!(rows.len(), truths.len(), "{clients} clients");
+        for (row, truth) in rows.iter().zip(&truths) {
+            assert_eq!(row.path, ["nginx", "python3", "redis-server"]);
+            assert_eq!((row.begin_ns, row.shared_with), (truth.begin_ns, 0));
+            assert!(row.end_ns >= truth.end_ns, "{row:?} {truth:?}");
+            assert!(!truth.slow || row.times_ns.disk >= 20_000_000, "{row:?}");
+            assert!(truth.slow || row.times_ns.disk == 0, "{row:?}");
+        }
+    }
+}
+
+#[test]
+fn the_summary_agrees_with_the_list() {
+    let dir = tempfile::tempdir().unwrap();
+    let folder = dir.path().join("shop.fettle");
+    shop::write(&folder, 8, 400);
+    let trace = Trace::open(&folder).unwrap();
+    let session = Session::open(&trace, &choose(&trace).unwrap().sources, &shipped).unwrap();
+    let rows = session.list().unwrap();
+    let summary = session.summary(7).unwrap();
+    assert!(summary.problems.is_empty(), "{:?}", summary.problems);
+    let schema = &summary.schemas[0];
+    assert_eq!(schema.requests, 400);
+    let mut walls: Vec<u64> = rows.iter().map(|row| row.wall_ns).collect();
+    walls.sort_unstable_by(|a, b| b.cmp(a));
+    let slowest: Vec<u64> = schema.slowest.iter().map(|slow| slow.request.wall_ns).collect();
+    assert_eq!(slowest, walls[..7]);
+    assert_eq!((schema.wall_ns.max, schema.wall_ns.min), (walls[0], walls[399]));
+    let of_classes: u64 = schema.classes.iter().map(|class| class.requests).sum();
+    assert_eq!(of_classes, 400);
+    for slow in &schema.slowest {
+        // Steps follow one another.
+        assert!(slow.critical.windows(2).all(|steps| steps[0].to_ns == steps[1].from_ns));
+        assert!(!slow.critical.is_empty());
+    }
+}
+
+#[test]
+fn one_request_has_all_of_its_events_with_their_fields() {
+    let dir = tempfile::tempdir().unwrap();
+    let folder = dir.path().join("shop.fettle");
+    shop::write(&folder, 4, 50);
+    let trace = Trace::open(&folder).unwrap();
+    let session = Session::open(&trace, &choose(&trace).unwrap().sources, &shipped).unwrap();
+    let row = session.list().unwrap().remove(20);
+    let detail = session.request(0, row.id).unwrap().unwrap();
+    assert_eq!(detail.request, row);
+    assert_eq!(detail.events.len() as u64, row.events);
+    assert!(detail.events.is_sorted_by_key(|event| event.time_ns));
+    let transfers = detail.events.iter().filter(|event| event.name == "sent");
+    let bytes: Vec<&str> = transfers
+        .map(|event| event.fields.iter().find(|(name, _)| name == "bytes").unwrap().1.as_str())
+        .collect();
+    assert_eq!(bytes, ["200"; 5]);
+    let first = &detail.events[0];
+    assert_eq!(first.name, "received");
+    assert!(first.fields.contains(&("local".into(), "10.0.0.1:80".into())), "{first:?}");
+    assert!(session.request(0, 99_999).unwrap().is_none());
+}
+
+#[test]
+fn events_that_do_not_fit_a_schema_are_left_out_and_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let folder = dir.path().join("shop.fettle");
+    shop::write(&folder, 2, 10);
+    let trace = Trace::open(&folder).unwrap();
+    let schema = "event received(tid: u32, flavour: u32)
+                  event sent(tid: u8)
+                  timeline thread(tid: u32)
+                  on received { start thread(tid) seed }
+                  on sent { stop thread(tid) }";
+    let sources = [Source::new("mine", schema)];
+    let session = Session::open(&trace, &sources, &shipped).unwrap();
+    let summary = session.summary(1).unwrap();
+    assert_eq!(summary.schemas[0].requests, 0);
+    let problems = summary.problems.join("\n");
+    assert!(problems.contains("`received` is left out") && problems.contains("`flavour`"));
+    assert!(problems.contains("`tid` is u32 in the trace and u8 in the schema"), "{problems}");
+}
