@@ -1,11 +1,15 @@
 //! Programs and libraries that record themselves, from outside: only the command line, the
 //! programs' output and the traces.
 
+mod common;
+
 use std::collections::HashMap;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::path::Path;
+use std::process::Command;
 
 use fettle_trace::Trace;
+
+use common::{calls, fettle, folder, text};
 
 const COUNTS: &str = r#"
 #include <pthread.h>
@@ -43,21 +47,6 @@ __attribute__((noinline)) int thrower(int d, int &c) { G g(c); if (d == 0) throw
 __attribute__((noinline)) int catcher(int d) { int c = 0; try { return thrower(d, c); } catch (const std::exception &e) { return c + (int)std::string(e.what()).size(); } }
 int main() { int s = 0; for (int i = 0; i < 200; i++) s += catcher(i % 20); printf("%d\n", s); try { throw 5; } catch (int x) { return x; } }
 "#;
-
-fn folder(name: &str) -> PathBuf {
-    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("instrument-{name}"));
-    let _ = std::fs::remove_dir_all(&path);
-    std::fs::create_dir_all(&path).expect("a folder for the test");
-    path
-}
-
-fn fettle(args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_fettle")).args(args).output().expect("fettle runs")
-}
-
-fn text(path: &Path) -> &str {
-    path.to_str().expect("plain name")
-}
 
 fn instrument(input: &Path, output: &Path, more: &[&str]) {
     let mut args = vec!["instrument", text(input), "-o", text(output)];
@@ -99,22 +88,9 @@ fn same(original: &Path, new: &Path, args: &[&str], trace: &Path) {
 }
 
 /// Calls by name, of a trace that agrees with itself.
-fn calls(trace: &Path) -> HashMap<String, u64> {
-    let check = fettle(&["trace", "check", text(trace)]);
-    assert!(check.status.success(), "{}", String::from_utf8_lossy(&check.stdout));
-    let trace = Trace::open(trace).expect("a trace");
-    let functions = trace.functions().expect("functions");
-    let names: HashMap<u32, String> = functions.into_iter().map(|f| (f.id, f.name)).collect();
-    let mut calls = HashMap::new();
-    for total in trace.totals().expect("totals") {
-        *calls.entry(names[&total.function].clone()).or_default() += total.calls;
-    }
-    calls
-}
-
 #[test]
 fn counts_are_exact_for_every_kind_of_program() {
-    let folder = folder("counts");
+    let folder = folder("instrument-counts");
     for (kind, flags) in [
         ("pie", "-pie"),
         ("fixed", "-no-pie"),
@@ -147,7 +123,7 @@ fn counts_are_exact_for_every_kind_of_program() {
 
 #[test]
 fn forks_through_pointers_are_told_apart() {
-    let folder = folder("forks");
+    let folder = folder("instrument-forks");
     let source = COUNTS
         .replace("fork()", "by_pointer()")
         .replace("int main(", "static pid_t (*volatile by_pointer)(void) = fork;\nint main(");
@@ -203,7 +179,7 @@ fn manifest(path: &Path) -> fettle_trace::Manifest {
 
 #[test]
 fn exceptions_unwind_new_code() {
-    let folder = folder("throws");
+    let folder = folder("instrument-throws");
     for flags in ["-pie", "-no-pie", "-static", "-static-pie"] {
         let program = folder.join(&flags[1..]);
         compile("c++", THROWS, &program, &[flags]);
@@ -219,7 +195,7 @@ fn exceptions_unwind_new_code() {
 
 #[test]
 fn a_killed_program_leaves_its_counts() {
-    let folder = folder("killed");
+    let folder = folder("instrument-killed");
     let (program, new) = (folder.join("program"), folder.join("new"));
     compile("cc", COUNTS, &program, &[]);
     instrument(&program, &new, &[]);
@@ -240,7 +216,7 @@ fn a_killed_program_leaves_its_counts() {
 
 #[test]
 fn what_cannot_be_made_is_refused() {
-    let folder = folder("refused");
+    let folder = folder("instrument-refused");
     let (program, new) = (folder.join("program"), folder.join("new"));
     compile("cc", COUNTS, &program, &[]);
     instrument(&program, &new, &[]);
@@ -268,7 +244,7 @@ fn what_cannot_be_made_is_refused() {
 
 #[test]
 fn programs_that_nobody_here_wrote() {
-    let folder = folder("debian");
+    let folder = folder("instrument-debian");
     let script = "f() { local i s=0; for ((i = 0; i < 300; i++)); do s=$((s + i)); done; echo $s; }\n\
                   f; x=$(f); echo \"$x\"; (f; exit 3); echo $?; echo a b | while read l; do echo \"[$l]\"; done\n\
                   trap 'echo bye' EXIT; exit 4";
@@ -308,7 +284,7 @@ fn a_library_records_itself() {
         println!("sqlite3 is not installed: left out");
         return;
     }
-    let folder = folder("library");
+    let folder = folder("instrument-library");
     instrument(library, &folder.join("libsqlite3.so.0"), &[]);
     let sql = "create table t(a); insert into t values (1), (2); select sum(a) from t;";
     let trace = folder.join("library.fettle");
@@ -354,7 +330,7 @@ fn strip(tool: &str, args: &[&str], input: &Path, output: &Path) {
 
 #[test]
 fn what_was_stripped_still_records_itself() {
-    let folder = folder("stripped");
+    let folder = folder("instrument-stripped");
     for flags in ["-pie", "-no-pie", "-static", "-static-pie"] {
         let program = folder.join(&flags[1..]);
         compile("c++", THROWS, &program, &[flags, "-g"]);
@@ -384,7 +360,7 @@ fn a_stripped_library_still_records_itself() {
         println!("sqlite3 is not installed: left out");
         return;
     }
-    let folder = folder("stripped-library");
+    let folder = folder("instrument-stripped-library");
     let new = folder.join("new");
     instrument(library, &new, &[]);
     let sql = "create table t(a); insert into t values (1), (2); select sum(a) from t;";
@@ -412,7 +388,7 @@ fn a_file_without_room_is_told_of() {
             __asm__ volatile("syscall" : : "a"(60), "D"(status));
             __builtin_unreachable();
         }"#;
-    let folder = folder("no-room");
+    let folder = folder("instrument-no-room");
     let (program, new) = (folder.join("bare"), folder.join("new"));
     let flags = ["-nostdlib", "-static", "-Wl,-z,noseparate-code", "-Wl,--build-id=none"];
     compile("cc", BARE, &program, &flags);
@@ -430,7 +406,7 @@ fn debuggers_name_and_unwind_new_code() {
         println!("gdb is not installed: left out");
         return;
     }
-    let folder = folder("debuggers");
+    let folder = folder("instrument-debuggers");
     for stripped in [false, true] {
         let (program, new) = (folder.join("program"), folder.join("new"));
         compile("c++", THROWS, &program, if stripped { &["-s"] } else { &[] });

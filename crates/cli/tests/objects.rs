@@ -1,11 +1,15 @@
 //! Object files that record themselves in the programs they are linked into, from outside: only
 //! compilers, linkers, the command line, the programs' output and the traces.
 
+mod common;
+
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::Command;
 
 use fettle_trace::Trace;
+
+use common::{calls, fettle, folder, text};
 
 const MAIN: &str = r#"
 #include <pthread.h>
@@ -111,21 +115,6 @@ template <typename T> __attribute__((noinline)) int deep(T d, int &c) {
 int elsewhere(int n) { int c = 0; try { return deep<int>(n, c); } catch (std::exception &) { return c; } }
 "#;
 
-fn folder(name: &str) -> PathBuf {
-    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("objects-{name}"));
-    let _ = std::fs::remove_dir_all(&path);
-    std::fs::create_dir_all(&path).expect("a folder for the test");
-    path
-}
-
-fn fettle(args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_fettle")).args(args).output().expect("fettle runs")
-}
-
-fn text(path: &Path) -> &str {
-    path.to_str().expect("plain name")
-}
-
 fn has(program: &str) -> bool {
     let found = Command::new(program).arg("--version").output().is_ok_and(|o| o.status.success());
     if !found {
@@ -174,24 +163,9 @@ fn same(plain: &Path, new: &Path, trace: &Path) -> HashMap<String, u64> {
 }
 
 /// Calls by name, of a trace that agrees with itself.
-fn calls(trace: &Path) -> HashMap<String, u64> {
-    let check = fettle(&["report", text(trace)]);
-    assert!(check.status.success(), "{}", String::from_utf8_lossy(&check.stderr));
-    let check = fettle(&["trace", "check", text(trace)]);
-    assert!(check.status.success(), "{}", String::from_utf8_lossy(&check.stdout));
-    let trace = Trace::open(trace).expect("a trace");
-    let functions = trace.functions().expect("functions");
-    let names: HashMap<u32, String> = functions.into_iter().map(|f| (f.id, f.name)).collect();
-    let mut calls = HashMap::new();
-    for total in trace.totals().expect("totals") {
-        *calls.entry(names[&total.function].clone()).or_default() += total.calls;
-    }
-    calls
-}
-
 #[test]
 fn counts_are_exact_whatever_compiles_and_links() {
-    let folder = folder("counts");
+    let folder = folder("objects-counts");
     let mut number = 0;
     for compiler in ["gcc", "clang"].into_iter().filter(|c| has(c)) {
         let builds: [(&[&str], &[&str]); 5] = [
@@ -232,7 +206,7 @@ fn counts_are_exact_whatever_compiles_and_links() {
 
 #[test]
 fn a_program_may_be_linked_of_instrumented_files_and_others() {
-    let folder = folder("mixed");
+    let folder = folder("objects-mixed");
     let [main, new_main] = compile("gcc", MAIN, &folder.join("main"), &["-O2"]);
     let [parts, new_parts] = compile("gcc", PARTS, &folder.join("parts"), &["-O2"]);
     let plain = folder.join("plain");
@@ -248,7 +222,7 @@ fn a_program_may_be_linked_of_instrumented_files_and_others() {
 
 #[test]
 fn programs_of_object_files_can_be_stripped() {
-    let folder = folder("strip");
+    let folder = folder("objects-strip");
     let [main, new_main] = compile("gcc", MAIN, &folder.join("main"), &["-O2", "-g"]);
     let [parts, new_parts] = compile("gcc", PARTS, &folder.join("parts"), &["-O2", "-g"]);
     let (plain, new) = (folder.join("plain"), folder.join("new"));
@@ -260,7 +234,7 @@ fn programs_of_object_files_can_be_stripped() {
 
 #[test]
 fn libraries_may_be_linked_of_them() {
-    let folder = folder("library");
+    let folder = folder("objects-library");
     let [_, parts] = compile("gcc", PARTS, &folder.join("parts"), &["-O2", "-fPIC"]);
     let [main, _] = compile("gcc", MAIN, &folder.join("main"), &["-O2"]);
     let [plain_parts, _] = compile("gcc", PARTS, &folder.join("plain-parts"), &["-O2"]);
@@ -275,7 +249,7 @@ fn libraries_may_be_linked_of_them() {
 
 #[test]
 fn exceptions_pass_through_functions_of_groups() {
-    let folder = folder("throws");
+    let folder = folder("objects-throws");
     for compiler in ["g++", "clang++"].into_iter().filter(|c| has(c)) {
         for (name, flags) in [("o0", "-O0"), ("o2", "-O2"), ("fixed", "-fno-pie")] {
             let at = |what: &str| folder.join(format!("{compiler}-{name}-{what}"));
@@ -294,7 +268,7 @@ fn exceptions_pass_through_functions_of_groups() {
 
 #[test]
 fn what_cannot_be_instrumented_is_refused() {
-    let folder = folder("refused");
+    let folder = folder("objects-refused");
     let [object, new] = compile("gcc", PARTS, &folder.join("parts"), &["-O2"]);
     let refused = |input: &Path, why: &str| {
         let made = fettle(&["instrument", text(input), "-o", text(&folder.join("out.o"))]);
@@ -340,7 +314,7 @@ int main(void) {
     return 0;
 }
 "#;
-    let folder = folder("forks");
+    let folder = folder("objects-forks");
     for mode in ["events", "time", "sample", "cpu"] {
         let [object, new] = compile("cc", FORKS, &folder.join(mode), &["-O1"]);
         let made = fettle(&["instrument", text(&object), "-o", text(&new), "--mode", mode]);

@@ -17,7 +17,7 @@ use crate::error::LiveError;
 use crate::inject::{self, FileMap, PagePatches};
 use crate::maps::{self, LiveAddr, Mapping};
 use crate::memory::Memory;
-use crate::remote::{Call, OPENED};
+use crate::remote::{Call, OPENED, table_call};
 
 // One call of the table takes 64 bytes: number, six arguments, result. A negative number ends it.
 core::arch::global_asm!(
@@ -115,22 +115,7 @@ core::arch::global_asm!(
     "4:  mov  rax, [rbx]",
     "    test rax, rax",
     "    js   5f",
-    "    mov  rdi, [rbx + 8]",
-    "    mov  rsi, [rbx + 16]",
-    "    mov  rdx, [rbx + 24]",
-    "    mov  r10, [rbx + 32]",
-    "    mov  r8,  [rbx + 40]",
-    "    mov  r9,  [rbx + 48]",
-    // -1 as first or fifth argument: the descriptor opened last.
-    "    cmp  rdi, -1",
-    "    cmove rdi, r12",
-    "    cmp  r8, -1",
-    "    cmove r8, r12",
-    "    syscall",
-    "    mov  [rbx + 56], rax",
-    "    cmp  qword ptr [rbx], 2", // open
-    "    cmove r12, rax",
-    "    add  rbx, 64",
+    table_call!(),
     "    inc  r13d",
     "    jmp  4b",
     "5:  test r13d, r13d",

@@ -22,6 +22,32 @@ use crate::ptrace::{self, Registers, What};
 /// Stands for the descriptor that the last `open` of the same table returned.
 pub(crate) const OPENED: u64 = u64::MAX;
 
+/// Makes the call that `rbx` points at in the table, and goes on to the next; its result is in
+/// `rax`, the descriptor opened last in `r12`.
+macro_rules! table_call {
+    () => {
+        concat!(
+            "    mov  rdi, [rbx + 8]\n",
+            "    mov  rsi, [rbx + 16]\n",
+            "    mov  rdx, [rbx + 24]\n",
+            "    mov  r10, [rbx + 32]\n",
+            "    mov  r8,  [rbx + 40]\n",
+            "    mov  r9,  [rbx + 48]\n",
+            // -1 as first or fifth argument: the descriptor opened last.
+            "    cmp  rdi, -1\n",
+            "    cmove rdi, r12\n",
+            "    cmp  r8, -1\n",
+            "    cmove r8, r12\n",
+            "    syscall\n",
+            "    mov  [rbx + 56], rax\n",
+            "    cmp  qword ptr [rbx], 2\n", // open
+            "    cmove r12, rax\n",
+            "    add  rbx, 64\n",
+        )
+    };
+}
+pub(crate) use table_call;
+
 // One call of the table takes 64 bytes: number, six arguments, result. A negative number ends it.
 core::arch::global_asm!(
     ".pushsection .rodata.fettle_live_remote, \"a\", @progbits",
@@ -31,22 +57,7 @@ core::arch::global_asm!(
     "2:  mov  rax, [rbx]",
     "    test rax, rax",
     "    js   3f",
-    "    mov  rdi, [rbx + 8]",
-    "    mov  rsi, [rbx + 16]",
-    "    mov  rdx, [rbx + 24]",
-    "    mov  r10, [rbx + 32]",
-    "    mov  r8,  [rbx + 40]",
-    "    mov  r9,  [rbx + 48]",
-    // -1 as first or fifth argument: the descriptor opened last.
-    "    cmp  rdi, -1",
-    "    cmove rdi, r12",
-    "    cmp  r8, -1",
-    "    cmove r8, r12",
-    "    syscall",
-    "    mov  [rbx + 56], rax",
-    "    cmp  qword ptr [rbx], 2", // open
-    "    cmove r12, rax",
-    "    add  rbx, 64",
+    table_call!(),
     "    test rax, rax",
     "    jns  2b",
     // Done, or a call failed: tell the tracer by a signal to ourselves, the only thread.

@@ -324,20 +324,23 @@ impl Parser {
         expr
     }
 
+    /// One more operator in a row: the tree is as deep as the row is long.
+    fn lengthen(&mut self, chain: &mut usize) -> Parsed<()> {
+        *chain += 1;
+        if *chain <= DEPTH_MAX {
+            return Ok(());
+        }
+        let help = Some("`in (…)` compares with many values".into());
+        self.fail(self.span(), "this expression is too long".into(), help)
+    }
+
     fn operands(&mut self, floor: u8) -> Parsed<Expr> {
         let start = self.span();
         let mut left = self.unary()?;
         let mut chain = 0;
         loop {
             if floor < Binary::COMPARISON && self.accept_word("in") {
-                chain += 1;
-                if chain > DEPTH_MAX {
-                    return self.fail(
-                        self.span(),
-                        "this expression is too long".into(),
-                        Some("`in (…)` compares with many values".into()),
-                    );
-                }
+                self.lengthen(&mut chain)?;
                 let values = self.list(Parser::expr)?;
                 let kind = ExprKind::In(Box::new(left), values);
                 left = Expr { kind, span: self.since(start) };
@@ -353,14 +356,7 @@ impl Parser {
             else {
                 return Ok(left);
             };
-            chain += 1;
-            if chain > DEPTH_MAX {
-                return self.fail(
-                    self.span(),
-                    "this expression is too long".into(),
-                    Some("`in (…)` compares with many values".into()),
-                );
-            }
+            self.lengthen(&mut chain)?;
             if tightness == Binary::COMPARISON && is_comparison(&left) {
                 let help = Some("join two comparisons with `and`".into());
                 return self.fail(self.span(), "comparisons cannot be chained".into(), help);
