@@ -7,6 +7,7 @@
 use fettle_requests::{Batch, EventId, EventType, FieldType, Program, Strings};
 use fettle_trace::{EventField, EventKind, EventStream, Moment, Moments, Trace, What};
 
+use crate::causal::Causal;
 use crate::error::Result;
 use crate::names::Names;
 
@@ -20,6 +21,7 @@ pub(crate) struct Feed {
     kinds: Vec<Mapped>,
     calls: Option<Calls>,
     strings: Strings,
+    causal: Causal,
     problems: Vec<String>,
     switches: bool,
 }
@@ -115,7 +117,8 @@ impl Feed {
         } else {
             None
         };
-        Ok(Feed { stream, kinds, calls, strings, problems, switches })
+        let causal = Causal::new(catalog);
+        Ok(Feed { stream, kinds, calls, strings, causal, problems, switches })
     }
 
     /// Whether events tell when threads are switched out.
@@ -140,8 +143,20 @@ impl Feed {
 
     /// Replaces `batch` by the next events; `false` when there are none.
     pub(crate) fn next(&mut self, batch: &mut Batch, names: &mut Names) -> Result<bool> {
-        batch.clear();
-        while batch.len() < BATCH {
+        loop {
+            let more = self.read(names)?;
+            self.causal.release(!more, batch);
+            if !batch.is_empty() || !more {
+                return Ok(!batch.is_empty());
+            }
+        }
+    }
+
+    /// Reads more events; `false` when there are none.
+    fn read(&mut self, names: &mut Names) -> Result<bool> {
+        let batch = self.causal.held();
+        let before = batch.len();
+        while batch.len() < before + BATCH {
             let calls_ns = match &mut self.calls {
                 Some(calls) => calls.moments.next_ns().unwrap_or(u64::MAX),
                 None => u64::MAX,
@@ -170,7 +185,7 @@ impl Feed {
                 Err(error) => self.problems.push(error.to_string()),
             }
         }
-        Ok(!batch.is_empty())
+        Ok(batch.len() > before)
     }
 }
 

@@ -24,6 +24,7 @@
 #![forbid(unsafe_code)]
 
 mod analyses;
+mod causal;
 mod choose;
 mod detail;
 mod error;

@@ -451,11 +451,8 @@ impl Checker {
                 let (actor, start) = (names.timelines[timeline].actor, *start);
                 made.handoffs.push(Handoff { from, timeline, actor, key, start, is, expects });
             }
-            Action::Transfer { sends, lane, bytes, at } => {
-                let (Found::Stream(stream), key) = self.find(lane, context, names)? else {
-                    let message = format!("`{}` is a timeline, not a stream", lane.name.text);
-                    return self.error(file, lane.name.span, message);
-                };
+            Action::Transfer { sends, lane, bytes, at, answers } => {
+                let (stream, key) = self.stream(lane, context, names)?;
                 let number = Type::Number(None);
                 let bytes = self.typed(bytes, number, "the number of bytes is", context)?;
                 let at = match at {
@@ -464,7 +461,11 @@ impl Checker {
                 };
                 let what = match sends {
                     true => Traffic::Send { bytes, at },
-                    false => Traffic::Receive { bytes, at },
+                    false => {
+                        let answers = answers.as_ref();
+                        let answers = answers.map(|lane| self.stream(lane, context, names));
+                        Traffic::Receive { bytes, at, answers: answers.transpose()? }
+                    }
                 };
                 made.transfers.push(Transfer { stream, key, what });
             }
@@ -475,6 +476,20 @@ impl Checker {
             Action::End => made.end = true,
         }
         Ok(())
+    }
+
+    /// A stream and the values of its key.
+    fn stream(
+        &mut self,
+        lane: &syntax::Lane,
+        context: &Context<'_>,
+        names: &Names,
+    ) -> Checked<(usize, Key)> {
+        if let (Found::Stream(stream), key) = self.find(lane, context, names)? {
+            return Ok((stream, key));
+        }
+        let message = format!("`{}` is a timeline, not a stream", lane.name.text);
+        self.error(context.file, lane.name.span, message)
     }
 
     fn class(&mut self, class: &str, names: &mut Names, file: usize, span: Span) -> Checked<u16> {

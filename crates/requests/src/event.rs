@@ -249,6 +249,35 @@ impl Batch {
         }
     }
 
+    /// Moves an event to another time; [`Batch::sort`] then puts it where it belongs.
+    pub fn set_time_ns(&mut self, row: usize, time_ns: u64) {
+        self.times_ns[row] = time_ns;
+    }
+
+    /// Number of events before a time, if they are in order of time.
+    pub fn before(&self, time_ns: u64) -> usize {
+        self.times_ns.partition_point(|time| *time < time_ns)
+    }
+
+    /// Replaces `out` by the first `rows` events, which are taken out.
+    ///
+    /// # Panics
+    ///
+    /// If there are fewer, or `out` is for the events of another catalog.
+    pub fn take_front(&mut self, rows: usize, out: &mut Batch) {
+        out.clear();
+        if rows == self.len() {
+            std::mem::swap(self, out);
+            return;
+        }
+        assert_eq!(self.columns.len(), out.columns.len());
+        out.times_ns.extend(self.times_ns.drain(..rows));
+        out.kinds.extend(self.kinds.drain(..rows));
+        for (column, out) in self.columns.iter_mut().zip(&mut out.columns) {
+            out.extend(column.drain(..rows));
+        }
+    }
+
     /// Takes all events out and keeps the memory.
     pub fn clear(&mut self) {
         self.times_ns.clear();
@@ -312,6 +341,20 @@ mod tests {
         columns.extend(narrow, &[3], []);
         assert_eq!((&rows.times_ns, &rows.kinds), (&columns.times_ns, &columns.kinds));
         assert_eq!(rows.columns, columns.columns);
+    }
+
+    #[test]
+    fn the_front_is_taken_out() {
+        let mut catalog = Catalog::default();
+        let field = Field { name: "x".into(), ty: FieldType::U8 };
+        let event = catalog.add(EventType { name: "e".into(), fields: vec![field] });
+        let (mut batch, mut out) = (Batch::new(&catalog), Batch::new(&catalog));
+        (0..5).for_each(|n| batch.push(n * 10, event, &[n]));
+        assert_eq!((batch.before(0), batch.before(20), batch.before(99)), (0, 2, 5));
+        batch.take_front(2, &mut out);
+        assert_eq!((out.times_ns.as_slice(), batch.value(0, 0)), (&[0, 10][..], 2));
+        batch.take_front(3, &mut out);
+        assert_eq!((out.len(), out.value(0, 0), batch.len()), (3, 2, 0));
     }
 
     #[test]

@@ -271,7 +271,10 @@ impl Parser {
                 }
                 let bytes = self.expr()?;
                 let at = if self.accept_word("at") { Some(self.expr()?) } else { None };
-                Ok(Action::Transfer { sends: word == "send", lane, bytes, at })
+                let sends = word == "send";
+                let answers = !sends && self.accept_word("answers");
+                let answers = if answers { Some(self.lane()?) } else { None };
+                Ok(Action::Transfer { sends, lane, bytes, at, answers })
             }
         }
     }

@@ -239,6 +239,8 @@ pub(crate) enum Traffic {
     Receive {
         bytes: Expr,
         at: Option<Expr>,
+        /// The stream that they answer if nobody was seen to send them.
+        answers: Option<(usize, Key)>,
     },
     /// START and STOP: what was in flight is gone.
     Reset,

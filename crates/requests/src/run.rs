@@ -326,7 +326,7 @@ impl Run {
 
     fn receive(&mut self, rule: &Rule, options: &Options, scope: &Scope<'_>) {
         for transfer in &rule.transfers {
-            let Traffic::Receive { bytes, at } = &transfer.what else { continue };
+            let Traffic::Receive { bytes, at, answers } = &transfer.what else { continue };
             let Some(bytes) = amount(bytes.of(scope)) else { continue };
             let Some(key) = transfer.key.of(scope) else {
                 self.counts.unfit += 1;
@@ -336,7 +336,9 @@ impl Run {
             let Run { streams, requests, owners, arrivals, loose, counts, .. } = self;
             let mut odd = Odd::default();
             let moved = Transfer { at, bytes };
+            let mut any_read = false;
             streams.receive((transfer.stream, key), moved, &mut odd, |range, arrival| {
+                any_read |= arrival.read;
                 for request in range.refs.all() {
                     if !requests.is_open(*request) {
                         continue;
@@ -357,8 +359,25 @@ impl Run {
                     });
                 }
             });
-            counts.bytes_unsent += odd.unsent;
             counts.bytes_dropped += odd.dropped;
+            let Some(key) = answers.as_ref().map(|(stream, key)| (*stream, key.of(scope))) else {
+                counts.bytes_unsent += odd.unsent;
+                continue;
+            };
+            let (stream, Some(key)) = key else {
+                counts.unfit += 1;
+                continue;
+            };
+            if odd.unsent == 0 || any_read {
+                streams.is_read((stream, key));
+                counts.bytes_unsent += odd.unsent;
+                continue;
+            }
+            streams.answer((stream, key), |range| {
+                for request in range.refs.all().iter().filter(|r| requests.is_open(**r)) {
+                    own(owners, request.slot, options, counts);
+                }
+            });
         }
     }
 
@@ -588,6 +607,10 @@ impl Run {
                 }
                 Traffic::Send { bytes, at } => {
                     let Some(bytes) = amount(bytes.of(scope)) else { continue };
+                    if streams.leaves(name) {
+                        continue;
+                    }
+                    streams.take_answered(name, |range| let_go(range, requests, loose));
                     let at = at.as_ref().map(|at| offset(at.of(scope)));
                     let mut refs = Few::Nobody;
                     owners.iter().for_each(|slot| refs.add(requests.reference(*slot)));

@@ -3,7 +3,7 @@
 //! A stream whose bytes have all arrived has no state at all, so only what is in flight takes
 //! memory. Offsets count from 0 unless events carry them.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 
 use crate::few::Few;
 use crate::sections::{PeerMark, RequestRef};
@@ -33,6 +33,8 @@ struct Stream {
     sent: u64,
     received: u64,
     ranges: VecDeque<Range>,
+    /// Somebody who is not seen has read the ranges and answers them: they stay until more is sent.
+    answered: bool,
 }
 
 /// Some bytes.
@@ -59,7 +61,12 @@ pub(crate) struct Streams {
     table: Table,
     streams: Vec<Stream>,
     free: Vec<u32>,
+    /// Streams whose readers are not seen: what is sent there has left.
+    leaving: HashSet<(usize, u128)>,
 }
+
+/// Most streams of which it is remembered that nobody is seen to read them.
+const LEAVING_MAX: usize = 1 << 20;
 
 /// What a transfer did besides moving bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -81,7 +88,8 @@ impl Streams {
     }
 
     fn open(&mut self, name: (usize, u128)) -> u32 {
-        let stream = Stream { name, sent: 0, received: 0, ranges: VecDeque::new() };
+        let ranges = VecDeque::new();
+        let stream = Stream { name, sent: 0, received: 0, ranges, answered: false };
         let place = match self.free.pop() {
             Some(place) => {
                 self.streams[place as usize] = stream;
@@ -167,8 +175,53 @@ impl Streams {
         self.settle(place);
     }
 
+    /// Bytes come from somebody who was not seen to send them, and who would read this stream:
+    /// they answer what is in flight, of which `answer` is told. If nothing is, whoever is there
+    /// asks, and what will be sent to them leaves.
+    pub fn answer(&mut self, name: (usize, u128), answer: impl FnMut(&Range)) {
+        let place = self.find(name);
+        let stream = place.map(|place| &mut self.streams[place as usize]);
+        match stream.filter(|stream| !stream.ranges.is_empty()) {
+            Some(stream) => {
+                stream.answered = true;
+                stream.ranges.iter().for_each(answer);
+            }
+            None => {
+                if self.leaving.len() >= LEAVING_MAX {
+                    self.leaving.clear();
+                }
+                self.leaving.insert(name);
+            }
+        }
+    }
+
+    /// Whoever would read this stream is seen after all.
+    #[inline]
+    pub fn is_read(&mut self, name: (usize, u128)) {
+        if !self.leaving.is_empty() {
+            self.leaving.remove(&name);
+        }
+    }
+
+    /// Whether what is sent there has left.
+    #[inline]
+    pub fn leaves(&self, name: (usize, u128)) -> bool {
+        !self.leaving.is_empty() && self.leaving.contains(&name)
+    }
+
+    /// Takes out ranges that have been answered, before more is sent.
+    pub fn take_answered(&mut self, name: (usize, u128), mut gone: impl FnMut(&Range)) {
+        let Some(place) = self.find(name) else { return };
+        let stream = &mut self.streams[place as usize];
+        if std::mem::take(&mut stream.answered) {
+            stream.ranges.drain(..).for_each(|range| gone(&range));
+            stream.received = stream.sent;
+        }
+    }
+
     /// What is in flight is gone; `gone` is told of each range.
     pub fn reset(&mut self, name: (usize, u128), mut gone: impl FnMut(&Range)) -> u64 {
+        self.is_read(name);
         let Some(place) = self.find(name) else { return 0 };
         let stream = &mut self.streams[place as usize];
         stream.ranges.iter().for_each(&mut gone);

@@ -90,7 +90,7 @@ pub(crate) enum Action {
     Let(Name, Expr),
     Bind { role: Role, lane: Lane, after: Option<Vec<Name>>, change: Change },
     Handoff { from: Lane, start: bool, to: Lane, change: Change },
-    Transfer { sends: bool, lane: Lane, bytes: Expr, at: Option<Expr> },
+    Transfer { sends: bool, lane: Lane, bytes: Expr, at: Option<Expr>, answers: Option<Lane> },
     Seed(Option<String>),
     End,
 }
