@@ -8,8 +8,8 @@ use crate::diagnostic::{Diagnostic, Report, Severity, Source, Span, suggest};
 use crate::event::{Catalog, EventId, EventType, Field, FieldType, Strings};
 use crate::parser::parse;
 use crate::program::{
-    After, Bind, Expr, Handoff, Key, Lane, Part, Plain, Program, Rule, Schema, Traffic, Transfer,
-    split,
+    After, Bind, Expr, Handoff, Key, Lane, Mark, Part, Plain, Program, Rule, Schema, Traffic,
+    Transfer, When, split,
 };
 use crate::syntax::{self, Action, Binary, Declaration, ExprKind, File, Name, Role, Unary};
 
@@ -358,6 +358,7 @@ impl Checker {
             tests: tests.into(),
             filter,
             locals: Vec::new(),
+            marks: Vec::new(),
             binds: Vec::new(),
             handoffs: Vec::new(),
             transfers: Vec::new(),
@@ -372,7 +373,8 @@ impl Checker {
         for statement in &rule.statements {
             let done = self.statement(statement, &mut context, names, &mut made);
             result = result.and(done);
-            let parts = made.binds.len() + made.transfers.len() + made.handoffs.len();
+            let parts =
+                made.binds.len() + made.transfers.len() + made.handoffs.len() + made.marks.len();
             if parts.max(made.locals.len()) > PARTS_MAX {
                 let message = format!("a rule has at most {PARTS_MAX} bindings and derived fields");
                 return self.error(file, statement.span, message);
@@ -390,9 +392,10 @@ impl Checker {
         let plain = made.handoffs.is_empty()
             && made.transfers.is_empty()
             && made.locals.is_empty()
+            && made.marks.is_empty()
             && made.seed.is_none()
             && !made.end
-            && made.binds.iter().all(|bind| bind.role == Role::Basic);
+            && made.binds.iter().all(|bind| bind.role == Role::Basic && bind.when.is_none());
         made.plain = match made.binds.len() {
             1 if plain => Some(Plain::One),
             2 if plain => Some(Plain::Two),
@@ -421,17 +424,24 @@ impl Checker {
                 made.locals.push(value);
                 context.derived.push((name.text.clone(), ty));
             }
-            Action::Bind { role, lane, after, change } => match self.find(lane, context, names)? {
+            Action::Bind { role, lane, after, change, when } => match self
+                .find(lane, context, names)?
+            {
                 (Found::Timeline(timeline), key) => {
                     let after = match after {
                         None => None,
                         Some(events) => Some(self.after(file, events)?),
                     };
                     self.change(change, &names.timelines[timeline], file)?;
-                    made.binds.push(bind(*role, timeline, key, names, (after, *change)));
+                    let mut made_bind = bind(*role, timeline, key, names, (after, *change));
+                    made_bind.when = self.when(when, context, names)?;
+                    made.binds.push(made_bind);
                 }
                 (Found::Stream(stream), key) => {
-                    let plain = after.is_none() && change.is.is_none() && change.expects.is_none();
+                    let plain = after.is_none()
+                        && change.is.is_none()
+                        && change.expects.is_none()
+                        && when.is_none();
                     if !matches!(role, Role::Start | Role::Stop) || !plain {
                         let help = "streams have `send`, `receive`, `start` and `stop`".to_string();
                         let message = format!("`{}` is a stream", lane.name.text);
@@ -440,6 +450,11 @@ impl Checker {
                     made.transfers.push(Transfer { stream, key, what: Traffic::Reset });
                 }
             },
+            Action::Mark { set, lane, when } => {
+                let (timeline, key) = self.timeline(lane, context, names)?;
+                let when = self.when(when, context, names)?;
+                made.marks.push(Mark { timeline, key, set: *set, when });
+            }
             Action::Handoff { from, start, to, change } => {
                 let (from, from_key) = self.timeline(from, context, names)?;
                 let (timeline, key) = self.timeline(to, context, names)?;
@@ -476,6 +491,18 @@ impl Checker {
             Action::End => made.end = true,
         }
         Ok(())
+    }
+
+    /// A mark that a statement depends on.
+    fn when(
+        &mut self,
+        when: &Option<syntax::When>,
+        context: &Context<'_>,
+        names: &Names,
+    ) -> Checked<Option<When>> {
+        let Some(syntax::When { lane, there }) = when else { return Ok(None) };
+        let (timeline, key) = self.timeline(lane, context, names)?;
+        Ok(Some(When { timeline, key, there: *there }))
     }
 
     /// A stream and the values of its key.
@@ -717,5 +744,5 @@ fn bind(
 ) -> Bind {
     let Lane { actor, implicit, expects: between, .. } = names.timelines[timeline];
     let (is, expects) = (change.is, change.expects);
-    Bind { timeline, actor, implicit, between, key, role, after, is, expects }
+    Bind { timeline, actor, implicit, between, key, role, after, is, expects, when: None }
 }

@@ -12,8 +12,10 @@ use crate::syntax::*;
 /// Words that begin items.
 const ITEMS: [&str; 6] = ["use", "event", "timeline", "actor", "stream", "on"];
 /// Words that begin statements.
-const STATEMENTS: [&str; 10] =
-    ["let", "start", "stop", "basic", "note", "handoff", "send", "receive", "seed", "end"];
+const STATEMENTS: [&str; 12] = [
+    "let", "start", "stop", "basic", "note", "handoff", "send", "receive", "mark", "unmark",
+    "seed", "end",
+];
 /// Words with a meaning inside expressions or around them.
 const OPERATORS: [&str; 7] = ["where", "and", "or", "not", "in", "true", "false"];
 /// Deepest nesting of expressions, and longest chain of operators: trees are deeper than 1,000 then,
@@ -233,7 +235,7 @@ impl Parser {
             "stop" => Some(Role::Stop),
             "basic" => Some(Role::Basic),
             "note" => Some(Role::Note),
-            "let" | "handoff" | "send" | "receive" | "seed" | "end" => None,
+            "let" | "handoff" | "send" | "receive" | "mark" | "unmark" | "seed" | "end" => None,
             _ => return self.expected_one_of("a statement or `}`", &STATEMENTS),
         };
         self.next();
@@ -243,7 +245,8 @@ impl Parser {
                 true => Some(self.names("the name of an event")?),
                 false => None,
             };
-            return Ok(Action::Bind { role, lane, after, change: self.change()? });
+            let change = self.change()?;
+            return Ok(Action::Bind { role, lane, after, change, when: self.when()? });
         }
         match word.as_str() {
             "let" => {
@@ -264,6 +267,10 @@ impl Parser {
                 Ok(Action::Seed(Some(class)))
             }
             "end" => Ok(Action::End),
+            "mark" | "unmark" => {
+                let lane = self.lane()?;
+                Ok(Action::Mark { set: word == "mark", lane, when: self.when()? })
+            }
             _ => {
                 let lane = self.lane()?;
                 if !self.accept_word("bytes") {
@@ -282,6 +289,14 @@ impl Parser {
     fn lane(&mut self) -> Parsed<Lane> {
         let name = self.name("the name of a timeline or stream")?;
         Ok(Lane { name, key: self.list(Parser::expr)? })
+    }
+
+    fn when(&mut self) -> Parsed<Option<When>> {
+        let there = self.accept_word("if");
+        if !there && !self.accept_word("unless") {
+            return Ok(None);
+        }
+        Ok(Some(When { lane: self.lane()?, there }))
     }
 
     fn change(&mut self) -> Parsed<Change> {

@@ -131,6 +131,7 @@ pub(crate) struct Rule {
     /// What of the filter cannot be said as tests.
     pub filter: Option<Expr>,
     pub locals: Vec<Expr>,
+    pub marks: Vec<Mark>,
     pub binds: Vec<Bind>,
     pub handoffs: Vec<Handoff>,
     pub transfers: Vec<Transfer>,
@@ -197,6 +198,24 @@ pub(crate) struct Bind {
     pub after: Option<After>,
     pub is: Option<NewState>,
     pub expects: Option<Wait>,
+    pub when: Option<When>,
+}
+
+/// A mark that has to be there, or not.
+#[derive(Clone, Debug)]
+pub(crate) struct When {
+    pub timeline: usize,
+    pub key: Key,
+    pub there: bool,
+}
+
+/// A fact about a key that is noted, or forgotten.
+#[derive(Clone, Debug)]
+pub(crate) struct Mark {
+    pub timeline: usize,
+    pub key: Key,
+    pub set: bool,
+    pub when: Option<When>,
 }
 
 /// When a START is one.

@@ -1,11 +1,11 @@
 //! One schema at work.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 
 use crate::engine::{Options, SchemaCounts};
 use crate::event::EventId;
 use crate::few::Few;
-use crate::program::{Bind, Plain, Rule, Schema, Scope, Traffic, next_state};
+use crate::program::{Bind, Mark, Plain, Rule, Schema, Scope, Traffic, When, next_state};
 use crate::request::{LinkKind, Outcome, Request, RequestEvent};
 use crate::requests::{Arrival, Joined, Requests};
 use crate::sections::{Member, PeerMark, RequestRef, Sections, Touch};
@@ -15,6 +15,8 @@ use crate::syntax::{NewState, Role};
 
 /// No request.
 const NOBODY: Member = Member { slot: u32::MAX, local: 0 };
+/// Most marks; beyond, all are forgotten.
+const MARKS_MAX: usize = 1 << 20;
 /// A binding that found no section.
 const UNBOUND: u32 = u32::MAX;
 
@@ -33,6 +35,8 @@ pub(crate) struct Run {
     sections: Sections,
     streams: Streams,
     requests: Requests,
+    /// Timelines and keys of which something was noted.
+    marks: HashSet<(usize, u128)>,
     /// When to look whether a request is quiet, soonest first.
     alarms: VecDeque<(u64, RequestRef)>,
     /// When the first of them is due, or earlier.
@@ -59,6 +63,7 @@ impl Run {
             sections: Sections::new(schema.timelines.len()),
             streams: Streams::default(),
             requests: Requests::default(),
+            marks: HashSet::new(),
             alarms: VecDeque::new(),
             alarm_ns: u64::MAX,
             locals: Vec::new(),
@@ -197,6 +202,9 @@ impl Run {
         self.bound.clear();
         self.owners.clear();
         self.arrivals.clear();
+        for mark in &rule.marks {
+            self.mark_key(mark, scope);
+        }
         // The sections of the event, which START opens, and their requests.
         let mut actor = None;
         for bind in &rule.binds {
@@ -252,12 +260,42 @@ impl Run {
         }
     }
 
+    /// Notes or forgets a fact about a key.
+    fn mark_key(&mut self, mark: &Mark, scope: &Scope<'_>) {
+        let Some(key) = mark.key.of(scope) else {
+            self.counts.unfit += 1;
+            return;
+        };
+        if mark.when.as_ref().is_some_and(|when| !self.holds(when, scope)) {
+            return;
+        }
+        if !mark.set {
+            self.marks.remove(&(mark.timeline, key));
+            return;
+        }
+        if self.marks.len() >= MARKS_MAX {
+            self.counts.evicted += self.marks.len() as u64;
+            self.marks.clear();
+        }
+        self.marks.insert((mark.timeline, key));
+    }
+
+    /// Whether a mark is there that has to be, or is not that must not.
+    fn holds(&self, when: &When, scope: &Scope<'_>) -> bool {
+        let there =
+            when.key.of(scope).is_some_and(|key| self.marks.contains(&(when.timeline, key)));
+        there == when.there
+    }
+
     #[inline]
     fn bind(&mut self, bind: &Bind, options: &Options, now: Now, scope: &Scope<'_>) -> u32 {
         let Some(key) = bind.key.of(scope) else {
             self.counts.unfit += 1;
             return UNBOUND;
         };
+        if bind.when.as_ref().is_some_and(|when| !self.holds(when, scope)) {
+            return UNBOUND;
+        }
         let found = self.sections.find(bind.timeline, key);
         let opens = match (bind.role, found) {
             (Role::Start, Some(place)) => {

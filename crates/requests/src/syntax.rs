@@ -88,11 +88,19 @@ pub(crate) struct Statement {
 #[derive(Clone, Debug)]
 pub(crate) enum Action {
     Let(Name, Expr),
-    Bind { role: Role, lane: Lane, after: Option<Vec<Name>>, change: Change },
+    Bind { role: Role, lane: Lane, after: Option<Vec<Name>>, change: Change, when: Option<When> },
+    Mark { set: bool, lane: Lane, when: Option<When> },
     Handoff { from: Lane, start: bool, to: Lane, change: Change },
     Transfer { sends: bool, lane: Lane, bytes: Expr, at: Option<Expr>, answers: Option<Lane> },
     Seed(Option<String>),
     End,
+}
+
+/// A mark that has to be there, or not.
+#[derive(Clone, Debug)]
+pub(crate) struct When {
+    pub lane: Lane,
+    pub there: bool,
 }
 
 /// An expression and its place.

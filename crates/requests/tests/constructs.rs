@@ -289,3 +289,104 @@ fn time_that_goes_back_is_counted_and_hurts_nobody() {
     let counts = story.engine.counts();
     assert_eq!((counts.out_of_order, counts.clock_jumps, counts.events), (1, 1, 6));
 }
+
+const PEERS: &str = "
+event got(tid: u32, local: u32, remote: u32, n: i64)
+event put(tid: u32, local: u32, remote: u32, n: i64)
+event idle(tid: u32)
+actor thread(tid: u32)
+stream bytes(from: u32, to: u32)
+on got {
+  start thread(tid)
+  receive bytes(remote, local) bytes n answers bytes(local, remote)
+  seed
+}
+on put { basic thread(tid)  send bytes(local, remote) bytes n }
+on idle { stop thread(tid) }
+";
+
+/// 9 is a client and 5 a server that nobody records; 1 and 2 are recorded.
+#[test]
+fn strangers_answer_what_they_were_sent_and_otherwise_ask() {
+    let story = Story::tell(
+        PEERS,
+        "0 got 7 1 9 10
+         1 put 7 1 5 20
+         2 idle 7
+         3 got 7 1 5 30
+         4 got 7 1 5 30
+         5 put 7 1 9 40
+         6 idle 7
+         7 got 7 1 9 10
+         8 put 7 1 9 40
+         9 idle 7",
+    );
+    // The first is held by what its server might still answer, until the end.
+    assert_eq!(story.events(), [vec![7, 8, 9], vec![0, 1, 2, 3, 4, 5, 6]]);
+    assert_eq!(story.requests[0].outcome, Outcome::Drained);
+    // When the connection is used again, the answered request is let go.
+    let story = Story::tell(
+        PEERS,
+        "0 got 7 1 9 10
+         1 put 7 1 5 20
+         2 idle 7
+         3 got 7 1 5 30
+         4 put 7 1 9 40
+         5 idle 7
+         6 got 7 1 9 10
+         7 put 7 1 5 20
+         8 idle 7
+         9 got 7 1 5 30
+         10 put 7 1 9 40
+         11 idle 7",
+    );
+    assert_eq!(story.events(), [vec![0, 1, 2, 3, 4, 5], vec![6, 7, 8, 9, 10, 11]]);
+    assert_eq!(story.requests[0].outcome, Outcome::Drained);
+}
+
+#[test]
+fn who_is_seen_to_send_is_no_stranger() {
+    let story = Story::tell(
+        PEERS,
+        "0 got 7 1 2 10
+         1 put 7 1 2 40
+         2 idle 7
+         3 put 8 2 1 10
+         4 got 7 1 2 10
+         5 put 7 1 2 40
+         6 got 8 2 1 40
+         7 idle 7
+         8 idle 8",
+    );
+    // What was sent before the recording came from nobody; what is sent in it is followed.
+    assert_eq!(story.events(), [vec![0, 1, 2], vec![4, 5, 6, 7, 8]]);
+}
+
+#[test]
+fn marks_are_facts_that_statements_ask_for() {
+    let schema = "
+event met(s: u32)
+event gone(s: u32)
+event work(tid: u32, s: u32)
+event rest(tid: u32, s: u32)
+actor thread(tid: u32)
+timeline friend(s: u32)
+on met { mark friend(s) }
+on gone { unmark friend(s) }
+on work { start thread(tid) after nothing  seed }
+on rest { basic thread(tid) unless friend(s)  stop thread(tid) if friend(s) }
+";
+    let story = Story::tell(
+        schema,
+        "0 met 3
+         1 work 7 3
+         2 rest 7 4
+         3 rest 7 3
+         4 gone 3
+         5 work 7 3
+         6 rest 7 3
+         7 rest 7 3",
+    );
+    assert_eq!(story.events(), [vec![1, 2, 3], vec![5, 6, 7]]);
+    assert_eq!(story.requests[1].outcome, Outcome::Unfinished);
+}

@@ -52,8 +52,12 @@ pub fn text(summary: &Summary, reason: Option<&str>, terminal: Terminal) -> Stri
     out
 }
 
+/// What happens in every trace: at its edges, and to events of no request. JSON has it.
+const USUAL: [&str; 6] =
+    ["unbound", "unmatched_stops", "restarted", "bytes_unsent", "bytes_unread", "quiet"];
+
 fn counts(counts: &[Count], out: &mut String, terminal: Terminal) {
-    for Count { meaning, count: n, .. } in counts {
+    for Count { meaning, count: n, .. } in counts.iter().filter(|c| !USUAL.contains(&c.name)) {
         paint(out, &format!("note: {} {meaning}\n", count(*n)), DIM, terminal.colour);
     }
 }
