@@ -16,10 +16,10 @@
 #define WAIT_SPINS (1u << 25)
 /* Sampling ends at one call in so many, and takes so many samples at each step there. */
 #define SAMPLE_INTERVAL 64
-#define SAMPLES_PER_INTERVAL 512
+#define SAMPLES_PER_INTERVAL 128
 /* Calls of functions that take long are sampled more often, as their few long calls weigh much:
  * on average a sample has so many ticks of calls to pay for it. */
-#define TICKS_PER_SAMPLE 16384
+#define TICKS_PER_SAMPLE 65536
 
 static inline volatile struct thread_block *own_block(void)
 {
