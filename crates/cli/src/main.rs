@@ -14,6 +14,7 @@ mod schema;
 mod select;
 mod sensors;
 mod trace;
+mod tune;
 
 use std::process::ExitCode;
 
@@ -50,6 +51,12 @@ enum Command {
     Trace(trace::TraceArgs),
     /// Look at the sensors of running programs
     Sensors(sensors::Args),
+    /// Lay the hot code of a running process out anew
+    Tune(tune::Args),
+    /// Take back what was changed in a running process
+    Undo(tune::UndoArgs),
+    /// Show which running processes are changed, and how
+    Status(tune::StatusArgs),
     /// Show how much of a file can be lifted, and why the rest cannot
     Lift(lift::Args),
     /// Show or clear the rewritten code kept for later recordings
@@ -74,6 +81,9 @@ fn main() -> ExitCode {
         Command::Export(args) => export::run(args),
         Command::Trace(args) => trace::run(args),
         Command::Sensors(args) => sensors::run(args),
+        Command::Tune(args) => tune::run(&args),
+        Command::Undo(args) => tune::undo(&args),
+        Command::Status(args) => tune::status(&args),
         Command::Lift(args) => lift::run(&args),
         Command::Cache(args) => cache::run(&args),
         Command::Completions { shell } => {

@@ -186,7 +186,7 @@ impl Opened {
 /// Whether a function must stay as it is for what others make of it: debuggers and unwinders know
 /// a signal handler's return by its bytes, and we redirect `_dl_find_object` ourselves (see
 /// [`crate::libraries`]).
-fn must_stay(image: &Image, function: &Function) -> bool {
+pub fn must_stay(image: &Image, function: &Function) -> bool {
     function.name.as_deref().is_some_and(|n| n.split('@').next() == Some("_dl_find_object"))
         || image.fde_at(function.entry).is_some_and(|fde| fde.signal_frame)
 }
@@ -417,12 +417,7 @@ fn to_file(linked: Linked) -> io::Result<Placed> {
 /// Below a position-independent image the address space is free, and the heap does not grow
 /// there. A fixed-address image lies at the bottom of the address space: its new code goes to the
 /// top of the lowest 2 GiB, which leaves the heap most of the room above the image.
-pub(crate) fn find_room(
-    image: &Image,
-    load_bias: u64,
-    size: u64,
-    maps: &[Mapping],
-) -> Option<LinkAddr> {
+pub fn find_room(image: &Image, load_bias: u64, size: u64, maps: &[Mapping]) -> Option<LinkAddr> {
     const REACH: u64 = (1 << 31) - (1 << 24);
     let low = image.segments().iter().map(|s| s.start.0).min()?;
     let high = image.segments().iter().map(|s| s.start.0 + s.mem_size).max()?;

@@ -180,6 +180,40 @@ pub enum LiveError {
         pid: i32,
     },
 
+    /// There is no such process.
+    #[error("there is no process {pid}")]
+    NoProcess {
+        /// What was asked for.
+        pid: i32,
+    },
+
+    /// A process that runs, but of a kind that cannot be changed.
+    #[error("process {pid} stays as it is: {why}")]
+    Unattachable {
+        /// The process.
+        pid: i32,
+        /// Why.
+        why: String,
+    },
+
+    /// A process that cannot be changed at the moment.
+    #[error("process {pid} cannot be changed now: {why}; try again")]
+    Busy {
+        /// The process.
+        pid: i32,
+        /// Why.
+        why: String,
+    },
+
+    /// The record of what was changed in a process cannot be used.
+    #[error("the undo log {path}: {what}")]
+    Journal {
+        /// Its file.
+        path: PathBuf,
+        /// What is wrong.
+        what: String,
+    },
+
     /// The program ended before it ran: something killed it between fork and exec.
     #[error("the program ended before it started: {status:?}")]
     Stillborn {

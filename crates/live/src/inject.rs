@@ -30,7 +30,7 @@ pub struct Prot {
 }
 
 impl Prot {
-    fn bits(self) -> u64 {
+    pub(crate) fn bits(self) -> u64 {
         let bit = |allowed: bool, bit: i32| if allowed { bit as u64 } else { 0 };
         bit(self.read, libc::PROT_READ)
             | bit(self.write, libc::PROT_WRITE)

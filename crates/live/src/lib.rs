@@ -12,6 +12,10 @@
 //! A [`Door`], if the session puts one there, lets a running program tell when its loader has
 //! changed the list of libraries ([`Session::knocked`]).
 //!
+//! A process that runs already is opened as a [`Process`] and changed while it is [`Halted`], for
+//! moments; it is not traced between them. What is changed is told to a [`Journal`] first, from
+//! which [`undo`] can put it back at any time, whatever has become of who wrote it.
+//!
 //! Three things tracing changes that nobody can hide from a program:
 //!
 //! - A signal that a program ignores (SIGCHLD mostly) wakes it for a moment. Most system calls
@@ -25,24 +29,35 @@
 compile_error!("fettle-live knows Linux on x86-64 only");
 
 mod auxv;
+mod caller;
+mod change;
 mod door;
 mod error;
 mod events;
+mod halt;
 mod inject;
+mod journal;
 mod launch;
 mod maps;
 mod memory;
+mod process;
 mod ptrace;
+mod references;
 mod remote;
 mod signals;
 mod stop;
 
 pub use auxv::Auxv;
+pub use change::{Left, Patched, Undone, undo};
 pub use door::{AliveWord, Door, DoorStop, Request};
 pub use error::LiveError;
 pub use events::{Birth, ExitStatus, FaultStop, RunOptions, Session, WaitFor, run};
+pub use halt::Halted;
 pub use inject::{FileMap, Injection, Prot};
+pub use journal::{Entry, Journal, Patch, Purpose, Region};
 pub use launch::Launch;
 pub use maps::{LiveAddr, Mapping};
+pub use process::{Process, start_time};
+pub use references::Ranges;
 pub use signals::catch_signals;
 pub use stop::ExecStop;

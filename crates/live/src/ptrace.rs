@@ -16,11 +16,15 @@ pub(crate) type Registers = libc::user_regs_struct;
 /// Event of a stop that is not about a signal: PTRACE_INTERRUPT, a new tracee's first stop, a
 /// group stop, or its end.
 pub(crate) const EVENT_STOP: c_int = 128;
+/// Marks stops at system calls by bit 7 of the signal.
+pub(crate) const O_SYSGOOD: c_int = 1;
 pub(crate) const O_SUSPEND_SECCOMP: c_int = 1 << 21;
 const PTRACE_SEIZE: c_uint = 0x4206;
 const PTRACE_INTERRUPT: c_uint = 0x4207;
 const PTRACE_LISTEN: c_uint = 0x4208;
 const PTRACE_GETSIGMASK: c_uint = 0x420a;
+const PTRACE_SETSIGMASK: c_uint = 0x420b;
+const PTRACE_GET_RSEQ_CONFIGURATION: c_uint = 0x420f;
 
 fn request(request: c_uint, tid: i32, address: usize, data: usize) -> io::Result<()> {
     // SAFETY: the callers pass as `data` a number, or the address of an own value of the size
@@ -42,6 +46,11 @@ pub(crate) fn set_options(tid: i32, options: c_int) -> io::Result<()> {
 /// Lets a stopped thread run, delivering `signal` unless it is 0.
 pub(crate) fn cont(tid: i32, signal: i32) -> io::Result<()> {
     request(libc::PTRACE_CONT, tid, 0, signal as usize)
+}
+
+/// Lets a stopped thread run up to the beginning or end of a system call.
+pub(crate) fn cont_to_system_call(tid: i32) -> io::Result<()> {
+    request(libc::PTRACE_SYSCALL, tid, 0, 0)
 }
 
 /// Leaves a thread in its group stop until SIGCONT.
@@ -90,6 +99,20 @@ pub(crate) fn blocked_signals(tid: i32) -> io::Result<u64> {
     let mut mask = 0u64;
     request(PTRACE_GETSIGMASK, tid, mem::size_of::<u64>(), &raw mut mask as usize)?;
     Ok(mask)
+}
+
+/// Sets the blocked signals.
+pub(crate) fn set_blocked_signals(tid: i32, mask: u64) -> io::Result<()> {
+    request(PTRACE_SETSIGMASK, tid, mem::size_of::<u64>(), &raw const mask as usize)
+}
+
+/// Where a thread has its `struct rseq`, if it has registered one and the kernel tells.
+pub(crate) fn rseq_area(tid: i32) -> Option<u64> {
+    // address, size, signature, flags, padding
+    let mut configuration = [0u64; 3];
+    let (size, to) = (mem::size_of_val(&configuration), configuration.as_mut_ptr());
+    request(PTRACE_GET_RSEQ_CONFIGURATION, tid, size, to as usize).ok()?;
+    Some(configuration[0]).filter(|address| *address != 0)
 }
 
 /// Writes one word even where the process itself may not.

@@ -1,0 +1,317 @@
+//! `fettle tune`, `undo` and `status` on living processes: nothing in them goes wrong, whatever
+//! becomes of fettle, and afterwards every byte of their code is the original.
+
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader, Read};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+struct Bench {
+    folder: tempfile::TempDir,
+}
+
+/// A program that runs until it is told to end.
+struct Running {
+    child: Child,
+    out: BufReader<ChildStdout>,
+}
+
+impl Running {
+    fn pid(&self) -> i32 {
+        self.child.id() as i32
+    }
+
+    /// Ends it, and gives what it had to say.
+    fn end(mut self) -> String {
+        // SAFETY: takes numbers only; the child has not been waited for.
+        unsafe { libc_kill(self.pid(), 15) };
+        let mut said = String::new();
+        self.out.read_to_string(&mut said).unwrap();
+        let status = self.child.wait().unwrap();
+        format!("{said}{status}")
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+unsafe extern "C" {
+    #[link_name = "kill"]
+    fn libc_kill(pid: i32, signal: i32) -> i32;
+}
+
+impl Bench {
+    fn new() -> Bench {
+        Bench { folder: tempfile::tempdir().unwrap() }
+    }
+
+    /// Builds a program of `tests/programs`.
+    fn build(&self, source: &str, flags: &[&str]) -> PathBuf {
+        let name = source.split('.').next().unwrap();
+        let output = self.folder.path().join(format!("{name}{}", flags.concat()));
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs").join(source);
+        let compiler = if source.extension().unwrap() == "c" { "gcc" } else { "g++" };
+        let mut command = Command::new(compiler);
+        command.arg("-O2").args(flags).arg(&source).arg("-o").arg(&output).arg("-pthread");
+        assert!(command.status().unwrap().success(), "{compiler} {}", source.display());
+        output
+    }
+
+    fn start(&self, program: &Path) -> Running {
+        let mut child = Command::new(program).stdout(Stdio::piped()).spawn().unwrap();
+        let mut out = BufReader::new(child.stdout.take().unwrap());
+        let mut line = String::new();
+        out.read_line(&mut line).unwrap();
+        assert_eq!(line, "ready\n");
+        Running { child, out }
+    }
+
+    fn fettle(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_fettle"));
+        command.args(arguments).env("XDG_CACHE_HOME", self.folder.path().join("cache"));
+        command
+    }
+
+    /// Runs fettle with `--json`; gives its exit status and what it printed.
+    fn json(&self, arguments: &[&str]) -> (i32, Value) {
+        let output = self.fettle(arguments).arg("--json").output().unwrap();
+        let text = String::from_utf8_lossy(&output.stdout);
+        let error = String::from_utf8_lossy(&output.stderr);
+        let value = serde_json::from_str(&text).unwrap_or_else(|_| panic!("{text}\n{error}"));
+        (output.status.code().unwrap(), value)
+    }
+
+    fn tune(&self, pid: i32, seed: u32, more: &[&str]) -> Value {
+        let (pid, seed) = (pid.to_string(), seed.to_string());
+        let arguments = [&["tune", "-p", &pid, "--shuffle", &seed], more].concat();
+        let (status, value) = self.json(&arguments);
+        assert_eq!(status, 0, "{value}");
+        value
+    }
+
+    fn undo(&self, pid: i32) -> (i32, Value) {
+        self.json(&["undo", &pid.to_string(), "--wait", "30"])
+    }
+
+    fn journal(&self, pid: i32) -> PathBuf {
+        self.folder.path().join(format!("cache/fettle/live/{pid}.undo"))
+    }
+}
+
+/// Places of a process's code, from files, that are not what the files say.
+fn differing(pid: i32) -> Vec<String> {
+    let maps = fs::read_to_string(format!("/proc/{pid}/maps")).unwrap();
+    let memory = File::open(format!("/proc/{pid}/mem")).unwrap();
+    let mut all = Vec::new();
+    for line in maps.lines() {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        let [range, "r-xp", offset, _, _, path] = fields[..] else { continue };
+        let Ok(file) = File::open(path) else { continue };
+        let hex = |text: &str| u64::from_str_radix(text, 16).unwrap();
+        let (start, end) = range.split_once('-').unwrap();
+        let len = (hex(end) - hex(start)) as usize;
+        let mut now = vec![0; len];
+        let mut then = vec![0; len];
+        memory.read_exact_at(&mut now, hex(start)).unwrap();
+        let mut read = 0;
+        while read < len {
+            match file.read_at(&mut then[read..], hex(offset) + read as u64).unwrap() {
+                0 => break,
+                count => read += count,
+            }
+        }
+        let first = (0..read).find(|i| now[*i] != then[*i]);
+        all.extend(first.map(|i| format!("{path} at offset {:#x}", hex(offset) + i as u64)));
+    }
+    all
+}
+
+/// Memory that nobody but us would have: executable, of no file.
+fn leftovers(pid: i32) -> Vec<String> {
+    let maps = fs::read_to_string(format!("/proc/{pid}/maps")).unwrap();
+    let anonymous = |line: &&str| line.contains("r-xp") && line.split_whitespace().count() == 5;
+    maps.lines().filter(anonymous).map(str::to_owned).collect()
+}
+
+/// Installs and takes back again and again while the program works.
+fn again_and_again(program: &str, flags: &[&str], more: &[&str], times: u32) {
+    let bench = Bench::new();
+    let running = bench.start(&bench.build(program, flags));
+    let pid = running.pid();
+    assert_eq!(differing(pid), Vec::<String>::new());
+    for seed in 1..=times {
+        let tuned = bench.tune(pid, seed, more);
+        assert!(tuned["jumps"].as_u64().unwrap() > 5, "{tuned}");
+        assert_ne!(differing(pid), Vec::<String>::new());
+        let (status, state) = bench.json(&["status", &pid.to_string()]);
+        assert_eq!((status, &state["processes"][0]["in_place"]), (0, &tuned["jumps"]));
+        std::thread::sleep(Duration::from_millis(120));
+        let (status, undone) = bench.undo(pid);
+        assert_eq!(status, 0, "{undone}");
+        assert_eq!(differing(pid), Vec::<String>::new());
+        assert_eq!(leftovers(pid), Vec::<String>::new());
+        assert!(!bench.journal(pid).exists());
+    }
+    let said = running.end();
+    assert_eq!(said, "right after many rounds\nexit status: 0");
+}
+
+#[test]
+fn waits_are_not_cut_short() {
+    again_and_again("sleepers.c", &[], &[], 6);
+}
+
+#[test]
+fn waits_in_a_program_that_has_its_place() {
+    again_and_again("sleepers.c", &["-no-pie"], &["--lib", "libc.so*"], 2);
+}
+
+#[test]
+fn exceptions_threads_and_forks() {
+    again_and_again("thrower.cpp", &[], &[], 6);
+}
+
+#[test]
+fn exceptions_through_libraries() {
+    let libraries = ["--lib", "libstdc++*", "--lib", "libgcc_s*", "--lib", "libc.so*"];
+    again_and_again("thrower.cpp", &["-fcf-protection=full"], &libraries, 2);
+}
+
+/// Waits until the journal of `pid` has `count` lines that begin with `kind`, or fettle has ended.
+fn await_stage(journal: &Path, fettle: &mut Child, kind: &str, count: usize) {
+    let begin = Instant::now();
+    while begin.elapsed() < Duration::from_secs(60) {
+        let text = fs::read_to_string(journal).unwrap_or_default();
+        if text.lines().filter(|line| line.starts_with(kind)).count() >= count {
+            return;
+        }
+        if fettle.try_wait().unwrap().is_some() {
+            return;
+        }
+    }
+    panic!("fettle does not end");
+}
+
+#[test]
+fn killed_at_any_stage() {
+    let bench = Bench::new();
+    let running = bench.start(&bench.build("thrower.cpp", &["-O1"]));
+    let pid = running.pid();
+    let stages = [
+        ("fettle", 1),
+        ("process", 1),
+        ("map ", 1),
+        ("code", 1),
+        ("mapped", 1),
+        ("mapped", 3),
+        ("cleared", 1),
+        ("guard", 1),
+        ("jump", 1),
+        ("note", 1),
+    ];
+    let mut survived = 0;
+    for round in 0..3 {
+        for (kind, count) in stages {
+            let mut tune = bench.fettle(&["tune", "-p", &pid.to_string(), "--shuffle", "9"]);
+            let mut fettle = tune.stdout(Stdio::null()).spawn().unwrap();
+            await_stage(&bench.journal(pid), &mut fettle, kind, count);
+            // A little later each round.
+            std::thread::sleep(Duration::from_micros(round * 300));
+            fettle.kill().unwrap();
+            survived += u32::from(fettle.wait().unwrap().success());
+            if bench.journal(pid).exists() {
+                let (status, undone) = bench.undo(pid);
+                assert_eq!(status, 0, "{kind} {count}: {undone}");
+            }
+            assert_eq!(differing(pid), Vec::<String>::new(), "{kind} {count}");
+            assert_eq!(leftovers(pid), Vec::<String>::new(), "{kind} {count}");
+        }
+    }
+    assert!(survived < 15, "most were to be killed before their end: {survived} were not");
+    assert_eq!(running.end(), "right after many rounds\nexit status: 0");
+}
+
+#[test]
+fn an_undo_that_was_killed_goes_on() {
+    let bench = Bench::new();
+    let running = bench.start(&bench.build("thrower.cpp", &["-O3"]));
+    let pid = running.pid();
+    for delay in [0, 1, 2, 4, 8, 16, 32, 64] {
+        bench.tune(pid, delay, &[]);
+        let mut undo = bench.fettle(&["undo", &pid.to_string()]).stdout(Stdio::null()).spawn();
+        std::thread::sleep(Duration::from_millis(delay.into()));
+        let undo = undo.as_mut().unwrap();
+        undo.kill().unwrap();
+        undo.wait().unwrap();
+        if bench.journal(pid).exists() {
+            let (status, undone) = bench.undo(pid);
+            assert_eq!(status, 0, "{undone}");
+        }
+        assert_eq!(differing(pid), Vec::<String>::new());
+        assert_eq!(leftovers(pid), Vec::<String>::new());
+    }
+    assert_eq!(running.end(), "right after many rounds\nexit status: 0");
+}
+
+#[test]
+fn what_cannot_be_tuned_says_why() {
+    let bench = Bench::new();
+    let refused = |pid: i32| {
+        let pid = pid.to_string();
+        let output = bench.fettle(&["tune", "-p", &pid, "--shuffle", "1"]).output().unwrap();
+        assert_eq!(output.status.code(), Some(2));
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(text.lines().count(), 1, "{text}");
+        text
+    };
+    assert!(refused(i32::MAX).contains("there is no process"));
+
+    let mut zombie = Command::new("true").spawn().unwrap();
+    std::thread::sleep(Duration::from_millis(200));
+    assert!(refused(zombie.id() as i32).contains("it has ended"));
+    zombie.wait().unwrap();
+
+    let fixed = bench.start(&bench.build("sleepers.c", &["-static"]));
+    assert!(refused(fixed.pid()).contains("a static program"));
+    let said = fixed.end();
+    assert!(said.ends_with("rounds\nexit status: 0"), "{said}");
+
+    let running = bench.start(&bench.build("sleepers.c", &[]));
+    bench.tune(running.pid(), 1, &[]);
+    assert!(refused(running.pid()).contains("changed already"));
+    assert_eq!(bench.undo(running.pid()).0, 0);
+    let (status, value) = bench.json(&["status"]);
+    assert_eq!((status, value["processes"].as_array().unwrap().len()), (1, 0));
+    running.end();
+}
+
+#[test]
+fn a_process_that_has_ended_leaves_nothing() {
+    let bench = Bench::new();
+    let running = bench.start(&bench.build("sleepers.c", &[]));
+    let pid = running.pid();
+    bench.tune(pid, 1, &[]);
+    running.end();
+    let (status, undone) = bench.undo(pid);
+    assert_eq!((status, &undone["gone"]), (0, &Value::Bool(true)));
+    assert!(!bench.journal(pid).exists());
+}
+
+#[test]
+fn a_dry_run_changes_nothing() {
+    let bench = Bench::new();
+    let running = bench.start(&bench.build("sleepers.c", &[]));
+    let value = bench.tune(running.pid(), 1, &["--dry-run"]);
+    assert!(value["jumps"].as_u64().unwrap() > 5 && value["changed"] == Value::Bool(false));
+    assert_eq!(differing(running.pid()), Vec::<String>::new());
+    assert!(!bench.journal(running.pid()).exists());
+    assert!(running.end().contains("exit status: 0"));
+}

@@ -1,0 +1,398 @@
+//! The undo log: what was changed in a process, on disk before it is changed.
+//!
+//! One file per process, a line per entry, only ever added to. Whoever reads it, another Fettle
+//! long after the first was killed perhaps, can put the process back. An entry says what was
+//! meant; whether it came about shows in the process: bytes are what they were, or what they were
+//! to become. A last line without its end was never acted upon.
+//!
+//! The kernel's memory keeps the file if Fettle dies; if the machine does, there is no process any
+//! more.
+
+use std::fs::{DirBuilder, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use crate::error::LiveError;
+use crate::inject::Prot;
+use crate::maps::LiveAddr;
+use crate::process::Process;
+
+/// What a write is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    /// Leads control to new code.
+    Jump,
+    /// Lets unwinders and the loader know new code: stays as long as that can be returned to.
+    Unwind,
+}
+
+/// Bytes that are to take the place of others.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Patch {
+    /// Where.
+    pub at: LiveAddr,
+    /// What must be there.
+    pub before: Vec<u8>,
+    /// What is to be there; as long.
+    pub after: Vec<u8>,
+    /// What for.
+    pub purpose: Purpose,
+}
+
+/// Memory that a process is given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Region {
+    /// Where: a multiple of the page size, and free.
+    pub at: LiveAddr,
+    /// Bytes, whole pages.
+    pub len: u64,
+    /// What the process may do with it.
+    pub prot: Prot,
+}
+
+/// A line of the log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Entry {
+    /// Whose log it is: number, start time, address space.
+    Process(i32, u64, u64),
+    /// Memory is about to be mapped.
+    Map(Region),
+    /// It was.
+    Mapped(LiveAddr),
+    /// It is no longer.
+    Unmapped(LiveAddr),
+    /// Instructions are put among zeros for a moment.
+    Code(LiveAddr, usize),
+    /// They are zeros again.
+    Cleared(LiveAddr),
+    /// Bytes are about to be changed.
+    Write(Patch),
+    /// While bytes are changed, no thread may be in this range.
+    Guard(LiveAddr, LiveAddr),
+    /// Threads have this gs base, and had none.
+    GsBase(u64),
+    /// For people: what was installed.
+    Note(String),
+}
+
+/// The log of one process, which nobody else uses meanwhile.
+#[derive(Debug)]
+pub struct Journal {
+    path: PathBuf,
+    file: File,
+    entries: Vec<Entry>,
+}
+
+const HEADER: &str = "fettle live 1";
+
+impl Journal {
+    /// Begins the log of a process.
+    ///
+    /// # Errors
+    ///
+    /// When there is one already, or the folder cannot be used.
+    pub fn create(folder: &Path, process: &Process) -> Result<Journal, LiveError> {
+        make_folder(folder)?;
+        let path = path_of(folder, process.pid());
+        if let Some(journal) = Journal::open(folder, process.pid())? {
+            if journal.is_of(process) {
+                let why = "Fettle has changed it already: `fettle undo` first".to_owned();
+                return Err(LiveError::Unattachable { pid: process.pid(), why });
+            }
+            journal.remove()?;
+        }
+        let failed = |e: io::Error| LiveError::Journal { path: path.clone(), what: e.to_string() };
+        let file = OpenOptions::new().append(true).create_new(true).mode(0o600).open(&path);
+        let mut journal =
+            Journal { file: file.map_err(failed)?, path: path.clone(), entries: Vec::new() };
+        journal.lock()?;
+        journal.write(&format!("{HEADER}\n"))?;
+        let id = Entry::Process(process.pid(), process.start_time(), process.space());
+        journal.add([id])?;
+        Ok(journal)
+    }
+
+    /// Opens the log of a process, if there is one.
+    ///
+    /// # Errors
+    ///
+    /// When somebody else uses it, could have written it, or it cannot be read.
+    pub fn open(folder: &Path, pid: i32) -> Result<Option<Journal>, LiveError> {
+        let Some(journal) = Journal::look(folder, pid)? else { return Ok(None) };
+        journal.lock()?;
+        // Its last user may have written to it meanwhile, or removed it.
+        let Some(now) = Journal::look(folder, pid)? else { return Ok(None) };
+        Ok(Some(Journal { entries: now.entries, ..journal }))
+    }
+
+    /// Reads the log of a process, if there is one, although somebody may be writing it.
+    ///
+    /// # Errors
+    ///
+    /// When others could have written it, or it cannot be read.
+    pub fn look(folder: &Path, pid: i32) -> Result<Option<Journal>, LiveError> {
+        let path = path_of(folder, pid);
+        let failed = |what: String| LiveError::Journal { path: path.clone(), what };
+        let options =
+            OpenOptions::new().read(true).append(true).custom_flags(libc::O_NOFOLLOW).open(&path);
+        let mut file = match options {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(failed(error.to_string())),
+        };
+        let meta = file.metadata().map_err(|e| failed(e.to_string()))?;
+        if !is_ours(&meta) {
+            return Err(failed("it does not belong to you alone".to_owned()));
+        }
+        let mut text = String::new();
+        file.read_to_string(&mut text).map_err(|e| failed(e.to_string()))?;
+        let entries = parse(&text).map_err(failed)?;
+        Ok(Some(Journal { path, file, entries }))
+    }
+
+    /// Processes that there are logs of.
+    pub fn list(folder: &Path) -> Vec<i32> {
+        let Ok(folder) = std::fs::read_dir(folder) else { return Vec::new() };
+        let name =
+            |entry: io::Result<std::fs::DirEntry>| entry.ok()?.file_name().into_string().ok();
+        let mut pids: Vec<i32> =
+            folder.filter_map(|entry| name(entry)?.strip_suffix(".undo")?.parse().ok()).collect();
+        pids.sort_unstable();
+        pids
+    }
+
+    /// Nobody else may use it until this is dropped, or Fettle dies.
+    fn lock(&self) -> Result<(), LiveError> {
+        // SAFETY: takes numbers only.
+        match unsafe { libc::flock(self.file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } {
+            0 => Ok(()),
+            _ => Err(LiveError::Journal {
+                path: self.path.clone(),
+                what: "another fettle is at work on this process".to_owned(),
+            }),
+        }
+    }
+
+    fn write(&mut self, text: &str) -> Result<(), LiveError> {
+        self.file.write_all(text.as_bytes()).map_err(|error| LiveError::Journal {
+            path: self.path.clone(),
+            what: error.to_string(),
+        })
+    }
+
+    /// Adds entries, all at once.
+    ///
+    /// # Errors
+    ///
+    /// When the disk does not take them. Then nothing may be done that they tell of.
+    pub fn add(&mut self, entries: impl IntoIterator<Item = Entry>) -> Result<(), LiveError> {
+        let from = self.entries.len();
+        self.entries.extend(entries);
+        let mut text = String::new();
+        self.entries[from..].iter().for_each(|entry| print(entry, &mut text));
+        self.write(&text)
+    }
+
+    /// What was done, in order.
+    pub fn entries(&self) -> &[Entry] {
+        &self.entries
+    }
+
+    /// Whether the log is of this very process, and of the program that it runs now.
+    pub fn is_of(&self, process: &Process) -> bool {
+        let id = Entry::Process(process.pid(), process.start_time(), process.space());
+        self.entries.first() == Some(&id)
+    }
+
+    /// Memory that the process has been given, or was about to be.
+    pub fn regions(&self) -> Vec<(Region, bool)> {
+        let mut regions: Vec<(Region, bool)> = Vec::new();
+        for entry in &self.entries {
+            match entry {
+                Entry::Map(region) => {
+                    regions.retain(|(other, _)| other.at != region.at);
+                    regions.push((*region, false));
+                }
+                Entry::Mapped(at) => {
+                    regions.iter_mut().filter(|(r, _)| r.at == *at).for_each(|r| r.1 = true);
+                }
+                Entry::Unmapped(at) => regions.retain(|(region, _)| region.at != *at),
+                _ => {}
+            }
+        }
+        regions
+    }
+
+    /// Forgets all of it: the process is as it was, or no more.
+    ///
+    /// # Errors
+    ///
+    /// When the file cannot be removed.
+    pub fn remove(self) -> Result<(), LiveError> {
+        std::fs::remove_file(&self.path)
+            .map_err(|error| LiveError::Journal { path: self.path, what: error.to_string() })
+    }
+}
+
+fn path_of(folder: &Path, pid: i32) -> PathBuf {
+    folder.join(format!("{pid}.undo"))
+}
+
+fn make_folder(folder: &Path) -> Result<(), LiveError> {
+    let failed = |what: String| LiveError::Journal { path: folder.to_owned(), what };
+    DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(folder)
+        .and_then(|()| std::fs::metadata(folder))
+        .map_err(|error| failed(error.to_string()))
+        .and_then(|meta| match is_ours(&meta) {
+            true => Ok(()),
+            false => Err(failed("others may write to it: make it yours alone".to_owned())),
+        })
+}
+
+fn is_ours(meta: &std::fs::Metadata) -> bool {
+    // SAFETY: no argument, no memory, and it cannot fail.
+    let user = unsafe { libc::geteuid() };
+    meta.uid() == user && meta.mode() & 0o022 == 0
+}
+
+fn print(entry: &Entry, out: &mut String) {
+    use std::fmt::Write;
+    let _ = match entry {
+        Entry::Process(pid, start, space) => writeln!(out, "process {pid} {start} {space:x}"),
+        Entry::Map(Region { at, len, prot }) => {
+            writeln!(out, "map {:x} {len:x} {:x}", at.0, prot.bits())
+        }
+        Entry::Mapped(at) => writeln!(out, "mapped {:x}", at.0),
+        Entry::Unmapped(at) => writeln!(out, "unmapped {:x}", at.0),
+        Entry::Cleared(at) => writeln!(out, "cleared {:x}", at.0),
+        Entry::Code(at, len) => writeln!(out, "code {:x} {len:x}", at.0),
+        Entry::Write(patch) => {
+            let purpose = match patch.purpose {
+                Purpose::Jump => "jump",
+                Purpose::Unwind => "unwind",
+            };
+            let _ = write!(out, "{purpose} {:x} ", patch.at.0);
+            hex(&patch.before, out);
+            out.push(' ');
+            hex(&patch.after, out);
+            writeln!(out)
+        }
+        Entry::Guard(start, end) => writeln!(out, "guard {:x} {:x}", start.0, end.0),
+        Entry::GsBase(base) => writeln!(out, "gs {base:x}"),
+        Entry::Note(text) => writeln!(out, "note {}", text.replace('\n', " ")),
+    };
+}
+
+fn hex(bytes: &[u8], out: &mut String) {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    for byte in bytes {
+        out.push(DIGITS[usize::from(byte >> 4)] as char);
+        out.push(DIGITS[usize::from(byte & 15)] as char);
+    }
+}
+
+fn parse(text: &str) -> Result<Vec<Entry>, String> {
+    let whole = &text[..text.rfind('\n').map_or(0, |end| end + 1)];
+    let mut lines = whole.lines();
+    match lines.next() {
+        Some(HEADER) => {}
+        // Fettle died before it did anything.
+        None => return Ok(Vec::new()),
+        Some(_) => return Err("it was written by another version of Fettle".to_owned()),
+    }
+    let parsed = lines.enumerate().map(|(number, line)| {
+        parse_line(line).ok_or_else(|| format!("line {} makes no sense", number + 2))
+    });
+    parsed.collect()
+}
+
+fn parse_line(line: &str) -> Option<Entry> {
+    let (kind, rest) = line.split_once(' ')?;
+    if kind == "note" {
+        return Some(Entry::Note(rest.to_owned()));
+    }
+    let fields: Vec<&str> = rest.split(' ').collect();
+    let number = |i: usize| u64::from_str_radix(fields.get(i)?, 16).ok();
+    let at = |i: usize| number(i).map(LiveAddr);
+    let bytes = |i: usize| -> Option<Vec<u8>> {
+        let text = fields.get(i)?.as_bytes();
+        let byte = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok();
+        text.chunks(2).map(byte).collect()
+    };
+    Some(match kind {
+        "process" => {
+            Entry::Process(fields.first()?.parse().ok()?, fields.get(1)?.parse().ok()?, number(2)?)
+        }
+        "map" => {
+            let bits = number(2)?;
+            let prot = Prot { read: bits & 1 != 0, write: bits & 2 != 0, exec: bits & 4 != 0 };
+            Entry::Map(Region { at: at(0)?, len: number(1)?, prot })
+        }
+        "mapped" => Entry::Mapped(at(0)?),
+        "unmapped" => Entry::Unmapped(at(0)?),
+        "cleared" => Entry::Cleared(at(0)?),
+        "code" => Entry::Code(at(0)?, number(1)? as usize),
+        "jump" | "unwind" => {
+            let purpose = if kind == "jump" { Purpose::Jump } else { Purpose::Unwind };
+            let patch = Patch { at: at(0)?, before: bytes(1)?, after: bytes(2)?, purpose };
+            if patch.before.len() != patch.after.len() {
+                return None;
+            }
+            Entry::Write(patch)
+        }
+        "guard" => Entry::Guard(at(0)?, at(1)?),
+        "gs" => Entry::GsBase(number(0)?),
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn all() -> Vec<Entry> {
+        let prot = Prot { read: true, write: false, exec: true };
+        vec![
+            Entry::Process(12, 345, 0xdead_beef),
+            Entry::Map(Region { at: LiveAddr(0x1000), len: 0x2000, prot }),
+            Entry::Mapped(LiveAddr(0x1000)),
+            Entry::Code(LiveAddr(0x3000), 200),
+            Entry::Cleared(LiveAddr(0x3000)),
+            Entry::Guard(LiveAddr(1), LiveAddr(2)),
+            Entry::Write(Patch {
+                at: LiveAddr(0x4000),
+                before: vec![0, 0x0f, 0xff],
+                after: vec![1, 2, 3],
+                purpose: Purpose::Unwind,
+            }),
+            Entry::GsBase(0x7000),
+            Entry::Note("two words".to_owned()),
+            Entry::Unmapped(LiveAddr(0x1000)),
+        ]
+    }
+
+    #[test]
+    fn what_was_written_is_read() {
+        let mut text = format!("{HEADER}\n");
+        all().iter().for_each(|entry| print(entry, &mut text));
+        assert_eq!(parse(&text).unwrap(), all());
+        // Cut off anywhere, what is left is the beginning of it.
+        for end in 0..text.len() {
+            let Ok(entries) = parse(&text[..end]) else { panic!("cut at {end}") };
+            assert_eq!(entries, all()[..entries.len()]);
+        }
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused() {
+        for line in ["jump 1000 00 0000", "map 1000", "nothing 1", "jump zz 00 00"] {
+            assert!(parse(&format!("{HEADER}\n{line}\n")).is_err(), "{line}");
+        }
+        assert!(parse("fettle live 2\n").is_err());
+    }
+}

@@ -1,0 +1,218 @@
+//! A process that runs already, and may be stopped to be changed.
+//!
+//! It is looked at through descriptors that belong to its address space: after an exec they read
+//! nothing. Who it is, its number alone does not say, for numbers are used again; with its start
+//! time it is one of a kind.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use crate::error::LiveError;
+use crate::maps::{self, LiveAddr, Mapping};
+use crate::memory::Memory;
+
+/// A process that may be attached to.
+#[derive(Debug)]
+pub struct Process {
+    pid: i32,
+    start_time: u64,
+    pub(crate) memory: Memory,
+    auxv: Vec<u8>,
+    /// It has a filter of system calls, which must be suspended for ours.
+    pub(crate) filtered: bool,
+}
+
+impl Process {
+    /// Looks at a process without touching it.
+    ///
+    /// # Errors
+    ///
+    /// When there is none, when we may not change it, and when it is of a kind that cannot be
+    /// changed: a kernel thread, a zombie, a 32-bit program, one that is traced already, or one
+    /// with a filter of system calls that we may not suspend.
+    pub fn open(pid: i32) -> Result<Process, LiveError> {
+        let unattachable = |why: String| LiveError::Unattachable { pid, why };
+        let status = maps::read_proc(&format!("/proc/{pid}/status"))
+            .map_err(|_| LiveError::NoProcess { pid })?;
+        let field = |name| maps::status_field(&status, name);
+        if let Some(owner) = field("Tgid:").filter(|owner| *owner != pid as u64) {
+            return Err(unattachable(format!("it is a thread of process {owner}: name that one")));
+        }
+        if pid == std::process::id() as i32 {
+            return Err(unattachable("it is this very program".to_owned()));
+        }
+        if state(&status).is_some_and(|state| matches!(state, b'Z' | b'X')) {
+            return Err(unattachable("it has ended, or its first thread has".to_owned()));
+        }
+        if let Some(tracer) = field("TracerPid:").filter(|tracer| *tracer != 0) {
+            let why = format!("process {tracer} traces it already (a debugger, strace or Fettle)");
+            return Err(unattachable(why));
+        }
+        let not_permitted = |source| LiveError::NotPermitted { pid, source };
+        let auxv = maps::read_proc(&format!("/proc/{pid}/auxv")).map_err(not_permitted)?;
+        if auxv.is_empty() {
+            return Err(unattachable("it is a thread of the kernel".to_owned()));
+        }
+        let mut identification = [0; 5];
+        File::open(format!("/proc/{pid}/exe"))
+            .and_then(|mut file| file.read_exact(&mut identification))
+            .map_err(not_permitted)?;
+        if &identification != b"\x7fELF\x02" {
+            return Err(unattachable("it is a 32-bit program".to_owned()));
+        }
+        let filtered = field("Seccomp:").is_some_and(|mode| mode != 0);
+        if filtered && !is_root() {
+            let why = "it has a filter of system calls (seccomp), which only root may suspend";
+            return Err(unattachable(why.to_owned()));
+        }
+        let memory = Memory::open(pid).map_err(not_permitted)?;
+        let start_time = start_time(pid).ok_or(LiveError::NoProcess { pid })?;
+        Ok(Process { pid, start_time, memory, auxv, filtered })
+    }
+
+    /// Its number.
+    pub fn pid(&self) -> i32 {
+        self.pid
+    }
+
+    /// When it began, in ticks since the machine did: with its number it is unique.
+    pub fn start_time(&self) -> u64 {
+        self.start_time
+    }
+
+    /// The value of a type in its auxiliary vector.
+    pub fn auxv(&self, kind: u64) -> Option<u64> {
+        self.auxv.chunks_exact(16).find_map(|pair| {
+            let word = |at: usize| u64::from_le_bytes(pair[at..at + 8].try_into().expect("eight"));
+            (word(0) == kind).then(|| word(8))
+        })
+    }
+
+    /// What tells its address space from that which it has after an exec.
+    pub fn space(&self) -> u64 {
+        // FNV-1a
+        self.auxv.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+            (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
+        })
+    }
+
+    /// Whether it still runs the program that it ran when this was made.
+    pub fn is_same(&self) -> bool {
+        start_time(self.pid) == Some(self.start_time)
+            && maps::read_proc(&format!("/proc/{}/auxv", self.pid))
+                .is_ok_and(|now| now == self.auxv)
+    }
+
+    /// What is mapped in it now.
+    ///
+    /// # Errors
+    ///
+    /// When it has ended.
+    pub fn maps(&self) -> Result<Vec<Mapping>, LiveError> {
+        let action = "read the mappings";
+        maps::of_process(self.pid).map_err(|source| LiveError::Ptrace {
+            action,
+            pid: self.pid,
+            source,
+        })
+    }
+
+    /// Reads memory, all of it.
+    ///
+    /// # Errors
+    ///
+    /// When not all of it is mapped.
+    pub fn read(&self, at: LiveAddr, len: usize) -> Result<Vec<u8>, LiveError> {
+        self.memory.read(at, len)
+    }
+
+    /// Reads as much as is mapped there, up to `len` bytes.
+    pub fn read_some(&self, at: LiveAddr, len: usize) -> io::Result<Vec<u8>> {
+        let mut bytes = vec![0; len];
+        let count = self.memory.read_some(at, &mut bytes)?;
+        bytes.truncate(count);
+        Ok(bytes)
+    }
+
+    /// Writes memory that nothing in the process uses yet, while it runs.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be written.
+    pub fn fill(&self, at: LiveAddr, bytes: &[u8]) -> Result<(), LiveError> {
+        self.memory.write(at, bytes)
+    }
+
+    /// The program's file, whatever has become of its name.
+    pub fn executable(&self) -> PathBuf {
+        PathBuf::from(format!("/proc/{}/exe", self.pid))
+    }
+
+    /// A path by which the file of a mapping can be opened from here: the very file that is
+    /// mapped, even if it was removed or the process lives in another tree of files.
+    pub fn file_of(&self, mapping: &Mapping) -> Option<PathBuf> {
+        let path = mapping.path.as_deref()?;
+        let same = |candidate: &Path| {
+            std::fs::metadata(candidate)
+                .is_ok_and(|meta| meta.is_file() && meta.ino() == mapping.inode)
+                && File::open(candidate).is_ok()
+        };
+        let (start, end) = (mapping.start.0, mapping.end.0);
+        let mapped = PathBuf::from(format!("/proc/{}/map_files/{start:x}-{end:x}", self.pid));
+        let mut inside = PathBuf::from(format!("/proc/{}/root", self.pid));
+        inside.push(path.strip_prefix("/").unwrap_or(path));
+        [mapped, inside].into_iter().find(|candidate| same(candidate))
+    }
+
+    /// Processor time of all its threads, ended ones too, in nanoseconds.
+    pub fn cpu_ns(&self) -> Option<u64> {
+        crate::ptrace::process_time(self.pid).map(|time| time.as_nanos() as u64)
+    }
+}
+
+/// When a process began, in ticks since the machine did.
+pub fn start_time(pid: i32) -> Option<u64> {
+    let stat = maps::read_proc(&format!("/proc/{pid}/stat")).ok()?;
+    // The name in front may hold anything, but for what is behind its last parenthesis.
+    let behind = stat.iter().rposition(|byte| *byte == b')')? + 1;
+    let text = std::str::from_utf8(&stat[behind..]).ok()?;
+    text.split_ascii_whitespace().nth(19)?.parse().ok()
+}
+
+/// The letter of a process's or thread's state.
+pub(crate) fn state(status: &[u8]) -> Option<u8> {
+    let mut lines = status.split(|byte| *byte == b'\n');
+    let value = lines.find_map(|line| line.strip_prefix(b"State:"))?;
+    value.iter().copied().find(|byte| !byte.is_ascii_whitespace())
+}
+
+fn is_root() -> bool {
+    // SAFETY: no argument, no memory, and it cannot fail.
+    unsafe { libc::geteuid() == 0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_cannot_be_changed() {
+        let own = std::process::id() as i32;
+        let why = |pid| Process::open(pid).unwrap_err().to_string();
+        assert!(why(own).contains("this very program"));
+        assert!(why(i32::MAX).contains("no process"));
+        // PID 2 is the kernel's, unless we are in a namespace of our own.
+        if std::fs::read("/proc/2/cmdline").is_ok_and(|line| line.is_empty()) && is_root() {
+            assert!(why(2).contains("kernel") || why(2).contains("ended"), "{}", why(2));
+        }
+    }
+
+    #[test]
+    fn start_times() {
+        assert!(start_time(std::process::id() as i32).is_some_and(|time| time > 0));
+        assert_eq!(start_time(i32::MAX), None);
+        assert_eq!(state(b"Name:\tx\nState:\tS (sleeping)\n"), Some(b'S'));
+    }
+}

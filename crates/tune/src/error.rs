@@ -1,0 +1,20 @@
+//! What can go wrong while a process is tuned.
+
+use fettle_live::LiveError;
+
+/// Why a process was not tuned. It is as it was, unless the error says otherwise.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TuneError {
+    /// The process cannot be stopped, looked at or changed.
+    #[error(transparent)]
+    Live(#[from] LiveError),
+    /// The process is of a kind that cannot be tuned.
+    #[error("process {pid} cannot be tuned: {why}")]
+    Unfit {
+        /// The process.
+        pid: i32,
+        /// Why.
+        why: String,
+    },
+}

@@ -1,0 +1,221 @@
+//! Putting new code into a process.
+//!
+//! First the process is given memory, which takes one short stop; it is filled while the process
+//! runs, for nothing leads to it yet. Then, in a second stop, unwinders are made to know the new
+//! code and jumps to it are written. Each step is in the journal before it is taken.
+//!
+//! How unwinders find new code: those that walk the loader's list (`dl_iterate_phdr`) see program
+//! headers with one more segment and a merged `.eh_frame_hdr`, for the loader's record of the
+//! module is led to a copy of the headers. Since glibc 2.35 they ask `_dl_find_object` instead,
+//! which is made to begin with a look at a table of ours.
+
+use std::time::Duration;
+
+use fettle_collect::modules::{find_room, open_image};
+use fettle_live::{
+    Entry, Journal, Left, LiveAddr, LiveError, Mapping, Patch, Process, Prot, Purpose, Ranges,
+    Region,
+};
+use fettle_rewrite::find_object::{self, Region as Known};
+
+use crate::error::TuneError;
+use crate::module::{LeftAlone, NewCode, Reason};
+use crate::target::Target;
+
+const PAGE: u64 = 4096;
+const CODE: Prot = Prot { read: true, write: false, exec: true };
+const TABLE: Prot = Prot { read: true, write: false, exec: false };
+/// Stops until all jumps are written: threads may stand in the wrong places.
+const STOPS: usize = 8;
+const PAUSE: Duration = Duration::from_millis(3);
+
+/// What was installed.
+#[derive(Debug, Default)]
+pub struct Installed {
+    /// Jumps that lead to new code: one for each function, and some for jump tables.
+    pub jumps: usize,
+    /// Functions that stay as they are.
+    pub left: Vec<LeftAlone>,
+    /// How long threads stood still, each time.
+    pub stops: Vec<Duration>,
+    /// Most threads that stood still at once.
+    pub threads: usize,
+    /// Bytes that the process was given.
+    pub bytes: u64,
+}
+
+/// Code that stands before `_dl_find_object`, and its table.
+struct Helper {
+    code: (Region, Vec<u8>),
+    table: (Region, Vec<u8>),
+    jump: Patch,
+}
+
+/// Installs new code for several modules of a process.
+///
+/// # Errors
+///
+/// When the process cannot be changed. What has been done stays in the journal: undo it.
+pub fn install(
+    target: &Target<'_>,
+    journal: &mut Journal,
+    all: &[NewCode],
+) -> Result<Installed, TuneError> {
+    let process = target.process;
+    let mut installed = Installed::default();
+    let helper = helper(target, all)?;
+    let mut contents: Vec<(Region, &[u8])> = Vec::new();
+    for code in all {
+        contents.push((code.text, &code.linked.text));
+        contents.push((code.constants, &code.linked.constants));
+    }
+    if let Some(helper) = &helper {
+        contents.push((helper.code.0, &helper.code.1));
+        contents.push((helper.table.0, &helper.table.1));
+    }
+    let regions: Vec<Region> = contents.iter().map(|(region, _)| *region).collect();
+    installed.bytes = regions.iter().map(|region| region.len).sum();
+
+    let (threads, stop) = process.while_halted(|halted| {
+        halted.map(journal, &regions)?;
+        Ok(halted.threads())
+    })?;
+    installed.threads = threads;
+    installed.stops.push(stop);
+    for (region, bytes) in contents {
+        process.fill(region.at, bytes)?;
+    }
+
+    let mut patches: Vec<Patch> = helper.iter().map(|helper| helper.jump.clone()).collect();
+    patches.extend(all.iter().map(|code| code.headers.clone()));
+    patches.extend(all.iter().flat_map(|code| code.jumps.iter().cloned()));
+    let guard = target.iterates.map(|(start, end)| Entry::Guard(start, end));
+    journal.add(guard.into_iter().chain(patches.iter().cloned().map(Entry::Write)))?;
+    write(process, &target.iterates, patches, &mut installed, all)?;
+    for code in all {
+        installed.left.extend(code.left.iter().cloned());
+        let jumps = code.jumps.len();
+        journal.add([Entry::Note(format!("{jumps} jumps in {}", code.path.display()))])?;
+    }
+    Ok(installed)
+}
+
+/// Writes patches in as many stops as it takes; those that cannot be written are left.
+fn write(
+    process: &Process,
+    iterates: &Option<(LiveAddr, LiveAddr)>,
+    mut patches: Vec<Patch>,
+    installed: &mut Installed,
+    all: &[NewCode],
+) -> Result<(), TuneError> {
+    let guards = Ranges::new(iterates.iter().map(|(start, end)| (start.0, end.0)).collect());
+    for last in (0..STOPS).map(|n| n + 1 == STOPS) {
+        let done = process.while_halted(|halted| {
+            let patched = halted.patch(&patches, &guards)?;
+            Ok((patched, halted.threads()))
+        });
+        let ((patched, threads), stop) = match done {
+            Ok(done) => done,
+            Err(LiveError::Busy { .. }) if !last => {
+                std::thread::sleep(PAUSE);
+                continue;
+            }
+            Err(error) => return Err(error.into()),
+        };
+        installed.stops.push(stop);
+        installed.threads = installed.threads.max(threads);
+        let jumps = patches.iter().filter(|p| p.purpose == Purpose::Jump).count();
+        installed.jumps += jumps - patched.left.len();
+        let mut again = Vec::new();
+        for (index, why) in patched.left {
+            if why == Left::Inside && !last {
+                again.push(patches[index].clone());
+                continue;
+            }
+            let reason = if why == Left::Inside { Reason::Inside } else { Reason::Differs };
+            installed.left.extend(all.iter().find_map(|code| {
+                code.jumps.iter().find(|jump| jump.at == patches[index].at)?;
+                let entry = fettle_image::LinkAddr(patches[index].at.0.wrapping_sub(code.bias));
+                let function = code.plan.functions.partition_point(|f| f.entry <= entry);
+                let function = code.plan.functions.get(function.checked_sub(1)?)?;
+                Some(LeftAlone { entry, name: function.name.clone(), reason })
+            }));
+        }
+        if again.is_empty() {
+            return Ok(());
+        }
+        patches = again;
+        std::thread::sleep(PAUSE);
+    }
+    Ok(())
+}
+
+/// What stands before `_dl_find_object`, for all new code; `None` if there is no such function.
+fn helper(target: &Target<'_>, all: &[NewCode]) -> Result<Option<Helper>, TuneError> {
+    let Some(find_object) = &target.find_object else { return Ok(None) };
+    let process = target.process;
+    let unfit = |why: &str| TuneError::Unfit { pid: process.pid(), why: why.to_owned() };
+    let image = open_image(&find_object.file).map_err(|error| unfit(&error.to_string()))?;
+    let mut maps = target.maps()?;
+    for code in all {
+        maps.extend([taken(code.text), taken(code.constants)]);
+    }
+    let mut known = vec![(all.len() as u64).to_le_bytes().to_vec(), vec![0; 24]];
+    known.extend(all.iter().map(|code| {
+        let end = code.constants.at.0 + code.constants.len;
+        let link_map = code.link_map.0;
+        let eh_frame_hdr = code.eh_frame_hdr.0;
+        Known { start: code.text.at.0, end, link_map, eh_frame_hdr }.to_bytes()
+    }));
+    let known = known.concat();
+    let table_len = (known.len() as u64).next_multiple_of(PAGE);
+    let no_room = || unfit("there is no room near its C library");
+    let at = find_room(&image, find_object.image_bias, PAGE + table_len, &maps)
+        .ok_or_else(no_room)?
+        .0
+        .wrapping_add(find_object.image_bias);
+
+    let original = process.read_some(find_object.at, 32).map_err(|_| no_room())?;
+    // Behind `endbr64`, which indirect calls want to see.
+    let skip = if original.starts_with(&[0xf3, 0x0f, 0x1e, 0xfa]) { 4 } else { 0 };
+    let from = find_object.at.0 + skip as u64;
+    let strange = || unfit("its `_dl_find_object` cannot be led to another place");
+    let (code, _) =
+        find_object::code(at, at + PAGE, from, &original[skip..], 5).ok_or_else(strange)?;
+    let distance = i32::try_from(at.wrapping_sub(from + 5) as i64).map_err(|_| strange())?;
+    let mut after = vec![0xe9];
+    after.extend_from_slice(&distance.to_le_bytes());
+    if from / PAGE != (from + 4) / PAGE {
+        return Err(strange());
+    }
+    let jump = Patch {
+        at: LiveAddr(from),
+        before: original[skip..skip + 5].to_vec(),
+        after,
+        purpose: Purpose::Unwind,
+    };
+    let region = |at, len, prot| Region { at: LiveAddr(at), len, prot };
+    Ok(Some(Helper {
+        code: (region(at, PAGE, CODE), code),
+        table: (region(at + PAGE, table_len, TABLE), known),
+        jump,
+    }))
+}
+
+/// A region as if it were mapped already.
+pub fn taken(region: Region) -> Mapping {
+    Mapping {
+        start: region.at,
+        end: region.at.offset(region.len),
+        readable: region.prot.read,
+        writable: region.prot.write,
+        executable: region.prot.exec,
+        shared: false,
+        offset: 0,
+        device: (0, 0),
+        inode: 0,
+        path: None,
+        deleted: false,
+        name: None,
+    }
+}

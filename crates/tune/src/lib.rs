@@ -1,0 +1,96 @@
+//! Tuning a process while it runs: its hot code is laid out anew, and everything can be undone.
+//!
+//! [`Target`] knows the modules of a process. Of each, [`Module`] lifts the functions and makes
+//! [`NewCode`]; [`install`] puts that into the process. What stops threads, writes and takes back
+//! is `fettle-live`; what is decided here touches nothing.
+#![forbid(unsafe_code)]
+
+mod error;
+pub mod install;
+pub mod module;
+pub mod target;
+
+pub use error::TuneError;
+pub use install::{Installed, install};
+pub use module::{LeftAlone, Module, NewCode, Reason};
+pub use target::{Loaded, Target};
+
+use std::path::{Path, PathBuf};
+
+use fettle_cfg::Placement;
+use fettle_collect::Selection;
+use fettle_rewrite::Mode;
+
+/// What is to be laid out.
+#[derive(Clone, Debug, Default)]
+pub struct Wanted {
+    /// Libraries besides the executable, by path or name with `*` and `?`.
+    pub libraries: Vec<String>,
+    /// Which functions.
+    pub selection: Selection,
+}
+
+/// Modules of a process, and those that stay as they are with the reason.
+pub type Lifted = (Vec<Module>, Vec<(PathBuf, String)>);
+
+/// Lifts the modules that are wanted.
+///
+/// # Errors
+///
+/// When the executable cannot be laid out and no library is wanted.
+pub fn lift(target: &Target<'_>, wanted: &Wanted) -> Result<Lifted, TuneError> {
+    let meant = |path: &Path| target::is_meant(path, &wanted.libraries);
+    let mut refused: Vec<(PathBuf, String)> =
+        target.refused.iter().filter(|(path, _)| meant(path)).cloned().collect();
+    let mut modules = Vec::new();
+    for loaded in target.loaded.iter().filter(|l| l.main || meant(&l.path)) {
+        match Module::open(target.process, loaded.clone()) {
+            Ok(module) => modules.push(module),
+            Err(why) => refused.push((loaded.path.clone(), why)),
+        }
+    }
+    match (modules.is_empty(), refused.first()) {
+        (true, Some((path, why))) => Err(TuneError::Unfit {
+            pid: target.process.pid(),
+            why: format!("{}: {why}", path.display()),
+        }),
+        _ => Ok((modules, refused)),
+    }
+}
+
+/// New code for all modules, each with its blocks in any order: for tests.
+///
+/// # Errors
+///
+/// When none of them can be moved.
+pub fn shuffled(
+    target: &Target<'_>,
+    modules: &[Module],
+    selection: &Selection,
+    seed: u64,
+) -> Result<Vec<NewCode>, TuneError> {
+    let mut maps = target.maps()?;
+    let mut all = Vec::new();
+    let mut trouble = String::new();
+    for module in modules {
+        let placement = Placement::shuffled(&module.lifted.functions, seed);
+        let wants = module::wanted(&module.image, selection);
+        let order = Some(&placement);
+        match module.new_code(target.process, Mode::Plain, order, &wants, &maps) {
+            Ok(code) => {
+                maps.extend([install::taken(code.text), install::taken(code.constants)]);
+                all.push(code);
+            }
+            Err(why) => trouble = format!("{}: {why}", module.loaded.path.display()),
+        }
+    }
+    match all.is_empty() {
+        true => Err(TuneError::Unfit { pid: target.process.pid(), why: trouble }),
+        false => Ok(all),
+    }
+}
+
+/// Where the undo logs of processes are; `None` if nothing says where.
+pub fn journals() -> Option<PathBuf> {
+    Some(fettle_collect::cache::default_path()?.join("live"))
+}

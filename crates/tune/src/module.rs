@@ -1,0 +1,293 @@
+//! New code for one module of a process.
+//!
+//! A process that runs is not like one that starts: threads are in the old code, and go on in it
+//! until they leave its functions. A jump to new code may therefore cover nothing that old code
+//! still comes back to: no block but the first that it covers, nothing behind a call. It may not
+//! lie across two pages either, for then it could be half there if we are killed.
+
+use std::path::PathBuf;
+
+use fettle_cfg::{Function, LiftOptions, Lifted, Placement, SkipReason, TableKind};
+use fettle_collect::Selection;
+use fettle_collect::modules::{find_room, must_stay, open_image};
+use fettle_image::{Image, LinkAddr};
+use fettle_live::{LiveAddr, Mapping, Patch, Process, Prot, Purpose, Region};
+use fettle_rewrite::{LinkParameters, Linked, Mode, Plan, PlanOptions, Probing};
+
+use crate::target::{Loaded, word};
+
+const PAGE: u64 = 4096;
+const CODE: Prot = Prot { read: true, write: false, exec: true };
+const CONSTANTS: Prot = Prot { read: true, write: false, exec: false };
+
+/// Why a function, or one of the places that lead to its new code, stays as it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Reason {
+    /// It has no new code.
+    Skipped(SkipReason),
+    /// Old code may come back to the middle of the bytes that a jump would cover.
+    ComesBack,
+    /// The jump would lie across two pages.
+    TwoPages,
+    /// Its code in memory is not what its file says.
+    Differs,
+    /// A thread stood in the middle of the bytes.
+    Inside,
+}
+
+impl Reason {
+    /// One short phrase for tables.
+    pub const fn describe(self) -> &'static str {
+        match self {
+            Reason::Skipped(reason) => reason.describe(),
+            Reason::ComesBack => "a loop or call within its first bytes",
+            Reason::TwoPages => "its first bytes lie on two pages",
+            Reason::Differs => "its code in memory is not what its file says",
+            Reason::Inside => "a thread stood within its first bytes",
+        }
+    }
+}
+
+/// A function that stays as it is.
+#[derive(Clone, Debug)]
+pub struct LeftAlone {
+    /// Where it starts.
+    pub entry: LinkAddr,
+    /// Its name.
+    pub name: Option<String>,
+    /// Why.
+    pub reason: Reason,
+}
+
+/// A module whose functions were lifted.
+#[derive(Debug)]
+pub struct Module {
+    /// Where the process has it.
+    pub loaded: Loaded,
+    /// Its file.
+    pub image: Image,
+    /// Its functions.
+    pub lifted: Lifted,
+    /// For each function, whether its bytes in the process are those of the file.
+    same: Vec<bool>,
+    /// Where old code may come back to: starts of blocks, ends of calls; sorted.
+    returns: Vec<u64>,
+}
+
+/// New code for a module, with addresses, and what leads to it.
+#[derive(Clone, Debug)]
+pub struct NewCode {
+    /// The plan that it was made by.
+    pub plan: Plan,
+    /// Its bytes.
+    pub linked: Linked,
+    /// Where its text goes.
+    pub text: Region,
+    /// Where its constants go.
+    pub constants: Region,
+    /// The jumps that lead to it.
+    pub jumps: Vec<Patch>,
+    /// What the loader's record of the module is to say instead.
+    pub headers: Patch,
+    /// What stays as it is.
+    pub left: Vec<LeftAlone>,
+    /// The loader's record of the module.
+    pub link_map: LiveAddr,
+    /// The merged table of unwind entries.
+    pub eh_frame_hdr: LiveAddr,
+    /// What the loader has added to link addresses.
+    pub bias: u64,
+    /// The module.
+    pub path: PathBuf,
+}
+
+impl Module {
+    /// Lifts a module's functions and compares them with what the process has.
+    ///
+    /// # Errors
+    ///
+    /// In words, why the module stays as it is.
+    pub fn open(process: &Process, loaded: Loaded) -> Result<Module, String> {
+        let image = open_image(&loaded.file).map_err(|error| error.to_string())?;
+        if image.relocs().iter().any(|r| image.is_code(r.addr) && !image.is_writable(r.addr)) {
+            return Err("its code is relocated when it is loaded".to_owned());
+        }
+        let lifted = fettle_cfg::lift(&image, LiftOptions::default());
+        let same = compare(process, &image, loaded.bias, &lifted.functions);
+        let mut returns: Vec<u64> = lifted.functions.iter().flat_map(comes_back_to).collect();
+        returns.sort_unstable();
+        Ok(Module { loaded, image, lifted, same, returns })
+    }
+
+    /// New code for the functions that `wants` says, in this order, measured in this mode. `taken`
+    /// is what else is going to be mapped. `counters` is the offset of counters from the gs base.
+    ///
+    /// # Errors
+    ///
+    /// In words, why there is none: no function is left, there is no room within reach, or the
+    /// loader's record of the module has a form that is not known.
+    pub fn new_code(
+        &self,
+        process: &Process,
+        mode: Mode,
+        placement: Option<&Placement>,
+        wants: &(dyn Fn(&Function) -> bool + Sync),
+        maps: &[Mapping],
+    ) -> Result<NewCode, String> {
+        let select = |f: &Function| wants(f) && self.is_same(f) && !must_stay(&self.image, f);
+        let probes = Probing::new(mode);
+        let options = PlanOptions { probes, select: &select, places: &[], placement };
+        let plan = fettle_rewrite::plan(&self.image, &self.lifted, options);
+        if plan.functions.is_empty() {
+            return Err("no function of it can be moved".to_owned());
+        }
+        let bias = self.loaded.bias;
+        let size = fettle_rewrite::link::footprint(&plan, &self.image);
+        let text_at = find_room(&self.image, bias, size, maps)
+            .ok_or("there is no room for new code within its reach")?;
+        let absolute = plan.tables.iter().any(|t| t.kind == TableKind::Absolute);
+        let parameters = LinkParameters {
+            text_at,
+            load_bias: if absolute { bias } else { 0 },
+            first_function: 0,
+            accumulators: 0,
+            counters: 0,
+            ring_bytes: 1,
+        };
+        let linked = fettle_rewrite::link(&plan, &self.image, parameters)
+            .map_err(|error| error.to_string())?;
+        let live = |at: LinkAddr| LiveAddr(at.0.wrapping_add(bias));
+        let region = |at: LinkAddr, bytes: &[u8], prot| Region {
+            at: live(at),
+            len: (bytes.len() as u64).next_multiple_of(PAGE),
+            prot,
+        };
+        let headers = self
+            .headers(process, &linked)
+            .ok_or("the loader's record of it has a form that is not known")?;
+        let (jumps, left) = self.jumps(&plan, &linked);
+        Ok(NewCode {
+            text: region(linked.text_at, &linked.text, CODE),
+            constants: region(linked.constants_at, &linked.constants, CONSTANTS),
+            headers,
+            jumps,
+            left,
+            link_map: self.loaded.link_map,
+            eh_frame_hdr: live(linked.eh_frame_hdr),
+            bias,
+            path: self.loaded.path.clone(),
+            plan,
+            linked,
+        })
+    }
+
+    fn is_same(&self, function: &Function) -> bool {
+        let index = self.lifted.functions.binary_search_by_key(&function.entry, |f| f.entry);
+        index.is_ok_and(|i| self.same[i])
+    }
+
+    /// The jumps that may be written, and the functions that stay as they are.
+    fn jumps(&self, plan: &Plan, linked: &Linked) -> (Vec<Patch>, Vec<LeftAlone>) {
+        let mut left: Vec<LeftAlone> = plan
+            .skipped
+            .iter()
+            .filter(|skipped| skipped.reason != SkipReason::NotSelected)
+            .map(|skipped| LeftAlone {
+                entry: skipped.entry,
+                name: skipped.name.clone(),
+                reason: Reason::Skipped(skipped.reason),
+            })
+            .collect();
+        let differing = self.lifted.functions.iter().zip(&self.same).filter(|(_, same)| !**same);
+        left.extend(differing.map(|(function, _)| LeftAlone {
+            entry: function.entry,
+            name: function.name.clone(),
+            reason: Reason::Differs,
+        }));
+        let mut jumps = Vec::with_capacity(linked.writes.len());
+        for (at, bytes) in &linked.writes {
+            let (live, len) = (at.0.wrapping_add(self.loaded.bias), bytes.len() as u64);
+            let next = self.returns.partition_point(|point| *point <= at.0);
+            let comes_back = self.returns.get(next).is_some_and(|point| *point < at.0 + len);
+            let two_pages = live / PAGE != (live + len - 1) / PAGE;
+            let before = self.image.read(*at, bytes.len()).filter(|_| !comes_back && !two_pages);
+            match before {
+                Some(before) => jumps.push(Patch {
+                    at: LiveAddr(live),
+                    before: before.to_vec(),
+                    after: bytes.clone(),
+                    purpose: Purpose::Jump,
+                }),
+                None => {
+                    let reason = if comes_back { Reason::ComesBack } else { Reason::TwoPages };
+                    let name = self.image.name_at(*at).map(str::to_owned);
+                    left.push(LeftAlone { entry: *at, name, reason });
+                }
+            }
+        }
+        (jumps, left)
+    }
+
+    /// What the loader's record of the module is to say of its program headers. The place is
+    /// found by the values there, for the record's layout differs between versions: the headers'
+    /// address, the entry point, the number of headers.
+    fn headers(&self, process: &Process, linked: &Linked) -> Option<Patch> {
+        const RECORD: usize = 0x500;
+        let record = process.read_some(self.loaded.link_map, RECORD).ok()?;
+        let live = |at: LinkAddr| at.0.wrapping_add(self.loaded.bias);
+        let (offset, count) = self.image.phdr_bytes();
+        let segment = self
+            .image
+            .segments()
+            .iter()
+            .find(|s| s.file_offset <= offset && offset < s.file_offset + s.file_size)?;
+        let headers = live(LinkAddr(segment.start.0 + (offset - segment.file_offset)));
+        let entry = live(self.image.entry());
+        let at = (0..record.len().saturating_sub(24)).step_by(8).find(|at| {
+            word(&record, *at) == headers
+                && word(&record, at + 8) == entry
+                && word(&record, at + 16) & 0xffff == count as u64
+        })?;
+        let before = record[at..at + 18].to_vec();
+        let mut after = before.clone();
+        let (new, new_count) = linked.program_headers;
+        after[..8].copy_from_slice(&live(new).to_le_bytes());
+        after[16..].copy_from_slice(&(new_count as u16).to_le_bytes());
+        let at = self.loaded.link_map.offset(at as u64);
+        Some(Patch { at, before, after, purpose: Purpose::Unwind })
+    }
+}
+
+/// Where control may come back to in the middle of a function's old code.
+fn comes_back_to(function: &Function) -> impl Iterator<Item = u64> {
+    let starts = function.blocks.iter().map(|b| function.insns[b.insns.start as usize].ip());
+    let calls = function.insns.iter().zip(&function.facts).filter(|(_, facts)| facts.calls());
+    starts.chain(calls.map(|(insn, _)| insn.next_ip()))
+}
+
+/// For each function, whether the process has the file's bytes.
+fn compare(process: &Process, image: &Image, bias: u64, functions: &[Function]) -> Vec<bool> {
+    const WINDOW: u64 = 1 << 20;
+    // Functions are in order, so that one window after another is read.
+    let mut window: (u64, Vec<u8>) = (0, Vec::new());
+    let mut same = |start: LinkAddr, end: LinkAddr| -> bool {
+        let (from, len) = (start.0.wrapping_add(bias), (end.0 - start.0) as usize);
+        let inside = from >= window.0 && from + len as u64 <= window.0 + window.1.len() as u64;
+        if !inside {
+            let size = (len as u64).max(WINDOW) as usize;
+            let bytes = process.read_some(LiveAddr(from), size).unwrap_or_default();
+            window = (from, bytes);
+        }
+        let now = window.1.get((from - window.0) as usize..(from - window.0) as usize + len);
+        now.is_some() && now == image.read(start, len)
+    };
+    functions.iter().map(|f| f.ranges.iter().all(|range| same(range.start, range.end))).collect()
+}
+
+/// The functions that a selection wants.
+pub fn wanted<'a>(
+    image: &'a Image,
+    selection: &'a Selection,
+) -> impl Fn(&Function) -> bool + Sync + 'a {
+    |function| selection.wants(image, function)
+}

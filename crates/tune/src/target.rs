@@ -1,0 +1,217 @@
+//! The modules of a running process, as its loader lists them.
+//!
+//! The loader's list is found as debuggers find it: the executable's dynamic section has an entry
+//! (`DT_DEBUG`) for the address of `struct r_debug`.
+
+use std::path::{Path, PathBuf};
+
+use fettle_collect::modules::open_image;
+use fettle_image::{Image, LinkAddr};
+use fettle_live::{LiveAddr, Mapping, Process};
+
+use crate::error::TuneError;
+
+const AT_PHDR: u64 = 3;
+const AT_PHNUM: u64 = 5;
+const AT_BASE: u64 = 7;
+const AT_ENTRY: u64 = 9;
+const PT_DYNAMIC: u32 = 2;
+const PHDR_SIZE: usize = 56;
+const DT_DEBUG: u64 = 21;
+/// Longer lists are taken for broken ones.
+const LONGEST: usize = 4096;
+
+/// An image where a process has it.
+#[derive(Clone, Debug)]
+pub struct Loaded {
+    /// As it is called in the process.
+    pub path: PathBuf,
+    /// A name by which the very file can be opened from here.
+    pub file: PathBuf,
+    /// What the loader has added to link addresses.
+    pub bias: u64,
+    /// The loader's record of it.
+    pub link_map: LiveAddr,
+    /// It is the executable.
+    pub main: bool,
+}
+
+/// A process with its modules.
+#[derive(Debug)]
+pub struct Target<'a> {
+    /// The process.
+    pub process: &'a Process,
+    /// Executable and libraries, in the loader's order.
+    pub loaded: Vec<Loaded>,
+    /// What is left out, and why.
+    pub refused: Vec<(PathBuf, String)>,
+    /// Where unwinders ask for the module of some code, if the C library has such a function.
+    pub find_object: Option<FindObject>,
+    /// Where the list of modules is walked through: start and end.
+    pub iterates: Option<(LiveAddr, LiveAddr)>,
+}
+
+/// `_dl_find_object` of a process.
+#[derive(Clone, Debug)]
+pub struct FindObject {
+    /// Its address.
+    pub at: LiveAddr,
+    /// The image that it is in, for room near it.
+    pub image_bias: u64,
+    /// That image.
+    pub file: PathBuf,
+}
+
+impl<'a> Target<'a> {
+    /// Looks at a process's modules.
+    ///
+    /// # Errors
+    ///
+    /// When it is a static program, or its loader's list cannot be read.
+    pub fn new(process: &'a Process) -> Result<Target<'a>, TuneError> {
+        let pid = process.pid();
+        let unfit = |why: &str| TuneError::Unfit { pid, why: why.to_owned() };
+        if process.auxv(AT_BASE).unwrap_or(0) == 0 {
+            return Err(unfit("it is a static program, which has no list of its modules"));
+        }
+        let maps = process.maps()?;
+        let list = list(process).ok_or_else(|| {
+            unfit("its loader's list of libraries cannot be read (it may be changing)")
+        })?;
+        let mut target = Target {
+            process,
+            loaded: Vec::new(),
+            refused: Vec::new(),
+            find_object: None,
+            iterates: None,
+        };
+        for (index, entry) in list.iter().enumerate() {
+            let main = index == 0;
+            let Some(mapping) = maps.iter().find(|m| m.contains(LiveAddr(entry.dynamic))) else {
+                continue;
+            };
+            // The kernel's own library has no file.
+            let Some(path) = mapping.path.clone() else { continue };
+            let file = if main { Some(process.executable()) } else { process.file_of(mapping) };
+            match file {
+                Some(file) => target.loaded.push(Loaded {
+                    path,
+                    file,
+                    bias: entry.bias,
+                    link_map: LiveAddr(entry.link_map),
+                    main,
+                }),
+                None => {
+                    let why = "its file has been removed or replaced since it was loaded";
+                    target.refused.push((path, why.to_owned()));
+                }
+            }
+        }
+        if !target.loaded.first().is_some_and(|first| first.main) {
+            return Err(unfit("its loader's list does not begin with its executable"));
+        }
+        target.look_into_c_library()?;
+        Ok(target)
+    }
+
+    /// Finds what of the C library matters for unwinding.
+    fn look_into_c_library(&mut self) -> Result<(), TuneError> {
+        let pid = self.process.pid();
+        for loaded in &self.loaded {
+            let name = loaded.path.file_name().unwrap_or_default().to_string_lossy();
+            if !name.starts_with("libc.so") && !name.starts_with("libc-") {
+                continue;
+            }
+            let image = open_image(&loaded.file)
+                .map_err(|error| TuneError::Unfit { pid, why: error.to_string() })?;
+            let live = |at: LinkAddr| LiveAddr(at.0.wrapping_add(loaded.bias));
+            if let Some(at) = symbol(&image, "_dl_find_object") {
+                self.find_object = Some(FindObject {
+                    at: live(at),
+                    image_bias: loaded.bias,
+                    file: loaded.file.clone(),
+                });
+            }
+            let iterates = symbol(&image, "dl_iterate_phdr").and_then(|at| {
+                let function = image.function_at(at)?;
+                Some((live(function.start), live(function.end)))
+            });
+            self.iterates = iterates;
+            return Ok(());
+        }
+        let why = "it has no C library that Fettle knows".to_owned();
+        Err(TuneError::Unfit { pid, why })
+    }
+
+    /// What is mapped in the process now.
+    ///
+    /// # Errors
+    ///
+    /// When it has ended.
+    pub fn maps(&self) -> Result<Vec<Mapping>, TuneError> {
+        Ok(self.process.maps()?)
+    }
+}
+
+/// The address of a symbol, whatever its version.
+fn symbol(image: &Image, name: &str) -> Option<LinkAddr> {
+    let plain = |s: &str| s.split('@').next() == Some(name);
+    image.symbols().iter().find(|s| plain(&s.name)).map(|s| s.addr)
+}
+
+/// An entry of the loader's list.
+struct Listed {
+    link_map: u64,
+    bias: u64,
+    dynamic: u64,
+}
+
+fn list(process: &Process) -> Option<Vec<Listed>> {
+    let read = |at: u64, len: usize| process.read(LiveAddr(at), len).ok();
+    let phdr = process.auxv(AT_PHDR)?;
+    let count = process.auxv(AT_PHNUM)? as usize;
+    let headers = read(phdr, count.min(512) * PHDR_SIZE)?;
+    let dynamic = headers.chunks_exact(PHDR_SIZE).find_map(|header| {
+        let kind = u32::from_le_bytes(header[..4].try_into().expect("four bytes"));
+        (kind == PT_DYNAMIC).then(|| word(header, 16))
+    })?;
+    let image = open_image(&process.executable()).ok()?;
+    let bias = process.auxv(AT_ENTRY)?.wrapping_sub(image.entry().0);
+    let mut at = dynamic.wrapping_add(bias);
+    let r_debug = loop {
+        let entry = read(at, 16)?;
+        match word(&entry, 0) {
+            0 => return None,
+            DT_DEBUG => break word(&entry, 8),
+            _ => at += 16,
+        }
+    };
+    // struct r_debug: version, list, function, state. 0 says that the list is whole.
+    let head = read(r_debug, 32)?;
+    if word(&head, 24) as u32 != 0 {
+        return None;
+    }
+    let mut all = Vec::new();
+    let mut at = word(&head, 8);
+    while at != 0 && all.len() < LONGEST {
+        // struct link_map: difference, name, dynamic section, next, previous.
+        let entry = read(at, 32)?;
+        all.push(Listed { link_map: at, bias: word(&entry, 0), dynamic: word(&entry, 16) });
+        at = word(&entry, 24);
+    }
+    Some(all)
+}
+
+pub(crate) fn word(bytes: &[u8], at: usize) -> u64 {
+    u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"))
+}
+
+/// Whether a module is meant by one of `patterns`: its path or its file's name matches.
+pub fn is_meant(path: &Path, patterns: &[String]) -> bool {
+    let whole = path.to_string_lossy();
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    patterns.iter().any(|pattern| {
+        fettle_collect::select::glob(pattern, &whole)
+            || fettle_collect::select::glob(pattern, &name)
+    })
+}
