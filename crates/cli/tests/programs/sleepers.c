@@ -53,9 +53,10 @@ static int by_select(void) {
 }
 static int by_ppoll(void) {
     struct timespec time = {0, WAIT_NS};
-    sigset_t none;
-    sigemptyset(&none);
-    return ppoll(NULL, 0, &time, &none) == 0;
+    sigset_t mask;
+    sigemptyset(&mask);
+    sigaddset(&mask, SIGTERM);
+    return ppoll(NULL, 0, &time, &mask) == 0;
 }
 static int by_futex(void) {
     pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
