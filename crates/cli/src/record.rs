@@ -4,15 +4,16 @@ use std::ffi::OsString;
 use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::{Context, bail};
 use clap::{Parser, ValueEnum};
 use fettle_abi::ring::Policy;
 use fettle_collect::session::Progress;
-use fettle_collect::{ArgumentRequest, Options, Outcome};
+use fettle_collect::{ArgumentRequest, KernelOptions, KernelRecording, Options, Outcome, Target};
 use fettle_live::ExitStatus;
 use fettle_rewrite::{Depth, Mode};
-use fettle_trace::ProbeMode;
+use fettle_trace::{Manifest, ProbeMode};
 use serde_json::json;
 
 use crate::mode::ModeArg;
@@ -21,7 +22,7 @@ use crate::select::SelectArgs;
 /// Arguments of `fettle record`.
 #[derive(Debug, Parser)]
 #[command(
-    after_help = "Examples:\n  fettle record -- lua5.4 script.lua\n  fettle record --mode count -o quick.fettle -- make -j2\n  fettle record --only 'sqlite3*' --skip '*Mutex*' -- sqlite3 my.db 'SELECT …'\n  fettle record --lib 'libcrypto*' --lib 'libssl*' -- python3 client.py\n  fettle record --lib '*' --mode time -- grep -r needle .\n\nThe program's input, output, exit status and signals are its own. Ctrl-C reaches the program;\nthe trace is whole all the same."
+    after_help = "Examples:\n  fettle record -- lua5.4 script.lua\n  fettle record --mode count -o quick.fettle -- make -j2\n  fettle record --only 'sqlite3*' --skip '*Mutex*' -- sqlite3 my.db 'SELECT …'\n  fettle record --lib 'libcrypto*' --lib 'libssl*' -- python3 client.py\n  fettle record --lib '*' --mode time -- grep -r needle .\n  sudo fettle record --kernel --no-probes -- ./server\n  sudo fettle record -p 1234 --duration 10s\n\nThe program's input, output, exit status and signals are its own. Ctrl-C reaches the program;\nthe trace is whole all the same."
 )]
 pub struct Args {
     /// Folder to write the trace to [default: PROGRAM.fettle, or PROGRAM-2.fettle and so on]
@@ -69,6 +70,28 @@ pub struct Args {
     /// Lay the program's blocks out at random, by this seed: a test of Fettle
     #[arg(long, value_name = "SEED", hide = true)]
     shuffle: Option<u64>,
+    /// Record the kernel's events, too: scheduling, system calls, sockets, pipes, files, futexes,
+    /// signals, faults, block devices; of the program and all that it starts (needs root)
+    #[arg(long)]
+    kernel: bool,
+    /// Put no probes in, and do not trace: the kernel's events alone
+    #[arg(long, conflicts_with_all = ["mode", "only", "skip", "arguments", "probe", "libraries"])]
+    no_probes: bool,
+    /// Record the kernel's events of running processes, and of all that they start, until Ctrl-C;
+    /// no probes (may be repeated)
+    #[arg(short, long, value_name = "PID", value_delimiter = ',', conflicts_with = "command")]
+    pid: Vec<u32>,
+    /// Record the kernel's events of all processes; with a program, until it ends, otherwise until
+    /// Ctrl-C
+    #[arg(long, conflicts_with = "pid")]
+    system: bool,
+    /// With --pid or --system: stop after this time, such as 10s, 500ms or 2m
+    #[arg(long, value_name = "TIME", value_parser = parse_time)]
+    #[arg(conflicts_with = "command")]
+    duration: Option<Duration>,
+    /// Ring for each processor's kernel events, in MiB (a power of two)
+    #[arg(long, value_name = "MIB", default_value_t = 8)]
+    kernel_ring: u32,
     /// Say nothing but errors
     #[arg(short, long)]
     quiet: bool,
@@ -76,7 +99,8 @@ pub struct Args {
     #[arg(long)]
     json: bool,
     /// The program and its arguments
-    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    #[arg(required_unless_present_any = ["pid", "system"])]
     command: Vec<OsString>,
 }
 
@@ -92,6 +116,9 @@ enum PolicyArg {
 
 /// Runs the command.
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+    if args.no_probes || args.command.is_empty() {
+        return run_beside(&args);
+    }
     let options = options(&args)?;
     let json = args.json;
     let talk = !args.quiet && !json;
@@ -125,6 +152,98 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         eprintln!("fettle: the trace is not whole: {error}");
     }
     pass_on(outcome.status)
+}
+
+/// Records the kernel's events alone.
+fn run_beside(args: &Args) -> anyhow::Result<ExitCode> {
+    let kernel = kernel(args)?.context(
+        "--no-probes goes with --kernel or --system: there would be nothing to record otherwise",
+    )?;
+    let (target, name) = match (args.command.first(), args.pid.first()) {
+        (Some(program), _) => (Target::Command(args.command.clone()), program.clone()),
+        (None, Some(pid)) => (Target::Running(args.pid.clone()), format!("pid-{pid}").into()),
+        (None, None) => (Target::System, "system".into()),
+    };
+    let output = match &args.output {
+        Some(path) => path.clone(),
+        None => free_name(&name)?,
+    };
+    let recording = KernelRecording { target, output, kernel, duration: args.duration };
+    let stop = fettle_live::catch_signals()?;
+    if !args.quiet && !args.json && args.command.is_empty() && args.duration.is_none() {
+        eprintln!("fettle: recording until Ctrl-C");
+    }
+    let outcome = fettle_collect::record_kernel(&recording, stop)?;
+    let (events, output) = (&outcome.manifest.events, &recording.output);
+    if args.json {
+        let totals = &outcome.manifest.totals;
+        let json = json!({
+            "version": 1,
+            "trace": output,
+            "events": events.rows(),
+            "events_lost": events.lost(),
+            "losses": outcome.manifest.losses,
+            "threads": totals.threads,
+            "processes": totals.processes,
+            "duration_ns": outcome.manifest.duration_ns,
+        });
+        eprintln!("{json}");
+    } else if !args.quiet {
+        for note in &outcome.manifest.notes {
+            eprintln!("fettle: {note}");
+        }
+        tell_events(&outcome.manifest, &mut std::io::stderr())?;
+        let shown = output.display();
+        eprintln!("fettle: trace in {shown}; next: fettle report {shown}");
+    }
+    outcome.status.map_or(Ok(ExitCode::SUCCESS), pass_on)
+}
+
+/// One line on the kernel's events, and one on those that were lost.
+fn tell_events(manifest: &Manifest, err: &mut impl Write) -> std::io::Result<()> {
+    let (events, totals) = (&manifest.events, &manifest.totals);
+    writeln!(
+        err,
+        "fettle: {} kernel events of {} kinds in {} threads of {} processes",
+        events.rows(),
+        events.kinds.iter().filter(|kind| kind.rows > 0).count(),
+        totals.threads,
+        totals.processes,
+    )?;
+    if events.lost() > 0 {
+        writeln!(
+            err,
+            "fettle: {} kernel events were lost, the rings were full; a larger --kernel-ring \
+             loses fewer",
+            events.lost()
+        )?;
+    }
+    Ok(())
+}
+
+/// What is asked for of the kernel's events.
+fn kernel(args: &Args) -> anyhow::Result<Option<KernelOptions>> {
+    if !args.kernel_ring.is_power_of_two() || args.kernel_ring > 512 {
+        bail!("--kernel-ring must be a power of two from 1 to 512, not {}", args.kernel_ring);
+    }
+    let wanted = args.kernel || args.system || !args.pid.is_empty();
+    let ring_bytes = args.kernel_ring << 20;
+    Ok(wanted.then_some(KernelOptions { system: args.system, ring_bytes }))
+}
+
+/// A time such as 10s, 500ms or 2m.
+fn parse_time(text: &str) -> Result<Duration, String> {
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let unit = match &text[digits.len()..] {
+        "ms" => 0.001,
+        "" | "s" => 1.0,
+        "m" => 60.0,
+        "h" => 3600.0,
+        _ => return Err("units are ms, s, m and h".to_owned()),
+    };
+    let number: f64 = digits.parse().map_err(|_| "a number and a unit, as in 10s".to_owned())?;
+    let time = Duration::try_from_secs_f64(number * unit);
+    time.map_err(|_| "a time above zero that a clock can hold".to_owned())
 }
 
 fn show_progress(now: Progress) {
@@ -169,6 +288,7 @@ fn options(args: &Args) -> anyhow::Result<Options> {
         },
         threads: args.max_threads,
         shuffle: args.shuffle,
+        kernel: kernel(args)?,
         cache: match (&args.cache, args.no_cache) {
             (_, true) => None,
             (Some(path), _) => Some(path.clone()),
@@ -212,6 +332,8 @@ fn as_json(outcome: &Outcome, output: &Path) -> serde_json::Value {
         "left_frames": totals.left_frames,
         "orphan_exits": totals.orphan_exits,
         "shadow_overflows": totals.shadow_overflows,
+        "events": outcome.manifest.events.rows(),
+        "events_lost": outcome.manifest.events.lost(),
         "threads": totals.threads,
         "processes": totals.processes,
         "duration_ns": outcome.manifest.duration_ns,
@@ -250,6 +372,9 @@ fn tell(outcome: &Outcome, output: &Path) -> anyhow::Result<()> {
             String::new()
         },
     )?;
+    if !outcome.manifest.events.kinds.is_empty() {
+        tell_events(&outcome.manifest, &mut err)?;
+    }
     if totals.lost > 0 {
         writeln!(
             err,

@@ -5,12 +5,15 @@
 //! trace while the program runs.
 
 pub mod arguments;
+pub mod beside;
 pub mod cache;
 pub mod clock;
 pub mod cost;
 pub mod counts;
 mod estimate;
+pub mod kernel;
 pub mod libraries;
+pub mod lives;
 pub mod machine;
 pub mod modules;
 pub mod own;
@@ -26,6 +29,8 @@ mod switches;
 mod task;
 
 pub use arguments::ArgumentRequest;
+pub use beside::{KernelOutcome, KernelRecording, Target, record_kernel};
+pub use kernel::KernelOptions;
 pub use own::Own;
 pub use record::{Options, Outcome, RecordError, die_by, record};
 pub use select::{Pattern, Selection};

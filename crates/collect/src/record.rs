@@ -11,12 +11,17 @@ use fettle_abi::ring::Policy;
 use fettle_live::{ExitStatus, Launch, RunOptions, WaitFor};
 use fettle_rewrite::{Depth, Mode};
 use fettle_trace::{
-    Clock, Exit, Finish, Loss, Manifest, Module, Parameter, RunTotals, TraceWriter,
+    Clock, Exit, Finish, Loss, Manifest, Module, Parameter, RunTotals, TickConverter, TraceWriter,
+    WrittenEvents,
 };
+
+use fettle_kernel::{Capture, KernelError};
 
 use crate::arguments::{self, ArgumentRequest};
 use crate::cache::{Plans, folder::DEFAULT_LIMIT};
+use crate::kernel::{Ended, KernelOptions, Running};
 use crate::libraries::Libraries;
+use crate::lives::Lives;
 use crate::modules::{self, ModuleError, ModuleOptions, Modules};
 use crate::own::Own;
 use crate::select::Selection;
@@ -50,6 +55,8 @@ pub struct Options {
     pub threads: u32,
     /// Blocks are laid out at random, by this seed: for tests.
     pub shuffle: Option<u64>,
+    /// The kernel's events, if they are to be recorded too.
+    pub kernel: Option<KernelOptions>,
     /// Where rewritten code is kept for later recordings; `None` for nowhere.
     pub cache: Option<PathBuf>,
 }
@@ -95,6 +102,9 @@ pub enum RecordError {
     /// The trace cannot be written.
     #[error(transparent)]
     Trace(#[from] fettle_trace::Error),
+    /// Kernel events cannot be had.
+    #[error(transparent)]
+    Kernel(#[from] KernelError),
     /// The program cannot be run.
     #[error(transparent)]
     Live(#[from] fettle_live::LiveError),
@@ -145,8 +155,11 @@ pub fn record(
         shuffle: options.shuffle,
         cache: options.cache.as_deref().and_then(|path| Plans::open(path, DEFAULT_LIMIT)),
     });
+    // Refused here, nothing has been made or run yet.
+    let capture = options.kernel.map(|kernel| kernel.capture()).transpose()?;
     let mut manifest = begin_manifest(options);
     let writer = TraceWriter::create(&options.output, &manifest)?;
+    let kernel = start_kernel(options.kernel, capture, &options.output)?;
     let own_fields = options.own.as_ref().map(|own| own.fields.len());
     let mut recorder =
         Recorder::new(modules, Libraries::new(options.libraries.clone()), &slots, writer, progress);
@@ -155,11 +168,15 @@ pub fn record(
 
     let mut command = options.command.iter().cloned();
     let launch = Launch::new(command.next().expect("a program"), command);
+    let children = kernel.as_ref().map(|kernel| kernel.processes().observe_children());
+    let children = children.transpose()?;
     let run = fettle_live::run(
         &launch,
         &mut recorder,
         RunOptions { period: Duration::from_millis(2), stop, wait_for: WaitFor::All },
     );
+    drop(children);
+    let kernel = kernel.map(Running::end);
     let (modules, writer, mut done, notes, write_error) = recorder.end();
     let status = match run {
         Ok(status) => status,
@@ -170,22 +187,14 @@ pub fn record(
         }
     };
 
-    let end = clock::now();
-    manifest.clock.end = Some(end);
-    if let Some(begin) = manifest.clock.begin {
-        manifest.clock.tsc_hz = clock::hertz(begin, end);
-    }
-    let converter = manifest.clock.converter();
-    manifest.duration_ns = converter.since_start_ns(end.tsc);
-    manifest.exit = Some(match status {
-        ExitStatus::Code(code) => Exit { code: Some(code), signal: None },
-        ExitStatus::Signal { signal, .. } => Exit { code: None, signal: Some(signal) },
-    });
+    let converter = end_clock(&mut manifest);
+    manifest.exit = Some(exit(status));
     manifest.notes = notes;
     manifest.notes.extend(arguments_not_recorded(options, &modules));
     manifest.switches = done.switches;
     fill_totals(&mut manifest, &done);
     done.into_ns(converter, options.mode);
+    let events = convert_kernel(kernel, &options.output, &mut manifest, &mut done)?;
     let (counters, near) = done.counter_rows(&modules);
     if near > 0 {
         manifest.notes.push(format!(
@@ -207,6 +216,7 @@ pub fn record(
         own: done.own,
         counters,
         open_calls: if records { done.open } else { Vec::new() },
+        events,
         ..named
     };
     let manifest = writer.finish(finish, finishing)?;
@@ -222,20 +232,76 @@ pub fn record(
     })
 }
 
-fn begin_manifest(options: &Options) -> Manifest {
+/// Begins to record kernel events; if that cannot be, nothing is left of the trace.
+pub(crate) fn start_kernel(
+    options: Option<KernelOptions>,
+    capture: Option<Capture>,
+    output: &Path,
+) -> Result<Option<Running>, RecordError> {
+    let Some((options, capture)) = options.zip(capture) else { return Ok(None) };
+    match Running::start(capture, output, options.ring_bytes) {
+        Ok(running) => Ok(Some(running)),
+        Err(error) => {
+            let _ = std::fs::remove_dir_all(output);
+            Err(error.into())
+        }
+    }
+}
+
+/// Kernel events become tables, and who they tell of is added to who is known.
+fn convert_kernel(
+    kernel: Option<Ended>,
+    output: &Path,
+    manifest: &mut Manifest,
+    done: &mut Done,
+) -> Result<WrittenEvents, RecordError> {
+    let Some(kernel) = kernel else { return Ok(WrittenEvents::default()) };
+    let converted = kernel.convert(output, Lives::default(), manifest)?;
+    converted.lives.add_to(manifest.duration_ns, &mut done.processes, &mut done.threads);
+    Ok(converted.events)
+}
+
+/// Notes when the recording ended, and how its ticks become nanoseconds.
+pub(crate) fn end_clock(manifest: &mut Manifest) -> TickConverter {
+    let end = clock::now();
+    manifest.clock.end = Some(end);
+    if let Some(begin) = manifest.clock.begin {
+        manifest.clock.tsc_hz = clock::hertz(begin, end);
+    }
+    let converter = manifest.clock.converter();
+    manifest.duration_ns = converter.since_start_ns(end.tsc);
+    converter
+}
+
+/// How a program ended, for the manifest.
+pub(crate) fn exit(status: ExitStatus) -> Exit {
+    match status {
+        ExitStatus::Code(code) => Exit { code: Some(code), signal: None },
+        ExitStatus::Signal { signal, .. } => Exit { code: None, signal: Some(signal) },
+    }
+}
+
+/// The manifest of a recording that begins now.
+pub(crate) fn new_manifest(command: &[OsString]) -> Manifest {
     let begin = clock::now();
     let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     Manifest {
         fettle_version: env!("CARGO_PKG_VERSION").to_owned(),
-        command: options.command.iter().map(|a| a.to_string_lossy().into_owned()).collect(),
+        command: command.iter().map(|a| a.to_string_lossy().into_owned()).collect(),
         cwd: std::env::current_dir().unwrap_or_default().display().to_string(),
         machine: machine::describe(),
         start_unix_ns: unix.as_nanos() as u64,
         clock: Clock { tsc_hz: 0, tsc_at_start: begin.tsc, begin: Some(begin), end: None },
+        ..Manifest::default()
+    }
+}
+
+fn begin_manifest(options: &Options) -> Manifest {
+    Manifest {
         probe_mode: rows::probe_mode(options.mode),
         own_fields: options.own.as_ref().map_or_else(Vec::new, |own| own.fields.clone()),
         probe_cost: cost::measure(options.mode),
-        ..Manifest::default()
+        ..new_manifest(&options.command)
     }
 }
 

@@ -29,6 +29,7 @@
 compile_error!("fettle-live knows Linux on x86-64 only");
 
 mod auxv;
+mod beside;
 mod caller;
 mod change;
 mod door;
@@ -48,6 +49,7 @@ mod signals;
 mod stop;
 
 pub use auxv::Auxv;
+pub use beside::run_beside;
 pub use change::{Left, Patched, Undone, undo};
 pub use door::{AliveWord, Door, DoorStop, Request};
 pub use error::LiveError;

@@ -40,8 +40,8 @@ pub use names::{Name, Names};
 pub use own::{OwnRow, OwnView};
 pub use profile::Profile;
 pub use report::{
-    Analysis, FunctionRow, Latency, LossRow, OffCpu, Options, Report, Run, SkippedRow, SortBy,
-    ThreadRow,
+    Analysis, EventRow, FunctionRow, Latency, LossRow, OffCpu, Options, Report, Run, SkippedRow,
+    SortBy, ThreadRow,
 };
 pub use tree::{CallTree, FOLDED, NO_FUNCTION, Node, NodeId, ROOT, Weight};
 pub use tree_view::{TreeRow, TreeView};

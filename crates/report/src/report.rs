@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use fettle_trace::{Exit, Manifest, ProbeCost, ProbeMode, Thread, Total, Trace};
+use fettle_trace::{EventKind, Exit, Manifest, ProbeCost, ProbeMode, Thread, Total, Trace};
 use serde::Serialize;
 
 use crate::correct::{below, corrected};
@@ -208,6 +208,15 @@ pub struct SkippedRow {
     pub examples: Vec<String>,
 }
 
+/// A kind of event.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct EventRow {
+    /// Its name.
+    pub name: String,
+    /// How many there are.
+    pub count: u64,
+}
+
 /// The report as it is shown.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
@@ -229,6 +238,9 @@ pub struct Report {
     pub functions_called: u64,
     /// Nanoseconds in all functions outside their probed callees, without the probes' cost.
     pub self_corrected_ns: u64,
+    /// Events of the kernel and of imports, the most frequent first.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub events: Vec<EventRow>,
     /// Threads.
     pub threads: Vec<ThreadRow>,
     /// Functions left alone.
@@ -405,9 +417,18 @@ impl Analysis {
             functions,
             functions_called,
             self_corrected_ns,
+            events: self.events(),
             threads: self.threads(),
             skipped: self.skipped.clone(),
         }
+    }
+
+    fn events(&self) -> Vec<EventRow> {
+        let kinds = self.manifest.events.kinds.iter().filter(|kind| kind.rows > 0);
+        let row = |kind: &EventKind| EventRow { name: kind.name.clone(), count: kind.rows };
+        let mut rows: Vec<EventRow> = kinds.map(row).collect();
+        rows.sort_by_key(|row| std::cmp::Reverse(row.count));
+        rows
     }
 
     /// Calls without a record, where every call should have one.
@@ -460,12 +481,16 @@ impl Analysis {
             ("exits without an entry", totals.orphan_exits),
         ];
         let counted = counted.map(|(what, count)| LossRow { what: what.to_owned(), count });
+        let processors = self.manifest.events.lost.iter().map(|cpu| LossRow {
+            what: format!("events that found the ring of processor {} full", cpu.cpu),
+            count: cpu.lost,
+        });
         let named = self
             .manifest
             .losses
             .iter()
             .map(|loss| LossRow { what: loss.reason.clone(), count: loss.count });
-        counted.into_iter().chain(named).filter(|loss| loss.count > 0).collect()
+        counted.into_iter().chain(processors).chain(named).filter(|loss| loss.count > 0).collect()
     }
 
     fn threads(&self) -> Vec<ThreadRow> {

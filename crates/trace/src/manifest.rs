@@ -174,6 +174,8 @@ pub enum ProbeMode {
     Edges,
     /// The user's own probe counts.
     Own,
+    /// There were no probes.
+    None,
 }
 
 /// One counter of the user's own probe.
@@ -214,6 +216,7 @@ impl ProbeMode {
             ProbeMode::Blocks => "blocks",
             ProbeMode::Edges => "edges",
             ProbeMode::Own => "own",
+            ProbeMode::None => "none",
         }
     }
 }

@@ -10,7 +10,7 @@ use crate::counts::BlockView;
 use crate::diff::Diff;
 use crate::focus::{Focus, Neighbour};
 use crate::own::OwnView;
-use crate::report::{FunctionRow, Latency, OffCpu, Report, Run, SkippedRow, ThreadRow};
+use crate::report::{EventRow, FunctionRow, Latency, OffCpu, Report, Run, SkippedRow, ThreadRow};
 use crate::tree_view::TreeView;
 
 /// Warnings or notes shown at most.
@@ -19,14 +19,16 @@ const NOTES_MAX: usize = 10;
 /// The report: run, losses, functions, skipped functions.
 pub fn report_text(report: &Report, terminal: Terminal) -> String {
     let mut out = String::new();
-    run(&report.run, terminal, &mut out);
+    run(&report.run, &report.events, terminal, &mut out);
     losses(report, terminal, &mut out);
     warnings(&report.warnings, terminal, &mut out);
     for note in report.notes.iter().take(NOTES_MAX) {
         out.push_str(&format!("note: {}\n", crate::names::one_line(note.clone())));
     }
     out.push('\n');
-    if report.functions.is_empty() {
+    if report.functions.is_empty() && !report.events.is_empty() {
+        events(&report.events, terminal, &mut out);
+    } else if report.functions.is_empty() {
         out.push_str("No calls of probed functions.\n");
     } else {
         functions(&report.functions, report.self_corrected_ns, terminal, &mut out);
@@ -35,6 +37,16 @@ pub fn report_text(report: &Report, terminal: Terminal) -> String {
     }
     skipped(&report.skipped, terminal, &mut out);
     out
+}
+
+/// How many events of each kind.
+fn events(rows: &[EventRow], terminal: Terminal, out: &mut String) {
+    let mut table = Table::new(&[column("events")], "kind");
+    for row in rows {
+        table.row([count(row.count), crate::names::one_line(row.name.clone())]);
+    }
+    table.render(terminal, out);
+    out.push_str("`fettle requests` follows requests through them\n");
 }
 
 /// How many of `all` functions are not among those `shown`.
@@ -47,7 +59,7 @@ fn more_functions(all: u64, shown: usize, out: &mut String) {
 }
 
 /// What ran, when, for how long, and how it ended.
-fn run(run: &Run, terminal: Terminal, out: &mut String) {
+fn run(run: &Run, events: &[EventRow], terminal: Terminal, out: &mut String) {
     let command = crate::names::one_line(run.command.join(" "));
     paint(out, &shortened(&command, terminal.width), BOLD, terminal.colour);
     out.push('\n');
@@ -70,7 +82,13 @@ fn run(run: &Run, terminal: Terminal, out: &mut String) {
     out.push_str(&parts.join(", "));
     out.push('\n');
     let calls = plural(run.calls, "call", "calls");
+    if !events.is_empty() {
+        let all = events.iter().fold(0u64, |sum, row| sum.saturating_add(row.count));
+        let (all, kinds) = (plural(all, "event", "events"), events.len() as u64);
+        out.push_str(&format!("{all} of {}\n", plural(kinds, "kind", "kinds")));
+    }
     out.push_str(&match run.probe_mode {
+        ProbeMode::None => String::new(),
         ProbeMode::Events => format!("{calls}, {} recorded\n", count(run.records)),
         ProbeMode::Sampled => format!("{calls}; times are estimated from samples\n"),
         mode => format!("{calls}; probe mode {}\n", mode.name()),

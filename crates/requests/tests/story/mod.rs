@@ -1,7 +1,7 @@
 //! Events as text: time, name and fields on a line each.
 
 use fettle_requests::{
-    Batch, Engine, FieldType, Options, Program, Request, Source, Strings, compile, shipped,
+    Batch, Engine, Field, FieldType, Options, Program, Request, Source, Strings, compile, shipped,
 };
 
 /// What became of some events.
@@ -55,12 +55,15 @@ pub fn batch(program: &Program, text: &str) -> Batch {
         let event = catalog.find(name).unwrap_or_else(|| panic!("no event {name}"));
         let fields = &catalog.get(event).unwrap().fields;
         let values: Vec<&str> = words.collect();
-        assert_eq!(values.len(), fields.len(), "{line}");
-        let values: Vec<u64> = values
-            .iter()
+        assert!(values.len() <= fields.len(), "{line}");
+        // Fields that are left out at the end are 0, false or empty.
+        let given = values.into_iter().map(Some).chain(std::iter::repeat(None));
+        let default = |field: &Field| if field.ty == FieldType::Text { "" } else { "0" };
+        let values: Vec<u64> = given
             .zip(fields)
+            .map(|(value, field)| (value.unwrap_or_else(|| default(field)), field))
             .map(|(value, field)| match field.ty {
-                FieldType::Bool => u64::from(*value == "true"),
+                FieldType::Bool => u64::from(value == "true"),
                 FieldType::Text => u64::from(strings.code(value.trim_matches('"'))),
                 _ => value.parse::<i128>().unwrap() as u64,
             })

@@ -1,0 +1,300 @@
+//! Kernel events of a recording: a thread empties the kernel's rings into a spool beside whatever
+//! else is recorded; afterwards the spool becomes tables.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use fettle_kernel::decode::{Decoder, Sink};
+use fettle_kernel::spool::{self, Moment, SpoolWriter};
+use fettle_kernel::{Capture, Event, KernelError, Losses, Processes};
+use fettle_trace::{
+    ClockPair, CpuLoss, EventField, EventWriter, FieldType, KindId, Loss, Manifest, WrittenEvents,
+};
+
+use crate::clock;
+use crate::lives::Lives;
+
+/// What to record of the kernel's events.
+#[derive(Clone, Copy, Debug)]
+pub struct KernelOptions {
+    /// Of all processes, not only those of the program.
+    pub system: bool,
+    /// Bytes of ring for each processor, a power of two.
+    pub ring_bytes: u32,
+}
+
+impl KernelOptions {
+    /// Puts what records them into the kernel; nothing is recorded yet.
+    ///
+    /// # Errors
+    ///
+    /// When the user may not or the kernel cannot.
+    pub fn capture(&self) -> Result<Capture, KernelError> {
+        Capture::new(&fettle_kernel::Options {
+            system: self.system,
+            ring_bytes: self.ring_bytes,
+            ..fettle_kernel::Options::default()
+        })
+    }
+}
+
+/// How often rings are emptied. A ring of 8 MiB takes some 100,000 records, which is ten
+/// milliseconds of what one processor can do at most.
+const PERIOD: Duration = Duration::from_millis(10);
+/// A ring that is fuller than this part is emptied again sooner.
+const HURRY: usize = 8;
+
+/// A recording of kernel events under way.
+#[derive(Debug)]
+pub struct Running {
+    processes: Processes,
+    stop: Arc<AtomicBool>,
+    drainer: JoinHandle<Ended>,
+    spool: PathBuf,
+}
+
+/// What is known when it has ended.
+#[derive(Debug)]
+pub struct Ended {
+    spool: PathBuf,
+    losses: Result<Losses, KernelError>,
+    /// Why the spool is not whole.
+    pub error: Option<io::Error>,
+    /// Places in the kernel that nothing was attached to.
+    without: Vec<&'static str>,
+}
+
+/// The spool of a trace.
+pub fn spool_path(trace: &Path) -> PathBuf {
+    trace.join("spool").join("kernel.events")
+}
+
+impl Running {
+    /// Begins to record into the spool of the trace that is being written.
+    ///
+    /// # Errors
+    ///
+    /// When the spool cannot be made, or the kernel attaches nothing.
+    pub fn start(mut capture: Capture, trace: &Path, ring: u32) -> Result<Running, KernelError> {
+        let spool = spool_path(trace);
+        let failed = |error| KernelError::Io { what: "create the spool of kernel events", error };
+        let mut writer = SpoolWriter::create(&spool).map_err(failed)?;
+        capture.start()?;
+        let processes = capture.processes();
+        let stop = Arc::new(AtomicBool::new(false));
+        let (flag, path) = (stop.clone(), spool.clone());
+        let drain = move || drain(capture, &mut writer, &flag, path, ring as usize);
+        let drainer = std::thread::Builder::new().name("kernel events".to_owned()).spawn(drain);
+        let failed = |error| KernelError::Io { what: "start a thread", error };
+        Ok(Running { processes, stop, drainer: drainer.map_err(failed)?, spool })
+    }
+
+    /// Who is observed.
+    pub fn processes(&self) -> &Processes {
+        &self.processes
+    }
+
+    /// Stops recording and takes the rest.
+    pub fn end(self) -> Ended {
+        self.stop.store(true, Ordering::Relaxed);
+        self.drainer.thread().unpark();
+        self.drainer.join().unwrap_or_else(|_| Ended {
+            spool: self.spool,
+            losses: Ok(Losses::default()),
+            error: Some(io::Error::other("the thread that stores kernel events has failed")),
+            without: Vec::new(),
+        })
+    }
+}
+
+/// Empties the rings until it is told to stop.
+fn drain(
+    mut capture: Capture,
+    writer: &mut SpoolWriter,
+    stop: &AtomicBool,
+    spool: PathBuf,
+    ring: usize,
+) -> Ended {
+    let mut error = None;
+    let mut rounds = 0_u32;
+    loop {
+        let last = stop.load(Ordering::Relaxed);
+        if last {
+            capture.stop();
+        }
+        let ClockPair { tsc, monotonic_ns } = clock::now();
+        // After an error the records are taken all the same, so that none wait in full rings for
+        // others, and are counted as lost with the rest of the spool.
+        let round = capture.drain(|cpu, bytes| match &error {
+            None => writer.append(cpu, bytes),
+            Some(_) => Ok(()),
+        });
+        let most = round.and_then(|most| writer.mark(Moment { tsc, monotonic_ns }).map(|()| most));
+        let most = most.unwrap_or_else(|e| {
+            error.get_or_insert(e);
+            0
+        });
+        rounds += 1;
+        // Several times per second, should this process be killed.
+        if last || rounds.is_multiple_of(32) {
+            error = error.or(writer.flush().err());
+        }
+        if last {
+            break;
+        }
+        if most < ring / HURRY {
+            std::thread::park_timeout(PERIOD);
+        }
+    }
+    Ended { spool, losses: capture.losses(), error, without: capture.without.clone() }
+}
+
+/// Kernel events in a trace.
+#[derive(Debug, Default)]
+pub struct Converted {
+    /// For [`fettle_trace::Finish::events`].
+    pub events: WrittenEvents,
+    /// Who there was.
+    pub lives: Lives,
+}
+
+impl Ended {
+    /// Turns the spool into tables, in the trace's time, whose clock has been read at its end, and
+    /// tells the manifest what was lost.
+    ///
+    /// # Errors
+    ///
+    /// When the spool cannot be read or the tables not be written.
+    pub fn convert(
+        self,
+        trace: &Path,
+        lives: Lives,
+        manifest: &mut Manifest,
+    ) -> Result<Converted, fettle_trace::Error> {
+        let losses = match self.losses {
+            Ok(losses) => losses,
+            Err(error) => {
+                manifest.notes.push(error.to_string());
+                Losses::default()
+            }
+        };
+        let note = |reason: &str, count| Loss { reason: reason.to_owned(), count };
+        if losses.missed > 0 {
+            let reason = "kernel event that came while another of its kind was being recorded";
+            manifest.losses.push(note(reason, losses.missed));
+        }
+        if losses.compat > 0 {
+            let reason = "system call of a 32-bit program";
+            manifest.losses.push(note(reason, losses.compat));
+        }
+        if let Some(error) = self.error {
+            manifest.notes.push(format!("kernel events end early: {error}"));
+        }
+        if !self.without.is_empty() {
+            let places = self.without.join(", ");
+            manifest.notes.push(format!("this kernel tells nothing of: {places}"));
+        }
+        let lost = losses.lost.iter().enumerate();
+        let lost = lost.map(|(cpu, lost)| CpuLoss { cpu: cpu as u32, lost: *lost }).collect();
+        convert(&self.spool, trace, lives, lost, manifest)
+    }
+}
+
+fn convert(
+    spool: &Path,
+    trace: &Path,
+    lives: Lives,
+    lost: Vec<CpuLoss>,
+    manifest: &mut Manifest,
+) -> Result<Converted, fettle_trace::Error> {
+    let mut sink = ToTrace::create(trace, lives)?;
+    let mut decoder = Decoder::new();
+    let begin = manifest.clock.begin.unwrap_or_default();
+    let begin = Moment { tsc: begin.tsc, monotonic_ns: begin.monotonic_ns };
+    let converter = manifest.clock.converter();
+    let read = spool::read(spool, begin, |ticks, cpu, record| -> Result<(), Failure> {
+        sink.now_ns = converter.since_start_ns(ticks);
+        Ok(decoder.record(cpu, record, &mut sink)?)
+    });
+    match read {
+        Ok(found) if found.torn => {
+            manifest.notes.push("kernel events end early: their spool is cut off".to_owned());
+        }
+        Ok(_) => {}
+        Err(Failure::Trace(error)) => return Err(error),
+        Err(Failure::Spool(error)) => {
+            manifest.notes.push(format!("kernel events end early: {}: {error}", spool.display()));
+        }
+    }
+    if decoder.unreadable > 0 {
+        let reason = "kernel event that cannot be read".to_owned();
+        manifest.losses.push(Loss { reason, count: decoder.unreadable });
+    }
+    if decoder.urings > 0 {
+        manifest.notes.push(format!(
+            "io_uring was used ({} calls): what was read, written, sent and received through it is \
+             not among the events",
+            decoder.urings
+        ));
+    }
+    Ok(Converted { events: sink.writer.finish(lost)?, lives: sink.lives })
+}
+
+#[derive(Debug, thiserror::Error)]
+enum Failure {
+    #[error(transparent)]
+    Trace(#[from] fettle_trace::Error),
+    #[error(transparent)]
+    Spool(#[from] io::Error),
+}
+
+/// Writes events into a trace.
+struct ToTrace {
+    writer: EventWriter,
+    /// By the event's number.
+    kinds: Vec<KindId>,
+    lives: Lives,
+    now_ns: u64,
+}
+
+impl ToTrace {
+    fn create(trace: &Path, lives: Lives) -> Result<ToTrace, fettle_trace::Error> {
+        let mut writer = EventWriter::create(trace)?;
+        let kinds = Event::ALL.iter().map(|event| {
+            let field = |(name, ty): &(&str, &str)| {
+                let ty = FieldType::from_name(ty).expect("a type of the catalogue");
+                EventField::new(*name, ty)
+            };
+            let fields: Vec<EventField> = event.fields().iter().map(field).collect();
+            writer.kind(event.name(), &fields)
+        });
+        let kinds = kinds.collect::<Result<_, _>>()?;
+        Ok(ToTrace { writer, kinds, lives, now_ns: 0 })
+    }
+}
+
+impl Sink for ToTrace {
+    type Error = fettle_trace::Error;
+
+    fn text(&mut self, text: &str) -> u32 {
+        self.writer.text(text)
+    }
+
+    fn life(&mut self, life: fettle_kernel::decode::Life<'_>) {
+        self.lives.happened(life, self.now_ns);
+    }
+
+    fn event(
+        &mut self,
+        event: Event,
+        _time_ns: u64,
+        cpu: u32,
+        values: &[u64],
+    ) -> Result<(), fettle_trace::Error> {
+        self.writer.push(self.kinds[event as usize], self.now_ns, cpu, values)
+    }
+}

@@ -1,0 +1,334 @@
+//! Recording: programs in the kernel, rings, and who is observed.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::btf::{Btf, Kind};
+use crate::code::{Env, counter, state};
+use crate::error::KernelError;
+use crate::fields::{Fields, single_reference};
+use crate::programs::{self, Spec, TABLE_BYTES};
+use crate::ring::Ring;
+use crate::sys::{Map, MapKind, Program, possible_processors};
+
+/// What to record.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// All processes but this one; otherwise those that are asked for, and what they beget.
+    pub system: bool,
+    /// Bytes of each processor's ring, a power of two.
+    pub ring_bytes: u32,
+    /// Read structures as kernels before 6.2 have to: slower. For tests.
+    pub old_reads: bool,
+    /// Do without the kernel's functions, which some kernels let nobody attach to. For tests.
+    pub tracepoints_only: bool,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options { system: false, ring_bytes: 8 << 20, old_reads: false, tracepoints_only: false }
+    }
+}
+
+/// What was not recorded.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Losses {
+    /// Records that found no room, by processor.
+    pub lost: Vec<u64>,
+    /// Events that came while the program for them was running on their processor.
+    pub missed: u64,
+    /// System calls of 32-bit programs.
+    pub compat: u64,
+}
+
+impl Losses {
+    /// All records that found no room.
+    pub fn total(&self) -> u64 {
+        self.lost.iter().sum()
+    }
+}
+
+/// A recording of kernel events. All of it ends when this is dropped, or the process ends.
+#[derive(Debug)]
+pub struct Capture {
+    rings: Vec<Ring>,
+    counters: Map,
+    observed: Arc<Map>,
+    programs: Vec<(&'static str, Program)>,
+    links: Vec<OwnedFd>,
+    /// Places that this kernel has not got.
+    pub without: Vec<&'static str>,
+    /// Kept alive for the programs, which hold only numbers of some of them.
+    _maps: Vec<Map>,
+}
+
+/// Processes that can be observed at once.
+const PROCESSES: u32 = 1 << 16;
+/// Transfers under way at once.
+const TRANSFERS: u32 = 1 << 14;
+const TYPES: &str = "/sys/kernel/btf/vmlinux";
+
+impl Capture {
+    /// Puts the programs into the kernel; nothing is recorded before [`Capture::start`].
+    ///
+    /// # Errors
+    ///
+    /// When the user may not or the kernel cannot; then nothing is left behind.
+    pub fn new(options: &Options) -> Result<Capture, KernelError> {
+        own_numbers()?;
+        let btf = Btf::parse(fs::read(TYPES).map_err(KernelError::NoTypes)?)?;
+        let map = |kind, key, value, entries| {
+            Map::new(kind, key, value, entries).map_err(|error| refused("map", error))
+        };
+        let processors = possible_processors().map_err(KernelError::io("count processors"))?;
+        let rings = (0..processors).map(|_| Ring::new(options.ring_bytes));
+        let rings: Vec<Ring> =
+            rings.collect::<io::Result<_>>().map_err(|error| refused("ring buffer", error))?;
+        let outer = Map::of_maps(processors as u32, rings[0].map());
+        let outer = outer.map_err(|error| refused("map of ring buffers", error))?;
+        for (processor, ring) in rings.iter().enumerate() {
+            let fd = ring.map().fd().to_le_bytes();
+            let set = outer.set(&(processor as u32).to_le_bytes(), &fd);
+            set.map_err(KernelError::io("give each processor its ring"))?;
+        }
+        let counters = map(MapKind::PerCpuArray, 4, 8, counter::COUNT)?;
+        let observed = Arc::new(map(MapKind::Hash, 4, state::BYTES, PROCESSES)?);
+        let transfers = map(MapKind::Hash, 8, 8, TRANSFERS)?;
+        let calls = map(MapKind::Array, 4, TABLE_BYTES, 1)?;
+        let set = calls.set(&0_u32.to_le_bytes(), &programs::table());
+        set.map_err(KernelError::io("write the table of system calls"))?;
+        let cast = btf.find(Kind::Func, "bpf_rdonly_cast").ok();
+        let mut env = Env {
+            fields: Fields::find(&btf)?,
+            cast: cast.filter(|_| !options.old_reads),
+            rings: outer.fd(),
+            counters: counters.fd(),
+            observed: observed.fd(),
+            calls: calls.fd(),
+            transfers: transfers.fd(),
+            single_reference: single_reference(&btf),
+            functions: false,
+            all_but: options.system.then(std::process::id),
+        };
+        env.functions = !options.tracepoints_only
+            && load(&programs::trial(&env), &btf).is_ok_and(|program| program.is_some());
+        let (mut loaded, mut without) = (Vec::new(), Vec::new());
+        for spec in programs::all(&env, &btf) {
+            match load(&spec, &btf)? {
+                Some(program) => loaded.push((spec.place, program)),
+                None => without.push(spec.place),
+            }
+        }
+        let _maps = vec![outer, transfers, calls];
+        let links = Vec::new();
+        Ok(Capture { rings, counters, observed, programs: loaded, links, without, _maps })
+    }
+
+    /// Begins to record.
+    ///
+    /// # Errors
+    ///
+    /// When the kernel does not attach a program.
+    pub fn start(&mut self) -> Result<(), KernelError> {
+        for (_, program) in &self.programs {
+            let link = program.attach().map_err(KernelError::io("attach to the kernel"))?;
+            self.links.push(link);
+        }
+        Ok(())
+    }
+
+    /// Stops recording; what was recorded stays in the rings.
+    pub fn stop(&mut self) {
+        // The first ones follow lives and go last.
+        while self.links.pop().is_some() {}
+    }
+
+    /// Who is observed, to be changed while the recording runs.
+    pub fn processes(&self) -> Processes {
+        Processes { observed: self.observed.clone() }
+    }
+
+    /// Hands what every processor has recorded since last time to `take`, with its number; see
+    /// [`crate::ring::records`]. Returns the bytes of the fullest ring.
+    ///
+    /// # Errors
+    ///
+    /// What `take` answers.
+    pub fn drain<E>(
+        &mut self,
+        mut take: impl FnMut(u32, &[u8]) -> Result<(), E>,
+    ) -> Result<usize, E> {
+        let mut most = 0;
+        for (processor, ring) in self.rings.iter_mut().enumerate() {
+            most = ring.drain(|bytes| take(processor as u32, bytes))?.max(most);
+        }
+        Ok(most)
+    }
+
+    /// What was not recorded so far.
+    ///
+    /// # Errors
+    ///
+    /// When the kernel does not tell.
+    pub fn losses(&self) -> Result<Losses, KernelError> {
+        let count = |counter: i32| -> io::Result<Vec<u64>> {
+            let bytes = self.counters.get(&counter.to_le_bytes())?.unwrap_or_default();
+            let words = bytes.as_chunks::<8>().0;
+            Ok(words.iter().map(|word| u64::from_le_bytes(*word)).collect())
+        };
+        let tell = KernelError::io("ask the kernel what was lost");
+        let missed = self.programs.iter().map(|(_, program)| program.missed());
+        Ok(Losses {
+            lost: count(counter::LOST).map_err(&tell)?,
+            missed: missed.sum::<io::Result<u64>>().map_err(&tell)?,
+            compat: count(counter::COMPAT).map_err(&tell)?.iter().sum(),
+        })
+    }
+}
+
+/// Who is observed.
+#[derive(Clone, Debug)]
+pub struct Processes {
+    observed: Arc<Map>,
+}
+
+impl Processes {
+    fn set_state(&self, pid: u32, state: i32) -> Result<(), KernelError> {
+        let mut value = [0; state::BYTES as usize];
+        value[..4].copy_from_slice(&state.to_le_bytes());
+        let set = self.observed.set(&pid.to_le_bytes(), &value);
+        set.map_err(KernelError::io("observe a process"))
+    }
+
+    /// Observes a process from now on, and all that it begets from now on.
+    ///
+    /// # Errors
+    ///
+    /// When too many are observed.
+    pub fn observe(&self, pid: u32) -> Result<(), KernelError> {
+        self.set_state(pid, state::OBSERVED)
+    }
+
+    /// Observes processes that this one begets from now on, each from its first exec on, until
+    /// what is returned is dropped.
+    ///
+    /// # Errors
+    ///
+    /// As [`Processes::observe`].
+    pub fn observe_children(&self) -> Result<Children, KernelError> {
+        self.set_state(std::process::id(), state::PARENT)?;
+        Ok(Children(self.clone()))
+    }
+
+    /// Observes a running process and all its descendants, and says who that is.
+    ///
+    /// # Errors
+    ///
+    /// As [`Processes::observe`].
+    pub fn observe_tree(&self, pid: u32) -> Result<BTreeSet<u32>, KernelError> {
+        let mut seen = BTreeSet::new();
+        let mut wanted = vec![pid];
+        // A child that begins meanwhile is observed by its parent's being so; one that began
+        // before its parent was observed is found once nothing new is.
+        while !wanted.is_empty() {
+            for pid in wanted.drain(..) {
+                if seen.insert(pid) {
+                    self.observe(pid)?;
+                }
+            }
+            let all: Vec<u32> = seen.iter().copied().collect();
+            wanted.extend(all.into_iter().flat_map(children).filter(|pid| !seen.contains(pid)));
+        }
+        Ok(seen)
+    }
+
+    /// Whether nobody is observed any more, children of this process aside.
+    ///
+    /// # Errors
+    ///
+    /// When the kernel does not tell.
+    pub fn none_left(&self) -> Result<bool, KernelError> {
+        let ask = KernelError::io("ask the kernel who is observed");
+        let own = std::process::id().to_le_bytes();
+        let first = self.observed.next_key(None).map_err(&ask)?;
+        match first {
+            None => Ok(true),
+            Some(key) if key != own => Ok(false),
+            Some(key) => Ok(self.observed.next_key(Some(&key)).map_err(&ask)?.is_none()),
+        }
+    }
+}
+
+/// While this lives, children of this process are observed; see [`Processes::observe_children`].
+#[derive(Debug)]
+#[must_use]
+pub struct Children(Processes);
+
+impl Drop for Children {
+    fn drop(&mut self) {
+        // If it cannot be removed, children of this process go on being observed: there are none.
+        let _ = self.0.observed.remove(&std::process::id().to_le_bytes());
+    }
+}
+
+/// Fails unless the kernel's numbers of processes are ours.
+fn own_numbers() -> Result<(), KernelError> {
+    use std::os::unix::fs::MetadataExt;
+    /// What the kernel calls the first namespace of process numbers.
+    const FIRST: u64 = 0xefff_fffc;
+    match fs::metadata("/proc/self/ns/pid") {
+        Ok(found) if found.ino() != FIRST => Err(KernelError::PidNamespace),
+        _ => Ok(()),
+    }
+}
+
+/// Hands a program to the kernel; `None` if it can be done without, and this kernel has not got
+/// its place.
+fn load(spec: &Spec, btf: &Btf) -> Result<Option<Program>, KernelError> {
+    let (kind, name) = spec.target();
+    let target = match btf.find(kind, &name) {
+        Ok(target) => target,
+        Err(_) if spec.optional => return Ok(None),
+        Err(error) => return Err(error.into()),
+    };
+    match Program::load(spec.place, &spec.code, spec.attach, target) {
+        Ok(program) => Ok(Some(program)),
+        Err(rejection) => {
+            /// The kernel's own, for what it cannot do.
+            const ENOTSUPP: i32 = 524;
+            let code = rejection.error.raw_os_error();
+            if code == Some(libc::EPERM) && rejection.log.is_empty() {
+                return Err(KernelError::NotPermitted);
+            }
+            if spec.optional && matches!(code, Some(libc::ENOENT | libc::EOPNOTSUPP | ENOTSUPP)) {
+                return Ok(None);
+            }
+            // The verifier's last words say what it did not like.
+            let lines: Vec<&str> = rejection.log.lines().collect();
+            let log = lines[lines.len().saturating_sub(30)..].join("\n");
+            Err(KernelError::Rejected { program: spec.place, error: rejection.error, log })
+        }
+    }
+}
+
+fn refused(what: &'static str, error: io::Error) -> KernelError {
+    match error.raw_os_error() {
+        Some(libc::EPERM | libc::EACCES) => KernelError::NotPermitted,
+        _ => KernelError::NoBpf { what, error },
+    }
+}
+
+/// The children that a process has now.
+fn children(pid: u32) -> Vec<u32> {
+    let threads = fs::read_dir(Path::new("/proc").join(pid.to_string()).join("task"));
+    let threads = threads.into_iter().flatten().flatten();
+    let of_thread = |thread: fs::DirEntry| fs::read_to_string(thread.path().join("children"));
+    let texts = threads.filter_map(|thread| of_thread(thread).ok());
+    texts
+        .flat_map(|t| t.split_whitespace().filter_map(|n| n.parse().ok()).collect::<Vec<_>>())
+        .collect()
+}

@@ -1,0 +1,591 @@
+//! From records to events.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use crate::events::Event;
+use crate::raw::{self, Kind, Record, SWITCH_IN_CALL, io, socket, wait};
+
+/// What happens to a process or thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)] // Named as the fields of the events are.
+pub enum Life<'a> {
+    /// It does something.
+    Seen { pid: u32, tid: u32 },
+    /// It begets a thread, or a process.
+    Fork { pid: u32, tid: u32, child_pid: u32, child_tid: u32 },
+    /// It runs another program.
+    Exec { pid: u32, tid: u32, path: &'a str },
+    /// A thread ends.
+    ThreadExit { tid: u32, name: &'a str },
+    /// A process ends, with a status, or a signal below zero.
+    ProcessExit { pid: u32, status: i32 },
+}
+
+/// Takes events.
+pub trait Sink {
+    /// Why it cannot.
+    type Error;
+
+    /// The code of a text, for values.
+    fn text(&mut self, text: &str) -> u32;
+
+    /// Hears of the lives of processes and threads, just before the event that tells of it.
+    fn life(&mut self, _life: Life<'_>) {}
+
+    /// Takes an event: `CLOCK_MONOTONIC` in nanoseconds, the processor, and the values of its
+    /// fields in their order. Signed values are extended to 64 bits, texts are codes.
+    ///
+    /// # Errors
+    ///
+    /// Its own.
+    fn event(
+        &mut self,
+        event: Event,
+        time_ns: u64,
+        cpu: u32,
+        values: &[u64],
+    ) -> Result<(), Self::Error>;
+}
+
+/// An end of a connection, as records have it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum End {
+    /// Address and port.
+    Ip(IpAddr, u16),
+    /// The kernel's number of a local socket.
+    Local(u64),
+    /// A socket without address, by inode.
+    Inode(u64),
+    /// Nobody.
+    None,
+}
+
+/// Names that are remembered; there may be many in a long recording.
+const NAMES: usize = 1 << 16;
+
+/// Turns records into events, in order of time.
+#[derive(Debug)]
+pub struct Decoder {
+    /// Codes of ends' names.
+    ends: HashMap<End, u32>,
+    /// Codes of what descriptors are.
+    kinds: HashMap<&'static str, u32>,
+    /// Where threads have faulted, with their process, until it is known that they went on.
+    faults: HashMap<u32, (u32, u64)>,
+    /// Hides the kernel's addresses: they name local sockets in the trace.
+    hide: RandomState,
+    /// Records that were none.
+    pub unreadable: u64,
+    /// Calls of `io_uring_enter`: what they read and write is not seen.
+    pub urings: u64,
+}
+
+impl Default for Decoder {
+    fn default() -> Decoder {
+        Decoder::new()
+    }
+}
+
+/// An event being told.
+struct Teller<'a, S: Sink> {
+    sink: &'a mut S,
+    time_ns: u64,
+    cpu: u32,
+}
+
+impl<S: Sink> Teller<'_, S> {
+    fn tell(&mut self, event: Event, values: &[u64]) -> Result<(), S::Error> {
+        self.sink.event(event, self.time_ns, self.cpu, values)
+    }
+}
+
+/// A number of 32 bits with a sign, as values are.
+fn signed(number: u32) -> u64 {
+    i64::from(number as i32) as u64
+}
+
+impl Decoder {
+    /// One that has seen nothing.
+    pub fn new() -> Decoder {
+        Decoder {
+            ends: HashMap::new(),
+            kinds: HashMap::new(),
+            faults: HashMap::new(),
+            hide: RandomState::new(),
+            unreadable: 0,
+            urings: 0,
+        }
+    }
+
+    /// Tells what a record says. Records come in order of time.
+    ///
+    /// # Errors
+    ///
+    /// The sink's.
+    pub fn record<S: Sink>(
+        &mut self,
+        cpu: u32,
+        bytes: &[u8],
+        sink: &mut S,
+    ) -> Result<(), S::Error> {
+        let Some(r) = Record::read(bytes) else {
+            self.unreadable += 1;
+            return Ok(());
+        };
+        let mut t = Teller { sink, time_ns: r.time_ns, cpu };
+        self.fault_is_over(&r, &mut t)?;
+        let (pid, tid) = (u64::from(r.pid), u64::from(r.tid));
+        // Whoever runs in these is not who they are about.
+        if !matches!(r.kind, Kind::Switch | Kind::Wake | Kind::Signal | Kind::BlockComplete) {
+            t.sink.life(Life::Seen { pid: r.pid, tid: r.tid });
+        }
+        match r.kind {
+            Kind::Switch => switch(&r, &mut t),
+            Kind::Wake => {
+                t.tell(Event::Wakeup, &[tid, u64::from(r.number), u64::from(r.flags & 1)])
+            }
+            Kind::Fork => {
+                let [child_tid, child_pid] = [r.word(0) as u32, r.word(1) as u32];
+                t.sink.life(Life::Fork { pid: r.pid, tid: r.tid, child_pid, child_tid });
+                t.tell(Event::Fork, &[pid, tid, r.word(1), r.word(0)])
+            }
+            Kind::Exec => {
+                let path = text(&r);
+                t.sink.life(Life::Exec { pid: r.pid, tid: r.tid, path: &path });
+                let path = u64::from(t.sink.text(&path));
+                t.tell(Event::Exec, &[pid, tid, path])
+            }
+            Kind::Exit => exit(&r, &mut t),
+            Kind::Signal => t.tell(Event::Signal, &[tid, r.word(0), u64::from(r.number)]),
+            Kind::SignalDelivered => {
+                t.tell(Event::SignalDelivered, &[pid, tid, u64::from(r.number)])
+            }
+            Kind::Fault if r.flags & 1 != 0 => t.tell(Event::PageFaultDone, &[pid, tid, r.word(0)]),
+            Kind::Fault => {
+                self.faults.insert(r.tid, (r.pid, r.word(0)));
+                t.tell(Event::PageFault, &[pid, tid, r.word(0)])
+            }
+            Kind::Io => self.io(&r, &mut t),
+            Kind::SocketV4 | Kind::SocketV6 | Kind::SocketLocal | Kind::SocketOther => {
+                self.socket(&r, &mut t)
+            }
+            Kind::SocketPair => self.socket_pair(&r, &mut t),
+            Kind::Wait => wait(&r, &mut t),
+            Kind::Open | Kind::Close => self.opened(&r, &mut t),
+            Kind::Pipe => {
+                let [read, write] = halves(r.word(1));
+                t.tell(Event::PipeMade, &[pid, tid, r.word(0), signed(read), signed(write)])
+            }
+            Kind::Dup => {
+                t.tell(Event::Dup, &[pid, tid, signed(r.number), signed(r.word(0) as u32)])
+            }
+            Kind::CloseRange => {
+                let ends = [r.word(0), r.word(1)].map(|end| u64::from(end as u32));
+                t.tell(Event::CloseRange, &[pid, tid, ends[0], ends[1]])
+            }
+            Kind::Uring => {
+                self.urings += 1;
+                t.tell(Event::IoUring, &[pid, tid, signed(r.number), r.word(0)])
+            }
+            Kind::BlockIssue => {
+                let writes = u64::from(r.flags & 1);
+                t.tell(Event::BlockIssue, &[tid, r.word(0), r.word(1), r.word(2), writes])
+            }
+            Kind::BlockComplete => t.tell(Event::BlockComplete, &[r.word(0), r.word(1)]),
+        }
+    }
+
+    /// Where nobody tells that a fault is done: the thread does something else.
+    fn fault_is_over<S: Sink>(
+        &mut self,
+        r: &Record<'_>,
+        t: &mut Teller<'_, S>,
+    ) -> Result<(), S::Error> {
+        let tid = match r.kind {
+            // Interrupts wake, too; being switched out is part of a fault that waits.
+            Kind::Wake | Kind::BlockComplete | Kind::BlockIssue => return Ok(()),
+            Kind::Switch if r.flags & SWITCH_IN_CALL == 0 => return Ok(()),
+            Kind::Switch => r.word(0) as u32,
+            Kind::Fault if r.flags & 1 != 0 => {
+                self.faults.remove(&r.tid);
+                return Ok(());
+            }
+            _ => r.tid,
+        };
+        if self.faults.is_empty() {
+            return Ok(());
+        }
+        match self.faults.remove(&tid) {
+            Some((pid, address)) => {
+                t.tell(Event::PageFaultDone, &[u64::from(pid), u64::from(tid), address])
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn io<S: Sink>(&mut self, r: &Record<'_>, t: &mut Teller<'_, S>) -> Result<(), S::Error> {
+        let (pid, tid) = (u64::from(r.pid), u64::from(r.tid));
+        let (fd, inode, bytes) = (signed(r.number), r.word(0), r.word(1));
+        let begins = r.flags & io::BEGIN != 0;
+        if r.flags & io::SYNC != 0 {
+            let event = if begins { Event::SyncBegin } else { Event::Sync };
+            return t.tell(event, &[pid, tid, fd]);
+        }
+        let writes = r.flags & io::WRITE != 0;
+        match (descriptor(r.flags), writes, begins) {
+            ("pipe", false, true) => t.tell(Event::PipeReadBegin, &[pid, tid, inode]),
+            ("pipe", false, false) => t.tell(Event::PipeRead, &[pid, tid, inode, bytes]),
+            ("pipe", true, true) => t.tell(Event::PipeWriteBegin, &[pid, tid, inode]),
+            ("pipe", true, false) => t.tell(Event::PipeWrite, &[pid, tid, inode, bytes]),
+            ("socket", false, true) => t.tell(Event::ReceiveBegin, &[pid, tid, inode]),
+            ("socket", true, true) => t.tell(Event::SendBegin, &[pid, tid, inode]),
+            (of, writes, true) => {
+                let of = self.kind(of, t.sink);
+                let event = if writes { Event::WriteBegin } else { Event::ReadBegin };
+                t.tell(event, &[pid, tid, fd, inode, of])
+            }
+            (of, writes, false) => {
+                let of = self.kind(of, t.sink);
+                let event = if writes { Event::Write } else { Event::Read };
+                t.tell(event, &[pid, tid, fd, bytes, inode, of])
+            }
+        }
+    }
+
+    fn opened<S: Sink>(&mut self, r: &Record<'_>, t: &mut Teller<'_, S>) -> Result<(), S::Error> {
+        let (pid, tid) = (u64::from(r.pid), u64::from(r.tid));
+        let mode = r.word(1) as u16 & 0xf000;
+        let failed = r.kind == Kind::Open && (r.number as i32) < 0;
+        let of = if failed { "" } else { descriptor(mode | r.flags) };
+        let of = self.kind(of, t.sink);
+        if r.kind == Kind::Open {
+            let path = u64::from(t.sink.text(&text(r)));
+            t.tell(Event::Open, &[pid, tid, signed(r.number), path, r.word(0), of])
+        } else {
+            t.tell(Event::Close, &[pid, tid, signed(r.number), r.word(0), of])
+        }
+    }
+
+    fn socket<S: Sink>(&mut self, r: &Record<'_>, t: &mut Teller<'_, S>) -> Result<(), S::Error> {
+        let (pid, tid) = (u64::from(r.pid), u64::from(r.tid));
+        let (inode, result) = (r.word(0), r.word(1));
+        let (local, remote) = ends(r);
+        let (local, remote) = (self.end(local, t.sink), self.end(remote, t.sink));
+        let of = [pid, tid, inode, local, remote];
+        let fd = signed(r.number);
+        let and = |more: &[u64]| [&of[..], more].concat();
+        match r.flags {
+            socket::RECEIVED => t.tell(Event::Received, &and(&[result])),
+            socket::SENT => t.tell(Event::Sent, &and(&[result])),
+            socket::ACCEPT => t.tell(Event::Accept, &and(&[fd])),
+            socket::CONNECT => t.tell(Event::Connect, &and(&[fd, signed(result as u32)])),
+            _ => t.tell(Event::SocketClose, &of),
+        }
+    }
+
+    fn socket_pair<S: Sink>(
+        &mut self,
+        r: &Record<'_>,
+        t: &mut Teller<'_, S>,
+    ) -> Result<(), S::Error> {
+        let (pid, tid) = (u64::from(r.pid), u64::from(r.tid));
+        let local = self.end(End::Local(r.word(3)), t.sink);
+        let remote = self.end(End::Local(r.word(4)), t.sink);
+        t.tell(Event::SocketPair, &[pid, tid, r.word(0), r.word(1), local, remote])
+    }
+
+    fn kind<S: Sink>(&mut self, text: &'static str, sink: &mut S) -> u64 {
+        u64::from(*self.kinds.entry(text).or_insert_with(|| sink.text(text)))
+    }
+
+    fn end<S: Sink>(&mut self, end: End, sink: &mut S) -> u64 {
+        if let Some(code) = self.ends.get(&end) {
+            return u64::from(*code);
+        }
+        let text = match end {
+            End::Ip(address, port) => SocketAddr::new(address, port).to_string(),
+            // Enough digits to tell those apart that live at once.
+            End::Local(socket) => format!("unix:{:012x}", self.hide.hash_one(socket) >> 16),
+            End::Inode(inode) => format!("socket:{inode}"),
+            End::None => String::new(),
+        };
+        let code = sink.text(&text);
+        if self.ends.len() >= NAMES {
+            self.ends.clear();
+        }
+        self.ends.insert(end, code);
+        u64::from(code)
+    }
+}
+
+/// A record's text; one that was cut ends with `…`.
+fn text(r: &Record<'_>) -> String {
+    let bytes = r.text();
+    let mut text = String::from_utf8_lossy(bytes).into_owned();
+    if bytes.len() + 1 >= raw::TEXT as usize {
+        text.push('…');
+    }
+    text
+}
+
+fn halves(word: u64) -> [u32; 2] {
+    [word as u32, (word >> 32) as u32]
+}
+
+/// What a descriptor is, by the mode of its inode and what else was found.
+fn descriptor(flags: u16) -> &'static str {
+    if flags & io::ANONYMOUS != 0 {
+        return "anonymous";
+    }
+    match flags >> io::MODE_SHIFT {
+        0x1 => "pipe",
+        0x2 | 0x6 => "device",
+        0x4 => "directory",
+        0x8 => "file",
+        0xc => "socket",
+        _ => "other",
+    }
+}
+
+fn switch<S: Sink>(r: &Record<'_>, t: &mut Teller<'_, S>) -> Result<(), S::Error> {
+    if r.flags & 2 != 0 {
+        t.tell(Event::SwitchOut, &[r.word(0), u64::from(r.flags & 1)])?;
+    }
+    if r.flags & 4 != 0 {
+        t.tell(Event::SwitchIn, &[r.word(1)])?;
+    }
+    Ok(())
+}
+
+fn exit<S: Sink>(r: &Record<'_>, t: &mut Teller<'_, S>) -> Result<(), S::Error> {
+    let (pid, tid) = (u64::from(r.pid), u64::from(r.tid));
+    let name = raw::name([r.word(1), r.word(2)]);
+    t.sink.life(Life::ThreadExit { tid: r.tid, name: &name });
+    let name = u64::from(t.sink.text(&name));
+    t.tell(Event::ThreadExit, &[pid, tid, name])?;
+    if r.flags & 1 == 0 {
+        return Ok(());
+    }
+    // As `wait` tells it: a status, or the signal in the lowest seven bits.
+    let status = r.word(0) as i64;
+    let status = if status & 0x7f == 0 { status >> 8 & 0xff } else { -(status & 0x7f) };
+    t.sink.life(Life::ProcessExit { pid: r.pid, status: status as i32 });
+    t.tell(Event::ProcessExit, &[pid, tid, status as u64])
+}
+
+fn wait<S: Sink>(r: &Record<'_>, t: &mut Teller<'_, S>) -> Result<(), S::Error> {
+    let (pid, tid) = (u64::from(r.pid), u64::from(r.tid));
+    let (argument, result) = (r.word(0), signed(r.word(1) as u32));
+    let begins = r.flags & wait::BEGIN != 0;
+    match (r.flags & !wait::BEGIN, begins) {
+        (wait::POLL, true) => t.tell(Event::PollBegin, &[pid, tid]),
+        (wait::POLL, false) => t.tell(Event::Poll, &[pid, tid, result]),
+        (wait::FUTEX, true) => t.tell(Event::FutexWaitBegin, &[pid, tid, argument]),
+        (wait::FUTEX, false) => t.tell(Event::FutexWait, &[pid, tid, argument, result]),
+        (wait::FUTEX_WAKE, _) => t.tell(Event::FutexWake, &[pid, tid, argument, result]),
+        (wait::SLEEP, true) => t.tell(Event::SleepBegin, &[pid, tid]),
+        (wait::SLEEP, false) => t.tell(Event::Sleep, &[pid, tid]),
+        (wait::CHILD, true) => t.tell(Event::ChildBegin, &[pid, tid]),
+        (wait::CHILD, false) => t.tell(Event::Child, &[pid, tid, result]),
+        (wait::ACCEPT, true) => t.tell(Event::AcceptBegin, &[pid, tid, signed(r.number)]),
+        (wait::ACCEPT, false) => t.tell(Event::AcceptFailed, &[pid, tid, signed(r.number), result]),
+        (wait::CONNECT, true) => t.tell(Event::ConnectBegin, &[pid, tid, argument]),
+        _ => Ok(()),
+    }
+}
+
+/// The two ends of a socket's connection: its own, and the other.
+fn ends(r: &Record<'_>) -> (End, End) {
+    let ports = r.word(2);
+    let (local, remote) = ((ports >> 32) as u16, ((ports >> 48) as u16).swap_bytes());
+    match r.kind {
+        Kind::SocketV4 => {
+            let [own, other] = halves(r.word(3)).map(|a| IpAddr::from(Ipv4Addr::from(a.to_be())));
+            (ip(own, local), ip(other, remote))
+        }
+        Kind::SocketV6 => {
+            let address = |n: usize| {
+                let words = [r.word(n), r.word(n + 1)].map(u64::to_le_bytes);
+                let bytes: [u8; 16] = std::array::from_fn(|i| words[i / 8][i % 8]);
+                // A connection of IP version 4 has one name, from whichever side it is seen.
+                Ipv6Addr::from(bytes).to_canonical()
+            };
+            (ip(address(3), local), ip(address(5), remote))
+        }
+        Kind::SocketLocal => {
+            let peer = r.word(4);
+            (End::Local(r.word(3)), if peer == 0 { End::None } else { End::Local(peer) })
+        }
+        _ => (End::Inode(r.word(0)), End::None),
+    }
+}
+
+/// An end by address; one that is not connected has none.
+fn ip(address: IpAddr, port: u16) -> End {
+    if port == 0 && address.is_unspecified() { End::None } else { End::Ip(address, port) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::raw::{KIND, NUMBER, TID, word};
+
+    #[derive(Default)]
+    struct Lines {
+        texts: Vec<String>,
+        lines: Vec<String>,
+    }
+
+    impl Sink for Lines {
+        type Error = ();
+
+        fn text(&mut self, text: &str) -> u32 {
+            self.texts.push(text.to_owned());
+            self.texts.len() as u32 - 1
+        }
+
+        fn event(&mut self, event: Event, time: u64, cpu: u32, values: &[u64]) -> Result<(), ()> {
+            let fields = event.fields();
+            assert_eq!(fields.len(), values.len(), "{}", event.name());
+            let shown = fields.iter().zip(values).map(|((name, ty), value)| match *ty {
+                "text" => format!("{name}={:?}", self.texts[*value as usize]),
+                "i32" | "i64" => format!("{name}={}", *value as i64),
+                _ => format!("{name}={value}"),
+            });
+            let shown: Vec<String> = shown.collect();
+            self.lines.push(format!("{time} {cpu} {} {}", event.name(), shown.join(" ")));
+            Ok(())
+        }
+    }
+
+    fn record(kind: Kind, flags: u16, number: i32, words: &[u64]) -> Vec<u8> {
+        let mut bytes = vec![0; kind.size() as usize];
+        let mut put = |at: i16, value: &[u8]| {
+            bytes[at as usize..at as usize + value.len()].copy_from_slice(value);
+        };
+        put(0, &7_u64.to_le_bytes());
+        put(TID, &11_u32.to_le_bytes());
+        put(TID + 4, &10_u32.to_le_bytes());
+        put(KIND, &(kind as u16).to_le_bytes());
+        put(KIND + 2, &flags.to_le_bytes());
+        put(NUMBER, &number.to_le_bytes());
+        for (n, value) in words.iter().enumerate() {
+            put(word(n as i16), &value.to_le_bytes());
+        }
+        bytes
+    }
+
+    fn told(records: &[Vec<u8>]) -> Vec<String> {
+        let (mut decoder, mut lines) = (Decoder::new(), Lines::default());
+        for record in records {
+            decoder.record(2, record, &mut lines).unwrap();
+        }
+        assert_eq!(decoder.unreadable, 0);
+        lines.lines
+    }
+
+    #[test]
+    fn sockets() {
+        let ports = 8080 << 32 | u64::from(40000_u16.swap_bytes()) << 48 | 1 << 16 | 2;
+        let loopback = u64::from(u32::from_le_bytes([127, 0, 0, 1]));
+        let v4 = [99, 17, ports, loopback | loopback << 32];
+        let mapped = u64::from_le_bytes([0, 0, 0xff, 0xff, 127, 0, 0, 1].map(|b: u8| b));
+        let mapped = [0, (mapped & !0xffff_ffff) | 0xffff_0000];
+        let v6 = [99, (-11_i64) as u64, ports, mapped[0], mapped[1], 0, 1 << 56];
+        assert_eq!(
+            told(&[
+                record(Kind::SocketV4, socket::SENT, 5, &v4),
+                record(Kind::SocketV6, socket::RECEIVED, 5, &v6),
+                record(Kind::SocketOther, socket::CLOSE, -1, &[98, 0, 16]),
+            ]),
+            [
+                "7 2 sent pid=10 tid=11 socket=99 local=\"127.0.0.1:8080\" \
+                 remote=\"127.0.0.1:40000\" bytes=17",
+                "7 2 received pid=10 tid=11 socket=99 local=\"127.0.0.1:8080\" \
+                 remote=\"[::1]:40000\" bytes=-11",
+                "7 2 socket_close pid=10 tid=11 socket=98 local=\"socket:98\" remote=\"\"",
+            ]
+        );
+    }
+
+    #[test]
+    fn descriptors_decide_what_a_call_is() {
+        let pipe = io::WRITE | 0x1000;
+        assert_eq!(
+            told(&[
+                record(Kind::Io, 0x8000 | io::BEGIN, 3, &[5, 0]),
+                record(Kind::Io, 0x8000, 3, &[5, 4096]),
+                record(Kind::Io, pipe, 1, &[6, 10]),
+                record(Kind::Io, 0xc000 | io::BEGIN, 4, &[7, 0]),
+                record(Kind::Close, 0, 3, &[5, 0x81a4]),
+            ]),
+            [
+                "7 2 read_begin pid=10 tid=11 fd=3 inode=5 of=\"file\"",
+                "7 2 read pid=10 tid=11 fd=3 bytes=4096 inode=5 of=\"file\"",
+                "7 2 pipe_write pid=10 tid=11 pipe=6 bytes=10",
+                "7 2 receive_begin pid=10 tid=11 socket=7",
+                "7 2 close pid=10 tid=11 fd=3 inode=5 of=\"file\"",
+            ]
+        );
+    }
+
+    #[test]
+    fn a_fault_is_over_when_its_thread_does_something() {
+        let lines = told(&[
+            record(Kind::Fault, 0, 0, &[4096]),
+            record(Kind::Switch, 2, 0, &[11, 0]),
+            record(Kind::Switch, 4, 0, &[0, 11]),
+            record(Kind::Switch, 2 | 8, 0, &[11, 0]),
+            record(Kind::Fault, 0, 0, &[8192]),
+            record(Kind::Wait, wait::POLL | wait::BEGIN, 0, &[0, 0]),
+        ]);
+        let names: Vec<&str> = lines.iter().filter_map(|l| l.split(' ').nth(2)).collect();
+        assert_eq!(
+            names,
+            [
+                "page_fault",
+                "switch_out",
+                "switch_in",
+                "page_fault_done",
+                "switch_out",
+                "page_fault",
+                "page_fault_done",
+                "poll_begin",
+            ]
+        );
+    }
+
+    #[test]
+    fn ends_of_processes() {
+        let lines = told(&[
+            record(Kind::Exit, 0, 0, &[0, u64::from_le_bytes(*b"worker\0\0")]),
+            record(Kind::Exit, 1, 0, &[3 << 8]),
+            record(Kind::Exit, 1, 0, &[9]),
+        ]);
+        assert_eq!(lines.len(), 5);
+        assert!(lines[0].ends_with("name=\"worker\""), "{lines:?}");
+        assert!(lines[2].ends_with("status=3"), "{lines:?}");
+        assert!(lines[4].ends_with("status=-9"), "{lines:?}");
+    }
+
+    /// Whatever a record holds, there is no panic.
+    #[test]
+    fn any_record_is_told_or_counted() {
+        let (mut decoder, mut lines) = (Decoder::new(), Lines::default());
+        let mut seed = 1_u64;
+        for _ in 0..20_000 {
+            let mut bytes = vec![0; 300];
+            for byte in &mut bytes {
+                seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                *byte = (seed >> 56) as u8;
+            }
+            bytes[KIND as usize] = (seed >> 33) as u8 % 25;
+            bytes[KIND as usize + 1] = 0;
+            decoder.record(0, &bytes, &mut lines).unwrap();
+        }
+        assert!(decoder.unreadable > 0);
+        assert!(lines.lines.len() > 10_000);
+    }
+}

@@ -1,0 +1,33 @@
+//! Events of the kernel, recorded by small programs in it.
+//!
+//! Fettle writes the programs itself when a recording begins ([`asm`]), for the kernel that runs:
+//! the kernel tells where the fields of its structures lie ([`btf`]). No compiler, no files, no
+//! module, nothing built for a kernel. The kernel proves that each program is safe before it takes
+//! it; it takes all of them back when this process ends, however it ends.
+//!
+//! ```text
+//! programs ── write ──> one ring for each processor ── drain ──> spool ── decode ──> events
+//!    │ ask                                                              in order of time
+//! observed processes <── fork, exec, end of processes
+//! ```
+//!
+//! [`Capture`] is the recording; [`raw`] says what records look like.
+
+pub mod asm;
+pub mod btf;
+mod capture;
+mod code;
+pub mod decode;
+mod error;
+mod events;
+mod fields;
+mod programs;
+pub mod raw;
+pub mod ring;
+pub mod spool;
+mod sys;
+
+pub use capture::{Capture, Children, Losses, Options, Processes};
+pub use error::KernelError;
+pub use events::Event;
+pub use programs::CALLS;

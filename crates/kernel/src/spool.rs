@@ -1,0 +1,203 @@
+//! Records on disk while a recording runs, and in order of time afterwards.
+//!
+//! A spool is a row of frames: processor, number of bytes, and records as they lay in the
+//! processor's ring. After each round over all rings comes a *mark*, with both clocks as they were
+//! before the round. What was written before that moment is in the spool by then, so records older
+//! than the mark before can be told: nothing older comes any more. That takes the memory of two
+//! rounds, however long the recording.
+
+use std::fs::File;
+use std::io::{self, BufReader, BufWriter, Read, Write};
+use std::path::Path;
+
+use crate::raw;
+use crate::ring;
+
+/// A moment on two clocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Moment {
+    /// Time-stamp counter.
+    pub tsc: u64,
+    /// `CLOCK_MONOTONIC` in nanoseconds.
+    pub monotonic_ns: u64,
+}
+
+/// The processor of a mark.
+const MARK: u32 = u32::MAX;
+/// No ring is larger.
+const FRAME_MAX: u32 = 1 << 30;
+/// Memory is given back in pieces of so many records.
+const BUFFER: usize = 1 << 20;
+
+/// A spool being written.
+#[derive(Debug)]
+pub struct SpoolWriter {
+    file: BufWriter<File>,
+}
+
+impl SpoolWriter {
+    /// Creates the file.
+    ///
+    /// # Errors
+    ///
+    /// The system's.
+    pub fn create(path: &Path) -> io::Result<SpoolWriter> {
+        Ok(SpoolWriter { file: BufWriter::with_capacity(BUFFER, File::create_new(path)?) })
+    }
+
+    /// Appends what a processor's ring held.
+    ///
+    /// # Errors
+    ///
+    /// The system's; a disk that is full.
+    pub fn append(&mut self, cpu: u32, records: &[u8]) -> io::Result<()> {
+        self.file.write_all(&cpu.to_le_bytes())?;
+        self.file.write_all(&(records.len() as u32).to_le_bytes())?;
+        self.file.write_all(records)
+    }
+
+    /// Ends a round over all rings, which began after `moment`.
+    ///
+    /// # Errors
+    ///
+    /// The system's.
+    pub fn mark(&mut self, moment: Moment) -> io::Result<()> {
+        let mut frame = [0; 24];
+        frame[..4].copy_from_slice(&MARK.to_le_bytes());
+        frame[4..8].copy_from_slice(&16_u32.to_le_bytes());
+        frame[8..16].copy_from_slice(&moment.tsc.to_le_bytes());
+        frame[16..].copy_from_slice(&moment.monotonic_ns.to_le_bytes());
+        self.file.write_all(&frame)
+    }
+
+    /// Hands everything to the system.
+    ///
+    /// # Errors
+    ///
+    /// The system's.
+    pub fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
+}
+
+/// What was found besides the records.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Found {
+    /// Records.
+    pub records: u64,
+    /// Whether the end was cut off.
+    pub torn: bool,
+}
+
+/// A record with its place in the round's bytes.
+#[derive(Clone, Copy, Debug)]
+struct Waiting {
+    time_ns: u64,
+    cpu: u32,
+    start: u32,
+    len: u32,
+}
+
+/// Reads a spool and hands its records to `take`, in order of time: their moment in ticks of the
+/// time-stamp counter, the processor, and the record. `begin` was read before the first record.
+///
+/// # Errors
+///
+/// What `take` answers, and the system's as `E`.
+pub fn read<E: From<io::Error>>(
+    path: &Path,
+    begin: Moment,
+    mut take: impl FnMut(u64, u32, &[u8]) -> Result<(), E>,
+) -> Result<Found, E> {
+    let mut file = BufReader::with_capacity(BUFFER, File::open(path)?);
+    let mut found = Found::default();
+    let (mut bytes, mut waiting) = (Vec::new(), Vec::<Waiting>::new());
+    let (mut before, mut last) = (begin, begin);
+    let mut tell = |until: u64,
+                    bytes: &mut Vec<u8>,
+                    waiting: &mut Vec<Waiting>,
+                    segment: (Moment, Moment)|
+     -> Result<(), E> {
+        // Rings are in order but for interrupts, and this kind of sort knows what is.
+        waiting.sort_by_key(|record| record.time_ns);
+        let ready = waiting.partition_point(|record| record.time_ns < until);
+        for record in &waiting[..ready] {
+            let range = record.start as usize..(record.start + record.len) as usize;
+            take(ticks(segment, record.time_ns), record.cpu, &bytes[range])?;
+        }
+        // What stays moves to the front.
+        let mut kept = Vec::new();
+        waiting.drain(..ready);
+        for record in waiting {
+            let range = record.start as usize..(record.start + record.len) as usize;
+            record.start = kept.len() as u32;
+            kept.extend_from_slice(&bytes[range]);
+        }
+        *bytes = kept;
+        Ok(())
+    };
+    let mut frame = Vec::new();
+    loop {
+        let mut head = [0; 8];
+        let torn = match read_whole(&mut file, &mut head)? {
+            0 => break,
+            n => n < head.len(),
+        };
+        let word = |at: usize| u32::from_le_bytes(head[at..at + 4].try_into().expect("four"));
+        let (cpu, len) = (word(0), word(4));
+        if torn || len > FRAME_MAX {
+            found.torn = true;
+            break;
+        }
+        frame.resize(len as usize, 0);
+        if read_whole(&mut file, &mut frame)? < frame.len() {
+            found.torn = true;
+            break;
+        }
+        if cpu != MARK {
+            for range in ring::records(&frame) {
+                let record = &frame[range];
+                found.records += 1;
+                let time_ns = raw::time_of(record).unwrap_or(0);
+                let (start, len) = (bytes.len() as u32, record.len() as u32);
+                waiting.push(Waiting { time_ns, cpu, start, len });
+                bytes.extend_from_slice(record);
+            }
+        } else if let [tsc, monotonic_ns] = frame.as_chunks::<8>().0 {
+            let moment = Moment {
+                tsc: u64::from_le_bytes(*tsc),
+                monotonic_ns: u64::from_le_bytes(*monotonic_ns),
+            };
+            tell(last.monotonic_ns, &mut bytes, &mut waiting, (before, last))?;
+            (before, last) = (last, moment);
+        }
+    }
+    tell(u64::MAX, &mut bytes, &mut waiting, (before, last))?;
+    Ok(found)
+}
+
+/// As much as there is.
+fn read_whole(file: &mut impl Read, to: &mut [u8]) -> io::Result<usize> {
+    let mut done = 0;
+    while done < to.len() {
+        match file.read(&mut to[done..]) {
+            Ok(0) => break,
+            Ok(n) => done += n,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(done)
+}
+
+/// The tick at a moment of the monotonic clock, at the rate between two moments near it.
+fn ticks((from, to): (Moment, Moment), time_ns: u64) -> u64 {
+    let distance = time_ns as i64 - to.monotonic_ns as i64;
+    let ns = to.monotonic_ns.saturating_sub(from.monotonic_ns);
+    if ns == 0 {
+        // Only before the first round: both clocks were read a moment ago.
+        return to.tsc.saturating_add_signed(distance);
+    }
+    let rate = to.tsc.saturating_sub(from.tsc) as f64 / ns as f64;
+    to.tsc.saturating_add_signed((distance as f64 * rate) as i64)
+}

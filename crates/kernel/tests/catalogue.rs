@@ -1,0 +1,40 @@
+//! The catalogue is the schema.
+
+use std::collections::BTreeMap;
+
+use fettle_kernel::Event;
+
+/// Name and fields of an event.
+type Declared = BTreeMap<String, Vec<(String, String)>>;
+
+/// The declarations of `kernel.fettle-schema`, read as what they are: one a line.
+fn declared(text: &str) -> Declared {
+    let lines = text.lines().filter_map(|line| line.strip_prefix("event "));
+    let events = lines.map(|line| {
+        let (name, fields) = line.trim_end_matches(')').split_once('(').expect("fields");
+        let field = |field: &str| {
+            let (name, ty) = field.trim().split_once(": ").expect("a type");
+            (name.to_owned(), ty.to_owned())
+        };
+        // Every event has a processor; the schema names it where it matters.
+        let fields = fields.split(',').map(field).filter(|(name, _)| name != "cpu");
+        (name.to_owned(), fields.collect())
+    });
+    events.collect()
+}
+
+#[test]
+fn recordings_have_the_events_that_the_schema_declares() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../requests/schemas/kernel.fettle-schema");
+    let schema = declared(&std::fs::read_to_string(path).unwrap());
+    let owned = |(name, ty): &(&str, &str)| ((*name).to_owned(), (*ty).to_owned());
+    let ours: Declared = Event::ALL
+        .iter()
+        .map(|event| (event.name().to_owned(), event.fields().iter().map(owned).collect()))
+        .collect();
+    assert_eq!(ours.len(), Event::ALL.len());
+    for (name, fields) in &schema {
+        assert_eq!(ours.get(name), Some(fields), "{name}");
+    }
+    assert_eq!(ours.len(), schema.len());
+}

@@ -1,0 +1,246 @@
+//! Real programs: what is recorded is what they did.
+
+mod common;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::process::Command;
+
+use common::{Recorded, alone, capture, drain_until, record, scratch};
+use fettle_kernel::{Event, Options};
+
+fn shell(text: &str) -> Command {
+    let mut command = Command::new("sh");
+    command.args(["-c", text]);
+    command
+}
+
+fn sum<'a>(told: impl Iterator<Item = &'a common::Told>, field: &str) -> i64 {
+    told.map(|told| told.number(field)).filter(|n| *n > 0).sum()
+}
+
+fn whole(recorded: &Recorded) {
+    assert_eq!(recorded.losses.total(), 0);
+    assert_eq!((recorded.losses.missed, recorded.unreadable), (0, 0));
+}
+
+#[test]
+fn a_pipeline() {
+    let _alone = alone();
+    let mut command =
+        shell("dd if=/dev/zero bs=1000 count=100 2>/dev/null | cat >/dev/null; exit 3");
+    let Some((status, r)) = record(&mut command, Options::default()) else { return };
+    assert_eq!(status.code(), Some(3));
+    whole(&r);
+    let pipes: Vec<i64> = r.of(Event::PipeMade).map(|t| t.number("pipe")).collect();
+    let [pipe] = pipes[..] else { panic!("{} pipes", pipes.len()) };
+    let of_pipe = |event| r.of(event).filter(move |t| t.number("pipe") == pipe);
+    assert_eq!(of_pipe(Event::PipeWrite).count(), 100);
+    assert_eq!(sum(of_pipe(Event::PipeWrite), "bytes"), 100_000);
+    assert_eq!(sum(of_pipe(Event::PipeRead), "bytes"), 100_000);
+    assert_eq!(of_pipe(Event::PipeReadBegin).count(), of_pipe(Event::PipeRead).count());
+    // The shell and its two children, each with its own end.
+    let paths: Vec<&str> = r.of(Event::Exec).map(|t| t.text("path")).collect();
+    let named = |name: &str| paths.iter().filter(|path| path.ends_with(name)).count();
+    assert_eq!((paths.len(), named("/sh"), named("/dd"), named("/cat")), (3, 1, 1, 1));
+    let children: BTreeSet<i64> = r.of(Event::Fork).map(|t| t.number("child_pid")).collect();
+    let ended: BTreeMap<i64, i64> =
+        r.of(Event::ProcessExit).map(|t| (t.number("pid"), t.number("status"))).collect();
+    assert_eq!(ended.len(), 3);
+    assert!(children.iter().all(|child| ended[child] == 0), "{ended:?}");
+    assert_eq!(ended.values().filter(|status| **status == 3).count(), 1);
+    // Per thread, what began has ended, in order of time.
+    assert!(r.told.is_sorted_by_key(|told| told.time_ns));
+}
+
+#[test]
+fn children_are_followed_however_quick() {
+    let _alone = alone();
+    let mut command = shell("i=0; while [ $i -lt 200 ]; do (:); i=$((i+1)); done");
+    let Some((_, r)) = record(&mut command, Options::default()) else { return };
+    whole(&r);
+    assert_eq!(r.of(Event::Fork).count(), 200);
+    assert_eq!(r.of(Event::ProcessExit).count(), 201);
+    let pids: BTreeSet<i64> = r.of(Event::ProcessExit).map(|t| t.number("pid")).collect();
+    // Nobody else's events are among them.
+    let strangers = r.told.iter().filter(|t| t.fields.contains_key("pid"));
+    let strangers = strangers.filter(|t| t.event != Event::Signal);
+    assert_eq!(strangers.filter(|t| !pids.contains(&t.number("pid"))).count(), 0);
+}
+
+/// Talks to itself over TCP of both versions and a local socket, in two threads, in a way that
+/// does not depend on time.
+const TALK: &str = r#"
+import os, socket, threading
+def talk(listener, client, many):
+    def serve():
+        connection, _ = listener.accept()
+        for _ in range(many):
+            data = connection.recv(100, socket.MSG_WAITALL)
+            connection.sendall(data * 2)
+        connection.close()
+    thread = threading.Thread(target=serve)
+    thread.start()
+    for _ in range(many):
+        client.sendall(b"x" * 100)
+        client.recv(200, socket.MSG_WAITALL)
+    client.close()
+    thread.join()
+    listener.close()
+v4 = socket.create_server(("127.0.0.1", 0))
+talk(v4, socket.create_connection(v4.getsockname()), 20)
+v6 = socket.create_server(("::", 0), family=socket.AF_INET6, dualstack_ipv6=True)
+talk(v6, socket.create_connection(("127.0.0.1", v6.getsockname()[1])), 30)
+a, b = socket.socketpair()
+a.sendall(b"y" * 50)
+b.recv(50)
+"#;
+
+#[test]
+fn both_ends_of_a_connection_have_the_same_names() {
+    let _alone = alone();
+    let mut command = Command::new("python3");
+    command.args(["-c", TALK]);
+    let Some((status, r)) = record(&mut command, Options::default()) else { return };
+    assert!(status.success());
+    whole(&r);
+    let mut bytes: BTreeMap<(String, String), (i64, i64)> = BTreeMap::new();
+    for told in r.of(Event::Sent) {
+        let ends = (told.text("local").to_owned(), told.text("remote").to_owned());
+        bytes.entry(ends).or_default().0 += told.number("bytes").max(0);
+    }
+    for told in r.of(Event::Received) {
+        let ends = (told.text("remote").to_owned(), told.text("local").to_owned());
+        bytes.entry(ends).or_default().1 += told.number("bytes").max(0);
+    }
+    // What one end sent is what the other received, under one name.
+    assert!(bytes.values().all(|(sent, received)| sent == received), "{bytes:?}");
+    let mut sums: Vec<i64> = bytes.values().map(|(sent, _)| *sent).collect();
+    sums.sort_unstable();
+    assert_eq!(sums, [50, 2000, 3000, 4000, 6000]);
+    assert_eq!(r.of(Event::Accept).count(), 2);
+    let accepted: BTreeSet<&str> = r.of(Event::Accept).map(|t| t.text("remote")).collect();
+    let connected: BTreeSet<&str> = r.of(Event::Connect).map(|t| t.text("local")).collect();
+    assert!(accepted.is_subset(&connected), "{accepted:?} {connected:?}");
+    assert!(accepted.iter().all(|end| end.starts_with("127.0.0.1:")), "{accepted:?}");
+    let pair = r.of(Event::SocketPair).next().expect("a pair of sockets");
+    assert!(pair.text("local").starts_with("unix:"));
+    assert_ne!(pair.text("local"), pair.text("remote"));
+}
+
+/// Numbers of events that are numbers of system calls, by what `strace` calls those.
+const COUNTED: &[(&str, &[Event])] = &[
+    ("accept4", &[Event::Accept, Event::AcceptFailed]),
+    ("connect", &[Event::Connect]),
+    ("socketpair", &[Event::SocketPair]),
+    ("sendto", &[Event::Sent]),
+    ("recvfrom", &[Event::Received]),
+    ("openat", &[Event::Open]),
+    ("close", &[Event::Close]),
+    ("read,pread64,getdents64", &[Event::Read, Event::PipeRead]),
+    ("write", &[Event::Write, Event::PipeWrite]),
+];
+
+#[test]
+fn as_many_calls_as_strace_counts() {
+    let _alone = alone();
+    let Ok(version) = Command::new("strace").arg("-V").output() else {
+        eprintln!("skipped: no strace");
+        return;
+    };
+    assert!(version.status.success());
+    let mut command = Command::new("python3");
+    command.args(["-c", TALK]);
+    // Once before, so that neither run finds files that the other did not.
+    command.status().unwrap();
+    let path = scratch();
+    let mut traced = Command::new("strace");
+    traced.args(["-f", "-qq", "-o"]).arg(&path).args(["python3", "-c", TALK]);
+    assert!(traced.status().unwrap().success());
+    let log = std::fs::read_to_string(&path).unwrap();
+    std::fs::remove_file(&path).unwrap();
+    let Some((_, r)) = record(&mut command, Options::default()) else { return };
+    whole(&r);
+    for (calls, events) in COUNTED {
+        let is_call = |line: &&str| {
+            let call = line.split_once(' ').map_or("", |(_, call)| call.trim_start());
+            let name = call.split('(').next().unwrap_or_default();
+            calls.split(',').any(|wanted| wanted == name)
+        };
+        let expected = log.lines().filter(is_call).count();
+        let found: usize = events.iter().map(|event| r.of(*event).count()).sum();
+        assert!(expected > 0, "{calls}");
+        assert_eq!(found, expected, "{calls}");
+    }
+}
+
+#[test]
+fn a_running_process_and_its_descendants() {
+    let _alone = alone();
+    let mut child = shell("sh -c 'while :; do read line; echo $line; done' <&0 & wait")
+        .stdin(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    // Until its child is there.
+    let pid = child.id();
+    while !std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"))
+        .is_ok_and(|text| !text.trim().is_empty())
+    {
+        std::thread::yield_now();
+    }
+    let Some(mut capture) = capture(Options::default()) else {
+        child.kill().unwrap();
+        child.wait().unwrap();
+        return;
+    };
+    capture.start().unwrap();
+    let processes = capture.processes();
+    let seen = processes.observe_tree(pid).unwrap();
+    assert!(seen.len() >= 2 && seen.contains(&pid), "{seen:?}");
+    let grandchild = *seen.iter().find(|other| **other != pid).unwrap();
+    // SAFETY: takes numbers only; both are processes of this test that live.
+    unsafe {
+        libc::kill(pid as i32, libc::SIGTERM);
+        libc::kill(grandchild as i32, libc::SIGKILL);
+    }
+    child.wait().unwrap();
+    let r = drain_until(capture, |_| processes.none_left().unwrap());
+    let ended: BTreeMap<i64, i64> =
+        r.of(Event::ProcessExit).map(|t| (t.number("pid"), t.number("status"))).collect();
+    assert_eq!(ended.get(&i64::from(pid)), Some(&-15), "{ended:?}");
+    assert_eq!(ended.get(&i64::from(grandchild)), Some(&-9), "{ended:?}");
+}
+
+#[test]
+fn what_finds_no_room_is_counted() {
+    let _alone = alone();
+    let mut command = Command::new("dd");
+    command.args(["if=/dev/zero", "of=/dev/null", "bs=1", "count=100000", "status=none"]);
+    let options = Options { ring_bytes: 4096, ..Options::default() };
+    let Some((_, r)) = record(&mut command, options) else { return };
+    let kept = [Event::ReadBegin, Event::Read, Event::WriteBegin, Event::Write];
+    let kept: usize = kept.iter().map(|event| r.of(*event).count()).sum();
+    assert!(r.losses.total() > 100_000, "{:?}", r.losses);
+    // Each byte is four records.
+    assert!(kept as u64 + r.losses.total() >= 400_000, "{kept} and {:?}", r.losses);
+    assert_eq!(r.losses.missed, 0);
+}
+
+#[test]
+fn the_whole_system_without_ourselves() {
+    let _alone = alone();
+    let options = Options { system: true, ring_bytes: 1 << 22, ..Options::default() };
+    let Some(mut capture) = capture(options) else { return };
+    capture.start().unwrap();
+    let path = scratch();
+    // A child that nobody asked for.
+    assert!(shell(&format!("echo here >{}", path.display())).status().unwrap().success());
+    let r = drain_until(capture, |_| true);
+    let opened = r.of(Event::Open).filter(|t| Path::new(t.text("path")) == path);
+    let opened: Vec<i64> = opened.map(|t| t.number("pid")).collect();
+    std::fs::remove_file(&path).unwrap();
+    assert_eq!(opened.len(), 1);
+    let own = i64::from(std::process::id());
+    assert!(r.told.iter().all(|t| t.fields.get("pid") != Some(&common::Value::Number(own))));
+}
