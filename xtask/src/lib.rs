@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 pub mod apt;
+pub mod attach;
 pub mod bench;
 pub mod ci;
 pub mod corpus;

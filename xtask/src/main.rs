@@ -4,7 +4,7 @@
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use xtask::{bench, ci, corpus, demo, fuzz, tidy, torture};
+use xtask::{attach, bench, ci, corpus, demo, fuzz, tidy, torture};
 
 /// Chores of the Fettle repository.
 #[derive(Parser)]
@@ -24,6 +24,8 @@ enum Chore {
     Corpus(corpus::Options),
     /// Builds the torture program in many ways and compares plain and recorded runs
     Torture(torture::Options),
+    /// Gives running servers new code and takes it back, again and again, under load
+    Attach(attach::Options),
     /// Benchmarks
     #[command(subcommand)]
     Bench(bench::Bench),
@@ -39,6 +41,7 @@ fn main() -> ExitCode {
         Chore::Tidy(options) => tidy::run(&options),
         Chore::Corpus(options) => corpus::run(&options).map(|tally| tally.passed()),
         Chore::Torture(options) => torture::run(&options).map(|tally| tally.passed()),
+        Chore::Attach(options) => attach::run(&options),
         Chore::Bench(which) => bench::run(&which),
         Chore::Fuzz(options) => fuzz::run(&options),
         Chore::Demo(options) => demo::run(&options),

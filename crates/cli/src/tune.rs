@@ -1,14 +1,17 @@
 //! `fettle tune`, `fettle undo` and `fettle status`: running processes.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use clap::Parser;
 use fettle_live::{Entry, Journal, Process, Purpose, Undone};
-use fettle_tune::{Installed, LeftAlone, Target, Wanted};
+use fettle_tune::{
+    Decided, Group, Installed, LeftAlone, Measured, Options, Outcome, Stop, Target, Wanted, Work,
+    measure,
+};
 use serde_json::json;
 
 use crate::select::SelectArgs;
@@ -16,7 +19,7 @@ use crate::select::SelectArgs;
 /// Arguments of `fettle tune`.
 #[derive(Debug, Parser)]
 #[command(
-    after_help = "Examples:\n  fettle tune -p 4711 --shuffle 1    # lay out at random, to try whether it notices\n  fettle status 4711\n  fettle undo 4711\n\nThe process goes on running. Its threads stand still for some milliseconds."
+    after_help = "Examples:\n  fettle tune -p 4711\n  fettle tune -p 4711 --work 'redis-cli info stats | grep total_commands'\n  fettle tune -p 4711 --root handleRequest --lib 'libssl*' --pairs 40\n  fettle tune -p 4711 --dry-run --json\n\nCounts for a while which code runs, lays it out in the order in which it runs, compares old and\nnew code in the process and keeps the new one if it is faster for certain. The process must be\nunder its usual load. It goes on running; its threads stand still for some milliseconds each time\nthat code is switched. `fettle undo PID` takes everything back.\n\nExit status: 0 the process is faster; 1 it is as it was; 2 error."
 )]
 pub struct Args {
     /// The process
@@ -27,10 +30,32 @@ pub struct Args {
     lib: Vec<String>,
     #[command(flatten)]
     select: SelectArgs,
+    /// Count for so long
+    #[arg(long, value_name = "SECONDS", default_value_t = 5.0)]
+    time: f64,
+    /// Only this function and what it leads to (* and ? are wild); else everything that runs
+    #[arg(long, value_name = "FUNCTION")]
+    root: Option<String>,
+    /// With --root: hot is what runs in more than this share of its calls
+    #[arg(long, value_name = "SHARE", default_value_t = 0.05)]
+    hot: f64,
+    /// A command that prints a number which grows with the process's work; without it, its read
+    /// and write system calls are its work
+    #[arg(long, value_name = "COMMAND")]
+    work: Option<String>,
+    /// Compare in so many rounds: old, new, new, old
+    #[arg(long, value_name = "N", default_value_t = 20)]
+    pairs: usize,
+    /// Each turn of a round takes so long
+    #[arg(long, value_name = "SECONDS", default_value_t = 0.25)]
+    turn: f64,
+    /// Do not compare: leave the new code in place
+    #[arg(long)]
+    keep: bool,
     /// Lay every function's blocks out at random, by this seed: for tests
-    #[arg(long, value_name = "SEED")]
-    shuffle: u64,
-    /// Say what would be done, and change nothing
+    #[arg(long, value_name = "SEED", hide = true)]
+    shuffle: Option<u64>,
+    /// Count and decide, and leave nothing changed
     #[arg(long)]
     dry_run: bool,
     /// Print what was done as JSON
@@ -78,15 +103,50 @@ fn folder() -> anyhow::Result<PathBuf> {
 /// Runs `fettle tune`.
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let folder = folder()?;
-    let begin = Instant::now();
     let process = Process::open(args.pid)?;
     if Journal::look(&folder, args.pid)?.is_some_and(|journal| journal.is_of(&process)) {
         bail!("process {0} is changed already: `fettle undo {0}` first", args.pid);
     }
-    let target = Target::new(&process)?;
     let wanted = Wanted { libraries: args.lib.clone(), selection: args.select.selection()? };
-    let (modules, refused) = fettle_tune::lift(&target, &wanted)?;
-    let all = fettle_tune::shuffled(&target, &modules, &wanted.selection, args.shuffle)?;
+    if let Some(seed) = args.shuffle {
+        return shuffle(args, seed, &process, &folder, &wanted);
+    }
+    let time = |seconds: f64, name: &str| {
+        Duration::try_from_secs_f64(seconds).with_context(|| format!("{name}: no such time"))
+    };
+    let work = match &args.work {
+        Some(command) => Work::Command(command.clone()),
+        None => Work::Calls,
+    };
+    let options = Options {
+        wanted,
+        time: time(args.time, "--time")?,
+        group: Group { root: args.root.clone(), share: args.hot },
+        measure: measure::Plan { work, pairs: args.pairs, turn: time(args.turn, "--turn")? },
+        keep: args.keep,
+        dry_run: args.dry_run,
+    };
+    // What was begun is taken back before we end.
+    let stop = Stop(fettle_live::catch_signals().context("signals cannot be handled")?);
+    let outcome = fettle_tune::tune(&process, &folder, &options, stop, |step| {
+        eprintln!("fettle: {step}");
+    })?;
+    print_outcome(args, &outcome)?;
+    Ok(ExitCode::from(u8::from(!outcome.kept)))
+}
+
+/// Lays code out at random.
+fn shuffle(
+    args: &Args,
+    seed: u64,
+    process: &Process,
+    folder: &Path,
+    wanted: &Wanted,
+) -> anyhow::Result<ExitCode> {
+    let begin = Instant::now();
+    let target = Target::new(process)?;
+    let (modules, refused) = fettle_tune::lift(&target, wanted)?;
+    let all = fettle_tune::shuffled(&target, &modules, &wanted.selection, seed)?;
     let prepared = begin.elapsed();
     for (path, why) in &refused {
         eprintln!("fettle: {} stays as it is: {why}", path.display());
@@ -97,9 +157,9 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         let installed = Installed { jumps, left, ..Installed::default() };
         return print_installed(args, &installed, prepared, Duration::ZERO);
     }
-    let mut journal = Journal::create(&folder, &process)?;
+    let mut journal = Journal::create(folder, process)?;
     let begin = Instant::now();
-    let installed = match fettle_tune::install(&target, &mut journal, &all) {
+    let installed = match fettle_tune::install(&target, &mut journal, &all, None) {
         Ok(installed) => installed,
         Err(error) => {
             let taken_back = fettle_live::undo(journal, Duration::from_secs(2));
@@ -164,6 +224,157 @@ fn print_installed(
     }
     crate::output::print(&text)?;
     Ok(ExitCode::SUCCESS)
+}
+
+fn longest(stops: &[Duration]) -> f64 {
+    stops.iter().map(|stop| milliseconds(*stop)).fold(0.0, f64::max)
+}
+
+fn print_outcome(args: &Args, outcome: &Outcome) -> anyhow::Result<()> {
+    if args.json {
+        return crate::output::print(&format!("{}\n", outcome_json(args, outcome)));
+    }
+    let mut text = String::new();
+    for (path, why) in &outcome.refused {
+        text.push_str(&format!("{} stays as it is: {why}\n", path.display()));
+    }
+    let profile = &outcome.profile;
+    text.push_str(&format!(
+        "counted {} passages in {:.1} s; copies with counters in {} functions; threads stood \
+         still at most {:.2} ms\n",
+        profile.events,
+        args.time,
+        profile.installed.jumps,
+        longest(&profile.installed.stops).max(longest(&profile.stops)),
+    ));
+    for (path, decided) in &outcome.decided {
+        text.push_str(&decided_text(path, decided));
+    }
+    if let Some(installed) = &outcome.installed {
+        text.push_str(&format!(
+            "\ninstalled: {} jumps to {} kB of new code; {} threads stood still at most {:.2} ms\n",
+            installed.jumps,
+            installed.bytes / 1000,
+            installed.threads,
+            longest(&installed.stops)
+        ));
+    }
+    if let Some(measured) = &outcome.measured {
+        text.push_str(&measured_text(args, measured));
+    }
+    let pid = args.pid;
+    text.push_str(&match (outcome.kept, args.dry_run) {
+        (true, _) => format!("the new code stays; `fettle undo {pid}` takes it back\n"),
+        (false, true) => "nothing stays changed (--dry-run)\n".to_owned(),
+        (false, false) => "no certain gain: the process has its old code again\n".to_owned(),
+    });
+    crate::output::print(&text)
+}
+
+/// The paper's figures for one module: layout before and after, the group, the model's view.
+fn decided_text(path: &Path, decided: &Decided) -> String {
+    let mut text = format!("\n{}: {} functions ran", path.display(), decided.code.procedures.len());
+    let exact = decided.exactness;
+    text.push_str(&format!(
+        "; {:.1} % of {} edges have exact counts\n\nhot code on the instruction cache, before:\n{}\nafter:\n{}",
+        exact.exact as f64 / exact.edges.max(1) as f64 * 100.0,
+        exact.edges,
+        decided.maps.0,
+        decided.maps.1,
+    ));
+    text.push_str("\n  tables      hot  chains     cold  function (bytes)\n");
+    const MOST: usize = 15;
+    for row in decided.rows.iter().take(MOST) {
+        text.push_str(&format!(
+            "{:8} {:8} {:7} {:8}  {}\n",
+            row.table_bytes,
+            row.hot_bytes,
+            row.chains,
+            row.cold_bytes,
+            fettle_image::demangle(&row.name)
+        ));
+    }
+    if decided.rows.len() > MOST {
+        text.push_str(&format!("{:>43} more\n", decided.rows.len() - MOST));
+    }
+    let sum = |field: fn(&fettle_tune::Row) -> u64| decided.rows.iter().map(field).sum::<u64>();
+    text.push_str(&format!(
+        "{:8} {:8} {:7} {:8}  in all\n",
+        sum(|row| row.table_bytes),
+        sum(|row| row.hot_bytes),
+        sum(|row| row.chains as u64),
+        sum(|row| row.cold_bytes)
+    ));
+    let (before, after) = (&decided.chosen.before, &decided.chosen.after);
+    text.push_str(&format!(
+        "\nby the model: {:.2} misses per thousand instructions, now {:.2}; {:.0} % of jumps \
+         between blocks taken, now {:.0} %\n",
+        before.cost.misses_per_thousand(),
+        after.cost.misses_per_thousand(),
+        taken(before) * 100.0,
+        taken(after) * 100.0,
+    ));
+    text
+}
+
+fn taken(modelled: &fettle_tune::Modelled) -> f64 {
+    let ways = modelled.ways;
+    ways.taken() as f64 / (ways.taken() + ways.straight).max(1) as f64
+}
+
+fn measured_text(args: &Args, measured: &Measured) -> String {
+    let unit = match &args.work {
+        Some(_) => "unit of work",
+        None => "read or write call",
+    };
+    format!(
+        "measured in {} rounds: {:.2} us of processor time for a {unit}, now {:.2}: {:+.1} % \
+         [95 % interval {:+.1} to {:+.1}]; {} switches, at most {:.2} ms each\n",
+        measured.ratios.len(),
+        measured.ns.0 / 1e3,
+        measured.ns.1 / 1e3,
+        (measured.ratio - 1.0) * 100.0,
+        (measured.low - 1.0) * 100.0,
+        (measured.high - 1.0) * 100.0,
+        measured.stops.len(),
+        longest(&measured.stops),
+    )
+}
+
+fn outcome_json(args: &Args, outcome: &Outcome) -> serde_json::Value {
+    let ms = |stops: &[Duration]| stops.iter().map(|stop| milliseconds(*stop)).collect::<Vec<_>>();
+    let modules: Vec<_> = outcome
+        .decided
+        .iter()
+        .map(|(path, decided)| {
+            json!({
+                "path": path, "functions": decided.rows, "choice": decided.chosen.layout.choice,
+                "exact_edges": decided.exactness.exact, "edges": decided.exactness.edges,
+                "cache_before": decided.maps.0, "cache_after": decided.maps.1,
+                "model_before": decided.chosen.before, "model_after": decided.chosen.after,
+            })
+        })
+        .collect();
+    let refused: Vec<_> =
+        outcome.refused.iter().map(|(path, why)| json!({ "path": path, "why": why })).collect();
+    let profile = &outcome.profile;
+    json!({
+        "version": 1, "pid": args.pid, "kept": outcome.kept, "modules": modules,
+        "refused": refused,
+        "counted": {
+            "passages": profile.events, "inconsistent_functions": profile.inconsistent,
+            "jumps": profile.installed.jumps, "stops_ms": ms(&profile.installed.stops),
+            "undo_stops_ms": ms(&profile.stops),
+        },
+        "installed": outcome.installed.as_ref().map(|installed| json!({
+            "jumps": installed.jumps, "bytes": installed.bytes, "threads": installed.threads,
+            "left_alone": installed.left.len(), "stops_ms": ms(&installed.stops),
+        })),
+        "measured": outcome.measured.as_ref().map(|m| json!({
+            "ratio": m.ratio, "low": m.low, "high": m.high, "ratios": m.ratios,
+            "old_ns": m.ns.0, "new_ns": m.ns.1, "idle_rounds": m.idle, "stops_ms": ms(&m.stops),
+        })),
+    })
 }
 
 /// Runs `fettle undo`.

@@ -315,3 +315,68 @@ fn a_dry_run_changes_nothing() {
     assert!(!bench.journal(running.pid()).exists());
     assert!(running.end().contains("exit status: 0"));
 }
+
+/// A function of the group table, by the end of its name.
+fn row<'a>(value: &'a Value, name: &str) -> &'a Value {
+    let rows = value["modules"][0]["functions"].as_array().unwrap();
+    rows.iter().find(|row| row["name"] == name).unwrap_or_else(|| panic!("{name}: {rows:?}"))
+}
+
+#[test]
+fn hot_code_is_found_and_laid_out() {
+    let bench = Bench::new();
+    let running = bench.start(&bench.build("busy.c", &[]));
+    let pid = running.pid().to_string();
+
+    let (status, plan) = bench.json(&["tune", "-p", &pid, "--time", "0.5", "--dry-run"]);
+    assert_eq!((status, &plan["kept"]), (1, &Value::Bool(false)), "{plan}");
+    // What never ran is cold, whatever the rest of the function does.
+    let run = row(&plan, "run");
+    assert!(run["hot_bytes"].as_u64() > Some(50) && run["cold_bytes"].as_u64() > Some(10), "{run}");
+    assert!(plan["counted"]["passages"].as_u64().unwrap() > 10_000);
+    assert!(
+        !plan["modules"][0]["functions"].as_array().unwrap().iter().any(|r| r["name"] == "rare")
+    );
+    assert_eq!(differing(running.pid()), Vec::<String>::new());
+    assert_eq!(leftovers(running.pid()), Vec::<String>::new());
+    assert!(!bench.journal(running.pid()).exists());
+
+    let (status, kept) =
+        bench.json(&["tune", "-p", &pid, "--time", "0.5", "--keep", "--root", "run"]);
+    assert_eq!((status, &kept["kept"]), (0, &Value::Bool(true)), "{kept}");
+    assert!(row(&kept, "mix")["hot_bytes"].as_u64() > Some(5));
+    assert_ne!(differing(running.pid()), Vec::<String>::new());
+    assert_eq!(bench.undo(running.pid()).0, 0);
+    assert_eq!(differing(running.pid()), Vec::<String>::new());
+    assert_eq!(running.end(), "right after many rounds\nexit status: 0");
+}
+
+#[test]
+fn old_and_new_code_are_compared() {
+    let bench = Bench::new();
+    let running = bench.start(&bench.build("busy.c", &["-no-pie"]));
+    let pid = running.pid().to_string();
+    let compare = ["--time", "0.3", "--pairs", "6", "--turn", "0.1"];
+    let (status, value) = bench.json(&[&["tune", "-p", &pid], &compare[..]].concat());
+    let measured = &value["measured"];
+    let number = |name: &str| measured[name].as_f64().unwrap();
+    assert!(number("low") <= number("ratio") && number("ratio") <= number("high"), "{measured}");
+    assert_eq!(measured["ratios"].as_array().unwrap().len(), 6);
+    assert_eq!(value["kept"], Value::Bool(number("high") < 1.0), "{value}");
+    assert_eq!(status, i32::from(number("high") >= 1.0));
+    if status == 0 {
+        assert_eq!(bench.undo(running.pid()).0, 0);
+    }
+    assert_eq!(differing(running.pid()), Vec::<String>::new());
+    assert_eq!(running.end(), "right after many rounds\nexit status: 0");
+
+    // Who does nothing has nothing to compare by.
+    let idle = bench.start(&bench.build("sleepers.c", &["-O0"]));
+    let pid = idle.pid().to_string();
+    let none = ["--time", "0.3", "--pairs", "5", "--turn", "0.01", "--work", "echo 7"];
+    let output = bench.fettle(&[&["tune", "-p", &pid], &none[..]].concat()).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(2) && said.contains("too little work"), "{said}");
+    assert_eq!(differing(idle.pid()), Vec::<String>::new());
+    idle.end();
+}

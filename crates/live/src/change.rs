@@ -325,6 +325,9 @@ fn take_away(
     let regions = journal.regions();
     let ranges = regions.iter().map(|(r, _)| (r.at.0, r.at.0 + r.len)).collect();
     let ranges = Ranges::new(ranges);
+    // What is saved in memory leads to code. Data is reached from code alone, and from stacks.
+    let code = regions.iter().filter(|(r, _)| r.prot.exec);
+    let code = Ranges::new(code.map(|(r, _)| (r.at.0, r.at.0 + r.len)).collect());
     let guards = guards(journal);
     let unwind: Vec<Patch> = patches(journal, Purpose::Unwind).cloned().collect();
     // The loader's record of a library leads to our headers as long as it is ours.
@@ -339,7 +342,7 @@ fn take_away(
     })?;
     undone.stops.push(stop);
     let Some(view) = view else { return Ok(Some(ON_A_STACK.to_owned())) };
-    if let Some(why) = in_memory(process, &process.maps()?, &view, &ranges, &known) {
+    if let Some(why) = in_memory(process, &process.maps()?, &view, &code, &known) {
         return Ok(Some(why.to_owned()));
     }
     let conflicts = &mut undone.conflicts;
@@ -351,7 +354,7 @@ fn take_away(
         if !halted.on_stacks(&maps, &ranges)?.is_empty() {
             return Ok(Err(ON_A_STACK));
         }
-        if let Some(why) = in_memory(process, &maps, &halted.view(), &ranges, &known) {
+        if let Some(why) = in_memory(process, &maps, &halted.view(), &code, &known) {
             return Ok(Err(why));
         }
         for patch in &unwind {

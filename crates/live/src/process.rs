@@ -166,6 +166,13 @@ impl Process {
         [mapped, inside].into_iter().find(|candidate| same(candidate))
     }
 
+    /// How many calls it has made that read or write, as the kernel counts them.
+    pub fn io_calls(&self) -> Option<u64> {
+        let text = maps::read_proc(&format!("/proc/{}/io", self.pid)).ok()?;
+        let field = |name| maps::status_field(&text, name);
+        Some(field("syscr:")? + field("syscw:")?)
+    }
+
     /// Processor time of all its threads, ended ones too, in nanoseconds.
     pub fn cpu_ns(&self) -> Option<u64> {
         crate::ptrace::process_time(self.pid).map(|time| time.as_nanos() as u64)

@@ -9,6 +9,12 @@ pub enum TuneError {
     /// The process cannot be stopped, looked at or changed.
     #[error(transparent)]
     Live(#[from] LiveError),
+    /// Somebody wants it to end.
+    #[error("interrupted: process {pid} is as it was")]
+    Interrupted {
+        /// The process.
+        pid: i32,
+    },
     /// The process is of a kind that cannot be tuned.
     #[error("process {pid} cannot be tuned: {why}")]
     Unfit {

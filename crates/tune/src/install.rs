@@ -51,7 +51,8 @@ struct Helper {
     jump: Patch,
 }
 
-/// Installs new code for several modules of a process.
+/// Installs new code for several modules of a process. It may have `counters`, which all threads
+/// are led to by their gs base.
 ///
 /// # Errors
 ///
@@ -60,6 +61,7 @@ pub fn install(
     target: &Target<'_>,
     journal: &mut Journal,
     all: &[NewCode],
+    counters: Option<Region>,
 ) -> Result<Installed, TuneError> {
     let process = target.process;
     let mut installed = Installed::default();
@@ -73,11 +75,19 @@ pub fn install(
         contents.push((helper.code.0, &helper.code.1));
         contents.push((helper.table.0, &helper.table.1));
     }
-    let regions: Vec<Region> = contents.iter().map(|(region, _)| *region).collect();
+    let regions: Vec<Region> = contents.iter().map(|(region, _)| *region).chain(counters).collect();
     installed.bytes = regions.iter().map(|region| region.len).sum();
 
     let (threads, stop) = process.while_halted(|halted| {
+        if counters.is_some() && halted.gs_bases().any(|base| base != 0) {
+            let why = "it uses the gs segment itself".to_owned();
+            return Err(LiveError::Unattachable { pid: process.pid(), why });
+        }
         halted.map(journal, &regions)?;
+        if let Some(counters) = counters {
+            journal.add([Entry::GsBase(counters.at.0)])?;
+            halted.set_gs_base(0, counters.at.0)?;
+        }
         Ok(halted.threads())
     })?;
     installed.threads = threads;

@@ -1,21 +1,33 @@
 //! Tuning a process while it runs: its hot code is laid out anew, and everything can be undone.
 //!
 //! [`Target`] knows the modules of a process. Of each, [`Module`] lifts the functions and makes
-//! [`NewCode`]; [`install`] puts that into the process. What stops threads, writes and takes back
-//! is `fettle-live`; what is decided here touches nothing.
+//! [`NewCode`]; [`install`] puts that into the process. [`tune`] counts with copies that have
+//! counters, has `fettle-layout` decide, installs, compares, and keeps what is faster. What stops
+//! threads, writes and takes back is `fettle-live`.
 #![forbid(unsafe_code)]
 
+pub mod count;
+pub mod decide;
 mod error;
 pub mod install;
+pub mod measure;
 pub mod module;
 pub mod target;
+mod tuning;
 
+pub use decide::{Decided, Group};
 pub use error::TuneError;
+pub use fettle_layout::figures::Row;
+pub use fettle_layout::order::Modelled;
 pub use install::{Installed, install};
+pub use measure::{Measured, Work};
 pub use module::{LeftAlone, Module, NewCode, Reason};
 pub use target::{Loaded, Target};
+pub use tuning::{Options, Outcome, tune};
 
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use fettle_cfg::Placement;
 use fettle_collect::Selection;
@@ -76,7 +88,7 @@ pub fn shuffled(
         let placement = Placement::shuffled(&module.lifted.functions, seed);
         let wants = module::wanted(&module.image, selection);
         let order = Some(&placement);
-        match module.new_code(target.process, Mode::Plain, order, &wants, &maps) {
+        match module.new_code(target.process, (Mode::Plain, 0), order, &wants, &maps) {
             Ok(code) => {
                 maps.extend([install::taken(code.text), install::taken(code.constants)]);
                 all.push(code);
@@ -87,6 +99,31 @@ pub fn shuffled(
     match all.is_empty() {
         true => Err(TuneError::Unfit { pid: target.process.pid(), why: trouble }),
         false => Ok(all),
+    }
+}
+
+/// Whether somebody wants us to end before we are through.
+#[derive(Clone, Copy, Debug)]
+pub struct Stop<'a>(pub &'a AtomicBool);
+
+impl Stop<'_> {
+    /// Waits, unless we are to end.
+    ///
+    /// # Errors
+    ///
+    /// When we are to end.
+    fn wait(self, pid: i32, time: Duration) -> Result<(), TuneError> {
+        let end = Instant::now() + time;
+        loop {
+            if self.0.load(Ordering::Relaxed) {
+                return Err(TuneError::Interrupted { pid });
+            }
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Ok(());
+            }
+            std::thread::sleep(left.min(Duration::from_millis(50)));
+        }
     }
 }
 

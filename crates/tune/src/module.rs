@@ -119,8 +119,9 @@ impl Module {
         Ok(Module { loaded, image, lifted, same, returns })
     }
 
-    /// New code for the functions that `wants` says, in this order, measured in this mode. `taken`
-    /// is what else is going to be mapped. `counters` is the offset of counters from the gs base.
+    /// New code for the functions that `wants` says, in this order, measured in this mode, with the
+    /// counters so many bytes from the gs base. `maps` are the process's, and what else is going
+    /// to be mapped.
     ///
     /// # Errors
     ///
@@ -129,7 +130,7 @@ impl Module {
     pub fn new_code(
         &self,
         process: &Process,
-        mode: Mode,
+        (mode, counters): (Mode, u32),
         placement: Option<&Placement>,
         wants: &(dyn Fn(&Function) -> bool + Sync),
         maps: &[Mapping],
@@ -151,7 +152,7 @@ impl Module {
             load_bias: if absolute { bias } else { 0 },
             first_function: 0,
             accumulators: 0,
-            counters: 0,
+            counters,
             ring_bytes: 1,
         };
         let linked = fettle_rewrite::link(&plan, &self.image, parameters)

@@ -1,0 +1,266 @@
+//! Comparing old and new code in the process that runs them.
+//!
+//! Code is switched by writing the jumps or what was there before, in one stop. Old and new code
+//! run in turns, old-new-new-old and then new-old-old-new, so that what changes slowly weighs on
+//! both alike. Each turn gives the processor time that a unit of work took; each four turns give
+//! a ratio. Their mean and its 95 % confidence interval decide.
+
+use std::process::Command;
+use std::time::Duration;
+
+use fettle_live::{Patch, Process, Ranges};
+
+use crate::Stop;
+use crate::error::TuneError;
+
+/// What tells how much work a process has done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Work {
+    /// Its read and write system calls, as the kernel counts them for each process.
+    Calls,
+    /// The first number that a command prints, which grows with the work.
+    Command(String),
+}
+
+/// How to compare.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// What work is.
+    pub work: Work,
+    /// Rounds of four turns.
+    pub pairs: usize,
+    /// How long a turn is.
+    pub turn: Duration,
+}
+
+/// What a comparison has shown.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Measured {
+    /// Processor time for a unit of work, new over old, of each round.
+    pub ratios: Vec<f64>,
+    /// Their geometric mean.
+    pub ratio: f64,
+    /// Lower end of its 95 % interval.
+    pub low: f64,
+    /// Upper end.
+    pub high: f64,
+    /// Nanoseconds of processor time for a unit of work, by the old code and by the new.
+    pub ns: (f64, f64),
+    /// Rounds in which too little work was done to tell anything.
+    pub idle: usize,
+    /// How long threads stood still for each switch.
+    pub stops: Vec<Duration>,
+}
+
+impl Measured {
+    /// Whether new code is faster for certain, as far as the interval says.
+    pub fn is_gain(&self) -> bool {
+        self.high < 1.0
+    }
+}
+
+/// After a switch, before a turn begins.
+const SETTLE: Duration = Duration::from_millis(10);
+/// A turn with less work says nothing.
+const LEAST_WORK: u64 = 10;
+/// Fewer rounds give no interval worth the name.
+const LEAST_ROUNDS: usize = 5;
+
+/// Old and new code of a process.
+struct Switch<'a> {
+    process: &'a Process,
+    to_new: Vec<Patch>,
+    to_old: Vec<Patch>,
+    is_new: bool,
+    stops: Vec<Duration>,
+}
+
+impl Switch<'_> {
+    fn turn(&mut self, new: bool) -> Result<(), TuneError> {
+        if self.is_new == new {
+            return Ok(());
+        }
+        let patches = if new { &self.to_new } else { &self.to_old };
+        let switched =
+            self.process.while_halted(|halted| halted.patch(patches, &Ranges::default()));
+        let (_, stop) = switched?;
+        self.is_new = new;
+        self.stops.push(stop);
+        std::thread::sleep(SETTLE);
+        Ok(())
+    }
+}
+
+/// Compares; `jumps` are in place, and are again afterwards.
+///
+/// # Errors
+///
+/// When the process cannot be switched, or does no work that could be seen.
+pub fn measure(
+    process: &Process,
+    jumps: &[Patch],
+    plan: &Plan,
+    stop: Stop<'_>,
+) -> Result<Measured, TuneError> {
+    let back = |patch: &Patch| Patch {
+        before: patch.after.clone(),
+        after: patch.before.clone(),
+        ..patch.clone()
+    };
+    let mut switch = Switch {
+        process,
+        to_new: jumps.to_vec(),
+        to_old: jumps.iter().map(back).collect(),
+        is_new: true,
+        stops: Vec::new(),
+    };
+    let mut rounds = Vec::new();
+    let mut idle = 0;
+    for round in 0..plan.pairs {
+        let first = round % 2 == 1;
+        let mut costs = [Cost::default(), Cost::default()];
+        let mut told = true;
+        for new in [first, !first, !first, first] {
+            switch.turn(new)?;
+            let cost = take_turn(process, plan, stop)?;
+            told &= cost.work >= LEAST_WORK;
+            costs[usize::from(new)].add(cost);
+        }
+        match told {
+            true => rounds.push((costs[0].per_unit(), costs[1].per_unit())),
+            false => idle += 1,
+        }
+        // Nothing is to be seen, and there will not be.
+        if idle > plan.pairs / 2 {
+            break;
+        }
+    }
+    switch.turn(true)?;
+    if rounds.len() < LEAST_ROUNDS {
+        let why = "it did too little work that could be seen: put it under load, or say by \
+                   --work what its work is"
+            .to_owned();
+        return Err(TuneError::Unfit { pid: process.pid(), why });
+    }
+    let mut measured = evaluate(&rounds);
+    (measured.idle, measured.stops) = (idle, switch.stops);
+    Ok(measured)
+}
+
+/// What work has cost.
+#[derive(Clone, Copy, Debug, Default)]
+struct Cost {
+    cpu_ns: u64,
+    work: u64,
+}
+
+impl Cost {
+    fn add(&mut self, other: Cost) {
+        self.cpu_ns += other.cpu_ns;
+        self.work += other.work;
+    }
+
+    fn per_unit(self) -> f64 {
+        self.cpu_ns as f64 / self.work.max(1) as f64
+    }
+}
+
+fn take_turn(process: &Process, plan: &Plan, stop: Stop<'_>) -> Result<Cost, TuneError> {
+    let look = || -> Result<Cost, TuneError> {
+        let gone = || TuneError::Unfit { pid: process.pid(), why: "it has ended".to_owned() };
+        let work = match &plan.work {
+            Work::Calls => process.io_calls().ok_or_else(gone)?,
+            Work::Command(command) => printed_number(process.pid(), command)?,
+        };
+        Ok(Cost { cpu_ns: process.cpu_ns().ok_or_else(gone)?, work })
+    };
+    let before = look()?;
+    stop.wait(process.pid(), plan.turn)?;
+    let after = look()?;
+    Ok(Cost {
+        cpu_ns: after.cpu_ns.saturating_sub(before.cpu_ns),
+        work: after.work.saturating_sub(before.work),
+    })
+}
+
+/// The first number that a command prints.
+fn printed_number(pid: i32, command: &str) -> Result<u64, TuneError> {
+    let failed = |what: String| TuneError::Unfit { pid, why: format!("--work {command}: {what}") };
+    let output = Command::new("sh").args(["-c", command]).output();
+    let output = output.map_err(|error| failed(error.to_string()))?;
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let mut numbers = text.split(|c: char| !c.is_ascii_digit()).filter(|part| !part.is_empty());
+    let number = numbers.next().and_then(|number| number.parse().ok());
+    number.ok_or_else(|| failed(format!("it printed no number ({})", output.status)))
+}
+
+/// Mean and interval of what rounds have shown: cost by old code, cost by new code.
+fn evaluate(rounds: &[(f64, f64)]) -> Measured {
+    let count = rounds.len() as f64;
+    let logarithms: Vec<f64> = rounds.iter().map(|(old, new)| (new / old).ln()).collect();
+    let mean = logarithms.iter().sum::<f64>() / count;
+    let squares: f64 = logarithms.iter().map(|l| (l - mean).powi(2)).sum();
+    let error = (squares / (count - 1.0) / count).sqrt();
+    let half = students_t(count - 1.0) * error;
+    let average = |values: &mut dyn Iterator<Item = f64>| values.sum::<f64>() / count;
+    Measured {
+        ratios: logarithms.iter().map(|l| l.exp()).collect(),
+        ratio: mean.exp(),
+        low: (mean - half).exp(),
+        high: (mean + half).exp(),
+        ns: (
+            average(&mut rounds.iter().map(|round| round.0)),
+            average(&mut rounds.iter().map(|round| round.1)),
+        ),
+        idle: 0,
+        stops: Vec::new(),
+    }
+}
+
+/// The 97.5 % quantile of Student's distribution, by the expansion of Cornish and Fisher.
+fn students_t(freedom: f64) -> f64 {
+    let z = 1.959_964f64;
+    let terms = [
+        (z.powi(3) + z) / 4.0,
+        (5.0 * z.powi(5) + 16.0 * z.powi(3) + 3.0 * z) / 96.0,
+        (3.0 * z.powi(7) + 19.0 * z.powi(5) + 17.0 * z.powi(3) - 15.0 * z) / 384.0,
+    ];
+    z + terms.iter().zip(1..).map(|(term, n)| term / freedom.powi(n)).sum::<f64>()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quantiles_are_those_of_tables() {
+        for (freedom, expected) in [(4.0, 2.776), (9.0, 2.262), (19.0, 2.093), (39.0, 2.023)] {
+            let quantile = students_t(freedom);
+            assert!((quantile - expected).abs() < 0.01, "{freedom}: {quantile}");
+        }
+    }
+
+    #[test]
+    fn gains_are_told_from_noise() {
+        let noisy = |gain: f64| -> Vec<(f64, f64)> {
+            (0..20)
+                .map(|i| {
+                    let noise = 1.0 + 0.01 * f64::from(i % 5 - 2);
+                    (100.0, 100.0 * gain * noise)
+                })
+                .collect()
+        };
+        let gain = evaluate(&noisy(0.95));
+        assert!(gain.is_gain() && (gain.ratio - 0.95).abs() < 0.001, "{gain:?}");
+        assert!(gain.low < gain.ratio && gain.ratio < gain.high);
+        let none = evaluate(&noisy(1.0));
+        assert!(!none.is_gain() && none.low < 1.0 && none.high > 1.0, "{none:?}");
+        assert!(!evaluate(&noisy(1.05)).is_gain());
+    }
+
+    #[test]
+    fn numbers_that_commands_print() {
+        assert_eq!(printed_number(1, "echo total: 42 of 43").unwrap(), 42);
+        assert!(printed_number(1, "echo nothing").unwrap_err().to_string().contains("no number"));
+    }
+}

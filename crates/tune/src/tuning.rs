@@ -1,0 +1,158 @@
+//! Tuning from beginning to end: count, decide, install, measure, keep or take back.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use fettle_live::{Entry, Journal, Patch, Process, Purpose};
+use fettle_rewrite::Mode;
+
+use crate::count::{self, Profile};
+use crate::decide::{self, Decided, Group};
+use crate::error::TuneError;
+use crate::install::{self, Installed};
+use crate::measure::{self, Measured};
+use crate::module::NewCode;
+use crate::target::Target;
+use crate::{Stop, Wanted, lift};
+
+/// So long threads have to leave new code that is taken back.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// What to do.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Which code.
+    pub wanted: Wanted,
+    /// How long to count.
+    pub time: Duration,
+    /// What to lay out of what ran.
+    pub group: Group,
+    /// How to compare old and new code.
+    pub measure: measure::Plan,
+    /// Leave the new code in place without a comparison.
+    pub keep: bool,
+    /// Count and decide only.
+    pub dry_run: bool,
+}
+
+/// What became of it.
+#[derive(Debug)]
+pub struct Outcome {
+    /// What was counted.
+    pub profile: Profile,
+    /// Layouts, by module.
+    pub decided: Vec<(PathBuf, Decided)>,
+    /// Modules that stay as they are, and why.
+    pub refused: Vec<(PathBuf, String)>,
+    /// What was installed.
+    pub installed: Option<Installed>,
+    /// What the comparison has shown.
+    pub measured: Option<Measured>,
+    /// Whether the new code is in place.
+    pub kept: bool,
+}
+
+/// Tunes a process; `tell` is told what is being done.
+///
+/// # Errors
+///
+/// When the process cannot be tuned. Then everything is taken back that can be.
+pub fn tune(
+    process: &Process,
+    folder: &Path,
+    options: &Options,
+    stop: Stop<'_>,
+    mut tell: impl FnMut(&str),
+) -> Result<Outcome, TuneError> {
+    let unfit = |why: String| TuneError::Unfit { pid: process.pid(), why };
+    let target = Target::new(process)?;
+    let (modules, refused) = lift(&target, &options.wanted)?;
+
+    tell("counting");
+    let selection = &options.wanted.selection;
+    let profile = count::count(&target, folder, &modules, selection, options.time, stop)?;
+    tell("deciding");
+    let mut outcome = Outcome {
+        profile,
+        decided: Vec::new(),
+        refused,
+        installed: None,
+        measured: None,
+        kept: false,
+    };
+    let mut maps = target.maps()?;
+    let mut codes: Vec<NewCode> = Vec::new();
+    for (module, counts) in modules.iter().zip(&outcome.profile.modules) {
+        let path = module.loaded.path.clone();
+        let decided = match decide::decide(module, counts, &options.group) {
+            Ok(Some(decided)) => decided,
+            Ok(None) => continue,
+            Err(why) => {
+                outcome.refused.push((path, why));
+                continue;
+            }
+        };
+        let placement = decided.chosen.layout.placement(&decided.code);
+        let entries: std::collections::HashSet<_> =
+            decided.code.procedures.iter().map(|p| p.entry).collect();
+        let wants = |f: &fettle_cfg::Function| entries.contains(&f.entry);
+        match module.new_code(process, (Mode::Plain, 0), Some(&placement), &wants, &maps) {
+            Ok(code) => {
+                maps.extend([install::taken(code.text), install::taken(code.constants)]);
+                codes.push(code);
+                outcome.decided.push((path, decided));
+            }
+            Err(why) => outcome.refused.push((path, why)),
+        }
+    }
+    if codes.is_empty() {
+        return Err(unfit("none of the code that was counted ran".to_owned()));
+    }
+    if options.dry_run {
+        return Ok(outcome);
+    }
+
+    tell("installing");
+    let mut journal = Journal::create(folder, process)?;
+    let done: Result<_, TuneError> = (|| {
+        let installed = install::install(&target, &mut journal, &codes, None)?;
+        if options.keep {
+            return Ok((installed, None));
+        }
+        tell("measuring");
+        let jumps = in_place(process, &journal);
+        let measured = measure::measure(process, &jumps, &options.measure, stop)?;
+        Ok((installed, Some(measured)))
+    })();
+    let gain = |measured: &Option<Measured>| measured.as_ref().is_none_or(Measured::is_gain);
+    match done {
+        Ok((installed, measured)) if gain(&measured) => {
+            if let Some(measured) = &measured {
+                let percent = (1.0 / measured.ratio - 1.0) * 100.0;
+                journal.add([Entry::Note(format!("faster by {percent:.1} %, as measured"))])?;
+            }
+            outcome.kept = true;
+            (outcome.installed, outcome.measured) = (Some(installed), measured);
+            Ok(outcome)
+        }
+        done => {
+            tell("taking back");
+            fettle_live::undo(journal, PATIENCE)?;
+            (outcome.installed, outcome.measured) =
+                done.map(|(installed, measured)| (Some(installed), measured))?;
+            Ok(outcome)
+        }
+    }
+}
+
+/// The jumps of a journal that were written.
+fn in_place(process: &Process, journal: &Journal) -> Vec<Patch> {
+    let jumps = journal.entries().iter().filter_map(|entry| match entry {
+        Entry::Write(patch) if patch.purpose == Purpose::Jump => Some(patch.clone()),
+        _ => None,
+    });
+    let is_there = |patch: &Patch| {
+        process.read(patch.at, patch.after.len()).is_ok_and(|now| now == patch.after)
+    };
+    jumps.filter(is_there).collect()
+}

@@ -1,0 +1,409 @@
+//! Torture of running programs: every function of a server under load gets new code with its
+//! blocks in any order, and its old code back, again and again.
+//!
+//! The programs check themselves, or clients check each answer. After each round the code in
+//! memory must be the file's, byte for byte.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+
+use crate::{apt, fettle, proc, repo};
+
+/// What to run.
+#[derive(clap::Args, Debug, Clone)]
+pub struct Options {
+    /// Only programs whose name contains this
+    #[arg(long, default_value = "")]
+    pub filter: String,
+    /// Seconds for each program
+    #[arg(long, default_value_t = 60)]
+    pub seconds: u64,
+    /// Seed of the first order
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    /// This binary instead of a fresh release build
+    #[arg(long)]
+    pub fettle: Option<PathBuf>,
+}
+
+/// A program to be changed while it works.
+struct Subject {
+    name: &'static str,
+    packages: &'static [&'static str],
+    /// Libraries that are changed as well.
+    libraries: &'static [&'static str],
+    start: fn(&Path) -> Result<Child>,
+    /// Which process does the work, of the one that was started.
+    worker: fn(u32) -> Option<u32>,
+    /// Asks once and says whether the answer was right; `None` if the program checks itself.
+    ask: Option<fn(&mut Client) -> Result<()>>,
+    port: u16,
+}
+
+const SUBJECTS: [Subject; 4] = [
+    Subject {
+        name: "redis",
+        packages: &["redis-server"],
+        libraries: &["libc.so*", "libjemalloc*", "liblua*"],
+        start: start_redis,
+        worker: Some,
+        ask: Some(ask_redis),
+        port: 17391,
+    },
+    Subject {
+        name: "nginx",
+        packages: &["nginx"],
+        libraries: &["libc.so*", "libz.so*"],
+        start: start_nginx,
+        worker: first_child,
+        ask: Some(ask_nginx),
+        port: 17392,
+    },
+    Subject {
+        name: "python",
+        packages: &["python3-minimal"],
+        libraries: &["libc.so*"],
+        start: start_python,
+        worker: Some,
+        ask: None,
+        port: 0,
+    },
+    Subject {
+        name: "thrower",
+        packages: &["g++"],
+        libraries: &["libstdc++*", "libgcc_s*"],
+        start: start_thrower,
+        worker: Some,
+        ask: None,
+        port: 0,
+    },
+];
+
+/// What a client keeps between questions.
+struct Client {
+    stream: BufReader<TcpStream>,
+    number: u64,
+    port: u16,
+}
+
+/// How long threads stood still, and what else the rounds have shown.
+#[derive(Default)]
+struct Rounds {
+    count: usize,
+    jumps: u64,
+    stops_ms: Vec<f64>,
+    install_ms: Vec<f64>,
+    kept: usize,
+}
+
+/// Runs all of it; false if something was wrong.
+pub fn run(options: &Options) -> Result<bool> {
+    proc::no_core_files();
+    let binary = fettle::binary(options.fettle.as_deref())?;
+    let folder = repo::target_folder("attach")?;
+    let mut right = true;
+    for subject in SUBJECTS.iter().filter(|s| s.name.contains(&options.filter)) {
+        let packages: Vec<String> = subject.packages.iter().map(|p| p.to_string()).collect();
+        if let Err(error) = apt::ensure(&packages) {
+            println!("skipped   {:<10} {error:#}", subject.name);
+            continue;
+        }
+        match torture(subject, options, &binary, &folder) {
+            Ok(mut rounds) => {
+                rounds.stops_ms.sort_by(f64::total_cmp);
+                rounds.install_ms.sort_by(f64::total_cmp);
+                let (stops, installs) = (&rounds.stops_ms, &rounds.install_ms);
+                println!(
+                    "right     {:<10} {} rounds of {} jumps; stops: median {:.2} ms, most {:.2} \
+                     ms; installing: median {:.1} ms; new code stayed for a while {} times",
+                    subject.name,
+                    rounds.count,
+                    rounds.jumps,
+                    middle(stops),
+                    stops.last().copied().unwrap_or(0.0),
+                    middle(installs),
+                    rounds.kept,
+                );
+            }
+            Err(error) => {
+                right = false;
+                println!("WRONG     {:<10} {error:#}", subject.name);
+            }
+        }
+    }
+    Ok(right)
+}
+
+fn middle(sorted: &[f64]) -> f64 {
+    sorted.get(sorted.len() / 2).copied().unwrap_or(0.0)
+}
+
+fn torture(subject: &Subject, options: &Options, binary: &Path, folder: &Path) -> Result<Rounds> {
+    let mut child = (subject.start)(folder).context("it could not be started")?;
+    let result = torture_started(subject, options, binary, folder, &mut child);
+    if result.is_err() {
+        let _ = child.kill();
+        let _ = child.wait();
+        return result;
+    }
+    // A program that checks itself says so at its end.
+    let mut terminate = Command::new("kill");
+    proc::step(terminate.args(["-TERM", &child.id().to_string()]))?;
+    let mut said = String::new();
+    if let Some(mut out) = child.stdout.take() {
+        out.read_to_string(&mut said)?;
+    }
+    let status = child.wait()?;
+    if subject.ask.is_none() {
+        ensure!(status.success() && said.contains("right"), "{status}: {said}");
+    }
+    result
+}
+
+fn torture_started(
+    subject: &Subject,
+    options: &Options,
+    binary: &Path,
+    folder: &Path,
+    child: &mut Child,
+) -> Result<Rounds> {
+    std::thread::sleep(Duration::from_secs(1));
+    let pid = (subject.worker)(child.id()).context("it has no process that works")?;
+    let over = AtomicBool::new(false);
+    let answers = AtomicU64::new(0);
+    std::thread::scope(|scope| {
+        let clients: Vec<_> = (0..if subject.ask.is_some() { 4 } else { 0 })
+            .map(|_| scope.spawn(|| ask_on(subject, &over, &answers)))
+            .collect();
+        let rounds = again_and_again(subject, options, binary, folder, pid);
+        over.store(true, Ordering::Relaxed);
+        for client in clients {
+            client.join().map_err(|_| anyhow::anyhow!("a client panicked"))??;
+        }
+        let rounds = rounds?;
+        let asked = answers.load(Ordering::Relaxed);
+        ensure!(subject.ask.is_none() || asked > 1000, "only {asked} questions were answered");
+        Ok(rounds)
+    })
+}
+
+fn again_and_again(
+    subject: &Subject,
+    options: &Options,
+    binary: &Path,
+    folder: &Path,
+    pid: u32,
+) -> Result<Rounds> {
+    let mut rounds = Rounds::default();
+    let pid = pid.to_string();
+    let cache = folder.join("cache");
+    let fettle = |arguments: &[&str]| -> Result<serde_json::Value> {
+        let mut command = Command::new(binary);
+        command.args(arguments).arg("--json").env("XDG_CACHE_HOME", &cache);
+        let output = command.output()?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.code().is_some_and(|code| code < 2), "{arguments:?}: {said}");
+        Ok(serde_json::from_slice(&output.stdout)?)
+    };
+    let end = Instant::now() + Duration::from_secs(options.seconds);
+    let mut seed = options.seed;
+    while Instant::now() < end {
+        let number = seed.to_string();
+        let mut arguments = vec!["tune", "-p", &pid, "--shuffle", &number];
+        // Now with libraries, now without.
+        if seed.is_multiple_of(2) {
+            arguments.extend(subject.libraries.iter().flat_map(|library| ["--lib", library]));
+        }
+        let tuned = fettle(&arguments)?;
+        std::thread::sleep(Duration::from_millis(50 + seed * 37 % 200));
+        let undone = fettle(&["undo", &pid, "--wait", "20"])?;
+        let numbers = |value: &serde_json::Value| -> Vec<f64> {
+            value.as_array().into_iter().flatten().filter_map(|v| v.as_f64()).collect()
+        };
+        rounds.stops_ms.extend(numbers(&tuned["stops_ms"]));
+        rounds.stops_ms.extend(numbers(&undone["stops_ms"]));
+        rounds.install_ms.extend(tuned["install_ms"].as_f64());
+        rounds.jumps = rounds.jumps.max(tuned["jumps"].as_u64().unwrap_or(0));
+        rounds.count += 1;
+        seed += 1;
+        if !undone["kept"].is_null() {
+            rounds.kept += 1;
+            // A number in its memory may look like an address of new code for as long as it likes.
+            let freed = fettle(&["undo", &pid, "--wait", "30"])?;
+            if !freed["kept"].is_null() {
+                break;
+            }
+        }
+        if let Some(place) = differing(&pid)? {
+            bail!("round {}: {place} is not what it was", rounds.count);
+        }
+    }
+    Ok(rounds)
+}
+
+/// A place of a process's code, from a file, that is not what the file says.
+fn differing(pid: &str) -> Result<Option<String>> {
+    let maps = std::fs::read_to_string(format!("/proc/{pid}/maps"))?;
+    let memory = std::fs::File::open(format!("/proc/{pid}/mem"))?;
+    for line in maps.lines() {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        let [range, "r-xp", offset, _, _, path] = fields[..] else { continue };
+        let Ok(file) = std::fs::read(path) else { continue };
+        let hex = |text: &str| u64::from_str_radix(text, 16);
+        let (start, end) = range.split_once('-').context("a range")?;
+        let (start, end, offset) = (hex(start)?, hex(end)?, hex(offset)? as usize);
+        let mut now = vec![0; (end - start) as usize];
+        memory.read_exact_at(&mut now, start)?;
+        let then = &file[offset.min(file.len())..];
+        if let Some(i) = now.iter().zip(then).position(|(a, b)| a != b) {
+            return Ok(Some(format!("{path} at {:#x}", offset + i)));
+        }
+    }
+    Ok(None)
+}
+
+fn ask_on(subject: &Subject, over: &AtomicBool, answers: &AtomicU64) -> Result<()> {
+    let Some(ask) = subject.ask else { return Ok(()) };
+    let mut client = connect(subject.port)?;
+    while !over.load(Ordering::Relaxed) {
+        ask(&mut client)?;
+        answers.fetch_add(1, Ordering::Relaxed);
+    }
+    Ok(())
+}
+
+fn connect(port: u16) -> Result<Client> {
+    let stream = TcpStream::connect(("127.0.0.1", port))?;
+    stream.set_read_timeout(Some(Duration::from_secs(30)))?;
+    // No two clients share a key.
+    let number = u64::from(stream.local_addr()?.port()) << 32;
+    Ok(Client { stream: BufReader::new(stream), number, port })
+}
+
+fn start_redis(folder: &Path) -> Result<Child> {
+    let mut server = Command::new("redis-server");
+    server.args(["--port", "17391", "--save", "", "--appendonly", "no"]);
+    Ok(server.current_dir(folder).stdout(Stdio::null()).spawn()?)
+}
+
+/// A list of the client's own, a script, and a sorted set: each answer is known.
+fn ask_redis(client: &mut Client) -> Result<()> {
+    client.number += 1;
+    let n = client.number;
+    let script = "return redis.call('incrby',KEYS[1],ARGV[1])";
+    let key = format!("key{n}");
+    let number = n.to_string();
+    let questions: [(&[&str], String); 5] = [
+        (&["SET", &key, &number], "+OK".into()),
+        (&["EVAL", script, "1", &key, "5"], format!(":{}", n + 5)),
+        (&["GET", &key], format!("${}", (n + 5).to_string().len())),
+        (&["ZADD", &format!("z{key}"), "1", "a", "2", "b", "3", "c"], ":3".into()),
+        (&["DEL", &key, &format!("z{key}")], ":2".into()),
+    ];
+    for (question, expected) in questions {
+        let mut request = format!("*{}\r\n", question.len());
+        for word in question {
+            request.push_str(&format!("${}\r\n{word}\r\n", word.len()));
+        }
+        client.stream.get_mut().write_all(request.as_bytes())?;
+        let mut answer = String::new();
+        client.stream.read_line(&mut answer)?;
+        ensure!(answer.trim_end() == expected, "redis: {question:?} gave {answer:?}");
+        if answer.starts_with('$') {
+            answer.clear();
+            client.stream.read_line(&mut answer)?;
+            ensure!(answer.trim_end() == (n + 5).to_string(), "redis: GET gave {answer:?}");
+        }
+    }
+    Ok(())
+}
+
+/// The page that nginx serves.
+fn page() -> String {
+    (0..2000).map(|n| format!("line {n} of a page that is long enough\n")).collect()
+}
+
+fn start_nginx(folder: &Path) -> Result<Child> {
+    let place = folder.join("nginx");
+    std::fs::create_dir_all(&place)?;
+    std::fs::write(place.join("page.txt"), page())?;
+    let at = place.display();
+    let configuration = format!(
+        "daemon off; worker_processes 1; user root; pid {at}/pid; error_log {at}/error.log;\n\
+         events {{ worker_connections 64; }}\n\
+         http {{ access_log {at}/access.log; client_body_temp_path {at}/b; proxy_temp_path {at}/p;\n\
+         fastcgi_temp_path {at}/f; uwsgi_temp_path {at}/u; scgi_temp_path {at}/s; gzip off;\n\
+         server {{ listen 127.0.0.1:17392; root {at}; }} }}\n"
+    );
+    std::fs::write(place.join("conf"), configuration)?;
+    let mut server = Command::new("nginx");
+    server.arg("-p").arg(&place).arg("-c").arg(place.join("conf"));
+    Ok(server.stdout(Stdio::null()).stderr(Stdio::null()).spawn()?)
+}
+
+fn ask_nginx(client: &mut Client) -> Result<()> {
+    // A connection of its own for each question.
+    *client = connect(client.port)?;
+    let request = "GET /page.txt HTTP/1.0\r\nHost: here\r\n\r\n";
+    client.stream.get_mut().write_all(request.as_bytes())?;
+    let mut answer = String::new();
+    client.stream.read_to_string(&mut answer)?;
+    let body = answer.split_once("\r\n\r\n").map(|(_, body)| body);
+    ensure!(body == Some(&page()), "nginx: {:?}", answer.get(..100));
+    Ok(())
+}
+
+fn first_child(pid: u32) -> Option<u32> {
+    let list = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).ok()?;
+    list.split_whitespace().next()?.parse().ok()
+}
+
+const PYTHON: &str = r#"
+import hashlib, json, re, signal, threading, zlib
+over = []
+signal.signal(signal.SIGTERM, lambda *_: over.append(1))
+wrong = []
+def deep(n):
+    if n == 0: raise ValueError('bottom')
+    try: deep(n - 1)
+    finally: pass
+def work(seed):
+    while not over:
+        data = {str(i): [i, i * seed, 'x' * (i % 7)] for i in range(200)}
+        text = json.dumps(data, sort_keys=True)
+        if json.loads(text) != data: wrong.append('json')
+        if zlib.decompress(zlib.compress(text.encode())) != text.encode(): wrong.append('zlib')
+        if sorted(re.findall(r'"(\d+)":', text)) != sorted(data): wrong.append('re')
+        if hashlib.sha256(b'a' * 1000).hexdigest()[:8] != '41edece4': wrong.append('sha')
+        try: deep(50)
+        except ValueError as e:
+            if str(e) != 'bottom': wrong.append('exception')
+threads = [threading.Thread(target=work, args=(s,)) for s in (3, 5)]
+[t.start() for t in threads]
+import time
+while not over: time.sleep(0.01)
+[t.join() for t in threads]
+print('WRONG ' + str(wrong[:3]) if wrong else 'right')
+"#;
+
+fn start_python(folder: &Path) -> Result<Child> {
+    let script = folder.join("work.py");
+    std::fs::write(&script, PYTHON)?;
+    let mut python = Command::new("/usr/bin/python3");
+    Ok(python.arg(script).stdout(Stdio::piped()).spawn()?)
+}
+
+fn start_thrower(folder: &Path) -> Result<Child> {
+    let program = folder.join("thrower");
+    let source = repo::root().join("crates/cli/tests/programs/thrower.cpp");
+    let mut compile = Command::new("g++");
+    proc::output_of(compile.arg("-O2").arg(source).arg("-o").arg(&program).arg("-pthread"))?;
+    Ok(Command::new(program).stdout(Stdio::piped()).spawn()?)
+}
