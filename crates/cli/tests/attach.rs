@@ -27,8 +27,8 @@ impl Running {
 
     /// Ends it, and gives what it had to say.
     fn end(mut self) -> String {
-        // SAFETY: takes numbers only; the child has not been waited for.
-        unsafe { libc_kill(self.pid(), 15) };
+        let pid = self.pid().to_string();
+        assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
         let mut said = String::new();
         self.out.read_to_string(&mut said).unwrap();
         let status = self.child.wait().unwrap();
@@ -41,11 +41,6 @@ impl Drop for Running {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
-}
-
-unsafe extern "C" {
-    #[link_name = "kill"]
-    fn libc_kill(pid: i32, signal: i32) -> i32;
 }
 
 impl Bench {
