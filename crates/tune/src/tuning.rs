@@ -1,8 +1,10 @@
 //! Tuning from beginning to end: count, decide, install, measure, keep or take back.
 
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use fettle_cfg::Function;
 use fettle_live::{Entry, Journal, Patch, Process, Purpose};
 use fettle_rewrite::Mode;
 
@@ -11,7 +13,7 @@ use crate::decide::{self, Decided, Group};
 use crate::error::TuneError;
 use crate::install::{self, Installed};
 use crate::measure::{self, Measured};
-use crate::module::NewCode;
+use crate::module::{Module, NewCode};
 use crate::target::Target;
 use crate::{Stop, Wanted, lift};
 
@@ -64,7 +66,6 @@ pub fn tune(
     stop: Stop<'_>,
     mut tell: impl FnMut(&str),
 ) -> Result<Outcome, TuneError> {
-    let unfit = |why: String| TuneError::Unfit { pid: process.pid(), why };
     let target = Target::new(process)?;
     let (modules, refused) = lift(&target, &options.wanted)?;
 
@@ -80,34 +81,7 @@ pub fn tune(
         measured: None,
         kept: false,
     };
-    let mut maps = target.maps()?;
-    let mut codes: Vec<NewCode> = Vec::new();
-    for (module, counts) in modules.iter().zip(&outcome.profile.modules) {
-        let path = module.loaded.path.clone();
-        let decided = match decide::decide(module, counts, &options.group) {
-            Ok(Some(decided)) => decided,
-            Ok(None) => continue,
-            Err(why) => {
-                outcome.refused.push((path, why));
-                continue;
-            }
-        };
-        let placement = decided.chosen.layout.placement(&decided.code);
-        let entries: std::collections::HashSet<_> =
-            decided.code.procedures.iter().map(|p| p.entry).collect();
-        let wants = |f: &fettle_cfg::Function| entries.contains(&f.entry);
-        match module.new_code(process, (Mode::Plain, 0), Some(&placement), &wants, &maps) {
-            Ok(code) => {
-                maps.extend([install::taken(code.text), install::taken(code.constants)]);
-                codes.push(code);
-                outcome.decided.push((path, decided));
-            }
-            Err(why) => outcome.refused.push((path, why)),
-        }
-    }
-    if codes.is_empty() {
-        return Err(unfit("none of the code that was counted ran".to_owned()));
-    }
+    let codes = lay_out(&target, &modules, &options.group, &mut outcome)?;
     if options.dry_run {
         return Ok(outcome);
     }
@@ -143,6 +117,48 @@ pub fn tune(
             Ok(outcome)
         }
     }
+}
+
+/// New code for what ran of each module, in the order that was decided.
+fn lay_out(
+    target: &Target<'_>,
+    modules: &[Module],
+    group: &Group,
+    outcome: &mut Outcome,
+) -> Result<Vec<NewCode>, TuneError> {
+    let process = target.process;
+    let mut maps = target.maps()?;
+    let mut codes: Vec<NewCode> = Vec::new();
+    for (module, counts) in modules.iter().zip(&outcome.profile.modules) {
+        let path = module.loaded.path.clone();
+        let decided = match decide::decide(module, counts, group) {
+            Ok(Some(decided)) => decided,
+            Ok(None) => continue,
+            Err(why) => {
+                outcome.refused.push((path, why));
+                continue;
+            }
+        };
+        let placement = decided.chosen.layout.placement(&decided.code);
+        let entries: HashSet<_> = decided.code.procedures.iter().map(|p| p.entry).collect();
+        let wants = |f: &Function| entries.contains(&f.entry);
+        match module.new_code(process, (Mode::Plain, 0), Some(&placement), &wants, &maps) {
+            Ok(code) => {
+                maps.extend([install::taken(code.text), install::taken(code.constants)]);
+                codes.push(code);
+                outcome.decided.push((path, decided));
+            }
+            Err(why) => outcome.refused.push((path, why)),
+        }
+    }
+    if codes.is_empty() {
+        let why = match outcome.refused.first() {
+            Some((path, why)) => format!("{}: {why}", path.display()),
+            None => "none of the code that was counted ran".to_owned(),
+        };
+        return Err(TuneError::Unfit { pid: process.pid(), why });
+    }
+    Ok(codes)
 }
 
 /// The jumps of a journal that were written.
