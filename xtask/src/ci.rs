@@ -6,7 +6,7 @@ use std::time::Instant;
 use anyhow::{Context, Result, bail};
 
 use crate::corpus::{self, Tally};
-use crate::{bench, fettle, proc, repo, tidy, torture};
+use crate::{bench, fettle, page, proc, repo, tidy, torture};
 
 /// How much of it.
 #[derive(clap::Args, Debug, Clone)]
@@ -50,6 +50,16 @@ pub fn run(options: &Options) -> Result<bool> {
         tidy::run(&tidy::Options::default())
             .and_then(|clean| clean.then_some(()).context("see above")),
     );
+
+    say("types of the page");
+    match page::check() {
+        Ok(None) => {}
+        Ok(Some(why)) => {
+            println!("skipped: {why}");
+            score.ignored += 1;
+        }
+        Err(error) => note(&mut broken, "types of the page", Err(error)),
+    }
 
     if !options.quick {
         outside(&mut score, &mut broken);

@@ -13,6 +13,7 @@ pub mod corpus;
 pub mod demo;
 pub mod fettle;
 pub mod fuzz;
+pub mod page;
 pub mod proc;
 pub mod repo;
 pub mod tidy;

@@ -15,6 +15,7 @@ mod select;
 mod sensors;
 mod trace;
 mod tune;
+mod ui;
 
 use std::process::ExitCode;
 
@@ -45,6 +46,8 @@ enum Command {
     Requests(requests::RequestsArgs),
     /// Look at schemas, which say what a request is
     Schema(schema::SchemaArgs),
+    /// Look at a trace in the browser: timelines, functions, flame graphs, durations
+    Ui(ui::UiArgs),
     /// Write a trace in another program's format
     Export(export::ExportArgs),
     /// Look after trace folders
@@ -78,6 +81,7 @@ fn main() -> ExitCode {
         Command::Report(args) => report::run(args),
         Command::Requests(args) => requests::run(args),
         Command::Schema(args) => schema::run(args),
+        Command::Ui(args) => ui::run(&args),
         Command::Export(args) => export::run(args),
         Command::Trace(args) => trace::run(args),
         Command::Sensors(args) => sensors::run(args),

@@ -8,7 +8,10 @@ const MAY_BE_UNSAFE: [&str; 5] =
 
 /// Files that others write, or that are about other people's words.
 fn is_foreign(name: &str) -> bool {
-    name.ends_with("Cargo.lock") || name.contains("LICENSE") || name.contains("/golden/")
+    name.ends_with("Cargo.lock")
+        || name.contains("LICENSE")
+        || name.contains("/golden/")
+        || name.contains("/vendor/")
 }
 
 /// Words that must not stand in the repository, with the reason. Put together here so that this

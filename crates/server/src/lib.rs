@@ -1,0 +1,121 @@
+//! The local page for looking at a trace.
+//!
+//! [`Server::bind`] takes a port of the loopback interface, [`Server::url`] is what to open, and
+//! [`Server::run`] answers until it is interrupted. Who may ask stands in `guard.rs`; what may be
+//! asked, in `api.rs`; how ten million calls become what fits on a screen, in `track.rs`. The page
+//! itself is the folder `ui` of the repository, put into this crate as it is (`assets.rs`).
+//!
+//! Besides the trace folder that it was given, the crate reads no file, and it connects nowhere.
+#![forbid(unsafe_code)]
+
+mod api;
+mod app;
+mod assets;
+pub mod calls;
+mod error;
+mod guard;
+pub mod range;
+mod requests;
+pub mod timelines;
+pub mod track;
+mod views;
+mod wire;
+
+use std::net::{Ipv4Addr, TcpListener};
+use std::sync::Arc;
+
+use axum::extract::{Request, State};
+use axum::http::HeaderValue;
+use axum::middleware::{self, Next};
+use axum::response::{IntoResponse, Response};
+use fettle_trace::Trace;
+
+pub use error::{Error, Result};
+pub use guard::TOKEN_HEADER;
+
+use app::App;
+use guard::Guard;
+
+/// Threads that answer; what takes long is done by others.
+const ANSWERING_THREADS: usize = 2;
+
+/// A page that waits to be opened.
+pub struct Server {
+    listener: TcpListener,
+    guard: Guard,
+}
+
+impl Server {
+    /// Takes a port of the loopback interface; 0 takes any that is free.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Listen`] if somebody has it.
+    pub fn bind(port: u16) -> Result<Server> {
+        let failed = |source| Error::Listen { port, source };
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).map_err(failed)?;
+        let port = listener.local_addr().map_err(failed)?.port();
+        Ok(Server { listener, guard: Guard::new(port)? })
+    }
+
+    /// What to open in a browser; it holds the secret that lets in.
+    pub fn url(&self) -> String {
+        self.guard.url()
+    }
+
+    /// Shows a trace until the process is interrupted.
+    pub fn run(self, trace: Trace) -> Result<()> {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(ANSWERING_THREADS)
+            .enable_all()
+            .build()
+            .map_err(Error::Serve)?;
+        let served = runtime.block_on(async {
+            self.listener.set_nonblocking(true)?;
+            let listener = tokio::net::TcpListener::from_std(self.listener)?;
+            let app = Arc::new(App::new(self.guard, trace));
+            let reader = app.clone();
+            tokio::spawn(async move { reader.read().await });
+            let interrupted = async {
+                // Without a handler the signal ends the process, which serves as well.
+                let _ = tokio::signal::ctrl_c().await;
+            };
+            tokio::select! {
+                served = axum::serve(listener, router(app)).into_future() => served,
+                () = interrupted => Ok(()),
+            }
+        });
+        // Nobody waits for what is still being read.
+        runtime.shutdown_background();
+        served.map_err(Error::Serve)
+    }
+}
+
+fn router(app: Arc<App>) -> axum::Router {
+    let api = api::routes().route_layer(middleware::from_fn_with_state(app.clone(), trace_guarded));
+    axum::Router::new()
+        .merge(api)
+        .fallback(assets::serve)
+        .layer(middleware::from_fn_with_state(app.clone(), guarded))
+        .with_state(app)
+}
+
+/// Nobody but the page is answered, and every answer says what a browser may do with it.
+async fn guarded(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
+    let mut response = match app.guard.admit(request.headers()) {
+        Ok(()) => next.run(request).await,
+        Err(refusal) => refusal.told().into_response(),
+    };
+    for (name, value) in guard::HEADERS {
+        response.headers_mut().insert(name, HeaderValue::from_static(value));
+    }
+    response
+}
+
+/// Nothing of the trace is told without the token.
+async fn trace_guarded(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
+    match app.guard.admit_to_trace(request.headers()) {
+        Ok(()) => next.run(request).await,
+        Err(refusal) => refusal.told().into_response(),
+    }
+}

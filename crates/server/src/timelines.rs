@@ -1,0 +1,271 @@
+//! All calls of a trace in memory, as rows to draw.
+//!
+//! A thread's calls lie in one track per depth, and the times that it was switched out in one
+//! more. Calls are stored in order of their ends, thread after thread; calls of one depth do not
+//! overlap, so each track is in order of time as it comes.
+
+use std::sync::mpsc;
+
+use fettle_report::Names;
+use fettle_trace::{Call, Part, Thread, Trace};
+use rustc_hash::FxHashMap;
+
+use crate::error::Result;
+use crate::track::{Span, Track};
+
+/// Calls held at most: sixteen bytes each, and a third more for the pyramid.
+const CALLS_MAX: u64 = 1 << 29;
+
+/// Label of a time that a thread waited for something, or was stopped.
+pub const WAITED: u32 = 0;
+/// Label of a time that a thread could have gone on, while others had its processor.
+pub const PREEMPTED: u32 = 1;
+
+/// A trace's calls as rows to draw.
+#[derive(Debug, Default)]
+pub struct Timelines {
+    /// Threads, in order of their index.
+    pub threads: Vec<Timeline>,
+    /// Functions with recorded calls; labels are places in this list.
+    pub functions: Vec<FunctionName>,
+    /// Calls held.
+    pub calls: u64,
+    /// End of the last call or thread, nanoseconds of trace time.
+    pub end_ns: u64,
+    /// What could not be read or held, one sentence each.
+    pub warnings: Vec<String>,
+}
+
+/// What one thread did.
+#[derive(Debug)]
+pub struct Timeline {
+    /// The thread.
+    pub thread: Thread,
+    /// Its calls, by depth.
+    pub depths: Vec<Track>,
+    /// When it was switched out; labels are [`WAITED`] and [`PREEMPTED`].
+    pub off_cpu: Track,
+}
+
+/// A function with recorded calls.
+#[derive(Debug)]
+pub struct FunctionName {
+    /// [`fettle_trace::Function::id`].
+    pub id: u32,
+    /// As shown.
+    pub name: String,
+    /// File name of its module.
+    pub module: String,
+    /// Source file and line, if known.
+    pub place: Option<String>,
+}
+
+impl Timelines {
+    /// Reads a trace. What cannot be read is left out and named in the warnings.
+    pub fn read(trace: &Trace) -> Result<Timelines> {
+        let mut warnings = Vec::new();
+        let mut reader = Reader::new(trace.threads().unwrap_or_else(|error| {
+            warnings.push(error.to_string());
+            Vec::new()
+        }));
+        reader.calls(trace, &mut warnings)?;
+        trace
+            .for_each_switch(|switches| {
+                for switch in switches {
+                    let span = Span {
+                        start_ns: switch.off_ns,
+                        duration_ns: switch.on_ns.saturating_sub(switch.off_ns),
+                        label: if switch.preempted { PREEMPTED } else { WAITED },
+                        weight: 1,
+                        off_cpu_ns: 0,
+                    };
+                    let timeline = reader.thread(switch.thread);
+                    let pushed = reader.timelines[timeline].off_cpu.push(span);
+                    reader.misplaced += u64::from(!pushed);
+                }
+            })
+            .unwrap_or_else(|error| warnings.push(error.to_string()));
+        Ok(reader.finish(trace, warnings))
+    }
+
+    /// The timeline of a thread, by [`Thread::index`].
+    pub fn thread(&self, index: u32) -> Option<&Timeline> {
+        let at =
+            self.threads.binary_search_by_key(&index, |timeline| timeline.thread.index).ok()?;
+        self.threads.get(at)
+    }
+
+    /// What is shown for a label.
+    pub fn name(&self, label: u32) -> &str {
+        self.functions.get(label as usize).map_or("?", |function| function.name.as_str())
+    }
+}
+
+/// Timelines on their way.
+struct Reader {
+    timelines: Vec<Timeline>,
+    by_index: FxHashMap<u32, usize>,
+    /// Labels by function.
+    labels: FxHashMap<u32, u32>,
+    functions: Vec<u32>,
+    calls: u64,
+    left_out: u64,
+    misplaced: u64,
+}
+
+impl Reader {
+    fn new(threads: Vec<Thread>) -> Reader {
+        let timeline = |thread| Timeline { thread, depths: Vec::new(), off_cpu: Track::default() };
+        let timelines: Vec<Timeline> = threads.into_iter().map(timeline).collect();
+        let numbered = timelines.iter().enumerate();
+        Reader {
+            by_index: numbered.map(|(at, timeline)| (timeline.thread.index, at)).collect(),
+            timelines,
+            labels: FxHashMap::default(),
+            functions: Vec::new(),
+            calls: 0,
+            left_out: 0,
+            misplaced: 0,
+        }
+    }
+
+    /// Place of a thread's timeline; made if the table of threads does not have it.
+    fn thread(&mut self, index: u32) -> usize {
+        let next = self.timelines.len();
+        let at = *self.by_index.entry(index).or_insert(next);
+        if at == next {
+            let thread = Thread { index, ..Thread::default() };
+            self.timelines.push(Timeline { thread, depths: Vec::new(), off_cpu: Track::default() });
+        }
+        at
+    }
+
+    fn calls(&mut self, trace: &Trace, warnings: &mut Vec<String>) -> Result<()> {
+        let (parts, damaged) = trace.parts()?;
+        warnings.extend(damaged.iter().map(ToString::to_string));
+        for_each_part(trace, &parts, |read| match read {
+            Ok(calls) => self.part(calls),
+            Err(error) => warnings.push(error.to_string()),
+        });
+        Ok(())
+    }
+
+    fn part(&mut self, calls: &[Call]) {
+        if self.calls + calls.len() as u64 > CALLS_MAX {
+            self.left_out += calls.len() as u64;
+            return;
+        }
+        // Calls repeat: the thread and function of the call before are usually those of this one.
+        let mut last_thread = None;
+        let mut last_label = (u32::MAX, 0);
+        for call in calls {
+            let timeline = match last_thread {
+                Some((index, at)) if index == call.thread => at,
+                _ => self.thread(call.thread),
+            };
+            last_thread = Some((call.thread, timeline));
+            if last_label.0 != call.function {
+                let next = self.functions.len() as u32;
+                let label = *self.labels.entry(call.function).or_insert(next);
+                if label == next {
+                    self.functions.push(call.function);
+                }
+                last_label = (call.function, label);
+            }
+            let depths = &mut self.timelines[timeline].depths;
+            let depth = usize::from(call.depth);
+            if depths.len() <= depth {
+                depths.resize_with(depth + 1, Track::default);
+            }
+            let pushed = depths[depth].push(Span {
+                start_ns: call.start_ns,
+                duration_ns: call.duration_ns,
+                label: last_label.1,
+                weight: call.weight,
+                off_cpu_ns: call.off_cpu_ns,
+            });
+            self.calls += u64::from(pushed);
+            self.misplaced += u64::from(!pushed);
+        }
+    }
+
+    fn finish(self, trace: &Trace, mut warnings: Vec<String>) -> Timelines {
+        let mut threads = self.timelines;
+        let mut end_ns = trace.manifest().duration_ns;
+        for timeline in &mut threads {
+            let rows = timeline.depths.iter_mut().chain([&mut timeline.off_cpu]);
+            rows.for_each(Track::finish);
+            end_ns = end_ns.max(timeline.thread.end_ns);
+            let last =
+                timeline.depths.first().and_then(|track| track.span(track.len().checked_sub(1)?));
+            end_ns = end_ns.max(last.map_or(0, |span| span.end_ns()));
+        }
+        threads.sort_by_key(|timeline| timeline.thread.index);
+        let mut left = |count: u64, what: &str| {
+            if count > 0 {
+                warnings.push(format!("{} {what}", fettle_report::render::count(count)));
+            }
+        };
+        left(self.left_out, "calls are not in the timelines: there is no room for so many");
+        left(self.misplaced, "calls begin before those in front of them: not in the timelines");
+        let functions = named(trace, &self.functions, &mut warnings);
+        Timelines { threads, functions, calls: self.calls, end_ns, warnings }
+    }
+}
+
+/// What functions are called.
+fn named(trace: &Trace, ids: &[u32], warnings: &mut Vec<String>) -> Vec<FunctionName> {
+    let functions = trace.functions().unwrap_or_else(|error| {
+        warnings.push(error.to_string());
+        Vec::new()
+    });
+    let modules = trace.modules().unwrap_or_else(|error| {
+        warnings.push(error.to_string());
+        Vec::new()
+    });
+    let names = Names::new(&functions, &modules, true);
+    let named = ids.iter().map(|&id| {
+        let known = names.get(id);
+        FunctionName {
+            id,
+            name: names.shown(id),
+            module: known.map(|name| name.module.clone()).unwrap_or_default(),
+            place: known.and_then(|name| name.place.clone()),
+        }
+    });
+    named.collect()
+}
+
+/// Calls `with` on the calls of each part, in order. Several threads decode; at most two parts
+/// of each wait.
+fn for_each_part(
+    trace: &Trace,
+    parts: &[Part],
+    mut with: impl FnMut(std::result::Result<&[Call], fettle_trace::Error>),
+) {
+    let decoders = std::thread::available_parallelism().map_or(1, |n| n.get()).min(4);
+    std::thread::scope(|scope| {
+        let mut decoded = Vec::new();
+        for decoder in 0..decoders {
+            let (send, receive) = mpsc::sync_channel(1);
+            decoded.push(receive);
+            scope.spawn(move || {
+                for part in parts.iter().skip(decoder).step_by(decoders) {
+                    let mut calls = Vec::new();
+                    let result = trace.read_part(part, &mut calls).map(|()| calls);
+                    if send.send(result).is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+        for number in 0..parts.len() {
+            match decoded[number % decoders].recv() {
+                Ok(Ok(calls)) => with(Ok(&calls)),
+                Ok(Err(error)) => with(Err(error)),
+                // Its thread is gone, which only a panic can do; the scope passes that on.
+                Err(_) => return,
+            }
+        }
+    });
+}

@@ -1,0 +1,101 @@
+// Where the rows of the timelines are. No drawing and no state: numbers in, numbers out.
+
+/** @typedef {import("./types.js").ThreadInfo} ThreadInfo */
+/** @typedef {import("./types.js").Row} Row */
+
+export const RULER = 26;
+export const ROW = 18;
+export const HEAD = 27;
+/** Height of the strip that shows whether a thread ran, at the bottom of its head. */
+export const STRIP = 5;
+const GAP = 6;
+
+/**
+ * Rows of all threads from top to bottom, and their height together.
+ * @param {ThreadInfo[]} threads
+ * @param {Set<number>} folded threads of which only the head is shown
+ * @returns {{rows: Row[], height: number}}
+ */
+export function layOut(threads, folded) {
+  /** @type {Row[]} */
+  const rows = [];
+  let top = 0;
+  for (const thread of threads) {
+    rows.push({ kind: "thread", thread, depth: -1, top, height: HEAD });
+    top += HEAD;
+    const depths = folded.has(thread.index) ? 0 : thread.depths;
+    for (let depth = 0; depth < depths; depth++) {
+      rows.push({ kind: "calls", thread, depth, top, height: ROW });
+      top += ROW;
+    }
+    top += GAP;
+  }
+  return { rows, height: top };
+}
+
+/**
+ * The rows that lie between two heights.
+ * @param {Row[]} rows @param {number} top @param {number} bottom
+ */
+export function visible(rows, top, bottom) {
+  let [low, high] = [0, rows.length];
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    const row = /** @type {Row} */ (rows[middle]);
+    if (row.top + row.height <= top) low = middle + 1;
+    else high = middle;
+  }
+  let end = low;
+  while (end < rows.length && /** @type {Row} */ (rows[end]).top < bottom) end++;
+  return rows.slice(low, end);
+}
+
+/**
+ * The tracks of some rows as the server takes them: `THREAD:FIRST-END,…`.
+ * @param {Row[]} rows
+ */
+export function tracksOf(rows) {
+  /** @type {Map<number, [number, number]>} */
+  const depths = new Map();
+  for (const { thread, depth } of rows) {
+    const known = depths.get(thread.index) ?? [Infinity, 0];
+    if (depth >= 0) known[0] = Math.min(known[0], depth);
+    if (depth >= 0) known[1] = Math.max(known[1], depth + 1);
+    depths.set(thread.index, known);
+  }
+  const parts = [...depths].map(([thread, [first, end]]) =>
+    first < end ? `${thread}:${first}-${end}` : `${thread}:0-0`);
+  return parts.join(",");
+}
+
+/**
+ * Number of the first piece that ends after a moment.
+ * @param {import("./types.js").Pieces} pieces @param {number} ns
+ */
+export function firstAfter(pieces, ns) {
+  let [low, high] = [0, pieces.count];
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (/** @type {number} */ (pieces.end[middle]) <= ns) low = middle + 1;
+    else high = middle;
+  }
+  return low;
+}
+
+/**
+ * The piece under a moment, or the nearest one that is no further than `reach`; -1 if none is.
+ * @param {import("./types.js").Pieces} pieces @param {number} ns @param {number} reach
+ */
+export function pieceAt(pieces, ns, reach) {
+  const after = firstAfter(pieces, ns);
+  let best = -1;
+  let distance = reach;
+  for (const at of [after - 1, after]) {
+    if (at < 0 || at >= pieces.count) continue;
+    const start = /** @type {number} */ (pieces.start[at]);
+    const end = /** @type {number} */ (pieces.end[at]);
+    const away = ns < start ? start - ns : ns > end ? ns - end : 0;
+    if (away <= distance) [best, distance] = [at, away];
+  }
+  return best;
+}

@@ -1,0 +1,266 @@
+// Requests: how long they took, the list of them, and one or two of them whole.
+
+import { get } from "./api.js";
+import { make } from "./dom.js";
+import { count, duration, moment, percent, plural } from "./format.js";
+import { time } from "./functions.js";
+import { Histogram } from "./histogram.js";
+import { STATES, Waterfall } from "./waterfall.js";
+
+/** @typedef {import("./types.js").RequestRow} RequestRow */
+/** @typedef {import("./types.js").RequestDetail} RequestDetail */
+/** @typedef {import("./types.js").RequestId} RequestId */
+/** @typedef {import("./colours.js").Palette} Palette */
+/** @typedef {"wall"|"begin"|"class"|"path"} Key */
+
+const SHOWN = 150;
+/** Bars for each doubling of the duration. */
+const PER_DOUBLING = 6;
+
+/** @type {{key: Key, title: string, what: string}[]} */
+const COLUMNS = [
+  { key: "wall", title: "Took", what: "from the first to the last event" },
+  { key: "begin", title: "Began", what: "when its first event was" },
+  { key: "class", title: "Class", what: "what its seed calls it" },
+  { key: "path", title: "Path", what: "processes in the order in which it came to them" },
+];
+
+export class Requests {
+  /**
+   * @param {HTMLElement} panel
+   * @param {import("./state.js").State} state
+   * @param {(error: unknown) => void} failed
+   */
+  constructor(panel, state, failed) {
+    this.panel = panel;
+    this.state = state;
+    this.failed = failed;
+    /** @type {RequestRow[]} */
+    this.rows = [];
+    /** @type {Key} */
+    this.key = "wall";
+    this.down = true;
+    this.shown = SHOWN;
+    /** @type {[number, number]|null} durations that are chosen */
+    this.brushed = null;
+    this.query = "";
+    this.said = "";
+    this.left = make("div", { class: "requests-left" });
+    this.right = make("div", { class: "requests-right" });
+    this.note = make("p", { class: "more soft" });
+    this.table = make("div", { class: "requests-table" });
+    this.input = make("input", {
+      type: "search", placeholder: "Class, process or number", "aria-label": "Find requests", spellcheck: "false",
+      input: () => {
+        this.query = this.input.value.trim().toLowerCase();
+        this.shown = SHOWN;
+        this.list();
+      },
+    });
+    this.histogram = new Histogram("requests", (brushed) => {
+      this.brushed = brushed;
+      this.shown = SHOWN;
+      this.list();
+    });
+    this.waterfalls = [new Waterfall(), new Waterfall()];
+    this.told = "";
+    /** @type {Promise<void>|null} */
+    this.loading = null;
+    state.listen(() => this.refresh());
+  }
+
+  /** @param {Palette} palette */
+  setPalette(palette) {
+    this.histogram.setPalette(palette);
+    for (const waterfall of this.waterfalls) waterfall.setPalette(palette);
+  }
+
+  refresh() {
+    if (this.state.view.tab !== "requests") return;
+    this.loading ??= this.load();
+    void this.tell();
+  }
+
+  async load() {
+    this.panel.replaceChildren(make("p", { class: "empty" }, "Following requests through all events…"));
+    try {
+      /** @type {import("./types.js").RequestList} */
+      const answer = await get("requests");
+      this.rows = answer.rows;
+      this.said = `Schema ${answer.schemas.join(", ")}, because ${answer.reason}.` +
+        (answer.left_out ? ` ${plural(answer.left_out, "faster request")} not listed.` : "");
+      if (!this.rows.length) {
+        this.panel.replaceChildren(make("p", { class: "empty" },
+          `No request was found. ${this.said} \`fettle requests --schema NAME\` tries another one, \`fettle schema list\` names them.`));
+        return;
+      }
+      const find = make("div", { class: "find" }, this.input, this.note);
+      this.left.replaceChildren(this.histogram.place, find, this.table);
+      this.panel.replaceChildren(make("div", { class: "requests" }, this.left, this.right));
+      this.plot();
+      this.list();
+      this.hint();
+    } catch (error) {
+      this.failed(error);
+    }
+  }
+
+  /** Says what to do while nothing is chosen. */
+  hint() {
+    if (this.state.view.request) return;
+    this.right.replaceChildren(make("p", { class: "empty" },
+      "Choose a request to see where its time went. Drag in the plot to list those that took as long. ", this.said));
+  }
+
+  plot() {
+    /** @type {Map<number, number>} */
+    const sums = new Map();
+    for (const { wall_ns } of this.rows) {
+      const bar = Math.floor(Math.log2(Math.max(wall_ns, 1)) * PER_DOUBLING);
+      sums.set(bar, (sums.get(bar) ?? 0) + 1);
+    }
+    this.histogram.show(sums, PER_DOUBLING, `How long ${plural(this.rows.length, "request")} took`);
+  }
+
+  list() {
+    const { brushed, query } = this;
+    const rows = this.rows.filter((row) =>
+      (!brushed || (row.wall_ns >= brushed[0] && row.wall_ns <= brushed[1])) &&
+      (!query || row.class.toLowerCase().includes(query) || row.path.join(" ").toLowerCase().includes(query) || `#${row.id}`.includes(query)));
+    const sign = this.down ? -1 : 1;
+    /** @type {Record<Key, (a: RequestRow, b: RequestRow) => number>} */
+    const orders = {
+      wall: (a, b) => a.wall_ns - b.wall_ns,
+      begin: (a, b) => a.begin_ns - b.begin_ns,
+      class: (a, b) => a.class.localeCompare(b.class),
+      path: (a, b) => a.path.join().localeCompare(b.path.join()),
+    };
+    rows.sort((a, b) => sign * orders[this.key](a, b) || a.id - b.id);
+    this.note.textContent = `${plural(rows.length, "request")}` +
+      (brushed ? ` between ${duration(brushed[0])} and ${duration(brushed[1])}` : rows.length < this.rows.length ? ` of ${count(this.rows.length)}` : "");
+    const head = COLUMNS.map(({ key, title, what }) => make("th", {
+      scope: "col", class: key === "wall" || key === "begin" ? "" : "text",
+      "aria-sort": key === this.key ? (this.down ? "descending" : "ascending") : null,
+    }, make("button", { type: "button", title: what, click: () => this.sort(key) }, title)));
+    head.splice(1, 0, make("th", { scope: "col", class: "text" }, make("span", {}, "Where")));
+    const body = make("tbody");
+    for (const row of rows.slice(0, this.shown)) body.append(this.row(row));
+    this.table.replaceChildren(make("table", { "aria-label": "Requests" }, make("thead", {}, make("tr", {}, ...head)), body));
+    if (rows.length > this.shown) {
+      this.table.append(make("div", { class: "more" }, make("button", { type: "button", class: "small", click: () => {
+        this.shown *= 4;
+        this.list();
+      } }, "Show more")));
+    }
+    this.mark();
+  }
+
+  /** @param {Key} key */
+  sort(key) {
+    this.down = key === this.key ? !this.down : key === "wall";
+    this.key = key;
+    this.list();
+  }
+
+  /** @param {RequestRow} row */
+  row(row) {
+    const all = STATES.reduce((sum, { name }) => sum + row.times_ns[name], 0) || 1;
+    const bar = make("span", { class: "states" });
+    const parts = [];
+    for (const { name } of STATES) {
+      const share = row.times_ns[name] / all;
+      if (share < 0.005) continue;
+      const part = make("i", { class: `state-${name}` });
+      part.style.width = `${share * 100}%`;
+      bar.append(part);
+      parts.push(`${name} ${percent(share)}`);
+    }
+    bar.title = parts.join(", ");
+    const choose = (/** @type {boolean} */ beside) => {
+      const id = { schema: row.schema, id: row.id };
+      this.state.set(beside && this.state.view.request ? { beside: id } : { request: id, beside: null });
+    };
+    return make("tr", {
+      tabindex: 0, "data-id": `${row.schema}.${row.id}`, title: "Shift-click sets it beside the chosen one",
+      click: (event) => choose(event instanceof MouseEvent && event.shiftKey),
+      keydown: (event) => {
+        if (event instanceof KeyboardEvent && event.key === "Enter") choose(event.shiftKey);
+      },
+    },
+      make("td", {}, ...time(row.wall_ns)), make("td", { class: "text" }, bar),
+      make("td", { class: "soft" }, moment(row.begin_ns, 1e4)),
+      make("td", { class: "text" }, row.class || "–"),
+      make("td", { class: "text soft", title: row.path.join(" → ") }, row.path.join(" → ")));
+  }
+
+  mark() {
+    const { request, beside } = this.state.view;
+    const chosen = [request, beside].filter((id) => id !== null).map(({ schema, id }) => `${schema}.${id}`);
+    for (const row of this.table.querySelectorAll("tbody tr")) {
+      row.setAttribute("aria-selected", String(chosen.includes(row.getAttribute("data-id") ?? "")));
+    }
+  }
+
+  /** Shows the chosen requests whole. */
+  async tell() {
+    const { request, beside } = this.state.view;
+    const key = JSON.stringify([request, beside]);
+    if (key === this.told) return;
+    this.told = key;
+    this.mark();
+    if (!request) return this.hint();
+    try {
+      const ids = beside ? [request, beside] : [request];
+      const details = await Promise.all(ids.map((id) =>
+        /** @type {Promise<RequestDetail>} */ (get("request", { schema: id.schema, id: id.id }))));
+      await this.loading;
+      if (this.told !== key) return;
+      // Two are drawn to one scale, so that lengths can be compared.
+      const longest = Math.max(...details.map(({ request }) => request.wall_ns), 1);
+      const parts = details.map((detail, at) => this.whole(detail, at, longest, details.length === 2));
+      this.right.replaceChildren(...parts);
+      this.right.scrollTop = 0;
+    } catch (error) {
+      if (error instanceof Error && "status" in error && error.status === 404) this.state.set({ request: null, beside: null });
+      else this.failed(error);
+    }
+  }
+
+  /** @param {RequestDetail} detail @param {number} at @param {number} longest @param {boolean} two */
+  whole(detail, at, longest, two) {
+    const { request } = detail;
+    const waterfall = /** @type {Waterfall} */ (this.waterfalls[at]);
+    const shared = detail.shared_with.length ? ` · shares work with ${plural(detail.shared_with.length, "other")}` : "";
+    const head = make("header", {},
+      make("h2", {}, `#${request.id} ${request.class}`),
+      make("span", { class: "soft" }, `${duration(request.wall_ns)} from ${moment(request.begin_ns, 1e4)} · ${plural(request.events, "event")} · ${plural(request.actors, "thread")}${shared}`));
+    const buttons = make("span", { class: "buttons" });
+    if (this.state.trace.calls) {
+      buttons.append(make("button", { type: "button", class: "small", click: () => this.state.show(request.begin_ns, request.end_ns) }, "In the timelines"));
+    }
+    if (two) {
+      buttons.append(make("button", { type: "button", class: "small", click: () => {
+        const { request, beside } = this.state.view;
+        this.state.set(at === 1 ? { beside: null } : { request: beside, beside: null, ...(beside ? {} : { request }) });
+      } }, "Close"));
+    }
+    head.append(buttons);
+    const all = STATES.reduce((sum, { name }) => sum + request.times_ns[name], 0) || 1;
+    const legend = make("ul", { class: "legend" });
+    for (const { name, says } of STATES) {
+      const ns = request.times_ns[name];
+      if (!ns) continue;
+      legend.append(make("li", { title: says }, make("i", { class: `state-${name}` }), `${name} `, make("span", { class: "soft" }, `${duration(ns)}, ${percent(ns / all)}`)));
+    }
+    waterfall.show(detail, longest);
+    const path = make("ol", { class: "critical" });
+    for (const step of detail.critical) {
+      const ns = step.to_ns - step.from_ns;
+      path.append(make("li", {}, make("i", { class: `state-${step.state}` }),
+        make("span", { class: "figure" }, duration(ns)), make("span", { class: "state" }, step.state), make("span", { class: "who" }, step.actor),
+        make("span", { class: "soft" }, step.waited_for ? `until ${step.waited_for}` : "")));
+    }
+    return make("section", { class: "whole", "aria-label": `Request ${request.id}` }, head, legend, waterfall.place,
+      ...(detail.critical.length && !two ? [make("h3", {}, "Critical path"), path] : []));
+  }
+}

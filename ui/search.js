@@ -1,0 +1,103 @@
+// Finding a function by its name: what is typed stands out everywhere, Enter goes from call to
+// call.
+
+import { byId, make } from "./dom.js";
+
+/** Functions offered. */
+const OFFERED = 14;
+
+export class Search {
+  /**
+   * @param {import("./state.js").State} state
+   * @param {(labels: Set<number>|null, query: string) => void} found
+   * @param {(label: number, backwards: boolean) => void} next goes to the next call of a function
+   */
+  constructor(state, found, next) {
+    this.state = state;
+    this.found = found;
+    this.next = next;
+    this.input = byId("search", HTMLInputElement);
+    this.list = byId("matches", HTMLElement);
+    /** @type {number[]} */
+    this.matches = [];
+    this.chosen = 0;
+    this.lower = state.trace.functions.map(({ name }) => name.toLowerCase());
+    this.input.addEventListener("input", () => this.look());
+    this.input.addEventListener("focus", () => this.look());
+    this.input.addEventListener("blur", () => window.setTimeout(() => this.close(), 150));
+    this.input.addEventListener("keydown", (event) => this.key(event));
+  }
+
+  look() {
+    const query = this.input.value.trim().toLowerCase();
+    if (!query) {
+      this.close();
+      this.found(null, "");
+      return;
+    }
+    /** @type {number[]} */
+    const matching = [];
+    this.lower.forEach((name, label) => {
+      if (name.includes(query)) matching.push(label);
+    });
+    this.found(matching.length ? new Set(matching) : null, query);
+    // Exact names first, then those that begin so, then short ones.
+    const rank = (/** @type {number} */ label) => {
+      const name = this.lower[label] ?? "";
+      return (name === query ? 0 : name.startsWith(query) ? 1e4 : 2e4) + name.length;
+    };
+    this.matches = matching.sort((a, b) => rank(a) - rank(b)).slice(0, OFFERED);
+    this.chosen = 0;
+    this.show();
+  }
+
+  show() {
+    const rows = this.matches.map((label, at) => {
+      const known = this.state.trace.functions[label];
+      return make("li", {
+        role: "option", id: `match-${at}`, "aria-selected": String(at === this.chosen),
+        pointerdown: (event) => {
+          event.preventDefault();
+          this.chosen = at;
+          this.take(false);
+        },
+      }, make("span", { class: "name" }, known?.name ?? "?"), make("span", { class: "module" }, known?.module ?? ""));
+    });
+    if (!rows.length) rows.push(make("li", { class: "none" }, "No recorded function has this in its name."));
+    this.list.replaceChildren(...rows);
+    this.list.hidden = false;
+    this.input.setAttribute("aria-expanded", "true");
+    this.input.setAttribute("aria-activedescendant", this.matches.length ? `match-${this.chosen}` : "");
+  }
+
+  close() {
+    this.list.hidden = true;
+    this.input.setAttribute("aria-expanded", "false");
+  }
+
+  /** @param {boolean} backwards */
+  take(backwards) {
+    const label = this.matches[this.chosen];
+    if (label === undefined) return;
+    // What was chosen stands out from now on, and the keys are the page's again.
+    this.input.value = "";
+    this.look();
+    this.input.blur();
+    this.next(label, backwards);
+  }
+
+  /** @param {KeyboardEvent} event */
+  key(event) {
+    const steps = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+    if (steps && this.matches.length) {
+      this.chosen = (this.chosen + steps + this.matches.length) % this.matches.length;
+      this.show();
+    } else if (event.key === "Enter") this.take(event.shiftKey);
+    else if (event.key === "Escape") {
+      this.input.value = "";
+      this.look();
+      this.input.blur();
+    } else return;
+    event.preventDefault();
+  }
+}

@@ -1,0 +1,123 @@
+// What can be seen and what is selected. All of it stands in the address, so that a link leads
+// back to it; functions by their number in the trace, which outlives the server.
+
+/** @typedef {import("./types.js").View} View */
+/** @typedef {import("./types.js").TraceInfo} TraceInfo */
+
+/** The shortest stretch of time that can be looked at, in nanoseconds. */
+const NARROWEST_NS = 20;
+/** Views of the lower part, in order. */
+export const TABS = ["functions", "flame", "durations", "requests", "communication"];
+
+export class State {
+  /** @param {TraceInfo} trace */
+  constructor(trace) {
+    this.trace = trace;
+    this.end = Math.max(trace.end_ns, NARROWEST_NS);
+    /** @type {View} */
+    this.view = {
+      from: 0, to: this.end, range: null, label: null, call: null, tab: "functions", scroll: 0,
+      cpu: false, request: null, beside: null,
+    };
+    this.tabs = TABS.filter((tab) => (TABS.indexOf(tab) < 3 ? trace.calls > 0 : trace.events));
+    /** @type {Set<(view: View, before: View) => void>} */
+    this.listeners = new Set();
+    this.writing = 0;
+    this.labels = new Map(trace.functions.map((known, label) => [known.id, label]));
+    this.read();
+    window.addEventListener("hashchange", () => {
+      const before = { ...this.view };
+      this.read();
+      this.tell(before);
+    });
+  }
+
+  /** @param {(view: View, before: View) => void} listener */
+  listen(listener) {
+    this.listeners.add(listener);
+  }
+
+  /** @param {Partial<View>} change */
+  set(change) {
+    const before = { ...this.view };
+    Object.assign(this.view, change);
+    this.clamp();
+    this.tell(before);
+    if (!this.writing) this.writing = window.setTimeout(() => this.write(), 250);
+  }
+
+  /** @param {View} before */
+  tell(before) {
+    for (const listener of this.listeners) listener(this.view, before);
+  }
+
+  clamp() {
+    const view = this.view;
+    const width = Math.min(Math.max(view.to - view.from, NARROWEST_NS), this.end);
+    const middle = (view.from + view.to) / 2;
+    view.from = Math.min(Math.max(middle - width / 2, 0), this.end - width);
+    view.to = view.from + width;
+    view.scroll = Math.max(0, view.scroll);
+  }
+
+  /**
+   * Makes the view wider or narrower around a moment that stays where it is.
+   * @param {number} times @param {number} around
+   */
+  zoom(times, around) {
+    const { from, to } = this.view;
+    const width = Math.min(Math.max((to - from) * times, NARROWEST_NS), this.end);
+    const start = around - ((around - from) / (to - from)) * width;
+    this.set({ from: start, to: start + width });
+  }
+
+  /**
+   * Shows a stretch of time with some room around it.
+   * @param {number} start @param {number} end
+   */
+  show(start, end) {
+    const room = Math.max((end - start) * 0.15, NARROWEST_NS / 4);
+    this.set({ from: start - room, to: end + room });
+  }
+
+  write() {
+    this.writing = 0;
+    const { from, to, range, label, call, tab, scroll, cpu, request, beside } = this.view;
+    const parts = [];
+    if (from > 0 || to < this.end) parts.push(`t=${Math.round(from)}-${Math.round(to)}`);
+    if (range) parts.push(`range=${Math.round(range[0])}-${Math.round(range[1])}`);
+    const known = label === null ? undefined : this.trace.functions[label];
+    if (known) parts.push(`function=${known.id}`);
+    if (call) parts.push(`call=${call.thread}.${call.depth}.${call.index}`);
+    if (request) parts.push(`request=${request.schema}.${request.id}`);
+    if (beside) parts.push(`beside=${beside.schema}.${beside.id}`);
+    if (tab !== this.tabs[0]) parts.push(`tab=${tab}`);
+    if (cpu) parts.push("cpu=1");
+    if (scroll > 0) parts.push(`scroll=${Math.round(scroll)}`);
+    history.replaceState(null, "", `#${parts.join("&")}`);
+  }
+
+  read() {
+    const parameters = new URLSearchParams(location.hash.slice(1));
+    /** @param {string} name @param {RegExp} form */
+    const numbers = (name, form) => form.exec(parameters.get(name) ?? "")?.slice(1).map(Number);
+    const view = this.view;
+    const [from = 0, to = this.end] = numbers("t", /^(\d+)-(\d+)$/) ?? [];
+    [view.from, view.to] = from < to ? [from, to] : [0, this.end];
+    const [start = 0, end = 0] = numbers("range", /^(\d+)-(\d+)$/) ?? [];
+    view.range = start < end ? [start, Math.min(end, this.end)] : null;
+    const [id = -1] = numbers("function", /^(\d+)$/) ?? [];
+    view.label = this.labels.get(id) ?? null;
+    const [thread, depth = 0, index = 0] = numbers("call", /^(\d+)\.(\d+)\.(\d+)$/) ?? [];
+    view.call = thread === undefined ? null : { thread, depth, index };
+    for (const name of /** @type {const} */ (["request", "beside"])) {
+      const [schema, id = 0] = numbers(name, /^(\d+)\.(\d+)$/) ?? [];
+      view[name] = schema === undefined ? null : { schema, id };
+    }
+    const tab = parameters.get("tab") ?? "";
+    view.tab = this.tabs.includes(tab) ? tab : this.tabs[0] ?? "functions";
+    view.cpu = parameters.get("cpu") === "1" && this.trace.switches;
+    view.scroll = numbers("scroll", /^(\d+)$/)?.[0] ?? 0;
+    this.clamp();
+  }
+}

@@ -1,0 +1,220 @@
+// What the server tells (crates/server/src/views.rs), and what the page makes of it.
+
+/**
+ * A trace, as far as the timelines need it.
+ * @typedef {object} TraceInfo
+ * @property {string[]} command
+ * @property {string} start_time
+ * @property {number} end_ns
+ * @property {string} cpu_model
+ * @property {string} probe_mode
+ * @property {boolean} switches whether it is known when threads were off the processor
+ * @property {boolean} events whether there are some to follow requests through
+ * @property {number} calls
+ * @property {number} lost
+ * @property {boolean} cut_off
+ * @property {ThreadInfo[]} threads
+ * @property {FunctionInfo[]} functions by label
+ * @property {string[]} warnings
+ */
+
+/**
+ * @typedef {object} ThreadInfo
+ * @property {number} index
+ * @property {number} pid
+ * @property {number} tid
+ * @property {string} name
+ * @property {number} start_ns
+ * @property {number} end_ns
+ * @property {number|null} cpu_ns
+ * @property {number} calls
+ * @property {number} lost
+ * @property {number} depths
+ * @property {boolean} off_cpu
+ */
+
+/**
+ * @typedef {object} FunctionInfo
+ * @property {number} id
+ * @property {string} name
+ * @property {string} module
+ * @property {string|null} place
+ */
+
+/**
+ * Where a call is.
+ * @typedef {object} CallId
+ * @property {number} thread
+ * @property {number} depth
+ * @property {number} index
+ */
+
+/**
+ * @typedef {object} CallFigures
+ * @property {number} label
+ * @property {number} start_ns
+ * @property {number} duration_ns
+ * @property {number} off_cpu_ns
+ * @property {number} weight
+ */
+/** @typedef {CallId & CallFigures} Call */
+
+/**
+ * @typedef {object} CallSurroundings
+ * @property {number} self_ns
+ * @property {number} callee_calls
+ * @property {Call[]} callers outermost first
+ * @property {Share[]} callees most time first
+ */
+/** @typedef {Call & CallSurroundings} CallDetail */
+
+/**
+ * One function's part of a range.
+ * @typedef {object} Share
+ * @property {number} label
+ * @property {number} calls
+ * @property {number} total_ns
+ * @property {number} self_ns
+ */
+
+/**
+ * @typedef {object} RangeInfo
+ * @property {number} total_ns
+ * @property {Share[]} functions
+ * @property {Frames} frames
+ * @property {number} left_out
+ */
+
+/**
+ * A call tree in columns; callers before callees, the first is the root.
+ * @typedef {object} Frames
+ * @property {number[]} parent
+ * @property {number[]} label
+ * @property {number[]} calls
+ * @property {number[]} total_ns
+ * @property {number[]} self_ns
+ */
+
+/**
+ * @typedef {object} Latency
+ * @property {number} p50_ns
+ * @property {number} p90_ns
+ * @property {number} p99_ns
+ * @property {number} max_ns
+ */
+
+/**
+ * Exact totals of a function.
+ * @typedef {object} FunctionRow
+ * @property {number} id
+ * @property {string} name
+ * @property {string} module
+ * @property {number} calls
+ * @property {number} self_corrected_ns
+ * @property {number} total_corrected_ns
+ * @property {number|null} cpu_self_ns
+ * @property {Latency|null} latency
+ */
+
+/**
+ * @typedef {object} ReportInfo
+ * @property {FunctionRow[]} functions
+ * @property {{what: string, count: number}[]} losses
+ * @property {{reason: string, functions: number, examples: string[]}[]} skipped
+ * @property {string[]} warnings
+ * @property {string[]} notes
+ * @property {number} self_corrected_ns
+ */
+
+/**
+ * @typedef {object} DurationsInfo
+ * @property {number} calls
+ * @property {number} sum_ns
+ * @property {number} min_ns
+ * @property {number} p50_ns
+ * @property {number} p90_ns
+ * @property {number} p99_ns
+ * @property {number} max_ns
+ * @property {[number, number, number][]} buckets first and last nanosecond, calls
+ */
+
+/**
+ * What is drawn of a track: columns of pieces in order of time.
+ * @typedef {object} Pieces
+ * @property {number} count
+ * @property {Float64Array} start nanoseconds of trace time
+ * @property {Float64Array} end
+ * @property {Uint32Array} label
+ * @property {Uint32Array} spans how many are drawn as one
+ * @property {Uint32Array} index number of the first
+ * @property {Uint32Array} filled 0 to 255
+ */
+
+/**
+ * A row of the timelines.
+ * @typedef {object} Row
+ * @property {"thread"|"calls"} kind
+ * @property {ThreadInfo} thread
+ * @property {number} depth
+ * @property {number} top pixels from the top of all rows
+ * @property {number} height
+ */
+
+/**
+ * What can be seen and what is selected; all of it stands in the address.
+ * @typedef {object} View
+ * @property {number} from nanoseconds of trace time
+ * @property {number} to
+ * @property {[number, number]|null} range the selected time
+ * @property {number|null} label the selected function
+ * @property {CallId|null} call the selected call
+ * @property {RequestId|null} request the chosen request
+ * @property {RequestId|null} beside the one that it is compared with
+ * @property {string} tab
+ * @property {number} scroll pixels
+ * @property {boolean} cpu whether only time on a processor counts, where there is a choice
+ */
+
+/** @typedef {"running"|"runnable"|"lock"|"disk"|"network"|"sleeping"} StateName */
+/** @typedef {{schema: number, id: number}} RequestId */
+
+/**
+ * @typedef {object} RequestRow
+ * @property {number} schema
+ * @property {number} id
+ * @property {string} class
+ * @property {string[]} path
+ * @property {number} begin_ns
+ * @property {number} end_ns
+ * @property {number} wall_ns
+ * @property {Record<StateName, number>} times_ns
+ * @property {number} events
+ * @property {number} actors
+ * @property {string} outcome
+ */
+
+/**
+ * @typedef {object} RequestList
+ * @property {string[]} schemas
+ * @property {string} reason
+ * @property {RequestRow[]} rows
+ * @property {number} left_out
+ * @property {string[]} problems
+ */
+
+/**
+ * One request whole.
+ * @typedef {object} RequestDetail
+ * @property {RequestRow} request
+ * @property {{name: string, times_ns: Record<StateName, number>}[]} actors
+ * @property {{actor: number, state: StateName, from_ns: number, to_ns: number, shared: boolean}[]} spans
+ * @property {{from_actor: number|null, from_ns: number, to_actor: number, to_ns: number}[]} links
+ * @property {{time_ns: number, name: string, actor: number|null, fields: [string, string][]}[]} events
+ * @property {{actor: string, state: StateName, from_ns: number, to_ns: number, waited_for: string|null}[]} critical
+ * @property {number[]} shared_with
+ */
+
+/** @typedef {{title: string, columns: {name: string, unit: string}[], rows: (number|string|null)[][]}} FoundTable */
+/** @typedef {{tables: FoundTable[]}} Findings */
+
+export {};
