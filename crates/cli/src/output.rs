@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use fettle_report::render::Terminal;
-use fettle_trace::{Trace, open_or_recover};
+use fettle_trace::{Trace, open_or_recover_with};
 
 /// Width and colours of standard output.
 pub fn terminal(no_color: bool) -> Terminal {
@@ -64,7 +64,7 @@ pub fn open(path: &Path) -> anyhow::Result<Trace> {
         // Programs that record themselves leave the making of the trace to its first reader.
         fettle_instrument::collect(path, &mut |_, _| {})?;
     }
-    let trace = open_or_recover(path, &mut |done, all| {
+    let mut progress = |done: u64, all: u64| {
         if !std::mem::replace(&mut said, true) {
             eprintln!(
                 "{} was cut off: its recording did not end properly. Converting the {all} \
@@ -75,7 +75,8 @@ pub fn open(path: &Path) -> anyhow::Result<Trace> {
         if shows {
             eprint!("\r{:3} %", (done * 100).checked_div(all).unwrap_or(100));
         }
-    });
+    };
+    let trace = open_or_recover_with(path, &mut progress, &mut fettle_collect::kernel::recover);
     if said && shows {
         eprintln!();
     }

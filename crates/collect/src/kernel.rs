@@ -12,7 +12,8 @@ use fettle_kernel::decode::{Decoder, Sink};
 use fettle_kernel::spool::{self, Moment, SpoolWriter};
 use fettle_kernel::{Capture, Event, KernelError, Losses, Processes};
 use fettle_trace::{
-    ClockPair, CpuLoss, EventField, EventWriter, FieldType, KindId, Loss, Manifest, WrittenEvents,
+    ClockPair, CpuLoss, EventField, EventWriter, FieldType, KindId, Loss, Manifest, Recovered,
+    WrittenEvents,
 };
 
 use crate::clock;
@@ -202,6 +203,33 @@ impl Ended {
         let lost = lost.map(|(cpu, lost)| CpuLoss { cpu: cpu as u32, lost: *lost }).collect();
         convert(&self.spool, trace, lives, lost, manifest)
     }
+}
+
+/// Turns the spool of a recording that was cut off into tables, if there is one; see
+/// [`fettle_trace::recover_with`].
+///
+/// # Errors
+///
+/// When the tables cannot be written.
+pub fn recover(
+    trace: &Path,
+    manifest: &mut Manifest,
+) -> Result<Option<Recovered>, fettle_trace::Error> {
+    let spool = spool_path(trace);
+    let Ok(last) = spool::last_mark(&spool) else { return Ok(None) };
+    if let Some(Moment { tsc, monotonic_ns }) = last
+        && manifest.clock.end.is_none_or(|end| end.tsc < tsc)
+    {
+        manifest.clock.end = Some(ClockPair { tsc, monotonic_ns });
+        manifest.duration_ns = manifest.clock.converter().since_start_ns(tsc);
+    }
+    // What the recording may have made of the spool before it was cut off.
+    let _ = std::fs::remove_dir_all(trace.join("events"));
+    let converted = convert(&spool, trace, Lives::default(), Vec::new(), manifest)?;
+    let text = "how many kernel events were lost is not known";
+    manifest.notes.push(text.to_owned());
+    let (processes, threads) = converted.lives.tables(manifest.duration_ns);
+    Ok(Some(Recovered { events: converted.events, processes, threads }))
 }
 
 fn convert(

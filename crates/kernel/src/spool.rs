@@ -176,6 +176,32 @@ pub fn read<E: From<io::Error>>(
     Ok(found)
 }
 
+/// The last mark of a spool: when its recording was last seen to live.
+///
+/// # Errors
+///
+/// The system's.
+pub fn last_mark(path: &Path) -> io::Result<Option<Moment>> {
+    let mut file = BufReader::new(File::open(path)?);
+    let mut last = None;
+    let mut head = [0; 8];
+    while read_whole(&mut file, &mut head)? == head.len() {
+        let word = |at: usize| u32::from_le_bytes(head[at..at + 4].try_into().expect("four"));
+        let (cpu, len) = (word(0), word(4));
+        if cpu != MARK || len != 16 {
+            file.seek_relative(i64::from(len))?;
+            continue;
+        }
+        let mut clocks = [[0; 8]; 2];
+        if read_whole(&mut file, clocks.as_flattened_mut())? < 16 {
+            break;
+        }
+        let [tsc, monotonic_ns] = clocks.map(u64::from_le_bytes);
+        last = Some(Moment { tsc, monotonic_ns });
+    }
+    Ok(last)
+}
+
 /// As much as there is.
 fn read_whole(file: &mut impl Read, to: &mut [u8]) -> io::Result<usize> {
     let mut done = 0;

@@ -55,7 +55,9 @@ pub use manifest::{
 };
 pub use moments::{Moment, Moments, What};
 pub use read::{Part, Trace};
-pub use recover::{open_or_recover, recover};
+pub use recover::{
+    RecoverOther, Recovered, open_or_recover, open_or_recover_with, recover, recover_with,
+};
 pub use tables::{
     Argument, Counter, CounterKind, Function, Mapping, Module, OwnValue, Parameter, ParameterType,
     Process, Skipped, Switch, Thread, Total,

@@ -5,10 +5,11 @@ use std::path::Path;
 use crate::column::{Table, read_table};
 use crate::convert::last_tsc;
 use crate::error::{Error, Result};
+use crate::events::WrittenEvents;
 use crate::manifest::{Manifest, Recovery};
 use crate::read::{Trace, read_manifest};
 use crate::spool::{self, Content, SpoolFile};
-use crate::tables::Thread;
+use crate::tables::{Process, Thread};
 use crate::write::{Finish, write_trace};
 
 /// Converts what the spools of a cut-off recording hold, with whatever tables it had written.
@@ -19,13 +20,42 @@ use crate::write::{Finish, write_trace};
 ///
 /// [`Error::Busy`] if the recording goes on.
 pub fn recover(path: &Path, progress: &mut dyn FnMut(u64, u64)) -> Result<Manifest> {
-    let manifest = read_manifest(path)?;
+    recover_with(path, progress, &mut |_, _| Ok(None))
+}
+
+/// What a spool of somebody else's held.
+#[derive(Debug, Default)]
+pub struct Recovered {
+    /// Events, written into the trace.
+    pub events: WrittenEvents,
+    /// Processes that they tell of.
+    pub processes: Vec<Process>,
+    /// Threads that they tell of; their indices are set here.
+    pub threads: Vec<Thread>,
+}
+
+/// Converts spools that this crate does not know, given the trace and its manifest, in which it may
+/// set the clock's end and add notes; `None` if there are none.
+pub type RecoverOther<'a> = dyn FnMut(&Path, &mut Manifest) -> Result<Option<Recovered>> + 'a;
+
+/// As [`recover`], with spools of another kind.
+///
+/// # Errors
+///
+/// As [`recover`], and those of `other`.
+pub fn recover_with(
+    path: &Path,
+    progress: &mut dyn FnMut(u64, u64),
+    other: &mut RecoverOther<'_>,
+) -> Result<Manifest> {
+    let mut manifest = read_manifest(path)?;
     if manifest.complete || manifest.recovery.is_some() {
         return Ok(manifest);
     }
     let spool_folder = spool::folder(path);
     std::fs::create_dir_all(&spool_folder).map_err(|e| Error::io("create", &spool_folder, e))?;
     let _lock = spool::lock(path)?;
+    let recovered = other(path, &mut manifest)?;
 
     let spools = spool::open_all(path, Content::Calls)?;
     let torn_records = spools.iter().filter(|spool| spool.torn).count() as u64;
@@ -36,15 +66,21 @@ pub fn recover(path: &Path, progress: &mut dyn FnMut(u64, u64)) -> Result<Manife
             threads.push(Thread { index: spool.thread, ..Thread::default() });
         }
     }
-    let mut manifest = manifest;
     if manifest.clock.end.is_none() && manifest.clock.tsc_hz == 0 {
         estimate_rate(&mut manifest, &spools)?;
     }
     drop(spools);
     threads.sort_by_key(|thread| thread.index);
 
-    let (events, damaged) = crate::events::found(path)?;
-    if !events.events().kinds.is_empty() {
+    let mut processes: Vec<Process> = table_or_none(path);
+    let (mut events, damaged) = crate::events::found(path)?;
+    if let Some(recovered) = recovered {
+        processes.extend(recovered.processes);
+        let first = threads.last().map_or(0, |thread| thread.index + 1);
+        let more = recovered.threads.into_iter().zip(first..);
+        threads.extend(more.map(|(thread, index)| Thread { index, ..thread }));
+        events = recovered.events;
+    } else if !events.events().kinds.is_empty() {
         let text = "events after the last file of each kind was written are missing";
         manifest.notes.push(text.to_owned());
     }
@@ -58,7 +94,7 @@ pub fn recover(path: &Path, progress: &mut dyn FnMut(u64, u64)) -> Result<Manife
         functions: table_or_none(path),
         parameters: table_or_none(path),
         skipped: table_or_none(path),
-        processes: table_or_none(path),
+        processes,
         threads,
         totals: Vec::new(),
         counters: table_or_none(path),
@@ -95,9 +131,18 @@ fn table_or_none<T: Table>(path: &Path) -> Vec<T> {
 
 /// Opens a trace; one that was cut off is recovered first, and `progress` called meanwhile.
 pub fn open_or_recover(path: &Path, progress: &mut dyn FnMut(u64, u64)) -> Result<Trace> {
+    open_or_recover_with(path, progress, &mut |_, _| Ok(None))
+}
+
+/// As [`open_or_recover`], with spools of another kind.
+pub fn open_or_recover_with(
+    path: &Path,
+    progress: &mut dyn FnMut(u64, u64),
+    other: &mut RecoverOther<'_>,
+) -> Result<Trace> {
     match Trace::open(path) {
         Err(Error::CutOff { .. }) => {
-            recover(path, progress)?;
+            recover_with(path, progress, other)?;
             Trace::open(path)
         }
         result => result,
