@@ -1,6 +1,6 @@
 """Starts nginx, the application server and Redis under `fettle record --kernel`, and asks them.
 
-bed.py FETTLE FOLDER KIND CLIENTS REQUESTS: leaves FOLDER/bed.fettle, and FOLDER/truth with a line for
+bed.py FETTLE FOLDER threads|loop|node CLIENTS REQUESTS: leaves FOLDER/bed.fettle, and FOLDER/truth with a line for
 each connection: the port of its asking end and the numbers of the requests that went over it.
 """
 
@@ -16,6 +16,7 @@ import time
 fettle, folder, kind, clients, requests = sys.argv[1:6]
 clients, requests = int(clients), int(requests)
 here = os.path.dirname(os.path.abspath(__file__))
+program = f"node {here}/app.js" if kind == "node" else f"{sys.executable} {here}/app.py"
 os.makedirs(folder, exist_ok=True)
 
 
@@ -46,7 +47,7 @@ with open(f"{folder}/servers.sh", "w") as script:
     script.write(f"""
 redis-server --port {store} --save '' --appendonly no --daemonize no >/dev/null &
 servers="$!"
-{sys.executable} {here}/app.py {app} {store} {folder}/app.log {kind} &
+{program} {app} {store} {folder}/app.log {kind} &
 servers="$servers $!"
 nginx -p {folder} -c {folder}/nginx.conf &
 servers="$servers $!"

@@ -7,10 +7,11 @@ use std::process::ExitCode;
 
 use anyhow::{Context, bail};
 use clap::{Args, ValueEnum};
+use fettle_follow::SpanFormat;
 use fettle_report::export::{ExportOptions, Format, export};
 use fettle_report::{Error, Weight};
 
-use crate::output;
+use crate::{output, requests};
 
 /// Write a trace in another program's format.
 #[derive(Args, Debug)]
@@ -19,6 +20,7 @@ use crate::output;
   fettle export run.fettle --format pprof -o run.pb.gz
   fettle export run.fettle --format collapsed -o - | inferno-flamegraph > run.svg
   fettle export run.fettle --format chrome --min-duration-us 100
+  fettle export nginx.fettle --format jaeger      requests as spans, for Jaeger and Grafana
 
 The trace itself is columns already: DuckDB, Polars, Spark and ClickHouse read
 run.fettle/calls/*.parquet directly.")]
@@ -42,6 +44,10 @@ pub struct ExportArgs {
     /// Write names as the linker knows them
     #[arg(long)]
     no_demangle: bool,
+    /// What a request is, for spans: a shipped schema's name, or a file [default: what suits the
+    /// trace]
+    #[arg(long, value_name = "NAME|FILE")]
+    schema: Vec<String>,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -56,6 +62,10 @@ enum FormatArg {
     Collapsed,
     /// Timeline for chrome://tracing and others
     Chrome,
+    /// Requests as spans, for OpenTelemetry collectors: a line for each request
+    Otlp,
+    /// Requests as spans, for Jaeger and Grafana
+    Jaeger,
 }
 
 /// Runs `fettle export`: 0, or 1 if parts of the trace could not be read.
@@ -66,7 +76,12 @@ pub fn run(args: ExportArgs) -> anyhow::Result<ExitCode> {
         FormatArg::Pprof => Format::Pprof,
         FormatArg::Collapsed => Format::Collapsed,
         FormatArg::Chrome => Format::Chrome,
+        FormatArg::Otlp => return spans(&args, SpanFormat::Otlp),
+        FormatArg::Jaeger => return spans(&args, SpanFormat::Jaeger),
     };
+    if !args.schema.is_empty() {
+        bail!("--schema is for spans: --format otlp or jaeger");
+    }
     let options = ExportOptions {
         duration_ns_min: (args.min_duration_us.max(0.0) * 1000.0) as u64,
         weight: if args.cpu { Weight::Cpu } else { Weight::Wall },
@@ -117,4 +132,35 @@ pub fn run(args: ExportArgs) -> anyhow::Result<ExitCode> {
         }
         Err(error) => Err(error.into()),
     }
+}
+
+/// Writes requests as spans: 0, or 1 if there is none.
+fn spans(args: &ExportArgs, format: SpanFormat) -> anyhow::Result<ExitCode> {
+    let path = output::chosen(args.trace.as_deref())?;
+    let trace = output::open(&path)?;
+    let (sources, _) = requests::sources(&args.schema, &trace)?;
+    let session = requests::open(&trace, &sources, &args.schema)?;
+    let to_stdout = args.output.as_deref().is_some_and(|file| file.as_os_str() == "-");
+    let written = if to_stdout {
+        let mut out = BufWriter::with_capacity(1 << 16, io::stdout().lock());
+        match session.export(format, &mut out) {
+            Err(fettle_follow::Error::Output(error)) => {
+                output::quiet(Err(error))?;
+                return Ok(ExitCode::SUCCESS);
+            }
+            written => written?,
+        }
+    } else {
+        let file = args.output.clone().unwrap_or_else(|| path.with_extension(format.extension()));
+        let what = || format!("cannot write {}", file.display());
+        let mut out = BufWriter::with_capacity(1 << 16, File::create(&file).with_context(what)?);
+        let written = session.export(format, &mut out).inspect_err(|_| {
+            // Half an export is of no use.
+            let _ = std::fs::remove_file(&file);
+        });
+        let written = written.with_context(what)?;
+        eprintln!("Wrote {written} requests to {}.", file.display());
+        written
+    };
+    Ok(ExitCode::from(u8::from(written == 0)))
 }

@@ -41,6 +41,32 @@ impl Session<'_> {
         )?;
         Ok(Some(detail))
     }
+
+    /// Calls `with` on each event that the schemas use, with its place among all of them
+    /// ([`fettle_requests::RequestEvent::ordinal`]). Names every field: not for many events.
+    pub fn for_each_event(&self, with: &mut dyn FnMut(u64, &EventRow)) -> Result<()> {
+        let used = |event| self.program.schemas().iter().any(|schema| schema.uses(event));
+        self.events(
+            &used,
+            with,
+            &mut |with, first, batch, context| {
+                for row in 0..batch.len() {
+                    let kind = context.program.catalog().get(batch.kind(row));
+                    let event = EventRow {
+                        time_ns: batch.time_ns(row),
+                        name: kind.map(|kind| kind.name.clone()).unwrap_or_default(),
+                        actor: None,
+                        fields: fields(batch, row, context),
+                        shared: false,
+                    };
+                    with(first + row as u64, &event);
+                }
+                true
+            },
+            |_, _| (),
+        )?;
+        Ok(())
+    }
 }
 
 /// Names and values of an event's fields.

@@ -13,6 +13,9 @@ pub enum Error {
     /// A schema is wrong; the report points at the place.
     #[error("{0}")]
     Schema(fettle_requests::Report),
+    /// What was to be written could not be.
+    #[error("cannot write: {0}")]
+    Output(std::io::Error),
     /// The trace has nothing that a shipped schema follows.
     #[error(
         "this trace has no events that a shipped schema follows requests through: record them with \

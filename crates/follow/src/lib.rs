@@ -28,6 +28,7 @@ mod causal;
 mod choose;
 mod detail;
 mod error;
+mod export;
 mod feed;
 mod names;
 mod quantile;
@@ -38,6 +39,7 @@ mod view;
 pub use analyses::{Cell, Findable, Findings, Found, FoundColumn, Unit, analyses};
 pub use choose::{Choice, choose};
 pub use error::{Error, Result};
+pub use export::SpanFormat;
 pub use session::{Context, Session};
 pub use view::{
     Actor, ClassSummary, Count, CriticalStep, Detail, EventRow, LinkRow, Quantiles, RequestRow,

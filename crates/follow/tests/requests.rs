@@ -20,12 +20,13 @@ fn every_request_of_a_shop_is_found_with_its_path_and_its_time() {
         for (row, truth) in rows.iter().zip(&truths) {
             assert_eq!(row.path, ["nginx", "python3", "redis-server"]);
             assert_eq!((row.begin_ns, row.shared_with), (truth.begin_ns, 0));
-            // Replies leave the recorded machine, and that ends a request.
-            assert_eq!(row.outcome, "drained");
             assert!(row.end_ns >= truth.end_ns, "{row:?} {truth:?}");
             assert!(!truth.slow || row.times_ns.disk >= 20_000_000, "{row:?}");
             assert!(truth.slow || row.times_ns.disk == 0, "{row:?}");
         }
+        // Replies leave the recorded machine. Only the last question on a connection is open still.
+        let open = rows.iter().filter(|row| row.outcome != "drained").count();
+        assert!(open as u64 <= clients, "{open}");
     }
 }
 

@@ -280,11 +280,14 @@ impl Run {
         self.marks.insert((mark.timeline, key));
     }
 
-    /// Whether a mark is there that has to be, or is not that must not.
+    /// Whether a key is marked, or its section has a request, that has to, or neither that must not.
     fn holds(&self, when: &When, scope: &Scope<'_>) -> bool {
-        let there =
-            when.key.of(scope).is_some_and(|key| self.marks.contains(&(when.timeline, key)));
-        there == when.there
+        let has_request = |key| {
+            let place = self.sections.find(when.timeline, key);
+            place.is_some_and(|place| !self.sections.all[place as usize].members.all().is_empty())
+        };
+        let marked = |key| self.marks.contains(&(when.timeline, key)) || has_request(key);
+        when.key.of(scope).is_some_and(marked) == when.there
     }
 
     #[inline]

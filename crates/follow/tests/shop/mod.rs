@@ -83,14 +83,14 @@ pub fn write(folder: &Path, clients: u64, count: u64) -> Vec<Truth> {
     for (name, declared) in [
         ("switch_out", fields(&[("tid", U32), ("runnable", Bool)])),
         ("switch_in", fields(&[("tid", U32)])),
-        ("wakeup", fields(&[("tid", U32), ("target", U32)])),
+        ("wakeup", fields(&[("tid", U32), ("target", U32), ("interrupt", Bool)])),
         ("received", with(&stream)),
         ("sent", with(&stream)),
         ("receive_begin", with(&[("socket", U64)])),
         ("poll_begin", with(&[])),
         ("poll", with(&[("ready", I32)])),
-        ("read_begin", with(&[("fd", I32)])),
-        ("read", with(&[("fd", I32), ("bytes", I64)])),
+        ("read_begin", with(&[("fd", I32), ("inode", U64), ("of", Text)])),
+        ("read", with(&[("fd", I32), ("bytes", I64), ("inode", U64), ("of", Text)])),
     ] {
         kinds.push((name, events.kind(name, &declared).unwrap()));
     }
@@ -193,7 +193,7 @@ impl Shop {
         let slept = free_ns <= ready_ns;
         let mut now = ready_ns.max(free_ns);
         if slept {
-            self.event("wakeup", now, &[waker, tid]);
+            self.event("wakeup", now, &[waker, tid, 0]);
             now += 2_000 + self.random.below(8_000);
             self.event("switch_in", now, &[tid]);
         }
@@ -210,13 +210,14 @@ impl Shop {
         now += 20_000 + self.random.below(60_000);
         if stage == Stage::Python && self.random.below(100) == 0 {
             truth.slow = true;
-            self.event("read_begin", now, &[pid, tid, 7]);
+            let of = u64::from(self.events.text("file"));
+            self.event("read_begin", now, &[pid, tid, 7, 99, of]);
             self.event("switch_out", now + 300, &[tid, 0]);
             now += 20_000_000 + self.random.below(10_000_000);
-            self.event("wakeup", now, &[0, tid]);
+            self.event("wakeup", now, &[0, tid, 1]);
             self.event("switch_in", now + 4_000, &[tid]);
             now += 5_000;
-            self.event("read", now, &[pid, tid, 7, 4096]);
+            self.event("read", now, &[pid, tid, 7, 4096, 99, of]);
             now += 10_000;
         }
         self.transfer("sent", now, (pid, tid), to, 200);

@@ -1,0 +1,108 @@
+//! What extraction found, against what the servers of `tests/requests` wrote down.
+//!
+//! The servers say which requests went over which connection, in order. On each end of a connection
+//! one exchange follows the other, so the truth about every event of a socket follows from counting
+//! exchanges, without a clock: whoever asks begins one by sending after it received, whoever answers
+//! by receiving after it sent.
+
+use std::collections::{BTreeMap, HashMap};
+use std::path::Path;
+
+use fettle_follow::Session;
+
+/// How well requests were found.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Score {
+    /// Requests that were made.
+    pub made: usize,
+    /// Requests that were found, with events of those that were made.
+    pub found: usize,
+    /// Events of sockets whose request is known.
+    pub events: usize,
+    /// Of the events of a request that was found, those that are its; on average.
+    pub precision: f64,
+    /// Of the events of a request that was made, those that were found; on average.
+    pub recall: f64,
+    /// Share of requests of which exactly their events were found, in one piece.
+    pub exact: f64,
+}
+
+/// One end of a connection: the asking port, and which end.
+type End = (u16, bool);
+
+fn port(address: &str) -> u16 {
+    address.rsplit(':').next().and_then(|port| port.parse().ok()).unwrap_or(0)
+}
+
+/// Compares the requests of a session's first schema with the truth in a file.
+pub fn score(session: &Session<'_>, truth: &Path) -> Score {
+    let mut numbers: HashMap<u16, Vec<u64>> = HashMap::new();
+    for line in std::fs::read_to_string(truth).unwrap().lines() {
+        let mut words = line.split(' ').map(|word| word.parse::<u64>().unwrap());
+        numbers.insert(words.next().unwrap() as u16, words.collect());
+    }
+    // Exchanges so far on each end, and whether the last event began or went on with one.
+    let mut ends: HashMap<End, (usize, bool)> = HashMap::new();
+    let mut truths: HashMap<u64, u64> = HashMap::new();
+    session
+        .for_each_event(&mut |ordinal, event| {
+            let begins = match event.name.as_str() {
+                "sent" => true,
+                "received" => false,
+                _ => return,
+            };
+            let field = |name: &str| event.fields.iter().find(|(known, _)| known == name);
+            let value = |name: &str| field(name).map_or("", |(_, value)| value.as_str());
+            if !value("bytes").parse::<i64>().is_ok_and(|bytes| bytes > 0) {
+                return;
+            }
+            let (local, remote) = (port(value("local")), port(value("remote")));
+            let asks = numbers.contains_key(&local);
+            let name = if asks { local } else { remote };
+            let Some(of) = numbers.get(&name) else { return };
+            // The first event begins the first exchange, of number 0.
+            let state = ends.entry((name, asks)).or_insert((usize::MAX, false));
+            let opens = begins == asks;
+            if opens && !state.1 {
+                state.0 = state.0.wrapping_add(1);
+            }
+            state.1 = opens;
+            if let Some(number) = of.get(state.0) {
+                truths.insert(ordinal, *number);
+            }
+        })
+        .unwrap();
+    let mut of_number: BTreeMap<u64, usize> = BTreeMap::new();
+    truths.values().for_each(|number| *of_number.entry(*number).or_default() += 1);
+
+    let mut score = Score { made: of_number.len(), events: truths.len(), ..Score::default() };
+    let mut pieces: HashMap<u64, Vec<(usize, usize)>> = HashMap::new();
+    let mut precision = 0.0;
+    session
+        .for_each(&mut |request, _| {
+            let mut counts: BTreeMap<u64, usize> = BTreeMap::new();
+            for event in &request.events {
+                if let Some(number) = truths.get(&event.ordinal) {
+                    *counts.entry(*number).or_default() += 1;
+                }
+            }
+            let all: usize = counts.values().sum();
+            let Some((number, most)) = counts.iter().max_by_key(|(_, count)| **count) else {
+                return;
+            };
+            score.found += 1;
+            precision += *most as f64 / all as f64;
+            pieces.entry(*number).or_default().push((*most, all));
+        })
+        .unwrap();
+    score.precision = precision / score.found.max(1) as f64;
+    for (number, events) in &of_number {
+        let of = pieces.get(number).map_or(&[][..], Vec::as_slice);
+        let best = of.iter().map(|(most, _)| *most).max().unwrap_or(0);
+        score.recall += best as f64 / *events as f64;
+        score.exact += f64::from(u8::from(of == [(*events, *events)]));
+    }
+    score.recall /= score.made.max(1) as f64;
+    score.exact /= score.made.max(1) as f64;
+    score
+}
