@@ -20,6 +20,7 @@ use crate::journal::{Entry, Journal};
 use crate::maps::{LiveAddr, Mapping};
 use crate::memory::Memory;
 use crate::ptrace::{self, Registers, What};
+use crate::remote::padding_at_end;
 
 /// A system call.
 #[derive(Clone, Copy, Debug)]
@@ -225,13 +226,7 @@ fn code(registers: &Registers, mask: u64) -> Vec<u8> {
 /// Room for `len` bytes of code: zeros at the end of a file's executable mapping.
 fn find_padding(memory: &Memory, maps: &[Mapping], len: usize) -> Option<LiveAddr> {
     let is_code = |m: &&Mapping| m.executable && !m.writable && !m.shared && m.path.is_some();
-    maps.iter().filter(is_code).find_map(|mapping| {
-        let at = LiveAddr((mapping.end.0 - len as u64) & !15);
-        // 16 zeros more, so that the last function's end is not taken for room.
-        let from = LiveAddr(at.0 - 16);
-        let bytes = memory.read(from, (mapping.end.0 - from.0) as usize).ok()?;
-        bytes.iter().all(|byte| *byte == 0).then_some(at)
-    })
+    maps.iter().filter(is_code).find_map(|mapping| padding_at_end(memory, mapping, len))
 }
 
 #[cfg(test)]

@@ -339,13 +339,16 @@ fn find_padding(
     let usable = |mapping: &&Mapping| mapping.executable && mapping.end.0 < 1 << 47;
     let mut candidates: Vec<&Mapping> = maps.iter().filter(usable).collect();
     candidates.sort_by_key(|mapping| !mapping.contains(instruction));
-    candidates.into_iter().find_map(|mapping| {
-        let at = LiveAddr((mapping.end.0 - len as u64) & !15);
-        // 16 zeros more, so that the last function's end is not taken for room.
-        let from = LiveAddr(at.0 - 16);
-        let bytes = memory.read(from, (mapping.end.0 - from.0) as usize).ok()?;
-        bytes.iter().all(|byte| *byte == 0).then_some(at)
-    })
+    candidates.into_iter().find_map(|mapping| padding_at_end(memory, mapping, len))
+}
+
+/// Room for `len` bytes among the zeros at the end of a mapping.
+pub(crate) fn padding_at_end(memory: &Memory, mapping: &Mapping, len: usize) -> Option<LiveAddr> {
+    let at = LiveAddr((mapping.end.0 - len as u64) & !15);
+    // 16 zeros more, so that the last function's end is not taken for room.
+    let from = LiveAddr(at.0 - 16);
+    let bytes = memory.read(from, (mapping.end.0 - from.0) as usize).ok()?;
+    bytes.iter().all(|byte| *byte == 0).then_some(at)
 }
 
 #[cfg(test)]
