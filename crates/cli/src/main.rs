@@ -4,6 +4,7 @@
 mod cache;
 mod export;
 mod instrument;
+mod layout;
 mod lift;
 mod mode;
 mod output;
@@ -54,6 +55,8 @@ enum Command {
     Trace(trace::TraceArgs),
     /// Look at the sensors of running programs
     Sensors(sensors::Args),
+    /// Show how hot code lies, and how it could, by what a trace has counted
+    Layout(layout::LayoutArgs),
     /// Lay the hot code of a running process out anew
     Tune(tune::Args),
     /// Take back what was changed in a running process
@@ -85,6 +88,7 @@ fn main() -> ExitCode {
         Command::Export(args) => export::run(args),
         Command::Trace(args) => trace::run(args),
         Command::Sensors(args) => sensors::run(args),
+        Command::Layout(args) => layout::run(args),
         Command::Tune(args) => tune::run(&args),
         Command::Undo(args) => tune::undo(&args),
         Command::Status(args) => tune::status(&args),

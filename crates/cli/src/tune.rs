@@ -272,7 +272,7 @@ fn print_outcome(args: &Args, outcome: &Outcome) -> anyhow::Result<()> {
 }
 
 /// The paper's figures for one module: layout before and after, the group, the model's view.
-fn decided_text(path: &Path, decided: &Decided) -> String {
+pub(crate) fn decided_text(path: &Path, decided: &Decided) -> String {
     let mut text = format!("\n{}: {} functions ran", path.display(), decided.code.procedures.len());
     let exact = decided.exactness;
     text.push_str(&format!(
@@ -317,7 +317,8 @@ fn decided_text(path: &Path, decided: &Decided) -> String {
     text
 }
 
-fn taken(modelled: &fettle_tune::Modelled) -> f64 {
+/// Share of the ways between blocks that are taken jumps.
+pub(crate) fn taken(modelled: &fettle_tune::Modelled) -> f64 {
     let ways = modelled.ways;
     ways.taken() as f64 / (ways.taken() + ways.straight).max(1) as f64
 }
@@ -341,20 +342,20 @@ fn measured_text(args: &Args, measured: &Measured) -> String {
     )
 }
 
+/// The same as [`decided_text`], for programs.
+pub(crate) fn decided_json(path: &Path, decided: &Decided) -> serde_json::Value {
+    json!({
+        "path": path, "functions": decided.rows, "choice": decided.chosen.layout.choice,
+        "exact_edges": decided.exactness.exact, "edges": decided.exactness.edges,
+        "cache_before": decided.maps.0, "cache_after": decided.maps.1,
+        "model_before": decided.chosen.before, "model_after": decided.chosen.after,
+    })
+}
+
 fn outcome_json(args: &Args, outcome: &Outcome) -> serde_json::Value {
     let ms = |stops: &[Duration]| stops.iter().map(|stop| milliseconds(*stop)).collect::<Vec<_>>();
-    let modules: Vec<_> = outcome
-        .decided
-        .iter()
-        .map(|(path, decided)| {
-            json!({
-                "path": path, "functions": decided.rows, "choice": decided.chosen.layout.choice,
-                "exact_edges": decided.exactness.exact, "edges": decided.exactness.edges,
-                "cache_before": decided.maps.0, "cache_after": decided.maps.1,
-                "model_before": decided.chosen.before, "model_after": decided.chosen.after,
-            })
-        })
-        .collect();
+    let modules: Vec<_> =
+        outcome.decided.iter().map(|(path, decided)| decided_json(path, decided)).collect();
     let refused: Vec<_> =
         outcome.refused.iter().map(|(path, why)| json!({ "path": path, "why": why })).collect();
     let profile = &outcome.profile;

@@ -62,6 +62,47 @@ fn edges_tell_all_that_blocks_do() {
     }
 }
 
+/// Layouts by what a trace counted: every way of them, and none of a trace without counts.
+#[test]
+fn layouts_of_a_trace() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = concat!(env!("CARGO_MANIFEST_DIR"), "/../../Cargo.lock");
+    let program = ["bzip2", "-9", "-c", text];
+    for mode in ["edges", "count"] {
+        blocks(folder.path(), mode, &program);
+    }
+    let layout = |mode: &str, arguments: &[&str]| {
+        let mut layout = Command::new(env!("CARGO_BIN_EXE_fettle"));
+        layout.arg("layout").arg(folder.path().join(mode)).args(arguments).output().unwrap()
+    };
+    let output = layout("edges", &["--json"]);
+    assert!(output.status.success(), "{output:?}");
+    let view: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let [module] = view["modules"].as_array().unwrap().as_slice() else { panic!("{view}") };
+    assert!(module["path"].as_str().unwrap().ends_with("bzip2"));
+    assert!(module["exact_edges"].as_u64() > Some(100), "{module}");
+    assert_eq!(module["choices"].as_array().unwrap().len(), 4);
+    // It was not laid out by what runs, so there is something to gain.
+    let taken = |model: &str| {
+        let ways = &module[model]["ways"];
+        ways["branches"].as_u64().unwrap() + ways["jumps"].as_u64().unwrap()
+    };
+    assert!(taken("model_after") < taken("model_before"), "{module}");
+    // A cache of one line misses more than one of 32 KiB.
+    let small = layout("edges", &["--json", "--cache", "64", "--ways", "1"]);
+    let small: Value = serde_json::from_slice(&small.stdout).unwrap();
+    let misses = |view: &Value| view["modules"][0]["model_before"]["cost"]["misses"].as_u64();
+    assert!(misses(&small) > misses(&view), "{small}");
+
+    let refused = layout("count", &[]);
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("--mode edges"), "{refused:?}");
+    let odd = layout("edges", &["--ways", "0"]);
+    assert_eq!(odd.status.code(), Some(2), "{odd:?}");
+    let nothing = layout("edges", &["--module", "no-such-module"]);
+    assert_eq!(nothing.status.code(), Some(2), "{nothing:?}");
+}
+
 /// What hand-written functions are passed beside the ABI, probes leave alone.
 #[test]
 fn hidden_inputs_of_hand_written_code() {

@@ -1,13 +1,13 @@
 //! Deciding where hot code is to lie, from what was counted.
 
+use fettle_cfg::Function;
 use fettle_layout::figures::{self, CacheMap, Row};
 use fettle_layout::group::{self, Hot};
 use fettle_layout::lifted::Exactness;
-use fettle_layout::model::Addresses;
+use fettle_layout::model::{Addresses, Geometry};
 use fettle_layout::{Chosen, Code, Options, lay_out};
 
 use crate::count::ByFunction;
-use crate::module::Module;
 
 /// What to lay out of what was counted.
 #[derive(Clone, Debug, Default)]
@@ -34,18 +34,19 @@ pub struct Decided {
     pub rows: Vec<Row>,
 }
 
-/// Lays out what ran of a module. `None` if nothing did.
+/// Lays out what ran of a module's functions for a cache. `None` if nothing did.
 ///
 /// # Errors
 ///
 /// In words, if there is no such root.
 pub fn decide(
-    module: &Module,
+    functions: &[Function],
     counts: &ByFunction,
     wanted: &Group,
+    geometry: Geometry,
 ) -> Result<Option<Decided>, String> {
-    let (mut code, exactness) = Code::of(&module.lifted.functions, |entry| counts.get(&entry));
-    let mut options = Options::default();
+    let (mut code, exactness) = Code::of(functions, |entry| counts.get(&entry));
+    let mut options = Options { geometry, ..Options::default() };
     if let Some(name) = &wanted.root {
         let is_meant = |p: &fettle_layout::Procedure| fettle_collect::select::glob(name, &p.name);
         let Some(root) = code.procedures.iter().position(is_meant) else {

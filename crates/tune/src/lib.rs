@@ -3,7 +3,8 @@
 //! [`Target`] knows the modules of a process. Of each, [`Module`] lifts the functions and makes
 //! [`NewCode`]; [`install`] puts that into the process. [`tune`] counts with copies that have
 //! counters, has `fettle-layout` decide, installs, compares, and keeps what is faster. What stops
-//! threads, writes and takes back is `fettle-live`.
+//! threads, writes and takes back is `fettle-live`. [`offline`] decides by what a trace has counted,
+//! and changes nothing.
 #![forbid(unsafe_code)]
 
 pub mod count;
@@ -12,13 +13,15 @@ mod error;
 pub mod install;
 pub mod measure;
 pub mod module;
+pub mod offline;
 pub mod target;
 mod tuning;
 
 pub use decide::{Decided, Group};
 pub use error::TuneError;
 pub use fettle_layout::figures::Row;
-pub use fettle_layout::order::Modelled;
+pub use fettle_layout::model::Geometry;
+pub use fettle_layout::order::{Choice, Method, Modelled, Unit};
 pub use install::{Installed, install};
 pub use measure::{Measured, Work};
 pub use module::{LeftAlone, Module, NewCode, Reason};

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use fettle_cfg::Function;
+use fettle_layout::model::Geometry;
 use fettle_live::{Entry, Journal, Patch, Process, Purpose};
 use fettle_rewrite::Mode;
 
@@ -131,7 +132,8 @@ fn lay_out(
     let mut codes: Vec<NewCode> = Vec::new();
     for (module, counts) in modules.iter().zip(&outcome.profile.modules) {
         let path = module.loaded.path.clone();
-        let decided = match decide::decide(module, counts, group) {
+        let functions = &module.lifted.functions;
+        let decided = match decide::decide(functions, counts, group, Geometry::L1I) {
             Ok(Some(decided)) => decided,
             Ok(None) => continue,
             Err(why) => {
