@@ -69,7 +69,11 @@ fn layouts_of_a_trace() {
     let text = concat!(env!("CARGO_MANIFEST_DIR"), "/../../Cargo.lock");
     let program = ["bzip2", "-9", "-c", text];
     for mode in ["edges", "count"] {
-        blocks(folder.path(), mode, &program);
+        let mut record = Command::new(env!("CARGO_BIN_EXE_fettle"));
+        record
+            .args(["record", "--quiet", "--mode", mode, "--output"])
+            .arg(folder.path().join(mode));
+        assert!(record.arg("--").args(program).stdout(Stdio::null()).status().unwrap().success());
     }
     let layout = |mode: &str, arguments: &[&str]| {
         let mut layout = Command::new(env!("CARGO_BIN_EXE_fettle"));
