@@ -13,7 +13,7 @@ use fettle_requests::{Batch, Catalog, EventId};
 
 /// How long after the receive a send may be told of. A thread that was preempted inside its call
 /// may have to wait for all others.
-const WAIT_NS: u64 = 100_000_000;
+pub(crate) const WAIT_NS: u64 = 100_000_000;
 /// Events that wait at most, whatever their times.
 const HELD_MAX: usize = 1 << 18;
 /// Streams that are remembered before those are forgotten that have nothing to say.
@@ -77,6 +77,12 @@ impl Causal {
             streams_max: STREAMS_MAX,
             moved: false,
         }
+    }
+
+    /// Whether it has to see events of a kind, and whether it may move them to an earlier time.
+    pub(crate) fn looks_at(&self, event: EventId) -> (bool, bool) {
+        let role = self.roles.get(event.index()).copied().flatten();
+        (role.is_some(), role.is_some_and(|role| role.sends))
     }
 
     /// Where the next events go, in order of time.

@@ -10,6 +10,7 @@ use fettle_trace::{EventField, EventKind, EventStream, Moment, Moments, Trace, W
 use crate::causal::Causal;
 use crate::error::Result;
 use crate::names::Names;
+use crate::parts::{Part, Place};
 
 /// Events of a batch, about.
 const BATCH: usize = 1 << 14;
@@ -45,6 +46,8 @@ struct Calls {
     functions: Vec<u64>,
     /// Process and thread, by index.
     threads: Vec<(u64, u64)>,
+    /// How many were given places.
+    given: u64,
 }
 
 impl Feed {
@@ -113,6 +116,7 @@ impl Feed {
                 switch_in: find("switch_in"),
                 functions,
                 threads,
+                given: 0,
             })
         } else {
             None
@@ -141,10 +145,49 @@ impl Feed {
         &self.problems
     }
 
+    /// Leaves out the events that are another part's.
+    pub(crate) fn keep(&mut self, part: Part) {
+        let of = part.of.max(1);
+        self.stream.keep(&|source| source as usize % of == part.index);
+        // Calls and switches are one source, and the last one.
+        if part.index + 1 != of {
+            self.calls = None;
+        }
+    }
+
+    /// Whether an event has to be seen whatever the schemas do with it, and whether it may come
+    /// before events of an earlier time.
+    pub(crate) fn is_transfer(&self, event: EventId) -> (bool, bool) {
+        self.causal.looks_at(event)
+    }
+
+    /// Where events go that are not read from files, and the texts that they name by code.
+    pub(crate) fn input(&mut self) -> (&mut Batch, &mut Strings) {
+        (self.causal.held(), &mut self.strings)
+    }
+
+    /// Replaces `out` by the events whose time has come, all if there are no more.
+    pub(crate) fn release(&mut self, all: bool, out: &mut Batch) {
+        self.causal.release(all, out);
+    }
+
+    /// Replaces `batch` by the next events as the files have them, and `places` by where they lie;
+    /// `false` when there are none.
+    pub(crate) fn next_placed(
+        &mut self,
+        batch: &mut Batch,
+        places: &mut Vec<Place>,
+        names: &mut Names,
+    ) -> Result<bool> {
+        batch.clear();
+        places.clear();
+        self.read(names, Some((batch, places)))
+    }
+
     /// Replaces `batch` by the next events; `false` when there are none.
     pub(crate) fn next(&mut self, batch: &mut Batch, names: &mut Names) -> Result<bool> {
         loop {
-            let more = self.read(names)?;
+            let more = self.read(names, None)?;
             self.causal.release(!more, batch);
             if !batch.is_empty() || !more {
                 return Ok(!batch.is_empty());
@@ -152,9 +195,18 @@ impl Feed {
         }
     }
 
-    /// Reads more events; `false` when there are none.
-    fn read(&mut self, names: &mut Names) -> Result<bool> {
-        let batch = self.causal.held();
+    /// Reads more events, to those that are held or into `out`; `false` when there are none.
+    fn read(
+        &mut self,
+        names: &mut Names,
+        out: Option<(&mut Batch, &mut Vec<Place>)>,
+    ) -> Result<bool> {
+        let mut unplaced = Vec::new();
+        let is_placed = out.is_some();
+        let (batch, places) = match out {
+            Some(out) => out,
+            None => (self.causal.held(), &mut unplaced),
+        };
         let before = batch.len();
         while batch.len() < before + BATCH {
             let calls_ns = match &mut self.calls {
@@ -167,6 +219,11 @@ impl Feed {
                     let kind = &self.kinds[run.kind];
                     let fields = (0..kind.fields).map(|n| run.values(n));
                     batch.extend(kind.event, run.times_ns(), fields);
+                    if is_placed {
+                        let (source, first) = run.place();
+                        let rows = first..first + run.times_ns().len() as u64;
+                        places.extend(rows.map(|row| Place { source, row }));
+                    }
                     if let Some((pid, tid)) = kind.who {
                         for (pid, tid) in run.values(pid).iter().zip(run.values(tid)) {
                             names.learn(*tid as u32, *pid as u32);
@@ -177,6 +234,11 @@ impl Feed {
                     Some(calls) if calls_ns < u64::MAX => {
                         if let Some(moment) = calls.moments.pull()? {
                             calls.push(moment, batch);
+                            while is_placed && places.len() < batch.len() {
+                                let row = calls.given;
+                                calls.given += 1;
+                                places.push(Place { source: u32::MAX, row });
+                            }
                         }
                     }
                     _ => break,

@@ -31,6 +31,7 @@ mod error;
 mod export;
 mod feed;
 mod names;
+mod parts;
 mod quantile;
 mod session;
 mod summary;
@@ -40,7 +41,8 @@ pub use analyses::{Cell, Findable, Findings, Found, FoundColumn, Unit, analyses}
 pub use choose::{Choice, choose};
 pub use error::{Error, Result};
 pub use export::SpanFormat;
-pub use session::{Context, Session};
+pub use parts::{Follower, LATE_NS, Part, PartReader, Place};
+pub use session::{Context, Observer, Session};
 pub use view::{
     Actor, ClassSummary, Count, CriticalStep, Detail, EventRow, LinkRow, Quantiles, RequestRow,
     SchemaSummary, SectionRow, SlowRequest, SpanRow, Summary, TimesNs,

@@ -31,6 +31,25 @@ pub struct Context<'a> {
     pub(crate) names: &'a Names,
 }
 
+/// Who is told of events and requests as they come. Either says `false` when it has seen enough.
+pub trait Observer {
+    /// Some events, before the requests that they complete: the first has the place `first` among
+    /// all that are read.
+    fn events(&mut self, first: u64, events: &Batch, context: &Context<'_>) -> bool {
+        let _ = (first, events, context);
+        true
+    }
+
+    /// A request that is complete.
+    fn request(&mut self, request: &Request, context: &Context<'_>) -> bool;
+}
+
+impl<F: FnMut(&Request, &Context<'_>) -> bool> Observer for F {
+    fn request(&mut self, request: &Request, context: &Context<'_>) -> bool {
+        self(request, context)
+    }
+}
+
 /// What a run over a trace came to.
 pub(crate) struct Ran {
     pub counts: Counts,
@@ -63,12 +82,31 @@ impl<'a> Session<'a> {
         &self.program
     }
 
+    /// What the engine may take.
+    pub(crate) fn options(&self) -> Options {
+        self.options
+    }
+
+    /// Whether a schema does something with an event.
+    pub(crate) fn uses(&self, event: EventId) -> bool {
+        self.program.schemas().iter().any(|schema| schema.uses(event))
+    }
+
     /// Calls `with` on each request, each schema's in the order of their completion.
     pub fn for_each(&self, with: &mut dyn FnMut(&Request, &Context<'_>)) -> Result<()> {
         self.run(&mut |request, context| {
             with(request, context);
             true
         })?;
+        Ok(())
+    }
+
+    /// The same, until `with` returns `false`.
+    pub fn for_each_while(
+        &self,
+        with: &mut dyn FnMut(&Request, &Context<'_>) -> bool,
+    ) -> Result<()> {
+        self.run(with)?;
         Ok(())
     }
 
@@ -80,23 +118,48 @@ impl<'a> Session<'a> {
         Ok(rows)
     }
 
+    /// Tells an observer of the events that the schemas use or that it also wants, and of the
+    /// requests. Returns what could not be read.
+    pub fn observe(
+        &self,
+        also: &dyn Fn(EventId) -> bool,
+        observer: &mut dyn Observer,
+    ) -> Result<Vec<String>> {
+        Ok(self.run_with(also, observer)?.problems)
+    }
+
     /// Runs the engine over the trace until `with` returns `false` or the events are over.
-    pub(crate) fn run(&self, with: &mut dyn FnMut(&Request, &Context<'_>) -> bool) -> Result<Ran> {
-        let used = |event| self.program.schemas().iter().any(|schema| schema.uses(event));
-        let mut feed = Feed::open(self.trace, &self.program, &used)?;
+    pub(crate) fn run(
+        &self,
+        mut with: &mut dyn FnMut(&Request, &Context<'_>) -> bool,
+    ) -> Result<Ran> {
+        self.run_with(&|_| false, &mut with)
+    }
+
+    fn run_with(&self, also: &dyn Fn(EventId) -> bool, observer: &mut dyn Observer) -> Result<Ran> {
+        let wanted = |event| self.uses(event) || also(event);
+        let mut feed = Feed::open(self.trace, &self.program, &wanted)?;
         let options = Options { switches: feed.switches(), ..self.options };
         let mut engine = Engine::new(self.program.clone(), options);
         let mut batch = Batch::new(self.program.catalog());
+        let mut first = 0;
         let mut going_on = true;
         while going_on && feed.next(&mut batch, &mut self.names.borrow_mut())? {
             let names = &self.names.borrow();
             let context = Context { program: &self.program, strings: feed.strings(), names };
-            engine.feed(&batch, &mut |request| going_on = going_on && with(request, &context));
+            going_on = observer.events(first, &batch, &context);
+            let mut tell = |request: &Request| {
+                going_on = going_on && observer.request(request, &context);
+            };
+            engine.feed(&batch, &mut tell);
+            first += batch.len() as u64;
         }
         if going_on {
             let names = &self.names.borrow();
             let context = Context { program: &self.program, strings: feed.strings(), names };
-            engine.finish(&mut |request| going_on = going_on && with(request, &context));
+            engine.finish(&mut |request| {
+                going_on = going_on && observer.request(request, &context);
+            });
         }
         let schemas = 0..self.program.schemas().len();
         let mut problems = self.problems.clone();
@@ -178,8 +241,23 @@ impl Context<'_> {
         }
     }
 
+    /// The schemas that the requests are of.
+    pub fn program(&self) -> &Program {
+        self.program
+    }
+
+    /// The texts that events and keys name by code.
+    pub fn strings(&self) -> &Strings {
+        self.strings
+    }
+
+    /// A section's timeline and key: `file(pid=7, fd=3)`.
+    pub fn describe(&self, request: &Request, timeline: usize, key: u128) -> String {
+        self.program.describe(request.schema, timeline, key, self.strings)
+    }
+
     /// Who an actor is: a thread by its process's name, anything else by its key.
-    pub(crate) fn actor(&self, request: &Request, timeline: usize, key: u128, at_ns: u64) -> Actor {
+    pub fn actor(&self, request: &Request, timeline: usize, key: u128, at_ns: u64) -> Actor {
         let values = self.program.key_values(request.schema, timeline, key);
         let value = |name: &str| {
             let found = values.iter().find(|(field, _)| field.name == name);
@@ -223,7 +301,7 @@ impl Context<'_> {
     }
 
     /// The critical path of a request.
-    pub(crate) fn critical(&self, request: &Request) -> Vec<CriticalStep> {
+    pub fn critical(&self, request: &Request) -> Vec<CriticalStep> {
         let step = |step: fettle_requests::Step| {
             let section = &request.sections[step.section as usize];
             let actor = self.actor(request, section.timeline, section.key, step.from_ns);

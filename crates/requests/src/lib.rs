@@ -50,6 +50,7 @@ mod diagnostic;
 mod engine;
 mod event;
 mod few;
+mod footprint;
 mod lexer;
 mod parser;
 mod program;
@@ -68,6 +69,7 @@ pub use critical::Step;
 pub use diagnostic::{Diagnostic, Report, Severity, Source, Span as TextSpan};
 pub use engine::{Counts, Engine, Options, SchemaCounts};
 pub use event::{Batch, Catalog, EventId, EventType, Field, FieldType, Strings};
+pub use footprint::{Effect, Footprint, MayBeOpen, Reference};
 pub use program::{Lane, Program, Schema};
 pub use request::{
     Link, LinkKind, Outcome, Peer, Request, RequestEvent, RequestSection, Span, Visit,

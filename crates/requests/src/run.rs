@@ -1,6 +1,7 @@
 //! One schema at work.
 
-use std::collections::{HashSet, VecDeque};
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashSet};
 
 use crate::engine::{Options, SchemaCounts};
 use crate::event::EventId;
@@ -38,8 +39,8 @@ pub(crate) struct Run {
     /// Timelines and keys of which something was noted.
     marks: HashSet<(usize, u128)>,
     /// When to look whether a request is quiet, soonest first.
-    alarms: VecDeque<(u64, RequestRef)>,
-    /// When the first of them is due, or earlier.
+    alarms: BinaryHeap<Reverse<(u64, RequestRef)>>,
+    /// When the first of them is due.
     alarm_ns: u64,
     // What follows is empty between events, and kept to keep its memory.
     locals: Vec<i128>,
@@ -64,7 +65,7 @@ impl Run {
             streams: Streams::default(),
             requests: Requests::default(),
             marks: HashSet::new(),
-            alarms: VecDeque::new(),
+            alarms: BinaryHeap::new(),
             alarm_ns: u64::MAX,
             locals: Vec::new(),
             bound: Vec::new(),
@@ -434,7 +435,7 @@ impl Run {
         if let Some(quiet_ns) = options.quiet_ns {
             let due_ns = now.ns.saturating_add(quiet_ns);
             self.alarm_ns = self.alarm_ns.min(due_ns);
-            self.alarms.push_back((due_ns, request));
+            self.alarms.push(Reverse((due_ns, request)));
         }
     }
 
@@ -719,23 +720,23 @@ impl Run {
 
     fn give_up_quiet(&mut self, options: &Options, now: Now, out: &mut dyn FnMut(&Request)) {
         let quiet_ns = options.quiet_ns.unwrap_or(u64::MAX);
-        while let Some((due_ns, request)) = self.alarms.front().copied() {
+        while let Some(Reverse((due_ns, request))) = self.alarms.peek().copied() {
             if due_ns > now.ns {
                 break;
             }
-            self.alarms.pop_front();
+            self.alarms.pop();
             if !self.requests.is_open(request) {
                 continue;
             }
             let due_ns = self.requests.last_ns(request.slot).saturating_add(quiet_ns);
             if due_ns > now.ns {
-                self.alarms.push_back((due_ns, request));
+                self.alarms.push(Reverse((due_ns, request)));
             } else {
                 self.counts.quiet += 1;
                 self.end(request.slot, Outcome::Quiet, now.ns, out);
             }
         }
-        self.alarm_ns = self.alarms.front().map_or(u64::MAX, |(due_ns, _)| *due_ns);
+        self.alarm_ns = self.alarms.peek().map_or(u64::MAX, |Reverse((due_ns, _))| *due_ns);
     }
 
     /// Gives out all that are open.

@@ -6,7 +6,7 @@ use crate::state::{State, Wait};
 use crate::table::{Table, hash};
 
 /// A request that may be complete by now.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct RequestRef {
     pub slot: u32,
     /// Slots are used again; this tells whether it is still the same request.

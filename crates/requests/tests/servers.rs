@@ -7,7 +7,9 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use fettle_requests::{Batch, Engine, EventId, Options, Program, Request, Source, compile};
+use fettle_requests::{
+    Batch, Engine, EventId, Footprint, MayBeOpen, Options, Program, Request, Source, compile,
+};
 
 const SCHEMA: &str = "
 event received(tid: u32, connection: u32)
@@ -450,6 +452,56 @@ fn nonsense_is_survived() {
         assert_eq!(ids.len(), requests.len(), "seed {seed}");
         assert_eq!(ids.len() as u64, engine.schema_counts(0).begun, "seed {seed}");
     }
+}
+
+/// Events that cannot matter are left out, key by key, and the result is the same.
+#[test]
+fn events_that_cannot_matter_do_not() {
+    let program = program();
+    let events: Vec<EventId> =
+        program.catalog().events().iter().filter_map(|e| program.catalog().find(&e.name)).collect();
+    let (mut all, mut kept_of_all) = (0, 0);
+    for seed in 0..200u64 {
+        let mut random = Random(seed * 7_654_321 + 5);
+        let mut batch = Batch::new(program.catalog());
+        for n in 0..1000 {
+            let fields: Vec<u64> =
+                (0..program.catalog().width()).map(|_| random.next() % 12).collect();
+            batch.push(n * 10 + random.next() % 10, events[random.below(events.len())], &fields);
+        }
+        let width = program.catalog().width();
+        let (mut open, mut footprint) = (MayBeOpen::default(), Footprint::default());
+        let (mut kept, mut rows) = (Batch::new(program.catalog()), Vec::new());
+        for row in 0..batch.len() {
+            let taken = program.footprint(0, &batch, row, &mut footprint);
+            // All keys are asked: what an event does to one does not depend on the others.
+            let mut matters = taken && footprint.always;
+            for reference in footprint.references.iter().filter(|_| taken) {
+                matters |= open.matters(reference, batch.time_ns(row));
+            }
+            // The last one tells how late it is.
+            if matters || row + 1 == batch.len() {
+                let fields: Vec<u64> = (0..width).map(|field| batch.value(row, field)).collect();
+                kept.push(batch.time_ns(row), batch.kind(row), &fields);
+                rows.push(row as u64);
+            }
+        }
+        let options = Options { quiet_ns: Some(1 + random.next() % 3000), ..Options::default() };
+        let run = |batch: &Batch, place: &dyn Fn(u64) -> u64| {
+            let mut engine = Engine::new(program.clone(), options);
+            let mut found: Vec<Request> = Vec::new();
+            engine.feed(batch, &mut |request| found.push(request.clone()));
+            engine.finish(&mut |request| found.push(request.clone()));
+            for request in &mut found {
+                request.events.iter_mut().for_each(|event| event.ordinal = place(event.ordinal));
+            }
+            found.sort_by_key(|request| request.id);
+            found
+        };
+        assert_eq!(run(&batch, &|n| n), run(&kept, &|n| rows[n as usize]), "seed {seed}");
+        (all, kept_of_all) = (all + batch.len(), kept_of_all + kept.len());
+    }
+    assert!(kept_of_all * 10 < all * 9, "{kept_of_all} of {all} were kept");
 }
 
 fn sound(request: &Request, options: &Options, seed: u64) {

@@ -2,6 +2,7 @@
 
 mod findings;
 mod summary;
+mod tables;
 mod waterfall;
 
 use std::path::{Path, PathBuf};
@@ -14,6 +15,7 @@ use fettle_follow::{Session, analyses, choose};
 use fettle_report::render::json;
 use fettle_requests::Source;
 
+use self::tables::Form;
 use crate::{output, schema};
 
 /// Show the requests in a trace: classes, latencies, the slowest, and where their time went
@@ -26,6 +28,8 @@ use crate::{output, schema};
   fettle requests nginx.fettle --schema sockets --schema mine.fettle-schema
   fettle requests nginx.fettle --analysis outliers
   fettle requests nginx.fettle --analysis communication --dot | dot -Tsvg > graph.svg
+  fettle requests nginx.fettle --parquet out/     tables for DuckDB, Polars, Spark
+  fettle requests nginx.fettle --python slow.py -- 20
   fettle requests nginx.fettle --json
 
 What a request is, a schema says: `fettle schema list`, docs/schemas.md.")]
@@ -53,6 +57,20 @@ pub struct RequestsArgs {
     /// Write the graph of `--analysis communication` in GraphViz's language, for `dot -Tsvg`
     #[arg(long, requires = "analysis", conflicts_with = "json")]
     dot: bool,
+    /// Write requests, spans, sections, steps, links and events as Parquet files into DIR [without
+    /// DIR: `requests` in the trace]; docs/query.md has their columns
+    #[arg(long, value_name = "DIR", num_args = 0..=1, default_missing_value = "",
+        conflicts_with_all = ["request", "list", "analysis"])]
+    parquet: Option<PathBuf>,
+    /// Run an analysis of your own, a Python module that gets batches of pyarrow; docs/query.md
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["request", "list", "analysis", "parquet"])]
+    python: Option<PathBuf>,
+    /// What `init(args)` of the Python module gets
+    #[arg(last = true, requires = "python")]
+    args: Vec<String>,
+    /// Write the tables of `--python` as comma-separated values
+    #[arg(long, conflicts_with = "json", requires = "python")]
+    csv: bool,
     /// Write JSON with a version field
     #[arg(long)]
     json: bool,
@@ -73,6 +91,17 @@ pub fn run(args: RequestsArgs) -> anyhow::Result<ExitCode> {
     let session = open(&trace, &sources, &args.schema)?;
     if let Some(name) = &args.analysis {
         return analyse(&session, name, &args);
+    }
+    if let Some(folder) = &args.parquet {
+        return tables::write(&session, &path, folder, args.json);
+    }
+    if let Some(file) = &args.python {
+        let form = match (args.json, args.csv) {
+            (true, _) => Form::Json,
+            (_, true) => Form::Csv,
+            _ => Form::Text,
+        };
+        return tables::analyse(&session, file, &args.args, form);
     }
     let terminal = output::terminal(args.no_color);
     if let Some(wanted) = &args.request {

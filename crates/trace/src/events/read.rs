@@ -63,7 +63,7 @@ impl Trace {
             stream.kinds.push((kind, fields));
             for run in runs {
                 stream.heads.push(Reverse((run.first_ns, stream.sources.len() as u32)));
-                stream.sources.push(Source { kind: place, run, state: State::Waiting });
+                stream.sources.push(Source { kind: place, run, state: State::Waiting, given: 0 });
             }
         }
         Ok((stream, damaged))
@@ -154,6 +154,8 @@ struct Source {
     kind: usize,
     run: Run,
     state: State,
+    /// Rows that were given out.
+    given: u64,
 }
 
 enum State {
@@ -174,11 +176,19 @@ impl fmt::Debug for EventStream {
 pub struct EventRun<'a> {
     /// Place of their kind in [`EventStream::kinds`].
     pub kind: usize,
+    source: u32,
+    first_row: u64,
     cursor: &'a Cursor,
     rows: Range<usize>,
 }
 
 impl EventRun<'_> {
+    /// Where the first of them lies: the number of its row group among all that are read, and its
+    /// row there. Events of one time are in the order of their places.
+    pub fn place(&self) -> (u32, u64) {
+        (self.source, self.first_row)
+    }
+
     /// Their times, nanoseconds of trace time.
     #[inline]
     pub fn times_ns(&self) -> &[u64] {
@@ -208,6 +218,12 @@ impl EventStream {
         places.iter().map(|place| &kind.fields[*place])
     }
 
+    /// Leaves out the row groups whose numbers ([`EventRun::place`]) are not `wanted`. Before the
+    /// first event is read.
+    pub fn keep(&mut self, wanted: &dyn Fn(u32) -> bool) {
+        self.heads.retain(|Reverse((_, source))| wanted(*source));
+    }
+
     /// The time of the next event; a lower bound where that takes reading a file.
     pub fn next_ns(&mut self, code: &mut dyn FnMut(&str) -> u32) -> Result<Option<u64>> {
         self.settle(code)?;
@@ -231,13 +247,16 @@ impl EventStream {
         self.current = Some(at);
         // Until the next head's turn: it has the same time, or a lower number.
         let limit = self.heads.peek().map_or((u64::MAX, u32::MAX), |Reverse(head)| *head);
-        let Source { kind, state, .. } = &mut self.sources[at as usize];
+        let Source { kind, state, given, .. } = &mut self.sources[at as usize];
         let State::Open(cursor) = state else { return Ok(None) };
         let first = cursor.at;
         let times = &cursor.times_ns[first..];
         let run = times.iter().take_while(|ns| **ns <= until_ns && (**ns, at) < limit).count();
         cursor.at = first + run;
-        Ok(Some(EventRun { kind: *kind, cursor, rows: first..first + run }))
+        let first_row = *given;
+        *given += run as u64;
+        let rows = first..first + run;
+        Ok(Some(EventRun { kind: *kind, source: at, first_row, cursor, rows }))
     }
 
     /// Sees to it that the first head is a row in memory.
