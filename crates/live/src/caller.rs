@@ -1,6 +1,6 @@
-//! System calls that a running process makes for us while it is halted.
+//! System calls that a running process makes for us.
 //!
-//! One thread makes them. A few instructions are put where nothing is: among the zeros that fill
+//! One thread makes them, while the others go on. A few instructions are put where nothing is: among the zeros that fill
 //! up the last page of executable code. The thread is led there with the call's number and
 //! arguments in its registers, and stops when the call is done.
 //!
@@ -11,14 +11,16 @@
 //! afterwards.
 
 use std::io;
+use std::time::Duration;
 
 use libc::c_long;
 
 use crate::error::LiveError;
-use crate::halt::{Halted, Thread};
-use crate::journal::{Entry, Journal};
+use crate::halt::{Halted, Thread, Who};
+use crate::journal::{Entry, Journal, Region};
 use crate::maps::{LiveAddr, Mapping};
 use crate::memory::Memory;
+use crate::process::Process;
 use crate::ptrace::{self, Registers, What};
 use crate::remote::padding_at_end;
 
@@ -31,42 +33,101 @@ pub(crate) struct SystemCall {
     pub arguments: [u64; 6],
 }
 
-impl Halted<'_> {
-    /// Has the process make system calls, one after another, until one fails; `maps` is what is
-    /// mapped in it. Each is told to `done` before the next begins.
-    pub(crate) fn system_calls(
-        &mut self,
+/// What became of calls.
+#[derive(Debug, Default)]
+pub(crate) struct Made {
+    /// So many were made, in order.
+    pub done: usize,
+    /// Why the next one failed.
+    pub error: Option<LiveError>,
+    /// How long a thread stood still, each time.
+    pub stops: Vec<Duration>,
+}
+
+/// Room for [`code`].
+const ROOM: usize = 240;
+/// A thread may be where it cannot be used, for a moment.
+const TRIES: usize = 50;
+
+impl Process {
+    /// Has the process make system calls, one after another, until one fails. One thread makes
+    /// them while the others go on, in as many short moments as it takes. The instructions do not
+    /// lie in `avoided` memory.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot make them; not if one fails.
+    pub(crate) fn make_calls(
+        &self,
         journal: &mut Journal,
-        maps: &[Mapping],
+        avoided: &[Region],
         calls: &[SystemCall],
-        mut done: impl FnMut(&mut Journal, &SystemCall) -> Result<(), LiveError>,
-    ) -> Result<(), LiveError> {
+    ) -> Result<Made, LiveError> {
+        let mut made = Made::default();
+        if calls.is_empty() {
+            return Ok(made);
+        }
+        let pid = self.pid();
+        let maps = self.maps()?;
+        let outside = |m: &Mapping| !avoided.iter().any(|r| m.contains(r.at));
+        let maps: Vec<Mapping> = maps.into_iter().filter(outside).collect();
+        let at = find_padding(&self.memory, &maps, ROOM).ok_or_else(|| {
+            let why = "it has no room for a few instructions of ours".to_owned();
+            LiveError::Unattachable { pid, why }
+        })?;
+        journal.add([Entry::Code(at, ROOM)])?;
+        let mut tries = 0;
+        while made.done < calls.len() && made.error.is_none() {
+            let left = &calls[made.done..];
+            match self.moment(Who::One, |halted| halted.make_calls(at, left)) {
+                Ok(((done, error), stop)) => {
+                    made.done += done;
+                    made.error = error;
+                    made.stops.push(stop);
+                }
+                Err(LiveError::Busy { .. }) if tries < TRIES => {
+                    tries += 1;
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        journal.add([Entry::Cleared(at)])?;
+        Ok(made)
+    }
+}
+
+impl Halted<'_> {
+    /// Has a thread make calls by instructions at `at`, until one fails or it has stood still for
+    /// long. Gives how many it made.
+    fn make_calls(
+        &mut self,
+        at: LiveAddr,
+        calls: &[SystemCall],
+    ) -> Result<(usize, Option<LiveError>), LiveError> {
         let process = self.process;
         let pid = process.pid();
         let memory = &process.memory;
-        let in_sequence = |thread: &Thread| is_in_sequence(memory, thread);
+        let busy = |why: &str| LiveError::Busy { pid, why: why.to_owned() };
         // In a system call there is no restartable sequence, and little else to think about.
-        let thread = self
-            .threads
-            .iter()
-            .find(|thread| thread.system_call().is_some())
-            .or_else(|| self.threads.iter().find(|thread| !in_sequence(thread)))
-            .ok_or_else(|| LiveError::Busy { pid, why: "its threads are busy".to_owned() })?;
+        let usable = |t: &&Thread| t.system_call().is_some() || !is_in_sequence(memory, t);
+        let thread =
+            self.threads.iter().find(usable).ok_or_else(|| busy("its threads are busy"))?;
         let failed = |action| move |source| LiveError::Ptrace { action, pid, source };
         let tid = thread.tid;
         let mask = ptrace::blocked_signals(tid).map_err(failed("read the signal mask"))?;
         let code = code(&thread.registers, mask);
-        let at = find_padding(memory, maps, code.len()).ok_or_else(|| LiveError::Unattachable {
-            pid,
-            why: "it has no room for a few instructions of ours".to_owned(),
-        })?;
-        journal.add([Entry::Code(at, code.len())])?;
+        assert!(code.len() <= ROOM, "code of a known size");
+        if memory.read(at, ROOM)?.iter().any(|byte| *byte != 0) {
+            return Err(busy("somebody else writes to its code"));
+        }
         if process.filtered {
             let options = ptrace::O_SYSGOOD | ptrace::O_SUSPEND_SECCOMP;
             ptrace::set_options(tid, options)
                 .map_err(|_| LiveError::Seccomp { pid, filters: 1 })?;
         }
         memory.write(at, &code)?;
+        let mut done = 0;
         let result = (|| {
             ptrace::set_blocked_signals(tid, !0).map_err(failed("set the signal mask"))?;
             for call in calls {
@@ -74,24 +135,27 @@ impl Halted<'_> {
                 if result < 0 {
                     let source = io::Error::from_raw_os_error(-result as i32);
                     let (action, address) = (call.action, call.arguments[0]);
-                    return Err(LiveError::Remote { action, pid, address, source });
+                    return Ok(Some(LiveError::Remote { action, pid, address, source }));
                 }
-                done(journal, call)?;
+                done += 1;
+                if self.is_late() {
+                    break;
+                }
             }
-            Ok(())
+            Ok(None)
         })();
         // In this order: the thread must not be without what stands in for us while it is away.
         let back = (|| {
             ptrace::set_registers(tid, &thread.registers)
                 .map_err(failed("restore the registers"))?;
             ptrace::set_blocked_signals(tid, mask).map_err(failed("restore the signal mask"))?;
-            memory.write(at, &vec![0; code.len()])?;
-            journal.add([Entry::Cleared(at)])
+            memory.write(at, &[0; ROOM])
         })();
         if process.filtered {
             let _ = ptrace::set_options(tid, ptrace::O_SYSGOOD);
         }
-        result.and(back)
+        let error = result?;
+        back.map(|()| (done, error))
     }
 }
 
@@ -250,7 +314,7 @@ mod tests {
         let field = u32::from_le_bytes(code[15..19].try_into().unwrap()) as usize;
         assert_eq!(code[19 + field..], 0x0123u64.to_le_bytes(), "the mask is where it is read");
         assert_eq!(field + 19 + 8, code.len());
-        assert!(code.len() < 240, "{}", code.len());
+        assert!(code.len() <= ROOM, "{}", code.len());
     }
 
     #[test]

@@ -4,6 +4,12 @@
 //! Fettle is killed, that thread ends, and the kernel lets every thread of the process run on as
 //! if nothing had been: a tracer that ends gives back all that it traced.
 //!
+//! How long a thread stands still is how long the slowest takes to arrive, and then our own work.
+//! So threads that sleep are stopped first, who lose nothing by it; those that run are asked last.
+//! If they do not come soon, on a busy machine, all are let go and it is tried again, in the other
+//! order: some moment finds them where they stop at once. We ourselves run before others then,
+//! where that is allowed.
+//!
 //! Threads in a system call leave it to stop, and the kernel has them make it again when they go
 //! on, with what is left of its time. Only a few calls give up with EINTR instead; those of them
 //! that wait without an end are made to be taken up as well.
@@ -12,15 +18,17 @@ use std::io;
 use std::time::{Duration, Instant};
 
 use crate::error::LiveError;
+use crate::haste;
 use crate::maps;
 use crate::process::{self, Process};
 use crate::ptrace::{self, Registers, What};
 
-/// A process whose threads all stand still.
+/// A process whose threads all stand still; or one of them, for an errand.
 #[derive(Debug)]
 pub struct Halted<'a> {
     pub(crate) process: &'a Process,
     pub(crate) threads: Vec<Thread>,
+    begun: Instant,
 }
 
 /// A thread that stands still.
@@ -28,13 +36,23 @@ pub struct Halted<'a> {
 pub(crate) struct Thread {
     pub(crate) tid: i32,
     pub(crate) registers: Registers,
+    /// It ran until then at least.
+    since: Instant,
+}
+
+/// Which threads are to stand still.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Who {
+    All,
+    /// Any one of them, rather one that sleeps.
+    One,
 }
 
 /// Why a moment did not come about.
 enum Failure {
     Error(LiveError),
-    /// This thread does not stop.
-    Stuck(i32),
+    /// This thread does not stop; perhaps because it gets no processor.
+    Stuck(i32, bool),
 }
 
 impl From<LiveError> for Failure {
@@ -43,19 +61,25 @@ impl From<LiveError> for Failure {
     }
 }
 
-/// How long a thread may take to stop, at first and at most. Those that stand still meanwhile
-/// wait with it, so it is tried again rather than waited for.
-const PATIENCE: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(20));
-/// So much longer a thread may take that waits for a processor.
+/// How long threads may wait for the last one, at first, and as long as there is hope.
+const PATIENCE: (Duration, Duration) = (Duration::from_micros(800), Duration::from_micros(3500));
+/// So long it is tried without more patience than that: the machine may have more to do than it
+/// can, and then threads come when they come.
+const HOPED: Duration = Duration::from_secs(2);
 const STARVED: Duration = Duration::from_millis(500);
-/// So long it is tried. A thread that waits for its child to exec (vfork) cannot be stopped.
-const TRIED: Duration = Duration::from_secs(5);
+/// So long it is tried at all. A thread that waits for its child to exec (vfork) cannot be stopped.
+const TRIED: Duration = Duration::from_secs(6);
+/// Between tries, at first and at most.
+const PAUSES: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(20));
+/// Work in a moment that can be done in parts pauses after so long.
+const PART: Duration = Duration::from_micros(700);
 
 /// The code segment of 64-bit programs.
-const USER_CS: u64 = 0x33;
+pub(crate) const USER_CS: u64 = 0x33;
 
 impl Process {
-    /// Stops all threads, does `work`, and lets them run on. Also gives how long they stood.
+    /// Stops all threads, does `work`, and lets them run on. Also gives how long the one stood
+    /// that stood longest, vain tries included.
     ///
     /// # Errors
     ///
@@ -65,70 +89,203 @@ impl Process {
         &self,
         work: impl FnOnce(&mut Halted<'_>) -> Result<T, LiveError> + Send,
     ) -> Result<(T, Duration), LiveError> {
+        self.moment(Who::All, work)
+    }
+
+    pub(crate) fn moment<T: Send>(
+        &self,
+        who: Who,
+        work: impl FnOnce(&mut Halted<'_>) -> Result<T, LiveError> + Send,
+    ) -> Result<(T, Duration), LiveError> {
         let mut work = Some(work);
-        let deadline = Instant::now() + TRIED;
-        let mut patience = PATIENCE.0;
-        let mut stuck = 0;
-        while stuck == 0 || Instant::now() < deadline {
-            let work = &mut work;
+        let begun = Instant::now();
+        let (mut patience, mut pause) = (PATIENCE.0, PAUSES.0);
+        let mut longest = Duration::ZERO;
+        for attempt in 0.. {
+            let (work, stood) = (&mut work, &mut longest);
             // A thread of its own: when it ends, nothing stays stopped.
             let done = std::thread::scope(|scope| {
                 let moment = scope.spawn(move || {
-                    hurry();
-                    let begun = Instant::now();
-                    let mut halted = Halted::halt(self, patience)?;
+                    haste::hurry();
+                    let mut halted = Halted::halt(self, (who, attempt), patience, stood)?;
                     let work = work.take().expect("done once");
                     let result = work(&mut halted);
-                    halted.release();
-                    Ok((result?, begun.elapsed()))
+                    *stood = (*stood).max(halted.release());
+                    Ok(result?)
                 });
                 moment.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
             });
-            match done {
-                Ok(done) => return Ok(done),
+            let (stuck, starved) = match done {
+                Ok(done) => return Ok((done, longest)),
                 Err(Failure::Error(error)) => return Err(error),
-                Err(Failure::Stuck(tid)) => stuck = tid,
+                Err(Failure::Stuck(tid, starved)) => (tid, starved),
+            };
+            if begun.elapsed() > TRIED && (!starved || patience > STARVED) {
+                let why = match starved {
+                    true => format!("its thread {stuck} gets no processor, and does not stop"),
+                    false => format!(
+                        "its thread {stuck} does not stop (it waits for a device, or for a child)"
+                    ),
+                };
+                return Err(LiveError::Busy { pid: self.pid(), why });
             }
-            std::thread::sleep(patience * 2);
-            patience = (patience * 2).min(PATIENCE.1);
+            std::thread::sleep(pause);
+            pause = (pause * 3 / 2).min(PAUSES.1);
+            patience = match starved && begun.elapsed() > HOPED {
+                true => patience * 3 / 2,
+                false => (patience * 5 / 4).min(PATIENCE.1.max(patience)),
+            };
         }
-        let why =
-            format!("its thread {stuck} does not stop (it waits for a device, or for a child)");
-        Err(LiveError::Busy { pid: self.pid(), why })
+        unreachable!("tries end by time")
+    }
+}
+
+/// Threads on their way to standing still.
+struct Gathering<'a> {
+    process: &'a Process,
+    /// Those that are traced, or that have ended: each is seized once.
+    known: Vec<i32>,
+    /// Those that were asked to stop, and when they were last seen not to have.
+    asked: Vec<(i32, Instant)>,
+    /// Those that stand still, and since when at most.
+    stopped: Vec<(i32, Instant)>,
+    patience: Duration,
+}
+
+impl Gathering<'_> {
+    /// Begins to trace threads that are not traced yet, without stopping them. Gives them, those
+    /// that sleep apart from those that run.
+    fn seize_new(&mut self) -> Result<(Vec<i32>, Vec<i32>), LiveError> {
+        let pid = self.process.pid();
+        let (mut sleeping, mut running) = (Vec::new(), Vec::new());
+        for tid in tasks(pid)? {
+            if self.known.contains(&tid) {
+                continue;
+            }
+            self.known.push(tid);
+            if seize(pid, tid)? {
+                let sleeps = haste::task_state(pid, tid) == Some(b'S');
+                if sleeps { sleeping.push(tid) } else { running.push(tid) }
+            }
+        }
+        Ok((sleeping, running))
+    }
+
+    /// Asks threads to stop, and waits until all that were asked have.
+    fn stop(&mut self, threads: &[i32]) -> Result<(), Failure> {
+        for tid in threads {
+            let is_stopped = self.stopped.iter().any(|(other, _)| other == tid);
+            // It cannot be asked if it has ended, which may have been told already.
+            if !is_stopped && ptrace::interrupt(*tid).is_ok() {
+                self.asked.push((*tid, Instant::now()));
+            }
+        }
+        let mut rounds = 0u32;
+        let asked_last = Instant::now();
+        while !self.asked.is_empty() {
+            let looked = Instant::now();
+            let mut any = false;
+            while let Some((tid, settled)) = news()? {
+                any = true;
+                let Settled::Stopped = settled else {
+                    if matches!(settled, Settled::Ended) {
+                        self.asked.retain(|(other, _)| *other != tid);
+                        self.stopped.retain(|(other, _)| *other != tid);
+                    }
+                    continue;
+                };
+                match self.asked.iter().position(|(other, _)| *other == tid) {
+                    Some(i) => self.stopped.push(self.asked.swap_remove(i)),
+                    // It was not asked yet: the process as a whole is being stopped.
+                    None => self.stopped.push((tid, looked)),
+                }
+            }
+            self.asked.iter_mut().for_each(|(_, seen)| *seen = looked);
+            if any {
+                continue;
+            }
+            let since = self.stopped.iter().map(|(_, since)| *since).min();
+            let waited = since.unwrap_or(asked_last).elapsed();
+            // Nobody waits as long as nobody stands still, but it may be for nothing.
+            let enough = if since.is_some() { self.patience } else { self.patience * 8 };
+            if waited > enough {
+                let tid = self.asked[0].0;
+                let starved = haste::task_state(self.process.pid(), tid) == Some(b'R');
+                return Err(Failure::Stuck(tid, starved));
+            }
+            rounds += 1;
+            haste::pause(rounds);
+        }
+        Ok(())
+    }
+
+    /// Lets go of all, and gives how long the one stood that stood longest. Those that are about
+    /// to stop are waited for: what they were at in the kernel is to be taken up, too. Only
+    /// threads that the kernel does not wake are left; the end of this thread lets them go.
+    fn let_go(mut self) -> Duration {
+        let mut longest = Duration::ZERO;
+        for (tid, since) in &self.stopped {
+            let _ = ptrace::detach(*tid, 0);
+            longest = longest.max(since.elapsed());
+        }
+        let deadline = Instant::now() + TRIED;
+        let pid = self.process.pid();
+        while !self.asked.is_empty() && Instant::now() < deadline {
+            let looked = Instant::now();
+            while let Ok(Some((tid, settled))) = news() {
+                match settled {
+                    Settled::Running => continue,
+                    Settled::Stopped => drop(ptrace::detach(tid, 0)),
+                    Settled::Ended => {}
+                }
+                longest = longest.max(looked.elapsed());
+                self.asked.retain(|(other, _)| *other != tid);
+            }
+            if self.asked.iter().all(|(tid, _)| haste::task_state(pid, *tid) == Some(b'D')) {
+                break;
+            }
+            std::thread::sleep(Duration::from_micros(100));
+        }
+        longest
     }
 }
 
 impl<'a> Halted<'a> {
-    fn halt(process: &'a Process, patience: Duration) -> Result<Halted<'a>, Failure> {
-        let deadline = Instant::now() + patience;
-        let mut known: Vec<i32> = Vec::new();
-        let mut running: Vec<i32> = Vec::new();
-        loop {
-            let fresh: Vec<i32> =
-                tasks(process.pid())?.into_iter().filter(|tid| !known.contains(tid)).collect();
-            // Only threads that run make others.
-            if fresh.is_empty() && running.is_empty() {
-                break;
-            }
-            for tid in fresh {
-                known.push(tid);
-                if seize(process.pid(), tid)? {
-                    running.push(tid);
-                }
-            }
-            let stopped = await_stops(process.pid(), &mut running, &mut known, deadline);
-            if let Err(Failure::Stuck(tid)) = stopped {
-                let_go(process.pid(), &known, running);
-                return Err(Failure::Stuck(tid));
-            }
-            stopped?;
+    /// `longest` is told how long threads have stood if it is for nothing.
+    fn halt(
+        process: &'a Process,
+        (who, attempt): (Who, u32),
+        patience: Duration,
+        longest: &mut Duration,
+    ) -> Result<Halted<'a>, Failure> {
+        let mut gathering = Gathering {
+            process,
+            known: Vec::new(),
+            asked: Vec::new(),
+            stopped: Vec::new(),
+            patience,
+        };
+        let gathered = match who {
+            Who::All => gather_all(&mut gathering, attempt),
+            Who::One => gather_one(&mut gathering),
+        };
+        let stuck = match gathered {
+            Ok(()) if who == Who::One => None,
+            Ok(()) => sharing_child(process.pid(), &gathering.stopped).map(|tid| (tid, false)),
+            Err(Failure::Stuck(tid, starved)) => Some((tid, starved)),
+            Err(error) => return Err(error),
+        };
+        if let Some((tid, starved)) = stuck {
+            *longest = (*longest).max(gathering.let_go());
+            return Err(Failure::Stuck(tid, starved));
         }
         let pid = process.pid();
-        let mut threads = Vec::with_capacity(known.len());
-        for tid in known {
-            // A first thread that has ended stays listed, and was not seized.
+        let begun = Instant::now();
+        let mut threads = Vec::with_capacity(gathering.stopped.len());
+        for (tid, since) in gathering.stopped {
+            // It was killed since.
             let Ok(registers) = ptrace::registers(tid) else { continue };
-            threads.push(Thread { tid, registers });
+            threads.push(Thread { tid, registers, since });
         }
         if threads.is_empty() || !process.is_same() {
             return Err(LiveError::Gone { pid }.into());
@@ -137,17 +294,23 @@ impl<'a> Halted<'a> {
             let why = "one of its threads runs 32-bit code".to_owned();
             return Err(LiveError::Unattachable { pid, why }.into());
         }
-        if let Some(child) = sharing_child(&threads) {
-            return Err(Failure::Stuck(child));
-        }
-        Ok(Halted { process, threads })
+        Ok(Halted { process, threads, begun })
     }
 
-    fn release(self) {
+    /// Lets all go; gives how long the one stood that stood longest.
+    fn release(self) -> Duration {
+        let mut longest = Duration::ZERO;
         for thread in &self.threads {
             // ESRCH: it was killed since.
             let _ = ptrace::detach(thread.tid, 0);
+            longest = longest.max(thread.since.elapsed());
         }
+        longest
+    }
+
+    /// Whether work that can be done in parts should go on in another moment.
+    pub(crate) fn is_late(&self) -> bool {
+        self.begun.elapsed() > PART
     }
 
     /// The process.
@@ -183,6 +346,44 @@ impl<'a> Halted<'a> {
     }
 }
 
+/// Has every thread of a process stand still.
+fn gather_all(gathering: &mut Gathering<'_>, attempt: u32) -> Result<(), Failure> {
+    let (mut sleeping, mut running) = gathering.seize_new()?;
+    loop {
+        // Those that sleep lose nothing by waiting for others. But one that runs may wait for a
+        // processor itself, and as long as it is alone nobody waits for it: now so, now so.
+        let order = [&sleeping, &running];
+        for threads in if attempt.is_multiple_of(2) { order } else { [order[1], order[0]] } {
+            gathering.stop(threads)?;
+        }
+        // Only threads that run make others.
+        (sleeping, running) = gathering.seize_new()?;
+        if sleeping.is_empty() && running.is_empty() {
+            return Ok(());
+        }
+    }
+}
+
+/// Has one thread of a process stand still.
+fn gather_one(gathering: &mut Gathering<'_>) -> Result<(), Failure> {
+    let pid = gathering.process.pid();
+    let mut threads = tasks(pid)?;
+    // Those that sleep can be had at once, and miss nothing.
+    threads.sort_by_key(|tid| haste::task_state(pid, *tid) != Some(b'S'));
+    let mut stuck = (pid, false);
+    for tid in threads {
+        gathering.known.push(tid);
+        if !seize(pid, tid)? {
+            continue;
+        }
+        match gathering.stop(&[tid]) {
+            Err(Failure::Stuck(tid, starved)) => stuck = (tid, starved),
+            other => return other,
+        }
+    }
+    Err(Failure::Stuck(stuck.0, stuck.1))
+}
+
 /// The threads of a process.
 fn tasks(pid: i32) -> Result<Vec<i32>, LiveError> {
     let folder = std::fs::read_dir(format!("/proc/{pid}/task"));
@@ -190,11 +391,10 @@ fn tasks(pid: i32) -> Result<Vec<i32>, LiveError> {
     Ok(folder.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect())
 }
 
-/// Begins to trace a thread and asks it to stop; false if it has ended.
+/// Begins to trace a thread, which runs on; false if it has ended.
 fn seize(pid: i32, tid: i32) -> Result<bool, LiveError> {
     let refused = match ptrace::seize(tid, ptrace::O_SYSGOOD) {
-        // ESRCH: it has been killed since, which a wait will tell.
-        Ok(()) => return Ok(ptrace::interrupt(tid).is_ok()),
+        Ok(()) => return Ok(true),
         Err(error) if error.raw_os_error() == Some(libc::ESRCH) => return Ok(false),
         Err(error) => error,
     };
@@ -211,120 +411,47 @@ fn seize(pid: i32, tid: i32) -> Result<bool, LiveError> {
     }
 }
 
-/// Waits until all of `running` stand still; those that end instead are taken off both lists.
-fn await_stops(
-    pid: i32,
-    running: &mut Vec<i32>,
-    known: &mut Vec<i32>,
-    deadline: Instant,
-) -> Result<(), Failure> {
-    let mut rounds = 0u32;
-    while !running.is_empty() {
-        let before = running.len();
-        let mut i = 0;
-        while i < running.len() {
-            match settle(running[i])? {
-                Settled::Running => i += 1,
-                Settled::Stopped => {
-                    running.swap_remove(i);
-                }
-                Settled::Ended => {
-                    let tid = running.swap_remove(i);
-                    known.retain(|other| *other != tid);
-                }
-            }
-        }
-        if running.len() < before {
-            continue;
-        }
-        let late = Instant::now().saturating_duration_since(deadline);
-        if !late.is_zero() {
-            // Those that only wait for a processor will have one.
-            let stuck = |tid: &&i32| late > STARVED || state_of(pid, **tid) != Some(b'R');
-            if let Some(tid) = running.iter().find(stuck) {
-                return Err(Failure::Stuck(*tid));
-            }
-        }
-        // They need the processor that we are on, perhaps.
-        rounds += 1;
-        match rounds {
-            0..50 => std::thread::yield_now(),
-            _ => std::thread::sleep(Duration::from_micros(50)),
-        }
-    }
-    Ok(())
-}
-
-/// Lets threads go that stand still, and waits for those that are about to: what they were at in
-/// the kernel is to be taken up, too. Only threads that the kernel does not wake are left; the end
-/// of this thread lets them go.
-fn let_go(pid: i32, known: &[i32], mut running: Vec<i32>) {
-    for tid in known.iter().filter(|tid| !running.contains(tid)) {
-        let _ = ptrace::detach(*tid, 0);
-    }
-    let deadline = Instant::now() + TRIED;
-    let sleeps_fast = |tid: &i32| state_of(pid, *tid) == Some(b'D');
-    while !running.is_empty() && Instant::now() < deadline {
-        running.retain(|tid| match settle(*tid) {
-            Ok(Settled::Running) => true,
-            Ok(Settled::Stopped) => {
-                let _ = ptrace::detach(*tid, 0);
-                false
-            }
-            Ok(Settled::Ended) | Err(_) => false,
-        });
-        if running.iter().all(sleeps_fast) {
-            return;
-        }
-        std::thread::sleep(Duration::from_micros(100));
-    }
-}
-
-/// The letter of a thread's state.
-fn state_of(pid: i32, tid: i32) -> Option<u8> {
-    process::state(&maps::read_proc(&format!("/proc/{pid}/task/{tid}/status")).ok()?)
-}
-
 enum Settled {
     Running,
     Stopped,
     Ended,
 }
 
-/// What has become of a thread that was asked to stop.
-fn settle(tid: i32) -> Result<Settled, LiveError> {
-    let report = match ptrace::peek(tid, false) {
+/// What has become of some thread that is traced, if there is news.
+fn news() -> Result<Option<(i32, Settled)>, LiveError> {
+    let report = match ptrace::peek(0, false) {
         Ok(Some(report)) => report,
-        Ok(None) => return Ok(Settled::Running),
-        Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok(Settled::Running),
-        Err(error) if error.raw_os_error() == Some(libc::ECHILD) => return Ok(Settled::Ended),
+        Ok(None) => return Ok(None),
+        Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok(None),
+        Err(error) if error.raw_os_error() == Some(libc::ECHILD) => return Ok(None),
         Err(source) => return Err(LiveError::Os { action: "wait for a thread", source }),
     };
+    let tid = report.tid;
     let _ = ptrace::take(tid);
-    match report.what {
+    let settled = match report.what {
         What::Stopped { event: ptrace::EVENT_STOP, .. } => {
             take_up_call(tid);
-            Ok(Settled::Stopped)
+            Settled::Stopped
         }
         // A signal came first. The thread takes it, and stops before it does anything about it.
         What::Stopped { signal, .. } => {
             let _ = ptrace::cont(tid, signal);
-            Ok(Settled::Running)
+            Settled::Running
         }
-        What::Exited { .. } | What::Killed { .. } => Ok(Settled::Ended),
-    }
+        What::Exited { .. } | What::Killed { .. } => Settled::Ended,
+    };
+    Ok(Some((tid, settled)))
 }
 
 /// A child that runs in the memory of these threads, and is not stopped with them.
-fn sharing_child(threads: &[Thread]) -> Option<i32> {
-    let parent = threads.first()?.tid;
-    threads.iter().find_map(|thread| {
-        let list = format!("/proc/{0}/task/{0}/children", thread.tid);
+fn sharing_child(pid: i32, threads: &[(i32, Instant)]) -> Option<i32> {
+    threads.iter().find_map(|(tid, _)| {
+        let list = format!("/proc/{pid}/task/{tid}/children");
         let list = maps::read_proc(&list).unwrap_or_default();
         let mut children = std::str::from_utf8(&list).unwrap_or("").split_ascii_whitespace();
         children.find_map(|child| {
             let child = child.parse().ok()?;
-            (ptrace::same_memory(parent, child) == Some(true)).then_some(child)
+            (ptrace::same_memory(*tid, child) == Some(true)).then_some(child)
         })
     })
 }
@@ -360,10 +487,4 @@ fn take_up_call(tid: i32) {
         registers.rax = ERESTARTNOHAND as u64;
         let _ = ptrace::set_registers(tid, &registers);
     }
-}
-
-/// Lets the calling thread run before others, where that is allowed: a process waits for it.
-fn hurry() {
-    // SAFETY: takes numbers only; 0 is the calling thread.
-    let _ = unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, -20) };
 }

@@ -61,6 +61,8 @@ pub enum Entry {
     Map(Region),
     /// It was.
     Mapped(LiveAddr),
+    /// It is about to be taken away; a hash of its first page.
+    Unmapping(LiveAddr, u64),
     /// It is no longer.
     Unmapped(LiveAddr),
     /// Instructions are put among zeros for a moment.
@@ -225,6 +227,14 @@ impl Journal {
         regions
     }
 
+    /// What a region began with when it was about to be taken away, as a hash.
+    pub(crate) fn unmapping(&self, at: LiveAddr) -> Option<u64> {
+        self.entries.iter().rev().find_map(|entry| match entry {
+            Entry::Unmapping(other, hash) if *other == at => Some(*hash),
+            _ => None,
+        })
+    }
+
     /// Forgets all of it: the process is as it was, or no more.
     ///
     /// # Errors
@@ -268,6 +278,7 @@ fn print(entry: &Entry, out: &mut String) {
             writeln!(out, "map {:x} {len:x} {:x}", at.0, prot.bits())
         }
         Entry::Mapped(at) => writeln!(out, "mapped {:x}", at.0),
+        Entry::Unmapping(at, hash) => writeln!(out, "unmapping {:x} {hash:x}", at.0),
         Entry::Unmapped(at) => writeln!(out, "unmapped {:x}", at.0),
         Entry::Cleared(at) => writeln!(out, "cleared {:x}", at.0),
         Entry::Code(at, len) => writeln!(out, "code {:x} {len:x}", at.0),
@@ -334,6 +345,7 @@ fn parse_line(line: &str) -> Option<Entry> {
             Entry::Map(Region { at: at(0)?, len: number(1)?, prot })
         }
         "mapped" => Entry::Mapped(at(0)?),
+        "unmapping" => Entry::Unmapping(at(0)?, number(1)?),
         "unmapped" => Entry::Unmapped(at(0)?),
         "cleared" => Entry::Cleared(at(0)?),
         "code" => Entry::Code(at(0)?, number(1)? as usize),
@@ -372,6 +384,7 @@ mod tests {
             }),
             Entry::GsBase(0x7000),
             Entry::Note("two words".to_owned()),
+            Entry::Unmapping(LiveAddr(0x1000), 0xfeed),
             Entry::Unmapped(LiveAddr(0x1000)),
         ]
     }

@@ -8,6 +8,7 @@ use std::ffi::OsStr;
 use std::fmt;
 use std::fs::File;
 use std::io::{self, Read};
+use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
@@ -73,6 +74,52 @@ impl Mapping {
 /// Reads the mappings of a process.
 pub fn of_process(pid: i32) -> io::Result<Vec<Mapping>> {
     Ok(parse(&read_proc(&format!("/proc/{pid}/maps"))?))
+}
+
+/// Where single mappings of a process begin and end, at any moment.
+#[derive(Debug)]
+pub(crate) struct Extents {
+    pid: i32,
+    /// Belongs to the address space that the process had when it was opened.
+    file: File,
+}
+
+/// What the kernel is asked about one mapping, and answers.
+#[repr(C)]
+struct Query {
+    size: u64,
+    flags: u64,
+    address: u64,
+    start: u64,
+    end: u64,
+    /// Flags, page size, offset, inode, device, and where a name and a build id would go.
+    rest: [u64; 8],
+}
+
+impl Extents {
+    pub(crate) fn open(pid: i32) -> io::Result<Extents> {
+        Ok(Extents { pid, file: File::open(format!("/proc/{pid}/maps"))? })
+    }
+
+    /// The mapping that an address lies in. Kernels before 6.11 cannot be asked for a single one.
+    pub(crate) fn of(&self, at: LiveAddr) -> Option<(LiveAddr, LiveAddr)> {
+        const PROCMAP_QUERY: libc::c_ulong = 0xc068_6611;
+        let size = size_of::<Query>() as u64;
+        let mut query = Query { size, flags: 0, address: at.0, start: 0, end: 0, rest: [0; 8] };
+        // SAFETY: the kernel reads and fills a structure that we own, of the size that it states.
+        let done = unsafe { libc::ioctl(self.file.as_raw_fd(), PROCMAP_QUERY, &mut query) };
+        if done == 0 {
+            return Some((LiveAddr(query.start), LiveAddr(query.end)));
+        }
+        match io::Error::last_os_error().raw_os_error() {
+            Some(libc::ENOENT | libc::ESRCH) => None,
+            _ => {
+                let maps = of_process(self.pid).ok()?;
+                let mapping = maps.iter().find(|mapping| mapping.contains(at))?;
+                Some((mapping.start, mapping.end))
+            }
+        }
+    }
 }
 
 /// Reads a file of `/proc`, whose size is not known before, in few steps.
@@ -171,6 +218,10 @@ mod tests {
     fn our_own() {
         let maps = of_process(std::process::id() as i32).unwrap();
         let here = LiveAddr(our_own as *const () as u64);
-        assert!(maps.iter().any(|mapping| mapping.contains(here) && mapping.executable));
+        let mapping = maps.iter().find(|mapping| mapping.contains(here)).unwrap();
+        assert!(mapping.executable);
+        let extents = Extents::open(std::process::id() as i32).unwrap();
+        assert_eq!(extents.of(here), Some((mapping.start, mapping.end)));
+        assert_eq!(extents.of(LiveAddr(16)), None);
     }
 }

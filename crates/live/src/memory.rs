@@ -66,6 +66,11 @@ impl Memory {
         done.map_err(|source| LiveError::Memory { action: "write", pid, address, len, source })
     }
 
+    /// Writes while the process runs, which only works by the file.
+    pub(crate) fn write_running(&self, address: LiveAddr, bytes: &[u8]) -> io::Result<()> {
+        self.file.write_all_at(bytes, address.0)
+    }
+
     /// Writes word by word, keeping the bytes around.
     fn poke(&self, address: LiveAddr, bytes: &[u8]) -> io::Result<()> {
         let first = address.0 & !7;

@@ -10,7 +10,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use crate::error::LiveError;
-use crate::maps::{self, LiveAddr, Mapping};
+use crate::maps::{self, Extents, LiveAddr, Mapping};
 use crate::memory::Memory;
 
 /// A process that may be attached to.
@@ -19,6 +19,7 @@ pub struct Process {
     pid: i32,
     start_time: u64,
     pub(crate) memory: Memory,
+    extents: Extents,
     auxv: Vec<u8>,
     /// It has a filter of system calls, which must be suspended for ours.
     pub(crate) filtered: bool,
@@ -69,7 +70,8 @@ impl Process {
         }
         let memory = Memory::open(pid).map_err(not_permitted)?;
         let start_time = start_time(pid).ok_or(LiveError::NoProcess { pid })?;
-        Ok(Process { pid, start_time, memory, auxv, filtered })
+        let extents = Extents::open(pid).map_err(not_permitted)?;
+        Ok(Process { pid, start_time, memory, extents, auxv, filtered })
     }
 
     /// Its number.
@@ -92,10 +94,7 @@ impl Process {
 
     /// What tells its address space from that which it has after an exec.
     pub fn space(&self) -> u64 {
-        // FNV-1a
-        self.auxv.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
-            (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
-        })
+        hash(&self.auxv)
     }
 
     /// Whether it still runs the program that it ran when this was made.
@@ -117,6 +116,16 @@ impl Process {
             pid: self.pid,
             source,
         })
+    }
+
+    /// Where the mapping that an address lies in begins and ends.
+    pub(crate) fn extent(&self, at: LiveAddr) -> Option<(LiveAddr, LiveAddr)> {
+        self.extents.of(at)
+    }
+
+    /// Whether anything is mapped at an address.
+    pub(crate) fn is_mapped(&self, at: LiveAddr) -> bool {
+        self.extent(at).is_some()
     }
 
     /// Reads memory, all of it.
@@ -177,6 +186,13 @@ impl Process {
     pub fn cpu_ns(&self) -> Option<u64> {
         crate::ptrace::process_time(self.pid).map(|time| time.as_nanos() as u64)
     }
+}
+
+/// A hash (FNV-1a).
+pub(crate) fn hash(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
+    })
 }
 
 /// When a process began, in ticks since the machine did.

@@ -9,7 +9,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 
 use crate::error::LiveError;
-use crate::halt::Halted;
+use crate::halt::{Halted, USER_CS};
 use crate::maps::{LiveAddr, Mapping};
 use crate::process::Process;
 use crate::ptrace::Registers;
@@ -52,76 +52,17 @@ impl Halted<'_> {
     /// # Errors
     ///
     /// When a stack cannot be read.
-    pub fn on_stacks(&self, maps: &[Mapping], ranges: &Ranges) -> Result<Vec<LiveAddr>, LiveError> {
+    pub fn on_stacks(&self, ranges: &Ranges) -> Result<Vec<LiveAddr>, LiveError> {
         let mut found = Vec::new();
-        let (low, high) = ranges.hull();
-        let mut bytes = Vec::new();
+        let mut stacks = Stacks::new(self.process, ranges);
         for thread in &self.threads {
-            for register in general(&thread.registers) {
-                if ranges.contains(register) {
-                    found.push(LiveAddr(register));
-                }
-            }
-            // A signal handler may run on a stack of its own: its frame tells of the other.
-            let mut stacks = vec![thread.registers.rsp];
-            let mut seen: Vec<u64> = Vec::new();
-            while let Some(pointer) = stacks.pop() {
-                let from = pointer.wrapping_sub(RED_ZONE) & !7;
-                let Some(mapping) = maps.iter().find(|m| m.contains(LiveAddr(pointer))) else {
-                    continue;
-                };
-                if seen.contains(&mapping.start.0) {
-                    continue;
-                }
-                seen.push(mapping.start.0);
-                let from = from.max(mapping.start.0);
-                bytes.resize((mapping.end.0 - from) as usize, 0);
-                self.process.memory.read_exact(LiveAddr(from), &mut bytes).map_err(|source| {
-                    LiveError::Memory {
-                        action: "read",
-                        pid: self.process.pid(),
-                        address: LiveAddr(from),
-                        len: bytes.len(),
-                        source,
-                    }
-                })?;
-                for (i, word) in words(&bytes).enumerate() {
-                    if low <= word && word < high && ranges.contains(word) {
-                        found.push(LiveAddr(word));
-                    }
-                    if let Some(pointer) = self.interrupted_stack(maps, &bytes, i, word) {
-                        stacks.push(pointer);
-                    }
-                }
-            }
+            let registers = general(&thread.registers);
+            found.extend(registers.iter().copied().filter(|r| ranges.contains(*r)).map(LiveAddr));
+            stacks.search(thread.registers.rsp, &mut found)?;
         }
         found.sort_unstable();
         found.dedup();
         Ok(found)
-    }
-
-    /// The stack pointer that a signal handler's frame has saved, if `word`, at `index` of a
-    /// stack, is the return address of one and that stack is another.
-    fn interrupted_stack(
-        &self,
-        maps: &[Mapping],
-        stack: &[u8],
-        index: usize,
-        word: u64,
-    ) -> Option<u64> {
-        // Behind it: uc_flags, uc_link, uc_stack (24 bytes), then r8 to r15, rdi, rsi, rbp, rbx,
-        // rdx, rax, rcx, rsp.
-        const RSP: usize = 1 + 5 + 15;
-        let saved = words(stack.get((index + RSP) * 8..)?).next()?;
-        let is_other = maps.iter().any(|m| m.writable && m.contains(LiveAddr(saved)));
-        let code = maps.iter().any(|m| m.executable && m.contains(LiveAddr(word)));
-        if !is_other || !code {
-            return None;
-        }
-        // mov rax, 15; syscall: rt_sigreturn
-        let mut restorer = [0; 9];
-        self.process.memory.read_exact(LiveAddr(word), &mut restorer).ok()?;
-        (restorer == [0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0, 0x0f, 0x05]).then_some(saved)
     }
 
     /// What is needed to search all memory.
@@ -140,6 +81,91 @@ impl Halted<'_> {
     pub(crate) fn any_in(&self, ranges: &Ranges) -> bool {
         self.threads.iter().any(|thread| ranges.contains(thread.registers.rip))
     }
+}
+
+/// Stacks that are searched for addresses.
+struct Stacks<'a> {
+    process: &'a Process,
+    ranges: &'a Ranges,
+    hull: (u64, u64),
+    bytes: Vec<u8>,
+}
+
+impl<'a> Stacks<'a> {
+    fn new(process: &'a Process, ranges: &'a Ranges) -> Stacks<'a> {
+        Stacks { process, ranges, hull: ranges.hull(), bytes: Vec::new() }
+    }
+
+    /// Searches a stack from its pointer upward. A signal handler may run on a stack of its own:
+    /// its frame tells of the other.
+    fn search(&mut self, pointer: u64, found: &mut Vec<LiveAddr>) -> Result<(), LiveError> {
+        let (low, high) = self.hull;
+        let mut pointers = vec![pointer];
+        let mut seen: Vec<u64> = Vec::new();
+        while let Some(pointer) = pointers.pop() {
+            let Some((start, end)) = self.process.extent(LiveAddr(pointer)) else { continue };
+            if seen.contains(&start.0) {
+                continue;
+            }
+            seen.push(start.0);
+            let from = LiveAddr((pointer.wrapping_sub(RED_ZONE) & !7).max(start.0));
+            let len = (end.0 - from.0) as usize;
+            self.bytes.resize(len, 0);
+            let (pid, memory) = (self.process.pid(), &self.process.memory);
+            let failed =
+                |source| LiveError::Memory { action: "read", pid, address: from, len, source };
+            memory.read_exact(from, &mut self.bytes).map_err(failed)?;
+            for (i, word) in words(&self.bytes).enumerate() {
+                if low <= word && word < high && self.ranges.contains(word) {
+                    found.push(LiveAddr(word));
+                }
+                pointers.extend(self.interrupted(i, word));
+            }
+        }
+        Ok(())
+    }
+
+    /// The stack pointer that a signal handler's frame has saved, if `word`, at `index` of the
+    /// stack, is the return address of one.
+    fn interrupted(&self, index: usize, word: u64) -> Option<u64> {
+        // Behind it: uc_flags, uc_link, uc_stack (24 bytes), then r8 to r15, rdi, rsi, rbp, rbx,
+        // rdx, rax, rcx, rsp, rip, flags, and cs with other segments.
+        const RSP: usize = 1 + 5 + 15;
+        let at = |i: usize| words(self.bytes.get((index + i) * 8..)?).next();
+        if at(RSP + 3)? & 0xffff != USER_CS {
+            return None;
+        }
+        // mov rax, 15; syscall: rt_sigreturn
+        let mut restorer = [0; 9];
+        self.process.memory.read_exact(LiveAddr(word), &mut restorer).ok()?;
+        let is_frame = restorer == [0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0, 0x0f, 0x05];
+        at(RSP).filter(|_| is_frame)
+    }
+}
+
+/// Whether a thread that sleeps returns into `ranges`, as far as can be seen while the process
+/// runs: a look that costs no stop.
+pub(crate) fn sleeper_returns_to(process: &Process, ranges: &Ranges) -> bool {
+    let pid = process.pid();
+    let Ok(tasks) = std::fs::read_dir(format!("/proc/{pid}/task")) else { return false };
+    let mut stacks = Stacks::new(process, ranges);
+    let mut found = Vec::new();
+    for task in tasks.flatten() {
+        // The call's number, six arguments, the stack pointer, the program counter; "running" if
+        // the thread is.
+        let text = std::fs::read_to_string(task.path().join("syscall")).unwrap_or_default();
+        let mut fields = text
+            .split_ascii_whitespace()
+            .rev()
+            .map_while(|field| u64::from_str_radix(field.strip_prefix("0x")?, 16).ok());
+        if let (Some(instruction), Some(pointer)) = (fields.next(), fields.next()) {
+            let there = ranges.contains(instruction);
+            if there || (stacks.search(pointer, &mut found).is_ok() && !found.is_empty()) {
+                return true;
+            }
+        }
+    }
+    false
 }
 
 /// What tells live memory of a process from dead, and what saved addresses are hidden with.
@@ -171,7 +197,8 @@ fn in_use(pagemap: Option<&File>, start: u64, end: u64, runs: &mut Vec<(u64, u64
 }
 
 /// Whether any word of a process's own memory may lead into `ranges`, as it is or as `setjmp`
-/// hides it, but for those in `known`; what hinders, in words. Counts only while the process is
+/// hides it, but for those in `known`; what hinders, in words. What is saved in memory is where a
+/// call returns to, or where a signal interrupted what then was left for another stack. Counts only while the process is
 /// halted; else it tells what would be found.
 pub(crate) fn in_memory(
     process: &Process,
@@ -205,11 +232,15 @@ pub(crate) fn in_memory(
         while at < end {
             let len = (end - at).min(bytes.len() as u64) as usize;
             let count = process.memory.read_some(LiveAddr(at), &mut bytes[..len]).unwrap_or(0);
-            let found = words(&bytes[..count]).enumerate().any(|(i, word)| {
+            let suspects = words(&bytes[..count])
+                .enumerate()
+                .filter(|(_, word)| leads(*word) || leads(word.rotate_right(17) ^ view.guard));
+            let found = suspects.into_iter().any(|(i, word)| {
                 let here = at + i as u64 * 8;
-                (leads(word) || leads(word.rotate_right(17) ^ view.guard))
-                    && !known.contains(here)
+                let plain = if leads(word) { word } else { word.rotate_right(17) ^ view.guard };
+                !known.contains(here)
                     && !is_dead(here)
+                    && (is_behind_call(process, plain) || is_interrupted(process, here))
             });
             if found {
                 return Some("something in its memory may lead to it");
@@ -221,6 +252,51 @@ pub(crate) fn in_memory(
         }
     }
     None
+}
+
+/// Whether the instruction in front of `address` may be a call. New code is searched for, so its
+/// bytes are there.
+fn is_behind_call(process: &Process, address: u64) -> bool {
+    let mut bytes = [0; 8];
+    let read = process.memory.read_exact(LiveAddr(address.wrapping_sub(8)), &mut bytes);
+    read.is_err() || ends_in_call(&bytes)
+}
+
+/// Whether some bytes may end in a call: `e8` with a distance, or `ff /2` with any operand.
+fn ends_in_call(bytes: &[u8; 8]) -> bool {
+    /// Whether an operand of this kind has that length.
+    type Fits = fn(u8) -> bool;
+    const LENGTHS: [(usize, Fits); 5] = [
+        // A register, or memory at a register.
+        (2, |modrm| modrm >> 6 == 3 || modrm >> 6 == 0),
+        // One byte of displacement, or an index.
+        (3, |modrm| modrm >> 6 == 1 || modrm & 7 == 4),
+        // Both.
+        (4, |modrm| modrm >> 6 == 1),
+        // Four bytes of displacement.
+        (6, |modrm| modrm >> 6 == 2 || modrm >> 6 == 0),
+        // And an index.
+        (7, |modrm| modrm & 7 == 4),
+    ];
+    let direct = bytes[3] == 0xe8;
+    direct
+        || LENGTHS.iter().any(|(len, fits)| {
+            let (opcode, modrm) = (bytes[8 - len], bytes[9 - len]);
+            opcode == 0xff && modrm >> 3 & 7 == 2 && fits(modrm)
+        })
+}
+
+/// Whether the word at `at` is the program counter in what a signal has saved: flags and segments
+/// lie behind it.
+fn is_interrupted(process: &Process, at: u64) -> bool {
+    let mut bytes = [0; 16];
+    if process.memory.read_exact(LiveAddr(at + 8), &mut bytes).is_err() {
+        return false;
+    }
+    let mut next = words(&bytes);
+    let (flags, segments) = (next.next().unwrap_or(0), next.next().unwrap_or(0));
+    // Bit 1 of the flags is always set; those above 21 never are.
+    segments & 0xffff == USER_CS && flags & 2 != 0 && flags >> 22 == 0
 }
 
 fn words(bytes: &[u8]) -> impl Iterator<Item = u64> {
@@ -238,6 +314,27 @@ fn general(registers: &Registers) -> [u64; 16] {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn calls_are_known_by_their_bytes() {
+        let ends = |tail: &[u8]| {
+            let mut bytes = [0x90; 8];
+            bytes[8 - tail.len()..].copy_from_slice(tail);
+            ends_in_call(&bytes)
+        };
+        assert!(ends(&[0xe8, 1, 2, 3, 4]), "call somewhere");
+        assert!(ends(&[0xff, 0xd0]), "call rax");
+        assert!(ends(&[0x41, 0xff, 0xd4]), "call r12");
+        assert!(ends(&[0xff, 0x10]), "call [rax]");
+        assert!(ends(&[0xff, 0x50, 0x18]), "call [rax + 24]");
+        assert!(ends(&[0xff, 0x54, 0x24, 0x18]), "call [rsp + 24]");
+        assert!(ends(&[0xff, 0x15, 1, 2, 3, 4]), "call [rip + distance]");
+        assert!(ends(&[0xff, 0x93, 1, 2, 3, 4]), "call [rbx + distance]");
+        assert!(ends(&[0xff, 0x94, 0xc5, 1, 2, 3, 4]), "call [rbp + rax * 8 + distance]");
+        assert!(ends(&[0xff, 0x14, 0xc5, 1, 2, 3, 4]), "call [rax * 8 + distance]");
+        assert!(!ends(&[0xff, 0xe0]), "jmp rax");
+        assert!(!ends(&[0x48, 0x89, 0xc3]), "mov rbx, rax");
+    }
 
     #[test]
     fn ranges() {

@@ -1,8 +1,9 @@
 //! Putting new code into a process.
 //!
-//! First the process is given memory, which takes one short stop; it is filled while the process
-//! runs, for nothing leads to it yet. Then, in a second stop, unwinders are made to know the new
-//! code and jumps to it are written. Each step is in the journal before it is taken.
+//! First the process is given memory, for which one of its threads is needed for a moment; it is
+//! filled while the process runs, for nothing leads to it yet. Then all threads stop, unwinders are
+//! made to know the new code, and jumps to it are written, in several moments if there are many.
+//! Each step is in the journal before it is taken.
 //!
 //! How unwinders find new code: those that walk the loader's list (`dl_iterate_phdr`) see program
 //! headers with one more segment and a merged `.eh_frame_hdr`, for the loader's record of the
@@ -25,9 +26,6 @@ use crate::target::Target;
 const PAGE: u64 = 4096;
 const CODE: Prot = Prot { read: true, write: false, exec: true };
 const TABLE: Prot = Prot { read: true, write: false, exec: false };
-/// Stops until all jumps are written: threads may stand in the wrong places.
-const STOPS: usize = 8;
-const PAUSE: Duration = Duration::from_millis(3);
 
 /// What was installed.
 #[derive(Debug, Default)]
@@ -78,22 +76,22 @@ pub fn install(
     let regions: Vec<Region> = contents.iter().map(|(region, _)| *region).chain(counters).collect();
     installed.bytes = regions.iter().map(|region| region.len).sum();
 
-    let (threads, stop) = process.while_halted(|halted| {
-        if counters.is_some() && halted.gs_bases().any(|base| base != 0) {
-            let why = "it uses the gs segment itself".to_owned();
-            return Err(LiveError::Unattachable { pid: process.pid(), why });
-        }
-        halted.map(journal, &regions)?;
-        if let Some(counters) = counters {
-            journal.add([Entry::GsBase(counters.at.0)])?;
-            halted.set_gs_base(0, counters.at.0)?;
-        }
-        Ok(halted.threads())
-    })?;
-    installed.threads = threads;
-    installed.stops.push(stop);
+    installed.stops.extend(process.map(journal, &regions)?);
     for (region, bytes) in contents {
         process.fill(region.at, bytes)?;
+    }
+    if let Some(counters) = counters {
+        journal.add([Entry::GsBase(counters.at.0)])?;
+        let (threads, stop) = process.while_halted(|halted| {
+            if halted.gs_bases().any(|base| base != 0) {
+                let why = "it uses the gs segment itself".to_owned();
+                return Err(LiveError::Unattachable { pid: process.pid(), why });
+            }
+            halted.set_gs_base(0, counters.at.0)?;
+            Ok(halted.threads())
+        })?;
+        installed.threads = threads;
+        installed.stops.push(stop);
     }
 
     let mut patches: Vec<Patch> = helper.iter().map(|helper| helper.jump.clone()).collect();
@@ -101,7 +99,7 @@ pub fn install(
     patches.extend(all.iter().flat_map(|code| code.jumps.iter().cloned()));
     let guard = target.iterates.map(|(start, end)| Entry::Guard(start, end));
     journal.add(guard.into_iter().chain(patches.iter().cloned().map(Entry::Write)))?;
-    write(process, &target.iterates, patches, &mut installed, all)?;
+    write(process, &target.iterates, &patches, &mut installed, all)?;
     for code in all {
         installed.left.extend(code.left.iter().cloned());
         let jumps = code.jumps.len();
@@ -110,52 +108,29 @@ pub fn install(
     Ok(installed)
 }
 
-/// Writes patches in as many stops as it takes; those that cannot be written are left.
+/// Writes patches; those that cannot be written are left.
 fn write(
     process: &Process,
     iterates: &Option<(LiveAddr, LiveAddr)>,
-    mut patches: Vec<Patch>,
+    patches: &[Patch],
     installed: &mut Installed,
     all: &[NewCode],
 ) -> Result<(), TuneError> {
     let guards = Ranges::new(iterates.iter().map(|(start, end)| (start.0, end.0)).collect());
-    for last in (0..STOPS).map(|n| n + 1 == STOPS) {
-        let done = process.while_halted(|halted| {
-            let patched = halted.patch(&patches, &guards)?;
-            Ok((patched, halted.threads()))
-        });
-        let ((patched, threads), stop) = match done {
-            Ok(done) => done,
-            Err(LiveError::Busy { .. }) if !last => {
-                std::thread::sleep(PAUSE);
-                continue;
-            }
-            Err(error) => return Err(error.into()),
-        };
-        installed.stops.push(stop);
-        installed.threads = installed.threads.max(threads);
-        let jumps = patches.iter().filter(|p| p.purpose == Purpose::Jump).count();
-        installed.jumps += jumps - patched.left.len();
-        let mut again = Vec::new();
-        for (index, why) in patched.left {
-            if why == Left::Inside && !last {
-                again.push(patches[index].clone());
-                continue;
-            }
-            let reason = if why == Left::Inside { Reason::Inside } else { Reason::Differs };
-            installed.left.extend(all.iter().find_map(|code| {
-                code.jumps.iter().find(|jump| jump.at == patches[index].at)?;
-                let entry = fettle_image::LinkAddr(patches[index].at.0.wrapping_sub(code.bias));
-                let function = code.plan.functions.partition_point(|f| f.entry <= entry);
-                let function = code.plan.functions.get(function.checked_sub(1)?)?;
-                Some(LeftAlone { entry, name: function.name.clone(), reason })
-            }));
-        }
-        if again.is_empty() {
-            return Ok(());
-        }
-        patches = again;
-        std::thread::sleep(PAUSE);
+    let patched = process.patch(patches, &guards)?;
+    installed.stops.extend(&patched.stops);
+    installed.threads = installed.threads.max(patched.threads);
+    let jumps = patches.iter().filter(|p| p.purpose == Purpose::Jump).count();
+    installed.jumps += jumps - patched.left.len();
+    for (index, why) in patched.left {
+        let reason = if why == Left::Inside { Reason::Inside } else { Reason::Differs };
+        installed.left.extend(all.iter().find_map(|code| {
+            code.jumps.iter().find(|jump| jump.at == patches[index].at)?;
+            let entry = fettle_image::LinkAddr(patches[index].at.0.wrapping_sub(code.bias));
+            let function = code.plan.functions.partition_point(|f| f.entry <= entry);
+            let function = code.plan.functions.get(function.checked_sub(1)?)?;
+            Some(LeftAlone { entry, name: function.name.clone(), reason })
+        }));
     }
     Ok(())
 }

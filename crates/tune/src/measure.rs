@@ -81,11 +81,9 @@ impl Switch<'_> {
             return Ok(());
         }
         let patches = if new { &self.to_new } else { &self.to_old };
-        let switched =
-            self.process.while_halted(|halted| halted.patch(patches, &Ranges::default()));
-        let (_, stop) = switched?;
+        let switched = self.process.patch(patches, &Ranges::default())?;
         self.is_new = new;
-        self.stops.push(stop);
+        self.stops.extend(switched.stops);
         std::thread::sleep(SETTLE);
         Ok(())
     }

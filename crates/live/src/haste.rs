@@ -1,0 +1,36 @@
+//! Being quick while a process waits for us.
+
+use std::time::Duration;
+
+use crate::maps;
+
+/// Lets the calling thread run before others, where that is allowed: as a real-time thread, else
+/// with the highest weight. Threads that it makes have no part in it.
+pub(crate) fn hurry() {
+    const RESET_ON_FORK: i32 = 0x4000_0000;
+    let lowest = libc::sched_param { sched_priority: 1 };
+    // SAFETY: the structure is ours, and read only; 0 is the calling thread. The others take
+    // numbers only.
+    unsafe {
+        if libc::sched_setscheduler(0, libc::SCHED_FIFO | RESET_ON_FORK, &lowest) != 0 {
+            let _ = libc::setpriority(libc::PRIO_PROCESS, 0, -20);
+        }
+        // Sleeps of microseconds are to be just that.
+        libc::prctl(libc::PR_SET_TIMERSLACK, 1);
+    }
+}
+
+/// Gives the processor away for some microseconds: the threads that we wait for may need the one
+/// that we are on, and a real-time thread that spins would keep it from them.
+pub(crate) fn pause(round: u32) {
+    let micros = if round < 40 { 10 } else { 40 };
+    std::thread::sleep(Duration::from_micros(micros));
+}
+
+/// The letter of a thread's state.
+pub(crate) fn task_state(pid: i32, tid: i32) -> Option<u8> {
+    let stat = maps::read_proc(&format!("/proc/{pid}/task/{tid}/stat")).ok()?;
+    // The name in front may hold anything, but for what is behind its last parenthesis.
+    let behind = stat.iter().rposition(|byte| *byte == b')')? + 1;
+    stat.get(behind..)?.iter().copied().find(|byte| !byte.is_ascii_whitespace())
+}

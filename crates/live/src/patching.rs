@@ -1,0 +1,311 @@
+//! Writing patches into a process that runs: as many short stops as it takes, each of them right
+//! by itself.
+//!
+//! What can be done before threads stop is done before. Most of all, code that is mapped from a
+//! file becomes the process's own when it is first written to; the kernel copies the page, which
+//! takes longer than all the rest. So a byte of each such page is written before, the same that is
+//! there.
+//!
+//! A jump never crosses from one page into the next, so it is there wholly or not at all whenever
+//! we are killed. Old code and new code know how to call each other, so any of the jumps may be
+//! there without the others. Only what unwinders need is written all at once, and first.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::time::Duration;
+
+use crate::error::LiveError;
+use crate::halt::Halted;
+use crate::journal::{Patch, Purpose};
+use crate::maps::{LiveAddr, Mapping};
+use crate::process::Process;
+use crate::references::Ranges;
+
+const PAGE: u64 = 4096;
+/// Stops until all is written: threads may stand in the wrong places.
+const TRIES: usize = 8;
+const PAUSE: Duration = Duration::from_millis(3);
+
+/// Why a place was left as it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Left {
+    /// A thread stands in the middle of it.
+    Inside,
+    /// Other bytes are there than were expected: somebody else has changed them.
+    Changed,
+}
+
+/// What became of patches.
+#[derive(Debug, Default)]
+pub struct Patched {
+    /// How many were written, or were there already.
+    pub written: usize,
+    /// Which were not, by index.
+    pub left: Vec<(usize, Left)>,
+    /// How long threads stood still, each time.
+    pub stops: Vec<Duration>,
+    /// Most threads that stood still at once.
+    pub threads: usize,
+}
+
+/// Which way bytes are changed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Way {
+    /// From what was before to what comes after.
+    Forth,
+    /// To what was before, from that or a mixture of both.
+    Back,
+}
+
+/// Patches by page, in order.
+type Pages = Vec<(u64, Vec<usize>)>;
+
+/// What one stop has done.
+#[derive(Default)]
+struct Part {
+    left: Vec<(usize, Left)>,
+    /// So many pages are dealt with.
+    pages: usize,
+    written: usize,
+    threads: usize,
+}
+
+impl Process {
+    /// Writes patches, which the journal must have been told of, where no thread is in the middle
+    /// of the bytes and they are what they should be. Those that unwinders need are all written,
+    /// or none at all; no thread is in one of the `guards` meanwhile.
+    ///
+    /// # Errors
+    ///
+    /// When the process cannot be stopped, threads do not leave what must not be changed under
+    /// them, or memory cannot be written.
+    pub fn patch(&self, patches: &[Patch], guards: &Ranges) -> Result<Patched, LiveError> {
+        let mut patched = Patched::default();
+        let mut pages = by_page(patches, |_| true);
+        self.make_private(&pages)?;
+        let mut unwind = patches.iter().any(|p| p.purpose == Purpose::Unwind);
+        let mut tries = 0;
+        while unwind || !pages.is_empty() {
+            let done = self.while_halted(|halted| {
+                if unwind {
+                    halted.patch_unwind(patches, guards)?;
+                }
+                halted.patch_pages(patches, &pages, Way::Forth)
+            });
+            let last = tries + 1 == TRIES;
+            let (part, stop) = match done {
+                Ok(done) => done,
+                Err(LiveError::Busy { .. }) if !last && unwind => {
+                    tries += 1;
+                    std::thread::sleep(PAUSE);
+                    continue;
+                }
+                Err(error) => return Err(error),
+            };
+            if unwind {
+                patched.written += patches.iter().filter(|p| p.purpose == Purpose::Unwind).count();
+                unwind = false;
+            }
+            patched.stops.push(stop);
+            patched.threads = patched.threads.max(part.threads);
+            patched.written += part.written;
+            pages.drain(..part.pages);
+            patched.left.extend(part.left);
+            if pages.is_empty() && !last {
+                // Those that a thread stood in the middle of, once more.
+                let (inside, left) = patched.left.iter().partition(|(_, why)| *why == Left::Inside);
+                let inside: Vec<(usize, Left)> = inside;
+                patched.left = left;
+                pages = by_page(patches, |i| inside.iter().any(|(other, _)| *other == i));
+                tries += 1;
+                if !pages.is_empty() {
+                    std::thread::sleep(PAUSE);
+                }
+            }
+        }
+        Ok(patched)
+    }
+
+    /// Puts back what was there before `patches`, where they were written. Gives how many places
+    /// have it now, which somebody else has changed since, and how long threads stood still.
+    pub(crate) fn restore(
+        &self,
+        patches: &[Patch],
+    ) -> Result<(usize, Vec<LiveAddr>, Vec<Duration>), LiveError> {
+        let mut pages = by_page(patches, |_| true);
+        let (mut conflicts, mut stops) = (Vec::new(), Vec::new());
+        while !pages.is_empty() {
+            let (part, stop) =
+                self.while_halted(|halted| halted.patch_pages(patches, &pages, Way::Back))?;
+            stops.push(stop);
+            pages.drain(..part.pages);
+            conflicts.extend(part.left.iter().map(|(i, _)| patches[*i].at));
+        }
+        Ok((patches.len() - conflicts.len(), conflicts, stops))
+    }
+
+    /// Gives the process its own copies of pages of files, while it runs: a byte of each is
+    /// written, the one that is there. Nobody writes to such a page but by our way.
+    fn make_private(&self, pages: &Pages) -> Result<(), LiveError> {
+        const OF_A_FILE: u64 = 1 << 61;
+        const PRESENT: u64 = 1 << 63;
+        let maps = self.maps()?;
+        let pagemap = File::open(format!("/proc/{}/pagemap", self.pid())).ok();
+        let constant = |m: &Mapping| !m.writable && !m.shared && m.path.is_some();
+        let mut near: Option<&Mapping> = None;
+        for (page, _) in pages {
+            let at = LiveAddr(*page);
+            if !near.is_some_and(|m| m.contains(at)) {
+                near = maps.iter().find(|m| m.contains(at));
+            }
+            if !near.is_some_and(constant) {
+                continue;
+            }
+            let mut entry = [0; 8];
+            let known =
+                pagemap.as_ref().map(|file| file.read_exact_at(&mut entry, page / PAGE * 8));
+            let entry = u64::from_le_bytes(entry);
+            if matches!(known, Some(Ok(()))) && entry & PRESENT != 0 && entry & OF_A_FILE == 0 {
+                continue;
+            }
+            let mut byte = [0];
+            // Where that is not possible it only takes longer later.
+            if self.memory.read_exact(at, &mut byte).is_ok() {
+                let _ = self.memory.write_running(at, &byte);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Patches but those for unwinders by page, in order.
+fn by_page(patches: &[Patch], wanted: impl Fn(usize) -> bool) -> Pages {
+    let mut pages: BTreeMap<u64, Vec<usize>> = BTreeMap::new();
+    for (i, patch) in patches.iter().enumerate() {
+        if patch.purpose != Purpose::Unwind && wanted(i) {
+            let page = patch.at.0 & !(PAGE - 1);
+            assert!(
+                patch.at.0 + patch.after.len() as u64 <= page + PAGE,
+                "a patch crosses into the next page"
+            );
+            pages.entry(page).or_default().push(i);
+        }
+    }
+    let mut pages: Pages = pages.into_iter().collect();
+    pages.iter_mut().for_each(|(_, of_page)| of_page.sort_unstable_by_key(|i| patches[*i].at));
+    pages
+}
+
+/// The bytes of a patch but the first: no thread may be there.
+fn inner(patch: &Patch) -> (u64, u64) {
+    (patch.at.0 + 1, patch.at.0 + patch.after.len() as u64)
+}
+
+impl Halted<'_> {
+    /// Writes what unwinders need: all of it, or nothing.
+    fn patch_unwind(&self, patches: &[Patch], guards: &Ranges) -> Result<(), LiveError> {
+        let pid = self.process.pid();
+        let busy = |why: &str| LiveError::Busy { pid, why: why.to_owned() };
+        if self.any_in(guards) {
+            return Err(busy("a thread looks through the list of libraries"));
+        }
+        let unwind: Vec<&Patch> = patches.iter().filter(|p| p.purpose == Purpose::Unwind).collect();
+        let inside = Ranges::new(unwind.iter().map(|p| inner(p)).collect());
+        if !self.on_stacks(&inside)?.is_empty() {
+            return Err(busy("a thread looks for the code of an exception"));
+        }
+        for patch in &unwind {
+            if self.process.read(patch.at, patch.before.len())? != patch.before {
+                let why = "its loader has been changed by somebody else".to_owned();
+                return Err(LiveError::Unattachable { pid, why });
+            }
+        }
+        for patch in unwind {
+            self.process.memory.write(patch.at, &patch.after)?;
+        }
+        Ok(())
+    }
+
+    /// Writes the patches of some pages, until threads have stood still for long enough.
+    fn patch_pages(&self, patches: &[Patch], pages: &Pages, way: Way) -> Result<Part, LiveError> {
+        let mut part = Part { threads: self.threads.len(), ..Part::default() };
+        // Nobody can be in the middle of what has been a single jump for a while.
+        let occupied = match way {
+            Way::Forth => {
+                let all = pages.iter().flat_map(|(_, of_page)| of_page);
+                self.on_stacks(&Ranges::new(all.map(|i| inner(&patches[*i])).collect()))?
+            }
+            Way::Back => Vec::new(),
+        };
+        let is_occupied = |patch: &Patch| {
+            let (start, end) = inner(patch);
+            let next = occupied.partition_point(|at| at.0 < start);
+            occupied.get(next).is_some_and(|at| at.0 < end)
+        };
+        for (page, of_page) in pages {
+            let end = of_page.iter().map(|i| patches[*i].at.0 + patches[*i].after.len() as u64);
+            let from = patches[of_page[0]].at;
+            let len = (end.max().unwrap_or(from.0) - from.0) as usize;
+            let bytes = self.process.read(from, len);
+            part.pages += 1;
+            let mut bytes = match bytes {
+                Ok(bytes) => bytes,
+                // A library that was closed has taken its code with it.
+                Err(_) if way == Way::Back && !self.process.is_mapped(LiveAddr(*page)) => continue,
+                Err(error) => return Err(error),
+            };
+            let mut changed = false;
+            for i in of_page {
+                let patch = &patches[*i];
+                let at = (patch.at.0 - from.0) as usize;
+                let now = &mut bytes[at..at + patch.after.len()];
+                let to = match way {
+                    Way::Forth => &patch.after,
+                    Way::Back => &patch.before,
+                };
+                if *now == to[..] {
+                    part.written += 1;
+                } else if way == Way::Forth && is_occupied(patch) {
+                    part.left.push((*i, Left::Inside));
+                } else if is_ours(patch, now, way) {
+                    now.copy_from_slice(to);
+                    changed = true;
+                    part.written += 1;
+                } else {
+                    part.left.push((*i, Left::Changed));
+                }
+            }
+            if changed {
+                self.process.memory.write(from, &bytes)?;
+            }
+            if self.is_late() {
+                break;
+            }
+        }
+        Ok(part)
+    }
+
+    /// Puts back what was there before a patch for unwinders, if it was written; false if somebody
+    /// else has changed the place since.
+    pub(crate) fn restore_unwind(&self, patch: &Patch) -> Result<bool, LiveError> {
+        let now = self.process.read_some(patch.at, patch.before.len()).unwrap_or_default();
+        if now.is_empty() || now == patch.before {
+            return Ok(true);
+        }
+        let ours = now.len() == patch.before.len() && is_ours(patch, &now, Way::Back);
+        if ours {
+            self.process.memory.write(patch.at, &patch.before)?;
+        }
+        Ok(ours)
+    }
+}
+
+/// Whether these bytes may be changed by a patch.
+fn is_ours(patch: &Patch, now: &[u8], way: Way) -> bool {
+    match way {
+        Way::Forth => now == patch.before,
+        // Somebody may have been killed in the middle.
+        Way::Back => (0..now.len()).all(|i| now[i] == patch.before[i] || now[i] == patch.after[i]),
+    }
+}
