@@ -167,6 +167,11 @@ impl Engine {
         self.runs.get(schema).map_or_else(SchemaCounts::default, |run| run.counts)
     }
 
+    #[cfg(test)]
+    pub(crate) fn run(&self, schema: usize) -> &Run {
+        &self.runs[schema]
+    }
+
     /// Open sections, open requests and streams with bytes in flight, of all schemas: what memory
     /// depends on.
     pub fn open(&self) -> (usize, usize, usize) {

@@ -18,6 +18,8 @@ use crate::syntax::{NewState, Role};
 const NOBODY: Member = Member { slot: u32::MAX, local: 0 };
 /// Most marks; beyond, all are forgotten.
 const MARKS_MAX: usize = 1 << 20;
+/// Alarms beyond those of open requests that are never too many.
+const ALARMS_MIN: usize = 1024;
 /// A binding that found no section.
 const UNBOUND: u32 = u32::MAX;
 
@@ -433,6 +435,12 @@ impl Run {
         self.owners.push(request.slot);
         self.loose.push(request.slot);
         if let Some(quiet_ns) = options.quiet_ns {
+            // Most requests are complete long before they would be quiet: their alarms go when
+            // there are as many of these as of others, so memory stays that of open requests.
+            if self.alarms.len() > 2 * self.requests.len() + ALARMS_MIN {
+                let requests = &self.requests;
+                self.alarms.retain(|Reverse((_, request))| requests.is_open(*request));
+            }
             let due_ns = now.ns.saturating_add(quiet_ns);
             self.alarm_ns = self.alarm_ns.min(due_ns);
             self.alarms.push(Reverse((due_ns, request)));
@@ -775,4 +783,30 @@ fn amount(bytes: i128) -> Option<u64> {
 
 fn offset(at: i128) -> u64 {
     u64::try_from(at.max(0)).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{Batch, Engine, Options, Source, compile};
+
+    #[test]
+    fn alarms_of_complete_requests_are_forgotten() {
+        let schema = "event open(fd: i32) event close(fd: i32) timeline file(fd: i32)
+                      on open { start file(fd) seed } on close { stop file(fd) }";
+        let program = compile(&[Source::new("files", schema)], &|_| None).unwrap();
+        let kind = |name| program.catalog().find(name).unwrap();
+        let (open, close) = (kind("open"), kind("close"));
+        let mut batch = Batch::new(program.catalog());
+        for n in 0..20_000 {
+            batch.push(2 * n, open, &[7]);
+            batch.push(2 * n + 1, close, &[7]);
+        }
+        batch.push(50_000, open, &[8]);
+        let mut engine = Engine::new(program, Options::default());
+        let mut found = 0;
+        engine.feed(&batch, &mut |_| found += 1);
+        assert_eq!((found, engine.open().1), (20_000, 1));
+        let alarms = engine.run(0).alarms.len();
+        assert!((1..2_000).contains(&alarms), "{alarms}");
+    }
 }
