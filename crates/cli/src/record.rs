@@ -22,7 +22,7 @@ use crate::select::SelectArgs;
 /// Arguments of `fettle record`.
 #[derive(Debug, Parser)]
 #[command(
-    after_help = "Examples:\n  fettle record -- lua5.4 script.lua\n  fettle record --mode count -o quick.fettle -- make -j2\n  fettle record --only 'sqlite3*' --skip '*Mutex*' -- sqlite3 my.db 'SELECT …'\n  fettle record --lib 'libcrypto*' --lib 'libssl*' -- python3 client.py\n  fettle record --lib '*' --mode time -- grep -r needle .\n  sudo fettle record --kernel --no-probes -- ./server\n  sudo fettle record -p 1234 --duration 10s\n\nThe program's input, output, exit status and signals are its own. Ctrl-C reaches the program;\nthe trace is whole all the same."
+    after_help = "Examples:\n  fettle record -- lua5.4 script.lua\n  fettle record --mode count -o quick.fettle -- make -j2\n  fettle record --only 'sqlite3*' --skip '*Mutex*' -- sqlite3 my.db 'SELECT …'\n  fettle record --lib 'libcrypto*' --lib 'libssl*' -- python3 client.py\n  fettle record --lib '*' --mode time -- grep -r needle .\n  sudo fettle record --kernel --no-probes -- ./server\n  sudo fettle record -p 1234 --duration 10s\n  sudo fettle record --payload 1024 -p 1234\n\nThe program's input, output, exit status and signals are its own. Ctrl-C reaches the program;\nthe trace is whole all the same."
 )]
 pub struct Args {
     /// Folder to write the trace to [default: PROGRAM.fettle, or PROGRAM-2.fettle and so on]
@@ -92,6 +92,12 @@ pub struct Args {
     /// Ring for each processor's kernel events, in MiB (a power of two)
     #[arg(long, value_name = "MIB", default_value_t = 8)]
     kernel_ring: u32,
+    /// Look into so many bytes of each message that goes over a connection, and record what it asks
+    /// or answers: HTTP, gRPC, PostgreSQL, Redis, memcached. Paths, statements and keys get into the
+    /// trace, which may be people's secrets; so this is off by default
+    #[arg(long, value_name = "BYTES", default_value_t = 0, hide_default_value = true)]
+    #[arg(value_parser = clap::value_parser!(u32).range(..=i64::from(fettle_collect::PAYLOAD_MOST)))]
+    payload: u32,
     /// Say nothing but errors
     #[arg(short, long)]
     quiet: bool,
@@ -227,8 +233,12 @@ fn kernel(args: &Args) -> anyhow::Result<Option<KernelOptions>> {
         bail!("--kernel-ring must be a power of two from 1 to 512, not {}", args.kernel_ring);
     }
     let wanted = args.kernel || args.system || !args.pid.is_empty();
+    if args.payload > 0 && !wanted {
+        bail!("--payload goes with --kernel, --pid or --system");
+    }
     let ring_bytes = args.kernel_ring << 20;
-    Ok(wanted.then_some(KernelOptions { system: args.system, ring_bytes }))
+    let payload = args.payload;
+    Ok(wanted.then_some(KernelOptions { system: args.system, ring_bytes, payload }))
 }
 
 /// A time such as 10s, 500ms or 2m.

@@ -26,6 +26,8 @@ pub struct KernelOptions {
     pub system: bool,
     /// Bytes of ring for each processor, a power of two.
     pub ring_bytes: u32,
+    /// Bytes of each message on a stream socket that are looked into; 0 for none.
+    pub payload: u32,
 }
 
 impl KernelOptions {
@@ -38,6 +40,7 @@ impl KernelOptions {
         Capture::new(&fettle_kernel::Options {
             system: self.system,
             ring_bytes: self.ring_bytes,
+            payload: self.payload,
             ..fettle_kernel::Options::default()
         })
     }
@@ -262,6 +265,9 @@ fn convert(
         let reason = "kernel event that cannot be read".to_owned();
         manifest.losses.push(Loss { reason, count: decoder.unreadable });
     }
+    if let Some(counts) = decoder.messages() {
+        note_messages(counts, manifest);
+    }
     if decoder.urings > 0 {
         manifest.notes.push(format!(
             "io_uring was used ({} calls): what was read, written, sent and received through it is \
@@ -270,6 +276,21 @@ fn convert(
         ));
     }
     Ok(Converted { events: sink.writer.finish(lost)?, lives: sink.lives })
+}
+
+/// Tells the manifest what was not understood of messages.
+fn note_messages(counts: &fettle_protocols::Counts, manifest: &mut Manifest) {
+    let mut loss = |reason: String, count: u64| {
+        if count > 0 {
+            manifest.losses.push(Loss { reason, count });
+        }
+    };
+    for (reason, count) in fettle_protocols::Reason::ALL.into_iter().zip(counts.given_up) {
+        loss(format!("connection {}: its messages are not told", reason.text()), count);
+    }
+    let reason = "message whose answer was not found, for bytes are missing (a larger --payload?)";
+    loss(reason.to_owned(), counts.unanswered);
+    loss("connection forgotten among too many at once".to_owned(), counts.forgotten);
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -323,6 +344,8 @@ impl Sink for ToTrace {
         cpu: u32,
         values: &[u64],
     ) -> Result<(), fettle_trace::Error> {
-        self.writer.push(self.kinds[event as usize], self.now_ns, cpu, values)
+        // What a message says comes after the call that moved it, whose time it has.
+        let says = matches!(event, Event::Ask | Event::Answer | Event::Undecoded);
+        self.writer.push(self.kinds[event as usize], self.now_ns + u64::from(says), cpu, values)
     }
 }

@@ -30,6 +30,7 @@ mod task;
 
 pub use arguments::ArgumentRequest;
 pub use beside::{KernelOutcome, KernelRecording, Target, record_kernel};
+pub use fettle_kernel::PAYLOAD_MOST;
 pub use kernel::KernelOptions;
 pub use own::Own;
 pub use record::{Options, Outcome, RecordError, die_by, record};

@@ -206,6 +206,7 @@ impl Context<'_> {
     pub fn row(&self, request: &Request) -> RequestRow {
         let schema = self.program.schemas().get(request.schema);
         let class = schema.and_then(|schema| schema.classes().get(request.class));
+        let label = request.label.and_then(|label| self.strings.text(label));
         let mut path: Vec<String> = Vec::new();
         let mut actors = BTreeSet::new();
         for section in request.sections.iter().filter(|section| section.actor) {
@@ -221,7 +222,7 @@ impl Context<'_> {
         RequestRow {
             schema: request.schema,
             id: request.id,
-            class: class.cloned().unwrap_or_default(),
+            class: label.map(str::to_owned).or(class.cloned()).unwrap_or_default(),
             path,
             begin_ns: request.begin_ns,
             end_ns: request.end_ns,

@@ -152,6 +152,7 @@ pub enum Helper {
     ProbeReadKernel = 113,
     ProbeReadUserStr = 114,
     ProbeReadKernelStr = 115,
+    RingbufOutput = 130,
     RingbufReserve = 131,
     RingbufSubmit = 132,
     CurrentTaskBtf = 158,

@@ -11,7 +11,7 @@ use crate::btf::{Btf, Kind};
 use crate::code::{Env, counter, state};
 use crate::error::KernelError;
 use crate::fields::{Fields, single_reference};
-use crate::programs::{self, Spec, TABLE_BYTES};
+use crate::programs::{self, PAYLOAD_MOST, Spec, TABLE_BYTES};
 use crate::ring::Ring;
 use crate::sys::{Map, MapKind, Program, possible_processors};
 
@@ -22,6 +22,9 @@ pub struct Options {
     pub system: bool,
     /// Bytes of each processor's ring, a power of two.
     pub ring_bytes: u32,
+    /// Bytes of each message on a stream socket that are recorded, 0 for none; at most
+    /// [`PAYLOAD_MOST`].
+    pub payload: u32,
     /// Read structures as kernels before 6.2 have to: slower. For tests.
     pub old_reads: bool,
     /// Do without the kernel's functions, which some kernels let nobody attach to. For tests.
@@ -30,7 +33,13 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Options {
-        Options { system: false, ring_bytes: 8 << 20, old_reads: false, tracepoints_only: false }
+        Options {
+            system: false,
+            ring_bytes: 8 << 20,
+            payload: 0,
+            old_reads: false,
+            tracepoints_only: false,
+        }
     }
 }
 
@@ -101,10 +110,14 @@ impl Capture {
         let calls = map(MapKind::Array, 4, TABLE_BYTES, 1)?;
         let set = calls.set(&0_u32.to_le_bytes(), &programs::table());
         set.map_err(KernelError::io("write the table of system calls"))?;
+        let payload = options.payload.min(PAYLOAD_MOST);
+        let scratch = map(MapKind::PerCpuArray, 4, programs::scratch_bytes(payload), 1)?;
         let cast = btf.find(Kind::Func, "bpf_rdonly_cast").ok();
         let mut env = Env {
             fields: Fields::find(&btf)?,
             cast: cast.filter(|_| !options.old_reads),
+            payload,
+            scratch: scratch.fd(),
             rings: outer.fd(),
             counters: counters.fd(),
             observed: observed.fd(),
@@ -123,7 +136,7 @@ impl Capture {
                 None => without.push(spec.place),
             }
         }
-        let _maps = vec![outer, transfers, calls];
+        let _maps = vec![outer, transfers, calls, scratch];
         let links = Vec::new();
         Ok(Capture { rings, counters, observed, programs: loaded, links, without, _maps })
     }

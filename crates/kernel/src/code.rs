@@ -50,6 +50,10 @@ pub struct Env {
     /// `bpf_rdonly_cast`, which makes typed pointers (Linux 6.2); reading through them costs a
     /// tenth of a call that reads.
     pub cast: Option<TypeId>,
+    /// Bytes of each message that are recorded; 0 for none.
+    pub payload: u32,
+    /// Descriptor of memory to gather them in.
+    pub scratch: i32,
     /// Descriptor of the rings, by processor.
     pub rings: i32,
     /// Of the counters.
@@ -215,6 +219,11 @@ impl<'a> Code<'a> {
         self.asm.jump(no);
         self.asm.place(have);
         self.asm.mov(R9, R0);
+        self.head(kind, flags);
+    }
+
+    /// Everything of the record in R9 before its words but the number.
+    pub fn head(&mut self, kind: Kind, flags: u16) {
         self.asm.call(Helper::KtimeGetNs);
         self.asm.store(Size::B8, R9, raw::TIME, R0);
         self.asm.call(Helper::CurrentPidTgid);

@@ -4,6 +4,8 @@ use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
+use fettle_protocols::{Connections, Counts, Message, Side, What};
+
 use crate::events::Event;
 use crate::raw::{self, Kind, Record, SWITCH_IN_CALL, io, socket, wait};
 
@@ -76,6 +78,10 @@ pub struct Decoder {
     faults: HashMap<u32, (u32, u64)>,
     /// Hides the kernel's addresses: they name local sockets in the trace.
     hide: RandomState,
+    /// What messages say, once there are bytes of any.
+    messages: Option<Connections>,
+    /// The bytes that a thread's next record of a socket tells of: its inode, result, flags.
+    payloads: HashMap<u32, (u64, u64, u16, Vec<u8>)>,
     /// Records that were none.
     pub unreadable: u64,
     /// Calls of `io_uring_enter`: what they read and write is not seen.
@@ -114,6 +120,8 @@ impl Decoder {
             kinds: HashMap::new(),
             faults: HashMap::new(),
             hide: RandomState::new(),
+            messages: None,
+            payloads: HashMap::new(),
             unreadable: 0,
             urings: 0,
         }
@@ -172,6 +180,12 @@ impl Decoder {
                 self.socket(&r, &mut t)
             }
             Kind::SocketPair => self.socket_pair(&r, &mut t),
+            Kind::Payload => {
+                self.messages.get_or_insert_default();
+                let bytes = r.payload().to_vec();
+                self.payloads.insert(r.tid, (r.word(0), r.word(1), r.flags, bytes));
+                Ok(())
+            }
             Kind::Wait => wait(&r, &mut t),
             Kind::Open | Kind::Close => self.opened(&r, &mut t),
             Kind::Pipe => {
@@ -277,12 +291,62 @@ impl Decoder {
         let fd = signed(r.number);
         let and = |more: &[u64]| [&of[..], more].concat();
         match r.flags {
-            socket::RECEIVED => t.tell(Event::Received, &and(&[result])),
-            socket::SENT => t.tell(Event::Sent, &and(&[result])),
+            socket::RECEIVED => {
+                t.tell(Event::Received, &and(&[result]))?;
+                self.say(r, &of, t)
+            }
+            socket::SENT => {
+                t.tell(Event::Sent, &and(&[result]))?;
+                self.say(r, &of, t)
+            }
             socket::ACCEPT => t.tell(Event::Accept, &and(&[fd])),
             socket::CONNECT => t.tell(Event::Connect, &and(&[fd, signed(result as u32)])),
-            _ => t.tell(Event::SocketClose, &of),
+            _ => {
+                if let Some(messages) = &mut self.messages {
+                    messages.close(inode);
+                }
+                t.tell(Event::SocketClose, &of)
+            }
         }
+    }
+
+    /// Tells the messages in what went over a socket.
+    fn say<S: Sink>(
+        &mut self,
+        r: &Record<'_>,
+        of: &[u64; 5],
+        t: &mut Teller<'_, S>,
+    ) -> Result<(), S::Error> {
+        /// `SOCK_STREAM`, where the socket's type stands.
+        const STREAM: u64 = 1;
+        let Some(messages) = &mut self.messages else { return Ok(()) };
+        let (inode, result) = (r.word(0), r.word(1));
+        if result as i64 <= 0 || r.word(2) >> 16 & 0xffff != STREAM {
+            return Ok(());
+        }
+        // Of another call than this one's are bytes whose own record found no room.
+        let known = self.payloads.remove(&r.tid);
+        let known = known.filter(|(i, n, flags, _)| (*i, *n, *flags) == (inode, result, r.flags));
+        let known = known.map(|(_, _, _, bytes)| bytes).unwrap_or_default();
+        let sent = r.flags == socket::SENT;
+        let side = if sent { Side::Sent } else { Side::Received };
+        let mut told = Ok(());
+        let given_up = messages.transfer(inode, side, &known, result, &mut |message| {
+            if told.is_ok() {
+                told = tell_message(message, u64::from(sent), of, t);
+            }
+        });
+        told?;
+        if let Some(reason) = given_up {
+            let reason = u64::from(t.sink.text(reason.text()));
+            return t.tell(Event::Undecoded, &[&of[..], &[reason]].concat());
+        }
+        Ok(())
+    }
+
+    /// What was found in the bytes of messages, if there were any.
+    pub fn messages(&self) -> Option<&Counts> {
+        self.messages.as_ref().map(Connections::counts)
     }
 
     fn socket_pair<S: Sink>(
@@ -318,6 +382,25 @@ impl Decoder {
         self.ends.insert(end, code);
         u64::from(code)
     }
+}
+
+fn tell_message<S: Sink>(
+    message: Message<'_>,
+    sent: u64,
+    of: &[u64; 5],
+    t: &mut Teller<'_, S>,
+) -> Result<(), S::Error> {
+    let protocol = u64::from(t.sink.text(message.protocol));
+    let head = [sent, protocol, message.exchange];
+    let (event, rest) = match message.what {
+        What::Ask { command, text } => {
+            (Event::Ask, [command, text].map(|text| u64::from(t.sink.text(text))))
+        }
+        What::Answer { ok, status } => {
+            (Event::Answer, [u64::from(ok), u64::from(t.sink.text(status))])
+        }
+    };
+    t.tell(event, &[&of[..], &head, &rest].concat())
 }
 
 /// A record's text; one that was cut ends with `…`.
@@ -581,7 +664,7 @@ mod tests {
                 seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
                 *byte = (seed >> 56) as u8;
             }
-            bytes[KIND as usize] = (seed >> 33) as u8 % 25;
+            bytes[KIND as usize] = (seed >> 33) as u8 % 26;
             bytes[KIND as usize + 1] = 0;
             decoder.record(0, &bytes, &mut lines).unwrap();
         }

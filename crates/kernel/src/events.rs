@@ -80,6 +80,9 @@ events! {
     Received = "received"(pid: u32, tid: u32, socket: u64, local: text, remote: text, bytes: i64);
     SendBegin = "send_begin"(pid: u32, tid: u32, socket: u64);
     Sent = "sent"(pid: u32, tid: u32, socket: u64, local: text, remote: text, bytes: i64);
+    Ask = "ask"(pid: u32, tid: u32, socket: u64, local: text, remote: text, sent: bool, protocol: text, exchange: u64, command: text, detail: text);
+    Answer = "answer"(pid: u32, tid: u32, socket: u64, local: text, remote: text, sent: bool, protocol: text, exchange: u64, ok: bool, status: text);
+    Undecoded = "undecoded"(pid: u32, tid: u32, socket: u64, local: text, remote: text, reason: text);
     PollBegin = "poll_begin"(pid: u32, tid: u32);
     Poll = "poll"(pid: u32, tid: u32, ready: i32);
 

@@ -11,6 +11,9 @@
 //! observed processes <── fork, exec, end of processes
 //! ```
 //!
+//! Where the first bytes of messages are recorded, decoding finds out what they say
+//! (`fettle_protocols`), and the bytes themselves go no further.
+//!
 //! [`Capture`] is the recording; [`raw`] says what records look like.
 
 pub mod asm;
@@ -30,4 +33,4 @@ mod sys;
 pub use capture::{Capture, Children, Losses, Options, Processes};
 pub use error::KernelError;
 pub use events::Event;
-pub use programs::CALLS;
+pub use programs::{CALLS, PAYLOAD_MOST};

@@ -90,11 +90,14 @@ pub enum Kind {
     /// Two local sockets are made for each other. Words: their inodes, their descriptors (32 bits
     /// each), the kernel's numbers of the sockets.
     SocketPair = 23,
+    /// The first bytes of what the thread's next record of a socket tells of. Flags: as that one's.
+    /// Number: how many. Words: inode, result; then the bytes.
+    Payload = 24,
 }
 
 impl Kind {
     /// All.
-    pub const ALL: [Kind; 23] = [
+    pub const ALL: [Kind; 24] = [
         Kind::Switch,
         Kind::Wake,
         Kind::Fork,
@@ -118,12 +121,13 @@ impl Kind {
         Kind::BlockIssue,
         Kind::BlockComplete,
         Kind::SocketPair,
+        Kind::Payload,
     ];
 
     /// Words of a record; of [`Kind::Io`] at its end.
     pub const fn words(self) -> i16 {
         match self {
-            Kind::Switch | Kind::Fork | Kind::Io | Kind::Wait | Kind::Close => 2,
+            Kind::Switch | Kind::Fork | Kind::Io | Kind::Wait | Kind::Close | Kind::Payload => 2,
             Kind::Pipe | Kind::CloseRange | Kind::Open | Kind::BlockComplete => 2,
             Kind::Exec | Kind::SignalDelivered => 0,
             Kind::Wake | Kind::Signal | Kind::Fault | Kind::Dup | Kind::Uring => 1,
@@ -134,7 +138,7 @@ impl Kind {
         }
     }
 
-    /// Bytes of a record.
+    /// Bytes of a record; of [`Kind::Payload`] those before its bytes.
     pub const fn size(self) -> i32 {
         let text = if matches!(self, Kind::Exec | Kind::Open) { TEXT } else { 0 };
         word(self.words()) as i32 + text
@@ -242,6 +246,12 @@ impl<'a> Record<'a> {
     pub fn word(&self, n: usize) -> u64 {
         let word = &self.words[8 * n..8 * n + 8];
         u64::from_le_bytes(word.try_into().expect("eight bytes"))
+    }
+
+    /// The bytes of [`Kind::Payload`].
+    pub fn payload(&self) -> &'a [u8] {
+        let bytes = self.words.get(8 * self.kind.words() as usize..).unwrap_or_default();
+        &bytes[..bytes.len().min(self.number as usize)]
     }
 
     /// The text.

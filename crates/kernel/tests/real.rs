@@ -247,3 +247,64 @@ fn the_whole_system_without_ourselves() {
     let own = i64::from(std::process::id());
     assert!(r.told.iter().all(|t| t.fields.get("pid") != Some(&common::Value::Number(own))));
 }
+
+/// A question in three buffers, one in one, one that comes in two reads; answers with bodies of which
+/// most bytes are not recorded, the last one sent from a file.
+const ASK: &str = r#"
+import os, socket, tempfile, threading
+listener = socket.create_server(("127.0.0.1", 0))
+client = socket.create_connection(listener.getsockname())
+server, _ = listener.accept()
+def answer(body):
+    head = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body)
+    server.sendall(head)
+    client.recv(len(head), socket.MSG_WAITALL)
+    server.sendall(body)
+    client.recv(len(body), socket.MSG_WAITALL)
+client.sendmsg([b"GET ", b"/several", b" HTTP/1.1\r\n\r\n"])
+server.recvmsg(10000)
+answer(b"x" * 50000)
+client.send(b"POST /one HTTP/1.1\r\nContent-Length: 5\r\n\r\nhello")
+server.recv(10000)
+answer(b"GET /wrong HTTP/1.1\r\n\r\n" * 300)
+client.send(b"GET /cut HTTP/1.1\r\nHos")
+server.recv(10000)
+os.write(client.fileno(), b"t: a\r\n\r\n")
+os.read(server.fileno(), 10000)
+with tempfile.TemporaryFile() as file:
+    file.write(b"y" * 3000)
+    file.seek(0)
+    head = b"HTTP/1.1 404 No\r\nContent-Length: 3000\r\n\r\n"
+    server.sendall(head)
+    os.sendfile(server.fileno(), file.fileno(), 0, 3000)
+client.recv(len(head), socket.MSG_WAITALL)
+client.recv(3000, socket.MSG_WAITALL)
+"#;
+
+#[test]
+fn messages_are_told_by_both_ends() {
+    let _alone = alone();
+    for (old_reads, payload) in [(false, 64), (true, fettle_kernel::PAYLOAD_MOST)] {
+        let mut command = Command::new("python3");
+        command.args(["-c", ASK]);
+        let options = Options { payload, old_reads, ..Options::default() };
+        let Some((status, r)) = record(&mut command, options) else { return };
+        assert!(status.success());
+        whole(&r);
+        let ends = |event, sent: bool, name: &str| -> Vec<String> {
+            let of = r.of(event).filter(|told| (told.number("sent") == 1) == sent);
+            of.map(|told| format!("{} {}", told.number("exchange"), told.text(name))).collect()
+        };
+        let asked = ["0 /several", "1 /one", "2 /cut"];
+        let answered = ["0 200", "1 200", "2 404"];
+        for sent in [true, false] {
+            assert_eq!(ends(Event::Ask, sent, "detail"), asked, "{payload}");
+            assert_eq!(ends(Event::Answer, sent, "status"), answered, "{payload}");
+        }
+    }
+    // Nothing is looked into unless it is asked for.
+    let mut command = Command::new("python3");
+    command.args(["-c", ASK]);
+    let Some((_, r)) = record(&mut command, Options::default()) else { return };
+    assert_eq!(r.of(Event::Ask).count() + r.of(Event::Undecoded).count(), 0);
+}

@@ -8,10 +8,10 @@ use crate::diagnostic::{Diagnostic, Report, Severity, Source, Span, suggest};
 use crate::event::{Catalog, EventId, EventType, Field, FieldType, Strings};
 use crate::parser::parse;
 use crate::program::{
-    After, Bind, Expr, Handoff, Key, Lane, Mark, Part, Plain, Program, Rule, Schema, Traffic,
+    After, Bind, Expr, Handoff, Key, Lane, Mark, Part, Plain, Program, Rule, Schema, Seed, Traffic,
     Transfer, When, split,
 };
-use crate::syntax::{self, Action, Binary, Declaration, ExprKind, File, Name, Role, Unary};
+use crate::syntax::{self, Action, Binary, Class, Declaration, ExprKind, File, Name, Role, Unary};
 
 /// Longest text of a file.
 const TEXT_MAX: usize = 1 << 20;
@@ -485,8 +485,20 @@ impl Checker {
                 made.transfers.push(Transfer { stream, key, what });
             }
             Action::Seed(class) => {
-                let class = class.as_deref().unwrap_or(&context.event.name);
-                made.seed = Some(self.class(class, names, file, statement.span)?);
+                let own = match class {
+                    Some(Class::Text(text)) => text,
+                    _ => &context.event.name,
+                };
+                let class_of = self.class(own, names, file, statement.span)?;
+                let label = match class {
+                    Some(Class::Field(name)) => {
+                        let kind = ExprKind::Name(name.text.clone());
+                        let expr = syntax::Expr { kind, span: name.span };
+                        Some(self.typed(&expr, Type::Text, "what a seed is called is", context)?)
+                    }
+                    _ => None,
+                };
+                made.seed = Some(Seed { class: class_of, label });
             }
             Action::End => made.end = true,
         }

@@ -86,10 +86,10 @@ impl Schema {
         for bind in &rule.binds {
             let effect = match bind.role {
                 Role::Start => Effect::Opens,
-                Role::Basic if bind.implicit => Effect::Opens,
+                Role::Basic | Role::Join if bind.implicit => Effect::Opens,
                 // A condition may keep it from closing.
                 Role::Stop if bind.when.is_none() => Effect::Closes,
-                Role::Stop | Role::Basic | Role::Note => Effect::Touches,
+                Role::Stop | Role::Basic | Role::Join | Role::Note => Effect::Touches,
             };
             add(bind.timeline, bind.key.of(&scope), effect);
         }

@@ -12,9 +12,9 @@ use crate::syntax::*;
 /// Words that begin items.
 const ITEMS: [&str; 6] = ["use", "event", "timeline", "actor", "stream", "on"];
 /// Words that begin statements.
-const STATEMENTS: [&str; 12] = [
-    "let", "start", "stop", "basic", "note", "handoff", "send", "receive", "mark", "unmark",
-    "seed", "end",
+const STATEMENTS: [&str; 13] = [
+    "let", "start", "stop", "basic", "join", "note", "handoff", "send", "receive", "mark",
+    "unmark", "seed", "end",
 ];
 /// Words with a meaning inside expressions or around them.
 const OPERATORS: [&str; 7] = ["where", "and", "or", "not", "in", "true", "false"];
@@ -234,6 +234,7 @@ impl Parser {
             "start" => Some(Role::Start),
             "stop" => Some(Role::Stop),
             "basic" => Some(Role::Basic),
+            "join" => Some(Role::Join),
             "note" => Some(Role::Note),
             "let" | "handoff" | "send" | "receive" | "mark" | "unmark" | "seed" | "end" => None,
             _ => return self.expected_one_of("a statement or `}`", &STATEMENTS),
@@ -262,9 +263,18 @@ impl Parser {
                 Ok(Action::Handoff { from, start, to, change: self.change()? })
             }
             "seed" => {
-                let Kind::Text(class) = self.peek().clone() else { return Ok(Action::Seed(None)) };
-                self.next();
-                Ok(Action::Seed(Some(class)))
+                let class = match self.peek().clone() {
+                    Kind::Text(class) => {
+                        self.next();
+                        Some(Class::Text(class))
+                    }
+                    // A field, unless it is the next statement.
+                    Kind::Word(word) if !STATEMENTS.contains(&word.as_str()) => {
+                        Some(Class::Field(self.name("a text, a field or the next statement")?))
+                    }
+                    _ => None,
+                };
+                Ok(Action::Seed(class))
             }
             "end" => Ok(Action::End),
             "mark" | "unmark" => {

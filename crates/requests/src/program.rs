@@ -135,8 +135,7 @@ pub(crate) struct Rule {
     pub binds: Vec<Bind>,
     pub handoffs: Vec<Handoff>,
     pub transfers: Vec<Transfer>,
-    /// Place in [`Schema::classes`].
-    pub seed: Option<u16>,
+    pub seed: Option<Seed>,
     pub end: bool,
     /// Whether there is a NOTE among the bindings.
     pub notes: bool,
@@ -144,6 +143,15 @@ pub(crate) struct Rule {
     pub stops: bool,
     /// Whether there are only BASIC bindings, and few: see `Run::apply_plain`.
     pub plain: Option<Plain>,
+}
+
+/// What requests that begin here are called.
+#[derive(Clone, Debug)]
+pub(crate) struct Seed {
+    /// Place in [`Schema::classes`].
+    pub class: u16,
+    /// A text that says it better.
+    pub label: Option<Expr>,
 }
 
 /// A rule that does nothing but bind.

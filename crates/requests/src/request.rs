@@ -28,6 +28,8 @@ pub struct Request {
     pub schema: usize,
     /// Place of what its seed calls it in [`crate::Schema::classes`].
     pub class: usize,
+    /// The code of a text that its seed calls it by instead, if a field says.
+    pub label: Option<u32>,
     /// When its first event was.
     pub begin_ns: u64,
     /// When its last event was.

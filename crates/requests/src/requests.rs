@@ -58,7 +58,12 @@ impl Requests {
         slots
     }
 
-    pub fn begin(&mut self, schema: usize, class: usize, at_ns: u64) -> RequestRef {
+    pub fn begin(
+        &mut self,
+        schema: usize,
+        (class, label): (usize, Option<u32>),
+        at_ns: u64,
+    ) -> RequestRef {
         let slot = self.free.pop().unwrap_or_else(|| {
             self.all.push(Open::default());
             self.all.len() as u32 - 1
@@ -69,6 +74,7 @@ impl Requests {
         open.request.id = self.begun;
         open.request.schema = schema;
         open.request.class = class;
+        open.request.label = label;
         open.request.begin_ns = at_ns;
         open.request.end_ns = at_ns;
         self.begun += 1;

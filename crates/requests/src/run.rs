@@ -219,6 +219,9 @@ impl Run {
             if bind.actor {
                 actor = actor.or(Some(place));
             }
+            if bind.role == Role::Join {
+                continue;
+            }
             for member in self.sections.all[place as usize].members.all() {
                 own(&mut self.owners, member.slot, options, &mut self.counts);
             }
@@ -226,8 +229,9 @@ impl Run {
         if !rule.transfers.is_empty() {
             self.receive(rule, options, scope);
         }
-        if let (Some(class), true) = (rule.seed, self.owners.is_empty()) {
-            self.seed(class, options, now);
+        if let (Some(seed), true) = (&rule.seed, self.owners.is_empty()) {
+            let label = seed.label.as_ref().and_then(|label| u32::try_from(label.of(scope)).ok());
+            self.seed((usize::from(seed.class), label), options, now);
         }
         // From here on they are in all of its sections.
         for (n, bind) in rule.binds.iter().enumerate() {
@@ -316,7 +320,7 @@ impl Run {
                 fresh && !again
             }
             (Role::Start, None) => bind.after.as_ref().is_none_or(|after| after.nothing),
-            (Role::Basic, None) => bind.implicit,
+            (Role::Basic | Role::Join, None) => bind.implicit,
             _ => false,
         };
         if opens {
@@ -425,13 +429,13 @@ impl Run {
         }
     }
 
-    fn seed(&mut self, class: u16, options: &Options, now: Now) {
+    fn seed(&mut self, class: (usize, Option<u32>), options: &Options, now: Now) {
         if self.requests.len() >= options.requests_max {
             self.counts.refused += 1;
             return;
         }
         self.counts.begun += 1;
-        let request = self.requests.begin(self.schema, usize::from(class), now.ns);
+        let request = self.requests.begin(self.schema, class, now.ns);
         self.owners.push(request.slot);
         self.loose.push(request.slot);
         if let Some(quiet_ns) = options.quiet_ns {

@@ -8,18 +8,25 @@ macro_rules! schema {
 }
 
 /// Names and texts. `kernel` and `probes` only declare events, which the others use.
-pub const SCHEMAS: [(&str, &str); 13] = [
+pub const SCHEMAS: [(&str, &str); 20] = [
+    schema!("asked"),
     schema!("block"),
     schema!("calls"),
     schema!("files"),
     schema!("futex"),
+    schema!("grpc"),
     schema!("http1"),
+    schema!("http2"),
     schema!("kernel"),
     schema!("locks"),
+    schema!("memcached"),
+    schema!("messages"),
     schema!("pipes"),
+    schema!("postgres"),
     schema!("probes"),
     schema!("processes"),
     schema!("queues"),
+    schema!("redis"),
     schema!("sockets"),
     schema!("threads"),
 ];

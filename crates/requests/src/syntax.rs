@@ -74,6 +74,7 @@ pub(crate) enum Role {
     Start,
     Stop,
     Basic,
+    Join,
     Note,
 }
 
@@ -92,8 +93,17 @@ pub(crate) enum Action {
     Mark { set: bool, lane: Lane, when: Option<When> },
     Handoff { from: Lane, start: bool, to: Lane, change: Change },
     Transfer { sends: bool, lane: Lane, bytes: Expr, at: Option<Expr>, answers: Option<Lane> },
-    Seed(Option<String>),
+    Seed(Option<Class>),
     End,
+}
+
+/// What a seed calls its requests.
+#[derive(Clone, Debug)]
+pub(crate) enum Class {
+    /// Always this.
+    Text(String),
+    /// What a field says.
+    Field(Name),
 }
 
 /// A mark that has to be there, or not.

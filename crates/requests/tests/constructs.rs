@@ -41,6 +41,30 @@ fn implicit_timelines_need_no_start() {
 }
 
 #[test]
+fn join_gives_and_takes_nothing() {
+    // Two items of one worker: each is a request, and the worker works for both.
+    let rules = "on a { start worker(x) } on two { start thing(y) join worker(x) seed }
+                 on b { basic worker(x) } on c { stop thing(x) end }";
+    let story = tell(rules, "1 a 1\n2 two 1 7\n3 two 1 8\n4 b 1\n5 c 7\n6 b 1\n7 c 8");
+    assert_eq!(story.events(), [vec![1, 3, 4], vec![2, 3, 5, 6]]);
+    assert_eq!(story.requests[0].shared_with, [1]);
+    // Where nothing is open there is nothing to join, unless the timeline is implicit.
+    let rules = "timeline soft(x: u32) implicit
+                 on two { start thing(y) join worker(x) join soft(x) seed }
+                 on b { basic worker(x) } on c { basic soft(x) }";
+    assert_eq!(tell(rules, "1 two 1 7\n2 b 1\n3 c 1").events(), [[0, 2]]);
+}
+
+#[test]
+fn a_field_may_name_a_class() {
+    let rules = "on word { start thing(1) seed t }";
+    let story = tell(rules, "1 word \"x\"\n2 word \"y\"\n3 word \"x\"");
+    let labels: Vec<u32> = story.requests.iter().map(|request| request.label.unwrap()).collect();
+    assert!(labels[0] == labels[2] && labels[0] != labels[1], "{labels:?}");
+    assert_eq!(story.classes(), ["word"; 3]);
+}
+
+#[test]
 fn start_after_looks_at_the_last_event() {
     let rules = "on a { start thing(x) after b, nothing seed } on b { basic thing(x) }";
     assert_eq!(

@@ -13,7 +13,7 @@ fn random(state: &mut u64) -> usize {
 }
 
 /// Pieces that the language is made of, and some that it is not.
-const PIECES: [&str; 44] = [
+const PIECES: [&str; 45] = [
     "on ",
     "event ",
     "timeline ",
@@ -51,6 +51,7 @@ const PIECES: [&str; 44] = [
     "\"",
     "start ",
     "stop ",
+    "join ",
     "handoff ",
     "send ",
     "bytes ",

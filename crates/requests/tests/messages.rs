@@ -9,7 +9,7 @@ const DECLARED: &str =
     "use kernel actor thread(tid: u32) timeline file(pid: u32, fd: i32) stream s(k: u64)\n";
 
 /// Schemas with one slip each; `…` stands for the declarations above.
-const WRONG: [&str; 46] = [
+const WRONG: [&str; 49] = [
     "evnt read(x: u32)",
     "event x(a u32)",
     "event x(a: u33)",
@@ -56,6 +56,9 @@ const WRONG: [&str; 46] = [
     "…on read { seed § }",
     "…on open { seed }\non nothing_at_all { seed }\non read { basic thred(tid) }\nevent (",
     "…on open where not fd { seed }",
+    "…on open { seed fd }",
+    "…on open { seed pth }",
+    "…on read { join s(pid) seed }",
 ];
 
 #[test]

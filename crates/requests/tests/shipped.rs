@@ -25,6 +25,61 @@ fn shipped_story(schema: &str, text: &str) -> Story {
     Story::tell(&shipped(schema).unwrap(), text)
 }
 
+/// Two clients of one thread: a pipeline of two commands, and one command that is read before the
+/// first client has its answers.
+#[test]
+fn commands_of_a_pipeline_share_their_time() {
+    let at =
+        |time: u64, event: &str, socket: u64| format!("{time} {event} 1 1 {socket} \"l\" \"r\"");
+    let ask = |time, socket, n| {
+        at(time, "ask", socket) + &format!(" false \"redis\" {n} \"GET\" \"GET-a\"\n")
+    };
+    let answer = |time, socket, n| {
+        at(time, "answer", socket) + &format!(" true \"redis\" {n} true \"OK\"\n")
+    };
+    let (first, second) = (at(10, "received", 7) + " 40\n", at(20, "received", 8) + " 20\n");
+    let (sent, sent_too) = (at(30, "sent", 7) + " 10\n", at(40, "sent", 8) + " 5\n");
+    let text = first
+        + &ask(11, 7, 0)
+        + &ask(12, 7, 1)
+        + &second
+        + &ask(21, 8, 0)
+        + &sent
+        + &answer(31, 7, 0)
+        + &answer(32, 7, 1)
+        + &sent_too
+        + &answer(41, 8, 0)
+        + "50 poll_begin 1 1\n";
+    for schema in ["redis", "messages"] {
+        let story = shipped_story(schema, &text);
+        assert_eq!(story.events(), [vec![1, 5, 6], vec![2, 5, 7], vec![4, 8, 9]], "{schema}");
+        let shared: Vec<usize> = story.requests.iter().map(|r| r.shared_with.len()).collect();
+        assert_eq!(shared, [1, 1, 0]);
+    }
+    assert!(shipped_story("postgres", &text).requests.is_empty());
+    assert!(shipped_story("asked", &text).requests.is_empty());
+}
+
+/// Streams of one connection, answered in another order than they were asked in.
+#[test]
+fn streams_are_answered_in_any_order() {
+    let text = "10 received 1 1 7 \"l\" \"r\" 90
+         11 ask 1 1 7 \"l\" \"r\" false \"grpc\" 1 \"/a/B\" \"/a/B\"
+         12 ask 1 1 7 \"l\" \"r\" false \"grpc\" 3 \"/a/C\" \"/a/C\"
+         20 sent 1 2 7 \"l\" \"r\" 9
+         21 answer 1 2 7 \"l\" \"r\" true \"grpc\" 3 true \"0\"
+         30 sent 1 3 7 \"l\" \"r\" 9
+         31 answer 1 3 7 \"l\" \"r\" true \"grpc\" 1 true \"0\"";
+    let story = shipped_story("grpc", text);
+    assert_eq!(story.events(), [vec![2, 4], vec![1, 6]]);
+    assert!(story.requests.iter().all(|request| request.outcome == Outcome::Ended));
+    let asked = text.replace(" false \"grpc\"", " true \"grpc\"");
+    let asked = asked.replace("answer 1 2 7 \"l\" \"r\" true", "answer 1 2 7 \"l\" \"r\" false");
+    let story = shipped_story("asked", &asked);
+    assert_eq!(story.events()[0], [2, 4]);
+    assert_eq!(story.requests[0].times().get(State::Waiting(Wait::Network)), 9);
+}
+
 #[test]
 fn files_are_followed_from_open_to_close() {
     let story = shipped_story(

@@ -421,16 +421,16 @@ pub fn exit(env: &Env) -> Vec<Insn> {
 fn end(c: &mut Code, flags: u16, descriptor: usize) {
     let out = c.out;
     keep_argument(c, descriptor);
-    ends(c, flags, FD, RESULT, out);
+    ends(c, flags, FD, RESULT, true, out);
 }
 
 fn end_both(c: &mut Code, from: usize, to: usize) {
     let (out, read) = (c.out, c.asm.label());
     keep_argument(c, from);
-    ends(c, 0, FD, RESULT, read);
+    ends(c, 0, FD, RESULT, false, read);
     c.asm.place(read);
     keep_argument(c, to);
-    ends(c, io::WRITE, FD, RESULT, out);
+    ends(c, io::WRITE, FD, RESULT, false, out);
 }
 
 /// `recvmmsg`, `sendmmsg(descriptor, messages, …)`: the result is a number of messages; each has

@@ -6,6 +6,7 @@
 use crate::asm::{Alu, FP, Helper, If, Insn, Label, R0, R1, R2, R3, R8, R9, Size};
 use crate::btf::Field;
 use crate::code::{Code, Env, slot};
+use crate::programs::payload;
 use crate::raw::{self, Kind, io, socket};
 
 /// Number of the inode.
@@ -28,6 +29,8 @@ const NONBLOCK: i32 = 0o4000;
 /// The file system of event descriptors, timers and so on.
 const ANONYMOUS_FS: i32 = 0x0904_1934;
 
+/// `SOCK_STREAM`.
+const STREAM: i32 = 1;
 const AF_LOCAL: i32 = 1;
 const AF_INET: i32 = 2;
 const AF_INET6: i32 = 10;
@@ -96,14 +99,26 @@ pub fn begins(c: &mut Code, flags: u16, fd: i16, done: Label) {
     plain(c, flags | io::BEGIN, fd, None, done);
 }
 
-/// A call on the descriptor in `fd` has ended with what is in `result`.
-pub fn ends(c: &mut Code, flags: u16, fd: i16, result: i16, done: Label) {
+/// A call on the descriptor in `fd` has ended with what is in `result`. With `bytes`, those of a
+/// message are recorded before, if they are asked for and the descriptor is a stream's.
+pub fn ends(c: &mut Code, flags: u16, fd: i16, result: i16, bytes: bool, done: Label) {
     let other = c.asm.label();
     file_of(c, fd, done);
     c.recall(R1, MODE);
     c.asm.alu_imm(Alu::And, R1, KIND);
     c.asm.jump_if(If::Ne, R1, SOCKET, other);
     let what = if flags & io::WRITE == 0 { socket::RECEIVED } else { socket::SENT };
+    if bytes && c.env.payload > 0 {
+        let f = &c.env.fields;
+        let datagrams = c.asm.label();
+        c.get(R9, R8, f.file_private);
+        c.get(R9, R9, f.socket_sk);
+        c.asm.jump_if(If::Eq, R9, 0, datagrams);
+        c.get(R1, R9, f.sk_type);
+        c.asm.jump_if(If::Ne, R1, STREAM, datagrams);
+        payload::message(c, what, result);
+        c.asm.place(datagrams);
+    }
     socket_of_file(c, what, fd, result, done);
     c.asm.jump(done);
     c.asm.place(other);

@@ -4,6 +4,7 @@ mod block;
 mod calls;
 mod descriptors;
 mod memory;
+mod payload;
 mod sched;
 mod tasks;
 
@@ -13,6 +14,7 @@ use crate::code::Env;
 use crate::sys::Attach;
 
 pub use calls::{CALLS, TABLE_BYTES, table};
+pub use payload::{MOST as PAYLOAD_MOST, scratch_bytes};
 
 /// A program and where it belongs.
 #[derive(Debug)]

@@ -1,0 +1,275 @@
+//! One connection: two lanes of bytes, and the questions that wait for answers.
+
+use std::collections::VecDeque;
+
+use crate::decoder::{Answer, Ask, Decoder, Input, Reply, Step, recognise};
+use crate::{Counts, Message, Reason, Side, What};
+
+/// Bytes that are kept of a head that is not whole.
+const HEAD: usize = 64 << 10;
+/// Transfers after which nobody looks for a protocol any longer.
+const TRIES: u32 = 64;
+/// Questions that wait at once.
+const WAITING: usize = 1 << 14;
+
+/// One direction.
+#[derive(Debug, Default)]
+struct Lane {
+    /// The beginning of something that is not whole.
+    head: Vec<u8>,
+    /// Bytes to come that say nothing.
+    skip: u64,
+    /// What is told when they have come.
+    then: Option<Answer>,
+}
+
+/// A question that waits.
+#[derive(Debug)]
+struct Waiting {
+    exchange: u64,
+    command: String,
+    key: Option<u64>,
+    perhaps: bool,
+}
+
+/// A connection.
+#[derive(Debug, Default)]
+pub struct Connection {
+    decoder: Option<Box<dyn Decoder>>,
+    /// Which way questions go.
+    asks: Option<Side>,
+    /// Of questions, and of answers.
+    lanes: [Lane; 2],
+    waiting: VecDeque<Waiting>,
+    exchanges: u64,
+    /// A question was once asked before the one before was answered.
+    pipelined: bool,
+    /// Messages are missed until the next question after an answer.
+    out_of_step: bool,
+    answered: bool,
+    given_up: bool,
+    tries: u32,
+}
+
+/// How a lane goes on.
+enum End {
+    Fine,
+    Lost,
+    Stop(Reason),
+}
+
+impl Connection {
+    /// See [`crate::Connections::transfer`].
+    pub fn transfer(
+        &mut self,
+        side: Side,
+        known: &[u8],
+        bytes: u64,
+        counts: &mut Counts,
+        tell: &mut dyn FnMut(Message<'_>),
+    ) -> Option<Reason> {
+        if self.given_up || bytes == 0 {
+            return None;
+        }
+        if self.decoder.is_none() {
+            match recognise(known) {
+                Ok(decoder) => {
+                    self.decoder = Some(decoder);
+                    self.asks = Some(side);
+                }
+                Err(Some(reason)) => return Some(self.give_up(reason)),
+                Err(None) => {
+                    self.tries += 1;
+                    return (self.tries >= TRIES).then(|| self.give_up(Reason::Unknown));
+                }
+            }
+        }
+        let lane = usize::from(self.asks != Some(side));
+        if self.out_of_step && !self.again(lane, known) {
+            return None;
+        }
+        match self.run(lane, known, bytes - known.len() as u64, counts, tell) {
+            End::Fine => None,
+            End::Stop(reason) => Some(self.give_up(reason)),
+            End::Lost => {
+                counts.out_of_step += 1;
+                counts.unanswered += self.waiting.len() as u64;
+                let restarts = self.decoder.as_mut().is_some_and(|decoder| decoder.restart());
+                if self.pipelined || !restarts {
+                    return Some(self.give_up(Reason::Cut));
+                }
+                self.lanes = Default::default();
+                self.waiting.clear();
+                self.out_of_step = true;
+                self.answered = false;
+                None
+            }
+        }
+    }
+
+    fn give_up(&mut self, reason: Reason) -> Reason {
+        *self = Connection { given_up: true, ..Connection::default() };
+        reason
+    }
+
+    /// Whether the connection, out of step, is in step again: whoever asks has waited for each
+    /// answer so far, so a question behind an answer begins an exchange.
+    fn again(&mut self, lane: usize, known: &[u8]) -> bool {
+        self.answered |= lane == 1;
+        let begins = self.decoder.as_ref().is_some_and(|decoder| decoder.begins(known));
+        if lane == 1 || !self.answered || !begins {
+            return false;
+        }
+        self.out_of_step = false;
+        true
+    }
+
+    /// Takes bytes of a lane, behind which `missing` ones follow that are not known.
+    fn run(
+        &mut self,
+        n: usize,
+        mut known: &[u8],
+        mut missing: u64,
+        counts: &mut Counts,
+        tell: &mut dyn FnMut(Message<'_>),
+    ) -> End {
+        let skipped = self.lanes[n].skip.min(known.len() as u64);
+        known = &known[skipped as usize..];
+        if let Err(end) = self.skipped(n, skipped, counts, tell) {
+            return end;
+        }
+        self.lanes[n].head.extend_from_slice(known);
+        let mut head = std::mem::take(&mut self.lanes[n].head);
+        let mut at = 0;
+        while at < head.len() {
+            let Some(decoder) = &mut self.decoder else { return End::Fine };
+            let input = Input { bytes: &head[at..], last: missing > 0 };
+            let step = match n {
+                0 => decoder.ask(input),
+                _ => decoder.answer(input, self.waiting.front().map(|w| w.command.as_str())),
+            };
+            let (bytes, then) = match step {
+                Step::More if missing > 0 || head.len() - at > HEAD => return End::Lost,
+                Step::More => break,
+                Step::Skip(bytes) => (bytes, None),
+                Step::Ask(bytes, ask) => {
+                    if let Err(end) = self.asked(ask, counts, tell) {
+                        return end;
+                    }
+                    (bytes, None)
+                }
+                Step::Answer(bytes, answer) => (bytes, Some(answer)),
+                Step::Lost => return End::Lost,
+                Step::Stop(reason) => return End::Stop(reason),
+            };
+            // What has no length would go on for ever.
+            if bytes == 0 {
+                return End::Lost;
+            }
+            let here = bytes.min((head.len() - at) as u64);
+            at += here as usize;
+            let lane = &mut self.lanes[n];
+            (lane.skip, lane.then) = (bytes, then);
+            if let Err(end) = self.skipped(n, here, counts, tell) {
+                return end;
+            }
+        }
+        head.drain(..at);
+        self.lanes[n].head = head;
+        if missing == 0 {
+            return End::Fine;
+        }
+        let skipped = self.lanes[n].skip.min(missing);
+        missing -= skipped;
+        // What begins within missing bytes is not seen.
+        if missing > 0 || !self.lanes[n].head.is_empty() {
+            return End::Lost;
+        }
+        self.skipped(n, skipped, counts, tell).err().unwrap_or(End::Fine)
+    }
+
+    /// Bytes that say nothing have come.
+    fn skipped(
+        &mut self,
+        n: usize,
+        bytes: u64,
+        counts: &mut Counts,
+        tell: &mut dyn FnMut(Message<'_>),
+    ) -> Result<(), End> {
+        let lane = &mut self.lanes[n];
+        lane.skip -= bytes;
+        if lane.skip > 0 {
+            return Ok(());
+        }
+        match lane.then.take() {
+            Some(answer) => self.answers(answer, counts, tell),
+            None => Ok(()),
+        }
+    }
+
+    fn asked(
+        &mut self,
+        ask: Ask,
+        counts: &mut Counts,
+        tell: &mut dyn FnMut(Message<'_>),
+    ) -> Result<(), End> {
+        let own = self.decoder.as_ref().map_or("", |decoder| decoder.protocol());
+        let exchange = ask.exchange.unwrap_or(self.exchanges);
+        self.exchanges += 1;
+        counts.asks += 1;
+        let what = What::Ask { command: &ask.command, text: &ask.text };
+        tell(Message { protocol: ask.protocol.unwrap_or(own), exchange, what });
+        if ask.exchange.is_some() || ask.reply == Reply::No {
+            return Ok(());
+        }
+        if self.waiting.len() >= WAITING {
+            return Err(End::Stop(Reason::Cut));
+        }
+        self.pipelined |= !self.waiting.is_empty();
+        let perhaps = ask.reply == Reply::Perhaps;
+        self.waiting.push_back(Waiting { exchange, command: ask.command, key: ask.key, perhaps });
+        Ok(())
+    }
+
+    fn answers(
+        &mut self,
+        answer: Answer,
+        counts: &mut Counts,
+        tell: &mut dyn FnMut(Message<'_>),
+    ) -> Result<(), End> {
+        let own = self.decoder.as_ref().map_or("", |decoder| decoder.protocol());
+        let exchange = match answer.exchange {
+            Some(exchange) => exchange,
+            None => match self.first(answer.key)? {
+                Some(exchange) => exchange,
+                // Asked before anybody looked.
+                None => return Ok(()),
+            },
+        };
+        counts.answers += 1;
+        let what = What::Answer { ok: answer.ok, status: &answer.status };
+        tell(Message { protocol: answer.protocol.unwrap_or(own), exchange, what });
+        Ok(())
+    }
+
+    /// The question that is answered: the first that waits, or the first with the answer's key if
+    /// those before may have been left unanswered.
+    fn first(&mut self, key: Option<u64>) -> Result<Option<u64>, End> {
+        while let Some(waiting) = self.waiting.pop_front() {
+            let same = key.is_none() || waiting.key == key;
+            if same && !waiting.perhaps {
+                return Ok(Some(waiting.exchange));
+            }
+            if same {
+                // Which of two alike it is nobody knows.
+                let twins = self.waiting.iter().any(|other| other.key == waiting.key);
+                let stop = Err(End::Stop(Reason::Quiet));
+                return if twins { stop } else { Ok(Some(waiting.exchange)) };
+            }
+            if !waiting.perhaps {
+                return Err(End::Lost);
+            }
+        }
+        Ok(None)
+    }
+}

@@ -1,0 +1,132 @@
+//! What a decoder is: it looks at the bytes at which a message, or a part of one, begins, and says
+//! how long that is and what it means. It never sees what is behind; whoever asks skips that.
+
+use crate::{Reason, http1, http2, memcached, postgres, resp};
+
+/// What a message of a given form says: `None` while more bytes are needed, an error where it is
+/// no such message.
+pub type Read<T> = Option<Result<T, ()>>;
+
+/// Bytes at which something begins.
+#[derive(Clone, Copy, Debug)]
+pub struct Input<'a> {
+    /// As many as there are.
+    pub bytes: &'a [u8],
+    /// The next ones are missing: what is not here will never be.
+    pub last: bool,
+}
+
+impl<'a> Input<'a> {
+    /// Whether there are `bytes`, or all that will ever come.
+    pub fn has(&self, bytes: u64) -> bool {
+        self.last || self.bytes.len() as u64 >= bytes
+    }
+
+    /// The bytes before a line's end, and how many the line has with it.
+    pub fn line(&self) -> Option<(&'a [u8], u64)> {
+        let end = self.bytes.windows(2).position(|two| two == b"\r\n")?;
+        Some((&self.bytes[..end], end as u64 + 2))
+    }
+
+    /// A number of four bytes, the most significant first.
+    pub fn be32(&self, at: usize) -> Option<u32> {
+        let bytes = self.bytes.get(at..at + 4)?;
+        Some(u32::from_be_bytes(bytes.try_into().ok()?))
+    }
+}
+
+/// A question.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Ask {
+    pub command: String,
+    pub text: String,
+    /// Its number, where the protocol has one; otherwise answers come in order.
+    pub exchange: Option<u64>,
+    /// Other than the decoder's own.
+    pub protocol: Option<&'static str>,
+    /// What its answer repeats, if anything.
+    pub key: Option<u64>,
+    pub reply: Reply,
+}
+
+/// Whether a question is answered.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Reply {
+    #[default]
+    Yes,
+    No,
+    /// Only if there is something to say.
+    Perhaps,
+}
+
+/// An answer.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Answer {
+    pub ok: bool,
+    pub status: String,
+    pub exchange: Option<u64>,
+    pub protocol: Option<&'static str>,
+    pub key: Option<u64>,
+}
+
+/// What stands at the beginning of the bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// That needs more of them.
+    More,
+    /// So many that say nothing, or nothing yet.
+    Skip(u64),
+    /// A question, and how many bytes from here on are known to be its.
+    Ask(u64, Ask),
+    /// The end of an answer, which comes after so many bytes.
+    Answer(u64, Answer),
+    /// Nothing that can be.
+    Lost,
+    /// There is no use in going on.
+    Stop(Reason),
+}
+
+/// Reads one connection of one protocol. It may be told bytes again after [`Step::More`] only.
+pub trait Decoder: std::fmt::Debug + Send {
+    /// The protocol's name.
+    fn protocol(&self) -> &'static str;
+
+    /// Whether a question certainly begins here.
+    fn begins(&self, bytes: &[u8]) -> bool;
+
+    /// What whoever asks says next.
+    fn ask(&mut self, input: Input<'_>) -> Step;
+
+    /// What whoever answers says next. `command` is that of the question that waits longest.
+    fn answer(&mut self, input: Input<'_>, command: Option<&str>) -> Step;
+
+    /// Bytes are missing, both directions begin anew; `false` if that cannot be.
+    fn restart(&mut self) -> bool;
+}
+
+/// The decoder of a connection on which these bytes are the first that are known.
+pub fn recognise(bytes: &[u8]) -> Result<Box<dyn Decoder>, Option<Reason>> {
+    if http2::begins(bytes) {
+        return Ok(Box::<http2::Http2>::default());
+    }
+    if http1::begins(bytes) {
+        return Ok(Box::<http1::Http1>::default());
+    }
+    if resp::begins(bytes) {
+        return Ok(Box::<resp::Resp>::default());
+    }
+    if memcached::text_begins(bytes) {
+        return Ok(Box::<memcached::Text>::default());
+    }
+    if memcached::binary_begins(bytes) {
+        return Ok(Box::<memcached::Binary>::default());
+    }
+    if let Some(postgres) = postgres::recognise(bytes) {
+        return Ok(Box::new(postgres));
+    }
+    match bytes {
+        // A handshake, of any version in use.
+        [0x16, 3, 0..=4, ..] => Err(Some(Reason::Tls)),
+        _ => Err(None),
+    }
+}

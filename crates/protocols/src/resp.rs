@@ -1,0 +1,158 @@
+//! RESP, the protocol of Redis: values of a letter and a line, some with bytes of a told length
+//! behind, some with more values. Questions are arrays of words, answers anything.
+
+use crate::Reason;
+use crate::decoder::{Answer, Ask, Decoder, Input, Step};
+use crate::text::{TEXT, number, told, words};
+
+/// More values within one are not believed.
+const VALUES_MAX: i64 = 1 << 24;
+/// Longer texts are not.
+const BYTES_MAX: i64 = 1 << 32;
+/// Commands after which answers come unasked, or none do.
+const UNASKED: [&str; 7] =
+    ["SUBSCRIBE", "PSUBSCRIBE", "SSUBSCRIBE", "MONITOR", "PSYNC", "SYNC", "REPLCONF"];
+
+/// Whether a question begins here.
+pub fn begins(bytes: &[u8]) -> bool {
+    let input = Input { bytes, last: false };
+    let Some((line, at)) = input.line() else { return false };
+    let Some(count) = line.strip_prefix(b"*").and_then(number) else { return false };
+    let rest = Input { bytes: &bytes[at as usize..], last: false };
+    let Some((line, at)) = rest.line() else { return false };
+    let length = line.strip_prefix(b"$").and_then(number);
+    let first = rest.bytes.get(at as usize);
+    (1..VALUES_MAX).contains(&count)
+        && length.is_some_and(|length| (1..64).contains(&length))
+        && first.is_some_and(u8::is_ascii_alphabetic)
+}
+
+/// A connection.
+#[derive(Debug, Default)]
+pub struct Resp {
+    /// Words of the question that are to come.
+    asked_left: u64,
+    /// Its first ones: the command, and a key.
+    asked: Vec<String>,
+    /// Values of the answer that are to come.
+    left: u64,
+    /// Of the answer: whether all is well, and its first line.
+    first: Option<(bool, String)>,
+    /// It is no answer, but something that comes unasked.
+    push: bool,
+}
+
+impl Resp {
+    /// A word of a question.
+    fn word(&mut self, bytes: u64, word: &[u8]) -> Step {
+        self.asked_left -= 1;
+        let told_before = self.asked.len() == 2;
+        if !told_before {
+            self.asked.push(told(word));
+        }
+        if told_before || (self.asked.len() < 2 && self.asked_left > 0) {
+            return Step::Skip(bytes);
+        }
+        let command = self.asked[0].to_ascii_uppercase();
+        if UNASKED.contains(&command.as_str()) {
+            return Step::Stop(Reason::Unasked);
+        }
+        let mut text = command.clone();
+        // Of most commands the second word is a key; a password is none of ours.
+        if let Some(key) = self.asked.get(1) {
+            text.push(' ');
+            text.push_str(if matches!(command.as_str(), "AUTH" | "HELLO") { "…" } else { key });
+        }
+        if command == "CLIENT" && self.asked.get(1).is_some_and(|w| w.eq_ignore_ascii_case("reply"))
+        {
+            return Step::Stop(Reason::Quiet);
+        }
+        Step::Ask(bytes, Ask { command, text, ..Ask::default() })
+    }
+}
+
+impl Decoder for Resp {
+    fn protocol(&self) -> &'static str {
+        "redis"
+    }
+
+    fn begins(&self, bytes: &[u8]) -> bool {
+        begins(bytes)
+    }
+
+    fn ask(&mut self, input: Input<'_>) -> Step {
+        let Some((line, at)) = input.line() else { return Step::More };
+        let Some((kind, rest)) = line.split_first() else { return Step::Skip(at) };
+        match kind {
+            b'*' if self.asked_left == 0 => match number(rest) {
+                Some(count) if count < VALUES_MAX => {
+                    self.asked_left = count.max(0) as u64;
+                    self.asked.clear();
+                    Step::Skip(at)
+                }
+                _ => Step::Lost,
+            },
+            b'$' if self.asked_left > 0 => {
+                let Some(length @ 0..BYTES_MAX) = number(rest) else { return Step::Lost };
+                let wanted = at + (length as u64).min(TEXT as u64 + 1);
+                if self.asked.len() < 2 && !input.has(wanted) {
+                    return Step::More;
+                }
+                let end = input.bytes.len().min((at + length as u64) as usize);
+                self.word(at + length as u64 + 2, &input.bytes[at as usize..end])
+            }
+            // As people type them.
+            b'A'..=b'Z' | b'a'..=b'z' if self.asked_left == 0 => {
+                let words = words(line);
+                self.asked.clear();
+                self.asked_left = words.len().min(2) as u64;
+                let mut step = Step::Skip(at);
+                for word in words.iter().take(2) {
+                    step = self.word(at, word);
+                }
+                step
+            }
+            _ => Step::Lost,
+        }
+    }
+
+    fn answer(&mut self, input: Input<'_>, _: Option<&str>) -> Step {
+        let Some((line, at)) = input.line() else { return Step::More };
+        let Some((kind, rest)) = line.split_first() else { return Step::Lost };
+        if self.left == 0 {
+            self.left = 1;
+            self.push = matches!(kind, b'>' | b'|');
+            let ok = !matches!(kind, b'-' | b'!');
+            let said = if matches!(kind, b'+' | b'-') { told(rest) } else { String::new() };
+            self.first = Some((ok, said));
+        }
+        let mut bytes = at;
+        match kind {
+            b'+' | b'-' | b':' | b'_' | b'#' | b',' | b'(' => {}
+            b'$' | b'=' | b'!' => match number(rest) {
+                Some(length @ 0..BYTES_MAX) => bytes += length as u64 + 2,
+                Some(-1) => {}
+                _ => return Step::Lost,
+            },
+            b'*' | b'~' | b'>' | b'%' | b'|' => match number(rest) {
+                Some(count @ -1..VALUES_MAX) => {
+                    let each = if matches!(kind, b'%' | b'|') { 2 } else { 1 };
+                    self.left = self.left.saturating_add(each * count.max(0) as u64);
+                }
+                _ => return Step::Lost,
+            },
+            _ => return Step::Lost,
+        }
+        self.left -= 1;
+        if self.left > 0 || self.push {
+            return Step::Skip(bytes);
+        }
+        let (ok, status) = self.first.take().unwrap_or_default();
+        Step::Answer(bytes, Answer { ok, status, ..Answer::default() })
+    }
+
+    fn restart(&mut self) -> bool {
+        *self = Resp::default();
+        true
+    }
+}

@@ -1,0 +1,241 @@
+"""Makes the files in `captured`: what real clients and servers say to each other, read by read.
+
+capture.py FOLDER: starts PostgreSQL, Redis, memcached, nginx (HTTP/1.1 and HTTP/2) and a gRPC server, has
+clients talk to them through a proxy, and writes a line for each read: `>` for what the client said, `<` for
+what the server did, in hexadecimal. A line `=` begins a new connection.
+Needs (Debian): postgresql redis-server memcached nginx curl python3-psycopg2 python3-redis python3-grpcio
+"""
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from concurrent import futures
+
+import grpc
+import psycopg2
+import redis
+
+out = sys.argv[1]
+os.makedirs(out, exist_ok=True)
+scratch = tempfile.mkdtemp()
+running = []
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+def start(*command, **more):
+    running.append(subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, **more))
+
+
+def wait_for(port):
+    for _ in range(200):
+        try:
+            socket.create_connection(("127.0.0.1", port)).close()
+            return
+        except OSError:
+            time.sleep(0.05)
+    raise SystemExit(f"nobody listens on port {port}")
+
+
+class Proxy:
+    """Forwards connections to a server and writes down what was said."""
+
+    def __init__(self, name, server):
+        wait_for(server)
+        self.lines, self.server = [], server
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self.listener.getsockname()[1]
+        self.name = name
+        threading.Thread(target=self.accept, daemon=True).start()
+
+    def accept(self):
+        while True:
+            client, _ = self.listener.accept()
+            server = socket.create_connection(("127.0.0.1", self.server))
+            for s in (client, server):
+                s.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self.lines.append("=")
+            for sign, a, b in ((">", client, server), ("<", server, client)):
+                threading.Thread(target=self.forward, args=(sign, a, b), daemon=True).start()
+
+    def forward(self, sign, a, b):
+        while data := a.recv(65536):
+            self.lines.append(f"{sign} {data.hex()}")
+            b.sendall(data)
+        try:
+            b.shutdown(socket.SHUT_WR)
+        except OSError:
+            pass
+
+    def write(self):
+        time.sleep(0.2)
+        with open(f"{out}/{self.name}", "w") as file:
+            file.write("\n".join(self.lines) + "\n")
+
+
+def postgres():
+    port, bin = free_port(), sorted(os.listdir("/usr/lib/postgresql"))[-1]
+    bin, data = f"/usr/lib/postgresql/{bin}/bin", f"{scratch}/pg"
+    os.chmod(scratch, 0o755)
+    os.mkdir(data)
+    shutil.chown(data, "postgres")
+    run = ["runuser", "-u", "postgres", "--"]
+    subprocess.run([*run, f"{bin}/initdb", "-D", data, "-A", "trust", "-N"], check=True, stdout=subprocess.DEVNULL)
+    start(*run, f"{bin}/postgres", "-D", data, "-p", str(port), "-k", data, "-F")
+    proxy = Proxy("postgres", port)
+    time.sleep(1)
+    proxy.lines.clear()
+    db = psycopg2.connect(host="127.0.0.1", port=proxy.port, user="postgres", dbname="postgres", sslmode="prefer")
+    db.autocommit = True
+    cursor = db.cursor()
+    for text in ("CREATE TABLE t (a int, b text)", "INSERT INTO t SELECT n, repeat('x', 30) FROM generate_series(1, 20) n",
+                 "SELECT * FROM t", "SELECT nothing FROM t"):
+        try:
+            cursor.execute(text)
+        except psycopg2.Error:
+            pass
+    db.close()
+    # The extended protocol, with prepared statements.
+    script = f"{scratch}/bench.sql"
+    with open(script, "w") as file:
+        file.write("\\set a random(1, 20)\nSELECT b FROM t WHERE a = :a;\nUPDATE t SET b = 'y' WHERE a = :a;\n")
+    subprocess.run(["pgbench", "-h", "127.0.0.1", "-p", str(proxy.port), "-U", "postgres", "-n", "-M", "prepared",
+                    "-t", "2", "-f", script, "postgres"], check=True, stdout=subprocess.DEVNULL)
+    proxy.write()
+
+
+def redis_():
+    port = free_port()
+    start("redis-server", "--port", str(port), "--save", "", "--appendonly", "no", "--dir", scratch)
+    proxy = Proxy("redis", port)
+    client = redis.Redis(port=proxy.port)
+    client.set("color", "blue")
+    client.get("color")
+    client.get("nothing")
+    client.rpush("list", *range(30))
+    client.lrange("list", 0, -1)
+    with client.pipeline(transaction=True) as pipe:
+        pipe.incr("n").incr("n").hset("h", "a", "1").hgetall("h").execute()
+    try:
+        client.lpop("color")
+    except redis.ResponseError:
+        pass
+    client.set("big", b"\r\n*9" * 300)
+    client.get("big")
+    proxy.write()
+
+
+def memcached():
+    port = free_port()
+    start("memcached", "-p", str(port), "-u", "nobody", "-l", "127.0.0.1")
+    proxy = Proxy("memcached", port)
+    s = socket.create_connection(("127.0.0.1", proxy.port))
+
+    def ask(text, end):
+        s.sendall(text)
+        data = b""
+        while not data.endswith(end):
+            data += s.recv(65536)
+
+    ask(b"set a 0 0 5\r\nGET\r\n\r\n", b"STORED\r\n")
+    ask(b"get a b\r\n", b"END\r\n")
+    ask(b"set n 0 0 1 noreply\r\n5\r\nincr n 2\r\n", b"7\r\n")
+    ask(b"delete zz\r\nget a\r\nmg a v\r\nmg zz v\r\n", b"EN\r\n")
+    ask(b"ms m 3\r\nabc\r\nmn\r\n", b"MN\r\n")
+    ask(b"incr a x\r\n", b"argument\r\n")
+    ask(b"stats\r\n", b"END\r\n")
+    s.close()
+    s = socket.create_connection(("127.0.0.1", proxy.port))
+
+    def binary(op, key=b"", extras=b"", value=b"", opaque=0):
+        body = extras + key + value
+        return bytes([0x80, op]) + len(key).to_bytes(2, "big") + bytes([len(extras), 0, 0, 0]) \
+            + len(body).to_bytes(4, "big") + opaque.to_bytes(4, "big") + bytes(8) + body
+
+    s.sendall(binary(1, b"k", bytes(8), b"value", 1))
+    s.recv(100)
+    # Two that are answered only if there is something, and one that always is.
+    s.sendall(binary(9, b"none", opaque=2) + binary(9, b"k", opaque=3) + binary(10, opaque=4))
+    time.sleep(0.1)
+    s.recv(1000)
+    s.close()
+    proxy.write()
+
+
+def http():
+    one, two = free_port(), free_port()
+    os.mkdir(f"{scratch}/www")
+    with open(f"{scratch}/www/page", "w") as page:
+        page.write("page\n" * 400)
+    with open(f"{scratch}/nginx.conf", "w") as conf:
+        conf.write(f"""
+daemon off; pid {scratch}/nginx.pid; error_log {scratch}/nginx.log;
+events {{ }}
+http {{
+  access_log off; client_body_temp_path {scratch}/a; proxy_temp_path {scratch}/b; fastcgi_temp_path {scratch}/c;
+  uwsgi_temp_path {scratch}/d; scgi_temp_path {scratch}/e; gzip on; gzip_types *; gzip_min_length 1;
+  server {{ listen 127.0.0.1:{one}; root {scratch}/www; }}
+  server {{ listen 127.0.0.1:{two} http2; root {scratch}/www; }}
+}}
+""")
+    os.chmod(f"{scratch}/www", 0o755)
+    start("nginx", "-p", scratch, "-c", f"{scratch}/nginx.conf")
+    for name, port, flags in (("http1", one, []), ("http2", two, ["--http2-prior-knowledge"])):
+        proxy = Proxy(name, port)
+        proxy.lines.clear()
+        at = f"http://127.0.0.1:{proxy.port}"
+        urls = [f"{at}/page", "-o", "/dev/null", f"{at}/missing?a=1", "-o", "/dev/null"]
+        curl = ["curl", "-s", *flags]
+        subprocess.run([*curl, *urls, "--next", "-s", *flags, "-d", "x" * 2000, f"{at}/page", "-o", "/dev/null",
+                        "--next", "-s", *flags, "-I", f"{at}/page", "-o", "/dev/null",
+                        "--next", "-s", *flags, "--compressed", f"{at}/page", "-o", "/dev/null"])
+        if name == "http2":
+            subprocess.run([*curl, "-Z", *urls, f"{at}/page?b", "-o", "/dev/null"])
+        proxy.write()
+
+
+def grpc_():
+    def identity(data):
+        return data
+
+    class Handler(grpc.GenericRpcHandler):
+        def service(self, details):
+            def one(request, context):
+                if details.method.endswith("Fail"):
+                    context.abort(grpc.StatusCode.NOT_FOUND, "no such thing")
+                return request * 2
+
+            return grpc.unary_unary_rpc_method_handler(one, identity, identity)
+
+    server = grpc.server(futures.ThreadPoolExecutor(2), handlers=[Handler()])
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    proxy = Proxy("grpc", port)
+    with grpc.insecure_channel(f"127.0.0.1:{proxy.port}") as channel:
+        for method in ("Echo", "Fail", "Echo"):
+            call = channel.unary_unary(f"/shop.Cart/{method}", identity, identity)
+            try:
+                call(b"hello")
+            except grpc.RpcError:
+                pass
+        call = channel.unary_unary("/shop.Cart/Echo", identity, identity)
+        for waiting in [call.future(b"%d" % n) for n in range(4)]:
+            waiting.result()
+    proxy.write()
+
+
+try:
+    for what in (postgres, redis_, memcached, http, grpc_):
+        what()
+finally:
+    for process in running:
+        process.terminate()

@@ -1,0 +1,153 @@
+//! What real clients and servers said to each other (`capture.py` makes the files), read by read and
+//! in any other pieces, whole and cut.
+
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+
+use fettle_protocols::{Connections, Message, Side, What};
+
+/// A read: the connection, which way, the bytes. The server's side is looked at.
+type Read = (u64, Side, Vec<u8>);
+
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/captured")
+}
+
+fn reads(name: &str) -> Vec<Read> {
+    let text = std::fs::read_to_string(folder().join(name)).unwrap();
+    let mut connection = 0;
+    let mut reads = Vec::new();
+    for line in text.lines() {
+        if line == "=" {
+            connection += 1;
+            continue;
+        }
+        let (sign, hex) = line.split_once(' ').unwrap();
+        let byte = |at: usize| u8::from_str_radix(&hex[at..at + 2], 16).unwrap();
+        let bytes = (0..hex.len()).step_by(2).map(byte).collect();
+        reads.push((connection, if sign == ">" { Side::Received } else { Side::Sent }, bytes));
+    }
+    reads
+}
+
+fn line(connection: u64, message: Message<'_>) -> String {
+    let Message { protocol, exchange, what } = message;
+    match what {
+        What::Ask { command, text } => {
+            format!("{connection} {protocol} {exchange} asks {command}: {text}")
+        }
+        What::Answer { ok, status } => {
+            let how = if ok { "ok" } else { "failed" };
+            let line = format!("{connection} {protocol} {exchange} answered {how}: {status}");
+            line.trim_end().to_owned()
+        }
+    }
+}
+
+/// What is told of reads of which only the first bytes are known.
+fn told(reads: &[Read], known: usize) -> (Vec<String>, Connections) {
+    let mut connections = Connections::new();
+    let mut lines = Vec::new();
+    for (connection, side, bytes) in reads {
+        let known = &bytes[..bytes.len().min(known)];
+        let mut tell = |message: Message<'_>| lines.push(line(*connection, message));
+        let given_up =
+            connections.transfer(*connection, *side, known, bytes.len() as u64, &mut tell);
+        lines.extend(given_up.map(|reason| format!("{connection} given up: {reason:?}")));
+    }
+    (lines, connections)
+}
+
+/// The same bytes in other pieces.
+fn in_pieces(reads: &[Read], size: usize) -> Vec<Read> {
+    let pieces = |(connection, side, bytes): &Read| -> Vec<Read> {
+        bytes.chunks(size).map(|piece| (*connection, *side, piece.to_vec())).collect()
+    };
+    reads.iter().flat_map(pieces).collect()
+}
+
+const NAMES: [&str; 6] = ["grpc", "http1", "http2", "memcached", "postgres", "redis"];
+
+/// `FETTLE_BLESS=1 cargo test` writes what is told; look at the difference.
+#[test]
+fn real_conversations() {
+    for name in NAMES {
+        let (lines, connections) = told(&reads(name), usize::MAX);
+        let mut text = lines.join("\n");
+        write!(text, "\n{:?}\n", connections.counts()).unwrap();
+        let path = folder().join(format!("{name}.told"));
+        if std::env::var_os("FETTLE_BLESS").is_some() {
+            std::fs::write(&path, &text).unwrap();
+        }
+        assert_eq!(text, std::fs::read_to_string(&path).unwrap(), "{name}");
+    }
+}
+
+#[test]
+fn pieces_do_not_matter() {
+    for name in NAMES {
+        let reads = reads(name);
+        let (whole, _) = told(&reads, usize::MAX);
+        // Whoever comes to a connection has to see a question's first bytes in one piece.
+        for size in [64, 100, 1000] {
+            assert_eq!(told(&in_pieces(&reads, size), usize::MAX).0, whole, "{name}, {size}");
+        }
+    }
+}
+
+/// With fewer bytes, fewer messages are told, and no others: exchanges keep their questions.
+#[test]
+fn what_is_cut_is_left_out() {
+    for name in NAMES {
+        let reads = reads(name);
+        let (whole, _) = told(&reads, usize::MAX);
+        for known in [1, 8, 30, 64, 100, 256, 1024] {
+            let (lines, connections) = told(&reads, known);
+            let mut rest = whole.iter();
+            for line in lines.iter().filter(|line| line.contains("answered ok")) {
+                // The status is the same, the exchange's number may be of an earlier start.
+                let status = line.split_once("answered").unwrap().1;
+                assert!(rest.any(|other| other.ends_with(status)), "{name}, {known}: {line}");
+            }
+            let counts = connections.counts();
+            assert!(counts.answers <= counts.asks, "{name}, {known}: {counts:?}");
+        }
+        assert_eq!(told(&reads, 1 << 14).0, whole, "{name}");
+    }
+}
+
+#[test]
+fn connections_without_a_protocol_are_given_up() {
+    let mut connections = Connections::new();
+    let mut send = |bytes: &[u8]| {
+        connections.transfer(1, Side::Sent, bytes, bytes.len() as u64, &mut |_| panic!("a message"))
+    };
+    let given_up: Vec<_> = (0..100).filter_map(|_| send(b"\x01\x02SSH?")).collect();
+    assert_eq!(given_up, [fettle_protocols::Reason::Unknown]);
+    let hello = [0x16, 3, 1, 2, 0, 1];
+    let tls = connections.transfer(2, Side::Sent, &hello, 517, &mut |_| panic!("a message"));
+    assert_eq!(tls, Some(fettle_protocols::Reason::Tls));
+}
+
+/// A read that is not seen at all: what waited is forgotten, and the next question counts anew.
+#[test]
+fn after_missing_bytes_nothing_is_paired_wrongly() {
+    let mut connections = Connections::new();
+    let mut lines = Vec::new();
+    let mut say = |side, bytes: &[u8], all: u64| {
+        let mut tell = |message: Message<'_>| lines.push(line(1, message));
+        connections.transfer(1, side, bytes, all, &mut tell)
+    };
+    let get = b"*2\r\n$3\r\nGET\r\n$1\r\na\r\n";
+    let length = get.len() as u64;
+    assert_eq!(say(Side::Received, get, length), None);
+    // Two values, of which the second's length is not known.
+    assert_eq!(say(Side::Sent, b"*2\r\n$1\r\nx\r\n", 100), None);
+    assert_eq!(say(Side::Sent, b"+rest\r\n", 7), None);
+    assert_eq!(say(Side::Received, get, length), None);
+    assert_eq!(say(Side::Sent, b"$1\r\ny\r\n", 7), None);
+    let expected =
+        ["1 redis 0 asks GET: GET a", "1 redis 1 asks GET: GET a", "1 redis 1 answered ok:"];
+    assert_eq!(lines, expected);
+    assert_eq!((connections.counts().out_of_step, connections.counts().unanswered), (1, 1));
+}
