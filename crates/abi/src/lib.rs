@@ -18,6 +18,7 @@
 #![forbid(unsafe_code)]
 
 pub mod block;
+pub mod events;
 pub mod record;
 pub mod ring;
 pub mod sensor;

@@ -3,6 +3,7 @@
 
 mod cache;
 mod export;
+mod import;
 mod instrument;
 mod layout;
 mod lift;
@@ -51,6 +52,8 @@ enum Command {
     Ui(ui::UiArgs),
     /// Write a trace in another program's format
     Export(export::ExportArgs),
+    /// Turn traces of strace, perf, ftrace, LTTng and others into one of Fettle's
+    Import(import::ImportArgs),
     /// Look after trace folders
     Trace(trace::TraceArgs),
     /// Look at the sensors of running programs
@@ -86,6 +89,7 @@ fn main() -> ExitCode {
         Command::Schema(args) => schema::run(args),
         Command::Ui(args) => ui::run(&args),
         Command::Export(args) => export::run(args),
+        Command::Import(args) => import::run(args),
         Command::Trace(args) => trace::run(args),
         Command::Sensors(args) => sensors::run(args),
         Command::Layout(args) => layout::run(args),

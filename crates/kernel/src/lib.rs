@@ -22,7 +22,6 @@ mod capture;
 mod code;
 pub mod decode;
 mod error;
-mod events;
 mod fields;
 mod programs;
 pub mod raw;
@@ -30,7 +29,9 @@ pub mod ring;
 pub mod spool;
 mod sys;
 
+use fettle_abi::events;
+
 pub use capture::{Capture, Children, Losses, Options, Processes};
 pub use error::KernelError;
-pub use events::Event;
+pub use fettle_abi::events::Event;
 pub use programs::{CALLS, PAYLOAD_MOST};

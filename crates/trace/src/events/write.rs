@@ -108,6 +108,20 @@ impl EventWriter {
         code
     }
 
+    /// Number of different texts that are kept.
+    pub fn texts(&self) -> usize {
+        self.texts.len()
+    }
+
+    /// Writes all events that are kept and forgets their texts: codes that were given out are void.
+    /// For inputs whose texts hardly repeat.
+    pub fn forget_texts(&mut self) -> Result<()> {
+        self.flush()?;
+        self.texts.clear();
+        self.codes.clear();
+        Ok(())
+    }
+
     /// Adds an event: nanoseconds of trace time, the processor, and the declared fields in their
     /// order. Signed values are extended to 64 bits, texts are codes of [`EventWriter::text`];
     /// what does not fit its type is cut to it.

@@ -1,5 +1,6 @@
-//! The catalogue: what events there are, and what fields they have. It is what
-//! `kernel.fettle-schema` declares, which the tests compare.
+//! The catalogue of the kernel's events: what there are, and what fields they have, whether Fettle
+//! recorded them or somebody else did. It is what `kernel.fettle-schema` declares, which the tests
+//! of `crates/kernel` compare.
 
 /// Declares the events.
 macro_rules! events {

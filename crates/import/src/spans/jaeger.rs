@@ -1,0 +1,75 @@
+//! Jaeger's JSON, as its page and its API give it.
+
+use std::path::Path;
+
+use serde_json::Value as Json;
+
+use super::{Moment, Moments, Span, number, text, values};
+use crate::error::Result;
+use crate::syscalls::args::cut;
+
+/// Reads a file.
+pub fn open(path: &Path) -> Result<Moments> {
+    let (answers, torn) = values(path)?;
+    Ok(moments(&answers, torn))
+}
+
+/// The spans of answers.
+pub fn moments(answers: &[Json], torn: u64) -> Moments {
+    let mut moments: Vec<Moment> = Vec::new();
+    let mut unclear = 0;
+    // An answer has a list of traces; a trace alone is one, too.
+    let traces = answers.iter().flat_map(|answer| match answer["data"].as_array() {
+        Some(traces) => traces.iter().collect(),
+        None => vec![answer],
+    });
+    for trace in traces {
+        for span in trace["spans"].as_array().into_iter().flatten() {
+            let (Some(from_us), Some(took_us)) =
+                (number(&span["startTime"]), number(&span["duration"]))
+            else {
+                unclear += 1;
+                continue;
+            };
+            let process = &trace["processes"][text(&span["processID"])];
+            let parents = span["references"].as_array().into_iter().flatten();
+            let parent = parents.filter(|it| it["refType"] == "CHILD_OF").map(|it| &it["spanID"]);
+            let tag = |of: &Json, wanted: &str| {
+                let mut tags = of["tags"].as_array().into_iter().flatten();
+                tags.find(|tag| tag["key"] == wanted).map(|tag| tag["value"].clone())
+            };
+            let of_process = || tag(process, "process.pid").or_else(|| tag(process, "pid"));
+            let pid = tag(span, "process.pid").or_else(of_process);
+            let tid = tag(span, "thread.id");
+            let wrong = tag(span, "error").is_some_and(|error| text(&error) == "true");
+            let from_ns = from_us.saturating_mul(1000);
+            Span {
+                from_ns,
+                to_ns: from_ns.saturating_add(took_us.saturating_mul(1000)),
+                pid: pid.as_ref().and_then(number).unwrap_or(0) as u32,
+                tid: tid.as_ref().and_then(number).unwrap_or(0) as u32,
+                trace: text(&span["traceID"]),
+                span: text(&span["spanID"]),
+                parent: parent.map(text).next().unwrap_or_default(),
+                service: text(&process["serviceName"]),
+                name: text(&span["operationName"]),
+                status: if wrong { "error" } else { "" },
+                attributes: tags(&span["tags"]),
+            }
+            .moments(&mut moments);
+        }
+    }
+    let losses = vec![
+        ("spans without a beginning or a duration", unclear),
+        ("values that were cut off at the end of a file", torn),
+    ];
+    Moments::new(moments, Vec::new(), losses)
+}
+
+fn tags(tags: &Json) -> String {
+    let shown = tags.as_array().into_iter().flatten();
+    let shown = shown.map(|tag| format!("{}={}", text(&tag["key"]), text(&tag["value"])));
+    let mut shown = shown.collect::<Vec<_>>().join(", ");
+    cut(&mut shown, 255);
+    shown
+}

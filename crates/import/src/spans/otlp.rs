@@ -1,0 +1,91 @@
+//! OpenTelemetry's protocol as JSON: one request to a collector, or one a line.
+
+use std::path::Path;
+
+use serde_json::Value as Json;
+
+use super::{Moment, Moments, Span, number, text, values};
+use crate::error::Result;
+use crate::syscalls::args::cut;
+
+/// Reads a file.
+pub fn open(path: &Path) -> Result<Moments> {
+    let (requests, torn) = values(path)?;
+    Ok(moments(&requests, torn))
+}
+
+/// The spans of requests.
+pub fn moments(requests: &[Json], torn: u64) -> Moments {
+    let mut moments: Vec<Moment> = Vec::new();
+    let mut unclear = 0;
+    let list = |value: &'_ Json, keys: [&str; 2]| -> Vec<Json> {
+        let found = keys.iter().find_map(|key| value[*key].as_array());
+        found.cloned().unwrap_or_default()
+    };
+    for resource in requests.iter().flat_map(|it| list(it, ["resourceSpans", "resource_spans"])) {
+        let about = &resource["resource"]["attributes"];
+        let service = attribute(about, "service.name").map(text).unwrap_or_default();
+        let pid = attribute(about, "process.pid").and_then(number).unwrap_or(0) as u32;
+        // As it was called at first.
+        let scopes = match resource["scopeSpans"].is_array() {
+            true => list(&resource, ["scopeSpans", "scope_spans"]),
+            false => list(&resource, ["instrumentationLibrarySpans", "scope_spans"]),
+        };
+        for span in scopes.iter().flat_map(|scope| list(scope, ["spans", "spans"])) {
+            let time = |keys: [&str; 2]| keys.iter().find_map(|key| number(&span[*key]));
+            let from = time(["startTimeUnixNano", "start_time_unix_nano"]);
+            let to = time(["endTimeUnixNano", "end_time_unix_nano"]);
+            let (Some(from_ns), Some(to_ns)) = (from, to) else {
+                unclear += 1;
+                continue;
+            };
+            let own = &span["attributes"];
+            let tid = attribute(own, "thread.id").and_then(number).unwrap_or(0) as u32;
+            let own_pid = attribute(own, "process.pid").and_then(number);
+            Span {
+                from_ns,
+                to_ns,
+                pid: own_pid.map_or(pid, |pid| pid as u32),
+                tid,
+                trace: text(&span["traceId"]),
+                span: text(&span["spanId"]),
+                parent: text(&span["parentSpanId"]),
+                service: service.clone(),
+                name: text(&span["name"]),
+                status: match number(&span["status"]["code"]) {
+                    Some(1) => "ok",
+                    Some(2) => "error",
+                    _ if span["status"]["code"] == "STATUS_CODE_ERROR" => "error",
+                    _ => "",
+                },
+                attributes: attributes(own),
+            }
+            .moments(&mut moments);
+        }
+    }
+    let losses = vec![
+        ("spans without a beginning or an end", unclear),
+        ("values that were cut off at the end of a file", torn),
+    ];
+    Moments::new(moments, Vec::new(), losses)
+}
+
+/// The value of an attribute, out of what says its type.
+fn attribute<'a>(attributes: &'a Json, wanted: &str) -> Option<&'a Json> {
+    let list = attributes.as_array()?;
+    let found = list.iter().find(|it| it["key"] == wanted)?;
+    found["value"].as_object()?.values().next()
+}
+
+fn attributes(attributes: &Json) -> String {
+    let mut shown = String::new();
+    for one in attributes.as_array().into_iter().flatten() {
+        if !shown.is_empty() {
+            shown.push_str(", ");
+        }
+        let value = one["value"].as_object().and_then(|value| value.values().next());
+        shown.push_str(&format!("{}={}", text(&one["key"]), value.map(text).unwrap_or_default()));
+    }
+    cut(&mut shown, 255);
+    shown
+}

@@ -1,0 +1,255 @@
+//! What `strace -f -ttt -T` writes; better still with `-yy`, which tells whose connections are whose.
+//!
+//! A line tells when a call began, and with `-T` how long it took: its end is an event of its own,
+//! which waits here until its time has come. Without `-T` a call is taken to end when its thread's
+//! next line begins, the latest that it can have ended.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap, HashSet};
+use std::path::Path;
+
+use fettle_abi::events::Event;
+
+use super::strace_line::{End, Line, What, ended, line, signal, split};
+use crate::error::Result;
+use crate::lines::Lines;
+use crate::sink::{At, Sink};
+use crate::source::{Context, Source};
+use crate::syscalls::args::{Args, cut, fd};
+use crate::value::{Field, Value};
+
+/// A trace of strace.
+#[derive(Debug)]
+pub struct Strace {
+    lines: Lines,
+    /// The thread of lines that name none: of a file for each thread, the number behind its name.
+    own_tid: u32,
+    /// Steps whose time has not come, by time and then as they were found.
+    steps: BinaryHeap<Reverse<Step>>,
+    found: u64,
+    /// The latest time that was read: what comes before it can be told.
+    read_ns: u64,
+    over: bool,
+    /// Calls that others interrupted, by thread: name and arguments so far.
+    unfinished: HashMap<u32, (String, String)>,
+    /// Ends whose time nobody tells, by thread.
+    endless: HashMap<u32, Did>,
+    seen: HashSet<u32>,
+    untimed: bool,
+    foreign_lines: u64,
+    torn: u64,
+}
+
+/// What happens at a time.
+#[derive(Debug)]
+struct Step {
+    time_ns: u64,
+    found: u64,
+    tid: u32,
+    did: Did,
+}
+
+#[derive(Debug)]
+enum Did {
+    Enter { name: String, arguments: String },
+    Exit { result: i64, error: String, text: String, arguments: String },
+    Signal(u32),
+    Exited(i32),
+    Superseded,
+}
+
+impl PartialEq for Step {
+    fn eq(&self, other: &Step) -> bool {
+        (self.time_ns, self.found) == (other.time_ns, other.found)
+    }
+}
+impl Eq for Step {}
+impl PartialOrd for Step {
+    fn partial_cmp(&self, other: &Step) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+impl Ord for Step {
+    fn cmp(&self, other: &Step) -> std::cmp::Ordering {
+        (self.time_ns, self.found).cmp(&(other.time_ns, other.found))
+    }
+}
+
+/// Whether a line is one of strace's.
+pub fn is_line(text: &str) -> bool {
+    line(text).is_some()
+}
+
+impl Strace {
+    /// Reads a file.
+    pub fn open(path: &Path) -> Result<Strace> {
+        let suffix = path.extension().and_then(|suffix| suffix.to_str()?.parse().ok());
+        Ok(Strace {
+            lines: Lines::open(path)?,
+            own_tid: suffix.unwrap_or(1),
+            steps: BinaryHeap::new(),
+            found: 0,
+            read_ns: 0,
+            over: false,
+            unfinished: HashMap::new(),
+            endless: HashMap::new(),
+            seen: HashSet::new(),
+            untimed: false,
+            foreign_lines: 0,
+            torn: 0,
+        })
+    }
+
+    fn add(&mut self, time_ns: u64, tid: u32, did: Did) {
+        self.found += 1;
+        self.steps.push(Reverse(Step { time_ns, found: self.found, tid, did }));
+    }
+
+    /// Reads one more line.
+    fn read(&mut self) -> Result<()> {
+        if !self.lines.advance()? {
+            self.over = true;
+            for (tid, did) in std::mem::take(&mut self.endless) {
+                self.add(self.read_ns, tid, did);
+            }
+            return Ok(());
+        }
+        let text = self.lines.text().to_owned();
+        match line(&text) {
+            Some(line) => self.line(line),
+            // What was cut off in the middle.
+            None if !self.lines.whole() => self.torn += 1,
+            None if text.is_empty() || text.starts_with("strace: ") => {}
+            None => self.foreign_lines += 1,
+        }
+        Ok(())
+    }
+
+    fn line(&mut self, line: Line<'_>) {
+        let Line { time_ns, what, tid } = line;
+        let tid = tid.unwrap_or(self.own_tid);
+        self.read_ns = self.read_ns.max(time_ns);
+        if let Some(did) = self.endless.remove(&tid) {
+            self.add(time_ns, tid, did);
+        }
+        match what {
+            What::Whole { name, arguments, end } => {
+                let enter = Did::Enter { name: name.to_owned(), arguments: arguments.to_owned() };
+                self.add(time_ns, tid, enter);
+                let exit = exit(arguments, end);
+                match end.took_ns {
+                    Some(took_ns) => self.add(time_ns.saturating_add(took_ns), tid, exit),
+                    // Nothing comes after it.
+                    None if name.starts_with("exit") => {}
+                    None => {
+                        self.untimed = true;
+                        self.endless.insert(tid, exit);
+                    }
+                }
+            }
+            What::Unfinished { name, arguments } => {
+                let enter = Did::Enter { name: name.to_owned(), arguments: arguments.to_owned() };
+                self.add(time_ns, tid, enter);
+                self.unfinished.insert(tid, (name.to_owned(), arguments.to_owned()));
+            }
+            What::Resumed { name, rest } => match self.unfinished.remove(&tid) {
+                Some((begun, arguments)) if begun == name => {
+                    let whole = arguments + rest;
+                    match ended(&whole) {
+                        Some((arguments, end)) => self.add(time_ns, tid, exit(arguments, end)),
+                        None => self.foreign_lines += 1,
+                    }
+                }
+                _ => self.foreign_lines += 1,
+            },
+            What::Signal { name } => self.add(time_ns, tid, Did::Signal(signal(name))),
+            What::Exited(status) => self.add(time_ns, tid, Did::Exited(status)),
+            What::Killed(name) => {
+                self.add(time_ns, tid, Did::Exited(-i32::try_from(signal(name)).unwrap_or(0)));
+            }
+            What::Superseded => self.add(time_ns, tid, Did::Superseded),
+        }
+    }
+}
+
+fn exit(arguments: &str, end: End<'_>) -> Did {
+    let (error, text) = (end.error.to_owned(), end.text.to_owned());
+    Did::Exit { result: end.result, error, text, arguments: arguments.to_owned() }
+}
+
+/// Arguments as texts without names.
+fn fields(arguments: &str) -> Vec<Field<'_>> {
+    split(arguments).0.into_iter().map(|part| ("", Value::Text(part))).collect()
+}
+
+impl Source for Strace {
+    fn next_ns(&mut self) -> Result<Option<u64>> {
+        loop {
+            if let Some(Reverse(step)) = self.steps.peek()
+                && (self.over || step.time_ns < self.read_ns)
+            {
+                return Ok(Some(step.time_ns));
+            }
+            if self.over {
+                return Ok(None);
+            }
+            self.read()?;
+        }
+    }
+
+    fn take(&mut self, context: &mut Context) -> Result<()> {
+        let Some(Reverse(step)) = self.steps.pop() else { return Ok(()) };
+        let Step { time_ns, tid, did, .. } = step;
+        let Context { sink, tracepoints } = context;
+        let calls = &mut tracepoints.calls;
+        if self.seen.insert(tid) {
+            // A thread that was never seen comes from whoever is about to make one.
+            calls.newcomer(sink, tid, time_ns)?;
+            sink.tasks.seen(0, tid, "", time_ns);
+        }
+        let at = At { time_ns, cpu: 0, pid: sink.tasks.pid_of(tid), tid };
+        match did {
+            Did::Enter { name, arguments } => {
+                calls.enter(sink, at, &name, Args(&fields(&arguments)))
+            }
+            Did::Exit { result, error, text, arguments } => {
+                let mut fields = fields(&arguments);
+                if fd(&text).is_some_and(|fd| fd.of.is_some()) {
+                    fields.push(("result", Value::Text(&text)));
+                }
+                calls.exit(sink, at, result, &error, Args(&fields))
+            }
+            Did::Signal(number) => {
+                let values = [u64::from(at.pid), u64::from(tid), u64::from(number)];
+                sink.kernel(Event::SignalDelivered, at, &values)
+            }
+            Did::Exited(status) => {
+                self.seen.remove(&tid);
+                let last = (at.pid == tid).then_some(Some(status));
+                calls.thread_exit(sink, at, last)
+            }
+            Did::Superseded => {
+                self.seen.remove(&tid);
+                calls.thread_exit(sink, at, None)
+            }
+        }
+    }
+
+    fn finish(&mut self, sink: &mut Sink) {
+        let mut name = self.lines.path().display().to_string();
+        cut(&mut name, 100);
+        sink.lose(format!("lines of {name} that are not strace's"), self.foreign_lines);
+        sink.lose("lines that were cut off at the end of a file", self.torn);
+        sink.lose("system calls that had not returned", self.unfinished.len() as u64);
+        if self.untimed {
+            sink.note(
+                "strace was run without -T: when calls ended is not known; they are taken to end \
+                 when their thread goes on",
+            );
+        }
+        sink.note(
+            "strace tells of no switches between threads: nobody knows when they ran; with -yy it \
+             tells which connections belong together",
+        );
+    }
+}

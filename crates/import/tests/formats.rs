@@ -1,0 +1,174 @@
+//! Real output of each program, from one and the same run of `golden/net.c`: a client and a server in
+//! two threads, three questions, then a pipe from a child that exits with 3.
+
+mod common;
+
+use common::{golden, made, made_of};
+use fettle_import::{Error, Format, Place};
+
+#[test]
+fn strace() {
+    let made = made(&[golden("net.strace")]).unwrap();
+    assert_eq!(made.imported.formats, [Format::Strace]);
+    assert_eq!(made.imported.manifest.losses, []);
+    // Both ends name the connection alike: `cpu, pid, tid, socket, local, remote, bytes`.
+    let ends = |kind| -> Vec<(String, String, String)> {
+        let rows = made.events(kind).into_iter();
+        rows.map(|row| (row[4].clone(), row[5].clone(), row[6].clone())).collect()
+    };
+    let (sent, received) = (ends("sent"), ends("received"));
+    assert_eq!((sent.len(), received.len()), (6, 6));
+    for (local, remote, bytes) in &sent {
+        let other_end = (remote.clone(), local.clone(), bytes.clone());
+        assert!(received.contains(&other_end), "{other_end:?}");
+    }
+    assert!(sent.iter().any(|(local, ..)| local == "127.0.0.1:18998"));
+    let exits = made.events("process_exit");
+    assert_eq!(exits.iter().map(|row| row[3].as_str()).collect::<Vec<_>>(), ["3", "0"]);
+    // A thread, which is of its parent's process, and a process.
+    let forks = made.events("fork");
+    assert_eq!(forks.len(), 2);
+    assert!(forks[0][1] == forks[0][3] && forks[1][3] == forks[1][4], "{forks:?}");
+    // The child's end of the pipe is its parent's.
+    assert_eq!(made.events("pipe_write")[0][3], made.events("pipe_read")[0][3]);
+    let rows = made.rows();
+    assert_eq!((rows["accept"], rows["connect"], rows["socket_close"]), (1, 1, 3));
+    let files = made.events("open");
+    assert_eq!(files.iter().filter(|row| row[4] == "/etc/hostname" && row[6] == "file").count(), 3);
+    assert!(made.events("syscall").iter().any(|row| row[3] == "setsockopt"));
+}
+
+/// What ftrace, perf and trace-cmd tell of a run.
+fn of_the_kernel(name: &str, format: Format) -> common::Made {
+    let made = made(&[golden(name)]).unwrap();
+    assert_eq!(made.imported.formats, [format]);
+    let rows = made.rows();
+    for kind in ["switch_in", "switch_out", "received", "sent", "accept", "fork", "thread_exit"] {
+        assert!(rows.contains_key(kind), "{name}: no {kind} in {rows:?}");
+    }
+    assert_eq!((rows["sent"], rows["accept"]), (6, 1), "{name}");
+    // Who works on a thread of the process is of the process.
+    let sent = made.events("sent");
+    let mut processes: Vec<&str> = sent.iter().map(|row| row[1].as_str()).collect();
+    processes.dedup();
+    assert_eq!(processes.len(), 1, "{name}: {sent:?}");
+    made
+}
+
+#[test]
+fn ftrace() {
+    let made = of_the_kernel("net.ftrace", Format::Events);
+    assert_eq!(made.events("received").iter().filter(|row| row[6] == "3").count(), 3);
+}
+
+#[test]
+fn perf() {
+    let made = of_the_kernel("net.perf", Format::Events);
+    let samples = made.events("sample");
+    assert!(samples.iter().any(|row| row[8].contains(';')), "{samples:?}");
+}
+
+#[test]
+fn trace_cmd() {
+    let made = of_the_kernel("net.dat", Format::TraceDat);
+    // Nearly all of a processor's last pages is there.
+    assert!(made.imported.manifest.events.rows() > 200);
+}
+
+#[test]
+fn lttng() {
+    let made = made(&[golden("ctf")]).unwrap();
+    assert_eq!(made.imported.formats, [Format::Ctf]);
+    assert_eq!(made.rows(), [("shop_named".into(), 40), ("shop_order".into(), 40)].into());
+    // `cpu, pid, tid, id, price, kind`
+    for (n, row) in made.events("shop_order").into_iter().enumerate() {
+        assert_eq!(row[3..], [n.to_string(), (n * 1000).to_string(), (n % 7).to_string()]);
+    }
+    let named = made.events("shop_named");
+    assert_eq!(named[4][3..], ["4".to_owned(), "beta".to_owned(), "2".to_owned()]);
+    assert_eq!(made.trace.threads().unwrap()[0].name, "ust");
+    // It tells of the wall's time.
+    assert!(made.imported.manifest.start_time.starts_with("20"));
+}
+
+#[test]
+fn spans() {
+    let otlp = br#"{"resourceSpans":[{"resource":{"attributes":[{"key":"service.name","value":{"stringValue":"shop"}}]},
+        "scopeSpans":[{"spans":[
+        {"traceId":"t","spanId":"2","parentSpanId":"1","name":"query","startTimeUnixNano":"1700000000000000200","endTimeUnixNano":"1700000000000000300","status":{"code":2}},
+        {"traceId":"t","spanId":"1","name":"GET","startTimeUnixNano":"1700000000000000100","endTimeUnixNano":"1700000000000000400","attributes":[{"key":"thread.id","value":{"intValue":"7"}}]},
+        {"traceId":"t","spanId":"3"}]}]}]}"#;
+    let made = made_of(otlp).unwrap();
+    assert_eq!(made.imported.formats, [Format::Otlp]);
+    let begun = made.events("span_begin");
+    assert_eq!(begun[0][3..8], ["t", "1", "", "shop", "GET"].map(str::to_owned));
+    assert_eq!((begun[0][2].as_str(), begun[1][5].as_str()), ("7", "1"));
+    assert_eq!(made.events("span_end")[0][5..], ["error".to_owned(), "100".to_owned()]);
+    assert_eq!(made.imported.manifest.losses[0].count, 1);
+
+    let jaeger = br#"{"data":[{"traceID":"t","spans":[{"traceID":"t","spanID":"1","operationName":"GET","references":[],"startTime":1700000000000000,"duration":5,"tags":[{"key":"error","value":true}],"processID":"p1"}],"processes":{"p1":{"serviceName":"shop","tags":[{"key":"pid","value":9}]}}}]}"#;
+    let made = made_of(jaeger).unwrap();
+    assert_eq!(made.imported.formats, [Format::Jaeger]);
+    assert_eq!(
+        made.events("span_end")[0][1..],
+        ["9", "0", "t", "1", "error", "5000"].map(str::to_owned)
+    );
+
+    let chrome = br#"{"traceEvents":[{"ph":"M","name":"thread_name","pid":1,"tid":2,"args":{"name":"main"}},
+        {"ph":"X","name":"outer","pid":1,"tid":2,"ts":10,"dur":5.5},{"ph":"X","name":"inner","pid":1,"tid":2,"ts":10,"dur":2},
+        {"ph":"X","name":"none","pid":1,"tid":2,"ts":12,"dur":0},{"ph":"i","name":"mark","pid":1,"tid":2,"ts":11},
+        {"ph":"E","pid":1,"tid":3,"ts":11},{"ph":"X","name":"cut"#;
+    let made = made_of(chrome).unwrap();
+    let calls = made.events("call");
+    let shown: Vec<String> = calls.iter().map(|row| format!("{}{}", row[3], row[4])).collect();
+    assert_eq!(shown, ["outer0", "inner1", "none1"]);
+    assert_eq!((made.rows()["call_end"], made.rows()["instant"]), (3, 1));
+    let losses = &made.imported.manifest.losses;
+    assert_eq!(losses.iter().map(|loss| loss.count).collect::<Vec<_>>(), [1, 1]);
+}
+
+#[test]
+fn what_is_cut_off_is_kept_as_far_as_it_goes() {
+    let whole = std::fs::read(golden("net.strace")).unwrap();
+    let made = made_of(&whole[..whole.len() / 2]).unwrap();
+    assert!(made.imported.manifest.events.rows() > 20);
+    let reasons: Vec<&str> =
+        made.imported.manifest.losses.iter().map(|loss| loss.reason.as_str()).collect();
+    assert!(reasons.iter().any(|reason| reason.contains("cut off")), "{reasons:?}");
+    // A file of CTF: the packet is longer than what is left of it.
+    let folder = tempfile::tempdir().unwrap();
+    let name = ["channel0_0", "channel0_1"]
+        .into_iter()
+        .max_by_key(|name| used(&std::fs::read(golden("ctf").join(name)).unwrap()))
+        .unwrap();
+    std::fs::copy(golden("ctf/metadata"), folder.path().join("metadata")).unwrap();
+    let stream = std::fs::read(golden("ctf").join(name)).unwrap();
+    std::fs::write(folder.path().join(name), &stream[..used(&stream) / 2]).unwrap();
+    let made = common::made(&[folder.path().to_owned()]).unwrap();
+    let rows = made.imported.manifest.events.rows();
+    assert!((20..80).contains(&rows), "{rows}");
+    assert_eq!(made.imported.manifest.losses[0].count, 1);
+}
+
+/// Bytes before the zeros at the end.
+fn used(bytes: &[u8]) -> usize {
+    bytes.len() - bytes.iter().rev().take_while(|byte| **byte == 0).count()
+}
+
+#[test]
+fn what_is_wrong_is_told_with_its_place() {
+    let folder = tempfile::tempdir().unwrap();
+    for name in ["metadata", "channel0_0", "channel0_1"] {
+        std::fs::copy(golden("ctf").join(name), folder.path().join(name)).unwrap();
+    }
+    let path = folder.path().join("channel0_0");
+    let mut stream = std::fs::read(&path).unwrap();
+    stream[0] ^= 1;
+    std::fs::write(&path, stream).unwrap();
+    let error = made(&[folder.path().to_owned()]).err().expect("an error");
+    assert!(matches!(&error, Error::Malformed { place: Place::Byte(0), .. }), "{error}");
+    for text in ["", "hello\n", "{\"a\":1}", "PERFILE2xxxx"] {
+        let error = made_of(text.as_bytes()).err().expect("an error");
+        assert!(matches!(error, Error::Unknown { .. }), "{text}: {error}");
+    }
+}

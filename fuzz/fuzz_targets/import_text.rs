@@ -1,0 +1,7 @@
+//! Lines of strace, perf and ftrace, and spans as JSON, from bytes. The sister in `cargo test` is
+//! `crates/import/tests/fuzz_one_second.rs`.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|data: &[u8]| fettle_import::read_text(data));
