@@ -14,7 +14,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 
-use crate::{apt, fettle, proc, repo};
+use crate::{apt, fettle, postgres, proc, repo};
+
+mod family;
 
 /// What to run.
 #[derive(clap::Args, Debug, Clone)]
@@ -115,30 +117,43 @@ pub fn run(options: &Options) -> Result<bool> {
             println!("skipped   {:<10} {error:#}", subject.name);
             continue;
         }
-        match torture(subject, options, &binary, &folder) {
-            Ok(mut rounds) => {
-                rounds.stops_ms.sort_by(f64::total_cmp);
-                rounds.install_ms.sort_by(f64::total_cmp);
-                let (stops, installs) = (&rounds.stops_ms, &rounds.install_ms);
-                println!(
-                    "right     {:<10} {} rounds of {} jumps; stops: median {:.2} ms, most {:.2} \
-                     ms; installing: median {:.1} ms; new code stayed for a while {} times",
-                    subject.name,
-                    rounds.count,
-                    rounds.jumps,
-                    middle(stops),
-                    stops.last().copied().unwrap_or(0.0),
-                    middle(installs),
-                    rounds.kept,
-                );
-            }
-            Err(error) => {
-                right = false;
-                println!("WRONG     {:<10} {error:#}", subject.name);
-            }
+        right &= tell(subject.name, torture(subject, options, &binary, &folder));
+    }
+    if "postgres".contains(&options.filter) {
+        let packages: Vec<String> = postgres::PACKAGES.iter().map(|p| p.to_string()).collect();
+        match apt::ensure(&packages) {
+            Err(error) => println!("skipped   postgres   {error:#}"),
+            Ok(()) => right &= tell("postgres", family::torture(options, &binary, &folder)),
         }
     }
     Ok(right)
+}
+
+/// Prints what became of a program; whether it was right.
+fn tell(name: &str, result: Result<Rounds>) -> bool {
+    match result {
+        Ok(mut rounds) => {
+            rounds.stops_ms.sort_by(f64::total_cmp);
+            rounds.install_ms.sort_by(f64::total_cmp);
+            let (stops, installs) = (&rounds.stops_ms, &rounds.install_ms);
+            println!(
+                "right     {:<10} {} rounds of {} jumps; stops: median {:.2} ms, most {:.2} \
+                     ms; installing: median {:.1} ms; new code stayed for a while {} times",
+                name,
+                rounds.count,
+                rounds.jumps,
+                middle(stops),
+                stops.last().copied().unwrap_or(0.0),
+                middle(installs),
+                rounds.kept,
+            );
+            true
+        }
+        Err(error) => {
+            println!("WRONG     {name:<10} {error:#}");
+            false
+        }
+    }
 }
 
 fn middle(sorted: &[f64]) -> f64 {
@@ -216,7 +231,7 @@ fn again_and_again(
     let mut seed = options.seed;
     while Instant::now() < end {
         let number = seed.to_string();
-        let mut arguments = vec!["tune", "-p", &pid, "--shuffle", &number];
+        let mut arguments = vec!["tune", "--alone", "-p", &pid, "--shuffle", &number];
         // Now with libraries, now without.
         if seed.is_multiple_of(2) {
             arguments.extend(subject.libraries.iter().flat_map(|library| ["--lib", library]));

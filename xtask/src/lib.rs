@@ -14,6 +14,7 @@ pub mod demo;
 pub mod fettle;
 pub mod fuzz;
 pub mod page;
+pub mod postgres;
 pub mod proc;
 pub mod repo;
 pub mod tidy;

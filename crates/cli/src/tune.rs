@@ -9,8 +9,8 @@ use anyhow::{Context, bail};
 use clap::Parser;
 use fettle_live::{Entry, Journal, Process, Purpose, Undone};
 use fettle_tune::{
-    Decided, Group, Installed, LeftAlone, Measured, Options, Outcome, Stop, Target, Wanted, Work,
-    measure,
+    Decided, Family, Group, Installed, LeftAlone, Measured, Options, Outcome, Stop, Target, Wanted,
+    Work, measure,
 };
 use serde_json::json;
 
@@ -19,7 +19,7 @@ use crate::select::SelectArgs;
 /// Arguments of `fettle tune`.
 #[derive(Debug, Parser)]
 #[command(
-    after_help = "Examples:\n  fettle tune -p 4711\n  fettle tune -p 4711 --work 'redis-cli info stats | grep total_commands'\n  fettle tune -p 4711 --root handleRequest --lib 'libssl*' --pairs 40\n  fettle tune -p 4711 --dry-run --json\n\nCounts for a while which code runs, lays it out in the order in which it runs, compares old and\nnew code in the process and keeps the new one if it is faster for certain. The process must be\nunder its usual load. It goes on running; its threads stand still for some milliseconds each time\nthat code is switched. `fettle undo PID` takes everything back.\n\nExit status: 0 the process is faster; 1 it is as it was; 2 error."
+    after_help = "Examples:\n  fettle tune -p 4711\n  fettle tune -p 4711 --work 'redis-cli info stats | grep total_commands'\n  fettle tune -p 4711 --root handleRequest --lib 'libssl*' --pairs 40\n  fettle tune -p 4711 --alone --dry-run --json\n\nCounts for a while which code runs, lays it out in the order in which it runs, compares old and\nnew code in the process and keeps the new one if it is faster for certain. Processes that were\nforked from the same execution of the program (a server and those that work for it) are tuned\ntogether; whatever they fork later has the new code by birth. The process must be\nunder its usual load. It goes on running; its threads stand still for some milliseconds each time\nthat code is switched. `fettle undo PID` takes everything back.\n\nExit status: 0 the process is faster; 1 it is as it was; 2 error."
 )]
 pub struct Args {
     /// The process
@@ -52,6 +52,9 @@ pub struct Args {
     /// Do not compare: leave the new code in place
     #[arg(long)]
     keep: bool,
+    /// Only this process, not those that it was forked from or with, or has forked
+    #[arg(long)]
+    alone: bool,
     /// Lay every function's blocks out at random, by this seed: for tests
     #[arg(long, value_name = "SEED", hide = true)]
     shuffle: Option<u64>,
@@ -66,7 +69,7 @@ pub struct Args {
 /// Arguments of `fettle undo`.
 #[derive(Debug, Parser)]
 #[command(
-    after_help = "Examples:\n  fettle undo 4711\n  fettle undo --all --wait 60\n\nOriginal code comes back at once. New code goes when no thread can return to it any more; what\nremains then is told, and goes with a later `fettle undo`.\n\nExit status: 0 all was taken back; 1 some of it remains; 2 error."
+    after_help = "Examples:\n  fettle undo 4711\n  fettle undo --group 4711\n  fettle undo --all --wait 60\n\nOriginal code comes back at once. New code goes when no thread can return to it any more; what\nremains then is told, and goes with a later `fettle undo`.\n\nExit status: 0 all was taken back; 1 some of it remains; 2 error."
 )]
 pub struct UndoArgs {
     /// The processes
@@ -75,6 +78,9 @@ pub struct UndoArgs {
     /// Every process that Fettle has changed
     #[arg(long)]
     all: bool,
+    /// Also all processes that were forked from the same execution of the program
+    #[arg(long)]
+    group: bool,
     /// Wait at most so long for threads to leave new code
     #[arg(long, value_name = "SECONDS", default_value_t = 5.0)]
     wait: f64,
@@ -104,7 +110,8 @@ fn folder() -> anyhow::Result<PathBuf> {
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let folder = folder()?;
     let process = Process::open(args.pid)?;
-    if Journal::look(&folder, args.pid)?.is_some_and(|journal| journal.is_of(&process)) {
+    let changed = Journal::look(&folder, args.pid)?.is_some_and(|journal| journal.is_of(&process));
+    if changed || fettle_tune::log_by_birth(&folder, &process)?.is_some() {
         bail!("process {0} is changed already: `fettle undo {0}` first", args.pid);
     }
     let wanted = Wanted { libraries: args.lib.clone(), selection: args.select.selection()? };
@@ -125,6 +132,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         measure: measure::Plan { work, pairs: args.pairs, turn: time(args.turn, "--turn")? },
         keep: args.keep,
         dry_run: args.dry_run,
+        alone: args.alone,
     };
     // What was begun is taken back before we end.
     let stop = Stop(fettle_live::catch_signals().context("signals cannot be handled")?);
@@ -146,7 +154,8 @@ fn shuffle(
     let begin = Instant::now();
     let target = Target::new(process)?;
     let (modules, refused) = fettle_tune::lift(&target, wanted)?;
-    let all = fettle_tune::shuffled(&target, &modules, &wanted.selection, seed)?;
+    let family = Family::of(process, args.alone);
+    let all = fettle_tune::shuffled((&target, &family), &modules, &wanted.selection, seed)?;
     let prepared = begin.elapsed();
     for (path, why) in &refused {
         eprintln!("fettle: {} stays as it is: {why}", path.display());
@@ -157,23 +166,12 @@ fn shuffle(
         let installed = Installed { jumps, left, ..Installed::default() };
         return print_installed(args, &installed, prepared, Duration::ZERO);
     }
-    let mut journal = Journal::create(folder, process)?;
     let begin = Instant::now();
-    let installed = match fettle_tune::install(&target, &mut journal, &all, None) {
-        Ok(installed) => installed,
-        Err(error) => {
-            let taken_back = fettle_live::undo(journal, Duration::from_secs(2));
-            return match taken_back.map(|undone| undone.kept) {
-                Ok(None) => Err(error.into()),
-                Ok(Some((bytes, why))) => {
-                    Err(error).context(format!("{bytes} bytes remain mapped ({why})"))
-                }
-                Err(trouble) => {
-                    Err(error).context(format!("and not all was taken back: {trouble}"))
-                }
-            };
-        }
-    };
+    let mut family = Family::of(process, args.alone);
+    let installed = fettle_tune::install_everywhere(folder, &target, &mut family, &all)?;
+    for (pid, why) in &family.left {
+        eprintln!("fettle: process {pid} stays as it is: {why}");
+    }
     print_installed(args, &installed, prepared, begin.elapsed())
 }
 
@@ -240,10 +238,11 @@ fn print_outcome(args: &Args, outcome: &Outcome) -> anyhow::Result<()> {
     }
     let profile = &outcome.profile;
     text.push_str(&format!(
-        "counted {} passages in {:.1} s; copies with counters in {} functions; threads stood \
-         still at most {:.2} ms\n",
+        "counted {} passages in {:.1} s in {} processes; copies with counters in {} functions; \
+         threads stood still at most {:.2} ms\n",
         profile.events,
         args.time,
+        profile.processes,
         profile.installed.jumps,
         longest(&profile.installed.stops).max(longest(&profile.stops)),
     ));
@@ -252,18 +251,26 @@ fn print_outcome(args: &Args, outcome: &Outcome) -> anyhow::Result<()> {
     }
     if let Some(installed) = &outcome.installed {
         text.push_str(&format!(
-            "\ninstalled: {} jumps to {} kB of new code; {} threads stood still at most {:.2} ms\n",
+            "\ninstalled: {} jumps to {} kB of new code; {} threads stood still at most {:.2} ms; \
+             {} processes have it\n",
             installed.jumps,
             installed.bytes / 1000,
             installed.threads,
-            longest(&installed.stops)
+            longest(&installed.stops),
+            outcome.processes,
         ));
+    }
+    for (pid, why) in outcome.profile.stuck.iter().chain(&outcome.left) {
+        text.push_str(&format!("process {pid} stays as it is: {why}\n"));
     }
     if let Some(measured) = &outcome.measured {
         text.push_str(&measured_text(args, measured));
     }
     let pid = args.pid;
     text.push_str(&match (outcome.kept, args.dry_run) {
+        (true, _) if outcome.processes > 1 => {
+            format!("the new code stays; `fettle undo --group {pid}` takes it back\n")
+        }
         (true, _) => format!("the new code stays; `fettle undo {pid}` takes it back\n"),
         (false, true) => "nothing stays changed (--dry-run)\n".to_owned(),
         (false, false) => "no certain gain: the process has its old code again\n".to_owned(),
@@ -359,10 +366,14 @@ fn outcome_json(args: &Args, outcome: &Outcome) -> serde_json::Value {
     let refused: Vec<_> =
         outcome.refused.iter().map(|(path, why)| json!({ "path": path, "why": why })).collect();
     let profile = &outcome.profile;
+    let left = profile.stuck.iter().chain(&outcome.left);
+    let left: Vec<_> = left.map(|(pid, why)| json!({ "pid": pid, "why": why })).collect();
     json!({
         "version": 1, "pid": args.pid, "kept": outcome.kept, "modules": modules,
-        "refused": refused,
+        "refused": refused, "processes": outcome.processes,
+        "left": left,
         "counted": {
+            "processes": profile.processes,
             "passages": profile.events, "inconsistent_functions": profile.inconsistent,
             "jumps": profile.installed.jumps, "stops_ms": ms(&profile.installed.stops),
             "undo_stops_ms": ms(&profile.stops),
@@ -384,16 +395,51 @@ pub fn undo(args: &UndoArgs) -> anyhow::Result<ExitCode> {
     let pids = if args.all { Journal::list(&folder) } else { args.pids.clone() };
     let wait = Duration::try_from_secs_f64(args.wait).context("--wait: no such time")?;
     let mut code = ExitCode::SUCCESS;
-    for pid in pids {
-        let Some(journal) = Journal::open(&folder, pid)? else {
-            bail!("process {pid} has not been changed by Fettle, or all is taken back");
-        };
-        let undone = fettle_live::undo(journal, wait)?;
+    let mut printed = Ok(());
+    let mut done = |pid: i32, undone: &Undone| {
         if undone.kept.is_some() || !undone.conflicts.is_empty() {
             code = ExitCode::from(1);
         }
-        print_undone(pid, &undone, args.json)?;
+        if printed.is_ok() {
+            printed = print_undone(pid, undone, args.json);
+        }
+    };
+    for pid in pids {
+        if args.group {
+            let process = Process::open(pid)?;
+            let mut some = false;
+            fettle_tune::undo_family(&folder, &process, wait, &mut |pid, undone| {
+                some = true;
+                done(pid, undone);
+            })?;
+            if !some {
+                bail!("process {pid} and its relatives have not been changed by Fettle");
+            }
+            continue;
+        }
+        let journal = match Journal::open(&folder, pid)? {
+            // By `--all`, one that was forked from another may have been taken back with it.
+            None if args.all => continue,
+            None => match Process::open(pid) {
+                Ok(process) => fettle_tune::log_by_birth(&folder, &process)?,
+                Err(_) => None,
+            },
+            journal => journal,
+        };
+        let Some(journal) = journal else {
+            bail!("process {pid} has not been changed by Fettle, or all is taken back");
+        };
+        let undone = fettle_live::undo(journal, wait)?;
+        done(pid, &undone);
+        if args.all {
+            for heir in undone.heirs {
+                if let Some(journal) = Journal::open(&folder, heir)? {
+                    done(heir, &fettle_live::undo(journal, wait)?);
+                }
+            }
+        }
     }
+    printed?;
     Ok(code)
 }
 
@@ -403,7 +449,7 @@ fn print_undone(pid: i32, undone: &Undone, as_json: bool) -> anyhow::Result<()> 
         let conflicts: Vec<String> = undone.conflicts.iter().map(ToString::to_string).collect();
         let value = json!({
             "version": 1, "pid": pid, "gone": undone.gone, "restored": undone.restored,
-            "conflicts": conflicts, "freed": undone.freed,
+            "conflicts": conflicts, "freed": undone.freed, "heirs": undone.heirs,
             "kept": undone.kept.as_ref().map(|(bytes, _)| bytes),
             "why_kept": undone.kept.as_ref().map(|(_, why)| why), "stops_ms": stops,
         });
@@ -427,6 +473,14 @@ fn print_undone(pid: i32, undone: &Undone, as_json: bool) -> anyhow::Result<()> 
              `fettle undo {pid}` frees it when nothing leads to it\n"
         ));
     }
+    if !undone.heirs.is_empty() {
+        let pids: Vec<String> = undone.heirs.iter().map(ToString::to_string).collect();
+        text.push_str(&format!(
+            "{pid}: processes that it forked have new code by birth: {}; `fettle undo --group` \
+             takes that back, too\n",
+            pids.join(", ")
+        ));
+    }
     for at in &undone.conflicts {
         text.push_str(&format!("{pid}: somebody else has changed {at} since; it stays so\n"));
     }
@@ -441,6 +495,8 @@ struct State {
     jumps: usize,
     bytes: u64,
     notes: Vec<String>,
+    /// Processes that have the same by birth.
+    heirs: Vec<i32>,
 }
 
 impl State {
@@ -453,6 +509,7 @@ impl State {
             jumps: 0,
             bytes: 0,
             notes: vec![],
+            heirs: fettle_live::heirs(journal).iter().map(|heir| heir.pid).collect(),
         };
         for entry in journal.entries() {
             match entry {
@@ -486,7 +543,7 @@ pub fn status(args: &StatusArgs) -> anyhow::Result<ExitCode> {
             .map(|s| {
                 json!({
                     "pid": s.pid, "running": s.running, "jumps": s.jumps, "in_place": s.in_place,
-                    "bytes": s.bytes, "notes": s.notes,
+                    "bytes": s.bytes, "notes": s.notes, "heirs": s.heirs,
                 })
             })
             .collect();
@@ -496,8 +553,13 @@ pub fn status(args: &StatusArgs) -> anyhow::Result<ExitCode> {
         let mut text = String::new();
         for s in &states {
             let pid = s.pid;
+            let heirs = s.heirs.len();
             if !s.running {
-                text.push_str(&format!("{pid}: it has ended, or runs another program\n"));
+                text.push_str(&format!("{pid}: it has ended, or runs another program"));
+                text.push_str(&match heirs {
+                    0 => "\n".to_owned(),
+                    _ => format!("; {heirs} processes that it forked have its new code\n"),
+                });
                 continue;
             }
             let (jumps, kilobytes) = (s.in_place, s.bytes / 1000);
@@ -505,6 +567,9 @@ pub fn status(args: &StatusArgs) -> anyhow::Result<ExitCode> {
                 "{pid}: {jumps} of {} jumps in place, {kilobytes} kB of new code\n",
                 s.jumps
             ));
+            if heirs > 0 {
+                text.push_str(&format!("  {heirs} processes that it forked have it by birth\n"));
+            }
             s.notes.iter().for_each(|note| text.push_str(&format!("  {note}\n")));
         }
         if states.is_empty() {

@@ -375,3 +375,109 @@ fn old_and_new_code_are_compared() {
     assert_eq!(differing(idle.pid()), Vec::<String>::new());
     idle.end();
 }
+
+/// Children of a process that live.
+fn children(pid: i32) -> Vec<i32> {
+    let list = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap();
+    list.split_whitespace().map(|child| child.parse().unwrap()).collect()
+}
+
+/// A child that has run for long.
+fn staying(pid: i32) -> i32 {
+    children(pid).into_iter().min().unwrap()
+}
+
+/// Everything that undoing a family has printed, one line of JSON for each process.
+fn undo_group(bench: &Bench, pid: i32) -> Vec<Value> {
+    let arguments = ["undo", "--group", &pid.to_string(), "--wait", "30", "--json"];
+    let output = bench.fettle(&arguments).output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{text}\n{error}");
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+#[test]
+fn forked_processes_have_new_code_together() {
+    let bench = Bench::new();
+    let running = bench.start(&bench.build("forker.c", &[]));
+    let pid = running.pid();
+    let worker = staying(pid);
+    for seed in 1..=4 {
+        // Now named by the parent, now by a worker.
+        let named = if seed % 2 == 0 { pid } else { worker };
+        bench.tune(named, seed, if seed == 3 { &["--lib", "libc.so*"] } else { &[] });
+        for process in [pid, worker] {
+            assert_ne!(differing(process), Vec::<String>::new(), "{process}");
+            assert!(bench.journal(process).exists());
+        }
+        // Who is forked later has it by birth, and no log.
+        std::thread::sleep(Duration::from_millis(100));
+        let (status, state) = bench.json(&["status", &pid.to_string()]);
+        assert_eq!(status, 0, "{state}");
+        let undone = undo_group(&bench, named);
+        assert!(undone.iter().any(|u| u["pid"] == worker), "{undone:?}");
+        for process in [pid, worker].into_iter().chain(children(pid)) {
+            if !Path::new(&format!("/proc/{process}/maps")).exists() {
+                continue;
+            }
+            assert!(!bench.journal(process).exists(), "{process}: {undone:?}");
+        }
+        for process in [pid, worker] {
+            assert_eq!(differing(process), Vec::<String>::new(), "{process}");
+            assert_eq!(leftovers(process), Vec::<String>::new(), "{process}");
+        }
+    }
+    assert_eq!(running.end(), "right after many rounds\nexit status: 0");
+}
+
+#[test]
+fn new_code_by_birth_is_taken_back() {
+    let bench = Bench::new();
+    let running = bench.start(&bench.build("forker.c", &["-O1"]));
+    let pid = running.pid();
+    // The parent alone: its workers stay as they are, and those to come have new code.
+    bench.tune(pid, 5, &["--alone"]);
+    assert_eq!(differing(staying(pid)), Vec::<String>::new());
+    let begin = Instant::now();
+    let heir = loop {
+        assert!(begin.elapsed() < Duration::from_secs(60), "no child was seen");
+        let (_, state) = bench.json(&["status", &pid.to_string()]);
+        let heirs = state["processes"][0]["heirs"].as_array().unwrap().clone();
+        if let Some(heir) = heirs.first() {
+            break heir.as_i64().unwrap() as i32;
+        }
+    };
+    // It may be gone when we come to it: then there is nothing to take back.
+    let output = bench.fettle(&["undo", &heir.to_string(), "--wait", "30"]).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    let gone = !Path::new(&format!("/proc/{heir}/maps")).exists();
+    assert!(output.status.success() || gone, "{said}");
+    assert!(undo_group(&bench, pid).iter().any(|undone| undone["pid"] == pid));
+    assert_eq!(differing(pid), Vec::<String>::new());
+    assert_eq!(leftovers(pid), Vec::<String>::new());
+    assert_eq!(running.end(), "right after many rounds\nexit status: 0");
+}
+
+#[test]
+fn a_family_counts_and_is_compared_together() {
+    let bench = Bench::new();
+    let running = bench.start(&bench.build("forker.c", &["-no-pie"]));
+    let pid = running.pid();
+    let compare = ["--time", "0.5", "--pairs", "5", "--turn", "0.1"];
+    let worker = staying(pid);
+    let (status, value) =
+        bench.json(&[&["tune", "-p", &worker.to_string()], &compare[..]].concat());
+    assert!(value["counted"]["processes"].as_u64().unwrap() >= 3, "{value}");
+    assert!(value["processes"].as_u64().unwrap() >= 3, "{value}");
+    assert!(row(&value, "run")["hot_bytes"].as_u64() > Some(50));
+    assert_eq!(value["measured"]["ratios"].as_array().unwrap().len(), 5);
+    if status == 0 {
+        undo_group(&bench, pid);
+    }
+    for process in [pid, worker] {
+        assert_eq!(differing(process), Vec::<String>::new());
+        assert_eq!(leftovers(process), Vec::<String>::new());
+    }
+    assert_eq!(running.end(), "right after many rounds\nexit status: 0");
+}

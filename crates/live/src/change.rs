@@ -2,10 +2,12 @@
 //!
 //! Everything is told to the [`Journal`] first.
 
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use crate::caller::SystemCall;
 use crate::error::LiveError;
+use crate::heirs;
 use crate::journal::{Entry, Journal, Patch, Purpose, Region};
 use crate::maps::{LiveAddr, Mapping};
 use crate::process::{Process, hash};
@@ -26,11 +28,14 @@ impl Process {
         regions: &[Region],
     ) -> Result<Vec<Duration>, LiveError> {
         journal.add(regions.iter().map(|region| Entry::Map(*region)))?;
-        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE;
+        let flags = |region: &Region| {
+            let kind = if region.shared { libc::MAP_SHARED } else { libc::MAP_PRIVATE };
+            (kind | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE) as u64
+        };
         let call = |region: &Region| SystemCall {
             action: "map memory",
             number: libc::SYS_mmap,
-            arguments: [region.at.0, region.len, region.prot.bits(), flags as u64, !0, 0],
+            arguments: [region.at.0, region.len, region.prot.bits(), flags(region), !0, 0],
         };
         let calls: Vec<SystemCall> = regions.iter().map(call).collect();
         let made = self.make_calls(journal, &[], &calls)?;
@@ -80,6 +85,9 @@ pub struct Undone {
     pub stops: Vec<Duration>,
     /// The process has ended, or executed another program: there was nothing to do.
     pub gone: bool,
+    /// Processes that it forked while it was changed: they have what it had, and from now on undo
+    /// logs of their own.
+    pub heirs: Vec<i32>,
 }
 
 /// So long an undo waits between looks whether new code can be taken away, first and at most.
@@ -92,7 +100,21 @@ const PAUSES: (Duration, Duration) = (Duration::from_millis(5), Duration::from_m
 /// # Errors
 ///
 /// When the process cannot be stopped or changed. The journal is kept.
-pub fn undo(mut journal: Journal, patience: Duration) -> Result<Undone, LiveError> {
+pub fn undo(journal: Journal, patience: Duration) -> Result<Undone, LiveError> {
+    undo_with(journal, patience, &|_| Vec::new())
+}
+
+/// As [`undo`]; `escapes` says where functions that threads stay in can be left for the original,
+/// given addresses in new code that are on stacks.
+///
+/// # Errors
+///
+/// As there.
+pub fn undo_with(
+    mut journal: Journal,
+    patience: Duration,
+    escapes: &(dyn Fn(&[LiveAddr]) -> Vec<Patch> + Sync),
+) -> Result<Undone, LiveError> {
     let mut undone = Undone::default();
     let pid = match journal.entries().first() {
         Some(Entry::Process(pid, ..)) => *pid,
@@ -109,6 +131,7 @@ pub fn undo(mut journal: Journal, patience: Duration) -> Result<Undone, LiveErro
             return Err(error);
         }
         _ => {
+            undone.heirs = heirs::bequeath(&journal)?;
             journal.remove()?;
             return Ok(Undone { gone: true, ..undone });
         }
@@ -120,18 +143,26 @@ pub fn undo(mut journal: Journal, patience: Duration) -> Result<Undone, LiveErro
     undone.stops.extend(stops);
     let deadline = Instant::now() + patience;
     let mut pause = PAUSES.0;
+    let mut tries = 0u32;
     loop {
         let why = match take_away(&mut journal, &process, &mut undone)? {
             None if undone.conflicts.is_empty() => {
+                undone.heirs = heirs::bequeath(&journal)?;
                 journal.remove()?;
                 return Ok(undone);
             }
             None => return Ok(undone),
             Some(why) => why,
         };
+        // Mostly a thread only passes through.
+        tries += 1;
+        if tries.is_power_of_two() && tries > 1 {
+            shut_gates(&journal, &process, escapes, &mut undone.stops)?;
+        }
         if Instant::now() > deadline {
             let bytes = journal.regions().iter().map(|(region, _)| region.len).sum();
             undone.kept = Some((bytes, why));
+            undone.heirs = heirs::bequeath(&journal)?;
             return Ok(undone);
         }
         std::thread::sleep(pause);
@@ -154,6 +185,26 @@ fn patches(journal: &Journal, wanted: impl Fn(Purpose) -> bool) -> Vec<Patch> {
         _ => None,
     });
     writes.collect()
+}
+
+/// Has new functions begin with a jump to their originals, for whoever stays in new code and calls
+/// from there: a main loop may never return. New code is ours, so nothing needs to be put back.
+fn shut_gates(
+    journal: &Journal,
+    process: &Process,
+    escapes: &(dyn Fn(&[LiveAddr]) -> Vec<Patch> + Sync),
+    stops: &mut Vec<Duration>,
+) -> Result<(), LiveError> {
+    let regions = journal.regions();
+    let code = regions.iter().filter(|(region, mapped)| *mapped && region.prot.exec);
+    let code = Ranges::new(code.map(|(r, _)| (r.at.0, r.at.0 + r.len)).collect());
+    let (inside, stop) = process.while_halted(|halted| halted.on_stacks(&code))?;
+    stops.push(stop);
+    let mut gates = escapes(&inside);
+    gates.extend(patches(journal, |purpose| purpose == Purpose::Gate));
+    gates.retain(|patch| code.contains(patch.at.0));
+    stops.extend(process.patch(&gates, &Ranges::default())?.stops);
+    Ok(())
 }
 
 /// Zeros where calls of ours stood.
@@ -290,14 +341,21 @@ pub(crate) fn guards(journal: &Journal) -> Ranges {
     Ranges::new(guards.collect())
 }
 
+/// Whether it is memory that forked processes share: the kernel has a file for it, without a name.
+fn is_shared_memory(mapping: &Mapping) -> bool {
+    let zero = |path: &Path| path == Path::new("/dev/zero");
+    mapping.shared && mapping.deleted && mapping.path.as_deref().is_some_and(zero)
+}
+
 /// Whether memory is mapped just as we ask for it.
-fn is_as_made(maps: &[Mapping], region: &Region) -> bool {
+pub(crate) fn is_as_made(maps: &[Mapping], region: &Region) -> bool {
     maps.iter().any(|m| {
         let prot = (m.readable, m.writable, m.executable);
         m.start <= region.at
             && m.end.0 >= region.at.0 + region.len
             && prot == (region.prot.read, region.prot.write, region.prot.exec)
-            && (m.inode, m.shared, m.name.is_none()) == (0, false, true)
+            && (m.shared, m.name.is_none()) == (region.shared, true)
+            && (m.inode == 0 || is_shared_memory(m))
     })
 }
 

@@ -26,6 +26,9 @@ pub enum Purpose {
     Jump,
     /// Lets unwinders and the loader know new code: stays as long as that can be returned to.
     Unwind,
+    /// Leads from the start of a new function to the original: written when jumps are taken back,
+    /// for those who stay in new code for long and call from there.
+    Gate,
 }
 
 /// Bytes that are to take the place of others.
@@ -50,7 +53,12 @@ pub struct Region {
     pub len: u64,
     /// What the process may do with it.
     pub prot: Prot,
+    /// Children that are forked write to the same memory, not to copies.
+    pub shared: bool,
 }
+
+/// The bit of [`Region::shared`] in the log, behind those of [`Prot`].
+const SHARED: u64 = 8;
 
 /// A line of the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -103,17 +111,45 @@ impl Journal {
                 let why = "Fettle has changed it already: `fettle undo` first".to_owned();
                 return Err(LiveError::Unattachable { pid: process.pid(), why });
             }
+            // Its children may live.
+            crate::heirs::bequeath(&journal)?;
             journal.remove()?;
         }
-        let failed = |e: io::Error| LiveError::Journal { path: path.clone(), what: e.to_string() };
-        let file = OpenOptions::new().append(true).create_new(true).mode(0o600).open(&path);
-        let mut journal =
-            Journal { file: file.map_err(failed)?, path: path.clone(), entries: Vec::new() };
-        journal.lock()?;
-        journal.write(&format!("{HEADER}\n"))?;
         let id = Entry::Process(process.pid(), process.start_time(), process.space());
-        journal.add([id])?;
+        Journal::begin(&path, vec![id])
+    }
+
+    /// Begins a log with `entries`, all of them or none.
+    pub(crate) fn begin(path: &Path, entries: Vec<Entry>) -> Result<Journal, LiveError> {
+        let failed =
+            |e: io::Error| LiveError::Journal { path: path.to_owned(), what: e.to_string() };
+        let mut text = format!("{HEADER}\n");
+        entries.iter().for_each(|entry| print(entry, &mut text));
+        // Under another name until it is whole.
+        let unfinished = path.with_extension("new");
+        let _ = std::fs::remove_file(&unfinished);
+        let file = OpenOptions::new().append(true).create_new(true).mode(0o600).open(&unfinished);
+        let mut journal = Journal { file: file.map_err(failed)?, path: path.to_owned(), entries };
+        journal.lock()?;
+        journal.write(&text)?;
+        // Fails if somebody else was faster.
+        let linked = std::fs::hard_link(&unfinished, path);
+        let _ = std::fs::remove_file(&unfinished);
+        linked.map_err(failed)?;
         Ok(journal)
+    }
+
+    /// Whose it is.
+    pub fn pid(&self) -> i32 {
+        match self.entries.first() {
+            Some(Entry::Process(pid, ..)) => *pid,
+            _ => 0,
+        }
+    }
+
+    /// Where it is.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
     }
 
     /// Opens the log of a process, if there is one.
@@ -152,6 +188,19 @@ impl Journal {
         file.read_to_string(&mut text).map_err(|e| failed(e.to_string()))?;
         let entries = parse(&text).map_err(failed)?;
         Ok(Some(Journal { path, file, entries }))
+    }
+
+    /// Whom the log named after a process is of: number, start time, address space. What was done
+    /// is not read.
+    pub(crate) fn owner_of(folder: &Path, pid: i32) -> Option<(i32, u64, u64)> {
+        // The first two lines are not longer.
+        let mut head = [0; 128];
+        let mut file = File::open(path_of(folder, pid)).ok()?;
+        let count = file.read(&mut head).ok()?;
+        match parse(std::str::from_utf8(head.get(..count)?).ok()?).ok()?.first()? {
+            Entry::Process(pid, start, space) => Some((*pid, *start, *space)),
+            _ => None,
+        }
     }
 
     /// Processes that there are logs of.
@@ -206,6 +255,11 @@ impl Journal {
     pub fn is_of(&self, process: &Process) -> bool {
         let id = Entry::Process(process.pid(), process.start_time(), process.space());
         self.entries.first() == Some(&id)
+    }
+
+    /// Whether the log is of a process that was forked from the same execution of a program.
+    pub fn has_space_of(&self, process: &Process) -> bool {
+        matches!(self.entries.first(), Some(Entry::Process(_, _, space)) if *space == process.space())
     }
 
     /// Memory that the process has been given, or was about to be.
@@ -274,8 +328,9 @@ fn print(entry: &Entry, out: &mut String) {
     use std::fmt::Write;
     let _ = match entry {
         Entry::Process(pid, start, space) => writeln!(out, "process {pid} {start} {space:x}"),
-        Entry::Map(Region { at, len, prot }) => {
-            writeln!(out, "map {:x} {len:x} {:x}", at.0, prot.bits())
+        Entry::Map(Region { at, len, prot, shared }) => {
+            let bits = prot.bits() | if *shared { SHARED } else { 0 };
+            writeln!(out, "map {:x} {len:x} {bits:x}", at.0)
         }
         Entry::Mapped(at) => writeln!(out, "mapped {:x}", at.0),
         Entry::Unmapping(at, hash) => writeln!(out, "unmapping {:x} {hash:x}", at.0),
@@ -286,6 +341,7 @@ fn print(entry: &Entry, out: &mut String) {
             let purpose = match patch.purpose {
                 Purpose::Jump => "jump",
                 Purpose::Unwind => "unwind",
+                Purpose::Gate => "gate",
             };
             let _ = write!(out, "{purpose} {:x} ", patch.at.0);
             hex(&patch.before, out);
@@ -342,15 +398,19 @@ fn parse_line(line: &str) -> Option<Entry> {
         "map" => {
             let bits = number(2)?;
             let prot = Prot { read: bits & 1 != 0, write: bits & 2 != 0, exec: bits & 4 != 0 };
-            Entry::Map(Region { at: at(0)?, len: number(1)?, prot })
+            Entry::Map(Region { at: at(0)?, len: number(1)?, prot, shared: bits & SHARED != 0 })
         }
         "mapped" => Entry::Mapped(at(0)?),
         "unmapping" => Entry::Unmapping(at(0)?, number(1)?),
         "unmapped" => Entry::Unmapped(at(0)?),
         "cleared" => Entry::Cleared(at(0)?),
         "code" => Entry::Code(at(0)?, number(1)? as usize),
-        "jump" | "unwind" => {
-            let purpose = if kind == "jump" { Purpose::Jump } else { Purpose::Unwind };
+        "jump" | "unwind" | "gate" => {
+            let purpose = match kind {
+                "jump" => Purpose::Jump,
+                "gate" => Purpose::Gate,
+                _ => Purpose::Unwind,
+            };
             let patch = Patch { at: at(0)?, before: bytes(1)?, after: bytes(2)?, purpose };
             if patch.before.len() != patch.after.len() {
                 return None;
@@ -371,7 +431,7 @@ mod tests {
         let prot = Prot { read: true, write: false, exec: true };
         vec![
             Entry::Process(12, 345, 0xdead_beef),
-            Entry::Map(Region { at: LiveAddr(0x1000), len: 0x2000, prot }),
+            Entry::Map(Region { at: LiveAddr(0x1000), len: 0x2000, prot, shared: true }),
             Entry::Mapped(LiveAddr(0x1000)),
             Entry::Code(LiveAddr(0x3000), 200),
             Entry::Cleared(LiveAddr(0x3000)),

@@ -20,5 +20,5 @@ pub mod unwind;
 
 pub use arguments::Arguments;
 pub use link::{LinkParameters, Linked, link};
-pub use plan::{Plan, PlanOptions, PlannedFunction, plan};
+pub use plan::{Plan, PlanOptions, PlannedFunction, SPRINGBOARD_SIZE, plan};
 pub use probe::{Depth, Mode, Probing};

@@ -49,6 +49,10 @@ pub struct PlannedFunction {
     pub counters: (u32, Vec<Place>),
     /// Its blocks' addresses, if there are counters.
     pub blocks: Vec<LinkAddr>,
+    /// Where control may be led from new code back to the original, if nothing but counters was
+    /// put in: starts of blocks, and offsets in [`Plan::text`] where the same block has at least
+    /// [`SPRINGBOARD_SIZE`] bytes. Whatever held in one place holds in the other.
+    pub landings: Vec<(LinkAddr, u32)>,
     /// Its edges, if they are what is counted.
     pub edges: Vec<(Edge, Option<Place>)>,
     /// Of the [`PlanOptions::places`], those in instructions that were copied as they are, with
@@ -250,6 +254,9 @@ where
                 let tools = (rows.as_mut(), checker as &mut CheckOne<'_>);
                 let mut made = make(i, exits, live, &context, lifted, tools).map_err(skip)?;
                 made.places = places(function, &made, options.places);
+                if matches!(options.probes.mode, Mode::Plain | Mode::Blocks | Mode::Edges) {
+                    made.landings = landings(function, &made.emitted);
+                }
                 // Nobody needs these any more, and together they are larger than the code.
                 (made.emitted.unwind, made.emitted.insn_offsets) = (Vec::new(), Vec::new());
                 Ok(made)
@@ -378,6 +385,7 @@ struct Made {
     /// Copies of jump tables with their index in the function; entries are relative to it.
     tables: Vec<(u32, PlannedTable)>,
     places: Vec<(LinkAddr, u32)>,
+    landings: Vec<(LinkAddr, u32)>,
 }
 
 /// Checks one function.
@@ -422,7 +430,8 @@ fn make(
         exception_tables: &lifted.exception_tables,
     };
     checker(claim, context).map_err(|e| (SkipReason::CheckFailed, e.at))?;
-    Ok(Made { function: index, emitted, unwind, springboards, tables, places: Vec::new() })
+    let (places, landings) = (Vec::new(), Vec::new());
+    Ok(Made { function: index, emitted, unwind, springboards, tables, places, landings })
 }
 
 /// Where those of the addresses `wanted` came to lie that are in copied instructions: jumps are
@@ -686,10 +695,34 @@ fn add_function(
         text_size: first.len() as u32,
         counters: (plan.counters, made.emitted.counters.clone()),
         blocks: if mode.has_counters() { starts.collect() } else { Vec::new() },
+        landings: made.landings.iter().map(|(from, to)| (*from, places.of(*to))).collect(),
         edges,
         places: made.places.iter().map(|(from, to)| (*from, places.of(*to))).collect(),
     });
     plan.counters += made.emitted.counters.len() as u32;
+}
+
+/// Blocks with room for a jump back to the original, and where they are in the function's code.
+fn landings(function: &Function, emitted: &Emitted) -> Vec<(LinkAddr, u32)> {
+    const ROOM: u32 = SPRINGBOARD_SIZE as u32;
+    let mut all = Vec::new();
+    for (block, label) in function.blocks.iter().zip(&emitted.block_offsets) {
+        let last = block.insns.end as usize - 1;
+        // A jump may have become shorter, or be gone.
+        let jumps = !matches!(function.flow(last), Flow::Next | Flow::Return);
+        let len = if jumps { 0 } else { function.insns[last].len() as u32 };
+        let offset = |insn: usize| emitted.insn_offsets[insn];
+        let (first, last) = (offset(block.insns.start as usize), offset(last));
+        let is_copied = first != u32::MAX && last != u32::MAX;
+        if is_copied && first >= *label && last + len >= label + ROOM {
+            all.push((block.start, *label));
+        }
+        // Callers come to where the entry is counted.
+        if block.start == function.entry && *label >= ROOM {
+            all.push((block.start, 0));
+        }
+    }
+    all
 }
 
 /// Unwind information of a part where it came to lie, from the function's first chunk on.

@@ -5,7 +5,7 @@
 //! that count at the same moment may lose counts to each other; a place that ran is never seen as
 //! one that did not.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::path::Path;
 use std::time::Duration;
 
@@ -13,14 +13,15 @@ use fettle_collect::Selection;
 use fettle_collect::counts::{self, Counted};
 use fettle_image::LinkAddr;
 use fettle_layout::Counts;
-use fettle_live::{Journal, Prot, Region};
+use fettle_live::{Journal, LiveAddr, Patch, Process, Prot, Region};
 use fettle_rewrite::{Mode, Plan};
 use fettle_trace::CounterKind;
 
 use crate::Stop;
 use crate::error::TuneError;
+use crate::family::Family;
 use crate::install::{self, Installed};
-use crate::module::{self, Module};
+use crate::module::{self, Module, NewCode};
 use crate::target::Target;
 
 const PAGE: u64 = 4096;
@@ -32,7 +33,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// What was counted in one module, by function.
 pub type ByFunction = HashMap<LinkAddr, Counts>;
 
-/// What was counted in a process.
+/// What was counted in a process, or in several that run the same code.
 #[derive(Debug, Default)]
 pub struct Profile {
     /// By module, in the order that they were given.
@@ -41,75 +42,105 @@ pub struct Profile {
     pub inconsistent: u64,
     /// Calls and jumps between blocks that were counted.
     pub events: u64,
-    /// How copies with counters were installed.
+    /// How copies with counters were installed in the process that was named.
     pub installed: Installed,
-    /// How long threads stood still when they were taken back, each time.
+    /// How long threads stood still, each time, in all processes.
     pub stops: Vec<Duration>,
+    /// In how many processes it was counted; those that they forked meanwhile are not among them,
+    /// but count too.
+    pub processes: usize,
+    /// Processes that had copies with counters and still have memory of them, and why.
+    pub stuck: Vec<(i32, String)>,
 }
 
-/// Counts for `time`, and takes all of it back.
+/// Copies with counters, for all processes of a family.
+struct Copies {
+    codes: Vec<NewCode>,
+    /// Of each, the module and its first counter.
+    places: Vec<(usize, u64)>,
+    counters: Region,
+}
+
+/// A process that counts.
+struct Counting<'a> {
+    process: &'a Process,
+    journal: Journal,
+    installed: Installed,
+}
+
+/// How many processes of a family count besides those that others were forked from.
+const WORKERS: usize = 4;
+/// So long it is watched who works.
+const WATCHED: Duration = Duration::from_millis(200);
+
+/// Counts for `time`, and takes all of it back. Of a family those count that use most processor
+/// time, the process that was named, and the oldest; whoever is forked from these counts with them.
 ///
 /// # Errors
 ///
 /// When the process cannot be changed; or when threads do not leave the copies with counters:
 /// then those stay mapped, and `fettle undo` takes them away later.
 pub fn count(
-    target: &Target<'_>,
+    (target, family): (&Target<'_>, &Family<'_>),
     folder: &Path,
     modules: &[Module],
     selection: &Selection,
     time: Duration,
     stop: Stop<'_>,
 ) -> Result<Profile, TuneError> {
-    let process = target.process;
-    let unfit = |why: String| TuneError::Unfit { pid: process.pid(), why };
-    let mut maps = target.maps()?;
-    let mut all = Vec::new();
-    let mut codes = Vec::new();
-    let mut counters = 0u64;
-    for (index, module) in modules.iter().enumerate() {
-        let wants = module::wanted(&module.image, selection);
-        let from = (counters * 8) as u32;
-        let code = module.new_code(process, (Mode::Edges, from), None, &wants, &maps);
-        let Ok(code) = code else { continue };
-        maps.extend([install::taken(code.text), install::taken(code.constants)]);
-        all.push((index, counters));
-        counters += u64::from(code.plan.counters);
-        if counters * 8 > i32::MAX as u64 {
-            return Err(unfit("it has more blocks than can be counted at once".to_owned()));
+    let lead = target.process.pid();
+    let copies = copies(target, family, modules, selection)?;
+    let workers = workers(family, stop)?;
+    let mut counting: Vec<Counting<'_>> = Vec::new();
+    let mut trouble = None;
+    for target in family.targets(target).iter().filter(|t| workers.contains(&t.process.pid())) {
+        // Borrowed from the family, as the target does.
+        let pid = target.process.pid();
+        let Some(process) = family.members().find(|p| p.pid() == pid) else { continue };
+        match begin(target, folder, &copies) {
+            Ok((journal, installed)) => counting.push(Counting { process, journal, installed }),
+            Err(_) if pid != lead => {}
+            Err(error) => {
+                trouble = Some(error);
+                break;
+            }
         }
-        codes.push(code);
     }
-    let len = (counters * 8).max(1).next_multiple_of(PAGE);
-    let at = fettle_collect::modules::find_hole(COUNTERS_FROM, len, &maps)
-        .ok_or_else(|| unfit("there is no room for counters".to_owned()))?;
-    let region = Region { at, len, prot: Prot { read: true, write: true, exec: false } };
-
-    let mut journal = Journal::create(folder, process)?;
-    let installed = install::install(target, &mut journal, &codes, Some(region));
-    let counted = installed.and_then(|installed| {
-        stop.wait(process.pid(), time)?;
-        Ok((installed, process.read(at, (counters * 8) as usize)?))
-    });
-    let undone = fettle_live::undo(journal, PATIENCE)?;
-    if let Some((_, why)) = undone.kept {
-        let why =
-            format!("copies with counters are still in use ({why}); they are entered no more");
-        return Err(unfit(why));
+    if trouble.is_none() {
+        trouble = stop.wait(lead, time).err();
     }
-    let (installed, bytes) = counted?;
     let mut profile = Profile {
         modules: vec![ByFunction::new(); modules.len()],
-        installed,
-        stops: undone.stops,
+        processes: counting.len(),
         ..Profile::default()
     };
-    for (code, (index, first)) in codes.iter().zip(all) {
-        let value = |n: u32| {
-            let at = (first + u64::from(n)) as usize * 8;
-            u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"))
-        };
-        profile.inconsistent += add(&code.plan, value, &mut profile.modules[index]);
+    let mut sums = vec![0u64; (copies.counters.len / 8) as usize];
+    let mut undo: VecDeque<Journal> = VecDeque::new();
+    for one in counting {
+        // Who has ended took its counts along; its children's are in the memory of their parent.
+        if let Ok(bytes) = one.process.read(copies.counters.at, copies.counters.len as usize) {
+            for (sum, word) in sums.iter_mut().zip(bytes.chunks_exact(8)) {
+                *sum += u64::from_le_bytes(word.try_into().expect("eight bytes"));
+            }
+        }
+        if one.process.pid() == lead {
+            profile.installed = one.installed;
+        }
+        undo.push_back(one.journal);
+    }
+    take_back(folder, undo, &copies, &mut profile)?;
+    if let Some(error) = trouble {
+        return Err(error);
+    }
+    let first = family.members().next().map_or(lead, Process::pid);
+    if let Some((pid, why)) = profile.stuck.iter().find(|(pid, _)| [lead, first].contains(pid)) {
+        let why =
+            format!("copies with counters are still in use ({why}); they are entered no more");
+        return Err(TuneError::Unfit { pid: *pid, why });
+    }
+    for (code, (index, first)) in copies.codes.iter().zip(&copies.places) {
+        let value = |n: u32| sums[(first + u64::from(n)) as usize];
+        profile.inconsistent += add(&code.plan, value, &mut profile.modules[*index]);
     }
     profile.events = profile
         .modules
@@ -118,6 +149,110 @@ pub fn count(
         .flat_map(|counts| counts.edges.values())
         .sum();
     Ok(profile)
+}
+
+/// Copies with counters of all functions of all modules.
+fn copies(
+    target: &Target<'_>,
+    family: &Family<'_>,
+    modules: &[Module],
+    selection: &Selection,
+) -> Result<Copies, TuneError> {
+    let process = target.process;
+    let unfit = |why: &str| TuneError::Unfit { pid: process.pid(), why: why.to_owned() };
+    let mut maps = family.maps()?;
+    let mut places = Vec::new();
+    let mut codes = Vec::new();
+    let mut counters = 0u64;
+    for (index, module) in modules.iter().enumerate() {
+        let wants = module::wanted(&module.image, selection);
+        let from = (counters * 8) as u32;
+        let code = module.new_code(process, (Mode::Edges, from), None, &wants, &maps);
+        let Ok(code) = code else { continue };
+        maps.extend([install::taken(code.text), install::taken(code.constants)]);
+        places.push((index, counters));
+        counters += u64::from(code.plan.counters);
+        if counters * 8 > i32::MAX as u64 {
+            return Err(unfit("it has more blocks than can be counted at once"));
+        }
+        codes.push(code);
+    }
+    let len = (counters * 8).max(1).next_multiple_of(PAGE);
+    let at = fettle_collect::modules::find_hole(COUNTERS_FROM, len, &maps)
+        .ok_or_else(|| unfit("there is no room for counters"))?;
+    let prot = Prot { read: true, write: true, exec: false };
+    // Children that are forked meanwhile add to the same counters, and may end before we look.
+    let counters = Region { at, len, prot, shared: true };
+    Ok(Copies { codes, places, counters })
+}
+
+/// Who is to count.
+fn workers(family: &Family<'_>, stop: Stop<'_>) -> Result<Vec<i32>, TuneError> {
+    let times = || -> Vec<(i32, u64)> {
+        let time = |p: &Process| Some((p.pid(), p.cpu_ns()?));
+        family.members().filter_map(time).collect()
+    };
+    let lead = family.lead.pid();
+    if family.others.is_empty() {
+        return Ok(vec![lead]);
+    }
+    let before = times();
+    stop.wait(lead, WATCHED)?;
+    let mut used: Vec<(u64, i32)> = times()
+        .into_iter()
+        .filter_map(|(pid, now)| {
+            let (_, then) = before.iter().find(|(other, _)| *other == pid)?;
+            Some((now - then, pid)).filter(|(used, _)| *used > 0)
+        })
+        .collect();
+    used.sort_unstable_by(|a, b| b.cmp(a));
+    let mut workers: Vec<i32> = used.into_iter().take(WORKERS).map(|(_, pid)| pid).collect();
+    workers.extend(family.members().next().map(Process::pid));
+    workers.push(lead);
+    Ok(workers)
+}
+
+/// Has a process count; takes back what was begun if that fails.
+fn begin(
+    target: &Target<'_>,
+    folder: &Path,
+    copies: &Copies,
+) -> Result<(Journal, Installed), TuneError> {
+    let mut journal = Journal::create(folder, target.process)?;
+    match install::install(target, &mut journal, &copies.codes, Some(copies.counters)) {
+        Ok(installed) => Ok((journal, installed)),
+        Err(error) => {
+            fettle_live::undo(journal, PATIENCE)?;
+            Err(error)
+        }
+    }
+}
+
+/// Takes copies with counters back, also from processes that were forked meanwhile.
+fn take_back(
+    folder: &Path,
+    mut journals: VecDeque<Journal>,
+    copies: &Copies,
+    profile: &mut Profile,
+) -> Result<(), TuneError> {
+    let escapes = |inside: &[LiveAddr]| -> Vec<Patch> {
+        copies.codes.iter().flat_map(|code| code.escapes(inside)).collect()
+    };
+    let mut failed = None;
+    while let Some(journal) = journals.pop_front() {
+        let pid = journal.pid();
+        match fettle_live::undo_with(journal, PATIENCE, &escapes) {
+            Ok(undone) => {
+                profile.stops.extend(undone.stops);
+                profile.stuck.extend(undone.kept.map(|(_, why)| (pid, why)));
+                for heir in undone.heirs {
+                    journals.extend(Journal::open(folder, heir)?);
+                }
+            }
+            Err(error) => failed = failed.or(Some(error)),
+        }
+    }
+    failed.map_or(Ok(()), |error| Err(error.into()))
 }
 
 /// Adds what was counted in the functions of a plan; gives how many have counts that do not add

@@ -12,7 +12,7 @@
 
 use std::time::Duration;
 
-use fettle_collect::modules::{find_room, open_image};
+use fettle_collect::modules::find_room;
 use fettle_live::{
     Entry, Journal, Left, LiveAddr, LiveError, Mapping, Patch, Process, Prot, Purpose, Ranges,
     Region,
@@ -21,7 +21,7 @@ use fettle_rewrite::find_object::{self, Region as Known};
 
 use crate::error::TuneError;
 use crate::module::{LeftAlone, NewCode, Reason};
-use crate::target::Target;
+use crate::target::{Loaded, Target};
 
 const PAGE: u64 = 4096;
 const CODE: Prot = Prot { read: true, write: false, exec: true };
@@ -40,6 +40,8 @@ pub struct Installed {
     pub threads: usize,
     /// Bytes that the process was given.
     pub bytes: u64,
+    /// Modules with new code that the process has not, or not where others have them.
+    pub missing: usize,
 }
 
 /// Code that stands before `_dl_find_object`, and its table.
@@ -63,9 +65,16 @@ pub fn install(
 ) -> Result<Installed, TuneError> {
     let process = target.process;
     let mut installed = Installed::default();
-    let helper = helper(target, all)?;
+    let everything = all.len();
+    let all: Vec<&NewCode> = all.iter().filter(|code| has(target, code)).collect();
+    installed.missing = everything - all.len();
+    if all.is_empty() {
+        let why = "it has none of the modules that are to have new code".to_owned();
+        return Err(TuneError::Unfit { pid: process.pid(), why });
+    }
+    let helper = helper(target, &all)?;
     let mut contents: Vec<(Region, &[u8])> = Vec::new();
-    for code in all {
+    for code in &all {
         contents.push((code.text, &code.linked.text));
         contents.push((code.constants, &code.linked.constants));
     }
@@ -98,14 +107,23 @@ pub fn install(
     patches.extend(all.iter().map(|code| code.headers.clone()));
     patches.extend(all.iter().flat_map(|code| code.jumps.iter().cloned()));
     let guard = target.iterates.map(|(start, end)| Entry::Guard(start, end));
-    journal.add(guard.into_iter().chain(patches.iter().cloned().map(Entry::Write)))?;
-    write(process, &target.iterates, &patches, &mut installed, all)?;
-    for code in all {
+    let gates = all.iter().flat_map(|code| code.gates.iter());
+    let writes = patches.iter().chain(gates).cloned().map(Entry::Write);
+    journal.add(guard.into_iter().chain(writes))?;
+    write(process, &target.iterates, &patches, &mut installed, &all)?;
+    for code in &all {
         installed.left.extend(code.left.iter().cloned());
         let jumps = code.jumps.len();
         journal.add([Entry::Note(format!("{jumps} jumps in {}", code.path.display()))])?;
     }
     Ok(installed)
+}
+
+/// Whether a process has the module of some new code, as its loader left it.
+pub fn has(target: &Target<'_>, code: &NewCode) -> bool {
+    let listed = |loaded: &Loaded| (loaded.link_map, loaded.bias) == (code.link_map, code.bias);
+    let headers = target.process.read(code.headers.at, code.headers.before.len());
+    target.loaded.iter().any(listed) && headers.is_ok_and(|now| now == code.headers.before)
 }
 
 /// Writes patches; those that cannot be written are left.
@@ -114,7 +132,7 @@ fn write(
     iterates: &Option<(LiveAddr, LiveAddr)>,
     patches: &[Patch],
     installed: &mut Installed,
-    all: &[NewCode],
+    all: &[&NewCode],
 ) -> Result<(), TuneError> {
     let guards = Ranges::new(iterates.iter().map(|(start, end)| (start.0, end.0)).collect());
     let patched = process.patch(patches, &guards)?;
@@ -136,11 +154,10 @@ fn write(
 }
 
 /// What stands before `_dl_find_object`, for all new code; `None` if there is no such function.
-fn helper(target: &Target<'_>, all: &[NewCode]) -> Result<Option<Helper>, TuneError> {
+fn helper(target: &Target<'_>, all: &[&NewCode]) -> Result<Option<Helper>, TuneError> {
     let Some(find_object) = &target.find_object else { return Ok(None) };
     let process = target.process;
     let unfit = |why: &str| TuneError::Unfit { pid: process.pid(), why: why.to_owned() };
-    let image = open_image(&find_object.file).map_err(|error| unfit(&error.to_string()))?;
     let mut maps = target.maps()?;
     for code in all {
         maps.extend([taken(code.text), taken(code.constants)]);
@@ -155,7 +172,7 @@ fn helper(target: &Target<'_>, all: &[NewCode]) -> Result<Option<Helper>, TuneEr
     let known = known.concat();
     let table_len = (known.len() as u64).next_multiple_of(PAGE);
     let no_room = || unfit("there is no room near its C library");
-    let at = find_room(&image, find_object.image_bias, PAGE + table_len, &maps)
+    let at = find_room(&find_object.image, find_object.image_bias, PAGE + table_len, &maps)
         .ok_or_else(no_room)?
         .0
         .wrapping_add(find_object.image_bias);
@@ -179,7 +196,7 @@ fn helper(target: &Target<'_>, all: &[NewCode]) -> Result<Option<Helper>, TuneEr
         after,
         purpose: Purpose::Unwind,
     };
-    let region = |at, len, prot| Region { at: LiveAddr(at), len, prot };
+    let region = |at, len, prot| Region { at: LiveAddr(at), len, prot, shared: false };
     Ok(Some(Helper {
         code: (region(at, PAGE, CODE), code),
         table: (region(at + PAGE, table_len, TABLE), known),

@@ -10,6 +10,8 @@
 pub mod count;
 pub mod decide;
 mod error;
+mod everywhere;
+pub mod family;
 pub mod install;
 pub mod measure;
 pub mod module;
@@ -19,6 +21,8 @@ mod tuning;
 
 pub use decide::{Decided, Group};
 pub use error::TuneError;
+pub use everywhere::{install_everywhere, log_by_birth, undo_family};
+pub use family::Family;
 pub use fettle_layout::figures::Row;
 pub use fettle_layout::model::Geometry;
 pub use fettle_layout::order::{Choice, Method, Modelled, Unit};
@@ -79,12 +83,12 @@ pub fn lift(target: &Target<'_>, wanted: &Wanted) -> Result<Lifted, TuneError> {
 ///
 /// When none of them can be moved.
 pub fn shuffled(
-    target: &Target<'_>,
+    (target, family): (&Target<'_>, &Family<'_>),
     modules: &[Module],
     selection: &Selection,
     seed: u64,
 ) -> Result<Vec<NewCode>, TuneError> {
-    let mut maps = target.maps()?;
+    let mut maps = family.maps()?;
     let mut all = Vec::new();
     let mut trouble = String::new();
     for module in modules {

@@ -12,6 +12,8 @@ use fettle_live::{Patch, Process, Ranges};
 
 use crate::Stop;
 use crate::error::TuneError;
+use crate::family::Family;
+use crate::module::NewCode;
 
 /// What tells how much work a process has done.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -66,52 +68,79 @@ const LEAST_WORK: u64 = 10;
 /// Fewer rounds give no interval worth the name.
 const LEAST_ROUNDS: usize = 5;
 
-/// Old and new code of a process.
-struct Switch<'a> {
-    process: &'a Process,
-    to_new: Vec<Patch>,
-    to_old: Vec<Patch>,
+/// Old and new code of a process, or of a family.
+struct Switch<'a, 'b> {
+    family: &'a mut Family<'b>,
+    codes: &'a [NewCode],
     is_new: bool,
     stops: Vec<Duration>,
 }
 
-impl Switch<'_> {
+impl Switch<'_, '_> {
     fn turn(&mut self, new: bool) -> Result<(), TuneError> {
         if self.is_new == new {
             return Ok(());
         }
-        let patches = if new { &self.to_new } else { &self.to_old };
-        let switched = self.process.patch(patches, &Ranges::default())?;
+        // Whoever was forked meanwhile has new code by birth, and jumps as its parent had them.
+        self.family.forget();
+        self.family.look();
+        let lead = self.family.lead.pid();
+        for process in self.family.members() {
+            let patches = patches(process, self.codes, new);
+            match process.patch(&patches, &Ranges::default()) {
+                Ok(patched) => self.stops.extend(patched.stops),
+                Err(_) if process.pid() != lead && !process.is_same() => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
         self.is_new = new;
-        self.stops.extend(switched.stops);
         std::thread::sleep(SETTLE);
         Ok(())
     }
 }
 
-/// Compares; `jumps` are in place, and are again afterwards.
-///
-/// # Errors
-///
-/// When the process cannot be switched, or does no work that could be seen.
-pub fn measure(
-    process: &Process,
-    jumps: &[Patch],
-    plan: &Plan,
-    stop: Stop<'_>,
-) -> Result<Measured, TuneError> {
+/// What leads a process to its new code, or back. Functions that are not left for long call others
+/// in new code: gates lead those back, too.
+fn patches(process: &Process, codes: &[NewCode], new: bool) -> Vec<Patch> {
     let back = |patch: &Patch| Patch {
         before: patch.after.clone(),
         after: patch.before.clone(),
         ..patch.clone()
     };
-    let mut switch = Switch {
-        process,
-        to_new: jumps.to_vec(),
-        to_old: jumps.iter().map(back).collect(),
-        is_new: true,
-        stops: Vec::new(),
-    };
+    let mut all = Vec::new();
+    for code in codes {
+        // New code is where it was put, or the process has none. Its constants never change.
+        let known = &code.linked.constants[..code.linked.constants.len().min(256)];
+        if process.read(code.constants.at, known.len()).ok().as_deref() != Some(known) {
+            continue;
+        }
+        match new {
+            true => {
+                all.extend(code.jumps.iter().cloned());
+                all.extend(code.gates.iter().map(back));
+            }
+            false => {
+                all.extend(code.jumps.iter().map(back));
+                all.extend(code.gates.iter().cloned());
+            }
+        }
+    }
+    all
+}
+
+/// Compares; `codes` are in place in all of the family, and are again afterwards.
+///
+/// # Errors
+///
+/// When the processes cannot be switched, or do no work that could be seen.
+pub fn measure(
+    family: &mut Family<'_>,
+    codes: &[NewCode],
+    plan: &Plan,
+    stop: Stop<'_>,
+) -> Result<Measured, TuneError> {
+    let pid = family.lead.pid();
+    let mut switch = Switch { family, codes, is_new: true, stops: Vec::new() };
     let mut rounds = Vec::new();
     let mut idle = 0;
     for round in 0..plan.pairs {
@@ -120,7 +149,7 @@ pub fn measure(
         let mut told = true;
         for new in [first, !first, !first, first] {
             switch.turn(new)?;
-            let cost = take_turn(process, plan, stop)?;
+            let cost = take_turn(switch.family, plan, stop)?;
             told &= cost.work >= LEAST_WORK;
             costs[usize::from(new)].add(cost);
         }
@@ -138,7 +167,7 @@ pub fn measure(
         let why = "it did too little work that could be seen: put it under load, or say by \
                    --work what its work is"
             .to_owned();
-        return Err(TuneError::Unfit { pid: process.pid(), why });
+        return Err(TuneError::Unfit { pid, why });
     }
     let mut measured = evaluate(&rounds);
     (measured.idle, measured.stops) = (idle, switch.stops);
@@ -163,17 +192,18 @@ impl Cost {
     }
 }
 
-fn take_turn(process: &Process, plan: &Plan, stop: Stop<'_>) -> Result<Cost, TuneError> {
+fn take_turn(family: &Family<'_>, plan: &Plan, stop: Stop<'_>) -> Result<Cost, TuneError> {
+    let pid = family.lead.pid();
     let look = || -> Result<Cost, TuneError> {
-        let gone = || TuneError::Unfit { pid: process.pid(), why: "it has ended".to_owned() };
+        let gone = || TuneError::Unfit { pid, why: "it has ended".to_owned() };
         let work = match &plan.work {
-            Work::Calls => process.io_calls().ok_or_else(gone)?,
-            Work::Command(command) => printed_number(process.pid(), command)?,
+            Work::Calls => family.io_calls().ok_or_else(gone)?,
+            Work::Command(command) => printed_number(pid, command)?,
         };
-        Ok(Cost { cpu_ns: process.cpu_ns().ok_or_else(gone)?, work })
+        Ok(Cost { cpu_ns: family.cpu_ns().ok_or_else(gone)?, work })
     };
     let before = look()?;
-    stop.wait(process.pid(), plan.turn)?;
+    stop.wait(pid, plan.turn)?;
     let after = look()?;
     Ok(Cost {
         cpu_ns: after.cpu_ns.saturating_sub(before.cpu_ns),

@@ -87,6 +87,9 @@ pub struct NewCode {
     pub constants: Region,
     /// The jumps that lead to it.
     pub jumps: Vec<Patch>,
+    /// Jumps back to the originals, at the starts of new functions: for those who stay in new code
+    /// when it is taken back, and for comparisons.
+    pub gates: Vec<Patch>,
     /// What the loader's record of the module is to say instead.
     pub headers: Patch,
     /// What stays as it is.
@@ -162,16 +165,22 @@ impl Module {
             at: live(at),
             len: (bytes.len() as u64).next_multiple_of(PAGE),
             prot,
+            shared: false,
         };
         let headers = self
             .headers(process, &linked)
             .ok_or("the loader's record of it has a form that is not known")?;
         let (jumps, left) = self.jumps(&plan, &linked);
+        let entries = plan.functions.iter().flat_map(|planned| {
+            planned.landings.iter().filter(|landing| landing.1 == planned.text_offset)
+        });
+        let gates = entries.filter_map(|landing| gate(&linked, bias, *landing)).collect();
         Ok(NewCode {
             text: region(linked.text_at, &linked.text, CODE),
             constants: region(linked.constants_at, &linked.constants, CONSTANTS),
             headers,
             jumps,
+            gates,
             left,
             link_map: self.loaded.link_map,
             eh_frame_hdr: live(linked.eh_frame_hdr),
@@ -257,6 +266,37 @@ impl Module {
         let at = self.loaded.link_map.offset(at as u64);
         Some(Patch { at, before, after, purpose: Purpose::Unwind })
     }
+}
+
+impl NewCode {
+    /// Ways out of functions that threads are in, back to the originals: at the start of every
+    /// block. `inside` are addresses in new code.
+    pub fn escapes(&self, inside: &[LiveAddr]) -> Vec<Patch> {
+        let start = self.text.at.0;
+        let offsets = inside.iter().filter(|at| at.0 >= start && at.0 < start + self.text.len);
+        let mut functions: Vec<usize> =
+            offsets.filter_map(|at| self.plan.function_at((at.0 - start) as u32)).collect();
+        functions.sort_unstable();
+        functions.dedup();
+        let landings = functions.into_iter().flat_map(|f| &self.plan.functions[f].landings);
+        landings.filter_map(|landing| gate(&self.linked, self.bias, *landing)).collect()
+    }
+}
+
+/// A jump from a place in new code back to the original; `None` if it is out of reach, or would lie
+/// across two pages.
+fn gate(linked: &Linked, bias: u64, (to, offset): (LinkAddr, u32)) -> Option<Patch> {
+    const SIZE: usize = fettle_rewrite::SPRINGBOARD_SIZE as usize;
+    let at = linked.text_at.0.wrapping_add(u64::from(offset));
+    let live = at.wrapping_add(bias);
+    if live / PAGE != (live + SIZE as u64 - 1) / PAGE {
+        return None;
+    }
+    let distance = to.0.wrapping_sub(at.wrapping_add(SIZE as u64)) as i64;
+    let mut after = vec![0xe9];
+    after.extend_from_slice(&i32::try_from(distance).ok()?.to_le_bytes());
+    let before = linked.text.get(offset as usize..offset as usize + SIZE)?.to_vec();
+    Some(Patch { at: LiveAddr(live), before, after, purpose: Purpose::Gate })
 }
 
 /// Where control may come back to in the middle of a function's old code.

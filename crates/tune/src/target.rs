@@ -4,6 +4,7 @@
 //! (`DT_DEBUG`) for the address of `struct r_debug`.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use fettle_collect::modules::open_image;
 use fettle_image::{Image, LinkAddr};
@@ -56,10 +57,10 @@ pub struct Target<'a> {
 pub struct FindObject {
     /// Its address.
     pub at: LiveAddr,
-    /// The image that it is in, for room near it.
+    /// What the loader has added to addresses of its image.
     pub image_bias: u64,
-    /// That image.
-    pub file: PathBuf,
+    /// That image, for room near it.
+    pub image: Arc<Image>,
 }
 
 impl<'a> Target<'a> {
@@ -124,12 +125,13 @@ impl<'a> Target<'a> {
             }
             let image = open_image(&loaded.file)
                 .map_err(|error| TuneError::Unfit { pid, why: error.to_string() })?;
+            let image = Arc::new(image);
             let live = |at: LinkAddr| LiveAddr(at.0.wrapping_add(loaded.bias));
             if let Some(at) = symbol(&image, "_dl_find_object") {
                 self.find_object = Some(FindObject {
                     at: live(at),
                     image_bias: loaded.bias,
-                    file: loaded.file.clone(),
+                    image: image.clone(),
                 });
             }
             let iterates = symbol(&image, "dl_iterate_phdr").and_then(|at| {
@@ -141,6 +143,22 @@ impl<'a> Target<'a> {
         }
         let why = "it has no C library that Fettle knows".to_owned();
         Err(TuneError::Unfit { pid, why })
+    }
+
+    /// The same modules in a process that was forked from this one, or from which this one was, as
+    /// far as it has them where this one does.
+    pub fn of_relative<'b>(&self, process: &'b Process) -> Target<'b> {
+        let has = |loaded: &Loaded| {
+            // struct link_map begins with the difference.
+            process.read(loaded.link_map, 8).is_ok_and(|head| word(&head, 0) == loaded.bias)
+        };
+        Target {
+            process,
+            loaded: self.loaded.iter().filter(|loaded| has(loaded)).cloned().collect(),
+            refused: self.refused.clone(),
+            find_object: self.find_object.clone(),
+            iterates: self.iterates,
+        }
     }
 
     /// What is mapped in the process now.

@@ -6,20 +6,19 @@ use std::time::Duration;
 
 use fettle_cfg::Function;
 use fettle_layout::model::Geometry;
-use fettle_live::{Entry, Journal, Patch, Process, Purpose};
+use fettle_live::{Entry, Process};
 use fettle_rewrite::Mode;
 
 use crate::count::{self, Profile};
 use crate::decide::{self, Decided, Group};
 use crate::error::TuneError;
+use crate::everywhere::Everywhere;
+use crate::family::Family;
 use crate::install::{self, Installed};
 use crate::measure::{self, Measured};
 use crate::module::{Module, NewCode};
 use crate::target::Target;
 use crate::{Stop, Wanted, lift};
-
-/// So long threads have to leave new code that is taken back.
-const PATIENCE: Duration = Duration::from_secs(10);
 
 /// What to do.
 #[derive(Clone, Debug)]
@@ -36,6 +35,8 @@ pub struct Options {
     pub keep: bool,
     /// Count and decide only.
     pub dry_run: bool,
+    /// Only the process that is named, not its relatives.
+    pub alone: bool,
 }
 
 /// What became of it.
@@ -47,8 +48,12 @@ pub struct Outcome {
     pub decided: Vec<(PathBuf, Decided)>,
     /// Modules that stay as they are, and why.
     pub refused: Vec<(PathBuf, String)>,
-    /// What was installed.
+    /// What was installed in the process that was named.
     pub installed: Option<Installed>,
+    /// How many processes have got new code, that one included.
+    pub processes: usize,
+    /// Relatives that stay as they are, and why.
+    pub left: Vec<(i32, String)>,
     /// What the comparison has shown.
     pub measured: Option<Measured>,
     /// Whether the new code is in place.
@@ -69,52 +74,60 @@ pub fn tune(
 ) -> Result<Outcome, TuneError> {
     let target = Target::new(process)?;
     let (modules, refused) = lift(&target, &options.wanted)?;
+    let mut family = Family::of(process, options.alone);
 
     tell("counting");
     let selection = &options.wanted.selection;
-    let profile = count::count(&target, folder, &modules, selection, options.time, stop)?;
+    let from = (&target, &family);
+    let profile = count::count(from, folder, &modules, selection, options.time, stop)?;
     tell("deciding");
     let mut outcome = Outcome {
         profile,
         decided: Vec::new(),
         refused,
         installed: None,
+        processes: 0,
+        left: Vec::new(),
         measured: None,
         kept: false,
     };
-    let codes = lay_out(&target, &modules, &options.group, &mut outcome)?;
+    family.forget();
+    family.look();
+    let codes = lay_out(&target, &family, &modules, &options.group, &mut outcome)?;
     if options.dry_run {
         return Ok(outcome);
     }
 
     tell("installing");
-    let mut journal = Journal::create(folder, process)?;
+    let mut everywhere = Everywhere { folder, codes: &codes, journals: Vec::new() };
     let done: Result<_, TuneError> = (|| {
-        let installed = install::install(&target, &mut journal, &codes, None)?;
+        outcome.installed = Some(everywhere.install(&target, &mut family)?);
+        outcome.processes = everywhere.journals.len();
+        outcome.left = family.left.clone();
         if options.keep {
-            return Ok((installed, None));
+            return Ok(None);
         }
         tell("measuring");
-        let jumps = in_place(process, &journal);
-        let measured = measure::measure(process, &jumps, &options.measure, stop)?;
-        Ok((installed, Some(measured)))
+        Ok(Some(measure::measure(&mut family, &codes, &options.measure, stop)?))
     })();
     let gain = |measured: &Option<Measured>| measured.as_ref().is_none_or(Measured::is_gain);
     match done {
-        Ok((installed, measured)) if gain(&measured) => {
+        Ok(measured) if gain(&measured) => {
             if let Some(measured) = &measured {
                 let percent = (1.0 / measured.ratio - 1.0) * 100.0;
-                journal.add([Entry::Note(format!("faster by {percent:.1} %, as measured"))])?;
+                let note = Entry::Note(format!("faster by {percent:.1} %, as measured"));
+                for journal in &mut everywhere.journals {
+                    journal.add([note.clone()])?;
+                }
             }
             outcome.kept = true;
-            (outcome.installed, outcome.measured) = (Some(installed), measured);
+            outcome.measured = measured;
             Ok(outcome)
         }
         done => {
             tell("taking back");
-            fettle_live::undo(journal, PATIENCE)?;
-            (outcome.installed, outcome.measured) =
-                done.map(|(installed, measured)| (Some(installed), measured))?;
+            everywhere.take_back()?;
+            outcome.measured = done?;
             Ok(outcome)
         }
     }
@@ -123,12 +136,13 @@ pub fn tune(
 /// New code for what ran of each module, in the order that was decided.
 fn lay_out(
     target: &Target<'_>,
+    family: &Family<'_>,
     modules: &[Module],
     group: &Group,
     outcome: &mut Outcome,
 ) -> Result<Vec<NewCode>, TuneError> {
     let process = target.process;
-    let mut maps = target.maps()?;
+    let mut maps = family.maps()?;
     let mut codes: Vec<NewCode> = Vec::new();
     for (module, counts) in modules.iter().zip(&outcome.profile.modules) {
         let path = module.loaded.path.clone();
@@ -161,16 +175,4 @@ fn lay_out(
         return Err(TuneError::Unfit { pid: process.pid(), why });
     }
     Ok(codes)
-}
-
-/// The jumps of a journal that were written.
-fn in_place(process: &Process, journal: &Journal) -> Vec<Patch> {
-    let jumps = journal.entries().iter().filter_map(|entry| match entry {
-        Entry::Write(patch) if patch.purpose == Purpose::Jump => Some(patch.clone()),
-        _ => None,
-    });
-    let is_there = |patch: &Patch| {
-        process.read(patch.at, patch.after.len()).is_ok_and(|now| now == patch.after)
-    };
-    jumps.filter(is_there).collect()
 }

@@ -9,6 +9,7 @@ pub mod probe;
 pub mod programs;
 pub mod sample;
 pub mod stats;
+pub mod tune;
 pub mod variants;
 
 /// Which benchmark.
@@ -20,6 +21,8 @@ pub enum Bench {
     Sample(sample::Options),
     /// How fast programs are lifted, and how much of them
     Lift(lift::Options),
+    /// What laying out the hot code of running programs brings
+    Tune(tune::Options),
 }
 
 /// Runs one.
@@ -28,5 +31,6 @@ pub fn run(which: &Bench) -> Result<bool> {
         Bench::Probe(options) => probe::run(options),
         Bench::Sample(options) => sample::run(options),
         Bench::Lift(options) => lift::run(options),
+        Bench::Tune(options) => tune::run(options),
     }
 }

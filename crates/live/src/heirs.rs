@@ -1,0 +1,174 @@
+//! Processes that have new code by birth.
+//!
+//! A fork copies an address space: the child of a changed process has its jumps, its new code and
+//! its gs base, and no undo log. But all that its parent's log says holds for the child, too, so
+//! that the child's can be made of it at any time, as long as the parent's is there. Therefore no
+//! log is removed before all who have inherited what it tells of have logs of their own.
+//!
+//! Who was forked from whom is told by the vector that the kernel gave the program when it was
+//! executed: forks have the same, and where things lie in memory is in it.
+
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use crate::change::is_as_made;
+use crate::error::LiveError;
+use crate::journal::{Entry, Journal, Purpose};
+use crate::maps;
+use crate::memory::Memory;
+use crate::process::{Process, space_of, start_time};
+use crate::ptrace;
+
+/// A process that came by forks from the same execution of a program as another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Relative {
+    /// Its number.
+    pub pid: i32,
+    /// When it began.
+    pub start_time: u64,
+    /// What tells its address space from that after an exec.
+    space: u64,
+}
+
+impl Relative {
+    /// Processor time that it has used, and in nanoseconds that of its children that have ended
+    /// and been waited for. The kernel tells the latter in steps of ten milliseconds.
+    pub fn cpu_ns(&self) -> Option<(u64, u64)> {
+        let own = ptrace::process_time(self.pid)?.as_nanos() as u64;
+        let stat = maps::read_proc(&format!("/proc/{}/stat", self.pid)).ok()?;
+        let behind = stat.iter().rposition(|byte| *byte == b')')? + 1;
+        let text = std::str::from_utf8(&stat[behind..]).ok()?;
+        let mut fields = text.split_ascii_whitespace().skip(13);
+        let mut ticks = || fields.next()?.parse::<u64>().ok();
+        // USER_HZ is 100 on every x86-64 kernel.
+        Some((own, (ticks()? + ticks()?) * 10_000_000))
+    }
+
+    /// How many calls it has made that read or write, those of its children included that have
+    /// ended and been waited for.
+    pub fn io_calls(&self) -> Option<u64> {
+        let text = maps::read_proc(&format!("/proc/{}/io", self.pid)).ok()?;
+        Some(maps::status_field(&text, "syscr:")? + maps::status_field(&text, "syscw:")?)
+    }
+}
+
+/// All processes that came by forks from the same execution of a program as `process`, itself
+/// included, the oldest first.
+pub fn relatives(process: &Process) -> Vec<Relative> {
+    of_space(process.space(), file_of(process.pid()))
+}
+
+fn of_space(space: u64, file: Option<(u64, u64)>) -> Vec<Relative> {
+    let Ok(folder) = std::fs::read_dir("/proc") else { return Vec::new() };
+    let pids = folder.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<i32>().ok());
+    let mut all: Vec<Relative> = pids
+        .filter(|pid| space_of(*pid) == Some(space))
+        .filter(|pid| file.is_none() || file_of(*pid) == file)
+        .filter_map(|pid| Some(Relative { pid, start_time: start_time(pid)?, space }))
+        .collect();
+    all.sort_unstable_by_key(|r| (r.start_time, r.pid));
+    all
+}
+
+/// What tells a process's executable from others: device and number.
+fn file_of(pid: i32) -> Option<(u64, u64)> {
+    let meta = std::fs::metadata(format!("/proc/{pid}/exe")).ok()?;
+    Some((meta.dev(), meta.ino()))
+}
+
+/// Who the log is of: number, start time, address space.
+fn owner(journal: &Journal) -> Option<(i32, u64, u64)> {
+    match journal.entries().first() {
+        Some(Entry::Process(pid, start, space)) => Some((*pid, *start, *space)),
+        _ => None,
+    }
+}
+
+/// Processes that have by birth what `journal` tells of, and no log of their own.
+pub fn heirs(journal: &Journal) -> Vec<Relative> {
+    let Some((_, _, space)) = owner(journal) else { return Vec::new() };
+    let mut all = of_space(space, None);
+    all.retain(|relative| is_heir(journal, relative));
+    all
+}
+
+/// A process as an heir of what `journal` tells of, if it is one.
+pub fn heir(journal: &Journal, process: &Process) -> Option<Relative> {
+    let (pid, start_time, space) = (process.pid(), process.start_time(), process.space());
+    let relative = Relative { pid, start_time, space };
+    is_heir(journal, &relative).then_some(relative)
+}
+
+fn is_heir(journal: &Journal, relative: &Relative) -> bool {
+    let Some((pid, _, space)) = owner(journal) else { return false };
+    let folder = journal.path().parent().unwrap_or(Path::new(""));
+    let id = (relative.pid, relative.start_time, relative.space);
+    relative.pid != pid
+        && relative.space == space
+        && Journal::owner_of(folder, relative.pid) != Some(id)
+        && has_inherited(journal, relative.pid)
+}
+
+/// Whether a process has something of what a log tells of.
+fn has_inherited(journal: &Journal, pid: i32) -> bool {
+    let Ok(maps) = maps::of_process(pid) else { return false };
+    if journal.regions().iter().any(|(region, _)| is_as_made(&maps, region)) {
+        return true;
+    }
+    // The log may have been cut off by our death.
+    let Ok(memory) = Memory::open(pid) else { return false };
+    journal.entries().iter().any(|entry| match entry {
+        Entry::Write(patch) if patch.purpose != Purpose::Gate => {
+            let mut now = vec![0; patch.after.len()];
+            memory.read_exact(patch.at, &mut now).is_ok() && now == patch.after
+        }
+        _ => false,
+    })
+}
+
+/// Begins the log of a process that has by birth what `journal` tells of.
+///
+/// # Errors
+///
+/// When it has ended, or has a log.
+pub fn inherit(journal: &Journal, heir: &Relative) -> Result<Journal, LiveError> {
+    let gone = || LiveError::NoProcess { pid: heir.pid };
+    let maps = maps::of_process(heir.pid).map_err(|_| gone())?;
+    let mut entries = vec![Entry::Process(heir.pid, heir.start_time, heir.space)];
+    entries.extend(journal.entries().iter().skip(1).cloned());
+    entries.extend(journal.regions().iter().map(|(region, _)| match is_as_made(&maps, region) {
+        true => Entry::Mapped(region.at),
+        false => Entry::Unmapped(region.at),
+    }));
+    let origin = owner(journal).map_or(0, |(pid, ..)| pid);
+    entries.push(Entry::Note(format!("inherited from process {origin}")));
+    let folder = journal.path().parent().unwrap_or(Path::new(""));
+    let path = folder.join(format!("{}.undo", heir.pid));
+    // The number may have been that of another process, whose children live perhaps.
+    if let Some(stale) = Journal::open(folder, heir.pid)? {
+        if owner(&stale) == Some((heir.pid, heir.start_time, heir.space)) {
+            return Ok(stale);
+        }
+        bequeath(&stale)?;
+        stale.remove()?;
+    }
+    Journal::begin(&path, entries)
+}
+
+/// Gives every process that has by birth what `journal` tells of a log of its own.
+///
+/// # Errors
+///
+/// When one of them lives, and its log cannot be written.
+pub fn bequeath(journal: &Journal) -> Result<Vec<i32>, LiveError> {
+    let mut done = Vec::new();
+    for heir in heirs(journal) {
+        match inherit(journal, &heir) {
+            Ok(_) => done.push(heir.pid),
+            Err(LiveError::NoProcess { .. }) => {}
+            Err(_) if start_time(heir.pid) != Some(heir.start_time) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(done)
+}

@@ -1,0 +1,230 @@
+//! The same new code in all processes of a family, and taking it back everywhere.
+//!
+//! The oldest comes first: whoever it forks afterwards has new code by birth. Those that were
+//! forked while it was being installed may have half of it, and get the rest of it, too.
+
+use std::collections::VecDeque;
+use std::path::Path;
+use std::time::Duration;
+
+use fettle_live::{Journal, LiveAddr, LiveError, Patch, Process, Purpose, Relative, Undone};
+
+use crate::error::TuneError;
+use crate::family::Family;
+use crate::install::{self, Installed};
+use crate::module::NewCode;
+use crate::target::Target;
+
+/// So long threads have to leave new code that is taken back.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// So often it is looked for processes that were forked meanwhile.
+const LOOKS: usize = 8;
+
+/// New code, and the undo logs of who has it.
+pub(crate) struct Everywhere<'a> {
+    pub(crate) folder: &'a Path,
+    pub(crate) codes: &'a [NewCode],
+    pub(crate) journals: Vec<Journal>,
+}
+
+impl Everywhere<'_> {
+    /// Installs in all processes of a family; gives what was done in the one that was named.
+    /// Others that it fails with are left as they are.
+    ///
+    /// # Errors
+    ///
+    /// When the process that was named cannot be changed. What has been done stays in the logs.
+    pub(crate) fn install(
+        &mut self,
+        target: &Target<'_>,
+        family: &mut Family<'_>,
+    ) -> Result<Installed, TuneError> {
+        let lead = target.process.pid();
+        let mut of_lead = None;
+        let mut done: Vec<i32> = Vec::new();
+        for _ in 0..LOOKS {
+            let mut left = Vec::new();
+            for process in family.members() {
+                let pid = process.pid();
+                if done.contains(&pid) {
+                    continue;
+                }
+                done.push(pid);
+                match self.install_in(&target.of_relative(process)) {
+                    Ok(installed) if pid == lead => of_lead = installed,
+                    Ok(_) => {}
+                    Err(error) if pid == lead => return Err(error),
+                    Err(_) if !process.is_same() => {}
+                    Err(error) => left.push((pid, error.to_string())),
+                }
+            }
+            family.others.retain(|p| !left.iter().any(|(pid, _)| *pid == p.pid()));
+            family.left.extend(left);
+            family.forget();
+            if family.look() == 0 {
+                break;
+            }
+        }
+        of_lead.ok_or_else(|| LiveError::Gone { pid: lead }.into())
+    }
+
+    /// Installs in one process, unless it has all of it by birth.
+    fn install_in(&mut self, target: &Target<'_>) -> Result<Option<Installed>, TuneError> {
+        let process = target.process;
+        if let Some((journal, heir)) = self.by_birth(process) {
+            if self.has_all(process) {
+                return Ok(None);
+            }
+            // Forked in between, it has but a part.
+            let log = fettle_live::inherit(journal, &heir)?;
+            let undone = fettle_live::undo(log, PATIENCE)?;
+            if let Some((_, why)) = undone.kept {
+                let why = format!("it was forked in between, and is still in new code ({why})");
+                return Err(TuneError::Unfit { pid: process.pid(), why });
+            }
+        }
+        let mut journal = Journal::create(self.folder, process)?;
+        let installed = install::install(target, &mut journal, self.codes, None);
+        match installed {
+            Ok(installed) => {
+                self.journals.push(journal);
+                Ok(Some(installed))
+            }
+            Err(error) => {
+                fettle_live::undo(journal, PATIENCE)?;
+                Err(error)
+            }
+        }
+    }
+
+    /// Whose log tells of what a process has by birth, if it has something.
+    fn by_birth(&self, process: &Process) -> Option<(&Journal, Relative)> {
+        self.journals
+            .iter()
+            .find_map(|journal| Some((journal, fettle_live::heir(journal, process)?)))
+    }
+
+    /// Whether a process has as many of the jumps as the oldest has.
+    fn has_all(&self, process: &Process) -> bool {
+        let jumps = |process: &Process| {
+            let jumps = self.codes.iter().flat_map(|code| &code.jumps);
+            let there = |jump: &&Patch| {
+                process.read(jump.at, jump.after.len()).is_ok_and(|now| now == jump.after)
+            };
+            jumps.filter(there).count()
+        };
+        let first = self.journals.first().and_then(|journal| Process::open(journal.pid()).ok());
+        first.is_none_or(|first| jumps(process) >= jumps(&first))
+    }
+
+    /// Takes all of it back, everywhere.
+    ///
+    /// # Errors
+    ///
+    /// When a process cannot be stopped or changed; the others are as they were all the same.
+    pub(crate) fn take_back(&mut self) -> Result<(), TuneError> {
+        let escapes = |inside: &[LiveAddr]| -> Vec<Patch> {
+            self.codes.iter().flat_map(|code| code.escapes(inside)).collect()
+        };
+        let journals: VecDeque<Journal> = self.journals.drain(..).collect();
+        let done = undo_all(self.folder, journals, PATIENCE, &escapes, &mut |_, _| ());
+        Ok(done?)
+    }
+}
+
+/// Installs in all processes of a family, without a comparison; gives what was done in the one that
+/// was named.
+///
+/// # Errors
+///
+/// When that one cannot be changed: then all is taken back that can be.
+pub fn install_everywhere(
+    folder: &Path,
+    target: &Target<'_>,
+    family: &mut Family<'_>,
+    codes: &[NewCode],
+) -> Result<Installed, TuneError> {
+    let mut everywhere = Everywhere { folder, codes, journals: Vec::new() };
+    let installed = everywhere.install(target, family);
+    if installed.is_err() {
+        everywhere.take_back()?;
+    }
+    installed
+}
+
+/// Undoes logs, and those of all processes that have inherited what they tell of.
+fn undo_all(
+    folder: &Path,
+    mut journals: VecDeque<Journal>,
+    patience: Duration,
+    escapes: &(dyn Fn(&[LiveAddr]) -> Vec<Patch> + Sync),
+    done: &mut dyn FnMut(i32, &Undone),
+) -> Result<(), LiveError> {
+    let mut failed = None;
+    while let Some(journal) = journals.pop_front() {
+        let pid = journal.pid();
+        match fettle_live::undo_with(journal, patience, escapes) {
+            Ok(undone) => {
+                done(pid, &undone);
+                for heir in undone.heirs {
+                    journals.extend(Journal::open(folder, heir)?);
+                }
+            }
+            Err(error) => failed = failed.or(Some(error)),
+        }
+    }
+    failed.map_or(Ok(()), Err)
+}
+
+/// Takes back what was changed in a process and in all its relatives; `done` is told of each.
+///
+/// # Errors
+///
+/// When one of them cannot be changed; the others are as they were all the same.
+pub fn undo_family(
+    folder: &Path,
+    process: &Process,
+    patience: Duration,
+    done: &mut dyn FnMut(i32, &Undone),
+) -> Result<(), LiveError> {
+    let mut journals = VecDeque::new();
+    for relative in fettle_live::relatives(process) {
+        journals.extend(Journal::open(folder, relative.pid)?);
+    }
+    if let Some(journal) = log_by_birth(folder, process)? {
+        journals.push_back(journal);
+    }
+    undo_all(folder, journals, patience, &|_| Vec::new(), done)
+}
+
+/// The log of a process that has new code by birth: made from that of another, if there is one.
+///
+/// # Errors
+///
+/// When logs cannot be read.
+pub fn log_by_birth(folder: &Path, process: &Process) -> Result<Option<Journal>, LiveError> {
+    let jumps =
+        |journal: &Journal| journal.entries().iter().filter(|e| is_there(process, e)).count();
+    let mut best: Option<(usize, Journal, Relative)> = None;
+    for pid in Journal::list(folder) {
+        let Some(journal) = Journal::look(folder, pid)? else { continue };
+        if !journal.has_space_of(process) {
+            continue;
+        }
+        let Some(heir) = fettle_live::heir(&journal, process) else { continue };
+        let count = jumps(&journal);
+        if best.as_ref().is_none_or(|(most, ..)| count > *most) {
+            best = Some((count, journal, heir));
+        }
+    }
+    best.map(|(_, journal, heir)| fettle_live::inherit(&journal, &heir)).transpose()
+}
+
+fn is_there(process: &Process, entry: &fettle_live::Entry) -> bool {
+    match entry {
+        fettle_live::Entry::Write(patch) if patch.purpose == Purpose::Jump => {
+            process.read(patch.at, patch.after.len()).is_ok_and(|now| now == patch.after)
+        }
+        _ => false,
+    }
+}

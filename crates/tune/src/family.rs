@@ -1,0 +1,110 @@
+//! Processes that were forked from one execution of a program: a server and those that work for it.
+//!
+//! All have the same code at the same addresses, so that what was counted in one holds for all,
+//! and new code that is made once fits all of them. Children of a changed process have new code by
+//! birth (`fettle_live::heirs`).
+
+use fettle_live::{Mapping, Process, Relative, relatives};
+
+use crate::error::TuneError;
+use crate::target::Target;
+
+/// A process with its relatives, or alone.
+#[derive(Debug)]
+pub struct Family<'a> {
+    /// The process that was named.
+    pub lead: &'a Process,
+    /// The others, the oldest first.
+    pub others: Vec<Process>,
+    /// Relatives that cannot be changed, and why.
+    pub left: Vec<(i32, String)>,
+    /// The relatives are not to be looked at.
+    pub alone: bool,
+}
+
+impl<'a> Family<'a> {
+    /// The relatives of `lead` that live, or none.
+    pub fn of(lead: &'a Process, alone: bool) -> Family<'a> {
+        let mut family = Family { lead, others: Vec::new(), left: Vec::new(), alone };
+        family.look();
+        family
+    }
+
+    /// Adds relatives that were not there before; gives how many.
+    pub fn look(&mut self) -> usize {
+        let before = self.others.len();
+        for relative in self.all() {
+            let known = self.members().any(|p| p.pid() == relative.pid)
+                || self.left.iter().any(|(pid, _)| *pid == relative.pid);
+            if known {
+                continue;
+            }
+            match Process::open(relative.pid) {
+                // It may have executed another program since.
+                Ok(process) if process.space() == self.lead.space() => self.others.push(process),
+                Ok(_) => {}
+                Err(_) if fettle_live::start_time(relative.pid) != Some(relative.start_time) => {}
+                Err(error) => self.left.push((relative.pid, error.to_string())),
+            }
+        }
+        self.others.len() - before
+    }
+
+    /// Forgets who has ended.
+    pub fn forget(&mut self) {
+        self.others.retain(Process::is_same);
+    }
+
+    /// All relatives that live now.
+    pub fn all(&self) -> Vec<Relative> {
+        let mut all = relatives(self.lead);
+        all.retain(|r| !self.alone || r.pid == self.lead.pid());
+        all
+    }
+
+    /// The processes that are to be changed, the oldest first: who forks comes before whom it
+    /// forked.
+    pub fn members(&self) -> impl Iterator<Item = &Process> {
+        let mut all: Vec<&Process> = self.others.iter().chain([self.lead]).collect();
+        all.sort_by_key(|p| (p.start_time(), p.pid()));
+        all.into_iter()
+    }
+
+    /// The modules of all members.
+    pub fn targets(&self, lead: &Target<'_>) -> Vec<Target<'_>> {
+        self.members().map(|process| lead.of_relative(process)).collect()
+    }
+
+    /// What is mapped in any of them.
+    ///
+    /// # Errors
+    ///
+    /// When the process that was named has ended.
+    pub fn maps(&self) -> Result<Vec<Mapping>, TuneError> {
+        let mut maps = self.lead.maps()?;
+        for process in &self.others {
+            maps.extend(process.maps().unwrap_or_default());
+        }
+        maps.sort_by_key(|m| (m.start, m.end));
+        maps.dedup_by(|a, b| (a.start, a.end) == (b.start, b.end));
+        Ok(maps)
+    }
+
+    /// Processor time that all have used, in nanoseconds; grows only, but for the children of the
+    /// oldest that it has not waited for yet.
+    pub fn cpu_ns(&self) -> Option<u64> {
+        if self.alone {
+            return self.lead.cpu_ns();
+        }
+        let times = self.all().into_iter().filter_map(|r| r.cpu_ns());
+        Some(times.map(|(own, children)| own + children).sum())
+    }
+
+    /// Calls that read or write, of all.
+    pub fn io_calls(&self) -> Option<u64> {
+        if self.alone {
+            return self.lead.io_calls();
+        }
+        Some(self.all().into_iter().filter_map(|r| r.io_calls()).sum())
+    }
+}
