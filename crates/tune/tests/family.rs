@@ -1,0 +1,180 @@
+//! Processes that fork, tuned together: new code in all of them, by birth too, and gone from all.
+
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use fettle_live::{Journal, Process};
+use fettle_tune::{Family, Group, NewCode, Options, Stop, Target, Wanted, Work, measure};
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+struct Forker {
+    folder: PathBuf,
+    child: Child,
+    out: BufReader<ChildStdout>,
+}
+
+impl Forker {
+    fn start(name: &str, flags: &[&str]) -> Forker {
+        let folder = std::env::temp_dir().join(format!("fettle-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../cli/tests/programs/forker.c");
+        let program = folder.join("forker");
+        let mut gcc = Command::new("gcc");
+        gcc.arg("-O2").args(flags).arg(source).arg("-o").arg(&program);
+        assert!(gcc.status().unwrap().success());
+        let mut child = Command::new(&program).stdout(Stdio::piped()).spawn().unwrap();
+        let mut out = BufReader::new(child.stdout.take().unwrap());
+        let mut line = String::new();
+        out.read_line(&mut line).unwrap();
+        assert_eq!(line, "ready\n");
+        Forker { folder, child, out }
+    }
+
+    fn pid(&self) -> i32 {
+        self.child.id() as i32
+    }
+
+    /// The worker that was forked first, and stays.
+    fn worker(&self) -> i32 {
+        let list = format!("/proc/{0}/task/{0}/children", self.pid());
+        let list = std::fs::read_to_string(list).unwrap();
+        list.split_whitespace().map(|pid| pid.parse().unwrap()).min().unwrap()
+    }
+
+    fn end(mut self) {
+        let pid = self.pid().to_string();
+        assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
+        let mut said = String::new();
+        self.out.read_to_string(&mut said).unwrap();
+        assert_eq!(said, "right after many rounds\n");
+        assert!(self.child.wait().unwrap().success());
+    }
+}
+
+impl Drop for Forker {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// How many of the jumps a process has.
+fn jumps(process: &Process, codes: &[NewCode]) -> usize {
+    let jumps = codes.iter().flat_map(|code| &code.jumps);
+    let there = jumps.filter(|jump| process.read(jump.at, 5).is_ok_and(|now| now == jump.after));
+    there.count()
+}
+
+/// Executable memory of no file: nobody but us would have it.
+fn leftovers(pid: i32) -> Vec<String> {
+    let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap();
+    let ours = |line: &&str| line.contains("r-xp") && line.split_whitespace().count() == 5;
+    maps.lines().filter(ours).map(str::to_owned).collect()
+}
+
+#[test]
+fn all_have_new_code_and_lose_it() {
+    let forker = Forker::start("all", &[]);
+    let logs = forker.folder.join("logs");
+    let (parent, worker) = (Process::open(forker.pid()), Process::open(forker.worker()));
+    let (parent, worker) = (parent.unwrap(), worker.unwrap());
+    for seed in 1..=6 {
+        // Now named by the parent, now by a worker.
+        let lead = if seed % 2 == 0 { &parent } else { &worker };
+        let target = Target::new(lead).unwrap();
+        let mut family = Family::of(lead, false);
+        let wanted = Wanted::default();
+        let (modules, _) = fettle_tune::lift(&target, &wanted).unwrap();
+        let codes =
+            fettle_tune::shuffled((&target, &family), &modules, &wanted.selection, seed).unwrap();
+        let installed =
+            fettle_tune::install_everywhere(&logs, &target, &mut family, &codes).unwrap();
+        assert!(installed.jumps > 3, "{installed:?}");
+        for process in [&parent, &worker] {
+            assert!(jumps(process, &codes) > 3);
+        }
+        // Long enough for some that have it by birth to do all of their work.
+        std::thread::sleep(Duration::from_millis(150));
+        let mut undone = Vec::new();
+        fettle_tune::undo_family(&logs, lead, PATIENCE, &mut |pid, what| {
+            undone.push((pid, what.kept.clone(), what.conflicts.clone()));
+        })
+        .unwrap();
+        assert!(undone.iter().any(|(pid, ..)| *pid == parent.pid()), "{undone:?}");
+        assert!(undone.iter().any(|(pid, ..)| *pid == worker.pid()), "{undone:?}");
+        for process in [&parent, &worker] {
+            assert_eq!(jumps(process, &codes), 0, "{undone:?}");
+            assert_eq!(leftovers(process.pid()), Vec::<String>::new(), "{undone:?}");
+            assert!(Journal::look(&logs, process.pid()).unwrap().is_none());
+        }
+    }
+    forker.end();
+}
+
+#[test]
+fn an_heir_has_no_log_until_it_needs_one() {
+    let forker = Forker::start("heir", &["-O1"]);
+    let logs = forker.folder.join("logs");
+    let parent = Process::open(forker.pid()).unwrap();
+    let target = Target::new(&parent).unwrap();
+    // The parent alone: who is there already stays as it is.
+    let mut family = Family::of(&parent, true);
+    let wanted = Wanted::default();
+    let (modules, _) = fettle_tune::lift(&target, &wanted).unwrap();
+    let codes = fettle_tune::shuffled((&target, &family), &modules, &wanted.selection, 3).unwrap();
+    fettle_tune::install_everywhere(&logs, &target, &mut family, &codes).unwrap();
+    let worker = Process::open(forker.worker()).unwrap();
+    assert_eq!(jumps(&worker, &codes), 0);
+    let log = || Journal::look(&logs, parent.pid()).unwrap().unwrap();
+    let heir = std::iter::repeat_with(|| {
+        std::thread::sleep(Duration::from_millis(1));
+        fettle_live::heirs(&log()).into_iter().find_map(|heir| Process::open(heir.pid).ok())
+    });
+    let heir = heir.take(20_000).flatten().next().expect("a child has it by birth");
+    assert!(Journal::look(&logs, heir.pid()).unwrap().is_none());
+    // It may end at any time, which is no error.
+    if let Some(own) = fettle_tune::log_by_birth(&logs, &heir).unwrap_or_default() {
+        assert_eq!(own.pid(), heir.pid());
+        let undone = fettle_live::undo(own, PATIENCE);
+        assert!(undone.is_ok() || !heir.is_same(), "{undone:?}");
+    }
+    fettle_tune::undo_family(&logs, &parent, PATIENCE, &mut |_, _| ()).unwrap();
+    assert_eq!(jumps(&parent, &codes), 0);
+    assert_eq!(leftovers(parent.pid()), Vec::<String>::new());
+    forker.end();
+}
+
+#[test]
+fn all_count_and_are_compared() {
+    let forker = Forker::start("count", &["-no-pie"]);
+    let logs = forker.folder.join("logs");
+    let worker = Process::open(forker.worker()).unwrap();
+    let parent = Process::open(forker.pid()).unwrap();
+    let options = Options {
+        wanted: Wanted::default(),
+        time: Duration::from_millis(500),
+        group: Group::default(),
+        measure: measure::Plan { work: Work::Calls, pairs: 5, turn: Duration::from_millis(100) },
+        keep: false,
+        dry_run: false,
+        alone: false,
+    };
+    let never = AtomicBool::new(false);
+    let outcome = fettle_tune::tune(&worker, &logs, &options, Stop(&never), |_| ()).unwrap();
+    assert!(outcome.profile.processes >= 3 && outcome.processes >= 3, "{outcome:?}");
+    assert!(outcome.profile.events > 10_000 && outcome.profile.stuck.is_empty());
+    assert_eq!(outcome.measured.as_ref().unwrap().ratios.len(), 5);
+    if outcome.kept {
+        fettle_tune::undo_family(&logs, &worker, PATIENCE, &mut |_, _| ()).unwrap();
+    }
+    for process in [&parent, &worker] {
+        assert_eq!(leftovers(process.pid()), Vec::<String>::new());
+        assert!(Journal::look(&logs, process.pid()).unwrap().is_none());
+    }
+    forker.end();
+}
