@@ -21,6 +21,7 @@ use crate::{output, requests};
   fettle export run.fettle --format collapsed -o - | inferno-flamegraph > run.svg
   fettle export run.fettle --format chrome --min-duration-us 100
   fettle export nginx.fettle --format jaeger      requests as spans, for Jaeger and Grafana
+  fettle export nginx.fettle --format perfetto --schema sockets    requests, for Perfetto
 
 The trace itself is columns already: DuckDB, Polars, Spark and ClickHouse read
 run.fettle/calls/*.parquet directly.")]
@@ -44,7 +45,7 @@ pub struct ExportArgs {
     /// Write names as the linker knows them
     #[arg(long)]
     no_demangle: bool,
-    /// What a request is, for spans: a shipped schema's name, or a file [default: what suits the
+    /// What a request is, for otlp, jaeger, and requests for perfetto instead of calls: a shipped schema's name, or a file [default: what suits the
     /// trace]
     #[arg(long, value_name = "NAME|FILE")]
     schema: Vec<String>,
@@ -80,7 +81,10 @@ pub fn run(args: ExportArgs) -> anyhow::Result<ExitCode> {
         FormatArg::Jaeger => return spans(&args, SpanFormat::Jaeger),
     };
     if !args.schema.is_empty() {
-        bail!("--schema is for spans: --format otlp or jaeger");
+        if format == Format::Perfetto {
+            return spans(&args, SpanFormat::Perfetto);
+        }
+        bail!("--schema is for requests: --format otlp, jaeger or perfetto");
     }
     let options = ExportOptions {
         duration_ns_min: (args.min_duration_us.max(0.0) * 1000.0) as u64,

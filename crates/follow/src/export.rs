@@ -11,6 +11,7 @@ use fettle_requests::{Peer, Request, State};
 use serde_json::{Value, json};
 
 use crate::error::{Error, Result};
+use crate::perfetto::Perfetto;
 use crate::session::{Context, Session};
 
 /// A format for spans.
@@ -22,6 +23,8 @@ pub enum SpanFormat {
     Otlp,
     /// Jaeger's JSON: what its page and Grafana open as a file.
     Jaeger,
+    /// Perfetto's: what ui.perfetto.dev opens.
+    Perfetto,
 }
 
 impl SpanFormat {
@@ -30,20 +33,21 @@ impl SpanFormat {
         match self {
             SpanFormat::Otlp => "otlp.jsonl",
             SpanFormat::Jaeger => "jaeger.json",
+            SpanFormat::Perfetto => "requests.pftrace",
         }
     }
 }
 
 /// A span of a request.
-struct Span {
+pub(crate) struct Span {
     /// Its number within the request, from 1.
-    number: u64,
-    parent: Option<u64>,
-    service: String,
-    name: String,
-    from_ns: u64,
-    to_ns: u64,
-    tags: Vec<(&'static str, Value)>,
+    pub number: u64,
+    pub parent: Option<u64>,
+    pub service: String,
+    pub name: String,
+    pub from_ns: u64,
+    pub to_ns: u64,
+    pub tags: Vec<(&'static str, Value)>,
 }
 
 /// What numbers of traces and times begin from.
@@ -74,17 +78,19 @@ impl Session<'_> {
         let origin = Origin { unix_ns: self.trace.manifest().start_unix_ns };
         let mut written = 0;
         let mut failed = None;
-        let write = |out: &mut dyn Write, text: &str| out.write_all(text.as_bytes());
+        let write = |out: &mut dyn Write, text: &[u8]| out.write_all(text);
+        let mut perfetto = Perfetto::default();
         if format == SpanFormat::Jaeger {
-            write(out, "{\"data\":[").map_err(Error::Output)?;
+            write(out, b"{\"data\":[").map_err(Error::Output)?;
         }
         self.run(&mut |request, context| {
             let spans = spans(request, context);
             let line = match format {
-                SpanFormat::Otlp => format!("{}\n", otlp(request, &spans, origin)),
+                SpanFormat::Perfetto => perfetto.request(&spans),
+                SpanFormat::Otlp => format!("{}\n", otlp(request, &spans, origin)).into_bytes(),
                 SpanFormat::Jaeger => {
                     let comma = if written > 0 { ",\n" } else { "\n" };
-                    format!("{comma}{}", jaeger(request, &spans, origin))
+                    format!("{comma}{}", jaeger(request, &spans, origin)).into_bytes()
                 }
             };
             written += 1;
@@ -95,7 +101,7 @@ impl Session<'_> {
             return Err(Error::Output(error));
         }
         if format == SpanFormat::Jaeger {
-            write(out, "\n]}\n").map_err(Error::Output)?;
+            write(out, b"\n]}\n").map_err(Error::Output)?;
         }
         out.flush().map_err(Error::Output)?;
         Ok(written)

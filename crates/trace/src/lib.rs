@@ -35,6 +35,7 @@ mod error;
 mod events;
 mod manifest;
 mod moments;
+pub mod proto;
 mod read;
 mod recover;
 mod spool;

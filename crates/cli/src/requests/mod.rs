@@ -1,5 +1,6 @@
 //! `fettle requests`: what a trace's requests are, and where their time went.
 
+mod differences;
 mod findings;
 mod summary;
 mod tables;
@@ -28,6 +29,7 @@ use crate::{output, schema};
   fettle requests nginx.fettle --schema sockets --schema mine.fettle-schema
   fettle requests nginx.fettle --analysis outliers
   fettle requests nginx.fettle --analysis communication --dot | dot -Tsvg > graph.svg
+  fettle requests after.fettle --diff before.fettle
   fettle requests nginx.fettle --parquet out/     tables for DuckDB, Polars, Spark
   fettle requests nginx.fettle --python slow.py -- 20
   fettle requests nginx.fettle --json
@@ -54,6 +56,10 @@ pub struct RequestsArgs {
             clap::builder::PossibleValue::new(name).help(purpose)
         })))]
     analysis: Option<String>,
+    /// Compare with another trace, of another system or of before a change: where the time of a
+    /// request goes in each, by the same schema
+    #[arg(long, value_name = "BEFORE", conflicts_with_all = ["request", "list", "analysis"])]
+    diff: Option<PathBuf>,
     /// Write the graph of `--analysis communication` in GraphViz's language, for `dot -Tsvg`
     #[arg(long, requires = "analysis", conflicts_with = "json")]
     dot: bool,
@@ -104,6 +110,18 @@ pub fn run(args: RequestsArgs) -> anyhow::Result<ExitCode> {
         return tables::analyse(&session, file, &args.args, form);
     }
     let terminal = output::terminal(args.no_color);
+    if let Some(before) = &args.diff {
+        let before = output::open(before)?;
+        let before = open(&before, &sources, &args.schema)?;
+        let diff = fettle_follow::diff(&before, &session)?;
+        let text = match args.json {
+            true => json(&diff)?,
+            false => differences::text(&diff),
+        };
+        output::print(&text)?;
+        let none = diff.requests == [0, 0];
+        return Ok(ExitCode::from(u8::from(none || !diff.problems.is_empty())));
+    }
     if let Some(wanted) = &args.request {
         let (schema, id) = number(wanted, &session)?;
         let Some(detail) = session.request(schema, id)? else {

@@ -13,11 +13,15 @@ mod messages;
 mod outliers;
 mod syscalls;
 
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
 use fettle_requests::{Catalog, EventId, Request, Source, shipped};
 use fettle_trace::Trace;
 use serde::Serialize;
 
 use crate::JSON_VERSION;
+use crate::diff::Sums;
 use crate::error::Result;
 use crate::session::{Context, Session};
 
@@ -198,6 +202,13 @@ impl Session<'_> {
         let (analysis, purpose) = (known.name, known.purpose);
         Ok(Some(Findings { version: JSON_VERSION, analysis, purpose, found, problems }))
     }
+}
+
+/// Times of system calls by process and call.
+pub(crate) fn system_calls(trace: &Trace) -> Result<BTreeMap<String, Sums>> {
+    let shared = syscalls::Shared::default();
+    of_events(trace, Box::new(syscalls::SystemCalls::telling(Rc::clone(&shared))))?;
+    Ok(shared.take())
 }
 
 fn of_requests(

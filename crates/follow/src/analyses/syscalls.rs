@@ -1,10 +1,13 @@
 //! System calls: how many, how long, how many bytes, by process.
 
+use std::cell::RefCell;
 use std::cmp::Reverse;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
+use std::rc::Rc;
 
 use super::histogram::Histogram;
 use super::{Analysis, Cell, Findable, Found, Unit, Wanted};
+use crate::diff::Sums;
 use crate::session::Context;
 
 /// Events at which calls begin, and the names of the calls. Those at which they end follow.
@@ -63,7 +66,11 @@ struct Calls {
     bytes: u64,
     /// Of those whose begin was seen.
     times_ns: Histogram,
+    sums: Sums,
 }
+
+/// Times by process and call, for whoever compares them.
+pub(super) type Shared = Rc<RefCell<BTreeMap<String, Sums>>>;
 
 /// The analysis.
 #[derive(Default)]
@@ -72,6 +79,15 @@ pub(super) struct SystemCalls {
     begun: HashMap<u64, (usize, u64)>,
     /// By process and call.
     calls: HashMap<(u64, usize), Calls>,
+    /// Where times go besides.
+    shared: Option<Shared>,
+}
+
+impl SystemCalls {
+    /// One that tells its times besides.
+    pub(super) fn telling(shared: Shared) -> SystemCalls {
+        SystemCalls { shared: Some(shared), ..SystemCalls::default() }
+    }
 }
 
 impl Analysis for SystemCalls {
@@ -97,6 +113,7 @@ impl Analysis for SystemCalls {
         match self.begun.remove(&tid) {
             Some((begun, since_ns)) if begun == call => {
                 calls.times_ns.add(time_ns.saturating_sub(since_ns));
+                calls.sums.add(time_ns.saturating_sub(since_ns));
             }
             _ => {}
         }
@@ -119,6 +136,11 @@ impl Analysis for SystemCalls {
         calls.sort_by_key(|((pid, call), c)| (Reverse((c.times_ns.sum, c.count)), *pid, *call));
         for ((pid, call), calls) in calls {
             let name = BEGINS.get(call).or_else(|| ENDS_ONLY.get(call - BEGINS.len()));
+            let name = format!("{}  {}", context.process(pid), name.unwrap_or(&""));
+            if let Some(shared) = self.shared.as_ref().filter(|_| calls.sums.count > 0) {
+                // Processes of one name are one piece.
+                shared.borrow_mut().entry(name.clone()).or_default().merge(calls.sums);
+            }
             let times = &calls.times_ns;
             let time = |ns: u64| if times.count == 0 { Cell::None } else { Cell::Number(ns) };
             let some = |n: u64| if n == 0 { Cell::None } else { Cell::Number(n) };
@@ -131,7 +153,7 @@ impl Analysis for SystemCalls {
                 time(times.quantile(0.5)),
                 time(times.quantile(0.99)),
                 time(times.max),
-                Cell::Text(format!("{}  {}", context.process(pid), name.unwrap_or(&""))),
+                Cell::Text(name),
             ]);
         }
         let notes = vec!["times are from the call to its return, waits included".into()];

@@ -1,7 +1,7 @@
 //! Reading by a plan.
 
 use super::model::Role;
-use super::plan::{Choose, CountOf, Load, Op};
+use super::plan::{Choose, Compact, CountOf, Fixed, Load, Op};
 
 /// Bytes that a buffer has behind the packet, so that eight can always be loaded.
 pub const PADDING: usize = 16;
@@ -48,13 +48,14 @@ impl Cursor<'_> {
     pub fn run(&mut self, ops: &[Op]) -> Result<(), Stuck> {
         for op in ops {
             match op {
-                Op::Fixed { bits, skip, loads } => self.fixed(*bits, *skip, loads)?,
+                Op::Fixed(fixed) => self.fixed(fixed)?,
                 Op::Note { slot, size, role } => self.note(*slot, *size, *role),
                 Op::Text { slot } => self.text(*slot)?,
                 Op::Choose(choose) => self.choose(choose)?,
                 Op::Align(to) => {
-                    let to = u64::from(*to);
-                    self.at = self.at.next_multiple_of(to);
+                    // A power of two.
+                    let mask = u64::from(*to) - 1;
+                    self.at = (self.at + mask) & !mask;
                     if self.at > self.end {
                         return Err(Stuck::Short);
                     }
@@ -66,7 +67,9 @@ impl Cursor<'_> {
     }
 
     #[inline]
-    fn fixed(&mut self, bits: u32, skip: u32, loads: &[Load]) -> Result<(), Stuck> {
+    fn fixed(&mut self, fixed: &Fixed) -> Result<(), Stuck> {
+        let Fixed { bits, skip, loads, plain } = fixed;
+        let (bits, skip) = (*bits, *skip);
         let after = self.at + u64::from(bits);
         if after > self.end {
             return Err(Stuck::Short);
@@ -75,6 +78,20 @@ impl Cursor<'_> {
         // The last field begins within `bits`; eight bytes from there are within the padding.
         let last = base + (skip + bits).div_ceil(8) as usize + PADDING - 1;
         let Some(seen) = self.bytes.get(base..last) else { return Err(Stuck::Short) };
+        if *plain {
+            for load in loads {
+                let at = load.byte as usize;
+                let Some(eight) = seen.get(at..at + 8) else { return Err(Stuck::Short) };
+                let raw: [u8; 8] = eight.try_into().map_err(|_| Stuck::Short)?;
+                let value = u64::from_le_bytes(raw) << load.left;
+                let (plus, minus) = (value >> load.right, (value as i64 >> load.right) as u64);
+                if let Some(slot) = self.slots.get_mut(usize::from(load.slot)) {
+                    *slot = if load.signed { minus } else { plus };
+                }
+            }
+            self.at = after;
+            return Ok(());
+        }
         for load in loads {
             let at = load.byte as usize;
             let Some(eight) = seen.get(at..at + 8) else { return Err(Stuck::Short) };
@@ -98,18 +115,45 @@ impl Cursor<'_> {
         Ok(())
     }
 
+    /// The clock's lowest bits: it went on to the next moment that has them.
+    #[inline]
+    fn tick(&mut self, value: u64, bits: u32) {
+        let mask = (1_u64 << bits) - 1;
+        let behind = value < self.time & mask;
+        let above = (self.time & !mask).wrapping_add(u64::from(behind) << bits);
+        self.time = above | value;
+    }
+
+    /// Takes a header at one go: the event's number. `None` if it has another form.
+    #[inline]
+    pub fn compact(&mut self, compact: &Compact) -> Option<u64> {
+        let mask = u64::from(compact.align) - 1;
+        let at = (self.at + mask) & !mask;
+        let bits = compact.class_bits + compact.time_bits;
+        if at + u64::from(bits) > self.end {
+            return None;
+        }
+        let from = (at >> 3) as usize;
+        let raw: [u8; 8] = self.bytes.get(from..from + 8)?.try_into().ok()?;
+        let word = u64::from_le_bytes(raw);
+        let id = word & ((1 << compact.class_bits) - 1);
+        if id >= compact.extended {
+            return None;
+        }
+        let time = word >> compact.class_bits & ((1 << compact.time_bits) - 1);
+        *self.slots.get_mut(usize::from(compact.class_slot))? = id;
+        *self.slots.get_mut(usize::from(compact.time_slot))? = time;
+        self.tick(time, compact.time_bits);
+        self.at = at + u64::from(bits);
+        Some(id)
+    }
+
     #[inline]
     fn note(&mut self, slot: u16, size: u8, role: Role) {
         let value = self.slots[usize::from(slot)];
         match role {
             Role::Time if size >= 64 => self.time = value,
-            Role::Time => {
-                // The lowest bits: the clock went on to the next moment that has them.
-                let mask = (1_u64 << size) - 1;
-                let behind = value < self.time & mask;
-                let above = (self.time & !mask).wrapping_add(u64::from(behind) << size);
-                self.time = above | value;
-            }
+            Role::Time => self.tick(value, u32::from(size)),
             _ => {}
         }
         self.roles[role as usize] = value;

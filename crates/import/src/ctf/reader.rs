@@ -272,8 +272,14 @@ impl Stream {
             slots: &mut self.slots,
             elements: &mut self.elements,
         };
-        let read = cursor.run(&kinds.plan.header).and_then(|()| {
-            let id = cursor.role(Role::Class).unwrap_or(0);
+        let header = match kinds.plan.compact.as_ref().and_then(|it| cursor.compact(it)) {
+            Some(id) => Ok(id),
+            None => {
+                let read = cursor.run(&kinds.plan.header);
+                read.map(|()| cursor.role(Role::Class).unwrap_or(0))
+            }
+        };
+        let read = header.and_then(|id| {
             let place = match kinds.dense.get(id as usize) {
                 Some(place) => (*place as usize).checked_sub(1),
                 None => kinds.plan.events.iter().position(|(known, _)| *known == id),

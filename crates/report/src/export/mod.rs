@@ -7,7 +7,6 @@
 mod chrome;
 mod perfetto;
 mod pprof;
-mod proto;
 mod speedscope;
 mod stacks;
 

@@ -6,10 +6,10 @@ use std::io::Write;
 use fettle_trace::{Switch, Trace};
 
 use super::Cast;
-use super::proto::Message;
 use crate::error::{Error, Result};
 use crate::hash::FastMap;
 use crate::timeline::{Event, Filter, Kind, Sink, tell};
+use fettle_trace::proto::Message;
 
 /// Field numbers of `perfetto/trace/*.proto` that are used here.
 mod field {

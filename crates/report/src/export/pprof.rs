@@ -7,12 +7,12 @@ use fettle_trace::Function;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 
-use super::proto::Message;
 use super::stacks::chain;
 use crate::error::Result;
 use crate::hash::FastMap;
 use crate::report::Analysis;
 use crate::tree::NodeId;
+use fettle_trace::proto::Message;
 
 /// Field numbers of `profile.proto` that are used here.
 mod field {

@@ -1,8 +1,12 @@
-//! Just enough of the protobuf encoding to write two schemas: varints and length-prefixed bytes.
+//! Just enough of the protobuf encoding to write other programs' formats: varints and length-prefixed
+//! bytes.
 
 /// A message being written.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Message(pub(super) Vec<u8>);
+pub struct Message(
+    /// Its bytes.
+    pub Vec<u8>,
+);
 
 impl Message {
     fn varint(&mut self, mut value: u64) {
@@ -14,14 +18,14 @@ impl Message {
     }
 
     /// A number.
-    pub(super) fn number(&mut self, field: u32, value: u64) -> &mut Message {
+    pub fn number(&mut self, field: u32, value: u64) -> &mut Message {
         self.varint(u64::from(field) << 3);
         self.varint(value);
         self
     }
 
     /// Bytes or text.
-    pub(super) fn bytes(&mut self, field: u32, bytes: &[u8]) -> &mut Message {
+    pub fn bytes(&mut self, field: u32, bytes: &[u8]) -> &mut Message {
         self.varint(u64::from(field) << 3 | 2);
         self.varint(bytes.len() as u64);
         self.0.extend_from_slice(bytes);
@@ -29,16 +33,12 @@ impl Message {
     }
 
     /// A message within this one.
-    pub(super) fn message(&mut self, field: u32, message: &Message) -> &mut Message {
+    pub fn message(&mut self, field: u32, message: &Message) -> &mut Message {
         self.bytes(field, &message.0)
     }
 
     /// Numbers, packed.
-    pub(super) fn packed(
-        &mut self,
-        field: u32,
-        values: impl IntoIterator<Item = u64>,
-    ) -> &mut Message {
+    pub fn packed(&mut self, field: u32, values: impl IntoIterator<Item = u64>) -> &mut Message {
         let mut packed = Message::default();
         values.into_iter().for_each(|value| packed.varint(value));
         self.message(field, &packed)

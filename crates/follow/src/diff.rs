@@ -1,0 +1,271 @@
+//! Two systems side by side: the same schema over two traces, and where the time of a request goes in
+//! each.
+//!
+//! Time is compared by pieces: classes of requests, what requests do or wait for, in which process, and
+//! system calls by process. Of each piece there is the mean for a request (or call) on both sides, and
+//! for the difference of the means an interval that holds it in 95 of 100 cases: 1.96 standard errors,
+//! those of both sides together (Welch). So it says whether a difference is one.
+
+use std::cmp::Ordering;
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use crate::JSON_VERSION;
+use crate::analyses::system_calls;
+use crate::error::Result;
+use crate::session::Session;
+
+/// Two traces compared.
+#[derive(Clone, Debug, Serialize)]
+pub struct Diff {
+    /// [`crate::JSON_VERSION`].
+    pub version: u32,
+    /// What was recorded: before and after.
+    pub commands: [Vec<String>; 2],
+    /// Requests in each.
+    pub requests: [u64; 2],
+    /// Kinds of pieces.
+    pub groups: Vec<DiffGroup>,
+    /// What could not be read or used, with the side.
+    pub problems: Vec<String>,
+}
+
+/// Pieces of one kind.
+#[derive(Clone, Debug, Serialize)]
+pub struct DiffGroup {
+    /// What they are.
+    pub title: &'static str,
+    /// What times are the means of: `request` or `call`.
+    pub per: &'static str,
+    /// The pieces, those whose time changed most in all first.
+    pub rows: Vec<DiffRow>,
+}
+
+/// A piece.
+#[derive(Clone, Debug, Serialize)]
+pub struct DiffRow {
+    /// What it is called.
+    pub name: String,
+    /// In the first trace.
+    pub before: DiffSide,
+    /// In the second.
+    pub after: DiffSide,
+    /// The difference of the means, nanoseconds; `None` where one side has none.
+    pub difference_ns: Option<f64>,
+    /// The interval that holds it in 95 of 100 cases; `None` where a side has fewer than two.
+    pub interval_ns: Option<(f64, f64)>,
+    /// Mean after by mean before.
+    pub ratio: Option<f64>,
+}
+
+/// A piece on one side.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct DiffSide {
+    /// How many requests or calls have it.
+    pub count: u64,
+    /// Mean time for a request or call, nanoseconds.
+    pub mean_ns: f64,
+    /// All of it, nanoseconds.
+    pub total_ns: u64,
+    /// Its part of the time of all pieces of its kind.
+    pub share: f64,
+}
+
+/// Sums of a piece.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Sums {
+    pub count: u64,
+    pub sum: f64,
+    pub squares: f64,
+}
+
+impl Sums {
+    /// Takes in a time.
+    pub fn add(&mut self, ns: u64) {
+        self.count += 1;
+        self.sum += ns as f64;
+        self.squares += ns as f64 * ns as f64;
+    }
+
+    /// Takes in what another added up.
+    pub fn merge(&mut self, other: Sums) {
+        self.count += other.count;
+        self.sum += other.sum;
+        self.squares += other.squares;
+    }
+
+    /// Mean and its squared standard error, over `of` of which those not counted have none.
+    fn mean(&self, of: u64) -> (f64, Option<f64>) {
+        if of == 0 {
+            return (0.0, None);
+        }
+        let mean = self.sum / of as f64;
+        let spread = (self.squares - mean * self.sum).max(0.0);
+        let error = (of > 1).then(|| spread / (of - 1) as f64 / of as f64);
+        (mean, error)
+    }
+}
+
+/// All pieces of a trace.
+#[derive(Default)]
+struct Pieces {
+    requests: u64,
+    classes: BTreeMap<String, Sums>,
+    /// By what requests do, and by process besides.
+    states: BTreeMap<String, Sums>,
+    processes: BTreeMap<String, Sums>,
+    calls: BTreeMap<String, Sums>,
+    problems: Vec<String>,
+}
+
+fn pieces(session: &Session<'_>) -> Result<Pieces> {
+    let mut pieces = Pieces::default();
+    let ran = session.run(&mut |request, context| {
+        let row = context.row(request);
+        pieces.requests += 1;
+        pieces.classes.entry(row.class.clone()).or_default().add(row.wall_ns);
+        for (state, ns) in row.times_ns.by_state() {
+            if ns > 0 {
+                pieces.states.entry(state.name().to_owned()).or_default().add(ns);
+            }
+        }
+        let mut of: BTreeMap<String, u64> = BTreeMap::new();
+        for span in &request.spans {
+            let Some(stay) = request.sections.get(span.section as usize) else { continue };
+            let actor = context.actor(request, stay.timeline, stay.key, stay.joined_ns);
+            let process = actor.process.unwrap_or(actor.name);
+            let name = format!("{process}  {}", span.state.name());
+            *of.entry(name).or_default() += span.to_ns.saturating_sub(span.from_ns);
+        }
+        for (name, ns) in of {
+            pieces.processes.entry(name).or_default().add(ns);
+        }
+        true
+    })?;
+    pieces.problems = ran.problems;
+    pieces.calls = system_calls(session.trace)?;
+    Ok(pieces)
+}
+
+/// Compares the requests of two traces, which are to be found by the same schemas.
+///
+/// # Errors
+///
+/// If a trace cannot be read.
+pub fn diff(before: &Session<'_>, after: &Session<'_>) -> Result<Diff> {
+    let (mut a, mut b) = (pieces(before)?, pieces(after)?);
+    let side = |name, problems: Vec<String>| {
+        problems.into_iter().map(move |problem| format!("{name}: {problem}"))
+    };
+    let problems = side("before", std::mem::take(&mut a.problems));
+    let problems = problems.chain(side("after", std::mem::take(&mut b.problems))).collect();
+    // Of each class's own requests; of states over all requests, as a part of each.
+    let all = Some((a.requests, b.requests));
+    let groups = vec![
+        group("classes of requests", "request", &a.classes, &b.classes, None),
+        group("what requests do and wait for", "request", &a.states, &b.states, all),
+        group("in which process", "request", &a.processes, &b.processes, all),
+        group("system calls, waits included", "call", &a.calls, &b.calls, None),
+    ];
+    Ok(Diff {
+        version: JSON_VERSION,
+        commands: [before, after].map(|session| session.trace.manifest().command.clone()),
+        requests: [a.requests, b.requests],
+        groups: groups.into_iter().filter(|group| !group.rows.is_empty()).collect(),
+        problems,
+    })
+}
+
+/// Pairs pieces of the same name. `of`: how many requests there are, if means are over all.
+fn group(
+    title: &'static str,
+    per: &'static str,
+    before: &BTreeMap<String, Sums>,
+    after: &BTreeMap<String, Sums>,
+    of: Option<(u64, u64)>,
+) -> DiffGroup {
+    let total = |pieces: &BTreeMap<String, Sums>| pieces.values().map(|sums| sums.sum).sum::<f64>();
+    let totals = (total(before), total(after));
+    let mut names: Vec<&String> = before.keys().chain(after.keys()).collect();
+    names.sort();
+    names.dedup();
+    let rows = names.into_iter().map(|name| {
+        let sums = [before, after].map(|side| side.get(name).copied().unwrap_or_default());
+        let of = of.unwrap_or((sums[0].count, sums[1].count));
+        row(name, sums, of, totals)
+    });
+    let mut rows: Vec<DiffRow> = rows.collect();
+    let changed = |row: &DiffRow| {
+        let each = row.difference_ns.unwrap_or(row.after.mean_ns - row.before.mean_ns).abs();
+        each * row.before.count.max(row.after.count) as f64
+    };
+    rows.sort_by(|a, b| changed(b).partial_cmp(&changed(a)).unwrap_or(Ordering::Equal));
+    DiffGroup { title, per, rows }
+}
+
+fn row(name: &str, sums: [Sums; 2], of: (u64, u64), totals: (f64, f64)) -> DiffRow {
+    let (mean_a, error_a) = sums[0].mean(of.0);
+    let (mean_b, error_b) = sums[1].mean(of.1);
+    let side = |sums: Sums, mean_ns, total: f64| DiffSide {
+        count: sums.count,
+        mean_ns,
+        total_ns: sums.sum as u64,
+        share: if total > 0.0 { sums.sum / total } else { 0.0 },
+    };
+    let both = of.0 > 0 && of.1 > 0;
+    let difference = mean_b - mean_a;
+    DiffRow {
+        name: name.to_owned(),
+        before: side(sums[0], mean_a, totals.0),
+        after: side(sums[1], mean_b, totals.1),
+        difference_ns: both.then_some(difference),
+        interval_ns: error_a.zip(error_b).map(|(a, b)| {
+            let reach = 1.96 * (a + b).sqrt();
+            (difference - reach, difference + reach)
+        }),
+        ratio: (both && mean_a > 0.0).then(|| mean_b / mean_a),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sums(times_ns: &[u64]) -> Sums {
+        let mut sums = Sums::default();
+        times_ns.iter().for_each(|ns| sums.add(*ns));
+        sums
+    }
+
+    #[test]
+    fn means_and_intervals() {
+        // Means 20 and 40; variances 100 and 100; standard error sqrt(100/3 + 100/3) = 8.165.
+        let (a, b) = (sums(&[10, 20, 30]), sums(&[30, 40, 50]));
+        let row = row("x", [a, b], (3, 3), (120.0, 120.0));
+        assert_eq!((row.before.mean_ns, row.after.mean_ns, row.ratio), (20.0, 40.0, Some(2.0)));
+        let (low, high) = row.interval_ns.unwrap();
+        assert!((low - 3.997).abs() < 0.01 && (high - 36.003).abs() < 0.01, "{low} {high}");
+        assert_eq!((row.before.share, row.after.share), (0.5, 1.0));
+    }
+
+    #[test]
+    fn who_has_none_of_a_piece_counts_too() {
+        // One of four requests waits 40: the mean of all is 10.
+        let row = row("lock", [sums(&[40]), Sums::default()], (4, 4), (40.0, 0.0));
+        assert_eq!((row.before.mean_ns, row.after.mean_ns), (10.0, 0.0));
+        assert_eq!((row.difference_ns, row.ratio, row.after.share), (Some(-10.0), Some(0.0), 0.0));
+    }
+
+    #[test]
+    fn what_one_side_lacks_has_no_difference() {
+        let before =
+            BTreeMap::from([("a".to_owned(), sums(&[5, 5])), ("b".to_owned(), sums(&[1]))]);
+        let after = BTreeMap::from([("b".to_owned(), sums(&[9, 9, 9]))]);
+        let group = group("t", "call", &before, &after, None);
+        let names: Vec<&str> = group.rows.iter().map(|row| row.name.as_str()).collect();
+        assert_eq!(names, ["b", "a"]);
+        assert_eq!((group.rows[1].difference_ns, group.rows[1].interval_ns), (None, None));
+        assert_eq!(group.rows[0].interval_ns, None);
+    }
+}
