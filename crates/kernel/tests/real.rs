@@ -263,7 +263,7 @@ def answer(body):
     client.recv(len(body), socket.MSG_WAITALL)
 client.sendmsg([b"GET ", b"/several", b" HTTP/1.1\r\n\r\n"])
 server.recvmsg(10000)
-answer(b"x" * 50000)
+answer(b"x" * 20000)
 client.send(b"POST /one HTTP/1.1\r\nContent-Length: 5\r\n\r\nhello")
 server.recv(10000)
 answer(b"GET /wrong HTTP/1.1\r\n\r\n" * 300)
