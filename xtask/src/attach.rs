@@ -49,7 +49,7 @@ struct Subject {
     port: u16,
 }
 
-const SUBJECTS: [Subject; 4] = [
+const SUBJECTS: [Subject; 5] = [
     Subject {
         name: "redis",
         packages: &["redis-server"],
@@ -86,6 +86,16 @@ const SUBJECTS: [Subject; 4] = [
         ask: None,
         port: 0,
     },
+    // Sees for itself how long it is kept from running, by us and by the machine.
+    Subject {
+        name: "spinner",
+        packages: &["gcc"],
+        libraries: &["libc.so*"],
+        start: start_spinner,
+        worker: Some,
+        ask: None,
+        port: 0,
+    },
 ];
 
 /// What a client keeps between questions.
@@ -103,6 +113,8 @@ struct Rounds {
     stops_ms: Vec<f64>,
     install_ms: Vec<f64>,
     kept: usize,
+    /// What the program said at its end, if it checks itself.
+    said: String,
 }
 
 /// Runs all of it; false if something was wrong.
@@ -147,6 +159,9 @@ fn tell(name: &str, result: Result<Rounds>) -> bool {
                 middle(installs),
                 rounds.kept,
             );
+            if let Some(gap) = rounds.said.lines().find(|line| line.starts_with("longest gap")) {
+                println!("          {:<10} its own view: {gap} between two looks", "");
+            }
             true
         }
         Err(error) => {
@@ -162,7 +177,7 @@ fn middle(sorted: &[f64]) -> f64 {
 
 fn torture(subject: &Subject, options: &Options, binary: &Path, folder: &Path) -> Result<Rounds> {
     let mut child = (subject.start)(folder).context("it could not be started")?;
-    let result = torture_started(subject, options, binary, folder, &mut child);
+    let mut result = torture_started(subject, options, binary, folder, &mut child);
     if result.is_err() {
         let _ = child.kill();
         let _ = child.wait();
@@ -178,6 +193,9 @@ fn torture(subject: &Subject, options: &Options, binary: &Path, folder: &Path) -
     let status = child.wait()?;
     if subject.ask.is_none() {
         ensure!(status.success() && said.contains("right"), "{status}: {said}");
+    }
+    if let Ok(rounds) = &mut result {
+        rounds.said = said;
     }
     result
 }
@@ -413,6 +431,14 @@ fn start_python(folder: &Path) -> Result<Child> {
     std::fs::write(&script, PYTHON)?;
     let mut python = Command::new("/usr/bin/python3");
     Ok(python.arg(script).stdout(Stdio::piped()).spawn()?)
+}
+
+fn start_spinner(folder: &Path) -> Result<Child> {
+    let program = folder.join("spinner");
+    let source = repo::root().join("crates/cli/tests/programs/spinner.c");
+    let mut compile = Command::new("gcc");
+    proc::output_of(compile.arg("-O2").arg(source).arg("-o").arg(&program).arg("-pthread"))?;
+    Ok(Command::new(program).stdout(Stdio::piped()).spawn()?)
 }
 
 fn start_thrower(folder: &Path) -> Result<Child> {

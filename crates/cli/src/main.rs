@@ -15,6 +15,7 @@ mod requests;
 mod schema;
 mod select;
 mod sensors;
+mod symbols;
 mod trace;
 mod tune;
 mod ui;
@@ -66,6 +67,8 @@ enum Command {
     Undo(tune::UndoArgs),
     /// Show which running processes are changed, and how
     Status(tune::StatusArgs),
+    /// Tell gdb and perf the names of new code in a running process
+    Symbols(symbols::Args),
     /// Show how much of a file can be lifted, and why the rest cannot
     Lift(lift::Args),
     /// Show or clear the rewritten code kept for later recordings
@@ -96,6 +99,7 @@ fn main() -> ExitCode {
         Command::Tune(args) => tune::run(&args),
         Command::Undo(args) => tune::undo(&args),
         Command::Status(args) => tune::status(&args),
+        Command::Symbols(args) => symbols::run(&args),
         Command::Lift(args) => lift::run(&args),
         Command::Cache(args) => cache::run(&args),
         Command::Completions { shell } => {
@@ -109,9 +113,22 @@ fn main() -> ExitCode {
         if is_broken_pipe(&error) {
             return ExitCode::SUCCESS;
         }
-        eprintln!("fettle: {error:#}");
+        eprintln!("fettle: {}", told(&error));
         ExitCode::from(2)
     })
+}
+
+/// An error and its causes, but for those that have been told already: many say what the system
+/// answered themselves.
+fn told(error: &anyhow::Error) -> String {
+    let mut text = error.to_string();
+    for cause in error.chain().skip(1).map(|cause| cause.to_string()) {
+        if !text.contains(&cause) {
+            text.push_str(": ");
+            text.push_str(&cause);
+        }
+    }
+    text
 }
 
 fn man() -> anyhow::Result<ExitCode> {

@@ -102,7 +102,7 @@ pub struct StatusArgs {
     json: bool,
 }
 
-fn folder() -> anyhow::Result<PathBuf> {
+pub fn folder() -> anyhow::Result<PathBuf> {
     fettle_tune::journals().context("there is no place for undo logs: set HOME or XDG_CACHE_HOME")
 }
 
@@ -194,6 +194,7 @@ fn print_installed(
     if args.json {
         let value = json!({
             "version": 1, "pid": args.pid, "changed": !args.dry_run, "jumps": installed.jumps,
+            "calls": installed.calls, "slots": installed.slots,
             "left_alone": installed.left.len(), "reasons": reasons, "bytes": installed.bytes,
             "threads": installed.threads, "stops_ms": stops, "prepare_ms": milliseconds(prepared),
             "install_ms": milliseconds(took),
@@ -207,8 +208,10 @@ fn print_installed(
             format!("{jumps} jumps would lead to new code; {left} functions stay as they are\n")
         }
         false => format!(
-            "{jumps} jumps lead to new code, written in {:.1} ms; {left} functions stay as they \
-             are\n{} threads stood still {} times, at most {longest:.2} ms\n",
+            "{jumps} jumps, {} calls and {} slots lead to new code, written in {:.1} ms; {left} \
+             functions stay as they are\n{} threads stood still {} times, at most {longest:.2} ms\n",
+            installed.calls,
+            installed.slots,
             milliseconds(took),
             installed.threads,
             stops.len(),
@@ -251,9 +254,11 @@ fn print_outcome(args: &Args, outcome: &Outcome) -> anyhow::Result<()> {
     }
     if let Some(installed) = &outcome.installed {
         text.push_str(&format!(
-            "\ninstalled: {} jumps to {} kB of new code; {} threads stood still at most {:.2} ms; \
-             {} processes have it\n",
+            "\ninstalled: {} jumps, {} calls and {} slots lead to {} kB of new code; {} threads \
+             stood still at most {:.2} ms; {} processes have it\n",
             installed.jumps,
+            installed.calls,
+            installed.slots,
             installed.bytes / 1000,
             installed.threads,
             longest(&installed.stops),
@@ -379,7 +384,8 @@ fn outcome_json(args: &Args, outcome: &Outcome) -> serde_json::Value {
             "undo_stops_ms": ms(&profile.stops),
         },
         "installed": outcome.installed.as_ref().map(|installed| json!({
-            "jumps": installed.jumps, "bytes": installed.bytes, "threads": installed.threads,
+            "jumps": installed.jumps, "calls": installed.calls, "slots": installed.slots,
+            "bytes": installed.bytes, "threads": installed.threads,
             "left_alone": installed.left.len(), "stops_ms": ms(&installed.stops),
         })),
         "measured": outcome.measured.as_ref().map(|m| json!({
@@ -449,7 +455,8 @@ fn print_undone(pid: i32, undone: &Undone, as_json: bool) -> anyhow::Result<()> 
         let conflicts: Vec<String> = undone.conflicts.iter().map(ToString::to_string).collect();
         let value = json!({
             "version": 1, "pid": pid, "gone": undone.gone, "restored": undone.restored,
-            "conflicts": conflicts, "freed": undone.freed, "heirs": undone.heirs,
+            "closed": undone.closed, "conflicts": conflicts, "freed": undone.freed,
+            "heirs": undone.heirs,
             "kept": undone.kept.as_ref().map(|(bytes, _)| bytes),
             "why_kept": undone.kept.as_ref().map(|(_, why)| why), "stops_ms": stops,
         });
@@ -481,6 +488,12 @@ fn print_undone(pid: i32, undone: &Undone, as_json: bool) -> anyhow::Result<()> 
             pids.join(", ")
         ));
     }
+    if undone.closed > 0 {
+        let closed = undone.closed;
+        text.push_str(&format!(
+            "{pid}: {closed} places are gone with libraries that were closed\n"
+        ));
+    }
     for at in &undone.conflicts {
         text.push_str(&format!("{pid}: somebody else has changed {at} since; it stays so\n"));
     }
@@ -497,6 +510,8 @@ struct State {
     notes: Vec<String>,
     /// Processes that have the same by birth.
     heirs: Vec<i32>,
+    /// Libraries that were loaded since.
+    opened: Vec<PathBuf>,
 }
 
 impl State {
@@ -510,6 +525,7 @@ impl State {
             bytes: 0,
             notes: vec![],
             heirs: fettle_live::heirs(journal).iter().map(|heir| heir.pid).collect(),
+            opened: vec![],
         };
         for entry in journal.entries() {
             match entry {
@@ -525,7 +541,20 @@ impl State {
         }
         let mapped = journal.regions().into_iter().filter(|(_, mapped)| *mapped);
         state.bytes = mapped.map(|(region, _)| region.len).sum();
+        let known: Vec<&str> = journal.entries().iter().filter_map(loaded).collect();
+        let target = process.as_ref().and_then(|process| Target::new(process).ok());
+        let now = target.iter().flat_map(|target| &target.loaded).map(|l| l.path.clone());
+        let is_known = |path: &PathBuf| known.contains(&&*path.to_string_lossy());
+        state.opened = now.filter(|path| !known.is_empty() && !is_known(path)).collect();
         state
+    }
+}
+
+/// The path of a module that a process had when it was changed.
+fn loaded(entry: &Entry) -> Option<&str> {
+    match entry {
+        Entry::Loaded(path) => Some(path),
+        _ => None,
     }
 }
 
@@ -544,6 +573,7 @@ pub fn status(args: &StatusArgs) -> anyhow::Result<ExitCode> {
                 json!({
                     "pid": s.pid, "running": s.running, "jumps": s.jumps, "in_place": s.in_place,
                     "bytes": s.bytes, "notes": s.notes, "heirs": s.heirs,
+                    "loaded_since": s.opened,
                 })
             })
             .collect();
@@ -571,6 +601,9 @@ pub fn status(args: &StatusArgs) -> anyhow::Result<ExitCode> {
                 text.push_str(&format!("  {heirs} processes that it forked have it by birth\n"));
             }
             s.notes.iter().for_each(|note| text.push_str(&format!("  {note}\n")));
+            for path in &s.opened {
+                text.push_str(&format!("  {} was loaded since: old code\n", path.display()));
+            }
         }
         if states.is_empty() {
             text.push_str("no process is changed\n");

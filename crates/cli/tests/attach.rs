@@ -25,6 +25,15 @@ impl Running {
         self.child.id() as i32
     }
 
+    /// Sends it a signal, and waits until it is ready again.
+    fn signal(&mut self, name: &str) {
+        let pid = self.pid().to_string();
+        assert!(Command::new("kill").args([name, &pid]).status().unwrap().success());
+        let mut line = String::new();
+        self.out.read_line(&mut line).unwrap();
+        assert_eq!(line, "ready\n");
+    }
+
     /// Ends it, and gives what it had to say.
     fn end(mut self) -> String {
         let pid = self.pid().to_string();
@@ -61,7 +70,12 @@ impl Bench {
     }
 
     fn start(&self, program: &Path) -> Running {
-        let mut child = Command::new(program).stdout(Stdio::piped()).spawn().unwrap();
+        self.start_with(program, &[])
+    }
+
+    fn start_with(&self, program: &Path, arguments: &[PathBuf]) -> Running {
+        let mut command = Command::new(program);
+        let mut child = command.args(arguments).stdout(Stdio::piped()).spawn().unwrap();
         let mut out = BufReader::new(child.stdout.take().unwrap());
         let mut line = String::new();
         out.read_line(&mut line).unwrap();
@@ -479,5 +493,107 @@ fn a_family_counts_and_is_compared_together() {
         assert_eq!(differing(process), Vec::<String>::new());
         assert_eq!(leftovers(process), Vec::<String>::new());
     }
+    assert_eq!(running.end(), "right after many rounds\nexit status: 0");
+}
+
+/// Whether a tool is there; root gets it.
+fn has(tool: &str) -> bool {
+    let there = |tool: &str| Command::new(tool).arg("--version").output().is_ok();
+    if !there(tool) {
+        let _ = Command::new("apt-get").args(["install", "-qqy", tool]).output();
+    }
+    there(tool)
+}
+
+#[test]
+fn debuggers_and_perf_know_new_code() {
+    let bench = Bench::new();
+    let running = bench.start(&bench.build("busy.c", &["-g0"]));
+    let pid = running.pid().to_string();
+    let output = bench.fettle(&["symbols", &pid]).output().unwrap();
+    assert_eq!(output.status.code(), Some(2), "nothing is changed yet");
+    bench.tune(running.pid(), 1, &[]);
+
+    let (status, value) = bench.json(&["symbols", &pid]);
+    let names: Vec<&str> =
+        value["symbols"].as_array().unwrap().iter().filter_map(|s| s["name"].as_str()).collect();
+    assert!(status == 0 && names.contains(&"run.fettle"), "{names:?}");
+    if has("gdb") {
+        let script = bench.fettle(&["symbols", &pid, "--gdb"]).output().unwrap();
+        let script = String::from_utf8(script.stdout).unwrap();
+        let mut gdb = Command::new("gdb");
+        gdb.args(["-nx", "-batch", "-p", &pid, "-x", script.trim()]);
+        let output = gdb.args(["-ex", "thread apply all bt"]).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stdout);
+        // Threads run in it all the time, and it was called by what was called by the C library.
+        // gdb takes a suffix for a note about the function.
+        let named = |trace: &str| trace.contains("run.fettle") || trace.contains("run[fettle]");
+        let whole = |trace: &str| named(trace) && trace.contains("clone");
+        assert!(said.split("\nThread ").any(whole), "{said}");
+    } else {
+        eprintln!("skipped gdb: there is none (apt-get install gdb)");
+    }
+
+    // What others have put there is neither followed nor written to.
+    let map = PathBuf::from(format!("/tmp/perf-{pid}.map"));
+    let planted = bench.folder.path().join("planted");
+    fs::write(&planted, "mine").unwrap();
+    std::os::unix::fs::symlink(&planted, &map).unwrap();
+    let output = bench.fettle(&["symbols", &pid, "--perf"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert_eq!(fs::read_to_string(&planted).unwrap(), "mine");
+    fs::remove_file(&map).unwrap();
+    let (status, value) = bench.json(&["symbols", &pid, "--perf"]);
+    assert_eq!((status, value["perf_map"].as_str()), (0, map.to_str()));
+    assert!(fs::read_to_string(&map).unwrap().lines().any(|line| line.ends_with(" run.fettle")));
+
+    assert_eq!(bench.undo(running.pid()).0, 0);
+    assert!(!map.exists(), "it goes with the new code");
+    let beside = fs::read_dir(bench.journal(running.pid()).parent().unwrap()).unwrap();
+    assert_eq!(beside.count(), 0, "so do the files for gdb");
+    assert_eq!(running.end(), "right after many rounds\nexit status: 0");
+}
+
+#[test]
+fn libraries_come_and_go() {
+    let bench = Bench::new();
+    let libraries: Vec<PathBuf> = (1..=2)
+        .map(|n| bench.build("opened.c", &["-shared", "-fPIC", &format!("-DFACTOR={n}")]))
+        .collect();
+    let mut running = bench.start_with(&bench.build("opener.c", &["-ldl"]), &libraries);
+    let pid = running.pid();
+    let tuned = bench.tune(pid, 1, &["--lib", "opened*"]);
+    assert!(tuned["slots"].as_u64() > Some(0), "the library calls itself by slots: {tuned}");
+
+    // Another library takes the place of the one that was changed.
+    running.signal("-USR1");
+    let (_, state) = bench.json(&["status", &pid.to_string()]);
+    let since = state["processes"][0]["loaded_since"].as_array().unwrap();
+    assert_eq!(since.len(), 1, "{state}");
+    std::thread::sleep(Duration::from_millis(50));
+    let (status, undone) = bench.undo(pid);
+    assert_eq!(status, 0, "{undone}");
+    assert!(undone["closed"].as_u64() > Some(0), "{undone}");
+    assert_eq!(differing(pid), Vec::<String>::new());
+    assert_eq!(leftovers(pid), Vec::<String>::new());
+
+    // The same comes back to its place, with its own code.
+    bench.tune(pid, 2, &["--lib", "opened*"]);
+    running.signal("-USR1");
+    running.signal("-USR1");
+    std::thread::sleep(Duration::from_millis(50));
+    assert_eq!(bench.undo(pid).0, 0);
+    assert_eq!(differing(pid), Vec::<String>::new());
+    assert_eq!(leftovers(pid), Vec::<String>::new());
+
+    // Another program, by exec, has nothing of it.
+    bench.tune(pid, 3, &["--lib", "opened*"]);
+    running.signal("-USR2");
+    assert_eq!(differing(pid), Vec::<String>::new());
+    let (status, undone) = bench.undo(pid);
+    assert_eq!((status, &undone["gone"]), (0, &Value::Bool(true)));
+    bench.tune(pid, 4, &[]);
+    assert_eq!(bench.undo(pid).0, 0);
+    assert_eq!(differing(pid), Vec::<String>::new());
     assert_eq!(running.end(), "right after many rounds\nexit status: 0");
 }

@@ -10,6 +10,8 @@ use crate::error::LiveError;
 use crate::heirs;
 use crate::journal::{Entry, Journal, Patch, Purpose, Region};
 use crate::maps::{LiveAddr, Mapping};
+use crate::perf_map;
+use crate::places::Places;
 use crate::process::{Process, hash};
 use crate::references::{Ranges, in_memory, sleeper_returns_to};
 
@@ -75,6 +77,8 @@ fn first_page(process: &Process, region: &Region) -> u64 {
 pub struct Undone {
     /// Places that have their original bytes, or never had others.
     pub restored: usize,
+    /// Places that are no longer there: their library was closed.
+    pub closed: usize,
     /// Places that somebody else has changed since, and that were left so.
     pub conflicts: Vec<LiveAddr>,
     /// Bytes of memory taken back.
@@ -132,15 +136,17 @@ pub fn undo_with(
         }
         _ => {
             undone.heirs = heirs::bequeath(&journal)?;
+            perf_map::remove(&journal, pid);
             journal.remove()?;
             return Ok(Undone { gone: true, ..undone });
         }
     };
     clear_code(&mut journal, &process, &mut undone.stops)?;
-    let leading = patches(&journal, |purpose| purpose == Purpose::Jump);
-    let (restored, conflicts, stops) = process.restore(&leading)?;
-    (undone.restored, undone.conflicts) = (restored, conflicts);
-    undone.stops.extend(stops);
+    let leading = patches(&journal, Purpose::leads);
+    let restored = process.restore(&leading, &Places::of(&journal))?;
+    undone.stops.extend(restored.stops);
+    (undone.restored, undone.closed) = (restored.count, restored.gone);
+    undone.conflicts = restored.conflicts;
     let deadline = Instant::now() + patience;
     let mut pause = PAUSES.0;
     let mut tries = 0u32;
@@ -148,6 +154,7 @@ pub fn undo_with(
         let why = match take_away(&mut journal, &process, &mut undone)? {
             None if undone.conflicts.is_empty() => {
                 undone.heirs = heirs::bequeath(&journal)?;
+                perf_map::remove(&journal, pid);
                 journal.remove()?;
                 return Ok(undone);
             }
@@ -203,7 +210,7 @@ fn shut_gates(
     let mut gates = escapes(&inside);
     gates.extend(patches(journal, |purpose| purpose == Purpose::Gate));
     gates.retain(|patch| code.contains(patch.at.0));
-    stops.extend(process.patch(&gates, &Ranges::default())?.stops);
+    stops.extend(process.patch(&gates, &Ranges::default(), &Places::default())?.stops);
     Ok(())
 }
 
@@ -265,6 +272,7 @@ fn take_away(
     let code = regions.iter().filter(|(r, _)| r.prot.exec);
     let code = Ranges::new(code.map(|(r, _)| (r.at.0, r.at.0 + r.len)).collect());
     let guards = guards(journal);
+    let places = Places::of(journal);
     let unwind = patches(journal, |purpose| purpose == Purpose::Unwind);
     // The loader's record of a library leads to our headers as long as it is ours.
     let known = unwind.iter().map(|p| (p.at.0 & !7, p.at.0 + p.after.len() as u64)).collect();
@@ -296,7 +304,7 @@ fn take_away(
             return Ok(Some(why));
         }
         for patch in &unwind {
-            if !halted.restore_unwind(patch)? {
+            if !halted.restore_unwind(patch, &places)? {
                 conflicts.push(patch.at);
                 return Ok(Some("its loader has been changed by somebody else"));
             }

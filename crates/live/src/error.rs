@@ -214,6 +214,18 @@ pub enum LiveError {
         what: String,
     },
 
+    /// The file that tells perf of new code could not be written.
+    #[error(
+        "{path} could not be written: {source}; if the program writes it itself, or another one \
+         left it, perf is told nothing of new code"
+    )]
+    PerfMap {
+        /// The file, as the process sees it.
+        path: PathBuf,
+        /// What the system answered.
+        source: io::Error,
+    },
+
     /// The program ended before it ran: something killed it between fork and exec.
     #[error("the program ended before it started: {status:?}")]
     Stillborn {

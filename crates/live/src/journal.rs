@@ -17,6 +17,7 @@ use std::path::{Path, PathBuf};
 use crate::error::LiveError;
 use crate::inject::Prot;
 use crate::maps::LiveAddr;
+use crate::places::{Place, Record};
 use crate::process::Process;
 
 /// What a write is for.
@@ -24,11 +25,38 @@ use crate::process::Process;
 pub enum Purpose {
     /// Leads control to new code.
     Jump,
+    /// Leads a call, or a jump out of a function, in old code to new code.
+    Call,
+    /// Leads calls of other modules to new code: a slot of a procedure linkage table.
+    Slot,
     /// Lets unwinders and the loader know new code: stays as long as that can be returned to.
     Unwind,
     /// Leads from the start of a new function to the original: written when jumps are taken back,
     /// for those who stay in new code for long and call from there.
     Gate,
+}
+
+impl Purpose {
+    /// Whether it leads control to new code.
+    pub fn leads(self) -> bool {
+        matches!(self, Purpose::Jump | Purpose::Call | Purpose::Slot)
+    }
+
+    const ALL: [(Purpose, &str); 5] = [
+        (Purpose::Jump, "jump"),
+        (Purpose::Call, "call"),
+        (Purpose::Slot, "slot"),
+        (Purpose::Unwind, "unwind"),
+        (Purpose::Gate, "gate"),
+    ];
+
+    fn name(self) -> &'static str {
+        Purpose::ALL.iter().find(|(purpose, _)| *purpose == self).map_or("", |(_, name)| name)
+    }
+
+    fn named(name: &str) -> Option<Purpose> {
+        Some(Purpose::ALL.iter().find(|(_, other)| *other == name)?.0)
+    }
 }
 
 /// Bytes that are to take the place of others.
@@ -79,10 +107,18 @@ pub enum Entry {
     Cleared(LiveAddr),
     /// Bytes are about to be changed.
     Write(Patch),
+    /// Writes lie in this mapping of a file.
+    Place(Place),
+    /// Writes lie in this record of the loader.
+    Record(Record),
     /// While bytes are changed, no thread may be in this range.
     Guard(LiveAddr, LiveAddr),
     /// Threads have this gs base, and had none.
     GsBase(u64),
+    /// A file in the process's `/tmp` tells perf of new code: its name, device and number.
+    PerfMap(String, u64, u64),
+    /// A module that the process had when it was changed.
+    Loaded(String),
     /// For people: what was installed.
     Note(String),
 }
@@ -94,6 +130,9 @@ pub struct Journal {
     file: File,
     entries: Vec<Entry>,
 }
+
+/// Files beside a log: an object file for debuggers, a script for gdb, a map for perf.
+const BESIDE: [&str; 3] = ["symbols", "gdb", "map"];
 
 const HEADER: &str = "fettle live 1";
 
@@ -281,6 +320,35 @@ impl Journal {
         regions
     }
 
+    /// Writes a file beside the log, which goes with it: `symbols`, `gdb` or `map`. One that is
+    /// there already is replaced. Gives its path.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be written.
+    pub fn put_beside(&self, kind: &str, bytes: &[u8]) -> Result<PathBuf, LiveError> {
+        assert!(BESIDE.contains(&kind), "a kind of file that is removed again");
+        let path = self.path.with_extension(kind);
+        let failed = |e: io::Error| LiveError::Journal { path: path.clone(), what: e.to_string() };
+        let _ = std::fs::remove_file(&path);
+        let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path);
+        file.and_then(|mut file| file.write_all(bytes)).map_err(failed)?;
+        Ok(path)
+    }
+
+    /// What was written beside the log, and where.
+    ///
+    /// # Errors
+    ///
+    /// When there is none, or it cannot be read.
+    pub fn beside(&self, kind: &str) -> Result<(PathBuf, Vec<u8>), LiveError> {
+        let path = self.path.with_extension(kind);
+        match std::fs::read(&path) {
+            Ok(bytes) => Ok((path, bytes)),
+            Err(e) => Err(LiveError::Journal { path, what: e.to_string() }),
+        }
+    }
+
     /// What a region began with when it was about to be taken away, as a hash.
     pub(crate) fn unmapping(&self, at: LiveAddr) -> Option<u64> {
         self.entries.iter().rev().find_map(|entry| match entry {
@@ -295,6 +363,9 @@ impl Journal {
     ///
     /// When the file cannot be removed.
     pub fn remove(self) -> Result<(), LiveError> {
+        for kind in BESIDE {
+            let _ = std::fs::remove_file(self.path.with_extension(kind));
+        }
         std::fs::remove_file(&self.path)
             .map_err(|error| LiveError::Journal { path: self.path, what: error.to_string() })
     }
@@ -338,19 +409,23 @@ fn print(entry: &Entry, out: &mut String) {
         Entry::Cleared(at) => writeln!(out, "cleared {:x}", at.0),
         Entry::Code(at, len) => writeln!(out, "code {:x} {len:x}", at.0),
         Entry::Write(patch) => {
-            let purpose = match patch.purpose {
-                Purpose::Jump => "jump",
-                Purpose::Unwind => "unwind",
-                Purpose::Gate => "gate",
-            };
-            let _ = write!(out, "{purpose} {:x} ", patch.at.0);
+            let _ = write!(out, "{} {:x} ", patch.purpose.name(), patch.at.0);
             hex(&patch.before, out);
             out.push(' ');
             hex(&patch.after, out);
             writeln!(out)
         }
+        Entry::Place(Place { start, end, offset, device: (major, minor), inode }) => {
+            let (start, end) = (start.0, end.0);
+            writeln!(out, "place {start:x} {end:x} {offset:x} {major:x} {minor:x} {inode:x}")
+        }
+        Entry::Record(Record { list, at, dynamic }) => {
+            writeln!(out, "record {:x} {:x} {:x}", list.0, at.0, dynamic.0)
+        }
+        Entry::PerfMap(name, device, inode) => writeln!(out, "perf {device:x} {inode:x} {name}"),
         Entry::Guard(start, end) => writeln!(out, "guard {:x} {:x}", start.0, end.0),
         Entry::GsBase(base) => writeln!(out, "gs {base:x}"),
+        Entry::Loaded(path) => writeln!(out, "loaded {}", path.replace('\n', " ")),
         Entry::Note(text) => writeln!(out, "note {}", text.replace('\n', " ")),
     };
 }
@@ -383,6 +458,9 @@ fn parse_line(line: &str) -> Option<Entry> {
     if kind == "note" {
         return Some(Entry::Note(rest.to_owned()));
     }
+    if kind == "loaded" {
+        return Some(Entry::Loaded(rest.to_owned()));
+    }
     let fields: Vec<&str> = rest.split(' ').collect();
     let number = |i: usize| u64::from_str_radix(fields.get(i)?, 16).ok();
     let at = |i: usize| number(i).map(LiveAddr);
@@ -405,12 +483,17 @@ fn parse_line(line: &str) -> Option<Entry> {
         "unmapped" => Entry::Unmapped(at(0)?),
         "cleared" => Entry::Cleared(at(0)?),
         "code" => Entry::Code(at(0)?, number(1)? as usize),
-        "jump" | "unwind" | "gate" => {
-            let purpose = match kind {
-                "jump" => Purpose::Jump,
-                "gate" => Purpose::Gate,
-                _ => Purpose::Unwind,
-            };
+        "place" => Entry::Place(Place {
+            start: at(0)?,
+            end: at(1)?,
+            offset: number(2)?,
+            device: (number(3)? as u32, number(4)? as u32),
+            inode: number(5)?,
+        }),
+        "record" => Entry::Record(Record { list: at(0)?, at: at(1)?, dynamic: at(2)? }),
+        "perf" => Entry::PerfMap(fields.get(2)?.to_string(), number(0)?, number(1)?),
+        "jump" | "call" | "slot" | "unwind" | "gate" => {
+            let purpose = Purpose::named(kind)?;
             let patch = Patch { at: at(0)?, before: bytes(1)?, after: bytes(2)?, purpose };
             if patch.before.len() != patch.after.len() {
                 return None;
@@ -442,7 +525,23 @@ mod tests {
                 after: vec![1, 2, 3],
                 purpose: Purpose::Unwind,
             }),
+            Entry::Write(Patch {
+                at: LiveAddr(0x5000),
+                before: vec![1],
+                after: vec![2],
+                purpose: Purpose::Slot,
+            }),
+            Entry::Place(Place {
+                start: LiveAddr(1),
+                end: LiveAddr(2),
+                offset: 3,
+                device: (4, 5),
+                inode: 6,
+            }),
+            Entry::Record(Record { list: LiveAddr(1), at: LiveAddr(2), dynamic: LiveAddr(3) }),
+            Entry::PerfMap("perf-12.map".to_owned(), 7, 8),
             Entry::GsBase(0x7000),
+            Entry::Loaded("/a library".to_owned()),
             Entry::Note("two words".to_owned()),
             Entry::Unmapping(LiveAddr(0x1000), 0xfeed),
             Entry::Unmapped(LiveAddr(0x1000)),

@@ -76,7 +76,24 @@ pub fn of_process(pid: i32) -> io::Result<Vec<Mapping>> {
     Ok(parse(&read_proc(&format!("/proc/{pid}/maps"))?))
 }
 
-/// Where single mappings of a process begin and end, at any moment.
+/// Where a mapping begins and ends, and which part of which file it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Extent {
+    pub start: LiveAddr,
+    pub end: LiveAddr,
+    pub offset: u64,
+    pub device: (u32, u32),
+    /// 0 without a file.
+    pub inode: u64,
+}
+
+impl Extent {
+    pub(crate) fn contains(&self, address: LiveAddr) -> bool {
+        self.start <= address && address < self.end
+    }
+}
+
+/// Single mappings of a process, at any moment.
 #[derive(Debug)]
 pub(crate) struct Extents {
     pid: i32,
@@ -85,6 +102,7 @@ pub(crate) struct Extents {
 }
 
 /// What the kernel is asked about one mapping, and answers.
+#[derive(Default)]
 #[repr(C)]
 struct Query {
     size: u64,
@@ -92,8 +110,13 @@ struct Query {
     address: u64,
     start: u64,
     end: u64,
-    /// Flags, page size, offset, inode, device, and where a name and a build id would go.
-    rest: [u64; 8],
+    vma_flags: u64,
+    page_size: u64,
+    offset: u64,
+    inode: u64,
+    device: [u32; 2],
+    /// Where a name and a build id would go.
+    rest: [u64; 3],
 }
 
 impl Extents {
@@ -102,21 +125,28 @@ impl Extents {
     }
 
     /// The mapping that an address lies in. Kernels before 6.11 cannot be asked for a single one.
-    pub(crate) fn of(&self, at: LiveAddr) -> Option<(LiveAddr, LiveAddr)> {
+    pub(crate) fn of(&self, at: LiveAddr) -> Option<Extent> {
         const PROCMAP_QUERY: libc::c_ulong = 0xc068_6611;
         let size = size_of::<Query>() as u64;
-        let mut query = Query { size, flags: 0, address: at.0, start: 0, end: 0, rest: [0; 8] };
+        let mut query = Query { size, address: at.0, ..Query::default() };
         // SAFETY: the kernel reads and fills a structure that we own, of the size that it states.
         let done = unsafe { libc::ioctl(self.file.as_raw_fd(), PROCMAP_QUERY, &mut query) };
         if done == 0 {
-            return Some((LiveAddr(query.start), LiveAddr(query.end)));
+            return Some(Extent {
+                start: LiveAddr(query.start),
+                end: LiveAddr(query.end),
+                offset: query.offset,
+                device: query.device.into(),
+                inode: query.inode,
+            });
         }
         match io::Error::last_os_error().raw_os_error() {
             Some(libc::ENOENT | libc::ESRCH) => None,
             _ => {
                 let maps = of_process(self.pid).ok()?;
                 let mapping = maps.iter().find(|mapping| mapping.contains(at))?;
-                Some((mapping.start, mapping.end))
+                let Mapping { start, end, offset, device, inode, .. } = *mapping;
+                Some(Extent { start, end, offset, device, inode })
             }
         }
     }
@@ -221,7 +251,8 @@ mod tests {
         let mapping = maps.iter().find(|mapping| mapping.contains(here)).unwrap();
         assert!(mapping.executable);
         let extents = Extents::open(std::process::id() as i32).unwrap();
-        assert_eq!(extents.of(here), Some((mapping.start, mapping.end)));
+        let Mapping { start, end, offset, device, inode, .. } = *mapping;
+        assert_eq!(extents.of(here), Some(Extent { start, end, offset, device, inode }));
         assert_eq!(extents.of(LiveAddr(16)), None);
     }
 }

@@ -19,6 +19,7 @@ use crate::error::LiveError;
 use crate::halt::Halted;
 use crate::journal::{Patch, Purpose};
 use crate::maps::{LiveAddr, Mapping};
+use crate::places::Places;
 use crate::process::Process;
 use crate::references::Ranges;
 
@@ -34,6 +35,8 @@ pub enum Left {
     Inside,
     /// Other bytes are there than were expected: somebody else has changed them.
     Changed,
+    /// The library that it is in has been closed.
+    Gone,
 }
 
 /// What became of patches.
@@ -47,6 +50,19 @@ pub struct Patched {
     pub stops: Vec<Duration>,
     /// Most threads that stood still at once.
     pub threads: usize,
+}
+
+/// What became of places that were to be restored.
+#[derive(Debug, Default)]
+pub(crate) struct Restored {
+    /// So many have what they had.
+    pub count: usize,
+    /// So many are no longer there: their library was closed.
+    pub gone: usize,
+    /// Somebody else has changed these.
+    pub conflicts: Vec<LiveAddr>,
+    /// How long threads stood still, each time.
+    pub stops: Vec<Duration>,
 }
 
 /// Which way bytes are changed.
@@ -74,13 +90,19 @@ struct Part {
 impl Process {
     /// Writes patches, which the journal must have been told of, where no thread is in the middle
     /// of the bytes and they are what they should be. Those that unwinders need are all written,
-    /// or none at all; no thread is in one of the `guards` meanwhile.
+    /// or none at all; no thread is in one of the `guards` meanwhile. Those whose place is no
+    /// longer what `places` say are left.
     ///
     /// # Errors
     ///
     /// When the process cannot be stopped, threads do not leave what must not be changed under
     /// them, or memory cannot be written.
-    pub fn patch(&self, patches: &[Patch], guards: &Ranges) -> Result<Patched, LiveError> {
+    pub fn patch(
+        &self,
+        patches: &[Patch],
+        guards: &Ranges,
+        places: &Places,
+    ) -> Result<Patched, LiveError> {
         let mut patched = Patched::default();
         let mut pages = by_page(patches, |_| true);
         self.make_private(&pages)?;
@@ -91,7 +113,7 @@ impl Process {
                 if unwind {
                     halted.patch_unwind(patches, guards)?;
                 }
-                halted.patch_pages(patches, &pages, Way::Forth)
+                halted.patch_pages(patches, &pages, places, Way::Forth)
             });
             let last = tries + 1 == TRIES;
             let (part, stop) = match done {
@@ -127,22 +149,29 @@ impl Process {
         Ok(patched)
     }
 
-    /// Puts back what was there before `patches`, where they were written. Gives how many places
-    /// have it now, which somebody else has changed since, and how long threads stood still.
+    /// Puts back what was there before `patches`, where they were written and the places are still
+    /// what `places` say.
     pub(crate) fn restore(
         &self,
         patches: &[Patch],
-    ) -> Result<(usize, Vec<LiveAddr>, Vec<Duration>), LiveError> {
+        places: &Places,
+    ) -> Result<Restored, LiveError> {
         let mut pages = by_page(patches, |_| true);
-        let (mut conflicts, mut stops) = (Vec::new(), Vec::new());
+        let mut restored = Restored::default();
         while !pages.is_empty() {
             let (part, stop) =
-                self.while_halted(|halted| halted.patch_pages(patches, &pages, Way::Back))?;
-            stops.push(stop);
+                self.while_halted(|halted| halted.patch_pages(patches, &pages, places, Way::Back))?;
+            restored.stops.push(stop);
             pages.drain(..part.pages);
-            conflicts.extend(part.left.iter().map(|(i, _)| patches[*i].at));
+            restored.count += part.written;
+            for (i, why) in part.left {
+                match why {
+                    Left::Gone => restored.gone += 1,
+                    _ => restored.conflicts.push(patches[i].at),
+                }
+            }
         }
-        Ok((patches.len() - conflicts.len(), conflicts, stops))
+        Ok(restored)
     }
 
     /// Gives the process its own copies of pages of files, while it runs: a byte of each is
@@ -228,7 +257,13 @@ impl Halted<'_> {
     }
 
     /// Writes the patches of some pages, until threads have stood still for long enough.
-    fn patch_pages(&self, patches: &[Patch], pages: &Pages, way: Way) -> Result<Part, LiveError> {
+    fn patch_pages(
+        &self,
+        patches: &[Patch],
+        pages: &Pages,
+        places: &Places,
+        way: Way,
+    ) -> Result<Part, LiveError> {
         let mut part = Part { threads: self.threads.len(), ..Part::default() };
         // Nobody can be in the middle of what has been a single jump for a while.
         let occupied = match way {
@@ -246,15 +281,13 @@ impl Halted<'_> {
         for (page, of_page) in pages {
             let end = of_page.iter().map(|i| patches[*i].at.0 + patches[*i].after.len() as u64);
             let from = patches[of_page[0]].at;
-            let len = (end.max().unwrap_or(from.0) - from.0) as usize;
-            let bytes = self.process.read(from, len);
             part.pages += 1;
-            let mut bytes = match bytes {
-                Ok(bytes) => bytes,
-                // A library that was closed has taken its code with it.
-                Err(_) if way == Way::Back && !self.process.is_mapped(LiveAddr(*page)) => continue,
-                Err(error) => return Err(error),
-            };
+            if !places.is_same(self.process, LiveAddr(*page)) {
+                part.left.extend(of_page.iter().map(|i| (*i, Left::Gone)));
+                continue;
+            }
+            let len = (end.max().unwrap_or(from.0) - from.0) as usize;
+            let mut bytes = self.process.read(from, len)?;
             let mut changed = false;
             for i in of_page {
                 let patch = &patches[*i];
@@ -288,7 +321,10 @@ impl Halted<'_> {
 
     /// Puts back what was there before a patch for unwinders, if it was written; false if somebody
     /// else has changed the place since.
-    pub(crate) fn restore_unwind(&self, patch: &Patch) -> Result<bool, LiveError> {
+    pub(crate) fn restore_unwind(&self, patch: &Patch, places: &Places) -> Result<bool, LiveError> {
+        if !places.is_same(self.process, patch.at) {
+            return Ok(true);
+        }
         let now = self.process.read_some(patch.at, patch.before.len()).unwrap_or_default();
         if now.is_empty() || now == patch.before {
             return Ok(true);

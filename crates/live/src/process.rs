@@ -10,7 +10,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use crate::error::LiveError;
-use crate::maps::{self, Extents, LiveAddr, Mapping};
+use crate::maps::{self, Extent, Extents, LiveAddr, Mapping};
 use crate::memory::Memory;
 
 /// A process that may be attached to.
@@ -118,14 +118,9 @@ impl Process {
         })
     }
 
-    /// Where the mapping that an address lies in begins and ends.
-    pub(crate) fn extent(&self, at: LiveAddr) -> Option<(LiveAddr, LiveAddr)> {
+    /// The mapping that an address lies in.
+    pub(crate) fn extent(&self, at: LiveAddr) -> Option<Extent> {
         self.extents.of(at)
-    }
-
-    /// Whether anything is mapped at an address.
-    pub(crate) fn is_mapped(&self, at: LiveAddr) -> bool {
-        self.extent(at).is_some()
     }
 
     /// Reads memory, all of it.

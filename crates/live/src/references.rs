@@ -10,7 +10,7 @@ use std::os::unix::fs::FileExt;
 
 use crate::error::LiveError;
 use crate::halt::{Halted, USER_CS};
-use crate::maps::{LiveAddr, Mapping};
+use crate::maps::{Extent, LiveAddr, Mapping};
 use crate::process::Process;
 use crate::ptrace::Registers;
 
@@ -103,7 +103,9 @@ impl<'a> Stacks<'a> {
         let mut pointers = vec![pointer];
         let mut seen: Vec<u64> = Vec::new();
         while let Some(pointer) = pointers.pop() {
-            let Some((start, end)) = self.process.extent(LiveAddr(pointer)) else { continue };
+            let Some(Extent { start, end, .. }) = self.process.extent(LiveAddr(pointer)) else {
+                continue;
+            };
             if seen.contains(&start.0) {
                 continue;
             }

@@ -14,14 +14,15 @@ use std::time::Duration;
 
 use fettle_collect::modules::find_room;
 use fettle_live::{
-    Entry, Journal, Left, LiveAddr, LiveError, Mapping, Patch, Process, Prot, Purpose, Ranges,
-    Region,
+    Entry, Journal, Left, LiveAddr, LiveError, Mapping, Patch, Places, Process, Prot, Purpose,
+    Ranges, Record, Region,
 };
 use fettle_rewrite::find_object::{self, Region as Known};
 
 use crate::error::TuneError;
 use crate::module::{LeftAlone, NewCode, Reason};
 use crate::target::{Loaded, Target};
+use crate::{symbols, ways};
 
 const PAGE: u64 = 4096;
 const CODE: Prot = Prot { read: true, write: false, exec: true };
@@ -32,6 +33,12 @@ const TABLE: Prot = Prot { read: true, write: false, exec: false };
 pub struct Installed {
     /// Jumps that lead to new code: one for each function, and some for jump tables.
     pub jumps: usize,
+    /// Calls in old code that lead there at once.
+    pub calls: usize,
+    /// Slots of procedure linkage tables that do.
+    pub slots: usize,
+    /// What was meant to be written to slots.
+    pub linkage: Vec<Patch>,
     /// Functions that stay as they are.
     pub left: Vec<LeftAlone>,
     /// How long threads stood still, each time.
@@ -106,11 +113,18 @@ pub fn install(
     let mut patches: Vec<Patch> = helper.iter().map(|helper| helper.jump.clone()).collect();
     patches.extend(all.iter().map(|code| code.headers.clone()));
     patches.extend(all.iter().flat_map(|code| code.jumps.iter().cloned()));
-    let guard = target.iterates.map(|(start, end)| Entry::Guard(start, end));
+    patches.extend(all.iter().flat_map(|code| code.calls.iter().cloned()));
+    installed.linkage = ways::slots(process, &target.loaded, &all);
+    patches.extend(installed.linkage.iter().cloned());
+    let places = Places::look(process, &patches);
+    let mut entries = surroundings(target, &all, &places);
     let gates = all.iter().flat_map(|code| code.gates.iter());
-    let writes = patches.iter().chain(gates).cloned().map(Entry::Write);
-    journal.add(guard.into_iter().chain(writes))?;
-    write(process, &target.iterates, &patches, &mut installed, &all)?;
+    entries.extend(patches.iter().chain(gates).cloned().map(Entry::Write));
+    let names = symbols::symbols(&all);
+    journal.put_beside("symbols", &symbols::object(&all, &names))?;
+    journal.put_beside("map", symbols::perf_map(&names).as_bytes())?;
+    journal.add(entries)?;
+    write(process, &target.iterates, (&patches, &places), &mut installed, &all)?;
     for code in &all {
         installed.left.extend(code.left.iter().cloned());
         let jumps = code.jumps.len();
@@ -126,20 +140,39 @@ pub fn has(target: &Target<'_>, code: &NewCode) -> bool {
     target.loaded.iter().any(listed) && headers.is_ok_and(|now| now == code.headers.before)
 }
 
+/// What the journal is to know of where patches lie.
+fn surroundings(target: &Target<'_>, all: &[&NewCode], places: &Places) -> Vec<Entry> {
+    let mut entries: Vec<Entry> = places.entries().collect();
+    let path = |loaded: &Loaded| Entry::Loaded(loaded.path.to_string_lossy().into_owned());
+    entries.extend(target.loaded.iter().map(path));
+    entries.extend(target.iterates.map(|(start, end)| Entry::Guard(start, end)));
+    entries.extend(all.iter().filter_map(|code| {
+        let module = target.loaded.iter().find(|loaded| loaded.link_map == code.link_map)?;
+        let dynamic = LiveAddr(module.dynamic);
+        Some(Entry::Record(Record { list: target.list, at: code.link_map, dynamic }))
+    }));
+    entries
+}
+
 /// Writes patches; those that cannot be written are left.
 fn write(
     process: &Process,
     iterates: &Option<(LiveAddr, LiveAddr)>,
-    patches: &[Patch],
+    (patches, places): (&[Patch], &Places),
     installed: &mut Installed,
     all: &[&NewCode],
 ) -> Result<(), TuneError> {
     let guards = Ranges::new(iterates.iter().map(|(start, end)| (start.0, end.0)).collect());
-    let patched = process.patch(patches, &guards)?;
+    let patched = process.patch(patches, &guards, places)?;
     installed.stops.extend(&patched.stops);
     installed.threads = installed.threads.max(patched.threads);
-    let jumps = patches.iter().filter(|p| p.purpose == Purpose::Jump).count();
-    installed.jumps += jumps - patched.left.len();
+    let count = |purpose: Purpose| {
+        let left = patched.left.iter().filter(|(i, _)| patches[*i].purpose == purpose).count();
+        patches.iter().filter(|patch| patch.purpose == purpose).count() - left
+    };
+    installed.jumps += count(Purpose::Jump);
+    installed.calls += count(Purpose::Call);
+    installed.slots += count(Purpose::Slot);
     for (index, why) in patched.left {
         let reason = if why == Left::Inside { Reason::Inside } else { Reason::Differs };
         installed.left.extend(all.iter().find_map(|code| {

@@ -16,8 +16,10 @@ pub mod install;
 pub mod measure;
 pub mod module;
 pub mod offline;
+pub mod symbols;
 pub mod target;
 mod tuning;
+mod ways;
 
 pub use decide::{Decided, Group};
 pub use error::TuneError;

@@ -8,7 +8,7 @@
 use std::process::Command;
 use std::time::Duration;
 
-use fettle_live::{Patch, Process, Ranges};
+use fettle_live::{Patch, Places, Process, Ranges};
 
 use crate::Stop;
 use crate::error::TuneError;
@@ -72,6 +72,8 @@ const LEAST_ROUNDS: usize = 5;
 struct Switch<'a, 'b> {
     family: &'a mut Family<'b>,
     codes: &'a [NewCode],
+    linkage: &'a [Patch],
+    places: Places,
     is_new: bool,
     stops: Vec<Duration>,
 }
@@ -86,8 +88,8 @@ impl Switch<'_, '_> {
         self.family.look();
         let lead = self.family.lead.pid();
         for process in self.family.members() {
-            let patches = patches(process, self.codes, new);
-            match process.patch(&patches, &Ranges::default()) {
+            let patches = patches(process, (self.codes, self.linkage), new);
+            match process.patch(&patches, &Ranges::default(), &self.places) {
                 Ok(patched) => self.stops.extend(patched.stops),
                 Err(_) if process.pid() != lead && !process.is_same() => {}
                 Err(error) => return Err(error.into()),
@@ -101,7 +103,7 @@ impl Switch<'_, '_> {
 
 /// What leads a process to its new code, or back. Functions that are not left for long call others
 /// in new code: gates lead those back, too.
-fn patches(process: &Process, codes: &[NewCode], new: bool) -> Vec<Patch> {
+fn patches(process: &Process, (codes, linkage): (&[NewCode], &[Patch]), new: bool) -> Vec<Patch> {
     let back = |patch: &Patch| Patch {
         before: patch.after.clone(),
         after: patch.before.clone(),
@@ -116,14 +118,17 @@ fn patches(process: &Process, codes: &[NewCode], new: bool) -> Vec<Patch> {
         }
         match new {
             true => {
-                all.extend(code.jumps.iter().cloned());
+                all.extend(code.jumps.iter().chain(&code.calls).cloned());
                 all.extend(code.gates.iter().map(back));
             }
             false => {
-                all.extend(code.jumps.iter().map(back));
+                all.extend(code.jumps.iter().chain(&code.calls).map(back));
                 all.extend(code.gates.iter().cloned());
             }
         }
+    }
+    if !all.is_empty() {
+        all.extend(linkage.iter().map(|patch| if new { patch.clone() } else { back(patch) }));
     }
     all
 }
@@ -135,12 +140,13 @@ fn patches(process: &Process, codes: &[NewCode], new: bool) -> Vec<Patch> {
 /// When the processes cannot be switched, or do no work that could be seen.
 pub fn measure(
     family: &mut Family<'_>,
-    codes: &[NewCode],
+    (codes, linkage): (&[NewCode], &[Patch]),
     plan: &Plan,
     stop: Stop<'_>,
 ) -> Result<Measured, TuneError> {
     let pid = family.lead.pid();
-    let mut switch = Switch { family, codes, is_new: true, stops: Vec::new() };
+    let places = Places::look(family.lead, &patches(family.lead, (codes, linkage), false));
+    let mut switch = Switch { family, codes, linkage, places, is_new: true, stops: Vec::new() };
     let mut rounds = Vec::new();
     let mut idle = 0;
     for round in 0..plan.pairs {

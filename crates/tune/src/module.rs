@@ -15,6 +15,7 @@ use fettle_live::{LiveAddr, Mapping, Patch, Process, Prot, Purpose, Region};
 use fettle_rewrite::{LinkParameters, Linked, Mode, Plan, PlanOptions, Probing};
 
 use crate::target::{Loaded, word};
+use crate::ways;
 
 const PAGE: u64 = 4096;
 const CODE: Prot = Prot { read: true, write: false, exec: true };
@@ -90,6 +91,8 @@ pub struct NewCode {
     /// Jumps back to the originals, at the starts of new functions: for those who stay in new code
     /// when it is taken back, and for comparisons.
     pub gates: Vec<Patch>,
+    /// Calls in old code, to lead to it at once.
+    pub calls: Vec<Patch>,
     /// What the loader's record of the module is to say instead.
     pub headers: Patch,
     /// What stays as it is.
@@ -175,12 +178,15 @@ impl Module {
             planned.landings.iter().filter(|landing| landing.1 == planned.text_offset)
         });
         let gates = entries.filter_map(|landing| gate(&linked, bias, *landing)).collect();
+        let parts = (&plan, &linked);
+        let calls = ways::calls(&self.image, &self.lifted, &self.same, bias, parts);
         Ok(NewCode {
             text: region(linked.text_at, &linked.text, CODE),
             constants: region(linked.constants_at, &linked.constants, CONSTANTS),
             headers,
             jumps,
             gates,
+            calls,
             left,
             link_map: self.loaded.link_map,
             eh_frame_hdr: live(linked.eh_frame_hdr),

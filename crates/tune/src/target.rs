@@ -33,6 +33,8 @@ pub struct Loaded {
     pub bias: u64,
     /// The loader's record of it.
     pub link_map: LiveAddr,
+    /// Its dynamic section.
+    pub dynamic: u64,
     /// It is the executable.
     pub main: bool,
 }
@@ -46,6 +48,8 @@ pub struct Target<'a> {
     pub loaded: Vec<Loaded>,
     /// What is left out, and why.
     pub refused: Vec<(PathBuf, String)>,
+    /// The loader's list (`struct r_debug`).
+    pub list: LiveAddr,
     /// Where unwinders ask for the module of some code, if the C library has such a function.
     pub find_object: Option<FindObject>,
     /// Where the list of modules is walked through: start and end.
@@ -76,13 +80,14 @@ impl<'a> Target<'a> {
             return Err(unfit("it is a static program, which has no list of its modules"));
         }
         let maps = process.maps()?;
-        let list = list(process).ok_or_else(|| {
+        let (r_debug, list) = list(process).ok_or_else(|| {
             unfit("its loader's list of libraries cannot be read (it may be changing)")
         })?;
         let mut target = Target {
             process,
             loaded: Vec::new(),
             refused: Vec::new(),
+            list: LiveAddr(r_debug),
             find_object: None,
             iterates: None,
         };
@@ -100,6 +105,7 @@ impl<'a> Target<'a> {
                     file,
                     bias: entry.bias,
                     link_map: LiveAddr(entry.link_map),
+                    dynamic: entry.dynamic,
                     main,
                 }),
                 None => {
@@ -156,6 +162,7 @@ impl<'a> Target<'a> {
             process,
             loaded: self.loaded.iter().filter(|loaded| has(loaded)).cloned().collect(),
             refused: self.refused.clone(),
+            list: self.list,
             find_object: self.find_object.clone(),
             iterates: self.iterates,
         }
@@ -184,7 +191,8 @@ struct Listed {
     dynamic: u64,
 }
 
-fn list(process: &Process) -> Option<Vec<Listed>> {
+/// Where the loader's list is, and what is in it.
+fn list(process: &Process) -> Option<(u64, Vec<Listed>)> {
     let read = |at: u64, len: usize| process.read(LiveAddr(at), len).ok();
     let phdr = process.auxv(AT_PHDR)?;
     let count = process.auxv(AT_PHNUM)? as usize;
@@ -217,7 +225,7 @@ fn list(process: &Process) -> Option<Vec<Listed>> {
         all.push(Listed { link_map: at, bias: word(&entry, 0), dynamic: word(&entry, 16) });
         at = word(&entry, 24);
     }
-    Some(all)
+    Some((r_debug, all))
 }
 
 pub(crate) fn word(bytes: &[u8], at: usize) -> u64 {

@@ -108,7 +108,9 @@ pub fn tune(
             return Ok(None);
         }
         tell("measuring");
-        Ok(Some(measure::measure(&mut family, &codes, &options.measure, stop)?))
+        let linkage = outcome.installed.as_ref().map_or(&[][..], |i| &i.linkage);
+        let code = (&codes[..], linkage);
+        Ok(Some(measure::measure(&mut family, code, &options.measure, stop)?))
     })();
     let gain = |measured: &Option<Measured>| measured.as_ref().is_none_or(Measured::is_gain);
     match done {

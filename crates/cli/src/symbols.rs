@@ -1,0 +1,90 @@
+//! `fettle symbols`: the names of new code in a running process, for other tools.
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use anyhow::{Context, bail};
+use clap::Parser;
+use fettle_live::{Journal, Process};
+use serde_json::json;
+
+/// Arguments of `fettle symbols`.
+#[derive(Debug, Parser)]
+#[command(
+    after_help = "Examples:\n  fettle symbols 4711\n  gdb -p 4711 -x \"$(fettle symbols 4711 --gdb)\"\n  fettle symbols 4711 --perf && perf record -g -p 4711\n  fettle symbols 4711 --list | grep luaV\n\nThe new code of f is called f.fettle, its parts away from the entry f.fettle.cold. What is written\ngoes with `fettle undo`.\n\nExit status: 0 done; 2 error."
+)]
+pub struct Args {
+    /// The process
+    pid: i32,
+    /// Print the name of a script for gdb, which loads names and unwind entries
+    #[arg(long, conflicts_with_all = ["perf", "list"])]
+    gdb: bool,
+    /// Write /tmp/perf-PID.map, where perf looks, in the process's own tree of files
+    #[arg(long, conflicts_with = "list")]
+    perf: bool,
+    /// Print address, size and name of every piece of new code
+    #[arg(long)]
+    list: bool,
+    /// Print as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs `fettle symbols`.
+pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let folder = crate::tune::folder()?;
+    let pid = args.pid;
+    let journal =
+        if args.perf { Journal::open(&folder, pid)? } else { Journal::look(&folder, pid)? };
+    let Some(mut journal) = journal else {
+        bail!("process {pid} has not been changed by Fettle, or all is taken back");
+    };
+    let process = Process::open(pid)?;
+    if !journal.is_of(&process) {
+        bail!("process {pid} runs another program than the one that was changed");
+    }
+    let none = "there are no names of new code in this process";
+    let (_, map) = journal.beside("map").context(none)?;
+    let map = String::from_utf8_lossy(&map).into_owned();
+    let object = journal.beside("symbols").context(none)?.0;
+    let script = journal.put_beside("gdb", gdb_script(&object).as_bytes())?;
+    let perf = match args.perf {
+        true => Some(fettle_live::write_perf_map(&process, &mut journal, &map)?),
+        false => None,
+    };
+    let text = if args.json {
+        let symbols: Vec<_> = map.lines().filter_map(piece).collect();
+        let value = json!({
+            "version": 1, "pid": pid, "symbols": symbols, "object": object, "gdb": script,
+            "perf_map": perf,
+        });
+        format!("{value}\n")
+    } else if args.list {
+        map
+    } else if args.gdb {
+        format!("{}\n", script.display())
+    } else if let Some(perf) = perf {
+        format!("{} names for perf in {}\n", map.lines().count(), perf.display())
+    } else {
+        format!(
+            "{} pieces of new code have names\ngdb -p {pid} -x {}\n",
+            map.lines().count(),
+            script.display()
+        )
+    };
+    crate::output::print(&text)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// What gdb is to do. It asks before it adds symbols, unless it is told not to.
+fn gdb_script(object: &Path) -> String {
+    format!("set confirm off\nadd-symbol-file {}\nset confirm on\n", object.display())
+}
+
+/// A line of a map for perf.
+fn piece(line: &str) -> Option<serde_json::Value> {
+    let mut fields = line.splitn(3, ' ');
+    let mut number = || u64::from_str_radix(fields.next()?, 16).ok();
+    let (at, size) = (number()?, number()?);
+    Some(json!({ "at": format!("{at:#x}"), "size": size, "name": fields.next()? }))
+}

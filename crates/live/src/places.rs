@@ -1,0 +1,161 @@
+//! Whether what lies at an address is still what was changed there.
+//!
+//! A library that is closed takes its code with it, and something else may be mapped at the same
+//! addresses afterwards, with the same bytes perhaps. So a place is known by the file that is
+//! mapped there; and the loader's record of a library, which lies on the heap, by being in the
+//! loader's list.
+
+use crate::journal::{Entry, Journal, Patch};
+use crate::maps::{Extent, LiveAddr};
+use crate::process::Process;
+
+/// A mapping of a file that patches lie in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// Its first address.
+    pub start: LiveAddr,
+    /// One past its last.
+    pub end: LiveAddr,
+    /// Where in the file it begins.
+    pub offset: u64,
+    /// The file's device: major and minor number.
+    pub device: (u32, u32),
+    /// The file's number there.
+    pub inode: u64,
+}
+
+/// The loader's record of a library.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Record {
+    /// The loader's list (`struct r_debug`).
+    pub list: LiveAddr,
+    /// The record (`struct link_map`).
+    pub at: LiveAddr,
+    /// The library's dynamic section, as the record has it.
+    pub dynamic: LiveAddr,
+}
+
+/// What of a record is its own.
+const RECORD_SIZE: u64 = 0x500;
+/// Longer lists are taken for broken ones.
+const LONGEST: usize = 4096;
+
+/// Where patches lie, as it was when they were planned.
+#[derive(Clone, Debug, Default)]
+pub struct Places {
+    places: Vec<Place>,
+    records: Vec<Record>,
+}
+
+impl Place {
+    fn of(extent: &Extent) -> Option<Place> {
+        let Extent { start, end, offset, device, inode } = *extent;
+        (inode != 0).then_some(Place { start, end, offset, device, inode })
+    }
+
+    fn contains(&self, at: LiveAddr) -> bool {
+        self.start <= at && at < self.end
+    }
+
+    /// Whether this mapping has the same part of the same file at the same addresses.
+    fn is_in(&self, extent: &Extent) -> bool {
+        let begins = |start: LiveAddr, offset: u64| start.0.wrapping_sub(offset);
+        (self.device, self.inode) == (extent.device, extent.inode)
+            && begins(self.start, self.offset) == begins(extent.start, extent.offset)
+    }
+}
+
+impl Places {
+    /// The files that patches lie in now.
+    pub fn look(process: &Process, patches: &[Patch]) -> Places {
+        let mut places: Vec<Place> = Vec::new();
+        let mut near: Option<Extent> = None;
+        for patch in patches {
+            if near.is_some_and(|extent| extent.contains(patch.at)) {
+                continue;
+            }
+            near = process.extent(patch.at);
+            places.extend(near.as_ref().and_then(Place::of).filter(|new| !places.contains(new)));
+        }
+        Places { places, records: Vec::new() }
+    }
+
+    /// As a journal tells.
+    pub(crate) fn of(journal: &Journal) -> Places {
+        let mut places = Places::default();
+        for entry in journal.entries() {
+            match entry {
+                Entry::Place(place) => places.places.push(*place),
+                Entry::Record(record) => places.records.push(*record),
+                _ => {}
+            }
+        }
+        places
+    }
+
+    /// Entries for a journal.
+    pub fn entries(&self) -> impl Iterator<Item = Entry> {
+        self.places.iter().map(|place| Entry::Place(*place))
+    }
+
+    /// Whether an address still leads to what it led to.
+    pub(crate) fn is_same(&self, process: &Process, at: LiveAddr) -> bool {
+        let then = self.places.iter().filter(|place| place.contains(at));
+        let mut known = false;
+        for place in then {
+            known = true;
+            if process.extent(at).is_some_and(|now| place.is_in(&now)) {
+                return true;
+            }
+        }
+        let own = |r: &&Record| r.at <= at && at.0 < r.at.0 + RECORD_SIZE;
+        match self.records.iter().find(own) {
+            _ if known => false,
+            Some(record) => is_listed(process, record),
+            None => true,
+        }
+    }
+}
+
+/// Whether the loader's list has a record.
+fn is_listed(process: &Process, record: &Record) -> bool {
+    let word = |at: u64| -> Option<u64> {
+        let bytes = process.read(LiveAddr(at), 8).ok()?;
+        Some(u64::from_le_bytes(bytes.try_into().ok()?))
+    };
+    // struct r_debug: version, list. struct link_map: difference, name, dynamic section, next.
+    let mut at = word(record.list.0 + 8).unwrap_or(0);
+    for _ in 0..LONGEST {
+        if at == 0 {
+            break;
+        }
+        if at == record.at.0 {
+            return word(at + 16) == Some(record.dynamic.0);
+        }
+        at = word(at.wrapping_add(24)).unwrap_or(0);
+    }
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_is_its_file() {
+        let process = LiveAddr(a_place_is_its_file as *const () as u64);
+        let extents = crate::maps::Extents::open(std::process::id() as i32).unwrap();
+        let extent = extents.of(process).unwrap();
+        let place = Place::of(&extent).unwrap();
+        assert!(place.is_in(&extent) && place.contains(process));
+        // A part of it is the same file still; another file, or another part, is not.
+        let later = LiveAddr(extent.start.0 + 4096);
+        let part = Extent { start: later, offset: extent.offset + 4096, ..extent };
+        assert!(place.is_in(&part));
+        assert!(!place.is_in(&Extent { start: later, ..extent }));
+        assert!(!place.is_in(&Extent { inode: extent.inode + 1, ..extent }));
+        let stack = 0u8;
+        let stack = extents.of(LiveAddr(&raw const stack as u64)).unwrap();
+        assert_eq!(Place::of(&stack), None);
+    }
+}

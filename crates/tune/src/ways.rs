@@ -1,0 +1,142 @@
+//! The other ways to a function that has new code: calls in old code, and the slots through which
+//! other modules call it. Each is led to the new code, which saves the jump at the old entry; and
+//! functions whose entry has no room for a jump are reached so.
+//!
+//! What stays: pointers to functions. Programs compare them, hand them on and keep them, so a new
+//! value could outlive the new code. A slot of the procedure linkage table is read by nothing but
+//! its entry there, which jumps to what it holds; so these can be changed, and no others. Slots
+//! that are not bound yet lead to the loader and stay; when the loader binds one, it leads to the
+//! old entry, and from there on.
+
+use std::collections::HashMap;
+
+use fettle_cfg::Lifted;
+use fettle_image::{Image, LinkAddr};
+use fettle_live::{LiveAddr, Patch, Process, Purpose};
+use fettle_rewrite::{Linked, Plan};
+
+use crate::module::NewCode;
+use crate::target::{Loaded, word};
+
+const PAGE: u64 = 4096;
+const DT_PLTRELSZ: u64 = 2;
+const DT_PLTGOT: u64 = 3;
+const DT_PLTREL: u64 = 20;
+const DT_JMPREL: u64 = 23;
+const DT_RELA: u64 = 7;
+const RELA_SIZE: usize = 24;
+const R_X86_64_JUMP_SLOT: u32 = 7;
+const R_X86_64_IRELATIVE: u32 = 37;
+/// Longer tables are taken for broken ones.
+const MOST_ENTRIES: usize = 1 << 12;
+const MOST_SLOTS: usize = 1 << 20;
+
+/// Calls and jumps in old code to the entries of functions of `plan`. `same` tells for each
+/// function whether its bytes are known.
+pub(crate) fn calls(
+    image: &Image,
+    lifted: &Lifted,
+    same: &[bool],
+    bias: u64,
+    (plan, linked): (&Plan, &Linked),
+) -> Vec<Patch> {
+    let new: HashMap<u64, u64> = plan
+        .functions
+        .iter()
+        .map(|f| (f.entry.0, linked.text_at.0.wrapping_add(u64::from(f.text_offset))))
+        .collect();
+    let mut taken: Vec<(u64, u64)> =
+        linked.writes.iter().map(|(at, bytes)| (at.0, at.0 + bytes.len() as u64)).collect();
+    taken.sort_unstable();
+    let is_taken = |start: u64, end: u64| {
+        let next = taken.partition_point(|(_, taken_end)| *taken_end <= start);
+        taken.get(next).is_some_and(|(taken_start, _)| *taken_start < end)
+    };
+    let mut patches = Vec::new();
+    for (function, _) in lifted.functions.iter().zip(same).filter(|(_, same)| **same) {
+        for insn in &function.insns {
+            let (start, end) = (insn.ip(), insn.next_ip());
+            if insn.len() != 5 || is_taken(start, end) {
+                continue;
+            }
+            let Some(to) = new.get(&insn.near_branch_target()) else { continue };
+            let Some(bytes) = image.read(LinkAddr(start), 5) else { continue };
+            // call and jmp with a distance of four bytes.
+            if !matches!(bytes[0], 0xe8 | 0xe9) {
+                continue;
+            }
+            let Ok(distance) = i32::try_from(to.wrapping_sub(end) as i64) else { continue };
+            let live = LiveAddr((start + 1).wrapping_add(bias));
+            if live.0 / PAGE == (live.0 + 3) / PAGE {
+                patches.push(Patch {
+                    at: live,
+                    before: bytes[1..].to_vec(),
+                    after: distance.to_le_bytes().to_vec(),
+                    purpose: Purpose::Call,
+                });
+            }
+        }
+    }
+    // Parts that functions share are lifted with each.
+    patches.sort_by_key(|patch| patch.at);
+    patches.dedup_by_key(|patch| patch.at);
+    patches
+}
+
+/// Slots of procedure linkage tables that hold the entry of a function with new code.
+pub(crate) fn slots(process: &Process, loaded: &[Loaded], all: &[&NewCode]) -> Vec<Patch> {
+    let mut new: HashMap<u64, u64> = HashMap::new();
+    for code in all {
+        for f in &code.plan.functions {
+            let to = code.text.at.0 + u64::from(f.text_offset);
+            new.insert(f.entry.0.wrapping_add(code.bias), to);
+        }
+    }
+    let mut patches = Vec::new();
+    for module in loaded {
+        for slot in slots_of(process, module).unwrap_or_default() {
+            let Ok(before) = process.read(LiveAddr(slot), 8) else { continue };
+            let Some(to) = new.get(&word(&before, 0)) else { continue };
+            let (at, after) = (LiveAddr(slot), to.to_le_bytes().to_vec());
+            patches.push(Patch { at, before, after, purpose: Purpose::Slot });
+        }
+    }
+    patches.sort_by_key(|patch| patch.at);
+    patches.dedup_by_key(|patch| patch.at);
+    patches
+}
+
+/// Where a module has the slots that only its procedure linkage table reads.
+fn slots_of(process: &Process, module: &Loaded) -> Option<Vec<u64>> {
+    let mut values: HashMap<u64, u64> = HashMap::new();
+    for index in 0..MOST_ENTRIES as u64 {
+        let entry = process.read(LiveAddr(module.dynamic + index * 16), 16).ok()?;
+        match word(&entry, 0) {
+            0 => break,
+            tag => values.insert(tag, word(&entry, 8)),
+        };
+    }
+    if values.get(&DT_PLTREL) != Some(&DT_RELA) {
+        return None;
+    }
+    let (table, size) = (*values.get(&DT_JMPREL)?, *values.get(&DT_PLTRELSZ)? as usize);
+    let first = values.get(&DT_PLTGOT)?.wrapping_add(24);
+    let count = size / RELA_SIZE;
+    if count > MOST_SLOTS {
+        return None;
+    }
+    // The loader has made the addresses in the dynamic section live ones.
+    let relocations = process.read(LiveAddr(table), count * RELA_SIZE).ok()?;
+    let slots = relocations.chunks_exact(RELA_SIZE).filter_map(|relocation| {
+        let slot = word(relocation, 0).wrapping_add(module.bias);
+        let own = match word(relocation, 8) as u32 {
+            R_X86_64_JUMP_SLOT => true,
+            // The loader chose the function. Others than the table may read such a slot, but for
+            // those that lie in the table's own part.
+            R_X86_64_IRELATIVE => slot.wrapping_sub(first) < count as u64 * 8,
+            _ => false,
+        };
+        (own && slot.is_multiple_of(8)).then_some(slot)
+    });
+    Some(slots.collect())
+}
