@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod cache;
+mod collect;
 mod export;
 mod import;
 mod instrument;
@@ -41,6 +42,10 @@ struct Cli {
 enum Command {
     /// Run a program with a probe in each of its functions and write a trace
     Record(record::Args),
+    /// Take in the traces of recorders on other machines, while they record
+    Collect(collect::CollectArgs),
+    /// Send what a recorder could not send to its collector
+    Send(collect::SendArgs),
     /// Make a program, library or object file that records itself, without the fettle command
     Instrument(instrument::Args),
     /// Show what a trace says: functions by time, callers, trees, latencies
@@ -86,6 +91,8 @@ fn main() -> ExitCode {
     let cli = Cli::parse();
     let result = match cli.command {
         Command::Record(args) => record::run(args),
+        Command::Collect(args) => collect::run(&args),
+        Command::Send(args) => collect::send(&args),
         Command::Instrument(args) => instrument::run(&args),
         Command::Report(args) => report::run(args),
         Command::Requests(args) => requests::run(args),

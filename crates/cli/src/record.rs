@@ -4,14 +4,18 @@ use std::ffi::OsString;
 use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
 use clap::{Parser, ValueEnum};
 use fettle_abi::ring::Policy;
 use fettle_collect::session::Progress;
-use fettle_collect::{ArgumentRequest, KernelOptions, KernelRecording, Options, Outcome, Target};
+use fettle_collect::{
+    ArgumentRequest, KernelOptions, KernelRecording, Options, Outcome, Remote, Target,
+};
 use fettle_live::ExitStatus;
+use fettle_relay::News;
 use fettle_rewrite::{Depth, Mode};
 use fettle_trace::{Manifest, ProbeMode};
 use serde_json::json;
@@ -22,7 +26,7 @@ use crate::select::SelectArgs;
 /// Arguments of `fettle record`.
 #[derive(Debug, Parser)]
 #[command(
-    after_help = "Examples:\n  fettle record -- lua5.4 script.lua\n  fettle record --mode count -o quick.fettle -- make -j2\n  fettle record --only 'sqlite3*' --skip '*Mutex*' -- sqlite3 my.db 'SELECT …'\n  fettle record --lib 'libcrypto*' --lib 'libssl*' -- python3 client.py\n  fettle record --lib '*' --mode time -- grep -r needle .\n  sudo fettle record --kernel --no-probes -- ./server\n  sudo fettle record -p 1234 --duration 10s\n  sudo fettle record --payload 1024 -p 1234\n\nThe program's input, output, exit status and signals are its own. Ctrl-C reaches the program;\nthe trace is whole all the same."
+    after_help = "Examples:\n  fettle record -- lua5.4 script.lua\n  fettle record --mode count -o quick.fettle -- make -j2\n  fettle record --only 'sqlite3*' --skip '*Mutex*' -- sqlite3 my.db 'SELECT …'\n  fettle record --lib 'libcrypto*' --lib 'libssl*' -- python3 client.py\n  fettle record --lib '*' --mode time -- grep -r needle .\n  sudo fettle record --kernel --no-probes -- ./server\n  sudo fettle record -p 1234 --duration 10s\n  sudo fettle record --payload 1024 -p 1234\n  fettle record --to collector.example:7117 -- ./server\n\nThe program's input, output, exit status and signals are its own. Ctrl-C reaches the program;\nthe trace is whole all the same."
 )]
 pub struct Args {
     /// Folder to write the trace to [default: PROGRAM.fettle, or PROGRAM-2.fettle and so on]
@@ -98,6 +102,18 @@ pub struct Args {
     #[arg(long, value_name = "BYTES", default_value_t = 0, hide_default_value = true)]
     #[arg(value_parser = clap::value_parser!(u32).range(..=i64::from(fettle_collect::PAYLOAD_MOST)))]
     payload: u32,
+    /// Send the trace to `fettle collect` on another machine while it is recorded; nothing of it
+    /// stays here (see docs/collect.md)
+    #[arg(long, value_name = "HOST:PORT")]
+    to: Option<String>,
+    /// With --to: the recorder's key, as the collecting machine has made it [default:
+    /// ~/.config/fettle/recorder.key]
+    #[arg(long, value_name = "FILE", requires = "to")]
+    key: Option<PathBuf>,
+    /// With --to: how much may wait here while the collector is away, such as 256M or 2G; beyond
+    /// that the oldest is dropped and counted
+    #[arg(long, value_name = "SIZE", default_value = "256M", value_parser = crate::collect::parse_size)]
+    spool: u64,
     /// Say nothing but errors
     #[arg(short, long)]
     quiet: bool,
@@ -146,14 +162,16 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let line: Option<Box<dyn FnMut(Progress)>> =
         quiet_terminal.then(|| Box::new(show_progress) as Box<dyn FnMut(Progress)>);
     let outcome = fettle_collect::record(&options, stop, line, &mut finishing)?;
-    if quiet_terminal || (progress.is_some() && outcome.manifest.totals.records > 0) {
+    if quiet_terminal || (progress.is_some() && outcome.finished.manifest.totals.records > 0) {
         eprint!("\r\x1b[K");
     }
+    let place = place(&args, &options.output);
     if json {
         eprintln!("{}", as_json(&outcome, &options.output));
     } else if talk {
-        tell(&outcome, &options.output)?;
+        tell(&outcome, &place)?;
     }
+    crate::collect::tell_undelivered(&outcome.finished, args.to.as_deref());
     if let Some(error) = &outcome.write_error {
         eprintln!("fettle: the trace is not whole: {error}");
     }
@@ -174,35 +192,63 @@ fn run_beside(args: &Args) -> anyhow::Result<ExitCode> {
         Some(path) => path.clone(),
         None => free_name(&name)?,
     };
-    let recording = KernelRecording { target, output, kernel, duration: args.duration };
+    let (remote, duration) = (remote(args)?, args.duration);
+    let recording = KernelRecording { target, output, remote, kernel, duration };
     let stop = fettle_live::catch_signals()?;
     if !args.quiet && !args.json && args.command.is_empty() && args.duration.is_none() {
         eprintln!("fettle: recording until Ctrl-C");
     }
     let outcome = fettle_collect::record_kernel(&recording, stop)?;
-    let (events, output) = (&outcome.manifest.events, &recording.output);
+    let manifest = &outcome.finished.manifest;
+    let (events, output) = (&manifest.events, &recording.output);
     if args.json {
-        let totals = &outcome.manifest.totals;
+        let totals = &manifest.totals;
         let json = json!({
             "version": 1,
             "trace": output,
             "events": events.rows(),
             "events_lost": events.lost(),
-            "losses": outcome.manifest.losses,
+            "losses": manifest.losses,
             "threads": totals.threads,
             "processes": totals.processes,
-            "duration_ns": outcome.manifest.duration_ns,
+            "duration_ns": manifest.duration_ns,
+            "delivered": outcome.finished.undelivered.is_none(),
+            "dropped_on_the_way": outcome.finished.dropped.sum(),
         });
         eprintln!("{json}");
     } else if !args.quiet {
-        for note in &outcome.manifest.notes {
+        for note in &manifest.notes {
             eprintln!("fettle: {note}");
         }
-        tell_events(&outcome.manifest, &mut std::io::stderr())?;
-        let shown = output.display();
-        eprintln!("fettle: trace in {shown}; next: fettle report {shown}");
+        tell_events(manifest, &mut std::io::stderr())?;
+        eprintln!("fettle: {}", place(args, output));
     }
+    crate::collect::tell_undelivered(&outcome.finished, args.to.as_deref());
     outcome.status.map_or(Ok(ExitCode::SUCCESS), pass_on)
+}
+
+/// Where the trace is, and what to do next.
+fn place(args: &Args, output: &Path) -> String {
+    match &args.to {
+        Some(to) => format!("the trace is at the collector, {to}"),
+        None => {
+            let shown = output.display();
+            format!("trace in {shown}; next: fettle report {shown}")
+        }
+    }
+}
+
+/// The collector on another machine, if there is to be one.
+fn remote(args: &Args) -> anyhow::Result<Option<Remote>> {
+    let Some(to) = &args.to else { return Ok(None) };
+    let to = crate::collect::to(to, args.key.as_deref())?;
+    let quiet = args.quiet || args.json;
+    let news = Arc::new(move |news: News| {
+        if !quiet || matches!(news, News::Refused { .. }) {
+            eprintln!("fettle: {}", crate::collect::news(&news));
+        }
+    });
+    Ok(Some(Remote { to, spool_bytes: args.spool, news }))
 }
 
 /// One line on the kernel's events, and one on those that were lost.
@@ -284,6 +330,7 @@ fn options(args: &Args) -> anyhow::Result<Options> {
     Ok(Options {
         command: args.command.clone(),
         output,
+        remote: remote(args)?,
         mode,
         depth: args.depth.map_or(Depth::ALL, Depth::new),
         own,
@@ -320,7 +367,7 @@ fn free_name(program: &OsString) -> anyhow::Result<PathBuf> {
 }
 
 fn as_json(outcome: &Outcome, output: &Path) -> serde_json::Value {
-    let totals = &outcome.manifest.totals;
+    let totals = &outcome.finished.manifest.totals;
     let reasons: std::collections::BTreeMap<_, _> = outcome.reasons.iter().copied().collect();
     let skipped: u64 = outcome.reasons.iter().map(|(_, n)| n).sum();
     json!({
@@ -342,21 +389,23 @@ fn as_json(outcome: &Outcome, output: &Path) -> serde_json::Value {
         "left_frames": totals.left_frames,
         "orphan_exits": totals.orphan_exits,
         "shadow_overflows": totals.shadow_overflows,
-        "events": outcome.manifest.events.rows(),
-        "events_lost": outcome.manifest.events.lost(),
+        "events": outcome.finished.manifest.events.rows(),
+        "events_lost": outcome.finished.manifest.events.lost(),
         "threads": totals.threads,
         "processes": totals.processes,
-        "duration_ns": outcome.manifest.duration_ns,
+        "duration_ns": outcome.finished.manifest.duration_ns,
         "lift_bytes": outcome.work.code_bytes,
         "lift_seconds": outcome.work.seconds,
         "modules_from_cache": outcome.work.from_cache,
+        "delivered": outcome.finished.undelivered.is_none(),
+        "dropped_on_the_way": outcome.finished.dropped.sum(),
     })
 }
 
-fn tell(outcome: &Outcome, output: &Path) -> anyhow::Result<()> {
-    let totals = &outcome.manifest.totals;
+fn tell(outcome: &Outcome, place: &str) -> anyhow::Result<()> {
+    let totals = &outcome.finished.manifest.totals;
     let mut err = std::io::stderr().lock();
-    for note in &outcome.manifest.notes {
+    for note in &outcome.finished.manifest.notes {
         writeln!(err, "fettle: {note}")?;
     }
     let skipped: u64 = outcome.reasons.iter().map(|(_, n)| n).sum();
@@ -364,8 +413,9 @@ fn tell(outcome: &Outcome, output: &Path) -> anyhow::Result<()> {
     writeln!(
         err,
         "fettle: {} in {} threads of {} processes; {} of {seen} functions {}probed{}",
-        match outcome.manifest.probe_mode.counts_blocks() {
-            _ if outcome.manifest.probe_mode == ProbeMode::Own => "your probe's values".to_owned(),
+        match outcome.finished.manifest.probe_mode.counts_blocks() {
+            _ if outcome.finished.manifest.probe_mode == ProbeMode::Own =>
+                "your probe's values".to_owned(),
             true => "blocks counted".to_owned(),
             false => format!("{} calls", totals.calls),
         },
@@ -382,8 +432,8 @@ fn tell(outcome: &Outcome, output: &Path) -> anyhow::Result<()> {
             String::new()
         },
     )?;
-    if !outcome.manifest.events.kinds.is_empty() {
-        tell_events(&outcome.manifest, &mut err)?;
+    if !outcome.finished.manifest.events.kinds.is_empty() {
+        tell_events(&outcome.finished.manifest, &mut err)?;
     }
     if totals.lost > 0 {
         writeln!(
@@ -394,12 +444,7 @@ fn tell(outcome: &Outcome, output: &Path) -> anyhow::Result<()> {
             totals.lost + totals.records
         )?;
     }
-    writeln!(
-        err,
-        "fettle: trace in {}; next: fettle report {}",
-        output.display(),
-        output.display()
-    )?;
+    writeln!(err, "fettle: {place}")?;
     Ok(())
 }
 

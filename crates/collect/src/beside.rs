@@ -6,11 +6,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use fettle_live::{ExitStatus, Launch, LiveError};
-use fettle_trace::{Finish, Manifest, ProbeMode, TraceWriter};
+use fettle_trace::{Finish, ProbeMode};
 
+use crate::ending::Ending;
 use crate::kernel::{KernelOptions, Running};
 use crate::lives::Lives;
 use crate::record::{self, RecordError};
+use crate::relay::{Destination, Finished, Remote};
 
 /// Whose events are recorded.
 #[derive(Clone, Debug)]
@@ -30,6 +32,9 @@ pub struct KernelRecording {
     pub target: Target,
     /// The trace's folder; it must not exist.
     pub output: PathBuf,
+    /// The machine on which the trace is made, if it is another one; then the folder holds what is
+    /// on its way.
+    pub remote: Option<Remote>,
     /// How.
     pub kernel: KernelOptions,
     /// The longest that it goes on, if nobody stops it. A program that was started ends by itself.
@@ -41,8 +46,8 @@ pub struct KernelRecording {
 pub struct KernelOutcome {
     /// How the program ended, if one was started.
     pub status: Option<ExitStatus>,
-    /// The trace's manifest.
-    pub manifest: Manifest,
+    /// What became of the trace.
+    pub finished: Finished,
 }
 
 /// How often we look whether it is over.
@@ -78,29 +83,32 @@ pub fn record_kernel(
     };
     let mut manifest = record::new_manifest(&command);
     manifest.probe_mode = ProbeMode::None;
-    let writer = TraceWriter::create(&recording.output, &manifest)?;
-    let running = record::start_kernel(Some(recording.kernel), Some(capture), &recording.output)?;
-    let running = running.expect("asked for");
+    let (destination, writer) =
+        Destination::create(&recording.output, recording.remote.as_ref(), &manifest)?;
+    let running = match record::start_kernel(recording.kernel, capture, &destination) {
+        Ok(running) => running,
+        Err(error) => {
+            destination.give_up(writer);
+            return Err(error);
+        }
+    };
     let status = match follow(recording, &running, &mut lives, stop) {
         Ok(status) => status,
         Err(error) => {
             drop(running.end());
-            drop(writer);
-            let _ = std::fs::remove_dir_all(&recording.output);
+            destination.give_up(writer);
             return Err(error);
         }
     };
-    let ended = running.end();
+    let mut kernel = running.end().known(lives);
+    if recording.remote.is_some() {
+        kernel.pack();
+    }
     record::end_clock(&mut manifest);
     manifest.exit = status.map(record::exit);
-    let converted = ended.convert(&recording.output, lives, &mut manifest)?;
-    let (processes, threads) = converted.lives.tables(manifest.duration_ns);
-    manifest.totals.processes = processes.len() as u64;
-    manifest.totals.threads = threads.len() as u64;
-    let events = converted.events;
-    let finish = Finish { manifest, processes, threads, events, ..Finish::default() };
-    let manifest = writer.finish(finish, &mut |_, _| {})?;
-    Ok(KernelOutcome { status, manifest })
+    let ending = Ending::new(Finish { manifest, ..Finish::default() }, Some(kernel));
+    let finished = destination.finish(writer, ending, stop, &mut |_, _| {})?;
+    Ok(KernelOutcome { status, finished })
 }
 
 fn follow(

@@ -16,6 +16,8 @@ use fettle_trace::{
     WrittenEvents,
 };
 
+use serde::{Deserialize, Serialize};
+
 use crate::clock;
 use crate::lives::Lives;
 
@@ -58,13 +60,11 @@ pub struct Running {
     processes: Processes,
     stop: Arc<AtomicBool>,
     drainer: JoinHandle<Ended>,
-    spool: PathBuf,
 }
 
 /// What is known when it has ended.
 #[derive(Debug)]
 pub struct Ended {
-    spool: PathBuf,
     losses: Result<Losses, KernelError>,
     /// Why the spool is not whole.
     pub error: Option<io::Error>,
@@ -78,23 +78,24 @@ pub fn spool_path(trace: &Path) -> PathBuf {
 }
 
 impl Running {
-    /// Begins to record into the spool of the trace that is being written.
+    /// Begins to record into a spool.
     ///
     /// # Errors
     ///
-    /// When the spool cannot be made, or the kernel attaches nothing.
-    pub fn start(mut capture: Capture, trace: &Path, ring: u32) -> Result<Running, KernelError> {
-        let spool = spool_path(trace);
-        let failed = |error| KernelError::Io { what: "create the spool of kernel events", error };
-        let mut writer = SpoolWriter::create(&spool).map_err(failed)?;
+    /// When the kernel attaches nothing.
+    pub fn start(
+        mut capture: Capture,
+        mut writer: SpoolWriter,
+        ring: u32,
+    ) -> Result<Running, KernelError> {
         capture.start()?;
         let processes = capture.processes();
         let stop = Arc::new(AtomicBool::new(false));
-        let (flag, path) = (stop.clone(), spool.clone());
-        let drain = move || drain(capture, &mut writer, &flag, path, ring as usize);
+        let flag = stop.clone();
+        let drain = move || drain(capture, &mut writer, &flag, ring as usize);
         let drainer = std::thread::Builder::new().name("kernel events".to_owned()).spawn(drain);
         let failed = |error| KernelError::Io { what: "start a thread", error };
-        Ok(Running { processes, stop, drainer: drainer.map_err(failed)?, spool })
+        Ok(Running { processes, stop, drainer: drainer.map_err(failed)? })
     }
 
     /// Who is observed.
@@ -107,7 +108,6 @@ impl Running {
         self.stop.store(true, Ordering::Relaxed);
         self.drainer.thread().unpark();
         self.drainer.join().unwrap_or_else(|_| Ended {
-            spool: self.spool,
             losses: Ok(Losses::default()),
             error: Some(io::Error::other("the thread that stores kernel events has failed")),
             without: Vec::new(),
@@ -116,13 +116,7 @@ impl Running {
 }
 
 /// Empties the rings until it is told to stop.
-fn drain(
-    mut capture: Capture,
-    writer: &mut SpoolWriter,
-    stop: &AtomicBool,
-    spool: PathBuf,
-    ring: usize,
-) -> Ended {
+fn drain(mut capture: Capture, writer: &mut SpoolWriter, stop: &AtomicBool, ring: usize) -> Ended {
     let mut error = None;
     let mut rounds = 0_u32;
     loop {
@@ -154,19 +148,47 @@ fn drain(
             std::thread::park_timeout(PERIOD);
         }
     }
-    Ended { spool, losses: capture.losses(), error, without: capture.without.clone() }
+    Ended { losses: capture.losses(), error, without: capture.without.clone() }
 }
 
-/// Kernel events in a trace.
-#[derive(Debug, Default)]
-pub struct Converted {
-    /// For [`fettle_trace::Finish::events`].
-    pub events: WrittenEvents,
-    /// Who there was.
-    pub lives: Lives,
+/// What is known of the kernel's events when their recording has ended, but for the spool.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct KernelEnding {
+    /// By processor.
+    lost: Vec<u64>,
+    missed: u64,
+    compat: u64,
+    /// Sentences for the manifest.
+    notes: Vec<String>,
+    lives: Lives,
 }
 
 impl Ended {
+    /// All that is known, with who was there before the recording began.
+    pub fn known(self, lives: Lives) -> KernelEnding {
+        let mut notes = Vec::new();
+        let losses = self.losses.unwrap_or_else(|error| {
+            notes.push(error.to_string());
+            Losses::default()
+        });
+        if let Some(error) = self.error {
+            notes.push(format!("kernel events end early: {error}"));
+        }
+        if !self.without.is_empty() {
+            let places = self.without.join(", ");
+            notes.push(format!("this kernel tells nothing of: {places}"));
+        }
+        let Losses { lost, missed, compat } = losses;
+        KernelEnding { lost, missed, compat, notes, lives }
+    }
+}
+
+impl KernelEnding {
+    /// Takes along what is asked of this machine: the trace is made on another one.
+    pub fn pack(&mut self) {
+        self.lives.pack();
+    }
+
     /// Turns the spool into tables, in the trace's time, whose clock has been read at its end, and
     /// tells the manifest what was lost.
     ///
@@ -176,36 +198,31 @@ impl Ended {
     pub fn convert(
         self,
         trace: &Path,
-        lives: Lives,
         manifest: &mut Manifest,
     ) -> Result<Converted, fettle_trace::Error> {
-        let losses = match self.losses {
-            Ok(losses) => losses,
-            Err(error) => {
-                manifest.notes.push(error.to_string());
-                Losses::default()
-            }
-        };
         let note = |reason: &str, count| Loss { reason: reason.to_owned(), count };
-        if losses.missed > 0 {
+        if self.missed > 0 {
             let reason = "kernel event that came while another of its kind was being recorded";
-            manifest.losses.push(note(reason, losses.missed));
+            manifest.losses.push(note(reason, self.missed));
         }
-        if losses.compat > 0 {
+        if self.compat > 0 {
             let reason = "system call of a 32-bit program";
-            manifest.losses.push(note(reason, losses.compat));
+            manifest.losses.push(note(reason, self.compat));
         }
-        if let Some(error) = self.error {
-            manifest.notes.push(format!("kernel events end early: {error}"));
-        }
-        if !self.without.is_empty() {
-            let places = self.without.join(", ");
-            manifest.notes.push(format!("this kernel tells nothing of: {places}"));
-        }
-        let lost = losses.lost.iter().enumerate();
+        manifest.notes.extend(self.notes);
+        let lost = self.lost.iter().enumerate();
         let lost = lost.map(|(cpu, lost)| CpuLoss { cpu: cpu as u32, lost: *lost }).collect();
-        convert(&self.spool, trace, lives, lost, manifest)
+        convert(&spool_path(trace), trace, self.lives, lost, manifest)
     }
+}
+
+/// Kernel events in a trace.
+#[derive(Debug, Default)]
+pub struct Converted {
+    /// For [`fettle_trace::Finish::events`].
+    pub events: WrittenEvents,
+    /// Who there was.
+    pub lives: Lives,
 }
 
 /// Turns the spool of a recording that was cut off into tables, if there is one; see

@@ -5,20 +5,28 @@ use std::fs;
 
 use fettle_kernel::decode::Life;
 use fettle_trace::{Process, Thread};
+use serde::{Deserialize, Serialize};
 
 use crate::task;
 
 /// Who there was, and from when to when.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 pub struct Lives {
     processes: Vec<Process>,
     /// The newest with a number.
     process_of: HashMap<u32, usize>,
     threads: Vec<Thread>,
     thread_of: HashMap<u32, usize>,
+    /// Names at the end, if this is read on another machine.
+    names: Option<HashMap<u32, String>>,
 }
 
 impl Lives {
+    /// Takes along what is asked of this machine at the end.
+    pub fn pack(&mut self) {
+        self.names = Some(crate::relay::thread_names());
+    }
+
     /// Takes in a process that runs before the recording begins.
     pub fn running(&mut self, pid: u32) {
         let command = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
@@ -94,7 +102,10 @@ impl Lives {
         for index in self.thread_of.into_values() {
             let thread = &mut self.threads[index];
             thread.end_ns = end_ns;
-            let name = task::account(thread.pid as i32, thread.tid as i32).name;
+            let name = match &self.names {
+                Some(names) => names.get(&thread.tid).cloned().unwrap_or_default(),
+                None => task::account(thread.pid as i32, thread.tid as i32).name,
+            };
             if !name.is_empty() {
                 thread.name = name;
             }

@@ -11,19 +11,20 @@ use fettle_abi::ring::Policy;
 use fettle_live::{ExitStatus, Launch, RunOptions, WaitFor};
 use fettle_rewrite::{Depth, Mode};
 use fettle_trace::{
-    Clock, Exit, Finish, Loss, Manifest, Module, Parameter, RunTotals, TickConverter, TraceWriter,
-    WrittenEvents,
+    Clock, Exit, Finish, Loss, Manifest, Module, Parameter, RunTotals, TickConverter,
 };
 
 use fettle_kernel::{Capture, KernelError};
 
 use crate::arguments::{self, ArgumentRequest};
 use crate::cache::{Plans, folder::DEFAULT_LIMIT};
-use crate::kernel::{Ended, KernelOptions, Running};
+use crate::ending::Ending;
+use crate::kernel::{KernelOptions, Running};
 use crate::libraries::Libraries;
 use crate::lives::Lives;
 use crate::modules::{self, ModuleError, ModuleOptions, Modules};
 use crate::own::Own;
+use crate::relay::{Destination, Finished, Remote};
 use crate::select::Selection;
 use crate::session::{Done, Progress, Recorder};
 use crate::slots::{SlotLayout, Slots};
@@ -35,6 +36,9 @@ pub struct Options {
     pub command: Vec<OsString>,
     /// The trace's folder; it must not exist.
     pub output: PathBuf,
+    /// The machine on which the trace is made, if it is another one; then the folder holds what is
+    /// on its way.
+    pub remote: Option<Remote>,
     /// What probes measure.
     pub mode: Mode,
     /// How deeply nested they measure.
@@ -65,8 +69,8 @@ pub struct Options {
 pub struct Outcome {
     /// How the program ended.
     pub status: ExitStatus,
-    /// The trace's manifest.
-    pub manifest: Manifest,
+    /// What became of the trace.
+    pub finished: Finished,
     /// Functions with probes.
     pub functions_probed: u64,
     /// The program files and libraries that were rewritten.
@@ -105,6 +109,9 @@ pub enum RecordError {
     /// Kernel events cannot be had.
     #[error(transparent)]
     Kernel(#[from] KernelError),
+    /// The collector on another machine cannot be had.
+    #[error(transparent)]
+    Relay(#[from] fettle_relay::Error),
     /// The program cannot be run.
     #[error(transparent)]
     Live(#[from] fettle_live::LiveError),
@@ -158,8 +165,16 @@ pub fn record(
     // Refused here, nothing has been made or run yet.
     let capture = options.kernel.map(|kernel| kernel.capture()).transpose()?;
     let mut manifest = begin_manifest(options);
-    let writer = TraceWriter::create(&options.output, &manifest)?;
-    let kernel = start_kernel(options.kernel, capture, &options.output)?;
+    let (destination, writer) =
+        Destination::create(&options.output, options.remote.as_ref(), &manifest)?;
+    let start = |(kernel, capture)| start_kernel(kernel, capture, &destination);
+    let kernel = match options.kernel.zip(capture).map(start).transpose() {
+        Ok(kernel) => kernel,
+        Err(error) => {
+            destination.give_up(writer);
+            return Err(error);
+        }
+    };
     let own_fields = options.own.as_ref().map(|own| own.fields.len());
     let mut recorder =
         Recorder::new(modules, Libraries::new(options.libraries.clone()), &slots, writer, progress);
@@ -181,8 +196,7 @@ pub fn record(
     let status = match run {
         Ok(status) => status,
         Err(e) => {
-            drop(writer);
-            let _ = std::fs::remove_dir_all(&options.output);
+            destination.give_up(writer);
             return Err(e.into());
         }
     };
@@ -194,7 +208,10 @@ pub fn record(
     manifest.switches = done.switches;
     fill_totals(&mut manifest, &done);
     done.into_ns(converter, options.mode);
-    let events = convert_kernel(kernel, &options.output, &mut manifest, &mut done)?;
+    let mut kernel = kernel.map(|kernel| kernel.known(Lives::default()));
+    if let Some(kernel) = kernel.as_mut().filter(|_| options.remote.is_some()) {
+        kernel.pack();
+    }
     let (counters, near) = done.counter_rows(&modules);
     if near > 0 {
         manifest.notes.push(format!(
@@ -216,13 +233,12 @@ pub fn record(
         own: done.own,
         counters,
         open_calls: if records { done.open } else { Vec::new() },
-        events,
         ..named
     };
-    let manifest = writer.finish(finish, finishing)?;
+    let finished = destination.finish(writer, Ending::new(finish, kernel), stop, finishing)?;
     Ok(Outcome {
         status,
-        manifest,
+        finished,
         functions_probed,
         modules: module_rows,
         reasons: reasons.into_iter().map(|(r, n)| (r.describe(), n)).collect(),
@@ -232,33 +248,15 @@ pub fn record(
     })
 }
 
-/// Begins to record kernel events; if that cannot be, nothing is left of the trace.
+/// Begins to record kernel events.
 pub(crate) fn start_kernel(
-    options: Option<KernelOptions>,
-    capture: Option<Capture>,
-    output: &Path,
-) -> Result<Option<Running>, RecordError> {
-    let Some((options, capture)) = options.zip(capture) else { return Ok(None) };
-    match Running::start(capture, output, options.ring_bytes) {
-        Ok(running) => Ok(Some(running)),
-        Err(error) => {
-            let _ = std::fs::remove_dir_all(output);
-            Err(error.into())
-        }
-    }
-}
-
-/// Kernel events become tables, and who they tell of is added to who is known.
-fn convert_kernel(
-    kernel: Option<Ended>,
-    output: &Path,
-    manifest: &mut Manifest,
-    done: &mut Done,
-) -> Result<WrittenEvents, RecordError> {
-    let Some(kernel) = kernel else { return Ok(WrittenEvents::default()) };
-    let converted = kernel.convert(output, Lives::default(), manifest)?;
-    converted.lives.add_to(manifest.duration_ns, &mut done.processes, &mut done.threads);
-    Ok(converted.events)
+    options: KernelOptions,
+    capture: Capture,
+    destination: &Destination,
+) -> Result<Running, RecordError> {
+    let failed = |error| KernelError::Io { what: "create the spool of kernel events", error };
+    let spool = destination.kernel_spool().map_err(failed)?;
+    Ok(Running::start(capture, spool, options.ring_bytes)?)
 }
 
 /// Notes when the recording ended, and how its ticks become nanoseconds.

@@ -29,10 +29,43 @@ const FRAME_MAX: u32 = 1 << 30;
 /// Memory is given back in pieces of so many records.
 const BUFFER: usize = 1 << 20;
 
+/// Takes whole frames with the number of records in them, in place of a file. At most
+/// [`FRAMES_MAX`] bytes at a time.
+pub type TakeFrames = Box<dyn FnMut(u32, &[u8]) -> io::Result<()> + Send>;
+
+/// Most bytes that [`TakeFrames`] is given at once.
+pub const FRAMES_MAX: usize = 512 << 10;
+
+enum Place {
+    File(BufWriter<File>),
+    Elsewhere {
+        take: TakeFrames,
+        /// Whole frames that are kept back, and the records in them.
+        frames: Vec<u8>,
+        records: u32,
+    },
+}
+
 /// A spool being written.
-#[derive(Debug)]
 pub struct SpoolWriter {
-    file: BufWriter<File>,
+    place: Place,
+}
+
+impl std::fmt::Debug for SpoolWriter {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match &self.place {
+            Place::File(file) => write!(f, "SpoolWriter({:?})", file.get_ref()),
+            Place::Elsewhere { .. } => write!(f, "SpoolWriter(elsewhere)"),
+        }
+    }
+}
+
+/// The head of a frame.
+fn head(cpu: u32, len: usize) -> [u8; 8] {
+    let mut head = [0; 8];
+    head[..4].copy_from_slice(&cpu.to_le_bytes());
+    head[4..].copy_from_slice(&(len as u32).to_le_bytes());
+    head
 }
 
 impl SpoolWriter {
@@ -42,7 +75,14 @@ impl SpoolWriter {
     ///
     /// The system's.
     pub fn create(path: &Path) -> io::Result<SpoolWriter> {
-        Ok(SpoolWriter { file: BufWriter::with_capacity(BUFFER, File::create_new(path)?) })
+        let file = BufWriter::with_capacity(BUFFER, File::create_new(path)?);
+        Ok(SpoolWriter { place: Place::File(file) })
+    }
+
+    /// Hands frames to somebody else. Those that are put one behind the other in this order are a
+    /// spool, and still one when some in between are missing.
+    pub fn to(take: TakeFrames) -> SpoolWriter {
+        SpoolWriter { place: Place::Elsewhere { take, frames: Vec::new(), records: 0 } }
     }
 
     /// Appends what a processor's ring held.
@@ -51,9 +91,41 @@ impl SpoolWriter {
     ///
     /// The system's; a disk that is full.
     pub fn append(&mut self, cpu: u32, records: &[u8]) -> io::Result<()> {
-        self.file.write_all(&cpu.to_le_bytes())?;
-        self.file.write_all(&(records.len() as u32).to_le_bytes())?;
-        self.file.write_all(records)
+        if let Place::File(file) = &mut self.place {
+            file.write_all(&head(cpu, records.len()))?;
+            return file.write_all(records);
+        }
+        // A ring may hold more than is handed on at once: it is cut between two records.
+        let (mut first, mut end, mut count) = (0, 0, 0);
+        for range in ring::records(records) {
+            let next = range.end.next_multiple_of(8).min(records.len());
+            if next - first > FRAMES_MAX / 2 && end > first {
+                self.frame(cpu, count, &records[first..end])?;
+                (first, count) = (end, 0);
+            }
+            (end, count) = (next, count + 1);
+        }
+        if end > first { self.frame(cpu, count, &records[first..end]) } else { Ok(()) }
+    }
+
+    fn frame(&mut self, cpu: u32, count: u32, bytes: &[u8]) -> io::Result<()> {
+        if let Place::Elsewhere { frames, .. } = &self.place
+            && frames.len() + 8 + bytes.len() > FRAMES_MAX
+        {
+            self.flush()?;
+        }
+        match &mut self.place {
+            Place::File(file) => {
+                file.write_all(&head(cpu, bytes.len()))?;
+                file.write_all(bytes)
+            }
+            Place::Elsewhere { frames, records, .. } => {
+                frames.extend_from_slice(&head(cpu, bytes.len()));
+                frames.extend_from_slice(bytes);
+                *records += count;
+                Ok(())
+            }
+        }
     }
 
     /// Ends a round over all rings, which began after `moment`.
@@ -62,12 +134,8 @@ impl SpoolWriter {
     ///
     /// The system's.
     pub fn mark(&mut self, moment: Moment) -> io::Result<()> {
-        let mut frame = [0; 24];
-        frame[..4].copy_from_slice(&MARK.to_le_bytes());
-        frame[4..8].copy_from_slice(&16_u32.to_le_bytes());
-        frame[8..16].copy_from_slice(&moment.tsc.to_le_bytes());
-        frame[16..].copy_from_slice(&moment.monotonic_ns.to_le_bytes());
-        self.file.write_all(&frame)
+        let clocks = [moment.tsc, moment.monotonic_ns].map(u64::to_le_bytes);
+        self.frame(MARK, 0, clocks.as_flattened())
     }
 
     /// Hands everything to the system.
@@ -76,7 +144,13 @@ impl SpoolWriter {
     ///
     /// The system's.
     pub fn flush(&mut self) -> io::Result<()> {
-        self.file.flush()
+        match &mut self.place {
+            Place::File(file) => file.flush(),
+            Place::Elsewhere { take, frames, records } => {
+                let (bytes, count) = (std::mem::take(frames), std::mem::take(records));
+                if bytes.is_empty() { Ok(()) } else { take(count, &bytes) }
+            }
+        }
     }
 }
 
@@ -109,7 +183,10 @@ pub fn read<E: From<io::Error>>(
     begin: Moment,
     mut take: impl FnMut(u64, u32, &[u8]) -> Result<(), E>,
 ) -> Result<Found, E> {
-    let mut file = BufReader::with_capacity(BUFFER, File::open(path)?);
+    let file = File::open(path)?;
+    // A frame claims its length, which the file cannot exceed.
+    let mut left = file.metadata()?.len();
+    let mut file = BufReader::with_capacity(BUFFER, file);
     let mut found = Found::default();
     let (mut bytes, mut waiting) = (Vec::new(), Vec::<Waiting>::new());
     let (mut before, mut last) = (begin, begin);
@@ -145,10 +222,12 @@ pub fn read<E: From<io::Error>>(
         };
         let word = |at: usize| u32::from_le_bytes(head[at..at + 4].try_into().expect("four"));
         let (cpu, len) = (word(0), word(4));
-        if torn || len > FRAME_MAX {
+        left = left.saturating_sub(head.len() as u64);
+        if torn || len > FRAME_MAX || u64::from(len) > left {
             found.torn = true;
             break;
         }
+        left -= u64::from(len);
         frame.resize(len as usize, 0);
         if read_whole(&mut file, &mut frame)? < frame.len() {
             found.torn = true;

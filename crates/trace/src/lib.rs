@@ -59,6 +59,7 @@ pub use read::{Part, Trace};
 pub use recover::{
     RecoverOther, Recovered, open_or_recover, open_or_recover_with, recover, recover_with,
 };
+pub use spool::{Content, Outlet, spool_file};
 pub use tables::{
     Argument, Counter, CounterKind, Function, Mapping, Module, OwnValue, Parameter, ParameterType,
     Process, Skipped, Switch, Thread, Total,

@@ -4,16 +4,19 @@
 //! full, quota), the file is cut back to the last whole record at once; when Fettle itself is
 //! killed between, the reader does the same and counts it.
 
+use std::fmt;
 use std::fs::{self, File, OpenOptions};
-use std::io::Write;
+use std::io::{self, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::UNIX_EPOCH;
 
 use fettle_abi::record::CallRecord;
 
 use crate::error::{Error, Result};
 use crate::switches::Out;
+use crate::write::Finish;
 
 /// Bytes kept back before they are written: few system calls, and little lost if Fettle dies.
 const BUFFER: usize = 64 << 10;
@@ -21,14 +24,36 @@ const BUFFER: usize = 64 << 10;
 const OPEN_MAX: usize = 256;
 
 /// What the records of a spool are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Content {
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Content {
     /// Calls.
     Calls,
     /// Values that calls were given and gave back.
     Values,
-    /// When the thread was switched out; see [`crate::switches`].
+    /// When the thread was switched out: three words each.
     Switches,
+}
+
+/// Where the records of a recording go instead of a folder on this machine.
+pub trait Outlet: Send + Sync + fmt::Debug {
+    /// Whole records of one thread, in order.
+    ///
+    /// # Errors
+    ///
+    /// Why they were not stored; none of them is then.
+    fn append(&self, content: Content, thread: u32, records: &[u8]) -> io::Result<()>;
+
+    /// What gives records their names, as far as it is known.
+    ///
+    /// # Errors
+    ///
+    /// Why it was not stored.
+    fn checkpoint(&self, tables: &Finish) -> io::Result<()>;
+}
+
+/// The file of a thread's spool, within the trace's folder.
+pub fn spool_file(content: Content, thread: u32) -> String {
+    format!("spool/{thread}{}", content.suffix())
 }
 
 impl Content {
@@ -77,6 +102,7 @@ pub(crate) fn lock(trace: &Path) -> Result<File> {
 pub(crate) struct Spools {
     folder: PathBuf,
     content: Content,
+    outlet: Option<Arc<dyn Outlet>>,
     /// By thread index.
     spools: Vec<Option<Spool>>,
     open: usize,
@@ -88,6 +114,7 @@ pub(crate) struct Spools {
 #[derive(Debug)]
 struct Spool {
     path: PathBuf,
+    outlet: Option<(Arc<dyn Outlet>, Content, u32)>,
     file: Option<File>,
     buffer: Vec<u8>,
     /// Bytes safely in the file, whole records.
@@ -97,7 +124,13 @@ struct Spool {
 
 impl Spools {
     pub(crate) fn new(trace: &Path, content: Content) -> Spools {
-        Spools { folder: folder(trace), content, spools: Vec::new(), open: 0, clock: 0 }
+        let folder = folder(trace);
+        Spools { folder, content, outlet: None, spools: Vec::new(), open: 0, clock: 0 }
+    }
+
+    /// Spools that lie elsewhere.
+    pub(crate) fn elsewhere(outlet: Arc<dyn Outlet>, content: Content) -> Spools {
+        Spools { outlet: Some(outlet), ..Spools::new(Path::new(""), content) }
     }
 
     /// Appends whole records.
@@ -111,6 +144,7 @@ impl Spools {
         }
         let spool = self.spools[slot].get_or_insert_with(|| Spool {
             path: self.folder.join(format!("{thread}{}", self.content.suffix())),
+            outlet: self.outlet.clone().map(|outlet| (outlet, self.content, thread)),
             file: None,
             buffer: Vec::new(),
             stored: 0,
@@ -122,7 +156,7 @@ impl Spools {
             spool.buffer.extend_from_slice(bytes);
             return Ok(());
         }
-        if spool.file.is_none() {
+        if spool.file.is_none() && spool.outlet.is_none() {
             self.make_room()?;
             self.open += 1;
         }
@@ -142,7 +176,7 @@ impl Spools {
             if spool.buffer.is_empty() {
                 continue;
             }
-            if spool.file.is_none() {
+            if spool.file.is_none() && spool.outlet.is_none() {
                 self.make_room()?;
                 self.open += 1;
             }
@@ -179,6 +213,10 @@ impl Spool {
 
     /// Writes whole records or, after an error, none: the file is cut back.
     fn write(&mut self, bytes: &[u8]) -> Result<()> {
+        if let Some((outlet, content, thread)) = &self.outlet {
+            let stored = outlet.append(*content, *thread, bytes);
+            return stored.map_err(|e| Error::io("write", &self.path, e));
+        }
         if self.file.is_none() {
             let file = OpenOptions::new().create(true).append(true).open(&self.path);
             self.file = Some(file.map_err(|e| Error::io("create", &self.path, e))?);

@@ -3,6 +3,9 @@
 use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
 
 use crate::arguments;
 use crate::column::{Table, write_table};
@@ -10,7 +13,8 @@ use crate::convert;
 use crate::error::{Error, Result};
 use crate::events::WrittenEvents;
 use crate::manifest::{FileEntry, MIN_READER_VERSION, Manifest, ProbeMode, VERSION, rfc3339};
-use crate::spool::{self, Content, Spools};
+use crate::read::read_manifest;
+use crate::spool::{self, Content, Outlet, Spools};
 use crate::switches::{self, Out};
 use crate::tables::{
     Counter, Function, Mapping, Module, OwnValue, Parameter, Process, Skipped, Thread, Total,
@@ -18,7 +22,7 @@ use crate::tables::{
 
 /// Everything that is known when a recording ends, besides the records. Take
 /// `..Finish::default()` for what a mode does not have.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Finish {
     /// The manifest as it should be at the end. The fields whose documentation says so are set
     /// by the writer.
@@ -47,11 +51,12 @@ pub struct Finish {
     /// [`crate::Call::OPEN`].
     pub open_calls: Vec<OpenCall>,
     /// What an [`crate::EventWriter`] wrote into the folder.
+    #[serde(skip)]
     pub events: WrittenEvents,
 }
 
 /// A call that had not ended when the recording did.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OpenCall {
     /// [`Thread::index`].
     pub thread: u32,
@@ -73,7 +78,8 @@ pub struct TraceWriter {
     /// By thread index: ticks that it was switched out so far.
     switched_out: Vec<u64>,
     /// Held until the recording ends, so that no reader takes it for cut off.
-    _lock: File,
+    _lock: Option<File>,
+    outlet: Option<Arc<dyn Outlet>>,
 }
 
 impl TraceWriter {
@@ -96,14 +102,48 @@ impl TraceWriter {
         let mut manifest = manifest.clone();
         manifest.complete = false;
         write_manifest(path, &mut manifest)?;
-        Ok(TraceWriter {
+        Ok(TraceWriter::of(path, lock))
+    }
+
+    /// Goes on with a trace whose recording was cut off, and which nobody has recovered.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Busy`] if somebody else is recording into it; [`Error::NotATrace`] and its like.
+    pub fn reopen(path: &Path) -> Result<TraceWriter> {
+        let manifest = read_manifest(path)?;
+        if manifest.complete || manifest.recovery.is_some() {
+            let problem = "its recording has ended: nothing more can be added".to_owned();
+            return Err(Error::Manifest { path: path.to_owned(), problem });
+        }
+        Ok(TraceWriter::of(path, spool::lock(path)?))
+    }
+
+    fn of(path: &Path, lock: File) -> TraceWriter {
+        TraceWriter {
             folder: path.to_owned(),
             spools: Spools::new(path, Content::Calls),
             values: Spools::new(path, Content::Values),
             switches: Spools::new(path, Content::Switches),
             switched_out: Vec::new(),
-            _lock: lock,
-        })
+            _lock: Some(lock),
+            outlet: None,
+        }
+    }
+
+    /// A writer whose trace is made elsewhere, of what the outlet is given. It is not finished
+    /// here.
+    pub fn to(outlet: &Arc<dyn Outlet>) -> TraceWriter {
+        let spools = |content| Spools::elsewhere(outlet.clone(), content);
+        TraceWriter {
+            folder: PathBuf::new(),
+            spools: spools(Content::Calls),
+            values: spools(Content::Values),
+            switches: spools(Content::Switches),
+            switched_out: Vec::new(),
+            _lock: None,
+            outlet: Some(outlet.clone()),
+        }
     }
 
     /// The folder.
@@ -165,6 +205,10 @@ impl TraceWriter {
     /// them a trace whose recording is cut off still has its names. Optional; may be repeated.
     pub fn checkpoint(&mut self, tables: &Finish) -> Result<()> {
         self.flush()?;
+        if let Some(outlet) = &self.outlet {
+            let path = Path::new("checkpoint");
+            return outlet.checkpoint(tables).map_err(|e| Error::io("write", path, e));
+        }
         write_tables(&self.folder, tables)?;
         let mut manifest = tables.manifest.clone();
         manifest.complete = false;

@@ -1,0 +1,93 @@
+//! What can go wrong on the way between two machines.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::frame::FrameError;
+
+/// Result with this crate's [`enum@Error`].
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// Why something could not be sent or taken in.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The operating system refused something on a file.
+    #[error("cannot {action} {}: {reason}", path.display())]
+    File {
+        /// What was tried, as a verb.
+        action: &'static str,
+        /// On which file or folder.
+        path: PathBuf,
+        /// The system's reason.
+        reason: io::Error,
+    },
+    /// A file that should hold a key, or tell of a recording, does not.
+    #[error("{}: {problem}", path.display())]
+    Unusable {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong and what to do.
+        problem: String,
+    },
+    /// Nobody answers at the address.
+    #[error("no collector at {address}: {reason}")]
+    Unreachable {
+        /// The address.
+        address: String,
+        /// The system's reason.
+        reason: io::Error,
+    },
+    /// The connection broke, or the other side is not who it should be.
+    #[error("the connection was cut: {0}")]
+    Cut(#[source] io::Error),
+    /// What the other side sent is not this protocol.
+    #[error("the other side does not speak this protocol: {0}")]
+    Frame(#[from] FrameError),
+    /// The other side does not want this.
+    #[error("the collector refused: {reason}")]
+    Refused {
+        /// Its reason.
+        reason: String,
+        /// Whether it may do so later.
+        again: bool,
+    },
+    /// A peer did what it may not.
+    #[error("{0}")]
+    Peer(String),
+    /// The recording cannot be put into its trace here.
+    #[error("{0}")]
+    Trace(String),
+    /// The system gave no random numbers or no keys could be made.
+    #[error("cannot make keys: {0}")]
+    Crypto(String),
+}
+
+impl Error {
+    /// An error of the system with its place.
+    pub(crate) fn file(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Error {
+        move |reason| Error::File { action, path: path.to_owned(), reason }
+    }
+
+    /// Whether trying again later may help.
+    pub fn is_passing(&self) -> bool {
+        match self {
+            Error::Unreachable { .. } | Error::File { .. } | Error::Trace(_) => true,
+            // A key that is not the pinned one stays so.
+            Error::Cut(reason) => reason.kind() != io::ErrorKind::InvalidData,
+            Error::Refused { again, .. } => *again,
+            _ => false,
+        }
+    }
+
+    /// Whether no space is left.
+    pub fn is_disk_full(&self) -> bool {
+        use io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
+        match self {
+            Error::File { reason, .. } => {
+                matches!(reason.kind(), StorageFull | QuotaExceeded | FileTooLarge)
+            }
+            _ => false,
+        }
+    }
+}

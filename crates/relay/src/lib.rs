@@ -1,0 +1,35 @@
+//! A recording's pieces on their way from the machine that records to the one that collects.
+//!
+//! The recorder appends what it would have written into a trace folder to a [`Log`], which has a
+//! limit; a thread of its own, the [`Sender`], reads behind and sends, so that whoever records
+//! waits for its own disk and for nothing else. The collector ([`Collector`]) appends what arrives
+//! to the same files that a recording on its own machine would have, and says up to which offset
+//! it has everything for certain. After a cut both go on at exactly that byte.
+//!
+//! Connections are TLS 1.3 with a pinned key on one side and a secret on the other; there is no
+//! other way in. What arrives is bounded before it is believed: the wire carries no paths, only
+//! what a stream's records are and the number of a thread.
+//!
+//! The crate knows frames and files, and nothing of what is in them: what a trace is, whoever uses
+//! it tells by [`Arrivals`].
+#![forbid(unsafe_code)]
+
+mod error;
+pub mod frame;
+mod key;
+mod log;
+mod peer;
+mod sender;
+mod server;
+mod store;
+mod tls;
+
+pub use error::{Error, Result};
+pub use frame::{Blob, Content, Counts, PAYLOAD_MAX, Stream};
+pub use key::{CollectorKey, RECORDER, RecorderKey};
+pub use log::{Gap, Identity, Log, Next, Standing};
+pub use peer::{Hub, Limits, serve};
+pub use sender::{Delivery, News, Sender, To};
+pub use server::{Collector, Happening};
+pub use store::{Arrivals, Arriving};
+pub use tls::Channel;
