@@ -21,6 +21,9 @@ use crate::ending::Ending;
 use crate::kernel::spool_path;
 use crate::record::RecordError;
 
+/// Tells whoever records of a collector's coming and going.
+pub type Tell = Arc<dyn Fn(News) + Send + Sync>;
+
 /// A collector on another machine.
 #[derive(Clone)]
 pub struct Remote {
@@ -29,7 +32,7 @@ pub struct Remote {
     /// Bytes that may wait here for the collector.
     pub spool_bytes: u64,
     /// Told when the collector is away, and back.
-    pub news: Arc<dyn Fn(News) + Send + Sync>,
+    pub news: Tell,
 }
 
 impl std::fmt::Debug for Remote {
@@ -67,7 +70,7 @@ pub struct Finished {
 /// Where a trace is made.
 pub(crate) struct Destination {
     folder: PathBuf,
-    remote: Option<(Arc<Log>, Sender, Arc<dyn Fn(News) + Send + Sync>)>,
+    remote: Option<(Arc<Log>, Sender, Tell)>,
 }
 
 impl Destination {
