@@ -12,7 +12,7 @@ use clap::{Parser, ValueEnum};
 use fettle_abi::ring::Policy;
 use fettle_collect::session::Progress;
 use fettle_collect::{
-    ArgumentRequest, KernelOptions, KernelRecording, Options, Outcome, Remote, Target,
+    ArgumentRequest, Finished, KernelOptions, KernelRecording, Options, Outcome, Remote, Target,
 };
 use fettle_live::ExitStatus;
 use fettle_relay::News;
@@ -165,7 +165,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     if quiet_terminal || (progress.is_some() && outcome.finished.manifest.totals.records > 0) {
         eprint!("\r\x1b[K");
     }
-    let place = place(&args, &options.output);
+    let place = place(&args, &options.output, &outcome.finished);
     if json {
         eprintln!("{}", as_json(&outcome, &options.output));
     } else if talk {
@@ -221,15 +221,18 @@ fn run_beside(args: &Args) -> anyhow::Result<ExitCode> {
             eprintln!("fettle: {note}");
         }
         tell_events(manifest, &mut std::io::stderr())?;
-        eprintln!("fettle: {}", place(args, output));
+        eprintln!("fettle: {}", place(args, output, &outcome.finished));
     }
     crate::collect::tell_undelivered(&outcome.finished, args.to.as_deref());
     outcome.status.map_or(Ok(ExitCode::SUCCESS), pass_on)
 }
 
 /// Where the trace is, and what to do next.
-fn place(args: &Args, output: &Path) -> String {
+fn place(args: &Args, output: &Path, finished: &Finished) -> String {
     match &args.to {
+        Some(to) if finished.undelivered.is_some() => {
+            format!("the trace is made at the collector, {to}, when it has the rest")
+        }
         Some(to) => format!("the trace is at the collector, {to}"),
         None => {
             let shown = output.display();

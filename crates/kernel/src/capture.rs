@@ -259,20 +259,28 @@ impl Processes {
         Ok(seen)
     }
 
-    /// Whether nobody is observed any more, children of this process aside.
+    /// Whether nobody is observed any more, children of this process aside. Who is not there any
+    /// more though the kernel's programs were not told of its end is observed no more.
     ///
     /// # Errors
     ///
     /// When the kernel does not tell.
     pub fn none_left(&self) -> Result<bool, KernelError> {
         let ask = KernelError::io("ask the kernel who is observed");
-        let own = std::process::id().to_le_bytes();
-        let first = self.observed.next_key(None).map_err(&ask)?;
-        match first {
-            None => Ok(true),
-            Some(key) if key != own => Ok(false),
-            Some(key) => Ok(self.observed.next_key(Some(&key)).map_err(&ask)?.is_none()),
+        let own = std::process::id();
+        let mut after: Option<Vec<u8>> = None;
+        while let Some(key) = self.observed.next_key(after.as_deref()).map_err(&ask)? {
+            let pid = key[..].try_into().map_or(own, u32::from_le_bytes);
+            if pid == own {
+                after = Some(key);
+            } else if Path::new(&format!("/proc/{pid}")).exists() {
+                return Ok(false);
+            } else {
+                // Gone since is as good as removed.
+                let _ = self.observed.remove(&key);
+            }
         }
+        Ok(true)
     }
 }
 

@@ -12,7 +12,7 @@ use crate::journal::{Entry, Journal, Patch, Purpose, Region};
 use crate::maps::{LiveAddr, Mapping};
 use crate::perf_map;
 use crate::places::Places;
-use crate::process::{Process, hash};
+use crate::process::{self, Process, hash};
 use crate::references::{Ranges, in_memory, sleeper_returns_to};
 
 const PAGE: u64 = 4096;
@@ -119,62 +119,69 @@ pub fn undo_with(
     patience: Duration,
     escapes: &(dyn Fn(&[LiveAddr]) -> Vec<Patch> + Sync),
 ) -> Result<Undone, LiveError> {
-    let mut undone = Undone::default();
     let pid = match journal.entries().first() {
         Some(Entry::Process(pid, ..)) => *pid,
         _ => {
             journal.remove()?;
-            return Ok(Undone { gone: true, ..undone });
+            return Ok(Undone { gone: true, ..Undone::default() });
         }
     };
-    let process = match Process::open(pid) {
-        Ok(process) if journal.is_of(&process) => process,
-        Err(error @ (LiveError::Unattachable { .. } | LiveError::NotPermitted { .. }))
-            if is_alive(&journal) =>
-        {
-            return Err(error);
+    let undone = match Process::open(pid) {
+        Ok(process) if journal.is_of(&process) => {
+            undo_living(&mut journal, &process, patience, escapes)
         }
-        _ => {
-            undone.heirs = heirs::bequeath(&journal)?;
-            perf_map::remove(&journal, pid);
-            journal.remove()?;
-            return Ok(Undone { gone: true, ..undone });
+        Err(error @ (LiveError::Unattachable { .. } | LiveError::NotPermitted { .. })) => {
+            Err(error)
         }
+        _ => Ok(Undone { gone: true, ..Undone::default() }),
     };
-    clear_code(&mut journal, &process, &mut undone.stops)?;
-    let leading = patches(&journal, Purpose::leads);
-    let restored = process.restore(&leading, &Places::of(&journal))?;
+    let mut undone = match undone {
+        // It may end at any time, and then there is nothing to take back.
+        Err(_) if process::has_ended(pid) || !is_alive(&journal) => {
+            Undone { gone: true, ..Undone::default() }
+        }
+        undone => undone?,
+    };
+    undone.heirs = heirs::bequeath(&journal)?;
+    if undone.gone || undone.kept.is_none() && undone.conflicts.is_empty() {
+        perf_map::remove(&journal, pid);
+        journal.remove()?;
+    }
+    Ok(undone)
+}
+
+/// Undoes what a journal tells of its process, as far as that is possible within `patience`.
+fn undo_living(
+    journal: &mut Journal,
+    process: &Process,
+    patience: Duration,
+    escapes: &(dyn Fn(&[LiveAddr]) -> Vec<Patch> + Sync),
+) -> Result<Undone, LiveError> {
+    let mut undone = Undone::default();
+    clear_code(journal, process, &mut undone.stops)?;
+    let leading = patches(journal, Purpose::leads);
+    let restored = process.restore(&leading, &Places::of(journal))?;
     undone.stops.extend(restored.stops);
     (undone.restored, undone.closed) = (restored.count, restored.gone);
     undone.conflicts = restored.conflicts;
     let deadline = Instant::now() + patience;
     let mut pause = PAUSES.0;
     let mut tries = 0u32;
-    loop {
-        let why = match take_away(&mut journal, &process, &mut undone)? {
-            None if undone.conflicts.is_empty() => {
-                undone.heirs = heirs::bequeath(&journal)?;
-                perf_map::remove(&journal, pid);
-                journal.remove()?;
-                return Ok(undone);
-            }
-            None => return Ok(undone),
-            Some(why) => why,
-        };
+    while let Some(why) = take_away(journal, process, &mut undone)? {
         // Mostly a thread only passes through.
         tries += 1;
         if tries.is_power_of_two() && tries > 1 {
-            shut_gates(&journal, &process, escapes, &mut undone.stops)?;
+            shut_gates(journal, process, escapes, &mut undone.stops)?;
         }
         if Instant::now() > deadline {
             let bytes = journal.regions().iter().map(|(region, _)| region.len).sum();
             undone.kept = Some((bytes, why));
-            undone.heirs = heirs::bequeath(&journal)?;
-            return Ok(undone);
+            break;
         }
         std::thread::sleep(pause);
         pause = (pause * 2).min(PAUSES.1);
     }
+    Ok(undone)
 }
 
 /// Whether the process that a journal is of still runs, as far as can be seen without rights.

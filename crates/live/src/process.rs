@@ -206,6 +206,12 @@ pub fn start_time(pid: i32) -> Option<u64> {
 }
 
 /// The letter of a process's or thread's state.
+/// Whether a process is gone, or has nothing left but its exit status.
+pub(crate) fn has_ended(pid: i32) -> bool {
+    let status = maps::read_proc(&format!("/proc/{pid}/status"));
+    status.map_or(true, |status| state(&status).is_some_and(|state| matches!(state, b'Z' | b'X')))
+}
+
 pub(crate) fn state(status: &[u8]) -> Option<u8> {
     let mut lines = status.split(|byte| *byte == b'\n');
     let value = lines.find_map(|line| line.strip_prefix(b"State:"))?;
