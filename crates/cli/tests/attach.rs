@@ -164,13 +164,14 @@ fn again_and_again(program: &str, flags: &[&str], more: &[&str], times: u32) {
         assert_eq!((status, &state["processes"][0]["in_place"]), (0, &tuned["jumps"]));
         std::thread::sleep(Duration::from_millis(120));
         let (status, undone) = bench.undo(pid);
-        assert_eq!(differing(pid), Vec::<String>::new());
         if undone["why_kept"] == "something in its memory may lead to it" {
-            // A stale word that nobody overwrites. It is told, and nothing enters what stays.
-            assert_eq!(status, 1, "{undone}");
+            // A stale word that nobody overwrites. It is told, and what stays for unwinders is no
+            // more than one place.
+            assert_eq!((status, differing(pid).len() < 2), (1, true), "{undone}");
             break;
         }
         assert_eq!(status, 0, "{undone}");
+        assert_eq!(differing(pid), Vec::<String>::new());
         assert_eq!(leftovers(pid), Vec::<String>::new());
         assert!(!bench.journal(pid).exists());
     }

@@ -244,10 +244,18 @@ impl Arriving for Arriver {
         let mut ending: Ending = postcard::from_bytes(ending).map_err(|error| {
             format!("the recording's ending cannot be read: {error}; is it another fettle's?")
         })?;
+        let manifest = ending.manifest_mut();
         for (content, count) in dropped.some() {
             let noun = content.noun();
             let reason = format!("{noun} that the recorder's spool had no room for");
-            ending.manifest_mut().losses.push(Loss { reason, count });
+            match content {
+                // As if their ring had been full.
+                fettle_relay::Content::Calls => {
+                    manifest.totals.lost = manifest.totals.lost.saturating_add(count);
+                    manifest.notes.push(format!("lost were {count} {reason}"));
+                }
+                _ => manifest.losses.push(Loss { reason, count }),
+            }
         }
         let manifest = ending.write(self.0, &mut |_, _| {}).map_err(|error| error.to_string())?;
         serde_json::to_vec(&manifest).map_err(|error| error.to_string())
