@@ -34,6 +34,25 @@ impl Drop for Served {
     }
 }
 
+/// A trace of a little program that is served, and a browser.
+struct Bed {
+    page: Browser,
+    served: Served,
+    folder: tempfile::TempDir,
+}
+
+impl Bed {
+    /// `None`, and it is said why, if there is no browser.
+    fn new() -> Option<Bed> {
+        let found = browser::executable().inspect_err(|why| eprintln!("skipped: {why}"));
+        let chromium = found.ok()?;
+        let folder = tempfile::tempdir().unwrap();
+        let served = Served::start(&record(folder.path()));
+        let page = Browser::start(chromium, folder.path()).unwrap();
+        Some(Bed { page, served, folder })
+    }
+}
+
 const PROGRAM: &str = "
 #include <unistd.h>
 volatile int sum;
@@ -76,13 +95,7 @@ const DRAWN: &str = "(() => {
 
 #[test]
 fn the_page_draws_zooms_and_leads_back() {
-    let chromium = match browser::executable() {
-        Ok(chromium) => chromium,
-        Err(why) => return eprintln!("skipped: {why}"),
-    };
-    let folder = tempfile::tempdir().unwrap();
-    let served = Served::start(&record(folder.path()));
-    let mut page = Browser::start(chromium, folder.path()).unwrap();
+    let Some(Bed { folder: _folder, served, mut page }) = Bed::new() else { return };
     page.open(&served.url).unwrap();
     page.until("document.documentElement.dataset.ready === 'true'").unwrap();
 
@@ -134,13 +147,7 @@ fn the_page_draws_zooms_and_leads_back() {
 
 #[test]
 fn without_the_token_the_page_says_what_to_do() {
-    let chromium = match browser::executable() {
-        Ok(chromium) => chromium,
-        Err(why) => return eprintln!("skipped: {why}"),
-    };
-    let folder = tempfile::tempdir().unwrap();
-    let served = Served::start(&record(folder.path()));
-    let mut page = Browser::start(chromium, folder.path()).unwrap();
+    let Some(Bed { folder: _folder, served, mut page }) = Bed::new() else { return };
     let (address, _) = served.url.split_once('#').unwrap();
     page.open(address).unwrap();
     page.until("document.getElementById('notice').innerText.includes('fettle ui')").unwrap();

@@ -21,13 +21,18 @@ pub fn probe_mode(mode: Mode) -> ProbeMode {
     }
 }
 
+/// The build identifier of an image, as traces have it.
+pub fn build_id(image: &Image) -> Option<String> {
+    image.build_id().map(|id| id.iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
 /// The module `id`, which is `image` at `path`, with the new code of `plan`.
 pub fn module(id: u32, path: &Path, image: &Image, plan: &Plan) -> Module {
     let (probed, skipped) = (plan.functions.len() as u64, plan.skipped.len() as u64);
     Module {
         id,
         path: path.display().to_string(),
-        build_id: image.build_id().map(|id| id.iter().map(|b| format!("{b:02x}")).collect()),
+        build_id: build_id(image),
         functions_seen: probed + skipped,
         functions_probed: probed,
         functions_skipped: skipped,

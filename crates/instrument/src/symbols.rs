@@ -4,7 +4,7 @@
 //! Debuggers look for `.eh_frame` by its name, and that is the old code's; so the new code's
 //! entries are repeated in `.debug_frame`.
 
-use fettle_rewrite::Plan;
+use fettle_rewrite::{Plan, debug_frame};
 
 use crate::elf::{self, NewSection, SYM, Sections};
 use crate::room::Moved;
@@ -116,32 +116,9 @@ pub fn add_frames(file: &mut Vec<u8>, sections: &mut Sections, plan: &Plan, text
     if sections.headers().is_empty() || sections.has(NAME) {
         return;
     }
-    // The common entry: version 1, code in bytes, data in steps of -8, the return address in
-    // column 16; the canonical frame address is rsp + 8, the return address lies below it.
-    let mut bytes = Vec::new();
-    let common = [1, 0, 1, 0x78, 16, 0x0c, 7, 8, 0x90, 1];
-    entry(&mut bytes, &[&u32::MAX.to_le_bytes(), &common]);
-    for (function, part) in plan.unwind.iter().filter(|(_, part)| !part.signal_frame) {
-        let base = text_at + u64::from(plan.functions[*function as usize].text_offset);
-        let start = base.wrapping_add(u64::from(part.start));
-        let len = u64::from(part.end - part.start);
-        entry(
-            &mut bytes,
-            &[&0u32.to_le_bytes(), &start.to_le_bytes(), &len.to_le_bytes(), &part.program],
-        );
-    }
+    let bytes = debug_frame([(plan, text_at)]);
     let section =
         NewSection { name: NAME, kind: elf::SHT_PROGBITS, align: 8, ..Default::default() };
     let index = sections.add(&section);
     sections.headers_mut()[index].hold(file, &bytes);
-}
-
-/// Appends an entry: its length, `parts`, padding of `DW_CFA_nop`.
-fn entry(bytes: &mut Vec<u8>, parts: &[&[u8]]) {
-    let at = bytes.len();
-    bytes.extend_from_slice(&[0; 4]);
-    parts.iter().for_each(|part| bytes.extend_from_slice(part));
-    bytes.resize(bytes.len().next_multiple_of(8), 0);
-    let length = (bytes.len() - at - 4) as u32;
-    bytes[at..at + 4].copy_from_slice(&length.to_le_bytes());
 }

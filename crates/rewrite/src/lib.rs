@@ -8,6 +8,7 @@
 pub mod agent;
 pub mod arguments;
 pub mod check;
+mod debug_frame;
 pub mod emit;
 pub mod find_object;
 mod jump;
@@ -19,6 +20,7 @@ pub mod sound;
 pub mod unwind;
 
 pub use arguments::Arguments;
+pub use debug_frame::debug_frame;
 pub use link::{LinkParameters, Linked, link};
 pub use plan::{Plan, PlanOptions, PlannedFunction, SPRINGBOARD_SIZE, plan};
 pub use probe::{Depth, Mode, Probing};

@@ -250,6 +250,7 @@ mod tests {
         let nobody = RangeTree::new(&timelines, Range { thread: Some(9), ..ALL });
         assert_eq!(nobody.nodes.len(), 1);
     }
+
     #[test]
     fn waiting_is_no_time_on_a_processor() {
         // The only call waits from 20 to 50 and from 60 to 65.

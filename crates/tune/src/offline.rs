@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 
 use fettle_cfg::LiftOptions;
 use fettle_collect::modules::open_image;
-use fettle_image::{Image, LinkAddr};
+use fettle_collect::rows;
+use fettle_image::LinkAddr;
 use fettle_layout::model::Geometry;
 use fettle_trace::{CounterKind, Trace};
 use rustc_hash::FxHashMap;
@@ -103,15 +104,10 @@ fn decide_one(
     wanted: &Wanted,
 ) -> Result<Decided, String> {
     let image = open_image(path).map_err(|error| error.to_string())?;
-    if build_id_of(&image).as_deref() != build_id {
+    if rows::build_id(&image).as_deref() != build_id {
         return Err("the file is another build than the one that was recorded".to_owned());
     }
     let lifted = fettle_cfg::lift(&image, LiftOptions::default());
     let decided = decide::decide(&lifted.functions, counts, &wanted.group, wanted.cache)?;
     decided.ok_or_else(|| "none of the functions that ran can be lifted".to_owned())
-}
-
-/// As traces have it.
-fn build_id_of(image: &Image) -> Option<String> {
-    image.build_id().map(|id| id.iter().map(|byte| format!("{byte:02x}")).collect())
 }

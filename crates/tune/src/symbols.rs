@@ -3,7 +3,7 @@
 //! gdb takes an object file (`add-symbol-file`), perf a text of address, size and name a line.
 //! The new code of `f` is called `f.fettle`, its chunks away from the entry `f.fettle.cold`.
 
-use fettle_rewrite::Plan;
+use fettle_rewrite::debug_frame;
 
 use crate::module::NewCode;
 
@@ -114,8 +114,7 @@ pub fn object(all: &[&NewCode], symbols: &[Symbol]) -> Vec<u8> {
         let place = (code.text.at.0, code.linked.text.len() as u64);
         sections.add((&name, SHT_NOBITS, ALLOC_EXEC), Err(place), (0, 0, 16, 0));
     }
-    let mut frames = common_entry();
-    all.iter().for_each(|code| add_frames(&mut frames, &code.plan, code.text.at.0));
+    let frames = debug_frame(all.iter().map(|code| (&code.plan, code.text.at.0)));
     sections.add((".debug_frame", SHT_PROGBITS, 0), Ok(&frames), (0, 0, 8, 0));
 
     let (mut table, mut names) = (vec![0; 24], vec![0]);
@@ -154,33 +153,4 @@ pub fn object(all: &[&NewCode], symbols: &[Symbol]) -> Vec<u8> {
     }
     file[..HEADER].copy_from_slice(&header);
     file
-}
-
-/// The common entry of `.debug_frame`: version 1, code in bytes, data in steps of -8, the return
-/// address in column 16; the canonical frame address is rsp + 8, the return address lies below.
-fn common_entry() -> Vec<u8> {
-    let mut bytes = Vec::new();
-    entry(&mut bytes, &[&u32::MAX.to_le_bytes(), &[1, 0, 1, 0x78, 16, 0x0c, 7, 8, 0x90, 1]]);
-    bytes
-}
-
-fn add_frames(bytes: &mut Vec<u8>, plan: &Plan, text_at: u64) {
-    for (function, part) in plan.unwind.iter().filter(|(_, part)| !part.signal_frame) {
-        let Some(function) = plan.functions.get(*function as usize) else { continue };
-        let offset = u64::from(function.text_offset.wrapping_add(part.start));
-        let start = text_at.wrapping_add(offset);
-        let len = u64::from(part.end.wrapping_sub(part.start));
-        let words = [&0u32.to_le_bytes()[..], &start.to_le_bytes(), &len.to_le_bytes()];
-        entry(bytes, &[&words.concat(), &part.program]);
-    }
-}
-
-/// Appends an entry: its length, `parts`, padding of `DW_CFA_nop`.
-fn entry(bytes: &mut Vec<u8>, parts: &[&[u8]]) {
-    let at = bytes.len();
-    bytes.extend_from_slice(&[0; 4]);
-    parts.iter().for_each(|part| bytes.extend_from_slice(part));
-    bytes.resize(bytes.len().next_multiple_of(8), 0);
-    let length = (bytes.len() - at - 4) as u32;
-    bytes[at..at + 4].copy_from_slice(&length.to_le_bytes());
 }
