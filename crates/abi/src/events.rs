@@ -86,6 +86,7 @@ events! {
     Undecoded = "undecoded"(pid: u32, tid: u32, socket: u64, local: text, remote: text, reason: text);
     PollBegin = "poll_begin"(pid: u32, tid: u32);
     Poll = "poll"(pid: u32, tid: u32, ready: i32);
+    PollLook = "poll_look"(pid: u32, tid: u32, ready: i32);
 
     FutexWaitBegin = "futex_wait_begin"(pid: u32, tid: u32, address: u64);
     FutexWait = "futex_wait"(pid: u32, tid: u32, address: u64, result: i32);

@@ -96,6 +96,10 @@ pub struct Args {
     /// Ring for each processor's kernel events, in MiB (a power of two)
     #[arg(long, value_name = "MIB", default_value_t = 8)]
     kernel_ring: u32,
+    /// Record when each system call begins, not only those that have to wait: how long each takes,
+    /// for up to twice the records
+    #[arg(long)]
+    call_times: bool,
     /// Look into so many bytes of each message that goes over a connection, and record what it asks
     /// or answers: HTTP, gRPC, PostgreSQL, Redis, memcached. Paths, statements and keys get into the
     /// trace, which may be people's secrets; so this is off by default
@@ -282,12 +286,17 @@ fn kernel(args: &Args) -> anyhow::Result<Option<KernelOptions>> {
         bail!("--kernel-ring must be a power of two from 1 to 512, not {}", args.kernel_ring);
     }
     let wanted = args.kernel || args.system || !args.pid.is_empty();
-    if args.payload > 0 && !wanted {
-        bail!("--payload goes with --kernel, --pid or --system");
+    if (args.payload > 0 || args.call_times) && !wanted {
+        bail!("--payload and --call-times go with --kernel, --pid or --system");
     }
     let ring_bytes = args.kernel_ring << 20;
     let payload = args.payload;
-    Ok(wanted.then_some(KernelOptions { system: args.system, ring_bytes, payload }))
+    Ok(wanted.then_some(KernelOptions {
+        system: args.system,
+        ring_bytes,
+        payload,
+        call_times: args.call_times,
+    }))
 }
 
 /// A time such as 10s, 500ms or 2m.

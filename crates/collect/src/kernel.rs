@@ -30,6 +30,8 @@ pub struct KernelOptions {
     pub ring_bytes: u32,
     /// Bytes of each message on a stream socket that are looked into; 0 for none.
     pub payload: u32,
+    /// All system calls are told when they begin, not only those that have to wait.
+    pub call_times: bool,
 }
 
 impl KernelOptions {
@@ -43,6 +45,7 @@ impl KernelOptions {
             system: self.system,
             ring_bytes: self.ring_bytes,
             payload: self.payload,
+            begins: self.call_times,
             ..fettle_kernel::Options::default()
         })
     }

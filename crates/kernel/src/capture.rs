@@ -25,6 +25,8 @@ pub struct Options {
     /// Bytes of each message on a stream socket that are recorded, 0 for none; at most
     /// [`PAYLOAD_MOST`].
     pub payload: u32,
+    /// Tell of all calls when they begin, not only of those that have to wait.
+    pub begins: bool,
     /// Read structures as kernels before 6.2 have to: slower. For tests.
     pub old_reads: bool,
     /// Do without the kernel's functions, which some kernels let nobody attach to. For tests.
@@ -37,6 +39,7 @@ impl Default for Options {
             system: false,
             ring_bytes: 8 << 20,
             payload: 0,
+            begins: false,
             old_reads: false,
             tracepoints_only: false,
         }
@@ -108,7 +111,7 @@ impl Capture {
         let observed = Arc::new(map(MapKind::Hash, 4, state::BYTES, PROCESSES)?);
         let transfers = map(MapKind::Hash, 8, 8, TRANSFERS)?;
         let calls = map(MapKind::Array, 4, TABLE_BYTES, 1)?;
-        let set = calls.set(&0_u32.to_le_bytes(), &programs::table());
+        let set = calls.set(&0_u32.to_le_bytes(), &programs::table(options.begins));
         set.map_err(KernelError::io("write the table of system calls"))?;
         let payload = options.payload.min(PAYLOAD_MOST);
         let scratch = map(MapKind::PerCpuArray, 4, programs::scratch_bytes(payload), 1)?;

@@ -78,6 +78,8 @@ pub struct Decoder {
     faults: HashMap<u32, (u32, u64)>,
     /// Hides the kernel's addresses: they name local sockets in the trace.
     hide: RandomState,
+    /// The calls in which threads wait, which were told.
+    waiting: HashMap<u32, u64>,
     /// What messages say, once there are bytes of any.
     messages: Option<Connections>,
     /// The bytes that a thread's next record of a socket tells of: its inode, result, flags.
@@ -120,6 +122,7 @@ impl Decoder {
             kinds: HashMap::new(),
             faults: HashMap::new(),
             hide: RandomState::new(),
+            waiting: HashMap::new(),
             messages: None,
             payloads: HashMap::new(),
             unreadable: 0,
@@ -143,6 +146,9 @@ impl Decoder {
             return Ok(());
         };
         let mut t = Teller { sink, time_ns: r.time_ns, cpu };
+        if self.told_before(&r) {
+            return Ok(());
+        }
         self.fault_is_over(&r, &mut t)?;
         let (pid, tid) = (u64::from(r.pid), u64::from(r.tid));
         // Whoever runs in these is not who they are about.
@@ -209,6 +215,24 @@ impl Decoder {
             }
             Kind::BlockComplete => t.tell(Event::BlockComplete, &[r.word(0), r.word(1)]),
         }
+    }
+
+    /// Whether the record is the beginning of a call that was told already: a thread may be switched
+    /// out several times in one call.
+    fn told_before(&mut self, r: &Record<'_>) -> bool {
+        let (begins, what) = match r.kind {
+            Kind::Io => (r.flags & io::BEGIN != 0, u64::from(r.number) << 16),
+            Kind::Wait => (r.flags & wait::BEGIN != 0, r.word(0) << 16),
+            Kind::SocketV4 | Kind::SocketV6 | Kind::SocketLocal | Kind::SocketOther => (false, 0),
+            Kind::Exit => (false, 0),
+            _ => return false,
+        };
+        if !begins {
+            self.waiting.remove(&r.tid);
+            return false;
+        }
+        let what = what | u64::from(r.flags & 0xfff);
+        self.waiting.insert(r.tid, what) == Some(what)
     }
 
     /// Where nobody tells that a fault is done: the thread does something else.
@@ -464,7 +488,10 @@ fn wait<S: Sink>(r: &Record<'_>, t: &mut Teller<'_, S>) -> Result<(), S::Error> 
     let begins = r.flags & wait::BEGIN != 0;
     match (r.flags & !wait::BEGIN, begins) {
         (wait::POLL, true) => t.tell(Event::PollBegin, &[pid, tid]),
-        (wait::POLL, false) => t.tell(Event::Poll, &[pid, tid, result]),
+        (wait::POLL, false) => {
+            let event = if argument == 0 { Event::PollLook } else { Event::Poll };
+            t.tell(event, &[pid, tid, result])
+        }
         (wait::FUTEX, true) => t.tell(Event::FutexWaitBegin, &[pid, tid, argument]),
         (wait::FUTEX, false) => t.tell(Event::FutexWait, &[pid, tid, argument, result]),
         (wait::FUTEX_WAKE, _) => t.tell(Event::FutexWake, &[pid, tid, argument, result]),

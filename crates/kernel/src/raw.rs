@@ -69,7 +69,7 @@ pub enum Kind {
     /// As before, of another family, without addresses.
     SocketOther = 13,
     /// A wait begins or ends. Flags: [`wait`]. Number: operation of a futex. Words: address of a
-    /// futex or other argument, result.
+    /// futex or other argument (of a poll that ends: whether it may wait), result.
     Wait = 14,
     /// A file is opened. Number: descriptor or error. Words: inode, mode. Text: path as given.
     Open = 15,

@@ -29,7 +29,8 @@ fn a_pipeline() {
     let _alone = alone();
     let mut command =
         shell("dd if=/dev/zero bs=1000 count=100 2>/dev/null | cat >/dev/null; exit 3");
-    let Some((status, r)) = record(&mut command, Options::default()) else { return };
+    let options = Options { begins: true, ..Options::default() };
+    let Some((status, r)) = record(&mut command, options) else { return };
     assert_eq!(status.code(), Some(3));
     whole(&r);
     let pipes: Vec<i64> = r.of(Event::PipeMade).map(|t| t.number("pipe")).collect();
@@ -220,7 +221,7 @@ fn what_finds_no_room_is_counted() {
     let _alone = alone();
     let mut command = Command::new("dd");
     command.args(["if=/dev/zero", "of=/dev/null", "bs=1", "count=100000", "status=none"]);
-    let options = Options { ring_bytes: 4096, ..Options::default() };
+    let options = Options { ring_bytes: 4096, begins: true, ..Options::default() };
     let Some((_, r)) = record(&mut command, options) else { return };
     let kept = [Event::ReadBegin, Event::Read, Event::WriteBegin, Event::Write];
     let kept: usize = kept.iter().map(|event| r.of(*event).count()).sum();
@@ -307,4 +308,28 @@ fn messages_are_told_by_both_ends() {
     command.args(["-c", ASK]);
     let Some((_, r)) = record(&mut command, Options::default()) else { return };
     assert_eq!(r.of(Event::Ask).count() + r.of(Event::Undecoded).count(), 0);
+}
+
+/// Beginnings are told of calls that have to wait, once each, before the thread is switched out.
+#[test]
+fn only_calls_that_wait_are_told_when_they_begin() {
+    let _alone = alone();
+    let text = "(sleep 0.1; echo a; sleep 0.1) | cat >/dev/null; \
+                dd if=/dev/zero bs=1000 count=100 2>/dev/null | cat >/dev/null";
+    let Some((status, r)) = record(&mut shell(text), Options::default()) else { return };
+    assert!(status.success());
+    whole(&r);
+    let (begun, done) = (r.of(Event::PipeReadBegin).count(), r.of(Event::PipeRead).count());
+    // `cat` waits for the line and for the end; of the rest it depends on who is quicker.
+    assert!((2..=done).contains(&begun), "{begun} of {done}");
+    let mut waiting = BTreeSet::new();
+    for told in &r.told {
+        let Some(tid) = told.fields.get("tid").map(|_| told.number("tid")) else { continue };
+        match told.event {
+            Event::PipeReadBegin => assert!(waiting.insert(tid), "twice: {told:?}"),
+            Event::PipeRead => drop(waiting.remove(&tid)),
+            _ => {}
+        }
+    }
+    assert!(r.of(Event::SleepBegin).count() >= 2);
 }

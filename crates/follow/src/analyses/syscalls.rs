@@ -156,7 +156,9 @@ impl Analysis for SystemCalls {
                 Cell::Text(name),
             ]);
         }
-        let notes = vec!["times are from the call to its return, waits included".into()];
+        let notes = vec!["times are from the call to its return, waits included; of calls that did not wait only if \
+                          recorded with --call-times"
+            .into()];
         Found { tables: vec![table], notes, dot: None }
     }
 }

@@ -1,6 +1,8 @@
-//! System calls. One table says what they are; two programs run at the beginning and at the end
-//! of each. At the end the arguments are still where the program put them, so nothing has to be
-//! kept in between.
+//! System calls. One table says what they are. A program runs at the end of each, where the arguments
+//! still are where the program put them, so nothing has to be kept from the beginning. That a call
+//! has begun matters only if it has to wait: the program at switches tells it then ([`waits`]).
+//! At the beginning there is only `close` to look at, for afterwards nobody knows what it closed;
+//! unless all beginnings are asked for.
 
 use crate::asm::{Alu, FP, Helper, If, Insn, Label, R0, R1, R2, R3, R7, R8, R9, Size};
 use crate::code::{Code, Env, counter, slot};
@@ -131,14 +133,17 @@ pub const CALLS: &[(u16, &str, Class)] = &[
 
 /// Numbers that the table has room for.
 const NUMBERS: usize = 512;
-/// Bytes of the table: for the beginning, then for the end.
-pub const TABLE_BYTES: u32 = 2 * NUMBERS as u32;
+/// Bytes of the table: for the beginning, for the end, for when the call has to wait.
+pub const TABLE_BYTES: u32 = 3 * NUMBERS as u32;
+/// Where the last of the three begins.
+const WAITS: i32 = 2 * NUMBERS as i32;
 
-/// The table as the programs read it.
-pub fn table() -> Vec<u8> {
+/// The table as the programs read it. With `begins`, all calls are told when they begin, not only
+/// when they have to wait.
+pub fn table(begins: bool) -> Vec<u8> {
     let mut table = vec![0; TABLE_BYTES as usize];
     for (number, _, class) in CALLS {
-        let begins = !matches!(
+        let waits = !matches!(
             class,
             Class::Open
                 | Class::OpenAt
@@ -148,11 +153,15 @@ pub fn table() -> Vec<u8> {
                 | Class::Fcntl
                 | Class::FutexWake
                 | Class::Uring
+                | Class::Close
+                | Class::CloseRange
         );
         let ends = !matches!(class, Class::Close);
         let number = usize::from(*number);
-        table[number] = if begins { *class as u8 } else { 0 };
+        let at_once = *class == Class::Close || (begins && waits);
+        table[number] = if at_once { *class as u8 } else { 0 };
         table[NUMBERS + number] = if ends { *class as u8 } else { 0 };
+        table[WAITS as usize + number] = if waits { *class as u8 } else { 0 };
     }
     table
 }
@@ -218,15 +227,41 @@ fn keep_argument(c: &mut Code, n: usize) {
 
 /// A system call begins.
 pub fn enter(env: &Env) -> Vec<Insn> {
-    use Class as C;
     let mut c = prologue(env, 0);
-    let out = c.out;
+    let (out, other) = (c.out, c.asm.label());
+    c.asm.jump_if(If::Ne, R8, i32::from(Class::Close as u8), other);
+    close(&mut c);
+    c.asm.jump(out);
+    c.asm.place(other);
+    all_begin(&mut c, out);
+    c.finish()
+}
+
+/// Tells that a call has begun that has to wait: the thread whose `task_struct` is in R7 is about to
+/// be switched out. Its call's number is in R1. Goes to `done`; R7 and R8 are something else then.
+pub fn waits(c: &mut Code, done: Label) {
+    c.asm.jump_if(If::Ge, R1, NUMBERS as i32, done);
+    c.asm.map_value(R2, c.env.calls, WAITS);
+    c.asm.alu(Alu::Add, R2, R1);
+    c.asm.load(Size::B1, R8, R2, 0);
+    c.asm.jump_if(If::Eq, R8, 0, done);
+    c.direct(R1, R7, c.env.fields.task_status);
+    c.asm.jump_if(If::Set, R1, COMPAT, done);
+    c.asm.mov(R1, R7);
+    c.asm.call(Helper::TaskPtRegs);
+    c.asm.mov(R7, R0);
+    all_begin(c, done);
+}
+
+/// The call of the class in R8 begins.
+fn all_begin(c: &mut Code, done: Label) {
+    use Class as C;
+    let out = std::mem::replace(&mut c.out, done);
     let classes = [
         C::Read,
         C::Write,
         C::Poll,
         C::Futex,
-        C::Close,
         C::Sync,
         C::SendFile,
         C::Splice,
@@ -238,28 +273,27 @@ pub fn enter(env: &Env) -> Vec<Insn> {
         C::Sleep,
         C::Child,
     ];
-    let labels = dispatch(&mut c, &classes);
+    let labels = dispatch(c, &classes);
     for (class, label) in classes.into_iter().zip(labels) {
         c.asm.place(label);
         match class {
-            C::Read | C::ReadMany => begin(&mut c, 0, 0),
-            C::Write | C::WriteMany => begin(&mut c, io::WRITE, 0),
-            C::Sync => begin(&mut c, io::SYNC, 0),
-            C::SendFile => begin_both(&mut c, 1, 0),
-            C::Splice => begin_both(&mut c, 0, 2),
-            C::Poll => begin_wait(&mut c, wait::POLL),
-            C::Sleep => begin_wait(&mut c, wait::SLEEP),
-            C::Child => begin_wait(&mut c, wait::CHILD),
-            C::FutexWait => begin_wait(&mut c, wait::FUTEX),
-            C::Futex => begin_futex(&mut c),
-            C::Accept => begin_connection(&mut c, wait::ACCEPT),
-            C::Connect => begin_connection(&mut c, wait::CONNECT),
-            C::Close => close(&mut c),
+            C::Read | C::ReadMany => begin(c, 0, 0),
+            C::Write | C::WriteMany => begin(c, io::WRITE, 0),
+            C::Sync => begin(c, io::SYNC, 0),
+            C::SendFile => begin_both(c, 1, 0),
+            C::Splice => begin_both(c, 0, 2),
+            C::Poll => begin_wait(c, wait::POLL),
+            C::Sleep => begin_wait(c, wait::SLEEP),
+            C::Child => begin_wait(c, wait::CHILD),
+            C::FutexWait => begin_wait(c, wait::FUTEX),
+            C::Futex => begin_futex(c),
+            C::Accept => begin_connection(c, wait::ACCEPT),
+            C::Connect => begin_connection(c, wait::CONNECT),
             _ => {}
         }
-        c.asm.jump(out);
+        c.asm.jump(done);
     }
-    c.finish()
+    c.out = out;
 }
 
 fn begin(c: &mut Code, flags: u16, descriptor: usize) {
@@ -395,7 +429,7 @@ pub fn exit(env: &Env) -> Vec<Insn> {
             C::Splice => end_both(&mut c, 0, 2),
             C::ReadMany => end_many(&mut c, 0),
             C::WriteMany => end_many(&mut c, io::WRITE),
-            C::Poll => end_wait(&mut c, wait::POLL),
+            C::Poll => end_poll(&mut c),
             C::Sleep => end_wait(&mut c, wait::SLEEP),
             C::Child => end_wait(&mut c, wait::CHILD),
             C::FutexWait => end_wait(&mut c, wait::FUTEX),
@@ -465,6 +499,35 @@ fn end_many(c: &mut Code, flags: u16) {
     c.keep(RESULT, R1);
     c.asm.place(none);
     end(c, flags, 0);
+}
+
+/// A poll that looks and never waits is told from one that may: whoever does so has more to do.
+fn end_poll(c: &mut Code) {
+    const POLL: i32 = 7;
+    const EPOLL: [i32; 2] = [232, 281];
+    let out = c.out;
+    let (told, may, timeout) = (c.asm.label(), c.asm.label(), c.asm.label());
+    c.asm.store_imm(Size::B8, FP, OTHER, 1);
+    c.direct(R2, R7, c.env.fields.regs_number);
+    c.direct(R1, R7, c.env.fields.regs_3);
+    for number in EPOLL {
+        c.asm.jump_if(If::Eq, R2, number, timeout);
+    }
+    c.direct(R1, R7, c.env.fields.regs_2);
+    c.asm.jump_if(If::Ne, R2, POLL, told);
+    c.asm.place(timeout);
+    // An int: nobody promises the upper half.
+    c.asm.alu_imm(Alu::Shl, R1, 32);
+    c.asm.jump_if(If::Ne, R1, 0, may);
+    c.asm.store_imm(Size::B8, FP, OTHER, 0);
+    c.asm.place(may);
+    c.asm.place(told);
+    c.record(Kind::Wait, wait::POLL, out);
+    c.recall(R1, OTHER);
+    c.word(0, R1);
+    c.word_from(1, RESULT);
+    c.asm.store_imm(Size::B4, R9, crate::raw::NUMBER, 0);
+    c.submit();
 }
 
 fn end_wait(c: &mut Code, what: u16) {
@@ -649,12 +712,14 @@ mod tests {
     #[test]
     fn the_table_is_in_order_and_in_bounds() {
         assert!(CALLS.is_sorted_by_key(|(number, _, _)| number));
-        let table = table();
+        assert_eq!(super::table(true)[0], Class::Read as u8);
+        let table = table(false);
         for (number, name, class) in CALLS {
             let halves = [table[usize::from(*number)], table[NUMBERS + usize::from(*number)]];
             assert!(halves.contains(&(*class as u8)), "{name}");
         }
-        assert_eq!((table[0], table[NUMBERS]), (Class::Read as u8, Class::Read as u8));
-        assert_eq!((table[3], table[NUMBERS + 3]), (Class::Close as u8, 0));
+        let waits = &table[WAITS as usize..];
+        assert_eq!((table[0], table[NUMBERS], waits[0]), (0, 1, Class::Read as u8));
+        assert_eq!((table[3], table[NUMBERS + 3], waits[3]), (Class::Close as u8, 0, 0));
     }
 }

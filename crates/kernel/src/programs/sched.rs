@@ -3,13 +3,14 @@
 use crate::asm::{Alu, FP, Helper, If, Insn, Label, R0, R1, R2, R7, R8, R9, Reg, Size};
 use crate::btf::Field;
 use crate::code::{Code, Env, slot};
+use crate::programs::calls;
 use crate::raw::{self, Kind};
 
 /// A processor goes from one thread to another. `state_given`: the state of the one before is an
 /// argument, which tells what it was when it went; the field may have been changed by whoever
 /// wakes it.
 pub fn switch(env: &Env, state_given: bool) -> Vec<Insn> {
-    const FOUND: i16 = slot(0);
+    const FOUND: i16 = slot(30);
     let mut c = Code::new(env);
     let out = c.out;
     c.argument(R7, 1);
@@ -42,7 +43,7 @@ pub fn switch(env: &Env, state_given: bool) -> Vec<Insn> {
     c.recall(R1, FOUND);
     c.asm.alu_imm(Alu::Or, R1, 1);
     c.keep(FOUND, R1);
-    let noted = c.asm.label();
+    let (noted, tell) = (c.asm.label(), c.asm.label());
     c.asm.jump(noted);
     c.asm.place(waits);
     // It waits: in a system call, or for memory?
@@ -50,13 +51,19 @@ pub fn switch(env: &Env, state_given: bool) -> Vec<Insn> {
     c.asm.call(Helper::TaskPtRegs);
     c.direct(R1, R0, env.fields.regs_number);
     c.asm.jump_if(If::SignedLess, R1, 0, noted);
-    c.recall(R1, FOUND);
-    c.asm.alu_imm(Alu::Or, R1, i32::from(raw::SWITCH_IN_CALL));
-    c.keep(FOUND, R1);
+    c.recall(R2, FOUND);
+    c.asm.alu_imm(Alu::Or, R2, i32::from(raw::SWITCH_IN_CALL));
+    c.keep(FOUND, R2);
+    c.asm.jump_if(If::Set, R2, 2, tell);
+    c.asm.jump(noted);
+    c.asm.place(tell);
+    calls::waits(&mut c, noted);
     c.asm.place(noted);
     c.record(Kind::Switch, 0, out);
     c.recall(R1, FOUND);
     c.flags(R1);
+    c.argument(R7, 1);
+    c.argument(R8, 2);
     c.direct(R1, R7, env.fields.task_pid);
     c.word(0, R1);
     c.direct(R1, R8, env.fields.task_pid);
