@@ -44,16 +44,17 @@ def note(number, client, store):
 def serve_threads():
     pool = queue.SimpleQueue()
 
-    def ask(number):
+    def ask(number, client):
         try:
             store = pool.get_nowait()
         except queue.Empty:
             store = socket.create_connection(("127.0.0.1", REDIS_PORT))
         store.sendall(command(number))
         value = store.recv(4096)
-        port = store.getsockname()[1]
+        # Before another thread uses the connection: the log has exchanges in their order.
+        note(number, client, store.getsockname()[1])
         pool.put(store)
-        return value[1:], port
+        return value[1:]
 
     def talk(client, address):
         data = b""
@@ -66,8 +67,7 @@ def serve_threads():
                 data += more
             head, data = data.split(b"\r\n\r\n", 1)
             number = number_of(head)
-            value, port = ask(number)
-            note(number, address[1], port)
+            value = ask(number, address[1])
             client.sendall(reply(number, value))
 
     server = socket.create_server(("127.0.0.1", PORT), backlog=512)

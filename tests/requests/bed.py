@@ -1,7 +1,9 @@
 """Starts nginx, the application server and Redis under `fettle record --kernel`, and asks them.
 
 bed.py FETTLE FOLDER threads|loop|node CLIENTS REQUESTS: leaves FOLDER/bed.fettle, and FOLDER/truth with a line for
-each connection: the port of its asking end and the numbers of the requests that went over it.
+each connection: the ports of its asking and of its answering end, and the numbers of the requests that
+went over it. One port alone names no connection: the kernel gives it to several that ask different
+servers.
 """
 
 import collections
@@ -99,7 +101,7 @@ def ask():
         if not data.partition(b"\r\n\r\n")[2].startswith(b"%d " % number):
             failed.append((number, data))
         mine.append(number)
-    truth[port] = mine
+    truth[port, front] = mine
     s.close()
 
 
@@ -115,10 +117,10 @@ os.kill(int(open(f"{folder}/sh.pid").read()), signal.SIGTERM)
 recorder.wait()
 for line in open(f"{folder}/app.log"):
     number, asking, storing = map(int, line.split())
-    truth[asking].append(number)
-    truth[storing].append(number)
+    truth[asking, app].append(number)
+    truth[storing, store].append(number)
 with open(f"{folder}/truth", "w") as out:
-    for port, of in truth.items():
-        out.write(" ".join(map(str, [port, *of])) + "\n")
+    for ports, of in truth.items():
+        out.write(" ".join(map(str, [*ports, *of])) + "\n")
 print(f"{requests} requests by {clients} clients in {took:.2f} s, {len(failed)} failed")
 sys.exit(1 if failed else 0)

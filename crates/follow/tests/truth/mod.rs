@@ -27,8 +27,10 @@ pub struct Score {
     pub exact: f64,
 }
 
-/// One end of a connection: the asking port, and which end.
-type End = (u16, bool);
+/// A connection: the asking port, and the answering one.
+type Ports = (u16, u16);
+/// One end of a connection, and whether it asks.
+type End = (Ports, bool);
 
 fn port(address: &str) -> u16 {
     address.rsplit(':').next().and_then(|port| port.parse().ok()).unwrap_or(0)
@@ -36,10 +38,11 @@ fn port(address: &str) -> u16 {
 
 /// Compares the requests of a session's first schema with the truth in a file.
 pub fn score(session: &Session<'_>, truth: &Path) -> Score {
-    let mut numbers: HashMap<u16, Vec<u64>> = HashMap::new();
+    let mut numbers: HashMap<Ports, Vec<u64>> = HashMap::new();
     for line in std::fs::read_to_string(truth).unwrap().lines() {
         let mut words = line.split(' ').map(|word| word.parse::<u64>().unwrap());
-        numbers.insert(words.next().unwrap() as u16, words.collect());
+        let ports = (words.next().unwrap() as u16, words.next().unwrap() as u16);
+        numbers.insert(ports, words.collect());
     }
     // Exchanges so far on each end, and whether the last event began or went on with one.
     let mut ends: HashMap<End, (usize, bool)> = HashMap::new();
@@ -57,8 +60,8 @@ pub fn score(session: &Session<'_>, truth: &Path) -> Score {
                 return;
             }
             let (local, remote) = (port(value("local")), port(value("remote")));
-            let asks = numbers.contains_key(&local);
-            let name = if asks { local } else { remote };
+            let asks = numbers.contains_key(&(local, remote));
+            let name = if asks { (local, remote) } else { (remote, local) };
             let Some(of) = numbers.get(&name) else { return };
             // The first event begins the first exchange, of number 0.
             let state = ends.entry((name, asks)).or_insert((usize::MAX, false));
