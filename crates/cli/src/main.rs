@@ -1,6 +1,7 @@
 //! The `fettle` command.
 #![forbid(unsafe_code)]
 
+mod apply;
 mod cache;
 mod collect;
 mod export;

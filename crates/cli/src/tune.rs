@@ -1,6 +1,7 @@
 //! `fettle tune`, `fettle undo` and `fettle status`: running processes.
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -9,8 +10,8 @@ use anyhow::{Context, bail};
 use clap::Parser;
 use fettle_live::{Entry, Journal, Process, Purpose, Undone};
 use fettle_tune::{
-    Decided, Family, Group, Installed, LeftAlone, Measured, Options, Outcome, Stop, Target, Wanted,
-    Work, measure,
+    Decided, Family, Group, Installed, LeftAlone, Measured, News, Options, Outcome, Saved, Stop,
+    Target, Wanted, Work, measure,
 };
 use serde_json::json;
 
@@ -19,12 +20,24 @@ use crate::select::SelectArgs;
 /// Arguments of `fettle tune`.
 #[derive(Debug, Parser)]
 #[command(
-    after_help = "Examples:\n  fettle tune -p 4711\n  fettle tune -p 4711 --work 'redis-cli info stats | grep total_commands'\n  fettle tune -p 4711 --root handleRequest --lib 'libssl*' --pairs 40\n  fettle tune -p 4711 --alone --dry-run --json\n\nCounts for a while which code runs, lays it out in the order in which it runs, compares old and\nnew code in the process and keeps the new one if it is faster for certain. Processes that were\nforked from the same execution of the program (a server and those that work for it) are tuned\ntogether; whatever they fork later has the new code by birth. The process must be\nunder its usual load. It goes on running; its threads stand still for some milliseconds each time\nthat code is switched. `fettle undo PID` takes everything back.\n\nExit status: 0 the process is faster; 1 it is as it was; 2 error."
+    after_help = "Examples:\n  fettle tune -p 4711\n  fettle tune -p 4711 --work 'redis-cli info stats | grep total_commands'\n  fettle tune -p 4711 --root handleRequest --lib 'libssl*' --pairs 40\n  fettle tune -p 4711 --alone --dry-run --json\n  fettle tune -p 4711 --dry-run --save server.profile\n  fettle tune --apply server.profile -- ./server --port 80\n\nCounts for a while which code runs, lays it out in the order in which it runs, compares old and\nnew code in the process and keeps the new one if it is faster for certain. Processes that were\nforked from the same execution of the program (a server and those that work for it) are tuned\ntogether; whatever they fork later has the new code by birth. The process must be\nunder its usual load. It goes on running; its threads stand still for some milliseconds each time\nthat code is switched. `fettle undo PID` takes everything back.\n\nExit status: 0 the process is faster; 1 it is as it was; 2 error."
 )]
 pub struct Args {
     /// The process
-    #[arg(short, long)]
-    pid: i32,
+    #[arg(short, long, required_unless_present = "apply", conflicts_with = "apply")]
+    pid: Option<i32>,
+    /// Keep what was counted in this file
+    #[arg(long, value_name = "FILE")]
+    save: Option<PathBuf>,
+    /// Do not count: use what was kept in this file
+    #[arg(long, value_name = "FILE", conflicts_with = "save")]
+    profile: Option<PathBuf>,
+    /// Start a program and lay it out by what was kept in this file
+    #[arg(long, value_name = "FILE", requires = "program", conflicts_with_all = ["save", "profile", "watch", "dry_run", "json", "shuffle"])]
+    apply: Option<PathBuf>,
+    /// The program for --apply, and its arguments
+    #[arg(last = true, requires = "apply")]
+    program: Vec<OsString>,
     /// Lay out libraries too whose path or name matches: * and ? are wild (may be repeated)
     #[arg(long, value_name = "PATTERN")]
     lib: Vec<String>,
@@ -58,6 +71,12 @@ pub struct Args {
     /// Lay every function's blocks out at random, by this seed: for tests
     #[arg(long, value_name = "SEED", hide = true)]
     shuffle: Option<u64>,
+    /// Lay out what stalls for at least this share of the time to fetch its code, by the model
+    #[arg(long, value_name = "SHARE", default_value_t = 0.02)]
+    threshold: f64,
+    /// Go on: compare again every so many seconds, and tune anew when the load has changed
+    #[arg(long, value_name = "SECONDS", conflicts_with = "keep")]
+    watch: Option<f64>,
     /// Count and decide, and leave nothing changed
     #[arg(long)]
     dry_run: bool,
@@ -102,6 +121,13 @@ pub struct StatusArgs {
     json: bool,
 }
 
+impl Args {
+    /// The process; 0 if a program is to be started.
+    fn pid(&self) -> i32 {
+        self.pid.unwrap_or(0)
+    }
+}
+
 pub fn folder() -> anyhow::Result<PathBuf> {
     fettle_tune::journals().context("there is no place for undo logs: set HOME or XDG_CACHE_HOME")
 }
@@ -109,15 +135,9 @@ pub fn folder() -> anyhow::Result<PathBuf> {
 /// Runs `fettle tune`.
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let folder = folder()?;
-    let process = Process::open(args.pid)?;
-    let changed = Journal::look(&folder, args.pid)?.is_some_and(|journal| journal.is_of(&process));
-    if changed || fettle_tune::log_by_birth(&folder, &process)?.is_some() {
-        bail!("process {0} is changed already: `fettle undo {0}` first", args.pid);
-    }
+    let read = |path: &PathBuf| Saved::read(path).map_err(anyhow::Error::msg);
+    let profile = args.apply.as_ref().or(args.profile.as_ref()).map(read).transpose()?;
     let wanted = Wanted { libraries: args.lib.clone(), selection: args.select.selection()? };
-    if let Some(seed) = args.shuffle {
-        return shuffle(args, seed, &process, &folder, &wanted);
-    }
     let time = |seconds: f64, name: &str| {
         Duration::try_from_secs_f64(seconds).with_context(|| format!("{name}: no such time"))
     };
@@ -130,16 +150,36 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         time: time(args.time, "--time")?,
         group: Group { root: args.root.clone(), share: args.hot },
         measure: measure::Plan { work, pairs: args.pairs, turn: time(args.turn, "--turn")? },
-        keep: args.keep,
+        keep: args.keep || args.apply.is_some(),
         dry_run: args.dry_run,
         alone: args.alone,
+        profile,
+        save: args.save.clone(),
+        threshold: args.threshold,
+        watch: args.watch.map(|seconds| time(seconds, "--watch")).transpose()?,
     };
     // What was begun is taken back before we end.
     let stop = Stop(fettle_live::catch_signals().context("signals cannot be handled")?);
-    let outcome = fettle_tune::tune(&process, &folder, &options, stop, |step| {
-        eprintln!("fettle: {step}");
+    let Some(pid) = args.pid else {
+        return crate::apply::run(&args.program, &folder, &options, stop);
+    };
+    let process = Process::open(pid)?;
+    let changed = Journal::look(&folder, pid)?.is_some_and(|journal| journal.is_of(&process));
+    if changed || fettle_tune::log_by_birth(&folder, &process)?.is_some() {
+        bail!("process {pid} is changed already: `fettle undo {pid}` first");
+    }
+    if let Some(seed) = args.shuffle {
+        return shuffle(args, seed, &process, &folder, &options.wanted);
+    }
+    let mut printed = Ok(());
+    let outcome = fettle_tune::tune(&process, &folder, &options, stop, |news| match news {
+        News::Step(step) => eprintln!("fettle: {step}"),
+        News::Tuned(outcome) => {
+            let now = print_outcome(args, outcome);
+            printed = std::mem::replace(&mut printed, Ok(())).and(now);
+        }
     })?;
-    print_outcome(args, &outcome)?;
+    printed?;
     Ok(ExitCode::from(u8::from(!outcome.kept)))
 }
 
@@ -240,15 +280,21 @@ fn print_outcome(args: &Args, outcome: &Outcome) -> anyhow::Result<()> {
         text.push_str(&format!("{} stays as it is: {why}\n", path.display()));
     }
     let profile = &outcome.profile;
-    text.push_str(&format!(
-        "counted {} passages in {:.1} s in {} processes; copies with counters in {} functions; \
-         threads stood still at most {:.2} ms\n",
-        profile.events,
-        args.time,
-        profile.processes,
-        profile.installed.jumps,
-        longest(&profile.installed.stops).max(longest(&profile.stops)),
-    ));
+    text.push_str(&match &outcome.fit {
+        Some(fit) => format!(
+            "the profile fits {} functions; {} differ or are not there\n",
+            fit.functions, fit.differing
+        ),
+        None => format!(
+            "counted {} passages in {:.1} s in {} processes; copies with counters in {} \
+             functions; threads stood still at most {:.2} ms\n",
+            profile.events,
+            args.time,
+            profile.processes,
+            profile.installed.jumps,
+            longest(&profile.installed.stops).max(longest(&profile.stops)),
+        ),
+    });
     for (path, decided) in &outcome.decided {
         text.push_str(&decided_text(path, decided));
     }
@@ -271,7 +317,7 @@ fn print_outcome(args: &Args, outcome: &Outcome) -> anyhow::Result<()> {
     if let Some(measured) = &outcome.measured {
         text.push_str(&measured_text(args, measured));
     }
-    let pid = args.pid;
+    let pid = args.pid();
     text.push_str(&match (outcome.kept, args.dry_run) {
         (true, _) if outcome.processes > 1 => {
             format!("the new code stays; `fettle undo --group {pid}` takes it back\n")
@@ -320,11 +366,13 @@ pub(crate) fn decided_text(path: &Path, decided: &Decided) -> String {
     let (before, after) = (&decided.chosen.before, &decided.chosen.after);
     text.push_str(&format!(
         "\nby the model: {:.2} misses per thousand instructions, now {:.2}; {:.0} % of jumps \
-         between blocks taken, now {:.0} %\n",
+         between blocks taken, now {:.0} %; {:.1} % of the time goes to fetching, now {:.1} %\n",
         before.cost.misses_per_thousand(),
         after.cost.misses_per_thousand(),
         taken(before) * 100.0,
         taken(after) * 100.0,
+        before.stall_share() * 100.0,
+        after.stall_share() * 100.0,
     ));
     text
 }
@@ -374,7 +422,10 @@ fn outcome_json(args: &Args, outcome: &Outcome) -> serde_json::Value {
     let left = profile.stuck.iter().chain(&outcome.left);
     let left: Vec<_> = left.map(|(pid, why)| json!({ "pid": pid, "why": why })).collect();
     json!({
-        "version": 1, "pid": args.pid, "kept": outcome.kept, "modules": modules,
+        "version": 1, "pid": args.pid(), "kept": outcome.kept, "modules": modules,
+        "profile": outcome.fit.map(|fit| json!({
+            "functions": fit.functions, "differing": fit.differing,
+        })),
         "refused": refused, "processes": outcome.processes,
         "left": left,
         "counted": {

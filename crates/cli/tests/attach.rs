@@ -603,3 +603,56 @@ fn libraries_come_and_go() {
     assert_eq!(differing(pid), Vec::<String>::new());
     assert_eq!(running.end(), "right after many rounds\nexit status: 0");
 }
+
+#[test]
+fn a_profile_is_used_another_time() {
+    let bench = Bench::new();
+    let program = bench.build("busy.c", &["-O2"]);
+    let profile = bench.folder.path().join("busy.profile");
+    let file = profile.to_str().unwrap();
+    let counted = bench.start(&program);
+    let pid = counted.pid().to_string();
+    let (_, value) =
+        bench.json(&["tune", "-p", &pid, "--time", "0.5", "--dry-run", "--save", file]);
+    assert!(value["counted"]["passages"].as_u64() > Some(10_000), "{value}");
+    assert_eq!(differing(counted.pid()), Vec::<String>::new());
+    counted.end();
+
+    // Another process of the same build, which does not count.
+    let running = bench.start(&program);
+    let pid = running.pid().to_string();
+    let (status, value) = bench.json(&["tune", "-p", &pid, "--profile", file, "--keep"]);
+    assert_eq!((status, &value["profile"]["differing"]), (0, &Value::from(0)), "{value}");
+    assert!(row(&value, "mix")["hot_bytes"].as_u64() > Some(5));
+    assert_ne!(differing(running.pid()), Vec::<String>::new());
+    assert_eq!(bench.undo(running.pid()).0, 0);
+    assert_eq!(running.end(), "right after many rounds\nexit status: 0");
+
+    // Of another build it says nothing.
+    let other = bench.start(&bench.build("busy.c", &["-O1"]));
+    let pid = other.pid().to_string();
+    let output = bench.fettle(&["tune", "-p", &pid, "--profile", file]).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        output.status.code() == Some(2) && said.contains("the profile cannot be used"),
+        "{said}"
+    );
+    assert_eq!(differing(other.pid()), Vec::<String>::new());
+    other.end();
+
+    // Laid out from the start: status and signals are the program's.
+    let mut command = bench.fettle(&["tune", "--apply", file, "--", program.to_str().unwrap()]);
+    let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+    let mut out = BufReader::new(child.stdout.take().unwrap());
+    let mut line = String::new();
+    out.read_line(&mut line).unwrap();
+    assert_eq!(line, "ready\n");
+    let begin = Instant::now();
+    let started = children(child.id() as i32)[0];
+    while differing(started).is_empty() {
+        assert!(begin.elapsed() < Duration::from_secs(60), "it was not laid out");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    std::thread::sleep(Duration::from_millis(300));
+    assert_eq!(Running { child, out }.end(), "right after many rounds\nexit status: 0");
+}

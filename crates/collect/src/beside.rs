@@ -136,7 +136,7 @@ fn follow(
                 children.take();
                 recording.kernel.system || stopped() || gone()
             };
-            let status = fettle_live::run_beside(&launch, PERIOD, &mut tick);
+            let status = fettle_live::run_beside(&launch, PERIOD, &mut |_| (), &mut tick);
             Ok(Some(status.map_err(not_found)?))
         }
         Target::Running(pids) => {

@@ -102,6 +102,19 @@ pub struct Modelled {
     pub cost: Cost,
     /// Jumping.
     pub ways: Ways,
+    /// Instructions run, on the scale of `ways`.
+    pub run: u64,
+}
+
+impl Modelled {
+    /// The share of the time in which nothing comes from fetching, by the model: because a line is
+    /// not there, or a jump was taken.
+    pub fn stall_share(&self) -> f64 {
+        let per = |n: u64, of: u64| n as f64 / of.max(1) as f64;
+        let stall = MISS_CYCLES * per(self.cost.misses, self.cost.insns)
+            + TAKEN_CYCLES * per(self.ways.taken(), self.run);
+        stall / (CYCLES + stall)
+    }
 }
 
 /// A layout with what it costs, and what the original does.
@@ -123,9 +136,11 @@ const NEW_CODE: u64 = 1 << 32;
 /// Lays `code` out in every way and takes the one that the model likes best.
 pub fn lay_out(code: &Code, options: &Options) -> Chosen {
     let walk = Walk::new(code, options.segments, options.seed);
+    let all_run: u64 = code.procedures.iter().flat_map(|p| &p.blocks).map(run).sum();
     let modelled = |addresses: &Addresses| Modelled {
         cost: model::simulate(code, &walk, addresses, options.geometry),
         ways: model::ways(code, addresses),
+        run: all_run,
     };
     let before = modelled(&Addresses::original(code));
     let mut layouts: Vec<(Layout, Modelled)> = Choice::ALL
@@ -137,14 +152,7 @@ pub fn lay_out(code: &Code, options: &Options) -> Chosen {
         })
         .collect();
     let all = layouts.iter().map(|(layout, m)| (layout.choice, *m)).collect();
-    // Counts of the walk and of the profile are on one scale by the instructions run.
-    let run: u64 = code.procedures.iter().flat_map(|p| &p.blocks).map(run).sum();
-    let stalls = |m: &Modelled| {
-        let misses = m.cost.misses as f64 / m.cost.insns.max(1) as f64;
-        let taken = m.ways.taken() as f64 / run.max(1) as f64;
-        MISS_CYCLES * misses + TAKEN_CYCLES * taken
-    };
-    layouts.sort_by(|a, b| stalls(&a.1).total_cmp(&stalls(&b.1)));
+    layouts.sort_by(|a, b| a.1.stall_share().total_cmp(&b.1.stall_share()));
     let (layout, after) = layouts.swap_remove(0);
     Chosen { layout, after, before, all }
 }
@@ -152,6 +160,8 @@ pub fn lay_out(code: &Code, options: &Options) -> Chosen {
 /// Cycles that a miss of the first level stalls for, and that a taken jump takes away from
 /// fetching, roughly: they only weigh the two against each other.
 const MISS_CYCLES: f64 = 12.0;
+/// Cycles that an instruction takes where nothing stalls.
+const CYCLES: f64 = 0.5;
 const TAKEN_CYCLES: f64 = 0.5;
 
 /// Instructions run in a block.

@@ -9,10 +9,13 @@ use libc::c_int;
 use crate::error::LiveError;
 use crate::events::ExitStatus;
 use crate::launch::{self, Failure, Launch};
+use crate::ptrace;
 use crate::signals::{self, JobControl, Ticker};
 
-/// Runs a program. `tick` is called every `period`, with how the program ended once it has, and
-/// says whether that is all. Answers how the program ended.
+/// Runs a program. `begin` is called with its number when it has been executed; it may stop its
+/// threads for moments, but nobody waits for the program meanwhile, nor forwards signals. `tick` is
+/// called every `period`, with how the program ended once it has, and says whether that is all.
+/// Answers how the program ended.
 ///
 /// # Errors
 ///
@@ -20,14 +23,17 @@ use crate::signals::{self, JobControl, Ticker};
 pub fn run_beside(
     launch: &Launch,
     period: Duration,
+    begin: &mut dyn FnMut(i32),
     tick: &mut dyn FnMut(Option<ExitStatus>) -> bool,
 ) -> Result<ExitStatus, LiveError> {
-    match follow(launch, period, tick) {
-        Err(Failure::Script(path)) => match follow(&launch.through_shell(&path), period, tick) {
-            Err(Failure::Script(path)) => Err(LiveError::Format { path }),
-            Err(Failure::Error(error)) => Err(error),
-            Ok(status) => Ok(status),
-        },
+    match follow(launch, period, begin, tick) {
+        Err(Failure::Script(path)) => {
+            match follow(&launch.through_shell(&path), period, begin, tick) {
+                Err(Failure::Script(path)) => Err(LiveError::Format { path }),
+                Err(Failure::Error(error)) => Err(error),
+                Ok(status) => Ok(status),
+            }
+        }
         Err(Failure::Error(error)) => Err(error),
         Ok(status) => Ok(status),
     }
@@ -36,6 +42,7 @@ pub fn run_beside(
 fn follow(
     launch: &Launch,
     period: Duration,
+    begin: &mut dyn FnMut(i32),
     tick: &mut dyn FnMut(Option<ExitStatus>) -> bool,
 ) -> Result<ExitStatus, Failure> {
     let failed = |action| move |source| Failure::Error(LiveError::Os { action, source });
@@ -44,17 +51,26 @@ fn follow(
     let spawned = launch::spawn(launch).map_err(Failure::Error)?;
     let pid = spawned.pid;
     let started = spawned.go().map_err(Failure::Error)?;
+    // Waits until the program is executed, or is not.
+    let failure = started.failure(launch);
+    if failure.is_none() {
+        ptrace::await_end(pid);
+        begin(pid);
+    }
     let status = loop {
         match wait(pid) {
             Ok(News::Stopped(signal)) => job_control.program_stopped(signal),
             Ok(News::Ended(status)) => break status,
             Err(error) if error.raw_os_error() == Some(libc::EINTR) => {}
-            Err(error) => return Err(failed("wait for the program")(error)),
+            Err(error) => match ptrace::awaited_end(pid) {
+                Some(status) => break status,
+                None => return Err(failed("wait for the program")(error)),
+            },
         }
         signals::forward(pid);
         tick(None);
     };
-    if let Some(failure) = started.failure(launch) {
+    if let Some(failure) = failure {
         return Err(failure);
     }
     while !tick(Some(status)) {
@@ -75,12 +91,8 @@ fn wait(pid: i32) -> io::Result<News> {
     if unsafe { libc::waitpid(pid, &raw mut status, libc::WUNTRACED) } == -1 {
         return Err(io::Error::last_os_error());
     }
-    Ok(if libc::WIFSTOPPED(status) {
-        News::Stopped(libc::WSTOPSIG(status))
-    } else if libc::WIFEXITED(status) {
-        News::Ended(ExitStatus::Code(libc::WEXITSTATUS(status)))
-    } else {
-        let (signal, core) = (libc::WTERMSIG(status), libc::WCOREDUMP(status));
-        News::Ended(ExitStatus::Signal { signal, core })
+    Ok(match ptrace::end_of(status) {
+        Some(end) => News::Ended(end),
+        None => News::Stopped(libc::WSTOPSIG(status)),
     })
 }

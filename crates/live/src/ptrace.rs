@@ -6,9 +6,12 @@
 
 use std::io;
 use std::mem::{self, MaybeUninit};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use libc::{c_int, c_long, c_uint};
+
+use crate::events::ExitStatus;
 
 /// General registers of a stopped thread, `gs_base` and `fs_base` among them.
 pub(crate) type Registers = libc::user_regs_struct;
@@ -193,6 +196,30 @@ pub(crate) fn peek(tid: i32, block: bool) -> io::Result<Option<Report>> {
     Ok(Some(Report { tid, what }))
 }
 
+/// The program that [`crate::run_beside`] waits for, and how it has ended if the kernel told that
+/// to [`take`]: to one of us it tells it, once.
+static AWAITED: Mutex<Option<(i32, Option<ExitStatus>)>> = Mutex::new(None);
+
+/// From now on [`take`] keeps how this process ends.
+pub(crate) fn await_end(pid: i32) {
+    *AWAITED.lock().unwrap_or_else(PoisonError::into_inner) = Some((pid, None));
+}
+
+/// How the awaited process has ended, as it was told to [`take`].
+pub(crate) fn awaited_end(pid: i32) -> Option<ExitStatus> {
+    let awaited = AWAITED.lock().unwrap_or_else(PoisonError::into_inner);
+    awaited.filter(|(other, _)| *other == pid)?.1
+}
+
+/// How a process has ended, from a status as `wait` gives it; `None` if it has not.
+pub(crate) fn end_of(status: c_int) -> Option<ExitStatus> {
+    if libc::WIFEXITED(status) {
+        return Some(ExitStatus::Code(libc::WEXITSTATUS(status)));
+    }
+    let (signal, core) = (libc::WTERMSIG(status), libc::WCOREDUMP(status));
+    libc::WIFSIGNALED(status).then_some(ExitStatus::Signal { signal, core })
+}
+
 /// Takes the news that [`peek`] showed, and with it, if the thread ended, the thread. Answers the
 /// processor time as the kernel accounts it to a waiting parent, waited-for children included.
 pub(crate) fn take(tid: i32) -> io::Result<Duration> {
@@ -203,6 +230,12 @@ pub(crate) fn take(tid: i32) -> io::Result<Duration> {
     let result = unsafe { libc::wait4(tid, &mut status, options, usage.as_mut_ptr()) };
     if result == -1 {
         return Err(io::Error::last_os_error());
+    }
+    if let Some(end) = end_of(status).filter(|_| result == tid) {
+        let mut awaited = AWAITED.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, told)) = awaited.as_mut().filter(|(pid, _)| *pid == tid) {
+            *told = Some(end);
+        }
     }
     // SAFETY: zeroed at first, then filled by the kernel; all integers.
     let usage = unsafe { usage.assume_init() };

@@ -15,6 +15,12 @@ pub enum TuneError {
         /// The process.
         pid: i32,
     },
+    /// A profile cannot be written, read, or used here.
+    #[error("the profile cannot be used: {why}")]
+    Profile {
+        /// Why.
+        why: String,
+    },
     /// The process is of a kind that cannot be tuned.
     #[error("process {pid} cannot be tuned: {why}")]
     Unfit {

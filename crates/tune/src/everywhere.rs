@@ -7,11 +7,12 @@ use std::collections::VecDeque;
 use std::path::Path;
 use std::time::Duration;
 
-use fettle_live::{Journal, LiveAddr, LiveError, Patch, Process, Purpose, Relative, Undone};
+use fettle_live::{Entry, Journal, LiveAddr, LiveError, Patch, Process, Purpose, Relative, Undone};
 
 use crate::error::TuneError;
 use crate::family::Family;
 use crate::install::{self, Installed};
+use crate::measure::Measured;
 use crate::module::NewCode;
 use crate::target::Target;
 
@@ -115,6 +116,13 @@ impl Everywhere<'_> {
         };
         let first = self.journals.first().and_then(|journal| Process::open(journal.pid()).ok());
         first.is_none_or(|first| jumps(process) >= jumps(&first))
+    }
+
+    /// Writes down what a comparison has shown.
+    pub(crate) fn note(&mut self, measured: &Measured) -> Result<(), LiveError> {
+        let percent = (1.0 / measured.ratio - 1.0) * 100.0;
+        let note = Entry::Note(format!("faster by {percent:.1} %, as measured"));
+        self.journals.iter_mut().try_for_each(|journal| journal.add([note.clone()]))
     }
 
     /// Takes all of it back, everywhere.

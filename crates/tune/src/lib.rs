@@ -16,6 +16,7 @@ pub mod install;
 pub mod measure;
 pub mod module;
 pub mod offline;
+pub mod profile;
 pub mod symbols;
 pub mod target;
 mod tuning;
@@ -31,8 +32,9 @@ pub use fettle_layout::order::{Choice, Method, Modelled, Unit};
 pub use install::{Installed, install};
 pub use measure::{Measured, Work};
 pub use module::{LeftAlone, Module, NewCode, Reason};
+pub use profile::{Fit, Saved, Subject};
 pub use target::{Loaded, Target};
-pub use tuning::{Options, Outcome, tune};
+pub use tuning::{News, Options, Outcome, tune};
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -116,12 +118,17 @@ pub fn shuffled(
 pub struct Stop<'a>(pub &'a AtomicBool);
 
 impl Stop<'_> {
+    /// Whether we are to end.
+    pub fn is_wanted(self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+
     /// Waits, unless we are to end.
     ///
     /// # Errors
     ///
     /// When we are to end.
-    fn wait(self, pid: i32, time: Duration) -> Result<(), TuneError> {
+    pub fn wait(self, pid: i32, time: Duration) -> Result<(), TuneError> {
         let end = Instant::now() + time;
         loop {
             if self.0.load(Ordering::Relaxed) {

@@ -59,6 +59,18 @@ impl Measured {
     pub fn is_gain(&self) -> bool {
         self.high < 1.0
     }
+
+    /// The difference that new code makes to processor time, with its interval.
+    pub fn percent(&self) -> String {
+        let percent = |ratio: f64| (ratio - 1.0) * 100.0;
+        let (ratio, low, high) = (percent(self.ratio), percent(self.low), percent(self.high));
+        format!("{ratio:+.1} % of processor time [95 % interval {low:+.1} to {high:+.1}]")
+    }
+
+    /// Whether new code gains less than it did before, for certain.
+    pub fn is_less_than(&self, before: &Measured) -> bool {
+        self.low > before.high
+    }
 }
 
 /// After a switch, before a turn begins.
@@ -147,6 +159,29 @@ pub fn measure(
     let pid = family.lead.pid();
     let places = Places::look(family.lead, &patches(family.lead, (codes, linkage), false));
     let mut switch = Switch { family, codes, linkage, places, is_new: true, stops: Vec::new() };
+    let done = take_rounds(&mut switch, plan, stop);
+    // However it ended.
+    switch.turn(true)?;
+    let (rounds, idle) = done?;
+    if rounds.len() < LEAST_ROUNDS {
+        let why = "it did too little work that could be seen: put it under load, or say by \
+                   --work what its work is"
+            .to_owned();
+        return Err(TuneError::Unfit { pid, why });
+    }
+    let mut measured = evaluate(&rounds);
+    (measured.idle, measured.stops) = (idle, switch.stops);
+    Ok(measured)
+}
+
+/// What rounds have shown, by old and by new code; and how many have shown nothing.
+type Rounds = (Vec<(f64, f64)>, usize);
+
+fn take_rounds(
+    switch: &mut Switch<'_, '_>,
+    plan: &Plan,
+    stop: Stop<'_>,
+) -> Result<Rounds, TuneError> {
     let mut rounds = Vec::new();
     let mut idle = 0;
     for round in 0..plan.pairs {
@@ -168,16 +203,7 @@ pub fn measure(
             break;
         }
     }
-    switch.turn(true)?;
-    if rounds.len() < LEAST_ROUNDS {
-        let why = "it did too little work that could be seen: put it under load, or say by \
-                   --work what its work is"
-            .to_owned();
-        return Err(TuneError::Unfit { pid, why });
-    }
-    let mut measured = evaluate(&rounds);
-    (measured.idle, measured.stops) = (idle, switch.stops);
-    Ok(measured)
+    Ok((rounds, idle))
 }
 
 /// What work has cost.

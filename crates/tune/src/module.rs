@@ -14,6 +14,7 @@ use fettle_image::{Image, LinkAddr};
 use fettle_live::{LiveAddr, Mapping, Patch, Process, Prot, Purpose, Region};
 use fettle_rewrite::{LinkParameters, Linked, Mode, Plan, PlanOptions, Probing};
 
+use crate::profile::Subject;
 use crate::target::{Loaded, word};
 use crate::ways;
 
@@ -123,6 +124,12 @@ impl Module {
         let mut returns: Vec<u64> = lifted.functions.iter().flat_map(comes_back_to).collect();
         returns.sort_unstable();
         Ok(Module { loaded, image, lifted, same, returns })
+    }
+
+    /// What profiles are about.
+    pub fn subject(&self) -> Subject<'_> {
+        let functions = &self.lifted.functions;
+        Subject { path: &self.loaded.path, image: &self.image, functions }
     }
 
     /// New code for the functions that `wants` says, in this order, measured in this mode, with the

@@ -163,6 +163,10 @@ fn all_count_and_are_compared() {
         keep: false,
         dry_run: false,
         alone: false,
+        profile: None,
+        save: None,
+        threshold: 0.0,
+        watch: None,
     };
     let never = AtomicBool::new(false);
     let outcome = fettle_tune::tune(&worker, &logs, &options, Stop(&never), |_| ()).unwrap();
