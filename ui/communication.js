@@ -52,8 +52,14 @@ export class Communication {
     void this.load();
   }
 
+  /** The trace has grown: who looks is shown it now, others when they do. */
+  again() {
+    this.loading = false;
+    this.refresh();
+  }
+
   async load() {
-    this.panel.replaceChildren(make("p", { class: "empty" }, "Reading all messages…"));
+    if (!this.found) this.panel.replaceChildren(make("p", { class: "empty" }, "Reading all messages…"));
     try {
       /** @type {Findings|null} */
       const found = await get("communication");

@@ -62,6 +62,12 @@ export class Durations {
     this.waiting = window.setTimeout(() => void this.load(query, asked), 60);
   }
 
+  /** The trace has grown: the same is asked again. */
+  again() {
+    this.asked = "";
+    this.refresh();
+  }
+
   /** @type {number|undefined} */
   waiting = undefined;
   /** @type {unknown} */

@@ -46,6 +46,7 @@ function head(trace) {
   const run = byId("run", HTMLElement);
   run.textContent = command;
   run.title = `${command}\n${trace.start_time}\n${trace.cpu_model}`;
+  byId("live", HTMLElement).hidden = !trace.live;
   document.title = `${trace.command[0]?.split("/").pop() ?? "Trace"} – Fettle`;
   byId("facts", HTMLElement).textContent = [
     duration(trace.end_ns), trace.calls ? plural(trace.calls, "call") : "",
@@ -117,6 +118,9 @@ function splitter() {
     else if (event.key === "ArrowDown") set(share + 4);
   });
 }
+
+/** How often it is asked whether a recording has grown. */
+const LIVE_MS = 1000;
 
 /** @param {TraceInfo} trace @param {() => void} switchTheme */
 function start(trace, switchTheme) {
@@ -231,11 +235,12 @@ function start(trace, switchTheme) {
       byId(name, HTMLElement).hidden = !on;
     }
   };
-  state.tabs.forEach((name, at) => {
+  TABS.forEach((name) => {
     const button = byId(`tab-${name}`, HTMLButtonElement);
     button.addEventListener("click", () => state.set({ tab: name }));
     button.addEventListener("keydown", (event) => {
       const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+      const at = state.tabs.indexOf(name);
       const next = step && state.tabs[(at + step + state.tabs.length) % state.tabs.length];
       if (!next) return;
       state.set({ tab: next });
@@ -308,6 +313,40 @@ function start(trace, switchTheme) {
   scope();
   tab();
   splitter();
+
+  // A recording that goes on.
+  const grow = async () => {
+    try {
+      /** @type {{live: boolean, generation: number}} */
+      const now = await get("live");
+      if (now.generation !== trace.generation) {
+        trace = await get("trace");
+        head(trace);
+        document.documentElement.classList.toggle("no-calls", !trace.calls);
+        const marked = timeline.marked;
+        told = "";
+        asked = "";
+        state.grow(trace);
+        paint();
+        scope();
+        tab();
+        for (const part of [durations, requests, communication]) part.again();
+        report = await get("report");
+        lacks(trace, report);
+        await analyse();
+        await tell();
+        // A call that ended since may have moved others by a row: another one is not shown for it.
+        const same = timeline.marked?.label === marked?.label && Math.abs((timeline.marked?.start_ns ?? 0) - (marked?.start_ns ?? 0)) < 1e5;
+        if (marked && !same) state.set({ call: null });
+        document.documentElement.dataset["generation"] = String(trace.generation);
+      }
+      if (trace.live) window.setTimeout(() => void grow(), LIVE_MS);
+    } catch (error) {
+      failed(error);
+    }
+  };
+  if (trace.live) window.setTimeout(() => void grow(), LIVE_MS);
+
   void tell();
   for (const part of [durations, requests, communication]) part.refresh();
   void analyse();

@@ -27,8 +27,7 @@ export class Overview {
     this.tracks = new Map();
     /** @type {Raster|null} */
     this.raster = null;
-    const busiest = [...state.trace.threads].sort((a, b) => b.calls - a.calls).slice(0, THREADS_MAX);
-    this.threads = busiest.sort((a, b) => a.index - b.index);
+    this.threads = this.busiest();
     this.draw = perFrame(() => this.paint());
     state.listen((view, before) => {
       if (view.from !== before.from || view.to !== before.to || view.range !== before.range) this.draw();
@@ -36,6 +35,15 @@ export class Overview {
     new ResizeObserver(() => this.draw()).observe(this.canvas);
     this.canvas.addEventListener("pointerdown", (event) => this.press(event));
     this.load().catch(failed);
+    state.whenGrown(() => {
+      this.threads = this.busiest();
+      this.load().catch(failed);
+    });
+  }
+
+  busiest() {
+    const busiest = [...this.state.trace.threads].sort((a, b) => b.calls - a.calls).slice(0, THREADS_MAX);
+    return busiest.sort((a, b) => a.index - b.index);
   }
 
   /** @param {Palette} palette */

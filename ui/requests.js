@@ -62,6 +62,12 @@ export class Requests {
       this.shown = SHOWN;
       this.list();
     });
+    this.picker = make("select", {
+      "aria-label": "Schema", title: "What a request is",
+      change: () => this.state.set({ schema: this.picker.value || null, request: null, beside: null }),
+    });
+    /** @type {string|null|undefined} the schema whose requests are shown */
+    this.schema = undefined;
     this.waterfalls = [new Waterfall(), new Waterfall()];
     this.told = "";
     /** @type {Promise<void>|null} */
@@ -77,24 +83,54 @@ export class Requests {
 
   refresh() {
     if (this.state.view.tab !== "requests") return;
+    const { schema } = this.state.view;
+    if (schema !== this.schema) {
+      this.schema = schema;
+      this.rows = [];
+      this.brushed = null;
+      this.loading = null;
+    }
     this.loading ??= this.load();
     void this.tell();
   }
 
+  /** The trace has grown: who looks is shown it now, others when they do. */
+  again() {
+    this.loading = null;
+    this.refresh();
+  }
+
+  /** Offers the schemas that do something with what was recorded. */
+  async pick() {
+    /** @type {{schemas: string[]}} */
+    const { schemas } = await get("schemas");
+    const { schema } = this.state.view;
+    const option = (/** @type {string} */ value, /** @type {string} */ says) => {
+      const one = make("option", { value }, says);
+      one.selected = value === (schema ?? "");
+      return one;
+    };
+    this.picker.replaceChildren(option("", "what suits"), ...schemas.map((name) => option(name, name)));
+  }
+
   async load() {
-    this.panel.replaceChildren(make("p", { class: "empty" }, "Following requests through all events…"));
+    const { schema } = this.state.view;
+    if (!this.rows.length) {
+      this.panel.replaceChildren(make("p", { class: "empty" }, "Following requests through all events…"));
+    }
     try {
-      /** @type {import("./types.js").RequestList} */
-      const answer = await get("requests");
+      /** @type {[import("./types.js").RequestList, void]} */
+      const [answer] = await Promise.all([get("requests", { schema }), this.pick()]);
+      if (schema !== this.state.view.schema) return;
       this.rows = answer.rows;
       this.said = `Schema ${answer.schemas.join(", ")}, because ${answer.reason}.` +
         (answer.left_out ? ` ${plural(answer.left_out, "faster request")} not listed.` : "");
       if (!this.rows.length) {
-        this.panel.replaceChildren(make("p", { class: "empty" },
-          `No request was found. ${this.said} \`fettle requests --schema NAME\` tries another one, \`fettle schema list\` names them.`));
+        this.panel.replaceChildren(make("div", { class: "find" }, this.picker), make("p", { class: "empty" },
+          `No request was found. ${this.said} Choose another one above; \`fettle requests --schema FILE\` takes one of your own.`));
         return;
       }
-      const find = make("div", { class: "find" }, this.input, this.note);
+      const find = make("div", { class: "find" }, this.input, this.picker, this.note);
       this.left.replaceChildren(this.histogram.place, find, this.table);
       this.panel.replaceChildren(make("div", { class: "requests" }, this.left, this.right));
       this.plot();
@@ -204,7 +240,7 @@ export class Requests {
   /** Shows the chosen requests whole. */
   async tell() {
     const { request, beside } = this.state.view;
-    const key = JSON.stringify([request, beside]);
+    const key = JSON.stringify([request, beside, this.state.view.schema]);
     if (key === this.told) return;
     this.told = key;
     this.mark();
@@ -212,7 +248,7 @@ export class Requests {
     try {
       const ids = beside ? [request, beside] : [request];
       const details = await Promise.all(ids.map((id) =>
-        /** @type {Promise<RequestDetail>} */ (get("request", { schema: id.schema, id: id.id }))));
+        /** @type {Promise<RequestDetail>} */ (get("request", { schema: id.schema, id: id.id, by: this.state.view.schema }))));
       await this.loading;
       if (this.told !== key) return;
       // Two are drawn to one scale, so that lengths can be compared.

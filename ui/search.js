@@ -22,6 +22,9 @@ export class Search {
     this.matches = [];
     this.chosen = 0;
     this.lower = state.trace.functions.map(({ name }) => name.toLowerCase());
+    state.whenGrown(() => {
+      this.lower = state.trace.functions.map(({ name }) => name.toLowerCase());
+    });
     this.input.addEventListener("input", () => this.look());
     this.input.addEventListener("focus", () => this.look());
     this.input.addEventListener("blur", () => window.setTimeout(() => this.close(), 150));

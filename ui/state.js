@@ -9,6 +9,11 @@ const NARROWEST_NS = 20;
 /** Views of the lower part, in order. */
 export const TABS = ["functions", "flame", "durations", "requests", "communication"];
 
+/** @param {TraceInfo} trace */
+function tabsOf(trace) {
+  return TABS.filter((tab) => (TABS.indexOf(tab) < 3 ? trace.calls > 0 : trace.events));
+}
+
 export class State {
   /** @param {TraceInfo} trace */
   constructor(trace) {
@@ -17,11 +22,13 @@ export class State {
     /** @type {View} */
     this.view = {
       from: 0, to: this.end, range: null, label: null, call: null, tab: "functions", scroll: 0,
-      cpu: false, request: null, beside: null,
+      cpu: false, request: null, beside: null, schema: null,
     };
-    this.tabs = TABS.filter((tab) => (TABS.indexOf(tab) < 3 ? trace.calls > 0 : trace.events));
+    this.tabs = tabsOf(trace);
     /** @type {Set<(view: View, before: View) => void>} */
     this.listeners = new Set();
+    /** What to do when the trace has grown. @type {Set<() => void>} */
+    this.growers = new Set();
     this.writing = 0;
     this.labels = new Map(trace.functions.map((known, label) => [known.id, label]));
     this.read();
@@ -35,6 +42,30 @@ export class State {
   /** @param {(view: View, before: View) => void} listener */
   listen(listener) {
     this.listeners.add(listener);
+  }
+
+  /** @param {() => void} grower */
+  whenGrown(grower) {
+    this.growers.add(grower);
+  }
+
+  /**
+   * The trace has grown. A view of everything stays one, and a view of the end follows the end;
+   * any other one stays where it is.
+   * @param {TraceInfo} trace
+   */
+  grow(trace) {
+    const { from, to, label } = this.view;
+    const follows = to >= this.end - (to - from) * 0.01;
+    const known = label === null ? undefined : this.trace.functions[label];
+    this.trace = trace;
+    this.end = Math.max(trace.end_ns, NARROWEST_NS);
+    this.tabs = tabsOf(trace);
+    this.labels = new Map(trace.functions.map((known, label) => [known.id, label]));
+    for (const grower of this.growers) grower();
+    const width = from <= 0 && follows ? this.end : to - from;
+    const change = follows ? { from: this.end - width, to: this.end } : {};
+    this.set({ ...change, label: known ? this.labels.get(known.id) ?? null : null });
   }
 
   /** @param {Partial<View>} change */
@@ -82,13 +113,14 @@ export class State {
 
   write() {
     this.writing = 0;
-    const { from, to, range, label, call, tab, scroll, cpu, request, beside } = this.view;
+    const { from, to, range, label, call, tab, scroll, cpu, request, beside, schema } = this.view;
     const parts = [];
     if (from > 0 || to < this.end) parts.push(`t=${Math.round(from)}-${Math.round(to)}`);
     if (range) parts.push(`range=${Math.round(range[0])}-${Math.round(range[1])}`);
     const known = label === null ? undefined : this.trace.functions[label];
     if (known) parts.push(`function=${known.id}`);
     if (call) parts.push(`call=${call.thread}.${call.depth}.${call.index}`);
+    if (schema) parts.push(`schema=${schema}`);
     if (request) parts.push(`request=${request.schema}.${request.id}`);
     if (beside) parts.push(`beside=${beside.schema}.${beside.id}`);
     if (tab !== this.tabs[0]) parts.push(`tab=${tab}`);
@@ -114,6 +146,7 @@ export class State {
       const [schema, id = 0] = numbers(name, /^(\d+)\.(\d+)$/) ?? [];
       view[name] = schema === undefined ? null : { schema, id };
     }
+    view.schema = /^[a-z0-9]+$/.exec(parameters.get("schema") ?? "")?.[0] ?? null;
     const tab = parameters.get("tab") ?? "";
     view.tab = this.tabs.includes(tab) ? tab : this.tabs[0] ?? "functions";
     view.cpu = parameters.get("cpu") === "1" && this.trace.switches;

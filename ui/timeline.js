@@ -56,6 +56,12 @@ export class Timeline {
     this.widths = new Map();
     this.frames = 0;
     this.draw = perFrame(() => this.paint());
+    state.whenGrown(() => {
+      // What is drawn stays until the new window is there.
+      this.window = { from: 0, to: 0, bits: -1, tracks: "" };
+      this.widths.clear();
+      this.refold();
+    });
     this.listen();
     this.fit();
   }

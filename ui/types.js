@@ -13,6 +13,8 @@
  * @property {number} calls
  * @property {number} lost
  * @property {boolean} cut_off
+ * @property {number} generation which state of a recording that goes on this is
+ * @property {boolean} live whether it goes on
  * @property {ThreadInfo[]} threads
  * @property {FunctionInfo[]} functions by label
  * @property {string[]} warnings
@@ -168,6 +170,7 @@
  * @property {[number, number]|null} range the selected time
  * @property {number|null} label the selected function
  * @property {CallId|null} call the selected call
+ * @property {string|null} schema what a request is; none for what suits the trace
  * @property {RequestId|null} request the chosen request
  * @property {RequestId|null} beside the one that it is compared with
  * @property {string} tab

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use fettle_report::render::Terminal;
-use fettle_trace::{Trace, open_or_recover_with};
+use fettle_trace::{Error, Trace, open_or_recover_with};
 
 /// Width and colours of standard output.
 pub fn terminal(no_color: bool) -> Terminal {
@@ -81,4 +81,38 @@ pub fn open(path: &Path) -> anyhow::Result<Trace> {
         eprintln!();
     }
     Ok(trace?)
+}
+
+/// A trace as it stands.
+pub struct Stand {
+    /// The trace, or a copy of what its recording has stored so far.
+    pub trace: Trace,
+    /// Whether it is still being recorded.
+    pub live: bool,
+    /// Where the copy lies, which goes with this.
+    pub folder: Option<tempfile::TempDir>,
+}
+
+/// Opens a trace that may still be recorded.
+pub fn stand(path: &Path) -> anyhow::Result<Stand> {
+    // A recording that begins or ends just now has parts of either; soon it has not.
+    const ATTEMPTS: u32 = 10;
+    let mut attempt = 1;
+    loop {
+        let stand = match open(path) {
+            Err(error) if matches!(error.downcast_ref(), Some(Error::Busy { .. })) => {
+                let folder = tempfile::tempdir().context("cannot make a temporary folder")?;
+                fettle_collect::snapshot(path, folder.path())
+                    .map(|trace| Stand { trace, live: true, folder: Some(folder) })
+                    .map_err(anyhow::Error::from)
+            }
+            Err(error) if path.join("spool").is_dir() => Err(error),
+            trace => return Ok(Stand { trace: trace?, live: false, folder: None }),
+        };
+        if stand.is_ok() || attempt == ATTEMPTS {
+            return stand;
+        }
+        attempt += 1;
+        std::thread::sleep(std::time::Duration::from_millis(200));
+    }
 }

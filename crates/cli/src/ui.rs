@@ -5,10 +5,9 @@ use std::process::{Command, ExitCode, Stdio};
 use std::time::Duration;
 
 use clap::Args;
-use fettle_server::Server;
-use fettle_trace::{Error, Trace};
+use fettle_server::{Grown, Server};
 
-use crate::output;
+use crate::output::{self, Stand};
 
 /// Look at a trace in the browser: timelines, functions, flame graphs, durations.
 #[derive(Args, Debug)]
@@ -18,6 +17,7 @@ use crate::output;
   fettle ui run.fettle --no-open --port 8123
                                      from elsewhere: ssh -L 8123:127.0.0.1:8123 HOST
 
+A trace that is still being recorded grows while it is looked at.
 The page is served to this machine only, and only to who has the URL that is printed. Nothing is
 loaded from the network. Ctrl-C ends it.")]
 pub struct UiArgs {
@@ -34,36 +34,35 @@ pub struct UiArgs {
 /// Runs `fettle ui` until it is interrupted.
 pub fn run(args: &UiArgs) -> anyhow::Result<ExitCode> {
     let path = output::chosen(args.trace.as_deref())?;
-    let trace = when_recorded(&path)?;
+    let something = |grown: &Grown| {
+        let manifest = grown.trace.manifest();
+        manifest.totals.records > 0 || manifest.events.rows() > 0
+    };
+    // Of a recording that has only just begun, not even the names may be known.
+    let first = loop {
+        let grown = now(&path)?;
+        if !grown.live || something(&grown) {
+            break grown;
+        }
+        std::thread::sleep(Duration::from_millis(300));
+    };
     let server = Server::bind(args.port)?;
     let url = server.url();
     output::print(&format!("{url}\n"))?;
-    eprintln!("fettle: {} is shown there; Ctrl-C ends it", path.display());
+    let goes_on = if first.live { ", as it is being recorded" } else { "" };
+    eprintln!("fettle: {} is shown there{goes_on}; Ctrl-C ends it", path.display());
     if !args.no_open {
         open(&url);
     }
-    server.run(trace)?;
+    server.run_growing(first, Box::new(move || now(&path).ok()))?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// Opens a trace; one that is still being recorded, when that has ended.
-fn when_recorded(path: &Path) -> anyhow::Result<Trace> {
-    const PAUSE: Duration = Duration::from_millis(300);
-    let mut said = false;
-    loop {
-        match output::open(path) {
-            Err(error) if matches!(error.downcast_ref(), Some(Error::Busy { .. })) => {
-                if !std::mem::replace(&mut said, true) {
-                    eprintln!(
-                        "fettle: {} is being recorded; it is shown when that has ended",
-                        path.display()
-                    );
-                }
-                std::thread::sleep(PAUSE);
-            }
-            opened => return opened,
-        }
-    }
+/// How a trace stands that may still be recorded.
+fn now(path: &Path) -> anyhow::Result<Grown> {
+    let Stand { trace, live, folder } = output::stand(path)?;
+    let keep = folder.map(|folder| Box::new(folder) as fettle_server::Keep);
+    Ok(Grown { trace, live, keep })
 }
 
 /// Opens a browser where there is a desktop to show it on. The URL was printed all the same.

@@ -176,3 +176,130 @@ fn what_cannot_be_is_said_and_nothing_runs() {
     assert!(String::from_utf8_lossy(&output.stderr).contains("need root"), "{output:?}");
     assert!(!ran.exists());
 }
+
+/// A web server that tells its port.
+const SERVER: &str = "
+import http.server, sys
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        body = b'x' * 500
+        self.send_response(200)
+        self.send_header('Content-Length', str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+    def log_message(self, *_): pass
+server = http.server.ThreadingHTTPServer(('127.0.0.1', 0), Handler)
+print(server.server_port, flush=True)
+server.serve_forever()
+";
+
+/// A process that is ended with this.
+struct Killed(Child);
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn lines(of: impl std::io::Read) -> std::io::Lines<std::io::BufReader<impl std::io::Read>> {
+    std::io::BufRead::lines(std::io::BufReader::new(of))
+}
+
+fn get(port: u16) {
+    use std::io::{Read, Write};
+    let mut stream = std::net::TcpStream::connect(("127.0.0.1", port)).unwrap();
+    stream.write_all(b"GET / HTTP/1.0\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    assert!(answer.ends_with("xxx"), "{answer}");
+}
+
+/// Follows a server's requests while it is recorded, until the recorder gets `signal`. Returns what
+/// was told, one object a line, how the follower ended, and what it said.
+fn followed(trace: &Path, signal: &str) -> (Vec<Value>, Output) {
+    let mut server = Command::new("python3");
+    let server = server.args(["-c", SERVER]).stdout(Stdio::piped()).spawn().unwrap();
+    let mut server = Killed(server);
+    let port = lines(server.0.stdout.take().unwrap()).next().unwrap().unwrap().parse().unwrap();
+
+    let pid = server.0.id().to_string();
+    let mut record = fettle();
+    record.args(["record", "-q", "-p", &pid, "-o"]).arg(trace).stderr(Stdio::null());
+    let mut recorder = Killed(record.spawn().unwrap());
+    while !trace.join("spool/kernel.events").is_file() {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let mut follow = fettle();
+    follow.args(["requests", "--follow", "--json"]).arg(trace);
+    let mut follower = follow.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut told = lines(follower.stdout.take().unwrap())
+        .map(|line| serde_json::from_str::<Value>(&line.unwrap()).unwrap());
+    // It is the requests that wait for those who look at them: each is told while the recording
+    // goes on, and nothing else happens until it is.
+    let mut all = Vec::new();
+    for _ in 0..5 {
+        get(port);
+        all.push(told.next().expect("a request"));
+    }
+    (0..20).for_each(|_| get(port));
+    let kill = Command::new("kill").args([signal, &recorder.0.id().to_string()]).status();
+    assert!(kill.unwrap().success());
+    let _ = recorder.0.wait();
+    all.extend(told);
+    (all, follower.wait_with_output().unwrap())
+}
+
+/// What was told of requests while they were recorded is what is found afterwards, of so many at
+/// least.
+fn is_the_same(trace: &Path, mut told: Vec<Value>, least: usize) {
+    let summary = told.pop().unwrap();
+    assert_eq!(summary["summary"]["schemas"][0]["requests"], told.len(), "{summary}");
+    let list = fettle().args(["requests", "--list", "--json"]).arg(trace).output().unwrap();
+    let whole: Value = serde_json::from_slice(&list.stdout).unwrap();
+    let whole = whole["requests"].as_array().unwrap();
+    assert!(told.len() >= least && told.len() == whole.len(), "{} of {}", told.len(), whole.len());
+    told.sort_by_key(|line| line["request"]["id"].as_u64());
+    let mut whole: Vec<&Value> = whole.iter().collect();
+    whole.sort_by_key(|row| row["id"].as_u64());
+    for (live, whole) in told.iter().zip(whole) {
+        assert_eq!((&live["version"], &live["schema"]), (&1.into(), &"sockets".into()));
+        let live = &live["request"];
+        for same in ["schema", "id", "class", "path", "events", "actors", "outcome"] {
+            assert_eq!(live[same], whole[same], "{same} of {live} and {whole}");
+        }
+        // The rate of the clock that events are told by is known better in the end.
+        for near in ["begin_ns", "wall_ns"] {
+            let [live, whole] = [&live[near], &whole[near]].map(|ns| ns.as_f64().unwrap());
+            assert!((live - whole).abs() <= 1e-3 * whole + 2000.0, "{near}: {live} and {whole}");
+        }
+    }
+}
+
+#[test]
+fn requests_are_followed_while_they_are_recorded() {
+    let folder = tempfile::tempdir().unwrap();
+    if !possible(folder.path()) {
+        return;
+    }
+    let trace = folder.path().join("live.fettle");
+    let (told, ended) = followed(&trace, "-INT");
+    assert!(ended.status.success(), "{ended:?}");
+    is_the_same(&trace, told, 25);
+
+    // A recorder that is killed ends it as well, and it says so.
+    let trace = folder.path().join("killed.fettle");
+    let (told, ended) = followed(&trace, "-KILL");
+    assert_eq!(ended.status.code(), Some(1));
+    let said = String::from_utf8(ended.stderr).unwrap();
+    assert!(said.contains("has gone without ending its recording"), "{said}");
+    // What it had not stored yet is gone.
+    is_the_same(&trace, told, 5);
+
+    // Of a recording that has ended it is a list.
+    let again = fettle().args(["requests", "--follow", "--json"]).arg(&trace).output().unwrap();
+    assert!(again.status.success());
+    let again = lines(&again.stdout[..]).map(|line| serde_json::from_str(&line.unwrap()).unwrap());
+    is_the_same(&trace, again.collect(), 5);
+}

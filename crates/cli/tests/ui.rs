@@ -3,7 +3,7 @@
 
 mod browser;
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
@@ -34,10 +34,9 @@ impl Drop for Served {
     }
 }
 
-/// A trace of a little program that is served, and a browser.
+/// A browser, and a folder for it and a trace.
 struct Bed {
     page: Browser,
-    served: Served,
     folder: tempfile::TempDir,
 }
 
@@ -47,9 +46,8 @@ impl Bed {
         let found = browser::executable().inspect_err(|why| eprintln!("skipped: {why}"));
         let chromium = found.ok()?;
         let folder = tempfile::tempdir().unwrap();
-        let served = Served::start(&record(folder.path()));
         let page = Browser::start(chromium, folder.path()).unwrap();
-        Some(Bed { page, served, folder })
+        Some(Bed { page, folder })
     }
 }
 
@@ -69,15 +67,36 @@ int main(void) {
 }
 ";
 
-/// Records a little program with every kind of call.
-fn record(folder: &Path) -> std::path::PathBuf {
-    let (source, program) = (folder.join("prog.c"), folder.join("prog"));
+/// A program that works for each byte that it is given, until there are no more.
+const STEPS: &str = "
+#include <stdio.h>
+volatile int sum;
+__attribute__((noinline)) int leaf_of_all(int n) { sum += n; return sum; }
+__attribute__((noinline)) int takes_a_step(int n) {
+    for (int i = 0; i < n; i++) leaf_of_all(i);
+    return sum;
+}
+int main(void) {
+    while (getchar() != EOF) takes_a_step(20000);
+    return 0;
+}
+";
+
+/// How to record a little program, and the trace that it makes.
+fn recording(folder: &Path, program: &str) -> (Command, std::path::PathBuf) {
+    let (source, executable) = (folder.join("prog.c"), folder.join("prog"));
     let trace = folder.join("prog.fettle");
-    std::fs::write(&source, PROGRAM).unwrap();
-    let built = Command::new("cc").arg("-O1").arg(&source).arg("-o").arg(&program).status();
+    std::fs::write(&source, program).unwrap();
+    let built = Command::new("cc").arg("-O1").arg(&source).arg("-o").arg(&executable).status();
     assert!(built.unwrap().success());
     let mut record = Command::new(env!("CARGO_BIN_EXE_fettle"));
-    record.args(["record", "--quiet", "--output"]).arg(&trace).arg("--").arg(&program);
+    record.args(["record", "--quiet", "--output"]).arg(&trace).arg("--").arg(&executable);
+    (record, trace)
+}
+
+/// Records a little program with every kind of call.
+fn record(folder: &Path) -> std::path::PathBuf {
+    let (mut record, trace) = recording(folder, PROGRAM);
     let recorded = record.output().unwrap();
     assert!(recorded.status.success(), "{recorded:?}");
     trace
@@ -93,11 +112,15 @@ const DRAWN: &str = "(() => {
     return pixels.length - Math.max(...counts.values());
 })()";
 
+/// The page is there and shows something.
+const READY: &str = "document.documentElement.dataset.ready === 'true'";
+
 #[test]
 fn the_page_draws_zooms_and_leads_back() {
-    let Some(Bed { folder: _folder, served, mut page }) = Bed::new() else { return };
+    let Some(Bed { mut page, folder }) = Bed::new() else { return };
+    let served = Served::start(&record(folder.path()));
     page.open(&served.url).unwrap();
-    page.until("document.documentElement.dataset.ready === 'true'").unwrap();
+    page.until(READY).unwrap();
 
     // Everything is drawn, counted and said.
     page.until(&format!("{DRAWN} > 2000")).unwrap();
@@ -130,7 +153,7 @@ fn the_page_draws_zooms_and_leads_back() {
     let link = page.value("location.href").unwrap();
     let told = page.value("document.getElementById('details').innerText").unwrap();
     page.open(link.as_str().unwrap()).unwrap();
-    page.until("document.documentElement.dataset.ready === 'true'").unwrap();
+    page.until(READY).unwrap();
     page.until("document.querySelector('#details .name')?.innerText === 'leaf_of_all'").unwrap();
     assert_eq!(page.value("location.href").unwrap(), link);
     assert_eq!(page.value("document.getElementById('details').innerText").unwrap(), told);
@@ -147,9 +170,55 @@ fn the_page_draws_zooms_and_leads_back() {
 
 #[test]
 fn without_the_token_the_page_says_what_to_do() {
-    let Some(Bed { folder: _folder, served, mut page }) = Bed::new() else { return };
+    let Some(Bed { mut page, folder }) = Bed::new() else { return };
+    let served = Served::start(&record(folder.path()));
     let (address, _) = served.url.split_once('#').unwrap();
     page.open(address).unwrap();
     page.until("document.getElementById('notice').innerText.includes('fettle ui')").unwrap();
     assert_eq!(page.value("document.getElementById('main').hidden").unwrap(), true);
+}
+
+#[test]
+fn a_recording_grows_while_it_is_looked_at() {
+    let Some(Bed { mut page, folder }) = Bed::new() else { return };
+    let (mut record, trace) = recording(folder.path(), STEPS);
+    let mut recorder = record.stdin(Stdio::piped()).spawn().unwrap();
+    let mut steps = recorder.stdin.take().unwrap();
+    let mut step = || {
+        steps.write_all(b"x").unwrap();
+        steps.flush().unwrap();
+    };
+    step();
+    while !trace.join("spool").is_dir() {
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    let served = Served::start(&trace);
+    page.open(&served.url).unwrap();
+    page.until(READY).unwrap();
+    page.until("!document.getElementById('live').hidden").unwrap();
+    let facts = "document.getElementById('facts').innerText.replaceAll(',', '')";
+    page.until(&format!("/2000[1-9] calls/.test({facts})")).unwrap();
+
+    // It grows by itself, and the whole stays in view.
+    step();
+    page.until(&format!("/4000[1-9] calls/.test({facts})")).unwrap();
+    assert_eq!(page.value("location.hash.includes('t=')").unwrap(), false);
+    page.until(&format!("{DRAWN} > 500")).unwrap();
+
+    // Who looks at a part of it keeps that.
+    page.value("document.getElementById('timeline').focus()").unwrap();
+    page.key("w").unwrap();
+    page.until("location.hash.includes('t=')").unwrap();
+    let view = page.value("/t=[0-9-]+/.exec(location.hash)[0]").unwrap();
+    step();
+    page.until(&format!("/6000[1-9] calls/.test({facts})")).unwrap();
+    assert_eq!(page.value("/t=[0-9-]+/.exec(location.hash)[0]").unwrap(), view);
+
+    // It ends, and is the trace that any reader sees.
+    drop(steps);
+    assert!(recorder.wait().unwrap().success());
+    page.until("document.getElementById('live').hidden").unwrap();
+    page.until("document.getElementById('losses').innerText === 'nothing lost'").unwrap();
+    page.until("/60,000/.test(document.getElementById('functions').innerText)").unwrap();
+    assert_eq!(page.errors, [] as [String; 0]);
 }

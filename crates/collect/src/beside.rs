@@ -83,7 +83,7 @@ pub fn record_kernel(
     };
     let mut manifest = record::new_manifest(&command);
     manifest.probe_mode = ProbeMode::None;
-    let (destination, writer) =
+    let (destination, mut writer) =
         Destination::create(&recording.output, recording.remote.as_ref(), &manifest)?;
     let running = match record::start_kernel(recording.kernel, capture, &destination) {
         Ok(running) => running,
@@ -92,7 +92,13 @@ pub fn record_kernel(
             return Err(error);
         }
     };
-    let status = match follow(recording, &running, &mut lives, stop) {
+    // Should the recording be cut off, or be looked at before its end: who was there before it.
+    let mut known = |lives: &Lives| {
+        let (processes, threads) = lives.so_far();
+        let manifest = manifest.clone();
+        writer.checkpoint(&Finish { manifest, processes, threads, ..Finish::default() })
+    };
+    let status = match follow(recording, &running, &mut lives, &mut known, stop) {
         Ok(status) => status,
         Err(error) => {
             drop(running.end());
@@ -115,6 +121,7 @@ fn follow(
     recording: &KernelRecording,
     running: &Running,
     lives: &mut Lives,
+    known: &mut dyn FnMut(&Lives) -> Result<(), fettle_trace::Error>,
     stop: &AtomicBool,
 ) -> Result<Option<ExitStatus>, RecordError> {
     let processes = running.processes();
@@ -145,11 +152,13 @@ fn follow(
                     lives.running(pid);
                 }
             }
+            known(lives)?;
             wait(recording.duration, || stopped() || gone());
             Ok(None)
         }
         Target::System => {
             all_processes().into_iter().for_each(|pid| lives.running(pid));
+            known(lives)?;
             wait(recording.duration, stopped);
             Ok(None)
         }

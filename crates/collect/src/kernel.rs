@@ -215,7 +215,7 @@ impl KernelEnding {
         manifest.notes.extend(self.notes);
         let lost = self.lost.iter().enumerate();
         let lost = lost.map(|(cpu, lost)| CpuLoss { cpu: cpu as u32, lost: *lost }).collect();
-        convert(&spool_path(trace), trace, self.lives, lost, manifest)
+        convert(&spool_path(trace), trace, self.lives, lost, manifest, End::Whole)
     }
 }
 
@@ -238,6 +238,35 @@ pub fn recover(
     trace: &Path,
     manifest: &mut Manifest,
 ) -> Result<Option<Recovered>, fettle_trace::Error> {
+    recover_until(trace, manifest, End::Whole)
+}
+
+/// As [`recover`], of a copy of a spool that grows: what is in order for certain.
+///
+/// # Errors
+///
+/// As [`recover`].
+pub(crate) fn recover_so_far(
+    trace: &Path,
+    manifest: &mut Manifest,
+) -> Result<Option<Recovered>, fettle_trace::Error> {
+    recover_until(trace, manifest, End::Growing)
+}
+
+/// Where a spool ends.
+#[derive(Clone, Copy)]
+enum End {
+    /// It is whole: all that is in it.
+    Whole,
+    /// It grows: what is in order for certain.
+    Growing,
+}
+
+fn recover_until(
+    trace: &Path,
+    manifest: &mut Manifest,
+    end: End,
+) -> Result<Option<Recovered>, fettle_trace::Error> {
     let spool = spool_path(trace);
     let Ok(last) = spool::last_mark(&spool) else { return Ok(None) };
     if let Some(Moment { tsc, monotonic_ns }) = last
@@ -248,7 +277,7 @@ pub fn recover(
     }
     // What the recording may have made of the spool before it was cut off.
     let _ = std::fs::remove_dir_all(trace.join("events"));
-    let converted = convert(&spool, trace, Lives::default(), Vec::new(), manifest)?;
+    let converted = convert(&spool, trace, Lives::default(), Vec::new(), manifest, end)?;
     let text = "how many kernel events were lost is not known";
     manifest.notes.push(text.to_owned());
     let (processes, threads) = converted.lives.tables(manifest.duration_ns);
@@ -261,21 +290,27 @@ fn convert(
     lives: Lives,
     lost: Vec<CpuLoss>,
     manifest: &mut Manifest,
+    end: End,
 ) -> Result<Converted, fettle_trace::Error> {
     let mut sink = ToTrace::create(trace, lives)?;
     let mut decoder = Decoder::new();
     let begin = manifest.clock.begin.unwrap_or_default();
     let begin = Moment { tsc: begin.tsc, monotonic_ns: begin.monotonic_ns };
     let converter = manifest.clock.converter();
-    let read = spool::read(spool, begin, |ticks, cpu, record| -> Result<(), Failure> {
+    let take = |ticks, cpu, record: &[u8]| -> Result<(), Failure> {
         sink.now_ns = converter.since_start_ns(ticks);
         Ok(decoder.record(cpu, record, &mut sink)?)
-    });
+    };
+    let read =
+        spool::Reader::open(spool, begin).map_err(Failure::from).and_then(|mut reader| match end {
+            End::Whole => reader.finish(take).map(|found| found.torn),
+            End::Growing => reader.poll(take).map(|()| false),
+        });
     match read {
-        Ok(found) if found.torn => {
+        Ok(true) => {
             manifest.notes.push("kernel events end early: their spool is cut off".to_owned());
         }
-        Ok(_) => {}
+        Ok(false) => {}
         Err(Failure::Trace(error)) => return Err(error),
         Err(Failure::Spool(error)) => {
             manifest.notes.push(format!("kernel events end early: {}: {error}", spool.display()));
@@ -321,6 +356,21 @@ enum Failure {
     Spool(#[from] io::Error),
 }
 
+/// The fields of an event in a trace.
+pub(crate) fn fields(event: Event) -> Vec<EventField> {
+    let field = |(name, ty): &(&str, &str)| {
+        let ty = FieldType::from_name(ty).expect("a type of the catalogue");
+        EventField::new(*name, ty)
+    };
+    event.fields().iter().map(field).collect()
+}
+
+/// What a message says comes after the call that moved it, whose time it has.
+pub(crate) fn told_ns(event: Event, time_ns: u64) -> u64 {
+    let says = matches!(event, Event::Ask | Event::Answer | Event::Undecoded);
+    time_ns + u64::from(says)
+}
+
 /// Writes events into a trace.
 struct ToTrace {
     writer: EventWriter,
@@ -333,14 +383,7 @@ struct ToTrace {
 impl ToTrace {
     fn create(trace: &Path, lives: Lives) -> Result<ToTrace, fettle_trace::Error> {
         let mut writer = EventWriter::create(trace)?;
-        let kinds = Event::ALL.iter().map(|event| {
-            let field = |(name, ty): &(&str, &str)| {
-                let ty = FieldType::from_name(ty).expect("a type of the catalogue");
-                EventField::new(*name, ty)
-            };
-            let fields: Vec<EventField> = event.fields().iter().map(field).collect();
-            writer.kind(event.name(), &fields)
-        });
+        let kinds = Event::ALL.iter().map(|event| writer.kind(event.name(), &fields(*event)));
         let kinds = kinds.collect::<Result<_, _>>()?;
         Ok(ToTrace { writer, kinds, lives, now_ns: 0 })
     }
@@ -364,8 +407,6 @@ impl Sink for ToTrace {
         cpu: u32,
         values: &[u64],
     ) -> Result<(), fettle_trace::Error> {
-        // What a message says comes after the call that moved it, whose time it has.
-        let says = matches!(event, Event::Ask | Event::Answer | Event::Undecoded);
-        self.writer.push(self.kinds[event as usize], self.now_ns + u64::from(says), cpu, values)
+        self.writer.push(self.kinds[event as usize], told_ns(event, self.now_ns), cpu, values)
     }
 }

@@ -27,7 +27,9 @@ pub mod sampled;
 pub mod select;
 pub mod session;
 pub mod slots;
+pub mod snapshot;
 mod switches;
+pub mod tail;
 mod task;
 
 pub use arguments::ArgumentRequest;
@@ -39,3 +41,4 @@ pub use own::Own;
 pub use record::{Options, Outcome, RecordError, die_by, record};
 pub use relay::{Finished, Remote, Traces, Undelivered};
 pub use select::{Pattern, Selection};
+pub use snapshot::snapshot;

@@ -39,6 +39,11 @@ impl Lives {
         }
     }
 
+    /// The tables as they are by now.
+    pub fn so_far(&self) -> (Vec<Process>, Vec<Thread>) {
+        (self.processes.clone(), self.threads.clone())
+    }
+
     fn process(&mut self, pid: u32, parent: Option<u32>, command: String, start_ns: u64) {
         self.process_of.insert(pid, self.processes.len());
         self.processes.push(Process { pid, parent, command, start_ns, ..Process::default() });

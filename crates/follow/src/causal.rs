@@ -92,6 +92,13 @@ impl Causal {
 
     /// Replaces `out` by the events that need not wait any longer: all, if no more will come.
     pub(crate) fn release(&mut self, all: bool, out: &mut Batch) {
+        let rows = self.held.len();
+        let last_ns = rows.checked_sub(1).map_or(0, |row| self.held.time_ns(row));
+        self.release_before(if all { u64::MAX } else { last_ns }, out);
+    }
+
+    /// As [`Causal::release`], where it is known that nothing before `now_ns` will come any more.
+    pub(crate) fn release_before(&mut self, now_ns: u64, out: &mut Batch) {
         for row in self.seen..self.held.len() {
             self.look(row);
         }
@@ -100,11 +107,10 @@ impl Causal {
             self.held.sort();
         }
         let rows = self.held.len();
-        let last_ns = rows.checked_sub(1).map_or(0, |row| self.held.time_ns(row));
-        let horizon_ns = last_ns.saturating_sub(WAIT_NS);
-        let due = match all {
-            true => rows,
-            false => self.held.before(horizon_ns).max(rows.saturating_sub(HELD_MAX)),
+        let horizon_ns = now_ns.saturating_sub(WAIT_NS);
+        let due = match now_ns {
+            u64::MAX => rows,
+            _ => self.held.before(horizon_ns).max(rows.saturating_sub(HELD_MAX)),
         };
         self.held.take_front(due, out);
         self.seen -= due;

@@ -19,6 +19,9 @@ const BY_EVENTS: [(&str, &[&str]); 7] = [
     ("block", &["block_issue", "block_complete"]),
 ];
 
+/// Those of messages between threads.
+const MESSAGES: [&str; 3] = ["sockets", "pipes", "queues"];
+
 /// What was chosen.
 #[derive(Clone, Debug)]
 pub struct Choice {
@@ -26,6 +29,9 @@ pub struct Choice {
     pub sources: Vec<Source>,
     /// Why this one, as the rest of a sentence: "the trace has the events `sent` and `received`".
     pub reason: String,
+    /// Whether every program does such things in its first moments, so that in a trace that grows
+    /// something better may still come.
+    pub weak: bool,
 }
 
 /// Chooses a shipped schema for a trace.
@@ -37,12 +43,8 @@ pub fn choose(trace: &Trace) -> Result<Choice> {
     let (kinds, _) = trace.event_kinds()?;
     let present: HashSet<&str> =
         kinds.iter().filter(|kind| kind.rows > 0).map(|kind| kind.name.as_str()).collect();
-    for (name, events) in BY_EVENTS {
-        if events.iter().all(|event| present.contains(event)) {
-            let events: Vec<String> = events.iter().map(|event| format!("`{event}`")).collect();
-            let noun = if events.len() == 1 { "the event" } else { "the events" };
-            return Ok(choice(name, format!("the trace has {noun} {}", events.join(" and "))));
-        }
+    if let Some(choice) = choose_by(&present) {
+        return Ok(choice);
     }
     if trace.manifest().totals.records > 0 {
         return Ok(choice("calls", "the trace has recorded calls and no events".into()));
@@ -50,9 +52,22 @@ pub fn choose(trace: &Trace) -> Result<Choice> {
     Err(Error::NothingToFollow)
 }
 
+/// Chooses a shipped schema by the events that there are.
+pub fn choose_by(present: &HashSet<&str>) -> Option<Choice> {
+    for (name, events) in BY_EVENTS {
+        if events.iter().all(|event| present.contains(event)) {
+            let events: Vec<String> = events.iter().map(|event| format!("`{event}`")).collect();
+            let noun = if events.len() == 1 { "the event" } else { "the events" };
+            return Some(choice(name, format!("the trace has {noun} {}", events.join(" and "))));
+        }
+    }
+    None
+}
+
 fn choice(name: &str, reason: String) -> Choice {
     let text = shipped(name).unwrap_or_default();
-    Choice { sources: vec![Source::new(name, text)], reason }
+    let weak = !MESSAGES.contains(&name);
+    Choice { sources: vec![Source::new(name, text)], reason, weak }
 }
 
 #[cfg(test)]

@@ -274,7 +274,10 @@ impl Calls {
 }
 
 /// Where the declared fields are among a kind's, or why they are not.
-fn places(kind: &EventKind, declared: &EventType) -> std::result::Result<Vec<usize>, String> {
+pub(crate) fn places(
+    kind: &EventKind,
+    declared: &EventType,
+) -> std::result::Result<Vec<usize>, String> {
     let mut places = Vec::new();
     for field in &declared.fields {
         let of = |found: &EventField| found.name == field.name;

@@ -31,6 +31,7 @@ mod diff;
 mod error;
 mod export;
 mod feed;
+mod live;
 mod names;
 mod parts;
 mod perfetto;
@@ -40,10 +41,11 @@ mod summary;
 mod view;
 
 pub use analyses::{Cell, Findable, Findings, Found, FoundColumn, Unit, analyses};
-pub use choose::{Choice, choose};
+pub use choose::{Choice, choose, choose_by};
 pub use diff::{Diff, DiffGroup, DiffRow, DiffSide, diff};
 pub use error::{Error, Result};
 pub use export::SpanFormat;
+pub use live::Live;
 pub use parts::{Follower, LATE_NS, Part, PartReader, Place};
 pub use session::{Context, Observer, Session};
 pub use view::{

@@ -2,7 +2,7 @@
 
 use rustc_hash::FxHashMap;
 
-use fettle_trace::{EventKind, Trace};
+use fettle_trace::{EventKind, Process, Thread, Trace};
 
 use crate::error::Result;
 
@@ -22,18 +22,24 @@ impl Names {
     /// What tables and events say. Tables that cannot be read tell nothing.
     pub(crate) fn read(trace: &Trace, problems: &mut Vec<String>) -> Result<Names> {
         let mut names = Names::default();
-        for process in trace.processes().unwrap_or_default() {
-            let program = process.command.split(' ').next().unwrap_or_default();
-            names.call(process.pid, process.start_ns, base_name(program));
-        }
-        for thread in trace.threads().unwrap_or_default() {
-            names.learn(thread.tid, thread.pid);
-        }
+        let processes = trace.processes().unwrap_or_default();
+        names.take_in(&processes, &trace.threads().unwrap_or_default());
         names.read_events(trace, problems)?;
         for times in names.called.values_mut() {
             times.sort_by_key(|(ns, _)| *ns);
         }
         Ok(names)
+    }
+
+    /// Takes in what tables say.
+    pub(crate) fn take_in(&mut self, processes: &[Process], threads: &[Thread]) {
+        for process in processes {
+            let program = process.command.split(' ').next().unwrap_or_default();
+            self.call(process.pid, process.start_ns, base_name(program));
+        }
+        for thread in threads {
+            self.learn(thread.tid, thread.pid);
+        }
     }
 
     /// Takes in `fork` and `exec`.
@@ -67,14 +73,25 @@ impl Names {
             for ((ns, pid), other) in rows {
                 if is_exec[run.kind] {
                     let path = paths.get(*other as usize).map_or("", String::as_str);
-                    let name = base_name(path).to_owned();
-                    self.call(*pid as u32, *ns, &name);
-                } else if other != pid {
-                    // A child is called what its parent is until it runs another program.
-                    let name = self.process(*pid as u32, *ns).unwrap_or_default().to_owned();
-                    self.call(*other as u32, *ns, &name);
+                    self.exec(*pid as u32, *ns, path);
+                } else {
+                    self.fork(*pid as u32, *ns, *other as u32);
                 }
             }
+        }
+    }
+
+    /// A process runs another program.
+    pub(crate) fn exec(&mut self, pid: u32, at_ns: u64, path: &str) {
+        self.call(pid, at_ns, base_name(path));
+    }
+
+    /// A process begets another one, or a thread of its own.
+    pub(crate) fn fork(&mut self, pid: u32, at_ns: u64, child_pid: u32) {
+        if child_pid != pid {
+            // A child is called what its parent is until it runs another program.
+            let name = self.process(pid, at_ns).unwrap_or_default().to_owned();
+            self.call(child_pid, at_ns, &name);
         }
     }
 

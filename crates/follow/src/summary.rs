@@ -3,12 +3,13 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 
-use fettle_requests::{Counts, Outcome, Request, SchemaCounts};
+use fettle_requests::{Counts, Outcome, Program, Request, SchemaCounts};
+use fettle_trace::Manifest;
 
 use crate::JSON_VERSION;
 use crate::error::Result;
 use crate::quantile::quantiles;
-use crate::session::Session;
+use crate::session::{Context, Ran, Session};
 use crate::view::{ClassSummary, Count, RequestRow, SchemaSummary, SlowRequest, Summary, TimesNs};
 
 /// What is added up of a class.
@@ -18,7 +19,16 @@ struct Class {
     times_ns: TimesNs,
 }
 
+/// Adds up requests as they come.
+pub(crate) struct Summing {
+    /// By schema.
+    sums: Vec<Sums>,
+    /// How many of the slowest are told.
+    slowest: usize,
+}
+
 /// What is added up of a schema.
+#[derive(Default)]
 struct Sums {
     classes: BTreeMap<(String, Vec<String>), Class>,
     /// The slowest so far, the least slow of them on top.
@@ -58,42 +68,59 @@ impl Ord for Found {
 impl Session<'_> {
     /// All requests in figures, and the `slowest` slowest of each schema.
     pub fn summary(&self, slowest: usize) -> Result<Summary> {
-        let empty = || Sums {
-            classes: BTreeMap::new(),
-            slowest: BinaryHeap::new(),
-            unfinished: 0,
-            shared: 0,
-        };
-        let mut sums: Vec<Sums> = self.program.schemas().iter().map(|_| empty()).collect();
+        let mut summing = Summing::new(&self.program, slowest);
         let ran = self.run(&mut |request, context| {
-            let row = context.row(request);
-            let sums = &mut sums[request.schema];
-            sums.add(request, &row);
-            if sums.is_slow(&row, slowest) {
-                let found =
-                    Found(SlowRequest { critical: context.critical(request), request: row });
-                let (wall_ns, earlier) = (request.wall_ns(), Reverse(request.id));
-                sums.slowest.push(Reverse(Slow { wall_ns, earlier, found }));
-                if sums.slowest.len() > slowest {
-                    sums.slowest.pop();
-                }
-            }
+            summing.take(request, context);
             true
         })?;
+        let Ran { counts, schema_counts, problems, .. } = ran;
         let manifest = self.trace.manifest();
-        let names = self.program.schemas().iter().map(|schema| schema.name().to_owned());
-        let counts = ran.schema_counts.iter();
-        let schemas = names.zip(sums).zip(counts).map(|((name, sums), c)| sums.finish(name, c));
-        Ok(Summary {
+        Ok(summing.finish(&self.program, manifest, &counts, &schema_counts, problems))
+    }
+}
+
+impl Summing {
+    pub(crate) fn new(program: &Program, slowest: usize) -> Summing {
+        let sums = program.schemas().iter().map(|_| Sums::default()).collect();
+        Summing { sums, slowest }
+    }
+
+    /// Adds a request.
+    pub(crate) fn take(&mut self, request: &Request, context: &Context<'_>) {
+        let row = context.row(request);
+        let sums = &mut self.sums[request.schema];
+        sums.add(request, &row);
+        if sums.is_slow(&row, self.slowest) {
+            let found = Found(SlowRequest { critical: context.critical(request), request: row });
+            let (wall_ns, earlier) = (request.wall_ns(), Reverse(request.id));
+            sums.slowest.push(Reverse(Slow { wall_ns, earlier, found }));
+            if sums.slowest.len() > self.slowest {
+                sums.slowest.pop();
+            }
+        }
+    }
+
+    /// All of them in figures, of a trace with that manifest.
+    pub(crate) fn finish(
+        self,
+        program: &Program,
+        manifest: &Manifest,
+        counts: &Counts,
+        schema_counts: &[SchemaCounts],
+        problems: Vec<String>,
+    ) -> Summary {
+        let names = program.schemas().iter().map(|schema| schema.name().to_owned());
+        let sums = names.zip(self.sums).zip(schema_counts);
+        Summary {
             version: JSON_VERSION,
             command: manifest.command.clone(),
             duration_ns: manifest.duration_ns,
-            events: ran.counts.events,
+            events: counts.events,
             lost: manifest.events.lost(),
-            counts: event_counts(&ran.counts),
-            schemas: schemas.collect(),
-            problems: ran.problems,
-        })
+            counts: event_counts(counts),
+            schemas: sums.map(|((name, sums), counts)| sums.finish(name, counts)).collect(),
+            problems,
+        }
     }
 }
 

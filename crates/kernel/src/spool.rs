@@ -181,78 +181,148 @@ struct Waiting {
 pub fn read<E: From<io::Error>>(
     path: &Path,
     begin: Moment,
-    mut take: impl FnMut(u64, u32, &[u8]) -> Result<(), E>,
+    take: impl FnMut(u64, u32, &[u8]) -> Result<(), E>,
 ) -> Result<Found, E> {
-    let file = File::open(path)?;
-    // A frame claims its length, which the file cannot exceed.
-    let mut left = file.metadata()?.len();
-    let mut file = BufReader::with_capacity(BUFFER, file);
-    let mut found = Found::default();
-    let (mut bytes, mut waiting) = (Vec::new(), Vec::<Waiting>::new());
-    let (mut before, mut last) = (begin, begin);
-    let mut tell = |until: u64,
-                    bytes: &mut Vec<u8>,
-                    waiting: &mut Vec<Waiting>,
-                    segment: (Moment, Moment)|
-     -> Result<(), E> {
+    Reader::open(path, begin)?.finish(take)
+}
+
+/// Reads a spool that may still be written.
+///
+/// It keeps the file open, so it can still be read to its end when the recording has removed it.
+#[derive(Debug)]
+pub struct Reader {
+    file: BufReader<File>,
+    /// Where the next frame begins.
+    at: u64,
+    found: Found,
+    /// Records that have not been told, and where they lie in `bytes`.
+    waiting: Vec<Waiting>,
+    bytes: Vec<u8>,
+    /// The last mark but one, and the last.
+    segment: (Moment, Moment),
+}
+
+impl Reader {
+    /// Begins to read. `begin` was read before the first record.
+    ///
+    /// # Errors
+    ///
+    /// The system's.
+    pub fn open(path: &Path, begin: Moment) -> io::Result<Reader> {
+        Ok(Reader {
+            file: BufReader::with_capacity(BUFFER, File::open(path)?),
+            at: 0,
+            found: Found::default(),
+            waiting: Vec::new(),
+            bytes: Vec::new(),
+            segment: (begin, begin),
+        })
+    }
+
+    /// Reads what has been added, and tells what is in order for certain: what is older than the
+    /// last mark but one. [`read`] tells the same records first when the spool is whole.
+    ///
+    /// # Errors
+    ///
+    /// As [`read`].
+    pub fn poll<E: From<io::Error>>(
+        &mut self,
+        mut take: impl FnMut(u64, u32, &[u8]) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let end = self.file.get_ref().metadata()?.len();
+        let mut frame = Vec::new();
+        while let Some(cpu) = self.frame(end, &mut frame)? {
+            if cpu != MARK {
+                self.keep(cpu, &frame);
+            } else if let [tsc, monotonic_ns] = frame.as_chunks::<8>().0 {
+                let moment = Moment {
+                    tsc: u64::from_le_bytes(*tsc),
+                    monotonic_ns: u64::from_le_bytes(*monotonic_ns),
+                };
+                self.tell(self.segment.1.monotonic_ns, &mut take)?;
+                self.segment = (self.segment.1, moment);
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads to the end, and tells all of the rest.
+    ///
+    /// # Errors
+    ///
+    /// As [`read`].
+    pub fn finish<E: From<io::Error>>(
+        &mut self,
+        mut take: impl FnMut(u64, u32, &[u8]) -> Result<(), E>,
+    ) -> Result<Found, E> {
+        self.poll(&mut take)?;
+        self.tell(u64::MAX, &mut take)?;
+        Ok(self.found)
+    }
+
+    /// Before when everything has been told, by the monotonic clock.
+    pub fn told_ns(&self) -> u64 {
+        self.segment.0.monotonic_ns
+    }
+
+    /// Reads the next frame if the file, which ends at `end`, has all of it: whose it is.
+    fn frame(&mut self, end: u64, frame: &mut Vec<u8>) -> io::Result<Option<u32>> {
+        let left = end.saturating_sub(self.at);
+        self.found.torn = left > 0;
+        let mut head = [0; 8];
+        if left < head.len() as u64 || read_whole(&mut self.file, &mut head)? < head.len() {
+            return Ok(None);
+        }
+        let word = |at: usize| u32::from_le_bytes(head[at..at + 4].try_into().expect("four"));
+        let (cpu, len) = (word(0), word(4));
+        // A frame claims its length, which the file cannot exceed.
+        let whole = head.len() as u64 + u64::from(len);
+        if len > FRAME_MAX || whole > left {
+            // The rest may follow.
+            self.file.seek_relative(-(head.len() as i64))?;
+            return Ok(None);
+        }
+        frame.resize(len as usize, 0);
+        self.file.read_exact(frame)?;
+        self.at += whole;
+        Ok(Some(cpu))
+    }
+
+    fn keep(&mut self, cpu: u32, frame: &[u8]) {
+        for range in ring::records(frame) {
+            let record = &frame[range];
+            self.found.records += 1;
+            let time_ns = raw::time_of(record).unwrap_or(0);
+            let (start, len) = (self.bytes.len() as u32, record.len() as u32);
+            self.waiting.push(Waiting { time_ns, cpu, start, len });
+            self.bytes.extend_from_slice(record);
+        }
+    }
+
+    /// Tells the records that are older than `until_ns`.
+    fn tell<E>(
+        &mut self,
+        until_ns: u64,
+        take: &mut impl FnMut(u64, u32, &[u8]) -> Result<(), E>,
+    ) -> Result<(), E> {
         // Rings are in order but for interrupts, and this kind of sort knows what is.
-        waiting.sort_by_key(|record| record.time_ns);
-        let ready = waiting.partition_point(|record| record.time_ns < until);
-        for record in &waiting[..ready] {
+        self.waiting.sort_by_key(|record| record.time_ns);
+        let ready = self.waiting.partition_point(|record| record.time_ns < until_ns);
+        for record in &self.waiting[..ready] {
             let range = record.start as usize..(record.start + record.len) as usize;
-            take(ticks(segment, record.time_ns), record.cpu, &bytes[range])?;
+            take(ticks(self.segment, record.time_ns), record.cpu, &self.bytes[range])?;
         }
         // What stays moves to the front.
         let mut kept = Vec::new();
-        waiting.drain(..ready);
-        for record in waiting {
+        self.waiting.drain(..ready);
+        for record in &mut self.waiting {
             let range = record.start as usize..(record.start + record.len) as usize;
             record.start = kept.len() as u32;
-            kept.extend_from_slice(&bytes[range]);
+            kept.extend_from_slice(&self.bytes[range]);
         }
-        *bytes = kept;
+        self.bytes = kept;
         Ok(())
-    };
-    let mut frame = Vec::new();
-    loop {
-        let mut head = [0; 8];
-        let torn = match read_whole(&mut file, &mut head)? {
-            0 => break,
-            n => n < head.len(),
-        };
-        let word = |at: usize| u32::from_le_bytes(head[at..at + 4].try_into().expect("four"));
-        let (cpu, len) = (word(0), word(4));
-        left = left.saturating_sub(head.len() as u64);
-        if torn || len > FRAME_MAX || u64::from(len) > left {
-            found.torn = true;
-            break;
-        }
-        left -= u64::from(len);
-        frame.resize(len as usize, 0);
-        if read_whole(&mut file, &mut frame)? < frame.len() {
-            found.torn = true;
-            break;
-        }
-        if cpu != MARK {
-            for range in ring::records(&frame) {
-                let record = &frame[range];
-                found.records += 1;
-                let time_ns = raw::time_of(record).unwrap_or(0);
-                let (start, len) = (bytes.len() as u32, record.len() as u32);
-                waiting.push(Waiting { time_ns, cpu, start, len });
-                bytes.extend_from_slice(record);
-            }
-        } else if let [tsc, monotonic_ns] = frame.as_chunks::<8>().0 {
-            let moment = Moment {
-                tsc: u64::from_le_bytes(*tsc),
-                monotonic_ns: u64::from_le_bytes(*monotonic_ns),
-            };
-            tell(last.monotonic_ns, &mut bytes, &mut waiting, (before, last))?;
-            (before, last) = (last, moment);
-        }
     }
-    tell(u64::MAX, &mut bytes, &mut waiting, (before, last))?;
-    Ok(found)
 }
 
 /// The last mark of a spool: when its recording was last seen to live.

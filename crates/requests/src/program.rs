@@ -101,6 +101,13 @@ impl Schema {
         &self.classes
     }
 
+    /// Whether requests begin with an event.
+    pub fn seeds(&self, event: EventId) -> bool {
+        let (first, end) = self.by_event.get(event.index()).copied().unwrap_or_default();
+        let rules = self.rules.get(first as usize..end as usize).unwrap_or_default();
+        rules.iter().any(|rule| rule.seed.is_some())
+    }
+
     /// Whether it does anything with an event.
     pub fn uses(&self, event: EventId) -> bool {
         self.by_event.get(event.index()).is_some_and(|(first, end)| first < end)

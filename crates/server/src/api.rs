@@ -17,7 +17,9 @@ use crate::range::{Range, RangeTree};
 use crate::requests;
 use crate::timelines::Timelines;
 use crate::track::Viewport;
-use crate::views::{CallsView, DetailView, DurationsView, RangeView, ReportView, TraceView};
+use crate::views::{
+    CallsView, DetailView, DurationsView, LiveView, RangeView, ReportView, TraceView,
+};
 use crate::wire::{Answer, OFF_CPU};
 
 /// Tracks of one viewport at most.
@@ -31,6 +33,7 @@ const LISTED_MAX: usize = 500;
 pub(crate) fn routes() -> axum::Router<Arc<App>> {
     axum::Router::new()
         .route("/api/trace", get(trace))
+        .route("/api/live", get(live))
         .route("/api/viewport", get(viewport))
         .route("/api/report", get(report))
         .route("/api/range", get(range))
@@ -38,6 +41,7 @@ pub(crate) fn routes() -> axum::Router<Arc<App>> {
         .route("/api/calls", get(calls))
         .route("/api/durations", get(durations))
         .route("/api/next", get(next))
+        .route("/api/schemas", get(schemas))
         .route("/api/requests", get(list))
         .route("/api/request", get(request))
         .route("/api/communication", get(communication))
@@ -69,7 +73,7 @@ fn json(value: &impl Serialize) -> Answered {
 
 /// The timelines, when they have been read.
 async fn timelines(app: &App) -> std::result::Result<Arc<Timelines>, Failure> {
-    app.timelines().await.map_err(broken)
+    app.shown().timelines().await.map_err(broken)
 }
 
 /// Works on the timelines apart from the threads that answer.
@@ -82,11 +86,19 @@ async fn at_length<T: Send + 'static>(
 }
 
 async fn trace(State(app): State<Arc<App>>) -> Answered {
-    json(&TraceView::new(app.trace().manifest(), &*timelines(&app).await?))
+    let shown = app.shown();
+    let timelines = shown.timelines().await.map_err(broken)?;
+    json(&TraceView::new(shown.trace().manifest(), &timelines, shown.generation, shown.live))
+}
+
+/// Whether the recording goes on, and which state of it is shown.
+async fn live(State(app): State<Arc<App>>) -> Answered {
+    let shown = app.shown();
+    json(&LiveView::new(shown.generation, shown.live))
 }
 
 async fn report(State(app): State<Arc<App>>) -> Answered {
-    let analysis: Arc<Analysis> = app.analysis().await.map_err(broken)?;
+    let analysis: Arc<Analysis> = app.shown().analysis().await.map_err(broken)?;
     let all = Options { limit: usize::MAX, ..Options::default() };
     let report = spawn_blocking(move || analysis.report(&all)).await.map_err(broken)?;
     json(&ReportView::from(report))
@@ -170,7 +182,7 @@ struct RangeQuery {
 
 async fn range(State(app): State<Arc<App>>, Query(query): Query<RangeQuery>) -> Answered {
     let (from_ns, to_ns) = Window { from: query.from, to: query.to }.checked()?;
-    if query.cpu && !app.trace().manifest().switches {
+    if query.cpu && !app.shown().trace().manifest().switches {
         return Err(bad("this trace does not tell when threads were off the processor"));
     }
     let range = Range { from_ns, to_ns, thread: query.thread, cpu: query.cpu };
@@ -246,8 +258,25 @@ async fn next(State(app): State<Arc<App>>, Query(query): Query<NextQuery>) -> An
     json(&CallsView::new(found.into_iter().collect(), count))
 }
 
-async fn list(State(app): State<Arc<App>>) -> Answered {
-    json(&*app.requests().await.map_err(broken)?)
+#[derive(Deserialize)]
+struct ListQuery {
+    /// Name of a shipped schema; without one, that which suits the trace.
+    schema: Option<String>,
+}
+
+/// A shipped schema by the name that a page gives: one of a list, never a file.
+fn schema(name: Option<&str>) -> std::result::Result<Option<&'static str>, Failure> {
+    let Some(name) = name else { return Ok(None) };
+    requests::schema(name).map(Some).ok_or_else(|| bad("there is no such schema"))
+}
+
+async fn schemas(State(app): State<Arc<App>>) -> Answered {
+    json(&requests::Schemas::of(app.shown().trace()).map_err(broken)?)
+}
+
+async fn list(State(app): State<Arc<App>>, Query(query): Query<ListQuery>) -> Answered {
+    let schema = schema(query.schema.as_deref())?;
+    json(&*app.shown().requests(schema).await.map_err(broken)?)
 }
 
 #[derive(Deserialize)]
@@ -256,18 +285,21 @@ struct RequestQuery {
     schema: usize,
     /// Its number in that.
     id: u64,
+    /// Name of the shipped schema by which it was found.
+    by: Option<String>,
 }
 
 async fn request(State(app): State<Arc<App>>, Query(query): Query<RequestQuery>) -> Answered {
-    let trace = app.trace().clone();
-    let found = spawn_blocking(move || requests::detail(&trace, query.schema, query.id)).await;
-    let detail = found.map_err(broken)?.map_err(broken)?;
+    let by = schema(query.by.as_deref())?;
+    let shown = app.shown();
+    let read = move || requests::detail(shown.trace(), by, query.schema, query.id);
+    let detail = spawn_blocking(read).await.map_err(broken)?.map_err(broken)?;
     let none = || Failure(StatusCode::NOT_FOUND, "there is no such request".to_owned());
     json(&detail.ok_or_else(none)?)
 }
 
 async fn communication(State(app): State<Arc<App>>) -> Answered {
-    json(&*app.communication().await.map_err(broken)?)
+    json(&*app.shown().communication().await.map_err(broken)?)
 }
 
 #[cfg(test)]

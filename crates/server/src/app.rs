@@ -1,6 +1,8 @@
 //! What requests share: the trace, and what has been read of it.
 
-use std::sync::Arc;
+use std::any::Any;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use fettle_follow::Findings;
 use fettle_report::Analysis;
@@ -15,25 +17,58 @@ use crate::timelines::Timelines;
 /// A value that is read once, or why it cannot be.
 type Once<T> = OnceCell<std::result::Result<Arc<T>, String>>;
 
-/// A trace that is served.
+/// What is served, and who may ask.
 pub(crate) struct App {
     pub(crate) guard: Guard,
-    trace: Trace,
-    timelines: Once<Timelines>,
-    analysis: Once<Analysis>,
-    requests: Once<Requests>,
-    communication: Once<Option<Findings>>,
+    shown: RwLock<Arc<Shown>>,
 }
 
 impl App {
-    pub(crate) fn new(guard: Guard, trace: Trace) -> App {
-        App {
-            guard,
+    pub(crate) fn new(guard: Guard, shown: Shown) -> App {
+        App { guard, shown: RwLock::new(Arc::new(shown)) }
+    }
+
+    /// The trace as it stands now. Who holds it sees it unchanged.
+    pub(crate) fn shown(&self) -> Arc<Shown> {
+        self.shown.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Shows what the trace has become.
+    pub(crate) fn show(&self, shown: Shown) {
+        *self.shown.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(shown);
+    }
+}
+
+/// A trace as it stands at one time.
+pub(crate) struct Shown {
+    trace: Trace,
+    /// How often it had changed before.
+    pub(crate) generation: u32,
+    /// Whether its recording goes on.
+    pub(crate) live: bool,
+    timelines: Once<Timelines>,
+    analysis: Once<Analysis>,
+    /// By the schema's name; none for the one that suits.
+    requests: Mutex<HashMap<Option<&'static str>, Arc<Once<Requests>>>>,
+    communication: Once<Option<Findings>>,
+    /// What has to stay as long as the trace is read.
+    _keep: Option<Keep>,
+}
+
+/// Something that goes when it is dropped.
+pub type Keep = Box<dyn Any + Send + Sync>;
+
+impl Shown {
+    pub(crate) fn new(trace: Trace, generation: u32, live: bool, keep: Option<Keep>) -> Shown {
+        Shown {
             trace,
+            generation,
+            live,
             timelines: OnceCell::new(),
             analysis: OnceCell::new(),
-            requests: OnceCell::new(),
+            requests: Mutex::default(),
             communication: OnceCell::new(),
+            _keep: keep,
         }
     }
 
@@ -50,7 +85,7 @@ impl App {
             let _ = self.analysis().await;
         }
         if requests::has_events(&self.trace) {
-            let _ = self.requests().await;
+            let _ = self.requests(None).await;
         }
     }
 
@@ -64,9 +99,17 @@ impl App {
         once(&self.analysis, move || Analysis::read(&trace, true)).await
     }
 
-    pub(crate) async fn requests(&self) -> std::result::Result<Arc<Requests>, String> {
+    /// The requests by a shipped schema, or by the one that suits.
+    pub(crate) async fn requests(
+        &self,
+        schema: Option<&'static str>,
+    ) -> std::result::Result<Arc<Requests>, String> {
+        let cell = {
+            let mut all = self.requests.lock().unwrap_or_else(PoisonError::into_inner);
+            all.entry(schema).or_default().clone()
+        };
         let trace = self.trace.clone();
-        once(&self.requests, move || Requests::read(&trace)).await
+        once(&cell, move || Requests::read(&trace, schema)).await
     }
 
     pub(crate) async fn communication(&self) -> std::result::Result<Arc<Option<Findings>>, String> {

@@ -23,6 +23,7 @@ mod wire;
 
 use std::net::{Ipv4Addr, TcpListener};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use axum::extract::{Request, State};
 use axum::http::HeaderValue;
@@ -33,7 +34,9 @@ use fettle_trace::Trace;
 pub use error::{Error, Result};
 pub use guard::TOKEN_HEADER;
 
-use app::App;
+pub use app::Keep;
+
+use app::{App, Shown};
 use guard::Guard;
 
 /// Threads that answer; what takes long is done by others.
@@ -65,6 +68,17 @@ impl Server {
 
     /// Shows a trace until the process is interrupted.
     pub fn run(self, trace: Trace) -> Result<()> {
+        self.serve(Shown::new(trace, 0, false, None), None)
+    }
+
+    /// Shows a trace whose recording goes on, as it grows: `grow` is asked for it again and again,
+    /// with pauses of a few times what it takes, until it says that the recording has ended.
+    pub fn run_growing(self, first: Grown, grow: Grow) -> Result<()> {
+        let Grown { trace, live, keep } = first;
+        self.serve(Shown::new(trace, 0, live, keep), live.then_some(grow))
+    }
+
+    fn serve(self, shown: Shown, grow: Option<Grow>) -> Result<()> {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(ANSWERING_THREADS)
             .enable_all()
@@ -73,9 +87,12 @@ impl Server {
         let served = runtime.block_on(async {
             self.listener.set_nonblocking(true)?;
             let listener = tokio::net::TcpListener::from_std(self.listener)?;
-            let app = Arc::new(App::new(self.guard, trace));
-            let reader = app.clone();
+            let app = Arc::new(App::new(self.guard, shown));
+            let reader = app.shown();
             tokio::spawn(async move { reader.read().await });
+            if let Some(grow) = grow {
+                tokio::spawn(grow_on(app.clone(), grow));
+            }
             let interrupted = async {
                 // Without a handler the signal ends the process, which serves as well.
                 let _ = tokio::signal::ctrl_c().await;
@@ -88,6 +105,48 @@ impl Server {
         // Nobody waits for what is still being read.
         runtime.shutdown_background();
         served.map_err(Error::Serve)
+    }
+}
+
+/// A recording as it stands.
+pub struct Grown {
+    /// What there is of it.
+    pub trace: Trace,
+    /// Whether it goes on.
+    pub live: bool,
+    /// What has to stay as long as the trace is read, such as a temporary folder.
+    pub keep: Option<Keep>,
+}
+
+/// Tells how a recording stands; nothing if that cannot be told just now.
+pub type Grow = Box<dyn FnMut() -> Option<Grown> + Send>;
+
+/// The least time between two states of a recording.
+const GROW_PAUSE: Duration = Duration::from_secs(1);
+/// Of the time that is not spent in reading a recording: so many times that which is.
+const GROW_SHARE: u32 = 4;
+
+/// Replaces what is shown by what it has become, which is read whole before anybody sees it.
+async fn grow_on(app: Arc<App>, mut grow: Grow) {
+    let mut generation = 0;
+    loop {
+        let begin = Instant::now();
+        let answer = tokio::task::spawn_blocking(move || {
+            let grown = grow();
+            (grow, grown)
+        });
+        let Ok((again, grown)) = answer.await else { return };
+        grow = again;
+        if let Some(Grown { trace, live, keep }) = grown {
+            generation += 1;
+            let shown = Shown::new(trace, generation, live, keep);
+            shown.read().await;
+            app.show(shown);
+            if !live {
+                return;
+            }
+        }
+        tokio::time::sleep(GROW_PAUSE.max(begin.elapsed() * GROW_SHARE)).await;
     }
 }
 

@@ -40,10 +40,29 @@ pub struct TraceView<'a> {
     lost: u64,
     /// Whether the recording did not end properly.
     cut_off: bool,
+    /// Which state of a recording that goes on this is.
+    generation: u32,
+    /// Whether it goes on.
+    live: bool,
     threads: Vec<ThreadView<'a>>,
     /// By label.
     functions: Vec<FunctionView<'a>>,
     warnings: &'a [String],
+}
+
+/// Whether a recording goes on.
+#[derive(Serialize)]
+pub struct LiveView {
+    version: u32,
+    generation: u32,
+    live: bool,
+}
+
+impl LiveView {
+    /// Of its parts.
+    pub fn new(generation: u32, live: bool) -> LiveView {
+        LiveView { version: VERSION, generation, live }
+    }
 }
 
 #[derive(Serialize)]
@@ -73,7 +92,12 @@ struct FunctionView<'a> {
 
 impl<'a> TraceView<'a> {
     /// What is told first.
-    pub fn new(manifest: &'a Manifest, timelines: &'a Timelines) -> TraceView<'a> {
+    pub fn new(
+        manifest: &'a Manifest,
+        timelines: &'a Timelines,
+        generation: u32,
+        live: bool,
+    ) -> TraceView<'a> {
         let functions = timelines.functions.iter().map(|function| FunctionView {
             id: function.id,
             name: &function.name,
@@ -91,7 +115,9 @@ impl<'a> TraceView<'a> {
             events: manifest.events.rows() > 0,
             calls: timelines.calls,
             lost: manifest.totals.lost,
-            cut_off: manifest.recovery.is_some(),
+            cut_off: manifest.recovery.is_some() && !live,
+            generation,
+            live,
             threads: timelines.threads.iter().map(ThreadView::new).collect(),
             functions: functions.collect(),
             warnings: &timelines.warnings,

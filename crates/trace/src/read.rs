@@ -66,6 +66,16 @@ impl Trace {
         Ok(trace)
     }
 
+    /// A trace whose recording goes on: its manifest and tables as they are by now.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotATrace`] and its like.
+    pub fn open_growing(path: &Path) -> Result<Trace> {
+        let manifest = read_manifest(path)?;
+        Ok(Trace { folder: path.to_owned(), manifest, warnings: Vec::new() })
+    }
+
     /// Compares the files' sizes with the manifest's.
     fn check_sizes(&mut self) {
         for entry in &self.manifest.files {

@@ -75,10 +75,7 @@ pub fn recover_with(
     let mut processes: Vec<Process> = table_or_none(path);
     let (mut events, damaged) = crate::events::found(path)?;
     if let Some(recovered) = recovered {
-        processes.extend(recovered.processes);
-        let first = threads.last().map_or(0, |thread| thread.index + 1);
-        let more = recovered.threads.into_iter().zip(first..);
-        threads.extend(more.map(|(thread, index)| Thread { index, ..thread }));
+        join(&mut processes, &mut threads, recovered.processes, recovered.threads);
         events = recovered.events;
     } else if !events.events().kinds.is_empty() {
         let text = "events after the last file of each kind was written are missing";
@@ -103,6 +100,37 @@ pub fn recover_with(
         events,
     };
     write_trace(path, finish, progress)
+}
+
+/// Adds who is not in the tables. Who is there already is known by more than events tell, but for
+/// the end.
+fn join(
+    processes: &mut Vec<Process>,
+    threads: &mut Vec<Thread>,
+    more_processes: Vec<Process>,
+    more_threads: Vec<Thread>,
+) {
+    for new in more_processes {
+        // Whose birth was not seen was there before.
+        let same = |old: &&mut Process| old.pid == new.pid && new.parent.is_none();
+        match processes.iter_mut().find(same) {
+            Some(old) if old.end_ns == 0 => {
+                let Process { end_ns, exit_code, exit_signal, .. } = new;
+                *old = Process { end_ns, exit_code, exit_signal, ..old.clone() };
+            }
+            Some(_) => {}
+            None => processes.push(new),
+        }
+    }
+    for new in more_threads {
+        match threads.iter_mut().find(|old| old.tid == new.tid && old.end_ns == 0) {
+            Some(old) => old.end_ns = new.end_ns,
+            None => {
+                let index = threads.last().map_or(0, |thread| thread.index + 1);
+                threads.push(Thread { index, ..new });
+            }
+        }
+    }
 }
 
 /// Estimates the clock's rate when the recording ended before anybody measured it: the newest

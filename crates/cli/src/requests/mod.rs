@@ -2,6 +2,7 @@
 
 mod differences;
 mod findings;
+mod follow;
 mod summary;
 mod tables;
 mod waterfall;
@@ -27,6 +28,7 @@ use crate::{output, schema};
   fettle requests nginx.fettle --slowest 3
   fettle requests nginx.fettle --request 812      one request whole, event by event
   fettle requests nginx.fettle --schema sockets --schema mine.fettle-schema
+  fettle requests nginx.fettle --follow           while it is recorded, each as it ends
   fettle requests nginx.fettle --analysis outliers
   fettle requests nginx.fettle --analysis communication --dot | dot -Tsvg > graph.svg
   fettle requests after.fettle --diff before.fettle
@@ -50,6 +52,10 @@ pub struct RequestsArgs {
     /// List all requests, one line each
     #[arg(long, conflicts_with = "request")]
     list: bool,
+    /// List requests of a trace that is still being recorded, each when it has ended
+    #[arg(long, conflicts_with_all = ["request", "list", "analysis", "diff", "parquet",
+        "python"])]
+    follow: bool,
     /// Answer another question
     #[arg(long, value_name = "NAME", conflicts_with_all = ["request", "list"],
         value_parser = PossibleValuesParser::new(analyses().map(|(name, purpose)| {
@@ -88,6 +94,9 @@ pub struct RequestsArgs {
 /// Runs `fettle requests`: 0, or 1 if something could not be read or there is no request.
 pub fn run(args: RequestsArgs) -> anyhow::Result<ExitCode> {
     let path = output::chosen(args.trace.as_deref())?;
+    if args.follow {
+        return follow::run(&path, &args);
+    }
     let trace = output::open(&path)?;
     let (sources, reason) = match sources(&args.schema, &trace) {
         // Analyses of events need no schema.
@@ -190,10 +199,15 @@ pub fn open<'a>(
     named: &[String],
 ) -> anyhow::Result<Session<'a>> {
     let files: Vec<&Path> = named.iter().map(Path::new).collect();
-    Session::open(trace, sources, &schema::library(&files)).map_err(|error| match error {
+    Session::open(trace, sources, &schema::library(&files)).map_err(schema_error)
+}
+
+/// What is wrong with a schema stands in lines of its own.
+fn schema_error(error: fettle_follow::Error) -> anyhow::Error {
+    match error {
         fettle_follow::Error::Schema(report) => anyhow::anyhow!("the schema is wrong:\n{report}"),
         error => error.into(),
-    })
+    }
 }
 
 /// A request's number, and the place of its schema.

@@ -282,3 +282,17 @@ pub fn list(rows: &[RequestRow], terminal: Terminal) -> String {
     table.render(terminal, &mut out);
     out
 }
+
+/// What the columns of [`line`] are.
+pub fn line_head() -> String {
+    format!("{:>8}  {:>8}  {:>8}  class and path\n", "request", "began", "wall")
+}
+
+/// A request in a line that stands by itself.
+pub fn line(row: &RequestRow, terminal: Terminal) -> String {
+    let [began, wall] = [row.begin_ns, row.wall_ns].map(duration);
+    let id = format!("#{}", row.id);
+    let what = what(&row.class, &row.path);
+    let line = format!("{id:>8}  {began:>8}  {wall:>8}  {what}  ");
+    format!("{line}{}\n", times(&row.times_ns, terminal))
+}

@@ -119,6 +119,13 @@ pub struct EventKind {
     pub rows: u64,
 }
 
+impl EventKind {
+    /// A kind with the fields that were declared, and no events yet.
+    pub fn declared(name: impl Into<String>, fields: &[EventField]) -> EventKind {
+        EventKind { name: name.into(), fields: part::with_cpu(fields), rows: 0 }
+    }
+}
+
 /// Events that found no room, of one processor's ring.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
