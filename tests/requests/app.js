@@ -18,7 +18,7 @@ function ask(number, done) {
 http.createServer((request, response) => {
   const number = +request.headers['x-number'];
   ask(number, (value, from) => {
-    fs.writeSync(log, `${number} ${request.socket.remotePort} ${from}\n`);
+    fs.writeSync(log, `${number} ${request.socket.remotePort}:${port} ${from}:${storePort}\n`);
     response.end(`${number} ${value}\n`);
   });
 }).listen(+port, '127.0.0.1', 512);

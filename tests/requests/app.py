@@ -1,18 +1,21 @@
 """An application server that asks Redis, and writes down which request came over which connection.
 
-app.py PORT REDIS_PORT LOG threads|loop: HTTP/1.1 with keep-alive, a thread for each connection or one
-event loop for all, a pool of connections to Redis. LOG gets a line for each request: its number, the
-client's port, and the port that Redis was asked from. Extraction never sees it.
+app.py PORT REDIS_PORT LOG threads|loop [POSTGRES_PORT]: HTTP/1.1 with keep-alive, a thread for each
+connection or one event loop for all, a pool of connections to Redis; threads ask PostgreSQL as well if
+there is a port, from another pool. LOG gets words for each exchange with a server: the request's number,
+then ASKING:ANSWERING, its ports. Extraction never sees it.
 """
 
 import asyncio
 import os
 import queue
 import socket
+import struct
 import sys
 import threading
 
 PORT, REDIS_PORT, LOG, KIND = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4]
+POSTGRES_PORT = int(sys.argv[5]) if len(sys.argv) > 5 else None
 log = os.open(LOG, os.O_CREAT | os.O_WRONLY | os.O_APPEND)
 
 
@@ -37,14 +40,29 @@ def reply(number, value):
     return b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\nConnection: keep-alive\r\n\r\n%s" % (len(body), body)
 
 
-def note(number, client, store):
-    os.write(log, b"%d %d %d\n" % (number, client, store))
+def note(number, asking, answering):
+    os.write(log, b"%d %d:%d\n" % (number, asking, answering))
+
+
+def message(kind, data):
+    return kind + struct.pack("!I", len(data) + 4) + data
+
+
+def answer_of(server):
+    """What PostgreSQL sends until it is ready for the next question."""
+    data = b""
+    while data[-6:-1] != b"Z\0\0\0\5":
+        more = server.recv(65536)
+        if not more:
+            raise SystemExit("PostgreSQL has gone")
+        data += more
+    return data
 
 
 def serve_threads():
     pool = queue.SimpleQueue()
 
-    def ask(number, client):
+    def ask(number):
         try:
             store = pool.get_nowait()
         except queue.Empty:
@@ -52,9 +70,25 @@ def serve_threads():
         store.sendall(command(number))
         value = store.recv(4096)
         # Before another thread uses the connection: the log has exchanges in their order.
-        note(number, client, store.getsockname()[1])
+        note(number, store.getsockname()[1], REDIS_PORT)
         pool.put(store)
         return value[1:]
+
+    bases = queue.SimpleQueue()
+
+    def look_up(number):
+        try:
+            base = bases.get_nowait()
+        except queue.Empty:
+            base = socket.create_connection(("127.0.0.1", POSTGRES_PORT))
+            who = b"user\0postgres\0database\0postgres\0\0"
+            base.sendall(message(b"", struct.pack("!I", 3 << 16) + who))
+            answer_of(base)
+            note(number, base.getsockname()[1], POSTGRES_PORT)
+        base.sendall(message(b"Q", b"SELECT %d + count(*) FROM pg_class\0" % number))
+        answer_of(base)
+        note(number, base.getsockname()[1], POSTGRES_PORT)
+        bases.put(base)
 
     def talk(client, address):
         data = b""
@@ -67,7 +101,10 @@ def serve_threads():
                 data += more
             head, data = data.split(b"\r\n\r\n", 1)
             number = number_of(head)
-            value = ask(number, address[1])
+            value = ask(number)
+            if POSTGRES_PORT:
+                look_up(number)
+            note(number, address[1], PORT)
             client.sendall(reply(number, value))
 
     server = socket.create_server(("127.0.0.1", PORT), backlog=512)
@@ -97,7 +134,8 @@ async def serve_loop():
                 return
             number = number_of(head)
             value, store = await ask(number)
-            note(number, port, store)
+            note(number, store, REDIS_PORT)
+            note(number, port, PORT)
             writer.write(reply(number, value))
 
     server = await asyncio.start_server(talk, "127.0.0.1", PORT, backlog=512)

@@ -1,13 +1,18 @@
-"""Starts nginx, the application server and Redis under `fettle record --kernel`, and asks them.
+"""Starts nginx, an application server and Redis under `fettle record --kernel`, and asks them.
 
-bed.py FETTLE FOLDER threads|loop|node CLIENTS REQUESTS: leaves FOLDER/bed.fettle, and FOLDER/truth with a line for
+bed.py FETTLE FOLDER threads|loop|node|queue|postgres CLIENTS REQUESTS. The application server is app.py
+with threads or an event loop, app.js, queue.cpp (whose queue gets probes), or app.py with threads that
+ask PostgreSQL as well. Leaves FOLDER/bed.fettle, and FOLDER/truth with a line for
 each connection: the ports of its asking and of its answering end, and the numbers of the requests that
 went over it. One port alone names no connection: the kernel gives it to several that ask different
 servers.
 """
 
+import atexit
 import collections
+import glob
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -18,7 +23,6 @@ import time
 fettle, folder, kind, clients, requests = sys.argv[1:6]
 clients, requests = int(clients), int(requests)
 here = os.path.dirname(os.path.abspath(__file__))
-program = f"node {here}/app.js" if kind == "node" else f"{sys.executable} {here}/app.py"
 os.makedirs(folder, exist_ok=True)
 
 
@@ -28,7 +32,32 @@ def free_port():
         return s.getsockname()[1]
 
 
-front, app, store = free_port(), free_port(), free_port()
+front, app, store, base = free_port(), free_port(), free_port(), free_port()
+probes = ["--no-probes"]
+before = ""
+if kind == "node":
+    program = f"node {here}/app.js {app} {store} {folder}/app.log"
+elif kind == "queue":
+    server = f"{folder}/queue"
+    subprocess.run(["g++", "-g", "-O2", "-o", server, f"{here}/queue.cpp", "-lpthread"], check=True)
+    program = f"{server} {app} {store} {folder}/app.log"
+    probes = ["--only", "TaskQueue::*", "--args", "TaskQueue::*"]
+elif kind == "postgres":
+    programs = max(glob.glob("/usr/lib/postgresql/*/bin"))
+    user = ["setpriv", "--reuid=postgres", "--regid=postgres", "--init-groups"]
+    data = f"{folder}/data"
+    os.mkdir(data)
+    if os.getuid() == 0:
+        shutil.chown(data, "postgres", "postgres")
+    else:
+        user = []
+    subprocess.run([*user, f"{programs}/initdb", "-A", "trust", "-U", "postgres", "-D", data],
+                   cwd="/", check=True, stdout=subprocess.DEVNULL)
+    before = " ".join([*user, f"{programs}/postgres", "-D", data, "-p", str(base), "-k", data,
+                       "-c listen_addresses=127.0.0.1 -c fsync=off -c jit=off >/dev/null 2>&1 &"])
+    program = f"{sys.executable} {here}/app.py {app} {store} {folder}/app.log threads {base}"
+else:
+    program = f"{sys.executable} {here}/app.py {app} {store} {folder}/app.log {kind}"
 with open(f"{folder}/nginx.conf", "w") as conf:
     conf.write(f"""
 daemon off; worker_processes 1; pid {folder}/nginx.pid; error_log {folder}/nginx.log;
@@ -49,7 +78,8 @@ with open(f"{folder}/servers.sh", "w") as script:
     script.write(f"""
 redis-server --port {store} --save '' --appendonly no --daemonize no >/dev/null &
 servers="$!"
-{program} {app} {store} {folder}/app.log {kind} &
+{before and before + ' servers="$servers $!"'}
+{program} &
 servers="$servers $!"
 nginx -p {folder} -c {folder}/nginx.conf &
 servers="$servers $!"
@@ -58,8 +88,18 @@ trap 'kill $servers' TERM
 wait
 wait
 """)
-record = [fettle, "record", "--kernel", "--no-probes", "-o", f"{folder}/bed.fettle", "--"]
+record = [fettle, "record", "--kernel", *probes, "-o", f"{folder}/bed.fettle", "--"]
 recorder = subprocess.Popen(record + ["sh", f"{folder}/servers.sh"])
+
+
+def stop():
+    """Ends the servers, and with them the recording."""
+    if recorder.poll() is None:
+        os.kill(int(open(f"{folder}/sh.pid").read()), signal.SIGTERM)
+        recorder.wait()
+
+
+atexit.register(stop)
 
 
 def connect(port):
@@ -71,7 +111,7 @@ def connect(port):
     raise SystemExit(f"nobody listens on port {port}")
 
 
-for port in (store, app, front):
+for port in [store] + [base] * bool(before) + [app, front]:
     connect(port).close()
 time.sleep(0.3)
 
@@ -113,12 +153,12 @@ for thread in threads:
     thread.join()
 took = time.time() - began
 time.sleep(0.3)
-os.kill(int(open(f"{folder}/sh.pid").read()), signal.SIGTERM)
-recorder.wait()
+stop()
 for line in open(f"{folder}/app.log"):
-    number, asking, storing = map(int, line.split())
-    truth[asking, app].append(number)
-    truth[storing, store].append(number)
+    number, *exchanges = line.split()
+    for exchange in exchanges:
+        asking, answering = map(int, exchange.split(":"))
+        truth[asking, answering].append(number)
 with open(f"{folder}/truth", "w") as out:
     for ports, of in truth.items():
         out.write(" ".join(map(str, [*ports, *of])) + "\n")

@@ -19,6 +19,7 @@
 
 pub mod block;
 pub mod events;
+pub mod locks;
 pub mod record;
 pub mod ring;
 pub mod sensor;

@@ -9,10 +9,12 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use clap::{Parser, ValueEnum};
+use fettle_abi::locks::FUNCTIONS;
 use fettle_abi::ring::Policy;
 use fettle_collect::session::Progress;
 use fettle_collect::{
-    ArgumentRequest, Finished, KernelOptions, KernelRecording, Options, Outcome, Remote, Target,
+    ArgumentRequest, Finished, KernelOptions, KernelRecording, Options, Outcome, Pattern, Remote,
+    Target,
 };
 use fettle_live::ExitStatus;
 use fettle_relay::News;
@@ -26,7 +28,7 @@ use crate::select::SelectArgs;
 /// Arguments of `fettle record`.
 #[derive(Debug, Parser)]
 #[command(
-    after_help = "Examples:\n  fettle record -- lua5.4 script.lua\n  fettle record --mode count -o quick.fettle -- make -j2\n  fettle record --only 'sqlite3*' --skip '*Mutex*' -- sqlite3 my.db 'SELECT …'\n  fettle record --lib 'libcrypto*' --lib 'libssl*' -- python3 client.py\n  fettle record --lib '*' --mode time -- grep -r needle .\n  sudo fettle record --kernel --no-probes -- ./server\n  sudo fettle record -p 1234 --duration 10s\n  sudo fettle record --payload 1024 -p 1234\n  fettle record --to collector.example:7117 -- ./server\n\nThe program's input, output, exit status and signals are its own. Ctrl-C reaches the program;\nthe trace is whole all the same."
+    after_help = "Examples:\n  fettle record -- lua5.4 script.lua\n  fettle record --mode count -o quick.fettle -- make -j2\n  fettle record --only 'sqlite3*' --skip '*Mutex*' -- sqlite3 my.db 'SELECT …'\n  fettle record --lib 'libcrypto*' --lib 'libssl*' -- python3 client.py\n  fettle record --lib '*' --mode time -- grep -r needle .\n  fettle record --locks -- ./server\n  sudo fettle record --kernel --no-probes -- ./server\n  sudo fettle record -p 1234 --duration 10s\n  sudo fettle record --payload 1024 -p 1234\n  fettle record --to collector.example:7117 -- ./server\n\nThe program's input, output, exit status and signals are its own. Ctrl-C reaches the program;\nthe trace is whole all the same."
 )]
 pub struct Args {
     /// Folder to write the trace to [default: PROGRAM.fettle, or PROGRAM-2.fettle and so on]
@@ -46,6 +48,10 @@ pub struct Args {
     /// events; may be repeated)
     #[arg(long = "args", value_name = "FUNCTION")]
     arguments: Vec<String>,
+    /// Record who takes which lock or semaphore and lets it go, in the C library, for `fettle requests
+    /// --analysis locks`; other functions only if --only names them
+    #[arg(long, conflicts_with_all = ["probe", "no_probes"])]
+    locks: bool,
     /// A probe of your own: a C or Rust source with fettle_enter, fettle_leave or both, which run at
     /// each entry and exit (see docs/probes.md); takes the place of --mode
     #[arg(long, value_name = "FILE", conflicts_with = "mode")]
@@ -330,11 +336,19 @@ fn options(args: &Args) -> anyhow::Result<Options> {
     if args.depth.is_some() && !mode.has_depth() {
         bail!("--depth goes with the modes events and time");
     }
-    if !args.arguments.is_empty() && mode != Mode::Events {
-        bail!("--args goes with the mode events");
+    if (args.locks || !args.arguments.is_empty()) && mode != Mode::Events {
+        bail!("--args and --locks go with the mode events");
     }
     let arguments = args.arguments.iter().map(|text| ArgumentRequest::parse(text));
-    let arguments = arguments.collect::<Result<Vec<_>, _>>().context("--args")?;
+    let mut arguments = arguments.collect::<Result<Vec<_>, _>>().context("--args")?;
+    let (mut selection, mut libraries) = (args.select.selection()?, args.libraries.clone());
+    if args.locks {
+        for function in FUNCTIONS {
+            selection.only.push(Pattern::parse(function.name()));
+            arguments.push(ArgumentRequest::parse(function.prototype)?);
+        }
+        libraries.push("libc.so*".to_owned());
+    }
     let output = match &args.output {
         Some(path) => path.clone(),
         None => free_name(&args.command[0])?,
@@ -346,9 +360,9 @@ fn options(args: &Args) -> anyhow::Result<Options> {
         mode,
         depth: args.depth.map_or(Depth::ALL, Depth::new),
         own,
-        selection: args.select.selection()?,
+        selection,
         arguments,
-        libraries: args.libraries.clone(),
+        libraries,
         ring_bytes: args.ring << 20,
         policy: match args.when_full {
             PolicyArg::Drop => Policy::Drop,

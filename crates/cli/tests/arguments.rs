@@ -19,8 +19,11 @@ impl Bench {
     }
 
     fn build(&self, flags: &[&str]) -> String {
-        let source =
-            Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs").join("arguments.c");
+        self.build_from("arguments.c", flags)
+    }
+
+    fn build_from(&self, source: &str, flags: &[&str]) -> String {
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs").join(source);
         let output = self.folder.path().join("program").display().to_string();
         let mut compiler = Command::new("cc");
         let status = compiler.args(flags).arg(source).args(["-o", &output]).status().unwrap();
@@ -136,6 +139,48 @@ fn arguments_of_a_library_of_the_system() {
     let getenv = bench.report(&["--args", "getenv", "--limit", "1000"]);
     let names = values(&getenv, Some("name"));
     assert!(names.iter().any(|(name, _)| name == "\"LC_ALL\""), "{names:?}");
+}
+
+#[test]
+fn locks_of_the_library_of_the_system() {
+    let bench = Bench::new();
+    let program = bench.build_from("locked.c", &["-O2", "-pthread"]);
+    let output = bench.record(&["--locks"], &[&program]);
+    let (out, told) =
+        (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert_eq!(output.status.code(), Some(7), "{told}");
+    let addresses: Vec<&str> = out.split_whitespace().collect();
+
+    let mut requests = Command::new(env!("CARGO_BIN_EXE_fettle"));
+    requests.arg("requests").arg(bench.trace()).args(["--analysis", "locks", "--json"]);
+    let found: Value = serde_json::from_slice(&requests.output().unwrap().stdout).unwrap();
+    let table = &found["tables"][0];
+    let column = |name: &str| {
+        let columns = table["columns"].as_array().unwrap();
+        columns.iter().position(|column| column["name"] == name).unwrap()
+    };
+    let (waits, queue, threads) = (column("waits"), column("queue"), column("threads"));
+    let lock = |address: &str| {
+        let rows = table["rows"].as_array().unwrap();
+        let of = |row: &&Value| {
+            row.as_array().unwrap().last().unwrap().as_str().unwrap().ends_with(address)
+        };
+        rows.iter().find(of).unwrap_or_else(|| panic!("{address} in {found}"))
+    };
+    let kind = |row: &Value| {
+        let last = row.as_array().unwrap().last().unwrap().as_str().unwrap().to_owned();
+        last.split("  ").next().unwrap().to_owned()
+    };
+    // Both threads asked while it was held; whoever tried did not wait.
+    let mutex = lock(addresses[0]);
+    assert_eq!(
+        (kind(mutex).as_str(), &mutex[waits], &mutex[queue]),
+        ("mutex", &2.into(), &1.into())
+    );
+    assert_eq!(mutex[threads], 3);
+    assert_eq!(kind(lock(addresses[1])), "producer-consumer");
+    let shared = lock(addresses[2]);
+    assert_eq!((kind(shared).as_str(), &shared[waits]), ("counter", &0.into()));
 }
 
 #[test]

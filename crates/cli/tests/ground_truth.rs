@@ -1,16 +1,20 @@
-//! Requests of real servers, against what these wrote down: nginx, a Python program with a thread for
-//! each connection and a pool of connections to Redis, and 16 clients.
+//! Requests of real servers, against what these wrote down: nginx before an application server that
+//! asks Redis, with 16 clients. The application server is Python with a thread for each connection,
+//! which asks PostgreSQL as well where there is one, or C++ with a queue between threads.
 //!
 //! Needs root, and a kernel that lets itself be observed; installs nothing.
 
 #[path = "../../follow/tests/truth/mod.rs"]
 mod truth;
 
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
+use std::sync::{Mutex, PoisonError};
 
 use fettle_follow::{Session, choose};
-use fettle_requests::shipped;
+use fettle_requests::{Source, shipped};
 use fettle_trace::Trace;
 
 /// Whether a program can be started.
@@ -19,45 +23,75 @@ fn there_is(program: &str) -> bool {
     found.is_ok_and(|output| output.status.success())
 }
 
-#[test]
-fn requests_of_a_server_with_threads_are_found_exactly() {
-    let missing = ["nginx", "redis-server", "python3"].into_iter().find(|name| !there_is(name));
-    if let Some(name) = missing {
-        eprintln!("skipped 1 test: there is no {name} (apt-get install nginx-light redis-server)");
-        return;
+/// Why there is nothing to be seen here, if so.
+fn in_the_way(programs: &[&str]) -> Option<String> {
+    if let Some(name) = programs.iter().find(|name| !there_is(name)) {
+        return Some(format!("there is no {name} (apt-get install nginx-light redis-server)"));
     }
-    let fettle = env!("CARGO_BIN_EXE_fettle");
     let dir = tempfile::tempdir().unwrap();
-    let folder = dir.path().join("try.fettle");
-    let tried = Command::new(fettle)
+    let tried = Command::new(env!("CARGO_BIN_EXE_fettle"))
         .args(["record", "--kernel", "--no-probes", "-o"])
-        .arg(&folder)
+        .arg(dir.path().join("try.fettle"))
         .args(["--", "true"])
         .output()
         .unwrap();
-    if !tried.status.success() {
-        let why = String::from_utf8_lossy(&tried.stderr);
-        eprintln!("skipped 1 test: the kernel's events cannot be recorded here: {why}");
+    let why = String::from_utf8_lossy(&tried.stderr);
+    (!tried.status.success()).then(|| format!("the kernel's events cannot be recorded here: {why}"))
+}
+
+/// Records 1,000 requests of 16 clients to an application server of this kind, and looks for them.
+fn assert_found(kind: &str, programs: &[&str], schema: Option<&str>, events: usize) {
+    static ALONE: Mutex<()> = Mutex::new(());
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(why) = in_the_way(&[&["nginx", "redis-server", "python3"], programs].concat()) {
+        eprintln!("skipped 1 test: {why}");
         return;
     }
-    let bed = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/requests/bed.py");
+    let dir = tempfile::tempdir().unwrap();
+    // PostgreSQL runs as a user of its own.
+    std::fs::set_permissions(dir.path(), Permissions::from_mode(0o755)).unwrap();
     let folder = dir.path().join("bed");
+    let beds = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/requests");
     let ran = Command::new("timeout")
         .args(["120", "python3"])
-        .arg(bed)
-        .args([Path::new(fettle), &folder])
-        .args(["threads", "16", "1000"])
+        .arg(beds.join("bed.py"))
+        .args([Path::new(env!("CARGO_BIN_EXE_fettle")), &folder])
+        .args([kind, "16", "1000"])
         .output()
         .unwrap();
     assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
 
     let trace = Trace::open(&folder.join("bed.fettle")).unwrap();
-    let session = Session::open(&trace, &choose(&trace).unwrap().sources, &shipped).unwrap();
+    let sources = match schema {
+        Some(name) => vec![Source::new(name, std::fs::read_to_string(beds.join(name)).unwrap())],
+        None => choose(&trace).unwrap().sources,
+    };
+    let session = Session::open(&trace, &sources, &shipped).unwrap();
     let score = truth::score(&session, &folder.join("truth"));
     let lost = trace.manifest().events.lost();
     println!("{score:?}, {lost} events lost");
-    assert!(score.made == 1000 && score.events >= 10_000, "{score:?}");
+    assert!(score.made == 1000 && score.events >= events, "{score:?}");
     if lost == 0 {
         assert!(score.exact >= 0.99 && score.recall >= 0.99, "{score:?}");
     }
+}
+
+#[test]
+fn requests_of_a_server_with_threads_are_found_exactly() {
+    assert_found("threads", &[], None, 10_000);
+}
+
+#[test]
+fn requests_that_wait_in_a_queue_are_found_exactly_by_what_its_functions_are_given() {
+    assert_found("queue", &["g++"], Some("queue.fettle-schema"), 10_000);
+}
+
+#[test]
+fn requests_that_ask_two_data_bases_are_found_exactly() {
+    let programs = std::fs::read_dir("/usr/lib/postgresql");
+    if !programs.is_ok_and(|mut versions| versions.next().is_some()) {
+        eprintln!("skipped 1 test: there is no PostgreSQL (apt-get install postgresql)");
+        return;
+    }
+    assert_found("postgres", &["setpriv"], None, 14_000);
 }

@@ -6,6 +6,7 @@ use std::collections::HashSet;
 use fettle_requests::{Source, shipped};
 use fettle_trace::Trace;
 
+use crate::calls::locking_functions;
 use crate::error::{Error, Result};
 
 /// Schemas and the events without which they find nothing, best first.
@@ -41,8 +42,11 @@ pub struct Choice {
 /// [`Error::NothingToFollow`] if none suits.
 pub fn choose(trace: &Trace) -> Result<Choice> {
     let (kinds, _) = trace.event_kinds()?;
-    let present: HashSet<&str> =
+    let mut present: HashSet<&str> =
         kinds.iter().filter(|kind| kind.rows > 0).map(|kind| kind.name.as_str()).collect();
+    if !locking_functions(trace)?.is_empty() {
+        present.extend(["lock_acquired", "lock_released"]);
+    }
     if let Some(choice) = choose_by(&present) {
         return Ok(choice);
     }

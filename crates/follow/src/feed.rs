@@ -1,12 +1,15 @@
 //! A trace's events in order of time, as batches for a program of schemas.
 //!
-//! Three sources are merged: the files of events; recorded calls, of which each is a `call` and a
-//! `call_end`; and the times that threads were switched out, as `switch_out` and `switch_in`, where
-//! no events of the kernel tell of them. Only kinds that a schema does something with are read.
+//! Three sources are merged: the files of events; recorded calls ([`crate::calls`]); and the times
+//! that threads were switched out, as `switch_out` and `switch_in`, where no events of the kernel tell
+//! of them. Only kinds that a schema does something with are read.
+
+use std::collections::HashSet;
 
 use fettle_requests::{Batch, EventId, EventType, FieldType, Program, Strings};
-use fettle_trace::{EventField, EventKind, EventStream, Moment, Moments, Trace, What};
+use fettle_trace::{EventField, EventKind, EventStream, Trace};
 
+use crate::calls::Calls;
 use crate::causal::Causal;
 use crate::error::Result;
 use crate::names::Names;
@@ -21,6 +24,8 @@ pub(crate) struct Feed {
     /// For each kind of the stream, what it is to the program.
     kinds: Vec<Mapped>,
     calls: Option<Calls>,
+    /// Events of calls that were given places.
+    calls_given: u64,
     strings: Strings,
     causal: Causal,
     problems: Vec<String>,
@@ -35,21 +40,6 @@ struct Mapped {
     who: Option<(usize, usize)>,
 }
 
-/// Calls and switches as events.
-struct Calls {
-    moments: Moments,
-    call: Option<EventId>,
-    call_end: Option<EventId>,
-    switch_out: Option<EventId>,
-    switch_in: Option<EventId>,
-    /// Codes of functions' names, by number.
-    functions: Vec<u64>,
-    /// Process and thread, by index.
-    threads: Vec<(u64, u64)>,
-    /// How many were given places.
-    given: u64,
-}
-
 impl Feed {
     /// The events of `trace` that `wanted` lets, as `program` declares them.
     pub(crate) fn open(
@@ -60,9 +50,11 @@ impl Feed {
         let mut problems = Vec::new();
         let mut kinds = Vec::new();
         let catalog = program.catalog();
-        let mut switches = false;
+        let mut present = HashSet::new();
         let (stream, damaged) = trace.events(&mut |kind| {
-            switches |= kind.name == "switch_out" && kind.rows > 0;
+            if kind.rows > 0 {
+                present.insert(kind.name.clone());
+            }
             let event = catalog.find(&kind.name).filter(|event| wanted(*event))?;
             let declared = catalog.get(event)?;
             match places(kind, declared) {
@@ -80,49 +72,11 @@ impl Feed {
         })?;
         problems.extend(damaged.iter().map(ToString::to_string));
         let mut strings = program.strings().clone();
-        let of_kernel = switches;
-        let find = |name: &str| catalog.find(name).filter(|event| wanted(*event));
-        let recorded = |name: &str| stream.kinds().any(|kind| kind.name == name);
-        let calls = find("call").or(find("call_end")).filter(|_| !recorded("call"));
-        let out = find("switch_out").or(find("switch_in")).filter(|_| !of_kernel);
-        let has_calls = calls.is_some() && trace.manifest().totals.records > 0;
-        let has_switches = out.is_some() && trace.manifest().switches;
-        switches |= has_switches;
-        let calls = if has_calls || has_switches {
-            let (moments, damaged) = trace.moments(has_calls, has_switches)?;
-            problems.extend(damaged.iter().map(ToString::to_string));
-            let mut functions = Vec::new();
-            for function in trace.functions()? {
-                let name = function.demangled.as_ref().unwrap_or(&function.name);
-                let at = function.id as usize;
-                if at >= functions.len() {
-                    functions.resize(at + 1, u64::from(strings.code("")));
-                }
-                functions[at] = u64::from(strings.code(name));
-            }
-            let mut threads = Vec::new();
-            for thread in trace.threads()? {
-                let at = thread.index as usize;
-                if at >= threads.len() {
-                    threads.resize(at + 1, (0, 0));
-                }
-                threads[at] = (u64::from(thread.pid), u64::from(thread.tid));
-            }
-            Some(Calls {
-                moments,
-                call: find("call"),
-                call_end: find("call_end"),
-                switch_out: find("switch_out"),
-                switch_in: find("switch_in"),
-                functions,
-                threads,
-                given: 0,
-            })
-        } else {
-            None
-        };
+        let recorded = |name: &str| present.contains(name);
+        let calls = Calls::open(trace, catalog, wanted, &recorded, &mut strings, &mut problems)?;
+        let switches = recorded("switch_out") || calls.as_ref().is_some_and(Calls::switches);
         let causal = Causal::new(catalog);
-        Ok(Feed { stream, kinds, calls, strings, causal, problems, switches })
+        Ok(Feed { stream, kinds, calls, calls_given: 0, strings, causal, problems, switches })
     }
 
     /// Whether events tell when threads are switched out.
@@ -210,7 +164,7 @@ impl Feed {
         let before = batch.len();
         while batch.len() < before + BATCH {
             let calls_ns = match &mut self.calls {
-                Some(calls) => calls.moments.next_ns().unwrap_or(u64::MAX),
+                Some(calls) => calls.next_ns(),
                 None => u64::MAX,
             };
             let strings = &mut self.strings;
@@ -232,13 +186,11 @@ impl Feed {
                 }
                 Ok(None) => match &mut self.calls {
                     Some(calls) if calls_ns < u64::MAX => {
-                        if let Some(moment) = calls.moments.pull()? {
-                            calls.push(moment, batch);
-                            while is_placed && places.len() < batch.len() {
-                                let row = calls.given;
-                                calls.given += 1;
-                                places.push(Place { source: u32::MAX, row });
-                            }
+                        calls.pull(batch)?;
+                        while is_placed && places.len() < batch.len() {
+                            let row = self.calls_given;
+                            self.calls_given += 1;
+                            places.push(Place { source: u32::MAX, row });
                         }
                     }
                     _ => break,
@@ -248,28 +200,6 @@ impl Feed {
             }
         }
         Ok(batch.len() > before)
-    }
-}
-
-impl Calls {
-    fn push(&self, moment: Moment, batch: &mut Batch) {
-        let (pid, tid) = self.threads.get(moment.thread as usize).copied().unwrap_or((0, 0));
-        let mut add = |event: Option<EventId>, values: &[u64]| {
-            if let Some(event) = event {
-                batch.push(moment.time_ns, event, values);
-            }
-        };
-        let name = |function: u32| self.functions.get(function as usize).copied().unwrap_or(0);
-        match moment.what {
-            What::Call { function, depth } => {
-                add(self.call, &[pid, tid, name(function), u64::from(depth)]);
-            }
-            What::CallEnd { function, depth } => {
-                add(self.call_end, &[pid, tid, name(function), u64::from(depth)]);
-            }
-            What::Out { preempted } => add(self.switch_out, &[tid, 0, u64::from(preempted)]),
-            What::In => add(self.switch_in, &[tid, 0]),
-        }
     }
 }
 

@@ -24,6 +24,7 @@
 #![forbid(unsafe_code)]
 
 mod analyses;
+mod calls;
 mod causal;
 mod choose;
 mod detail;
@@ -31,7 +32,9 @@ mod diff;
 mod error;
 mod export;
 mod feed;
+mod given;
 mod live;
+mod locking;
 mod names;
 mod parts;
 mod perfetto;

@@ -4,7 +4,7 @@
 //! by the thread that came in: of a *mutex*, one is inside at a time, of a *counter*, several are.
 //! Between *producers and consumers*, those who go up are others than those who go down. The kernel
 //! is told of futexes only when somebody has to wait, so of those only contended uses are seen; the
-//! probes' lock events tell of every use.
+//! calls of the C library's functions (`record --locks`) tell of every use.
 
 use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
@@ -13,13 +13,14 @@ use super::histogram::Histogram;
 use super::{Analysis, Cell, Findable, Found, Unit, Wanted, share};
 use crate::session::Context;
 
-const EVENTS: [Wanted; 6] = [
+const EVENTS: [Wanted; 7] = [
     ("futex_wait_begin", &["pid", "tid", "address"]),
     ("futex_wait", &["pid", "tid", "address", "result"]),
     ("futex_wake", &["pid", "tid", "address", "woken"]),
     ("lock_wait", &["pid", "tid", "lock"]),
     ("lock_acquired", &["pid", "tid", "lock"]),
     ("lock_released", &["pid", "tid", "lock"]),
+    ("lock_given_up", &["pid", "tid", "lock"]),
 ];
 
 /// Share of ups by threads that are inside, from which on it is a critical section.
@@ -106,12 +107,17 @@ impl Analysis for Locks {
         let (pid, tid, address) = (values[0], values[1], values[2]);
         let result = values.get(3).copied().unwrap_or(0) as i64;
         let lock = self.locks.entry((pid, address)).or_default();
-        lock.whole |= which >= 3;
+        // Of a lock that probes tell of, the kernel's events are the same waits once more.
+        match (which >= 3, lock.whole) {
+            (false, true) => return,
+            (true, false) => *lock = Lock { whole: true, ..Lock::default() },
+            _ => {}
+        }
         match which {
             0 | 3 => lock.wait(tid, ns),
             // Woken, or never slept because the word had changed; both try again or go in.
             1 if result == 0 => lock.down(tid, ns),
-            1 => {
+            1 | 6 => {
                 if let Some(since_ns) = lock.waiting.remove(&tid) {
                     lock.waits_ns.add(ns.saturating_sub(since_ns));
                     lock.timed_out += 1;

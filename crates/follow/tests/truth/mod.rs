@@ -56,13 +56,11 @@ pub fn score(session: &Session<'_>, truth: &Path) -> Score {
             };
             let field = |name: &str| event.fields.iter().find(|(known, _)| known == name);
             let value = |name: &str| field(name).map_or("", |(_, value)| value.as_str());
-            if !value("bytes").parse::<i64>().is_ok_and(|bytes| bytes > 0) {
-                return;
-            }
-            let (local, remote) = (port(value("local")), port(value("remote")));
-            let asks = numbers.contains_key(&(local, remote));
-            let name = if asks { (local, remote) } else { (remote, local) };
-            let Some(of) = numbers.get(&name) else { return };
+            let moved = value("bytes").parse::<i64>().is_ok_and(|bytes| bytes > 0);
+            let (own, other) = (port(value("local")), port(value("remote")));
+            let asks = numbers.contains_key(&(own, other));
+            let name = if asks { (own, other) } else { (other, own) };
+            let Some(of) = numbers.get(&name).filter(|_| moved) else { return };
             // The first event begins the first exchange, of number 0.
             let state = ends.entry((name, asks)).or_insert((usize::MAX, false));
             let opens = begins == asks;
