@@ -181,6 +181,17 @@ fn locks_of_the_library_of_the_system() {
     assert_eq!(kind(lock(addresses[1])), "producer-consumer");
     let shared = lock(addresses[2]);
     assert_eq!((kind(shared).as_str(), &shared[waits]), ("counter", &0.into()));
+
+    // Without the values nothing is known of locks, and that is said.
+    let values = bench.trace().join("arguments.parquet");
+    std::fs::write(&values, &std::fs::read(&values).unwrap()[..100]).unwrap();
+    let mut requests = Command::new(env!("CARGO_BIN_EXE_fettle"));
+    let output =
+        requests.arg("requests").arg(bench.trace()).args(["--analysis", "locks", "--json"]);
+    let output = output.output().unwrap();
+    let found = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert!(found.contains("arguments.parquet"), "{output:?}");
 }
 
 #[test]

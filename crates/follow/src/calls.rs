@@ -233,6 +233,14 @@ impl Meaning {
         if arguments.is_none() && result.is_none() && !of_locks {
             return Ok(None);
         }
+        let given = match GivenCalls::read(trace) {
+            Ok(given) => given,
+            // Without them there are the calls alone.
+            Err(error) => {
+                wishes.problems.push(error.to_string());
+                return Ok(None);
+            }
+        };
         let locking = locking_functions(trace)?;
         Ok(Some(Meaning {
             arguments,
@@ -241,7 +249,7 @@ impl Meaning {
             given_up,
             acquired,
             released,
-            given: GivenCalls::read(trace)?,
+            given,
             locking: if of_locks { locking } else { HashMap::new() },
             locks: Locks::default(),
             happened: Vec::new(),
