@@ -5,7 +5,7 @@
 //! the request, the path goes on there from the moment it let go; if not, the wait itself is on the
 //! path, with the name of who caused it. What lies between letting go and going on (a wake-up, bytes
 //! under way) is on the path too. So the steps of a path cover the request's time without gaps from
-//! the first moment that can be explained, and no two overlap.
+//! the first moment that can be explained to the last in which anybody works on it, and no two overlap.
 
 use crate::request::{Link, Peer, Request, Span};
 use crate::state::State;
@@ -112,6 +112,12 @@ impl Walk<'_> {
         let Some(span) = before.checked_sub(1).map(|n| self.spans[here][n]) else {
             return self.arrive();
         };
+        if span.to_ns < at && self.steps.is_empty() {
+            // Nobody that is seen works on it at the end: a peer has yet to take the last bytes, or to
+            // close the connection. That is no step of anybody.
+            self.at_ns = span.to_ns;
+            return true;
+        }
         if span.to_ns < at {
             // Nothing is known of the time since: it was counted before it could be, at the end.
             self.step(State::Running, span.to_ns, None);

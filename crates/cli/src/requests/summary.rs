@@ -240,6 +240,10 @@ pub(super) fn steps(
         table.row(row(request, step.from_ns, ns, step.state, one_line(who)));
     }
     tell(&mut skipped, &mut table);
+    if let Some(last) = critical.last().filter(|last| last.to_ns < request.end_ns) {
+        let ns = request.end_ns - last.to_ns;
+        table.row(row(request, last.to_ns, ns, "", "nobody that is recorded works on it".into()));
+    }
     if !critical.is_empty() {
         table.render(terminal, out);
     }
