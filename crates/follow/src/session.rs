@@ -286,6 +286,13 @@ impl Context<'_> {
         }
     }
 
+    /// The name of a process, without its number if it has one.
+    pub(crate) fn process_name(&self, pid: u64) -> String {
+        let number = u32::try_from(pid).unwrap_or(u32::MAX);
+        let name = self.names.process(number, u64::MAX);
+        name.map_or_else(|| format!("process {pid}"), str::to_owned)
+    }
+
     /// The process of a thread.
     pub(crate) fn process_of(&self, tid: u64) -> String {
         let number = u32::try_from(tid).unwrap_or(u32::MAX);

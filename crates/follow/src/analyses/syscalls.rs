@@ -136,10 +136,12 @@ impl Analysis for SystemCalls {
         calls.sort_by_key(|((pid, call), c)| (Reverse((c.times_ns.sum, c.count)), *pid, *call));
         for ((pid, call), calls) in calls {
             let name = BEGINS.get(call).or_else(|| ENDS_ONLY.get(call - BEGINS.len()));
-            let name = format!("{}  {}", context.process(pid), name.unwrap_or(&""));
+            let call = name.unwrap_or(&"");
+            let name = format!("{}  {call}", context.process(pid));
             if let Some(shared) = self.shared.as_ref().filter(|_| calls.sums.count > 0) {
-                // Processes of one name are one piece.
-                shared.borrow_mut().entry(name.clone()).or_default().merge(calls.sums);
+                // Processes of one name are one piece: numbers differ from run to run.
+                let name = format!("{}  {call}", context.process_name(pid));
+                shared.borrow_mut().entry(name).or_default().merge(calls.sums);
             }
             let times = &calls.times_ns;
             let time = |ns: u64| if times.count == 0 { Cell::None } else { Cell::Number(ns) };
