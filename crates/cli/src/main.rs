@@ -9,6 +9,7 @@ mod import;
 mod instrument;
 mod layout;
 mod lift;
+mod merge;
 mod mode;
 mod output;
 mod record;
@@ -61,6 +62,8 @@ enum Command {
     Export(export::ExportArgs),
     /// Turn traces of strace, perf, ftrace, LTTng and others into one of Fettle's
     Import(import::ImportArgs),
+    /// Make one trace of those of several machines, on one clock
+    Merge(merge::MergeArgs),
     /// Look after trace folders
     Trace(trace::TraceArgs),
     /// Look at the sensors of running programs
@@ -101,6 +104,7 @@ fn main() -> ExitCode {
         Command::Ui(args) => ui::run(&args),
         Command::Export(args) => export::run(args),
         Command::Import(args) => import::run(args),
+        Command::Merge(args) => merge::run(&args),
         Command::Trace(args) => trace::run(args),
         Command::Sensors(args) => sensors::run(args),
         Command::Layout(args) => layout::run(args),

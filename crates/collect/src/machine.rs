@@ -11,10 +11,15 @@ pub fn describe() -> Machine {
         .lines()
         .find_map(|l| l.strip_prefix("model name").and_then(|r| r.split_once(": ")))
         .map_or("unknown", |(_, name)| name);
-    let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    let read = |name: &str| {
+        let text = fs::read_to_string(format!("/proc/sys/kernel/{name}")).unwrap_or_default();
+        text.trim().to_owned()
+    };
     Machine {
         cpu_model: model.trim().to_owned(),
         cores: std::thread::available_parallelism().map_or(1, |n| n.get() as u32),
-        kernel: release.trim().to_owned(),
+        kernel: read("osrelease"),
+        host: read("hostname"),
+        boot: read("random/boot_id"),
     }
 }

@@ -1,27 +1,29 @@
 //! Who a thread was: its process, and what that was called at the time.
 
+use std::num::NonZeroU32;
+
 use rustc_hash::FxHashMap;
 
-use fettle_trace::{EventKind, Process, Thread, Trace};
+use fettle_trace::{EventKind, Process, TASKS_OF_A_MACHINE, Thread, Trace};
 
 use crate::error::Result;
-
-/// Highest thread number that is remembered: the most that kernels give out.
-const TID_MAX: usize = 1 << 22;
 
 /// Names of processes and processes of threads.
 #[derive(Debug, Default)]
 pub(crate) struct Names {
     /// By process, when it came to be called what, in order of time.
     called: FxHashMap<u32, Vec<(u64, String)>>,
-    /// The process of each thread number, as seen last; 0 if none was.
-    process_of: Vec<u32>,
+    /// By machine, the process of each thread number, as seen last; none if none was.
+    process_of: Vec<Vec<Option<NonZeroU32>>>,
+    /// Names of machines, if there are several.
+    machines: Vec<String>,
 }
 
 impl Names {
     /// What tables and events say. Tables that cannot be read tell nothing.
     pub(crate) fn read(trace: &Trace, problems: &mut Vec<String>) -> Result<Names> {
-        let mut names = Names::default();
+        let machines = trace.manifest().machines.iter().map(|machine| machine.name.clone());
+        let mut names = Names { machines: machines.collect(), ..Names::default() };
         let processes = trace.processes().unwrap_or_default();
         names.take_in(&processes, &trace.threads().unwrap_or_default());
         names.read_events(trace, problems)?;
@@ -104,19 +106,35 @@ impl Names {
     /// Remembers that a thread is of a process.
     #[inline]
     pub(crate) fn learn(&mut self, tid: u32, pid: u32) {
-        let at = tid as usize;
-        if at >= self.process_of.len() {
-            if at > TID_MAX {
-                return;
-            }
-            self.process_of.resize((at + 1).next_power_of_two(), 0);
+        let (machine, at) = split(tid);
+        // Claims of other machines than there are take no memory.
+        if machine >= self.machines.len().max(1) {
+            return;
         }
-        self.process_of[at] = pid;
+        if machine >= self.process_of.len() {
+            self.process_of.resize_with(machine + 1, Vec::new);
+        }
+        let known = &mut self.process_of[machine];
+        if at >= known.len() {
+            known.resize((at + 1).next_power_of_two(), None);
+        }
+        known[at] = NonZeroU32::new(pid);
     }
 
     /// The process of a thread.
     pub(crate) fn process_of(&self, tid: u32) -> Option<u32> {
-        self.process_of.get(tid as usize).copied().filter(|pid| *pid != 0)
+        let (machine, at) = split(tid);
+        self.process_of.get(machine)?.get(at).copied()?.map(NonZeroU32::get)
+    }
+
+    /// A process or thread as its machine numbers it, behind that machine's name if there are
+    /// several.
+    pub(crate) fn local(&self, number: u32) -> (String, u32) {
+        let (machine, local) = split(number);
+        match self.machines.get(machine) {
+            Some(name) => (format!("{name}/"), local as u32),
+            None => (String::new(), number),
+        }
     }
 
     /// What a process was called at a time.
@@ -125,6 +143,11 @@ impl Names {
         let after = times.partition_point(|(ns, _)| *ns <= at_ns);
         times.get(after.saturating_sub(1)).map(|(_, name)| name.as_str())
     }
+}
+
+/// A number's machine, and the number there.
+fn split(number: u32) -> (usize, usize) {
+    ((number / TASKS_OF_A_MACHINE) as usize, (number % TASKS_OF_A_MACHINE) as usize)
 }
 
 /// The last part of a path.
@@ -147,5 +170,19 @@ mod tests {
         names.learn(70_000, 7);
         names.learn(u32::MAX, 7);
         assert_eq!((names.process_of(70_000), names.process_of(u32::MAX)), (Some(7), None));
+    }
+
+    #[test]
+    fn machines_keep_their_numbers_apart() {
+        let machines = vec!["web".to_owned(), "db".to_owned()];
+        let mut names = Names { machines, ..Names::default() };
+        names.learn(70, 7);
+        names.learn(TASKS_OF_A_MACHINE + 70, TASKS_OF_A_MACHINE + 8);
+        assert_eq!(names.process_of(70), Some(7));
+        assert_eq!(names.process_of(TASKS_OF_A_MACHINE + 70), Some(TASKS_OF_A_MACHINE + 8));
+        assert_eq!(names.local(70), ("web/".to_owned(), 70));
+        assert_eq!(names.local(TASKS_OF_A_MACHINE + 70), ("db/".to_owned(), 70));
+        names.learn(2 * TASKS_OF_A_MACHINE, 1);
+        assert_eq!(names.process_of(2 * TASKS_OF_A_MACHINE), None);
     }
 }

@@ -268,21 +268,23 @@ impl Context<'_> {
         let pid = value("pid").or_else(|| self.names.process_of(tid?));
         let process = pid.and_then(|pid| self.names.process(pid, at_ns));
         let only_thread = values.len() == 1;
-        let name = match (process, tid) {
-            (Some(process), Some(tid)) if only_thread => format!("{process}/{tid}"),
-            (None, Some(tid)) if only_thread => format!("thread {tid}"),
+        let (machine, local) = self.names.local(tid.or(pid).unwrap_or(0));
+        let process = process.map(|process| format!("{machine}{process}"));
+        let name = match (&process, tid) {
+            (Some(process), Some(_)) if only_thread => format!("{process}/{local}"),
+            (None, Some(_)) if only_thread => format!("thread {machine}{local}"),
             _ => self.program.describe(request.schema, timeline, key, self.strings),
         };
-        let process = process.map(str::to_owned);
         Actor { name, process, pid, tid, times_ns: TimesNs::default() }
     }
 
     /// A process by its latest name and its number.
     pub(crate) fn process(&self, pid: u64) -> String {
         let number = u32::try_from(pid).unwrap_or(u32::MAX);
+        let (machine, local) = self.names.local(number);
         match self.names.process(number, u64::MAX) {
-            Some(name) => format!("{name}/{pid}"),
-            None => format!("process {pid}"),
+            Some(name) => format!("{machine}{name}/{local}"),
+            None => format!("process {machine}{local}"),
         }
     }
 
@@ -298,8 +300,10 @@ impl Context<'_> {
         let number = u32::try_from(tid).unwrap_or(u32::MAX);
         match self.names.process_of(number) {
             Some(pid) => self.process(u64::from(pid)),
-            None if tid == 0 => "kernel".into(),
-            None => format!("thread {tid}"),
+            None => match self.names.local(number) {
+                (machine, 0) => format!("{machine}kernel"),
+                (machine, local) => format!("thread {machine}{local}"),
+            },
         }
     }
 

@@ -52,7 +52,8 @@ pub use events::{
 };
 pub use manifest::{
     Clock, ClockPair, Exit, Field, FileEntry, Loss, MIN_READER_VERSION, Machine, Manifest, Merge,
-    ProbeCost, ProbeMode, Recovery, RunTotals, TickConverter, VERSION, rfc3339,
+    MergedMachine, MergedTrace, ProbeCost, ProbeMode, Recovery, RunTotals, TASKS_OF_A_MACHINE,
+    TickConverter, VERSION, rfc3339,
 };
 pub use moments::{Moment, Moments, What};
 pub use read::{Part, Trace};

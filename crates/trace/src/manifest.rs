@@ -59,6 +59,9 @@ pub struct Manifest {
     pub losses: Vec<Loss>,
     /// Anything else a reader of the trace should be told, one sentence each.
     pub notes: Vec<String>,
+    /// The machines of a trace that was merged from several; the n-th has the numbers of processes
+    /// and threads from n times [`TASKS_OF_A_MACHINE`] on.
+    pub machines: Vec<MergedMachine>,
     /// The files of the trace and their sizes, so that a missing or cut one is noticed (set by
     /// the writer).
     pub files: Vec<FileEntry>,
@@ -74,6 +77,47 @@ pub struct Machine {
     pub cores: u32,
     /// Kernel release.
     pub kernel: String,
+    /// Its name, if that is known.
+    pub host: String,
+    /// What the kernel calls the time since it was started, and no other: traces that have it in
+    /// common are by the same clock.
+    pub boot: String,
+}
+
+/// Numbers of processes and threads that a machine has in a trace of several: no Linux gives out
+/// more.
+pub const TASKS_OF_A_MACHINE: u32 = 1 << 22;
+
+/// A machine of a trace that was merged from several.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct MergedMachine {
+    /// As threads and addresses are marked with it.
+    pub name: String,
+    /// Where it was recorded.
+    pub machine: Machine,
+    /// Its traces.
+    pub traces: Vec<MergedTrace>,
+}
+
+/// A trace that became part of another.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct MergedTrace {
+    /// Program and arguments.
+    pub command: Vec<String>,
+    /// Wall-clock start by the machine's own clock, nanoseconds since 1970 in UTC.
+    pub start_unix_ns: u64,
+    /// How its clock was brought to the others': "reference", "same clock", "messages", "given".
+    pub aligned_by: String,
+    /// Nanoseconds that were added to its time at its beginning.
+    pub offset_ns: i64,
+    /// How much more was added as time went on: nanoseconds for each millisecond.
+    pub drift_ppm: f64,
+    /// By how many nanoseconds this may be wrong at most, between its first message and its last.
+    pub uncertainty_ns: Option<u64>,
+    /// Messages that say so.
+    pub messages: u64,
 }
 
 /// The time-stamp counter and the monotonic clock, read at one moment.

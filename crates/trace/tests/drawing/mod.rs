@@ -96,7 +96,12 @@ pub fn manifest() -> Manifest {
         fettle_version: "0.1.0".into(),
         command: vec!["./prog".into(), "--fast".into()],
         cwd: "/home/me".into(),
-        machine: Machine { cpu_model: "Abacus 3000".into(), cores: 2, kernel: "6.1".into() },
+        machine: Machine {
+            cpu_model: "Abacus 3000".into(),
+            cores: 2,
+            kernel: "6.1".into(),
+            ..Machine::default()
+        },
         start_unix_ns: 1_772_357_400_250_000_000,
         clock: Clock { tsc_hz: 1_000_000_000, tsc_at_start: TSC, begin: None, end: None },
         probe_cost: ProbeCost { inner_ns: 5.0, outer_ns: 10.0 },
