@@ -1,10 +1,13 @@
-//! `fettle instrument`: a program, library or object file that records itself.
+//! `fettle instrument`: a program, library or object file that records itself, or a program or
+//! library whose hot code is laid out anew.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use anyhow::Context;
 use clap::Parser;
-use fettle_instrument::Options;
+use fettle_instrument::{Options, Order};
+use fettle_tune::{Saved, Subject};
 use serde_json::json;
 
 use crate::mode::ModeArg;
@@ -13,7 +16,7 @@ use crate::select::SelectArgs;
 /// Arguments of `fettle instrument`.
 #[derive(Debug, Parser)]
 #[command(
-    after_help = "Examples:\n  fettle instrument ./server -o server.probed\n  FETTLE_RECORD=run.fettle ./server.probed && fettle report run.fettle\n  fettle instrument --mode count --only 'sqlite3*' libsqlite3.so.0 -o probed/libsqlite3.so.0\n  for o in *.o; do fettle instrument $o -o $o; done; cc *.o -o server\n\nWithout FETTLE_RECORD the new file runs the old code. Each run needs a folder of its own;\nprograms that a recorded program starts record into its folder if they are instrumented too.\nThe new file may be stripped, unless this command says otherwise."
+    after_help = "Examples:\n  fettle instrument ./server -o server.probed\n  FETTLE_RECORD=run.fettle ./server.probed && fettle report run.fettle\n  fettle instrument --mode count --only 'sqlite3*' libsqlite3.so.0 -o probed/libsqlite3.so.0\n  for o in *.o; do fettle instrument $o -o $o; done; cc *.o -o server\n  fettle tune -p 4711 --dry-run --save server.profile\n  fettle instrument --layout server.profile ./server -o server.tuned\n\nWithout FETTLE_RECORD the new file runs the old code. Each run needs a folder of its own;\nprograms that a recorded program starts record into its folder if they are instrumented too.\nWith --layout there are no\nprobes: the file is the program with its hot code in the order in which it runs.\nThe new file may be stripped, unless this command says otherwise."
 )]
 pub struct Args {
     /// Executable, shared library or object file (`.o`)
@@ -24,6 +27,9 @@ pub struct Args {
     /// What to measure
     #[arg(long, value_enum, default_value_t = ModeArg::Events)]
     mode: ModeArg,
+    /// No probes: lay hot code out by a profile of `fettle tune --save`
+    #[arg(long, value_name = "PROFILE", conflicts_with_all = ["mode", "only", "skip", "select", "min_size"])]
+    layout: Option<PathBuf>,
     #[command(flatten)]
     select: SelectArgs,
     /// Say what would be made, and write nothing
@@ -36,6 +42,9 @@ pub struct Args {
 
 /// Runs the command.
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    if let Some(profile) = &args.layout {
+        return lay_out(args, profile);
+    }
     let options = Options {
         input: args.input.clone(),
         output: args.output.clone(),
@@ -69,10 +78,62 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         text.push_str(&format!("  {count:6}  {reason}\n"));
     }
     if !made.strippable {
-        text.push_str(
-            "note: do not strip this file: it has no room for more program headers where strip \
-             looks for them\n",
-        );
+        text.push_str(NOT_STRIPPABLE);
+    }
+    if args.dry_run {
+        text.push_str("nothing was written (--dry-run)\n");
+    }
+    crate::output::print(&text)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+const NOT_STRIPPABLE: &str = "note: do not strip this file: it has no room for more program headers \
+                              where strip looks for them\n";
+
+/// Makes a file whose hot code is laid out by a profile.
+fn lay_out(args: &Args, profile: &Path) -> anyhow::Result<ExitCode> {
+    let saved = Saved::read(profile).map_err(anyhow::Error::msg)?;
+    let mut known = None;
+    let output = Some(args.output.as_path()).filter(|_| !args.dry_run);
+    let made = fettle_instrument::lay_out(&args.input, output, |image, functions| {
+        let subject = Subject { path: &args.input, image, functions };
+        let (decided, fit) = fettle_tune::offline::by_profile(subject, &saved)?;
+        let placement = decided.chosen.layout.placement(&decided.code);
+        let entries = decided.code.procedures.iter().map(|p| p.entry).collect();
+        known = Some((decided, fit));
+        Ok(Order { placement, entries })
+    })?;
+    let (decided, fit) = known.context("nothing was decided")?;
+    if args.json {
+        let reasons: std::collections::BTreeMap<_, _> = made.reasons.iter().copied().collect();
+        let value = json!({
+            "version": 1, "input": args.input, "output": args.output, "written": !args.dry_run,
+            "functions": made.functions, "calls": made.calls, "reasons": reasons,
+            "profile": { "functions": fit.functions, "differing": fit.differing },
+            "module": crate::tune::decided_json(&args.input, &decided),
+            "new_code_bytes": made.text_bytes, "input_bytes": made.input_bytes,
+            "output_bytes": made.output_bytes, "strippable": made.strippable,
+        });
+        crate::output::print(&format!("{value}\n"))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let mut text = crate::tune::decided_text(&args.input, &decided);
+    text.push_str(&format!(
+        "\n{}: {} functions laid out, {} calls lead to them at once; {} functions of the profile \
+         differ; {:.1} MB of new code; {:.1} MB became {:.1} MB\n",
+        args.output.display(),
+        made.functions,
+        made.calls,
+        fit.differing,
+        made.text_bytes as f64 / 1e6,
+        made.input_bytes as f64 / 1e6,
+        made.output_bytes as f64 / 1e6,
+    ));
+    for (reason, count) in &made.reasons {
+        text.push_str(&format!("  {count:6}  {reason}\n"));
+    }
+    if !made.strippable {
+        text.push_str(NOT_STRIPPABLE);
     }
     if args.dry_run {
         text.push_str("nothing was written (--dry-run)\n");

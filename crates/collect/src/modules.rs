@@ -53,6 +53,9 @@ pub struct Placed {
     pub constants_len: u64,
 }
 
+/// Name of the section with the code of files whose code was laid out before.
+pub const LAID_OUT: &str = ".fettle.laid_out";
+
 /// Why a file is not recorded.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -79,6 +82,12 @@ pub enum ModuleError {
          its own, so its code cannot be rewritten"
     )]
     Go(PathBuf),
+    /// Its code was laid out before.
+    #[error(
+        "{0} was made by `fettle instrument --layout`: what unwinds its new code is not where its \
+         sections say, so take the file that it was made from"
+    )]
+    LaidOut(PathBuf),
     /// New code cannot be given an address.
     #[error("{path}: {error}")]
     Link {
@@ -153,7 +162,7 @@ pub struct Work {
 ///
 /// # Errors
 ///
-/// When it cannot be read, is no image for this machine, or is a Go program.
+/// When it cannot be read, is no image for this machine, is a Go program, or was laid out before.
 pub fn open_image(path: &Path) -> Result<Image, ModuleError> {
     Ok(Opened::open(path)?.image)
 }
@@ -177,6 +186,9 @@ impl Opened {
             .map_err(|error| ModuleError::Image { path: path.to_owned(), error })?;
         if image.language() == Language::Go {
             return Err(ModuleError::Go(path.to_owned()));
+        }
+        if image.section(LAID_OUT).is_some() {
+            return Err(ModuleError::LaidOut(path.to_owned()));
         }
         let (image, debug_file) = with_debug_file(image, path);
         Ok(Opened { image, file, debug_file })

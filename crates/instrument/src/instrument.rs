@@ -41,6 +41,7 @@ use crate::elf::{self, NewSection, Phdr, Sections};
 use crate::map::{self, FileMap};
 use crate::object::{self, RECORDS, Refusal};
 use crate::room::Room;
+use crate::segment;
 use crate::symbols::{self, NewFunction};
 
 /// What to make.
@@ -114,6 +115,14 @@ pub enum InstrumentError {
     /// The mode is not for object files.
     #[error("mode {0} is for programs and libraries: link first")]
     ModeOfObject(&'static str),
+    /// There is no layout for it.
+    #[error("{path}: {why}")]
+    Layout {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        why: String,
+    },
     /// The output cannot be written.
     #[error("cannot write {path}: {error}")]
     Write {
@@ -125,8 +134,6 @@ pub enum InstrumentError {
 }
 
 const PAGE: u64 = 4096;
-/// Holes in the new file up to this size buy program headers that old kernels find.
-const HOLE_MAX: u64 = 64 << 20;
 
 /// Makes the new file.
 ///
@@ -174,13 +181,13 @@ pub fn instrument(options: &Options) -> Result<Instrumented, InstrumentError> {
 }
 
 /// What a file seems to be.
-enum Sort {
+pub(crate) enum Sort {
     Object,
     Linked,
     Foreign(&'static str),
 }
 
-fn sort(path: &Path) -> Sort {
+pub(crate) fn sort(path: &Path) -> Sort {
     use std::io::Read;
     let mut head = [0; 20];
     let read = std::fs::File::open(path).and_then(|mut file| file.read_exact(&mut head));
@@ -228,7 +235,7 @@ fn instrument_object(options: &Options) -> Result<Instrumented, InstrumentError>
 }
 
 /// Counts reasons, without what the user left out.
-fn count(reasons: impl Iterator<Item = SkipReason>) -> Vec<(&'static str, u64)> {
+pub(crate) fn count(reasons: impl Iterator<Item = SkipReason>) -> Vec<(&'static str, u64)> {
     let mut counts: BTreeMap<SkipReason, u64> = BTreeMap::new();
     for reason in reasons.filter(|r| *r != SkipReason::NotSelected) {
         *counts.entry(reason).or_default() += 1;
@@ -243,7 +250,7 @@ pub fn is_instrumented(image: &Image) -> bool {
 }
 
 /// All or nothing: the file appears under its name when it is whole.
-fn write(output: &Path, input: &Path, bytes: &[u8]) -> std::io::Result<()> {
+pub(crate) fn write(output: &Path, input: &Path, bytes: &[u8]) -> std::io::Result<()> {
     let folder = match output.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => folder,
         _ => Path::new("."),
@@ -318,15 +325,7 @@ impl Maker<'_> {
     }
 
     fn make(self, mut plan: Plan) -> Result<Made, InstrumentError> {
-        let (phoff, phnum) = self.image.phdr_bytes();
-        let headers: Vec<Phdr> = self
-            .image
-            .bytes()
-            .get(phoff as usize..phoff as usize + phnum * elf::PHDR)
-            .ok_or_else(|| self.headers("the program headers lie outside of the file"))?
-            .chunks_exact(elf::PHDR)
-            .map(|c| Phdr(c.try_into().expect("exact")))
-            .collect();
+        let headers = segment::headers(self.image).map_err(|why| self.headers(why))?;
         let library = self.image.kind() == Kind::SharedLibrary;
 
         let mut sections = Sections::read(self.image.bytes())
@@ -336,7 +335,8 @@ impl Maker<'_> {
         let room = Room::find(self.image.bytes(), &headers, &sections, more);
 
         // Where: behind everything, in memory and in the file.
-        let (data_at, data_offset) = self.place(&headers, room.is_some())?;
+        let (data_at, data_offset) = segment::place(self.image, &headers, room.is_some())
+            .map_err(|why| self.headers(why))?;
         let agent_at = data_at + DATA_LEN;
         let text_at = agent_at + CODE_LEN;
         let offset_of = |at: u64| at - data_at + data_offset;
@@ -420,7 +420,7 @@ impl Maker<'_> {
             room.refer(&mut file, &mut new, &mut sections, at, offset_of(at))
         });
         let phdr_at = match &room {
-            Some(_) => first_address(&headers) + elf::get(&file, 32, 8).unwrap_or(0),
+            Some(_) => segment::first_address(&headers) + elf::get(&file, 32, 8).unwrap_or(0),
             None => here(&constants).next_multiple_of(16),
         };
         let phdrs = new.len() + more;
@@ -433,17 +433,11 @@ impl Maker<'_> {
         new.insert(last + 1, segment);
         let frame = linked.eh_frame_hdr.0;
         let frame_len = linked.eh_frame_hdr_size;
-        let header = Phdr::new(elf::PT_GNU_EH_FRAME, 4, offset_of(frame), frame, frame_len, 4);
-        match new.iter_mut().find(|h| h.kind() == elf::PT_GNU_EH_FRAME) {
-            Some(h) => *h = header,
-            None => new.push(header),
-        }
-        let phdr_offset =
-            if room.is_some() { phdr_at - first_address(&headers) } else { offset_of(phdr_at) };
-        for h in new.iter_mut().filter(|h| h.kind() == elf::PT_PHDR) {
-            let len = (phdrs * elf::PHDR) as u64;
-            *h = Phdr::new(elf::PT_PHDR, 4, phdr_offset, phdr_at, len, 8);
-        }
+        segment::set_frame_header(&mut new, offset_of(frame), frame, frame_len);
+        let phdr_offset = match &room {
+            Some(_) => phdr_at - segment::first_address(&headers),
+            None => offset_of(phdr_at),
+        };
         debug_assert_eq!(new.len(), phdrs);
 
         let start_at =
@@ -497,12 +491,7 @@ impl Maker<'_> {
         file.extend_from_slice(&linked.text);
         file.resize(offset_of(constants_at) as usize, 0);
         file.extend_from_slice(&constants);
-        elf::set(&mut file, 32, 8, phdr_offset);
-        elf::set(&mut file, 56, 2, phdrs as u64);
-        for (i, header) in new.iter().enumerate() {
-            let at = phdr_offset as usize + i * elf::PHDR;
-            file[at..at + elf::PHDR].copy_from_slice(&header.0);
-        }
+        segment::write_headers(&mut file, &mut new, phdr_offset, phdr_at);
         let mut section = |name, flags, from, to, align| {
             let (at, offset, size) = (from, offset_of(from), to - from);
             sections.add(&NewSection {
@@ -532,6 +521,7 @@ impl Maker<'_> {
             .zip(&self.map.functions)
             .map(|(f, row)| NewFunction {
                 name: &row.name,
+                suffix: ".fettle",
                 old: (f.entry.0, f.size),
                 new: (text_at + u64::from(f.text_offset), u64::from(f.text_size)),
             })
@@ -540,29 +530,6 @@ impl Maker<'_> {
         symbols::add_frames(&mut file, &mut sections, &plan, text_at);
         sections.write(&mut file).ok_or_else(|| self.headers("there are too many sections"))?;
         Ok(Made { file, strippable: room.is_some() })
-    }
-
-    /// Link address and file offset of the new segments. Old kernels tell a program its program
-    /// headers' address as if the whole file were mapped in one piece; so it is if they are among
-    /// the new segments, and the hole that this leaves in the file is not too large.
-    fn place(&self, headers: &[Phdr], in_place: bool) -> Result<(u64, u64), InstrumentError> {
-        let loads = || headers.iter().filter(|h| h.kind() == elf::PT_LOAD);
-        let first = loads().next().ok_or_else(|| self.headers("there are no segments"))?;
-        let end = loads().map(|h| h.at().saturating_add(h.mem_size())).max().unwrap_or(0);
-        let at = end.checked_next_multiple_of(PAGE).filter(|at| *at < 1 << 46);
-        let at = at.ok_or_else(|| self.headers("its segments lie too high"))?;
-        let offset = (self.image.bytes().len() as u64).next_multiple_of(PAGE);
-        let base = first.at().wrapping_sub(first.offset());
-        let mapped = at.wrapping_sub(base);
-        Ok(if in_place {
-            (at, offset)
-        } else if mapped < offset {
-            (base.wrapping_add(offset), offset)
-        } else if mapped - offset <= HOLE_MAX {
-            (at, mapped)
-        } else {
-            (at, offset)
-        })
     }
 
     /// Makes `start` the library's first instruction; gives what it was before.
@@ -605,12 +572,6 @@ impl Maker<'_> {
             _ => Err(self.headers("its dynamic section has no room for an initialiser")),
         }
     }
-}
-
-/// Address of the file's first byte.
-fn first_address(headers: &[Phdr]) -> u64 {
-    let first = headers.iter().find(|h| h.kind() == elf::PT_LOAD);
-    first.map_or(0, |h| h.at().wrapping_sub(h.offset()))
 }
 
 /// Distance from `at` in the plan's text to an entry of the agent in front of it.
@@ -697,7 +658,7 @@ fn add_stop(plan: &mut Plan, to: LinkAddr) -> u32 {
 
 /// Link addresses of the words of jump tables that hold addresses. The tables come first among
 /// the constants, each aligned to eight bytes.
-fn absolute_entries(plan: &Plan, constants_at: u64) -> Vec<u64> {
+pub(crate) fn absolute_entries(plan: &Plan, constants_at: u64) -> Vec<u64> {
     let mut at = constants_at;
     let mut all = Vec::new();
     for table in &plan.tables {

@@ -5,6 +5,8 @@
 //! agent lead the program's functions to the new code; otherwise the program runs as before.
 //! Object files get new code and the agent as sections, for the linker to place.
 //! What a recording leaves in `DIR/slots` becomes a trace by [`collect()`].
+//!
+//! [`lay_out`] gives a file without probes, whose hot code lies in another order.
 #![forbid(unsafe_code)]
 
 mod agent;
@@ -12,10 +14,13 @@ mod callers;
 pub mod collect;
 mod elf;
 pub mod instrument;
+pub mod laid_out;
 pub mod map;
 mod object;
 mod room;
+mod segment;
 mod symbols;
 
 pub use collect::{CollectError, collect, is_uncollected};
 pub use instrument::{InstrumentError, Instrumented, Options, instrument};
+pub use laid_out::{LaidOut, Order, lay_out};

@@ -9,11 +9,13 @@ use fettle_rewrite::{Plan, debug_frame};
 use crate::elf::{self, NewSection, SYM, Sections};
 use crate::room::Moved;
 
-/// A function with new code.
+/// A function with new code, or a part of one: then it has no old code here.
 #[derive(Clone, Copy, Debug)]
 pub struct NewFunction<'a> {
     /// Its name.
     pub name: &'a str,
+    /// What the name of its new code ends with.
+    pub suffix: &'static str,
     /// Address and size of the old code.
     pub old: (u64, u64),
     /// Address and size of the new code.
@@ -60,7 +62,7 @@ pub fn add(
         }
     }
     for f in functions {
-        push(&mut symbols, &mut strings, &[f.name, ".fettle"], f.new, text);
+        push(&mut symbols, &mut strings, &[f.name, f.suffix], f.new, text);
     }
     let names = sections.headers()[table].link() as usize;
     sections.headers_mut()[names].hold(file, &strings);

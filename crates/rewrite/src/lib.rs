@@ -7,6 +7,7 @@
 
 pub mod agent;
 pub mod arguments;
+mod calls;
 pub mod check;
 mod debug_frame;
 pub mod emit;
@@ -20,6 +21,7 @@ pub mod sound;
 pub mod unwind;
 
 pub use arguments::Arguments;
+pub use calls::calls_to_new;
 pub use debug_frame::debug_frame;
 pub use link::{LinkParameters, Linked, link};
 pub use plan::{Plan, PlanOptions, PlannedFunction, SPRINGBOARD_SIZE, plan};

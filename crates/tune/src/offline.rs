@@ -1,4 +1,4 @@
-//! Layouts by what a trace has counted: nothing runs, and nothing is changed.
+//! Layouts by what a trace or a profile has counted: nothing runs, and nothing is changed.
 
 use std::path::{Path, PathBuf};
 
@@ -12,6 +12,7 @@ use rustc_hash::FxHashMap;
 
 use crate::count::ByFunction;
 use crate::decide::{self, Decided, Group};
+use crate::profile::{Fit, Saved, Subject};
 use crate::target;
 
 /// Why a trace has no layouts.
@@ -95,6 +96,25 @@ pub fn lay_out(trace: &Trace, wanted: &Wanted) -> Result<Vec<OfModule>, OfflineE
         all.push(OfModule { path, decided });
     }
     Ok(all)
+}
+
+/// Lays a file's code out by a saved profile.
+///
+/// # Errors
+///
+/// In words, when the profile is of something else, or nothing of it can be laid out.
+pub fn by_profile(subject: Subject<'_>, saved: &Saved) -> Result<(Decided, Fit), String> {
+    let (counts, fit) =
+        saved.counts(&[subject]).map_err(|why| format!("the profile cannot be used: {why}"))?;
+    if fit.functions == 0 {
+        let differing = fit.differing;
+        return Err(format!(
+            "all {differing} functions of the profile differ: take the file that was counted"
+        ));
+    }
+    let decided = decide::decide(subject.functions, &counts[0], &Group::default(), Geometry::L1I)?;
+    let decided = decided.ok_or("none of the functions that ran can be lifted")?;
+    Ok((decided, fit))
 }
 
 fn decide_one(

@@ -11,7 +11,7 @@
 use std::collections::HashMap;
 
 use fettle_cfg::Lifted;
-use fettle_image::{Image, LinkAddr};
+use fettle_image::Image;
 use fettle_live::{LiveAddr, Patch, Process, Purpose};
 use fettle_rewrite::{Linked, Plan};
 
@@ -40,47 +40,15 @@ pub(crate) fn calls(
     bias: u64,
     (plan, linked): (&Plan, &Linked),
 ) -> Vec<Patch> {
-    let new: HashMap<u64, u64> = plan
-        .functions
-        .iter()
-        .map(|f| (f.entry.0, linked.text_at.0.wrapping_add(u64::from(f.text_offset))))
-        .collect();
-    let mut taken: Vec<(u64, u64)> =
-        linked.writes.iter().map(|(at, bytes)| (at.0, at.0 + bytes.len() as u64)).collect();
-    taken.sort_unstable();
-    let is_taken = |start: u64, end: u64| {
-        let next = taken.partition_point(|(_, taken_end)| *taken_end <= start);
-        taken.get(next).is_some_and(|(taken_start, _)| *taken_start < end)
-    };
-    let mut patches = Vec::new();
-    for (function, _) in lifted.functions.iter().zip(same).filter(|(_, same)| **same) {
-        for insn in &function.insns {
-            let (start, end) = (insn.ip(), insn.next_ip());
-            if insn.len() != 5 || is_taken(start, end) {
-                continue;
-            }
-            let Some(to) = new.get(&insn.near_branch_target()) else { continue };
-            let Some(bytes) = image.read(LinkAddr(start), 5) else { continue };
-            // call and jmp with a distance of four bytes.
-            if !matches!(bytes[0], 0xe8 | 0xe9) {
-                continue;
-            }
-            let Ok(distance) = i32::try_from(to.wrapping_sub(end) as i64) else { continue };
-            let live = LiveAddr((start + 1).wrapping_add(bias));
-            if live.0 / PAGE == (live.0 + 3) / PAGE {
-                patches.push(Patch {
-                    at: live,
-                    before: bytes[1..].to_vec(),
-                    after: distance.to_le_bytes().to_vec(),
-                    purpose: Purpose::Call,
-                });
-            }
-        }
-    }
-    // Parts that functions share are lifted with each.
-    patches.sort_by_key(|patch| patch.at);
-    patches.dedup_by_key(|patch| patch.at);
-    patches
+    let known = lifted.functions.iter().zip(same).filter(|(_, same)| **same);
+    let calls = fettle_rewrite::calls_to_new(image, known.map(|(f, _)| f), plan, linked);
+    let patches = calls.into_iter().filter_map(|(at, after)| {
+        let live = LiveAddr(at.0.wrapping_add(bias));
+        let before = image.read(at, 4).filter(|_| live.0 / PAGE == (live.0 + 3) / PAGE)?;
+        let (before, after) = (before.to_vec(), after.to_vec());
+        Some(Patch { at: live, before, after, purpose: Purpose::Call })
+    });
+    patches.collect()
 }
 
 /// Slots of procedure linkage tables that hold the entry of a function with new code.
