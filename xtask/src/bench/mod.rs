@@ -2,6 +2,7 @@
 
 use anyhow::Result;
 
+pub mod kernel;
 pub mod lift;
 pub mod machine;
 pub mod measure;
@@ -21,6 +22,8 @@ pub enum Bench {
     Sample(sample::Options),
     /// How fast programs are lifted, and how much of them
     Lift(lift::Options),
+    /// What recording the kernel's events costs servers, next to other tools
+    Kernel(kernel::Options),
     /// What laying out the hot code of running programs brings
     Tune(tune::Options),
 }
@@ -31,6 +34,7 @@ pub fn run(which: &Bench) -> Result<bool> {
         Bench::Probe(options) => probe::run(options),
         Bench::Sample(options) => sample::run(options),
         Bench::Lift(options) => lift::run(options),
+        Bench::Kernel(options) => kernel::run(options),
         Bench::Tune(options) => tune::run(options),
     }
 }
