@@ -3,6 +3,7 @@
 
 mod apply;
 mod cache;
+mod cluster;
 mod collect;
 mod export;
 mod import;
@@ -54,6 +55,8 @@ enum Command {
     Report(report::ReportArgs),
     /// Show the requests in a trace, and where their time went
     Requests(requests::RequestsArgs),
+    /// Find requests on several machines
+    Cluster(cluster::ClusterArgs),
     /// Look at schemas, which say what a request is
     Schema(schema::SchemaArgs),
     /// Look at a trace in the browser: timelines, functions, flame graphs, durations
@@ -100,6 +103,7 @@ fn main() -> ExitCode {
         Command::Instrument(args) => instrument::run(&args),
         Command::Report(args) => report::run(args),
         Command::Requests(args) => requests::run(args),
+        Command::Cluster(args) => cluster::run(&args),
         Command::Schema(args) => schema::run(args),
         Command::Ui(args) => ui::run(&args),
         Command::Export(args) => export::run(args),

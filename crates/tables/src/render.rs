@@ -15,13 +15,19 @@ use crate::error::Result;
 /// Characters of a cell in [`text`]; the rest is cut off, and shown to be.
 const CELL_MAX: usize = 60;
 
-/// A table with aligned columns and at most `rows_max` rows; a last line says if there are more.
-pub fn text(schema: &SchemaRef, batches: &[RecordBatch], rows_max: usize) -> Result<String> {
+/// A table with aligned columns and at most `rows_max` rows; a last line says if there are more, of
+/// which `unseen` are not in `batches`.
+pub fn text(
+    schema: &SchemaRef,
+    batches: &[RecordBatch],
+    rows_max: usize,
+    unseen: usize,
+) -> Result<String> {
     let names = schema.fields().iter().map(|field| field.name().clone()).collect();
     let numeric: Vec<bool> =
         schema.fields().iter().map(|field| field.data_type().is_numeric()).collect();
     let mut lines: Vec<Vec<String>> = vec![names];
-    let all: usize = batches.iter().map(RecordBatch::num_rows).sum();
+    let all = batches.iter().map(RecordBatch::num_rows).sum::<usize>() + unseen;
     for_each_row(batches, rows_max, &mut |cells| lines.push(cells.iter().map(shown).collect()))?;
     let width = |column: usize| {
         lines.iter().map(|line| line[column].chars().count()).max().unwrap_or_default()
@@ -63,13 +69,20 @@ fn shown(cell: &Option<String>) -> String {
 
 /// Lines of comma-separated values, the first with the names of the columns.
 pub fn csv(schema: &SchemaRef, batches: &[RecordBatch]) -> Result<String> {
-    let quoted = |text: &str| match text.contains([',', '"', '\n', '\r']) {
+    let names: Vec<String> = schema.fields().iter().map(|field| quoted(field.name())).collect();
+    Ok(format!("{}\r\n{}", names.join(","), csv_rows(batches)?))
+}
+
+fn quoted(text: &str) -> String {
+    match text.contains([',', '"', '\n', '\r']) {
         true => format!("\"{}\"", text.replace('"', "\"\"")),
         false => text.to_owned(),
-    };
-    let names: Vec<String> = schema.fields().iter().map(|field| quoted(field.name())).collect();
-    let mut out = names.join(",");
-    out.push_str("\r\n");
+    }
+}
+
+/// The lines of [`csv`] but for the first.
+pub fn csv_rows(batches: &[RecordBatch]) -> Result<String> {
+    let mut out = String::new();
     for_each_row(batches, usize::MAX, &mut |cells| {
         let cells: Vec<String> =
             cells.iter().map(|cell| quoted(cell.as_deref().unwrap_or(""))).collect();
@@ -183,13 +196,15 @@ mod tests {
     fn text_is_aligned_and_harmless() {
         let (schema, batches) = sample();
         let expected = "class          n  mean\n─────────── ".len();
-        let text = text(&schema, &batches, 2).unwrap();
+        let text = text(&schema, &batches, 2, 0).unwrap();
         assert!(text.len() > expected);
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines[0], "class          n  mean");
         assert_eq!(lines[2], "GET, \"all\"     7   0.5");
         assert_eq!(lines[4], "… and 1 more rows (--json and --csv have all)");
-        let whole = super::text(&schema, &batches, 9).unwrap();
+        let text = super::text(&schema, &batches, 2, 5).unwrap();
+        assert!(text.ends_with("… and 6 more rows (--json and --csv have all)\n"), "{text}");
+        let whole = super::text(&schema, &batches, 9, 0).unwrap();
         assert!(!whole.contains('\u{1b}'), "{whole:?}");
     }
 

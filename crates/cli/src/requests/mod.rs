@@ -3,6 +3,8 @@
 mod differences;
 mod findings;
 mod follow;
+#[cfg(feature = "query")]
+mod sql;
 mod summary;
 mod tables;
 mod waterfall;
@@ -11,8 +13,8 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, bail};
-use clap::Args;
 use clap::builder::PossibleValuesParser;
+use clap::{ArgGroup, Args};
 use fettle_follow::{Session, analyses, choose};
 use fettle_report::render::json;
 use fettle_requests::Source;
@@ -22,7 +24,7 @@ use crate::{output, schema};
 
 /// Show the requests in a trace: classes, latencies, the slowest, and where their time went
 #[derive(Args, Debug)]
-#[command(after_help = "Examples:
+#[command(group(ArgGroup::new("tables").args(["sql", "python"])), after_help = "Examples:
   fettle record --kernel -- nginx -g 'daemon off;'
   fettle requests                                 the newest trace in this folder
   fettle requests nginx.fettle --slowest 3
@@ -32,6 +34,7 @@ use crate::{output, schema};
   fettle requests nginx.fettle --analysis outliers
   fettle requests nginx.fettle --analysis communication --dot | dot -Tsvg > graph.svg
   fettle requests after.fettle --diff before.fettle
+  fettle requests nginx.fettle --sql 'SELECT class, avg(wall_ns) FROM requests GROUP BY class'
   fettle requests nginx.fettle --parquet out/     tables for DuckDB, Polars, Spark
   fettle requests nginx.fettle --python slow.py -- 20
   fettle requests nginx.fettle --json
@@ -69,6 +72,19 @@ pub struct RequestsArgs {
     /// Write the graph of `--analysis communication` in GraphViz's language, for `dot -Tsvg`
     #[arg(long, requires = "analysis", conflicts_with = "json")]
     dot: bool,
+    /// Ask in SQL: requests, spans, sections, steps, links, request_events, events, calls, threads,
+    /// and each kind of event by its name. `SHOW TABLES` and `DESCRIBE requests` tell what there is;
+    /// docs/query.md what it means
+    #[arg(long, value_name = "QUESTION", conflicts_with_all = ["request", "list", "follow",
+        "analysis", "diff", "parquet", "python"])]
+    sql: Option<String>,
+    /// Find the requests for `--sql` in so many parts beside each other, as a cluster does [default:
+    /// in one pass, which takes the least processor time; with --cluster, 8]
+    #[arg(long, value_name = "N", requires = "sql", value_parser = clap::value_parser!(u16).range(1..))]
+    parts: Option<u16>,
+    /// Have the question answered by a cluster: its scheduler's address (`fettle cluster`)
+    #[arg(long, value_name = "ADDRESS:PORT", requires = "sql")]
+    cluster: Option<std::net::SocketAddr>,
     /// Write requests, spans, sections, steps, links and events as Parquet files into DIR [without
     /// DIR: `requests` in the trace]; docs/query.md has their columns
     #[arg(long, value_name = "DIR", num_args = 0..=1, default_missing_value = "",
@@ -80,8 +96,8 @@ pub struct RequestsArgs {
     /// What `init(args)` of the Python module gets
     #[arg(last = true, requires = "python")]
     args: Vec<String>,
-    /// Write the tables of `--python` as comma-separated values
-    #[arg(long, conflicts_with = "json", requires = "python")]
+    /// Write the tables of `--sql` or `--python` as comma-separated values
+    #[arg(long, conflicts_with = "json", requires = "tables")]
     csv: bool,
     /// Write JSON with a version field
     #[arg(long)]
@@ -91,6 +107,17 @@ pub struct RequestsArgs {
     no_color: bool,
 }
 
+impl RequestsArgs {
+    /// How tables are shown.
+    fn form(&self) -> Form {
+        match (self.json, self.csv) {
+            (true, _) => Form::Json,
+            (_, true) => Form::Csv,
+            _ => Form::Text,
+        }
+    }
+}
+
 /// Runs `fettle requests`: 0, or 1 if something could not be read or there is no request.
 pub fn run(args: RequestsArgs) -> anyhow::Result<ExitCode> {
     let path = output::chosen(args.trace.as_deref())?;
@@ -98,6 +125,9 @@ pub fn run(args: RequestsArgs) -> anyhow::Result<ExitCode> {
         return follow::run(&path, &args);
     }
     let trace = output::open(&path)?;
+    if let Some(sql) = &args.sql {
+        return answer(sql, &trace, &args);
+    }
     let (sources, reason) = match sources(&args.schema, &trace) {
         // Analyses of events need no schema.
         Err(_) if args.analysis.is_some() && args.schema.is_empty() => (Vec::new(), None),
@@ -111,12 +141,7 @@ pub fn run(args: RequestsArgs) -> anyhow::Result<ExitCode> {
         return tables::write(&session, &path, folder, args.json);
     }
     if let Some(file) = &args.python {
-        let form = match (args.json, args.csv) {
-            (true, _) => Form::Json,
-            (_, true) => Form::Csv,
-            _ => Form::Text,
-        };
-        return tables::analyse(&session, file, &args.args, form);
+        return tables::analyse(&session, file, &args.args, args.form());
     }
     let terminal = output::terminal(args.no_color);
     if let Some(before) = &args.diff {
@@ -161,6 +186,23 @@ pub fn run(args: RequestsArgs) -> anyhow::Result<ExitCode> {
     output::print(&text)?;
     let none = summary.schemas.iter().all(|schema| schema.requests == 0);
     Ok(ExitCode::from(u8::from(none || !summary.problems.is_empty())))
+}
+
+#[cfg(feature = "query")]
+fn answer(sql: &str, trace: &fettle_trace::Trace, args: &RequestsArgs) -> anyhow::Result<ExitCode> {
+    let parts = args.parts.map(usize::from);
+    let question = sql::Question { sql, named: &args.schema, parts, scheduler: args.cluster };
+    sql::run(trace, &question, args.form())
+}
+
+#[cfg(not(feature = "query"))]
+fn answer(_: &str, _: &fettle_trace::Trace, args: &RequestsArgs) -> anyhow::Result<ExitCode> {
+    // Nobody is there to be asked, in parts or otherwise.
+    let _ = (args.parts, args.cluster);
+    bail!(
+        "this fettle was built without the feature `query`, which answers SQL: \
+         cargo build --release --package fettle-cli"
+    )
 }
 
 fn analyse(session: &Session<'_>, name: &str, args: &RequestsArgs) -> anyhow::Result<ExitCode> {

@@ -81,7 +81,7 @@ pub fn analyse(
             Form::Csv => text.push_str(&render::csv(&schema, &table.batches)?),
             _ => {
                 text.push_str(&title);
-                text.push_str(&render::text(&schema, &table.batches, ROWS_MAX)?);
+                text.push_str(&render::text(&schema, &table.batches, ROWS_MAX, 0)?);
             }
         }
     }

@@ -1,0 +1,80 @@
+//! `fettle cluster`: requests found by several machines.
+
+use std::net::SocketAddr;
+use std::process::ExitCode;
+
+use clap::{Args, Subcommand};
+
+/// Where schedulers are unless told otherwise.
+const SCHEDULER: &str = "127.0.0.1:50050";
+
+/// Find requests on several machines
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:
+  fettle cluster scheduler
+  fettle cluster executor                          twice, or on two machines
+  fettle requests big.fettle --schema sockets --cluster 127.0.0.1:50050 \\
+      --sql 'SELECT class, count(*), avg(wall_ns) FROM requests GROUP BY class'
+
+All machines have to see the trace under the same name. Connections are neither encrypted nor
+authenticated: bind to addresses of a network that is yours. docs/query.md tells how it scales.")]
+pub struct ClusterArgs {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand, Debug)]
+enum Command {
+    /// Hand out work, until interrupted
+    Scheduler {
+        /// Address to listen at; with port 0, one that is free
+        #[arg(long, value_name = "ADDRESS:PORT", default_value = SCHEDULER)]
+        bind: SocketAddr,
+    },
+    /// Work for a scheduler, until interrupted
+    Executor {
+        /// The scheduler
+        #[arg(long, value_name = "ADDRESS:PORT", default_value = SCHEDULER)]
+        scheduler: SocketAddr,
+        /// Address where other executors fetch rows; with port 0, one that is free
+        #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:0")]
+        bind: SocketAddr,
+        /// Pieces worked on at a time [default: as many as processors]
+        #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+        threads: Option<u16>,
+        /// Seconds to wait for a scheduler that is not there yet
+        #[arg(long, value_name = "SECONDS", default_value_t = 10)]
+        wait: u16,
+    },
+}
+
+/// Runs `fettle cluster`.
+#[cfg(feature = "cluster")]
+pub fn run(args: &ClusterArgs) -> anyhow::Result<ExitCode> {
+    use fettle_query::cluster::{Executor, execute, schedule};
+    match args.command {
+        Command::Scheduler { bind } => {
+            schedule(bind, |address| eprintln!("scheduling at {address}; Ctrl-C ends it"))?;
+        }
+        Command::Executor { scheduler, bind, threads, wait } => {
+            let all = || std::thread::available_parallelism().map_or(1, usize::from);
+            let threads = threads.map_or_else(all, usize::from);
+            eprintln!("working for {scheduler}; Ctrl-C ends it");
+            execute(&Executor { scheduler, address: bind, threads, patience_s: wait })?;
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Runs `fettle cluster`.
+#[cfg(not(feature = "cluster"))]
+pub fn run(args: &ClusterArgs) -> anyhow::Result<ExitCode> {
+    anyhow::bail!(
+        "this fettle was built without the feature `cluster`, so it cannot be a {}: \
+         cargo build --release --package fettle-cli --features cluster",
+        match args.command {
+            Command::Scheduler { .. } => "scheduler",
+            Command::Executor { .. } => "executor",
+        }
+    )
+}

@@ -1,0 +1,208 @@
+//! A trace as tables for SQL.
+
+use std::future::Future;
+use std::sync::Arc;
+
+use datafusion::arrow::array::RecordBatch;
+use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::error::DataFusionError;
+use datafusion::execution::SendableRecordBatchStream;
+use datafusion::execution::memory_pool::FairSpillPool;
+use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
+use datafusion::prelude::{SQLOptions, SessionConfig, SessionContext};
+use fettle_tables::Table;
+use fettle_trace::Trace;
+use futures::StreamExt;
+use tokio::runtime::Runtime;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+use crate::definition::Definition;
+use crate::embedded::{self, Which};
+use crate::error::{Error, Result};
+use crate::files;
+use crate::plan::RequestsTable;
+use crate::problems::Problems;
+
+/// The least memory that the engine may use, however little the machine has left.
+const MEMORY_MIN: u64 = 256 << 20;
+
+/// Tables of a trace, and an engine that answers questions about them.
+///
+/// - About requests: `requests`, `spans`, `sections`, `steps`, `links`, `request_events`, and
+///   `events`, if there are schemas. Each mention in a question is a pass over the trace.
+/// - The trace's own files: `calls`, `threads` and the like, and each kind of event by its name.
+pub struct Database {
+    pub(crate) context: SessionContext,
+    pub(crate) runtime: Runtime,
+    pub(crate) problems: Problems,
+}
+
+impl Database {
+    /// The tables of a trace; without `definition`, none about requests. With `parts`, requests are
+    /// found by the plan that a cluster runs, so many parts beside each other.
+    ///
+    /// # Errors
+    ///
+    /// If schemas are wrong, or the trace cannot be read.
+    pub fn open(
+        trace: &Trace,
+        definition: Option<Definition>,
+        parts: Option<usize>,
+    ) -> Result<Database> {
+        let runtime = runtime()?;
+        let mut config = configured(SessionConfig::new());
+        if let Some(parts) = parts {
+            config = config.with_target_partitions(parts.max(1));
+        }
+        let context = SessionContext::new_with_config_rt(config, memory()?);
+        let problems = Problems::default();
+        problems.add(trace.warnings().to_vec());
+        if let Some(definition) = definition {
+            let definition = Arc::new(definition);
+            for table in Table::ALL {
+                match parts {
+                    Some(parts) => {
+                        let made = RequestsTable::new(definition.clone(), table, parts);
+                        context.register_table(table.name(), Arc::new(made))?;
+                    }
+                    None => {
+                        let which = Which::Requests(table);
+                        let made = embedded::table(&definition, which, &problems)?;
+                        context.register_table(table.name(), Arc::new(made))?;
+                    }
+                }
+            }
+            let events = embedded::table(&definition, Which::Events, &problems)?;
+            context.register_table("events", Arc::new(events))?;
+        }
+        runtime.block_on(files::register(&context, trace, &problems))?;
+        Ok(Database { context, runtime, problems })
+    }
+
+    /// What could not be read so far, one sentence each.
+    pub fn problems(&self) -> Vec<String> {
+        self.problems.all()
+    }
+
+    /// Answers a question. Only questions are answered: nothing is written, nothing is defined, and
+    /// no other files are read. From here on, an interrupt (`SIGINT`) ends the answer and not the
+    /// process.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Question`] points at what is wrong with it.
+    pub fn ask(&self, sql: &str) -> Result<Answer<'_>> {
+        let only_questions = SQLOptions::new()
+            .with_allow_ddl(false)
+            .with_allow_dml(false)
+            .with_allow_statements(false);
+        let mut interrupts = {
+            let _entered = self.runtime.enter();
+            signal(SignalKind::interrupt()).map_err(Error::Start)?
+        };
+        let planned = wait(&self.runtime, &mut interrupts, async {
+            let frame = self.context.sql_with_options(sql, only_questions).await?;
+            let schema: SchemaRef = Arc::new(frame.schema().as_arrow().clone());
+            Ok((schema, frame.execute_stream().await?))
+        });
+        let (schema, rows) = planned?.map_err(|e| Error::question(&e, sql, &self.tables()))?;
+        Ok(Answer { schema, rows, interrupts, database: self })
+    }
+
+    /// Names of all tables.
+    fn tables(&self) -> Vec<String> {
+        let catalogs = self.context.catalog_names().into_iter();
+        let catalogs = catalogs.filter_map(|name| self.context.catalog(&name));
+        let schemas = catalogs.flat_map(|catalog| {
+            let names = catalog.schema_names().into_iter();
+            let schemas: Vec<_> = names
+                .filter(|name| name != "information_schema")
+                .filter_map(|name| catalog.schema(&name))
+                .collect();
+            schemas
+        });
+        let mut names: Vec<String> = schemas.flat_map(|schema| schema.table_names()).collect();
+        names.sort_unstable();
+        names
+    }
+}
+
+/// Rows of an answer, as they come.
+pub struct Answer<'a> {
+    schema: SchemaRef,
+    rows: SendableRecordBatchStream,
+    interrupts: Signal,
+    database: &'a Database,
+}
+
+impl Answer<'_> {
+    /// Its columns.
+    pub fn schema(&self) -> &SchemaRef {
+        &self.schema
+    }
+
+    /// The next rows; nothing when there are no more.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Interrupted`], or whatever keeps the engine from going on.
+    pub fn read(&mut self) -> Result<Option<RecordBatch>> {
+        let rows = &mut self.rows;
+        let next = async { rows.next().await.transpose() };
+        Ok(wait(&self.database.runtime, &mut self.interrupts, next)??)
+    }
+
+    /// All rows.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Answer::read`].
+    pub fn all(mut self) -> Result<Vec<RecordBatch>> {
+        let mut batches = Vec::new();
+        while let Some(batch) = self.read()? {
+            batches.push(batch);
+        }
+        Ok(batches)
+    }
+}
+
+/// What the engine told.
+type Told<T> = std::result::Result<T, DataFusionError>;
+
+/// Waits for work, or for an interrupt.
+fn wait<T>(
+    runtime: &Runtime,
+    interrupts: &mut Signal,
+    work: impl Future<Output = Told<T>>,
+) -> Result<Told<T>> {
+    runtime.block_on(async {
+        tokio::select! {
+            biased;
+            _ = interrupts.recv() => Err(Error::Interrupted),
+            done = work => Ok(done),
+        }
+    })
+}
+
+/// What a session needs wherever it runs.
+pub(crate) fn configured(config: SessionConfig) -> SessionConfig {
+    let mut config = config.with_information_schema(true);
+    // So that errors know their place.
+    config.options_mut().sql_parser.collect_spans = true;
+    config
+}
+
+pub(crate) fn runtime() -> Result<Runtime> {
+    let mut builder = tokio::runtime::Builder::new_multi_thread();
+    builder.enable_all().build().map_err(Error::Start)
+}
+
+/// Half of the memory that is free now; what needs more goes to temporary files where it can.
+fn memory() -> Result<Arc<RuntimeEnv>> {
+    let info = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let line = info.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
+    let kib = line.and_then(|line| line.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok());
+    let bytes = kib.map_or(MEMORY_MIN, |kib| kib.saturating_mul(512).max(MEMORY_MIN));
+    let pool = FairSpillPool::new(usize::try_from(bytes).unwrap_or(usize::MAX));
+    Ok(RuntimeEnvBuilder::new().with_memory_pool(Arc::new(pool)).build_arc()?)
+}
