@@ -18,8 +18,7 @@ use crate::output;
   fettle merge web.fettle db.fettle -o both.fettle
   fettle requests both.fettle                     across the machines
   fettle merge web.fettle db.fettle -o both.fettle --offset 0
-                                                  where the clocks of the walls agree, and no messages
-                                                  between the machines were recorded
+                                                  without messages: by the clocks of the walls
 
 Clocks are aligned by messages between the machines: docs/merge.md.")]
 pub struct MergeArgs {
@@ -95,10 +94,14 @@ fn aligned(trace: &MergedTrace) -> String {
     let seconds = trace.offset_ns as f64 / 1e9;
     match trace.aligned_by.as_str() {
         "messages" => format!(
-            "{seconds:+.9} s, {:+.3} ppm, ± {:.1} µs by {} messages",
+            "{seconds:+.9} s, {:+.3} ppm, ± {:.1} µs by {} messages{}",
             trace.drift_ppm,
             trace.uncertainty_ns.unwrap_or(0) as f64 / 1e3,
             count(trace.messages),
+            match trace.left_out {
+                0 => String::new(),
+                n => format!(" ({} directions of connections left out)", count(n)),
+            },
         ),
         "given" => format!("{seconds:+.9} s, by the clock of the wall and --offset"),
         "same clock" => format!("{seconds:+.9} s, the same machine's clock"),

@@ -62,6 +62,7 @@ pub(crate) struct Aligned {
     pub(crate) by: &'static str,
     pub(crate) uncertainty_ns: Option<f64>,
     pub(crate) messages: u64,
+    pub(crate) left_out: u64,
 }
 
 /// Merges. `stop` is asked now and then whether to give up.
@@ -195,9 +196,10 @@ fn align(
                     best.uncertainty_ns.is_some_and(|best_ns| uncertainty_ns < best_ns)
                 };
                 if best.as_ref().is_none_or(nearer) {
-                    let (by, messages) = (link.by, link.messages);
+                    let Link { by, messages, left_out, .. } = *link;
                     let uncertainty_ns = Some(uncertainty_ns);
-                    best = Some((from, Aligned { line, by, uncertainty_ns, messages }));
+                    let aligned = Aligned { line, by, uncertainty_ns, messages, left_out };
+                    best = Some((from, aligned));
                 }
             }
         }
@@ -217,6 +219,7 @@ struct Link {
     fit: std::result::Result<clock::Fit, f64>,
     by: &'static str,
     messages: u64,
+    left_out: u64,
 }
 
 /// How certain a reading of two clocks at the begin of a recording is.
@@ -241,7 +244,8 @@ fn links(
             if machines[a] == machines[b] {
                 let line = same_clock(&traces[a], &traces[b]);
                 let fit = clock::Fit { line, uncertainty_ns: READING_NS, messages: 0 };
-                links.push(Link { a, b, fit: Ok(fit), by: "same clock", messages: 0 });
+                let (by, messages, left_out) = ("same clock", 0, 0);
+                links.push(Link { a, b, fit: Ok(fit), by, messages, left_out });
                 continue;
             }
             let to = openings[a].shared(&openings[b], texts);
@@ -270,7 +274,8 @@ fn links(
             Err(NoFit::Contradiction(by_ns)) => Err(by_ns),
             Ok(fit) => Ok(fit),
         };
-        links.push(Link { a, b, fit, by: "messages", messages: count });
+        let (by, left_out) = ("messages", messages.unclear);
+        links.push(Link { a, b, fit, by, messages: count, left_out });
     }
     Ok(links)
 }
@@ -315,6 +320,7 @@ fn merged_trace(trace: &Trace, aligned: &Aligned) -> MergedTrace {
         drift_ppm: aligned.line.drift * 1e6,
         uncertainty_ns: aligned.uncertainty_ns.map(|ns| ns.ceil() as u64),
         messages: aligned.messages,
+        left_out: aligned.left_out,
     }
 }
 

@@ -118,6 +118,9 @@ pub struct MergedTrace {
     pub uncertainty_ns: Option<u64>,
     /// Messages that say so.
     pub messages: u64,
+    /// Directions of connections that were left out: bytes of them are missing, or it is not certain
+    /// which were first.
+    pub left_out: u64,
 }
 
 /// The time-stamp counter and the monotonic clock, read at one moment.
