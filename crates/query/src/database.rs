@@ -1,7 +1,9 @@
 //! A trace as tables for SQL.
 
 use std::future::Future;
+use std::ops::Deref;
 use std::sync::Arc;
+use std::time::Duration;
 
 use datafusion::arrow::array::RecordBatch;
 use datafusion::arrow::datatypes::SchemaRef;
@@ -33,7 +35,7 @@ const MEMORY_MIN: u64 = 256 << 20;
 /// - The trace's own files: `calls`, `threads` and the like, and each kind of event by its name.
 pub struct Database {
     pub(crate) context: SessionContext,
-    pub(crate) runtime: Runtime,
+    pub(crate) runtime: Workers,
     pub(crate) problems: Problems,
 }
 
@@ -192,9 +194,34 @@ pub(crate) fn configured(config: SessionConfig) -> SessionConfig {
     config
 }
 
-pub(crate) fn runtime() -> Result<Runtime> {
+/// How long the engine's threads may take to notice that nobody waits for them any more.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// The engine's threads.
+///
+/// Some of its loops look up after minutes only, and whoever has interrupted a question does not wait
+/// for that: what then still runs ends with the process.
+pub(crate) struct Workers(Option<Runtime>);
+
+impl Deref for Workers {
+    type Target = Runtime;
+
+    fn deref(&self) -> &Runtime {
+        self.0.as_ref().expect("only dropping takes it")
+    }
+}
+
+impl Drop for Workers {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.0.take() {
+            runtime.shutdown_timeout(PATIENCE);
+        }
+    }
+}
+
+pub(crate) fn runtime() -> Result<Workers> {
     let mut builder = tokio::runtime::Builder::new_multi_thread();
-    builder.enable_all().build().map_err(Error::Start)
+    Ok(Workers(Some(builder.enable_all().build().map_err(Error::Start)?)))
 }
 
 /// Half of the memory that is free now; what needs more goes to temporary files where it can.
