@@ -1,6 +1,7 @@
 //! A trace as tables for SQL.
 
 use std::future::Future;
+use std::marker::PhantomData;
 use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,7 +9,6 @@ use std::time::Duration;
 use datafusion::arrow::array::RecordBatch;
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::error::DataFusionError;
-use datafusion::execution::SendableRecordBatchStream;
 use datafusion::execution::memory_pool::FairSpillPool;
 use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
 use datafusion::prelude::{SQLOptions, SessionConfig, SessionContext};
@@ -17,6 +17,8 @@ use fettle_trace::Trace;
 use futures::StreamExt;
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::mpsc::Receiver;
+use tokio::task::JoinHandle;
 
 use crate::definition::Definition;
 use crate::embedded::{self, Which};
@@ -27,6 +29,9 @@ use crate::problems::Problems;
 
 /// The least memory that the engine may use, however little the machine has left.
 const MEMORY_MIN: u64 = 256 << 20;
+
+/// Batches that may wait to be read.
+const AHEAD: usize = 2;
 
 /// Tables of a trace, and an engine that answers questions about them.
 ///
@@ -98,17 +103,32 @@ impl Database {
             .with_allow_ddl(false)
             .with_allow_dml(false)
             .with_allow_statements(false);
+        let waiting = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let waiting = waiting.map_err(Error::Start)?;
         let mut interrupts = {
-            let _entered = self.runtime.enter();
+            let _entered = waiting.enter();
             signal(SignalKind::interrupt()).map_err(Error::Start)?
         };
-        let planned = wait(&self.runtime, &mut interrupts, async {
-            let frame = self.context.sql_with_options(sql, only_questions).await?;
+        let (context, question) = (self.context.clone(), sql.to_owned());
+        let planning = self.runtime.spawn(async move {
+            let frame = context.sql_with_options(&question, only_questions).await?;
             let schema: SchemaRef = Arc::new(frame.schema().as_arrow().clone());
             Ok((schema, frame.execute_stream().await?))
         });
-        let (schema, rows) = planned?.map_err(|e| Error::question(&e, sql, &self.tables()))?;
-        Ok(Answer { schema, rows, interrupts, database: self })
+        let failed = |e| Err(DataFusionError::External(Box::new(e)));
+        let planned = async { planning.await.unwrap_or_else(failed) };
+        let planned = wait(&waiting, &mut interrupts, planned);
+        let (schema, mut rows) = planned?.map_err(|e| Error::question(&e, sql, &self.tables()))?;
+        // On a thread of the engine's, for some of its loops keep whoever runs them for long.
+        let (tell, told) = tokio::sync::mpsc::channel(AHEAD);
+        let work = self.runtime.spawn(async move {
+            while let Some(batch) = rows.next().await {
+                if tell.send(batch).await.is_err() {
+                    break;
+                }
+            }
+        });
+        Ok(Answer { schema, told, work: Some(work), interrupts, waiting, _database: PhantomData })
     }
 
     /// Names of all tables.
@@ -132,9 +152,12 @@ impl Database {
 /// Rows of an answer, as they come.
 pub struct Answer<'a> {
     schema: SchemaRef,
-    rows: SendableRecordBatchStream,
+    told: Receiver<Told<RecordBatch>>,
+    work: Option<JoinHandle<()>>,
     interrupts: Signal,
-    database: &'a Database,
+    /// Whose only task is to wait: the engine's own threads may all be too busy to see a signal.
+    waiting: Runtime,
+    _database: PhantomData<&'a Database>,
 }
 
 impl Answer<'_> {
@@ -149,9 +172,21 @@ impl Answer<'_> {
     ///
     /// [`Error::Interrupted`], or whatever keeps the engine from going on.
     pub fn read(&mut self) -> Result<Option<RecordBatch>> {
-        let rows = &mut self.rows;
-        let next = async { rows.next().await.transpose() };
-        Ok(wait(&self.database.runtime, &mut self.interrupts, next)??)
+        let (told, work) = (&mut self.told, &mut self.work);
+        let next = async {
+            match told.recv().await {
+                Some(batch) => batch.map(Some),
+                // That there are no more rows must not be what a thread that failed says.
+                None => match work.take() {
+                    Some(work) => {
+                        let ended = work.await;
+                        ended.map(|()| None).map_err(|e| DataFusionError::External(Box::new(e)))
+                    }
+                    None => Ok(None),
+                },
+            }
+        };
+        Ok(wait(&self.waiting, &mut self.interrupts, next)??)
     }
 
     /// All rows.
