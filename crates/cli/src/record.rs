@@ -64,9 +64,10 @@ pub struct Args {
     /// Ring for each thread's records, in MiB (a power of two)
     #[arg(long, value_name = "MIB", default_value_t = 16)]
     ring: u32,
-    /// What a thread does whose ring is full
-    #[arg(long, value_enum, default_value_t = PolicyArg::Drop)]
-    when_full: PolicyArg,
+    /// What a thread does whose ring is full [default: drop; with --locks wait, for who has a lock
+    /// cannot be told when anything is lost]
+    #[arg(long, value_enum)]
+    when_full: Option<PolicyArg>,
     /// Threads that can be recorded at once
     #[arg(long, value_name = "N", default_value_t = 1024)]
     max_threads: u32,
@@ -365,9 +366,10 @@ fn options(args: &Args) -> anyhow::Result<Options> {
         libraries,
         ring_bytes: args.ring << 20,
         policy: match args.when_full {
-            PolicyArg::Drop => Policy::Drop,
-            PolicyArg::Overwrite => Policy::Overwrite,
-            PolicyArg::Wait => Policy::Wait,
+            Some(PolicyArg::Overwrite) => Policy::Overwrite,
+            Some(PolicyArg::Wait) => Policy::Wait,
+            None if args.locks => Policy::Wait,
+            Some(PolicyArg::Drop) | None => Policy::Drop,
         },
         threads: args.max_threads,
         shuffle: args.shuffle,

@@ -8,7 +8,7 @@ use fettle_rewrite::arguments::{Arguments, Class};
 use fettle_trace::{Parameter, ParameterType};
 
 use crate::prototype::{self, PrototypeError};
-use crate::select::Pattern;
+use crate::select::{Names, Pattern};
 
 /// Functions whose arguments and results are recorded.
 #[derive(Clone, Debug)]
@@ -53,8 +53,8 @@ pub fn recorded(image: &Image, functions: &[Function], requests: &[ArgumentReque
         return all;
     }
     for function in functions {
-        let Some(request) = requests.iter().rev().find(|r| r.pattern.matches(image, function))
-        else {
+        let names = Names::of(image, function);
+        let Some(request) = requests.iter().rev().find(|r| names.match_pattern(&r.pattern)) else {
             continue;
         };
         let signature = request.signature.clone().or_else(|| image.signature(function.entry));

@@ -1,5 +1,7 @@
 //! Which functions get probes.
 
+use std::cell::OnceCell;
+
 use fettle_cfg::Function;
 use fettle_image::{Image, demangle};
 
@@ -37,23 +39,42 @@ impl Pattern {
     }
 }
 
-impl Pattern {
-    /// Whether a function of `image` is meant, by any of its names.
-    pub fn matches(&self, image: &Image, function: &Function) -> bool {
-        let pattern = match self {
-            Pattern::Addresses(from, to) => return (*from..*to).contains(&function.entry.0),
+/// All names of a function, for as many patterns as there are.
+pub struct Names<'a> {
+    entry: u64,
+    /// Each with what it says to people, if it is another name. Programs have hundreds of thousands
+    /// of mangled names, so they are read when a pattern asks, and once.
+    names: Vec<(&'a str, OnceCell<Option<String>>)>,
+}
+
+impl<'a> Names<'a> {
+    /// Those of a function of `image`.
+    pub fn of(image: &'a Image, function: &'a Function) -> Names<'a> {
+        let others = image.symbols_at(function.entry).iter().map(|symbol| symbol.name.as_str());
+        let all = std::iter::once(function.name.as_deref().unwrap_or("")).chain(others);
+        let names = all.map(|name| (name, OnceCell::new())).collect();
+        Names { entry: function.entry.0, names }
+    }
+
+    /// Whether a pattern means this function, by any of its names.
+    pub fn match_pattern(&self, pattern: &Pattern) -> bool {
+        let pattern = match pattern {
+            Pattern::Addresses(from, to) => return (*from..*to).contains(&self.entry),
             Pattern::Name(pattern) => pattern,
         };
-        let is_meant = |name: &str| {
+        // What stands for people has `::` or parentheses, which a lone identifier does not match.
+        let lone = pattern.bytes().all(|c| c.is_ascii_alphanumeric() || c == b'_');
+        self.names.iter().any(|(name, readable)| {
             // As the dynamic linker knows it, without its version.
             let plain = name.split('@').next().unwrap_or(name);
-            glob(pattern, name) || glob(pattern, plain) || {
-                let readable = demangle(name);
-                readable != name && glob(pattern, &readable)
-            }
-        };
-        is_meant(function.name.as_deref().unwrap_or(""))
-            || image.symbols_at(function.entry).iter().any(|s| is_meant(&s.name))
+            glob(pattern, name)
+                || glob(pattern, plain)
+                || (!lone && {
+                    let read = || Some(demangle(name)).filter(|readable| readable != name);
+                    let readable = readable.get_or_init(read);
+                    readable.as_ref().is_some_and(|readable| glob(pattern, readable))
+                })
+        })
     }
 }
 
@@ -67,7 +88,8 @@ impl Selection {
         if self.only.is_empty() && self.skip.is_empty() {
             return true;
         }
-        let matches = |pattern: &Pattern| pattern.matches(image, function);
+        let names = Names::of(image, function);
+        let matches = |pattern: &Pattern| names.match_pattern(pattern);
         (self.only.is_empty() || self.only.iter().any(matches)) && !self.skip.iter().any(matches)
     }
 }

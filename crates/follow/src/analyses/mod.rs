@@ -194,11 +194,18 @@ impl Session<'_> {
     pub fn analyse(&self, name: &str) -> Result<Option<Findings>> {
         let Some(known) = ALL.iter().find(|known| known.name == name) else { return Ok(None) };
         let analysis = (known.make)();
-        let (found, problems) = if analysis.wants_requests() {
+        let (mut found, problems) = if analysis.wants_requests() {
             of_requests(self, analysis)?
         } else {
             of_events(self.trace, analysis)?
         };
+        let manifest = self.trace.manifest();
+        let lost = manifest.events.lost() + manifest.totals.lost;
+        if lost > 0 {
+            found
+                .notes
+                .push(format!("{lost} records were lost while recording: all of this may be off"));
+        }
         let (analysis, purpose) = (known.name, known.purpose);
         Ok(Some(Findings { version: JSON_VERSION, analysis, purpose, found, problems }))
     }
