@@ -365,7 +365,7 @@ export class Timeline {
     context.strokeRect(left, top - 0.5, Math.max(right - left, 2), ROW - 0.5);
   }
 
-  /** @type {{start_ns: number, duration_ns: number}|null} times of the selected call */
+  /** @type {{label: number, start_ns: number, duration_ns: number}|null} function and times of the selected call */
   marked = null;
 
   // Pointing.
