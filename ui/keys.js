@@ -5,6 +5,8 @@
 const PAN_PER_SECOND = 1.1;
 /** Times that the view becomes wider in a second. */
 const ZOOM_PER_SECOND = 7;
+/** Seconds' worth that a key moves at once: it may be up again before the next frame. */
+const TAP_SECONDS = 0.03;
 
 /**
  * @param {import("./state.js").State} state
@@ -15,17 +17,21 @@ export function listenToKeys(state, timeline, others) {
   /** @type {Set<string>} */
   const held = new Set();
   let last = 0;
+  /** @param {Set<string>} keys @param {number} seconds */
+  const go = (keys, seconds) => {
+    const { from, to } = state.view;
+    const pan = (keys.has("d") ? 1 : 0) - (keys.has("a") ? 1 : 0);
+    const zoom = (keys.has("s") ? 1 : 0) - (keys.has("w") ? 1 : 0);
+    if (pan) timeline.pan((pan * PAN_PER_SECOND * seconds * (to - from)) / timeline.perPixel);
+    if (zoom) state.zoom(ZOOM_PER_SECOND ** (zoom * seconds), (from + to) / 2);
+  };
   /** @param {number} now */
   const move = (now) => {
     if (!held.size) return;
-    // The first frame, and one after a pause, moves as far as a usual one.
-    const seconds = Math.min((now - last) / 1000, 0.05);
+    // After a pause it goes on as after a usual frame.
+    const seconds = Math.min(Math.max(now - last, 0) / 1000, 0.05);
     last = now;
-    const { from, to } = state.view;
-    const pan = (held.has("d") ? 1 : 0) - (held.has("a") ? 1 : 0);
-    const zoom = (held.has("s") ? 1 : 0) - (held.has("w") ? 1 : 0);
-    if (pan) timeline.pan((pan * PAN_PER_SECOND * seconds * (to - from)) / timeline.perPixel);
-    if (zoom) state.zoom(ZOOM_PER_SECOND ** (zoom * seconds), (from + to) / 2);
+    go(held, seconds);
     requestAnimationFrame(move);
   };
   window.addEventListener("keydown", (event) => {
@@ -35,9 +41,10 @@ export function listenToKeys(state, timeline, others) {
     const key = event.key.length === 1 ? event.key.toLowerCase() : event.key;
     if (["w", "a", "s", "d"].includes(key)) {
       if (!held.size) {
-        last = performance.now() - 16;
+        last = performance.now();
         requestAnimationFrame(move);
       }
+      if (!held.has(key)) go(new Set([key]), TAP_SECONDS);
       held.add(key);
     } else if ((key === "ArrowUp" || key === "ArrowDown") && target === timeline.canvas) {
       timeline.scrollBy(key === "ArrowUp" ? -54 : 54);
