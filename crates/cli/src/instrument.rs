@@ -65,7 +65,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         crate::output::print(&format!("{value}\n"))?;
         return Ok(ExitCode::SUCCESS);
     }
-    let mut text = format!(
+    let text = format!(
         "{}: {} of {} functions probed, {:.1} MB of new code; {:.1} MB became {:.1} MB\n",
         args.output.display(),
         made.functions,
@@ -74,21 +74,32 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         made.input_bytes as f64 / 1e6,
         made.output_bytes as f64 / 1e6,
     );
-    for (reason, count) in &made.reasons {
+    end(text, &made.reasons, made.strippable, args.dry_run)
+}
+
+const NOT_STRIPPABLE: &str = "note: do not strip this file: it has no room for more program headers \
+                              where strip looks for them\n";
+
+/// Prints what was made, with what goes for every file: the functions left alone, and what else there
+/// is to know.
+fn end(
+    mut text: String,
+    reasons: &[(&str, u64)],
+    strippable: bool,
+    dry_run: bool,
+) -> anyhow::Result<ExitCode> {
+    for (reason, count) in reasons {
         text.push_str(&format!("  {count:6}  {reason}\n"));
     }
-    if !made.strippable {
+    if !strippable {
         text.push_str(NOT_STRIPPABLE);
     }
-    if args.dry_run {
+    if dry_run {
         text.push_str("nothing was written (--dry-run)\n");
     }
     crate::output::print(&text)?;
     Ok(ExitCode::SUCCESS)
 }
-
-const NOT_STRIPPABLE: &str = "note: do not strip this file: it has no room for more program headers \
-                              where strip looks for them\n";
 
 /// Makes a file whose hot code is laid out by a profile.
 fn lay_out(args: &Args, profile: &Path) -> anyhow::Result<ExitCode> {
@@ -129,15 +140,5 @@ fn lay_out(args: &Args, profile: &Path) -> anyhow::Result<ExitCode> {
         made.input_bytes as f64 / 1e6,
         made.output_bytes as f64 / 1e6,
     ));
-    for (reason, count) in &made.reasons {
-        text.push_str(&format!("  {count:6}  {reason}\n"));
-    }
-    if !made.strippable {
-        text.push_str(NOT_STRIPPABLE);
-    }
-    if args.dry_run {
-        text.push_str("nothing was written (--dry-run)\n");
-    }
-    crate::output::print(&text)?;
-    Ok(ExitCode::SUCCESS)
+    end(text, &made.reasons, made.strippable, args.dry_run)
 }

@@ -15,17 +15,6 @@ use crate::given::{Given, GivenCalls};
 use crate::locking::{self, Happened, LockEvent, Locks};
 
 const CALL: &[&str] = &["pid", "tid", "function", "depth"];
-const ARGUMENTS: &[&str] = &[
-    "pid",
-    "tid",
-    "function",
-    "argument0",
-    "argument1",
-    "argument2",
-    "argument3",
-    "argument4",
-    "argument5",
-];
 const RESULT: &[&str] = &[
     "pid",
     "tid",
@@ -38,6 +27,8 @@ const RESULT: &[&str] = &[
     "argument5",
     "value",
 ];
+/// What a call is given is known when it begins.
+const ARGUMENTS: &[&str] = RESULT.split_at(RESULT.len() - 1).0;
 const OUT: &[&str] = &["tid", "cpu", "runnable"];
 const IN: &[&str] = &["tid", "cpu"];
 const LOCK: &[&str] = &["pid", "tid", "lock"];
@@ -241,7 +232,7 @@ impl Meaning {
                 return Ok(None);
             }
         };
-        let locking = locking_functions(trace)?;
+        let locking = if of_locks { locking_functions(trace)? } else { HashMap::new() };
         Ok(Some(Meaning {
             arguments,
             result,
@@ -250,7 +241,7 @@ impl Meaning {
             acquired,
             released,
             given,
-            locking: if of_locks { locking } else { HashMap::new() },
+            locking,
             locks: Locks::default(),
             happened: Vec::new(),
             open: HashMap::new(),

@@ -86,9 +86,7 @@ pub const OBSERVERS: [Observer; 8] = [
         &["linux-perf"],
         |target| {
             let events = "raw_syscalls:sys_enter,raw_syscalls:sys_exit,sched:sched_switch,sched:sched_wakeup";
-            let mut command = perf(target, &["record", "-q", "-e", events]);
-            command.arg("-o").arg(target.file());
-            Ok(command)
+            Ok(perf(target, &["record", "-q", "-e", events]))
         },
         of_file,
     ),
@@ -97,26 +95,13 @@ pub const OBSERVERS: [Observer; 8] = [
         ..observer(
             "perf-trace-summary",
             &["linux-perf"],
-            |target| {
-                let mut command = perf(target, &["trace", "-s"]);
-                command.arg("-o").arg(target.file());
-                Ok(command)
-            },
+            |target| Ok(perf(target, &["trace", "-s"])),
             of_file,
         )
     },
     Observer {
         follows: false,
-        ..observer(
-            "perf-trace",
-            &["linux-perf"],
-            |target| {
-                let mut command = perf(target, &["trace"]);
-                command.arg("-o").arg(target.file());
-                Ok(command)
-            },
-            of_file,
-        )
+        ..observer("perf-trace", &["linux-perf"], |target| Ok(perf(target, &["trace"])), of_file)
     },
     observer(
         "strace-counts",
@@ -142,6 +127,7 @@ fn perf(target: &Target<'_>, arguments: &[&str]) -> Command {
     let _ = std::fs::remove_file(target.file());
     let mut command = Command::new("perf");
     command.args(arguments).args(["-p", &target.pid.to_string()]);
+    command.arg("-o").arg(target.file());
     command
 }
 
