@@ -11,10 +11,16 @@ struct ring_cursors {
     u64 lost;
     u32 policy;
     u32 capacity_log2;
-    u64 pad0[4];
+    u64 dead_beat;
+    u64 pad0[3];
     u64 consumed;
     u64 consumer_beat;
     u64 pad1[6];
+};
+
+struct alive {
+    u32 tracer;
+    u32 ended;
 };
 
 struct thread_block {
@@ -36,7 +42,7 @@ struct thread_block {
     u64 owner;
     u64 spill;
     u64 clock;
-    u64 pad;
+    const volatile struct alive *alive;
 };
 
 struct frame {
@@ -59,6 +65,7 @@ _Static_assert(sizeof(struct thread_block) == 256, "abi");
 _Static_assert(__builtin_offsetof(struct thread_block, ring) == 64, "abi");
 _Static_assert(__builtin_offsetof(struct thread_block, random) == 192, "abi");
 _Static_assert(__builtin_offsetof(struct thread_block, owner) == 224, "abi");
+_Static_assert(__builtin_offsetof(struct thread_block, alive) == 248, "abi");
 _Static_assert(sizeof(struct frame) == 32, "abi");
 _Static_assert(sizeof(struct accumulator) == 32, "abi");
 

@@ -20,6 +20,8 @@
 /* Calls of functions that take long are sampled more often, as their few long calls weigh much:
  * on average a sample has so many ticks of calls to pay for it. */
 #define TICKS_PER_SAMPLE 65536
+/* Calls until the next sample when nobody wants one. */
+#define NEVER 0x7fffffff
 
 static inline volatile struct thread_block *own_block(void)
 {
@@ -66,19 +68,45 @@ static inline volatile struct accumulator *accumulator(volatile struct thread_bl
     return (volatile struct accumulator *)((volatile char *)b + b->accumulators) + number;
 }
 
+/* What the kernel sets in a lock whose owner died (FUTEX_OWNER_DIED). */
+#define OWNER_DIED (1u << 30)
+/* Frames in use when nobody records any more: far from both ends of the shadow stack. */
+#define DESERTED_USED (SHADOW_BYTES / 2)
+
+/* Has everybody gone who recorded? Then threads that start have no block of their own but their
+ * parent's (a tracer gives a thread its block), and several use one shadow stack at once. Probes in
+ * line bear that as long as frames in use stay far from both ends: each finds a frame that is not
+ * its own and comes here. What is recorded means nothing any more. */
+static int deserted(volatile struct thread_block *b)
+{
+    if (!b->alive || !(b->alive->ended || b->alive->tracer & OWNER_DIED))
+        return 0;
+    b->shadow_used = DESERTED_USED;
+    if (b->top_stack_pointer)
+        b->top_stack_pointer = ~0ul;
+    return 1;
+}
+
 /* Room for `bytes` at `position`? Returns 1 if it may be stored to. Otherwise the reservation is
  * taken back and one record counted as lost. */
 static int room(volatile struct thread_block *b, u64 position, u64 bytes)
 {
     u64 size = 1ul << b->ring.capacity_log2;
     u64 beat = b->ring.consumer_beat;
+    if (deserted(b)) {
+        b->ring.lost++;
+        return 0;
+    }
     for (u32 spins = 0;; spins++) {
         u64 limit = b->ring.consumed + size;
         if (position + bytes <= limit) {
             b->ring.limit = limit;
             return 1;
         }
-        if (b->ring.policy != POLICY_WAIT || spins >= WAIT_SPINS) {
+        int given_up = beat == b->ring.dead_beat || spins >= WAIT_SPINS;
+        if (b->ring.policy != POLICY_WAIT || given_up) {
+            /* Who was given up on once is not waited for again until it shows life. */
+            b->ring.dead_beat = beat;
             /* Taken back only if no signal handler reserved after us; it has found the ring full
              * too, or there is room now. */
             u64 expected = position + bytes;
@@ -144,6 +172,8 @@ static void close_top(volatile struct thread_block *b, u64 time)
 int fettle_exit(u64 stack_pointer, u64 time)
 {
     volatile struct thread_block *b = own_block();
+    if (deserted(b))
+        return 0;
     u64 used = b->shadow_used;
     u64 found = 0;
     for (u64 at = used; at >= 2 * sizeof(struct frame); at -= sizeof(struct frame)) {
@@ -170,6 +200,8 @@ int fettle_exit(u64 stack_pointer, u64 time)
 void fettle_left(u64 stack_pointer)
 {
     volatile struct thread_block *b = own_block();
+    if (deserted(b))
+        return;
     u64 time = clock(b);
     if (b->top_stack_pointer) {
         /* Sampling: the calls are counted already, and their time stands for nothing. */
@@ -210,6 +242,10 @@ void fettle_sample_entry(u64 stack_pointer, u64 number)
     u32 samples = state >> 8 & 0xffff;
     u64 weight = interval ? interval : 1;
     u32 next = 1;
+    if (deserted(b)) {
+        a->countdown = NEVER;
+        return;
+    }
     a->calls += state >> 24 ? state >> 24 : 1;
     interval = weight;
     if (samples < SAMPLES_PER_INTERVAL) {
@@ -252,7 +288,8 @@ void fettle_sample_entry(u64 stack_pointer, u64 number)
 }
 
 /* Tells who called a sampled call: the caller's time without its callees follows from that. */
-static void sample_record(volatile struct thread_block *b, volatile struct frame *f, u64 ticks)
+static void sample_record(volatile struct thread_block *b, volatile struct frame *f,
+                          u64 stack_pointer, u64 ticks)
 {
     u64 position = 32;
     u64 number = f->function & 0xffffffff;
@@ -275,7 +312,7 @@ static void sample_record(volatile struct thread_block *b, volatile struct frame
     u64 id = number / 4095 * 4096 + number % 4095 + 1;
     words[0] = f->start << 12 | id >> 12;
     words[1] = ticks << 12 | (id & 0xfff);
-    words[2] = *(u64 *)f->stack_pointer;
+    words[2] = *(u64 *)stack_pointer;
     words[3] = (f->function >> 32) << 12 | 0xfff;
 }
 
@@ -283,6 +320,8 @@ static void sample_record(volatile struct thread_block *b, volatile struct frame
 void fettle_sample_exit(u64 stack_pointer, u64 time)
 {
     volatile struct thread_block *b = own_block();
+    if (deserted(b))
+        return;
     u64 used = b->shadow_used;
     for (u64 at = used; at >= 2 * sizeof(struct frame); at -= sizeof(struct frame)) {
         volatile struct frame *f = frame_at(b, at - sizeof(struct frame));
@@ -294,7 +333,7 @@ void fettle_sample_exit(u64 stack_pointer, u64 time)
             b->left_frames += (used - at) / sizeof(struct frame);
             u64 ticks = time - f->start;
             accumulator(b, f->function & 0xffffffff)->total_ticks += ticks * (f->function >> 32);
-            sample_record(b, f, ticks);
+            sample_record(b, f, stack_pointer, ticks);
             b->shadow_used = at - sizeof(struct frame);
             b->top_stack_pointer = at >= 3 * sizeof(struct frame) ? f[-1].stack_pointer : ~0ul;
             return;
@@ -379,6 +418,8 @@ void fettle_enter(u64 stack_pointer, u64 number, u32 classes, const u64 *vectors
                   const struct registers *registers)
 {
     volatile struct thread_block *b = own_block();
+    if (deserted(b))
+        return;
     u64 used = b->shadow_used;
     if (used > SHADOW_BYTES - sizeof(struct frame)) {
         b->shadow_overflows++;

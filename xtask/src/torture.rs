@@ -40,14 +40,14 @@ pub struct Options {
 
 impl Options {
     /// The part that CI runs.
-    pub fn quick() -> Options {
+    pub fn quick(fettle: &Path) -> Options {
         Options {
             filter: String::new(),
             quick: true,
             modes: Vec::new(),
             repeat: 1,
             shuffle: None,
-            fettle: None,
+            fettle: Some(fettle.to_path_buf()),
             plain_only: false,
         }
     }

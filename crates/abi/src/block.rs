@@ -48,8 +48,19 @@ pub struct ThreadBlock {
     pub spill: u64,
     /// A [`Clock`]: what probes measure that the agent makes.
     pub clock: u64,
-    /// Zero.
-    pub pad: u64,
+    /// Address of an [`Alive`], or 0.
+    pub alive: u64,
+}
+
+/// Tells threads whether somebody still records what they leave.
+#[repr(C)]
+#[derive(Debug, Default)]
+pub struct Alive {
+    /// Who traces, as a thread's number, or 0 once doors are not answered any more. The kernel sets
+    /// bit 30 (`FUTEX_OWNER_DIED`) when that thread dies.
+    pub tracer: u32,
+    /// 1 once the recording has ended while threads go on.
+    pub ended: u32,
 }
 
 /// What the agent's probes measure.
@@ -119,7 +130,7 @@ const _: () = {
     assert!(offset_of!(ThreadBlock, owner) == 224);
     assert!(offset_of!(ThreadBlock, spill) == 232);
     assert!(offset_of!(ThreadBlock, clock) == 240);
-    assert!(offset_of!(ThreadBlock, top_stack_pointer) == 216);
+    assert!(offset_of!(ThreadBlock, alive) == 248);
     assert!(size_of::<ShadowFrame>() == 32);
     assert!(size_of::<Accumulator>() == 32);
 };

@@ -50,8 +50,10 @@ pub struct RingCursors {
     pub policy: u32,
     /// The ring holds `1 << capacity_log2` bytes.
     pub capacity_log2: u32,
+    /// The consumer's beat when the producer last gave up on it: no wait while it stays at that.
+    pub dead_beat: u64,
     /// Zeros.
-    pub pad0: [u64; 4],
+    pub pad0: [u64; 3],
     /// Bytes ever taken (and cleared) by the consumer.
     pub consumed: u64,
     /// Incremented by the consumer as a sign of life; 0 means that it has ended.
@@ -66,6 +68,7 @@ const _: () = {
     assert!(core::mem::offset_of!(RingCursors, lost) == 16);
     assert!(core::mem::offset_of!(RingCursors, policy) == 24);
     assert!(core::mem::offset_of!(RingCursors, capacity_log2) == 28);
+    assert!(core::mem::offset_of!(RingCursors, dead_beat) == 32);
     assert!(core::mem::offset_of!(RingCursors, consumed) == 64);
     assert!(core::mem::offset_of!(RingCursors, consumer_beat) == 72);
 };

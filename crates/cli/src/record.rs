@@ -132,7 +132,7 @@ pub struct Args {
     #[arg(long)]
     json: bool,
     /// The program and its arguments
-    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    #[arg(trailing_var_arg = true)]
     #[arg(required_unless_present_any = ["pid", "system"])]
     command: Vec<OsString>,
 }

@@ -1,9 +1,8 @@
 //! `fettle record --lib`: programs behave as without, whatever libraries they use.
 
-use std::fs::{self, File};
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
-use std::time::{Duration, Instant};
 
 const MODES: [&str; 3] = ["count", "time", "events"];
 
@@ -186,41 +185,4 @@ fn libraries_are_in_the_trace() {
         .output()
         .unwrap();
     assert!(String::from_utf8_lossy(&report.stdout).contains("malloc"));
-}
-
-/// Kills the recorder at some moment; the program must reach its end, undisturbed.
-#[test]
-fn the_program_outlives_its_recorder() {
-    let bench = Bench::new();
-    let plugin = bench.build("g++", "plugin.cpp", "libplugin.so", &["-fPIC", "-shared"]);
-    let doors = bench.build("gcc", "doors.c", "doors", &[]);
-    for round in 0..10 {
-        let output = bench.path("output");
-        let _ = fs::remove_dir_all(bench.path("trace"));
-        let mut recorder = Command::new(env!("CARGO_BIN_EXE_fettle"))
-            .args(["record", "-q", "--mode", "time", "--lib", "libc.so*", "--lib", "libplugin*"])
-            .arg("--output")
-            .arg(bench.path("trace"))
-            .arg("--cache")
-            .arg(bench.path("cache"))
-            .args(["--", &doors, &plugin, "2000"])
-            .stdout(File::create(&output).unwrap())
-            .spawn()
-            .unwrap();
-        let text = || fs::read_to_string(&output).unwrap();
-        wait_for(|| text().contains("begun"), "the program did not begin");
-        std::thread::sleep(Duration::from_millis(3 + 7 * round));
-        recorder.kill().unwrap();
-        recorder.wait().unwrap();
-        wait_for(|| text().contains("done"), "the program did not end");
-        assert_eq!(text(), "begun\ndone, urgent 0\n", "round {round}");
-    }
-}
-
-fn wait_for(mut what: impl FnMut() -> bool, otherwise: &str) {
-    let end = Instant::now() + Duration::from_secs(60);
-    while !what() {
-        assert!(Instant::now() < end, "{otherwise}");
-        std::thread::sleep(Duration::from_millis(5));
-    }
 }

@@ -163,12 +163,12 @@ impl<'a> Recorder<'a> {
         progress: Option<Box<dyn FnMut(Progress) + 'a>>,
     ) -> Recorder<'a> {
         let mut notes = Vec::new();
-        let alive = libraries.wanted().then(|| slots.alive());
-        let alive = match alive {
-            Some(Ok(alive)) => Some(alive),
-            None => None,
-            Some(Err(error)) => {
-                notes.push(format!("libraries ran without probes: {error}"));
+        let alive = match slots.alive() {
+            Ok(alive) => Some(alive),
+            Err(error) => {
+                if libraries.wanted() {
+                    notes.push(format!("libraries ran without probes: {error}"));
+                }
                 None
             }
         };
@@ -470,7 +470,7 @@ impl<'a> Recorder<'a> {
         let image = &self.modules.all()[module].image;
         let bias = load_bias(image, stop.auxv.entry);
         let probed = !self.modules.all()[module].plan.functions.is_empty();
-        if !probed && self.alive.is_none() {
+        if !probed && !(self.libraries.wanted() && self.alive.is_some()) {
             return Err("it has no function to probe".to_owned());
         }
         let size = self.slots.layout().size();

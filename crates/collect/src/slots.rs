@@ -13,9 +13,9 @@ use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
-use fettle_abi::block::{self, Accumulator, Clock, ShadowFrame, ThreadBlock};
+use fettle_abi::block::{self, Accumulator, Alive, Clock, ShadowFrame, ThreadBlock};
 use fettle_abi::ring::{Policy, RingCursors};
 use fettle_abi::{MAGIC, VERSION};
 use fettle_rewrite::Mode;
@@ -50,7 +50,7 @@ impl SlotLayout {
         (u64::from(self.counters_at()) + u64::from(self.counters) * 8).next_multiple_of(1 << 21)
     }
 
-    /// Offset of the word that says whether the session lives, behind all slots.
+    /// Offset of the [`Alive`] that says whether the session lives, behind all slots.
     pub fn alive_at(&self) -> u64 {
         self.stride() * u64::from(self.slots)
     }
@@ -85,17 +85,23 @@ pub struct SlotTotals {
     pub open: Vec<(u32, u64)>,
 }
 
-/// A [`fettle_live::AliveWord`] in the shared memory.
+/// A [`fettle_live::AliveWord`] in the shared memory. When it is dropped, the recording has ended.
 #[derive(Debug)]
 pub struct AliveWord<'a> {
     word: fettle_live::AliveWord,
-    slots: std::marker::PhantomData<&'a Slots>,
+    slots: &'a Slots,
 }
 
 impl AliveWord<'_> {
     /// Says that nobody listens any more.
     pub fn clear(&self) {
         self.word.clear();
+    }
+}
+
+impl Drop for AliveWord<'_> {
+    fn drop(&mut self) {
+        self.slots.ended().store(1, Ordering::Release);
     }
 }
 
@@ -145,11 +151,17 @@ impl Slots {
     ///
     /// When the kernel does not know how to tell of its death.
     pub fn alive(&self) -> io::Result<AliveWord<'_>> {
-        let offset = self.layout.alive_at() as usize;
+        let offset = self.layout.alive_at() as usize + std::mem::offset_of!(Alive, tracer);
         // SAFETY: the word is aligned, inside the mapping, and the mapping outlives the value,
         // which borrows `self`. This crate uses no robust locks.
         let word = unsafe { fettle_live::AliveWord::set(self.map.as_mut_ptr().add(offset).cast()) };
-        Ok(AliveWord { word: word?, slots: std::marker::PhantomData })
+        Ok(AliveWord { word: word?, slots: self })
+    }
+
+    fn ended(&self) -> &AtomicU32 {
+        let offset = self.layout.alive_at() as usize + std::mem::offset_of!(Alive, ended);
+        // SAFETY: the word is aligned, inside the mapping, and changed by atomics only.
+        unsafe { AtomicU32::from_ptr(self.map.as_mut_ptr().add(offset).cast()) }
     }
 
     /// Whether the session samples calls.
@@ -222,6 +234,7 @@ impl Slots {
             records: u64::from(self.mode == Mode::Events),
             top_stack_pointer: if self.mode == Mode::Sample { u64::MAX } else { 0 },
             clock: clock_of(self.mode) as u64,
+            alive: mapped_at + self.layout.alive_at(),
             ..ThreadBlock::default()
         };
         // SAFETY: the slot is inside the mapping, aligned to its stride, and no thread uses it

@@ -38,13 +38,13 @@ pub struct Options {
 
 impl Options {
     /// The part that CI runs.
-    pub fn quick() -> Options {
+    pub fn quick(fettle: &Path) -> Options {
         Options {
             quick: true,
             rounds: None,
             filter: String::new(),
             programs: Vec::new(),
-            fettle: None,
+            fettle: Some(fettle.to_path_buf()),
             json: None,
         }
     }

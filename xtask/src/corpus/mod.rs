@@ -65,7 +65,7 @@ pub struct Options {
 
 impl Options {
     /// The smoke subset with everything else as it is by default.
-    pub fn smoke() -> Options {
+    pub fn smoke(fettle: &Path) -> Options {
         Options {
             filter: Vec::new(),
             smoke: true,
@@ -73,7 +73,7 @@ impl Options {
             jobs: 2,
             json: None,
             mode: None,
-            fettle: None,
+            fettle: Some(fettle.to_path_buf()),
             behaviour_only: false,
             plain_only: false,
             keep: false,

@@ -1,0 +1,118 @@
+//! A recorder that is killed: its program goes on to its end, undisturbed.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command};
+use std::time::{Duration, Instant};
+
+/// A folder with programs that are recorded there.
+struct Bench {
+    folder: tempfile::TempDir,
+}
+
+impl Bench {
+    fn new() -> Bench {
+        Bench { folder: tempfile::tempdir().unwrap() }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// Builds a program of `tests/programs`.
+    fn build(&self, compiler: &str, source: &str, output: &str, flags: &[&str]) -> String {
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs").join(source);
+        let output = self.path(output);
+        let mut command = Command::new(compiler);
+        command.arg("-O2").args(flags).arg(&source).arg("-o").arg(&output);
+        let status = command.args(["-ldl", "-pthread"]).status().unwrap();
+        assert!(status.success(), "{compiler} {}", source.display());
+        output.display().to_string()
+    }
+
+    /// Begins to record a program whose output goes to a file.
+    fn record(&self, options: &[&str], command: &[&str]) -> Child {
+        let _ = fs::remove_dir_all(self.path("trace"));
+        Command::new(env!("CARGO_BIN_EXE_fettle"))
+            .args(["record", "-q", "--output"])
+            .arg(self.path("trace"))
+            .arg("--cache")
+            .arg(self.path("cache"))
+            .args(options)
+            .arg("--")
+            .args(command)
+            .stdout(File::create(self.path("output")).unwrap())
+            .spawn()
+            .unwrap()
+    }
+
+    fn output(&self) -> String {
+        fs::read_to_string(self.path("output")).unwrap()
+    }
+
+    fn wait_for(&self, text: &str) {
+        let end = Instant::now() + Duration::from_secs(60);
+        while !self.output().contains(text) {
+            assert!(Instant::now() < end, "it never wrote {text:?}, but {:?}", self.output());
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+fn kill(mut recorder: Child) {
+    recorder.kill().unwrap();
+    recorder.wait().unwrap();
+}
+
+/// The one process that `recorder` has started.
+fn program_of(recorder: &Child) -> String {
+    let path = format!("/proc/{0}/task/{0}/children", recorder.id());
+    fs::read_to_string(path).unwrap().trim().to_owned()
+}
+
+#[test]
+fn a_program_that_opens_libraries() {
+    let bench = Bench::new();
+    let plugin = bench.build("g++", "plugin.cpp", "libplugin.so", &["-fPIC", "-shared"]);
+    let doors = bench.build("gcc", "doors.c", "doors", &[]);
+    let options = ["--mode", "time", "--lib", "libc.so*", "--lib", "libplugin*"];
+    for round in 0..10 {
+        let recorder = bench.record(&options, &[&doors, &plugin, "2000"]);
+        bench.wait_for("begun");
+        std::thread::sleep(Duration::from_millis(3 + 7 * round));
+        kill(recorder);
+        bench.wait_for("done");
+        assert_eq!(bench.output(), "begun\ndone, urgent 0\n", "round {round}");
+    }
+}
+
+/// Threads and processes that begin when nobody is there to give them a block of their own.
+#[test]
+fn a_program_that_starts_threads_and_processes() {
+    let bench = Bench::new();
+    let thrower = bench.build("g++", "thrower.cpp", "thrower", &[]);
+    for mode in ["time", "events", "sample", "cpu", "count", "edges"] {
+        let recorder = bench.record(&["--mode", mode], &[&thrower]);
+        bench.wait_for("ready");
+        std::thread::sleep(Duration::from_millis(20));
+        let program = program_of(&recorder);
+        kill(recorder);
+        std::thread::sleep(Duration::from_millis(1000));
+        assert!(Command::new("kill").arg(&program).status().unwrap().success(), "{mode}");
+        bench.wait_for("after");
+        assert_eq!(bench.output(), "ready\nright after many rounds\n", "{mode}");
+    }
+}
+
+/// Threads wait for room in their rings: not for one who is dead.
+#[test]
+fn a_program_that_waits_for_it() {
+    let bench = Bench::new();
+    let script =
+        "print('begun', flush=True)\nfor i in range(300000): sum(range(20))\nprint('done')";
+    let options = ["--when-full", "wait", "--ring", "1"];
+    let recorder = bench.record(&options, &["/usr/bin/python3", "-c", script]);
+    bench.wait_for("begun");
+    kill(recorder);
+    bench.wait_for("done");
+}
