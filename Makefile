@@ -1,10 +1,11 @@
 # Chores by short names. Each is one `cargo xtask` away; see `cargo xtask --help` for the rest.
 
-.PHONY: help demo test corpus torture bench fuzz tidy
+.PHONY: help demo test test-query corpus torture bench fuzz tidy
 
 help:
 	@echo 'make demo     install a server, record it under load, show where its time went'
 	@echo 'make test     everything that CI runs: format, lints, tests, torture, corpus (smoke)'
+	@echo 'make test-query  SQL and the cluster, whose engine takes long to build'
 	@echo 'make corpus   all programs, plain and recorded (installs packages; takes long)'
 	@echo 'make torture  the torture program in all builds and modes'
 	@echo 'make bench    probe effect next to other tools, and lifting speed'
@@ -16,6 +17,9 @@ demo:
 
 test:
 	@cargo xtask ci
+
+test-query:
+	@cargo xtask query
 
 corpus:
 	@cargo xtask corpus --jobs 2

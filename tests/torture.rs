@@ -10,11 +10,7 @@ fn torture_survives_recording() {
         eprintln!("skipped: 1 (the fettle binary is not built, or cannot record)");
         return;
     }
-    let options = torture::Options {
-        filter: "gcc-O2".into(),
-        fettle: Some(binary),
-        ..torture::Options::quick()
-    };
+    let options = torture::Options { filter: "gcc-O2".into(), ..torture::Options::quick(&binary) };
     let tally = torture::run(&options).unwrap();
     assert_eq!(tally.failed(), 0);
 }

@@ -18,16 +18,9 @@ pub fn binary(given: Option<&Path>) -> Result<PathBuf> {
         }
         return Ok(path);
     }
-    // Nothing from outside asks in SQL, and the engine for that is most of a build.
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    cargo.current_dir(repo::root()).args([
-        "build",
-        "--quiet",
-        "--release",
-        "--package",
-        "fettle-cli",
-        "--no-default-features",
-    ]);
+    cargo.current_dir(repo::root());
+    cargo.args(["build", "--quiet", "--release", "--package", "fettle-cli"]);
     proc::step(&mut cargo)?;
     Ok(repo::target().join("release/fettle"))
 }

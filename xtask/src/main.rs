@@ -18,6 +18,8 @@ struct Arguments {
 enum Chore {
     /// Everything that CI runs: format, lints, tests, torture, the corpus' smoke subset
     Ci(ci::Options),
+    /// Lints and tests of SQL and the cluster, which take long to build
+    Query,
     /// Checks on the repository's own text
     Tidy(tidy::Options),
     /// Runs real programs plain and recorded, and compares everything that can be seen
@@ -38,6 +40,7 @@ enum Chore {
 fn main() -> ExitCode {
     let outcome = match Arguments::parse().chore {
         Chore::Ci(options) => ci::run(&options),
+        Chore::Query => ci::query(),
         Chore::Tidy(options) => tidy::run(&options),
         Chore::Corpus(options) => corpus::run(&options).map(|tally| tally.passed()),
         Chore::Torture(options) => torture::run(&options).map(|tally| tally.passed()),

@@ -61,7 +61,7 @@ fn share(text: &str) -> Result<f64, String> {
 /// Runs `fettle layout`.
 pub fn run(args: LayoutArgs) -> anyhow::Result<ExitCode> {
     let trace = output::open(&output::chosen(args.trace.as_deref())?)?;
-    let group = Group { root: args.root.clone(), share: args.hot };
+    let group = Group { root: args.root.clone(), share: args.hot, rank: 0 };
     let wanted = offline::Wanted { modules: args.module.clone(), group, cache: cache(&args)? };
     let modules = offline::lay_out(&trace, &wanted)?;
     if modules.is_empty() {

@@ -33,7 +33,7 @@ pub struct Args {
     #[arg(long, value_name = "FILE", conflicts_with = "save")]
     profile: Option<PathBuf>,
     /// Start a program and lay it out by what was kept in this file
-    #[arg(long, value_name = "FILE", requires = "program", conflicts_with_all = ["save", "profile", "watch", "dry_run", "json", "shuffle"])]
+    #[arg(long, value_name = "FILE", requires = "program", conflicts_with_all = ["save", "profile", "passes", "watch", "dry_run", "json", "shuffle"])]
     apply: Option<PathBuf>,
     /// The program for --apply, and its arguments
     #[arg(last = true, requires = "apply")]
@@ -74,6 +74,11 @@ pub struct Args {
     /// Lay out what stalls for at least this share of the time to fetch its code, by the model
     #[arg(long, value_name = "SHARE", default_value_t = 0.02)]
     threshold: f64,
+    /// Count, lay out and compare so often, in another of four ways each time, the model's best
+    /// first: the fastest stays
+    #[arg(long, value_name = "N", default_value_t = 1, conflicts_with = "keep")]
+    #[arg(value_parser = clap::value_parser!(u8).range(1..=4))]
+    passes: u8,
     /// Go on: compare again every so many seconds, and tune anew when the load has changed
     #[arg(long, value_name = "SECONDS", conflicts_with = "keep")]
     watch: Option<f64>,
@@ -148,7 +153,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let options = Options {
         wanted,
         time: time(args.time, "--time")?,
-        group: Group { root: args.root.clone(), share: args.hot },
+        group: Group { root: args.root.clone(), share: args.hot, rank: 0 },
         measure: measure::Plan { work, pairs: args.pairs, turn: time(args.turn, "--turn")? },
         keep: args.keep || args.apply.is_some(),
         dry_run: args.dry_run,
@@ -156,6 +161,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         profile,
         save: args.save.clone(),
         threshold: args.threshold,
+        passes: usize::from(args.passes),
         watch: args.watch.map(|seconds| time(seconds, "--watch")).transpose()?,
     };
     // What was begun is taken back before we end.

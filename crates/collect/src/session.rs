@@ -470,7 +470,8 @@ impl<'a> Recorder<'a> {
         let image = &self.modules.all()[module].image;
         let bias = load_bias(image, stop.auxv.entry);
         let probed = !self.modules.all()[module].plan.functions.is_empty();
-        if !probed && !(self.libraries.wanted() && self.alive.is_some()) {
+        let libraries = self.libraries.wanted() && self.alive.is_some();
+        if !probed && !libraries {
             return Err("it has no function to probe".to_owned());
         }
         let size = self.slots.layout().size();

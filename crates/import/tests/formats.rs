@@ -38,6 +38,22 @@ fn strace() {
     assert!(made.events("syscall").iter().any(|row| row[3] == "setsockopt"));
 }
 
+#[test]
+fn what_is_only_looked_at_is_not_received() {
+    let at = "5<TCP:[127.0.0.1:1->127.0.0.1:2]>";
+    let text = format!(
+        "10 1.000001 recvfrom({at}, \"ask\", 9, MSG_PEEK, NULL, NULL) = 3 <0.000010>\n\
+         10 1.000102 recvmsg({at}, {{msg_name=NULL}}, MSG_PEEK|MSG_DONTWAIT) = 3 <0.000010>\n\
+         10 1.000203 recvfrom({at},  <unfinished ...>\n\
+         11 1.000204 getpid() = 10 <0.000001>\n\
+         10 1.000205 <... recvfrom resumed>\"ask\", 9, MSG_PEEK, NULL, NULL) = 3 <0.000010>\n\
+         10 1.000306 recvfrom({at}, \"MSG_PEEK\", 9, 0, NULL, NULL) = 8 <0.000010>\n"
+    );
+    let made = made_of(text.as_bytes()).unwrap();
+    let bytes: Vec<String> = made.events("received").iter().map(|row| row[6].clone()).collect();
+    assert_eq!(bytes, ["-11", "-11", "-11", "8"]);
+}
+
 /// What ftrace, perf and trace-cmd tell of a run.
 fn of_the_kernel(name: &str, format: Format) -> common::Made {
     let made = made(&[golden(name)]).unwrap();

@@ -94,6 +94,8 @@ v6 = socket.create_server(("::", 0), family=socket.AF_INET6, dualstack_ipv6=True
 talk(v6, socket.create_connection(("127.0.0.1", v6.getsockname()[1])), 30)
 a, b = socket.socketpair()
 a.sendall(b"y" * 50)
+b.recv(20, socket.MSG_PEEK)
+b.recvmsg(50, 0, socket.MSG_PEEK)
 b.recv(50)
 "#;
 
@@ -266,6 +268,7 @@ client.sendmsg([b"GET ", b"/several", b" HTTP/1.1\r\n\r\n"])
 server.recvmsg(10000)
 answer(b"x" * 20000)
 client.send(b"POST /one HTTP/1.1\r\nContent-Length: 5\r\n\r\nhello")
+server.recv(5, socket.MSG_PEEK)
 server.recv(10000)
 answer(b"GET /wrong HTTP/1.1\r\n\r\n" * 300)
 client.send(b"GET /cut HTTP/1.1\r\nHos")

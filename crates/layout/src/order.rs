@@ -59,6 +59,8 @@ pub struct Options {
     pub segments: usize,
     /// Seed of the walk.
     pub seed: u64,
+    /// Take the way that is so many places behind the one that the model likes best.
+    pub rank: usize,
 }
 
 impl Default for Options {
@@ -69,6 +71,7 @@ impl Default for Options {
             align_share: 0.5,
             segments: 2_000_000,
             seed: 1,
+            rank: 0,
         }
     }
 }
@@ -120,7 +123,7 @@ impl Modelled {
 /// A layout with what it costs, and what the original does.
 #[derive(Clone, Debug)]
 pub struct Chosen {
-    /// The layout that costs least.
+    /// The layout that costs least, or the one behind it that was asked for.
     pub layout: Layout,
     /// What it costs.
     pub after: Modelled,
@@ -133,7 +136,7 @@ pub struct Chosen {
 /// Where new code is modelled to lie: far from everything, at the start of a page.
 const NEW_CODE: u64 = 1 << 32;
 
-/// Lays `code` out in every way and takes the one that the model likes best.
+/// Lays `code` out in every way and takes the one that the model likes best, or one behind it.
 pub fn lay_out(code: &Code, options: &Options) -> Chosen {
     let walk = Walk::new(code, options.segments, options.seed);
     let all_run: u64 = code.procedures.iter().flat_map(|p| &p.blocks).map(run).sum();
@@ -153,7 +156,7 @@ pub fn lay_out(code: &Code, options: &Options) -> Chosen {
         .collect();
     let all = layouts.iter().map(|(layout, m)| (layout.choice, *m)).collect();
     layouts.sort_by(|a, b| a.1.stall_share().total_cmp(&b.1.stall_share()));
-    let (layout, after) = layouts.swap_remove(0);
+    let (layout, after) = layouts.swap_remove(options.rank.min(Choice::ALL.len() - 1));
     Chosen { layout, after, before, all }
 }
 

@@ -34,7 +34,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 pub type ByFunction = HashMap<LinkAddr, Counts>;
 
 /// What was counted in a process, or in several that run the same code.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Profile {
     /// By module, in the order that they were given.
     pub modules: Vec<ByFunction>,
@@ -51,6 +51,19 @@ pub struct Profile {
     pub processes: usize,
     /// Processes that had copies with counters and still have memory of them, and why.
     pub stuck: Vec<(i32, String)>,
+}
+
+impl Profile {
+    /// Adds what was counted before, of the same modules.
+    pub fn add(&mut self, before: &Profile) {
+        for (module, before) in self.modules.iter_mut().zip(&before.modules) {
+            for (entry, counts) in before {
+                let sum = module.entry(*entry).or_default();
+                counts.blocks.iter().for_each(|(at, n)| *sum.blocks.entry(*at).or_default() += n);
+                counts.edges.iter().for_each(|(at, n)| *sum.edges.entry(*at).or_default() += n);
+            }
+        }
+    }
 }
 
 /// Copies with counters, for all processes of a family.

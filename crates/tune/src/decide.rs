@@ -17,6 +17,8 @@ pub struct Group {
     pub root: Option<String>,
     /// The share of the root's calls.
     pub share: f64,
+    /// Take the way that is so many places behind the one that the model likes best.
+    pub rank: usize,
 }
 
 /// A layout for one module.
@@ -46,7 +48,7 @@ pub fn decide(
     geometry: Geometry,
 ) -> Result<Option<Decided>, String> {
     let (mut code, exactness) = Code::of(functions, |entry| counts.get(&entry));
-    let mut options = Options { geometry, ..Options::default() };
+    let mut options = Options { geometry, rank: wanted.rank, ..Options::default() };
     if let Some(name) = &wanted.root {
         let is_meant = |p: &fettle_layout::Procedure| fettle_collect::select::glob(name, &p.name);
         let Some(root) = code.procedures.iter().position(is_meant) else {

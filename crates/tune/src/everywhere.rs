@@ -3,6 +3,7 @@
 //! The oldest comes first: whoever it forks afterwards has new code by birth. Those that were
 //! forked while it was being installed may have half of it, and get the rest of it, too.
 
+use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::path::Path;
 use std::time::Duration;
@@ -23,12 +24,18 @@ const LOOKS: usize = 8;
 
 /// New code, and the undo logs of who has it.
 pub(crate) struct Everywhere<'a> {
-    pub(crate) folder: &'a Path,
-    pub(crate) codes: &'a [NewCode],
+    folder: &'a Path,
+    pub(crate) codes: Cow<'a, [NewCode]>,
+    /// The undo logs.
     pub(crate) journals: Vec<Journal>,
 }
 
-impl Everywhere<'_> {
+impl<'a> Everywhere<'a> {
+    /// New code that nobody has yet.
+    pub(crate) fn new(folder: &'a Path, codes: Cow<'a, [NewCode]>) -> Everywhere<'a> {
+        Everywhere { folder, codes, journals: Vec::new() }
+    }
+
     /// Installs in all processes of a family; gives what was done in the one that was named.
     /// Others that it fails with are left as they are.
     ///
@@ -85,7 +92,7 @@ impl Everywhere<'_> {
             }
         }
         let mut journal = Journal::create(self.folder, process)?;
-        let installed = install::install(target, &mut journal, self.codes, None);
+        let installed = install::install(target, &mut journal, &self.codes, None);
         match installed {
             Ok(installed) => {
                 self.journals.push(journal);
@@ -152,7 +159,7 @@ pub fn install_everywhere(
     family: &mut Family<'_>,
     codes: &[NewCode],
 ) -> Result<Installed, TuneError> {
-    let mut everywhere = Everywhere { folder, codes, journals: Vec::new() };
+    let mut everywhere = Everywhere::new(folder, Cow::Borrowed(codes));
     let installed = everywhere.install(target, family);
     if installed.is_err() {
         everywhere.take_back()?;

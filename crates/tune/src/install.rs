@@ -29,7 +29,7 @@ const CODE: Prot = Prot { read: true, write: false, exec: true };
 const TABLE: Prot = Prot { read: true, write: false, exec: false };
 
 /// What was installed.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Installed {
     /// Jumps that lead to new code: one for each function, and some for jump tables.
     pub jumps: usize,

@@ -1,5 +1,6 @@
 //! Tuning from beginning to end: count, decide, install, measure, keep or take back.
 
+use std::borrow::Cow;
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -45,6 +46,9 @@ pub struct Options {
     /// Modules whose fetching stalls for less than this share of the time, by the model, stay as
     /// they are.
     pub threshold: f64,
+    /// Count, lay out and compare so many times, each time in the next of the ways that the model
+    /// ranks; the fastest stays.
+    pub passes: usize,
     /// Compare again after so long, again and again, and tune anew when it does not pay any more.
     pub watch: Option<Duration>,
 }
@@ -129,78 +133,163 @@ fn tune_once(
     stop: Stop<'_>,
     tell: &mut dyn FnMut(News<'_>),
 ) -> Result<(Outcome, bool), TuneError> {
-    let mut step = |what: &str| tell(News::Step(what.to_owned()));
     let target = Target::new(process)?;
     let (modules, refused) = lift(&target, &options.wanted)?;
-    let mut family = Family::of(process, options.alone);
-    let subjects: Vec<Subject<'_>> = modules.iter().map(Module::subject).collect();
-    let (profile, fit) = match &options.profile {
-        Some(saved) => {
-            let (modules, fit) = saved.counts(&subjects).map_err(unusable)?;
-            (Profile { modules, ..Profile::default() }, Some(fit))
-        }
-        None => {
-            step("counting");
-            let selection = &options.wanted.selection;
-            let from = (&target, &family);
-            (count::count(from, folder, &modules, selection, options.time, stop)?, None)
-        }
-    };
-    if let Some(path) = &options.save {
-        let saved = Saved::of(subjects.iter().copied().zip(&profile.modules));
-        saved.write(path).map_err(unusable)?;
-    }
-    step("deciding");
-    let mut outcome = Outcome { profile, fit, refused, ..Outcome::default() };
-    family.forget();
-    family.look();
-    let codes = lay_out(&target, &family, &modules, options, &mut outcome)?;
+    let family = Family::of(process, options.alone);
+    let mut tuning = Tuning { target, modules, refused, family, folder, options, stop, tell };
+    let mut outcome = Outcome { refused: tuning.refused.clone(), ..Outcome::default() };
+    let codes = tuning.decided(&mut outcome, 0)?;
     if options.dry_run || codes.is_empty() {
-        tell(News::Tuned(&outcome));
+        (tuning.tell)(News::Tuned(&outcome));
         return Ok((outcome, false));
     }
-
-    step("installing");
-    let mut everywhere = Everywhere { folder, codes: &codes, journals: Vec::new() };
-    let done: Result<_, TuneError> = (|| {
-        outcome.installed = Some(everywhere.install(&target, &mut family)?);
-        outcome.processes = everywhere.journals.len();
-        outcome.left = family.left.clone();
-        if options.keep {
-            return Ok(None);
-        }
-        step("measuring");
-        let linkage = outcome.installed.as_ref().map_or(&[][..], |i| &i.linkage);
-        let code = (&codes[..], linkage);
-        Ok(Some(measure::measure(&mut family, code, &options.measure, stop)?))
-    })();
-    let gain = |measured: &Option<Measured>| measured.as_ref().is_none_or(Measured::is_gain);
-    let measured = match done {
-        Ok(measured) if gain(&measured) => measured,
-        done => {
-            step("taking back");
-            everywhere.take_back()?;
-            outcome.measured = done?;
-            tell(News::Tuned(&outcome));
-            return Ok((outcome, false));
-        }
-    };
-    if let Some(measured) = &measured {
-        everywhere.note(measured)?;
+    let mut everywhere = Everywhere::new(folder, Cow::Owned(codes));
+    if !tuning.pays(&mut everywhere, &mut outcome, None)? {
+        (tuning.tell)(News::Tuned(&outcome));
+        return Ok((outcome, false));
     }
-    (outcome.kept, outcome.measured) = (true, measured);
-    tell(News::Tuned(&outcome));
+    (tuning.tell)(News::Tuned(&outcome));
+    for rank in 1..options.passes {
+        if !tuning.once_more(&mut everywhere, &mut outcome, rank)? {
+            break;
+        }
+    }
     let (Some(pause), Some(first)) = (options.watch, &outcome.measured) else {
         return Ok((outcome, false));
     };
+    let Tuning { mut family, tell, .. } = tuning;
     let linkage = outcome.installed.as_ref().map_or(&[][..], |i| &i.linkage);
-    let code = (&codes[..], linkage);
+    let code = (&everywhere.codes[..], linkage);
     let Some(last) = watch(&mut family, code, (options, pause, first), stop, tell)? else {
         return Ok((outcome, false));
     };
     everywhere.take_back()?;
     (outcome.kept, outcome.measured) = (false, Some(last));
     Ok((outcome, true))
+}
+
+/// A process that is being tuned.
+struct Tuning<'a, 't> {
+    target: Target<'a>,
+    modules: Vec<Module>,
+    /// Modules that cannot be laid out, and why.
+    refused: Vec<(PathBuf, String)>,
+    family: Family<'a>,
+    folder: &'a Path,
+    options: &'a Options,
+    stop: Stop<'a>,
+    tell: &'t mut dyn FnMut(News<'_>),
+}
+
+impl<'a> Tuning<'a, '_> {
+    fn step(&mut self, what: &str) {
+        (self.tell)(News::Step(what.to_owned()));
+    }
+
+    /// Counts, and makes new code by that and by what `outcome` knows of: in the way that is `rank`
+    /// places behind the one that the model likes best.
+    fn decided(&mut self, outcome: &mut Outcome, rank: usize) -> Result<Vec<NewCode>, TuneError> {
+        self.step("counting");
+        let before = std::mem::take(&mut outcome.profile);
+        (outcome.profile, outcome.fit) = self.counted()?;
+        outcome.profile.add(&before);
+        let subjects = self.modules.iter().map(Module::subject);
+        if let Some(path) = &self.options.save {
+            let saved = Saved::of(subjects.zip(&outcome.profile.modules));
+            saved.write(path).map_err(unusable)?;
+        }
+        self.step("deciding");
+        self.family.forget();
+        self.family.look();
+        let group = Group { rank, ..self.options.group.clone() };
+        lay_out(&self.target, &self.family, &self.modules, (self.options, &group), outcome)
+    }
+
+    fn counted(&self) -> Result<(Profile, Option<Fit>), TuneError> {
+        let subjects: Vec<Subject<'_>> = self.modules.iter().map(Module::subject).collect();
+        if let Some(saved) = &self.options.profile {
+            let (modules, fit) = saved.counts(&subjects).map_err(unusable)?;
+            return Ok((Profile { modules, ..Profile::default() }, Some(fit)));
+        }
+        let selection = &self.options.wanted.selection;
+        let from = (&self.target, &self.family);
+        let time = self.options.time;
+        Ok((count::count(from, self.folder, &self.modules, selection, time, self.stop)?, None))
+    }
+
+    /// Installs new code and compares. What does not pay, or not more than `least`, is taken back.
+    fn pays(
+        &mut self,
+        everywhere: &mut Everywhere<'_>,
+        outcome: &mut Outcome,
+        least: Option<&Measured>,
+    ) -> Result<bool, TuneError> {
+        self.step("installing");
+        let done: Result<_, TuneError> = (|| {
+            outcome.installed = Some(everywhere.install(&self.target, &mut self.family)?);
+            outcome.processes = everywhere.journals.len();
+            outcome.left = self.family.left.clone();
+            if self.options.keep {
+                return Ok(None);
+            }
+            self.step("measuring");
+            let linkage = outcome.installed.as_ref().map_or(&[][..], |i| &i.linkage);
+            let code = (&everywhere.codes[..], linkage);
+            Ok(Some(measure::measure(&mut self.family, code, &self.options.measure, self.stop)?))
+        })();
+        let gain = |measured: &Measured| {
+            measured.is_gain() && least.is_none_or(|least| measured.ratio < least.ratio)
+        };
+        outcome.kept = matches!(&done, Ok(measured) if measured.as_ref().is_none_or(gain));
+        if !outcome.kept {
+            self.step("taking back");
+            everywhere.take_back()?;
+        }
+        outcome.measured = done?;
+        if let Some(measured) = outcome.measured.as_ref().filter(|_| outcome.kept) {
+            everywhere.note(measured)?;
+        }
+        Ok(outcome.kept)
+    }
+
+    /// Counts again, with what was counted before, and tries the next way. Whichever was faster is
+    /// in place afterwards. Gives false if there is no sense in a further pass.
+    fn once_more(
+        &mut self,
+        everywhere: &mut Everywhere<'a>,
+        outcome: &mut Outcome,
+        rank: usize,
+    ) -> Result<bool, TuneError> {
+        let Some(least) = outcome.measured.clone() else { return Ok(false) };
+        everywhere.take_back()?;
+        let (profile, refused) = (outcome.profile.clone(), self.refused.clone());
+        let mut next = Outcome { profile, refused, ..Outcome::default() };
+        let tried = self.decided(&mut next, rank).and_then(|codes| {
+            let mut everywhere = Everywhere::new(self.folder, Cow::Owned(codes));
+            let better = self.pays(&mut everywhere, &mut next, Some(&least))?;
+            Ok((everywhere, better))
+        });
+        let what = match tried {
+            Ok((found, true)) => {
+                (*everywhere, *outcome) = (found, next);
+                (self.tell)(News::Tuned(outcome));
+                return Ok(true);
+            }
+            Ok((_, false)) => {
+                let shown = next.measured.as_ref().map_or_else(String::new, Measured::percent);
+                (format!("pass {}: {shown}; what was there before comes back", rank + 1), true)
+            }
+            Err(error) => {
+                (format!("pass {}: {error}; what was there before comes back", rank + 1), false)
+            }
+        };
+        self.step(&what.0);
+        self.family.forget();
+        self.family.look();
+        outcome.installed = Some(everywhere.install(&self.target, &mut self.family)?);
+        everywhere.note(&least)?;
+        Ok(what.1)
+    }
 }
 
 fn unusable(why: String) -> TuneError {
@@ -250,7 +339,7 @@ fn lay_out(
     target: &Target<'_>,
     family: &Family<'_>,
     modules: &[Module],
-    options: &Options,
+    (options, group): (&Options, &Group),
     outcome: &mut Outcome,
 ) -> Result<Vec<NewCode>, TuneError> {
     let process = target.process;
@@ -260,7 +349,7 @@ fn lay_out(
     for (module, counts) in modules.iter().zip(&outcome.profile.modules) {
         let path = module.loaded.path.clone();
         let functions = &module.lifted.functions;
-        let decided = match decide::decide(functions, counts, &options.group, Geometry::L1I) {
+        let decided = match decide::decide(functions, counts, group, Geometry::L1I) {
             Ok(Some(decided)) => decided,
             Ok(None) => continue,
             Err(why) => {

@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use fettle_live::{Journal, Process};
-use fettle_tune::{Family, Group, NewCode, Options, Stop, Target, Wanted, Work, measure};
+use fettle_tune::{Family, Group, NewCode, News, Options, Stop, Target, Wanted, Work, measure};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -166,6 +166,7 @@ fn all_count_and_are_compared() {
         profile: None,
         save: None,
         threshold: 0.0,
+        passes: 1,
         watch: None,
     };
     let never = AtomicBool::new(false);
@@ -180,5 +181,72 @@ fn all_count_and_are_compared() {
         assert_eq!(leftovers(process.pid()), Vec::<String>::new());
         assert!(Journal::look(&logs, process.pid()).unwrap().is_none());
     }
+    forker.end();
+}
+
+/// What a process's work would be if its new code were twice as fast as its old code: processor
+/// time, counted twice while jumps of the undo log are in place.
+const TWICE_AS_FAST: &str = r#"
+import sys
+pid, log, state = sys.argv[1:]
+new = False
+with open(f"/proc/{pid}/mem", "rb") as memory:
+    for _, at, _, after in (line.split() for line in open(log) if line.startswith("jump ")):
+        memory.seek(int(at, 16))
+        new = new or memory.read(len(after) // 2).hex() == after
+now = int(open(f"/proc/{pid}/schedstat").read().split()[0])
+try:
+    last, work = map(int, open(state).read().split())
+except FileNotFoundError:
+    last, work = now, 0
+work += (now - last) * (2 if new else 1)
+open(state, "w").write(f"{now} {work}")
+print(work // 1000)
+"#;
+
+#[test]
+fn the_fastest_of_several_ways_stays() {
+    let forker = Forker::start("passes", &[]);
+    let logs = forker.folder.join("logs");
+    let worker = Process::open(forker.worker()).unwrap();
+    let script = forker.folder.join("work.py");
+    std::fs::write(&script, TWICE_AS_FAST).unwrap();
+    let log = logs.join(format!("{}.undo", worker.pid()));
+    let state = forker.folder.join("work");
+    let paths = [&log, &state].map(|path| path.display().to_string()).join(" ");
+    let work = format!("python3 {} {} {paths}", script.display(), worker.pid());
+    let options = Options {
+        wanted: Wanted::default(),
+        time: Duration::from_millis(300),
+        group: Group::default(),
+        measure: measure::Plan {
+            work: Work::Command(work),
+            pairs: 6,
+            turn: Duration::from_millis(100),
+        },
+        keep: false,
+        dry_run: false,
+        alone: true,
+        profile: None,
+        save: None,
+        threshold: 0.0,
+        passes: 3,
+        watch: None,
+    };
+    let (never, mut ratios, mut steps) = (AtomicBool::new(false), Vec::new(), Vec::new());
+    let outcome = fettle_tune::tune(&worker, &logs, &options, Stop(&never), |news| match news {
+        News::Tuned(outcome) => ratios.push(outcome.measured.as_ref().unwrap().ratio),
+        News::Step(step) => steps.push(step),
+    });
+    let outcome = outcome.unwrap();
+    // Each pass counts and compares; those that were not faster were taken back.
+    assert_eq!(steps.iter().filter(|step| *step == "measuring").count(), 3, "{steps:?}");
+    let slower = steps.iter().filter(|step| step.starts_with("pass ")).count();
+    assert_eq!(ratios.len() + slower, 3, "{steps:?}");
+    assert!(ratios.is_sorted_by(|one, next| one > next), "{ratios:?}");
+    assert_eq!(ratios.last(), outcome.measured.as_ref().map(|measured| &measured.ratio));
+    assert!(outcome.kept && Journal::look(&logs, worker.pid()).unwrap().is_some());
+    fettle_tune::undo_family(&logs, &worker, PATIENCE, &mut |_, _| ()).unwrap();
+    assert_eq!(leftovers(worker.pid()), Vec::<String>::new());
     forker.end();
 }

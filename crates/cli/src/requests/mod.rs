@@ -201,7 +201,7 @@ fn answer(_: &str, _: &fettle_trace::Trace, args: &RequestsArgs) -> anyhow::Resu
     let _ = (args.parts, args.cluster);
     bail!(
         "this fettle was built without the feature `query`, which answers SQL: \
-         cargo build --release --package fettle-cli"
+         cargo build --release --package fettle-cli --features query"
     )
 }
 

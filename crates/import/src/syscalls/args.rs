@@ -73,6 +73,23 @@ impl<'a> Args<'a> {
         Some([first, second])
     }
 
+    /// Whether these are arguments of a call that receives, with flags by which it only looks.
+    pub fn peeks(&self, call: &str) -> bool {
+        /// `MSG_PEEK`.
+        const PEEK: u64 = 2;
+        let place = match call {
+            "recvfrom" => 3,
+            "recvmsg" => 2,
+            _ => return false,
+        };
+        // Where a line was cut in two, the flags are not where they would be.
+        let named = self.0.iter().any(|(_, value)| {
+            matches!(value, Value::Text(text) if text.starts_with("MSG_") && text.contains("MSG_PEEK"))
+        });
+        let bits = || self.number(place, &["flags"]).is_some_and(|flags| flags & PEEK != 0);
+        named || bits()
+    }
+
     /// All of them, as a text of at most 255 bytes.
     pub fn rendered(&self) -> String {
         let mut text = String::new();

@@ -120,6 +120,8 @@ struct Begun {
     text: String,
 }
 
+/// The error of a call that found nothing.
+const EAGAIN: i64 = 11;
 /// `CLONE_THREAD`.
 const CLONE_THREAD: u64 = 0x1_0000;
 
@@ -152,7 +154,10 @@ impl Calls {
         let task = [u64::from(at.pid), u64::from(at.tid)];
         let first = fd_at(0, &["fd", "fildes", "oldfd", "fd_in", "out_fd", "in_fd"]);
         match class {
-            Class::Read => begun.fds[0] = self.begins(sink, at, first, false)?,
+            Class::Read => {
+                begun.fds[0] = self.begins(sink, at, first, false)?;
+                begun.operation = u64::from(args.peeks(name));
+            }
             Class::Write => begun.fds[0] = self.begins(sink, at, first, true)?,
             Class::SendFile | Class::Splice => {
                 let (from, to) = match class {
@@ -258,7 +263,12 @@ impl Calls {
         let three = |third: u64| [task[0], task[1], third];
         let bits = result as u64;
         match begun.class {
-            Class::Read => self.ends(sink, at, begun.fds[0], false, result),
+            Class::Read => {
+                // What is only looked at stays where it is, as if the call had found nothing.
+                let looks = begun.operation != 0 || args.peeks(&begun.name);
+                let result = if looks && result > 0 { -EAGAIN } else { result };
+                self.ends(sink, at, begun.fds[0], false, result)
+            }
             Class::Write => self.ends(sink, at, begun.fds[0], true, result),
             Class::SendFile | Class::Splice => {
                 self.ends(sink, at, begun.fds[0], false, result)?;

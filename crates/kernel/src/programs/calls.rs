@@ -19,6 +19,10 @@ pub enum Class {
     Read = 1,
     /// Writes to its first argument.
     Write,
+    /// Reads from a socket, or only looks, by the flags in its fourth argument.
+    Receive,
+    /// The same by the flags in its third argument.
+    ReceiveMessage,
     /// Reads several messages.
     ReadMany,
     /// Writes several messages.
@@ -87,9 +91,9 @@ pub const CALLS: &[(u16, &str, Class)] = &[
     (42, "connect", Class::Connect),
     (43, "accept", Class::Accept),
     (44, "sendto", Class::Write),
-    (45, "recvfrom", Class::Read),
+    (45, "recvfrom", Class::Receive),
     (46, "sendmsg", Class::Write),
-    (47, "recvmsg", Class::Read),
+    (47, "recvmsg", Class::ReceiveMessage),
     (53, "socketpair", Class::SocketPair),
     (61, "wait4", Class::Child),
     (72, "fcntl", Class::Fcntl),
@@ -260,6 +264,8 @@ fn all_begin(c: &mut Code, done: Label) {
     let classes = [
         C::Read,
         C::Write,
+        C::Receive,
+        C::ReceiveMessage,
         C::Poll,
         C::Futex,
         C::Sync,
@@ -277,7 +283,7 @@ fn all_begin(c: &mut Code, done: Label) {
     for (class, label) in classes.into_iter().zip(labels) {
         c.asm.place(label);
         match class {
-            C::Read | C::ReadMany => begin(c, 0, 0),
+            C::Read | C::Receive | C::ReceiveMessage | C::ReadMany => begin(c, 0, 0),
             C::Write | C::WriteMany => begin(c, io::WRITE, 0),
             C::Sync => begin(c, io::SYNC, 0),
             C::SendFile => begin_both(c, 1, 0),
@@ -396,6 +402,8 @@ pub fn exit(env: &Env) -> Vec<Insn> {
     let classes = [
         C::Read,
         C::Write,
+        C::Receive,
+        C::ReceiveMessage,
         C::Poll,
         C::Futex,
         C::OpenAt,
@@ -423,6 +431,8 @@ pub fn exit(env: &Env) -> Vec<Insn> {
         c.asm.place(label);
         match class {
             C::Read => end(&mut c, 0, 0),
+            C::Receive => end_receive(&mut c, 3),
+            C::ReceiveMessage => end_receive(&mut c, 2),
             C::Write => end(&mut c, io::WRITE, 0),
             C::Sync => end(&mut c, io::SYNC, 0),
             C::SendFile => end_both(&mut c, 1, 0),
@@ -456,6 +466,25 @@ fn end(c: &mut Code, flags: u16, descriptor: usize) {
     let out = c.out;
     keep_argument(c, descriptor);
     ends(c, flags, FD, RESULT, true, out);
+}
+
+/// `recvfrom`, `recvmsg`, with flags in this argument: what is only looked at stays where it is, as
+/// if the call had found nothing.
+fn end_receive(c: &mut Code, flags: usize) {
+    /// `MSG_PEEK`.
+    const PEEK: i32 = 2;
+    const EAGAIN: i32 = 11;
+    let (looks, takes) = (c.asm.label(), c.asm.label());
+    argument(c, R1, flags);
+    c.asm.jump_if(If::Set, R1, PEEK, looks);
+    c.asm.jump(takes);
+    c.asm.place(looks);
+    c.recall(R1, RESULT);
+    c.asm.jump_if(If::SignedLess, R1, 1, takes);
+    c.asm.imm(R1, -EAGAIN);
+    c.keep(RESULT, R1);
+    c.asm.place(takes);
+    end(c, 0, 0);
 }
 
 fn end_both(c: &mut Code, from: usize, to: usize) {
