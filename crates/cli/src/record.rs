@@ -472,6 +472,9 @@ fn tell(outcome: &Outcome, place: &str) -> anyhow::Result<()> {
             totals.lost + totals.records
         )?;
     }
+    for loss in &outcome.finished.manifest.losses {
+        writeln!(err, "fettle: lost: {} × {}", loss.count, loss.reason)?;
+    }
     writeln!(err, "fettle: {place}")?;
     Ok(())
 }

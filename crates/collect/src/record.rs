@@ -93,7 +93,7 @@ pub enum RecordError {
     #[error(transparent)]
     Program(#[from] ModuleError),
     /// No such program.
-    #[error("{program}: {error}")]
+    #[error("cannot run {program:?}: {error}")]
     NotFound {
         /// As it was asked for.
         program: String,
@@ -395,7 +395,9 @@ fn find_program(program: &OsString) -> Result<PathBuf, RecordError> {
     std::env::split_paths(&path)
         .map(|folder| folder.join(program))
         .find(|file| file.is_file())
-        .ok_or_else(|| not_found(io::ErrorKind::NotFound.into()))
+        .ok_or_else(|| {
+            not_found(io::Error::new(io::ErrorKind::NotFound, "no program of this name in PATH"))
+        })
 }
 
 /// Ends this process by `signal`, as the program ended, so that whoever started it is told the

@@ -25,13 +25,13 @@ use crate::counts::{self, Counted};
 use crate::libraries::{Libraries, News, Space};
 use crate::modules::{Modules, find_hole};
 use crate::sampled::{self, Sampled};
-use crate::slots::{AliveWord, SlotTotals, Slots};
+use crate::slots::{ALIVE_AT, AliveWord, SlotTotals, Slots};
 use crate::switches::{Out, Switches};
 use crate::task;
 
-/// Where the slots are looked for room in the programs' address spaces: the middle, which
-/// neither loaders nor allocators use.
-const SLOTS_FROM: u64 = 0x2000_0000_0000;
+/// Where the slots are looked for room in the programs' address spaces: below the libraries, where
+/// sanitizers have room for these too, and above all that loaders and allocators use.
+const SLOTS_FROM: u64 = 0x7e90_0000_0000;
 
 /// What is known of a thread with a slot.
 struct ThreadState {
@@ -507,7 +507,7 @@ impl<'a> Recorder<'a> {
         injection.maps.push(map(&self.slots.file(), 0, size, slots_at, DATA, true));
         let mut space = None;
         if self.alive.is_some() {
-            let alive = slots_at.0 + self.slots.layout().alive_at();
+            let alive = slots_at.0 + ALIVE_AT;
             match self.libraries.prepare(stop, alive, &taken) {
                 Ok(Some((made, maps, writes))) => {
                     injection.maps.extend(maps);
@@ -525,7 +525,8 @@ impl<'a> Recorder<'a> {
             return Err("it has no function to probe".to_owned());
         }
         let slot = self.take_slot().ok_or_else(|| "too many threads at once".to_owned())?;
-        injection.gs_base = Some(self.slots.prepare(slot, stop.pid, stop.pid, slots_at.0));
+        let base = self.slots.prepare(slot, stop.pid, stop.pid, slots_at.0);
+        injection.gs_base = Some(base.ok_or_else(|| "there is no memory for it".to_owned())?);
         self.pending.insert(
             stop.pid,
             Pending { space, probed, tid: stop.pid, slot, slots_at: slots_at.0, module, bias },
@@ -647,8 +648,12 @@ impl Session for Recorder<'_> {
             self.processes.insert(pid, state);
         }
         let slots_at = self.processes.get(&pid)?.slots_at?;
-        let slot = self.take_slot()?;
-        let address = self.slots.prepare(slot, pid, tid, slots_at);
+        // Without a block of its own it would write to its parent's.
+        let Some(slot) = self.take_slot() else { return self.slots.shared_block(slots_at) };
+        let Some(address) = self.slots.prepare(slot, pid, tid, slots_at) else {
+            self.done.without_slot += 1;
+            return self.slots.shared_block(slots_at);
+        };
         if let (Some(sampled), Some(parent_pid)) = (&mut self.sampled, parent_pid)
             && pid != parent_pid
         {

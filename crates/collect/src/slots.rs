@@ -8,6 +8,7 @@
 //! Programs may write anything there. What is read here is bounded by what the slot can hold,
 //! whatever it says of itself.
 
+use std::cell::Cell;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -50,16 +51,24 @@ impl SlotLayout {
         (u64::from(self.counters_at()) + u64::from(self.counters) * 8).next_multiple_of(1 << 21)
     }
 
-    /// Offset of the [`Alive`] that says whether the session lives, behind all slots.
-    pub fn alive_at(&self) -> u64 {
-        self.stride() * u64::from(self.slots)
+    /// Offset of a slot. The last one, behind those that can be told apart, is for threads without
+    /// a slot of their own.
+    fn at(&self, slot: u32) -> u64 {
+        HEAD + self.stride() * u64::from(slot)
     }
 
     /// Bytes of the whole.
     pub fn size(&self) -> u64 {
-        self.alive_at() + (1 << 21)
+        self.at(self.slots + 1)
     }
 }
+
+/// Bytes in front of the slots.
+const HEAD: u64 = 1 << 21;
+/// Offset of the [`Alive`] that says whether the session lives.
+pub const ALIVE_AT: u64 = 0;
+/// Offset of an [`Alive`] that says that nobody records: for threads without a slot of their own.
+const NOBODY_AT: u64 = 64;
 
 /// What the agent's probes measure in `mode`.
 pub(crate) fn clock_of(mode: Mode) -> Clock {
@@ -101,7 +110,8 @@ impl AliveWord<'_> {
 
 impl Drop for AliveWord<'_> {
     fn drop(&mut self) {
-        self.slots.ended().store(1, Ordering::Release);
+        let ended = self.slots.head(ALIVE_AT as usize + std::mem::offset_of!(Alive, ended));
+        ended.store(1, Ordering::Release);
     }
 }
 
@@ -111,6 +121,11 @@ pub struct Slots {
     file: File,
     shared: Arc<OwnedFd>,
     map: MmapRaw,
+    /// Bytes of the file, which grows with the slots in use: a program may lock all of its memory
+    /// (`mlockall`), and then gets as much of what is mapped as there is a file for.
+    len: Cell<u64>,
+    /// Where the process has the memory whose threads have no slot of their own.
+    shared_by: Cell<Option<u64>>,
     layout: SlotLayout,
     policy: Policy,
     mode: Mode,
@@ -134,10 +149,16 @@ impl Slots {
         }
         // SAFETY: `fd` was just made and belongs to nobody else.
         let file = unsafe { File::from_raw_fd(fd) };
-        file.set_len(layout.size())?;
-        let map = memmap2::MmapOptions::new().no_reserve_swap().map_raw(&file)?;
+        file.set_len(HEAD)?;
+        let size = layout.size() as usize;
+        let map = memmap2::MmapOptions::new().len(size).no_reserve_swap().map_raw(&file)?;
         let shared = Arc::new(file.try_clone()?.into());
-        Ok(Slots { file, shared, map, layout, policy, mode })
+        let (len, shared_by) = (Cell::new(HEAD), Cell::new(None));
+        let slots = Slots { file, shared, map, len, shared_by, layout, policy, mode };
+        slots
+            .head(NOBODY_AT as usize + std::mem::offset_of!(Alive, ended))
+            .store(1, Ordering::Relaxed);
+        Ok(slots)
     }
 
     /// The memory file, to be mapped by the processes.
@@ -151,16 +172,18 @@ impl Slots {
     ///
     /// When the kernel does not know how to tell of its death.
     pub fn alive(&self) -> io::Result<AliveWord<'_>> {
-        let offset = self.layout.alive_at() as usize + std::mem::offset_of!(Alive, tracer);
-        // SAFETY: the word is aligned, inside the mapping, and the mapping outlives the value,
-        // which borrows `self`. This crate uses no robust locks.
-        let word = unsafe { fettle_live::AliveWord::set(self.map.as_mut_ptr().add(offset).cast()) };
+        let word = self.head(ALIVE_AT as usize + std::mem::offset_of!(Alive, tracer));
+        // SAFETY: the word outlives the value, which borrows `self`. This crate uses no robust
+        // locks.
+        let word = unsafe { fettle_live::AliveWord::set(word.as_ptr()) };
         Ok(AliveWord { word: word?, slots: self })
     }
 
-    fn ended(&self) -> &AtomicU32 {
-        let offset = self.layout.alive_at() as usize + std::mem::offset_of!(Alive, ended);
-        // SAFETY: the word is aligned, inside the mapping, and changed by atomics only.
+    /// A word in front of the slots.
+    fn head(&self, offset: usize) -> &AtomicU32 {
+        assert!(offset + 4 <= HEAD as usize && offset.is_multiple_of(4));
+        // SAFETY: the word is aligned, inside the mapping and the file (asserted), and changed by
+        // atomics only.
         unsafe { AtomicU32::from_ptr(self.map.as_mut_ptr().add(offset).cast()) }
     }
 
@@ -181,9 +204,10 @@ impl Slots {
     }
 
     fn base(&self, slot: u32) -> *mut u8 {
-        assert!(slot < self.layout.slots);
-        let offset = u64::from(slot) * self.layout.stride();
-        // SAFETY: the offset is inside the mapping, which is `layout.size()` bytes long.
+        let offset = self.layout.at(slot);
+        assert!(offset + self.layout.stride() <= self.len.get(), "a slot that was prepared");
+        // SAFETY: the offset is inside the file (asserted), and so inside the mapping, which is
+        // `layout.size()` bytes long.
         unsafe { self.map.as_mut_ptr().add(offset as usize) }
     }
 
@@ -207,9 +231,40 @@ impl Slots {
     }
 
     /// Prepares an empty slot for a thread whose process has the memory mapped at `mapped_at`;
-    /// gives the `gs` base.
-    pub fn prepare(&self, slot: u32, pid: i32, tid: i32, mapped_at: u64) -> u64 {
-        let address = mapped_at + u64::from(slot) * self.layout.stride();
+    /// gives the `gs` base. `None` if there is no memory for it.
+    pub fn prepare(&self, slot: u32, pid: i32, tid: i32, mapped_at: u64) -> Option<u64> {
+        self.prepare_as(slot, (pid, tid), mapped_at, mapped_at + ALIVE_AT)
+    }
+
+    /// The `gs` base for a thread that has no slot of its own. Many may have the same at once, so what
+    /// they leave there is never read. `None` if that cannot be had.
+    pub fn shared_block(&self, mapped_at: u64) -> Option<u64> {
+        let slot = self.layout.slots;
+        match self.shared_by.get() {
+            None => {
+                let nobody = mapped_at + NOBODY_AT;
+                let address = self.prepare_as(slot, (0, 0), mapped_at, nobody)?;
+                self.shared_by.set(Some(mapped_at));
+                Some(address)
+            }
+            // A block knows its address.
+            Some(at) => (at == mapped_at).then(|| mapped_at + self.layout.at(slot)),
+        }
+    }
+
+    fn prepare_as(
+        &self,
+        slot: u32,
+        (pid, tid): (i32, i32),
+        mapped_at: u64,
+        alive: u64,
+    ) -> Option<u64> {
+        let end = self.layout.at(slot + 1);
+        if end > self.len.get() {
+            self.file.set_len(end).ok()?;
+            self.len.set(end);
+        }
+        let address = mapped_at + self.layout.at(slot);
         let block = ThreadBlock {
             magic: MAGIC,
             version: VERSION,
@@ -234,14 +289,14 @@ impl Slots {
             records: u64::from(self.mode == Mode::Events),
             top_stack_pointer: if self.mode == Mode::Sample { u64::MAX } else { 0 },
             clock: clock_of(self.mode) as u64,
-            alive: mapped_at + self.layout.alive_at(),
+            alive,
             ..ThreadBlock::default()
         };
         // SAFETY: the slot is inside the mapping, aligned to its stride, and no thread uses it
         // yet; `ThreadBlock` is plain data.
         unsafe { self.base(slot).cast::<ThreadBlock>().write(block) };
         fence(Ordering::SeqCst);
-        address
+        Some(address)
     }
 
     /// Gives `child` the shadow stack of `parent`: after a fork both are inside of the same
@@ -380,7 +435,7 @@ impl Slots {
         size: usize,
         mut visit: impl FnMut(u32, &[u64]),
     ) -> io::Result<()> {
-        let base = u64::from(slot) * self.layout.stride() + from;
+        let base = self.layout.at(slot) + from;
         let mut buffer = vec![0u8; 1 << 16];
         let mut at = 0u64;
         while at < len {
@@ -410,7 +465,7 @@ impl Slots {
 
     /// Empties a slot for its next thread.
     pub fn clear(&self, slot: u32) {
-        let offset = u64::from(slot) * self.layout.stride();
+        let offset = self.layout.at(slot);
         // SAFETY: punching a hole in a file that we own; the range is inside it. Failing leaves
         // old numbers, so the slot is zeroed by hand then.
         let done = unsafe {

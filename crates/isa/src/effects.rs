@@ -163,7 +163,7 @@ pub fn flow(instruction: &Instruction) -> Flow {
         FlowControl::IndirectCall if instruction.is_call_near_indirect() => Flow::IndirectCall,
         FlowControl::Return if instruction.mnemonic() == iced_x86::Mnemonic::Ret => Flow::Return,
         FlowControl::Exception => Flow::Stop,
-        FlowControl::Interrupt if instruction.mnemonic() == iced_x86::Mnemonic::Int3 => Flow::Stop,
+        // `int3` among them: whoever handles its signal goes on behind it.
         _ => Flow::Strange,
     }
 }

@@ -369,7 +369,8 @@ fn gather_one(gathering: &mut Gathering<'_>) -> Result<(), Failure> {
     let pid = gathering.process.pid();
     let mut threads = tasks(pid)?;
     // Those that sleep can be had at once, and miss nothing.
-    threads.sort_by_key(|tid| haste::task_state(pid, *tid) != Some(b'S'));
+    // Looked at once each: they do not stay as they are.
+    threads.sort_by_cached_key(|tid| haste::task_state(pid, *tid) != Some(b'S'));
     let mut stuck = (pid, false);
     for tid in threads {
         gathering.known.push(tid);
@@ -460,6 +461,10 @@ fn sharing_child(pid: i32, threads: &[(i32, Instant)]) -> Option<i32> {
 /// runs first; then it is EINTR.
 const ERESTARTNOHAND: i64 = -514;
 const EINTR: i64 = -4;
+/// The number of `io_pgetevents`.
+const IO_PGETEVENTS: i64 = 333;
+/// Of `io_uring_enter`'s flags: its last argument has a time-out.
+const IORING_ENTER_EXT_ARG: u64 = 1 << 3;
 
 impl Thread {
     /// The number of the system call that the thread was in, if it was.
@@ -481,6 +486,9 @@ fn take_up_call(tid: i32) {
         libc::SYS_epoll_pwait2 | libc::SYS_semtimedop => registers.r10 == 0,
         libc::SYS_rt_sigtimedwait => registers.rdx == 0,
         libc::SYS_semop => true,
+        // No timeout, or none that could be told: of the extended argument nothing is known.
+        libc::SYS_io_getevents | IO_PGETEVENTS => registers.r8 == 0,
+        libc::SYS_io_uring_enter => registers.r10 & IORING_ENTER_EXT_ARG == 0,
         _ => false,
     };
     if endless && registers.rax as i64 == EINTR {

@@ -18,7 +18,7 @@ use crate::error::LiveError;
 use crate::inject::Prot;
 use crate::maps::LiveAddr;
 use crate::places::{Place, Record};
-use crate::process::Process;
+use crate::process::{Process, hash};
 
 /// What a write is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -129,12 +129,26 @@ pub struct Journal {
     path: PathBuf,
     file: File,
     entries: Vec<Entry>,
+    checks: Checks,
 }
 
 /// Files beside a log: an object file for debuggers, a script for gdb, a map for perf.
 const BESIDE: [&str; 3] = ["symbols", "gdb", "map"];
 
-const HEADER: &str = "fettle live 1";
+const HEADER: &str = "fettle live 2";
+
+/// Each line ends with a value that depends on it and on all before: a log of which something was
+/// lost or changed would have code taken away that is still in use.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Checks(u64);
+
+impl Checks {
+    /// The value for the next line.
+    fn next(&mut self, line: &str) -> String {
+        self.0 = hash(&[&self.0.to_le_bytes(), line.as_bytes()].concat());
+        format!("#{:08x}", self.0 as u32)
+    }
+}
 
 impl Journal {
     /// Begins the log of a process.
@@ -162,13 +176,14 @@ impl Journal {
     pub(crate) fn begin(path: &Path, entries: Vec<Entry>) -> Result<Journal, LiveError> {
         let failed =
             |e: io::Error| LiveError::Journal { path: path.to_owned(), what: e.to_string() };
-        let mut text = format!("{HEADER}\n");
-        entries.iter().for_each(|entry| print(entry, &mut text));
+        let (mut text, mut checks) = (format!("{HEADER}\n"), Checks::default());
+        entries.iter().for_each(|entry| print(entry, &mut checks, &mut text));
         // Under another name until it is whole.
         let unfinished = path.with_extension("new");
         let _ = std::fs::remove_file(&unfinished);
         let file = OpenOptions::new().append(true).create_new(true).mode(0o600).open(&unfinished);
-        let mut journal = Journal { file: file.map_err(failed)?, path: path.to_owned(), entries };
+        let (file, path_of_it) = (file.map_err(failed)?, path.to_owned());
+        let mut journal = Journal { file, path: path_of_it, entries, checks };
         journal.lock()?;
         journal.write(&text)?;
         // Fails if somebody else was faster.
@@ -201,7 +216,7 @@ impl Journal {
         journal.lock()?;
         // Its last user may have written to it meanwhile, or removed it.
         let Some(now) = Journal::look(folder, pid)? else { return Ok(None) };
-        Ok(Some(Journal { entries: now.entries, ..journal }))
+        Ok(Some(Journal { entries: now.entries, checks: now.checks, ..journal }))
     }
 
     /// Reads the log of a process, if there is one, although somebody may be writing it.
@@ -225,8 +240,12 @@ impl Journal {
         }
         let mut text = String::new();
         file.read_to_string(&mut text).map_err(|e| failed(e.to_string()))?;
-        let entries = parse(&text).map_err(failed)?;
-        Ok(Some(Journal { path, file, entries }))
+        let (entries, checks) = parse(&text).map_err(failed)?;
+        // A log has its first lines when it gets its name.
+        if !matches!(entries.first(), Some(Entry::Process(..))) {
+            return Err(failed(damaged("its beginning is missing")));
+        }
+        Ok(Some(Journal { path, file, entries, checks }))
     }
 
     /// Whom the log named after a process is of: number, start time, address space. What was done
@@ -236,7 +255,7 @@ impl Journal {
         let mut head = [0; 128];
         let mut file = File::open(path_of(folder, pid)).ok()?;
         let count = file.read(&mut head).ok()?;
-        match parse(std::str::from_utf8(head.get(..count)?).ok()?).ok()?.first()? {
+        match parse(std::str::from_utf8(head.get(..count)?).ok()?).ok()?.0.first()? {
             Entry::Process(pid, start, space) => Some((*pid, *start, *space)),
             _ => None,
         }
@@ -265,8 +284,14 @@ impl Journal {
         }
     }
 
+    /// Adds text to the file, all of it or, if the disk is full, none.
     fn write(&mut self, text: &str) -> Result<(), LiveError> {
-        self.file.write_all(text.as_bytes()).map_err(|error| LiveError::Journal {
+        let before = self.file.metadata().map(|meta| meta.len());
+        let written = self.file.write_all(text.as_bytes());
+        if let (Err(_), Ok(len)) = (&written, before) {
+            let _ = self.file.set_len(len);
+        }
+        written.map_err(|error| LiveError::Journal {
             path: self.path.clone(),
             what: error.to_string(),
         })
@@ -280,9 +305,11 @@ impl Journal {
     pub fn add(&mut self, entries: impl IntoIterator<Item = Entry>) -> Result<(), LiveError> {
         let from = self.entries.len();
         self.entries.extend(entries);
-        let mut text = String::new();
-        self.entries[from..].iter().for_each(|entry| print(entry, &mut text));
-        self.write(&text)
+        let (mut text, mut checks) = (String::new(), self.checks);
+        self.entries[from..].iter().for_each(|entry| print(entry, &mut checks, &mut text));
+        self.write(&text)?;
+        self.checks = checks;
+        Ok(())
     }
 
     /// What was done, in order.
@@ -395,38 +422,55 @@ fn is_ours(meta: &std::fs::Metadata) -> bool {
     meta.uid() == user && meta.mode() & 0o022 == 0
 }
 
-fn print(entry: &Entry, out: &mut String) {
+/// What is said of a log that cannot be believed.
+fn damaged(what: &str) -> String {
+    format!(
+        "it is damaged: {what}. Nothing is taken back by it: what was installed stays until the \
+         process ends"
+    )
+}
+
+fn print(entry: &Entry, checks: &mut Checks, out: &mut String) {
+    let from = out.len();
+    print_plain(entry, out);
+    let check = checks.next(&out[from..]);
+    out.push(' ');
+    out.push_str(&check);
+    out.push('\n');
+}
+
+fn print_plain(entry: &Entry, out: &mut String) {
     use std::fmt::Write;
     let _ = match entry {
-        Entry::Process(pid, start, space) => writeln!(out, "process {pid} {start} {space:x}"),
+        Entry::Process(pid, start, space) => write!(out, "process {pid} {start} {space:x}"),
         Entry::Map(Region { at, len, prot, shared }) => {
             let bits = prot.bits() | if *shared { SHARED } else { 0 };
-            writeln!(out, "map {:x} {len:x} {bits:x}", at.0)
+            write!(out, "map {:x} {len:x} {bits:x}", at.0)
         }
-        Entry::Mapped(at) => writeln!(out, "mapped {:x}", at.0),
-        Entry::Unmapping(at, hash) => writeln!(out, "unmapping {:x} {hash:x}", at.0),
-        Entry::Unmapped(at) => writeln!(out, "unmapped {:x}", at.0),
-        Entry::Cleared(at) => writeln!(out, "cleared {:x}", at.0),
-        Entry::Code(at, len) => writeln!(out, "code {:x} {len:x}", at.0),
+        Entry::Mapped(at) => write!(out, "mapped {:x}", at.0),
+        Entry::Unmapping(at, hash) => write!(out, "unmapping {:x} {hash:x}", at.0),
+        Entry::Unmapped(at) => write!(out, "unmapped {:x}", at.0),
+        Entry::Cleared(at) => write!(out, "cleared {:x}", at.0),
+        Entry::Code(at, len) => write!(out, "code {:x} {len:x}", at.0),
         Entry::Write(patch) => {
             let _ = write!(out, "{} {:x} ", patch.purpose.name(), patch.at.0);
             hex(&patch.before, out);
             out.push(' ');
             hex(&patch.after, out);
-            writeln!(out)
+            Ok(())
         }
         Entry::Place(Place { start, end, offset, device: (major, minor), inode }) => {
             let (start, end) = (start.0, end.0);
-            writeln!(out, "place {start:x} {end:x} {offset:x} {major:x} {minor:x} {inode:x}")
+            write!(out, "place {start:x} {end:x} {offset:x} {major:x} {minor:x} {inode:x}")
         }
         Entry::Record(Record { list, at, dynamic }) => {
-            writeln!(out, "record {:x} {:x} {:x}", list.0, at.0, dynamic.0)
+            write!(out, "record {:x} {:x} {:x}", list.0, at.0, dynamic.0)
         }
-        Entry::PerfMap(name, device, inode) => writeln!(out, "perf {device:x} {inode:x} {name}"),
-        Entry::Guard(start, end) => writeln!(out, "guard {:x} {:x}", start.0, end.0),
-        Entry::GsBase(base) => writeln!(out, "gs {base:x}"),
-        Entry::Loaded(path) => writeln!(out, "loaded {}", path.replace('\n', " ")),
-        Entry::Note(text) => writeln!(out, "note {}", text.replace('\n', " ")),
+        Entry::PerfMap(name, device, inode) => write!(out, "perf {device:x} {inode:x} {name}"),
+        Entry::Guard(start, end) => write!(out, "guard {:x} {:x}", start.0, end.0),
+        Entry::GsBase(base) => write!(out, "gs {base:x}"),
+        Entry::Loaded(path) => write!(out, "loaded {}", path.replace('\n', " ")),
+        Entry::Note(text) => write!(out, "note {}", text.replace('\n', " ")),
     };
 }
 
@@ -438,19 +482,25 @@ fn hex(bytes: &[u8], out: &mut String) {
     }
 }
 
-fn parse(text: &str) -> Result<Vec<Entry>, String> {
+fn parse(text: &str) -> Result<(Vec<Entry>, Checks), String> {
     let whole = &text[..text.rfind('\n').map_or(0, |end| end + 1)];
     let mut lines = whole.lines();
     match lines.next() {
         Some(HEADER) => {}
         // Fettle died before it did anything.
-        None => return Ok(Vec::new()),
+        None => return Ok((Vec::new(), Checks::default())),
         Some(_) => return Err("it was written by another version of Fettle".to_owned()),
     }
-    let parsed = lines.enumerate().map(|(number, line)| {
-        parse_line(line).ok_or_else(|| format!("line {} makes no sense", number + 2))
-    });
-    parsed.collect()
+    let (mut entries, mut checks) = (Vec::new(), Checks::default());
+    for (number, line) in lines.enumerate() {
+        let wrong = |what: &str| damaged(&format!("line {} {what}", number + 2));
+        let (line, check) = line.rsplit_once(' ').ok_or_else(|| wrong("makes no sense"))?;
+        if checks.next(line) != check {
+            return Err(wrong("is not what was written, or some before it are missing"));
+        }
+        entries.push(parse_line(line).ok_or_else(|| wrong("makes no sense"))?);
+    }
+    Ok((entries, checks))
 }
 
 fn parse_line(line: &str) -> Option<Entry> {
@@ -550,21 +600,30 @@ mod tests {
 
     #[test]
     fn what_was_written_is_read() {
-        let mut text = format!("{HEADER}\n");
-        all().iter().for_each(|entry| print(entry, &mut text));
-        assert_eq!(parse(&text).unwrap(), all());
+        let (mut text, mut checks) = (format!("{HEADER}\n"), Checks::default());
+        all().iter().for_each(|entry| print(entry, &mut checks, &mut text));
+        assert_eq!(parse(&text).unwrap(), (all(), checks));
         // Cut off anywhere, what is left is the beginning of it.
         for end in 0..text.len() {
-            let Ok(entries) = parse(&text[..end]) else { panic!("cut at {end}") };
+            let Ok((entries, _)) = parse(&text[..end]) else { panic!("cut at {end}") };
             assert_eq!(entries, all()[..entries.len()]);
         }
+        // No line can be missing, or be another.
+        let lines: Vec<&str> = text.lines().collect();
+        for gone in 1..lines.len() - 1 {
+            let rest = [&lines[..gone], &lines[gone + 1..]].concat().join("\n") + "\n";
+            assert!(parse(&rest).is_err(), "without {}", lines[gone]);
+        }
+        assert!(parse(&text.replace("4000", "4001")).is_err());
     }
 
     #[test]
     fn what_makes_no_sense_is_refused() {
         for line in ["jump 1000 00 0000", "map 1000", "nothing 1", "jump zz 00 00"] {
-            assert!(parse(&format!("{HEADER}\n{line}\n")).is_err(), "{line}");
+            let check = Checks::default().next(line);
+            let error = parse(&format!("{HEADER}\n{line} {check}\n")).unwrap_err();
+            assert!(error.contains("line 2 makes no sense"), "{line}: {error}");
         }
-        assert!(parse("fettle live 2\n").is_err());
+        assert!(parse("fettle live 1\n").is_err());
     }
 }

@@ -191,7 +191,7 @@ import sys
 pid, log, state = sys.argv[1:]
 new = False
 with open(f"/proc/{pid}/mem", "rb") as memory:
-    for _, at, _, after in (line.split() for line in open(log) if line.startswith("jump ")):
+    for _, at, _, after, _ in (line.split() for line in open(log) if line.startswith("jump ")):
         memory.seek(int(at, 16))
         new = new or memory.read(len(after) // 2).hex() == after
 now = int(open(f"/proc/{pid}/schedstat").read().split()[0])

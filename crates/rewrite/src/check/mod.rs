@@ -302,7 +302,6 @@ fn step(insn: &Instruction) -> Option<Step> {
             Step::Return
         }
         FlowControl::Exception => Step::Stop,
-        FlowControl::Interrupt if insn.code() == Code::Int3 => Step::Stop,
         _ => return None,
     })
 }

@@ -1,0 +1,110 @@
+//! Programs that do what few others do: they run as without Fettle.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+struct Bench {
+    folder: tempfile::TempDir,
+}
+
+impl Bench {
+    fn new() -> Bench {
+        Bench { folder: tempfile::tempdir().unwrap() }
+    }
+
+    /// Builds a program of `tests/programs`; `None` if the compiler cannot.
+    fn build(&self, source: &str, flags: &[&str]) -> Option<PathBuf> {
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs").join(source);
+        let program = self.folder.path().join(source.file_stem().unwrap());
+        let compiler = if source.extension().unwrap() == "c" { "gcc" } else { "g++" };
+        let mut command = Command::new(compiler);
+        command.arg("-O2").args(flags).arg(&source).arg("-o").arg(&program);
+        let built = command.arg("-pthread").stderr(Stdio::null()).status().unwrap();
+        built.success().then_some(program)
+    }
+
+    fn fettle(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_fettle"));
+        command.args(arguments).env("XDG_CACHE_HOME", self.folder.path().join("cache"));
+        command
+    }
+
+    fn trace(&self) -> String {
+        self.folder.path().join("trace").display().to_string()
+    }
+
+    /// Records a program in a mode; also says what `fettle trace check` thinks of the trace.
+    fn record(&self, options: &[&str], program: &Path) -> (Output, bool) {
+        let trace = self.trace();
+        let _ = std::fs::remove_dir_all(&trace);
+        let mut record = self.fettle(&["record", "-q", "--output", &trace]);
+        let output = record.args(options).arg("--").arg(program).output().unwrap();
+        let check = self.fettle(&["trace", "check", &trace]).output().unwrap();
+        (output, check.status.success())
+    }
+
+    fn same(&self, modes: &[&str], program: &Path) {
+        let plain = Command::new(program).output().unwrap();
+        for mode in modes {
+            let (recorded, whole) = self.record(&["--mode", mode], program);
+            assert_eq!(recorded, plain, "{} in mode {mode}", program.display());
+            assert!(whole, "{} in mode {mode}", program.display());
+        }
+    }
+}
+
+#[test]
+fn what_stands_behind_a_trap_runs() {
+    let bench = Bench::new();
+    let program = bench.build("trapped.c", &[]).unwrap();
+    bench.same(&["events", "time", "count", "sample", "blocks", "edges"], &program);
+    let instrumented = bench.folder.path().join("instrumented");
+    let (program, output) = (program.to_str().unwrap(), instrumented.to_str().unwrap());
+    assert!(bench.fettle(&["instrument", program, "-o", output]).status().unwrap().success());
+    let plain = Command::new(program).output().unwrap();
+    assert_eq!(Command::new(output).output().unwrap(), plain);
+}
+
+#[test]
+fn locked_memory_is_that_of_the_threads_that_there_are() {
+    let bench = Bench::new();
+    let program = bench.build("locker.c", &[]).unwrap();
+    bench.same(&["events", "count"], &program);
+}
+
+/// Threads, processes, exceptions, with room for three threads at a time.
+#[test]
+fn more_threads_than_there_is_room_for() {
+    let bench = Bench::new();
+    let program = bench.build("thrower.cpp", &[]).unwrap();
+    for mode in ["events", "time", "sample", "count"] {
+        let trace = bench.trace();
+        let _ = std::fs::remove_dir_all(&trace);
+        let mut record = bench.fettle(&["record", "-q", "--max-threads", "3", "--mode", mode]);
+        let record = record.arg("--output").arg(&trace).arg("--").arg(&program);
+        let recorder = record.stdout(Stdio::piped()).spawn().unwrap();
+        std::thread::sleep(std::time::Duration::from_millis(1500));
+        let children = format!("/proc/{0}/task/{0}/children", recorder.id());
+        let program = std::fs::read_to_string(children).unwrap().trim().to_owned();
+        assert!(Command::new("kill").arg(&program).status().unwrap().success(), "{mode}");
+        let output = recorder.wait_with_output().unwrap();
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert_eq!(said, "ready\nright after many rounds\n", "{mode}");
+        let check = bench.fettle(&["trace", "check", &trace]).output().unwrap();
+        assert!(check.status.success(), "{mode}: {}", String::from_utf8_lossy(&check.stdout));
+    }
+}
+
+#[test]
+fn sanitizers_find_their_memory_free() {
+    let bench = Bench::new();
+    let Some(program) = bench.build("trapped.c", &["-fsanitize=thread"]) else {
+        eprintln!("skipped 1 test: gcc has no ThreadSanitizer here");
+        return;
+    };
+    if Command::new(&program).output().unwrap().status.code() != Some(3) {
+        eprintln!("skipped 1 test: ThreadSanitizer does not run on this kernel");
+        return;
+    }
+    bench.same(&["events", "count"], &program);
+}
