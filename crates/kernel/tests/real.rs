@@ -137,7 +137,7 @@ const COUNTED: &[(&str, &[Event])] = &[
     ("connect", &[Event::Connect]),
     ("socketpair", &[Event::SocketPair]),
     ("sendto", &[Event::Sent]),
-    ("recvfrom", &[Event::Received]),
+    ("recvfrom,recvmsg", &[Event::Received]),
     ("openat", &[Event::Open]),
     ("close", &[Event::Close]),
     ("read,pread64,getdents64", &[Event::Read, Event::PipeRead]),
