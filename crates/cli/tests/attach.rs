@@ -107,7 +107,7 @@ impl Bench {
     }
 
     fn undo(&self, pid: i32) -> (i32, Value) {
-        self.json(&["undo", &pid.to_string(), "--wait", "30"])
+        self.json(&["undo", &pid.to_string(), "--wait", "60"])
     }
 
     fn journal(&self, pid: i32) -> PathBuf {
@@ -409,7 +409,7 @@ fn staying(pid: i32) -> i32 {
 
 /// Everything that undoing a family has printed, one line of JSON for each process.
 fn undo_group(bench: &Bench, pid: i32) -> Vec<Value> {
-    let arguments = ["undo", "--group", &pid.to_string(), "--wait", "30", "--json"];
+    let arguments = ["undo", "--group", &pid.to_string(), "--wait", "60", "--json"];
     let output = bench.fettle(&arguments).output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     let error = String::from_utf8_lossy(&output.stderr);
@@ -469,7 +469,7 @@ fn new_code_by_birth_is_taken_back() {
         }
     };
     // It may be gone when we come to it: then there is nothing to take back.
-    let output = bench.fettle(&["undo", &heir.to_string(), "--wait", "30"]).output().unwrap();
+    let output = bench.fettle(&["undo", &heir.to_string(), "--wait", "60"]).output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
     let gone = !Path::new(&format!("/proc/{heir}/maps")).exists();
     assert!(output.status.success() || gone, "{said}");

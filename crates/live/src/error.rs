@@ -174,7 +174,7 @@ pub enum LiveError {
     },
 
     /// The process ended while we worked on it.
-    #[error("process {pid} ended meanwhile")]
+    #[error("process {pid} ended meanwhile, or runs another program")]
     Gone {
         /// The process.
         pid: i32,

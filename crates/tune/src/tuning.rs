@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use fettle_cfg::Function;
 use fettle_layout::model::Geometry;
-use fettle_live::{Patch, Process};
+use fettle_live::{LiveError, Patch, Process};
 use fettle_rewrite::Mode;
 
 use crate::count::{self, Profile};
@@ -98,7 +98,12 @@ pub fn tune(
     stop: Stop<'_>,
     mut tell: impl FnMut(News<'_>),
 ) -> Result<Outcome, TuneError> {
-    let mut now = tune_once(process, folder, options, stop, &mut tell);
+    // Whatever failed, that is why.
+    let known = |error| match process.is_same() {
+        true => error,
+        false => LiveError::Gone { pid: process.pid() }.into(),
+    };
+    let mut now = tune_once(process, folder, options, stop, &mut tell).map_err(known);
     let Some(pause) = options.watch.filter(|_| !options.dry_run) else {
         return now.map(|(outcome, _)| outcome);
     };
