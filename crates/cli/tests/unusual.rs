@@ -108,3 +108,21 @@ fn sanitizers_find_their_memory_free() {
     }
     bench.same(&["events", "count"], &program);
 }
+
+/// A limit on the size of files that leaves no room for a thread's memory.
+#[test]
+fn files_may_be_limited() {
+    let bench = Bench::new();
+    let trace = bench.trace();
+    let script = format!(
+        "ulimit -f 1000; exec {} record -q --output {trace} -- /bin/echo done",
+        env!("CARGO_BIN_EXE_fettle")
+    );
+    let output = Command::new("bash").args(["-c", &script]).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "done\n", "{said}");
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    let report = bench.fettle(&["report", &trace]).output().unwrap();
+    let report = String::from_utf8_lossy(&report.stdout);
+    assert!(report.contains("there is no memory for it"), "{report}");
+}

@@ -63,8 +63,9 @@ impl SlotLayout {
     }
 }
 
-/// Bytes in front of the slots.
+/// Bytes in front of the slots, of which the first page is used.
 const HEAD: u64 = 1 << 21;
+const HEAD_USED: u64 = 4096;
 /// Offset of the [`Alive`] that says whether the session lives.
 pub const ALIVE_AT: u64 = 0;
 /// Offset of an [`Alive`] that says that nobody records: for threads without a slot of their own.
@@ -149,11 +150,11 @@ impl Slots {
         }
         // SAFETY: `fd` was just made and belongs to nobody else.
         let file = unsafe { File::from_raw_fd(fd) };
-        file.set_len(HEAD)?;
+        file.set_len(HEAD_USED)?;
         let size = layout.size() as usize;
         let map = memmap2::MmapOptions::new().len(size).no_reserve_swap().map_raw(&file)?;
         let shared = Arc::new(file.try_clone()?.into());
-        let (len, shared_by) = (Cell::new(HEAD), Cell::new(None));
+        let (len, shared_by) = (Cell::new(HEAD_USED), Cell::new(None));
         let slots = Slots { file, shared, map, len, shared_by, layout, policy, mode };
         slots
             .head(NOBODY_AT as usize + std::mem::offset_of!(Alive, ended))
@@ -181,7 +182,7 @@ impl Slots {
 
     /// A word in front of the slots.
     fn head(&self, offset: usize) -> &AtomicU32 {
-        assert!(offset + 4 <= HEAD as usize && offset.is_multiple_of(4));
+        assert!(offset + 4 <= HEAD_USED as usize && offset.is_multiple_of(4));
         // SAFETY: the word is aligned, inside the mapping and the file (asserted), and changed by
         // atomics only.
         unsafe { AtomicU32::from_ptr(self.map.as_mut_ptr().add(offset).cast()) }

@@ -38,6 +38,9 @@ pub fn catch_signals() -> io::Result<&'static AtomicBool> {
     for signal in ENDING {
         install(signal, on_ending)?;
     }
+    // A limit on the size of files is an error of who writes one, not our end. The program that we
+    // start has the signal as it was: handlers end with `exec`.
+    install(libc::SIGXFSZ, on_nothing)?;
     CAUGHT.store(true, Ordering::Relaxed);
     Ok(&STOP)
 }
@@ -57,7 +60,7 @@ extern "C" fn on_stopping(_: c_int, _: *mut libc::siginfo_t, _: *mut libc::c_voi
     JOB_STOP.store(true, Ordering::Relaxed);
 }
 
-extern "C" fn on_timer(_: c_int, _: *mut libc::siginfo_t, _: *mut libc::c_void) {}
+extern "C" fn on_nothing(_: c_int, _: *mut libc::siginfo_t, _: *mut libc::c_void) {}
 
 /// Installs a handler that interrupts system calls, unless the signal is ignored.
 fn install(signal: c_int, handler: Handler) -> io::Result<()> {
@@ -144,7 +147,7 @@ impl Ticker {
     pub(crate) fn new(period: std::time::Duration) -> io::Result<Ticker> {
         // The highest signals are the least likely to be used by others.
         let signal = libc::SIGRTMAX() - 3;
-        install(signal, on_timer)?;
+        install(signal, on_nothing)?;
         let time = libc::timespec {
             tv_sec: period.as_secs() as libc::time_t,
             tv_nsec: period.subsec_nanos().into(),
