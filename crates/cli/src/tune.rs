@@ -184,6 +184,16 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
             let now = print_outcome(args, outcome);
             printed = std::mem::replace(&mut printed, Ok(())).and(now);
         }
+    });
+    let outcome = outcome.map_err(|error| {
+        let left = Journal::look(&folder, pid).ok().flatten();
+        match left.is_some_and(|journal| journal.is_of(&process)) {
+            true => anyhow::anyhow!(
+                "{error}; some of what was begun could not be taken back, and does nothing: \
+                 `fettle undo {pid}` later"
+            ),
+            false => error.into(),
+        }
     })?;
     printed?;
     Ok(ExitCode::from(u8::from(!outcome.kept)))
