@@ -1,7 +1,10 @@
 //! A recorder that is killed: its program goes on to its end, undisturbed.
 
+#[path = "common/programs.rs"]
+mod programs;
+
 use std::fs::{self, File};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
@@ -20,14 +23,8 @@ impl Bench {
     }
 
     /// Builds a program of `tests/programs`.
-    fn build(&self, compiler: &str, source: &str, output: &str, flags: &[&str]) -> String {
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs").join(source);
-        let output = self.path(output);
-        let mut command = Command::new(compiler);
-        command.arg("-O2").args(flags).arg(&source).arg("-o").arg(&output);
-        let status = command.args(["-ldl", "-pthread"]).status().unwrap();
-        assert!(status.success(), "{compiler} {}", source.display());
-        output.display().to_string()
+    fn build(&self, source: &str, output: &str, flags: &[&str]) -> String {
+        programs::build(self.folder.path(), source, output, flags)
     }
 
     /// Begins to record a program whose output goes to a file.
@@ -73,8 +70,8 @@ fn program_of(recorder: &Child) -> String {
 #[test]
 fn a_program_that_opens_libraries() {
     let bench = Bench::new();
-    let plugin = bench.build("g++", "plugin.cpp", "libplugin.so", &["-fPIC", "-shared"]);
-    let doors = bench.build("gcc", "doors.c", "doors", &[]);
+    let plugin = bench.build("plugin.cpp", "libplugin.so", &["-fPIC", "-shared"]);
+    let doors = bench.build("doors.c", "doors", &[]);
     let options = ["--mode", "time", "--lib", "libc.so*", "--lib", "libplugin*"];
     for round in 0..10 {
         let recorder = bench.record(&options, &[&doors, &plugin, "2000"]);
@@ -90,7 +87,7 @@ fn a_program_that_opens_libraries() {
 #[test]
 fn a_program_that_starts_threads_and_processes() {
     let bench = Bench::new();
-    let thrower = bench.build("g++", "thrower.cpp", "thrower", &[]);
+    let thrower = bench.build("thrower.cpp", "thrower", &[]);
     for mode in ["time", "events", "sample", "cpu", "count", "edges"] {
         let recorder = bench.record(&["--mode", mode], &[&thrower]);
         bench.wait_for("ready");

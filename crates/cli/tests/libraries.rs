@@ -1,5 +1,8 @@
 //! `fettle record --lib`: programs behave as without, whatever libraries they use.
 
+#[path = "common/programs.rs"]
+mod programs;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
@@ -28,14 +31,8 @@ impl Bench {
     }
 
     /// Builds a program of `tests/programs`.
-    fn build(&self, compiler: &str, source: &str, output: &str, flags: &[&str]) -> String {
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs").join(source);
-        let output = self.path(output);
-        let mut command = Command::new(compiler);
-        command.arg("-O2").args(flags).arg(&source).arg("-o").arg(&output);
-        let status = command.args(["-ldl", "-pthread"]).status().unwrap();
-        assert!(status.success(), "{compiler} {}", source.display());
-        output.display().to_string()
+    fn build(&self, source: &str, output: &str, flags: &[&str]) -> String {
+        programs::build(self.folder.path(), source, output, flags)
     }
 
     fn plain(&self, command: &[&str]) -> Shown {
@@ -157,8 +154,8 @@ fn interpreters_and_their_modules() {
 #[test]
 fn exceptions_threads_and_plugins() {
     let bench = Bench::new();
-    let plugin = bench.build("g++", "plugin.cpp", "libplugin.so", &["-fPIC", "-shared"]);
-    let host = bench.build("g++", "host.cpp", "host", &[]);
+    let plugin = bench.build("plugin.cpp", "libplugin.so", &["-fPIC", "-shared"]);
+    let host = bench.build("host.cpp", "host", &[]);
     bench.same(&["*"], 5, &[&host, &plugin, "20"]);
     bench.same(&["libplugin*"], 2, &[&host, &plugin, "20"]);
     bench.same(&["libstdc++*", "libgcc_s*"], 3, &[&host, &plugin, "20"]);
@@ -167,8 +164,8 @@ fn exceptions_threads_and_plugins() {
 #[test]
 fn signals_and_masks_are_the_programs_own() {
     let bench = Bench::new();
-    let plugin = bench.build("g++", "plugin.cpp", "libplugin.so", &["-fPIC", "-shared"]);
-    let doors = bench.build("gcc", "doors.c", "doors", &[]);
+    let plugin = bench.build("plugin.cpp", "libplugin.so", &["-fPIC", "-shared"]);
+    let doors = bench.build("doors.c", "doors", &[]);
     bench.same(&["*"], 4, &[&doors, &plugin, "100"]);
 }
 

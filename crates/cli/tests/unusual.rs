@@ -1,5 +1,8 @@
 //! Programs that do what few others do: they run as without Fettle.
 
+#[path = "common/programs.rs"]
+mod programs;
+
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
@@ -14,13 +17,7 @@ impl Bench {
 
     /// Builds a program of `tests/programs`; `None` if the compiler cannot.
     fn build(&self, source: &str, flags: &[&str]) -> Option<PathBuf> {
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs").join(source);
-        let program = self.folder.path().join(source.file_stem().unwrap());
-        let compiler = if source.extension().unwrap() == "c" { "gcc" } else { "g++" };
-        let mut command = Command::new(compiler);
-        command.arg("-O2").args(flags).arg(&source).arg("-o").arg(&program);
-        let built = command.arg("-pthread").stderr(Stdio::null()).status().unwrap();
-        built.success().then_some(program)
+        programs::try_build(self.folder.path(), source, "program", flags)
     }
 
     fn fettle(&self, arguments: &[&str]) -> Command {
