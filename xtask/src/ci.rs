@@ -142,7 +142,9 @@ fn outside(binary: &Path, score: &mut Score, broken: &mut Vec<String>) {
         Ok(tally) => score.add_tally(&tally),
         Err(error) => note(broken, "corpus", Err(error)),
     }
-    say("probe effect");
+    say(
+        "probe effect (by the tests' build: what the recorder takes beside the program is not a release's)",
+    );
     let quick = bench::Bench::Probe(bench::probe::Options::quick(binary));
     note(broken, "probe effect", bench::run(&quick).map(drop));
 }
