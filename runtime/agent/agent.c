@@ -75,8 +75,9 @@ static inline volatile struct accumulator *accumulator(volatile struct thread_bl
 
 /* Has everybody gone who recorded? Then threads that start have no block of their own but their
  * parent's (a tracer gives a thread its block), and several use one shadow stack at once; so do
- * threads that the tracer has no block for, or never saw (CLONE_UNTRACED). Probes in line bear that as long as frames in use stay far from both ends: each finds a frame that is not
- * its own and comes here. What is recorded means nothing any more. */
+ * threads that the tracer has no block for, or never saw (CLONE_UNTRACED). Probes in line bear that
+ * as long as frames in use stay far from both ends: each finds a frame that is not its own and comes
+ * here. What is recorded means nothing any more. */
 static int deserted(volatile struct thread_block *b)
 {
     if (b->shadow_used <= SHADOW_BYTES &&

@@ -4,29 +4,12 @@
 mod programs;
 
 use std::fs::{self, File};
-use std::path::PathBuf;
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
-/// A folder with programs that are recorded there.
-struct Bench {
-    folder: tempfile::TempDir,
-}
+use programs::{Bench, program_of};
 
 impl Bench {
-    fn new() -> Bench {
-        Bench { folder: tempfile::tempdir().unwrap() }
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.folder.path().join(name)
-    }
-
-    /// Builds a program of `tests/programs`.
-    fn build(&self, source: &str, output: &str, flags: &[&str]) -> String {
-        programs::build(self.folder.path(), source, output, flags)
-    }
-
     /// Begins to record a program whose output goes to a file.
     fn record(&self, options: &[&str], command: &[&str]) -> Child {
         let _ = fs::remove_dir_all(self.path("trace"));
@@ -59,12 +42,6 @@ impl Bench {
 fn kill(mut recorder: Child) {
     recorder.kill().unwrap();
     recorder.wait().unwrap();
-}
-
-/// The one process that `recorder` has started.
-fn program_of(recorder: &Child) -> String {
-    let path = format!("/proc/{0}/task/{0}/children", recorder.id());
-    fs::read_to_string(path).unwrap().trim().to_owned()
 }
 
 #[test]

@@ -4,8 +4,10 @@
 mod programs;
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, ExitStatus, Stdio};
+
+use programs::Bench;
 
 const MODES: [&str; 3] = ["count", "time", "events"];
 
@@ -17,24 +19,7 @@ struct Shown {
     stderr: String,
 }
 
-struct Bench {
-    folder: tempfile::TempDir,
-}
-
 impl Bench {
-    fn new() -> Bench {
-        Bench { folder: tempfile::tempdir().unwrap() }
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.folder.path().join(name)
-    }
-
-    /// Builds a program of `tests/programs`.
-    fn build(&self, source: &str, output: &str, flags: &[&str]) -> String {
-        programs::build(self.folder.path(), source, output, flags)
-    }
-
     fn plain(&self, command: &[&str]) -> Shown {
         let mut plain = Command::new(command[0]);
         let output = plain.args(&command[1..]).stdin(Stdio::null()).output().unwrap();

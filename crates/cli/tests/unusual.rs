@@ -3,35 +3,23 @@
 #[path = "common/programs.rs"]
 mod programs;
 
-use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-struct Bench {
-    folder: tempfile::TempDir,
-}
+use programs::{Bench, program_of};
 
 impl Bench {
-    fn new() -> Bench {
-        Bench { folder: tempfile::tempdir().unwrap() }
-    }
-
-    /// Builds a program of `tests/programs`; `None` if the compiler cannot.
-    fn build(&self, source: &str, flags: &[&str]) -> Option<PathBuf> {
-        programs::try_build(self.folder.path(), source, "program", flags)
-    }
-
     fn fettle(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_fettle"));
-        command.args(arguments).env("XDG_CACHE_HOME", self.folder.path().join("cache"));
+        command.args(arguments).env("XDG_CACHE_HOME", self.path("cache"));
         command
     }
 
     fn trace(&self) -> String {
-        self.folder.path().join("trace").display().to_string()
+        self.path("trace").display().to_string()
     }
 
     /// Records a program in a mode; also says what `fettle trace check` thinks of the trace.
-    fn record(&self, options: &[&str], program: &Path) -> (Output, bool) {
+    fn record(&self, options: &[&str], program: &str) -> (Output, bool) {
         let trace = self.trace();
         let _ = std::fs::remove_dir_all(&trace);
         let mut record = self.fettle(&["record", "-q", "--output", &trace]);
@@ -40,12 +28,12 @@ impl Bench {
         (output, check.status.success())
     }
 
-    fn same(&self, modes: &[&str], program: &Path) {
+    fn same(&self, modes: &[&str], program: &str) {
         let plain = Command::new(program).output().unwrap();
         for mode in modes {
             let (recorded, whole) = self.record(&["--mode", mode], program);
-            assert_eq!(recorded, plain, "{} in mode {mode}", program.display());
-            assert!(whole, "{} in mode {mode}", program.display());
+            assert_eq!(recorded, plain, "{program} in mode {mode}");
+            assert!(whole, "{program} in mode {mode}");
         }
     }
 }
@@ -53,19 +41,19 @@ impl Bench {
 #[test]
 fn what_stands_behind_a_trap_runs() {
     let bench = Bench::new();
-    let program = bench.build("trapped.c", &[]).unwrap();
+    let program = bench.build("trapped.c", "program", &[]);
     bench.same(&["events", "time", "count", "sample", "blocks", "edges"], &program);
-    let instrumented = bench.folder.path().join("instrumented");
-    let (program, output) = (program.to_str().unwrap(), instrumented.to_str().unwrap());
-    assert!(bench.fettle(&["instrument", program, "-o", output]).status().unwrap().success());
-    let plain = Command::new(program).output().unwrap();
+    let instrumented = bench.path("instrumented");
+    let output = instrumented.to_str().unwrap();
+    assert!(bench.fettle(&["instrument", &program, "-o", output]).status().unwrap().success());
+    let plain = Command::new(&program).output().unwrap();
     assert_eq!(Command::new(output).output().unwrap(), plain);
 }
 
 #[test]
 fn locked_memory_is_that_of_the_threads_that_there_are() {
     let bench = Bench::new();
-    let program = bench.build("locker.c", &[]).unwrap();
+    let program = bench.build("locker.c", "program", &[]);
     bench.same(&["events", "count"], &program);
 }
 
@@ -73,7 +61,7 @@ fn locked_memory_is_that_of_the_threads_that_there_are() {
 #[test]
 fn more_threads_than_there_is_room_for() {
     let bench = Bench::new();
-    let program = bench.build("thrower.cpp", &[]).unwrap();
+    let program = bench.build("thrower.cpp", "program", &[]);
     for mode in ["events", "time", "sample", "count"] {
         let trace = bench.trace();
         let _ = std::fs::remove_dir_all(&trace);
@@ -81,8 +69,7 @@ fn more_threads_than_there_is_room_for() {
         let record = record.arg("--output").arg(&trace).arg("--").arg(&program);
         let recorder = record.stdout(Stdio::piped()).spawn().unwrap();
         std::thread::sleep(std::time::Duration::from_millis(1500));
-        let children = format!("/proc/{0}/task/{0}/children", recorder.id());
-        let program = std::fs::read_to_string(children).unwrap().trim().to_owned();
+        let program = program_of(&recorder);
         assert!(Command::new("kill").arg(&program).status().unwrap().success(), "{mode}");
         let output = recorder.wait_with_output().unwrap();
         let said = String::from_utf8_lossy(&output.stdout);
@@ -95,7 +82,7 @@ fn more_threads_than_there_is_room_for() {
 #[test]
 fn sanitizers_find_their_memory_free() {
     let bench = Bench::new();
-    let Some(program) = bench.build("trapped.c", &["-fsanitize=thread"]) else {
+    let Some(program) = bench.try_build("trapped.c", "program", &["-fsanitize=thread"]) else {
         eprintln!("skipped 1 test: gcc has no ThreadSanitizer here");
         return;
     };
@@ -103,7 +90,7 @@ fn sanitizers_find_their_memory_free() {
         eprintln!("skipped 1 test: ThreadSanitizer does not run on this kernel");
         return;
     }
-    bench.same(&["events", "count"], &program);
+    bench.same(&["events", "count"], &program.display().to_string());
 }
 
 /// A limit on the size of files that leaves no room for a thread's memory.

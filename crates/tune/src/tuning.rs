@@ -274,26 +274,23 @@ impl<'a> Tuning<'a, '_> {
             let better = self.pays(&mut everywhere, &mut next, Some(&least))?;
             Ok((everywhere, better))
         });
-        let what = match tried {
+        let (shown, go_on) = match tried {
             Ok((found, true)) => {
                 (*everywhere, *outcome) = (found, next);
                 (self.tell)(News::Tuned(outcome));
                 return Ok(true);
             }
             Ok((_, false)) => {
-                let shown = next.measured.as_ref().map_or_else(String::new, Measured::percent);
-                (format!("pass {}: {shown}; what was there before comes back", rank + 1), true)
+                (next.measured.as_ref().map_or_else(String::new, Measured::percent), true)
             }
-            Err(error) => {
-                (format!("pass {}: {error}; what was there before comes back", rank + 1), false)
-            }
+            Err(error) => (error.to_string(), false),
         };
-        self.step(&what.0);
+        self.step(&format!("pass {}: {shown}; what was there before comes back", rank + 1));
         self.family.forget();
         self.family.look();
         outcome.installed = Some(everywhere.install(&self.target, &mut self.family)?);
         everywhere.note(&least)?;
-        Ok(what.1)
+        Ok(go_on)
     }
 }
 

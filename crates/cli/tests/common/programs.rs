@@ -1,22 +1,44 @@
-//! The programs of `tests/programs`, built for a test.
+//! A folder in which the programs of `tests/programs` are built and recorded. Tests add to what can
+//! be done there.
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 
-/// Builds one as `output` in `folder`; `None` if the compiler cannot.
-pub fn try_build(folder: &Path, source: &str, output: &str, flags: &[&str]) -> Option<PathBuf> {
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs").join(source);
-    let compiler = if source.extension().is_some_and(|e| e == "c") { "gcc" } else { "g++" };
-    let output = folder.join(output);
-    let mut command = Command::new(compiler);
-    command.arg("-O2").args(flags).arg(&source).arg("-o").arg(&output);
-    let built = command.args(["-ldl", "-pthread"]).stderr(Stdio::null()).status().unwrap();
-    built.success().then_some(output)
+/// The folder; it is removed in the end.
+pub struct Bench {
+    folder: tempfile::TempDir,
 }
 
-/// The same; all compilers can.
+impl Bench {
+    pub fn new() -> Bench {
+        Bench { folder: tempfile::tempdir().unwrap() }
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// Builds a program; `None` if the compiler cannot.
+    pub fn try_build(&self, source: &str, output: &str, flags: &[&str]) -> Option<PathBuf> {
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs").join(source);
+        let compiler = if source.extension().is_some_and(|e| e == "c") { "gcc" } else { "g++" };
+        let output = self.path(output);
+        let mut command = Command::new(compiler);
+        command.arg("-O2").args(flags).arg(&source).arg("-o").arg(&output);
+        let built = command.args(["-ldl", "-pthread"]).stderr(Stdio::null()).status().unwrap();
+        built.success().then_some(output)
+    }
+
+    /// Builds a program that every compiler can.
+    pub fn build(&self, source: &str, output: &str, flags: &[&str]) -> String {
+        let built = self.try_build(source, output, flags);
+        built.unwrap_or_else(|| panic!("{source} is built")).display().to_string()
+    }
+}
+
+/// The one process that `recorder` has started.
 #[allow(dead_code)]
-pub fn build(folder: &Path, source: &str, output: &str, flags: &[&str]) -> String {
-    let built = try_build(folder, source, output, flags);
-    built.unwrap_or_else(|| panic!("{source} is built")).display().to_string()
+pub fn program_of(recorder: &Child) -> String {
+    let path = format!("/proc/{0}/task/{0}/children", recorder.id());
+    std::fs::read_to_string(path).unwrap().trim().to_owned()
 }
