@@ -192,7 +192,9 @@ fn make(thread: &Thread, at: LiveAddr, call: &SystemCall, pid: i32) -> Result<i6
         let Some(What::Stopped { signal, event }) = report.map(|report| report.what) else {
             return Err(LiveError::Gone { pid });
         };
-        let _ = ptrace::take(tid);
+        if !ptrace::take_stop(tid) {
+            return Err(LiveError::Gone { pid });
+        }
         match (signal, event) {
             (signal, 0) if signal == libc::SIGTRAP | 0x80 => stops += 1,
             // SIGSTOP, which cannot be blocked; the kernel remembers it.

@@ -6,7 +6,7 @@
 //! newcomer runs when both have been seen. News of a thread whose parent's event is still out are
 //! kept as *early*; newcomers whose parent's event came first are *expected*.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -201,6 +201,8 @@ struct Tracer<'a> {
     _ticker: Ticker,
     tasks: HashMap<i32, Task>,
     early: HashMap<i32, Early>,
+    /// Newcomers that were looked for, and whose parents may yet tell of them.
+    adopted: HashSet<i32>,
     /// With the gs base that each is to have.
     expected: HashMap<i32, Option<u64>>,
     /// What threads have been asked at their process's door.
@@ -222,6 +224,8 @@ const TRACE: i32 = libc::PTRACE_O_TRACEEXEC
 /// An event of a newcomer's parent may be lost when the parent is killed. After this time we look
 /// ourselves where the newcomer came from.
 const EARLY_PATIENCE: Duration = Duration::from_millis(50);
+/// One that has ended already cannot be asked. A parent that gets no processor may tell of it late.
+const LATE: Duration = Duration::from_secs(10);
 /// Threads that sleep in the kernel and cannot be stopped are not waited for any longer. They are
 /// let go when this thread or process ends.
 const DETACH_PATIENCE: Duration = Duration::from_secs(2);
@@ -241,7 +245,7 @@ impl<'a> Tracer<'a> {
         if let Err(source) = ptrace::seize(pid, TRACE) {
             // Its pipe is closed without a word, and it ends.
             drop(spawned);
-            let _ = ptrace::peek(pid, true).and_then(|_| ptrace::take(pid));
+            let _ = ptrace::peek(pid, true).and_then(|_| ptrace::take_end(pid));
             return Err(LiveError::NotPermitted { pid, source });
         }
         Ok(Tracer {
@@ -252,6 +256,7 @@ impl<'a> Tracer<'a> {
             _ticker: Ticker::new(period).map_err(failed("set a timer"))?,
             tasks: HashMap::from([(pid, Task { pid })]),
             early: HashMap::new(),
+            adopted: HashSet::new(),
             expected: HashMap::new(),
             asked: HashMap::new(),
             first: pid,
@@ -327,8 +332,8 @@ impl<'a> Tracer<'a> {
                 self.ended(tid, what, ExitStatus::Signal { signal, core })
             }
             What::Stopped { signal, event } => {
-                // ESRCH: it was killed since, and will be reported again.
-                if ptrace::take(tid).is_ok() {
+                // If it was killed since, that will be reported.
+                if ptrace::take_stop(tid) {
                     self.stopped(tid, signal, event);
                 }
                 Ok(())
@@ -391,7 +396,7 @@ impl<'a> Tracer<'a> {
 
     fn birth(&mut self, tid: i32, pid: i32, event: i32) {
         let child = ptrace::event_message(tid).unwrap_or(0) as i32;
-        if child == 0 || self.tasks.contains_key(&child) {
+        if child == 0 || self.adopted.remove(&child) || self.tasks.contains_key(&child) {
             self.resume(tid, 0);
             return;
         }
@@ -432,14 +437,16 @@ impl<'a> Tracer<'a> {
 
     /// Takes in newcomers whose parents did not live to tell of them.
     fn adopt_early(&mut self, now: Instant) {
-        let old = |early: &Early| now.duration_since(early.since) > EARLY_PATIENCE;
-        self.early.retain(|_, early| !(early.what.is_end() && old(early)));
+        let waited = |early: &Early| now.duration_since(early.since);
+        self.early.retain(|_, early| !early.what.is_end() || waited(early) < LATE);
+        let old = |early: &Early| !early.what.is_end() && waited(early) > EARLY_PATIENCE;
         let tids: Vec<i32> =
             self.early.iter().filter(|entry| old(entry.1)).map(|entry| *entry.0).collect();
         for tid in tids {
             let Some(parent) = find_parent(tid) else { continue };
             if let Some(Early { what: What::Stopped { signal, .. }, .. }) = self.early.remove(&tid)
             {
+                self.adopted.insert(tid);
                 let base = self.announce(tid, parent);
                 self.first_stop(tid, base, signal);
             }
@@ -531,7 +538,7 @@ impl<'a> Tracer<'a> {
         }
         // The clock can be read as long as the process has not been waited for.
         let clock = ptrace::process_time(tid);
-        let usage = ptrace::take(tid).unwrap_or_default();
+        let usage = ptrace::take_end(tid).unwrap_or_default();
         let cpu = clock.unwrap_or(usage);
 
         if tid == self.first && self.status.is_none() {

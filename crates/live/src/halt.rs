@@ -21,7 +21,7 @@ use crate::error::LiveError;
 use crate::haste;
 use crate::maps;
 use crate::process::{self, Process};
-use crate::ptrace::{self, Registers, What};
+use crate::ptrace::{self, Registers, Report, What};
 
 /// A process whose threads all stand still; or one of them, for an errand.
 #[derive(Debug)]
@@ -420,16 +420,20 @@ enum Settled {
 
 /// What has become of some thread that is traced, if there is news.
 fn news() -> Result<Option<(i32, Settled)>, LiveError> {
-    let report = match ptrace::peek(0, false) {
-        Ok(Some(report)) => report,
-        Ok(None) => return Ok(None),
-        Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok(None),
-        Err(error) if error.raw_os_error() == Some(libc::ECHILD) => return Ok(None),
-        Err(source) => return Err(LiveError::Os { action: "wait for a thread", source }),
+    let Report { tid, what } = loop {
+        let report = match ptrace::peek(0, false) {
+            Ok(Some(report)) => report,
+            Ok(None) => return Ok(None),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok(None),
+            Err(error) if error.raw_os_error() == Some(libc::ECHILD) => return Ok(None),
+            Err(source) => return Err(LiveError::Os { action: "wait for a thread", source }),
+        };
+        // Killed between the two: its end comes next.
+        if report.what.is_end() || ptrace::take_stop(report.tid) {
+            break report;
+        }
     };
-    let tid = report.tid;
-    let _ = ptrace::take(tid);
-    let settled = match report.what {
+    let settled = match what {
         What::Stopped { event: ptrace::EVENT_STOP, .. } => {
             take_up_call(tid);
             Settled::Stopped
@@ -439,7 +443,10 @@ fn news() -> Result<Option<(i32, Settled)>, LiveError> {
             let _ = ptrace::cont(tid, signal);
             Settled::Running
         }
-        What::Exited { .. } | What::Killed { .. } => Settled::Ended,
+        What::Exited { .. } | What::Killed { .. } => {
+            let _ = ptrace::take_end(tid);
+            Settled::Ended
+        }
     };
     Ok(Some((tid, settled)))
 }

@@ -197,15 +197,15 @@ pub(crate) fn peek(tid: i32, block: bool) -> io::Result<Option<Report>> {
 }
 
 /// The program that [`crate::run_beside`] waits for, and how it has ended if the kernel told that
-/// to [`take`]: to one of us it tells it, once.
+/// to [`take_end`]: to one of us it tells it, once.
 static AWAITED: Mutex<Option<(i32, Option<ExitStatus>)>> = Mutex::new(None);
 
-/// From now on [`take`] keeps how this process ends.
+/// From now on [`take_end`] keeps how this process ends.
 pub(crate) fn await_end(pid: i32) {
     *AWAITED.lock().unwrap_or_else(PoisonError::into_inner) = Some((pid, None));
 }
 
-/// How the awaited process has ended, as it was told to [`take`].
+/// How the awaited process has ended, as it was told to [`take_end`].
 pub(crate) fn awaited_end(pid: i32) -> Option<ExitStatus> {
     let awaited = AWAITED.lock().unwrap_or_else(PoisonError::into_inner);
     awaited.filter(|(other, _)| *other == pid)?.1
@@ -220,9 +220,21 @@ pub(crate) fn end_of(status: c_int) -> Option<ExitStatus> {
     libc::WIFSIGNALED(status).then_some(ExitStatus::Signal { signal, core })
 }
 
-/// Takes the news that [`peek`] showed, and with it, if the thread ended, the thread. Answers the
-/// processor time as the kernel accounts it to a waiting parent, waited-for children included.
-pub(crate) fn take(tid: i32) -> io::Result<Duration> {
+/// Takes the stop that [`peek`] showed. Answers whether it is still there: a thread killed since
+/// stands no more, and its end, which the next [`peek`] shows, is not taken in its place.
+pub(crate) fn take_stop(tid: i32) -> bool {
+    let mut info = MaybeUninit::<libc::siginfo_t>::zeroed();
+    let options = libc::WSTOPPED | libc::WNOHANG | libc::__WALL | libc::__WNOTHREAD;
+    // SAFETY: the kernel fills the structure that we own, which is zeroed at first.
+    unsafe {
+        libc::waitid(libc::P_PID, tid as libc::id_t, info.as_mut_ptr(), options) == 0
+            && info.assume_init().si_pid() == tid
+    }
+}
+
+/// Takes the end that [`peek`] showed, and the thread with it. Answers the processor time as the
+/// kernel accounts it to a waiting parent, waited-for children included.
+pub(crate) fn take_end(tid: i32) -> io::Result<Duration> {
     let mut usage = MaybeUninit::<libc::rusage>::zeroed();
     let mut status: c_int = 0;
     let options = libc::__WALL | libc::__WNOTHREAD | libc::WNOHANG;

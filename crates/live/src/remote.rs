@@ -293,7 +293,9 @@ impl<'a> Remote<'a> {
             let Some(What::Stopped { signal, event }) = report.map(|report| report.what) else {
                 return Err(LiveError::Gone { pid });
             };
-            let _ = ptrace::take(pid);
+            if !ptrace::take_stop(pid) {
+                return Err(LiveError::Gone { pid });
+            }
             match event {
                 0 => {
                     let here = ptrace::registers(pid).is_ok_and(|now| now.rip == told.0);
