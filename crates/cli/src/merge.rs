@@ -61,6 +61,7 @@ pub fn run(args: &MergeArgs) -> anyhow::Result<ExitCode> {
             "version": 1,
             "trace": args.output,
             "events": manifest.events.rows(),
+            "calls": manifest.totals.calls,
             "duration_ns": manifest.duration_ns,
             "machines": manifest.machines,
             "traces": merged.traces,
@@ -74,9 +75,13 @@ pub fn run(args: &MergeArgs) -> anyhow::Result<ExitCode> {
 
 fn as_text(args: &MergeArgs, manifest: &Manifest, traces: &[MergedTrace]) -> String {
     let mut text = format!(
-        "{}: {} events of {} traces in {:.3} s\n",
+        "{}: {} events{} of {} traces in {:.3} s\n",
         args.output.display(),
         count(manifest.events.rows()),
+        match manifest.totals.calls {
+            0 => String::new(),
+            calls => format!(" and {} calls", count(calls)),
+        },
         traces.len(),
         manifest.duration_ns as f64 / 1e9,
     );

@@ -4,7 +4,7 @@ use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
-use fettle_report::render::Terminal;
+use fettle_report::render::{Terminal, count};
 use fettle_trace::{Error, Trace, open_or_recover_with};
 
 /// Width and colours of standard output.
@@ -67,8 +67,7 @@ pub fn open(path: &Path) -> anyhow::Result<Trace> {
     let mut progress = |done: u64, all: u64| {
         if !std::mem::replace(&mut said, true) {
             eprintln!(
-                "{} was cut off: its recording did not end properly. Converting the {all} \
-                 records that were stored.",
+                "{} was cut off: its recording did not end properly. What was stored is converted.",
                 path.display()
             );
         }
@@ -80,7 +79,13 @@ pub fn open(path: &Path) -> anyhow::Result<Trace> {
     if said && shows {
         eprintln!();
     }
-    Ok(trace?)
+    let trace = trace?;
+    if said {
+        let manifest = trace.manifest();
+        let (calls, events) = (manifest.totals.records, manifest.events.rows());
+        eprintln!("It has {} calls and {} events.", count(calls), count(events));
+    }
+    Ok(trace)
 }
 
 /// A trace as it stands.

@@ -4,6 +4,7 @@
 //! messages ── bytes that one trace sent and another received ──> bounds on the clocks
 //! clock ───── a line between the bounds, for each trace ────────> all times on one clock
 //! write ───── events, processes, threads with numbers of their own machine's
+//! calls ───── what probes recorded; a module that several machines have is one
 //! ```
 //!
 //! The first trace's clock is that of the new one. Machines keep apart what each of them counts for
@@ -13,6 +14,7 @@
 //! I/O is `fettle-trace`'s alone.
 #![forbid(unsafe_code)]
 
+mod calls;
 pub mod clock;
 mod error;
 mod messages;

@@ -1,15 +1,15 @@
-//! The new trace: events, processes and threads of all, on one clock.
+//! The new trace: events, calls, processes and threads of all, on one clock.
 
 use std::path::Path;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use fettle_trace::{
-    Clock, CpuLoss, EventKind, EventWriter, FieldType, Finish, KindId, Loss, Manifest,
+    CallWriter, Clock, CpuLoss, EventKind, EventWriter, FieldType, Finish, KindId, Loss, Manifest,
     MergedMachine, ProbeMode, Process, TASKS_OF_A_MACHINE, Thread, Trace, TraceWriter,
-    WrittenEvents,
 };
 
+use crate::calls::{self, Code, Measure, Threads};
 use crate::clock::Line;
 use crate::error::{Error, Result};
 use crate::messages::{Pair, Texts, is_own};
@@ -47,9 +47,9 @@ impl Writing<'_> {
         texts: &Texts,
         stop: &dyn Fn() -> bool,
     ) -> Result<Manifest> {
-        let mut manifest = self.manifest();
+        let manifest = self.manifest();
         let writer = TraceWriter::create(output, &manifest)?;
-        match self.fill(output, texts, stop, &mut manifest) {
+        match self.fill(output, texts, stop, manifest) {
             Ok(finish) => Ok(writer.finish(finish, &mut |_, _| {})?),
             Err(error) => {
                 drop(writer);
@@ -86,6 +86,11 @@ impl Writing<'_> {
         names
     }
 
+    /// What the first trace with probes has measured, and others with it: a trace has one measure.
+    fn measure(&self) -> Option<Measure> {
+        self.traces.iter().find_map(Measure::of)
+    }
+
     fn manifest(&self) -> Manifest {
         let first = self.traces[0].manifest();
         let lead_ns = self.lead_ns().round() as u64;
@@ -102,6 +107,7 @@ impl Writing<'_> {
             clock: Clock { tsc_hz: 1_000_000_000, ..Clock::default() },
             ..Manifest::default()
         };
+        let measure = self.measure();
         for ((trace, machine), aligned) in self.traces.iter().zip(self.machines).zip(self.aligned) {
             let of = trace.manifest();
             let MergedMachine { name, machine, traces } = &mut machines[*machine];
@@ -115,10 +121,19 @@ impl Writing<'_> {
                 manifest.notes.push(format!("{name}: its recording was cut off"));
             }
             manifest.notes.extend(trace.warnings().iter().map(|text| format!("{name}: {text}")));
-            if of.totals.records > 0 {
-                let reason = format!("{name}: call (events alone are merged)");
-                manifest.losses.push(Loss { reason, count: of.totals.records });
+            let count = of.totals.calls.max(of.totals.records);
+            if let (Some(own), Some(common)) = (Measure::of(trace), &measure)
+                && own != *common
+            {
+                let (own, common) = (own.mode.name(), common.mode.name());
+                let reason =
+                    format!("{name}: call (of the mode {own}, another trace's is {common})");
+                manifest.losses.push(Loss { reason, count });
             }
+        }
+        if let Some(measure) = &measure {
+            let alike = |trace: &&Trace| Measure::of(trace).as_ref() == Some(measure);
+            measure.describe(&mut manifest, self.traces.iter().filter(alike));
         }
         if self.several() {
             manifest.machines = machines;
@@ -131,11 +146,14 @@ impl Writing<'_> {
         output: &Path,
         texts: &Texts,
         stop: &dyn Fn() -> bool,
-        manifest: &mut Manifest,
+        manifest: Manifest,
     ) -> Result<Finish> {
+        let mut finish = Finish { manifest, ..Finish::default() };
         let mut events = EventWriter::create(output)?;
-        let (mut processes, mut threads) = (Vec::new(), Vec::new());
+        let mut calls = CallWriter::create(output)?;
+        let mut code = Code::default();
         let mut lost = Vec::new();
+        let measure = self.measure();
         let names = self.names();
         for n in 0..self.traces.len() {
             let trace = &self.traces[n];
@@ -144,24 +162,35 @@ impl Writing<'_> {
             let line = self.aligned[n].line.then(&Line { offset_ns: self.lead_ns(), drift: 0.0 });
             let mut one = One { trace, machine, name, line, end_ns: 0 };
             one.events(&mut events, texts, &self.inner[n], stop)?;
-            one.tables(&mut processes, &mut threads)?;
+            let threads = one.tables(&mut finish.processes, &mut finish.threads)?;
+            if measure.is_some() && Measure::of(trace) == measure {
+                let unknown = calls::add(&one, &threads, &mut code, &mut calls, &mut finish, stop)?;
+                if unknown > 0 {
+                    let name = &names[machine as usize];
+                    let reason =
+                        format!("{name}: call (of a function or thread that is not listed)");
+                    finish.manifest.losses.push(Loss { reason, count: unknown });
+                }
+            }
             let of = trace.manifest();
-            manifest.duration_ns =
-                manifest.duration_ns.max(one.end_ns).max(one.time(of.duration_ns));
+            let end_ns = one.end_ns.max(one.time(of.duration_ns));
+            finish.manifest.duration_ns = finish.manifest.duration_ns.max(end_ns);
             let cpu = |loss: &CpuLoss| CpuLoss { cpu: one.cpu(loss.cpu), lost: loss.lost };
             lost.extend(of.events.lost.iter().map(cpu));
         }
-        let events: WrittenEvents = events.finish(lost)?;
-        manifest.totals.processes = processes.len() as u64;
-        manifest.totals.threads = threads.len() as u64;
-        Ok(Finish { manifest: manifest.clone(), processes, threads, events, ..Finish::default() })
+        code.give(&mut finish);
+        finish.calls = Some(calls.finish()?);
+        finish.events = events.finish(lost)?;
+        finish.manifest.totals.processes = finish.processes.len() as u64;
+        finish.manifest.totals.threads = finish.threads.len() as u64;
+        Ok(finish)
     }
 }
 
 /// One of the traces on its way into the new one.
-struct One<'a> {
-    trace: &'a Trace,
-    machine: u32,
+pub(crate) struct One<'a> {
+    pub(crate) trace: &'a Trace,
+    pub(crate) machine: u32,
     /// Its machine's, if there are several.
     name: Option<&'a str>,
     /// To the new trace's time.
@@ -180,9 +209,13 @@ struct Ends<'a> {
 }
 
 impl One<'_> {
-    fn time(&self, time_ns: u64) -> u64 {
+    pub(crate) fn time(&self, time_ns: u64) -> u64 {
         // Negative ones cannot be: the earliest beginning is the new trace's.
         self.line.map(time_ns).round() as u64
+    }
+
+    pub(crate) fn pid(&self, pid: u32) -> u32 {
+        pid.saturating_add(self.machine * TASKS_OF_A_MACHINE)
     }
 
     fn cpu(&self, cpu: u32) -> u32 {
@@ -273,33 +306,35 @@ impl One<'_> {
         Ok(number + u64::from(self.machine * TASKS_OF_A_MACHINE))
     }
 
-    fn tables(&self, processes: &mut Vec<Process>, threads: &mut Vec<Thread>) -> Result<()> {
-        let first = self.machine * TASKS_OF_A_MACHINE;
+    /// Takes in processes and threads.
+    fn tables(&self, processes: &mut Vec<Process>, threads: &mut Vec<Thread>) -> Result<Threads> {
         for process in self.trace.processes()? {
             processes.push(Process {
-                pid: process.pid.saturating_add(first),
-                parent: process.parent.map(|pid| pid.saturating_add(first)),
+                pid: self.pid(process.pid),
+                parent: process.parent.map(|pid| self.pid(pid)),
                 start_ns: self.time(process.start_ns),
                 end_ns: self.time(process.end_ns),
                 ..process
             });
         }
+        let mut numbers = Threads::default();
         for thread in self.trace.threads()? {
+            let index = threads.len() as u32;
+            numbers.insert(thread.index, index);
             threads.push(Thread {
-                index: threads.len() as u32,
-                pid: thread.pid.saturating_add(first),
-                tid: thread.tid.saturating_add(first),
+                index,
+                pid: self.pid(thread.pid),
+                tid: self.pid(thread.tid),
                 name: match self.name {
                     Some(name) => format!("{name}:{}", thread.name),
                     None => thread.name,
                 },
                 start_ns: self.time(thread.start_ns),
                 end_ns: self.time(thread.end_ns),
-                records: 0,
                 ..thread
             });
         }
-        Ok(())
+        Ok(numbers)
     }
 }
 

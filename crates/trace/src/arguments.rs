@@ -10,7 +10,7 @@ use std::path::Path;
 use fettle_abi::record::{Piece, RESULT, TEXT_CELLS, ValueCell};
 
 use crate::calls::ROWS_PER_FILE;
-use crate::column::{TABLE_GROUP, Table, table_properties, write_file};
+use crate::column::TableWriter;
 use crate::error::Result;
 use crate::manifest::{FileEntry, TickConverter};
 use crate::spool::{self, Content, SpoolFile};
@@ -27,46 +27,18 @@ pub(crate) fn convert(folder: &Path, finish: &Finish) -> Result<Option<FileEntry
     }
     let types: Types = finish.parameters.iter().map(|p| ((p.function, p.index), p.kind)).collect();
     let clock = finish.manifest.clock.converter();
-    let spools = spool::open_all(folder, Content::Values)?;
-    let mut rows = 0;
-    let mut failed = None;
-    let bytes = write_file(
-        &folder.join(Argument::FILE),
-        Argument::fields(),
-        table_properties(),
-        |writer| {
-            let mut write = |group: &[Argument]| {
-                rows += group.len() as u64;
-                let mut columns = writer.next_row_group()?;
-                Argument::write_columns(group, &mut columns)?;
-                columns.close().map(|_| ())
-            };
-            let mut pending = Vec::new();
-            for spool in &spools {
-                let mut reader = Reader::new(spool.thread, &types, clock);
-                let mut first = 0;
-                while first < spool.records {
-                    match reader.read(spool, first, &mut pending) {
-                        Ok(count) => first += count,
-                        Err(e) => {
-                            failed = Some(e);
-                            break;
-                        }
-                    }
-                    while pending.len() >= TABLE_GROUP {
-                        write(&pending[..TABLE_GROUP])?;
-                        pending.drain(..TABLE_GROUP);
-                    }
-                }
-                pending.extend(reader.row.take());
-            }
-            if pending.is_empty() { Ok(()) } else { write(&pending) }
-        },
-    )?;
-    match failed {
-        Some(error) => Err(error),
-        None => Ok(Some(FileEntry { path: Argument::FILE.to_owned(), bytes, rows })),
+    let mut writer = TableWriter::<Argument>::create(folder)?;
+    for spool in spool::open_all(folder, Content::Values)? {
+        let mut reader = Reader::new(spool.thread, &types, clock);
+        let mut rows = Vec::new();
+        let mut first = 0;
+        while first < spool.records {
+            first += reader.read(&spool, first, &mut rows)?;
+            rows.drain(..).try_for_each(|row| writer.push(row))?;
+        }
+        reader.row.take().into_iter().try_for_each(|row| writer.push(row))?;
     }
+    writer.finish().map(Some)
 }
 
 /// Reads one thread's cells.

@@ -10,9 +10,10 @@ use parquet::file::properties::{EnabledStatistics, WriterProperties};
 use parquet::file::reader::{FileReader, RowGroupReader, SerializedFileReader};
 use parquet::schema::types::{ColumnPath, TypePtr};
 
-use crate::column::Cell;
-use crate::column::{Encoded, field, guarded, read_column, rows_of, write_file, write_values};
+use crate::column::{self, Cell};
+use crate::column::{field, guarded, read_column, rows_of, write_file, write_values};
 use crate::error::Result;
+use crate::manifest::FileEntry;
 
 /// Rows of one file of calls.
 pub const ROWS_PER_FILE: usize = 1 << 20;
@@ -164,8 +165,19 @@ fn properties() -> WriterProperties {
     properties.build()
 }
 
+/// A file of calls, and how many of them each thread has.
+pub(crate) type Encoded = (FileEntry, Vec<(u32, u64)>);
+
+/// Writes the file of calls with this number.
+pub(crate) fn encode(trace: &Path, number: usize, calls: &Columns) -> Result<Encoded> {
+    let name = format!("{number:05}.parquet");
+    let bytes = write(&folder(trace).join(&name), calls)?;
+    let entry = FileEntry { path: format!("calls/{name}"), bytes, rows: calls.len() as u64 };
+    Ok((entry, calls.threads().collect()))
+}
+
 /// Writes one file of calls. Returns its size in bytes.
-pub(crate) fn write(path: &Path, calls: &Columns) -> Result<u64> {
+fn write(path: &Path, calls: &Columns) -> Result<u64> {
     write_file(path, fields(), properties(), |writer| {
         let mut group = writer.next_row_group()?;
         let rows = calls.first..;
@@ -216,7 +228,7 @@ fn fill<C: Cell>(
     name: &str,
     calls: &mut [Call],
     set: impl Fn(&mut Call, C),
-) -> Encoded<()> {
+) -> column::Encoded<()> {
     let mut calls = calls.iter_mut();
     read_column::<C>(group, name, |value| {
         if let Some(call) = calls.next() {

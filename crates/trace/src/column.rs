@@ -7,7 +7,7 @@
 
 use std::fs::File;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use parquet::basic::{Compression, LogicalType, Repetition, Type as Physical, ZstdLevel};
@@ -22,6 +22,7 @@ use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
 use parquet::schema::types::{Type, TypePtr};
 
 use crate::error::{Error, Result};
+use crate::manifest::FileEntry;
 use crate::tables::{CounterKind, ParameterType};
 
 /// Result with the Parquet library's error; callers add the file's path.
@@ -207,25 +208,98 @@ pub(crate) fn write_file(
     properties: WriterProperties,
     fill: impl FnOnce(&mut SerializedFileWriter<File>) -> Encoded<()>,
 ) -> Result<u64> {
-    let partial = path.with_extension("partial");
     let write = || {
-        let file = File::create(&partial).map_err(|e| Error::io("create", &partial, e))?;
-        let schema = Type::group_type_builder("row").with_fields(fields).build();
-        let encoded = schema.and_then(|schema| {
-            let mut writer =
-                SerializedFileWriter::new(file, Arc::new(schema), Arc::new(properties))?;
-            fill(&mut writer)?;
-            writer.into_inner()
-        });
-        let file = encoded.map_err(|e| Error::encode(path, e))?;
-        let bytes = file.metadata().map_err(|e| Error::io("measure", &partial, e))?.len();
-        std::fs::rename(&partial, path).map_err(|e| Error::io("rename", &partial, e))?;
-        Ok(bytes)
+        let mut writer = begin_file(path, fields, properties)?;
+        fill(&mut writer).map_err(|e| Error::encode(path, e))?;
+        end_file(path, writer)
     };
-    write().inspect_err(|_| {
-        // A half-written file helps nobody and takes the space that is missing.
-        let _ = std::fs::remove_file(&partial);
-    })
+    write().inspect_err(|_| give_up_file(path))
+}
+
+/// The name of a file that is not whole yet.
+fn partial(path: &Path) -> PathBuf {
+    path.with_extension("partial")
+}
+
+fn begin_file(
+    path: &Path,
+    fields: Vec<TypePtr>,
+    properties: WriterProperties,
+) -> Result<SerializedFileWriter<File>> {
+    let partial = partial(path);
+    let file = File::create(&partial).map_err(|e| Error::io("create", &partial, e))?;
+    let schema = Type::group_type_builder("row").with_fields(fields).build();
+    let encoded = schema
+        .and_then(|schema| SerializedFileWriter::new(file, Arc::new(schema), Arc::new(properties)));
+    encoded.map_err(|e| Error::encode(path, e))
+}
+
+/// Returns the file's size in bytes.
+fn end_file(path: &Path, writer: SerializedFileWriter<File>) -> Result<u64> {
+    let partial = partial(path);
+    let file = writer.into_inner().map_err(|e| Error::encode(path, e))?;
+    let bytes = file.metadata().map_err(|e| Error::io("measure", &partial, e))?.len();
+    std::fs::rename(&partial, path).map_err(|e| Error::io("rename", &partial, e))?;
+    Ok(bytes)
+}
+
+/// A half-written file helps nobody and takes the space that is missing.
+fn give_up_file(path: &Path) {
+    let _ = std::fs::remove_file(partial(path));
+}
+
+/// Writes a table whose rows come one after another, a row group in memory at a time. Unless it is
+/// finished there is no file.
+pub(crate) struct TableWriter<T: Table> {
+    path: PathBuf,
+    /// Until the end.
+    writer: Option<SerializedFileWriter<File>>,
+    pending: Vec<T>,
+    rows: u64,
+}
+
+impl<T: Table> TableWriter<T> {
+    pub(crate) fn create(folder: &Path) -> Result<TableWriter<T>> {
+        let path = folder.join(T::FILE);
+        let writer = begin_file(&path, T::fields(), table_properties())
+            .inspect_err(|_| give_up_file(&path))?;
+        Ok(TableWriter { path, writer: Some(writer), pending: Vec::new(), rows: 0 })
+    }
+
+    pub(crate) fn push(&mut self, row: T) -> Result<()> {
+        self.pending.push(row);
+        if self.pending.len() < TABLE_GROUP { Ok(()) } else { self.write_pending() }
+    }
+
+    fn write_pending(&mut self) -> Result<()> {
+        let Some(writer) = &mut self.writer else { return Ok(()) };
+        let mut write = || {
+            let mut group = writer.next_row_group()?;
+            T::write_columns(&self.pending, &mut group)?;
+            group.close()
+        };
+        write().map_err(|e| Error::encode(&self.path, e))?;
+        self.rows += self.pending.len() as u64;
+        self.pending.clear();
+        Ok(())
+    }
+
+    pub(crate) fn finish(mut self) -> Result<FileEntry> {
+        if !self.pending.is_empty() {
+            self.write_pending()?;
+        }
+        let writer = self.writer.take().expect("nobody else takes it");
+        let bytes = end_file(&self.path, writer).inspect_err(|_| give_up_file(&self.path))?;
+        Ok(FileEntry { path: T::FILE.to_owned(), bytes, rows: self.rows })
+    }
+}
+
+impl<T: Table> Drop for TableWriter<T> {
+    fn drop(&mut self) {
+        if self.writer.take().is_some() {
+            give_up_file(&self.path);
+        }
+    }
 }
 
 /// Writes one column of a row group.

@@ -13,9 +13,10 @@ use std::sync::{Arc, Mutex, mpsc};
 
 use fettle_abi::record::CallRecord;
 
+use crate::call_writer::WrittenCalls;
 use crate::calls::{self, Call, Columns, ROWS_PER_FILE};
 use crate::error::{Error, Result};
-use crate::manifest::{FileEntry, ProbeMode, TickConverter};
+use crate::manifest::{ProbeMode, TickConverter};
 use crate::spool::{self, Content, SpoolFile};
 use crate::switches::OffCpu;
 use crate::write::{Finish, OpenCall};
@@ -31,14 +32,9 @@ const SWAPS_MAX: usize = 64;
 /// What a conversion made.
 #[derive(Debug, Default)]
 pub(crate) struct Converted {
-    /// Files of calls, in order.
-    pub(crate) files: Vec<FileEntry>,
-    /// Records stored.
-    pub(crate) records: u64,
+    pub(crate) calls: WrittenCalls,
     /// Records whose words no producer can have stored.
     pub(crate) invalid: u64,
-    /// Records stored, by thread index.
-    pub(crate) records_of: BTreeMap<u32, u64>,
     /// Nanoseconds off the processor.
     pub(crate) off_cpu: OffCpuSums,
 }
@@ -97,7 +93,7 @@ pub(crate) fn convert(
     let off_cpu = switches.map(|spool| (spool.thread, OffCpu::new(spool))).collect();
     let plan = plan(&sources);
     let pass = Backwards::new(finish.manifest.clock.converter(), &weights, off_cpu);
-    let result = encode_all(&folder, pass, &sources, &plan, progress);
+    let result = encode_all(trace, pass, &sources, &plan, progress);
     if result.is_err() {
         // Whole files of calls would be made again anyway; their space may be what is missing.
         let _ = fs::remove_dir_all(&folder);
@@ -209,7 +205,7 @@ fn plan(sources: &[Source]) -> Vec<Vec<Segment>> {
 
 /// Prepares all files from the last to the first and has them encoded.
 fn encode_all(
-    folder: &Path,
+    trace: &Path,
     mut pass: Backwards<'_>,
     sources: &[Source],
     plan: &[Vec<Segment>],
@@ -219,12 +215,13 @@ fn encode_all(
     let all: u64 = sources.iter().map(Source::records).sum();
     let failed = AtomicBool::new(false);
     let mut converted = Converted::default();
+    let mut records = 0;
     progress(0, all);
     std::thread::scope(|scope| {
         // Depth 1: at most `workers + 2` files' rows are in memory.
         let (to_encode, rows) = mpsc::sync_channel::<(usize, Columns)>(1);
         let (spent, empty) = mpsc::channel::<Columns>();
-        let (done, results) = mpsc::channel::<Result<FileResult>>();
+        let (done, results) = mpsc::channel::<Result<calls::Encoded>>();
         let rows = Arc::new(Mutex::new(rows));
         let failed = &failed;
 
@@ -254,7 +251,7 @@ fn encode_all(
                     if failed.load(Ordering::Relaxed) {
                         continue;
                     }
-                    let result = encode(folder, number, &calls);
+                    let result = calls::encode(trace, number, &calls);
                     failed.fetch_or(result.is_err(), Ordering::Relaxed);
                     let _ = done.send(result);
                     let _ = spent.send(calls);
@@ -266,13 +263,10 @@ fn encode_all(
         let mut first_error = None;
         for result in results {
             match result {
-                Ok(file) => {
-                    converted.records += file.entry.rows;
-                    for (thread, records) in file.records_of {
-                        *converted.records_of.entry(thread).or_default() += records;
-                    }
-                    converted.files.push(file.entry);
-                    progress(converted.records, all);
+                Ok((file, records_of)) => {
+                    records += file.rows;
+                    converted.calls.add(file, records_of);
+                    progress(records, all);
                 }
                 Err(error) => {
                     failed.store(true, Ordering::Relaxed);
@@ -283,24 +277,10 @@ fn encode_all(
         converted.off_cpu = preparer.join().expect("it does not panic");
         first_error.map_or(Ok(()), Err)
     })?;
-    converted.files.sort_by(|a, b| a.path.cmp(&b.path));
-    converted.invalid = all - converted.records;
+    converted.calls.files.sort_by(|a, b| a.path.cmp(&b.path));
+    converted.invalid = all - records;
     progress(all, all);
     Ok(converted)
-}
-
-/// One encoded file.
-struct FileResult {
-    entry: FileEntry,
-    records_of: Vec<(u32, u64)>,
-}
-
-fn encode(folder: &Path, number: usize, calls: &Columns) -> Result<FileResult> {
-    let name = format!("{number:05}.parquet");
-    let bytes = calls::write(&folder.join(&name), calls)?;
-    let records_of = calls.threads().collect();
-    let entry = FileEntry { path: format!("calls/{name}"), bytes, rows: calls.len() as u64 };
-    Ok(FileResult { entry, records_of })
 }
 
 /// The pass from the last record to the first.

@@ -28,6 +28,7 @@
 #![forbid(unsafe_code)]
 
 mod arguments;
+mod call_writer;
 mod calls;
 mod column;
 mod convert;
@@ -44,6 +45,7 @@ mod tables;
 mod values;
 mod write;
 
+pub use call_writer::{CallWriter, WrittenCalls};
 pub use calls::{Call, ROWS_PER_FILE};
 pub use error::{Error, Result};
 pub use events::{

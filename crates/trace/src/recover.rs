@@ -97,6 +97,7 @@ pub fn recover_with(
         counters: table_or_none(path),
         own: table_or_none(path),
         open_calls: Vec::new(),
+        calls: None,
         events,
     };
     write_trace(path, finish, progress)

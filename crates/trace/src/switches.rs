@@ -6,10 +6,7 @@
 
 use std::path::Path;
 
-use parquet::basic::{Compression, ZstdLevel};
-use parquet::file::properties::WriterProperties;
-
-use crate::column::{Table, write_file};
+use crate::column::TableWriter;
 use crate::error::Result;
 use crate::manifest::{FileEntry, TickConverter};
 use crate::spool::{self, Content, SpoolFile};
@@ -123,54 +120,24 @@ fn ticks_before(last: Out, moment: u64) -> u64 {
 }
 
 /// Writes the table of switches from the spools, a part at a time.
-pub(crate) fn write(trace: &Path, clock: TickConverter) -> Result<FileEntry> {
-    let spools = spool::open_all(trace, Content::Switches)?;
-    let path = trace.join(Switch::FILE);
-    let properties = WriterProperties::builder()
-        .set_compression(Compression::ZSTD(ZstdLevel::default()))
-        .build();
-    let mut failed = Ok(());
-    let mut rows = 0;
-    let bytes = write_file(&path, Switch::fields(), properties, |writer| {
-        let (mut outs, mut part) = (Vec::new(), Vec::new());
-        for spool in &spools {
-            let mut first = 0;
-            while first < spool.records {
-                let count = (spool.records - first).min(1 << 17) as usize;
-                if let Err(error) = spool.switches(first, count, &mut outs) {
-                    failed = Err(error);
-                    return Ok(());
-                }
-                first += count as u64;
-                part.extend(outs.iter().map(|out| Switch {
+pub(crate) fn convert(trace: &Path, clock: TickConverter) -> Result<FileEntry> {
+    let mut writer = TableWriter::create(trace)?;
+    let mut outs = Vec::new();
+    for spool in spool::open_all(trace, Content::Switches)? {
+        let mut first = 0;
+        while first < spool.records {
+            let count = (spool.records - first).min(1 << 17) as usize;
+            spool.switches(first, count, &mut outs)?;
+            first += count as u64;
+            for out in &outs {
+                writer.push(Switch {
                     thread: spool.thread,
                     off_ns: clock.since_start_ns(out.off),
                     on_ns: clock.since_start_ns(out.on),
                     preempted: out.preempted,
-                }));
-                // Many threads with few switches each share a group.
-                if part.len() >= 1 << 17 {
-                    rows += write_group(writer, &mut part)?;
-                }
+                })?;
             }
         }
-        if !part.is_empty() {
-            rows += write_group(writer, &mut part)?;
-        }
-        Ok(())
-    })?;
-    failed?;
-    Ok(FileEntry { path: Switch::FILE.to_owned(), bytes, rows })
-}
-
-fn write_group(
-    writer: &mut parquet::file::writer::SerializedFileWriter<std::fs::File>,
-    part: &mut Vec<Switch>,
-) -> crate::column::Encoded<u64> {
-    let mut group = writer.next_row_group()?;
-    Switch::write_columns(part, &mut group)?;
-    group.close()?;
-    let rows = part.len() as u64;
-    part.clear();
-    Ok(rows)
+    }
+    writer.finish()
 }

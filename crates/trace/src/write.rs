@@ -8,6 +8,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::arguments;
+use crate::call_writer::WrittenCalls;
 use crate::column::{Table, write_table};
 use crate::convert;
 use crate::error::{Error, Result};
@@ -50,6 +51,10 @@ pub struct Finish {
     /// Calls that had not ended when the recording did, in any order. They become rows marked
     /// [`crate::Call::OPEN`].
     pub open_calls: Vec<OpenCall>,
+    /// What a [`crate::CallWriter`] wrote into the folder: calls that were finished elsewhere. With
+    /// them there are no others.
+    #[serde(skip)]
+    pub calls: Option<WrittenCalls>,
     /// What an [`crate::EventWriter`] wrote into the folder.
     #[serde(skip)]
     pub events: WrittenEvents,
@@ -240,10 +245,33 @@ pub(crate) fn write_trace(
     mut finish: Finish,
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<Manifest> {
-    let converted = convert::convert(folder, &finish, progress)?;
+    let calls = match finish.calls.take() {
+        Some(written) => written,
+        None => from_spools(folder, &mut finish, progress)?,
+    };
     for thread in &mut finish.threads {
-        thread.records = converted.records_of.get(&thread.index).copied().unwrap_or(0);
+        thread.records = calls.records_of.get(&thread.index).copied().unwrap_or(0);
     }
+    let mut files = write_tables(folder, &finish)?;
+    files.extend(calls.files);
+    files.extend(finish.events.files);
+    let mut manifest = finish.manifest;
+    manifest.events = finish.events.events;
+    manifest.complete = manifest.recovery.is_none();
+    manifest.totals.records = calls.records_of.values().sum();
+    manifest.files = files;
+    write_manifest(folder, &mut manifest)?;
+    spool::remove_all(folder)?;
+    Ok(manifest)
+}
+
+/// Calls, and what belongs to them, from spools. Completes the totals, and adds what is lost.
+fn from_spools(
+    folder: &Path,
+    finish: &mut Finish,
+    progress: &mut dyn FnMut(u64, u64),
+) -> Result<WrittenCalls> {
+    let converted = convert::convert(folder, finish, progress)?;
     if finish.manifest.switches && finish.manifest.probe_mode == ProbeMode::Events {
         for total in &mut finish.totals {
             let off = converted.off_cpu.get(&(total.thread, total.function));
@@ -252,25 +280,16 @@ pub(crate) fn write_trace(
             total.cpu_self_ns = Some(total.self_ns.saturating_sub(self_off));
         }
     }
-    let mut files = write_tables(folder, &finish)?;
-    files.extend(converted.files);
-    files.extend(arguments::convert(folder, &finish)?);
-    if finish.manifest.switches {
-        files.push(switches::write(folder, finish.manifest.clock.converter())?);
-    }
-    files.extend(finish.events.files);
-    let mut manifest = finish.manifest;
-    manifest.events = finish.events.events;
-    manifest.complete = manifest.recovery.is_none();
-    manifest.totals.records = converted.records;
     if converted.invalid > 0 {
         let reason = "record without a function".to_owned();
-        manifest.losses.push(crate::Loss { reason, count: converted.invalid });
+        finish.manifest.losses.push(crate::Loss { reason, count: converted.invalid });
     }
-    manifest.files = files;
-    write_manifest(folder, &mut manifest)?;
-    spool::remove_all(folder)?;
-    Ok(manifest)
+    let mut calls = converted.calls;
+    calls.files.extend(arguments::convert(folder, finish)?);
+    if finish.manifest.switches {
+        calls.files.push(switches::convert(folder, finish.manifest.clock.converter())?);
+    }
+    Ok(calls)
 }
 
 /// Writes all tables but the calls.
