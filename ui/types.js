@@ -220,4 +220,81 @@
 /** @typedef {{title: string, columns: {name: string, unit: string}[], rows: (number|string|null)[][]}} FoundTable */
 /** @typedef {{tables: FoundTable[]}} Findings */
 
+/**
+ * What one run of `fettle tune` or `fettle layout` told (crates/server/src/layouts.rs).
+ * @typedef {object} LayoutsInfo
+ * @property {number|null} pid the process that was tuned
+ * @property {number|null} processes
+ * @property {boolean|null} kept
+ * @property {LaidOutModule[]} modules
+ * @property {{path: string, why: string}[]} refused
+ * @property {{processes: number, passages: number, jumps: number, stops_ms: number[]}|null} counted
+ * @property {Installation|null} installed
+ * @property {Measurement|null} measured
+ */
+
+/**
+ * @typedef {object} Installation
+ * @property {number} jumps
+ * @property {number} calls
+ * @property {number} slots
+ * @property {number} bytes
+ * @property {number} threads
+ * @property {number[]} stops_ms
+ */
+
+/**
+ * Old and new code compared: ratios of processor time, new to old.
+ * @typedef {object} Measurement
+ * @property {number} ratio
+ * @property {number} low of the 95 % interval
+ * @property {number} high
+ * @property {number[]} ratios by round
+ * @property {number} old_ns
+ * @property {number} new_ns
+ * @property {number[]} stops_ms
+ */
+
+/**
+ * @typedef {object} LaidOutModule
+ * @property {string} path
+ * @property {string|null} why there is no layout
+ * @property {LaidOutFunction[]} functions in the order of their hot parts
+ * @property {{method: string, unit: string}|null} choice
+ * @property {number} exact_edges
+ * @property {number} edges
+ * @property {CacheMap} cache_before
+ * @property {CacheMap} cache_after
+ * @property {Modelled} model_before
+ * @property {Modelled} model_after
+ * @property {[{method: string, unit: string}, Modelled][]} choices
+ */
+
+/**
+ * @typedef {object} LaidOutFunction
+ * @property {string} name
+ * @property {string|null} demangled
+ * @property {number} table_bytes
+ * @property {number} hot_bytes
+ * @property {number} cold_bytes
+ * @property {number} chains
+ */
+
+/**
+ * How hot code lies on the cache.
+ * @typedef {object} CacheMap
+ * @property {number[]} sets lines of memory that fall on each
+ * @property {number} ways lines that a set holds
+ * @property {number} lines
+ * @property {number} share of the cache
+ */
+
+/**
+ * What the model says of a layout.
+ * @typedef {object} Modelled
+ * @property {{insns: number, misses: number}} cost
+ * @property {{branches: number, jumps: number, straight: number}} ways
+ * @property {number|null} stall_share
+ */
+
 export {};

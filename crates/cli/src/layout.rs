@@ -131,11 +131,7 @@ fn layouts_json(modules: &[OfModule], cache: Geometry) -> Value {
     let modules: Vec<Value> = modules
         .iter()
         .map(|module| match &module.decided {
-            Ok(decided) => {
-                let mut value = decided_json(&module.path, decided);
-                value["choices"] = json!(decided.chosen.all);
-                value
-            }
+            Ok(decided) => decided_json(&module.path, decided),
             Err(why) => json!({ "path": module.path, "why": why }),
         })
         .collect();

@@ -420,11 +420,26 @@ fn measured_text(args: &Args, measured: &Measured) -> String {
 
 /// The same as [`decided_text`], for programs.
 pub(crate) fn decided_json(path: &Path, decided: &Decided) -> serde_json::Value {
+    let model = |modelled: &fettle_tune::Modelled| {
+        let mut value = json!(modelled);
+        value["stall_share"] = json!(modelled.stall_share());
+        value
+    };
+    let function = |row: &fettle_tune::Row| {
+        let mut value = json!(row);
+        let demangled = fettle_image::demangle(&row.name);
+        if demangled != row.name {
+            value["demangled"] = json!(demangled);
+        }
+        value
+    };
+    let functions: Vec<_> = decided.rows.iter().map(function).collect();
     json!({
-        "path": path, "functions": decided.rows, "choice": decided.chosen.layout.choice,
+        "path": path, "functions": functions, "choice": decided.chosen.layout.choice,
         "exact_edges": decided.exactness.exact, "edges": decided.exactness.edges,
         "cache_before": decided.maps.0, "cache_after": decided.maps.1,
-        "model_before": decided.chosen.before, "model_after": decided.chosen.after,
+        "model_before": model(&decided.chosen.before), "model_after": model(&decided.chosen.after),
+        "choices": decided.chosen.all.iter().map(|(c, m)| json!([c, model(m)])).collect::<Vec<_>>(),
     })
 }
 

@@ -1,19 +1,22 @@
-//! `fettle ui`: a page in the browser for looking at a trace.
+//! `fettle ui`: a page in the browser for looking at a trace, or at layouts of hot code.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::time::Duration;
 
+use anyhow::{Context, anyhow};
 use clap::Args;
-use fettle_server::{Grown, Server};
+use fettle_server::{Grown, Layouts, Server};
 
 use crate::output::{self, Stand};
 
-/// Look at a trace in the browser: timelines, functions, flame graphs, durations.
+/// Look at a trace in the browser: timelines, functions, flame graphs, durations, requests
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
   fettle ui                          the newest trace in this folder
   fettle ui redis-server.fettle
+  fettle tune -p 4711 --json > tuned.json; fettle ui tuned.json
+                                     layouts before and after, and what was measured
   fettle ui run.fettle --no-open --port 8123
                                      from elsewhere: ssh -L 8123:127.0.0.1:8123 HOST
 
@@ -21,7 +24,8 @@ A trace that is still being recorded grows while it is looked at.
 The page is served to this machine only, and only to who has the URL that is printed. Nothing is
 loaded from the network. Ctrl-C ends it.")]
 pub struct UiArgs {
-    /// Trace folder [default: the newest *.fettle in this folder]
+    /// Trace folder [default: the newest *.fettle in this folder], or a file of what `fettle tune
+    /// --json` or `fettle layout --json` printed
     trace: Option<PathBuf>,
     /// Port on 127.0.0.1 [default: any that is free]
     #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
@@ -33,29 +37,58 @@ pub struct UiArgs {
 
 /// Runs `fettle ui` until it is interrupted.
 pub fn run(args: &UiArgs) -> anyhow::Result<ExitCode> {
-    let path = output::chosen(args.trace.as_deref())?;
+    match &args.trace {
+        Some(file) if file.is_file() => {
+            let layouts = layouts(file).with_context(|| format!("{}", file.display()))?;
+            announce(args, file, "")?.run_layouts(layouts)?;
+        }
+        trace => {
+            let path = output::chosen(trace.as_deref())?;
+            let first = begun(&path)?;
+            let goes_on = if first.live { ", as it is being recorded" } else { "" };
+            let server = announce(args, &path, goes_on)?;
+            server.run_growing(first, Box::new(move || now(&path).ok()))?;
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Tells where the page is.
+fn announce(args: &UiArgs, subject: &Path, how: &str) -> anyhow::Result<Server> {
+    let server = Server::bind(args.port)?;
+    let url = server.url();
+    output::print(&format!("{url}\n"))?;
+    eprintln!("fettle: {} is shown there{how}; Ctrl-C ends it", subject.display());
+    if !args.no_open {
+        open(&url);
+    }
+    Ok(server)
+}
+
+/// What a file tells of layouts.
+fn layouts(file: &Path) -> anyhow::Result<Vec<Layouts>> {
+    const BYTES_MAX: u64 = 256 << 20;
+    let bytes = file.metadata()?.len();
+    if bytes > BYTES_MAX {
+        return Err(anyhow!("{bytes} bytes are too many for a layout's figures"));
+    }
+    Layouts::read(&std::fs::read(file)?).map_err(|problem| anyhow!("{problem}"))
+}
+
+/// A recording as soon as there is something of it: of one that has only just begun, not even the
+/// names may be known.
+fn begun(path: &Path) -> anyhow::Result<Grown> {
     let something = |grown: &Grown| {
         let manifest = grown.trace.manifest();
         manifest.totals.records > 0 || manifest.events.rows() > 0
     };
-    // Of a recording that has only just begun, not even the names may be known.
-    let first = loop {
-        let grown = now(&path)?;
+    loop {
+        let grown = now(path)?;
         if !grown.live || something(&grown) {
-            break grown;
+            return Ok(grown);
         }
         std::thread::sleep(Duration::from_millis(300));
-    };
-    let server = Server::bind(args.port)?;
-    let url = server.url();
-    output::print(&format!("{url}\n"))?;
-    let goes_on = if first.live { ", as it is being recorded" } else { "" };
-    eprintln!("fettle: {} is shown there{goes_on}; Ctrl-C ends it", path.display());
-    if !args.no_open {
-        open(&url);
     }
-    server.run_growing(first, Box::new(move || now(&path).ok()))?;
-    Ok(ExitCode::SUCCESS)
 }
 
 /// How a trace stands that may still be recorded.

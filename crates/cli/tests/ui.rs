@@ -222,3 +222,53 @@ fn a_recording_grows_while_it_is_looked_at() {
     page.until("/60,000/.test(document.getElementById('functions').innerText)").unwrap();
     assert_eq!(page.errors, [] as [String; 0]);
 }
+
+/// A real program's layout, and a measurement beside it: the page shows the same figures.
+#[test]
+fn layouts_of_hot_code_are_shown() {
+    let Some(Bed { mut page, folder }) = Bed::new() else { return };
+    let trace = folder.path().join("edges.fettle");
+    let mut record = Command::new(env!("CARGO_BIN_EXE_fettle"));
+    record.args(["record", "--quiet", "--mode", "edges", "--output"]).arg(&trace);
+    record.args(["--", "gzip", "-9", "-c", "/bin/bash"]).stdout(Stdio::null());
+    assert!(record.status().unwrap().success());
+    let mut layout = Command::new(env!("CARGO_BIN_EXE_fettle"));
+    let output = layout.args(["layout", "--json"]).arg(&trace).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let mut told: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    told["pid"] = 4711.into();
+    told["kept"] = true.into();
+    told["measured"] = serde_json::json!({
+        "ratio": 0.875, "low": 0.85, "high": 0.9, "ratios": [0.86, 0.87, 0.9],
+        "old_ns": 2e6, "new_ns": 1.75e6, "stops_ms": [0.5, 1.25],
+    });
+    let file = folder.path().join("tuned.json");
+    std::fs::write(&file, told.to_string()).unwrap();
+
+    let served = Served::start(&file);
+    page.open(&served.url).unwrap();
+    page.until(READY).unwrap();
+    let text = page.value("document.getElementById('layouts').innerText").unwrap();
+    let text = text.as_str().unwrap();
+    for part in ["−12.5 %", "2.00 ms, now 1.75 ms", "1.25 ms", "The new code stays", "ext-TSP"] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    let module = &told["modules"][0];
+    let cells = page.value("document.querySelectorAll('.cache-map .set').length").unwrap();
+    let sets = module["cache_before"]["sets"].as_array().unwrap().len();
+    assert_eq!(cells, 2 * sets);
+    let rounds = page.value("document.querySelectorAll('.rounds .round').length").unwrap();
+    assert_eq!(rounds, 3);
+    let rows = page.value("document.querySelectorAll('table.group tbody tr').length").unwrap();
+    assert_eq!(rows, module["functions"].as_array().unwrap().len().min(30));
+    assert_eq!(page.value("document.getElementById('main').hidden").unwrap(), true);
+    assert_eq!(page.errors, [] as [String; 0]);
+
+    // What is no such file is refused in a line.
+    std::fs::write(&file, "{\"version\": 1}").unwrap();
+    let mut ui = Command::new(env!("CARGO_BIN_EXE_fettle"));
+    let refused = ui.args(["ui", "--no-open"]).arg(&file).output().unwrap();
+    assert_eq!(refused.status.code(), Some(2));
+    let says = String::from_utf8_lossy(&refused.stderr);
+    assert!(says.contains("tuned.json") && says.contains("tune --json"), "{says}");
+}

@@ -32,6 +32,7 @@ const LISTED_MAX: usize = 500;
 /// The routes below `/api/`.
 pub(crate) fn routes() -> axum::Router<Arc<App>> {
     axum::Router::new()
+        .route("/api/subject", get(async || json(&Subject::Trace)))
         .route("/api/trace", get(trace))
         .route("/api/live", get(live))
         .route("/api/viewport", get(viewport))
@@ -47,10 +48,18 @@ pub(crate) fn routes() -> axum::Router<Arc<App>> {
         .route("/api/communication", get(communication))
 }
 
+/// What the page is to show.
+#[derive(Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Subject {
+    Trace,
+    Layouts,
+}
+
 /// Why there is no answer: a status and a sentence.
 pub(crate) struct Failure(StatusCode, String);
 
-type Answered = std::result::Result<Response, Failure>;
+pub(crate) type Answered = std::result::Result<Response, Failure>;
 
 impl IntoResponse for Failure {
     fn into_response(self) -> Response {
@@ -66,7 +75,7 @@ fn broken(why: impl ToString) -> Failure {
     Failure(StatusCode::INTERNAL_SERVER_ERROR, why.to_string())
 }
 
-fn json(value: &impl Serialize) -> Answered {
+pub(crate) fn json(value: &impl Serialize) -> Answered {
     let text = serde_json::to_vec(value).map_err(broken)?;
     Ok(([(header::CONTENT_TYPE, "application/json")], text).into_response())
 }

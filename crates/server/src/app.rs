@@ -10,22 +10,20 @@ use fettle_trace::Trace;
 use tokio::sync::OnceCell;
 use tokio::task::spawn_blocking;
 
-use crate::guard::Guard;
 use crate::requests::{self, Requests};
 use crate::timelines::Timelines;
 
 /// A value that is read once, or why it cannot be.
 type Once<T> = OnceCell<std::result::Result<Arc<T>, String>>;
 
-/// What is served, and who may ask.
+/// What is served.
 pub(crate) struct App {
-    pub(crate) guard: Guard,
     shown: RwLock<Arc<Shown>>,
 }
 
 impl App {
-    pub(crate) fn new(guard: Guard, shown: Shown) -> App {
-        App { guard, shown: RwLock::new(Arc::new(shown)) }
+    pub(crate) fn new(shown: Shown) -> App {
+        App { shown: RwLock::new(Arc::new(shown)) }
     }
 
     /// The trace as it stands now. Who holds it sees it unchanged.

@@ -1,4 +1,4 @@
-//! The local page for looking at a trace.
+//! The local page for looking at a trace, or at a layout of hot code.
 //!
 //! [`Server::bind`] takes a port of the loopback interface, [`Server::url`] is what to open, and
 //! [`Server::run`] answers until it is interrupted. Who may ask stands in `guard.rs`; what may be
@@ -14,6 +14,7 @@ mod assets;
 pub mod calls;
 mod error;
 mod guard;
+mod layouts;
 pub mod range;
 mod requests;
 pub mod timelines;
@@ -35,6 +36,7 @@ pub use error::{Error, Result};
 pub use guard::TOKEN_HEADER;
 
 pub use app::Keep;
+pub use layouts::Layouts;
 
 use app::{App, Shown};
 use guard::Guard;
@@ -68,17 +70,35 @@ impl Server {
 
     /// Shows a trace until the process is interrupted.
     pub fn run(self, trace: Trace) -> Result<()> {
-        self.serve(Shown::new(trace, 0, false, None), None)
+        self.serve_trace(Shown::new(trace, 0, false, None), None)
     }
 
     /// Shows a trace whose recording goes on, as it grows: `grow` is asked for it again and again,
     /// with pauses of a few times what it takes, until it says that the recording has ended.
     pub fn run_growing(self, first: Grown, grow: Grow) -> Result<()> {
         let Grown { trace, live, keep } = first;
-        self.serve(Shown::new(trace, 0, live, keep), live.then_some(grow))
+        self.serve_trace(Shown::new(trace, 0, live, keep), live.then_some(grow))
     }
 
-    fn serve(self, shown: Shown, grow: Option<Grow>) -> Result<()> {
+    /// Shows layouts of hot code until the process is interrupted.
+    pub fn run_layouts(self, layouts: Vec<Layouts>) -> Result<()> {
+        self.serve(|| layouts::routes(layouts))
+    }
+
+    fn serve_trace(self, shown: Shown, grow: Option<Grow>) -> Result<()> {
+        self.serve(|| {
+            let app = Arc::new(App::new(shown));
+            let reader = app.shown();
+            tokio::spawn(async move { reader.read().await });
+            if let Some(grow) = grow {
+                tokio::spawn(grow_on(app.clone(), grow));
+            }
+            api::routes().with_state(app)
+        })
+    }
+
+    /// Answers by what `api` makes once answering has begun.
+    fn serve(self, api: impl FnOnce() -> axum::Router) -> Result<()> {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(ANSWERING_THREADS)
             .enable_all()
@@ -87,18 +107,13 @@ impl Server {
         let served = runtime.block_on(async {
             self.listener.set_nonblocking(true)?;
             let listener = tokio::net::TcpListener::from_std(self.listener)?;
-            let app = Arc::new(App::new(self.guard, shown));
-            let reader = app.shown();
-            tokio::spawn(async move { reader.read().await });
-            if let Some(grow) = grow {
-                tokio::spawn(grow_on(app.clone(), grow));
-            }
+            let router = router(Arc::new(self.guard), api());
             let interrupted = async {
                 // Without a handler the signal ends the process, which serves as well.
                 let _ = tokio::signal::ctrl_c().await;
             };
             tokio::select! {
-                served = axum::serve(listener, router(app)).into_future() => served,
+                served = axum::serve(listener, router).into_future() => served,
                 () = interrupted => Ok(()),
             }
         });
@@ -150,18 +165,17 @@ async fn grow_on(app: Arc<App>, mut grow: Grow) {
     }
 }
 
-fn router(app: Arc<App>) -> axum::Router {
-    let api = api::routes().route_layer(middleware::from_fn_with_state(app.clone(), trace_guarded));
+fn router(guard: Arc<Guard>, api: axum::Router) -> axum::Router {
+    let api = api.route_layer(middleware::from_fn_with_state(guard.clone(), token_guarded));
     axum::Router::new()
         .merge(api)
         .fallback(assets::serve)
-        .layer(middleware::from_fn_with_state(app.clone(), guarded))
-        .with_state(app)
+        .layer(middleware::from_fn_with_state(guard, guarded))
 }
 
 /// Nobody but the page is answered, and every answer says what a browser may do with it.
-async fn guarded(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
-    let mut response = match app.guard.admit(request.headers()) {
+async fn guarded(State(guard): State<Arc<Guard>>, request: Request, next: Next) -> Response {
+    let mut response = match guard.admit(request.headers()) {
         Ok(()) => next.run(request).await,
         Err(refusal) => refusal.told().into_response(),
     };
@@ -171,9 +185,9 @@ async fn guarded(State(app): State<Arc<App>>, request: Request, next: Next) -> R
     response
 }
 
-/// Nothing of the trace is told without the token.
-async fn trace_guarded(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
-    match app.guard.admit_to_trace(request.headers()) {
+/// Nothing of what is shown is told without the token.
+async fn token_guarded(State(guard): State<Arc<Guard>>, request: Request, next: Next) -> Response {
+    match guard.admit_to_trace(request.headers()) {
         Ok(()) => next.run(request).await,
         Err(refusal) => refusal.told().into_response(),
     }

@@ -1,0 +1,348 @@
+// A trace: gets it, and lets the parts of the page know of each other.
+
+import { Unanswered, get } from "./api.js";
+import { palette } from "./colours.js";
+import { Communication } from "./communication.js";
+import { Details } from "./details.js";
+import { byId, make } from "./dom.js";
+import { Durations } from "./durations.js";
+import { Flame } from "./flame.js";
+import { count, duration, moment, plural } from "./format.js";
+import { Functions } from "./functions.js";
+import { listenToKeys } from "./keys.js";
+import { failed, say } from "./notice.js";
+import { Overview } from "./overview.js";
+import { Search } from "./search.js";
+import { Requests } from "./requests.js";
+import { State, TABS } from "./state.js";
+import { Timeline } from "./timeline.js";
+
+/** @typedef {import("./types.js").TraceInfo} TraceInfo */
+/** @typedef {import("./types.js").ReportInfo} ReportInfo */
+/** @typedef {import("./types.js").RangeInfo} RangeInfo */
+/** @typedef {import("./types.js").CallDetail} CallDetail */
+/** @typedef {import("./types.js").Call} Call */
+
+/** @param {TraceInfo} trace */
+function head(trace) {
+  const command = trace.command.join(" ") || "a recording";
+  const run = byId("run", HTMLElement);
+  run.textContent = command;
+  run.title = `${command}\n${trace.start_time}\n${trace.cpu_model}`;
+  byId("live", HTMLElement).hidden = !trace.live;
+  document.title = `${trace.command[0]?.split("/").pop() ?? "Trace"} – Fettle`;
+  byId("facts", HTMLElement).textContent = [
+    duration(trace.end_ns), trace.calls ? plural(trace.calls, "call") : "",
+    trace.threads.length ? plural(trace.threads.length, "thread") : "",
+  ].filter(Boolean).join("  ·  ");
+  lacks(trace, null);
+}
+
+/** Always says whether something is missing. @param {TraceInfo} trace @param {ReportInfo|null} report */
+function lacks(trace, report) {
+  const chip = byId("losses", HTMLButtonElement);
+  const lost = trace.lost + (report?.losses ?? []).reduce((sum, { what, count }) =>
+    what.includes("ring full") ? sum : sum + count, 0);
+  const warnings = [...new Set([...trace.warnings, ...(report?.warnings ?? [])])];
+  const calm = !lost && !warnings.length && !trace.cut_off;
+  chip.hidden = false;
+  chip.className = calm ? "chip calm" : "chip";
+  chip.textContent = calm ? "nothing lost" : [
+    lost ? `${count(lost)} lost` : "", trace.cut_off ? "cut off" : "",
+    warnings.length ? plural(warnings.length, "warning") : "",
+  ].filter(Boolean).join("  ·  ");
+  const list = byId("losses-list", HTMLElement);
+  const losses = report?.losses ?? (trace.lost ? [{ what: "records that found their ring full", count: trace.lost }] : []);
+  const items = [
+    ...losses.map(({ what, count: n }) => `${count(n)} ${what}`),
+    ...(trace.cut_off ? ["The recording did not end properly; what was stored is shown."] : []),
+    ...warnings, ...(report?.notes ?? []),
+    ...(report?.skipped ?? []).map(({ reason, functions }) => `${plural(functions, "function")} left alone: ${reason}`),
+  ];
+  const says = items.length ? make("ul", {}, ...items.map((item) => make("li", {}, item)))
+    : make("p", {}, "Nothing that is known of: every call that ended has its record.");
+  list.replaceChildren(says);
+}
+
+/** Lets the border between the two halves be moved. */
+function splitter() {
+  const bar = byId("splitter", HTMLElement);
+  const [upper, lower] = [byId("upper", HTMLElement), byId("lower", HTMLElement)];
+  let share = 58;
+  const set = (/** @type {number} */ wanted) => {
+    share = Math.min(88, Math.max(15, wanted));
+    upper.style.flex = `1 1 ${share}%`;
+    lower.style.flex = `1 1 ${100 - share}%`;
+    bar.setAttribute("aria-valuenow", String(Math.round(share)));
+  };
+  set(share);
+  bar.addEventListener("pointerdown", (event) => {
+    bar.setPointerCapture(event.pointerId);
+    const top = upper.getBoundingClientRect().top;
+    const whole = lower.getBoundingClientRect().bottom - top;
+    const move = (/** @type {PointerEvent} */ move) => set(((move.clientY - top) / whole) * 100);
+    bar.addEventListener("pointermove", move);
+    bar.addEventListener("pointerup", () => bar.removeEventListener("pointermove", move), { once: true });
+  });
+  bar.addEventListener("keydown", (event) => {
+    if (event.key === "ArrowUp") set(share - 4);
+    else if (event.key === "ArrowDown") set(share + 4);
+  });
+}
+
+/** How often it is asked whether a recording has grown. */
+const LIVE_MS = 1000;
+
+/** @param {TraceInfo} trace @param {() => void} switchTheme */
+function start(trace, switchTheme) {
+  const state = new State(trace);
+  const timeline = new Timeline(state, failed);
+  const overview = new Overview(state, failed);
+  const functions = new Functions(byId("functions", HTMLElement), state);
+  const flame = new Flame(byId("flame", HTMLElement), state);
+  /** @param {Call} call */
+  const go = (call) => {
+    const { from, to } = state.view;
+    const end = call.start_ns + call.duration_ns;
+    const seen = call.start_ns >= from && end <= to && call.duration_ns > (to - from) / 400;
+    state.set({ call: { thread: call.thread, depth: call.depth, index: call.index }, label: call.label });
+    if (!seen) state.show(call.start_ns - call.duration_ns * 2, end + call.duration_ns * 2);
+    timeline.reveal(call);
+  };
+  const details = new Details(state, go);
+  const durations = new Durations(byId("durations", HTMLElement), state, failed, go);
+
+  const requests = new Requests(byId("requests", HTMLElement), state, failed);
+  const communication = new Communication(byId("communication", HTMLElement), state, failed);
+
+  // Theme.
+  const paint = () => {
+    const colours = palette(trace.functions);
+    for (const part of [timeline, overview, flame, durations, requests, communication]) part.setPalette(colours);
+  };
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", paint);
+  const turn = () => {
+    switchTheme();
+    paint();
+  };
+  byId("theme", HTMLButtonElement).addEventListener("click", turn);
+
+  // Selected time: the table and the flame graph are of it.
+  /** @type {ReportInfo|null} */
+  let report = null;
+  let asked = "";
+  let waiting = 0;
+  const scope = () => {
+    const { range } = state.view;
+    byId("scope", HTMLElement).textContent = !trace.calls ? "" : range
+      ? `${duration(range[1] - range[0])} from ${moment(range[0], (range[1] - range[0]) / 20)}` : "Whole recording";
+    byId("scope-clear", HTMLElement).hidden = !range;
+  };
+  const analyse = async () => {
+    const { range } = state.view;
+    const [from, to] = range ?? [0, state.end + 1];
+    const key = `${from}-${to}-${state.view.cpu}`;
+    if (key === asked) return;
+    asked = key;
+    try {
+      const query = { from: Math.floor(from), to: Math.ceil(to) };
+      /** @type {RangeInfo} */
+      const info = await get("range", { ...query, cpu: state.view.cpu });
+      if (asked !== key) return;
+      flame.setRange(info);
+      if (range) functions.setRange(info);
+      else if (report) functions.setReport(report);
+    } catch (error) {
+      failed(error);
+    }
+  };
+  const soon = () => {
+    window.clearTimeout(waiting);
+    waiting = window.setTimeout(() => void analyse(), 120);
+  };
+  byId("scope-clear", HTMLElement).addEventListener("click", () => state.set({ range: null }));
+
+  // The selected call.
+  let told = "";
+  const tell = async () => {
+    const { call } = state.view;
+    const key = JSON.stringify(call);
+    if (key === told) return;
+    told = key;
+    if (!call) {
+      timeline.marked = null;
+      details.hide();
+      return;
+    }
+    try {
+      /** @type {CallDetail} */
+      const found = await get("call", { ...call });
+      if (told !== key) return;
+      timeline.marked = found;
+      details.show(found);
+      timeline.draw();
+    } catch (error) {
+      // A link to a call of another trace.
+      if (error instanceof Unanswered && error.status === 404) state.set({ call: null });
+      else failed(error);
+    }
+  };
+
+  // Tabs.
+  const cpu = byId("cpu", HTMLInputElement);
+  cpu.addEventListener("change", () => state.set({ cpu: cpu.checked }));
+  const tab = () => {
+    const { tab, range } = state.view;
+    cpu.checked = state.view.cpu;
+    // The table of the whole recording has a column for each.
+    const chooses = tab === "flame" || (tab === "functions" && range !== null);
+    byId("cpu-choice", HTMLElement).hidden = !trace.switches || !chooses;
+    for (const name of TABS) {
+      const on = tab === name;
+      const button = byId(`tab-${name}`, HTMLButtonElement);
+      button.setAttribute("aria-selected", String(on));
+      button.tabIndex = on ? 0 : -1;
+      button.hidden = !state.tabs.includes(name);
+      byId(name, HTMLElement).hidden = !on;
+    }
+  };
+  TABS.forEach((name) => {
+    const button = byId(`tab-${name}`, HTMLButtonElement);
+    button.addEventListener("click", () => state.set({ tab: name }));
+    button.addEventListener("keydown", (event) => {
+      const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+      const at = state.tabs.indexOf(name);
+      const next = step && state.tabs[(at + step + state.tabs.length) % state.tabs.length];
+      if (!next) return;
+      state.set({ tab: next });
+      byId(`tab-${next}`, HTMLButtonElement).focus();
+    });
+  });
+
+  // Search.
+  const next = async (/** @type {number} */ label, /** @type {boolean} */ backwards) => {
+    const here = timeline.marked;
+    const { from, to } = state.view;
+    const within = here && here.start_ns >= from && here.start_ns < to && state.view.label === label;
+    const at = within ? here.start_ns : Math.max(0, backwards ? to : from - 1);
+    try {
+      /** @type {{calls: Call[]}} */
+      const found = await get("next", { function: label, from: Math.floor(at), backwards });
+      const [call] = found.calls;
+      if (call) go(call);
+      else state.set({ label });
+    } catch (error) {
+      failed(error);
+    }
+  };
+  const search = new Search(state, (labels, query) => {
+    timeline.setFound(labels);
+    flame.setFound(labels);
+    functions.setQuery(query);
+  }, (label, backwards) => void next(label, backwards));
+  const step = (/** @type {boolean} */ backwards) => {
+    if (state.view.label !== null) void next(state.view.label, backwards);
+  };
+
+  state.listen((view, before) => {
+    if (view.range !== before.range) scope(), soon();
+    if (view.cpu !== before.cpu) soon();
+    if (view.tab !== before.tab || view.range !== before.range || view.cpu !== before.cpu) tab();
+    if (JSON.stringify(view.call) !== told) void tell();
+  });
+
+  const help = byId("help", HTMLDialogElement);
+  byId("help-button", HTMLButtonElement).addEventListener("click", () => help.showModal());
+  byId("losses", HTMLButtonElement).addEventListener("click", () => byId("losses-dialog", HTMLDialogElement).showModal());
+  listenToKeys(state, timeline, {
+    "/": () => search.input.select(),
+    "?": () => help.showModal(),
+    "0": () => state.set({ from: 0, to: state.end }),
+    f: () => {
+      const { range } = state.view;
+      if (timeline.marked) state.show(timeline.marked.start_ns, timeline.marked.start_ns + timeline.marked.duration_ns);
+      else if (range) state.show(range[0], range[1]);
+    },
+    n: () => step(false),
+    p: () => step(true),
+    ...Object.fromEntries(state.tabs.map((tab, at) => [String(at + 1), () => state.set({ tab })])),
+    t: turn,
+    Escape: () => {
+      if (state.view.call) state.set({ call: null });
+      else state.set({ range: null, label: null });
+    },
+  });
+
+  // Without calls there are no timelines, and requests have the page.
+  document.documentElement.classList.toggle("no-calls", !trace.calls);
+  byId("main", HTMLElement).hidden = false;
+  byId("notice", HTMLElement).hidden = true;
+  timeline.scroller.scrollTop = state.view.scroll;
+  functions.say("Adding up all calls…");
+  flame.say("Adding up all calls…");
+  paint();
+  scope();
+  tab();
+  splitter();
+
+  // A recording that goes on.
+  const grow = async () => {
+    try {
+      /** @type {{live: boolean, generation: number}} */
+      const now = await get("live");
+      if (now.generation !== trace.generation) {
+        trace = await get("trace");
+        head(trace);
+        document.documentElement.classList.toggle("no-calls", !trace.calls);
+        const marked = timeline.marked;
+        told = "";
+        asked = "";
+        state.grow(trace);
+        paint();
+        scope();
+        tab();
+        for (const part of [durations, requests, communication]) part.again();
+        report = await get("report");
+        lacks(trace, report);
+        await analyse();
+        await tell();
+        // A call that ended since may have moved others by a row: another one is not shown for it.
+        const same = timeline.marked?.label === marked?.label && Math.abs((timeline.marked?.start_ns ?? 0) - (marked?.start_ns ?? 0)) < 1e5;
+        if (marked && !same) state.set({ call: null });
+        document.documentElement.dataset["generation"] = String(trace.generation);
+      }
+      if (trace.live) window.setTimeout(() => void grow(), LIVE_MS);
+    } catch (error) {
+      failed(error);
+    }
+  };
+  if (trace.live) window.setTimeout(() => void grow(), LIVE_MS);
+
+  void tell();
+  for (const part of [durations, requests, communication]) part.refresh();
+  void analyse();
+  get("report").then((/** @type {ReportInfo} */ answer) => {
+    report = answer;
+    lacks(trace, report);
+    if (!state.view.range) functions.setReport(report);
+  }).catch(failed);
+}
+
+/**
+ * Shows the trace that is served.
+ * @param {() => void} switchTheme
+ */
+export async function showTrace(switchTheme) {
+  const patience = window.setTimeout(() => say("Reading the trace…", "Ten million calls take about a second."), 300);
+  /** @type {TraceInfo} */
+  const trace = await get("trace").finally(() => window.clearTimeout(patience));
+  head(trace);
+  if (!trace.calls && !trace.events) {
+    say("There are no single calls to draw",
+      `This trace was recorded in the mode ${trace.probe_mode}, which keeps totals. ` +
+      "`fettle record` without --mode keeps a record of every call; `fettle report` shows what this one has.");
+    return;
+  }
+  start(trace, switchTheme);
+  document.documentElement.dataset["ready"] = "true";
+}
