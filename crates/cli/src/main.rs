@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod apply;
+mod attach;
 mod cache;
 mod cluster;
 mod collect;

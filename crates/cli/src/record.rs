@@ -28,46 +28,46 @@ use crate::select::SelectArgs;
 /// Arguments of `fettle record`.
 #[derive(Debug, Parser)]
 #[command(
-    after_help = "Examples:\n  fettle record -- lua5.4 script.lua\n  fettle record --mode count -o quick.fettle -- make -j2\n  fettle record --only 'sqlite3*' --skip '*Mutex*' -- sqlite3 my.db 'SELECT …'\n  fettle record --lib 'libcrypto*' --lib 'libssl*' -- python3 client.py\n  fettle record --lib '*' --mode time -- grep -r needle .\n  fettle record --locks -- ./server\n  sudo fettle record --kernel --no-probes -- ./server\n  sudo fettle record -p 1234 --duration 10s\n  sudo fettle record --payload 1024 -p 1234\n  fettle record --to collector.example:7117 -- ./server\n\nThe program's input, output, exit status and signals are its own. Ctrl-C reaches the program;\nthe trace is whole all the same."
+    after_help = "Examples:\n  fettle record -- lua5.4 script.lua\n  fettle record --mode count -o quick.fettle -- make -j2\n  fettle record --only 'sqlite3*' --skip '*Mutex*' -- sqlite3 my.db 'SELECT …'\n  fettle record --lib 'libcrypto*' --lib 'libssl*' -- python3 client.py\n  fettle record --lib '*' --mode time -- grep -r needle .\n  fettle record --locks -- ./server\n  sudo fettle record --kernel --no-probes -- ./server\n  sudo fettle record -p 1234 --duration 10s\n  fettle record -p 1234 --mode edges --lib 'libssl*' --duration 10s\n  sudo fettle record --payload 1024 -p 1234\n  fettle record --to collector.example:7117 -- ./server\n\nThe program's input, output, exit status and signals are its own. Ctrl-C reaches the program;\nthe trace is whole all the same."
 )]
 pub struct Args {
     /// Folder to write the trace to [default: PROGRAM.fettle, or PROGRAM-2.fettle and so on]
     #[arg(short, long, value_name = "DIR")]
-    output: Option<PathBuf>,
-    /// What to measure
-    #[arg(long, value_enum, default_value_t = ModeArg::Events)]
-    mode: ModeArg,
+    pub(crate) output: Option<PathBuf>,
+    /// What to measure [default: events]; with --pid count, blocks or edges
+    #[arg(long, value_enum)]
+    mode: Option<ModeArg>,
     #[command(flatten)]
-    select: SelectArgs,
+    pub(crate) select: SelectArgs,
     /// Measure calls nested up to so many deep only; deeper ones run as if they had no probes
     /// (modes events and time)
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
-    depth: Option<u32>,
+    pub(crate) depth: Option<u32>,
     /// Record arguments and results of functions: a name with * and ? where debug information
     /// says what they take, or a prototype such as 'int open(const char *path, int flags)' (mode
     /// events; may be repeated)
     #[arg(long = "args", value_name = "FUNCTION")]
-    arguments: Vec<String>,
+    pub(crate) arguments: Vec<String>,
     /// Record who takes which lock or semaphore and lets it go, in the C library, for `fettle requests
     /// --analysis locks`; other functions only if --only names them
     #[arg(long, conflicts_with_all = ["probe", "no_probes"])]
-    locks: bool,
+    pub(crate) locks: bool,
     /// A probe of your own: a C or Rust source with fettle_enter, fettle_leave or both, which run at
     /// each entry and exit (see docs/probes.md); takes the place of --mode
     #[arg(long, value_name = "FILE", conflicts_with = "mode")]
-    probe: Option<PathBuf>,
+    pub(crate) probe: Option<PathBuf>,
     /// Shared libraries to record as well, those loaded at start and those opened later: a path
     /// or file name with * and ?, such as 'libcrypto*', '/opt/app/*' or '*' for all (may be
     /// repeated)
     #[arg(long = "lib", value_name = "GLOB")]
-    libraries: Vec<String>,
+    pub(crate) libraries: Vec<String>,
     /// Ring for each thread's records, in MiB (a power of two)
     #[arg(long, value_name = "MIB", default_value_t = 16)]
     ring: u32,
     /// What a thread does whose ring is full [default: drop; with --locks wait, for who has a lock
     /// cannot be told when anything is lost]
     #[arg(long, value_enum)]
-    when_full: Option<PolicyArg>,
+    pub(crate) when_full: Option<PolicyArg>,
     /// Threads that can be recorded at once
     #[arg(long, value_name = "N", default_value_t = 1024)]
     max_threads: u32,
@@ -84,12 +84,12 @@ pub struct Args {
     /// Record the kernel's events, too: scheduling, system calls, sockets, pipes, files, futexes,
     /// signals, faults, block devices; of the program and all that it starts (needs root)
     #[arg(long)]
-    kernel: bool,
+    pub(crate) kernel: bool,
     /// Put no probes in, and do not trace: the kernel's events alone
     #[arg(long, conflicts_with_all = ["mode", "only", "skip", "arguments", "probe", "libraries"])]
     no_probes: bool,
-    /// Record the kernel's events of running processes, and of all that they start, until Ctrl-C;
-    /// no probes (may be repeated)
+    /// Record the kernel's events of running processes, and of all that they start, until Ctrl-C
+    /// (may be repeated); with --mode no events, but what one of them executes
     #[arg(short, long, value_name = "PID", value_delimiter = ',', conflicts_with = "command")]
     pid: Vec<u32>,
     /// Record the kernel's events of all processes; with a program, until it ends, otherwise until
@@ -99,24 +99,24 @@ pub struct Args {
     /// With --pid or --system: stop after this time, such as 10s, 500ms or 2m
     #[arg(long, value_name = "TIME", value_parser = parse_time)]
     #[arg(conflicts_with = "command")]
-    duration: Option<Duration>,
+    pub(crate) duration: Option<Duration>,
     /// Ring for each processor's kernel events, in MiB (a power of two)
     #[arg(long, value_name = "MIB", default_value_t = 8)]
     kernel_ring: u32,
     /// Record when each system call begins, not only those that have to wait: how long each takes,
     /// for up to twice the records
     #[arg(long)]
-    call_times: bool,
+    pub(crate) call_times: bool,
     /// Look into so many bytes of each message that goes over a connection, and record what it asks
     /// or answers: HTTP, gRPC, PostgreSQL, Redis, memcached. Paths, statements and keys get into the
     /// trace, which may be people's secrets; so this is off by default
     #[arg(long, value_name = "BYTES", default_value_t = 0, hide_default_value = true)]
     #[arg(value_parser = clap::value_parser!(u32).range(..=i64::from(fettle_collect::PAYLOAD_MOST)))]
-    payload: u32,
+    pub(crate) payload: u32,
     /// Send the trace to `fettle collect` on another machine while it is recorded; nothing of it
     /// stays here (see docs/collect.md)
     #[arg(long, value_name = "HOST:PORT")]
-    to: Option<String>,
+    pub(crate) to: Option<String>,
     /// With --to: the recorder's key, as the collecting machine has made it [default:
     /// ~/.config/fettle/recorder.key]
     #[arg(long, value_name = "FILE", requires = "to")]
@@ -127,10 +127,10 @@ pub struct Args {
     spool: u64,
     /// Say nothing but errors
     #[arg(short, long)]
-    quiet: bool,
+    pub(crate) quiet: bool,
     /// Print what was recorded as JSON, to standard error
     #[arg(long)]
-    json: bool,
+    pub(crate) json: bool,
     /// The program and its arguments
     #[arg(trailing_var_arg = true)]
     #[arg(required_unless_present_any = ["pid", "system"])]
@@ -138,7 +138,7 @@ pub struct Args {
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
-enum PolicyArg {
+pub(crate) enum PolicyArg {
     /// Counts what is lost and goes on
     Drop,
     /// Keeps only the newest records
@@ -149,6 +149,12 @@ enum PolicyArg {
 
 /// Runs the command.
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+    if let (Some(mode), [pid, others @ ..]) = (args.mode, &args.pid[..]) {
+        if !others.is_empty() {
+            bail!("--mode goes with one --pid: record the others by themselves");
+        }
+        return crate::attach::run(&args, mode, *pid);
+    }
     if args.no_probes || args.command.is_empty() {
         return run_beside(&args);
     }
@@ -206,7 +212,9 @@ fn run_beside(args: &Args) -> anyhow::Result<ExitCode> {
     let (remote, duration) = (remote(args)?, args.duration);
     let recording = KernelRecording { target, output, remote, kernel, duration };
     let stop = fettle_live::catch_signals()?;
-    if !args.quiet && !args.json && args.command.is_empty() && args.duration.is_none() {
+    let there = args.pid.iter().all(|pid| Path::new(&format!("/proc/{pid}")).exists());
+    let talk = !args.quiet && !args.json;
+    if talk && there && args.command.is_empty() && args.duration.is_none() {
         eprintln!("fettle: recording until Ctrl-C");
     }
     let outcome = fettle_collect::record_kernel(&recording, stop)?;
@@ -333,7 +341,7 @@ fn options(args: &Args) -> anyhow::Result<Options> {
         bail!("--max-threads must be from 1 to 65536, not {}", args.max_threads);
     }
     let own = args.probe.as_deref().map(fettle_collect::own::compile).transpose()?;
-    let mode = if own.is_some() { Mode::Own } else { args.mode.into() };
+    let mode = if own.is_some() { Mode::Own } else { args.mode.unwrap_or(ModeArg::Events).into() };
     if args.depth.is_some() && !mode.has_depth() {
         bail!("--depth goes with the modes events and time");
     }
@@ -383,7 +391,7 @@ fn options(args: &Args) -> anyhow::Result<Options> {
 }
 
 /// A folder in the working folder that does not exist yet.
-fn free_name(program: &OsString) -> anyhow::Result<PathBuf> {
+pub(crate) fn free_name(program: &OsString) -> anyhow::Result<PathBuf> {
     let name = Path::new(program).file_name().unwrap_or(program).to_string_lossy().into_owned();
     (1..10_000)
         .map(|n| match n {

@@ -1,6 +1,7 @@
 //! `fettle schema`: what says which events belong together.
 
 use std::fs;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -122,7 +123,13 @@ fn read(file: &Path) -> anyhow::Result<Source> {
     if bytes > BYTES_MAX {
         bail!("{} has {bytes} bytes; a schema has {BYTES_MAX} at most", file.display());
     }
-    let text = fs::read_to_string(file).with_context(what)?;
+    let mut text = String::new();
+    // What says that it is empty may be without an end.
+    let file_read = fs::File::open(file).with_context(what)?;
+    file_read.take(BYTES_MAX + 1).read_to_string(&mut text).with_context(what)?;
+    if text.len() as u64 > BYTES_MAX {
+        bail!("{} has more than {BYTES_MAX} bytes, which a schema has at most", file.display());
+    }
     Ok(Source::new(file.display().to_string(), text))
 }
 

@@ -11,7 +11,7 @@ use clap::Parser;
 use fettle_live::{Entry, Journal, Process, Purpose, Undone};
 use fettle_tune::{
     Decided, Family, Group, Installed, LeftAlone, Measured, News, Options, Outcome, Saved, Stop,
-    Target, Wanted, Work, measure,
+    Target, TuneError, Wanted, Work, measure,
 };
 use serde_json::json;
 
@@ -170,10 +170,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         return crate::apply::run(&args.program, &folder, &options, stop);
     };
     let process = Process::open(pid)?;
-    let changed = Journal::look(&folder, pid)?.is_some_and(|journal| journal.is_of(&process));
-    if changed || fettle_tune::log_by_birth(&folder, &process)?.is_some() {
-        bail!("process {pid} is changed already: `fettle undo {pid}` first");
-    }
+    check_unchanged(&folder, &process)?;
     if let Some(seed) = args.shuffle {
         return shuffle(args, seed, &process, &folder, &options.wanted);
     }
@@ -185,18 +182,32 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
             printed = std::mem::replace(&mut printed, Ok(())).and(now);
         }
     });
-    let outcome = outcome.map_err(|error| {
-        let left = Journal::look(&folder, pid).ok().flatten();
-        match left.is_some_and(|journal| journal.is_of(&process)) {
-            true => anyhow::anyhow!(
-                "{error}; some of what was begun could not be taken back, and does nothing: \
-                 `fettle undo {pid}` later"
-            ),
-            false => error.into(),
-        }
-    })?;
+    let outcome = outcome.map_err(|error| explained(&folder, &process, error))?;
     printed?;
     Ok(ExitCode::from(u8::from(!outcome.kept)))
+}
+
+/// Refuses a process that has new code already.
+pub(crate) fn check_unchanged(folder: &Path, process: &Process) -> anyhow::Result<()> {
+    let pid = process.pid();
+    let changed = Journal::look(folder, pid)?.is_some_and(|journal| journal.is_of(process));
+    if changed || fettle_tune::log_by_birth(folder, process)?.is_some() {
+        bail!("process {pid} is changed already: `fettle undo {pid}` first");
+    }
+    Ok(())
+}
+
+/// What to tell of an error after which a process may not be as it was.
+pub(crate) fn explained(folder: &Path, process: &Process, error: TuneError) -> anyhow::Error {
+    let pid = process.pid();
+    let left = Journal::look(folder, pid).ok().flatten();
+    match left.is_some_and(|journal| journal.is_of(process)) && process.is_same() {
+        true => anyhow::anyhow!(
+            "{error}; some of what was begun could not be taken back, and does nothing: `fettle \
+             undo {pid}` later"
+        ),
+        false => error.into(),
+    }
 }
 
 /// Lays code out at random.
@@ -477,58 +488,74 @@ fn outcome_json(args: &Args, outcome: &Outcome) -> serde_json::Value {
     })
 }
 
-/// Runs `fettle undo`.
+/// Runs `fettle undo`. What goes wrong with one process keeps no other from being taken back.
 pub fn undo(args: &UndoArgs) -> anyhow::Result<ExitCode> {
     let folder = folder()?;
     let pids = if args.all { Journal::list(&folder) } else { args.pids.clone() };
     let wait = Duration::try_from_secs_f64(args.wait).context("--wait: no such time")?;
-    let mut code = ExitCode::SUCCESS;
-    let mut printed = Ok(());
-    let mut done = |pid: i32, undone: &Undone| {
-        if undone.kept.is_some() || !undone.conflicts.is_empty() {
-            code = ExitCode::from(1);
-        }
-        if printed.is_ok() {
-            printed = print_undone(pid, undone, args.json);
-        }
-    };
+    let (mut kept, mut failed) = (false, false);
     for pid in pids {
-        if args.group {
-            let process = Process::open(pid)?;
-            let mut some = false;
-            fettle_tune::undo_family(&folder, &process, wait, &mut |pid, undone| {
-                some = true;
-                done(pid, undone);
-            })?;
-            if !some {
-                bail!("process {pid} and its relatives have not been changed by Fettle");
+        let mut printed = Ok(());
+        let undone = undo_one(args, &folder, pid, wait, &mut |pid, undone| {
+            kept |= undone.kept.is_some() || !undone.conflicts.is_empty();
+            if printed.is_ok() {
+                printed = print_undone(pid, undone, args.json);
             }
-            continue;
+        });
+        printed?;
+        if let Err(error) = undone {
+            eprintln!("fettle: {error:#}");
+            failed = true;
         }
-        let journal = match Journal::open(&folder, pid)? {
-            // By `--all`, one that was forked from another may have been taken back with it.
-            None if args.all => continue,
-            None => match Process::open(pid) {
-                Ok(process) => fettle_tune::log_by_birth(&folder, &process)?,
-                Err(_) => None,
-            },
-            journal => journal,
-        };
-        let Some(journal) = journal else {
-            bail!("process {pid} has not been changed by Fettle, or all is taken back");
-        };
-        let undone = fettle_live::undo(journal, wait)?;
-        done(pid, &undone);
-        if args.all {
-            for heir in undone.heirs {
-                if let Some(journal) = Journal::open(&folder, heir)? {
-                    done(heir, &fettle_live::undo(journal, wait)?);
-                }
+    }
+    Ok(match (failed, kept) {
+        (true, _) => ExitCode::from(2),
+        (false, true) => ExitCode::from(1),
+        (false, false) => ExitCode::SUCCESS,
+    })
+}
+
+fn undo_one(
+    args: &UndoArgs,
+    folder: &Path,
+    pid: i32,
+    wait: Duration,
+    done: &mut dyn FnMut(i32, &Undone),
+) -> anyhow::Result<()> {
+    if args.group {
+        let process = Process::open(pid)?;
+        let mut some = false;
+        fettle_tune::undo_family(folder, &process, wait, &mut |pid, undone| {
+            some = true;
+            done(pid, undone);
+        })?;
+        if !some {
+            bail!("process {pid} and its relatives have not been changed by Fettle");
+        }
+        return Ok(());
+    }
+    let journal = match Journal::open(folder, pid)? {
+        // By `--all`, one that was forked from another may have been taken back with it.
+        None if args.all => return Ok(()),
+        None => match Process::open(pid) {
+            Ok(process) => fettle_tune::log_by_birth(folder, &process)?,
+            Err(_) => None,
+        },
+        journal => journal,
+    };
+    let Some(journal) = journal else {
+        bail!("process {pid} has not been changed by Fettle, or all is taken back");
+    };
+    let undone = fettle_live::undo(journal, wait)?;
+    done(pid, &undone);
+    if args.all {
+        for heir in undone.heirs {
+            if let Some(journal) = Journal::open(folder, heir)? {
+                done(heir, &fettle_live::undo(journal, wait)?);
             }
         }
     }
-    printed?;
-    Ok(code)
+    Ok(())
 }
 
 fn print_undone(pid: i32, undone: &Undone, as_json: bool) -> anyhow::Result<()> {
@@ -644,9 +671,15 @@ fn loaded(entry: &Entry) -> Option<&str> {
 pub fn status(args: &StatusArgs) -> anyhow::Result<ExitCode> {
     let folder = folder()?;
     let pids = if args.pids.is_empty() { Journal::list(&folder) } else { args.pids.clone() };
-    let mut states = Vec::new();
+    let (mut states, mut failed) = (Vec::new(), false);
     for pid in pids {
-        states.extend(Journal::look(&folder, pid)?.map(|journal| State::of(&journal, pid)));
+        match Journal::look(&folder, pid) {
+            Ok(journal) => states.extend(journal.map(|journal| State::of(&journal, pid))),
+            Err(error) => {
+                eprintln!("fettle: {error}");
+                failed = true;
+            }
+        }
     }
     if args.json {
         let processes: Vec<_> = states
@@ -687,10 +720,13 @@ pub fn status(args: &StatusArgs) -> anyhow::Result<ExitCode> {
                 text.push_str(&format!("  {} was loaded since: old code\n", path.display()));
             }
         }
-        if states.is_empty() {
+        if states.is_empty() && !failed {
             text.push_str("no process is changed\n");
         }
         crate::output::print(&text)?;
+    }
+    if failed {
+        return Ok(ExitCode::from(2));
     }
     Ok(if states.is_empty() { ExitCode::from(1) } else { ExitCode::SUCCESS })
 }

@@ -427,10 +427,12 @@ fn to_file(linked: Linked) -> io::Result<Placed> {
 /// A link address for `size` bytes of new code that is free and within reach of all of `image`.
 ///
 /// Below a position-independent image the address space is free, and the heap does not grow
-/// there. A fixed-address image lies at the bottom of the address space: its new code goes to the
+/// there. Right below a library, though, is what the kernel gives out next: new code keeps away, so
+/// that a process that goes on mapping does not take the place. A fixed-address image lies at the bottom of the address space: its new code goes to the
 /// top of the lowest 2 GiB, which leaves the heap most of the room above the image.
 pub fn find_room(image: &Image, load_bias: u64, size: u64, maps: &[Mapping]) -> Option<LinkAddr> {
     const REACH: u64 = (1 << 31) - (1 << 24);
+    const FROM_NEIGHBOURS: u64 = 1 << 28;
     let low = image.segments().iter().map(|s| s.start.0).min()?;
     let high = image.segments().iter().map(|s| s.start.0 + s.mem_size).max()?;
     let size = size.next_multiple_of(PAGE);
@@ -450,14 +452,17 @@ pub fn find_room(image: &Image, load_bias: u64, size: u64, maps: &[Mapping]) -> 
         return None;
     }
     let bottom = load_bias.wrapping_add(low) & !(PAGE - 1);
-    let mut live = bottom.checked_sub(step + size)?;
-    while bottom - live + (high - low) < REACH {
-        if is_free(live) {
-            return Some(LinkAddr(live.wrapping_sub(load_bias)));
+    let below = |distance: u64| {
+        let mut live = bottom.checked_sub(distance + size)?;
+        while bottom - live + (high - low) < REACH {
+            if is_free(live) {
+                return Some(LinkAddr(live.wrapping_sub(load_bias)));
+            }
+            live = live.checked_sub(step)?;
         }
-        live = live.checked_sub(step)?;
-    }
-    None
+        None
+    };
+    below(FROM_NEIGHBOURS).or_else(|| below(step))
 }
 
 /// A hole of `size` bytes anywhere above `from`.

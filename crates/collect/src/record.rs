@@ -260,7 +260,7 @@ pub(crate) fn start_kernel(
 }
 
 /// Notes when the recording ended, and how its ticks become nanoseconds.
-pub(crate) fn end_clock(manifest: &mut Manifest) -> TickConverter {
+pub fn end_clock(manifest: &mut Manifest) -> TickConverter {
     let end = clock::now();
     manifest.clock.end = Some(end);
     if let Some(begin) = manifest.clock.begin {
@@ -280,7 +280,7 @@ pub(crate) fn exit(status: ExitStatus) -> Exit {
 }
 
 /// The manifest of a recording that begins now.
-pub(crate) fn new_manifest(command: &[OsString]) -> Manifest {
+pub fn new_manifest(command: &[OsString]) -> Manifest {
     let begin = clock::now();
     let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     Manifest {

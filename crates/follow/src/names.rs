@@ -22,7 +22,8 @@ pub(crate) struct Names {
 impl Names {
     /// What tables and events say. Tables that cannot be read tell nothing.
     pub(crate) fn read(trace: &Trace, problems: &mut Vec<String>) -> Result<Names> {
-        let machines = trace.manifest().machines.iter().map(|machine| machine.name.clone());
+        let machines = &trace.manifest().machines;
+        let machines = machines.iter().filter(|_| machines.len() > 1).map(|m| m.name.clone());
         let mut names = Names { machines: machines.collect(), ..Names::default() };
         let processes = trace.processes().unwrap_or_default();
         names.take_in(&processes, &trace.threads().unwrap_or_default());

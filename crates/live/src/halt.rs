@@ -371,16 +371,21 @@ fn gather_one(gathering: &mut Gathering<'_>) -> Result<(), Failure> {
     // Those that sleep can be had at once, and miss nothing.
     // Looked at once each: they do not stay as they are.
     threads.sort_by_cached_key(|tid| haste::task_state(pid, *tid) != Some(b'S'));
-    let mut stuck = (pid, false);
+    let (mut stuck, mut living) = ((pid, false), false);
     for tid in threads {
         gathering.known.push(tid);
         if !seize(pid, tid)? {
             continue;
         }
+        living = true;
         match gathering.stop(&[tid]) {
             Err(Failure::Stuck(tid, starved)) => stuck = (tid, starved),
             other => return other,
         }
+    }
+    // One that has ended is listed until its parent asks how.
+    if !living && has_ended(pid) {
+        return Err(Failure::Error(LiveError::Gone { pid }));
     }
     Err(Failure::Stuck(stuck.0, stuck.1))
 }
@@ -392,6 +397,19 @@ fn tasks(pid: i32) -> Result<Vec<i32>, LiveError> {
     Ok(folder.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect())
 }
 
+/// Whether a process lives no more, by what the kernel says of its status.
+fn is_dead(status: &[u8]) -> bool {
+    process::state(status).is_none_or(|state| matches!(state, b'Z' | b'X'))
+}
+
+/// Whether a process has no thread any more that could run.
+fn has_ended(pid: i32) -> bool {
+    let dead = |tid: &i32| {
+        is_dead(&maps::read_proc(&format!("/proc/{pid}/task/{tid}/status")).unwrap_or_default())
+    };
+    tasks(pid).map_or(true, |threads| threads.iter().all(dead))
+}
+
 /// Begins to trace a thread, which runs on; false if it has ended.
 fn seize(pid: i32, tid: i32) -> Result<bool, LiveError> {
     let refused = match ptrace::seize(tid, ptrace::O_SYSGOOD) {
@@ -400,7 +418,7 @@ fn seize(pid: i32, tid: i32) -> Result<bool, LiveError> {
         Err(error) => error,
     };
     let status = maps::read_proc(&format!("/proc/{pid}/task/{tid}/status")).unwrap_or_default();
-    if process::state(&status).is_none_or(|state| matches!(state, b'Z' | b'X')) {
+    if is_dead(&status) {
         return Ok(false);
     }
     match maps::status_field(&status, "TracerPid:") {

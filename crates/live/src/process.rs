@@ -79,6 +79,17 @@ impl Process {
         self.pid
     }
 
+    /// Its program and arguments; the program alone where it does not say.
+    pub fn command(&self) -> String {
+        let line = maps::read_proc(&format!("/proc/{}/cmdline", self.pid)).unwrap_or_default();
+        let words = line.split(|byte| *byte == 0).filter(|word| !word.is_empty());
+        let words: Vec<_> = words.map(|word| String::from_utf8_lossy(word).into_owned()).collect();
+        match words.is_empty() {
+            false => words.join(" "),
+            true => std::fs::read_link(self.executable()).unwrap_or_default().display().to_string(),
+        }
+    }
+
     /// When it began, in ticks since the machine did: with its number it is unique.
     pub fn start_time(&self) -> u64 {
         self.start_time

@@ -24,10 +24,18 @@ pub enum Error {
         b: PathBuf,
     },
     /// Made by merging.
-    #[error("{} is of several machines already: merge all of the traces that it was made of", path.display())]
+    #[error("{} was merged already: merge all of the traces that it was made of", path.display())]
     Merged {
         /// It.
         path: PathBuf,
+    },
+    /// A file is missing or is not what was written: what is in it would be missing in silence.
+    #[error("{}: {problem}; nothing was merged", path.display())]
+    Damaged {
+        /// The trace.
+        path: PathBuf,
+        /// What is wrong with it.
+        problem: String,
     },
     /// Two recordings of one machine have a process in common.
     #[error(

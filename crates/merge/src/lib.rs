@@ -101,6 +101,10 @@ fn check(traces: &[Trace]) -> Result<()> {
         if !manifest.machines.is_empty() {
             return Err(Error::Merged { path: trace.path().to_owned() });
         }
+        if let Some(problem) = trace.warnings().first() {
+            let (path, problem) = (trace.path().to_owned(), problem.clone());
+            return Err(Error::Damaged { path, problem });
+        }
         let same = |other: &&Trace| {
             let other = other.manifest();
             let begin = |m: &Manifest| (m.start_unix_ns, m.clock.tsc_at_start, m.command.clone());

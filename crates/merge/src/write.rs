@@ -120,7 +120,6 @@ impl Writing<'_> {
             if of.recovery.is_some() {
                 manifest.notes.push(format!("{name}: its recording was cut off"));
             }
-            manifest.notes.extend(trace.warnings().iter().map(|text| format!("{name}: {text}")));
             let count = of.totals.calls.max(of.totals.records);
             if let (Some(own), Some(common)) = (Measure::of(trace), &measure)
                 && own != *common
@@ -135,9 +134,7 @@ impl Writing<'_> {
             let alike = |trace: &&Trace| Measure::of(trace).as_ref() == Some(measure);
             measure.describe(&mut manifest, self.traces.iter().filter(alike));
         }
-        if self.several() {
-            manifest.machines = machines;
-        }
+        manifest.machines = machines;
         manifest
     }
 

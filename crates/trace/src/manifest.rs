@@ -59,7 +59,7 @@ pub struct Manifest {
     pub losses: Vec<Loss>,
     /// Anything else a reader of the trace should be told, one sentence each.
     pub notes: Vec<String>,
-    /// The machines of a trace that was merged from several; the n-th has the numbers of processes
+    /// The machines of a trace that was merged from others; the n-th has the numbers of processes
     /// and threads from n times [`TASKS_OF_A_MACHINE`] on.
     pub machines: Vec<MergedMachine>,
     /// The files of the trace and their sizes, so that a missing or cut one is noticed (set by

@@ -10,7 +10,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use fettle_collect::Selection;
-use fettle_collect::counts::{self, Counted};
+use fettle_collect::counts;
 use fettle_image::LinkAddr;
 use fettle_layout::Counts;
 use fettle_live::{Journal, LiveAddr, Patch, Process, Prot, Region};
@@ -102,6 +102,51 @@ pub fn count(
     stop: Stop<'_>,
 ) -> Result<Profile, TuneError> {
     let lead = target.process.pid();
+    let wait = || stop.wait(lead, time);
+    let wait = Wait { counting: &wait, taking_back: PATIENCE };
+    let Counted { profile, .. } =
+        count_while((target, family), folder, modules, selection, stop, wait)?;
+    let first = family.members().next().map_or(lead, Process::pid);
+    if let Some((pid, why)) = profile.stuck.iter().find(|(pid, _)| [lead, first].contains(pid)) {
+        let why =
+            format!("copies with counters are still in use ({why}); they are entered no more");
+        return Err(TuneError::Unfit { pid: *pid, why });
+    }
+    Ok(profile)
+}
+
+/// What was counted, and where counters were.
+pub struct Counted {
+    /// The counts.
+    pub profile: Profile,
+    /// By what copies were made, each for the module of this number.
+    pub codes: Vec<(usize, Plan)>,
+}
+
+/// How long to wait.
+#[derive(Clone, Copy)]
+pub struct Wait<'a> {
+    /// Waits while it is counted; nothing comes of it if this fails.
+    pub counting: &'a dyn Fn() -> Result<(), TuneError>,
+    /// So long threads have to leave copies with counters. Those that some do not leave stay mapped
+    /// ([`Profile::stuck`]): `fettle undo` takes them away later.
+    pub taking_back: Duration,
+}
+
+/// As [`count()`], for as long as `wait` says.
+///
+/// # Errors
+///
+/// When the process cannot be changed, and what waiting fails with.
+pub fn count_while(
+    (target, family): (&Target<'_>, &Family<'_>),
+    folder: &Path,
+    modules: &[Module],
+    selection: &Selection,
+    stop: Stop<'_>,
+    wait: Wait<'_>,
+) -> Result<Counted, TuneError> {
+    let lead = target.process.pid();
     let copies = copies(target, family, modules, selection)?;
     let workers = workers(family, stop)?;
     let mut counting: Vec<Counting<'_>> = Vec::new();
@@ -120,7 +165,7 @@ pub fn count(
         }
     }
     if trouble.is_none() {
-        trouble = stop.wait(lead, time).err();
+        trouble = (wait.counting)().err();
     }
     let mut profile = Profile {
         modules: vec![ByFunction::new(); modules.len()],
@@ -141,15 +186,9 @@ pub fn count(
         }
         undo.push_back(one.journal);
     }
-    take_back(folder, undo, &copies, &mut profile)?;
+    take_back(folder, undo, (&copies, wait.taking_back), &mut profile)?;
     if let Some(error) = trouble {
         return Err(error);
-    }
-    let first = family.members().next().map_or(lead, Process::pid);
-    if let Some((pid, why)) = profile.stuck.iter().find(|(pid, _)| [lead, first].contains(pid)) {
-        let why =
-            format!("copies with counters are still in use ({why}); they are entered no more");
-        return Err(TuneError::Unfit { pid: *pid, why });
     }
     for (code, (index, first)) in copies.codes.iter().zip(&copies.places) {
         let value = |n: u32| sums[(first + u64::from(n)) as usize];
@@ -161,7 +200,9 @@ pub fn count(
         .flat_map(|module| module.values())
         .flat_map(|counts| counts.edges.values())
         .sum();
-    Ok(profile)
+    let plans = copies.codes.into_iter().map(|code| code.plan);
+    let codes = copies.places.iter().map(|(index, _)| *index).zip(plans).collect();
+    Ok(Counted { profile, codes })
 }
 
 /// Copies with counters of all functions of all modules.
@@ -245,7 +286,7 @@ fn begin(
 fn take_back(
     folder: &Path,
     mut journals: VecDeque<Journal>,
-    copies: &Copies,
+    (copies, patience): (&Copies, Duration),
     profile: &mut Profile,
 ) -> Result<(), TuneError> {
     let escapes = |inside: &[LiveAddr]| -> Vec<Patch> {
@@ -254,7 +295,7 @@ fn take_back(
     let mut failed = None;
     while let Some(journal) = journals.pop_front() {
         let pid = journal.pid();
-        match fettle_live::undo_with(journal, PATIENCE, &escapes) {
+        match fettle_live::undo_with(journal, patience, &escapes) {
             Ok(undone) => {
                 profile.stops.extend(undone.stops);
                 profile.stuck.extend(undone.kept.map(|(_, why)| (pid, why)));
@@ -279,7 +320,7 @@ fn add(plan: &Plan, value: impl Fn(u32) -> u64, by_function: &mut ByFunction) ->
             continue;
         }
         let mut rows = Vec::new();
-        let right = counts::rows(0, &Counted::of(planned), value, &mut rows);
+        let right = counts::rows(0, &counts::Counted::of(planned), value, &mut rows);
         inconsistent += u64::from(!right);
         let counts = by_function.entry(planned.entry).or_default();
         for row in rows {

@@ -21,8 +21,17 @@ pub enum TuneError {
         /// Why.
         why: String,
     },
-    /// The process is of a kind that cannot be tuned.
-    #[error("process {pid} cannot be tuned: {why}")]
+    /// The process ended while it counted.
+    #[error("process {pid} has ended, and with it what it had counted: record for a shorter time")]
+    Ended {
+        /// The process.
+        pid: i32,
+    },
+    /// A trace cannot be written.
+    #[error(transparent)]
+    Trace(#[from] fettle_trace::Error),
+    /// The process is of a kind that cannot be changed.
+    #[error("process {pid} is left as it is: {why}")]
     Unfit {
         /// The process.
         pid: i32,

@@ -4,7 +4,7 @@
 //! [`NewCode`]; [`install`] puts that into the process. [`tune`] counts with copies that have
 //! counters, has `fettle-layout` decide, installs, compares, and keeps what is faster. What stops
 //! threads, writes and takes back is `fettle-live`. [`offline`] decides by what a trace has counted,
-//! and changes nothing.
+//! and changes nothing. [`recording`] counts without tuning, and makes a trace.
 #![forbid(unsafe_code)]
 
 pub mod count;
@@ -17,6 +17,7 @@ pub mod measure;
 pub mod module;
 pub mod offline;
 pub mod profile;
+pub mod recording;
 pub mod symbols;
 pub mod target;
 mod tuning;
