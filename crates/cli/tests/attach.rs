@@ -276,6 +276,37 @@ fn an_undo_that_was_killed_goes_on() {
     assert_eq!(running.end(), "right after many rounds\nexit status: 0");
 }
 
+/// One damaged log is no reason to leave the others as they are.
+#[test]
+fn all_are_taken_back_but_those_whose_log_is_damaged() {
+    let bench = Bench::new();
+    let program = bench.build("thrower.cpp", &["-O3"]);
+    let mut both = [bench.start(&program), bench.start(&program)];
+    both.sort_by_key(Running::pid);
+    let [damaged, good] = both;
+    for (seed, running) in (1..).zip([&damaged, &good]) {
+        bench.tune(running.pid(), seed, &[]);
+    }
+    let log = bench.journal(damaged.pid());
+    let text = fs::read_to_string(&log).unwrap();
+    fs::write(&log, text.replacen("map", "nap", 1)).unwrap();
+    let run = |arguments: &[&str]| {
+        let output = bench.fettle(arguments).output().unwrap();
+        assert_eq!(output.status.code(), Some(2));
+        let error = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(error.contains(&log.display().to_string()), "{error}");
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    assert!(run(&["status"]).contains(&format!("{}: ", good.pid())));
+    assert!(run(&["undo", "--all"]).contains(&format!("{}: ", good.pid())));
+    assert_eq!(differing(good.pid()), Vec::<String>::new());
+    assert_eq!(good.end(), "right after many rounds\nexit status: 0");
+
+    fs::write(&log, text).unwrap();
+    assert_eq!(bench.undo(damaged.pid()).0, 0);
+    assert_eq!(damaged.end(), "right after many rounds\nexit status: 0");
+}
+
 #[test]
 fn what_cannot_be_tuned_says_why() {
     let bench = Bench::new();

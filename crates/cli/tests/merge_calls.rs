@@ -83,6 +83,18 @@ fn calls_of_several_recordings_stand_together() {
     assert_eq!(functions(&all), functions(&ones[0]) + functions(&third));
     assert_eq!(all.modules().unwrap().len(), 2);
     assert_eq!(all.mappings().unwrap().len(), 3);
+
+    // What was merged is not merged again, nor what lacks a file.
+    let again = folder.join("again");
+    let refused = |inputs: [&str; 2], says: &str| {
+        let output = fettle(&["merge", inputs[0], inputs[1], "-o", text(&again), "--offset", "0"]);
+        let error = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{error}");
+        assert!(error.contains(says) && !again.exists(), "{error}");
+    };
+    refused([text(&merged_path), &inputs[0]], "merged already");
+    std::fs::remove_file(ones[1].path().join("totals.parquet")).unwrap();
+    refused([&inputs[0], &inputs[1]], "totals.parquet");
 }
 
 #[test]
