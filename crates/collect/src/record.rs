@@ -101,7 +101,9 @@ pub enum RecordError {
         error: io::Error,
     },
     /// The session's memory cannot be had.
-    #[error("cannot set up shared memory: {0}")]
+    #[error(
+        "cannot set up shared memory: {0}; a smaller --ring or --max-threads takes less, and `ulimit -v` may limit it"
+    )]
     Memory(io::Error),
     /// The trace cannot be written.
     #[error(transparent)]

@@ -35,7 +35,9 @@ pub struct Strace {
     /// Ends whose time nobody tells, by thread.
     endless: HashMap<u32, Did>,
     seen: HashSet<u32>,
-    untimed: bool,
+    /// Calls that tell how long they took, and calls that do not.
+    timed: u64,
+    untimed: u64,
     foreign_lines: u64,
     torn: u64,
 }
@@ -94,7 +96,8 @@ impl Strace {
             unfinished: HashMap::new(),
             endless: HashMap::new(),
             seen: HashSet::new(),
-            untimed: false,
+            timed: 0,
+            untimed: 0,
             foreign_lines: 0,
             torn: 0,
         })
@@ -138,11 +141,14 @@ impl Strace {
                 self.add(time_ns, tid, enter);
                 let exit = exit(arguments, end);
                 match end.took_ns {
-                    Some(took_ns) => self.add(time_ns.saturating_add(took_ns), tid, exit),
+                    Some(took_ns) => {
+                        self.timed += 1;
+                        self.add(time_ns.saturating_add(took_ns), tid, exit);
+                    }
                     // Nothing comes after it.
                     None if name.starts_with("exit") => {}
                     None => {
-                        self.untimed = true;
+                        self.untimed += 1;
                         self.endless.insert(tid, exit);
                     }
                 }
@@ -241,11 +247,14 @@ impl Source for Strace {
         sink.lose(format!("lines of {name} that are not strace's"), self.foreign_lines);
         sink.lose("lines that were cut off at the end of a file", self.torn);
         sink.lose("system calls that had not returned", self.unfinished.len() as u64);
-        if self.untimed {
-            sink.note(
-                "strace was run without -T: when calls ended is not known; they are taken to end \
-                 when their thread goes on",
-            );
+        const TAKEN: &str =
+            "when they ended is not known, they are taken to end when their thread goes on";
+        match (self.timed, self.untimed) {
+            (_, 0) => {}
+            (0, _) => sink.note(format!(
+                "strace was run without -T, which tells how long calls took: {TAKEN}"
+            )),
+            (_, few) => sink.note(format!("{few} calls do not tell how long they took: {TAKEN}")),
         }
         sink.note(
             "strace tells of no switches between threads: nobody knows when they ran; with -yy it \
