@@ -396,7 +396,8 @@ pub(crate) fn decided_text(path: &Path, decided: &Decided) -> String {
 
 /// What is known of calls through pointers, and made of it.
 fn promoted_text(promoted: &Promoted) -> String {
-    if promoted.calls == 0 {
+    // Traces know nothing of them.
+    if promoted.known == 0 {
         return String::new();
     }
     let share = |n: u64| n as f64 / promoted.calls as f64 * 100.0;

@@ -42,6 +42,8 @@ pub struct Order {
     pub placement: Placement,
     /// Where the functions start.
     pub entries: HashSet<LinkAddr>,
+    /// Calls through pointers that are compared with a function first, which is then called at once.
+    pub promoted: HashMap<LinkAddr, LinkAddr>,
 }
 
 /// What was made.
@@ -85,7 +87,8 @@ pub fn lay_out(
         return Err(InstrumentError::Twice(input.to_owned()));
     }
     let lifted = fettle_cfg::lift(&image, LiftOptions::default());
-    let Order { placement, entries } = decide(&image, &lifted.functions).map_err(failed)?;
+    let Order { placement, entries, promoted } =
+        decide(&image, &lifted.functions).map_err(failed)?;
     let select = |f: &Function| entries.contains(&f.entry) && !must_stay(&image, f);
     let probes = Probing::new(Mode::Plain);
     let options = PlanOptions {
@@ -93,7 +96,7 @@ pub fn lay_out(
         select: &select,
         places: &[],
         placement: Some(&placement),
-        pointers: Pointers::Kept,
+        pointers: Pointers::Promoted(&promoted),
     };
     let plan = fettle_rewrite::plan(&image, &lifted, options);
     if plan.functions.is_empty() {
