@@ -4,7 +4,7 @@
 
 use fettle_cfg::LiftOptions;
 use fettle_image::{Image, LinkAddr};
-use fettle_rewrite::{LinkParameters, Mode, PlanOptions, Probing, link, plan};
+use fettle_rewrite::{LinkParameters, Mode, PlanOptions, Pointers, Probing, link, plan};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|data: &[u8]| {
@@ -12,7 +12,7 @@ fuzz_target!(|data: &[u8]| {
     let Ok(image) = Image::parse(file.to_vec()) else { return };
     let lifted = fettle_cfg::lift(&image, LiftOptions::default());
     let mode = Mode::ALL[*choice as usize % Mode::ALL.len()];
-    let options = PlanOptions { probes: Probing::new(mode), select: &|_| true, places: &[], placement: None };
+    let options = PlanOptions { probes: Probing::new(mode), select: &|_| true, places: &[], placement: None, pointers: Pointers::Kept };
     let plan = plan(&image, &lifted, options);
     let parameters = LinkParameters {
         text_at: LinkAddr(0x1000_0000),

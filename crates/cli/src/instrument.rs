@@ -111,8 +111,9 @@ fn lay_out(args: &Args, profile: &Path) -> anyhow::Result<ExitCode> {
         let (decided, fit) = fettle_tune::offline::by_profile(subject, &saved)?;
         let placement = decided.chosen.layout.placement(&decided.code);
         let entries = decided.code.procedures.iter().map(|p| p.entry).collect();
+        let promoted = decided.promoted.targets.clone();
         known = Some((decided, fit));
-        Ok(Order { placement, entries })
+        Ok(Order { placement, entries, promoted })
     })?;
     let (decided, fit) = known.context("nothing was decided")?;
     if args.json {

@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use clap::Parser;
 use fettle_cfg::{LiftOptions, SkipReason};
-use fettle_rewrite::{Mode, PlanOptions, Probing};
+use fettle_rewrite::{Mode, PlanOptions, Pointers, Probing};
 use serde_json::json;
 
 /// Arguments of `fettle lift`.
@@ -61,6 +61,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
             select: &|_| true,
             places: &[],
             placement: None,
+            pointers: Pointers::Kept,
         };
         let plan = fettle_rewrite::plan(&image, &lifted, options);
         let seconds = begin.elapsed().as_secs_f64();
@@ -128,6 +129,7 @@ fn run_until(until: Step, file: &Path) -> anyhow::Result<()> {
         select: &|_| true,
         places: &[],
         placement: None,
+        pointers: Pointers::Kept,
     };
     match until {
         Step::Parse | Step::Lift => {}

@@ -10,8 +10,8 @@ use anyhow::{Context, bail};
 use clap::Parser;
 use fettle_live::{Entry, Journal, Process, Purpose, Undone};
 use fettle_tune::{
-    Decided, Family, Group, Installed, LeftAlone, Measured, News, Options, Outcome, Saved, Stop,
-    Target, TuneError, Wanted, Work, measure,
+    Decided, Family, Group, Installed, LeftAlone, Measured, News, Options, Outcome, Promoted,
+    Saved, Stop, Target, TuneError, Wanted, Work, measure,
 };
 use serde_json::json;
 
@@ -401,7 +401,24 @@ pub(crate) fn decided_text(path: &Path, decided: &Decided) -> String {
         before.stall_share() * 100.0,
         after.stall_share() * 100.0,
     ));
+    text.push_str(&promoted_text(&decided.promoted));
     text
+}
+
+/// What is known of calls through pointers, and made of it.
+fn promoted_text(promoted: &Promoted) -> String {
+    // Traces know nothing of them.
+    if promoted.known == 0 {
+        return String::new();
+    }
+    let share = |n: u64| n as f64 / promoted.calls as f64 * 100.0;
+    format!(
+        "calls through pointers: of {:.1} % it was seen where they lead; {} are compared with their \
+         most frequent target first, for {:.1} % of all\n",
+        share(promoted.known),
+        promoted.targets.len(),
+        share(promoted.found()),
+    )
 }
 
 /// Share of the ways between blocks that are taken jumps.
@@ -451,6 +468,10 @@ pub(crate) fn decided_json(path: &Path, decided: &Decided) -> serde_json::Value 
         "cache_before": decided.maps.0, "cache_after": decided.maps.1,
         "model_before": model(&decided.chosen.before), "model_after": model(&decided.chosen.after),
         "choices": decided.chosen.all.iter().map(|(c, m)| json!([c, model(m)])).collect::<Vec<_>>(),
+        "pointers": {
+            "calls": decided.promoted.calls, "known": decided.promoted.known,
+            "promoted": decided.promoted.targets.len(), "found": decided.promoted.found(),
+        },
     })
 }
 

@@ -15,7 +15,7 @@ use fettle_cfg::{Function, LiftOptions, Placement, SkipReason};
 use fettle_image::{Bytes, Image, Kind, Language, LinkAddr};
 use fettle_live::{LiveAddr, Mapping};
 use fettle_rewrite::own::OwnProbe;
-use fettle_rewrite::{Depth, LinkParameters, Linked, Mode, Plan, PlanOptions, Probing};
+use fettle_rewrite::{Depth, LinkParameters, Linked, Mode, Plan, PlanOptions, Pointers, Probing};
 
 use crate::arguments::{self, ArgumentRequest, Recorded};
 use crate::cache::{Plans, Wanted};
@@ -356,8 +356,13 @@ impl Modules {
             own: own.as_ref(),
         };
         let shuffled = shuffle.map(|seed| Placement::shuffled(&lifted.functions, seed));
-        let options =
-            PlanOptions { probes, select: &select, places: &[], placement: shuffled.as_ref() };
+        let options = PlanOptions {
+            probes,
+            select: &select,
+            places: &[],
+            placement: shuffled.as_ref(),
+            pointers: Pointers::Kept,
+        };
         let plan = Arc::new(fettle_rewrite::plan(image, &lifted, options));
         self.work.seconds += begin.elapsed().as_secs_f64();
         self.work.code_bytes += lifted.code_bytes;

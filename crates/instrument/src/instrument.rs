@@ -34,7 +34,7 @@ use fettle_image::{Image, Kind, LinkAddr};
 use fettle_rewrite::link::LinkError;
 use fettle_rewrite::plan::{PlanFixup, PlanFixupKind};
 use fettle_rewrite::unwind::PartUnwind;
-use fettle_rewrite::{LinkParameters, Mode, Plan, PlanOptions, PlannedFunction, Probing};
+use fettle_rewrite::{LinkParameters, Mode, Plan, PlanOptions, PlannedFunction, Pointers, Probing};
 
 use crate::agent::{self, CODE_LEN, DATA_LEN, Entry, Parameters};
 use crate::elf::{self, NewSection, Phdr, Sections};
@@ -291,6 +291,7 @@ fn plan(image: &Image, options: &Options) -> Plan {
             select: &select,
             places: &[],
             placement: None,
+            pointers: Pointers::Kept,
         },
     )
 }

@@ -20,7 +20,7 @@ use std::path::Path;
 use fettle_cfg::{Function, LiftOptions, Lifted, Placement};
 use fettle_collect::modules::{LAID_OUT, must_stay};
 use fettle_image::{Image, Kind, LinkAddr};
-use fettle_rewrite::{LinkParameters, Linked, Mode, Plan, PlanOptions, Probing};
+use fettle_rewrite::{LinkParameters, Linked, Mode, Plan, PlanOptions, Pointers, Probing};
 
 use crate::elf::{self, NewSection, Phdr, Sections};
 use crate::instrument::{self, InstrumentError, Sort};
@@ -42,6 +42,8 @@ pub struct Order {
     pub placement: Placement,
     /// Where the functions start.
     pub entries: HashSet<LinkAddr>,
+    /// Calls through pointers that are compared with a function first, which is then called at once.
+    pub promoted: HashMap<LinkAddr, LinkAddr>,
 }
 
 /// What was made.
@@ -85,10 +87,17 @@ pub fn lay_out(
         return Err(InstrumentError::Twice(input.to_owned()));
     }
     let lifted = fettle_cfg::lift(&image, LiftOptions::default());
-    let Order { placement, entries } = decide(&image, &lifted.functions).map_err(failed)?;
+    let Order { placement, entries, promoted } =
+        decide(&image, &lifted.functions).map_err(failed)?;
     let select = |f: &Function| entries.contains(&f.entry) && !must_stay(&image, f);
     let probes = Probing::new(Mode::Plain);
-    let options = PlanOptions { probes, select: &select, places: &[], placement: Some(&placement) };
+    let options = PlanOptions {
+        probes,
+        select: &select,
+        places: &[],
+        placement: Some(&placement),
+        pointers: Pointers::Promoted(&promoted),
+    };
     let plan = fettle_rewrite::plan(&image, &lifted, options);
     if plan.functions.is_empty() {
         return Err(failed("none of the functions that ran can be moved".to_owned()));

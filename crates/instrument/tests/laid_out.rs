@@ -1,7 +1,7 @@
 //! Files whose code lies in any other order do what they did: the torture program, linked in four
 //! ways, and programs that are there. Before and after `strip`, and without Fettle.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -19,7 +19,11 @@ fn folder(name: &str) -> PathBuf {
 fn shuffle(input: &Path, output: &Path, seed: u64) -> Result<LaidOut, InstrumentError> {
     lay_out(input, Some(output), |_, functions| {
         let entries: HashSet<_> = functions.iter().map(|f| f.entry).collect();
-        Ok(Order { placement: Placement::shuffled(functions, seed), entries })
+        Ok(Order {
+            placement: Placement::shuffled(functions, seed),
+            entries,
+            promoted: HashMap::new(),
+        })
     })
 }
 
@@ -120,7 +124,11 @@ fn what_has_no_layout_is_refused() {
     let folder = folder("laid-out-refused");
     let output = folder.join("new");
     let none = |_: &fettle_image::Image, _: &[fettle_cfg::Function]| {
-        Ok(Order { placement: Placement::new(Vec::new()), entries: HashSet::new() })
+        Ok(Order {
+            placement: Placement::new(Vec::new()),
+            entries: HashSet::new(),
+            promoted: HashMap::new(),
+        })
     };
     let error = lay_out(Path::new("/bin/true"), Some(&output), none).unwrap_err();
     assert!(error.to_string().contains("none of the functions"), "{error}");

@@ -148,6 +148,14 @@ impl Asm {
         self.op_imm32(reg, 4, imm, false);
     }
 
+    /// `and reg, imm8` (32 bits, sign-extended and then zero-extended)
+    pub fn and_imm8(&mut self, reg: Gpr, imm: i8) {
+        if reg.number() >= 8 {
+            self.put(&[0x41]);
+        }
+        self.put(&[0x83, 0xe0 | reg.number() & 7, imm as u8]);
+    }
+
     /// `or reg, imm` (64 bits, sign-extended); returns the offset of the immediate.
     pub fn or_imm32(&mut self, reg: Gpr, imm: u32) -> usize {
         self.op_imm32(reg, 1, imm, true)
@@ -307,6 +315,8 @@ mod tests {
         a.add_imm8(gs(0x20), 32);
         a.mov_imm32(Gpr::R9, 16);
         a.and_imm32(Gpr::Rcx, 0x7fffff);
+        a.and_imm8(Gpr::R11, 0x70);
+        a.and_imm8(Gpr::Rcx, 0x70);
         a.or_imm32(Gpr::R9, 0xfff);
         a.cmp_imm32(Gpr::R10, 0x400000);
         a.shl(Gpr::Rdx, 32);
@@ -315,7 +325,7 @@ mod tests {
         a.push(Gpr::R9);
         a.push_imm32(5);
         a.pop(Gpr::Rcx);
-        let expected = "mov r11,rdx\nmov r10d,[gs:20h]\nmov [gs:r10+1008h],rsp\nmov qword [gs:rcx+1010h],7\nadd [gs:500000h],rax\nsub rax,[gs:r8+1000h]\ncmp rsp,[gs:rcx+1008h]\nxadd [gs:40h],rcx\ninc qword [gs:600000h]\ndec dword [gs:18h]\nadd qword [gs:20h],20h\nmov r9d,10h\nand ecx,7FFFFFh\nor r9,0FFFh\ncmp r10d,400000h\nshl rdx,20h\nor rax,rdx\nlea rsp,[rsp-80h]\npush r9\npush 5\npop rcx\n";
+        let expected = "mov r11,rdx\nmov r10d,[gs:20h]\nmov [gs:r10+1008h],rsp\nmov qword [gs:rcx+1010h],7\nadd [gs:500000h],rax\nsub rax,[gs:r8+1000h]\ncmp rsp,[gs:rcx+1008h]\nxadd [gs:40h],rcx\ninc qword [gs:600000h]\ndec dword [gs:18h]\nadd qword [gs:20h],20h\nmov r9d,10h\nand ecx,7FFFFFh\nand r11d,70h\nand ecx,70h\nor r9,0FFFh\ncmp r10d,400000h\nshl rdx,20h\nor rax,rdx\nlea rsp,[rsp-80h]\npush r9\npush 5\npop rcx\n";
         assert_eq!(text(&a), expected);
     }
 }

@@ -22,6 +22,8 @@ pub struct Procedure {
     pub head: usize,
     /// How often callers came in.
     pub calls: u64,
+    /// Its calls and tail calls through pointers.
+    pub pointers: Vec<Pointer>,
     /// Ways between its blocks, each once.
     pub jumps: Vec<Jump>,
     /// Bytes of its jump tables.
@@ -54,6 +56,21 @@ pub struct Call {
     pub insns: u32,
     /// What it calls.
     pub callee: Callee,
+}
+
+/// A call or tail call through a pointer, and where it was seen to lead.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pointer {
+    /// Address of the instruction.
+    pub at: LinkAddr,
+    /// The block it is in.
+    pub block: usize,
+    /// Which of the block's calls it is; none of them if it is a tail call.
+    pub call: Option<usize>,
+    /// How often it was made with a target that was seen, whatever that is.
+    pub known: u64,
+    /// Functions that it led to, by index, and how often; the most frequent one first.
+    pub targets: Vec<(usize, u64)>,
 }
 
 /// Where control goes that leaves a function for another.
@@ -123,8 +140,16 @@ impl Procedure {
 
 impl Code {
     /// Calls of one of these procedures from another: caller, block, callee, how often. Tail
-    /// calls are calls.
+    /// calls are calls, and so are those through pointers where they were seen to lead.
     pub fn calls(&self) -> impl Iterator<Item = (usize, usize, usize, u64)> {
+        self.direct_calls().chain(self.procedures.iter().enumerate().flat_map(|(p, procedure)| {
+            procedure.pointers.iter().flat_map(move |pointer| {
+                pointer.targets.iter().map(move |(to, count)| (p, pointer.block, *to, *count))
+            })
+        }))
+    }
+
+    fn direct_calls(&self) -> impl Iterator<Item = (usize, usize, usize, u64)> {
         self.procedures.iter().enumerate().flat_map(|(p, procedure)| {
             procedure.blocks.iter().enumerate().flat_map(move |(b, block)| {
                 let leaves = match block.end {

@@ -1,6 +1,6 @@
 //! Which functions are laid out together: a root and what runs while it does.
 
-use crate::code::{Callee, Code, End};
+use crate::code::{Callee, Code, End, Pointer};
 
 /// What is hot.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -30,7 +30,8 @@ impl Hot {
 }
 
 /// The functions that `root` leads to over calls that were made, breadth first. With calls through
-/// pointers among them any function joins that more callers came to than are known.
+/// pointers among them of which it was not seen where they lead, any function joins that more
+/// callers came to than are known.
 pub fn group(code: &Code, root: usize) -> Vec<usize> {
     let called = known_calls(code);
     let mut seen = vec![false; code.procedures.len()];
@@ -42,7 +43,8 @@ pub fn group(code: &Code, root: usize) -> Vec<usize> {
         let Some(p) = order.get(next).copied() else {
             through_pointers = true;
             if calls_through_pointers(code, &order) {
-                let more = (0..seen.len()).filter(|p| code.procedures[*p].calls > called[*p]);
+                let unknown = |p: &usize| is_more(code.procedures[*p].calls, called[*p]);
+                let more = (0..seen.len()).filter(unknown);
                 let more: Vec<usize> = more.filter(|p| !seen[*p]).collect();
                 more.iter().for_each(|p| seen[*p] = true);
                 order.extend(more);
@@ -50,6 +52,12 @@ pub fn group(code: &Code, root: usize) -> Vec<usize> {
             continue;
         };
         next += 1;
+        let pointers = &code.procedures[p].pointers;
+        for (to, _) in pointers.iter().flat_map(|pointer| &pointer.targets) {
+            if !std::mem::replace(&mut seen[*to], true) {
+                order.push(*to);
+            }
+        }
         for block in code.procedures[p].blocks.iter().filter(|b| b.count > 0) {
             let tail = match block.end {
                 End::Tail { callee, .. } => Some(callee),
@@ -76,11 +84,19 @@ pub fn known_calls(code: &Code) -> Vec<u64> {
     known
 }
 
+/// Whether some calls through pointers of `group` lead nobody knows where.
 fn calls_through_pointers(code: &Code, group: &[usize]) -> bool {
-    group.iter().flat_map(|p| &code.procedures[*p].blocks).filter(|b| b.count > 0).any(|b| {
-        matches!(b.end, End::Tail { callee: Callee::Indirect, .. })
-            || b.calls.iter().any(|c| c.callee == Callee::Indirect)
+    group.iter().map(|p| &code.procedures[*p]).any(|procedure| {
+        let unknown =
+            |pointer: &Pointer| is_more(procedure.blocks[pointer.block].count, pointer.known);
+        procedure.pointers.iter().any(unknown)
     })
+}
+
+/// Whether there were more calls than are known. Some are always lost: counts of targets begin
+/// when one is seen for the second time, and threads are in each other's way.
+fn is_more(all: u64, known: u64) -> bool {
+    all.saturating_sub(known) > all / 8
 }
 
 /// The functions of `group` alone, in that order; calls of others lead outside.
@@ -97,6 +113,10 @@ pub fn only(code: &Code, group: &[usize]) -> Code {
         if let End::Tail { callee, .. } = &mut block.end {
             keep(callee);
         }
+    }
+    for pointer in procedures.iter_mut().flat_map(|p| &mut p.pointers) {
+        let kept = pointer.targets.iter().filter_map(|(to, count)| Some((number(*to)?, *count)));
+        pointer.targets = kept.collect();
     }
     Code { procedures }
 }

@@ -19,8 +19,9 @@ pub mod group;
 pub mod lifted;
 pub mod model;
 pub mod order;
+pub mod promote;
 pub mod score;
 
-pub use code::{Block, Call, Callee, Code, End, Jump, Procedure};
-pub use lifted::Counts;
+pub use code::{Block, Call, Callee, Code, End, Jump, Pointer, Procedure};
+pub use lifted::{Counts, Target};
 pub use order::{Choice, Chosen, Layout, Method, Options, Piece, Unit, lay_out};

@@ -1,12 +1,14 @@
 //! From lifted functions and counters to [`Code`].
 
+use std::sync::Arc;
+
 use fettle_cfg::edges::{Edge, EdgeGraph, Flow as Counted};
 use fettle_cfg::{BlockId, Exit, Function};
 use fettle_image::LinkAddr;
 use fettle_isa::Flow;
 use rustc_hash::FxHashMap;
 
-use crate::code::{Block, Call, Callee, Code, End, Jump, Procedure};
+use crate::code::{Block, Call, Callee, Code, End, Jump, Pointer, Procedure};
 
 /// What was counted in one function, by link addresses.
 #[derive(Clone, Debug, Default)]
@@ -15,6 +17,19 @@ pub struct Counts {
     pub blocks: FxHashMap<LinkAddr, u64>,
     /// Passages from block to block.
     pub edges: FxHashMap<(LinkAddr, LinkAddr), u64>,
+    /// Where calls through pointers led: the instruction, the target, how often at least.
+    pub targets: FxHashMap<(LinkAddr, Target), u64>,
+}
+
+/// Where a call through a pointer led.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Target {
+    /// To this address of the same module.
+    Here(LinkAddr),
+    /// To this address of another module, of this build.
+    Module(Arc<str>, LinkAddr),
+    /// To something that is not known by any name.
+    Unknown,
 }
 
 /// How many edges have exact counts, of how many.
@@ -82,12 +97,15 @@ fn procedure(
         let (from, to) = (edge.from?.index(), edge.to?.index());
         Some(Jump { from, to, count: count.unwrap_or(0) })
     });
+    let seen = seen(counts);
+    let blocks: Vec<Block> = (0..function.blocks.len())
+        .map(|b| block(function, b, flow.block_counts[b].unwrap_or(0), (index, &seen)))
+        .collect();
     Procedure {
         entry: function.entry,
         name: function.name.clone().unwrap_or_else(|| function.entry.to_string()),
-        blocks: (0..function.blocks.len())
-            .map(|b| block(function, b, flow.block_counts[b].unwrap_or(0), index))
-            .collect(),
+        pointers: pointers(function, &blocks, index, &seen),
+        blocks,
         head: entry.index(),
         calls: count(Edge { from: None, to: Some(entry) }),
         jumps: jumps.collect(),
@@ -95,7 +113,54 @@ fn procedure(
     }
 }
 
-fn block(function: &Function, b: usize, count: u64, index: &FxHashMap<LinkAddr, usize>) -> Block {
+/// What was seen of calls through pointers, by instruction.
+type Seen<'a> = FxHashMap<LinkAddr, Vec<(&'a Target, u64)>>;
+
+fn seen(counts: &Counts) -> Seen<'_> {
+    let mut seen = Seen::default();
+    for ((at, target), count) in &counts.targets {
+        seen.entry(*at).or_default().push((target, *count));
+    }
+    seen
+}
+
+/// The calls through pointers of a function.
+fn pointers(
+    function: &Function,
+    blocks: &[Block],
+    index: &FxHashMap<LinkAddr, usize>,
+    seen: &Seen<'_>,
+) -> Vec<Pointer> {
+    let mut all = Vec::new();
+    for (b, block) in blocks.iter().enumerate() {
+        let first = function.blocks[b].insns.start as usize;
+        let of_calls = block.calls.iter().enumerate();
+        let of_calls = of_calls.filter(|(_, call)| call.callee == Callee::Indirect);
+        let of_calls = of_calls.map(|(c, call)| (Some(c), first + call.insns as usize - 1));
+        let tail = matches!(block.end, End::Tail { callee: Callee::Indirect, .. });
+        let last = function.blocks[b].insns.end as usize - 1;
+        for (call, insn) in of_calls.chain(tail.then_some((None, last))) {
+            let at = LinkAddr(function.insns[insn].ip());
+            let seen = seen.get(&at).map_or(&[][..], Vec::as_slice);
+            let here = |(target, count): &(&Target, u64)| match target {
+                Target::Here(to) => Some((*index.get(to)?, *count)),
+                Target::Module(..) | Target::Unknown => None,
+            };
+            let mut targets: Vec<(usize, u64)> = seen.iter().filter_map(here).collect();
+            targets.sort_unstable_by_key(|(to, count)| (std::cmp::Reverse(*count), *to));
+            let known = seen.iter().fold(0u64, |sum, (_, count)| sum.saturating_add(*count));
+            all.push(Pointer { at, block: b, call, known, targets });
+        }
+    }
+    all
+}
+
+fn block(
+    function: &Function,
+    b: usize,
+    count: u64,
+    (index, seen): (&FxHashMap<LinkAddr, usize>, &Seen<'_>),
+) -> Block {
     let block = &function.blocks[b];
     let range = block.insns.start as usize..block.insns.end as usize;
     let at = LinkAddr(function.insns[range.start].ip());
@@ -106,8 +171,13 @@ fn block(function: &Function, b: usize, count: u64, index: &FxHashMap<LinkAddr, 
         size += function.insns[i].len() as u32;
         let callee = match function.flow(i) {
             Flow::Call(to) => callee(LinkAddr(to)),
-            // Through the GOT it is another module's.
-            Flow::IndirectCall if function.insns[i].is_ip_rel_memory_operand() => Callee::Outside,
+            // Through the GOT it is another module's; through a variable it was seen where it led.
+            Flow::IndirectCall
+                if function.insns[i].is_ip_rel_memory_operand()
+                    && !seen.contains_key(&LinkAddr(function.insns[i].ip())) =>
+            {
+                Callee::Outside
+            }
             Flow::IndirectCall => Callee::Indirect,
             _ => continue,
         };

@@ -88,6 +88,7 @@ fn procedure(random: &mut Random, index: usize, all: usize) -> Procedure {
         blocks,
         head: 0,
         calls: calls as u64,
+        pointers: Vec::new(),
         jumps,
         table_bytes: 0,
     }

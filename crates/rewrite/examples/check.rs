@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use fettle_cfg::LiftOptions;
 use fettle_image::Image;
+use fettle_rewrite::Pointers;
 use fettle_rewrite::check::Checker;
 use fettle_rewrite::plan::{PlanOptions, plan_checked_by};
 use fettle_rewrite::probe::{Mode, Probing};
@@ -30,6 +31,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                 select: &|_| true,
                 places: &[],
                 placement: None,
+                pointers: pointers(mode),
             };
             let plan = plan_checked_by(&image, &lifted, options, || {
                 let mut checker = Checker::new(&image);
@@ -70,6 +72,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         }
     }
     Ok(())
+}
+
+/// Targets are counted along with edges.
+fn pointers(mode: Mode) -> Pointers<'static> {
+    if mode == Mode::Edges { Pointers::Counted } else { Pointers::Kept }
 }
 
 fn dump(code: &[u8]) {

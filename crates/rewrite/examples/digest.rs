@@ -9,7 +9,7 @@ use std::hash::Hasher;
 
 use fettle_cfg::LiftOptions;
 use fettle_image::Image;
-use fettle_rewrite::{Mode, PlanOptions, Probing};
+use fettle_rewrite::{Mode, PlanOptions, Pointers, Probing};
 
 /// Hashes whatever is formatted into it.
 struct Text(DefaultHasher);
@@ -34,6 +34,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                 select: &|_| true,
                 places: &[],
                 placement: None,
+                pointers: Pointers::Kept,
             };
             let plan = fettle_rewrite::plan(&image, &lifted, options);
             let mut text = Text(DefaultHasher::new());

@@ -4,7 +4,7 @@
 
 use std::time::Instant;
 
-use fettle_rewrite::{Mode, PlanOptions, Probing};
+use fettle_rewrite::{Mode, PlanOptions, Pointers, Probing};
 use iced_x86::{Decoder, DecoderOptions, Formatter, NasmFormatter};
 
 fn main() {
@@ -24,7 +24,13 @@ fn main() {
     let plan = fettle_rewrite::plan(
         &image,
         &lifted,
-        PlanOptions { probes: Probing::new(mode), select: &|_| true, places: &[], placement: None },
+        PlanOptions {
+            probes: Probing::new(mode),
+            select: &|_| true,
+            places: &[],
+            placement: None,
+            pointers: Pointers::Kept,
+        },
     );
     let all = t.elapsed();
     println!(

@@ -14,10 +14,12 @@ use fettle_cfg::function::{Block, BlockId, Exit, Function};
 use fettle_cfg::liveness::{Callees, ExitLiveness, Liveness};
 use fettle_cfg::{Placement, SkipReason, TableKind};
 use fettle_image::{Image, LinkAddr};
+use fettle_isa::asm::Condition;
 use fettle_isa::{Flow, Gpr, RegSet};
 use iced_x86::{Instruction, Mnemonic, OpKind, Register};
 
 use crate::jump::Jump;
+use crate::pointer::{self, Pointers, Source};
 use crate::probe::{self, Mode, ProbeFixup, Probes, Probing, Snippet};
 
 /// What a place in a function's new code waits for; all are 32 bits wide.
@@ -94,6 +96,9 @@ pub struct Emitted {
     pub parts: Vec<Part>,
     /// Counters that the function uses: where each stands.
     pub counters: Vec<Place>,
+    /// Calls through pointers, in order, whose targets are counted (their tables lie behind the
+    /// counters), or that are compared with a target.
+    pub pointers: Vec<LinkAddr>,
 }
 
 /// What emission needs to know beyond the function itself.
@@ -110,12 +115,22 @@ pub struct Context<'a> {
     pub low_addresses: bool,
     /// The order of blocks; functions that are not in it keep theirs.
     pub placement: Option<&'a Placement>,
+    /// What becomes of calls through pointers.
+    pub pointers: Pointers<'a>,
+    /// There are calls that keep more registers than the ABI says ([`pointer::has_descriptors`]).
+    pub descriptors: bool,
 }
 
 /// A piece of the new code.
 enum Item {
     /// An instruction as it is, perhaps with one field to fill in.
     Copy { insn: u32, fix: Option<(u8, Fixup)> },
+    /// Something with the operand of a call through memory (index into the list of those).
+    Operand(u32),
+    /// A call through a pointer that is compared first (index into the list of those).
+    Promoted(u32),
+    /// What stands before a tail call through a pointer that is compared first.
+    PromotedTail(u32),
     /// A jump to a block, with the instruction that it is a copy of; the last field says whether
     /// the short form is used.
     Jump { insn: u32, jump: Jump, to: BlockId, short: bool },
@@ -141,6 +156,31 @@ enum Item {
     Cold(u32),
 }
 
+/// An instruction that has the operand of another, which it stands before.
+struct Operand {
+    insn: u32,
+    bytes: Vec<u8>,
+    /// The field that depends on where it stands.
+    fix: Option<(u8, Fixup)>,
+}
+
+/// A call through a pointer that becomes a direct one where the pointer is that of one function.
+struct Promotion {
+    insn: u32,
+    to: LinkAddr,
+    /// `cmp` of the pointer with `r11`.
+    compare: Operand,
+    /// What is out of line for it; none for tail calls.
+    cold: u32,
+}
+
+impl Promotion {
+    /// Bytes of `lea r11, [rip + ..]`, the comparison, and a conditional jump.
+    fn guard_size(&self) -> u32 {
+        LEA + self.compare.bytes.len() as u32 + JCC
+    }
+}
+
 struct Probe {
     snippet: Snippet,
     /// Original instruction it stands before.
@@ -151,7 +191,13 @@ struct Probe {
 /// branch led.
 enum ColdPart {
     OfProbe(u32),
-    Branch { probe: Option<u32>, to: Destination, insn: u32 },
+    Branch {
+        probe: Option<u32>,
+        to: Destination,
+        insn: u32,
+    },
+    /// The call of a promotion as it was, and a jump back.
+    Call(u32),
 }
 
 /// Where a branch led that goes through code out of line.
@@ -163,6 +209,12 @@ enum Destination {
 
 /// Bytes of a `jmp` with a 32-bit distance.
 const JUMP_OUT: u32 = 5;
+/// Bytes of a `call` with a 32-bit distance.
+const CALL: u32 = 5;
+/// Bytes of a conditional jump with a 32-bit distance.
+const JCC: u32 = 6;
+/// Bytes of `lea r11, [rip + ..]`.
+const LEA: u32 = 7;
 
 /// Writes `function` anew.
 ///
@@ -184,11 +236,16 @@ pub fn emit(
         items: Vec::with_capacity(function.insns.len() + function.blocks.len() * 2),
         probes: Vec::new(),
         cold: Vec::new(),
+        operands: Vec::new(),
+        promotions: Vec::new(),
+        cold_range: 0,
         counters: counters(function, context.probes.mode),
+        pointers: Vec::new(),
         next: None,
         placed: false,
         red_zone: context.probes.mode.has_counters() && uses_red_zone(function),
     };
+    writer.pointers = writer.counted_pointers();
     writer.lay_out()?;
     writer.encode()
 }
@@ -249,7 +306,13 @@ struct Writer<'a> {
     items: Vec<Item>,
     probes: Vec<Probe>,
     cold: Vec<ColdPart>,
+    operands: Vec<Operand>,
+    promotions: Vec<Promotion>,
+    /// The range that unwind information of the code out of line comes from.
+    cold_range: usize,
     counters: Vec<Place>,
+    /// Calls through pointers whose targets are counted, sorted.
+    pointers: Vec<LinkAddr>,
     /// The block behind the one at hand.
     next: Option<BlockId>,
     /// The order is not the original's.
@@ -277,6 +340,7 @@ impl Writer<'_> {
         let function = self.function;
         let entry = function.entry_block();
         let cold = self.cold.len();
+        self.cold_range = order.last().map_or(0, |last| self.range_of(*last));
         self.items.push(Item::Chunk);
         for (i, id) in order.iter().enumerate() {
             let block = &function.blocks[id.index()];
@@ -380,6 +444,10 @@ impl Writer<'_> {
                 }
                 _ => {}
             }
+            if self.promote(id, index) {
+                continue;
+            }
+            self.count_target(id, index);
             let fix = self.address_fixup(insn)?;
             self.items.push(Item::Copy { insn: index, fix });
         }
@@ -488,6 +556,115 @@ impl Writer<'_> {
         self.items.push(Item::ToCold { insn, cold });
     }
 
+    /// The calls through pointers whose targets are to be counted.
+    fn counted_pointers(&self) -> Vec<LinkAddr> {
+        let mut all = Vec::new();
+        if !matches!(self.context.pointers, Pointers::Counted) {
+            return all;
+        }
+        for (b, block) in self.function.blocks.iter().enumerate() {
+            let calls =
+                block.insns.clone().filter(|i| self.pointer(BlockId(b as u32), *i).is_some());
+            all.extend(calls.map(|i| LinkAddr(self.function.insns[i as usize].ip())));
+        }
+        all.sort_unstable();
+        all.dedup();
+        all
+    }
+
+    /// Where instruction `index` of block `id` reads its target from, if it is a call or tail call
+    /// through a pointer that something can be put before; and what that may write.
+    fn pointer(&self, id: BlockId, index: u32) -> Option<(Source, RegSet)> {
+        let function = self.function;
+        let exit = function.blocks[id.index()].exit;
+        let image = (self.context.image, self.context.descriptors);
+        let source = pointer::source(function, index as usize, exit, image)?;
+        let live = self.liveness.before_insn(function, id, index, self.context.callees);
+        let free = pointer::FREE.minus(live);
+        let fits = match source {
+            Source::Register(_) => free.has_flags(),
+            Source::Memory => free == pointer::FREE && self.with_operand(index, 0x8b).is_some(),
+        };
+        fits.then_some((source, free))
+    }
+
+    /// The range of the original that a block is in.
+    fn range_of(&self, block: BlockId) -> usize {
+        let at = self.function.blocks[block.index()].start;
+        self.function.ranges.iter().position(|r| r.contains(&at)).unwrap_or(0)
+    }
+
+    /// Compares the pointer that instruction `index` calls with the function that it mostly leads
+    /// to, if that is asked for and can be done; true if the call is written, too.
+    ///
+    /// Memory is read by the comparison and, where that fails, once more by the call as it was: as
+    /// if the call had come then.
+    fn promote(&mut self, id: BlockId, index: u32) -> bool {
+        let at = LinkAddr(self.function.insns[index as usize].ip());
+        let Pointers::Promoted(targets) = self.context.pointers else { return false };
+        let Some(to) = targets.get(&at).copied() else { return false };
+        let Some((source, free)) = self.pointer(id, index) else { return false };
+        let compare = match source {
+            Source::Register(register) => {
+                // cmp register, r11
+                let bytes = vec![0x4c | register.number() >> 3, 0x39, 0xd8 | register.number() & 7];
+                Some(Operand { insn: index, bytes, fix: None })
+            }
+            // cmp r11, [..]
+            Source::Memory => self.with_operand(index, 0x3b),
+        };
+        let context = self.context;
+        let fits = free == pointer::FREE
+            && context.probes.mode == Mode::Plain
+            && context.callees.inputs(to).intersection(pointer::FREE).is_empty()
+            && context.returns_twice.binary_search(&to).is_err()
+            && self.range_of(id) == self.cold_range;
+        let Some(compare) = compare.filter(|_| fits) else { return false };
+        let number = self.promotions.len() as u32;
+        let tail = self.function.blocks[id.index()].exit == Some(Exit::TailIndirect)
+            && self.function.flow(index as usize) == Flow::IndirectJump;
+        self.promotions.push(Promotion { insn: index, to, compare, cold: self.cold.len() as u32 });
+        self.pointers.push(at);
+        if tail {
+            self.items.push(Item::PromotedTail(number));
+        } else {
+            self.cold.push(ColdPart::Call(number));
+            self.items.push(Item::Promoted(number));
+        }
+        !tail
+    }
+
+    /// Counts where instruction `index` leads, if it is a call through a pointer that is counted.
+    fn count_target(&mut self, id: BlockId, index: u32) {
+        let at = LinkAddr(self.function.insns[index as usize].ip());
+        let Pointers::Counted = self.context.pointers else { return };
+        let Ok(n) = self.pointers.binary_search(&at) else { return };
+        let Some((source, mut free)) = self.pointer(id, index) else { return };
+        let target = match source {
+            Source::Register(register) => register,
+            Source::Memory => {
+                // mov r11, [..]
+                self.operands.extend(self.with_operand(index, 0x8b));
+                self.items.push(Item::Operand(self.operands.len() as u32 - 1));
+                free = RegSet::FLAGS;
+                Gpr::R11
+            }
+        };
+        let table = self.counters.len() as u32 + n as u32 * pointer::COUNTERS;
+        self.probe(probe::target(table, target, free), index);
+    }
+
+    /// `opcode r11, [..]` with the operand of instruction `index`.
+    fn with_operand(&self, index: u32, opcode: u8) -> Option<Operand> {
+        let insn = &self.function.insns[index as usize];
+        let call = self.context.image.read(LinkAddr(insn.ip()), insn.len())?;
+        let (bytes, field) = pointer::with_operand(call, insn, opcode)?;
+        let to = LinkAddr(insn.ip_rel_memory_address());
+        // Nothing follows the field.
+        let fix = field.map(|field| (field, Fixup::Original { to, after: 0 }));
+        Some(Operand { insn: index, bytes, fix })
+    }
+
     fn first_insn(&self, block: BlockId) -> u32 {
         self.function.blocks[block.index()].insns.start
     }
@@ -591,6 +768,9 @@ impl Writer<'_> {
     fn size(&self, item: &Item, offset: u32) -> u32 {
         match item {
             Item::Copy { insn, .. } => self.function.insns[*insn as usize].len() as u32,
+            Item::Operand(o) => self.operands[*o as usize].bytes.len() as u32,
+            Item::Promoted(p) => self.promotions[*p as usize].guard_size() + CALL,
+            Item::PromotedTail(p) => self.promotions[*p as usize].guard_size(),
             Item::Jump { jump, short, .. } => jump.size(*short),
             Item::Fall { short, .. } => Jump::Always.size(*short),
             Item::ToCold { insn, .. } | Item::BranchOut { insn, .. } => {
@@ -605,6 +785,10 @@ impl Writer<'_> {
                 // The jump itself is written after the probe; see `encode`.
                 ColdPart::Branch { probe: None, .. } => JUMP_OUT,
                 ColdPart::Branch { probe: Some(_), .. } => 0,
+                ColdPart::Call(p) => {
+                    let insn = self.promotions[*p as usize].insn;
+                    self.function.insns[insn as usize].len() as u32 + JUMP_OUT
+                }
             },
         }
     }
@@ -690,15 +874,21 @@ impl Writer<'_> {
             chunk_starts: Vec::new(),
             parts: Vec::new(),
             counters: std::mem::take(&mut self.counters),
+            pointers: std::mem::take(&mut self.pointers),
         };
+        out.pointers.sort_unstable();
         let chunks = self.chunk_of_blocks();
         // Where the parts of probes and the parts out of line came to lie.
         let mut probe_at = vec![0u32; self.probes.len()];
         let mut cold_at = vec![0u32; self.cold.len()];
         let mut cold_of_probe = vec![0u32; self.probes.len()];
+        let mut behind_promoted = vec![0u32; self.promotions.len()];
         for (i, item) in self.items.iter().enumerate() {
             match item {
                 Item::Probe(p) => probe_at[*p as usize] = offsets[i],
+                Item::Promoted(p) => {
+                    behind_promoted[*p as usize] = offsets[i] + self.size(item, offsets[i]);
+                }
                 Item::Cold(c) => {
                     cold_at[*c as usize] = offsets[i];
                     if let ColdPart::OfProbe(p) = &self.cold[*c as usize] {
@@ -726,6 +916,28 @@ impl Writer<'_> {
                     if let Some((field, fix)) = fix {
                         out.fixups.push((offset + u32::from(*field), *fix));
                     }
+                }
+                Item::Operand(o) => {
+                    let operand = &self.operands[*o as usize];
+                    out.point(offset, ip(operand.insn), 0);
+                    out.code.extend_from_slice(&operand.bytes);
+                    out.fixups.extend(operand.fix.map(|(at, fix)| (offset + u32::from(at), fix)));
+                }
+                Item::Promoted(p) | Item::PromotedTail(p) => {
+                    let promotion = &self.promotions[*p as usize];
+                    out.insn_offsets[promotion.insn as usize] = offset;
+                    out.point(offset, ip(promotion.insn), 0);
+                    out.guard(promotion);
+                    if matches!(item, Item::PromotedTail(_)) {
+                        out.branch_to(Condition::Equal, Fixup::Function(promotion.to));
+                        continue;
+                    }
+                    let end = offset + promotion.guard_size();
+                    let distance = cold_at[promotion.cold as usize].wrapping_sub(end);
+                    Jump::If(Condition::NotEqual as u8).write(&mut out.code, false, distance);
+                    out.code.push(0xe8);
+                    out.fixups.push((out.code.len() as u32, Fixup::Function(promotion.to)));
+                    out.code.extend_from_slice(&[0; 4]);
                 }
                 Item::Jump { insn, jump, to, short } => {
                     out.insn_offsets[*insn as usize] = offset;
@@ -808,6 +1020,20 @@ impl Writer<'_> {
                     ColdPart::Branch { probe: Some(_), to, insn } => {
                         pending_exit = Some((*to, *insn));
                     }
+                    ColdPart::Call(p) => {
+                        let insn = self.promotions[*p as usize].insn;
+                        let call = &function.insns[insn as usize];
+                        let bytes = original_code
+                            .of(function, call)
+                            .ok_or((SkipReason::Undecodable, ip(insn)))?;
+                        out.point(offset, ip(insn), 0);
+                        out.code.extend_from_slice(bytes);
+                        let fix = self.address_fixup(call)?;
+                        out.fixups.extend(fix.map(|(at, fix)| (offset + u32::from(at), fix)));
+                        let end = out.code.len() as u32 + JUMP_OUT;
+                        let distance = behind_promoted[*p as usize].wrapping_sub(end);
+                        Jump::Always.write(&mut out.code, false, distance);
+                    }
                 },
             }
         }
@@ -863,6 +1089,24 @@ impl Emitted {
             Destination::Function(to) => self.jump_out(to),
             Destination::Block(to) => self.jump(Jump::Always, false, to, chunks),
         }
+    }
+
+    /// The comparison of a promotion: with the address of the original, which pointers hold.
+    fn guard(&mut self, promotion: &Promotion) {
+        // lea r11, [rip + ..]
+        self.code.extend_from_slice(&[0x4c, 0x8d, 0x1d]);
+        let original = Fixup::Original { to: promotion.to, after: 0 };
+        self.fixups.push((self.code.len() as u32, original));
+        self.code.extend_from_slice(&[0; 4]);
+        let start = self.code.len() as u32;
+        self.code.extend_from_slice(&promotion.compare.bytes);
+        self.fixups.extend(promotion.compare.fix.map(|(at, fix)| (start + u32::from(at), fix)));
+    }
+
+    /// A conditional jump out of the function.
+    fn branch_to(&mut self, condition: Condition, to: Fixup) {
+        Jump::If(condition as u8).write(&mut self.code, false, 0);
+        self.fixups.push((self.code.len() as u32 - 4, to));
     }
 
     fn jump_out(&mut self, to: LinkAddr) {

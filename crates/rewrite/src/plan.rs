@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 use crate::agent;
 use crate::check::{CheckError, Checker, Claim};
 use crate::emit::{self, Emitted, Fixup};
+use crate::pointer::{self, Pointers};
 use crate::probe::{Mode, ProbeFixup, Probing};
 use crate::unwind::{LandingBase, PartUnwind, RowReader};
 
@@ -30,6 +31,8 @@ pub struct PlanOptions<'a> {
     /// The order of new code; functions that are not in it come last, with their blocks as they
     /// were.
     pub placement: Option<&'a Placement>,
+    /// What becomes of calls through pointers.
+    pub pointers: Pointers<'a>,
 }
 
 /// A function with new code.
@@ -47,6 +50,9 @@ pub struct PlannedFunction {
     pub text_size: u32,
     /// First of the function's counters in the plan, and where each stands.
     pub counters: (u32, Vec<Place>),
+    /// Calls through pointers whose targets are counted, by [`crate::pointer::COUNTERS`] for each,
+    /// behind the function's counters; or that are compared with a target.
+    pub pointers: Vec<LinkAddr>,
     /// Its blocks' addresses, if there are counters.
     pub blocks: Vec<LinkAddr>,
     /// Where control may be led from new code back to the original, if nothing but counters was
@@ -216,6 +222,8 @@ where
         returns_twice: &returns_twice,
         low_addresses: image.kind() == fettle_image::Kind::Executable,
         placement: options.placement,
+        pointers: options.pointers,
+        descriptors: pointer::has_descriptors(image),
     };
 
     let flags_needed: FxHashSet<LinkAddr> =
@@ -445,7 +453,8 @@ fn places(function: &Function, made: &Made, wanted: &[LinkAddr]) -> Vec<(LinkAdd
             let Some(insn) = function.insns.get(i).filter(|insn| insn.ip() <= at.0) else {
                 continue;
             };
-            if !matches!(function.flow(i), Flow::Jump(_) | Flow::Branch(_)) {
+            let is_promoted = made.emitted.pointers.binary_search(&LinkAddr(insn.ip())).is_ok();
+            if !is_promoted && !matches!(function.flow(i), Flow::Jump(_) | Flow::Branch(_)) {
                 all.push((*at, made.emitted.insn_offsets[i] + (at.0 - insn.ip()) as u32));
             }
         }
@@ -694,12 +703,16 @@ fn add_function(
         text_offset: base,
         text_size: first.len() as u32,
         counters: (plan.counters, made.emitted.counters.clone()),
+        pointers: made.emitted.pointers.clone(),
         blocks: if mode.has_counters() { starts.collect() } else { Vec::new() },
         landings: made.landings.iter().map(|(from, to)| (*from, places.of(*to))).collect(),
         edges,
         places: made.places.iter().map(|(from, to)| (*from, places.of(*to))).collect(),
     });
     plan.counters += made.emitted.counters.len() as u32;
+    if mode.has_counters() {
+        plan.counters += made.emitted.pointers.len() as u32 * pointer::COUNTERS;
+    }
 }
 
 /// Blocks with room for a jump back to the original, and where they are in the function's code.

@@ -23,6 +23,7 @@ use std::mem::offset_of;
 use crate::agent;
 use crate::arguments::Arguments;
 use crate::own::OwnProbe;
+use crate::pointer::BUCKET_BITS;
 
 /// What probes measure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
@@ -684,6 +685,38 @@ pub fn left() -> Snippet {
         fixups: vec![(at as u32, ProbeFixup::Agent(AgentEntry::Left))],
         ..Snippet::default()
     }
+}
+
+/// The probe that counts where a call through a pointer leads, which is what `target` holds, by a
+/// table whose first counter is `table`; `dead` is what it may write. What it saves goes below the
+/// stack pointer, where nothing is in use: the call puts its own things there.
+///
+/// Threads that count at the same moment may have a target counted as another: what is counted
+/// decides where to look, never where to go.
+pub fn target(table: u32, target: Gpr, dead: RegSet) -> Snippet {
+    let mut b = Builder::new(dead);
+    b.free_flags();
+    let index = match target {
+        Gpr::R11 => Gpr::Rcx,
+        _ => Gpr::R11,
+    };
+    if !b.free.contains(index) {
+        b.push(index);
+    }
+    b.asm.mov(index, target);
+    b.asm.and_imm8(index, BUCKET_BITS as i8);
+    let at = b.asm.cmp(target, gs_at(index, 0));
+    b.fix(at, ProbeFixup::Counter(table));
+    let other = b.asm.jcc(Condition::NotEqual);
+    b.fix(other, ProbeFixup::OutOfLine(0));
+    let at = b.asm.inc(gs_at(index, 0));
+    b.fix(at, ProbeFixup::Counter(table + 1));
+    let end = b.asm.here() as u32;
+    let at = b.cold.store(gs_at(index, 0), target);
+    b.fix_cold(at, ProbeFixup::Counter(table));
+    let at = b.cold.jmp();
+    b.fix_cold(at, ProbeFixup::Inline(end));
+    b.finish()
 }
 
 /// The probe that counts a block. `red_zone` tells that memory below the stack pointer may be in

@@ -17,8 +17,8 @@ fn real_binaries_with_every_kind_of_probes() {
     for path in common::BINARIES {
         let Some((image, lifted)) = common::open(path) else { continue };
         binaries += 1;
-        for probes in common::variants(&lifted) {
-            let what = common::describe(&probes);
+        for (probes, pointers, what) in common::with_pointers(&lifted) {
+            let what = format!("{}, {what}", common::describe(&probes));
             let shuffled = Placement::shuffled(&lifted.functions, random.below(1 << 30) as u64);
             let mut kept = Vec::new();
             // All of them would take long.
@@ -26,7 +26,8 @@ fn real_binaries_with_every_kind_of_probes() {
             for placement in [None, Some(&shuffled)].iter().take(1 + usize::from(shuffles)) {
                 let placement = *placement;
                 let probes = probes.clone();
-                let options = PlanOptions { probes, select: &|_| true, places: &[], placement };
+                let options =
+                    PlanOptions { probes, select: &|_| true, places: &[], placement, pointers };
                 let rejected = Mutex::new(Vec::new());
                 let plan = plan_checked_by(&image, &lifted, options, || {
                     let mut checker = Checker::new(&image);

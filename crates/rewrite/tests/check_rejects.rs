@@ -15,7 +15,7 @@ use fettle_rewrite::check::{self, CheckError, Claim, Fault};
 use fettle_rewrite::emit::{self, Context, Emitted, Fixup};
 use fettle_rewrite::plan::{PlannedTable, plan_checked_by};
 use fettle_rewrite::unwind::{PartUnwind, RowReader};
-use fettle_rewrite::{Mode, PlanOptions, Probing};
+use fettle_rewrite::{Mode, PlanOptions, Pointers, Probing};
 use gimli::UnwindSection;
 use iced_x86::{Decoder, DecoderOptions, Instruction, Mnemonic};
 
@@ -53,7 +53,7 @@ impl Draft {
 /// Calls `each` with the claim for every function of `path` that `wanted` says, in one thread.
 fn for_each(
     (image, lifted): &(Image, Lifted),
-    probes: Probing<'_>,
+    (probes, pointers): (Probing<'_>, Pointers<'_>),
     placement: Option<&Placement>,
     wanted: impl Fn(usize) -> bool + Sync,
     each: impl FnMut(&Image, &Claim<'_>, &Context<'_>) + Send,
@@ -70,7 +70,7 @@ fn for_each(
     plan_checked_by(
         image,
         lifted,
-        PlanOptions { probes, select: &select, places: &[], placement },
+        PlanOptions { probes, select: &select, places: &[], placement, pointers },
         || {
             |claim: Claim<'_>, context: &Context<'_>| {
                 let mut each = each.lock().expect("no panic before");
@@ -528,10 +528,33 @@ fn change_handlers(
             .filter(|(insn, at)| {
                 (insn.is_call_near() || insn.is_call_near_indirect()) && range.contains(at)
             })
-            .map(|(insn, at)| u64::from(at - range.start) + insn.len() as u64 - 1)
+            .flat_map(|(insn, at)| ends_of_calls(&claim.emitted.code, insn, *at))
+            .map(|end| u64::from(end - range.start) - 1)
             .all(|place| find(&old, place) == find(&new, place))
     });
     Some((format!("call sites of part {i}, byte {at}: {before:02x} to {after:02x}"), same))
+}
+
+const LEA_R11: [u8; 3] = [0x4c, 0x8d, 0x1d];
+
+/// Where the copies of a call end that begin at `at`: two if it is promoted.
+fn ends_of_calls(code: &[u8], insn: &Instruction, at: u32) -> Vec<u32> {
+    match guard_of(code, at) {
+        None => vec![at + insn.len() as u32],
+        Some([_, jump, call]) => {
+            let other = decode(code, jump).expect("a jump").near_branch_target() as u32;
+            vec![call + 5, other + insn.len() as u32]
+        }
+    }
+}
+
+/// The comparison, jump and call behind the `lea` of a promoted call at `at`.
+fn guard_of(code: &[u8], at: u32) -> Option<[u32; 3]> {
+    code.get(at as usize..)?.starts_with(&LEA_R11).then_some(())?;
+    let compare = at + 7;
+    let jump = compare + decode(code, compare)?.len() as u32;
+    let call = jump + decode(code, jump)?.len() as u32;
+    Some([compare, jump, call])
 }
 
 /// Cuts an instruction in two pieces that may come to lie anywhere.
@@ -642,8 +665,8 @@ fn random_changes() {
     for path in binaries {
         let Some(opened) = common::open(path) else { continue };
         found += 1;
-        for probes in common::variants(&opened.1) {
-            let probed = common::describe(&probes);
+        for (probes, pointers, what) in common::with_pointers(&opened.1) {
+            let probed = format!("{}, {what}", common::describe(&probes));
             let step = if cfg!(debug_assertions) { 61 } else { 17 };
             let each = |_: &Image, claim: &Claim<'_>, context: &Context<'_>| {
                 let mut random =
@@ -670,7 +693,7 @@ fn random_changes() {
             let order = random.below(1 << 30) as u64;
             let shuffled = Placement::shuffled(&opened.1.functions, order);
             let placement = order.is_multiple_of(2).then_some(&shuffled);
-            for_each(&opened, probes, placement, |i| i % step == 0, each);
+            for_each(&opened, (probes, pointers), placement, |i| i % step == 0, each);
         }
     }
     assert!(found > 0, "none of the binaries is there");
@@ -705,6 +728,15 @@ fn example() -> Option<Image> {
             }
             return 0;
         }
+        struct ops { int (*first)(int); int (*second)(int); };
+        int pointed(int (*f)(int), int a) { return f(a) + 1; }
+        int by_memory(struct ops *o, int a) { return o->second(a) * 2; }
+        int by_table(struct ops *o, int n, int a) { return (&o->first)[n](a) * 2; }
+        static int (*variable)(int) = plain;
+        void set(int (*f)(int)) { variable = f; }
+        int by_variable(int a) { return variable(a) - 1; }
+        int tail_pointed(int (*f)(int), int a) { return f(a + 1); }
+        int tail_by_memory(struct ops *o, int a) { return o->second(a + 2); }
         "#,
     )
     .expect("a file");
@@ -720,6 +752,16 @@ fn example() -> Option<Image> {
 fn with_example(
     name: &str,
     mode: Mode,
+    each: impl FnMut(&Image, &fettle_cfg::Lifted, &Claim<'_>, &Context<'_>) + Send,
+) {
+    with_pointers(name, mode, |_| Pointers::Kept, each);
+}
+
+/// The same, with something made of its calls through pointers.
+fn with_pointers(
+    name: &str,
+    mode: Mode,
+    pointers: impl Fn(&Lifted) -> Pointers<'static>,
     mut each: impl FnMut(&Image, &fettle_cfg::Lifted, &Claim<'_>, &Context<'_>) + Send,
 ) {
     let image = example().expect("a C compiler");
@@ -733,10 +775,16 @@ fn with_example(
             select: &select,
             places: &[],
             placement: None,
+            pointers: pointers(&lifted),
         };
         plan_checked_by(&image, &lifted, options, || {
             |claim: Claim<'_>, context: &Context<'_>| {
-                check::check(claim, context).expect("as planned it is right");
+                check::check(claim, context).unwrap_or_else(|e| {
+                    panic!(
+                        "{name}: as planned it is right: {e} {:x?} {:x?}",
+                        claim.emitted.code, claim.emitted.fixups
+                    )
+                });
                 let mut each = each.lock().expect("no panic before");
                 *each.0 = true;
                 (each.1)(&image, &lifted, &claim, context);
@@ -957,4 +1005,116 @@ fn missing_springboard_and_unwind() {
         draft.unwind.clear();
         assert_eq!(draft.check(claim, context).expect_err("no rules").what, Fault::Unwind);
     });
+}
+
+const POINTED: [&str; 6] =
+    ["pointed", "by_memory", "by_table", "by_variable", "tail_pointed", "tail_by_memory"];
+
+/// Every change of a bit in `range` must be found, but for those that change nothing.
+fn every_bit(claim: &Claim<'_>, context: &Context<'_>, range: std::ops::Range<u32>) {
+    let code = &claim.emitted.code;
+    for at in range.clone() {
+        if is_field(claim.emitted, at) {
+            continue;
+        }
+        for bit in 0..8 {
+            let mut draft = Draft::of(claim);
+            draft.emitted.code[at as usize] ^= 1 << bit;
+            if draft.check(claim, context).is_err() {
+                continue;
+            }
+            let stretch = emit::Inserted { start: range.start, end: range.end };
+            let (old, new) = (stretch_of(code, stretch), stretch_of(&draft.emitted.code, stretch));
+            let same = old.len() == new.len()
+                && old.iter().zip(&new).all(|(a, b)| {
+                    a == b || same_effect(a, b) || same_jump(a, b, (code, &draft.emitted.code))
+                });
+            assert!(same, "bit {bit} of {at:#x} in {range:x?}: {code:x?}");
+        }
+    }
+}
+
+/// Every fixup that is left out, or is another's, must be found.
+fn every_fixup(claim: &Claim<'_>, context: &Context<'_>) {
+    let fixups = &claim.emitted.fixups;
+    for i in 0..fixups.len() {
+        let mut draft = Draft::of(claim);
+        draft.emitted.fixups.remove(i);
+        assert!(draft.check(claim, context).is_err(), "without {:x?}", fixups[i]);
+        for j in 0..fixups.len() {
+            let mut draft = Draft::of(claim);
+            draft.emitted.fixups[i].1 = fixups[j].1;
+            let found = draft.check(claim, context).is_err();
+            assert!(found || fixups[i].1 == fixups[j].1, "{:x?} as {:x?}", fixups[i], fixups[j]);
+        }
+    }
+}
+
+#[test]
+fn counters_of_targets() {
+    for name in POINTED {
+        with_pointers(
+            name,
+            Mode::Edges,
+            |_| Pointers::Counted,
+            |_, _, claim, context| {
+                assert_eq!(claim.emitted.pointers.len(), 1, "{name}");
+                let code = claim.emitted.code.len() as u32;
+                every_bit(claim, context, 0..code);
+                every_fixup(claim, context);
+                // Another call's table, and none.
+                let mut draft = Draft::of(claim);
+                for (_, fixup) in &mut draft.emitted.fixups {
+                    use fettle_rewrite::probe::ProbeFixup;
+                    if let Fixup::Probe(ProbeFixup::Counter(n)) = fixup {
+                        *n += 2;
+                    }
+                }
+                let error = draft.check(claim, context).expect_err("another table");
+                assert_eq!(error.what, Fault::Counter);
+                let mut draft = Draft::of(claim);
+                draft.emitted.pointers.clear();
+                assert!(draft.check(claim, context).is_err(), "a probe that nobody knows of");
+            },
+        );
+    }
+}
+
+#[test]
+fn promoted_calls() {
+    let to_plain = |lifted: &Lifted| -> Pointers<'static> {
+        let plain = lifted.functions.iter().find(|f| f.name.as_deref() == Some("plain"));
+        let plain = plain.expect("it is there").entry;
+        let calls = common::targets(lifted).into_keys();
+        Pointers::Promoted(Box::leak(Box::new(calls.map(|call| (call, plain)).collect())))
+    };
+    for name in POINTED {
+        with_pointers(name, Mode::Plain, to_plain, |_, lifted, claim, context| {
+            assert_eq!(claim.emitted.pointers.len(), 1, "{name}");
+            let code = claim.emitted.code.len() as u32;
+            every_bit(claim, context, 0..code);
+            every_fixup(claim, context);
+            // A comparison with one function, and a call of another.
+            let other = lifted.functions.iter().find(|f| f.name.as_deref() == Some("tail"));
+            let other = other.expect("it is there").entry;
+            for (i, (_, fixup)) in claim.emitted.fixups.iter().enumerate() {
+                let mut draft = Draft::of(claim);
+                draft.emitted.fixups[i].1 = match fixup {
+                    Fixup::Function(_) => Fixup::Function(other),
+                    Fixup::Original { after, .. } => Fixup::Original { to: other, after: *after },
+                    _ => continue,
+                };
+                assert!(draft.check(claim, context).is_err(), "{name}: {fixup:?}");
+            }
+            // A function that reads what the comparison has written.
+            let inputs = vec![RegSet::FLAGS; lifted.functions.len()];
+            let callees = Callees { inputs: &inputs, ..context.callees };
+            let strange = Context { callees, ..*context };
+            let error = check::check(*claim, &strange).expect_err("flags are passed");
+            assert!(matches!(error.what, Fault::Live(_)), "{error}");
+            // Nobody has asked for it.
+            let strange = Context { pointers: Pointers::Kept, ..*context };
+            assert!(check::check(*claim, &strange).is_err());
+        });
+    }
 }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use common::Random;
 use fettle_cfg::LiftOptions;
 use fettle_image::{Image, LinkAddr};
-use fettle_rewrite::{LinkParameters, PlanOptions, link, plan};
+use fettle_rewrite::{LinkParameters, PlanOptions, Pointers, link, plan};
 
 /// Small files: a second is short.
 const FILES: [&str; 5] =
@@ -49,7 +49,13 @@ fn rewrite(image: &Image, random: &mut Random) -> usize {
     let plan = plan(
         image,
         &lifted,
-        PlanOptions { probes, select: &|_| true, places: &[], placement: None },
+        PlanOptions {
+            probes,
+            select: &|_| true,
+            places: &[],
+            placement: None,
+            pointers: Pointers::Kept,
+        },
     );
     let _ = link(
         &plan,

@@ -14,7 +14,7 @@ use fettle_collect::counts;
 use fettle_image::LinkAddr;
 use fettle_layout::Counts;
 use fettle_live::{Journal, LiveAddr, Patch, Process, Prot, Region};
-use fettle_rewrite::{Mode, Plan};
+use fettle_rewrite::{Mode, Plan, Pointers};
 use fettle_trace::CounterKind;
 
 use crate::Stop;
@@ -23,6 +23,7 @@ use crate::family::Family;
 use crate::install::{self, Installed};
 use crate::module::{self, Module, NewCode};
 use crate::target::Target;
+use crate::targets::Targets;
 
 const PAGE: u64 = 4096;
 /// Far from what loaders and allocators use, and no number that programs have for other reasons.
@@ -61,16 +62,19 @@ impl Profile {
                 let sum = module.entry(*entry).or_default();
                 counts.blocks.iter().for_each(|(at, n)| *sum.blocks.entry(*at).or_default() += n);
                 counts.edges.iter().for_each(|(at, n)| *sum.edges.entry(*at).or_default() += n);
+                for (call, n) in &counts.targets {
+                    *sum.targets.entry(call.clone()).or_default() += n;
+                }
             }
         }
     }
 }
 
 /// Copies with counters, for all processes of a family.
-struct Copies {
-    codes: Vec<NewCode>,
+pub(crate) struct Copies {
+    pub(crate) codes: Vec<NewCode>,
     /// Of each, the module and its first counter.
-    places: Vec<(usize, u64)>,
+    pub(crate) places: Vec<(usize, u64)>,
     counters: Region,
 }
 
@@ -173,13 +177,15 @@ pub fn count_while(
         ..Profile::default()
     };
     let mut sums = vec![0u64; (copies.counters.len / 8) as usize];
+    let mut targets = Targets::new(&copies);
     let mut undo: VecDeque<Journal> = VecDeque::new();
     for one in counting {
         // Who has ended took its counts along; its children's are in the memory of their parent.
         if let Ok(bytes) = one.process.read(copies.counters.at, copies.counters.len as usize) {
             for (sum, word) in sums.iter_mut().zip(bytes.chunks_exact(8)) {
-                *sum += u64::from_le_bytes(word.try_into().expect("eight bytes"));
+                *sum = sum.wrapping_add(u64::from_le_bytes(word.try_into().expect("eight bytes")));
             }
+            targets.take(&bytes);
         }
         if one.process.pid() == lead {
             profile.installed = one.installed;
@@ -194,6 +200,7 @@ pub fn count_while(
         let value = |n: u32| sums[(first + u64::from(n)) as usize];
         profile.inconsistent += add(&code.plan, value, &mut profile.modules[*index]);
     }
+    targets.give(&copies, modules, &mut profile.modules);
     profile.events = profile
         .modules
         .iter()
@@ -221,7 +228,8 @@ fn copies(
     for (index, module) in modules.iter().enumerate() {
         let wants = module::wanted(&module.image, selection);
         let from = (counters * 8) as u32;
-        let code = module.new_code(process, (Mode::Edges, from), None, &wants, &maps);
+        let probes = (Mode::Edges, from, Pointers::Counted);
+        let code = module.new_code(process, probes, None, &wants, &maps);
         let Ok(code) = code else { continue };
         maps.extend([install::taken(code.text), install::taken(code.constants)]);
         places.push((index, counters));

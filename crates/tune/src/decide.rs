@@ -5,6 +5,7 @@ use fettle_layout::figures::{self, CacheMap, Row};
 use fettle_layout::group::{self, Hot};
 use fettle_layout::lifted::Exactness;
 use fettle_layout::model::{Addresses, Geometry};
+use fettle_layout::promote::{self, Promoted};
 use fettle_layout::{Chosen, Code, Options, lay_out};
 
 use crate::count::ByFunction;
@@ -34,6 +35,8 @@ pub struct Decided {
     pub maps: (CacheMap, CacheMap),
     /// The functions with their hot and cold parts.
     pub rows: Vec<Row>,
+    /// The calls through pointers that are to be compared with their most frequent target.
+    pub promoted: Promoted,
 }
 
 /// Lays out what ran of a module's functions for a cache. `None` if nothing did.
@@ -71,5 +74,6 @@ pub fn decide(
     let map = |addresses| CacheMap::new(&code, options.hot, addresses, options.geometry);
     let maps = (map(&before), map(&after));
     let rows = figures::group_table(&code, &chosen.layout, &after);
-    Ok(Some(Decided { code, chosen, exactness, maps, rows }))
+    let promoted = promote::choose(&code, options.hot);
+    Ok(Some(Decided { code, chosen, exactness, maps, rows, promoted }))
 }

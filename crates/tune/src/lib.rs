@@ -20,6 +20,7 @@ pub mod profile;
 pub mod recording;
 pub mod symbols;
 pub mod target;
+mod targets;
 mod tuning;
 mod ways;
 
@@ -30,6 +31,7 @@ pub use family::Family;
 pub use fettle_layout::figures::Row;
 pub use fettle_layout::model::Geometry;
 pub use fettle_layout::order::{Choice, Method, Modelled, Unit};
+pub use fettle_layout::promote::Promoted;
 pub use install::{Installed, install};
 pub use measure::{Measured, Work};
 pub use module::{LeftAlone, Module, NewCode, Reason};
@@ -37,13 +39,16 @@ pub use profile::{Fit, Saved, Subject};
 pub use target::{Loaded, Target};
 pub use tuning::{News, Options, Outcome, tune};
 
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use fettle_cfg::Placement;
 use fettle_collect::Selection;
-use fettle_rewrite::Mode;
+use fettle_image::LinkAddr;
+use fettle_isa::Flow;
+use fettle_rewrite::{Mode, Pointers};
 
 /// What is to be laid out.
 #[derive(Clone, Debug, Default)]
@@ -100,7 +105,9 @@ pub fn shuffled(
         let placement = Placement::shuffled(&module.lifted.functions, seed);
         let wants = module::wanted(&module.image, selection);
         let order = Some(&placement);
-        match module.new_code(target.process, (Mode::Plain, 0), order, &wants, &maps) {
+        let mut promoted = HashMap::new();
+        let probes = (Mode::Plain, 0, any_promotions(module, seed, &mut promoted));
+        match module.new_code(target.process, probes, order, &wants, &maps) {
             Ok(code) => {
                 maps.extend([install::taken(code.text), install::taken(code.constants)]);
                 all.push(code);
@@ -112,6 +119,30 @@ pub fn shuffled(
         true => Err(TuneError::Unfit { pid: target.process.pid(), why: trouble }),
         false => Ok(all),
     }
+}
+
+/// Each call through a pointer compared with some function, most of which it never leads to; none
+/// by every second seed.
+fn any_promotions<'a>(
+    module: &Module,
+    seed: u64,
+    targets: &'a mut HashMap<LinkAddr, LinkAddr>,
+) -> Pointers<'a> {
+    if seed.is_multiple_of(2) {
+        return Pointers::Kept;
+    }
+    let functions = &module.lifted.functions;
+    let insns = functions.iter().flat_map(|f| f.insns.iter().zip(&f.facts));
+    let calls = insns.filter(|(insn, facts)| {
+        matches!(facts.flow(insn), Flow::IndirectCall | Flow::IndirectJump)
+    });
+    // Neighbours are likelier to be meant than others.
+    let near = |at: u64| functions.partition_point(|f| f.entry.0 <= at) + seed as usize % 5;
+    targets.extend(calls.map(|(insn, _)| {
+        let at = LinkAddr(insn.ip());
+        (at, functions[near(at.0) % functions.len()].entry)
+    }));
+    Pointers::Promoted(targets)
 }
 
 /// Whether somebody wants us to end before we are through.

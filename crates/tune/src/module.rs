@@ -12,7 +12,7 @@ use fettle_collect::Selection;
 use fettle_collect::modules::{find_room, must_stay, open_image};
 use fettle_image::{Image, LinkAddr};
 use fettle_live::{LiveAddr, Mapping, Patch, Process, Prot, Purpose, Region};
-use fettle_rewrite::{LinkParameters, Linked, Mode, Plan, PlanOptions, Probing};
+use fettle_rewrite::{LinkParameters, Linked, Mode, Plan, PlanOptions, Pointers, Probing};
 
 use crate::profile::Subject;
 use crate::target::{Loaded, word};
@@ -133,7 +133,7 @@ impl Module {
     }
 
     /// New code for the functions that `wants` says, in this order, measured in this mode, with the
-    /// counters so many bytes from the gs base. `maps` are the process's, and what else is going
+    /// counters so many bytes from the gs base, and that made of calls through pointers. `maps` are the process's, and what else is going
     /// to be mapped.
     ///
     /// # Errors
@@ -143,14 +143,14 @@ impl Module {
     pub fn new_code(
         &self,
         process: &Process,
-        (mode, counters): (Mode, u32),
+        (mode, counters, pointers): (Mode, u32, Pointers<'_>),
         placement: Option<&Placement>,
         wants: &(dyn Fn(&Function) -> bool + Sync),
         maps: &[Mapping],
     ) -> Result<NewCode, String> {
         let select = |f: &Function| wants(f) && self.is_same(f) && !must_stay(&self.image, f);
         let probes = Probing::new(mode);
-        let options = PlanOptions { probes, select: &select, places: &[], placement };
+        let options = PlanOptions { probes, select: &select, places: &[], placement, pointers };
         let plan = fettle_rewrite::plan(&self.image, &self.lifted, options);
         if plan.functions.is_empty() {
             return Err("no function of it can be moved".to_owned());

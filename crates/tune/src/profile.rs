@@ -12,7 +12,7 @@ use std::path::Path;
 use fettle_cfg::Function;
 use fettle_collect::rows;
 use fettle_image::{Image, LinkAddr};
-use fettle_layout::Counts;
+use fettle_layout::{Counts, Target};
 use serde::{Deserialize, Serialize};
 
 use crate::count::ByFunction;
@@ -56,6 +56,43 @@ pub struct SavedFunction {
     pub blocks: Vec<(u64, u64)>,
     /// Ways between blocks: from, to, how often.
     pub edges: Vec<(u64, u64, u64)>,
+    /// Where calls through pointers led. Profiles of older versions have none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub targets: Vec<SavedTarget>,
+}
+
+/// Where a call through a pointer led. Addresses are the files'.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct SavedTarget {
+    /// The instruction.
+    pub call: u64,
+    /// The build of the function's module, if that is another.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub build: Option<String>,
+    /// Where the function starts, if it is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub to: Option<u64>,
+    /// How often at least.
+    pub count: u64,
+}
+
+impl SavedTarget {
+    fn of(call: LinkAddr, target: &Target, count: u64) -> SavedTarget {
+        let (build, to) = match target {
+            Target::Here(to) => (None, Some(to.0)),
+            Target::Module(build, to) => (Some(build.to_string()), Some(to.0)),
+            Target::Unknown => (None, None),
+        };
+        SavedTarget { call: call.0, build, to, count }
+    }
+
+    fn target(&self) -> Target {
+        match (&self.build, self.to) {
+            (None, Some(to)) => Target::Here(LinkAddr(to)),
+            (Some(build), Some(to)) => Target::Module(build.as_str().into(), LinkAddr(to)),
+            (_, None) => Target::Unknown,
+        }
+    }
 }
 
 /// Code that a profile is about: a file and its functions, in order of entry.
@@ -175,14 +212,19 @@ fn functions(subject: Subject<'_>, counts: &ByFunction) -> Vec<SavedFunction> {
     let saved = ran.map(|(function, counts)| {
         let mut blocks: Vec<_> = counts.blocks.iter().map(|(at, n)| (at.0, *n)).collect();
         let mut edges: Vec<_> = counts.edges.iter().map(|((a, b), n)| (a.0, b.0, *n)).collect();
+        let targets = counts.targets.iter();
+        let mut targets: Vec<_> =
+            targets.map(|((call, to), n)| SavedTarget::of(*call, to, *n)).collect();
         blocks.sort_unstable();
         edges.sort_unstable();
+        targets.sort_unstable();
         SavedFunction {
             entry: function.entry.0,
             name: function.name.clone(),
             bytes: hash_of(subject.image, function),
             blocks,
             edges,
+            targets,
         }
     });
     saved.collect()
@@ -202,7 +244,10 @@ fn take(subject: Subject<'_>, saved: &SavedModule, into: &mut ByFunction, fit: &
         let blocks = saved.blocks.iter().map(|(at, n)| (LinkAddr(*at), cut(*n)));
         let edges = saved.edges.iter();
         let edges = edges.map(|(from, to, n)| ((LinkAddr(*from), LinkAddr(*to)), cut(*n)));
-        into.insert(entry, Counts { blocks: blocks.collect(), edges: edges.collect() });
+        let targets = saved.targets.iter();
+        let targets = targets.map(|t| ((LinkAddr(t.call), t.target()), cut(t.count)));
+        let (blocks, edges, targets) = (blocks.collect(), edges.collect(), targets.collect());
+        into.insert(entry, Counts { blocks, edges, targets });
     }
 }
 
@@ -211,7 +256,7 @@ fn cut(count: u64) -> u64 {
 }
 
 /// What tells a build of a file from others.
-fn build(image: &Image) -> String {
+pub(crate) fn build(image: &Image) -> String {
     rows::build_id(image).filter(|id| !id.is_empty()).unwrap_or_else(|| {
         let code = image.segments().iter().filter(|s| s.executable);
         let bytes = code.filter_map(|s| image.read(s.start, s.file_size as usize));
@@ -243,6 +288,10 @@ mod tests {
             let why = Saved::parse(text.as_bytes()).unwrap_err();
             assert!(why.contains("no whole profile"), "{text}: {why}");
         }
+        // One of a version that knew no targets.
+        let old = br#"{"version": 1, "modules": [{"path": "/a", "build": "b", "functions":
+            [{"entry": 1, "bytes": 2, "blocks": [[1, 3]], "edges": []}]}]}"#;
+        assert!(Saved::parse(old).unwrap().modules[0].functions[0].targets.is_empty());
         let why = Saved::parse(br#"{"version": 7, "modules": []}"#).unwrap_err();
         assert!(why.contains("version 7"), "{why}");
         assert!(Saved::parse(br#"{"version": 1, "modules": []}"#).unwrap().modules.is_empty());

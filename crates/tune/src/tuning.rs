@@ -8,7 +8,7 @@ use std::time::Duration;
 use fettle_cfg::Function;
 use fettle_layout::model::Geometry;
 use fettle_live::{LiveError, Patch, Process};
-use fettle_rewrite::Mode;
+use fettle_rewrite::{Mode, Pointers};
 
 use crate::count::{self, Profile};
 use crate::decide::{self, Decided, Group};
@@ -351,7 +351,7 @@ fn lay_out(
     for (module, counts) in modules.iter().zip(&outcome.profile.modules) {
         let path = module.loaded.path.clone();
         let functions = &module.lifted.functions;
-        let decided = match decide::decide(functions, counts, group, Geometry::L1I) {
+        let mut decided = match decide::decide(functions, counts, group, Geometry::L1I) {
             Ok(Some(decided)) => decided,
             Ok(None) => continue,
             Err(why) => {
@@ -372,9 +372,14 @@ fn lay_out(
         let placement = decided.chosen.layout.placement(&decided.code);
         let entries: HashSet<_> = decided.code.procedures.iter().map(|p| p.entry).collect();
         let wants = |f: &Function| entries.contains(&f.entry);
-        match module.new_code(process, (Mode::Plain, 0), Some(&placement), &wants, &maps) {
+        let probes = (Mode::Plain, 0, Pointers::Promoted(&decided.promoted.targets));
+        match module.new_code(process, probes, Some(&placement), &wants, &maps) {
             Ok(code) => {
                 maps.extend([install::taken(code.text), install::taken(code.constants)]);
+                // Where too few registers are free a call stays as it is.
+                let plan = code.plan.functions.iter();
+                let made: HashSet<_> = plan.flat_map(|f| f.pointers.iter().copied()).collect();
+                decided.promoted.keep(|call| made.contains(&call));
                 codes.push(code);
                 outcome.decided.push((path, decided));
             }

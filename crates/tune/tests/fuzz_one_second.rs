@@ -5,9 +5,9 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use fettle_cfg::LiftOptions;
-use fettle_image::Image;
-use fettle_layout::Counts;
+use fettle_image::{Image, LinkAddr};
 use fettle_layout::model::Geometry;
+use fettle_layout::{Counts, Target};
 use fettle_tune::count::ByFunction;
 use fettle_tune::{Group, Saved, Subject, decide};
 
@@ -29,12 +29,21 @@ fn mutate(profile: &Saved, state: &mut u64) -> Saved {
         let number = NUMBERS[random(state) % NUMBERS.len()];
         let f = &mut functions[function];
         let (blocks, edges) = (f.blocks.len(), f.edges.len());
-        match random(state) % 8 {
+        match random(state) % 10 {
             0 | 1 if blocks > 0 => f.blocks[random(state) % blocks].1 = number,
             2 | 3 if edges > 0 => f.edges[random(state) % edges].2 = number,
             4 if blocks > 0 => drop(f.blocks.remove(random(state) % blocks)),
             5 if edges > 0 => f.edges[random(state) % edges].1 = number,
             6 if blocks > 0 => f.blocks.push((f.blocks[0].0, number)),
+            8 if !f.targets.is_empty() => f.targets[0].count = number,
+            9 if !f.targets.is_empty() => {
+                let target = &mut f.targets[random(state) % 2];
+                match random(state) % 3 {
+                    0 => target.to = Some(number),
+                    1 => target.build = Some("another".to_owned()),
+                    _ => target.call = number,
+                }
+            }
             7 => f.entry = if random(state).is_multiple_of(8) { number } else { f.entry },
             _ => {}
         }
@@ -58,6 +67,12 @@ fn broken_profiles_do_no_harm() {
                 all.edges.insert((block.start, function.blocks[to.index()].start), 3);
             }
         }
+        let last = function.insns.last().unwrap().ip();
+        let here = Target::Here(lifted.functions[counts.len() / 2].entry);
+        all.targets.insert((LinkAddr(last), here), 5);
+        let elsewhere = Target::Module("of another build".into(), LinkAddr(last));
+        all.targets.insert((LinkAddr(last), elsewhere), 2);
+        all.targets.insert((function.entry, Target::Unknown), 1);
         counts.insert(function.entry, all);
     }
     let right = Saved::of([(subject, &counts)]);
@@ -66,6 +81,8 @@ fn broken_profiles_do_no_harm() {
     let (read, fit) = right.counts(&[subject]).unwrap();
     assert_eq!((fit.functions, fit.differing), (lifted.functions.len(), 0));
     assert_eq!(read[0].len(), counts.len());
+    let same = |(entry, was): (&LinkAddr, &Counts)| read[0][entry].targets == was.targets;
+    assert!(counts.iter().all(same), "targets are not those that were kept");
 
     let mut state = 0x2545_f491_4f6c_dd1d ^ u64::from(std::process::id());
     println!("seed {state:#x}");

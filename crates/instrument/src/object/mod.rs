@@ -16,7 +16,7 @@ use std::collections::HashMap;
 
 use fettle_cfg::{Function, LiftOptions, SkipReason, Skipped};
 use fettle_image::LinkAddr;
-use fettle_rewrite::{Plan, PlanOptions, Probing};
+use fettle_rewrite::{Plan, PlanOptions, Pointers, Probing};
 
 use crate::instrument::Options;
 pub use carry::RECORDS;
@@ -76,6 +76,7 @@ pub fn instrument(file: &[u8], options: &Options) -> Result<Made, Refusal> {
         select: &wants,
         places: &places,
         placement: None,
+        pointers: Pointers::Kept,
     };
     let mut plan = fettle_rewrite::plan(&layout.image, &lifted, plan_options);
     tell_obstacles(&mut plan, &obstacles);

@@ -1,9 +1,12 @@
 //! A run of the program as counts let it be imagined.
 //!
 //! Control goes from block to block at random, as often each way as it was counted, into callees
-//! and back. A callee through a pointer is one that more callers came to than are known. Where a
+//! and back. A callee through a pointer is one that it was seen to lead to, as often as it was seen,
+//! else one that more callers came to than are known. Where a
 //! walk begins, the callers are not on the stack; when such a function returns, one of its callers
 //! is chosen by how often each calls.
+
+use rustc_hash::FxHashMap;
 
 use crate::code::{Callee, Code, End};
 use crate::group::known_calls;
@@ -44,10 +47,15 @@ impl Random {
 }
 
 /// Things to be drawn, each as often as its weight says.
-#[derive(Default)]
 struct Urn<T> {
     upto: Vec<u64>,
     what: Vec<T>,
+}
+
+impl<T> Default for Urn<T> {
+    fn default() -> Urn<T> {
+        Urn { upto: Vec::new(), what: Vec::new() }
+    }
 }
 
 impl<T: Copy> Urn<T> {
@@ -74,7 +82,9 @@ struct Walker<'a> {
     pointed_to: Urn<usize>,
     /// For each procedure, where its callers go on.
     callers: Vec<Urn<Place>>,
-    /// Where calls through pointers go on.
+    /// Where calls through pointers lead, by procedure, block, and calls of the block before.
+    seen: FxHashMap<Place, Urn<Callee>>,
+    /// Where calls through pointers go on that were not seen.
     pointing: Urn<Place>,
     ways: Vec<Vec<Urn<u32>>>,
     leaves: Vec<Vec<u64>>,
@@ -109,6 +119,7 @@ impl<'a> Walker<'a> {
             starts: Urn::default(),
             pointed_to: Urn::default(),
             callers: (0..count).map(|_| Urn::default()).collect(),
+            seen: FxHashMap::default(),
             pointing: Urn::default(),
             ways: Vec::new(),
             leaves: Vec::new(),
@@ -130,9 +141,27 @@ impl<'a> Walker<'a> {
                     let place = (p as u32, b as u32, c as u32 + 1);
                     match call.callee {
                         Callee::Procedure(to) => walker.callers[to].add(place, block.count),
-                        Callee::Indirect => walker.pointing.add(place, block.count),
-                        Callee::Outside => {}
+                        Callee::Indirect | Callee::Outside => {}
                     }
+                }
+            }
+            for pointer in &procedure.pointers {
+                let (b, block) = (pointer.block as u32, &procedure.blocks[pointer.block]);
+                let before = pointer.call.unwrap_or(block.calls.len()) as u32;
+                let urn = walker.seen.entry((p as u32, b, before)).or_default();
+                let unknown = block.count.saturating_sub(pointer.known);
+                urn.add(Callee::Indirect, unknown);
+                let mut elsewhere = pointer.known;
+                for (to, count) in &pointer.targets {
+                    urn.add(Callee::Procedure(*to), *count);
+                    elsewhere = elsewhere.saturating_sub(*count);
+                }
+                urn.add(Callee::Outside, elsewhere);
+                // Who comes back from a tail call comes to the caller.
+                if pointer.call.is_some() {
+                    let place = (p as u32, b, before + 1);
+                    walker.pointing.add(place, unknown);
+                    pointer.targets.iter().for_each(|(to, n)| walker.callers[*to].add(place, *n));
                 }
             }
         }
@@ -158,7 +187,8 @@ impl<'a> Walker<'a> {
             at = match call {
                 Some(call) => {
                     let back = (p, b, done + 1);
-                    match self.callee(call.callee).filter(|_| stack.len() < STACK_MAX) {
+                    match self.callee(call.callee, (p, b, done)).filter(|_| stack.len() < STACK_MAX)
+                    {
                         Some(callee) => {
                             stack.push(back);
                             Some(callee)
@@ -171,7 +201,10 @@ impl<'a> Walker<'a> {
         }
     }
 
-    fn callee(&mut self, callee: Callee) -> Option<Place> {
+    /// Where the call behind `place` leads, or the tail call behind all calls of a block.
+    fn callee(&mut self, callee: Callee, place: Place) -> Option<Place> {
+        let seen = self.seen.get(&place).filter(|_| callee == Callee::Indirect);
+        let callee = seen.and_then(|urn| urn.draw(&mut self.random)).unwrap_or(callee);
         let p = match callee {
             Callee::Procedure(to) => to,
             Callee::Indirect => self.pointed_to.draw(&mut self.random)?,
@@ -188,8 +221,9 @@ impl<'a> Walker<'a> {
         if inside > 0 && self.random.below(inside.saturating_add(leaves)) < inside {
             return urn.draw(&mut self.random).map(|to| (p, to, 0));
         }
-        if let End::Tail { callee, .. } = self.code.procedures[p as usize].blocks[b as usize].end
-            && let Some(callee) = self.callee(callee)
+        let block = &self.code.procedures[p as usize].blocks[b as usize];
+        if let End::Tail { callee, .. } = block.end
+            && let Some(callee) = self.callee(callee, (p, b, block.calls.len() as u32))
         {
             return Some(callee);
         }

@@ -12,6 +12,7 @@ use iced_x86::{
     Register, RflagsBits,
 };
 
+use super::pointer::SCRATCH;
 use super::probe::Kind;
 use super::{CheckError, Fault, PADDING, Step, Walk, fail, step};
 
@@ -108,12 +109,19 @@ pub(super) fn check(
     walk.s.dead.resize(walk.s.pairs.len(), RegSet::NONE);
     let mut changed = RegSet::NONE;
     let mut below = None;
+    for i in 0..walk.s.promoted.len() {
+        let at = walk.s.pairs[walk.s.promoted[i].0 as usize].insn.ip();
+        changed = changed.union(SCRATCH);
+        let compared = SCRATCH.union(RegSet::FLAGS);
+        search(walk, at, compared, PASSED.union(PASSED_IF_SET), info)?;
+    }
     for i in 0..walk.s.stretches.len() {
         let stretch = walk.s.stretches[i];
         // What no path comes to does nothing.
         let Some(at) = stretch.at else { continue };
         let summary = walk.shapes.summary(stretch.shape as usize);
-        let (clobbers, uses_red_zone) = (summary.clobbers, summary.uses_red_zone);
+        let clobbers = summary.clobbers.union(stretch.before);
+        let uses_red_zone = summary.uses_red_zone;
         changed = changed.union(clobbers);
         match stretch.kind {
             Kind::Left => {
@@ -130,6 +138,10 @@ pub(super) fn check(
             | Kind::EventsExit { .. }
             | Kind::SampleExit
             | Kind::Leave(_) => at_exit(walk, at, clobbers, info)?,
+            // Nothing below the stack pointer is in use where a call puts its own things.
+            Kind::Target(_) => {
+                search(walk, at, clobbers, PASSED.union(PASSED_IF_SET), info)?;
+            }
             Kind::CountEntry
             | Kind::TimedEntry(_)
             | Kind::SampleEntry
@@ -340,7 +352,8 @@ fn kept(
     for i in 0..walk.s.stretches.len() {
         let stretch = walk.s.stretches[i];
         let Some(at) = stretch.at else { continue };
-        let hurt = walk.shapes.summary(stretch.shape as usize).clobbers.intersection(kept);
+        let clobbers = walk.shapes.summary(stretch.shape as usize).clobbers;
+        let hurt = clobbers.union(stretch.before).intersection(kept);
         if !hurt.is_empty() && leaves(walk, at) {
             return fail(at, Fault::Kept(hurt));
         }

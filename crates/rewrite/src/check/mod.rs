@@ -21,6 +21,7 @@
 
 mod dead;
 mod own;
+mod pointer;
 pub mod probe;
 mod tables;
 mod unwind;
@@ -188,6 +189,8 @@ struct Stretch {
     counter: u32,
     /// Control leaves the function behind it.
     leaving: bool,
+    /// What else was changed for it, before it.
+    before: RegSet,
     /// Offsets of its parts.
     parts: [u32; MAX_PARTS],
 }
@@ -206,6 +209,9 @@ struct Scratch {
     /// New code that is no copy of one instruction, with the original address whose unwind rules
     /// hold there: padding that control comes to, jumps behind probes. Offset and length.
     extra: Vec<(u64, u32, u32)>,
+    /// Calls through pointers with a comparison before them: the pair, and the end of the call as
+    /// it was.
+    promoted: Vec<(u32, u32)>,
     /// By pair: what was proved dead there.
     dead: Vec<RegSet>,
     search: Vec<(u64, RegSet)>,
@@ -388,6 +394,7 @@ impl<'w, 'a> Walk<'w, 'a> {
         s.work.clear();
         s.moved.clear();
         s.extra.clear();
+        s.promoted.clear();
         s.fixups.clear();
         s.fixups.extend_from_slice(&emitted.fixups);
         if !s.fixups.is_sorted_by_key(|(at, _)| *at) {
@@ -408,6 +415,7 @@ impl<'w, 'a> Walk<'w, 'a> {
             kind: Kind::Left,
             counter: u32::MAX,
             leaving: false,
+            before: RegSet::NONE,
             parts: [u32::MAX; MAX_PARTS],
         }));
         s.stretches.sort_unstable_by_key(|i| i.start);
@@ -417,7 +425,9 @@ impl<'w, 'a> Walk<'w, 'a> {
             return fail(entry, Fault::Overlap);
         }
         // They are looked up by place; a place has one counter.
-        if !emitted.counters.windows(2).all(|w| w[0] < w[1]) {
+        if !emitted.counters.windows(2).all(|w| w[0] < w[1])
+            || !emitted.pointers.windows(2).all(|w| w[0] < w[1])
+        {
             return fail(entry, Fault::Counter);
         }
         let starts = &emitted.chunk_starts;
@@ -602,6 +612,9 @@ impl<'w, 'a> Walk<'w, 'a> {
             if leaves && let Some(kind) = self.exit_kind(step == Step::Return) {
                 n = self.exit_probe(a, n, kind)?;
             }
+            if step == Step::CallIndirect || leaves && step == Step::JumpIndirect {
+                n = self.target_counter(index, n)?;
+            }
             // In the place of a jump may be what it led to.
             let elsewhere = matches!(step, Step::Jump(to) if self.contains(to));
             let before = n;
@@ -617,10 +630,14 @@ impl<'w, 'a> Walk<'w, 'a> {
                 _ => return fail(a, Fault::TwoCopies),
             }
             let next = match step {
+                Step::CallIndirect if self.is_promoted(n) => self.promoted_call(index, n)?,
                 Step::Next | Step::CallIndirect => self.copy(index, n)?,
                 Step::Return | Step::Stop => {
                     self.copy(index, n)?;
                     return Ok(());
+                }
+                Step::JumpIndirect if leaves && self.is_promoted(n) => {
+                    return self.promoted_tail(index, n);
                 }
                 Step::JumpIndirect => {
                     self.copy(index, n)?;

@@ -20,6 +20,7 @@ use fettle_isa::RegSet;
 use iced_x86::{ConditionCode, Decoder, DecoderOptions, Instruction, Mnemonic, OpKind, Register};
 
 use crate::emit::Fixup;
+use crate::pointer::BUCKET_BITS;
 use crate::probe::{AgentEntry, ProbeFixup};
 
 /// What a probe measures.
@@ -58,6 +59,8 @@ pub enum Kind {
     Left,
     /// Counts a block.
     Block,
+    /// Counts what this register holds, by the table of a call through a pointer.
+    Target(u8),
 }
 
 /// What is wrong with probe code.
@@ -134,7 +137,7 @@ pub struct Found {
     pub shape: usize,
     /// Offsets of its parts; the inline one first.
     pub parts: [u32; MAX_PARTS],
-    /// The counter of a block probe.
+    /// The counter of a block probe, or the first one of a table.
     pub counter: Option<u32>,
 }
 
@@ -248,7 +251,8 @@ fn matches(
 ) -> Option<([u32; MAX_PARTS], Option<u32>)> {
     let mut bases = [u32::MAX; MAX_PARTS];
     bases[0] = start;
-    let mut counter = None;
+    // The counter that comes first, here and in the shape: others are as far from it.
+    let mut counter: Option<(u32, u32)> = None;
     for (i, part) in shape.parts.iter().enumerate() {
         let base = bases[i];
         if base == u32::MAX {
@@ -273,8 +277,9 @@ fn matches(
                 return None;
             }
             match (fixup, want) {
-                (ProbeFixup::Counter(n), ProbeFixup::Counter(_)) => {
-                    if *counter.get_or_insert(*n) != *n {
+                (ProbeFixup::Counter(n), ProbeFixup::Counter(want)) => {
+                    let (first, want_first) = *counter.get_or_insert((*n, *want));
+                    if n.wrapping_sub(first) != want.wrapping_sub(want_first) {
                         return None;
                     }
                 }
@@ -294,7 +299,7 @@ fn matches(
             }
         }
     }
-    Some((bases, counter))
+    Some((bases, counter.map(|(first, _)| first)))
 }
 
 /// A value.
@@ -326,6 +331,8 @@ enum V {
     Place,
     Count,
     CountUp,
+    /// The bits of this register's own value that choose a bucket.
+    Bucket(u8),
     Any,
 }
 
@@ -347,6 +354,8 @@ enum F {
     Frame,
     /// The agent's answer about the ring.
     Room,
+    /// The target of a call, compared with that of its bucket.
+    Target,
     Any,
 }
 
@@ -402,6 +411,10 @@ mod effect {
     pub const ENTERED: u64 = 1 << 32;
     pub const CLOSED_BY_AGENT: u64 = 1 << 33;
     pub const OWN: u64 = 1 << 34;
+    pub const SAME_TARGET: u64 = 1 << 35;
+    pub const OTHER_TARGET: u64 = 1 << 36;
+    pub const TARGET_COUNTED: u64 = 1 << 37;
+    pub const TARGET_PUT: u64 = 1 << 38;
 }
 
 /// Shadow stack in use from which on there is no room for a frame.
@@ -418,7 +431,7 @@ fn kind_of(paths: &[u64], bound: Option<u32>, told: Option<u32>) -> Option<Kind>
     const ORPHAN: u64 = OTHER | NOT_FOUND;
     const ABOVE_TOP: u64 = ORPHAN | NOT_DEEPER;
     let (limit, told) = (bound.unwrap_or(0), told.unwrap_or(0));
-    let kinds: [(Kind, &[u64]); 15] = [
+    let kinds: [(Kind, &[u64]); 16] = [
         (Kind::CountEntry, &[COUNTED]),
         (Kind::CountExit, &[EXIT_COUNTED]),
         (Kind::TimedEntry(NO_ROOM_FROM), &[PUSH, NO_ROOM | OVERFLOW]),
@@ -433,6 +446,7 @@ fn kind_of(paths: &[u64], bound: Option<u32>, told: Option<u32>) -> Option<Kind>
         (Kind::Leave(told), &[CLOSED_BY_AGENT]),
         (Kind::OwnCall(told), &[OWN]),
         (Kind::Left, &[LEFT]),
+        (Kind::Target(told as u8), &[SAME_TARGET | TARGET_COUNTED, OTHER_TARGET | TARGET_PUT]),
         (Kind::Block, &[0]),
     ];
     let kind = kinds
@@ -468,12 +482,21 @@ struct State {
     block: bool,
 }
 
+/// A word of a bucket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Word {
+    Target,
+    Count,
+}
+
 /// What a memory operand reaches.
 enum Operand {
     /// A fixed offset in the thread block.
     Block(i64),
     Accumulator(u32),
     Counter,
+    /// A word of the bucket that this register's own value chooses: of the target, or its count.
+    Bucket(u8, Word),
     /// Shadow stack, from the end of what is in use.
     Shadow(i64),
     /// The place for a record.
@@ -732,10 +755,27 @@ impl<'a> Machine<'a> {
                 Some(_) => Err(ProbeFault::Fixup),
             },
             base => match self.read(state, base)? {
+                V::Bucket(of) => self.bucket(of, fixups),
                 V::Used => Ok(Operand::Shadow(disp)),
                 V::Place => Ok(Operand::Record(disp)),
                 _ => Err(ProbeFault::Memory),
             },
+        }
+    }
+
+    /// A word of a bucket, by the counter that its table is known by.
+    fn bucket(&mut self, of: u8, fixups: &mut Fields) -> Result<Operand, ProbeFault> {
+        let Some(ProbeFixup::Counter(n)) = fixups.displacement.take() else {
+            return Err(ProbeFault::Fixup);
+        };
+        let table = *self.counter.get_or_insert(n);
+        if *self.told.get_or_insert(u32::from(of)) != u32::from(of) {
+            return Err(ProbeFault::Memory);
+        }
+        match n.checked_sub(table) {
+            Some(0) => Ok(Operand::Bucket(of, Word::Target)),
+            Some(1) => Ok(Operand::Bucket(of, Word::Count)),
+            _ => Err(ProbeFault::Fixup),
         }
     }
 
@@ -897,6 +937,14 @@ impl<'a> Machine<'a> {
                 };
                 self.write(state, register, value)?;
             }
+            (Mnemonic::And, Reg, OpKind::Immediate8to32, 4) => {
+                let register = insn.op0_register();
+                let value = match self.read(state, register.full_register())? {
+                    V::Own(of) if insn.immediate(1) == u64::from(BUCKET_BITS) => V::Bucket(of),
+                    _ => return Err(ProbeFault::Instruction),
+                };
+                self.write(state, register, value)?;
+            }
             (Mnemonic::Sub, Reg, Reg, 8) => {
                 let a = self.read(state, insn.op0_register())?;
                 let b = self.read(state, insn.op1_register())?;
@@ -947,6 +995,9 @@ impl<'a> Machine<'a> {
                 Operand::Accumulator(TOTAL) => once(state, effect::EXIT_COUNTED, 0)?,
                 Operand::Block(OVERFLOWS) => once(state, effect::OVERFLOW, effect::NO_ROOM)?,
                 Operand::Counter => count_block(state)?,
+                Operand::Bucket(_, Word::Count) => {
+                    once(state, effect::TARGET_COUNTED, effect::SAME_TARGET)?;
+                }
                 _ => return Err(ProbeFault::Memory),
             },
             (Mnemonic::Dec, Memory, _, 4) => match self.operand(insn, fixups, state)? {
@@ -974,6 +1025,13 @@ impl<'a> Machine<'a> {
                         use effect::*;
                         state.effects &= !(TOP | OTHER | FOUND | NOT_FOUND | DEEPER | NOT_DEEPER);
                         Ok(F::Top)
+                    }
+                    (V::Own(r), Operand::Bucket(of, Word::Target)) if r == of => {
+                        // Nothing was told or done before.
+                        match state.effects {
+                            0 => Ok(F::Target),
+                            _ => Err(ProbeFault::Order),
+                        }
                     }
                     (V::Sp(0), Operand::Block(TOP_STACK_POINTER)) => Ok(F::TopSampled),
                     (V::Position, Operand::Block(LIMIT)) => Ok(F::Limit),
@@ -1059,10 +1117,16 @@ impl<'a> Machine<'a> {
     /// What was executed, as a shape; with its parts' places and its counter.
     fn shape(mut self) -> Result<(Shape, [u32; MAX_PARTS], Option<u32>), ProbeFault> {
         let kind = kind_of(&self.paths, self.bound, self.told).ok_or(ProbeFault::Kind)?;
+        let counts = matches!(kind, Kind::Block | Kind::Target(_));
         if (kind == Kind::Block) != (self.blocks == [true])
-            || (kind == Kind::Block) != self.counter.is_some()
+            || counts != self.counter.is_some()
             || self.blocks.len() != 1
         {
+            return Err(ProbeFault::Kind);
+        }
+        // Other probes of this shape are known by the counter that stands first.
+        let first = fixups_in(self.fixups, self.start, self.end).first().map(|(_, fixup)| *fixup);
+        if counts && first != self.counter.map(|n| Fixup::Probe(ProbeFixup::Counter(n))) {
             return Err(ProbeFault::Kind);
         }
         self.executed.sort_by_key(|e| e.at);
@@ -1201,6 +1265,9 @@ fn store(state: &mut State, to: Operand, value: V) -> Step {
         // The word that says that a record is whole comes last.
         (Operand::Record(d), V::Word1) if d == i64::from(RING) + 8 => once(state, WORD1, WORD0),
         (Operand::Counter, V::CountUp) => count_block(state),
+        (Operand::Bucket(of, Word::Target), V::Own(r)) if r == of => {
+            once(state, TARGET_PUT, OTHER_TARGET)
+        }
         _ => Err(ProbeFault::Memory),
     }
 }
@@ -1228,6 +1295,7 @@ fn branch(insn: &Instruction, state: &mut State, taken: bool) -> Step {
         F::Countdown => (C::s, C::ns, DUE, NOT_DUE),
         F::Frame => (C::e, C::ne, FOUND, NOT_FOUND),
         F::Room => (C::e, C::ne, HAS_ROOM, LOST),
+        F::Target => (C::e, C::ne, SAME_TARGET, OTHER_TARGET),
         F::Own | F::Any => return Err(ProbeFault::Condition),
     };
     let holds = match insn.condition_code() {

@@ -604,10 +604,17 @@ fn handlers(walk: &Walk<'_, '_>, image: &Image) -> Result<(), CheckError> {
         return fail(walk.claim.function.entry.0, Fault::Handler);
     }
     let mut actions: Vec<(usize, u64, usize, u64)> = Vec::new();
-    for pair in walk.s.pairs.iter().filter(|p| p.new < PADDING && p.len > 0) {
+    // Where each copy begins and ends; of a promoted call both calls.
+    let copies = walk.s.pairs.iter().filter(|p| p.new < PADDING && p.len > 0);
+    let copies = copies.map(|p| (p, p.new, p.new + p.len));
+    let others = walk.s.promoted.iter().map(|(index, end)| {
+        let pair = &walk.s.pairs[*index as usize];
+        (pair, end - 1, *end)
+    });
+    for (pair, start, end) in copies.chain(others) {
         let a = pair.insn.ip();
         let Some(fde) = image.fde_at(LinkAddr(a)) else { continue };
-        let Some(i) = parts.iter().position(|p| (p.start..p.end).contains(&pair.new)) else {
+        let Some(i) = parts.iter().position(|p| (p.start..p.end).contains(&start)) else {
             return fail(a, Fault::Unwind);
         };
         let part = &parts[i];
@@ -634,7 +641,8 @@ fn handlers(walk: &Walk<'_, '_>, image: &Image) -> Result<(), CheckError> {
         };
         let last = pair.insn.len() as u64 - 1;
         let was = old.find(a + last - fde.start.0);
-        let is = new.find(u64::from(pair.new) + last - u64::from(part.start));
+        // Who returns finds a handler by the last byte of the call.
+        let is = new.find(u64::from(end) - 1 - u64::from(part.start));
         let (was, is) = match (was, is) {
             (Some(Handler::None), Some(Handler::None)) => continue,
             (

@@ -2,13 +2,14 @@
 #![allow(dead_code)]
 
 use std::borrow::Cow;
+use std::collections::HashMap;
 use std::sync::LazyLock;
 
 use fettle_cfg::{LiftOptions, Lifted};
-use fettle_image::Image;
+use fettle_image::{Image, LinkAddr};
 use fettle_rewrite::arguments::{Arguments, Class};
 use fettle_rewrite::own::OwnProbe;
-use fettle_rewrite::{Depth, Mode, Probing};
+use fettle_rewrite::{Depth, Mode, Pointers, Probing};
 
 /// Every kind of probes that there is: the modes, to some depth only, with arguments of some
 /// functions.
@@ -26,6 +27,33 @@ pub fn variants(lifted: &Lifted) -> Vec<Probing<'static>> {
     let arguments = functions.map(|(i, f)| (f.entry, some[i % 2])).collect();
     all.push(Probing { arguments: Cow::Owned(arguments), ..Probing::new(Mode::Events) });
     all
+}
+
+/// The same, and what becomes of calls through pointers with them, in words as well.
+pub fn with_pointers(lifted: &Lifted) -> Vec<(Probing<'static>, Pointers<'static>, &'static str)> {
+    let mut all = Vec::new();
+    for probes in variants(lifted) {
+        match probes.mode {
+            Mode::Edges => all.push((probes.clone(), Pointers::Counted, "targets counted")),
+            Mode::Plain => {
+                let promoted = Pointers::Promoted(Box::leak(Box::new(targets(lifted))));
+                all.push((probes.clone(), promoted, "calls promoted"));
+            }
+            _ => {}
+        }
+        all.push((probes, Pointers::Kept, "calls through pointers as they are"));
+    }
+    all
+}
+
+/// Some function for each call or jump through a pointer.
+pub fn targets(lifted: &Lifted) -> HashMap<LinkAddr, LinkAddr> {
+    let functions = &lifted.functions;
+    let calls = functions.iter().flat_map(|f| f.insns.iter().zip(&f.facts)).filter(|(i, facts)| {
+        matches!(facts.flow(i), fettle_isa::Flow::IndirectCall | fettle_isa::Flow::IndirectJump)
+    });
+    let target = |n: usize| functions[n * 7 % functions.len()].entry;
+    calls.enumerate().map(|(n, (insn, _))| (LinkAddr(insn.ip()), target(n))).collect()
 }
 
 /// Probes that are called, and that are put in line with registers to save.
