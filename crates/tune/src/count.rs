@@ -162,12 +162,8 @@ pub fn count(
         profile.inconsistent += add(&code.plan, value, &mut profile.modules[*index]);
     }
     targets.give(&copies, modules, &mut profile.modules);
-    profile.events = profile
-        .modules
-        .iter()
-        .flat_map(|module| module.values())
-        .flat_map(|counts| counts.edges.values())
-        .sum();
+    let counts = profile.modules.iter().flat_map(|module| module.values());
+    profile.events = counts.flat_map(|counts| counts.edges.values()).sum();
     Ok(profile)
 }
 
