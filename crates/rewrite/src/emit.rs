@@ -920,24 +920,16 @@ impl Writer<'_> {
                 Item::Operand(o) => {
                     let operand = &self.operands[*o as usize];
                     out.point(offset, ip(operand.insn), 0);
-                    out.code.extend_from_slice(&operand.bytes);
-                    out.fixups.extend(operand.fix.map(|(at, fix)| (offset + u32::from(at), fix)));
+                    out.operand(operand);
                 }
                 Item::Promoted(p) | Item::PromotedTail(p) => {
                     let promotion = &self.promotions[*p as usize];
                     out.insn_offsets[promotion.insn as usize] = offset;
                     out.point(offset, ip(promotion.insn), 0);
-                    out.guard(promotion);
-                    if matches!(item, Item::PromotedTail(_)) {
-                        out.branch_to(Condition::Equal, Fixup::Function(promotion.to));
-                        continue;
+                    match matches!(item, Item::Promoted(_)) {
+                        true => out.promoted(promotion, cold_at[promotion.cold as usize]),
+                        false => out.promoted_tail(promotion),
                     }
-                    let end = offset + promotion.guard_size();
-                    let distance = cold_at[promotion.cold as usize].wrapping_sub(end);
-                    Jump::If(Condition::NotEqual as u8).write(&mut out.code, false, distance);
-                    out.code.push(0xe8);
-                    out.fixups.push((out.code.len() as u32, Fixup::Function(promotion.to)));
-                    out.code.extend_from_slice(&[0; 4]);
                 }
                 Item::Jump { insn, jump, to, short } => {
                     out.insn_offsets[*insn as usize] = offset;
@@ -1027,12 +1019,9 @@ impl Writer<'_> {
                             .of(function, call)
                             .ok_or((SkipReason::Undecodable, ip(insn)))?;
                         out.point(offset, ip(insn), 0);
-                        out.code.extend_from_slice(bytes);
                         let fix = self.address_fixup(call)?;
-                        out.fixups.extend(fix.map(|(at, fix)| (offset + u32::from(at), fix)));
-                        let end = out.code.len() as u32 + JUMP_OUT;
-                        let distance = behind_promoted[*p as usize].wrapping_sub(end);
-                        Jump::Always.write(&mut out.code, false, distance);
+                        out.operand(&Operand { insn, bytes: bytes.to_vec(), fix });
+                        out.jump_back(behind_promoted[*p as usize]);
                     }
                 },
             }
@@ -1091,6 +1080,13 @@ impl Emitted {
         }
     }
 
+    /// An instruction with the operand of another.
+    fn operand(&mut self, operand: &Operand) {
+        let start = self.code.len() as u32;
+        self.code.extend_from_slice(&operand.bytes);
+        self.fixups.extend(operand.fix.map(|(at, fix)| (start + u32::from(at), fix)));
+    }
+
     /// The comparison of a promotion: with the address of the original, which pointers hold.
     fn guard(&mut self, promotion: &Promotion) {
         // lea r11, [rip + ..]
@@ -1098,15 +1094,30 @@ impl Emitted {
         let original = Fixup::Original { to: promotion.to, after: 0 };
         self.fixups.push((self.code.len() as u32, original));
         self.code.extend_from_slice(&[0; 4]);
-        let start = self.code.len() as u32;
-        self.code.extend_from_slice(&promotion.compare.bytes);
-        self.fixups.extend(promotion.compare.fix.map(|(at, fix)| (start + u32::from(at), fix)));
+        self.operand(&promotion.compare);
     }
 
-    /// A conditional jump out of the function.
-    fn branch_to(&mut self, condition: Condition, to: Fixup) {
-        Jump::If(condition as u8).write(&mut self.code, false, 0);
-        self.fixups.push((self.code.len() as u32 - 4, to));
+    /// A promoted call; `other` is where the call as it was stands.
+    fn promoted(&mut self, promotion: &Promotion, other: u32) {
+        self.guard(promotion);
+        let distance = other.wrapping_sub(self.code.len() as u32 + JCC);
+        Jump::If(Condition::NotEqual as u8).write(&mut self.code, false, distance);
+        self.code.push(0xe8);
+        self.fixups.push((self.code.len() as u32, Fixup::Function(promotion.to)));
+        self.code.extend_from_slice(&[0; 4]);
+    }
+
+    /// What stands before a promoted tail call.
+    fn promoted_tail(&mut self, promotion: &Promotion) {
+        self.guard(promotion);
+        Jump::If(Condition::Equal as u8).write(&mut self.code, false, 0);
+        self.fixups.push((self.code.len() as u32 - 4, Fixup::Function(promotion.to)));
+    }
+
+    /// A jump to an offset of the same chunk.
+    fn jump_back(&mut self, to: u32) {
+        let distance = to.wrapping_sub(self.code.len() as u32 + JUMP_OUT);
+        Jump::Always.write(&mut self.code, false, distance);
     }
 
     fn jump_out(&mut self, to: LinkAddr) {

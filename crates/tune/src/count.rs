@@ -201,12 +201,8 @@ pub fn count_while(
         profile.inconsistent += add(&code.plan, value, &mut profile.modules[*index]);
     }
     targets.give(&copies, modules, &mut profile.modules);
-    profile.events = profile
-        .modules
-        .iter()
-        .flat_map(|module| module.values())
-        .flat_map(|counts| counts.edges.values())
-        .sum();
+    let counts = profile.modules.iter().flat_map(|module| module.values());
+    profile.events = counts.flat_map(|counts| counts.edges.values()).sum();
     let plans = copies.codes.into_iter().map(|code| code.plan);
     let codes = copies.places.iter().map(|(index, _)| *index).zip(plans).collect();
     Ok(Counted { profile, codes })

@@ -8,7 +8,7 @@
 use fettle_image::{Fde, Image, LinkAddr};
 use gimli::{CfaRule, RegisterRule, UnwindSection};
 
-use super::{CheckError, Fault, PADDING, Step, Walk, fail, step};
+use super::{CheckError, Fault, PADDING, Pair, Step, Walk, fail, step};
 use crate::unwind::{DATA_ALIGN, INDIRECT, LandingBase, NewLsda, PCREL4, PartUnwind};
 
 const RSP: u64 = 7;
@@ -604,14 +604,7 @@ fn handlers(walk: &Walk<'_, '_>, image: &Image) -> Result<(), CheckError> {
         return fail(walk.claim.function.entry.0, Fault::Handler);
     }
     let mut actions: Vec<(usize, u64, usize, u64)> = Vec::new();
-    // Where each copy begins and ends; of a promoted call both calls.
-    let copies = walk.s.pairs.iter().filter(|p| p.new < PADDING && p.len > 0);
-    let copies = copies.map(|p| (p, p.new, p.new + p.len));
-    let others = walk.s.promoted.iter().map(|(index, end)| {
-        let pair = &walk.s.pairs[*index as usize];
-        (pair, end - 1, *end)
-    });
-    for (pair, start, end) in copies.chain(others) {
+    for (pair, start, end) in copies(walk) {
         let a = pair.insn.ip();
         let Some(fde) = image.fde_at(LinkAddr(a)) else { continue };
         let Some(i) = parts.iter().position(|p| (p.start..p.end).contains(&start)) else {
@@ -670,6 +663,14 @@ fn handlers(walk: &Walk<'_, '_>, image: &Image) -> Result<(), CheckError> {
         actions.push(key);
     }
     Ok(())
+}
+
+/// Where each copy begins and ends; of a promoted call both calls.
+fn copies<'s>(walk: &'s Walk<'_, '_>) -> impl Iterator<Item = (&'s Pair, u32, u32)> {
+    let pairs = &walk.s.pairs;
+    let copies = pairs.iter().filter(|p| p.new < PADDING && p.len > 0);
+    let others = walk.s.promoted.iter().map(|(i, end)| (&pairs[*i as usize], end - 1, *end));
+    copies.map(|p| (p, p.new, p.new + p.len)).chain(others)
 }
 
 fn has_handlers(walk: &Walk<'_, '_>, image: &Image) -> bool {
