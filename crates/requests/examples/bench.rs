@@ -69,8 +69,8 @@ struct Server {
 
 const THREADS: u64 = 64;
 const BATCH: usize = 1 << 14;
-/// Batches that are fed at once: few enough for the third-level cache.
-const ROUND: usize = 16;
+/// Batches that are made, and fed, at once.
+const ROUND: usize = 2;
 
 impl Server {
     fn new(program: &Program) -> Server {

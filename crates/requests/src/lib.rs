@@ -43,6 +43,9 @@
 //! The crate does no I/O.
 #![forbid(unsafe_code)]
 
+#[cfg(test)]
+mod alike;
+mod apply;
 mod check;
 mod clock;
 mod critical;
@@ -51,15 +54,19 @@ mod engine;
 mod event;
 mod few;
 mod footprint;
+mod keys;
 mod lexer;
 mod parser;
+mod plain;
 mod program;
 mod request;
 mod requests;
 mod run;
 mod sections;
 mod shipped;
+mod simple;
 mod state;
+mod steps;
 mod streams;
 mod syntax;
 mod table;
