@@ -6,6 +6,9 @@
 /// No item.
 const EMPTY: u32 = u32::MAX;
 
+/// Slots of a table that does not fit the first caches.
+const LARGE: usize = 1 << 14;
+
 /// What a key is packed into.
 pub(crate) trait Word: Copy + Default + Eq {
     /// Where to begin to look.
@@ -77,12 +80,17 @@ impl<K: Word> Table<K> {
         }
     }
 
+    /// Slots for each item. A small table is sparse, so that keys are where they are looked for first:
+    /// what a look costs there is mostly whether the processor foresees where it ends. A large one
+    /// waits for memory.
+    fn spare(&self) -> usize {
+        if self.slots.len() < LARGE { 4 } else { 2 }
+    }
+
     /// Adds an item for a key that has none.
     pub fn insert(&mut self, key: K, item: u32) {
         debug_assert_ne!(item, EMPTY);
-        // Sparse, so that keys are where they are looked for first: what a look costs is mostly whether
-        // the processor foresees where it ends.
-        if (self.len + 1) * 4 > self.slots.len() {
+        if (self.len + 1) * self.spare() > self.slots.len() {
             let bigger = vec![Slot::empty(); self.slots.len() * 2];
             for slot in std::mem::replace(&mut self.slots, bigger) {
                 if slot.item != EMPTY {
