@@ -8,8 +8,8 @@ use crate::diagnostic::{Diagnostic, Report, Severity, Source, Span, suggest};
 use crate::event::{Catalog, EventId, EventType, Field, FieldType, Strings};
 use crate::parser::parse;
 use crate::program::{
-    After, Bind, Expr, Handoff, Key, Lane, Mark, Part, Plain, Program, Rule, Schema, Seed, Traffic,
-    Transfer, When, split,
+    After, Bind, Expr, Handoff, Key, KeyId, Lane, LaneId, Mark, Part, Program, Rule, Schema, Seed,
+    Traffic, Transfer, When, split,
 };
 use crate::syntax::{self, Action, Binary, Class, Declaration, ExprKind, File, Name, Role, Unary};
 
@@ -64,19 +64,12 @@ struct Checker {
     exprs: usize,
 }
 
-/// What a name of a lane stands for.
-#[derive(Clone, Copy)]
-enum Found {
-    Timeline(usize),
-    Stream(usize),
-}
-
 /// The names of one schema.
 #[derive(Default)]
 struct Names {
     timelines: Vec<Lane>,
     streams: Vec<Lane>,
-    lanes: HashMap<String, Found>,
+    lanes: HashMap<String, LaneId>,
     classes: Vec<String>,
 }
 
@@ -183,9 +176,9 @@ impl Checker {
             let file = files.first().map_or(0, |(file, _)| *file);
             self.say(file, Span::default(), Severity::Warning, (message, None));
         }
-        let Names { timelines, classes, .. } = names;
+        let Names { timelines, streams, classes, .. } = names;
         let name = source.name.clone();
-        Some(Schema { name, timelines, classes, rules, by_event: Vec::new() })
+        Some(Schema { name, timelines, streams, classes, rules, by_event: Vec::new() })
     }
 
     /// The file and those it uses, its own first.
@@ -311,9 +304,9 @@ impl Checker {
         let implicit = timeline.is_some_and(|timeline| timeline.implicit);
         let expects = timeline.and_then(|timeline| timeline.expects).unwrap_or_default();
         let lane = Lane { name: name.text.clone(), key, actor, implicit, expects };
-        let (list, found): (_, fn(usize) -> Found) = match timeline {
-            Some(_) => (&mut names.timelines, Found::Timeline),
-            None => (&mut names.streams, Found::Stream),
+        let (list, found): (_, fn(usize) -> LaneId) = match timeline {
+            Some(_) => (&mut names.timelines, LaneId::Timeline),
+            None => (&mut names.streams, LaneId::Stream),
         };
         if list.len() == LANES_MAX {
             return self.error(file, name.span, format!("more than {LANES_MAX} of them"));
@@ -358,6 +351,7 @@ impl Checker {
             tests: tests.into(),
             filter,
             locals: Vec::new(),
+            keys: Vec::new(),
             marks: Vec::new(),
             binds: Vec::new(),
             handoffs: Vec::new(),
@@ -366,7 +360,9 @@ impl Checker {
             end: false,
             notes: false,
             stops: false,
-            plain: None,
+            plain: false,
+            simple: false,
+            values: false,
         };
         // One wrong statement does not hide the next.
         let mut result = Ok(());
@@ -389,18 +385,18 @@ impl Checker {
         }
         made.notes = made.binds.iter().any(|bind| bind.role == Role::Note);
         made.stops = made.binds.iter().any(|bind| bind.role == Role::Stop);
-        let plain = made.handoffs.is_empty()
+        let only_binds = made.handoffs.is_empty()
             && made.transfers.is_empty()
-            && made.locals.is_empty()
             && made.marks.is_empty()
-            && made.seed.is_none()
             && !made.end
-            && made.binds.iter().all(|bind| bind.role == Role::Basic && bind.when.is_none());
-        made.plain = match made.binds.len() {
-            1 if plain => Some(Plain::One),
-            2 if plain => Some(Plain::Two),
-            _ => None,
-        };
+            && made.binds.iter().all(|bind| bind.when.is_none());
+        let basic = made.binds.iter().all(|bind| bind.role == Role::Basic);
+        let usual = |bind: &Bind| matches!(bind.role, Role::Start | Role::Basic | Role::Stop);
+        let label = made.seed.as_ref().is_some_and(|seed| seed.label.is_some());
+        made.plain =
+            only_binds && basic && made.seed.is_none() && matches!(made.binds.len(), 1 | 2);
+        made.simple = only_binds && made.binds.iter().all(usual) && !label;
+        made.values = label || !made.transfers.is_empty();
         result.map(|()| made)
     }
 
@@ -427,17 +423,16 @@ impl Checker {
             Action::Bind { role, lane, after, change, when } => match self
                 .find(lane, context, names)?
             {
-                (Found::Timeline(timeline), key) => {
-                    let after = match after {
-                        None => None,
-                        Some(events) => Some(self.after(file, events)?),
-                    };
+                (LaneId::Timeline(timeline), key) => {
+                    let after =
+                        after.as_ref().map(|events| self.after(file, events)).transpose()?;
                     self.change(change, &names.timelines[timeline], file)?;
+                    let key = made.key(LaneId::Timeline(timeline), key);
                     let mut made_bind = bind(*role, timeline, key, names, (after, *change));
-                    made_bind.when = self.when(when, context, names)?;
+                    made_bind.when = self.when(when, context, names, made)?;
                     made.binds.push(made_bind);
                 }
-                (Found::Stream(stream), key) => {
+                (LaneId::Stream(stream), key) => {
                     let plain = after.is_none()
                         && change.is.is_none()
                         && change.expects.is_none()
@@ -447,27 +442,28 @@ impl Checker {
                         let message = format!("`{}` is a stream", lane.name.text);
                         return self.error_with(file, lane.name.span, message, Some(help));
                     }
-                    made.transfers.push(Transfer { stream, key, what: Traffic::Reset });
+                    let key = made.key(LaneId::Stream(stream), key);
+                    made.transfers.push(Transfer { key, what: Traffic::Reset });
                 }
             },
             Action::Mark { set, lane, when } => {
-                let (timeline, key) = self.timeline(lane, context, names)?;
-                let when = self.when(when, context, names)?;
-                made.marks.push(Mark { timeline, key, set: *set, when });
+                let (_, key) = self.timeline(lane, context, names, made)?;
+                let when = self.when(when, context, names, made)?;
+                made.marks.push(Mark { key, set: *set, when });
             }
             Action::Handoff { from, start, to, change } => {
-                let (from, from_key) = self.timeline(from, context, names)?;
-                let (timeline, key) = self.timeline(to, context, names)?;
+                let (from, from_key) = self.timeline(from, context, names, made)?;
+                let (timeline, key) = self.timeline(to, context, names, made)?;
                 self.change(change, &names.timelines[timeline], file)?;
                 let nothing = (None, syntax::Change::default());
                 made.binds.push(bind(Role::Basic, from, from_key, names, nothing));
                 let from = made.binds.len() - 1;
-                let (is, expects) = (change.is, change.expects);
                 let (actor, start) = (names.timelines[timeline].actor, *start);
+                let (is, expects) = (change.is, change.expects);
                 made.handoffs.push(Handoff { from, timeline, actor, key, start, is, expects });
             }
             Action::Transfer { sends, lane, bytes, at, answers } => {
-                let (stream, key) = self.stream(lane, context, names)?;
+                let key = self.stream(lane, context, names, made)?;
                 let number = Type::Number(None);
                 let bytes = self.typed(bytes, number, "the number of bytes is", context)?;
                 let at = match at {
@@ -478,11 +474,11 @@ impl Checker {
                     true => Traffic::Send { bytes, at },
                     false => {
                         let answers = answers.as_ref();
-                        let answers = answers.map(|lane| self.stream(lane, context, names));
+                        let answers = answers.map(|lane| self.stream(lane, context, names, made));
                         Traffic::Receive { bytes, at, answers: answers.transpose()? }
                     }
                 };
-                made.transfers.push(Transfer { stream, key, what });
+                made.transfers.push(Transfer { key, what });
             }
             Action::Seed(class) => {
                 let own = match class {
@@ -511,10 +507,11 @@ impl Checker {
         when: &Option<syntax::When>,
         context: &Context<'_>,
         names: &Names,
+        made: &mut Rule,
     ) -> Checked<Option<When>> {
         let Some(syntax::When { lane, there }) = when else { return Ok(None) };
-        let (timeline, key) = self.timeline(lane, context, names)?;
-        Ok(Some(When { timeline, key, there: *there }))
+        let (_, key) = self.timeline(lane, context, names, made)?;
+        Ok(Some(When { key, there: *there }))
     }
 
     /// A stream and the values of its key.
@@ -523,9 +520,10 @@ impl Checker {
         lane: &syntax::Lane,
         context: &Context<'_>,
         names: &Names,
-    ) -> Checked<(usize, Key)> {
-        if let (Found::Stream(stream), key) = self.find(lane, context, names)? {
-            return Ok((stream, key));
+        made: &mut Rule,
+    ) -> Checked<KeyId> {
+        if let (stream @ LaneId::Stream(_), key) = self.find(lane, context, names)? {
+            return Ok(made.key(stream, key));
         }
         let message = format!("`{}` is a timeline, not a stream", lane.name.text);
         self.error(context.file, lane.name.span, message)
@@ -568,10 +566,13 @@ impl Checker {
         lane: &syntax::Lane,
         context: &Context<'_>,
         names: &Names,
-    ) -> Checked<(usize, Key)> {
+        made: &mut Rule,
+    ) -> Checked<(usize, KeyId)> {
         match self.find(lane, context, names)? {
-            (Found::Timeline(timeline), key) => Ok((timeline, key)),
-            (Found::Stream(_), _) => {
+            (LaneId::Timeline(timeline), key) => {
+                Ok((timeline, made.key(LaneId::Timeline(timeline), key)))
+            }
+            (LaneId::Stream(_), _) => {
                 let message = format!("`{}` is a stream, not a timeline", lane.name.text);
                 let help = Some("use `send` and `receive`".into());
                 self.error_with(context.file, lane.name.span, message, help)
@@ -584,15 +585,15 @@ impl Checker {
         lane: &syntax::Lane,
         context: &Context<'_>,
         names: &Names,
-    ) -> Checked<(Found, Key)> {
+    ) -> Checked<(LaneId, Key)> {
         let Some(found) = names.lanes.get(&lane.name.text).copied() else {
             let help = suggest(&lane.name.text, names.lanes.keys().map(String::as_str));
             let message = format!("there is no timeline or stream `{}`", lane.name.text);
             return self.error_with(context.file, lane.name.span, message, help);
         };
         let declared = match found {
-            Found::Timeline(n) => &names.timelines[n],
-            Found::Stream(n) => &names.streams[n],
+            LaneId::Timeline(n) => &names.timelines[n],
+            LaneId::Stream(n) => &names.streams[n],
         };
         if declared.key.len() != lane.key.len() {
             let fields: Vec<&str> = declared.key.iter().map(|field| field.name.as_str()).collect();
@@ -750,7 +751,7 @@ impl Checker {
 fn bind(
     role: Role,
     timeline: usize,
-    key: Key,
+    key: KeyId,
     names: &Names,
     (after, change): (Option<After>, syntax::Change),
 ) -> Bind {

@@ -10,7 +10,8 @@ use crate::clock::Clock;
 use crate::event::Batch;
 use crate::program::Program;
 use crate::request::{Outcome, Request};
-use crate::run::{Now, Run};
+use crate::run::Run;
+use crate::steps::Piece;
 
 /// What the engine may take, and what it should assume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -117,7 +118,8 @@ pub struct Engine {
 impl Engine {
     /// An engine before its first event.
     pub fn new(program: Program, options: Options) -> Engine {
-        let runs = program.schemas.iter().enumerate().map(|(n, schema)| Run::new(n, schema));
+        let schemas = program.schemas.iter().enumerate();
+        let runs = schemas.map(|(n, schema)| Run::new(n, schema, &options));
         let runs = runs.collect();
         Engine { program, options, clock: Clock::default(), runs, events: 0, unknown: 0 }
     }
@@ -132,12 +134,10 @@ impl Engine {
         let width = self.program.catalog.width();
         assert!(batch.columns.len() >= width, "this batch is not for the events of this program");
         let times = self.clock.straighten(&batch.times_ns, self.options.jump_ns);
+        let kinds = &batch.kinds;
+        let events = Piece { times_ns: &times, kinds, columns: &batch.columns, first: 0 };
         for (run, schema) in self.runs.iter_mut().zip(&self.program.schemas) {
-            for (row, (time_ns, event)) in times.iter().zip(&batch.kinds).enumerate() {
-                let ordinal = self.events + row as u64;
-                let now = Now { ns: *time_ns, ordinal, event: *event };
-                run.event(schema, &self.options, now, &batch.columns, row, out);
-            }
+            run.feed(schema, &self.options, events, self.events, out);
         }
         let known = self.program.catalog.events().len();
         self.unknown += batch.kinds.iter().filter(|kind| kind.index() >= known).count() as u64;
@@ -165,6 +165,13 @@ impl Engine {
     /// What did not go as it should in a schema.
     pub fn schema_counts(&self, schema: usize) -> SchemaCounts {
         self.runs.get(schema).map_or_else(SchemaCounts::default, |run| run.counts)
+    }
+
+    /// Sends every event the way that is always right, without the short ones.
+    #[cfg(test)]
+    pub(crate) fn general(mut self) -> Engine {
+        self.runs.iter_mut().for_each(|run| run.general = true);
+        self
     }
 
     #[cfg(test)]

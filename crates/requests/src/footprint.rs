@@ -91,10 +91,10 @@ impl Schema {
                 Role::Stop if bind.when.is_none() => Effect::Closes,
                 Role::Stop | Role::Basic | Role::Join | Role::Note => Effect::Touches,
             };
-            add(bind.timeline, bind.key.of(&scope), effect);
+            add(bind.timeline, rule.keys[bind.key].1.of(&scope), effect);
         }
         for handoff in &rule.handoffs {
-            add(handoff.timeline, handoff.key.of(&scope), Effect::Receives);
+            add(handoff.timeline, rule.keys[handoff.key].1.of(&scope), Effect::Receives);
         }
         true
     }

@@ -25,8 +25,11 @@
 //!    every key knows its columns. Only [`compile`] makes programs, so the engine never meets a name
 //!    that does not exist. What is wrong is a [`Report`] that points at lines and columns.
 //! 2. Events lie in a [`Batch`], a structure of arrays. Texts are codes.
-//! 3. The [`Engine`] takes each event to one rule of each schema (`run`), which finds sections by
-//!    packed keys (`table`, `sections`), ranges of bytes (`streams`), and through them requests
+//! 3. The [`Engine`] takes batches in pieces. Which rule of a schema takes each event of a piece, and
+//!    which *places* its packed keys are (`keys`, `table`), is found column by column (`steps`): that
+//!    depends on nothing that is open. Then events are taken in order of time (`run`), the short way
+//!    where little happens (`plain`, `simple`), or the general one (`apply`), to what is open at their
+//!    places: sections (`sections`), ranges of bytes (`streams`), and through them requests
 //!    (`requests`). A [`Request`] goes out as soon as it is complete; its buffers are used again.
 //!
 //! **Flood fill without looking back.** Requests spread forward, at the time of the event that
@@ -43,6 +46,9 @@
 //! The crate does no I/O.
 #![forbid(unsafe_code)]
 
+#[cfg(test)]
+mod alike;
+mod apply;
 mod check;
 mod clock;
 mod critical;
@@ -51,15 +57,19 @@ mod engine;
 mod event;
 mod few;
 mod footprint;
+mod keys;
 mod lexer;
 mod parser;
+mod plain;
 mod program;
 mod request;
 mod requests;
 mod run;
 mod sections;
 mod shipped;
+mod simple;
 mod state;
+mod steps;
 mod streams;
 mod syntax;
 mod table;

@@ -78,6 +78,7 @@ impl Program {
 pub struct Schema {
     pub(crate) name: String,
     pub(crate) timelines: Vec<Lane>,
+    pub(crate) streams: Vec<Lane>,
     pub(crate) classes: Vec<String>,
     /// Those of one event stand together, in the order they are tried.
     pub(crate) rules: Vec<Rule>,
@@ -129,6 +130,25 @@ pub struct Lane {
     pub expects: Wait,
 }
 
+impl Lane {
+    /// Bits of a key.
+    pub(crate) fn bits(&self) -> u32 {
+        self.key.iter().map(|field| field.ty.bits()).sum()
+    }
+}
+
+/// Which timeline or stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LaneId {
+    /// Place in [`Schema::timelines`].
+    Timeline(usize),
+    /// Place in [`Schema::streams`].
+    Stream(usize),
+}
+
+/// Place of a key in [`Rule::keys`].
+pub(crate) type KeyId = usize;
+
 /// What one kind of event does if the filter lets it.
 #[derive(Clone, Debug)]
 pub(crate) struct Rule {
@@ -138,6 +158,8 @@ pub(crate) struct Rule {
     /// What of the filter cannot be said as tests.
     pub filter: Option<Expr>,
     pub locals: Vec<Expr>,
+    /// All keys that it needs, each once: they are made, and looked up, before anything else.
+    pub keys: Vec<(LaneId, Key)>,
     pub marks: Vec<Mark>,
     pub binds: Vec<Bind>,
     pub handoffs: Vec<Handoff>,
@@ -148,8 +170,12 @@ pub(crate) struct Rule {
     pub notes: bool,
     /// Whether there is a STOP among the bindings.
     pub stops: bool,
-    /// Whether there are only BASIC bindings, and few: see `Run::apply_plain`.
-    pub plain: Option<Plain>,
+    /// Whether there is nothing but one or two BASIC bindings: see `Run::plain`.
+    pub plain: bool,
+    /// Whether there is nothing but START, BASIC and STOP, and a seed: see `Run::simple`.
+    pub simple: bool,
+    /// Whether its statements need values besides keys.
+    pub values: bool,
 }
 
 /// What requests that begin here are called.
@@ -161,16 +187,16 @@ pub(crate) struct Seed {
     pub label: Option<Expr>,
 }
 
-/// A rule that does nothing but bind.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Plain {
-    /// Once.
-    One,
-    /// Twice.
-    Two,
-}
-
 impl Rule {
+    /// Takes in a key, unless it has it already.
+    pub fn key(&mut self, lane: LaneId, key: Key) -> KeyId {
+        let known = self.keys.iter().position(|(l, k)| *l == lane && *k == key);
+        known.unwrap_or_else(|| {
+            self.keys.push((lane, key));
+            self.keys.len() - 1
+        })
+    }
+
     /// Whether the filter lets an event. Derived fields are not known yet.
     #[inline]
     pub fn takes(&self, columns: &[Vec<u64>], row: usize) -> bool {
@@ -189,13 +215,18 @@ pub(crate) struct Test {
     pub flip: u64,
     pub least: i64,
     pub most: i64,
+    /// It has to be one of these, if there are any.
+    pub among: Box<[u64]>,
 }
 
 impl Test {
     #[inline]
-    fn holds(&self, raw: u64) -> bool {
+    pub fn holds(&self, raw: u64) -> bool {
         let value = (raw ^ self.flip).cast_signed();
-        (self.least <= value) & (value <= self.most)
+        let within = (self.least <= value) & (value <= self.most);
+        // All are compared: a loop that ends early is one more thing to foresee.
+        let among = self.among.iter().fold(self.among.is_empty(), |any, one| any | (*one == raw));
+        within & among
     }
 }
 
@@ -207,7 +238,7 @@ pub(crate) struct Bind {
     pub implicit: bool,
     /// [`Lane::expects`].
     pub between: Wait,
-    pub key: Key,
+    pub key: KeyId,
     pub role: Role,
     /// For [`Role::Start`]: otherwise it is BASIC.
     pub after: Option<After>,
@@ -219,16 +250,14 @@ pub(crate) struct Bind {
 /// A mark that has to be there, or not.
 #[derive(Clone, Debug)]
 pub(crate) struct When {
-    pub timeline: usize,
-    pub key: Key,
+    pub key: KeyId,
     pub there: bool,
 }
 
 /// A fact about a key that is noted, or forgotten.
 #[derive(Clone, Debug)]
 pub(crate) struct Mark {
-    pub timeline: usize,
-    pub key: Key,
+    pub key: KeyId,
     pub set: bool,
     pub when: Option<When>,
 }
@@ -249,7 +278,7 @@ pub(crate) struct Handoff {
     pub from: usize,
     pub timeline: usize,
     pub actor: bool,
-    pub key: Key,
+    pub key: KeyId,
     pub start: bool,
     pub is: Option<NewState>,
     pub expects: Option<Wait>,
@@ -258,8 +287,7 @@ pub(crate) struct Handoff {
 /// What happens to a stream.
 #[derive(Clone, Debug)]
 pub(crate) struct Transfer {
-    pub stream: usize,
-    pub key: Key,
+    pub key: KeyId,
     pub what: Traffic,
 }
 
@@ -274,23 +302,25 @@ pub(crate) enum Traffic {
         bytes: Expr,
         at: Option<Expr>,
         /// The stream that they answer if nobody was seen to send them.
-        answers: Option<(usize, Key)>,
+        answers: Option<KeyId>,
     },
     /// START and STOP: what was in flight is gone.
     Reset,
 }
 
 /// How a key is made: its parts one behind the other.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Key {
-    /// Two fields of 64 bits together, or one: the first is masked away then.
+    /// A field.
+    Field { column: usize, mask: u64 },
+    /// Two fields of 64 bits together.
     Pair { columns: [usize; 2], masks: [u64; 2], shift: u32 },
     /// Anything.
     Parts(Box<[Part]>),
 }
 
 /// A part of a key.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Part {
     pub value: Expr,
     pub bits: u32,
@@ -313,9 +343,7 @@ impl Key {
         };
         let fields: Option<Vec<_>> = parts.iter().map(field).collect();
         match fields.as_deref() {
-            Some([(column, mask, _)]) => {
-                Key::Pair { columns: [*column; 2], masks: [0, *mask], shift: 0 }
-            }
+            Some([(column, mask, _)]) => Key::Field { column: *column, mask: *mask },
             Some([(first, mask, bits), (second, second_mask, shift)]) if bits + shift <= 64 => {
                 Key::Pair {
                     columns: [*first, *second],
@@ -328,9 +356,11 @@ impl Key {
     }
 
     /// The key of an event; `None` if a value does not fit its part.
-    #[inline(always)]
     pub fn of(&self, scope: &Scope<'_>) -> Option<u128> {
         match self {
+            Key::Field { column, mask } => {
+                Some(u128::from(scope.columns[*column][scope.row] & mask))
+            }
             Key::Pair { columns: [a, b], masks, shift } => {
                 let first = scope.columns[*a][scope.row] & masks[0];
                 let second = scope.columns[*b][scope.row] & masks[1];
@@ -356,7 +386,7 @@ impl Part {
 }
 
 /// An expression. Numbers are computed with 128 bits, so those of events do not overflow.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Expr {
     Constant(i128),
     Column { column: usize, signed: bool },
@@ -452,8 +482,8 @@ fn test(expr: &Expr) -> Option<Test> {
         let (floor, ceiling) = (i128::from(i64::MIN), i128::from(i64::MAX));
         let (least, most) = ((least - down).max(floor), (most - down).min(ceiling));
         match least <= most {
-            true => Test { column, flip, least: least as i64, most: most as i64 },
-            false => Test { column, flip, least: 1, most: 0 },
+            true => Test { column, flip, least: least as i64, most: most as i64, among: [].into() },
+            false => Test { column, flip, least: 1, most: 0, among: [].into() },
         }
     };
     // Constants are numbers of 64 bits at most, so none of these is beyond them.
@@ -477,6 +507,25 @@ fn test(expr: &Expr) -> Option<Test> {
                 _ => return None,
             };
             Some(make(*column, *signed, least, most))
+        }
+        Expr::In(value, among) => {
+            let Expr::Column { column, signed } = &**value else { return None };
+            let constant = |expr: &Expr| match expr {
+                Expr::Constant(c) => Some(*c),
+                _ => None,
+            };
+            let all: Vec<i128> = among.iter().map(constant).collect::<Option<_>>()?;
+            // What the field cannot be is compared with nothing.
+            let (floor, ceiling) = match signed {
+                true => (i128::from(i64::MIN), i128::from(i64::MAX)),
+                false => (0, i128::from(u64::MAX)),
+            };
+            let can_be = |c: &i128| (floor..=ceiling).contains(c);
+            let among: Box<[u64]> = all.into_iter().filter(can_be).map(|c| c as u64).collect();
+            match among.is_empty() {
+                true => Some(make(*column, *signed, above, below)),
+                false => Some(Test { among, ..make(*column, *signed, below, above) }),
+            }
         }
         _ => None,
     }

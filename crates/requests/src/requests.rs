@@ -1,7 +1,7 @@
 //! Open requests, and how they become [`Request`]s.
 
 use crate::request::{Link, LinkKind, Outcome, Peer, Request, RequestEvent, RequestSection, Span};
-use crate::sections::{Member, PeerMark, RequestRef, Section};
+use crate::sections::{Member, PeerMark, RequestRef};
 use crate::state::State;
 
 /// Stands in [`RequestSection::left_ns`] as long as the request has not left.
@@ -30,10 +30,13 @@ pub(crate) struct Arrival {
 }
 
 /// A section that a request comes into.
-pub(crate) struct Joined<'a> {
+pub(crate) struct Joined {
     pub place: u32,
-    pub section: &'a Section,
+    pub timeline: u16,
+    pub key: u128,
+    pub serial: u64,
     pub at_ns: u64,
+    pub actor: bool,
 }
 
 /// All open requests of a schema.
@@ -76,7 +79,6 @@ impl Requests {
         open.request.class = class;
         open.request.label = label;
         open.request.begin_ns = at_ns;
-        open.request.end_ns = at_ns;
         self.begun += 1;
         RequestRef { slot, generation: open.generation }
     }
@@ -87,7 +89,8 @@ impl Requests {
 
     /// When its last event was.
     pub fn last_ns(&self, slot: u32) -> u64 {
-        self.all[slot as usize].request.end_ns
+        let request = &self.all[slot as usize].request;
+        request.events.last().map_or(request.begin_ns, |event| event.time_ns)
     }
 
     pub fn is_open(&self, request: RequestRef) -> bool {
@@ -126,27 +129,32 @@ impl Requests {
     }
 
     /// It comes into a section; returns the place of the stay.
-    pub fn join(&mut self, slot: u32, joined: Joined<'_>) -> u32 {
-        let Joined { place, section, at_ns } = joined;
+    pub fn join(&mut self, slot: u32, joined: Joined) -> u32 {
+        let Joined { place, timeline, key, serial, at_ns, actor } = joined;
         let open = &mut self.all[slot as usize];
         open.refs += 1;
         open.places.push(place);
         open.request.sections.push(RequestSection {
-            timeline: usize::from(section.timeline),
-            key: section.key,
-            serial: section.serial,
+            timeline: usize::from(timeline),
+            key,
+            serial,
             joined_ns: at_ns,
             left_ns: STAYS,
-            actor: section.actor,
+            actor,
         });
         open.places.len() as u32 - 1
     }
 
-    /// It leaves a section.
+    /// It leaves a section, which was closed; `loose` gets it if nothing else holds it.
     pub fn leave(&mut self, member: Member, at_ns: u64, loose: &mut Vec<u32>) {
+        self.depart(member, at_ns);
+        self.release(member.slot, loose);
+    }
+
+    /// It leaves a section because it is complete.
+    pub fn depart(&mut self, member: Member, at_ns: u64) {
         let open = &mut self.all[member.slot as usize];
         open.request.sections[member.local as usize].left_ns = at_ns;
-        self.release(member.slot, loose);
     }
 
     pub fn span(&mut self, member: Member, state: State, times: (u64, u64), shared: bool) {
@@ -174,10 +182,9 @@ impl Requests {
     /// Adds an event; returns how many there are.
     #[inline]
     pub fn event(&mut self, slot: u32, event: RequestEvent) -> usize {
-        let request = &mut self.all[slot as usize].request;
-        request.end_ns = event.time_ns;
-        request.events.push(event);
-        request.events.len()
+        let events = &mut self.all[slot as usize].request.events;
+        events.push(event);
+        events.len()
     }
 
     /// These cannot be told from each other.
@@ -193,16 +200,21 @@ impl Requests {
         }
     }
 
-    /// Its stays that have not ended: place of the section, and of the stay.
-    pub fn stays(&self, slot: u32) -> Vec<(u32, Member)> {
-        let open = &self.all[slot as usize];
-        let stays = open.request.sections.iter().zip(&open.places).zip(0..);
-        let open = stays.filter(|((section, _), _)| section.left_ns == STAYS);
-        open.map(|((_, place), local)| (*place, Member { slot, local })).collect()
+    /// Number of its stays, ended or not.
+    pub fn stays(&self, slot: u32) -> u32 {
+        self.all[slot as usize].places.len() as u32
+    }
+
+    /// The place of the section of a stay that has not ended.
+    pub fn stays_at(&self, stay: Member) -> Option<u32> {
+        let Open { request, places, .. } = &self.all[stay.slot as usize];
+        let stays = request.sections[stay.local as usize].left_ns == STAYS;
+        stays.then(|| places[stay.local as usize])
     }
 
     /// It is complete and has left its sections: `out` gets it.
     pub fn end(&mut self, slot: u32, outcome: Outcome, out: &mut dyn FnMut(&Request)) {
+        let end_ns = self.last_ns(slot);
         let open = &mut self.all[slot as usize];
         open.open = false;
         open.generation = open.generation.wrapping_add(1);
@@ -210,6 +222,7 @@ impl Requests {
         self.free.push(slot);
         let request = &mut open.request;
         request.outcome = outcome;
+        request.end_ns = end_ns;
         if !open.links.is_empty() {
             let sections = request.sections.iter().map(|section| section.serial).zip(0u32..);
             let mut sections: Vec<(u64, u32)> = sections.collect();

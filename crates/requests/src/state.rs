@@ -46,6 +46,14 @@ impl State {
         }
     }
 
+    /// What it waits for, if it does.
+    pub(crate) fn wait(self) -> Option<Wait> {
+        match self {
+            State::Waiting(wait) => Some(wait),
+            State::Running | State::Runnable => None,
+        }
+    }
+
     /// Its name in schemas and reports.
     pub fn name(self) -> &'static str {
         ["running", "runnable", "lock", "disk", "network", "sleeping"][self.index()]
@@ -54,6 +62,33 @@ impl State {
     /// The state of that name.
     pub fn from_name(name: &str) -> Option<State> {
         State::ALL.into_iter().find(|state| state.name() == name)
+    }
+}
+
+/// A state as its place in [`State::ALL`]: comparing these is no branch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Code(u8);
+
+impl Code {
+    /// How many there are.
+    pub const COUNT: usize = State::ALL.len();
+
+    /// Its place among all.
+    #[inline]
+    pub fn index(self) -> usize {
+        usize::from(self.0)
+    }
+
+    /// The state.
+    #[inline]
+    pub fn state(self) -> State {
+        State::ALL[self.index()]
+    }
+}
+
+impl From<State> for Code {
+    fn from(state: State) -> Code {
+        Code(state.index() as u8)
     }
 }
 
@@ -87,6 +122,7 @@ mod tests {
     fn states_names_and_places_agree() {
         for (n, state) in State::ALL.into_iter().enumerate() {
             assert_eq!(state.index(), n);
+            assert_eq!(Code::from(state).state(), state);
             assert_eq!(State::from_name(state.name()), Some(state));
         }
         assert_eq!(State::from_name("blocked"), None);

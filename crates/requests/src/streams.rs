@@ -3,11 +3,11 @@
 //! A stream whose bytes have all arrived has no state at all, so only what is in flight takes
 //! memory. Offsets count from 0 unless events carry them.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::VecDeque;
 
 use crate::few::Few;
+use crate::keys::Keys;
 use crate::sections::{PeerMark, RequestRef};
-use crate::table::{Table, hash};
 
 /// A range of bytes of requests.
 pub(crate) struct Range {
@@ -27,14 +27,18 @@ pub(crate) struct Sent {
     pub sent_ns: u64,
 }
 
+/// What is at a place: a stream with something to say, or nothing.
+#[derive(Default)]
 struct Stream {
-    name: (usize, u128),
+    open: bool,
     /// Where the next bytes go that are sent, and come from that are received.
     sent: u64,
     received: u64,
     ranges: VecDeque<Range>,
     /// Somebody who is not seen has read the ranges and answers them: they stay until more is sent.
     answered: bool,
+    /// Nobody is seen to read it: what is sent there has left.
+    leaving: bool,
 }
 
 /// Some bytes.
@@ -56,13 +60,12 @@ pub(crate) struct Arrival {
 }
 
 /// All streams of a schema.
-#[derive(Default)]
 pub(crate) struct Streams {
-    table: Table,
-    streams: Vec<Stream>,
-    free: Vec<u32>,
-    /// Streams whose readers are not seen: what is sent there has left.
-    leaving: HashSet<(usize, u128)>,
+    pub keys: Keys,
+    /// By place.
+    all: Vec<Stream>,
+    open: usize,
+    leaving: usize,
 }
 
 /// Most streams of which it is remembered that nobody is seen to read them.
@@ -78,51 +81,55 @@ pub(crate) struct Odd {
 }
 
 impl Streams {
-    fn find(&self, name: (usize, u128)) -> Option<u32> {
-        self.table.find(tag(name), |n| self.streams[n as usize].name == name)
+    /// For streams whose keys have so many bits.
+    pub fn new(bits: impl IntoIterator<Item = u32>) -> Streams {
+        Streams { keys: Keys::new(bits), all: Vec::new(), open: 0, leaving: 0 }
     }
 
     /// Number of streams with bytes in flight or offsets that differ.
     pub fn len(&self) -> usize {
-        self.streams.len() - self.free.len()
+        self.open
     }
 
-    fn open(&mut self, name: (usize, u128)) -> u32 {
-        let ranges = VecDeque::new();
-        let stream = Stream { name, sent: 0, received: 0, ranges, answered: false };
-        let place = match self.free.pop() {
-            Some(place) => {
-                self.streams[place as usize] = stream;
-                place
-            }
-            None => {
-                self.streams.push(stream);
-                self.streams.len() as u32 - 1
-            }
-        };
-        self.table.insert(tag(name), place);
-        place
+    /// Makes room for all places.
+    pub fn grow(&mut self) {
+        if self.all.len() < self.keys.len() {
+            self.all.resize_with(self.keys.len(), Stream::default);
+        }
+    }
+
+    /// Gives up places where nothing is.
+    pub fn sweep(&mut self) {
+        let all = &self.all;
+        self.keys.sweep(|place| all[place as usize].open || all[place as usize].leaving);
+    }
+
+    /// A stream that begins here if it has nothing to say yet.
+    fn opened(&mut self, place: u32) -> &mut Stream {
+        let stream = &mut self.all[place as usize];
+        self.open += usize::from(!stream.open);
+        stream.open = true;
+        stream
     }
 
     fn close(&mut self, place: u32) {
-        let stream = &mut self.streams[place as usize];
-        stream.ranges = VecDeque::new();
-        self.table.remove(tag(stream.name), place);
-        self.free.push(place);
+        let stream = &mut self.all[place as usize];
+        *stream = Stream { leaving: stream.leaving, ..Stream::default() };
+        self.open -= 1;
+        self.keys.idle(place);
     }
 
     /// Bytes go into a stream. Returns a range that has no place in it: because it was there before,
     /// or because there are more than `most`.
     pub fn send(
         &mut self,
-        name: (usize, u128),
+        place: u32,
         transfer: Transfer,
         what: Sent,
         most: usize,
         odd: &mut Odd,
     ) -> Option<Range> {
-        let place = self.find(name).unwrap_or_else(|| self.open(name));
-        let stream = &mut self.streams[place as usize];
+        let stream = self.opened(place);
         let first = transfer.at.unwrap_or(stream.sent);
         let end = first.saturating_add(transfer.bytes);
         // What was sent or received before is sent again: not by this request.
@@ -148,13 +155,12 @@ impl Streams {
     /// Bytes come out of a stream; `arrive` is told of each range that they end or are part of.
     pub fn receive(
         &mut self,
-        name: (usize, u128),
+        place: u32,
         transfer: Transfer,
         odd: &mut Odd,
         mut arrive: impl FnMut(&Range, Arrival),
     ) {
-        let place = self.find(name).unwrap_or_else(|| self.open(name));
-        let stream = &mut self.streams[place as usize];
+        let stream = self.opened(place);
         let from = transfer.at.unwrap_or(stream.received);
         let to = from.saturating_add(transfer.bytes);
         while let Some(range) = stream.ranges.front_mut().filter(|range| range.start < to) {
@@ -178,41 +184,46 @@ impl Streams {
     /// Bytes come from somebody who was not seen to send them, and who would read this stream:
     /// they answer what is in flight, of which `answer` is told. If nothing is, whoever is there
     /// asks, and what will be sent to them leaves.
-    pub fn answer(&mut self, name: (usize, u128), answer: impl FnMut(&Range)) {
-        let place = self.find(name);
-        let stream = place.map(|place| &mut self.streams[place as usize]);
-        match stream.filter(|stream| !stream.ranges.is_empty()) {
-            Some(stream) => {
-                stream.answered = true;
-                stream.ranges.iter().for_each(answer);
-            }
-            None => {
-                if self.leaving.len() >= LEAVING_MAX {
-                    self.leaving.clear();
-                }
-                self.leaving.insert(name);
+    pub fn answer(&mut self, place: u32, answer: impl FnMut(&Range)) {
+        let stream = &mut self.all[place as usize];
+        if stream.ranges.is_empty() {
+            self.leave(place);
+            return;
+        }
+        stream.answered = true;
+        stream.ranges.iter().for_each(answer);
+    }
+
+    /// Whoever reads this stream is not seen.
+    fn leave(&mut self, place: u32) {
+        if self.leaving >= LEAVING_MAX {
+            for place in 0..self.all.len() as u32 {
+                self.is_read(place);
             }
         }
+        let stream = &mut self.all[place as usize];
+        self.leaving += usize::from(!stream.leaving);
+        stream.leaving = true;
     }
 
     /// Whoever would read this stream is seen after all.
     #[inline]
-    pub fn is_read(&mut self, name: (usize, u128)) {
-        if !self.leaving.is_empty() {
-            self.leaving.remove(&name);
+    pub fn is_read(&mut self, place: u32) {
+        if std::mem::take(&mut self.all[place as usize].leaving) {
+            self.leaving -= 1;
+            self.keys.idle(place);
         }
     }
 
     /// Whether what is sent there has left.
     #[inline]
-    pub fn leaves(&self, name: (usize, u128)) -> bool {
-        !self.leaving.is_empty() && self.leaving.contains(&name)
+    pub fn leaves(&self, place: u32) -> bool {
+        self.all[place as usize].leaving
     }
 
     /// Takes out ranges that have been answered, before more is sent.
-    pub fn take_answered(&mut self, name: (usize, u128), mut gone: impl FnMut(&Range)) {
-        let Some(place) = self.find(name) else { return };
-        let stream = &mut self.streams[place as usize];
+    pub fn take_answered(&mut self, place: u32, mut gone: impl FnMut(&Range)) {
+        let stream = &mut self.all[place as usize];
         if std::mem::take(&mut stream.answered) {
             stream.ranges.drain(..).for_each(|range| gone(&range));
             stream.received = stream.sent;
@@ -220,10 +231,12 @@ impl Streams {
     }
 
     /// What is in flight is gone; `gone` is told of each range.
-    pub fn reset(&mut self, name: (usize, u128), mut gone: impl FnMut(&Range)) -> u64 {
-        self.is_read(name);
-        let Some(place) = self.find(name) else { return 0 };
-        let stream = &mut self.streams[place as usize];
+    pub fn reset(&mut self, place: u32, mut gone: impl FnMut(&Range)) -> u64 {
+        self.is_read(place);
+        let stream = &self.all[place as usize];
+        if !stream.open {
+            return 0;
+        }
         stream.ranges.iter().for_each(&mut gone);
         let bytes = stream.ranges.iter().map(|range| range.end - range.start).sum();
         self.close(place);
@@ -232,13 +245,9 @@ impl Streams {
 
     /// Forgets a stream that has nothing to say.
     fn settle(&mut self, place: u32) {
-        let stream = &self.streams[place as usize];
+        let stream = &self.all[place as usize];
         if stream.ranges.is_empty() && stream.sent == stream.received {
             self.close(place);
         }
     }
-}
-
-fn tag((stream, key): (usize, u128)) -> u32 {
-    hash(key ^ (stream as u128) << 120)
 }

@@ -1,0 +1,602 @@
+//! What a rule does to an event, whatever the rule and whatever is open.
+
+use std::cmp::Reverse;
+
+use crate::engine::{Options, SchemaCounts};
+use crate::few::Few;
+use crate::keys::UNFIT;
+use crate::program::{Bind, Mark, Rule, Scope, Traffic, When, next_state};
+use crate::request::{LinkKind, RequestEvent};
+use crate::requests::{Arrival, Joined, Requests};
+use crate::run::{Now, Run, UNBOUND};
+use crate::sections::{Member, PeerMark, Section};
+use crate::state::{Code, State, Wait};
+use crate::steps::{Piece, Places, scope};
+use crate::streams::{Odd, Range, Sent, Transfer};
+use crate::syntax::{NewState, Role};
+
+/// Alarms beyond those of open requests that are never too many.
+const ALARMS_MIN: usize = 1024;
+
+/// What is known of an event before anything is done.
+#[derive(Clone, Copy)]
+struct Looked<'a> {
+    /// The places of its keys, by [`crate::program::KeyId`].
+    places: Places<'a>,
+    /// Its fields.
+    scope: &'a Scope<'a>,
+}
+
+impl Run {
+    /// What a rule does to an event. The order matters, and is the meaning of the language.
+    pub(crate) fn apply(
+        &mut self,
+        rule: &Rule,
+        options: &Options,
+        now: Now,
+        (places, piece, row): (Places<'_>, Piece<'_>, u32),
+    ) {
+        let mut locals = std::mem::take(&mut self.locals);
+        let scope = match rule.values {
+            true => scope(rule, piece, row, &mut locals),
+            false => Scope { columns: &[], row: 0, locals: &[] },
+        };
+        self.flood(rule, options, now, &Looked { places, scope: &scope });
+        self.locals = locals;
+    }
+
+    fn flood(&mut self, rule: &Rule, options: &Options, now: Now, looked: &Looked<'_>) {
+        let Looked { places, scope } = *looked;
+        self.bound.clear();
+        self.owners.clear();
+        self.arrivals.clear();
+        for mark in &rule.marks {
+            self.mark_key(mark, places);
+        }
+        // The sections of the event, which START opens, and their requests.
+        let mut actor = None;
+        for bind in &rule.binds {
+            let place = self.bind(bind, options, now, places);
+            self.bound.push(place);
+            if place == UNBOUND || bind.role == Role::Note {
+                continue;
+            }
+            if bind.actor {
+                actor = actor.or(Some(place));
+            }
+            if bind.role == Role::Join {
+                continue;
+            }
+            for member in self.sections.all[place as usize].members.all() {
+                own(&mut self.owners, member.slot, options, &mut self.counts);
+            }
+        }
+        if !rule.transfers.is_empty() {
+            self.receive(rule, options, looked);
+        }
+        if let (Some(seed), true) = (&rule.seed, self.owners.is_empty()) {
+            let label = seed.label.as_ref().and_then(|label| u32::try_from(label.of(scope)).ok());
+            let begun = self.seed((usize::from(seed.class), label), options, now);
+            self.owners.extend(begun);
+        }
+        // From here on they are in all of its sections.
+        for (n, bind) in rule.binds.iter().enumerate() {
+            let place = self.bound[n];
+            if place != UNBOUND {
+                self.spread(bind, place, options, now);
+            }
+        }
+        if let (Some(actor), false) = (actor, self.owners.is_empty()) {
+            self.touch_all(rule, actor, now);
+        }
+        if !rule.handoffs.is_empty() {
+            self.hand_off(rule, options, now, places);
+        }
+        if !self.owners.is_empty() {
+            self.record(actor, options, now);
+        }
+        if rule.notes {
+            self.note(rule, options, now);
+        }
+        if !rule.transfers.is_empty() {
+            let by = actor.map_or_else(PeerMark::default, |place| self.mark(place));
+            self.send(rule, options, now, looked, by);
+        }
+        // STOP closes them.
+        if !rule.stops {
+            return;
+        }
+        for (bind, n) in rule.binds.iter().zip(0..) {
+            if bind.role == Role::Stop && self.bound[n] != UNBOUND {
+                self.close(self.bound[n], now.ns);
+            }
+        }
+    }
+
+    /// Notes or forgets a fact about a key.
+    fn mark_key(&mut self, mark: &Mark, places: Places<'_>) {
+        let place = places.of(mark.key);
+        if place == UNFIT {
+            self.counts.unfit += 1;
+            return;
+        }
+        if mark.when.as_ref().is_some_and(|when| !self.holds(when, places)) {
+            return;
+        }
+        match mark.set {
+            true => self.counts.evicted += self.sections.mark(place),
+            false => self.sections.unmark(place),
+        }
+    }
+
+    /// Whether a key is marked, or its section has a request, that has to, or neither that must not.
+    fn holds(&self, when: &When, places: Places<'_>) -> bool {
+        let place = places.of(when.key);
+        let has_request = || !self.sections.all[place as usize].members.all().is_empty();
+        (place != UNFIT && (self.sections.is_marked(place) || has_request())) == when.there
+    }
+
+    #[inline]
+    fn bind(&mut self, bind: &Bind, options: &Options, now: Now, places: Places<'_>) -> u32 {
+        let place = places.of(bind.key);
+        if place == UNFIT {
+            self.counts.unfit += 1;
+            return UNBOUND;
+        }
+        if bind.when.as_ref().is_some_and(|when| !self.holds(when, places)) {
+            return UNBOUND;
+        }
+        let section = &self.sections.all[place as usize];
+        let open = section.is_open();
+        let opens = match (bind.role, open) {
+            (Role::Start, true) => {
+                let last = section.last;
+                let fresh = bind.after.as_ref().is_none_or(|after| after.events.contains(&last));
+                // A second binding of this event to the section it has just opened.
+                let again = self.bound.contains(&place);
+                if fresh && !again {
+                    self.counts.restarted += u64::from(bind.after.is_none());
+                    self.close(place, now.ns);
+                }
+                fresh && !again
+            }
+            (Role::Start, false) => bind.after.as_ref().is_none_or(|after| after.nothing),
+            (Role::Basic | Role::Join, false) => bind.implicit,
+            _ => false,
+        };
+        if opens {
+            self.enter(place, bind.actor, options, now);
+            return place;
+        }
+        if !open {
+            let stop = bind.role == Role::Stop;
+            self.counts.unmatched_stops += u64::from(stop);
+            self.counts.unbound += u64::from(!stop);
+            return UNBOUND;
+        }
+        place
+    }
+
+    /// Opens a section.
+    fn enter(&mut self, place: u32, actor: bool, options: &Options, now: Now) {
+        if self.sections.len() >= options.sections_max
+            && let Some(stale) = self.sections.stale()
+            && !self.bound.contains(&stale)
+        {
+            self.counts.evicted += 1;
+            self.close(stale, now.ns);
+        }
+        self.sections.open(place, actor, now.event, now.ns);
+    }
+
+    /// The actor touches all things of the event. Actors are bound first, so it is known.
+    fn touch_all(&mut self, rule: &Rule, actor: u32, now: Now) {
+        for (n, bind) in rule.binds.iter().enumerate() {
+            let place = self.bound[n];
+            if !bind.actor && place != UNBOUND && bind.role != Role::Note {
+                self.touch(bind, place, actor, now);
+            }
+        }
+    }
+
+    /// Notes in [`Run::arrivals`] who touched a thing of the event before, if it was somebody else:
+    /// that is where the actor has its work from. From now on it was this one.
+    #[inline]
+    pub(crate) fn touch(&mut self, bind: &Bind, place: u32, actor: u32, now: Now) {
+        let serial = self.sections.all[actor as usize].serial;
+        let section = &mut self.sections.all[place as usize];
+        let from_ns = std::mem::replace(&mut section.since_ns, now.ns);
+        if section.touched_by == serial {
+            return;
+        }
+        let before = std::mem::replace(&mut section.touched_by, serial);
+        if before != 0 {
+            let between = State::Waiting(bind.between);
+            let from = self.sections.touches[place as usize];
+            self.arrivals.push(Arrival { kind: LinkKind::Timeline, from, from_ns, between });
+        }
+        self.sections.touches[place as usize] = self.mark(actor);
+    }
+
+    fn receive(&mut self, rule: &Rule, options: &Options, looked: &Looked<'_>) {
+        let Looked { places, scope } = *looked;
+        for transfer in &rule.transfers {
+            let Traffic::Receive { bytes, at, answers } = &transfer.what else { continue };
+            let Some(bytes) = amount(bytes.of(scope)) else { continue };
+            let place = places.of(transfer.key);
+            if place == UNFIT {
+                self.counts.unfit += 1;
+                continue;
+            }
+            let at = at.as_ref().map(|at| offset(at.of(scope)));
+            let Run { streams, requests, owners, arrivals, loose, counts, .. } = self;
+            let mut odd = Odd::default();
+            let moved = Transfer { at, bytes };
+            let mut any_read = false;
+            streams.receive(place, moved, &mut odd, |range, arrival| {
+                any_read |= arrival.read;
+                for request in range.refs.all() {
+                    if !requests.is_open(*request) {
+                        continue;
+                    }
+                    if arrival.read {
+                        own(owners, request.slot, options, counts);
+                    }
+                    if arrival.over {
+                        requests.release(request.slot, loose);
+                    }
+                }
+                if arrival.read && range.from.serial != 0 {
+                    arrivals.push(Arrival {
+                        kind: LinkKind::Bytes,
+                        from: range.from,
+                        from_ns: range.sent_ns,
+                        between: State::Waiting(Wait::Network),
+                    });
+                }
+            });
+            counts.bytes_dropped += odd.dropped;
+            let Some(place) = answers.map(|key| places.of(key)) else {
+                counts.bytes_unsent += odd.unsent;
+                continue;
+            };
+            if place == UNFIT {
+                self.counts.unfit += 1;
+                continue;
+            }
+            if odd.unsent == 0 || any_read {
+                streams.is_read(place);
+                counts.bytes_unsent += odd.unsent;
+                continue;
+            }
+            streams.answer(place, |range| {
+                for request in range.refs.all().iter().filter(|r| requests.is_open(**r)) {
+                    own(owners, request.slot, options, counts);
+                }
+            });
+        }
+    }
+
+    /// Begins a request, if there may be one more.
+    pub(crate) fn seed(
+        &mut self,
+        class: (usize, Option<u32>),
+        options: &Options,
+        now: Now,
+    ) -> Option<u32> {
+        if self.requests.len() >= options.requests_max {
+            self.counts.refused += 1;
+            return None;
+        }
+        self.counts.begun += 1;
+        let request = self.requests.begin(self.schema, class, now.ns);
+        self.loose.push(request.slot);
+        if let Some(quiet_ns) = options.quiet_ns {
+            // Most requests are complete long before they would be quiet: their alarms go when
+            // there are as many of these as of others, so memory stays that of open requests.
+            if self.alarms.len() > 2 * self.requests.len() + ALARMS_MIN {
+                let requests = &self.requests;
+                self.alarms.retain(|Reverse((_, request))| requests.is_open(*request));
+            }
+            let due_ns = now.ns.saturating_add(quiet_ns);
+            self.alarm_ns = self.alarm_ns.min(due_ns);
+            self.alarms.push(Reverse((due_ns, request)));
+        }
+        Some(request.slot)
+    }
+
+    /// An actor's section, to be remembered.
+    fn mark(&self, place: u32) -> PeerMark {
+        let section = &self.sections.all[place as usize];
+        let first = section.members.all().first().map(|member| member.slot);
+        let request = first.or(self.owners.first().copied()).map(|slot| self.requests.id(slot));
+        let (timeline, key) = self.sections.keys.name(place);
+        PeerMark { serial: section.serial, key, timeline, request }
+    }
+
+    /// Puts the event's requests into one of its sections.
+    #[inline]
+    fn spread(&mut self, bind: &Bind, place: u32, options: &Options, now: Now) {
+        let section = &mut self.sections.all[place as usize];
+        section.touched_ns = now.ns;
+        if bind.role != Role::Note {
+            section.last = now.event;
+            // Nearly always they are there already.
+            let same = match (section.members.all(), self.owners.as_slice()) {
+                (_, []) => true,
+                ([member], [slot]) => member.slot == *slot,
+                _ => false,
+            };
+            if !same {
+                self.join(place, options, now.ns);
+            }
+        }
+        if bind.is.is_some() || bind.expects.is_some() {
+            self.change(place, (bind.is, bind.expects), options, now.ns);
+        }
+    }
+
+    fn join(&mut self, place: u32, options: &Options, at_ns: u64) {
+        for n in 0..self.owners.len() {
+            let slot = self.owners[n];
+            let members = self.sections.all[place as usize].members.all();
+            if members.iter().any(|member| member.slot == slot) {
+                continue;
+            }
+            if members.len() >= options.sharers_max {
+                self.counts.sharers_cut += 1;
+                continue;
+            }
+            // What was before is not the new one's time.
+            self.flush(place, at_ns);
+            let section = &mut self.sections.all[place as usize];
+            if section.actor {
+                section.since_ns = at_ns;
+            }
+            let (timeline, key) = self.sections.keys.name(place);
+            let Section { serial, actor, .. } = *section;
+            let joined = Joined { place, timeline, key, serial, at_ns, actor };
+            let local = self.requests.join(slot, joined);
+            section.members.add(Member { slot, local });
+            if let several @ [_, _, ..] = section.members.all() {
+                self.requests.share(several.iter().map(|member| member.slot));
+            }
+        }
+    }
+
+    /// Tells a section's requests how long it was in its state.
+    #[inline]
+    pub(crate) fn flush(&mut self, place: u32, at_ns: u64) {
+        let section = &mut self.sections.all[place as usize];
+        if section.actor && at_ns > section.since_ns {
+            let times = (std::mem::replace(&mut section.since_ns, at_ns), at_ns);
+            let state = section.state.state();
+            match &section.members {
+                Few::Nobody => {}
+                Few::One(member) => self.requests.span(*member, state, times, false),
+                Few::Several(members) => {
+                    for member in members.iter() {
+                        self.requests.span(*member, state, times, members.len() > 1);
+                    }
+                }
+            }
+        }
+    }
+
+    pub(crate) fn change(
+        &mut self,
+        place: u32,
+        (is, expects): (Option<NewState>, Option<Wait>),
+        options: &Options,
+        at_ns: u64,
+    ) {
+        let section = &mut self.sections.all[place as usize];
+        let state = match (is, expects) {
+            (Some(is), _) => next_state(is, section.expects).into(),
+            (None, Some(wait)) if !options.switches => State::Waiting(wait).into(),
+            _ => section.state,
+        };
+        section.expects = expects.unwrap_or(section.expects);
+        if state != section.state {
+            self.turn(place, state, at_ns);
+        }
+    }
+
+    /// An actor goes into another state.
+    pub(crate) fn turn(&mut self, place: u32, state: Code, at_ns: u64) {
+        self.flush(place, at_ns);
+        let section = &mut self.sections.all[place as usize];
+        section.state = state;
+        section.since_ns = at_ns;
+    }
+
+    fn hand_off(&mut self, rule: &Rule, options: &Options, now: Now, places: Places<'_>) {
+        for handoff in &rule.handoffs {
+            let place = places.of(handoff.key);
+            if place == UNFIT {
+                self.counts.unfit += 1;
+                continue;
+            }
+            let from = self.bound[handoff.from];
+            // Who hands off to itself does nothing.
+            if place == from {
+                continue;
+            }
+            let mut open = self.sections.all[place as usize].is_open();
+            if open && handoff.start && !self.bound.contains(&place) {
+                self.close(place, now.ns);
+                open = false;
+            }
+            if !open && self.owners.is_empty() {
+                continue;
+            }
+            if !open {
+                self.enter(place, handoff.actor, options, now);
+            }
+            // Whoever works on something goes on with that, and was only waited for.
+            if self.sections.all[place as usize].members.all().is_empty() {
+                self.join(place, options, now.ns);
+            }
+            let section = &mut self.sections.all[place as usize];
+            section.touched_ns = now.ns;
+            section.last = now.event;
+            self.change(place, (handoff.is, handoff.expects), options, now.ns);
+            let section = &self.sections.all[place as usize];
+            if from != UNBOUND && section.actor && self.sections.all[from as usize].actor {
+                let arrival = Arrival {
+                    kind: LinkKind::Handoff,
+                    from: self.mark(from),
+                    from_ns: now.ns,
+                    between: State::Runnable,
+                };
+                for member in section.members.all() {
+                    self.requests.link(*member, arrival, now.ns);
+                }
+            }
+        }
+    }
+
+    /// Writes the event down for its requests, with its links.
+    #[inline]
+    fn record(&mut self, actor: Option<u32>, options: &Options, now: Now) {
+        let shared = self.owners.len() > 1;
+        let members =
+            actor.map_or(&[][..], |place| self.sections.all[place as usize].members.all());
+        for slot in &self.owners {
+            let member = members.iter().find(|member| member.slot == *slot);
+            let event = RequestEvent {
+                time_ns: now.ns,
+                ordinal: now.ordinal,
+                actor: member.map(|member| member.local),
+                kind: now.event,
+                shared,
+            };
+            if self.requests.event(*slot, event) >= options.events_max {
+                self.too_long.push(*slot);
+            }
+            for arrival in &self.arrivals {
+                if let Some(member) = member {
+                    self.requests.link(*member, *arrival, now.ns);
+                }
+            }
+        }
+        if shared {
+            self.requests.share(self.owners.iter().copied());
+        }
+    }
+
+    /// Writes the event down for requests that are only told of it.
+    fn note(&mut self, rule: &Rule, options: &Options, now: Now) {
+        for (bind, place) in rule.binds.iter().zip(&self.bound) {
+            if bind.role != Role::Note || *place == UNBOUND {
+                continue;
+            }
+            let section = &self.sections.all[*place as usize];
+            for member in section.members.all() {
+                if self.owners.contains(&member.slot) {
+                    continue;
+                }
+                let event = RequestEvent {
+                    time_ns: now.ns,
+                    ordinal: now.ordinal,
+                    actor: section.actor.then_some(member.local),
+                    kind: now.event,
+                    shared: section.members.all().len() > 1,
+                };
+                // Two notes of one event to one request are one.
+                if self.requests.last_ordinal(member.slot) == Some(now.ordinal) {
+                    continue;
+                }
+                if self.requests.event(member.slot, event) >= options.events_max {
+                    self.too_long.push(member.slot);
+                }
+            }
+        }
+    }
+
+    fn send(
+        &mut self,
+        rule: &Rule,
+        options: &Options,
+        now: Now,
+        looked: &Looked<'_>,
+        by: PeerMark,
+    ) {
+        let Looked { places, scope } = *looked;
+        for transfer in &rule.transfers {
+            let place = places.of(transfer.key);
+            if place == UNFIT {
+                self.counts.unfit += 1;
+                continue;
+            }
+            let Run { streams, requests, owners, loose, counts, .. } = self;
+            match &transfer.what {
+                Traffic::Receive { .. } => {}
+                Traffic::Reset => {
+                    counts.bytes_unread +=
+                        streams.reset(place, |range| let_go(range, requests, loose));
+                }
+                Traffic::Send { bytes, at } => {
+                    let Some(bytes) = amount(bytes.of(scope)) else { continue };
+                    if streams.leaves(place) {
+                        continue;
+                    }
+                    streams.take_answered(place, |range| let_go(range, requests, loose));
+                    let at = at.as_ref().map(|at| offset(at.of(scope)));
+                    let mut refs = Few::Nobody;
+                    owners.iter().for_each(|slot| refs.add(requests.reference(*slot)));
+                    let mut odd = Odd::default();
+                    let most = options.ranges_max;
+                    let range = Sent { refs, from: by, sent_ns: now.ns };
+                    let moved = Transfer { at, bytes };
+                    if let Some(range) = streams.send(place, moved, range, most, &mut odd) {
+                        let_go(&range, requests, loose);
+                    }
+                    counts.bytes_unsent += odd.unsent;
+                    counts.bytes_dropped += odd.dropped;
+                }
+            }
+        }
+    }
+
+    pub(crate) fn close(&mut self, place: u32, at_ns: u64) {
+        if !self.sections.all[place as usize].is_open() {
+            return;
+        }
+        self.flush(place, at_ns);
+        for member in self.sections.all[place as usize].members.all() {
+            self.requests.leave(*member, at_ns, &mut self.loose);
+        }
+        self.sections.close(place);
+    }
+}
+
+/// Makes a request one of the event's.
+#[inline]
+fn own(owners: &mut Vec<u32>, slot: u32, options: &Options, counts: &mut SchemaCounts) {
+    if owners.contains(&slot) {
+        return;
+    }
+    match owners.len() < options.sharers_max {
+        true => owners.push(slot),
+        false => counts.sharers_cut += 1,
+    }
+}
+
+/// A range is no longer on its way.
+fn let_go(range: &Range, requests: &mut Requests, loose: &mut Vec<u32>) {
+    for request in range.refs.all() {
+        if requests.is_open(*request) {
+            requests.release(request.slot, loose);
+        }
+    }
+}
+
+/// A number of bytes; `None` for none, and for errors, which are negative.
+fn amount(bytes: i128) -> Option<u64> {
+    u64::try_from(bytes).ok().filter(|bytes| *bytes > 0)
+}
+
+fn offset(at: i128) -> u64 {
+    u64::try_from(at.max(0)).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,167 @@
+//! Keys of timelines or streams as small numbers, *places*.
+//!
+//! A batch's keys are looked up column by column, before anything is done with its events: the looks
+//! do not depend on each other then, and the processor has many of them under way at once. So a place
+//! belongs to its key whether or not something is open there at the moment. Those where nothing is are
+//! *idle*, and given up when the events that named them have passed: see [`Keys::sweep`].
+
+use crate::table::{Table, Word};
+
+/// The place of a key whose value does not fit it.
+pub(crate) const UNFIT: u32 = u32::MAX;
+/// The lane of a place that has no key.
+const FREE: u16 = u16::MAX;
+
+/// Places by key, of a lane: most keys have 64 bits at most.
+enum Places {
+    Narrow(Table<u64>),
+    Wide(Table<u128>),
+}
+
+#[derive(Clone, Copy)]
+struct Name {
+    key: u128,
+    lane: u16,
+}
+
+/// What keys of all lanes have in common.
+#[derive(Default)]
+struct Names {
+    all: Vec<Name>,
+    free: Vec<u32>,
+    idle: Vec<u32>,
+}
+
+/// All keys of a schema's timelines, or of its streams.
+pub(crate) struct Keys {
+    lanes: Vec<Places>,
+    names: Names,
+}
+
+/// The keys of one lane.
+pub(crate) enum Lane<'a> {
+    Narrow(Lookup<'a, u64>),
+    Wide(Lookup<'a, u128>),
+}
+
+/// Finds places of one lane.
+pub(crate) struct Lookup<'a, K> {
+    table: &'a mut Table<K>,
+    names: &'a mut Names,
+    lane: u16,
+}
+
+impl Keys {
+    /// For lanes whose keys have so many bits.
+    pub fn new(bits: impl IntoIterator<Item = u32>) -> Keys {
+        let places = |bits: u32| match bits <= u64::BITS {
+            true => Places::Narrow(Table::default()),
+            false => Places::Wide(Table::default()),
+        };
+        Keys { lanes: bits.into_iter().map(places).collect(), names: Names::default() }
+    }
+
+    /// Number of places, those without a key included: how long what lies beside them has to be.
+    pub fn len(&self) -> usize {
+        self.names.all.len()
+    }
+
+    /// The lane and key of a place.
+    pub fn name(&self, place: u32) -> (u16, u128) {
+        let Name { key, lane } = self.names.all[place as usize];
+        (lane, key)
+    }
+
+    /// To look up many keys of a lane.
+    pub fn lane(&mut self, lane: usize) -> Lane<'_> {
+        let names = &mut self.names;
+        let number = lane as u16;
+        match &mut self.lanes[lane] {
+            Places::Narrow(table) => Lane::Narrow(Lookup { table, names, lane: number }),
+            Places::Wide(table) => Lane::Wide(Lookup { table, names, lane: number }),
+        }
+    }
+
+    /// Nothing is open any more at a place.
+    #[inline]
+    pub fn idle(&mut self, place: u32) {
+        self.names.idle.push(place);
+    }
+
+    /// Gives up idle places at which nothing has been opened since. No event may name them any more.
+    pub fn sweep(&mut self, in_use: impl Fn(u32) -> bool) {
+        let Names { all, free, idle } = &mut self.names;
+        for place in idle.drain(..) {
+            let Name { key, lane } = all[place as usize];
+            // A place is noted as often as something is closed there.
+            if lane == FREE || in_use(place) {
+                continue;
+            }
+            match &mut self.lanes[usize::from(lane)] {
+                Places::Narrow(table) => table.remove(key as u64),
+                Places::Wide(table) => table.remove(key),
+            }
+            all[place as usize].lane = FREE;
+            free.push(place);
+        }
+    }
+}
+
+impl<K: Word + Into<u128>> Lookup<'_, K> {
+    /// The place of a key.
+    #[inline]
+    pub fn place(&mut self, key: K) -> u32 {
+        match self.table.find(key) {
+            Some(place) => place,
+            None => self.add(key),
+        }
+    }
+
+    #[cold]
+    fn add(&mut self, key: K) -> u32 {
+        let Names { all, free, idle } = &mut *self.names;
+        let name = Name { key: key.into(), lane: self.lane };
+        let place = match free.pop() {
+            Some(place) => {
+                all[place as usize] = name;
+                place
+            }
+            None => {
+                all.push(name);
+                all.len() as u32 - 1
+            }
+        };
+        idle.push(place);
+        self.table.insert(key, place);
+        place
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn place(keys: &mut Keys, lane: usize, key: u64) -> u32 {
+        match keys.lane(lane) {
+            Lane::Narrow(mut lookup) => lookup.place(key),
+            Lane::Wide(mut lookup) => lookup.place(u128::from(key) << 64),
+        }
+    }
+
+    #[test]
+    fn places_stay_as_long_as_they_are_in_use() {
+        let mut keys = Keys::new([32, 128]);
+        let (a, b, c) = (place(&mut keys, 0, 7), place(&mut keys, 1, 7), place(&mut keys, 0, 8));
+        assert_eq!(place(&mut keys, 0, 7), a);
+        assert_eq!((keys.name(a), keys.name(b)), ((0, 7), (1, 7 << 64)));
+        keys.sweep(|place| place != b);
+        assert_eq!((place(&mut keys, 0, 7), place(&mut keys, 0, 8)), (a, c));
+        // What was given up is used again.
+        assert_eq!((place(&mut keys, 0, 9), keys.len()), (b, 3));
+        keys.idle(a);
+        keys.idle(a);
+        keys.sweep(|_| false);
+        assert_ne!(place(&mut keys, 0, 1), place(&mut keys, 0, 2));
+        assert_eq!(keys.len(), 3);
+    }
+}
