@@ -57,7 +57,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         }
         seconds.sort_by(f64::total_cmp);
         let rate = events as f64 / 1e6 / seconds[seconds.len() / 2];
-        println!("{schema:<10} {rate:>6.1} million events per CPU-second; {events} events, {found} requests");
+        println!(
+            "{schema:<10} {rate:>6.1} million events per CPU-second; {events} events, {found} requests"
+        );
     }
     Ok(())
 }
