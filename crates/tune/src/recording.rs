@@ -81,8 +81,13 @@ pub fn record(
     // Whatever may be in the way of the trace is in the way before anything is changed.
     let was_there = recording.output.exists();
     let writer = TraceWriter::create(&recording.output, &manifest)?;
-    let done = counted(process, journals, recording, stop, &mut manifest).and_then(|done| {
-        let (finish, profile) = done;
+    let counted = counted(process, journals, recording, stop, &mut manifest);
+    // Whatever could not be done with it then could not be done for that reason.
+    let counted = counted.map_err(|error| match process.is_same() {
+        true => error,
+        false => TuneError::Ended { pid: process.pid() },
+    });
+    let done = counted.and_then(|(finish, profile)| {
         let functions = finish.modules.iter().map(|module| module.functions_probed).sum();
         let manifest = writer.finish(finish, &mut |_, _| {})?;
         Ok(Recorded { manifest, profile, functions })
