@@ -112,15 +112,18 @@ fn counted(
     }
     let family = Family::of(process, true);
     let selection = &recording.wanted.selection;
-    let begin = Instant::now();
-    let wait = || loop {
-        if stop.is_wanted() || recording.duration.is_some_and(|time| begin.elapsed() >= time) {
-            return Ok(());
+    let wait = || {
+        // Making the copies has taken its time, too.
+        let begin = Instant::now();
+        loop {
+            if stop.is_wanted() || recording.duration.is_some_and(|time| begin.elapsed() >= time) {
+                return Ok(());
+            }
+            if !process.is_same() {
+                return Err(TuneError::Ended { pid: process.pid() });
+            }
+            std::thread::sleep(Duration::from_millis(20));
         }
-        if !process.is_same() {
-            return Err(TuneError::Ended { pid: process.pid() });
-        }
-        std::thread::sleep(Duration::from_millis(20));
     };
     let from = (&target, &family);
     let wait = Wait { counting: &wait, taking_back: PATIENCE };
