@@ -29,10 +29,7 @@ impl Lives {
 
     /// Takes in a process that runs before the recording begins.
     pub fn running(&mut self, pid: u32) {
-        let command = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-        let parts = command.split(|b| *b == 0).filter(|part| !part.is_empty());
-        let parts: Vec<_> = parts.map(String::from_utf8_lossy).collect();
-        self.process(pid, None, parts.join(" "), 0);
+        self.process(pid, None, fettle_live::command_line(pid as i32), 0);
         let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
         for tid in tasks.filter_map(|task| task.file_name().to_str()?.parse().ok()) {
             self.thread(pid, tid, task::account(pid as i32, tid as i32).name, 0);

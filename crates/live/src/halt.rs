@@ -158,7 +158,7 @@ impl Gathering<'_> {
     fn seize_new(&mut self) -> Result<(Vec<i32>, Vec<i32>), LiveError> {
         let pid = self.process.pid();
         let (mut sleeping, mut running) = (Vec::new(), Vec::new());
-        for tid in tasks(pid)? {
+        for tid in process::tasks(pid)? {
             if self.known.contains(&tid) {
                 continue;
             }
@@ -367,7 +367,7 @@ fn gather_all(gathering: &mut Gathering<'_>, attempt: u32) -> Result<(), Failure
 /// Has one thread of a process stand still.
 fn gather_one(gathering: &mut Gathering<'_>) -> Result<(), Failure> {
     let pid = gathering.process.pid();
-    let mut threads = tasks(pid)?;
+    let mut threads = process::tasks(pid)?;
     // Those that sleep can be had at once, and miss nothing.
     // Looked at once each: they do not stay as they are.
     threads.sort_by_cached_key(|tid| haste::task_state(pid, *tid) != Some(b'S'));
@@ -384,30 +384,10 @@ fn gather_one(gathering: &mut Gathering<'_>) -> Result<(), Failure> {
         }
     }
     // One that has ended is listed until its parent asks how.
-    if !living && has_ended(pid) {
+    if !living && process::has_ended(pid) {
         return Err(Failure::Error(LiveError::Gone { pid }));
     }
     Err(Failure::Stuck(stuck.0, stuck.1))
-}
-
-/// The threads of a process.
-fn tasks(pid: i32) -> Result<Vec<i32>, LiveError> {
-    let folder = std::fs::read_dir(format!("/proc/{pid}/task"));
-    let folder = folder.map_err(|_| LiveError::NoProcess { pid })?;
-    Ok(folder.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect())
-}
-
-/// Whether a process lives no more, by what the kernel says of its status.
-fn is_dead(status: &[u8]) -> bool {
-    process::state(status).is_none_or(|state| matches!(state, b'Z' | b'X'))
-}
-
-/// Whether a process has no thread any more that could run.
-fn has_ended(pid: i32) -> bool {
-    let dead = |tid: &i32| {
-        is_dead(&maps::read_proc(&format!("/proc/{pid}/task/{tid}/status")).unwrap_or_default())
-    };
-    tasks(pid).map_or(true, |threads| threads.iter().all(dead))
 }
 
 /// Begins to trace a thread, which runs on; false if it has ended.
@@ -418,7 +398,7 @@ fn seize(pid: i32, tid: i32) -> Result<bool, LiveError> {
         Err(error) => error,
     };
     let status = maps::read_proc(&format!("/proc/{pid}/task/{tid}/status")).unwrap_or_default();
-    if is_dead(&status) {
+    if process::state(&status).is_none_or(|state| matches!(state, b'Z' | b'X')) {
         return Ok(false);
     }
     match maps::status_field(&status, "TracerPid:") {

@@ -68,7 +68,7 @@ pub use maps::{LiveAddr, Mapping};
 pub use patching::{Left, Patched};
 pub use perf_map::write_perf_map;
 pub use places::{Place, Places, Record};
-pub use process::{Process, start_time};
+pub use process::{Process, command_line, start_time};
 pub use references::Ranges;
 pub use signals::catch_signals;
 pub use stop::ExecStop;

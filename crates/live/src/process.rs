@@ -81,11 +81,9 @@ impl Process {
 
     /// Its program and arguments; the program alone where it does not say.
     pub fn command(&self) -> String {
-        let line = maps::read_proc(&format!("/proc/{}/cmdline", self.pid)).unwrap_or_default();
-        let words = line.split(|byte| *byte == 0).filter(|word| !word.is_empty());
-        let words: Vec<_> = words.map(|word| String::from_utf8_lossy(word).into_owned()).collect();
-        match words.is_empty() {
-            false => words.join(" "),
+        let line = command_line(self.pid);
+        match line.is_empty() {
+            false => line,
             true => std::fs::read_link(self.executable()).unwrap_or_default().display().to_string(),
         }
     }
@@ -216,13 +214,32 @@ pub fn start_time(pid: i32) -> Option<u64> {
     text.split_ascii_whitespace().nth(19)?.parse().ok()
 }
 
-/// The letter of a process's or thread's state.
-/// Whether a process is gone, or has nothing left but its exit status.
-pub(crate) fn has_ended(pid: i32) -> bool {
-    let status = maps::read_proc(&format!("/proc/{pid}/status"));
-    status.map_or(true, |status| state(&status).is_some_and(|state| matches!(state, b'Z' | b'X')))
+/// Program and arguments of a process, with blanks between; empty if it does not say.
+pub fn command_line(pid: i32) -> String {
+    let line = maps::read_proc(&format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    let words = line.split(|byte| *byte == 0).filter(|word| !word.is_empty());
+    let words: Vec<_> = words.map(String::from_utf8_lossy).collect();
+    words.join(" ")
 }
 
+/// The threads of a process.
+pub(crate) fn tasks(pid: i32) -> Result<Vec<i32>, LiveError> {
+    let folder = std::fs::read_dir(format!("/proc/{pid}/task"));
+    let folder = folder.map_err(|_| LiveError::NoProcess { pid })?;
+    Ok(folder.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect())
+}
+
+/// Whether a process is gone, or has nothing left but its exit status: no thread that could run,
+/// for others may live on when the first has ended.
+pub(crate) fn has_ended(pid: i32) -> bool {
+    let dead = |tid: &i32| {
+        let status = maps::read_proc(&format!("/proc/{pid}/task/{tid}/status")).unwrap_or_default();
+        state(&status).is_none_or(|state| matches!(state, b'Z' | b'X'))
+    };
+    tasks(pid).map_or(true, |threads| threads.iter().all(dead))
+}
+
+/// The letter of a process's or thread's state.
 pub(crate) fn state(status: &[u8]) -> Option<u8> {
     let mut lines = status.split(|byte| *byte == b'\n');
     let value = lines.find_map(|line| line.strip_prefix(b"State:"))?;
