@@ -1,6 +1,5 @@
 //! `fettle record -p PID --mode …`: what a process executes that runs already.
 
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context, bail};
@@ -11,13 +10,13 @@ use fettle_tune::{Stop, Wanted};
 use serde_json::json;
 
 use crate::mode::ModeArg;
-use crate::record::{Args, free_name};
-use crate::tune::{check_unchanged, explained, folder};
+use crate::record::Args;
+use crate::tune::{check_unchanged, explained, folder, longest};
 
 /// Counts what the process `pid` executes, until the time is over or Ctrl-C.
 pub fn run(args: &Args, mode: ModeArg, pid: u32) -> anyhow::Result<ExitCode> {
     let recording = Recording {
-        output: output(args, pid)?,
+        output: args.output_for(&format!("pid-{pid}").into())?,
         told: told(mode)?,
         wanted: Wanted { libraries: args.libraries.clone(), selection: args.select.selection()? },
         duration: args.duration,
@@ -53,13 +52,6 @@ fn told(mode: ModeArg) -> anyhow::Result<Told> {
     }
 }
 
-fn output(args: &Args, pid: u32) -> anyhow::Result<PathBuf> {
-    match &args.output {
-        Some(path) => Ok(path.clone()),
-        None => free_name(&format!("pid-{pid}").into()),
-    }
-}
-
 /// Refuses what would do nothing.
 fn check(args: &Args) -> anyhow::Result<()> {
     let given = [
@@ -77,8 +69,7 @@ fn check(args: &Args) -> anyhow::Result<()> {
 
 fn longest_ms(recorded: &Recorded) -> f64 {
     let profile = &recorded.profile;
-    let stops = profile.installed.stops.iter().chain(&profile.stops);
-    stops.map(|stop| stop.as_secs_f64() * 1e3).fold(0.0, f64::max)
+    longest(&profile.installed.stops).max(longest(&profile.stops))
 }
 
 fn as_json(recorded: &Recorded, recording: &Recording) -> serde_json::Value {

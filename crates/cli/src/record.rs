@@ -33,7 +33,7 @@ use crate::select::SelectArgs;
 pub struct Args {
     /// Folder to write the trace to [default: PROGRAM.fettle, or PROGRAM-2.fettle and so on]
     #[arg(short, long, value_name = "DIR")]
-    pub(crate) output: Option<PathBuf>,
+    output: Option<PathBuf>,
     /// What to measure [default: events]; with --pid count, blocks or edges
     #[arg(long, value_enum)]
     mode: Option<ModeArg>,
@@ -55,7 +55,7 @@ pub struct Args {
     /// A probe of your own: a C or Rust source with fettle_enter, fettle_leave or both, which run at
     /// each entry and exit (see docs/probes.md); takes the place of --mode
     #[arg(long, value_name = "FILE", conflicts_with = "mode")]
-    pub(crate) probe: Option<PathBuf>,
+    probe: Option<PathBuf>,
     /// Shared libraries to record as well, those loaded at start and those opened later: a path
     /// or file name with * and ?, such as 'libcrypto*', '/opt/app/*' or '*' for all (may be
     /// repeated)
@@ -137,6 +137,13 @@ pub struct Args {
     command: Vec<OsString>,
 }
 
+impl Args {
+    /// The trace's folder: as it was named, or for this name.
+    pub(crate) fn output_for(&self, name: &OsString) -> anyhow::Result<PathBuf> {
+        self.output.as_ref().map_or_else(|| free_name(name), |path| Ok(path.clone()))
+    }
+}
+
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub(crate) enum PolicyArg {
     /// Counts what is lost and goes on
@@ -205,10 +212,7 @@ fn run_beside(args: &Args) -> anyhow::Result<ExitCode> {
         (None, Some(pid)) => (Target::Running(args.pid.clone()), format!("pid-{pid}").into()),
         (None, None) => (Target::System, "system".into()),
     };
-    let output = match &args.output {
-        Some(path) => path.clone(),
-        None => free_name(&name)?,
-    };
+    let output = args.output_for(&name)?;
     let (remote, duration) = (remote(args)?, args.duration);
     let recording = KernelRecording { target, output, remote, kernel, duration };
     let stop = fettle_live::catch_signals()?;
@@ -358,10 +362,7 @@ fn options(args: &Args) -> anyhow::Result<Options> {
         }
         libraries.push("libc.so*".to_owned());
     }
-    let output = match &args.output {
-        Some(path) => path.clone(),
-        None => free_name(&args.command[0])?,
-    };
+    let output = args.output_for(&args.command[0])?;
     Ok(Options {
         command: args.command.clone(),
         output,
@@ -391,7 +392,7 @@ fn options(args: &Args) -> anyhow::Result<Options> {
 }
 
 /// A folder in the working folder that does not exist yet.
-pub(crate) fn free_name(program: &OsString) -> anyhow::Result<PathBuf> {
+fn free_name(program: &OsString) -> anyhow::Result<PathBuf> {
     let name = Path::new(program).file_name().unwrap_or(program).to_string_lossy().into_owned();
     (1..10_000)
         .map(|n| match n {

@@ -294,7 +294,8 @@ fn print_installed(
     Ok(ExitCode::SUCCESS)
 }
 
-fn longest(stops: &[Duration]) -> f64 {
+/// The longest of some stops, in milliseconds.
+pub(crate) fn longest(stops: &[Duration]) -> f64 {
     stops.iter().map(|stop| milliseconds(*stop)).fold(0.0, f64::max)
 }
 
