@@ -207,19 +207,25 @@ pub(crate) fn add(
         }
     })?;
     result?;
+    if finish.manifest.switches {
+        switches(one, threads, writer)?;
+    }
+    Ok(unknown)
+}
+
+fn switches(one: &One<'_>, threads: &Threads, writer: &mut CallWriter) -> Result<()> {
     let mut result = Ok(());
-    trace.for_each_switch(|switches| {
+    one.trace.for_each_switch(|switches| {
         let known = switches.iter().filter_map(|switch| {
             let thread = *threads.get(&switch.thread)?;
             let (off_ns, on_ns) = (one.time(switch.off_ns), one.time(switch.on_ns));
             Some(fettle_trace::Switch { thread, off_ns, on_ns, preempted: switch.preempted })
         });
-        if result.is_ok() && finish.manifest.switches {
+        if result.is_ok() {
             result = writer.switches(known);
         }
     })?;
-    result?;
-    Ok(unknown)
+    Ok(result?)
 }
 
 fn calls(
