@@ -224,6 +224,8 @@ pub struct Checker<'a> {
     scratch: Scratch,
     info: InstructionInfoFactory,
     rows: Option<unwind::Rows<'a>>,
+    /// Whether some calls keep more registers than the ABI says.
+    resolvers: bool,
 }
 
 impl<'a> Checker<'a> {
@@ -235,6 +237,7 @@ impl<'a> Checker<'a> {
             scratch: Scratch::default(),
             info: InstructionInfoFactory::new(),
             rows: unwind::Rows::new(image),
+            resolvers: pointer::has_resolvers(image),
         }
     }
 
@@ -257,6 +260,7 @@ impl<'a> Checker<'a> {
         context: &Context<'_>,
     ) -> Result<(), CheckError> {
         let mut walk = Walk::new(self.image, scratch, &mut self.shapes, claim, context)?;
+        walk.resolvers = self.resolvers;
         walk.all()?;
         dead::check(&mut walk, &mut self.info)?;
         tables::check(&mut walk, &mut self.info)?;
@@ -361,6 +365,8 @@ struct Walk<'w, 'a> {
     after_call: bool,
     /// The original has padding here, too, with rules of its own.
     padded: bool,
+    /// [`Checker::resolvers`]; every call may resolve until it is known that none does.
+    resolvers: bool,
 }
 
 fn fail<T>(at: u64, what: impl Into<Fault>) -> Result<T, CheckError> {
@@ -457,6 +463,7 @@ impl<'w, 'a> Walk<'w, 'a> {
             chunk: (0, 0),
             after_call: false,
             padded: false,
+            resolvers: true,
         };
         for block in &function.blocks {
             let start = block.start.0;

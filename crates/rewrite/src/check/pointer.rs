@@ -6,7 +6,7 @@
 //! A promoted call compares its operand with a function's address, in `r11`, and calls the function
 //! where the two are equal. Neither needs a profile to be right.
 
-use fettle_image::{LinkAddr, RelocKind};
+use fettle_image::{Image, LinkAddr, RelocKind};
 use fettle_isa::{Gpr, RegSet};
 use iced_x86::{Code, ConditionCode, Instruction, Mnemonic, OpKind, Register};
 
@@ -211,14 +211,19 @@ impl Walk<'_, '_> {
     /// Whether what is called can be taken to leave only what the ABI says. The loader's resolvers
     /// of thread-local variables leave all but `rax`; they are called through what it points to.
     fn keeps_the_abi(&self, insn: &Instruction) -> bool {
-        /// `R_X86_64_TLSDESC`
-        const DESCRIPTOR: RelocKind = RelocKind::Other(36);
         let resolves = insn.op0_kind() == OpKind::Memory
             && insn.memory_base() == Register::RAX
             && insn.memory_index() == Register::None
             && insn.memory_displacement64() == 0;
-        !resolves || !self.context.image.relocs().iter().any(|reloc| reloc.kind == DESCRIPTOR)
+        !resolves || !self.resolvers
     }
+}
+
+/// Whether the loader fills in resolvers of thread-local variables.
+pub(super) fn has_resolvers(image: &Image) -> bool {
+    /// `R_X86_64_TLSDESC`
+    const DESCRIPTOR: RelocKind = RelocKind::Other(36);
+    image.relocs().iter().any(|reloc| reloc.kind == DESCRIPTOR)
 }
 
 /// The segment of a memory operand, if it means something.
