@@ -215,6 +215,8 @@ struct Scratch {
     /// By pair: what was proved dead there.
     dead: Vec<RegSet>,
     search: Vec<(u64, RegSet)>,
+    /// Whether some calls in the image keep more registers than the ABI says.
+    resolvers: bool,
 }
 
 /// Checks functions of one image; one per thread.
@@ -224,8 +226,6 @@ pub struct Checker<'a> {
     scratch: Scratch,
     info: InstructionInfoFactory,
     rows: Option<unwind::Rows<'a>>,
-    /// Whether some calls keep more registers than the ABI says.
-    resolvers: bool,
 }
 
 impl<'a> Checker<'a> {
@@ -234,10 +234,9 @@ impl<'a> Checker<'a> {
         Checker {
             image,
             shapes: Shapes::default(),
-            scratch: Scratch::default(),
+            scratch: Scratch { resolvers: pointer::has_resolvers(image), ..Scratch::default() },
             info: InstructionInfoFactory::new(),
             rows: unwind::Rows::new(image),
-            resolvers: pointer::has_resolvers(image),
         }
     }
 
@@ -260,7 +259,6 @@ impl<'a> Checker<'a> {
         context: &Context<'_>,
     ) -> Result<(), CheckError> {
         let mut walk = Walk::new(self.image, scratch, &mut self.shapes, claim, context)?;
-        walk.resolvers = self.resolvers;
         walk.all()?;
         dead::check(&mut walk, &mut self.info)?;
         tables::check(&mut walk, &mut self.info)?;
@@ -365,8 +363,6 @@ struct Walk<'w, 'a> {
     after_call: bool,
     /// The original has padding here, too, with rules of its own.
     padded: bool,
-    /// [`Checker::resolvers`]; every call may resolve until it is known that none does.
-    resolvers: bool,
 }
 
 fn fail<T>(at: u64, what: impl Into<Fault>) -> Result<T, CheckError> {
@@ -463,7 +459,6 @@ impl<'w, 'a> Walk<'w, 'a> {
             chunk: (0, 0),
             after_call: false,
             padded: false,
-            resolvers: true,
         };
         for block in &function.blocks {
             let start = block.start.0;

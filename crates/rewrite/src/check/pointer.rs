@@ -215,7 +215,7 @@ impl Walk<'_, '_> {
             && insn.memory_base() == Register::RAX
             && insn.memory_index() == Register::None
             && insn.memory_displacement64() == 0;
-        !resolves || !self.resolvers
+        !resolves || !self.s.resolvers
     }
 }
 
