@@ -76,6 +76,8 @@ const QUESTIONS: usize = 20;
 /// Nobody records who asks.
 fn ask(port: u16) {
     for _ in 0..CONNECTIONS {
+        // Over a second and a half, so that there are messages at all times that are looked at.
+        std::thread::sleep(Duration::from_millis(150));
         let mut connection = TcpStream::connect(("127.0.0.1", port)).unwrap();
         for _ in 0..QUESTIONS {
             connection.write_all(b"question").unwrap();
