@@ -30,6 +30,7 @@ pub fn run(args: &Args, mode: ModeArg, pid: u32) -> anyhow::Result<ExitCode> {
     if talk && args.duration.is_none() {
         eprintln!("fettle: recording until Ctrl-C");
     }
+    fettle_tune::give_way();
     let recorded = fettle_tune::recording::record(&process, &journals, &recording, stop)
         .map_err(|error| explained(&journals, &process, error))?;
     if args.json {

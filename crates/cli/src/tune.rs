@@ -171,6 +171,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     };
     let process = Process::open(pid)?;
     check_unchanged(&folder, &process)?;
+    fettle_tune::give_way();
     if let Some(seed) = args.shuffle {
         return shuffle(args, seed, &process, &folder, &options.wanted);
     }

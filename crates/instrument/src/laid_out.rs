@@ -305,7 +305,10 @@ impl Maker<'_> {
 /// Calls and jumps in old code to functions with new code: where, and the distance that leads
 /// there at once.
 fn calls(image: &Image, lifted: &Lifted, plan: &Plan, linked: &Linked) -> Vec<(LinkAddr, Vec<u8>)> {
-    let calls = fettle_rewrite::calls_to_new(image, lifted.functions.iter(), plan, linked);
+    let calls =
+        fettle_rewrite::calls_to_new(image, lifted.functions.iter(), (plan, linked), &|_, _, _| {
+            true
+        });
     calls.into_iter().map(|(at, bytes)| (at, bytes.to_vec())).collect()
 }
 

@@ -7,13 +7,14 @@ use std::time::{Duration, Instant};
 
 use crate::caller::SystemCall;
 use crate::error::LiveError;
+use crate::halt::Halted;
 use crate::heirs;
 use crate::journal::{Entry, Journal, Patch, Purpose, Region};
 use crate::maps::{LiveAddr, Mapping};
 use crate::perf_map;
 use crate::places::Places;
 use crate::process::{self, Process, hash};
-use crate::references::{Ranges, in_memory, sleeper_returns_to};
+use crate::references::{OwnMemory, Ranges, sleeper_returns_to};
 
 const PAGE: u64 = 4096;
 
@@ -285,6 +286,7 @@ fn take_away(
     let known = unwind.iter().map(|p| (p.at.0 & !7, p.at.0 + p.after.len() as u64)).collect();
     let known = Ranges::new(known);
     const ON_A_STACK: &str = "a thread is in it, or returns to it";
+    const IN_MEMORY: &str = "something in its memory may lead to it";
     // Looks that cost nothing, or little, come first: as a rule it is a thread that hinders.
     if sleeper_returns_to(process, &ranges) {
         return Ok(Some(ON_A_STACK.to_owned()));
@@ -295,8 +297,13 @@ fn take_away(
     })?;
     undone.stops.push(stop);
     let Some(view) = view else { return Ok(Some(ON_A_STACK.to_owned())) };
-    if let Some(why) = in_memory(process, &process.maps()?, &view, &code, &known) {
-        return Ok(Some(why.to_owned()));
+    let memory = OwnMemory::of(process, &process.maps()?, view, &code);
+    let large = memory.is_large();
+    // Twice, where it cannot be searched once more while the process stands still.
+    for _ in 0..if large { 2 } else { 1 } {
+        if memory.leads_into(process, &code, &known) {
+            return Ok(Some(IN_MEMORY.to_owned()));
+        }
     }
     let conflicts = &mut undone.conflicts;
     let (hindrance, stop) = process.while_halted(|halted| {
@@ -306,22 +313,17 @@ fn take_away(
         if !halted.on_stacks(&ranges)?.is_empty() {
             return Ok(Some(ON_A_STACK));
         }
-        let maps = halted.process.maps()?;
-        if let Some(why) = in_memory(process, &maps, &halted.view(), &code, &known) {
-            return Ok(Some(why));
-        }
-        for patch in &unwind {
-            if !halted.restore_unwind(patch, &places)? {
-                conflicts.push(patch.at);
-                return Ok(Some("its loader has been changed by somebody else"));
+        if !large {
+            let maps = halted.process.maps()?;
+            let memory = OwnMemory::of(process, &maps, halted.view(), &code);
+            if memory.is_large() {
+                return Ok(Some("its memory grows just now"));
+            }
+            if memory.leads_into(process, &code, &known) {
+                return Ok(Some(IN_MEMORY));
             }
         }
-        for entry in journal.entries() {
-            if let Entry::GsBase(base) = entry {
-                halted.set_gs_base(*base, 0)?;
-            }
-        }
-        Ok(None)
+        forget(journal, halted, (&unwind, &places), conflicts)
     })?;
     undone.stops.push(stop);
     if let Some(why) = hindrance {
@@ -331,6 +333,27 @@ fn take_away(
     let regions = still_there(journal, process)?;
     undone.stops.extend(process.unmap(journal, &regions)?);
     undone.freed = regions.iter().map(|region| region.len).sum();
+    Ok(None)
+}
+
+/// Has unwinders forget new code, and threads its counters. Gives what hinders.
+fn forget(
+    journal: &Journal,
+    halted: &mut Halted<'_>,
+    (unwind, places): (&[Patch], &Places),
+    conflicts: &mut Vec<LiveAddr>,
+) -> Result<Option<&'static str>, LiveError> {
+    for patch in unwind {
+        if !halted.restore_unwind(patch, places)? {
+            conflicts.push(patch.at);
+            return Ok(Some("its loader has been changed by somebody else"));
+        }
+    }
+    for entry in journal.entries() {
+        if let Entry::GsBase(base) = entry {
+            halted.set_gs_base(*base, 0)?;
+        }
+    }
     Ok(None)
 }
 

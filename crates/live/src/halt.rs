@@ -334,16 +334,29 @@ impl<'a> Halted<'a> {
     ///
     /// When a thread was killed meanwhile.
     pub fn set_gs_base(&mut self, from: u64, to: u64) -> Result<(), LiveError> {
-        for thread in self.threads.iter_mut().filter(|t| t.registers.gs_base == from) {
-            ptrace::set_gs_base(thread.tid, to).map_err(|source| LiveError::Ptrace {
-                action: "set the gs base",
-                pid: thread.tid,
-                source,
-            })?;
-            thread.registers.gs_base = to;
-        }
-        Ok(())
+        let threads = self.threads.iter_mut().filter(|t| t.registers.gs_base == from);
+        threads.into_iter().try_for_each(|thread| set_gs_base(thread, to))
     }
+
+    /// Gives each thread one of these gs bases, in turns.
+    ///
+    /// # Errors
+    ///
+    /// When a thread was killed meanwhile.
+    pub fn spread_gs_bases(&mut self, bases: &[u64]) -> Result<(), LiveError> {
+        let mut threads = self.threads.iter_mut().zip(bases.iter().cycle());
+        threads.try_for_each(|(thread, base)| set_gs_base(thread, *base))
+    }
+}
+
+fn set_gs_base(thread: &mut Thread, base: u64) -> Result<(), LiveError> {
+    ptrace::set_gs_base(thread.tid, base).map_err(|source| LiveError::Ptrace {
+        action: "set the gs base",
+        pid: thread.tid,
+        source,
+    })?;
+    thread.registers.gs_base = base;
+    Ok(())
 }
 
 /// Has every thread of a process stand still.

@@ -1,4 +1,4 @@
-//! Being quick while a process waits for us.
+//! Being quick while a process waits for us, and slow while it works.
 
 use std::time::Duration;
 
@@ -17,6 +17,16 @@ pub(crate) fn hurry() {
         }
         // Sleeps of microseconds are to be just that.
         libc::prctl(libc::PR_SET_TIMERSLACK, 1);
+    }
+}
+
+/// Has the calling thread leave most of a processor to others that want it: for long work on behalf
+/// of a process that is at work itself.
+pub fn give_way() {
+    const NICE: i32 = 5;
+    // SAFETY: takes numbers only; 0 is the calling thread.
+    unsafe {
+        libc::setpriority(libc::PRIO_PROCESS, 0, NICE);
     }
 }
 

@@ -60,6 +60,7 @@ pub use door::{AliveWord, Door, DoorStop, Request};
 pub use error::LiveError;
 pub use events::{Birth, ExitStatus, FaultStop, RunOptions, Session, WaitFor, run};
 pub use halt::Halted;
+pub use haste::give_way;
 pub use heirs::{Relative, bequeath, heir, heirs, inherit, relatives};
 pub use inject::{FileMap, Injection, Prot};
 pub use journal::{Entry, Journal, Patch, Purpose, Region};

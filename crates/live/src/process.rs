@@ -106,6 +106,12 @@ impl Process {
         hash(&self.auxv)
     }
 
+    /// Number of its threads; 1 if nobody can tell.
+    pub fn threads(&self) -> usize {
+        let tasks = std::fs::read_dir(format!("/proc/{}/task", self.pid));
+        tasks.map_or(1, |tasks| tasks.count().max(1))
+    }
+
     /// Whether it still runs the program that it ran when this was made.
     pub fn is_same(&self) -> bool {
         start_time(self.pid) == Some(self.start_time)

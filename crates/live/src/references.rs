@@ -37,8 +37,11 @@ impl Ranges {
     }
 }
 
-/// More than this is not searched while a process stands still.
-const MOST: u64 = 64 << 20;
+/// More memory than this is not searched while a process stands still: it takes a millisecond for
+/// some megabytes.
+const MOST_HALTED: u64 = 4 << 20;
+/// So much is read at once: it stays in the second cache.
+const CHUNK: usize = 256 << 10;
 const PAGE: u64 = 4096;
 /// Below the stack pointer a function may have more of its own.
 const RED_ZONE: u64 = 128;
@@ -198,62 +201,79 @@ fn in_use(pagemap: Option<&File>, start: u64, end: u64, runs: &mut Vec<(u64, u64
     }
 }
 
-/// Whether any word of a process's own memory may lead into `ranges`, as it is or as `setjmp`
-/// hides it, but for those in `known`; what hinders, in words. What is saved in memory is where a
-/// call returns to, or where a signal interrupted what then was left for another stack. Counts only while the process is
-/// halted; else it tells what would be found.
-pub(crate) fn in_memory(
-    process: &Process,
-    maps: &[Mapping],
-    view: &View,
-    ranges: &Ranges,
-    known: &Ranges,
-) -> Option<&'static str> {
-    let inside = |m: &Mapping| ranges.0.iter().any(|r| r.0 <= m.start.0 && m.start.0 < r.1);
-    let own = |m: &&Mapping| m.readable && m.writable && !m.shared && !inside(m);
-    let pagemap = File::open(format!("/proc/{}/pagemap", process.pid())).ok();
-    let mut runs = Vec::new();
-    for mapping in maps.iter().filter(own) {
-        // What lies below a stack pointer is dead.
-        let pointer = view.stacks.iter().copied().filter(|p| mapping.contains(LiveAddr(*p))).min();
-        let dead = pointer.map_or(0, |pointer| pointer.saturating_sub(RED_ZONE) & !(PAGE - 1));
-        let from = mapping.start.0.max(dead);
-        in_use(pagemap.as_ref(), from, mapping.end.0, &mut runs);
-    }
-    if runs.iter().map(|(start, end)| end - start).sum::<u64>() > MOST {
-        return Some("the process has too much memory to be searched for ways into it");
-    }
-    let (low, high) = ranges.hull();
-    let leads = |word: u64| low <= word && word < high && ranges.contains(word);
-    let is_dead = |at: u64| {
-        let below = |pointer: &u64| pointer / PAGE == at / PAGE && at < pointer - RED_ZONE;
-        view.stacks.iter().any(below)
-    };
-    let mut bytes = vec![0; 1 << 20];
-    for (mut at, end) in runs {
-        while at < end {
-            let len = (end - at).min(bytes.len() as u64) as usize;
-            let count = process.memory.read_some(LiveAddr(at), &mut bytes[..len]).unwrap_or(0);
-            let suspects = words(&bytes[..count])
-                .enumerate()
-                .filter(|(_, word)| leads(*word) || leads(word.rotate_right(17) ^ view.guard));
-            let found = suspects.into_iter().any(|(i, word)| {
-                let here = at + i as u64 * 8;
-                let plain = if leads(word) { word } else { word.rotate_right(17) ^ view.guard };
-                !known.contains(here)
-                    && !is_dead(here)
-                    && (is_behind_call(process, plain) || is_interrupted(process, here))
-            });
-            if found {
-                return Some("something in its memory may lead to it");
-            }
-            if count < len {
-                break;
-            }
-            at += count as u64;
+/// A process's own memory, as far as it may hold what leads into `ranges`: which addresses, and
+/// what is dead among them.
+pub(crate) struct OwnMemory {
+    runs: Vec<(u64, u64)>,
+    view: View,
+}
+
+impl OwnMemory {
+    /// That of a process with these mappings.
+    pub fn of(process: &Process, maps: &[Mapping], view: View, ranges: &Ranges) -> OwnMemory {
+        let inside = |m: &Mapping| ranges.0.iter().any(|r| r.0 <= m.start.0 && m.start.0 < r.1);
+        let own = |m: &&Mapping| m.readable && m.writable && !m.shared && !inside(m);
+        let pagemap = File::open(format!("/proc/{}/pagemap", process.pid())).ok();
+        let mut runs = Vec::new();
+        for mapping in maps.iter().filter(own) {
+            // What lies below a stack pointer is dead.
+            let pointers = view.stacks.iter().copied();
+            let pointer = pointers.filter(|p| mapping.contains(LiveAddr(*p))).min();
+            let dead = pointer.map_or(0, |p| p.saturating_sub(RED_ZONE) & !(PAGE - 1));
+            let from = mapping.start.0.max(dead);
+            in_use(pagemap.as_ref(), from, mapping.end.0, &mut runs);
         }
+        OwnMemory { runs, view }
     }
-    None
+
+    /// Whether it is too much to be searched while the process stands still.
+    pub fn is_large(&self) -> bool {
+        self.runs.iter().map(|(start, end)| end - start).sum::<u64>() > MOST_HALTED
+    }
+
+    /// Whether any word may lead into `ranges`, as it is or as `setjmp` hides it, but for those in
+    /// `known`. What is saved in memory is where a call returns to, or where a signal interrupted
+    /// what then was left for another stack.
+    ///
+    /// This holds for a process that stands still, and also for one that runs if no thread of it
+    /// was in `ranges` when this began, nor returns there, and the only ways in are what is
+    /// searched for. For a stack that sleeps stays where it is, and so do its words; and when it
+    /// goes on, what it has called before from there has left its return address below the stack
+    /// pointer, where nothing else writes before the next call does.
+    pub fn leads_into(&self, process: &Process, ranges: &Ranges, known: &Ranges) -> bool {
+        let OwnMemory { runs, view } = self;
+        let (low, high) = ranges.hull();
+        let leads = |word: u64| low <= word && word < high && ranges.contains(word);
+        let is_dead = |at: u64| {
+            let below = |pointer: &u64| pointer / PAGE == at / PAGE && at < pointer - RED_ZONE;
+            view.stacks.iter().any(below)
+        };
+        let mut bytes = vec![0; CHUNK];
+        for (mut at, end) in runs.iter().copied() {
+            while at < end {
+                let len = (end - at).min(bytes.len() as u64) as usize;
+                let count = process.memory.read_some(LiveAddr(at), &mut bytes[..len]).unwrap_or(0);
+                let suspects = words(&bytes[..count])
+                    .enumerate()
+                    .filter(|(_, word)| leads(*word) || leads(word.rotate_right(17) ^ view.guard));
+                let found = suspects.into_iter().any(|(i, word)| {
+                    let here = at + i as u64 * 8;
+                    let plain = if leads(word) { word } else { word.rotate_right(17) ^ view.guard };
+                    !known.contains(here)
+                        && !is_dead(here)
+                        && (is_behind_call(process, plain) || is_interrupted(process, here))
+                });
+                if found {
+                    return true;
+                }
+                if count < len {
+                    break;
+                }
+                at += count as u64;
+            }
+        }
+        false
+    }
 }
 
 /// Whether the instruction in front of `address` may be a call. New code is searched for, so its

@@ -3,19 +3,20 @@
 
 use std::collections::HashMap;
 
-use fettle_cfg::Function;
+use fettle_cfg::{Block, Function};
 use fettle_image::{Image, LinkAddr};
 
 use crate::link::Linked;
 use crate::plan::Plan;
 
 /// Calls and jumps in old code to the entries of functions of `plan`: where their distance stands,
-/// and what it is to be. Each place is given once.
+/// and what it is to be. `wants` chooses, by the function and block that they are in and the entry
+/// that they lead to. Each place is given once.
 pub fn calls_to_new<'a>(
     image: &Image,
     functions: impl Iterator<Item = &'a Function>,
-    plan: &Plan,
-    linked: &Linked,
+    (plan, linked): (&Plan, &Linked),
+    wants: &dyn Fn(&Function, &Block, LinkAddr) -> bool,
 ) -> Vec<(LinkAddr, [u8; 4])> {
     let new: HashMap<u64, u64> = plan
         .functions
@@ -30,18 +31,27 @@ pub fn calls_to_new<'a>(
         taken.get(next).is_some_and(|(taken_start, _)| *taken_start < end)
     };
     let mut calls = Vec::new();
-    for insn in functions.flat_map(|function| &function.insns) {
-        let (start, end) = (insn.ip(), insn.next_ip());
-        if insn.len() != 5 || is_taken(start, end) {
-            continue;
+    for function in functions {
+        for block in &function.blocks {
+            let range = block.insns.start as usize..block.insns.end as usize;
+            for insn in &function.insns[range] {
+                let (start, end) = (insn.ip(), insn.next_ip());
+                if insn.len() != 5 || is_taken(start, end) {
+                    continue;
+                }
+                let target = insn.near_branch_target();
+                let Some(to) = new.get(&target) else { continue };
+                // call and jmp with a distance of four bytes.
+                let bytes = image.read(LinkAddr(start), 5);
+                if !bytes.is_some_and(|b| matches!(b[0], 0xe8 | 0xe9)) {
+                    continue;
+                }
+                let Ok(distance) = i32::try_from(to.wrapping_sub(end) as i64) else { continue };
+                if wants(function, block, LinkAddr(target)) {
+                    calls.push((LinkAddr(start + 1), distance.to_le_bytes()));
+                }
+            }
         }
-        let Some(to) = new.get(&insn.near_branch_target()) else { continue };
-        // call and jmp with a distance of four bytes.
-        if !image.read(LinkAddr(start), 5).is_some_and(|b| matches!(b[0], 0xe8 | 0xe9)) {
-            continue;
-        }
-        let Ok(distance) = i32::try_from(to.wrapping_sub(end) as i64) else { continue };
-        calls.push((LinkAddr(start + 1), distance.to_le_bytes()));
     }
     // Parts that functions share are lifted with each.
     calls.sort_unstable();

@@ -1,9 +1,7 @@
 //! Counting what runs in a process, for a while, by copies with counters.
 //!
-//! Counters lie in memory that every thread reaches through its gs base: all threads have the same
-//! one, and those that they make inherit it, so that nothing has to watch the process. Threads
-//! that count at the same moment may lose counts to each other; a place that ran is never seen as
-//! one that did not.
+//! Threads of one bank of counters that count at the same moment may lose counts to each other; a
+//! place that ran is never seen as one that did not.
 
 use std::collections::{HashMap, VecDeque};
 use std::path::Path;
@@ -13,21 +11,20 @@ use fettle_collect::Selection;
 use fettle_collect::counts;
 use fettle_image::LinkAddr;
 use fettle_layout::Counts;
-use fettle_live::{Journal, LiveAddr, Patch, Process, Prot, Region};
+use fettle_live::{Journal, LiveAddr, Patch, Process};
 use fettle_rewrite::{Mode, Plan, Pointers};
 use fettle_trace::CounterKind;
 
 use crate::Stop;
+use crate::counters::Counters;
 use crate::error::TuneError;
 use crate::family::Family;
 use crate::install::{self, Installed};
-use crate::module::{self, Module, NewCode};
+use crate::module::{self, Module, NewCode, Recipe};
 use crate::target::Target;
 use crate::targets::Targets;
+use crate::ways::Callers;
 
-const PAGE: u64 = 4096;
-/// Far from what loaders and allocators use, and no number that programs have for other reasons.
-const COUNTERS_FROM: u64 = 0x2b5c_9d3a_7000;
 /// So long threads have to leave copies with counters.
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -75,7 +72,7 @@ pub(crate) struct Copies {
     pub(crate) codes: Vec<NewCode>,
     /// Of each, the module and its first counter.
     pub(crate) places: Vec<(usize, u64)>,
-    counters: Region,
+    counters: Counters,
 }
 
 /// A process that counts.
@@ -176,17 +173,16 @@ pub fn count_while(
         processes: counting.len(),
         ..Profile::default()
     };
-    let mut sums = vec![0u64; (copies.counters.len / 8) as usize];
+    let mut sums = vec![0u64; copies.counters.words()];
     let mut targets = Targets::new(&copies);
     let mut undo: VecDeque<Journal> = VecDeque::new();
     for one in counting {
-        // Who has ended took its counts along; its children's are in the memory of their parent.
-        if let Ok(bytes) = one.process.read(copies.counters.at, copies.counters.len as usize) {
-            for (sum, word) in sums.iter_mut().zip(bytes.chunks_exact(8)) {
+        copies.counters.read(one.process, |bank| {
+            for (sum, word) in sums.iter_mut().zip(bank.chunks_exact(8)) {
                 *sum = sum.wrapping_add(u64::from_le_bytes(word.try_into().expect("eight bytes")));
             }
-            targets.take(&bytes);
-        }
+            targets.take(bank);
+        });
         if one.process.pid() == lead {
             profile.installed = one.installed;
         }
@@ -224,8 +220,15 @@ fn copies(
     for (index, module) in modules.iter().enumerate() {
         let wants = module::wanted(&module.image, selection);
         let from = (counters * 8) as u32;
-        let probes = (Mode::Edges, from, Pointers::Counted);
-        let code = module.new_code(process, probes, None, &wants, &maps);
+        let recipe = Recipe {
+            mode: Mode::Edges,
+            counters: from,
+            pointers: Pointers::Counted,
+            placement: None,
+            wants: &wants,
+            callers: Callers::Others,
+        };
+        let code = module.new_code(process, &recipe, &maps);
         let Ok(code) = code else { continue };
         maps.extend([install::taken(code.text), install::taken(code.constants)]);
         places.push((index, counters));
@@ -235,12 +238,9 @@ fn copies(
         }
         codes.push(code);
     }
-    let len = (counters * 8).max(1).next_multiple_of(PAGE);
-    let at = fettle_collect::modules::find_hole(COUNTERS_FROM, len, &maps)
+    let threads = family.members().map(Process::threads).max().unwrap_or(1);
+    let counters = Counters::new(counters, threads, &maps)
         .ok_or_else(|| unfit("there is no room for counters"))?;
-    let prot = Prot { read: true, write: true, exec: false };
-    // Children that are forked meanwhile add to the same counters, and may end before we look.
-    let counters = Region { at, len, prot, shared: true };
     Ok(Copies { codes, places, counters })
 }
 

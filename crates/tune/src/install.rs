@@ -19,6 +19,7 @@ use fettle_live::{
 };
 use fettle_rewrite::find_object::{self, Region as Known};
 
+use crate::counters::Counters;
 use crate::error::TuneError;
 use crate::module::{LeftAlone, NewCode, Reason};
 use crate::target::{Loaded, Target};
@@ -68,7 +69,7 @@ pub fn install(
     target: &Target<'_>,
     journal: &mut Journal,
     all: &[NewCode],
-    counters: Option<Region>,
+    counters: Option<Counters>,
 ) -> Result<Installed, TuneError> {
     let process = target.process;
     let mut installed = Installed::default();
@@ -89,7 +90,8 @@ pub fn install(
         contents.push((helper.code.0, &helper.code.1));
         contents.push((helper.table.0, &helper.table.1));
     }
-    let regions: Vec<Region> = contents.iter().map(|(region, _)| *region).chain(counters).collect();
+    let regions: Vec<Region> =
+        contents.iter().map(|(region, _)| *region).chain(counters.map(|c| c.region())).collect();
     installed.bytes = regions.iter().map(|region| region.len).sum();
 
     installed.stops.extend(process.map(journal, &regions)?);
@@ -97,13 +99,14 @@ pub fn install(
         process.fill(region.at, bytes)?;
     }
     if let Some(counters) = counters {
-        journal.add([Entry::GsBase(counters.at.0)])?;
+        let bases = counters.bases();
+        journal.add(bases.iter().map(|base| Entry::GsBase(*base)))?;
         let (threads, stop) = process.while_halted(|halted| {
             if halted.gs_bases().any(|base| base != 0) {
                 let why = "it uses the gs segment itself".to_owned();
                 return Err(LiveError::Unattachable { pid: process.pid(), why });
             }
-            halted.set_gs_base(0, counters.at.0)?;
+            halted.spread_gs_bases(&bases)?;
             Ok(halted.threads())
         })?;
         installed.threads = threads;

@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 pub mod count;
+mod counters;
 pub mod decide;
 mod error;
 mod everywhere;
@@ -24,6 +25,7 @@ mod targets;
 mod tuning;
 mod ways;
 
+pub use counters::Counters;
 pub use decide::{Decided, Group};
 pub use error::TuneError;
 pub use everywhere::{install_everywhere, log_by_birth, undo_family};
@@ -34,10 +36,11 @@ pub use fettle_layout::order::{Choice, Method, Modelled, Unit};
 pub use fettle_layout::promote::Promoted;
 pub use install::{Installed, install};
 pub use measure::{Measured, Work};
-pub use module::{LeftAlone, Module, NewCode, Reason};
+pub use module::{LeftAlone, Module, NewCode, Reason, Recipe};
 pub use profile::{Fit, Saved, Subject};
 pub use target::{Loaded, Target};
 pub use tuning::{News, Options, Outcome, tune};
+pub use ways::Callers;
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -87,6 +90,13 @@ pub fn lift(target: &Target<'_>, wanted: &Wanted) -> Result<Lifted, TuneError> {
     }
 }
 
+/// Has the threads that lift and plan leave most of the processors to the program that is at work.
+/// To be called before any of them is there; later it does nothing.
+pub fn give_way() {
+    let behind = rayon::ThreadPoolBuilder::new().start_handler(|_| fettle_live::give_way());
+    let _ = behind.build_global();
+}
+
 /// New code for all modules, each with its blocks in any order: for tests.
 ///
 /// # Errors
@@ -104,10 +114,16 @@ pub fn shuffled(
     for module in modules {
         let placement = Placement::shuffled(&module.lifted.functions, seed);
         let wants = module::wanted(&module.image, selection);
-        let order = Some(&placement);
         let mut promoted = HashMap::new();
-        let probes = (Mode::Plain, 0, any_promotions(module, seed, &mut promoted));
-        match module.new_code(target.process, probes, order, &wants, &maps) {
+        let recipe = Recipe {
+            mode: Mode::Plain,
+            counters: 0,
+            pointers: any_promotions(module, seed, &mut promoted),
+            placement: Some(&placement),
+            wants: &wants,
+            callers: Callers::All,
+        };
+        match module.new_code(target.process, &recipe, &maps) {
             Ok(code) => {
                 maps.extend([install::taken(code.text), install::taken(code.constants)]);
                 all.push(code);

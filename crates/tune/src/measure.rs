@@ -243,15 +243,24 @@ fn take_turn(family: &Family<'_>, plan: &Plan, stop: Stop<'_>) -> Result<Cost, T
     })
 }
 
-/// The first number that a command prints.
+/// The first number that a command prints. It may look at a file at the moment that it is written
+/// anew, and is asked again.
 fn printed_number(pid: i32, command: &str) -> Result<u64, TuneError> {
+    const TRIES: usize = 3;
     let failed = |what: String| TuneError::Unfit { pid, why: format!("--work {command}: {what}") };
-    let output = Command::new("sh").args(["-c", command]).output();
-    let output = output.map_err(|error| failed(error.to_string()))?;
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    let mut numbers = text.split(|c: char| !c.is_ascii_digit()).filter(|part| !part.is_empty());
-    let number = numbers.next().and_then(|number| number.parse().ok());
-    number.ok_or_else(|| failed(format!("it printed no number ({})", output.status)))
+    let mut status = None;
+    for _ in 0..TRIES {
+        let output = Command::new("sh").args(["-c", command]).output();
+        let output = output.map_err(|error| failed(error.to_string()))?;
+        let text = String::from_utf8_lossy(&output.stdout);
+        let mut numbers = text.split(|c: char| !c.is_ascii_digit()).filter(|n| !n.is_empty());
+        if let Some(number) = numbers.next().and_then(|number| number.parse().ok()) {
+            return Ok(number);
+        }
+        status = Some(output.status);
+    }
+    let status = status.map_or_else(String::new, |status| format!(" ({status})"));
+    Err(failed(format!("it printed no number{status}")))
 }
 
 /// Mean and interval of what rounds have shown: cost by old code, cost by new code.

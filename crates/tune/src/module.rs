@@ -16,7 +16,7 @@ use fettle_rewrite::{LinkParameters, Linked, Mode, Plan, PlanOptions, Pointers, 
 
 use crate::profile::Subject;
 use crate::target::{Loaded, word};
-use crate::ways;
+use crate::ways::{self, Callers};
 
 const PAGE: u64 = 4096;
 const CODE: Prot = Prot { read: true, write: false, exec: true };
@@ -76,6 +76,23 @@ pub struct Module {
     returns: Vec<u64>,
 }
 
+/// What new code is to be like.
+#[derive(Clone, Copy)]
+pub struct Recipe<'a> {
+    /// How it is measured.
+    pub mode: Mode,
+    /// Its counters begin so many bytes from the gs base.
+    pub counters: u32,
+    /// What is made of calls through pointers.
+    pub pointers: Pointers<'a>,
+    /// The order of its blocks, if it is another than that of the old code.
+    pub placement: Option<&'a Placement>,
+    /// The functions.
+    pub wants: &'a (dyn Fn(&Function) -> bool + Sync),
+    /// The calls in old code that are led to it at once.
+    pub callers: Callers<'a>,
+}
+
 /// New code for a module, with addresses, and what leads to it.
 #[derive(Clone, Debug)]
 pub struct NewCode {
@@ -132,9 +149,7 @@ impl Module {
         Subject { path: &self.loaded.path, image: &self.image, functions }
     }
 
-    /// New code for the functions that `wants` says, in this order, measured in this mode, with the
-    /// counters so many bytes from the gs base, and that made of calls through pointers. `maps` are the process's, and what else is going
-    /// to be mapped.
+    /// New code by a recipe. `maps` are the process's, and what else is going to be mapped.
     ///
     /// # Errors
     ///
@@ -143,11 +158,10 @@ impl Module {
     pub fn new_code(
         &self,
         process: &Process,
-        (mode, counters, pointers): (Mode, u32, Pointers<'_>),
-        placement: Option<&Placement>,
-        wants: &(dyn Fn(&Function) -> bool + Sync),
+        recipe: &Recipe<'_>,
         maps: &[Mapping],
     ) -> Result<NewCode, String> {
+        let Recipe { mode, counters, pointers, placement, wants, callers } = *recipe;
         let select = |f: &Function| wants(f) && self.is_same(f) && !must_stay(&self.image, f);
         let probes = Probing::new(mode);
         let options = PlanOptions { probes, select: &select, places: &[], placement, pointers };
@@ -185,8 +199,8 @@ impl Module {
             planned.landings.iter().filter(|landing| landing.1 == planned.text_offset)
         });
         let gates = entries.filter_map(|landing| gate(&linked, bias, *landing)).collect();
-        let parts = (&plan, &linked);
-        let calls = ways::calls(&self.image, &self.lifted, &self.same, bias, parts);
+        let old = (&self.lifted, &self.same[..]);
+        let calls = ways::calls((&self.image, bias), old, (&plan, &linked), (callers, &jumps));
         Ok(NewCode {
             text: region(linked.text_at, &linked.text, CODE),
             constants: region(linked.constants_at, &linked.constants, CONSTANTS),

@@ -17,9 +17,10 @@ use crate::everywhere::Everywhere;
 use crate::family::Family;
 use crate::install::{self, Installed};
 use crate::measure::{self, Measured};
-use crate::module::{Module, NewCode};
+use crate::module::{Module, NewCode, Recipe};
 use crate::profile::{Fit, Saved, Subject};
 use crate::target::Target;
+use crate::ways::Callers;
 use crate::{Stop, Wanted, lift};
 
 /// What to do.
@@ -372,8 +373,15 @@ fn lay_out(
         let placement = decided.chosen.layout.placement(&decided.code);
         let entries: HashSet<_> = decided.code.procedures.iter().map(|p| p.entry).collect();
         let wants = |f: &Function| entries.contains(&f.entry);
-        let probes = (Mode::Plain, 0, Pointers::Promoted(&decided.promoted.targets));
-        match module.new_code(process, probes, Some(&placement), &wants, &maps) {
+        let recipe = Recipe {
+            mode: Mode::Plain,
+            counters: 0,
+            pointers: Pointers::Promoted(&decided.promoted.targets),
+            placement: Some(&placement),
+            wants: &wants,
+            callers: Callers::Ran(counts),
+        };
+        match module.new_code(process, &recipe, &maps) {
             Ok(code) => {
                 maps.extend([install::taken(code.text), install::taken(code.constants)]);
                 // Where too few registers are free a call stays as it is.

@@ -7,14 +7,18 @@
 //! its entry there, which jumps to what it holds; so these can be changed, and no others. Slots
 //! that are not bound yet lead to the loader and stay; when the loader binds one, it leads to the
 //! old entry, and from there on.
+//!
+//! A call that never runs is left as it is: hot functions are called from all over a program, and
+//! each page that is written to is a page more of the process's own.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
-use fettle_cfg::Lifted;
-use fettle_image::Image;
+use fettle_cfg::{Block, Function, Lifted};
+use fettle_image::{Image, LinkAddr};
 use fettle_live::{LiveAddr, Patch, Process, Purpose};
 use fettle_rewrite::{Linked, Plan};
 
+use crate::count::ByFunction;
 use crate::module::NewCode;
 use crate::target::{Loaded, word};
 
@@ -31,17 +35,43 @@ const R_X86_64_IRELATIVE: u32 = 37;
 const MOST_ENTRIES: usize = 1 << 12;
 const MOST_SLOTS: usize = 1 << 20;
 
+/// Which calls in old code are led to new code at once. Others come there by the jump at the old
+/// entry, and those to an entry that has none are always among them.
+#[derive(Clone, Copy, Debug)]
+pub enum Callers<'a> {
+    /// All of them.
+    All,
+    /// Those of functions without new code: few run old code once it is there.
+    Others,
+    /// Those in blocks that ran.
+    Ran(&'a ByFunction),
+}
+
 /// Calls and jumps in old code to the entries of functions of `plan`. `same` tells for each
-/// function whether its bytes are known.
+/// function whether its bytes are known; `jumps` lead from old entries.
 pub(crate) fn calls(
-    image: &Image,
-    lifted: &Lifted,
-    same: &[bool],
-    bias: u64,
+    (image, bias): (&Image, u64),
+    (lifted, same): (&Lifted, &[bool]),
     (plan, linked): (&Plan, &Linked),
+    (callers, jumps): (Callers<'_>, &[Patch]),
 ) -> Vec<Patch> {
     let known = lifted.functions.iter().zip(same).filter(|(_, same)| **same);
-    let calls = fettle_rewrite::calls_to_new(image, known.map(|(f, _)| f), plan, linked);
+    let new: HashSet<LinkAddr> = plan.functions.iter().map(|f| f.entry).collect();
+    let led: HashSet<u64> = jumps.iter().map(|jump| jump.at.0.wrapping_sub(bias)).collect();
+    let wants = |function: &Function, block: &Block, entry: LinkAddr| {
+        let ran = |counts: &ByFunction| {
+            let count = counts.get(&function.entry)?.blocks.get(&block.start)?;
+            Some(*count > 0)
+        };
+        !led.contains(&entry.0)
+            || match callers {
+                Callers::All => true,
+                Callers::Others => !new.contains(&function.entry),
+                Callers::Ran(counts) => ran(counts) == Some(true),
+            }
+    };
+    let known = known.map(|(function, _)| function);
+    let calls = fettle_rewrite::calls_to_new(image, known, (plan, linked), &wants);
     let patches = calls.into_iter().filter_map(|(at, after)| {
         let live = LiveAddr(at.0.wrapping_add(bias));
         let before = image.read(at, 4).filter(|_| live.0 / PAGE == (live.0 + 3) / PAGE)?;
