@@ -15,6 +15,7 @@ use crate::perf_map;
 use crate::places::Places;
 use crate::process::{self, Process, hash};
 use crate::references::{OwnMemory, Ranges, sleeper_returns_to};
+use crate::returns::Returns;
 
 const PAGE: u64 = 4096;
 
@@ -168,7 +169,9 @@ fn undo_living(
     let deadline = Instant::now() + patience;
     let mut pause = PAUSES.0;
     let mut tries = 0u32;
-    while let Some(why) = take_away(journal, process, &mut undone)? {
+    let returns = journal.beside("returns").ok();
+    let returns = returns.and_then(|(_, bytes)| Returns::from_bytes(&bytes)).unwrap_or_default();
+    while let Some(why) = take_away(journal, process, &returns, &mut undone)? {
         // Mostly a thread only passes through.
         tries += 1;
         if tries.is_power_of_two() && tries > 1 {
@@ -271,6 +274,7 @@ fn clear_code(
 fn take_away(
     journal: &mut Journal,
     process: &Process,
+    returns: &Returns,
     undone: &mut Undone,
 ) -> Result<Option<String>, LiveError> {
     let regions = journal.regions();
@@ -288,10 +292,11 @@ fn take_away(
     const ON_A_STACK: &str = "a thread is in it, or returns to it";
     const IN_MEMORY: &str = "something in its memory may lead to it";
     // Looks that cost nothing, or little, come first: as a rule it is a thread that hinders.
-    if sleeper_returns_to(process, &ranges) {
+    if returns.is_empty() && sleeper_returns_to(process, &ranges) {
         return Ok(Some(ON_A_STACK.to_owned()));
     }
     let (view, stop) = process.while_halted(|halted| {
+        halted.lead_back(returns, &ranges)?;
         let found = halted.on_stacks(&ranges)?;
         Ok(found.is_empty().then(|| halted.view()))
     })?;

@@ -132,8 +132,9 @@ pub struct Journal {
     checks: Checks,
 }
 
-/// Files beside a log: an object file for debuggers, a script for gdb, a map for perf.
-const BESIDE: [&str; 3] = ["symbols", "gdb", "map"];
+/// Files beside a log: an object file for debuggers, a script for gdb, a map for perf, and where
+/// calls in new code come back to.
+const BESIDE: [&str; 4] = ["symbols", "gdb", "map", "returns"];
 
 const HEADER: &str = "fettle live 2";
 
@@ -347,7 +348,7 @@ impl Journal {
         regions
     }
 
-    /// Writes a file beside the log, which goes with it: `symbols`, `gdb` or `map`. One that is
+    /// Writes a file beside the log, which goes with it: `symbols`, `gdb`, `map` or `returns`. One that is
     /// there already is replaced. Gives its path.
     ///
     /// # Errors

@@ -50,6 +50,7 @@ mod process;
 mod ptrace;
 mod references;
 mod remote;
+mod returns;
 mod signals;
 mod stop;
 
@@ -71,5 +72,6 @@ pub use perf_map::write_perf_map;
 pub use places::{Place, Places, Record};
 pub use process::{Process, command_line, start_time};
 pub use references::Ranges;
+pub use returns::Returns;
 pub use signals::catch_signals;
 pub use stop::ExecStop;

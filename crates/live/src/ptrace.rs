@@ -97,6 +97,16 @@ pub(crate) fn set_gs_base(tid: i32, base: u64) -> io::Result<()> {
     request(libc::PTRACE_POKEUSER, tid, offset, base as usize)
 }
 
+/// Sets where a thread goes on.
+pub(crate) fn set_rip(tid: i32, to: u64) -> io::Result<()> {
+    request(libc::PTRACE_POKEUSER, tid, mem::offset_of!(Registers, rip), to as usize)
+}
+
+/// Sets `rcx` alone.
+pub(crate) fn set_rcx(tid: i32, value: u64) -> io::Result<()> {
+    request(libc::PTRACE_POKEUSER, tid, mem::offset_of!(Registers, rcx), value as usize)
+}
+
 /// The blocked signals: bit `n - 1` for signal `n`.
 pub(crate) fn blocked_signals(tid: i32) -> io::Result<u64> {
     let mut mask = 0u64;

@@ -61,7 +61,7 @@ impl Halted<'_> {
         for thread in &self.threads {
             let registers = general(&thread.registers);
             found.extend(registers.iter().copied().filter(|r| ranges.contains(*r)).map(LiveAddr));
-            stacks.search(thread.registers.rsp, &mut found)?;
+            stacks.search(thread.registers.rsp, &mut |_, word| found.push(LiveAddr(word)))?;
         }
         found.sort_unstable();
         found.dedup();
@@ -87,7 +87,7 @@ impl Halted<'_> {
 }
 
 /// Stacks that are searched for addresses.
-struct Stacks<'a> {
+pub(crate) struct Stacks<'a> {
     process: &'a Process,
     ranges: &'a Ranges,
     hull: (u64, u64),
@@ -95,13 +95,17 @@ struct Stacks<'a> {
 }
 
 impl<'a> Stacks<'a> {
-    fn new(process: &'a Process, ranges: &'a Ranges) -> Stacks<'a> {
+    pub fn new(process: &'a Process, ranges: &'a Ranges) -> Stacks<'a> {
         Stacks { process, ranges, hull: ranges.hull(), bytes: Vec::new() }
     }
 
     /// Searches a stack from its pointer upward. A signal handler may run on a stack of its own:
-    /// its frame tells of the other.
-    fn search(&mut self, pointer: u64, found: &mut Vec<LiveAddr>) -> Result<(), LiveError> {
+    /// its frame tells of the other. `found` gets where an address is, and which.
+    pub fn search(
+        &mut self,
+        pointer: u64,
+        found: &mut dyn FnMut(LiveAddr, u64),
+    ) -> Result<(), LiveError> {
         let (low, high) = self.hull;
         let mut pointers = vec![pointer];
         let mut seen: Vec<u64> = Vec::new();
@@ -122,7 +126,7 @@ impl<'a> Stacks<'a> {
             memory.read_exact(from, &mut self.bytes).map_err(failed)?;
             for (i, word) in words(&self.bytes).enumerate() {
                 if low <= word && word < high && self.ranges.contains(word) {
-                    found.push(LiveAddr(word));
+                    found(from.offset(i as u64 * 8), word);
                 }
                 pointers.extend(self.interrupted(i, word));
             }
@@ -154,7 +158,6 @@ pub(crate) fn sleeper_returns_to(process: &Process, ranges: &Ranges) -> bool {
     let pid = process.pid();
     let Ok(tasks) = std::fs::read_dir(format!("/proc/{pid}/task")) else { return false };
     let mut stacks = Stacks::new(process, ranges);
-    let mut found = Vec::new();
     for task in tasks.flatten() {
         // The call's number, six arguments, the stack pointer, the program counter; "running" if
         // the thread is.
@@ -164,8 +167,10 @@ pub(crate) fn sleeper_returns_to(process: &Process, ranges: &Ranges) -> bool {
             .rev()
             .map_while(|field| u64::from_str_radix(field.strip_prefix("0x")?, 16).ok());
         if let (Some(instruction), Some(pointer)) = (fields.next(), fields.next()) {
-            let there = ranges.contains(instruction);
-            if there || (stacks.search(pointer, &mut found).is_ok() && !found.is_empty()) {
+            let mut there = ranges.contains(instruction);
+            // A stack that cannot be read is looked at again when its thread stands still.
+            let _ = stacks.search(pointer, &mut |_, _| there = true);
+            if there {
                 return true;
             }
         }
@@ -325,7 +330,8 @@ fn words(bytes: &[u8]) -> impl Iterator<Item = u64> {
     bytes.chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().expect("eight bytes")))
 }
 
-fn general(registers: &Registers) -> [u64; 16] {
+/// The general registers, the program counter first.
+pub(crate) fn general(registers: &Registers) -> [u64; 16] {
     let r = registers;
     [
         r.rip, r.rax, r.rbx, r.rcx, r.rdx, r.rsi, r.rdi, r.rbp, r.r8, r.r9, r.r10, r.r11, r.r12,

@@ -86,6 +86,9 @@ pub struct Emitted {
     pub block_offsets: Vec<u32>,
     /// For each original instruction, where its copy starts (padding: where its successor does).
     pub insn_offsets: Vec<u32>,
+    /// Behind each call and system call: the original instruction, and the offset. A call that is compared with a
+    /// target first comes back to two places.
+    pub returns: Vec<(u32, u32)>,
     /// Where unwind information changes, in order.
     pub unwind: Vec<UnwindPoint>,
     /// Probe code in line.
@@ -669,6 +672,12 @@ impl Writer<'_> {
         self.function.blocks[block.index()].insns.start
     }
 
+    /// Whether control comes back behind an instruction from somewhere else.
+    fn comes_back(&self, insn: u32) -> bool {
+        self.function.facts[insn as usize].calls()
+            || self.function.insns[insn as usize].mnemonic() == Mnemonic::Syscall
+    }
+
     /// The number of the counter that stands at `place`.
     fn counter(&self, place: Place) -> Option<u32> {
         self.counters.binary_search(&place).ok().map(|n| n as u32)
@@ -869,6 +878,7 @@ impl Writer<'_> {
             fixups: Vec::new(),
             block_offsets,
             insn_offsets: vec![u32::MAX; function.insns.len()],
+            returns: Vec::new(),
             unwind: Vec::with_capacity(self.items.len()),
             inserted: Vec::new(),
             chunk_starts: Vec::new(),
@@ -912,10 +922,8 @@ impl Writer<'_> {
                         .ok_or((SkipReason::Undecodable, ip(*insn)))?;
                     out.insn_offsets[*insn as usize] = offset;
                     out.point(offset, ip(*insn), 0);
-                    out.code.extend_from_slice(bytes);
-                    if let Some((field, fix)) = fix {
-                        out.fixups.push((offset + u32::from(*field), *fix));
-                    }
+                    out.copy(bytes, *fix);
+                    out.returns.extend(self.comes_back(*insn).then(|| (*insn, out.end())));
                 }
                 Item::Operand(o) => {
                     let operand = &self.operands[*o as usize];
@@ -1020,7 +1028,8 @@ impl Writer<'_> {
                             .ok_or((SkipReason::Undecodable, ip(insn)))?;
                         out.point(offset, ip(insn), 0);
                         let fix = self.address_fixup(call)?;
-                        out.operand(&Operand { insn, bytes: bytes.to_vec(), fix });
+                        out.copy(bytes, fix);
+                        out.returns_here(insn);
                         out.jump_back(behind_promoted[*p as usize]);
                     }
                 },
@@ -1041,6 +1050,12 @@ impl Writer<'_> {
 }
 
 impl Emitted {
+    /// Lets go of what is of no use once the code has its place: together that is larger than it.
+    pub fn trim(&mut self) {
+        (self.unwind, self.insn_offsets) = (Vec::new(), Vec::new());
+        self.returns = Vec::new();
+    }
+
     /// A block from this range begins at `offset`.
     fn part(&mut self, range: u32, offset: u32) {
         let chunk = self.chunk_starts.last().copied().unwrap_or(0);
@@ -1069,6 +1084,16 @@ impl Emitted {
         }
     }
 
+    /// Offset behind what was written last.
+    fn end(&self) -> u32 {
+        self.code.len() as u32
+    }
+
+    /// What was written last is a call.
+    fn returns_here(&mut self, insn: u32) {
+        self.returns.push((insn, self.end()));
+    }
+
     fn point(&mut self, offset: u32, original: LinkAddr, pushed: u32) {
         self.unwind.push(UnwindPoint { offset, original, pushed });
     }
@@ -1082,9 +1107,14 @@ impl Emitted {
 
     /// An instruction with the operand of another.
     fn operand(&mut self, operand: &Operand) {
+        self.copy(&operand.bytes, operand.fix);
+    }
+
+    /// An instruction as it is, but for one field perhaps.
+    fn copy(&mut self, bytes: &[u8], fix: Option<(u8, Fixup)>) {
         let start = self.code.len() as u32;
-        self.code.extend_from_slice(&operand.bytes);
-        self.fixups.extend(operand.fix.map(|(at, fix)| (start + u32::from(at), fix)));
+        self.code.extend_from_slice(bytes);
+        self.fixups.extend(fix.map(|(at, fix)| (start + u32::from(at), fix)));
     }
 
     /// The comparison of a promotion: with the address of the original, which pointers hold.
@@ -1105,6 +1135,7 @@ impl Emitted {
         self.code.push(0xe8);
         self.fixups.push((self.code.len() as u32, Fixup::Function(promotion.to)));
         self.code.extend_from_slice(&[0; 4]);
+        self.returns_here(promotion.insn);
     }
 
     /// What stands before a promoted tail call.

@@ -59,6 +59,9 @@ pub struct PlannedFunction {
     /// put in: starts of blocks, and offsets in [`Plan::text`] where the same block has at least
     /// [`SPRINGBOARD_SIZE`] bytes. Whatever held in one place holds in the other.
     pub landings: Vec<(LinkAddr, u32)>,
+    /// Where calls and system calls come back to, likewise: behind one of the original, and the offset in
+    /// [`Plan::text`] behind its copy, or one of two.
+    pub returns: Vec<(LinkAddr, u32)>,
     /// Its edges, if they are what is counted.
     pub edges: Vec<(Edge, Option<Place>)>,
     /// Of the [`PlanOptions::places`], those in instructions that were copied as they are, with
@@ -264,9 +267,9 @@ where
                 made.places = places(function, &made, options.places);
                 if matches!(options.probes.mode, Mode::Plain | Mode::Blocks | Mode::Edges) {
                     made.landings = landings(function, &made.emitted);
+                    made.returns = returns(function, &made.emitted);
                 }
-                // Nobody needs these any more, and together they are larger than the code.
-                (made.emitted.unwind, made.emitted.insn_offsets) = (Vec::new(), Vec::new());
+                made.emitted.trim();
                 Ok(made)
             },
         )
@@ -394,6 +397,7 @@ struct Made {
     tables: Vec<(u32, PlannedTable)>,
     places: Vec<(LinkAddr, u32)>,
     landings: Vec<(LinkAddr, u32)>,
+    returns: Vec<(LinkAddr, u32)>,
 }
 
 /// Checks one function.
@@ -438,8 +442,8 @@ fn make(
         exception_tables: &lifted.exception_tables,
     };
     checker(claim, context).map_err(|e| (SkipReason::CheckFailed, e.at))?;
-    let (places, landings) = (Vec::new(), Vec::new());
-    Ok(Made { function: index, emitted, unwind, springboards, tables, places, landings })
+    let (places, landings, returns) = (Vec::new(), Vec::new(), Vec::new());
+    Ok(Made { function: index, emitted, unwind, springboards, tables, places, landings, returns })
 }
 
 /// Where those of the addresses `wanted` came to lie that are in copied instructions: jumps are
@@ -693,8 +697,7 @@ fn add_function(
     plan.unwind.extend(made.unwind.iter().map(|part| (index, place_part(part, places))));
     let mode = plan.mode;
     let starts = function.blocks.iter().map(|b| b.start);
-    let graph = (mode == Mode::Edges).then(|| EdgeGraph::new(function));
-    let edges = graph.map_or(Vec::new(), |g| g.edges.into_iter().zip(g.places).collect());
+    let placed = |all: &[(LinkAddr, u32)]| all.iter().map(|(a, to)| (*a, places.of(*to))).collect();
     let (first, _) = places.ranges().next().expect("a function has code");
     plan.functions.push(PlannedFunction {
         entry: function.entry,
@@ -705,14 +708,21 @@ fn add_function(
         counters: (plan.counters, made.emitted.counters.clone()),
         pointers: made.emitted.pointers.clone(),
         blocks: if mode.has_counters() { starts.collect() } else { Vec::new() },
-        landings: made.landings.iter().map(|(from, to)| (*from, places.of(*to))).collect(),
-        edges,
-        places: made.places.iter().map(|(from, to)| (*from, places.of(*to))).collect(),
+        landings: placed(&made.landings),
+        returns: placed(&made.returns),
+        edges: counted_edges(function, mode),
+        places: placed(&made.places),
     });
     plan.counters += made.emitted.counters.len() as u32;
     if mode.has_counters() {
         plan.counters += made.emitted.pointers.len() as u32 * pointer::COUNTERS;
     }
+}
+
+/// The edges of a function and where each is counted, if that is what is counted.
+fn counted_edges(function: &Function, mode: Mode) -> Vec<(Edge, Option<Place>)> {
+    let graph = (mode == Mode::Edges).then(|| EdgeGraph::new(function));
+    graph.map_or(Vec::new(), |g| g.edges.into_iter().zip(g.places).collect())
 }
 
 /// Blocks with room for a jump back to the original, and where they are in the function's code.
@@ -736,6 +746,12 @@ fn landings(function: &Function, emitted: &Emitted) -> Vec<(LinkAddr, u32)> {
         }
     }
     all
+}
+
+/// Behind each call and system call, and where that is in the function's code.
+fn returns(function: &Function, emitted: &Emitted) -> Vec<(LinkAddr, u32)> {
+    let behind = |insn: u32| LinkAddr(function.insns[insn as usize].next_ip());
+    emitted.returns.iter().map(|(insn, offset)| (behind(*insn), *offset)).collect()
 }
 
 /// Unwind information of a part where it came to lie, from the function's first chunk on.

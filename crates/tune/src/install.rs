@@ -13,9 +13,10 @@
 use std::time::Duration;
 
 use fettle_collect::modules::find_room;
+use fettle_image::LinkAddr;
 use fettle_live::{
     Entry, Journal, Left, LiveAddr, LiveError, Mapping, Patch, Places, Process, Prot, Purpose,
-    Ranges, Record, Region,
+    Ranges, Record, Region, Returns,
 };
 use fettle_rewrite::find_object::{self, Region as Known};
 
@@ -123,9 +124,7 @@ pub fn install(
     let mut entries = surroundings(target, &all, &places);
     let gates = all.iter().flat_map(|code| code.gates.iter());
     entries.extend(patches.iter().chain(gates).cloned().map(Entry::Write));
-    let names = symbols::symbols(&all);
-    journal.put_beside("symbols", &symbols::object(&all, &names))?;
-    journal.put_beside("map", symbols::perf_map(&names).as_bytes())?;
+    put_beside(journal, &all)?;
     journal.add(entries)?;
     write(process, &target.iterates, (&patches, &places), &mut installed, &all)?;
     for code in &all {
@@ -134,6 +133,28 @@ pub fn install(
         journal.add([Entry::Note(format!("{jumps} jumps in {}", code.path.display()))])?;
     }
     Ok(installed)
+}
+
+/// Writes what others want to know of new code.
+fn put_beside(journal: &Journal, all: &[&NewCode]) -> Result<(), TuneError> {
+    let names = symbols::symbols(all);
+    journal.put_beside("symbols", &symbols::object(all, &names))?;
+    journal.put_beside("map", symbols::perf_map(&names).as_bytes())?;
+    journal.put_beside("returns", &returns(all).to_bytes())?;
+    Ok(())
+}
+
+/// Where calls in new code come back to, and the same calls of the original.
+fn returns(all: &[&NewCode]) -> Returns {
+    let of_code = |code: &&NewCode| {
+        let (text, bias) = (code.text.at, code.bias);
+        let places = code.plan.functions.iter().flat_map(|f| f.returns.iter());
+        let live = move |(old, new): &(LinkAddr, u32)| {
+            (text.offset(u64::from(*new)), LiveAddr(old.0.wrapping_add(bias)))
+        };
+        places.map(live).collect::<Vec<_>>()
+    };
+    Returns::new(all.iter().flat_map(of_code))
 }
 
 /// Whether a process has the module of some new code, as its loader left it.
@@ -180,7 +201,7 @@ fn write(
         let reason = if why == Left::Inside { Reason::Inside } else { Reason::Differs };
         installed.left.extend(all.iter().find_map(|code| {
             code.jumps.iter().find(|jump| jump.at == patches[index].at)?;
-            let entry = fettle_image::LinkAddr(patches[index].at.0.wrapping_sub(code.bias));
+            let entry = LinkAddr(patches[index].at.0.wrapping_sub(code.bias));
             let function = code.plan.functions.partition_point(|f| f.entry <= entry);
             let function = code.plan.functions.get(function.checked_sub(1)?)?;
             Some(LeftAlone { entry, name: function.name.clone(), reason })

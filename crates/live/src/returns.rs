@@ -1,0 +1,137 @@
+//! Leading threads out of new code: what they were called from there comes back to the original.
+//!
+//! New code keeps the frames of the original as they are, so whatever holds behind a call in one
+//! holds behind the same call in the other. A thread that sleeps for hours in a function that new
+//! code has called need not be waited for: its return addresses are made what they would be if the
+//! new code had never been there.
+
+use crate::error::LiveError;
+use crate::halt::Halted;
+use crate::maps::{self, LiveAddr};
+use crate::ptrace::{self, Registers};
+use crate::references::{Ranges, Stacks, general};
+
+/// Below this, any number in memory may look like an address of code.
+const LOWEST: u64 = 1 << 32;
+
+/// Addresses behind calls and system calls in new code, each with that behind the same call of the
+/// original.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Returns(Vec<(u64, u64)>);
+
+impl Returns {
+    /// Of these: in new code, and in the original.
+    pub fn new(places: impl IntoIterator<Item = (LiveAddr, LiveAddr)>) -> Returns {
+        let mut all: Vec<(u64, u64)> =
+            places.into_iter().map(|(new, old)| (new.0, old.0)).filter(|p| p.0 >= LOWEST).collect();
+        all.sort_unstable();
+        Returns(all)
+    }
+
+    /// As bytes, to be kept beside a log.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let pairs = self.0.iter().flat_map(|(new, old)| [new.to_le_bytes(), old.to_le_bytes()]);
+        let body: Vec<u8> = pairs.flatten().collect();
+        [&crate::process::hash(&body).to_le_bytes()[..], &body].concat()
+    }
+
+    /// From such bytes; `None` if they were damaged.
+    pub fn from_bytes(bytes: &[u8]) -> Option<Returns> {
+        let (hash, body) = bytes.split_first_chunk()?;
+        let whole = u64::from_le_bytes(*hash) == crate::process::hash(body);
+        let word = |b: &[u8]| b.try_into().map(u64::from_le_bytes).ok();
+        let pairs = body.chunks_exact(16).map(|pair| Some((word(&pair[..8])?, word(&pair[8..])?)));
+        let pairs: Vec<(u64, u64)> = pairs.collect::<Option<_>>()?;
+        (whole && pairs.is_sorted()).then_some(Returns(pairs))
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    fn original_of(&self, address: u64) -> Option<u64> {
+        let at = self.0.binary_search_by_key(&address, |pair| pair.0).ok()?;
+        Some(self.0[at].1)
+    }
+}
+
+impl Halted<'_> {
+    /// Has threads come back to the original where they would come back to new code, which lies in
+    /// `ranges`. A thread that knows of new code in another way stays as it is: it may be on its way
+    /// into it, or look for the handler of an exception there. Nothing is done where the processor
+    /// keeps return addresses of its own (shadow stacks).
+    ///
+    /// # Errors
+    ///
+    /// When a stack cannot be read or written, or a thread was killed meanwhile.
+    pub fn lead_back(&mut self, returns: &Returns, ranges: &Ranges) -> Result<(), LiveError> {
+        if returns.is_empty() || has_shadow_stacks(self.process.pid()) {
+            return Ok(());
+        }
+        let mut stacks = Stacks::new(self.process, ranges);
+        for thread in &mut self.threads {
+            let Registers { rip, rcx, rsp, .. } = thread.registers;
+            // A system call leaves in rcx where it comes back to.
+            let others = general(&thread.registers).into_iter().filter(|r| *r != rip && *r != rcx);
+            let mut unknown = others.filter(|register| ranges.contains(*register)).count();
+            let mut original = |word: u64| {
+                let old = returns.original_of(word);
+                unknown += usize::from(old.is_none());
+                old
+            };
+            let mut changes = Vec::new();
+            stacks.search(rsp, &mut |at, word| changes.extend(original(word).map(|o| (at, o))))?;
+            let [rip, rcx] = [rip, rcx].map(|r| ranges.contains(r).then(|| original(r)).flatten());
+            if unknown > 0 {
+                continue;
+            }
+            for (at, old) in changes {
+                self.process.memory.write(at, &old.to_le_bytes())?;
+            }
+            let failed = |source| LiveError::Ptrace {
+                action: "lead out of new code",
+                pid: thread.tid,
+                source,
+            };
+            if let Some(old) = rcx {
+                ptrace::set_rcx(thread.tid, old).map_err(failed)?;
+                thread.registers.rcx = old;
+            }
+            if let Some(old) = rip {
+                ptrace::set_rip(thread.tid, old).map_err(failed)?;
+                thread.registers.rip = old;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether some thread has a shadow stack, which would not agree with changed return addresses.
+fn has_shadow_stacks(pid: i32) -> bool {
+    let status = maps::read_proc(&format!("/proc/{pid}/status")).unwrap_or_default();
+    let status = String::from_utf8_lossy(&status);
+    let features = status.lines().find_map(|line| line.strip_prefix("x86_Thread_features:"));
+    features.is_some_and(|features| features.contains("shstk"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_and_back() {
+        let place = |new: u64, old: u64| (LiveAddr(new), LiveAddr(old));
+        let returns =
+            Returns::new([place(0x7f00_0000_2000, 7), place(0x7f00_0000_1000, 5), place(9, 1)]);
+        assert_eq!(returns.original_of(0x7f00_0000_1000), Some(5));
+        assert_eq!(returns.original_of(0x7f00_0000_1001), None);
+        assert_eq!(returns.original_of(9), None, "any number may be that");
+        let mut bytes = returns.to_bytes();
+        assert_eq!(Returns::from_bytes(&bytes), Some(returns));
+        assert_eq!(Returns::from_bytes(&bytes[..bytes.len() - 1]), None);
+        *bytes.last_mut().unwrap() ^= 1;
+        assert_eq!(Returns::from_bytes(&bytes), None);
+        assert_eq!(Returns::from_bytes(&[]), None);
+    }
+}
