@@ -12,6 +12,9 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
+mod mariadb;
+mod verilated;
+
 use super::machine;
 use crate::postgres::{self, Cluster};
 use crate::{apt, fettle, repo};
@@ -50,6 +53,13 @@ struct Running {
     _cluster: Option<Cluster>,
 }
 
+impl Running {
+    /// Programs, the first of which is to be named.
+    fn of(children: Vec<Child>, work: Option<String>) -> Running {
+        Running { pid: children[0].id() as i32, children, work, _cluster: None }
+    }
+}
+
 impl Drop for Running {
     fn drop(&mut self) {
         for child in &mut self.children {
@@ -67,7 +77,7 @@ struct Subject {
     start: fn(&Path) -> Result<Running>,
 }
 
-const SUBJECTS: [Subject; 7] = [
+const SUBJECTS: [Subject; 9] = [
     Subject {
         name: "postgres-select",
         packages: &postgres::PACKAGES,
@@ -89,6 +99,27 @@ const SUBJECTS: [Subject; 7] = [
             let script = folder.with_extension("sql");
             std::fs::write(&script, MIXED_SQL)?;
             pgbench(folder, &["-c", "2", "-f", script.to_str().context("a path")?])
+        },
+    },
+    Subject {
+        name: "mariadb",
+        packages: &mariadb::PACKAGES,
+        libraries: &[],
+        start: |folder| {
+            let mariadb::Loaded { server, load, work } = mariadb::start(folder)?;
+            Ok(Running::of(vec![server, load], Some(work)))
+        },
+    },
+    Subject {
+        name: "verilated-core",
+        packages: &verilated::PACKAGES,
+        libraries: &[],
+        start: |folder| {
+            let verilated::Simulation { program, firmware } = verilated::build(folder)?;
+            let progress = folder.join("progress");
+            let mut command = Command::new(program);
+            let child = command.args([&firmware, &progress]).stdout(Stdio::null()).spawn()?;
+            Ok(Running::of(vec![child], Some(format!("cat {}", progress.display()))))
         },
     },
     Subject {
@@ -291,7 +322,7 @@ fn interpreter(folder: &Path, program: &str, name: &str, text: &str) -> Result<R
     std::fs::write(&script, text)?;
     let mut command = Command::new(program);
     let child = command.arg(&script).stdin(Stdio::null()).stdout(Stdio::null()).spawn()?;
-    Ok(Running { pid: child.id() as i32, children: vec![child], work: None, _cluster: None })
+    Ok(Running::of(vec![child], None))
 }
 
 /// One statement after another through the shell, from a pipe that never ends.
@@ -313,10 +344,5 @@ fn sqlite(folder: &Path) -> Result<Running> {
     let input = source.stdout.take().context("a pipe")?;
     let mut command = Command::new("sqlite3");
     let child = command.arg(":memory:").stdin(input).stdout(Stdio::null()).spawn()?;
-    Ok(Running {
-        pid: child.id() as i32,
-        children: vec![child, source],
-        work: None,
-        _cluster: None,
-    })
+    Ok(Running::of(vec![child, source], None))
 }
