@@ -2,9 +2,10 @@
 
 mod common;
 use std::fs;
+use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use common::*;
 use fettle_live::*;
@@ -20,9 +21,15 @@ fn start(launch: &Launch) -> Result<ExitStatus, LiveError> {
     result
 }
 
+/// A file that nobody has open for writing: a test that forks at the same time would inherit that,
+/// and a file that is being written cannot be executed. So another process writes it.
 fn file(name: &str, content: &[u8], mode: u32) -> PathBuf {
     let path = temporary(name);
-    fs::write(&path, content).unwrap();
+    let mut tee = Command::new("tee");
+    let tee = tee.arg(&path).stdin(Stdio::piped()).stdout(Stdio::null()).spawn();
+    let mut tee = tee.unwrap();
+    tee.stdin.take().unwrap().write_all(content).unwrap();
+    assert!(tee.wait().unwrap().success());
     fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
     path
 }
