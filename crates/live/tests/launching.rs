@@ -4,7 +4,7 @@ mod common;
 use std::fs;
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use common::*;
@@ -32,6 +32,11 @@ fn file(name: &str, content: &[u8], mode: u32) -> PathBuf {
     assert!(tee.wait().unwrap().success());
     fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
     path
+}
+
+/// A copy that nobody has open for writing, for the same reason.
+fn copy_file(from: impl AsRef<Path>, to: &Path) {
+    assert!(Command::new("cp").arg(from.as_ref()).arg(to).status().unwrap().success());
 }
 
 #[test]
@@ -105,12 +110,12 @@ fn set_user_id_needs_root() {
         return eprintln!("not root: not tested");
     }
     let path = temporary("setuid");
-    fs::copy("/bin/true", &path).unwrap();
+    copy_file("/bin/true", &path);
     fs::set_permissions(&path, fs::Permissions::from_mode(0o4755)).unwrap();
     assert_eq!(start(&launch(&path, &[])).unwrap(), ExitStatus::Code(0));
 
     let copy = temporary("follow");
-    fs::copy(follow(), &copy).unwrap();
+    copy_file(follow(), &copy);
     let mut command = Command::new("setpriv");
     command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).arg(&copy).arg(&path);
     let output = command.current_dir("/").output().unwrap();
@@ -135,10 +140,10 @@ fn executable_but_not_readable() {
         return eprintln!("not root: not tested");
     }
     let path = temporary("secret");
-    fs::copy(program("state"), &path).unwrap();
+    copy_file(program("state"), &path);
     fs::set_permissions(&path, fs::Permissions::from_mode(0o711)).unwrap();
     let copy = temporary("follow-secret");
-    fs::copy(follow(), &copy).unwrap();
+    copy_file(follow(), &copy);
     let log = std::env::temp_dir().join(format!("fettle-secret-{}", std::process::id()));
     let mut command = Command::new("setpriv");
     command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).arg(&copy).arg(&path);
