@@ -216,7 +216,8 @@ fn shut_gates(
     let regions = journal.regions();
     let code = regions.iter().filter(|(region, mapped)| *mapped && region.prot.exec);
     let code = Ranges::new(code.map(|(r, _)| (r.at.0, r.at.0 + r.len)).collect());
-    let (inside, stop) = process.while_halted(|halted| halted.on_stacks(&code))?;
+    let (inside, stop) =
+        process.while_halted(|halted| halted.on_stacks(&code, &Returns::default()))?;
     stops.push(stop);
     let mut gates = escapes(&inside);
     gates.extend(patches(journal, |purpose| purpose == Purpose::Gate));
@@ -297,7 +298,7 @@ fn take_away(
     }
     let (view, stop) = process.while_halted(|halted| {
         halted.lead_back(returns, &ranges)?;
-        let found = halted.on_stacks(&ranges)?;
+        let found = halted.on_stacks(&ranges, returns)?;
         Ok(found.is_empty().then(|| halted.view()))
     })?;
     undone.stops.push(stop);
@@ -306,7 +307,7 @@ fn take_away(
     let large = memory.is_large();
     // Twice, where it cannot be searched once more while the process stands still.
     for _ in 0..if large { 2 } else { 1 } {
-        if memory.leads_into(process, &code, &known) {
+        if memory.leads_into(process, (&code, returns), &known) {
             return Ok(Some(IN_MEMORY.to_owned()));
         }
     }
@@ -315,7 +316,7 @@ fn take_away(
         if halted.any_in(&guards) {
             return Ok(Some("a thread looks through the list of libraries"));
         }
-        if !halted.on_stacks(&ranges)?.is_empty() {
+        if !halted.on_stacks(&ranges, returns)?.is_empty() {
             return Ok(Some(ON_A_STACK));
         }
         if !large {
@@ -324,7 +325,7 @@ fn take_away(
             if memory.is_large() {
                 return Ok(Some("its memory grows just now"));
             }
-            if memory.leads_into(process, &code, &known) {
+            if memory.leads_into(process, (&code, returns), &known) {
                 return Ok(Some(IN_MEMORY));
             }
         }

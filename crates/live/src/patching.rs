@@ -22,6 +22,7 @@ use crate::maps::{LiveAddr, Mapping};
 use crate::places::Places;
 use crate::process::Process;
 use crate::references::Ranges;
+use crate::returns::Returns;
 
 const PAGE: u64 = 4096;
 /// Stops until all is written: threads may stand in the wrong places.
@@ -241,7 +242,7 @@ impl Halted<'_> {
         }
         let unwind: Vec<&Patch> = patches.iter().filter(|p| p.purpose == Purpose::Unwind).collect();
         let inside = Ranges::new(unwind.iter().map(|p| inner(p)).collect());
-        if !self.on_stacks(&inside)?.is_empty() {
+        if !self.on_stacks(&inside, &Returns::default())?.is_empty() {
             return Err(busy("a thread looks for the code of an exception"));
         }
         for patch in &unwind {
@@ -269,7 +270,10 @@ impl Halted<'_> {
         let occupied = match way {
             Way::Forth => {
                 let all = pages.iter().flat_map(|(_, of_page)| of_page);
-                self.on_stacks(&Ranges::new(all.map(|i| inner(&patches[*i])).collect()))?
+                {
+                    let inside = Ranges::new(all.map(|i| inner(&patches[*i])).collect());
+                    self.on_stacks(&inside, &Returns::default())?
+                }
             }
             Way::Back => Vec::new(),
         };

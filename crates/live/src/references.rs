@@ -13,6 +13,7 @@ use crate::halt::{Halted, USER_CS};
 use crate::maps::{Extent, LiveAddr, Mapping};
 use crate::process::Process;
 use crate::ptrace::Registers;
+use crate::returns::Returns;
 
 /// Ranges of addresses, in order and apart.
 #[derive(Clone, Debug, Default)]
@@ -50,18 +51,27 @@ const POINTER_GUARD: u64 = 0x30;
 
 impl Halted<'_> {
     /// Addresses of code that threads stand at, or may return to by what is on their stacks, as
-    /// far as they lie in `ranges`.
+    /// far as they lie in `ranges` and `returns` does not say otherwise.
     ///
     /// # Errors
     ///
     /// When a stack cannot be read.
-    pub fn on_stacks(&self, ranges: &Ranges) -> Result<Vec<LiveAddr>, LiveError> {
+    pub fn on_stacks(
+        &self,
+        ranges: &Ranges,
+        returns: &Returns,
+    ) -> Result<Vec<LiveAddr>, LiveError> {
         let mut found = Vec::new();
         let mut stacks = Stacks::new(self.process, ranges);
         for thread in &self.threads {
             let registers = general(&thread.registers);
             found.extend(registers.iter().copied().filter(|r| ranges.contains(*r)).map(LiveAddr));
-            stacks.search(thread.registers.rsp, &mut |_, word| found.push(LiveAddr(word)))?;
+            stacks.search(thread.registers.rsp, &mut |at, word| {
+                // Nothing is known of data, and of code that others have made.
+                let counts =
+                    returns.contains(word).is_none() || may_lead(self.process, returns, at, word);
+                found.extend(counts.then_some(LiveAddr(word)));
+            })?;
         }
         found.sort_unstable();
         found.dedup();
@@ -245,7 +255,12 @@ impl OwnMemory {
     /// searched for. For a stack that sleeps stays where it is, and so do its words; and when it
     /// goes on, what it has called before from there has left its return address below the stack
     /// pointer, where nothing else writes before the next call does.
-    pub fn leads_into(&self, process: &Process, ranges: &Ranges, known: &Ranges) -> bool {
+    pub fn leads_into(
+        &self,
+        process: &Process,
+        (ranges, returns): (&Ranges, &Returns),
+        known: &Ranges,
+    ) -> bool {
         let OwnMemory { runs, view } = self;
         let (low, high) = ranges.hull();
         let leads = |word: u64| low <= word && word < high && ranges.contains(word);
@@ -266,7 +281,7 @@ impl OwnMemory {
                     let plain = if leads(word) { word } else { word.rotate_right(17) ^ view.guard };
                     !known.contains(here)
                         && !is_dead(here)
-                        && (is_behind_call(process, plain) || is_interrupted(process, here))
+                        && may_lead(process, returns, LiveAddr(here), plain)
                 });
                 if found {
                     return true;
@@ -279,6 +294,24 @@ impl OwnMemory {
         }
         false
     }
+}
+
+/// Whether a word at `at` may be where control goes on: behind a call, or where a signal has
+/// interrupted it. A number that was written over a part of an old address may look like another.
+fn may_lead(process: &Process, returns: &Returns, at: LiveAddr, word: u64) -> bool {
+    let behind = returns.contains(word).unwrap_or_else(|| is_behind_call(process, word));
+    behind || is_interrupted(process, at.0)
+}
+
+/// Whether a word at `at` of a stack tells of new code. Nothing is known of data, and of code that
+/// has no returns: it always does.
+pub(crate) fn counts_on_stack(
+    process: &Process,
+    returns: &Returns,
+    at: LiveAddr,
+    word: u64,
+) -> bool {
+    returns.contains(word).is_none() || may_lead(process, returns, at, word)
 }
 
 /// Whether the instruction in front of `address` may be a call. New code is searched for, so its

@@ -7,9 +7,10 @@
 
 use crate::error::LiveError;
 use crate::halt::Halted;
+use crate::journal::Region;
 use crate::maps::{self, LiveAddr};
 use crate::ptrace::{self, Registers};
-use crate::references::{Ranges, Stacks, general};
+use crate::references::{Ranges, Stacks, counts_on_stack, general};
 
 /// Below this, any number in memory may look like an address of code.
 const LOWEST: u64 = 1 << 32;
@@ -17,42 +18,63 @@ const LOWEST: u64 = 1 << 32;
 /// Addresses behind calls and system calls in new code, each with that behind the same call of the
 /// original.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Returns(Vec<(u64, u64)>);
+pub struct Returns {
+    /// Where the new code is, of which all of them are known.
+    texts: Vec<(u64, u64)>,
+    /// In order.
+    pairs: Vec<(u64, u64)>,
+}
 
 impl Returns {
-    /// Of these: in new code, and in the original.
-    pub fn new(places: impl IntoIterator<Item = (LiveAddr, LiveAddr)>) -> Returns {
-        let mut all: Vec<(u64, u64)> =
-            places.into_iter().map(|(new, old)| (new.0, old.0)).filter(|p| p.0 >= LOWEST).collect();
-        all.sort_unstable();
-        Returns(all)
+    /// All of new code in `texts`: in new code, and in the original.
+    pub fn new(
+        texts: impl IntoIterator<Item = Region>,
+        places: impl IntoIterator<Item = (LiveAddr, LiveAddr)>,
+    ) -> Returns {
+        let texts = texts.into_iter().map(|text| (text.at.0, text.at.0 + text.len)).collect();
+        let mut pairs: Vec<(u64, u64)> =
+            places.into_iter().map(|(new, old)| (new.0, old.0)).collect();
+        pairs.sort_unstable();
+        Returns { texts, pairs }
     }
 
     /// As bytes, to be kept beside a log.
     pub fn to_bytes(&self) -> Vec<u8> {
-        let pairs = self.0.iter().flat_map(|(new, old)| [new.to_le_bytes(), old.to_le_bytes()]);
-        let body: Vec<u8> = pairs.flatten().collect();
+        let count = (self.texts.len() as u64, 0);
+        let all = [&[count][..], &self.texts, &self.pairs].concat();
+        let body: Vec<u8> =
+            all.iter().flat_map(|(a, b)| [a.to_le_bytes(), b.to_le_bytes()]).flatten().collect();
         [&crate::process::hash(&body).to_le_bytes()[..], &body].concat()
     }
 
     /// From such bytes; `None` if they were damaged.
     pub fn from_bytes(bytes: &[u8]) -> Option<Returns> {
         let (hash, body) = bytes.split_first_chunk()?;
-        let whole = u64::from_le_bytes(*hash) == crate::process::hash(body);
+        if u64::from_le_bytes(*hash) != crate::process::hash(body) {
+            return None;
+        }
         let word = |b: &[u8]| b.try_into().map(u64::from_le_bytes).ok();
         let pairs = body.chunks_exact(16).map(|pair| Some((word(&pair[..8])?, word(&pair[8..])?)));
         let pairs: Vec<(u64, u64)> = pairs.collect::<Option<_>>()?;
-        (whole && pairs.is_sorted()).then_some(Returns(pairs))
+        let ((texts, _), rest) = pairs.split_first()?;
+        let (texts, pairs) = rest.split_at_checked(usize::try_from(*texts).ok()?)?;
+        pairs.is_sorted().then(|| Returns { texts: texts.to_vec(), pairs: pairs.to_vec() })
     }
 
-    /// Whether there is none.
+    /// Whether nothing is known.
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.pairs.is_empty()
+    }
+
+    /// Whether a call comes back to an address; `None` if nothing is known of the code there.
+    pub(crate) fn contains(&self, address: u64) -> Option<bool> {
+        let known = self.texts.iter().any(|(start, end)| *start <= address && address < *end);
+        known.then(|| self.original_of(address).is_some())
     }
 
     fn original_of(&self, address: u64) -> Option<u64> {
-        let at = self.0.binary_search_by_key(&address, |pair| pair.0).ok()?;
-        Some(self.0[at].1)
+        let at = self.pairs.binary_search_by_key(&address, |pair| pair.0).ok()?;
+        Some(self.pairs[at].1)
     }
 }
 
@@ -76,12 +98,16 @@ impl Halted<'_> {
             let others = general(&thread.registers).into_iter().filter(|r| *r != rip && *r != rcx);
             let mut unknown = others.filter(|register| ranges.contains(*register)).count();
             let mut original = |word: u64| {
-                let old = returns.original_of(word);
+                let old = returns.original_of(word).filter(|_| word >= LOWEST);
                 unknown += usize::from(old.is_none());
                 old
             };
             let mut changes = Vec::new();
-            stacks.search(rsp, &mut |at, word| changes.extend(original(word).map(|o| (at, o))))?;
+            stacks.search(rsp, &mut |at, word| {
+                if counts_on_stack(self.process, returns, at, word) {
+                    changes.extend(original(word).map(|old| (at, old)));
+                }
+            })?;
             let [rip, rcx] = [rip, rcx].map(|r| ranges.contains(r).then(|| original(r)).flatten());
             if unknown > 0 {
                 continue;
@@ -121,17 +147,21 @@ mod tests {
 
     #[test]
     fn bytes_and_back() {
+        let prot = crate::Prot { read: true, write: false, exec: true };
+        let text = Region { at: LiveAddr(0x1000), len: 0x2000, prot, shared: false };
         let place = |new: u64, old: u64| (LiveAddr(new), LiveAddr(old));
-        let returns =
-            Returns::new([place(0x7f00_0000_2000, 7), place(0x7f00_0000_1000, 5), place(9, 1)]);
-        assert_eq!(returns.original_of(0x7f00_0000_1000), Some(5));
-        assert_eq!(returns.original_of(0x7f00_0000_1001), None);
-        assert_eq!(returns.original_of(9), None, "any number may be that");
+        let returns = Returns::new([text], [place(0x2000, 7), place(0x1000, 5)]);
+        assert_eq!(returns.original_of(0x1000), Some(5));
+        assert_eq!(
+            [0x1000, 0x1001, 0x3000].map(|at| returns.contains(at)),
+            [Some(true), Some(false), None]
+        );
         let mut bytes = returns.to_bytes();
         assert_eq!(Returns::from_bytes(&bytes), Some(returns));
         assert_eq!(Returns::from_bytes(&bytes[..bytes.len() - 1]), None);
         *bytes.last_mut().unwrap() ^= 1;
         assert_eq!(Returns::from_bytes(&bytes), None);
         assert_eq!(Returns::from_bytes(&[]), None);
+        assert_eq!(Returns::from_bytes(&Returns::default().to_bytes()), Some(Returns::default()));
     }
 }

@@ -154,7 +154,7 @@ fn returns(all: &[&NewCode]) -> Returns {
         };
         places.map(live).collect::<Vec<_>>()
     };
-    Returns::new(all.iter().flat_map(of_code))
+    Returns::new(all.iter().map(|code| code.text), all.iter().flat_map(of_code))
 }
 
 /// Whether a process has the module of some new code, as its loader left it.
