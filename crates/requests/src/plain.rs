@@ -1,11 +1,10 @@
 //! What [`Run::apply`] does when nothing new happens, which is nearly always.
 
 use crate::engine::Options;
-use crate::keys::UNFIT;
 use crate::program::{Rule, next_state};
 use crate::request::RequestEvent;
 use crate::run::{Now, Run};
-use crate::simple::{NOBODY, sole};
+use crate::sections::NOBODY;
 use crate::state::{Code, State, Wait};
 use crate::steps::Places;
 
@@ -82,38 +81,38 @@ impl Run {
         options: &Options,
         now: Now,
     ) -> bool {
-        let [one, two] = plain.keys.map(|key| places.of(usize::from(key)));
-        if one == UNFIT || two == UNFIT {
-            return false;
-        }
+        let [one, two] = plain.keys.map(|key| places.of(usize::from(key)) as usize);
         let all = &mut self.sections.all;
-        let (first, second) = (&all[one as usize], &all[two as usize]);
-        let open = first.is_open() & second.is_open();
-        if !open {
+        // A key that does not fit has a place where no section is.
+        let (Some(first), Some(second)) = (all.get(one), all.get(two)) else { return false };
+        let (Some(member), Some(other)) = (first.sole(), second.sole()) else {
             // Most events of idle actors end here.
-            self.counts.unbound += u64::from(plain.alone);
-            return plain.alone;
-        }
-        let (Some(member), Some(other)) = (sole(first), sole(second)) else { return false };
-        let owned = member.slot != NOBODY.slot;
+            let nothing = plain.alone & !first.is_open();
+            self.counts.unbound += u64::from(nothing);
+            return nothing;
+        };
+        let owned = member.slot != NOBODY;
         let touches = plain.touches & owned;
         let known = (second.touched_by == first.serial) | !touches;
         if !known | (member.slot != other.slot) {
             return false;
         }
-        let second = &mut all[two as usize];
+        let second = &mut all[two];
         second.touched_ns = now.ns;
         second.last = now.event;
         // A choice that is computed: a branch here would depend on what the event is.
         let keep = u64::from(touches).wrapping_sub(1);
         second.since_ns = (second.since_ns & keep) | (now.ns & !keep);
-        let first = &mut all[one as usize];
+        let first = &mut all[one];
         first.touched_ns = now.ns;
         first.last = now.event;
-        let next = plain.next[place(first.state, first.expects)];
+        let (state, next) = (first.state, plain.next[place(first.state, first.expects)]);
         first.expects = plain.expects.unwrap_or(first.expects);
-        if next != first.state {
-            self.turn(one, next, now.ns);
+        let since_ns = first.since_ns;
+        first.state = next;
+        first.since_ns = if next == state { since_ns } else { now.ns };
+        if owned & (first.since_ns > since_ns) {
+            self.requests.span(member, state.state(), (since_ns, now.ns), false);
         }
         if owned {
             let event = RequestEvent {

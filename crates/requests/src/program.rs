@@ -197,6 +197,11 @@ impl Rule {
         })
     }
 
+    /// Whether the filter lets every event.
+    pub fn is_for_all(&self) -> bool {
+        self.tests.is_empty() && self.filter.is_none()
+    }
+
     /// Whether the filter lets an event. Derived fields are not known yet.
     #[inline]
     pub fn takes(&self, columns: &[Vec<u64>], row: usize) -> bool {
@@ -221,12 +226,16 @@ pub(crate) struct Test {
 
 impl Test {
     #[inline]
-    pub fn holds(&self, raw: u64) -> bool {
+    pub fn within(&self, raw: u64) -> bool {
         let value = (raw ^ self.flip).cast_signed();
-        let within = (self.least <= value) & (value <= self.most);
+        (self.least <= value) & (value <= self.most)
+    }
+
+    #[inline]
+    pub fn holds(&self, raw: u64) -> bool {
         // All are compared: a loop that ends early is one more thing to foresee.
         let among = self.among.iter().fold(self.among.is_empty(), |any, one| any | (*one == raw));
-        within & among
+        self.within(raw) & among
     }
 }
 

@@ -6,11 +6,12 @@ use std::collections::BinaryHeap;
 use crate::engine::{Options, SchemaCounts};
 use crate::event::EventId;
 use crate::plain::Plain;
-use crate::program::{Lane, Schema};
+use crate::program::{Lane, Rule, Schema};
 use crate::request::{Outcome, Request};
 use crate::requests::{Arrival, Requests};
 use crate::sections::{Member, RequestRef, Sections};
-use crate::steps::{PIECE, Piece, Steps};
+use crate::simple::{Simple, simple};
+use crate::steps::{PIECE, Piece, Places, Steps};
 use crate::streams::Streams;
 
 /// A binding that found no section.
@@ -24,6 +25,19 @@ pub(crate) struct Now {
     pub event: EventId,
 }
 
+/// The ways through an event that are shorter than [`Run::apply`], for rules that do little.
+#[derive(Default)]
+pub(crate) struct Ways {
+    plain: Option<Plain>,
+    simple: Option<Simple>,
+}
+
+impl Ways {
+    fn new(rule: &Rule, options: &Options) -> Ways {
+        Ways { plain: Plain::new(rule, options), simple: simple(rule) }
+    }
+}
+
 /// The state of one schema.
 pub(crate) struct Run {
     pub(crate) schema: usize,
@@ -31,15 +45,12 @@ pub(crate) struct Run {
     pub(crate) sections: Sections,
     pub(crate) streams: Streams,
     pub(crate) requests: Requests,
-    /// What is special about rules that do little, by rule.
-    plain: Vec<Option<Plain>>,
+    /// The short ways of each rule.
+    pub(crate) ways: Vec<Ways>,
     /// When to look whether a request is quiet, soonest first.
     pub(crate) alarms: BinaryHeap<Reverse<(u64, RequestRef)>>,
     /// When the first of them is due.
     pub(crate) alarm_ns: u64,
-    /// Whether everything goes the way that is always right, for comparison.
-    #[cfg(test)]
-    pub(crate) general: bool,
     // What follows is empty between events, and kept to keep its memory.
     steps: Steps,
     pub(crate) locals: Vec<i128>,
@@ -63,12 +74,10 @@ impl Run {
             sections: Sections::new(schema.timelines.iter().map(Lane::bits)),
             streams: Streams::new(schema.streams.iter().map(Lane::bits)),
             requests: Requests::default(),
-            plain: schema.rules.iter().map(|rule| Plain::new(rule, options)).collect(),
+            ways: schema.rules.iter().map(|rule| Ways::new(rule, options)).collect(),
             alarms: BinaryHeap::new(),
             alarm_ns: u64::MAX,
-            #[cfg(test)]
-            general: false,
-            steps: Steps::default(),
+            steps: Steps::new(schema),
             locals: Vec::new(),
             bound: Vec::new(),
             owners: Vec::new(),
@@ -117,7 +126,7 @@ impl Run {
         self.sections.grow();
         self.streams.grow();
         self.counts.matched += steps.all.len() as u64;
-        let plains = std::mem::take(&mut self.plain);
+        let ways = std::mem::take(&mut self.ways);
         // Events that no rule takes are looked at only when somebody waits for their time.
         let mut passed = 0;
         for step in &steps.all {
@@ -132,23 +141,22 @@ impl Run {
             }
             passed = at + 1;
             let places = steps.places(step);
-            let plain = &plains[step.rule as usize];
-            let rule = &schema.rules[step.rule as usize];
-            #[cfg(test)]
-            if self.general {
-                self.apply(rule, options, now, (places, piece, step.row));
-                self.complete(rule.end, now, out);
-                continue;
-            }
-            let plain = plain.as_ref().is_some_and(|plain| self.plain(plain, places, options, now));
-            if plain || self.simple(rule, places, options, now) {
-                if !(self.loose.is_empty() && self.too_long.is_empty()) {
-                    self.complete(false, now, out);
+            let ways = &ways[step.rule as usize];
+            if let Some(plain) = &ways.plain
+                && self.plain(plain, places, options, now)
+            {
+                if !self.too_long.is_empty() {
+                    self.complete(now, out);
                 }
                 continue;
             }
-            self.apply(rule, options, now, (places, piece, step.row));
-            self.complete(rule.end, now, out);
+            let rule = &schema.rules[step.rule as usize];
+            if ways.simple.is_none_or(|simple| !simple(self, rule, places, options, now)) {
+                self.generally(rule, options, now, (places, piece, step.row), out);
+            }
+            if !(self.loose.is_empty() && self.too_long.is_empty()) {
+                self.complete(now, out);
+            }
         }
         if piece.times_ns.last().is_some_and(|last_ns| self.alarm_ns <= *last_ns) {
             self.pass(options, &piece.times_ns[passed..], out);
@@ -156,7 +164,7 @@ impl Run {
         self.sections.sweep();
         self.streams.sweep();
         self.steps = steps;
-        self.plain = plains;
+        self.ways = ways;
     }
 
     /// Time passes, from event to event.
@@ -169,14 +177,27 @@ impl Run {
         }
     }
 
-    /// Gives out the requests that this event completed.
-    #[inline]
-    fn complete(&mut self, ends: bool, now: Now, out: &mut dyn FnMut(&Request)) {
-        if ends {
+    /// The way that is always right.
+    #[inline(never)]
+    fn generally(
+        &mut self,
+        rule: &Rule,
+        options: &Options,
+        now: Now,
+        looked: (Places<'_>, Piece<'_>, u32),
+        out: &mut dyn FnMut(&Request),
+    ) {
+        self.apply(rule, options, now, looked);
+        if rule.end {
             for n in 0..self.owners.len() {
                 self.end(self.owners[n], Outcome::Ended, now.ns, out);
             }
         }
+    }
+
+    /// Gives out the requests that this event completed.
+    #[inline(never)]
+    fn complete(&mut self, now: Now, out: &mut dyn FnMut(&Request)) {
         while let Some(slot) = self.too_long.pop() {
             if self.requests.is_slot_open(slot) {
                 self.counts.too_long += 1;
@@ -202,7 +223,7 @@ impl Run {
             if let Some(place) = self.requests.stays_at(stay) {
                 self.flush(place, at_ns);
                 self.requests.depart(stay, at_ns);
-                self.sections.all[place as usize].members.remove(|other| other.slot == slot);
+                self.sections.remove(place, slot);
             }
         }
         self.requests.end(slot, outcome, out);
