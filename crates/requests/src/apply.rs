@@ -5,12 +5,12 @@ use std::cmp::Reverse;
 use crate::engine::{Options, SchemaCounts};
 use crate::few::Few;
 use crate::keys::UNFIT;
-use crate::program::{Bind, Mark, Rule, Scope, Traffic, When, next_state};
-use crate::request::{LinkKind, RequestEvent};
-use crate::requests::{Arrival, Joined, Requests};
+use crate::program::{Bind, Mark, Rule, Scope, Traffic, When};
+use crate::request::{LinkKind, Span};
+use crate::requests::{Arrival, Requests, Stay};
 use crate::run::{Now, Run, UNBOUND};
-use crate::sections::{Member, PeerMark, Section};
-use crate::state::{Code, State, Wait};
+use crate::sections::{Member, NOBODY, PeerMark};
+use crate::state::{State, Wait};
 use crate::steps::{Piece, Places, scope};
 use crate::streams::{Odd, Range, Sent, Transfer};
 use crate::syntax::{NewState, Role};
@@ -294,7 +294,7 @@ impl Run {
             return None;
         }
         self.counts.begun += 1;
-        let request = self.requests.begin(self.schema, class, now.ns);
+        let request = self.requests.begin(class, now.ns);
         self.loose.push(request.slot);
         if let Some(quiet_ns) = options.quiet_ns {
             // Most requests are complete long before they would be quiet: their alarms go when
@@ -368,23 +368,22 @@ impl Run {
         if section.actor {
             section.since_ns = at_ns;
         }
-        let (timeline, key) = self.sections.keys.name(place);
-        let Section { serial, actor, .. } = *section;
-        let joined = Joined { place, timeline, key, serial, at_ns, actor };
-        let local = self.requests.join(slot, joined);
+        let stay = Stay::new(section, place, self.sections.keys.name(place), at_ns);
+        let local = self.requests.join(slot, stay);
         self.sections.add(place, Member { slot, local });
     }
 
     /// Tells a section's requests how long it was in its state.
-    #[inline]
     pub(crate) fn flush(&mut self, place: u32, at_ns: u64) {
         let section = &mut self.sections.all[place as usize];
         if section.actor && at_ns > section.since_ns {
-            let times = (std::mem::replace(&mut section.since_ns, at_ns), at_ns);
-            let state = section.state.state();
+            let from_ns = std::mem::replace(&mut section.since_ns, at_ns);
+            let state = section.code.state();
             let members = self.sections.members(place);
-            for member in members {
-                self.requests.span(*member, state, times, members.len() > 1);
+            let shared = members.len() > 1;
+            for Member { slot, local } in members {
+                let span = Span { section: *local, state, from_ns, to_ns: at_ns, shared };
+                self.requests.open(*slot).spans.push(span);
             }
         }
     }
@@ -392,28 +391,18 @@ impl Run {
     pub(crate) fn change(
         &mut self,
         place: u32,
-        (is, expects): (Option<NewState>, Option<Wait>),
+        change: (Option<NewState>, Option<Wait>),
         options: &Options,
         at_ns: u64,
     ) {
         let section = &mut self.sections.all[place as usize];
-        let state = match (is, expects) {
-            (Some(is), _) => next_state(is, section.expects).into(),
-            (None, Some(wait)) if !options.switches => State::Waiting(wait).into(),
-            _ => section.state,
-        };
-        section.expects = expects.unwrap_or(section.expects);
-        if state != section.state {
-            self.turn(place, state, at_ns);
+        let (code, next) = (section.code, section.code.after(change, options.switches));
+        if !next.is_in_state_of(code) {
+            // It was in the state before until now.
+            self.flush(place, at_ns);
+            self.sections.all[place as usize].since_ns = at_ns;
         }
-    }
-
-    /// An actor goes into another state.
-    pub(crate) fn turn(&mut self, place: u32, state: Code, at_ns: u64) {
-        self.flush(place, at_ns);
-        let section = &mut self.sections.all[place as usize];
-        section.state = state;
-        section.since_ns = at_ns;
+        self.sections.all[place as usize].code = next;
     }
 
     fn hand_off(&mut self, rule: &Rule, options: &Options, now: Now, places: Places<'_>) {
@@ -469,14 +458,8 @@ impl Run {
         let members = actor.map_or(&[][..], |place| self.sections.members(place));
         for slot in &self.owners {
             let member = members.iter().find(|member| member.slot == *slot);
-            let event = RequestEvent {
-                time_ns: now.ns,
-                ordinal: now.ordinal,
-                actor: member.map(|member| member.local),
-                kind: now.event,
-                shared,
-            };
-            if self.requests.event(*slot, event) >= options.events_max {
+            let event = now.event_of(member.map(|member| member.local), shared);
+            if self.requests.open(*slot).event(event) >= options.events_max {
                 self.too_long.push(*slot);
             }
             for arrival in &self.arrivals {
@@ -502,18 +485,12 @@ impl Run {
                 if self.owners.contains(&member.slot) {
                     continue;
                 }
-                let event = RequestEvent {
-                    time_ns: now.ns,
-                    ordinal: now.ordinal,
-                    actor: section.actor.then_some(member.local),
-                    kind: now.event,
-                    shared: members.len() > 1,
-                };
+                let event = now.event_of(section.actor.then_some(member.local), members.len() > 1);
                 // Two notes of one event to one request are one.
                 if self.requests.last_ordinal(member.slot) == Some(now.ordinal) {
                     continue;
                 }
-                if self.requests.event(member.slot, event) >= options.events_max {
+                if self.requests.open(member.slot).event(event) >= options.events_max {
                     self.too_long.push(member.slot);
                 }
             }
@@ -568,6 +545,9 @@ impl Run {
     /// The requests of a section leave it, because it ends.
     #[inline]
     pub(crate) fn leave(&mut self, place: u32, at_ns: u64) {
+        if self.sections.all[place as usize].is_only(NOBODY) {
+            return;
+        }
         self.flush(place, at_ns);
         for member in self.sections.members(place) {
             self.requests.leave(*member, at_ns, &mut self.loose);

@@ -1,17 +1,21 @@
 //! What [`Run::apply`] does when nothing new happens, which is nearly always.
 
+use std::hint::select_unpredictable;
+
 use crate::engine::Options;
-use crate::program::{Rule, next_state};
-use crate::request::RequestEvent;
+use crate::event::EventId;
+use crate::program::Rule;
+use crate::request::Span;
 use crate::run::{Now, Run};
 use crate::sections::NOBODY;
-use crate::state::{Code, State, Wait};
+use crate::state::Code;
 use crate::steps::Places;
 
 /// A rule with nothing but one or two BASIC bindings, prepared: both kinds go the same way, without a
 /// branch that would depend on which of them the event is.
 #[derive(Clone, Copy)]
 pub(crate) struct Plain {
+    event: EventId,
     /// Where the places of its bindings are among those of its keys; the same twice if it has one.
     keys: [u8; 2],
     /// Whether the first binding is to an actor.
@@ -20,14 +24,9 @@ pub(crate) struct Plain {
     touches: bool,
     /// Whether an event of a section that is not open does nothing.
     alone: bool,
-    /// The first section's next state, by its state and what it expects.
-    next: [Code; Code::COUNT * WAITS],
-    /// What it expects then, if that changes.
-    expects: Option<Wait>,
+    /// What becomes of the first section's state and what it expects.
+    next: [Code; Code::COUNT],
 }
-
-/// Kinds of waits: all states but two.
-const WAITS: usize = Code::COUNT - 2;
 
 impl Plain {
     /// Prepares a rule; `None` if it does more.
@@ -42,32 +41,15 @@ impl Plain {
         }
         let keys = [first.key, second.unwrap_or(first).key].map(u8::try_from);
         let [Ok(one), Ok(two)] = keys else { return None };
-        let mut next = [Code::from(State::Running); Code::COUNT * WAITS];
-        for state in State::ALL {
-            for wait in State::ALL.into_iter().filter_map(State::wait) {
-                let then = match (first.is, first.expects) {
-                    (Some(is), _) => next_state(is, wait),
-                    (None, Some(wait)) if !options.switches => State::Waiting(wait),
-                    _ => state,
-                };
-                next[place(state.into(), wait)] = then.into();
-            }
-        }
         Some(Plain {
+            event: rule.event,
             keys: [one, two],
             acts: first.actor,
             touches: first.actor && second.is_some_and(|second| !second.actor),
             alone: second.is_none() && !first.implicit,
-            next,
-            expects: first.expects,
+            next: Code::all_after((first.is, first.expects), options.switches),
         })
     }
-}
-
-/// Place of a state and what is expected in it in [`Plain::next`].
-#[inline]
-fn place(state: Code, expects: Wait) -> usize {
-    state.index() * WAITS + expects as usize
 }
 
 impl Run {
@@ -79,50 +61,49 @@ impl Run {
         plain: &Plain,
         places: Places<'_>,
         options: &Options,
-        now: Now,
+        (ns, ordinal): (u64, u64),
     ) -> bool {
         let [one, two] = plain.keys.map(|key| places.of(usize::from(key)) as usize);
         let all = &mut self.sections.all;
         // A key that does not fit has a place where no section is.
         let (Some(first), Some(second)) = (all.get(one), all.get(two)) else { return false };
-        let (Some(member), Some(other)) = (first.sole(), second.sole()) else {
+        let Some(member) = first.sole() else {
             // Most events of idle actors end here.
             let nothing = plain.alone & !first.is_open();
             self.counts.unbound += u64::from(nothing);
             return nothing;
         };
-        let owned = member.slot != NOBODY;
-        let touches = plain.touches & owned;
-        let known = (second.touched_by == first.serial) | !touches;
-        if !known | (member.slot != other.slot) {
+        if !second.is_only(member.slot) {
             return false;
         }
-        let second = &mut all[two];
-        second.touched_ns = now.ns;
-        second.last = now.event;
-        // A choice that is computed: a branch here would depend on what the event is.
-        let keep = u64::from(touches).wrapping_sub(1);
-        second.since_ns = (second.since_ns & keep) | (now.ns & !keep);
-        let first = &mut all[one];
-        first.touched_ns = now.ns;
-        first.last = now.event;
-        let (state, next) = (first.state, plain.next[place(first.state, first.expects)]);
-        first.expects = plain.expects.unwrap_or(first.expects);
-        let since_ns = first.since_ns;
-        first.state = next;
-        first.since_ns = if next == state { since_ns } else { now.ns };
-        if owned & (first.since_ns > since_ns) {
-            self.requests.span(member, state.state(), (since_ns, now.ns), false);
-        }
+        let owned = member.slot != NOBODY;
         if owned {
-            let event = RequestEvent {
-                time_ns: now.ns,
-                ordinal: now.ordinal,
-                actor: plain.acts.then_some(member.local),
-                kind: now.event,
-                shared: false,
-            };
-            if self.requests.event(member.slot, event) >= options.events_max {
+            if (second.touched_by != first.serial) & plain.touches {
+                return false;
+            }
+            let second = &mut all[two];
+            second.since_ns = select_unpredictable(plain.touches, ns, second.since_ns);
+        }
+        let second = &mut all[two];
+        second.touched_ns = ns;
+        second.last = plain.event;
+        let first = &mut all[one];
+        first.touched_ns = ns;
+        first.last = plain.event;
+        let (code, from_ns) = (first.code, first.since_ns);
+        let next = plain.next[code.index()];
+        let stays = next.is_in_state_of(code);
+        first.code = next;
+        first.since_ns = select_unpredictable(stays, from_ns, ns);
+        if owned {
+            let open = self.requests.open(member.slot);
+            if !stays & (from_ns < ns) {
+                let (section, state) = (member.local, code.state());
+                open.spans.push(Span { section, state, from_ns, to_ns: ns, shared: false });
+            }
+            let now = Now { ns, ordinal, event: plain.event };
+            let event = now.event_of(plain.acts.then_some(member.local), false);
+            if open.event(event) >= options.events_max {
                 self.too_long.push(member.slot);
             }
         }

@@ -2,7 +2,7 @@
 
 use crate::diagnostic::Report;
 use crate::event::{Catalog, EventId, Field, Strings};
-use crate::state::{State, Wait};
+use crate::state::Wait;
 use crate::syntax::{Binary, NewState, Role, Unary};
 
 /// One or more schemas that run over the same events. Made by [`crate::compile`] only, so whatever
@@ -537,13 +537,5 @@ fn test(expr: &Expr) -> Option<Test> {
             }
         }
         _ => None,
-    }
-}
-
-/// What an `is` does to a state.
-pub(crate) fn next_state(is: NewState, expected: Wait) -> State {
-    match is {
-        NewState::State(state) => state,
-        NewState::Blocked => State::Waiting(expected),
     }
 }

@@ -7,7 +7,7 @@ use crate::engine::{Options, SchemaCounts};
 use crate::event::EventId;
 use crate::plain::Plain;
 use crate::program::{Lane, Rule, Schema};
-use crate::request::{Outcome, Request};
+use crate::request::{Outcome, Request, RequestEvent};
 use crate::requests::{Arrival, Requests};
 use crate::sections::{Member, RequestRef, Sections};
 use crate::simple::{Simple, simple};
@@ -23,6 +23,15 @@ pub(crate) struct Now {
     pub ns: u64,
     pub ordinal: u64,
     pub event: EventId,
+}
+
+impl Now {
+    /// The event as one of its requests has it.
+    #[inline]
+    pub fn event_of(self, actor: Option<u32>, shared: bool) -> RequestEvent {
+        let Now { ns, ordinal, event } = self;
+        RequestEvent::new((ns, ordinal, event), actor, shared)
+    }
 }
 
 /// The ways through an event that are shorter than [`Run::apply`], for rules that do little.
@@ -131,31 +140,28 @@ impl Run {
         let mut passed = 0;
         for step in &steps.all {
             let at = step.row as usize;
-            let now = Now {
-                ns: piece.times_ns[at],
-                ordinal: ordinal + at as u64,
-                event: piece.kinds[at],
-            };
-            if self.alarm_ns <= now.ns {
+            let (ns, ordinal) = (piece.times_ns[at], ordinal + at as u64);
+            if self.alarm_ns <= ns {
                 self.pass(options, &piece.times_ns[passed..=at], out);
+                passed = at + 1;
             }
-            passed = at + 1;
             let places = steps.places(step);
             let ways = &ways[step.rule as usize];
             if let Some(plain) = &ways.plain
-                && self.plain(plain, places, options, now)
+                && self.plain(plain, places, options, (ns, ordinal))
             {
                 if !self.too_long.is_empty() {
-                    self.complete(now, out);
+                    self.complete(ns, out);
                 }
                 continue;
             }
             let rule = &schema.rules[step.rule as usize];
+            let now = Now { ns, ordinal, event: rule.event };
             if ways.simple.is_none_or(|simple| !simple(self, rule, places, options, now)) {
                 self.generally(rule, options, now, (places, piece, step.row), out);
             }
             if !(self.loose.is_empty() && self.too_long.is_empty()) {
-                self.complete(now, out);
+                self.complete(ns, out);
             }
         }
         if piece.times_ns.last().is_some_and(|last_ns| self.alarm_ns <= *last_ns) {
@@ -197,16 +203,16 @@ impl Run {
 
     /// Gives out the requests that this event completed.
     #[inline(never)]
-    fn complete(&mut self, now: Now, out: &mut dyn FnMut(&Request)) {
+    fn complete(&mut self, at_ns: u64, out: &mut dyn FnMut(&Request)) {
         while let Some(slot) = self.too_long.pop() {
             if self.requests.is_slot_open(slot) {
                 self.counts.too_long += 1;
-                self.end(slot, Outcome::TooLong, now.ns, out);
+                self.end(slot, Outcome::TooLong, at_ns, out);
             }
         }
         while let Some(slot) = self.loose.pop() {
             if self.requests.is_loose(slot) {
-                self.end(slot, Outcome::Drained, now.ns, out);
+                self.end(slot, Outcome::Drained, at_ns, out);
             }
         }
     }
@@ -226,7 +232,7 @@ impl Run {
                 self.sections.remove(place, slot);
             }
         }
-        self.requests.end(slot, outcome, out);
+        self.requests.end((self.schema, slot), outcome, out);
     }
 
     fn give_up_quiet(&mut self, options: &Options, now_ns: u64, out: &mut dyn FnMut(&Request)) {

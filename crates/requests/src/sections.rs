@@ -21,11 +21,11 @@ pub(crate) struct Member {
 }
 
 /// Stands for the slot of a request where there is none.
-pub(crate) const NOBODY: u32 = u32::MAX;
-/// Stands for the slot of a section's request where there are several.
-const SEVERAL: u32 = u32::MAX - 1;
+pub(crate) const NOBODY: u32 = u32::MAX - 2;
 /// Stands for the slot of a section's request where no section is open.
-const CLOSED: u32 = u32::MAX - 2;
+const CLOSED: u32 = u32::MAX - 1;
+/// Stands for the slot of a section's request where there are several.
+const SEVERAL: u32 = u32::MAX;
 
 /// An actor to remember after its section is closed.
 #[derive(Clone, Copy, Debug, Default)]
@@ -56,8 +56,7 @@ pub(crate) struct Section {
     seat: u32,
     /// The last event bound to it.
     pub last: EventId,
-    pub state: Code,
-    pub expects: Wait,
+    pub code: Code,
     pub actor: bool,
 }
 
@@ -74,8 +73,7 @@ impl Section {
             touched_by: 0,
             seat: VACANT,
             last: EventId(0),
-            state: State::Running.into(),
-            expects: Wait::Sleeping,
+            code: Code::new(State::Running, Wait::Sleeping),
             actor: false,
         }
     }
@@ -89,8 +87,13 @@ impl Section {
     /// Its only request, or [`NOBODY`]; `None` if there are several, or no section is open.
     #[inline]
     pub fn sole(&self) -> Option<Member> {
-        // In this order of the numbers, one comparison tells.
-        (self.member.slot.wrapping_add(1) <= CLOSED).then_some(self.member)
+        (self.member.slot <= NOBODY).then_some(self.member)
+    }
+
+    /// Whether a request, or [`NOBODY`], is the only one of a section that is open.
+    #[inline]
+    pub fn is_only(&self, slot: u32) -> bool {
+        self.member.slot == slot
     }
 }
 
@@ -176,8 +179,7 @@ impl Sections {
             touched_by: 0,
             seat,
             last: event,
-            state: State::Running.into(),
-            expects: Wait::Sleeping,
+            code: Code::new(State::Running, Wait::Sleeping),
             actor,
         };
     }
@@ -227,6 +229,7 @@ impl Sections {
     }
 
     /// A request comes into a section that is open.
+    #[inline]
     pub fn add(&mut self, place: u32, member: Member) {
         let section = &mut self.all[place as usize];
         match section.member.slot {

@@ -6,7 +6,6 @@
 
 use crate::engine::Options;
 use crate::program::{Bind, Rule};
-use crate::request::RequestEvent;
 use crate::run::{Now, Run};
 use crate::sections::{NOBODY, Section};
 use crate::steps::Places;
@@ -185,7 +184,7 @@ impl Run {
         let section = &mut self.sections.all[found.place as usize];
         section.touched_ns = now.ns;
         section.last = now.event;
-        if owner != NOBODY && section.sole().is_some_and(|member| member.slot == NOBODY) {
+        if owner != NOBODY && section.is_only(NOBODY) {
             self.join(found.place, owner, now.ns);
         }
         if bind.is.is_some() || bind.expects.is_some() {
@@ -217,14 +216,8 @@ impl Run {
                 }
             }
         }
-        let event = RequestEvent {
-            time_ns: now.ns,
-            ordinal: now.ordinal,
-            actor: local,
-            kind: now.event,
-            shared: false,
-        };
-        if self.requests.event(owner, event) >= options.events_max {
+        let event = now.event_of(local, false);
+        if self.requests.open(owner).event(event) >= options.events_max {
             self.too_long.push(owner);
         }
     }
