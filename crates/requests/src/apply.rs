@@ -6,14 +6,14 @@ use crate::engine::{Options, SchemaCounts};
 use crate::few::Few;
 use crate::keys::UNFIT;
 use crate::program::{Bind, Mark, Rule, Scope, Traffic, When};
-use crate::request::{LinkKind, Span};
+use crate::request::LinkKind;
 use crate::requests::{Arrival, Requests, Stay};
 use crate::run::{Now, Run, UNBOUND};
 use crate::sections::{Member, NOBODY, PeerMark};
-use crate::state::{State, Wait};
+use crate::state::{Change, State, Wait};
 use crate::steps::{Piece, Places, scope};
 use crate::streams::{Odd, Range, Sent, Transfer};
-use crate::syntax::{NewState, Role};
+use crate::syntax::Role;
 
 /// Alarms beyond those of open requests that are never too many.
 const ALARMS_MIN: usize = 1024;
@@ -336,8 +336,8 @@ impl Run {
                 self.join_all(place, options, now.ns);
             }
         }
-        if bind.is.is_some() || bind.expects.is_some() {
-            self.change(place, (bind.is, bind.expects), options, now.ns);
+        if let Some(change) = bind.change {
+            self.change(place, change, options, now.ns);
         }
     }
 
@@ -376,25 +376,18 @@ impl Run {
     /// Tells a section's requests how long it was in its state.
     pub(crate) fn flush(&mut self, place: u32, at_ns: u64) {
         let section = &mut self.sections.all[place as usize];
-        if section.actor && at_ns > section.since_ns {
-            let from_ns = std::mem::replace(&mut section.since_ns, at_ns);
+        if section.actor {
+            let times = (section.since_ns, at_ns);
+            section.since_ns = at_ns.max(section.since_ns);
             let state = section.code.state();
             let members = self.sections.members(place);
-            let shared = members.len() > 1;
             for Member { slot, local } in members {
-                let span = Span { section: *local, state, from_ns, to_ns: at_ns, shared };
-                self.requests.open(*slot).spans.push(span);
+                self.requests.open(*slot).span((*local, state), times, members.len() > 1);
             }
         }
     }
 
-    pub(crate) fn change(
-        &mut self,
-        place: u32,
-        change: (Option<NewState>, Option<Wait>),
-        options: &Options,
-        at_ns: u64,
-    ) {
+    pub(crate) fn change(&mut self, place: u32, change: Change, options: &Options, at_ns: u64) {
         let section = &mut self.sections.all[place as usize];
         let (code, next) = (section.code, section.code.after(change, options.switches));
         if !next.is_in_state_of(code) {
@@ -435,7 +428,9 @@ impl Run {
             let section = &mut self.sections.all[place as usize];
             section.touched_ns = now.ns;
             section.last = now.event;
-            self.change(place, (handoff.is, handoff.expects), options, now.ns);
+            if let Some(change) = handoff.change {
+                self.change(place, change, options, now.ns);
+            }
             let section = &self.sections.all[place as usize];
             if from != UNBOUND && section.actor && self.sections.all[from as usize].actor {
                 let arrival = Arrival {

@@ -5,11 +5,10 @@ use std::hint::select_unpredictable;
 use crate::engine::Options;
 use crate::event::EventId;
 use crate::program::Rule;
-use crate::request::Span;
-use crate::run::{Now, Run};
+use crate::run::{Now, Run, Ways};
 use crate::sections::NOBODY;
 use crate::state::Code;
-use crate::steps::Places;
+use crate::steps::{Places, Steps};
 
 /// A rule with nothing but one or two BASIC bindings, prepared: both kinds go the same way, without a
 /// branch that would depend on which of them the event is.
@@ -36,7 +35,7 @@ impl Plain {
             [one, two] if rule.plain => (one, Some(two)),
             _ => return None,
         };
-        if second.is_some_and(|second| second.is.is_some() || second.expects.is_some()) {
+        if second.is_some_and(|second| second.change.is_some()) {
             return None;
         }
         let keys = [first.key, second.unwrap_or(first).key].map(u8::try_from);
@@ -47,24 +46,46 @@ impl Plain {
             acts: first.actor,
             touches: first.actor && second.is_some_and(|second| !second.actor),
             alone: second.is_none() && !first.implicit,
-            next: Code::all_after((first.is, first.expects), options.switches),
+            next: Code::all_after(first.change, options.switches),
         })
     }
 }
 
 impl Run {
-    /// Does to an event what [`Run::apply`] would if all sections are open, and have the same request
-    /// or none, which they had before. Returns `false`, and has done nothing, if it is not so.
-    #[inline]
+    /// Takes events from `first` on as long as each does only what [`Plain`] can say, nobody waits for
+    /// its time, and no request gets too long. Returns the first that was not taken.
+    #[inline(never)]
     pub(crate) fn plain(
         &mut self,
-        plain: &Plain,
-        places: Places<'_>,
+        ways: &[Ways],
+        steps: &Steps,
+        first: usize,
+        (times_ns, ordinal): (&[u64], u64),
         options: &Options,
-        (ns, ordinal): (u64, u64),
-    ) -> bool {
+    ) -> usize {
+        let mut next = first;
+        for step in &steps.all[first..] {
+            let ns = times_ns[step.row as usize];
+            let Some(plain) = &ways[step.rule as usize].plain else { break };
+            let now = Now { ns, ordinal: ordinal + u64::from(step.row), event: plain.event };
+            if self.alarm_ns <= ns || !self.plainly(plain, steps.places(step), options, now) {
+                break;
+            }
+            next += 1;
+            if !self.too_long.is_empty() {
+                break;
+            }
+        }
+        next
+    }
+
+    /// Does to an event what [`Run::apply`] would if all sections are open, and have the same request
+    /// or none, which they had before. Returns `false`, and has done nothing, if it is not so.
+    #[inline(always)]
+    fn plainly(&mut self, plain: &Plain, places: Places<'_>, options: &Options, now: Now) -> bool {
+        let Now { ns, event, .. } = now;
         let [one, two] = plain.keys.map(|key| places.of(usize::from(key)) as usize);
-        let all = &mut self.sections.all;
+        let all = self.sections.all.as_mut_slice();
         // A key that does not fit has a place where no section is.
         let (Some(first), Some(second)) = (all.get(one), all.get(two)) else { return false };
         let Some(member) = first.sole() else {
@@ -78,18 +99,19 @@ impl Run {
         }
         let owned = member.slot != NOBODY;
         if owned {
-            if (second.touched_by != first.serial) & plain.touches {
+            // Choices that are computed: branches here would depend on what the event is.
+            let by = select_unpredictable(plain.touches, second.touched_by, first.serial);
+            if by != first.serial {
                 return false;
             }
-            let second = &mut all[two];
-            second.since_ns = select_unpredictable(plain.touches, ns, second.since_ns);
+            all[two].since_ns = select_unpredictable(plain.touches, ns, second.since_ns);
         }
         let second = &mut all[two];
         second.touched_ns = ns;
-        second.last = plain.event;
+        second.last = event;
         let first = &mut all[one];
         first.touched_ns = ns;
-        first.last = plain.event;
+        first.last = event;
         let (code, from_ns) = (first.code, first.since_ns);
         let next = plain.next[code.index()];
         let stays = next.is_in_state_of(code);
@@ -97,13 +119,11 @@ impl Run {
         first.since_ns = select_unpredictable(stays, from_ns, ns);
         if owned {
             let open = self.requests.open(member.slot);
-            if !stays & (from_ns < ns) {
-                let (section, state) = (member.local, code.state());
-                open.spans.push(Span { section, state, from_ns, to_ns: ns, shared: false });
+            if !stays {
+                open.span((member.local, code.state()), (from_ns, ns), false);
             }
-            let now = Now { ns, ordinal, event: plain.event };
-            let event = now.event_of(plain.acts.then_some(member.local), false);
-            if open.event(event) >= options.events_max {
+            let actor = plain.acts.then_some(member.local);
+            if open.event(now.event_of(actor, false)) >= options.events_max {
                 self.too_long.push(member.slot);
             }
         }

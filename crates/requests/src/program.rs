@@ -2,8 +2,8 @@
 
 use crate::diagnostic::Report;
 use crate::event::{Catalog, EventId, Field, Strings};
-use crate::state::Wait;
-use crate::syntax::{Binary, NewState, Role, Unary};
+use crate::state::{Change, Wait};
+use crate::syntax::{Binary, Role, Unary};
 
 /// One or more schemas that run over the same events. Made by [`crate::compile`] only, so whatever
 /// is in it fits together.
@@ -251,8 +251,7 @@ pub(crate) struct Bind {
     pub role: Role,
     /// For [`Role::Start`]: otherwise it is BASIC.
     pub after: Option<After>,
-    pub is: Option<NewState>,
-    pub expects: Option<Wait>,
+    pub change: Option<Change>,
     pub when: Option<When>,
 }
 
@@ -289,8 +288,7 @@ pub(crate) struct Handoff {
     pub actor: bool,
     pub key: KeyId,
     pub start: bool,
-    pub is: Option<NewState>,
-    pub expects: Option<Wait>,
+    pub change: Option<Change>,
 }
 
 /// What happens to a stream.

@@ -14,12 +14,14 @@ const STAYS: u64 = u64::MAX;
 pub(crate) struct Open {
     /// [`Request::events`].
     events: Vec<RequestEvent>,
-    /// [`Request::spans`], those of one state not yet put together.
-    pub spans: Vec<Span>,
+    /// [`Request::spans`].
+    spans: Vec<Span>,
     /// Open sections it is in, and ranges of its bytes on their way.
     refs: u32,
     generation: u32,
     open: bool,
+    /// Whether spans may follow each other that are one.
+    cut: bool,
     stays: Vec<Stay>,
     id: u64,
     begin_ns: u64,
@@ -64,6 +66,21 @@ impl Open {
     pub fn event(&mut self, event: RequestEvent) -> usize {
         self.events.push(event);
         self.events.len()
+    }
+
+    /// Adds what an actor did.
+    #[inline]
+    pub fn span(
+        &mut self,
+        (section, state): (u32, State),
+        (from_ns, to_ns): (u64, u64),
+        shared: bool,
+    ) {
+        // One that is alone there goes into another state at each end, unless that took no time.
+        self.cut |= shared | (from_ns >= to_ns);
+        if from_ns < to_ns {
+            self.spans.push(Span { section, state, from_ns, to_ns, shared });
+        }
     }
 
     /// When its last event was.
@@ -248,7 +265,9 @@ impl Requests {
         request.outcome = outcome;
         std::mem::swap(&mut request.events, &mut open.events);
         std::mem::swap(&mut request.spans, &mut open.spans);
-        request.spans.dedup_by(|next, last| last.goes_on(next));
+        if std::mem::take(&mut open.cut) {
+            request.spans.dedup_by(|next, last| last.goes_on(next));
+        }
         request.sections.clear();
         request.sections.extend(open.stays.drain(..).map(RequestSection::from));
         request.links.clear();

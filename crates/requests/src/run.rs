@@ -37,13 +37,13 @@ impl Now {
 /// The ways through an event that are shorter than [`Run::apply`], for rules that do little.
 #[derive(Default)]
 pub(crate) struct Ways {
-    plain: Option<Plain>,
+    pub plain: Option<Plain>,
     simple: Option<Simple>,
 }
 
 impl Ways {
     fn new(rule: &Rule, options: &Options) -> Ways {
-        Ways { plain: Plain::new(rule, options), simple: simple(rule) }
+        Ways { plain: Plain::new(rule, options), simple: simple(rule, options) }
     }
 }
 
@@ -137,32 +137,30 @@ impl Run {
         self.counts.matched += steps.all.len() as u64;
         let ways = std::mem::take(&mut self.ways);
         // Events that no rule takes are looked at only when somebody waits for their time.
-        let mut passed = 0;
-        for step in &steps.all {
+        let (mut passed, mut next) = (0, 0);
+        loop {
+            next = self.plain(&ways, &steps, next, (piece.times_ns, ordinal), options);
+            if let (false, Some(last)) = (self.too_long.is_empty(), next.checked_sub(1)) {
+                self.complete(piece.times_ns[steps.all[last].row as usize], out);
+            }
+            let Some(step) = steps.all.get(next) else { break };
             let at = step.row as usize;
-            let (ns, ordinal) = (piece.times_ns[at], ordinal + at as u64);
+            let ns = piece.times_ns[at];
             if self.alarm_ns <= ns {
                 self.pass(options, &piece.times_ns[passed..=at], out);
                 passed = at + 1;
             }
-            let places = steps.places(step);
-            let ways = &ways[step.rule as usize];
-            if let Some(plain) = &ways.plain
-                && self.plain(plain, places, options, (ns, ordinal))
-            {
-                if !self.too_long.is_empty() {
-                    self.complete(ns, out);
-                }
-                continue;
-            }
             let rule = &schema.rules[step.rule as usize];
-            let now = Now { ns, ordinal, event: rule.event };
-            if ways.simple.is_none_or(|simple| !simple(self, rule, places, options, now)) {
+            let now = Now { ns, ordinal: ordinal + at as u64, event: rule.event };
+            let places = steps.places(step);
+            let simple = ways[step.rule as usize].simple;
+            if simple.is_none_or(|simple| !simple(self, rule, places, options, now)) {
                 self.generally(rule, options, now, (places, piece, step.row), out);
             }
             if !(self.loose.is_empty() && self.too_long.is_empty()) {
                 self.complete(ns, out);
             }
+            next += 1;
         }
         if piece.times_ns.last().is_some_and(|last_ns| self.alarm_ns <= *last_ns) {
             self.pass(options, &piece.times_ns[passed..], out);

@@ -90,6 +90,12 @@ impl Section {
         (self.member.slot <= NOBODY).then_some(self.member)
     }
 
+    /// Its only request, [`NOBODY`] if there is none, or what is neither if there are several.
+    #[inline]
+    pub fn slot(&self) -> u32 {
+        if self.is_open() { self.member.slot } else { NOBODY }
+    }
+
     /// Whether a request, or [`NOBODY`], is the only one of a section that is open.
     #[inline]
     pub fn is_only(&self, slot: u32) -> bool {

@@ -33,15 +33,16 @@ pub(crate) type Simple = fn(&mut Run, &Rule, Places<'_>, &Options, Now) -> bool;
 
 /// The code for a rule. Each number of bindings, and nearly each list of what they do, has code of
 /// its own: what kind of event comes next cannot be foreseen, so it should be asked once.
-pub(crate) fn simple(rule: &Rule) -> Option<Simple> {
+pub(crate) fn simple(rule: &Rule, options: &Options) -> Option<Simple> {
     let role = |bind: &Bind| match bind.role {
         Role::Start => START,
-        Role::Basic => BASIC,
-        _ => STOP,
+        Role::Stop => STOP,
+        Role::Basic if !bind.implicit => BASIC,
+        _ => ANY,
     };
     let roles: Vec<u32> = rule.binds.iter().map(role).collect();
     Some(match roles.as_slice() {
-        _ if !rule.simple => return None,
+        _ if !rule.simple || options.sharers_max == 0 => return None,
         [START] => Run::one::<START>,
         [BASIC] => Run::one::<BASIC>,
         [STOP] => Run::one::<STOP>,
@@ -54,6 +55,8 @@ pub(crate) fn simple(rule: &Rule) -> Option<Simple> {
         [STOP, START] => Run::two::<STOP, START>,
         [STOP, BASIC] => Run::two::<STOP, BASIC>,
         [STOP, STOP] => Run::two::<STOP, STOP>,
+        [_] => Run::one::<ANY>,
+        [_, _] => Run::two::<ANY, ANY>,
         [_, _, _] => Run::three,
         _ => return None,
     })
@@ -119,22 +122,18 @@ impl Run {
             let place = places.of(bind.key);
             // A key that does not fit has a place where no section is.
             let Some(section) = self.sections.all.get(place as usize) else { return false };
-            let open = section.is_open();
-            let opens = opens(bind, role, section);
+            let opens = opens(bind, role, roles[n], section);
             let twice = all[..n].iter().any(|other| other.found.place == place);
-            all[n].found = Found { place, open, opens };
-            let slot = match section.sole() {
-                Some(member) if !opens => member.slot,
-                None if open & !opens => return false,
-                _ => NOBODY,
-            };
-            if twice | ((owner != NOBODY) & (slot != NOBODY) & (slot != owner)) {
+            all[n].found = Found { place, open: section.is_open(), opens };
+            // Who is in a section that ends here has nothing to do with the event.
+            let slot = if opens { NOBODY } else { section.slot() };
+            if twice | ((slot != owner) & (slot.max(owner) != NOBODY)) {
                 return false;
             }
             // Whoever there is comes before nobody.
             owner = owner.min(slot);
         }
-        if self.sections.len() + N > options.sections_max || options.sharers_max == 0 {
+        if self.sections.len() + N > options.sections_max {
             return false;
         }
         for one in &mut all {
@@ -187,8 +186,8 @@ impl Run {
         if owner != NOBODY && section.is_only(NOBODY) {
             self.join(found.place, owner, now.ns);
         }
-        if bind.is.is_some() || bind.expects.is_some() {
-            self.change(found.place, (bind.is, bind.expects), options, now.ns);
+        if let Some(change) = bind.change {
+            self.change(found.place, change, options, now.ns);
         }
     }
 
@@ -225,12 +224,12 @@ impl Run {
 
 /// Whether a binding opens a section.
 #[inline(always)]
-fn opens(bind: &Bind, role: Role, section: &Section) -> bool {
+fn opens(bind: &Bind, role: Role, known: u32, section: &Section) -> bool {
     match (role, &bind.after) {
         (Role::Start, None) => true,
         (Role::Start, Some(after)) if section.is_open() => after.events.contains(&section.last),
         (Role::Start, Some(after)) => after.nothing,
-        (Role::Basic, _) => bind.implicit & !section.is_open(),
+        (Role::Basic, _) => known == ANY && bind.implicit && !section.is_open(),
         _ => false,
     }
 }

@@ -59,6 +59,20 @@ impl State {
     }
 }
 
+/// What a binding says of an actor.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Change {
+    is: Option<NewState>,
+    expects: Option<Wait>,
+}
+
+impl Change {
+    /// `None` if nothing is said.
+    pub fn new(is: Option<NewState>, expects: Option<Wait>) -> Option<Change> {
+        (is.is_some() || expects.is_some()).then_some(Change { is, expects })
+    }
+}
+
 /// An actor's state and what it expects, as one small number: what becomes of it is looked up in a
 /// table, and that two states are the same is no branch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,26 +107,23 @@ impl Code {
 
     /// What becomes of it. Without events that tell of switches, who expects something waits for it
     /// from then on.
-    pub fn after(self, change: (Option<NewState>, Option<Wait>), switches: bool) -> Code {
+    pub fn after(self, change: Change, switches: bool) -> Code {
         let expected = WAIT[usize::from(self.0) % WAITS];
-        let state = match change {
+        let state = match (change.is, change.expects) {
             (Some(NewState::State(state)), _) => state,
             (Some(NewState::Blocked), _) => State::Waiting(expected),
             (None, Some(wait)) if !switches => State::Waiting(wait),
             _ => self.state(),
         };
-        Code::new(state, change.1.unwrap_or(expected))
+        Code::new(state, change.expects.unwrap_or(expected))
     }
 
     /// What becomes of each, by its index.
-    pub fn all_after(
-        change: (Option<NewState>, Option<Wait>),
-        switches: bool,
-    ) -> [Code; Code::COUNT] {
+    pub fn all_after(change: Option<Change>, switches: bool) -> [Code; Code::COUNT] {
         let mut all = [Code(0); Code::COUNT];
         for code in State::ALL.into_iter().flat_map(|state| WAIT.map(|wait| Code::new(state, wait)))
         {
-            all[code.index()] = code.after(change, switches);
+            all[code.index()] = change.map_or(code, |change| code.after(change, switches));
         }
         all
     }
@@ -152,11 +163,11 @@ mod tests {
     fn states_names_and_places_agree() {
         for (n, state) in State::ALL.into_iter().enumerate() {
             assert_eq!(state.index(), n);
+            let change = Change { is: Some(NewState::Blocked), expects: None };
             for (n, wait) in WAIT.into_iter().enumerate() {
                 let code = Code::new(state, wait);
                 assert_eq!((code.state(), WAIT[wait as usize], wait as usize), (state, wait, n));
-                assert_eq!(code.after((None, None), true), code);
-                let blocked = code.after((Some(NewState::Blocked), None), true);
+                let blocked = code.after(change, true);
                 assert_eq!(blocked.state(), State::Waiting(wait));
                 assert!(code.is_in_state_of(Code::new(state, Wait::Disk)));
             }

@@ -67,9 +67,9 @@ pub(crate) struct Steps {
     pub all: Vec<Step>,
     /// Places of keys: those of the first key of all events, then those of the second, and so on.
     places: Vec<u32>,
-    /// Events by kind: as many of each as there are, and room for [`PIECE`].
+    /// Events by kind, with room for [`PIECE`] of each, and where those of each end.
     kinds: Vec<u32>,
-    numbers: Vec<usize>,
+    ends: Vec<u32>,
     /// Events that a rule takes.
     taken: Vec<u32>,
     /// Events whose key is not where it is looked for first.
@@ -86,7 +86,7 @@ impl Steps {
             all: Vec::new(),
             places: vec![UNFIT; width * PIECE],
             kinds: vec![0; kinds * PIECE],
-            numbers: vec![0; kinds],
+            ends: (0..kinds).map(|kind| (kind * PIECE) as u32).collect(),
             taken: vec![0; PIECE],
             missed: vec![0; PIECE],
             locals: Vec::new(),
@@ -107,15 +107,17 @@ impl Steps {
         timelines: &mut Keys,
         streams: &mut Keys,
     ) {
-        let Steps { all, places, kinds, numbers, taken, missed, locals } = self;
+        let Steps { all, places, kinds, ends, taken, missed, locals } = self;
         all.clear();
         all.extend((0..piece.kinds.len() as u32).map(|row| Step { row, rule: NONE }));
-        sort(piece.kinds, kinds, numbers);
+        sort(piece.kinds, kinds, ends);
         let mut finds = Finds { all, places, missed, locals, timelines, streams };
         let mut matched = 0;
-        for (kind, (first, end)) in schema.by_event.iter().enumerate() {
-            let mut rest = &mut kinds[kind * PIECE..][..std::mem::take(&mut numbers[kind])];
-            for number in *first..*end {
+        for (kind, rules) in schema.by_event.iter().enumerate() {
+            let begin = kind * PIECE;
+            let end = std::mem::replace(&mut ends[kind], begin as u32);
+            let mut rest = &mut kinds[begin..end as usize];
+            for number in rules.0..rules.1 {
                 if rest.is_empty() {
                     break;
                 }
@@ -140,12 +142,12 @@ impl Steps {
 
 /// Puts events of a kind together.
 #[inline(never)]
-fn sort(kinds: &[EventId], rows: &mut [u32], numbers: &mut [usize]) {
+fn sort(kinds: &[EventId], rows: &mut [u32], ends: &mut [u32]) {
     for (kind, row) in kinds.iter().zip(0u32..) {
         // Events of other programs have no rules here.
-        let Some(number) = numbers.get_mut(kind.index()) else { continue };
-        rows[kind.index() * PIECE + *number] = row;
-        *number += 1;
+        let Some(end) = ends.get_mut(kind.index()) else { continue };
+        rows[*end as usize] = row;
+        *end += 1;
     }
 }
 
@@ -231,16 +233,14 @@ pub(crate) fn scope<'a>(
 /// not hold come to the front; their number is returned.
 #[inline(never)]
 fn split(rows: &mut [u32], taken: &mut [u32], holds: impl Fn(u32) -> bool) -> usize {
-    let (mut yes, mut no) = (0, 0);
+    let mut yes = 0;
     for n in 0..rows.len() {
         let row = rows[n];
-        let holds = holds(row);
         taken[yes] = row;
-        rows[no] = row;
-        yes += usize::from(holds);
-        no += usize::from(!holds);
+        rows[n - yes] = row;
+        yes += usize::from(holds(row));
     }
-    no
+    rows.len() - yes
 }
 
 /// Where the places of one key go.
@@ -260,8 +260,9 @@ impl Out<'_> {
         let mut misses = 0;
         for row in rows {
             let (place, found) = first.look(key(*row));
-            places[*row as usize] = place;
-            missed[misses] = *row;
+            // The remainder is the number itself, and needs no check.
+            places[*row as usize % PIECE] = place;
+            missed[misses % PIECE] = *row;
             misses += usize::from(!found);
         }
         for row in &missed[..misses] {
