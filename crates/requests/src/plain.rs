@@ -5,10 +5,10 @@ use std::hint::select_unpredictable;
 use crate::engine::Options;
 use crate::event::EventId;
 use crate::program::Rule;
-use crate::run::{Now, Run, Ways};
+use crate::run::{Now, Run, Setting};
 use crate::sections::NOBODY;
 use crate::state::Code;
-use crate::steps::{Places, Steps};
+use crate::steps::Places;
 
 /// A rule with nothing but one or two BASIC bindings, prepared: both kinds go the same way, without a
 /// branch that would depend on which of them the event is.
@@ -55,17 +55,11 @@ impl Run {
     /// Takes events from `first` on as long as each does only what [`Plain`] can say, nobody waits for
     /// its time, and no request gets too long. Returns the first that was not taken.
     #[inline(never)]
-    pub(crate) fn plain(
-        &mut self,
-        ways: &[Ways],
-        steps: &Steps,
-        first: usize,
-        (times_ns, ordinal): (&[u64], u64),
-        options: &Options,
-    ) -> usize {
+    pub(crate) fn plain(&mut self, setting: &Setting<'_>, first: usize) -> usize {
+        let Setting { ways, steps, piece, ordinal, options, .. } = *setting;
         let mut next = first;
         for step in &steps.all[first..] {
-            let ns = times_ns[step.row as usize];
+            let ns = piece.times_ns[step.row as usize];
             let Some(plain) = &ways[step.rule as usize].plain else { break };
             let now = Now { ns, ordinal: ordinal + u64::from(step.row), event: plain.event };
             if self.alarm_ns <= ns || !self.plainly(plain, steps.places(step), options, now) {

@@ -11,7 +11,7 @@ use crate::request::{Outcome, Request, RequestEvent};
 use crate::requests::{Arrival, Requests};
 use crate::sections::{Member, RequestRef, Sections};
 use crate::simple::{Simple, simple};
-use crate::steps::{PIECE, Piece, Places, Steps};
+use crate::steps::{PIECE, Piece, Places, Step, Steps};
 use crate::streams::Streams;
 
 /// A binding that found no section.
@@ -31,6 +31,38 @@ impl Now {
     pub fn event_of(self, actor: Option<u32>, shared: bool) -> RequestEvent {
         let Now { ns, ordinal, event } = self;
         RequestEvent::new((ns, ordinal, event), actor, shared)
+    }
+}
+
+/// What stays the same from event to event of a piece.
+#[derive(Clone, Copy)]
+pub(crate) struct Setting<'a> {
+    pub rules: &'a [Rule],
+    /// By rule.
+    pub ways: &'a [Ways],
+    pub steps: &'a Steps,
+    pub piece: Piece<'a>,
+    /// The place of the piece's first event among all.
+    pub ordinal: u64,
+    pub options: &'a Options,
+}
+
+impl Setting<'_> {
+    #[inline]
+    pub fn rule(&self, step: &Step) -> &Rule {
+        &self.rules[step.rule as usize]
+    }
+
+    #[inline]
+    pub fn places(&self, step: &Step) -> Places<'_> {
+        self.steps.places(step)
+    }
+
+    #[inline]
+    pub fn now(&self, step: &Step) -> Now {
+        let at = step.row as usize;
+        let ordinal = self.ordinal + at as u64;
+        Now { ns: self.piece.times_ns[at], ordinal, event: self.rule(step).event }
     }
 }
 
@@ -136,39 +168,42 @@ impl Run {
         self.streams.grow();
         self.counts.matched += steps.all.len() as u64;
         let ways = std::mem::take(&mut self.ways);
-        // Events that no rule takes are looked at only when somebody waits for their time.
-        let (mut passed, mut next) = (0, 0);
-        loop {
-            next = self.plain(&ways, &steps, next, (piece.times_ns, ordinal), options);
-            if let (false, Some(last)) = (self.too_long.is_empty(), next.checked_sub(1)) {
-                self.complete(piece.times_ns[steps.all[last].row as usize], out);
-            }
-            let Some(step) = steps.all.get(next) else { break };
-            let at = step.row as usize;
-            let ns = piece.times_ns[at];
-            if self.alarm_ns <= ns {
-                self.pass(options, &piece.times_ns[passed..=at], out);
-                passed = at + 1;
-            }
-            let rule = &schema.rules[step.rule as usize];
-            let now = Now { ns, ordinal: ordinal + at as u64, event: rule.event };
-            let places = steps.places(step);
-            let simple = ways[step.rule as usize].simple;
-            if simple.is_none_or(|simple| !simple(self, rule, places, options, now)) {
-                self.generally(rule, options, now, (places, piece, step.row), out);
-            }
-            if !(self.loose.is_empty() && self.too_long.is_empty()) {
-                self.complete(ns, out);
-            }
-            next += 1;
-        }
-        if piece.times_ns.last().is_some_and(|last_ns| self.alarm_ns <= *last_ns) {
-            self.pass(options, &piece.times_ns[passed..], out);
-        }
+        let rules = &schema.rules;
+        self.take(&Setting { rules, ways: &ways, steps: &steps, piece, ordinal, options }, out);
         self.sections.sweep();
         self.streams.sweep();
         self.steps = steps;
         self.ways = ways;
+    }
+
+    /// Takes the events of a piece in order of time.
+    fn take(&mut self, setting: &Setting<'_>, out: &mut dyn FnMut(&Request)) {
+        let Setting { steps, options, piece: Piece { times_ns, .. }, .. } = *setting;
+        // Events that no rule takes are looked at only when somebody waits for their time.
+        let (mut passed, mut next) = (0, 0);
+        loop {
+            next = self.plain(setting, next);
+            if let (false, Some(last)) = (self.too_long.is_empty(), next.checked_sub(1)) {
+                self.complete(setting.now(&steps.all[last]).ns, out);
+            }
+            let Some(step) = steps.all.get(next) else { break };
+            let at = step.row as usize;
+            if self.alarm_ns <= times_ns[at] {
+                self.pass(options, &times_ns[passed..=at], out);
+                passed = at + 1;
+            }
+            let simple = setting.ways[step.rule as usize].simple;
+            if simple.is_none_or(|simple| !simple(self, setting, step)) {
+                self.generally(setting, step, out);
+            }
+            if !(self.loose.is_empty() && self.too_long.is_empty()) {
+                self.complete(times_ns[at], out);
+            }
+            next += 1;
+        }
+        if times_ns.last().is_some_and(|last_ns| self.alarm_ns <= *last_ns) {
+            self.pass(options, &times_ns[passed..], out);
+        }
     }
 
     /// Time passes, from event to event.
@@ -183,15 +218,11 @@ impl Run {
 
     /// The way that is always right.
     #[inline(never)]
-    fn generally(
-        &mut self,
-        rule: &Rule,
-        options: &Options,
-        now: Now,
-        looked: (Places<'_>, Piece<'_>, u32),
-        out: &mut dyn FnMut(&Request),
-    ) {
-        self.apply(rule, options, now, looked);
+    fn generally(&mut self, setting: &Setting<'_>, step: &Step, out: &mut dyn FnMut(&Request)) {
+        let rule = setting.rule(step);
+        let now = setting.now(step);
+        let looked = (setting.places(step), setting.piece, step.row);
+        self.apply(rule, setting.options, now, looked);
         if rule.end {
             for n in 0..self.owners.len() {
                 self.end(self.owners[n], Outcome::Ended, now.ns, out);

@@ -6,9 +6,9 @@
 
 use crate::engine::Options;
 use crate::program::{Bind, Rule};
-use crate::run::{Now, Run};
+use crate::run::{Now, Run, Setting};
 use crate::sections::{NOBODY, Section};
-use crate::steps::Places;
+use crate::steps::Step;
 use crate::syntax::Role;
 
 /// What a binding finds.
@@ -29,7 +29,7 @@ const ANY: u32 = 3;
 
 /// Does to an event what [`Run::apply`] would. Returns `false`, and has done nothing, if more may be
 /// involved than a request.
-pub(crate) type Simple = fn(&mut Run, &Rule, Places<'_>, &Options, Now) -> bool;
+pub(crate) type Simple = fn(&mut Run, &Setting<'_>, &Step) -> bool;
 
 /// The code for a rule. Each number of bindings, and nearly each list of what they do, has code of
 /// its own: what kind of event comes next cannot be foreseen, so it should be asked once.
@@ -71,39 +71,27 @@ struct Simply<'a> {
 }
 
 impl Run {
-    fn one<const A: u32>(
-        &mut self,
-        rule: &Rule,
-        places: Places<'_>,
-        options: &Options,
-        now: Now,
-    ) -> bool {
-        self.simply(rule, [A], places, options, now)
+    fn one<const A: u32>(&mut self, setting: &Setting<'_>, step: &Step) -> bool {
+        self.simply(setting, step, [A])
     }
 
-    fn two<const A: u32, const B: u32>(
-        &mut self,
-        rule: &Rule,
-        places: Places<'_>,
-        options: &Options,
-        now: Now,
-    ) -> bool {
-        self.simply(rule, [A, B], places, options, now)
+    fn two<const A: u32, const B: u32>(&mut self, setting: &Setting<'_>, step: &Step) -> bool {
+        self.simply(setting, step, [A, B])
     }
 
-    fn three(&mut self, rule: &Rule, places: Places<'_>, options: &Options, now: Now) -> bool {
-        self.simply(rule, [ANY; 3], places, options, now)
+    fn three(&mut self, setting: &Setting<'_>, step: &Step) -> bool {
+        self.simply(setting, step, [ANY; 3])
     }
 
     #[inline(always)]
     fn simply<const N: usize>(
         &mut self,
-        rule: &Rule,
+        setting: &Setting<'_>,
+        step: &Step,
         roles: [u32; N],
-        places: Places<'_>,
-        options: &Options,
-        now: Now,
     ) -> bool {
+        let (rule, options) = (setting.rule(step), setting.options);
+        let places = setting.places(step);
         let Some(binds) = rule.binds.first_chunk::<N>() else { return false };
         let role = |n: usize| match roles[n] {
             START => Role::Start,
@@ -136,6 +124,7 @@ impl Run {
         if self.sections.len() + N > options.sections_max {
             return false;
         }
+        let now = setting.now(step);
         for one in &mut all {
             self.enter_simply(one, now);
         }
