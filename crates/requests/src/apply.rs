@@ -540,10 +540,13 @@ impl Run {
     /// The requests of a section leave it, because it ends.
     #[inline]
     pub(crate) fn leave(&mut self, place: u32, at_ns: u64) {
-        if self.sections.all[place as usize].is_only(NOBODY) {
+        let section = &self.sections.all[place as usize];
+        if section.is_only(NOBODY) {
             return;
         }
-        self.flush(place, at_ns);
+        if section.actor {
+            self.flush(place, at_ns);
+        }
         for member in self.sections.members(place) {
             self.requests.leave(*member, at_ns, &mut self.loose);
         }

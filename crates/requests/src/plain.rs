@@ -8,7 +8,7 @@ use crate::program::Rule;
 use crate::run::{Now, Run, Setting};
 use crate::sections::NOBODY;
 use crate::state::Code;
-use crate::steps::Places;
+use crate::steps::Step;
 
 /// A rule with nothing but one or two BASIC bindings, prepared: both kinds go the same way, without a
 /// branch that would depend on which of them the event is.
@@ -52,32 +52,17 @@ impl Plain {
 }
 
 impl Run {
-    /// Takes events from `first` on as long as each does only what [`Plain`] can say, nobody waits for
-    /// its time, and no request gets too long. Returns the first that was not taken.
-    #[inline(never)]
-    pub(crate) fn plain(&mut self, setting: &Setting<'_>, first: usize) -> usize {
-        let Setting { ways, steps, piece, ordinal, options, .. } = *setting;
-        let mut next = first;
-        for step in &steps.all[first..] {
-            let ns = piece.times_ns[step.row as usize];
-            let Some(plain) = &ways[step.rule as usize].plain else { break };
-            let now = Now { ns, ordinal: ordinal + u64::from(step.row), event: plain.event };
-            if self.alarm_ns <= ns || !self.plainly(plain, steps.places(step), options, now) {
-                break;
-            }
-            next += 1;
-            if !self.too_long.is_empty() {
-                break;
-            }
-        }
-        next
-    }
-
     /// Does to an event what [`Run::apply`] would if all sections are open, and have the same request
     /// or none, which they had before. Returns `false`, and has done nothing, if it is not so.
     #[inline(always)]
-    fn plainly(&mut self, plain: &Plain, places: Places<'_>, options: &Options, now: Now) -> bool {
-        let Now { ns, event, .. } = now;
+    pub(crate) fn plain(
+        &mut self,
+        plain: &Plain,
+        setting: &Setting<'_>,
+        step: &Step,
+        ns: u64,
+    ) -> bool {
+        let (places, event) = (setting.places(step), plain.event);
         let [one, two] = plain.keys.map(|key| places.of(usize::from(key)) as usize);
         let all = self.sections.all.as_mut_slice();
         // A key that does not fit has a place where no section is.
@@ -116,8 +101,9 @@ impl Run {
             if !stays {
                 open.span((member.local, code.state()), (from_ns, ns), false);
             }
+            let now = Now { ns, ordinal: setting.ordinal + u64::from(step.row), event };
             let actor = plain.acts.then_some(member.local);
-            if open.event(now.event_of(actor, false)) >= options.events_max {
+            if open.event(now.event_of(actor, false)) >= setting.options.events_max {
                 self.too_long.push(member.slot);
             }
         }

@@ -197,13 +197,7 @@ impl Rule {
         })
     }
 
-    /// Whether the filter lets every event.
-    pub fn is_for_all(&self) -> bool {
-        self.tests.is_empty() && self.filter.is_none()
-    }
-
     /// Whether the filter lets an event. Derived fields are not known yet.
-    #[inline]
     pub fn takes(&self, columns: &[Vec<u64>], row: usize) -> bool {
         let scope = Scope { columns, row, locals: &[] };
         self.tests.iter().all(|test| test.holds(columns[test.column][row]))

@@ -178,31 +178,48 @@ impl Run {
 
     /// Takes the events of a piece in order of time.
     fn take(&mut self, setting: &Setting<'_>, out: &mut dyn FnMut(&Request)) {
-        let Setting { steps, options, piece: Piece { times_ns, .. }, .. } = *setting;
+        let Setting { ways, steps, piece, options, .. } = *setting;
         // Events that no rule takes are looked at only when somebody waits for their time.
-        let (mut passed, mut next) = (0, 0);
-        loop {
-            next = self.plain(setting, next);
-            if let (false, Some(last)) = (self.too_long.is_empty(), next.checked_sub(1)) {
-                self.complete(setting.now(&steps.all[last]).ns, out);
+        let mut passed = 0;
+        for step in &steps.all {
+            let ns = piece.times_ns[step.row as usize];
+            if let Some(plain) = &ways[step.rule as usize].plain
+                && self.alarm_ns > ns
+                && self.plain(plain, setting, step, ns)
+            {
+                if !self.too_long.is_empty() {
+                    self.complete(ns, out);
+                }
+                continue;
             }
-            let Some(step) = steps.all.get(next) else { break };
-            let at = step.row as usize;
-            if self.alarm_ns <= times_ns[at] {
-                self.pass(options, &times_ns[passed..=at], out);
-                passed = at + 1;
-            }
-            let simple = setting.ways[step.rule as usize].simple;
-            if simple.is_none_or(|simple| !simple(self, setting, step)) {
-                self.generally(setting, step, out);
-            }
-            if !(self.loose.is_empty() && self.too_long.is_empty()) {
-                self.complete(times_ns[at], out);
-            }
-            next += 1;
+            self.take_one(setting, step, &mut passed, out);
         }
-        if times_ns.last().is_some_and(|last_ns| self.alarm_ns <= *last_ns) {
-            self.pass(options, &times_ns[passed..], out);
+        if piece.times_ns.last().is_some_and(|last_ns| self.alarm_ns <= *last_ns) {
+            self.pass(options, &piece.times_ns[passed..], out);
+        }
+    }
+
+    /// Takes an event that does more than [`Plain`] can say.
+    #[inline(never)]
+    fn take_one(
+        &mut self,
+        setting: &Setting<'_>,
+        step: &Step,
+        passed: &mut usize,
+        out: &mut dyn FnMut(&Request),
+    ) {
+        let times_ns = setting.piece.times_ns;
+        let at = step.row as usize;
+        if self.alarm_ns <= times_ns[at] {
+            self.pass(setting.options, &times_ns[*passed..=at], out);
+            *passed = at + 1;
+        }
+        let simple = setting.ways[step.rule as usize].simple;
+        if simple.is_none_or(|simple| !simple(self, setting, step)) {
+            self.generally(setting, step, out);
+        }
+        if !(self.loose.is_empty() && self.too_long.is_empty()) {
+            self.complete(times_ns[at], out);
         }
     }
 
@@ -253,7 +270,9 @@ impl Run {
             Outcome::Quiet | Outcome::Unfinished => self.requests.last_ns(slot),
             _ => at_ns,
         };
-        for local in 0..self.requests.stays(slot) {
+        // Nothing may hold it any more: then it has left all of its sections.
+        let stays = if self.requests.is_loose(slot) { 0 } else { self.requests.stays(slot) };
+        for local in 0..stays {
             let stay = Member { slot, local };
             if let Some(place) = self.requests.stays_at(stay) {
                 self.flush(place, at_ns);

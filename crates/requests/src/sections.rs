@@ -325,3 +325,36 @@ impl Sections {
         found
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn slots(sections: &Sections) -> Vec<u32> {
+        sections.members(0).iter().map(|member| member.slot).collect()
+    }
+
+    #[test]
+    fn requests_come_and_go() {
+        let mut sections = Sections::new([32]);
+        sections.all.push(Section::none());
+        assert!(!sections.all[0].is_open() && sections.all[0].sole().is_none());
+        sections.open(0, false, EventId(0), 5);
+        assert_eq!((slots(&sections), sections.all[0].slot()), (vec![], NOBODY));
+        for slot in [7, 8, 9] {
+            sections.add(0, Member { slot, local: 0 });
+            assert_eq!(sections.all[0].sole().is_some(), slot == 7);
+        }
+        sections.remove(0, 8);
+        assert_eq!(slots(&sections), [7, 9]);
+        sections.remove(0, 7);
+        assert!(sections.all[0].is_only(9) && !sections.all[0].is_only(NOBODY));
+        sections.add(0, Member { slot: 1, local: 0 });
+        assert_eq!(slots(&sections), [9, 1]);
+        // What is opened in its seat has nothing of it.
+        let serial = sections.all[0].serial;
+        sections.open(0, false, EventId(0), 6);
+        assert!(sections.all[0].is_only(NOBODY) && sections.all[0].serial > serial);
+        assert_eq!(sections.len(), 1);
+    }
+}

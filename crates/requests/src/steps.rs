@@ -70,8 +70,8 @@ pub(crate) struct Steps {
     /// Events by kind, with room for [`PIECE`] of each, and where those of each end.
     kinds: Vec<u32>,
     ends: Vec<u32>,
-    /// Events that a rule takes.
-    taken: Vec<u32>,
+    /// Room for events that a rule leaves.
+    spare: Vec<u32>,
     /// Events whose key is not where it is looked for first.
     missed: Vec<u32>,
     locals: Vec<i128>,
@@ -87,7 +87,7 @@ impl Steps {
             places: vec![UNFIT; width * PIECE],
             kinds: vec![0; kinds * PIECE],
             ends: (0..kinds).map(|kind| (kind * PIECE) as u32).collect(),
-            taken: vec![0; PIECE],
+            spare: vec![0; PIECE],
             missed: vec![0; PIECE],
             locals: Vec::new(),
         }
@@ -107,7 +107,7 @@ impl Steps {
         timelines: &mut Keys,
         streams: &mut Keys,
     ) {
-        let Steps { all, places, kinds, ends, taken, missed, locals } = self;
+        let Steps { all, places, kinds, ends, spare, missed, locals } = self;
         all.clear();
         all.extend((0..piece.kinds.len() as u32).map(|row| Step { row, rule: NONE }));
         sort(piece.kinds, kinds, ends);
@@ -122,16 +122,11 @@ impl Steps {
                     break;
                 }
                 let rule = &schema.rules[number as usize];
-                if rule.is_for_all() {
-                    finds.look_up(rule, number, piece, rest);
-                    matched += rest.len();
-                    break;
-                }
-                let left = take(rule, piece, rest, taken);
-                let taken = &taken[..rest.len() - left];
+                let number_taken = take(rule, piece, rest, spare);
+                let (taken, left) = rest.split_at_mut(number_taken);
                 finds.look_up(rule, number, piece, taken);
                 matched += taken.len();
-                rest = &mut rest[..left];
+                rest = left;
             }
         }
         if matched < piece.kinds.len() {
@@ -151,20 +146,39 @@ fn sort(kinds: &[EventId], rows: &mut [u32], ends: &mut [u32]) {
     }
 }
 
-/// Splits rows into what a rule takes and what it leaves: see [`split`].
-fn take(rule: &Rule, piece: Piece<'_>, rows: &mut [u32], taken: &mut [u32]) -> usize {
-    let columns = piece.columns;
-    match (&*rule.tests, &rule.filter) {
-        ([test], None) if test.among.is_empty() => {
-            let column = piece.column(test.column);
-            split(rows, taken, |row| test.within(column[row as usize]))
-        }
-        ([test], None) => {
-            let column = piece.column(test.column);
-            split(rows, taken, |row| test.holds(column[row as usize]))
-        }
-        _ => split(rows, taken, |row| rule.takes(columns, piece.first + row as usize)),
+/// Puts the rows that a rule takes before the others, and says how many they are. Each part of a
+/// filter is asked about those that are left by the parts before.
+fn take(rule: &Rule, piece: Piece<'_>, rows: &mut [u32], spare: &mut [u32]) -> usize {
+    let mut taken = rows.len();
+    for test in &rule.tests {
+        let (rows, column) = (&mut rows[..taken], piece.column(test.column));
+        taken = match test.among.is_empty() {
+            true => part(rows, spare, |row| test.within(column[row as usize])),
+            false => part(rows, spare, |row| test.holds(column[row as usize])),
+        };
     }
+    if let Some(filter) = &rule.filter {
+        // Derived fields are not known yet.
+        let scope = |row| Scope { columns: piece.columns, row, locals: &[] };
+        taken =
+            part(&mut rows[..taken], spare, |row| filter.holds(&scope(piece.first + row as usize)));
+    }
+    taken
+}
+
+/// Puts the rows for which something holds before the others, without a branch that depends on it.
+#[inline(never)]
+fn part(rows: &mut [u32], spare: &mut [u32], holds: impl Fn(u32) -> bool) -> usize {
+    let mut yes = 0;
+    for n in 0..rows.len() {
+        let row = rows[n];
+        rows[yes] = row;
+        spare[n - yes] = row;
+        yes += usize::from(holds(row));
+    }
+    let no = rows.len() - yes;
+    rows[yes..].copy_from_slice(&spare[..no]);
+    yes
 }
 
 /// Where what is found goes.
@@ -227,20 +241,6 @@ pub(crate) fn scope<'a>(
         locals.push(value);
     }
     Scope { columns, row, locals }
-}
-
-/// Splits rows by a question, without a branch that depends on the answer. Those for which it does
-/// not hold come to the front; their number is returned.
-#[inline(never)]
-fn split(rows: &mut [u32], taken: &mut [u32], holds: impl Fn(u32) -> bool) -> usize {
-    let mut yes = 0;
-    for n in 0..rows.len() {
-        let row = rows[n];
-        taken[yes] = row;
-        rows[n - yes] = row;
-        yes += usize::from(holds(row));
-    }
-    rows.len() - yes
 }
 
 /// Where the places of one key go.

@@ -6,9 +6,6 @@
 /// No item.
 const EMPTY: u32 = u32::MAX;
 
-/// Slots of a table that does not fit the first caches.
-const LARGE: usize = 1 << 14;
-
 /// What a key is packed into.
 pub(crate) trait Word: Copy + Eq {
     /// Two keys that are looked for in different slots, whatever the size of the table.
@@ -127,17 +124,10 @@ impl<K: Word> Table<K> {
         }
     }
 
-    /// Slots for each item. A small table is sparse, so that keys are where they are looked for first:
-    /// what a look costs there is mostly whether the processor foresees where it ends. A large one
-    /// waits for memory.
-    fn spare(&self) -> usize {
-        if self.slots.len() < LARGE { 4 } else { 2 }
-    }
-
     /// Adds an item for a key that has none.
     pub fn insert(&mut self, key: K, item: u32) {
         debug_assert_ne!(item, EMPTY);
-        if (self.len + 1) * self.spare() > self.slots.len() {
+        if 2 * (self.len + 1) > self.slots.len() {
             let mut bigger = Table::new(u64::BITS - self.shift + 1);
             for slot in self.slots.iter().filter(|slot| slot.item != EMPTY) {
                 bigger.put(*slot);
