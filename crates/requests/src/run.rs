@@ -69,7 +69,7 @@ impl Setting<'_> {
 /// The ways through an event that are shorter than [`Run::apply`], for rules that do little.
 #[derive(Default)]
 pub(crate) struct Ways {
-    pub plain: Option<Plain>,
+    plain: Option<Plain>,
     simple: Option<Simple>,
 }
 

@@ -20,7 +20,7 @@ struct Found {
     opens: bool,
 }
 
-/// What a binding does, as a constant that code can be made for.
+/// What a binding does, as a number that code can be made for.
 const START: u32 = 0;
 const BASIC: u32 = 1;
 const STOP: u32 = 2;
@@ -31,8 +31,8 @@ const ANY: u32 = 3;
 /// involved than a request.
 pub(crate) type Simple = fn(&mut Run, &Setting<'_>, &Step) -> bool;
 
-/// The code for a rule. Each number of bindings, and nearly each list of what they do, has code of
-/// its own: what kind of event comes next cannot be foreseen, so it should be asked once.
+/// The code for a rule. Nearly each list of what bindings do has code of its own: which comes next
+/// cannot be foreseen, so the processor should have to guess once, not at each binding.
 pub(crate) fn simple(rule: &Rule, options: &Options) -> Option<Simple> {
     let role = |bind: &Bind| match bind.role {
         Role::Start => START,
