@@ -151,7 +151,7 @@ fn detail(request: &Request, context: &Context<'_>) -> Detail {
     let event = |event: &fettle_requests::RequestEvent| EventRow {
         time_ns: event.time_ns,
         name: program.catalog().get(event.kind).map(|kind| kind.name.clone()).unwrap_or_default(),
-        actor: event.actor.and_then(actor_at),
+        actor: event.actor().and_then(actor_at),
         fields: Vec::new(),
         shared: event.shared,
     };

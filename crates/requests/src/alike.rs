@@ -89,6 +89,10 @@ fn run(mut engine: Engine, events: &[Event], cuts: &[usize]) -> (Vec<Request>, S
     }
     let open = engine.open();
     engine.finish(&mut |request| found.push(request.clone()));
+    for spans in found.iter().flat_map(|request| request.spans.windows(2)) {
+        assert!(!{ spans[0] }.goes_on(&spans[1]), "one span in two: {spans:?}");
+        assert!(spans[1].from_ns < spans[1].to_ns);
+    }
     (found, format!("{:?} {:?} {open:?}", engine.counts(), engine.schema_counts(0)))
 }
 

@@ -5,15 +5,15 @@ use std::cmp::Reverse;
 use crate::engine::{Options, SchemaCounts};
 use crate::few::Few;
 use crate::keys::UNFIT;
-use crate::program::{Bind, Mark, Rule, Scope, Traffic, When, next_state};
-use crate::request::{LinkKind, RequestEvent};
-use crate::requests::{Arrival, Joined, Requests};
+use crate::program::{Bind, Mark, Rule, Scope, Traffic, When};
+use crate::request::LinkKind;
+use crate::requests::{Arrival, Requests, Stay};
 use crate::run::{Now, Run, UNBOUND};
-use crate::sections::{Member, PeerMark, Section};
-use crate::state::{Code, State, Wait};
+use crate::sections::{Member, NOBODY, PeerMark};
+use crate::state::{Change, State, Wait};
 use crate::steps::{Piece, Places, scope};
 use crate::streams::{Odd, Range, Sent, Transfer};
-use crate::syntax::{NewState, Role};
+use crate::syntax::Role;
 
 /// Alarms beyond those of open requests that are never too many.
 const ALARMS_MIN: usize = 1024;
@@ -67,7 +67,7 @@ impl Run {
             if bind.role == Role::Join {
                 continue;
             }
-            for member in self.sections.all[place as usize].members.all() {
+            for member in self.sections.members(place) {
                 own(&mut self.owners, member.slot, options, &mut self.counts);
             }
         }
@@ -132,7 +132,7 @@ impl Run {
     /// Whether a key is marked, or its section has a request, that has to, or neither that must not.
     fn holds(&self, when: &When, places: Places<'_>) -> bool {
         let place = places.of(when.key);
-        let has_request = || !self.sections.all[place as usize].members.all().is_empty();
+        let has_request = || !self.sections.members(place).is_empty();
         (place != UNFIT && (self.sections.is_marked(place) || has_request())) == when.there
     }
 
@@ -194,28 +194,33 @@ impl Run {
         for (n, bind) in rule.binds.iter().enumerate() {
             let place = self.bound[n];
             if !bind.actor && place != UNBOUND && bind.role != Role::Note {
-                self.touch(bind, place, actor, now);
+                let arrival = self.touch(bind, place, actor, now);
+                self.arrivals.extend(arrival);
             }
         }
     }
 
-    /// Notes in [`Run::arrivals`] who touched a thing of the event before, if it was somebody else:
-    /// that is where the actor has its work from. From now on it was this one.
+    /// Who touched a thing of the event before, if it was somebody else: that is where the actor has
+    /// its work from. From now on it was this one.
     #[inline]
-    pub(crate) fn touch(&mut self, bind: &Bind, place: u32, actor: u32, now: Now) {
+    pub(crate) fn touch(
+        &mut self,
+        bind: &Bind,
+        place: u32,
+        actor: u32,
+        now: Now,
+    ) -> Option<Arrival> {
         let serial = self.sections.all[actor as usize].serial;
         let section = &mut self.sections.all[place as usize];
         let from_ns = std::mem::replace(&mut section.since_ns, now.ns);
         if section.touched_by == serial {
-            return;
+            return None;
         }
         let before = std::mem::replace(&mut section.touched_by, serial);
-        if before != 0 {
-            let between = State::Waiting(bind.between);
-            let from = self.sections.touches[place as usize];
-            self.arrivals.push(Arrival { kind: LinkKind::Timeline, from, from_ns, between });
-        }
-        self.sections.touches[place as usize] = self.mark(actor);
+        let by = self.mark(actor);
+        let from = std::mem::replace(&mut self.sections.touches[place as usize], by);
+        let between = State::Waiting(bind.between);
+        (before != 0).then_some(Arrival { kind: LinkKind::Timeline, from, from_ns, between })
     }
 
     fn receive(&mut self, rule: &Rule, options: &Options, looked: &Looked<'_>) {
@@ -289,7 +294,7 @@ impl Run {
             return None;
         }
         self.counts.begun += 1;
-        let request = self.requests.begin(self.schema, class, now.ns);
+        let request = self.requests.begin(class, now.ns);
         self.loose.push(request.slot);
         if let Some(quiet_ns) = options.quiet_ns {
             // Most requests are complete long before they would be quiet: their alarms go when
@@ -308,7 +313,7 @@ impl Run {
     /// An actor's section, to be remembered.
     fn mark(&self, place: u32) -> PeerMark {
         let section = &self.sections.all[place as usize];
-        let first = section.members.all().first().map(|member| member.slot);
+        let first = self.sections.members(place).first().map(|member| member.slot);
         let request = first.or(self.owners.first().copied()).map(|slot| self.requests.id(slot));
         let (timeline, key) = self.sections.keys.name(place);
         PeerMark { serial: section.serial, key, timeline, request }
@@ -322,24 +327,25 @@ impl Run {
         if bind.role != Role::Note {
             section.last = now.event;
             // Nearly always they are there already.
-            let same = match (section.members.all(), self.owners.as_slice()) {
+            let same = match (self.sections.members(place), self.owners.as_slice()) {
                 (_, []) => true,
                 ([member], [slot]) => member.slot == *slot,
                 _ => false,
             };
             if !same {
-                self.join(place, options, now.ns);
+                self.join_all(place, options, now.ns);
             }
         }
-        if bind.is.is_some() || bind.expects.is_some() {
-            self.change(place, (bind.is, bind.expects), options, now.ns);
+        if let Some(change) = bind.change {
+            self.change(place, change, options, now.ns);
         }
     }
 
-    fn join(&mut self, place: u32, options: &Options, at_ns: u64) {
+    /// Puts the event's requests into a section.
+    fn join_all(&mut self, place: u32, options: &Options, at_ns: u64) {
         for n in 0..self.owners.len() {
             let slot = self.owners[n];
-            let members = self.sections.all[place as usize].members.all();
+            let members = self.sections.members(place);
             if members.iter().any(|member| member.slot == slot) {
                 continue;
             }
@@ -349,65 +355,47 @@ impl Run {
             }
             // What was before is not the new one's time.
             self.flush(place, at_ns);
-            let section = &mut self.sections.all[place as usize];
-            if section.actor {
-                section.since_ns = at_ns;
-            }
-            let (timeline, key) = self.sections.keys.name(place);
-            let Section { serial, actor, .. } = *section;
-            let joined = Joined { place, timeline, key, serial, at_ns, actor };
-            let local = self.requests.join(slot, joined);
-            section.members.add(Member { slot, local });
-            if let several @ [_, _, ..] = section.members.all() {
+            self.join(place, slot, at_ns);
+            if let several @ [_, _, ..] = self.sections.members(place) {
                 self.requests.share(several.iter().map(|member| member.slot));
             }
         }
     }
 
+    /// Puts a request into a section.
+    pub(crate) fn join(&mut self, place: u32, slot: u32, at_ns: u64) {
+        let section = &mut self.sections.all[place as usize];
+        if section.actor {
+            section.since_ns = at_ns;
+        }
+        let stay = Stay::new(section, place, self.sections.keys.name(place), at_ns);
+        let local = self.requests.join(slot, stay);
+        self.sections.add(place, Member { slot, local });
+    }
+
     /// Tells a section's requests how long it was in its state.
-    #[inline]
     pub(crate) fn flush(&mut self, place: u32, at_ns: u64) {
         let section = &mut self.sections.all[place as usize];
-        if section.actor && at_ns > section.since_ns {
-            let times = (std::mem::replace(&mut section.since_ns, at_ns), at_ns);
-            let state = section.state.state();
-            match &section.members {
-                Few::Nobody => {}
-                Few::One(member) => self.requests.span(*member, state, times, false),
-                Few::Several(members) => {
-                    for member in members.iter() {
-                        self.requests.span(*member, state, times, members.len() > 1);
-                    }
-                }
+        if section.actor {
+            let times = (section.since_ns, at_ns);
+            section.since_ns = at_ns.max(section.since_ns);
+            let state = section.code.state();
+            let members = self.sections.members(place);
+            for Member { slot, local } in members {
+                self.requests.open(*slot).span((*local, state), times, members.len() > 1);
             }
         }
     }
 
-    pub(crate) fn change(
-        &mut self,
-        place: u32,
-        (is, expects): (Option<NewState>, Option<Wait>),
-        options: &Options,
-        at_ns: u64,
-    ) {
+    pub(crate) fn change(&mut self, place: u32, change: Change, options: &Options, at_ns: u64) {
         let section = &mut self.sections.all[place as usize];
-        let state = match (is, expects) {
-            (Some(is), _) => next_state(is, section.expects).into(),
-            (None, Some(wait)) if !options.switches => State::Waiting(wait).into(),
-            _ => section.state,
-        };
-        section.expects = expects.unwrap_or(section.expects);
-        if state != section.state {
-            self.turn(place, state, at_ns);
+        let (code, next) = (section.code, section.code.after(change, options.switches));
+        if !next.is_in_state_of(code) {
+            // It was in the state before until now.
+            self.flush(place, at_ns);
+            self.sections.all[place as usize].since_ns = at_ns;
         }
-    }
-
-    /// An actor goes into another state.
-    pub(crate) fn turn(&mut self, place: u32, state: Code, at_ns: u64) {
-        self.flush(place, at_ns);
-        let section = &mut self.sections.all[place as usize];
-        section.state = state;
-        section.since_ns = at_ns;
+        self.sections.all[place as usize].code = next;
     }
 
     fn hand_off(&mut self, rule: &Rule, options: &Options, now: Now, places: Places<'_>) {
@@ -434,13 +422,15 @@ impl Run {
                 self.enter(place, handoff.actor, options, now);
             }
             // Whoever works on something goes on with that, and was only waited for.
-            if self.sections.all[place as usize].members.all().is_empty() {
-                self.join(place, options, now.ns);
+            if self.sections.members(place).is_empty() {
+                self.join_all(place, options, now.ns);
             }
             let section = &mut self.sections.all[place as usize];
             section.touched_ns = now.ns;
             section.last = now.event;
-            self.change(place, (handoff.is, handoff.expects), options, now.ns);
+            if let Some(change) = handoff.change {
+                self.change(place, change, options, now.ns);
+            }
             let section = &self.sections.all[place as usize];
             if from != UNBOUND && section.actor && self.sections.all[from as usize].actor {
                 let arrival = Arrival {
@@ -449,7 +439,7 @@ impl Run {
                     from_ns: now.ns,
                     between: State::Runnable,
                 };
-                for member in section.members.all() {
+                for member in self.sections.members(place) {
                     self.requests.link(*member, arrival, now.ns);
                 }
             }
@@ -460,18 +450,11 @@ impl Run {
     #[inline]
     fn record(&mut self, actor: Option<u32>, options: &Options, now: Now) {
         let shared = self.owners.len() > 1;
-        let members =
-            actor.map_or(&[][..], |place| self.sections.all[place as usize].members.all());
+        let members = actor.map_or(&[][..], |place| self.sections.members(place));
         for slot in &self.owners {
             let member = members.iter().find(|member| member.slot == *slot);
-            let event = RequestEvent {
-                time_ns: now.ns,
-                ordinal: now.ordinal,
-                actor: member.map(|member| member.local),
-                kind: now.event,
-                shared,
-            };
-            if self.requests.event(*slot, event) >= options.events_max {
+            let event = now.event_of(member.map(|member| member.local), shared);
+            if self.requests.open(*slot).event(event) >= options.events_max {
                 self.too_long.push(*slot);
             }
             for arrival in &self.arrivals {
@@ -492,22 +475,17 @@ impl Run {
                 continue;
             }
             let section = &self.sections.all[*place as usize];
-            for member in section.members.all() {
+            let members = self.sections.members(*place);
+            for member in members {
                 if self.owners.contains(&member.slot) {
                     continue;
                 }
-                let event = RequestEvent {
-                    time_ns: now.ns,
-                    ordinal: now.ordinal,
-                    actor: section.actor.then_some(member.local),
-                    kind: now.event,
-                    shared: section.members.all().len() > 1,
-                };
+                let event = now.event_of(section.actor.then_some(member.local), members.len() > 1);
                 // Two notes of one event to one request are one.
                 if self.requests.last_ordinal(member.slot) == Some(now.ordinal) {
                     continue;
                 }
-                if self.requests.event(member.slot, event) >= options.events_max {
+                if self.requests.open(member.slot).event(event) >= options.events_max {
                     self.too_long.push(member.slot);
                 }
             }
@@ -559,15 +537,26 @@ impl Run {
         }
     }
 
-    pub(crate) fn close(&mut self, place: u32, at_ns: u64) {
-        if !self.sections.all[place as usize].is_open() {
+    /// The requests of a section leave it, because it ends.
+    #[inline]
+    pub(crate) fn leave(&mut self, place: u32, at_ns: u64) {
+        let section = &self.sections.all[place as usize];
+        if section.is_only(NOBODY) {
             return;
         }
-        self.flush(place, at_ns);
-        for member in self.sections.all[place as usize].members.all() {
+        if section.actor {
+            self.flush(place, at_ns);
+        }
+        for member in self.sections.members(place) {
             self.requests.leave(*member, at_ns, &mut self.loose);
         }
-        self.sections.close(place);
+    }
+
+    pub(crate) fn close(&mut self, place: u32, at_ns: u64) {
+        if self.sections.all[place as usize].is_open() {
+            self.leave(place, at_ns);
+            self.sections.close(place);
+        }
     }
 }
 

@@ -11,6 +11,7 @@ use crate::program::{
     After, Bind, Expr, Handoff, Key, KeyId, Lane, LaneId, Mark, Part, Program, Rule, Schema, Seed,
     Traffic, Transfer, When, split,
 };
+use crate::state::Change;
 use crate::syntax::{self, Action, Binary, Class, Declaration, ExprKind, File, Name, Role, Unary};
 
 /// Longest text of a file.
@@ -459,8 +460,8 @@ impl Checker {
                 made.binds.push(bind(Role::Basic, from, from_key, names, nothing));
                 let from = made.binds.len() - 1;
                 let (actor, start) = (names.timelines[timeline].actor, *start);
-                let (is, expects) = (change.is, change.expects);
-                made.handoffs.push(Handoff { from, timeline, actor, key, start, is, expects });
+                let change = Change::new(change.is, change.expects);
+                made.handoffs.push(Handoff { from, timeline, actor, key, start, change });
             }
             Action::Transfer { sends, lane, bytes, at, answers } => {
                 let key = self.stream(lane, context, names, made)?;
@@ -756,6 +757,6 @@ fn bind(
     (after, change): (Option<After>, syntax::Change),
 ) -> Bind {
     let Lane { actor, implicit, expects: between, .. } = names.timelines[timeline];
-    let (is, expects) = (change.is, change.expects);
-    Bind { timeline, actor, implicit, between, key, role, after, is, expects, when: None }
+    let change = Change::new(change.is, change.expects);
+    Bind { timeline, actor, implicit, between, key, role, after, change, when: None }
 }

@@ -7,7 +7,7 @@
 //! under way) is on the path too. So the steps of a path cover the request's time without gaps from
 //! the first moment that can be explained to the last in which anybody works on it, and no two overlap.
 
-use crate::request::{Link, Peer, Request, Span};
+use crate::request::{Link, Peer, Request, RequestEvent, Span};
 use crate::state::State;
 
 /// A part of the critical path.
@@ -43,7 +43,7 @@ impl Request {
 
     /// The actor that the last event happened to.
     fn last_actor(&self) -> Option<u32> {
-        let of_event = self.events.iter().rev().find_map(|event| event.actor);
+        let of_event = self.events.iter().rev().find_map(RequestEvent::actor);
         let by_time = || {
             let spans = self.spans.iter().max_by_key(|span| span.to_ns);
             spans.map(|span| span.section)

@@ -5,7 +5,7 @@
 //! belongs to its key whether or not something is open there at the moment. Those where nothing is are
 //! *idle*, and given up when the events that named them have passed: see [`Keys::sweep`].
 
-use crate::table::{Table, Word};
+use crate::table::{First, Table, Word};
 
 /// The place of a key whose value does not fit it.
 pub(crate) const UNFIT: u32 = u32::MAX;
@@ -108,6 +108,12 @@ impl Keys {
 }
 
 impl<K: Word + Into<u128>> Lookup<'_, K> {
+    /// To look where a key is looked for first.
+    #[inline]
+    pub fn first(&self) -> First<'_, K> {
+        self.table.first()
+    }
+
     /// The place of a key.
     #[inline]
     pub fn place(&mut self, key: K) -> u32 {

@@ -27,15 +27,18 @@
 //! 2. Events lie in a [`Batch`], a structure of arrays. Texts are codes.
 //! 3. The [`Engine`] takes batches in pieces. Which rule of a schema takes each event of a piece, and
 //!    which *places* its packed keys are (`keys`, `table`), is found column by column (`steps`): that
-//!    depends on nothing that is open. Then events are taken in order of time (`run`), the short way
-//!    where little happens (`plain`, `simple`), or the general one (`apply`), to what is open at their
-//!    places: sections (`sections`), ranges of bytes (`streams`), and through them requests
-//!    (`requests`). A [`Request`] goes out as soon as it is complete; its buffers are used again.
+//!    depends on nothing that is open, so it is done in loops that have no branch to foresee. Then
+//!    events are taken in order of time (`run`), the short way where little happens (`plain`,
+//!    `simple`), or the general one (`apply`), to what is open at their places: sections
+//!    (`sections`), ranges of bytes (`streams`), and through them requests (`requests`). An open
+//!    request is as small as it can be; it becomes a [`Request`], and goes out, as soon as it is
+//!    complete, in memory that the next one uses again.
 //!
 //! **Flood fill without looking back.** Requests spread forward, at the time of the event that
 //! connects two sections. So a section holds which requests it is in, and no events; an event of no
 //! request is forgotten at once; and memory is that of open sections, open requests and bytes in
-//! flight. A section has one request or none nearly always, which takes no memory of its own (`few`).
+//! flight. A section, or a range of bytes, has one request or none nearly always, which takes no
+//! memory of its own.
 //!
 //! **Sharing is a set.** When sections of two requests meet in an event, nobody decides whose it
 //! is: both have it from then on, and say so.

@@ -1,18 +1,20 @@
 //! What [`Run::apply`] does when nothing new happens, which is nearly always.
 
+use std::hint::select_unpredictable;
+
 use crate::engine::Options;
-use crate::keys::UNFIT;
-use crate::program::{Rule, next_state};
-use crate::request::RequestEvent;
-use crate::run::{Now, Run};
-use crate::simple::{NOBODY, sole};
-use crate::state::{Code, State, Wait};
-use crate::steps::Places;
+use crate::event::EventId;
+use crate::program::Rule;
+use crate::run::{Now, Run, Setting};
+use crate::sections::NOBODY;
+use crate::state::Code;
+use crate::steps::Step;
 
 /// A rule with nothing but one or two BASIC bindings, prepared: both kinds go the same way, without a
 /// branch that would depend on which of them the event is.
 #[derive(Clone, Copy)]
 pub(crate) struct Plain {
+    event: EventId,
     /// Where the places of its bindings are among those of its keys; the same twice if it has one.
     keys: [u8; 2],
     /// Whether the first binding is to an actor.
@@ -21,14 +23,9 @@ pub(crate) struct Plain {
     touches: bool,
     /// Whether an event of a section that is not open does nothing.
     alone: bool,
-    /// The first section's next state, by its state and what it expects.
-    next: [Code; Code::COUNT * WAITS],
-    /// What it expects then, if that changes.
-    expects: Option<Wait>,
+    /// What becomes of the first section's state and what it expects.
+    next: [Code; Code::COUNT],
 }
-
-/// Kinds of waits: all states but two.
-const WAITS: usize = Code::COUNT - 2;
 
 impl Plain {
     /// Prepares a rule; `None` if it does more.
@@ -38,92 +35,75 @@ impl Plain {
             [one, two] if rule.plain => (one, Some(two)),
             _ => return None,
         };
-        if second.is_some_and(|second| second.is.is_some() || second.expects.is_some()) {
+        if second.is_some_and(|second| second.change.is_some()) {
             return None;
         }
         let keys = [first.key, second.unwrap_or(first).key].map(u8::try_from);
         let [Ok(one), Ok(two)] = keys else { return None };
-        let mut next = [Code::from(State::Running); Code::COUNT * WAITS];
-        for state in State::ALL {
-            for wait in State::ALL.into_iter().filter_map(State::wait) {
-                let then = match (first.is, first.expects) {
-                    (Some(is), _) => next_state(is, wait),
-                    (None, Some(wait)) if !options.switches => State::Waiting(wait),
-                    _ => state,
-                };
-                next[place(state.into(), wait)] = then.into();
-            }
-        }
         Some(Plain {
+            event: rule.event,
             keys: [one, two],
             acts: first.actor,
             touches: first.actor && second.is_some_and(|second| !second.actor),
             alone: second.is_none() && !first.implicit,
-            next,
-            expects: first.expects,
+            next: Code::all_after(first.change, options.switches),
         })
     }
-}
-
-/// Place of a state and what is expected in it in [`Plain::next`].
-#[inline]
-fn place(state: Code, expects: Wait) -> usize {
-    state.index() * WAITS + expects as usize
 }
 
 impl Run {
     /// Does to an event what [`Run::apply`] would if all sections are open, and have the same request
     /// or none, which they had before. Returns `false`, and has done nothing, if it is not so.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn plain(
         &mut self,
         plain: &Plain,
-        places: Places<'_>,
-        options: &Options,
-        now: Now,
+        setting: &Setting<'_>,
+        step: &Step,
+        ns: u64,
     ) -> bool {
-        let [one, two] = plain.keys.map(|key| places.of(usize::from(key)));
-        if one == UNFIT || two == UNFIT {
-            return false;
-        }
-        let all = &mut self.sections.all;
-        let (first, second) = (&all[one as usize], &all[two as usize]);
-        let open = first.is_open() & second.is_open();
-        if !open {
+        let (places, event) = (setting.places(step), plain.event);
+        let [one, two] = plain.keys.map(|key| places.of(usize::from(key)) as usize);
+        let all = self.sections.all.as_mut_slice();
+        // A key that does not fit has a place where no section is.
+        let (Some(first), Some(second)) = (all.get(one), all.get(two)) else { return false };
+        let Some(member) = first.sole() else {
             // Most events of idle actors end here.
-            self.counts.unbound += u64::from(plain.alone);
-            return plain.alone;
-        }
-        let (Some(member), Some(other)) = (sole(first), sole(second)) else { return false };
-        let owned = member.slot != NOBODY.slot;
-        let touches = plain.touches & owned;
-        let known = (second.touched_by == first.serial) | !touches;
-        if !known | (member.slot != other.slot) {
+            let nothing = plain.alone & !first.is_open();
+            self.counts.unbound += u64::from(nothing);
+            return nothing;
+        };
+        if !second.is_only(member.slot) {
             return false;
         }
-        let second = &mut all[two as usize];
-        second.touched_ns = now.ns;
-        second.last = now.event;
-        // A choice that is computed: a branch here would depend on what the event is.
-        let keep = u64::from(touches).wrapping_sub(1);
-        second.since_ns = (second.since_ns & keep) | (now.ns & !keep);
-        let first = &mut all[one as usize];
-        first.touched_ns = now.ns;
-        first.last = now.event;
-        let next = plain.next[place(first.state, first.expects)];
-        first.expects = plain.expects.unwrap_or(first.expects);
-        if next != first.state {
-            self.turn(one, next, now.ns);
-        }
+        let owned = member.slot != NOBODY;
         if owned {
-            let event = RequestEvent {
-                time_ns: now.ns,
-                ordinal: now.ordinal,
-                actor: plain.acts.then_some(member.local),
-                kind: now.event,
-                shared: false,
-            };
-            if self.requests.event(member.slot, event) >= options.events_max {
+            // Choices that are computed: branches here would depend on what the event is.
+            let by = select_unpredictable(plain.touches, second.touched_by, first.serial);
+            if by != first.serial {
+                return false;
+            }
+            all[two].since_ns = select_unpredictable(plain.touches, ns, second.since_ns);
+        }
+        let second = &mut all[two];
+        second.touched_ns = ns;
+        second.last = event;
+        let first = &mut all[one];
+        first.touched_ns = ns;
+        first.last = event;
+        let (code, from_ns) = (first.code, first.since_ns);
+        let next = plain.next[code.index()];
+        let stays = next.is_in_state_of(code);
+        first.code = next;
+        first.since_ns = select_unpredictable(stays, from_ns, ns);
+        if owned {
+            let open = self.requests.open(member.slot);
+            if !stays {
+                open.span((member.local, code.state()), (from_ns, ns), false);
+            }
+            let now = Now { ns, ordinal: setting.ordinal + u64::from(step.row), event };
+            let actor = plain.acts.then_some(member.local);
+            if open.event(now.event_of(actor, false)) >= setting.options.events_max {
                 self.too_long.push(member.slot);
             }
         }

@@ -2,8 +2,8 @@
 
 use crate::diagnostic::Report;
 use crate::event::{Catalog, EventId, Field, Strings};
-use crate::state::{State, Wait};
-use crate::syntax::{Binary, NewState, Role, Unary};
+use crate::state::{Change, Wait};
+use crate::syntax::{Binary, Role, Unary};
 
 /// One or more schemas that run over the same events. Made by [`crate::compile`] only, so whatever
 /// is in it fits together.
@@ -198,7 +198,6 @@ impl Rule {
     }
 
     /// Whether the filter lets an event. Derived fields are not known yet.
-    #[inline]
     pub fn takes(&self, columns: &[Vec<u64>], row: usize) -> bool {
         let scope = Scope { columns, row, locals: &[] };
         self.tests.iter().all(|test| test.holds(columns[test.column][row]))
@@ -221,12 +220,16 @@ pub(crate) struct Test {
 
 impl Test {
     #[inline]
-    pub fn holds(&self, raw: u64) -> bool {
+    pub fn within(&self, raw: u64) -> bool {
         let value = (raw ^ self.flip).cast_signed();
-        let within = (self.least <= value) & (value <= self.most);
+        (self.least <= value) & (value <= self.most)
+    }
+
+    #[inline]
+    pub fn holds(&self, raw: u64) -> bool {
         // All are compared: a loop that ends early is one more thing to foresee.
         let among = self.among.iter().fold(self.among.is_empty(), |any, one| any | (*one == raw));
-        within & among
+        self.within(raw) & among
     }
 }
 
@@ -242,8 +245,7 @@ pub(crate) struct Bind {
     pub role: Role,
     /// For [`Role::Start`]: otherwise it is BASIC.
     pub after: Option<After>,
-    pub is: Option<NewState>,
-    pub expects: Option<Wait>,
+    pub change: Option<Change>,
     pub when: Option<When>,
 }
 
@@ -280,8 +282,7 @@ pub(crate) struct Handoff {
     pub actor: bool,
     pub key: KeyId,
     pub start: bool,
-    pub is: Option<NewState>,
-    pub expects: Option<Wait>,
+    pub change: Option<Change>,
 }
 
 /// What happens to a stream.
@@ -528,13 +529,5 @@ fn test(expr: &Expr) -> Option<Test> {
             }
         }
         _ => None,
-    }
-}
-
-/// What an `is` does to a state.
-pub(crate) fn next_state(is: NewState, expected: Wait) -> State {
-    match is {
-        NewState::State(state) => state,
-        NewState::Blocked => State::Waiting(expected),
     }
 }

@@ -55,12 +55,30 @@ pub struct RequestEvent {
     pub time_ns: u64,
     /// Its place among all events that were fed, from 0.
     pub ordinal: u64,
-    /// Place in [`Request::sections`] of the actor that it happened to, if one is bound.
-    pub actor: Option<u32>,
+    /// [`RequestEvent::actor`], or [`NO_ACTOR`]: there are many of these.
+    actor: u32,
     /// Its kind.
     pub kind: EventId,
     /// Whether it belongs to other requests too.
     pub shared: bool,
+}
+
+const NO_ACTOR: u32 = u32::MAX;
+
+impl RequestEvent {
+    #[inline]
+    pub(crate) fn new(
+        (time_ns, ordinal, kind): (u64, u64, EventId),
+        actor: Option<u32>,
+        shared: bool,
+    ) -> RequestEvent {
+        RequestEvent { time_ns, ordinal, actor: actor.unwrap_or(NO_ACTOR), kind, shared }
+    }
+
+    /// Place in [`Request::sections`] of the actor that it happened to, if one is bound.
+    pub fn actor(&self) -> Option<u32> {
+        (self.actor != NO_ACTOR).then_some(self.actor)
+    }
 }
 
 /// A stay in a section.
@@ -94,6 +112,18 @@ pub struct Span {
     pub to_ns: u64,
     /// Whether for other requests too.
     pub shared: bool,
+}
+
+impl Span {
+    /// Takes in what follows, if that goes on in the same way; returns whether it does.
+    pub(crate) fn goes_on(&mut self, next: &Span) -> bool {
+        let goes_on = (self.section, self.state, self.shared, self.to_ns)
+            == (next.section, next.state, next.shared, next.from_ns);
+        if goes_on {
+            self.to_ns = next.to_ns;
+        }
+        goes_on
+    }
 }
 
 /// How something came from one actor to another.

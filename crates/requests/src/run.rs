@@ -6,11 +6,12 @@ use std::collections::BinaryHeap;
 use crate::engine::{Options, SchemaCounts};
 use crate::event::EventId;
 use crate::plain::Plain;
-use crate::program::{Lane, Schema};
-use crate::request::{Outcome, Request};
+use crate::program::{Lane, Rule, Schema};
+use crate::request::{Outcome, Request, RequestEvent};
 use crate::requests::{Arrival, Requests};
 use crate::sections::{Member, RequestRef, Sections};
-use crate::steps::{PIECE, Piece, Steps};
+use crate::simple::{Simple, simple};
+use crate::steps::{PIECE, Piece, Places, Step, Steps};
 use crate::streams::Streams;
 
 /// A binding that found no section.
@@ -24,6 +25,60 @@ pub(crate) struct Now {
     pub event: EventId,
 }
 
+impl Now {
+    /// The event as one of its requests has it.
+    #[inline]
+    pub fn event_of(self, actor: Option<u32>, shared: bool) -> RequestEvent {
+        let Now { ns, ordinal, event } = self;
+        RequestEvent::new((ns, ordinal, event), actor, shared)
+    }
+}
+
+/// What stays the same from event to event of a piece.
+#[derive(Clone, Copy)]
+pub(crate) struct Setting<'a> {
+    pub rules: &'a [Rule],
+    /// By rule.
+    pub ways: &'a [Ways],
+    pub steps: &'a Steps,
+    pub piece: Piece<'a>,
+    /// The place of the piece's first event among all.
+    pub ordinal: u64,
+    pub options: &'a Options,
+}
+
+impl Setting<'_> {
+    #[inline]
+    pub fn rule(&self, step: &Step) -> &Rule {
+        &self.rules[step.rule as usize]
+    }
+
+    #[inline]
+    pub fn places(&self, step: &Step) -> Places<'_> {
+        self.steps.places(step)
+    }
+
+    #[inline]
+    pub fn now(&self, step: &Step) -> Now {
+        let at = step.row as usize;
+        let ordinal = self.ordinal + at as u64;
+        Now { ns: self.piece.times_ns[at], ordinal, event: self.rule(step).event }
+    }
+}
+
+/// The ways through an event that are shorter than [`Run::apply`], for rules that do little.
+#[derive(Default)]
+pub(crate) struct Ways {
+    plain: Option<Plain>,
+    simple: Option<Simple>,
+}
+
+impl Ways {
+    fn new(rule: &Rule, options: &Options) -> Ways {
+        Ways { plain: Plain::new(rule, options), simple: simple(rule, options) }
+    }
+}
+
 /// The state of one schema.
 pub(crate) struct Run {
     pub(crate) schema: usize,
@@ -31,15 +86,12 @@ pub(crate) struct Run {
     pub(crate) sections: Sections,
     pub(crate) streams: Streams,
     pub(crate) requests: Requests,
-    /// What is special about rules that do little, by rule.
-    plain: Vec<Option<Plain>>,
+    /// The short ways of each rule.
+    pub(crate) ways: Vec<Ways>,
     /// When to look whether a request is quiet, soonest first.
     pub(crate) alarms: BinaryHeap<Reverse<(u64, RequestRef)>>,
     /// When the first of them is due.
     pub(crate) alarm_ns: u64,
-    /// Whether everything goes the way that is always right, for comparison.
-    #[cfg(test)]
-    pub(crate) general: bool,
     // What follows is empty between events, and kept to keep its memory.
     steps: Steps,
     pub(crate) locals: Vec<i128>,
@@ -63,12 +115,10 @@ impl Run {
             sections: Sections::new(schema.timelines.iter().map(Lane::bits)),
             streams: Streams::new(schema.streams.iter().map(Lane::bits)),
             requests: Requests::default(),
-            plain: schema.rules.iter().map(|rule| Plain::new(rule, options)).collect(),
+            ways: schema.rules.iter().map(|rule| Ways::new(rule, options)).collect(),
             alarms: BinaryHeap::new(),
             alarm_ns: u64::MAX,
-            #[cfg(test)]
-            general: false,
-            steps: Steps::default(),
+            steps: Steps::new(schema),
             locals: Vec::new(),
             bound: Vec::new(),
             owners: Vec::new(),
@@ -117,46 +167,60 @@ impl Run {
         self.sections.grow();
         self.streams.grow();
         self.counts.matched += steps.all.len() as u64;
-        let plains = std::mem::take(&mut self.plain);
+        let ways = std::mem::take(&mut self.ways);
+        let rules = &schema.rules;
+        self.take(&Setting { rules, ways: &ways, steps: &steps, piece, ordinal, options }, out);
+        self.sections.sweep();
+        self.streams.sweep();
+        self.steps = steps;
+        self.ways = ways;
+    }
+
+    /// Takes the events of a piece in order of time.
+    fn take(&mut self, setting: &Setting<'_>, out: &mut dyn FnMut(&Request)) {
+        let Setting { ways, steps, piece, options, .. } = *setting;
         // Events that no rule takes are looked at only when somebody waits for their time.
         let mut passed = 0;
         for step in &steps.all {
-            let at = step.row as usize;
-            let now = Now {
-                ns: piece.times_ns[at],
-                ordinal: ordinal + at as u64,
-                event: piece.kinds[at],
-            };
-            if self.alarm_ns <= now.ns {
-                self.pass(options, &piece.times_ns[passed..=at], out);
-            }
-            passed = at + 1;
-            let places = steps.places(step);
-            let plain = &plains[step.rule as usize];
-            let rule = &schema.rules[step.rule as usize];
-            #[cfg(test)]
-            if self.general {
-                self.apply(rule, options, now, (places, piece, step.row));
-                self.complete(rule.end, now, out);
-                continue;
-            }
-            let plain = plain.as_ref().is_some_and(|plain| self.plain(plain, places, options, now));
-            if plain || self.simple(rule, places, options, now) {
-                if !(self.loose.is_empty() && self.too_long.is_empty()) {
-                    self.complete(false, now, out);
+            let ns = piece.times_ns[step.row as usize];
+            if let Some(plain) = &ways[step.rule as usize].plain
+                && self.alarm_ns > ns
+                && self.plain(plain, setting, step, ns)
+            {
+                if !self.too_long.is_empty() {
+                    self.complete(ns, out);
                 }
                 continue;
             }
-            self.apply(rule, options, now, (places, piece, step.row));
-            self.complete(rule.end, now, out);
+            self.take_one(setting, step, &mut passed, out);
         }
         if piece.times_ns.last().is_some_and(|last_ns| self.alarm_ns <= *last_ns) {
             self.pass(options, &piece.times_ns[passed..], out);
         }
-        self.sections.sweep();
-        self.streams.sweep();
-        self.steps = steps;
-        self.plain = plains;
+    }
+
+    /// Takes an event that does more than [`Plain`] can say.
+    #[inline(never)]
+    fn take_one(
+        &mut self,
+        setting: &Setting<'_>,
+        step: &Step,
+        passed: &mut usize,
+        out: &mut dyn FnMut(&Request),
+    ) {
+        let times_ns = setting.piece.times_ns;
+        let at = step.row as usize;
+        if self.alarm_ns <= times_ns[at] {
+            self.pass(setting.options, &times_ns[*passed..=at], out);
+            *passed = at + 1;
+        }
+        let simple = setting.ways[step.rule as usize].simple;
+        if simple.is_none_or(|simple| !simple(self, setting, step)) {
+            self.generally(setting, step, out);
+        }
+        if !(self.loose.is_empty() && self.too_long.is_empty()) {
+            self.complete(times_ns[at], out);
+        }
     }
 
     /// Time passes, from event to event.
@@ -169,23 +233,32 @@ impl Run {
         }
     }
 
-    /// Gives out the requests that this event completed.
-    #[inline]
-    fn complete(&mut self, ends: bool, now: Now, out: &mut dyn FnMut(&Request)) {
-        if ends {
+    /// The way that is always right.
+    #[inline(never)]
+    fn generally(&mut self, setting: &Setting<'_>, step: &Step, out: &mut dyn FnMut(&Request)) {
+        let rule = setting.rule(step);
+        let now = setting.now(step);
+        let looked = (setting.places(step), setting.piece, step.row);
+        self.apply(rule, setting.options, now, looked);
+        if rule.end {
             for n in 0..self.owners.len() {
                 self.end(self.owners[n], Outcome::Ended, now.ns, out);
             }
         }
+    }
+
+    /// Gives out the requests that this event completed.
+    #[inline(never)]
+    fn complete(&mut self, at_ns: u64, out: &mut dyn FnMut(&Request)) {
         while let Some(slot) = self.too_long.pop() {
             if self.requests.is_slot_open(slot) {
                 self.counts.too_long += 1;
-                self.end(slot, Outcome::TooLong, now.ns, out);
+                self.end(slot, Outcome::TooLong, at_ns, out);
             }
         }
         while let Some(slot) = self.loose.pop() {
             if self.requests.is_loose(slot) {
-                self.end(slot, Outcome::Drained, now.ns, out);
+                self.end(slot, Outcome::Drained, at_ns, out);
             }
         }
     }
@@ -197,15 +270,17 @@ impl Run {
             Outcome::Quiet | Outcome::Unfinished => self.requests.last_ns(slot),
             _ => at_ns,
         };
-        for local in 0..self.requests.stays(slot) {
+        // Nothing may hold it any more: then it has left all of its sections.
+        let stays = if self.requests.is_loose(slot) { 0 } else { self.requests.stays(slot) };
+        for local in 0..stays {
             let stay = Member { slot, local };
             if let Some(place) = self.requests.stays_at(stay) {
                 self.flush(place, at_ns);
                 self.requests.depart(stay, at_ns);
-                self.sections.all[place as usize].members.remove(|other| other.slot == slot);
+                self.sections.remove(place, slot);
             }
         }
-        self.requests.end(slot, outcome, out);
+        self.requests.end((self.schema, slot), outcome, out);
     }
 
     fn give_up_quiet(&mut self, options: &Options, now_ns: u64, out: &mut dyn FnMut(&Request)) {

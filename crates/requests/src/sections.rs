@@ -1,7 +1,6 @@
 //! Open sections of timelines: the only thing besides open requests that the engine remembers.
 
 use crate::event::EventId;
-use crate::few::Few;
 use crate::keys::Keys;
 use crate::state::{Code, State, Wait};
 
@@ -21,6 +20,13 @@ pub(crate) struct Member {
     pub local: u32,
 }
 
+/// Stands for the slot of a request where there is none.
+pub(crate) const NOBODY: u32 = u32::MAX - 2;
+/// Stands for the slot of a section's request where no section is open.
+const CLOSED: u32 = u32::MAX - 1;
+/// Stands for the slot of a section's request where there are several.
+const SEVERAL: u32 = u32::MAX;
+
 /// An actor to remember after its section is closed.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct PeerMark {
@@ -35,9 +41,11 @@ pub(crate) struct PeerMark {
 /// What is open at a place: what every event bound to it reads or writes, in one cache line.
 #[repr(align(64))]
 pub(crate) struct Section {
-    /// Its number among all of the schema, from 1; 0 if nothing is open here.
+    /// Its number among all of the schema, from 1.
     pub serial: u64,
-    pub members: Few<Member>,
+    /// Its only request, which takes one comparison to tell; or, as the slot, [`NOBODY`],
+    /// [`SEVERAL`] with their place in [`Sections::crowds`], or [`CLOSED`].
+    member: Member,
     /// Of an actor: since when it is in its state, as far as its members were told. Of others: when
     /// an actor touched it last.
     pub since_ns: u64,
@@ -48,8 +56,7 @@ pub(crate) struct Section {
     seat: u32,
     /// The last event bound to it.
     pub last: EventId,
-    pub state: Code,
-    pub expects: Wait,
+    pub code: Code,
     pub actor: bool,
 }
 
@@ -60,14 +67,13 @@ impl Section {
     fn none() -> Section {
         Section {
             serial: 0,
-            members: Few::Nobody,
+            member: Member { slot: CLOSED, local: 0 },
             since_ns: 0,
             touched_ns: 0,
             touched_by: 0,
             seat: VACANT,
             last: EventId(0),
-            state: State::Running.into(),
-            expects: Wait::Sleeping,
+            code: Code::new(State::Running, Wait::Sleeping),
             actor: false,
         }
     }
@@ -75,7 +81,25 @@ impl Section {
     /// Whether a section is open.
     #[inline]
     pub fn is_open(&self) -> bool {
-        self.serial != 0
+        self.member.slot != CLOSED
+    }
+
+    /// Its only request, or [`NOBODY`]; `None` if there are several, or no section is open.
+    #[inline]
+    pub fn sole(&self) -> Option<Member> {
+        (self.member.slot <= NOBODY).then_some(self.member)
+    }
+
+    /// Its only request, [`NOBODY`] if there is none, or what is neither if there are several.
+    #[inline]
+    pub fn slot(&self) -> u32 {
+        if self.is_open() { self.member.slot } else { NOBODY }
+    }
+
+    /// Whether a request, or [`NOBODY`], is the only one of a section that is open.
+    #[inline]
+    pub fn is_only(&self, slot: u32) -> bool {
+        self.member.slot == slot
     }
 }
 
@@ -86,6 +110,9 @@ pub(crate) struct Sections {
     pub all: Vec<Section>,
     /// Who touched each last that is no actor: what [`Section::touched_by`] is the number of.
     pub touches: Vec<PeerMark>,
+    /// Requests of sections that have several.
+    crowds: Vec<Vec<Member>>,
+    free_crowds: Vec<u32>,
     /// Keys of which something was noted, by place.
     marked: Vec<bool>,
     marks: usize,
@@ -109,6 +136,8 @@ impl Sections {
             keys: Keys::new(bits),
             all: Vec::new(),
             touches: Vec::new(),
+            crowds: Vec::new(),
+            free_crowds: Vec::new(),
             marked: Vec::new(),
             marks: 0,
             seats: Vec::new(),
@@ -139,10 +168,30 @@ impl Sections {
         self.keys.sweep(|place| all[place as usize].is_open() || marked[place as usize]);
     }
 
-    /// Opens a section where none is open.
+    /// Opens a section, in the seat of one that was open there, of which nothing is left.
+    #[inline]
     pub fn open(&mut self, place: u32, actor: bool, event: EventId, at_ns: u64) {
         self.serials += 1;
-        let seat = match self.free_seats.pop() {
+        let section = &self.all[place as usize];
+        let seat = match section.is_open() {
+            true => self.vacate(place),
+            false => self.take_seat(place),
+        };
+        self.all[place as usize] = Section {
+            serial: self.serials,
+            member: Member { slot: NOBODY, local: 0 },
+            since_ns: at_ns,
+            touched_ns: at_ns,
+            touched_by: 0,
+            seat,
+            last: event,
+            code: Code::new(State::Running, Wait::Sleeping),
+            actor,
+        };
+    }
+
+    fn take_seat(&mut self, place: u32) -> u32 {
+        match self.free_seats.pop() {
             Some(seat) => {
                 self.seats[seat as usize] = place;
                 seat
@@ -151,29 +200,74 @@ impl Sections {
                 self.seats.push(place);
                 self.seats.len() as u32 - 1
             }
-        };
-        self.all[place as usize] = Section {
-            serial: self.serials,
-            members: Few::Nobody,
-            since_ns: at_ns,
-            touched_ns: at_ns,
-            touched_by: 0,
-            seat,
-            last: event,
-            state: State::Running.into(),
-            expects: Wait::Sleeping,
-            actor,
-        };
+        }
+    }
+
+    /// Nothing is open any more at a place; returns the seat.
+    #[inline]
+    fn vacate(&mut self, place: u32) -> u32 {
+        let section = &mut self.all[place as usize];
+        if section.member.slot == SEVERAL {
+            self.free_crowds.push(section.member.local);
+        }
+        section.member.slot = CLOSED;
+        section.seat
     }
 
     /// Forgets a section.
+    #[inline]
     pub fn close(&mut self, place: u32) {
-        let section = &mut self.all[place as usize];
-        section.serial = 0;
-        section.members = Few::Nobody;
-        self.seats[section.seat as usize] = VACANT;
-        self.free_seats.push(section.seat);
+        let seat = self.vacate(place);
+        self.seats[seat as usize] = VACANT;
+        self.free_seats.push(seat);
         self.keys.idle(place);
+    }
+
+    /// The requests of a section.
+    #[inline]
+    pub fn members(&self, place: u32) -> &[Member] {
+        let member = &self.all[place as usize].member;
+        match member.slot {
+            NOBODY | CLOSED => &[],
+            SEVERAL => &self.crowds[member.local as usize],
+            _ => std::slice::from_ref(member),
+        }
+    }
+
+    /// A request comes into a section that is open.
+    #[inline]
+    pub fn add(&mut self, place: u32, member: Member) {
+        let section = &mut self.all[place as usize];
+        match section.member.slot {
+            NOBODY => section.member = member,
+            SEVERAL => self.crowds[section.member.local as usize].push(member),
+            _ => {
+                let local = self.free_crowds.pop().unwrap_or_else(|| {
+                    self.crowds.push(Vec::new());
+                    self.crowds.len() as u32 - 1
+                });
+                let crowd = &mut self.crowds[local as usize];
+                crowd.clear();
+                crowd.extend([section.member, member]);
+                section.member = Member { slot: SEVERAL, local };
+            }
+        }
+    }
+
+    /// A request leaves a section, if it is there.
+    pub fn remove(&mut self, place: u32, slot: u32) {
+        let member = &mut self.all[place as usize].member;
+        if member.slot == slot {
+            member.slot = NOBODY;
+        } else if member.slot == SEVERAL {
+            let local = member.local;
+            let crowd = &mut self.crowds[local as usize];
+            crowd.retain(|other| other.slot != slot);
+            if let [last] = crowd.as_slice() {
+                *member = *last;
+                self.free_crowds.push(local);
+            }
+        }
     }
 
     /// Whether something was noted of a key.
@@ -229,5 +323,38 @@ impl Sections {
             }
         }
         found
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn slots(sections: &Sections) -> Vec<u32> {
+        sections.members(0).iter().map(|member| member.slot).collect()
+    }
+
+    #[test]
+    fn requests_come_and_go() {
+        let mut sections = Sections::new([32]);
+        sections.all.push(Section::none());
+        assert!(!sections.all[0].is_open() && sections.all[0].sole().is_none());
+        sections.open(0, false, EventId(0), 5);
+        assert_eq!((slots(&sections), sections.all[0].slot()), (vec![], NOBODY));
+        for slot in [7, 8, 9] {
+            sections.add(0, Member { slot, local: 0 });
+            assert_eq!(sections.all[0].sole().is_some(), slot == 7);
+        }
+        sections.remove(0, 8);
+        assert_eq!(slots(&sections), [7, 9]);
+        sections.remove(0, 7);
+        assert!(sections.all[0].is_only(9) && !sections.all[0].is_only(NOBODY));
+        sections.add(0, Member { slot: 1, local: 0 });
+        assert_eq!(slots(&sections), [9, 1]);
+        // What is opened in its seat has nothing of it.
+        let serial = sections.all[0].serial;
+        sections.open(0, false, EventId(0), 6);
+        assert!(sections.all[0].is_only(NOBODY) && sections.all[0].serial > serial);
+        assert_eq!(sections.len(), 1);
     }
 }

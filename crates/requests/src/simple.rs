@@ -5,28 +5,11 @@
 //! [`Run::apply`].
 
 use crate::engine::Options;
-use crate::few::Few;
-use crate::keys::UNFIT;
 use crate::program::{Bind, Rule};
-use crate::request::RequestEvent;
-use crate::requests::Joined;
-use crate::run::{Now, Run};
-use crate::sections::{Member, Section};
-use crate::steps::Places;
+use crate::run::{Now, Run, Setting};
+use crate::sections::{NOBODY, Section};
+use crate::steps::Step;
 use crate::syntax::Role;
-
-/// No request.
-pub(crate) const NOBODY: Member = Member { slot: u32::MAX, local: 0 };
-
-/// The only request of a section, or [`NOBODY`]; `None` if there are several.
-#[inline]
-pub(crate) fn sole(section: &Section) -> Option<Member> {
-    match &section.members {
-        Few::Nobody => Some(NOBODY),
-        Few::One(member) => Some(*member),
-        Few::Several(_) => None,
-    }
-}
 
 /// What a binding finds.
 #[derive(Clone, Copy, Default)]
@@ -37,177 +20,205 @@ struct Found {
     opens: bool,
 }
 
+/// What a binding does, as a number that code can be made for.
+const START: u32 = 0;
+const BASIC: u32 = 1;
+const STOP: u32 = 2;
+/// The binding says what it does.
+const ANY: u32 = 3;
+
+/// Does to an event what [`Run::apply`] would. Returns `false`, and has done nothing, if more may be
+/// involved than a request.
+pub(crate) type Simple = fn(&mut Run, &Setting<'_>, &Step) -> bool;
+
+/// The code for a rule. Nearly each list of what bindings do has code of its own: which comes next
+/// cannot be foreseen, so the processor should have to guess once, not at each binding.
+pub(crate) fn simple(rule: &Rule, options: &Options) -> Option<Simple> {
+    let role = |bind: &Bind| match bind.role {
+        Role::Start => START,
+        Role::Stop => STOP,
+        Role::Basic if !bind.implicit => BASIC,
+        _ => ANY,
+    };
+    let roles: Vec<u32> = rule.binds.iter().map(role).collect();
+    Some(match roles.as_slice() {
+        _ if !rule.simple || options.sharers_max == 0 => return None,
+        [START] => Run::one::<START>,
+        [BASIC] => Run::one::<BASIC>,
+        [STOP] => Run::one::<STOP>,
+        [START, START] => Run::two::<START, START>,
+        [START, BASIC] => Run::two::<START, BASIC>,
+        [START, STOP] => Run::two::<START, STOP>,
+        [BASIC, START] => Run::two::<BASIC, START>,
+        [BASIC, BASIC] => Run::two::<BASIC, BASIC>,
+        [BASIC, STOP] => Run::two::<BASIC, STOP>,
+        [STOP, START] => Run::two::<STOP, START>,
+        [STOP, BASIC] => Run::two::<STOP, BASIC>,
+        [STOP, STOP] => Run::two::<STOP, STOP>,
+        [_] => Run::one::<ANY>,
+        [_, _] => Run::two::<ANY, ANY>,
+        [_, _, _] => Run::three,
+        _ => return None,
+    })
+}
+
+/// A binding, what it does, and what it finds.
+#[derive(Clone, Copy)]
+struct Simply<'a> {
+    bind: &'a Bind,
+    role: Role,
+    found: Found,
+}
+
 impl Run {
-    /// Does to an event what [`Run::apply`] would. Returns `false`, and has done nothing, if more may
-    /// be involved than a request.
-    #[inline]
-    pub(crate) fn simple(
-        &mut self,
-        rule: &Rule,
-        places: Places<'_>,
-        options: &Options,
-        now: Now,
-    ) -> bool {
-        // Each number of bindings has code of its own, without a loop whose end is to be foreseen.
-        match rule.binds.as_slice() {
-            _ if !rule.simple => false,
-            [one] => self.simply(rule, [one], places, options, now),
-            [one, two] => self.simply(rule, [one, two], places, options, now),
-            [one, two, three] => self.simply(rule, [one, two, three], places, options, now),
-            _ => false,
-        }
+    fn one<const A: u32>(&mut self, setting: &Setting<'_>, step: &Step) -> bool {
+        self.simply(setting, step, [A])
     }
 
-    #[inline]
+    fn two<const A: u32, const B: u32>(&mut self, setting: &Setting<'_>, step: &Step) -> bool {
+        self.simply(setting, step, [A, B])
+    }
+
+    fn three(&mut self, setting: &Setting<'_>, step: &Step) -> bool {
+        self.simply(setting, step, [ANY; 3])
+    }
+
+    #[inline(always)]
     fn simply<const N: usize>(
         &mut self,
-        rule: &Rule,
-        binds: [&Bind; N],
-        places: Places<'_>,
-        options: &Options,
-        now: Now,
+        setting: &Setting<'_>,
+        step: &Step,
+        roles: [u32; N],
     ) -> bool {
-        self.arrivals.clear();
-        let mut found = [Found::default(); N];
-        let mut owner = NOBODY.slot;
+        let (rule, options) = (setting.rule(step), setting.options);
+        let places = setting.places(step);
+        let Some(binds) = rule.binds.first_chunk::<N>() else { return false };
+        let role = |n: usize| match roles[n] {
+            START => Role::Start,
+            BASIC => Role::Basic,
+            STOP => Role::Stop,
+            _ => binds[n].role,
+        };
+        let mut all: [Simply; N] = std::array::from_fn(|n| Simply {
+            bind: &binds[n],
+            role: role(n),
+            found: Found::default(),
+        });
+        let mut owner = NOBODY;
         for n in 0..N {
-            let place = places.of(binds[n].key);
-            if place == UNFIT || found[..n].iter().any(|other| other.place == place) {
+            let Simply { bind, role, .. } = all[n];
+            let place = places.of(bind.key);
+            // A key that does not fit has a place where no section is.
+            let Some(section) = self.sections.all.get(place as usize) else { return false };
+            let opens = opens(bind, role, roles[n], section);
+            let twice = all[..n].iter().any(|other| other.found.place == place);
+            all[n].found = Found { place, open: section.is_open(), opens };
+            // Who is in a section that ends here has nothing to do with the event.
+            let slot = if opens { NOBODY } else { section.slot() };
+            if twice | ((slot != owner) & (slot.max(owner) != NOBODY)) {
                 return false;
             }
-            let section = &self.sections.all[place as usize];
-            let open = section.is_open();
-            let opens = self.opens(binds[n], section);
-            found[n] = Found { place, open, opens };
-            if !opens && open {
-                let Some(member) = sole(section) else { return false };
-                if owner == NOBODY.slot {
-                    owner = member.slot;
-                } else if member.slot != owner && member.slot != NOBODY.slot {
-                    return false;
-                }
-            }
+            // Whoever there is comes before nobody.
+            owner = owner.min(slot);
         }
-        if self.sections.len() + N > options.sections_max || options.sharers_max == 0 {
+        if self.sections.len() + N > options.sections_max {
             return false;
         }
-        for n in 0..N {
-            self.enter_simply(binds[n], &mut found[n], now);
+        let now = setting.now(step);
+        for one in &mut all {
+            self.enter_simply(one, now);
         }
-        if let Some(seed) = &rule.seed
-            && owner == NOBODY.slot
-        {
+        if let (Some(seed), NOBODY) = (&rule.seed, owner) {
             owner = self.seed((usize::from(seed.class), None), options, now).unwrap_or(owner);
         }
-        for n in 0..N {
-            self.spread_simply(binds[n], found[n], owner, options, now);
+        for one in &all {
+            self.spread_simply(one, owner, options, now);
         }
-        if owner != NOBODY.slot {
-            self.record_simply(binds, found, owner, options, now);
+        if owner != NOBODY {
+            self.record_simply(&all, owner, options, now);
         }
-        for n in 0..N {
-            if binds[n].role == Role::Stop && found[n].open {
-                self.close(found[n].place, now.ns);
+        for Simply { role, found, .. } in &all {
+            if *role == Role::Stop && found.open {
+                self.close(found.place, now.ns);
             }
         }
         true
     }
 
-    /// Whether a binding opens a section.
-    #[inline]
-    fn opens(&self, bind: &Bind, section: &Section) -> bool {
-        match (bind.role, &bind.after) {
-            (Role::Start, None) => true,
-            (Role::Start, Some(after)) if section.is_open() => after.events.contains(&section.last),
-            (Role::Start, Some(after)) => after.nothing,
-            (Role::Basic, _) => bind.implicit & !section.is_open(),
-            _ => false,
-        }
-    }
-
-    #[inline]
-    fn enter_simply(&mut self, bind: &Bind, found: &mut Found, now: Now) {
+    #[inline(always)]
+    fn enter_simply(&mut self, one: &mut Simply<'_>, now: Now) {
+        let Simply { bind, role, found } = one;
         if found.opens {
             if found.open {
                 self.counts.restarted += u64::from(bind.after.is_none());
-                self.close(found.place, now.ns);
+                self.leave(found.place, now.ns);
             }
             self.sections.open(found.place, bind.actor, now.event, now.ns);
             found.open = true;
         } else if !found.open {
-            let stop = bind.role == Role::Stop;
+            let stop = *role == Role::Stop;
             self.counts.unmatched_stops += u64::from(stop);
             self.counts.unbound += u64::from(!stop);
         }
     }
 
     /// Puts the event's request, if there is one, into one of its sections.
-    #[inline]
-    fn spread_simply(
-        &mut self,
-        bind: &Bind,
-        found: Found,
-        owner: u32,
-        options: &Options,
-        now: Now,
-    ) {
+    #[inline(always)]
+    fn spread_simply(&mut self, one: &Simply<'_>, owner: u32, options: &Options, now: Now) {
+        let Simply { bind, found, .. } = one;
         if !found.open {
             return;
         }
         let section = &mut self.sections.all[found.place as usize];
         section.touched_ns = now.ns;
         section.last = now.event;
-        if owner != NOBODY.slot && matches!(section.members, Few::Nobody) {
-            // What was before is not the request's time.
-            if section.actor {
-                section.since_ns = now.ns;
-            }
-            let (timeline, key) = self.sections.keys.name(found.place);
-            let (place, at_ns) = (found.place, now.ns);
-            let Section { serial, actor, .. } = *section;
-            let joined = Joined { place, timeline, key, serial, at_ns, actor };
-            let local = self.requests.join(owner, joined);
-            section.members = Few::One(Member { slot: owner, local });
+        if owner != NOBODY && section.is_only(NOBODY) {
+            self.join(found.place, owner, now.ns);
         }
-        if bind.is.is_some() || bind.expects.is_some() {
-            self.change(found.place, (bind.is, bind.expects), options, now.ns);
+        if let Some(change) = bind.change {
+            self.change(found.place, change, options, now.ns);
         }
     }
 
     /// Writes the event down for its request.
-    #[inline]
+    #[inline(always)]
     fn record_simply<const N: usize>(
         &mut self,
-        binds: [&Bind; N],
-        found: [Found; N],
+        all: &[Simply<'_>; N],
         owner: u32,
         options: &Options,
         now: Now,
     ) {
         // Actors come first.
         let mut local = None;
-        if let Some(actor) = (0..N).find(|n| found[*n].open).filter(|n| binds[*n].actor) {
-            let place = found[actor].place;
-            let member = sole(&self.sections.all[place as usize]).unwrap_or(NOBODY);
-            local = Some(member.local);
-            for n in 0..N {
-                if !binds[n].actor && found[n].open {
-                    self.touch(binds[n], found[n].place, place, now);
+        if let Some(actor) = all.iter().find(|one| one.found.open).filter(|one| one.bind.actor) {
+            let place = actor.found.place;
+            let member = self.sections.all[place as usize].sole();
+            local = member.map(|member| member.local);
+            for Simply { bind, found, .. } in all {
+                if !bind.actor && found.open {
+                    let arrival = self.touch(bind, found.place, place, now);
+                    if let (Some(member), Some(arrival)) = (member, arrival) {
+                        self.requests.link(member, arrival, now.ns);
+                    }
                 }
             }
-            for arrival in self.arrivals.drain(..) {
-                self.requests.link(member, arrival, now.ns);
-            }
         }
-        let event = RequestEvent {
-            time_ns: now.ns,
-            ordinal: now.ordinal,
-            actor: local,
-            kind: now.event,
-            shared: false,
-        };
-        if self.requests.event(owner, event) >= options.events_max {
+        let event = now.event_of(local, false);
+        if self.requests.open(owner).event(event) >= options.events_max {
             self.too_long.push(owner);
         }
+    }
+}
+
+/// Whether a binding opens a section.
+#[inline(always)]
+fn opens(bind: &Bind, role: Role, known: u32, section: &Section) -> bool {
+    match (role, &bind.after) {
+        (Role::Start, None) => true,
+        (Role::Start, Some(after)) if section.is_open() => after.events.contains(&section.last),
+        (Role::Start, Some(after)) => after.nothing,
+        (Role::Basic, _) => known == ANY && bind.implicit && !section.is_open(),
+        _ => false,
     }
 }

@@ -1,5 +1,7 @@
 //! What an actor does at a time: it runs, it could run, or it waits for something.
 
+use crate::syntax::NewState;
+
 /// What an actor waits for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Wait {
@@ -46,14 +48,6 @@ impl State {
         }
     }
 
-    /// What it waits for, if it does.
-    pub(crate) fn wait(self) -> Option<Wait> {
-        match self {
-            State::Waiting(wait) => Some(wait),
-            State::Running | State::Runnable => None,
-        }
-    }
-
     /// Its name in schemas and reports.
     pub fn name(self) -> &'static str {
         ["running", "runnable", "lock", "disk", "network", "sleeping"][self.index()]
@@ -65,32 +59,79 @@ impl State {
     }
 }
 
-/// A state as its place in [`State::ALL`]: comparing these is no branch.
+/// What a binding says of an actor.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Change {
+    is: Option<NewState>,
+    expects: Option<Wait>,
+}
+
+impl Change {
+    /// `None` if nothing is said.
+    pub fn new(is: Option<NewState>, expects: Option<Wait>) -> Option<Change> {
+        (is.is_some() || expects.is_some()).then_some(Change { is, expects })
+    }
+}
+
+/// An actor's state and what it expects, as one small number: what becomes of it is looked up in a
+/// table, and that two states are the same is no branch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Code(u8);
 
 impl Code {
-    /// How many there are.
-    pub const COUNT: usize = State::ALL.len();
+    /// More than there are: a power of 2, so that whatever lies in a table of so many is in bounds.
+    pub const COUNT: usize = 32;
 
-    /// Its place among all.
+    /// A number for each pair.
+    pub fn new(state: State, expects: Wait) -> Code {
+        Code((state.index() * WAITS) as u8 | expects as u8)
+    }
+
+    /// Its place in a table.
     #[inline]
     pub fn index(self) -> usize {
-        usize::from(self.0)
+        usize::from(self.0) % Code::COUNT
     }
 
     /// The state.
     #[inline]
     pub fn state(self) -> State {
-        State::ALL[self.index()]
+        State::ALL[usize::from(self.0) / WAITS]
+    }
+
+    /// Whether it is the state of another, whatever they expect.
+    #[inline]
+    pub fn is_in_state_of(self, other: Code) -> bool {
+        usize::from(self.0 ^ other.0) < WAITS
+    }
+
+    /// What becomes of it. Without events that tell of switches, who expects something waits for it
+    /// from then on.
+    pub fn after(self, change: Change, switches: bool) -> Code {
+        let expected = WAIT[usize::from(self.0) % WAITS];
+        let state = match (change.is, change.expects) {
+            (Some(NewState::State(state)), _) => state,
+            (Some(NewState::Blocked), _) => State::Waiting(expected),
+            (None, Some(wait)) if !switches => State::Waiting(wait),
+            _ => self.state(),
+        };
+        Code::new(state, change.expects.unwrap_or(expected))
+    }
+
+    /// What becomes of each, by its index.
+    pub fn all_after(change: Option<Change>, switches: bool) -> [Code; Code::COUNT] {
+        let mut all = [Code(0); Code::COUNT];
+        for code in State::ALL.into_iter().flat_map(|state| WAIT.map(|wait| Code::new(state, wait)))
+        {
+            all[code.index()] = change.map_or(code, |change| code.after(change, switches));
+        }
+        all
     }
 }
 
-impl From<State> for Code {
-    fn from(state: State) -> Code {
-        Code(state.index() as u8)
-    }
-}
+/// All waits, each at its number.
+const WAIT: [Wait; WAITS] = [Wait::Lock, Wait::Disk, Wait::Network, Wait::Sleeping];
+const WAITS: usize = 4;
 
 /// Nanoseconds in each state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -122,7 +163,14 @@ mod tests {
     fn states_names_and_places_agree() {
         for (n, state) in State::ALL.into_iter().enumerate() {
             assert_eq!(state.index(), n);
-            assert_eq!(Code::from(state).state(), state);
+            let change = Change { is: Some(NewState::Blocked), expects: None };
+            for (n, wait) in WAIT.into_iter().enumerate() {
+                let code = Code::new(state, wait);
+                assert_eq!((code.state(), WAIT[wait as usize], wait as usize), (state, wait, n));
+                let blocked = code.after(change, true);
+                assert_eq!(blocked.state(), State::Waiting(wait));
+                assert!(code.is_in_state_of(Code::new(state, Wait::Disk)));
+            }
             assert_eq!(State::from_name(state.name()), Some(state));
         }
         assert_eq!(State::from_name("blocked"), None);

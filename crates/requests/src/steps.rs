@@ -28,6 +28,14 @@ pub(crate) struct Piece<'a> {
     pub first: usize,
 }
 
+impl<'a> Piece<'a> {
+    /// The piece's part of a column.
+    #[inline]
+    fn column(&self, column: usize) -> &'a [u64] {
+        &self.columns[column][self.first..self.first + self.kinds.len()]
+    }
+}
+
 /// An event that a rule takes.
 #[derive(Clone, Copy)]
 pub(crate) struct Step {
@@ -35,23 +43,20 @@ pub(crate) struct Step {
     pub row: u32,
     /// Place in [`Schema::rules`].
     pub rule: u32,
-    /// Where the places of its keys are: see [`Places`].
-    first: u32,
-    stride: u32,
 }
 
-/// The places of an event's keys, by [`crate::program::KeyId`].
+/// The places of an event's keys.
 #[derive(Clone, Copy)]
 pub(crate) struct Places<'a> {
     all: &'a [u32],
-    stride: usize,
+    row: usize,
 }
 
 impl Places<'_> {
     /// The place of a key, or [`UNFIT`].
     #[inline]
     pub fn of(self, key: KeyId) -> u32 {
-        self.all[key * self.stride]
+        self.all[key * PIECE + self.row]
     }
 }
 
@@ -60,29 +65,38 @@ impl Places<'_> {
 pub(crate) struct Steps {
     /// The events that a rule takes, in order of time.
     pub all: Vec<Step>,
-    /// Places of keys: for each rule, those of its first key for all events that it takes, then
-    /// those of its second, and so on.
+    /// Places of keys: those of the first key of all events, then those of the second, and so on.
     places: Vec<u32>,
-    /// Number of events that a rule takes.
-    matched: usize,
-    /// Events by kind.
-    kinds: Vec<Vec<u32>>,
-    /// Kinds that there are.
-    present: Vec<usize>,
-    /// Events of a kind that no rule has taken yet, those that the rule at hand takes, and those it leaves.
-    rest: Vec<u32>,
-    taken: Vec<u32>,
-    left: Vec<u32>,
+    /// Events by kind, with room for [`PIECE`] of each, and where those of each end.
+    kinds: Vec<u32>,
+    ends: Vec<u32>,
+    /// Room for events that a rule leaves.
+    spare: Vec<u32>,
+    /// Events whose key is not where it is looked for first.
+    missed: Vec<u32>,
     locals: Vec<i128>,
 }
 
 impl Steps {
+    /// For the rules of a schema.
+    pub fn new(schema: &Schema) -> Steps {
+        let width = schema.rules.iter().map(|rule| rule.keys.len()).max().unwrap_or(0);
+        let kinds = schema.by_event.len();
+        Steps {
+            all: Vec::new(),
+            places: vec![UNFIT; width * PIECE],
+            kinds: vec![0; kinds * PIECE],
+            ends: (0..kinds).map(|kind| (kind * PIECE) as u32).collect(),
+            spare: vec![0; PIECE],
+            missed: vec![0; PIECE],
+            locals: Vec::new(),
+        }
+    }
+
     /// The places of an event's keys.
     #[inline]
     pub fn places(&self, step: &Step) -> Places<'_> {
-        // A rule without keys has none, and may be the last.
-        let all = self.places.get(step.first as usize..).unwrap_or_default();
-        Places { all, stride: step.stride as usize }
+        Places { all: &self.places, row: step.row as usize }
     }
 
     /// Finds out what the events of a piece do.
@@ -93,118 +107,123 @@ impl Steps {
         timelines: &mut Keys,
         streams: &mut Keys,
     ) {
-        self.all.clear();
-        self.all.resize(piece.kinds.len(), Step { row: 0, rule: NONE, first: 0, stride: 0 });
-        self.places.clear();
-        self.matched = 0;
-        self.sort(schema, piece.kinds);
-        let mut present = std::mem::take(&mut self.present);
-        for kind in present.drain(..) {
-            let (first, end) = schema.by_event[kind];
-            self.rest.clear();
-            self.rest.append(&mut self.kinds[kind]);
-            for number in first..end {
-                let rule = &schema.rules[number as usize];
-                self.take(rule, piece);
-                if !self.taken.is_empty() {
-                    self.look_up(rule, number, piece, timelines, streams);
-                }
-                if self.rest.is_empty() {
+        let Steps { all, places, kinds, ends, spare, missed, locals } = self;
+        all.clear();
+        all.extend((0..piece.kinds.len() as u32).map(|row| Step { row, rule: NONE }));
+        sort(piece.kinds, kinds, ends);
+        let mut finds = Finds { all, places, missed, locals, timelines, streams };
+        let mut matched = 0;
+        for (kind, rules) in schema.by_event.iter().enumerate() {
+            let begin = kind * PIECE;
+            let end = std::mem::replace(&mut ends[kind], begin as u32);
+            let mut rest = &mut kinds[begin..end as usize];
+            for number in rules.0..rules.1 {
+                if rest.is_empty() {
                     break;
                 }
+                let rule = &schema.rules[number as usize];
+                let number_taken = take(rule, piece, rest, spare);
+                let (taken, left) = rest.split_at_mut(number_taken);
+                finds.look_up(rule, number, piece, taken);
+                matched += taken.len();
+                rest = left;
             }
         }
-        self.present = present;
-        if self.matched < piece.kinds.len() {
-            self.order();
+        if matched < piece.kinds.len() {
+            self.all.retain(|step| step.rule != NONE);
         }
     }
+}
 
-    /// Puts events of a kind together.
-    fn sort(&mut self, schema: &Schema, kinds: &[EventId]) {
-        self.kinds.resize_with(schema.by_event.len(), Vec::new);
-        for (kind, row) in kinds.iter().zip(0u32..) {
-            // Events of other programs have no rules here.
-            let Some(rows) = self.kinds.get_mut(kind.index()) else { continue };
-            if rows.is_empty() {
-                self.present.push(kind.index());
-            }
-            rows.push(row);
-        }
+/// Puts events of a kind together.
+#[inline(never)]
+fn sort(kinds: &[EventId], rows: &mut [u32], ends: &mut [u32]) {
+    for (kind, row) in kinds.iter().zip(0u32..) {
+        // Events of other programs have no rules here.
+        let Some(end) = ends.get_mut(kind.index()) else { continue };
+        rows[*end as usize] = row;
+        *end += 1;
     }
+}
 
-    /// Splits the rest into what a rule takes and what it leaves.
-    fn take(&mut self, rule: &Rule, piece: Piece<'_>) {
-        let Steps { rest, taken, left, .. } = self;
-        if rule.tests.is_empty() && rule.filter.is_none() {
-            std::mem::swap(rest, taken);
-            rest.clear();
-            return;
-        }
-        let columns = piece.columns;
-        match (&*rule.tests, &rule.filter) {
-            ([test], None) => {
-                let column = &columns[test.column][piece.first..];
-                split(rest, taken, left, |row| test.holds(column[row as usize]));
-            }
-            _ => split(rest, taken, left, |row| rule.takes(columns, piece.first + row as usize)),
-        }
-        std::mem::swap(rest, left);
+/// Puts the rows that a rule takes before the others, and says how many they are. Each part of a
+/// filter is asked about those that are left by the parts before.
+fn take(rule: &Rule, piece: Piece<'_>, rows: &mut [u32], spare: &mut [u32]) -> usize {
+    let mut taken = rows.len();
+    for test in &rule.tests {
+        let (rows, column) = (&mut rows[..taken], piece.column(test.column));
+        taken = match test.among.is_empty() {
+            true => part(rows, spare, |row| test.within(column[row as usize])),
+            false => part(rows, spare, |row| test.holds(column[row as usize])),
+        };
     }
+    if let Some(filter) = &rule.filter {
+        // Derived fields are not known yet.
+        let scope = |row| Scope { columns: piece.columns, row, locals: &[] };
+        taken =
+            part(&mut rows[..taken], spare, |row| filter.holds(&scope(piece.first + row as usize)));
+    }
+    taken
+}
 
+/// Puts the rows for which something holds before the others, without a branch that depends on it.
+#[inline(never)]
+fn part(rows: &mut [u32], spare: &mut [u32], holds: impl Fn(u32) -> bool) -> usize {
+    let mut yes = 0;
+    for n in 0..rows.len() {
+        let row = rows[n];
+        rows[yes] = row;
+        spare[n - yes] = row;
+        yes += usize::from(holds(row));
+    }
+    let no = rows.len() - yes;
+    rows[yes..].copy_from_slice(&spare[..no]);
+    yes
+}
+
+/// Where what is found goes.
+struct Finds<'a> {
+    all: &'a mut [Step],
+    places: &'a mut [u32],
+    missed: &'a mut [u32],
+    locals: &'a mut Vec<i128>,
+    timelines: &'a mut Keys,
+    streams: &'a mut Keys,
+}
+
+impl Finds<'_> {
     /// Finds the places of the keys of all events that a rule takes.
-    fn look_up(
-        &mut self,
-        rule: &Rule,
-        number: u32,
-        piece: Piece<'_>,
-        timelines: &mut Keys,
-        streams: &mut Keys,
-    ) {
-        let Steps { all, places, taken, locals, .. } = self;
-        let (begin, stride) = (places.len(), taken.len());
-        self.matched += stride;
-        places.resize(begin + stride * rule.keys.len(), UNFIT);
-        for (row, first) in taken.iter().zip(begin as u32..) {
-            all[*row as usize] = Step { row: *row, rule: number, first, stride: stride as u32 };
+    fn look_up(&mut self, rule: &Rule, number: u32, piece: Piece<'_>, rows: &[u32]) {
+        for row in rows {
+            self.all[*row as usize].rule = number;
         }
-        for ((lane, key), out) in rule.keys.iter().zip(places[begin..].chunks_exact_mut(stride)) {
-            let rows = taken.iter().copied().zip(out);
+        let Finds { places, missed, locals, timelines, streams, .. } = self;
+        for ((lane, key), places) in rule.keys.iter().zip(places.chunks_exact_mut(PIECE)) {
+            let out = Out { places, rows, missed };
             let lane = match lane {
                 LaneId::Timeline(lane) => timelines.lane(*lane),
                 LaneId::Stream(lane) => streams.lane(*lane),
             };
             match (lane, key) {
                 (Lane::Narrow(lookup), Key::Field { column, mask }) => {
-                    let column = &piece.columns[*column][piece.first..];
-                    each(lookup, rows, |row| Some(column[row as usize] & mask));
+                    let (column, mask) = (piece.column(*column), *mask);
+                    out.find(lookup, move |row| column[row as usize] & mask);
                 }
-                (Lane::Narrow(lookup), Key::Pair { columns: [a, b], masks, shift }) => {
-                    let [a, b] = [a, b].map(|column| &piece.columns[*column][piece.first..]);
-                    each(lookup, rows, |row| {
-                        let (a, b) = (a[row as usize] & masks[0], b[row as usize] & masks[1]);
-                        Some(a << shift | b)
+                (Lane::Narrow(lookup), Key::Pair { columns, masks, shift }) => {
+                    let [a, b] = columns.map(|column| piece.column(column));
+                    let ([first, second], shift) = (*masks, *shift);
+                    out.find(lookup, move |row| {
+                        (a[row as usize] & first) << shift | (b[row as usize] & second)
                     });
                 }
-                (Lane::Narrow(lookup), key) => each(lookup, rows, |row| {
+                (Lane::Narrow(lookup), key) => out.find_fitting(lookup, |row| {
                     key.of(&scope(rule, piece, row, locals)).map(|key| key as u64)
                 }),
                 (Lane::Wide(lookup), key) => {
-                    each(lookup, rows, |row| key.of(&scope(rule, piece, row, locals)));
+                    out.find_fitting(lookup, |row| key.of(&scope(rule, piece, row, locals)));
                 }
             }
         }
-    }
-
-    /// Leaves out events that no rule takes.
-    fn order(&mut self) {
-        let mut len = 0;
-        for n in 0..self.all.len() {
-            let step = self.all[n];
-            self.all[len] = step;
-            len += usize::from(step.rule != NONE);
-        }
-        self.all.truncate(len);
     }
 }
 
@@ -224,32 +243,42 @@ pub(crate) fn scope<'a>(
     Scope { columns, row, locals }
 }
 
-/// Splits rows by a question, without a branch that depends on the answer.
-fn split(rows: &[u32], yes: &mut Vec<u32>, no: &mut Vec<u32>, holds: impl Fn(u32) -> bool) {
-    yes.resize(rows.len(), 0);
-    no.resize(rows.len(), 0);
-    let (mut taken, mut left) = (0, 0);
-    for row in rows {
-        let holds = holds(*row);
-        yes[taken] = *row;
-        no[left] = *row;
-        taken += usize::from(holds);
-        left += usize::from(!holds);
-    }
-    yes.truncate(taken);
-    no.truncate(left);
+/// Where the places of one key go.
+struct Out<'a> {
+    places: &'a mut [u32],
+    rows: &'a [u32],
+    missed: &'a mut [u32],
 }
 
-/// Finds the place of each row's key.
-#[inline(always)]
-fn each<'a, K: Word + Into<u128>>(
-    mut lookup: Lookup<'_, K>,
-    rows: impl Iterator<Item = (u32, &'a mut u32)>,
-    mut key: impl FnMut(u32) -> Option<K>,
-) {
-    for (row, place) in rows {
-        if let Some(key) = key(row) {
-            *place = lookup.place(key);
+impl Out<'_> {
+    /// Finds the place of each row's key.
+    #[inline(never)]
+    fn find<K: Word + Into<u128>>(self, mut lookup: Lookup<'_, K>, key: impl Fn(u32) -> K) {
+        let Out { places, rows, missed } = self;
+        let (places, missed) = (&mut places[..PIECE], &mut missed[..PIECE]);
+        let first = lookup.first();
+        let mut misses = 0;
+        for row in rows {
+            let (place, found) = first.look(key(*row));
+            // The remainder is the number itself, and needs no check.
+            places[*row as usize % PIECE] = place;
+            missed[misses % PIECE] = *row;
+            misses += usize::from(!found);
+        }
+        for row in &missed[..misses] {
+            places[*row as usize] = lookup.place(key(*row));
+        }
+    }
+
+    /// Finds the place of each row's key, if its value fits.
+    fn find_fitting<K: Word + Into<u128>>(
+        self,
+        mut lookup: Lookup<'_, K>,
+        mut key: impl FnMut(u32) -> Option<K>,
+    ) {
+        for row in self.rows {
+            let place = key(*row).map_or(UNFIT, |key| lookup.place(key));
+            self.places[*row as usize] = place;
         }
     }
 }

@@ -251,7 +251,7 @@ impl Rows<'_> {
         let catalog = self.context.program().catalog();
         for event in &request.events {
             let kind = catalog.get(event.kind).map_or("", |kind| kind.name.as_str());
-            let actor = event.actor.map(|place| self.actor(place as usize).name.as_str());
+            let actor = event.actor().map(|place| self.actor(place as usize).name.as_str());
             to.push([
                 Cell::Text(schema),
                 Cell::Int(request.id),
