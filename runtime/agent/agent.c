@@ -20,6 +20,11 @@
 /* Calls of functions that take long are sampled more often, as their few long calls weigh much:
  * on average a sample has so many ticks of calls to pay for it. */
 #define TICKS_PER_SAMPLE 65536
+/* A mark is left at the end of a sample if the last one is so many ticks old, and stands on the
+ * shadow stack as a frame of no function (crates/abi/src/block.rs). Calls that take as long again
+ * from a mark on tell of themselves. */
+#define TICKS_PER_MARK 131072
+#define MARK 0xfffffffful
 /* Calls until the next sample when nobody wants one. */
 #define NEVER 0x7fffffff
 
@@ -211,7 +216,7 @@ void fettle_left(u64 stack_pointer)
         while (used >= 2 * sizeof(struct frame) &&
                frame_at(b, used - sizeof(struct frame))->stack_pointer < stack_pointer) {
             used -= sizeof(struct frame);
-            b->left_frames++;
+            b->left_frames += frame_at(b, used)->function != MARK;
         }
         b->shadow_used = used;
         b->top_stack_pointer = used >= 2 * sizeof(struct frame)
@@ -289,12 +294,12 @@ void fettle_sample_entry(u64 stack_pointer, u64 number)
     f->start = start;
 }
 
-/* Tells who called a sampled call: the caller's time without its callees follows from that. */
-static void sample_record(volatile struct thread_block *b, volatile struct frame *f,
-                          u64 stack_pointer, u64 ticks)
+/* Tells of a call that stands for `weight` calls, or (0) only for itself; and who called: the
+ * caller's time without its callees follows from that. */
+static void sample_record(volatile struct thread_block *b, u64 number, u64 weight,
+                          u64 stack_pointer, u64 start, u64 ticks)
 {
     u64 position = 32;
-    u64 number = f->function & 0xffffffff;
     __asm__ volatile("xaddq %0, %1" : "+r"(position), "+m"(b->ring.reserved) : : "memory", "cc");
     /* A program that records itself makes room for whole pairs: all positions are multiples. */
     if (position + 16 >= b->ring.limit && b->spill) {
@@ -312,35 +317,76 @@ static void sample_record(volatile struct thread_block *b, volatile struct frame
     u64 index = position & ((1ul << b->ring.capacity_log2) - 1);
     volatile u64 *words = (volatile u64 *)((volatile char *)b + RING + index);
     u64 id = number / 4095 * 4096 + number % 4095 + 1;
-    words[0] = f->start << 12 | id >> 12;
+    words[0] = start << 12 | id >> 12;
     words[1] = ticks << 12 | (id & 0xfff);
     words[2] = *(u64 *)stack_pointer;
-    words[3] = (f->function >> 32) << 12 | 0xfff;
+    words[3] = weight << 12 | 0xfff;
+}
+
+/* Leaves a mark: every activation whose stack is at `stack_pointer` or further up is in progress
+ * since `time`, or longer if there is an older mark. */
+static void mark(volatile struct thread_block *b, u64 stack_pointer, u64 time)
+{
+    u64 used = b->shadow_used;
+    volatile struct frame *top = frame_at(b, used - sizeof(struct frame));
+    if (used > SHADOW_BYTES - sizeof(struct frame) ||
+        (top->function == MARK && top->stack_pointer <= stack_pointer))
+        return;
+    b->shadow_used = used + sizeof(struct frame);
+    top[1].stack_pointer = stack_pointer;
+    top[1].start = time;
+    top[1].function = MARK;
 }
 
 /* Sampling: the frame on top of the shadow stack does not lie deeper than this exit's. */
-void fettle_sample_exit(u64 stack_pointer, u64 time)
+void fettle_sample_exit(u64 stack_pointer, u64 time, u64 number)
 {
     volatile struct thread_block *b = own_block();
+    volatile struct frame *lowest = frame_at(b, 0);
+    u64 weight = 0, start = 0, others = 0, marked = 0, used;
     if (deserted(b))
         return;
-    u64 used = b->shadow_used;
-    for (u64 at = used; at >= 2 * sizeof(struct frame); at -= sizeof(struct frame)) {
-        volatile struct frame *f = frame_at(b, at - sizeof(struct frame));
+    for (used = b->shadow_used; used >= 2 * sizeof(struct frame); used -= sizeof(struct frame)) {
+        volatile struct frame *f = frame_at(b, used - sizeof(struct frame));
         if (f->stack_pointer > stack_pointer)
-            return;
-        if (f->stack_pointer == stack_pointer) {
-            /* Frames above it were left without an exit; their time is not known well enough to
-             * stand for many calls. */
-            b->left_frames += (used - at) / sizeof(struct frame);
-            u64 ticks = time - f->start;
-            accumulator(b, f->function & 0xffffffff)->total_ticks += ticks * (f->function >> 32);
-            sample_record(b, f, stack_pointer, ticks);
-            b->shadow_used = at - sizeof(struct frame);
-            b->top_stack_pointer = at >= 3 * sizeof(struct frame) ? f[-1].stack_pointer : ~0ul;
-            return;
+            break;
+        if (f->function == MARK) {
+            marked = f->start;
+        } else if (f->stack_pointer == stack_pointer) {
+            number = f->function & 0xffffffff;
+            weight = f->function >> 32;
+            start = f->start;
+        } else {
+            others++;
         }
     }
+    if (!start && !marked)
+        return;
+    /* Frames above its own were left without an exit; their time is not known well enough to stand
+     * for many calls. */
+    b->left_frames += others;
+    b->shadow_used = used;
+    if (start)
+        accumulator(b, number)->total_ticks += (time - start) * weight;
+    /* Whether few calls that take most of the time are sampled is chance: they are found by marks,
+     * all of them, and stand for themselves. When they began is known to half of what lies between
+     * marks. */
+    int is_long = marked && time - marked >= TICKS_PER_MARK;
+    if (!start)
+        start = marked - TICKS_PER_MARK / 2;
+    if (weight || is_long)
+        sample_record(b, number, is_long ? 0 : weight, stack_pointer, start, time - start);
+    /* Whoever called goes on. */
+    if (marked)
+        mark(b, stack_pointer + 8, marked);
+    if (time - lowest->start >= TICKS_PER_MARK) {
+        lowest->start = time;
+        mark(b, stack_pointer + 8, time);
+    }
+    used = b->shadow_used;
+    b->top_stack_pointer = used >= 2 * sizeof(struct frame)
+                               ? frame_at(b, used - sizeof(struct frame))->stack_pointer
+                               : ~0ul;
 }
 
 /* What fettle_enter and fettle_leave find of the function's registers (entries.S). */

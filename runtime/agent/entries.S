@@ -58,19 +58,20 @@ entry_sample_entry:
         restore_registers
         ret $16
 
-        /* [rsp+8]: bytes that the probe pushed. */
+        /* [rsp+8]: number of the function; [rsp+16]: bytes that the probe pushed. */
 entry_sample_exit:
         save_registers
         lfence
         rdtsc
         shlq $32, %rdx
         orq %rdx, %rax
-        movslq SAVED+8(%rbp), %rdi
-        leaq SAVED+16(%rbp,%rdi), %rdi
+        movl SAVED+8(%rbp), %edx
+        movslq SAVED+16(%rbp), %rdi
+        leaq SAVED+24(%rbp,%rdi), %rdi
         movq %rax, %rsi
         call fettle_sample_exit
         restore_registers
-        ret $8
+        ret $16
 
         /* Arguments in vector registers, as far as they are recorded; C code writes none. */
         .macro vectors

@@ -74,6 +74,11 @@ pub enum Clock {
 }
 
 /// One activation of a probed function, on the shadow stack.
+///
+/// Sampling has frames of no function, whose number is `u32::MAX`, too: marks. Activations whose
+/// stack lies at a mark's `stack_pointer` or above are in progress since its `start`. When one ends,
+/// the mark goes up to its caller. The time of the last mark is the `start` of the lowest frame,
+/// which belongs to nobody.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ShadowFrame {

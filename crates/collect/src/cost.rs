@@ -4,13 +4,16 @@
 //! called many times in this process, next to the same function without probes. What the probes
 //! themselves measure of it is the part of their cost that falls inside of measured intervals;
 //! the rest of what a call takes longer falls outside, on the caller.
+//!
+//! Calls are sampled here as in programs, now and then, and with jumps in between that nobody can
+//! predict: where every call is sampled, or the same in turns, the processor learns to be ready.
 
 use std::ptr;
 use std::sync::OnceLock;
 use std::time::Instant;
 
 use fettle_abi::block::{self, Accumulator, ShadowFrame, ThreadBlock};
-use fettle_abi::record::FunctionId;
+use fettle_abi::record::{CallRecord, FunctionId};
 use fettle_abi::ring::RingCursors;
 use fettle_abi::{MAGIC, VERSION};
 use fettle_isa::{Gpr, RegSet};
@@ -25,6 +28,9 @@ const RING_BYTES: u32 = 1 << 16;
 const ACCUMULATORS: u32 = block::counters(RING_BYTES);
 const CALLS: u32 = 20_000;
 const ROUNDS: usize = 9;
+/// [`Accumulator::sampling`] of a function that is called often, and of one that is not sampled.
+const OFTEN: u64 = 64 << 32;
+const NEVER: u64 = i32::MAX as u64;
 
 /// The cost of one call's probes under `mode`; zeros for modes that measure no time.
 pub fn measure(mode: Mode) -> ProbeCost {
@@ -114,6 +120,15 @@ impl Rig {
         unsafe { ptr::read_volatile(self.memory.as_ptr().add(ACCUMULATORS as usize).cast()) }
     }
 
+    /// Samples that were recorded.
+    fn samples(&self) -> u64 {
+        let at =
+            std::mem::offset_of!(ThreadBlock, ring) + std::mem::offset_of!(RingCursors, reserved);
+        // SAFETY: that field of the block, inside the memory.
+        let bytes: u64 = unsafe { ptr::read_volatile(self.memory.as_ptr().add(at).cast()) };
+        bytes / (2 * size_of::<CallRecord>() as u64)
+    }
+
     /// Says when the next call is sampled (`runtime/agent`).
     fn set_sampling(&mut self, sampling: u64) {
         let at = ACCUMULATORS as usize + std::mem::offset_of!(Accumulator, sampling);
@@ -153,26 +168,22 @@ fn measure_here(mode: Mode) -> Option<ProbeCost> {
 }
 
 fn measure_samples() -> Option<SampleCost> {
-    /// Fewer than a function's first calls, which are all sampled.
-    const SAMPLES: u32 = 400;
     let mut rig = Rig::new(Mode::Sample)?;
     let [mut inner, mut sampled, mut passed, mut rates] = [const { Vec::new() }; 4];
-    for _ in 0..ROUNDS * 8 {
-        let plain = time(rig.without, SAMPLES).1 as f64;
-        rig.set_sampling(0);
-        let before = rig.read();
-        let with = time(rig.with, SAMPLES).1 as f64;
-        let after = rig.read();
-        let calls = f64::from(SAMPLES);
-        inner.push((after.total_ticks - before.total_ticks) as f64 / calls);
-        sampled.push((with - plain).max(0.0) / calls);
-    }
     for _ in 0..ROUNDS {
-        rig.set_sampling(u64::from(i32::MAX.unsigned_abs()));
-        let plain = time(rig.without, CALLS).1 as f64;
+        rig.set_sampling(NEVER);
+        let plain = time(rig.without, CALLS).1;
         let (ns, ticks) = time(rig.with, CALLS);
-        passed.push((ticks as f64 - plain).max(0.0) / f64::from(CALLS));
+        passed.push(ticks.saturating_sub(plain) as f64 / f64::from(CALLS));
         rates.push(ns / ticks.max(1) as f64);
+        let never = walk(rig.with);
+        rig.set_sampling(OFTEN);
+        let (before, samples) = (rig.read(), rig.samples());
+        let often = walk(rig.with);
+        let (after, samples) = (rig.read(), rig.samples() - samples);
+        let calls = (after.calls - before.calls).max(1) as f64;
+        inner.push((after.total_ticks - before.total_ticks) as f64 / calls);
+        sampled.push(often.saturating_sub(never) as f64 / samples.max(1) as f64);
     }
     Some(SampleCost {
         inner: median(inner),
@@ -196,6 +207,24 @@ fn time(f: extern "sysv64" fn(), calls: u32) -> (f64, u64) {
     }
     let ticks = crate::clock::tsc() - ticks;
     (begin.elapsed().as_nanos() as f64, ticks)
+}
+
+/// Ticks that [`CALLS`] calls of `f` take, with jumps in between that nobody can predict.
+fn walk(f: extern "sysv64" fn()) -> u64 {
+    let ticks = crate::clock::tsc();
+    let mut random = 1u64;
+    for _ in 0..CALLS {
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        for bit in [1, 1 << 20] {
+            if random & bit != 0 {
+                std::hint::black_box(random);
+            }
+        }
+        f();
+    }
+    crate::clock::tsc() - ticks
 }
 
 fn set_gs(base: u64) -> Option<()> {

@@ -13,7 +13,7 @@ pub struct Sample {
     pub preempted: u64,
     /// Who called it, if that is known.
     pub caller: Option<u32>,
-    /// Calls that it stands for.
+    /// Calls that it stands for; 0 if it was too long to be left to chance, and stands for itself.
     pub weight: u32,
     /// Other samples lie in it: it is as long as what it did.
     pub busy: bool,
@@ -42,10 +42,11 @@ pub struct Ticks {
 #[derive(Clone, Copy, Debug, Default)]
 struct Sums {
     cpu: f64,
+    waited: f64,
     /// Ticks on a processor that count once.
     cpu_once: f64,
-    waited: f64,
-    preempted: f64,
+    /// Ticks off the processor that count once.
+    off_once: f64,
 }
 
 impl Sums {
@@ -53,7 +54,12 @@ impl Sums {
         let weight = f64::from(sample.weight);
         self.cpu += weight * (sample.ticks as f64 - inner);
         self.waited += weight * sample.waited as f64;
-        self.preempted += sample.preempted as f64;
+        self.off_once += sample.preempted as f64;
+    }
+
+    fn add_once(&mut self, sample: &Sample) {
+        self.cpu_once += sample.ticks as f64;
+        self.off_once += (sample.waited + sample.preempted) as f64;
     }
 
     fn cut(&mut self, sample: &Sample, bound: u64) {
@@ -64,7 +70,7 @@ impl Sums {
 
     fn scaled(&self, scale: f64) -> Ticks {
         let cpu = self.cpu * scale + self.cpu_once;
-        Ticks { cpu, wall: cpu + self.waited * scale + self.preempted }
+        Ticks { cpu, wall: cpu + self.waited * scale + self.off_once }
     }
 }
 
@@ -79,6 +85,8 @@ pub struct Estimate {
     callers: HashMap<u32, Sums>,
     /// The longest that are not busy, falling.
     longest: Vec<Sample>,
+    /// Calls that stand for themselves.
+    long: u64,
 }
 
 /// What is said of all calls.
@@ -91,8 +99,12 @@ pub struct Share {
 }
 
 impl Estimate {
-    /// Takes a sample; `inner` ticks of it are the probe's.
+    /// Takes a call; `inner` ticks of a sample are the probe's.
     pub fn add(&mut self, sample: Sample, inner: f64) {
+        if sample.weight == 0 {
+            self.add_long(&sample);
+            return;
+        }
         self.samples += 1;
         self.weights += f64::from(sample.weight);
         self.all.add(&sample, 0.0);
@@ -106,12 +118,17 @@ impl Estimate {
         }
     }
 
+    fn add_long(&mut self, sample: &Sample) {
+        self.long += 1;
+        self.all.add_once(sample);
+        if let Some(caller) = sample.caller {
+            self.callers.entry(caller).or_default().add_once(sample);
+        }
+    }
+
     /// What the samples say of `calls` calls. The number is exact, so what is estimated is only
     /// how long a call takes.
     pub fn share(mut self, calls: u64) -> Share {
-        if self.weights == 0.0 {
-            return Share::default();
-        }
         let stretched = self.stretched();
         for sample in &self.longest[..stretched] {
             let bound = self.longest[stretched].ticks;
@@ -120,7 +137,8 @@ impl Estimate {
                 caller.cut(sample, bound);
             }
         }
-        let scale = calls as f64 / self.weights;
+        let others = calls.saturating_sub(self.long) as f64;
+        let scale = if self.weights == 0.0 { 0.0 } else { others / self.weights };
         let of_callers = self.callers.iter().map(|(id, sums)| (*id, sums.scaled(scale)));
         Share { total: self.all.scaled(scale), of_callers: of_callers.collect() }
     }
@@ -167,6 +185,16 @@ mod tests {
             estimate.add(Sample { busy: i == 3, ..sample(ticks) }, 0.0);
         }
         assert_eq!(estimate.stretched(), 0);
+    }
+
+    #[test]
+    fn long_calls_stand_for_themselves() {
+        let mut estimate = Estimate::default();
+        (0..1000).for_each(|_| estimate.add(sample(100), 10.0));
+        (0..70).for_each(|_| estimate.add(Sample { weight: 0, ..sample(1_000_000) }, 10.0));
+        let share = estimate.share(64_070);
+        assert_eq!(share.total.cpu, 64_000.0 * 100.0 + 70_000_000.0);
+        assert_eq!(share.of_callers[&9].cpu, 64_000.0 * 90.0 + 70_000_000.0);
     }
 
     #[test]

@@ -8,6 +8,11 @@
 //! Before it stands for others, a sample is cleaned of what happened to it alone: the ticks that
 //! its thread was preempted in, and the cost of probes below it. Samples come by their ends, so what
 //! probes below a sample took is a difference of sums, and so is the time off the processor.
+//!
+//! Where few calls take most of a function's time, whether one of them is sampled is chance. So now
+//! and then a *mark* is left on the shadow stack (`fettle_sample_exit` in `runtime/agent`), and every
+//! call that was in progress then and goes on for long tells at its end. Long calls stand for
+//! themselves; only the others are estimated.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -55,6 +60,7 @@ struct Timed {
     caller: Option<u32>,
     start: u64,
     ticks: u64,
+    /// Calls that it stands for; 0 if only for itself.
     weight: u32,
 }
 
@@ -192,7 +198,7 @@ impl ThreadSamples {
             let Some(id) = call.id() else { continue };
             let caller = function_at(return_address);
             let (start, ticks) = (call.start(), call.ticks());
-            let weight = weight.clamp(1, 255) as u32;
+            let weight = weight.min(255) as u32;
             self.waiting.push_back(Timed { function: id.index(), caller, start, ticks, weight });
         }
     }
@@ -208,14 +214,18 @@ impl ThreadSamples {
             let preempted = self.preempted.between(timed.start, end).min(timed.ticks);
             let waited = self.waited.between(timed.start, end).min(timed.ticks - preempted);
             let probes = self.probes.between(timed.start, end);
-            // Every sample stands for calls below it that were not timed.
-            let own = cost.sampled + f64::from(timed.weight) * cost.passed;
-            self.probes.add(end, own.round() as u64);
             let ticks = (timed.ticks - preempted - waited).saturating_sub(probes);
             let Timed { caller, weight, .. } = timed;
             let busy = probes > 0;
             let sample = Sample { ticks, waited, preempted, caller, weight, busy };
             self.by_function.entry(timed.function).or_default().add(sample, cost.inner);
+            // Every sample stands for calls below it that were not timed. A long call that was not
+            // sampled costs an exit, which is half of a sample.
+            let own = match weight {
+                0 => cost.sampled / 2.0,
+                _ => cost.sampled + f64::from(weight) * cost.passed,
+            };
+            self.probes.add(end, own.round() as u64);
         }
     }
 }
@@ -233,8 +243,8 @@ impl Past {
     const MOMENTS_MAX: usize = 1 << 16;
 
     fn add(&mut self, tick: u64, amount: u64) {
-        let sum = self.sums.last().map_or(0, |last| last.1).saturating_add(amount);
-        self.sums.push((tick, sum));
+        let (last, sum) = self.sums.last().copied().unwrap_or_default();
+        self.sums.push((tick.max(last), sum.saturating_add(amount)));
         if self.sums.len() >= Past::MOMENTS_MAX {
             let recent = self.sums.split_off(Past::MOMENTS_MAX / 2);
             self.sums = self.sums.drain(..).skip(1).step_by(2).collect();

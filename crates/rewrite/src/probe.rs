@@ -205,7 +205,7 @@ pub enum AgentEntry {
     Ring = 2,
     /// A call to be timed begins.
     SampleEntry = 3,
-    /// A call that may have been timed ends.
+    /// A call ends that may have been timed, or lasted over a mark.
     SampleExit = 4,
     /// A call begins whose arguments are recorded, or whose clock is not the time-stamp counter.
     Enter = 5,
@@ -419,18 +419,22 @@ pub fn entry(probes: Probes, dead: RegSet) -> Snippet {
             b.fix(at, ProbeFixup::Accumulator(SAMPLING_FIELD));
             let at = b.asm.jcc(Condition::Negative);
             b.fix(at, ProbeFixup::OutOfLine(0));
-            let back = b.asm.here() as u32;
-            // The agent learns how far the stack pointer is from the entry's, and the function.
-            let depth = b.depth;
-            push_imm(&mut b, depth);
-            let at = push_imm(&mut b, 0);
-            b.fix_cold(at, ProbeFixup::Number);
-            call_agent(&mut b, AgentEntry::SampleEntry);
-            let at = b.cold.jmp();
-            b.fix_cold(at, ProbeFixup::Inline(back));
+            ask_for_sample(&mut b, AgentEntry::SampleEntry);
         }
     }
     b.finish()
+}
+
+/// Tells the agent out of line of a call that it may sample: how far the stack pointer is from the
+/// entry's, and the function.
+fn ask_for_sample(b: &mut Builder, entry: AgentEntry) {
+    let back = b.asm.here() as u32;
+    push_imm(b, b.depth);
+    let at = push_imm(b, 0);
+    b.fix_cold(at, ProbeFixup::Number);
+    call_agent(b, entry);
+    let at = b.cold.jmp();
+    b.fix_cold(at, ProbeFixup::Inline(back));
 }
 
 /// Pushes an operand of the agent; returns the offset of the immediate.
@@ -580,12 +584,7 @@ pub fn exit(probes: Probes, returns: bool, dead: RegSet) -> Snippet {
             }
             let at = b.asm.jcc(Condition::AboveOrEqual);
             b.fix(at, ProbeFixup::OutOfLine(0));
-            let back = b.asm.here() as u32;
-            let depth = b.depth;
-            push_imm(&mut b, depth);
-            call_agent(&mut b, AgentEntry::SampleExit);
-            let at = b.cold.jmp();
-            b.fix_cold(at, ProbeFixup::Inline(back));
+            ask_for_sample(&mut b, AgentEntry::SampleExit);
         }
     }
     b.finish()

@@ -1050,6 +1050,17 @@ fn every_fixup(claim: &Claim<'_>, context: &Context<'_>) {
     }
 }
 
+/// Its agent is told the function at the entry and at exits, and how far the stack pointer is away.
+#[test]
+fn probes_that_sample() {
+    for name in ["plain", "tail"] {
+        with_example(name, Mode::Sample, |_, _, claim, context| {
+            every_bit(claim, context, 0..claim.emitted.code.len() as u32);
+            every_fixup(claim, context);
+        });
+    }
+}
+
 #[test]
 fn counters_of_targets() {
     for name in POINTED {

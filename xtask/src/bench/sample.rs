@@ -1,10 +1,12 @@
 //! How well sampled times agree with full timing: function by function, next to how well each
 //! agrees with itself.
 //!
-//! Processor time is compared, of the functions with most of their own, so that what else the
-//! machine does falls out. Full timing is the mode that records every call. It is no truth: what
-//! probes cost is taken out of both, and of functions that take a few nanoseconds that is most of
-//! what was measured. So the sums are shown next to the plain program's time.
+//! Processor time is compared, of the functions with most of their own. What else the machine does
+//! makes all of a run slower, so every run is scaled to the same time of `main`. Full timing is the
+//! mode that records every call. It is no truth: what probes cost is taken out of both, and of
+//! functions that take a few nanoseconds that is most of what was measured. So the comparison is
+//! repeated with the functions of which a call takes [`LONG_NS`] of their own or more, and the sums
+//! are shown next to the plain program's time.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -36,13 +38,33 @@ pub struct Options {
     pub fettle: Option<PathBuf>,
 }
 
+/// Nanoseconds of a call's own that probes do not drown: several times what they cost.
+const LONG_NS: f64 = 100.0;
+
 /// Nanoseconds of one function, by its number.
 type Times = HashMap<u64, Time>;
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Time {
+    calls: f64,
     own: f64,
     total: f64,
+}
+
+/// One recording.
+struct Recorded {
+    times: Times,
+    /// Nanoseconds of `main`.
+    main: f64,
+}
+
+impl Recorded {
+    /// Times as they were if `main` had taken `main` nanoseconds.
+    fn scaled(&self, main: f64) -> Times {
+        let scale = main / self.main.max(1.0);
+        let scaled = |t: &Time| Time { own: t.own * scale, total: t.total * scale, ..*t };
+        self.times.iter().map(|(id, time)| (*id, scaled(time))).collect()
+    }
 }
 
 /// What is compared of a [`Time`].
@@ -75,33 +97,53 @@ fn compare(subject: Subject, binary: &Path, options: &Options) -> Result<()> {
         full.push(record(binary, "events", &program, subject, &folder)?);
         sampled.push(record(binary, "sample", &program, subject, &folder)?);
     }
-    let sum = |runs: &[Times]| {
-        let sums: Vec<f64> = runs.iter().map(|run| run.values().map(|t| t.own).sum()).collect();
-        median(&sums) / median(&plain_ns)
-    };
-    println!("\n{}, processor time of {} functions", subject.name(), options.functions);
-    println!(
-        "all self times, times the plain program: every call {:.2}, sampled {:.2}",
-        sum(&full),
-        sum(&sampled)
-    );
-    println!(
-        "{:<36} {:<6} {:>7} {:>7} {:>7} {:>8} {:>8}",
-        "medians compared", "", "in 2 %", "in 5 %", "in 20 %", "median", "p90"
-    );
+    println!("\n{}, processor time", subject.name());
+    println!("{:<24} {:>16} {:>16}", "times the plain program", "main", "all self times");
+    for (name, runs) in [("every call", &full), ("sampled", &sampled)] {
+        let main: Vec<f64> = runs.iter().map(|run| run.main).collect();
+        let sums: Vec<f64> =
+            runs.iter().map(|run| run.times.values().map(|t| t.own).sum()).collect();
+        let times_plain = |values: &[f64]| median(values) / median(&plain_ns);
+        println!("{name:<24} {:>16.2} {:>16.2}", times_plain(&main), times_plain(&sums));
+    }
+    let main = median(&full.iter().map(|run| run.main).collect::<Vec<_>>());
+    let scaled = |runs: &[Recorded]| runs.iter().map(|r| r.scaled(main)).collect::<Vec<_>>();
+    let (full, sampled) = (scaled(&full), scaled(&sampled));
     let functions = largest(&full, options.functions);
-    let half = options.rounds / 2;
+    let (long, short): (Vec<u64>, Vec<u64>) =
+        functions.iter().partition(|f| middle(&full, **f, |t| t.own / t.calls.max(1.0)) >= LONG_NS);
+    print_table(
+        &format!("{} functions with most of it", functions.len()),
+        &functions,
+        &full,
+        &sampled,
+    );
+    print_table(&format!("{} that take {LONG_NS} ns or more", long.len()), &long, &full, &sampled);
+    print_table(&format!("{} that take less", short.len()), &short, &full, &sampled);
+    Ok(())
+}
+
+/// Prints how well medians agree: of half of the runs with those of the other half, and of both
+/// kinds of runs.
+fn print_table(title: &str, functions: &[u64], full: &[Times], sampled: &[Times]) {
+    println!(
+        "{title:<36} {:<6} {:>7} {:>7} {:>7} {:>7} {:>8} {:>8}",
+        "", "in 2 %", "in 5 %", "in 10 %", "in 20 %", "median", "p90"
+    );
+    let every_second = |runs: &[Times], from: usize| {
+        runs.iter().skip(from).step_by(2).cloned().collect::<Vec<_>>()
+    };
+    let halves = |runs: &[Times]| (every_second(runs, 0), every_second(runs, 1));
     let pairs = [
-        ("every call with itself", &full[..half], &full[half..]),
-        ("sampled with itself", &sampled[..half], &sampled[half..]),
-        ("sampled with every call", &full[..], &sampled[..]),
+        ("every call with itself", halves(full)),
+        ("sampled with itself", halves(sampled)),
+        ("sampled with every call", (full.to_vec(), sampled.to_vec())),
     ];
-    for (name, a, b) in pairs {
+    for (name, (a, b)) in pairs {
         for (what, field) in FIELDS {
-            print_line(name, what, &errors(&functions, a, b, field));
+            print_line(name, what, &errors(functions, &a, &b, field));
         }
     }
-    Ok(())
 }
 
 /// The functions with most time of their own.
@@ -131,9 +173,10 @@ fn errors(functions: &[u64], a: &[Times], b: &[Times], field: Field) -> Vec<f64>
 fn print_line(name: &str, what: &str, errors: &[f64]) {
     let within = |bound: f64| errors.iter().filter(|error| **error <= bound).count();
     println!(
-        "{name:<36} {what:<6} {:>7} {:>7} {:>7} {:>7.1}% {:>7.1}%",
+        "{name:<36} {what:<6} {:>7} {:>7} {:>7} {:>7} {:>7.1}% {:>7.1}%",
         within(0.02),
         within(0.05),
+        within(0.1),
         within(0.2),
         median(errors) * 100.0,
         quantile(errors, 0.9) * 100.0
@@ -146,7 +189,7 @@ fn record(
     program: &Path,
     subject: Subject,
     folder: &Path,
-) -> Result<Times> {
+) -> Result<Recorded> {
     let trace = folder.join("trace");
     if trace.exists() {
         std::fs::remove_dir_all(&trace)?;
@@ -163,9 +206,13 @@ fn record(
     let time = |row: &Value| {
         let ns = |name: &str| row[name].as_f64().with_context(|| format!("{mode}: no {name}"));
         let id = row["id"].as_u64().context("a function without number")?;
-        Ok((id, Time { own: ns("cpu_self_ns")?, total: ns("cpu_total_ns")? }))
+        let (own, total) = (ns("cpu_self_ns")?, ns("cpu_total_ns")?);
+        Ok((id, Time { calls: ns("calls")?, own, total }))
     };
-    rows.iter().map(time).collect()
+    let times = rows.iter().map(time).collect::<Result<Times>>()?;
+    let main = rows.iter().find(|row| row["name"] == "main").context("no main")?;
+    let main = main["cpu_total_ns"].as_f64().context("no time of main")?;
+    Ok(Recorded { times, main })
 }
 
 #[cfg(test)]
@@ -174,9 +221,17 @@ mod tests {
 
     #[test]
     fn functions_are_compared_by_medians() {
-        let run = |own| HashMap::from([(1, Time { own, total: 2.0 * own }), (2, Time::default())]);
+        let time = |own| Time { calls: 1.0, own, total: 2.0 * own };
+        let run = |own| HashMap::from([(1, time(own)), (2, Time::default())]);
         let (a, b) = ([run(100.0), run(90.0), run(5000.0)], [run(103.0)]);
         assert_eq!(largest(&a, 1), [1]);
         assert_eq!(errors(&[1], &a, &b, |t| t.own), [0.03]);
+    }
+
+    #[test]
+    fn runs_are_scaled_to_the_same_time_of_main() {
+        let times = HashMap::from([(1, Time { calls: 2.0, own: 10.0, total: 20.0 })]);
+        let time = Recorded { times, main: 50.0 }.scaled(100.0)[&1];
+        assert_eq!((time.calls, time.own, time.total), (2.0, 20.0, 40.0));
     }
 }

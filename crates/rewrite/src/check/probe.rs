@@ -1066,8 +1066,9 @@ impl<'a> Machine<'a> {
         let mut operands = [V::Any; 2];
         let count = match entry {
             AgentEntry::Left => 0,
-            AgentEntry::Exit | AgentEntry::Ring | AgentEntry::SampleExit | AgentEntry::Leave => 1,
+            AgentEntry::Exit | AgentEntry::Ring | AgentEntry::Leave => 1,
             AgentEntry::SampleEntry
+            | AgentEntry::SampleExit
             | AgentEntry::Enter
             | AgentEntry::Own
             | AgentEntry::OwnVectors => 2,
@@ -1105,7 +1106,7 @@ impl<'a> Machine<'a> {
                 once(state, effect::CLOSED_BY_AGENT, 0)?;
                 self.told = Some(told as u32);
             }
-            (AgentEntry::SampleExit, [p, _]) if p == pushed => {
+            (AgentEntry::SampleExit, [V::Number, p]) if p == pushed => {
                 once(state, effect::SAMPLED, effect::NOT_DEEPER)?;
                 state.flags = F::Any;
             }
