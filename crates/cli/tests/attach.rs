@@ -298,7 +298,7 @@ fn all_are_taken_back_but_those_whose_log_is_damaged() {
         String::from_utf8_lossy(&output.stdout).into_owned()
     };
     assert!(run(&["status"]).contains(&format!("{}: ", good.pid())));
-    assert!(run(&["undo", "--all"]).contains(&format!("{}: ", good.pid())));
+    assert!(run(&["undo", "--all", "--wait", "60"]).contains(&format!("{}: ", good.pid())));
     assert_eq!(differing(good.pid()), Vec::<String>::new());
     assert_eq!(good.end(), "right after many rounds\nexit status: 0");
 
