@@ -270,10 +270,8 @@ impl Halted<'_> {
         let occupied = match way {
             Way::Forth => {
                 let all = pages.iter().flat_map(|(_, of_page)| of_page);
-                {
-                    let inside = Ranges::new(all.map(|i| inner(&patches[*i])).collect());
-                    self.on_stacks(&inside, &Returns::default())?
-                }
+                let inside = Ranges::new(all.map(|i| inner(&patches[*i])).collect());
+                self.on_stacks(&inside, &Returns::default())?
             }
             Way::Back => Vec::new(),
         };

@@ -108,8 +108,7 @@ impl Process {
 
     /// Number of its threads; 1 if nobody can tell.
     pub fn threads(&self) -> usize {
-        let tasks = std::fs::read_dir(format!("/proc/{}/task", self.pid));
-        tasks.map_or(1, |tasks| tasks.count().max(1))
+        tasks(self.pid).map_or(1, |tasks| tasks.len().max(1))
     }
 
     /// Whether it still runs the program that it ran when this was made.

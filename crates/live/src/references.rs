@@ -67,9 +67,7 @@ impl Halted<'_> {
             let registers = general(&thread.registers);
             found.extend(registers.iter().copied().filter(|r| ranges.contains(*r)).map(LiveAddr));
             stacks.search(thread.registers.rsp, &mut |at, word| {
-                // Nothing is known of data, and of code that others have made.
-                let counts =
-                    returns.contains(word).is_none() || may_lead(self.process, returns, at, word);
+                let counts = counts_on_stack(self.process, returns, at, word);
                 found.extend(counts.then_some(LiveAddr(word)));
             })?;
         }
