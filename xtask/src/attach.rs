@@ -1,5 +1,5 @@
-//! Torture of running programs: every function of a server under load gets new code with its
-//! blocks in any order, and its old code back, again and again.
+//! Torture of running programs: every function of a server under load gets new code, with its
+//! blocks in any order or with probes that record it, and its old code back, again and again.
 //!
 //! The programs check themselves, or clients check each answer. After each round the code in
 //! memory must be the file's, byte for byte.
@@ -105,16 +105,34 @@ struct Client {
     port: u16,
 }
 
+/// How it is recorded, in turns.
+const MODES: [&str; 4] = ["events", "time", "sample", "cpu"];
+
 /// How long threads stood still, and what else the rounds have shown.
 #[derive(Default)]
 struct Rounds {
     count: usize,
+    /// Of these, those that recorded; and calls that were recorded.
+    recordings: usize,
+    calls: u64,
     jumps: u64,
     stops_ms: Vec<f64>,
     install_ms: Vec<f64>,
     kept: usize,
     /// What the program said at its end, if it checks itself.
     said: String,
+}
+
+impl Rounds {
+    /// What fettle has told of a change.
+    fn add(&mut self, told: &serde_json::Value) {
+        let stops = told["stops_ms"].as_array().into_iter().flatten();
+        let stops = stops.chain(Some(&told["longest_stop_ms"]));
+        self.stops_ms.extend(stops.filter_map(|value| value.as_f64()));
+        self.install_ms.extend(told["install_ms"].as_f64());
+        self.jumps = self.jumps.max(told["jumps"].as_u64().unwrap_or(0));
+        self.calls += told["calls"].as_u64().unwrap_or(0);
+    }
 }
 
 /// Runs all of it; false if something was wrong.
@@ -149,11 +167,14 @@ fn tell(name: &str, result: Result<Rounds>) -> bool {
             rounds.install_ms.sort_by(f64::total_cmp);
             let (stops, installs) = (&rounds.stops_ms, &rounds.install_ms);
             println!(
-                "right     {:<10} {} rounds of {} jumps; stops: median {:.2} ms, most {:.2} \
-                     ms; installing: median {:.1} ms; new code stayed for a while {} times",
+                "right     {:<10} {} rounds of {} jumps, {} of them recorded {} calls; stops: \
+                     median {:.2} ms, most {:.2} ms; installing: median {:.1} ms; new code stayed \
+                     for a while {} times",
                 name,
                 rounds.count,
                 rounds.jumps,
+                rounds.recordings,
+                rounds.calls,
                 middle(stops),
                 stops.last().copied().unwrap_or(0.0),
                 middle(installs),
@@ -237,36 +258,49 @@ fn again_and_again(
     let mut rounds = Rounds::default();
     let pid = pid.to_string();
     let cache = folder.join("cache");
+    let trace = folder.join(format!("{}-recorded", subject.name));
     let fettle = |arguments: &[&str]| -> Result<serde_json::Value> {
         let mut command = Command::new(binary);
         command.args(arguments).arg("--json").env("XDG_CACHE_HOME", &cache);
         let output = command.output()?;
         let said = String::from_utf8_lossy(&output.stderr);
         ensure!(output.status.code().is_some_and(|code| code < 2), "{arguments:?}: {said}");
-        Ok(serde_json::from_slice(&output.stdout)?)
+        // What is recorded may be a program's that writes, so that it is told beside.
+        let told = if output.stdout.is_empty() { &output.stderr } else { &output.stdout };
+        Ok(serde_json::from_slice(told)?)
     };
     let end = Instant::now() + Duration::from_secs(options.seconds);
     let mut seed = options.seed;
     while Instant::now() < end {
         let number = seed.to_string();
-        let mut arguments = vec!["tune", "--alone", "-p", &pid, "--shuffle", &number];
+        let mode = MODES[seed as usize / 3 % MODES.len()];
+        let recorded = seed.is_multiple_of(3);
+        let mut arguments = match recorded {
+            true => vec!["record", "-p", &pid, "--mode", mode, "--duration", "300ms", "-o"],
+            false => vec!["tune", "--alone", "-p", &pid, "--shuffle", &number],
+        };
+        if recorded {
+            let _ = std::fs::remove_dir_all(&trace);
+            arguments.push(trace.to_str().context("a plain name")?);
+        }
         // Now with libraries, now without.
         if seed.is_multiple_of(2) {
             arguments.extend(subject.libraries.iter().flat_map(|library| ["--lib", library]));
         }
-        let tuned = fettle(&arguments)?;
-        std::thread::sleep(Duration::from_millis(50 + seed * 37 % 200));
-        let undone = fettle(&["undo", &pid, "--wait", "20"])?;
-        let numbers = |value: &serde_json::Value| -> Vec<f64> {
-            value.as_array().into_iter().flatten().filter_map(|v| v.as_f64()).collect()
-        };
-        rounds.stops_ms.extend(numbers(&tuned["stops_ms"]));
-        rounds.stops_ms.extend(numbers(&undone["stops_ms"]));
-        rounds.install_ms.extend(tuned["install_ms"].as_f64());
-        rounds.jumps = rounds.jumps.max(tuned["jumps"].as_u64().unwrap_or(0));
+        let changed = fettle(&arguments)?;
+        rounds.add(&changed);
         rounds.count += 1;
         seed += 1;
-        if !undone["kept"].is_null() {
+        let kept = if recorded {
+            rounds.recordings += 1;
+            changed["stuck"].as_array().is_some_and(|stuck| !stuck.is_empty())
+        } else {
+            std::thread::sleep(Duration::from_millis(50 + seed * 37 % 200));
+            let undone = fettle(&["undo", &pid, "--wait", "20"])?;
+            rounds.add(&undone);
+            !undone["kept"].is_null()
+        };
+        if kept {
             rounds.kept += 1;
             // A number in its memory may look like an address of new code for as long as it likes.
             let freed = fettle(&["undo", &pid, "--wait", "30"])?;

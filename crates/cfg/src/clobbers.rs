@@ -51,12 +51,9 @@ fn own(function: &Function, index: &FxHashMap<LinkAddr, usize>) -> Own {
     let everything = || Own { written: RegSet::CALLER_SAVED, callees: Vec::new() };
     let mut callees = Vec::new();
     let mut written = RegSet::NONE;
-    for block in &function.blocks {
-        for (insn, facts) in function.block_facts(block) {
-            written = written.union(facts.writes()).union(facts.kills());
-            if !facts.calls() {
-                continue;
-            }
+    for (insn, facts) in function.insns.iter().zip(&function.facts) {
+        written = written.union(facts.writes());
+        if facts.calls() {
             match facts.flow(insn) {
                 Flow::Call(to) => match index.get(&LinkAddr(to)) {
                     Some(i) => callees.push(*i as u32),
@@ -65,6 +62,8 @@ fn own(function: &Function, index: &FxHashMap<LinkAddr, usize>) -> Own {
                 _ => return everything(),
             }
         }
+    }
+    for block in &function.blocks {
         match block.exit {
             Some(Exit::TailIndirect) => return everything(),
             Some(Exit::TailJump(to) | Exit::TailBranch(to)) => match index.get(&to) {

@@ -3,8 +3,7 @@
 use std::ops::Range;
 
 use fettle_image::LinkAddr;
-use fettle_isa::{Facts, FactsFactory, Flow};
-use iced_x86::{Decoder, DecoderOptions, Instruction, OpKind, Register};
+use fettle_isa::{Facts, FactsFactory, Flow, Insn};
 
 use crate::function::{JumpTable, SkipReason};
 use crate::tables::{self, Resolution, TableContext};
@@ -15,7 +14,7 @@ pub struct RangeCode {
     /// The range.
     pub range: Range<LinkAddr>,
     /// Instructions in the order in which they were found.
-    pub insns: Vec<Instruction>,
+    pub insns: Vec<Insn>,
     /// Facts of each instruction.
     pub facts: Vec<Facts>,
     /// Bytes of all instructions found.
@@ -34,6 +33,9 @@ pub struct RangeCode {
     pub calls: Vec<LinkAddr>,
     /// Why the range cannot be lifted, and where.
     pub failure: Option<(SkipReason, LinkAddr)>,
+    /// Where following began, as indices into `insns`: instructions lie one behind the other up to
+    /// the next of these.
+    runs: Vec<u32>,
     /// Entries still to be followed.
     work: Vec<LinkAddr>,
     /// Indirect jumps still to be resolved (indices into `insns`).
@@ -61,6 +63,7 @@ impl RangeCode {
             tail_jumps: Vec::new(),
             calls: Vec::new(),
             failure: None,
+            runs: Vec::new(),
             work: Vec::new(),
             unresolved: Vec::new(),
             overlap: None,
@@ -71,20 +74,17 @@ impl RangeCode {
         code
     }
 
-    /// The instruction at `addr`, if it was found.
-    pub fn insn_at(&self, addr: LinkAddr) -> Option<&Instruction> {
+    /// The index of the instruction at `addr`, if it was found.
+    pub fn index_at(&self, addr: LinkAddr) -> Option<usize> {
         let offset = addr.0.checked_sub(self.range.start.0)? as usize;
-        match self.at.get(offset)? {
-            0 => None,
-            n => Some(&self.insns[*n as usize - 1]),
-        }
+        (*self.at.get(offset)? as usize).checked_sub(1)
     }
 
-    /// The instruction that ends where `addr` begins, if it was found.
-    pub fn insn_before(&self, addr: LinkAddr) -> Option<&Instruction> {
+    /// The index of the instruction that ends where `addr` begins, if it was found.
+    pub fn index_before(&self, addr: LinkAddr) -> Option<usize> {
         (1..=15.min(addr.0.wrapping_sub(self.range.start.0)))
-            .filter_map(|back| self.insn_at(LinkAddr(addr.0 - back)))
-            .find(|i| i.next_ip() == addr.0)
+            .filter_map(|back| self.index_at(LinkAddr(addr.0 - back)))
+            .find(|i| self.insns[*i].next_ip() == addr.0)
     }
 
     /// Says that control may come to `addr`; [`RangeCode::follow`] then goes there.
@@ -98,7 +98,7 @@ impl RangeCode {
     /// Says that control may come to `addr`, where an instruction was found already; false if none
     /// was. The code is settled.
     pub fn add_known_entry(&mut self, addr: LinkAddr) -> bool {
-        let known = self.insns.binary_search_by_key(&addr.0, Instruction::ip).is_ok();
+        let known = self.insns.binary_search_by_key(&addr.0, Insn::ip).is_ok();
         if known && !self.leaders.contains_sorted_or_recent(addr) {
             self.leaders.push(addr);
         }
@@ -114,7 +114,7 @@ impl RangeCode {
             if let Some(addr) = self.work.pop() {
                 self.follow_from(addr, code, facts);
             } else if let Some(index) = self.unresolved.pop() {
-                self.resolve(index, context);
+                self.resolve(index, code, context);
             } else {
                 break;
             }
@@ -135,15 +135,10 @@ impl RangeCode {
             self.unlocked.push(addr);
             return self.leaders.push(LinkAddr(addr.0 - 1));
         }
-        let mut decoder = Decoder::with_ip(64, code, start, DecoderOptions::NONE);
-        if decoder.set_position(offset).is_err() {
-            return self.fail(SkipReason::RunsOffEnd, addr);
-        }
-        decoder.set_ip(addr.0);
+        let (mut ip, mut offset) = (addr.0, offset);
+        self.runs.push(self.insns.len() as u32);
         let mut after_call = false;
         loop {
-            let ip = decoder.ip();
-            let offset = (ip - start) as usize;
             if ip >= self.range.end.0 {
                 // Nothing comes after a call that does not return.
                 if !after_call {
@@ -154,30 +149,28 @@ impl RangeCode {
             if self.at[offset] != 0 {
                 return;
             }
-            let insn = decoder.decode();
-            if insn.is_invalid() {
+            let Some((insn, facts)) = factory.decode(code, offset, ip) else {
                 if !after_call {
                     self.fail(SkipReason::Undecodable, LinkAddr(ip));
                 }
                 return;
-            }
-            if insn.next_ip() > self.range.end.0 {
-                return self.fail(SkipReason::RunsOffEnd, LinkAddr(ip));
-            }
-            if insn.segment_prefix() == Register::GS {
+            };
+            if insn.has_gs_prefix() {
                 return self.fail(SkipReason::UsesGs, LinkAddr(ip));
             }
             let index = self.insns.len() as u32;
-            let facts = factory.facts(&insn);
             self.at[offset] = index + 1;
             self.insns.push(insn);
             self.facts.push(facts);
             self.code_bytes += insn.len() as u64;
             after_call = false;
+            offset += insn.len();
+            let at = LinkAddr(ip);
+            ip = insn.next_ip();
             match facts.flow(&insn) {
                 Flow::Next => {}
-                Flow::Jump(to) => return self.jump(LinkAddr(ip), LinkAddr(to)),
-                Flow::Branch(to) => self.jump(LinkAddr(ip), LinkAddr(to)),
+                Flow::Jump(to) => return self.jump(at, LinkAddr(to)),
+                Flow::Branch(to) => self.jump(at, LinkAddr(to)),
                 Flow::Call(to) => {
                     self.calls.push(LinkAddr(to));
                     after_call = true;
@@ -185,7 +178,7 @@ impl RangeCode {
                 Flow::IndirectCall => after_call = true,
                 Flow::IndirectJump => return self.unresolved.push(index),
                 Flow::Return | Flow::Stop => return,
-                Flow::Strange => return self.fail(SkipReason::StrangeFlow, LinkAddr(ip)),
+                Flow::Strange => return self.fail(SkipReason::StrangeFlow, at),
             }
         }
     }
@@ -204,9 +197,9 @@ impl RangeCode {
         }
     }
 
-    fn resolve(&mut self, index: u32, context: &TableContext<'_>) {
+    fn resolve(&mut self, index: u32, code: &[u8], context: &TableContext<'_>) {
         let insn = self.insns[index as usize];
-        match tables::resolve(self, &insn, context) {
+        match tables::resolve(self, code, index as usize, context) {
             Resolution::Table(table) => {
                 for target in &table.targets {
                     if self.range.contains(target) {
@@ -223,29 +216,51 @@ impl RangeCode {
     /// Puts instructions in order of address, in no more memory than they need, and gives up what
     /// is known of each byte.
     pub fn settle(&mut self, scratch: &mut Scratch) {
-        // What starts at each byte is known, so there is nothing to compare.
-        let order = || self.at.iter().filter(|n| **n != 0).map(|n| *n as usize - 1);
-        let mut insns = Vec::with_capacity(self.insns.len());
-        insns.extend(order().map(|i| self.insns[i]));
-        let mut facts = Vec::with_capacity(self.facts.len());
-        facts.extend(order().map(|i| self.facts[i]));
-        if !self.unlocked.is_empty() {
-            self.jump_to_locks(&mut insns);
+        let mut runs = self.runs_in_order();
+        let overlapping = runs.windows(2).any(|w| w[0].end > w[1].start);
+        if overlapping {
+            // One instruction in the middle of another: none lies in one run with its neighbours.
+            let alone = |i: usize| Run::of(&self.insns[i..=i], i);
+            runs = (0..self.insns.len()).filter_map(alone).collect();
+            runs.sort_unstable_by_key(|run| run.start);
         }
-        // Looked for while the instructions are at hand; what it means is said in the end.
-        let overlap = insns.windows(2).find(|pair| pair[0].next_ip() > pair[1].ip());
-        self.overlap = overlap.map(|pair| LinkAddr(pair[1].ip()));
+        let mut insns = Vec::with_capacity(self.insns.len());
+        let mut facts = Vec::with_capacity(self.facts.len());
+        for run in &runs {
+            insns.extend_from_slice(&self.insns[run.insns.clone()]);
+            facts.extend_from_slice(&self.facts[run.insns.clone()]);
+        }
+        if !self.unlocked.is_empty() {
+            self.jump_to_locks(&mut insns, &facts);
+        }
+        if overlapping {
+            let overlap = insns.windows(2).find(|pair| pair[0].next_ip() > pair[1].ip());
+            self.overlap = overlap.map(|pair| LinkAddr(pair[1].ip()));
+        }
+        self.runs = Vec::new();
         scratch.insns = std::mem::replace(&mut self.insns, insns);
         scratch.facts = std::mem::replace(&mut self.facts, facts);
         scratch.at = std::mem::take(&mut self.at);
     }
 
-    fn jump_to_locks(&mut self, insns: &mut [Instruction]) {
-        let jumps = insns.iter_mut().filter(|i| i.op0_kind() == OpKind::NearBranch64);
-        for jump in jumps.filter(|i| !i.is_call_near()) {
-            let to = jump.near_branch64();
-            if self.unlocked.contains(&LinkAddr(to)) {
-                jump.set_near_branch64(to - 1);
+    fn runs_in_order(&self) -> Vec<Run> {
+        let ends = self.runs.iter().skip(1).copied().chain([self.insns.len() as u32]);
+        let runs = self.runs.iter().zip(ends);
+        let run = |(from, to): (&u32, u32)| {
+            let from = *from as usize;
+            Run::of(&self.insns[from..to as usize], from)
+        };
+        let mut runs: Vec<Run> = runs.filter_map(run).collect();
+        runs.sort_unstable_by_key(|run| run.start);
+        runs
+    }
+
+    fn jump_to_locks(&mut self, insns: &mut [Insn], facts: &[Facts]) {
+        for (insn, facts) in insns.iter_mut().zip(facts) {
+            if let Flow::Jump(to) | Flow::Branch(to) = facts.flow(insn)
+                && self.unlocked.contains(&LinkAddr(to))
+            {
+                insn.jump_shorter(1);
             }
         }
         self.leaders.retain(|leader| !self.unlocked.contains(leader));
@@ -265,6 +280,12 @@ impl RangeCode {
         scratch.facts.clear();
         scratch.facts.append(&mut self.facts);
         self.facts = std::mem::take(&mut scratch.facts);
+        // What is known is in order, but has gaps.
+        let starts = (0..self.insns.len() as u32).filter(|i| {
+            let i = *i as usize;
+            i == 0 || self.insns[i - 1].next_ip() != self.insns[i].ip()
+        });
+        self.runs = starts.collect();
     }
 
     /// Checks what can be checked only when all is followed: no two instructions overlap.
@@ -278,10 +299,27 @@ impl RangeCode {
     }
 }
 
+/// Instructions that lie one behind the other.
+struct Run {
+    /// Address of the first.
+    start: u64,
+    /// Where the last one ends.
+    end: u64,
+    insns: Range<usize>,
+}
+
+impl Run {
+    /// The run of `insns`, the first of which has this index; `None` if there are none.
+    fn of(insns: &[Insn], first: usize) -> Option<Run> {
+        let (start, end) = (insns.first()?.ip(), insns.last()?.next_ip());
+        Some(Run { start, end, insns: first..first + insns.len() })
+    }
+}
+
 /// Memory that is used again for the next range.
 #[derive(Debug, Default)]
 pub struct Scratch {
-    insns: Vec<Instruction>,
+    insns: Vec<Insn>,
     facts: Vec<Facts>,
     at: Vec<u32>,
 }

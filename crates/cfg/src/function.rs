@@ -2,8 +2,8 @@
 
 use std::ops::Range;
 
-use fettle_image::LinkAddr;
-use fettle_isa::{Facts, Flow};
+use fettle_image::{Image, LinkAddr};
+use fettle_isa::{Facts, Flow, Insn};
 use iced_x86::Instruction;
 use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
@@ -93,7 +93,7 @@ pub struct Function {
     /// The ranges of code it consists of: its own first, then its cold parts.
     pub ranges: Vec<Range<LinkAddr>>,
     /// Its instructions in order of address.
-    pub insns: Vec<Instruction>,
+    pub insns: Vec<Insn>,
     /// Facts of each instruction.
     pub facts: Vec<Facts>,
     /// Its blocks in order of address.
@@ -114,7 +114,7 @@ impl Function {
     }
 
     /// Instructions of a block.
-    pub fn block_insns(&self, block: &Block) -> &[Instruction] {
+    pub fn block_insns(&self, block: &Block) -> &[Insn] {
         &self.insns[block.insns.start as usize..block.insns.end as usize]
     }
 
@@ -123,11 +123,17 @@ impl Function {
         self.facts[index].flow(&self.insns[index])
     }
 
+    /// All that a decoder knows of instruction `index`, whose bytes `image` has.
+    pub fn full(&self, image: &Image, index: usize) -> Instruction {
+        let insn = &self.insns[index];
+        insn.full(image.read(LinkAddr(insn.ip()), insn.len()).unwrap_or_default())
+    }
+
     /// Instructions of a block with their facts.
     pub fn block_facts(
         &self,
         block: &Block,
-    ) -> impl DoubleEndedIterator<Item = (&Instruction, Facts)> + ExactSizeIterator {
+    ) -> impl DoubleEndedIterator<Item = (&Insn, Facts)> + ExactSizeIterator {
         let range = block.insns.start as usize..block.insns.end as usize;
         self.insns[range.clone()].iter().zip(self.facts[range].iter().copied())
     }

@@ -18,9 +18,11 @@ pub mod liveness;
 pub mod lsda;
 pub mod module;
 pub mod placement;
+pub mod pool;
 pub mod results;
 pub mod tables;
 
 pub use function::{Block, BlockId, Exit, Function, JumpTable, SkipReason, Skipped, TableKind};
 pub use module::{LiftOptions, Lifted, lift};
 pub use placement::{Chunk, Placement};
+pub use pool::Pool;

@@ -2,8 +2,7 @@
 
 use fettle_image::LinkAddr;
 use fettle_isa::effects::Effects;
-use fettle_isa::{Facts, Flow, Gpr, RegSet};
-use iced_x86::Instruction;
+use fettle_isa::{Facts, Flow, Gpr, Insn, RegSet};
 use rustc_hash::FxHashMap;
 
 use crate::function::{Block, BlockId, Exit, Function};
@@ -48,8 +47,8 @@ impl ExitLiveness {
 /// Liveness at the borders of a function's blocks.
 #[derive(Clone, Debug)]
 pub struct Liveness {
-    live_in: Vec<RegSet>,
-    live_out: Vec<RegSet>,
+    /// By block: before it, and behind it.
+    live: Vec<(RegSet, RegSet)>,
     /// Functions called directly whose callers need the flags that they leave.
     pub flags_from: Vec<LinkAddr>,
 }
@@ -80,22 +79,16 @@ impl Callees<'_> {
     }
 }
 
-/// What `insn` needs and defines, with what a call does.
+/// What a call needs and defines, beside what the instruction does itself.
 ///
 /// A call ends the life of whatever its callee may write: no caller can count on that. The flags
 /// live on across a direct call, for hand-written code that returns them.
-fn call_aware(insn: &Instruction, facts: Facts, callees: Callees<'_>) -> Effects {
+fn called(insn: &Insn, facts: Facts, callees: Callees<'_>) -> Effects {
     const PASSED: RegSet = RegSet::ARGUMENTS
         .minus(RegSet::of(&[Gpr::Rax, Gpr::R10]))
         .union(RegSet::VECTOR_COUNT)
         .union(RegSet::CALLEE_SAVED);
     let mut effects = facts.effects();
-    if effects.writes.contains(Gpr::Rax) || effects.kills.contains(Gpr::Rax) {
-        effects.kills = effects.kills.union(RegSet::VECTOR_COUNT);
-    }
-    if !facts.calls() {
-        return effects;
-    }
     let (clobbered, inputs) = match facts.flow(insn) {
         Flow::Call(to) => {
             let to = LinkAddr(to);
@@ -108,6 +101,11 @@ fn call_aware(insn: &Instruction, facts: Facts, callees: Callees<'_>) -> Effects
     effects
 }
 
+/// What `insn` needs and defines, with what a call does.
+fn call_aware(insn: &Insn, facts: Facts, callees: Callees<'_>) -> Effects {
+    if facts.calls() { called(insn, facts, callees) } else { facts.effects() }
+}
+
 fn before(effects: Effects, live_after: RegSet) -> RegSet {
     live_after.minus(effects.kills).union(effects.reads)
 }
@@ -115,21 +113,18 @@ fn before(effects: Effects, live_after: RegSet) -> RegSet {
 impl Liveness {
     /// Solves the backward problem over all blocks of `function`.
     pub fn solve(function: &Function, exits: ExitLiveness, callees: Callees<'_>) -> Liveness {
-        let count = function.blocks.len();
         // Each block as one pair of sets: needed before, and defined in it.
-        let mut needs = vec![RegSet::NONE; count];
-        let mut kills = vec![RegSet::NONE; count];
-        let mut at_exit = vec![RegSet::NONE; count];
-        for (i, block) in function.blocks.iter().enumerate() {
+        let mut sums = Vec::with_capacity(function.blocks.len());
+        let mut live = Vec::with_capacity(function.blocks.len());
+        for block in &function.blocks {
             let (mut need, mut kill) = (RegSet::NONE, RegSet::NONE);
             for (insn, facts) in function.block_facts(block).rev() {
                 let effects = call_aware(insn, facts, callees);
                 need = before(effects, need);
                 kill = kill.union(effects.kills);
             }
-            needs[i] = need;
-            kills[i] = kill;
-            at_exit[i] = match block.exit {
+            sums.push((need, kill));
+            let at_exit = match block.exit {
                 None => RegSet::NONE,
                 Some(Exit::Return) => exits.at_return,
                 Some(Exit::TailJump(to) | Exit::TailBranch(to)) => {
@@ -137,29 +132,25 @@ impl Liveness {
                 }
                 Some(Exit::TailIndirect) => exits.at_tail_call,
             };
+            live.push((RegSet::NONE, at_exit));
         }
-        let mut live_in = vec![RegSet::NONE; count];
-        let mut live_out = at_exit;
         let mut changed = true;
         while changed {
             changed = false;
-            for i in (0..count).rev() {
-                let mut out = live_out[i];
-                for succ in &function.blocks[i].succs {
-                    out = out.union(live_in[succ.index()]);
-                }
-                let into = needs[i].union(out.minus(kills[i]));
-                if into != live_in[i] || out != live_out[i] {
-                    live_in[i] = into;
-                    live_out[i] = out;
+            for (i, block) in function.blocks.iter().enumerate().rev() {
+                let out = block.succs.iter().fold(live[i].1, |out, s| out.union(live[s.index()].0));
+                let (need, kill) = sums[i];
+                let into = need.union(out.minus(kill));
+                if (into, out) != live[i] {
+                    live[i] = (into, out);
                     changed = true;
                 }
             }
         }
-        let mut liveness = Liveness { live_in, live_out, flags_from: Vec::new() };
+        let mut liveness = Liveness { live, flags_from: Vec::new() };
         for (i, block) in function.blocks.iter().enumerate() {
             // Flags that live into a call were left there by the callee.
-            let mut live = liveness.live_out[i];
+            let mut live = liveness.live[i].1;
             if !live.has_flags() && !needs_flags(function, block) {
                 continue;
             }
@@ -177,12 +168,12 @@ impl Liveness {
 
     /// Live before a block's first instruction.
     pub fn at_start(&self, block: BlockId) -> RegSet {
-        self.live_in[block.index()]
+        self.live[block.index()].0
     }
 
     /// Live after a block's last instruction.
     pub fn at_end(&self, block: BlockId) -> RegSet {
-        self.live_out[block.index()]
+        self.live[block.index()].1
     }
 
     /// Live before instruction `index` (in [`Function::insns`]) of `block`.
@@ -194,7 +185,7 @@ impl Liveness {
         callees: Callees<'_>,
     ) -> RegSet {
         let range = &function.blocks[block.index()].insns;
-        let mut live = self.live_out[block.index()];
+        let mut live = self.live[block.index()].1;
         for i in (index..range.end).rev() {
             let i = i as usize;
             live = before(call_aware(&function.insns[i], function.facts[i], callees), live);

@@ -11,6 +11,7 @@ use smallvec::SmallVec;
 use crate::decode::{RangeCode, Scratch};
 use crate::function::{Block, BlockId, Exit, Function, SkipReason, Skipped};
 use crate::lsda::{self, Lsda};
+use crate::pool::Pool;
 use crate::tables::{self, TableContext};
 
 /// What to lift.
@@ -39,7 +40,8 @@ pub struct Lifted {
 struct Part {
     name: Option<String>,
     cold: bool,
-    code: RangeCode,
+    /// Parts are moved about, and this is large.
+    code: Box<RangeCode>,
     pads: Vec<LinkAddr>,
 }
 
@@ -70,7 +72,8 @@ pub fn lift(image: &Image, _options: LiftOptions) -> Lifted {
     let mut parts: Vec<Option<Part>> = parts.into_iter().map(Some).collect();
     let groups: Vec<Vec<Part>> =
         groups.iter().map(|g| g.iter().filter_map(|i| parts[*i].take()).collect()).collect();
-    let results: Vec<_> = groups.into_par_iter().filter_map(assemble).collect();
+    let results: Vec<_> =
+        groups.into_par_iter().filter_map(|parts| assemble(image, parts)).collect();
     for result in results {
         match result {
             Ok(function) => lifted.functions.push(function),
@@ -154,42 +157,48 @@ fn decode_all(
     context: &TableContext<'_>,
 ) -> (Vec<Part>, HashMap<LinkAddr, Lsda>) {
     let fdes = image.fdes();
+    let tools = Pool::new(<(FactsFactory, Scratch)>::default);
     let decoded: Vec<(Part, Vec<(LinkAddr, Lsda)>)> = ranges
         .par_iter()
-        .map_init(Default::default, |(facts, scratch): &mut (FactsFactory, Scratch), range| {
-            // A damaged file may claim any size; memory is for what it has.
-            let there = image.read(range.start, (range.end.0 - range.start.0) as usize).is_some();
-            let end = if there { range.end } else { LinkAddr(range.start.0.saturating_add(1)) };
-            let mut code = RangeCode::new(range.start..end, scratch);
-            if !there {
-                code.failure = Some((SkipReason::RunsOffEnd, range.start));
-            }
-            let mut pads = Vec::new();
-            let mut found = Vec::new();
-            code.add_entry(range.start);
-            let from = fdes.partition_point(|f| f.end <= range.start);
-            for fde in fdes[from..].iter().take_while(|f| f.start < range.end) {
-                let Some(at) = fde.lsda else { continue };
-                let Some(table) = lsda::parse(image, at, fde.start) else {
-                    code.failure = Some((SkipReason::ExceptionTable, at));
-                    continue;
-                };
-                for pad in table.call_sites.iter().filter_map(|s| s.landing_pad) {
-                    if code.range.contains(&pad) {
-                        code.add_entry(pad);
-                    }
-                    pads.push(pad);
+        .map_init(
+            || tools.take(),
+            |tools, range| {
+                let (facts, scratch) = &mut **tools;
+                // A damaged file may claim any size; memory is for what it has.
+                let there =
+                    image.read(range.start, (range.end.0 - range.start.0) as usize).is_some();
+                let end = if there { range.end } else { LinkAddr(range.start.0.saturating_add(1)) };
+                let mut code = Box::new(RangeCode::new(range.start..end, scratch));
+                if !there {
+                    code.failure = Some((SkipReason::RunsOffEnd, range.start));
                 }
-                found.push((fde.start, table));
-            }
-            pads.sort_unstable();
-            pads.dedup();
-            follow(image, &mut code, context, facts);
-            code.settle(scratch);
-            let part =
-                Part { name: range.name.clone(), cold: is_cold(cold, range.start), code, pads };
-            (part, found)
-        })
+                let mut pads = Vec::new();
+                let mut found = Vec::new();
+                code.add_entry(range.start);
+                let from = fdes.partition_point(|f| f.end <= range.start);
+                for fde in fdes[from..].iter().take_while(|f| f.start < range.end) {
+                    let Some(at) = fde.lsda else { continue };
+                    let Some(table) = lsda::parse(image, at, fde.start) else {
+                        code.failure = Some((SkipReason::ExceptionTable, at));
+                        continue;
+                    };
+                    for pad in table.call_sites.iter().filter_map(|s| s.landing_pad) {
+                        if code.range.contains(&pad) {
+                            code.add_entry(pad);
+                        }
+                        pads.push(pad);
+                    }
+                    found.push((fde.start, table));
+                }
+                pads.sort_unstable();
+                pads.dedup();
+                follow(image, &mut code, context, facts);
+                code.settle(scratch);
+                let part =
+                    Part { name: range.name.clone(), cold: is_cold(cold, range.start), code, pads };
+                (part, found)
+            },
+        )
         .collect();
     let mut tables = HashMap::new();
     let parts = decoded
@@ -234,7 +243,7 @@ fn crossings(part: &Part) -> impl Iterator<Item = LinkAddr> {
 }
 
 fn follow_across(image: &Image, parts: &mut [Part], context: &TableContext<'_>) {
-    let mut facts = FactsFactory::new();
+    let mut facts = FactsFactory::default();
     let mut scratch = Scratch::default();
     let mut work: Vec<usize> = (0..parts.len()).collect();
     let mut into = Vec::new();
@@ -390,7 +399,7 @@ fn targets(image: &Image, parts: &[Part], context: &TableContext<'_>) -> Vec<Lin
 }
 
 /// Makes a function of its parts; `None` for a cold part that nothing led to.
-fn assemble(mut parts: Vec<Part>) -> Option<Result<Function, Skipped>> {
+fn assemble(image: &Image, mut parts: Vec<Part>) -> Option<Result<Function, Skipped>> {
     let head = parts.iter().position(|p| !p.cold)?;
     let entry = parts[head].code.range.start;
     let name = parts[head].name.take();
@@ -436,7 +445,7 @@ fn assemble(mut parts: Vec<Part>) -> Option<Result<Function, Skipped>> {
         return Some(Err(Skipped { entry, size, name: function.name, reason, at }));
     }
     for i in 0..function.tables.len() {
-        function.tables[i].movable = tables::is_movable(&function, &function.tables[i]);
+        function.tables[i].movable = tables::is_movable(image, &function, &function.tables[i]);
     }
     Some(Ok(function))
 }
@@ -444,17 +453,20 @@ fn assemble(mut parts: Vec<Part>) -> Option<Result<Function, Skipped>> {
 /// Indices of the instructions that start a block, by what comes before them or leads to them;
 /// `leaders` are sorted.
 fn block_starts(function: &Function, leaders: &[LinkAddr]) -> Vec<u32> {
-    let mut starts = vec![0];
-    let mut leaders = leaders.iter().map(|l| l.0).peekable();
+    let mut starts = Vec::with_capacity(leaders.len() + function.ranges.len());
+    let mut leaders = leaders.iter().map(|l| l.0);
+    let mut leader = leaders.next().unwrap_or(u64::MAX);
     // Where the instruction before ends, if control goes on from it.
-    let mut follows = None;
+    let mut follows = u64::MAX;
     for (i, (insn, facts)) in function.insns.iter().zip(&function.facts).enumerate() {
         let at = insn.ip();
-        while leaders.next_if(|l| *l < at).is_some() {}
-        if i > 0 && (follows != Some(at) || leaders.peek() == Some(&at)) {
+        while leader < at {
+            leader = leaders.next().unwrap_or(u64::MAX);
+        }
+        if follows != at || leader == at || i == 0 {
             starts.push(i as u32);
         }
-        follows = (facts.goes_on() || facts.calls()).then(|| insn.next_ip());
+        follows = if facts.goes_on() || facts.calls() { insn.next_ip() } else { u64::MAX };
     }
     starts
 }

@@ -15,7 +15,7 @@
 use std::ops::Range;
 
 use fettle_image::{Image, LinkAddr, RelocKind};
-use fettle_isa::{Gpr, RegSet};
+use fettle_isa::{Facts, Flow, Gpr, Insn, RegSet};
 use gimli::UnwindSection;
 use iced_x86::{
     ConditionCode, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register,
@@ -183,18 +183,24 @@ enum Bound {
 
 struct Evaluator<'a> {
     code: &'a RangeCode,
-    info: InstructionInfoFactory,
+    /// The bytes of the range.
+    bytes: &'a [u8],
     steps: usize,
     /// What a comparison or mask on the way says of the number of entries.
     bound: Option<Bound>,
 }
 
-/// Says what the indirect jump `jump` of `code` is.
-pub fn resolve(code: &RangeCode, jump: &Instruction, context: &TableContext<'_>) -> Resolution {
-    let mut evaluator =
-        Evaluator { code, info: InstructionInfoFactory::new(), steps: 0, bound: None };
+/// Says what the indirect jump with the number `jump` of `code`, whose bytes are `bytes`, is.
+pub fn resolve(
+    code: &RangeCode,
+    bytes: &[u8],
+    jump: usize,
+    context: &TableContext<'_>,
+) -> Resolution {
+    let mut evaluator = Evaluator { code, bytes, steps: 0, bound: None };
+    let jump = &evaluator.full(jump);
     let target = match jump.op0_kind() {
-        OpKind::Register => evaluator.register_before(jump.op0_register(), jump, 0),
+        OpKind::Register => evaluator.register_before(jump.op0_register(), jump.ip(), 0),
         OpKind::Memory => {
             Expr::Load { bytes: 8, address: Box::new(evaluator.address(jump, 0)), at: jump.ip() }
         }
@@ -202,7 +208,7 @@ pub fn resolve(code: &RangeCode, jump: &Instruction, context: &TableContext<'_>)
     };
     let jump_at = LinkAddr(jump.ip());
     if let Some((start, kind, named_at)) = table_of(&target) {
-        if let Some(access) = access_of(&target, code) {
+        if let Some(access) = access_of(&target, code).map(|i| evaluator.full(i)) {
             // With a scale of 1 either register may be the table and the other the index.
             for index in [access.memory_index(), access.memory_base()] {
                 if evaluator.bound.is_none() && index.is_gpr() {
@@ -287,10 +293,10 @@ fn indexed(address: &Expr, scale: u32, at: u64) -> Option<(LinkAddr, u64)> {
     }
 }
 
-/// The instruction that reads the table's entry.
-fn access_of(target: &Expr, code: &RangeCode) -> Option<Instruction> {
+/// The number of the instruction that reads the table's entry.
+fn access_of(target: &Expr, code: &RangeCode) -> Option<usize> {
     match target {
-        Expr::Load { at, .. } => code.insn_at(LinkAddr(*at)).copied(),
+        Expr::Load { at, .. } => code.index_at(LinkAddr(*at)),
         Expr::Add(a, b) => access_of(a, code).or_else(|| access_of(b, code)),
         _ => None,
     }
@@ -359,52 +365,60 @@ fn read_table(
 }
 
 impl Evaluator<'_> {
-    /// The instruction that control comes from to `insn`; by falling through where it may.
-    fn before(&mut self, insn: &Instruction) -> Option<Instruction> {
+    /// All that a decoder knows of instruction `index`.
+    fn full(&self, index: usize) -> Instruction {
+        let insn = &self.code.insns[index];
+        let from = (insn.ip() - self.code.range.start.0) as usize;
+        insn.full(&self.bytes[from..])
+    }
+
+    /// The instruction that control comes from to the one at `at`; by falling through where it may.
+    fn before(&mut self, at: u64) -> Option<usize> {
         self.steps += 1;
         if self.steps > MAX_STEPS {
             return None;
         }
-        if let Some(previous) = self.code.insn_before(LinkAddr(insn.ip()))
+        if let Some(previous) = self.code.index_before(LinkAddr(at))
             && !matches!(
-                fettle_isa::flow(previous),
-                fettle_isa::Flow::Jump(_)
-                    | fettle_isa::Flow::IndirectJump
-                    | fettle_isa::Flow::Return
-                    | fettle_isa::Flow::Stop
+                self.flow(previous),
+                Flow::Jump(_) | Flow::IndirectJump | Flow::Return | Flow::Stop
             )
         {
-            return Some(*previous);
+            return Some(previous);
         }
-        let to = insn.ip();
         self.steps += 8;
-        self.code.insns.iter().find(|i| i.near_branch_target() == to && !i.is_call_near()).copied()
+        let leads_here = |i: &usize| {
+            let insn = &self.code.insns[*i];
+            insn.near_branch_target() == at && !matches!(self.flow(*i), Flow::Call(_))
+        };
+        (0..self.code.insns.len()).find(leads_here)
     }
 
-    fn writes(&mut self, insn: &Instruction, register: Register) -> bool {
-        self.info.info(insn).used_registers().iter().any(|u| {
-            u.register().full_register() == register
-                && !matches!(u.access(), OpAccess::Read | OpAccess::CondRead)
-        })
+    fn flow(&self, index: usize) -> Flow {
+        self.code.facts[index].flow(&self.code.insns[index])
     }
 
-    fn register_before(&mut self, register: Register, at: &Instruction, depth: u32) -> Expr {
+    fn writes(&self, index: usize, register: Register) -> bool {
+        let writes = self.code.facts[index].writes();
+        Gpr::containing(register).is_some_and(|r| writes.contains(r))
+    }
+
+    /// What `register` holds before the instruction at `at`.
+    fn register_before(&mut self, register: Register, at: u64, depth: u32) -> Expr {
         let register = register.full_register();
         let Some(gpr) = Gpr::containing(register) else { return Expr::Other };
         if depth > 8 {
             return Expr::Other;
         }
-        let mut here = *at;
-        while let Some(insn) = self.before(&here) {
-            here = insn;
-            if insn.is_call_near() || insn.is_call_near_indirect() {
+        let mut here = at;
+        while let Some(index) = self.before(here) {
+            here = self.code.insns[index].ip();
+            if self.code.facts[index].calls() {
                 if RegSet::CALLER_SAVED.contains(gpr) {
                     return Expr::Other;
                 }
-                continue;
-            }
-            if self.writes(&insn, register) {
-                return self.value_written(&insn, register, depth + 1);
+            } else if self.writes(index, register) {
+                return self.value_written(&self.full(index), register, depth + 1);
             }
         }
         self.only_constant(register)
@@ -414,10 +428,11 @@ impl Evaluator<'_> {
     /// address taken out of a loop.
     fn only_constant(&self, register: Register) -> Expr {
         let mut found = None;
-        for insn in &self.code.insns {
-            if insn.mnemonic() == Mnemonic::Lea
-                && insn.op0_register() == register
+        for (i, insn) in self.code.insns.iter().enumerate() {
+            if insn.is_lea()
                 && insn.is_ip_rel_memory_operand()
+                && self.writes(i, register)
+                && self.full(i).op0_register() == register
             {
                 match found {
                     None => found = Some((insn.ip_rel_memory_address(), insn.ip())),
@@ -435,7 +450,7 @@ impl Evaluator<'_> {
             || insn.op0_register().size() < 4
         {
             return if insn.mnemonic() == Mnemonic::Cdqe && register == Register::RAX {
-                match self.register_before(register, insn, depth) {
+                match self.register_before(register, insn.ip(), depth) {
                     load @ Expr::Load { bytes: 4, .. } => load,
                     _ => Expr::Scaled(1),
                 }
@@ -447,7 +462,7 @@ impl Evaluator<'_> {
             Mnemonic::Mov | Mnemonic::Movsxd | Mnemonic::Movzx => match insn.op1_kind() {
                 OpKind::Register if insn.op1_register().size() >= 4 => {
                     // A 32-bit copy clears the upper half: fine for an index, not for an address.
-                    match self.register_before(insn.op1_register(), insn, depth) {
+                    match self.register_before(insn.op1_register(), insn.ip(), depth) {
                         e if insn.op1_register().size() == 8 => e,
                         load @ Expr::Load { bytes: 4, .. } => load,
                         _ => Expr::Scaled(1),
@@ -471,9 +486,9 @@ impl Evaluator<'_> {
             },
             Mnemonic::Lea => self.address(insn, depth),
             Mnemonic::Add => {
-                let left = self.register_before(insn.op0_register(), insn, depth);
+                let left = self.register_before(insn.op0_register(), insn.ip(), depth);
                 let right = match insn.op1_kind() {
-                    OpKind::Register => self.register_before(insn.op1_register(), insn, depth),
+                    OpKind::Register => self.register_before(insn.op1_register(), insn.ip(), depth),
                     OpKind::Memory => Expr::Load {
                         bytes: insn.memory_size().size() as u8,
                         address: Box::new(self.address(insn, depth)),
@@ -484,7 +499,7 @@ impl Evaluator<'_> {
                 add(left, right)
             }
             Mnemonic::Shl if insn.op1_kind() == OpKind::Immediate8 => {
-                match self.register_before(insn.op0_register(), insn, depth) {
+                match self.register_before(insn.op0_register(), insn.ip(), depth) {
                     Expr::Const { .. } => Expr::Other,
                     _ => Expr::Scaled(1 << insn.immediate8().min(8)),
                 }
@@ -495,21 +510,22 @@ impl Evaluator<'_> {
 
     /// A value that the stack holds: whatever was stored to the same place last.
     fn spilled(&mut self, load: &Instruction, depth: u32) -> Expr {
-        let mut here = *load;
-        while let Some(insn) = self.before(&here) {
-            here = insn;
+        let mut here = load.ip();
+        while let Some(index) = self.before(here) {
+            let insn = self.full(index);
+            here = insn.ip();
             if insn.op0_kind() == OpKind::Memory
                 && insn.memory_base() == load.memory_base()
                 && insn.memory_index() == Register::None
                 && insn.memory_displacement64() == load.memory_displacement64()
             {
                 return if insn.mnemonic() == Mnemonic::Mov && insn.op1_kind() == OpKind::Register {
-                    self.register_before(insn.op1_register(), &insn, depth + 1)
+                    self.register_before(insn.op1_register(), insn.ip(), depth + 1)
                 } else {
                     Expr::Other
                 };
             }
-            if load.memory_base() == Register::RSP && self.writes(&insn, Register::RSP) {
+            if load.memory_base() == Register::RSP && self.writes(index, Register::RSP) {
                 return Expr::Other;
             }
         }
@@ -526,7 +542,7 @@ impl Evaluator<'_> {
         let disp = Expr::Const { value: insn.memory_displacement64(), named_at: insn.ip() };
         let mut sum = match insn.memory_base() {
             Register::None => disp,
-            base => match self.register_before(base, insn, depth) {
+            base => match self.register_before(base, insn.ip(), depth) {
                 // The register names the table; a displacement moves it.
                 Expr::Const { value, named_at } => Expr::Const {
                     value: value.wrapping_add(insn.memory_displacement64()),
@@ -540,7 +556,7 @@ impl Evaluator<'_> {
             let scale = insn.memory_index_scale();
             let index = match scale {
                 // With scale 1 either register may be the base.
-                1 => match self.register_before(insn.memory_index(), insn, depth) {
+                1 => match self.register_before(insn.memory_index(), insn.ip(), depth) {
                     Expr::Other => Expr::Scaled(1),
                     e => e,
                 },
@@ -563,13 +579,14 @@ impl Evaluator<'_> {
     /// copied from, or of the place on the stack it was loaded from.
     fn find_bound(&mut self, access: &Instruction, index: Register) {
         self.steps = 0;
-        let mut here = *access;
+        let mut here = access.ip();
         // What holds the index: a register, or a place on the stack.
         let mut register = index.full_register();
         let mut slot = None;
         let mut above = None;
         for _ in 0..24 {
-            let Some(insn) = self.before(&here) else { return };
+            let Some(index) = self.before(here) else { return };
+            let insn = self.full(index);
             let on_register = insn.op0_kind() == OpKind::Register
                 && insn.op0_register().full_register() == register;
             let on_slot = insn.op0_kind() == OpKind::Memory && slot == Some(place(&insn));
@@ -608,11 +625,11 @@ impl Evaluator<'_> {
                     register = insn.memory_index().full_register();
                 }
                 _ if on_slot => return,
-                _ if register != Register::None && self.writes(&insn, register) => return,
+                _ if register != Register::None && self.writes(index, register) => return,
                 _ => {}
             }
             // Which way round the check is depends on whether this path jumped or fell through.
-            let fell_through = insn.next_ip() == here.ip();
+            let fell_through = insn.next_ip() == here;
             match (insn.condition_code(), fell_through) {
                 (ConditionCode::a, true) | (ConditionCode::be, false) => above = Some(true),
                 (ConditionCode::ae, true) | (ConditionCode::b, false) => above = Some(false),
@@ -624,7 +641,7 @@ impl Evaluator<'_> {
             if insn.is_call_near() || insn.is_call_near_indirect() {
                 return;
             }
-            here = insn;
+            here = insn.ip();
         }
     }
 }
@@ -643,14 +660,14 @@ fn immediate(insn: &Instruction) -> Option<u64> {
 /// Whether a copy of `table` may take its place: every use of the address that `named_at` or any
 /// other instruction like it puts in a register is the load of an entry or the addition that
 /// makes an entry an address.
-pub fn is_movable(function: &Function, table: &JumpTable) -> bool {
+pub fn is_movable(image: &Image, function: &Function, table: &JumpTable) -> bool {
     // Distances go on looking like distances past the end of their table; a copy that ends too
     // early would be read past its own. Addresses are told by relocations.
     if !table.bounded && matches!(table.kind, TableKind::Relative { .. }) {
         return false;
     }
     let Some(index) = insn_index(function, table.named_at) else { return false };
-    let insn = &function.insns[index];
+    let insn = function.full(image, index);
     if insn.op0_kind() == OpKind::Memory || insn.mnemonic() == Mnemonic::Mov {
         // The access itself holds the address, as a 32-bit displacement.
         return table.kind == TableKind::Absolute
@@ -659,78 +676,49 @@ pub fn is_movable(function: &Function, table: &JumpTable) -> bool {
             && insn.memory_index_scale() == 8
             && insn.memory_displacement64() == table.start.0;
     }
-    names(insn, table)
+    names(&function.insns[index], table)
         && (0..function.insns.len())
             .filter(|i| names(&function.insns[*i], table))
-            .all(|i| used_as_table(function, table, i))
+            .all(|i| used_as_table(image, function, table, i))
 }
 
 /// Whether `insn` puts the address of `table` in a register.
-pub fn names(insn: &Instruction, table: &JumpTable) -> bool {
-    insn.mnemonic() == Mnemonic::Lea
+pub fn names(insn: &Insn, table: &JumpTable) -> bool {
+    insn.is_lea()
         && insn.is_ip_rel_memory_operand()
         && insn.ip_rel_memory_address() == table.start.0
 }
 
 /// Whether what instruction `index` puts in a register is used for `table` only.
-fn used_as_table(function: &Function, table: &JumpTable, index: usize) -> bool {
-    let insn = &function.insns[index];
-    let Some(register) = Gpr::containing(insn.op0_register()) else { return false };
+fn used_as_table(image: &Image, function: &Function, table: &JumpTable, index: usize) -> bool {
+    let register = function.full(image, index).op0_register();
+    let Some(register) = Gpr::containing(register) else { return false };
     let mut info = InstructionInfoFactory::new();
     let mut seen = vec![false; function.insns.len()];
     let mut work = vec![index + 1];
     let block_of = |i: usize| function.blocks.partition_point(|b| b.insns.end as usize <= i);
     while let Some(mut i) = work.pop() {
-        loop {
-            if i >= function.insns.len() || seen[i] {
-                break;
-            }
-            seen[i] = true;
-            let insn = &function.insns[i];
-            let (mut reads, mut writes) = (false, false);
-            for used in info.info(insn).used_registers() {
-                if Gpr::containing(used.register()) == Some(register) {
-                    match used.access() {
-                        OpAccess::Read | OpAccess::CondRead => reads = true,
-                        OpAccess::Write => writes = true,
-                        _ => (reads, writes) = (true, true),
-                    }
+        let Some(block) = function.blocks.get(block_of(i)) else { continue };
+        while !std::mem::replace(&mut seen[i], true) {
+            let uses = |facts: Facts| facts.reads().union(facts.writes()).contains(register);
+            let mut writes = false;
+            if uses(function.facts[i]) {
+                let insn = function.full(image, i);
+                let reads;
+                (reads, writes) = accesses(&insn, register, &mut info);
+                if reads && !takes_entry(&insn, register, table) {
+                    return false;
                 }
             }
-            let full = register_of(register);
-            let entry_load = insn.op_count() >= 1
-                && insn.memory_base() == full
-                && insn.memory_index() != full
-                && insn.memory_displacement64() == 0
-                && insn.memory_index_scale()
-                    == if table.kind == TableKind::Absolute { 8 } else { 4 }
-                && insn.memory_index() != Register::None
-                && (insn.op0_kind() != OpKind::Memory || insn.is_jmp_near_indirect())
-                && !(insn.op0_kind() == OpKind::Register && insn.op1_kind() == OpKind::Register);
-            let sum = insn.mnemonic() == Mnemonic::Add
-                && insn.op0_kind() == OpKind::Register
-                && insn.op1_kind() == OpKind::Register
-                && (insn.op1_register() == full) != (insn.op0_register() == full)
-                && matches!(table.kind, TableKind::Relative { .. });
-            if reads && !entry_load && !sum {
-                return false;
-            }
-            let clobbered = (insn.is_call_near() || insn.is_call_near_indirect())
-                && RegSet::CALLER_SAVED.contains(register);
-            if insn.is_call_near() || insn.is_call_near_indirect() {
+            let calls = function.facts[i].calls();
+            if calls {
                 // The call may throw, and the handler has the registers that calls keep.
-                work.extend(
-                    function
-                        .blocks
-                        .iter()
-                        .filter(|b| b.landing_pad)
-                        .map(|b| b.insns.start as usize),
-                );
+                let pads = function.blocks.iter().filter(|b| b.landing_pad);
+                work.extend(pads.map(|b| b.insns.start as usize));
             }
-            if writes || clobbered {
+            if writes || calls && RegSet::CALLER_SAVED.contains(register) {
                 break;
             }
-            let block = &function.blocks[block_of(i)];
             if i + 1 == block.insns.end as usize {
                 // A table of distances is the compiler's own, and no function's result; one of
                 // labels may be the program's.
@@ -749,6 +737,41 @@ fn used_as_table(function: &Function, table: &JumpTable, index: usize) -> bool {
         }
     }
     true
+}
+
+/// Whether `insn` reads `register`, and whether it writes it.
+fn accesses(insn: &Instruction, register: Gpr, info: &mut InstructionInfoFactory) -> (bool, bool) {
+    let (mut reads, mut writes) = (false, false);
+    for used in info.info(insn).used_registers() {
+        if Gpr::containing(used.register()) == Some(register) {
+            match used.access() {
+                OpAccess::Read | OpAccess::CondRead => reads = true,
+                OpAccess::Write => writes = true,
+                _ => (reads, writes) = (true, true),
+            }
+        }
+    }
+    (reads, writes)
+}
+
+/// Whether `insn` reads an entry of `table`, whose address is in `register`, or adds the one to
+/// the other.
+fn takes_entry(insn: &Instruction, register: Gpr, table: &JumpTable) -> bool {
+    let full = register_of(register);
+    let entry_load = insn.op_count() >= 1
+        && insn.memory_base() == full
+        && insn.memory_index() != full
+        && insn.memory_displacement64() == 0
+        && insn.memory_index_scale() == if table.kind == TableKind::Absolute { 8 } else { 4 }
+        && insn.memory_index() != Register::None
+        && (insn.op0_kind() != OpKind::Memory || insn.is_jmp_near_indirect())
+        && !(insn.op0_kind() == OpKind::Register && insn.op1_kind() == OpKind::Register);
+    let sum = insn.mnemonic() == Mnemonic::Add
+        && insn.op0_kind() == OpKind::Register
+        && insn.op1_kind() == OpKind::Register
+        && (insn.op1_register() == full) != (insn.op0_register() == full)
+        && matches!(table.kind, TableKind::Relative { .. });
+    entry_load || sum
 }
 
 fn insn_index(function: &Function, at: LinkAddr) -> Option<usize> {

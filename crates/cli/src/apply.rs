@@ -87,8 +87,11 @@ fn lay_out(
 fn remove_logs(folder: &Path, program: &Process) {
     for pid in Journal::list(folder) {
         let runs = |journal: &Journal| Process::open(pid).is_ok_and(|p| journal.is_of(&p));
+        if !Journal::may_be_of_relative(folder, pid, program) {
+            continue;
+        }
         let Ok(Some(journal)) = Journal::open(folder, pid) else { continue };
-        if journal.has_space_of(program) && !runs(&journal) {
+        if !runs(&journal) {
             // Nothing remains of the process: this only removes its log.
             let _ = fettle_live::undo(journal, Duration::ZERO);
         }

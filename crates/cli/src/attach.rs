@@ -1,56 +1,114 @@
 //! `fettle record -p PID --mode …`: what a process executes that runs already.
 
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::{Context, bail};
 use fettle_live::Process;
 use fettle_report::render::count;
+use fettle_tune::attached;
 use fettle_tune::recording::{Recorded, Recording, Told};
 use fettle_tune::{Stop, Wanted};
 use serde_json::json;
 
 use crate::mode::ModeArg;
-use crate::record::Args;
-use crate::tune::{check_unchanged, explained, folder, longest};
+use crate::record::{self, Args};
+use crate::tune::{check_unchanged, explained, folder, longest, milliseconds};
 
-/// Counts what the process `pid` executes, until the time is over or Ctrl-C.
-pub fn run(args: &Args, mode: ModeArg, pid: u32) -> anyhow::Result<ExitCode> {
+/// Records what the process `pid` executes, until the time is over or Ctrl-C.
+pub fn run(args: &Args, pid: u32) -> anyhow::Result<ExitCode> {
+    let told = match args.mode {
+        Some(ModeArg::Count) => Some(Told::Calls),
+        Some(ModeArg::Blocks) => Some(Told::Blocks),
+        Some(ModeArg::Edges) => Some(Told::Edges),
+        _ => None,
+    };
+    match told {
+        Some(told) => run_counted(args, told, pid),
+        None => run_attached(args, pid),
+    }
+}
+
+/// The process, which nobody has changed; nothing has been done yet.
+fn open(args: &Args, pid: u32) -> anyhow::Result<Process> {
+    let process = Process::open(pid as i32)?;
+    check_unchanged(&folder()?, &process)?;
+    if !args.quiet && !args.json && args.duration.is_none() {
+        eprintln!("fettle: recording until Ctrl-C");
+    }
+    fettle_tune::give_way();
+    Ok(process)
+}
+
+/// Records calls and times: the process is followed meanwhile.
+fn run_attached(args: &Args, pid: u32) -> anyhow::Result<ExitCode> {
+    let process = open(args, pid)?;
+    let shown = format!("process {pid}: {}", process.command());
+    let options = record::options(args, vec![shown.into()], &format!("pid-{pid}").into())?;
+    let journals = folder()?;
+    let recorded = record::watched(args, &options, true, |watch| {
+        attached::record(&process, &journals, &options, args.duration, watch)
+            .map_err(|error| explained(&journals, &process, error))
+    })?;
+    let outcome = &recorded.outcome;
+    if args.json {
+        let mut json = record::as_json(outcome, &options.output);
+        json["longest_stop_ms"] = longest(&recorded.stops).into();
+        let stops = recorded.stops.iter().map(|stop| milliseconds(*stop));
+        json["stops_ms"] = stops.collect::<Vec<_>>().into();
+        json["jumps"] = recorded.installed.jumps.into();
+        json["stuck"] = json!(recorded.stuck);
+        eprintln!("{json}");
+    }
+    record::tell_end(args, &options, outcome)?;
+    if !args.quiet && !args.json {
+        tell_stops(&recorded.stops, outcome.status.is_some());
+    }
+    for (pid, why) in recorded.stuck.iter().filter(|_| !args.quiet && !args.json) {
+        eprintln!("fettle: {}", stuck(*pid, why));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn tell_stops(stops: &[Duration], ended: bool) {
+    let longest = longest(stops);
+    match ended {
+        true => eprintln!(
+            "fettle: the process has ended; its threads stood still at most {longest:.2} ms"
+        ),
+        false => eprintln!(
+            "fettle: the process has its own code again; its threads stood still at most {longest:.2} ms"
+        ),
+    }
+}
+
+fn stuck(pid: i32, why: &str) -> String {
+    format!(
+        "process {pid} has its own code again, but copies with probes are still mapped: {why}; \
+         `fettle undo {pid}` frees them when it has been at work"
+    )
+}
+
+/// Counts, which takes no following.
+fn run_counted(args: &Args, told: Told, pid: u32) -> anyhow::Result<ExitCode> {
     let recording = Recording {
         output: args.output_for(&format!("pid-{pid}").into())?,
-        told: told(mode)?,
+        told,
         wanted: Wanted { libraries: args.libraries.clone(), selection: args.select.selection()? },
         duration: args.duration,
     };
     check(args)?;
     let stop = Stop(fettle_live::catch_signals().context("signals cannot be handled")?);
+    let process = open(args, pid)?;
     let journals = folder()?;
-    let process = Process::open(pid as i32)?;
-    check_unchanged(&journals, &process)?;
-    let talk = !args.quiet && !args.json;
-    if talk && args.duration.is_none() {
-        eprintln!("fettle: recording until Ctrl-C");
-    }
-    fettle_tune::give_way();
     let recorded = fettle_tune::recording::record(&process, &journals, &recording, stop)
         .map_err(|error| explained(&journals, &process, error))?;
     if args.json {
         eprintln!("{}", as_json(&recorded, &recording));
-    } else if talk {
+    } else if !args.quiet {
         tell(&recorded, &recording);
     }
     Ok(ExitCode::SUCCESS)
-}
-
-fn told(mode: ModeArg) -> anyhow::Result<Told> {
-    match mode {
-        ModeArg::Count => Ok(Told::Calls),
-        ModeArg::Blocks => Ok(Told::Blocks),
-        ModeArg::Edges => Ok(Told::Edges),
-        ModeArg::Events | ModeArg::Time | ModeArg::Cpu | ModeArg::Sample | ModeArg::Plain => bail!(
-            "a process that runs already has no memory for times of each thread: with --pid, \
-             --mode is count, blocks or edges (or leave it out, for the kernel's events)"
-        ),
-    }
 }
 
 /// Refuses what would do nothing.
@@ -63,7 +121,9 @@ fn check(args: &Args) -> anyhow::Result<()> {
         (args.to.is_some(), "--to"),
     ];
     match given.iter().find(|(given, _)| *given) {
-        Some((_, what)) => bail!("{what} cannot be had together with --pid and --mode"),
+        Some((_, what)) => bail!(
+            "with --pid, {what} cannot be had together with the modes count, blocks and edges"
+        ),
         None => Ok(()),
     }
 }

@@ -29,6 +29,11 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
 
+/// Lifting allocates much in many threads: with this it takes a fifth less processor time than with
+/// glibc's.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// Observe, tune and move native programs as they are.
 #[derive(Debug, Parser)]
 #[command(

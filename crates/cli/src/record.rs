@@ -1,5 +1,6 @@
 //! `fettle record`: running a program with probes.
 
+use std::cell::Cell;
 use std::ffi::OsString;
 use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
@@ -11,6 +12,7 @@ use anyhow::{Context, bail};
 use clap::{Parser, ValueEnum};
 use fettle_abi::locks::FUNCTIONS;
 use fettle_abi::ring::Policy;
+use fettle_collect::record::Watch;
 use fettle_collect::session::Progress;
 use fettle_collect::{
     ArgumentRequest, Finished, KernelOptions, KernelRecording, Options, Outcome, Pattern, Remote,
@@ -28,15 +30,15 @@ use crate::select::SelectArgs;
 /// Arguments of `fettle record`.
 #[derive(Debug, Parser)]
 #[command(
-    after_help = "Examples:\n  fettle record -- lua5.4 script.lua\n  fettle record --mode count -o quick.fettle -- make -j2\n  fettle record --only 'sqlite3*' --skip '*Mutex*' -- sqlite3 my.db 'SELECT …'\n  fettle record --lib 'libcrypto*' --lib 'libssl*' -- python3 client.py\n  fettle record --lib '*' --mode time -- grep -r needle .\n  fettle record --locks -- ./server\n  sudo fettle record --kernel --no-probes -- ./server\n  sudo fettle record -p 1234 --duration 10s\n  fettle record -p 1234 --mode edges --lib 'libssl*' --duration 10s\n  sudo fettle record --payload 1024 -p 1234\n  fettle record --to collector.example:7117 -- ./server\n\nThe program's input, output, exit status and signals are its own. Ctrl-C reaches the program;\nthe trace is whole all the same."
+    after_help = "Examples:\n  fettle record -- lua5.4 script.lua\n  fettle record --mode count -o quick.fettle -- make -j2\n  fettle record --only 'sqlite3*' --skip '*Mutex*' -- sqlite3 my.db 'SELECT …'\n  fettle record --lib 'libcrypto*' --lib 'libssl*' -- python3 client.py\n  fettle record --lib '*' --mode time -- grep -r needle .\n  fettle record --locks -- ./server\n  sudo fettle record --kernel --no-probes -- ./server\n  sudo fettle record -p 1234 --duration 10s\n  fettle record -p 1234 --mode time --duration 10s\n  fettle record -p 1234 --mode edges --lib 'libssl*' --duration 10s\n  sudo fettle record --payload 1024 -p 1234\n  fettle record --to collector.example:7117 -- ./server\n\nThe program's input, output, exit status and signals are its own. Ctrl-C reaches the program;\nthe trace is whole all the same."
 )]
 pub struct Args {
     /// Folder to write the trace to [default: PROGRAM.fettle, or PROGRAM-2.fettle and so on]
     #[arg(short, long, value_name = "DIR")]
     output: Option<PathBuf>,
-    /// What to measure [default: events]; with --pid count, blocks or edges
+    /// What to measure [default: events]; with --pid, what it executes instead of the kernel's events
     #[arg(long, value_enum)]
-    mode: Option<ModeArg>,
+    pub(crate) mode: Option<ModeArg>,
     #[command(flatten)]
     pub(crate) select: SelectArgs,
     /// Measure calls nested up to so many deep only; deeper ones run as if they had no probes
@@ -89,7 +91,7 @@ pub struct Args {
     #[arg(long, conflicts_with_all = ["mode", "only", "skip", "arguments", "probe", "libraries"])]
     no_probes: bool,
     /// Record the kernel's events of running processes, and of all that they start, until Ctrl-C
-    /// (may be repeated); with --mode no events, but what one of them executes
+    /// (may be repeated); with --mode, --probe, --args or --locks what one of them executes
     #[arg(short, long, value_name = "PID", value_delimiter = ',', conflicts_with = "command")]
     pid: Vec<u32>,
     /// Record the kernel's events of all processes; with a program, until it ends, otherwise until
@@ -138,6 +140,11 @@ pub struct Args {
 }
 
 impl Args {
+    /// Whether probes are asked for, of a process that runs already.
+    fn wants_probes(&self) -> bool {
+        self.mode.is_some() || self.probe.is_some() || self.locks || !self.arguments.is_empty()
+    }
+
     /// The trace's folder: as it was named, or for this name.
     pub(crate) fn output_for(&self, name: &OsString) -> anyhow::Result<PathBuf> {
         self.output.as_ref().map_or_else(|| free_name(name), |path| Ok(path.clone()))
@@ -156,50 +163,76 @@ pub(crate) enum PolicyArg {
 
 /// Runs the command.
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
-    if let (Some(mode), [pid, others @ ..]) = (args.mode, &args.pid[..]) {
+    if let ([pid, others @ ..], true) = (&args.pid[..], args.wants_probes()) {
         if !others.is_empty() {
-            bail!("--mode goes with one --pid: record the others by themselves");
+            bail!("probes go with one --pid: record the others by themselves");
         }
-        return crate::attach::run(&args, mode, *pid);
+        return crate::attach::run(&args, *pid);
     }
     if args.no_probes || args.command.is_empty() {
         return run_beside(&args);
     }
-    let options = options(&args)?;
-    let json = args.json;
-    let talk = !args.quiet && !json;
+    let options = options(&args, args.command.clone(), &args.command[0])?;
+    // A program that writes to the terminal has it for itself.
+    let line = !std::io::stdout().is_terminal();
+    let outcome = watched(&args, &options, line, |watch| {
+        let (stop, progress, finishing) = watch;
+        Ok(fettle_collect::record(&options, stop, progress, finishing)?)
+    })?;
+    if args.json {
+        eprintln!("{}", as_json(&outcome, &options.output));
+    }
+    tell_end(&args, &options, &outcome)?;
+    outcome.status.map_or(Ok(ExitCode::SUCCESS), pass_on)
+}
+
+/// Has `record` record while signals are caught and progress is shown, by a `line` if there may be
+/// one.
+pub(crate) fn watched<T>(
+    args: &Args,
+    options: &Options,
+    line: bool,
+    record: impl FnOnce(Watch<'_>) -> anyhow::Result<T>,
+) -> anyhow::Result<T> {
+    let talk = !args.quiet && !args.json;
     if let Some(own) = options.own.as_ref().filter(|_| talk) {
         for (name, inline) in own.functions() {
             let how = if inline { "put in line" } else { "called" };
             eprintln!("fettle: {name} is {how}");
         }
     }
-    let progress = (talk && std::io::stderr().is_terminal()).then_some(());
+    let progress = talk && std::io::stderr().is_terminal();
     let stop = fettle_live::catch_signals()?;
+    let written = Cell::new(false);
     let mut finishing = |done: u64, all: u64| {
-        if progress.is_some() && all > 0 {
+        if progress && all > 0 {
+            written.set(true);
             eprint!("\rfettle: writing the trace, {:3} %", done * 100 / all);
         }
     };
-    // A program that writes to the terminal has it for itself.
-    let quiet_terminal = progress.is_some() && !std::io::stdout().is_terminal();
+    let show = |now: Progress| {
+        written.set(true);
+        show_progress(now);
+    };
     let line: Option<Box<dyn FnMut(Progress)>> =
-        quiet_terminal.then(|| Box::new(show_progress) as Box<dyn FnMut(Progress)>);
-    let outcome = fettle_collect::record(&options, stop, line, &mut finishing)?;
-    if quiet_terminal || (progress.is_some() && outcome.finished.manifest.totals.records > 0) {
+        (progress && line).then(|| Box::new(show) as Box<dyn FnMut(Progress)>);
+    let done = record((stop, line, &mut finishing));
+    if written.get() {
         eprint!("\r\x1b[K");
     }
-    let place = place(&args, &options.output, &outcome.finished);
-    if json {
-        eprintln!("{}", as_json(&outcome, &options.output));
-    } else if talk {
-        tell(&outcome, &place)?;
+    done
+}
+
+/// Tells of a recording that has ended, but for what `--json` tells.
+pub(crate) fn tell_end(args: &Args, options: &Options, outcome: &Outcome) -> anyhow::Result<()> {
+    if !args.quiet && !args.json {
+        tell(outcome, &place(args, &options.output, &outcome.finished))?;
     }
     crate::collect::tell_undelivered(&outcome.finished, args.to.as_deref());
     if let Some(error) = &outcome.write_error {
         eprintln!("fettle: the trace is not whole: {error}");
     }
-    pass_on(outcome.status)
+    Ok(())
 }
 
 /// Records the kernel's events alone.
@@ -304,9 +337,10 @@ fn kernel(args: &Args) -> anyhow::Result<Option<KernelOptions>> {
     if !args.kernel_ring.is_power_of_two() || args.kernel_ring > 512 {
         bail!("--kernel-ring must be a power of two from 1 to 512, not {}", args.kernel_ring);
     }
-    let wanted = args.kernel || args.system || !args.pid.is_empty();
+    let alone = !args.pid.is_empty() && !args.wants_probes();
+    let wanted = args.kernel || args.system || alone;
     if (args.payload > 0 || args.call_times) && !wanted {
-        bail!("--payload and --call-times go with --kernel, --pid or --system");
+        bail!("--payload and --call-times go with --kernel, --system, or --pid without probes");
     }
     let ring_bytes = args.kernel_ring << 20;
     let payload = args.payload;
@@ -337,7 +371,12 @@ fn show_progress(now: Progress) {
     eprint!("\r\x1b[Kfettle: {} threads, {} records", now.threads, now.records);
 }
 
-fn options(args: &Args) -> anyhow::Result<Options> {
+/// What is asked for, of a program or process that goes by `name`.
+pub(crate) fn options(
+    args: &Args,
+    command: Vec<OsString>,
+    name: &OsString,
+) -> anyhow::Result<Options> {
     if !args.ring.is_power_of_two() || args.ring > 256 {
         bail!("--ring must be a power of two from 1 to 256, not {}", args.ring);
     }
@@ -362,9 +401,9 @@ fn options(args: &Args) -> anyhow::Result<Options> {
         }
         libraries.push("libc.so*".to_owned());
     }
-    let output = args.output_for(&args.command[0])?;
+    let output = args.output_for(name)?;
     Ok(Options {
-        command: args.command.clone(),
+        command,
         output,
         remote: remote(args)?,
         mode,
@@ -403,7 +442,7 @@ fn free_name(program: &OsString) -> anyhow::Result<PathBuf> {
         .context("no free name for the trace: name one with --output")
 }
 
-fn as_json(outcome: &Outcome, output: &Path) -> serde_json::Value {
+pub(crate) fn as_json(outcome: &Outcome, output: &Path) -> serde_json::Value {
     let totals = &outcome.finished.manifest.totals;
     let reasons: std::collections::BTreeMap<_, _> = outcome.reasons.iter().copied().collect();
     let skipped: u64 = outcome.reasons.iter().map(|(_, n)| n).sum();

@@ -243,7 +243,7 @@ fn shuffle(
     print_installed(args, &installed, prepared, begin.elapsed())
 }
 
-fn milliseconds(time: Duration) -> f64 {
+pub(crate) fn milliseconds(time: Duration) -> f64 {
     time.as_secs_f64() * 1e3
 }
 
@@ -672,7 +672,7 @@ impl State {
             }
         }
         let mapped = journal.regions().into_iter().filter(|(_, mapped)| *mapped);
-        state.bytes = mapped.map(|(region, _)| region.len).sum();
+        state.bytes = mapped.map(|(region, _)| region.code_len()).sum();
         let known: Vec<&str> = journal.entries().iter().filter_map(loaded).collect();
         let target = process.as_ref().and_then(|process| Target::new(process).ok());
         let now = target.iter().flat_map(|target| &target.loaded).map(|l| l.path.clone());

@@ -9,7 +9,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Output, Stdio};
 use std::time::Duration;
 
 use common::{calls, folder, text};
-use fettle_trace::{CounterKind, ProbeMode, Trace};
+use fettle_trace::{CounterKind, ProbeMode, Thread, Trace};
 
 const WORK: &str = r#"
 $| = 1;
@@ -20,21 +20,55 @@ while (my $line = <STDIN>) {
 }
 "#;
 
-/// Perl, which answers line by line.
+/// Each question is answered by a thread and a child that are made for it.
+const BIRTHS: &str = r#"
+import os, sys, threading
+
+def work(n, out):
+    out.append(sum(hash((n, i)) % 7 for i in range(2000)))
+
+for line in sys.stdin:
+    n, out = int(line), []
+    thread = threading.Thread(target=work, args=(n, out))
+    thread.start()
+    child = os.fork()
+    if child == 0:
+        work(n, out)
+        os._exit(out[-1] % 100)
+    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    thread.join()
+    print(out, status, flush=True)
+    if n == 999:
+        os.execv("/usr/bin/perl", ["perl", "-e", "print 'perl ', 6 * 7, chr(10)"])
+"#;
+
+/// A program that answers line by line.
 struct Worker {
+    program: (&'static str, [&'static str; 2]),
     child: Child,
     ask: ChildStdin,
     answers: BufReader<ChildStdout>,
 }
 
 impl Worker {
+    /// Perl.
     fn start() -> Worker {
-        let mut command = Command::new("/usr/bin/perl");
-        command.args(["-e", WORK]).stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut child = command.spawn().unwrap();
+        Worker::of(("/usr/bin/perl", ["-e", WORK]))
+    }
+
+    /// Python, which makes threads and children.
+    fn with_births() -> Worker {
+        Worker::of(("/usr/bin/python3", ["-c", BIRTHS]))
+    }
+
+    fn of(program: (&'static str, [&'static str; 2])) -> Worker {
+        let mut command = Command::new(program.0);
+        // What Python's hashes are must not depend on the run.
+        command.args(program.1).env("PYTHONHASHSEED", "1");
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let ask = child.stdin.take().unwrap();
         let answers = BufReader::new(child.stdout.take().unwrap());
-        Worker { child, ask, answers }
+        Worker { program, child, ask, answers }
     }
 
     fn answer(&mut self, question: u32) -> String {
@@ -78,7 +112,7 @@ impl Bench {
         let mut arguments = vec!["record", "-p", &pid, "-o", text(output)];
         arguments.extend(more);
         let mut fettle = self.fettle(&arguments).spawn().unwrap();
-        let mut reference = Worker::start();
+        let mut reference = Worker::of(worker.program);
         let mut asked = 0;
         while fettle.try_wait().unwrap().is_none() {
             assert_eq!(worker.answer(asked), reference.answer(asked), "{asked}");
@@ -146,6 +180,126 @@ fn what_a_running_program_executes_is_counted() {
 }
 
 #[test]
+fn calls_and_times_of_a_running_program_are_recorded() {
+    let bench = Bench::new("record_running_times");
+    let mut worker = Worker::start();
+    for mode in ["events", "time", "cpu", "sample"] {
+        let trace = bench.folder.join(mode);
+        let more = ["--mode", mode, "--duration", "1s", "--when-full", "wait"];
+        let (output, asked) = bench.record(&mut worker, &trace, &more);
+        assert!(output.status.success() && asked > 0, "{mode}: {}", said(&output));
+        assert!(!said(&output).contains("fettle undo"), "{}", said(&output));
+        bench.assert_unchanged(&worker);
+        let by_name = calls(&trace);
+        let opened = Trace::open(&trace).unwrap();
+        let totals = opened.manifest().totals;
+        assert_eq!((totals.threads, totals.processes), (1, 1), "{mode}");
+        // Samples are never waited for.
+        assert!(totals.lost == 0 || mode == "sample", "{mode}: {totals:?}");
+        assert_eq!(totals.calls, by_name.values().sum::<u64>(), "{mode}");
+        let additions = by_name.iter().find(|(name, _)| name.starts_with("Perl_pp_add"));
+        assert!(additions.is_some_and(|(_, calls)| *calls > 0), "{mode}: {by_name:?}");
+        // A record of every call that has ended; it was let go of anywhere, in a probe perhaps.
+        let open = totals.calls.abs_diff(totals.records);
+        assert!(if mode == "events" { open < 100 } else { totals.records == 0 }, "{totals:?}");
+        let times = opened.totals().unwrap();
+        let own: u64 = times.iter().map(|total| total.self_ns).sum();
+        // What the only thread was at when it was let go of is among no call.
+        // Samples are estimates.
+        let most = opened.manifest().duration_ns * if mode == "sample" { 10 } else { 1 };
+        assert!(own > 0 && own <= most * 21 / 20, "{mode}: {own}");
+    }
+}
+
+#[test]
+fn threads_and_children_that_are_born_meanwhile_are_recorded() {
+    let bench = Bench::new("record_running_births");
+    let mut worker = Worker::with_births();
+    let trace = bench.folder.join("births");
+    let more = ["--mode", "time", "--duration", "2s"];
+    let (output, asked) = bench.record(&mut worker, &trace, &more);
+    assert!(output.status.success() && asked > 2, "{}", said(&output));
+    bench.assert_unchanged(&worker);
+    let opened = Trace::open(&trace).unwrap();
+    let (threads, processes) = (opened.threads().unwrap(), opened.processes().unwrap());
+    assert!(threads.len() > 4 && processes.len() > 2, "{threads:?} {processes:?}");
+    // Each has worked.
+    let totals = opened.totals().unwrap();
+    let worked = |index: u32| totals.iter().any(|t| t.thread == index && t.calls > 100);
+    // Not those that came before all was in place.
+    let idle: Vec<_> = threads.iter().filter(|thread| !worked(thread.index)).collect();
+    // Nor the last.
+    let early = |thread: &&&Thread| (thread.index as usize) < threads.len() / 2;
+    let late = idle.len() - idle.iter().filter(early).count();
+    assert!(late <= 2, "{idle:?} of {}", threads.len());
+    let children = processes.iter().filter(|p| p.parent == Some(worker.child.id()));
+    assert_eq!(children.count(), processes.len() - 1);
+
+    // It executes another program, which is recorded from its start.
+    let trace = bench.folder.join("exec");
+    let arguments = ["record", "-p", &worker.pid(), "-o", text(&trace), "--mode", "time"];
+    let fettle = bench.begin(&arguments, &worker);
+    let mut reference = Worker::with_births();
+    for question in [1, 2, 999] {
+        assert_eq!(worker.answer(question), reference.answer(question));
+    }
+    let mut line = String::new();
+    worker.answers.read_line(&mut line).unwrap();
+    assert_eq!(line, "perl 42\n");
+    let output = fettle.wait_with_output().unwrap();
+    assert!(output.status.success(), "{}", said(&output));
+    assert!(said(&output).contains("has ended"), "{}", said(&output));
+    let by_name = calls(&trace);
+    assert!(by_name.get("perl_run").is_some_and(|calls| *calls == 1), "{by_name:?}");
+}
+
+#[test]
+fn a_killed_recorder_leaves_a_program_that_works_and_a_trace() {
+    let bench = Bench::new("record_running_killed");
+    kill_recorder(&bench, Worker::start(), true);
+    kill_recorder(&bench, Worker::with_births(), false);
+}
+
+/// Kills a recorder, and undoes what it has left; all of it if the program can be `moved`.
+fn kill_recorder(bench: &Bench, mut worker: Worker, moved: bool) {
+    let mut reference = Worker::of(worker.program);
+    let trace = bench.folder.join(format!("killed-{moved}"));
+    let arguments = ["record", "-p", &worker.pid(), "-o", text(&trace), "--mode", "events"];
+    let mut fettle = bench.begin(&arguments, &worker);
+    // The undo log is there before the trace.
+    while !trace.join("manifest.json").exists() {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    for question in 0..20 {
+        assert_eq!(worker.answer(question), reference.answer(question));
+    }
+    fettle.kill().unwrap();
+    fettle.wait().unwrap();
+    // Its threads share the memory of theirs that made them from now on.
+    for question in 20..60 {
+        assert_eq!(worker.answer(question), reference.answer(question));
+    }
+    // Debian's Python is at a fixed address, where a number on a stack may look like code for long.
+    let undone = bench.fettle(&["undo", &worker.pid()]).output().unwrap();
+    assert!(undone.status.success() || !moved, "{}", said(&undone));
+    if !moved {
+        assert_eq!(worker.answer(60), reference.answer(60));
+        return;
+    }
+    bench.assert_unchanged(&worker);
+    let maps = std::fs::read_to_string(format!("/proc/{}/maps", worker.pid())).unwrap();
+    assert!(!maps.contains("memfd"), "{maps}");
+    assert_eq!(worker.answer(60), reference.answer(60));
+    let report = bench.fettle(&["report", text(&trace)]).output().unwrap();
+    assert!(report.status.success(), "{}", said(&report));
+    // It can be recorded again.
+    let trace = bench.folder.join("again");
+    let (output, _) = bench.record(&mut worker, &trace, &["--mode", "time", "--duration", "500ms"]);
+    assert!(output.status.success(), "{}", said(&output));
+    assert!(calls(&trace).values().sum::<u64>() > 0);
+}
+
+#[test]
 fn it_ends_when_it_is_told_to_and_the_trace_is_whole() {
     let bench = Bench::new("record_running_ends");
     let mut worker = Worker::start();
@@ -188,7 +342,9 @@ fn what_cannot_be_is_refused_before_anything_is_changed() {
     let other = bench.folder.join("other");
     let pid = worker.pid();
     for (arguments, says) in [
-        (vec!["-p", &pid, "--mode", "time"], "count, blocks or edges"),
+        (vec!["-p", &pid, "--mode", "time", "--payload", "9"], "without probes"),
+        (vec!["-p", &pid, "--mode", "time", "--args", "main"], "the mode events"),
+        (vec!["-p", &pid, "--mode", "events", "-o", text(&there)], "there"),
         (vec!["-p", &pid, "--mode", "count", "--kernel"], "kernel's events"),
         (vec!["-p", &pid, "--mode", "count", "--depth", "2"], "--depth"),
         (vec!["-p", &pid, "-p", "1", "--mode", "count"], "one --pid"),

@@ -135,6 +135,26 @@ pub struct ModuleOptions {
     pub cache: Option<Plans>,
 }
 
+/// Where the probes of a module find what is theirs in a thread's slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SlotOffsets {
+    /// Number in the session of the module's first function.
+    pub first_function: u32,
+    /// Offset of the accumulators.
+    pub accumulators: u32,
+    /// Offset of the module's first counter.
+    pub counters: u32,
+    /// Size of rings in bytes.
+    pub ring_bytes: u32,
+}
+
+impl SlotOffsets {
+    /// For code that has nothing but counters.
+    pub const fn counters(at: u32) -> SlotOffsets {
+        SlotOffsets { first_function: 0, accumulators: 0, counters: at, ring_bytes: 1 }
+    }
+}
+
 /// All modules of a session.
 pub struct Modules {
     options: ModuleOptions,
@@ -238,6 +258,29 @@ impl Modules {
         (self.functions, self.counters)
     }
 
+    /// What is recorded of the arguments of a module's functions.
+    pub fn recorded(&self, image: &Image, functions: &[Function]) -> Recorded {
+        arguments::recorded(image, functions, &self.options.arguments)
+    }
+
+    /// What probes do in a module.
+    pub fn probing<'a>(&'a self, recorded: &'a Recorded) -> Probing<'a> {
+        let ModuleOptions { mode, depth, own, .. } = &self.options;
+        let arguments = Cow::Borrowed(&recorded.classes);
+        Probing { mode: *mode, depth: *depth, arguments, own: own.as_ref() }
+    }
+
+    /// Where in a thread's slot the next module's probes find what is theirs.
+    pub fn next_offsets(&self) -> SlotOffsets {
+        let options = &self.options;
+        SlotOffsets {
+            first_function: self.functions,
+            accumulators: options.accumulators_at,
+            counters: options.counters_at + self.counters * 8,
+            ring_bytes: options.ring_bytes,
+        }
+    }
+
     /// Whether arguments of any function are recorded.
     pub fn has_arguments(&self) -> bool {
         !self.options.arguments.is_empty()
@@ -287,7 +330,22 @@ impl Modules {
     fn make(&mut self, path: &Path, open_at: &Path) -> Result<usize, ModuleError> {
         let opened = Opened::open(open_at)?;
         let (plan, arguments) = self.plan(&opened);
-        let image = opened.image;
+        self.add(path, opened.image, plan, arguments)
+    }
+
+    /// Takes in a module with its new code, and what that records of arguments. Its functions and
+    /// counters have the [next numbers](Modules::numbers).
+    ///
+    /// # Errors
+    ///
+    /// When there are no more numbers.
+    pub fn add(
+        &mut self,
+        path: &Path,
+        image: Image,
+        plan: Arc<Plan>,
+        arguments: Recorded,
+    ) -> Result<usize, ModuleError> {
         let (first_function, first_counter) = (self.functions, self.counters);
         let functions = first_function + plan.functions.len() as u32;
         let counters = first_counter.saturating_add(plan.counters);

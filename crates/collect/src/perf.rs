@@ -6,7 +6,7 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::FromRawFd;
+use std::os::fd::{AsRawFd, FromRawFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use memmap2::{MmapOptions, MmapRaw};
@@ -26,6 +26,7 @@ const SAMPLE_ID_ALL: u64 = 1 << 18;
 const USE_CLOCKID: u64 = 1 << 25;
 const CONTEXT_SWITCH: u64 = 1 << 26;
 const FD_CLOEXEC: u64 = 8;
+const IOC_SET_OUTPUT: libc::c_ulong = 0x2405;
 const RECORD_LOST: u32 = 2;
 const RECORD_EXIT: u32 = 4;
 const RECORD_SWITCH: u32 = 14;
@@ -93,17 +94,33 @@ pub struct Rings {
 struct Ring {
     map: MmapRaw,
     page: usize,
-    /// The event lives as long.
-    _event: File,
+    processor: i32,
+    /// The event that has the ring, and those of other threads that write to it, live as long.
+    events: Vec<File>,
 }
 
 impl Rings {
-    /// Follows a process, which has one thread and is stopped, and all that it begets.
+    /// Follows threads, and all that they beget.
     ///
     /// # Errors
     ///
     /// When the kernel does not permit it or has no room.
-    pub fn follow(pid: i32) -> io::Result<Rings> {
+    pub fn follow(threads: &[i32]) -> io::Result<Rings> {
+        let (first, others) = threads.split_first().ok_or(io::ErrorKind::NotFound)?;
+        let mut rings = Rings::of(*first)?;
+        for tid in others {
+            for ring in &mut rings.rings {
+                match ring.add(*tid) {
+                    // It has ended.
+                    Err(error) if error.raw_os_error() == Some(libc::ESRCH) => {}
+                    added => added?,
+                }
+            }
+        }
+        Ok(rings)
+    }
+
+    fn of(pid: i32) -> io::Result<Rings> {
         // SAFETY: takes a number only.
         let processors = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_CONF) };
         let mut rings = Vec::new();
@@ -125,39 +142,57 @@ impl Rings {
     }
 }
 
+/// The switches of a thread on a processor, and those of all that it begets.
+fn switches_of(tid: i32, processor: i32) -> io::Result<File> {
+    let attributes = Attributes {
+        kind: TYPE_SOFTWARE,
+        size: size_of::<Attributes>() as u32,
+        config: COUNT_DUMMY,
+        sample_type: SAMPLE_TID | SAMPLE_TIME,
+        flags: INHERIT
+            | EXCLUDE_KERNEL
+            | EXCLUDE_HV
+            | TASK
+            | SAMPLE_ID_ALL
+            | USE_CLOCKID
+            | CONTEXT_SWITCH,
+        clock_id: libc::CLOCK_MONOTONIC,
+        ..Attributes::default()
+    };
+    // SAFETY: the kernel reads as much of `attributes` as it says itself to be long; the rest
+    // are numbers.
+    let fd = unsafe {
+        let at = &raw const attributes;
+        libc::syscall(libc::SYS_perf_event_open, at, tid, processor, -1, FD_CLOEXEC)
+    };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: `fd` was just made and belongs to nobody else.
+    Ok(unsafe { File::from_raw_fd(fd as i32) })
+}
+
 impl Ring {
-    fn open(pid: i32, processor: i32) -> io::Result<Ring> {
-        let attributes = Attributes {
-            kind: TYPE_SOFTWARE,
-            size: size_of::<Attributes>() as u32,
-            config: COUNT_DUMMY,
-            sample_type: SAMPLE_TID | SAMPLE_TIME,
-            flags: INHERIT
-                | EXCLUDE_KERNEL
-                | EXCLUDE_HV
-                | TASK
-                | SAMPLE_ID_ALL
-                | USE_CLOCKID
-                | CONTEXT_SWITCH,
-            clock_id: libc::CLOCK_MONOTONIC,
-            ..Attributes::default()
-        };
-        // SAFETY: the kernel reads as much of `attributes` as it says itself to be long; the rest
-        // are numbers.
-        let fd = unsafe {
-            let at = &raw const attributes;
-            libc::syscall(libc::SYS_perf_event_open, at, pid, processor, -1, FD_CLOEXEC)
-        };
-        if fd < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        // SAFETY: `fd` was just made and belongs to nobody else.
-        let event = unsafe { File::from_raw_fd(fd as i32) };
+    fn open(tid: i32, processor: i32) -> io::Result<Ring> {
+        let event = switches_of(tid, processor)?;
         // SAFETY: takes a number only.
         let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as usize;
         // One page of cursors in front.
         let map = MmapOptions::new().len(page + RING as usize).map_raw(&event)?;
-        Ok(Ring { map, page, _event: event })
+        Ok(Ring { map, page, processor, events: vec![event] })
+    }
+
+    /// Has the switches of another thread come to this ring, too.
+    fn add(&mut self, tid: i32) -> io::Result<()> {
+        let event = switches_of(tid, self.processor)?;
+        // SAFETY: takes numbers only; both descriptors are ours.
+        let done =
+            unsafe { libc::ioctl(event.as_raw_fd(), IOC_SET_OUTPUT, self.events[0].as_raw_fd()) };
+        if done < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        self.events.push(event);
+        Ok(())
     }
 
     /// A cursor on the first page.

@@ -65,10 +65,41 @@ pub struct Options {
     pub cache: Option<PathBuf>,
 }
 
+impl Options {
+    /// The sizes of the memory that threads write to.
+    pub fn slots(&self) -> SlotLayout {
+        SlotLayout {
+            ring_bytes: self.ring_bytes,
+            functions: FUNCTIONS,
+            counters: if self.mode.has_counters() { COUNTERS } else { 0 },
+            slots: self.threads,
+        }
+    }
+
+    /// The modules of a session, none yet.
+    pub fn modules(&self) -> Modules {
+        let layout = self.slots();
+        Modules::new(ModuleOptions {
+            mode: self.mode,
+            depth: self.depth,
+            selection: self.selection.clone(),
+            own: self.own.as_ref().map(|own| own.probe.clone()),
+            arguments: self.arguments.clone(),
+            functions: layout.functions,
+            counters: layout.counters,
+            ring_bytes: layout.ring_bytes,
+            accumulators_at: layout.accumulators_at(),
+            counters_at: layout.counters_at(),
+            shuffle: self.shuffle,
+            cache: self.cache.as_deref().and_then(|path| Plans::open(path, DEFAULT_LIMIT)),
+        })
+    }
+}
+
 /// What came of a recording.
 pub struct Outcome {
-    /// How the program ended.
-    pub status: ExitStatus,
+    /// How the program ended; `None` if it runs on.
+    pub status: Option<ExitStatus>,
     /// What became of the trace.
     pub finished: Finished,
     /// Functions with probes.
@@ -142,30 +173,43 @@ pub fn record(
     if is_elf(&program) {
         modules::open_image(&program)?;
     }
-    let layout = SlotLayout {
-        ring_bytes: options.ring_bytes,
-        functions: FUNCTIONS,
-        counters: if options.mode.has_counters() { COUNTERS } else { 0 },
-        slots: options.threads,
+    let slots = Slots::new(options.slots(), options.policy, options.mode);
+    let slots = slots.map_err(RecordError::Memory)?;
+    let mut command = options.command.iter().cloned();
+    let launch = Launch::new(command.next().expect("a program"), command);
+    let run = |recorder: &mut Recorder<'_>, kernel: Option<&Running>| {
+        let children = kernel.map(|kernel| kernel.processes().observe_children()).transpose()?;
+        let waits = RunOptions { period: PERIOD, stop, wait_for: WaitFor::All };
+        let status = fettle_live::run(&launch, recorder, waits);
+        drop(children);
+        Ok(Some(status?))
     };
-    let records = options.mode == Mode::Events;
-    let slots = Slots::new(layout, options.policy, options.mode).map_err(RecordError::Memory)?;
-    let modules = Modules::new(ModuleOptions {
-        mode: options.mode,
-        depth: options.depth,
-        selection: options.selection.clone(),
-        own: options.own.as_ref().map(|own| own.probe.clone()),
-        arguments: options.arguments.clone(),
-        functions: layout.functions,
-        counters: layout.counters,
-        ring_bytes: layout.ring_bytes,
-        accumulators_at: layout.accumulators_at(),
-        counters_at: layout.counters_at(),
-        shuffle: options.shuffle,
-        cache: options.cache.as_deref().and_then(|path| Plans::open(path, DEFAULT_LIMIT)),
-    });
+    conduct(options, (&slots, options.modules()), run, (stop, progress, finishing))
+}
+
+/// How often what was recorded is stored.
+pub const PERIOD: Duration = Duration::from_millis(2);
+
+/// What a recording is watched by: what ends it, its progress, and that of its last part.
+pub type Watch<'a> =
+    (&'a AtomicBool, Option<Box<dyn FnMut(Progress) + 'a>>, &'a mut dyn FnMut(u64, u64));
+
+/// Records what `run` has the recorder follow, from an empty trace to a finished one; `modules` may
+/// be there already. `run` also gets the recording of kernel events, if there is one, and answers how
+/// the program ended.
+///
+/// # Errors
+///
+/// When nothing can be recorded, and what `run` fails with; then there is no trace.
+pub fn conduct<E: From<RecordError>>(
+    options: &Options,
+    (slots, modules): (&Slots, Modules),
+    run: impl FnOnce(&mut Recorder<'_>, Option<&Running>) -> Result<Option<ExitStatus>, E>,
+    (stop, progress, finishing): Watch<'_>,
+) -> Result<Outcome, E> {
     // Refused here, nothing has been made or run yet.
-    let capture = options.kernel.map(|kernel| kernel.capture()).transpose()?;
+    let capture = options.kernel.map(|kernel| kernel.capture()).transpose();
+    let capture = capture.map_err(RecordError::from)?;
     let mut manifest = begin_manifest(options);
     let (destination, writer) =
         Destination::create(&options.output, options.remote.as_ref(), &manifest)?;
@@ -174,80 +218,75 @@ pub fn record(
         Ok(kernel) => kernel,
         Err(error) => {
             destination.give_up(writer);
-            return Err(error);
+            return Err(error.into());
         }
     };
     let own_fields = options.own.as_ref().map(|own| own.fields.len());
     let mut recorder =
-        Recorder::new(modules, Libraries::new(options.libraries.clone()), &slots, writer, progress);
+        Recorder::new(modules, Libraries::new(options.libraries.clone()), slots, writer, progress);
     recorder.expect_own(own_fields);
     recorder.checkpoint_manifest(manifest.clone());
-
-    let mut command = options.command.iter().cloned();
-    let launch = Launch::new(command.next().expect("a program"), command);
-    let children = kernel.as_ref().map(|kernel| kernel.processes().observe_children());
-    let children = children.transpose()?;
-    let run = fettle_live::run(
-        &launch,
-        &mut recorder,
-        RunOptions { period: Duration::from_millis(2), stop, wait_for: WaitFor::All },
-    );
-    drop(children);
+    let run = run(&mut recorder, kernel.as_ref());
     let kernel = kernel.map(Running::end);
     let (modules, writer, mut done, notes, write_error) = recorder.end();
     let status = match run {
         Ok(status) => status,
         Err(e) => {
             destination.give_up(writer);
-            return Err(e.into());
+            return Err(e);
         }
     };
 
     let converter = end_clock(&mut manifest);
-    manifest.exit = Some(exit(status));
+    manifest.exit = status.map(exit);
     manifest.notes = notes;
     manifest.notes.extend(arguments_not_recorded(options, &modules));
     manifest.switches = done.switches;
     fill_totals(&mut manifest, &done);
     done.into_ns(converter, options.mode);
+    let (reasons, refused) = (modules::reasons(modules.all()), done.refused.clone());
+    let functions_probed = modules.all().iter().map(|m| m.plan.functions.len() as u64).sum();
+    let work = modules.work;
+    let finish = tables(options, manifest, &modules, done);
+    let module_rows = finish.modules.clone();
     let mut kernel = kernel.map(|kernel| kernel.known(Lives::default()));
     if let Some(kernel) = kernel.as_mut().filter(|_| options.remote.is_some()) {
         kernel.pack();
     }
-    let (counters, near) = done.counter_rows(&modules);
-    if near > 0 {
-        manifest.notes.push(format!(
-            "{near} functions were left in the middle, by an exception, longjmp or exit: counts of \
-             their edges after that are too high or too low by as much"
-        ));
-    }
-    let reasons = modules::reasons(modules.all());
-    let outcome_refused = done.refused.clone();
-    let functions_probed = modules.all().iter().map(|m| m.plan.functions.len() as u64).sum();
-    let work = modules.work;
-    let named = name_tables(manifest, &modules);
-    let module_rows = named.modules.clone();
-    let finish = Finish {
-        mappings: done.mappings,
-        processes: done.processes,
-        threads: done.threads,
-        totals: done.totals,
-        own: done.own,
-        counters,
-        open_calls: if records { done.open } else { Vec::new() },
-        ..named
-    };
-    let finished = destination.finish(writer, Ending::new(finish, kernel), stop, finishing)?;
+    let ending = Ending::new(finish, kernel);
+    let finished =
+        destination.finish(writer, ending, stop, finishing).map_err(RecordError::from)?;
     Ok(Outcome {
         status,
         finished,
         functions_probed,
         modules: module_rows,
         reasons: reasons.into_iter().map(|(r, n)| (r.describe(), n)).collect(),
-        refused: outcome_refused,
+        refused,
         work,
         write_error,
     })
+}
+
+/// All tables of a trace but that of calls.
+fn tables(options: &Options, mut manifest: Manifest, modules: &Modules, done: Done) -> Finish {
+    let (counters, near) = done.counter_rows(modules);
+    if near > 0 {
+        manifest.notes.push(format!(
+            "{near} functions were left in the middle, by an exception, longjmp or exit: counts of \
+             their edges after that are too high or too low by as much"
+        ));
+    }
+    Finish {
+        mappings: done.mappings,
+        processes: done.processes,
+        threads: done.threads,
+        totals: done.totals,
+        own: done.own,
+        counters,
+        open_calls: if options.mode == Mode::Events { done.open } else { Vec::new() },
+        ..name_tables(manifest, modules)
+    }
 }
 
 /// Begins to record kernel events.

@@ -141,6 +141,33 @@ pub struct Done {
     pub refused: Vec<(String, String)>,
 }
 
+/// A process that runs already and has new code.
+pub struct Attached<'a> {
+    /// Its number.
+    pub pid: i32,
+    /// Program and arguments.
+    pub command: String,
+    /// Its threads.
+    pub threads: &'a [i32],
+    /// Where it has the slots.
+    pub slots_at: LiveAddr,
+    /// Its new code.
+    pub codes: &'a [NewCode],
+}
+
+/// New code where a process has it.
+#[derive(Clone, Copy, Debug)]
+pub struct NewCode {
+    /// Which module of the session it is of.
+    pub module: usize,
+    /// Where it begins.
+    pub text: LiveAddr,
+    /// Its bytes.
+    pub text_len: u64,
+    /// What the loader has added to link addresses.
+    pub bias: u64,
+}
+
 /// What a progress line tells.
 #[derive(Clone, Copy, Debug)]
 pub struct Progress {
@@ -243,6 +270,26 @@ impl<'a> Recorder<'a> {
         }
     }
 
+    /// Takes in a process that runs already and is followed from now on: its threads, which run now,
+    /// are born to it.
+    pub fn attach(&mut self, attached: Attached<'_>) {
+        let Attached { pid, command, threads, slots_at, codes } = attached;
+        self.follow_switches(threads);
+        for NewCode { module, text, text_len, bias } in codes {
+            self.done.mappings.push(Mapping {
+                module: *module as u32,
+                pid: pid as u32,
+                base: *bias,
+            });
+            if let Some(sampled) = &mut self.sampled {
+                sampled.add_code(pid, text.0, *text_len, *module);
+            }
+        }
+        let (parent, space, start_tsc) = (None, None, clock::tsc());
+        let slots_at = Some(slots_at.0);
+        self.processes.insert(pid, ProcessState { parent, command, start_tsc, slots_at, space });
+    }
+
     fn take_slot(&mut self) -> Option<u32> {
         if let Some(slot) = self.free.pop() {
             return Some(slot);
@@ -275,13 +322,13 @@ impl<'a> Recorder<'a> {
         }
     }
 
-    /// Begins to be told when the program's threads are off the processor; asked at each exec,
-    /// done at the first.
-    fn follow_switches(&mut self, pid: i32) {
+    /// Begins to be told when threads, and all that they beget, are off the processor; asked at
+    /// each exec, done at the first.
+    fn follow_switches(&mut self, threads: &[i32]) {
         if self.switches.is_some() || self.switches_refused {
             return;
         }
-        match Switches::follow(pid, self.begin) {
+        match Switches::follow(threads, self.begin) {
             Ok(switches) => self.switches = Some(switches),
             Err(error) => {
                 self.switches_refused = true;
@@ -329,7 +376,8 @@ impl<'a> Recorder<'a> {
         let end_tsc = self.drain_switches(Some(tid)).unwrap_or_else(clock::tsc);
         let Some(mut state) = self.threads.remove(&tid) else { return };
         let end = state.end.take().unwrap_or_else(|| task::account(state.pid, tid));
-        let holes = self.drain(&state, true);
+        // A record that a living thread is just about to store is not lost.
+        let holes = self.drain(&state, gone);
         let (functions, counters) = self.modules.numbers();
         let totals = self.slots.totals(state.slot, functions, counters).unwrap_or_default();
         self.add_totals(&state, &totals, end_tsc);
@@ -558,8 +606,12 @@ fn split_values(records: &[u8]) -> (Vec<u8>, Vec<u8>) {
 /// links resolved, so that `redis-server` would be called `redis-check-rdb`.
 fn executed_as(stop: &ExecStop<'_>) -> PathBuf {
     let real = stop.executable.clone();
-    let Ok(given) = stop.execfn() else { return real };
-    let folder = std::fs::read_link(format!("/proc/{}/cwd", stop.pid)).unwrap_or_default();
+    stop.execfn().map_or(real.clone(), |given| called(stop.pid, &given, real))
+}
+
+/// What a process's program goes by that was executed as `given`, and is the file `real`.
+pub fn called(pid: i32, given: &Path, real: PathBuf) -> PathBuf {
+    let folder = std::fs::read_link(format!("/proc/{pid}/cwd")).unwrap_or_default();
     let given = folder.join(given);
     let file = |path: &Path| std::fs::metadata(path).map(|m| (m.dev(), m.ino())).ok();
     if file(&given).is_some_and(|f| Some(f) == file(&real)) { given } else { real }
@@ -576,7 +628,7 @@ fn load_bias(image: &Image, entry: LiveAddr) -> u64 {
 
 impl Session for Recorder<'_> {
     fn exec(&mut self, stop: &ExecStop<'_>) -> Option<Injection> {
-        self.follow_switches(stop.pid);
+        self.follow_switches(&[stop.pid]);
         // What ran in this process before is gone, threads and all.
         let old: Vec<i32> =
             self.threads.iter().filter(|(_, t)| t.pid == stop.pid).map(|(tid, _)| *tid).collect();
@@ -706,6 +758,11 @@ impl Session for Recorder<'_> {
         if let Some(alive) = &self.alive {
             alive.clear();
         }
+    }
+
+    fn letting_go(&mut self, _pid: i32, tid: i32) {
+        // Later it shares what it writes to with those that it begets.
+        self.close_thread(tid, false);
     }
 
     fn thread_ending(&mut self, pid: i32, tid: i32) {

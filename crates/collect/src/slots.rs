@@ -142,7 +142,6 @@ impl Slots {
     ///
     /// When the kernel gives no memory file or no room in the address space.
     pub fn new(layout: SlotLayout, policy: Policy, mode: Mode) -> io::Result<Slots> {
-        assert!(layout.ring_bytes.is_power_of_two());
         // SAFETY: the name is a C string; the result is checked.
         let fd = unsafe { libc::memfd_create(c"fettle".as_ptr(), libc::MFD_CLOEXEC) };
         if fd < 0 {
@@ -150,6 +149,16 @@ impl Slots {
         }
         // SAFETY: `fd` was just made and belongs to nobody else.
         let file = unsafe { File::from_raw_fd(fd) };
+        Slots::over(file, layout, policy, mode)
+    }
+
+    /// Has the memory in an empty memory file.
+    ///
+    /// # Errors
+    ///
+    /// As those of [`Slots::new`].
+    pub fn over(file: File, layout: SlotLayout, policy: Policy, mode: Mode) -> io::Result<Slots> {
+        assert!(layout.ring_bytes.is_power_of_two());
         file.set_len(HEAD_USED)?;
         let size = layout.size() as usize;
         let map = memmap2::MmapOptions::new().len(size).no_reserve_swap().map_raw(&file)?;

@@ -69,14 +69,13 @@ impl Clock {
 }
 
 impl Switches {
-    /// Follows a process, which has one thread and is stopped, and all that it begets. `begin`
-    /// was read a while ago.
+    /// Follows threads, and all that they beget. `begin` was read a while ago.
     ///
     /// # Errors
     ///
     /// When the kernel does not permit it or has no room.
-    pub fn follow(pid: i32, begin: ClockPair) -> io::Result<Switches> {
-        let rings = Rings::follow(pid)?;
+    pub fn follow(threads: &[i32], begin: ClockPair) -> io::Result<Switches> {
+        let rings = Rings::follow(threads)?;
         let clock = Clock { begin, now: clock::now() };
         let settled_ns = clock.now.monotonic_ns;
         let (waiting, threads) = Default::default();

@@ -152,6 +152,7 @@ impl Live {
         let Live { engine, program, strings, names, summing, .. } = self;
         let context = Context { program, strings, names };
         engine.finish(&mut |request| {
+            let request = request.read();
             summing.take(request, &context);
             with(request, &context);
         });
@@ -161,6 +162,7 @@ impl Live {
         let Live { engine, program, strings, names, summing, batch, .. } = self;
         let context = Context { program, strings, names };
         engine.feed(batch, &mut |request| {
+            let request = request.read();
             summing.take(request, &context);
             with(request, &context);
         });

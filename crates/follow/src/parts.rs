@@ -4,7 +4,7 @@
 //! What comes of it is put in order again by [`Place`] and handed to a [`Follower`], which finds what
 //! [`Session::for_each`] finds.
 
-use fettle_requests::{Batch, Engine, EventId, Options, Request, Strings};
+use fettle_requests::{Batch, Complete, Engine, EventId, Options, Strings};
 use rustc_hash::FxHashMap;
 
 use crate::error::Result;
@@ -143,8 +143,8 @@ impl Follower<'_> {
         let names = &session.names.borrow();
         let context = Context { program: &session.program, strings: feed.strings(), names };
         let mut going_on = observer.events(self.first, out, &context);
-        let mut tell = |request: &Request| {
-            going_on = going_on && observer.request(request, &context);
+        let mut tell = |request: Complete<'_>| {
+            going_on = going_on && observer.request(request.read(), &context);
         };
         engine.feed(out, &mut tell);
         self.first += out.len() as u64;

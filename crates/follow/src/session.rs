@@ -4,8 +4,8 @@ use std::cell::RefCell;
 use std::collections::BTreeSet;
 
 use fettle_requests::{
-    Batch, Counts, Engine, EventId, Options, Outcome, Program, Request, SchemaCounts, Source,
-    Strings, compile,
+    Batch, Complete, Counts, Engine, EventId, Options, Outcome, Program, Request, SchemaCounts,
+    Source, Strings, compile,
 };
 use fettle_trace::Trace;
 
@@ -148,8 +148,8 @@ impl<'a> Session<'a> {
             let names = &self.names.borrow();
             let context = Context { program: &self.program, strings: feed.strings(), names };
             going_on = observer.events(first, &batch, &context);
-            let mut tell = |request: &Request| {
-                going_on = going_on && observer.request(request, &context);
+            let mut tell = |request: Complete<'_>| {
+                going_on = going_on && observer.request(request.read(), &context);
             };
             engine.feed(&batch, &mut tell);
             first += batch.len() as u64;
@@ -158,7 +158,7 @@ impl<'a> Session<'a> {
             let names = &self.names.borrow();
             let context = Context { program: &self.program, strings: feed.strings(), names };
             engine.finish(&mut |request| {
-                going_on = going_on && observer.request(request, &context);
+                going_on = going_on && observer.request(request.read(), &context);
             });
         }
         let schemas = 0..self.program.schemas().len();

@@ -86,6 +86,10 @@ impl EffectsFactory {
         if instruction.mnemonic() == iced_x86::Mnemonic::Syscall {
             effects.reads = effects.reads.union(SYSTEM_CALL);
         }
+        // Whoever writes `rax` no longer has a number of vector registers in it.
+        if effects.writes.contains(Gpr::Rax) {
+            effects.kills = effects.kills.union(RegSet::VECTOR_COUNT);
+        }
         let modified = instruction.rflags_modified() & STATUS;
         if instruction.rflags_read() & STATUS != 0 {
             effects.reads = effects.reads.union(RegSet::FLAGS);

@@ -1,16 +1,14 @@
-//! All that Fettle asks of most instructions, in one word, and a fast way to it.
-//!
-//! Asking a decoder's tables what an instruction reads and writes costs more than decoding it.
-//! But programs use few *forms* (code and registers; addresses and most constants do not matter):
-//! a small table that remembers the answers knows all but some in a thousand.
+//! What most instructions are asked, in one word.
 
-use iced_x86::{Instruction, OpKind};
+use iced_x86::Instruction;
 
 use crate::effects::{Effects, EffectsFactory, Flow, flow};
+use crate::forms::{Forms, Learn};
+use crate::insn::Insn;
 use crate::regs::RegSet;
 
 /// What an instruction reads and writes, and where control goes after it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Facts(u64);
 
 /// Bits of a set of registers.
@@ -63,7 +61,7 @@ impl Facts {
     }
 
     /// Where control goes after `instruction`, whose facts these are.
-    pub fn flow(self, instruction: &Instruction) -> Flow {
+    pub fn flow(self, instruction: &Insn) -> Flow {
         match self.0 >> FLOW {
             0 => Flow::Next,
             1 => Flow::Jump(instruction.near_branch_target()),
@@ -88,79 +86,14 @@ impl Facts {
     }
 }
 
-/// Whatever of an instruction decides about its facts.
-#[derive(Clone, Copy, PartialEq, Eq)]
-struct Form {
-    /// Code and registers, those of memory operands included.
-    code: u64,
-    /// Kinds of operands, prefixes, and the constant of shifts, which may shift by nothing.
-    rest: u64,
-}
+/// What [`Facts`] are learned from.
+pub type FactsFactory = Forms<EffectsFactory>;
 
-impl Form {
-    /// The form of no instruction.
-    const NONE: Form = Form { code: 0, rest: u64::MAX };
+impl Learn for EffectsFactory {
+    type Known = Facts;
 
-    fn of(i: &Instruction) -> Form {
-        let kinds = [i.op0_kind(), i.op1_kind(), i.op2_kind(), i.op3_kind()];
-        let byte = kinds.iter().any(|k| matches!(k, OpKind::Immediate8 | OpKind::Immediate8_2nd));
-        let registers = [
-            i.op0_register(),
-            i.op1_register(),
-            i.op2_register(),
-            i.op3_register(),
-            i.memory_base(),
-            i.memory_index(),
-        ];
-        let pack = |bytes: [u64; 6]| bytes.into_iter().rev().fold(0, |all, b| all << 8 | b);
-        let [a, b, c, d] = kinds.map(|k| k as u64);
-        let immediate = if byte { u64::from(i.immediate8()) } else { 0 };
-        let prefixes = u64::from(i.has_rep_prefix()) | u64::from(i.has_repne_prefix()) << 1;
-        Form {
-            code: pack(registers.map(|r| r as u64)) | (i.code() as u64) << 48,
-            rest: pack([a, b, c, d, immediate, prefixes]),
-        }
-    }
-
-    /// Its place in a table of `1 << bits` entries.
-    fn place(self, bits: u32) -> usize {
-        let mixed = (self.code ^ self.rest.rotate_left(24)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        (mixed >> (64 - bits)) as usize
-    }
-}
-
-/// Bits of an index of the table.
-const TABLE_BITS: u32 = 12;
-
-/// Makes [`Facts`]; keep one per thread, it remembers.
-pub struct FactsFactory {
-    effects: EffectsFactory,
-    known: Box<[(Form, Facts)]>,
-}
-
-impl Default for FactsFactory {
-    fn default() -> Self {
-        FactsFactory::new()
-    }
-}
-
-impl FactsFactory {
-    /// One that knows nothing yet.
-    pub fn new() -> FactsFactory {
-        FactsFactory {
-            effects: EffectsFactory::new(),
-            known: vec![(Form::NONE, Facts(0)); 1 << TABLE_BITS].into_boxed_slice(),
-        }
-    }
-
-    /// The facts of `instruction`.
-    pub fn facts(&mut self, instruction: &Instruction) -> Facts {
-        let form = Form::of(instruction);
-        let known = &mut self.known[form.place(TABLE_BITS)];
-        if known.0 != form {
-            *known = (form, Facts::new(self.effects.effects(instruction), flow(instruction)));
-        }
-        known.1
+    fn learn(&mut self, instruction: &Instruction) -> Facts {
+        Facts::new(self.effects(instruction), flow(instruction))
     }
 }
 
@@ -173,7 +106,7 @@ mod tests {
     /// table says must be what the slow way says.
     #[test]
     fn what_is_remembered_is_right() {
-        let mut facts = FactsFactory::new();
+        let mut facts = FactsFactory::default();
         let mut slow = EffectsFactory::new();
         let mut seed = 1u64;
         let mut seen = 0;
@@ -196,9 +129,9 @@ mod tests {
                 continue;
             }
             seen += 1;
-            let got = facts.facts(&instruction);
+            let (insn, got) = facts.decode(&bytes, 0, 0x1000).unwrap();
             assert_eq!(got.effects(), slow.effects(&instruction), "{instruction} {bytes:x?}");
-            assert_eq!(got.flow(&instruction), flow(&instruction), "{instruction} {bytes:x?}");
+            assert_eq!(got.flow(&insn), flow(&instruction), "{instruction} {bytes:x?}");
         }
         assert!(seen > 300_000, "{seen}");
     }

@@ -5,8 +5,12 @@
 pub mod asm;
 pub mod effects;
 pub mod facts;
+pub mod forms;
+pub mod insn;
 pub mod regs;
 
 pub use effects::{EffectsFactory, Flow, flow};
 pub use facts::{Facts, FactsFactory};
+pub use forms::{Forms, Learn};
+pub use insn::{Decides, Insn};
 pub use regs::{Gpr, RegSet};

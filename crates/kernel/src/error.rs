@@ -11,7 +11,7 @@ pub enum KernelError {
     /// The user may not.
     #[error(
         "kernel events need root, or the capabilities CAP_BPF, CAP_PERFMON and \
-         CAP_DAC_READ_SEARCH: run it with sudo, or leave --kernel out to record with probes alone"
+         CAP_DAC_READ_SEARCH: run it with sudo, or record with probes alone: leave --kernel out, or give --pid a --mode"
     )]
     NotPermitted,
     /// The kernel tells nothing of its types.

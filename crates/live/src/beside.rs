@@ -28,11 +28,8 @@ pub fn run_beside(
 ) -> Result<ExitStatus, LiveError> {
     match follow(launch, period, begin, tick) {
         Err(Failure::Script(path)) => {
-            match follow(&launch.through_shell(&path), period, begin, tick) {
-                Err(Failure::Script(path)) => Err(LiveError::Format { path }),
-                Err(Failure::Error(error)) => Err(error),
-                Ok(status) => Ok(status),
-            }
+            let shell = launch.through_shell(&path);
+            follow(&shell, period, begin, tick).map_err(Failure::into_error)
         }
         Err(Failure::Error(error)) => Err(error),
         Ok(status) => Ok(status),

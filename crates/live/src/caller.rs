@@ -36,8 +36,8 @@ pub(crate) struct SystemCall {
 /// What became of calls.
 #[derive(Debug, Default)]
 pub(crate) struct Made {
-    /// So many were made, in order.
-    pub done: usize,
+    /// What those returned that were made, in order.
+    pub results: Vec<u64>,
     /// Why the next one failed.
     pub error: Option<LiveError>,
     /// How long a thread stood still, each time.
@@ -77,11 +77,11 @@ impl Process {
         })?;
         journal.add([Entry::Code(at, ROOM)])?;
         let mut tries = 0;
-        while made.done < calls.len() && made.error.is_none() {
-            let left = &calls[made.done..];
+        while made.results.len() < calls.len() && made.error.is_none() {
+            let left = &calls[made.results.len()..];
             match self.moment(Who::One, |halted| halted.make_calls(at, left)) {
-                Ok(((done, error), stop)) => {
-                    made.done += done;
+                Ok(((results, error), stop)) => {
+                    made.results.extend(results);
                     made.error = error;
                     made.stops.push(stop);
                 }
@@ -99,12 +99,12 @@ impl Process {
 
 impl Halted<'_> {
     /// Has a thread make calls by instructions at `at`, until one fails or it has stood still for
-    /// long. Gives how many it made.
+    /// long. Gives what those returned that it made.
     fn make_calls(
         &mut self,
         at: LiveAddr,
         calls: &[SystemCall],
-    ) -> Result<(usize, Option<LiveError>), LiveError> {
+    ) -> Result<(Vec<u64>, Option<LiveError>), LiveError> {
         let process = self.process;
         let pid = process.pid();
         let memory = &process.memory;
@@ -127,7 +127,7 @@ impl Halted<'_> {
                 .map_err(|_| LiveError::Seccomp { pid, filters: 1 })?;
         }
         memory.write(at, &code)?;
-        let mut done = 0;
+        let mut results = Vec::new();
         let result = (|| {
             ptrace::set_blocked_signals(tid, !0).map_err(failed("set the signal mask"))?;
             for call in calls {
@@ -137,7 +137,7 @@ impl Halted<'_> {
                     let (action, address) = (call.action, call.arguments[0]);
                     return Ok(Some(LiveError::Remote { action, pid, address, source }));
                 }
-                done += 1;
+                results.push(result as u64);
                 if self.is_late() {
                     break;
                 }
@@ -155,7 +155,7 @@ impl Halted<'_> {
             let _ = ptrace::set_options(tid, ptrace::O_SYSGOOD);
         }
         let error = result?;
-        back.map(|()| (done, error))
+        back.map(|()| (results, error))
     }
 }
 

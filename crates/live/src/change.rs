@@ -2,6 +2,7 @@
 //!
 //! Everything is told to the [`Journal`] first.
 
+use std::fs::{File, OpenOptions};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -18,6 +19,7 @@ use crate::references::{OwnMemory, Ranges, sleeper_returns_to};
 use crate::returns::Returns;
 
 const PAGE: u64 = 4096;
+const AT_PLATFORM: u64 = 15;
 
 impl Process {
     /// Gives the process memory, all zeros, at places that are free; all of it or none. Gives how
@@ -43,13 +45,69 @@ impl Process {
         };
         let calls: Vec<SystemCall> = regions.iter().map(call).collect();
         let made = self.make_calls(journal, &[], &calls)?;
-        let done = &regions[..made.done];
+        let done = &regions[..made.results.len()];
         journal.add(done.iter().map(|region| Entry::Mapped(region.at)))?;
         let Some(error) = made.error else { return Ok(made.stops) };
         let _ = self.unmap(journal, done);
         // Those that were not made are not there.
-        journal.add(regions[made.done..].iter().map(|region| Entry::Unmapped(region.at)))?;
+        journal
+            .add(regions[made.results.len()..].iter().map(|region| Entry::Unmapped(region.at)))?;
         Err(error)
+    }
+
+    /// Gives the process memory that we have, too: that of a file without a name, which is returned,
+    /// still empty. Children that are forked share it. `at` is free; dumps leave it out. Also gives
+    /// how long a thread stood still, each time.
+    ///
+    /// # Errors
+    ///
+    /// When the process cannot make the calls, or something is there already.
+    pub fn map_file(
+        &self,
+        journal: &mut Journal,
+        region: Region,
+    ) -> Result<(File, Vec<Duration>), LiveError> {
+        let pid = self.pid();
+        // Any text will do for a name; the kernel has put this one into every process.
+        let name = self.auxv(AT_PLATFORM).ok_or_else(|| LiveError::Unattachable {
+            pid,
+            why: "its auxiliary vector is not what Linux makes".to_owned(),
+        })?;
+        let call = |action, number, arguments| SystemCall { action, number, arguments };
+        let cloexec = u64::from(libc::MFD_CLOEXEC);
+        let create =
+            call("make a memory file", libc::SYS_memfd_create, [name, cloexec, 0, 0, 0, 0]);
+        let made = self.make_calls(journal, &[], &[create])?;
+        let (descriptor, mut stops) = match (made.results.first(), made.error) {
+            (Some(descriptor), None) => (*descriptor, made.stops),
+            (_, error) => return Err(error.unwrap_or(LiveError::Gone { pid })),
+        };
+        let path = format!("/proc/{pid}/fd/{descriptor}");
+        let opened = OpenOptions::new().read(true).write(true).open(path);
+        let (at, len) = (region.at.0, region.len);
+        let flags = (libc::MAP_SHARED | libc::MAP_FIXED_NOREPLACE) as u64;
+        let map =
+            call("map memory", libc::SYS_mmap, [at, len, region.prot.bits(), flags, descriptor, 0]);
+        let advise = libc::MADV_DONTDUMP as u64;
+        let advise =
+            call("keep memory out of dumps", libc::SYS_madvise, [at, len, advise, 0, 0, 0]);
+        let close = call("close a memory file", libc::SYS_close, [descriptor, 0, 0, 0, 0, 0]);
+        if opened.is_ok() {
+            journal.add([Entry::Map(region)])?;
+            let made = self.make_calls(journal, &[], &[map, advise])?;
+            stops.extend(made.stops);
+            journal.add([match made.results.is_empty() {
+                true => Entry::Unmapped(region.at),
+                false => Entry::Mapped(region.at),
+            }])?;
+            if let Some(error) = made.error {
+                self.make_calls(journal, &[], &[close])?;
+                return Err(error);
+            }
+        }
+        stops.extend(self.make_calls(journal, &[], &[close])?.stops);
+        let failed = |source| LiveError::Ptrace { action: "open its memory file", pid, source };
+        Ok((opened.map_err(failed)?, stops))
     }
 
     /// Takes memory back.
@@ -63,7 +121,8 @@ impl Process {
         let going = regions.iter().map(|r| Entry::Unmapping(r.at, first_page(self, r)));
         journal.add(going.collect::<Vec<_>>())?;
         let made = self.make_calls(journal, regions, &calls)?;
-        journal.add(regions[..made.done].iter().map(|region| Entry::Unmapped(region.at)))?;
+        journal
+            .add(regions[..made.results.len()].iter().map(|region| Entry::Unmapped(region.at)))?;
         made.error.map_or(Ok(made.stops), Err)
     }
 }
@@ -178,7 +237,7 @@ fn undo_living(
             shut_gates(journal, process, escapes, &mut undone.stops)?;
         }
         if Instant::now() > deadline {
-            let bytes = journal.regions().iter().map(|(region, _)| region.len).sum();
+            let bytes = journal.regions().iter().map(|(region, _)| region.code_len()).sum();
             undone.kept = Some((bytes, why));
             break;
         }
@@ -279,8 +338,9 @@ fn take_away(
     undone: &mut Undone,
 ) -> Result<Option<String>, LiveError> {
     let regions = journal.regions();
-    let ranges = regions.iter().map(|(r, _)| (r.at.0, r.at.0 + r.len)).collect();
-    let ranges = Ranges::new(ranges);
+    // Shared memory is for new code to write to: no register has its address for longer than that.
+    let private = regions.iter().filter(|(r, _)| !r.shared);
+    let ranges = Ranges::new(private.map(|(r, _)| (r.at.0, r.at.0 + r.len)).collect());
     // What is saved in memory leads to code. Data is reached from code alone, and from stacks.
     let code = regions.iter().filter(|(r, _)| r.prot.exec);
     let code = Ranges::new(code.map(|(r, _)| (r.at.0, r.at.0 + r.len)).collect());
@@ -338,7 +398,7 @@ fn take_away(
     // Nothing leads there any more, and nothing will.
     let regions = still_there(journal, process)?;
     undone.stops.extend(process.unmap(journal, &regions)?);
-    undone.freed = regions.iter().map(|region| region.len).sum();
+    undone.freed = regions.iter().map(Region::code_len).sum();
     Ok(None)
 }
 
@@ -356,8 +416,8 @@ fn forget(
         }
     }
     for entry in journal.entries() {
-        if let Entry::GsBase(base) = entry {
-            halted.set_gs_base(*base, 0)?;
+        if let Entry::GsBases(start, end) = entry {
+            halted.clear_gs_bases(*start, *end)?;
         }
     }
     Ok(None)
@@ -391,6 +451,12 @@ fn is_shared_memory(mapping: &Mapping) -> bool {
     mapping.shared && mapping.deleted && mapping.path.as_deref().is_some_and(zero)
 }
 
+/// Whether it is memory that we have, too ([`Process::map_file`]).
+fn is_memory_file(mapping: &Mapping) -> bool {
+    let memory = |path: &Path| path.to_string_lossy().starts_with("/memfd:");
+    mapping.shared && mapping.deleted && mapping.path.as_deref().is_some_and(memory)
+}
+
 /// Whether memory is mapped just as we ask for it.
 pub(crate) fn is_as_made(maps: &[Mapping], region: &Region) -> bool {
     maps.iter().any(|m| {
@@ -399,7 +465,7 @@ pub(crate) fn is_as_made(maps: &[Mapping], region: &Region) -> bool {
             && m.end.0 >= region.at.0 + region.len
             && prot == (region.prot.read, region.prot.write, region.prot.exec)
             && (m.shared, m.name.is_none()) == (region.shared, true)
-            && (m.inode == 0 || is_shared_memory(m))
+            && (m.inode == 0 || is_shared_memory(m) || is_memory_file(m))
     })
 }
 
@@ -407,8 +473,10 @@ pub(crate) fn is_as_made(maps: &[Mapping], region: &Region) -> bool {
 /// ours if it is just as we ask for them, and empty.
 fn is_untouched(maps: &[Mapping], region: &Region, process: &Process) -> bool {
     let empty = |bytes: Vec<u8>| bytes.iter().all(|byte| *byte == 0);
-    let alone = maps.iter().any(|m| m.start == region.at && m.end.0 == region.at.0 + region.len);
-    alone
-        && is_as_made(maps, region)
-        && process.read(region.at, region.len as usize).is_ok_and(empty)
+    let there = |m: &&Mapping| m.start == region.at && m.end.0 == region.at.0 + region.len;
+    let Some(mapping) = maps.iter().find(there).filter(|_| is_as_made(maps, region)) else {
+        return false;
+    };
+    // A memory file that is still empty has no pages to be read.
+    is_memory_file(mapping) || process.read(region.at, region.len as usize).is_ok_and(empty)
 }

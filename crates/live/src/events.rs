@@ -9,10 +9,14 @@
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
+use crate::attach::Ask;
 use crate::door::{Asked, Door, DoorStop, Request};
 use crate::error::LiveError;
+use crate::halt;
+use crate::haste::Hurry;
 use crate::inject::{self, Injection};
 use crate::launch::{self, Failure, Launch, Started};
 use crate::maps::{self, LiveAddr};
@@ -105,8 +109,12 @@ pub trait Session {
         None
     }
 
-    /// From now on processes that live are let go of, one by one; nobody answers at doors.
+    /// From now on threads that live are let go of, one by one; nobody answers at doors.
     fn detaching(&mut self) {}
+
+    /// A living thread stands still, and is about to be let go of. Those that it makes from then on
+    /// have its gs base.
+    fn letting_go(&mut self, _pid: i32, _tid: i32) {}
 
     /// A living process is no longer followed: the run ends before it. What was injected stays,
     /// and runs on; births in the process are not reported any more, so that new threads have
@@ -160,13 +168,10 @@ pub fn run(
     session: &mut dyn Session,
     options: RunOptions<'_>,
 ) -> Result<ExitStatus, LiveError> {
-    match Tracer::start(launch, &mut *session, options)?.follow() {
+    match Tracer::start(launch, &mut *session, options)?.run() {
         Err(Failure::Script(path)) => {
-            match Tracer::start(&launch.through_shell(&path), session, options)?.follow() {
-                Err(Failure::Script(path)) => Err(LiveError::Format { path }),
-                Err(Failure::Error(error)) => Err(error),
-                Ok(status) => Ok(status),
-            }
+            let shell = launch.through_shell(&path);
+            Tracer::start(&shell, session, options)?.run().map_err(Failure::into_error)
         }
         Err(Failure::Error(error)) => Err(error),
         Ok(status) => Ok(status),
@@ -174,16 +179,16 @@ pub fn run(
 }
 
 /// A thread that runs, or is stopped for its program's own reasons.
-struct Task {
-    pid: i32,
+pub(crate) struct Task {
+    pub(crate) pid: i32,
 }
 
 /// The parent of a thread that has yet to show up.
 #[derive(Clone, Copy)]
-struct Parent {
-    tid: i32,
-    pid: i32,
-    birth: Birth,
+pub(crate) struct Parent {
+    pub(crate) tid: i32,
+    pub(crate) pid: i32,
+    pub(crate) birth: Birth,
 }
 
 /// News of a thread whose birth has not been reported.
@@ -193,30 +198,36 @@ struct Early {
     cpu: Duration,
 }
 
-struct Tracer<'a> {
-    launch: &'a Launch,
+pub(crate) struct Tracer<'a> {
+    /// `None` if the first process ran already: it is not ours, so that it gets no signals from us,
+    /// and runs on in the end.
+    launch: Option<&'a Launch>,
     session: &'a mut dyn Session,
     options: RunOptions<'a>,
     job_control: JobControl,
     _ticker: Ticker,
-    tasks: HashMap<i32, Task>,
+    pub(crate) tasks: HashMap<i32, Task>,
     early: HashMap<i32, Early>,
     /// Newcomers that were looked for, and whose parents may yet tell of them.
     adopted: HashSet<i32>,
     /// With the gs base that each is to have.
-    expected: HashMap<i32, Option<u64>>,
+    pub(crate) expected: HashMap<i32, Option<u64>>,
     /// What threads have been asked at their process's door.
     asked: HashMap<i32, Asked>,
-    /// The launched process.
+    /// The launched process, or the one that ran already.
     first: i32,
     /// Until the first exec: where its failure would be told.
     started: Option<Started>,
     status: Option<ExitStatus>,
     /// When set, every thread that stops is let go. The time is when to give up waiting for them.
     detaching: Option<Instant>,
+    /// What others want of the process that ran already; when they are gone, all is let go.
+    pub(crate) asks: Option<Receiver<Ask>>,
+    /// While threads of a process stand still that ran already, and that nobody else waits for.
+    pub(crate) hurry: Option<Hurry>,
 }
 
-const TRACE: i32 = libc::PTRACE_O_TRACEEXEC
+pub(crate) const TRACE: i32 = libc::PTRACE_O_TRACEEXEC
     | libc::PTRACE_O_TRACEFORK
     | libc::PTRACE_O_TRACEVFORK
     | libc::PTRACE_O_TRACECLONE;
@@ -238,8 +249,6 @@ impl<'a> Tracer<'a> {
         session: &'a mut dyn Session,
         options: RunOptions<'a>,
     ) -> Result<Tracer<'a>, LiveError> {
-        let failed = |action| move |source| LiveError::Os { action, source };
-        let period = options.period.clamp(Duration::from_millis(1), LONGEST_WAIT);
         let spawned = launch::spawn(launch)?;
         let pid = spawned.pid;
         if let Err(source) = ptrace::seize(pid, TRACE) {
@@ -248,36 +257,77 @@ impl<'a> Tracer<'a> {
             let _ = ptrace::peek(pid, true).and_then(|_| ptrace::take_end(pid));
             return Err(LiveError::NotPermitted { pid, source });
         }
+        let mut tracer = Tracer::new(pid, session, options)?;
+        tracer.tasks.insert(pid, Task { pid });
+        (tracer.launch, tracer.started) = (Some(launch), Some(spawned.go()?));
+        Ok(tracer)
+    }
+
+    /// One that traces nothing yet.
+    pub(crate) fn new(
+        first: i32,
+        session: &'a mut dyn Session,
+        options: RunOptions<'a>,
+    ) -> Result<Tracer<'a>, LiveError> {
+        let failed = |action| move |source| LiveError::Os { action, source };
+        let period = options.period.clamp(Duration::from_millis(1), LONGEST_WAIT);
         Ok(Tracer {
-            launch,
+            launch: None,
             session,
             options,
             job_control: JobControl::new().map_err(failed("handle the terminal's signals"))?,
             _ticker: Ticker::new(period).map_err(failed("set a timer"))?,
-            tasks: HashMap::from([(pid, Task { pid })]),
+            tasks: HashMap::new(),
             early: HashMap::new(),
             adopted: HashSet::new(),
             expected: HashMap::new(),
             asked: HashMap::new(),
-            first: pid,
-            started: Some(spawned.go()?),
+            first,
+            started: None,
             status: None,
             detaching: None,
+            asks: None,
+            hurry: None,
         })
     }
 
-    fn follow(mut self) -> Result<ExitStatus, Failure> {
+    fn run(mut self) -> Result<ExitStatus, Failure> {
+        self.follow()?;
+        self.status.ok_or(Failure::Error(LiveError::Gone { pid: self.first }))
+    }
+
+    /// Follows until all is over. Answers how the first process ended, if it did.
+    pub(crate) fn follow_running(
+        &mut self,
+        asks: Receiver<Ask>,
+    ) -> Result<Option<ExitStatus>, LiveError> {
+        self.asks = Some(asks);
+        let followed = self.follow();
+        self.asks = None;
+        followed.map_err(Failure::into_error)?;
+        Ok(self.status)
+    }
+
+    /// Takes one piece of news, or waits for a moment.
+    pub(crate) fn step(&mut self) -> Result<bool, Failure> {
+        match ptrace::peek(0, true) {
+            Ok(Some(report)) => self.handle(report)?,
+            Ok(None) => {}
+            Err(error) if error.raw_os_error() == Some(libc::EINTR) => {}
+            Err(error) if error.raw_os_error() == Some(libc::ECHILD) => return Ok(false),
+            Err(source) => {
+                let action = "wait for the program";
+                return Err(Failure::Error(LiveError::Os { action, source }));
+            }
+        }
+        Ok(true)
+    }
+
+    fn follow(&mut self) -> Result<(), Failure> {
         let mut next_tick = Instant::now() + self.options.period;
         loop {
-            match ptrace::peek(0, true) {
-                Ok(Some(report)) => self.handle(report)?,
-                Ok(None) => {}
-                Err(error) if error.raw_os_error() == Some(libc::EINTR) => {}
-                Err(error) if error.raw_os_error() == Some(libc::ECHILD) => break,
-                Err(source) => {
-                    let action = "wait for the program";
-                    return Err(Failure::Error(LiveError::Os { action, source }));
-                }
+            if !self.step()? {
+                break;
             }
             let now = Instant::now();
             if now >= next_tick {
@@ -287,9 +337,10 @@ impl<'a> Tracer<'a> {
             if !self.early.is_empty() {
                 self.adopt_early(now);
             }
-            if self.status.is_none() {
+            let wanted = self.answer_asks()?;
+            if self.launch.is_some() && self.status.is_none() {
                 signals::forward(self.first);
-            } else if self.is_over(now) {
+            } else if !wanted && self.is_over(now) {
                 break;
             }
         }
@@ -304,13 +355,14 @@ impl<'a> Tracer<'a> {
             self.session.detached(pid);
         }
         self.session.tick();
-        self.status.ok_or(Failure::Error(LiveError::Gone { pid: self.first }))
+        Ok(())
     }
 
-    /// After the launched process has ended: whether there is nothing left to do.
+    /// After the launched process has ended, or nobody wants anything of the one that ran already:
+    /// whether there is nothing left to do.
     fn is_over(&mut self, now: Instant) -> bool {
         let first_only = self.options.wait_for == WaitFor::FirstProcess;
-        if first_only || self.options.stop.load(Ordering::Relaxed) {
+        if first_only || self.launch.is_none() || self.options.stop.load(Ordering::Relaxed) {
             match self.detaching {
                 None => self.begin_to_detach(now),
                 Some(deadline) if now > deadline => return true,
@@ -324,7 +376,7 @@ impl<'a> Tracer<'a> {
         self.early.values().any(|early| !early.what.is_end())
     }
 
-    fn handle(&mut self, report: Report) -> Result<(), Failure> {
+    pub(crate) fn handle(&mut self, report: Report) -> Result<(), Failure> {
         let Report { tid, what } = report;
         match what {
             What::Exited { code } => self.ended(tid, what, ExitStatus::Code(code)),
@@ -341,9 +393,9 @@ impl<'a> Tracer<'a> {
         }
     }
 
-    fn stopped(&mut self, tid: i32, signal: i32, event: i32) {
+    pub(crate) fn stopped(&mut self, tid: i32, signal: i32, event: i32) {
         if let Some(base) = self.expected.remove(&tid) {
-            return self.first_stop(tid, base, signal);
+            return self.first_stop(tid, base, (signal, event));
         }
         let Some(task) = self.tasks.get(&tid) else {
             let what = What::Stopped { signal, event };
@@ -363,8 +415,10 @@ impl<'a> Tracer<'a> {
                 self.birth(tid, pid, event);
             }
             ptrace::EVENT_STOP => {
+                // We may have asked for it.
+                halt::take_up_call(tid);
                 self.resume_or_listen(tid, signal);
-                if tid == self.first && signal != libc::SIGTRAP {
+                if self.launch.is_some() && tid == self.first && signal != libc::SIGTRAP {
                     self.job_control.program_stopped(signal);
                 }
             }
@@ -373,10 +427,14 @@ impl<'a> Tracer<'a> {
     }
 
     /// Lets a stopped thread run, or go. Errors mean that it was killed, which the next wait tells.
-    fn resume(&mut self, tid: i32, signal: i32) {
+    pub(crate) fn resume(&mut self, tid: i32, signal: i32) {
         if self.detaching.is_some() {
+            let task = self.tasks.remove(&tid);
+            if let Some(task) = &task {
+                self.session.letting_go(task.pid, tid);
+            }
             let _ = ptrace::detach(tid, signal);
-            if self.tasks.remove(&tid).is_some_and(|task| task.pid == tid) {
+            if task.is_some_and(|task| task.pid == tid) {
                 self.session.detached(tid);
             }
         } else {
@@ -414,25 +472,27 @@ impl<'a> Tracer<'a> {
             None => {
                 self.expected.insert(child, base);
             }
-            Some(Early { what: What::Stopped { signal, .. }, .. }) => {
-                self.first_stop(child, base, signal);
+            Some(Early { what: What::Stopped { signal, event }, .. }) => {
+                self.first_stop(child, base, (signal, event));
             }
             Some(Early { what, cpu, .. }) => self.bury(child, what, cpu),
         }
     }
 
     /// Tells the session of a newcomer.
-    fn announce(&mut self, tid: i32, parent: Parent) -> Option<u64> {
+    pub(crate) fn announce(&mut self, tid: i32, parent: Parent) -> Option<u64> {
         let pid = if parent.birth == Birth::Thread { parent.pid } else { tid };
         self.tasks.insert(tid, Task { pid });
         self.session.born(parent.tid, pid, tid, parent.birth)
     }
 
-    fn first_stop(&mut self, tid: i32, base: Option<u64>, signal: i32) {
+    /// A thread's first stop. Newcomers have theirs to themselves; one that ran before may stop for
+    /// whatever comes first.
+    fn first_stop(&mut self, tid: i32, base: Option<u64>, (signal, event): (i32, i32)) {
         if let Some(base) = base {
             let _ = ptrace::set_gs_base(tid, base);
         }
-        self.resume_or_listen(tid, signal);
+        self.stopped(tid, signal, event);
     }
 
     /// Takes in newcomers whose parents did not live to tell of them.
@@ -444,11 +504,11 @@ impl<'a> Tracer<'a> {
             self.early.iter().filter(|entry| old(entry.1)).map(|entry| *entry.0).collect();
         for tid in tids {
             let Some(parent) = find_parent(tid) else { continue };
-            if let Some(Early { what: What::Stopped { signal, .. }, .. }) = self.early.remove(&tid)
-            {
+            let early = self.early.remove(&tid);
+            if let Some(Early { what: What::Stopped { signal, event }, .. }) = early {
                 self.adopted.insert(tid);
                 let base = self.announce(tid, parent);
-                self.first_stop(tid, base, signal);
+                self.first_stop(tid, base, (signal, event));
             }
         }
     }
@@ -544,7 +604,7 @@ impl<'a> Tracer<'a> {
         if tid == self.first && self.status.is_none() {
             if let Some(started) = self.started.take() {
                 let stillborn = LiveError::Stillborn { status };
-                let failure = started.failure(self.launch);
+                let failure = self.launch.and_then(|launch| started.failure(launch));
                 return Err(failure.unwrap_or(Failure::Error(stillborn)));
             }
             self.status = Some(status);
@@ -576,6 +636,7 @@ impl<'a> Tracer<'a> {
     fn begin_to_detach(&mut self, now: Instant) {
         self.session.detaching();
         self.detaching = Some(now + DETACH_PATIENCE);
+        self.hurry = self.launch.is_none().then(Hurry::begin);
         for tid in self.tasks.keys() {
             let _ = ptrace::interrupt(*tid);
         }

@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 
 use crate::error::LiveError;
 use crate::haste;
-use crate::maps;
+use crate::maps::{self, LiveAddr};
 use crate::process::{self, Process};
 use crate::ptrace::{self, Registers, Report, What};
 
@@ -49,7 +49,7 @@ pub(crate) enum Who {
 }
 
 /// Why a moment did not come about.
-enum Failure {
+pub(crate) enum Failure {
     Error(LiveError),
     /// This thread does not stop; perhaps because it gets no processor.
     Stuck(i32, bool),
@@ -103,18 +103,14 @@ impl Process {
         let mut longest = Duration::ZERO;
         for attempt in 0.. {
             let (work, stood) = (&mut work, &mut longest);
-            // A thread of its own: when it ends, nothing stays stopped.
-            let done = std::thread::scope(|scope| {
-                let moment = scope.spawn(move || {
-                    haste::hurry();
-                    let mut halted = Halted::halt(self, (who, attempt), patience, stood)?;
-                    let work = work.take().expect("done once");
-                    let result = work(&mut halted);
-                    *stood = (*stood).max(halted.release());
-                    Ok(result?)
-                });
-                moment.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-            });
+            let done = match self.follower() {
+                Some(follower) => self.followed_moment(&follower, patience, stood, |halted| {
+                    work.take().expect("done once")(halted)
+                }),
+                None => self.own_moment((who, attempt), patience, stood, |halted| {
+                    work.take().expect("done once")(halted)
+                }),
+            };
             let (stuck, starved) = match done {
                 Ok(done) => return Ok((done, longest)),
                 Err(Failure::Error(error)) => return Err(error),
@@ -137,6 +133,27 @@ impl Process {
             };
         }
         unreachable!("tries end by time")
+    }
+
+    /// A moment of a process that nobody traces.
+    fn own_moment<T: Send>(
+        &self,
+        (who, attempt): (Who, u32),
+        patience: Duration,
+        longest: &mut Duration,
+        work: impl FnOnce(&mut Halted<'_>) -> Result<T, LiveError> + Send,
+    ) -> Result<T, Failure> {
+        // A thread of its own: when it ends, nothing stays stopped.
+        std::thread::scope(|scope| {
+            let moment = scope.spawn(move || {
+                haste::hurry();
+                let mut halted = Halted::halt(self, (who, attempt), patience, longest)?;
+                let result = work(&mut halted);
+                *longest = (*longest).max(halted.release());
+                Ok(result?)
+            });
+            moment.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        })
     }
 }
 
@@ -163,7 +180,7 @@ impl Gathering<'_> {
                 continue;
             }
             self.known.push(tid);
-            if seize(pid, tid)? {
+            if seize(pid, tid, ptrace::O_SYSGOOD)? {
                 let sleeps = haste::task_state(pid, tid) == Some(b'S');
                 if sleeps { sleeping.push(tid) } else { running.push(tid) }
             }
@@ -279,14 +296,13 @@ impl<'a> Halted<'a> {
             *longest = (*longest).max(gathering.let_go());
             return Err(Failure::Stuck(tid, starved));
         }
-        let pid = process.pid();
-        let begun = Instant::now();
-        let mut threads = Vec::with_capacity(gathering.stopped.len());
-        for (tid, since) in gathering.stopped {
-            // It was killed since.
-            let Ok(registers) = ptrace::registers(tid) else { continue };
-            threads.push(Thread { tid, registers, since });
-        }
+        let stopped = gathering.stopped.into_iter();
+        Halted::of(process, stopped.filter_map(|(tid, since)| Thread::look(tid, since)).collect())
+    }
+
+    /// All threads of a process, which stand still.
+    pub(crate) fn of(process: &'a Process, threads: Vec<Thread>) -> Result<Halted<'a>, Failure> {
+        let (pid, begun) = (process.pid(), Instant::now());
         if threads.is_empty() || !process.is_same() {
             return Err(LiveError::Gone { pid }.into());
         }
@@ -299,13 +315,17 @@ impl<'a> Halted<'a> {
 
     /// Lets all go; gives how long the one stood that stood longest.
     fn release(self) -> Duration {
-        let mut longest = Duration::ZERO;
         for thread in &self.threads {
             // ESRCH: it was killed since.
             let _ = ptrace::detach(thread.tid, 0);
-            longest = longest.max(thread.since.elapsed());
         }
-        longest
+        self.stood()
+    }
+
+    /// How long the thread stands that stands longest.
+    pub(crate) fn stood(&self) -> Duration {
+        let since = self.threads.iter().map(|thread| thread.since).min();
+        since.map_or(Duration::ZERO, |since| since.elapsed())
     }
 
     /// Whether work that can be done in parts should go on in another moment.
@@ -328,14 +348,19 @@ impl<'a> Halted<'a> {
         self.threads.iter().map(|thread| thread.registers.gs_base)
     }
 
-    /// Gives every thread whose gs base is `from` another one. Threads that they make have theirs.
+    /// Takes the gs base from every thread that has one in this range.
     ///
     /// # Errors
     ///
     /// When a thread was killed meanwhile.
-    pub fn set_gs_base(&mut self, from: u64, to: u64) -> Result<(), LiveError> {
-        let threads = self.threads.iter_mut().filter(|t| t.registers.gs_base == from);
-        threads.into_iter().try_for_each(|thread| set_gs_base(thread, to))
+    pub(crate) fn clear_gs_bases(
+        &mut self,
+        start: LiveAddr,
+        end: LiveAddr,
+    ) -> Result<(), LiveError> {
+        let bases = start.0..end.0;
+        let mut threads = self.threads.iter_mut().filter(|t| bases.contains(&t.registers.gs_base));
+        threads.try_for_each(|thread| set_gs_base(thread, 0))
     }
 
     /// Gives each thread one of these gs bases, in turns.
@@ -387,7 +412,7 @@ fn gather_one(gathering: &mut Gathering<'_>) -> Result<(), Failure> {
     let (mut stuck, mut living) = ((pid, false), false);
     for tid in threads {
         gathering.known.push(tid);
-        if !seize(pid, tid)? {
+        if !seize(pid, tid, ptrace::O_SYSGOOD)? {
             continue;
         }
         living = true;
@@ -404,8 +429,8 @@ fn gather_one(gathering: &mut Gathering<'_>) -> Result<(), Failure> {
 }
 
 /// Begins to trace a thread, which runs on; false if it has ended.
-fn seize(pid: i32, tid: i32) -> Result<bool, LiveError> {
-    let refused = match ptrace::seize(tid, ptrace::O_SYSGOOD) {
+pub(crate) fn seize(pid: i32, tid: i32, options: i32) -> Result<bool, LiveError> {
+    let refused = match ptrace::seize(tid, options) {
         Ok(()) => return Ok(true),
         Err(error) if error.raw_os_error() == Some(libc::ESRCH) => return Ok(false),
         Err(error) => error,
@@ -463,7 +488,7 @@ fn news() -> Result<Option<(i32, Settled)>, LiveError> {
 }
 
 /// A child that runs in the memory of these threads, and is not stopped with them.
-fn sharing_child(pid: i32, threads: &[(i32, Instant)]) -> Option<i32> {
+pub(crate) fn sharing_child(pid: i32, threads: &[(i32, Instant)]) -> Option<i32> {
     threads.iter().find_map(|(tid, _)| {
         let list = format!("/proc/{pid}/task/{tid}/children");
         let list = maps::read_proc(&list).unwrap_or_default();
@@ -485,6 +510,11 @@ const IO_PGETEVENTS: i64 = 333;
 const IORING_ENTER_EXT_ARG: u64 = 1 << 3;
 
 impl Thread {
+    /// A thread that stands still, and ran until `since` at least; `None` if it was killed.
+    pub(crate) fn look(tid: i32, since: Instant) -> Option<Thread> {
+        Some(Thread { tid, registers: ptrace::registers(tid).ok()?, since })
+    }
+
     /// The number of the system call that the thread was in, if it was.
     pub(crate) fn system_call(&self) -> Option<u64> {
         let number = self.registers.orig_rax;
@@ -494,7 +524,7 @@ impl Thread {
 
 /// Calls that the kernel does not take up by itself, although they wait without an end and have
 /// done nothing yet, are made such that it does. At once, whatever becomes of the others.
-fn take_up_call(tid: i32) {
+pub(crate) fn take_up_call(tid: i32) {
     // If it was killed meanwhile it needs nothing any more.
     let Ok(mut registers) = ptrace::registers(tid) else { return };
     let endless = match registers.orig_rax as i64 {

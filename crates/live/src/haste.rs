@@ -4,10 +4,11 @@ use std::time::Duration;
 
 use crate::maps;
 
+const RESET_ON_FORK: i32 = 0x4000_0000;
+
 /// Lets the calling thread run before others, where that is allowed: as a real-time thread, else
 /// with the highest weight. Threads that it makes have no part in it.
 pub(crate) fn hurry() {
-    const RESET_ON_FORK: i32 = 0x4000_0000;
     let lowest = libc::sched_param { sched_priority: 1 };
     // SAFETY: the structure is ours, and read only; 0 is the calling thread. The others take
     // numbers only.
@@ -17,6 +18,35 @@ pub(crate) fn hurry() {
         }
         // Sleeps of microseconds are to be just that.
         libc::prctl(libc::PR_SET_TIMERSLACK, 1);
+    }
+}
+
+/// The calling thread [hurries](hurry) as long as this exists: it must not be given to another.
+pub(crate) struct Hurry {
+    /// What it was before.
+    nice: i32,
+    /// Not to be sent to another thread.
+    _own: std::marker::PhantomData<*const ()>,
+}
+
+impl Hurry {
+    pub(crate) fn begin() -> Hurry {
+        // SAFETY: takes numbers only; 0 is the calling thread.
+        let nice = unsafe { libc::getpriority(libc::PRIO_PROCESS, 0) };
+        hurry();
+        Hurry { nice, _own: std::marker::PhantomData }
+    }
+}
+
+impl Drop for Hurry {
+    fn drop(&mut self) {
+        let plain = libc::sched_param { sched_priority: 0 };
+        // SAFETY: the structure is ours, and read only; 0 is the calling thread. The others take
+        // numbers only.
+        unsafe {
+            libc::sched_setscheduler(0, libc::SCHED_OTHER | RESET_ON_FORK, &plain);
+            libc::setpriority(libc::PRIO_PROCESS, 0, self.nice);
+        }
     }
 }
 

@@ -85,6 +85,13 @@ pub struct Region {
     pub shared: bool,
 }
 
+impl Region {
+    /// Bytes of new code: what is shared is memory that it writes to, of which little is ever used.
+    pub fn code_len(&self) -> u64 {
+        if self.shared { 0 } else { self.len }
+    }
+}
+
 /// The bit of [`Region::shared`] in the log, behind those of [`Prot`].
 const SHARED: u64 = 8;
 
@@ -113,8 +120,8 @@ pub enum Entry {
     Record(Record),
     /// While bytes are changed, no thread may be in this range.
     Guard(LiveAddr, LiveAddr),
-    /// Threads have this gs base, and had none.
-    GsBase(u64),
+    /// Threads have gs bases in this range, and had none.
+    GsBases(LiveAddr, LiveAddr),
     /// A file in the process's `/tmp` tells perf of new code: its name, device and number.
     PerfMap(String, u64, u64),
     /// A module that the process had when it was changed.
@@ -324,9 +331,13 @@ impl Journal {
         self.entries.first() == Some(&id)
     }
 
-    /// Whether the log is of a process that was forked from the same execution of a program.
-    pub fn has_space_of(&self, process: &Process) -> bool {
-        matches!(self.entries.first(), Some(Entry::Process(_, _, space)) if *space == process.space())
+    /// Whether the log named after a process is of one that was forked from the same execution of a
+    /// program as `process`; or does not say, and that process lives.
+    pub fn may_be_of_relative(folder: &Path, pid: i32, process: &Process) -> bool {
+        match Journal::owner_of(folder, pid) {
+            Some((_, _, space)) => space == process.space(),
+            None => crate::process::start_time(pid).is_some(),
+        }
     }
 
     /// Memory that the process has been given, or was about to be.
@@ -469,7 +480,7 @@ fn print_plain(entry: &Entry, out: &mut String) {
         }
         Entry::PerfMap(name, device, inode) => write!(out, "perf {device:x} {inode:x} {name}"),
         Entry::Guard(start, end) => write!(out, "guard {:x} {:x}", start.0, end.0),
-        Entry::GsBase(base) => write!(out, "gs {base:x}"),
+        Entry::GsBases(start, end) => write!(out, "gs {:x} {:x}", start.0, end.0),
         Entry::Loaded(path) => write!(out, "loaded {}", path.replace('\n', " ")),
         Entry::Note(text) => write!(out, "note {}", text.replace('\n', " ")),
     };
@@ -552,7 +563,7 @@ fn parse_line(line: &str) -> Option<Entry> {
             Entry::Write(patch)
         }
         "guard" => Entry::Guard(at(0)?, at(1)?),
-        "gs" => Entry::GsBase(number(0)?),
+        "gs" => Entry::GsBases(at(0)?, at(1).or_else(|| at(0).map(|base| base.offset(1)))?),
         _ => return None,
     })
 }
@@ -591,7 +602,7 @@ mod tests {
             }),
             Entry::Record(Record { list: LiveAddr(1), at: LiveAddr(2), dynamic: LiveAddr(3) }),
             Entry::PerfMap("perf-12.map".to_owned(), 7, 8),
-            Entry::GsBase(0x7000),
+            Entry::GsBases(LiveAddr(0x7000), LiveAddr(0x9000)),
             Entry::Loaded("/a library".to_owned()),
             Entry::Note("two words".to_owned()),
             Entry::Unmapping(LiveAddr(0x1000), 0xfeed),

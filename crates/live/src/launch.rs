@@ -193,6 +193,16 @@ pub(crate) enum Failure {
     Script(PathBuf),
 }
 
+impl Failure {
+    /// A script that nobody is to run is a file of a form that is not known.
+    pub(crate) fn into_error(self) -> LiveError {
+        match self {
+            Failure::Error(error) => error,
+            Failure::Script(path) => LiveError::Format { path },
+        }
+    }
+}
+
 impl Started {
     /// Why the child ended without having executed the program; `None` if it does not say.
     pub(crate) fn failure(mut self, launch: &Launch) -> Option<Failure> {

@@ -13,7 +13,7 @@
 //! changed the list of libraries ([`Session::knocked`]).
 //!
 //! A process that runs already is opened as a [`Process`] and changed while it is [`Halted`], for
-//! moments; it is not traced between them. What is changed is told to a [`Journal`] first, from
+//! moments; it is not traced between them, unless [`attach`] follows it like a launched one. What is changed is told to a [`Journal`] first, from
 //! which [`undo`] can put it back at any time, whatever has become of who wrote it.
 //!
 //! Three things tracing changes that nobody can hide from a program:
@@ -28,6 +28,7 @@
 #[cfg(not(all(target_os = "linux", target_arch = "x86_64")))]
 compile_error!("fettle-live knows Linux on x86-64 only");
 
+mod attach;
 mod auxv;
 mod beside;
 mod caller;
@@ -35,6 +36,7 @@ mod change;
 mod door;
 mod error;
 mod events;
+
 mod halt;
 mod haste;
 mod heirs;
@@ -54,12 +56,14 @@ mod returns;
 mod signals;
 mod stop;
 
+pub use attach::attach;
 pub use auxv::Auxv;
 pub use beside::run_beside;
 pub use change::{Undone, undo, undo_with};
 pub use door::{AliveWord, Door, DoorStop, Request};
 pub use error::LiveError;
 pub use events::{Birth, ExitStatus, FaultStop, RunOptions, Session, WaitFor, run};
+
 pub use halt::Halted;
 pub use haste::give_way;
 pub use heirs::{Relative, bequeath, heir, heirs, inherit, relatives};

@@ -4,11 +4,15 @@
 //! nothing. Who it is, its number alone does not say, for numbers are used again; with its start
 //! time it is one of a kind.
 
+use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Read};
+use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
 
+use crate::attach::Follower;
 use crate::error::LiveError;
 use crate::maps::{self, Extent, Extents, LiveAddr, Mapping};
 use crate::memory::Memory;
@@ -23,6 +27,8 @@ pub struct Process {
     auxv: Vec<u8>,
     /// It has a filter of system calls, which must be suspended for ours.
     pub(crate) filtered: bool,
+    /// Whom to ask for moments while it is followed.
+    pub(crate) follower: Mutex<Option<Follower>>,
 }
 
 impl Process {
@@ -71,7 +77,7 @@ impl Process {
         let memory = Memory::open(pid).map_err(not_permitted)?;
         let start_time = start_time(pid).ok_or(LiveError::NoProcess { pid })?;
         let extents = Extents::open(pid).map_err(not_permitted)?;
-        Ok(Process { pid, start_time, memory, extents, auxv, filtered })
+        Ok(Process { pid, start_time, memory, extents, auxv, filtered, follower: Mutex::new(None) })
     }
 
     /// Its number.
@@ -86,6 +92,15 @@ impl Process {
             false => line,
             true => std::fs::read_link(self.executable()).unwrap_or_default().display().to_string(),
         }
+    }
+
+    /// The path that its program was executed by: relative perhaps.
+    pub fn executed_as(&self) -> Option<PathBuf> {
+        const AT_EXECFN: u64 = 31;
+        let at = LiveAddr(self.auxv(AT_EXECFN)?);
+        let bytes = self.read_some(at, libc::PATH_MAX as usize).ok()?;
+        let end = bytes.iter().position(|byte| *byte == 0)?;
+        Some(OsString::from_vec(bytes[..end].to_vec()).into())
     }
 
     /// When it began, in ticks since the machine did: with its number it is unique.
@@ -111,11 +126,25 @@ impl Process {
         tasks(self.pid).map_or(1, |tasks| tasks.len().max(1))
     }
 
+    /// Its threads.
+    ///
+    /// # Errors
+    ///
+    /// When it has ended.
+    pub fn threads_now(&self) -> Result<Vec<i32>, LiveError> {
+        tasks(self.pid)
+    }
+
     /// Whether it still runs the program that it ran when this was made.
     pub fn is_same(&self) -> bool {
         start_time(self.pid) == Some(self.start_time)
             && maps::read_proc(&format!("/proc/{}/auxv", self.pid))
                 .is_ok_and(|now| now == self.auxv)
+    }
+
+    /// Whether it lives, whatever program it runs.
+    pub fn lives(&self) -> bool {
+        start_time(self.pid) == Some(self.start_time) && !has_ended(self.pid)
     }
 
     /// What is mapped in it now.

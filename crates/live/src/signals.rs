@@ -140,13 +140,23 @@ impl Drop for JobControl {
     }
 }
 
+/// The signal of [`Ticker`]. The highest are the least likely to be used by others.
+fn tick() -> c_int {
+    libc::SIGRTMAX() - 3
+}
+
+/// Interrupts the wait of a thread of ours that has a [`Ticker`]; a little later if it is only about
+/// to wait.
+pub(crate) fn wake(tid: i32) {
+    let _ = crate::ptrace::tgkill(std::process::id() as i32, tid, tick());
+}
+
 /// A timer that interrupts this thread's wait again and again.
 pub(crate) struct Ticker(libc::timer_t);
 
 impl Ticker {
     pub(crate) fn new(period: std::time::Duration) -> io::Result<Ticker> {
-        // The highest signals are the least likely to be used by others.
-        let signal = libc::SIGRTMAX() - 3;
+        let signal = tick();
         install(signal, on_nothing)?;
         let time = libc::timespec {
             tv_sec: period.as_secs() as libc::time_t,

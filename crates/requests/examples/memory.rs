@@ -64,7 +64,7 @@ fn run(open: usize, events: u64) {
             batch.push(time_ns, event, &[tid, *connection]);
             *step = (*step + 1) % STEPS;
         }
-        engine.feed(&batch, &mut |request| found += u64::from(request.events.len() == 12));
+        engine.feed(&batch, &mut |request| found += u64::from(request.events() == 12));
         most_open = most_open.max(engine.open().1);
         fed += BATCH;
         if fed * 4 / events > peaks.len() as u64 {

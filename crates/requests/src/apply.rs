@@ -1,22 +1,17 @@
 //! What a rule does to an event, whatever the rule and whatever is open.
 
-use std::cmp::Reverse;
-
 use crate::engine::{Options, SchemaCounts};
 use crate::few::Few;
 use crate::keys::UNFIT;
 use crate::program::{Bind, Mark, Rule, Scope, Traffic, When};
 use crate::request::LinkKind;
-use crate::requests::{Arrival, Requests, Stay};
+use crate::requests::{Arrival, Requests};
 use crate::run::{Now, Run, UNBOUND};
 use crate::sections::{Member, NOBODY, PeerMark};
 use crate::state::{Change, State, Wait};
 use crate::steps::{Piece, Places, scope};
 use crate::streams::{Odd, Range, Sent, Transfer};
 use crate::syntax::Role;
-
-/// Alarms beyond those of open requests that are never too many.
-const ALARMS_MIN: usize = 1024;
 
 /// What is known of an event before anything is done.
 #[derive(Clone, Copy)]
@@ -34,7 +29,7 @@ impl Run {
         rule: &Rule,
         options: &Options,
         now: Now,
-        (places, piece, row): (Places<'_>, Piece<'_>, u32),
+        (places, piece, row): (Places<'_>, Piece<'_>, usize),
     ) {
         let mut locals = std::mem::take(&mut self.locals);
         let scope = match rule.values {
@@ -78,6 +73,8 @@ impl Run {
             let label = seed.label.as_ref().and_then(|label| u32::try_from(label.of(scope)).ok());
             let begun = self.seed((usize::from(seed.class), label), options, now);
             self.owners.extend(begun);
+            // It may come into no section.
+            self.loose.extend(begun);
         }
         // From here on they are in all of its sections.
         for (n, bind) in rule.binds.iter().enumerate() {
@@ -294,18 +291,10 @@ impl Run {
             return None;
         }
         self.counts.begun += 1;
-        let request = self.requests.begin(class, now.ns);
-        self.loose.push(request.slot);
+        let request = self.requests.begin(class, (now.ns, now.ordinal));
         if let Some(quiet_ns) = options.quiet_ns {
-            // Most requests are complete long before they would be quiet: their alarms go when
-            // there are as many of these as of others, so memory stays that of open requests.
-            if self.alarms.len() > 2 * self.requests.len() + ALARMS_MIN {
-                let requests = &self.requests;
-                self.alarms.retain(|Reverse((_, request))| requests.is_open(*request));
-            }
             let due_ns = now.ns.saturating_add(quiet_ns);
-            self.alarm_ns = self.alarm_ns.min(due_ns);
-            self.alarms.push(Reverse((due_ns, request)));
+            self.alarms.set(due_ns, request, &self.requests);
         }
         Some(request.slot)
     }
@@ -368,8 +357,8 @@ impl Run {
         if section.actor {
             section.since_ns = at_ns;
         }
-        let stay = Stay::new(section, place, self.sections.keys.name(place), at_ns);
-        let local = self.requests.join(slot, stay);
+        let stay = section.stay(self.sections.keys.name(place));
+        let local = self.requests.open(slot).join(stay, at_ns);
         self.sections.add(place, Member { slot, local });
     }
 
@@ -377,12 +366,15 @@ impl Run {
     pub(crate) fn flush(&mut self, place: u32, at_ns: u64) {
         let section = &mut self.sections.all[place as usize];
         if section.actor {
-            let times = (section.since_ns, at_ns);
-            section.since_ns = at_ns.max(section.since_ns);
-            let state = section.code.state();
+            if section.since_ns >= at_ns {
+                return;
+            }
+            section.since_ns = at_ns;
+            let code = section.code;
             let members = self.sections.members(place);
             for Member { slot, local } in members {
-                self.requests.open(*slot).span((*local, state), times, members.len() > 1);
+                let log = &mut self.requests.open(*slot).log;
+                log.state((*local, code), at_ns, members.len() > 1);
             }
         }
     }
@@ -433,6 +425,7 @@ impl Run {
             }
             let section = &self.sections.all[place as usize];
             if from != UNBOUND && section.actor && self.sections.all[from as usize].actor {
+                // It is not the giver's own section: that was left above.
                 let arrival = Arrival {
                     kind: LinkKind::Handoff,
                     from: self.mark(from),
@@ -440,7 +433,7 @@ impl Run {
                     between: State::Runnable,
                 };
                 for member in self.sections.members(place) {
-                    self.requests.link(*member, arrival, now.ns);
+                    self.requests.open(member.slot).link(member.local, arrival, now.ns);
                 }
             }
         }
@@ -451,16 +444,17 @@ impl Run {
     fn record(&mut self, actor: Option<u32>, options: &Options, now: Now) {
         let shared = self.owners.len() > 1;
         let members = actor.map_or(&[][..], |place| self.sections.members(place));
+        let serial = actor.map_or(0, |place| self.sections.all[place as usize].serial);
         for slot in &self.owners {
             let member = members.iter().find(|member| member.slot == *slot);
             let event = now.event_of(member.map(|member| member.local), shared);
-            if self.requests.open(*slot).event(event) >= options.events_max {
+            let open = self.requests.open(*slot);
+            if open.log.event(event) >= options.events_max {
                 self.too_long.push(*slot);
             }
-            for arrival in &self.arrivals {
-                if let Some(member) = member {
-                    self.requests.link(*member, *arrival, now.ns);
-                }
+            if let Some(member) = member {
+                let others = self.arrivals.iter().filter(|arrival| arrival.from.serial != serial);
+                others.for_each(|arrival| open.link(member.local, *arrival, now.ns));
             }
         }
         if shared {
@@ -485,7 +479,7 @@ impl Run {
                 if self.requests.last_ordinal(member.slot) == Some(now.ordinal) {
                     continue;
                 }
-                if self.requests.open(member.slot).event(event) >= options.events_max {
+                if self.requests.open(member.slot).log.event(event) >= options.events_max {
                     self.too_long.push(member.slot);
                 }
             }
@@ -548,7 +542,8 @@ impl Run {
             self.flush(place, at_ns);
         }
         for member in self.sections.members(place) {
-            self.requests.leave(*member, at_ns, &mut self.loose);
+            self.requests.open(member.slot).log.leave(member.local, at_ns);
+            self.requests.release(member.slot, &mut self.loose);
         }
     }
 

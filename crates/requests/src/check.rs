@@ -396,7 +396,8 @@ impl Checker {
         let label = made.seed.as_ref().is_some_and(|seed| seed.label.is_some());
         made.plain =
             only_binds && basic && made.seed.is_none() && matches!(made.binds.len(), 1 | 2);
-        made.simple = only_binds && made.binds.iter().all(usual) && !label;
+        made.simple = only_binds && made.binds.iter().all(usual) && !label && sort_keys(&mut made);
+        made.plain &= made.simple;
         made.values = label || !made.transfers.is_empty();
         result.map(|()| made)
     }
@@ -747,6 +748,17 @@ impl Checker {
         };
         Ok((Expr::Binary(operator, Box::new((a, b))), ty))
     }
+}
+
+/// Gives each binding of a rule that has nothing else the key of its own place; `false` if two have
+/// the same key.
+fn sort_keys(rule: &mut Rule) -> bool {
+    if rule.keys.len() != rule.binds.len() {
+        return false;
+    }
+    rule.keys = rule.binds.iter().map(|bind| rule.keys[bind.key].clone()).collect();
+    rule.binds.iter_mut().zip(0..).for_each(|(bind, n)| bind.key = n);
+    true
 }
 
 fn bind(

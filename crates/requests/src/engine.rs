@@ -8,8 +8,11 @@
 
 use crate::clock::Clock;
 use crate::event::Batch;
+use crate::feed::Feed;
 use crate::program::Program;
-use crate::request::{Outcome, Request};
+use crate::request::Outcome;
+use crate::requests::Complete;
+#[cfg(test)]
 use crate::run::Run;
 use crate::steps::Piece;
 
@@ -110,7 +113,7 @@ pub struct Engine {
     program: Program,
     options: Options,
     clock: Clock,
-    runs: Vec<Run>,
+    feeds: Vec<Feed>,
     events: u64,
     unknown: u64,
 }
@@ -119,9 +122,8 @@ impl Engine {
     /// An engine before its first event.
     pub fn new(program: Program, options: Options) -> Engine {
         let schemas = program.schemas.iter().enumerate();
-        let runs = schemas.map(|(n, schema)| Run::new(n, schema, &options));
-        let runs = runs.collect();
-        Engine { program, options, clock: Clock::default(), runs, events: 0, unknown: 0 }
+        let feeds = schemas.map(|(n, schema)| Feed::new(n, schema, &options)).collect();
+        Engine { program, options, clock: Clock::default(), feeds, events: 0, unknown: 0 }
     }
 
     /// Takes in events. `out` gets the requests that are complete, each schema's in the order of
@@ -130,14 +132,14 @@ impl Engine {
     /// # Panics
     ///
     /// If the batch was made for the events of another program and has fewer columns.
-    pub fn feed(&mut self, batch: &Batch, out: &mut dyn FnMut(&Request)) {
+    pub fn feed(&mut self, batch: &Batch, out: &mut dyn FnMut(Complete<'_>)) {
         let width = self.program.catalog.width();
         assert!(batch.columns.len() >= width, "this batch is not for the events of this program");
         let times = self.clock.straighten(&batch.times_ns, self.options.jump_ns);
         let kinds = &batch.kinds;
         let events = Piece { times_ns: &times, kinds, columns: &batch.columns, first: 0 };
-        for (run, schema) in self.runs.iter_mut().zip(&self.program.schemas) {
-            run.feed(schema, &self.options, events, self.events, out);
+        for (feed, schema) in self.feeds.iter_mut().zip(&self.program.schemas) {
+            feed.feed(schema, &self.options, events, self.events, out);
         }
         let known = self.program.catalog.events().len();
         // Hardly ever is there one.
@@ -149,9 +151,9 @@ impl Engine {
     }
 
     /// Completes the requests that are still open, as [`Outcome::Unfinished`].
-    pub fn finish(&mut self, out: &mut dyn FnMut(&Request)) {
-        for run in &mut self.runs {
-            run.finish_all(Outcome::Unfinished, out);
+    pub fn finish(&mut self, out: &mut dyn FnMut(Complete<'_>)) {
+        for feed in &mut self.feeds {
+            feed.run.finish_all(Outcome::Unfinished, out);
         }
     }
 
@@ -168,27 +170,27 @@ impl Engine {
 
     /// What did not go as it should in a schema.
     pub fn schema_counts(&self, schema: usize) -> SchemaCounts {
-        self.runs.get(schema).map_or_else(SchemaCounts::default, |run| run.counts)
+        self.feeds.get(schema).map_or_else(SchemaCounts::default, |feed| feed.run.counts)
     }
 
     /// Sends every event the way that is always right, without the short ones.
     #[cfg(test)]
     pub(crate) fn general(mut self) -> Engine {
-        self.runs.iter_mut().for_each(|run| run.ways.fill_with(Default::default));
+        self.feeds.iter_mut().for_each(|feed| feed.ways.fill_with(Default::default));
         self
     }
 
     #[cfg(test)]
     pub(crate) fn run(&self, schema: usize) -> &Run {
-        &self.runs[schema]
+        &self.feeds[schema].run
     }
 
     /// Open sections, open requests and streams with bytes in flight, of all schemas: what memory
     /// depends on.
     pub fn open(&self) -> (usize, usize, usize) {
-        self.runs
+        self.feeds
             .iter()
-            .map(Run::open)
+            .map(|feed| feed.run.open())
             .fold((0, 0, 0), |sum, open| (sum.0 + open.0, sum.1 + open.1, sum.2 + open.2))
     }
 }

@@ -9,6 +9,8 @@ use crate::table::{First, Table, Word};
 
 /// The place of a key whose value does not fit it.
 pub(crate) const UNFIT: u32 = u32::MAX;
+/// Idle places that are never too many: most are soon used again.
+const IDLE: usize = 256;
 /// The lane of a place that has no key.
 const FREE: u16 = u16::MAX;
 
@@ -72,6 +74,15 @@ impl Keys {
         (lane, key)
     }
 
+    /// The place of a lane's key, which has one.
+    pub fn find(&self, lane: u16, key: u128) -> u32 {
+        let place = match &self.lanes[usize::from(lane)] {
+            Places::Narrow(table) => table.find(key as u64),
+            Places::Wide(table) => table.find(key),
+        };
+        place.expect("what is open has a place")
+    }
+
     /// To look up many keys of a lane.
     pub fn lane(&mut self, lane: usize) -> Lane<'_> {
         let names = &mut self.names;
@@ -86,6 +97,12 @@ impl Keys {
     #[inline]
     pub fn idle(&mut self, place: u32) {
         self.names.idle.push(place);
+    }
+
+    /// Whether there are so many idle places that they should be swept.
+    #[inline]
+    pub fn has_many_idle(&self) -> bool {
+        self.names.idle.len() >= IDLE
     }
 
     /// Gives up idle places at which nothing has been opened since. No event may name them any more.

@@ -13,7 +13,7 @@
 //! batch.push(250, close.unwrap(), &[1, 3]);
 //! let mut walls = Vec::new();
 //! let mut engine = Engine::new(program, Options::default());
-//! engine.feed(&batch, &mut |request| walls.push(request.wall_ns()));
+//! engine.feed(&batch, &mut |request| walls.push(request.read().wall_ns()));
 //! assert_eq!(walls, [150]);
 //! # Ok::<(), fettle_requests::Report>(())
 //! ```
@@ -25,14 +25,14 @@
 //!    every key knows its columns. Only [`compile`] makes programs, so the engine never meets a name
 //!    that does not exist. What is wrong is a [`Report`] that points at lines and columns.
 //! 2. Events lie in a [`Batch`], a structure of arrays. Texts are codes.
-//! 3. The [`Engine`] takes batches in pieces. Which rule of a schema takes each event of a piece, and
-//!    which *places* its packed keys are (`keys`, `table`), is found column by column (`steps`): that
-//!    depends on nothing that is open, so it is done in loops that have no branch to foresee. Then
-//!    events are taken in order of time (`run`), the short way where little happens (`plain`,
-//!    `simple`), or the general one (`apply`), to what is open at their places: sections
+//! 3. The [`Engine`] takes batches in pieces (`feed`). Which rule of a schema takes each event of a
+//!    piece, and which *places* its packed keys are (`keys`, `table`), is found column by column
+//!    (`steps`): that depends on nothing that is open, so it is done in loops that have no branch to
+//!    foresee. Then events are taken in order of time (`run`), the short way where little happens
+//!    (`plain`, `simple`), or the general one (`apply`), to what is open at their places: sections
 //!    (`sections`), ranges of bytes (`streams`), and through them requests (`requests`). An open
-//!    request is as small as it can be; it becomes a [`Request`], and goes out, as soon as it is
-//!    complete, in memory that the next one uses again.
+//!    request is a log of small entries (`log`). When it is complete it goes out as a [`Complete`],
+//!    which makes a [`Request`] of the log if it is asked to, in memory that the next one uses again.
 //!
 //! **Flood fill without looking back.** Requests spread forward, at the time of the event that
 //! connects two sections. So a section holds which requests it is in, and no events; an event of no
@@ -49,6 +49,7 @@
 //! The crate does no I/O.
 #![forbid(unsafe_code)]
 
+mod alarms;
 #[cfg(test)]
 mod alike;
 mod apply;
@@ -58,10 +59,12 @@ mod critical;
 mod diagnostic;
 mod engine;
 mod event;
+mod feed;
 mod few;
 mod footprint;
 mod keys;
 mod lexer;
+mod log;
 mod parser;
 mod plain;
 mod program;
@@ -87,5 +90,6 @@ pub use program::{Lane, Program, Schema};
 pub use request::{
     Link, LinkKind, Outcome, Peer, Request, RequestEvent, RequestSection, Span, Visit,
 };
+pub use requests::Complete;
 pub use shipped::{SCHEMAS, shipped};
 pub use state::{State, Times, Wait};

@@ -4,8 +4,10 @@ use std::hint::select_unpredictable;
 
 use crate::engine::Options;
 use crate::event::EventId;
+use crate::feed::Setting;
 use crate::program::Rule;
-use crate::run::{Now, Run, Setting};
+use crate::request::RequestEvent;
+use crate::run::Run;
 use crate::sections::NOBODY;
 use crate::state::Code;
 use crate::steps::Step;
@@ -15,8 +17,6 @@ use crate::steps::Step;
 #[derive(Clone, Copy)]
 pub(crate) struct Plain {
     event: EventId,
-    /// Where the places of its bindings are among those of its keys; the same twice if it has one.
-    keys: [u8; 2],
     /// Whether the first binding is to an actor.
     acts: bool,
     /// Whether the second is to something that the actor touches.
@@ -25,6 +25,15 @@ pub(crate) struct Plain {
     alone: bool,
     /// What becomes of the first section's state and what it expects.
     next: [Code; Code::COUNT],
+}
+
+/// What became of an event.
+pub(crate) enum Passed {
+    /// Nothing: more may be involved.
+    Not,
+    Done,
+    /// Its request has as many events as it may have.
+    Full(u32),
 }
 
 impl Plain {
@@ -38,11 +47,8 @@ impl Plain {
         if second.is_some_and(|second| second.change.is_some()) {
             return None;
         }
-        let keys = [first.key, second.unwrap_or(first).key].map(u8::try_from);
-        let [Ok(one), Ok(two)] = keys else { return None };
         Some(Plain {
             event: rule.event,
-            keys: [one, two],
             acts: first.actor,
             touches: first.actor && second.is_some_and(|second| !second.actor),
             alone: second.is_none() && !first.implicit,
@@ -53,7 +59,7 @@ impl Plain {
 
 impl Run {
     /// Does to an event what [`Run::apply`] would if all sections are open, and have the same request
-    /// or none, which they had before. Returns `false`, and has done nothing, if it is not so.
+    /// or none, which they had before.
     #[inline(always)]
     pub(crate) fn plain(
         &mut self,
@@ -61,52 +67,47 @@ impl Run {
         setting: &Setting<'_>,
         step: &Step,
         ns: u64,
-    ) -> bool {
-        let (places, event) = (setting.places(step), plain.event);
-        let [one, two] = plain.keys.map(|key| places.of(usize::from(key)) as usize);
+    ) -> Passed {
+        let [one, two] = step.places.map(|place| place as usize);
+        let event = plain.event;
         let all = self.sections.all.as_mut_slice();
         // A key that does not fit has a place where no section is.
-        let (Some(first), Some(second)) = (all.get(one), all.get(two)) else { return false };
-        let Some(member) = first.sole() else {
+        let (Some(first), Some(second)) = (all.get(one), all.get(two)) else { return Passed::Not };
+        let member = first.member;
+        if second.member.slot != member.slot || member.slot > NOBODY {
             // Most events of idle actors end here.
             let nothing = plain.alone & !first.is_open();
             self.counts.unbound += u64::from(nothing);
-            return nothing;
-        };
-        if !second.is_only(member.slot) {
-            return false;
+            return if nothing { Passed::Done } else { Passed::Not };
         }
         let owned = member.slot != NOBODY;
         if owned {
             // Choices that are computed: branches here would depend on what the event is.
             let by = select_unpredictable(plain.touches, second.touched_by, first.serial);
             if by != first.serial {
-                return false;
+                return Passed::Not;
             }
             all[two].since_ns = select_unpredictable(plain.touches, ns, second.since_ns);
         }
-        let second = &mut all[two];
-        second.touched_ns = ns;
-        second.last = event;
+        all[two].meet(event, ns);
         let first = &mut all[one];
-        first.touched_ns = ns;
-        first.last = event;
+        first.meet(event, ns);
         let (code, from_ns) = (first.code, first.since_ns);
         let next = plain.next[code.index()];
         let stays = next.is_in_state_of(code);
         first.code = next;
         first.since_ns = select_unpredictable(stays, from_ns, ns);
         if owned {
-            let open = self.requests.open(member.slot);
-            if !stays {
-                open.span((member.local, code.state()), (from_ns, ns), false);
+            let log = &mut self.requests.open(member.slot).log;
+            if !stays && from_ns < ns {
+                log.state((member.local, code), ns, false);
             }
-            let now = Now { ns, ordinal: setting.ordinal + u64::from(step.row), event };
+            let at = (ns, setting.ordinal + u64::from(step.row), event);
             let actor = plain.acts.then_some(member.local);
-            if open.event(now.event_of(actor, false)) >= setting.options.events_max {
-                self.too_long.push(member.slot);
+            if log.event(RequestEvent::new(at, actor, false)) >= setting.options.events_max {
+                return Passed::Full(member.slot);
             }
         }
-        true
+        Passed::Done
     }
 }

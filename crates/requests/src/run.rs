@@ -1,17 +1,15 @@
 //! One schema at work.
 
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
-
+use crate::alarms::Alarms;
 use crate::engine::{Options, SchemaCounts};
 use crate::event::EventId;
-use crate::plain::Plain;
-use crate::program::{Lane, Rule, Schema};
-use crate::request::{Outcome, Request, RequestEvent};
-use crate::requests::{Arrival, Requests};
-use crate::sections::{Member, RequestRef, Sections};
-use crate::simple::{Simple, simple};
-use crate::steps::{PIECE, Piece, Places, Step, Steps};
+use crate::feed::Setting;
+use crate::plain::Passed;
+use crate::program::{Lane, Schema};
+use crate::request::{Outcome, RequestEvent};
+use crate::requests::{Arrival, Complete, Requests};
+use crate::sections::Sections;
+use crate::steps::Step;
 use crate::streams::Streams;
 
 /// A binding that found no section.
@@ -34,51 +32,6 @@ impl Now {
     }
 }
 
-/// What stays the same from event to event of a piece.
-#[derive(Clone, Copy)]
-pub(crate) struct Setting<'a> {
-    pub rules: &'a [Rule],
-    /// By rule.
-    pub ways: &'a [Ways],
-    pub steps: &'a Steps,
-    pub piece: Piece<'a>,
-    /// The place of the piece's first event among all.
-    pub ordinal: u64,
-    pub options: &'a Options,
-}
-
-impl Setting<'_> {
-    #[inline]
-    pub fn rule(&self, step: &Step) -> &Rule {
-        &self.rules[step.rule as usize]
-    }
-
-    #[inline]
-    pub fn places(&self, step: &Step) -> Places<'_> {
-        self.steps.places(step)
-    }
-
-    #[inline]
-    pub fn now(&self, step: &Step) -> Now {
-        let at = step.row as usize;
-        let ordinal = self.ordinal + at as u64;
-        Now { ns: self.piece.times_ns[at], ordinal, event: self.rule(step).event }
-    }
-}
-
-/// The ways through an event that are shorter than [`Run::apply`], for rules that do little.
-#[derive(Default)]
-pub(crate) struct Ways {
-    plain: Option<Plain>,
-    simple: Option<Simple>,
-}
-
-impl Ways {
-    fn new(rule: &Rule, options: &Options) -> Ways {
-        Ways { plain: Plain::new(rule, options), simple: simple(rule, options) }
-    }
-}
-
 /// The state of one schema.
 pub(crate) struct Run {
     pub(crate) schema: usize,
@@ -86,14 +39,8 @@ pub(crate) struct Run {
     pub(crate) sections: Sections,
     pub(crate) streams: Streams,
     pub(crate) requests: Requests,
-    /// The short ways of each rule.
-    pub(crate) ways: Vec<Ways>,
-    /// When to look whether a request is quiet, soonest first.
-    pub(crate) alarms: BinaryHeap<Reverse<(u64, RequestRef)>>,
-    /// When the first of them is due.
-    pub(crate) alarm_ns: u64,
+    pub(crate) alarms: Alarms,
     // What follows is empty between events, and kept to keep its memory.
-    steps: Steps,
     pub(crate) locals: Vec<i128>,
     /// The section of each binding, or [`UNBOUND`].
     pub(crate) bound: Vec<u32>,
@@ -108,17 +55,14 @@ pub(crate) struct Run {
 }
 
 impl Run {
-    pub fn new(number: usize, schema: &Schema, options: &Options) -> Run {
+    pub fn new(number: usize, schema: &Schema) -> Run {
         Run {
             schema: number,
             counts: SchemaCounts::default(),
             sections: Sections::new(schema.timelines.iter().map(Lane::bits)),
             streams: Streams::new(schema.streams.iter().map(Lane::bits)),
             requests: Requests::default(),
-            ways: schema.rules.iter().map(|rule| Ways::new(rule, options)).collect(),
-            alarms: BinaryHeap::new(),
-            alarm_ns: u64::MAX,
-            steps: Steps::new(schema),
+            alarms: Alarms::default(),
             locals: Vec::new(),
             bound: Vec::new(),
             owners: Vec::new(),
@@ -133,101 +77,48 @@ impl Run {
         (self.sections.len(), self.requests.len(), self.streams.len())
     }
 
-    /// Takes each event to the first rule that wants it. `ordinal` is the first one's place among all.
-    pub fn feed(
-        &mut self,
-        schema: &Schema,
-        options: &Options,
-        events: Piece<'_>,
-        ordinal: u64,
-        out: &mut dyn FnMut(&Request),
-    ) {
-        for first in (0..events.kinds.len()).step_by(PIECE) {
-            let rows = first..events.kinds.len().min(first + PIECE);
-            let piece = Piece {
-                times_ns: &events.times_ns[rows.clone()],
-                kinds: &events.kinds[rows],
-                columns: events.columns,
-                first: events.first + first,
-            };
-            self.piece(schema, options, piece, ordinal + first as u64, out);
-        }
-    }
-
-    fn piece(
-        &mut self,
-        schema: &Schema,
-        options: &Options,
-        piece: Piece<'_>,
-        ordinal: u64,
-        out: &mut dyn FnMut(&Request),
-    ) {
-        let mut steps = std::mem::take(&mut self.steps);
-        steps.find(schema, piece, &mut self.sections.keys, &mut self.streams.keys);
-        self.sections.grow();
-        self.streams.grow();
-        self.counts.matched += steps.all.len() as u64;
-        let ways = std::mem::take(&mut self.ways);
-        let rules = &schema.rules;
-        self.take(&Setting { rules, ways: &ways, steps: &steps, piece, ordinal, options }, out);
-        self.sections.sweep();
-        self.streams.sweep();
-        self.steps = steps;
-        self.ways = ways;
-    }
-
     /// Takes the events of a piece in order of time.
-    fn take(&mut self, setting: &Setting<'_>, out: &mut dyn FnMut(&Request)) {
+    pub fn take(&mut self, setting: &Setting<'_>, out: &mut dyn FnMut(Complete<'_>)) {
         let Setting { ways, steps, piece, options, .. } = *setting;
         // Events that no rule takes are looked at only when somebody waits for their time.
         let mut passed = 0;
-        for step in &steps.all {
-            let ns = piece.times_ns[step.row as usize];
-            if let Some(plain) = &ways[step.rule as usize].plain
-                && self.alarm_ns > ns
-                && self.plain(plain, setting, step, ns)
-            {
-                if !self.too_long.is_empty() {
-                    self.complete(ns, out);
-                }
-                continue;
+        for step in steps.taken() {
+            let row = step.row as usize;
+            let ns = piece.times_ns[row];
+            if self.alarms.next_ns <= ns {
+                self.pass(options, &piece.times_ns[passed..=row], out);
+                passed = row + 1;
             }
-            self.take_one(setting, step, &mut passed, out);
+            let ways = &ways[step.rule as usize];
+            if let Some(plain) = &ways.plain {
+                match self.plain(plain, setting, step, ns) {
+                    Passed::Done => continue,
+                    Passed::Full(slot) => {
+                        self.too_long.push(slot);
+                        self.complete(ns, out);
+                        continue;
+                    }
+                    Passed::Not => {}
+                }
+            }
+            let now = setting.now(step, ns);
+            if !ways.simple.as_ref().is_some_and(|simple| simple.take(self, setting, now, step)) {
+                self.generally(setting, step, now, out);
+            }
+            if !(self.loose.is_empty() && self.too_long.is_empty()) {
+                self.complete(ns, out);
+            }
         }
-        if piece.times_ns.last().is_some_and(|last_ns| self.alarm_ns <= *last_ns) {
+        if piece.times_ns.last().is_some_and(|last_ns| self.alarms.next_ns <= *last_ns) {
             self.pass(options, &piece.times_ns[passed..], out);
-        }
-    }
-
-    /// Takes an event that does more than [`Plain`] can say.
-    #[inline(never)]
-    fn take_one(
-        &mut self,
-        setting: &Setting<'_>,
-        step: &Step,
-        passed: &mut usize,
-        out: &mut dyn FnMut(&Request),
-    ) {
-        let times_ns = setting.piece.times_ns;
-        let at = step.row as usize;
-        if self.alarm_ns <= times_ns[at] {
-            self.pass(setting.options, &times_ns[*passed..=at], out);
-            *passed = at + 1;
-        }
-        let simple = setting.ways[step.rule as usize].simple;
-        if simple.is_none_or(|simple| !simple(self, setting, step)) {
-            self.generally(setting, step, out);
-        }
-        if !(self.loose.is_empty() && self.too_long.is_empty()) {
-            self.complete(times_ns[at], out);
         }
     }
 
     /// Time passes, from event to event.
     #[cold]
-    fn pass(&mut self, options: &Options, times_ns: &[u64], out: &mut dyn FnMut(&Request)) {
+    fn pass(&mut self, options: &Options, times_ns: &[u64], out: &mut dyn FnMut(Complete<'_>)) {
         for now_ns in times_ns {
-            if self.alarm_ns <= *now_ns {
+            if self.alarms.next_ns <= *now_ns {
                 self.give_up_quiet(options, *now_ns, out);
             }
         }
@@ -235,10 +126,15 @@ impl Run {
 
     /// The way that is always right.
     #[inline(never)]
-    fn generally(&mut self, setting: &Setting<'_>, step: &Step, out: &mut dyn FnMut(&Request)) {
-        let rule = setting.rule(step);
-        let now = setting.now(step);
-        let looked = (setting.places(step), setting.piece, step.row);
+    fn generally(
+        &mut self,
+        setting: &Setting<'_>,
+        step: &Step,
+        now: Now,
+        out: &mut dyn FnMut(Complete<'_>),
+    ) {
+        let rule = &setting.rules[step.rule as usize];
+        let looked = (setting.steps.places(step), setting.piece, step.row as usize);
         self.apply(rule, setting.options, now, looked);
         if rule.end {
             for n in 0..self.owners.len() {
@@ -249,7 +145,7 @@ impl Run {
 
     /// Gives out the requests that this event completed.
     #[inline(never)]
-    fn complete(&mut self, at_ns: u64, out: &mut dyn FnMut(&Request)) {
+    fn complete(&mut self, at_ns: u64, out: &mut dyn FnMut(Complete<'_>)) {
         while let Some(slot) = self.too_long.pop() {
             if self.requests.is_slot_open(slot) {
                 self.counts.too_long += 1;
@@ -264,48 +160,43 @@ impl Run {
     }
 
     /// Takes a request out of its sections and gives it out.
-    fn end(&mut self, slot: u32, outcome: Outcome, at_ns: u64, out: &mut dyn FnMut(&Request)) {
+    fn end(&mut self, slot: u32, outcome: Outcome, at_ns: u64, out: &mut dyn FnMut(Complete<'_>)) {
         // Nothing is known of the time after its last event when it is over by itself.
         let at_ns = match outcome {
             Outcome::Quiet | Outcome::Unfinished => self.requests.last_ns(slot),
             _ => at_ns,
         };
         // Nothing may hold it any more: then it has left all of its sections.
-        let stays = if self.requests.is_loose(slot) { 0 } else { self.requests.stays(slot) };
-        for local in 0..stays {
-            let stay = Member { slot, local };
-            if let Some(place) = self.requests.stays_at(stay) {
+        if !self.requests.is_loose(slot) {
+            for (section, stay) in self.requests.open(slot).log.staying() {
+                let place = self.sections.keys.find(stay.timeline, stay.key);
                 self.flush(place, at_ns);
-                self.requests.depart(stay, at_ns);
+                self.requests.open(slot).log.leave(section, at_ns);
                 self.sections.remove(place, slot);
             }
         }
         self.requests.end((self.schema, slot), outcome, out);
     }
 
-    fn give_up_quiet(&mut self, options: &Options, now_ns: u64, out: &mut dyn FnMut(&Request)) {
+    fn give_up_quiet(&mut self, options: &Options, now_ns: u64, out: &mut dyn FnMut(Complete<'_>)) {
         let quiet_ns = options.quiet_ns.unwrap_or(u64::MAX);
-        while let Some(Reverse((due_ns, request))) = self.alarms.peek().copied() {
-            if due_ns > now_ns {
-                break;
-            }
-            self.alarms.pop();
+        while let Some(request) = self.alarms.due(now_ns) {
             if !self.requests.is_open(request) {
                 continue;
             }
             let due_ns = self.requests.last_ns(request.slot).saturating_add(quiet_ns);
             if due_ns > now_ns {
-                self.alarms.push(Reverse((due_ns, request)));
+                self.alarms.set_again(due_ns, request);
             } else {
                 self.counts.quiet += 1;
                 self.end(request.slot, Outcome::Quiet, now_ns, out);
             }
         }
-        self.alarm_ns = self.alarms.peek().map_or(u64::MAX, |Reverse((due_ns, _))| *due_ns);
+        self.alarms.settle();
     }
 
     /// Gives out all that are open.
-    pub fn finish_all(&mut self, outcome: Outcome, out: &mut dyn FnMut(&Request)) {
+    pub fn finish_all(&mut self, outcome: Outcome, out: &mut dyn FnMut(Complete<'_>)) {
         for slot in self.requests.slots() {
             self.end(slot, outcome, 0, out);
         }

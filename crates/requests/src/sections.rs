@@ -2,7 +2,9 @@
 
 use crate::event::EventId;
 use crate::keys::Keys;
-use crate::state::{Code, State, Wait};
+use crate::log::Stay;
+use crate::requests::Open;
+use crate::state::Code;
 
 /// A request that may be complete by now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -45,14 +47,14 @@ pub(crate) struct Section {
     pub serial: u64,
     /// Its only request, which takes one comparison to tell; or, as the slot, [`NOBODY`],
     /// [`SEVERAL`] with their place in [`Sections::crowds`], or [`CLOSED`].
-    member: Member,
+    pub member: Member,
     /// Of an actor: since when it is in its state, as far as its members were told. Of others: when
     /// an actor touched it last.
     pub since_ns: u64,
     pub touched_ns: u64,
     /// Of others than actors: the number of the actor that touched it last, 0 for none.
     pub touched_by: u64,
-    /// Where it stands in [`Sections::seats`].
+    /// Where it stands in [`Opener`].
     seat: u32,
     /// The last event bound to it.
     pub last: EventId,
@@ -73,7 +75,7 @@ impl Section {
             touched_by: 0,
             seat: VACANT,
             last: EventId(0),
-            code: Code::new(State::Running, Wait::Sleeping),
+            code: Code::FIRST,
             actor: false,
         }
     }
@@ -84,16 +86,48 @@ impl Section {
         self.member.slot != CLOSED
     }
 
-    /// Its only request, or [`NOBODY`]; `None` if there are several, or no section is open.
-    #[inline]
-    pub fn sole(&self) -> Option<Member> {
-        (self.member.slot <= NOBODY).then_some(self.member)
-    }
-
     /// Its only request, [`NOBODY`] if there is none, or what is neither if there are several.
     #[inline]
     pub fn slot(&self) -> u32 {
         if self.is_open() { self.member.slot } else { NOBODY }
+    }
+
+    /// The same of a section that ends before the event: nobody, unless there are several.
+    #[inline]
+    pub fn slot_ending(&self) -> u32 {
+        if self.member.slot == SEVERAL { SEVERAL } else { NOBODY }
+    }
+
+    /// An event happens to it.
+    #[inline]
+    pub fn meet(&mut self, event: EventId, ns: u64) {
+        self.touched_ns = ns;
+        self.last = event;
+    }
+
+    /// Tells its only request how long its actor was in its state.
+    #[inline]
+    pub fn tell(&mut self, open: &mut Open, at_ns: u64) {
+        if self.since_ns < at_ns {
+            self.since_ns = at_ns;
+            open.log.state((self.member.local, self.code), at_ns, false);
+        }
+    }
+
+    /// Its only request leaves it.
+    #[inline(always)]
+    pub fn leave(&mut self, open: &mut Open, at_ns: u64) {
+        if self.actor {
+            self.tell(open, at_ns);
+        }
+        open.log.leave(self.member.local, at_ns);
+        open.release();
+    }
+
+    /// What a request that comes here is told, by the name of the place.
+    #[inline]
+    pub fn stay(&self, (timeline, key): (u16, u128)) -> Stay {
+        Stay { timeline, actor: self.actor, key, serial: self.serial }
     }
 
     /// Whether a request, or [`NOBODY`], is the only one of a section that is open.
@@ -116,12 +150,68 @@ pub(crate) struct Sections {
     /// Keys of which something was noted, by place.
     marked: Vec<bool>,
     marks: usize,
+    pub opener: Opener,
+    hand: usize,
+}
+
+/// Opens and closes sections: gives them their numbers, and seats.
+#[derive(Default)]
+pub(crate) struct Opener {
+    /// How many were opened.
+    serials: u64,
     /// Places of open sections, and [`VACANT`]. Which section is given up follows from this, and so
     /// from events alone, not from how they are cut into batches.
     seats: Vec<u32>,
     free_seats: Vec<u32>,
-    serials: u64,
-    hand: usize,
+}
+
+impl Opener {
+    /// Number of open sections.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.seats.len() - self.free_seats.len()
+    }
+
+    /// Opens a section at a place, in the seat of one that was open there, of which nothing is left.
+    #[inline]
+    pub fn open(&mut self, section: &mut Section, place: u32, actor: bool, by: (EventId, u64)) {
+        let seat = if section.is_open() { section.seat } else { self.seat(place) };
+        let (last, at_ns) = by;
+        self.serials += 1;
+        *section = Section {
+            serial: self.serials,
+            member: Member { slot: NOBODY, local: 0 },
+            since_ns: at_ns,
+            touched_ns: at_ns,
+            touched_by: 0,
+            seat,
+            last,
+            code: Code::FIRST,
+            actor,
+        };
+    }
+
+    /// Closes one of which nothing is left.
+    #[inline]
+    pub fn close(&mut self, section: &mut Section) {
+        section.member.slot = CLOSED;
+        self.seats[section.seat as usize] = VACANT;
+        self.free_seats.push(section.seat);
+    }
+
+    #[inline]
+    fn seat(&mut self, place: u32) -> u32 {
+        match self.free_seats.pop() {
+            Some(seat) => {
+                self.seats[seat as usize] = place;
+                seat
+            }
+            None => {
+                self.seats.push(place);
+                self.seats.len() as u32 - 1
+            }
+        }
+    }
 }
 
 /// Most marks; beyond, all are forgotten.
@@ -140,16 +230,14 @@ impl Sections {
             free_crowds: Vec::new(),
             marked: Vec::new(),
             marks: 0,
-            seats: Vec::new(),
-            free_seats: Vec::new(),
-            serials: 0,
+            opener: Opener::default(),
             hand: 0,
         }
     }
 
     /// Number of open sections.
     pub fn len(&self) -> usize {
-        self.seats.len() - self.free_seats.len()
+        self.opener.len()
     }
 
     /// Makes room for all places.
@@ -164,6 +252,9 @@ impl Sections {
 
     /// Gives up places where nothing is.
     pub fn sweep(&mut self) {
+        if !self.keys.has_many_idle() {
+            return;
+        }
         let (all, marked) = (&self.all, &self.marked);
         self.keys.sweep(|place| all[place as usize].is_open() || marked[place as usize]);
     }
@@ -171,56 +262,28 @@ impl Sections {
     /// Opens a section, in the seat of one that was open there, of which nothing is left.
     #[inline]
     pub fn open(&mut self, place: u32, actor: bool, event: EventId, at_ns: u64) {
-        self.serials += 1;
-        let section = &self.all[place as usize];
-        let seat = match section.is_open() {
-            true => self.vacate(place),
-            false => self.take_seat(place),
-        };
-        self.all[place as usize] = Section {
-            serial: self.serials,
-            member: Member { slot: NOBODY, local: 0 },
-            since_ns: at_ns,
-            touched_ns: at_ns,
-            touched_by: 0,
-            seat,
-            last: event,
-            code: Code::new(State::Running, Wait::Sleeping),
-            actor,
-        };
+        self.vacate(place);
+        let Sections { all, opener, .. } = self;
+        opener.open(&mut all[place as usize], place, actor, (event, at_ns));
     }
 
-    fn take_seat(&mut self, place: u32) -> u32 {
-        match self.free_seats.pop() {
-            Some(seat) => {
-                self.seats[seat as usize] = place;
-                seat
-            }
-            None => {
-                self.seats.push(place);
-                self.seats.len() as u32 - 1
-            }
-        }
-    }
-
-    /// Nothing is open any more at a place; returns the seat.
+    /// Nobody is at a place any more.
     #[inline]
-    fn vacate(&mut self, place: u32) -> u32 {
-        let section = &mut self.all[place as usize];
-        if section.member.slot == SEVERAL {
-            self.free_crowds.push(section.member.local);
+    fn vacate(&mut self, place: u32) {
+        let member = &mut self.all[place as usize].member;
+        if member.slot == SEVERAL {
+            self.free_crowds.push(member.local);
+            member.slot = NOBODY;
         }
-        section.member.slot = CLOSED;
-        section.seat
     }
 
     /// Forgets a section.
     #[inline]
     pub fn close(&mut self, place: u32) {
-        let seat = self.vacate(place);
-        self.seats[seat as usize] = VACANT;
-        self.free_seats.push(seat);
-        self.keys.idle(place);
+        self.vacate(place);
+        let Sections { all, opener, keys, .. } = self;
+        opener.close(&mut all[place as usize]);
+        keys.idle(place);
     }
 
     /// The requests of a section.
@@ -308,9 +371,10 @@ impl Sections {
         let mut found: Option<u32> = None;
         let mut seen = 0;
         let touched_ns = |place: u32| self.all[place as usize].touched_ns;
-        for _ in 0..self.seats.len() {
-            self.hand = (self.hand + 1) % self.seats.len();
-            let place = self.seats[self.hand];
+        let seats = &self.opener.seats;
+        for _ in 0..seats.len() {
+            self.hand = (self.hand + 1) % seats.len();
+            let place = seats[self.hand];
             if place == VACANT {
                 continue;
             }
@@ -338,12 +402,12 @@ mod tests {
     fn requests_come_and_go() {
         let mut sections = Sections::new([32]);
         sections.all.push(Section::none());
-        assert!(!sections.all[0].is_open() && sections.all[0].sole().is_none());
+        assert!(!sections.all[0].is_open() && sections.all[0].slot() == NOBODY);
         sections.open(0, false, EventId(0), 5);
         assert_eq!((slots(&sections), sections.all[0].slot()), (vec![], NOBODY));
         for slot in [7, 8, 9] {
             sections.add(0, Member { slot, local: 0 });
-            assert_eq!(sections.all[0].sole().is_some(), slot == 7);
+            assert_eq!(sections.all[0].is_only(7), slot == 7);
         }
         sections.remove(0, 8);
         assert_eq!(slots(&sections), [7, 9]);

@@ -5,220 +5,375 @@
 //! [`Run::apply`].
 
 use crate::engine::Options;
-use crate::program::{Bind, Rule};
-use crate::run::{Now, Run, Setting};
-use crate::sections::{NOBODY, Section};
+use crate::feed::Setting;
+use crate::keys::UNFIT;
+use crate::program::{After, Bind, Rule};
+use crate::request::LinkKind;
+use crate::requests::{Arrival, Open, Requests};
+use crate::run::{Now, Run};
+use crate::sections::{Member, NOBODY, PeerMark, Section, Sections};
+use crate::state::{Code, State};
 use crate::steps::Step;
 use crate::syntax::Role;
 
-/// What a binding finds.
-#[derive(Clone, Copy, Default)]
-struct Found {
+/// Most bindings of such a rule.
+pub(crate) const MOST: usize = 3;
+
+/// A rule that only starts, stops and binds, prepared.
+pub(crate) struct Simple {
+    way: Way,
+    acts: [Act; MOST],
+    /// Place of the seed's class, if there is one.
+    seed: Option<usize>,
+}
+
+/// Does to an event what [`Run::apply`] would. Returns `false`, and has done nothing, if
+/// more may be involved than a request.
+type Way = fn(&Simple, &mut Run, &Setting<'_>, Now, &Step) -> bool;
+
+/// A binding, prepared.
+struct Act {
+    role: u32,
+    /// When a START is one.
+    after: Option<After>,
+    actor: bool,
+    /// What an actor that touches the section waited for since another did.
+    between: State,
+    /// What becomes of the section's state and what it expects.
+    next: [Code; Code::COUNT],
+}
+
+// What a binding does, as a number that code can be made for.
+const START: u32 = 0;
+const BASIC: u32 = 1;
+/// BASIC that opens a section where there is none.
+const IMPLICIT: u32 = 2;
+const STOP: u32 = 3;
+/// There is no such binding.
+const NONE: u32 = 4;
+/// Code that looks at what the binding does.
+const ANY: u32 = 5;
+
+impl Simple {
+    /// Prepares a rule; `None` if it does more.
+    pub fn new(rule: &Rule, options: &Options) -> Option<Simple> {
+        if !rule.simple || rule.binds.is_empty() || options.sharers_max == 0 {
+            return None;
+        }
+        let acts = std::array::from_fn(|n| Act::new(rule.binds.get(n), options));
+        let seed = rule.seed.as_ref().map(|seed| usize::from(seed.class));
+        (rule.binds.len() <= MOST).then(|| Simple { way: way(&acts), acts, seed })
+    }
+
+    /// Does to an event what [`Run::apply`] would; `false`, if more may be involved than a request.
+    #[inline]
+    pub fn take(&self, run: &mut Run, setting: &Setting<'_>, now: Now, step: &Step) -> bool {
+        (self.way)(self, run, setting, now, step)
+    }
+
+    fn simply<const A: u32, const B: u32, const C: u32>(
+        &self,
+        run: &mut Run,
+        setting: &Setting<'_>,
+        now: Now,
+        step: &Step,
+    ) -> bool {
+        let [one, two, three] = &self.acts;
+        let places = setting.steps.places(step);
+        let mut owner = NOBODY;
+        let Some(a) = Part::<A>::look(&run.sections, one, places.of(0), &mut owner) else {
+            return false;
+        };
+        let mut b = Part::<B>::none(two);
+        if B != NONE {
+            match Part::look(&run.sections, two, places.of(1), &mut owner) {
+                Some(part) if part.is_apart(&[a.place]) => b = part,
+                _ => return false,
+            }
+        }
+        let mut c = Part::<C>::none(three);
+        if C != NONE {
+            match Part::look(&run.sections, three, places.of(2), &mut owner) {
+                Some(part) if part.is_apart(&[a.place, b.place]) => c = part,
+                _ => return false,
+            }
+        }
+        let may_open = [A, B, C].iter().any(|role| matches!(*role, START | IMPLICIT | ANY));
+        if may_open && run.sections.len() + MOST > setting.options.sections_max {
+            return false;
+        }
+        a.enter(run, now);
+        b.enter(run, now);
+        c.enter(run, now);
+        if let (Some(class), NOBODY) = (self.seed, owner) {
+            owner = run.seed((class, None), setting.options, now).unwrap_or(owner);
+        }
+        if owner == NOBODY {
+            a.pass(&mut run.sections, now);
+            b.pass(&mut run.sections, now);
+            c.pass(&mut run.sections, now);
+            return true;
+        }
+        let Run { sections, requests, loose, too_long, .. } = run;
+        let mut event = Owned { open: requests.open(owner), owner, now, actor: None };
+        a.spread(sections, &mut event);
+        b.spread(sections, &mut event);
+        c.spread(sections, &mut event);
+        if event.record() >= setting.options.events_max {
+            too_long.push(owner);
+        }
+        // Its sections may have ended, or it may have come into none.
+        let open = event.open;
+        let was_free = open.is_free();
+        a.stop(sections, open, now.ns);
+        b.stop(sections, open, now.ns);
+        c.stop(sections, open, now.ns);
+        if was_free | open.is_free() {
+            loose.push(owner);
+        }
+        true
+    }
+}
+
+impl Act {
+    fn new(bind: Option<&Bind>, options: &Options) -> Act {
+        let role = match bind {
+            None => NONE,
+            Some(Bind { role: Role::Start, .. }) => START,
+            Some(Bind { role: Role::Stop, .. }) => STOP,
+            Some(Bind { implicit: true, .. }) => IMPLICIT,
+            Some(_) => BASIC,
+        };
+        Act {
+            role,
+            after: bind.and_then(|bind| bind.after.clone()),
+            actor: bind.is_some_and(|bind| bind.actor),
+            between: State::Waiting(bind.map(|bind| bind.between).unwrap_or_default()),
+            next: Code::all_after(bind.and_then(|bind| bind.change), options.switches),
+        }
+    }
+}
+
+/// The code for a rule. Nearly each list of what bindings do has code of its own: which comes next
+/// cannot be foreseen, so the processor should have to guess once, not at each binding.
+fn way(acts: &[Act; MOST]) -> Way {
+    match acts.each_ref().map(|act| act.role) {
+        [START, NONE, _] => Simple::simply::<START, NONE, NONE>,
+        [BASIC, NONE, _] => Simple::simply::<BASIC, NONE, NONE>,
+        [STOP, NONE, _] => Simple::simply::<STOP, NONE, NONE>,
+        [START, START, NONE] => Simple::simply::<START, START, NONE>,
+        [START, BASIC, NONE] => Simple::simply::<START, BASIC, NONE>,
+        [START, STOP, NONE] => Simple::simply::<START, STOP, NONE>,
+        [BASIC, START, NONE] => Simple::simply::<BASIC, START, NONE>,
+        [BASIC, BASIC, NONE] => Simple::simply::<BASIC, BASIC, NONE>,
+        [BASIC, STOP, NONE] => Simple::simply::<BASIC, STOP, NONE>,
+        [STOP, START, NONE] => Simple::simply::<STOP, START, NONE>,
+        [STOP, BASIC, NONE] => Simple::simply::<STOP, BASIC, NONE>,
+        [STOP, STOP, NONE] => Simple::simply::<STOP, STOP, NONE>,
+        _ => Simple::simply::<ANY, ANY, ANY>,
+    }
+}
+
+/// What an event of a request does to it.
+struct Owned<'a> {
+    open: &'a mut Open,
+    owner: u32,
+    now: Now,
+    actor: Option<Actor>,
+}
+
+/// The actor of an event, as its request knows it.
+#[derive(Clone, Copy)]
+struct Actor {
     place: u32,
-    open: bool,
+    local: u32,
+    serial: u64,
+}
+
+/// A binding, and what it found.
+#[derive(Clone, Copy)]
+struct Part<'a, const ROLE: u32> {
+    act: &'a Act,
+    place: u32,
     /// Whether it opens a section, which ends one that is open.
     opens: bool,
 }
 
-/// What a binding does, as a number that code can be made for.
-const START: u32 = 0;
-const BASIC: u32 = 1;
-const STOP: u32 = 2;
-/// The binding says what it does.
-const ANY: u32 = 3;
-
-/// Does to an event what [`Run::apply`] would. Returns `false`, and has done nothing, if more may be
-/// involved than a request.
-pub(crate) type Simple = fn(&mut Run, &Setting<'_>, &Step) -> bool;
-
-/// The code for a rule. Nearly each list of what bindings do has code of its own: which comes next
-/// cannot be foreseen, so the processor should have to guess once, not at each binding.
-pub(crate) fn simple(rule: &Rule, options: &Options) -> Option<Simple> {
-    let role = |bind: &Bind| match bind.role {
-        Role::Start => START,
-        Role::Stop => STOP,
-        Role::Basic if !bind.implicit => BASIC,
-        _ => ANY,
-    };
-    let roles: Vec<u32> = rule.binds.iter().map(role).collect();
-    Some(match roles.as_slice() {
-        _ if !rule.simple || options.sharers_max == 0 => return None,
-        [START] => Run::one::<START>,
-        [BASIC] => Run::one::<BASIC>,
-        [STOP] => Run::one::<STOP>,
-        [START, START] => Run::two::<START, START>,
-        [START, BASIC] => Run::two::<START, BASIC>,
-        [START, STOP] => Run::two::<START, STOP>,
-        [BASIC, START] => Run::two::<BASIC, START>,
-        [BASIC, BASIC] => Run::two::<BASIC, BASIC>,
-        [BASIC, STOP] => Run::two::<BASIC, STOP>,
-        [STOP, START] => Run::two::<STOP, START>,
-        [STOP, BASIC] => Run::two::<STOP, BASIC>,
-        [STOP, STOP] => Run::two::<STOP, STOP>,
-        [_] => Run::one::<ANY>,
-        [_, _] => Run::two::<ANY, ANY>,
-        [_, _, _] => Run::three,
-        _ => return None,
-    })
-}
-
-/// A binding, what it does, and what it finds.
-#[derive(Clone, Copy)]
-struct Simply<'a> {
-    bind: &'a Bind,
-    role: Role,
-    found: Found,
-}
-
-impl Run {
-    fn one<const A: u32>(&mut self, setting: &Setting<'_>, step: &Step) -> bool {
-        self.simply(setting, step, [A])
-    }
-
-    fn two<const A: u32, const B: u32>(&mut self, setting: &Setting<'_>, step: &Step) -> bool {
-        self.simply(setting, step, [A, B])
-    }
-
-    fn three(&mut self, setting: &Setting<'_>, step: &Step) -> bool {
-        self.simply(setting, step, [ANY; 3])
+impl<'a, const ROLE: u32> Part<'a, ROLE> {
+    /// A binding that there is not.
+    fn none(act: &Act) -> Part<'_, ROLE> {
+        Part { act, place: UNFIT, opens: false }
     }
 
     #[inline(always)]
-    fn simply<const N: usize>(
-        &mut self,
-        setting: &Setting<'_>,
-        step: &Step,
-        roles: [u32; N],
-    ) -> bool {
-        let (rule, options) = (setting.rule(step), setting.options);
-        let places = setting.places(step);
-        let Some(binds) = rule.binds.first_chunk::<N>() else { return false };
-        let role = |n: usize| match roles[n] {
-            START => Role::Start,
-            BASIC => Role::Basic,
-            STOP => Role::Stop,
-            _ => binds[n].role,
+    fn role(&self) -> u32 {
+        if ROLE == ANY { self.act.role } else { ROLE }
+    }
+
+    /// Whether its section is not one of others.
+    #[inline(always)]
+    fn is_apart(&self, others: &[u32]) -> bool {
+        self.role() == NONE || !others.contains(&self.place)
+    }
+
+    /// Looks at a section; `None` if it has other requests than those of the event so far, of which
+    /// there may be one.
+    #[inline(always)]
+    fn look(
+        sections: &Sections,
+        act: &'a Act,
+        place: u32,
+        owner: &mut u32,
+    ) -> Option<Part<'a, ROLE>> {
+        let mut part = Part { act, place, opens: false };
+        if part.role() == NONE {
+            return Some(Part::none(act));
+        }
+        // A key that does not fit has a place where no section is.
+        let section = sections.all.get(place as usize)?;
+        part.opens = match (part.role(), &act.after) {
+            (START, None) => true,
+            (START, Some(after)) if section.is_open() => after.events.contains(&section.last),
+            (START, Some(after)) => after.nothing,
+            (IMPLICIT, _) => !section.is_open(),
+            _ => false,
         };
-        let mut all: [Simply; N] = std::array::from_fn(|n| Simply {
-            bind: &binds[n],
-            role: role(n),
-            found: Found::default(),
-        });
-        let mut owner = NOBODY;
-        for n in 0..N {
-            let Simply { bind, role, .. } = all[n];
-            let place = places.of(bind.key);
-            // A key that does not fit has a place where no section is.
-            let Some(section) = self.sections.all.get(place as usize) else { return false };
-            let opens = opens(bind, role, roles[n], section);
-            let twice = all[..n].iter().any(|other| other.found.place == place);
-            all[n].found = Found { place, open: section.is_open(), opens };
-            // Who is in a section that ends here has nothing to do with the event.
-            let slot = if opens { NOBODY } else { section.slot() };
-            if twice | ((slot != owner) & (slot.max(owner) != NOBODY)) {
-                return false;
-            }
-            // Whoever there is comes before nobody.
-            owner = owner.min(slot);
+        // Who is in a section that ends here has nothing to do with the event.
+        let slot = if part.opens { section.slot_ending() } else { section.slot() };
+        if (slot != *owner) & (slot.max(*owner) != NOBODY) {
+            return None;
         }
-        if self.sections.len() + N > options.sections_max {
-            return false;
-        }
-        let now = setting.now(step);
-        for one in &mut all {
-            self.enter_simply(one, now);
-        }
-        if let (Some(seed), NOBODY) = (&rule.seed, owner) {
-            owner = self.seed((usize::from(seed.class), None), options, now).unwrap_or(owner);
-        }
-        for one in &all {
-            self.spread_simply(one, owner, options, now);
-        }
-        if owner != NOBODY {
-            self.record_simply(&all, owner, options, now);
-        }
-        for Simply { role, found, .. } in &all {
-            if *role == Role::Stop && found.open {
-                self.close(found.place, now.ns);
-            }
-        }
-        true
+        // Whoever there is comes before nobody.
+        *owner = slot.min(*owner);
+        Some(part)
     }
 
+    /// Opens a section.
     #[inline(always)]
-    fn enter_simply(&mut self, one: &mut Simply<'_>, now: Now) {
-        let Simply { bind, role, found } = one;
-        if found.opens {
-            if found.open {
-                self.counts.restarted += u64::from(bind.after.is_none());
-                self.leave(found.place, now.ns);
-            }
-            self.sections.open(found.place, bind.actor, now.event, now.ns);
-            found.open = true;
-        } else if !found.open {
-            let stop = *role == Role::Stop;
-            self.counts.unmatched_stops += u64::from(stop);
-            self.counts.unbound += u64::from(!stop);
-        }
-    }
-
-    /// Puts the event's request, if there is one, into one of its sections.
-    #[inline(always)]
-    fn spread_simply(&mut self, one: &Simply<'_>, owner: u32, options: &Options, now: Now) {
-        let Simply { bind, found, .. } = one;
-        if !found.open {
+    fn enter(&self, run: &mut Run, now: Now) {
+        if self.role() == NONE {
             return;
         }
-        let section = &mut self.sections.all[found.place as usize];
-        section.touched_ns = now.ns;
-        section.last = now.event;
-        if owner != NOBODY && section.is_only(NOBODY) {
-            self.join(found.place, owner, now.ns);
-        }
-        if let Some(change) = bind.change {
-            self.change(found.place, change, options, now.ns);
+        let Run { sections, requests, counts, loose, .. } = run;
+        let section = &mut sections.all[self.place as usize];
+        if self.opens {
+            if section.is_open() {
+                counts.restarted += u64::from(self.act.after.is_none());
+                leave(section, requests, loose, now.ns);
+            }
+            sections.opener.open(section, self.place, self.act.actor, (now.event, now.ns));
+        } else if !section.is_open() {
+            let stop = self.role() == STOP;
+            counts.unmatched_stops += u64::from(stop);
+            counts.unbound += u64::from(!stop);
         }
     }
 
-    /// Writes the event down for its request.
+    /// The section that it is bound to.
     #[inline(always)]
-    fn record_simply<const N: usize>(
-        &mut self,
-        all: &[Simply<'_>; N],
-        owner: u32,
-        options: &Options,
-        now: Now,
-    ) {
-        // Actors come first.
-        let mut local = None;
-        if let Some(actor) = all.iter().find(|one| one.found.open).filter(|one| one.bind.actor) {
-            let place = actor.found.place;
-            let member = self.sections.all[place as usize].sole();
-            local = member.map(|member| member.local);
-            for Simply { bind, found, .. } in all {
-                if !bind.actor && found.open {
-                    let arrival = self.touch(bind, found.place, place, now);
-                    if let (Some(member), Some(arrival)) = (member, arrival) {
-                        self.requests.link(member, arrival, now.ns);
-                    }
+    fn section<'s>(&self, sections: &'s mut [Section]) -> Option<&'s mut Section> {
+        if self.role() == NONE {
+            return None;
+        }
+        let section = &mut sections[self.place as usize];
+        section.is_open().then_some(section)
+    }
+
+    /// The event is nobody's.
+    #[inline(always)]
+    fn pass(&self, sections: &mut Sections, now: Now) {
+        let Some(section) = self.section(&mut sections.all) else { return };
+        if self.role() == STOP {
+            sections.opener.close(section);
+            sections.keys.idle(self.place);
+            return;
+        }
+        section.meet(now.event, now.ns);
+        let next = self.act.next[section.code.index()];
+        if !next.is_in_state_of(section.code) {
+            section.since_ns = now.ns;
+        }
+        section.code = next;
+    }
+
+    /// The event's request is in the section from then on.
+    #[inline(always)]
+    fn spread(&self, sections: &mut Sections, event: &mut Owned<'_>) {
+        let Sections { all, keys, touches, .. } = sections;
+        let Some(section) = self.section(all) else { return };
+        let Owned { open, owner, now, actor } = event;
+        section.meet(now.event, now.ns);
+        if section.is_only(NOBODY) {
+            if self.act.actor {
+                section.since_ns = now.ns;
+            }
+            let local = open.join(section.stay(keys.name(self.place)), now.ns);
+            section.member = Member { slot: *owner, local };
+        }
+        let next = self.act.next[section.code.index()];
+        if !next.is_in_state_of(section.code) {
+            section.tell(open, now.ns);
+            section.since_ns = now.ns;
+        }
+        section.code = next;
+        match actor {
+            // Actors come first, and touch the others.
+            None if self.act.actor => {
+                let (local, serial) = (section.member.local, section.serial);
+                *actor = Some(Actor { place: self.place, local, serial });
+            }
+            Some(actor) if !self.act.actor => {
+                let from_ns = std::mem::replace(&mut section.since_ns, now.ns);
+                let before = std::mem::replace(&mut section.touched_by, actor.serial);
+                if before == actor.serial {
+                    return;
+                }
+                let (timeline, key) = keys.name(actor.place);
+                let request = Some(open.log.id());
+                let by = PeerMark { serial: actor.serial, key, timeline, request };
+                let from = std::mem::replace(&mut touches[self.place as usize], by);
+                if before != 0 {
+                    let (kind, between) = (LinkKind::Timeline, self.act.between);
+                    let arrival = Arrival { kind, from, from_ns, between };
+                    open.link(actor.local, arrival, now.ns);
                 }
             }
+            _ => {}
         }
-        let event = now.event_of(local, false);
-        if self.requests.open(owner).event(event) >= options.events_max {
-            self.too_long.push(owner);
+    }
+
+    /// The section ends, and the event's request leaves it.
+    #[inline(always)]
+    fn stop(&self, sections: &mut Sections, open: &mut Open, at_ns: u64) {
+        if self.role() != STOP {
+            return;
         }
+        let Some(section) = self.section(&mut sections.all) else { return };
+        section.leave(open, at_ns);
+        sections.opener.close(section);
+        sections.keys.idle(self.place);
     }
 }
 
-/// Whether a binding opens a section.
+impl Owned<'_> {
+    /// Writes the event down; returns how many its request has.
+    #[inline(always)]
+    fn record(&mut self) -> usize {
+        let event = self.now.event_of(self.actor.map(|actor| actor.local), false);
+        self.open.log.event(event)
+    }
+}
+
+/// The request of a section, if it has one, leaves it, because it ends.
 #[inline(always)]
-fn opens(bind: &Bind, role: Role, known: u32, section: &Section) -> bool {
-    match (role, &bind.after) {
-        (Role::Start, None) => true,
-        (Role::Start, Some(after)) if section.is_open() => after.events.contains(&section.last),
-        (Role::Start, Some(after)) => after.nothing,
-        (Role::Basic, _) => known == ANY && bind.implicit && !section.is_open(),
-        _ => false,
+fn leave(section: &mut Section, requests: &mut Requests, loose: &mut Vec<u32>, at_ns: u64) {
+    if section.is_only(NOBODY) {
+        return;
+    }
+    let slot = section.member.slot;
+    let open = requests.open(slot);
+    section.leave(open, at_ns);
+    if open.is_free() {
+        loose.push(slot);
     }
 }

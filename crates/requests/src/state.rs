@@ -40,7 +40,7 @@ impl State {
     ];
 
     /// Its place in [`State::ALL`].
-    pub fn index(self) -> usize {
+    pub const fn index(self) -> usize {
         match self {
             State::Running => 0,
             State::Runnable => 1,
@@ -82,8 +82,11 @@ impl Code {
     /// More than there are: a power of 2, so that whatever lies in a table of so many is in bounds.
     pub const COUNT: usize = 32;
 
+    /// That of an actor of which nothing is known yet.
+    pub const FIRST: Code = Code::new(State::Running, Wait::Sleeping);
+
     /// A number for each pair.
-    pub fn new(state: State, expects: Wait) -> Code {
+    pub const fn new(state: State, expects: Wait) -> Code {
         Code((state.index() * WAITS) as u8 | expects as u8)
     }
 
@@ -93,8 +96,13 @@ impl Code {
         usize::from(self.0) % Code::COUNT
     }
 
-    /// The state.
+    /// The state's place in [`State::ALL`].
     #[inline]
+    pub fn state_index(self) -> u64 {
+        u64::from(self.0) / WAITS as u64
+    }
+
+    /// The state.
     pub fn state(self) -> State {
         State::ALL[usize::from(self.0) / WAITS]
     }

@@ -8,11 +8,15 @@
 use crate::event::EventId;
 use crate::keys::{Keys, Lane, Lookup, UNFIT};
 use crate::program::{Key, KeyId, LaneId, Rule, Schema, Scope};
+use crate::simple::MOST;
 use crate::table::Word;
 
 /// Events of a piece. What belongs to one stays in the first caches while it is worked on, and places
 /// of sections that were open in between are soon used again.
 pub(crate) const PIECE: usize = 512;
+
+/// Something for each event of a piece. Its length is known, so what is in a piece is in bounds.
+pub(crate) type Rows<T> = [T; PIECE];
 
 /// No rule.
 const NONE: u32 = u32::MAX;
@@ -22,7 +26,7 @@ const NONE: u32 = u32::MAX;
 pub(crate) struct Piece<'a> {
     pub times_ns: &'a [u64],
     pub kinds: &'a [EventId],
-    /// Those of the whole batch.
+    /// Those of the whole batch, or of more: none is shorter than a whole piece from here.
     pub columns: &'a [Vec<u64>],
     /// Where the piece begins in them.
     pub first: usize,
@@ -31,49 +35,60 @@ pub(crate) struct Piece<'a> {
 impl<'a> Piece<'a> {
     /// The piece's part of a column.
     #[inline]
-    fn column(&self, column: usize) -> &'a [u64] {
-        &self.columns[column][self.first..self.first + self.kinds.len()]
+    fn column(&self, column: usize) -> &'a Rows<u64> {
+        let column = &self.columns[column][self.first..];
+        column.first_chunk().expect("columns are as long as a piece")
     }
 }
 
-/// An event that a rule takes.
+/// Keys of an event that most rules have no more than.
+const USUAL: usize = 2;
+
+/// An event that a rule takes, or may take.
 #[derive(Clone, Copy)]
 pub(crate) struct Step {
+    /// The places of its first keys; the same twice if it has one.
+    pub places: [u32; USUAL],
+    /// Place in [`Schema::rules`], or [`NONE`].
+    pub rule: u32,
     /// Its place in the piece.
     pub row: u32,
-    /// Place in [`Schema::rules`].
-    pub rule: u32,
 }
 
 /// The places of an event's keys.
 #[derive(Clone, Copy)]
 pub(crate) struct Places<'a> {
-    all: &'a [u32],
-    row: usize,
+    step: &'a Step,
+    more: &'a [Rows<u32>],
 }
 
 impl Places<'_> {
     /// The place of a key, or [`UNFIT`].
     #[inline]
     pub fn of(self, key: KeyId) -> u32 {
-        self.all[key * PIECE + self.row]
+        match key.checked_sub(USUAL) {
+            None => self.step.places[key % USUAL],
+            Some(key) => self.more[key][self.step.row as usize % PIECE],
+        }
     }
 }
 
 /// What the events of a piece do.
-#[derive(Default)]
 pub(crate) struct Steps {
-    /// The events that a rule takes, in order of time.
-    pub all: Vec<Step>,
-    /// Places of keys: those of the first key of all events, then those of the second, and so on.
-    places: Vec<u32>,
+    /// One for each event, in order of time.
+    all: Box<Rows<Step>>,
+    /// Those that a rule takes, if not all are.
+    some: Vec<Step>,
+    number: usize,
+    /// The places of what else keys there are: those of the third key of all events, and so on.
+    more: Vec<Rows<u32>>,
     /// Events by kind, with room for [`PIECE`] of each, and where those of each end.
-    kinds: Vec<u32>,
+    kinds: Vec<u16>,
     ends: Vec<u32>,
     /// Room for events that a rule leaves.
-    spare: Vec<u32>,
+    spare: Box<Rows<u16>>,
     /// Events whose key is not where it is looked for first.
-    missed: Vec<u32>,
+    missed: Box<Rows<u16>>,
     locals: Vec<i128>,
 }
 
@@ -82,21 +97,29 @@ impl Steps {
     pub fn new(schema: &Schema) -> Steps {
         let width = schema.rules.iter().map(|rule| rule.keys.len()).max().unwrap_or(0);
         let kinds = schema.by_event.len();
+        let step = |row| Step { places: [UNFIT; USUAL], rule: NONE, row: row as u32 };
         Steps {
-            all: Vec::new(),
-            places: vec![UNFIT; width * PIECE],
+            all: Box::new(std::array::from_fn(step)),
+            some: Vec::with_capacity(PIECE),
+            number: 0,
+            more: vec![[UNFIT; PIECE]; width.max(MOST) - USUAL],
             kinds: vec![0; kinds * PIECE],
             ends: (0..kinds).map(|kind| (kind * PIECE) as u32).collect(),
-            spare: vec![0; PIECE],
-            missed: vec![0; PIECE],
+            spare: Box::new([0; PIECE]),
+            missed: Box::new([0; PIECE]),
             locals: Vec::new(),
         }
     }
 
+    /// The events that a rule takes, in order of time.
+    pub fn taken(&self) -> &[Step] {
+        if self.some.is_empty() { &self.all[..self.number] } else { &self.some }
+    }
+
     /// The places of an event's keys.
     #[inline]
-    pub fn places(&self, step: &Step) -> Places<'_> {
-        Places { all: &self.places, row: step.row as usize }
+    pub fn places<'a>(&'a self, step: &'a Step) -> Places<'a> {
+        Places { step, more: &self.more }
     }
 
     /// Finds out what the events of a piece do.
@@ -107,38 +130,38 @@ impl Steps {
         timelines: &mut Keys,
         streams: &mut Keys,
     ) {
-        let Steps { all, places, kinds, ends, spare, missed, locals } = self;
-        all.clear();
-        all.extend((0..piece.kinds.len() as u32).map(|row| Step { row, rule: NONE }));
+        let Steps { all, some, number, more, kinds, ends, spare, missed, locals } = self;
+        all.iter_mut().for_each(|step| step.rule = NONE);
         sort(piece.kinds, kinds, ends);
-        let mut finds = Finds { all, places, missed, locals, timelines, streams };
-        let mut matched = 0;
+        let mut finds = Finds { all, more, missed, locals, timelines, streams };
+        *number = 0;
         for (kind, rules) in schema.by_event.iter().enumerate() {
             let begin = kind * PIECE;
             let end = std::mem::replace(&mut ends[kind], begin as u32);
             let mut rest = &mut kinds[begin..end as usize];
-            for number in rules.0..rules.1 {
+            for rule_number in rules.0..rules.1 {
                 if rest.is_empty() {
                     break;
                 }
-                let rule = &schema.rules[number as usize];
+                let rule = &schema.rules[rule_number as usize];
                 let number_taken = take(rule, piece, rest, spare);
                 let (taken, left) = rest.split_at_mut(number_taken);
-                finds.look_up(rule, number, piece, taken);
-                matched += taken.len();
+                finds.look_up(rule, rule_number, piece, taken);
+                *number += number_taken;
                 rest = left;
             }
         }
-        if matched < piece.kinds.len() {
-            self.all.retain(|step| step.rule != NONE);
+        some.clear();
+        if *number < piece.kinds.len() {
+            some.extend(all.iter().filter(|step| step.rule != NONE));
         }
     }
 }
 
 /// Puts events of a kind together.
 #[inline(never)]
-fn sort(kinds: &[EventId], rows: &mut [u32], ends: &mut [u32]) {
-    for (kind, row) in kinds.iter().zip(0u32..) {
+fn sort(kinds: &[EventId], rows: &mut [u16], ends: &mut [u32]) {
+    for (kind, row) in kinds.iter().zip(0u16..) {
         // Events of other programs have no rules here.
         let Some(end) = ends.get_mut(kind.index()) else { continue };
         rows[*end as usize] = row;
@@ -148,44 +171,44 @@ fn sort(kinds: &[EventId], rows: &mut [u32], ends: &mut [u32]) {
 
 /// Puts the rows that a rule takes before the others, and says how many they are. Each part of a
 /// filter is asked about those that are left by the parts before.
-fn take(rule: &Rule, piece: Piece<'_>, rows: &mut [u32], spare: &mut [u32]) -> usize {
+fn take(rule: &Rule, piece: Piece<'_>, rows: &mut [u16], spare: &mut Rows<u16>) -> usize {
     let mut taken = rows.len();
     for test in &rule.tests {
         let (rows, column) = (&mut rows[..taken], piece.column(test.column));
         taken = match test.among.is_empty() {
-            true => part(rows, spare, |row| test.within(column[row as usize])),
-            false => part(rows, spare, |row| test.holds(column[row as usize])),
+            true => part(rows, spare, |row| test.within(column[row])),
+            false => part(rows, spare, |row| test.holds(column[row])),
         };
     }
     if let Some(filter) = &rule.filter {
         // Derived fields are not known yet.
         let scope = |row| Scope { columns: piece.columns, row, locals: &[] };
-        taken =
-            part(&mut rows[..taken], spare, |row| filter.holds(&scope(piece.first + row as usize)));
+        taken = part(&mut rows[..taken], spare, |row| filter.holds(&scope(piece.first + row)));
     }
     taken
 }
 
 /// Puts the rows for which something holds before the others, without a branch that depends on it.
 #[inline(never)]
-fn part(rows: &mut [u32], spare: &mut [u32], holds: impl Fn(u32) -> bool) -> usize {
-    let mut yes = 0;
+fn part(rows: &mut [u16], spare: &mut Rows<u16>, holds: impl Fn(usize) -> bool) -> usize {
+    let (mut yes, mut no) = (0, 0);
     for n in 0..rows.len() {
         let row = rows[n];
         rows[yes] = row;
-        spare[n - yes] = row;
-        yes += usize::from(holds(row));
+        spare[no % PIECE] = row;
+        let held = holds(usize::from(row) % PIECE);
+        yes += usize::from(held);
+        no += usize::from(!held);
     }
-    let no = rows.len() - yes;
     rows[yes..].copy_from_slice(&spare[..no]);
     yes
 }
 
 /// Where what is found goes.
 struct Finds<'a> {
-    all: &'a mut [Step],
-    places: &'a mut [u32],
-    missed: &'a mut [u32],
+    all: &'a mut Rows<Step>,
+    more: &'a mut [Rows<u32>],
+    missed: &'a mut Rows<u16>,
     locals: &'a mut Vec<i128>,
     timelines: &'a mut Keys,
     streams: &'a mut Keys,
@@ -193,35 +216,36 @@ struct Finds<'a> {
 
 impl Finds<'_> {
     /// Finds the places of the keys of all events that a rule takes.
-    fn look_up(&mut self, rule: &Rule, number: u32, piece: Piece<'_>, rows: &[u32]) {
+    fn look_up(&mut self, rule: &Rule, number: u32, piece: Piece<'_>, rows: &[u16]) {
         for row in rows {
-            self.all[*row as usize].rule = number;
+            self.all[usize::from(*row) % PIECE].rule = number;
         }
-        let Finds { places, missed, locals, timelines, streams, .. } = self;
-        for ((lane, key), places) in rule.keys.iter().zip(places.chunks_exact_mut(PIECE)) {
-            let out = Out { places, rows, missed };
+        for (n, (lane, key)) in rule.keys.iter().enumerate() {
+            let Finds { all, more, missed, locals, timelines, streams } = self;
             let lane = match lane {
                 LaneId::Timeline(lane) => timelines.lane(*lane),
                 LaneId::Stream(lane) => streams.lane(*lane),
             };
-            match (lane, key) {
-                (Lane::Narrow(lookup), Key::Field { column, mask }) => {
-                    let (column, mask) = (piece.column(*column), *mask);
-                    out.find(lookup, move |row| column[row as usize] & mask);
+            match n {
+                0 => {
+                    let put = |at: usize, place| all[at].places[0] = place;
+                    Out { put, rows, missed }.find_places(lane, key, piece, locals, rule);
                 }
-                (Lane::Narrow(lookup), Key::Pair { columns, masks, shift }) => {
-                    let [a, b] = columns.map(|column| piece.column(column));
-                    let ([first, second], shift) = (*masks, *shift);
-                    out.find(lookup, move |row| {
-                        (a[row as usize] & first) << shift | (b[row as usize] & second)
-                    });
+                1 => {
+                    let put = |at: usize, place| all[at].places[1] = place;
+                    Out { put, rows, missed }.find_places(lane, key, piece, locals, rule);
                 }
-                (Lane::Narrow(lookup), key) => out.find_fitting(lookup, |row| {
-                    key.of(&scope(rule, piece, row, locals)).map(|key| key as u64)
-                }),
-                (Lane::Wide(lookup), key) => {
-                    out.find_fitting(lookup, |row| key.of(&scope(rule, piece, row, locals)));
+                _ => {
+                    let more = &mut more[n - USUAL];
+                    let put = |at: usize, place| more[at] = place;
+                    Out { put, rows, missed }.find_places(lane, key, piece, locals, rule);
                 }
+            }
+        }
+        if rule.keys.len() == 1 {
+            for row in rows {
+                let step = &mut self.all[usize::from(*row) % PIECE];
+                step.places[1] = step.places[0];
             }
         }
     }
@@ -231,10 +255,10 @@ impl Finds<'_> {
 pub(crate) fn scope<'a>(
     rule: &Rule,
     piece: Piece<'a>,
-    row: u32,
+    row: usize,
     locals: &'a mut Vec<i128>,
 ) -> Scope<'a> {
-    let (columns, row) = (piece.columns, piece.first + row as usize);
+    let (columns, row) = (piece.columns, piece.first + row);
     locals.clear();
     for local in &rule.locals {
         let value = local.of(&Scope { columns, row, locals });
@@ -243,42 +267,70 @@ pub(crate) fn scope<'a>(
     Scope { columns, row, locals }
 }
 
-/// Where the places of one key go.
-struct Out<'a> {
-    places: &'a mut [u32],
-    rows: &'a [u32],
-    missed: &'a mut [u32],
+/// Finds places of one key, and puts them where they belong.
+struct Out<'a, P> {
+    put: P,
+    rows: &'a [u16],
+    missed: &'a mut Rows<u16>,
 }
 
-impl Out<'_> {
+impl<P: FnMut(usize, u32)> Out<'_, P> {
+    fn find_places(
+        self,
+        lane: Lane<'_>,
+        key: &Key,
+        piece: Piece<'_>,
+        locals: &mut Vec<i128>,
+        rule: &Rule,
+    ) {
+        match (lane, key) {
+            (Lane::Narrow(lookup), Key::Field { column, mask }) => {
+                let (column, mask) = (piece.column(*column), *mask);
+                self.find(lookup, move |row| column[row] & mask);
+            }
+            (Lane::Narrow(lookup), Key::Pair { columns, masks, shift }) => {
+                let [a, b] = columns.map(|column| piece.column(column));
+                let ([first, second], shift) = (*masks, *shift);
+                self.find(lookup, move |row| (a[row] & first) << shift | (b[row] & second));
+            }
+            (Lane::Narrow(lookup), key) => self.find_fitting(lookup, |row| {
+                key.of(&scope(rule, piece, row, locals)).map(|key| key as u64)
+            }),
+            (Lane::Wide(lookup), key) => {
+                self.find_fitting(lookup, |row| key.of(&scope(rule, piece, row, locals)));
+            }
+        }
+    }
+
     /// Finds the place of each row's key.
     #[inline(never)]
-    fn find<K: Word + Into<u128>>(self, mut lookup: Lookup<'_, K>, key: impl Fn(u32) -> K) {
-        let Out { places, rows, missed } = self;
-        let (places, missed) = (&mut places[..PIECE], &mut missed[..PIECE]);
+    fn find<K: Word + Into<u128>>(self, mut lookup: Lookup<'_, K>, key: impl Fn(usize) -> K) {
+        let Out { mut put, rows, missed } = self;
         let first = lookup.first();
         let mut misses = 0;
         for row in rows {
-            let (place, found) = first.look(key(*row));
             // The remainder is the number itself, and needs no check.
-            places[*row as usize % PIECE] = place;
+            let at = usize::from(*row) % PIECE;
+            let (place, found) = first.look(key(at));
+            put(at, place);
             missed[misses % PIECE] = *row;
             misses += usize::from(!found);
         }
         for row in &missed[..misses] {
-            places[*row as usize] = lookup.place(key(*row));
+            let at = usize::from(*row) % PIECE;
+            put(at, lookup.place(key(at)));
         }
     }
 
     /// Finds the place of each row's key, if its value fits.
     fn find_fitting<K: Word + Into<u128>>(
-        self,
+        mut self,
         mut lookup: Lookup<'_, K>,
-        mut key: impl FnMut(u32) -> Option<K>,
+        mut key: impl FnMut(usize) -> Option<K>,
     ) {
         for row in self.rows {
-            let place = key(*row).map_or(UNFIT, |key| lookup.place(key));
-            self.places[*row as usize] = place;
+            let at = usize::from(*row) % PIECE;
+            (self.put)(at, key(at).map_or(UNFIT, |key| lookup.place(key)));
         }
     }
 }

@@ -100,6 +100,9 @@ impl Streams {
 
     /// Gives up places where nothing is.
     pub fn sweep(&mut self) {
+        if !self.keys.has_many_idle() {
+            return;
+        }
         let all = &self.all;
         self.keys.sweep(|place| all[place as usize].open || all[place as usize].leaving);
     }

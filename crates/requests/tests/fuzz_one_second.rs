@@ -105,8 +105,8 @@ fn try_out(text: &str, state: &mut u64) {
                 batch.push((random(state) % 1000) as u64, event, &fields);
             }
             let mut engine = Engine::new(program, Options::default());
-            engine.feed(&batch, &mut |request| drop(request.critical_path()));
-            engine.finish(&mut |request| drop(request.critical_path()));
+            engine.feed(&batch, &mut |request| drop(request.read().critical_path()));
+            engine.finish(&mut |request| drop(request.read().critical_path()));
         }
     }
 }
@@ -170,6 +170,6 @@ fn size_and_depth_are_limited() {
     let mut engine = Engine::new(program, Options::default());
     let mut keys = Vec::new();
     engine.feed(&batch, &mut |_| {});
-    engine.finish(&mut |request| keys.push(request.sections[0].key));
+    engine.finish(&mut |request| keys.push(request.read().sections[0].key));
     assert_eq!(keys, [3 << 16]);
 }

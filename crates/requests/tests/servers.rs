@@ -327,9 +327,9 @@ fn extract(program: &Program, batches: &[Batch]) -> Vec<Request> {
     let mut engine = Engine::new(program.clone(), Options::default());
     let mut requests = Vec::new();
     for batch in batches {
-        engine.feed(batch, &mut |request| requests.push(request.clone()));
+        engine.feed(batch, &mut |request| requests.push(request.read().clone()));
     }
-    engine.finish(&mut |request| requests.push(request.clone()));
+    engine.finish(&mut |request| requests.push(request.read().clone()));
     requests
 }
 
@@ -441,10 +441,10 @@ fn nonsense_is_survived() {
         };
         let mut engine = Engine::new(program.clone(), options);
         let mut requests = Vec::new();
-        engine.feed(&batch, &mut |request| requests.push(request.clone()));
+        engine.feed(&batch, &mut |request| requests.push(request.read().clone()));
         assert!(engine.open().0 <= options.sections_max + 3);
         assert!(engine.open().1 <= options.requests_max);
-        engine.finish(&mut |request| requests.push(request.clone()));
+        engine.finish(&mut |request| requests.push(request.read().clone()));
         for request in &requests {
             sound(request, &options, seed);
         }
@@ -490,8 +490,8 @@ fn events_that_cannot_matter_do_not() {
         let run = |batch: &Batch, place: &dyn Fn(u64) -> u64| {
             let mut engine = Engine::new(program.clone(), options);
             let mut found: Vec<Request> = Vec::new();
-            engine.feed(batch, &mut |request| found.push(request.clone()));
-            engine.finish(&mut |request| found.push(request.clone()));
+            engine.feed(batch, &mut |request| found.push(request.read().clone()));
+            engine.finish(&mut |request| found.push(request.read().clone()));
             for request in &mut found {
                 request.events.iter_mut().for_each(|event| event.ordinal = place(event.ordinal));
             }

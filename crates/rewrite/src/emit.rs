@@ -10,17 +10,17 @@
 //! goes is decided later, so jumps between them wait for it ([`Fixup::Across`]).
 
 use fettle_cfg::edges::{EdgeGraph, Place};
-use fettle_cfg::function::{Block, BlockId, Exit, Function};
+use fettle_cfg::function::{Block, BlockId, Exit, Function, JumpTable};
 use fettle_cfg::liveness::{Callees, ExitLiveness, Liveness};
 use fettle_cfg::{Placement, SkipReason, TableKind};
 use fettle_image::{Image, LinkAddr};
 use fettle_isa::asm::Condition;
-use fettle_isa::{Flow, Gpr, RegSet};
-use iced_x86::{Instruction, Mnemonic, OpKind, Register};
+use fettle_isa::{Flow, Gpr, Insn, RegSet};
 
 use crate::jump::Jump;
 use crate::pointer::{self, Pointers, Source};
-use crate::probe::{self, Mode, ProbeFixup, Probes, Probing, Snippet};
+use crate::probe::{Mode, ProbeFixup, Probes, Probing, Snippet};
+use crate::snippets::{Snippets, Wanted};
 
 /// What a place in a function's new code waits for; all are 32 bits wide.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,8 +45,9 @@ pub enum Fixup {
     Probe(ProbeFixup),
 }
 
-/// Where unwind information changes: from `offset` on, that of the original address holds, with
-/// the stack pointer lower by `pushed` bytes.
+/// Where unwind information may change: from `offset` on, that of the original address holds, with
+/// the stack pointer lower by `pushed` bytes. Behind the first `in_step` bytes it goes on holding,
+/// in them it is that of the original byte by byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UnwindPoint {
     /// Offset in the function's new code.
@@ -55,6 +56,8 @@ pub struct UnwindPoint {
     pub original: LinkAddr,
     /// Bytes pushed by probe code.
     pub pushed: u32,
+    /// Bytes of instructions that were copied one behind the other.
+    pub in_step: u32,
 }
 
 /// A stretch of probe code, for the checker.
@@ -76,7 +79,7 @@ pub struct Part {
 }
 
 /// A function's new code, still without an address.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Emitted {
     /// Machine code.
     pub code: Vec<u8>,
@@ -126,8 +129,8 @@ pub struct Context<'a> {
 
 /// A piece of the new code.
 enum Item {
-    /// An instruction as it is, perhaps with one field to fill in.
-    Copy { insn: u32, fix: Option<(u8, Fixup)> },
+    /// Instructions of one block as they are, but for fields to fill in.
+    Copy { from: u32, to: u32 },
     /// Something with the operand of a call through memory (index into the list of those).
     Operand(u32),
     /// A call through a pointer that is compared first (index into the list of those).
@@ -175,6 +178,8 @@ struct Promotion {
     compare: Operand,
     /// What is out of line for it; none for tail calls.
     cold: u32,
+    /// Where it came to end.
+    end: u32,
 }
 
 impl Promotion {
@@ -185,9 +190,14 @@ impl Promotion {
 }
 
 struct Probe {
-    snippet: Snippet,
+    /// The snippet's number.
+    snippet: u32,
+    /// What its counters are counted from.
+    counters: u32,
     /// Original instruction it stands before.
     at: u32,
+    /// Where it came to lie, and its part out of line.
+    parts: (u32, u32),
 }
 
 /// Code out of line: the cold part of a probe, or a probe on a branch and a jump to where the
@@ -195,7 +205,7 @@ struct Probe {
 enum ColdPart {
     OfProbe(u32),
     Branch {
-        probe: Option<u32>,
+        probe: u32,
         to: Destination,
         insn: u32,
     },
@@ -219,6 +229,68 @@ const JCC: u32 = 6;
 /// Bytes of `lea r11, [rip + ..]`.
 const LEA: u32 = 7;
 
+/// Memory that is used again for the next function, and snippets that were made; for one plan.
+#[derive(Default)]
+pub struct Tools {
+    snippets: Snippets,
+    items: Vec<Item>,
+    probes: Vec<Probe>,
+    cold: Vec<ColdPart>,
+    operands: Vec<Operand>,
+    promotions: Vec<Promotion>,
+    /// Where each item is, and the end.
+    offsets: Vec<u32>,
+    /// For each block, the chunk that it is in.
+    chunks: Vec<u32>,
+    /// Where each part out of line is.
+    cold_at: Vec<u32>,
+    order: Vec<BlockId>,
+    /// What was taken back.
+    spare: Emitted,
+}
+
+impl Tools {
+    /// Takes back what is of no use once the code has its place: together that is larger than it.
+    pub fn take_back(&mut self, emitted: &mut Emitted) {
+        let exact = emitted.fixups.as_slice().to_vec();
+        self.spare = Emitted {
+            fixups: std::mem::replace(&mut emitted.fixups, exact),
+            block_offsets: std::mem::take(&mut emitted.block_offsets),
+            insn_offsets: std::mem::take(&mut emitted.insn_offsets),
+            returns: std::mem::take(&mut emitted.returns),
+            unwind: std::mem::take(&mut emitted.unwind),
+            inserted: std::mem::take(&mut emitted.inserted),
+            parts: std::mem::take(&mut emitted.parts),
+            ..Emitted::default()
+        };
+    }
+
+    /// Nothing emitted yet, in memory that was used before.
+    fn start(&mut self) -> Emitted {
+        let mut out = std::mem::take(&mut self.spare);
+        out.fixups.clear();
+        out.block_offsets.clear();
+        out.insn_offsets.clear();
+        out.returns.clear();
+        out.unwind.clear();
+        out.inserted.clear();
+        out.parts.clear();
+        out
+    }
+
+    fn clear(&mut self) {
+        self.items.clear();
+        self.probes.clear();
+        self.cold.clear();
+        self.operands.clear();
+        self.promotions.clear();
+    }
+
+    fn snippet(&self, probe: &Probe) -> &Snippet {
+        self.snippets.get(probe.snippet)
+    }
+}
+
 /// Writes `function` anew.
 ///
 /// # Errors
@@ -229,24 +301,23 @@ pub fn emit(
     exits: ExitLiveness,
     liveness: &Liveness,
     context: &Context<'_>,
+    tools: &mut Tools,
 ) -> Result<Emitted, (SkipReason, LinkAddr)> {
+    tools.clear();
     let mut writer = Writer {
         function,
         exits,
         liveness,
         context,
         wanted: context.probes.of(function.entry),
-        items: Vec::with_capacity(function.insns.len() + function.blocks.len() * 2),
-        probes: Vec::new(),
-        cold: Vec::new(),
-        operands: Vec::new(),
-        promotions: Vec::new(),
+        t: tools,
         cold_range: 0,
         counters: counters(function, context.probes.mode),
         pointers: Vec::new(),
         next: None,
         placed: false,
         red_zone: context.probes.mode.has_counters() && uses_red_zone(function),
+        has_tables: function.tables.iter().any(|t| t.movable),
     };
     writer.pointers = writer.counted_pointers();
     writer.lay_out()?;
@@ -256,16 +327,15 @@ pub fn emit(
 /// Whether some instruction may reach below the stack pointer. In functions without calls that
 /// may be through any register that once held an address of the stack, so those all count.
 fn uses_red_zone(function: &Function) -> bool {
-    !function.facts.iter().any(|f| f.calls())
-        || function.insns.iter().any(|i| {
-            matches!(i.memory_base(), Register::RSP | Register::RBP)
-                && (i.memory_displacement64() as i64) < 0
-        })
+    !function.facts.iter().any(|f| f.calls()) || function.insns.iter().any(Insn::is_below_stack)
 }
 
 /// Blocks as they were: ranges in order, the function's own first.
-fn original_order(function: &Function) -> Result<Vec<BlockId>, (SkipReason, LinkAddr)> {
-    let mut order: Vec<BlockId> = Vec::with_capacity(function.blocks.len());
+fn original_order(
+    function: &Function,
+    order: &mut Vec<BlockId>,
+) -> Result<(), (SkipReason, LinkAddr)> {
+    order.clear();
     for range in &function.ranges {
         let first = function.blocks.partition_point(|b| b.start < range.start);
         let blocks = function.blocks.iter().enumerate().skip(first);
@@ -273,7 +343,7 @@ fn original_order(function: &Function) -> Result<Vec<BlockId>, (SkipReason, Link
         order.extend(inside.map(|(i, _)| BlockId(i as u32)));
     }
     match order.first() == Some(&function.entry_block()) {
-        true => Ok(order),
+        true => Ok(()),
         false => Err((SkipReason::SharedCode, function.entry)),
     }
 }
@@ -306,11 +376,7 @@ struct Writer<'a> {
     liveness: &'a Liveness,
     context: &'a Context<'a>,
     wanted: Probes<'a>,
-    items: Vec<Item>,
-    probes: Vec<Probe>,
-    cold: Vec<ColdPart>,
-    operands: Vec<Operand>,
-    promotions: Vec<Promotion>,
+    t: &'a mut Tools,
     /// The range that unwind information of the code out of line comes from.
     cold_range: usize,
     counters: Vec<Place>,
@@ -321,13 +387,21 @@ struct Writer<'a> {
     /// The order is not the original's.
     placed: bool,
     red_zone: bool,
+    /// Some table is copied.
+    has_tables: bool,
 }
 
 impl Writer<'_> {
     fn lay_out(&mut self) -> Result<(), (SkipReason, LinkAddr)> {
         let function = self.function;
         match self.context.placement.and_then(|p| Some((p, p.of(function)?))) {
-            None => self.chunk(&original_order(function)?),
+            None => {
+                let mut order = std::mem::take(&mut self.t.order);
+                let found = original_order(function, &mut order);
+                let result = found.and_then(|()| self.chunk(&order));
+                self.t.order = order;
+                result
+            }
             Some((placement, _)) if !placement.fits(function) => {
                 Err((SkipReason::Order, function.entry))
             }
@@ -342,15 +416,14 @@ impl Writer<'_> {
     fn chunk(&mut self, order: &[BlockId]) -> Result<(), (SkipReason, LinkAddr)> {
         let function = self.function;
         let entry = function.entry_block();
-        let cold = self.cold.len();
+        let cold = self.t.cold.len();
         self.cold_range = order.last().map_or(0, |last| self.range_of(*last));
-        self.items.push(Item::Chunk);
+        self.t.items.push(Item::Chunk);
         for (i, id) in order.iter().enumerate() {
             let block = &function.blocks[id.index()];
             if *id == entry {
                 let dead = RegSet::ALL.minus(self.liveness.at_start(entry));
-                let snippet = probe::entry(self.wanted, dead);
-                self.probe(snippet, block.insns.start);
+                self.probe(Wanted::Entry(self.wanted.arguments, dead), 0, block.insns.start);
                 self.count(Place::Entry, *id);
             }
             let padded = !self.placed
@@ -358,16 +431,16 @@ impl Writer<'_> {
                 && block.start.0.is_multiple_of(16)
                 && self.follows_padding(*id, order[i - 1]);
             if padded {
-                self.items.push(Item::Align(16));
+                self.t.items.push(Item::Align(16));
             }
-            self.items.push(Item::Label(*id));
+            self.t.items.push(Item::Label(*id));
             self.next = order.get(i + 1).copied();
             self.block(*id, block)?;
         }
-        for i in cold..self.cold.len() {
-            self.items.push(Item::Cold(i as u32));
-            if let ColdPart::Branch { probe: Some(p), .. } = self.cold[i] {
-                self.items.push(Item::Probe(p));
+        for i in cold..self.t.cold.len() {
+            self.t.items.push(Item::Cold(i as u32));
+            if let ColdPart::Branch { probe: p, .. } = self.t.cold[i] {
+                self.t.items.push(Item::Probe(p));
             }
         }
         Ok(())
@@ -380,84 +453,124 @@ impl Writer<'_> {
         last.next_ip() != block.start.0 || is_padding(last)
     }
 
-    fn probe(&mut self, snippet: Snippet, at: u32) {
+    /// Puts a probe before instruction `at`.
+    fn probe(&mut self, wanted: Wanted, counters: u32, at: u32) {
+        if let Some(probe) = self.new_probe(wanted, counters, at) {
+            self.t.items.push(Item::Probe(probe));
+        }
+    }
+
+    /// The index of a new probe, with whatever it has out of line; `None` if nothing is to be done.
+    fn new_probe(&mut self, wanted: Wanted, counters: u32, at: u32) -> Option<u32> {
+        let number = self.t.snippets.number(self.wanted, wanted);
+        let snippet = self.t.snippets.get(number);
         if snippet.code.is_empty() {
-            return;
+            return None;
         }
-        let index = self.probes.len() as u32;
+        let index = self.t.probes.len() as u32;
         if !snippet.cold.is_empty() {
-            self.cold.push(ColdPart::OfProbe(index));
+            self.t.cold.push(ColdPart::OfProbe(index));
         }
-        self.probes.push(Probe { snippet, at });
-        self.items.push(Item::Probe(index));
+        self.t.probes.push(Probe { snippet: number, counters, at, parts: (0, 0) });
+        Some(index)
     }
 
     fn block(&mut self, id: BlockId, block: &Block) -> Result<(), (SkipReason, LinkAddr)> {
         let function = self.function;
         let timed = self.wanted.mode.is_timed();
         if block.landing_pad && timed {
-            self.probe(probe::left(), block.insns.start);
+            self.probe(Wanted::Left, 0, block.insns.start);
         }
         self.count(Place::Block(id), id);
-        let padding = self.padding_at_end(id, block);
-        for index in block.insns.start..block.insns.end - padding {
-            let insn = &function.insns[index as usize];
+        let end = block.insns.end - self.padding_at_end(id, block);
+        // Instructions from here on are copied as they are.
+        let mut from = block.insns.start;
+        for index in block.insns.start..end {
+            let facts = function.facts[index as usize];
+            if facts.goes_on() {
+                continue;
+            }
             let last = index + 1 == block.insns.end;
             match function.flow(index as usize) {
-                Flow::Return => self.exit_probe(index, true, self.exits.at_return),
-                Flow::IndirectJump if block.exit.is_some() => {
-                    let reads = function.facts[index as usize].reads();
-                    self.exit_probe(index, false, self.exits.at_tail_call.union(reads));
+                Flow::Return => {
+                    self.copy(&mut from, index);
+                    self.exit_probe(index, true, self.exits.at_return);
+                }
+                flow @ (Flow::IndirectJump | Flow::IndirectCall) => {
+                    self.copy(&mut from, index);
+                    if flow == Flow::IndirectJump && block.exit.is_some() {
+                        let live = self.exits.at_tail_call.union(facts.reads());
+                        self.exit_probe(index, false, live);
+                    }
+                    from += u32::from(self.pointer_call(id, index));
                 }
                 Flow::Jump(to) => {
-                    if let (true, Some(Exit::TailJump(_))) = (last, block.exit) {
-                        let inputs = self.context.callees.inputs(LinkAddr(to));
-                        self.exit_probe(index, false, self.exits.at_tail_call.union(inputs));
-                        self.items.push(Item::JumpOut { insn: index, to: LinkAddr(to) });
-                    } else {
-                        self.jump(index, to)?;
+                    self.copy(&mut from, index);
+                    from = index + 1;
+                    match block.exit {
+                        Some(Exit::TailJump(_)) if last => self.jump_out(index, LinkAddr(to)),
+                        _ => self.jump(index, to)?,
                     }
-                    continue;
                 }
                 Flow::Branch(to) => {
-                    if let (true, Some(Exit::TailBranch(_))) = (last, block.exit) {
-                        self.branch_out(id, index, LinkAddr(to))?;
-                    } else {
-                        if self.turned_round(id, index, to) {
-                            return Ok(());
+                    self.copy(&mut from, index);
+                    from = index + 1;
+                    match block.exit {
+                        Some(Exit::TailBranch(_)) if last => {
+                            self.branch_out(id, index, LinkAddr(to))?;
                         }
-                        self.branch(id, index, to)?;
+                        _ if self.turned_round(id, index, to) => return Ok(()),
+                        _ => self.branch(id, index, to)?,
                     }
                     self.not_taken(id);
-                    continue;
                 }
                 Flow::Call(to) => {
                     let to = LinkAddr(to);
-                    if function.contains(to) && to != function.entry {
-                        // `call` as a way to learn the program counter, and the like.
-                        return Err((SkipReason::StrangeFlow, LinkAddr(insn.ip())));
-                    }
-                    let fix = Some((insn.len() as u8 - 4, Fixup::Function(to)));
-                    self.items.push(Item::Copy { insn: index, fix });
+                    self.leads_out(index, to)?;
                     if timed && self.context.returns_twice.binary_search(&to).is_ok() {
+                        self.copy(&mut from, index + 1);
                         let next = (index + 1).min(function.insns.len() as u32 - 1);
-                        self.probe(probe::left(), next);
+                        self.probe(Wanted::Left, 0, next);
                     }
-                    continue;
                 }
-                _ => {}
+                Flow::Next | Flow::Stop | Flow::Strange => {}
             }
-            if self.promote(id, index) {
-                continue;
-            }
-            self.count_target(id, index);
-            let fix = self.address_fixup(insn)?;
-            self.items.push(Item::Copy { insn: index, fix });
         }
+        self.copy(&mut from, end);
         if block.falls_through && self.placed && self.next != Some(block.succs[0]) {
-            self.items.push(Item::Fall { to: block.succs[0], short: true });
+            self.t.items.push(Item::Fall { to: block.succs[0], short: true });
         }
         Ok(())
+    }
+
+    /// Refuses a call into the middle of the function: a way to learn the program counter, and the
+    /// like.
+    fn leads_out(&self, index: u32, to: LinkAddr) -> Result<(), (SkipReason, LinkAddr)> {
+        let at = LinkAddr(self.function.insns[index as usize].ip());
+        match self.function.contains(to) && to != self.function.entry {
+            true => Err((SkipReason::StrangeFlow, at)),
+            false => Ok(()),
+        }
+    }
+
+    /// Copies the instructions up to `to` that were not yet, from where `from` is left.
+    fn copy(&mut self, from: &mut u32, to: u32) {
+        if *from < to {
+            self.t.items.push(Item::Copy { from: *from, to });
+            *from = to;
+        }
+    }
+
+    /// Whatever stands before a call or jump through a pointer; true if that is written, too.
+    fn pointer_call(&mut self, id: BlockId, index: u32) -> bool {
+        if matches!(self.context.pointers, Pointers::Kept) {
+            return false;
+        }
+        if self.promote(id, index) {
+            return true;
+        }
+        self.count_target(id, index);
+        false
     }
 
     /// A conditional jump to the block that now follows becomes one to the block that did,
@@ -471,7 +584,7 @@ impl Writer<'_> {
             return false;
         }
         let Some(jump) = Jump::of(insn).inverted() else { return false };
-        self.items.push(Item::Jump { insn: index, jump, to: next, short: true });
+        self.t.items.push(Item::Jump { insn: index, jump, to: next, short: true });
         true
     }
 
@@ -490,8 +603,15 @@ impl Writer<'_> {
     }
 
     fn exit_probe(&mut self, index: u32, returns: bool, live: RegSet) {
-        let snippet = probe::exit(self.wanted, returns, RegSet::ALL.minus(live));
-        self.probe(snippet, index);
+        let dead = RegSet::ALL.minus(live);
+        self.probe(Wanted::Exit { arguments: self.wanted.arguments, returns, dead }, 0, index);
+    }
+
+    /// A jump out of the function.
+    fn jump_out(&mut self, index: u32, to: LinkAddr) {
+        let inputs = self.context.callees.inputs(to);
+        self.exit_probe(index, false, self.exits.at_tail_call.union(inputs));
+        self.t.items.push(Item::JumpOut { insn: index, to });
     }
 
     /// A conditional jump out of the function: through a probe that is put out of line.
@@ -506,16 +626,18 @@ impl Writer<'_> {
         }
         let inputs = self.context.callees.inputs(to);
         let dead = RegSet::ALL.minus(self.exits.at_tail_call.union(inputs));
-        let snippet = match self.counter(Place::Leaving(id)) {
+        let (wanted, counter) = match self.counter(Place::Leaving(id)) {
             // Arguments are on their way; only the flags are safe to change.
-            Some(counter) => probe::block(counter, dead.intersection(RegSet::FLAGS), false),
-            None => probe::exit(self.wanted, false, dead),
+            Some(counter) => {
+                let dead = dead.intersection(RegSet::FLAGS);
+                (Wanted::Block { dead, red_zone: false }, counter)
+            }
+            None => (Wanted::Exit { arguments: self.wanted.arguments, returns: false, dead }, 0),
         };
-        if snippet.code.is_empty() {
-            self.items.push(Item::BranchOut { insn: index, to });
-            return Ok(());
+        match self.new_probe(wanted, counter, index) {
+            None => self.t.items.push(Item::BranchOut { insn: index, to }),
+            Some(probe) => self.through_cold(index, probe, Destination::Function(to)),
         }
-        self.through_cold(index, snippet, index, Destination::Function(to));
         Ok(())
     }
 
@@ -524,9 +646,10 @@ impl Writer<'_> {
         let taken = self.function.block_at(LinkAddr(to));
         match taken.and_then(|taken| Some((taken, self.counter(Place::Between(id, taken))?))) {
             Some((taken, counter)) => {
-                let snippet = self.counting(counter, taken);
-                let at = self.first_insn(taken);
-                self.through_cold(index, snippet, at, Destination::Block(taken));
+                let wanted = self.counting(taken);
+                let probe = self.new_probe(wanted, counter, self.first_insn(taken));
+                let probe = probe.expect("counting takes code");
+                self.through_cold(index, probe, Destination::Block(taken));
             }
             None => self.jump(index, to)?,
         }
@@ -538,25 +661,15 @@ impl Writer<'_> {
     fn not_taken(&mut self, id: BlockId) {
         let next = BlockId(id.0 + 1);
         if let Some(counter) = self.counter(Place::Between(id, next)) {
-            let snippet = self.counting(counter, next);
-            self.probe(snippet, self.first_insn(next));
+            self.probe(self.counting(next), counter, self.first_insn(next));
         }
     }
 
-    /// A conditional jump that goes through a probe, which is put out of line; `at` is where what
-    /// the jump leads to stands.
-    fn through_cold(&mut self, insn: u32, snippet: Snippet, at: u32, to: Destination) {
-        let probe = (!snippet.code.is_empty()).then(|| {
-            let p = self.probes.len() as u32;
-            if !snippet.cold.is_empty() {
-                self.cold.push(ColdPart::OfProbe(p));
-            }
-            self.probes.push(Probe { snippet, at });
-            p
-        });
-        self.cold.push(ColdPart::Branch { probe, to, insn });
-        let cold = self.cold.len() as u32 - 1;
-        self.items.push(Item::ToCold { insn, cold });
+    /// A conditional jump that goes through a probe, which is put out of line.
+    fn through_cold(&mut self, insn: u32, probe: u32, to: Destination) {
+        self.t.cold.push(ColdPart::Branch { probe, to, insn });
+        let cold = self.t.cold.len() as u32 - 1;
+        self.t.items.push(Item::ToCold { insn, cold });
     }
 
     /// The calls through pointers whose targets are to be counted.
@@ -623,16 +736,17 @@ impl Writer<'_> {
             && context.returns_twice.binary_search(&to).is_err()
             && self.range_of(id) == self.cold_range;
         let Some(compare) = compare.filter(|_| fits) else { return false };
-        let number = self.promotions.len() as u32;
+        let number = self.t.promotions.len() as u32;
         let tail = self.function.blocks[id.index()].exit == Some(Exit::TailIndirect)
             && self.function.flow(index as usize) == Flow::IndirectJump;
-        self.promotions.push(Promotion { insn: index, to, compare, cold: self.cold.len() as u32 });
+        let cold = self.t.cold.len() as u32;
+        self.t.promotions.push(Promotion { insn: index, to, compare, cold, end: 0 });
         self.pointers.push(at);
         if tail {
-            self.items.push(Item::PromotedTail(number));
+            self.t.items.push(Item::PromotedTail(number));
         } else {
-            self.cold.push(ColdPart::Call(number));
-            self.items.push(Item::Promoted(number));
+            self.t.cold.push(ColdPart::Call(number));
+            self.t.items.push(Item::Promoted(number));
         }
         !tail
     }
@@ -647,14 +761,14 @@ impl Writer<'_> {
             Source::Register(register) => register,
             Source::Memory => {
                 // mov r11, [..]
-                self.operands.extend(self.with_operand(index, 0x8b));
-                self.items.push(Item::Operand(self.operands.len() as u32 - 1));
+                self.t.operands.extend(self.with_operand(index, 0x8b));
+                self.t.items.push(Item::Operand(self.t.operands.len() as u32 - 1));
                 free = RegSet::FLAGS;
                 Gpr::R11
             }
         };
         let table = self.counters.len() as u32 + n as u32 * pointer::COUNTERS;
-        self.probe(probe::target(table, target, free), index);
+        self.probe(Wanted::Target { target, dead: free }, table, index);
     }
 
     /// `opcode r11, [..]` with the operand of instruction `index`.
@@ -672,12 +786,6 @@ impl Writer<'_> {
         self.function.blocks[block.index()].insns.start
     }
 
-    /// Whether control comes back behind an instruction from somewhere else.
-    fn comes_back(&self, insn: u32) -> bool {
-        self.function.facts[insn as usize].calls()
-            || self.function.insns[insn as usize].mnemonic() == Mnemonic::Syscall
-    }
-
     /// The number of the counter that stands at `place`.
     fn counter(&self, place: Place) -> Option<u32> {
         self.counters.binary_search(&place).ok().map(|n| n as u32)
@@ -686,8 +794,7 @@ impl Writer<'_> {
     /// Counts at `place`, if there is a counter, before the start of `block`.
     fn count(&mut self, place: Place, block: BlockId) {
         if let Some(counter) = self.counter(place) {
-            let snippet = self.counting(counter, block);
-            self.probe(snippet, self.first_insn(block));
+            self.probe(self.counting(block), counter, self.first_insn(block));
         }
     }
 
@@ -698,16 +805,16 @@ impl Writer<'_> {
         let i = &self.function.insns[insn as usize];
         let jump = Jump::of(i);
         if self.placed && jump == Jump::Always && self.next == Some(to) {
-            self.items.push(Item::Gone { insn, to });
+            self.t.items.push(Item::Gone { insn, to });
             return Ok(());
         }
         let short = self.placed || i.len() < 5;
-        self.items.push(Item::Jump { insn, jump, to, short });
+        self.t.items.push(Item::Jump { insn, jump, to, short });
         Ok(())
     }
 
     /// Counts before the start of block `id`.
-    fn counting(&self, counter: u32, id: BlockId) -> Snippet {
+    fn counting(&self, id: BlockId) -> Wanted {
         let dead = RegSet::ALL.minus(self.liveness.at_start(id));
         // `al` as an argument count may be live where `rax` is not.
         let dead = if dead.is_superset(RegSet::VECTOR_COUNT) {
@@ -717,130 +824,128 @@ impl Writer<'_> {
         };
         // So may `r10`, the static chain of a nested function, up to a call.
         let dead = dead.intersection(RegSet::CALLER_SAVED).minus(RegSet::of(&[Gpr::R10]));
-        probe::block(counter, dead, self.red_zone)
+        Wanted::Block { dead, red_zone: self.red_zone }
     }
 
     /// The field of `insn` that depends on where it stands, if there is one.
-    fn address_fixup(
-        &self,
-        insn: &Instruction,
-    ) -> Result<Option<(u8, Fixup)>, (SkipReason, LinkAddr)> {
+    fn address_fixup(&self, insn: &Insn) -> Option<(u8, Fixup)> {
         let at = LinkAddr(insn.ip());
-        let table =
-            self.function.tables.iter().position(|t| {
-                t.movable && (t.named_at == at || fettle_cfg::tables::names(insn, t))
-            });
-        if let Some(t) = table {
+        // Bytes of immediate operand that follow the distance.
+        let after = |field: u8| insn.len() as u8 - field - 4;
+        let names =
+            |t: &JumpTable| t.movable && (t.named_at == at || fettle_cfg::tables::names(insn, t));
+        let tables = &self.function.tables;
+        if let Some(t) = self.has_tables.then(|| tables.iter().position(names)).flatten() {
             let kind = self.function.tables[t].kind;
             if insn.is_ip_rel_memory_operand() {
-                let field = self.rip_field(insn).ok_or((SkipReason::Undecodable, at))?;
-                return Ok(Some((field.0, Fixup::Table(t as u32))));
+                return Some((insn.ip_rel_field(), Fixup::Table(t as u32)));
             }
             debug_assert_eq!(kind, TableKind::Absolute);
             if self.context.low_addresses {
                 // The displacement is the last field of `jmp [table + i*8]` and `mov` alike.
-                return Ok(Some((insn.len() as u8 - 4, Fixup::TableAddress(t as u32))));
+                return Some((insn.len() as u8 - 4, Fixup::TableAddress(t as u32)));
             }
         }
         if insn.is_ip_rel_memory_operand() {
-            let (field, after) = self.rip_field(insn).ok_or((SkipReason::Undecodable, at))?;
+            let field = insn.ip_rel_field();
             let to = LinkAddr(insn.ip_rel_memory_address());
-            return Ok(Some((field, Fixup::Original { to, after })));
+            return Some((field, Fixup::Original { to, after: after(field) }));
         }
-        Ok(None)
+        None
     }
 
-    /// Offset of the displacement of a `rip`-relative operand, and the bytes that follow it.
-    fn rip_field(&self, insn: &Instruction) -> Option<(u8, u8)> {
-        let bytes = self.context.image.read(LinkAddr(insn.ip()), insn.len())?;
-        let immediate = (0..insn.op_count())
-            .map(|i| match insn.op_kind(i) {
-                OpKind::Immediate8
-                | OpKind::Immediate8_2nd
-                | OpKind::Immediate8to16
-                | OpKind::Immediate8to32
-                | OpKind::Immediate8to64 => 1,
-                OpKind::Immediate16 => 2,
-                OpKind::Immediate32 | OpKind::Immediate32to64 => 4,
-                _ => 0,
-            })
-            .sum::<usize>();
-        // A register in the immediate byte shows as a register operand, hence the second guess.
-        [immediate, 1, 0].into_iter().find_map(|after| {
-            let field = insn.len().checked_sub(4 + after)?;
-            let disp = i32::from_le_bytes(bytes.get(field..field + 4)?.try_into().ok()?);
-            let to = insn.next_ip().wrapping_add_signed(i64::from(disp));
-            (to == insn.ip_rel_memory_address()).then_some((field as u8, after as u8))
-        })
+    /// The address of instruction `from`, and the bytes from it up to instruction `to`: all lie in
+    /// one block.
+    fn copied(&self, from: u32, to: u32) -> (u64, u32) {
+        let insns = &self.function.insns;
+        let start = insns[from as usize].ip();
+        (start, (insns[to as usize - 1].next_ip() - start) as u32)
     }
 
     fn size(&self, item: &Item, offset: u32) -> u32 {
         match item {
-            Item::Copy { insn, .. } => self.function.insns[*insn as usize].len() as u32,
-            Item::Operand(o) => self.operands[*o as usize].bytes.len() as u32,
-            Item::Promoted(p) => self.promotions[*p as usize].guard_size() + CALL,
-            Item::PromotedTail(p) => self.promotions[*p as usize].guard_size(),
+            Item::Copy { from, to } => self.copied(*from, *to).1,
+            Item::Operand(o) => self.t.operands[*o as usize].bytes.len() as u32,
+            Item::Promoted(p) => self.t.promotions[*p as usize].guard_size() + CALL,
+            Item::PromotedTail(p) => self.t.promotions[*p as usize].guard_size(),
             Item::Jump { jump, short, .. } => jump.size(*short),
             Item::Fall { short, .. } => Jump::Always.size(*short),
             Item::ToCold { insn, .. } | Item::BranchOut { insn, .. } => {
                 Jump::of(&self.function.insns[*insn as usize]).size(false)
             }
-            Item::Probe(p) => self.probes[*p as usize].snippet.code.len() as u32,
+            Item::Probe(p) => self.t.snippet(&self.t.probes[*p as usize]).code.len() as u32,
             Item::Align(to) => offset.next_multiple_of(*to) - offset,
             Item::Label(_) | Item::Chunk | Item::Gone { .. } => 0,
             Item::JumpOut { .. } => JUMP_OUT,
-            Item::Cold(c) => match &self.cold[*c as usize] {
-                ColdPart::OfProbe(p) => self.probes[*p as usize].snippet.cold.len() as u32,
+            Item::Cold(c) => match &self.t.cold[*c as usize] {
+                ColdPart::OfProbe(p) => {
+                    self.t.snippet(&self.t.probes[*p as usize]).cold.len() as u32
+                }
                 // The jump itself is written after the probe; see `encode`.
-                ColdPart::Branch { probe: None, .. } => JUMP_OUT,
-                ColdPart::Branch { probe: Some(_), .. } => 0,
+                ColdPart::Branch { .. } => 0,
                 ColdPart::Call(p) => {
-                    let insn = self.promotions[*p as usize].insn;
+                    let insn = self.t.promotions[*p as usize].insn;
                     self.function.insns[insn as usize].len() as u32 + JUMP_OUT
                 }
             },
         }
     }
 
-    /// For each block, the chunk that it is in.
-    fn chunk_of_blocks(&self) -> Vec<u32> {
-        let mut chunks = vec![0; self.function.blocks.len()];
+    /// Notes for each block the chunk that it is in.
+    fn find_chunks(&mut self) {
+        let Tools { items, chunks, .. } = &mut *self.t;
+        chunks.clear();
+        chunks.resize(self.function.blocks.len(), 0);
         let mut chunk = 0;
-        for item in &self.items {
+        for item in items {
             match item {
                 Item::Chunk => chunk += 1,
                 Item::Label(b) => chunks[b.index()] = chunk,
                 _ => {}
             }
         }
-        chunks
     }
 
     fn encode(mut self) -> Result<Emitted, (SkipReason, LinkAddr)> {
-        let chunks = self.chunk_of_blocks();
-        let mut offsets = vec![0u32; self.items.len() + 1];
-        let mut block_offsets = vec![0u32; self.function.blocks.len()];
+        self.find_chunks();
+        let chunks = std::mem::take(&mut self.t.chunks);
+        let mut offsets = std::mem::take(&mut self.t.offsets);
+        let result = self.encode_in(&mut offsets, &chunks);
+        (self.t.chunks, self.t.offsets) = (chunks, offsets);
+        result
+    }
+
+    fn encode_in(
+        &mut self,
+        offsets: &mut Vec<u32>,
+        chunks: &[u32],
+    ) -> Result<Emitted, (SkipReason, LinkAddr)> {
+        offsets.clear();
+        offsets.resize(self.t.items.len() + 1, 0);
+        let mut out = self.t.start();
+        out.block_offsets.resize(self.function.blocks.len(), 0);
+        let block_offsets = &mut out.block_offsets;
         loop {
             let mut offset = 0;
             let mut pending_exit = 0;
-            for (i, item) in self.items.iter().enumerate() {
+            for (i, item) in self.t.items.iter().enumerate() {
                 offsets[i] = offset;
                 offset += self.size(item, offset) + std::mem::take(&mut pending_exit);
                 match item {
                     Item::Label(b) => block_offsets[b.index()] = offset,
                     // The probe that follows carries the jump out behind it.
                     Item::Cold(c) => {
-                        if let ColdPart::Branch { probe: Some(_), .. } = self.cold[*c as usize] {
+                        if let ColdPart::Branch { .. } = self.t.cold[*c as usize] {
                             pending_exit = JUMP_OUT;
                         }
                     }
                     _ => {}
                 }
             }
-            offsets[self.items.len()] = offset;
+            offsets[self.t.items.len()] = offset;
             let mut grown = false;
             let mut chunk = 0;
-            for (i, item) in self.items.iter_mut().enumerate() {
+            for (i, item) in self.t.items.iter_mut().enumerate() {
                 let (jump, to, short) = match item {
                     Item::Jump { jump, to, short, .. } => (*jump, *to, short),
                     Item::Fall { to, short } => (Jump::Always, *to, short),
@@ -864,74 +969,63 @@ impl Writer<'_> {
                 break;
             }
         }
-        self.write(&offsets, block_offsets)
+        self.write(offsets, chunks, out)
     }
 
-    fn write(
-        mut self,
-        offsets: &[u32],
-        block_offsets: Vec<u32>,
-    ) -> Result<Emitted, (SkipReason, LinkAddr)> {
-        let function = self.function;
-        let mut out = Emitted {
-            code: Vec::with_capacity(offsets[self.items.len()] as usize),
-            fixups: Vec::new(),
-            block_offsets,
-            insn_offsets: vec![u32::MAX; function.insns.len()],
-            returns: Vec::new(),
-            unwind: Vec::with_capacity(self.items.len()),
-            inserted: Vec::new(),
-            chunk_starts: Vec::new(),
-            parts: Vec::new(),
-            counters: std::mem::take(&mut self.counters),
-            pointers: std::mem::take(&mut self.pointers),
-        };
-        out.pointers.sort_unstable();
-        let chunks = self.chunk_of_blocks();
-        // Where the parts of probes and the parts out of line came to lie.
-        let mut probe_at = vec![0u32; self.probes.len()];
-        let mut cold_at = vec![0u32; self.cold.len()];
-        let mut cold_of_probe = vec![0u32; self.probes.len()];
-        let mut behind_promoted = vec![0u32; self.promotions.len()];
-        for (i, item) in self.items.iter().enumerate() {
+    /// Notes where the parts of probes, the parts out of line and promotions came to lie.
+    fn note_places(&mut self, offsets: &[u32]) {
+        let Tools { items, probes, cold, promotions, cold_at, .. } = &mut *self.t;
+        cold_at.clear();
+        cold_at.resize(cold.len(), 0);
+        for (item, ends) in items.iter().zip(offsets.windows(2)) {
             match item {
-                Item::Probe(p) => probe_at[*p as usize] = offsets[i],
-                Item::Promoted(p) => {
-                    behind_promoted[*p as usize] = offsets[i] + self.size(item, offsets[i]);
-                }
+                Item::Probe(p) => probes[*p as usize].parts.0 = ends[0],
+                Item::Promoted(p) => promotions[*p as usize].end = ends[1],
                 Item::Cold(c) => {
-                    cold_at[*c as usize] = offsets[i];
-                    if let ColdPart::OfProbe(p) = &self.cold[*c as usize] {
-                        cold_of_probe[*p as usize] = offsets[i];
+                    cold_at[*c as usize] = ends[0];
+                    if let ColdPart::OfProbe(p) = &cold[*c as usize] {
+                        probes[*p as usize].parts.1 = ends[0];
                     }
                 }
                 _ => {}
             }
         }
+    }
+
+    fn write(
+        &mut self,
+        offsets: &[u32],
+        chunks: &[u32],
+        mut out: Emitted,
+    ) -> Result<Emitted, (SkipReason, LinkAddr)> {
+        let function = self.function;
+        out.code.reserve_exact(offsets[self.t.items.len()] as usize);
+        out.insn_offsets.resize(function.insns.len(), u32::MAX);
+        out.counters = std::mem::take(&mut self.counters);
+        out.pointers = std::mem::take(&mut self.pointers);
+        out.pointers.sort_unstable();
+        self.note_places(offsets);
+        let cold_at = &self.t.cold_at;
         let ip = |insn: u32| LinkAddr(function.insns[insn as usize].ip());
         let mut original_code = OriginalCode { image: self.context.image, start: 0, bytes: &[] };
         let mut pending_exit = None;
-        for (i, item) in self.items.iter().enumerate() {
+        for (i, item) in self.t.items.iter().enumerate() {
             let offset = offsets[i];
             debug_assert_eq!(out.code.len() as u32, offset);
             match item {
-                Item::Copy { insn, fix } => {
-                    let original = &function.insns[*insn as usize];
+                Item::Copy { from, to } => {
                     let bytes = original_code
-                        .of(function, original)
-                        .ok_or((SkipReason::Undecodable, ip(*insn)))?;
-                    out.insn_offsets[*insn as usize] = offset;
-                    out.point(offset, ip(*insn), 0);
-                    out.copy(bytes, *fix);
-                    out.returns.extend(self.comes_back(*insn).then(|| (*insn, out.end())));
+                        .of(function, self.copied(*from, *to))
+                        .ok_or((SkipReason::Undecodable, ip(*from)))?;
+                    self.write_copies(&mut out, bytes, (*from, *to));
                 }
                 Item::Operand(o) => {
-                    let operand = &self.operands[*o as usize];
+                    let operand = &self.t.operands[*o as usize];
                     out.point(offset, ip(operand.insn), 0);
                     out.operand(operand);
                 }
                 Item::Promoted(p) | Item::PromotedTail(p) => {
-                    let promotion = &self.promotions[*p as usize];
+                    let promotion = &self.t.promotions[*p as usize];
                     out.insn_offsets[promotion.insn as usize] = offset;
                     out.point(offset, ip(promotion.insn), 0);
                     match matches!(item, Item::Promoted(_)) {
@@ -942,12 +1036,12 @@ impl Writer<'_> {
                 Item::Jump { insn, jump, to, short } => {
                     out.insn_offsets[*insn as usize] = offset;
                     out.point(offset, ip(*insn), 0);
-                    out.jump(*jump, *short, *to, &chunks);
+                    out.jump(*jump, *short, *to, chunks);
                 }
                 Item::Fall { to, short } => {
                     // Control has left the block before, and comes to the other.
                     out.point(offset, ip(self.first_insn(*to)), 0);
-                    out.jump(Jump::Always, *short, *to, &chunks);
+                    out.jump(Jump::Always, *short, *to, chunks);
                 }
                 Item::Gone { insn, to } => {
                     out.insn_offsets[*insn as usize] = out.block_offsets[to.index()];
@@ -971,28 +1065,27 @@ impl Writer<'_> {
                     jump.write(&mut out.code, false, distance);
                 }
                 Item::Probe(p) => {
-                    let probe = &self.probes[*p as usize];
-                    let end = offset + probe.snippet.code.len() as u32;
+                    let probe = &self.t.probes[*p as usize];
+                    let snippet = self.t.snippet(probe);
+                    let end = offset + snippet.code.len() as u32;
                     out.inserted.push(Inserted { start: offset, end });
                     out.point(offset, ip(probe.at), 0);
-                    for (at, pushed) in &probe.snippet.pushed {
+                    for (at, pushed) in &snippet.pushed {
                         out.point(offset + at, ip(probe.at), *pushed);
                     }
-                    let (code, fixups) = (&probe.snippet.code, &probe.snippet.fixups);
-                    let parts = (offset, cold_of_probe[*p as usize]);
-                    out.snippet(code, fixups, parts);
+                    out.snippet(&snippet.code, &snippet.fixups, probe);
                     if let Some((to, insn)) = pending_exit.take() {
                         let at = match to {
                             Destination::Function(_) => ip(insn),
                             Destination::Block(b) => ip(self.first_insn(b)),
                         };
                         out.point(out.code.len() as u32, at, 0);
-                        out.jump_to(to, &chunks);
+                        out.jump_to(to, chunks);
                     }
                 }
                 Item::Align(_) => {
                     // Control that falls into padding has done what stands before it.
-                    if let Some(Item::Label(b)) = self.items.get(i + 1) {
+                    if let Some(Item::Label(b)) = self.t.items.get(i + 1) {
                         out.point(offset, function.blocks[b.index()].start, 0);
                     }
                     pad(&mut out.code, (offsets[i + 1] - offset) as usize);
@@ -1003,34 +1096,29 @@ impl Writer<'_> {
                     let range = function.ranges.iter().position(|r| r.contains(&at)).unwrap_or(0);
                     out.part(range as u32, offset);
                 }
-                Item::Cold(c) => match &self.cold[*c as usize] {
+                Item::Cold(c) => match &self.t.cold[*c as usize] {
                     ColdPart::OfProbe(p) => {
-                        let probe = &self.probes[*p as usize];
-                        for (at, pushed) in &probe.snippet.cold_pushed {
+                        let probe = &self.t.probes[*p as usize];
+                        let snippet = self.t.snippet(probe);
+                        for (at, pushed) in &snippet.cold_pushed {
                             out.point(offset + at, ip(probe.at), *pushed);
                         }
-                        let parts = (probe_at[*p as usize], offset);
-                        let (code, fixups) = (&probe.snippet.cold, &probe.snippet.cold_fixups);
-                        out.snippet(code, fixups, parts);
+                        out.snippet(&snippet.cold, &snippet.cold_fixups, probe);
                     }
-                    ColdPart::Branch { probe: None, to, insn } => {
-                        out.point(offset, ip(*insn), 0);
-                        out.jump_to(*to, &chunks);
-                    }
-                    ColdPart::Branch { probe: Some(_), to, insn } => {
+                    ColdPart::Branch { to, insn, .. } => {
                         pending_exit = Some((*to, *insn));
                     }
                     ColdPart::Call(p) => {
-                        let insn = self.promotions[*p as usize].insn;
+                        let insn = self.t.promotions[*p as usize].insn;
                         let call = &function.insns[insn as usize];
                         let bytes = original_code
-                            .of(function, call)
+                            .of(function, (call.ip(), call.len() as u32))
                             .ok_or((SkipReason::Undecodable, ip(insn)))?;
                         out.point(offset, ip(insn), 0);
-                        let fix = self.address_fixup(call)?;
+                        let fix = self.address_fixup(call);
                         out.copy(bytes, fix);
                         out.returns_here(insn);
-                        out.jump_back(behind_promoted[*p as usize]);
+                        out.jump_back(self.t.promotions[*p as usize].end);
                     }
                 },
             }
@@ -1047,15 +1135,41 @@ impl Writer<'_> {
         }
         Ok(out)
     }
+
+    /// Writes instructions `from` up to `to`, whose bytes are `bytes`.
+    fn write_copies(&self, out: &mut Emitted, bytes: &[u8], (from, to): (u32, u32)) {
+        let function = self.function;
+        let range = from as usize..to as usize;
+        let (start, offset) = (function.insns[range.start].ip(), out.end());
+        let first = UnwindPoint {
+            offset,
+            original: LinkAddr(start),
+            pushed: 0,
+            in_step: bytes.len() as u32,
+        };
+        out.unwind.push(first);
+        out.code.extend_from_slice(bytes);
+        let insns = function.insns[range.clone()].iter().zip(&function.facts[range.clone()]);
+        for ((i, (insn, facts)), place) in insns.enumerate().zip(&mut out.insn_offsets[range]) {
+            let at = offset + (insn.ip() - start) as u32;
+            *place = at;
+            let plain = facts.goes_on() && !insn.is_syscall() && !insn.is_ip_rel_memory_operand();
+            if plain && !self.has_tables {
+                continue;
+            }
+            let fix = match facts.flow(insn) {
+                Flow::Call(to) => Some((insn.len() as u8 - 4, Fixup::Function(LinkAddr(to)))),
+                _ => self.address_fixup(insn),
+            };
+            out.fixups.extend(fix.map(|(field, fix)| (at + u32::from(field), fix)));
+            if facts.calls() || insn.is_syscall() {
+                out.returns.push((from + i as u32, at + insn.len() as u32));
+            }
+        }
+    }
 }
 
 impl Emitted {
-    /// Lets go of what is of no use once the code has its place: together that is larger than it.
-    pub fn trim(&mut self) {
-        (self.unwind, self.insn_offsets) = (Vec::new(), Vec::new());
-        self.returns = Vec::new();
-    }
-
     /// A block from this range begins at `offset`.
     fn part(&mut self, range: u32, offset: u32) {
         let chunk = self.chunk_starts.last().copied().unwrap_or(0);
@@ -1095,7 +1209,7 @@ impl Emitted {
     }
 
     fn point(&mut self, offset: u32, original: LinkAddr, pushed: u32) {
-        self.unwind.push(UnwindPoint { offset, original, pushed });
+        self.unwind.push(UnwindPoint { offset, original, pushed, in_step: 0 });
     }
 
     fn jump_to(&mut self, to: Destination, chunks: &[u32]) {
@@ -1157,15 +1271,20 @@ impl Emitted {
         self.code.extend_from_slice(&[0; 4]);
     }
 
-    /// Appends probe code; `parts` says where its inline and its cold part lie.
-    fn snippet(&mut self, code: &[u8], fixups: &[(u32, ProbeFixup)], parts: (u32, u32)) {
+    /// Appends code of a probe.
+    fn snippet(&mut self, code: &[u8], fixups: &[(u32, ProbeFixup)], probe: &Probe) {
         let base = self.code.len() as u32;
         self.code.extend_from_slice(code);
         for (at, fixup) in fixups {
             let at = base + at;
             let to = match fixup {
-                ProbeFixup::Inline(to) => parts.0 + to,
-                ProbeFixup::OutOfLine(to) => parts.1 + to,
+                ProbeFixup::Inline(to) => probe.parts.0 + to,
+                ProbeFixup::OutOfLine(to) => probe.parts.1 + to,
+                ProbeFixup::Counter(n) => {
+                    let counter = ProbeFixup::Counter(probe.counters + n);
+                    self.fixups.push((at, Fixup::Probe(counter)));
+                    continue;
+                }
                 other => {
                     self.fixups.push((at, Fixup::Probe(*other)));
                     continue;
@@ -1177,7 +1296,7 @@ impl Emitted {
     }
 }
 
-/// The bytes of original instructions, one range after another.
+/// The bytes of the original, one range after another.
 struct OriginalCode<'a> {
     image: &'a Image,
     start: u64,
@@ -1185,15 +1304,16 @@ struct OriginalCode<'a> {
 }
 
 impl<'a> OriginalCode<'a> {
-    fn of(&mut self, function: &Function, insn: &Instruction) -> Option<&'a [u8]> {
+    /// The `len` bytes at `at`.
+    fn of(&mut self, function: &Function, (at, len): (u64, u32)) -> Option<&'a [u8]> {
         let within = |start: u64, bytes: &'a [u8]| {
-            let from = usize::try_from(insn.ip().checked_sub(start)?).ok()?;
-            bytes.get(from..from + insn.len())
+            let from = usize::try_from(at.checked_sub(start)?).ok()?;
+            bytes.get(from..from + len as usize)
         };
         if let Some(bytes) = within(self.start, self.bytes) {
             return Some(bytes);
         }
-        let range = function.ranges.iter().find(|r| r.contains(&LinkAddr(insn.ip())))?;
+        let range = function.ranges.iter().find(|r| r.contains(&LinkAddr(at)))?;
         self.start = range.start.0;
         self.bytes = self.image.read(range.start, (range.end.0 - range.start.0) as usize)?;
         within(self.start, self.bytes)
@@ -1201,8 +1321,8 @@ impl<'a> OriginalCode<'a> {
 }
 
 /// Instructions that compilers pad with.
-pub fn is_padding(insn: &Instruction) -> bool {
-    insn.mnemonic() == Mnemonic::Nop && insn.len() > 0
+pub fn is_padding(insn: &Insn) -> bool {
+    insn.is_nop()
 }
 
 /// Appends `count` bytes of padding in as few instructions as there can be.

@@ -1,6 +1,6 @@
 //! Jumps inside a function, which are written anew: their form depends on where code came to lie.
 
-use iced_x86::{Code, ConditionCode, Instruction, Mnemonic};
+use fettle_isa::{Decides, Insn};
 
 /// What a jump depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,22 +19,12 @@ pub(crate) enum Jump {
 
 impl Jump {
     /// The kind of a direct jump.
-    pub(crate) fn of(insn: &Instruction) -> Jump {
-        // Other prefixes mean nothing and are left out.
-        let ecx = matches!(
-            insn.code(),
-            Code::Jecxz_rel8_64
-                | Code::Loop_rel8_64_ECX
-                | Code::Loope_rel8_64_ECX
-                | Code::Loopne_rel8_64_ECX
-        );
-        match insn.mnemonic() {
-            Mnemonic::Loopne => Jump::Count { opcode: 0xe0, ecx },
-            Mnemonic::Loope => Jump::Count { opcode: 0xe1, ecx },
-            Mnemonic::Loop => Jump::Count { opcode: 0xe2, ecx },
-            Mnemonic::Jrcxz | Mnemonic::Jecxz => Jump::Count { opcode: 0xe3, ecx },
-            _ if insn.is_jcc_short_or_near() => Jump::If(condition_number(insn)),
-            _ => Jump::Always,
+    pub(crate) fn of(insn: &Insn) -> Jump {
+        // Prefixes mean nothing else, and are left out.
+        match insn.decides() {
+            None => Jump::Always,
+            Some(Decides::Flags(condition)) => Jump::If(condition),
+            Some(Decides::Counter { opcode, ecx }) => Jump::Count { opcode, ecx },
         }
     }
 
@@ -80,29 +70,5 @@ impl Jump {
             true => code.push(distance as u8),
             false => code.extend_from_slice(&distance.to_le_bytes()),
         }
-    }
-}
-
-/// The condition's number in machine code.
-fn condition_number(insn: &Instruction) -> u8 {
-    use ConditionCode as C;
-    match insn.condition_code() {
-        C::o => 0,
-        C::no => 1,
-        C::b => 2,
-        C::ae => 3,
-        C::e => 4,
-        C::ne => 5,
-        C::be => 6,
-        C::a => 7,
-        C::s => 8,
-        C::ns => 9,
-        C::p => 10,
-        C::np => 11,
-        C::l => 12,
-        C::ge => 13,
-        C::le => 14,
-        C::g => 15,
-        C::None => unreachable!("a conditional jump has a condition"),
     }
 }

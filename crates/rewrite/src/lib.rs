@@ -18,6 +18,7 @@ pub mod own;
 pub mod plan;
 pub mod pointer;
 pub mod probe;
+mod snippets;
 pub mod sound;
 pub mod unwind;
 

@@ -5,9 +5,9 @@ use std::ops::Range;
 use fettle_cfg::edges::{Edge, EdgeGraph, Place};
 use fettle_cfg::function::{Exit, Function, JumpTable, Skipped, TableKind};
 use fettle_cfg::liveness::{Callees, ExitLiveness, HIDDEN, Liveness};
-use fettle_cfg::{Lifted, Placement, SkipReason};
+use fettle_cfg::{Lifted, Placement, Pool, SkipReason};
 use fettle_image::{Image, LinkAddr};
-use fettle_isa::{Flow, RegSet};
+use fettle_isa::{Flow, Insn, RegSet};
 use rayon::prelude::*;
 use rustc_hash::{FxHashMap, FxHashSet};
 use serde::{Deserialize, Serialize};
@@ -55,8 +55,8 @@ pub struct PlannedFunction {
     pub pointers: Vec<LinkAddr>,
     /// Its blocks' addresses, if there are counters.
     pub blocks: Vec<LinkAddr>,
-    /// Where control may be led from new code back to the original, if nothing but counters was
-    /// put in: starts of blocks, and offsets in [`Plan::text`] where the same block has at least
+    /// Where control may be led from new code back to the original: starts of blocks, before their
+    /// probes, and offsets in [`Plan::text`] where the same block has at least
     /// [`SPRINGBOARD_SIZE`] bytes. Whatever held in one place holds in the other.
     pub landings: Vec<(LinkAddr, u32)>,
     /// Where calls and system calls come back to, likewise: behind one of the original, and the offset in
@@ -201,7 +201,7 @@ pub fn plan_checked_by<C>(
     checker: impl Fn() -> C + Sync + Send,
 ) -> Plan
 where
-    C: FnMut(Claim<'_>, &emit::Context<'_>) -> Result<(), CheckError>,
+    C: FnMut(Claim<'_>, &emit::Context<'_>) -> Result<(), CheckError> + Send,
 {
     let clobbers = fettle_cfg::clobbers::solve(&lifted.functions);
     let by_entry: FxHashMap<LinkAddr, usize> =
@@ -232,13 +232,15 @@ where
     let flags_needed: FxHashSet<LinkAddr> =
         liveness.iter().flat_map(|l| l.flags_from.iter().copied()).collect();
 
+    let tools = Pool::new(|| (emit::Tools::default(), RowReader::new(image), checker()));
     let made: Vec<Result<Made, Skipped>> = lifted
         .functions
         .par_iter()
         .enumerate()
         .map_init(
-            || (RowReader::new(image), checker()),
-            |(rows, checker), (i, function)| {
+            || tools.take(),
+            |tools, (i, function)| {
+                let (emitter, rows, checker) = &mut **tools;
                 let skip = |(reason, at)| Skipped {
                     entry: function.entry,
                     size: size_of_ranges(function),
@@ -262,14 +264,10 @@ where
                 } else {
                     &liveness[i]
                 };
-                let tools = (rows.as_mut(), checker as &mut CheckOne<'_>);
+                let tools = (&mut *emitter, rows.as_mut(), checker as &mut CheckOne<'_>);
                 let mut made = make(i, exits, live, &context, lifted, tools).map_err(skip)?;
-                made.places = places(function, &made, options.places);
-                if matches!(options.probes.mode, Mode::Plain | Mode::Blocks | Mode::Edges) {
-                    made.landings = landings(function, &made.emitted);
-                    made.returns = returns(function, &made.emitted);
-                }
-                made.emitted.trim();
+                note_places(function, &mut made, options.places);
+                emitter.take_back(&mut made.emitted);
                 Ok(made)
             },
         )
@@ -332,7 +330,8 @@ fn callers(functions: &[Function], index: &FxHashMap<LinkAddr, usize>) -> Vec<Ve
     let mut callers = vec![Vec::new(); functions.len()];
     for (caller, function) in functions.iter().enumerate() {
         for (insn, facts) in function.insns.iter().zip(&function.facts) {
-            if let Flow::Call(to) | Flow::Jump(to) | Flow::Branch(to) = facts.flow(insn)
+            if !facts.goes_on()
+                && let Flow::Call(to) | Flow::Jump(to) | Flow::Branch(to) = facts.flow(insn)
                 && let Some(callee) = index.get(&LinkAddr(to))
                 && callers[*callee].last() != Some(&(caller as u32))
             {
@@ -372,7 +371,7 @@ fn calls_one_of(function: &Function, targets: &[LinkAddr], slots: &[LinkAddr]) -
     if targets.is_empty() && slots.is_empty() {
         return None;
     }
-    let uses_slot = |i: &iced_x86::Instruction| {
+    let uses_slot = |i: &Insn| {
         i.is_ip_rel_memory_operand()
             && slots.binary_search(&LinkAddr(i.ip_rel_memory_address())).is_ok()
     };
@@ -403,17 +402,20 @@ struct Made {
 /// Checks one function.
 type CheckOne<'a> = dyn FnMut(Claim<'_>, &emit::Context<'_>) -> Result<(), CheckError> + 'a;
 
+/// What one thread makes functions with.
+type MakeTools<'t, 'a> = (&'t mut emit::Tools, Option<&'t mut RowReader<'a>>, &'t mut CheckOne<'t>);
+
 fn make(
     index: usize,
     exits: ExitLiveness,
     liveness: &Liveness,
     context: &emit::Context<'_>,
     lifted: &Lifted,
-    (rows, checker): (Option<&mut RowReader<'_>>, &mut CheckOne<'_>),
+    (emitter, rows, checker): MakeTools<'_, '_>,
 ) -> Result<Made, (SkipReason, LinkAddr)> {
     let function = &lifted.functions[index];
     let springboards = springboards(function, lifted, context.image)?;
-    let emitted = emit::emit(function, exits, liveness, context)?;
+    let emitted = emit::emit(function, exits, liveness, context, emitter)?;
     let unwind = match rows {
         Some(rows) => rows.carry_over(function, &emitted, &lifted.exception_tables)?,
         None => Vec::new(),
@@ -446,6 +448,13 @@ fn make(
     Ok(Made { function: index, emitted, unwind, springboards, tables, places, landings, returns })
 }
 
+/// Notes where those places came to lie that are `wanted`, or that control can be led to.
+fn note_places(function: &Function, made: &mut Made, wanted: &[LinkAddr]) {
+    made.places = places(function, made, wanted);
+    made.landings = landings(function, &made.emitted);
+    made.returns = returns(function, &made.emitted);
+}
+
 /// Where those of the addresses `wanted` came to lie that are in copied instructions: jumps are
 /// written anew.
 fn places(function: &Function, made: &Made, wanted: &[LinkAddr]) -> Vec<(LinkAddr, u32)> {
@@ -465,6 +474,9 @@ fn places(function: &Function, made: &Made, wanted: &[LinkAddr]) -> Vec<(LinkAdd
     }
     all
 }
+
+/// `endbr64`, where calls through pointers may lead.
+const ENDBR64: [u8; 4] = [0xf3, 0x0f, 0x1e, 0xfa];
 
 /// Where a springboard is, and the block it leads to; `None` stands for the new entry.
 type Board = (LinkAddr, Option<usize>);
@@ -492,10 +504,7 @@ fn springboards(
             && image.read(at, SPRINGBOARD_SIZE as usize).is_some()
     };
     let entry = function.entry;
-    let endbr = function.insns
-        [function.blocks[function.entry_block().index()].insns.start as usize]
-        .mnemonic()
-        == iced_x86::Mnemonic::Endbr64;
+    let endbr = image.read(entry, ENDBR64.len()) == Some(&ENDBR64);
     // An indirect call wants to find the `endbr64` where it was.
     let after_endbr = LinkAddr(entry.0 + 4);
     let at = if endbr && free(after_endbr) && function.contains(LinkAddr(after_endbr.0)) {
@@ -531,13 +540,14 @@ fn springboards(
 }
 
 /// Where the chunks of one function's new code are in the text.
-struct Places<'a> {
+struct Places {
     /// Offset in the function's code and in the text, for each.
     chunks: Vec<(u32, u32)>,
-    emitted: &'a Emitted,
+    /// Bytes of code.
+    size: u32,
 }
 
-impl Places<'_> {
+impl Places {
     /// The place in the text of an offset in the function's code.
     fn of(&self, offset: u32) -> u32 {
         let chunk = self.chunks.partition_point(|(start, _)| *start <= offset).max(1) - 1;
@@ -547,33 +557,32 @@ impl Places<'_> {
 
     /// Where the chunks begin and end: in the function's code, and in the text.
     fn ranges(&self) -> impl Iterator<Item = (Range<usize>, u32)> {
-        let end = self.emitted.code.len() as u32;
-        let ends = self.chunks[1..].iter().map(|(start, _)| *start).chain([end]);
+        let ends = self.chunks[1..].iter().map(|(start, _)| *start).chain([self.size]);
         self.chunks.iter().zip(ends).map(|((from, at), to)| (*from as usize..to as usize, *at))
     }
 }
 
 /// Gives every chunk its place in the text, which is filled up to `from`; where it ends.
-fn place_chunks<'a>(
+fn place_chunks(
     lifted: &Lifted,
     placement: Option<&Placement>,
-    kept: &'a [Made],
+    kept: &[Made],
     from: u32,
-) -> (Vec<Places<'a>>, u32) {
-    let mut places: Vec<Places<'a>> = kept
+) -> (Vec<Places>, u32) {
+    let mut places: Vec<Places> = kept
         .iter()
         .map(|made| Places {
             chunks: made.emitted.chunk_starts.iter().map(|start| (*start, u32::MAX)).collect(),
-            emitted: &made.emitted,
+            size: made.emitted.code.len() as u32,
         })
         .collect();
     let mut offset = from;
-    let mut put = |places: &mut Places<'_>, chunk: usize, align: u32| {
+    let mut put = |places: &mut Places, chunk: usize, align: u32| {
         let start = places.chunks[chunk].0;
         let next = places.chunks.get(chunk + 1).map(|(start, _)| *start);
         offset = offset.next_multiple_of(align);
         places.chunks[chunk].1 = offset;
-        offset += next.unwrap_or(places.emitted.code.len() as u32) - start;
+        offset += next.unwrap_or(places.size) - start;
     };
     if let Some(placement) = placement {
         // Which made function a chunk is of, and which of its chunks.
@@ -634,7 +643,10 @@ fn assemble(lifted: &Lifted, options: &PlanOptions<'_>, made: Vec<Result<Made, S
         .zip(&places)
         .map(|(made, places)| (lifted.functions[made.function].entry, places.of(0)))
         .collect();
-    for (made, places) in kept.iter().zip(&places) {
+    plan.functions.reserve_exact(kept.len());
+    plan.unwind.reserve_exact(kept.iter().map(|made| made.unwind.len()).sum());
+    plan.fixups.reserve_exact(kept.iter().map(|made| made.emitted.fixups.len()).sum());
+    for (made, places) in kept.into_iter().zip(&places) {
         add_function(&mut plan, &lifted.functions[made.function], made, places, &new_entries);
     }
     plan.chunks.sort_by_key(|c| c.start);
@@ -646,8 +658,8 @@ fn assemble(lifted: &Lifted, options: &PlanOptions<'_>, made: Vec<Result<Made, S
 fn add_function(
     plan: &mut Plan,
     function: &Function,
-    made: &Made,
-    places: &Places<'_>,
+    made: Made,
+    places: &Places,
     new_entries: &FxHashMap<LinkAddr, u32>,
 ) {
     let index = plan.functions.len() as u32;
@@ -658,12 +670,11 @@ fn add_function(
         plan.chunks.push(PlannedChunk { function: index, start: at, end: end as u32 });
     }
     let mut tables = FxHashMap::default();
-    for (i, table) in &made.tables {
-        let mut table = table.clone();
+    for (i, mut table) in made.tables {
         for offset in table.entries.iter_mut().flatten() {
             *offset = places.of(*offset);
         }
-        tables.insert(*i, plan.tables.len() as u32);
+        tables.insert(i, plan.tables.len() as u32);
         plan.tables.push(table);
     }
     for (at, fixup) in &made.emitted.fixups {
@@ -694,29 +705,28 @@ fn add_function(
     plan.springboards.extend(
         made.springboards.iter().map(|(at, to)| Springboard { at: *at, to: places.of(*to) }),
     );
-    plan.unwind.extend(made.unwind.iter().map(|part| (index, place_part(part, places))));
+    plan.unwind.extend(made.unwind.into_iter().map(|part| (index, place_part(part, places))));
     let mode = plan.mode;
     let starts = function.blocks.iter().map(|b| b.start);
     let placed = |all: &[(LinkAddr, u32)]| all.iter().map(|(a, to)| (*a, places.of(*to))).collect();
     let (first, _) = places.ranges().next().expect("a function has code");
+    let (counters, pointers) = (made.emitted.counters, made.emitted.pointers);
+    let used = (counters.len() as u32, pointers.len() as u32 * pointer::COUNTERS);
     plan.functions.push(PlannedFunction {
         entry: function.entry,
         name: function.name.clone(),
         size: size_of_ranges(function),
         text_offset: base,
         text_size: first.len() as u32,
-        counters: (plan.counters, made.emitted.counters.clone()),
-        pointers: made.emitted.pointers.clone(),
+        counters: (plan.counters, counters),
+        pointers,
         blocks: if mode.has_counters() { starts.collect() } else { Vec::new() },
         landings: placed(&made.landings),
         returns: placed(&made.returns),
         edges: counted_edges(function, mode),
         places: placed(&made.places),
     });
-    plan.counters += made.emitted.counters.len() as u32;
-    if mode.has_counters() {
-        plan.counters += made.emitted.pointers.len() as u32 * pointer::COUNTERS;
-    }
+    plan.counters += used.0 + if mode.has_counters() { used.1 } else { 0 };
 }
 
 /// The edges of a function and where each is counted, if that is what is counted.
@@ -755,15 +765,15 @@ fn returns(function: &Function, emitted: &Emitted) -> Vec<(LinkAddr, u32)> {
 }
 
 /// Unwind information of a part where it came to lie, from the function's first chunk on.
-fn place_part(part: &PartUnwind, places: &Places<'_>) -> PartUnwind {
-    let mut placed = part.clone();
-    placed.start = places.of(part.start).wrapping_sub(places.of(0));
-    placed.end = placed.start.wrapping_add(part.end - part.start);
-    if let (Some(table), true) = (&mut placed.table, places.chunks.len() > 1) {
+fn place_part(mut part: PartUnwind, places: &Places) -> PartUnwind {
+    let size = part.end - part.start;
+    part.start = places.of(part.start).wrapping_sub(places.of(0));
+    part.end = part.start.wrapping_add(size);
+    if let (Some(table), true) = (&mut part.table, places.chunks.len() > 1) {
         table.base = LandingBase::Text;
         table.move_pads(|offset| places.of(offset));
     }
-    placed
+    part
 }
 
 /// The copy of a jump table. Where a bound was found it is trusted only as a lower limit: the

@@ -7,8 +7,8 @@ use std::collections::HashMap;
 
 use fettle_cfg::function::{Exit, Function};
 use fettle_image::{Image, LinkAddr, RelocKind};
-use fettle_isa::{Flow, Gpr, RegSet};
-use iced_x86::{Code, Instruction, OpKind, Register};
+use fettle_isa::{Flow, Gpr, Insn, RegSet};
+use iced_x86::{Code, OpKind, Register};
 
 /// What becomes of calls through pointers.
 #[derive(Clone, Copy, Debug, Default)]
@@ -69,9 +69,13 @@ pub(crate) fn source(
     exit: Option<Exit>,
     (image, descriptors): (&Image, bool),
 ) -> Option<Source> {
-    let insn = &function.insns[index];
+    let flow = function.flow(index);
+    if !matches!(flow, Flow::IndirectCall | Flow::IndirectJump) {
+        return None;
+    }
+    let insn = function.full(image, index);
     let tail = exit == Some(Exit::TailIndirect);
-    match function.flow(index) {
+    match flow {
         Flow::IndirectCall if insn.code() == Code::Call_rm64 => {}
         Flow::IndirectJump if tail && insn.code() == Code::Jmp_rm64 => {}
         _ => return None,
@@ -100,11 +104,7 @@ pub(crate) fn source(
 
 /// `opcode r11, [..]` with the operand of the call through memory whose bytes these are, and where
 /// its 32-bit displacement is if it depends on the place. `None` for forms that no compiler makes.
-pub(crate) fn with_operand(
-    call: &[u8],
-    insn: &Instruction,
-    opcode: u8,
-) -> Option<(Vec<u8>, Option<u8>)> {
+pub(crate) fn with_operand(call: &[u8], insn: &Insn, opcode: u8) -> Option<(Vec<u8>, Option<u8>)> {
     let mut out = Vec::with_capacity(call.len() + 1);
     let mut rest = call;
     while let [prefix @ (0x26 | 0x2e | 0x36 | 0x3e | 0x64 | 0x67), tail @ ..] = rest {

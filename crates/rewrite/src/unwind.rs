@@ -57,41 +57,96 @@ pub struct NewLsda {
     pub types: Vec<(u32, u64)>,
 }
 
-/// A row of an unwind table, in a form that can be compared and written.
-#[derive(Clone, PartialEq, Debug)]
+/// What a row of an unwind table says, in a form that can be compared and written.
+#[derive(Clone, Copy, PartialEq, Debug)]
 struct State {
     cfa: Cfa,
-    /// By DWARF register number, in order.
-    registers: Vec<(u16, Rule)>,
+    /// By DWARF register number.
+    rules: [Rule; COLUMNS],
     args_size: u64,
 }
 
-#[derive(Clone, PartialEq, Debug)]
+/// Registers that have rules: `rax` to `r15` and the return address.
+const COLUMNS: usize = 17;
+
+#[derive(Clone, Copy, PartialEq, Debug)]
 enum Cfa {
     Register(u16, i64),
-    Expression(Vec<u8>),
+    /// The number of the expression.
+    Expression(u32),
 }
 
-#[derive(Clone, PartialEq, Debug)]
-enum Rule {
+/// The rule of one register.
+#[derive(Clone, Copy, PartialEq, Debug)]
+enum Said {
     Undefined,
     SameValue,
     Offset(i64),
     ValOffset(i64),
     Register(u16),
-    Expression(Vec<u8>),
-    ValExpression(Vec<u8>),
+    /// These have the number of the expression.
+    Expression(u32),
+    ValExpression(u32),
+}
+
+/// The same in one word, so that rows are compared fast: kind and operand.
+#[derive(Clone, Copy, PartialEq, Debug)]
+struct Rule(i64);
+
+impl Rule {
+    /// Nothing is said.
+    const NONE: Rule = Rule(0);
+
+    fn new(said: Said) -> Rule {
+        let (kind, operand) = match said {
+            Said::Undefined => (1, 0),
+            Said::SameValue => (2, 0),
+            Said::Offset(n) => (3, n),
+            Said::ValOffset(n) => (4, n),
+            Said::Register(r) => (5, r.into()),
+            Said::Expression(e) => (6, e.into()),
+            Said::ValExpression(e) => (7, e.into()),
+        };
+        Rule(operand << 3 | kind)
+    }
+
+    fn said(self) -> Option<Said> {
+        let operand = self.0 >> 3;
+        Some(match self.0 & 7 {
+            1 => Said::Undefined,
+            2 => Said::SameValue,
+            3 => Said::Offset(operand),
+            4 => Said::ValOffset(operand),
+            5 => Said::Register(operand as u16),
+            6 => Said::Expression(operand as u32),
+            7 => Said::ValExpression(operand as u32),
+            _ => return None,
+        })
+    }
 }
 
 const RSP: u16 = 7;
 const RETURN_ADDRESS: u16 = 16;
 
+type Slice<'a> = gimli::EndianSlice<'a, gimli::LittleEndian>;
+
 /// Reads original rows; one per image and thread.
 pub struct RowReader<'a> {
     image: &'a Image,
-    section: gimli::EhFrame<gimli::EndianSlice<'a, gimli::LittleEndian>>,
+    section: gimli::EhFrame<Slice<'a>>,
     bases: gimli::BaseAddresses,
     context: gimli::UnwindContext<usize>,
+    /// The common entry that was read last, and where it is.
+    common: Option<(usize, gimli::CommonInformationEntry<Slice<'a>>)>,
+    table: Table<'a>,
+}
+
+/// The rows of one function.
+#[derive(Default)]
+struct Table<'a> {
+    rows: Vec<Row>,
+    /// Expressions of rules; equal ones have one number.
+    expressions: Vec<&'a [u8]>,
 }
 
 struct Row {
@@ -111,33 +166,41 @@ impl<'a> RowReader<'a> {
             section,
             bases: image.unwind_bases(),
             context: gimli::UnwindContext::new(),
+            common: None,
+            table: Table::default(),
         })
     }
 
-    /// All rows that cover code of `start..end`.
-    fn rows(&mut self, start: LinkAddr, end: LinkAddr) -> Option<Vec<Row>> {
+    /// Reads all rows that cover code of `start..end`.
+    fn read(&mut self, start: LinkAddr, end: LinkAddr) -> Option<()> {
         let fdes = self.image.fdes();
-        let mut rows = Vec::new();
         let from = fdes.partition_point(|f| f.end <= start);
         for fde in fdes[from..].iter().take_while(|f| f.start < end) {
-            let entry = self
-                .section
-                .fde_from_offset(
-                    &self.bases,
-                    gimli::EhFrameOffset(fde.offset),
-                    gimli::EhFrame::cie_from_offset,
-                )
-                .ok()?;
+            let known = &mut self.common;
+            let common =
+                |section: &gimli::EhFrame<Slice<'a>>, bases: &_, at: gimli::EhFrameOffset| {
+                    match known {
+                        Some((known_at, common)) if *known_at == at.0 => Ok(common.clone()),
+                        _ => {
+                            let common = section.cie_from_offset(bases, at)?;
+                            *known = Some((at.0, common.clone()));
+                            Ok(common)
+                        }
+                    }
+                };
+            let offset = gimli::EhFrameOffset(fde.offset);
+            let entry = self.section.fde_from_offset(&self.bases, offset, common).ok()?;
             if entry.cie().return_address_register().0 != RETURN_ADDRESS {
                 return None;
             }
-            let mut table = entry.rows(&self.section, &self.bases, &mut self.context).ok()?;
-            while let Some(row) = table.next_row().ok()? {
-                let state = State::of(row, &self.section)?;
-                rows.push(Row { start: row.start_address(), end: row.end_address(), state });
+            let mut rows = entry.rows(&self.section, &self.bases, &mut self.context).ok()?;
+            while let Some(row) = rows.next_row().ok()? {
+                let state = self.table.state(row, &self.section)?;
+                let (start, end) = (row.start_address(), row.end_address());
+                self.table.rows.push(Row { start, end, state });
             }
         }
-        Some(rows)
+        Some(())
     }
 
     /// Unwind information for `function`'s new code; empty if the original had none.
@@ -152,15 +215,17 @@ impl<'a> RowReader<'a> {
         tables: &std::collections::HashMap<LinkAddr, Lsda>,
     ) -> Result<Vec<PartUnwind>, (SkipReason, LinkAddr)> {
         let fail = |reason| (reason, function.entry);
-        let mut rows = Vec::new();
+        self.table.rows.clear();
+        self.table.expressions.clear();
         for range in &function.ranges {
-            rows.extend(self.rows(range.start, range.end).ok_or(fail(SkipReason::Unwind))?);
+            self.read(range.start, range.end).ok_or(fail(SkipReason::Unwind))?;
         }
+        let rows = &mut self.table.rows;
         if rows.is_empty() {
             return Ok(Vec::new());
         }
         rows.sort_by_key(|r| r.start);
-        let mut parts = Vec::new();
+        let mut parts = Vec::with_capacity(emitted.parts.len());
         for (i, part) in emitted.parts.iter().enumerate() {
             let next = emitted.parts.get(i + 1);
             let (start, end) = (part.start, next.map_or(emitted.code.len() as u32, |p| p.start));
@@ -170,7 +235,8 @@ impl<'a> RowReader<'a> {
                 .fdes()
                 .get(self.image.fdes().partition_point(|f| f.end <= range.start))
                 .filter(|f| f.start < range.end);
-            let program = program(&rows, emitted, start, end).ok_or(fail(SkipReason::Unwind))?;
+            let program = Program::of(&self.table, function, emitted, (start, end))
+                .ok_or(fail(SkipReason::Unwind))?;
             let personality = fde.and_then(|f| f.personality);
             let table = match fde.and_then(|f| tables.get(&f.start)) {
                 Some(lsda) => Some(
@@ -195,96 +261,164 @@ impl<'a> RowReader<'a> {
 impl State {
     /// What holds at a function's entry, and in every entry before its first instruction.
     fn initial() -> State {
-        State {
-            cfa: Cfa::Register(RSP, 8),
-            registers: vec![(RETURN_ADDRESS, Rule::Offset(-8))],
-            args_size: 0,
-        }
-    }
-
-    fn of<R: gimli::Reader<Offset = usize>>(
-        row: &gimli::UnwindTableRow<usize>,
-        section: &gimli::EhFrame<R>,
-    ) -> Option<State> {
-        let bytes = |e: &gimli::UnwindExpression<usize>| -> Option<Vec<u8>> {
-            Some(e.get(section).ok()?.0.to_slice().ok()?.into_owned())
-        };
-        let cfa = match row.cfa() {
-            CfaRule::RegisterAndOffset { register, offset } => Cfa::Register(register.0, *offset),
-            CfaRule::Expression(e) => Cfa::Expression(bytes(e)?),
-        };
-        let mut registers = Vec::new();
-        for (register, rule) in row.registers() {
-            let rule = match rule {
-                RegisterRule::Undefined => Rule::Undefined,
-                RegisterRule::SameValue => Rule::SameValue,
-                RegisterRule::Offset(n) => Rule::Offset(*n),
-                RegisterRule::ValOffset(n) => Rule::ValOffset(*n),
-                RegisterRule::Register(r) => Rule::Register(r.0),
-                RegisterRule::Expression(e) => Rule::Expression(bytes(e)?),
-                RegisterRule::ValExpression(e) => Rule::ValExpression(bytes(e)?),
-                _ => return None,
-            };
-            registers.push((register.0, rule));
-        }
-        registers.sort_by_key(|(r, _)| *r);
-        Some(State { cfa, registers, args_size: row.saved_args_size() })
-    }
-
-    /// The state after probe code pushed `bytes`; `None` if it is an expression of the stack
-    /// pointer, or of where the code is.
-    fn pushed(&self, bytes: u32) -> Option<State> {
-        // DW_OP_breg7 and DW_OP_breg16
-        let depends = |e: &[u8]| e.contains(&0x77) && bytes != 0 || e.contains(&0x80);
-        let expressions = self.registers.iter().filter_map(|(_, rule)| match rule {
-            Rule::Expression(e) | Rule::ValExpression(e) => Some(e),
-            _ => None,
-        });
-        let cfa = match &self.cfa {
-            Cfa::Expression(e) => Some(e),
-            Cfa::Register(..) => None,
-        };
-        if expressions.chain(cfa).any(|e| depends(e)) {
-            return None;
-        }
-        let mut state = self.clone();
-        if let Cfa::Register(RSP, offset) = &mut state.cfa {
-            *offset += i64::from(bytes);
-        }
-        Some(state)
+        let mut rules = [Rule::NONE; COLUMNS];
+        rules[usize::from(RETURN_ADDRESS)] = Rule::new(Said::Offset(-8));
+        State { cfa: Cfa::Register(RSP, 8), rules, args_size: 0 }
     }
 }
 
-/// The call frame program of a part: one change of state after another; `None` if a rule cannot
-/// hold where probe code pushes.
-fn program(rows: &[Row], emitted: &Emitted, start: u32, end: u32) -> Option<Vec<u8>> {
-    let mut out = Vec::new();
-    let mut at = start;
-    let mut current = State::initial();
-    let mut last_row = usize::MAX;
-    let mut last_pushed = u32::MAX;
-    let points = &emitted.unwind;
-    let from = points.partition_point(|p| p.offset < start);
-    let to = points.partition_point(|p| p.offset < end);
-    for point in &points[from..to] {
-        let at_row = |r: &Row| r.start <= point.original.0 && point.original.0 < r.end;
-        let i = match rows.get(last_row) {
-            Some(row) if at_row(row) && point.pushed == last_pushed => continue,
-            Some(row) if at_row(row) => last_row,
-            _ => rows.partition_point(|r| r.end <= point.original.0),
+impl<'a> Table<'a> {
+    fn state(
+        &mut self,
+        row: &gimli::UnwindTableRow<usize>,
+        section: &gimli::EhFrame<Slice<'a>>,
+    ) -> Option<State> {
+        let mut number = |e: &gimli::UnwindExpression<usize>| -> Option<u32> {
+            let bytes = e.get(section).ok()?.0.slice();
+            let known = self.expressions.iter().position(|e| *e == bytes);
+            Some(known.unwrap_or_else(|| {
+                self.expressions.push(bytes);
+                self.expressions.len() - 1
+            }) as u32)
         };
-        let Some(row) = rows.get(i).filter(|r| at_row(r)) else { continue };
-        (last_row, last_pushed) = (i, point.pushed);
-        let next = row.state.pushed(point.pushed)?;
-        if next == current {
-            continue;
+        let cfa = match row.cfa() {
+            CfaRule::RegisterAndOffset { register, offset } => Cfa::Register(register.0, *offset),
+            CfaRule::Expression(e) => Cfa::Expression(number(e)?),
+        };
+        let mut rules = [Rule::NONE; COLUMNS];
+        for (register, rule) in row.registers() {
+            *rules.get_mut(usize::from(register.0))? = Rule::new(match rule {
+                RegisterRule::Undefined => Said::Undefined,
+                RegisterRule::SameValue => Said::SameValue,
+                RegisterRule::Offset(n) => Said::Offset(*n),
+                RegisterRule::ValOffset(n) => Said::ValOffset(*n),
+                RegisterRule::Register(r) => Said::Register(r.0),
+                RegisterRule::Expression(e) => Said::Expression(number(e)?),
+                RegisterRule::ValExpression(e) => Said::ValExpression(number(e)?),
+                _ => return None,
+            });
         }
-        advance(&mut out, point.offset - at);
-        at = point.offset;
-        change(&mut out, &current, &next);
-        current = next;
+        Some(State { cfa, rules, args_size: row.saved_args_size() })
     }
-    Some(out)
+
+    /// Whether what `state` says still holds, with the stack pointer lower by `pushed`: not if it
+    /// is an expression of the stack pointer, or of where the code is.
+    fn can_move(&self, state: &State, pushed: u32) -> bool {
+        if self.expressions.is_empty() {
+            return true;
+        }
+        // DW_OP_breg7 and DW_OP_breg16
+        let depends = |e: u32| {
+            let e = self.expressions[e as usize];
+            e.contains(&0x77) && pushed != 0 || e.contains(&0x80)
+        };
+        let rules = state.rules.iter().filter_map(|rule| match rule.said() {
+            Some(Said::Expression(e) | Said::ValExpression(e)) => Some(e),
+            _ => None,
+        });
+        let cfa = match state.cfa {
+            Cfa::Expression(e) => Some(e),
+            Cfa::Register(..) => None,
+        };
+        !rules.chain(cfa).any(depends)
+    }
+}
+
+impl Cfa {
+    /// The same with the stack pointer lower by `pushed`.
+    fn pushed(self, pushed: u32) -> Cfa {
+        match self {
+            Cfa::Register(RSP, offset) => Cfa::Register(RSP, offset + i64::from(pushed)),
+            other => other,
+        }
+    }
+}
+
+/// The call frame program of a part: one change of state after another.
+struct Program<'t> {
+    table: &'t Table<'t>,
+    out: Vec<u8>,
+    /// The offset that the program has come to.
+    at: u32,
+    /// The row that holds there, and what is pushed: none at first.
+    last: Option<(usize, u32)>,
+}
+
+impl Program<'_> {
+    /// The program of the part at `start..end`; `None` if a rule cannot hold where probe code
+    /// pushes.
+    fn of(
+        table: &Table<'_>,
+        function: &Function,
+        emitted: &Emitted,
+        (start, end): (u32, u32),
+    ) -> Option<Vec<u8>> {
+        let mut program = Program { table, out: Vec::new(), at: start, last: None };
+        let points = &emitted.unwind;
+        let from = points.partition_point(|p| p.offset < start);
+        let to = points.partition_point(|p| p.offset < end);
+        for point in &points[from..to] {
+            let original = point.original.0;
+            program.point(point.offset, original, point.pushed)?;
+            // What is copied in one piece may go through several rows.
+            let stop = original + u64::from(point.in_step);
+            let whole = |row: &Row| row.start <= original && stop <= row.end;
+            let row = program.last.and_then(|(i, _)| table.rows.get(i));
+            if point.in_step == 0 || row.is_some_and(whole) {
+                continue;
+            }
+            let next = table.rows.partition_point(|r| r.start <= original);
+            for row in table.rows[next..].iter().take_while(|r| r.start < stop) {
+                // A row holds from the first instruction on that begins in it.
+                let i = function.insns.partition_point(|insn| insn.ip() < row.start);
+                let Some(insn) = function.insns.get(i).filter(|i| i.ip() < stop) else { break };
+                program.point(point.offset + (insn.ip() - original) as u32, insn.ip(), 0)?;
+            }
+        }
+        Some(program.out)
+    }
+
+    /// From `offset` on what the original has at `original` holds, with `pushed` bytes pushed.
+    fn point(&mut self, offset: u32, original: u64, pushed: u32) -> Option<()> {
+        let rows = &self.table.rows;
+        let at_row = |r: &Row| r.start <= original && original < r.end;
+        let row_at = || {
+            let i = rows.partition_point(|r| r.end <= original);
+            rows.get(i).is_some_and(at_row).then_some(i)
+        };
+        let i = match self.last {
+            Some((last, before)) if at_row(&rows[last]) => {
+                if before == pushed {
+                    return Some(());
+                }
+                last
+            }
+            _ => match row_at() {
+                Some(i) => i,
+                None => return Some(()),
+            },
+        };
+        let next = &rows[i].state;
+        if !self.table.can_move(next, pushed) {
+            return None;
+        }
+        let initial = State::initial();
+        let (current, before) = match self.last {
+            Some((last, before)) => (&rows[last].state, before),
+            None => (&initial, 0),
+        };
+        self.last = Some((i, pushed));
+        let cfa = (current.cfa.pushed(before), next.cfa.pushed(pushed));
+        let same = std::ptr::eq(current, next)
+            || current.rules == next.rules && current.args_size == next.args_size;
+        if cfa.0 != cfa.1 || !same {
+            advance(&mut self.out, offset - self.at);
+            self.at = offset;
+            change_cfa(&mut self.out, cfa, &self.table.expressions);
+            change(&mut self.out, current, next, &self.table.expressions);
+        }
+        Some(())
+    }
 }
 
 fn advance(out: &mut Vec<u8>, delta: u32) {
@@ -306,89 +440,83 @@ fn advance(out: &mut Vec<u8>, delta: u32) {
 /// Data alignment factor of all entries written here.
 pub const DATA_ALIGN: i64 = -8;
 
-fn change(out: &mut Vec<u8>, from: &State, to: &State) {
-    if from.cfa != to.cfa {
-        match (&from.cfa, &to.cfa) {
-            (Cfa::Register(a, _), Cfa::Register(b, offset)) if a == b && *offset >= 0 => {
+fn change_cfa(out: &mut Vec<u8>, (from, to): (Cfa, Cfa), expressions: &[&[u8]]) {
+    if from != to {
+        match (from, to) {
+            (Cfa::Register(a, _), Cfa::Register(b, offset)) if a == b && offset >= 0 => {
                 out.push(0x0e);
-                uleb(out, *offset as u64);
+                uleb(out, offset as u64);
             }
-            (_, Cfa::Register(r, offset)) if *offset >= 0 => {
+            (_, Cfa::Register(r, offset)) if offset >= 0 => {
                 out.push(0x0c);
-                uleb(out, u64::from(*r));
-                uleb(out, *offset as u64);
+                uleb(out, u64::from(r));
+                uleb(out, offset as u64);
             }
             (_, Cfa::Register(r, offset)) => {
                 // A negative offset is factored; offsets of the stack are multiples of 8.
                 out.push(0x12);
-                uleb(out, u64::from(*r));
+                uleb(out, u64::from(r));
                 sleb(out, offset / DATA_ALIGN);
             }
-            (_, Cfa::Expression(bytes)) => {
+            (_, Cfa::Expression(e)) => {
                 out.push(0x0f);
-                block(out, bytes);
+                block(out, expressions[e as usize]);
             }
         }
     }
-    for (register, _) in &from.registers {
-        if !to.registers.iter().any(|(r, _)| r == register) {
-            // Back to what the common entry says, which is nothing but for the return address.
-            if *register < 64 {
-                out.push(0xc0 | *register as u8);
-            } else {
-                out.push(0x06);
-                uleb(out, u64::from(*register));
+}
+
+/// Whatever else differs between two states.
+fn change(out: &mut Vec<u8>, from: &State, to: &State, expressions: &[&[u8]]) {
+    if from.rules != to.rules {
+        for (register, (old, new)) in from.rules.iter().zip(&to.rules).enumerate() {
+            if *old != Rule::NONE && *new == Rule::NONE {
+                // Back to what the common entry says, which is nothing but for the return address.
+                out.push(0xc0 | register as u8);
             }
         }
-    }
-    for (register, rule) in &to.registers {
-        if from.registers.iter().any(|(r, old)| r == register && old == rule) {
-            continue;
-        }
-        let reg = u64::from(*register);
-        match rule {
-            Rule::Undefined => {
-                out.push(0x07);
-                uleb(out, reg);
-            }
-            Rule::SameValue => {
-                out.push(0x08);
-                uleb(out, reg);
-            }
-            Rule::Offset(n) if n % DATA_ALIGN == 0 && *n <= 0 && reg < 64 => {
-                out.push(0x80 | reg as u8);
-                uleb(out, (n / DATA_ALIGN) as u64);
-            }
-            Rule::Offset(n) => {
-                out.push(0x11);
-                uleb(out, reg);
-                sleb(out, n / DATA_ALIGN);
-            }
-            Rule::ValOffset(n) => {
-                out.push(0x15);
-                uleb(out, reg);
-                sleb(out, n / DATA_ALIGN);
-            }
-            Rule::Register(other) => {
-                out.push(0x09);
-                uleb(out, reg);
-                uleb(out, u64::from(*other));
-            }
-            Rule::Expression(bytes) => {
-                out.push(0x10);
-                uleb(out, reg);
-                block(out, bytes);
-            }
-            Rule::ValExpression(bytes) => {
-                out.push(0x16);
-                uleb(out, reg);
-                block(out, bytes);
+        for (register, (old, new)) in from.rules.iter().zip(&to.rules).enumerate() {
+            if let Some(said) = new.said().filter(|_| old != new) {
+                rule(out, register as u8, said, expressions);
             }
         }
     }
     if from.args_size != to.args_size {
         out.push(0x2e);
         uleb(out, to.args_size);
+    }
+}
+
+/// Says the rule of one register.
+fn rule(out: &mut Vec<u8>, register: u8, said: Said, expressions: &[&[u8]]) {
+    let mut with = |opcode: u8| out.extend_from_slice(&[opcode, register]);
+    match said {
+        Said::Undefined => with(0x07),
+        Said::SameValue => with(0x08),
+        Said::Offset(n) if n % DATA_ALIGN == 0 && n <= 0 => {
+            out.push(0x80 | register);
+            uleb(out, (n / DATA_ALIGN) as u64);
+        }
+        Said::Offset(n) => {
+            with(0x11);
+            sleb(out, n / DATA_ALIGN);
+        }
+        Said::ValOffset(n) => {
+            with(0x15);
+            sleb(out, n / DATA_ALIGN);
+        }
+        Said::Register(other) => {
+            with(0x09);
+            uleb(out, u64::from(other));
+        }
+        Said::Expression(e) => {
+            with(0x10);
+            block(out, expressions[e as usize]);
+        }
+        Said::ValExpression(e) => {
+            with(0x16);
+            block(out, expressions[e as usize]);
+        }
     }
 }
 
@@ -458,19 +586,36 @@ fn call_sites(
     emitted: &Emitted,
     (start, end): (u32, u32),
 ) -> Option<CallSites> {
-    let site_at = |addr: LinkAddr| {
-        let i = lsda.call_sites.partition_point(|s| s.end <= addr);
-        lsda.call_sites.get(i).filter(|s| s.start <= addr).map(|_| i)
+    let mut last = None;
+    let mut site_at = |addr: LinkAddr| {
+        let sites = &lsda.call_sites;
+        let holds = |i: &usize| sites[*i].start <= addr && addr < sites[*i].end;
+        if !last.as_ref().is_some_and(holds) {
+            let i = sites.partition_point(|s| s.end <= addr);
+            last = Some(i).filter(|i| *i < sites.len()).filter(holds);
+        }
+        last
     };
     let mut runs: Vec<(u32, Option<usize>)> = Vec::new();
-    let from = emitted.unwind.partition_point(|p| p.offset < start);
-    for point in emitted.unwind[from..].iter().take_while(|p| p.offset < end) {
-        let site = site_at(point.original);
+    let mut point = |offset: u32, original: LinkAddr| {
+        let site = site_at(original);
         match runs.last_mut() {
             Some((_, last)) if *last == site => {}
             // Nothing lies between.
-            Some((at, last)) if *at == point.offset => *last = site,
-            _ => runs.push((point.offset, site)),
+            Some((at, last)) if *at == offset => *last = site,
+            _ => runs.push((offset, site)),
+        }
+    };
+    let from = emitted.unwind.partition_point(|p| p.offset < start);
+    for p in emitted.unwind[from..].iter().take_while(|p| p.offset < end) {
+        point(p.offset, p.original);
+        let (first, stop) = (p.original.0, p.original.0 + u64::from(p.in_step));
+        if p.in_step == 0 {
+            continue;
+        }
+        let next = function.insns.partition_point(|insn| insn.ip() <= first);
+        for insn in function.insns[next..].iter().take_while(|insn| insn.ip() < stop) {
+            point(p.offset + (insn.ip() - first) as u32, LinkAddr(insn.ip()));
         }
     }
     let (mut sites, mut pads) = (Vec::new(), Vec::new());

@@ -10,7 +10,7 @@ use common::Random;
 use fettle_cfg::liveness::{Callees, ExitLiveness, Liveness};
 use fettle_cfg::{LiftOptions, Lifted, Placement};
 use fettle_image::{Image, LinkAddr};
-use fettle_isa::RegSet;
+use fettle_isa::{Flow, Insn, RegSet};
 use fettle_rewrite::check::{self, CheckError, Claim, Fault};
 use fettle_rewrite::emit::{self, Context, Emitted, Fixup};
 use fettle_rewrite::plan::{PlannedTable, plan_checked_by};
@@ -123,13 +123,15 @@ fn copies(claim: &Claim<'_>) -> Vec<(u32, u32)> {
         .insns
         .iter()
         .zip(&claim.emitted.insn_offsets)
-        .filter(|(insn, _)| insn.mnemonic() != Mnemonic::Nop)
+        .zip(&claim.function.facts)
+        .map(|((insn, at), facts)| (insn, at, facts))
+        .filter(|(insn, ..)| !insn.is_nop())
         // In the place of a jump may be what it led to, with its probe.
-        .filter(|(insn, at)| {
+        .filter(|(insn, at, facts)| {
             let jump = |i: Instruction| i.is_jmp_short_or_near();
-            !jump(**insn) || decode(code, **at).is_some_and(jump)
+            !matches!(facts.flow(insn), Flow::Jump(_)) || decode(code, **at).is_some_and(jump)
         })
-        .map(|(_, at)| (*at, decode(code, *at).map_or(0, |i| i.len() as u32)))
+        .map(|(_, at, _)| (*at, decode(code, *at).map_or(0, |i| i.len() as u32)))
         .collect();
     all.sort_unstable();
     all.dedup();
@@ -523,12 +525,11 @@ fn change_handlers(
     };
     let range = claim.unwind[i].start..claim.unwind[i].end;
     let same = new.is_some_and(|new| {
-        let calls = claim.function.insns.iter().zip(&claim.emitted.insn_offsets);
-        calls
-            .filter(|(insn, at)| {
-                (insn.is_call_near() || insn.is_call_near_indirect()) && range.contains(at)
-            })
-            .flat_map(|(insn, at)| ends_of_calls(&claim.emitted.code, insn, *at))
+        let insns = claim.function.insns.iter().zip(&claim.emitted.insn_offsets);
+        insns
+            .zip(&claim.function.facts)
+            .filter(|((_, at), facts)| facts.calls() && range.contains(at))
+            .flat_map(|((insn, at), _)| ends_of_calls(&claim.emitted.code, insn, *at))
             .map(|end| u64::from(end - range.start) - 1)
             .all(|place| find(&old, place) == find(&new, place))
     });
@@ -538,7 +539,7 @@ fn change_handlers(
 const LEA_R11: [u8; 3] = [0x4c, 0x8d, 0x1d];
 
 /// Where the copies of a call end that begin at `at`: two if it is promoted.
-fn ends_of_calls(code: &[u8], insn: &Instruction, at: u32) -> Vec<u32> {
+fn ends_of_calls(code: &[u8], insn: &Insn, at: u32) -> Vec<u32> {
     match guard_of(code, at) {
         None => vec![at + insn.len() as u32],
         Some([_, jump, call]) => {
@@ -837,7 +838,9 @@ fn emit_again(
     let (all, none) = (vec![RegSet::ALL; functions], vec![RegSet::NONE; functions]);
     let callees = Callees { clobbers: &all, inputs: &none, ..context.callees };
     let liveness = Liveness::solve(claim.function, exits, callees);
-    let emitted = emit::emit(claim.function, exits, &liveness, context).expect("as before");
+    let emitted =
+        emit::emit(claim.function, exits, &liveness, context, &mut emit::Tools::default())
+            .expect("as before");
     let unwind = RowReader::new(context.image)
         .expect("unwind information")
         .carry_over(claim.function, &emitted, &lifted.exception_tables)
@@ -889,7 +892,7 @@ fn wrong_branch_target() {
                     code[end as usize - 4..end as usize].copy_from_slice(&distance.to_le_bytes());
                 }
                 wrong += 1;
-                assert!(draft.check(claim, context).is_err(), "{insn} to {to:#x}");
+                assert!(draft.check(claim, context).is_err(), "{:#x} to {to:#x}", insn.ip());
             }
         }
         assert!(wrong > 0);
@@ -935,9 +938,9 @@ fn dropped_and_added_instruction() {
             let gap = claim.emitted.code.get(at as usize..to as usize).unwrap_or_default();
             // Behind a jump nobody comes to padding.
             let reached =
-                claim.function.insns.iter().zip(&claim.emitted.insn_offsets).any(|(i, o)| {
+                claim.function.facts.iter().zip(&claim.emitted.insn_offsets).any(|(facts, o)| {
                     decode(&claim.emitted.code, *o).is_some_and(|n| o + n.len() as u32 == at)
-                        && i.flow_control() == iced_x86::FlowControl::Next
+                        && facts.goes_on()
                 });
             if gap.len() < 2 || !reached {
                 continue;

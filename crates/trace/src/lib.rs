@@ -67,4 +67,4 @@ pub use tables::{
     Argument, Counter, CounterKind, Function, Mapping, Module, OwnValue, Parameter, ParameterType,
     Process, Skipped, Switch, Thread, Total,
 };
-pub use write::{Finish, OpenCall, TraceWriter};
+pub use write::{Finish, OpenCall, TraceWriter, check_free};

@@ -87,6 +87,22 @@ pub struct TraceWriter {
     outlet: Option<Arc<dyn Outlet>>,
 }
 
+/// Whether a trace could be made at `path`.
+///
+/// # Errors
+///
+/// [`Error::Exists`] if anything is there already, unless it is an empty folder.
+pub fn check_free(path: &Path) -> Result<()> {
+    let occupied = match fs::read_dir(path) {
+        Ok(mut entries) => entries.next().is_some(),
+        Err(_) => path.symlink_metadata().is_ok(),
+    };
+    match occupied {
+        true => Err(Error::Exists { path: path.to_owned() }),
+        false => Ok(()),
+    }
+}
+
 impl TraceWriter {
     /// Creates the folder `path` and writes its first manifest, marked incomplete.
     ///
@@ -94,13 +110,7 @@ impl TraceWriter {
     ///
     /// [`Error::Exists`] if anything is there already, unless it is an empty folder.
     pub fn create(path: &Path, manifest: &Manifest) -> Result<TraceWriter> {
-        let occupied = match fs::read_dir(path) {
-            Ok(mut entries) => entries.next().is_some(),
-            Err(_) => path.symlink_metadata().is_ok(),
-        };
-        if occupied {
-            return Err(Error::Exists { path: path.to_owned() });
-        }
+        check_free(path)?;
         let spool = spool::folder(path);
         fs::create_dir_all(&spool).map_err(|e| Error::io("create", &spool, e))?;
         let lock = spool::lock(path)?;

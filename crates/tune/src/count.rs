@@ -5,14 +5,16 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use fettle_collect::Selection;
 use fettle_collect::counts;
+use fettle_collect::modules::SlotOffsets;
 use fettle_image::LinkAddr;
 use fettle_layout::Counts;
 use fettle_live::{Journal, LiveAddr, Patch, Process};
-use fettle_rewrite::{Mode, Plan, Pointers};
+use fettle_rewrite::{Mode, Plan, Pointers, Probing};
 use fettle_trace::CounterKind;
 
 use crate::Stop;
@@ -121,7 +123,7 @@ pub struct Counted {
     /// The counts.
     pub profile: Profile,
     /// By what copies were made, each for the module of this number.
-    pub codes: Vec<(usize, Plan)>,
+    pub codes: Vec<(usize, Arc<Plan>)>,
 }
 
 /// How long to wait.
@@ -188,7 +190,8 @@ pub fn count_while(
         }
         undo.push_back(one.journal);
     }
-    take_back(folder, undo, (&copies, wait.taking_back), &mut profile)?;
+    let taken_back = take_back(folder, undo, &copies.codes, wait.taking_back)?;
+    (profile.stops, profile.stuck) = (taken_back.stops, taken_back.stuck);
     if let Some(error) = trouble {
         return Err(error);
     }
@@ -221,8 +224,8 @@ fn copies(
         let wants = module::wanted(&module.image, selection);
         let from = (counters * 8) as u32;
         let recipe = Recipe {
-            mode: Mode::Edges,
-            counters: from,
+            probes: &Probing::new(Mode::Edges),
+            slot: SlotOffsets::counters(from),
             pointers: Pointers::Counted,
             placement: None,
             wants: &wants,
@@ -286,23 +289,32 @@ fn begin(
     }
 }
 
-/// Takes copies with counters back, also from processes that were forked meanwhile.
-fn take_back(
+/// What taking back came to.
+#[derive(Debug, Default)]
+pub(crate) struct TakenBack {
+    /// How long threads stood still, each time, in all processes.
+    pub(crate) stops: Vec<Duration>,
+    /// Processes that still have memory of new code, and why.
+    pub(crate) stuck: Vec<(i32, String)>,
+}
+
+/// Takes new code back, also from processes that were forked meanwhile.
+pub(crate) fn take_back(
     folder: &Path,
     mut journals: VecDeque<Journal>,
-    (copies, patience): (&Copies, Duration),
-    profile: &mut Profile,
-) -> Result<(), TuneError> {
+    codes: &[NewCode],
+    patience: Duration,
+) -> Result<TakenBack, TuneError> {
     let escapes = |inside: &[LiveAddr]| -> Vec<Patch> {
-        copies.codes.iter().flat_map(|code| code.escapes(inside)).collect()
+        codes.iter().flat_map(|code| code.escapes(inside)).collect()
     };
-    let mut failed = None;
+    let (mut done, mut failed) = (TakenBack::default(), None);
     while let Some(journal) = journals.pop_front() {
         let pid = journal.pid();
         match fettle_live::undo_with(journal, patience, &escapes) {
             Ok(undone) => {
-                profile.stops.extend(undone.stops);
-                profile.stuck.extend(undone.kept.map(|(_, why)| (pid, why)));
+                done.stops.extend(undone.stops);
+                done.stuck.extend(undone.kept.map(|(_, why)| (pid, why)));
                 for heir in undone.heirs {
                     journals.extend(Journal::open(folder, heir)?);
                 }
@@ -310,7 +322,7 @@ fn take_back(
             Err(error) => failed = failed.or(Some(error)),
         }
     }
-    failed.map_or(Ok(()), |error| Err(error.into()))
+    failed.map_or(Ok(done), |error| Err(error.into()))
 }
 
 /// Adds what was counted in the functions of a plan; gives how many have counts that do not add

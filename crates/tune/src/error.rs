@@ -27,6 +27,9 @@ pub enum TuneError {
         /// The process.
         pid: i32,
     },
+    /// It cannot be recorded.
+    #[error(transparent)]
+    Record(#[from] fettle_collect::RecordError),
     /// A trace cannot be written.
     #[error(transparent)]
     Trace(#[from] fettle_trace::Error),

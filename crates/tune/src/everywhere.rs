@@ -222,10 +222,11 @@ pub fn log_by_birth(folder: &Path, process: &Process) -> Result<Option<Journal>,
         |journal: &Journal| journal.entries().iter().filter(|e| is_there(process, e)).count();
     let mut best: Option<(usize, Journal, Relative)> = None;
     for pid in Journal::list(folder) {
-        let Some(journal) = Journal::look(folder, pid)? else { continue };
-        if !journal.has_space_of(process) {
+        // A log that is damaged matters to those alone that it may be about.
+        if !Journal::may_be_of_relative(folder, pid, process) {
             continue;
         }
+        let Some(journal) = Journal::look(folder, pid)? else { continue };
         let Some(heir) = fettle_live::heir(&journal, process) else { continue };
         let count = jumps(&journal);
         if best.as_ref().is_none_or(|(most, ..)| count > *most) {

@@ -15,8 +15,8 @@ use std::time::Duration;
 use fettle_collect::modules::find_room;
 use fettle_image::LinkAddr;
 use fettle_live::{
-    Entry, Journal, Left, LiveAddr, LiveError, Mapping, Patch, Places, Process, Prot, Purpose,
-    Ranges, Record, Region, Returns,
+    Entry, Halted, Journal, Left, LiveAddr, LiveError, Mapping, Patch, Places, Process, Prot,
+    Purpose, Ranges, Record, Region, Returns,
 };
 use fettle_rewrite::find_object::{self, Region as Known};
 
@@ -73,66 +73,100 @@ pub fn install(
     counters: Option<Counters>,
 ) -> Result<Installed, TuneError> {
     let process = target.process;
-    let mut installed = Installed::default();
-    let everything = all.len();
-    let all: Vec<&NewCode> = all.iter().filter(|code| has(target, code)).collect();
-    installed.missing = everything - all.len();
-    if all.is_empty() {
-        let why = "it has none of the modules that are to have new code".to_owned();
-        return Err(TuneError::Unfit { pid: process.pid(), why });
-    }
-    let helper = helper(target, &all)?;
-    let mut contents: Vec<(Region, &[u8])> = Vec::new();
-    for code in &all {
-        contents.push((code.text, &code.linked.text));
-        contents.push((code.constants, &code.linked.constants));
-    }
-    if let Some(helper) = &helper {
-        contents.push((helper.code.0, &helper.code.1));
-        contents.push((helper.table.0, &helper.table.1));
-    }
-    let regions: Vec<Region> =
-        contents.iter().map(|(region, _)| *region).chain(counters.map(|c| c.region())).collect();
-    installed.bytes = regions.iter().map(|region| region.len).sum();
-
-    installed.stops.extend(process.map(journal, &regions)?);
-    for (region, bytes) in contents {
-        process.fill(region.at, bytes)?;
-    }
+    let mut installing = Installing::begin(target, journal, all, counters.map(|c| c.region()))?;
     if let Some(counters) = counters {
-        let bases = counters.bases();
-        journal.add(bases.iter().map(|base| Entry::GsBase(*base)))?;
+        let (bases, region) = (counters.bases(), counters.region());
+        journal.add([Entry::GsBases(region.at, region.at.offset(region.len))])?;
         let (threads, stop) = process.while_halted(|halted| {
-            if halted.gs_bases().any(|base| base != 0) {
-                let why = "it uses the gs segment itself".to_owned();
-                return Err(LiveError::Unattachable { pid: process.pid(), why });
-            }
+            without_gs(halted)?;
             halted.spread_gs_bases(&bases)?;
             Ok(halted.threads())
         })?;
-        installed.threads = threads;
-        installed.stops.push(stop);
+        installing.installed.threads = threads;
+        installing.installed.stops.push(stop);
+    }
+    installing.finish(journal)
+}
+
+/// Probes reach their memory through the gs base, which the process must not need itself.
+pub(crate) fn without_gs(halted: &Halted<'_>) -> Result<(), LiveError> {
+    if halted.gs_bases().all(|base| base == 0) {
+        return Ok(());
+    }
+    let (pid, why) = (halted.process().pid(), "it uses the gs segment itself".to_owned());
+    Err(LiveError::Unattachable { pid, why })
+}
+
+/// New code that a process has, and that nothing leads to yet.
+pub(crate) struct Installing<'a> {
+    target: &'a Target<'a>,
+    all: Vec<&'a NewCode>,
+    helper: Option<Helper>,
+    installed: Installed,
+}
+
+impl<'a> Installing<'a> {
+    /// Gives the process new code, and memory that it needs besides.
+    pub(crate) fn begin(
+        target: &'a Target<'a>,
+        journal: &mut Journal,
+        all: &'a [NewCode],
+        besides: Option<Region>,
+    ) -> Result<Installing<'a>, TuneError> {
+        let process = target.process;
+        let mut installed = Installed::default();
+        let everything = all.len();
+        let all: Vec<&NewCode> = all.iter().filter(|code| has(target, code)).collect();
+        installed.missing = everything - all.len();
+        if all.is_empty() {
+            let why = "it has none of the modules that are to have new code".to_owned();
+            return Err(TuneError::Unfit { pid: process.pid(), why });
+        }
+        let helper = helper(target, &all)?;
+        let mut contents: Vec<(Region, &[u8])> = Vec::new();
+        for code in &all {
+            contents.push((code.text, &code.linked.text));
+            contents.push((code.constants, &code.linked.constants));
+        }
+        if let Some(helper) = &helper {
+            contents.push((helper.code.0, &helper.code.1));
+            contents.push((helper.table.0, &helper.table.1));
+        }
+        let regions: Vec<Region> =
+            contents.iter().map(|(region, _)| *region).chain(besides).collect();
+        installed.bytes = regions.iter().map(|region| region.len).sum();
+
+        installed.stops.extend(process.map(journal, &regions)?);
+        for (region, bytes) in contents {
+            process.fill(region.at, bytes)?;
+        }
+        Ok(Installing { target, all, helper, installed })
     }
 
-    let mut patches: Vec<Patch> = helper.iter().map(|helper| helper.jump.clone()).collect();
-    patches.extend(all.iter().map(|code| code.headers.clone()));
-    patches.extend(all.iter().flat_map(|code| code.jumps.iter().cloned()));
-    patches.extend(all.iter().flat_map(|code| code.calls.iter().cloned()));
-    installed.linkage = ways::slots(process, &target.loaded, &all);
-    patches.extend(installed.linkage.iter().cloned());
-    let places = Places::look(process, &patches);
-    let mut entries = surroundings(target, &all, &places);
-    let gates = all.iter().flat_map(|code| code.gates.iter());
-    entries.extend(patches.iter().chain(gates).cloned().map(Entry::Write));
-    put_beside(journal, &all)?;
-    journal.add(entries)?;
-    write(process, &target.iterates, (&patches, &places), &mut installed, &all)?;
-    for code in &all {
-        installed.left.extend(code.left.iter().cloned());
-        let jumps = code.jumps.len();
-        journal.add([Entry::Note(format!("{jumps} jumps in {}", code.path.display()))])?;
+    /// Leads to it.
+    pub(crate) fn finish(self, journal: &mut Journal) -> Result<Installed, TuneError> {
+        let Installing { target, all, helper, mut installed } = self;
+        let process = target.process;
+        let mut patches: Vec<Patch> = helper.iter().map(|helper| helper.jump.clone()).collect();
+        patches.extend(all.iter().map(|code| code.headers.clone()));
+        patches.extend(all.iter().flat_map(|code| code.jumps.iter().cloned()));
+        patches.extend(all.iter().flat_map(|code| code.calls.iter().cloned()));
+        installed.linkage = ways::slots(process, &target.loaded, &all);
+        patches.extend(installed.linkage.iter().cloned());
+        let places = Places::look(process, &patches);
+        let mut entries = surroundings(target, &all, &places);
+        let gates = all.iter().flat_map(|code| code.gates.iter());
+        entries.extend(patches.iter().chain(gates).cloned().map(Entry::Write));
+        put_beside(journal, &all)?;
+        journal.add(entries)?;
+        write(process, &target.iterates, (&patches, &places), &mut installed, &all)?;
+        for code in &all {
+            installed.left.extend(code.left.iter().cloned());
+            let jumps = code.jumps.len();
+            journal.add([Entry::Note(format!("{jumps} jumps in {}", code.path.display()))])?;
+        }
+        Ok(installed)
     }
-    Ok(installed)
 }
 
 /// Writes what others want to know of new code.
@@ -144,7 +178,9 @@ fn put_beside(journal: &Journal, all: &[&NewCode]) -> Result<(), TuneError> {
     Ok(())
 }
 
-/// Where calls in new code come back to, and the same calls of the original.
+/// Where calls in new code come back to, and the same calls of the original. What the agent calls in
+/// itself, and where it comes back to, is not among them: it calls nobody else, so that a thread is in
+/// it only if its program counter is, or was when a signal came.
 fn returns(all: &[&NewCode]) -> Returns {
     let of_code = |code: &&NewCode| {
         let (text, bias) = (code.text.at, code.bias);

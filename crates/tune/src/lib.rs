@@ -7,6 +7,7 @@
 //! and changes nothing. [`recording`] counts without tuning, and makes a trace.
 #![forbid(unsafe_code)]
 
+pub mod attached;
 pub mod count;
 mod counters;
 pub mod decide;
@@ -49,9 +50,10 @@ use std::time::{Duration, Instant};
 
 use fettle_cfg::Placement;
 use fettle_collect::Selection;
+use fettle_collect::modules::SlotOffsets;
 use fettle_image::LinkAddr;
 use fettle_isa::Flow;
-use fettle_rewrite::{Mode, Pointers};
+use fettle_rewrite::{Mode, Pointers, Probing};
 
 /// What is to be laid out.
 #[derive(Clone, Debug, Default)]
@@ -116,8 +118,8 @@ pub fn shuffled(
         let wants = module::wanted(&module.image, selection);
         let mut promoted = HashMap::new();
         let recipe = Recipe {
-            mode: Mode::Plain,
-            counters: 0,
+            probes: &Probing::new(Mode::Plain),
+            slot: SlotOffsets::counters(0),
             pointers: any_promotions(module, seed, &mut promoted),
             placement: Some(&placement),
             wants: &wants,

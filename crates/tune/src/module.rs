@@ -6,13 +6,14 @@
 //! lie across two pages either, for then it could be half there if we are killed.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use fettle_cfg::{Function, LiftOptions, Lifted, Placement, SkipReason, TableKind};
 use fettle_collect::Selection;
-use fettle_collect::modules::{find_room, must_stay, open_image};
+use fettle_collect::modules::{SlotOffsets, find_room, must_stay, open_image};
 use fettle_image::{Image, LinkAddr};
 use fettle_live::{LiveAddr, Mapping, Patch, Process, Prot, Purpose, Region};
-use fettle_rewrite::{LinkParameters, Linked, Mode, Plan, PlanOptions, Pointers, Probing};
+use fettle_rewrite::{LinkParameters, Linked, Plan, PlanOptions, Pointers, Probing};
 
 use crate::profile::Subject;
 use crate::target::{Loaded, word};
@@ -80,9 +81,9 @@ pub struct Module {
 #[derive(Clone, Copy)]
 pub struct Recipe<'a> {
     /// How it is measured.
-    pub mode: Mode,
-    /// Its counters begin so many bytes from the gs base.
-    pub counters: u32,
+    pub probes: &'a Probing<'a>,
+    /// Where probes find what is theirs, from the gs base.
+    pub slot: SlotOffsets,
     /// What is made of calls through pointers.
     pub pointers: Pointers<'a>,
     /// The order of its blocks, if it is another than that of the old code.
@@ -97,7 +98,7 @@ pub struct Recipe<'a> {
 #[derive(Clone, Debug)]
 pub struct NewCode {
     /// The plan that it was made by.
-    pub plan: Plan,
+    pub plan: Arc<Plan>,
     /// Its bytes.
     pub linked: Linked,
     /// Where its text goes.
@@ -161,11 +162,11 @@ impl Module {
         recipe: &Recipe<'_>,
         maps: &[Mapping],
     ) -> Result<NewCode, String> {
-        let Recipe { mode, counters, pointers, placement, wants, callers } = *recipe;
+        let Recipe { probes, slot, pointers, placement, wants, callers } = *recipe;
         let select = |f: &Function| wants(f) && self.is_same(f) && !must_stay(&self.image, f);
-        let probes = Probing::new(mode);
+        let probes = probes.clone();
         let options = PlanOptions { probes, select: &select, places: &[], placement, pointers };
-        let plan = fettle_rewrite::plan(&self.image, &self.lifted, options);
+        let plan = Arc::new(fettle_rewrite::plan(&self.image, &self.lifted, options));
         if plan.functions.is_empty() {
             return Err("no function of it can be moved".to_owned());
         }
@@ -177,10 +178,10 @@ impl Module {
         let parameters = LinkParameters {
             text_at,
             load_bias: if absolute { bias } else { 0 },
-            first_function: 0,
-            accumulators: 0,
-            counters,
-            ring_bytes: 1,
+            first_function: slot.first_function,
+            accumulators: slot.accumulators,
+            counters: slot.counters,
+            ring_bytes: slot.ring_bytes,
         };
         let linked = fettle_rewrite::link(&plan, &self.image, parameters)
             .map_err(|error| error.to_string())?;

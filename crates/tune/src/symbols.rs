@@ -114,7 +114,7 @@ pub fn object(all: &[&NewCode], symbols: &[Symbol]) -> Vec<u8> {
         let place = (code.text.at.0, code.linked.text.len() as u64);
         sections.add((&name, SHT_NOBITS, ALLOC_EXEC), Err(place), (0, 0, 16, 0));
     }
-    let frames = debug_frame(all.iter().map(|code| (&code.plan, code.text.at.0)));
+    let frames = debug_frame(all.iter().map(|code| (&*code.plan, code.text.at.0)));
     sections.add((".debug_frame", SHT_PROGBITS, 0), Ok(&frames), (0, 0, 8, 0));
 
     let (mut table, mut names) = (vec![0; 24], vec![0]);

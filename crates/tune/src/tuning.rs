@@ -6,9 +6,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use fettle_cfg::Function;
+use fettle_collect::modules::SlotOffsets;
 use fettle_layout::model::Geometry;
 use fettle_live::{LiveError, Patch, Process};
-use fettle_rewrite::{Mode, Pointers};
+use fettle_rewrite::{Mode, Pointers, Probing};
 
 use crate::count::{self, Profile};
 use crate::decide::{self, Decided, Group};
@@ -374,8 +375,8 @@ fn lay_out(
         let entries: HashSet<_> = decided.code.procedures.iter().map(|p| p.entry).collect();
         let wants = |f: &Function| entries.contains(&f.entry);
         let recipe = Recipe {
-            mode: Mode::Plain,
-            counters: 0,
+            probes: &Probing::new(Mode::Plain),
+            slot: SlotOffsets::counters(0),
             pointers: Pointers::Promoted(&decided.promoted.targets),
             placement: Some(&placement),
             wants: &wants,

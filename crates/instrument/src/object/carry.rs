@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use fettle_cfg::{Function, Lifted, SkipReason, TableKind};
 use fettle_image::LinkAddr;
-use fettle_isa::{Flow, flow};
+use fettle_isa::Flow;
 use fettle_rewrite::plan::PlanFixupKind;
 use fettle_rewrite::unwind::PartUnwind;
 use fettle_rewrite::{Plan, agent as probes};
@@ -71,7 +71,7 @@ pub fn obstacle(
             let Some(insn) = function.insns.get(i).filter(|insn| insn.ip() <= at.0) else {
                 continue;
             };
-            let jump = matches!(flow(insn), Flow::Jump(_) | Flow::Branch(_));
+            let jump = matches!(function.flow(i), Flow::Jump(_) | Flow::Branch(_));
             for reloc in list {
                 let whole = layout::width(reloc.kind)
                     .is_some_and(|width| at.0 + u64::from(width) <= insn.next_ip());
@@ -203,8 +203,8 @@ impl Carrier<'_> {
         for (i, planned) in self.plan.functions.iter().enumerate() {
             let function = lifted.functions.binary_search_by_key(&planned.entry, |f| f.entry);
             let Ok(function) = function.map(|k| &lifted.functions[k]) else { continue };
-            for insn in &function.insns {
-                if let Flow::Jump(to) | Flow::Branch(to) = flow(insn)
+            for (insn, facts) in function.insns.iter().zip(&function.facts) {
+                if let Flow::Jump(to) | Flow::Branch(to) = facts.flow(insn)
                     && let Some(list) = self.relocs.get(&LinkAddr(insn.next_ip() - 4))
                     && let [reloc] = list[..]
                 {

@@ -24,8 +24,8 @@ impl Story {
         let batch = batch(&program, text);
         let mut engine = Engine::new(program, options);
         let mut requests = Vec::new();
-        engine.feed(&batch, &mut |request| requests.push(request.clone()));
-        engine.finish(&mut |request| requests.push(request.clone()));
+        engine.feed(&batch, &mut |request| requests.push(request.read().clone()));
+        engine.finish(&mut |request| requests.push(request.read().clone()));
         assert_eq!(engine.open().1, 0);
         Story { engine, requests }
     }

@@ -14,10 +14,11 @@ use iced_x86::{
 
 use super::pointer::SCRATCH;
 use super::probe::Kind;
-use super::{CheckError, Fault, PADDING, Step, Walk, fail, step};
+use super::seen::Step;
+use super::{CheckError, Fault, PADDING, Walk, fail};
 
 /// What an instruction reads, and what it writes whole or in part.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Uses {
     pub reads: RegSet,
     pub kills: RegSet,
@@ -101,10 +102,7 @@ fn repeats(insn: &Instruction) -> bool {
 }
 
 /// Checks every probe that the walk came to.
-pub(super) fn check(
-    walk: &mut Walk<'_, '_>,
-    info: &mut InstructionInfoFactory,
-) -> Result<(), CheckError> {
+pub(super) fn check(walk: &mut Walk<'_, '_>) -> Result<(), CheckError> {
     walk.s.dead.clear();
     walk.s.dead.resize(walk.s.pairs.len(), RegSet::NONE);
     let mut changed = RegSet::NONE;
@@ -113,7 +111,7 @@ pub(super) fn check(
         let at = walk.s.pairs[walk.s.promoted[i].0 as usize].insn.ip();
         changed = changed.union(SCRATCH);
         let compared = SCRATCH.union(RegSet::FLAGS);
-        search(walk, at, compared, PASSED.union(PASSED_IF_SET), info)?;
+        search(walk, at, compared, PASSED.union(PASSED_IF_SET))?;
     }
     for i in 0..walk.s.stretches.len() {
         let stretch = walk.s.stretches[i];
@@ -131,16 +129,16 @@ pub(super) fn check(
             }
             // Nothing below the stack pointer is in use where control leaves.
             Kind::Block | Kind::Own | Kind::OwnCall(_) if stretch.leaving => {
-                at_exit(walk, at, clobbers, info)?;
+                at_exit(walk, at, clobbers)?;
             }
             Kind::CountExit
             | Kind::TimeExit { .. }
             | Kind::EventsExit { .. }
             | Kind::SampleExit
-            | Kind::Leave(_) => at_exit(walk, at, clobbers, info)?,
+            | Kind::Leave(_) => at_exit(walk, at, clobbers)?,
             // Nothing below the stack pointer is in use where a call puts its own things.
             Kind::Target(_) => {
-                search(walk, at, clobbers, PASSED.union(PASSED_IF_SET), info)?;
+                search(walk, at, clobbers, PASSED.union(PASSED_IF_SET))?;
             }
             Kind::CountEntry
             | Kind::TimedEntry(_)
@@ -148,10 +146,10 @@ pub(super) fn check(
             | Kind::Enter(_)
             | Kind::Own
             | Kind::OwnCall(_) => {
-                search(walk, at, clobbers, PASSED, info)?;
+                search(walk, at, clobbers, PASSED)?;
             }
             Kind::Block => {
-                search(walk, at, clobbers, PASSED.union(PASSED_IF_SET), info)?;
+                search(walk, at, clobbers, PASSED.union(PASSED_IF_SET))?;
                 if uses_red_zone {
                     below = Some(at);
                 }
@@ -163,31 +161,22 @@ pub(super) fn check(
     {
         return fail(at, Fault::RedZone);
     }
-    kept(walk, changed, info)
+    kept(walk, changed)
 }
 
 /// A probe that changes `clobbers` stands where control leaves, before the pair of `at`.
-fn at_exit(
-    walk: &Walk<'_, '_>,
-    at: u64,
-    clobbers: RegSet,
-    info: &mut InstructionInfoFactory,
-) -> Result<(), CheckError> {
-    let hurt = clobbers.intersection(needed_at_exit(walk, at, info)?);
+fn at_exit(walk: &Walk<'_, '_>, at: u64, clobbers: RegSet) -> Result<(), CheckError> {
+    let hurt = clobbers.intersection(needed_at_exit(walk, at)?);
     if hurt.is_empty() { Ok(()) } else { fail(at, Fault::Live(hurt)) }
 }
 
 /// What is needed when control leaves at the pair of `at`.
-fn needed_at_exit(
-    walk: &Walk<'_, '_>,
-    at: u64,
-    info: &mut InstructionInfoFactory,
-) -> Result<RegSet, CheckError> {
+fn needed_at_exit(walk: &Walk<'_, '_>, at: u64) -> Result<RegSet, CheckError> {
     let Some(index) = walk.pair_at(at) else { return fail(at, Fault::RunsOff) };
-    let insn = &walk.s.pairs[index].insn;
-    Ok(match step(insn) {
+    let pair = &walk.s.pairs[index];
+    Ok(match pair.step() {
         Some(Step::Return) => at_return(walk),
-        Some(Step::JumpIndirect) => at_tail_call(walk).union(uses(insn, info).reads),
+        Some(Step::JumpIndirect) => at_tail_call(walk).union(pair.seen.uses.reads),
         Some(Step::Jump(to) | Step::Branch(to)) => at_jump_out(walk, to),
         _ => at_tail_call(walk),
     })
@@ -214,14 +203,13 @@ fn search(
     at: u64,
     changed: RegSet,
     passed: RegSet,
-    info: &mut InstructionInfoFactory,
 ) -> Result<(), CheckError> {
     let mut work = std::mem::take(&mut walk.s.search);
     work.clear();
     work.push((at, changed));
     let mut result = Ok(());
     while let Some((a, set)) = work.pop() {
-        result = path(walk, a, set, passed, info, &mut work)
+        result = path(walk, a, set, passed, &mut work)
             .map_err(|hurt| CheckError { at: LinkAddr(at), what: Fault::Live(hurt) });
         if result.is_err() {
             break;
@@ -237,7 +225,6 @@ fn path(
     mut a: u64,
     mut set: RegSet,
     passed: RegSet,
-    info: &mut InstructionInfoFactory,
     work: &mut Vec<(u64, RegSet)>,
 ) -> Result<(), RegSet> {
     let unless = |hurt: RegSet| if hurt.is_empty() { Ok(()) } else { Err(hurt) };
@@ -249,11 +236,11 @@ fn path(
             return Ok(());
         }
         walk.s.dead[index] = walk.s.dead[index].union(set);
-        let insn = &walk.s.pairs[index].insn;
-        let own = uses(insn, info);
+        let pair = walk.s.pairs[index];
+        let own = pair.seen.uses;
         unless(set.intersection(own.reads))?;
         set = set.minus(own.kills);
-        match step(insn) {
+        match pair.step() {
             Some(Step::Next) => {}
             Some(Step::Call(to)) => {
                 let inputs = walk.context.callees.inputs(LinkAddr(to));
@@ -273,8 +260,7 @@ fn path(
             Some(Step::Branch(to)) => unless(set.intersection(at_jump_out(walk, to)))?,
             Some(Step::Jump(to)) => return unless(set.intersection(at_jump_out(walk, to))),
             Some(Step::JumpIndirect) => {
-                let jump = insn.ip();
-                let Some(table) = walk.table_of(jump) else {
+                let Some(table) = walk.table_of(pair.insn.ip()) else {
                     return unless(set.intersection(at_tail_call(walk)));
                 };
                 let targets = &walk.claim.function.tables[table].targets;
@@ -284,22 +270,22 @@ fn path(
             Some(Step::Return) => return unless(set.intersection(at_return(walk))),
             Some(Step::Stop) | None => return Ok(()),
         }
-        a = walk.s.pairs[index].insn.next_ip();
+        a = pair.insn.next_ip();
     }
 }
 
 /// Whether the function keeps anything below the stack pointer. Compilers do so in functions
 /// that call nothing; in others only an explicit operand says so.
 fn keeps_below(walk: &Walk<'_, '_>) -> bool {
-    let pairs = || walk.s.pairs.iter().filter(|p| p.new < PADDING);
-    let calls = pairs().any(|p| matches!(step(&p.insn), Some(Step::Call(_) | Step::CallIndirect)));
+    let pairs = || (0..walk.s.pairs.len()).filter(|i| walk.s.pairs[*i].new < PADDING);
+    let calls = pairs().any(|i| walk.s.pairs[i].seen.is_call());
+    let insns: Vec<Instruction> = pairs().map(|i| walk.full(i)).collect();
     // Registers that may hold an address of the stack, whatever the path.
     let mut stack = RegSet::of(&[Gpr::Rsp]);
     if !calls {
         loop {
             let before = stack;
-            for pair in pairs() {
-                let insn = &pair.insn;
+            for insn in &insns {
                 if !matches!(insn.mnemonic(), Mnemonic::Mov | Mnemonic::Lea | Mnemonic::Add) {
                     continue;
                 }
@@ -318,25 +304,21 @@ fn keeps_below(walk: &Walk<'_, '_>) -> bool {
             }
         }
     }
-    pairs().any(|p| {
-        Gpr::containing(p.insn.memory_base()).is_some_and(|b| stack.contains(b))
-            && (p.insn.memory_displacement64() as i64) < 0
+    insns.iter().any(|insn| {
+        Gpr::containing(insn.memory_base()).is_some_and(|b| stack.contains(b))
+            && (insn.memory_displacement64() as i64) < 0
     })
 }
 
 /// Callers that know the function (`-fipa-ra`) may count on registers that it does not write:
 /// of those, probes may change none.
-fn kept(
-    walk: &Walk<'_, '_>,
-    changed: RegSet,
-    info: &mut InstructionInfoFactory,
-) -> Result<(), CheckError> {
+fn kept(walk: &Walk<'_, '_>, changed: RegSet) -> Result<(), CheckError> {
     let mut kept = changed.minus(RegSet::FLAGS);
     for pair in walk.s.pairs.iter().filter(|p| p.new < PADDING) {
         if kept.is_empty() {
             return Ok(());
         }
-        kept = kept.minus(match step(&pair.insn) {
+        kept = kept.minus(match pair.step() {
             Some(Step::CallIndirect) => RegSet::CALLER_SAVED,
             Some(Step::JumpIndirect) if walk.table_of(pair.insn.ip()).is_none() => {
                 RegSet::CALLER_SAVED
@@ -345,7 +327,7 @@ fn kept(
             Some(Step::Jump(to) | Step::Branch(to)) if !walk.contains(to) => {
                 walk.context.callees.clobbers(LinkAddr(to))
             }
-            _ => uses(&pair.insn, info).writes,
+            _ => pair.seen.uses.writes,
         });
     }
     // Who never comes back keeps no promise.
@@ -370,9 +352,9 @@ fn leaves(walk: &Walk<'_, '_>, at: u64) -> bool {
         if std::mem::replace(&mut seen[index], true) {
             continue;
         }
-        let insn = &walk.s.pairs[index].insn;
-        let next = insn.next_ip();
-        match step(insn) {
+        let pair = &walk.s.pairs[index];
+        let (insn, next) = (&pair.insn, pair.insn.next_ip());
+        match pair.step() {
             Some(Step::Next | Step::Call(_) | Step::CallIndirect) => work.push(next),
             Some(Step::Jump(to)) if walk.contains(to) => work.push(to),
             Some(Step::Branch(to)) if walk.contains(to) => work.extend([next, to]),
@@ -387,7 +369,7 @@ fn leaves(walk: &Walk<'_, '_>, at: u64) -> bool {
             Some(Step::Return | Step::Jump(_) | Step::Branch(_)) => return true,
         }
         // A handler may come back, too.
-        if matches!(step(insn), Some(Step::Call(_) | Step::CallIndirect)) {
+        if pair.seen.is_call() {
             work.extend_from_slice(&walk.pads);
         }
     }

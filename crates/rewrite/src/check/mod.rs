@@ -23,6 +23,7 @@ mod dead;
 mod own;
 mod pointer;
 pub mod probe;
+mod seen;
 mod tables;
 mod unwind;
 
@@ -33,11 +34,8 @@ use fettle_cfg::function::{BlockId, Function};
 use fettle_cfg::liveness::ExitLiveness;
 use fettle_cfg::lsda::Lsda;
 use fettle_image::{Image, LinkAddr};
-use fettle_isa::RegSet;
-use iced_x86::{
-    Code, ConstantOffsets, Decoder, DecoderOptions, FlowControl, Instruction,
-    InstructionInfoFactory, Mnemonic, Register,
-};
+use fettle_isa::{Decides, Forms, Insn, RegSet};
+use iced_x86::{Decoder, DecoderOptions, Instruction};
 
 use crate::arguments::Arguments;
 use crate::emit::{Context, Emitted, Fixup};
@@ -45,6 +43,7 @@ use crate::plan::PlannedTable;
 use crate::probe::{Mode, Moment, own_call};
 use crate::unwind::PartUnwind;
 use probe::{Kind, MAX_PARTS, ProbeFault, Shapes};
+use seen::{Eyes, Seen, Step};
 
 /// What the checker found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -160,11 +159,20 @@ pub struct Claim<'a> {
 }
 
 /// An original instruction and where its copy is.
+#[derive(Clone, Copy)]
 struct Pair {
-    insn: Instruction,
+    insn: Insn,
+    seen: Seen,
     new: u32,
     /// Length of the copy: none for a jump that led to what now follows.
     len: u32,
+}
+
+impl Pair {
+    /// Where control goes after the original.
+    fn step(&self) -> Option<Step> {
+        self.seen.step(&self.insn)
+    }
 }
 
 const UNPAIRED: u32 = u32::MAX;
@@ -174,7 +182,9 @@ const PADDING: u32 = u32::MAX - 1;
 const BLOCK: u32 = 1 << 31;
 /// A landing pad starts here.
 const PAD: u32 = 1 << 30;
-const INDEX: u32 = PAD - 1;
+/// Control was followed into the block that starts here, at the place that it is said to be at.
+const DONE: u32 = 1 << 29;
+const INDEX: u32 = DONE - 1;
 
 /// A stretch of probe code and what it was found to be.
 #[derive(Clone, Copy)]
@@ -200,6 +210,8 @@ struct Stretch {
 struct Scratch {
     /// By original byte: marks, and the pair's index plus one.
     at: Vec<u32>,
+    /// By original byte that is marked as a block's first: the block.
+    blocks: Vec<u32>,
     pairs: Vec<Pair>,
     work: Vec<(u64, u32)>,
     fixups: Vec<(u32, Fixup)>,
@@ -224,7 +236,7 @@ pub struct Checker<'a> {
     image: &'a Image,
     shapes: Shapes,
     scratch: Scratch,
-    info: InstructionInfoFactory,
+    forms: Forms<Eyes>,
     rows: Option<unwind::Rows<'a>>,
 }
 
@@ -235,7 +247,7 @@ impl<'a> Checker<'a> {
             image,
             shapes: Shapes::default(),
             scratch: Scratch { resolvers: pointer::has_resolvers(image), ..Scratch::default() },
-            info: InstructionInfoFactory::new(),
+            forms: Forms::default(),
             rows: unwind::Rows::new(image),
         }
     }
@@ -258,10 +270,11 @@ impl<'a> Checker<'a> {
         claim: Claim<'_>,
         context: &Context<'_>,
     ) -> Result<(), CheckError> {
-        let mut walk = Walk::new(self.image, scratch, &mut self.shapes, claim, context)?;
+        let memory = (scratch, &mut self.shapes, &mut self.forms);
+        let mut walk = Walk::new(self.image, memory, claim, context)?;
         walk.all()?;
-        dead::check(&mut walk, &mut self.info)?;
-        tables::check(&mut walk, &mut self.info)?;
+        dead::check(&mut walk)?;
+        tables::check(&mut walk)?;
         match &mut self.rows {
             Some(rows) => unwind::check(&walk, rows),
             None if claim.unwind.is_empty() => Ok(()),
@@ -279,55 +292,33 @@ pub fn check(claim: Claim<'_>, context: &Context<'_>) -> Result<(), CheckError> 
     Checker::new(context.image).check(claim, context)
 }
 
-/// Where control goes after an original instruction.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Step {
-    Next,
-    Call(u64),
-    CallIndirect,
-    Jump(u64),
-    Branch(u64),
-    JumpIndirect,
-    Return,
-    Stop,
-}
-
-fn step(insn: &Instruction) -> Option<Step> {
-    Some(match insn.flow_control() {
-        FlowControl::Next if insn.mnemonic() == Mnemonic::Hlt => Step::Stop,
-        FlowControl::Next => Step::Next,
-        FlowControl::Call if insn.code() == Code::Call_rel32_64 => Step::Call(insn.near_branch64()),
-        FlowControl::Call if insn.code() == Code::Syscall => Step::Next,
-        FlowControl::IndirectCall if insn.code() == Code::Call_rm64 => Step::CallIndirect,
-        FlowControl::UnconditionalBranch
-            if matches!(insn.code(), Code::Jmp_rel8_64 | Code::Jmp_rel32_64) =>
-        {
-            Step::Jump(insn.near_branch64())
-        }
-        FlowControl::ConditionalBranch => Step::Branch(insn.near_branch_target()),
-        FlowControl::IndirectBranch if insn.code() == Code::Jmp_rm64 => Step::JumpIndirect,
-        FlowControl::Return if matches!(insn.code(), Code::Retnq | Code::Retnq_imm16) => {
-            Step::Return
-        }
-        FlowControl::Exception => Step::Stop,
-        _ => return None,
-    })
-}
-
 /// A direct jump of the new code.
 struct NewJump {
-    insn: Instruction,
+    insn: Insn,
+    seen: Seen,
     /// What its last four bytes wait for.
     fixup: Option<Fixup>,
 }
 
 /// A range of the original.
+#[derive(Clone, Copy)]
 struct Range<'a> {
     start: u64,
     end: u64,
     /// Slot of its first byte.
     base: usize,
     bytes: &'a [u8],
+}
+
+/// Whether the first `len` bytes are the same; there are no more than 16.
+fn begin_alike(a: &[u8], b: &[u8], len: usize) -> bool {
+    match (a.first_chunk::<16>(), b.first_chunk::<16>()) {
+        (Some(a), Some(b)) => {
+            let differ = u128::from_le_bytes(*a) ^ u128::from_le_bytes(*b);
+            differ << (128 - 8 * len as u32) == 0
+        }
+        _ => a.get(..len).is_some_and(|a| Some(a) == b.get(..len)),
+    }
 }
 
 /// How control comes to an instruction.
@@ -346,11 +337,9 @@ struct Walk<'w, 'a> {
     context: &'w Context<'w>,
     code: &'w [u8],
     ranges: Vec<Range<'a>>,
-    decoder: Decoder<'a>,
-    decoder_range: usize,
-    new_decoder: Decoder<'w>,
     s: &'w mut Scratch,
     shapes: &'w mut Shapes,
+    forms: &'w mut Forms<Eyes>,
     /// First fixup not before the place of the copy.
     fixup: usize,
     /// First stretch not before the place of the copy.
@@ -372,8 +361,7 @@ fn fail<T>(at: u64, what: impl Into<Fault>) -> Result<T, CheckError> {
 impl<'w, 'a> Walk<'w, 'a> {
     fn new(
         image: &'a Image,
-        s: &'w mut Scratch,
-        shapes: &'w mut Shapes,
+        (s, shapes, forms): (&'w mut Scratch, &'w mut Shapes, &'w mut Forms<Eyes>),
         claim: Claim<'w>,
         context: &'w Context<'w>,
     ) -> Result<Walk<'w, 'a>, CheckError> {
@@ -392,6 +380,8 @@ impl<'w, 'a> Walk<'w, 'a> {
         }
         s.at.clear();
         s.at.resize(slots, 0);
+        // Of bytes without a mark nothing is read.
+        s.blocks.resize(slots.max(s.blocks.len()), 0);
         s.pairs.clear();
         s.work.clear();
         s.moved.clear();
@@ -440,19 +430,17 @@ impl<'w, 'a> Walk<'w, 'a> {
         {
             return fail(entry, Fault::Overlap);
         }
-        let Some(first) = ranges.first() else { return fail(entry, Fault::Original) };
-        let decoder = Decoder::with_ip(64, first.bytes, first.start, DecoderOptions::NONE);
-        let new_decoder = Decoder::new(64, &emitted.code, DecoderOptions::NONE);
+        if ranges.is_empty() {
+            return fail(entry, Fault::Original);
+        }
         let mut walk = Walk {
             claim,
             context,
             code: &emitted.code,
             ranges,
-            decoder,
-            decoder_range: 0,
-            new_decoder,
             s,
             shapes,
+            forms,
             fixup: 0,
             stretch: 0,
             pads: Vec::new(),
@@ -460,10 +448,11 @@ impl<'w, 'a> Walk<'w, 'a> {
             after_call: false,
             padded: false,
         };
-        for block in &function.blocks {
+        for (i, block) in function.blocks.iter().enumerate() {
             let start = block.start.0;
             let Some((_, slot)) = walk.slot(start) else { return fail(start, Fault::Original) };
             walk.s.at[slot] |= BLOCK;
+            walk.s.blocks[slot] = i as u32;
         }
         walk.mark_pads();
         Ok(walk)
@@ -525,8 +514,10 @@ impl<'w, 'a> Walk<'w, 'a> {
         // Whatever jump tables, springboards and the unwinder lead to.
         for (block, offset) in function.blocks.iter().zip(&emitted.block_offsets) {
             let start = block.start.0;
-            self.follow(start, *offset, Arrival::Inside)?;
-            self.drain()?;
+            if !self.is_done(start, *offset) {
+                self.follow(start, *offset, Arrival::Inside)?;
+                self.drain()?;
+            }
         }
         if function.blocks.len() != emitted.block_offsets.len() {
             return fail(function.entry.0, Fault::Table);
@@ -536,9 +527,23 @@ impl<'w, 'a> Walk<'w, 'a> {
 
     fn drain(&mut self) -> Result<(), CheckError> {
         while let Some((a, n)) = self.s.work.pop() {
-            self.follow(a, n, Arrival::Inside)?;
+            if !self.is_done(a, n) {
+                self.follow(a, n, Arrival::Inside)?;
+            }
         }
         Ok(())
+    }
+
+    /// Whether control was followed before from where the block at `a` is said to be, which is `n`.
+    fn is_done(&self, a: u64, n: u32) -> bool {
+        let done = self.slot(a).is_some_and(|(_, slot)| self.s.at[slot] & DONE != 0);
+        done && self.label(a) == Some(n)
+    }
+
+    /// The block that starts at `a`.
+    fn block_at(&self, a: u64) -> Option<BlockId> {
+        let (_, slot) = self.slot(a)?;
+        (self.s.at[slot] & BLOCK != 0).then(|| BlockId(self.s.blocks[slot]))
     }
 
     /// Follows both codes from `a` and `n` as far as control goes straight on.
@@ -573,16 +578,11 @@ impl<'w, 'a> Walk<'w, 'a> {
                     // The block is elsewhere, and is followed there.
                     return self.jump_to_label(a, n);
                 }
-                if mark & PAD != 0 && timed {
-                    n = self.probe(a, n, Kind::Left)?;
-                }
                 if mark & BLOCK != 0 {
-                    let Some(id) = self.claim.function.block_at(LinkAddr(a)) else {
-                        return fail(a, Fault::Original);
-                    };
-                    block = id;
-                    n = self.counter(a, n, Place::Block(id))?;
+                    block = BlockId(self.s.blocks[slot]);
                 }
+                n = self.enter(a, n, slot)?;
+                let mark = self.s.at[slot];
                 let index = match (mark & INDEX).checked_sub(1) {
                     Some(index) => index as usize,
                     None => match self.decode(a, range) {
@@ -604,7 +604,7 @@ impl<'w, 'a> Walk<'w, 'a> {
             };
             let pair = &self.s.pairs[index];
             let next_a = pair.insn.next_ip();
-            let Some(step) = step(&pair.insn) else { return fail(a, Fault::StrangeFlow) };
+            let Some(step) = pair.step() else { return fail(a, Fault::StrangeFlow) };
             let leaves = match step {
                 Step::Return => true,
                 Step::Jump(to) => !self.contains(to),
@@ -647,7 +647,8 @@ impl<'w, 'a> Walk<'w, 'a> {
                 }
                 Step::Call(to) => {
                     let len = (next_a - a) as u32;
-                    let field = self.offsets(index).immediate_offset() as u32;
+                    // Nothing follows the distance.
+                    let field = len - 4;
                     self.same_but(a, len, n, field)?;
                     self.fixup_is(a, n, field, Fixup::Function(LinkAddr(to)))?;
                     if self.context.returns_twice.binary_search(&LinkAddr(to)).is_ok() {
@@ -687,66 +688,117 @@ impl<'w, 'a> Walk<'w, 'a> {
             };
             self.after_call = matches!(step, Step::Call(_) | Step::CallIndirect);
             gone = 0;
-            a = next_a;
-            n = next;
+            (a, n) = (next_a, next);
+            if arrival == Arrival::Inside {
+                (a, n) = self.straight(a, n);
+                self.after_call &= a == next_a;
+            }
         }
+    }
+
+    /// Wants whatever stands at `n` before the block or landing pad at `a`, if one begins there;
+    /// where that ends.
+    fn enter(&mut self, a: u64, mut n: u32, slot: usize) -> Result<u32, CheckError> {
+        let mark = self.s.at[slot];
+        let is_block = mark & BLOCK != 0;
+        // Who comes by padding, or where nobody may come, leaves something to be looked at.
+        if is_block && self.label(a) == Some(n) && !self.after_call && !self.padded {
+            self.s.at[slot] |= DONE;
+        }
+        if mark & PAD != 0 && self.context.probes.mode.is_timed() {
+            n = self.probe(a, n, Kind::Left)?;
+        }
+        if is_block {
+            n = self.counter(a, n, Place::Block(BlockId(self.s.blocks[slot])))?;
+        }
+        Ok(n)
+    }
+
+    /// Follows both codes over instructions that are the same byte by byte, where nothing is filled
+    /// in, nothing was put in between and no block begins; where that ends. What is left is for
+    /// [`Walk::follow`]: most of a program is not.
+    fn straight(&mut self, mut a: u64, mut n: u32) -> (u64, u32) {
+        while self.s.fixups.get(self.fixup).is_some_and(|(at, _)| *at < n) {
+            self.fixup += 1;
+        }
+        let stretch = self.stretch_at(n);
+        let reaches_in = |before: usize| self.s.fixups[before].0 + 4 > n;
+        let Some((range, mut slot)) = self.slot(a) else { return (a, n) };
+        if stretch.is_some() || self.fixup.checked_sub(1).is_some_and(reaches_in) {
+            return (a, n);
+        }
+        let fixup = self.s.fixups.get(self.fixup).map_or(u32::MAX, |(at, _)| *at);
+        let stretch = self.s.stretches.get(self.stretch).map_or(u32::MAX, |s| s.start);
+        let limit = fixup.min(stretch).min(self.chunk.1);
+        let Range { start, end, bytes, .. } = self.ranges[range];
+        while a < end && n < limit && self.s.at[slot] == 0 {
+            let offset = (a - start) as usize;
+            let Some((insn, seen)) = self.forms.decode(bytes, offset, a) else { break };
+            let len = insn.len();
+            let plain = seen.goes_on() && !insn.is_nop() && !insn.is_ip_rel_memory_operand();
+            let (old, new) = (&bytes[offset..], &self.code[n as usize..]);
+            if !plain || n + len as u32 > limit || !begin_alike(old, new, len) {
+                break;
+            }
+            self.s.pairs.push(Pair { insn, seen, new: n, len: len as u32 });
+            self.s.at[slot] = self.s.pairs.len() as u32;
+            slot += len;
+            n += len as u32;
+            a = insn.next_ip();
+        }
+        (a, n)
     }
 
     /// Decodes the instruction at `a` into a new pair; false if there is none.
     fn decode(&mut self, a: u64, range: usize) -> bool {
         let r = &self.ranges[range];
-        if self.decoder_range != range {
-            self.decoder = Decoder::with_ip(64, r.bytes, r.start, DecoderOptions::NONE);
-            self.decoder_range = range;
+        let decoded = self.forms.decode(r.bytes, (a - r.start) as usize, a);
+        let Some((mut insn, seen)) = decoded else { return false };
+        let new = if insn.is_nop() { PADDING } else { UNPAIRED };
+        if let Some(Step::Jump(to) | Step::Branch(to)) = seen.step(&insn)
+            && self.is_locked(to)
+        {
+            insn.jump_shorter(1);
         }
-        if self.decoder.ip() != a {
-            if self.decoder.set_position((a - r.start) as usize).is_err() {
-                return false;
-            }
-            self.decoder.set_ip(a);
-        }
-        // In place: instructions are large, and copies of what was just written are slow.
-        let index = self.s.pairs.len();
-        self.s.pairs.push(Pair { insn: Instruction::default(), new: UNPAIRED, len: 0 });
-        let pair = &mut self.s.pairs[index];
-        self.decoder.decode_out(&mut pair.insn);
-        pair.len = pair.insn.len() as u32;
-        if pair.insn.is_invalid() {
-            self.s.pairs.pop();
-            return false;
-        }
-        if pair.insn.mnemonic() == Mnemonic::Nop {
-            pair.new = PADDING;
-        }
-        if matches!(step(&pair.insn), Some(Step::Jump(_) | Step::Branch(_))) {
-            let to = pair.insn.near_branch_target();
-            if let Some(locked) = self.locked(to) {
-                self.s.pairs[index].insn.set_near_branch64(locked);
-            }
-        }
+        self.s.pairs.push(Pair { insn, seen, new, len: insn.len() as u32 });
         true
     }
 
-    /// The block that begins with a `lock` prefix just before `to`, where no block begins: what
+    /// Whether a block begins with a `lock` prefix just before `to`, where no block begins: what
     /// is jumped to does the same as the instruction with its prefix.
-    fn locked(&self, to: u64) -> Option<u64> {
-        let before = to.checked_sub(1)?;
-        let (_, slot) = self.slot(to)?;
-        let (range, slot_before) = self.slot(before)?;
+    fn is_locked(&self, to: u64) -> bool {
+        let places = to.checked_sub(1).and_then(|before| {
+            let (_, slot) = self.slot(to)?;
+            let (range, slot_before) = self.slot(before)?;
+            Some((before, slot, range, slot_before))
+        });
+        let Some((before, slot, range, slot_before)) = places else { return false };
         if self.s.at[slot] & BLOCK != 0 || self.s.at[slot_before] & BLOCK == 0 {
-            return None;
+            return false;
         }
         let r = &self.ranges[range];
         let bytes = &r.bytes[(before - r.start) as usize..];
         let insn = Decoder::with_ip(64, bytes, before, DecoderOptions::NONE).decode();
-        (bytes[0] == 0xf0 && !insn.is_invalid() && insn.has_lock_prefix()).then_some(before)
+        bytes[0] == 0xf0 && !insn.is_invalid() && insn.has_lock_prefix()
     }
 
-    /// Where the fields of pair `index` are; it was decoded last.
-    fn offsets(&self, index: usize) -> ConstantOffsets {
+    /// All that a decoder knows of the original of pair `index`.
+    fn full(&self, index: usize) -> Instruction {
         let insn = &self.s.pairs[index].insn;
-        debug_assert_eq!(self.decoder.ip(), insn.next_ip());
-        self.decoder.get_constant_offsets(insn)
+        insn.full(self.original(insn.ip(), insn.len() as u32))
+    }
+
+    /// Where a displacement of 32 bits is in the original of pair `index`.
+    fn displacement(&self, index: usize) -> Option<u32> {
+        let insn = &self.s.pairs[index].insn;
+        if insn.is_ip_rel_memory_operand() {
+            return Some(insn.ip_rel_field().into());
+        }
+        let bytes = self.original(insn.ip(), insn.len() as u32);
+        let mut decoder = Decoder::with_ip(64, bytes, insn.ip(), DecoderOptions::NONE);
+        let full = decoder.decode();
+        let offsets = decoder.get_constant_offsets(&full);
+        (offsets.displacement_size() == 4).then(|| offsets.displacement_offset() as u32)
     }
 
     /// Sets the cursors to offset `n`.
@@ -761,7 +813,7 @@ impl<'w, 'a> Walk<'w, 'a> {
 
     /// Where the block at `a` is said to be.
     fn label(&self, a: u64) -> Option<u32> {
-        let block = self.claim.function.block_at(LinkAddr(a))?;
+        let block = self.block_at(a)?;
         self.claim.emitted.block_offsets.get(block.index()).copied()
     }
 
@@ -884,13 +936,12 @@ impl<'w, 'a> Walk<'w, 'a> {
             };
         };
         // Only a displacement of 32 bits can be fixed up.
-        let offsets = self.offsets(index);
-        if offsets.displacement_size() != 4 || offsets.displacement_offset() as u32 != field {
+        if self.displacement(index) != Some(field) {
             return fail(a, Fault::Fixup);
         }
         self.same_but(a, len, n, field)?;
-        let insn = &self.s.pairs[index].insn;
-        if relative && insn.memory_base() != Register::RIP {
+        let Pair { insn, seen, .. } = &self.s.pairs[index];
+        if relative && seen.by_half {
             return fail(a, Fault::Address);
         }
         match fixup {
@@ -910,21 +961,21 @@ impl<'w, 'a> Walk<'w, 'a> {
 
     /// The jump at `n`; nothing of it may be left to be filled in but where it leads.
     fn jump_at(&mut self, a: u64, n: u32) -> Result<NewJump, CheckError> {
-        if self.new_decoder.set_position(n as usize).is_err() {
+        if n as usize > self.code.len() {
             return fail(a, Fault::TooShort);
         }
-        self.new_decoder.set_ip(u64::from(n));
-        let insn = self.new_decoder.decode();
-        if insn.is_invalid() {
+        let Some((insn, seen)) = self.forms.decode(self.code, n as usize, n.into()) else {
             return fail(a, Fault::Instruction);
-        }
+        };
         let len = insn.len() as u32;
         if n + len > self.chunk.1 {
             return fail(a, Fault::TooShort);
         }
         match self.fixup_in(a, n, len)? {
-            None => Ok(NewJump { insn, fixup: None }),
-            Some((field, fixup)) if field + 4 == len => Ok(NewJump { insn, fixup: Some(fixup) }),
+            None => Ok(NewJump { insn, seen, fixup: None }),
+            Some((field, fixup)) if field + 4 == len => {
+                Ok(NewJump { insn, seen, fixup: Some(fixup) })
+            }
             Some(_) => fail(a, Fault::Fixup),
         }
     }
@@ -932,7 +983,7 @@ impl<'w, 'a> Walk<'w, 'a> {
     /// Where a jump leads: to an offset of its own chunk, or of any that is filled in later.
     fn target(&self, a: u64, jump: &NewJump) -> Result<u32, CheckError> {
         let to = match jump.fixup {
-            None => u32::try_from(jump.insn.near_branch64()).ok(),
+            None => u32::try_from(jump.insn.near_branch_target()).ok(),
             Some(Fixup::Across(to)) if (to as usize) < self.code.len() => return Ok(to),
             Some(_) => return fail(a, Fault::Fixup),
         };
@@ -965,14 +1016,10 @@ impl<'w, 'a> Walk<'w, 'a> {
         self.s.pairs[index].len = jump.insn.len() as u32;
         let insn = &self.s.pairs[index].insn;
         let next_a = insn.next_ip();
-        let conditional = insn.is_jcc_short_or_near() && jump.insn.is_jcc_short_or_near();
-        let mut opposite = *insn;
-        if conditional {
-            opposite.negate_condition_code();
-        }
-        let same = conditional && jump.insn.condition_code() == insn.condition_code();
-        let turned = conditional && jump.insn.condition_code() == opposite.condition_code();
-        let straight = LinkAddr(next_a);
+        let (same, turned) = match (insn.decides(), jump.insn.decides()) {
+            (Some(Decides::Flags(old)), Some(Decides::Flags(new))) => (old == new, old ^ 1 == new),
+            _ => (false, false),
+        };
         if same && !self.contains(to) && jump.fixup == Some(Fixup::Function(LinkAddr(to))) {
             if let Some(kind) = self.exit_kind(false) {
                 return fail(a, Fault::NoProbe(kind));
@@ -980,13 +1027,13 @@ impl<'w, 'a> Walk<'w, 'a> {
             if self.counter_at(Place::Leaving(block)).is_some() {
                 return fail(a, Fault::NoProbe(Kind::Block));
             }
-            next = self.counter_between(block, straight, next)?;
+            next = self.counter_between(block, next_a, next)?;
             return Ok((next_a, next));
         }
         let mut taken = self.target(a, &jump)?;
         if turned && self.contains(to) {
-            let between = |to| self.claim.function.block_at(to).map(|to| Place::Between(block, to));
-            let ways = [between(LinkAddr(to)), between(straight)];
+            let between = |to| self.block_at(to).map(|to| Place::Between(block, to));
+            let ways = [between(to), between(next_a)];
             if ways.into_iter().flatten().any(|p| self.counter_at(p).is_some()) {
                 return fail(a, Fault::NoProbe(Kind::Block));
             }
@@ -999,7 +1046,7 @@ impl<'w, 'a> Walk<'w, 'a> {
             }
         } else {
             // `jrcxz`, `loop`: the same, or around a jump that reaches farther.
-            if jump.insn.code() != self.s.pairs[index].insn.code() {
+            if jump.insn.decides() != self.s.pairs[index].insn.decides() {
                 return fail(a, Fault::Jump);
             }
             let bytes = self.code.get(next as usize..next as usize + 7).unwrap_or_default();
@@ -1015,13 +1062,12 @@ impl<'w, 'a> Walk<'w, 'a> {
         }
         let cursors = self.cursors();
         if self.contains(to) {
-            let place =
-                self.claim.function.block_at(LinkAddr(to)).map(|to| Place::Between(block, to));
+            let place = self.block_at(to).map(|to| Place::Between(block, to));
             if let Some(place) = place.filter(|p| self.counter_at(*p).is_some()) {
                 self.seek(taken);
                 taken = self.counter(to, taken, place)?;
                 let jump = self.jump_at(to, taken)?;
-                if !jump.insn.is_jmp_short_or_near() {
+                if !jump.seen.is_jump() {
                     return fail(to, Fault::Instruction);
                 }
                 self.s.extra.push((to, taken, jump.insn.len() as u32));
@@ -1040,14 +1086,14 @@ impl<'w, 'a> Walk<'w, 'a> {
             self.s.extra.push((a, taken, 5));
             self.set_cursors(cursors);
         }
-        next = self.counter_between(block, straight, next)?;
+        next = self.counter_between(block, next_a, next)?;
         Ok((next_a, next))
     }
 
     /// Wants the counter at `n`, if there is one, of control that goes from `block` straight on.
-    fn counter_between(&mut self, block: BlockId, to: LinkAddr, n: u32) -> Result<u32, CheckError> {
-        match self.claim.function.block_at(to) {
-            Some(next) => self.counter(to.0, n, Place::Between(block, next)),
+    fn counter_between(&mut self, block: BlockId, to: u64, n: u32) -> Result<u32, CheckError> {
+        match self.block_at(to) {
+            Some(next) => self.counter(to, n, Place::Between(block, next)),
             None => Ok(n),
         }
     }
@@ -1087,23 +1133,27 @@ impl<'w, 'a> Walk<'w, 'a> {
     }
 
     fn past_padding(&mut self, mut n: u32) -> u32 {
-        loop {
-            let rest = self.code.get(n as usize..).unwrap_or_default();
-            // Prefixes, then one of the two opcodes of `nop`.
-            let prefixes =
-                rest.iter().take_while(|b| matches!(b, 0x66 | 0x2e | 0x3e | 0x40..=0x4f)).count();
-            if !matches!(rest.get(prefixes..), Some([0x90, ..] | [0x0f, 0x1f, ..])) {
-                return n;
+        while self.may_be_padding(n) {
+            let decoded = self.forms.decode(self.code, n as usize, n.into());
+            let nop = decoded.map(|(insn, _)| insn).filter(Insn::is_nop);
+            match nop.map(|insn| n + insn.len() as u32).filter(|end| *end <= self.chunk.1) {
+                Some(end) => n = end,
+                None => break,
             }
-            if self.new_decoder.set_position(n as usize).is_err() {
-                return n;
-            }
-            let insn = self.new_decoder.decode();
-            let end = n + insn.len() as u32;
-            if insn.is_invalid() || insn.mnemonic() != Mnemonic::Nop || end > self.chunk.1 {
-                return n;
-            }
-            n = end;
+        }
+        n
+    }
+
+    /// Whether prefixes stand at `n`, if any, and then one of the two opcodes of `nop`.
+    fn may_be_padding(&self, n: u32) -> bool {
+        let mut at = n as usize;
+        while let Some(0x66 | 0x2e | 0x3e | 0x40..=0x4f) = self.code.get(at) {
+            at += 1;
+        }
+        match self.code.get(at) {
+            Some(0x90) => true,
+            Some(0x0f) => self.code.get(at + 1) == Some(&0x1f),
+            _ => false,
         }
     }
 

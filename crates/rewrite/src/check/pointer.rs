@@ -7,8 +7,8 @@
 //! where the two are equal. Neither needs a profile to be right.
 
 use fettle_image::{Image, LinkAddr, RelocKind};
-use fettle_isa::{Gpr, RegSet};
-use iced_x86::{Code, ConditionCode, Instruction, Mnemonic, OpKind, Register};
+use fettle_isa::{Decides, Gpr, RegSet};
+use iced_x86::{Code, Decoder, DecoderOptions, Instruction, Mnemonic, OpKind, Register};
 
 use super::probe::Kind;
 use super::{CheckError, Fault, NewJump, Walk, fail};
@@ -18,6 +18,10 @@ use crate::probe::Mode;
 
 /// `lea r11, [rip + ..]`
 const LEA_R11: [u8; 3] = [0x4c, 0x8d, 0x1d];
+
+/// Conditions, by their numbers in machine code.
+const EQUAL: Decides = Decides::Flags(4);
+const NOT_EQUAL: Decides = Decides::Flags(5);
 
 /// The register that operands are loaded to.
 pub(super) const SCRATCH: RegSet = RegSet::of(&[Gpr::R11]);
@@ -31,7 +35,7 @@ impl Walk<'_, '_> {
         let (Pointers::Counted, Ok(number)) = (self.context.pointers, known) else { return Ok(n) };
         let mut n = self.skip_padding(a, n);
         let mut before = RegSet::NONE;
-        let insn = self.s.pairs[index].insn;
+        let insn = self.full(index);
         let target = match insn.op0_kind() {
             OpKind::Register => insn.op0_register(),
             _ => {
@@ -70,7 +74,7 @@ impl Walk<'_, '_> {
         let a = self.s.pairs[index].insn.ip();
         let (to, at) = self.guard(index, n)?;
         let jump = self.jump_at(a, at)?;
-        if !jump.insn.is_jcc_short_or_near() || jump.insn.condition_code() != ConditionCode::ne {
+        if jump.insn.decides() != Some(NOT_EQUAL) {
             return fail(a, Fault::Jump);
         }
         let NewJump { fixup: None, .. } = jump else { return fail(a, Fault::Fixup) };
@@ -86,7 +90,7 @@ impl Walk<'_, '_> {
         self.seek(other);
         let behind = self.copy(index, other)?;
         let back = self.jump_at(a, behind)?;
-        let returns = back.insn.is_jmp_short_or_near() && back.fixup.is_none();
+        let returns = back.seen.is_jump() && back.fixup.is_none();
         if !returns || self.target(a, &back)? != end {
             return fail(a, Fault::Jump);
         }
@@ -103,9 +107,7 @@ impl Walk<'_, '_> {
         let a = self.s.pairs[index].insn.ip();
         let (to, at) = self.guard(index, n)?;
         let jump = self.jump_at(a, at)?;
-        let equal =
-            jump.insn.is_jcc_short_or_near() && jump.insn.condition_code() == ConditionCode::e;
-        if !equal || jump.fixup != Some(Fixup::Function(to)) {
+        if jump.insn.decides() != Some(EQUAL) || jump.fixup != Some(Fixup::Function(to)) {
             return fail(a, Fault::Jump);
         }
         let end = self.copy(index, at + jump.insn.len() as u32)?;
@@ -120,7 +122,7 @@ impl Walk<'_, '_> {
     /// Whatever function that is, calling it is what the original does with its address. It must
     /// not find other values in what the comparison writes than callers left there.
     fn guard(&mut self, index: usize, n: u32) -> Result<(LinkAddr, u32), CheckError> {
-        let insn = self.s.pairs[index].insn;
+        let insn = self.full(index);
         let a = insn.ip();
         if self.new_bytes(a, n, 7)?[..3] != LEA_R11 {
             return fail(a, Fault::Instruction);
@@ -197,11 +199,8 @@ impl Walk<'_, '_> {
 
     /// The instruction at `n` of the chunk at hand.
     fn new_insn(&mut self, a: u64, n: u32) -> Result<Instruction, CheckError> {
-        if self.new_decoder.set_position(n as usize).is_err() {
-            return fail(a, Fault::TooShort);
-        }
-        self.new_decoder.set_ip(u64::from(n));
-        let insn = self.new_decoder.decode();
+        let Some(code) = self.code.get(n as usize..) else { return fail(a, Fault::TooShort) };
+        let insn = Decoder::with_ip(64, code, n.into(), DecoderOptions::NONE).decode();
         match !insn.is_invalid() && n + insn.len() as u32 <= self.chunk.1 {
             true => Ok(insn),
             false => fail(a, Fault::TooShort),

@@ -8,16 +8,13 @@ use fettle_cfg::TableKind;
 use fettle_cfg::function::JumpTable;
 use fettle_image::{Image, Kind, LinkAddr, RelocKind};
 use fettle_isa::{Gpr, RegSet};
-use iced_x86::{Code, Instruction, InstructionInfoFactory, Mnemonic, OpKind, Register};
+use iced_x86::{Code, Instruction, Mnemonic, OpKind, Register};
 
-use super::dead::uses;
-use super::{CheckError, Fault, Step, Walk, fail, step};
+use super::seen::Step;
+use super::{CheckError, Fault, Walk, fail};
 use crate::plan::SPRINGBOARD_SIZE;
 
-pub(super) fn check(
-    walk: &mut Walk<'_, '_>,
-    info: &mut InstructionInfoFactory,
-) -> Result<(), CheckError> {
+pub(super) fn check(walk: &mut Walk<'_, '_>) -> Result<(), CheckError> {
     let claim = walk.claim;
     let function = claim.function;
     for (t, planned) in claim.tables {
@@ -51,7 +48,7 @@ pub(super) fn check(
         let Some(table) = function.tables.get(*t as usize).filter(|_| planned) else {
             return fail(*named_at, Fault::Table);
         };
-        if !movable(walk, table, *named_at, info) {
+        if !movable(walk, table, *named_at) {
             return fail(*named_at, Fault::Unmovable);
         }
     }
@@ -113,19 +110,14 @@ fn gpr(register: Register) -> Option<usize> {
 }
 
 /// Whether nothing but the jump of `table` uses what `named_at` puts in a register.
-fn movable(
-    walk: &Walk<'_, '_>,
-    table: &JumpTable,
-    named_at: u64,
-    info: &mut InstructionInfoFactory,
-) -> bool {
+fn movable(walk: &Walk<'_, '_>, table: &JumpTable, named_at: u64) -> bool {
     let Some(index) = walk.pair_at(named_at) else { return false };
-    let first = &walk.s.pairs[index].insn;
+    let first = walk.full(index);
     let mut state = [Holds::Other; 16];
     let named = match (first.code(), table.kind) {
         // The access itself.
         (Code::Jmp_rm64 | Code::Mov_r64_rm64, TableKind::Absolute) => {
-            return direct_access(first, table);
+            return direct_access(&first, table);
         }
         (Code::Lea_r64_m, kind) => {
             if !first.is_ip_rel_memory_operand()
@@ -159,19 +151,22 @@ fn movable(
                 }
                 unknown => *unknown = Some(state),
             }
-            let insn = &walk.s.pairs[index].insn;
-            if !transfer(insn, table, &mut state, info) {
+            if !transfer(walk, index, table, &mut state) {
                 return false;
             }
+            let pair = &walk.s.pairs[index];
+            let insn = &pair.insn;
             // This one, or another that names the same.
-            if insn.code() == Code::Lea_r64_m
+            if insn.is_lea()
                 && insn.ip_rel_memory_address() == table.start.0
-                && let Some(to) = gpr(insn.op0_register())
+                && let named = walk.full(index)
+                && named.code() == Code::Lea_r64_m
+                && let Some(to) = gpr(named.op0_register())
                 && walk.s.moved.iter().any(|(_, a)| *a == insn.ip())
             {
                 state[to] = Holds::Table;
             }
-            match step(insn) {
+            match pair.step() {
                 Some(Step::Next) => {}
                 Some(Step::Call(to)) => {
                     kill(&mut state, walk.context.callees.clobbers(LinkAddr(to)));
@@ -263,24 +258,20 @@ fn returned(state: &State) -> bool {
         .any(|h| matches!(h, Holds::Table | Holds::UnclearTable))
 }
 
-/// Executes `insn`; false if it uses what it should not.
-fn transfer(
-    insn: &Instruction,
-    table: &JumpTable,
-    state: &mut State,
-    info: &mut InstructionInfoFactory,
-) -> bool {
-    let own = uses(insn, info);
-    let holds = |r: Register| match gpr(r).map_or(Holds::Other, |i| state[i]) {
-        Holds::Kept => Holds::Table,
-        holds => holds,
-    };
+/// Executes the original of pair `index`; false if it uses what it should not.
+fn transfer(walk: &Walk<'_, '_>, index: usize, table: &JumpTable, state: &mut State) -> bool {
+    let own = walk.s.pairs[index].seen.uses;
     let touched = |set: RegSet| set.registers().any(|r| state[r.number() as usize] != Holds::Other);
     if !touched(own.reads) {
         // What is left of an address whose lowest byte was written is of no use.
         kill(state, own.writes);
         return true;
     }
+    let insn = &walk.full(index);
+    let holds = |r: Register| match gpr(r).map_or(Holds::Other, |i| state[i]) {
+        Holds::Kept => Holds::Table,
+        holds => holds,
+    };
     let relative = matches!(table.kind, TableKind::Relative { .. });
     let entry = insn.memory_index() != Register::None
         && holds(insn.memory_base()) == Holds::Table
@@ -329,7 +320,7 @@ fn springboards(walk: &Walk<'_, '_>) -> Result<(), CheckError> {
     let entry = function.entry.0;
     let endbr = walk
         .pair_at(entry)
-        .map(|i| &walk.s.pairs[i].insn)
+        .map(|i| walk.full(i))
         .is_some_and(|i| i.ip() == entry && i.code() == Code::Endbr64);
     let is_entry = |at: u64| at == entry || endbr && at == entry + 4;
     let mut entries = 0;

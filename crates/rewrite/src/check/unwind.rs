@@ -8,7 +8,7 @@
 use fettle_image::{Fde, Image, LinkAddr};
 use gimli::{CfaRule, RegisterRule, UnwindSection};
 
-use super::{CheckError, Fault, PADDING, Pair, Step, Walk, fail, step};
+use super::{CheckError, Fault, PADDING, Pair, Walk, fail};
 use crate::unwind::{DATA_ALIGN, INDIRECT, LandingBase, NewLsda, PCREL4, PartUnwind};
 
 const RSP: u64 = 7;
@@ -347,15 +347,7 @@ pub(super) fn check<'a>(walk: &Walk<'_, 'a>, rows: &mut Rows<'a>) -> Result<(), 
     if new.windows(2).any(|w| w[1].start < w[0].end) {
         return fail(entry, Fault::Unwind);
     }
-    let mut compare = Compare {
-        old: &rows.old,
-        new: &new,
-        expressions: &expressions.0,
-        i: 0,
-        j: 0,
-        pushed: 0,
-        equal: None,
-    };
+    let mut compare = Compare::new(&rows.old, &new, &expressions.0);
     for pair in walk.s.pairs.iter().filter(|p| p.new < PADDING) {
         compare.at(pair.insn.ip(), u64::from(pair.new), u64::from(pair.len), 0)?;
     }
@@ -383,14 +375,39 @@ struct Compare<'r> {
     i: usize,
     j: usize,
     pushed: u32,
-    /// Rows found equal last.
-    equal: Option<(usize, usize)>,
+    /// Whether any were found equal, and where those are that were last: of the original, and of
+    /// the new code.
+    equal: bool,
+    a: (u64, u64),
+    n: (u64, u64),
 }
 
-impl Compare<'_> {
+impl<'r> Compare<'r> {
+    fn new(old: &'r [Row], new: &'r [Row], expressions: &'r [&'r [u8]]) -> Compare<'r> {
+        let nowhere = (0, 0);
+        Compare {
+            old,
+            new,
+            expressions,
+            i: 0,
+            j: 0,
+            pushed: 0,
+            equal: false,
+            a: nowhere,
+            n: nowhere,
+        }
+    }
+
     /// Wants the rules at `a` to hold, with `pushed` bytes more on the stack, for the `len` bytes
     /// from `n`.
-    fn at(&mut self, a: u64, mut n: u64, len: u64, pushed: u32) -> Result<(), CheckError> {
+    #[inline(always)]
+    fn at(&mut self, a: u64, n: u64, len: u64, pushed: u32) -> Result<(), CheckError> {
+        let same = self.equal && self.pushed == pushed;
+        let inside = a >= self.a.0 && a < self.a.1 && n >= self.n.0 && n + len <= self.n.1;
+        if same && inside { Ok(()) } else { self.look(a, n, len, pushed) }
+    }
+
+    fn look(&mut self, a: u64, mut n: u64, len: u64, pushed: u32) -> Result<(), CheckError> {
         if !self.old.get(self.i).is_some_and(|r| r.start <= a && a < r.end) {
             self.i = self.old.partition_point(|r| r.end <= a);
             if self.old.get(self.i).is_none_or(|r| r.start > a) {
@@ -406,14 +423,13 @@ impl Compare<'_> {
                     return fail(a, Fault::Unwind);
                 }
             }
-            if self.equal != Some((self.i, self.j)) || self.pushed != pushed {
-                if !same(&self.old[self.i], &self.new[self.j], pushed, self.expressions) {
-                    return fail(a, Fault::Unwind);
-                }
-                self.equal = Some((self.i, self.j));
-                self.pushed = pushed;
+            let (old, new) = (&self.old[self.i], &self.new[self.j]);
+            if !same(old, new, pushed, self.expressions) {
+                return fail(a, Fault::Unwind);
             }
-            n = self.new[self.j].end;
+            (self.a, self.n) = ((old.start, old.end), (new.start, new.end));
+            (self.equal, self.pushed) = (true, pushed);
+            n = new.end;
         }
         Ok(())
     }
@@ -431,7 +447,7 @@ fn same(old: &Row, new: &Row, pushed: u32, expressions: &[&[u8]]) -> bool {
     };
     cfa && old.rules == new.rules
         && old.args_size == new.args_size
-        && old.rules.iter().filter_map(|r| r.expression()).all(portable)
+        && (expressions.is_empty() || old.rules.iter().filter_map(|r| r.expression()).all(portable))
 }
 
 /// An exception table.
@@ -617,9 +633,7 @@ fn handlers(walk: &Walk<'_, '_>, image: &Image) -> Result<(), CheckError> {
         {
             return fail(a, Fault::Handler);
         }
-        if fde.lsda.is_none()
-            || !matches!(step(&pair.insn), Some(Step::Call(_) | Step::CallIndirect))
-        {
+        if fde.lsda.is_none() || !pair.seen.is_call() {
             continue;
         }
         let t = match tables.iter().position(|(f, _)| f.start == fde.start) {

@@ -1,0 +1,326 @@
+//! Following a process that runs already.
+//!
+//! One thread of ours traces it for as long as it is followed, so that births in it can be seen;
+//! and only the thread that traces may stop a thread. So while a process is followed, whoever wants
+//! it to stand still for a moment asks that thread.
+
+use std::collections::HashSet;
+use std::io;
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::{MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::error::LiveError;
+use crate::events::{Birth, ExitStatus, Parent, RunOptions, Session, TRACE, Tracer};
+use crate::halt::{self, Failure, Halted, Thread, sharing_child};
+use crate::haste::{self, Hurry};
+use crate::launch;
+use crate::maps;
+use crate::process::{self, Process};
+use crate::ptrace::{self, What};
+use crate::signals;
+
+/// What is wanted of the thread that traces.
+pub(crate) enum Ask {
+    /// That all threads of a process stand still until `go_on` is dropped.
+    Stop {
+        pid: i32,
+        patience: Duration,
+        answer: Sender<Result<Stopped, Stuck>>,
+        go_on: Receiver<()>,
+    },
+    /// That it lets go of everything.
+    End,
+}
+
+/// All threads of a process.
+type Stopped = Vec<Thread>;
+
+/// Stops that have been taken and are dealt with when the moment is over: thread, signal, event.
+type Deferred = Vec<(i32, i32, i32)>;
+
+/// A thread that does not stop; perhaps because it gets no processor.
+pub(crate) struct Stuck {
+    tid: i32,
+    starved: bool,
+    stood: Duration,
+}
+
+/// So long all threads may take to stop once, at first.
+const ARRIVAL: Duration = Duration::from_secs(6);
+
+/// Follows a process that runs, and all that it begets, while `work` goes on in a thread of its
+/// own; then lets go of them. Each thread that is there is reported as born of the first one, and
+/// stands still for that moment. [`Process::while_halted`] may be used by `work`, but not what has
+/// the process make system calls. Answers what `work` did, and how the process ended, if it did.
+///
+/// Signals that this process is sent are not forwarded.
+///
+/// # Errors
+///
+/// When it cannot be traced, or a thread of it does not stop; then nothing was done.
+pub fn attach<T: Send>(
+    process: &Process,
+    session: &mut dyn Session,
+    options: RunOptions<'_>,
+    work: impl FnOnce() -> T + Send,
+) -> Result<(T, Option<ExitStatus>), LiveError> {
+    let mut tracer = Tracer::new(process.pid(), session, options)?;
+    tracer.hurry = Some(Hurry::begin());
+    let (follower, wanted) = Follower::of_this_thread();
+    if let Err(error) = tracer.seize_all(process) {
+        drop(follower);
+        // Nobody wants anything: it lets go of those that it has.
+        tracer.follow_running(wanted)?;
+        return Err(error);
+    }
+    tracer.hurry = None;
+    let followed = Followed::begin(process, follower.clone());
+    std::thread::scope(|scope| {
+        let worker = scope.spawn(move || {
+            let end = EndAtLast(follower);
+            let done = work();
+            drop(end);
+            done
+        });
+        let status = tracer.follow_running(wanted);
+        drop(tracer);
+        drop(followed);
+        let done = worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        Ok((done, status?))
+    })
+}
+
+/// Whom to ask for moments of a process that is followed.
+#[derive(Clone, Debug)]
+pub(crate) struct Follower {
+    asks: Sender<Ask>,
+    /// The thread that traces.
+    tid: i32,
+}
+
+impl Follower {
+    /// The calling thread is the one that traces.
+    fn of_this_thread() -> (Follower, Receiver<Ask>) {
+        let (asks, wanted) = mpsc::channel();
+        (Follower { asks, tid: own_tid() }, wanted)
+    }
+
+    fn ask(&self, ask: Ask) -> Result<(), mpsc::SendError<Ask>> {
+        self.asks.send(ask)?;
+        signals::wake(self.tid);
+        Ok(())
+    }
+}
+
+/// Says that a process is followed, as long as it is.
+struct Followed<'a>(&'a Process);
+
+impl Followed<'_> {
+    fn begin(process: &Process, follower: Follower) -> Followed<'_> {
+        *lock(process) = Some(follower);
+        Followed(process)
+    }
+}
+
+impl Drop for Followed<'_> {
+    fn drop(&mut self) {
+        *lock(self.0) = None;
+    }
+}
+
+fn lock(process: &Process) -> MutexGuard<'_, Option<Follower>> {
+    process.follower.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Has the thread that traces come to an end when the work is done, or has failed altogether.
+struct EndAtLast(Follower);
+
+impl Drop for EndAtLast {
+    fn drop(&mut self) {
+        // It may have ended with the process.
+        let _ = self.0.ask(Ask::End);
+    }
+}
+
+impl Process {
+    /// Whom to ask for a moment, if the process is followed.
+    pub(crate) fn follower(&self) -> Option<Follower> {
+        lock(self).clone()
+    }
+
+    /// A moment of a process that is followed.
+    pub(crate) fn followed_moment<T>(
+        &self,
+        follower: &Follower,
+        patience: Duration,
+        longest: &mut Duration,
+        work: impl FnOnce(&mut Halted<'_>) -> Result<T, LiveError>,
+    ) -> Result<T, Failure> {
+        let pid = self.pid();
+        let gone = |_| Failure::Error(LiveError::Gone { pid });
+        let ((answer, answered), (keep, go_on)) = (mpsc::channel(), mpsc::channel());
+        follower.ask(Ask::Stop { pid, patience, answer, go_on }).map_err(|_| gone(()))?;
+        let threads = answered.recv().map_err(|_| gone(()))?.map_err(|stuck| {
+            *longest = (*longest).max(stuck.stood);
+            Failure::Stuck(stuck.tid, stuck.starved)
+        })?;
+        let mut halted = Halted::of(self, threads)?;
+        let result = work(&mut halted);
+        *longest = (*longest).max(halted.stood());
+        drop(keep);
+        Ok(result?)
+    }
+}
+
+impl Tracer<'_> {
+    /// Begins to trace all threads of a process. Each has stood still once when this is done.
+    fn seize_all(&mut self, process: &Process) -> Result<(), LiveError> {
+        let pid = process.pid();
+        let deadline = Instant::now() + ARRIVAL;
+        loop {
+            let threads = process::tasks(pid)?;
+            let new: Vec<i32> =
+                threads.into_iter().filter(|tid| !self.tasks.contains_key(tid)).collect();
+            let mut any = false;
+            for tid in new {
+                // Those that were born since their parent is traced are traced already.
+                if traced_by_us(pid, tid) {
+                    continue;
+                }
+                if halt::seize(pid, tid, TRACE)? {
+                    any = true;
+                    let parent = Parent { tid: pid, pid, birth: Birth::Thread };
+                    let base = self.announce(tid, parent);
+                    self.expected.insert(tid, base);
+                    let _ = ptrace::interrupt(tid);
+                }
+            }
+            while !self.expected.is_empty() {
+                if !self.step().map_err(launch::Failure::into_error)? {
+                    return Err(LiveError::Gone { pid });
+                }
+                if let Some(tid) = self.expected.keys().next().filter(|_| Instant::now() > deadline)
+                {
+                    let why = format!("its thread {tid} does not stop");
+                    return Err(LiveError::Busy { pid, why });
+                }
+            }
+            if !any {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Does what is asked for; false when nobody will ask any more.
+    pub(crate) fn answer_asks(&mut self) -> Result<bool, launch::Failure> {
+        loop {
+            let Some(asks) = &self.asks else { return Ok(false) };
+            match asks.try_recv() {
+                Ok(Ask::Stop { pid, patience, answer, go_on }) => {
+                    let hurry = Hurry::begin();
+                    let mut deferred = Deferred::new();
+                    let stopped = self.stop(pid, patience, &mut deferred)?;
+                    if answer.send(stopped).is_ok() {
+                        // Comes when the other end is dropped.
+                        let _ = go_on.recv();
+                    }
+                    for (tid, signal, event) in deferred {
+                        self.stopped(tid, signal, event);
+                    }
+                    drop(hurry);
+                }
+                Ok(Ask::End) | Err(mpsc::TryRecvError::Disconnected) => {
+                    self.asks = None;
+                    return Ok(false);
+                }
+                Err(mpsc::TryRecvError::Empty) => return Ok(true),
+            }
+        }
+    }
+
+    /// Has all threads of a process stand still. Those that stopped for reasons of their own do so
+    /// until the moment is over, as the others.
+    fn stop(
+        &mut self,
+        pid: i32,
+        patience: Duration,
+        deferred: &mut Deferred,
+    ) -> Result<Result<Stopped, Stuck>, launch::Failure> {
+        let of_process =
+            |tracer: &Self, tid: i32| tracer.tasks.get(&tid).is_some_and(|t| t.pid == pid);
+        let mut missing: HashSet<i32> =
+            self.tasks.iter().filter(|(_, task)| task.pid == pid).map(|(tid, _)| *tid).collect();
+        for tid in &missing {
+            // One that has ended is told of below.
+            let _ = ptrace::interrupt(*tid);
+        }
+        let mut stopped: Vec<(i32, Instant)> = Vec::new();
+        let (begun, mut looked, mut rounds) = (Instant::now(), Instant::now(), 0u32);
+        while !missing.is_empty() {
+            let (now, mut any) = (Instant::now(), false);
+            while let Some(report) = ptrace::peek(0, false).or_else(nothing_yet)? {
+                any = true;
+                let tid = report.tid;
+                match report.what {
+                    What::Stopped { signal, event } if of_process(self, tid) => {
+                        // If it was killed since, that comes next.
+                        if ptrace::take_stop(tid) {
+                            missing.remove(&tid);
+                            stopped.push((tid, looked));
+                            deferred.push((tid, signal, event));
+                        }
+                    }
+                    What::Stopped { .. } => self.handle(report)?,
+                    What::Exited { .. } | What::Killed { .. } => {
+                        self.handle(report)?;
+                        missing.remove(&tid);
+                        stopped.retain(|(other, _)| *other != tid);
+                        deferred.retain(|(other, ..)| *other != tid);
+                    }
+                }
+            }
+            looked = now;
+            if any {
+                continue;
+            }
+            let since = stopped.iter().map(|(_, since)| *since).min();
+            // Nobody waits as long as nobody stands still, but it may be for nothing.
+            let enough = if since.is_some() { patience } else { patience * 8 };
+            let stood = since.map_or(Duration::ZERO, |since| since.elapsed());
+            if since.unwrap_or(begun).elapsed() > enough {
+                let tid = missing.into_iter().next().unwrap_or(pid);
+                let starved = haste::task_state(pid, tid) == Some(b'R');
+                return Ok(Err(Stuck { tid, starved, stood }));
+            }
+            rounds += 1;
+            haste::pause(rounds);
+        }
+        if let Some(tid) = sharing_child(pid, &stopped) {
+            return Ok(Err(Stuck { tid, starved: false, stood: begun.elapsed() }));
+        }
+        Ok(Ok(stopped.into_iter().filter_map(|(tid, since)| Thread::look(tid, since)).collect()))
+    }
+}
+
+/// Whether this very thread traces a thread.
+fn traced_by_us(pid: i32, tid: i32) -> bool {
+    let status = maps::read_proc(&format!("/proc/{pid}/task/{tid}/status")).unwrap_or_default();
+    maps::status_field(&status, "TracerPid:") == Some(own_tid() as u64)
+}
+
+fn own_tid() -> i32 {
+    // SAFETY: takes and touches nothing.
+    unsafe { libc::gettid() }
+}
+
+/// A wait that was interrupted, or for which nobody is left, has no news.
+fn nothing_yet(error: io::Error) -> Result<Option<ptrace::Report>, launch::Failure> {
+    match error.raw_os_error() {
+        Some(libc::EINTR | libc::ECHILD) => Ok(None),
+        _ => {
+            let action = "wait for a thread";
+            Err(launch::Failure::Error(LiveError::Os { action, source: error }))
+        }
+    }
+}

@@ -1,0 +1,279 @@
+//! Recording calls and times of a process that runs already.
+//!
+//! What a launched program is given at its start the process is given while it runs: memory that
+//! it shares with us, where each of its threads has a slot, and copies of its functions with
+//! probes. From before the first jump to them is written until the end it is followed, so that
+//! threads and children which are born meanwhile have slots of their own. Then it is let go of, and
+//! all of it is taken back.
+//!
+//! What a thread was in the middle of when it began stays in old code until it is called again: a
+//! recording begins with the calls that begin after it.
+
+use std::collections::VecDeque;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+
+use fettle_collect::kernel::Running;
+use fettle_collect::modules::{Modules, find_hole};
+use fettle_collect::record::{PERIOD, Watch, conduct};
+use fettle_collect::session::{self, Attached, Recorder};
+use fettle_collect::slots::Slots;
+use fettle_collect::{Options, Outcome, RecordError};
+use fettle_live::{
+    Entry, ExitStatus, Journal, LiveError, Mapping, Process, Prot, Region, RunOptions, WaitFor,
+};
+use fettle_rewrite::Pointers;
+
+use crate::count::{TakenBack, take_back};
+use crate::error::TuneError;
+use crate::install::{self, Installed, Installing};
+use crate::module::{self, Module, NewCode, Recipe};
+use crate::target::Target;
+use crate::ways::Callers;
+use crate::{Stop, Wanted};
+
+/// Far from what loaders and allocators use.
+const SLOTS_FROM: u64 = 0x2b5c_0000_0000;
+/// So long threads have to leave new code: nobody wants to wait longer for a trace.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// What came of a recording.
+pub struct Recorded {
+    /// The trace, and what is told of it.
+    pub outcome: Outcome,
+    /// What the process was given.
+    pub installed: Installed,
+    /// How long threads stood still, each time, but for the last, when each is let go by itself.
+    pub stops: Vec<Duration>,
+    /// Processes that have their own code again, but still have memory of ours, and why.
+    pub stuck: Vec<(i32, String)>,
+}
+
+/// Records a process, and what it begets, until somebody wants it to end, the time is over, or the
+/// process ends. `options` are those of a program that is launched; their command is what the trace
+/// is to say of it.
+///
+/// # Errors
+///
+/// When the process cannot be changed; then there is no trace.
+pub fn record(
+    process: &Process,
+    journals: &Path,
+    options: &Options,
+    duration: Option<Duration>,
+    watch: Watch<'_>,
+) -> Result<Recorded, TuneError> {
+    if options.remote.is_none() {
+        // Better now than when the process has been changed.
+        fettle_trace::check_free(&options.output)?;
+    }
+    let target = Target::new(process)?;
+    let explained = |error: TuneError| explained(process, error);
+
+    let planned = plan(&target, options).map_err(explained)?;
+    let Planned { session, codes, known, notes, region } = planned;
+    let undo = |journal: Journal| take_back(journals, VecDeque::from([journal]), &codes, PATIENCE);
+    let mut journal = Journal::create(journals, process)?;
+    let (slots, installing, mut stops) =
+        match prepare(&target, &mut journal, &codes, (options, region)) {
+            Ok(prepared) => prepared,
+            Err(error) => {
+                undo(journal)?;
+                return Err(explained(error));
+            }
+        };
+    let stop = Stop(watch.0);
+    let mut journal = Some(journal);
+    let mut installed = Installed::default();
+    let (outcome, taken_back) = std::thread::scope(|scope| {
+        let mut undoing = None;
+        let run = |recorder: &mut Recorder<'_>, kernel: Option<&Running>| {
+            recorder.notes.extend(notes.iter().map(without_probes));
+            let threads = process.threads_now()?;
+            let (pid, command, slots_at) = (process.pid(), process.command(), region.at);
+            recorder.attach(Attached { pid, command, threads: &threads, slots_at, codes: &known });
+            if let Some(kernel) = kernel {
+                kernel.processes().observe_tree(pid as u32).map_err(RecordError::from)?;
+            }
+            let mut journal = journal.take().expect("it is undone once");
+            let followed = follow(process, recorder, || {
+                let installed = match installing.finish(&mut journal) {
+                    // Another program, which has got its probes as it was executed.
+                    Err(_) if process.lives() && !process.is_same() => Installed::default(),
+                    installed => installed?,
+                };
+                wait(process, duration, stop);
+                Ok(installed)
+            });
+            // The trace is made meanwhile.
+            undoing = Some(scope.spawn(move || undo(journal)));
+            let (new, status) = followed?;
+            installed = new;
+            Ok(status)
+        };
+        let outcome: Result<Outcome, TuneError> = conduct(options, (&slots, session), run, watch);
+        let taken_back = match (undoing, journal.take()) {
+            (Some(undoing), _) => {
+                undoing.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+            }
+            (None, Some(journal)) => undo(journal),
+            (None, None) => Ok(TakenBack::default()),
+        };
+        (outcome, taken_back)
+    });
+    let outcome = outcome.map_err(explained)?;
+    let taken_back = taken_back?;
+    stops.extend(installed.stops.iter().chain(&taken_back.stops));
+    Ok(Recorded { outcome, installed, stops, stuck: taken_back.stuck })
+}
+
+/// What does not work since the process has ended, or runs another program, is told as that.
+fn explained(process: &Process, error: TuneError) -> TuneError {
+    match error {
+        TuneError::Live(_) | TuneError::Unfit { .. } if !process.is_same() => {
+            LiveError::Gone { pid: process.pid() }.into()
+        }
+        error => error,
+    }
+}
+
+fn without_probes((path, why): &(PathBuf, String)) -> String {
+    format!("{} ran without probes: {why}", path.display())
+}
+
+/// New code of all modules, which the process does not have yet.
+struct Planned {
+    session: Modules,
+    codes: Vec<NewCode>,
+    /// The same, as the recorder knows it.
+    known: Vec<session::NewCode>,
+    /// Modules that stay as they are, and why.
+    notes: Vec<(PathBuf, String)>,
+    /// Where the slots go.
+    region: Region,
+}
+
+fn plan(target: &Target<'_>, options: &Options) -> Result<Planned, TuneError> {
+    let process = target.process;
+    let unfit = |why: String| TuneError::Unfit { pid: process.pid(), why };
+    let mut maps = target.maps()?;
+    let len = options.slots().size();
+    let no_room = || unfit("there is no room for the recording's memory in it".to_owned());
+    let at = find_hole(SLOTS_FROM, len, &maps).ok_or_else(no_room)?;
+    let prot = Prot { read: true, write: true, exec: false };
+    let region = Region { at, len, prot, shared: true };
+    maps.push(install::taken(region));
+
+    let wanted =
+        Wanted { libraries: options.libraries.clone(), selection: options.selection.clone() };
+    let (modules, mut notes) = crate::lift(target, &wanted)?;
+    let (mut session, mut codes, mut known) = (options.modules(), Vec::new(), Vec::new());
+    for module in modules {
+        let path = module.loaded.path.clone();
+        match new_code(process, module, options, (&mut session, &maps)) {
+            Ok((code, new)) => {
+                maps.extend([install::taken(code.text), install::taken(code.constants)]);
+                codes.push(code);
+                known.push(new);
+            }
+            Err(why) => notes.push((path, why)),
+        }
+    }
+    match (codes.is_empty(), notes.first()) {
+        (true, Some((path, why))) => Err(unfit(format!("{}: {why}", path.display()))),
+        _ => Ok(Planned { session, codes, known, notes, region }),
+    }
+}
+
+/// New code of a module, which becomes the session's next; or why it has none.
+fn new_code(
+    process: &Process,
+    module: Module,
+    options: &Options,
+    (session, maps): (&mut Modules, &[Mapping]),
+) -> Result<(NewCode, session::NewCode), String> {
+    let arguments = session.recorded(&module.image, &module.lifted.functions);
+    let code = {
+        let wants = module::wanted(&module.image, &options.selection);
+        let recipe = Recipe {
+            probes: &session.probing(&arguments),
+            slot: session.next_offsets(),
+            pointers: Pointers::Kept,
+            placement: None,
+            wants: &wants,
+            callers: Callers::Others,
+        };
+        module.new_code(process, &recipe, maps)?
+    };
+    let path = match process.executed_as().filter(|_| module.loaded.main) {
+        Some(given) => session::called(process.pid(), &given, module.loaded.path),
+        None => module.loaded.path,
+    };
+    let added = session.add(&path, module.image, code.plan.clone(), arguments);
+    let new = session::NewCode {
+        module: added.map_err(|error| error.to_string())?,
+        text: code.text.at,
+        text_len: code.text.len,
+        bias: code.bias,
+    };
+    Ok((code, new))
+}
+
+/// Slots, new code that nothing leads to yet, and how long threads stood still.
+type Prepared<'a> = (Slots, Installing<'a>, Vec<Duration>);
+
+/// Gives the process memory and new code.
+fn prepare<'a>(
+    target: &'a Target<'a>,
+    journal: &mut Journal,
+    codes: &'a [NewCode],
+    (options, region): (&Options, Region),
+) -> Result<Prepared<'a>, TuneError> {
+    let process = target.process;
+    let ((), stop) = process.while_halted(|halted| install::without_gs(halted))?;
+    let no_memory = |error: LiveError| match &error {
+        LiveError::Remote { source, .. } if source.kind() == ErrorKind::OutOfMemory => {
+            let why = format!(
+                "it may not have {} GiB more address space (`ulimit -v`): a smaller --ring or \
+                 --max-threads takes less",
+                region.len >> 30
+            );
+            TuneError::Unfit { pid: process.pid(), why }
+        }
+        _ => error.into(),
+    };
+    let (file, mut stops) = process.map_file(journal, region).map_err(no_memory)?;
+    stops.push(stop);
+    let slots = Slots::over(file, options.slots(), options.policy, options.mode);
+    let slots = slots.map_err(RecordError::Memory)?;
+    let installing = Installing::begin(target, journal, codes, None)?;
+    journal.add([Entry::GsBases(region.at, region.at.offset(region.len))])?;
+    Ok((slots, installing, stops))
+}
+
+/// Follows the process while `work` goes on.
+fn follow(
+    process: &Process,
+    recorder: &mut Recorder<'_>,
+    work: impl FnOnce() -> Result<Installed, TuneError> + Send,
+) -> Result<(Installed, Option<ExitStatus>), TuneError> {
+    let nobody = AtomicBool::new(false);
+    let waits = RunOptions { period: PERIOD, stop: &nobody, wait_for: WaitFor::FirstProcess };
+    match fettle_live::attach(process, recorder, waits, work)? {
+        (Ok(installed), status) => Ok((installed, status)),
+        // It has ended before all was in place.
+        (Err(_), Some(status)) => Ok((Installed::default(), Some(status))),
+        (Err(error), None) => Err(error),
+    }
+}
+
+/// Waits until the recording is to end.
+fn wait(process: &Process, duration: Option<Duration>, stop: Stop<'_>) {
+    let begin = Instant::now();
+    let over = || duration.is_some_and(|time| begin.elapsed() >= time);
+    while !stop.is_wanted() && !over() && process.lives() {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
