@@ -15,8 +15,6 @@ use fettle_tune::{Options, Stop, Target, TuneError};
 
 /// So long the loader may take.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Between looks whether the loader is done.
-const LOOK: Duration = Duration::from_millis(1);
 /// Signals that come to us alone are passed on at least so often.
 const PERIOD: Duration = Duration::from_millis(50);
 
@@ -59,12 +57,7 @@ fn lay_out(
 ) -> Result<String, TuneError> {
     let begun = Instant::now();
     // Its loader has a list when it is done.
-    while let Err(error) = Target::new(process) {
-        if begun.elapsed() > PATIENCE || !process.is_same() || stop.is_wanted() {
-            return Err(error);
-        }
-        std::thread::sleep(LOOK);
-    }
+    Target::when_loaded(process, PATIENCE, &|| stop.is_wanted())?;
     let outcome = fettle_tune::tune(process, folder, options, stop, |_| ())?;
     let jumps = outcome.installed.map_or(0, |installed| installed.jumps);
     let differing = match outcome.fit.unwrap_or_default().differing {

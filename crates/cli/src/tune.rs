@@ -10,8 +10,8 @@ use anyhow::{Context, bail};
 use clap::Parser;
 use fettle_live::{Entry, Journal, Process, Purpose, Undone};
 use fettle_tune::{
-    Decided, Family, Group, Installed, LeftAlone, Measured, News, Options, Outcome, Promoted,
-    Saved, Stop, Target, TuneError, Wanted, Work, measure,
+    Decided, Family, Group, Installed, LOADING, LeftAlone, Measured, News, Options, Outcome,
+    Promoted, Saved, Stop, Target, TuneError, Wanted, Work, measure,
 };
 use serde_json::json;
 
@@ -220,7 +220,7 @@ fn shuffle(
     wanted: &Wanted,
 ) -> anyhow::Result<ExitCode> {
     let begin = Instant::now();
-    let target = Target::new(process)?;
+    let target = Target::when_loaded(process, LOADING, &|| false)?;
     let (modules, refused) = fettle_tune::lift(&target, wanted)?;
     let family = Family::of(process, args.alone);
     let all = fettle_tune::shuffled((&target, &family), &modules, &wanted.selection, seed)?;

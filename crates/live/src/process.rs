@@ -11,6 +11,7 @@ use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
+use std::time::Duration;
 
 use crate::attach::Follower;
 use crate::error::LiveError;
@@ -58,9 +59,13 @@ impl Process {
             return Err(unattachable(why));
         }
         let not_permitted = |source| LiveError::NotPermitted { pid, source };
-        let auxv = maps::read_proc(&format!("/proc/{pid}/auxv")).map_err(not_permitted)?;
+        let auxv = executed(|| maps::read_proc(&format!("/proc/{pid}/auxv")));
+        let auxv = auxv.map_err(not_permitted)?;
         if auxv.is_empty() {
             return Err(unattachable("it is a thread of the kernel".to_owned()));
+        }
+        if auxv.iter().all(|byte| *byte == 0) {
+            return Err(unattachable("the kernel is still loading its program".to_owned()));
         }
         let mut identification = [0; 5];
         File::open(format!("/proc/{pid}/exe"))
@@ -271,6 +276,20 @@ pub(crate) fn has_ended(pid: i32) -> bool {
         state(&status).is_none_or(|state| matches!(state, b'Z' | b'X'))
     };
     tasks(pid).map_or(true, |threads| threads.iter().all(dead))
+}
+
+/// An auxiliary vector as `read` gives it; of a process that executes a program at this moment, the
+/// one that the kernel has not written yet.
+fn executed(read: impl Fn() -> io::Result<Vec<u8>>) -> io::Result<Vec<u8>> {
+    const LOOKS: usize = 1000;
+    for _ in 0..LOOKS {
+        let auxv = read()?;
+        if auxv.is_empty() || auxv.iter().any(|byte| *byte != 0) {
+            return Ok(auxv);
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    read()
 }
 
 /// The letter of a process's or thread's state.

@@ -12,7 +12,7 @@
 use std::collections::VecDeque;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use fettle_collect::kernel::Running;
@@ -30,7 +30,7 @@ use crate::count::{TakenBack, take_back};
 use crate::error::TuneError;
 use crate::install::{self, Installed, Installing};
 use crate::module::{self, Module, NewCode, Recipe};
-use crate::target::Target;
+use crate::target::{LOADING, Target};
 use crate::ways::Callers;
 use crate::{Stop, Wanted};
 
@@ -69,7 +69,7 @@ pub fn record(
         // Better now than when the process has been changed.
         fettle_trace::check_free(&options.output)?;
     }
-    let target = Target::new(process)?;
+    let target = Target::when_loaded(process, LOADING, &|| watch.0.load(Ordering::Relaxed))?;
     let explained = |error: TuneError| explained(process, error);
 
     let planned = plan(&target, options).map_err(explained)?;

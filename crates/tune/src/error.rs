@@ -33,6 +33,15 @@ pub enum TuneError {
     /// A trace cannot be written.
     #[error(transparent)]
     Trace(#[from] fettle_trace::Error),
+    /// Its loader is at work, or was when the process was stopped.
+    #[error(
+        "process {pid} is left as it is: its loader's list of libraries cannot be read (it may be \
+         changing)"
+    )]
+    Loading {
+        /// The process.
+        pid: i32,
+    },
     /// The process is of a kind that cannot be changed.
     #[error("process {pid} is left as it is: {why}")]
     Unfit {

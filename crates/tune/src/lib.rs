@@ -39,7 +39,7 @@ pub use install::{Installed, install};
 pub use measure::{Measured, Work};
 pub use module::{LeftAlone, Module, NewCode, Reason, Recipe};
 pub use profile::{Fit, Saved, Subject};
-pub use target::{Loaded, Target};
+pub use target::{LOADING, Loaded, Target};
 pub use tuning::{News, Options, Outcome, tune};
 pub use ways::Callers;
 

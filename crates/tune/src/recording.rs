@@ -18,7 +18,7 @@ use crate::count::{self, Counted, Profile, Wait};
 use crate::error::TuneError;
 use crate::family::Family;
 use crate::module::Module;
-use crate::target::Target;
+use crate::target::{LOADING, Target};
 use crate::{Stop, Wanted};
 
 /// So long threads have to leave copies with counters: nobody wants to wait longer for a trace. Those
@@ -105,7 +105,7 @@ fn counted(
     stop: Stop<'_>,
     manifest: &mut Manifest,
 ) -> Result<(Finish, Profile), TuneError> {
-    let target = Target::new(process)?;
+    let target = Target::when_loaded(process, LOADING, &|| stop.is_wanted())?;
     let (modules, refused) = crate::lift(&target, &recording.wanted)?;
     for (path, why) in refused {
         manifest.notes.push(format!("{} ran without probes: {why}", path.display()));

@@ -5,6 +5,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use fettle_collect::modules::open_image;
 use fettle_image::{Image, LinkAddr};
@@ -19,6 +20,10 @@ const AT_ENTRY: u64 = 9;
 const PT_DYNAMIC: u32 = 2;
 const PHDR_SIZE: usize = 56;
 const DT_DEBUG: u64 = 21;
+/// So long a loader may take that is at work on a process which one attaches to.
+pub const LOADING: Duration = Duration::from_secs(2);
+/// Between looks whether it is done.
+const LOOK: Duration = Duration::from_millis(1);
 /// Longer lists are taken for broken ones.
 const LONGEST: usize = 4096;
 
@@ -72,7 +77,7 @@ impl<'a> Target<'a> {
     ///
     /// # Errors
     ///
-    /// When it is a static program, or its loader's list cannot be read.
+    /// When it is a static program, or its loader's list cannot be read now.
     pub fn new(process: &'a Process) -> Result<Target<'a>, TuneError> {
         let pid = process.pid();
         let unfit = |why: &str| TuneError::Unfit { pid, why: why.to_owned() };
@@ -80,9 +85,7 @@ impl<'a> Target<'a> {
             return Err(unfit("it is a static program, which has no list of its modules"));
         }
         let maps = process.maps()?;
-        let (r_debug, list) = list(process).ok_or_else(|| {
-            unfit("its loader's list of libraries cannot be read (it may be changing)")
-        })?;
+        let (r_debug, list) = list(process).ok_or(TuneError::Loading { pid })?;
         let mut target = Target {
             process,
             loaded: Vec::new(),
@@ -119,6 +122,28 @@ impl<'a> Target<'a> {
         }
         target.look_into_c_library()?;
         Ok(target)
+    }
+
+    /// Looks at a process's modules when its loader is done, which may be at work on the program's
+    /// start or on another library: after `patience` at most, or when there is `enough` of waiting.
+    ///
+    /// # Errors
+    ///
+    /// As [`Target::new`].
+    pub fn when_loaded(
+        process: &'a Process,
+        patience: Duration,
+        enough: &dyn Fn() -> bool,
+    ) -> Result<Target<'a>, TuneError> {
+        let begun = Instant::now();
+        loop {
+            let target = Target::new(process);
+            let waits = matches!(target, Err(TuneError::Loading { .. })) && process.is_same();
+            if !waits || begun.elapsed() > patience || enough() {
+                return target;
+            }
+            std::thread::sleep(LOOK);
+        }
     }
 
     /// Finds what of the C library matters for unwinding.

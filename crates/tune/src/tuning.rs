@@ -20,7 +20,7 @@ use crate::install::{self, Installed};
 use crate::measure::{self, Measured};
 use crate::module::{Module, NewCode, Recipe};
 use crate::profile::{Fit, Saved, Subject};
-use crate::target::Target;
+use crate::target::{LOADING, Target};
 use crate::ways::Callers;
 use crate::{Stop, Wanted, lift};
 
@@ -140,7 +140,7 @@ fn tune_once(
     stop: Stop<'_>,
     tell: &mut dyn FnMut(News<'_>),
 ) -> Result<(Outcome, bool), TuneError> {
-    let target = Target::new(process)?;
+    let target = Target::when_loaded(process, LOADING, &|| stop.is_wanted())?;
     let (modules, refused) = lift(&target, &options.wanted)?;
     let family = Family::of(process, options.alone);
     let mut tuning = Tuning { target, modules, refused, family, folder, options, stop, tell };
