@@ -266,3 +266,23 @@ pub fn is_meant(path: &Path, patterns: &[String]) -> bool {
             || fettle_collect::select::glob(pattern, &name)
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::*;
+
+    #[test]
+    fn programs_that_have_just_been_started_are_waited_for() {
+        for _ in 0..50 {
+            let mut child = Command::new("sleep").arg("60").spawn().unwrap();
+            let process = Process::open(child.id() as i32).unwrap();
+            let target = Target::when_loaded(&process, LOADING, &|| false);
+            let found = target.map(|target| target.loaded.len());
+            child.kill().unwrap();
+            child.wait().unwrap();
+            assert!(found.unwrap() >= 3, "the program, its C library and its loader");
+        }
+    }
+}
