@@ -10,7 +10,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use fettle_live::{ExitStatus, Journal, Launch, Process};
+use fettle_live::{ExitStatus, Journal, Launch, Process, Undoing};
 use fettle_tune::{Options, Stop, Target, TuneError};
 
 /// So long the loader may take.
@@ -86,7 +86,7 @@ fn remove_logs(folder: &Path, program: &Process) {
         let Ok(Some(journal)) = Journal::open(folder, pid) else { continue };
         if !runs(&journal) {
             // Nothing remains of the process: this only removes its log.
-            let _ = fettle_live::undo(journal, Duration::ZERO);
+            let _ = fettle_live::undo(journal, Undoing::within(Duration::ZERO));
         }
     }
 }

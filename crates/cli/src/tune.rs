@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use clap::Parser;
-use fettle_live::{Entry, Journal, Process, Purpose, Undone};
+use fettle_live::{Entry, Journal, Process, Purpose, Undoing, Undone};
 use fettle_tune::{
     Decided, Family, Group, Installed, LOADING, LeftAlone, Measured, News, Options, Outcome,
     Promoted, Saved, Stop, Target, TuneError, Wanted, Work, measure,
@@ -93,7 +93,7 @@ pub struct Args {
 /// Arguments of `fettle undo`.
 #[derive(Debug, Parser)]
 #[command(
-    after_help = "Examples:\n  fettle undo 4711\n  fettle undo --group 4711\n  fettle undo --all --wait 60\n\nOriginal code comes back at once. New code goes when no thread can return to it any more; what\nremains then is told, and goes with a later `fettle undo`.\n\nExit status: 0 all was taken back; 1 some of it remains; 2 error."
+    after_help = "Examples:\n  fettle undo 4711\n  fettle undo --group 4711\n  fettle undo --all --wait 60\n  fettle undo --memory 4711\n\nOriginal code comes back at once. New code goes when no thread can return to it any more; what\nremains then is told, and goes with a later `fettle undo`.\n\nA program may keep return addresses in its memory: of a stack that sleeps (coroutines), as a note\nof who did what, or among bytes that it has copied from a stack. New code stays as long as one is\nthere. `--memory` has them lead to the original. That is right for all of these, but not where a\nprogram finds something by such an address again (a profiler of its heap): then leave it out.\n\nExit status: 0 all was taken back; 1 some of it remains; 2 error."
 )]
 pub struct UndoArgs {
     /// The processes
@@ -108,6 +108,10 @@ pub struct UndoArgs {
     /// Wait at most so long for threads to leave new code
     #[arg(long, value_name = "SECONDS", default_value_t = 5.0)]
     wait: f64,
+    /// Also change words of the processes' memory that look like return addresses in new code to
+    /// those of the original
+    #[arg(long)]
+    memory: bool,
     /// Print what was done as JSON
     #[arg(long)]
     json: bool,
@@ -515,11 +519,12 @@ fn outcome_json(args: &Args, outcome: &Outcome) -> serde_json::Value {
 pub fn undo(args: &UndoArgs) -> anyhow::Result<ExitCode> {
     let folder = folder()?;
     let pids = if args.all { Journal::list(&folder) } else { args.pids.clone() };
-    let wait = Duration::try_from_secs_f64(args.wait).context("--wait: no such time")?;
+    let patience = Duration::try_from_secs_f64(args.wait).context("--wait: no such time")?;
+    let how = Undoing { memory: args.memory, ..Undoing::within(patience) };
     let (mut kept, mut failed) = (false, false);
     for pid in pids {
         let mut printed = Ok(());
-        let undone = undo_one(args, &folder, pid, wait, &mut |pid, undone| {
+        let undone = undo_one(args, &folder, pid, how, &mut |pid, undone| {
             kept |= undone.kept.is_some() || !undone.conflicts.is_empty();
             if printed.is_ok() {
                 printed = print_undone(pid, undone, args.json);
@@ -542,13 +547,13 @@ fn undo_one(
     args: &UndoArgs,
     folder: &Path,
     pid: i32,
-    wait: Duration,
+    how: Undoing<'_>,
     done: &mut dyn FnMut(i32, &Undone),
 ) -> anyhow::Result<()> {
     if args.group {
         let process = Process::open(pid)?;
         let mut some = false;
-        fettle_tune::undo_family(folder, &process, wait, &mut |pid, undone| {
+        fettle_tune::undo_family(folder, &process, how, &mut |pid, undone| {
             some = true;
             done(pid, undone);
         })?;
@@ -569,12 +574,12 @@ fn undo_one(
     let Some(journal) = journal else {
         bail!("process {pid} has not been changed by Fettle, or all is taken back");
     };
-    let undone = fettle_live::undo(journal, wait)?;
+    let undone = fettle_live::undo(journal, how)?;
     done(pid, &undone);
     if args.all {
         for heir in undone.heirs {
             if let Some(journal) = Journal::open(folder, heir)? {
-                done(heir, &fettle_live::undo(journal, wait)?);
+                done(heir, &fettle_live::undo(journal, how)?);
             }
         }
     }
@@ -588,7 +593,7 @@ fn print_undone(pid: i32, undone: &Undone, as_json: bool) -> anyhow::Result<()> 
         let value = json!({
             "version": 1, "pid": pid, "gone": undone.gone, "restored": undone.restored,
             "closed": undone.closed, "conflicts": conflicts, "freed": undone.freed,
-            "heirs": undone.heirs,
+            "heirs": undone.heirs, "changed": undone.changed,
             "kept": undone.kept.as_ref().map(|(bytes, _)| bytes),
             "why_kept": undone.kept.as_ref().map(|(_, why)| why), "stops_ms": stops,
         });
@@ -610,6 +615,12 @@ fn print_undone(pid: i32, undone: &Undone, as_json: bool) -> anyhow::Result<()> 
         text.push_str(&format!(
             "{pid}: {kilobytes} kB of new code stay mapped: {why}. It is no longer entered; \
              `fettle undo {pid}` frees it when nothing leads to it\n"
+        ));
+    }
+    if undone.changed > 0 {
+        let changed = undone.changed;
+        text.push_str(&format!(
+            "{pid}: {changed} words of its memory lead to the original instead\n"
         ));
     }
     if !undone.heirs.is_empty() {

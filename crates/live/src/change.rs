@@ -150,36 +150,47 @@ pub struct Undone {
     pub stops: Vec<Duration>,
     /// The process has ended, or executed another program: there was nothing to do.
     pub gone: bool,
+    /// Words of its memory that said that a call comes back to new code, and were changed.
+    pub changed: usize,
     /// Processes that it forked while it was changed: they have what it had, and from now on undo
     /// logs of their own.
     pub heirs: Vec<i32>,
 }
 
+/// So many words of memory are changed in one stop, which is to be short.
+const MOST_LEADS: usize = 1000;
 /// So long an undo waits between looks whether new code can be taken away, first and at most.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(500));
 
+/// How new code is taken back.
+#[derive(Clone, Copy)]
+pub struct Undoing<'a> {
+    /// So long it is waited until nothing leads to new code. What stays then stays in the journal.
+    pub patience: Duration,
+    /// Where functions that threads stay in can be left for the original, given addresses in new
+    /// code that are on stacks.
+    pub escapes: &'a (dyn Fn(&[LiveAddr]) -> Vec<Patch> + Sync),
+    /// Whether words of the process's memory, which threads have not on their stacks, are changed
+    /// where they say that a call comes back to new code. It is right for a stack that sleeps, and
+    /// for what has been copied from one; a program that finds something by such a word does not
+    /// find it again.
+    pub memory: bool,
+}
+
+impl Undoing<'static> {
+    /// Without changes to memory, and without ways out of functions.
+    pub fn within(patience: Duration) -> Undoing<'static> {
+        Undoing { patience, escapes: &|_| Vec::new(), memory: false }
+    }
+}
+
 /// Takes back everything that a journal tells of. Original bytes come first; new code and what
-/// lets unwinders know it go when nothing leads to it any more. Waits up to `patience` for that;
-/// what stays then stays in the journal.
+/// lets unwinders know it go when nothing leads to it any more.
 ///
 /// # Errors
 ///
 /// When the process cannot be stopped or changed. The journal is kept.
-pub fn undo(journal: Journal, patience: Duration) -> Result<Undone, LiveError> {
-    undo_with(journal, patience, &|_| Vec::new())
-}
-
-/// As [`undo`]; `escapes` says where functions that threads stay in can be left for the original,
-/// given addresses in new code that are on stacks.
-///
-/// # Errors
-///
-/// As there.
-pub fn undo_with(
-    mut journal: Journal,
-    patience: Duration,
-    escapes: &(dyn Fn(&[LiveAddr]) -> Vec<Patch> + Sync),
-) -> Result<Undone, LiveError> {
+pub fn undo(mut journal: Journal, how: Undoing<'_>) -> Result<Undone, LiveError> {
     let pid = match journal.entries().first() {
         Some(Entry::Process(pid, ..)) => *pid,
         _ => {
@@ -189,7 +200,7 @@ pub fn undo_with(
     };
     let undone = match Process::open(pid) {
         Ok(process) if journal.is_of(&process) => {
-            undo_living(&mut journal, &process, patience, escapes)
+            undo_living(&mut journal, &process, how)
         }
         Err(error @ (LiveError::Unattachable { .. } | LiveError::NotPermitted { .. })) => {
             Err(error)
@@ -211,12 +222,11 @@ pub fn undo_with(
     Ok(undone)
 }
 
-/// Undoes what a journal tells of its process, as far as that is possible within `patience`.
+/// Undoes what a journal tells of its process, as far as that is possible.
 fn undo_living(
     journal: &mut Journal,
     process: &Process,
-    patience: Duration,
-    escapes: &(dyn Fn(&[LiveAddr]) -> Vec<Patch> + Sync),
+    how: Undoing<'_>,
 ) -> Result<Undone, LiveError> {
     let mut undone = Undone::default();
     clear_code(journal, process, &mut undone.stops)?;
@@ -225,16 +235,16 @@ fn undo_living(
     undone.stops.extend(restored.stops);
     (undone.restored, undone.closed) = (restored.count, restored.gone);
     undone.conflicts = restored.conflicts;
-    let deadline = Instant::now() + patience;
+    let deadline = Instant::now() + how.patience;
     let mut pause = PAUSES.0;
     let mut tries = 0u32;
     let returns = journal.beside("returns").ok();
     let returns = returns.and_then(|(_, bytes)| Returns::from_bytes(&bytes)).unwrap_or_default();
-    while let Some(why) = take_away(journal, process, &returns, &mut undone)? {
+    while let Some(why) = take_away(journal, process, (&returns, how.memory), &mut undone)? {
         // Mostly a thread only passes through.
         tries += 1;
         if tries.is_power_of_two() && tries > 1 {
-            shut_gates(journal, process, escapes, &mut undone.stops)?;
+            shut_gates(journal, process, how.escapes, &mut undone.stops)?;
         }
         if Instant::now() > deadline {
             let bytes = journal.regions().iter().map(|(region, _)| region.code_len()).sum();
@@ -334,7 +344,7 @@ fn clear_code(
 fn take_away(
     journal: &mut Journal,
     process: &Process,
-    returns: &Returns,
+    (returns, change_memory): (&Returns, bool),
     undone: &mut Undone,
 ) -> Result<Option<String>, LiveError> {
     let regions = journal.regions();
@@ -351,7 +361,8 @@ fn take_away(
     let known = unwind.iter().map(|p| (p.at.0 & !7, p.at.0 + p.after.len() as u64)).collect();
     let known = Ranges::new(known);
     const ON_A_STACK: &str = "a thread is in it, or returns to it";
-    const IN_MEMORY: &str = "something in its memory may lead to it";
+    const IN_MEMORY: &str =
+        "something in its memory may lead to it (`fettle undo --memory` changes such words)";
     // Looks that cost nothing, or little, come first: as a rule it is a thread that hinders.
     if returns.is_empty() && sleeper_returns_to(process, &ranges) {
         return Ok(Some(ON_A_STACK.to_owned()));
@@ -367,9 +378,18 @@ fn take_away(
     let large = memory.is_large();
     // Twice, where it cannot be searched once more while the process stands still.
     for _ in 0..if large { 2 } else { 1 } {
-        if memory.leads_into(process, (&code, returns), &known) {
-            return Ok(Some(IN_MEMORY.to_owned()));
+        if !memory.leads_into(process, (&code, returns), &known) {
+            continue;
         }
+        if change_memory {
+            let leads = memory.leads(process, (&code, returns), &known, MOST_LEADS);
+            let (changed, stop) = process.while_halted(|halted| {
+                halted.lead_memory_back(returns, &leads, memory.guard())
+            })?;
+            undone.changed += changed;
+            undone.stops.push(stop);
+        }
+        return Ok(Some(IN_MEMORY.to_owned()));
     }
     let conflicts = &mut undone.conflicts;
     let (hindrance, stop) = process.while_halted(|halted| {

@@ -59,7 +59,7 @@ mod stop;
 pub use attach::attach;
 pub use auxv::Auxv;
 pub use beside::run_beside;
-pub use change::{Undone, undo, undo_with};
+pub use change::{Undoing, Undone, undo};
 pub use door::{AliveWord, Door, DoorStop, Request};
 pub use error::LiveError;
 pub use events::{Birth, ExitStatus, FaultStop, RunOptions, Session, WaitFor, run};

@@ -253,12 +253,18 @@ impl OwnMemory {
     /// searched for. For a stack that sleeps stays where it is, and so do its words; and when it
     /// goes on, what it has called before from there has left its return address below the stack
     /// pointer, where nothing else writes before the next call does.
-    pub fn leads_into(
+    pub fn leads_into(&self, process: &Process, to: (&Ranges, &Returns), known: &Ranges) -> bool {
+        !self.leads(process, to, known, 1).is_empty()
+    }
+
+    /// Words that may lead into `ranges`, as [`OwnMemory::leads_into`] has them: `most` at most.
+    pub fn leads(
         &self,
         process: &Process,
         (ranges, returns): (&Ranges, &Returns),
         known: &Ranges,
-    ) -> bool {
+        most: usize,
+    ) -> Vec<Lead> {
         let OwnMemory { runs, view } = self;
         let (low, high) = ranges.hull();
         let leads = |word: u64| low <= word && word < high && ranges.contains(word);
@@ -266,6 +272,7 @@ impl OwnMemory {
             let below = |pointer: &u64| pointer / PAGE == at / PAGE && at < pointer - RED_ZONE;
             view.stacks.iter().any(below)
         };
+        let mut found = Vec::new();
         let mut bytes = vec![0; CHUNK];
         for (mut at, end) in runs.iter().copied() {
             while at < end {
@@ -273,16 +280,19 @@ impl OwnMemory {
                 let count = process.memory.read_some(LiveAddr(at), &mut bytes[..len]).unwrap_or(0);
                 let suspects = words(&bytes[..count])
                     .enumerate()
-                    .filter(|(_, word)| leads(*word) || leads(word.rotate_right(17) ^ view.guard));
-                let found = suspects.into_iter().any(|(i, word)| {
-                    let here = at + i as u64 * 8;
-                    let plain = if leads(word) { word } else { word.rotate_right(17) ^ view.guard };
-                    !known.contains(here)
-                        && !is_dead(here)
-                        && may_lead(process, returns, LiveAddr(here), plain)
+                    .filter(|(_, word)| leads(*word) || leads(shown(*word, view.guard)));
+                let suspects = suspects.map(|(i, word)| {
+                    let to = if leads(word) { word } else { shown(word, view.guard) };
+                    Lead { at: LiveAddr(at + i as u64 * 8), word, to }
                 });
-                if found {
-                    return true;
+                found.extend(
+                    suspects
+                        .filter(|lead| !known.contains(lead.at.0) && !is_dead(lead.at.0))
+                        .filter(|lead| may_lead(process, returns, lead.at, lead.to))
+                        .take(most - found.len()),
+                );
+                if found.len() == most {
+                    return found;
                 }
                 if count < len {
                     break;
@@ -290,8 +300,36 @@ impl OwnMemory {
                 at += count as u64;
             }
         }
-        false
+        found
     }
+
+    /// What `setjmp` hides words by.
+    pub fn guard(&self) -> u64 {
+        self.view.guard
+    }
+}
+
+/// A word of a process's memory that may lead somewhere.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Lead {
+    /// Where it is.
+    pub at: LiveAddr,
+    /// What is there.
+    pub word: u64,
+    /// Where that leads: the word itself, or what `setjmp` hides by it.
+    pub to: u64,
+}
+
+impl Lead {
+    /// The word that leads to `to` in the same way.
+    pub fn instead(&self, to: u64, guard: u64) -> u64 {
+        if self.word == self.to { to } else { (to ^ guard).rotate_left(17) }
+    }
+}
+
+/// What `setjmp` of the GNU C library has hidden in a word.
+fn shown(word: u64, guard: u64) -> u64 {
+    word.rotate_right(17) ^ guard
 }
 
 /// Whether a word at `at` may be where control goes on: behind a call, or where a signal has

@@ -5,6 +5,7 @@
 //! code has called need not be waited for: its return addresses are made what they would be if the
 //! new code had never been there.
 
+use crate::references::Lead;
 use crate::error::LiveError;
 use crate::halt::Halted;
 use crate::journal::Region;
@@ -130,6 +131,38 @@ impl Halted<'_> {
             }
         }
         Ok(())
+    }
+}
+
+impl Halted<'_> {
+    /// Has words of memory that lead to where calls in new code come back to lead to the same in the
+    /// original; gives how many. Whether they are on stacks that sleep, or what a program has kept of
+    /// a stack, nobody can tell: in both cases they become what they would have been.
+    ///
+    /// # Errors
+    ///
+    /// When one cannot be written; it may have been given back just now.
+    pub(crate) fn lead_memory_back(
+        &mut self,
+        returns: &Returns,
+        leads: &[Lead],
+        guard: u64,
+    ) -> Result<usize, LiveError> {
+        if has_shadow_stacks(self.process.pid()) {
+            return Ok(0);
+        }
+        let mut count = 0;
+        for lead in leads.iter().filter(|lead| lead.to >= LOWEST) {
+            let Some(original) = returns.original_of(lead.to) else { continue };
+            // The process has gone on since it was searched.
+            let now = self.process.read(lead.at, 8);
+            if now.is_ok_and(|now| now == lead.word.to_le_bytes()) {
+                let word = lead.instead(original, guard);
+                self.process.memory.write(lead.at, &word.to_le_bytes())?;
+                count += 1;
+            }
+        }
+        Ok(count)
     }
 }
 

@@ -13,7 +13,7 @@ use fettle_collect::counts;
 use fettle_collect::modules::SlotOffsets;
 use fettle_image::LinkAddr;
 use fettle_layout::Counts;
-use fettle_live::{Journal, LiveAddr, Patch, Process};
+use fettle_live::{Journal, LiveAddr, Patch, Process, Undoing};
 use fettle_rewrite::{Mode, Plan, Pointers, Probing};
 use fettle_trace::CounterKind;
 
@@ -283,7 +283,7 @@ fn begin(
     match install::install(target, &mut journal, &copies.codes, Some(copies.counters)) {
         Ok(installed) => Ok((journal, installed)),
         Err(error) => {
-            fettle_live::undo(journal, PATIENCE)?;
+            fettle_live::undo(journal, Undoing::within(PATIENCE))?;
             Err(error)
         }
     }
@@ -311,7 +311,8 @@ pub(crate) fn take_back(
     let (mut done, mut failed) = (TakenBack::default(), None);
     while let Some(journal) = journals.pop_front() {
         let pid = journal.pid();
-        match fettle_live::undo_with(journal, patience, &escapes) {
+        let how = Undoing { patience, escapes: &escapes, memory: false };
+        match fettle_live::undo(journal, how) {
             Ok(undone) => {
                 done.stops.extend(undone.stops);
                 done.stuck.extend(undone.kept.map(|(_, why)| (pid, why)));

@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::path::Path;
 use std::time::Duration;
 
-use fettle_live::{Entry, Journal, LiveAddr, LiveError, Patch, Process, Purpose, Relative, Undone};
+use fettle_live::{Entry, Journal, LiveAddr, LiveError, Patch, Process, Purpose, Relative, Undoing, Undone};
 
 use crate::error::TuneError;
 use crate::family::Family;
@@ -85,7 +85,7 @@ impl<'a> Everywhere<'a> {
             }
             // Forked in between, it has but a part.
             let log = fettle_live::inherit(journal, &heir)?;
-            let undone = fettle_live::undo(log, PATIENCE)?;
+            let undone = fettle_live::undo(log, Undoing::within(PATIENCE))?;
             if let Some((_, why)) = undone.kept {
                 let why = format!("it was forked in between, and is still in new code ({why})");
                 return Err(TuneError::Unfit { pid: process.pid(), why });
@@ -99,7 +99,7 @@ impl<'a> Everywhere<'a> {
                 Ok(Some(installed))
             }
             Err(error) => {
-                fettle_live::undo(journal, PATIENCE)?;
+                fettle_live::undo(journal, Undoing::within(PATIENCE))?;
                 Err(error)
             }
         }
@@ -142,7 +142,8 @@ impl<'a> Everywhere<'a> {
             self.codes.iter().flat_map(|code| code.escapes(inside)).collect()
         };
         let journals: VecDeque<Journal> = self.journals.drain(..).collect();
-        let done = undo_all(self.folder, journals, PATIENCE, &escapes, &mut |_, _| ());
+        let how = Undoing { patience: PATIENCE, escapes: &escapes, memory: false };
+        let done = undo_all(self.folder, journals, how, &mut |_, _| ());
         Ok(done?)
     }
 }
@@ -171,14 +172,13 @@ pub fn install_everywhere(
 fn undo_all(
     folder: &Path,
     mut journals: VecDeque<Journal>,
-    patience: Duration,
-    escapes: &(dyn Fn(&[LiveAddr]) -> Vec<Patch> + Sync),
+    how: Undoing<'_>,
     done: &mut dyn FnMut(i32, &Undone),
 ) -> Result<(), LiveError> {
     let mut failed = None;
     while let Some(journal) = journals.pop_front() {
         let pid = journal.pid();
-        match fettle_live::undo_with(journal, patience, escapes) {
+        match fettle_live::undo(journal, how) {
             Ok(undone) => {
                 done(pid, &undone);
                 for heir in undone.heirs {
@@ -199,7 +199,7 @@ fn undo_all(
 pub fn undo_family(
     folder: &Path,
     process: &Process,
-    patience: Duration,
+    how: Undoing<'_>,
     done: &mut dyn FnMut(i32, &Undone),
 ) -> Result<(), LiveError> {
     let mut journals = VecDeque::new();
@@ -209,7 +209,7 @@ pub fn undo_family(
     if let Some(journal) = log_by_birth(folder, process)? {
         journals.push_back(journal);
     }
-    undo_all(folder, journals, patience, &|_| Vec::new(), done)
+    undo_all(folder, journals, how, done)
 }
 
 /// The log of a process that has new code by birth: made from that of another, if there is one.

@@ -6,7 +6,7 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use fettle_live::{Journal, Process};
+use fettle_live::{Journal, Process, Undoing};
 use fettle_tune::{Family, Group, NewCode, News, Options, Stop, Target, Wanted, Work, measure};
 
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -140,7 +140,7 @@ fn an_heir_has_no_log_until_it_needs_one() {
     // It may end at any time, which is no error.
     if let Some(own) = fettle_tune::log_by_birth(&logs, &heir).unwrap_or_default() {
         assert_eq!(own.pid(), heir.pid());
-        let undone = fettle_live::undo(own, PATIENCE);
+        let undone = fettle_live::undo(own, Undoing::within(PATIENCE));
         assert!(undone.is_ok() || !heir.is_same(), "{undone:?}");
     }
     fettle_tune::undo_family(&logs, &parent, PATIENCE, &mut |_, _| ()).unwrap();
