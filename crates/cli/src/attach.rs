@@ -1,5 +1,7 @@
 //! `fettle record -p PID --mode …`: what a process executes that runs already.
 
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -14,6 +16,9 @@ use serde_json::json;
 use crate::mode::ModeArg;
 use crate::record::{self, Args};
 use crate::tune::{check_unchanged, explained, folder, longest, milliseconds};
+
+/// Fewer calls than any program makes that works.
+const FEW: u64 = 100;
 
 /// Records what the process `pid` executes, until the time is over or Ctrl-C.
 pub fn run(args: &Args, pid: u32) -> anyhow::Result<ExitCode> {
@@ -43,7 +48,7 @@ fn open(args: &Args, pid: u32) -> anyhow::Result<Process> {
 /// Records calls and times: the process is followed meanwhile.
 fn run_attached(args: &Args, pid: u32) -> anyhow::Result<ExitCode> {
     let process = open(args, pid)?;
-    let shown = format!("process {pid}: {}", process.command());
+    let shown = fettle_tune::recording::shown(&process);
     let options = record::options(args, vec![shown.into()], &format!("pid-{pid}").into())?;
     let journals = folder()?;
     let recorded = record::watched(args, &options, true, |watch| {
@@ -61,6 +66,7 @@ fn run_attached(args: &Args, pid: u32) -> anyhow::Result<ExitCode> {
         eprintln!("{json}");
     }
     record::tell_end(args, &options, outcome)?;
+    tell_where_code_is(&process, args, outcome.finished.manifest.totals.calls);
     if !args.quiet && !args.json {
         tell_stops(&recorded.stops, outcome.status.is_some());
     }
@@ -68,6 +74,28 @@ fn run_attached(args: &Args, pid: u32) -> anyhow::Result<ExitCode> {
         eprintln!("fettle: {}", stuck(*pid, why));
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Where the code is of a process that has hardly called a probed function, unless libraries were
+/// asked for: many programs are no more than a call of a library.
+fn tell_where_code_is(process: &Process, args: &Args, calls: u64) {
+    if calls >= FEW || args.quiet || args.json || !args.libraries.is_empty() {
+        return;
+    }
+    let main = std::fs::read_link(process.executable()).unwrap_or_default();
+    let mut sizes: BTreeMap<PathBuf, u64> = BTreeMap::new();
+    for mapping in process.maps().unwrap_or_default().into_iter().filter(|m| m.executable) {
+        let path = mapping.path.filter(|path| path.is_absolute() && *path != main);
+        *sizes.entry(path.unwrap_or_default()).or_default() += mapping.end.0 - mapping.start.0;
+    }
+    sizes.remove(Path::new(""));
+    let Some((path, _)) = sizes.into_iter().max_by_key(|(_, size)| *size) else { return };
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    eprintln!(
+        "fettle: {} of the program's own functions; --lib '{name}' records those of its largest \
+         library, --lib '*' those of all",
+        if calls == 0 { "no call" } else { "hardly a call" },
+    );
 }
 
 fn tell_stops(stops: &[Duration], ended: bool) {
@@ -108,6 +136,8 @@ fn run_counted(args: &Args, told: Told, pid: u32) -> anyhow::Result<ExitCode> {
     } else if !args.quiet {
         tell(&recorded, &recording);
     }
+    let calls = recorded.manifest.totals.calls;
+    tell_where_code_is(&process, args, calls.max(recorded.profile.events));
     Ok(ExitCode::SUCCESS)
 }
 

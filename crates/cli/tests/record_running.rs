@@ -159,6 +159,10 @@ fn what_a_running_program_executes_is_counted() {
     assert!(additions.is_some_and(|(_, calls)| *calls > 0), "{by_name:?}");
     let manifest = Trace::open(&trace).unwrap().manifest().clone();
     assert_eq!(manifest.probe_mode, ProbeMode::Count);
+    assert!(manifest.command[0].contains("perl"), "{:?}", manifest.command);
+    let report = bench.fettle(&["report", text(&trace)]).output().unwrap();
+    let report = String::from_utf8_lossy(&report.stdout).into_owned();
+    assert!(report.contains("[perl]") && !report.contains("self"), "{report}");
     assert_eq!(manifest.totals.calls, by_name.values().sum::<u64>());
 
     // Edges, of some functions only; a layout can be made of them.

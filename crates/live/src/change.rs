@@ -199,9 +199,7 @@ pub fn undo(mut journal: Journal, how: Undoing<'_>) -> Result<Undone, LiveError>
         }
     };
     let undone = match Process::open(pid) {
-        Ok(process) if journal.is_of(&process) => {
-            undo_living(&mut journal, &process, how)
-        }
+        Ok(process) if journal.is_of(&process) => undo_living(&mut journal, &process, how),
         Err(error @ (LiveError::Unattachable { .. } | LiveError::NotPermitted { .. })) => {
             Err(error)
         }
@@ -383,9 +381,8 @@ fn take_away(
         }
         if change_memory {
             let leads = memory.leads(process, (&code, returns), &known, MOST_LEADS);
-            let (changed, stop) = process.while_halted(|halted| {
-                halted.lead_memory_back(returns, &leads, memory.guard())
-            })?;
+            let (changed, stop) = process
+                .while_halted(|halted| halted.lead_memory_back(returns, &leads, memory.guard()))?;
             undone.changed += changed;
             undone.stops.push(stop);
         }

@@ -235,6 +235,12 @@ pub enum LiveError {
 }
 
 impl LiveError {
+    /// Whether memory could not be mapped because the process has something there now.
+    pub fn is_taken(&self) -> bool {
+        let exists = |source: &io::Error| source.raw_os_error() == Some(libc::EEXIST);
+        matches!(self, LiveError::Remote { source, .. } if exists(source))
+    }
+
     pub(crate) fn os(action: &'static str) -> LiveError {
         LiveError::Os { action, source: io::Error::last_os_error() }
     }

@@ -5,12 +5,12 @@
 //! code has called need not be waited for: its return addresses are made what they would be if the
 //! new code had never been there.
 
-use crate::references::Lead;
 use crate::error::LiveError;
 use crate::halt::Halted;
 use crate::journal::Region;
 use crate::maps::{self, LiveAddr};
 use crate::ptrace::{self, Registers};
+use crate::references::Lead;
 use crate::references::{Ranges, Stacks, counts_on_stack, general};
 
 /// Below this, any number in memory may look like an address of code.

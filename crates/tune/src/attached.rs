@@ -207,10 +207,7 @@ fn new_code(
         };
         module.new_code(process, &recipe, maps)?
     };
-    let path = match process.executed_as().filter(|_| module.loaded.main) {
-        Some(given) => session::called(process.pid(), &given, module.loaded.path),
-        None => module.loaded.path,
-    };
+    let path = module.loaded.called(process);
     let added = session.add(&path, module.image, code.plan.clone(), arguments);
     let new = session::NewCode {
         module: added.map_err(|error| error.to_string())?,

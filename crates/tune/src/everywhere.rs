@@ -8,7 +8,9 @@ use std::collections::VecDeque;
 use std::path::Path;
 use std::time::Duration;
 
-use fettle_live::{Entry, Journal, LiveAddr, LiveError, Patch, Process, Purpose, Relative, Undoing, Undone};
+use fettle_live::{
+    Entry, Journal, LiveAddr, LiveError, Patch, Process, Purpose, Relative, Undoing, Undone,
+};
 
 use crate::error::TuneError;
 use crate::family::Family;

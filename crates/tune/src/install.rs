@@ -53,6 +53,9 @@ pub struct Installed {
     pub missing: usize,
 }
 
+/// So often a place is looked for that the process does not take first.
+const TRIES: u32 = 5;
+
 /// Code that stands before `_dl_find_object`, and its table.
 struct Helper {
     code: (Region, Vec<u8>),
@@ -122,21 +125,31 @@ impl<'a> Installing<'a> {
             let why = "it has none of the modules that are to have new code".to_owned();
             return Err(TuneError::Unfit { pid: process.pid(), why });
         }
-        let helper = helper(target, &all)?;
         let mut contents: Vec<(Region, &[u8])> = Vec::new();
         for code in &all {
             contents.push((code.text, &code.linked.text));
             contents.push((code.constants, &code.linked.constants));
         }
-        if let Some(helper) = &helper {
-            contents.push((helper.code.0, &helper.code.1));
-            contents.push((helper.table.0, &helper.table.1));
+        let mut tries = 1;
+        let helper = loop {
+            let helper = helper(target, &all)?;
+            let parts = helper.iter().flat_map(|h| [h.code.0, h.table.0]);
+            let own = contents.iter().map(|(region, _)| *region);
+            let regions: Vec<Region> = own.chain(parts).chain(besides).collect();
+            match process.map(journal, &regions) {
+                Ok(stops) => {
+                    installed.bytes = regions.iter().map(|region| region.len).sum();
+                    installed.stops.extend(stops);
+                    break helper;
+                }
+                // The process maps memory itself; nothing but the helper can be elsewhere.
+                Err(error) if error.is_taken() && tries < TRIES => tries += 1,
+                Err(error) => return Err(error.into()),
+            }
+        };
+        if let Some(Helper { code, table, .. }) = &helper {
+            contents.extend([(code.0, &code.1[..]), (table.0, &table.1[..])]);
         }
-        let regions: Vec<Region> =
-            contents.iter().map(|(region, _)| *region).chain(besides).collect();
-        installed.bytes = regions.iter().map(|region| region.len).sum();
-
-        installed.stops.extend(process.map(journal, &regions)?);
         for (region, bytes) in contents {
             process.fill(region.at, bytes)?;
         }

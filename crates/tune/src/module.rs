@@ -172,7 +172,9 @@ impl Module {
         }
         let bias = self.loaded.bias;
         let size = fettle_rewrite::link::footprint(&plan, &self.image);
-        let text_at = find_room(&self.image, bias, size, maps)
+        // Making the plan takes a while, in which the process may have mapped memory.
+        let maps = [maps, &process.maps().map_err(|error| error.to_string())?].concat();
+        let text_at = find_room(&self.image, bias, size, &maps)
             .ok_or("there is no room for new code within its reach")?;
         let absolute = plan.tables.iter().any(|t| t.kind == TableKind::Absolute);
         let parameters = LinkParameters {

@@ -72,7 +72,7 @@ pub fn record(
     recording: &Recording,
     stop: Stop<'_>,
 ) -> Result<Recorded, TuneError> {
-    let mut manifest = new_manifest(&[format!("process {}", process.pid()).into()]);
+    let mut manifest = new_manifest(&[shown(process).into()]);
     manifest.probe_mode = match recording.told {
         Told::Calls => ProbeMode::Count,
         Told::Blocks => ProbeMode::Blocks,
@@ -138,7 +138,7 @@ fn counted(
     for (id, (index, plan)) in (0..).zip(&codes) {
         let Module { loaded, image, .. } = &modules[*index];
         let first = finish.functions.len() as u32;
-        finish.modules.push(rows::module(id, &loaded.path, image, plan));
+        finish.modules.push(rows::module(id, &loaded.called(process), image, plan));
         finish.functions.extend(rows::functions(id, first, image, plan));
         finish.skipped.extend(rows::skipped(id, plan));
         finish.mappings.push(Mapping { module: id, pid: process.pid() as u32, base: loaded.bias });
@@ -165,6 +165,11 @@ fn counted(
     manifest.totals.processes = 1;
     finish.manifest = manifest.clone();
     Ok((finish, profile))
+}
+
+/// What a running process is called where a command would stand.
+pub fn shown(process: &Process) -> String {
+    format!("process {}: {}", process.pid(), process.command())
 }
 
 /// What a reader of the trace should know.

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use fettle_collect::modules::open_image;
+use fettle_collect::session;
 use fettle_image::{Image, LinkAddr};
 use fettle_live::{LiveAddr, Mapping, Process};
 
@@ -42,6 +43,16 @@ pub struct Loaded {
     pub dynamic: u64,
     /// It is the executable.
     pub main: bool,
+}
+
+impl Loaded {
+    /// What it goes by: the program, as its process was executed.
+    pub fn called(&self, process: &Process) -> PathBuf {
+        match process.executed_as().filter(|_| self.main) {
+            Some(given) => session::called(process.pid(), &given, self.path.clone()),
+            None => self.path.clone(),
+        }
+    }
 }
 
 /// A process with its modules.

@@ -10,7 +10,7 @@ use crate::counts::BlockView;
 use crate::diff::Diff;
 use crate::focus::{Focus, Neighbour};
 use crate::own::OwnView;
-use crate::report::{EventRow, FunctionRow, Latency, OffCpu, Report, Run, SkippedRow, ThreadRow};
+use crate::report::{EventRow, Latency, OffCpu, Report, Run, SkippedRow, ThreadRow};
 use crate::tree_view::TreeView;
 
 /// Warnings or notes shown at most.
@@ -31,7 +31,7 @@ pub fn report_text(report: &Report, terminal: Terminal) -> String {
     } else if report.functions.is_empty() {
         out.push_str("No calls of probed functions.\n");
     } else {
-        functions(&report.functions, report.self_corrected_ns, terminal, &mut out);
+        functions(report, terminal, &mut out);
         more_functions(report.functions_called, report.functions.len(), &mut out);
         legend(&report.run, &mut out);
     }
@@ -132,46 +132,53 @@ fn warnings(warnings: &[String], terminal: Terminal, out: &mut String) {
     }
 }
 
-fn functions(rows: &[FunctionRow], all_self_ns: u64, terminal: Terminal, out: &mut String) {
-    let cpu = rows.iter().any(|row| row.cpu_self_ns.is_some());
+/// The functions; what was not measured, in any of them, has no columns.
+fn functions(report: &Report, terminal: Terminal, out: &mut String) {
+    let rows = &report.functions;
+    let times = rows.iter().any(|row| row.total_ns > 0);
+    let cpu = times && rows.iter().any(|row| row.cpu_self_ns.is_some());
+    let latencies = rows.iter().any(|row| row.latency.is_some());
     let columns = [
-        column("self"),
-        column("%"),
-        may_go("CPU", 2),
-        may_go("raw", 4).dim(),
-        column("total"),
-        may_go("CPU", 3),
-        may_go("raw", 5).dim(),
-        column("calls"),
-        may_go("p50", 1),
-        may_go("p90", 6),
-        may_go("p99", 1),
-        may_go("max", 3),
+        (column("self"), times),
+        (column("%"), times),
+        (may_go("CPU", 2), cpu),
+        (may_go("raw", 4).dim(), times),
+        (column("total"), times),
+        (may_go("CPU", 3), cpu),
+        (may_go("raw", 5).dim(), times),
+        (column("calls"), true),
+        (column("%"), !times),
+        (may_go("p50", 1), latencies),
+        (may_go("p90", 6), latencies),
+        (may_go("p99", 1), latencies),
+        (may_go("max", 3), latencies),
     ];
-    let columns = columns.iter().copied().filter(|column| cpu || column.title != "CPU");
+    let shown = columns.map(|(_, shown)| shown);
+    let columns = columns.into_iter().filter_map(|(column, shown)| shown.then_some(column));
     let mut table = Table::new(&columns.collect::<Vec<_>>(), "function");
     for row in rows {
         let quantile = |get: fn(&Latency) -> u64| match &row.latency {
             Some(latency) => duration(get(latency)),
             None => "-".to_owned(),
         };
-        let on_cpu = |ns: Option<u64>| cpu.then(|| ns.map_or("-".to_owned(), duration));
+        let on_cpu = |ns: Option<u64>| ns.map_or("-".to_owned(), duration);
         let cells = [
-            Some(duration(row.self_corrected_ns)),
-            Some(percent(row.self_corrected_ns as f64 / all_self_ns as f64)),
+            duration(row.self_corrected_ns),
+            percent(row.self_corrected_ns as f64 / report.self_corrected_ns as f64),
             on_cpu(row.cpu_self_ns),
-            Some(duration(row.self_ns)),
-            Some(duration(row.total_corrected_ns)),
+            duration(row.self_ns),
+            duration(row.total_corrected_ns),
             on_cpu(row.cpu_total_ns),
-            Some(duration(row.total_ns)),
-            Some(count(row.calls)),
-            Some(quantile(|latency| latency.p50_ns)),
-            Some(quantile(|latency| latency.p90_ns)),
-            Some(quantile(|latency| latency.p99_ns)),
-            Some(quantile(|latency| latency.max_ns)),
-            Some(named(&row.name, &row.module)),
+            duration(row.total_ns),
+            count(row.calls),
+            percent(row.calls as f64 / report.run.calls as f64),
+            quantile(|latency| latency.p50_ns),
+            quantile(|latency| latency.p90_ns),
+            quantile(|latency| latency.p99_ns),
+            quantile(|latency| latency.max_ns),
         ];
-        table.row(cells.into_iter().flatten());
+        let cells = cells.into_iter().zip(shown).filter_map(|(cell, shown)| shown.then_some(cell));
+        table.row(cells.chain([named(&row.name, &row.module)]));
     }
     table.render(terminal, out);
 }
