@@ -38,7 +38,7 @@ for line in sys.stdin:
     status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     thread.join()
     print(out, status, flush=True)
-    if n == 999:
+    if n == 4294967295:
         os.execv("/usr/bin/perl", ["perl", "-e", "print 'perl ', 6 * 7, chr(10)"])
 "#;
 
@@ -72,9 +72,12 @@ impl Worker {
     }
 
     fn answer(&mut self, question: u32) -> String {
-        writeln!(self.ask, "{question}").unwrap();
+        let asked = writeln!(self.ask, "{question}");
         let mut line = String::new();
         self.answers.read_line(&mut line).unwrap();
+        if asked.is_err() || line.is_empty() {
+            panic!("the worker has ended at {question}: {:?}", self.child.wait());
+        }
         line
     }
 
@@ -244,7 +247,7 @@ fn threads_and_children_that_are_born_meanwhile_are_recorded() {
     let arguments = ["record", "-p", &worker.pid(), "-o", text(&trace), "--mode", "time"];
     let fettle = bench.begin(&arguments, &worker);
     let mut reference = Worker::with_births();
-    for question in [1, 2, 999] {
+    for question in [1, 2, u32::MAX] {
         assert_eq!(worker.answer(question), reference.answer(question));
     }
     let mut line = String::new();
