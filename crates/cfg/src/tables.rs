@@ -37,6 +37,9 @@ pub struct TableContext<'a> {
     labels: Vec<LinkAddr>,
     /// Ranges that only ever are a part of another function, sorted.
     cold: Vec<Range<LinkAddr>>,
+    /// Where tables of addresses begin, for they are named by instructions of fixed-address code;
+    /// sorted.
+    named: Vec<LinkAddr>,
 }
 
 /// What an indirect jump turned out to be.
@@ -81,7 +84,7 @@ impl<'a> TableContext<'a> {
         }
         labels.sort_unstable();
         labels.dedup();
-        TableContext { image, labels, cold }
+        TableContext { image, labels, cold, named: named_tables(image) }
     }
 
     /// Code addresses that data holds and that lie in `range`.
@@ -131,6 +134,32 @@ impl<'a> TableContext<'a> {
             gimli::CfaRule::Expression(_) => None,
         }
     }
+}
+
+/// The addresses of tables that instructions of fixed-address code name: `jmp [table + index*8]`, or
+/// `mov` with the same operand. They are looked for at every byte: one too many would have to look
+/// like the very place where a table seems to end.
+fn named_tables(image: &Image) -> Vec<LinkAddr> {
+    if image.kind() != fettle_image::Kind::Executable {
+        return Vec::new();
+    }
+    let mut named = Vec::new();
+    for segment in image.segments().iter().filter(|s| s.executable) {
+        let len = usize::try_from(segment.file_size).unwrap_or(0);
+        for window in image.read(segment.start, len).unwrap_or_default().windows(7) {
+            let [opcode, modrm, sib, displacement @ ..] = window else { continue };
+            let jumps = (*opcode, *modrm) == (0xff, 0x24);
+            let loads = *opcode == 0x8b && modrm & 0xc7 == 0x04;
+            // An index times eight, and no base.
+            if (jumps || loads) && sib & 0xc7 == 0xc5 {
+                let displacement = i32::from_le_bytes(displacement.try_into().expect("four"));
+                named.push(LinkAddr(displacement as i64 as u64));
+            }
+        }
+    }
+    named.sort_unstable();
+    named.dedup();
+    named
 }
 
 /// The address that the word at `at` will hold once `image` is loaded at its link address.
@@ -342,6 +371,13 @@ fn read_table(
             // that leads to the function's end: the table goes on, nobody knows how far.
             if target == code.range.end {
                 return None;
+            }
+            // A copy that ends where another table begins is complete; one that ends where entries
+            // lead to a part of the function that nothing else leads to is not. Distances stay where
+            // they are ([`is_movable`]).
+            if bound.is_none() && kind == TableKind::Absolute && context.image.is_code(target) {
+                let entry = LinkAddr(start.0.wrapping_add(i * 8));
+                context.named.binary_search(&entry).ok()?;
             }
             break;
         }

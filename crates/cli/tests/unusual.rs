@@ -110,3 +110,12 @@ fn files_may_be_limited() {
     let report = String::from_utf8_lossy(&report.stdout);
     assert!(report.contains("there is no memory for it"), "{report}");
 }
+
+/// A switch that has no bound, in a program at a fixed address whose symbols are gone.
+#[test]
+fn a_table_leads_where_nothing_else_does() {
+    let bench = Bench::new();
+    let flags = ["-O2", "-s", "-fno-pie", "-no-pie"];
+    let program = bench.try_build("switch.c", "program", &flags).unwrap();
+    bench.same(&["events", "count", "edges"], &program.display().to_string());
+}
