@@ -828,6 +828,10 @@ impl Done {
             process.start_ns = clock.since_start_ns(process.start_ns);
             process.end_ns = clock.since_start_ns(process.end_ns);
         }
+        // How often functions are left stands where others have times; traces have no place for it.
+        for total in self.totals.iter_mut().filter(|_| mode == Mode::Count) {
+            total.total_ns = 0;
+        }
         // The clock of processor time counts nanoseconds.
         let in_ticks = crate::slots::clock_of(mode) == Clock::Ticks;
         for total in self.totals.iter_mut().filter(|_| in_ticks) {
