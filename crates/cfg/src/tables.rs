@@ -375,7 +375,7 @@ fn read_table(
             // A copy that ends where another table begins is complete; one that ends where entries
             // lead to a part of the function that nothing else leads to is not. Distances stay where
             // they are ([`is_movable`]).
-            if bound.is_none() && kind == TableKind::Absolute && context.image.is_code(target) {
+            if kind == TableKind::Absolute && context.image.is_code(target) {
                 let entry = LinkAddr(start.0.wrapping_add(i * 8));
                 context.named.binary_search(&entry).ok()?;
             }
