@@ -1,6 +1,7 @@
 //! How fast the engine is: million events per CPU-second through a schema of three timelines.
 //!
-//! `cargo run --release -p fettle-requests --example bench [MILLIONS]`
+//! `cargo run --release -p fettle-requests --example bench [MILLIONS [NAME]]`; with a name, only the
+//! contenders whose names contain it.
 //!
 //! The events are those of a server with 64 threads, 1,024 connections and files that are opened,
 //! read and closed in each request. In the first run every event belongs to a request, which is the
@@ -222,11 +223,13 @@ fn main() {
     let mut server = Server::new(&all);
     let mut by_hand = (ByHand::new(server.kinds.0), Vec::new());
     let mut batches = vec![Batch::new(all.catalog()); ROUND];
-    let mut contenders = [
+    let mut contenders = vec![
         Contender::new("every event in a request", &all, false),
         Contender::new("the same, and read", &all, true),
         Contender::new("1 % of requests", &program(few), false),
     ];
+    let only = std::env::args().nth(2).unwrap_or_default();
+    contenders.retain(|contender| contender.name.contains(&only));
     for _ in 0..rounds {
         batches.iter_mut().for_each(|batch| server.fill(batch));
         by_hand.1.push(timed(|| batches.iter().for_each(|batch| by_hand.0.feed(batch))));

@@ -56,6 +56,7 @@ mod apply;
 mod check;
 mod clock;
 mod critical;
+mod deeds;
 mod diagnostic;
 mod engine;
 mod event;

@@ -1,9 +1,10 @@
 //! Open requests, and what becomes of them: a [`Complete`], and, if it is read, a [`Request`].
 
+use crate::deeds::Deeds;
 use crate::log::{Log, Stay};
 use crate::request::{Link, LinkKind, Outcome, Peer, Request, RequestSection};
 use crate::sections::{PeerMark, RequestRef};
-use crate::state::State;
+use crate::state::{Code, State};
 
 /// An open request, as small as it can be: one line of the cache and its log. With many open, most of
 /// what the engine does is to wait for their memory.
@@ -77,13 +78,26 @@ pub(crate) struct Arrival {
 pub(crate) struct Requests {
     /// By slot.
     all: Vec<Open>,
-    /// The last one that was read: one is given out at a time, and its memory is used again.
-    read: Request,
+    read: Read,
     free: Vec<u32>,
     begun: u64,
 }
 
+/// What it takes to read a request. One is given out at a time, and its memory is used again.
+#[derive(Default)]
+struct Read {
+    deeds: Deeds,
+    request: Request,
+    /// What its actors do, while it is read.
+    codes: Vec<Code>,
+}
+
 impl Requests {
+    /// None yet, whose events will do such things.
+    pub fn new(deeds: Deeds) -> Requests {
+        Requests { read: Read { deeds, ..Read::default() }, ..Requests::default() }
+    }
+
     /// Number of open ones.
     pub fn len(&self) -> usize {
         self.all.len() - self.free.len()
@@ -194,8 +208,7 @@ pub struct Complete<'a> {
     rare: Option<Box<Rare>>,
     schema: usize,
     outcome: Outcome,
-    /// Whose memory is used again.
-    read: &'a mut Request,
+    read: &'a mut Read,
 }
 
 impl<'a> Complete<'a> {
@@ -216,8 +229,9 @@ impl<'a> Complete<'a> {
 
     /// All of it.
     pub fn read(self) -> &'a Request {
-        let Complete { log, rare, schema, outcome, read: request } = self;
-        log.read(request);
+        let Complete { log, rare, schema, outcome, read } = self;
+        let Read { deeds, request, codes } = read;
+        log.read(request, codes, deeds);
         request.id = log.id();
         (request.class, request.label) = log.class();
         (request.schema, request.outcome) = (schema, outcome);

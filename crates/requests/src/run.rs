@@ -1,14 +1,16 @@
 //! One schema at work.
 
 use crate::alarms::Alarms;
+use crate::deeds::{Deed, Deeds};
 use crate::engine::{Options, SchemaCounts};
 use crate::event::EventId;
 use crate::feed::Setting;
+use crate::log::Entry;
 use crate::plain::Passed;
 use crate::program::{Lane, Schema};
-use crate::request::{Outcome, RequestEvent};
+use crate::request::Outcome;
 use crate::requests::{Arrival, Complete, Requests};
-use crate::sections::Sections;
+use crate::sections::{Met, Sections};
 use crate::steps::Step;
 use crate::streams::Streams;
 
@@ -24,11 +26,17 @@ pub(crate) struct Now {
 }
 
 impl Now {
-    /// The event as one of its requests has it.
+    /// The event as sections have it.
     #[inline]
-    pub fn event_of(self, actor: Option<u32>, shared: bool) -> RequestEvent {
+    pub fn met(self) -> Met {
+        Met::new(self.event, self.ordinal)
+    }
+
+    /// The event as one of its requests has it that was told of all that it did.
+    #[inline]
+    pub fn entry(self, actor: Option<u32>, shared: bool) -> Entry {
         let Now { ns, ordinal, event } = self;
-        RequestEvent::new((ns, ordinal, event), actor, shared)
+        Entry { ns, ordinal, deed: Deed::nothing(event), actor, shared }
     }
 }
 
@@ -55,13 +63,13 @@ pub(crate) struct Run {
 }
 
 impl Run {
-    pub fn new(number: usize, schema: &Schema) -> Run {
+    pub fn new(number: usize, schema: &Schema, options: &Options) -> Run {
         Run {
             schema: number,
             counts: SchemaCounts::default(),
             sections: Sections::new(schema.timelines.iter().map(Lane::bits)),
             streams: Streams::new(schema.streams.iter().map(Lane::bits)),
-            requests: Requests::default(),
+            requests: Requests::new(Deeds::new(schema, options.switches)),
             alarms: Alarms::default(),
             locals: Vec::new(),
             bound: Vec::new(),

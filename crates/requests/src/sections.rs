@@ -48,21 +48,41 @@ pub(crate) struct Section {
     /// Its only request, which takes one comparison to tell; or, as the slot, [`NOBODY`],
     /// [`SEVERAL`] with their place in [`Sections::crowds`], or [`CLOSED`].
     pub member: Member,
-    /// Of an actor: since when it is in its state, as far as its members were told. Of others: when
-    /// an actor touched it last.
-    pub since_ns: u64,
+    /// The last event bound to it.
+    pub met: Met,
+    /// When an actor touched it last that is none itself.
     pub touched_ns: u64,
-    /// Of others than actors: the number of the actor that touched it last, 0 for none.
+    /// The number of the actor that touched it last, 0 for none. An actor is its own: so what it
+    /// meets alone is as if it had been touched by it before.
     pub touched_by: u64,
     /// Where it stands in [`Opener`].
     seat: u32,
-    /// The last event bound to it.
-    pub last: EventId,
     pub code: Code,
     pub actor: bool,
 }
 
 const _: () = assert!(size_of::<Section>() == 64);
+
+/// An event in one word: its place among all, then its kind. So a later one is a larger number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Met(u64);
+
+impl Met {
+    const KIND_BITS: u32 = 12;
+
+    #[inline]
+    pub fn new(event: EventId, ordinal: u64) -> Met {
+        Met(ordinal << Met::KIND_BITS | u64::from(event.0))
+    }
+
+    /// The kind of the event.
+    #[inline]
+    pub fn event(self) -> EventId {
+        EventId(self.0 as u16 % (1 << Met::KIND_BITS))
+    }
+}
+
+const _: () = assert!(crate::Catalog::MAX <= 1 << Met::KIND_BITS);
 
 impl Section {
     /// Nothing is open.
@@ -70,11 +90,10 @@ impl Section {
         Section {
             serial: 0,
             member: Member { slot: CLOSED, local: 0 },
-            since_ns: 0,
+            met: Met(0),
             touched_ns: 0,
             touched_by: 0,
             seat: VACANT,
-            last: EventId(0),
             code: Code::FIRST,
             actor: false,
         }
@@ -98,28 +117,9 @@ impl Section {
         if self.member.slot == SEVERAL { SEVERAL } else { NOBODY }
     }
 
-    /// An event happens to it.
-    #[inline]
-    pub fn meet(&mut self, event: EventId, ns: u64) {
-        self.touched_ns = ns;
-        self.last = event;
-    }
-
-    /// Tells its only request how long its actor was in its state.
-    #[inline]
-    pub fn tell(&mut self, open: &mut Open, at_ns: u64) {
-        if self.since_ns < at_ns {
-            self.since_ns = at_ns;
-            open.log.state((self.member.local, self.code), at_ns, false);
-        }
-    }
-
     /// Its only request leaves it.
     #[inline(always)]
     pub fn leave(&mut self, open: &mut Open, at_ns: u64) {
-        if self.actor {
-            self.tell(open, at_ns);
-        }
         open.log.leave(self.member.local, at_ns);
         open.release();
     }
@@ -127,7 +127,7 @@ impl Section {
     /// What a request that comes here is told, by the name of the place.
     #[inline]
     pub fn stay(&self, (timeline, key): (u16, u128)) -> Stay {
-        Stay { timeline, actor: self.actor, key, serial: self.serial }
+        Stay { timeline, actor: self.actor, code: self.code, key, serial: self.serial }
     }
 
     /// Whether a request, or [`NOBODY`], is the only one of a section that is open.
@@ -174,18 +174,16 @@ impl Opener {
 
     /// Opens a section at a place, in the seat of one that was open there, of which nothing is left.
     #[inline]
-    pub fn open(&mut self, section: &mut Section, place: u32, actor: bool, by: (EventId, u64)) {
+    pub fn open(&mut self, section: &mut Section, place: u32, actor: bool, met: Met) {
         let seat = if section.is_open() { section.seat } else { self.seat(place) };
-        let (last, at_ns) = by;
         self.serials += 1;
         *section = Section {
             serial: self.serials,
             member: Member { slot: NOBODY, local: 0 },
-            since_ns: at_ns,
-            touched_ns: at_ns,
-            touched_by: 0,
+            met,
+            touched_ns: 0,
+            touched_by: if actor { self.serials } else { 0 },
             seat,
-            last,
             code: Code::FIRST,
             actor,
         };
@@ -261,10 +259,10 @@ impl Sections {
 
     /// Opens a section, in the seat of one that was open there, of which nothing is left.
     #[inline]
-    pub fn open(&mut self, place: u32, actor: bool, event: EventId, at_ns: u64) {
+    pub fn open(&mut self, place: u32, actor: bool, met: Met) {
         self.vacate(place);
         let Sections { all, opener, .. } = self;
-        opener.open(&mut all[place as usize], place, actor, (event, at_ns));
+        opener.open(&mut all[place as usize], place, actor, met);
     }
 
     /// Nobody is at a place any more.
@@ -370,7 +368,7 @@ impl Sections {
         const SOME: usize = 8;
         let mut found: Option<u32> = None;
         let mut seen = 0;
-        let touched_ns = |place: u32| self.all[place as usize].touched_ns;
+        let met = |place: u32| self.all[place as usize].met;
         let seats = &self.opener.seats;
         for _ in 0..seats.len() {
             self.hand = (self.hand + 1) % seats.len();
@@ -378,7 +376,7 @@ impl Sections {
             if place == VACANT {
                 continue;
             }
-            if found.is_none_or(|best| touched_ns(place) < touched_ns(best)) {
+            if found.is_none_or(|best| met(place) < met(best)) {
                 found = Some(place);
             }
             seen += 1;
@@ -403,7 +401,7 @@ mod tests {
         let mut sections = Sections::new([32]);
         sections.all.push(Section::none());
         assert!(!sections.all[0].is_open() && sections.all[0].slot() == NOBODY);
-        sections.open(0, false, EventId(0), 5);
+        sections.open(0, false, Met::new(EventId(0), 5));
         assert_eq!((slots(&sections), sections.all[0].slot()), (vec![], NOBODY));
         for slot in [7, 8, 9] {
             sections.add(0, Member { slot, local: 0 });
@@ -417,7 +415,7 @@ mod tests {
         assert_eq!(slots(&sections), [9, 1]);
         // What is opened in its seat has nothing of it.
         let serial = sections.all[0].serial;
-        sections.open(0, false, EventId(0), 6);
+        sections.open(0, false, Met::new(EventId(0), 6));
         assert!(sections.all[0].is_only(NOBODY) && sections.all[0].serial > serial);
         assert_eq!(sections.len(), 1);
     }

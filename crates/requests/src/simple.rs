@@ -4,9 +4,11 @@
 //! Everything is looked at before anything is done, so whatever is unusual can still be left to
 //! [`Run::apply`].
 
+use crate::deeds::Deed;
 use crate::engine::Options;
 use crate::feed::Setting;
 use crate::keys::UNFIT;
+use crate::log::Entry;
 use crate::program::{After, Bind, Rule};
 use crate::request::LinkKind;
 use crate::requests::{Arrival, Open, Requests};
@@ -22,6 +24,7 @@ pub(crate) const MOST: usize = 3;
 /// A rule that only starts, stops and binds, prepared.
 pub(crate) struct Simple {
     way: Way,
+    deed: Deed,
     acts: [Act; MOST],
     /// Place of the seed's class, if there is one.
     seed: Option<usize>,
@@ -56,13 +59,13 @@ const ANY: u32 = 5;
 
 impl Simple {
     /// Prepares a rule; `None` if it does more.
-    pub fn new(rule: &Rule, options: &Options) -> Option<Simple> {
+    pub fn new(rule: &Rule, deed: Deed, options: &Options) -> Option<Simple> {
         if !rule.simple || rule.binds.is_empty() || options.sharers_max == 0 {
             return None;
         }
         let acts = std::array::from_fn(|n| Act::new(rule.binds.get(n), options));
         let seed = rule.seed.as_ref().map(|seed| usize::from(seed.class));
-        (rule.binds.len() <= MOST).then(|| Simple { way: way(&acts), acts, seed })
+        (rule.binds.len() <= MOST).then(|| Simple { way: way(&acts), deed, acts, seed })
     }
 
     /// Does to an event what [`Run::apply`] would; `false`, if more may be involved than a request.
@@ -119,7 +122,7 @@ impl Simple {
         a.spread(sections, &mut event);
         b.spread(sections, &mut event);
         c.spread(sections, &mut event);
-        if event.record() >= setting.options.events_max {
+        if event.record(self.deed) >= setting.options.events_max {
             too_long.push(owner);
         }
         // Its sections may have ended, or it may have come into none.
@@ -233,7 +236,9 @@ impl<'a, const ROLE: u32> Part<'a, ROLE> {
         let section = sections.all.get(place as usize)?;
         part.opens = match (part.role(), &act.after) {
             (START, None) => true,
-            (START, Some(after)) if section.is_open() => after.events.contains(&section.last),
+            (START, Some(after)) if section.is_open() => {
+                after.events.contains(&section.met.event())
+            }
             (START, Some(after)) => after.nothing,
             (IMPLICIT, _) => !section.is_open(),
             _ => false,
@@ -261,7 +266,7 @@ impl<'a, const ROLE: u32> Part<'a, ROLE> {
                 counts.restarted += u64::from(self.act.after.is_none());
                 leave(section, requests, loose, now.ns);
             }
-            sections.opener.open(section, self.place, self.act.actor, (now.event, now.ns));
+            sections.opener.open(section, self.place, self.act.actor, now.met());
         } else if !section.is_open() {
             let stop = self.role() == STOP;
             counts.unmatched_stops += u64::from(stop);
@@ -288,12 +293,8 @@ impl<'a, const ROLE: u32> Part<'a, ROLE> {
             sections.keys.idle(self.place);
             return;
         }
-        section.meet(now.event, now.ns);
-        let next = self.act.next[section.code.index()];
-        if !next.is_in_state_of(section.code) {
-            section.since_ns = now.ns;
-        }
-        section.code = next;
+        section.met = now.met();
+        section.code = self.act.next[section.code.index()];
     }
 
     /// The event's request is in the section from then on.
@@ -302,20 +303,12 @@ impl<'a, const ROLE: u32> Part<'a, ROLE> {
         let Sections { all, keys, touches, .. } = sections;
         let Some(section) = self.section(all) else { return };
         let Owned { open, owner, now, actor } = event;
-        section.meet(now.event, now.ns);
+        section.met = now.met();
         if section.is_only(NOBODY) {
-            if self.act.actor {
-                section.since_ns = now.ns;
-            }
             let local = open.join(section.stay(keys.name(self.place)), now.ns);
             section.member = Member { slot: *owner, local };
         }
-        let next = self.act.next[section.code.index()];
-        if !next.is_in_state_of(section.code) {
-            section.tell(open, now.ns);
-            section.since_ns = now.ns;
-        }
-        section.code = next;
+        section.code = self.act.next[section.code.index()];
         match actor {
             // Actors come first, and touch the others.
             None if self.act.actor => {
@@ -323,7 +316,7 @@ impl<'a, const ROLE: u32> Part<'a, ROLE> {
                 *actor = Some(Actor { place: self.place, local, serial });
             }
             Some(actor) if !self.act.actor => {
-                let from_ns = std::mem::replace(&mut section.since_ns, now.ns);
+                let from_ns = std::mem::replace(&mut section.touched_ns, now.ns);
                 let before = std::mem::replace(&mut section.touched_by, actor.serial);
                 if before == actor.serial {
                     return;
@@ -358,9 +351,9 @@ impl<'a, const ROLE: u32> Part<'a, ROLE> {
 impl Owned<'_> {
     /// Writes the event down; returns how many its request has.
     #[inline(always)]
-    fn record(&mut self) -> usize {
-        let event = self.now.event_of(self.actor.map(|actor| actor.local), false);
-        self.open.log.event(event)
+    fn record(&mut self, deed: Deed) -> usize {
+        let actor = self.actor.map(|actor| actor.local);
+        self.open.log.event(Entry { deed, ..self.now.entry(actor, false) })
     }
 }
 
