@@ -6,7 +6,7 @@ use crate::keys::UNFIT;
 use crate::program::{Bind, Mark, Rule, Scope, Traffic, When};
 use crate::request::LinkKind;
 use crate::requests::{Arrival, Requests};
-use crate::run::{Now, Run, UNBOUND};
+use crate::run::{Now, Run, UNBOUND, begin};
 use crate::sections::{Member, Met, NOBODY, PeerMark};
 use crate::state::{Change, Code, State, Wait};
 use crate::steps::{Piece, Places, scope};
@@ -71,7 +71,9 @@ impl Run {
         }
         if let (Some(seed), true) = (&rule.seed, self.owners.is_empty()) {
             let label = seed.label.as_ref().and_then(|label| u32::try_from(label.of(scope)).ok());
-            let begun = self.seed((usize::from(seed.class), label), options, now);
+            let Run { requests, alarms, counts, .. } = self;
+            let class = (usize::from(seed.class), label);
+            let begun = begin(requests, alarms, counts, class, options, now);
             self.owners.extend(begun);
             // It may come into no section.
             self.loose.extend(begun);
@@ -277,26 +279,6 @@ impl Run {
                 }
             });
         }
-    }
-
-    /// Begins a request, if there may be one more.
-    pub(crate) fn seed(
-        &mut self,
-        class: (usize, Option<u32>),
-        options: &Options,
-        now: Now,
-    ) -> Option<u32> {
-        if self.requests.len() >= options.requests_max {
-            self.counts.refused += 1;
-            return None;
-        }
-        self.counts.begun += 1;
-        let request = self.requests.begin(class, (now.ns, now.ordinal));
-        if let Some(quiet_ns) = options.quiet_ns {
-            let due_ns = now.ns.saturating_add(quiet_ns);
-            self.alarms.set(due_ns, request, &self.requests);
-        }
-        Some(request.slot)
     }
 
     /// An actor's section, to be remembered.

@@ -168,8 +168,12 @@ impl Log {
         let (low, high) = (key as u64, (key >> 64) as u64);
         let what = u64::from(timeline) << CODE_BITS | code.index() as u64;
         let what = what << 2 | u64::from(actor) << 1 | u64::from(high != 0);
-        self.add(JOIN | what << WHAT, at_ns);
-        self.words.extend_from_slice(&[serial, low]);
+        let head = JOIN | what << WHAT;
+        let later_ns = at_ns.wrapping_sub(self.last_ns);
+        match later_ns >> TIME_BITS {
+            0 => self.words.extend_from_slice(&[later_ns << TIME | head, serial, low]),
+            _ => self.extend(&[WIDE | head, at_ns, serial, low]),
+        }
         if high != 0 {
             self.extend(&[high]);
         }
@@ -177,7 +181,7 @@ impl Log {
         self.sections - 1
     }
 
-    #[inline]
+    #[inline(always)]
     fn add(&mut self, head: u64, at_ns: u64) {
         // A time before the last event is a very large number, and does not fit either.
         let later_ns = at_ns.wrapping_sub(self.last_ns);

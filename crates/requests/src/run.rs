@@ -62,6 +62,28 @@ pub(crate) struct Run {
     pub(crate) too_long: Vec<u32>,
 }
 
+/// Begins a request, if there may be one more.
+#[inline]
+pub(crate) fn begin(
+    requests: &mut Requests,
+    alarms: &mut Alarms,
+    counts: &mut SchemaCounts,
+    class: (usize, Option<u32>),
+    options: &Options,
+    now: Now,
+) -> Option<u32> {
+    if requests.len() >= options.requests_max {
+        counts.refused += 1;
+        return None;
+    }
+    counts.begun += 1;
+    let request = requests.begin(class, (now.ns, now.ordinal));
+    if let Some(quiet_ns) = options.quiet_ns {
+        alarms.set(now.ns.saturating_add(quiet_ns), request, requests);
+    }
+    Some(request.slot)
+}
+
 impl Run {
     pub fn new(number: usize, schema: &Schema, options: &Options) -> Run {
         Run {

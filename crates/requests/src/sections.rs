@@ -55,8 +55,6 @@ pub(crate) struct Section {
     /// The number of the actor that touched it last, 0 for none. An actor is its own: so what it
     /// meets alone is as if it had been touched by it before.
     pub touched_by: u64,
-    /// Where it stands in [`Opener`].
-    seat: u32,
     pub code: Code,
     pub actor: bool,
 }
@@ -93,7 +91,6 @@ impl Section {
             met: Met(0),
             touched_ns: 0,
             touched_by: 0,
-            seat: VACANT,
             code: Code::FIRST,
             actor: false,
         }
@@ -151,31 +148,31 @@ pub(crate) struct Sections {
     marked: Vec<bool>,
     marks: usize,
     pub opener: Opener,
-    hand: usize,
+    /// Open sections that were met least recently when they were looked for, the first at the end:
+    /// the last event of each, its number and its place.
+    stale: Vec<(Met, u64, u32)>,
 }
 
-/// Opens and closes sections: gives them their numbers, and seats.
+/// Opens and closes sections.
 #[derive(Default)]
 pub(crate) struct Opener {
     /// How many were opened.
     serials: u64,
-    /// Places of open sections, and [`VACANT`]. Which section is given up follows from this, and so
-    /// from events alone, not from how they are cut into batches.
-    seats: Vec<u32>,
-    free_seats: Vec<u32>,
+    /// How many are.
+    open: usize,
 }
 
 impl Opener {
     /// Number of open sections.
     #[inline]
     pub fn len(&self) -> usize {
-        self.seats.len() - self.free_seats.len()
+        self.open
     }
 
-    /// Opens a section at a place, in the seat of one that was open there, of which nothing is left.
+    /// Opens a section, instead of one that was open there, of which nothing is left.
     #[inline]
-    pub fn open(&mut self, section: &mut Section, place: u32, actor: bool, met: Met) {
-        let seat = if section.is_open() { section.seat } else { self.seat(place) };
+    pub fn open(&mut self, section: &mut Section, actor: bool, met: Met) {
+        self.open += usize::from(!section.is_open());
         self.serials += 1;
         *section = Section {
             serial: self.serials,
@@ -183,7 +180,6 @@ impl Opener {
             met,
             touched_ns: 0,
             touched_by: if actor { self.serials } else { 0 },
-            seat,
             code: Code::FIRST,
             actor,
         };
@@ -193,29 +189,14 @@ impl Opener {
     #[inline]
     pub fn close(&mut self, section: &mut Section) {
         section.member.slot = CLOSED;
-        self.seats[section.seat as usize] = VACANT;
-        self.free_seats.push(section.seat);
-    }
-
-    #[inline]
-    fn seat(&mut self, place: u32) -> u32 {
-        match self.free_seats.pop() {
-            Some(seat) => {
-                self.seats[seat as usize] = place;
-                seat
-            }
-            None => {
-                self.seats.push(place);
-                self.seats.len() as u32 - 1
-            }
-        }
+        self.open -= 1;
     }
 }
 
 /// Most marks; beyond, all are forgotten.
 const MARKS_MAX: usize = 1 << 20;
-/// A seat without a section.
-const VACANT: u32 = u32::MAX;
+/// One of so many sections is looked for at once when sections have to be given up.
+const STALE: usize = 16;
 
 impl Sections {
     /// For timelines whose keys have so many bits.
@@ -229,7 +210,7 @@ impl Sections {
             marked: Vec::new(),
             marks: 0,
             opener: Opener::default(),
-            hand: 0,
+            stale: Vec::new(),
         }
     }
 
@@ -257,12 +238,12 @@ impl Sections {
         self.keys.sweep(|place| all[place as usize].is_open() || marked[place as usize]);
     }
 
-    /// Opens a section, in the seat of one that was open there, of which nothing is left.
+    /// Opens a section, instead of one that was open there, of which nothing is left.
     #[inline]
     pub fn open(&mut self, place: u32, actor: bool, met: Met) {
         self.vacate(place);
         let Sections { all, opener, .. } = self;
-        opener.open(&mut all[place as usize], place, actor, met);
+        opener.open(&mut all[place as usize], actor, met);
     }
 
     /// Nobody is at a place any more.
@@ -362,29 +343,26 @@ impl Sections {
         std::mem::take(&mut self.marks) as u64
     }
 
-    /// A section that was not touched for long: the least recent of some. Cheap, and good enough
-    /// for what should not be needed.
+    /// The section that no event was bound to for longest.
     pub fn stale(&mut self) -> Option<u32> {
-        const SOME: usize = 8;
-        let mut found: Option<u32> = None;
-        let mut seen = 0;
-        let met = |place: u32| self.all[place as usize].met;
-        let seats = &self.opener.seats;
-        for _ in 0..seats.len() {
-            self.hand = (self.hand + 1) % seats.len();
-            let place = seats[self.hand];
-            if place == VACANT {
-                continue;
+        loop {
+            while let Some((met, serial, place)) = self.stale.pop() {
+                // Those that were met since are not the first any more, and all others are later.
+                let section = &self.all[place as usize];
+                if section.is_open() && (section.met, section.serial) == (met, serial) {
+                    return Some(place);
+                }
             }
-            if found.is_none_or(|best| met(place) < met(best)) {
-                found = Some(place);
+            let open = self.all.iter().zip(0..).filter(|(section, _)| section.is_open());
+            self.stale.extend(open.map(|(section, place)| (section.met, section.serial, place)));
+            if self.stale.is_empty() {
+                return None;
             }
-            seen += 1;
-            if seen == SOME {
-                break;
-            }
+            let some = self.stale.len().div_ceil(STALE);
+            self.stale.select_nth_unstable(some - 1);
+            self.stale.truncate(some);
+            self.stale.sort_unstable_by(|one, other| other.cmp(one));
         }
-        found
     }
 }
 
@@ -413,10 +391,26 @@ mod tests {
         assert!(sections.all[0].is_only(9) && !sections.all[0].is_only(NOBODY));
         sections.add(0, Member { slot: 1, local: 0 });
         assert_eq!(slots(&sections), [9, 1]);
-        // What is opened in its seat has nothing of it.
+        // What is opened in its place has nothing of it.
         let serial = sections.all[0].serial;
         sections.open(0, false, Met::new(EventId(0), 6));
         assert!(sections.all[0].is_only(NOBODY) && sections.all[0].serial > serial);
         assert_eq!(sections.len(), 1);
+    }
+    #[test]
+    fn the_least_recent_is_given_up() {
+        let mut sections = Sections::new([32]);
+        sections.all.resize_with(100, Section::none);
+        assert_eq!(sections.stale(), None);
+        (0..100).for_each(|n| sections.open(n, false, Met::new(EventId(0), 1000 - u64::from(n))));
+        assert_eq!(sections.stale(), Some(99));
+        sections.close(99);
+        sections.close(98);
+        sections.all[97].met = Met::new(EventId(0), 2000);
+        for place in (0..97).rev() {
+            assert_eq!(sections.stale(), Some(place));
+            sections.close(place);
+        }
+        assert_eq!((sections.stale(), sections.len()), (Some(97), 1));
     }
 }

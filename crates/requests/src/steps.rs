@@ -131,8 +131,9 @@ impl Steps {
         streams: &mut Keys,
     ) {
         let Steps { all, some, number, more, kinds, ends, spare, missed, locals } = self;
-        all.iter_mut().for_each(|step| step.rule = NONE);
-        sort(piece.kinds, kinds, ends);
+        if sort(piece.kinds, kinds, ends) < piece.kinds.len() {
+            all.iter_mut().for_each(|step| step.rule = NONE);
+        }
         let mut finds = Finds { all, more, missed, locals, timelines, streams };
         *number = 0;
         for (kind, rules) in schema.by_event.iter().enumerate() {
@@ -150,23 +151,31 @@ impl Steps {
                 *number += number_taken;
                 rest = left;
             }
+            for row in rest {
+                finds.all[usize::from(*row) % PIECE].rule = NONE;
+            }
         }
         some.clear();
         if *number < piece.kinds.len() {
-            some.extend(all.iter().filter(|step| step.rule != NONE));
+            some.extend(all[..piece.kinds.len()].iter().filter(|step| step.rule != NONE));
         }
     }
 }
 
-/// Puts events of a kind together.
+/// Puts events of a kind together; returns how many are of kinds that are known.
 #[inline(never)]
-fn sort(kinds: &[EventId], rows: &mut [u16], ends: &mut [u32]) {
+fn sort(kinds: &[EventId], rows: &mut [u16], ends: &mut [u32]) -> usize {
+    let mut unknown = 0;
     for (kind, row) in kinds.iter().zip(0u16..) {
         // Events of other programs have no rules here.
-        let Some(end) = ends.get_mut(kind.index()) else { continue };
+        let Some(end) = ends.get_mut(kind.index()) else {
+            unknown += 1;
+            continue;
+        };
         rows[*end as usize] = row;
         *end += 1;
     }
+    kinds.len() - unknown
 }
 
 /// Puts the rows that a rule takes before the others, and says how many they are. Each part of a
@@ -175,7 +184,10 @@ fn take(rule: &Rule, piece: Piece<'_>, rows: &mut [u16], spare: &mut Rows<u16>) 
     let mut taken = rows.len();
     for test in &rule.tests {
         let (rows, column) = (&mut rows[..taken], piece.column(test.column));
+        let within = |row: &u16| test.within(column[usize::from(*row) % PIECE]);
         taken = match test.among.is_empty() {
+            // Many a filter is there for what hardly ever happens.
+            true if rows.iter().fold(true, |all, row| all & within(row)) => taken,
             true => part(rows, spare, |row| test.within(column[row])),
             false => part(rows, spare, |row| test.holds(column[row])),
         };
@@ -217,36 +229,175 @@ struct Finds<'a> {
 impl Finds<'_> {
     /// Finds the places of the keys of all events that a rule takes.
     fn look_up(&mut self, rule: &Rule, number: u32, piece: Piece<'_>, rows: &[u16]) {
-        for row in rows {
-            self.all[usize::from(*row) % PIECE].rule = number;
+        let usual = self.look_up_usual(rule, number, piece, rows);
+        if usual == 0 {
+            for row in rows {
+                let places = [UNFIT; USUAL];
+                self.all[usize::from(*row) % PIECE] =
+                    Step { places, rule: number, row: u32::from(*row) };
+            }
         }
-        for (n, (lane, key)) in rule.keys.iter().enumerate() {
+        for (n, (lane, key)) in rule.keys.iter().enumerate().skip(usual) {
             let Finds { all, more, missed, locals, timelines, streams } = self;
             let lane = match lane {
                 LaneId::Timeline(lane) => timelines.lane(*lane),
                 LaneId::Stream(lane) => streams.lane(*lane),
             };
-            match n {
-                0 => {
-                    let put = |at: usize, place| all[at].places[0] = place;
-                    Out { put, rows, missed }.find_places(lane, key, piece, locals, rule);
-                }
-                1 => {
-                    let put = |at: usize, place| all[at].places[1] = place;
-                    Out { put, rows, missed }.find_places(lane, key, piece, locals, rule);
-                }
-                _ => {
-                    let more = &mut more[n - USUAL];
-                    let put = |at: usize, place| more[at] = place;
-                    Out { put, rows, missed }.find_places(lane, key, piece, locals, rule);
-                }
+            if n < USUAL {
+                let put = |at: usize, place| all[at].places[n] = place;
+                Out { put, rows, missed }.find_places(lane, key, piece, locals, rule);
+            } else {
+                let more = &mut more[n - USUAL];
+                let put = |at: usize, place| more[at] = place;
+                Out { put, rows, missed }.find_places(lane, key, piece, locals, rule);
             }
         }
-        if rule.keys.len() == 1 {
+        if rule.keys.len() == 1 && usual == 0 {
             for row in rows {
                 let step = &mut self.all[usize::from(*row) % PIECE];
                 step.places[1] = step.places[0];
             }
+        }
+    }
+
+    /// The same of the first keys, if they are of timelines and small, as most are: one way through
+    /// the events. Returns how many keys that were.
+    fn look_up_usual(&mut self, rule: &Rule, number: u32, piece: Piece<'_>, rows: &[u16]) -> usize {
+        let Finds { all, missed, timelines, .. } = self;
+        let small = |(lane, key): &(LaneId, Key)| match lane {
+            LaneId::Timeline(lane) if timelines.is_narrow(*lane) => Small::new(*lane, key, piece),
+            _ => None,
+        };
+        let mut put = Put { all, missed, rule: number, rows };
+        match rule.keys.as_slice() {
+            [] => return 0,
+            [key] => match small(key) {
+                Some(Small::One(key)) => put.one(timelines, key),
+                Some(Small::Two(key)) => put.one(timelines, key),
+                None => return 0,
+            },
+            [key, other, ..] => match (small(key), small(other)) {
+                (Some(Small::One(key)), Some(Small::One(other))) => put.two(timelines, key, other),
+                (Some(Small::One(key)), Some(Small::Two(other))) => put.two(timelines, key, other),
+                (Some(Small::Two(key)), Some(Small::One(other))) => put.two(timelines, key, other),
+                (Some(Small::Two(key)), Some(Small::Two(other))) => put.two(timelines, key, other),
+                _ => return 0,
+            },
+        }
+        rule.keys.len().min(USUAL)
+    }
+}
+
+/// A key of a timeline that is a field, or two, and has 64 bits at most: its value always fits.
+enum Small<'a> {
+    One(One<'a>),
+    Two(Two<'a>),
+}
+
+impl<'a> Small<'a> {
+    fn new(lane: usize, key: &Key, piece: Piece<'a>) -> Option<Small<'a>> {
+        match key {
+            Key::Field { column, mask } => {
+                Some(Small::One(One { lane, column: piece.column(*column), mask: *mask }))
+            }
+            Key::Pair { columns, masks, shift } => {
+                let columns = columns.map(|column| piece.column(column));
+                Some(Small::Two(Two { lane, columns, masks: *masks, shift: *shift }))
+            }
+            Key::Parts(_) => None,
+        }
+    }
+}
+
+trait Packed {
+    /// Its timeline.
+    fn lane(&self) -> usize;
+
+    /// Its value in a row.
+    fn of(&self, at: usize) -> u64;
+}
+
+struct One<'a> {
+    lane: usize,
+    column: &'a Rows<u64>,
+    mask: u64,
+}
+
+impl Packed for One<'_> {
+    fn lane(&self) -> usize {
+        self.lane
+    }
+
+    #[inline(always)]
+    fn of(&self, at: usize) -> u64 {
+        self.column[at] & self.mask
+    }
+}
+
+struct Two<'a> {
+    lane: usize,
+    columns: [&'a Rows<u64>; 2],
+    masks: [u64; 2],
+    shift: u32,
+}
+
+impl Packed for Two<'_> {
+    fn lane(&self) -> usize {
+        self.lane
+    }
+
+    #[inline(always)]
+    fn of(&self, at: usize) -> u64 {
+        let [first, second] = self.columns.map(|column| column[at]);
+        (first & self.masks[0]) << self.shift | (second & self.masks[1])
+    }
+}
+
+/// Puts down what some rows do: the rule that takes them, and the places of their first keys.
+struct Put<'a> {
+    all: &'a mut Rows<Step>,
+    missed: &'a mut Rows<u16>,
+    rule: u32,
+    rows: &'a [u16],
+}
+
+impl Put<'_> {
+    #[inline(never)]
+    fn one(&mut self, keys: &mut Keys, key: impl Packed) {
+        let Put { all, missed, rule, rows } = self;
+        let first = keys.first(key.lane());
+        let mut misses = 0;
+        for row in *rows {
+            // The remainder is the number itself, and needs no check.
+            let at = usize::from(*row) % PIECE;
+            let (place, found) = first.look(key.of(at));
+            all[at] = Step { places: [place; USUAL], rule: *rule, row: at as u32 };
+            missed[misses % PIECE] = *row;
+            misses += usize::from(!found);
+        }
+        for row in &missed[..misses] {
+            let at = usize::from(*row) % PIECE;
+            all[at].places = [keys.place(key.lane(), key.of(at)); USUAL];
+        }
+    }
+
+    #[inline(never)]
+    fn two(&mut self, keys: &mut Keys, key: impl Packed, other: impl Packed) {
+        let Put { all, missed, rule, rows } = self;
+        let [first, second] = [keys.first(key.lane()), keys.first(other.lane())];
+        let mut misses = 0;
+        for row in *rows {
+            let at = usize::from(*row) % PIECE;
+            let (one, found) = first.look(key.of(at));
+            let (two, both) = second.look(other.of(at));
+            all[at] = Step { places: [one, two], rule: *rule, row: at as u32 };
+            missed[misses % PIECE] = *row;
+            misses += usize::from(!(found & both));
+        }
+        for row in &missed[..misses] {
+            let at = usize::from(*row) % PIECE;
+            let one = keys.place(key.lane(), key.of(at));
+            all[at].places = [one, keys.place(other.lane(), other.of(at))];
         }
     }
 }
