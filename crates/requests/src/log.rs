@@ -96,7 +96,7 @@ impl Log {
     pub fn begin(&mut self, id: u64, class: (usize, Option<u32>), (ns, ordinal): (u64, u64)) {
         let (class, label) =
             (class.0 as u64, class.1.map_or(0, |label| 1 << 32 | u64::from(label)));
-        self.words.extend([id, ns, ordinal, class << 33 | label]);
+        self.words.extend_from_slice(&[id, ns, ordinal, class << 33 | label]);
         (self.last_ns, self.last_ordinal) = (ns, ordinal);
         (self.events, self.sections) = (0, 0);
     }
@@ -135,8 +135,7 @@ impl Log {
         let actor = actor.map_or(0, |actor| u64::from(actor) + 1);
         let head = EVENT | shared(event.shared) | u64::from(deed.0) << WHAT;
         let (later_ns, later) = (ns - self.last_ns, ordinal - self.last_ordinal);
-        let beyond = later_ns >> TIME_BITS | later >> ORDINAL_BITS | actor >> ACTOR_BITS;
-        if beyond == 0 {
+        if later_ns < 1 << TIME_BITS && later < 1 << ORDINAL_BITS && actor < 1 << ACTOR_BITS {
             let what = actor << ACTOR | later << ORDINAL;
             self.words.push(later_ns << TIME | what | head);
         } else {

@@ -131,9 +131,8 @@ impl Run {
                     Passed::Not => {}
                 }
             }
-            let now = setting.now(step, ns);
-            if !ways.simple.as_ref().is_some_and(|simple| simple.take(self, setting, now, step)) {
-                self.generally(setting, step, now, out);
+            if !ways.simple.as_ref().is_some_and(|simple| simple.take(self, setting, step, ns)) {
+                self.generally(setting, step, setting.now(step, ns), out);
             }
             if !(self.loose.is_empty() && self.too_long.is_empty()) {
                 self.complete(ns, out);
@@ -183,8 +182,9 @@ impl Run {
             }
         }
         while let Some(slot) = self.loose.pop() {
+            // Nothing holds it any more: it has left all of its sections.
             if self.requests.is_loose(slot) {
-                self.end(slot, Outcome::Drained, at_ns, out);
+                self.requests.end((self.schema, slot), Outcome::Drained, out);
             }
         }
     }

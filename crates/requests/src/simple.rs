@@ -6,6 +6,7 @@
 
 use crate::deeds::Deed;
 use crate::engine::{Options, SchemaCounts};
+use crate::event::EventId;
 use crate::feed::Setting;
 use crate::keys::Keys;
 use crate::log::Entry;
@@ -24,6 +25,7 @@ pub(crate) const MOST: usize = 3;
 /// A rule that only starts, stops and binds, prepared. Only its first binding may be to an actor.
 pub(crate) struct Simple {
     way: Way,
+    event: EventId,
     deed: Deed,
     acts: Box<[Act]>,
     /// Place of the seed's class, if there is one.
@@ -32,7 +34,7 @@ pub(crate) struct Simple {
 
 /// Does to an event what [`Run::apply`] would. Returns `false`, and has done nothing, if
 /// more may be involved than a request.
-type Way = fn(&Simple, &mut Run, &Setting<'_>, Now, &Step) -> bool;
+type Way = fn(&Simple, &mut Run, &Setting<'_>, &Step, u64) -> bool;
 
 /// A binding, prepared.
 struct Act {
@@ -102,22 +104,24 @@ impl Simple {
         }
         let acts: Box<[Act]> = rule.binds.iter().map(|bind| Act::new(bind, options)).collect();
         let seed = rule.seed.as_ref().map(|seed| usize::from(seed.class));
-        Some(Simple { way: way(&acts)?, deed, acts, seed })
+        Some(Simple { way: way(&acts)?, event: rule.event, deed, acts, seed })
     }
 
     /// Does to an event what [`Run::apply`] would; `false`, if more may be involved than a request.
     #[inline]
-    pub fn take(&self, run: &mut Run, setting: &Setting<'_>, now: Now, step: &Step) -> bool {
-        (self.way)(self, run, setting, now, step)
+    pub fn take(&self, run: &mut Run, setting: &Setting<'_>, step: &Step, ns: u64) -> bool {
+        (self.way)(self, run, setting, step, ns)
     }
 
     fn simply<const N: usize, const ROLES: u32>(
         &self,
         run: &mut Run,
         setting: &Setting<'_>,
-        now: Now,
         step: &Step,
+        ns: u64,
     ) -> bool {
+        let ordinal = setting.ordinal + u64::from(step.row);
+        let now = Now { ns, ordinal, event: self.event };
         let looked = setting.steps.places(step);
         let places: [u32; N] = std::array::from_fn(|n| looked.of(n));
         let Run { sections, requests, counts, alarms, loose, too_long, .. } = run;

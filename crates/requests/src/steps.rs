@@ -12,8 +12,9 @@ use crate::simple::MOST;
 use crate::table::Word;
 
 /// Events of a piece. What belongs to one stays in the first caches while it is worked on, and places
-/// of sections that were open in between are soon used again.
-pub(crate) const PIECE: usize = 512;
+/// of sections that were open in between are soon used again; but the loops over events of one kind
+/// should not be too short.
+pub(crate) const PIECE: usize = 1024;
 
 /// Something for each event of a piece. Its length is known, so what is in a piece is in bounds.
 pub(crate) type Rows<T> = [T; PIECE];
