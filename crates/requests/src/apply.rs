@@ -3,7 +3,7 @@
 use crate::engine::{Options, SchemaCounts};
 use crate::few::Few;
 use crate::keys::UNFIT;
-use crate::program::{Bind, Mark, Rule, Scope, Traffic, When};
+use crate::program::{Bind, Mark, Rule, Scope, Seed, Traffic, When};
 use crate::request::LinkKind;
 use crate::requests::{Arrival, Requests};
 use crate::run::{Now, Run, UNBOUND, begin};
@@ -70,13 +70,7 @@ impl Run {
             self.receive(rule, options, looked);
         }
         if let (Some(seed), true) = (&rule.seed, self.owners.is_empty()) {
-            let label = seed.label.as_ref().and_then(|label| u32::try_from(label.of(scope)).ok());
-            let Run { requests, alarms, counts, .. } = self;
-            let class = (usize::from(seed.class), label);
-            let begun = begin(requests, alarms, counts, class, options, now);
-            self.owners.extend(begun);
-            // It may come into no section.
-            self.loose.extend(begun);
+            self.seed(seed, scope, options, now);
         }
         // From here on they are in all of its sections.
         for (n, bind) in rule.binds.iter().enumerate() {
@@ -281,6 +275,17 @@ impl Run {
         }
     }
 
+    /// Begins a request, which is the event's.
+    fn seed(&mut self, seed: &Seed, scope: &Scope<'_>, options: &Options, now: Now) {
+        let label = seed.label.as_ref().and_then(|label| u32::try_from(label.of(scope)).ok());
+        let class = (usize::from(seed.class), label);
+        let Run { requests, alarms, counts, .. } = self;
+        let begun = begin(requests, alarms, counts, class, options, now);
+        self.owners.extend(begun);
+        // It may come into no section.
+        self.loose.extend(begun);
+    }
+
     /// An actor's section, to be remembered.
     fn mark(&self, place: u32) -> PeerMark {
         let section = &self.sections.all[place as usize];
@@ -338,7 +343,7 @@ impl Run {
     pub(crate) fn join(&mut self, place: u32, slot: u32, at_ns: u64) {
         let section = &self.sections.all[place as usize];
         let stay = section.stay(self.sections.keys.name(place));
-        let local = self.requests.open(slot).join(stay, at_ns);
+        let local = self.requests.open(slot).join(stay, place, at_ns);
         self.sections.add(place, Member { slot, local });
     }
 

@@ -4,6 +4,11 @@
 //! a request is written once and read once. So it is written one behind the other, most of it in one
 //! word: what happened, and how long after the request's last event. Times and numbers that do not fit
 //! follow in words of their own.
+//!
+//! A request that nobody asks for ([`crate::Options::only`]) is not told: events are counted, and there
+//! is nothing but the places of the sections that it came to.
+
+use std::cmp::Reverse;
 
 use crate::deeds::{Deed, Deeds};
 use crate::request::{Request, RequestEvent, RequestSection, Span};
@@ -52,8 +57,12 @@ pub(crate) struct Log {
     /// The last event's place among all, or where that of the first will be.
     last_ordinal: u64,
     events: u32,
+    /// How many it joined; from [`UNTOLD`] on if it is not told.
     sections: u32,
 }
+
+/// More sections than a request joins.
+const UNTOLD: u32 = 1 << 31;
 
 /// A section that a request joins.
 #[derive(Clone, Copy)]
@@ -92,13 +101,25 @@ trait Reader {
 }
 
 impl Log {
-    /// Begins to write.
-    pub fn begin(&mut self, id: u64, class: (usize, Option<u32>), (ns, ordinal): (u64, u64)) {
+    /// Begins to write of a request that is told, or not.
+    pub fn begin(
+        &mut self,
+        id: u64,
+        class: (usize, Option<u32>),
+        (ns, ordinal): (u64, u64),
+        told: bool,
+    ) {
         let (class, label) =
             (class.0 as u64, class.1.map_or(0, |label| 1 << 32 | u64::from(label)));
         self.words.extend_from_slice(&[id, ns, ordinal, class << 33 | label]);
         (self.last_ns, self.last_ordinal) = (ns, ordinal);
-        (self.events, self.sections) = (0, 0);
+        (self.events, self.sections) = (0, if told { 0 } else { UNTOLD });
+    }
+
+    /// Whether what happens to it is written down.
+    #[inline]
+    pub fn is_told(&self) -> bool {
+        self.sections < UNTOLD
     }
 
     /// Whether nothing is written: then it is of no request.
@@ -135,7 +156,10 @@ impl Log {
         let actor = actor.map_or(0, |actor| u64::from(actor) + 1);
         let head = EVENT | shared(event.shared) | u64::from(deed.0) << WHAT;
         let (later_ns, later) = (ns - self.last_ns, ordinal - self.last_ordinal);
-        if later_ns < 1 << TIME_BITS && later < 1 << ORDINAL_BITS && actor < 1 << ACTOR_BITS {
+        if !self.is_told() {
+            // It is counted.
+        } else if later_ns < 1 << TIME_BITS && later < 1 << ORDINAL_BITS && actor < 1 << ACTOR_BITS
+        {
             let what = actor << ACTOR | later << ORDINAL;
             self.words.push(later_ns << TIME | what | head);
         } else {
@@ -162,7 +186,12 @@ impl Log {
 
     /// A section is joined; returns its place among the request's.
     #[inline(always)]
-    pub fn join(&mut self, stay: Stay, at_ns: u64) -> u32 {
+    pub fn join(&mut self, stay: Stay, place: u32, at_ns: u64) -> u32 {
+        self.sections += 1;
+        if !self.is_told() {
+            self.words.push(u64::from(place));
+            return self.sections - 1;
+        }
         let Stay { timeline, actor, code, key, serial } = stay;
         let (low, high) = (key as u64, (key >> 64) as u64);
         let what = u64::from(timeline) << CODE_BITS | code.index() as u64;
@@ -176,12 +205,14 @@ impl Log {
         if high != 0 {
             self.extend(&[high]);
         }
-        self.sections += 1;
         self.sections - 1
     }
 
     #[inline(always)]
     fn add(&mut self, head: u64, at_ns: u64) {
+        if !self.is_told() {
+            return;
+        }
         // A time before the last event is a very large number, and does not fit either.
         let later_ns = at_ns.wrapping_sub(self.last_ns);
         match (head >> TIME) | (later_ns >> TIME_BITS) {
@@ -195,12 +226,23 @@ impl Log {
         self.words.extend_from_slice(words);
     }
 
-    /// The sections that it is in, by their places among the request's.
-    pub fn staying(&self) -> Vec<(u32, Stay)> {
+    /// Sections that it may be in, all that it is in among them: which of the request's each is, and
+    /// its place, that `find` knows by timeline and key.
+    pub fn staying(&self, find: impl Fn(u16, u128) -> u32) -> Vec<(u32, u32)> {
+        if !self.is_told() {
+            // It may have come to a place more than once: the last time counts.
+            let places = self.words[HEAD..].iter().map(|place| *place as u32);
+            let mut all: Vec<(u32, u32)> = (UNTOLD..).zip(places).collect();
+            all.sort_unstable_by_key(|(section, place)| (*place, Reverse(*section)));
+            all.dedup_by_key(|(_, place)| *place);
+            all.sort_unstable();
+            return all;
+        }
         let mut all: Vec<Option<Stay>> = Vec::new();
         self.tell(&mut all);
+        let place = |stay: Stay| find(stay.timeline, stay.key);
         let all = (0u32..).zip(all);
-        all.filter_map(|(section, stay)| Some((section, stay?))).collect()
+        all.filter_map(|(section, stay)| Some((section, place(stay?)))).collect()
     }
 
     /// Makes a request of it, in the memory of another.
@@ -210,7 +252,9 @@ impl Log {
         request.spans.clear();
         request.events.reserve(self.events());
         codes.clear();
-        self.tell(&mut Story { request, codes, deeds });
+        if self.is_told() {
+            self.tell(&mut Story { request, codes, deeds });
+        }
     }
 
     /// Tells all entries in the order in which they were written.
@@ -388,13 +432,13 @@ mod tests {
     fn what_is_written_is_read() {
         let mut log = Log::default();
         assert!(log.is_empty());
-        log.begin(5, (3, Some(u32::MAX)), (1_000, 10));
+        log.begin(5, (3, Some(u32::MAX)), (1_000, 10), true);
         assert_eq!(log.last_ordinal(), None);
         let times = [1_000, 1_001, 1_001 + (1 << 28), u64::MAX / 2];
         let ordinals = [10, 11, 11 + (1 << 16), 1 << 50];
         let actors = [None, Some(0), Some(14), Some(15), Some(1 << 30)];
-        assert_eq!(log.join(stay(0, 1 << 100), 1_000), 0);
-        assert_eq!(log.join(stay(9, 8), 1_000), 1);
+        assert_eq!(log.join(stay(0, 1 << 100), 0, 1_000), 0);
+        assert_eq!(log.join(stay(9, 8), 1, 1_000), 1);
         let mut written = Vec::new();
         for ((ns, ordinal), n) in times.into_iter().zip(ordinals).zip(0..) {
             for actor in actors {
@@ -417,9 +461,9 @@ mod tests {
         let program = compile(&[Source::new("states", schema)], &|_| None).unwrap();
         let [kind, deed] = [Deed(0), Deed::of(&program.schemas[0], 0).unwrap()];
         let mut log = Log::default();
-        log.begin(0, (0, None), (1_000, 0));
-        log.join(stay(0, 1 << 100), 1_000);
-        log.join(stay(9, 8), 1_000);
+        log.begin(0, (0, None), (1_000, 0), true);
+        log.join(stay(0, 1 << 100), 0, 1_000);
+        log.join(stay(9, 8), 1, 1_000);
         let event = |ns, deed| Entry { ns, ordinal: ns, deed, actor: Some(0), shared: false };
         log.event(event(1_000, kind));
         log.event(event(2_000, deed));
@@ -428,8 +472,7 @@ mod tests {
         // Nothing happens to its time where it only expects something else.
         log.state((0, Code::new(State::Runnable, Wait::Lock)), 2_700, true);
         log.state((0, Code::new(State::Waiting(Wait::Lock), Wait::Lock)), 3_000, true);
-        assert_eq!(log.staying().len(), 1);
-        assert_eq!(log.staying()[0].0, 0);
+        assert_eq!(log.staying(|timeline, _| u32::from(timeline) + 7), [(0, 7)]);
         log.leave(0, u64::MAX / 2 + 1);
         let mut request = Request::default();
         log.read(&mut request, &mut Vec::new(), &Deeds::new(&program.schemas[0], true));

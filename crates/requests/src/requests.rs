@@ -35,9 +35,9 @@ impl Open {
 
     /// It comes into a section; returns the place of the stay.
     #[inline]
-    pub fn join(&mut self, stay: Stay, at_ns: u64) -> u32 {
+    pub fn join(&mut self, stay: Stay, place: u32, at_ns: u64) -> u32 {
         self.refs += 1;
-        self.log.join(stay, at_ns)
+        self.log.join(stay, place, at_ns)
     }
 
     /// One of its sections, or ranges, holds it no more; returns whether nothing does.
@@ -55,7 +55,9 @@ impl Open {
 
     /// One of its actors, by its place among its sections, got something.
     pub fn link(&mut self, to: u32, arrival: Arrival, to_ns: u64) {
-        self.rare().links.push((arrival, to, to_ns));
+        if self.log.is_told() {
+            self.rare().links.push((arrival, to, to_ns));
+        }
     }
 
     fn rare(&mut self) -> &mut Rare {
@@ -111,14 +113,20 @@ impl Requests {
         slots
     }
 
-    pub fn begin(&mut self, class: (usize, Option<u32>), at: (u64, u64)) -> RequestRef {
+    pub fn begin(
+        &mut self,
+        class: (usize, Option<u32>),
+        at: (u64, u64),
+        only: Option<u64>,
+    ) -> RequestRef {
+        let told = only.is_none_or(|only| only == self.begun);
         let slot = self.free.pop().unwrap_or_else(|| {
             self.all.push(Open::default());
             self.all.len() as u32 - 1
         });
         let open = &mut self.all[slot as usize];
         open.refs = 0;
-        open.log.begin(self.begun, class, at);
+        open.log.begin(self.begun, class, at, told);
         self.begun += 1;
         RequestRef { slot, generation: open.generation }
     }
@@ -227,7 +235,13 @@ impl<'a> Complete<'a> {
         self.outcome
     }
 
-    /// All of it.
+    /// Whether it is told: see [`crate::Options::only`].
+    pub fn is_told(&self) -> bool {
+        self.log.is_told()
+    }
+
+    /// All of it; of one that is not told, nothing but its number, its class, when it was and with
+    /// whom it shared.
     pub fn read(self) -> &'a Request {
         let Complete { log, rare, schema, outcome, read } = self;
         let Read { deeds, request, codes } = read;

@@ -77,7 +77,7 @@ pub(crate) fn begin(
         return None;
     }
     counts.begun += 1;
-    let request = requests.begin(class, (now.ns, now.ordinal));
+    let request = requests.begin(class, (now.ns, now.ordinal), options.only);
     if let Some(quiet_ns) = options.quiet_ns {
         alarms.set(now.ns.saturating_add(quiet_ns), request, requests);
     }
@@ -198,8 +198,12 @@ impl Run {
         };
         // Nothing may hold it any more: then it has left all of its sections.
         if !self.requests.is_loose(slot) {
-            for (section, stay) in self.requests.open(slot).log.staying() {
-                let place = self.sections.keys.find(stay.timeline, stay.key);
+            let Run { sections, requests, .. } = self;
+            let find = |timeline, key| sections.keys.find(timeline, key);
+            for (section, place) in requests.open(slot).log.staying(find) {
+                if self.sections.members(place).iter().all(|member| member.slot != slot) {
+                    continue;
+                }
                 self.flush(place, at_ns);
                 self.requests.open(slot).log.leave(section, at_ns);
                 self.sections.remove(place, slot);

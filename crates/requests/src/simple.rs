@@ -273,7 +273,7 @@ impl<'a, const N: usize, const ROLES: u32> Scene<'a, N, ROLES> {
             if section.is_open() {
                 section.met = now.met();
                 if section.is_only(NOBODY) {
-                    let local = open.join(section.stay(keys.name(place)), now.ns);
+                    let local = open.join(section.stay(keys.name(place)), place, now.ns);
                     section.member = Member { slot: owner, local };
                 }
                 section.code = act.next[section.code.index()];
