@@ -6,10 +6,10 @@
 //! other. What has to be done in order of time is left with numbers.
 
 use crate::event::EventId;
-use crate::keys::{Keys, Lane, Lookup, UNFIT};
+use crate::keys::{Keys, UNFIT};
+use crate::places::{Out, Put, Small};
 use crate::program::{Key, KeyId, LaneId, Rule, Schema, Scope};
 use crate::simple::MOST;
-use crate::table::Word;
 
 /// Events of a piece. What belongs to one stays in the first caches while it is worked on, and places
 /// of sections that were open in between are soon used again; but the loops over events of one kind
@@ -36,14 +36,14 @@ pub(crate) struct Piece<'a> {
 impl<'a> Piece<'a> {
     /// The piece's part of a column.
     #[inline]
-    fn column(&self, column: usize) -> &'a Rows<u64> {
+    pub fn column(&self, column: usize) -> &'a Rows<u64> {
         let column = &self.columns[column][self.first..];
         column.first_chunk().expect("columns are as long as a piece")
     }
 }
 
 /// Keys of an event that most rules have no more than.
-const USUAL: usize = 2;
+pub(crate) const USUAL: usize = 2;
 
 /// An event that a rule takes, or may take.
 #[derive(Clone, Copy)]
@@ -289,120 +289,6 @@ impl Finds<'_> {
     }
 }
 
-/// A key of a timeline that is a field, or two, and has 64 bits at most: its value always fits.
-enum Small<'a> {
-    One(One<'a>),
-    Two(Two<'a>),
-}
-
-impl<'a> Small<'a> {
-    fn new(lane: usize, key: &Key, piece: Piece<'a>) -> Option<Small<'a>> {
-        match key {
-            Key::Field { column, mask } => {
-                Some(Small::One(One { lane, column: piece.column(*column), mask: *mask }))
-            }
-            Key::Pair { columns, masks, shift } => {
-                let columns = columns.map(|column| piece.column(column));
-                Some(Small::Two(Two { lane, columns, masks: *masks, shift: *shift }))
-            }
-            Key::Parts(_) => None,
-        }
-    }
-}
-
-trait Packed {
-    /// Its timeline.
-    fn lane(&self) -> usize;
-
-    /// Its value in a row.
-    fn of(&self, at: usize) -> u64;
-}
-
-struct One<'a> {
-    lane: usize,
-    column: &'a Rows<u64>,
-    mask: u64,
-}
-
-impl Packed for One<'_> {
-    fn lane(&self) -> usize {
-        self.lane
-    }
-
-    #[inline(always)]
-    fn of(&self, at: usize) -> u64 {
-        self.column[at] & self.mask
-    }
-}
-
-struct Two<'a> {
-    lane: usize,
-    columns: [&'a Rows<u64>; 2],
-    masks: [u64; 2],
-    shift: u32,
-}
-
-impl Packed for Two<'_> {
-    fn lane(&self) -> usize {
-        self.lane
-    }
-
-    #[inline(always)]
-    fn of(&self, at: usize) -> u64 {
-        let [first, second] = self.columns.map(|column| column[at]);
-        (first & self.masks[0]) << self.shift | (second & self.masks[1])
-    }
-}
-
-/// Puts down what some rows do: the rule that takes them, and the places of their first keys.
-struct Put<'a> {
-    all: &'a mut Rows<Step>,
-    missed: &'a mut Rows<u16>,
-    rule: u32,
-    rows: &'a [u16],
-}
-
-impl Put<'_> {
-    #[inline(never)]
-    fn one(&mut self, keys: &mut Keys, key: impl Packed) {
-        let Put { all, missed, rule, rows } = self;
-        let first = keys.first(key.lane());
-        let mut misses = 0;
-        for row in *rows {
-            // The remainder is the number itself, and needs no check.
-            let at = usize::from(*row) % PIECE;
-            let (place, found) = first.look(key.of(at));
-            all[at] = Step { places: [place; USUAL], rule: *rule, row: at as u32 };
-            missed[misses % PIECE] = *row;
-            misses += usize::from(!found);
-        }
-        for row in &missed[..misses] {
-            let at = usize::from(*row) % PIECE;
-            all[at].places = [keys.place(key.lane(), key.of(at)); USUAL];
-        }
-    }
-
-    #[inline(never)]
-    fn two(&mut self, keys: &mut Keys, key: impl Packed, other: impl Packed) {
-        let Put { all, missed, rule, rows } = self;
-        let [first, second] = [keys.first(key.lane()), keys.first(other.lane())];
-        let mut misses = 0;
-        for row in *rows {
-            let at = usize::from(*row) % PIECE;
-            let (one, found) = first.look(key.of(at));
-            let (two, both) = second.look(other.of(at));
-            all[at] = Step { places: [one, two], rule: *rule, row: at as u32 };
-            missed[misses % PIECE] = *row;
-            misses += usize::from(!(found & both));
-        }
-        for row in &missed[..misses] {
-            let at = usize::from(*row) % PIECE;
-            let one = keys.place(key.lane(), key.of(at));
-            all[at].places = [one, keys.place(other.lane(), other.of(at))];
-        }
-    }
-}
-
 /// Values that expressions of a rule can name.
 pub(crate) fn scope<'a>(
     rule: &Rule,
@@ -417,72 +303,4 @@ pub(crate) fn scope<'a>(
         locals.push(value);
     }
     Scope { columns, row, locals }
-}
-
-/// Finds places of one key, and puts them where they belong.
-struct Out<'a, P> {
-    put: P,
-    rows: &'a [u16],
-    missed: &'a mut Rows<u16>,
-}
-
-impl<P: FnMut(usize, u32)> Out<'_, P> {
-    fn find_places(
-        self,
-        lane: Lane<'_>,
-        key: &Key,
-        piece: Piece<'_>,
-        locals: &mut Vec<i128>,
-        rule: &Rule,
-    ) {
-        match (lane, key) {
-            (Lane::Narrow(lookup), Key::Field { column, mask }) => {
-                let (column, mask) = (piece.column(*column), *mask);
-                self.find(lookup, move |row| column[row] & mask);
-            }
-            (Lane::Narrow(lookup), Key::Pair { columns, masks, shift }) => {
-                let [a, b] = columns.map(|column| piece.column(column));
-                let ([first, second], shift) = (*masks, *shift);
-                self.find(lookup, move |row| (a[row] & first) << shift | (b[row] & second));
-            }
-            (Lane::Narrow(lookup), key) => self.find_fitting(lookup, |row| {
-                key.of(&scope(rule, piece, row, locals)).map(|key| key as u64)
-            }),
-            (Lane::Wide(lookup), key) => {
-                self.find_fitting(lookup, |row| key.of(&scope(rule, piece, row, locals)));
-            }
-        }
-    }
-
-    /// Finds the place of each row's key.
-    #[inline(never)]
-    fn find<K: Word + Into<u128>>(self, mut lookup: Lookup<'_, K>, key: impl Fn(usize) -> K) {
-        let Out { mut put, rows, missed } = self;
-        let first = lookup.first();
-        let mut misses = 0;
-        for row in rows {
-            // The remainder is the number itself, and needs no check.
-            let at = usize::from(*row) % PIECE;
-            let (place, found) = first.look(key(at));
-            put(at, place);
-            missed[misses % PIECE] = *row;
-            misses += usize::from(!found);
-        }
-        for row in &missed[..misses] {
-            let at = usize::from(*row) % PIECE;
-            put(at, lookup.place(key(at)));
-        }
-    }
-
-    /// Finds the place of each row's key, if its value fits.
-    fn find_fitting<K: Word + Into<u128>>(
-        mut self,
-        mut lookup: Lookup<'_, K>,
-        mut key: impl FnMut(usize) -> Option<K>,
-    ) {
-        for row in self.rows {
-            let at = usize::from(*row) % PIECE;
-            (self.put)(at, key(at).map_or(UNFIT, |key| lookup.place(key)));
-        }
-    }
 }

@@ -127,6 +127,7 @@ impl<K: Word> Table<K> {
     /// Adds an item for a key that has none.
     pub fn insert(&mut self, key: K, item: u32) {
         debug_assert_ne!(item, EMPTY);
+        // A quarter full at most: then nearly all keys are where they are looked for first.
         if 4 * (self.len + 1) > self.slots.len() {
             let mut bigger = Table::new(u64::BITS - self.shift + 1);
             for slot in self.slots.iter().filter(|slot| slot.item != EMPTY) {
