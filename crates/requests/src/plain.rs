@@ -7,7 +7,7 @@ use crate::feed::Setting;
 use crate::log::Entry;
 use crate::program::Rule;
 use crate::run::Run;
-use crate::sections::{Met, NOBODY};
+use crate::sections::{Member, Met, NOBODY};
 use crate::state::Code;
 use crate::steps::Step;
 
@@ -64,33 +64,32 @@ impl Run {
         let all = self.sections.all.as_mut_slice();
         // A key that does not fit has a place where no section is.
         let (Some(first), Some(second)) = (all.get(one), all.get(two)) else { return Passed::Not };
-        let member = first.member;
-        if second.member.slot != member.slot || member.slot > NOBODY {
+        let Member { slot, local } = first.member;
+        let owned = slot < NOBODY;
+        if second.member.slot != slot || !(owned || slot == NOBODY) {
             // Most events of idle actors end here.
             let nothing = plain.alone & !first.is_open();
             self.counts.unbound += u64::from(nothing);
             return if nothing { Passed::Done } else { Passed::Not };
         }
-        let owned = member.slot != NOBODY;
-        // If it is alone, both are the same.
+        let ordinal = setting.ordinal + u64::from(step.row);
         if owned {
+            // If it is alone, both are the same.
             if second.touched_by != first.serial {
                 return Passed::Not;
             }
             all[two].touched_ns = ns;
         }
-        let ordinal = setting.ordinal + u64::from(step.row);
         let met = Met::new(plain.event, ordinal);
         all[two].met = met;
         let first = &mut all[one];
         first.met = met;
         first.code = plain.next[first.code.index()];
         if owned {
-            let log = &mut self.requests.open(member.slot).log;
-            let actor = Some(member.local);
-            let event = Entry { ns, ordinal, deed: plain.deed, actor, shared: false };
-            if log.event(event) >= setting.options.events_max {
-                return Passed::Full(member.slot);
+            let (deed, actor) = (plain.deed, Some(local));
+            let event = Entry { ns, ordinal, deed, actor, shared: false };
+            if self.requests.open(slot).log.event(event) >= setting.options.events_max {
+                return Passed::Full(slot);
             }
         }
         Passed::Done
