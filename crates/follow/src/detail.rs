@@ -14,7 +14,7 @@ impl Session<'_> {
     /// events lie before that.
     pub fn request(&self, schema: usize, id: u64) -> Result<Option<Detail>> {
         let mut found: Option<(Request, Detail)> = None;
-        let ran = self.run(&mut |request, context| {
+        let ran = self.run_for(id, &mut |request, context| {
             if (request.schema, request.id) == (schema, id) {
                 found = Some((request.clone(), detail(request, context)));
             }

@@ -125,7 +125,7 @@ impl<'a> Session<'a> {
         also: &dyn Fn(EventId) -> bool,
         observer: &mut dyn Observer,
     ) -> Result<Vec<String>> {
-        Ok(self.run_with(also, observer)?.problems)
+        Ok(self.run_with(also, None, observer)?.problems)
     }
 
     /// Runs the engine over the trace until `with` returns `false` or the events are over.
@@ -133,13 +133,27 @@ impl<'a> Session<'a> {
         &self,
         mut with: &mut dyn FnMut(&Request, &Context<'_>) -> bool,
     ) -> Result<Ran> {
-        self.run_with(&|_| false, &mut with)
+        self.run_with(&|_| false, None, &mut with)
     }
 
-    fn run_with(&self, also: &dyn Fn(EventId) -> bool, observer: &mut dyn Observer) -> Result<Ran> {
+    /// The same with the request of one number only, of each schema: nothing is written down of others.
+    pub(crate) fn run_for(
+        &self,
+        only: u64,
+        mut with: &mut dyn FnMut(&Request, &Context<'_>) -> bool,
+    ) -> Result<Ran> {
+        self.run_with(&|_| false, Some(only), &mut with)
+    }
+
+    fn run_with(
+        &self,
+        also: &dyn Fn(EventId) -> bool,
+        only: Option<u64>,
+        observer: &mut dyn Observer,
+    ) -> Result<Ran> {
         let wanted = |event| self.uses(event) || also(event);
         let mut feed = Feed::open(self.trace, &self.program, &wanted)?;
-        let options = Options { switches: feed.switches(), ..self.options };
+        let options = Options { switches: feed.switches(), only, ..self.options };
         let mut engine = Engine::new(self.program.clone(), options);
         let mut batch = Batch::new(self.program.catalog());
         let mut first = 0;
@@ -149,7 +163,9 @@ impl<'a> Session<'a> {
             let context = Context { program: &self.program, strings: feed.strings(), names };
             going_on = observer.events(first, &batch, &context);
             let mut tell = |request: Complete<'_>| {
-                going_on = going_on && observer.request(request.read(), &context);
+                if going_on && request.is_told() {
+                    going_on = observer.request(request.read(), &context);
+                }
             };
             engine.feed(&batch, &mut tell);
             first += batch.len() as u64;
@@ -158,7 +174,9 @@ impl<'a> Session<'a> {
             let names = &self.names.borrow();
             let context = Context { program: &self.program, strings: feed.strings(), names };
             engine.finish(&mut |request| {
-                going_on = going_on && observer.request(request.read(), &context);
+                if going_on && request.is_told() {
+                    going_on = observer.request(request.read(), &context);
+                }
             });
         }
         let schemas = 0..self.program.schemas().len();

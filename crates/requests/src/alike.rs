@@ -1,7 +1,8 @@
 //! The short ways, [`crate::plain`] and [`crate::simple`], against the one that is always right,
-//! [`crate::apply`]: any events, cut into any batches, by any schema.
+//! [`crate::apply`]: any events, cut into any batches, by any schema. And requests that are told
+//! against those that are not.
 
-use crate::{Batch, Engine, Options, Request, SCHEMAS, Source, compile, shipped};
+use crate::{Batch, Complete, Engine, Options, Request, SCHEMAS, Source, compile, shipped};
 
 /// Rules that come close to the edges of the short ways.
 const EDGES: &str = r#"
@@ -73,6 +74,7 @@ fn options(state: &mut u64) -> Options {
         switches: pick(0, 1) == 1,
         quiet_ns: (pick(0, 1) == 0).then(|| 200 + random(state) % 3000),
         jump_ns: 500,
+        only: None,
     }
 }
 
@@ -81,21 +83,29 @@ fn run(mut engine: Engine, events: &[Event], cuts: &[usize]) -> (Vec<Request>, S
     let catalog = engine.program().catalog().clone();
     let kinds: Vec<_> = catalog.events().iter().filter_map(|e| catalog.find(&e.name)).collect();
     let mut found = Vec::new();
+    let mut counted = Vec::new();
+    let mut tell = |request: Complete<'_>| {
+        counted.push((request.id(), request.events(), request.outcome()));
+        if request.is_told() {
+            found.push(request.read().clone());
+        }
+    };
     for cut in cuts.windows(2) {
         let mut batch = Batch::new(&catalog);
         for (time_ns, kind, fields) in &events[cut[0]..cut[1]] {
             let fields = &fields[..catalog.width().min(fields.len())];
             batch.push(*time_ns, kinds[*kind as usize % kinds.len()], fields);
         }
-        engine.feed(&batch, &mut |request| found.push(request.read().clone()));
+        engine.feed(&batch, &mut tell);
     }
     let open = engine.open();
-    engine.finish(&mut |request| found.push(request.read().clone()));
+    engine.finish(&mut tell);
     for spans in found.iter().flat_map(|request| request.spans.windows(2)) {
         assert!(!{ spans[0] }.goes_on(&spans[1]), "one span in two: {spans:?}");
         assert!(spans[1].from_ns < spans[1].to_ns);
     }
-    (found, format!("{:?} {:?} {open:?}", engine.counts(), engine.schema_counts(0)))
+    let counts = (engine.counts(), engine.schema_counts(0));
+    (found, format!("{counts:?} {open:?} {counted:?}"))
 }
 
 #[test]
@@ -118,6 +128,12 @@ fn short_ways_and_batches_make_no_difference() {
         cuts.sort_unstable();
         let short = run(engine(), &events, &cuts);
         assert!(right == short, "round {round}: {schema}\n{right:?}\n{short:?}");
+        // A request is the same if it is the only one that is told, and nothing else is different.
+        let only = right.0.iter().map(|request| request.id).max().unwrap_or(0) / 2;
+        let one = Engine::new(program.clone(), Options { only: Some(only), ..options });
+        let told: Vec<Request> = right.0.iter().filter(|r| r.id == only).cloned().collect();
+        let one = run(one, &events, &cuts);
+        assert!(one.0 == told && one.1 == right.1, "round {round}: {schema}\n{one:?}\n{told:?}");
         requests += right.0.len();
     }
     assert!(requests > 1000, "{requests} requests are not enough to say anything");

@@ -3,12 +3,12 @@
 use crate::engine::{Options, SchemaCounts};
 use crate::few::Few;
 use crate::keys::UNFIT;
-use crate::program::{Bind, Mark, Rule, Scope, Traffic, When};
+use crate::program::{Bind, Mark, Rule, Scope, Seed, Traffic, When};
 use crate::request::LinkKind;
 use crate::requests::{Arrival, Requests};
-use crate::run::{Now, Run, UNBOUND};
-use crate::sections::{Member, NOBODY, PeerMark};
-use crate::state::{Change, State, Wait};
+use crate::run::{Now, Run, UNBOUND, begin};
+use crate::sections::{Member, Met, NOBODY, PeerMark};
+use crate::state::{Change, Code, State, Wait};
 use crate::steps::{Piece, Places, scope};
 use crate::streams::{Odd, Range, Sent, Transfer};
 use crate::syntax::Role;
@@ -70,11 +70,7 @@ impl Run {
             self.receive(rule, options, looked);
         }
         if let (Some(seed), true) = (&rule.seed, self.owners.is_empty()) {
-            let label = seed.label.as_ref().and_then(|label| u32::try_from(label.of(scope)).ok());
-            let begun = self.seed((usize::from(seed.class), label), options, now);
-            self.owners.extend(begun);
-            // It may come into no section.
-            self.loose.extend(begun);
+            self.seed(seed, scope, options, now);
         }
         // From here on they are in all of its sections.
         for (n, bind) in rule.binds.iter().enumerate() {
@@ -147,7 +143,7 @@ impl Run {
         let open = section.is_open();
         let opens = match (bind.role, open) {
             (Role::Start, true) => {
-                let last = section.last;
+                let last = section.met.event();
                 let fresh = bind.after.as_ref().is_none_or(|after| after.events.contains(&last));
                 // A second binding of this event to the section it has just opened.
                 let again = self.bound.contains(&place);
@@ -183,7 +179,7 @@ impl Run {
             self.counts.evicted += 1;
             self.close(stale, now.ns);
         }
-        self.sections.open(place, actor, now.event, now.ns);
+        self.sections.open(place, actor, now.met());
     }
 
     /// The actor touches all things of the event. Actors are bound first, so it is known.
@@ -209,7 +205,7 @@ impl Run {
     ) -> Option<Arrival> {
         let serial = self.sections.all[actor as usize].serial;
         let section = &mut self.sections.all[place as usize];
-        let from_ns = std::mem::replace(&mut section.since_ns, now.ns);
+        let from_ns = std::mem::replace(&mut section.touched_ns, now.ns);
         if section.touched_by == serial {
             return None;
         }
@@ -279,24 +275,15 @@ impl Run {
         }
     }
 
-    /// Begins a request, if there may be one more.
-    pub(crate) fn seed(
-        &mut self,
-        class: (usize, Option<u32>),
-        options: &Options,
-        now: Now,
-    ) -> Option<u32> {
-        if self.requests.len() >= options.requests_max {
-            self.counts.refused += 1;
-            return None;
-        }
-        self.counts.begun += 1;
-        let request = self.requests.begin(class, (now.ns, now.ordinal));
-        if let Some(quiet_ns) = options.quiet_ns {
-            let due_ns = now.ns.saturating_add(quiet_ns);
-            self.alarms.set(due_ns, request, &self.requests);
-        }
-        Some(request.slot)
+    /// Begins a request, which is the event's.
+    fn seed(&mut self, seed: &Seed, scope: &Scope<'_>, options: &Options, now: Now) {
+        let label = seed.label.as_ref().and_then(|label| u32::try_from(label.of(scope)).ok());
+        let class = (usize::from(seed.class), label);
+        let Run { requests, alarms, counts, .. } = self;
+        let begun = begin(requests, alarms, counts, class, options, now);
+        self.owners.extend(begun);
+        // It may come into no section.
+        self.loose.extend(begun);
     }
 
     /// An actor's section, to be remembered.
@@ -312,9 +299,10 @@ impl Run {
     #[inline]
     fn spread(&mut self, bind: &Bind, place: u32, options: &Options, now: Now) {
         let section = &mut self.sections.all[place as usize];
-        section.touched_ns = now.ns;
-        if bind.role != Role::Note {
-            section.last = now.event;
+        if bind.role == Role::Note {
+            section.met = Met::new(section.met.event(), now.ordinal);
+        } else {
+            section.met = now.met();
             // Nearly always they are there already.
             let same = match (self.sections.members(place), self.owners.as_slice()) {
                 (_, []) => true,
@@ -353,41 +341,36 @@ impl Run {
 
     /// Puts a request into a section.
     pub(crate) fn join(&mut self, place: u32, slot: u32, at_ns: u64) {
-        let section = &mut self.sections.all[place as usize];
-        if section.actor {
-            section.since_ns = at_ns;
-        }
+        let section = &self.sections.all[place as usize];
         let stay = section.stay(self.sections.keys.name(place));
-        let local = self.requests.open(slot).join(stay, at_ns);
+        let local = self.requests.open(slot).join(stay, place, at_ns);
         self.sections.add(place, Member { slot, local });
     }
 
     /// Tells a section's requests how long it was in its state.
     pub(crate) fn flush(&mut self, place: u32, at_ns: u64) {
-        let section = &mut self.sections.all[place as usize];
-        if section.actor {
-            if section.since_ns >= at_ns {
-                return;
-            }
-            section.since_ns = at_ns;
-            let code = section.code;
-            let members = self.sections.members(place);
-            for Member { slot, local } in members {
-                let log = &mut self.requests.open(*slot).log;
-                log.state((*local, code), at_ns, members.len() > 1);
-            }
+        self.turn(place, self.sections.all[place as usize].code, at_ns);
+    }
+
+    /// Tells a section's requests what it does from then on.
+    fn turn(&mut self, place: u32, next: Code, at_ns: u64) {
+        if !self.sections.all[place as usize].actor {
+            return;
+        }
+        let members = self.sections.members(place);
+        for Member { slot, local } in members {
+            let log = &mut self.requests.open(*slot).log;
+            log.state((*local, next), at_ns, members.len() > 1);
         }
     }
 
     pub(crate) fn change(&mut self, place: u32, change: Change, options: &Options, at_ns: u64) {
-        let section = &mut self.sections.all[place as usize];
-        let (code, next) = (section.code, section.code.after(change, options.switches));
-        if !next.is_in_state_of(code) {
-            // It was in the state before until now.
-            self.flush(place, at_ns);
-            self.sections.all[place as usize].since_ns = at_ns;
+        let code = self.sections.all[place as usize].code;
+        let next = code.after(change, options.switches);
+        if next != code {
+            self.turn(place, next, at_ns);
+            self.sections.all[place as usize].code = next;
         }
-        self.sections.all[place as usize].code = next;
     }
 
     fn hand_off(&mut self, rule: &Rule, options: &Options, now: Now, places: Places<'_>) {
@@ -418,8 +401,7 @@ impl Run {
                 self.join_all(place, options, now.ns);
             }
             let section = &mut self.sections.all[place as usize];
-            section.touched_ns = now.ns;
-            section.last = now.event;
+            section.met = now.met();
             if let Some(change) = handoff.change {
                 self.change(place, change, options, now.ns);
             }
@@ -447,7 +429,7 @@ impl Run {
         let serial = actor.map_or(0, |place| self.sections.all[place as usize].serial);
         for slot in &self.owners {
             let member = members.iter().find(|member| member.slot == *slot);
-            let event = now.event_of(member.map(|member| member.local), shared);
+            let event = now.entry(member.map(|member| member.local), shared);
             let open = self.requests.open(*slot);
             if open.log.event(event) >= options.events_max {
                 self.too_long.push(*slot);
@@ -474,7 +456,7 @@ impl Run {
                 if self.owners.contains(&member.slot) {
                     continue;
                 }
-                let event = now.event_of(section.actor.then_some(member.local), members.len() > 1);
+                let event = now.entry(section.actor.then_some(member.local), members.len() > 1);
                 // Two notes of one event to one request are one.
                 if self.requests.last_ordinal(member.slot) == Some(now.ordinal) {
                     continue;

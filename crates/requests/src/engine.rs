@@ -38,6 +38,9 @@ pub struct Options {
     /// Whether events tell when actors are switched out. If not, an actor that `expects` something
     /// waits for it from then on.
     pub switches: bool,
+    /// Of each schema, only the request of this number is told. Others are followed as ever, and it is
+    /// counted how many events each has, but nothing is written down of them.
+    pub only: Option<u64>,
 }
 
 impl Default for Options {
@@ -51,6 +54,7 @@ impl Default for Options {
             ranges_max: 4096,
             sharers_max: 16,
             switches: true,
+            only: None,
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Events on their way to the [`Run`] of a schema: cut into pieces, of which is found out first what
 //! does not depend on what is open.
 
+use crate::deeds::Deed;
 use crate::engine::Options;
 use crate::plain::Plain;
 use crate::program::{Rule, Schema};
@@ -39,8 +40,10 @@ pub(crate) struct Ways {
 }
 
 impl Ways {
-    fn new(rule: &Rule, options: &Options) -> Ways {
-        Ways { plain: Plain::new(rule, options), simple: Simple::new(rule, options).map(Box::new) }
+    fn new(rule: &Rule, deed: Option<Deed>, options: &Options) -> Ways {
+        let Some(deed) = deed else { return Ways::default() };
+        let simple = Simple::new(rule, deed, options).map(Box::new);
+        Ways { plain: Plain::new(rule, deed, options), simple }
     }
 }
 
@@ -56,9 +59,10 @@ pub(crate) struct Feed {
 
 impl Feed {
     pub fn new(number: usize, schema: &Schema, options: &Options) -> Feed {
+        let rules = schema.rules.iter().enumerate();
         Feed {
-            run: Run::new(number, schema),
-            ways: schema.rules.iter().map(|rule| Ways::new(rule, options)).collect(),
+            run: Run::new(number, schema, options),
+            ways: rules.map(|(n, rule)| Ways::new(rule, Deed::of(schema, n), options)).collect(),
             steps: Steps::new(schema),
             rest: Vec::new(),
         }

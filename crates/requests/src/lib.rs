@@ -27,12 +27,13 @@
 //! 2. Events lie in a [`Batch`], a structure of arrays. Texts are codes.
 //! 3. The [`Engine`] takes batches in pieces (`feed`). Which rule of a schema takes each event of a
 //!    piece, and which *places* its packed keys are (`keys`, `table`), is found column by column
-//!    (`steps`): that depends on nothing that is open, so it is done in loops that have no branch to
-//!    foresee. Then events are taken in order of time (`run`), the short way where little happens
-//!    (`plain`, `simple`), or the general one (`apply`), to what is open at their places: sections
-//!    (`sections`), ranges of bytes (`streams`), and through them requests (`requests`). An open
-//!    request is a log of small entries (`log`). When it is complete it goes out as a [`Complete`],
-//!    which makes a [`Request`] of the log if it is asked to, in memory that the next one uses again.
+//!    (`steps`, `places`): that depends on nothing that is open, so it is done in loops that have no
+//!    branch to foresee. Then events are taken in order of time (`run`), the short way where little
+//!    happens (`plain`, `simple`), or the general one (`apply`), to what is open at their places:
+//!    sections (`sections`), ranges of bytes (`streams`), and through them requests (`requests`). An
+//!    open request is a log of small entries (`log`), from which follows what its actors did
+//!    (`deeds`). When it is complete it goes out as a [`Complete`], which makes a [`Request`] of the
+//!    log if it is asked to, in memory that the next one uses again.
 //!
 //! **Flood fill without looking back.** Requests spread forward, at the time of the event that
 //! connects two sections. So a section holds which requests it is in, and no events; an event of no
@@ -56,6 +57,7 @@ mod apply;
 mod check;
 mod clock;
 mod critical;
+mod deeds;
 mod diagnostic;
 mod engine;
 mod event;
@@ -66,6 +68,7 @@ mod keys;
 mod lexer;
 mod log;
 mod parser;
+mod places;
 mod plain;
 mod program;
 mod request;

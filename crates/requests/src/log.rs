@@ -4,23 +4,28 @@
 //! a request is written once and read once. So it is written one behind the other, most of it in one
 //! word: what happened, and how long after the request's last event. Times and numbers that do not fit
 //! follow in words of their own.
+//!
+//! A request that nobody asks for ([`crate::Options::only`]) is not told: events are counted, and there
+//! is nothing but the places of the sections that it came to.
 
-use crate::event::EventId;
+use std::cmp::Reverse;
+
+use crate::deeds::{Deed, Deeds};
 use crate::request::{Request, RequestEvent, RequestSection, Span};
-use crate::state::{Code, State};
+use crate::state::Code;
 
 /// The words that a log begins with: the request's number, when it began, the place of its first event
 /// among all, and its class with its label.
 const HEAD: usize = 4;
 
 // The lowest two bits of an entry say what happened.
-/// An event: its kind, its actor, and how many events there were since the last.
+/// An event: what it does, its actor, and how many events there were since the last.
 const EVENT: u64 = 0;
-/// The end of an actor's time in one state.
+/// An actor's state from then on, and what it expects.
 const STATE: u64 = 1;
 /// A section is left.
 const LEAVE: u64 = 2;
-/// A section is joined. Its number and its key follow.
+/// A section is joined, whose actor is in a state. Its number and its key follow.
 const JOIN: u64 = 3;
 /// The time follows in a word of its own, and of an event its place among all.
 const WIDE: u64 = 1 << 2;
@@ -31,16 +36,17 @@ const WHAT: u32 = 4;
 const TIME: u32 = 36;
 const TIME_BITS: u32 = u64::BITS - TIME;
 
-// Of an event: its kind comes first, then its actor.
-const KIND_BITS: u32 = 12;
-const ACTOR: u32 = WHAT + KIND_BITS;
+// Of an event: what it does comes first, then its actor.
+pub(crate) const DEED_BITS: u32 = 12;
+const ACTOR: u32 = WHAT + DEED_BITS;
 const ACTOR_BITS: u32 = 4;
 const ORDINAL: u32 = ACTOR + ACTOR_BITS;
 const ORDINAL_BITS: u32 = TIME - ORDINAL;
-const _: () = assert!(crate::Catalog::MAX <= 1 << KIND_BITS);
+const _: () = assert!(crate::Catalog::MAX <= 1 << DEED_BITS);
 
-/// Of a state: itself, then its section.
-const STATE_BITS: u32 = 3;
+/// Of a state: itself, then its section. Of a section: after two flags its state, then its timeline.
+const CODE_BITS: u32 = 5;
+const _: () = assert!(Code::COUNT == 1 << CODE_BITS);
 
 /// The log of an open request.
 #[derive(Default)]
@@ -51,26 +57,42 @@ pub(crate) struct Log {
     /// The last event's place among all, or where that of the first will be.
     last_ordinal: u64,
     events: u32,
+    /// How many it joined; from [`UNTOLD`] on if it is not told.
     sections: u32,
 }
+
+/// More sections than a request joins.
+const UNTOLD: u32 = 1 << 31;
 
 /// A section that a request joins.
 #[derive(Clone, Copy)]
 pub(crate) struct Stay {
     pub timeline: u16,
     pub actor: bool,
+    pub code: Code,
     pub key: u128,
     pub serial: u64,
 }
 
+/// An event of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Entry {
+    pub ns: u64,
+    pub ordinal: u64,
+    pub deed: Deed,
+    /// Place of its actor among the request's sections.
+    pub actor: Option<u32>,
+    pub shared: bool,
+}
+
 /// What entries say, to whoever reads them.
 trait Reader {
-    fn event(&mut self, event: RequestEvent) {
+    fn event(&mut self, event: Entry) {
         let _ = event;
     }
 
-    fn state(&mut self, section: u32, state: State, at_ns: u64, shared: bool) {
-        let _ = (section, state, at_ns, shared);
+    fn state(&mut self, section: u32, code: Code, at_ns: u64, shared: bool) {
+        let _ = (section, code, at_ns, shared);
     }
 
     fn leave(&mut self, section: u32, at_ns: u64);
@@ -79,13 +101,25 @@ trait Reader {
 }
 
 impl Log {
-    /// Begins to write.
-    pub fn begin(&mut self, id: u64, class: (usize, Option<u32>), (ns, ordinal): (u64, u64)) {
+    /// Begins to write of a request that is told, or not.
+    pub fn begin(
+        &mut self,
+        id: u64,
+        class: (usize, Option<u32>),
+        (ns, ordinal): (u64, u64),
+        told: bool,
+    ) {
         let (class, label) =
             (class.0 as u64, class.1.map_or(0, |label| 1 << 32 | u64::from(label)));
-        self.words.extend([id, ns, ordinal, class << 33 | label]);
+        self.words.extend_from_slice(&[id, ns, ordinal, class << 33 | label]);
         (self.last_ns, self.last_ordinal) = (ns, ordinal);
-        (self.events, self.sections) = (0, 0);
+        (self.events, self.sections) = (0, if told { 0 } else { UNTOLD });
+    }
+
+    /// Whether what happens to it is written down.
+    #[inline]
+    pub fn is_told(&self) -> bool {
+        self.sections < UNTOLD
     }
 
     /// Whether nothing is written: then it is of no request.
@@ -116,28 +150,31 @@ impl Log {
 
     /// Adds an event; returns how many there are.
     #[inline]
-    pub fn event(&mut self, event: RequestEvent) -> usize {
-        let RequestEvent { time_ns, ordinal, .. } = event;
+    pub fn event(&mut self, event: Entry) -> usize {
+        let Entry { ns, ordinal, deed, actor, .. } = event;
         // Nobody is 0.
-        let actor = u64::from(event.actor_code().wrapping_add(1));
-        let head = EVENT | shared(event.shared) | (event.kind.index() as u64) << WHAT;
-        let (later_ns, later) = (time_ns - self.last_ns, ordinal - self.last_ordinal);
-        let beyond = later_ns >> TIME_BITS | later >> ORDINAL_BITS | actor >> ACTOR_BITS;
-        if beyond == 0 {
+        let actor = actor.map_or(0, |actor| u64::from(actor) + 1);
+        let head = EVENT | shared(event.shared) | u64::from(deed.0) << WHAT;
+        let (later_ns, later) = (ns - self.last_ns, ordinal - self.last_ordinal);
+        if !self.is_told() {
+            // It is counted.
+        } else if later_ns < 1 << TIME_BITS && later < 1 << ORDINAL_BITS && actor < 1 << ACTOR_BITS
+        {
             let what = actor << ACTOR | later << ORDINAL;
             self.words.push(later_ns << TIME | what | head);
         } else {
-            self.extend(&[WIDE | actor << ACTOR | head, time_ns, ordinal]);
+            self.extend(&[WIDE | actor << ACTOR | head, ns, ordinal]);
         }
-        (self.last_ns, self.last_ordinal) = (time_ns, ordinal);
+        (self.last_ns, self.last_ordinal) = (ns, ordinal);
         self.events += 1;
         self.events as usize
     }
 
-    /// An actor was in a state until then: since it was told before, or the section joined.
+    /// An actor was in its state until then, and is in another from then on, or the same. If it only
+    /// expects something else, nothing is said of its time.
     #[inline]
-    pub fn state(&mut self, (section, code): (u32, Code), at_ns: u64, is_shared: bool) {
-        let what = (u64::from(section) << STATE_BITS | code.state_index()) << WHAT;
+    pub fn state(&mut self, (section, next): (u32, Code), at_ns: u64, is_shared: bool) {
+        let what = (u64::from(section) << CODE_BITS | next.index() as u64) << WHAT;
         self.add(STATE | shared(is_shared) | what, at_ns);
     }
 
@@ -149,21 +186,33 @@ impl Log {
 
     /// A section is joined; returns its place among the request's.
     #[inline(always)]
-    pub fn join(&mut self, stay: Stay, at_ns: u64) -> u32 {
-        let Stay { timeline, actor, key, serial } = stay;
+    pub fn join(&mut self, stay: Stay, place: u32, at_ns: u64) -> u32 {
+        self.sections += 1;
+        if !self.is_told() {
+            self.words.push(u64::from(place));
+            return self.sections - 1;
+        }
+        let Stay { timeline, actor, code, key, serial } = stay;
         let (low, high) = (key as u64, (key >> 64) as u64);
-        let what = u64::from(timeline) << 2 | u64::from(actor) << 1 | u64::from(high != 0);
-        self.add(JOIN | what << WHAT, at_ns);
-        self.words.extend_from_slice(&[serial, low]);
+        let what = u64::from(timeline) << CODE_BITS | code.index() as u64;
+        let what = what << 2 | u64::from(actor) << 1 | u64::from(high != 0);
+        let head = JOIN | what << WHAT;
+        let later_ns = at_ns.wrapping_sub(self.last_ns);
+        match later_ns >> TIME_BITS {
+            0 => self.words.extend_from_slice(&[later_ns << TIME | head, serial, low]),
+            _ => self.extend(&[WIDE | head, at_ns, serial, low]),
+        }
         if high != 0 {
             self.extend(&[high]);
         }
-        self.sections += 1;
         self.sections - 1
     }
 
-    #[inline]
+    #[inline(always)]
     fn add(&mut self, head: u64, at_ns: u64) {
+        if !self.is_told() {
+            return;
+        }
         // A time before the last event is a very large number, and does not fit either.
         let later_ns = at_ns.wrapping_sub(self.last_ns);
         match (head >> TIME) | (later_ns >> TIME_BITS) {
@@ -177,21 +226,35 @@ impl Log {
         self.words.extend_from_slice(words);
     }
 
-    /// The sections that it is in, by their places among the request's.
-    pub fn staying(&self) -> Vec<(u32, Stay)> {
+    /// Sections that it may be in, all that it is in among them: which of the request's each is, and
+    /// its place, that `find` knows by timeline and key.
+    pub fn staying(&self, find: impl Fn(u16, u128) -> u32) -> Vec<(u32, u32)> {
+        if !self.is_told() {
+            // It may have come to a place more than once: the last time counts.
+            let places = self.words[HEAD..].iter().map(|place| *place as u32);
+            let mut all: Vec<(u32, u32)> = (UNTOLD..).zip(places).collect();
+            all.sort_unstable_by_key(|(section, place)| (*place, Reverse(*section)));
+            all.dedup_by_key(|(_, place)| *place);
+            all.sort_unstable();
+            return all;
+        }
         let mut all: Vec<Option<Stay>> = Vec::new();
         self.tell(&mut all);
+        let place = |stay: Stay| find(stay.timeline, stay.key);
         let all = (0u32..).zip(all);
-        all.filter_map(|(section, stay)| Some((section, stay?))).collect()
+        all.filter_map(|(section, stay)| Some((section, place(stay?)))).collect()
     }
 
     /// Makes a request of it, in the memory of another.
-    pub fn read(&self, request: &mut Request) {
+    pub fn read(&self, request: &mut Request, codes: &mut Vec<Code>, deeds: &Deeds) {
         request.events.clear();
         request.sections.clear();
         request.spans.clear();
         request.events.reserve(self.events());
-        self.tell(request);
+        codes.clear();
+        if self.is_told() {
+            self.tell(&mut Story { request, codes, deeds });
+        }
     }
 
     /// Tells all entries in the order in which they were written.
@@ -217,13 +280,13 @@ impl Log {
                         }
                     };
                     (last_ns, last_ordinal) = (at_ns, ordinal);
-                    let kind = EventId((what >> WHAT) as u16 % (1 << KIND_BITS));
-                    let actor = (actor as u32).wrapping_sub(1);
-                    reader.event(RequestEvent::of_code((at_ns, ordinal, kind), actor, shared));
+                    let deed = Deed((what >> WHAT) as u16 % (1 << DEED_BITS));
+                    let actor = (actor as u32).checked_sub(1);
+                    reader.event(Entry { ns: at_ns, ordinal, deed, actor, shared });
                 }
                 STATE => {
-                    let state = State::ALL[(what >> WHAT) as usize % (1 << STATE_BITS)];
-                    reader.state((what >> (WHAT + STATE_BITS)) as u32, state, at_ns, shared);
+                    let code = Code::of_index((what >> WHAT) as usize);
+                    reader.state((what >> (WHAT + CODE_BITS)) as u32, code, at_ns, shared);
                 }
                 LEAVE => reader.leave((what >> WHAT) as u32, at_ns),
                 _ => {
@@ -231,8 +294,9 @@ impl Log {
                     let high = if what >> WHAT & 1 != 0 { next() } else { 0 };
                     let key = u128::from(high) << 64 | u128::from(low);
                     let actor = what >> (WHAT + 1) & 1 != 0;
-                    let timeline = (what >> (WHAT + 2)) as u16;
-                    reader.join(Stay { timeline, actor, key, serial }, at_ns);
+                    let code = Code::of_index((what >> (WHAT + 2)) as usize);
+                    let timeline = (what >> (WHAT + 2 + CODE_BITS)) as u16;
+                    reader.join(Stay { timeline, actor, code, key, serial }, at_ns);
                 }
             }
         }
@@ -259,33 +323,73 @@ fn shared(shared: bool) -> u64 {
     if shared { SHARED } else { 0 }
 }
 
-impl Reader for Request {
-    #[inline]
-    fn event(&mut self, event: RequestEvent) {
-        self.events.push(event);
-    }
+/// A request that is put together.
+struct Story<'a> {
+    request: &'a mut Request,
+    /// What its actors do, by section.
+    codes: &'a mut Vec<Code>,
+    deeds: &'a Deeds,
+}
 
+impl Story<'_> {
+    /// An actor was in its state until then.
     #[inline]
-    fn state(&mut self, section: u32, state: State, at_ns: u64, shared: bool) {
+    fn span(&mut self, section: u32, at_ns: u64, shared: bool) {
+        let Request { sections, spans, .. } = &mut *self.request;
+        let state = self.codes[section as usize].state();
         // Until it leaves, the section has when its actor's state was told last.
-        let told_ns = &mut self.sections[section as usize].left_ns;
-        let from_ns = std::mem::replace(told_ns, at_ns);
+        let from_ns = sections[section as usize].left_ns;
+        if from_ns >= at_ns {
+            return;
+        }
+        sections[section as usize].left_ns = at_ns;
         let span = Span { section, state, from_ns, to_ns: at_ns, shared };
-        if !self.spans.last_mut().is_some_and(|last| last.goes_on(&span)) {
-            self.spans.push(span);
+        if !spans.last_mut().is_some_and(|last| last.goes_on(&span)) {
+            spans.push(span);
+        }
+    }
+}
+
+impl Reader for Story<'_> {
+    #[inline]
+    fn event(&mut self, event: Entry) {
+        let Entry { ns, ordinal, deed, actor, shared } = event;
+        let (kind, next) = self.deeds.get(deed);
+        self.request.events.push(RequestEvent::new((ns, ordinal, *kind), actor, shared));
+        if let Some(actor) = actor {
+            let code = self.codes[actor as usize];
+            let next = next[code.index()];
+            if !next.is_in_state_of(code) {
+                self.span(actor, ns, false);
+            }
+            self.codes[actor as usize] = next;
         }
     }
 
     #[inline]
+    fn state(&mut self, section: u32, next: Code, at_ns: u64, shared: bool) {
+        let code = self.codes[section as usize];
+        if next == code || !next.is_in_state_of(code) {
+            self.span(section, at_ns, shared);
+        }
+        self.codes[section as usize] = next;
+    }
+
+    #[inline]
     fn leave(&mut self, section: u32, at_ns: u64) {
-        self.sections[section as usize].left_ns = at_ns;
+        if self.request.sections[section as usize].actor {
+            self.span(section, at_ns, false);
+        }
+        self.request.sections[section as usize].left_ns = at_ns;
     }
 
     #[inline]
     fn join(&mut self, stay: Stay, at_ns: u64) {
-        let Stay { timeline, actor, key, serial } = stay;
+        let Stay { timeline, actor, code, key, serial } = stay;
         let (timeline, joined_ns, left_ns) = (usize::from(timeline), at_ns, at_ns);
-        self.sections.push(RequestSection { timeline, key, serial, joined_ns, left_ns, actor });
+        let section = RequestSection { timeline, key, serial, joined_ns, left_ns, actor };
+        self.request.sections.push(section);
+        self.codes.push(code);
     }
 }
 
@@ -302,48 +406,86 @@ impl Reader for Vec<Option<Stay>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::state::Wait;
+    use crate::event::EventId;
+    use crate::state::{State, Wait};
+    use crate::{Source, compile};
 
     fn stay(timeline: u16, key: u128) -> Stay {
-        Stay { timeline, actor: timeline == 0, key, serial: 7 + u64::from(timeline) }
+        let serial = 7 + u64::from(timeline);
+        Stay { timeline, actor: timeline == 0, code: Code::FIRST, key, serial }
+    }
+
+    /// Who takes down events as they are read.
+    struct Entries(Vec<Entry>);
+
+    impl Reader for Entries {
+        fn event(&mut self, event: Entry) {
+            self.0.push(event);
+        }
+
+        fn leave(&mut self, _: u32, _: u64) {}
+
+        fn join(&mut self, _: Stay, _: u64) {}
     }
 
     #[test]
     fn what_is_written_is_read() {
         let mut log = Log::default();
         assert!(log.is_empty());
-        log.begin(5, (3, Some(u32::MAX)), (1_000, 10));
+        log.begin(5, (3, Some(u32::MAX)), (1_000, 10), true);
         assert_eq!(log.last_ordinal(), None);
         let times = [1_000, 1_001, 1_001 + (1 << 28), u64::MAX / 2];
         let ordinals = [10, 11, 11 + (1 << 16), 1 << 50];
         let actors = [None, Some(0), Some(14), Some(15), Some(1 << 30)];
-        assert_eq!(log.join(stay(0, 1 << 100), 1_000), 0);
-        assert_eq!(log.join(stay(9, 8), 1_000), 1);
+        assert_eq!(log.join(stay(0, 1 << 100), 0, 1_000), 0);
+        assert_eq!(log.join(stay(9, 8), 1, 1_000), 1);
         let mut written = Vec::new();
-        for ((time_ns, ordinal), n) in times.into_iter().zip(ordinals).zip(0..) {
+        for ((ns, ordinal), n) in times.into_iter().zip(ordinals).zip(0..) {
             for actor in actors {
-                let kind = EventId(4095 - n);
-                let event = RequestEvent::new((time_ns, ordinal, kind), actor, n == 2);
+                let event = Entry { ns, ordinal, deed: Deed(4095 - n), actor, shared: n == 2 };
                 written.push(event);
                 assert_eq!(log.event(event), written.len());
             }
         }
-        let code = Code::new(State::Runnable, Wait::Lock);
-        log.state((0, code), 2_000, true);
-        log.state((0, code), u64::MAX / 2, true);
-        assert_eq!(log.staying().len(), 2);
-        log.leave(1, 2_500);
-        assert_eq!(log.staying()[0].0, 0);
-        log.leave(0, u64::MAX / 2 + 1);
-        let mut request = Request::default();
-        log.read(&mut request);
-        assert_eq!(request.events, written);
+        let mut read = Entries(Vec::new());
+        log.tell(&mut read);
+        assert_eq!(read.0, written);
         assert_eq!((log.id(), log.class(), log.begin_ns()), (5, (3, Some(u32::MAX)), 1_000));
         assert_eq!((log.last_ns(), log.last_ordinal()), (u64::MAX / 2, Some(1 << 50)));
-        // Nothing happened between the two, so they are one.
-        let (section, state, shared) = (0, State::Runnable, true);
-        let span = Span { section, state, from_ns: 1_000, to_ns: u64::MAX / 2, shared };
-        assert_eq!(request.spans, [span]);
+    }
+
+    #[test]
+    fn states_are_told_or_follow_from_events() {
+        let schema = "event e(tid: u32) actor thread(tid: u32)
+                      on e { basic thread(tid) is runnable }";
+        let program = compile(&[Source::new("states", schema)], &|_| None).unwrap();
+        let [kind, deed] = [Deed(0), Deed::of(&program.schemas[0], 0).unwrap()];
+        let mut log = Log::default();
+        log.begin(0, (0, None), (1_000, 0), true);
+        log.join(stay(0, 1 << 100), 0, 1_000);
+        log.join(stay(9, 8), 1, 1_000);
+        let event = |ns, deed| Entry { ns, ordinal: ns, deed, actor: Some(0), shared: false };
+        log.event(event(1_000, kind));
+        log.event(event(2_000, deed));
+        log.event(event(2_500, deed));
+        log.leave(1, 2_500);
+        // Nothing happens to its time where it only expects something else.
+        log.state((0, Code::new(State::Runnable, Wait::Lock)), 2_700, true);
+        log.state((0, Code::new(State::Waiting(Wait::Lock), Wait::Lock)), 3_000, true);
+        assert_eq!(log.staying(|timeline, _| u32::from(timeline) + 7), [(0, 7)]);
+        log.leave(0, u64::MAX / 2 + 1);
+        let mut request = Request::default();
+        log.read(&mut request, &mut Vec::new(), &Deeds::new(&program.schemas[0], true));
+        let span =
+            |state, from_ns, to_ns, shared| Span { section: 0, state, from_ns, to_ns, shared };
+        let waiting = State::Waiting(Wait::Lock);
+        let spans = [
+            span(State::Running, 1_000, 2_000, false),
+            span(State::Runnable, 2_000, 3_000, true),
+            span(waiting, 3_000, u64::MAX / 2 + 1, false),
+        ];
+        assert_eq!(request.spans, spans);
+        assert!(request.events.iter().all(|event| event.kind == EventId(0)));
         let [one, two] = request.sections.as_slice() else { panic!("{:?}", request.sections) };
         assert_eq!((one.timeline, one.key, one.left_ns), (0, 1 << 100, u64::MAX / 2 + 1));
         assert_eq!((two.serial, two.joined_ns, two.left_ns), (16, 1_000, 2_500));

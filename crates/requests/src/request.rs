@@ -75,22 +75,6 @@ impl RequestEvent {
         RequestEvent { time_ns, ordinal, actor: actor.unwrap_or(NO_ACTOR), kind, shared }
     }
 
-    /// The same of an actor's code, as [`RequestEvent::actor_code`] gives it.
-    #[inline]
-    pub(crate) fn of_code(
-        (time_ns, ordinal, kind): (u64, u64, EventId),
-        actor: u32,
-        shared: bool,
-    ) -> RequestEvent {
-        RequestEvent { time_ns, ordinal, actor, kind, shared }
-    }
-
-    /// [`RequestEvent::actor`] as a number; the largest is nobody.
-    #[inline]
-    pub(crate) fn actor_code(&self) -> u32 {
-        self.actor
-    }
-
     /// Place in [`Request::sections`] of the actor that it happened to, if one is bound.
     pub fn actor(&self) -> Option<u32> {
         (self.actor != NO_ACTOR).then_some(self.actor)

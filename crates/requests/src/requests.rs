@@ -1,9 +1,10 @@
 //! Open requests, and what becomes of them: a [`Complete`], and, if it is read, a [`Request`].
 
+use crate::deeds::Deeds;
 use crate::log::{Log, Stay};
 use crate::request::{Link, LinkKind, Outcome, Peer, Request, RequestSection};
 use crate::sections::{PeerMark, RequestRef};
-use crate::state::State;
+use crate::state::{Code, State};
 
 /// An open request, as small as it can be: one line of the cache and its log. With many open, most of
 /// what the engine does is to wait for their memory.
@@ -34,9 +35,9 @@ impl Open {
 
     /// It comes into a section; returns the place of the stay.
     #[inline]
-    pub fn join(&mut self, stay: Stay, at_ns: u64) -> u32 {
+    pub fn join(&mut self, stay: Stay, place: u32, at_ns: u64) -> u32 {
         self.refs += 1;
-        self.log.join(stay, at_ns)
+        self.log.join(stay, place, at_ns)
     }
 
     /// One of its sections, or ranges, holds it no more; returns whether nothing does.
@@ -54,7 +55,9 @@ impl Open {
 
     /// One of its actors, by its place among its sections, got something.
     pub fn link(&mut self, to: u32, arrival: Arrival, to_ns: u64) {
-        self.rare().links.push((arrival, to, to_ns));
+        if self.log.is_told() {
+            self.rare().links.push((arrival, to, to_ns));
+        }
     }
 
     fn rare(&mut self) -> &mut Rare {
@@ -77,13 +80,26 @@ pub(crate) struct Arrival {
 pub(crate) struct Requests {
     /// By slot.
     all: Vec<Open>,
-    /// The last one that was read: one is given out at a time, and its memory is used again.
-    read: Request,
+    read: Read,
     free: Vec<u32>,
     begun: u64,
 }
 
+/// What it takes to read a request. One is given out at a time, and its memory is used again.
+#[derive(Default)]
+struct Read {
+    deeds: Deeds,
+    request: Request,
+    /// What its actors do, while it is read.
+    codes: Vec<Code>,
+}
+
 impl Requests {
+    /// None yet, whose events will do such things.
+    pub fn new(deeds: Deeds) -> Requests {
+        Requests { read: Read { deeds, ..Read::default() }, ..Requests::default() }
+    }
+
     /// Number of open ones.
     pub fn len(&self) -> usize {
         self.all.len() - self.free.len()
@@ -97,14 +113,20 @@ impl Requests {
         slots
     }
 
-    pub fn begin(&mut self, class: (usize, Option<u32>), at: (u64, u64)) -> RequestRef {
+    pub fn begin(
+        &mut self,
+        class: (usize, Option<u32>),
+        at: (u64, u64),
+        only: Option<u64>,
+    ) -> RequestRef {
+        let told = only.is_none_or(|only| only == self.begun);
         let slot = self.free.pop().unwrap_or_else(|| {
             self.all.push(Open::default());
             self.all.len() as u32 - 1
         });
         let open = &mut self.all[slot as usize];
         open.refs = 0;
-        open.log.begin(self.begun, class, at);
+        open.log.begin(self.begun, class, at, told);
         self.begun += 1;
         RequestRef { slot, generation: open.generation }
     }
@@ -194,8 +216,7 @@ pub struct Complete<'a> {
     rare: Option<Box<Rare>>,
     schema: usize,
     outcome: Outcome,
-    /// Whose memory is used again.
-    read: &'a mut Request,
+    read: &'a mut Read,
 }
 
 impl<'a> Complete<'a> {
@@ -214,10 +235,17 @@ impl<'a> Complete<'a> {
         self.outcome
     }
 
-    /// All of it.
+    /// Whether it is told: see [`crate::Options::only`].
+    pub fn is_told(&self) -> bool {
+        self.log.is_told()
+    }
+
+    /// All of it; of one that is not told, nothing but its number, its class, when it was and with
+    /// whom it shared.
     pub fn read(self) -> &'a Request {
-        let Complete { log, rare, schema, outcome, read: request } = self;
-        log.read(request);
+        let Complete { log, rare, schema, outcome, read } = self;
+        let Read { deeds, request, codes } = read;
+        log.read(request, codes, deeds);
         request.id = log.id();
         (request.class, request.label) = log.class();
         (request.schema, request.outcome) = (schema, outcome);

@@ -1,14 +1,16 @@
 //! One schema at work.
 
 use crate::alarms::Alarms;
+use crate::deeds::{Deed, Deeds};
 use crate::engine::{Options, SchemaCounts};
 use crate::event::EventId;
 use crate::feed::Setting;
+use crate::log::Entry;
 use crate::plain::Passed;
 use crate::program::{Lane, Schema};
-use crate::request::{Outcome, RequestEvent};
+use crate::request::Outcome;
 use crate::requests::{Arrival, Complete, Requests};
-use crate::sections::Sections;
+use crate::sections::{Met, Sections};
 use crate::steps::Step;
 use crate::streams::Streams;
 
@@ -24,11 +26,17 @@ pub(crate) struct Now {
 }
 
 impl Now {
-    /// The event as one of its requests has it.
+    /// The event as sections have it.
     #[inline]
-    pub fn event_of(self, actor: Option<u32>, shared: bool) -> RequestEvent {
+    pub fn met(self) -> Met {
+        Met::new(self.event, self.ordinal)
+    }
+
+    /// The event as one of its requests has it that was told of all that it did.
+    #[inline]
+    pub fn entry(self, actor: Option<u32>, shared: bool) -> Entry {
         let Now { ns, ordinal, event } = self;
-        RequestEvent::new((ns, ordinal, event), actor, shared)
+        Entry { ns, ordinal, deed: Deed::nothing(event), actor, shared }
     }
 }
 
@@ -54,14 +62,36 @@ pub(crate) struct Run {
     pub(crate) too_long: Vec<u32>,
 }
 
+/// Begins a request, if there may be one more.
+#[inline]
+pub(crate) fn begin(
+    requests: &mut Requests,
+    alarms: &mut Alarms,
+    counts: &mut SchemaCounts,
+    class: (usize, Option<u32>),
+    options: &Options,
+    now: Now,
+) -> Option<u32> {
+    if requests.len() >= options.requests_max {
+        counts.refused += 1;
+        return None;
+    }
+    counts.begun += 1;
+    let request = requests.begin(class, (now.ns, now.ordinal), options.only);
+    if let Some(quiet_ns) = options.quiet_ns {
+        alarms.set(now.ns.saturating_add(quiet_ns), request, requests);
+    }
+    Some(request.slot)
+}
+
 impl Run {
-    pub fn new(number: usize, schema: &Schema) -> Run {
+    pub fn new(number: usize, schema: &Schema, options: &Options) -> Run {
         Run {
             schema: number,
             counts: SchemaCounts::default(),
             sections: Sections::new(schema.timelines.iter().map(Lane::bits)),
             streams: Streams::new(schema.streams.iter().map(Lane::bits)),
-            requests: Requests::default(),
+            requests: Requests::new(Deeds::new(schema, options.switches)),
             alarms: Alarms::default(),
             locals: Vec::new(),
             bound: Vec::new(),
@@ -101,9 +131,8 @@ impl Run {
                     Passed::Not => {}
                 }
             }
-            let now = setting.now(step, ns);
-            if !ways.simple.as_ref().is_some_and(|simple| simple.take(self, setting, now, step)) {
-                self.generally(setting, step, now, out);
+            if !ways.simple.as_ref().is_some_and(|simple| simple.take(self, setting, step, ns)) {
+                self.generally(setting, step, setting.now(step, ns), out);
             }
             if !(self.loose.is_empty() && self.too_long.is_empty()) {
                 self.complete(ns, out);
@@ -153,8 +182,9 @@ impl Run {
             }
         }
         while let Some(slot) = self.loose.pop() {
+            // Nothing holds it any more: it has left all of its sections.
             if self.requests.is_loose(slot) {
-                self.end(slot, Outcome::Drained, at_ns, out);
+                self.requests.end((self.schema, slot), Outcome::Drained, out);
             }
         }
     }
@@ -168,8 +198,12 @@ impl Run {
         };
         // Nothing may hold it any more: then it has left all of its sections.
         if !self.requests.is_loose(slot) {
-            for (section, stay) in self.requests.open(slot).log.staying() {
-                let place = self.sections.keys.find(stay.timeline, stay.key);
+            let Run { sections, requests, .. } = self;
+            let find = |timeline, key| sections.keys.find(timeline, key);
+            for (section, place) in requests.open(slot).log.staying(find) {
+                if self.sections.members(place).iter().all(|member| member.slot != slot) {
+                    continue;
+                }
                 self.flush(place, at_ns);
                 self.requests.open(slot).log.leave(section, at_ns);
                 self.sections.remove(place, slot);

@@ -48,21 +48,39 @@ pub(crate) struct Section {
     /// Its only request, which takes one comparison to tell; or, as the slot, [`NOBODY`],
     /// [`SEVERAL`] with their place in [`Sections::crowds`], or [`CLOSED`].
     pub member: Member,
-    /// Of an actor: since when it is in its state, as far as its members were told. Of others: when
-    /// an actor touched it last.
-    pub since_ns: u64,
-    pub touched_ns: u64,
-    /// Of others than actors: the number of the actor that touched it last, 0 for none.
-    pub touched_by: u64,
-    /// Where it stands in [`Opener`].
-    seat: u32,
     /// The last event bound to it.
-    pub last: EventId,
+    pub met: Met,
+    /// When an actor touched it last that is none itself.
+    pub touched_ns: u64,
+    /// The number of the actor that touched it last, 0 for none. An actor is its own: so what it
+    /// meets alone is as if it had been touched by it before.
+    pub touched_by: u64,
     pub code: Code,
     pub actor: bool,
 }
 
 const _: () = assert!(size_of::<Section>() == 64);
+
+/// An event in one word: its place among all, then its kind. So a later one is a larger number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Met(u64);
+
+impl Met {
+    const KIND_BITS: u32 = 12;
+
+    #[inline]
+    pub fn new(event: EventId, ordinal: u64) -> Met {
+        Met(ordinal << Met::KIND_BITS | u64::from(event.0))
+    }
+
+    /// The kind of the event.
+    #[inline]
+    pub fn event(self) -> EventId {
+        EventId(self.0 as u16 % (1 << Met::KIND_BITS))
+    }
+}
+
+const _: () = assert!(crate::Catalog::MAX <= 1 << Met::KIND_BITS);
 
 impl Section {
     /// Nothing is open.
@@ -70,11 +88,9 @@ impl Section {
         Section {
             serial: 0,
             member: Member { slot: CLOSED, local: 0 },
-            since_ns: 0,
+            met: Met(0),
             touched_ns: 0,
             touched_by: 0,
-            seat: VACANT,
-            last: EventId(0),
             code: Code::FIRST,
             actor: false,
         }
@@ -98,28 +114,9 @@ impl Section {
         if self.member.slot == SEVERAL { SEVERAL } else { NOBODY }
     }
 
-    /// An event happens to it.
-    #[inline]
-    pub fn meet(&mut self, event: EventId, ns: u64) {
-        self.touched_ns = ns;
-        self.last = event;
-    }
-
-    /// Tells its only request how long its actor was in its state.
-    #[inline]
-    pub fn tell(&mut self, open: &mut Open, at_ns: u64) {
-        if self.since_ns < at_ns {
-            self.since_ns = at_ns;
-            open.log.state((self.member.local, self.code), at_ns, false);
-        }
-    }
-
     /// Its only request leaves it.
     #[inline(always)]
     pub fn leave(&mut self, open: &mut Open, at_ns: u64) {
-        if self.actor {
-            self.tell(open, at_ns);
-        }
         open.log.leave(self.member.local, at_ns);
         open.release();
     }
@@ -127,7 +124,7 @@ impl Section {
     /// What a request that comes here is told, by the name of the place.
     #[inline]
     pub fn stay(&self, (timeline, key): (u16, u128)) -> Stay {
-        Stay { timeline, actor: self.actor, key, serial: self.serial }
+        Stay { timeline, actor: self.actor, code: self.code, key, serial: self.serial }
     }
 
     /// Whether a request, or [`NOBODY`], is the only one of a section that is open.
@@ -151,41 +148,38 @@ pub(crate) struct Sections {
     marked: Vec<bool>,
     marks: usize,
     pub opener: Opener,
-    hand: usize,
+    /// Open sections that were met least recently when they were looked for, the first at the end:
+    /// the last event of each, its number and its place.
+    stale: Vec<(Met, u64, u32)>,
 }
 
-/// Opens and closes sections: gives them their numbers, and seats.
+/// Opens and closes sections.
 #[derive(Default)]
 pub(crate) struct Opener {
     /// How many were opened.
     serials: u64,
-    /// Places of open sections, and [`VACANT`]. Which section is given up follows from this, and so
-    /// from events alone, not from how they are cut into batches.
-    seats: Vec<u32>,
-    free_seats: Vec<u32>,
+    /// How many are.
+    open: usize,
 }
 
 impl Opener {
     /// Number of open sections.
     #[inline]
     pub fn len(&self) -> usize {
-        self.seats.len() - self.free_seats.len()
+        self.open
     }
 
-    /// Opens a section at a place, in the seat of one that was open there, of which nothing is left.
+    /// Opens a section, instead of one that was open there, of which nothing is left.
     #[inline]
-    pub fn open(&mut self, section: &mut Section, place: u32, actor: bool, by: (EventId, u64)) {
-        let seat = if section.is_open() { section.seat } else { self.seat(place) };
-        let (last, at_ns) = by;
+    pub fn open(&mut self, section: &mut Section, actor: bool, met: Met) {
+        self.open += usize::from(!section.is_open());
         self.serials += 1;
         *section = Section {
             serial: self.serials,
             member: Member { slot: NOBODY, local: 0 },
-            since_ns: at_ns,
-            touched_ns: at_ns,
-            touched_by: 0,
-            seat,
-            last,
+            met,
+            touched_ns: 0,
+            touched_by: if actor { self.serials } else { 0 },
             code: Code::FIRST,
             actor,
         };
@@ -195,29 +189,14 @@ impl Opener {
     #[inline]
     pub fn close(&mut self, section: &mut Section) {
         section.member.slot = CLOSED;
-        self.seats[section.seat as usize] = VACANT;
-        self.free_seats.push(section.seat);
-    }
-
-    #[inline]
-    fn seat(&mut self, place: u32) -> u32 {
-        match self.free_seats.pop() {
-            Some(seat) => {
-                self.seats[seat as usize] = place;
-                seat
-            }
-            None => {
-                self.seats.push(place);
-                self.seats.len() as u32 - 1
-            }
-        }
+        self.open -= 1;
     }
 }
 
 /// Most marks; beyond, all are forgotten.
 const MARKS_MAX: usize = 1 << 20;
-/// A seat without a section.
-const VACANT: u32 = u32::MAX;
+/// One of so many sections is looked for at once when sections have to be given up.
+const STALE: usize = 16;
 
 impl Sections {
     /// For timelines whose keys have so many bits.
@@ -231,7 +210,7 @@ impl Sections {
             marked: Vec::new(),
             marks: 0,
             opener: Opener::default(),
-            hand: 0,
+            stale: Vec::new(),
         }
     }
 
@@ -259,12 +238,12 @@ impl Sections {
         self.keys.sweep(|place| all[place as usize].is_open() || marked[place as usize]);
     }
 
-    /// Opens a section, in the seat of one that was open there, of which nothing is left.
+    /// Opens a section, instead of one that was open there, of which nothing is left.
     #[inline]
-    pub fn open(&mut self, place: u32, actor: bool, event: EventId, at_ns: u64) {
+    pub fn open(&mut self, place: u32, actor: bool, met: Met) {
         self.vacate(place);
         let Sections { all, opener, .. } = self;
-        opener.open(&mut all[place as usize], place, actor, (event, at_ns));
+        opener.open(&mut all[place as usize], actor, met);
     }
 
     /// Nobody is at a place any more.
@@ -364,29 +343,26 @@ impl Sections {
         std::mem::take(&mut self.marks) as u64
     }
 
-    /// A section that was not touched for long: the least recent of some. Cheap, and good enough
-    /// for what should not be needed.
+    /// The section that no event was bound to for longest.
     pub fn stale(&mut self) -> Option<u32> {
-        const SOME: usize = 8;
-        let mut found: Option<u32> = None;
-        let mut seen = 0;
-        let touched_ns = |place: u32| self.all[place as usize].touched_ns;
-        let seats = &self.opener.seats;
-        for _ in 0..seats.len() {
-            self.hand = (self.hand + 1) % seats.len();
-            let place = seats[self.hand];
-            if place == VACANT {
-                continue;
+        loop {
+            while let Some((met, serial, place)) = self.stale.pop() {
+                // Those that were met since are not the first any more, and all others are later.
+                let section = &self.all[place as usize];
+                if section.is_open() && (section.met, section.serial) == (met, serial) {
+                    return Some(place);
+                }
             }
-            if found.is_none_or(|best| touched_ns(place) < touched_ns(best)) {
-                found = Some(place);
+            let open = self.all.iter().zip(0..).filter(|(section, _)| section.is_open());
+            self.stale.extend(open.map(|(section, place)| (section.met, section.serial, place)));
+            if self.stale.is_empty() {
+                return None;
             }
-            seen += 1;
-            if seen == SOME {
-                break;
-            }
+            let some = self.stale.len().div_ceil(STALE);
+            self.stale.select_nth_unstable(some - 1);
+            self.stale.truncate(some);
+            self.stale.sort_unstable_by(|one, other| other.cmp(one));
         }
-        found
     }
 }
 
@@ -403,7 +379,7 @@ mod tests {
         let mut sections = Sections::new([32]);
         sections.all.push(Section::none());
         assert!(!sections.all[0].is_open() && sections.all[0].slot() == NOBODY);
-        sections.open(0, false, EventId(0), 5);
+        sections.open(0, false, Met::new(EventId(0), 5));
         assert_eq!((slots(&sections), sections.all[0].slot()), (vec![], NOBODY));
         for slot in [7, 8, 9] {
             sections.add(0, Member { slot, local: 0 });
@@ -415,10 +391,26 @@ mod tests {
         assert!(sections.all[0].is_only(9) && !sections.all[0].is_only(NOBODY));
         sections.add(0, Member { slot: 1, local: 0 });
         assert_eq!(slots(&sections), [9, 1]);
-        // What is opened in its seat has nothing of it.
+        // What is opened in its place has nothing of it.
         let serial = sections.all[0].serial;
-        sections.open(0, false, EventId(0), 6);
+        sections.open(0, false, Met::new(EventId(0), 6));
         assert!(sections.all[0].is_only(NOBODY) && sections.all[0].serial > serial);
         assert_eq!(sections.len(), 1);
+    }
+    #[test]
+    fn the_least_recent_is_given_up() {
+        let mut sections = Sections::new([32]);
+        sections.all.resize_with(100, Section::none);
+        assert_eq!(sections.stale(), None);
+        (0..100).for_each(|n| sections.open(n, false, Met::new(EventId(0), 1000 - u64::from(n))));
+        assert_eq!(sections.stale(), Some(99));
+        sections.close(99);
+        sections.close(98);
+        sections.all[97].met = Met::new(EventId(0), 2000);
+        for place in (0..97).rev() {
+            assert_eq!(sections.stale(), Some(place));
+            sections.close(place);
+        }
+        assert_eq!((sections.stale(), sections.len()), (Some(97), 1));
     }
 }

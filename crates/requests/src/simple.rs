@@ -4,14 +4,17 @@
 //! Everything is looked at before anything is done, so whatever is unusual can still be left to
 //! [`Run::apply`].
 
-use crate::engine::Options;
+use crate::deeds::Deed;
+use crate::engine::{Options, SchemaCounts};
+use crate::event::EventId;
 use crate::feed::Setting;
-use crate::keys::UNFIT;
+use crate::keys::Keys;
+use crate::log::Entry;
 use crate::program::{After, Bind, Rule};
 use crate::request::LinkKind;
 use crate::requests::{Arrival, Open, Requests};
-use crate::run::{Now, Run};
-use crate::sections::{Member, NOBODY, PeerMark, Section, Sections};
+use crate::run::{Now, Run, begin};
+use crate::sections::{Member, NOBODY, Opener, PeerMark, Section, Sections};
 use crate::state::{Code, State};
 use crate::steps::Step;
 use crate::syntax::Role;
@@ -19,24 +22,25 @@ use crate::syntax::Role;
 /// Most bindings of such a rule.
 pub(crate) const MOST: usize = 3;
 
-/// A rule that only starts, stops and binds, prepared.
+/// A rule that only starts, stops and binds, prepared. Only its first binding may be to an actor.
 pub(crate) struct Simple {
     way: Way,
-    acts: [Act; MOST],
+    event: EventId,
+    deed: Deed,
+    acts: Box<[Act]>,
     /// Place of the seed's class, if there is one.
     seed: Option<usize>,
 }
 
 /// Does to an event what [`Run::apply`] would. Returns `false`, and has done nothing, if
 /// more may be involved than a request.
-type Way = fn(&Simple, &mut Run, &Setting<'_>, Now, &Step) -> bool;
+type Way = fn(&Simple, &mut Run, &Setting<'_>, &Step, u64) -> bool;
 
 /// A binding, prepared.
 struct Act {
     role: u32,
     /// When a START is one.
     after: Option<After>,
-    actor: bool,
     /// What an actor that touches the section waited for since another did.
     between: State,
     /// What becomes of the section's state and what it expects.
@@ -44,90 +48,110 @@ struct Act {
 }
 
 // What a binding does, as a number that code can be made for.
-const START: u32 = 0;
-const BASIC: u32 = 1;
+const START: u32 = 1;
+const BASIC: u32 = 2;
 /// BASIC that opens a section where there is none.
-const IMPLICIT: u32 = 2;
-const STOP: u32 = 3;
-/// There is no such binding.
-const NONE: u32 = 4;
-/// Code that looks at what the binding does.
-const ANY: u32 = 5;
+const IMPLICIT: u32 = 3;
+const STOP: u32 = 4;
+/// Besides: it is to an actor.
+const ACTOR: u32 = 8;
+/// What all bindings of a rule do is a number of so many bits for each.
+const ROLE_BITS: u32 = 4;
+/// Code that looks at what bindings do.
+const ANY: u32 = 0;
+
+/// What two bindings do.
+const fn two(one: u32, other: u32) -> u32 {
+    other << ROLE_BITS | one
+}
+
+/// Whether bindings that do this may open sections.
+const fn may_open(roles: u32) -> bool {
+    let mut rest = roles;
+    while rest != 0 {
+        if matches!(rest & (ACTOR - 1), START | IMPLICIT) {
+            return true;
+        }
+        rest >>= ROLE_BITS;
+    }
+    roles == ANY
+}
+
+/// Does something for each of a few bindings, with code of its own for each.
+macro_rules! each {
+    ($number:ident, $n:ident => $work:block) => {
+        const { assert!($number <= MOST) };
+        if $number > 0 {
+            let $n = 0;
+            $work
+        }
+        if $number > 1 {
+            let $n = 1;
+            $work
+        }
+        if $number > 2 {
+            let $n = 2;
+            $work
+        }
+    };
+}
 
 impl Simple {
     /// Prepares a rule; `None` if it does more.
-    pub fn new(rule: &Rule, options: &Options) -> Option<Simple> {
-        if !rule.simple || rule.binds.is_empty() || options.sharers_max == 0 {
+    pub fn new(rule: &Rule, deed: Deed, options: &Options) -> Option<Simple> {
+        if !rule.simple || rule.binds.len() > MOST || options.sharers_max == 0 {
             return None;
         }
-        let acts = std::array::from_fn(|n| Act::new(rule.binds.get(n), options));
+        let acts: Box<[Act]> = rule.binds.iter().map(|bind| Act::new(bind, options)).collect();
         let seed = rule.seed.as_ref().map(|seed| usize::from(seed.class));
-        (rule.binds.len() <= MOST).then(|| Simple { way: way(&acts), acts, seed })
+        Some(Simple { way: way(&acts)?, event: rule.event, deed, acts, seed })
     }
 
     /// Does to an event what [`Run::apply`] would; `false`, if more may be involved than a request.
     #[inline]
-    pub fn take(&self, run: &mut Run, setting: &Setting<'_>, now: Now, step: &Step) -> bool {
-        (self.way)(self, run, setting, now, step)
+    pub fn take(&self, run: &mut Run, setting: &Setting<'_>, step: &Step, ns: u64) -> bool {
+        (self.way)(self, run, setting, step, ns)
     }
 
-    fn simply<const A: u32, const B: u32, const C: u32>(
+    fn simply<const N: usize, const ROLES: u32>(
         &self,
         run: &mut Run,
         setting: &Setting<'_>,
-        now: Now,
         step: &Step,
+        ns: u64,
     ) -> bool {
-        let [one, two, three] = &self.acts;
-        let places = setting.steps.places(step);
-        let mut owner = NOBODY;
-        let Some(a) = Part::<A>::look(&run.sections, one, places.of(0), &mut owner) else {
-            return false;
-        };
-        let mut b = Part::<B>::none(two);
-        if B != NONE {
-            match Part::look(&run.sections, two, places.of(1), &mut owner) {
-                Some(part) if part.is_apart(&[a.place]) => b = part,
-                _ => return false,
-            }
-        }
-        let mut c = Part::<C>::none(three);
-        if C != NONE {
-            match Part::look(&run.sections, three, places.of(2), &mut owner) {
-                Some(part) if part.is_apart(&[a.place, b.place]) => c = part,
-                _ => return false,
-            }
-        }
-        let may_open = [A, B, C].iter().any(|role| matches!(*role, START | IMPLICIT | ANY));
-        if may_open && run.sections.len() + MOST > setting.options.sections_max {
+        let ordinal = setting.ordinal + u64::from(step.row);
+        let now = Now { ns, ordinal, event: self.event };
+        let looked = setting.steps.places(step);
+        let places: [u32; N] = std::array::from_fn(|n| looked.of(n));
+        let Run { sections, requests, counts, alarms, loose, too_long, .. } = run;
+        let Sections { all, keys, touches, opener, .. } = sections;
+        if const { may_open(ROLES) } && opener.len() + MOST > setting.options.sections_max {
             return false;
         }
-        a.enter(run, now);
-        b.enter(run, now);
-        c.enter(run, now);
+        // A key that does not fit has a place where no section is.
+        let here = all.get_disjoint_mut(places.map(|place| place as usize));
+        let Ok(here) = here else { return false };
+        let mut scene = Scene::<N, ROLES> { simple: self, here, places, now };
+        let Some((mut owner, opens)) = scene.look() else { return false };
+        scene.enter(opens, opener, counts, |section| leave(section, requests, loose, now.ns));
         if let (Some(class), NOBODY) = (self.seed, owner) {
-            owner = run.seed((class, None), setting.options, now).unwrap_or(owner);
+            let begun = begin(requests, alarms, counts, (class, None), setting.options, now);
+            owner = begun.unwrap_or(owner);
         }
         if owner == NOBODY {
-            a.pass(&mut run.sections, now);
-            b.pass(&mut run.sections, now);
-            c.pass(&mut run.sections, now);
+            scene.pass(opener, keys);
             return true;
         }
-        let Run { sections, requests, loose, too_long, .. } = run;
-        let mut event = Owned { open: requests.open(owner), owner, now, actor: None };
-        a.spread(sections, &mut event);
-        b.spread(sections, &mut event);
-        c.spread(sections, &mut event);
-        if event.record() >= setting.options.events_max {
+        let open = requests.open(owner);
+        let actor = scene.spread((owner, open), keys, touches);
+        let event = Entry { deed: self.deed, ..now.entry(actor, false) };
+        if open.log.event(event) >= setting.options.events_max {
             too_long.push(owner);
         }
         // Its sections may have ended, or it may have come into none.
-        let open = event.open;
         let was_free = open.is_free();
-        a.stop(sections, open, now.ns);
-        b.stop(sections, open, now.ns);
-        c.stop(sections, open, now.ns);
+        scene.stop(open, opener, keys);
         if was_free | open.is_free() {
             loose.push(owner);
         }
@@ -135,51 +159,12 @@ impl Simple {
     }
 }
 
-impl Act {
-    fn new(bind: Option<&Bind>, options: &Options) -> Act {
-        let role = match bind {
-            None => NONE,
-            Some(Bind { role: Role::Start, .. }) => START,
-            Some(Bind { role: Role::Stop, .. }) => STOP,
-            Some(Bind { implicit: true, .. }) => IMPLICIT,
-            Some(_) => BASIC,
-        };
-        Act {
-            role,
-            after: bind.and_then(|bind| bind.after.clone()),
-            actor: bind.is_some_and(|bind| bind.actor),
-            between: State::Waiting(bind.map(|bind| bind.between).unwrap_or_default()),
-            next: Code::all_after(bind.and_then(|bind| bind.change), options.switches),
-        }
-    }
-}
-
-/// The code for a rule. Nearly each list of what bindings do has code of its own: which comes next
-/// cannot be foreseen, so the processor should have to guess once, not at each binding.
-fn way(acts: &[Act; MOST]) -> Way {
-    match acts.each_ref().map(|act| act.role) {
-        [START, NONE, _] => Simple::simply::<START, NONE, NONE>,
-        [BASIC, NONE, _] => Simple::simply::<BASIC, NONE, NONE>,
-        [STOP, NONE, _] => Simple::simply::<STOP, NONE, NONE>,
-        [START, START, NONE] => Simple::simply::<START, START, NONE>,
-        [START, BASIC, NONE] => Simple::simply::<START, BASIC, NONE>,
-        [START, STOP, NONE] => Simple::simply::<START, STOP, NONE>,
-        [BASIC, START, NONE] => Simple::simply::<BASIC, START, NONE>,
-        [BASIC, BASIC, NONE] => Simple::simply::<BASIC, BASIC, NONE>,
-        [BASIC, STOP, NONE] => Simple::simply::<BASIC, STOP, NONE>,
-        [STOP, START, NONE] => Simple::simply::<STOP, START, NONE>,
-        [STOP, BASIC, NONE] => Simple::simply::<STOP, BASIC, NONE>,
-        [STOP, STOP, NONE] => Simple::simply::<STOP, STOP, NONE>,
-        _ => Simple::simply::<ANY, ANY, ANY>,
-    }
-}
-
-/// What an event of a request does to it.
-struct Owned<'a> {
-    open: &'a mut Open,
-    owner: u32,
+/// The sections of an event.
+struct Scene<'a, const N: usize, const ROLES: u32> {
+    simple: &'a Simple,
+    here: [&'a mut Section; N],
+    places: [u32; N],
     now: Now,
-    actor: Option<Actor>,
 }
 
 /// The actor of an event, as its request knows it.
@@ -190,178 +175,207 @@ struct Actor {
     serial: u64,
 }
 
-/// A binding, and what it found.
-#[derive(Clone, Copy)]
-struct Part<'a, const ROLE: u32> {
-    act: &'a Act,
-    place: u32,
-    /// Whether it opens a section, which ends one that is open.
-    opens: bool,
-}
-
-impl<'a, const ROLE: u32> Part<'a, ROLE> {
-    /// A binding that there is not.
-    fn none(act: &Act) -> Part<'_, ROLE> {
-        Part { act, place: UNFIT, opens: false }
-    }
-
+impl<'a, const N: usize, const ROLES: u32> Scene<'a, N, ROLES> {
+    /// A binding, what it does, and whether it is to an actor.
     #[inline(always)]
-    fn role(&self) -> u32 {
-        if ROLE == ANY { self.act.role } else { ROLE }
-    }
-
-    /// Whether its section is not one of others.
-    #[inline(always)]
-    fn is_apart(&self, others: &[u32]) -> bool {
-        self.role() == NONE || !others.contains(&self.place)
-    }
-
-    /// Looks at a section; `None` if it has other requests than those of the event so far, of which
-    /// there may be one.
-    #[inline(always)]
-    fn look(
-        sections: &Sections,
-        act: &'a Act,
-        place: u32,
-        owner: &mut u32,
-    ) -> Option<Part<'a, ROLE>> {
-        let mut part = Part { act, place, opens: false };
-        if part.role() == NONE {
-            return Some(Part::none(act));
-        }
-        // A key that does not fit has a place where no section is.
-        let section = sections.all.get(place as usize)?;
-        part.opens = match (part.role(), &act.after) {
-            (START, None) => true,
-            (START, Some(after)) if section.is_open() => after.events.contains(&section.last),
-            (START, Some(after)) => after.nothing,
-            (IMPLICIT, _) => !section.is_open(),
-            _ => false,
+    fn act(&self, n: usize) -> (&'a Act, u32, bool) {
+        let act = &self.simple.acts[n];
+        let role = match ROLES {
+            ANY => act.role,
+            _ => ROLES >> (n as u32 * ROLE_BITS) & ((1 << ROLE_BITS) - 1),
         };
-        // Who is in a section that ends here has nothing to do with the event.
-        let slot = if part.opens { section.slot_ending() } else { section.slot() };
-        if (slot != *owner) & (slot.max(*owner) != NOBODY) {
-            return None;
-        }
-        // Whoever there is comes before nobody.
-        *owner = slot.min(*owner);
-        Some(part)
+        (act, role & !ACTOR, role & ACTOR != 0)
     }
 
-    /// Opens a section.
+    /// Whose the event is, and which bindings open a section, which ends one that is open. `None` if
+    /// more than one request is in them.
     #[inline(always)]
-    fn enter(&self, run: &mut Run, now: Now) {
-        if self.role() == NONE {
-            return;
-        }
-        let Run { sections, requests, counts, loose, .. } = run;
-        let section = &mut sections.all[self.place as usize];
-        if self.opens {
-            if section.is_open() {
-                counts.restarted += u64::from(self.act.after.is_none());
-                leave(section, requests, loose, now.ns);
+    fn look(&self) -> Option<(u32, [bool; N])> {
+        let (mut owner, mut opens, mut several) = (NOBODY, [false; N], false);
+        each!(N, n => {
+            let (act, role, _) = self.act(n);
+            let section = &*self.here[n];
+            opens[n] = match (role, &act.after) {
+                (START, None) => true,
+                (START, Some(after)) if section.is_open() => {
+                    after.events.contains(&section.met.event())
+                }
+                (START, Some(after)) => after.nothing,
+                (IMPLICIT, _) => !section.is_open(),
+                _ => false,
+            };
+            // Who is in a section that ends here has nothing to do with the event.
+            let slot = if opens[n] { section.slot_ending() } else { section.slot() };
+            several |= (slot != owner) & (slot.max(owner) != NOBODY);
+            // Whoever there is comes before nobody.
+            owner = slot.min(owner);
+        });
+        (!several).then_some((owner, opens))
+    }
+
+    /// Opens sections.
+    #[inline(always)]
+    fn enter(
+        &mut self,
+        opens: [bool; N],
+        opener: &mut Opener,
+        counts: &mut SchemaCounts,
+        mut leave: impl FnMut(&mut Section),
+    ) {
+        each!(N, n => {
+            let (act, role, actor) = self.act(n);
+            let section = &mut *self.here[n];
+            if opens[n] {
+                if section.is_open() {
+                    counts.restarted += u64::from(act.after.is_none());
+                    leave(section);
+                }
+                opener.open(section, actor, self.now.met());
+            } else if !section.is_open() {
+                let stop = role == STOP;
+                counts.unmatched_stops += u64::from(stop);
+                counts.unbound += u64::from(!stop);
             }
-            sections.opener.open(section, self.place, self.act.actor, (now.event, now.ns));
-        } else if !section.is_open() {
-            let stop = self.role() == STOP;
-            counts.unmatched_stops += u64::from(stop);
-            counts.unbound += u64::from(!stop);
-        }
-    }
-
-    /// The section that it is bound to.
-    #[inline(always)]
-    fn section<'s>(&self, sections: &'s mut [Section]) -> Option<&'s mut Section> {
-        if self.role() == NONE {
-            return None;
-        }
-        let section = &mut sections[self.place as usize];
-        section.is_open().then_some(section)
+        });
     }
 
     /// The event is nobody's.
     #[inline(always)]
-    fn pass(&self, sections: &mut Sections, now: Now) {
-        let Some(section) = self.section(&mut sections.all) else { return };
-        if self.role() == STOP {
-            sections.opener.close(section);
-            sections.keys.idle(self.place);
-            return;
-        }
-        section.meet(now.event, now.ns);
-        let next = self.act.next[section.code.index()];
-        if !next.is_in_state_of(section.code) {
-            section.since_ns = now.ns;
-        }
-        section.code = next;
-    }
-
-    /// The event's request is in the section from then on.
-    #[inline(always)]
-    fn spread(&self, sections: &mut Sections, event: &mut Owned<'_>) {
-        let Sections { all, keys, touches, .. } = sections;
-        let Some(section) = self.section(all) else { return };
-        let Owned { open, owner, now, actor } = event;
-        section.meet(now.event, now.ns);
-        if section.is_only(NOBODY) {
-            if self.act.actor {
-                section.since_ns = now.ns;
-            }
-            let local = open.join(section.stay(keys.name(self.place)), now.ns);
-            section.member = Member { slot: *owner, local };
-        }
-        let next = self.act.next[section.code.index()];
-        if !next.is_in_state_of(section.code) {
-            section.tell(open, now.ns);
-            section.since_ns = now.ns;
-        }
-        section.code = next;
-        match actor {
-            // Actors come first, and touch the others.
-            None if self.act.actor => {
-                let (local, serial) = (section.member.local, section.serial);
-                *actor = Some(Actor { place: self.place, local, serial });
-            }
-            Some(actor) if !self.act.actor => {
-                let from_ns = std::mem::replace(&mut section.since_ns, now.ns);
-                let before = std::mem::replace(&mut section.touched_by, actor.serial);
-                if before == actor.serial {
-                    return;
-                }
-                let (timeline, key) = keys.name(actor.place);
-                let request = Some(open.log.id());
-                let by = PeerMark { serial: actor.serial, key, timeline, request };
-                let from = std::mem::replace(&mut touches[self.place as usize], by);
-                if before != 0 {
-                    let (kind, between) = (LinkKind::Timeline, self.act.between);
-                    let arrival = Arrival { kind, from, from_ns, between };
-                    open.link(actor.local, arrival, now.ns);
+    fn pass(&mut self, opener: &mut Opener, keys: &mut Keys) {
+        each!(N, n => {
+            let (act, role, _) = self.act(n);
+            let section = &mut *self.here[n];
+            if section.is_open() {
+                section.met = self.now.met();
+                section.code = act.next[section.code.index()];
+                if role == STOP {
+                    opener.close(section);
+                    keys.idle(self.places[n]);
                 }
             }
-            _ => {}
-        }
+        });
     }
 
-    /// The section ends, and the event's request leaves it.
+    /// The event's request is in its sections from then on. Returns the actor's place among them.
     #[inline(always)]
-    fn stop(&self, sections: &mut Sections, open: &mut Open, at_ns: u64) {
-        if self.role() != STOP {
-            return;
-        }
-        let Some(section) = self.section(&mut sections.all) else { return };
-        section.leave(open, at_ns);
-        sections.opener.close(section);
-        sections.keys.idle(self.place);
+    fn spread(
+        &mut self,
+        (owner, open): (u32, &mut Open),
+        keys: &Keys,
+        touches: &mut [PeerMark],
+    ) -> Option<u32> {
+        let now = self.now;
+        let mut by: Option<Actor> = None;
+        each!(N, n => {
+            let (act, _, actor) = self.act(n);
+            let place = self.places[n];
+            let section = &mut *self.here[n];
+            if section.is_open() {
+                section.met = now.met();
+                if section.is_only(NOBODY) {
+                    let local = open.join(section.stay(keys.name(place)), place, now.ns);
+                    section.member = Member { slot: owner, local };
+                }
+                section.code = act.next[section.code.index()];
+                if actor {
+                    let (local, serial) = (section.member.local, section.serial);
+                    by = Some(Actor { place, local, serial });
+                } else if let Some(actor) = by {
+                    let from = &mut touches[place as usize];
+                    touch(section, act, (actor, keys.name(actor.place)), from, open, now.ns);
+                }
+            }
+        });
+        by.map(|actor| actor.local)
+    }
+
+    /// Sections end, and the event's request leaves them.
+    #[inline(always)]
+    fn stop(&mut self, open: &mut Open, opener: &mut Opener, keys: &mut Keys) {
+        each!(N, n => {
+            let (_, role, _) = self.act(n);
+            let section = &mut *self.here[n];
+            if role == STOP && section.is_open() {
+                section.leave(open, self.now.ns);
+                opener.close(section);
+                keys.idle(self.places[n]);
+            }
+        });
     }
 }
 
-impl Owned<'_> {
-    /// Writes the event down; returns how many its request has.
-    #[inline(always)]
-    fn record(&mut self) -> usize {
-        let event = self.now.event_of(self.actor.map(|actor| actor.local), false);
-        self.open.log.event(event)
+/// An actor, of that name, touches a section, which another may have touched before.
+#[inline(always)]
+fn touch(
+    section: &mut Section,
+    act: &Act,
+    (actor, (timeline, key)): (Actor, (u16, u128)),
+    from: &mut PeerMark,
+    open: &mut Open,
+    at_ns: u64,
+) {
+    let from_ns = std::mem::replace(&mut section.touched_ns, at_ns);
+    let before = std::mem::replace(&mut section.touched_by, actor.serial);
+    if before == actor.serial {
+        return;
     }
+    let request = Some(open.log.id());
+    let by = PeerMark { serial: actor.serial, key, timeline, request };
+    let from = std::mem::replace(from, by);
+    if before != 0 {
+        let (kind, between) = (LinkKind::Timeline, act.between);
+        open.link(actor.local, Arrival { kind, from, from_ns, between }, at_ns);
+    }
+}
+
+impl Act {
+    fn new(bind: &Bind, options: &Options) -> Act {
+        let role = match bind.role {
+            Role::Start => START,
+            Role::Stop => STOP,
+            _ if bind.implicit => IMPLICIT,
+            _ => BASIC,
+        };
+        Act {
+            role: role | if bind.actor { ACTOR } else { 0 },
+            after: bind.after.clone(),
+            between: State::Waiting(bind.between),
+            next: Code::all_after(bind.change, options.switches),
+        }
+    }
+}
+
+/// The code for a rule. Nearly each list of what bindings do has code of its own: which comes next
+/// cannot be foreseen, so the processor should have to guess once, not at each binding.
+fn way(acts: &[Act]) -> Option<Way> {
+    const STARTED: u32 = START | ACTOR;
+    const MET: u32 = BASIC | ACTOR;
+    const STOPPED: u32 = STOP | ACTOR;
+    Some(match acts {
+        [one] => match one.role {
+            STARTED => Simple::simply::<1, STARTED>,
+            MET => Simple::simply::<1, MET>,
+            STOPPED => Simple::simply::<1, STOPPED>,
+            START => Simple::simply::<1, START>,
+            BASIC => Simple::simply::<1, BASIC>,
+            STOP => Simple::simply::<1, STOP>,
+            _ => Simple::simply::<1, ANY>,
+        },
+        [one, other] => match (one.role, other.role) {
+            (STARTED, START) => Simple::simply::<2, { two(STARTED, START) }>,
+            (STARTED, BASIC) => Simple::simply::<2, { two(STARTED, BASIC) }>,
+            (STARTED, STOP) => Simple::simply::<2, { two(STARTED, STOP) }>,
+            (MET, START) => Simple::simply::<2, { two(MET, START) }>,
+            (MET, BASIC) => Simple::simply::<2, { two(MET, BASIC) }>,
+            (MET, STOP) => Simple::simply::<2, { two(MET, STOP) }>,
+            (STOPPED, START) => Simple::simply::<2, { two(STOPPED, START) }>,
+            (STOPPED, BASIC) => Simple::simply::<2, { two(STOPPED, BASIC) }>,
+            (STOPPED, STOP) => Simple::simply::<2, { two(STOPPED, STOP) }>,
+            _ => Simple::simply::<2, ANY>,
+        },
+        [_, _, _] => Simple::simply::<3, ANY>,
+        _ => return None,
+    })
 }
 
 /// The request of a section, if it has one, leaves it, because it ends.

@@ -96,13 +96,14 @@ impl Code {
         usize::from(self.0) % Code::COUNT
     }
 
-    /// The state's place in [`State::ALL`].
+    /// The same, of its place in a table.
     #[inline]
-    pub fn state_index(self) -> u64 {
-        u64::from(self.0) / WAITS as u64
+    pub fn of_index(index: usize) -> Code {
+        Code((index % Code::COUNT) as u8)
     }
 
     /// The state.
+    #[inline]
     pub fn state(self) -> State {
         State::ALL[usize::from(self.0) / WAITS]
     }

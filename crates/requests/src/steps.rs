@@ -6,14 +6,15 @@
 //! other. What has to be done in order of time is left with numbers.
 
 use crate::event::EventId;
-use crate::keys::{Keys, Lane, Lookup, UNFIT};
+use crate::keys::{Keys, UNFIT};
+use crate::places::{Out, Put, Small};
 use crate::program::{Key, KeyId, LaneId, Rule, Schema, Scope};
 use crate::simple::MOST;
-use crate::table::Word;
 
 /// Events of a piece. What belongs to one stays in the first caches while it is worked on, and places
-/// of sections that were open in between are soon used again.
-pub(crate) const PIECE: usize = 512;
+/// of sections that were open in between are soon used again; but the loops over events of one kind
+/// should not be too short.
+pub(crate) const PIECE: usize = 1024;
 
 /// Something for each event of a piece. Its length is known, so what is in a piece is in bounds.
 pub(crate) type Rows<T> = [T; PIECE];
@@ -35,14 +36,14 @@ pub(crate) struct Piece<'a> {
 impl<'a> Piece<'a> {
     /// The piece's part of a column.
     #[inline]
-    fn column(&self, column: usize) -> &'a Rows<u64> {
+    pub fn column(&self, column: usize) -> &'a Rows<u64> {
         let column = &self.columns[column][self.first..];
         column.first_chunk().expect("columns are as long as a piece")
     }
 }
 
 /// Keys of an event that most rules have no more than.
-const USUAL: usize = 2;
+pub(crate) const USUAL: usize = 2;
 
 /// An event that a rule takes, or may take.
 #[derive(Clone, Copy)]
@@ -131,8 +132,9 @@ impl Steps {
         streams: &mut Keys,
     ) {
         let Steps { all, some, number, more, kinds, ends, spare, missed, locals } = self;
-        all.iter_mut().for_each(|step| step.rule = NONE);
-        sort(piece.kinds, kinds, ends);
+        if sort(piece.kinds, kinds, ends) < piece.kinds.len() {
+            all.iter_mut().for_each(|step| step.rule = NONE);
+        }
         let mut finds = Finds { all, more, missed, locals, timelines, streams };
         *number = 0;
         for (kind, rules) in schema.by_event.iter().enumerate() {
@@ -150,23 +152,31 @@ impl Steps {
                 *number += number_taken;
                 rest = left;
             }
+            for row in rest {
+                finds.all[usize::from(*row) % PIECE].rule = NONE;
+            }
         }
         some.clear();
         if *number < piece.kinds.len() {
-            some.extend(all.iter().filter(|step| step.rule != NONE));
+            some.extend(all[..piece.kinds.len()].iter().filter(|step| step.rule != NONE));
         }
     }
 }
 
-/// Puts events of a kind together.
+/// Puts events of a kind together; returns how many are of kinds that are known.
 #[inline(never)]
-fn sort(kinds: &[EventId], rows: &mut [u16], ends: &mut [u32]) {
+fn sort(kinds: &[EventId], rows: &mut [u16], ends: &mut [u32]) -> usize {
+    let mut unknown = 0;
     for (kind, row) in kinds.iter().zip(0u16..) {
         // Events of other programs have no rules here.
-        let Some(end) = ends.get_mut(kind.index()) else { continue };
+        let Some(end) = ends.get_mut(kind.index()) else {
+            unknown += 1;
+            continue;
+        };
         rows[*end as usize] = row;
         *end += 1;
     }
+    kinds.len() - unknown
 }
 
 /// Puts the rows that a rule takes before the others, and says how many they are. Each part of a
@@ -175,7 +185,10 @@ fn take(rule: &Rule, piece: Piece<'_>, rows: &mut [u16], spare: &mut Rows<u16>) 
     let mut taken = rows.len();
     for test in &rule.tests {
         let (rows, column) = (&mut rows[..taken], piece.column(test.column));
+        let within = |row: &u16| test.within(column[usize::from(*row) % PIECE]);
         taken = match test.among.is_empty() {
+            // Many a filter is there for what hardly ever happens.
+            true if rows.iter().fold(true, |all, row| all & within(row)) => taken,
             true => part(rows, spare, |row| test.within(column[row])),
             false => part(rows, spare, |row| test.holds(column[row])),
         };
@@ -217,37 +230,62 @@ struct Finds<'a> {
 impl Finds<'_> {
     /// Finds the places of the keys of all events that a rule takes.
     fn look_up(&mut self, rule: &Rule, number: u32, piece: Piece<'_>, rows: &[u16]) {
-        for row in rows {
-            self.all[usize::from(*row) % PIECE].rule = number;
+        let usual = self.look_up_usual(rule, number, piece, rows);
+        if usual == 0 {
+            for row in rows {
+                let places = [UNFIT; USUAL];
+                self.all[usize::from(*row) % PIECE] =
+                    Step { places, rule: number, row: u32::from(*row) };
+            }
         }
-        for (n, (lane, key)) in rule.keys.iter().enumerate() {
+        for (n, (lane, key)) in rule.keys.iter().enumerate().skip(usual) {
             let Finds { all, more, missed, locals, timelines, streams } = self;
             let lane = match lane {
                 LaneId::Timeline(lane) => timelines.lane(*lane),
                 LaneId::Stream(lane) => streams.lane(*lane),
             };
-            match n {
-                0 => {
-                    let put = |at: usize, place| all[at].places[0] = place;
-                    Out { put, rows, missed }.find_places(lane, key, piece, locals, rule);
-                }
-                1 => {
-                    let put = |at: usize, place| all[at].places[1] = place;
-                    Out { put, rows, missed }.find_places(lane, key, piece, locals, rule);
-                }
-                _ => {
-                    let more = &mut more[n - USUAL];
-                    let put = |at: usize, place| more[at] = place;
-                    Out { put, rows, missed }.find_places(lane, key, piece, locals, rule);
-                }
+            if n < USUAL {
+                let put = |at: usize, place| all[at].places[n] = place;
+                Out { put, rows, missed }.find_places(lane, key, piece, locals, rule);
+            } else {
+                let more = &mut more[n - USUAL];
+                let put = |at: usize, place| more[at] = place;
+                Out { put, rows, missed }.find_places(lane, key, piece, locals, rule);
             }
         }
-        if rule.keys.len() == 1 {
+        if rule.keys.len() == 1 && usual == 0 {
             for row in rows {
                 let step = &mut self.all[usize::from(*row) % PIECE];
                 step.places[1] = step.places[0];
             }
         }
+    }
+
+    /// The same of the first keys, if they are of timelines and small, as most are: one way through
+    /// the events. Returns how many keys that were.
+    fn look_up_usual(&mut self, rule: &Rule, number: u32, piece: Piece<'_>, rows: &[u16]) -> usize {
+        let Finds { all, missed, timelines, .. } = self;
+        let small = |(lane, key): &(LaneId, Key)| match lane {
+            LaneId::Timeline(lane) if timelines.is_narrow(*lane) => Small::new(*lane, key, piece),
+            _ => None,
+        };
+        let mut put = Put { all, missed, rule: number, rows };
+        match rule.keys.as_slice() {
+            [] => return 0,
+            [key] => match small(key) {
+                Some(Small::One(key)) => put.one(timelines, key),
+                Some(Small::Two(key)) => put.one(timelines, key),
+                None => return 0,
+            },
+            [key, other, ..] => match (small(key), small(other)) {
+                (Some(Small::One(key)), Some(Small::One(other))) => put.two(timelines, key, other),
+                (Some(Small::One(key)), Some(Small::Two(other))) => put.two(timelines, key, other),
+                (Some(Small::Two(key)), Some(Small::One(other))) => put.two(timelines, key, other),
+                (Some(Small::Two(key)), Some(Small::Two(other))) => put.two(timelines, key, other),
+                _ => return 0,
+            },
+        }
+        rule.keys.len().min(USUAL)
     }
 }
 
@@ -265,72 +303,4 @@ pub(crate) fn scope<'a>(
         locals.push(value);
     }
     Scope { columns, row, locals }
-}
-
-/// Finds places of one key, and puts them where they belong.
-struct Out<'a, P> {
-    put: P,
-    rows: &'a [u16],
-    missed: &'a mut Rows<u16>,
-}
-
-impl<P: FnMut(usize, u32)> Out<'_, P> {
-    fn find_places(
-        self,
-        lane: Lane<'_>,
-        key: &Key,
-        piece: Piece<'_>,
-        locals: &mut Vec<i128>,
-        rule: &Rule,
-    ) {
-        match (lane, key) {
-            (Lane::Narrow(lookup), Key::Field { column, mask }) => {
-                let (column, mask) = (piece.column(*column), *mask);
-                self.find(lookup, move |row| column[row] & mask);
-            }
-            (Lane::Narrow(lookup), Key::Pair { columns, masks, shift }) => {
-                let [a, b] = columns.map(|column| piece.column(column));
-                let ([first, second], shift) = (*masks, *shift);
-                self.find(lookup, move |row| (a[row] & first) << shift | (b[row] & second));
-            }
-            (Lane::Narrow(lookup), key) => self.find_fitting(lookup, |row| {
-                key.of(&scope(rule, piece, row, locals)).map(|key| key as u64)
-            }),
-            (Lane::Wide(lookup), key) => {
-                self.find_fitting(lookup, |row| key.of(&scope(rule, piece, row, locals)));
-            }
-        }
-    }
-
-    /// Finds the place of each row's key.
-    #[inline(never)]
-    fn find<K: Word + Into<u128>>(self, mut lookup: Lookup<'_, K>, key: impl Fn(usize) -> K) {
-        let Out { mut put, rows, missed } = self;
-        let first = lookup.first();
-        let mut misses = 0;
-        for row in rows {
-            // The remainder is the number itself, and needs no check.
-            let at = usize::from(*row) % PIECE;
-            let (place, found) = first.look(key(at));
-            put(at, place);
-            missed[misses % PIECE] = *row;
-            misses += usize::from(!found);
-        }
-        for row in &missed[..misses] {
-            let at = usize::from(*row) % PIECE;
-            put(at, lookup.place(key(at)));
-        }
-    }
-
-    /// Finds the place of each row's key, if its value fits.
-    fn find_fitting<K: Word + Into<u128>>(
-        mut self,
-        mut lookup: Lookup<'_, K>,
-        mut key: impl FnMut(usize) -> Option<K>,
-    ) {
-        for row in self.rows {
-            let at = usize::from(*row) % PIECE;
-            (self.put)(at, key(at).map_or(UNFIT, |key| lookup.place(key)));
-        }
-    }
 }

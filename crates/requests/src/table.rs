@@ -127,7 +127,8 @@ impl<K: Word> Table<K> {
     /// Adds an item for a key that has none.
     pub fn insert(&mut self, key: K, item: u32) {
         debug_assert_ne!(item, EMPTY);
-        if 2 * (self.len + 1) > self.slots.len() {
+        // A quarter full at most: then nearly all keys are where they are looked for first.
+        if 4 * (self.len + 1) > self.slots.len() {
             let mut bigger = Table::new(u64::BITS - self.shift + 1);
             for slot in self.slots.iter().filter(|slot| slot.item != EMPTY) {
                 bigger.put(*slot);

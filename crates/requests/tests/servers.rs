@@ -438,6 +438,7 @@ fn nonsense_is_survived() {
             quiet_ns: Some(1 + random.next() % 1000),
             jump_ns: random.next() % 2000,
             switches: random.below(2) == 0,
+            only: None,
         };
         let mut engine = Engine::new(program.clone(), options);
         let mut requests = Vec::new();

@@ -1,0 +1,54 @@
+//! What an event does to its actor, by a small number.
+//!
+//! What an actor does from an event on follows from what it did before and from the rule that took the
+//! event. So where an event is of one request alone, its log has the rule's number, and no more: the
+//! states are worked out when the request is read, if it is.
+
+use crate::event::EventId;
+use crate::log::DEED_BITS;
+use crate::program::Schema;
+use crate::state::Code;
+
+/// The number of a kind of event, of which all that it does is told apart; or, after these, of a rule
+/// that changes no state but that of its first binding.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Deed(pub u16);
+
+impl Deed {
+    /// An event of that kind, and nothing else.
+    #[inline]
+    pub fn nothing(event: EventId) -> Deed {
+        Deed(event.0)
+    }
+
+    /// What a rule does; `None` if that cannot be said so.
+    pub fn of(schema: &Schema, rule: usize) -> Option<Deed> {
+        let binds = &schema.rules[rule].binds;
+        let told = binds.iter().skip(1).all(|bind| !bind.actor && bind.change.is_none());
+        let number = schema.by_event.len() + rule;
+        (told && number < 1 << DEED_BITS).then_some(Deed(number as u16))
+    }
+}
+
+/// All that there are.
+#[derive(Default)]
+pub(crate) struct Deeds(Vec<(EventId, [Code; Code::COUNT])>);
+
+impl Deeds {
+    /// Those of a schema.
+    pub fn new(schema: &Schema, switches: bool) -> Deeds {
+        let kinds = (0..schema.by_event.len()).map(|kind| EventId(kind as u16));
+        let kinds = kinds.map(|event| (event, Code::all_after(None, switches)));
+        let rules = schema.rules.iter().map(|rule| {
+            let change = rule.binds.first().and_then(|bind| bind.change);
+            (rule.event, Code::all_after(change, switches))
+        });
+        Deeds(kinds.chain(rules).collect())
+    }
+
+    /// The kind of event, and what becomes of each state.
+    #[inline]
+    pub fn get(&self, deed: Deed) -> &(EventId, [Code; Code::COUNT]) {
+        &self.0[usize::from(deed.0)]
+    }
+}
