@@ -2,8 +2,10 @@
 //!
 //! Hand-written assembly (OpenSSL's, say) has local functions with conventions of their own:
 //! their callers find values in any register. Who they are shows in their callers, which read a
-//! register after a call that may have written it. A probe at such a function's exits must leave
+//! register after a call that may have written it, or call a function that does. A probe at such a function's exits must leave
 //! these registers alone.
+
+use std::ops::Range;
 
 use fettle_image::{Image, LinkAddr};
 use fettle_isa::{Flow, RegSet};
@@ -17,22 +19,23 @@ use crate::module::Lifted;
 /// ABI says that it may have changed them.
 pub fn solve(image: &Image, lifted: &Lifted, clobbers: &[RegSet]) -> Vec<RegSet> {
     let functions = &lifted.functions;
-    let index: FxHashMap<LinkAddr, usize> =
-        functions.iter().enumerate().map(|(i, f)| (f.entry, i)).collect();
+    let index: Index = functions.iter().enumerate().map(|(i, f)| (f.entry, i)).collect();
     let summaries: Vec<Summary> =
-        functions.par_iter().map(|f| Summary::of(f, clobbers, &index)).collect();
+        functions.par_iter().map(|f| Summary::of(image, f, clobbers, &index)).collect();
+    let mut solver = Solver::default();
+    let inputs = inputs(functions, &summaries, &mut solver);
     let mut results = vec![RegSet::NONE; functions.len()];
     // Of callers that are not understood nothing is known.
-    for callee in called_by_skipped(image, lifted, &index) {
+    for callee in entered_from_elsewhere(image, lifted, &index) {
         results[callee] = RegSet::CALLER_SAVED;
     }
-    let mut solver = Solver::default();
     let mut work: Vec<usize> = (0..functions.len()).rev().collect();
     let mut waiting = vec![true; functions.len()];
     // What a function returns it may have from one that it calls.
     while let Some(i) = work.pop() {
         waiting[i] = false;
-        solver.wanted(&functions[i], &summaries[i], results[i], |callee, live| {
+        let own = results[i];
+        solver.wanted((&functions[i], &summaries[i]), own, &inputs, |callee, live| {
             let wanted = live.intersection(clobbers[callee]).minus(BY_THE_ABI);
             let joined = results[callee].union(wanted);
             if joined != results[callee] {
@@ -49,80 +52,191 @@ pub fn solve(image: &Image, lifted: &Lifted, clobbers: &[RegSet]) -> Vec<RegSet>
 /// What callers may read anyway.
 const BY_THE_ABI: RegSet = RegSet::RESULTS.union(RegSet::FLAGS).union(RegSet::VECTOR_COUNT);
 
-/// Functions that code which was not lifted may call: every place that would be a call counts.
-fn called_by_skipped(
-    image: &Image,
-    lifted: &Lifted,
-    index: &FxHashMap<LinkAddr, usize>,
-) -> Vec<usize> {
-    let mut called = Vec::new();
-    for skipped in &lifted.skipped {
-        let Some(bytes) = image.read(skipped.entry, skipped.size as usize) else { continue };
-        for (i, window) in bytes.windows(5).enumerate() {
-            if !matches!(window[0], 0xe8 | 0xe9) {
-                continue;
+/// Functions that code which was not lifted may call or jump to: every place that would do so counts.
+/// Such code is not of the skipped functions alone, whose other parts may lie anywhere.
+fn entered_from_elsewhere(image: &Image, lifted: &Lifted, index: &Index) -> Vec<usize> {
+    let mut known: Vec<_> = lifted.functions.iter().flat_map(|f| f.ranges.iter()).collect();
+    known.sort_unstable_by_key(|range| (range.start, range.end));
+    let mut entered = Vec::new();
+    for segment in image.segments().iter().filter(|segment| segment.executable) {
+        let len = usize::try_from(segment.file_size).unwrap_or(0);
+        let Some(bytes) = image.read(segment.start, len) else { continue };
+        let (start, end) = (segment.start.0, segment.start.0 + len as u64);
+        let mut at = start;
+        for range in known.iter().filter(|r| start <= r.start.0 && r.start.0 < end) {
+            if at < range.start.0 {
+                targets((bytes, start), at..range.start.0, index, &mut entered);
             }
-            let distance = i32::from_le_bytes(window[1..].try_into().expect("four bytes"));
-            let to = (skipped.entry.0 + i as u64 + 5).wrapping_add_signed(distance.into());
-            called.extend(index.get(&LinkAddr(to)));
+            at = at.max(range.end.0);
+        }
+        if at < end {
+            targets((bytes, start), at..end, index, &mut entered);
         }
     }
-    called
+    entered
 }
 
-/// A call of a known function: what is needed after it of the rest of its block, and what is
-/// not because the rest defines it.
-struct Call {
-    block: u32,
-    callee: u32,
+/// Known functions that calls and jumps lead to which may begin in `gap` of the code `bytes`, which
+/// begin at `start`.
+fn targets((bytes, start): (&[u8], u64), gap: Range<u64>, index: &Index, found: &mut Vec<usize>) {
+    let byte = |at: u64| bytes.get((at - start) as usize).copied().unwrap_or(0);
+    for at in gap {
+        let operand = match byte(at) {
+            // call, jmp
+            0xe8 | 0xe9 => at + 1,
+            // jcc
+            0x0f if byte(at + 1) & 0xf0 == 0x80 => at + 2,
+            // Short ones.
+            0xeb | 0x70..=0x7f => {
+                let to = (at + 2).wrapping_add_signed(i64::from(byte(at + 1) as i8));
+                found.extend(index.get(&LinkAddr(to)));
+                continue;
+            }
+            _ => continue,
+        };
+        let distance = i32::from_le_bytes([0, 1, 2, 3].map(|i| byte(operand + i)));
+        let to = (operand + 4).wrapping_add_signed(distance.into());
+        found.extend(index.get(&LinkAddr(to)));
+    }
+}
+
+/// Numbers of functions by their entries.
+type Index = FxHashMap<LinkAddr, usize>;
+
+/// What is called.
+#[derive(Clone, Copy)]
+enum Callee {
+    /// This function.
+    Known(u32),
+    /// Code of this image that was not lifted: it may read any register.
+    Unknown,
+    /// Somebody who gets what the ABI passes, which is put there between calls.
+    Other,
+}
+
+/// Instructions of a block up to its end, or to a call.
+struct Segment {
     needs: RegSet,
     kills: RegSet,
+    /// The call, and what it may change.
+    call: Option<(Callee, RegSet)>,
 }
 
 /// What matters of a function here, so that it is read once however often it is solved.
 struct Summary {
-    /// By block: what it needs, and what it defines. Empty if the function calls none that is
-    /// known.
-    blocks: Vec<(RegSet, RegSet)>,
-    calls: Vec<Call>,
-    /// Known functions that it ends with a jump to.
-    tails: Vec<u32>,
+    segments: Vec<Segment>,
+    /// By block: where its segments end.
+    blocks: Vec<u32>,
+    /// Known functions that it ends with a jump to, by block.
+    tails: Vec<(u32, u32)>,
+    /// Known functions that it calls or ends with a jump to.
+    callees: Vec<u32>,
 }
 
 impl Summary {
-    fn of(function: &Function, clobbers: &[RegSet], index: &FxHashMap<LinkAddr, usize>) -> Summary {
-        let mut calls = Vec::new();
-        let mut tails = Vec::new();
-        let mut blocks = Vec::with_capacity(function.blocks.len());
+    fn of(image: &Image, function: &Function, clobbers: &[RegSet], index: &Index) -> Summary {
+        let mut summary =
+            Summary { segments: vec![], blocks: vec![], tails: vec![], callees: vec![] };
         for (b, block) in function.blocks.iter().enumerate() {
             if let Some(Exit::TailJump(to) | Exit::TailBranch(to)) = block.exit
                 && let Some(callee) = index.get(&to)
             {
-                tails.push(*callee as u32);
+                summary.tails.push((b as u32, *callee as u32));
+                summary.callees.push(*callee as u32);
             }
             let (mut needs, mut kills) = (RegSet::NONE, RegSet::NONE);
-            for (insn, facts) in function.block_facts(block).rev() {
-                let mut own = facts.kills();
-                if facts.calls() {
-                    let callee = match facts.flow(insn) {
-                        Flow::Call(to) => index.get(&LinkAddr(to)).copied(),
-                        _ => None,
-                    };
-                    if let Some(callee) = callee {
-                        calls.push(Call { block: b as u32, callee: callee as u32, needs, kills });
-                    }
-                    own = own.union(callee.map_or(RegSet::CALLER_SAVED, |c| clobbers[c]));
+            for (insn, facts) in function.block_facts(block) {
+                needs = needs.union(facts.reads().minus(kills));
+                kills = kills.union(facts.kills());
+                if !facts.calls() {
+                    continue;
                 }
-                needs = needs.minus(own).union(facts.reads());
-                kills = kills.union(own);
+                let callee = match facts.flow(insn) {
+                    Flow::Call(to) => match index.get(&LinkAddr(to)) {
+                        Some(callee) => Callee::Known(*callee as u32),
+                        None if is_stub(image, LinkAddr(to)) => Callee::Other,
+                        None => Callee::Unknown,
+                    },
+                    _ => Callee::Other,
+                };
+                let lost = match callee {
+                    Callee::Known(callee) => {
+                        summary.callees.push(callee);
+                        clobbers[callee as usize]
+                    }
+                    Callee::Unknown | Callee::Other => RegSet::CALLER_SAVED,
+                };
+                summary.segments.push(Segment { needs, kills, call: Some((callee, lost)) });
+                (needs, kills) = (RegSet::NONE, RegSet::NONE);
             }
-            blocks.push((needs, kills));
+            summary.segments.push(Segment { needs, kills, call: None });
+            summary.blocks.push(summary.segments.len() as u32);
         }
-        if calls.is_empty() {
-            blocks = Vec::new();
-        }
-        Summary { blocks, calls, tails }
+        summary
     }
+
+    fn block(&self, block: usize) -> &[Segment] {
+        let from = if block == 0 { 0 } else { self.blocks[block - 1] };
+        &self.segments[from as usize..self.blocks[block] as usize]
+    }
+}
+
+/// Whether calls of `to` leave the image, through a procedure linkage table.
+fn is_stub(image: &Image, to: LinkAddr) -> bool {
+    image.plt().binary_search_by_key(&to, |stub| stub.start).is_ok() || !image.is_code(to)
+}
+
+/// What is needed before some segments if `live` is behind them; `tell` is told of every known function
+/// that they call, and what is needed after that.
+fn before(
+    segments: &[Segment],
+    mut live: RegSet,
+    inputs: &[RegSet],
+    mut tell: impl FnMut(usize, RegSet),
+) -> RegSet {
+    for Segment { needs, kills, call } in segments.iter().rev() {
+        if let Some((callee, lost)) = call {
+            let reads = match callee {
+                Callee::Known(callee) => {
+                    tell(*callee as usize, live);
+                    inputs[*callee as usize]
+                }
+                Callee::Unknown => RegSet::CALLER_SAVED,
+                Callee::Other => RegSet::NONE,
+            };
+            live = live.minus(*lost).union(reads);
+        }
+        live = live.minus(*kills).union(*needs);
+    }
+    live
+}
+
+/// For each function: what of the registers that calls may change is read in it, or in functions that
+/// it calls, before it is written.
+fn inputs(functions: &[Function], summaries: &[Summary], solver: &mut Solver) -> Vec<RegSet> {
+    let mut callers: Vec<Vec<u32>> = vec![Vec::new(); functions.len()];
+    for (caller, summary) in summaries.iter().enumerate() {
+        summary.callees.iter().for_each(|c| callers[*c as usize].push(caller as u32));
+    }
+    let mut inputs = vec![RegSet::NONE; functions.len()];
+    let mut work: Vec<usize> = (0..functions.len()).rev().collect();
+    let mut waiting = vec![true; functions.len()];
+    while let Some(i) = work.pop() {
+        waiting[i] = false;
+        let (function, summary) = (&functions[i], &summaries[i]);
+        solver.solve(function, summary, RegSet::NONE, &inputs);
+        let read = solver.live_in[function.entry_block().index()];
+        let joined = inputs[i].union(read.intersection(RegSet::CALLER_SAVED));
+        if joined != inputs[i] {
+            inputs[i] = joined;
+            for caller in &callers[i] {
+                if !std::mem::replace(&mut waiting[*caller as usize], true) {
+                    work.push(*caller as usize);
+                }
+            }
+        }
+    }
+    inputs
 }
 
 /// Solves functions backwards, one after another in the same memory.
@@ -133,21 +247,8 @@ struct Solver {
 }
 
 impl Solver {
-    /// Tells `tell` of every known function that `function` calls and what may be read after it,
-    /// if callers of `function` itself read `own`.
-    fn wanted(
-        &mut self,
-        function: &Function,
-        summary: &Summary,
-        own: RegSet,
-        mut tell: impl FnMut(usize, RegSet),
-    ) {
-        for callee in &summary.tails {
-            tell(*callee as usize, own);
-        }
-        if summary.calls.is_empty() {
-            return;
-        }
+    /// Finds what is needed at the borders of blocks, if callers of `function` itself read `own`.
+    fn solve(&mut self, function: &Function, summary: &Summary, own: RegSet, inputs: &[RegSet]) {
         let count = function.blocks.len();
         self.live_in.clear();
         self.live_in.resize(count, RegSet::NONE);
@@ -155,6 +256,10 @@ impl Solver {
         self.live_out.extend(
             function.blocks.iter().map(|b| if b.exit.is_some() { own } else { RegSet::NONE }),
         );
+        for (block, callee) in &summary.tails {
+            let out = &mut self.live_out[*block as usize];
+            *out = out.union(inputs[*callee as usize]);
+        }
         let mut changed = true;
         while changed {
             changed = false;
@@ -164,17 +269,33 @@ impl Solver {
                     out = out.union(self.live_in[succ.index()]);
                 }
                 self.live_out[i] = out;
-                let (needs, kills) = summary.blocks[i];
-                let into = needs.union(out.minus(kills));
+                let into = before(summary.block(i), out, inputs, |_, _| ());
                 if into != self.live_in[i] {
                     self.live_in[i] = into;
                     changed = true;
                 }
             }
         }
-        for call in &summary.calls {
-            let out = self.live_out[call.block as usize];
-            tell(call.callee as usize, call.needs.union(out.minus(call.kills)));
+    }
+
+    /// Tells `tell` of every known function that `function` calls and what may be read after it,
+    /// if callers of `function` itself read `own`.
+    fn wanted(
+        &mut self,
+        (function, summary): (&Function, &Summary),
+        own: RegSet,
+        inputs: &[RegSet],
+        mut tell: impl FnMut(usize, RegSet),
+    ) {
+        for (_, callee) in &summary.tails {
+            tell(*callee as usize, own);
+        }
+        if summary.callees.len() == summary.tails.len() {
+            return;
+        }
+        self.solve(function, summary, own, inputs);
+        for (i, out) in self.live_out.iter().enumerate() {
+            before(summary.block(i), *out, inputs, &mut tell);
         }
     }
 }
