@@ -23,11 +23,13 @@ fn main() -> anyhow::Result<()> {
         let start = cpu_s()?;
         for file in trace.files() {
             let mut stream = trace.stream(file)?;
-            while let Some(event) = stream.next()? {
-                events += 1;
-                sum = sum.wrapping_add(event.time_ns);
-                for value in &event.slots[event.plan.first..] {
-                    sum = sum.wrapping_add(*value);
+            while let Some(batch) = stream.next_events()? {
+                for event in batch {
+                    events += 1;
+                    sum = sum.wrapping_add(event.time_ns);
+                    for value in event.values {
+                        sum = sum.wrapping_add(*value);
+                    }
                 }
             }
         }

@@ -57,7 +57,7 @@ fn read(metadata: &[u8], stream: &[u8]) {
     for _ in 0..100_000 {
         let Ok(Some(event)) = stream.next() else { break };
         for (n, column) in event.plan.columns.iter().enumerate() {
-            show(&event, column, event.plan.first + n, &mut scratch);
+            show(&event, column, n, &mut scratch);
         }
     }
 }
