@@ -107,6 +107,20 @@ pub struct Emitted {
     pub pointers: Vec<LinkAddr>,
 }
 
+/// What is left of a function's new code when it has been checked: see [`Emitted`].
+pub struct Kept {
+    /// Machine code.
+    pub code: Vec<u8>,
+    /// Places in it to be filled in.
+    pub fixups: Box<[(u32, Fixup)]>,
+    /// Where each of the function's chunks starts.
+    pub chunk_starts: Vec<u32>,
+    /// Where counters stand.
+    pub counters: Vec<Place>,
+    /// Calls through pointers that are counted or compared.
+    pub pointers: Vec<LinkAddr>,
+}
+
 /// What emission needs to know beyond the function itself.
 pub struct Context<'a> {
     /// The image.
@@ -250,19 +264,27 @@ pub struct Tools {
 }
 
 impl Tools {
-    /// Takes back what is of no use once the code has its place: together that is larger than it.
-    pub fn take_back(&mut self, emitted: &mut Emitted) {
-        let exact = emitted.fixups.as_slice().to_vec();
+    /// Takes back what is of no use once the code has its place: together that is larger than what
+    /// is left.
+    pub fn take_back(&mut self, emitted: Emitted) -> Kept {
+        let kept = Kept {
+            fixups: emitted.fixups.as_slice().into(),
+            code: emitted.code,
+            chunk_starts: emitted.chunk_starts,
+            counters: emitted.counters,
+            pointers: emitted.pointers,
+        };
         self.spare = Emitted {
-            fixups: std::mem::replace(&mut emitted.fixups, exact),
-            block_offsets: std::mem::take(&mut emitted.block_offsets),
-            insn_offsets: std::mem::take(&mut emitted.insn_offsets),
-            returns: std::mem::take(&mut emitted.returns),
-            unwind: std::mem::take(&mut emitted.unwind),
-            inserted: std::mem::take(&mut emitted.inserted),
-            parts: std::mem::take(&mut emitted.parts),
+            fixups: emitted.fixups,
+            block_offsets: emitted.block_offsets,
+            insn_offsets: emitted.insn_offsets,
+            returns: emitted.returns,
+            unwind: emitted.unwind,
+            inserted: emitted.inserted,
+            parts: emitted.parts,
             ..Emitted::default()
         };
+        kept
     }
 
     /// Nothing emitted yet, in memory that was used before.
