@@ -111,10 +111,8 @@ impl Runtime {
         let constants = image
             .section(".rodata")
             .and_then(|s| image.read(s.start, usize::try_from(s.size).ok()?));
-        let names_ocaml = constants.is_some_and(|bytes| {
-            let needle = b"CAMLRUNPARAM\0";
-            bytes.windows(needle.len()).any(|w| w == needle)
-        });
+        let names_ocaml =
+            constants.is_some_and(|bytes| memchr::memmem::find(bytes, b"CAMLRUNPARAM\0").is_some());
         if names_ocaml { Runtime::OcamlStripped } else { Runtime::None }
     }
 

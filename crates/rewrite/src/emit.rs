@@ -531,7 +531,7 @@ impl Writer<'_> {
                     from = index + 1;
                     match block.exit {
                         Some(Exit::TailJump(_)) if last => self.jump_out(index, LinkAddr(to)),
-                        _ => self.jump(index, to)?,
+                        _ => self.jump(id, index, to)?,
                     }
                 }
                 Flow::Branch(to) => {
@@ -598,11 +598,14 @@ impl Writer<'_> {
     /// A conditional jump to the block that now follows becomes one to the block that did,
     /// if neither way is counted.
     fn turned_round(&mut self, id: BlockId, index: u32, to: u64) -> bool {
+        if !self.placed {
+            return false;
+        }
         let Some(taken) = self.function.block_at(LinkAddr(to)) else { return false };
         let insn = &self.function.insns[index as usize];
         let next = BlockId(id.0 + 1);
         let counted = [taken, next].iter().any(|b| self.counter(Place::Between(id, *b)).is_some());
-        if !self.placed || counted || self.next != Some(taken) || next == taken {
+        if counted || self.next != Some(taken) || next == taken {
             return false;
         }
         let Some(jump) = Jump::of(insn).inverted() else { return false };
@@ -665,7 +668,8 @@ impl Writer<'_> {
 
     /// A conditional jump inside the function, with counters on both ways where there are any.
     fn branch(&mut self, id: BlockId, index: u32, to: u64) -> Result<(), (SkipReason, LinkAddr)> {
-        let taken = self.function.block_at(LinkAddr(to));
+        let block = &self.function.blocks[id.index()];
+        let taken = self.function.succ_at(block, LinkAddr(to));
         match taken.and_then(|taken| Some((taken, self.counter(Place::Between(id, taken))?))) {
             Some((taken, counter)) => {
                 let wanted = self.counting(taken);
@@ -673,7 +677,7 @@ impl Writer<'_> {
                 let probe = probe.expect("counting takes code");
                 self.through_cold(index, probe, Destination::Block(taken));
             }
-            None => self.jump(index, to)?,
+            None => self.jump(id, index, to)?,
         }
         Ok(())
     }
@@ -820,8 +824,9 @@ impl Writer<'_> {
         }
     }
 
-    fn jump(&mut self, insn: u32, to: u64) -> Result<(), (SkipReason, LinkAddr)> {
-        let Some(to) = self.function.block_at(LinkAddr(to)) else {
+    fn jump(&mut self, id: BlockId, insn: u32, to: u64) -> Result<(), (SkipReason, LinkAddr)> {
+        let block = &self.function.blocks[id.index()];
+        let Some(to) = self.function.succ_at(block, LinkAddr(to)) else {
             return Err((SkipReason::OverlappingInstructions, LinkAddr(to)));
         };
         let i = &self.function.insns[insn as usize];
