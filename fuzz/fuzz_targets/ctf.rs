@@ -19,7 +19,7 @@ fuzz_target!(|data: &[u8]| {
     for _ in 0..100_000 {
         let Ok(Some(event)) = stream.next() else { break };
         for (n, column) in event.plan.columns.iter().enumerate() {
-            show(&event, column, event.plan.first + n, &mut scratch);
+            show(&event, column, n, &mut scratch);
         }
     }
 });

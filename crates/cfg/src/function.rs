@@ -108,6 +108,12 @@ impl Function {
         self.blocks.binary_search_by_key(&addr, |b| b.start).ok().map(|i| BlockId(i as u32))
     }
 
+    /// The block at `addr` that control goes to from the end of `block`. There are few, so that this
+    /// is found sooner than among all.
+    pub fn succ_at(&self, block: &Block, addr: LinkAddr) -> Option<BlockId> {
+        block.succs.iter().copied().find(|succ| self.blocks[succ.index()].start == addr)
+    }
+
     /// The block where callers come in.
     pub fn entry_block(&self) -> BlockId {
         self.block_at(self.entry).expect("the entry starts a block")

@@ -74,12 +74,10 @@ pub fn lift(image: &Image, _options: LiftOptions) -> Lifted {
         groups.iter().map(|g| g.iter().filter_map(|i| parts[*i].take()).collect()).collect();
     let results: Vec<_> =
         groups.into_par_iter().filter_map(|parts| assemble(image, parts)).collect();
-    for result in results {
-        match result {
-            Ok(function) => lifted.functions.push(function),
-            Err(skipped) => lifted.skipped.push(skipped),
-        }
-    }
+    // In the same memory: there is much of it.
+    let skipped = &mut lifted.skipped;
+    let functions = results.into_iter().filter_map(|made| made.map_err(|s| skipped.push(s)).ok());
+    lifted.functions = functions.collect();
     lifted.tables = lifted.functions.iter().flat_map(|f| &f.tables).map(|t| t.start).collect();
     lifted.tables.sort_unstable();
     lifted.functions.sort_by_key(|f| f.entry);
@@ -113,10 +111,8 @@ impl Runtime {
         let constants = image
             .section(".rodata")
             .and_then(|s| image.read(s.start, usize::try_from(s.size).ok()?));
-        let names_ocaml = constants.is_some_and(|bytes| {
-            let needle = b"CAMLRUNPARAM\0";
-            bytes.windows(needle.len()).any(|w| w == needle)
-        });
+        let names_ocaml =
+            constants.is_some_and(|bytes| memchr::memmem::find(bytes, b"CAMLRUNPARAM\0").is_some());
         if names_ocaml { Runtime::OcamlStripped } else { Runtime::None }
     }
 
@@ -243,8 +239,8 @@ fn crossings(part: &Part) -> impl Iterator<Item = LinkAddr> {
 }
 
 fn follow_across(image: &Image, parts: &mut [Part], context: &TableContext<'_>) {
-    let mut facts = FactsFactory::default();
-    let mut scratch = Scratch::default();
+    // Nearly all is known already.
+    let mut tools: Option<(FactsFactory, Scratch)> = None;
     let mut work: Vec<usize> = (0..parts.len()).collect();
     let mut into = Vec::new();
     while let Some(i) = work.pop() {
@@ -267,10 +263,11 @@ fn follow_across(image: &Image, parts: &mut [Part], context: &TableContext<'_>) 
                 continue;
             }
             let known = code.outgoing.len() + code.tables.len();
-            code.reopen(&mut scratch);
+            let (facts, scratch) = tools.get_or_insert_default();
+            code.reopen(scratch);
             unknown.into_iter().for_each(|to| code.add_entry(to));
-            follow(image, code, context, &mut facts);
-            code.settle(&mut scratch);
+            follow(image, code, context, facts);
+            code.settle(scratch);
             if code.outgoing.len() + code.tables.len() != known {
                 work.push(j);
             }

@@ -6,6 +6,8 @@
 //! An object file (`.o`, `.ko`) has only sections, all at address zero: here they are laid out
 //! one after another, so that an address means one place.
 
+use std::ops::Range;
+
 use object::elf;
 
 use crate::error::Warnings;
@@ -190,7 +192,26 @@ pub(crate) struct Elf {
     pub notes: Vec<Segment>,
     /// The file holds only what was stripped from another one.
     pub debug_only: bool,
-    has_code_sections: bool,
+    code: Code,
+}
+
+/// Where code is.
+#[derive(Clone, Debug)]
+struct Code {
+    /// Sections tell.
+    by_sections: bool,
+    /// All of it lies in here: most values that are looked up do not.
+    bounds: Range<LinkAddr>,
+}
+
+impl Code {
+    fn of(sections: &[Section], segments: &[Segment]) -> Code {
+        let by_sections = sections.iter().any(|s| s.is_alloc() && s.is_executable());
+        let sections = sections.iter().filter(|s| s.is_executable()).map(|s| s.start..s.end());
+        let segments = segments.iter().filter(|s| s.executable).map(|s| s.start..s.end());
+        let all = sections.chain(segments).reduce(|a, b| a.start.min(b.start)..a.end.max(b.end));
+        Code { by_sections, bounds: all.unwrap_or(LinkAddr(0)..LinkAddr(0)) }
+    }
 }
 
 /// A program header count that means: see the first section header.
@@ -285,7 +306,7 @@ impl Elf {
             .map(|(index, _)| index)
             .collect();
         by_addr.sort_by_key(|&index| sections[index as usize].start);
-        let has_code_sections = sections.iter().any(|s| s.is_alloc() && s.is_executable());
+        let code = Code::of(&sections, &segments);
         if kind == Kind::Relocatable {
             segments.clear();
         } else if kind == Kind::SharedLibrary
@@ -310,7 +331,7 @@ impl Elf {
             eh_frame_hdr,
             notes,
             debug_only,
-            has_code_sections,
+            code,
         })
     }
 
@@ -370,8 +391,11 @@ impl Elf {
     }
 
     pub(crate) fn is_code(&self, addr: LinkAddr) -> bool {
+        if !self.code.bounds.contains(&addr) {
+            return false;
+        }
         // An executable segment may also hold read-only data, which only sections tell apart.
-        if self.has_code_sections || self.kind == Kind::Relocatable {
+        if self.code.by_sections || self.kind == Kind::Relocatable {
             self.section_at(addr).is_some_and(Section::is_executable)
         } else {
             self.segment_at(addr).is_some_and(|segment| segment.executable)

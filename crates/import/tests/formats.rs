@@ -4,7 +4,7 @@
 mod common;
 
 use common::{golden, made, made_of};
-use fettle_import::{Error, Format, Place};
+use fettle_import::{Error, Format, Place, ctf};
 
 #[test]
 fn strace() {
@@ -105,6 +105,46 @@ fn lttng() {
     assert_eq!(made.trace.threads().unwrap()[0].name, "ust");
     // It tells of the wall's time.
     assert!(made.imported.manifest.start_time.starts_with("20"));
+}
+
+/// What is told of every event of a trace, file by file.
+fn told(folder: &std::path::Path) -> Vec<String> {
+    let trace = std::rc::Rc::new(ctf::Trace::open(folder).unwrap());
+    let mut told = Vec::new();
+    for file in trace.files() {
+        let mut stream = trace.stream(file).unwrap();
+        while let Some(event) = stream.next().unwrap() {
+            let mut line = format!("{} {} {}", event.time_ns, event.cpu, event.plan.name);
+            for (n, column) in event.plan.columns.iter().enumerate() {
+                let mut scratch = String::new();
+                line += &format!(" {}={}", column.name, ctf::show(&event, column, n, &mut scratch));
+            }
+            told.push(line);
+        }
+    }
+    told
+}
+
+/// Both versions of the format have the same packets: `ctf2.metadata` says in CTF 2's language, as its
+/// document has it, what LTTng's metadata said of them.
+#[test]
+fn lttng_by_metadata_of_ctf_2() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::copy(golden("ctf2.metadata"), folder.path().join("metadata")).unwrap();
+    for name in ["channel0_0", "channel0_1"] {
+        std::fs::copy(golden("ctf").join(name), folder.path().join(name)).unwrap();
+    }
+    let events = told(folder.path());
+    assert_eq!(events.len(), 80);
+    assert!(events.iter().any(|event| event.ends_with(" name=beta weight=2")), "{events:?}");
+    assert_eq!(events, told(&golden("ctf")));
+
+    let made = made(&[folder.path().to_owned()]).unwrap();
+    assert_eq!(made.imported.formats, [Format::Ctf]);
+    assert_eq!(made.imported.manifest.losses, []);
+    assert_eq!(made.rows(), [("shop_named".into(), 40), ("shop_order".into(), 40)].into());
+    assert_eq!(made.events("shop_named")[4][3..], ["4", "beta", "2"].map(str::to_owned));
+    assert_eq!(made.trace.threads().unwrap()[0].name, "ust");
 }
 
 #[test]

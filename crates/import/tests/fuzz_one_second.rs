@@ -57,7 +57,7 @@ fn read(metadata: &[u8], stream: &[u8]) {
     for _ in 0..100_000 {
         let Ok(Some(event)) = stream.next() else { break };
         for (n, column) in event.plan.columns.iter().enumerate() {
-            show(&event, column, event.plan.first + n, &mut scratch);
+            show(&event, column, n, &mut scratch);
         }
     }
 }
@@ -68,13 +68,15 @@ fn ctf() {
     let text = String::from_utf8_lossy(&metadata);
     // Without its packet's header it is text, which damage reaches.
     let plain = text[text.find("/* CTF").unwrap()..].trim_end_matches('\0').as_bytes().to_vec();
+    let json = std::fs::read(golden("ctf2.metadata")).unwrap();
     let streams = ["channel0_0", "channel0_1"].map(|name| golden("ctf").join(name));
     let streams = streams.map(|path| std::fs::read(path).unwrap());
     for_a_second(|state| {
         let stream = &streams[random(state) % 2];
-        match random(state) % 3 {
+        match random(state) % 4 {
             0 => read(&damaged(&plain, state), stream),
             1 => read(&plain, &damaged(stream, state)),
+            2 => read(&damaged(&json, state), stream),
             _ => read(&damaged(&metadata, state), &damaged(stream, state)),
         }
     });

@@ -31,7 +31,7 @@ fn babeltrace_reads_the_same_values() {
             let mut fields = Vec::new();
             let mut scratch = String::new();
             for (n, column) in event.plan.columns.iter().enumerate().filter(|(_, it)| !it.hidden) {
-                let value = match show(&event, column, event.plan.first + n, &mut scratch) {
+                let value = match show(&event, column, n, &mut scratch) {
                     Value::Text(text) => format!("\"{text}\""),
                     value => value.to_string(),
                 };

@@ -107,6 +107,20 @@ pub struct Emitted {
     pub pointers: Vec<LinkAddr>,
 }
 
+/// What is left of a function's new code when it has been checked: see [`Emitted`].
+pub struct Kept {
+    /// Machine code.
+    pub code: Vec<u8>,
+    /// Places in it to be filled in.
+    pub fixups: Box<[(u32, Fixup)]>,
+    /// Where each of the function's chunks starts.
+    pub chunk_starts: Vec<u32>,
+    /// Where counters stand.
+    pub counters: Vec<Place>,
+    /// Calls through pointers that are counted or compared.
+    pub pointers: Vec<LinkAddr>,
+}
+
 /// What emission needs to know beyond the function itself.
 pub struct Context<'a> {
     /// The image.
@@ -250,19 +264,27 @@ pub struct Tools {
 }
 
 impl Tools {
-    /// Takes back what is of no use once the code has its place: together that is larger than it.
-    pub fn take_back(&mut self, emitted: &mut Emitted) {
-        let exact = emitted.fixups.as_slice().to_vec();
+    /// Takes back what is of no use once the code has its place: together that is larger than what
+    /// is left.
+    pub fn take_back(&mut self, emitted: Emitted) -> Kept {
+        let kept = Kept {
+            fixups: emitted.fixups.as_slice().into(),
+            code: emitted.code,
+            chunk_starts: emitted.chunk_starts,
+            counters: emitted.counters,
+            pointers: emitted.pointers,
+        };
         self.spare = Emitted {
-            fixups: std::mem::replace(&mut emitted.fixups, exact),
-            block_offsets: std::mem::take(&mut emitted.block_offsets),
-            insn_offsets: std::mem::take(&mut emitted.insn_offsets),
-            returns: std::mem::take(&mut emitted.returns),
-            unwind: std::mem::take(&mut emitted.unwind),
-            inserted: std::mem::take(&mut emitted.inserted),
-            parts: std::mem::take(&mut emitted.parts),
+            fixups: emitted.fixups,
+            block_offsets: emitted.block_offsets,
+            insn_offsets: emitted.insn_offsets,
+            returns: emitted.returns,
+            unwind: emitted.unwind,
+            inserted: emitted.inserted,
+            parts: emitted.parts,
             ..Emitted::default()
         };
+        kept
     }
 
     /// Nothing emitted yet, in memory that was used before.
@@ -509,7 +531,7 @@ impl Writer<'_> {
                     from = index + 1;
                     match block.exit {
                         Some(Exit::TailJump(_)) if last => self.jump_out(index, LinkAddr(to)),
-                        _ => self.jump(index, to)?,
+                        _ => self.jump(id, index, to)?,
                     }
                 }
                 Flow::Branch(to) => {
@@ -576,11 +598,14 @@ impl Writer<'_> {
     /// A conditional jump to the block that now follows becomes one to the block that did,
     /// if neither way is counted.
     fn turned_round(&mut self, id: BlockId, index: u32, to: u64) -> bool {
+        if !self.placed {
+            return false;
+        }
         let Some(taken) = self.function.block_at(LinkAddr(to)) else { return false };
         let insn = &self.function.insns[index as usize];
         let next = BlockId(id.0 + 1);
         let counted = [taken, next].iter().any(|b| self.counter(Place::Between(id, *b)).is_some());
-        if !self.placed || counted || self.next != Some(taken) || next == taken {
+        if counted || self.next != Some(taken) || next == taken {
             return false;
         }
         let Some(jump) = Jump::of(insn).inverted() else { return false };
@@ -643,7 +668,8 @@ impl Writer<'_> {
 
     /// A conditional jump inside the function, with counters on both ways where there are any.
     fn branch(&mut self, id: BlockId, index: u32, to: u64) -> Result<(), (SkipReason, LinkAddr)> {
-        let taken = self.function.block_at(LinkAddr(to));
+        let block = &self.function.blocks[id.index()];
+        let taken = self.function.succ_at(block, LinkAddr(to));
         match taken.and_then(|taken| Some((taken, self.counter(Place::Between(id, taken))?))) {
             Some((taken, counter)) => {
                 let wanted = self.counting(taken);
@@ -651,7 +677,7 @@ impl Writer<'_> {
                 let probe = probe.expect("counting takes code");
                 self.through_cold(index, probe, Destination::Block(taken));
             }
-            None => self.jump(index, to)?,
+            None => self.jump(id, index, to)?,
         }
         Ok(())
     }
@@ -798,8 +824,9 @@ impl Writer<'_> {
         }
     }
 
-    fn jump(&mut self, insn: u32, to: u64) -> Result<(), (SkipReason, LinkAddr)> {
-        let Some(to) = self.function.block_at(LinkAddr(to)) else {
+    fn jump(&mut self, id: BlockId, insn: u32, to: u64) -> Result<(), (SkipReason, LinkAddr)> {
+        let block = &self.function.blocks[id.index()];
+        let Some(to) = self.function.succ_at(block, LinkAddr(to)) else {
             return Err((SkipReason::OverlappingInstructions, LinkAddr(to)));
         };
         let i = &self.function.insns[insn as usize];

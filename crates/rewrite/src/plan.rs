@@ -265,10 +265,8 @@ where
                     &liveness[i]
                 };
                 let tools = (&mut *emitter, rows.as_mut(), checker as &mut CheckOne<'_>);
-                let mut made = make(i, exits, live, &context, lifted, tools).map_err(skip)?;
-                note_places(function, &mut made, options.places);
-                emitter.take_back(&mut made.emitted);
-                Ok(made)
+                let draft = make(i, exits, live, &context, lifted, tools).map_err(skip)?;
+                Ok(draft.keep(function, options.places, emitter))
             },
         )
         .collect();
@@ -386,10 +384,37 @@ fn calls_one_of(function: &Function, targets: &[LinkAddr], slots: &[LinkAddr]) -
     })
 }
 
+/// One function's new code, checked.
+struct Draft {
+    function: usize,
+    emitted: Emitted,
+    unwind: Vec<PartUnwind>,
+    springboards: Vec<(LinkAddr, u32)>,
+    tables: Vec<(u32, PlannedTable)>,
+}
+
+impl Draft {
+    /// What the plan needs of it, with where those places came to lie that are `wanted` or that
+    /// control can be led to.
+    fn keep(self, function: &Function, wanted: &[LinkAddr], tools: &mut emit::Tools) -> Made {
+        let Draft { function: index, emitted, unwind, springboards, tables } = self;
+        Made {
+            function: index,
+            places: places(function, &emitted, wanted),
+            landings: landings(function, &emitted),
+            returns: returns(function, &emitted),
+            new: tools.take_back(emitted),
+            unwind,
+            springboards,
+            tables,
+        }
+    }
+}
+
 /// One function's share of a plan.
 struct Made {
     function: usize,
-    emitted: Emitted,
+    new: emit::Kept,
     unwind: Vec<PartUnwind>,
     springboards: Vec<(LinkAddr, u32)>,
     /// Copies of jump tables with their index in the function; entries are relative to it.
@@ -412,7 +437,7 @@ fn make(
     context: &emit::Context<'_>,
     lifted: &Lifted,
     (emitter, rows, checker): MakeTools<'_, '_>,
-) -> Result<Made, (SkipReason, LinkAddr)> {
+) -> Result<Draft, (SkipReason, LinkAddr)> {
     let function = &lifted.functions[index];
     let springboards = springboards(function, lifted, context.image)?;
     let emitted = emit::emit(function, exits, liveness, context, emitter)?;
@@ -444,20 +469,12 @@ fn make(
         exception_tables: &lifted.exception_tables,
     };
     checker(claim, context).map_err(|e| (SkipReason::CheckFailed, e.at))?;
-    let (places, landings, returns) = (Vec::new(), Vec::new(), Vec::new());
-    Ok(Made { function: index, emitted, unwind, springboards, tables, places, landings, returns })
-}
-
-/// Notes where those places came to lie that are `wanted`, or that control can be led to.
-fn note_places(function: &Function, made: &mut Made, wanted: &[LinkAddr]) {
-    made.places = places(function, made, wanted);
-    made.landings = landings(function, &made.emitted);
-    made.returns = returns(function, &made.emitted);
+    Ok(Draft { function: index, emitted, unwind, springboards, tables })
 }
 
 /// Where those of the addresses `wanted` came to lie that are in copied instructions: jumps are
 /// written anew.
-fn places(function: &Function, made: &Made, wanted: &[LinkAddr]) -> Vec<(LinkAddr, u32)> {
+fn places(function: &Function, emitted: &Emitted, wanted: &[LinkAddr]) -> Vec<(LinkAddr, u32)> {
     let mut all = Vec::new();
     for range in &function.ranges {
         let from = wanted.partition_point(|at| *at < range.start);
@@ -466,9 +483,9 @@ fn places(function: &Function, made: &Made, wanted: &[LinkAddr]) -> Vec<(LinkAdd
             let Some(insn) = function.insns.get(i).filter(|insn| insn.ip() <= at.0) else {
                 continue;
             };
-            let is_promoted = made.emitted.pointers.binary_search(&LinkAddr(insn.ip())).is_ok();
+            let is_promoted = emitted.pointers.binary_search(&LinkAddr(insn.ip())).is_ok();
             if !is_promoted && !matches!(function.flow(i), Flow::Jump(_) | Flow::Branch(_)) {
-                all.push((*at, made.emitted.insn_offsets[i] + (at.0 - insn.ip()) as u32));
+                all.push((*at, emitted.insn_offsets[i] + (at.0 - insn.ip()) as u32));
             }
         }
     }
@@ -572,8 +589,8 @@ fn place_chunks(
     let mut places: Vec<Places> = kept
         .iter()
         .map(|made| Places {
-            chunks: made.emitted.chunk_starts.iter().map(|start| (*start, u32::MAX)).collect(),
-            size: made.emitted.code.len() as u32,
+            chunks: made.new.chunk_starts.iter().map(|start| (*start, u32::MAX)).collect(),
+            size: made.new.code.len() as u32,
         })
         .collect();
     let mut offset = from;
@@ -626,13 +643,10 @@ fn assemble(lifted: &Lifted, options: &PlanOptions<'_>, made: Vec<Result<Made, S
         unwind: Vec::new(),
         counters: 0,
     };
-    let mut kept = Vec::with_capacity(made.len());
-    for result in made {
-        match result {
-            Ok(made) => kept.push(made),
-            Err(skipped) => plan.skipped.push(skipped),
-        }
-    }
+    // In the same memory: there is much of it.
+    let skipped = &mut plan.skipped;
+    let kept = made.into_iter().filter_map(|made| made.map_err(|s| skipped.push(s)).ok());
+    let kept: Vec<Made> = kept.collect();
     plan.skipped.sort_by_key(|s| s.entry);
 
     let (places, end) = place_chunks(lifted, options.placement, &kept, plan.text.len() as u32);
@@ -645,7 +659,7 @@ fn assemble(lifted: &Lifted, options: &PlanOptions<'_>, made: Vec<Result<Made, S
         .collect();
     plan.functions.reserve_exact(kept.len());
     plan.unwind.reserve_exact(kept.iter().map(|made| made.unwind.len()).sum());
-    plan.fixups.reserve_exact(kept.iter().map(|made| made.emitted.fixups.len()).sum());
+    plan.fixups.reserve_exact(kept.iter().map(|made| made.new.fixups.len()).sum());
     for (made, places) in kept.into_iter().zip(&places) {
         add_function(&mut plan, &lifted.functions[made.function], made, places, &new_entries);
     }
@@ -666,7 +680,7 @@ fn add_function(
     let base = places.of(0);
     for (from, at) in places.ranges() {
         let end = at as usize + from.len();
-        plan.text[at as usize..end].copy_from_slice(&made.emitted.code[from]);
+        plan.text[at as usize..end].copy_from_slice(&made.new.code[from]);
         plan.chunks.push(PlannedChunk { function: index, start: at, end: end as u32 });
     }
     let mut tables = FxHashMap::default();
@@ -677,7 +691,7 @@ fn add_function(
         tables.insert(i, plan.tables.len() as u32);
         plan.tables.push(table);
     }
-    for (at, fixup) in &made.emitted.fixups {
+    for (at, fixup) in &made.new.fixups {
         let kind = match *fixup {
             Fixup::Original { to, after } => PlanFixupKind::Original { to, after },
             Fixup::Function(to) => match new_entries.get(&to) {
@@ -708,9 +722,10 @@ fn add_function(
     plan.unwind.extend(made.unwind.into_iter().map(|part| (index, place_part(part, places))));
     let mode = plan.mode;
     let starts = function.blocks.iter().map(|b| b.start);
-    let placed = |all: &[(LinkAddr, u32)]| all.iter().map(|(a, to)| (*a, places.of(*to))).collect();
+    let placed =
+        |all: Vec<(LinkAddr, u32)>| all.into_iter().map(|(at, to)| (at, places.of(to))).collect();
     let (first, _) = places.ranges().next().expect("a function has code");
-    let (counters, pointers) = (made.emitted.counters, made.emitted.pointers);
+    let (counters, pointers) = (made.new.counters, made.new.pointers);
     let used = (counters.len() as u32, pointers.len() as u32 * pointer::COUNTERS);
     plan.functions.push(PlannedFunction {
         entry: function.entry,
@@ -721,10 +736,10 @@ fn add_function(
         counters: (plan.counters, counters),
         pointers,
         blocks: if mode.has_counters() { starts.collect() } else { Vec::new() },
-        landings: placed(&made.landings),
-        returns: placed(&made.returns),
+        landings: placed(made.landings),
+        returns: placed(made.returns),
         edges: counted_edges(function, mode),
-        places: placed(&made.places),
+        places: placed(made.places),
     });
     plan.counters += used.0 + if mode.has_counters() { used.1 } else { 0 };
 }
@@ -738,7 +753,7 @@ fn counted_edges(function: &Function, mode: Mode) -> Vec<(Edge, Option<Place>)> 
 /// Blocks with room for a jump back to the original, and where they are in the function's code.
 fn landings(function: &Function, emitted: &Emitted) -> Vec<(LinkAddr, u32)> {
     const ROOM: u32 = SPRINGBOARD_SIZE as u32;
-    let mut all = Vec::new();
+    let mut all = Vec::with_capacity(function.blocks.len() + 1);
     for (block, label) in function.blocks.iter().zip(&emitted.block_offsets) {
         let last = block.insns.end as usize - 1;
         // A jump may have become shorter, or be gone.

@@ -6,9 +6,8 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use nix::sys::resource::{UsageWho, getrusage};
 
-use super::stats;
+use super::{measure, stats};
 use crate::proc::{self, Ending};
 use crate::{fettle, repo};
 
@@ -63,10 +62,10 @@ pub fn run(options: &Options) -> Result<bool> {
                 let mut command = Command::new(&binary);
                 command.args(["lift", "--until", step]).arg(file);
                 command.env("RAYON_NUM_THREADS", "1");
-                let before = cpu()?;
+                let before = measure::children()?;
                 let outcome = proc::start(command, &folder, "lift", None)?
                     .finish(Duration::from_secs(600))?;
-                seconds.push(cpu()? - before);
+                seconds.push((measure::children()? - before).as_secs_f64());
                 all_well &= outcome.ending == Ending::Exit(0);
             }
         }
@@ -79,12 +78,6 @@ pub fn run(options: &Options) -> Result<bool> {
         }
     }
     Ok(all_well)
-}
-
-fn cpu() -> Result<f64> {
-    let usage = getrusage(UsageWho::RUSAGE_CHILDREN)?;
-    let seconds = |t: nix::sys::time::TimeVal| t.tv_sec() as f64 + t.tv_usec() as f64 / 1e6;
-    Ok(seconds(usage.user_time()) + seconds(usage.system_time()))
 }
 
 /// The eight largest programs of the machine's own.

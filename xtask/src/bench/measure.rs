@@ -58,7 +58,8 @@ pub fn run(mut command: Command, folder: &Path) -> Result<Run> {
     Ok(Run { sample, stdout: outcome.stdout, stderr: outcome.stderr })
 }
 
-fn children() -> Result<Duration> {
+/// Processor time of all children that were waited for.
+pub fn children() -> Result<Duration> {
     let usage = getrusage(UsageWho::RUSAGE_CHILDREN)?;
     let micros = |time: nix::sys::time::TimeVal| {
         Duration::from_micros((time.tv_sec() * 1_000_000 + time.tv_usec()).unsigned_abs())

@@ -1,7 +1,8 @@
-//! Benchmarks: probe effect and lifting speed. Every number is a ratio within one run.
+//! Benchmarks: probe effect, lifting and reading speed. Every number is a ratio within one run.
 
 use anyhow::Result;
 
+pub mod import;
 pub mod kernel;
 pub mod lift;
 pub mod machine;
@@ -22,6 +23,8 @@ pub enum Bench {
     Sample(sample::Options),
     /// How fast programs are lifted, and how much of them
     Lift(lift::Options),
+    /// How fast traces in the Common Trace Format are read, next to babeltrace2
+    Import(import::Options),
     /// What recording the kernel's events costs servers, next to other tools
     Kernel(kernel::Options),
     /// What laying out the hot code of running programs brings
@@ -34,6 +37,7 @@ pub fn run(which: &Bench) -> Result<bool> {
         Bench::Probe(options) => probe::run(options),
         Bench::Sample(options) => sample::run(options),
         Bench::Lift(options) => lift::run(options),
+        Bench::Import(options) => import::run(options),
         Bench::Kernel(options) => kernel::run(options),
         Bench::Tune(options) => tune::run(options),
     }

@@ -42,11 +42,11 @@ pub struct CtfSource {
 /// What becomes of a kind of event.
 #[derive(Clone, Debug)]
 struct Route {
-    /// Slots of the process, the thread and its name.
+    /// Columns of the process, the thread and its name.
     pid: Option<usize>,
     tid: Option<usize>,
     name: Option<usize>,
-    /// Slots that are told, with their names.
+    /// Columns that are told, with their places.
     slots: Rc<[(usize, Column)]>,
     /// The kernel tells of it: it is translated.
     kernel: bool,
@@ -77,8 +77,7 @@ fn is_kernel(name: &str) -> bool {
 
 impl Route {
     fn of(plan: &EventPlan, sink: &mut Sink) -> Result<Route> {
-        let columns =
-            || plan.columns.iter().enumerate().map(|(n, column)| (plan.first + n, column));
+        let columns = || plan.columns.iter().enumerate();
         let numeric = |column: &Column| matches!(column.kind, Kind::Unsigned | Kind::Signed);
         let slot_of = |names: &[&str]| {
             let found = columns().find(|(_, column)| names.contains(&column.name.as_str()));
@@ -138,11 +137,11 @@ impl Source for CtfSource {
                 route
             }
         };
-        let number = |slot: Option<usize>| slot.map_or(0, |slot| event.slots[slot] as u32);
+        let number = |slot: Option<usize>| slot.map_or(0, |slot| event.values[slot] as u32);
         let (pid, tid) = (number(route.pid), number(route.tid));
         let mut at = At { time_ns: event.time_ns, cpu: event.cpu, pid, tid };
         if let Some(slot) = route.name.filter(|_| tid != 0) {
-            let column = &event.plan.columns[slot - event.plan.first];
+            let column = &event.plan.columns[slot];
             if let Value::Text(name) = show(&event, column, slot, &mut self.scratch) {
                 sink.tasks.seen(pid, tid, name, event.time_ns);
             }
@@ -191,8 +190,8 @@ fn kernel(
         let mut text = String::new();
         let number = match (show(event, column, *slot, &mut text), &column.kind) {
             // Names of values are for people; the translation wants the value.
-            (_, Kind::Label { signed: false, .. }) => Some(Value::Unsigned(event.slots[*slot])),
-            (_, Kind::Label { .. }) => Some(Value::Signed(event.slots[*slot] as i64)),
+            (_, Kind::Label { signed: false, .. }) => Some(Value::Unsigned(event.values[*slot])),
+            (_, Kind::Label { .. }) => Some(Value::Signed(event.values[*slot] as i64)),
             (Value::Unsigned(value), _) => Some(Value::Unsigned(value)),
             (Value::Signed(value), _) => Some(Value::Signed(value)),
             (Value::Float(value), _) => Some(Value::Float(value)),

@@ -19,19 +19,23 @@
 //! # Ok::<(), fettle_import::Error>(())
 //! ```
 
+mod batch;
 mod decode;
 pub(crate) mod import;
 mod json;
+mod kinds;
 mod lex;
 pub mod model;
+mod pieces;
 pub mod plan;
+mod position;
 mod reader;
 mod show;
 mod tsdl;
 
 use std::path::{Path, PathBuf};
 
-pub use reader::{Event, Stream, Trace};
+pub use reader::{Event, Events, Stream, Trace};
 pub use show::show;
 
 use crate::error::{Error, Result};

@@ -10,6 +10,7 @@
 use std::rc::Rc;
 
 use super::model::{Count, Integer, Model, Path, Ranges, Role, Scope, Type};
+use super::pieces::{self, Piece, Stretch};
 
 /// A step.
 #[derive(Clone, Debug)]
@@ -40,8 +41,6 @@ pub struct Fixed {
     pub bits: u32,
     pub skip: u32,
     pub loads: Box<[Load]>,
-    /// All loads are of the order of this machine, and none reaches into a ninth byte.
-    pub plain: bool,
 }
 
 /// A header as LTTng has it: the event's number and then the lowest bits of the time, within eight
@@ -77,8 +76,7 @@ impl Compact {
             return None;
         };
         let &[(0, last)] = &ranges[..] else { return None };
-        let single =
-            |fixed: &Fixed| fixed.plain && fixed.loads.len() == 1 && !fixed.loads[0].signed;
+        let single = |fixed: &Fixed| matches!(&*fixed.loads, [load] if load.little && load.ninth == 0 && !load.signed);
         let good = align % 8 == 0
             && choose.selector.slot == *class_slot
             && class.skip == 0
@@ -205,8 +203,8 @@ pub struct StreamPlan {
     pub columns: Vec<Column>,
     pub packet: Box<[Op]>,
     pub events: Vec<(u64, EventPlan)>,
-    /// Where the header's slots begin: those before are the packet's.
-    pub header_first: usize,
+    /// Fields of all events that are loaded for many events at a time.
+    pub stretches: Vec<Stretch>,
 }
 
 /// The plan of a kind of event.
@@ -214,7 +212,9 @@ pub struct StreamPlan {
 pub struct EventPlan {
     pub name: String,
     pub ops: Box<[Op]>,
-    /// What slots hold, from `first` on.
+    /// The same, if there are no others in it.
+    pub pieces: Option<Box<[Piece]>>,
+    /// What its values are; while it is read, they are in the slots from `first` on.
     pub columns: Vec<Column>,
     pub first: usize,
 }
@@ -237,12 +237,11 @@ pub fn stream(model: &Model, id: u64) -> Result<StreamPlan, Problem> {
     maker.done();
     maker.scope(Scope::PacketContext, stream.packet_context.as_ref())?;
     let packet = maker.done();
-    let header_first = maker.columns.len();
     // An event begins anywhere.
     maker.known = Known { modulus: 1, offset: 0 };
     maker.scope(Scope::EventHeader, stream.event_header.as_ref())?;
     let header = maker.done();
-    let mut events = Vec::new();
+    let (mut events, mut stretches) = (Vec::new(), Vec::new());
     for (id, event) in &stream.events {
         let mut maker = maker.clone();
         let first = maker.columns.len();
@@ -253,10 +252,11 @@ pub fn stream(model: &Model, id: u64) -> Result<StreamPlan, Problem> {
         maker.scope(Scope::Payload, event.payload.as_ref()).map_err(what)?;
         let ops = maker.done();
         let columns = maker.columns.split_off(first);
-        events.push((*id, EventPlan { name: event.name.clone(), ops, columns, first }));
+        let pieces = pieces::of(&ops, first, &mut stretches);
+        events.push((*id, EventPlan { name: event.name.clone(), ops, pieces, columns, first }));
     }
     let compact = Compact::of(&header);
-    Ok(StreamPlan { header, compact, columns: maker.columns, packet, events, header_first })
+    Ok(StreamPlan { header, compact, columns: maker.columns, packet, events, stretches })
 }
 
 /// Where a position is, as far as it is known: `offset` beyond a multiple of `modulus` bits.
@@ -333,9 +333,8 @@ impl Maker {
     fn close(&mut self) {
         if self.bits > 0 {
             let loads: Box<[Load]> = std::mem::take(&mut self.loads).into();
-            let plain = loads.iter().all(|load| load.little && load.ninth == 0);
             let (bits, skip) = (self.bits, self.skip);
-            self.ops.push(Op::Fixed(Fixed { bits, skip, loads, plain }));
+            self.ops.push(Op::Fixed(Fixed { bits, skip, loads }));
             self.bits = 0;
         }
     }

@@ -7,14 +7,14 @@ use crate::value::Value;
 /// How long a text of an array may become.
 const TEXT_MAX: usize = 4096;
 
-/// A slot's value. Texts that have to be made are put into `scratch`.
+/// The value of an event's column of a place. Texts that have to be made are put into `scratch`.
 pub fn show<'a>(
     event: &'a Event<'_>,
     column: &Column,
-    slot: usize,
+    place: usize,
     scratch: &'a mut String,
 ) -> Value<'a> {
-    let raw = event.slots.get(slot).copied().unwrap_or(0);
+    let raw = event.values.get(place).copied().unwrap_or(0);
     match &column.kind {
         Kind::Unsigned => Value::Unsigned(raw),
         Kind::Signed => Value::Signed(raw as i64),
@@ -28,7 +28,7 @@ pub fn show<'a>(
     }
 }
 
-/// Bytes that a slot names.
+/// Bytes that a value names.
 fn bytes<'a>(event: &'a Event<'_>, raw: u64) -> &'a [u8] {
     let (place, length) = ((raw >> 32) as usize, raw as u32 as usize);
     event.bytes.get(place..place + length).unwrap_or_default()
