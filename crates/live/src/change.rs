@@ -376,17 +376,12 @@ fn take_away(
     let large = memory.is_large();
     // Twice, where it cannot be searched once more while the process stands still.
     for _ in 0..if large { 2 } else { 1 } {
-        if !memory.leads_into(process, (&code, returns), &known) {
-            continue;
+        if memory.leads_into(process, (&code, returns), &known) {
+            if change_memory {
+                lead_memory_back(process, &memory, (&code, returns), &known, undone)?;
+            }
+            return Ok(Some(IN_MEMORY.to_owned()));
         }
-        if change_memory {
-            let leads = memory.leads(process, (&code, returns), &known, MOST_LEADS);
-            let (changed, stop) = process
-                .while_halted(|halted| halted.lead_memory_back(returns, &leads, memory.guard()))?;
-            undone.changed += changed;
-            undone.stops.push(stop);
-        }
-        return Ok(Some(IN_MEMORY.to_owned()));
     }
     let conflicts = &mut undone.conflicts;
     let (hindrance, stop) = process.while_halted(|halted| {
@@ -417,6 +412,22 @@ fn take_away(
     undone.stops.extend(process.unmap(journal, &regions)?);
     undone.freed = regions.iter().map(Region::code_len).sum();
     Ok(None)
+}
+
+/// Has words of a process's memory that say that a call comes back to new code lead to the original.
+fn lead_memory_back(
+    process: &Process,
+    memory: &OwnMemory,
+    (code, returns): (&Ranges, &Returns),
+    known: &Ranges,
+    undone: &mut Undone,
+) -> Result<(), LiveError> {
+    let leads = memory.leads(process, (code, returns), known, MOST_LEADS);
+    let (changed, stop) =
+        process.while_halted(|halted| halted.lead_memory_back(returns, &leads, memory.guard()))?;
+    undone.changed += changed;
+    undone.stops.push(stop);
+    Ok(())
 }
 
 /// Has unwinders forget new code, and threads its counters. Gives what hinders.
