@@ -157,6 +157,10 @@ pub struct Undone {
     pub heirs: Vec<i32>,
 }
 
+/// What keeps new code.
+const ON_A_STACK: &str = "a thread is in it, or returns to it";
+const IN_MEMORY: &str =
+    "something in its memory may lead to it (`fettle undo --memory` changes such words)";
 /// So many words of memory are changed in one stop, which is to be short.
 const MOST_LEADS: usize = 1000;
 /// So long an undo waits between looks whether new code can be taken away, first and at most.
@@ -281,8 +285,7 @@ fn shut_gates(
     stops: &mut Vec<Duration>,
 ) -> Result<(), LiveError> {
     let regions = journal.regions();
-    let code = regions.iter().filter(|(region, mapped)| *mapped && region.prot.exec);
-    let code = Ranges::new(code.map(|(r, _)| (r.at.0, r.at.0 + r.len)).collect());
+    let code = ranges_of(&regions, |(region, mapped)| *mapped && region.prot.exec);
     let (inside, stop) =
         process.while_halted(|halted| halted.on_stacks(&code, &Returns::default()))?;
     stops.push(stop);
@@ -338,6 +341,12 @@ fn clear_code(
     journal.add(codes.iter().map(|(at, _)| Entry::Cleared(*at)).collect::<Vec<_>>())
 }
 
+/// Where those regions are that are `wanted`.
+fn ranges_of(regions: &[(Region, bool)], wanted: impl Fn(&(Region, bool)) -> bool) -> Ranges {
+    let wanted = regions.iter().filter(|region| wanted(region));
+    Ranges::new(wanted.map(|(r, _)| (r.at.0, r.at.0 + r.len)).collect())
+}
+
 /// Takes new code away, and what unwinders know of it, if nothing leads to it. Else why not.
 fn take_away(
     journal: &mut Journal,
@@ -346,24 +355,20 @@ fn take_away(
     undone: &mut Undone,
 ) -> Result<Option<String>, LiveError> {
     let regions = journal.regions();
-    // Shared memory is for new code to write to: no register has its address for longer than that.
-    let private = regions.iter().filter(|(r, _)| !r.shared);
-    let ranges = Ranges::new(private.map(|(r, _)| (r.at.0, r.at.0 + r.len)).collect());
+    // Shared memory is for new code to write to: no register has its address for longer.
+    let ranges = ranges_of(&regions, |(region, _)| !region.shared);
     // What is saved in memory leads to code. Data is reached from code alone, and from stacks.
-    let code = regions.iter().filter(|(r, _)| r.prot.exec);
-    let code = Ranges::new(code.map(|(r, _)| (r.at.0, r.at.0 + r.len)).collect());
+    let code = ranges_of(&regions, |(region, _)| region.prot.exec);
     let guards = guards(journal);
     let places = Places::of(journal);
     let unwind = patches(journal, |purpose| purpose == Purpose::Unwind);
     // The loader's record of a library leads to our headers as long as it is ours.
     let known = unwind.iter().map(|p| (p.at.0 & !7, p.at.0 + p.after.len() as u64)).collect();
     let known = Ranges::new(known);
-    const ON_A_STACK: &str = "a thread is in it, or returns to it";
-    const IN_MEMORY: &str =
-        "something in its memory may lead to it (`fettle undo --memory` changes such words)";
     // Looks that cost nothing, or little, come first: as a rule it is a thread that hinders.
+    let kept = |why: &str| Ok(Some(why.to_owned()));
     if returns.is_empty() && sleeper_returns_to(process, &ranges) {
-        return Ok(Some(ON_A_STACK.to_owned()));
+        return kept(ON_A_STACK);
     }
     let (view, stop) = process.while_halted(|halted| {
         halted.lead_back(returns, &ranges)?;
@@ -371,7 +376,7 @@ fn take_away(
         Ok(found.is_empty().then(|| halted.view()))
     })?;
     undone.stops.push(stop);
-    let Some(view) = view else { return Ok(Some(ON_A_STACK.to_owned())) };
+    let Some(view) = view else { return kept(ON_A_STACK) };
     let memory = OwnMemory::of(process, &process.maps()?, view, &code);
     let large = memory.is_large();
     // Twice, where it cannot be searched once more while the process stands still.
@@ -380,7 +385,7 @@ fn take_away(
             if change_memory {
                 lead_memory_back(process, &memory, (&code, returns), &known, undone)?;
             }
-            return Ok(Some(IN_MEMORY.to_owned()));
+            return kept(IN_MEMORY);
         }
     }
     let conflicts = &mut undone.conflicts;
@@ -405,7 +410,7 @@ fn take_away(
     })?;
     undone.stops.push(stop);
     if let Some(why) = hindrance {
-        return Ok(Some(why.to_owned()));
+        return kept(why);
     }
     // Nothing leads there any more, and nothing will.
     let regions = still_there(journal, process)?;

@@ -101,7 +101,7 @@ fn all_have_new_code_and_lose_it() {
         // Long enough for some that have it by birth to do all of their work.
         std::thread::sleep(Duration::from_millis(150));
         let mut undone = Vec::new();
-        fettle_tune::undo_family(&logs, lead, PATIENCE, &mut |pid, what| {
+        fettle_tune::undo_family(&logs, lead, Undoing::within(PATIENCE), &mut |pid, what| {
             undone.push((pid, what.kept.clone(), what.conflicts.clone()));
         })
         .unwrap();
@@ -143,7 +143,7 @@ fn an_heir_has_no_log_until_it_needs_one() {
         let undone = fettle_live::undo(own, Undoing::within(PATIENCE));
         assert!(undone.is_ok() || !heir.is_same(), "{undone:?}");
     }
-    fettle_tune::undo_family(&logs, &parent, PATIENCE, &mut |_, _| ()).unwrap();
+    fettle_tune::undo_family(&logs, &parent, Undoing::within(PATIENCE), &mut |_, _| ()).unwrap();
     assert_eq!(jumps(&parent, &codes), 0);
     assert_eq!(leftovers(parent.pid()), Vec::<String>::new());
     forker.end();
@@ -175,7 +175,8 @@ fn all_count_and_are_compared() {
     assert!(outcome.profile.events > 10_000 && outcome.profile.stuck.is_empty());
     assert_eq!(outcome.measured.as_ref().unwrap().ratios.len(), 5);
     if outcome.kept {
-        fettle_tune::undo_family(&logs, &worker, PATIENCE, &mut |_, _| ()).unwrap();
+        fettle_tune::undo_family(&logs, &worker, Undoing::within(PATIENCE), &mut |_, _| ())
+            .unwrap();
     }
     for process in [&parent, &worker] {
         assert_eq!(leftovers(process.pid()), Vec::<String>::new());
@@ -246,7 +247,7 @@ fn the_fastest_of_several_ways_stays() {
     assert!(ratios.is_sorted_by(|one, next| one > next), "{ratios:?}");
     assert_eq!(ratios.last(), outcome.measured.as_ref().map(|measured| &measured.ratio));
     assert!(outcome.kept && Journal::look(&logs, worker.pid()).unwrap().is_some());
-    fettle_tune::undo_family(&logs, &worker, PATIENCE, &mut |_, _| ()).unwrap();
+    fettle_tune::undo_family(&logs, &worker, Undoing::within(PATIENCE), &mut |_, _| ()).unwrap();
     assert_eq!(leftovers(worker.pid()), Vec::<String>::new());
     forker.end();
 }
