@@ -64,8 +64,9 @@ pub struct Callees<'a> {
     pub inputs: &'a [RegSet],
 }
 
-/// What only hand-written code passes to a function. Calls read whatever else may be passed.
-pub const HIDDEN: RegSet = RegSet::of(&[Gpr::R11]).union(RegSet::FLAGS);
+/// What only hand-written code passes to a function, but for the static chain of nested functions and
+/// the count of vectors. Calls read whatever else may be passed.
+pub const HIDDEN: RegSet = RegSet::of(&[Gpr::Rax, Gpr::R10, Gpr::R11]).union(RegSet::FLAGS);
 
 impl Callees<'_> {
     /// What a call of the function at `to` may change: what the ABI lets it if it is not known.

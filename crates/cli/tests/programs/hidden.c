@@ -1,10 +1,11 @@
-/* Hand-written functions that are passed values in r11 and in the flags, as OpenSSL's are, and that
-   leave values in rdi and rsi for the function that is called next. */
+/* Hand-written functions that are passed values in rax, r10, r11 and in the flags, as OpenSSL's are,
+   and that leave values in rdi and rsi for the function that is called next. */
 #include <stdio.h>
 
 long from_call(long a);
 long from_jump(long a);
 long from_branch(long a);
+long passed_on(long a);
 long handed_on(long a);
 long handed_on_to_strange(long a);
 
@@ -50,6 +51,40 @@ __asm__(".text\n"
         "    jle between\n"
         "    ret\n"
         ".size from_branch, .-from_branch\n"
+        ".type reads, @function\n"
+        "reads:\n"
+        "    leaq (%rax,%r10), %rax\n"
+        "    addq %rdi, %rax\n"
+        "    ret\n"
+        ".size reads, .-reads\n"
+        /* They pass on what they do not look at. */
+        ".type calls_on, @function\n"
+        "calls_on:\n"
+        "    leaq 1(%rdi), %rdi\n"
+        "    call reads\n"
+        "    ret\n"
+        ".size calls_on, .-calls_on\n"
+        ".type jumps_on, @function\n"
+        "jumps_on:\n"
+        "    leaq 1(%rdi), %rdi\n"
+        "    jmp reads\n"
+        ".size jumps_on, .-jumps_on\n"
+        ".globl passed_on\n"
+        ".type passed_on, @function\n"
+        "passed_on:\n"
+        "    movl $1000, %r10d\n"
+        "    movl $20000, %eax\n"
+        "    pushq %rdi\n"
+        "    call calls_on\n"
+        "    popq %rdi\n"
+        "    pushq %rax\n"
+        "    movl $3000, %r10d\n"
+        "    movl $40000, %eax\n"
+        "    call jumps_on\n"
+        "    popq %rdx\n"
+        "    addq %rdx, %rax\n"
+        "    ret\n"
+        ".size passed_on, .-passed_on\n"
         ".type leaves, @function\n"
         "leaves:\n"
         "    leaq 7(%rdi), %rdi\n"
@@ -95,7 +130,7 @@ __asm__(".text\n"
 int main(void)
 {
     for (long i = -7; i < 8; i++)
-        printf("%ld %ld %ld %ld %ld %ld\n", i, from_call(i), from_jump(i),
-               from_branch(i < 6 ? i : 5), handed_on(i), handed_on_to_strange(i));
+        printf("%ld %ld %ld %ld %ld %ld %ld\n", i, from_call(i), from_jump(i),
+               from_branch(i < 6 ? i : 5), passed_on(i), handed_on(i), handed_on_to_strange(i));
     return 0;
 }
