@@ -219,7 +219,7 @@ fn inputs(functions: &[Function], summaries: &[Summary], solver: &mut Solver) ->
         summary.callees.iter().for_each(|c| callers[*c as usize].push(caller as u32));
     }
     let mut inputs = vec![RegSet::NONE; functions.len()];
-    let mut work: Vec<usize> = (0..functions.len()).rev().collect();
+    let mut work = callers_first(summaries);
     let mut waiting = vec![true; functions.len()];
     while let Some(i) = work.pop() {
         waiting[i] = false;
@@ -239,9 +239,40 @@ fn inputs(functions: &[Function], summaries: &[Summary], solver: &mut Solver) ->
     inputs
 }
 
+/// All functions, each before those that it calls as far as calls are no circles: from the end of the
+/// list, most are solved once.
+fn callers_first(summaries: &[Summary]) -> Vec<usize> {
+    let mut order = Vec::with_capacity(summaries.len());
+    let mut seen = vec![false; summaries.len()];
+    let mut path: Vec<(usize, usize)> = Vec::new();
+    for root in 0..summaries.len() {
+        if !std::mem::replace(&mut seen[root], true) {
+            path.push((root, 0));
+        }
+        while let Some((function, next)) = path.last_mut() {
+            match summaries[*function].callees.get(*next) {
+                Some(callee) => {
+                    *next += 1;
+                    if !std::mem::replace(&mut seen[*callee as usize], true) {
+                        path.push((*callee as usize, 0));
+                    }
+                }
+                None => {
+                    order.push(*function);
+                    path.pop();
+                }
+            }
+        }
+    }
+    order.reverse();
+    order
+}
+
 /// Solves functions backwards, one after another in the same memory.
 #[derive(Default)]
 struct Solver {
+    /// By block: what it needs, and what it defines.
+    sums: Vec<(RegSet, RegSet)>,
     live_in: Vec<RegSet>,
     live_out: Vec<RegSet>,
 }
@@ -249,29 +280,37 @@ struct Solver {
 impl Solver {
     /// Finds what is needed at the borders of blocks, if callers of `function` itself read `own`.
     fn solve(&mut self, function: &Function, summary: &Summary, own: RegSet, inputs: &[RegSet]) {
-        let count = function.blocks.len();
-        self.live_in.clear();
-        self.live_in.resize(count, RegSet::NONE);
-        self.live_out.clear();
-        self.live_out.extend(
+        let Solver { sums, live_in, live_out } = self;
+        sums.clear();
+        sums.extend((0..function.blocks.len()).map(|i| {
+            let segments = summary.block(i);
+            let lost = |s: &Segment| s.call.map_or(s.kills, |(_, lost)| s.kills.union(lost));
+            let kills = segments.iter().map(lost).fold(RegSet::NONE, RegSet::union);
+            (before(segments, RegSet::NONE, inputs, |_, _| ()), kills)
+        }));
+        live_in.clear();
+        live_in.resize(sums.len(), RegSet::NONE);
+        live_out.clear();
+        live_out.extend(
             function.blocks.iter().map(|b| if b.exit.is_some() { own } else { RegSet::NONE }),
         );
         for (block, callee) in &summary.tails {
-            let out = &mut self.live_out[*block as usize];
+            let out = &mut live_out[*block as usize];
             *out = out.union(inputs[*callee as usize]);
         }
         let mut changed = true;
         while changed {
             changed = false;
             for (i, block) in function.blocks.iter().enumerate().rev() {
-                let mut out = self.live_out[i];
+                let mut out = live_out[i];
                 for succ in &block.succs {
-                    out = out.union(self.live_in[succ.index()]);
+                    out = out.union(live_in[succ.index()]);
                 }
-                self.live_out[i] = out;
-                let into = before(summary.block(i), out, inputs, |_, _| ());
-                if into != self.live_in[i] {
-                    self.live_in[i] = into;
+                live_out[i] = out;
+                let (needs, kills) = sums[i];
+                let into = needs.union(out.minus(kills));
+                if into != live_in[i] {
+                    live_in[i] = into;
                     changed = true;
                 }
             }
