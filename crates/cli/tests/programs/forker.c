@@ -82,7 +82,8 @@ int main(void) {
     pid_t staying[2] = {start(0, expected), start(0, expected)};
     printf("ready\n");
     fflush(stdout);
-    while (!ending) {
+    // A machine may have much else to do.
+    while (!ending || forked <= 10) {
         pid_t pid = start(300, expected);
         if (pid > 0) await(pid);
         struct timespec time = {0, 5000000};
@@ -92,6 +93,6 @@ int main(void) {
         kill(staying[i], SIGTERM);
         await(staying[i]);
     }
-    printf("%s after %s rounds\n", wrong ? "FAILED" : "right", forked > 10 ? "many" : "few");
+    printf("%s after many rounds\n", wrong ? "FAILED" : "right");
     return wrong != 0;
 }
