@@ -2,8 +2,8 @@
 //!
 //! Hand-written assembly (OpenSSL's, say) has local functions with conventions of their own:
 //! their callers find values in any register. Who they are shows in their callers, which read a
-//! register after a call that may have written it, or call a function that does. A probe at such a function's exits must leave
-//! these registers alone.
+//! register after a call that may have written it, or call a function that does. A probe at such a
+//! function's exits must leave these registers alone.
 
 use std::ops::Range;
 
