@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -239,6 +240,19 @@ fn followed(trace: &Path, signal: &str) -> (Vec<Value>, Output) {
     // It is the requests that wait for those who look at them: each is told while the recording
     // goes on, and nothing else happens until it is.
     let mut all = Vec::new();
+    // Nor is anything told of what came before the recorder saw the server.
+    let seen = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !seen.load(Ordering::Relaxed) {
+                get(port);
+                std::thread::sleep(Duration::from_millis(200));
+            }
+        });
+        let first = told.next();
+        seen.store(true, Ordering::Relaxed);
+        all.push(first.expect("a request"));
+    });
     for _ in 0..5 {
         get(port);
         all.push(told.next().expect("a request"));
