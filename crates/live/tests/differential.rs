@@ -4,6 +4,7 @@
 mod common;
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use common::*;
@@ -16,8 +17,9 @@ fn output(command: &mut Command) -> Output {
 fn compare(program: impl Into<PathBuf>, args: &[&str]) -> String {
     let program = program.into();
     let plain = output(Command::new(&program).args(args));
-    let name = format!("log-{}-{}", program.file_name().unwrap().display(), args.len());
-    let log = temporary(&name);
+    // Tests run side by side, of the same program perhaps.
+    static LOGS: AtomicUsize = AtomicUsize::new(0);
+    let log = temporary(&format!("log-{}", LOGS.fetch_add(1, Ordering::Relaxed)));
     let mut command = Command::new("timeout");
     command.arg("60").arg(follow()).arg(&program).args(args).env("FOLLOW_LOG", &log);
     let traced = output(&mut command);
