@@ -13,14 +13,14 @@ pub(crate) enum Small<'a> {
 }
 
 impl<'a> Small<'a> {
-    pub fn new(lane: usize, key: &Key, piece: Piece<'a>) -> Option<Small<'a>> {
+    pub fn new(key: &Key, piece: Piece<'a>) -> Option<Small<'a>> {
         match key {
             Key::Field { column, mask } => {
-                Some(Small::One(One { lane, column: piece.column(*column), mask: *mask }))
+                Some(Small::One(One { column: piece.column(*column), mask: *mask }))
             }
             Key::Pair { columns, masks, shift } => {
                 let columns = columns.map(|column| piece.column(column));
-                Some(Small::Two(Two { lane, columns, masks: *masks, shift: *shift }))
+                Some(Small::Two(Two { columns, masks: *masks, shift: *shift }))
             }
             Key::Parts(_) => None,
         }
@@ -28,24 +28,16 @@ impl<'a> Small<'a> {
 }
 
 pub(crate) trait Packed {
-    /// Its timeline.
-    fn lane(&self) -> usize;
-
     /// Its value in a row.
     fn of(&self, at: usize) -> u64;
 }
 
 pub(crate) struct One<'a> {
-    lane: usize,
     column: &'a Rows<u64>,
     mask: u64,
 }
 
 impl Packed for One<'_> {
-    fn lane(&self) -> usize {
-        self.lane
-    }
-
     #[inline(always)]
     fn of(&self, at: usize) -> u64 {
         self.column[at] & self.mask
@@ -53,17 +45,12 @@ impl Packed for One<'_> {
 }
 
 pub(crate) struct Two<'a> {
-    lane: usize,
     columns: [&'a Rows<u64>; 2],
     masks: [u64; 2],
     shift: u32,
 }
 
 impl Packed for Two<'_> {
-    fn lane(&self) -> usize {
-        self.lane
-    }
-
     #[inline(always)]
     fn of(&self, at: usize) -> u64 {
         let [first, second] = self.columns.map(|column| column[at]);
@@ -81,9 +68,9 @@ pub(crate) struct Put<'a> {
 
 impl Put<'_> {
     #[inline(never)]
-    pub fn one(&mut self, keys: &mut Keys, key: impl Packed) {
+    pub fn one(&mut self, keys: &mut Keys, (lane, key): (usize, impl Packed)) {
         let Put { all, missed, rule, rows } = self;
-        let first = keys.first(key.lane());
+        let first = keys.first(lane);
         let mut misses = 0;
         for row in *rows {
             // The remainder is the number itself, and needs no check.
@@ -95,14 +82,19 @@ impl Put<'_> {
         }
         for row in &missed[..misses] {
             let at = usize::from(*row) % PIECE;
-            all[at].places = [keys.place(key.lane(), key.of(at)); USUAL];
+            all[at].places = [keys.place(lane, key.of(at)); USUAL];
         }
     }
 
     #[inline(never)]
-    pub fn two(&mut self, keys: &mut Keys, key: impl Packed, other: impl Packed) {
+    pub fn two(
+        &mut self,
+        keys: &mut Keys,
+        (lane, key): (usize, impl Packed),
+        (other_lane, other): (usize, impl Packed),
+    ) {
         let Put { all, missed, rule, rows } = self;
-        let [first, second] = [keys.first(key.lane()), keys.first(other.lane())];
+        let [first, second] = [keys.first(lane), keys.first(other_lane)];
         let mut misses = 0;
         for row in *rows {
             let at = usize::from(*row) % PIECE;
@@ -114,8 +106,8 @@ impl Put<'_> {
         }
         for row in &missed[..misses] {
             let at = usize::from(*row) % PIECE;
-            let one = keys.place(key.lane(), key.of(at));
-            all[at].places = [one, keys.place(other.lane(), other.of(at))];
+            let one = keys.place(lane, key.of(at));
+            all[at].places = [one, keys.place(other_lane, other.of(at))];
         }
     }
 }
@@ -136,20 +128,13 @@ impl<P: FnMut(usize, u32)> Out<'_, P> {
         locals: &mut Vec<i128>,
         rule: &Rule,
     ) {
-        match (lane, key) {
-            (Lane::Narrow(lookup), Key::Field { column, mask }) => {
-                let (column, mask) = (piece.column(*column), *mask);
-                self.find(lookup, move |row| column[row] & mask);
-            }
-            (Lane::Narrow(lookup), Key::Pair { columns, masks, shift }) => {
-                let [a, b] = columns.map(|column| piece.column(column));
-                let ([first, second], shift) = (*masks, *shift);
-                self.find(lookup, move |row| (a[row] & first) << shift | (b[row] & second));
-            }
-            (Lane::Narrow(lookup), key) => self.find_fitting(lookup, |row| {
+        match (lane, Small::new(key, piece)) {
+            (Lane::Narrow(lookup), Some(Small::One(key))) => self.find(lookup, key),
+            (Lane::Narrow(lookup), Some(Small::Two(key))) => self.find(lookup, key),
+            (Lane::Narrow(lookup), None) => self.find_fitting(lookup, |row| {
                 key.of(&scope(rule, piece, row, locals)).map(|key| key as u64)
             }),
-            (Lane::Wide(lookup), key) => {
+            (Lane::Wide(lookup), _) => {
                 self.find_fitting(lookup, |row| key.of(&scope(rule, piece, row, locals)));
             }
         }
@@ -157,21 +142,21 @@ impl<P: FnMut(usize, u32)> Out<'_, P> {
 
     /// Finds the place of each row's key.
     #[inline(never)]
-    fn find<K: Word + Into<u128>>(self, mut lookup: Lookup<'_, K>, key: impl Fn(usize) -> K) {
+    fn find(self, mut lookup: Lookup<'_, u64>, key: impl Packed) {
         let Out { mut put, rows, missed } = self;
         let first = lookup.first();
         let mut misses = 0;
         for row in rows {
             // The remainder is the number itself, and needs no check.
             let at = usize::from(*row) % PIECE;
-            let (place, found) = first.look(key(at));
+            let (place, found) = first.look(key.of(at));
             put(at, place);
             missed[misses % PIECE] = *row;
             misses += usize::from(!found);
         }
         for row in &missed[..misses] {
             let at = usize::from(*row) % PIECE;
-            put(at, lookup.place(key(at)));
+            put(at, lookup.place(key.of(at)));
         }
     }
 

@@ -266,24 +266,38 @@ impl Finds<'_> {
     fn look_up_usual(&mut self, rule: &Rule, number: u32, piece: Piece<'_>, rows: &[u16]) -> usize {
         let Finds { all, missed, timelines, .. } = self;
         let small = |(lane, key): &(LaneId, Key)| match lane {
-            LaneId::Timeline(lane) if timelines.is_narrow(*lane) => Small::new(*lane, key, piece),
+            LaneId::Timeline(lane) if timelines.is_narrow(*lane) => {
+                Some((*lane, Small::new(key, piece)?))
+            }
             _ => None,
         };
         let mut put = Put { all, missed, rule: number, rows };
         match rule.keys.as_slice() {
             [] => return 0,
             [key] => match small(key) {
-                Some(Small::One(key)) => put.one(timelines, key),
-                Some(Small::Two(key)) => put.one(timelines, key),
+                Some((lane, Small::One(key))) => put.one(timelines, (lane, key)),
+                Some((lane, Small::Two(key))) => put.one(timelines, (lane, key)),
                 None => return 0,
             },
-            [key, other, ..] => match (small(key), small(other)) {
-                (Some(Small::One(key)), Some(Small::One(other))) => put.two(timelines, key, other),
-                (Some(Small::One(key)), Some(Small::Two(other))) => put.two(timelines, key, other),
-                (Some(Small::Two(key)), Some(Small::One(other))) => put.two(timelines, key, other),
-                (Some(Small::Two(key)), Some(Small::Two(other))) => put.two(timelines, key, other),
-                _ => return 0,
-            },
+            [key, other, ..] => {
+                let (Some((a, key)), Some((b, other))) = (small(key), small(other)) else {
+                    return 0;
+                };
+                match (key, other) {
+                    (Small::One(key), Small::One(other)) => {
+                        put.two(timelines, (a, key), (b, other))
+                    }
+                    (Small::One(key), Small::Two(other)) => {
+                        put.two(timelines, (a, key), (b, other))
+                    }
+                    (Small::Two(key), Small::One(other)) => {
+                        put.two(timelines, (a, key), (b, other))
+                    }
+                    (Small::Two(key), Small::Two(other)) => {
+                        put.two(timelines, (a, key), (b, other))
+                    }
+                }
+            }
         }
         rule.keys.len().min(USUAL)
     }
