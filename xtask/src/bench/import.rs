@@ -63,9 +63,7 @@ fn once(name: &str, command: &Command) -> Result<(String, f64)> {
     let mut again = Command::new(command.get_program());
     again.args(command.get_args());
     let logs = repo::target_folder("bench/run")?;
-    let before = measure::children()?;
-    let outcome = proc::start(again, &logs, name, None)?.finish(Duration::from_secs(600))?;
-    let used = (measure::children()? - before).as_secs_f64();
+    let (outcome, used) = measure::timed(again, &logs, Duration::from_secs(600))?;
     ensure!(outcome.ending == Ending::Exit(0), "{name}: {}", outcome.ending);
     Ok((String::from_utf8_lossy(&outcome.stdout).into_owned(), used))
 }

@@ -62,10 +62,8 @@ pub fn run(options: &Options) -> Result<bool> {
                 let mut command = Command::new(&binary);
                 command.args(["lift", "--until", step]).arg(file);
                 command.env("RAYON_NUM_THREADS", "1");
-                let before = measure::children()?;
-                let outcome = proc::start(command, &folder, "lift", None)?
-                    .finish(Duration::from_secs(600))?;
-                seconds.push((measure::children()? - before).as_secs_f64());
+                let (outcome, used) = measure::timed(command, &folder, Duration::from_secs(600))?;
+                seconds.push(used);
                 all_well &= outcome.ending == Ending::Exit(0);
             }
         }

@@ -12,7 +12,7 @@ use anyhow::{Context, Result, ensure};
 use nix::sys::resource::{UsageWho, getrusage};
 use serde::Serialize;
 
-use crate::proc::{self, Ending};
+use crate::proc::{self, Ending, Outcome};
 
 /// Seconds of one run.
 #[derive(Clone, Copy, Debug, Serialize)]
@@ -41,9 +41,7 @@ pub fn run(mut command: Command, folder: &Path) -> Result<Run> {
     let _ = std::fs::remove_file(&account);
     command.current_dir(folder).env("FETTLE_BENCH_CPU", &account);
     let described = format!("{command:?}");
-    let before = children()?;
-    let outcome = proc::start(command, folder, "bench", None)?.finish(Duration::from_secs(300))?;
-    let everything = (children()? - before).as_secs_f64();
+    let (outcome, everything) = timed(command, folder, Duration::from_secs(300))?;
     ensure!(
         outcome.ending == Ending::Exit(0),
         "{described}: {}: {}",
@@ -58,8 +56,17 @@ pub fn run(mut command: Command, folder: &Path) -> Result<Run> {
     Ok(Run { sample, stdout: outcome.stdout, stderr: outcome.stderr })
 }
 
+/// Runs a command, for so long at most, however it ends; gives the processor time of all that it
+/// started as well, in seconds. Nothing else may be started by this process meanwhile.
+pub fn timed(command: Command, folder: &Path, limit: Duration) -> Result<(Outcome, f64)> {
+    let before = children()?;
+    let outcome = proc::start(command, folder, "bench", None)?.finish(limit)?;
+    let everything = children()? - before;
+    Ok((outcome, everything.as_secs_f64()))
+}
+
 /// Processor time of all children that were waited for.
-pub fn children() -> Result<Duration> {
+fn children() -> Result<Duration> {
     let usage = getrusage(UsageWho::RUSAGE_CHILDREN)?;
     let micros = |time: nix::sys::time::TimeVal| {
         Duration::from_micros((time.tv_sec() * 1_000_000 + time.tv_usec()).unsigned_abs())
