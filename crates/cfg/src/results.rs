@@ -62,15 +62,12 @@ fn entered_from_elsewhere(image: &Image, lifted: &Lifted, index: &Index) -> Vec<
         let len = usize::try_from(segment.file_size).unwrap_or(0);
         let Some(bytes) = image.read(segment.start, len) else { continue };
         let (start, end) = (segment.start.0, segment.start.0 + len as u64);
+        let known = known.iter().map(|range| (range.start.0, range.end.0));
+        let here = known.filter(|range| start <= range.0 && range.0 < end);
         let mut at = start;
-        for range in known.iter().filter(|r| start <= r.start.0 && r.start.0 < end) {
-            if at < range.start.0 {
-                targets((bytes, start), at..range.start.0, index, &mut entered);
-            }
-            at = at.max(range.end.0);
-        }
-        if at < end {
-            targets((bytes, start), at..end, index, &mut entered);
+        for (from, to) in here.chain([(end, end)]) {
+            targets((bytes, start), at..from, index, &mut entered);
+            at = at.max(to);
         }
     }
     entered

@@ -9,7 +9,7 @@ use anyhow::{Context, bail};
 use fettle_live::Process;
 use fettle_report::render::count;
 use fettle_tune::attached;
-use fettle_tune::recording::{Recorded, Recording, Told};
+use fettle_tune::recording::{Recorded, Recording, Told, shown, still_mapped};
 use fettle_tune::{Stop, Wanted};
 use serde_json::json;
 
@@ -48,8 +48,8 @@ fn open(args: &Args, pid: u32) -> anyhow::Result<Process> {
 /// Records calls and times: the process is followed meanwhile.
 fn run_attached(args: &Args, pid: u32) -> anyhow::Result<ExitCode> {
     let process = open(args, pid)?;
-    let shown = fettle_tune::recording::shown(&process);
-    let options = record::options(args, vec![shown.into()], &format!("pid-{pid}").into())?;
+    let options =
+        record::options(args, vec![shown(&process).into()], &format!("pid-{pid}").into())?;
     let journals = folder()?;
     let recorded = record::watched(args, &options, true, |watch| {
         attached::record(&process, &journals, &options, args.duration, watch)
@@ -71,7 +71,7 @@ fn run_attached(args: &Args, pid: u32) -> anyhow::Result<ExitCode> {
         tell_stops(&recorded.stops, outcome.status.is_some());
     }
     for (pid, why) in recorded.stuck.iter().filter(|_| !args.quiet && !args.json) {
-        eprintln!("fettle: {}", stuck(*pid, why));
+        eprintln!("fettle: {}", still_mapped(*pid, "copies with probes", why));
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -108,13 +108,6 @@ fn tell_stops(stops: &[Duration], ended: bool) {
             "fettle: the process has its own code again; its threads stood still at most {longest:.2} ms"
         ),
     }
-}
-
-fn stuck(pid: i32, why: &str) -> String {
-    format!(
-        "process {pid} has its own code again, but copies with probes are still mapped: {why}; \
-         `fettle undo {pid}` frees them when it has been at work"
-    )
 }
 
 /// Counts, which takes no following.

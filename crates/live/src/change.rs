@@ -381,10 +381,8 @@ fn take_away(
     let large = memory.is_large();
     // Twice, where it cannot be searched once more while the process stands still.
     for _ in 0..if large { 2 } else { 1 } {
-        if memory.leads_into(process, (&code, returns), &known) {
-            if change_memory {
-                lead_memory_back(process, &memory, (&code, returns), &known, undone)?;
-            }
+        let to = (&code, returns);
+        if memory_leads(process, &memory, to, &known, change_memory, undone)? {
             return kept(IN_MEMORY);
         }
     }
@@ -419,20 +417,26 @@ fn take_away(
     Ok(None)
 }
 
-/// Has words of a process's memory that say that a call comes back to new code lead to the original.
-fn lead_memory_back(
+/// Whether words of a process's memory may lead to new code; those that say that a call comes back to
+/// it are changed, if they are to be.
+fn memory_leads(
     process: &Process,
     memory: &OwnMemory,
     (code, returns): (&Ranges, &Returns),
     known: &Ranges,
+    change: bool,
     undone: &mut Undone,
-) -> Result<(), LiveError> {
-    let leads = memory.leads(process, (code, returns), known, MOST_LEADS);
-    let (changed, stop) =
-        process.while_halted(|halted| halted.lead_memory_back(returns, &leads, memory.guard()))?;
-    undone.changed += changed;
-    undone.stops.push(stop);
-    Ok(())
+) -> Result<bool, LiveError> {
+    let most = if change { MOST_LEADS } else { 1 };
+    let leads = memory.leads(process, (code, returns), known, most);
+    if change && !leads.is_empty() {
+        let guard = memory.guard();
+        let (changed, stop) =
+            process.while_halted(|halted| halted.lead_memory_back(returns, &leads, guard))?;
+        undone.changed += changed;
+        undone.stops.push(stop);
+    }
+    Ok(!leads.is_empty())
 }
 
 /// Has unwinders forget new code, and threads its counters. Gives what hinders.

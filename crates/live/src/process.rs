@@ -59,8 +59,7 @@ impl Process {
             return Err(unattachable(why));
         }
         let not_permitted = |source| LiveError::NotPermitted { pid, source };
-        let auxv = executed(|| maps::read_proc(&format!("/proc/{pid}/auxv")));
-        let auxv = auxv.map_err(not_permitted)?;
+        let auxv = auxv_of(pid).map_err(not_permitted)?;
         if auxv.is_empty() {
             return Err(unattachable("it is a thread of the kernel".to_owned()));
         }
@@ -278,18 +277,20 @@ pub(crate) fn has_ended(pid: i32) -> bool {
     tasks(pid).map_or(true, |threads| threads.iter().all(dead))
 }
 
-/// An auxiliary vector as `read` gives it; of a process that executes a program at this moment, the
-/// one that the kernel has not written yet.
-fn executed(read: impl Fn() -> io::Result<Vec<u8>>) -> io::Result<Vec<u8>> {
+/// An auxiliary vector; of a process that executes a program at this moment, the one that the kernel
+/// has not written yet, unless that takes it long: then zeros.
+fn auxv_of(pid: i32) -> io::Result<Vec<u8>> {
     const LOOKS: usize = 1000;
+    let path = format!("/proc/{pid}/auxv");
+    let mut auxv = maps::read_proc(&path)?;
     for _ in 0..LOOKS {
-        let auxv = read()?;
         if auxv.is_empty() || auxv.iter().any(|byte| *byte != 0) {
-            return Ok(auxv);
+            break;
         }
         std::thread::sleep(Duration::from_millis(1));
+        auxv = maps::read_proc(&path)?;
     }
-    read()
+    Ok(auxv)
 }
 
 /// The letter of a process's or thread's state.

@@ -26,8 +26,8 @@ use fettle_live::{
 };
 use fettle_rewrite::Pointers;
 
-use crate::count::{TakenBack, take_back};
 use crate::error::TuneError;
+use crate::everywhere::{TakenBack, take_back};
 use crate::install::{self, Installed, Installing};
 use crate::module::{self, Module, NewCode, Recipe};
 use crate::target::{LOADING, Target};

@@ -13,13 +13,14 @@ use fettle_collect::counts;
 use fettle_collect::modules::SlotOffsets;
 use fettle_image::LinkAddr;
 use fettle_layout::Counts;
-use fettle_live::{Journal, LiveAddr, Patch, Process, Undoing};
+use fettle_live::{Journal, Process, Undoing};
 use fettle_rewrite::{Mode, Plan, Pointers, Probing};
 use fettle_trace::CounterKind;
 
 use crate::Stop;
 use crate::counters::Counters;
 use crate::error::TuneError;
+use crate::everywhere::take_back;
 use crate::family::Family;
 use crate::install::{self, Installed};
 use crate::module::{self, Module, NewCode, Recipe};
@@ -287,43 +288,6 @@ fn begin(
             Err(error)
         }
     }
-}
-
-/// What taking back came to.
-#[derive(Debug, Default)]
-pub(crate) struct TakenBack {
-    /// How long threads stood still, each time, in all processes.
-    pub(crate) stops: Vec<Duration>,
-    /// Processes that still have memory of new code, and why.
-    pub(crate) stuck: Vec<(i32, String)>,
-}
-
-/// Takes new code back, also from processes that were forked meanwhile.
-pub(crate) fn take_back(
-    folder: &Path,
-    mut journals: VecDeque<Journal>,
-    codes: &[NewCode],
-    patience: Duration,
-) -> Result<TakenBack, TuneError> {
-    let escapes = |inside: &[LiveAddr]| -> Vec<Patch> {
-        codes.iter().flat_map(|code| code.escapes(inside)).collect()
-    };
-    let (mut done, mut failed) = (TakenBack::default(), None);
-    while let Some(journal) = journals.pop_front() {
-        let pid = journal.pid();
-        let how = Undoing { patience, escapes: &escapes, memory: false };
-        match fettle_live::undo(journal, how) {
-            Ok(undone) => {
-                done.stops.extend(undone.stops);
-                done.stuck.extend(undone.kept.map(|(_, why)| (pid, why)));
-                for heir in undone.heirs {
-                    journals.extend(Journal::open(folder, heir)?);
-                }
-            }
-            Err(error) => failed = failed.or(Some(error)),
-        }
-    }
-    failed.map_or(Ok(done), |error| Err(error.into()))
 }
 
 /// Adds what was counted in the functions of a plan; gives how many have counts that do not add

@@ -140,13 +140,8 @@ impl<'a> Everywhere<'a> {
     ///
     /// When a process cannot be stopped or changed; the others are as they were all the same.
     pub(crate) fn take_back(&mut self) -> Result<(), TuneError> {
-        let escapes = |inside: &[LiveAddr]| -> Vec<Patch> {
-            self.codes.iter().flat_map(|code| code.escapes(inside)).collect()
-        };
-        let journals: VecDeque<Journal> = self.journals.drain(..).collect();
-        let how = Undoing { patience: PATIENCE, escapes: &escapes, memory: false };
-        let done = undo_all(self.folder, journals, how, &mut |_, _| ());
-        Ok(done?)
+        let journals = self.journals.drain(..).collect();
+        take_back(self.folder, journals, &self.codes, PATIENCE).map(drop)
     }
 }
 
@@ -168,6 +163,34 @@ pub fn install_everywhere(
         everywhere.take_back()?;
     }
     installed
+}
+
+/// What taking back came to.
+#[derive(Debug, Default)]
+pub(crate) struct TakenBack {
+    /// How long threads stood still, each time, in all processes.
+    pub(crate) stops: Vec<Duration>,
+    /// Processes that still have memory of new code, and why.
+    pub(crate) stuck: Vec<(i32, String)>,
+}
+
+/// Takes new code back, also from processes that were forked meanwhile.
+pub(crate) fn take_back(
+    folder: &Path,
+    journals: VecDeque<Journal>,
+    codes: &[NewCode],
+    patience: Duration,
+) -> Result<TakenBack, TuneError> {
+    let escapes = |inside: &[LiveAddr]| -> Vec<Patch> {
+        codes.iter().flat_map(|code| code.escapes(inside)).collect()
+    };
+    let how = Undoing { patience, escapes: &escapes, memory: false };
+    let mut done = TakenBack::default();
+    undo_all(folder, journals, how, &mut |pid, undone| {
+        done.stops.extend(&undone.stops);
+        done.stuck.extend(undone.kept.iter().map(|(_, why)| (pid, why.clone())));
+    })?;
+    Ok(done)
 }
 
 /// Undoes logs, and those of all processes that have inherited what they tell of.

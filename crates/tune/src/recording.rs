@@ -172,6 +172,14 @@ pub fn shown(process: &Process) -> String {
     format!("process {}: {}", process.pid(), process.command())
 }
 
+/// What to tell of a process that still has memory of `what`.
+pub fn still_mapped(pid: i32, what: &str, why: &str) -> String {
+    format!(
+        "process {pid} has its own code again, but {what} are still mapped: {why}; \
+         `fettle undo {pid}` frees them when it has been at work"
+    )
+}
+
 /// What a reader of the trace should know.
 fn notes(profile: &Profile, manifest: &mut Manifest) {
     let notes = &mut manifest.notes;
@@ -197,10 +205,7 @@ fn notes(profile: &Profile, manifest: &mut Manifest) {
         ));
     }
     for (pid, why) in &profile.stuck {
-        notes.push(format!(
-            "process {pid} has its own code again, but copies with counters are still mapped: {why}; \
-             `fettle undo {pid}` frees them when it has been at work"
-        ));
+        notes.push(still_mapped(*pid, "copies with counters", why));
     }
 }
 
