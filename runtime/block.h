@@ -43,13 +43,18 @@ struct thread_block {
     u64 spill;
     u64 clock;
     const volatile struct alive *alive;
+    u64 ended;
+    u64 interval_max;
+    u64 pad[6];
 };
 
 struct frame {
     u64 start;
     u64 stack_pointer;
     u64 child_ticks;
-    u64 function;
+    u32 function;
+    u32 children;
+    u64 ended_before;
 };
 
 struct accumulator {
@@ -58,19 +63,23 @@ struct accumulator {
     u64 self_ticks;
     u32 countdown;
     u32 interval;
+    u64 children;
+    u64 below;
 };
 
 _Static_assert(sizeof(struct ring_cursors) == 128, "abi");
-_Static_assert(sizeof(struct thread_block) == 256, "abi");
+_Static_assert(sizeof(struct thread_block) == 320, "abi");
 _Static_assert(__builtin_offsetof(struct thread_block, ring) == 64, "abi");
 _Static_assert(__builtin_offsetof(struct thread_block, random) == 192, "abi");
 _Static_assert(__builtin_offsetof(struct thread_block, owner) == 224, "abi");
 _Static_assert(__builtin_offsetof(struct thread_block, alive) == 248, "abi");
-_Static_assert(sizeof(struct frame) == 32, "abi");
-_Static_assert(sizeof(struct accumulator) == 32, "abi");
+_Static_assert(__builtin_offsetof(struct thread_block, ended) == 256, "abi");
+_Static_assert(__builtin_offsetof(struct thread_block, interval_max) == 264, "abi");
+_Static_assert(sizeof(struct frame) == 40, "abi");
+_Static_assert(sizeof(struct accumulator) == 48, "abi");
 
 #define SHADOW 0x1000ul
-#define SHADOW_BYTES (4ul << 20)
+#define SHADOW_BYTES (5ul << 20)
 #define RING (SHADOW + SHADOW_BYTES + 0x1000)
 
 #endif

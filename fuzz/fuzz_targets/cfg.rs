@@ -2,7 +2,6 @@
 //! end, and end well.
 #![no_main]
 
-use fettle_cfg::LiftOptions;
 use fettle_image::{Image, LinkAddr};
 use fettle_rewrite::{LinkParameters, Mode, PlanOptions, Pointers, Probing, link, plan};
 use libfuzzer_sys::fuzz_target;
@@ -10,7 +9,7 @@ use libfuzzer_sys::fuzz_target;
 fuzz_target!(|data: &[u8]| {
     let Some((choice, file)) = data.split_last() else { return };
     let Ok(image) = Image::parse(file.to_vec()) else { return };
-    let lifted = fettle_cfg::lift(&image, LiftOptions::default());
+    let lifted = fettle_cfg::lift(&image);
     let mode = Mode::ALL[*choice as usize % Mode::ALL.len()];
     let options = PlanOptions { probes: Probing::new(mode), select: &|_| true, places: &[], placement: None, pointers: Pointers::Kept };
     let plan = plan(&image, &lifted, options);

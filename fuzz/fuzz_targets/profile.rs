@@ -5,7 +5,7 @@
 use std::path::Path;
 use std::sync::LazyLock;
 
-use fettle_cfg::{LiftOptions, Lifted};
+use fettle_cfg::Lifted;
 use fettle_image::Image;
 use fettle_layout::model::Geometry;
 use fettle_tune::{Group, Saved, Subject, decide};
@@ -13,7 +13,7 @@ use libfuzzer_sys::fuzz_target;
 
 static TRUE: LazyLock<(Image, Lifted)> = LazyLock::new(|| {
     let image = Image::parse(std::fs::read("/bin/true").expect("a program")).expect("an image");
-    let lifted = fettle_cfg::lift(&image, LiftOptions::default());
+    let lifted = fettle_cfg::lift(&image);
     (image, lifted)
 });
 

@@ -14,9 +14,10 @@
 /* Times that a waiting producer looks at the consumer's sign of life before it gives up on it:
  * about a second. */
 #define WAIT_SPINS (1u << 25)
-/* Sampling ends at one call in so many, and takes so many samples at each step there. */
-#define SAMPLE_INTERVAL 64
-#define SAMPLES_PER_INTERVAL 128
+/* Sampling ends at one call in two to this power, if the block says nothing else, and takes so many
+ * samples at each step there. */
+#define INTERVAL_MAX 6
+#define SAMPLES_PER_INTERVAL 32
 /* Calls of functions that take long are sampled more often, as their few long calls weigh much:
  * on average a sample has so many ticks of calls to pay for it. */
 #define TICKS_PER_SAMPLE 65536
@@ -24,7 +25,7 @@
  * shadow stack as a frame of no function (crates/abi/src/block.rs). Calls that take as long again
  * from a mark on tell of themselves. */
 #define TICKS_PER_MARK 131072
-#define MARK 0xfffffffful
+#define MARK 0xffffffffu
 /* Calls until the next sample when nobody wants one. */
 #define NEVER 0x7fffffff
 
@@ -164,11 +165,15 @@ static void close_top(volatile struct thread_block *b, u64 time)
     volatile struct frame *top = frame_at(b, b->shadow_used - sizeof(struct frame));
     /* A child of a fork has its parent's frames, and a processor time of its own. */
     u64 ticks = time > top->start ? time - top->start : 0;
-    u64 number = top->function & 0xffffffff;
+    u64 number = top->function;
     volatile struct accumulator *a = accumulator(b, number);
     top[-1].child_ticks += ticks;
+    top[-1].children++;
     a->total_ticks += ticks;
     a->self_ticks += ticks - top->child_ticks;
+    a->children += top->children;
+    a->below += b->ended - top->ended_before;
+    b->ended++;
     if (b->records)
         record(b, number, top->start, ticks);
     b->shadow_used -= sizeof(struct frame);
@@ -195,7 +200,7 @@ int fettle_exit(u64 stack_pointer, u64 time)
     }
     while (b->shadow_used > found) {
         volatile struct frame *top = frame_at(b, b->shadow_used - sizeof(struct frame));
-        accumulator(b, top->function & 0xffffffff)->calls++;
+        accumulator(b, top->function)->calls++;
         close_top(b, time);
         b->left_frames++;
     }
@@ -228,55 +233,54 @@ void fettle_left(u64 stack_pointer)
         volatile struct frame *top = frame_at(b, b->shadow_used - sizeof(struct frame));
         if (top->stack_pointer >= stack_pointer)
             break;
-        accumulator(b, top->function & 0xffffffff)->calls++;
+        accumulator(b, top->function)->calls++;
         close_top(b, time);
         b->left_frames++;
     }
 }
 
 /* Sampling: a call to be timed begins. The first calls of a function are all timed; then, with
- * every so many samples, the interval doubles up to 64 if calls of the function are short, so that
+ * every so many samples, the interval doubles if calls of the function are short, so that
  * a rare function is known as well as a frequent one. Intervals are random around their mean, so
  * that no regular pattern of calls hides from them. */
 void fettle_sample_entry(u64 stack_pointer, u64 number)
 {
     struct thread_block *b = (struct thread_block *)own_block();
     struct accumulator *a = (struct accumulator *)accumulator(b, number);
-    /* The interval in the lowest byte, samples taken at it above, and in the highest byte the
-     * calls from the last sample to this one. */
+    /* The interval's logarithm in the lowest byte, samples taken at it in the next, and in the
+     * upper half the calls from the last sample to this one. */
     u32 state = a->interval;
-    u32 interval = state & 0xff;
-    u32 samples = state >> 8 & 0xffff;
-    u64 weight = interval ? interval : 1;
+    u32 interval = state & 31;
+    u32 samples = state >> 8 & 0xff;
+    u64 weight = 1ul << interval;
     u32 next = 1;
     if (deserted(b)) {
         a->countdown = NEVER;
         return;
     }
-    a->calls += state >> 24 ? state >> 24 : 1;
-    interval = weight;
+    a->calls += state >> 16 ? state >> 16 : 1;
     if (samples < SAMPLES_PER_INTERVAL) {
         samples++;
     } else {
         samples = 0;
-        u64 paid = a->total_ticks / a->calls * interval;
-        if (paid < TICKS_PER_SAMPLE && interval < SAMPLE_INTERVAL)
-            interval *= 2;
-        else if (paid > 4 * TICKS_PER_SAMPLE && interval > 1)
-            interval /= 2;
+        u64 paid = a->total_ticks / a->calls << interval;
+        if (paid < TICKS_PER_SAMPLE && interval < (b->interval_max ? b->interval_max : INTERVAL_MAX))
+            interval++;
+        else if (paid > 4 * TICKS_PER_SAMPLE && interval > 0)
+            interval--;
     }
-    if (interval > 1) {
+    if (interval > 0) {
         u64 x = b->random;
         x ^= x << 13;
         x ^= x >> 7;
         x ^= x << 17;
         b->random = x;
         /* Uniform on 1 .. 2*interval-1: the mean is the interval. */
-        next = 1 + (u32)((x >> 32) * (2 * interval - 1) >> 32);
+        next = 1 + (u32)((x >> 32) * ((2u << interval) - 1) >> 32);
     }
     /* The countdown is below zero here; calls between samples are counted at the next. */
     a->countdown = next - 1;
-    a->interval = next << 24 | samples << 8 | interval;
+    a->interval = next << 16 | samples << 8 | interval;
     u64 used = b->shadow_used;
     if (used > SHADOW_BYTES - sizeof(struct frame)) {
         b->shadow_overflows++;
@@ -286,7 +290,8 @@ void fettle_sample_entry(u64 stack_pointer, u64 number)
     *(volatile u64 *)&b->shadow_used = used + sizeof(struct frame);
     f->stack_pointer = stack_pointer;
     f->child_ticks = 0;
-    f->function = number | weight << 32;
+    f->function = number;
+    f->children = weight;
     *(volatile u64 *)&b->top_stack_pointer = stack_pointer;
     /* What the call does begins after the clock was read, and (entries.S) ends before. */
     u64 start = now();
@@ -353,8 +358,8 @@ void fettle_sample_exit(u64 stack_pointer, u64 time, u64 number)
         if (f->function == MARK) {
             marked = f->start;
         } else if (f->stack_pointer == stack_pointer) {
-            number = f->function & 0xffffffff;
-            weight = f->function >> 32;
+            number = f->function;
+            weight = f->children;
             start = f->start;
         } else {
             others++;
@@ -478,6 +483,8 @@ void fettle_enter(u64 stack_pointer, u64 number, u32 classes, const u64 *vectors
     f->stack_pointer = stack_pointer;
     f->child_ticks = 0;
     f->function = number;
+    f->children = 0;
+    f->ended_before = b->ended;
     classes >>= 2;
     if (!classes) {
         f->start = clock(b);
@@ -515,9 +522,9 @@ void fettle_leave(u64 stack_pointer, u32 class, const u64 *vectors,
             .index = RESULT,
             .text = class == CLASS_TEXT,
         };
-        leave_values(b, top->function & 0xffffffff, &value, 1, top->start);
+        leave_values(b, top->function, &value, 1, top->start);
     }
-    accumulator(b, top->function & 0xffffffff)->calls++;
+    accumulator(b, top->function)->calls++;
     close_top(b, time);
 }
 

@@ -338,7 +338,8 @@ static int give_block(u64 pid, u64 tid, const u8 *frames, u64 used, int must)
     if (used > sizeof(struct frame) && used <= SHADOW_BYTES) {
         memcpy((u8 *)b + SHADOW, frames, used);
         /* The callers' time with this process's callees begins anew. */
-        b->shadow_used = used & ~(sizeof(struct frame) - 1);
+        b->shadow_used = used / sizeof(struct frame) * sizeof(struct frame);
+        b->ended = ((struct frame *)((u8 *)b + SHADOW))->ended_before;
     }
     if (d->samples) {
         u64 *top = (u64 *)((u8 *)b + SHADOW + b->shadow_used - sizeof(struct frame));
@@ -823,6 +824,8 @@ void fettle_before_fork(void)
             return;
         }
         memcpy((void *)at, (u8 *)b + SHADOW, used);
+        /* The lowest frame belongs to nobody: it tells how many calls had ended. */
+        ((struct frame *)at)->ended_before = b->ended;
         d->forks[i].len = used;
         d->forks[i].at = (u64)at;
         return;

@@ -186,8 +186,9 @@ static int is_whole(void)
     first_counter = (u32)(d->map_id % (COUNTERS - blocks));
     d->slot_size = COUNTERS_AT + COUNTERS * 8ul;
     d->accumulators = ACCUMULATORS;
-    d->reserve_at = blocks ? COUNTERS_AT + first_counter * 8ul : ACCUMULATORS + first_function * 32ul;
-    d->reserve_len = blocks ? blocks * 8 : n * 32;
+    d->reserve_at = blocks ? COUNTERS_AT + first_counter * 8ul
+                           : ACCUMULATORS + first_function * sizeof(struct accumulator);
+    d->reserve_len = blocks ? blocks * 8 : n * sizeof(struct accumulator);
     return 1;
 }
 
@@ -304,7 +305,9 @@ static int apply(void)
             u32 field = f[i].what & 0xffffff;
             u8 *at = code + f[i].at;
             switch (f[i].what >> 24) {
-            case FIX_ACCUMULATOR: set4(at, (u32)ACCUMULATORS + number * 32 + field); break;
+            case FIX_ACCUMULATOR:
+                set4(at, (u32)(ACCUMULATORS + number * sizeof(struct accumulator) + field));
+                break;
             case FIX_COUNTER: set4(at, (u32)COUNTERS_AT + (counter + field) * 8); break;
             case FIX_ID_HIGH: set4(at, id >> 12); break;
             case FIX_ID_LOW: set4(at, id & 4095); break;

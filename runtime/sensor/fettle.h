@@ -69,7 +69,8 @@ enum fettle_mark {
     FETTLE_MARK_WORDS = 1,
     FETTLE_MARK_EVENT = 8,
     FETTLE_MARK_LAP = 24,
-    FETTLE_MARK_THREAD = 40
+    FETTLE_MARK_THREAD = 40,
+    FETTLE_MARK_CLAIMED = 63
 };
 
 struct fettle_head {
@@ -581,17 +582,35 @@ FETTLE__COLD int fettle__wait(struct fettle_process *p, struct fettle_writer *w)
     }
 }
 
+/* Claims a cell for a record of lap `lap`, where rings are overwritten: others may be a lap further
+ * when its writer comes to store, who was off the processor or let a handler fill the ring. Returns 0
+ * if the cell is a later record's, or another writer is at it: then this record is one of those that
+ * were overwritten. Who is never heard of again while he has a cell leaves it of no use. */
+static inline int fettle__claim_cell(uint64_t *mark, uint64_t lap, int shared) {
+    uint64_t seen = fettle__load(mark);
+    uint64_t claimed = UINT64_C(1) << FETTLE_MARK_CLAIMED | lap << FETTLE_MARK_LAP;
+    do {
+        if (seen >> FETTLE_MARK_CLAIMED != 0) return 0;
+        if ((int16_t)(uint16_t)((seen >> FETTLE_MARK_LAP) - lap) > 0) return 0;
+    } while (!(shared ? __atomic_compare_exchange_n(mark, &seen, claimed, 0, __ATOMIC_ACQ_REL,
+                                                    __ATOMIC_ACQUIRE)
+                      : fettle__cas_local(mark, &seen, claimed)));
+    return 1;
+}
+
 /* Stores a record to the cell at position `at`; `n` is at most what the cell has room for. */
 static inline void fettle__fill_cell(const struct fettle_writer *w, char *slot, uint64_t at,
                                      uint64_t mark, uint64_t now, uint32_t event,
-                                     const uint64_t *words, unsigned n) {
+                                     const uint64_t *words, unsigned n, int overwrites) {
     uint64_t *cell = (uint64_t *)(void *)(slot + FETTLE_LIST_RING + (at & w->mask));
+    uint64_t lap = at >> w->ring_log2 & 0xffff;
     unsigned i;
     FETTLE_INJECT(3); /* reserved, nothing stored */
+    if (overwrites && !fettle__claim_cell(&cell[1 + w->payload_words], lap, w->slot == NULL)) return;
     __atomic_store_n(&cell[0], now, __ATOMIC_RELAXED);
     for (i = 0; i < n; i++) __atomic_store_n(&cell[1 + i], words[i], __ATOMIC_RELAXED);
     FETTLE_INJECT(4); /* payload stored, not yet marked */
-    mark |= (at >> w->ring_log2 & 0xffff) << FETTLE_MARK_LAP;
+    mark |= lap << FETTLE_MARK_LAP;
     mark |= (uint64_t)(event & 0xffff) << FETTLE_MARK_EVENT | (uint64_t)n << FETTLE_MARK_WORDS;
     fettle__store(&cell[1 + w->payload_words], mark);
     FETTLE_INJECT(5); /* committed */
@@ -632,13 +651,14 @@ FETTLE__COLD void fettle__commit_slow(struct fettle_sensor *s, struct fettle_thr
             break;
     }
     if (n > w->payload_words) n = w->payload_words;
-    fettle__fill_cell(w, w->any_slot, at, mark, now, event, words, n);
+    fettle__fill_cell(w, w->any_slot, at, mark, now, event, words, n,
+                      s->policy == FETTLE_OVERWRITE);
 }
 
 /* Commits an event with `n` words to a list. */
 static inline void fettle_commit(struct fettle_sensor *s, struct fettle_thread *mine,
                                  uint32_t event, const uint64_t *words, unsigned n) {
-    uint64_t now, at, cell_bytes;
+    uint64_t now, at, cell_bytes, limit;
     struct fettle_writer *w;
     struct fettle_cursors *c;
     if (__atomic_load_n(&s->state, __ATOMIC_RELAXED) == FETTLE__OFF) return;
@@ -650,10 +670,11 @@ static inline void fettle_commit(struct fettle_sensor *s, struct fettle_thread *
     cell_bytes = w->cell_bytes;
     at = fettle__load(&c->reserved);
     do {
-        if (__builtin_expect(at + cell_bytes > fettle__load(&c->limit), 0)) goto slow;
+        limit = fettle__load(&c->limit);
+        if (__builtin_expect(at + cell_bytes > limit, 0)) goto slow;
         FETTLE_INJECT(2); /* room found, not reserved */
     } while (__builtin_expect(!fettle__cas_local(&c->reserved, &at, at + cell_bytes), 0));
-    fettle__fill_cell(w, (char *)c, at, w->mark, now, event, words, n);
+    fettle__fill_cell(w, (char *)c, at, w->mark, now, event, words, n, limit == UINT64_MAX);
     return;
 slow:
     fettle__commit_slow(s, mine, now, event, words, n);

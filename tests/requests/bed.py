@@ -1,10 +1,10 @@
 """Starts nginx, an application server and Redis under `fettle record --kernel`, and asks them.
 
 bed.py FETTLE FOLDER threads|loop|node|queue|postgres CLIENTS REQUESTS. The application server is app.py
-with threads or an event loop, app.js, queue.cpp (whose queue gets probes), or app.py with threads that
-ask PostgreSQL as well. Leaves FOLDER/bed.fettle, and FOLDER/truth with a line for
-each connection: the ports of its asking and of its answering end, and the numbers of the requests that
-went over it. One port alone names no connection: the kernel gives it to several that ask different
+with threads or an event loop (whose steps get probes), app.js, queue.cpp (whose queue gets probes), or
+app.py with threads that ask PostgreSQL as well. Leaves FOLDER/bed.fettle, and FOLDER/truth with a line
+for each connection: the ports of its asking and of its answering end, and the numbers of the requests
+that went over it. One port alone names no connection: the kernel gives it to several that ask different
 servers.
 """
 
@@ -12,6 +12,7 @@ import atexit
 import collections
 import glob
 import os
+import re
 import shutil
 import signal
 import socket
@@ -19,6 +20,16 @@ import subprocess
 import sys
 import threading
 import time
+
+# What the schema `asyncio` needs.
+CPYTHON = [
+    "long _Py_HashPointer(void *task)",
+    "int _PyDict_SetItem_KnownHash(void *tasks, void *loop, void *task)",
+    "void *_PyDict_GetItem_KnownHash(void *tasks)",
+    "int _PyDict_DelItem_KnownHash(void *tasks)",
+    "int PyObject_CallFinalizerFromDealloc(void *task)",
+    "int PyByteArray_Resize(void *buffer, long size)",
+]
 
 fettle, folder, kind, clients, requests = sys.argv[1:6]
 clients, requests = int(clients), int(requests)
@@ -58,6 +69,10 @@ elif kind == "postgres":
     program = f"{sys.executable} {here}/app.py {app} {store} {folder}/app.log threads {base}"
 else:
     program = f"{sys.executable} {here}/app.py {app} {store} {folder}/app.log {kind}"
+    if kind == "loop":
+        probes = ["--lib", "libpython3*"]
+        for prototype in CPYTHON:
+            probes += ["--only", re.search(r"\w+(?=\()", prototype)[0], "--args", prototype]
 with open(f"{folder}/nginx.conf", "w") as conf:
     conf.write(f"""
 daemon off; worker_processes 1; pid {folder}/nginx.pid; error_log {folder}/nginx.log;

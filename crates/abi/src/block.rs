@@ -50,6 +50,10 @@ pub struct ThreadBlock {
     pub clock: u64,
     /// Address of an [`Alive`], or 0.
     pub alive: u64,
+    /// Calls that ended, where calls are timed.
+    pub ended: u64,
+    /// Sampling: the longest interval's logarithm; 0 stands for 6, one call in 64 (`runtime/agent`).
+    pub interval_max: u64,
 }
 
 /// Tells threads whether somebody still records what they leave.
@@ -90,7 +94,11 @@ pub struct ShadowFrame {
     /// Ticks spent in probed callees.
     pub child_ticks: u64,
     /// Number of the function in the session ([`crate::record::FunctionId::index`]).
-    pub function: u64,
+    pub function: u32,
+    /// Calls of probed functions that it made. Sampling: calls that this one stands for.
+    pub children: u32,
+    /// [`ThreadBlock::ended`] at entry: what ended since then are calls below it.
+    pub ended_before: u64,
 }
 
 /// What a probed function accumulates in each thread, exact even when records are lost.
@@ -103,14 +111,32 @@ pub struct Accumulator {
     pub total_ticks: u64,
     /// Ticks outside probed callees.
     pub self_ticks: u64,
-    /// Sampling only: calls until the next one is timed (low 32 bits), interval in force above.
+    /// Sampling only: calls until the next one is timed (low 32 bits); above, the logarithm of the
+    /// interval in force (8 bits), samples taken at it (8 bits), and calls from the last sample to
+    /// this one (16 bits).
     pub sampling: u64,
+    /// Calls of probed functions that its calls made.
+    pub children: u64,
+    /// Calls of probed functions below its calls, however deep; counted for each activation
+    /// around them, as their time is.
+    pub below: u64,
 }
+
+impl Accumulator {
+    /// Of its words, in their order.
+    pub const fn new(words: [u64; size_of::<Accumulator>() / 8]) -> Accumulator {
+        let [calls, total_ticks, self_ticks, sampling, children, below] = words;
+        Accumulator { calls, total_ticks, self_ticks, sampling, children, below }
+    }
+}
+
+/// Words of an [`Accumulator`] that a probe of the user's own may have for its counters.
+pub const OWN_WORDS: usize = 4;
 
 /// Offset of the shadow stack in a thread block.
 pub const SHADOW: u32 = 0x1000;
 /// Bytes of shadow stack: 131,072 frames.
-pub const SHADOW_BYTES: u32 = 4 << 20;
+pub const SHADOW_BYTES: u32 = 5 << 20;
 /// Offset of the ring.
 pub const RING: u32 = SHADOW + SHADOW_BYTES + 0x1000;
 
@@ -121,7 +147,7 @@ pub const fn counters(ring_bytes: u32) -> u32 {
 
 const _: () = {
     use core::mem::offset_of;
-    assert!(size_of::<ThreadBlock>() == 256);
+    assert!(size_of::<ThreadBlock>() == 320);
     assert!(offset_of!(ThreadBlock, address) == 24);
     assert!(offset_of!(ThreadBlock, shadow_used) == 32);
     assert!(offset_of!(ThreadBlock, orphan_exits) == 40);
@@ -136,6 +162,8 @@ const _: () = {
     assert!(offset_of!(ThreadBlock, spill) == 232);
     assert!(offset_of!(ThreadBlock, clock) == 240);
     assert!(offset_of!(ThreadBlock, alive) == 248);
-    assert!(size_of::<ShadowFrame>() == 32);
-    assert!(size_of::<Accumulator>() == 32);
+    assert!(offset_of!(ThreadBlock, ended) == 256);
+    assert!(offset_of!(ThreadBlock, interval_max) == 264);
+    assert!(size_of::<ShadowFrame>() == 40);
+    assert!(size_of::<Accumulator>() == 48);
 };

@@ -216,6 +216,9 @@ impl Mark {
     pub const LAP_SHIFT: u32 = 24;
     /// Lowest bit of the thread's id (Linux has at most 2^22).
     pub const THREAD_SHIFT: u32 = 40;
+    /// The bit that is set while a record is stored, where rings are overwritten: nobody else may
+    /// store to the cell.
+    pub const CLAIMED_SHIFT: u32 = 63;
 
     /// The mark of a record at `position` of a ring.
     pub const fn new(thread: u32, position: u64, ring_log2: u32, event: u16, words: u32) -> Mark {
@@ -231,6 +234,17 @@ impl Mark {
     /// How often the ring went around before `position`, as far as marks tell.
     pub const fn lap(position: u64, ring_log2: u32) -> u16 {
         (position >> ring_log2) as u16
+    }
+
+    /// The mark that claims a cell for a record of lap `lap`, if that may be claimed which has this
+    /// one: not while another record is stored, nor for a record of an earlier lap.
+    pub const fn claimed_for(self, lap: u16) -> Option<Mark> {
+        let later = (self.0 >> Mark::LAP_SHIFT) as u16;
+        let is_claimed = self.0 >> Mark::CLAIMED_SHIFT != 0;
+        match !is_claimed && later.wrapping_sub(lap) as i16 <= 0 {
+            true => Some(Mark(1 << Mark::CLAIMED_SHIFT | (lap as u64) << Mark::LAP_SHIFT)),
+            false => None,
+        }
     }
 
     /// Whether this is the mark of a record that was stored at this position, not a lap before.
@@ -401,6 +415,10 @@ mod tests {
         assert!(mark.is_of(5 << 12, 12));
         assert!(!mark.is_of(4 << 12, 12));
         assert!(!Mark(0).is_of(0, 12));
+        let claimed = mark.claimed_for(6).expect("of a lap before");
+        assert!(!claimed.is_of(6 << 12, 12));
+        assert_eq!((mark.claimed_for(4), claimed.claimed_for(7)), (None, None));
+        assert!(Mark::new(1, 0xffff << 12, 12, 1, 1).claimed_for(0).is_some());
     }
 
     #[test]

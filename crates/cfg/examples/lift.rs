@@ -23,10 +23,14 @@ fn main() {
         };
         let parsed = t.elapsed();
         let t = Instant::now();
-        let lifted = fettle_cfg::lift(&image, fettle_cfg::LiftOptions::default());
+        let lifted = fettle_cfg::lift(&image);
         let lift = t.elapsed();
         let t = Instant::now();
-        let clobbers = fettle_cfg::clobbers::solve(&lifted.functions);
+        let functions = lifted.functions.iter().enumerate();
+        let index = functions.map(|(i, f)| (f.entry, i)).collect();
+        let summaries = fettle_cfg::summary::summaries(&image, &lifted.functions, &index);
+        let clobbers =
+            fettle_cfg::clobbers::solve(&summaries, &fettle_cfg::summary::callers(&summaries));
         let limited = clobbers.iter().filter(|c| **c != fettle_isa::RegSet::CALLER_SAVED).count();
         let clob = t.elapsed();
         let total = lifted.functions.len() + lifted.skipped.len();
@@ -51,7 +55,7 @@ fn main() {
         println!(
             "  {} jump tables, {} bounded, {} movable",
             tables.len(),
-            tables.iter().filter(|t| t.bounded).count(),
+            tables.iter().filter(|t| t.is_bounded()).count(),
             tables.iter().filter(|t| t.movable).count()
         );
     }

@@ -64,8 +64,8 @@ impl RangeCode {
             calls: Vec::new(),
             failure: None,
             runs: Vec::new(),
-            work: Vec::new(),
-            unresolved: Vec::new(),
+            work: std::mem::take(&mut scratch.work),
+            unresolved: std::mem::take(&mut scratch.unresolved),
             overlap: None,
             unlocked: Vec::new(),
             range,
@@ -201,7 +201,7 @@ impl RangeCode {
         let insn = self.insns[index as usize];
         match tables::resolve(self, code, index as usize, context) {
             Resolution::Table(table) => {
-                for target in &table.targets {
+                for target in table.targets.iter() {
                     if self.range.contains(target) {
                         self.add_entry(*target);
                     }
@@ -237,7 +237,12 @@ impl RangeCode {
             let overlap = insns.windows(2).find(|pair| pair[0].next_ip() > pair[1].ip());
             self.overlap = overlap.map(|pair| LinkAddr(pair[1].ip()));
         }
-        self.runs = Vec::new();
+        // What a failure left to do is not done.
+        self.work.clear();
+        self.unresolved.clear();
+        scratch.runs = std::mem::take(&mut self.runs);
+        scratch.work = std::mem::take(&mut self.work);
+        scratch.unresolved = std::mem::take(&mut self.unresolved);
         scratch.insns = std::mem::replace(&mut self.insns, insns);
         scratch.facts = std::mem::replace(&mut self.facts, facts);
         scratch.at = std::mem::take(&mut self.at);
@@ -285,7 +290,9 @@ impl RangeCode {
             let i = *i as usize;
             i == 0 || self.insns[i - 1].next_ip() != self.insns[i].ip()
         });
-        self.runs = starts.collect();
+        self.runs = std::mem::take(&mut scratch.runs);
+        self.runs.clear();
+        self.runs.extend(starts);
     }
 
     /// Checks what can be checked only when all is followed: no two instructions overlap.
@@ -322,6 +329,9 @@ pub struct Scratch {
     insns: Vec<Insn>,
     facts: Vec<Facts>,
     at: Vec<u32>,
+    runs: Vec<u32>,
+    work: Vec<LinkAddr>,
+    unresolved: Vec<u32>,
 }
 
 /// Leaders come in bursts of the same few; the exact check happens at the `at` table.

@@ -1,6 +1,7 @@
 //! The lifted form of a function.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use fettle_image::{Image, LinkAddr};
 use fettle_isa::{Facts, Flow, Insn};
@@ -32,6 +33,9 @@ pub enum Exit {
     TailIndirect,
 }
 
+/// Blocks that control may go to next: few, as a rule.
+pub type Succs = SmallVec<[BlockId; 4]>;
+
 /// A straight run of instructions with one entry, at its top.
 #[derive(Clone, Debug)]
 pub struct Block {
@@ -40,7 +44,7 @@ pub struct Block {
     /// Its instructions in [`Function::insns`].
     pub insns: Range<u32>,
     /// Where control may go inside the function: the fall-through first, if there is one.
-    pub succs: SmallVec<[BlockId; 4]>,
+    pub succs: Succs,
     /// The first of `succs` is reached by falling through.
     pub falls_through: bool,
     /// How control may leave the function from here.
@@ -52,7 +56,7 @@ pub struct Block {
 }
 
 /// How a jump table's entries say where to go.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum TableKind {
     /// Signed 32-bit distances from this address (as a rule the table's own).
     Relative {
@@ -61,6 +65,15 @@ pub enum TableKind {
     },
     /// 64-bit addresses, relocated at load where the image is position-independent.
     Absolute,
+}
+
+/// What is known of the number of a table's entries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Bound {
+    /// A comparison: so many.
+    Exact(u64),
+    /// A mask: no more than that. An interpreter masks an instruction's bits, and has fewer.
+    AtMost(u64),
 }
 
 /// A table of code addresses that an indirect jump goes through: a `switch`, or the labels of a
@@ -73,14 +86,26 @@ pub struct JumpTable {
     pub start: LinkAddr,
     /// How entries are read.
     pub kind: TableKind,
-    /// Where each entry leads, in order; whatever lies between is kept as it is.
-    pub targets: Vec<LinkAddr>,
-    /// A comparison or mask before the jump gave the number of entries.
-    pub bounded: bool,
+    /// Where each entry leads, in order; whatever lies between is kept as it is. Tables that lie in
+    /// one place may share it.
+    pub targets: Arc<[LinkAddr]>,
+    /// What a comparison or mask before the jump says of the number of entries.
+    pub bound: Option<Bound>,
     /// The instruction that names the table: `lea`, `mov`, or the jump itself.
     pub named_at: LinkAddr,
     /// Every use of that name is an access to this table: a copy can take the table's place.
     pub movable: bool,
+}
+
+impl JumpTable {
+    /// Whether there are no more entries than were read.
+    pub fn is_bounded(&self) -> bool {
+        match self.bound {
+            Some(Bound::Exact(_)) => true,
+            Some(Bound::AtMost(most)) => self.targets.len() as u64 == most,
+            None => false,
+        }
+    }
 }
 
 /// A function that was lifted with certainty.
@@ -110,6 +135,7 @@ impl Function {
 
     /// The block at `addr` that control goes to from the end of `block`. There are few, so that this
     /// is found sooner than among all.
+    #[inline]
     pub fn succ_at(&self, block: &Block, addr: LinkAddr) -> Option<BlockId> {
         block.succs.iter().copied().find(|succ| self.blocks[succ.index()].start == addr)
     }
@@ -120,11 +146,13 @@ impl Function {
     }
 
     /// Instructions of a block.
+    #[inline]
     pub fn block_insns(&self, block: &Block) -> &[Insn] {
         &self.insns[block.insns.start as usize..block.insns.end as usize]
     }
 
     /// Where control goes after instruction `index`.
+    #[inline]
     pub fn flow(&self, index: usize) -> Flow {
         self.facts[index].flow(&self.insns[index])
     }

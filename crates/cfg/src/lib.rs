@@ -20,9 +20,10 @@ pub mod module;
 pub mod placement;
 pub mod pool;
 pub mod results;
+pub mod summary;
 pub mod tables;
 
 pub use function::{Block, BlockId, Exit, Function, JumpTable, SkipReason, Skipped, TableKind};
-pub use module::{LiftOptions, Lifted, lift};
+pub use module::{Lifted, lift};
 pub use placement::{Chunk, Placement};
 pub use pool::Pool;

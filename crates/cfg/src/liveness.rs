@@ -1,11 +1,10 @@
 //! Which registers and flags hold a value that is still needed.
 
 use fettle_image::LinkAddr;
-use fettle_isa::effects::Effects;
-use fettle_isa::{Facts, Flow, Gpr, Insn, RegSet};
-use rustc_hash::FxHashMap;
+use fettle_isa::{Flow, Gpr, RegSet};
 
-use crate::function::{Block, BlockId, Exit, Function};
+use crate::function::{BlockId, Function};
+use crate::summary::{Call, Index, Live, Summary};
 
 /// What is needed when control leaves a function.
 #[derive(Clone, Copy, Debug)]
@@ -44,20 +43,38 @@ impl ExitLiveness {
     }
 }
 
+/// Memory that is used again for the next function.
+#[derive(Debug, Default)]
+pub struct Memory(Vec<Live>);
+
+/// What a function reads of [`HIDDEN`], of which callers know nothing: not what only lives through
+/// it, for its callers.
+pub fn hidden_inputs(summary: &Summary, callees: Callees<'_>, memory: &mut Memory) -> RegSet {
+    let nothing = ExitLiveness { at_return: RegSet::NONE, at_tail_call: RegSet::NONE };
+    spread(summary, nothing, callees, &mut memory.0);
+    summary.at_entry(&memory.0).intersection(HIDDEN)
+}
+
+/// Finds what is live at the borders of all blocks.
+fn spread(summary: &Summary, exits: ExitLiveness, callees: Callees<'_>, live: &mut Vec<Live>) {
+    let behind = |returns| if returns { exits.at_return } else { exits.at_tail_call };
+    summary.solve(behind, |call| called(call, callees), callees.inputs, live);
+}
+
 /// Liveness at the borders of a function's blocks.
 #[derive(Clone, Debug)]
 pub struct Liveness {
     /// By block: before it, and behind it.
-    live: Vec<(RegSet, RegSet)>,
-    /// Functions called directly whose callers need the flags that they leave.
-    pub flags_from: Vec<LinkAddr>,
+    live: Box<[(RegSet, RegSet)]>,
+    /// Numbers of functions called directly whose callers need the flags that they leave.
+    pub flags_from: Vec<u32>,
 }
 
 /// What is known of the functions that others call directly.
 #[derive(Clone, Copy, Debug)]
 pub struct Callees<'a> {
     /// Numbers of functions by their entries.
-    pub index: &'a FxHashMap<LinkAddr, usize>,
+    pub index: &'a Index,
     /// By number: what a call may change (see [`crate::clobbers`]).
     pub clobbers: &'a [RegSet],
     /// By number: what the function reads beyond what the ABI passes (see [`HIDDEN`]).
@@ -74,97 +91,70 @@ impl Callees<'_> {
         self.index.get(&to).map_or(RegSet::CALLER_SAVED, |i| self.clobbers[*i])
     }
 
+    /// What is called, as far as it matters what that changes.
+    fn call(&self, flow: Flow) -> Call {
+        match flow {
+            Flow::Call(to) => match self.index.get(&LinkAddr(to)) {
+                Some(callee) => Call::Known(*callee as u32),
+                None => Call::Unknown,
+            },
+            Flow::IndirectCall => Call::Indirect,
+            _ => Call::None,
+        }
+    }
+
     /// What the function at `to` reads of [`HIDDEN`].
     pub fn inputs(&self, to: LinkAddr) -> RegSet {
         self.index.get(&to).map_or(RegSet::NONE, |i| self.inputs[*i])
     }
 }
 
-/// What a call needs and defines, beside what the instruction does itself.
+/// What a call reads and changes, beside what the instruction does itself.
 ///
 /// A call ends the life of whatever its callee may write: no caller can count on that. The flags
 /// live on across a direct call, for hand-written code that returns them.
-fn called(insn: &Insn, facts: Facts, callees: Callees<'_>) -> Effects {
+fn called(call: Call, callees: Callees<'_>) -> (RegSet, RegSet) {
     const PASSED: RegSet = RegSet::ARGUMENTS
         .minus(RegSet::of(&[Gpr::Rax, Gpr::R10]))
         .union(RegSet::VECTOR_COUNT)
         .union(RegSet::CALLEE_SAVED);
-    let mut effects = facts.effects();
-    let (clobbered, inputs) = match facts.flow(insn) {
-        Flow::Call(to) => {
-            let to = LinkAddr(to);
-            (callees.clobbers(to).minus(RegSet::FLAGS), callees.inputs(to))
+    let (kills, inputs) = match call {
+        Call::None => return (RegSet::NONE, RegSet::NONE),
+        Call::Known(callee) => {
+            let callee = callee as usize;
+            (callees.clobbers[callee].minus(RegSet::FLAGS), callees.inputs[callee])
         }
-        _ => (RegSet::CALLER_SAVED, RegSet::NONE),
+        Call::Unknown | Call::Foreign => (RegSet::CALLER_SAVED.minus(RegSet::FLAGS), RegSet::NONE),
+        Call::Indirect => (RegSet::CALLER_SAVED, RegSet::NONE),
     };
-    effects.kills = effects.kills.union(clobbered).union(RegSet::VECTOR_COUNT);
-    effects.reads = effects.reads.union(PASSED).union(inputs);
-    effects
-}
-
-/// What `insn` needs and defines, with what a call does.
-fn call_aware(insn: &Insn, facts: Facts, callees: Callees<'_>) -> Effects {
-    if facts.calls() { called(insn, facts, callees) } else { facts.effects() }
-}
-
-fn before(effects: Effects, live_after: RegSet) -> RegSet {
-    live_after.minus(effects.kills).union(effects.reads)
+    (PASSED.union(inputs), kills.union(RegSet::VECTOR_COUNT))
 }
 
 impl Liveness {
-    /// Solves the backward problem over all blocks of `function`.
-    pub fn solve(function: &Function, exits: ExitLiveness, callees: Callees<'_>) -> Liveness {
-        // Each block as one pair of sets: needed before, and defined in it.
-        let mut sums = Vec::with_capacity(function.blocks.len());
-        let mut live = Vec::with_capacity(function.blocks.len());
-        for block in &function.blocks {
-            let (mut need, mut kill) = (RegSet::NONE, RegSet::NONE);
-            for (insn, facts) in function.block_facts(block).rev() {
-                let effects = call_aware(insn, facts, callees);
-                need = before(effects, need);
-                kill = kill.union(effects.kills);
-            }
-            sums.push((need, kill));
-            let at_exit = match block.exit {
-                None => RegSet::NONE,
-                Some(Exit::Return) => exits.at_return,
-                Some(Exit::TailJump(to) | Exit::TailBranch(to)) => {
-                    exits.at_tail_call.union(callees.inputs(to))
+    /// Solves the backward problem over all blocks of a function, in `memory`.
+    pub fn solve(
+        summary: &Summary,
+        exits: ExitLiveness,
+        callees: Callees<'_>,
+        memory: &mut Memory,
+    ) -> Liveness {
+        let live = &mut memory.0;
+        spread(summary, exits, callees, live);
+        let mut flags_from = Vec::new();
+        summary.calls(
+            live,
+            |call| called(call, callees),
+            |callee, live| {
+                // Flags that live into a call were left there by the callee.
+                if live.has_flags() {
+                    flags_from.push(callee);
                 }
-                Some(Exit::TailIndirect) => exits.at_tail_call,
-            };
-            live.push((RegSet::NONE, at_exit));
+            },
+        );
+        Liveness {
+            live: summary.by_block(live).map(|block| (block.before, block.behind)).collect(),
+            flags_from,
         }
-        let mut changed = true;
-        while changed {
-            changed = false;
-            for (i, block) in function.blocks.iter().enumerate().rev() {
-                let out = block.succs.iter().fold(live[i].1, |out, s| out.union(live[s.index()].0));
-                let (need, kill) = sums[i];
-                let into = need.union(out.minus(kill));
-                if (into, out) != live[i] {
-                    live[i] = (into, out);
-                    changed = true;
-                }
-            }
-        }
-        let mut liveness = Liveness { live, flags_from: Vec::new() };
-        for (i, block) in function.blocks.iter().enumerate() {
-            // Flags that live into a call were left there by the callee.
-            let mut live = liveness.live[i].1;
-            if !live.has_flags() && !needs_flags(function, block) {
-                continue;
-            }
-            for (insn, facts) in function.block_facts(block).rev() {
-                if live.has_flags()
-                    && let Flow::Call(to) = facts.flow(insn)
-                {
-                    liveness.flags_from.push(LinkAddr(to));
-                }
-                live = before(call_aware(insn, facts, callees), live);
-            }
-        }
-        liveness
     }
 
     /// Live before a block's first instruction.
@@ -187,27 +177,11 @@ impl Liveness {
     ) -> RegSet {
         let range = &function.blocks[block.index()].insns;
         let mut live = self.live[block.index()].1;
-        for i in (index..range.end).rev() {
-            let i = i as usize;
-            live = before(call_aware(&function.insns[i], function.facts[i], callees), live);
+        for i in (index as usize..range.end as usize).rev() {
+            let (reads, changes) = called(callees.call(function.flow(i)), callees);
+            let own = function.facts[i].effects();
+            live = live.minus(changes).union(reads).minus(own.kills).union(own.reads);
         }
         live
     }
-}
-
-/// Whether a call in `block` is followed by something that reads flags and nothing that sets
-/// them: a cheap look, before the exact one.
-fn needs_flags(function: &Function, block: &Block) -> bool {
-    let mut after_call = false;
-    for (insn, facts) in function.block_facts(block) {
-        if after_call && facts.reads().has_flags() {
-            return true;
-        }
-        if facts.writes().has_flags() {
-            after_call = false;
-        } else if facts.calls() {
-            after_call |= matches!(facts.flow(insn), Flow::Call(_));
-        }
-    }
-    false
 }

@@ -2,21 +2,17 @@
 
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
+use std::sync::Arc;
 
 use fettle_image::{FunctionRange, Image, LinkAddr};
 use fettle_isa::{FactsFactory, Flow};
 use rayon::prelude::*;
-use smallvec::SmallVec;
 
 use crate::decode::{RangeCode, Scratch};
-use crate::function::{Block, BlockId, Exit, Function, SkipReason, Skipped};
+use crate::function::{Block, BlockId, Exit, Function, JumpTable, SkipReason, Skipped, Succs};
 use crate::lsda::{self, Lsda};
 use crate::pool::Pool;
 use crate::tables::{self, TableContext};
-
-/// What to lift.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct LiftOptions {}
 
 /// The functions of an image.
 #[derive(Debug, Default)]
@@ -46,7 +42,7 @@ struct Part {
 }
 
 /// Lifts every function of `image` that can be lifted with certainty; in parallel.
-pub fn lift(image: &Image, _options: LiftOptions) -> Lifted {
+pub fn lift(image: &Image) -> Lifted {
     let ranges = image.functions();
     let cold = cold_ranges(image, &ranges);
     let context = TableContext::new(image, cold.clone());
@@ -56,9 +52,10 @@ pub fn lift(image: &Image, _options: LiftOptions) -> Lifted {
     for part in parts.iter_mut().filter(|p| runtime.owns(p.name.as_deref())) {
         part.code.failure = Some((SkipReason::FramesByAddress, part.code.range.start));
     }
-    follow_across(image, &mut parts, &context);
+    let places = Places::of(&parts);
+    follow_across(image, &mut parts, &places, &context);
     parts.par_iter_mut().for_each(|p| p.code.close());
-    let groups = group(&parts);
+    let groups = group(&parts, &places);
     let targets = targets(image, &parts, &context);
     find_unnamed_cold(image, &mut parts, &groups, &context);
 
@@ -220,10 +217,19 @@ fn follow(
     }
 }
 
-/// The part that `addr` lies in.
-fn part_of(parts: &[Part], addr: LinkAddr) -> Option<usize> {
-    let i = parts.partition_point(|p| p.code.range.end <= addr);
-    parts.get(i).filter(|p| p.code.range.contains(&addr)).map(|_| i)
+/// Where parts lie, in order: close together, for much is looked up.
+struct Places(Vec<Range<LinkAddr>>);
+
+impl Places {
+    fn of(parts: &[Part]) -> Places {
+        Places(parts.iter().map(|part| part.code.range.clone()).collect())
+    }
+
+    /// The part that `addr` lies in.
+    fn part_at(&self, addr: LinkAddr) -> Option<usize> {
+        let i = self.0.partition_point(|range| range.end <= addr);
+        self.0.get(i).filter(|range| range.contains(&addr)).map(|_| i)
+    }
 }
 
 /// Where control goes from one part into the middle of another: jumps, jump tables, handlers.
@@ -233,19 +239,25 @@ fn crossings(part: &Part) -> impl Iterator<Item = LinkAddr> {
         .outgoing
         .iter()
         .map(|(_, to)| *to)
-        .chain(part.code.tables.iter().flat_map(|t| t.targets.iter().copied()))
+        .chain(table_targets(&part.code.tables))
         .chain(part.pads.iter().copied())
         .filter(move |to| !own.contains(to))
 }
 
-fn follow_across(image: &Image, parts: &mut [Part], context: &TableContext<'_>) {
+/// Where tables lead, those that lie in one place once.
+fn table_targets(tables: &[JumpTable]) -> impl Iterator<Item = LinkAddr> {
+    let places = tables.chunk_by(|a, b| Arc::ptr_eq(&a.targets, &b.targets));
+    places.flat_map(|tables| tables[0].targets.iter().copied())
+}
+
+fn follow_across(image: &Image, parts: &mut [Part], places: &Places, context: &TableContext<'_>) {
     // Nearly all is known already.
     let mut tools: Option<(FactsFactory, Scratch)> = None;
     let mut work: Vec<usize> = (0..parts.len()).collect();
     let mut into = Vec::new();
     while let Some(i) = work.pop() {
         into.clear();
-        into.extend(crossings(&parts[i]).filter_map(|to| Some((part_of(parts, to)?, to))));
+        into.extend(crossings(&parts[i]).filter_map(|to| Some((places.part_at(to)?, to))));
         into.sort_unstable();
         into.dedup();
         // All entries of one part at once: opening it again reads all of it.
@@ -276,7 +288,7 @@ fn follow_across(image: &Image, parts: &mut [Part], context: &TableContext<'_>) 
 }
 
 /// Brings parts together that make up one function; each group lists its parts.
-fn group(parts: &[Part]) -> Vec<Vec<usize>> {
+fn group(parts: &[Part], places: &Places) -> Vec<Vec<usize>> {
     let mut leader: Vec<usize> = (0..parts.len()).collect();
     fn find(leader: &mut [usize], mut i: usize) -> usize {
         while leader[i] != i {
@@ -289,12 +301,12 @@ fn group(parts: &[Part]) -> Vec<Vec<usize>> {
         // A plain jump to where another function begins may be a tail call; an entry of a jump
         // table or a handler is a part of the function.
         let code = &parts[i].code;
-        let mut own: Vec<LinkAddr> =
-            code.tables.iter().flat_map(|t| &t.targets).chain(&parts[i].pads).copied().collect();
+        let own = table_targets(&code.tables).chain(parts[i].pads.iter().copied());
+        let mut own: Vec<LinkAddr> = own.filter(|to| !code.range.contains(to)).collect();
         own.sort_unstable();
         for to in crossings(&parts[i]) {
-            let Some(j) = part_of(parts, to) else { continue };
-            if parts[j].code.range.start != to || parts[j].cold || own.binary_search(&to).is_ok() {
+            let Some(j) = places.part_at(to) else { continue };
+            if places.0[j].start != to || parts[j].cold || own.binary_search(&to).is_ok() {
                 let (a, b) = (find(&mut leader, i), find(&mut leader, j));
                 leader[a.max(b)] = a.min(b);
             }
@@ -322,11 +334,8 @@ fn called(
     let named = functions.map(|s| s.addr).chain([image.entry()]).filter(is_start);
     let mut all: HashSet<LinkAddr> = named.collect();
     // Entries of jump tables are pointers in data, too, but nobody calls through them.
-    let in_tables: HashSet<LinkAddr> = parts
-        .iter()
-        .flat_map(|p| p.code.tables.iter().flat_map(|t| t.targets.iter().copied()))
-        .filter(is_start)
-        .collect();
+    let in_tables: HashSet<LinkAddr> =
+        parts.iter().flat_map(|p| table_targets(&p.code.tables)).filter(is_start).collect();
     all.par_extend(parts.par_iter().flat_map_iter(|part| {
         let labels = context.labels_in(&part.code.range).iter().copied();
         // A function's address may be taken in code, too.
@@ -387,7 +396,7 @@ fn targets(image: &Image, parts: &[Part], context: &TableContext<'_>) -> Vec<Lin
             // This code goes on running where it is.
             all.extend(part.code.outgoing.iter().map(|(_, to)| *to));
             all.extend_from_slice(&part.code.leaders);
-            all.extend(part.code.tables.iter().flat_map(|t| &t.targets));
+            all.extend(table_targets(&part.code.tables));
         }
     }
     all.sort_unstable();
@@ -418,11 +427,14 @@ fn assemble(image: &Image, mut parts: Vec<Part>) -> Option<Result<Function, Skip
         blocks: Vec::new(),
         tables: Vec::new(),
     };
+    let insns: usize = parts.iter().map(|part| part.code.insns.len()).sum();
     for (i, part) in parts.into_iter().enumerate() {
         let mut code = part.code;
         // Parts are in order of address, and so are the instructions of each.
         if function.insns.is_empty() {
             (function.insns, function.facts) = (code.insns, code.facts);
+            function.insns.reserve_exact(insns - function.insns.len());
+            function.facts.reserve_exact(insns - function.facts.len());
         } else {
             function.insns.append(&mut code.insns);
             function.facts.append(&mut code.facts);
@@ -441,9 +453,7 @@ fn assemble(image: &Image, mut parts: Vec<Part>) -> Option<Result<Function, Skip
     if let Err((reason, at)) = make_blocks(&mut function, &leaders, &pads) {
         return Some(Err(Skipped { entry, size, name: function.name, reason, at }));
     }
-    for i in 0..function.tables.len() {
-        function.tables[i].movable = tables::is_movable(image, &function, &function.tables[i]);
-    }
+    tables::find_movable(image, &mut function);
     Some(Ok(function))
 }
 
@@ -468,6 +478,44 @@ fn block_starts(function: &Function, leaders: &[LinkAddr]) -> Vec<u32> {
     starts
 }
 
+/// Finds the blocks that jump tables lead to, each once.
+#[derive(Default)]
+struct TableSuccs {
+    /// For each block, the number, from one, of the table that led to it last.
+    led_to: Vec<usize>,
+    tables: usize,
+    /// What the last table led to: every `goto *` of an interpreter leads to the same.
+    last: Option<(Arc<[LinkAddr]>, Succs)>,
+}
+
+impl TableSuccs {
+    /// What `table` leads to; `starts` are where blocks begin.
+    fn of(
+        &mut self,
+        table: &JumpTable,
+        starts: &[LinkAddr],
+    ) -> Result<Succs, (SkipReason, LinkAddr)> {
+        if let Some((targets, succs)) = &self.last
+            && Arc::ptr_eq(targets, &table.targets)
+        {
+            return Ok(succs.clone());
+        }
+        self.led_to.resize(starts.len(), 0);
+        self.tables += 1;
+        let mut succs = Succs::new();
+        for to in table.targets.iter() {
+            let Ok(block) = starts.binary_search(to) else {
+                return Err((SkipReason::OverlappingInstructions, *to));
+            };
+            if std::mem::replace(&mut self.led_to[block], self.tables) != self.tables {
+                succs.push(BlockId(block as u32));
+            }
+        }
+        self.last = Some((table.targets.clone(), succs.clone()));
+        Ok(succs)
+    }
+}
+
 fn make_blocks(
     function: &mut Function,
     leaders: &[LinkAddr],
@@ -478,6 +526,7 @@ fn make_blocks(
     let at: Vec<LinkAddr> = starts.iter().map(|s| LinkAddr(insns[*s as usize].ip())).collect();
     let block_at = |addr: LinkAddr| at.binary_search(&addr).ok().map(|i| BlockId(i as u32));
     let mut blocks = Vec::with_capacity(starts.len());
+    let mut table_succs = TableSuccs::default();
     for (i, start) in starts.iter().enumerate() {
         let end = starts.get(i + 1).copied().unwrap_or(insns.len() as u32);
         let last = &insns[end as usize - 1];
@@ -488,7 +537,7 @@ fn make_blocks(
         let mut block = Block {
             start: at[i],
             insns: *start..end,
-            succs: SmallVec::new(),
+            succs: Succs::new(),
             falls_through: false,
             exit: None,
             landing_pad: pads.binary_search(&at[i]).is_ok(),
@@ -522,12 +571,7 @@ fn make_blocks(
             Flow::IndirectJump => match function.tables.iter().position(|t| t.jump == jump) {
                 Some(t) => {
                     block.table = Some(t as u32);
-                    for to in &function.tables[t].targets {
-                        let b = block_at(*to).ok_or((SkipReason::OverlappingInstructions, *to))?;
-                        if !block.succs.contains(&b) {
-                            block.succs.push(b);
-                        }
-                    }
+                    block.succs = table_succs.of(&function.tables[t], &at)?;
                 }
                 None => block.exit = Some(Exit::TailIndirect),
             },

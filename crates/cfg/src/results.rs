@@ -8,45 +8,66 @@
 use std::ops::Range;
 
 use fettle_image::{Image, LinkAddr};
-use fettle_isa::{Flow, RegSet};
-use rayon::prelude::*;
-use rustc_hash::FxHashMap;
+use fettle_isa::RegSet;
 
-use crate::function::{Exit, Function};
 use crate::module::Lifted;
+use crate::summary::{Call, Index, Live, Summary};
 
-/// For each lifted function, in order: the registers that its callers read after it although the
-/// ABI says that it may have changed them.
-pub fn solve(image: &Image, lifted: &Lifted, clobbers: &[RegSet]) -> Vec<RegSet> {
+/// What is known of each lifted function, in order.
+pub struct Solved {
+    /// The registers that its callers read after it although the ABI says that it may have changed
+    /// them.
+    pub results: Vec<RegSet>,
+    /// The registers, of those that calls may change, that it may read before it writes them.
+    pub inputs: Vec<RegSet>,
+}
+
+/// Finds what callers and functions read of each other's registers.
+pub fn solve(
+    image: &Image,
+    lifted: &Lifted,
+    index: &Index,
+    summaries: &[Summary],
+    callers: &[Vec<u32>],
+    clobbers: &[RegSet],
+) -> Solved {
     let functions = &lifted.functions;
-    let index: Index = functions.iter().enumerate().map(|(i, f)| (f.entry, i)).collect();
-    let summaries: Vec<Summary> =
-        functions.par_iter().map(|f| Summary::of(image, f, clobbers, &index)).collect();
-    let mut solver = Solver::default();
-    let inputs = inputs(functions, &summaries, &mut solver);
+    let mut solver = Solver { clobbers, live: Vec::new() };
+    let inputs = inputs(summaries, callers, &mut solver);
     let mut results = vec![RegSet::NONE; functions.len()];
     // Of callers that are not understood nothing is known.
-    for callee in entered_from_elsewhere(image, lifted, &index) {
+    for callee in entered_from_elsewhere(image, lifted, index) {
         results[callee] = RegSet::CALLER_SAVED;
     }
+    let wanted =
+        |callee: usize, live: RegSet| live.intersection(clobbers[callee]).minus(BY_THE_ABI);
     let mut work: Vec<usize> = (0..functions.len()).rev().collect();
-    let mut waiting = vec![true; functions.len()];
+    // What each was solved with, if it was.
+    let mut solved: Vec<Option<RegSet>> = vec![None; functions.len()];
     // What a function returns it may have from one that it calls.
     while let Some(i) = work.pop() {
-        waiting[i] = false;
-        let own = results[i];
-        solver.wanted((&functions[i], &summaries[i]), own, &inputs, |callee, live| {
-            let wanted = live.intersection(clobbers[callee]).minus(BY_THE_ABI);
-            let joined = results[callee].union(wanted);
+        let (own, summary) = (results[i], &summaries[i]);
+        // Each register is a question of its own: what is new for nobody tells nothing.
+        let told = solved[i].replace(own);
+        let tells = |callee: &u32| {
+            let callee = *callee as usize;
+            told.is_none_or(|told| !results[callee].is_superset(wanted(callee, own.minus(told))))
+        };
+        if !summary.callees().iter().any(tells) {
+            continue;
+        }
+        solver.wanted(summary, own, &inputs, |callee, live| {
+            let joined = results[callee].union(wanted(callee, live));
             if joined != results[callee] {
                 results[callee] = joined;
-                if !std::mem::replace(&mut waiting[callee], true) {
+                // Others are still to come.
+                if solved[callee].is_some() {
                     work.push(callee);
                 }
             }
         });
     }
-    results
+    Solved { results, inputs }
 }
 
 /// What callers may read anyway.
@@ -97,139 +118,37 @@ fn targets((bytes, start): (&[u8], u64), gap: Range<u64>, index: &Index, found: 
     }
 }
 
-/// Numbers of functions by their entries.
-type Index = FxHashMap<LinkAddr, usize>;
-
-/// What is called.
-#[derive(Clone, Copy)]
-enum Callee {
-    /// This function.
-    Known(u32),
-    /// Code of this image that was not lifted: it may read any register.
-    Unknown,
-    /// Somebody who gets what the ABI passes, which is put there between calls.
-    Other,
-}
-
-/// Instructions of a block up to its end, or to a call.
-struct Segment {
-    needs: RegSet,
-    kills: RegSet,
-    /// The call, and what it may change.
-    call: Option<(Callee, RegSet)>,
-}
-
-/// What matters of a function here, so that it is read once however often it is solved.
-struct Summary {
-    segments: Vec<Segment>,
-    /// By block: where its segments end.
-    blocks: Vec<u32>,
-    /// Known functions that it ends with a jump to, by block.
-    tails: Vec<(u32, u32)>,
-    /// Known functions that it calls or ends with a jump to.
-    callees: Vec<u32>,
-}
-
-impl Summary {
-    fn of(image: &Image, function: &Function, clobbers: &[RegSet], index: &Index) -> Summary {
-        let mut summary =
-            Summary { segments: vec![], blocks: vec![], tails: vec![], callees: vec![] };
-        for (b, block) in function.blocks.iter().enumerate() {
-            if let Some(Exit::TailJump(to) | Exit::TailBranch(to)) = block.exit
-                && let Some(callee) = index.get(&to)
-            {
-                summary.tails.push((b as u32, *callee as u32));
-                summary.callees.push(*callee as u32);
-            }
-            let (mut needs, mut kills) = (RegSet::NONE, RegSet::NONE);
-            for (insn, facts) in function.block_facts(block) {
-                needs = needs.union(facts.reads().minus(kills));
-                kills = kills.union(facts.kills());
-                if !facts.calls() {
-                    continue;
-                }
-                let callee = match facts.flow(insn) {
-                    Flow::Call(to) => match index.get(&LinkAddr(to)) {
-                        Some(callee) => Callee::Known(*callee as u32),
-                        None if is_stub(image, LinkAddr(to)) => Callee::Other,
-                        None => Callee::Unknown,
-                    },
-                    _ => Callee::Other,
-                };
-                let lost = match callee {
-                    Callee::Known(callee) => {
-                        summary.callees.push(callee);
-                        clobbers[callee as usize]
-                    }
-                    Callee::Unknown | Callee::Other => RegSet::CALLER_SAVED,
-                };
-                summary.segments.push(Segment { needs, kills, call: Some((callee, lost)) });
-                (needs, kills) = (RegSet::NONE, RegSet::NONE);
-            }
-            summary.segments.push(Segment { needs, kills, call: None });
-            summary.blocks.push(summary.segments.len() as u32);
-        }
-        summary
+/// What a call reads and changes.
+fn does(call: Call, inputs: &[RegSet], clobbers: &[RegSet]) -> (RegSet, RegSet) {
+    match call {
+        Call::None => (RegSet::NONE, RegSet::NONE),
+        Call::Known(callee) => (inputs[callee as usize], clobbers[callee as usize]),
+        // It may read any register.
+        Call::Unknown => (RegSet::CALLER_SAVED, RegSet::CALLER_SAVED),
+        // Who gets what the ABI passes gets what is put there between calls.
+        Call::Foreign | Call::Indirect => (RegSet::NONE, RegSet::CALLER_SAVED),
     }
-
-    fn block(&self, block: usize) -> &[Segment] {
-        let from = if block == 0 { 0 } else { self.blocks[block - 1] };
-        &self.segments[from as usize..self.blocks[block] as usize]
-    }
-}
-
-/// Whether calls of `to` leave the image, through a procedure linkage table.
-fn is_stub(image: &Image, to: LinkAddr) -> bool {
-    image.plt().binary_search_by_key(&to, |stub| stub.start).is_ok() || !image.is_code(to)
-}
-
-/// What is needed before some segments if `live` is behind them; `tell` is told of every known function
-/// that they call, and what is needed after that.
-fn before(
-    segments: &[Segment],
-    mut live: RegSet,
-    inputs: &[RegSet],
-    mut tell: impl FnMut(usize, RegSet),
-) -> RegSet {
-    for Segment { needs, kills, call } in segments.iter().rev() {
-        if let Some((callee, lost)) = call {
-            let reads = match callee {
-                Callee::Known(callee) => {
-                    tell(*callee as usize, live);
-                    inputs[*callee as usize]
-                }
-                Callee::Unknown => RegSet::CALLER_SAVED,
-                Callee::Other => RegSet::NONE,
-            };
-            live = live.minus(*lost).union(reads);
-        }
-        live = live.minus(*kills).union(*needs);
-    }
-    live
 }
 
 /// For each function: what of the registers that calls may change is read in it, or in functions that
 /// it calls, before it is written.
-fn inputs(functions: &[Function], summaries: &[Summary], solver: &mut Solver) -> Vec<RegSet> {
-    let mut callers: Vec<Vec<u32>> = vec![Vec::new(); functions.len()];
-    for (caller, summary) in summaries.iter().enumerate() {
-        summary.callees.iter().for_each(|c| callers[*c as usize].push(caller as u32));
-    }
-    let mut inputs = vec![RegSet::NONE; functions.len()];
+fn inputs(summaries: &[Summary], callers: &[Vec<u32>], solver: &mut Solver<'_>) -> Vec<RegSet> {
+    let mut inputs = vec![RegSet::NONE; summaries.len()];
     let mut work = callers_first(summaries);
-    let mut waiting = vec![true; functions.len()];
+    let mut waiting = vec![true; summaries.len()];
     while let Some(i) = work.pop() {
         waiting[i] = false;
-        let (function, summary) = (&functions[i], &summaries[i]);
-        solver.solve(function, summary, RegSet::NONE, &inputs);
-        let read = solver.live_in[function.entry_block().index()];
+        let summary = &summaries[i];
+        solver.solve(summary, RegSet::NONE, &inputs);
+        let read = summary.at_entry(&solver.live);
         let joined = inputs[i].union(read.intersection(RegSet::CALLER_SAVED));
-        if joined != inputs[i] {
-            inputs[i] = joined;
-            for caller in &callers[i] {
-                if !std::mem::replace(&mut waiting[*caller as usize], true) {
-                    work.push(*caller as usize);
-                }
+        let new = joined.minus(inputs[i]);
+        inputs[i] = joined;
+        for caller in callers[i].iter().map(|caller| *caller as usize) {
+            // Each register is a question of its own: who reads it anyway learns nothing.
+            let learns = !inputs[caller].is_superset(new);
+            if learns && !std::mem::replace(&mut waiting[caller], true) {
+                work.push(caller);
             }
         }
     }
@@ -247,7 +166,7 @@ fn callers_first(summaries: &[Summary]) -> Vec<usize> {
             path.push((root, 0));
         }
         while let Some((function, next)) = path.last_mut() {
-            match summaries[*function].callees.get(*next) {
+            match summaries[*function].callees().get(*next) {
                 Some(callee) => {
                     *next += 1;
                     if !std::mem::replace(&mut seen[*callee as usize], true) {
@@ -266,72 +185,35 @@ fn callers_first(summaries: &[Summary]) -> Vec<usize> {
 }
 
 /// Solves functions backwards, one after another in the same memory.
-#[derive(Default)]
-struct Solver {
-    /// By block: what it needs, and what it defines.
-    sums: Vec<(RegSet, RegSet)>,
-    live_in: Vec<RegSet>,
-    live_out: Vec<RegSet>,
+struct Solver<'a> {
+    /// What calls of functions may change.
+    clobbers: &'a [RegSet],
+    live: Vec<Live>,
 }
 
-impl Solver {
-    /// Finds what is needed at the borders of blocks, if callers of `function` itself read `own`.
-    fn solve(&mut self, function: &Function, summary: &Summary, own: RegSet, inputs: &[RegSet]) {
-        let Solver { sums, live_in, live_out } = self;
-        sums.clear();
-        sums.extend((0..function.blocks.len()).map(|i| {
-            let segments = summary.block(i);
-            let lost = |s: &Segment| s.call.map_or(s.kills, |(_, lost)| s.kills.union(lost));
-            let kills = segments.iter().map(lost).fold(RegSet::NONE, RegSet::union);
-            (before(segments, RegSet::NONE, inputs, |_, _| ()), kills)
-        }));
-        live_in.clear();
-        live_in.resize(sums.len(), RegSet::NONE);
-        live_out.clear();
-        live_out.extend(
-            function.blocks.iter().map(|b| if b.exit.is_some() { own } else { RegSet::NONE }),
-        );
-        for (block, callee) in &summary.tails {
-            let out = &mut live_out[*block as usize];
-            *out = out.union(inputs[*callee as usize]);
-        }
-        let mut changed = true;
-        while changed {
-            changed = false;
-            for (i, block) in function.blocks.iter().enumerate().rev() {
-                let mut out = live_out[i];
-                for succ in &block.succs {
-                    out = out.union(live_in[succ.index()]);
-                }
-                live_out[i] = out;
-                let (needs, kills) = sums[i];
-                let into = needs.union(out.minus(kills));
-                if into != live_in[i] {
-                    live_in[i] = into;
-                    changed = true;
-                }
-            }
-        }
+impl Solver<'_> {
+    /// Finds what is needed at the borders of blocks of a function, if its callers themselves read
+    /// `own`.
+    fn solve(&mut self, summary: &Summary, own: RegSet, inputs: &[RegSet]) {
+        let Solver { clobbers, live } = self;
+        summary.solve(|_| own, |call| does(call, inputs, clobbers), inputs, live);
     }
 
-    /// Tells `tell` of every known function that `function` calls and what may be read after it,
-    /// if callers of `function` itself read `own`.
+    /// Tells `tell` of every known function that a function calls and what may be read after it,
+    /// if its callers themselves read `own`.
     fn wanted(
         &mut self,
-        (function, summary): (&Function, &Summary),
+        summary: &Summary,
         own: RegSet,
         inputs: &[RegSet],
         mut tell: impl FnMut(usize, RegSet),
     ) {
-        for (_, callee) in &summary.tails {
-            tell(*callee as usize, own);
-        }
-        if summary.callees.len() == summary.tails.len() {
+        summary.tails().for_each(|callee| tell(callee as usize, own));
+        if !summary.calls_known {
             return;
         }
-        self.solve(function, summary, own, inputs);
-        for (i, out) in self.live_out.iter().enumerate() {
-            before(summary.block(i), *out, inputs, &mut tell);
-        }
+        self.solve(summary, own, inputs);
+        let does = |call| does(call, inputs, self.clobbers);
+        summary.calls(&self.live, does, |callee, live| tell(callee as usize, live));
     }
 }

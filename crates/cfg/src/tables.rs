@@ -20,9 +20,10 @@ use gimli::UnwindSection;
 use iced_x86::{
     ConditionCode, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register,
 };
+use rustc_hash::FxHashMap;
 
 use crate::decode::RangeCode;
-use crate::function::{Exit, Function, JumpTable, TableKind};
+use crate::function::{Bound, Exit, Function, JumpTable, TableKind};
 
 /// Entries that one table may have at most.
 const MAX_ENTRIES: usize = 1 << 16;
@@ -97,8 +98,8 @@ impl<'a> TableContext<'a> {
     /// Whether a table of `range` may lead to `target`.
     fn may_lead(&self, range: &Range<LinkAddr>, target: LinkAddr) -> bool {
         // A cold part leads back to the function that it belongs to, wherever that is.
-        let from_cold = self.cold.binary_search_by_key(&range.start, |r| r.start).is_ok();
-        range.contains(&target) || (from_cold && self.image.is_code(target)) || {
+        let from_cold = || self.cold.binary_search_by_key(&range.start, |r| r.start).is_ok();
+        range.contains(&target) || (from_cold() && self.image.is_code(target)) || {
             let i = self.cold.partition_point(|r| r.end <= target);
             self.cold.get(i).is_some_and(|r| r.contains(&target))
         }
@@ -143,13 +144,18 @@ fn named_tables(image: &Image) -> Vec<LinkAddr> {
     if image.kind() != fettle_image::Kind::Executable {
         return Vec::new();
     }
+    const JUMP: u8 = 0xff;
+    const LOAD: u8 = 0x8b;
     let mut named = Vec::new();
     for segment in image.segments().iter().filter(|s| s.executable) {
         let len = usize::try_from(segment.file_size).unwrap_or(0);
-        for window in image.read(segment.start, len).unwrap_or_default().windows(7) {
-            let [opcode, modrm, sib, displacement @ ..] = window else { continue };
-            let jumps = (*opcode, *modrm) == (0xff, 0x24);
-            let loads = *opcode == 0x8b && modrm & 0xc7 == 0x04;
+        let code = image.read(segment.start, len).unwrap_or_default();
+        for at in memchr::memchr2_iter(JUMP, LOAD, code) {
+            let Some([opcode, modrm, sib, displacement @ ..]) = code.get(at..at + 7) else {
+                break;
+            };
+            let jumps = (*opcode, *modrm) == (JUMP, 0x24);
+            let loads = *opcode == LOAD && modrm & 0xc7 == 0x04;
             // An index times eight, and no base.
             if (jumps || loads) && sib & 0xc7 == 0xc5 {
                 let displacement = i32::from_le_bytes(displacement.try_into().expect("four"));
@@ -199,15 +205,6 @@ fn add(a: Expr, b: Expr) -> Expr {
         (Expr::Other, Expr::Other) => Expr::Other,
         (a, b) => Expr::Add(Box::new(a), Box::new(b)),
     }
-}
-
-/// What is known of the number of a table's entries.
-#[derive(Clone, Copy, Debug)]
-enum Bound {
-    /// A comparison: so many.
-    Exact(u64),
-    /// A mask: no more than that. An interpreter masks an instruction's bits, and has fewer.
-    AtMost(u64),
 }
 
 struct Evaluator<'a> {
@@ -276,8 +273,8 @@ pub fn resolve(
             jump: jump_at,
             start: LinkAddr(0),
             kind: TableKind::Absolute,
-            targets: labels,
-            bounded: false,
+            targets: labels.into(),
+            bound: None,
             named_at: jump_at,
             movable: false,
         });
@@ -347,11 +344,16 @@ fn read_table(
     kind: TableKind,
     bound: Option<Bound>,
 ) -> Option<JumpTable> {
-    let mut targets = Vec::new();
     let limit = match bound {
         Some(Bound::Exact(n) | Bound::AtMost(n)) => (n as usize).min(MAX_ENTRIES),
         None => MAX_ENTRIES,
     };
+    // Every `goto *` of an interpreter goes through the same table. (0 stands for no table.)
+    let same = |t: &&JumpTable| (t.start, t.kind, t.bound) == (start, kind, bound);
+    if let Some(known) = code.tables.last().filter(same).filter(|t| t.start != LinkAddr(0)) {
+        return Some(known.clone());
+    }
+    let mut targets = Vec::new();
     let exact = matches!(bound, Some(Bound::Exact(_)));
     for i in 0..limit as u64 {
         let target = match kind {
@@ -393,8 +395,8 @@ fn read_table(
         jump: LinkAddr(0),
         start,
         kind,
-        bounded: exact || targets.len() == limit,
-        targets,
+        bound,
+        targets: targets.into(),
         named_at: LinkAddr(0),
         movable: false,
     })
@@ -693,36 +695,48 @@ fn immediate(insn: &Instruction) -> Option<u64> {
         .then(|| insn.immediate(1))
 }
 
-/// Whether a copy of `table` may take its place: every use of the address that `named_at` or any
-/// other instruction like it puts in a register is the load of an entry or the addition that
-/// makes an entry an address.
-pub fn is_movable(image: &Image, function: &Function, table: &JumpTable) -> bool {
-    // Distances go on looking like distances past the end of their table; a copy that ends too
-    // early would be read past its own. Addresses are told by relocations.
-    if !table.bounded && matches!(table.kind, TableKind::Relative { .. }) {
-        return false;
+/// Notes which tables of `function` a copy may take the place of: every use of the address that
+/// [`JumpTable::named_at`] or any other instruction like it puts in a register is the load of an
+/// entry or the addition that makes an entry an address.
+pub fn find_movable(image: &Image, function: &mut Function) {
+    if function.tables.is_empty() {
+        return;
     }
-    let Some(index) = insn_index(function, table.named_at) else { return false };
-    let insn = function.full(image, index);
-    if insn.op0_kind() == OpKind::Memory || insn.mnemonic() == Mnemonic::Mov {
-        // The access itself holds the address, as a 32-bit displacement.
-        return table.kind == TableKind::Absolute
-            && !insn.is_ip_rel_memory_operand()
-            && insn.memory_base() == Register::None
-            && insn.memory_index_scale() == 8
-            && insn.memory_displacement64() == table.start.0;
-    }
-    names(&function.insns[index], table)
-        && (0..function.insns.len())
-            .filter(|i| names(&function.insns[*i], table))
-            .all(|i| used_as_table(image, function, table, i))
+    let tables = std::mem::take(&mut function.tables);
+    let insns = function.insns.iter().enumerate();
+    let leas: Vec<usize> = insns.filter(|(_, i)| i.is_ip_rel_lea()).map(|(i, _)| i).collect();
+    // Of tables in one place (every `goto *` of an interpreter has the same) one is looked at.
+    let mut used_well: FxHashMap<(LinkAddr, TableKind), bool> = FxHashMap::default();
+    let is_movable = |table: &JumpTable| {
+        // Distances go on looking like distances past the end of their table; a copy that ends too
+        // early would be read past its own. Addresses are told by relocations.
+        if !table.is_bounded() && matches!(table.kind, TableKind::Relative { .. }) {
+            return false;
+        }
+        let Some(index) = insn_index(function, table.named_at) else { return false };
+        let insn = function.full(image, index);
+        if insn.op0_kind() == OpKind::Memory || insn.mnemonic() == Mnemonic::Mov {
+            // The access itself holds the address, as a 32-bit displacement.
+            return table.kind == TableKind::Absolute
+                && !insn.is_ip_rel_memory_operand()
+                && insn.memory_base() == Register::None
+                && insn.memory_index_scale() == 8
+                && insn.memory_displacement64() == table.start.0;
+        }
+        let names = |i: &&usize| names(&function.insns[**i], table);
+        names(&&index)
+            && *used_well.entry((table.start, table.kind)).or_insert_with(|| {
+                leas.iter().filter(names).all(|i| used_as_table(image, function, table, *i))
+            })
+    };
+    let movable: Vec<bool> = tables.iter().map(is_movable).collect();
+    function.tables = tables;
+    function.tables.iter_mut().zip(movable).for_each(|(table, movable)| table.movable = movable);
 }
 
 /// Whether `insn` puts the address of `table` in a register.
-pub fn names(insn: &Insn, table: &JumpTable) -> bool {
-    insn.is_lea()
-        && insn.is_ip_rel_memory_operand()
-        && insn.ip_rel_memory_address() == table.start.0
+fn names(insn: &Insn, table: &JumpTable) -> bool {
+    insn.is_ip_rel_lea() && insn.ip_rel_memory_address() == table.start.0
 }
 
 /// Whether what instruction `index` puts in a register is used for `table` only.

@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use fettle_live::Process;
 use fettle_report::render::count;
-use fettle_tune::attached;
+use fettle_tune::attached::{self, Whom};
 use fettle_tune::recording::{Recorded, Recording, Told, shown, still_mapped};
 use fettle_tune::{Stop, Wanted};
 use serde_json::json;
@@ -52,7 +52,8 @@ fn run_attached(args: &Args, pid: u32) -> anyhow::Result<ExitCode> {
         record::options(args, vec![shown(&process).into()], &format!("pid-{pid}").into())?;
     let journals = folder()?;
     let recorded = record::watched(args, &options, true, |watch| {
-        attached::record(&process, &journals, &options, args.duration, watch)
+        let whom = Whom { process: &process, alone: args.alone };
+        attached::record(whom, &journals, &options, args.duration, watch)
             .map_err(|error| explained(&journals, &process, error))
     })?;
     let outcome = &recorded.outcome;
@@ -116,6 +117,7 @@ fn run_counted(args: &Args, told: Told, pid: u32) -> anyhow::Result<ExitCode> {
         output: args.output_for(&format!("pid-{pid}").into())?,
         told,
         wanted: Wanted { libraries: args.libraries.clone(), selection: args.select.selection()? },
+        alone: args.alone,
         duration: args.duration,
     };
     check(args)?;

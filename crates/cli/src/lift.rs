@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use clap::Parser;
-use fettle_cfg::{LiftOptions, SkipReason};
+use fettle_cfg::SkipReason;
 use fettle_rewrite::{Mode, PlanOptions, Pointers, Probing};
 use serde_json::json;
 
@@ -54,7 +54,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         }
         let image = fettle_collect::modules::open_image(file)?;
         let begin = Instant::now();
-        let lifted = fettle_cfg::lift(&image, LiftOptions::default());
+        let lifted = fettle_cfg::lift(&image);
         let lift_seconds = begin.elapsed().as_secs_f64();
         let options = PlanOptions {
             probes: Probing::new(Mode::Events),
@@ -123,7 +123,7 @@ fn run_until(until: Step, file: &Path) -> anyhow::Result<()> {
     if until == Step::Parse {
         return Ok(());
     }
-    let lifted = fettle_cfg::lift(&image, LiftOptions::default());
+    let lifted = fettle_cfg::lift(&image);
     let options = PlanOptions {
         probes: Probing::new(Mode::Events),
         select: &|_| true,

@@ -94,6 +94,10 @@ pub struct Args {
     /// (may be repeated); with --mode, --probe, --args or --locks what one of them executes
     #[arg(short, long, value_name = "PID", value_delimiter = ',', conflicts_with = "command")]
     pid: Vec<u32>,
+    /// With --pid and probes: only this process, not those that it was forked from or with, or has
+    /// forked
+    #[arg(long, requires = "pid")]
+    pub(crate) alone: bool,
     /// Record the kernel's events of all processes; with a program, until it ends, otherwise until
     /// Ctrl-C
     #[arg(long, conflicts_with = "pid")]
@@ -168,6 +172,9 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
             bail!("probes go with one --pid: record the others by themselves");
         }
         return crate::attach::run(&args, *pid);
+    }
+    if args.alone {
+        bail!("--alone goes with probes: say what to measure by --mode");
     }
     if args.no_probes || args.command.is_empty() {
         return run_beside(&args);

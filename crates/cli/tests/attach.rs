@@ -1,30 +1,23 @@
 //! `fettle tune`, `undo` and `status` on living processes: nothing in them goes wrong, whatever
 //! becomes of fettle, and afterwards every byte of their code is the original.
 
-use std::fs::{self, File};
-use std::io::{BufRead, BufReader, Read};
-use std::os::unix::fs::FileExt;
+#[path = "common/running.rs"]
+mod running;
+
+use std::fs;
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdout, Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use running::{Running, children, differing, leftovers};
 use serde_json::Value;
 
 struct Bench {
     folder: tempfile::TempDir,
 }
 
-/// A program that runs until it is told to end.
-struct Running {
-    child: Child,
-    out: BufReader<ChildStdout>,
-}
-
 impl Running {
-    fn pid(&self) -> i32 {
-        self.child.id() as i32
-    }
-
     /// Sends it a signal, and waits until it is ready again.
     fn signal(&mut self, name: &str) {
         let pid = self.pid().to_string();
@@ -33,23 +26,6 @@ impl Running {
         self.out.read_line(&mut line).unwrap();
         assert_eq!(line, "ready\n");
     }
-
-    /// Ends it, and gives what it had to say.
-    fn end(mut self) -> String {
-        let pid = self.pid().to_string();
-        assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
-        let mut said = String::new();
-        self.out.read_to_string(&mut said).unwrap();
-        let status = self.child.wait().unwrap();
-        format!("{said}{status}")
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
 }
 
 impl Bench {
@@ -57,30 +33,12 @@ impl Bench {
         Bench { folder: tempfile::tempdir().unwrap() }
     }
 
-    /// Builds a program of `tests/programs`.
     fn build(&self, source: &str, flags: &[&str]) -> PathBuf {
-        let name = source.split('.').next().unwrap();
-        let output = self.folder.path().join(format!("{name}{}", flags.concat()));
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs").join(source);
-        let compiler = if source.extension().unwrap() == "c" { "gcc" } else { "g++" };
-        let mut command = Command::new(compiler);
-        command.arg("-O2").args(flags).arg(&source).arg("-o").arg(&output).arg("-pthread");
-        assert!(command.status().unwrap().success(), "{compiler} {}", source.display());
-        output
+        running::build(self.folder.path(), source, flags)
     }
 
     fn start(&self, program: &Path) -> Running {
-        self.start_with(program, &[])
-    }
-
-    fn start_with(&self, program: &Path, arguments: &[PathBuf]) -> Running {
-        let mut command = Command::new(program);
-        let mut child = command.args(arguments).stdout(Stdio::piped()).spawn().unwrap();
-        let mut out = BufReader::new(child.stdout.take().unwrap());
-        let mut line = String::new();
-        out.read_line(&mut line).unwrap();
-        assert_eq!(line, "ready\n");
-        Running { child, out }
+        Running::start(program, &[])
     }
 
     fn fettle(&self, arguments: &[&str]) -> Command {
@@ -113,41 +71,6 @@ impl Bench {
     fn journal(&self, pid: i32) -> PathBuf {
         self.folder.path().join(format!("cache/fettle/live/{pid}.undo"))
     }
-}
-
-/// Places of a process's code, from files, that are not what the files say.
-fn differing(pid: i32) -> Vec<String> {
-    let maps = fs::read_to_string(format!("/proc/{pid}/maps")).unwrap();
-    let memory = File::open(format!("/proc/{pid}/mem")).unwrap();
-    let mut all = Vec::new();
-    for line in maps.lines() {
-        let fields: Vec<&str> = line.split_whitespace().collect();
-        let [range, "r-xp", offset, _, _, path] = fields[..] else { continue };
-        let Ok(file) = File::open(path) else { continue };
-        let hex = |text: &str| u64::from_str_radix(text, 16).unwrap();
-        let (start, end) = range.split_once('-').unwrap();
-        let len = (hex(end) - hex(start)) as usize;
-        let mut now = vec![0; len];
-        let mut then = vec![0; len];
-        memory.read_exact_at(&mut now, hex(start)).unwrap();
-        let mut read = 0;
-        while read < len {
-            match file.read_at(&mut then[read..], hex(offset) + read as u64).unwrap() {
-                0 => break,
-                count => read += count,
-            }
-        }
-        let first = (0..read).find(|i| now[*i] != then[*i]);
-        all.extend(first.map(|i| format!("{path} at offset {:#x}", hex(offset) + i as u64)));
-    }
-    all
-}
-
-/// Memory that nobody but us would have: executable, of no file.
-fn leftovers(pid: i32) -> Vec<String> {
-    let maps = fs::read_to_string(format!("/proc/{pid}/maps")).unwrap();
-    let anonymous = |line: &&str| line.contains("r-xp") && line.split_whitespace().count() == 5;
-    maps.lines().filter(anonymous).map(str::to_owned).collect()
 }
 
 /// Installs and takes back again and again while the program works.
@@ -450,15 +373,10 @@ fn old_and_new_code_are_compared() {
     idle.end();
 }
 
-/// Children of a process that live.
-fn children(pid: i32) -> Vec<i32> {
-    let list = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap();
-    list.split_whitespace().map(|child| child.parse().unwrap()).collect()
-}
-
-/// A child that has run for long.
+/// A child that has run for long: the kernel lists them by birth. Its number says nothing, as numbers
+/// begin anew.
 fn staying(pid: i32) -> i32 {
-    children(pid).into_iter().min().unwrap()
+    children(pid)[0]
 }
 
 /// Everything that undoing a family has printed, one line of JSON for each process.
@@ -620,7 +538,7 @@ fn libraries_come_and_go() {
     let libraries: Vec<PathBuf> = (1..=2)
         .map(|n| bench.build("opened.c", &["-shared", "-fPIC", &format!("-DFACTOR={n}")]))
         .collect();
-    let mut running = bench.start_with(&bench.build("opener.c", &["-ldl"]), &libraries);
+    let mut running = Running::start(&bench.build("opener.c", &["-ldl"]), &libraries);
     let pid = running.pid();
     let tuned = bench.tune(pid, 1, &["--lib", "opened*"]);
     assert!(tuned["slots"].as_u64() > Some(0), "the library calls itself by slots: {tuned}");

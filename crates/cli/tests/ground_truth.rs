@@ -1,6 +1,7 @@
 //! Requests of real servers, against what these wrote down: nginx before an application server that
 //! asks Redis, with 16 clients. The application server is Python with a thread for each connection,
-//! which asks PostgreSQL as well where there is one, or C++ with a queue between threads.
+//! which asks PostgreSQL as well where there is one, Python with an event loop, or C++ with a queue
+//! between threads.
 //!
 //! Needs root, and a kernel that lets itself be observed; installs nothing.
 
@@ -84,6 +85,16 @@ fn requests_of_a_server_with_threads_are_found_exactly() {
 #[test]
 fn requests_that_wait_in_a_queue_are_found_exactly_by_what_its_functions_are_given() {
     assert_found("queue", &["g++"], Some("queue.fettle-schema"), 10_000);
+}
+
+#[test]
+fn requests_of_an_event_loop_are_found_exactly_by_the_steps_of_its_tasks() {
+    let known = "import sys; sys.exit(not (3, 10) <= sys.version_info < (3, 13))";
+    if !Command::new("python3").args(["-c", known]).status().is_ok_and(|status| status.success()) {
+        eprintln!("skipped 1 test: this python3 has other functions for its tasks");
+        return;
+    }
+    assert_found("loop", &[], None, 10_000);
 }
 
 #[test]

@@ -168,3 +168,42 @@ fn libraries_are_in_the_trace() {
         .unwrap();
     assert!(String::from_utf8_lossy(&report.stdout).contains("malloc"));
 }
+
+/// Of a library's functions, too, samples tell who called, or all time would be everybody's own.
+#[test]
+fn samples_know_who_called_in_libraries() {
+    let bench = Bench::new();
+    let file = bench.path("words");
+    let words = (0..200_000u32).map(|i| format!("{:x} ", i.wrapping_mul(2_654_435_761)));
+    fs::write(&file, words.collect::<String>()).unwrap();
+    let command = ["/usr/bin/xz", "-T1", "-9", "-c", file.to_str().unwrap()];
+    if !exists(command[0]) {
+        return eprintln!("no xz here: not tested");
+    }
+    let plain = Command::new(command[0]).args(&command[1..]).output().unwrap();
+    let trace = bench.path("trace");
+    let record = Command::new(env!("CARGO_BIN_EXE_fettle"))
+        .args(["record", "--quiet", "--mode", "sample", "--lib", "*", "--no-cache", "--output"])
+        .arg(&trace)
+        .arg("--")
+        .args(command)
+        .output()
+        .unwrap();
+    assert!(record.status.success() && record.stdout == plain.stdout);
+    let report = Command::new(env!("CARGO_BIN_EXE_fettle"))
+        .arg("report")
+        .arg(&trace)
+        .args(["--json", "--limit", "100000"])
+        .output()
+        .unwrap();
+    let report: serde_json::Value = serde_json::from_slice(&report.stdout).unwrap();
+    let all = report["run"]["cpu_ns"].as_u64().unwrap();
+    let own = |function: &serde_json::Value| function["cpu_self_ns"].as_u64();
+    let functions = report["functions"].as_array().unwrap();
+    let Some(sum) = functions.iter().map(own).sum::<Option<u64>>() else {
+        return eprintln!("the kernel does not tell of context switches here: not tested");
+    };
+    assert!(sum > all / 2 && sum < all * 3 / 2, "{sum} of {all} ns");
+    let lzma = functions.iter().filter(|f| f["module"].as_str().unwrap().contains("lzma"));
+    assert!(lzma.map(|f| own(f).unwrap()).sum::<u64>() > sum / 2);
+}

@@ -2,6 +2,8 @@
 //! what it executes is counted, and afterwards it is as it was.
 
 mod common;
+#[path = "common/running.rs"]
+mod running;
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -10,6 +12,7 @@ use std::time::Duration;
 
 use common::{calls, folder, text};
 use fettle_trace::{CounterKind, ProbeMode, Thread, Trace};
+use running::{Running, build, children, differing, leftovers};
 
 const WORK: &str = r#"
 $| = 1;
@@ -126,8 +129,13 @@ impl Bench {
 
     /// Begins to record, and waits until the worker is changed.
     fn begin(&self, arguments: &[&str], worker: &Worker) -> Child {
+        self.begin_with(arguments, &worker.pid())
+    }
+
+    /// Begins to record, and waits until a process is changed.
+    fn begin_with(&self, arguments: &[&str], pid: &str) -> Child {
         let mut fettle = self.fettle(arguments).spawn().unwrap();
-        let status = || self.fettle(&["status", &worker.pid()]).output().unwrap().status;
+        let status = || self.fettle(&["status", pid]).output().unwrap().status;
         while !status().success() {
             let ended = fettle.try_wait().unwrap();
             assert!(ended.is_none(), "{}", said(&fettle.wait_with_output().unwrap()));
@@ -258,6 +266,134 @@ fn threads_and_children_that_are_born_meanwhile_are_recorded() {
     assert!(said(&output).contains("has ended"), "{}", said(&output));
     let by_name = calls(&trace);
     assert!(by_name.get("perl_run").is_some_and(|calls| *calls == 1), "{by_name:?}");
+}
+
+/// Asserts that processes run their own code, but those that have ended. Where a word on a stack that
+/// nobody overwrites looks like a return to new code, that stays, unused, with what unwinders know of it.
+fn assert_as_they_were(bench: &Bench, pids: &[i32]) {
+    for pid in pids.iter().filter(|pid| Path::new(&format!("/proc/{pid}/maps")).exists()) {
+        let status = bench.fettle(&["status", &pid.to_string()]).output().unwrap();
+        let differing = differing(*pid);
+        if status.status.success() {
+            let shown = String::from_utf8_lossy(&status.stdout);
+            assert!(shown.contains(": 0 of ") && differing.len() < 2, "{shown}{differing:?}");
+            continue;
+        }
+        assert_eq!(differing, Vec::<String>::new(), "{pid}");
+        assert_eq!(leftovers(*pid), Vec::<String>::new(), "{pid}");
+        let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap();
+        assert!(!maps.contains("memfd"), "{pid}: {maps}");
+    }
+}
+
+/// A server with its workers that stay: their numbers, its own first.
+fn server(bench: &Bench, flags: &[&str]) -> (Running, [i32; 3]) {
+    let server = Running::start(&build(&bench.folder, "forker.c", flags), &[]);
+    let workers = children(server.pid());
+    let all = [server.pid(), workers[0], workers[1]];
+    (server, all)
+}
+
+/// Calls of each of these processes in a trace, and how many processes made many.
+fn calls_of(trace: &Trace, pids: &[i32]) -> (Vec<u64>, usize) {
+    let (threads, totals) = (trace.threads().unwrap(), trace.totals().unwrap());
+    let calls = |pid: u32| -> u64 {
+        let own = threads.iter().filter(|thread| thread.pid == pid).map(|thread| thread.index);
+        let own: Vec<u32> = own.collect();
+        totals.iter().filter(|total| own.contains(&total.thread)).map(|total| total.calls).sum()
+    };
+    let processes = trace.processes().unwrap();
+    let worked = processes.iter().filter(|process| calls(process.pid) > MANY).count();
+    (pids.iter().map(|pid| calls(*pid as u32)).collect(), worked)
+}
+
+/// More calls than a process makes that does not work.
+const MANY: u64 = 1000;
+
+/// Records a server, named by one of its processes; gives the trace and what fettle said.
+fn record_server(bench: &Bench, which: usize, more: &[&str]) -> (Trace, [i32; 3], String) {
+    let (server, all) = server(bench, &[]);
+    let trace = bench.folder.join(format!("{which}{}", more.concat()));
+    let pid = all[which].to_string();
+    let arguments = ["record", "-p", &pid, "-o", text(&trace), "--duration", "1s"];
+    let output = bench.fettle(&arguments).args(more).output().unwrap();
+    assert!(output.status.success(), "{}", said(&output));
+    assert!(!said(&output).contains("was not recorded"), "{}", said(&output));
+    assert_as_they_were(bench, &all);
+    assert_eq!(server.end(), "right after many rounds\nexit status: 0");
+    assert!(calls(&trace)["mix"] > MANY);
+    (Trace::open(&trace).unwrap(), all, said(&output))
+}
+
+#[test]
+fn a_server_is_recorded_with_those_that_it_has_forked() {
+    let bench = Bench::new("record_running_family");
+    // Now named by the server, now by a worker.
+    for which in [0, 1] {
+        let (trace, all, _) = record_server(&bench, which, &["--mode", "time"]);
+        let (calls, worked) = calls_of(&trace, &all[1..]);
+        assert!(calls.iter().all(|calls| *calls > MANY), "{calls:?}");
+        // And those that it forks meanwhile, one after the other.
+        assert!(worked > 4, "{worked} of {:?}", trace.processes());
+        let parents = trace.processes().unwrap();
+        let forked = parents.iter().filter(|process| process.parent == Some(all[0] as u32));
+        assert!(forked.count() > 4, "{parents:?}");
+    }
+    // One alone, although the others are there.
+    let (trace, all, _) = record_server(&bench, 2, &["--mode", "time", "--alone"]);
+    assert_eq!(trace.processes().unwrap().len(), 1);
+    assert!(calls_of(&trace, &all[2..]).0[0] > MANY);
+    // Counting takes them all, too.
+    let (_, _, said) = record_server(&bench, 0, &["--mode", "count"]);
+    assert!(said.contains("processes that were forked"), "{said}");
+}
+
+#[test]
+fn processes_of_a_family_end_while_it_is_recorded() {
+    let bench = Bench::new("record_running_family_ends");
+    let (server, all) = server(&bench, &[]);
+    let (pid, trace) = (all[1].to_string(), bench.folder.join("ends"));
+    let arguments = ["record", "-p", &pid, "-o", text(&trace), "--mode", "time"];
+    let fettle = bench.begin_with(&arguments, &all[0].to_string());
+    std::thread::sleep(Duration::from_millis(300));
+    // First another one, then the one that was named, with which the recording ends.
+    for ending in [all[2], all[1]] {
+        std::thread::sleep(Duration::from_millis(200));
+        let ended = Command::new("kill").args(["-TERM", &ending.to_string()]).status();
+        assert!(ended.unwrap().success());
+    }
+    let output = fettle.wait_with_output().unwrap();
+    assert!(output.status.success(), "{}", said(&output));
+    assert!(said(&output).contains("has ended"), "{}", said(&output));
+    assert_as_they_were(&bench, &all[..1]);
+    let trace = Trace::open(&trace).unwrap();
+    assert!(calls_of(&trace, &all[1..]).0.iter().all(|calls| *calls > MANY));
+    let ended = |pid: i32| {
+        let processes = trace.processes().unwrap();
+        processes.iter().any(|p| p.pid == pid as u32 && p.exit_code == Some(0))
+    };
+    assert!(ended(all[1]) && ended(all[2]), "{:?}", trace.processes());
+    assert_eq!(server.end(), "right after many rounds\nexit status: 0");
+}
+
+#[test]
+fn a_killed_recorder_of_a_family_leaves_what_undo_takes_back() {
+    let bench = Bench::new("record_running_family_killed");
+    // As the first is changed, in the middle, and when all are.
+    for (round, pause) in [0, 30, 500].into_iter().enumerate() {
+        let (server, all) = server(&bench, &["-O1"]);
+        let trace = bench.folder.join(format!("killed-{round}"));
+        let pid = all[0].to_string();
+        let arguments = ["record", "-p", &pid, "-o", text(&trace), "--mode", "events"];
+        let mut fettle = bench.begin_with(&arguments, &pid);
+        std::thread::sleep(Duration::from_millis(pause));
+        fettle.kill().unwrap();
+        fettle.wait().unwrap();
+        let undone = bench.fettle(&["undo", "--group", &pid, "--wait", "2"]).output().unwrap();
+        assert_ne!(undone.status.code(), Some(2), "{}", said(&undone));
+        assert_as_they_were(&bench, &all);
+        assert_eq!(server.end(), "right after many rounds\nexit status: 0");
+    }
 }
 
 #[test]

@@ -19,6 +19,7 @@ pub mod machine;
 pub mod modules;
 pub mod own;
 mod perf;
+mod places;
 pub mod prototype;
 pub mod record;
 pub mod relay;

@@ -29,6 +29,7 @@ use fettle_rewrite::find_object::{self, Region};
 
 use crate::modules::{Modules, Placed, find_room, open_image};
 use crate::select::glob;
+use crate::session::NewCode;
 
 const PAGE: u64 = 4096;
 const CODE_LEN: u64 = PAGE;
@@ -122,8 +123,8 @@ struct Listed {
 
 /// What a recording hears of libraries.
 pub enum News {
-    /// A module lies at this base.
-    Mapped(usize, u64),
+    /// A module has its new code.
+    Mapped(NewCode),
     /// A library runs without probes.
     Refused(String, String),
 }
@@ -629,7 +630,9 @@ impl Space {
                     let [text, constants] = parts;
                     let probed = Some(Probed { region, text, constants });
                     self.known.insert(library.link_map, Known { base: library.base, probed });
-                    news.push(News::Mapped(library.module, library.base));
+                    let (module, bias) = (library.module, library.base);
+                    let (text, text_len) = (LiveAddr(text.0), text.1);
+                    news.push(News::Mapped(NewCode { module, text, text_len, bias }));
                 }
                 Err(reason) => {
                     news.push(News::Refused(library.path.display().to_string(), reason));

@@ -11,7 +11,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
 
-use fettle_cfg::{Function, LiftOptions, Placement, SkipReason};
+use fettle_cfg::{Function, Placement, SkipReason};
 use fettle_image::{Bytes, Image, Kind, Language, LinkAddr};
 use fettle_live::{LiveAddr, Mapping};
 use fettle_rewrite::own::OwnProbe;
@@ -404,7 +404,7 @@ impl Modules {
             return (Arc::new(plan), Recorded::default());
         }
         let begin = Instant::now();
-        let lifted = fettle_cfg::lift(image, LiftOptions::default());
+        let lifted = fettle_cfg::lift(image);
         let select = |f: &Function| selection.wants(image, f) && !must_stay(image, f);
         let arguments = arguments::recorded(image, &lifted.functions, arguments);
         let probes = Probing {

@@ -1,8 +1,13 @@
-//! The kernel's records of context switches, through `perf_event_open`.
+//! The kernel's records of context switches, and of where threads are now and then, through
+//! `perf_event_open`.
 //!
 //! One event per processor follows the program's first process and whatever it begets, at no cost
 //! to probes: the kernel writes a record when it takes a thread off a processor or puts it back.
 //! Users may do that to their own processes unless `kernel.perf_event_paranoid` is above 2.
+//!
+//! Another one, if asked for, looks where threads are each time that they have run for
+//! [`PERIOD_NS`]. Users may do that by the same rule, to their own code; where the kernel runs for it,
+//! they may if `kernel.perf_event_paranoid` is not above 1.
 
 use std::fs::File;
 use std::io;
@@ -11,13 +16,25 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use memmap2::{MmapOptions, MmapRaw};
 
-/// Bytes of records that one ring holds. Ordinary users may lock 516 KiB per processor.
-const RING: u64 = 256 << 10;
+/// Bytes of records that a ring holds; for those of places, the first of these that is permitted.
+/// Ordinary users may lock 516 KiB per processor.
+const SWITCHES_RING: u64 = 256 << 10;
+const PLACES_RINGS: [u64; 2] = [1 << 20, 128 << 10];
+
+/// Nanoseconds of processor time from one look at where a thread is to the next.
+const PERIOD_NS: u64 = 200_000;
+/// Bytes of stack that come with each: who called code without probes is found there.
+const STACK: u32 = 1024;
 
 const TYPE_SOFTWARE: u32 = 1;
+const COUNT_CPU_CLOCK: u64 = 0;
 const COUNT_DUMMY: u64 = 9;
 const SAMPLE_TID: u64 = 1 << 1;
 const SAMPLE_TIME: u64 = 1 << 2;
+const SAMPLE_REGS_USER: u64 = 1 << 12;
+const SAMPLE_STACK_USER: u64 = 1 << 13;
+/// The instruction pointer among registers.
+const REG_IP: u64 = 1 << 8;
 const INHERIT: u64 = 1 << 1;
 const EXCLUDE_KERNEL: u64 = 1 << 5;
 const EXCLUDE_HV: u64 = 1 << 6;
@@ -29,6 +46,7 @@ const FD_CLOEXEC: u64 = 8;
 const IOC_SET_OUTPUT: libc::c_ulong = 0x2405;
 const RECORD_LOST: u32 = 2;
 const RECORD_EXIT: u32 = 4;
+const RECORD_SAMPLE: u32 = 9;
 const RECORD_SWITCH: u32 = 14;
 const MISC_SWITCH_OUT: u16 = 1 << 13;
 const MISC_PREEMPTED: u16 = 1 << 14;
@@ -84,62 +102,109 @@ pub enum EdgeKind {
     },
 }
 
-/// One ring of records per processor.
+/// Where a thread was.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// Thread.
+    pub tid: i32,
+    /// Its instruction pointer, that of its last system call if the kernel ran for it.
+    pub instruction: u64,
+    /// Words from its stack pointer on.
+    pub stack: Vec<u64>,
+}
+
+/// One record.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Told {
+    /// A thread was put on a processor, or taken off.
+    Edge(Edge),
+    /// Where it was after another [`PERIOD_NS`].
+    Place(Place),
+}
+
+/// Rings of records, by processor. What is told of places is much and may be lost, so it has rings
+/// of its own.
 #[derive(Debug)]
 pub struct Rings {
-    rings: Vec<Ring>,
+    switches: Vec<Ring>,
+    places: Vec<Ring>,
+}
+
+/// Whether the kernel would tell where threads of this user are.
+pub fn tells_places() -> bool {
+    places_of(0, -1).is_ok()
 }
 
 #[derive(Debug)]
 struct Ring {
     map: MmapRaw,
     page: usize,
+    /// Whose records these are.
     processor: i32,
+    /// Bytes of records.
+    size: u64,
     /// The event that has the ring, and those of other threads that write to it, live as long.
     events: Vec<File>,
 }
 
 impl Rings {
-    /// Follows threads, and all that they beget.
+    /// Follows threads, and all that they beget; with `places`, where they are.
     ///
     /// # Errors
     ///
     /// When the kernel does not permit it or has no room.
-    pub fn follow(threads: &[i32]) -> io::Result<Rings> {
-        let (first, others) = threads.split_first().ok_or(io::ErrorKind::NotFound)?;
-        let mut rings = Rings::of(*first)?;
-        for tid in others {
-            for ring in &mut rings.rings {
-                match ring.add(*tid) {
-                    // It has ended.
-                    Err(error) if error.raw_os_error() == Some(libc::ESRCH) => {}
-                    added => added?,
-                }
-            }
-        }
-        Ok(rings)
+    pub fn follow(threads: &[i32], places: bool) -> io::Result<Rings> {
+        let room = if places { &PLACES_RINGS[..] } else { &[] };
+        Ok(Rings {
+            switches: rings_of(threads, switches_of, SWITCHES_RING)?,
+            places: room
+                .iter()
+                .find_map(|size| rings_of(threads, places_of, *size).ok())
+                .unwrap_or_default(),
+        })
     }
 
-    fn of(pid: i32) -> io::Result<Rings> {
-        // SAFETY: takes a number only.
-        let processors = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_CONF) };
-        let mut rings = Vec::new();
-        for processor in 0..processors as i32 {
-            match Ring::open(pid, processor) {
-                Ok(ring) => rings.push(ring),
-                // A processor that is off.
-                Err(error) if error.raw_os_error() == Some(libc::ENODEV) => {}
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(Rings { rings })
+    /// Follows further threads, and all that they beget.
+    ///
+    /// # Errors
+    ///
+    /// When the kernel has no room.
+    pub fn add(&mut self, threads: &[i32]) -> io::Result<()> {
+        self.switches.iter_mut().try_for_each(|ring| ring.add_all(threads, switches_of))?;
+        self.places.iter_mut().try_for_each(|ring| ring.add_all(threads, places_of))
     }
 
     /// Takes what there is. Within a processor it is in order of time. Returns the number of
-    /// records that found no room.
-    pub fn drain(&mut self, mut take: impl FnMut(Edge)) -> u64 {
-        self.rings.iter_mut().map(|ring| ring.drain(&mut take)).sum()
+    /// records of switches that found no room.
+    pub fn drain(&mut self, mut take: impl FnMut(Told)) -> u64 {
+        self.places.iter_mut().for_each(|ring| {
+            ring.drain(&mut take);
+        });
+        self.switches.iter_mut().map(|ring| ring.drain(&mut take)).sum()
     }
+}
+
+/// A ring per processor for events of threads.
+fn rings_of(
+    threads: &[i32],
+    event_of: fn(i32, i32) -> io::Result<File>,
+    size: u64,
+) -> io::Result<Vec<Ring>> {
+    let (first, others) = threads.split_first().ok_or(io::ErrorKind::NotFound)?;
+    // SAFETY: takes a number only.
+    let processors = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_CONF) };
+    let mut rings = Vec::new();
+    for processor in 0..processors as i32 {
+        let event = match event_of(*first, processor) {
+            // A processor that is off.
+            Err(error) if error.raw_os_error() == Some(libc::ENODEV) => continue,
+            event => event?,
+        };
+        let mut ring = Ring::new(event, processor, size)?;
+        ring.add_all(others, event_of)?;
+        rings.push(ring);
+    }
+    Ok(rings)
 }
 
 /// The switches of a thread on a processor, and those of all that it begets.
@@ -159,10 +224,33 @@ fn switches_of(tid: i32, processor: i32) -> io::Result<File> {
         clock_id: libc::CLOCK_MONOTONIC,
         ..Attributes::default()
     };
+    open(&attributes, tid, processor)
+}
+
+/// Where a thread is now and then on a processor, and all that it begets.
+fn places_of(tid: i32, processor: i32) -> io::Result<File> {
+    let attributes = |kernel: u64| Attributes {
+        kind: TYPE_SOFTWARE,
+        size: size_of::<Attributes>() as u32,
+        config: COUNT_CPU_CLOCK,
+        sample_period: PERIOD_NS,
+        sample_type: SAMPLE_TID | SAMPLE_TIME | SAMPLE_REGS_USER | SAMPLE_STACK_USER,
+        sample_regs_user: REG_IP,
+        sample_stack_user: STACK,
+        flags: INHERIT | EXCLUDE_HV | USE_CLOCKID | kernel,
+        clock_id: libc::CLOCK_MONOTONIC,
+        ..Attributes::default()
+    };
+    // The kernel's time is a program's, too, but who asks for it needs more rights.
+    open(&attributes(0), tid, processor)
+        .or_else(|_| open(&attributes(EXCLUDE_KERNEL), tid, processor))
+}
+
+fn open(attributes: &Attributes, tid: i32, processor: i32) -> io::Result<File> {
     // SAFETY: the kernel reads as much of `attributes` as it says itself to be long; the rest
     // are numbers.
     let fd = unsafe {
-        let at = &raw const attributes;
+        let at = std::ptr::from_ref(attributes);
         libc::syscall(libc::SYS_perf_event_open, at, tid, processor, -1, FD_CLOEXEC)
     };
     if fd < 0 {
@@ -173,18 +261,32 @@ fn switches_of(tid: i32, processor: i32) -> io::Result<File> {
 }
 
 impl Ring {
-    fn open(tid: i32, processor: i32) -> io::Result<Ring> {
-        let event = switches_of(tid, processor)?;
+    fn new(event: File, processor: i32, size: u64) -> io::Result<Ring> {
         // SAFETY: takes a number only.
         let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as usize;
         // One page of cursors in front.
-        let map = MmapOptions::new().len(page + RING as usize).map_raw(&event)?;
-        Ok(Ring { map, page, processor, events: vec![event] })
+        let map = MmapOptions::new().len(page + size as usize).map_raw(&event)?;
+        Ok(Ring { map, page, processor, size, events: vec![event] })
     }
 
-    /// Has the switches of another thread come to this ring, too.
-    fn add(&mut self, tid: i32) -> io::Result<()> {
-        let event = switches_of(tid, self.processor)?;
+    /// Has what is told of further threads come to this ring, too.
+    fn add_all(
+        &mut self,
+        threads: &[i32],
+        event_of: fn(i32, i32) -> io::Result<File>,
+    ) -> io::Result<()> {
+        for tid in threads {
+            match event_of(*tid, self.processor) {
+                // It has ended.
+                Err(error) if error.raw_os_error() == Some(libc::ESRCH) => {}
+                event => self.add(event?)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Has what another event tells come to this ring, too.
+    fn add(&mut self, event: File) -> io::Result<()> {
         // SAFETY: takes numbers only; both descriptors are ours.
         let done =
             unsafe { libc::ioctl(event.as_raw_fd(), IOC_SET_OUTPUT, self.events[0].as_raw_fd()) };
@@ -205,13 +307,28 @@ impl Ring {
 
     /// The word at a position of the stream.
     fn word(&self, position: u64) -> u64 {
-        let at = self.page + (position & (RING - 1) & !7) as usize;
+        let at = self.page + (position & (self.size - 1) & !7) as usize;
         // SAFETY: in the ring, behind the first page, and aligned. The kernel does not write what
         // has not been given back to it; should it, atomics allow that.
         unsafe { (*self.map.as_mut_ptr().add(at).cast::<AtomicU64>()).load(Ordering::Relaxed) }
     }
 
-    fn drain(&mut self, take: &mut impl FnMut(Edge)) -> u64 {
+    /// The place in a record of so many bytes: thread and process, time, whether there are registers,
+    /// the only register, bytes of stack, the stack, how many of them are the thread's.
+    fn place(&self, at: u64, size: usize) -> Option<Place> {
+        let word = |i: u64| self.word(at + i * 8);
+        let words = size as u64 / 8;
+        let tid = (word(1) >> 32) as i32;
+        if words < 6 || word(3) == 0 {
+            return None;
+        }
+        let room = word(5) / 8;
+        let used = if room == 0 || words < 7 + room { 0 } else { (word(6 + room) / 8).min(room) };
+        let stack = (0..used).map(|i| word(6 + i)).collect();
+        Some(Place { tid, instruction: word(4), stack })
+    }
+
+    fn drain(&mut self, take: &mut impl FnMut(Told)) -> u64 {
         const HEAD: usize = 1024;
         const TAIL: usize = 1032;
         let head = self.cursor(HEAD).load(Ordering::Acquire);
@@ -234,11 +351,15 @@ impl Ring {
                         EdgeKind::Out { preempted: misc & MISC_PREEMPTED != 0 }
                     };
                     let tid = (self.word(tail + 8) >> 32) as i32;
-                    take(Edge { tid, time_ns: self.word(tail + 16), kind });
+                    take(Told::Edge(Edge { tid, time_ns: self.word(tail + 16), kind }));
                 }
                 RECORD_EXIT => {
                     let tid = self.word(tail + 16) as i32;
-                    take(Edge { tid, time_ns: self.word(tail + 24), kind: EdgeKind::Exit });
+                    let time_ns = self.word(tail + 24);
+                    take(Told::Edge(Edge { tid, time_ns, kind: EdgeKind::Exit }));
+                }
+                RECORD_SAMPLE => {
+                    self.place(tail, size).into_iter().for_each(|p| take(Told::Place(p)))
                 }
                 RECORD_LOST => lost += self.word(tail + 16),
                 _ => {}

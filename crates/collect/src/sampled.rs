@@ -5,6 +5,9 @@
 //! by the return address: the time of a function's callees is the sum over samples whose return
 //! address lies in it, each weighted by the calls it stands for (`estimate.rs`).
 //!
+//! That is what own times are where nothing better is known: where the kernel tells where threads are
+//! now and then, they follow from that (`places.rs`).
+//!
 //! Before it stands for others, a sample is cleaned of what happened to it alone: the ticks that
 //! its thread was preempted in, and the cost of probes below it. Samples come by their ends, so what
 //! probes below a sample took is a difference of sums, and so is the time off the processor.
@@ -22,6 +25,8 @@ use fettle_abi::record::CallRecord;
 use crate::cost::SampleCost;
 use crate::estimate::{Estimate, Sample, Ticks};
 use crate::modules::Module;
+use crate::perf::Place;
+use crate::places::{Code, Places};
 use crate::switches::Out;
 
 /// Where a module's new code lies in a process.
@@ -51,6 +56,7 @@ struct ThreadSamples {
     preempted: Past,
     probes: Past,
     by_function: HashMap<u32, Estimate>,
+    places: Places,
 }
 
 /// A sample as it was taken.
@@ -88,7 +94,10 @@ impl Sampled {
 
     /// New code of `module` lies at `start` in process `pid`.
     pub fn add_code(&mut self, pid: i32, start: u64, len: u64, module: usize) {
-        self.regions.entry(pid).or_default().push(Region { start, end: start + len, module });
+        let regions = self.regions.entry(pid).or_default();
+        // What lay there was closed.
+        regions.retain(|r| r.end <= start || start + len <= r.start);
+        regions.push(Region { start, end: start + len, module });
     }
 
     /// Process `child` has the memory of `parent`.
@@ -115,7 +124,14 @@ impl Sampled {
     pub fn feed(&mut self, thread: u32, pid: i32, records: &[u8], modules: &[Module]) {
         let regions = self.regions.get(&pid).map_or(&[][..], |regions| regions);
         let samples = self.threads.entry(thread).or_default();
-        samples.feed(records, |address| function_at(regions, address, modules));
+        samples.feed(records, |address| code_at(regions, address, modules).function());
+    }
+
+    /// Takes where a thread of process `pid` was.
+    pub fn was_at(&mut self, thread: u32, pid: i32, place: &Place, modules: &[Module]) {
+        let regions = self.regions.get(&pid).map_or(&[][..], |regions| regions);
+        let code_at = |address| code_at(regions, address, modules);
+        self.threads.entry(thread).or_default().places.add(place, code_at);
     }
 
     /// Takes samples of a thread; `function_at` gives the function whose new code is at an
@@ -137,14 +153,20 @@ impl Sampled {
     }
 
     /// What the samples of a thread that has ended say of its functions, given how often each was
-    /// called.
-    pub fn times(&mut self, thread: u32, calls: &HashMap<u32, u64>) -> HashMap<u32, Times> {
+    /// called, and for how many nanoseconds it ran, if that is known.
+    pub fn times(
+        &mut self,
+        thread: u32,
+        calls: &HashMap<u32, u64>,
+        cpu_ns: Option<u64>,
+    ) -> HashMap<u32, Times> {
         let Some(mut samples) = self.threads.remove(&thread) else { return HashMap::new() };
         samples.settle(&self.cost, None);
         let mut totals: HashMap<u32, Ticks> = HashMap::new();
         let mut in_callees: HashMap<u32, Ticks> = HashMap::new();
+        let calls_of = |function: u32| calls.get(&function).copied().unwrap_or(0);
         for (function, estimate) in samples.by_function {
-            let calls = calls.get(&function).copied().unwrap_or(0);
+            let calls = calls_of(function);
             let share = estimate.share(calls);
             totals.insert(function, share.total);
             for (caller, ticks) in share.of_callers {
@@ -153,14 +175,21 @@ impl Sampled {
                 sum.wall += ticks.wall;
             }
         }
+        let cost = &self.cost;
+        let cpu = cpu_ns.map(|ns| ns as f64 / cost.ns_per_tick);
         let times = totals.into_iter().map(|(function, total)| {
             let below = in_callees.get(&function).copied().unwrap_or_default();
+            // A look has what passing a probe takes, which reports take out.
+            let passed = calls_of(function) as f64 * cost.passed;
+            let looks = cpu.and_then(|cpu| Some(samples.places.share_of(function)? * cpu));
+            let own = looks.unwrap_or(total.cpu - below.cpu + passed);
+            let waits = ((total.wall - total.cpu) - (below.wall - below.cpu)).max(0.0);
             // Conversion of what is below zero gives zero.
             let times = Times {
-                total: total.wall.round() as u64,
-                own: (total.wall - below.wall).round() as u64,
-                cpu_total: total.cpu.round() as u64,
-                cpu_own: (total.cpu - below.cpu).round() as u64,
+                total: (total.wall + passed).max(own + waits).round() as u64,
+                own: (own + waits).round() as u64,
+                cpu_total: (total.cpu + passed).max(own).round() as u64,
+                cpu_own: own.round() as u64,
             };
             (function, times)
         });
@@ -171,17 +200,21 @@ impl Sampled {
 /// Calls of a function that are counted where they are sampled, with those since the last sample
 /// (`fettle_sample_entry` in `runtime/agent`).
 pub fn calls(a: &Accumulator) -> u64 {
-    let (countdown, drawn) = (a.sampling as u32 as i32, (a.sampling >> 56) as i32);
+    let (countdown, drawn) = (a.sampling as u32 as i32, (a.sampling >> 48) as i32);
     let since = drawn.saturating_sub(1).saturating_sub(countdown).clamp(0, drawn);
     a.calls.saturating_add(since as u64)
 }
 
-/// The number of the function whose new code is at `address`.
-fn function_at(regions: &[Region], address: u64, modules: &[Module]) -> Option<u32> {
-    let region = regions.iter().find(|r| r.start <= address && address < r.end)?;
-    let module = modules.get(region.module)?;
-    let offset = u32::try_from(address - region.start).ok()?;
-    Some(module.first_function + module.plan.function_at(offset)? as u32)
+/// What is at `address`.
+fn code_at(regions: &[Region], address: u64, modules: &[Module]) -> Code {
+    let inside = |region: &&Region| region.start <= address && address < region.end;
+    let Some(region) = regions.iter().find(inside) else { return Code::Other };
+    let function = || {
+        let module = modules.get(region.module)?;
+        let offset = u32::try_from(address - region.start).ok()?;
+        Some(module.first_function + module.plan.function_at(offset)? as u32)
+    };
+    function().map_or(Code::Agent, Code::Function)
 }
 
 impl ThreadSamples {
@@ -198,7 +231,7 @@ impl ThreadSamples {
             let Some(id) = call.id() else { continue };
             let caller = function_at(return_address);
             let (start, ticks) = (call.start(), call.ticks());
-            let weight = weight.min(255) as u32;
+            let weight = weight.min(1 << 15) as u32;
             self.waiting.push_back(Timed { function: id.index(), caller, start, ticks, weight });
         }
     }
@@ -296,10 +329,11 @@ mod tests {
         };
         samples.waiting.push_back(timed(2, Some(1), 1_500, 3_600, 64));
         samples.waiting.push_back(timed(1, None, 1_000, 9_000, 1));
-        let times = sampled.times(7, &HashMap::from([(1, 1), (2, 64)]));
-        let callee = 64 * 600 + 3_000;
-        assert_eq!((times[&2].total, times[&2].cpu_total), (callee, 64 * 600));
+        let times = sampled.times(7, &HashMap::from([(1, 1), (2, 64)]), None);
+        // A sample has 10 of the probe's own in it; passing one takes 2.
+        let callee = 64 * (600 - 10 + 2);
+        assert_eq!((times[&2].total, times[&2].cpu_total), (callee + 3_000, callee));
         // Its own sample costs 100, and 64 calls at 2.
-        assert_eq!(times[&1].total, 9_000 - 100 - 128);
+        assert_eq!(times[&1].total, 9_000 - 100 - 128 - 10 + 2);
     }
 }

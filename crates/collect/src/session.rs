@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use fettle_abi::block::Clock;
+use fettle_abi::block::{Clock, OWN_WORDS};
 use fettle_abi::record::CallRecord;
 use fettle_image::{Image, LinkAddr};
 use fettle_live::{
@@ -70,6 +70,8 @@ pub struct Recorder<'a> {
     threads: HashMap<i32, ThreadState>,
     processes: HashMap<i32, ProcessState>,
     pending: HashMap<i32, Pending>,
+    /// What processes have that run already, if those are recorded.
+    attached: Option<Attached>,
     /// What samples tell of callers, in the mode that samples.
     sampled: Option<Sampled>,
     /// Counters of the user's own probe in use, if that is what is recorded.
@@ -141,18 +143,12 @@ pub struct Done {
     pub refused: Vec<(String, String)>,
 }
 
-/// A process that runs already and has new code.
-pub struct Attached<'a> {
-    /// Its number.
-    pub pid: i32,
-    /// Program and arguments.
-    pub command: String,
-    /// Its threads.
-    pub threads: &'a [i32],
-    /// Where it has the slots.
+/// What processes have that run already, all at the same places: before anything leads there.
+pub struct Attached {
+    /// Where the slots are.
     pub slots_at: LiveAddr,
-    /// Its new code.
-    pub codes: &'a [NewCode],
+    /// New code.
+    pub codes: Vec<NewCode>,
 }
 
 /// New code where a process has it.
@@ -211,6 +207,7 @@ impl<'a> Recorder<'a> {
             threads: HashMap::new(),
             processes: HashMap::new(),
             pending: HashMap::new(),
+            attached: None,
             sampled: slots.samples().then(|| Sampled::new(crate::cost::of_samples())),
             own_fields: None,
             next_tick_flush: 0,
@@ -270,24 +267,19 @@ impl<'a> Recorder<'a> {
         }
     }
 
-    /// Takes in a process that runs already and is followed from now on: its threads, which run now,
-    /// are born to it.
-    pub fn attach(&mut self, attached: Attached<'_>) {
-        let Attached { pid, command, threads, slots_at, codes } = attached;
-        self.follow_switches(threads);
-        for NewCode { module, text, text_len, bias } in codes {
-            self.done.mappings.push(Mapping {
-                module: *module as u32,
-                pid: pid as u32,
-                base: *bias,
-            });
-            if let Some(sampled) = &mut self.sampled {
-                sampled.add_code(pid, text.0, *text_len, *module);
-            }
+    /// What processes have that [join](Session::joined) the session.
+    pub fn attach(&mut self, attached: Attached) {
+        self.attached = Some(attached);
+    }
+
+    /// A module of a process has its new code.
+    fn mapped(&mut self, pid: i32, code: &NewCode) {
+        let NewCode { module, text, text_len, bias } = code;
+        let (module_id, process) = (*module as u32, pid as u32);
+        self.done.mappings.push(Mapping { module: module_id, pid: process, base: *bias });
+        if let Some(sampled) = &mut self.sampled {
+            sampled.add_code(pid, text.0, *text_len, *module);
         }
-        let (parent, space, start_tsc) = (None, None, clock::tsc());
-        let slots_at = Some(slots_at.0);
-        self.processes.insert(pid, ProcessState { parent, command, start_tsc, slots_at, space });
     }
 
     fn take_slot(&mut self) -> Option<u32> {
@@ -322,21 +314,22 @@ impl<'a> Recorder<'a> {
         }
     }
 
-    /// Begins to be told when threads, and all that they beget, are off the processor; asked at
-    /// each exec, done at the first.
+    /// Is told from now on when threads, and all that they beget, are off the processor.
     fn follow_switches(&mut self, threads: &[i32]) {
-        if self.switches.is_some() || self.switches_refused {
+        if self.switches_refused {
             return;
         }
-        match Switches::follow(threads, self.begin) {
-            Ok(switches) => self.switches = Some(switches),
-            Err(error) => {
-                self.switches_refused = true;
-                self.notes.push(format!(
-                    "processor time is known of threads only, not of functions: the kernel does \
-                     not tell of context switches (perf_event_open: {error})"
-                ));
-            }
+        let followed = match &mut self.switches {
+            Some(switches) => switches.add(threads),
+            None => Switches::follow(threads, self.slots.wants_places(), self.begin)
+                .map(|switches| self.switches = Some(switches)),
+        };
+        if let Err(error) = followed {
+            (self.switches, self.switches_refused) = (None, true);
+            self.notes.push(format!(
+                "processor time is known of threads only, not of functions: the kernel does \
+                 not tell of context switches (perf_event_open: {error})"
+            ));
         }
     }
 
@@ -368,6 +361,11 @@ impl<'a> Recorder<'a> {
             }
         };
         self.done.switches_lost = switches.lost;
+        for place in switches.places() {
+            if let (Some(sampled), Some(state)) = (&mut self.sampled, threads.get(&place.tid)) {
+                sampled.was_at(state.index, state.pid, &place, self.modules.all());
+            }
+        }
         end
     }
 
@@ -380,12 +378,13 @@ impl<'a> Recorder<'a> {
         let holes = self.drain(&state, gone);
         let (functions, counters) = self.modules.numbers();
         let totals = self.slots.totals(state.slot, functions, counters).unwrap_or_default();
-        self.add_totals(&state, &totals, end_tsc);
+        let cpu_ns =
+            end.cpu_ns.zip(state.start_cpu_ns).map(|(end, start)| end.saturating_sub(start));
+        self.add_totals(&state, &totals, cpu_ns, end_tsc);
         let row = &mut self.done.threads[state.index as usize];
         row.start_ns = state.start_tsc;
         row.end_ns = end_tsc;
-        row.cpu_ns =
-            end.cpu_ns.zip(state.start_cpu_ns).map(|(end, start)| end.saturating_sub(start));
+        row.cpu_ns = cpu_ns;
         if !end.name.is_empty() {
             row.name = end.name;
         }
@@ -398,17 +397,24 @@ impl<'a> Recorder<'a> {
         }
     }
 
-    fn add_totals(&mut self, state: &ThreadState, totals: &SlotTotals, end_tsc: u64) {
+    fn add_totals(
+        &mut self,
+        state: &ThreadState,
+        totals: &SlotTotals,
+        cpu_ns: Option<u64>,
+        end_tsc: u64,
+    ) {
         let sampled = self.sampled.as_mut().map(|sampled| {
             let calls = totals.accumulators.iter().map(|(f, a)| (*f, sampled::calls(a)));
             let calls = calls.collect();
-            let times = sampled.times(state.index, &calls);
+            let times = sampled.times(state.index, &calls, cpu_ns);
             (calls, times)
         });
+        let counts_below = self.slots.counts_below();
         for (function, a) in &totals.accumulators {
             if let Some(fields) = self.own_fields {
                 // What else is an accumulator's the user's own probe has for its counters.
-                let words = [a.calls, a.total_ticks, a.self_ticks, a.sampling];
+                let words: [u64; OWN_WORDS] = [a.calls, a.total_ticks, a.self_ticks, a.sampling];
                 let values = words.into_iter().take(fields).enumerate();
                 self.done.own.extend(values.map(|(field, value)| OwnValue {
                     thread: state.index,
@@ -438,6 +444,8 @@ impl<'a> Recorder<'a> {
                 self_ns: self_ticks,
                 cpu_total_ns: known.then_some(cpu.0),
                 cpu_self_ns: known.then_some(cpu.1),
+                child_calls: counts_below.then_some(a.children),
+                calls_below: counts_below.then_some(a.below),
             });
         }
         for (counter, count) in &totals.counters {
@@ -628,7 +636,10 @@ fn load_bias(image: &Image, entry: LiveAddr) -> u64 {
 
 impl Session for Recorder<'_> {
     fn exec(&mut self, stop: &ExecStop<'_>) -> Option<Injection> {
-        self.follow_switches(&[stop.pid]);
+        // At the first; all others have been begotten by it.
+        if self.switches.is_none() {
+            self.follow_switches(&[stop.pid]);
+        }
         // What ran in this process before is gone, threads and all.
         let old: Vec<i32> =
             self.threads.iter().filter(|(_, t)| t.pid == stop.pid).map(|(tid, _)| *tid).collect();
@@ -655,6 +666,21 @@ impl Session for Recorder<'_> {
                 None
             }
         }
+    }
+
+    fn joined(&mut self, pid: i32, parent: Option<i32>, threads: &[i32]) {
+        let Some(Attached { slots_at, codes }) = self.attached.take() else { return };
+        self.follow_switches(threads);
+        codes.iter().for_each(|code| self.mapped(pid, code));
+        let state = ProcessState {
+            parent: parent.filter(|parent| self.processes.contains_key(parent)),
+            command: fettle_live::command_of(pid),
+            start_tsc: clock::tsc(),
+            slots_at: Some(slots_at.0),
+            space: None,
+        };
+        self.processes.insert(pid, state);
+        self.attached = Some(Attached { slots_at, codes });
     }
 
     fn injected(&mut self, pid: i32, result: Result<(), LiveError>) {
@@ -733,11 +759,7 @@ impl Session for Recorder<'_> {
         let requests = self.libraries.knocked(space, &mut self.modules, stop, done, &mut news);
         for item in news {
             match item {
-                News::Mapped(module, base) => self.done.mappings.push(Mapping {
-                    module: module as u32,
-                    pid: stop.pid as u32,
-                    base,
-                }),
+                News::Mapped(code) => self.mapped(stop.pid, &code),
                 News::Refused(path, reason) => self.refuse(path, reason),
             }
         }

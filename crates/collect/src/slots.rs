@@ -130,7 +130,11 @@ pub struct Slots {
     layout: SlotLayout,
     policy: Policy,
     mode: Mode,
+    places: bool,
 }
+
+/// Logarithm of the longest sampling interval where timed calls need not tell own times.
+const RARELY: u64 = 10;
 
 /// Bytes of a record.
 const RECORD: usize = size_of::<fettle_abi::record::CallRecord>();
@@ -164,7 +168,8 @@ impl Slots {
         let map = memmap2::MmapOptions::new().len(size).no_reserve_swap().map_raw(&file)?;
         let shared = Arc::new(file.try_clone()?.into());
         let (len, shared_by) = (Cell::new(HEAD_USED), Cell::new(None));
-        let slots = Slots { file, shared, map, len, shared_by, layout, policy, mode };
+        let places = mode == Mode::Sample && crate::perf::tells_places();
+        let slots = Slots { file, shared, map, len, shared_by, layout, policy, mode, places };
         slots
             .head(NOBODY_AT as usize + std::mem::offset_of!(Alive, ended))
             .store(1, Ordering::Relaxed);
@@ -197,9 +202,19 @@ impl Slots {
         unsafe { AtomicU32::from_ptr(self.map.as_mut_ptr().add(offset).cast()) }
     }
 
+    /// Whether functions' own times follow from where threads are now and then.
+    pub fn wants_places(&self) -> bool {
+        self.places
+    }
+
     /// Whether the session samples calls.
     pub fn samples(&self) -> bool {
         self.mode == Mode::Sample
+    }
+
+    /// Whether it is counted how many calls were made below each.
+    pub fn counts_below(&self) -> bool {
+        self.mode.counts_below()
     }
 
     /// Whether single calls are told of: to those it matters when their thread was off the
@@ -300,6 +315,7 @@ impl Slots {
             top_stack_pointer: if self.mode == Mode::Sample { u64::MAX } else { 0 },
             clock: clock_of(self.mode) as u64,
             alive,
+            interval_max: if self.places { RARELY } else { 0 },
             ..ThreadBlock::default()
         };
         // SAFETY: the slot is inside the mapping, aligned to its stride, and no thread uses it
@@ -319,8 +335,12 @@ impl Slots {
             let value = self.word(parent, at).load(Ordering::Relaxed);
             self.word(child, at).store(value, Ordering::Relaxed);
         }
+        let ended = std::mem::offset_of!(ThreadBlock, ended);
+        let value = self.word(parent, ended).load(Ordering::Relaxed);
+        self.word(child, ended).store(value, Ordering::Relaxed);
+        let frame = size_of::<ShadowFrame>() as u64;
         self.word(child, std::mem::offset_of!(ThreadBlock, shadow_used))
-            .store(used & !31, Ordering::Release);
+            .store(used / frame * frame, Ordering::Release);
     }
 
     /// Takes what the thread stored to its ring since the last time, oldest first, and gives it
@@ -408,7 +428,7 @@ impl Slots {
         };
         let used = word(offset_of!(ThreadBlock, shadow_used)).min(u64::from(block::SHADOW_BYTES));
         let frame = size_of::<ShadowFrame>() as u64;
-        for at in (frame..used & !(frame - 1)).step_by(frame as usize) {
+        for at in (frame..used / frame * frame).step_by(frame as usize) {
             let at = block::SHADOW as usize + at as usize;
             let start = word(at + offset_of!(ShadowFrame, start));
             let function = word(at + offset_of!(ShadowFrame, function)) as u32;
@@ -417,36 +437,29 @@ impl Slots {
             }
         }
         let from = u64::from(self.layout.accumulators_at());
-        self.nonzero(slot, from, u64::from(functions) * 32, 32, |i, words| {
-            totals.accumulators.push((
-                i,
-                Accumulator {
-                    calls: words[0],
-                    total_ticks: words[1],
-                    self_ticks: words[2],
-                    sampling: words[3],
-                },
-            ));
+        let size = size_of::<Accumulator>() as u64;
+        self.nonzero(slot, from, u64::from(functions) * size, |i, words| {
+            totals.accumulators.push((i, Accumulator::new(words)));
         })?;
         let from = u64::from(self.layout.counters_at());
-        self.nonzero(slot, from, u64::from(counters) * 8, 8, |i, words| {
-            totals.counters.push((i, words[0]));
+        self.nonzero(slot, from, u64::from(counters) * 8, |i, [count]| {
+            totals.counters.push((i, count));
         })?;
         Ok(totals)
     }
 
-    /// Visits the entries of `size` bytes in `from..from + len` of a slot that are not zero.
+    /// Visits the entries of so many words in `from..from + len` of a slot that are not zero.
     /// Reads through the file, which does not fill holes as reading memory would.
-    fn nonzero(
+    fn nonzero<const WORDS: usize>(
         &self,
         slot: u32,
         from: u64,
         len: u64,
-        size: usize,
-        mut visit: impl FnMut(u32, &[u64]),
+        mut visit: impl FnMut(u32, [u64; WORDS]),
     ) -> io::Result<()> {
+        let size = WORDS * 8;
         let base = self.layout.at(slot) + from;
-        let mut buffer = vec![0u8; 1 << 16];
+        let mut buffer = vec![0u8; size << 10];
         let mut at = 0u64;
         while at < len {
             // SAFETY: seeking a file that we own.
@@ -462,11 +475,11 @@ impl Slots {
                 if entry.iter().all(|b| *b == 0) {
                     continue;
                 }
-                let mut words = [0u64; 4];
+                let mut words = [0u64; WORDS];
                 for (word, bytes) in words.iter_mut().zip(entry.chunks_exact(8)) {
                     *word = u64::from_ne_bytes(bytes.try_into().expect("eight bytes"));
                 }
-                visit((at / size as u64) as u32 + i as u32, &words[..size / 8]);
+                visit((at / size as u64) as u32 + i as u32, words);
             }
             at += n as u64;
         }

@@ -10,7 +10,7 @@ use std::io;
 use fettle_trace::ClockPair;
 
 use crate::clock;
-use crate::perf::{Edge, EdgeKind, Rings};
+use crate::perf::{Edge, EdgeKind, Place, Rings, Told};
 
 /// A time that a thread was switched out, in ticks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,6 +30,8 @@ pub struct Switches {
     clock: Clock,
     /// Records that are not old enough yet.
     waiting: Vec<Edge>,
+    /// Where recorded threads were.
+    places: Vec<Place>,
     /// Everything before this has been looked at: `CLOCK_MONOTONIC` in nanoseconds.
     settled_ns: u64,
     threads: HashMap<i32, Track>,
@@ -69,17 +71,27 @@ impl Clock {
 }
 
 impl Switches {
-    /// Follows threads, and all that they beget. `begin` was read a while ago.
+    /// Follows threads, and all that they beget; with `places`, where they are now and then. `begin`
+    /// was read a while ago.
     ///
     /// # Errors
     ///
     /// When the kernel does not permit it or has no room.
-    pub fn follow(threads: &[i32], begin: ClockPair) -> io::Result<Switches> {
-        let rings = Rings::follow(threads)?;
+    pub fn follow(threads: &[i32], places: bool, begin: ClockPair) -> io::Result<Switches> {
+        let rings = Rings::follow(threads, places)?;
         let clock = Clock { begin, now: clock::now() };
         let settled_ns = clock.now.monotonic_ns;
-        let (waiting, threads) = Default::default();
-        Ok(Switches { rings, clock, waiting, settled_ns, threads, lost: 0 })
+        let (waiting, places, threads) = Default::default();
+        Ok(Switches { rings, clock, waiting, places, settled_ns, threads, lost: 0 })
+    }
+
+    /// Follows further threads, and all that they beget.
+    ///
+    /// # Errors
+    ///
+    /// When the kernel has no room.
+    pub fn add(&mut self, threads: &[i32]) -> io::Result<()> {
+        self.rings.add(threads)
     }
 
     /// A thread is recorded from now on; it is stopped.
@@ -120,13 +132,21 @@ impl Switches {
         track.end
     }
 
+    /// Where recorded threads were, as far as that has come.
+    pub fn places(&mut self) -> Vec<Place> {
+        std::mem::take(&mut self.places)
+    }
+
     fn take(&mut self) {
         // Read first: what is older than this is in the rings by the next time.
         self.clock.now = clock::now();
-        let (waiting, threads) = (&mut self.waiting, &self.threads);
+        let (waiting, places, threads) = (&mut self.waiting, &mut self.places, &self.threads);
         // Children of the program that are not recorded are followed too.
-        let known = |edge: &Edge| threads.contains_key(&edge.tid);
-        self.lost += self.rings.drain(|edge| waiting.extend(Some(edge).filter(known)));
+        self.lost += self.rings.drain(|told| match told {
+            Told::Edge(edge) if threads.contains_key(&edge.tid) => waiting.push(edge),
+            Told::Place(place) if threads.contains_key(&place.tid) => places.push(place),
+            _ => {}
+        });
     }
 
     fn apply(&mut self, edge: Edge, tell: &mut impl FnMut(i32, Out)) {

@@ -292,15 +292,21 @@ impl Meaning {
     }
 }
 
-/// The trace's functions of locks whose arguments were recorded.
-pub(crate) fn locking_functions(trace: &Trace) -> Result<HashMap<u32, &'static Function>> {
+/// The trace's functions whose arguments were recorded, and their names.
+pub(crate) fn functions_with_arguments(trace: &Trace) -> Result<HashMap<u32, String>> {
     let parameters = trace.parameters()?;
     if parameters.is_empty() {
         return Ok(HashMap::new());
     }
     let recorded: std::collections::HashSet<u32> = parameters.iter().map(|p| p.function).collect();
     let functions = trace.functions()?.into_iter().filter(|f| recorded.contains(&f.id));
-    Ok(functions.filter_map(|f| Some((f.id, locking::function(&f.name)?))).collect())
+    Ok(functions.map(|f| (f.id, f.name)).collect())
+}
+
+/// Those of locks.
+fn locking_functions(trace: &Trace) -> Result<HashMap<u32, &'static Function>> {
+    let functions = functions_with_arguments(trace)?;
+    Ok(functions.iter().filter_map(|(id, name)| Some((*id, locking::function(name)?))).collect())
 }
 
 /// Puts a value at a place, with `nothing` where nothing is.

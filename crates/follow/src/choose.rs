@@ -6,8 +6,9 @@ use std::collections::HashSet;
 use fettle_requests::{Source, shipped};
 use fettle_trace::Trace;
 
-use crate::calls::locking_functions;
+use crate::calls::functions_with_arguments;
 use crate::error::{Error, Result};
+use crate::locking;
 
 /// Schemas and the events without which they find nothing, best first.
 const BY_EVENTS: [(&str, &[&str]); 7] = [
@@ -21,7 +22,10 @@ const BY_EVENTS: [(&str, &[&str]); 7] = [
 ];
 
 /// Those of messages between threads.
-const MESSAGES: [&str; 3] = ["sockets", "pipes", "queues"];
+const MESSAGES: [&str; 4] = ["asyncio", "sockets", "pipes", "queues"];
+
+/// Functions whose arguments say more of messages through sockets than their events alone.
+const STEPS: [&str; 2] = ["_PyDict_SetItem_KnownHash", "PyByteArray_Resize"];
 
 /// What was chosen.
 #[derive(Clone, Debug)]
@@ -44,8 +48,14 @@ pub fn choose(trace: &Trace) -> Result<Choice> {
     let (kinds, _) = trace.event_kinds()?;
     let mut present: HashSet<&str> =
         kinds.iter().filter(|kind| kind.rows > 0).map(|kind| kind.name.as_str()).collect();
-    if !locking_functions(trace)?.is_empty() {
+    let functions = functions_with_arguments(trace)?;
+    if functions.values().any(|name| locking::function(name).is_some()) {
         present.extend(["lock_acquired", "lock_released"]);
+    }
+    let steps = STEPS.iter().all(|step| functions.values().any(|name| name == step));
+    if steps && ["received", "sent"].iter().all(|event| present.contains(event)) {
+        let reason = "the trace has events of sockets, and calls of the steps of Python's tasks";
+        return Ok(choice("asyncio", reason.into()));
     }
     if let Some(choice) = choose_by(&present) {
         return Ok(choice);

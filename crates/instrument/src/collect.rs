@@ -283,16 +283,8 @@ pub fn collect(path: &Path, progress: &mut dyn FnMut(u64, u64)) -> Result<Manife
         });
         for (function, a) in &read.accumulators {
             manifest.totals.calls += a.calls;
-            // The clock of processor time counts nanoseconds.
-            let ns = |time| if mode == Mode::Cpu { time } else { converter.duration_ns(time) };
-            finish.totals.push(Total {
-                thread,
-                function: *function,
-                calls: a.calls,
-                total_ns: ns(a.total_ticks),
-                self_ns: ns(a.self_ticks),
-                ..Total::default()
-            });
+            let total = total_of(a, mode, &converter);
+            finish.totals.push(Total { thread, function: *function, ..total });
         }
         for (at, count) in read.counters {
             *block_counts.entry(at).or_default() += count;
@@ -494,6 +486,15 @@ impl Numbers {
     }
 }
 
+/// What a function's accumulator says of some function in some thread.
+fn total_of(a: &Accumulator, mode: Mode, converter: &fettle_trace::TickConverter) -> Total {
+    // The clock of processor time counts nanoseconds.
+    let ns = |time| if mode == Mode::Cpu { time } else { converter.duration_ns(time) };
+    let (child_calls, calls_below) = mode.counts_below().then_some((a.children, a.below)).unzip();
+    let (total_ns, self_ns) = (ns(a.total_ticks), ns(a.self_ticks));
+    Total { calls: a.calls, total_ns, self_ns, child_calls, calls_below, ..Total::default() }
+}
+
 /// What a slot says, in the trace's numbers.
 #[derive(Default)]
 struct SlotContents {
@@ -563,19 +564,15 @@ fn read_slot(slot: &Slot, numbers: &Numbers, origin: u64) -> io::Result<SlotCont
         }
     }
 
+    let size = size_of::<Accumulator>();
     for (map, first) in numbers.maps.iter().zip(&numbers.first) {
-        let mut bytes = vec![0; map.functions.len() * 32];
-        let at = u64::from(map::ACCUMULATORS) + u64::from(map.first_function) * 32;
+        let mut bytes = vec![0; map.functions.len() * size];
+        let at = u64::from(map::ACCUMULATORS) + u64::from(map.first_function) * size as u64;
         slot.file.read_exact_at(&mut bytes, at)?;
-        for (i, a) in bytes.chunks_exact(32).enumerate() {
-            let field = |k: usize| u64::from_le_bytes(a[k * 8..k * 8 + 8].try_into().expect("8"));
-            if field(0) != 0 || field(1) != 0 {
-                let a = Accumulator {
-                    calls: field(0),
-                    total_ticks: field(1),
-                    self_ticks: field(2),
-                    sampling: field(3),
-                };
+        for (i, a) in bytes.chunks_exact(size).enumerate() {
+            let word = |k: usize| u64::from_le_bytes(a[k * 8..][..8].try_into().expect("8"));
+            let a = Accumulator::new(std::array::from_fn(word));
+            if a.calls != 0 || a.total_ticks != 0 {
                 out.accumulators.push((first + i as u32, a));
             }
         }
@@ -603,7 +600,7 @@ impl SlotContents {
             a.calls = sampled::calls(a);
         }
         let calls = self.accumulators.iter().map(|(f, a)| (*f, a.calls)).collect();
-        let times = sampled.times(0, &calls);
+        let times = sampled.times(0, &calls, None);
         for (function, a) in &mut self.accumulators {
             let times = times.get(function).copied().unwrap_or_default();
             (a.total_ticks, a.self_ticks) = (times.total, times.own);

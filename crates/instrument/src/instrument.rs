@@ -26,8 +26,8 @@ use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use fettle_abi::block::Clock;
-use fettle_cfg::{Function, LiftOptions, SkipReason, TableKind};
+use fettle_abi::block::{Accumulator, Clock};
+use fettle_cfg::{Function, SkipReason, TableKind};
 use fettle_collect::Selection;
 use fettle_collect::modules::ModuleError;
 use fettle_image::{Image, Kind, LinkAddr};
@@ -43,6 +43,9 @@ use crate::object::{self, RECORDS, Refusal};
 use crate::room::Room;
 use crate::segment;
 use crate::symbols::{self, NewFunction};
+
+/// Bytes of a function's accumulator.
+const ACCUMULATOR: u64 = size_of::<Accumulator>() as u64;
 
 /// What to make.
 #[derive(Clone, Debug)]
@@ -278,7 +281,7 @@ pub(crate) fn is_fork(name: &str) -> bool {
 }
 
 fn plan(image: &Image, options: &Options) -> Plan {
-    let lifted = fettle_cfg::lift(image, LiftOptions::default());
+    let lifted = fettle_cfg::lift(image);
     let forks = fork_targets(image);
     let selection = &options.selection;
     // What forks must not have an open frame of its own in the middle of it.
@@ -459,8 +462,8 @@ impl Maker<'_> {
             ),
             _ => (
                 (
-                    u64::from(map::ACCUMULATORS) + u64::from(self.map.first_function) * 32,
-                    plan.functions.len() as u64 * 32,
+                    u64::from(map::ACCUMULATORS) + u64::from(self.map.first_function) * ACCUMULATOR,
+                    plan.functions.len() as u64 * ACCUMULATOR,
                 ),
                 u64::from(map::COUNTERS_AT),
             ),

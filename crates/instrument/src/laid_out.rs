@@ -17,7 +17,7 @@
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
 
-use fettle_cfg::{Function, LiftOptions, Lifted, Placement};
+use fettle_cfg::{Function, Lifted, Placement};
 use fettle_collect::modules::{LAID_OUT, must_stay};
 use fettle_image::{Image, Kind, LinkAddr};
 use fettle_rewrite::{LinkParameters, Linked, Mode, Plan, PlanOptions, Pointers, Probing};
@@ -86,7 +86,7 @@ pub fn lay_out(
     if instrument::is_instrumented(&image) {
         return Err(InstrumentError::Twice(input.to_owned()));
     }
-    let lifted = fettle_cfg::lift(&image, LiftOptions::default());
+    let lifted = fettle_cfg::lift(&image);
     let Order { placement, entries, promoted } =
         decide(&image, &lifted.functions).map_err(failed)?;
     let select = |f: &Function| entries.contains(&f.entry) && !must_stay(&image, f);

@@ -3,7 +3,7 @@
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::Path;
 
-use fettle_abi::block;
+use fettle_abi::block::{self, Accumulator};
 use fettle_collect::counts::Counted;
 use fettle_collect::rows;
 use fettle_image::Image;
@@ -21,7 +21,7 @@ pub const COUNTERS: u32 = 1 << 24;
 /// Offset of the accumulators in a slot.
 pub const ACCUMULATORS: u32 = block::counters(RING_BYTES);
 /// Offset of the counters in a slot.
-pub const COUNTERS_AT: u32 = ACCUMULATORS + FUNCTIONS * 32;
+pub const COUNTERS_AT: u32 = ACCUMULATORS + FUNCTIONS * size_of::<Accumulator>() as u32;
 
 /// The map of a file.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]

@@ -121,6 +121,11 @@ impl Asm {
         self.gs_op(&[0xff], 0, mem, true)
     }
 
+    /// `inc dword gs:[..]`
+    pub fn inc32(&mut self, mem: Gs) -> usize {
+        self.gs_op(&[0xff], 0, mem, false)
+    }
+
     /// `dec dword gs:[..]`
     pub fn dec32(&mut self, mem: Gs) -> usize {
         self.gs_op(&[0xff], 1, mem, false)

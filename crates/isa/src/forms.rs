@@ -198,11 +198,14 @@ impl<L: Learn> Forms<L> {
     #[inline]
     pub fn decode(&mut self, code: &[u8], offset: usize, ip: u64) -> Option<(Insn, L::Known)> {
         let rest = code.get(offset..)?;
-        let mut padded = [0; 16];
-        let bytes = rest.first_chunk::<16>().unwrap_or_else(|| {
-            padded[..rest.len()].copy_from_slice(rest);
-            &padded
-        });
+        let padded;
+        let bytes = match rest.first_chunk::<16>() {
+            Some(bytes) => bytes,
+            None => {
+                padded = at_the_end(rest);
+                &padded
+            }
+        };
         let mut form = form(first8(bytes));
         let mut known = &self.table[place(form)];
         if known.0 == form && known.1.by_constant {
@@ -264,6 +267,14 @@ fn described(instruction: &Instruction, offsets: &ConstantOffsets) -> Insn {
         marks,
         jump: jump(instruction),
     }
+}
+
+/// The last bytes of code, with zeros behind them.
+#[cold]
+fn at_the_end(rest: &[u8]) -> [u8; 16] {
+    let mut padded = [0; 16];
+    padded[..rest.len()].copy_from_slice(rest);
+    padded
 }
 
 fn first8(bytes: &[u8; 16]) -> u64 {

@@ -125,6 +125,11 @@ impl Insn {
         self.marks.has(Marks::LEA)
     }
 
+    /// `lea` of an address relative to the instruction pointer.
+    pub fn is_ip_rel_lea(&self) -> bool {
+        self.is_lea() && self.is_ip_rel_memory_operand()
+    }
+
     /// `syscall`
     pub fn is_syscall(&self) -> bool {
         self.marks.has(Marks::SYSCALL)

@@ -5,7 +5,7 @@
 use std::collections::HashMap;
 use std::path::PathBuf;
 
-use fettle_cfg::{LiftOptions, SkipReason};
+use fettle_cfg::SkipReason;
 use fettle_image::{Image, LinkAddr};
 use fettle_layout::figures::{CacheMap, group_table};
 use fettle_layout::group::{self, Hot};
@@ -64,7 +64,7 @@ fn counts(trace: &Trace) -> Result<(PathBuf, HashMap<LinkAddr, Counts>)> {
 fn explore(trace: &Trace, root: Option<&str>, figures: bool) -> Result<()> {
     let (path, counts) = counts(trace)?;
     let image = Image::parse(std::fs::read(&path)?)?;
-    let lifted = fettle_cfg::lift(&image, LiftOptions::default());
+    let lifted = fettle_cfg::lift(&image);
     let ran = |c: &Counts| c.blocks.values().any(|n| *n > 0);
     let of = |entry: LinkAddr| counts.get(&entry).filter(|c| ran(c));
     let (mut code, exact) = Code::of(&lifted.functions, of);

@@ -1,17 +1,18 @@
-//! Following a process that runs already.
+//! Following processes that run already.
 //!
-//! One thread of ours traces it for as long as it is followed, so that births in it can be seen;
+//! One thread of ours traces them for as long as they are followed, so that births in them can be seen;
 //! and only the thread that traces may stop a thread. So while a process is followed, whoever wants
-//! it to stand still for a moment asks that thread.
+//! it to stand still for a moment asks that thread, and so does who wants another to be followed.
 
 use std::collections::HashSet;
 use std::io;
+use std::path::Path;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::error::LiveError;
-use crate::events::{Birth, ExitStatus, Parent, RunOptions, Session, TRACE, Tracer};
+use crate::events::{self, Birth, ExitStatus, Parent, RunOptions, Session, TRACE, Tracer};
 use crate::halt::{self, Failure, Halted, Thread, sharing_child};
 use crate::haste::{self, Hurry};
 use crate::launch;
@@ -29,6 +30,8 @@ pub(crate) enum Ask {
         answer: Sender<Result<Stopped, Stuck>>,
         go_on: Receiver<()>,
     },
+    /// That it traces another process, too.
+    Join { pid: i32, answer: Sender<Result<(), LiveError>> },
     /// That it lets go of everything.
     End,
 }
@@ -50,9 +53,11 @@ pub(crate) struct Stuck {
 const ARRIVAL: Duration = Duration::from_secs(6);
 
 /// Follows a process that runs, and all that it begets, while `work` goes on in a thread of its
-/// own; then lets go of them. Each thread that is there is reported as born of the first one, and
-/// stands still for that moment. [`Process::while_halted`] may be used by `work`, but not what has
-/// the process make system calls. Answers what `work` did, and how the process ended, if it did.
+/// own, which may have others followed, too; then lets go of them. Each process that is followed is
+/// reported as one that [joined](Session::joined), each thread that is there as born of its first one,
+/// and stands still for that moment. [`Process::while_halted`] may be used by `work`, but not what has a
+/// process make system calls that is followed. Answers what `work` did, and how the process ended, if
+/// it did.
 ///
 /// Signals that this process is sent are not forwarded.
 ///
@@ -63,12 +68,12 @@ pub fn attach<T: Send>(
     process: &Process,
     session: &mut dyn Session,
     options: RunOptions<'_>,
-    work: impl FnOnce() -> T + Send,
+    work: impl FnOnce(&Following) -> T + Send,
 ) -> Result<(T, Option<ExitStatus>), LiveError> {
     let mut tracer = Tracer::new(process.pid(), session, options)?;
     tracer.hurry = Some(Hurry::begin());
     let (follower, wanted) = Follower::of_this_thread();
-    if let Err(error) = tracer.seize_all(process) {
+    if let Err(error) = tracer.join(process.pid()) {
         drop(follower);
         // Nobody wants anything: it lets go of those that it has.
         tracer.follow_running(wanted)?;
@@ -78,8 +83,8 @@ pub fn attach<T: Send>(
     let followed = Followed::begin(process, follower.clone());
     std::thread::scope(|scope| {
         let worker = scope.spawn(move || {
-            let end = EndAtLast(follower);
-            let done = work();
+            let end = EndAtLast(follower.clone());
+            let done = work(&Following(follower));
             drop(end);
             done
         });
@@ -110,6 +115,28 @@ impl Follower {
         self.asks.send(ask)?;
         signals::wake(self.tid);
         Ok(())
+    }
+}
+
+/// Processes are followed, and others can be.
+#[derive(Debug)]
+pub struct Following(Follower);
+
+impl Following {
+    /// Follows another process, and all that it begets, until [`attach`] is through. Then nothing can be
+    /// had of `process` any more: open it anew.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be traced, or a thread of it does not stop.
+    pub fn join(&self, process: &Process) -> Result<(), LiveError> {
+        let pid = process.pid();
+        let (answer, answered) = mpsc::channel();
+        let asked = self.0.ask(Ask::Join { pid, answer }).is_ok();
+        *lock(process) = Some(self.0.clone());
+        // If nobody answers, all that was followed has ended.
+        let answered = answered.recv().ok().filter(|_| asked);
+        answered.unwrap_or(Err(LiveError::Gone { pid }))
     }
 }
 
@@ -174,9 +201,10 @@ impl Process {
 }
 
 impl Tracer<'_> {
-    /// Begins to trace all threads of a process. Each has stood still once when this is done.
-    fn seize_all(&mut self, process: &Process) -> Result<(), LiveError> {
-        let pid = process.pid();
+    /// Begins to trace a process that runs: all its threads. Each has stood still once when this is
+    /// done.
+    fn join(&mut self, pid: i32) -> Result<(), LiveError> {
+        self.session.joined(pid, events::parent_of(pid), &process::tasks(pid)?);
         let deadline = Instant::now() + ARRIVAL;
         loop {
             let threads = process::tasks(pid)?;
@@ -229,6 +257,13 @@ impl Tracer<'_> {
                         self.stopped(tid, signal, event);
                     }
                     drop(hurry);
+                }
+                Ok(Ask::Join { pid, answer }) => {
+                    let hurry = Hurry::begin();
+                    let joined = self.join(pid);
+                    drop(hurry);
+                    // Nobody waits for it who has ended.
+                    let _ = answer.send(joined);
                 }
                 Ok(Ask::End) | Err(mpsc::TryRecvError::Disconnected) => {
                     self.asks = None;
@@ -305,8 +340,18 @@ impl Tracer<'_> {
 
 /// Whether this very thread traces a thread.
 fn traced_by_us(pid: i32, tid: i32) -> bool {
-    let status = maps::read_proc(&format!("/proc/{pid}/task/{tid}/status")).unwrap_or_default();
-    maps::status_field(&status, "TracerPid:") == Some(own_tid() as u64)
+    tracer_of(pid, tid) == Some(own_tid() as u64)
+}
+
+/// Whether a process is followed by a thread of ours.
+pub fn is_followed(pid: i32) -> bool {
+    let ours = |tid: &u64| Path::new(&format!("/proc/self/task/{tid}")).exists();
+    tracer_of(pid, pid).filter(|tid| *tid != 0).as_ref().is_some_and(ours)
+}
+
+fn tracer_of(pid: i32, tid: i32) -> Option<u64> {
+    let status = maps::read_proc(&format!("/proc/{pid}/task/{tid}/status")).ok()?;
+    maps::status_field(&status, "TracerPid:")
 }
 
 fn own_tid() -> i32 {

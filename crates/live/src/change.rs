@@ -3,6 +3,7 @@
 //! Everything is told to the [`Journal`] first.
 
 use std::fs::{File, OpenOptions};
+use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -18,7 +19,7 @@ use crate::process::{self, Process, hash};
 use crate::references::{OwnMemory, Ranges, sleeper_returns_to};
 use crate::returns::Returns;
 
-const PAGE: u64 = 4096;
+pub(crate) const PAGE: u64 = 4096;
 const AT_PLATFORM: u64 = 15;
 
 impl Process {
@@ -84,15 +85,49 @@ impl Process {
         };
         let path = format!("/proc/{pid}/fd/{descriptor}");
         let opened = OpenOptions::new().read(true).write(true).open(path);
-        let (at, len) = (region.at.0, region.len);
-        let flags = (libc::MAP_SHARED | libc::MAP_FIXED_NOREPLACE) as u64;
-        let map =
-            call("map memory", libc::SYS_mmap, [at, len, region.prot.bits(), flags, descriptor, 0]);
-        let advise = libc::MADV_DONTDUMP as u64;
-        let advise =
-            call("keep memory out of dumps", libc::SYS_madvise, [at, len, advise, 0, 0, 0]);
-        let close = call("close a memory file", libc::SYS_close, [descriptor, 0, 0, 0, 0, 0]);
-        if opened.is_ok() {
+        let region = opened.is_ok().then_some(region);
+        stops.extend(self.map_descriptor(journal, region, descriptor)?);
+        let failed = |source| LiveError::Ptrace { action: "open its memory file", pid, source };
+        Ok((opened.map_err(failed)?, stops))
+    }
+
+    /// Gives the process memory that another has been given by [`Process::map_file`]: the same file. `at`
+    /// is free; dumps leave it out. Gives how long a thread stood still, each time.
+    ///
+    /// # Errors
+    ///
+    /// When the kernel is older than 5.6, the process cannot make the calls, or something is there
+    /// already.
+    pub fn map_same(
+        &self,
+        journal: &mut Journal,
+        region: Region,
+        file: BorrowedFd<'_>,
+    ) -> Result<Vec<Duration>, LiveError> {
+        // Not where the region begins: the log knows memory by that.
+        let page = region.at.offset(region.len - PAGE);
+        let (descriptor, mut stops) = self.receive(journal, page, file)?;
+        stops.extend(self.map_descriptor(journal, Some(region), descriptor)?);
+        Ok(stops)
+    }
+
+    /// Has the process map a file that it has open, if there is a `region` for it, and close it.
+    fn map_descriptor(
+        &self,
+        journal: &mut Journal,
+        region: Option<Region>,
+        descriptor: u64,
+    ) -> Result<Vec<Duration>, LiveError> {
+        let call = |action, number, arguments| SystemCall { action, number, arguments };
+        let mut stops = Vec::new();
+        let mut failed = None;
+        if let Some(region) = region {
+            let (at, len) = (region.at.0, region.len);
+            let flags = (libc::MAP_SHARED | libc::MAP_FIXED_NOREPLACE) as u64;
+            let map = [at, len, region.prot.bits(), flags, descriptor, 0];
+            let map = call("map memory", libc::SYS_mmap, map);
+            let advise = [at, len, libc::MADV_DONTDUMP as u64, 0, 0, 0];
+            let advise = call("keep memory out of dumps", libc::SYS_madvise, advise);
             journal.add([Entry::Map(region)])?;
             let made = self.make_calls(journal, &[], &[map, advise])?;
             stops.extend(made.stops);
@@ -100,18 +135,19 @@ impl Process {
                 true => Entry::Unmapped(region.at),
                 false => Entry::Mapped(region.at),
             }])?;
-            if let Some(error) = made.error {
-                self.make_calls(journal, &[], &[close])?;
-                return Err(error);
-            }
+            failed = made.error;
         }
+        let close = call("close a memory file", libc::SYS_close, [descriptor, 0, 0, 0, 0, 0]);
         stops.extend(self.make_calls(journal, &[], &[close])?.stops);
-        let failed = |source| LiveError::Ptrace { action: "open its memory file", pid, source };
-        Ok((opened.map_err(failed)?, stops))
+        failed.map_or(Ok(stops), Err)
     }
 
     /// Takes memory back.
-    fn unmap(&self, journal: &mut Journal, regions: &[Region]) -> Result<Vec<Duration>, LiveError> {
+    pub(crate) fn unmap(
+        &self,
+        journal: &mut Journal,
+        regions: &[Region],
+    ) -> Result<Vec<Duration>, LiveError> {
         let call = |region: &Region| SystemCall {
             action: "unmap memory",
             number: libc::SYS_munmap,

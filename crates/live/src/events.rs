@@ -64,6 +64,10 @@ pub trait Session {
     /// process cannot be looked at: its file may be executed but not read, say.
     fn injected(&mut self, pid: i32, result: Result<(), LiveError>);
 
+    /// A process that ran before is followed from now on, for [`attach`](crate::attach): these are its
+    /// threads, which are reported next, each as born of the first one.
+    fn joined(&mut self, _pid: i32, _parent: Option<i32>, _threads: &[i32]) {}
+
     /// A thread or process has been born and stands before its first instruction, or is about to;
     /// its parent stands at the birth, if it still lives. An answer is the newcomer's gs base;
     /// otherwise it has its parent's. The launched process itself is not reported.
@@ -202,8 +206,10 @@ pub(crate) struct Tracer<'a> {
     /// `None` if the first process ran already: it is not ours, so that it gets no signals from us,
     /// and runs on in the end.
     launch: Option<&'a Launch>,
-    session: &'a mut dyn Session,
+    pub(crate) session: &'a mut dyn Session,
     options: RunOptions<'a>,
+    /// When the session is told the time.
+    next_tick: Instant,
     job_control: JobControl,
     _ticker: Ticker,
     pub(crate) tasks: HashMap<i32, Task>,
@@ -275,6 +281,7 @@ impl<'a> Tracer<'a> {
             launch: None,
             session,
             options,
+            next_tick: Instant::now() + options.period,
             job_control: JobControl::new().map_err(failed("handle the terminal's signals"))?,
             _ticker: Ticker::new(period).map_err(failed("set a timer"))?,
             tasks: HashMap::new(),
@@ -308,7 +315,7 @@ impl<'a> Tracer<'a> {
         Ok(self.status)
     }
 
-    /// Takes one piece of news, or waits for a moment.
+    /// Takes one piece of news, or waits for a moment; false when nobody is left to have any.
     pub(crate) fn step(&mut self) -> Result<bool, Failure> {
         match ptrace::peek(0, true) {
             Ok(Some(report)) => self.handle(report)?,
@@ -320,20 +327,20 @@ impl<'a> Tracer<'a> {
                 return Err(Failure::Error(LiveError::Os { action, source }));
             }
         }
+        let now = Instant::now();
+        if now >= self.next_tick {
+            self.next_tick = now + self.options.period;
+            self.session.tick();
+        }
         Ok(true)
     }
 
     fn follow(&mut self) -> Result<(), Failure> {
-        let mut next_tick = Instant::now() + self.options.period;
         loop {
             if !self.step()? {
                 break;
             }
             let now = Instant::now();
-            if now >= next_tick {
-                next_tick = now + self.options.period;
-                self.session.tick();
-            }
             if !self.early.is_empty() {
                 self.adopt_early(now);
             }
@@ -655,6 +662,12 @@ fn find_parent(tid: i32) -> Option<Parent> {
         let birth = if shared { Birth::Vfork } else { Birth::Fork };
         Parent { tid: parent, pid: parent, birth }
     })
+}
+
+/// Whose child a process is.
+pub(crate) fn parent_of(pid: i32) -> Option<i32> {
+    let status = maps::read_proc(&format!("/proc/{pid}/status")).ok()?;
+    maps::status_field(&status, "PPid:").map(|parent| parent as i32)
 }
 
 /// Whether the program should have gained privileges and has not. (AT_SECURE is set all the same.)

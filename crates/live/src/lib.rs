@@ -36,7 +36,7 @@ mod change;
 mod door;
 mod error;
 mod events;
-
+mod give_file;
 mod halt;
 mod haste;
 mod heirs;
@@ -56,14 +56,13 @@ mod returns;
 mod signals;
 mod stop;
 
-pub use attach::attach;
+pub use attach::{Following, attach, is_followed};
 pub use auxv::Auxv;
 pub use beside::run_beside;
 pub use change::{Undoing, Undone, undo};
 pub use door::{AliveWord, Door, DoorStop, Request};
 pub use error::LiveError;
 pub use events::{Birth, ExitStatus, FaultStop, RunOptions, Session, WaitFor, run};
-
 pub use halt::Halted;
 pub use haste::give_way;
 pub use heirs::{Relative, bequeath, heir, heirs, inherit, relatives};
@@ -74,7 +73,7 @@ pub use maps::{LiveAddr, Mapping};
 pub use patching::{Left, Patched};
 pub use perf_map::write_perf_map;
 pub use places::{Place, Places, Record};
-pub use process::{Process, command_line, start_time};
+pub use process::{Process, command_line, command_of, has_ended, start_time};
 pub use references::Ranges;
 pub use returns::Returns;
 pub use signals::catch_signals;

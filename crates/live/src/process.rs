@@ -58,10 +58,14 @@ impl Process {
             let why = format!("process {tracer} traces it already (a debugger, strace or Fettle)");
             return Err(unattachable(why));
         }
+        // Memory of its own is what the kernel's threads lack.
+        if !status.split(|byte| *byte == b'\n').any(|line| line.starts_with(b"VmSize:")) {
+            return Err(unattachable("it is a thread of the kernel".to_owned()));
+        }
         let not_permitted = |source| LiveError::NotPermitted { pid, source };
         let auxv = auxv_of(pid).map_err(not_permitted)?;
         if auxv.is_empty() {
-            return Err(unattachable("it is a thread of the kernel".to_owned()));
+            return Err(LiveError::NoProcess { pid });
         }
         if auxv.iter().all(|byte| *byte == 0) {
             return Err(unattachable("the kernel is still loading its program".to_owned()));
@@ -91,11 +95,7 @@ impl Process {
 
     /// Its program and arguments; the program alone where it does not say.
     pub fn command(&self) -> String {
-        let line = command_line(self.pid);
-        match line.is_empty() {
-            false => line,
-            true => std::fs::read_link(self.executable()).unwrap_or_default().display().to_string(),
-        }
+        command_of(self.pid)
     }
 
     /// The path that its program was executed by: relative perhaps.
@@ -260,6 +260,18 @@ pub fn command_line(pid: i32) -> String {
     words.join(" ")
 }
 
+/// Program and arguments of a process; the program alone where it does not say.
+pub fn command_of(pid: i32) -> String {
+    let line = command_line(pid);
+    match line.is_empty() {
+        false => line,
+        true => {
+            let program = std::fs::read_link(format!("/proc/{pid}/exe"));
+            program.unwrap_or_default().display().to_string()
+        }
+    }
+}
+
 /// The threads of a process.
 pub(crate) fn tasks(pid: i32) -> Result<Vec<i32>, LiveError> {
     let folder = std::fs::read_dir(format!("/proc/{pid}/task"));
@@ -269,7 +281,7 @@ pub(crate) fn tasks(pid: i32) -> Result<Vec<i32>, LiveError> {
 
 /// Whether a process is gone, or has nothing left but its exit status: no thread that could run,
 /// for others may live on when the first has ended.
-pub(crate) fn has_ended(pid: i32) -> bool {
+pub fn has_ended(pid: i32) -> bool {
     let dead = |tid: &i32| {
         let status = maps::read_proc(&format!("/proc/{pid}/task/{tid}/status")).unwrap_or_default();
         state(&status).is_none_or(|state| matches!(state, b'Z' | b'X'))
@@ -317,7 +329,11 @@ mod tests {
         assert!(why(i32::MAX).contains("no process"));
         // PID 2 is the kernel's, unless we are in a namespace of our own.
         if std::fs::read("/proc/2/cmdline").is_ok_and(|line| line.is_empty()) && is_root() {
-            assert!(why(2).contains("kernel") || why(2).contains("ended"), "{}", why(2));
+            assert!(
+                why(2).contains("thread of the kernel") || why(2).contains("ended"),
+                "{}",
+                why(2)
+            );
         }
     }
 

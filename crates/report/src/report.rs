@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use fettle_trace::{EventKind, Exit, Manifest, ProbeCost, ProbeMode, Thread, Total, Trace};
 use serde::Serialize;
 
-use crate::correct::{below, corrected};
+use crate::correct::{Below, below, corrected};
 use crate::error::{Error, Result};
 use crate::names::Names;
 use crate::profile::Profile;
@@ -342,14 +342,15 @@ impl Analysis {
     pub fn functions(&self) -> Vec<FunctionRow> {
         let mut sums: HashMap<u32, Sum> = HashMap::new();
         for total in &self.totals {
-            sums.entry(total.function).or_default().add(total);
+            sums.entry(total.function).or_insert(Sum::NONE).add(total);
         }
         let below = below(&self.profile.tree);
         let cost = self.manifest.probe_cost;
         let rows = sums.into_iter().filter(|(_, sum)| sum.calls > 0).map(|(id, sum)| {
             let Sum { calls, self_ns, total_ns, .. } = sum;
-            let slot = self.profile.tree.slot_of(id);
-            let below = slot.and_then(|slot| below.get(slot)).copied().unwrap_or_default();
+            let recorded =
+                || self.profile.tree.slot_of(id).and_then(|slot| below.get(slot)).copied();
+            let below = sum.below().or_else(recorded).unwrap_or_default();
             let (self_corrected_ns, total_corrected_ns) =
                 corrected(cost, below, calls, self_ns, total_ns);
             let name = self.names.get(id);
@@ -542,7 +543,7 @@ fn off_cpu(trace: &Trace, threads: &[Thread]) -> fettle_trace::Result<HashMap<u3
 }
 
 /// A function's totals over threads.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 struct Sum {
     calls: u64,
     self_ns: u64,
@@ -551,14 +552,37 @@ struct Sum {
     total_off_ns: u64,
     /// Whether processor time is known in some thread; where it is not, all time counts.
     cpu_known: bool,
+    /// Calls made and calls below, where every thread counted them.
+    below: Option<(u64, u64)>,
 }
 
 impl Sum {
+    /// Of a function in no thread yet.
+    const NONE: Sum = Sum {
+        calls: 0,
+        self_ns: 0,
+        total_ns: 0,
+        self_off_ns: 0,
+        total_off_ns: 0,
+        cpu_known: false,
+        below: Some((0, 0)),
+    };
+
+    /// The calls under these, if they were counted.
+    fn below(&self) -> Option<Below> {
+        let (children, descendants) = self.below?;
+        Some(Below { calls: self.calls, children, descendants })
+    }
+
     fn add(&mut self, total: &Total) {
         let add = |to: &mut u64, value: u64| *to = to.saturating_add(value);
         add(&mut self.calls, total.calls);
         add(&mut self.self_ns, total.self_ns);
         add(&mut self.total_ns, total.total_ns);
+        self.below = self
+            .below
+            .zip(total.child_calls.zip(total.calls_below))
+            .map(|(to, more)| (to.0.saturating_add(more.0), to.1.saturating_add(more.1)));
         if let (Some(cpu_self), Some(cpu_total)) = (total.cpu_self_ns, total.cpu_total_ns) {
             self.cpu_known = true;
             add(&mut self.self_off_ns, total.self_ns.saturating_sub(cpu_self));

@@ -24,6 +24,7 @@ on d where x < y { handoff t(3) -> start t(4) is runnable  mark p(3, 3)  basic q
 on d { basic t(2)  receive s(x, y) bytes x + y answers s(y, x)  seed  send s(y, x) bytes y at x }
 on e where y == 0 { basic t(1)  send s(x, x) bytes y + 1  stop q(x, y) unless p(3, 3) }
 on e { handoff t(5) -> t(6) is runnable  unmark p(3, 3)  start i(7)  stop s(x, y)  end }
+on f where x == 1 and y > 2 { lend t(x) -> p(x, y) unless q(x, y)  lend i(y) -> t(y)  basic t(x)  drop p(y, x) if q(x, y) }
 on f where x == 1 { start t(x)  start p(x, y)  start i(y)  seed }
 on f where x == 2 { stop p(x, y)  stop i(y)  stop t(x) }
 on f { basic i(x)  basic i(y) }

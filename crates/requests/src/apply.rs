@@ -3,7 +3,7 @@
 use crate::engine::{Options, SchemaCounts};
 use crate::few::Few;
 use crate::keys::UNFIT;
-use crate::program::{Bind, Mark, Rule, Scope, Seed, Traffic, When};
+use crate::program::{Bind, Dropped, Lend, Mark, Rule, Scope, Seed, Traffic, When};
 use crate::request::LinkKind;
 use crate::requests::{Arrival, Requests};
 use crate::run::{Now, Run, UNBOUND, begin};
@@ -45,9 +45,7 @@ impl Run {
         self.bound.clear();
         self.owners.clear();
         self.arrivals.clear();
-        for mark in &rule.marks {
-            self.mark_key(mark, places);
-        }
+        self.prepare(rule, options, now, places);
         // The sections of the event, which START opens, and their requests.
         let mut actor = None;
         for bind in &rule.binds {
@@ -106,6 +104,29 @@ impl Run {
         }
     }
 
+    /// What comes before the event is anybody's.
+    fn prepare(&mut self, rule: &Rule, options: &Options, now: Now, places: Places<'_>) {
+        for dropped in &rule.drops {
+            self.drop(dropped, now, places);
+        }
+        for mark in &rule.marks {
+            self.mark_key(mark, places);
+        }
+        for lend in &rule.lends {
+            self.lend(lend, options, now, places);
+        }
+    }
+
+    /// Ends a section. The event is not its requests'.
+    fn drop(&mut self, dropped: &Dropped, now: Now, places: Places<'_>) {
+        let place = places.of(dropped.key);
+        if place == UNFIT {
+            self.counts.unfit += 1;
+        } else if dropped.when.iter().all(|when| self.holds(when, places)) {
+            self.close(place, now.ns);
+        }
+    }
+
     /// Notes or forgets a fact about a key.
     fn mark_key(&mut self, mark: &Mark, places: Places<'_>) {
         let place = places.of(mark.key);
@@ -113,12 +134,33 @@ impl Run {
             self.counts.unfit += 1;
             return;
         }
-        if mark.when.as_ref().is_some_and(|when| !self.holds(when, places)) {
+        if !mark.when.iter().all(|when| self.holds(when, places)) {
             return;
         }
         match mark.set {
             true => self.counts.evicted += self.sections.mark(place),
             false => self.sections.unmark(place),
+        }
+    }
+
+    /// Gives a section's requests to another one, which has nothing else from here on. The event is
+    /// not theirs.
+    fn lend(&mut self, lend: &Lend, options: &Options, now: Now, places: Places<'_>) {
+        let (from, to) = (places.of(lend.from), places.of(lend.to));
+        if from == UNFIT || to == UNFIT {
+            self.counts.unfit += 1;
+            return;
+        }
+        // Who lends to itself does nothing.
+        if from == to || !lend.when.iter().all(|when| self.holds(when, places)) {
+            return;
+        }
+        self.close(to, now.ns);
+        self.owners.extend(self.sections.members(from).iter().map(|member| member.slot));
+        if !self.owners.is_empty() {
+            self.enter(to, lend.actor, options, now);
+            self.join_all(to, options, now.ns);
+            self.owners.clear();
         }
     }
 
@@ -136,7 +178,7 @@ impl Run {
             self.counts.unfit += 1;
             return UNBOUND;
         }
-        if bind.when.as_ref().is_some_and(|when| !self.holds(when, places)) {
+        if !bind.when.iter().all(|when| self.holds(when, places)) {
             return UNBOUND;
         }
         let section = &self.sections.all[place as usize];

@@ -8,8 +8,8 @@ use crate::diagnostic::{Diagnostic, Report, Severity, Source, Span, suggest};
 use crate::event::{Catalog, EventId, EventType, Field, FieldType, Strings};
 use crate::parser::parse;
 use crate::program::{
-    After, Bind, Expr, Handoff, Key, KeyId, Lane, LaneId, Mark, Part, Program, Rule, Schema, Seed,
-    Traffic, Transfer, When, split,
+    After, Bind, Dropped, Expr, Handoff, Key, KeyId, Lane, LaneId, Lend, Mark, Part, Program, Rule,
+    Schema, Seed, Traffic, Transfer, When, split,
 };
 use crate::state::Change;
 use crate::syntax::{self, Action, Binary, Class, Declaration, ExprKind, File, Name, Role, Unary};
@@ -355,6 +355,8 @@ impl Checker {
             keys: Vec::new(),
             marks: Vec::new(),
             binds: Vec::new(),
+            lends: Vec::new(),
+            drops: Vec::new(),
             handoffs: Vec::new(),
             transfers: Vec::new(),
             seed: None,
@@ -370,8 +372,8 @@ impl Checker {
         for statement in &rule.statements {
             let done = self.statement(statement, &mut context, names, &mut made);
             result = result.and(done);
-            let parts =
-                made.binds.len() + made.transfers.len() + made.handoffs.len() + made.marks.len();
+            let passed = made.transfers.len() + made.handoffs.len() + made.lends.len();
+            let parts = made.binds.len() + made.drops.len() + made.marks.len() + passed;
             if parts.max(made.locals.len()) > PARTS_MAX {
                 let message = format!("a rule has at most {PARTS_MAX} bindings and derived fields");
                 return self.error(file, statement.span, message);
@@ -386,11 +388,7 @@ impl Checker {
         }
         made.notes = made.binds.iter().any(|bind| bind.role == Role::Note);
         made.stops = made.binds.iter().any(|bind| bind.role == Role::Stop);
-        let only_binds = made.handoffs.is_empty()
-            && made.transfers.is_empty()
-            && made.marks.is_empty()
-            && !made.end
-            && made.binds.iter().all(|bind| bind.when.is_none());
+        let only_binds = made.only_binds();
         let basic = made.binds.iter().all(|bind| bind.role == Role::Basic);
         let usual = |bind: &Bind| matches!(bind.role, Role::Start | Role::Basic | Role::Stop);
         let label = made.seed.as_ref().is_some_and(|seed| seed.label.is_some());
@@ -411,17 +409,7 @@ impl Checker {
     ) -> Checked<()> {
         let file = context.file;
         match &statement.what {
-            Action::Let(name, value) => {
-                let taken = context.event.fields.iter().any(|field| field.name == name.text)
-                    || context.derived.iter().any(|(derived, _)| *derived == name.text);
-                if taken {
-                    let message = format!("there is a field `{}` already", name.text);
-                    return self.error(file, name.span, message);
-                }
-                let (value, ty) = self.expr(value, context)?;
-                made.locals.push(value);
-                context.derived.push((name.text.clone(), ty));
-            }
+            Action::Let(name, value) => self.derive(name, value, context, made)?,
             Action::Bind { role, lane, after, change, when } => match self
                 .find(lane, context, names)?
             {
@@ -438,7 +426,7 @@ impl Checker {
                     let plain = after.is_none()
                         && change.is.is_none()
                         && change.expects.is_none()
-                        && when.is_none();
+                        && when.is_empty();
                     if !matches!(role, Role::Start | Role::Stop) || !plain {
                         let help = "streams have `send`, `receive`, `start` and `stop`".to_string();
                         let message = format!("`{}` is a stream", lane.name.text);
@@ -449,9 +437,18 @@ impl Checker {
                 }
             },
             Action::Mark { set, lane, when } => {
-                let (_, key) = self.timeline(lane, context, names, made)?;
-                let when = self.when(when, context, names, made)?;
+                let (_, key, when) = self.conditional(lane, when, context, names, made)?;
                 made.marks.push(Mark { key, set: *set, when });
+            }
+            Action::Lend { from, to, when } => {
+                let (_, from) = self.timeline(from, context, names, made)?;
+                let (timeline, to, when) = self.conditional(to, when, context, names, made)?;
+                let actor = names.timelines[timeline].actor;
+                made.lends.push(Lend { from, timeline, actor, to, when });
+            }
+            Action::Drop { lane, when } => {
+                let (timeline, key, when) = self.conditional(lane, when, context, names, made)?;
+                made.drops.push(Dropped { timeline, key, when });
             }
             Action::Handoff { from, start, to, change } => {
                 let (from, from_key) = self.timeline(from, context, names, made)?;
@@ -483,37 +480,83 @@ impl Checker {
                 made.transfers.push(Transfer { key, what });
             }
             Action::Seed(class) => {
-                let own = match class {
-                    Some(Class::Text(text)) => text,
-                    _ => &context.event.name,
-                };
-                let class_of = self.class(own, names, file, statement.span)?;
-                let label = match class {
-                    Some(Class::Field(name)) => {
-                        let kind = ExprKind::Name(name.text.clone());
-                        let expr = syntax::Expr { kind, span: name.span };
-                        Some(self.typed(&expr, Type::Text, "what a seed is called is", context)?)
-                    }
-                    _ => None,
-                };
-                made.seed = Some(Seed { class: class_of, label });
+                made.seed = Some(self.seed(class.as_ref(), statement.span, context, names)?);
             }
             Action::End => made.end = true,
         }
         Ok(())
     }
 
-    /// A mark that a statement depends on.
-    fn when(
+    /// A field that is derived from others.
+    fn derive(
         &mut self,
-        when: &Option<syntax::When>,
+        name: &Name,
+        value: &syntax::Expr,
+        context: &mut Context<'_>,
+        made: &mut Rule,
+    ) -> Checked<()> {
+        let taken = context.event.fields.iter().any(|field| field.name == name.text)
+            || context.derived.iter().any(|(derived, _)| *derived == name.text);
+        if taken {
+            let message = format!("there is a field `{}` already", name.text);
+            return self.error(context.file, name.span, message);
+        }
+        let (value, ty) = self.expr(value, context)?;
+        made.locals.push(value);
+        context.derived.push((name.text.clone(), ty));
+        Ok(())
+    }
+
+    /// What a request is called that an event begins.
+    fn seed(
+        &mut self,
+        class: Option<&Class>,
+        span: Span,
+        context: &Context<'_>,
+        names: &mut Names,
+    ) -> Checked<Seed> {
+        let own = match class {
+            Some(Class::Text(text)) => text,
+            _ => &context.event.name,
+        };
+        let label = match class {
+            Some(Class::Field(name)) => {
+                let kind = ExprKind::Name(name.text.clone());
+                let expr = syntax::Expr { kind, span: name.span };
+                Some(self.typed(&expr, Type::Text, "what a seed is called is", context)?)
+            }
+            _ => None,
+        };
+        Ok(Seed { class: self.class(own, names, context.file, span)?, label })
+    }
+
+    /// A timeline, the place of its key's values, and the marks that a statement depends on.
+    fn conditional(
+        &mut self,
+        lane: &syntax::Lane,
+        when: &[syntax::When],
         context: &Context<'_>,
         names: &Names,
         made: &mut Rule,
-    ) -> Checked<Option<When>> {
-        let Some(syntax::When { lane, there }) = when else { return Ok(None) };
-        let (_, key) = self.timeline(lane, context, names, made)?;
-        Ok(Some(When { key, there: *there }))
+    ) -> Checked<(usize, KeyId, Vec<When>)> {
+        let (timeline, key) = self.timeline(lane, context, names, made)?;
+        Ok((timeline, key, self.when(when, context, names, made)?))
+    }
+
+    /// The marks that a statement depends on.
+    fn when(
+        &mut self,
+        when: &[syntax::When],
+        context: &Context<'_>,
+        names: &Names,
+        made: &mut Rule,
+    ) -> Checked<Vec<When>> {
+        when.iter()
+            .map(|syntax::When { lane, there }| {
+                let (_, key) = self.timeline(lane, context, names, made)?;
+                Ok(When { key, there: *there })
+            })
+            .collect()
     }
 
     /// A stream and the values of its key.
@@ -770,5 +813,5 @@ fn bind(
 ) -> Bind {
     let Lane { actor, implicit, expects: between, .. } = names.timelines[timeline];
     let change = Change::new(change.is, change.expects);
-    Bind { timeline, actor, implicit, between, key, role, after, change, when: None }
+    Bind { timeline, actor, implicit, between, key, role, after, change, when: Vec::new() }
 }

@@ -88,10 +88,17 @@ impl Schema {
                 Role::Start => Effect::Opens,
                 Role::Basic | Role::Join if bind.implicit => Effect::Opens,
                 // A condition may keep it from closing.
-                Role::Stop if bind.when.is_none() => Effect::Closes,
+                Role::Stop if bind.when.is_empty() => Effect::Closes,
                 Role::Stop | Role::Basic | Role::Join | Role::Note => Effect::Touches,
             };
             add(bind.timeline, rule.keys[bind.key].1.of(&scope), effect);
+        }
+        for dropped in &rule.drops {
+            let effect = if dropped.when.is_empty() { Effect::Closes } else { Effect::Touches };
+            add(dropped.timeline, rule.keys[dropped.key].1.of(&scope), effect);
+        }
+        for lend in &rule.lends {
+            add(lend.timeline, rule.keys[lend.to].1.of(&scope), Effect::Opens);
         }
         for handoff in &rule.handoffs {
             add(handoff.timeline, rule.keys[handoff.key].1.of(&scope), Effect::Receives);

@@ -12,9 +12,9 @@ use crate::syntax::*;
 /// Words that begin items.
 const ITEMS: [&str; 6] = ["use", "event", "timeline", "actor", "stream", "on"];
 /// Words that begin statements.
-const STATEMENTS: [&str; 13] = [
-    "let", "start", "stop", "basic", "join", "note", "handoff", "send", "receive", "mark",
-    "unmark", "seed", "end",
+const STATEMENTS: [&str; 15] = [
+    "let", "start", "stop", "basic", "join", "note", "handoff", "lend", "drop", "send", "receive",
+    "mark", "unmark", "seed", "end",
 ];
 /// Words with a meaning inside expressions or around them.
 const OPERATORS: [&str; 7] = ["where", "and", "or", "not", "in", "true", "false"];
@@ -236,7 +236,8 @@ impl Parser {
             "basic" => Some(Role::Basic),
             "join" => Some(Role::Join),
             "note" => Some(Role::Note),
-            "let" | "handoff" | "send" | "receive" | "mark" | "unmark" | "seed" | "end" => None,
+            "let" | "handoff" | "lend" | "drop" | "send" | "receive" | "mark" | "unmark"
+            | "seed" | "end" => None,
             _ => return self.expected_one_of("a statement or `}`", &STATEMENTS),
         };
         self.next();
@@ -262,20 +263,13 @@ impl Parser {
                 let to = self.lane()?;
                 Ok(Action::Handoff { from, start, to, change: self.change()? })
             }
-            "seed" => {
-                let class = match self.peek().clone() {
-                    Kind::Text(class) => {
-                        self.next();
-                        Some(Class::Text(class))
-                    }
-                    // A field, unless it is the next statement.
-                    Kind::Word(word) if !STATEMENTS.contains(&word.as_str()) => {
-                        Some(Class::Field(self.name("a text, a field or the next statement")?))
-                    }
-                    _ => None,
-                };
-                Ok(Action::Seed(class))
+            "lend" => {
+                let from = self.lane()?;
+                self.sign("->", "between who lends and who borrows")?;
+                Ok(Action::Lend { from, to: self.lane()?, when: self.when()? })
             }
+            "drop" => Ok(Action::Drop { lane: self.lane()?, when: self.when()? }),
+            "seed" => Ok(Action::Seed(self.class()?)),
             "end" => Ok(Action::End),
             "mark" | "unmark" => {
                 let lane = self.lane()?;
@@ -296,17 +290,39 @@ impl Parser {
         }
     }
 
+    fn class(&mut self) -> Parsed<Option<Class>> {
+        Ok(match self.peek().clone() {
+            Kind::Text(class) => {
+                self.next();
+                Some(Class::Text(class))
+            }
+            // A field, unless it is the next statement.
+            Kind::Word(word) if !STATEMENTS.contains(&word.as_str()) => {
+                Some(Class::Field(self.name("a text, a field or the next statement")?))
+            }
+            _ => None,
+        })
+    }
+
     fn lane(&mut self) -> Parsed<Lane> {
         let name = self.name("the name of a timeline or stream")?;
         Ok(Lane { name, key: self.list(Parser::expr)? })
     }
 
-    fn when(&mut self) -> Parsed<Option<When>> {
-        let there = self.accept_word("if");
-        if !there && !self.accept_word("unless") {
-            return Ok(None);
+    fn when(&mut self) -> Parsed<Vec<When>> {
+        let mut all = Vec::new();
+        loop {
+            let there = self.accept_word("if");
+            if !there && !self.accept_word("unless") {
+                return Ok(all);
+            }
+            all.push(When { lane: self.lane()?, there });
+            if matches!(self.peek(), Kind::Word(word) if word == "and" || word == "or") {
+                let help = "write `if` or `unless` before each: all of them have to hold";
+                let message = "conditions stand one behind the other".into();
+                return self.fail(self.span(), message, Some(help.into()));
+            }
         }
-        Ok(Some(When { lane: self.lane()?, there }))
     }
 
     fn change(&mut self) -> Parsed<Change> {

@@ -162,6 +162,8 @@ pub(crate) struct Rule {
     pub keys: Vec<(LaneId, Key)>,
     pub marks: Vec<Mark>,
     pub binds: Vec<Bind>,
+    pub lends: Vec<Lend>,
+    pub drops: Vec<Dropped>,
     pub handoffs: Vec<Handoff>,
     pub transfers: Vec<Transfer>,
     pub seed: Option<Seed>,
@@ -188,6 +190,17 @@ pub(crate) struct Seed {
 }
 
 impl Rule {
+    /// Whether it does no more than to bind timelines, whatever is marked.
+    pub(crate) fn only_binds(&self) -> bool {
+        self.drops.is_empty()
+            && self.marks.is_empty()
+            && self.lends.is_empty()
+            && self.handoffs.is_empty()
+            && self.transfers.is_empty()
+            && !self.end
+            && self.binds.iter().all(|bind| bind.when.is_empty())
+    }
+
     /// Takes in a key, unless it has it already.
     pub fn key(&mut self, lane: LaneId, key: Key) -> KeyId {
         let known = self.keys.iter().position(|(l, k)| *l == lane && *k == key);
@@ -246,7 +259,8 @@ pub(crate) struct Bind {
     /// For [`Role::Start`]: otherwise it is BASIC.
     pub after: Option<After>,
     pub change: Option<Change>,
-    pub when: Option<When>,
+    /// All of them have to hold.
+    pub when: Vec<When>,
 }
 
 /// A mark that has to be there, or not.
@@ -261,7 +275,8 @@ pub(crate) struct When {
 pub(crate) struct Mark {
     pub key: KeyId,
     pub set: bool,
-    pub when: Option<When>,
+    /// All of them have to hold.
+    pub when: Vec<When>,
 }
 
 /// When a START is one.
@@ -271,6 +286,24 @@ pub(crate) struct After {
     pub events: Vec<EventId>,
     /// If no section is open.
     pub nothing: bool,
+}
+
+/// A section whose requests another one has, too, from here on.
+#[derive(Clone, Debug)]
+pub(crate) struct Lend {
+    pub from: KeyId,
+    pub timeline: usize,
+    pub actor: bool,
+    pub to: KeyId,
+    pub when: Vec<When>,
+}
+
+/// A section that ends without the event being its requests'.
+#[derive(Clone, Debug)]
+pub(crate) struct Dropped {
+    pub timeline: usize,
+    pub key: KeyId,
+    pub when: Vec<When>,
 }
 
 /// The receiving side of a hand-off.

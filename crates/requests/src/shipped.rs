@@ -8,8 +8,9 @@ macro_rules! schema {
 }
 
 /// Names and texts. `kernel` and `probes` only declare events, which the others use.
-pub const SCHEMAS: [(&str, &str); 20] = [
+pub const SCHEMAS: [(&str, &str); 21] = [
     schema!("asked"),
+    schema!("asyncio"),
     schema!("block"),
     schema!("calls"),
     schema!("files"),

@@ -89,8 +89,10 @@ pub(crate) struct Statement {
 #[derive(Clone, Debug)]
 pub(crate) enum Action {
     Let(Name, Expr),
-    Bind { role: Role, lane: Lane, after: Option<Vec<Name>>, change: Change, when: Option<When> },
-    Mark { set: bool, lane: Lane, when: Option<When> },
+    Bind { role: Role, lane: Lane, after: Option<Vec<Name>>, change: Change, when: Vec<When> },
+    Mark { set: bool, lane: Lane, when: Vec<When> },
+    Lend { from: Lane, to: Lane, when: Vec<When> },
+    Drop { lane: Lane, when: Vec<When> },
     Handoff { from: Lane, start: bool, to: Lane, change: Change },
     Transfer { sends: bool, lane: Lane, bytes: Expr, at: Option<Expr>, answers: Option<Lane> },
     Seed(Option<Class>),

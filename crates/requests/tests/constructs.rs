@@ -414,3 +414,53 @@ on rest { basic thread(tid) unless friend(s)  stop thread(tid) if friend(s) }
     assert_eq!(story.events(), [vec![1, 2, 3], vec![5, 6, 7]]);
     assert_eq!(story.requests[1].outcome, Outcome::Unfinished);
 }
+
+#[test]
+fn what_is_lent_is_had_by_both_and_the_event_is_nobodys() {
+    let rules = "
+timeline safe(y: u32)
+on a { start thing(x) seed }
+on two { lend thing(x) -> safe(y) unless worker(x) }
+on b { basic safe(x)  start worker(x) }
+on c { stop thing(x)  stop safe(x) }
+on big where x > 0 { lend worker(x) -> worker(x)  start worker(x) }
+";
+    // The second has what the first lends, and no longer what it had before; the third lends nothing.
+    let story = tell(
+        rules,
+        "1 a 1\n2 a 2\n3 two 1 7\n4 two 2 7\n5 b 7\n6 two 3 7\n7 b 7\n8 two 7 9\n9 big 7 0\n10 c 2\n11 c 1",
+    );
+    assert_eq!(story.events(), [vec![1, 4, 9], vec![0, 10]]);
+    assert!(story.requests.iter().all(|request| request.shared_with.is_empty()));
+}
+
+#[test]
+fn what_is_dropped_ends_without_the_event() {
+    let rules = "
+timeline done(x: u32)
+on a { start thing(x) seed }
+on b { basic thing(x)  mark done(x) }
+on c { drop thing(x) if done(x)  stop thing(x)  unmark done(x) }
+";
+    // The first was done when it was dropped, the second was not; a key that is used again is new.
+    let story = tell(rules, "1 a 1\n2 a 2\n3 b 1\n4 c 1\n5 c 2\n6 a 1\n7 c 1\n8 c 1");
+    assert_eq!(story.events(), [vec![0, 2], vec![1, 4], vec![5, 6]]);
+    assert!(story.requests.iter().all(|request| request.outcome == Outcome::Drained));
+}
+
+#[test]
+fn all_conditions_of_a_statement_have_to_hold() {
+    let rules = "
+timeline wet(x: u32)
+timeline cold(x: u32)
+on a { mark wet(x) if wet(x) unless cold(x)  mark cold(x) }
+on b { mark wet(x) unless wet(x) if cold(x) }
+on c { start thing(x) after nothing  seed }
+on two { stop thing(x) if wet(y) if cold(y)  basic thing(x) unless wet(y) unless cold(y) }
+";
+    // 1 and 4 are neither, 2 is cold, 3 is both.
+    let marks = "1 a 2\n2 a 3\n3 b 3\n4 b 4\n5 c 7\n";
+    let story =
+        tell(rules, &format!("{marks}6 two 7 1\n7 two 7 2\n8 two 7 4\n9 two 7 3\n10 two 7 1"));
+    assert_eq!(story.events(), [[4, 5, 7, 8]]);
+}

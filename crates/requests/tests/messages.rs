@@ -9,7 +9,7 @@ const DECLARED: &str =
     "use kernel actor thread(tid: u32) timeline file(pid: u32, fd: i32) stream s(k: u64)\n";
 
 /// Schemas with one slip each; `…` stands for the declarations above.
-const WRONG: [&str; 49] = [
+const WRONG: [&str; 52] = [
     "evnt read(x: u32)",
     "event x(a u32)",
     "event x(a: u33)",
@@ -58,6 +58,9 @@ const WRONG: [&str; 49] = [
     "…on open where not fd { seed }",
     "…on open { seed fd }",
     "…on open { seed pth }",
+    "…on read { lend thread(tid) file(pid, fd) seed }",
+    "…on read { stop thread(tid) if file(pid, fd) unless thred(tid) seed }",
+    "…on read { stop thread(tid) if file(pid, fd) and thread(tid) seed }",
     "…on read { join s(pid) seed }",
 ];
 

@@ -2,6 +2,8 @@
 
 mod story;
 
+use std::ops::RangeInclusive;
+
 use fettle_requests::{Outcome, SCHEMAS, Source, State, Wait, compile, shipped};
 use story::Story;
 
@@ -23,6 +25,29 @@ fn each_and_all_are_right() {
 
 fn shipped_story(schema: &str, text: &str) -> Story {
     Story::tell(&shipped(schema).unwrap(), text)
+}
+
+/// A connection stays open long after what it was for; one that is closed in place of an answer does
+/// not.
+#[test]
+fn the_end_of_a_connection_is_nobodys_who_was_answered() {
+    let at = |time: u64, event: &str, socket: u64| {
+        format!("{time} {event} 1 1 {socket} \"l{socket}\" \"r\"")
+    };
+    let text = [
+        at(1, "accept", 7),
+        at(2, "received", 7) + " 40",
+        at(3, "sent", 7) + " 10",
+        "4 poll_begin 1 1".to_owned(),
+        at(5, "accept", 8),
+        at(6, "received", 8) + " 40",
+        "7 poll_begin 1 1".to_owned(),
+        at(900, "socket_close", 7),
+        at(901, "socket_close", 8),
+    ]
+    .join("\n");
+    let story = shipped_story("sockets", &text);
+    assert_eq!(story.events(), [vec![1, 2, 3], vec![5, 6, 8]]);
 }
 
 /// Two clients of one thread: a pipeline of two commands, and one command that is read before the
@@ -159,6 +184,59 @@ fn a_pool_takes_items_from_a_queue() {
     assert_eq!(story.events(), [vec![0, 2, 4, 6, 7], vec![1, 3, 5, 8, 9, 10]]);
     assert_eq!(story.requests[0].times().get(State::Runnable), 2);
     assert_eq!(story.requests[0].outcome, Outcome::Drained);
+}
+
+/// What is told of a step of a task that does what stands between.
+fn step(task: u64, between: &str) -> String {
+    format!(
+        "arguments 1 1 \"_PyDict_SetItem_KnownHash\" 500 501 {task}
+         {between}
+         result 1 1 \"_PyDict_GetItem_KnownHash\" 500 0 0 0 0 0 {task}
+         arguments 1 1 \"_PyDict_DelItem_KnownHash\" 500\n"
+    )
+}
+
+/// Two tasks with a client each; what one event loop has read they take a turn later. One asks a
+/// server and has another task ask it again; the other answers at once, and then asks for more.
+#[test]
+fn tasks_take_what_their_event_loop_has_read() {
+    let made = |task| format!("arguments 1 1 \"_Py_HashPointer\" {task}\n");
+    let bytes = |buffer, size| format!("arguments 1 1 \"PyByteArray_Resize\" {buffer} {size}\n");
+    let read = |socket, buffer| {
+        format!("received 1 1 {socket} \"l{socket}\" \"r\" 5\n") + &bytes(buffer, 5)
+    };
+    let sent = |socket| format!("sent 1 1 {socket} \"l{socket}\" \"r\" 5\n");
+    let text =
+        "connect 1 1 50 \"l50\" \"r\"\naccept 1 1 10 \"l10\" \"r\"\naccept 1 1 11 \"l11\" \"r\"\n"
+        .to_string()
+        + &made(70)
+        + &made(71)
+        + &step(70, "")
+        + &step(71, "")
+        + "poll 1 1 2\n"
+        + &read(10, 90)
+        + &read(11, 91)
+        + "poll_look 1 1 0\n"
+        // Each goes on with what is its; a buffer of a task's own is nobody's business.
+        + &step(70, &(bytes(90, 0) + &bytes(99, 5) + &sent(50)))
+        + &step(71, &(bytes(91, 0) + &sent(11)))
+        + "poll 1 1 1\n"
+        + &read(50, 92)
+        // Who has answered works for nobody, unless it does more for whom it has answered.
+        + &step(71, "")
+        + &step(71, &(sent(50) + &sent(11)))
+        + &step(70, &(bytes(92, 0) + &made(72)))
+        + &step(72, &sent(50))
+        + &step(70, &sent(10))
+        + "poll_begin 1 1\n";
+    let times = (1..).zip(text.lines().filter(|line| !line.trim().is_empty()));
+    let text: Vec<String> = times.map(|(time, line)| format!("{time} {}", line.trim())).collect();
+    let story = shipped_story("asyncio", &text.join("\n"));
+    let asks = [12..=13, 18..=22, 29..=30, 39..=51];
+    let answers = [14..=16, 24..=27, 35..=38];
+    let lines = |ranges: &[RangeInclusive<u64>]| ranges.iter().cloned().flatten().collect();
+    let expected: [Vec<u64>; 2] = [lines(&asks), lines(&answers)];
+    assert_eq!(story.events(), expected);
 }
 
 #[test]

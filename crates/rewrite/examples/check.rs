@@ -5,7 +5,6 @@
 
 use std::time::{Duration, Instant};
 
-use fettle_cfg::LiftOptions;
 use fettle_image::Image;
 use fettle_rewrite::Pointers;
 use fettle_rewrite::check::Checker;
@@ -18,7 +17,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let repeat = std::env::var("REPEAT").ok().and_then(|r| r.parse().ok()).unwrap_or(1);
     for path in std::env::args().skip(1) {
         let image = Image::parse(std::fs::read(&path)?)?;
-        let lifted = fettle_cfg::lift(&image, LiftOptions::default());
+        let lifted = fettle_cfg::lift(&image);
         for mode in Mode::ALL {
             if std::env::var("MODE").is_ok_and(|m| m != format!("{mode:?}")) {
                 continue;

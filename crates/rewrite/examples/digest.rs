@@ -7,7 +7,6 @@ use std::collections::hash_map::DefaultHasher;
 use std::fmt::Write;
 use std::hash::Hasher;
 
-use fettle_cfg::LiftOptions;
 use fettle_image::Image;
 use fettle_rewrite::{Mode, PlanOptions, Pointers, Probing};
 
@@ -24,7 +23,7 @@ impl Write for Text {
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     for path in std::env::args().skip(1) {
         let Ok(image) = Image::parse(std::fs::read(&path)?) else { continue };
-        let lifted = fettle_cfg::lift(&image, LiftOptions::default());
+        let lifted = fettle_cfg::lift(&image);
         for mode in Mode::ALL {
             if std::env::var("MODE").is_ok_and(|m| m != format!("{mode:?}")) {
                 continue;

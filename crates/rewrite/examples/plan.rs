@@ -19,7 +19,7 @@ fn main() {
         _ => Mode::Events,
     };
     let t = Instant::now();
-    let lifted = fettle_cfg::lift(&image, fettle_cfg::LiftOptions::default());
+    let lifted = fettle_cfg::lift(&image);
     let lift = t.elapsed();
     let plan = fettle_rewrite::plan(
         &image,

@@ -10,13 +10,14 @@
 //! goes is decided later, so jumps between them wait for it ([`Fixup::Across`]).
 
 use fettle_cfg::edges::{EdgeGraph, Place};
-use fettle_cfg::function::{Block, BlockId, Exit, Function, JumpTable};
+use fettle_cfg::function::{Block, BlockId, Exit, Function};
 use fettle_cfg::liveness::{Callees, ExitLiveness, Liveness};
 use fettle_cfg::{Placement, SkipReason, TableKind};
 use fettle_image::{Image, LinkAddr};
 use fettle_isa::asm::Condition;
 use fettle_isa::{Flow, Gpr, Insn, RegSet};
 
+use crate::copies::Copies;
 use crate::jump::Jump;
 use crate::pointer::{self, Pointers, Source};
 use crate::probe::{Mode, ProbeFixup, Probes, Probing, Snippet};
@@ -259,6 +260,7 @@ pub struct Tools {
     /// Where each part out of line is.
     cold_at: Vec<u32>,
     order: Vec<BlockId>,
+    copies: Copies,
     /// What was taken back.
     spare: Emitted,
 }
@@ -326,6 +328,7 @@ pub fn emit(
     tools: &mut Tools,
 ) -> Result<Emitted, (SkipReason, LinkAddr)> {
     tools.clear();
+    tools.copies.find(function);
     let mut writer = Writer {
         function,
         exits,
@@ -339,7 +342,6 @@ pub fn emit(
         next: None,
         placed: false,
         red_zone: context.probes.mode.has_counters() && uses_red_zone(function),
-        has_tables: function.tables.iter().any(|t| t.movable),
     };
     writer.pointers = writer.counted_pointers();
     writer.lay_out()?;
@@ -409,8 +411,6 @@ struct Writer<'a> {
     /// The order is not the original's.
     placed: bool,
     red_zone: bool,
-    /// Some table is copied.
-    has_tables: bool,
 }
 
 impl Writer<'_> {
@@ -813,11 +813,16 @@ impl Writer<'_> {
     }
 
     /// The number of the counter that stands at `place`.
+    #[inline]
     fn counter(&self, place: Place) -> Option<u32> {
+        if self.counters.is_empty() {
+            return None;
+        }
         self.counters.binary_search(&place).ok().map(|n| n as u32)
     }
 
     /// Counts at `place`, if there is a counter, before the start of `block`.
+    #[inline]
     fn count(&mut self, place: Place, block: BlockId) {
         if let Some(counter) = self.counter(place) {
             self.probe(self.counting(block), counter, self.first_insn(block));
@@ -856,21 +861,16 @@ impl Writer<'_> {
 
     /// The field of `insn` that depends on where it stands, if there is one.
     fn address_fixup(&self, insn: &Insn) -> Option<(u8, Fixup)> {
-        let at = LinkAddr(insn.ip());
         // Bytes of immediate operand that follow the distance.
         let after = |field: u8| insn.len() as u8 - field - 4;
-        let names =
-            |t: &JumpTable| t.movable && (t.named_at == at || fettle_cfg::tables::names(insn, t));
-        let tables = &self.function.tables;
-        if let Some(t) = self.has_tables.then(|| tables.iter().position(names)).flatten() {
-            let kind = self.function.tables[t].kind;
+        if let Some(t) = self.t.copies.named_by(insn) {
             if insn.is_ip_rel_memory_operand() {
-                return Some((insn.ip_rel_field(), Fixup::Table(t as u32)));
+                return Some((insn.ip_rel_field(), Fixup::Table(t)));
             }
-            debug_assert_eq!(kind, TableKind::Absolute);
+            debug_assert_eq!(self.function.tables[t as usize].kind, TableKind::Absolute);
             if self.context.low_addresses {
                 // The displacement is the last field of `jmp [table + i*8]` and `mov` alike.
-                return Some((insn.len() as u8 - 4, Fixup::TableAddress(t as u32)));
+                return Some((insn.len() as u8 - 4, Fixup::TableAddress(t)));
             }
         }
         if insn.is_ip_rel_memory_operand() {
@@ -922,7 +922,10 @@ impl Writer<'_> {
     fn find_chunks(&mut self) {
         let Tools { items, chunks, .. } = &mut *self.t;
         chunks.clear();
-        chunks.resize(self.function.blocks.len(), 0);
+        chunks.resize(self.function.blocks.len(), 1);
+        if !self.placed {
+            return;
+        }
         let mut chunk = 0;
         for item in items {
             match item {
@@ -1176,12 +1179,13 @@ impl Writer<'_> {
         };
         out.unwind.push(first);
         out.code.extend_from_slice(bytes);
+        let has_tables = self.t.copies.any_named(start, start + bytes.len() as u64);
         let insns = function.insns[range.clone()].iter().zip(&function.facts[range.clone()]);
         for ((i, (insn, facts)), place) in insns.enumerate().zip(&mut out.insn_offsets[range]) {
             let at = offset + (insn.ip() - start) as u32;
             *place = at;
             let plain = facts.goes_on() && !insn.is_syscall() && !insn.is_ip_rel_memory_operand();
-            if plain && !self.has_tables {
+            if plain && !has_tables {
                 continue;
             }
             let fix = match facts.flow(insn) {

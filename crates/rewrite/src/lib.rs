@@ -9,6 +9,7 @@ pub mod agent;
 pub mod arguments;
 mod calls;
 pub mod check;
+mod copies;
 mod debug_frame;
 pub mod emit;
 pub mod find_object;

@@ -4,7 +4,9 @@ use std::ops::Range;
 
 use fettle_cfg::edges::{Edge, EdgeGraph, Place};
 use fettle_cfg::function::{Exit, Function, JumpTable, Skipped, TableKind};
-use fettle_cfg::liveness::{Callees, ExitLiveness, HIDDEN, Liveness};
+use fettle_cfg::liveness::{self, Callees, ExitLiveness, HIDDEN, Liveness};
+use fettle_cfg::results::{self, Solved};
+use fettle_cfg::summary::{self, Index, Summary};
 use fettle_cfg::{Lifted, Placement, Pool, SkipReason};
 use fettle_image::{Image, LinkAddr};
 use fettle_isa::{Flow, Insn, RegSet};
@@ -203,21 +205,26 @@ pub fn plan_checked_by<C>(
 where
     C: FnMut(Claim<'_>, &emit::Context<'_>) -> Result<(), CheckError> + Send,
 {
-    let clobbers = fettle_cfg::clobbers::solve(&lifted.functions);
-    let by_entry: FxHashMap<LinkAddr, usize> =
-        lifted.functions.iter().enumerate().map(|(i, f)| (f.entry, i)).collect();
-    let results = fettle_cfg::results::solve(image, lifted, &clobbers);
+    let by_entry: Index = lifted.functions.iter().enumerate().map(|(i, f)| (f.entry, i)).collect();
+    let summaries = summary::summaries(image, &lifted.functions, &by_entry);
+    let callers = summary::callers(&summaries);
+    let clobbers = fettle_cfg::clobbers::solve(&summaries, &callers);
+    let Solved { results, inputs: reads } =
+        results::solve(image, lifted, &by_entry, &summaries, &callers, &clobbers);
     let returns_twice = named_targets(image, &RETURNS_TWICE);
-    let caller_sensitive = match image.kind() {
-        // What the loader takes for the caller is right for the main program.
-        fettle_image::Kind::SharedLibrary => {
-            (named_targets(image, &CALLER_SENSITIVE), named_slots(image, &CALLER_SENSITIVE))
-        }
-        _ => Default::default(),
-    };
-    let exits = |i: usize| ExitLiveness::new(clobbers[i], false).with_results(results[i]);
-    let (inputs, liveness) = hidden_inputs(lifted, &by_entry, &clobbers, exits);
+    let caller_sensitive = caller_sensitive(image);
+    let inputs =
+        hidden_inputs(&lifted.functions, &summaries, &callers, &reads, &by_entry, &clobbers);
     let callees = Callees { index: &by_entry, clobbers: &clobbers, inputs: &inputs };
+    let exits = |i: usize, flags| ExitLiveness::new(clobbers[i], flags).with_results(results[i]);
+    let solve = |i: usize, flags: bool, memory: &mut liveness::Memory| {
+        Liveness::solve(&summaries[i], exits(i, flags), callees, memory)
+    };
+    // Who needs flags after a call is known only then.
+    let liveness: Vec<Liveness> = (0..lifted.functions.len())
+        .into_par_iter()
+        .map_init(liveness::Memory::default, |memory, i| solve(i, false, memory))
+        .collect();
     let context = emit::Context {
         image,
         probes: &options.probes,
@@ -229,7 +236,7 @@ where
         descriptors: pointer::has_descriptors(image),
     };
 
-    let flags_needed: FxHashSet<LinkAddr> =
+    let flags_needed: FxHashSet<u32> =
         liveness.iter().flat_map(|l| l.flags_from.iter().copied()).collect();
 
     let tools = Pool::new(|| (emit::Tools::default(), RowReader::new(image), checker()));
@@ -255,17 +262,12 @@ where
                 if let Some(at) = calls_one_of(function, targets, slots) {
                     return Err(skip((SkipReason::CallerSensitive, at)));
                 }
-                let flags = flags_needed.contains(&function.entry);
-                let exits = ExitLiveness::new(clobbers[i], flags).with_results(results[i]);
-                let solved;
-                let live = if flags {
-                    solved = Liveness::solve(function, exits, callees);
-                    &solved
-                } else {
-                    &liveness[i]
-                };
+                let flags = flags_needed.contains(&(i as u32));
+                let solved = flags.then(|| solve(i, flags, &mut Default::default()));
+                let live = solved.as_ref().unwrap_or(&liveness[i]);
                 let tools = (&mut *emitter, rows.as_mut(), checker as &mut CheckOne<'_>);
-                let draft = make(i, exits, live, &context, lifted, tools).map_err(skip)?;
+                let draft =
+                    make(i, exits(i, flags), live, &context, lifted, tools).map_err(skip)?;
                 Ok(draft.keep(function, options.places, emitter))
             },
         )
@@ -273,71 +275,49 @@ where
     assemble(lifted, &options, made)
 }
 
-/// What functions read beyond what the ABI passes, and every function's liveness with that known:
-/// who needs flags after a call, or before one, is known only then.
-fn hidden_inputs(
-    lifted: &Lifted,
-    index: &FxHashMap<LinkAddr, usize>,
-    clobbers: &[RegSet],
-    exits: impl Fn(usize) -> ExitLiveness + Sync,
-) -> (Vec<RegSet>, Vec<Liveness>) {
-    let functions = &lifted.functions;
-    let solve = |i: usize, inputs: &[RegSet]| {
-        Liveness::solve(&functions[i], exits(i), Callees { index, clobbers, inputs })
-    };
-    let mut inputs = vec![RegSet::NONE; functions.len()];
-    let mut liveness: Vec<Liveness> =
-        (0..functions.len()).into_par_iter().map(|i| solve(i, &inputs)).collect();
-    let read = |i: usize, solved: &Liveness, inputs: &[RegSet]| {
-        let entry = functions[i].entry_block();
-        if solved.at_start(entry).intersection(HIDDEN).is_empty() {
-            return RegSet::NONE;
+/// Addresses and slots of the functions that ask the loader for their caller's module.
+fn caller_sensitive(image: &Image) -> (Vec<LinkAddr>, Vec<LinkAddr>) {
+    match image.kind() {
+        // What the loader takes for the caller is right for the main program.
+        fettle_image::Kind::SharedLibrary => {
+            (named_targets(image, &CALLER_SENSITIVE), named_slots(image, &CALLER_SENSITIVE))
         }
-        // What only lives through the function, for its callers, it does not read.
-        let nothing = ExitLiveness { at_return: RegSet::NONE, at_tail_call: RegSet::NONE };
-        let callees = Callees { index, clobbers, inputs };
-        Liveness::solve(&functions[i], nothing, callees).at_start(entry).intersection(HIDDEN)
-    };
-    let mut news: Vec<usize> =
-        (0..functions.len()).filter(|i| !read(*i, &liveness[*i], &inputs).is_empty()).collect();
-    let callers = if news.is_empty() { Vec::new() } else { callers(functions, index) };
-    // Who calls such a function may be one itself.
-    while !news.is_empty() {
-        let mut concerned: Vec<usize> = Vec::new();
-        for i in news {
-            inputs[i] = inputs[i].union(read(i, &liveness[i], &inputs));
-            concerned.extend(callers[i].iter().map(|c| *c as usize));
-        }
-        concerned.sort_unstable();
-        concerned.dedup();
-        let solved: Vec<(usize, Liveness)> =
-            concerned.into_par_iter().map(|i| (i, solve(i, &inputs))).collect();
-        news = Vec::new();
-        for (i, solved) in solved {
-            if !inputs[i].is_superset(read(i, &solved, &inputs)) {
-                news.push(i);
-            }
-            liveness[i] = solved;
-        }
+        _ => Default::default(),
     }
-    (inputs, liveness)
 }
 
-/// For each function, those that call it directly or end with a jump to it.
-fn callers(functions: &[Function], index: &FxHashMap<LinkAddr, usize>) -> Vec<Vec<u32>> {
-    let mut callers = vec![Vec::new(); functions.len()];
-    for (caller, function) in functions.iter().enumerate() {
-        for (insn, facts) in function.insns.iter().zip(&function.facts) {
-            if !facts.goes_on()
-                && let Flow::Call(to) | Flow::Jump(to) | Flow::Branch(to) = facts.flow(insn)
-                && let Some(callee) = index.get(&LinkAddr(to))
-                && callers[*callee].last() != Some(&(caller as u32))
-            {
-                callers[*callee].push(caller as u32);
-            }
-        }
+/// What functions read beyond what the ABI passes; `reads` is what they read of all that calls may
+/// change.
+fn hidden_inputs(
+    functions: &[Function],
+    summaries: &[Summary],
+    callers: &[Vec<u32>],
+    reads: &[RegSet],
+    index: &Index,
+    clobbers: &[RegSet],
+) -> Vec<RegSet> {
+    let mut inputs = vec![RegSet::NONE; functions.len()];
+    // Flags may be read behind calls that are said to change them there.
+    let may_read = |i: usize| HIDDEN.intersection(reads[i].union(RegSet::FLAGS));
+    let reads_something = |i: &usize| {
+        let flags = summaries[*i].needed().intersection(RegSet::FLAGS);
+        !HIDDEN.intersection(reads[*i].union(flags)).is_empty()
+    };
+    let mut work: Vec<usize> = (0..functions.len()).filter(reads_something).collect();
+    let mut memory = liveness::Memory::default();
+    // Who calls such a function may be one itself.
+    while let Some(i) = work.pop() {
+        let callees = Callees { index, clobbers, inputs: &inputs };
+        let read = liveness::hidden_inputs(&summaries[i], callees, &mut memory);
+        let new = read.minus(inputs[i]);
+        inputs[i] = inputs[i].union(read);
+        // Each register is a question of its own.
+        let concerned = callers[i].iter().map(|caller| *caller as usize).filter(|caller| {
+            !new.intersection(may_read(*caller)).minus(inputs[*caller]).is_empty()
+        });
+        work.extend(concerned);
     }
-    callers
+    inputs
 }
 
 fn size_of_ranges(function: &Function) -> u64 {
@@ -452,13 +432,12 @@ fn make(
             Some(block) => (at, emitted.block_offsets[block]),
         })
         .collect::<Vec<_>>();
-    let tables: Vec<(u32, PlannedTable)> = function
-        .tables
-        .iter()
-        .enumerate()
-        .filter(|(_, t)| t.movable)
-        .map(|(i, t)| (i as u32, move_table(context.image, lifted, function, t, &emitted)))
-        .collect();
+    let copy = |t: u32| {
+        let table = &function.tables[t as usize];
+        (t, move_table(context.image, lifted, function, table, &emitted))
+    };
+    let tables: Vec<(u32, PlannedTable)> =
+        copied_tables(function, &emitted).into_iter().map(copy).collect();
     let claim = Claim {
         function,
         emitted: &emitted,
@@ -567,6 +546,9 @@ struct Places {
 impl Places {
     /// The place in the text of an offset in the function's code.
     fn of(&self, offset: u32) -> u32 {
+        if let [(_, text)] = self.chunks[..] {
+            return text + offset;
+        }
         let chunk = self.chunks.partition_point(|(start, _)| *start <= offset).max(1) - 1;
         let (start, text) = self.chunks[chunk];
         text + (offset - start)
@@ -791,6 +773,21 @@ fn place_part(mut part: PartUnwind, places: &Places) -> PartUnwind {
     part
 }
 
+/// The jump tables whose copies new code leads to, each once.
+fn copied_tables(function: &Function, emitted: &Emitted) -> Vec<u32> {
+    if function.tables.is_empty() {
+        return Vec::new();
+    }
+    let table = |(_, fixup): &(u32, Fixup)| match fixup {
+        Fixup::Table(t) | Fixup::TableAddress(t) => Some(*t),
+        _ => None,
+    };
+    let mut tables: Vec<u32> = emitted.fixups.iter().filter_map(table).collect();
+    tables.sort_unstable();
+    tables.dedup();
+    tables
+}
+
 /// The copy of a jump table. Where a bound was found it is trusted only as a lower limit: the
 /// copy goes on as long as the original's entries lead into the function, so that no index that
 /// was in range of the original is out of range of the copy.
@@ -802,7 +799,7 @@ fn move_table(
     emitted: &Emitted,
 ) -> PlannedTable {
     const MOST: usize = 1 << 16;
-    let mut targets = table.targets.clone();
+    let mut targets = table.targets.to_vec();
     let size = if table.kind == TableKind::Absolute { 8 } else { 4 };
     while targets.len() < MOST {
         let at = LinkAddr(table.start.0 + targets.len() as u64 * size);

@@ -87,6 +87,11 @@ impl Mode {
         matches!(self, Mode::Time | Mode::Events | Mode::Sample | Mode::Cpu)
     }
 
+    /// Whether it is counted how many calls were made below each.
+    pub const fn counts_below(self) -> bool {
+        matches!(self, Mode::Time | Mode::Events | Mode::Cpu)
+    }
+
     /// Whether counters stand in the middle of functions.
     pub const fn has_counters(self) -> bool {
         matches!(self, Mode::Blocks | Mode::Edges)
@@ -237,6 +242,7 @@ pub struct Snippet {
 
 const SHADOW_USED: i32 = offset_of!(ThreadBlock, shadow_used) as i32;
 const TOP_STACK_POINTER: i32 = offset_of!(ThreadBlock, top_stack_pointer) as i32;
+const ENDED: i32 = offset_of!(ThreadBlock, ended) as i32;
 const OVERFLOWS: i32 = offset_of!(ThreadBlock, shadow_overflows) as i32;
 const RESERVED: i32 = (offset_of!(ThreadBlock, ring) + offset_of!(RingCursors, reserved)) as i32;
 const LIMIT: i32 = (offset_of!(ThreadBlock, ring) + offset_of!(RingCursors, limit)) as i32;
@@ -245,11 +251,15 @@ const START: i32 = SHADOW as i32 + offset_of!(ShadowFrame, start) as i32;
 const STACK_POINTER: i32 = SHADOW as i32 + offset_of!(ShadowFrame, stack_pointer) as i32;
 const CHILD: i32 = SHADOW as i32 + offset_of!(ShadowFrame, child_ticks) as i32;
 const NUMBER: i32 = SHADOW as i32 + offset_of!(ShadowFrame, function) as i32;
+const CHILDREN: i32 = SHADOW as i32 + offset_of!(ShadowFrame, children) as i32;
+const ENDED_BEFORE: i32 = SHADOW as i32 + offset_of!(ShadowFrame, ended_before) as i32;
 /// Field of the accumulator that [`Mode::Count`] counts exits in.
 pub const EXITS_FIELD: u32 = offset_of!(Accumulator, total_ticks) as u32;
 const CALLS_FIELD: u32 = offset_of!(Accumulator, calls) as u32;
 const TOTAL_FIELD: u32 = offset_of!(Accumulator, total_ticks) as u32;
 const SELF_FIELD: u32 = offset_of!(Accumulator, self_ticks) as u32;
+const CHILDREN_FIELD: u32 = offset_of!(Accumulator, children) as u32;
+const BELOW_FIELD: u32 = offset_of!(Accumulator, below) as u32;
 const SAMPLING_FIELD: u32 = offset_of!(Accumulator, sampling) as u32;
 
 /// Writes one snippet.
@@ -537,12 +547,18 @@ fn timed_entry(b: &mut Builder, depth: Depth) {
         b.asm.add_imm8(gs_at(p, STACK_POINTER), b.depth as i8);
     }
     b.asm.store_imm(gs_at(p, CHILD), 0);
+    // No children: that is the upper half.
     let (_, at) = b.asm.store_imm(gs_at(p, NUMBER), 0);
     b.fix(at, ProbeFixup::Number);
+    if !late {
+        b.asm.store(gs_at(p, START), Gpr::Rax);
+    }
+    b.asm.load(Gpr::Rax, gs(ENDED));
+    b.asm.store(gs_at(p, ENDED_BEFORE), Gpr::Rax);
     if late {
         b.timestamp();
+        b.asm.store(gs_at(p, START), Gpr::Rax);
     }
-    b.asm.store(gs_at(p, START), Gpr::Rax);
     let end = b.asm.here() as u32;
     if depth == Depth::ALL {
         b.fix(no_room, ProbeFixup::OutOfLine(0));
@@ -645,7 +661,7 @@ fn timed_exit(b: &mut Builder, limit: Depth, record: bool) {
     b.asm.sub(Gpr::Rax, gs_at(p, CHILD - FRAME));
     let at = b.asm.add_to(gs(0), Gpr::Rax);
     b.fix(at, ProbeFixup::Accumulator(SELF_FIELD));
-    b.asm.add_imm8(gs(SHADOW_USED), -FRAME as i8);
+    end_call(b, p);
     let end = b.asm.here() as u32;
 
     if limit != Depth::ALL {
@@ -673,6 +689,21 @@ fn timed_exit(b: &mut Builder, limit: Depth, record: bool) {
         let at = b.cold.jmp();
         b.fix_cold(at, ProbeFixup::Inline(after_record));
     }
+}
+
+/// Takes the call on top off the shadow stack, of which `p` is in use, and adds up how many calls it
+/// made and how many there were below it: probes' cost in its times follows from that. Writes `rdx`.
+fn end_call(b: &mut Builder, p: Gpr) {
+    b.asm.load32(Gpr::Rdx, gs_at(p, CHILDREN - FRAME));
+    let at = b.asm.add_to(gs(0), Gpr::Rdx);
+    b.fix(at, ProbeFixup::Accumulator(CHILDREN_FIELD));
+    b.asm.load(Gpr::Rdx, gs(ENDED));
+    b.asm.sub(Gpr::Rdx, gs_at(p, ENDED_BEFORE - FRAME));
+    let at = b.asm.add_to(gs(0), Gpr::Rdx);
+    b.fix(at, ProbeFixup::Accumulator(BELOW_FIELD));
+    b.asm.inc(gs(ENDED));
+    b.asm.inc32(gs_at(p, CHILDREN - 2 * FRAME));
+    b.asm.add_imm8(gs(SHADOW_USED), -FRAME as i8);
 }
 
 /// The probe at a place that an exception or `longjmp` may have come to.

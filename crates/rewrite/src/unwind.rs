@@ -61,6 +61,8 @@ pub struct NewLsda {
 #[derive(Clone, Copy, PartialEq, Debug)]
 struct State {
     cfa: Cfa,
+    /// Registers that have a rule, by bits.
+    ruled: u32,
     /// By DWARF register number.
     rules: [Rule; COLUMNS],
     args_size: u64,
@@ -97,15 +99,15 @@ impl Rule {
     /// Nothing is said.
     const NONE: Rule = Rule(0);
 
-    fn new(said: Said) -> Rule {
+    const fn new(said: Said) -> Rule {
         let (kind, operand) = match said {
             Said::Undefined => (1, 0),
             Said::SameValue => (2, 0),
             Said::Offset(n) => (3, n),
             Said::ValOffset(n) => (4, n),
-            Said::Register(r) => (5, r.into()),
-            Said::Expression(e) => (6, e.into()),
-            Said::ValExpression(e) => (7, e.into()),
+            Said::Register(r) => (5, r as i64),
+            Said::Expression(e) => (6, e as i64),
+            Said::ValExpression(e) => (7, e as i64),
         };
         Rule(operand << 3 | kind)
     }
@@ -139,12 +141,16 @@ pub struct RowReader<'a> {
     /// The common entry that was read last, and where it is.
     common: Option<(usize, gimli::CommonInformationEntry<Slice<'a>>)>,
     table: Table<'a>,
+    /// A program that is being written.
+    program: Vec<u8>,
 }
 
 /// The rows of one function.
 #[derive(Default)]
 struct Table<'a> {
     rows: Vec<Row>,
+    /// What rows say; equal ones have one number.
+    states: Vec<State>,
     /// Expressions of rules; equal ones have one number.
     expressions: Vec<&'a [u8]>,
 }
@@ -152,7 +158,14 @@ struct Table<'a> {
 struct Row {
     start: u64,
     end: u64,
-    state: State,
+    /// Number of the state.
+    state: u32,
+}
+
+impl Row {
+    fn holds_at(&self, original: u64) -> bool {
+        self.start <= original && original < self.end
+    }
 }
 
 impl<'a> RowReader<'a> {
@@ -168,6 +181,7 @@ impl<'a> RowReader<'a> {
             context: gimli::UnwindContext::new(),
             common: None,
             table: Table::default(),
+            program: Vec::new(),
         })
     }
 
@@ -216,6 +230,7 @@ impl<'a> RowReader<'a> {
     ) -> Result<Vec<PartUnwind>, (SkipReason, LinkAddr)> {
         let fail = |reason| (reason, function.entry);
         self.table.rows.clear();
+        self.table.states.clear();
         self.table.expressions.clear();
         for range in &function.ranges {
             self.read(range.start, range.end).ok_or(fail(SkipReason::Unwind))?;
@@ -235,7 +250,8 @@ impl<'a> RowReader<'a> {
                 .fdes()
                 .get(self.image.fdes().partition_point(|f| f.end <= range.start))
                 .filter(|f| f.start < range.end);
-            let program = Program::of(&self.table, function, emitted, (start, end))
+            let whole = (start, end);
+            let program = Program::of(&self.table, function, emitted, whole, &mut self.program)
                 .ok_or(fail(SkipReason::Unwind))?;
             let personality = fde.and_then(|f| f.personality);
             let table = match fde.and_then(|f| tables.get(&f.start)) {
@@ -260,19 +276,29 @@ impl<'a> RowReader<'a> {
 
 impl State {
     /// What holds at a function's entry, and in every entry before its first instruction.
-    fn initial() -> State {
+    const INITIAL: State = {
         let mut rules = [Rule::NONE; COLUMNS];
-        rules[usize::from(RETURN_ADDRESS)] = Rule::new(Said::Offset(-8));
-        State { cfa: Cfa::Register(RSP, 8), rules, args_size: 0 }
+        rules[RETURN_ADDRESS as usize] = Rule::new(Said::Offset(-8));
+        State { cfa: Cfa::Register(RSP, 8), ruled: 1 << RETURN_ADDRESS, rules, args_size: 0 }
+    };
+
+    /// Registers whose rules are others in `next`, by bits.
+    fn changed(&self, next: &State) -> u32 {
+        let differs = |register: &u8| {
+            let register = usize::from(*register);
+            self.rules[register] != next.rules[register]
+        };
+        bits(self.ruled | next.ruled).filter(differs).fold(0, |all, register| all | 1 << register)
     }
 }
 
 impl<'a> Table<'a> {
+    /// The number of what `row` says.
     fn state(
         &mut self,
         row: &gimli::UnwindTableRow<usize>,
         section: &gimli::EhFrame<Slice<'a>>,
-    ) -> Option<State> {
+    ) -> Option<u32> {
         let mut number = |e: &gimli::UnwindExpression<usize>| -> Option<u32> {
             let bytes = e.get(section).ok()?.0.slice();
             let known = self.expressions.iter().position(|e| *e == bytes);
@@ -286,6 +312,7 @@ impl<'a> Table<'a> {
             CfaRule::Expression(e) => Cfa::Expression(number(e)?),
         };
         let mut rules = [Rule::NONE; COLUMNS];
+        let mut ruled = 0;
         for (register, rule) in row.registers() {
             *rules.get_mut(usize::from(register.0))? = Rule::new(match rule {
                 RegisterRule::Undefined => Said::Undefined,
@@ -297,8 +324,14 @@ impl<'a> Table<'a> {
                 RegisterRule::ValExpression(e) => Said::ValExpression(number(e)?),
                 _ => return None,
             });
+            ruled |= 1 << register.0;
         }
-        Some(State { cfa, rules, args_size: row.saved_args_size() })
+        let state = State { cfa, ruled, rules, args_size: row.saved_args_size() };
+        let known = self.states.iter().position(|known| *known == state);
+        Some(known.unwrap_or_else(|| {
+            self.states.push(state);
+            self.states.len() - 1
+        }) as u32)
     }
 
     /// Whether what `state` says still holds, with the stack pointer lower by `pushed`: not if it
@@ -337,7 +370,7 @@ impl Cfa {
 /// The call frame program of a part: one change of state after another.
 struct Program<'t> {
     table: &'t Table<'t>,
-    out: Vec<u8>,
+    out: &'t mut Vec<u8>,
     /// The offset that the program has come to.
     at: u32,
     /// The row that holds there, and what is pushed: none at first.
@@ -352,8 +385,10 @@ impl Program<'_> {
         function: &Function,
         emitted: &Emitted,
         (start, end): (u32, u32),
+        out: &mut Vec<u8>,
     ) -> Option<Vec<u8>> {
-        let mut program = Program { table, out: Vec::new(), at: start, last: None };
+        out.clear();
+        let mut program = Program { table, out, at: start, last: None };
         let points = &emitted.unwind;
         let from = points.partition_point(|p| p.offset < start);
         let to = points.partition_point(|p| p.offset < end);
@@ -375,47 +410,59 @@ impl Program<'_> {
                 program.point(point.offset + (insn.ip() - original) as u32, insn.ip(), 0)?;
             }
         }
-        Some(program.out)
+        Some(program.out.as_slice().into())
     }
 
     /// From `offset` on what the original has at `original` holds, with `pushed` bytes pushed.
+    #[inline(always)]
     fn point(&mut self, offset: u32, original: u64, pushed: u32) -> Option<()> {
-        let rows = &self.table.rows;
-        let at_row = |r: &Row| r.start <= original && original < r.end;
-        let row_at = || {
-            let i = rows.partition_point(|r| r.end <= original);
-            rows.get(i).is_some_and(at_row).then_some(i)
-        };
-        let i = match self.last {
-            Some((last, before)) if at_row(&rows[last]) => {
-                if before == pushed {
-                    return Some(());
-                }
-                last
+        match self.last {
+            Some((last, before))
+                if before == pushed && self.table.rows[last].holds_at(original) =>
+            {
+                Some(())
             }
-            _ => match row_at() {
-                Some(i) => i,
-                None => return Some(()),
-            },
-        };
-        let next = &rows[i].state;
+            _ => self.new_row(offset, original, pushed),
+        }
+    }
+
+    /// The row that holds at `original`; as a rule one next to the last.
+    fn row_at(&self, original: u64) -> Option<usize> {
+        let rows = &self.table.rows;
+        let holds = |i: &usize| rows.get(*i).is_some_and(|row| row.holds_at(original));
+        let near = self.last.and_then(|(last, _)| [last, last + 1].into_iter().find(holds));
+        near.or_else(|| Some(rows.partition_point(|r| r.end <= original)).filter(holds))
+    }
+
+    #[inline(never)]
+    fn new_row(&mut self, offset: u32, original: u64, pushed: u32) -> Option<()> {
+        let Some(i) = self.row_at(original) else { return Some(()) };
+        let (rows, states) = (&self.table.rows, &self.table.states);
+        let last = self.last.replace((i, pushed));
+        let same = last.is_some_and(|(last, _)| rows[last].state == rows[i].state);
+        if same && last.is_some_and(|(_, before)| before == pushed) {
+            return Some(());
+        }
+        let next = &states[rows[i].state as usize];
         if !self.table.can_move(next, pushed) {
             return None;
         }
-        let initial = State::initial();
-        let (current, before) = match self.last {
-            Some((last, before)) => (&rows[last].state, before),
-            None => (&initial, 0),
+        let (current, before) = match last {
+            Some((last, before)) => (&states[rows[last].state as usize], before),
+            None => (&State::INITIAL, 0),
         };
-        self.last = Some((i, pushed));
         let cfa = (current.cfa.pushed(before), next.cfa.pushed(pushed));
-        let same = std::ptr::eq(current, next)
-            || current.rules == next.rules && current.args_size == next.args_size;
+        let changed = if same { 0 } else { current.changed(next) };
+        let same = changed == 0 && current.args_size == next.args_size;
         if cfa.0 != cfa.1 || !same {
-            advance(&mut self.out, offset - self.at);
+            advance(self.out, offset - self.at);
             self.at = offset;
-            change_cfa(&mut self.out, cfa, &self.table.expressions);
-            change(&mut self.out, current, next, &self.table.expressions);
+            change_cfa(self.out, cfa, &self.table.expressions);
+            change(self.out, next, changed, &self.table.expressions);
+            if current.args_size != next.args_size {
+                self.out.push(0x2e);
+                uleb(self.out, next.args_size);
+            }
         }
         Some(())
     }
@@ -466,25 +513,24 @@ fn change_cfa(out: &mut Vec<u8>, (from, to): (Cfa, Cfa), expressions: &[&[u8]]) 
     }
 }
 
-/// Whatever else differs between two states.
-fn change(out: &mut Vec<u8>, from: &State, to: &State, expressions: &[&[u8]]) {
-    if from.rules != to.rules {
-        for (register, (old, new)) in from.rules.iter().zip(&to.rules).enumerate() {
-            if *old != Rule::NONE && *new == Rule::NONE {
-                // Back to what the common entry says, which is nothing but for the return address.
-                out.push(0xc0 | register as u8);
-            }
-        }
-        for (register, (old, new)) in from.rules.iter().zip(&to.rules).enumerate() {
-            if let Some(said) = new.said().filter(|_| old != new) {
-                rule(out, register as u8, said, expressions);
-            }
+/// Says the rules of the registers `changed`, by bits, in `to`.
+fn change(out: &mut Vec<u8>, to: &State, changed: u32, expressions: &[&[u8]]) {
+    // Back to what the common entry says, which is nothing but for the return address.
+    bits(changed & !to.ruled).for_each(|register| out.push(0xc0 | register));
+    for register in bits(changed & to.ruled) {
+        if let Some(said) = to.rules[usize::from(register)].said() {
+            rule(out, register, said, expressions);
         }
     }
-    if from.args_size != to.args_size {
-        out.push(0x2e);
-        uleb(out, to.args_size);
-    }
+}
+
+/// The numbers of the bits that are set, the lowest first.
+fn bits(mut set: u32) -> impl Iterator<Item = u8> {
+    std::iter::from_fn(move || {
+        let lowest = (set != 0).then_some(set.trailing_zeros() as u8)?;
+        set &= set - 1;
+        Some(lowest)
+    })
 }
 
 /// Says the rule of one register.
@@ -586,36 +632,40 @@ fn call_sites(
     emitted: &Emitted,
     (start, end): (u32, u32),
 ) -> Option<CallSites> {
-    let mut last = None;
-    let mut site_at = |addr: LinkAddr| {
-        let sites = &lsda.call_sites;
-        let holds = |i: &usize| sites[*i].start <= addr && addr < sites[*i].end;
-        if !last.as_ref().is_some_and(holds) {
-            let i = sites.partition_point(|s| s.end <= addr);
-            last = Some(i).filter(|i| *i < sites.len()).filter(holds);
-        }
-        last
-    };
+    let sites = &lsda.call_sites;
     let mut runs: Vec<(u32, Option<usize>)> = Vec::new();
-    let mut point = |offset: u32, original: LinkAddr| {
-        let site = site_at(original);
-        match runs.last_mut() {
-            Some((_, last)) if *last == site => {}
-            // Nothing lies between.
-            Some((at, last)) if *at == offset => *last = site,
-            _ => runs.push((offset, site)),
-        }
+    let mut point = |offset: u32, site: Option<usize>| match runs.last_mut() {
+        Some((_, last)) if *last == site => {}
+        // Nothing lies between.
+        Some((at, last)) if *at == offset => *last = site,
+        _ => runs.push((offset, site)),
     };
+    // The site that was found last, or that comes next.
+    let mut site = 0;
     let from = emitted.unwind.partition_point(|p| p.offset < start);
     for p in emitted.unwind[from..].iter().take_while(|p| p.offset < end) {
-        point(p.offset, p.original);
         let (first, stop) = (p.original.0, p.original.0 + u64::from(p.in_step));
-        if p.in_step == 0 {
-            continue;
-        }
-        let next = function.insns.partition_point(|insn| insn.ip() <= first);
-        for insn in function.insns[next..].iter().take_while(|insn| insn.ip() < stop) {
-            point(p.offset + (insn.ip() - first) as u32, LinkAddr(insn.ip()));
+        let mut at = first;
+        loop {
+            let holds = |i: usize| sites.get(i).is_some_and(|s| s.start.0 <= at && at < s.end.0);
+            if !holds(site) {
+                site = sites.partition_point(|s| s.end.0 <= at);
+            }
+            point(p.offset + (at - first) as u32, holds(site).then_some(site));
+            // What begins there goes on up to the next border.
+            let border = match sites.get(site) {
+                Some(site) if site.start.0 <= at => site.end.0,
+                Some(site) => site.start.0,
+                None => break,
+            };
+            if border >= stop {
+                break;
+            }
+            let next = function.insns.partition_point(|insn| insn.ip() < border);
+            match function.insns.get(next).map(|insn| insn.ip()) {
+                Some(next) if next < stop => at = next,
+                _ => break,
+            }
         }
     }
     let (mut sites, mut pads) = (Vec::new(), Vec::new());

@@ -7,7 +7,7 @@ use std::sync::Mutex;
 use fettle_cfg::Placement;
 use fettle_rewrite::check::Checker;
 use fettle_rewrite::plan::plan_checked_by;
-use fettle_rewrite::{Mode, PlanOptions};
+use fettle_rewrite::{Mode, PlanOptions, Pointers, Probing};
 
 #[test]
 fn real_binaries_with_every_kind_of_probes() {
@@ -51,4 +51,31 @@ fn real_binaries_with_every_kind_of_probes() {
     }
     println!("{functions} functions of {binaries} binaries");
     assert!(binaries > 0, "none of the binaries is there");
+}
+
+#[test]
+fn tables_in_one_place_have_one_copy() {
+    let (mut copies, mut tables) = (0, 0);
+    for path in common::BINARIES {
+        let Some((image, lifted)) = common::open(path) else { continue };
+        let options = PlanOptions {
+            probes: Probing::new(Mode::Plain),
+            select: &|_| true,
+            places: &[],
+            placement: None,
+            pointers: Pointers::Kept,
+        };
+        let plan = fettle_rewrite::plan(&image, &lifted, options);
+        let mut places: Vec<_> = lifted
+            .functions
+            .iter()
+            .flat_map(|f| f.tables.iter().filter(|t| t.movable).map(|t| (f.entry, t.start)))
+            .collect();
+        tables += places.len();
+        places.sort_unstable();
+        places.dedup();
+        assert!(plan.tables.len() <= places.len(), "{path}: {} copies", plan.tables.len());
+        copies += plan.tables.len();
+    }
+    assert!(copies < tables, "none of the binaries has two jumps through one table");
 }

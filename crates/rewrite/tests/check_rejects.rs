@@ -7,8 +7,9 @@ use std::collections::HashMap;
 use std::sync::Mutex;
 
 use common::Random;
-use fettle_cfg::liveness::{Callees, ExitLiveness, Liveness};
-use fettle_cfg::{LiftOptions, Lifted, Placement};
+use fettle_cfg::liveness::{Callees, ExitLiveness, Liveness, Memory};
+use fettle_cfg::summary::Summary;
+use fettle_cfg::{Lifted, Placement};
 use fettle_image::{Image, LinkAddr};
 use fettle_isa::{Flow, Insn, RegSet};
 use fettle_rewrite::check::{self, CheckError, Claim, Fault};
@@ -766,7 +767,7 @@ fn with_pointers(
     mut each: impl FnMut(&Image, &fettle_cfg::Lifted, &Claim<'_>, &Context<'_>) + Send,
 ) {
     let image = example().expect("a C compiler");
-    let lifted = fettle_cfg::lift(&image, LiftOptions::default());
+    let lifted = fettle_cfg::lift(&image);
     let mut met = false;
     {
         let each = Mutex::new((&mut met, &mut each));
@@ -837,7 +838,9 @@ fn emit_again(
     let functions = lifted.functions.len();
     let (all, none) = (vec![RegSet::ALL; functions], vec![RegSet::NONE; functions]);
     let callees = Callees { clobbers: &all, inputs: &none, ..context.callees };
-    let liveness = Liveness::solve(claim.function, exits, callees);
+    let summary = Summary::of(context.image, claim.function, callees.index);
+    let mut memory = Memory::default();
+    let liveness = Liveness::solve(&summary, exits, callees, &mut memory);
     let emitted =
         emit::emit(claim.function, exits, &liveness, context, &mut emit::Tools::default())
             .expect("as before");

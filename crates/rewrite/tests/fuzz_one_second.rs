@@ -6,7 +6,6 @@ mod common;
 use std::time::{Duration, Instant};
 
 use common::Random;
-use fettle_cfg::LiftOptions;
 use fettle_image::{Image, LinkAddr};
 use fettle_rewrite::{LinkParameters, PlanOptions, Pointers, link, plan};
 
@@ -43,7 +42,7 @@ fn mutate(file: &mut [u8], spots: &[(usize, usize)], random: &mut Random) {
 
 /// Lifts, rewrites, checks and links; how many functions there were.
 fn rewrite(image: &Image, random: &mut Random) -> usize {
-    let lifted = fettle_cfg::lift(image, LiftOptions::default());
+    let lifted = fettle_cfg::lift(image);
     let variants = common::variants(&lifted);
     let probes = variants[random.below(variants.len())].clone();
     let plan = plan(

@@ -85,9 +85,9 @@ fn layouts_are_equal() {
         ("FETTLE_MARK_EVENT", Mark::EVENT_SHIFT as u64),
         ("FETTLE_MARK_LAP", Mark::LAP_SHIFT as u64),
         ("FETTLE_MARK_THREAD", Mark::THREAD_SHIFT as u64),
+        ("FETTLE_MARK_CLAIMED", Mark::CLAIMED_SHIFT as u64),
     ];
     claims.extend(constants.iter().map(|&(name, value)| (name.to_string(), value)));
-
     let mut source = String::from(
         "#include \"fettle.h\"\n#include <stdio.h>\n\
          #define CLAIM(what, value) if ((uint64_t)(what) != UINT64_C(value)) \

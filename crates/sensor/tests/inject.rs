@@ -130,6 +130,28 @@ fn a_handler_that_fills_the_ring_takes_nobodys_cell() {
     }
 }
 
+/// Who was interrupted while others filled an overwriting ring stores nothing over their records: killed
+/// between two of its steps, it leaves all of them whole.
+#[test]
+fn who_comes_a_lap_late_tears_nothing() {
+    for slots in [1, 2] {
+        for point in POINTS {
+            let bench = Bench::new();
+            let child = start(&bench, point, 'l', Policy::Overwrite, slots, BEFORE);
+            let (_, mut list) = ends(child, &bench);
+            let (events, lost) = drain(&mut list);
+            // The last of 300, but for one whose cell was being stored to.
+            let (taken, stored) = ((point >= RESERVED) as u64, point == RESERVED + 1);
+            let first = 300 - 128;
+            // Two laps further.
+            let in_its_cell = 2 * 128 - taken;
+            let whole = (first..300).filter(|i| !stored || *i != in_its_cell);
+            assert_eq!(events, whole.map(|i| (2, i)).collect::<Vec<_>>(), "{point} {slots}");
+            assert_eq!(events.len() as u64 + lost, BEFORE + taken + 300, "{point} {slots}");
+        }
+    }
+}
+
 #[test]
 fn the_consumer_stops_at_a_commit_under_way() {
     for slots in [1, 2] {

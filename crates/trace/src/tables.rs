@@ -224,6 +224,11 @@ table! {
         /// Of `self_ns`, what the thread ran on a processor; `None` if not known (set by the
         /// writer).
         cpu_self_ns: Option<u64>,
+        /// Calls of probed functions that these calls made; `None` if they were not counted.
+        child_calls: Option<u64>,
+        /// Calls of probed functions below these calls, however deep, counted for each activation
+        /// around them; `None` if they were not counted.
+        calls_below: Option<u64>,
     }
 }
 

@@ -1,18 +1,19 @@
-//! Recording calls and times of a process that runs already.
+//! Recording calls and times of a process that runs already, and of its relatives.
 //!
 //! What a launched program is given at its start the process is given while it runs: memory that
 //! it shares with us, where each of its threads has a slot, and copies of its functions with
 //! probes. From before the first jump to them is written until the end it is followed, so that
 //! threads and children which are born meanwhile have slots of their own. Then it is let go of, and
-//! all of it is taken back.
+//! all of it is taken back. Its relatives are given the same at the same places, one after the other.
 //!
 //! What a thread was in the middle of when it began stays in old code until it is called again: a
 //! recording begins with the calls that begin after it.
 
 use std::collections::VecDeque;
 use std::io::ErrorKind;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use fettle_collect::kernel::Running;
@@ -22,12 +23,14 @@ use fettle_collect::session::{self, Attached, Recorder};
 use fettle_collect::slots::Slots;
 use fettle_collect::{Options, Outcome, RecordError};
 use fettle_live::{
-    Entry, ExitStatus, Journal, LiveError, Mapping, Process, Prot, Region, RunOptions, WaitFor,
+    Entry, ExitStatus, Following, Journal, LiveError, Mapping, Process, Prot, Region, RunOptions,
+    WaitFor,
 };
 use fettle_rewrite::Pointers;
 
 use crate::error::TuneError;
-use crate::everywhere::{TakenBack, take_back};
+use crate::everywhere::{by_birth, disinherit, take_back};
+use crate::family::Family;
 use crate::install::{self, Installed, Installing};
 use crate::module::{self, Module, NewCode, Recipe};
 use crate::target::{LOADING, Target};
@@ -43,7 +46,7 @@ const PATIENCE: Duration = Duration::from_secs(3);
 pub struct Recorded {
     /// The trace, and what is told of it.
     pub outcome: Outcome,
-    /// What the process was given.
+    /// What the process that was named was given.
     pub installed: Installed,
     /// How long threads stood still, each time, but for the last, when each is let go by itself.
     pub stops: Vec<Duration>,
@@ -51,16 +54,25 @@ pub struct Recorded {
     pub stuck: Vec<(i32, String)>,
 }
 
-/// Records a process, and what it begets, until somebody wants it to end, the time is over, or the
-/// process ends. `options` are those of a program that is launched; their command is what the trace
-/// is to say of it.
+/// Who is recorded: a process, and its relatives unless it is to be recorded alone.
+#[derive(Clone, Copy)]
+pub struct Whom<'a> {
+    /// The process that is named. The recording ends with it.
+    pub process: &'a Process,
+    /// Its relatives are left as they are.
+    pub alone: bool,
+}
+
+/// Records a process with its relatives, and what they beget, until somebody wants it to end, the time
+/// is over, or the process ends. `options` are those of a program that is launched; their command is
+/// what the trace is to say of it.
 ///
 /// # Errors
 ///
 /// When the process cannot be changed; then there is no trace.
 pub fn record(
-    process: &Process,
-    journals: &Path,
+    Whom { process, alone }: Whom<'_>,
+    folder: &Path,
     options: &Options,
     duration: Option<Duration>,
     watch: Watch<'_>,
@@ -69,70 +81,147 @@ pub fn record(
         // Better now than when the process has been changed.
         fettle_trace::check_free(&options.output)?;
     }
-    let target = Target::when_loaded(process, LOADING, &|| watch.0.load(Ordering::Relaxed))?;
+    let stop = Stop(watch.0);
+    let target = Target::when_loaded(process, LOADING, &|| stop.is_wanted())?;
     let explained = |error: TuneError| explained(process, error);
 
-    let planned = plan(&target, options).map_err(explained)?;
+    let mut family = Family::of(process, alone);
+    let planned = plan(&target, &family, options).map_err(explained)?;
     let Planned { session, codes, known, notes, region } = planned;
-    let undo = |journal: Journal| take_back(journals, VecDeque::from([journal]), &codes, PATIENCE);
-    let mut journal = Journal::create(journals, process)?;
+    let undo = |journals: VecDeque<Journal>| take_back(folder, journals, &codes, PATIENCE);
+    let mut journal = Journal::create(folder, process)?;
     let (slots, installing, mut stops) =
         match prepare(&target, &mut journal, &codes, (options, region)) {
             Ok(prepared) => prepared,
             Err(error) => {
-                undo(journal)?;
+                undo([journal].into())?;
                 return Err(explained(error));
             }
         };
-    let stop = Stop(watch.0);
-    let mut journal = Some(journal);
+    let file = slots.file();
+    let (target, codes) = (&target, &codes[..]);
+    let memory = (file.as_fd(), region);
+    let mut changed =
+        Changed { target, codes, memory, folder, journals: [journal].into(), stops: Vec::new() };
     let mut installed = Installed::default();
     let (outcome, taken_back) = std::thread::scope(|scope| {
         let mut undoing = None;
         let run = |recorder: &mut Recorder<'_>, kernel: Option<&Running>| {
             recorder.notes.extend(notes.iter().map(without_probes));
-            let threads = process.threads_now()?;
-            let (pid, command, slots_at) = (process.pid(), process.command(), region.at);
-            recorder.attach(Attached { pid, command, threads: &threads, slots_at, codes: &known });
-            if let Some(kernel) = kernel {
-                kernel.processes().observe_tree(pid as u32).map_err(RecordError::from)?;
-            }
-            let mut journal = journal.take().expect("it is undone once");
-            let followed = follow(process, recorder, || {
-                let installed = match installing.finish(&mut journal) {
-                    // Another program, which has got its probes as it was executed.
-                    Err(_) if process.lives() && !process.is_same() => Installed::default(),
-                    installed => installed?,
-                };
+            recorder.attach(Attached { slots_at: region.at, codes: known });
+            observe(kernel, &family)?;
+            let followed = follow(process, recorder, |following| {
+                let installed = changed.lead_first(installing)?;
+                changed.take_in(&mut family, following, stop)?;
                 wait(process, duration, stop);
                 Ok(installed)
             });
+            recorder.notes.extend(family.left.iter().map(left_alone));
             // The trace is made meanwhile.
-            undoing = Some(scope.spawn(move || undo(journal)));
+            let journals = std::mem::take(&mut changed.journals);
+            undoing = Some(scope.spawn(move || undo(journals)));
             let (new, status) = followed?;
             installed = new;
             Ok(status)
         };
         let outcome: Result<Outcome, TuneError> = conduct(options, (&slots, session), run, watch);
-        let taken_back = match (undoing, journal.take()) {
-            (Some(undoing), _) => {
+        let taken_back = match undoing {
+            Some(undoing) => {
                 undoing.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
             }
-            (None, Some(journal)) => undo(journal),
-            (None, None) => Ok(TakenBack::default()),
+            None => undo(std::mem::take(&mut changed.journals)),
         };
         (outcome, taken_back)
     });
     let outcome = outcome.map_err(explained)?;
     let taken_back = taken_back?;
-    stops.extend(installed.stops.iter().chain(&taken_back.stops));
+    stops.extend(installed.stops.iter().chain(&changed.stops).chain(&taken_back.stops));
     Ok(Recorded { outcome, installed, stops, stuck: taken_back.stuck })
+}
+
+/// Processes that have new code, or are about to have it.
+struct Changed<'a> {
+    /// The one that was named.
+    target: &'a Target<'a>,
+    codes: &'a [NewCode],
+    /// The slots' memory, and where it goes.
+    memory: (BorrowedFd<'a>, Region),
+    folder: &'a Path,
+    /// Their undo logs, that of the one that was named first.
+    journals: VecDeque<Journal>,
+    /// How long threads of the others stood still, each time.
+    stops: Vec<Duration>,
+}
+
+impl Changed<'_> {
+    /// Leads the process that was named to its new code.
+    fn lead_first(&mut self, installing: Installing<'_>) -> Result<Installed, TuneError> {
+        let process = self.target.process;
+        match installing.finish(&mut self.journals[0]) {
+            // Another program, which has got its probes as it was executed.
+            Err(_) if process.lives() && !process.is_same() => Ok(Installed::default()),
+            installed => installed,
+        }
+    }
+
+    /// Takes in the relatives, and those that are forked before it is done with all. Who is forked by a
+    /// process that is followed already has what that one has.
+    fn take_in(
+        &mut self,
+        family: &mut Family<'_>,
+        following: &Following,
+        stop: Stop<'_>,
+    ) -> Result<(), TuneError> {
+        let lead = family.lead;
+        family.for_each(|process| {
+            // The recording ends with the process that was named.
+            let done = process.pid() == lead.pid() || stop.is_wanted() || !lead.lives();
+            if done { Ok(()) } else { self.take_in_one(process, following) }
+        })
+    }
+
+    /// Gives a relative what the first has, follows it, and leads it to its new code. What fails is
+    /// taken back at the end.
+    fn take_in_one(&mut self, process: &Process, following: &Following) -> Result<(), TuneError> {
+        if let Some((journal, heir)) = by_birth(&self.journals, process) {
+            disinherit(journal, &heir)?;
+        }
+        let target = self.target.of_relative(process);
+        self.journals.push_back(Journal::create(self.folder, process)?);
+        let journal = self.journals.back_mut().expect("just added");
+        let ((), stop) = process.while_halted(|halted| install::without_gs(halted))?;
+        let (file, region) = self.memory;
+        self.stops.push(stop);
+        self.stops.extend(process.map_same(journal, region, file)?);
+        let installing = install_in(&target, journal, self.codes, region)?;
+        following.join(process)?;
+        self.stops.extend(installing.finish(journal)?.stops);
+        Ok(())
+    }
+}
+
+/// Has the kernel's events of a family recorded, too.
+fn observe(kernel: Option<&Running>, family: &Family<'_>) -> Result<(), TuneError> {
+    let Some(kernel) = kernel else { return Ok(()) };
+    for process in family.members() {
+        match kernel.processes().observe_tree(process.pid() as u32) {
+            Err(error) if process.lives() => return Err(RecordError::from(error).into()),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+fn left_alone((pid, why): &(i32, String)) -> String {
+    format!("process {pid} was not recorded: {why}")
 }
 
 /// What does not work since the process has ended, or runs another program, is told as that.
 fn explained(process: &Process, error: TuneError) -> TuneError {
     match error {
-        TuneError::Live(_) | TuneError::Unfit { .. } if !process.is_same() => {
+        TuneError::Live(_) | TuneError::Unfit { .. } | TuneError::NoCLibrary { .. }
+            if !process.is_same() =>
+        {
             LiveError::Gone { pid: process.pid() }.into()
         }
         error => error,
@@ -155,10 +244,10 @@ struct Planned {
     region: Region,
 }
 
-fn plan(target: &Target<'_>, options: &Options) -> Result<Planned, TuneError> {
+fn plan(target: &Target<'_>, family: &Family<'_>, options: &Options) -> Result<Planned, TuneError> {
     let process = target.process;
     let unfit = |why: String| TuneError::Unfit { pid: process.pid(), why };
-    let mut maps = target.maps()?;
+    let mut maps = family.maps()?;
     let len = options.slots().size();
     let no_room = || unfit("there is no room for the recording's memory in it".to_owned());
     let at = find_hole(SLOTS_FROM, len, &maps).ok_or_else(no_room)?;
@@ -245,16 +334,27 @@ fn prepare<'a>(
     stops.push(stop);
     let slots = Slots::over(file, options.slots(), options.policy, options.mode);
     let slots = slots.map_err(RecordError::Memory)?;
+    let installing = install_in(target, journal, codes, region)?;
+    Ok((slots, installing, stops))
+}
+
+/// Gives a process new code whose threads will have slots in `region`.
+fn install_in<'a>(
+    target: &'a Target<'a>,
+    journal: &mut Journal,
+    codes: &'a [NewCode],
+    region: Region,
+) -> Result<Installing<'a>, TuneError> {
     let installing = Installing::begin(target, journal, codes, None)?;
     journal.add([Entry::GsBases(region.at, region.at.offset(region.len))])?;
-    Ok((slots, installing, stops))
+    Ok(installing)
 }
 
 /// Follows the process while `work` goes on.
 fn follow(
     process: &Process,
     recorder: &mut Recorder<'_>,
-    work: impl FnOnce() -> Result<Installed, TuneError> + Send,
+    work: impl FnOnce(&Following) -> Result<Installed, TuneError> + Send,
 ) -> Result<(Installed, Option<ExitStatus>), TuneError> {
     let nobody = AtomicBool::new(false);
     let waits = RunOptions { period: PERIOD, stop: &nobody, wait_for: WaitFor::FirstProcess };

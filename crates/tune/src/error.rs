@@ -42,6 +42,12 @@ pub enum TuneError {
         /// The process.
         pid: i32,
     },
+    /// The loader's list has no C library of ours: perhaps not yet.
+    #[error("process {pid} is left as it is: it has no C library that Fettle knows")]
+    NoCLibrary {
+        /// The process.
+        pid: i32,
+    },
     /// The process is of a kind that cannot be changed.
     #[error("process {pid} is left as it is: {why}")]
     Unfit {

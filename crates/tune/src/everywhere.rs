@@ -6,7 +6,7 @@
 use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use fettle_live::{
     Entry, Journal, LiveAddr, LiveError, Patch, Process, Purpose, Relative, Undoing, Undone,
@@ -21,8 +21,8 @@ use crate::target::Target;
 
 /// So long threads have to leave new code that is taken back.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// So often it is looked for processes that were forked meanwhile.
-const LOOKS: usize = 8;
+/// Of what all processes have together each has at least so small a part.
+const LEAST_SHARE: u32 = 10;
 
 /// New code, and the undo logs of who has it.
 pub(crate) struct Everywhere<'a> {
@@ -51,47 +51,25 @@ impl<'a> Everywhere<'a> {
     ) -> Result<Installed, TuneError> {
         let lead = target.process.pid();
         let mut of_lead = None;
-        let mut done: Vec<i32> = Vec::new();
-        for _ in 0..LOOKS {
-            let mut left = Vec::new();
-            for process in family.members() {
-                let pid = process.pid();
-                if done.contains(&pid) {
-                    continue;
-                }
-                done.push(pid);
-                match self.install_in(&target.of_relative(process)) {
-                    Ok(installed) if pid == lead => of_lead = installed,
-                    Ok(_) => {}
-                    Err(error) if pid == lead => return Err(error),
-                    Err(_) if !process.is_same() => {}
-                    Err(error) => left.push((pid, error.to_string())),
-                }
+        family.for_each(|process| {
+            let installed = self.install_in(&target.of_relative(process))?;
+            if process.pid() == lead {
+                of_lead = installed;
             }
-            family.others.retain(|p| !left.iter().any(|(pid, _)| *pid == p.pid()));
-            family.left.extend(left);
-            family.forget();
-            if family.look() == 0 {
-                break;
-            }
-        }
+            Ok(())
+        })?;
         of_lead.ok_or_else(|| LiveError::Gone { pid: lead }.into())
     }
 
     /// Installs in one process, unless it has all of it by birth.
     fn install_in(&mut self, target: &Target<'_>) -> Result<Option<Installed>, TuneError> {
         let process = target.process;
-        if let Some((journal, heir)) = self.by_birth(process) {
+        if let Some((journal, heir)) = by_birth(&self.journals, process) {
             if self.has_all(process) {
                 return Ok(None);
             }
             // Forked in between, it has but a part.
-            let log = fettle_live::inherit(journal, &heir)?;
-            let undone = fettle_live::undo(log, Undoing::within(PATIENCE))?;
-            if let Some((_, why)) = undone.kept {
-                let why = format!("it was forked in between, and is still in new code ({why})");
-                return Err(TuneError::Unfit { pid: process.pid(), why });
-            }
+            disinherit(journal, &heir)?;
         }
         let mut journal = Journal::create(self.folder, process)?;
         let installed = install::install(target, &mut journal, &self.codes, None);
@@ -105,13 +83,6 @@ impl<'a> Everywhere<'a> {
                 Err(error)
             }
         }
-    }
-
-    /// Whose log tells of what a process has by birth, if it has something.
-    fn by_birth(&self, process: &Process) -> Option<(&Journal, Relative)> {
-        self.journals
-            .iter()
-            .find_map(|journal| Some((journal, fettle_live::heir(journal, process)?)))
     }
 
     /// Whether a process has as many of the jumps as the oldest has.
@@ -145,6 +116,23 @@ impl<'a> Everywhere<'a> {
     }
 }
 
+/// Whose log tells of what a process has by birth, if it has something.
+pub(crate) fn by_birth<'j>(
+    journals: impl IntoIterator<Item = &'j Journal>,
+    process: &Process,
+) -> Option<(&'j Journal, Relative)> {
+    journals.into_iter().find_map(|journal| Some((journal, fettle_live::heir(journal, process)?)))
+}
+
+/// Takes from a process what it has by birth.
+pub(crate) fn disinherit(journal: &Journal, heir: &Relative) -> Result<(), TuneError> {
+    let log = fettle_live::inherit(journal, heir)?;
+    let undone = fettle_live::undo(log, Undoing::within(PATIENCE))?;
+    let Some((_, why)) = undone.kept else { return Ok(()) };
+    let why = format!("it was forked in between, and is still in new code ({why})");
+    Err(TuneError::Unfit { pid: heir.pid, why })
+}
+
 /// Installs in all processes of a family, without a comparison; gives what was done in the one that
 /// was named.
 ///
@@ -174,7 +162,8 @@ pub(crate) struct TakenBack {
     pub(crate) stuck: Vec<(i32, String)>,
 }
 
-/// Takes new code back, also from processes that were forked meanwhile.
+/// Takes new code back, also from processes that were forked meanwhile. `patience` is for all of them
+/// together: while one is waited for, threads of the others leave new code, too.
 pub(crate) fn take_back(
     folder: &Path,
     journals: VecDeque<Journal>,
@@ -184,9 +173,14 @@ pub(crate) fn take_back(
     let escapes = |inside: &[LiveAddr]| -> Vec<Patch> {
         codes.iter().flat_map(|code| code.escapes(inside)).collect()
     };
-    let how = Undoing { patience, escapes: &escapes, memory: false };
+    let begun = Instant::now();
+    let how = || Undoing {
+        patience: patience.saturating_sub(begun.elapsed()).max(patience / LEAST_SHARE),
+        escapes: &escapes,
+        memory: false,
+    };
     let mut done = TakenBack::default();
-    undo_all(folder, journals, how, &mut |pid, undone| {
+    undo_all(folder, journals, &how, &mut |pid, undone| {
         done.stops.extend(&undone.stops);
         done.stuck.extend(undone.kept.iter().map(|(_, why)| (pid, why.clone())));
     })?;
@@ -194,16 +188,16 @@ pub(crate) fn take_back(
 }
 
 /// Undoes logs, and those of all processes that have inherited what they tell of.
-fn undo_all(
+fn undo_all<'h>(
     folder: &Path,
     mut journals: VecDeque<Journal>,
-    how: Undoing<'_>,
+    how: &dyn Fn() -> Undoing<'h>,
     done: &mut dyn FnMut(i32, &Undone),
 ) -> Result<(), LiveError> {
     let mut failed = None;
     while let Some(journal) = journals.pop_front() {
         let pid = journal.pid();
-        match fettle_live::undo(journal, how) {
+        match fettle_live::undo(journal, how()) {
             Ok(undone) => {
                 done(pid, &undone);
                 for heir in undone.heirs {
@@ -234,7 +228,7 @@ pub fn undo_family(
     if let Some(journal) = log_by_birth(folder, process)? {
         journals.push_back(journal);
     }
-    undo_all(folder, journals, how, done)
+    undo_all(folder, journals, &|| how, done)
 }
 
 /// The log of a process that has new code by birth: made from that of another, if there is one.

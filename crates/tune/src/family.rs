@@ -9,6 +9,9 @@ use fettle_live::{Mapping, Process, Relative, relatives};
 use crate::error::TuneError;
 use crate::target::Target;
 
+/// So often it is looked for processes that were forked meanwhile.
+const LOOKS: usize = 8;
+
 /// A process with its relatives, or alone.
 #[derive(Debug)]
 pub struct Family<'a> {
@@ -30,7 +33,8 @@ impl<'a> Family<'a> {
         family
     }
 
-    /// Adds relatives that were not there before; gives how many.
+    /// Adds relatives that were not there before; gives how many. Those that are followed are not
+    /// among them: they were forked by one that is, and have what it has.
     pub fn look(&mut self) -> usize {
         let before = self.others.len();
         for relative in self.all() {
@@ -44,10 +48,49 @@ impl<'a> Family<'a> {
                 Ok(process) if process.space() == self.lead.space() => self.others.push(process),
                 Ok(_) => {}
                 Err(_) if fettle_live::start_time(relative.pid) != Some(relative.start_time) => {}
+                Err(_) if fettle_live::has_ended(relative.pid) => {}
+                Err(_) if fettle_live::is_followed(relative.pid) => {}
                 Err(error) => self.left.push((relative.pid, error.to_string())),
             }
         }
         self.others.len() - before
+    }
+
+    /// Has `work` done with each of the family once, the oldest first, and with those that are forked
+    /// meanwhile. Those that it fails with are left as they are.
+    ///
+    /// # Errors
+    ///
+    /// What it fails with for the process that was named.
+    pub fn for_each(
+        &mut self,
+        mut work: impl FnMut(&Process) -> Result<(), TuneError>,
+    ) -> Result<(), TuneError> {
+        let lead = self.lead.pid();
+        let mut done: Vec<i32> = Vec::new();
+        for _ in 0..LOOKS {
+            let mut left = Vec::new();
+            for process in self.members() {
+                let pid = process.pid();
+                if done.contains(&pid) {
+                    continue;
+                }
+                done.push(pid);
+                match work(process) {
+                    Ok(()) => {}
+                    Err(error) if pid == lead => return Err(error),
+                    Err(_) if !process.is_same() => {}
+                    Err(error) => left.push((pid, error.to_string())),
+                }
+            }
+            self.others.retain(|p| !left.iter().any(|(pid, _)| *pid == p.pid()));
+            self.left.extend(left);
+            self.forget();
+            if self.look() == 0 {
+                break;
+            }
+        }
+        Ok(())
     }
 
     /// Forgets who has ended.

@@ -8,7 +8,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use fettle_cfg::{Function, LiftOptions, Lifted, Placement, SkipReason, TableKind};
+use fettle_cfg::{Function, Lifted, Placement, SkipReason, TableKind};
 use fettle_collect::Selection;
 use fettle_collect::modules::{SlotOffsets, find_room, must_stay, open_image};
 use fettle_image::{Image, LinkAddr};
@@ -137,7 +137,7 @@ impl Module {
         if image.relocs().iter().any(|r| image.is_code(r.addr) && !image.is_writable(r.addr)) {
             return Err("its code is relocated when it is loaded".to_owned());
         }
-        let lifted = fettle_cfg::lift(&image, LiftOptions::default());
+        let lifted = fettle_cfg::lift(&image);
         let same = compare(process, &image, loaded.bias, &lifted.functions);
         let mut returns: Vec<u64> = lifted.functions.iter().flat_map(comes_back_to).collect();
         returns.sort_unstable();

@@ -2,7 +2,6 @@
 
 use std::path::{Path, PathBuf};
 
-use fettle_cfg::LiftOptions;
 use fettle_collect::modules::open_image;
 use fettle_collect::rows;
 use fettle_image::LinkAddr;
@@ -127,7 +126,7 @@ fn decide_one(
     if rows::build_id(&image).as_deref() != build_id {
         return Err("the file is another build than the one that was recorded".to_owned());
     }
-    let lifted = fettle_cfg::lift(&image, LiftOptions::default());
+    let lifted = fettle_cfg::lift(&image);
     let decided = decide::decide(&lifted.functions, counts, &wanted.group, wanted.cache)?;
     decided.ok_or_else(|| "none of the functions that ran can be lifted".to_owned())
 }

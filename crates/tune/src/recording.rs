@@ -46,6 +46,8 @@ pub struct Recording {
     pub told: Told,
     /// Modules and functions.
     pub wanted: Wanted,
+    /// Only of the process that is named, not of its relatives.
+    pub alone: bool,
     /// The longest that it goes on, if nobody stops it.
     pub duration: Option<Duration>,
 }
@@ -110,7 +112,7 @@ fn counted(
     for (path, why) in refused {
         manifest.notes.push(format!("{} ran without probes: {why}", path.display()));
     }
-    let family = Family::of(process, true);
+    let family = Family::of(process, recording.alone);
     let selection = &recording.wanted.selection;
     let wait = || {
         // Making the copies has taken its time, too.
@@ -188,6 +190,13 @@ fn notes(profile: &Profile, manifest: &mut Manifest) {
          counts to each other"
             .to_owned(),
     );
+    if profile.processes > 1 {
+        notes.push(format!(
+            "counted in {} processes that were forked from one another: those that worked most when it \
+             began, and what they forked",
+            profile.processes
+        ));
+    }
     if profile.inconsistent > 0 {
         let functions = profile.inconsistent;
         notes.push(format!(

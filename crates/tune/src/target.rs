@@ -149,7 +149,10 @@ impl<'a> Target<'a> {
         let begun = Instant::now();
         loop {
             let target = Target::new(process);
-            let waits = matches!(target, Err(TuneError::Loading { .. })) && process.is_same();
+            // For a moment, before the loader begins, its list looks whole without any library.
+            let unfinished =
+                matches!(target, Err(TuneError::Loading { .. } | TuneError::NoCLibrary { .. }));
+            let waits = unfinished && process.is_same();
             if !waits || begun.elapsed() > patience || enough() {
                 return target;
             }
@@ -183,8 +186,7 @@ impl<'a> Target<'a> {
             self.iterates = iterates;
             return Ok(());
         }
-        let why = "it has no C library that Fettle knows".to_owned();
-        Err(TuneError::Unfit { pid, why })
+        Err(TuneError::NoCLibrary { pid })
     }
 
     /// The same modules in a process that was forked from this one, or from which this one was, as
@@ -288,6 +290,11 @@ mod tests {
     fn programs_that_have_just_been_started_are_waited_for() {
         for _ in 0..50 {
             let mut child = Command::new("sleep").arg("60").spawn().unwrap();
+            // Who is begotten by `vfork` is us, memory and all, until a moment after we go on.
+            let program = format!("/proc/{}/exe", child.id());
+            while std::fs::read_link(&program).ok() == std::env::current_exe().ok() {
+                std::thread::yield_now();
+            }
             let process = Process::open(child.id() as i32).unwrap();
             let target = Target::when_loaded(&process, LOADING, &|| false);
             let found = target.map(|target| target.loaded.len());

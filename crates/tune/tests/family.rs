@@ -38,11 +38,11 @@ impl Forker {
         self.child.id() as i32
     }
 
-    /// The worker that was forked first, and stays.
+    /// The worker that was forked first, and stays: the kernel lists children by birth.
     fn worker(&self) -> i32 {
         let list = format!("/proc/{0}/task/{0}/children", self.pid());
         let list = std::fs::read_to_string(list).unwrap();
-        list.split_whitespace().map(|pid| pid.parse().unwrap()).min().unwrap()
+        list.split_whitespace().next().unwrap().parse().unwrap()
     }
 
     fn end(mut self) {

@@ -4,7 +4,6 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use fettle_cfg::LiftOptions;
 use fettle_image::{Image, LinkAddr};
 use fettle_layout::model::Geometry;
 use fettle_layout::{Counts, Target};
@@ -56,7 +55,7 @@ fn broken_profiles_do_no_harm() {
     // A program of few functions that every machine has.
     let path = Path::new("/bin/true");
     let image = Image::parse(std::fs::read(path).unwrap()).unwrap();
-    let lifted = fettle_cfg::lift(&image, LiftOptions::default());
+    let lifted = fettle_cfg::lift(&image);
     let subject = Subject { path, image: &image, functions: &lifted.functions };
     let mut counts = ByFunction::new();
     for function in &lifted.functions {
@@ -120,7 +119,7 @@ fn broken_profiles_do_no_harm() {
 fn another_build_is_told_from_this() {
     let open = |path: &'static str| {
         let image = Image::parse(std::fs::read(path).unwrap()).unwrap();
-        let lifted = fettle_cfg::lift(&image, LiftOptions::default());
+        let lifted = fettle_cfg::lift(&image);
         (Path::new(path), image, lifted)
     };
     let (path, image, lifted) = open("/bin/true");

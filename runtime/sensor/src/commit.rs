@@ -47,46 +47,74 @@ fn commit_fast(writer: &Writer, now: u64, number: u16, words: &[u64]) -> bool {
     }
     let cell_bytes = writer.cell_bytes.load(Relaxed);
     let mut position = slot.word(RESERVED).load(Relaxed);
-    loop {
-        if position.wrapping_add(cell_bytes) > slot.word(LIMIT).load(Relaxed) {
+    let overwrites = loop {
+        let limit = slot.word(LIMIT).load(Relaxed);
+        if position.wrapping_add(cell_bytes) > limit {
             return false;
         }
         point(inject::ROOM);
         match slot.exchange_local(RESERVED, position, position.wrapping_add(cell_bytes)) {
-            Ok(()) => break,
+            Ok(()) => break limit == u64::MAX,
             Err(moved) => position = moved,
         }
-    }
-    let mark = writer.mark.load(Relaxed);
-    fill_cell(writer, slot, position, mark, now, number, words);
+    };
+    let record = Record { mark: writer.mark.load(Relaxed), now, number, words };
+    fill_cell(writer, slot, (position, overwrites), record);
     true
+}
+
+/// What is stored.
+struct Record<'a> {
+    /// The part of its mark that the thread knows.
+    mark: u64,
+    now: u64,
+    number: u16,
+    words: &'a [u64],
 }
 
 /// Stores a record, which is no longer than the cell.
 #[inline]
-fn fill_cell(
-    writer: &Writer,
-    slot: Shared,
-    position: u64,
-    mark: u64,
-    now: u64,
-    number: u16,
-    words: &[u64],
-) {
+fn fill_cell(writer: &Writer, slot: Shared, (position, overwrites): (u64, bool), record: Record) {
+    let Record { mark, now, number, words } = record;
     let cell = slot.at(LIST_RING as u64 + (position & writer.mask.load(Relaxed)));
+    let mark_at = 8 + 8 * writer.payload_words.load(Relaxed) as usize;
+    let lap = Mark::lap(position, writer.ring_log2.load(Relaxed));
     point(inject::RESERVED);
+    if overwrites && !claim_cell(cell, mark_at, lap, writer.slot().is_none()) {
+        return;
+    }
     cell.word(0).store(now, Relaxed);
     for (i, &word) in words.iter().enumerate() {
         cell.word(8 + 8 * i).store(word, Relaxed);
     }
     point(inject::STORED);
-    let lap = Mark::lap(position, writer.ring_log2.load(Relaxed));
     let mark = mark
         | (lap as u64) << Mark::LAP_SHIFT
         | (number as u64) << Mark::EVENT_SHIFT
         | (words.len() as u64) << Mark::WORDS_SHIFT;
-    cell.word(8 + 8 * writer.payload_words.load(Relaxed) as usize).store(mark, Release);
+    cell.word(mark_at).store(mark, Release);
     point(inject::COMMITTED);
+}
+
+/// Claims a cell for a record of lap `lap`, where rings are overwritten: others may be a lap further
+/// when its writer comes to store, who was off the processor or let a handler fill the ring. False if
+/// the cell is a later record's, or another writer is at it: then this record is one of those that were
+/// overwritten. Who is never heard of again while he has a cell leaves it of no use.
+#[inline]
+fn claim_cell(cell: Shared, mark_at: usize, lap: u16, is_shared: bool) -> bool {
+    let word = cell.word(mark_at);
+    let mut seen = word.load(Acquire);
+    loop {
+        let Some(Mark(claimed)) = Mark(seen).claimed_for(lap) else { return false };
+        let claimed = match is_shared {
+            true => word.compare_exchange(seen, claimed, AcqRel, Acquire).map(drop),
+            false => cell.exchange_local(mark_at, seen, claimed),
+        };
+        match claimed {
+            Ok(()) => return true,
+            Err(other) => seen = other,
+        }
+    }
 }
 
 /// Commits where the fast path cannot: first event, full ring, shared ring, child of a fork.
@@ -127,7 +155,8 @@ fn commit_slow(origin: &Origin, now: u64, number: u16, words: &[u64]) {
     }
     let mark = (thread::tid() as u64) << Mark::THREAD_SHIFT | 1;
     let words = &words[..words.len().min(origin.shape.payload_words())];
-    fill_cell(writer, slot, position, mark, now, number, words);
+    let overwrites = origin.shape.policy() == Policy::Overwrite;
+    fill_cell(writer, slot, (position, overwrites), Record { mark, now, number, words });
 }
 
 /// Waits until the consumer made room. Gives false if it will not: there is none, it gave no sign

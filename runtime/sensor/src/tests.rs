@@ -104,6 +104,46 @@ fn a_handler_nests_at_each_point() {
     }
 }
 
+/// Fills the ring at the wanted point, once; at the next point everything must be whole.
+fn fill_once(point: u32) {
+    match WANTED.get() {
+        wanted if wanted == point => {
+            WANTED.set(u32::MAX);
+            (0..200).for_each(|i| LIST.get().unwrap().commit(2, &[i, !i]));
+            WANTED.set(0);
+        }
+        0 => {
+            WANTED.set(u32::MAX);
+            let (events, _) = drain("unit.late");
+            let whole = |event: &(u16, Vec<u64>)| event.0 == 2 && event.1[0] == !event.1[1];
+            assert!(events.iter().all(whole), "{events:?}");
+            // The last 128 of 200; or those up to the cell that was being stored to, which are 55.
+            assert!([128, 55].contains(&events.len()), "{}", events.len());
+        }
+        _ => {}
+    }
+}
+
+#[test]
+fn who_comes_a_lap_late_tears_nothing() {
+    let _turn = Turn::wait();
+    for shared in [false, true] {
+        let list = Sensor::list("unit.late", 1, 1).policy(Policy::Overwrite).ring_bytes(4096);
+        let list = leak(if shared { list.shared().open() } else { list.open() });
+        LIST.set(Some(list));
+        for point in BEGUN..=COMMITTED {
+            HOOK.set(fill_once);
+            WANTED.set(point);
+            list.commit(1, &[1, 1]);
+            list.commit(1, &[1, 1]);
+            assert_eq!(WANTED.get(), u32::MAX, "{point} is passed, and another");
+            HOOK.set(|_| ());
+            drain("unit.late");
+        }
+        sensor("unit.late").remove().unwrap();
+    }
+}
+
 #[test]
 fn a_handler_that_interrupts_the_making_is_counted() {
     let _turn = Turn::wait();

@@ -1,14 +1,12 @@
-//! How well sampled times agree with full timing: function by function, next to how well each
-//! agrees with itself.
+//! How well times of functions agree with the plain program's: sampled ones, and those of the mode
+//! that times every call.
 //!
-//! Processor time is compared, of the functions with most of their own. What else the machine does
-//! makes all of a run slower, so every run is scaled to the same time of `main`. Full timing is the
-//! mode that records every call. It is no truth: what probes cost is taken out of both, and of
-//! functions that take a few nanoseconds that is most of what was measured. So the comparison is
-//! repeated with the functions of which a call takes [`LONG_NS`] of their own or more, and the sums
-//! are shown next to the plain program's time.
+//! What is true is told by `perf`, which looks at the plain program some ten thousand times a second
+//! and disturbs nothing else. It knows own times of functions; those that call libraries are left
+//! out, as a library's time is its caller's in recordings. Both are of limited accuracy, so each is
+//! compared with itself as well: every second run with the others.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -19,7 +17,7 @@ use super::measure;
 use super::programs::Subject;
 use super::stats::{median, quantile};
 use super::variants;
-use crate::{fettle, proc, repo};
+use crate::{apt, fettle, proc, repo};
 
 /// What to measure.
 #[derive(clap::Args, Debug, Clone)]
@@ -27,7 +25,7 @@ pub struct Options {
     /// Recordings in each mode, interleaved
     #[arg(long, default_value_t = 6)]
     pub rounds: usize,
-    /// Functions compared, those with most processor time of their own
+    /// Functions compared, those with most time of their own
     #[arg(long, default_value_t = 50)]
     pub functions: usize,
     /// Only these programs: lua, sqlite
@@ -38,40 +36,11 @@ pub struct Options {
     pub fettle: Option<PathBuf>,
 }
 
-/// Nanoseconds of a call's own that probes do not drown: several times what they cost.
-const LONG_NS: f64 = 100.0;
+/// Looks at the plain program in a second.
+const LOOKS: u32 = 20_000;
 
-/// Nanoseconds of one function, by its number.
-type Times = HashMap<u64, Time>;
-
-#[derive(Clone, Copy, Debug, Default)]
-struct Time {
-    calls: f64,
-    own: f64,
-    total: f64,
-}
-
-/// One recording.
-struct Recorded {
-    times: Times,
-    /// Nanoseconds of `main`.
-    main: f64,
-}
-
-impl Recorded {
-    /// Times as they were if `main` had taken `main` nanoseconds.
-    fn scaled(&self, main: f64) -> Times {
-        let scale = main / self.main.max(1.0);
-        let scaled = |t: &Time| Time { own: t.own * scale, total: t.total * scale, ..*t };
-        self.times.iter().map(|(id, time)| (*id, scaled(time))).collect()
-    }
-}
-
-/// What is compared of a [`Time`].
-type Field = fn(&Time) -> f64;
-
-/// Both, with their names.
-const FIELDS: [(&str, Field); 2] = [("self", |t| t.own), ("total", |t| t.total)];
+/// Nanoseconds of functions' own, by name.
+type Times = HashMap<String, f64>;
 
 /// Records, compares and prints.
 pub fn run(options: &Options) -> Result<bool> {
@@ -89,91 +58,127 @@ fn compare(subject: Subject, binary: &Path, options: &Options) -> Result<()> {
     let folder = repo::target_folder("bench/run")?;
     let plain = variants::all(None, true)?.swap_remove(0);
     let program = subject.build(&plain.recipe)?;
-    let mut plain_ns = Vec::new();
+    let (mut plain_ns, mut looked) = (Vec::new(), Vec::new());
     let (mut full, mut sampled) = (Vec::new(), Vec::new());
     for _ in 0..options.rounds {
-        let command = plain.command(&program, &subject.arguments(), &folder);
-        plain_ns.push(measure::run(command, &folder)?.sample.program * 1e9);
-        full.push(record(binary, "events", &program, subject, &folder)?);
+        let command = || plain.command(&program, &subject.arguments(), &folder);
+        plain_ns.push(measure::run(command(), &folder)?.sample.program * 1e9);
+        looked.push(look(&program, subject, &folder)?);
+        full.push(record(binary, "time", &program, subject, &folder)?);
         sampled.push(record(binary, "sample", &program, subject, &folder)?);
     }
-    println!("\n{}, processor time", subject.name());
-    println!("{:<24} {:>16} {:>16}", "times the plain program", "main", "all self times");
-    for (name, runs) in [("every call", &full), ("sampled", &sampled)] {
-        let main: Vec<f64> = runs.iter().map(|run| run.main).collect();
-        let sums: Vec<f64> =
-            runs.iter().map(|run| run.times.values().map(|t| t.own).sum()).collect();
-        let times_plain = |values: &[f64]| median(values) / median(&plain_ns);
-        println!("{name:<24} {:>16.2} {:>16.2}", times_plain(&main), times_plain(&sums));
+    let plain_ns = median(&plain_ns);
+    // Looks are a share of what the program takes.
+    for times in &mut looked {
+        let all: f64 = times.values().sum();
+        times.values_mut().for_each(|ns| *ns *= plain_ns / all);
     }
-    let main = median(&full.iter().map(|run| run.main).collect::<Vec<_>>());
-    let scaled = |runs: &[Recorded]| runs.iter().map(|r| r.scaled(main)).collect::<Vec<_>>();
-    let (full, sampled) = (scaled(&full), scaled(&sampled));
-    let functions = largest(&full, options.functions);
-    let (long, short): (Vec<u64>, Vec<u64>) =
-        functions.iter().partition(|f| middle(&full, **f, |t| t.own / t.calls.max(1.0)) >= LONG_NS);
-    print_table(
-        &format!("{} functions with most of it", functions.len()),
-        &functions,
-        &full,
-        &sampled,
-    );
-    print_table(&format!("{} that take {LONG_NS} ns or more", long.len()), &long, &full, &sampled);
-    print_table(&format!("{} that take less", short.len()), &short, &full, &sampled);
+    println!("\n{}: all own times are so many times the plain program's", subject.name());
+    for (name, runs) in [("every call timed", &full), ("sampled", &sampled)] {
+        let sums: Vec<f64> = runs.iter().map(|times| times.values().sum()).collect();
+        println!("{name:<36} {:>7.2}", median(&sums) / plain_ns);
+    }
+    let outside = call_libraries(&program)?;
+    let known = |name: &String| sampled[0].contains_key(name) && !outside.contains(name);
+    let functions = largest(&looked, known, options.functions);
+    print_table(&functions, &looked, &full, &sampled);
     Ok(())
 }
 
+/// Own times of functions of the plain program, in looks.
+fn look(program: &Path, subject: Subject, folder: &Path) -> Result<Times> {
+    apt::ensure(&["linux-perf".into()])?;
+    let data = folder.join("looks");
+    let mut perf = Command::new("perf");
+    perf.args(["record", "-q", "-e", "cpu-clock", "-F", &LOOKS.to_string(), "-o"]).arg(&data);
+    perf.arg("--").arg(program).args(subject.arguments());
+    measure::run(perf, folder)?;
+    let mut perf = Command::new("perf");
+    perf.args(["report", "--stdio", "-q", "-F", "sample,symbol", "-i"]).arg(&data);
+    Ok(proc::output_of(&mut perf)?.lines().filter_map(looks_of_line).collect())
+}
+
+/// `  1234  [.] name`
+fn looks_of_line(line: &str) -> Option<(String, f64)> {
+    let mut words = line.split_whitespace();
+    let looks = words.next()?.parse().ok()?;
+    Some((words.nth(1)?.to_owned(), looks))
+}
+
+/// Functions of a program that call others through its procedure linkage table.
+fn call_libraries(program: &Path) -> Result<HashSet<String>> {
+    let code =
+        proc::output_of(Command::new("objdump").args(["-d", "--no-show-raw-insn"]).arg(program))?;
+    let (mut function, mut found) = ("", HashSet::new());
+    for line in code.lines() {
+        if let Some((_, name)) = line.split_once(" <").filter(|_| line.ends_with(">:")) {
+            function = name.trim_end_matches(">:");
+        } else if line.ends_with("@plt>") {
+            found.insert(function.to_owned());
+        }
+    }
+    Ok(found)
+}
+
 /// Prints how well medians agree: of half of the runs with those of the other half, and of both
-/// kinds of runs.
-fn print_table(title: &str, functions: &[u64], full: &[Times], sampled: &[Times]) {
+/// kinds of runs with what is true.
+fn print_table(functions: &[String], looked: &[Times], full: &[Times], sampled: &[Times]) {
     println!(
-        "{title:<36} {:<6} {:>7} {:>7} {:>7} {:>7} {:>8} {:>8}",
-        "", "in 2 %", "in 5 %", "in 10 %", "in 20 %", "median", "p90"
+        "{:<36} {:>7} {:>7} {:>7} {:>7} {:>8} {:>8}",
+        format!("{} functions with most own time", functions.len()),
+        "in 2 %",
+        "in 5 %",
+        "in 10 %",
+        "in 20 %",
+        "median",
+        "p90"
     );
     let every_second = |runs: &[Times], from: usize| {
         runs.iter().skip(from).step_by(2).cloned().collect::<Vec<_>>()
     };
     let halves = |runs: &[Times]| (every_second(runs, 0), every_second(runs, 1));
     let pairs = [
-        ("every call with itself", halves(full)),
+        ("plain with itself", halves(looked)),
+        ("every call timed with itself", halves(full)),
         ("sampled with itself", halves(sampled)),
-        ("sampled with every call", (full.to_vec(), sampled.to_vec())),
+        ("every call timed with plain", (looked.to_vec(), full.to_vec())),
+        ("sampled with plain", (looked.to_vec(), sampled.to_vec())),
+        ("sampled with every call timed", (full.to_vec(), sampled.to_vec())),
     ];
     for (name, (a, b)) in pairs {
-        for (what, field) in FIELDS {
-            print_line(name, what, &errors(functions, &a, &b, field));
-        }
+        print_line(name, &errors(functions, &a, &b));
     }
 }
 
-/// The functions with most time of their own.
-fn largest(runs: &[Times], count: usize) -> Vec<u64> {
-    let mut functions: Vec<u64> = runs.iter().flat_map(|run| run.keys().copied()).collect();
+/// The `known` functions with most time of their own.
+fn largest(runs: &[Times], known: impl Fn(&String) -> bool, count: usize) -> Vec<String> {
+    let mut functions: Vec<String> = runs.iter().flat_map(|run| run.keys().cloned()).collect();
+    functions.retain(known);
     functions.sort_unstable();
     functions.dedup();
-    functions.sort_by(|a, b| middle(runs, *b, |t| t.own).total_cmp(&middle(runs, *a, |t| t.own)));
+    functions.sort_by(|a, b| middle(runs, b).total_cmp(&middle(runs, a)));
     functions.truncate(count);
     functions
 }
 
-fn middle(runs: &[Times], function: u64, field: Field) -> f64 {
-    let values = runs.iter().map(|run| run.get(&function).map_or(0.0, field));
+fn middle(runs: &[Times], function: &str) -> f64 {
+    let values = runs.iter().map(|run| run.get(function).copied().unwrap_or(0.0));
     median(&values.collect::<Vec<_>>())
 }
 
 /// How far `b` is from `a`, of `a`.
-fn errors(functions: &[u64], a: &[Times], b: &[Times], field: Field) -> Vec<f64> {
-    let error = |function: &u64| {
-        let (a, b) = (middle(a, *function, field), middle(b, *function, field));
+fn errors(functions: &[String], a: &[Times], b: &[Times]) -> Vec<f64> {
+    let error = |function: &String| {
+        let (a, b) = (middle(a, function), middle(b, function));
         (b - a).abs() / a.max(1.0)
     };
     functions.iter().map(error).collect()
 }
 
-fn print_line(name: &str, what: &str, errors: &[f64]) {
+fn print_line(name: &str, errors: &[f64]) {
     let within = |bound: f64| errors.iter().filter(|error| **error <= bound).count();
     println!(
-        "{name:<36} {what:<6} {:>7} {:>7} {:>7} {:>7} {:>7.1}% {:>7.1}%",
+        "{name:<36} {:>7} {:>7} {:>7} {:>7} {:>7.1}% {:>7.1}%",
         within(0.02),
         within(0.05),
         within(0.1),
@@ -189,7 +194,7 @@ fn record(
     program: &Path,
     subject: Subject,
     folder: &Path,
-) -> Result<Recorded> {
+) -> Result<Times> {
     let trace = folder.join("trace");
     if trace.exists() {
         std::fs::remove_dir_all(&trace)?;
@@ -204,15 +209,12 @@ fn record(
     let report: Value = serde_json::from_str(&proc::output_of(&mut report)?)?;
     let rows = report["functions"].as_array().context("a report without functions")?;
     let time = |row: &Value| {
-        let ns = |name: &str| row[name].as_f64().with_context(|| format!("{mode}: no {name}"));
-        let id = row["id"].as_u64().context("a function without number")?;
-        let (own, total) = (ns("cpu_self_ns")?, ns("cpu_total_ns")?);
-        Ok((id, Time { calls: ns("calls")?, own, total }))
+        let name = row["name"].as_str().context("a function without name")?.to_owned();
+        // On the processor, where that is known of single functions.
+        let own = row["cpu_self_ns"].as_f64().or_else(|| row["self_corrected_ns"].as_f64());
+        Ok((name, own.with_context(|| format!("{mode}: no own time"))?))
     };
-    let times = rows.iter().map(time).collect::<Result<Times>>()?;
-    let main = rows.iter().find(|row| row["name"] == "main").context("no main")?;
-    let main = main["cpu_total_ns"].as_f64().context("no time of main")?;
-    Ok(Recorded { times, main })
+    rows.iter().map(time).collect()
 }
 
 #[cfg(test)]
@@ -221,17 +223,17 @@ mod tests {
 
     #[test]
     fn functions_are_compared_by_medians() {
-        let time = |own| Time { calls: 1.0, own, total: 2.0 * own };
-        let run = |own| HashMap::from([(1, time(own)), (2, Time::default())]);
+        let run = |own| HashMap::from([("a".to_owned(), own), ("b".to_owned(), 0.0)]);
         let (a, b) = ([run(100.0), run(90.0), run(5000.0)], [run(103.0)]);
-        assert_eq!(largest(&a, 1), [1]);
-        assert_eq!(errors(&[1], &a, &b, |t| t.own), [0.03]);
+        assert_eq!(largest(&a, |_| true, 1), ["a"]);
+        assert_eq!(largest(&a, |name| name != "a", 1), ["b"]);
+        assert_eq!(errors(&["a".to_owned()], &a, &b), [0.03]);
     }
 
     #[test]
-    fn runs_are_scaled_to_the_same_time_of_main() {
-        let times = HashMap::from([(1, Time { calls: 2.0, own: 10.0, total: 20.0 })]);
-        let time = Recorded { times, main: 50.0 }.scaled(100.0)[&1];
-        assert_eq!((time.calls, time.own, time.total), (2.0, 20.0, 40.0));
+    fn looks_are_read() {
+        let line = "         19310  [.] luaV_execute";
+        assert_eq!(looks_of_line(line), Some(("luaV_execute".to_owned(), 19310.0)));
+        assert_eq!(looks_of_line(""), None);
     }
 }

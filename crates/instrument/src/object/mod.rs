@@ -14,7 +14,7 @@ mod unwind;
 
 use std::collections::HashMap;
 
-use fettle_cfg::{Function, LiftOptions, SkipReason, Skipped};
+use fettle_cfg::{Function, SkipReason, Skipped};
 use fettle_image::LinkAddr;
 use fettle_rewrite::{Plan, PlanOptions, Pointers, Probing};
 
@@ -60,7 +60,7 @@ pub fn instrument(file: &[u8], options: &Options) -> Result<Made, Refusal> {
     let mut object = Object::parse(file)?;
     refuse(&object)?;
     let layout = Layout::new(&object)?;
-    let lifted = fettle_cfg::lift(&layout.image, LiftOptions::default());
+    let lifted = fettle_cfg::lift(&layout.image);
     let relocs = carry::code_relocs(&object, &layout);
     let obstacles: HashMap<LinkAddr, (SkipReason, LinkAddr)> = lifted
         .functions

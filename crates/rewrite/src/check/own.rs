@@ -4,7 +4,7 @@
 //! saves what it says it saves, gives it back in the reverse order, never jumps, and touches no
 //! memory but the function's own counters. What it leaves changed the caller proves dead.
 
-use fettle_abi::block::Accumulator;
+use fettle_abi::block::OWN_WORDS;
 use fettle_isa::{Gpr, RegSet};
 use iced_x86::{
     Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess,
@@ -80,8 +80,7 @@ pub(super) fn summarize(bytes: &[u8], fixups: &[(u32, ProbeFixup)]) -> Result<Su
                     let end = |byte: u32| byte as usize + insn.memory_size().size();
                     match left.next() {
                         Some((place, ProbeFixup::Accumulator(byte)))
-                            if *place == start + field
-                                && end(*byte) <= size_of::<Accumulator>() => {}
+                            if *place == start + field && end(*byte) <= OWN_WORDS * 8 => {}
                         _ => return Err(ProbeFault::Memory),
                     }
                 }

@@ -327,6 +327,12 @@ enum V {
     TicksUp,
     Word1,
     SelfTicks,
+    /// Calls that ended in the thread.
+    Ended,
+    /// Calls that ended since the one on top began.
+    BelowIt,
+    /// Calls that the one on top made.
+    Children,
     Position,
     Place,
     Count,
@@ -362,6 +368,7 @@ enum F {
 const FRAME: i64 = size_of::<ShadowFrame>() as i64;
 const SHADOW_USED: i64 = offset_of!(ThreadBlock, shadow_used) as i64;
 const TOP_STACK_POINTER: i64 = offset_of!(ThreadBlock, top_stack_pointer) as i64;
+const ENDED: i64 = offset_of!(ThreadBlock, ended) as i64;
 const OVERFLOWS: i64 = offset_of!(ThreadBlock, shadow_overflows) as i64;
 const RESERVED: i64 = (offset_of!(ThreadBlock, ring) + offset_of!(RingCursors, reserved)) as i64;
 const LIMIT: i64 = (offset_of!(ThreadBlock, ring) + offset_of!(RingCursors, limit)) as i64;
@@ -369,9 +376,13 @@ const START: i64 = SHADOW as i64 + offset_of!(ShadowFrame, start) as i64;
 const STACK_POINTER: i64 = SHADOW as i64 + offset_of!(ShadowFrame, stack_pointer) as i64;
 const CHILD: i64 = SHADOW as i64 + offset_of!(ShadowFrame, child_ticks) as i64;
 const NUMBER: i64 = SHADOW as i64 + offset_of!(ShadowFrame, function) as i64;
+const CHILDREN: i64 = SHADOW as i64 + offset_of!(ShadowFrame, children) as i64;
+const ENDED_BEFORE: i64 = SHADOW as i64 + offset_of!(ShadowFrame, ended_before) as i64;
 const CALLS: u32 = offset_of!(Accumulator, calls) as u32;
 const TOTAL: u32 = offset_of!(Accumulator, total_ticks) as u32;
 const SELF: u32 = offset_of!(Accumulator, self_ticks) as u32;
+const MADE: u32 = offset_of!(Accumulator, children) as u32;
+const BELOW_IT: u32 = offset_of!(Accumulator, below) as u32;
 const SAMPLING: u32 = offset_of!(Accumulator, sampling) as u32;
 
 /// Effects, as bits.
@@ -415,6 +426,11 @@ mod effect {
     pub const OTHER_TARGET: u64 = 1 << 36;
     pub const TARGET_COUNTED: u64 = 1 << 37;
     pub const TARGET_PUT: u64 = 1 << 38;
+    pub const BEFORE: u64 = 1 << 39;
+    pub const CHILDREN: u64 = 1 << 40;
+    pub const BELOW_IT: u64 = 1 << 41;
+    pub const ENDED: u64 = 1 << 42;
+    pub const CHILD_OF: u64 = 1 << 43;
 }
 
 /// Shadow stack in use from which on there is no room for a frame.
@@ -424,8 +440,9 @@ pub const NO_ROOM_FROM: u32 = SHADOW_BYTES - FRAME as u32;
 /// with and what it tells the agent.
 fn kind_of(paths: &[u64], bound: Option<u32>, told: Option<u32>) -> Option<Kind> {
     use effect::*;
-    const PUSH: u64 = ROOM | PUSHED | STACK_POINTER | CHILD | NUMBER | START;
-    const CLOSED: u64 = TOP | PARENT | TOTAL | COUNTED | SELF | POPPED;
+    const PUSH: u64 = ROOM | PUSHED | STACK_POINTER | CHILD | NUMBER | START | BEFORE;
+    const CALLS: u64 = COUNTED | CHILDREN | BELOW_IT | ENDED | CHILD_OF;
+    const CLOSED: u64 = TOP | PARENT | TOTAL | CALLS | SELF | POPPED;
     const RECORDED: u64 = CLOSED | RESERVED | BELOW | WORD0 | WORD1;
     const LOST_ONE: u64 = CLOSED | RESERVED | ABOVE | LOST;
     const ORPHAN: u64 = OTHER | NOT_FOUND;
@@ -823,12 +840,7 @@ impl<'a> Machine<'a> {
             }
             (Mnemonic::Mov, Reg, Memory) => {
                 let size = insn.op0_register().size();
-                let value = match (self.operand(insn, &mut fixups, state)?, size) {
-                    (Operand::Block(SHADOW_USED), 4 | 8) => V::Used,
-                    (Operand::Counter, 8) => V::Count,
-                    (Operand::Shadow(disp), 8) if disp == START - FRAME => V::Start,
-                    _ => return Err(ProbeFault::Memory),
-                };
+                let value = loaded(self.operand(insn, &mut fixups, state)?, size)?;
                 self.write(state, insn.op0_register(), value)?;
             }
             (Mnemonic::Mov, Memory, Reg) if wide => {
@@ -956,24 +968,14 @@ impl<'a> Machine<'a> {
                 let value = match (a, self.operand(insn, fixups, state)?) {
                     (V::Tsc, Operand::Shadow(d)) if d == START - FRAME => V::Ticks,
                     (V::Ticks, Operand::Shadow(d)) if d == CHILD - FRAME => V::SelfTicks,
+                    (V::Ended, Operand::Shadow(d)) if d == ENDED_BEFORE - FRAME => V::BelowIt,
                     _ => return Err(ProbeFault::Memory),
                 };
                 self.write(state, insn.op0_register(), value)?;
             }
             (Mnemonic::Add, Memory, Reg, 8) => {
                 let value = self.read(state, insn.op1_register())?;
-                match (self.operand(insn, fixups, state)?, value) {
-                    (Operand::Shadow(d), V::Ticks) if d == CHILD - 2 * FRAME => {
-                        once(state, effect::PARENT, effect::TOP)?;
-                    }
-                    (Operand::Accumulator(TOTAL), V::Ticks) => {
-                        once(state, effect::TOTAL, effect::TOP)?;
-                    }
-                    (Operand::Accumulator(SELF), V::SelfTicks) => {
-                        once(state, effect::SELF, effect::TOP)?;
-                    }
-                    _ => return Err(ProbeFault::Memory),
-                }
+                added(state, self.operand(insn, fixups, state)?, value)?;
             }
             (Mnemonic::Add, Memory, OpKind::Immediate8to64, 8) => {
                 match (self.operand(insn, fixups, state)?, insn.immediate(1) as i64) {
@@ -981,7 +983,7 @@ impl<'a> Machine<'a> {
                         once(state, effect::PUSHED, effect::ROOM)?;
                     }
                     (Operand::Block(SHADOW_USED), n) if n == -FRAME => {
-                        once(state, effect::POPPED, effect::TOP | effect::SELF)?;
+                        once(state, effect::POPPED, effect::TOP | effect::SELF | effect::BELOW_IT)?;
                     }
                     (Operand::Shadow(STACK_POINTER), n) if n == state.low && n != 0 => {
                         state.low = 0;
@@ -990,13 +992,12 @@ impl<'a> Machine<'a> {
                     _ => return Err(ProbeFault::Memory),
                 }
             }
-            (Mnemonic::Inc, Memory, _, 8) => match self.operand(insn, fixups, state)? {
-                Operand::Accumulator(CALLS) => once(state, effect::COUNTED, 0)?,
-                Operand::Accumulator(TOTAL) => once(state, effect::EXIT_COUNTED, 0)?,
-                Operand::Block(OVERFLOWS) => once(state, effect::OVERFLOW, effect::NO_ROOM)?,
-                Operand::Counter => count_block(state)?,
-                Operand::Bucket(_, Word::Count) => {
-                    once(state, effect::TARGET_COUNTED, effect::SAME_TARGET)?;
+            (Mnemonic::Inc, Memory, _, 8) => {
+                incremented(state, self.operand(insn, fixups, state)?)?;
+            }
+            (Mnemonic::Inc, Memory, _, 4) => match self.operand(insn, fixups, state)? {
+                Operand::Shadow(d) if d == CHILDREN - 2 * FRAME => {
+                    once(state, effect::CHILD_OF, effect::TOP)?;
                 }
                 _ => return Err(ProbeFault::Memory),
             },
@@ -1246,6 +1247,58 @@ fn count_block(state: &mut State) -> Step {
     Ok(())
 }
 
+/// What a load of so many bytes gives.
+fn loaded(from: Operand, size: usize) -> Result<V, ProbeFault> {
+    Ok(match (from, size) {
+        (Operand::Block(SHADOW_USED), 4 | 8) => V::Used,
+        (Operand::Counter, 8) => V::Count,
+        (Operand::Shadow(disp), 8) if disp == START - FRAME => V::Start,
+        (Operand::Shadow(disp), 4) if disp == CHILDREN - FRAME => V::Children,
+        (Operand::Block(ENDED), 8) => V::Ended,
+        _ => return Err(ProbeFault::Memory),
+    })
+}
+
+/// An addition to eight bytes.
+fn added(state: &mut State, to: Operand, value: V) -> Step {
+    match (to, value) {
+        (Operand::Shadow(d), V::Ticks) if d == CHILD - 2 * FRAME => {
+            once(state, effect::PARENT, effect::TOP)?;
+        }
+        (Operand::Accumulator(TOTAL), V::Ticks) => {
+            once(state, effect::TOTAL, effect::TOP)?;
+        }
+        (Operand::Accumulator(SELF), V::SelfTicks) => {
+            once(state, effect::SELF, effect::TOP)?;
+        }
+        (Operand::Accumulator(MADE), V::Children) => {
+            once(state, effect::CHILDREN, effect::TOP)?;
+        }
+        (Operand::Accumulator(BELOW_IT), V::BelowIt) => {
+            once(state, effect::BELOW_IT, effect::TOP)?;
+        }
+        _ => return Err(ProbeFault::Memory),
+    }
+    Ok(())
+}
+
+/// An increment of eight bytes.
+fn incremented(state: &mut State, what: Operand) -> Step {
+    match what {
+        Operand::Accumulator(CALLS) => once(state, effect::COUNTED, 0)?,
+        Operand::Accumulator(TOTAL) => once(state, effect::EXIT_COUNTED, 0)?,
+        // Not before it is known how many ended below.
+        Operand::Block(ENDED) => once(state, effect::ENDED, effect::BELOW_IT)?,
+        Operand::Block(OVERFLOWS) => once(state, effect::OVERFLOW, effect::NO_ROOM)?,
+        Operand::Counter => count_block(state)?,
+        Operand::Bucket(_, Word::Count) => {
+            once(state, effect::TARGET_COUNTED, effect::SAME_TARGET)?;
+        }
+        _ => return Err(ProbeFault::Memory),
+    }
+    Ok(())
+}
+
 /// A store of eight bytes.
 fn store(state: &mut State, to: Operand, value: V) -> Step {
     use effect::*;
@@ -1259,6 +1312,7 @@ fn store(state: &mut State, to: Operand, value: V) -> Step {
         (Operand::Shadow(self::STACK_POINTER), V::Sp(0)) => once(state, STACK_POINTER, PUSHED),
         (Operand::Shadow(self::CHILD), V::Const(0)) => once(state, CHILD, PUSHED),
         (Operand::Shadow(self::NUMBER), V::Number) => once(state, NUMBER, PUSHED),
+        (Operand::Shadow(self::ENDED_BEFORE), V::Ended) => once(state, BEFORE, PUSHED),
         (Operand::Shadow(self::START), V::Tsc) => once(state, START, PUSHED),
         (Operand::Record(d), V::Word0) if d == i64::from(RING) => {
             once(state, WORD0, RESERVED | BELOW)

@@ -353,7 +353,7 @@ fn springboards(walk: &Walk<'_, '_>) -> Result<(), CheckError> {
             }
             continue;
         }
-        for to in &table.targets {
+        for to in table.targets.iter() {
             let boarded = claim.springboards.iter().any(|(at, _)| at == to);
             if function.block_at(*to).is_some() && !boarded {
                 return fail(to.0, Fault::Springboard);

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
-use fettle_cfg::{LiftOptions, Lifted};
+use fettle_cfg::Lifted;
 use fettle_image::{Image, LinkAddr};
 use fettle_rewrite::arguments::{Arguments, Class};
 use fettle_rewrite::own::OwnProbe;
@@ -117,7 +117,7 @@ pub const BINARIES: [&str; 24] = [
 /// A lifted binary; `None` if this machine does not have it.
 pub fn open(path: &str) -> Option<(Image, Lifted)> {
     let image = Image::parse(std::fs::read(path).ok()?).expect("a binary of the system");
-    let lifted = fettle_cfg::lift(&image, LiftOptions::default());
+    let lifted = fettle_cfg::lift(&image);
     Some((image, lifted))
 }
 

@@ -4,8 +4,8 @@
  *
  * Commits 200 events of number 1 to a ring of 128; at FETTLE_INJECT point POINT of the NTH (from 0)
  * does ACTION: `k` kill -9, `p` stop (until somebody continues us), `s` a signal whose handler
- * commits two events of number 2, `f` one that commits 300, `j` one that leaves by siglongjmp
- * (and the program stops after its first commit).
+ * commits two events of number 2, `f` one that commits 300, `l` the same and kill -9 at the next
+ * point, `j` one that leaves by siglongjmp (and the program stops after its first commit).
  * With `t`, a thread ends in the middle of its NTH commit; then the main thread commits 20 and
  * stops. */
 #define _GNU_SOURCE
@@ -20,7 +20,7 @@ static void pass(int point);
 
 FETTLE_DEFINE(events, "test.inject", 1, 2, 0, FETTLE_KIND_LIST, FETTLE_DROP, 2, 5, 12);
 
-static int wanted, action, busy, now, nth;
+static int wanted, action, busy, now, nth, lapped;
 static sigjmp_buf back;
 
 static void commit(int number, uint64_t i) {
@@ -31,10 +31,12 @@ static void handler(int signal) {
     int i;
     (void)signal;
     if (action == 'j' || action == 't') siglongjmp(back, 1);
-    for (i = 0; i < (action == 'f' ? 300 : 2); i++) commit(2, (uint64_t)i);
+    for (i = 0; i < (action == 'f' || action == 'l' ? 300 : 2); i++) commit(2, (uint64_t)i);
+    lapped = 1;
 }
 
 static void pass(int point) {
+    if (action == 'l' && lapped) kill(getpid(), SIGKILL);
     if (point != wanted || now != nth || busy) return;
     busy = 1;
     if (action == 'k') kill(getpid(), SIGKILL);

@@ -68,6 +68,22 @@ impl Bench {
         self.wait_for_where(name, |_| true)
     }
 
+    /// Becomes the consumer of a list that had another one. What another test is just starting has our
+    /// locks, too, until its exec.
+    pub fn next_list(&self, name: &str) -> List {
+        let start = Instant::now();
+        loop {
+            match self.wait_for(name).into_list() {
+                Err(fettle_sensor::Error::Busy { .. })
+                    if start.elapsed() < Duration::from_secs(20) =>
+                {
+                    std::thread::sleep(Duration::from_micros(200));
+                }
+                list => return list.unwrap(),
+            }
+        }
+    }
+
     /// Waits until a sensor of this name is there of which this is true.
     pub fn wait_for_where(&self, name: &str, is_it: impl Fn(&Sensor) -> bool) -> Sensor {
         let start = Instant::now();

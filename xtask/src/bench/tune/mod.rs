@@ -3,7 +3,8 @@
 //! Each program works until it is told to end; `fettle tune` counts, lays out, and compares old
 //! and new code in turns (old, new, new, old) in the living process. What is shown is its own
 //! comparison: processor time for a unit of work, by the kernel's account, as the geometric mean
-//! over rounds with its 95 % interval; and the model's misses beside it.
+//! over rounds with its 95 % interval; the model's misses beside it; and, of programs whose work has
+//! an end where that is wanted, instructions and misses by callgrind ([`files`]).
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -12,8 +13,11 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
+mod files;
 mod mariadb;
 mod verilated;
+
+use files::Piece;
 
 use super::machine;
 use crate::postgres::{self, Cluster};
@@ -75,6 +79,8 @@ struct Subject {
     packages: &'static [&'static str],
     libraries: &'static [&'static str],
     start: fn(&Path) -> Result<Running>,
+    /// A piece of the same work, once it was started.
+    piece: Option<fn(&Path) -> Result<Piece>>,
 }
 
 const SUBJECTS: [Subject; 9] = [
@@ -83,12 +89,14 @@ const SUBJECTS: [Subject; 9] = [
         packages: &postgres::PACKAGES,
         libraries: &["libc.so*"],
         start: |folder| pgbench(folder, &["-S", "-c", "2"]),
+        piece: None,
     },
     Subject {
         name: "postgres-tpcb",
         packages: &postgres::PACKAGES,
         libraries: &["libc.so*"],
         start: |folder| pgbench(folder, &["-c", "2"]),
+        piece: None,
     },
     Subject {
         name: "postgres-sql",
@@ -100,6 +108,7 @@ const SUBJECTS: [Subject; 9] = [
             std::fs::write(&script, MIXED_SQL)?;
             pgbench(folder, &["-c", "2", "-f", script.to_str().context("a path")?])
         },
+        piece: None,
     },
     Subject {
         name: "mariadb",
@@ -109,6 +118,7 @@ const SUBJECTS: [Subject; 9] = [
             let mariadb::Loaded { server, load, work } = mariadb::start(folder)?;
             Ok(Running::of(vec![server, load], Some(work)))
         },
+        piece: None,
     },
     Subject {
         name: "verilated-core",
@@ -121,26 +131,41 @@ const SUBJECTS: [Subject; 9] = [
             let child = command.args([&firmware, &progress]).stdout(Stdio::null()).spawn()?;
             Ok(Running::of(vec![child], Some(format!("cat {}", progress.display()))))
         },
+        piece: Some(|folder| {
+            let verilated::Simulation { program, firmware } = verilated::build(folder)?;
+            let arguments = [&firmware, &folder.join("progress")].map(|p| p.display().to_string());
+            let arguments = arguments.into_iter().chain(["3000".to_owned()]).collect();
+            Ok(Piece { program, arguments, input: None })
+        }),
     },
     Subject {
         name: "bash",
         packages: &["bash"],
         libraries: &["libc.so*"],
         start: |folder| interpreter(folder, "/bin/bash", "work.sh", BASH),
+        piece: Some(|folder| Ok(script(folder, "/bin/bash", "work.sh", 25))),
     },
     Subject {
         name: "lua",
         packages: &["lua5.4"],
         libraries: &["liblua*", "libc.so*"],
         start: |folder| interpreter(folder, "/usr/bin/lua5.4", "work.lua", LUA),
+        piece: Some(|folder| Ok(script(folder, "/usr/bin/lua5.4", "work.lua", 120))),
     },
     Subject {
         name: "python",
         packages: &["python3-minimal"],
         libraries: &["libc.so*"],
         start: |folder| interpreter(folder, "/usr/bin/python3", "work.py", PYTHON),
+        piece: Some(|folder| Ok(script(folder, "/usr/bin/python3", "work.py", 300))),
     },
-    Subject { name: "sqlite", packages: &["sqlite3"], libraries: &["libsqlite3*"], start: sqlite },
+    Subject {
+        name: "sqlite",
+        packages: &["sqlite3"],
+        libraries: &["libsqlite3*"],
+        start: sqlite,
+        piece: Some(sqlite_piece),
+    },
 ];
 
 const MIXED_SQL: &str = "\
@@ -154,11 +179,14 @@ UPDATE pgbench_tellers SET tbalance = CASE WHEN tbalance > 100 THEN 0 ELSE tbala
 WHERE tid = 1 + :a % 10;
 ";
 
+// Scripts take how many rounds they go; without an end otherwise.
+
 const BASH: &str = r#"
 declare -A seen
+rounds=${1:--1}
 fib() { local n=$1; if ((n < 2)); then REPLY=1; else fib $((n - 1)); local a=$REPLY
   fib $((n - 2)); REPLY=$((a + REPLY)); fi; }
-while :; do
+while ((rounds-- != 0)); do
   fib 9
   text="the quick brown fox jumps over the lazy dog $REPLY"
   for word in $text; do
@@ -173,7 +201,9 @@ done >/dev/null
 const LUA: &str = r#"
 local function fib(n) if n < 2 then return n end return fib(n - 1) + fib(n - 2) end
 io.stdout:setvbuf("no")
-while true do
+local rounds = tonumber(arg[1]) or -1
+while rounds ~= 0 do
+  rounds = rounds - 1
   local words = {}
   for word in ("the quick brown fox jumps over the lazy dog"):gmatch("%a+") do
     words[#words + 1] = word:upper() .. #word
@@ -187,12 +217,14 @@ end
 "#;
 
 const PYTHON: &str = r#"
-import json, os, re
+import json, os, re, sys
+rounds = int(sys.argv[1]) if len(sys.argv) > 1 else -1
 out = os.open('/dev/null', os.O_WRONLY)
 class Node:
     def __init__(self, value): self.value, self.next = value, None
     def add(self, n): return self.value + n
-while True:
+while rounds:
+    rounds -= 1
     head = None
     for i in range(100):
         node = Node(i); node.next = head; head = node
@@ -214,14 +246,16 @@ pub fn run(options: &Options) -> Result<bool> {
         |name: &str| options.programs.is_empty() || options.programs.iter().any(|p| p == name);
     if !options.json {
         println!(
-            "{:<16} {:>8} {:>17} {:>7} {:>15} {:>10} {:>9}",
+            "{:<16} {:>8} {:>17} {:>7} {:>15} {:>10} {:>9}  {:>17} {:>18}",
             "program",
             "speed-up",
             "95 % interval",
             "rounds",
             "modelled misses",
             "functions",
-            "stop, ms"
+            "stop, ms",
+            "M instructions",
+            "K misses"
         );
     }
     for subject in SUBJECTS.iter().filter(|s| wanted(s.name)) {
@@ -230,12 +264,12 @@ pub fn run(options: &Options) -> Result<bool> {
             eprintln!("skipped {}: {error:#}", subject.name);
             continue;
         }
-        let value = measure(subject, &binary, &folder, options)
+        let (value, counted) = measure(subject, &binary, &folder, options)
             .with_context(|| format!("{} could not be measured", subject.name))?;
         if !options.json {
-            println!("{}", line(subject.name, &value));
+            println!("{}", line(subject.name, &value, &counted));
         }
-        all.push(json!({ "program": subject.name, "tune": value }));
+        all.push(json!({ "program": subject.name, "tune": value, "callgrind": counted }));
     }
     let all = json!({ "version": 1, "machine": machine::describe(), "programs": all });
     std::fs::write(folder.join("tune.json"), format!("{all}\n"))?;
@@ -245,7 +279,7 @@ pub fn run(options: &Options) -> Result<bool> {
     Ok(true)
 }
 
-fn line(name: &str, value: &Value) -> String {
+fn line(name: &str, value: &Value, counted: &Value) -> String {
     let measured = |field: &str| measured_gain(value, field);
     let misses = |when: &str| -> f64 {
         let cost = |m: &Value| {
@@ -265,14 +299,21 @@ fn line(name: &str, value: &Value) -> String {
         .sum();
     let stops = ["counted", "measured"].iter().flat_map(|part| value[part]["stops_ms"].as_array());
     let longest = stops.flatten().filter_map(Value::as_f64).fold(0.0, f64::max);
+    let counted = |what: &str, unit: f64| -> String {
+        let count = |i: usize| Some(counted[what][i].as_f64()? / unit);
+        let both = count(0).zip(count(1));
+        both.map_or_else(|| "-".to_owned(), |(a, b)| format!("{a:.1} to {b:.1}"))
+    };
     format!(
-        "{name:<16} {:>8.3} {:>8.3} to {:>5.3} {:>7} {:>6.2} to {:>5.2} {functions:>10} {longest:>9.1}",
+        "{name:<16} {:>8.3} {:>8.3} to {:>5.3} {:>7} {:>6.2} to {:>5.2} {functions:>10} {longest:>9.1}  {:>17} {:>18}",
         measured("ratio"),
         measured("high"),
         measured("low"),
         value["measured"]["ratios"].as_array().map_or(0, Vec::len),
         misses("model_before"),
         misses("model_after"),
+        counted("instructions", 1e6),
+        counted("misses", 1e3),
     )
 }
 
@@ -281,8 +322,17 @@ fn measured_gain(value: &Value, field: &str) -> f64 {
     1.0 / value["measured"][field].as_f64().unwrap_or(f64::NAN)
 }
 
-fn measure(subject: &Subject, binary: &Path, folder: &Path, options: &Options) -> Result<Value> {
-    let running = (subject.start)(&folder.join(subject.name))?;
+/// What `fettle tune` says, and what callgrind counts of files that are laid out in the same way.
+fn measure(
+    subject: &Subject,
+    binary: &Path,
+    folder: &Path,
+    options: &Options,
+) -> Result<(Value, Value)> {
+    let own = folder.join(subject.name);
+    let profile = folder.join(format!("{}.profile", subject.name));
+    let _ = std::fs::remove_file(&profile);
+    let running = (subject.start)(&own)?;
     // Caches, plans and jump tables fill first.
     std::thread::sleep(Duration::from_secs(2));
     let mut tune = Command::new(binary);
@@ -291,11 +341,18 @@ fn measure(subject: &Subject, binary: &Path, folder: &Path, options: &Options) -
     tune.args(["--time", &options.time.to_string()]);
     tune.args(subject.libraries.iter().flat_map(|library| ["--lib", library]));
     tune.args(running.work.iter().flat_map(|work| ["--work", work]));
+    tune.arg("--save").arg(&profile);
     tune.env("XDG_CACHE_HOME", folder.join("cache"));
     let output = tune.output()?;
     let said = String::from_utf8_lossy(&output.stderr);
     ensure!(output.status.code().is_some_and(|code| code < 2), "{said}");
-    Ok(serde_json::from_slice(&output.stdout)?)
+    let value: Value = serde_json::from_slice(&output.stdout)?;
+    drop(running);
+    let Some(piece) = subject.piece else { return Ok((value, Value::Null)) };
+    let modules = value["modules"].as_array().into_iter().flatten();
+    let modules: Vec<&str> = modules.filter_map(|module| module["path"].as_str()).collect();
+    let counted = files::count(&piece(&own)?, &modules, &profile, binary, &own)?;
+    Ok((value, counted))
 }
 
 /// A cluster under `pgbench`, which tells of each transaction in a file.
@@ -325,24 +382,42 @@ fn interpreter(folder: &Path, program: &str, name: &str, text: &str) -> Result<R
     Ok(Running::of(vec![child], None))
 }
 
+/// So many rounds of the script that [`interpreter`] wrote.
+fn script(folder: &Path, program: &str, name: &str, rounds: u32) -> Piece {
+    let script = folder.join(name).display().to_string();
+    Piece { program: program.into(), arguments: vec![script, rounds.to_string()], input: None }
+}
+
+const SQLITE_TABLE: &str = "CREATE TABLE t(a INTEGER, b TEXT); CREATE INDEX i ON t(a); \
+    INSERT INTO t VALUES(1, 2), (3, 4);\n";
+
+/// Each round makes and takes away as much, and does the same in each run.
+const SQLITE: &str = "\
+INSERT INTO t(a, b) SELECT rowid * 7919 % 1000, hex(rowid * 104729) FROM t LIMIT 20;
+SELECT count(*), sum(a), max(b) FROM t WHERE a BETWEEN 100 AND 300;
+SELECT a % 10, group_concat(substr(b, 1, 2)) FROM t WHERE a < 50 GROUP BY 1 ORDER BY 2;
+DELETE FROM t WHERE rowid < (SELECT max(rowid) - 2000 FROM t);
+";
+
 /// One statement after another through the shell, from a pipe that never ends.
 fn sqlite(folder: &Path) -> Result<Running> {
     std::fs::create_dir_all(folder)?;
-    let statements = "\
-        INSERT INTO t(a, b) SELECT abs(random()) % 1000, hex(randomblob(8)) FROM t LIMIT 20;\n\
-        SELECT count(*), sum(a), max(b) FROM t WHERE a BETWEEN 100 AND 300;\n\
-        SELECT a % 10, group_concat(substr(b, 1, 2)) FROM t WHERE a < 50 GROUP BY 1 ORDER BY 2;\n\
-        DELETE FROM t WHERE rowid < (SELECT max(rowid) - 2000 FROM t);\n";
-    let script = folder.join("work.sql");
-    std::fs::write(&script, statements)?;
-    let shell = format!(
-        "(echo 'CREATE TABLE t(a INTEGER, b TEXT); CREATE INDEX i ON t(a); \
-         INSERT INTO t VALUES(1, 2), (3, 4);'; while :; do cat {}; done)",
-        script.display()
-    );
-    let mut source = Command::new("sh").args(["-c", &shell]).stdout(Stdio::piped()).spawn()?;
+    std::fs::write(folder.join("table.sql"), SQLITE_TABLE)?;
+    std::fs::write(folder.join("work.sql"), SQLITE)?;
+    let shell = "cat table.sql; while :; do cat work.sql; done";
+    let mut source = Command::new("sh");
+    source.current_dir(folder).args(["-c", shell]).stdout(Stdio::piped());
+    let mut source = source.spawn()?;
     let input = source.stdout.take().context("a pipe")?;
     let mut command = Command::new("sqlite3");
     let child = command.arg(":memory:").stdin(input).stdout(Stdio::null()).spawn()?;
     Ok(Running::of(vec![child, source], None))
+}
+
+/// The same statements a few times.
+fn sqlite_piece(folder: &Path) -> Result<Piece> {
+    let input = folder.join("piece.sql");
+    std::fs::write(&input, format!("{SQLITE_TABLE}{}", SQLITE.repeat(300)))?;
+    let arguments = vec![":memory:".to_owned()];
+    Ok(Piece { program: "/usr/bin/sqlite3".into(), arguments, input: Some(input) })
 }

@@ -18,7 +18,7 @@ const TOP: &str = "ExampleRocketSystem";
 
 /// The simulator, and what it simulates.
 pub struct Simulation {
-    /// `simulation FIRMWARE PROGRESS`
+    /// `simulation FIRMWARE PROGRESS [CYCLES]`
     pub program: PathBuf,
     /// What the core runs.
     pub firmware: PathBuf,

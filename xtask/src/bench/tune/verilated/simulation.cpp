@@ -1,13 +1,14 @@
 // A Rocket core with memory behind its two AXI ports, as Verilator has translated it.
 //
-// simulation FIRMWARE PROGRESS: runs the firmware without an end, and keeps in the file PROGRESS
-// how many cycles are done.
+// simulation FIRMWARE PROGRESS [CYCLES]: runs the firmware, for so many cycles or without an end, and
+// keeps in the file PROGRESS how many are done.
 
 #include <fcntl.h>
 #include <unistd.h>
 
 #include <cstdint>
 #include <cstdio>
+#include <cstdlib>
 #include <deque>
 #include <vector>
 
@@ -95,7 +96,9 @@ static void clock(Model &m, int level) {
 }
 
 int main(int count, char **arguments) {
-  if (count != 3) return fprintf(stderr, "usage: simulation FIRMWARE PROGRESS\n"), 2;
+  if (count != 3 && count != 4)
+    return fprintf(stderr, "usage: simulation FIRMWARE PROGRESS [CYCLES]\n"), 2;
+  u64 cycles = count == 4 ? strtoull(arguments[3], nullptr, 10) : ~0ull;
   FILE *firmware = fopen(arguments[1], "rb");
   int progress = open(arguments[2], O_CREAT | O_WRONLY | O_TRUNC, 0644);
   if (!firmware || progress < 0) return perror("simulation"), 2;
@@ -106,7 +109,7 @@ int main(int count, char **arguments) {
   mem_axi4_0 main_port;
   mmio_axi4_0 device_port;
   m.debug_dmactiveAck = 1;
-  for (u64 cycle = 0;; cycle++) {
+  for (u64 cycle = 0; cycle < cycles; cycle++) {
     bool resetting = cycle < 100;
     m.reset = m.debug_reset = m.debug_clockeddmi_dmiReset = resetting;
     main_port.set(m);

@@ -1,0 +1,101 @@
+//! Functions' own times, from where a thread was each time that it had run a little longer.
+//!
+//! To time a call takes longer than many calls do, and disturbs what it times: of short functions no
+//! timed call tells how long they are when nobody looks. A look at where a thread is disturbs nothing
+//! but itself, and is as likely to meet a function as the function takes time; that of code without
+//! probes is found on the stack, and counts as its caller's, as everywhere.
+
+use std::collections::HashMap;
+
+use crate::perf::Place;
+
+/// What is at an address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Code {
+    /// New code of a function.
+    Function(u32),
+    /// What probes call.
+    Agent,
+    /// Anything else.
+    Other,
+}
+
+impl Code {
+    /// The function whose new code it is.
+    pub fn function(self) -> Option<u32> {
+        match self {
+            Code::Function(function) => Some(function),
+            Code::Agent | Code::Other => None,
+        }
+    }
+}
+
+/// Looks from which on they tell of a thread.
+const ENOUGH: u64 = 100;
+
+/// Where one thread was.
+#[derive(Debug, Default)]
+pub struct Places {
+    looks: u64,
+    by_function: HashMap<u32, u64>,
+}
+
+impl Places {
+    /// Takes where the thread was; `code_at` tells what is at an address.
+    pub fn add(&mut self, place: &Place, code_at: impl Fn(u64) -> Code) {
+        self.looks += 1;
+        let function = match code_at(place.instruction) {
+            // What returns there was called in front of it.
+            Code::Other => place.stack.iter().find_map(|at| code_at(at.wrapping_sub(1)).function()),
+            code => code.function(),
+        };
+        if let Some(function) = function {
+            *self.by_function.entry(function).or_default() += 1;
+        }
+    }
+
+    /// How much of the thread's time it was in a function; `None` if there were too few looks to
+    /// tell.
+    pub fn share_of(&self, function: u32) -> Option<f64> {
+        let found = self.by_function.get(&function).copied().unwrap_or(0);
+        (self.looks >= ENOUGH).then_some(found as f64 / self.looks as f64)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn code_at(address: u64) -> Code {
+        match address {
+            0x1000..0x1100 => Code::Agent,
+            0x1100..0x1200 => Code::Function(1),
+            0x1200..0x1300 => Code::Function(2),
+            _ => Code::Other,
+        }
+    }
+
+    #[test]
+    fn code_without_probes_is_its_caller_s() {
+        let mut places = Places::default();
+        let place =
+            |instruction, stack: &[u64]| Place { tid: 1, instruction, stack: stack.to_vec() };
+        for _ in 0..50 {
+            places.add(&place(0x1180, &[0x1210]), code_at);
+            // A call at the end of function 1 returns to what follows it.
+            places.add(&place(0x7f00, &[3, 0x1080, 0x1200, 0x1250]), code_at);
+        }
+        // In the agent, and where nobody called.
+        places.add(&place(0x1010, &[0x1210]), code_at);
+        assert_eq!(places.share_of(1), Some(100.0 / 101.0));
+        places.add(&place(0x7f00, &[]), code_at);
+        assert_eq!((places.share_of(1), places.share_of(2)), (Some(100.0 / 102.0), Some(0.0)));
+    }
+
+    #[test]
+    fn few_looks_tell_nothing() {
+        let mut places = Places::default();
+        places.add(&Place { tid: 1, instruction: 0x1180, stack: Vec::new() }, code_at);
+        assert_eq!(places.share_of(1), None);
+    }
+}
