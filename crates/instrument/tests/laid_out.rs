@@ -34,16 +34,23 @@ fn run(folder: &Path, args: &[&str]) -> Output {
     command.args(&args[1..]).current_dir(folder).env("LC_ALL", "C").output().unwrap()
 }
 
+/// Copies a program so that nobody has it open for writing: another test that forks at the same time
+/// would inherit that, and what is being written cannot be executed. So another process writes it.
+fn copy(from: &Path, to: &Path) {
+    assert!(Command::new("cp").arg(from).arg(to).status().unwrap().success());
+}
+
 /// Runs a program plain, laid out, and laid out and stripped.
 fn same_as_before(program: &Path, args: &[&str], folder: &Path, seed: u64) -> LaidOut {
     let [plain, new] = ["plain", "new"].map(|name| folder.join(name));
     for folder in [&plain, &new] {
         std::fs::create_dir_all(folder).unwrap();
     }
-    std::fs::copy(program, plain.join("run")).unwrap();
+    copy(program, &plain.join("run"));
     let before = run(&plain, args);
+    let made = shuffle(program, &new.join("made"), seed).unwrap();
     let laid_out = new.join("run");
-    let made = shuffle(program, &laid_out, seed).unwrap();
+    copy(&new.join("made"), &laid_out);
     assert_eq!(run(&new, args), before, "{}", program.display());
     if made.strippable {
         let stripped = Command::new("strip").arg(&laid_out).output().unwrap();

@@ -58,11 +58,17 @@ impl Process {
             let why = format!("process {tracer} traces it already (a debugger, strace or Fettle)");
             return Err(unattachable(why));
         }
-        // Memory of its own is what the kernel's threads lack.
-        if !status.split(|byte| *byte == b'\n').any(|line| line.starts_with(b"VmSize:")) {
+        if is_of_kernel(pid) {
             return Err(unattachable("it is a thread of the kernel".to_owned()));
         }
-        let not_permitted = |source| LiveError::NotPermitted { pid, source };
+        if !has_memory(&status) {
+            return Err(LiveError::NoProcess { pid });
+        }
+        // It may end between any two looks at it.
+        let not_permitted = |source: io::Error| match source.raw_os_error() {
+            Some(libc::ESRCH | libc::ENOENT) => LiveError::NoProcess { pid },
+            _ => LiveError::NotPermitted { pid, source },
+        };
         let auxv = auxv_of(pid).map_err(not_permitted)?;
         if auxv.is_empty() {
             return Err(LiveError::NoProcess { pid });
@@ -245,11 +251,22 @@ pub(crate) fn hash(bytes: &[u8]) -> u64 {
 
 /// When a process began, in ticks since the machine did.
 pub fn start_time(pid: i32) -> Option<u64> {
+    stat_field(pid, 22)
+}
+
+/// Whether it is a thread of the kernel's own.
+fn is_of_kernel(pid: i32) -> bool {
+    const PF_KTHREAD: u64 = 0x20_0000;
+    stat_field(pid, 9).is_some_and(|flags| flags & PF_KTHREAD != 0)
+}
+
+/// A number from a process's `stat` by its place, from 4 on, as `proc(5)` counts.
+fn stat_field(pid: i32, place: usize) -> Option<u64> {
     let stat = maps::read_proc(&format!("/proc/{pid}/stat")).ok()?;
     // The name in front may hold anything, but for what is behind its last parenthesis.
     let behind = stat.iter().rposition(|byte| *byte == b')')? + 1;
     let text = std::str::from_utf8(&stat[behind..]).ok()?;
-    text.split_ascii_whitespace().nth(19)?.parse().ok()
+    text.split_ascii_whitespace().nth(place - 3)?.parse().ok()
 }
 
 /// Program and arguments of a process, with blanks between; empty if it does not say.
@@ -284,7 +301,8 @@ pub(crate) fn tasks(pid: i32) -> Result<Vec<i32>, LiveError> {
 pub fn has_ended(pid: i32) -> bool {
     let dead = |tid: &i32| {
         let status = maps::read_proc(&format!("/proc/{pid}/task/{tid}/status")).unwrap_or_default();
-        state(&status).is_none_or(|state| matches!(state, b'Z' | b'X'))
+        let over = state(&status).is_none_or(|state| matches!(state, b'Z' | b'X'));
+        over || !has_memory(&status) && !is_of_kernel(pid)
     };
     tasks(pid).map_or(true, |threads| threads.iter().all(dead))
 }
@@ -303,6 +321,12 @@ fn auxv_of(pid: i32) -> io::Result<Vec<u8>> {
         auxv = maps::read_proc(&path)?;
     }
     Ok(auxv)
+}
+
+/// Whether a process or thread has memory, by its `status`: it is gone well before a process that ends
+/// is a zombie, and the kernel's threads have none.
+fn has_memory(status: &[u8]) -> bool {
+    status.split(|byte| *byte == b'\n').any(|line| line.starts_with(b"VmSize:"))
 }
 
 /// The letter of a process's or thread's state.

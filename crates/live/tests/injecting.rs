@@ -220,7 +220,7 @@ fn under_another_root() {
     }
     let root = temporary("root");
     std::fs::create_dir(&root).unwrap();
-    std::fs::copy(busybox, root.join("busybox")).unwrap();
+    copy_file(busybox, &root.join("busybox"));
     let root = root.display();
     elsewhere(&format!("exec chroot {root} /busybox sh -c 'exec /busybox true'"), 4);
 }
@@ -239,7 +239,7 @@ fn under_a_seccomp_filter() {
     }
     // As a user it cannot be; the program runs without us, and is not killed.
     let copy = temporary("follow-confined");
-    std::fs::copy(follow(), &copy).unwrap();
+    copy_file(follow(), &copy);
     let log = std::env::temp_dir().join(format!("fettle-confined-{}", std::process::id()));
     let status = Command::new("setpriv")
         .args(["--reuid=65534", "--regid=65534", "--clear-groups"])

@@ -4,7 +4,7 @@ mod common;
 use std::fs;
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use common::*;
@@ -32,11 +32,6 @@ fn file(name: &str, content: &[u8], mode: u32) -> PathBuf {
     assert!(tee.wait().unwrap().success());
     fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
     path
-}
-
-/// A copy that nobody has open for writing, for the same reason.
-fn copy_file(from: impl AsRef<Path>, to: &Path) {
-    assert!(Command::new("cp").arg(from.as_ref()).arg(to).status().unwrap().success());
 }
 
 #[test]

@@ -314,6 +314,12 @@ pub fn temporary(name: &str) -> PathBuf {
     DIRECTORY.get().unwrap().path().join(name)
 }
 
+/// Copies a program so that nobody has it open for writing: a test that forks at the same time would
+/// inherit that, and a file that is being written cannot be executed. So another process writes it.
+pub fn copy_file(from: impl AsRef<Path>, to: &Path) {
+    assert!(Command::new("cp").arg(from.as_ref()).arg(to).status().unwrap().success());
+}
+
 /// The example program `follow`, as it is now.
 pub fn follow() -> PathBuf {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
