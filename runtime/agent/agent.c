@@ -79,6 +79,11 @@ static inline volatile struct accumulator *accumulator(volatile struct thread_bl
 /* Frames in use when nobody records any more: far from both ends of the shadow stack. */
 #define DESERTED_USED (SHADOW_BYTES / 2)
 
+/* So little room is left on a shadow stack that is nearly full. */
+#define NEARLY_FULL (1024 * sizeof(struct frame))
+/* Frames that are looked at of many. */
+#define FRAMES_LOOKED_AT 256
+
 /* Has everybody gone who recorded? Then threads that start have no block of their own but their
  * parent's (a tracer gives a thread its block), and several use one shadow stack at once; so do
  * threads that the tracer has no block for, or never saw (CLONE_UNTRACED). Probes in line bear that
@@ -179,6 +184,55 @@ static void close_top(volatile struct thread_block *b, u64 time)
     b->shadow_used -= sizeof(struct frame);
 }
 
+/* Ends the activation on top of the shadow stack, which was left without an exit: by `end` at the
+ * latest. Returns when the one below it was left at the latest: before a later activation began where
+ * its own stack is. It may have been long ago, if whoever caught what was thrown has no probes. */
+static u64 leave_top(volatile struct thread_block *b, u64 end)
+{
+    volatile struct frame *top = frame_at(b, b->shadow_used - sizeof(struct frame));
+    u64 before = top->stack_pointer >= top[-1].stack_pointer ? top->start : end;
+    accumulator(b, top->function)->calls++;
+    close_top(b, end);
+    b->left_frames++;
+    return before;
+}
+
+/* Was an activation among the newest left, although its frame is there? Then one that began later has
+ * its stack no lower. */
+static int left_near_top(volatile struct thread_block *b)
+{
+    volatile struct frame *f = frame_at(b, b->shadow_used - sizeof(struct frame));
+    for (u32 i = 0; i < FRAMES_LOOKED_AT; i++, f--)
+        if (f[0].stack_pointer >= f[-1].stack_pointer)
+            return 1;
+    return 0;
+}
+
+/* The shadow stack is nearly full, of activations that were left long ago: whoever caught what was
+ * thrown has no probes. Drops all that are known by a later one's stack; their time is not known.
+ * Who has several stacks may lose frames that are still needed, and would otherwise soon record
+ * nothing. */
+static void drop_left(volatile struct thread_block *b)
+{
+    u64 used = b->shadow_used, kept = used, lowest = 0;
+    /* Those that stay go to the upper end first, in order. */
+    for (u64 at = used - sizeof(struct frame); at >= sizeof(struct frame); at -= sizeof(struct frame)) {
+        volatile struct frame *f = frame_at(b, at);
+        if (f->stack_pointer > lowest) {
+            lowest = f->stack_pointer;
+            kept -= sizeof(struct frame);
+            *frame_at(b, kept) = *f;
+        } else {
+            accumulator(b, f->function)->calls++;
+            b->left_frames++;
+        }
+    }
+    u64 to = sizeof(struct frame);
+    for (; kept < used; kept += sizeof(struct frame), to += sizeof(struct frame))
+        *frame_at(b, to) = *frame_at(b, kept);
+    b->shadow_used = to;
+}
+
 /* An exit whose stack pointer at entry was `stack_pointer` found another frame on top. Frames
  * above its own were left without an exit. Returns 1 if its own is on top now. */
 int fettle_exit(u64 stack_pointer, u64 time)
@@ -186,24 +240,27 @@ int fettle_exit(u64 stack_pointer, u64 time)
     volatile struct thread_block *b = own_block();
     if (deserted(b))
         return 0;
+    if (b->shadow_used > SHADOW_BYTES - NEARLY_FULL && left_near_top(b))
+        drop_left(b);
     u64 used = b->shadow_used;
     u64 found = 0;
-    for (u64 at = used; at >= 2 * sizeof(struct frame); at -= sizeof(struct frame)) {
-        if (frame_at(b, at - sizeof(struct frame))->stack_pointer == stack_pointer) {
+    u32 outer = 0;
+    /* Whose stack is higher called us, but for a few on another stack, and is not left. */
+    for (u64 at = used; at >= 2 * sizeof(struct frame) && outer < FRAMES_LOOKED_AT;
+         at -= sizeof(struct frame)) {
+        u64 other = frame_at(b, at - sizeof(struct frame))->stack_pointer;
+        if (other == stack_pointer) {
             found = at;
             break;
         }
+        outer += other > stack_pointer;
     }
     if (!found) {
         b->orphan_exits++;
         return 0;
     }
-    while (b->shadow_used > found) {
-        volatile struct frame *top = frame_at(b, b->shadow_used - sizeof(struct frame));
-        accumulator(b, top->function)->calls++;
-        close_top(b, time);
-        b->left_frames++;
-    }
+    while (b->shadow_used > found)
+        time = leave_top(b, time);
     return 1;
 }
 
@@ -229,14 +286,9 @@ void fettle_left(u64 stack_pointer)
                                    : ~0ul;
         return;
     }
-    while (b->shadow_used >= 2 * sizeof(struct frame)) {
-        volatile struct frame *top = frame_at(b, b->shadow_used - sizeof(struct frame));
-        if (top->stack_pointer >= stack_pointer)
-            break;
-        accumulator(b, top->function)->calls++;
-        close_top(b, time);
-        b->left_frames++;
-    }
+    while (b->shadow_used >= 2 * sizeof(struct frame) &&
+           frame_at(b, b->shadow_used - sizeof(struct frame))->stack_pointer < stack_pointer)
+        time = leave_top(b, time);
 }
 
 /* Sampling: a call to be timed begins. The first calls of a function are all timed; then, with

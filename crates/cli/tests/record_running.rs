@@ -452,6 +452,180 @@ fn kill_recorder(bench: &Bench, mut worker: Worker, moved: bool) {
 }
 
 #[test]
+fn what_is_thrown_past_probes_fills_nothing_up() {
+    let bench = Bench::new("record_running_thrown");
+    let thrower = Running::start(&build(&bench.folder, "thrower.cpp", &["-O1"]), &[]);
+    let trace = bench.folder.join("thrown");
+    let pid = thrower.pid().to_string();
+    // Those that catch began before and have no probes: nobody says that the calls are over.
+    let arguments =
+        ["record", "-p", &pid, "-o", text(&trace), "--mode", "time", "--duration", "3s"];
+    let output = bench.fettle(&arguments).args(["--only", "*dive*", "--alone"]).output().unwrap();
+    assert!(output.status.success(), "{}", said(&output));
+    assert_eq!(thrower.end(), "right after many rounds\nexit status: 0");
+    let trace = Trace::open(&trace).unwrap();
+    let manifest = trace.manifest();
+    assert!(manifest.totals.left_frames > 110_000, "{:?}", manifest.totals);
+    assert!(manifest.totals.shadow_overflows < 1000, "{:?}", manifest.totals);
+    // What was left long ago has not lasted until now.
+    for thread in trace.threads().unwrap() {
+        let totals = trace.totals().unwrap();
+        let own = totals.iter().filter(|total| total.thread == thread.index);
+        let own: u64 = own.map(|total| total.self_ns).sum();
+        assert!(own <= (thread.end_ns - thread.start_ns) * 11 / 10, "{own} of {thread:?}");
+    }
+}
+
+/// Has a program open its next library, so often.
+fn open_more(running: &mut Running, times: usize) {
+    for _ in 0..times {
+        let opens = Command::new("kill").args(["-USR1", &running.pid().to_string()]).status();
+        assert!(opens.unwrap().success());
+        let mut line = String::new();
+        running.out.read_line(&mut line).unwrap();
+        assert_eq!(line, "ready\n");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// A program with three libraries, one of which is open at a time.
+fn opener(bench: &Bench) -> Running {
+    let shared = |n: u32| ["-shared".to_owned(), "-fPIC".to_owned(), format!("-DFACTOR={n}")];
+    let libraries = (1..=3).map(|n| {
+        let flags = shared(n);
+        build(&bench.folder, "opened.c", &flags.each_ref().map(String::as_str))
+    });
+    let libraries: Vec<PathBuf> = libraries.collect();
+    Running::start(&build(&bench.folder, "opener.c", &["-ldl"]), &libraries)
+}
+
+#[test]
+fn libraries_that_are_opened_meanwhile_are_recorded() {
+    let bench = Bench::new("record_running_opened");
+    let mut running = opener(&bench);
+    let pid = running.pid().to_string();
+    for (round, mode) in ["time", "sample"].into_iter().enumerate() {
+        let trace = bench.folder.join(mode);
+        let arguments =
+            ["record", "-p", &pid, "-o", text(&trace), "--mode", mode, "--lib", "opened*"];
+        let fettle = bench.begin_with(&arguments, &pid);
+        // Opened and closed all the time, also while all is being put in its place.
+        open_more(&mut running, 40);
+        assert!(
+            Command::new("kill")
+                .args(["-INT", &fettle.id().to_string()])
+                .status()
+                .unwrap()
+                .success()
+        );
+        let output = fettle.wait_with_output().unwrap();
+        assert!(output.status.success(), "{round}: {}", said(&output));
+        assert!(!said(&output).contains("ran without probes"), "{}", said(&output));
+        assert_as_they_were(&bench, &[running.pid()]);
+        let by_name = calls(&trace);
+        for name in ["twice", "work", "add_up", "step"] {
+            assert!(by_name.get(name).is_some_and(|calls| *calls > MANY), "{name}: {by_name:?}");
+        }
+        // Each of the three was there.
+        let trace = Trace::open(&trace).unwrap();
+        let (functions, totals) = (trace.functions().unwrap(), trace.totals().unwrap());
+        let work = functions.iter().enumerate().filter(|(_, function)| function.name == "work");
+        let modules: std::collections::BTreeSet<_> = work
+            .filter(|(index, _)| totals.iter().any(|t| t.function == *index as u32 && t.calls > 0))
+            .map(|(_, function)| function.module)
+            .collect();
+        assert!(modules.len() >= 3, "{modules:?}");
+    }
+    open_more(&mut running, 3);
+    assert_eq!(running.end(), "right after many rounds\nexit status: 0");
+}
+
+#[test]
+fn a_recorder_that_is_killed_among_libraries_leaves_what_undo_takes_back() {
+    let bench = Bench::new("record_running_opened_killed");
+    for round in 0..6 {
+        let mut running = opener(&bench);
+        let (pid, trace) = (running.pid().to_string(), bench.folder.join(format!("{round}")));
+        let arguments =
+            ["record", "-p", &pid, "-o", text(&trace), "--mode", "time", "--lib", "opened*"];
+        let mut fettle = bench.begin_with(&arguments, &pid);
+        open_more(&mut running, 2 + 3 * round);
+        let opens = Command::new("kill").args(["-USR1", &pid]).status();
+        assert!(opens.unwrap().success());
+        std::thread::sleep(Duration::from_micros(700 * round as u64));
+        fettle.kill().unwrap();
+        fettle.wait().unwrap();
+        let mut line = String::new();
+        running.out.read_line(&mut line).unwrap();
+        assert_eq!(line, "ready\n");
+        // It works, with or without what has been put in its place, whatever it opens.
+        open_more(&mut running, round % 3);
+        let undone = bench.fettle(&["undo", &pid]).output().unwrap();
+        assert!(undone.status.success(), "{}", said(&undone));
+        assert_as_they_were(&bench, &[running.pid()]);
+        open_more(&mut running, 2);
+        assert_eq!(running.end(), "right after many rounds\nexit status: 0");
+    }
+}
+
+/// Each question is answered by a child, and the last by the program itself, with a library that
+/// nobody has opened before.
+const IMPORTS: &str = r#"
+import os, sys
+
+def work(n):
+    from decimal import Decimal
+    return str(sum(Decimal(n + i) / 7 for i in range(200)))
+
+for line in sys.stdin:
+    n = int(line)
+    out, into = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.write(into, work(n).encode())
+        os._exit(0)
+    os.close(into)
+    print(os.read(out, 1000).decode(), os.waitpid(child, 0)[1], work(n) if n >= 30 else "", flush=True)
+    os.close(out)
+"#;
+
+#[test]
+fn children_open_libraries_of_their_own() {
+    let bench = Bench::new("record_running_imports");
+    let program = ("/usr/bin/python3", ["-c", IMPORTS]);
+    let (mut worker, mut reference) = (Worker::of(program), Worker::of(program));
+    let trace = bench.folder.join("imports");
+    let pid = worker.pid();
+    let arguments =
+        ["record", "-p", &pid, "-o", text(&trace), "--mode", "time", "--lib", "_decimal*"];
+    let fettle = bench.begin(&arguments, &worker);
+    for question in 0..40 {
+        assert_eq!(worker.answer(question), reference.answer(question), "{question}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    assert!(
+        Command::new("kill").args(["-INT", &fettle.id().to_string()]).status().unwrap().success()
+    );
+    let output = fettle.wait_with_output().unwrap();
+    assert!(output.status.success(), "{}", said(&output));
+    assert_eq!(worker.answer(50), reference.answer(50));
+    assert_as_they_were(&bench, &[worker.child.id() as i32]);
+    let opened = Trace::open(&trace).unwrap();
+    let (threads, totals) = (opened.threads().unwrap(), opened.totals().unwrap());
+    let modules = opened.modules().unwrap();
+    assert!(modules.iter().any(|module| module.path.contains("_decimal")), "{modules:?}");
+    let functions = opened.functions().unwrap();
+    let of_decimal =
+        |index: u32| modules[functions[index as usize].module as usize].path.contains("_decimal");
+    let who: std::collections::BTreeSet<u32> = totals
+        .iter()
+        .filter(|total| of_decimal(total.function) && total.calls > 10)
+        .map(|total| threads[total.thread as usize].pid)
+        .collect();
+    assert!(who.len() > 10 && who.contains(&worker.child.id()), "{who:?}");
+}
+
+#[test]
 fn it_ends_when_it_is_told_to_and_the_trace_is_whole() {
     let bench = Bench::new("record_running_ends");
     let mut worker = Worker::start();

@@ -11,6 +11,9 @@
 //!    headers that know it, as the main program's are given through the auxiliary vector;
 //! 3. write the jumps that lead to it. Nothing of the library has run yet: at a program's start
 //!    only what chooses between versions of functions (IFUNC resolvers), with `dlopen` nothing.
+//!
+//! A process that ran before it was recorded gets its door from a [`Keeper`], who also answers for all
+//! of this being taken back.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -24,10 +27,14 @@ use std::sync::Arc;
 
 use fettle_cfg::SkipReason;
 use fettle_image::{Image, LinkAddr};
-use fettle_live::{Door, DoorStop, ExecStop, FileMap, LiveAddr, LiveError, Mapping, Prot, Request};
-use fettle_rewrite::find_object::{self, Region};
+use fettle_live::{
+    Door, DoorStop, Entry, ExecStop, FileMap, LiveAddr, LiveError, Mapping, Patch, Prot, Purpose,
+    Region, Request,
+};
+use fettle_rewrite::find_object::{self, Region as Known};
+use fettle_rewrite::{Linked, Plan};
 
-use crate::modules::{Modules, Placed, find_room, open_image};
+use crate::modules::{Module, Modules, Placed, find_room, open_image};
 use crate::select::glob;
 use crate::session::NewCode;
 
@@ -36,9 +43,24 @@ const CODE_LEN: u64 = PAGE;
 /// Where in the helper's code page the code before `_dl_find_object` lies.
 const FIND_OBJECT: u64 = 0x400;
 const REGIONS_LEN: u64 = 4 * PAGE;
-const REGIONS: usize = (REGIONS_LEN / Region::SIZE) as usize - 1;
+/// So many libraries with new code may be open at once.
+pub const REGIONS: usize = (REGIONS_LEN / Known::SIZE) as usize - 1;
 /// Longer lists of libraries are taken for broken ones.
 const LONGEST_LIST: usize = 4096;
+
+/// Where a door goes in a process, near its loader, and what leads there.
+pub struct Hung {
+    /// The door.
+    pub door: Door,
+    /// Its code, and its table with room for unwinders' behind it.
+    pub regions: [Region; 2],
+    /// That room.
+    pub regions_at: LiveAddr,
+    /// Where the loader tells of its list of libraries.
+    pub r_debug: LiveAddr,
+    /// Leads the loader there.
+    pub jump: Patch,
+}
 
 /// Which libraries are wanted, and what is known of loaders.
 pub struct Libraries {
@@ -50,7 +72,7 @@ pub struct Libraries {
 }
 
 /// A dynamic loader's places.
-struct Loader {
+pub struct Loader {
     image: Image,
     /// The empty function that it calls after each change.
     debug_state: LinkAddr,
@@ -60,17 +82,66 @@ struct Loader {
     find_object: Option<LinkAddr>,
 }
 
+/// Who has given processes that ran before what they have for their libraries. All that is done to such
+/// a process is told first, to be taken back by somebody, whatever becomes of us.
+pub trait Keeper: Send {
+    /// What a process has for its libraries, once it may open its door.
+    fn space(&mut self, pid: i32) -> Option<Space>;
+
+    /// Something is about to be done, or was done.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be written down: then it must not be done.
+    fn write_down(&mut self, pid: i32, entries: Vec<Entry>) -> Result<(), LiveError>;
+
+    /// A library is about to be led to its new code. Gives those of `jumps` that may be written.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be written down: then nothing may be written.
+    fn leading(
+        &mut self,
+        pid: i32,
+        library: Opened<'_>,
+        jumps: Vec<Patch>,
+    ) -> Result<Vec<Patch>, LiveError>;
+}
+
+/// A library that a process has opened, with new code that it is about to be led to.
+#[derive(Clone, Copy)]
+pub struct Opened<'a> {
+    /// What it is called in the process.
+    pub path: &'a Path,
+    /// The loader's record of it.
+    pub link_map: LiveAddr,
+    /// Its dynamic section.
+    pub dynamic: LiveAddr,
+    /// What the loader has added to link addresses.
+    pub bias: u64,
+    /// Its new code.
+    pub plan: &'a Arc<Plan>,
+    /// The same with addresses.
+    pub linked: &'a Linked,
+    /// Where that is.
+    pub regions: [Region; 2],
+    /// What the loader's record is to say of its program headers.
+    pub headers: &'a Patch,
+}
+
 /// What a process has been given for its libraries.
 #[derive(Clone)]
 pub struct Space {
     door: Door,
+    /// A keeper answers for it.
+    kept: bool,
     helper: u64,
     regions_at: u64,
     r_debug: u64,
     loader: Option<(LinkAddr, u64)>,
     find_object: FindObject,
     regions: Vec<bool>,
-    known: HashMap<u64, Known>,
+    known: HashMap<u64, Library>,
     asked: Asked,
 }
 
@@ -86,7 +157,7 @@ enum FindObject {
 
 /// A library that has been seen.
 #[derive(Clone)]
-struct Known {
+struct Library {
     base: u64,
     probed: Option<Probed>,
 }
@@ -94,24 +165,24 @@ struct Known {
 #[derive(Clone, Copy)]
 struct Probed {
     region: usize,
-    text: (u64, u64),
-    constants: (u64, u64),
+    parts: [Region; 2],
 }
 
-/// What the process has been asked to map.
+/// What the process has been asked to unmap and to map.
 #[derive(Clone, Default)]
 struct Asked {
-    unmaps: usize,
+    unmaps: Vec<Region>,
     libraries: Vec<Candidate>,
 }
 
 #[derive(Clone)]
 struct Candidate {
     link_map: u64,
+    dynamic: u64,
     base: u64,
     path: PathBuf,
     module: usize,
-    placed: Rc<Placed>,
+    placed: Arc<Placed>,
 }
 
 /// An entry of the loader's list.
@@ -184,46 +255,31 @@ impl Libraries {
         let loader = self.loader(stop)?;
         let loader = loader.as_ref().as_ref().map_err(Clone::clone)?;
         let base = stop.auxv.base.0;
-        let maps = with_taken(&stop.maps, taken);
-        let len = CODE_LEN + Door::TABLE_LEN + REGIONS_LEN;
-        let helper = find_room(&loader.image, base, len, &maps)
-            .ok_or("no room near its loader")?
-            .0
-            .wrapping_add(base);
-        let r_debug = base.wrapping_add(loader.r_debug.0);
-        let door = Door {
-            code: LiveAddr(helper),
-            table: LiveAddr(helper + CODE_LEN),
-            alive: LiveAddr(alive),
-            state: Some(LiveAddr(r_debug + R_STATE)),
-        };
-        let regions_at = helper + CODE_LEN + Door::TABLE_LEN;
-        let debug_state = base.wrapping_add(loader.debug_state.0);
-        let jump = jump(debug_state, helper).ok_or("no room near its loader")?;
+        let hung = loader.hang(base, alive, &with_taken(&stop.maps, taken))?;
+        let Hung { door, regions, regions_at, r_debug, jump } = hung;
+        let helper = door.code;
         let zeros = self.zeros().map_err(|e| e.to_string())?;
-        let map = |at: u64, len, prot| FileMap {
+        let map = |Region { at, len, prot, shared }| FileMap {
             fd: zeros.clone(),
-            offset: at - helper,
+            offset: at.0 - helper.0,
             len,
-            addr: LiveAddr(at),
+            addr: at,
             prot,
-            shared: false,
+            shared,
             dont_dump: false,
         };
-        let maps = vec![
-            map(helper, CODE_LEN, CODE),
-            map(helper + CODE_LEN, Door::TABLE_LEN + REGIONS_LEN, DATA),
-        ];
+        let maps = regions.map(map).to_vec();
         let writes = vec![
             (door.code, door.code()),
             (door.table, Door::empty_table().to_vec()),
-            (LiveAddr(debug_state), jump.to_vec()),
+            (jump.at, jump.after),
         ];
         let space = Space {
             door,
-            helper,
-            regions_at,
-            r_debug,
+            kept: false,
+            helper: helper.0,
+            regions_at: regions_at.0,
+            r_debug: r_debug.0,
             loader: loader.find_object.map(|at| (at, base)),
             find_object: FindObject::NotYet,
             regions: vec![false; REGIONS],
@@ -257,19 +313,25 @@ impl Libraries {
         &mut self,
         space: &mut Space,
         modules: &mut Modules,
-        stop: &DoorStop,
+        (stop, keeper): (&DoorStop, &mut Option<Box<dyn Keeper>>),
         done: Option<Vec<Result<(), LiveError>>>,
         news: &mut Vec<News>,
     ) -> Vec<Request> {
+        let mut visit = Visit { stop, keeper: keeper.as_deref_mut().filter(|_| space.kept) };
         let asked = std::mem::take(&mut space.asked);
-        let mut requests = Vec::new();
+        let mut unmaps = Vec::new();
         if let Some(done) = done {
-            space.finish(asked, &done, modules, stop, &mut requests, news);
+            space.finish(asked, &done, modules, &mut visit, &mut unmaps, news);
         }
-        let Some(listed) = space.list(stop) else { return requests };
-        space.forget(&listed, stop, &mut requests);
-        space.asked.unmaps = requests.len();
-
+        let listed = space.list(stop);
+        if let Some(listed) = &listed {
+            space.forget(listed, stop, &mut unmaps);
+        }
+        let mut requests = visit.unmap(&unmaps);
+        if requests.len() == unmaps.len() {
+            space.asked.unmaps = unmaps;
+        }
+        let Some(listed) = listed else { return requests };
         let fresh: Vec<&Listed> =
             listed.iter().filter(|l| !space.known.contains_key(&l.link_map)).collect();
         if fresh.is_empty() {
@@ -286,21 +348,78 @@ impl Libraries {
                 // The rest when these are mapped.
                 break;
             }
-            space.known.insert(new.link_map, Known { base: new.base, probed: None });
+            space.known.insert(new.link_map, Library { base: new.base, probed: None });
             let Some(path) = file_of(new, &maps) else { continue };
             if !self.wants(&path) {
                 continue;
             }
-            match space.place(new, &path, modules, stop, &maps, &mut taken) {
-                Ok(Some(candidate)) => {
-                    requests.extend(candidate.maps());
-                    space.asked.libraries.push(candidate);
-                }
-                Ok(None) => {}
-                Err(reason) => news.push(News::Refused(path.display().to_string(), reason)),
+            let placed = space.place(new, &path, modules, stop, &maps, &mut taken);
+            let asked = placed.and_then(|placed| {
+                let Some(candidate) = placed else { return Ok(()) };
+                requests.extend(visit.map(&candidate).map_err(|error| error.to_string())?);
+                space.asked.libraries.push(candidate);
+                Ok(())
+            });
+            if let Err(reason) = asked {
+                news.push(News::Refused(path.display().to_string(), reason));
             }
         }
         requests
+    }
+}
+
+/// A thread that has knocked, with who answers for what is done, if somebody does.
+struct Visit<'a> {
+    stop: &'a DoorStop,
+    keeper: Option<&'a mut (dyn Keeper + 'static)>,
+}
+
+impl Visit<'_> {
+    fn write_down(&mut self, entries: impl Iterator<Item = Entry>) -> Result<(), LiveError> {
+        match &mut self.keeper {
+            Some(keeper) => keeper.write_down(self.stop.pid, entries.collect()),
+            None => Ok(()),
+        }
+    }
+
+    /// What maps a library's new code.
+    fn map(&mut self, library: &Candidate) -> Result<[Request; 2], LiveError> {
+        if self.keeper.is_none() {
+            return Ok(library.maps());
+        }
+        let regions = library.regions();
+        self.write_down(regions.into_iter().map(Entry::Map))?;
+        // A process of another user's cannot open our files.
+        Ok(regions.map(Request::Give))
+    }
+
+    /// Fills memory that has been mapped for a library, if it is not mapped with its contents.
+    fn mapped(&mut self, library: &Candidate) -> Result<(), LiveError> {
+        if self.keeper.is_none() {
+            return Ok(());
+        }
+        let (regions, linked) = (library.regions(), &library.placed.linked);
+        self.write_down(regions.iter().map(|region| Entry::Mapped(region.at)))?;
+        let contents = [&linked.text, &linked.constants];
+        let fill = regions.iter().zip(contents).map(|(region, bytes)| (region.at, bytes.clone()));
+        self.stop.write(&fill.collect::<Vec<_>>())
+    }
+
+    /// What unmaps regions; nothing if that cannot be written down.
+    fn unmap(&mut self, regions: &[Region]) -> Vec<Request> {
+        let stop = self.stop;
+        let written = self.write_down(regions.iter().map(|region| stop.unmapping(region)));
+        // They stay until the recording is over.
+        let regions = if written.is_ok() { regions } else { &[] };
+        regions.iter().map(|region| Request::Unmap(region.at, region.len)).collect()
+    }
+
+    /// What is to be written to lead a library to its new code.
+    fn leading(&mut self, library: Opened<'_>, jumps: Vec<Patch>) -> Result<Vec<Patch>, LiveError> {
+        match &mut self.keeper {
+            Some(keeper) => keeper.leading(self.stop.pid, library, jumps),
+            None => Ok(jumps),
+        }
     }
 }
 
@@ -379,7 +498,12 @@ const R_STATE: u64 = 24;
 const R_NEXT: usize = 40;
 
 impl Loader {
-    fn of(image: Image) -> Result<Loader, String> {
+    /// Finds what doors need.
+    ///
+    /// # Errors
+    ///
+    /// In words, what is missing.
+    pub fn of(image: Image) -> Result<Loader, String> {
         let debug_state =
             symbol(&image, "_dl_debug_state").ok_or("its loader tells debuggers nothing")?;
         let r_debug =
@@ -392,6 +516,34 @@ impl Loader {
             return Err("its loader's function for debuggers is not an empty one".to_owned());
         }
         Ok(Loader { image, debug_state, r_debug, find_object })
+    }
+}
+
+impl Loader {
+    /// Finds room for a door in a process that has the loader at `base`, with these mappings; `alive` is
+    /// where it sees whether a tracer lives.
+    ///
+    /// # Errors
+    ///
+    /// When there is no room.
+    pub fn hang(&self, base: u64, alive: u64, maps: &[Mapping]) -> Result<Hung, String> {
+        let no_room = "no room near its loader";
+        let data_len = Door::TABLE_LEN + REGIONS_LEN;
+        let code = find_room(&self.image, base, CODE_LEN + data_len, maps).ok_or(no_room)?;
+        let code = LiveAddr(code.0.wrapping_add(base));
+        let (table, debug_state) = (code.offset(CODE_LEN), base.wrapping_add(self.debug_state.0));
+        let after = jump(debug_state, code.0).ok_or(no_room)?.to_vec();
+        let before = self.image.read(self.debug_state, after.len()).ok_or(no_room)?.to_vec();
+        let r_debug = LiveAddr(base.wrapping_add(self.r_debug.0));
+        let region = |at, len, prot| Region { at, len, prot, shared: false };
+        let (alive, state) = (LiveAddr(alive), Some(r_debug.offset(R_STATE)));
+        Ok(Hung {
+            door: Door { code, table, alive, state },
+            regions: [region(code, CODE_LEN, CODE), region(table, data_len, DATA)],
+            regions_at: table.offset(Door::TABLE_LEN),
+            r_debug,
+            jump: Patch { at: LiveAddr(debug_state), before, after, purpose: Purpose::Jump },
+        })
     }
 }
 
@@ -417,32 +569,57 @@ impl Candidate {
         at.0.wrapping_add(self.base)
     }
 
-    fn text(&self) -> (u64, u64) {
-        (self.live(self.placed.linked.text_at), self.placed.text_len)
-    }
-
-    fn constants(&self) -> (u64, u64) {
-        (self.live(self.placed.linked.constants_at), self.placed.constants_len)
+    /// Where its text goes, and its constants.
+    fn regions(&self) -> [Region; 2] {
+        let Placed { linked, text_len, constants_len, .. } = &*self.placed;
+        let region = |at, len: &u64, prot| Region {
+            at: LiveAddr(self.live(at)),
+            len: *len,
+            prot,
+            shared: false,
+        };
+        [
+            region(linked.text_at, text_len, CODE),
+            region(linked.constants_at, constants_len, CONSTANTS),
+        ]
     }
 
     fn maps(&self) -> [Request; 2] {
-        let map = |offset, (at, len): (u64, u64), prot| {
-            Request::Map(FileMap {
-                fd: self.placed.file.clone(),
-                offset,
-                len,
-                addr: LiveAddr(at),
-                prot,
-                shared: false,
-                dont_dump: false,
-            })
-        };
-        let text = map(0, self.text(), CODE);
-        [text, map(self.placed.text_len, self.constants(), CONSTANTS)]
+        let mut offset = 0;
+        self.regions().map(|Region { at: addr, len, prot, shared }| {
+            let fd = self.placed.file.clone();
+            let map = FileMap { fd, offset, len, addr, prot, shared, dont_dump: false };
+            offset += len;
+            Request::Map(map)
+        })
     }
 }
 
 impl Space {
+    /// What a process that ran before has for the libraries that it opens from now on: `door`, and a table
+    /// for unwinders of which `used` regions are in use. `r_debug` is where its loader tells of those
+    /// that it has already: in that list, by record and base, are `known`.
+    pub fn of_running(
+        door: Door,
+        (regions_at, used): (LiveAddr, usize),
+        r_debug: LiveAddr,
+        known: impl IntoIterator<Item = (LiveAddr, u64)>,
+    ) -> Space {
+        let known = known.into_iter();
+        Space {
+            door,
+            kept: true,
+            helper: door.code.0,
+            regions_at: regions_at.0,
+            r_debug: r_debug.0,
+            loader: None,
+            find_object: FindObject::Done,
+            regions: (0..REGIONS).map(|index| index < used).collect(),
+            known: known.map(|(at, base)| (at.0, Library { base, probed: None })).collect(),
+            asked: Asked::default(),
+        }
+    }
+
     /// The door, if its knocking threads stand at `at`.
     pub fn door(&self, at: LiveAddr) -> Option<Door> {
         (self.door.knocked_at() == at).then_some(self.door)
@@ -453,7 +630,9 @@ impl Space {
         let mut all: Vec<Listed> = Vec::new();
         let mut r_debug = self.r_debug;
         let mut namespaces = 0;
-        while r_debug != 0 && namespaces < 64 {
+        // Whether a record of another namespace is still there nobody could tell who takes it back.
+        let most = if self.kept { 1 } else { 64 };
+        while r_debug != 0 && namespaces < most {
             let bytes = stop.read(LiveAddr(r_debug), 48).ok()?;
             let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("8"));
             if word(R_STATE as usize) as u32 != 0 {
@@ -473,7 +652,7 @@ impl Space {
     }
 
     /// Drops libraries that are no longer listed.
-    fn forget(&mut self, listed: &[Listed], stop: &DoorStop, requests: &mut Vec<Request>) {
+    fn forget(&mut self, listed: &[Listed], stop: &DoorStop, unmaps: &mut Vec<Region>) {
         let gone: Vec<u64> = self
             .known
             .iter()
@@ -483,32 +662,30 @@ impl Space {
             .map(|(at, _)| *at)
             .collect();
         for at in gone {
-            if requests.len() + 2 > Door::REQUESTS {
+            if unmaps.len() + 2 > Door::REQUESTS {
                 break;
             }
-            let Some(Known { probed: Some(probed), .. }) = self.known.remove(&at) else {
+            let Some(Library { probed: Some(probed), .. }) = self.known.remove(&at) else {
                 continue;
             };
             self.drop_region(probed.region, stop);
-            for (at, len) in [probed.text, probed.constants] {
-                requests.push(Request::Unmap(LiveAddr(at), len));
-            }
+            unmaps.extend(probed.parts);
         }
     }
 
     fn region_at(&self, index: usize) -> LiveAddr {
-        LiveAddr(self.regions_at + (index as u64 + 1) * Region::SIZE)
+        LiveAddr(self.regions_at + (index as u64 + 1) * Known::SIZE)
     }
 
     fn drop_region(&mut self, index: usize, stop: &DoorStop) {
         let at = self.region_at(index);
         // If the process is gone there is nothing to drop.
-        let _ = stop.write(&[(at, Region::UNUSED.to_bytes()[..8].to_vec())]);
+        let _ = stop.write(&[(at, Known::UNUSED.to_bytes()[..8].to_vec())]);
         self.regions[index] = false;
     }
 
     /// Enters a region; readers see it whole or not at all.
-    fn add_region(&mut self, region: Region, stop: &DoorStop) -> Result<usize, String> {
+    fn add_region(&mut self, region: Known, stop: &DoorStop) -> Result<usize, String> {
         let index = self
             .regions
             .iter()
@@ -598,12 +775,13 @@ impl Space {
         let placed = modules.place(module, new.base, &maps).map_err(|e| e.to_string())?;
         let candidate = Candidate {
             link_map: new.link_map,
+            dynamic: new.dynamic,
             base: new.base,
             path: path.to_owned(),
             module,
             placed,
         };
-        taken.extend([candidate.text(), candidate.constants()]);
+        taken.extend(candidate.regions().map(|region| (region.at.0, region.len)));
         Ok(Some(candidate))
     }
 
@@ -613,34 +791,36 @@ impl Space {
         asked: Asked,
         done: &[Result<(), LiveError>],
         modules: &Modules,
-        stop: &DoorStop,
-        requests: &mut Vec<Request>,
+        visit: &mut Visit<'_>,
+        unmaps: &mut Vec<Region>,
         news: &mut Vec<News>,
     ) {
-        for (i, library) in asked.libraries.iter().enumerate() {
-            let parts = [library.text(), library.constants()];
-            let mapped = &done[asked.unmaps + i * 2..][..2];
+        let (unmapped, mapped) = done.split_at(asked.unmaps.len());
+        let gone = asked.unmaps.iter().zip(unmapped).filter(|(_, result)| result.is_ok());
+        // If it cannot be written down, it shows in the process.
+        let _ = visit.write_down(gone.map(|(region, _)| Entry::Unmapped(region.at)));
+        for (library, mapped) in asked.libraries.iter().zip(mapped.chunks(2)) {
             let failed = mapped.iter().find_map(|result| result.as_ref().err());
             let result = match failed {
                 Some(error) => Err(error.to_string()),
-                None => self.lead(library, &modules.all()[library.module].image, stop),
+                None => self.lead(library, &modules.all()[library.module], visit),
             };
+            let parts = library.regions();
             match result {
                 Ok(region) => {
-                    let [text, constants] = parts;
-                    let probed = Some(Probed { region, text, constants });
-                    self.known.insert(library.link_map, Known { base: library.base, probed });
-                    let (module, bias) = (library.module, library.base);
-                    let (text, text_len) = (LiveAddr(text.0), text.1);
+                    let probed = Some(Probed { region, parts });
+                    self.known.insert(library.link_map, Library { base: library.base, probed });
+                    let (module, bias, [text, _]) = (library.module, library.base, parts);
+                    let (text, text_len) = (text.at, text.len);
                     news.push(News::Mapped(NewCode { module, text, text_len, bias }));
                 }
                 Err(reason) => {
                     news.push(News::Refused(library.path.display().to_string(), reason));
-                    for ((at, len), result) in parts.into_iter().zip(mapped) {
-                        if result.is_ok() {
-                            requests.push(Request::Unmap(LiveAddr(at), len));
-                        }
-                    }
+                    let made = parts.into_iter().zip(mapped);
+                    let (made, not): (Vec<_>, Vec<_>) =
+                        made.partition(|(_, result)| result.is_ok());
+                    let _ = visit.write_down(not.iter().map(|(r, _)| Entry::Unmapped(r.at)));
+                    unmaps.extend(made.into_iter().map(|(region, _)| region));
                 }
             }
         }
@@ -650,49 +830,67 @@ impl Space {
     fn lead(
         &mut self,
         library: &Candidate,
-        image: &Image,
-        stop: &DoorStop,
+        module: &Module,
+        visit: &mut Visit<'_>,
     ) -> Result<usize, String> {
-        let linked = &library.placed.linked;
-        check_bytes(library, image, stop)?;
-        let (text, constants) = (library.text(), library.constants());
-        let headers = headers_write(library, image, stop)
+        let (linked, image, stop) = (&library.placed.linked, &module.image, visit.stop);
+        let failed = |error: LiveError| error.to_string();
+        visit.mapped(library).map_err(failed)?;
+        let jumps = jumps(library, image, stop)?;
+        let (link_map, bias) = (LiveAddr(library.link_map), library.base);
+        let read = |at, len| stop.read_some(at, len).ok();
+        let headers = headers_patch((link_map, bias), image, linked, read)
             .ok_or("the loader's record of it has a form that is not known")?;
+        let regions = library.regions();
+        let opened = Opened {
+            path: &library.path,
+            link_map,
+            dynamic: LiveAddr(library.dynamic),
+            bias,
+            plan: &module.plan,
+            linked,
+            regions,
+            headers: &headers,
+        };
+        let jumps = visit.leading(opened, jumps).map_err(failed)?;
+        let [text, constants] = regions;
         let region = self.add_region(
-            Region {
-                start: text.0,
-                end: constants.0 + constants.1,
+            Known {
+                start: text.at.0,
+                end: constants.at.0 + constants.len,
                 link_map: library.link_map,
                 eh_frame_hdr: library.live(linked.eh_frame_hdr),
             },
             stop,
         )?;
-        let jumps = linked.writes.iter().map(|(at, b)| (LiveAddr(library.live(*at)), b.clone()));
-        let writes: Vec<_> = headers.into_iter().chain(jumps).collect();
-        stop.write(&writes).map_err(|error| {
+        let writes = [headers].into_iter().chain(jumps).map(|patch| (patch.at, patch.after));
+        stop.write(&writes.collect::<Vec<_>>()).map_err(|error| {
             self.drop_region(region, stop);
-            error.to_string()
+            failed(error)
         })?;
         Ok(region)
     }
 }
 
-/// What the loader's record says of the library's program headers, found by its values, for
-/// the record's layout differs between versions: their address, the entry point, their number.
-fn headers_write(
-    library: &Candidate,
+/// What the loader's record of a module is to say of its program headers. The place is found by the
+/// values there, for the record's layout differs between versions: the headers' address, the entry
+/// point, the number of headers. `read` reads the process's memory, as much as there is.
+pub fn headers_patch(
+    (link_map, bias): (LiveAddr, u64),
     image: &Image,
-    stop: &DoorStop,
-) -> Option<Vec<(LiveAddr, Vec<u8>)>> {
+    linked: &Linked,
+    read: impl Fn(LiveAddr, usize) -> Option<Vec<u8>>,
+) -> Option<Patch> {
     const RECORD: usize = 0x500;
-    let record = stop.read_some(LiveAddr(library.link_map), RECORD).ok()?;
+    let record = read(link_map, RECORD)?;
+    let live = |at: LinkAddr| at.0.wrapping_add(bias);
     let (offset, count) = image.phdr_bytes();
     let segment = image
         .segments()
         .iter()
         .find(|s| s.file_offset <= offset && offset < s.file_offset + s.file_size)?;
-    let headers = library.live(LinkAddr(segment.start.0 + (offset - segment.file_offset)));
-    let entry = library.live(image.entry());
+    let headers = live(LinkAddr(segment.start.0 + (offset - segment.file_offset)));
+    let entry = live(image.entry());
     let word =
         |at: usize| record.get(at..at + 8).map(|b| u64::from_le_bytes(b.try_into().expect("8")));
     let at = (0..record.len().saturating_sub(24)).step_by(8).find(|at| {
@@ -700,17 +898,18 @@ fn headers_write(
             && word(at + 8) == Some(entry)
             && word(at + 16).map(|w| w & 0xffff) == Some(count as u64)
     })?;
-    let (new, new_count) = library.placed.linked.program_headers;
-    let at = LiveAddr(library.link_map + at as u64);
-    Some(vec![
-        (at, library.live(new).to_le_bytes().to_vec()),
-        (at.offset(16), (new_count as u16).to_le_bytes().to_vec()),
-    ])
+    let before = record[at..at + 18].to_vec();
+    let mut after = before.clone();
+    let (new, new_count) = linked.program_headers;
+    after[..8].copy_from_slice(&live(new).to_le_bytes());
+    after[16..].copy_from_slice(&(new_count as u16).to_le_bytes());
+    Some(Patch { at: link_map.offset(at as u64), before, after, purpose: Purpose::Unwind })
 }
 
-/// Whether the library's code in memory is what its file says, wherever it will be written to.
-fn check_bytes(library: &Candidate, image: &Image, stop: &DoorStop) -> Result<(), String> {
+/// What leads a library to its new code, whose code in memory must be what its file says there.
+fn jumps(library: &Candidate, image: &Image, stop: &DoorStop) -> Result<Vec<Patch>, String> {
     let mut page = (u64::MAX, Vec::new());
+    let mut jumps = Vec::with_capacity(library.placed.linked.writes.len());
     for (at, bytes) in &library.placed.linked.writes {
         let live = library.live(*at);
         let start = live & !(PAGE - 1);
@@ -720,11 +919,13 @@ fn check_bytes(library: &Candidate, image: &Image, stop: &DoorStop) -> Result<()
         }
         let from = (live - start) as usize;
         let now = page.1.get(from..from + bytes.len());
-        if now.is_none() || now != image.read(*at, bytes.len()) {
+        let Some(before) = now.filter(|now| Some(*now) == image.read(*at, bytes.len())) else {
             return Err(format!("its code at {at} is not what its file says"));
-        }
+        };
+        let (before, after) = (before.to_vec(), bytes.clone());
+        jumps.push(Patch { at: LiveAddr(live), before, after, purpose: Purpose::Jump });
     }
-    Ok(())
+    Ok(jumps)
 }
 
 #[cfg(test)]

@@ -7,7 +7,6 @@ use std::io;
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
-use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -38,7 +37,7 @@ pub struct Module {
     /// What is recorded of its functions' arguments.
     pub arguments: Recorded,
     /// What was linked before, and the memory file that holds it.
-    linked: HashMap<LinkParameters, Rc<Placed>>,
+    linked: HashMap<LinkParameters, Arc<Placed>>,
 }
 
 /// A module's new code with addresses, in a memory file.
@@ -440,7 +439,7 @@ impl Modules {
         module: usize,
         load_bias: u64,
         maps: &[Mapping],
-    ) -> Result<Rc<Placed>, ModuleError> {
+    ) -> Result<Arc<Placed>, ModuleError> {
         let options = &self.options;
         let module = &mut self.all[module];
         let size = fettle_rewrite::link::footprint(&module.plan, &module.image);
@@ -463,7 +462,7 @@ impl Modules {
             .map_err(|error| ModuleError::Link { path: module.path.clone(), error })?;
         let placed = to_file(linked)
             .map_err(|error| ModuleError::Read { path: module.path.clone(), error })?;
-        let placed = Rc::new(placed);
+        let placed = Arc::new(placed);
         module.linked.insert(parameters, placed.clone());
         Ok(placed)
     }

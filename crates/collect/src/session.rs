@@ -22,7 +22,7 @@ use fettle_trace::{
 
 use crate::clock;
 use crate::counts::{self, Counted};
-use crate::libraries::{Libraries, News, Space};
+use crate::libraries::{Keeper, Libraries, News, Space};
 use crate::modules::{Modules, find_hole};
 use crate::sampled::{self, Sampled};
 use crate::slots::{ALIVE_AT, AliveWord, SlotTotals, Slots};
@@ -149,6 +149,8 @@ pub struct Attached {
     pub slots_at: LiveAddr,
     /// New code.
     pub codes: Vec<NewCode>,
+    /// Who gives them doors for libraries that they open later, if somebody does.
+    pub keeper: Option<Box<dyn Keeper>>,
 }
 
 /// New code where a process has it.
@@ -279,6 +281,17 @@ impl<'a> Recorder<'a> {
         self.done.mappings.push(Mapping { module: module_id, pid: process, base: *bias });
         if let Some(sampled) = &mut self.sampled {
             sampled.add_code(pid, text.0, *text_len, *module);
+        }
+    }
+
+    /// Takes over what a process that ran before has got for its libraries meanwhile.
+    fn open_door(&mut self, pid: i32) {
+        let keeper = self.attached.as_mut().and_then(|attached| attached.keeper.as_mut());
+        if let (Some(keeper), Some(process)) = (keeper, self.processes.get_mut(&pid))
+            && process.space.is_none()
+            && process.slots_at.is_some()
+        {
+            process.space = keeper.space(pid);
         }
     }
 
@@ -669,7 +682,7 @@ impl Session for Recorder<'_> {
     }
 
     fn joined(&mut self, pid: i32, parent: Option<i32>, threads: &[i32]) {
-        let Some(Attached { slots_at, codes }) = self.attached.take() else { return };
+        let Some(Attached { slots_at, codes, keeper }) = self.attached.take() else { return };
         self.follow_switches(threads);
         codes.iter().for_each(|code| self.mapped(pid, code));
         let state = ProcessState {
@@ -680,7 +693,7 @@ impl Session for Recorder<'_> {
             space: None,
         };
         self.processes.insert(pid, state);
-        self.attached = Some(Attached { slots_at, codes });
+        self.attached = Some(Attached { slots_at, codes, keeper });
     }
 
     fn injected(&mut self, pid: i32, result: Result<(), LiveError>) {
@@ -715,6 +728,9 @@ impl Session for Recorder<'_> {
             .map(|(pid, _)| pid)
             .or_else(|| self.processes.contains_key(&parent_tid).then_some(parent_tid));
         if !matches!(birth, Birth::Thread) {
+            if let Some(parent) = parent_pid {
+                self.open_door(parent);
+            }
             let from = parent_pid.and_then(|p| self.processes.get(&p));
             let state = ProcessState {
                 parent: parent_pid,
@@ -745,6 +761,7 @@ impl Session for Recorder<'_> {
     }
 
     fn door(&mut self, pid: i32, at: LiveAddr) -> Option<Door> {
+        self.open_door(pid);
         self.processes.get(&pid)?.space.as_ref()?.door(at)
     }
 
@@ -755,8 +772,10 @@ impl Session for Recorder<'_> {
     ) -> Vec<Request> {
         let space = self.processes.get_mut(&stop.pid).and_then(|p| p.space.as_mut());
         let Some(space) = space else { return Vec::new() };
-        let mut news = Vec::new();
-        let requests = self.libraries.knocked(space, &mut self.modules, stop, done, &mut news);
+        let (mut news, mut nobody) = (Vec::new(), None);
+        let keeper = self.attached.as_mut().map_or(&mut nobody, |attached| &mut attached.keeper);
+        let visit = (stop, keeper);
+        let requests = self.libraries.knocked(space, &mut self.modules, visit, done, &mut news);
         for item in news {
             match item {
                 News::Mapped(code) => self.mapped(stop.pid, &code),

@@ -3,6 +3,7 @@
 //! Everything is told to the [`Journal`] first.
 
 use std::fs::{File, OpenOptions};
+use std::io;
 use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -35,14 +36,10 @@ impl Process {
         regions: &[Region],
     ) -> Result<Vec<Duration>, LiveError> {
         journal.add(regions.iter().map(|region| Entry::Map(*region)))?;
-        let flags = |region: &Region| {
-            let kind = if region.shared { libc::MAP_SHARED } else { libc::MAP_PRIVATE };
-            (kind | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE) as u64
-        };
         let call = |region: &Region| SystemCall {
             action: "map memory",
             number: libc::SYS_mmap,
-            arguments: [region.at.0, region.len, region.prot.bits(), flags(region), !0, 0],
+            arguments: region.mmap_arguments(),
         };
         let calls: Vec<SystemCall> = regions.iter().map(call).collect();
         let made = self.make_calls(journal, &[], &calls)?;
@@ -165,8 +162,16 @@ impl Process {
 
 /// A hash of what a region begins with.
 fn first_page(process: &Process, region: &Region) -> u64 {
+    region_hash(region, |at, len| process.read_some(at, len))
+}
+
+/// The same of a process that is read by `read`.
+pub(crate) fn region_hash(
+    region: &Region,
+    read: impl Fn(LiveAddr, usize) -> io::Result<Vec<u8>>,
+) -> u64 {
     let len = region.len.min(PAGE) as usize;
-    hash(&process.read_some(region.at, len).unwrap_or_default())
+    hash(&read(region.at, len).unwrap_or_default())
 }
 
 /// What an undo has done.
@@ -304,12 +309,8 @@ fn is_alive(journal: &Journal) -> bool {
 }
 
 fn patches(journal: &Journal, wanted: impl Fn(Purpose) -> bool) -> Vec<Patch> {
-    let newest = journal.entries().iter().rev();
-    let writes = newest.filter_map(|entry| match entry {
-        Entry::Write(patch) if wanted(patch.purpose) => Some(patch.clone()),
-        _ => None,
-    });
-    writes.collect()
+    let writes = Places::writes_of(journal).into_iter();
+    writes.filter(|patch| wanted(patch.purpose)).cloned().collect()
 }
 
 /// Has new functions begin with a jump to their originals, for whoever stays in new code and calls

@@ -13,8 +13,10 @@
 
 use std::io;
 
+use crate::change::region_hash;
 use crate::error::LiveError;
 use crate::inject::{self, FileMap, PagePatches};
+use crate::journal::{Entry, Region};
 use crate::maps::{self, LiveAddr, Mapping};
 use crate::memory::Memory;
 use crate::remote::{Call, OPENED, table_call};
@@ -229,6 +231,8 @@ impl Door {
 pub enum Request {
     /// Map a file of ours.
     Map(FileMap),
+    /// Map memory of its own, all zeros.
+    Give(Region),
     /// Take out a mapping: address and length.
     Unmap(LiveAddr, u64),
 }
@@ -282,6 +286,11 @@ impl DoorStop {
         PagePatches::new(writes).apply(&self.memory).map(|_| ())
     }
 
+    /// What a log says before a region is taken out.
+    pub fn unmapping(&self, region: &Region) -> Entry {
+        Entry::Unmapping(region.at, region_hash(region, |at, len| self.read_some(at, len)))
+    }
+
     /// Puts requests into the table; gives the calls that will be made.
     pub(crate) fn ask(&self, door: &Door, requests: &[Request]) -> Result<Asked, LiveError> {
         assert!(requests.len() <= Door::REQUESTS, "a session asks for less at once");
@@ -305,6 +314,12 @@ impl DoorStop {
                     scratch.push(0);
                     of_request.push(Some(calls.len()));
                     inject::push_maps(&mut calls, std::slice::from_ref(map), OPENED);
+                }
+                Request::Give(region) => {
+                    of_request.push(Some(calls.len()));
+                    let arguments = region.mmap_arguments();
+                    let map = Call::new("map memory", libc::SYS_mmap, &arguments);
+                    calls.push(map.about(region.at.0));
                 }
                 Request::Unmap(at, len) => {
                     of_request.push(Some(calls.len()));

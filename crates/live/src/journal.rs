@@ -86,6 +86,13 @@ pub struct Region {
 }
 
 impl Region {
+    /// What `mmap` is to be called with for it, where nothing else is.
+    pub(crate) fn mmap_arguments(&self) -> [u64; 6] {
+        let kind = if self.shared { libc::MAP_SHARED } else { libc::MAP_PRIVATE };
+        let flags = (kind | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE) as u64;
+        [self.at.0, self.len, self.prot.bits(), flags, !0, 0]
+    }
+
     /// Bytes of new code: what is shared is memory that it writes to, of which little is ever used.
     pub fn code_len(&self) -> u64 {
         if self.shared { 0 } else { self.len }
@@ -388,12 +395,16 @@ impl Journal {
         }
     }
 
-    /// What a region began with when it was about to be taken away, as a hash.
+    /// What a region began with when it was about to be taken away, as a hash; `None` if nobody was about
+    /// to since it was made.
     pub(crate) fn unmapping(&self, at: LiveAddr) -> Option<u64> {
-        self.entries.iter().rev().find_map(|entry| match entry {
-            Entry::Unmapping(other, hash) if *other == at => Some(*hash),
+        let newest = self.entries.iter().rev();
+        let mut of_region = newest.filter_map(|entry| match entry {
+            Entry::Unmapping(other, hash) => (*other == at).then_some(Some(*hash)),
+            Entry::Map(region) => (region.at == at).then_some(None),
             _ => None,
-        })
+        });
+        of_region.next().flatten()
     }
 
     /// Forgets all of it: the process is as it was, or no more.

@@ -69,7 +69,7 @@ pub use heirs::{Relative, bequeath, heir, heirs, inherit, relatives};
 pub use inject::{FileMap, Injection, Prot};
 pub use journal::{Entry, Journal, Patch, Purpose, Region};
 pub use launch::Launch;
-pub use maps::{LiveAddr, Mapping};
+pub use maps::{FileId, LiveAddr, Mapping};
 pub use patching::{Left, Patched};
 pub use perf_map::write_perf_map;
 pub use places::{Place, Places, Record};

@@ -76,6 +76,9 @@ pub fn of_process(pid: i32) -> io::Result<Vec<Mapping>> {
     Ok(parse(&read_proc(&format!("/proc/{pid}/maps"))?))
 }
 
+/// What tells a file from others: its device, major and minor number, and its own number there.
+pub type FileId = ((u32, u32), u64);
+
 /// Where a mapping begins and ends, and which part of which file it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Extent {

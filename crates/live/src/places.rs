@@ -5,8 +5,10 @@
 //! mapped there; and the loader's record of a library, which lies on the heap, by being in the
 //! loader's list.
 
+use std::collections::HashSet;
+
 use crate::journal::{Entry, Journal, Patch};
-use crate::maps::{Extent, LiveAddr};
+use crate::maps::{Extent, FileId, LiveAddr};
 use crate::process::Process;
 
 /// A mapping of a file that patches lie in.
@@ -33,6 +35,12 @@ pub struct Record {
     pub at: LiveAddr,
     /// The library's dynamic section, as the record has it.
     pub dynamic: LiveAddr,
+}
+
+impl Record {
+    fn contains(&self, at: LiveAddr) -> bool {
+        self.at <= at && at.0 < self.at.0 + RECORD_SIZE
+    }
 }
 
 /// What of a record is its own.
@@ -83,14 +91,45 @@ impl Places {
     /// As a journal tells.
     pub(crate) fn of(journal: &Journal) -> Places {
         let mut places = Places::default();
+        journal.entries().iter().for_each(|entry| places.add(entry));
+        places
+    }
+
+    /// Takes in what an entry tells.
+    fn add(&mut self, entry: &Entry) {
+        match entry {
+            Entry::Place(place) => self.places.push(*place),
+            Entry::Record(record) => self.records.push(*record),
+            _ => {}
+        }
+    }
+
+    /// What was written to a process, the newest first, but for what is gone for sure: something else was
+    /// written to later in the same place, for a library was closed and another was opened there.
+    pub(crate) fn writes_of(journal: &Journal) -> Vec<&Patch> {
+        let (last, mut then, mut writes) = (Places::of(journal), Places::default(), Vec::new());
+        let mut seen = HashSet::new();
         for entry in journal.entries() {
-            match entry {
-                Entry::Place(place) => places.places.push(*place),
-                Entry::Record(record) => places.records.push(*record),
-                _ => {}
+            then.add(entry);
+            if let Entry::Write(patch) = entry
+                && then.lies_in(patch.at) == last.lies_in(patch.at)
+            {
+                writes.push(patch);
             }
         }
-        places
+        writes.reverse();
+        // The same library may have been opened again, too.
+        writes.retain(|patch| seen.insert((patch.at, &patch.before)));
+        writes
+    }
+
+    /// What an address lies in, by the newest that is known: where its file would begin, or which record
+    /// of how many in that place it is.
+    fn lies_in(&self, at: LiveAddr) -> (Option<(u64, FileId)>, usize) {
+        let place = self.places.iter().rev().find(|place| place.contains(at));
+        let begin = |p: &Place| (p.start.0.wrapping_sub(p.offset), (p.device, p.inode));
+        let records = self.records.iter().filter(|record| record.contains(at));
+        (place.map(begin), records.count())
     }
 
     /// Entries for a journal.
@@ -100,20 +139,11 @@ impl Places {
 
     /// Whether an address still leads to what it led to.
     pub(crate) fn is_same(&self, process: &Process, at: LiveAddr) -> bool {
-        let then = self.places.iter().filter(|place| place.contains(at));
-        let mut known = false;
-        for place in then {
-            known = true;
-            if process.extent(at).is_some_and(|now| place.is_in(&now)) {
-                return true;
-            }
+        if let Some(place) = self.places.iter().rev().find(|place| place.contains(at)) {
+            return process.extent(at).is_some_and(|now| place.is_in(&now));
         }
-        let own = |r: &&Record| r.at <= at && at.0 < r.at.0 + RECORD_SIZE;
-        match self.records.iter().find(own) {
-            _ if known => false,
-            Some(record) => is_listed(process, record),
-            None => true,
-        }
+        let record = self.records.iter().rev().find(|record| record.contains(at));
+        record.is_none_or(|record| is_listed(process, record))
     }
 }
 

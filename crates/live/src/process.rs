@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use crate::attach::Follower;
 use crate::error::LiveError;
-use crate::maps::{self, Extent, Extents, LiveAddr, Mapping};
+use crate::maps::{self, Extent, Extents, FileId, LiveAddr, Mapping};
 use crate::memory::Memory;
 
 /// A process that may be attached to.
@@ -41,27 +41,39 @@ impl Process {
     /// changed: a kernel thread, a zombie, a 32-bit program, one that is traced already, or one
     /// with a filter of system calls that we may not suspend.
     pub fn open(pid: i32) -> Result<Process, LiveError> {
+        let status = status_of(pid)?;
+        if let Some(tracer) = maps::status_field(&status, "TracerPid:").filter(|t| *t != 0) {
+            let why = format!("process {tracer} traces it already (a debugger, strace or Fettle)");
+            return Err(LiveError::Unattachable { pid, why });
+        }
+        Process::with_status(pid, &status)
+    }
+
+    /// As [`Process::open`], for one that is followed by us: to read it, and what is mapped in it.
+    ///
+    /// # Errors
+    ///
+    /// As those of [`Process::open`].
+    pub fn open_followed(pid: i32) -> Result<Process, LiveError> {
+        Process::with_status(pid, &status_of(pid)?)
+    }
+
+    fn with_status(pid: i32, status: &[u8]) -> Result<Process, LiveError> {
         let unattachable = |why: String| LiveError::Unattachable { pid, why };
-        let status = maps::read_proc(&format!("/proc/{pid}/status"))
-            .map_err(|_| LiveError::NoProcess { pid })?;
-        let field = |name| maps::status_field(&status, name);
+        let field = |name| maps::status_field(status, name);
         if let Some(owner) = field("Tgid:").filter(|owner| *owner != pid as u64) {
             return Err(unattachable(format!("it is a thread of process {owner}: name that one")));
         }
         if pid == std::process::id() as i32 {
             return Err(unattachable("it is this very program".to_owned()));
         }
-        if state(&status).is_some_and(|state| matches!(state, b'Z' | b'X')) {
+        if state(status).is_some_and(|state| matches!(state, b'Z' | b'X')) {
             return Err(unattachable("it has ended, or its first thread has".to_owned()));
-        }
-        if let Some(tracer) = field("TracerPid:").filter(|tracer| *tracer != 0) {
-            let why = format!("process {tracer} traces it already (a debugger, strace or Fettle)");
-            return Err(unattachable(why));
         }
         if is_of_kernel(pid) {
             return Err(unattachable("it is a thread of the kernel".to_owned()));
         }
-        if !has_memory(&status) {
+        if !has_memory(status) {
             return Err(LiveError::NoProcess { pid });
         }
         // It may end between any two looks at it.
@@ -176,6 +188,12 @@ impl Process {
         self.extents.of(at)
     }
 
+    /// The file that is mapped at an address, if one is.
+    pub fn file_at(&self, at: LiveAddr) -> Option<FileId> {
+        let extent = self.extent(at).filter(|extent| extent.inode != 0)?;
+        Some((extent.device, extent.inode))
+    }
+
     /// Reads memory, all of it.
     ///
     /// # Errors
@@ -252,6 +270,10 @@ pub(crate) fn hash(bytes: &[u8]) -> u64 {
 /// When a process began, in ticks since the machine did.
 pub fn start_time(pid: i32) -> Option<u64> {
     stat_field(pid, 22)
+}
+
+fn status_of(pid: i32) -> Result<Vec<u8>, LiveError> {
+    maps::read_proc(&format!("/proc/{pid}/status")).map_err(|_| LiveError::NoProcess { pid })
 }
 
 /// Whether it is a thread of the kernel's own.

@@ -39,6 +39,13 @@ impl Returns {
         Returns { texts, pairs }
     }
 
+    /// Adds what is known of other new code.
+    pub fn extend(&mut self, other: Returns) {
+        self.texts.extend(other.texts);
+        self.pairs.extend(other.pairs);
+        self.pairs.sort_unstable();
+    }
+
     /// As bytes, to be kept beside a log.
     pub fn to_bytes(&self) -> Vec<u8> {
         let count = (self.texts.len() as u64, 0);

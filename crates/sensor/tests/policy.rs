@@ -82,7 +82,7 @@ fn a_killed_collector_stops_nobody() {
         let done = || producer.truth.done(0).load(SeqCst) + producer.truth.done(1).load(SeqCst);
         let (before, start) = (done(), Instant::now());
         while done() < before + 100_000 {
-            assert!(start.elapsed() < Duration::from_secs(10), "{language:?} hangs");
+            assert!(start.elapsed() < Duration::from_secs(60), "{language:?} hangs");
             std::thread::sleep(Duration::from_millis(1));
         }
         assert!(sensor.account().unwrap().lost > 0);

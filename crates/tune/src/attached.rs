@@ -6,6 +6,9 @@
 //! threads and children which are born meanwhile have slots of their own. Then it is let go of, and
 //! all of it is taken back. Its relatives are given the same at the same places, one after the other.
 //!
+//! Libraries that are opened meanwhile are recorded from their first instruction on (see
+//! [`crate::doors`]).
+//!
 //! What a thread was in the middle of when it began stays in old code until it is called again: a
 //! recording begins with the calls that begin after it.
 
@@ -13,23 +16,26 @@ use std::collections::VecDeque;
 use std::io::ErrorKind;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use fettle_collect::kernel::Running;
+use fettle_collect::libraries::Keeper;
 use fettle_collect::modules::{Modules, find_hole};
 use fettle_collect::record::{PERIOD, Watch, conduct};
 use fettle_collect::session::{self, Attached, Recorder};
 use fettle_collect::slots::Slots;
 use fettle_collect::{Options, Outcome, RecordError};
 use fettle_live::{
-    Entry, ExitStatus, Following, Journal, LiveError, Mapping, Process, Prot, Region, RunOptions,
-    WaitFor,
+    Entry, ExitStatus, Following, Journal, LiveAddr, LiveError, Mapping, Process, Prot, Region,
+    RunOptions, WaitFor,
 };
 use fettle_rewrite::Pointers;
 
+use crate::doors::Doors;
 use crate::error::TuneError;
-use crate::everywhere::{by_birth, disinherit, take_back};
+use crate::everywhere::{by_birth, disinherit, disown, take_back};
 use crate::family::Family;
 use crate::install::{self, Installed, Installing};
 use crate::module::{self, Module, NewCode, Recipe};
@@ -86,29 +92,38 @@ pub fn record(
     let explained = |error: TuneError| explained(process, error);
 
     let mut family = Family::of(process, alone);
-    let planned = plan(&target, &family, options).map_err(explained)?;
-    let Planned { session, codes, known, notes, region } = planned;
-    let undo = |journals: VecDeque<Journal>| take_back(folder, journals, &codes, PATIENCE);
+    let planned = plan(&target, &family, (options, folder)).map_err(explained)?;
+    let Planned { session, codes, known, notes, region, doors, no_doors } = planned;
+    let undo = |journals: VecDeque<Journal>, more: &[Arc<NewCode>]| {
+        let codes: Vec<&NewCode> = codes.iter().chain(more).map(|code| &**code).collect();
+        take_back(folder, journals, &codes, PATIENCE)
+    };
     let mut journal = Journal::create(folder, process)?;
-    let (slots, installing, mut stops) =
-        match prepare(&target, &mut journal, &codes, (options, region)) {
-            Ok(prepared) => prepared,
-            Err(error) => {
-                undo([journal].into())?;
-                return Err(explained(error));
-            }
-        };
+    let new = New { codes: &codes, region, doors: doors.as_ref() };
+    let (slots, installing, mut stops) = match prepare(&target, &mut journal, new, options) {
+        Ok(prepared) => prepared,
+        Err(error) => {
+            undo([journal].into(), &[])?;
+            return Err(explained(error));
+        }
+    };
     let file = slots.file();
-    let (target, codes) = (&target, &codes[..]);
-    let memory = (file.as_fd(), region);
-    let mut changed =
-        Changed { target, codes, memory, folder, journals: [journal].into(), stops: Vec::new() };
+    let mut changed = Changed {
+        target: &target,
+        new,
+        memory: file.as_fd(),
+        folder,
+        journals: [journal].into(),
+        stops: Vec::new(),
+        without_doors: no_doors.iter().map(|why| without_door(process.pid(), why)).collect(),
+    };
     let mut installed = Installed::default();
     let (outcome, taken_back) = std::thread::scope(|scope| {
         let mut undoing = None;
         let run = |recorder: &mut Recorder<'_>, kernel: Option<&Running>| {
             recorder.notes.extend(notes.iter().map(without_probes));
-            recorder.attach(Attached { slots_at: region.at, codes: known });
+            let keeper = doors.clone().map(|doors| Box::new(doors) as Box<dyn Keeper>);
+            recorder.attach(Attached { slots_at: region.at, codes: known, keeper });
             observe(kernel, &family)?;
             let followed = follow(process, recorder, |following| {
                 let installed = changed.lead_first(installing)?;
@@ -117,9 +132,10 @@ pub fn record(
                 Ok(installed)
             });
             recorder.notes.extend(family.left.iter().map(left_alone));
+            recorder.notes.append(&mut changed.without_doors);
             // The trace is made meanwhile.
-            let journals = std::mem::take(&mut changed.journals);
-            undoing = Some(scope.spawn(move || undo(journals)));
+            let (journals, more) = changed.give_back();
+            undoing = Some(scope.spawn(move || undo(journals, &more)));
             let (new, status) = followed?;
             installed = new;
             Ok(status)
@@ -129,7 +145,10 @@ pub fn record(
             Some(undoing) => {
                 undoing.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
             }
-            None => undo(std::mem::take(&mut changed.journals)),
+            None => {
+                let (journals, more) = changed.give_back();
+                undo(journals, &more)
+            }
         };
         (outcome, taken_back)
     });
@@ -139,29 +158,64 @@ pub fn record(
     Ok(Recorded { outcome, installed, stops, stuck: taken_back.stuck })
 }
 
+/// What every process is given.
+#[derive(Clone, Copy)]
+struct New<'a> {
+    codes: &'a [Arc<NewCode>],
+    /// Where its threads have their slots.
+    region: Region,
+    /// For libraries that it opens later, if those are wanted.
+    doors: Option<&'a Doors>,
+}
+
 /// Processes that have new code, or are about to have it.
 struct Changed<'a> {
     /// The one that was named.
     target: &'a Target<'a>,
-    codes: &'a [NewCode],
-    /// The slots' memory, and where it goes.
-    memory: (BorrowedFd<'a>, Region),
+    new: New<'a>,
+    /// The slots' memory.
+    memory: BorrowedFd<'a>,
     folder: &'a Path,
-    /// Their undo logs, that of the one that was named first.
+    /// Undo logs of those whose doors are not open.
     journals: VecDeque<Journal>,
     /// How long threads of the others stood still, each time.
     stops: Vec<Duration>,
+    /// What is told of those that have no door.
+    without_doors: Vec<String>,
 }
 
 impl Changed<'_> {
     /// Leads the process that was named to its new code.
     fn lead_first(&mut self, installing: Installing<'_>) -> Result<Installed, TuneError> {
-        let process = self.target.process;
+        let (process, table) = (self.target.process, installing.table());
         match installing.finish(&mut self.journals[0]) {
             // Another program, which has got its probes as it was executed.
             Err(_) if process.lives() && !process.is_same() => Ok(Installed::default()),
-            installed => installed,
+            Ok(installed) => {
+                self.open_door(process, table);
+                Ok(installed)
+            }
+            failed => failed,
         }
+    }
+
+    /// Opens the door of a process whose log is the newest.
+    fn open_door(&mut self, process: &Process, table: Option<(LiveAddr, usize)>) {
+        let Some(doors) = self.new.doors else { return };
+        let Some(journal) = self.journals.pop_back() else { return };
+        if let Err((journal, why)) = doors.open(process, journal, (table, self.new.codes)) {
+            self.journals.push_back(journal);
+            if process.lives() {
+                self.without_doors.push(without_door(process.pid(), &why));
+            }
+        }
+    }
+
+    /// All undo logs, and new code of libraries that were opened.
+    fn give_back(&mut self) -> (VecDeque<Journal>, Vec<Arc<NewCode>>) {
+        let (opened, codes) = self.new.doors.map(Doors::take).unwrap_or_default();
+        self.journals.extend(opened);
+        (std::mem::take(&mut self.journals), codes)
     }
 
     /// Takes in the relatives, and those that are forked before it is done with all. Who is forked by a
@@ -183,19 +237,24 @@ impl Changed<'_> {
     /// Gives a relative what the first has, follows it, and leads it to its new code. What fails is
     /// taken back at the end.
     fn take_in_one(&mut self, process: &Process, following: &Following) -> Result<(), TuneError> {
-        if let Some((journal, heir)) = by_birth(&self.journals, process) {
+        if let Some((log, heir)) =
+            self.new.doors.and_then(|d| d.inherit(process).transpose()).transpose()?
+        {
+            disown(log, &heir)?;
+        } else if let Some((journal, heir)) = by_birth(&self.journals, process) {
             disinherit(journal, &heir)?;
         }
         let target = self.target.of_relative(process);
         self.journals.push_back(Journal::create(self.folder, process)?);
         let journal = self.journals.back_mut().expect("just added");
         let ((), stop) = process.while_halted(|halted| install::without_gs(halted))?;
-        let (file, region) = self.memory;
         self.stops.push(stop);
-        self.stops.extend(process.map_same(journal, region, file)?);
-        let installing = install_in(&target, journal, self.codes, region)?;
+        self.stops.extend(process.map_same(journal, self.new.region, self.memory)?);
+        let installing = install_in(&target, journal, self.new)?;
+        let table = installing.table();
         following.join(process)?;
         self.stops.extend(installing.finish(journal)?.stops);
+        self.open_door(process, table);
         Ok(())
     }
 }
@@ -228,6 +287,10 @@ fn explained(process: &Process, error: TuneError) -> TuneError {
     }
 }
 
+fn without_door(pid: i32, why: &str) -> String {
+    format!("libraries that process {pid} opened later ran without probes: {why}")
+}
+
 fn without_probes((path, why): &(PathBuf, String)) -> String {
     format!("{} ran without probes: {why}", path.display())
 }
@@ -235,16 +298,24 @@ fn without_probes((path, why): &(PathBuf, String)) -> String {
 /// New code of all modules, which the process does not have yet.
 struct Planned {
     session: Modules,
-    codes: Vec<NewCode>,
+    codes: Vec<Arc<NewCode>>,
     /// The same, as the recorder knows it.
     known: Vec<session::NewCode>,
     /// Modules that stay as they are, and why.
     notes: Vec<(PathBuf, String)>,
     /// Where the slots go.
     region: Region,
+    /// For libraries that are opened later, if those are wanted and can be had.
+    doors: Option<Doors>,
+    /// Why they cannot.
+    no_doors: Option<String>,
 }
 
-fn plan(target: &Target<'_>, family: &Family<'_>, options: &Options) -> Result<Planned, TuneError> {
+fn plan(
+    target: &Target<'_>,
+    family: &Family<'_>,
+    (options, folder): (&Options, &Path),
+) -> Result<Planned, TuneError> {
     let process = target.process;
     let unfit = |why: String| TuneError::Unfit { pid: process.pid(), why };
     let mut maps = family.maps()?;
@@ -258,13 +329,18 @@ fn plan(target: &Target<'_>, family: &Family<'_>, options: &Options) -> Result<P
     let wanted =
         Wanted { libraries: options.libraries.clone(), selection: options.selection.clone() };
     let (modules, mut notes) = crate::lift(target, &wanted)?;
+    let doors = (!wanted.libraries.is_empty())
+        .then(|| Doors::plan(target, (region, &maps), folder))
+        .transpose();
+    let (doors, no_doors) = doors.map_or_else(|why| (None, Some(why)), |doors| (doors, None));
+    maps.extend(doors.iter().flat_map(|doors| doors.needs().0).copied().map(install::taken));
     let (mut session, mut codes, mut known) = (options.modules(), Vec::new(), Vec::new());
     for module in modules {
         let path = module.loaded.path.clone();
         match new_code(process, module, options, (&mut session, &maps)) {
             Ok((code, new)) => {
                 maps.extend([install::taken(code.text), install::taken(code.constants)]);
-                codes.push(code);
+                codes.push(Arc::new(code));
                 known.push(new);
             }
             Err(why) => notes.push((path, why)),
@@ -272,7 +348,7 @@ fn plan(target: &Target<'_>, family: &Family<'_>, options: &Options) -> Result<P
     }
     match (codes.is_empty(), notes.first()) {
         (true, Some((path, why))) => Err(unfit(format!("{}: {why}", path.display()))),
-        _ => Ok(Planned { session, codes, known, notes, region }),
+        _ => Ok(Planned { session, codes, known, notes, region, doors, no_doors }),
     }
 }
 
@@ -314,10 +390,10 @@ type Prepared<'a> = (Slots, Installing<'a>, Vec<Duration>);
 fn prepare<'a>(
     target: &'a Target<'a>,
     journal: &mut Journal,
-    codes: &'a [NewCode],
-    (options, region): (&Options, Region),
+    new: New<'a>,
+    options: &Options,
 ) -> Result<Prepared<'a>, TuneError> {
-    let process = target.process;
+    let (process, region) = (target.process, new.region);
     let ((), stop) = process.while_halted(|halted| install::without_gs(halted))?;
     let no_memory = |error: LiveError| match &error {
         LiveError::Remote { source, .. } if source.kind() == ErrorKind::OutOfMemory => {
@@ -334,18 +410,20 @@ fn prepare<'a>(
     stops.push(stop);
     let slots = Slots::over(file, options.slots(), options.policy, options.mode);
     let slots = slots.map_err(RecordError::Memory)?;
-    let installing = install_in(target, journal, codes, region)?;
+    let installing = install_in(target, journal, new)?;
     Ok((slots, installing, stops))
 }
 
-/// Gives a process new code whose threads will have slots in `region`.
+/// Gives a process new code.
 fn install_in<'a>(
     target: &'a Target<'a>,
     journal: &mut Journal,
-    codes: &'a [NewCode],
-    region: Region,
+    New { codes, region, doors }: New<'a>,
 ) -> Result<Installing<'a>, TuneError> {
-    let installing = Installing::begin(target, journal, codes, None)?;
+    let besides = doors.map_or((&[][..], 0), Doors::needs);
+    let codes = codes.iter().map(|code| &**code);
+    let installing = Installing::begin(target, journal, codes, besides)?;
+    doors.map_or(Ok(()), |doors| doors.fill(target.process))?;
     journal.add([Entry::GsBases(region.at, region.at.offset(region.len))])?;
     Ok(installing)
 }

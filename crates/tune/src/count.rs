@@ -191,7 +191,8 @@ pub fn count_while(
         }
         undo.push_back(one.journal);
     }
-    let taken_back = take_back(folder, undo, &copies.codes, wait.taking_back)?;
+    let codes: Vec<&NewCode> = copies.codes.iter().collect();
+    let taken_back = take_back(folder, undo, &codes, wait.taking_back)?;
     (profile.stops, profile.stuck) = (taken_back.stops, taken_back.stuck);
     if let Some(error) = trouble {
         return Err(error);

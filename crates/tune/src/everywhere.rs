@@ -112,7 +112,8 @@ impl<'a> Everywhere<'a> {
     /// When a process cannot be stopped or changed; the others are as they were all the same.
     pub(crate) fn take_back(&mut self) -> Result<(), TuneError> {
         let journals = self.journals.drain(..).collect();
-        take_back(self.folder, journals, &self.codes, PATIENCE).map(drop)
+        let codes: Vec<&NewCode> = self.codes.iter().collect();
+        take_back(self.folder, journals, &codes, PATIENCE).map(drop)
     }
 }
 
@@ -126,7 +127,11 @@ pub(crate) fn by_birth<'j>(
 
 /// Takes from a process what it has by birth.
 pub(crate) fn disinherit(journal: &Journal, heir: &Relative) -> Result<(), TuneError> {
-    let log = fettle_live::inherit(journal, heir)?;
+    disown(fettle_live::inherit(journal, heir)?, heir)
+}
+
+/// Takes from a process what its own log tells of.
+pub(crate) fn disown(log: Journal, heir: &Relative) -> Result<(), TuneError> {
     let undone = fettle_live::undo(log, Undoing::within(PATIENCE))?;
     let Some((_, why)) = undone.kept else { return Ok(()) };
     let why = format!("it was forked in between, and is still in new code ({why})");
@@ -167,7 +172,7 @@ pub(crate) struct TakenBack {
 pub(crate) fn take_back(
     folder: &Path,
     journals: VecDeque<Journal>,
-    codes: &[NewCode],
+    codes: &[&NewCode],
     patience: Duration,
 ) -> Result<TakenBack, TuneError> {
     let escapes = |inside: &[LiveAddr]| -> Vec<Patch> {

@@ -76,7 +76,8 @@ pub fn install(
     counters: Option<Counters>,
 ) -> Result<Installed, TuneError> {
     let process = target.process;
-    let mut installing = Installing::begin(target, journal, all, counters.map(|c| c.region()))?;
+    let besides: Vec<Region> = counters.map(|c| c.region()).into_iter().collect();
+    let mut installing = Installing::begin(target, journal, all, (&besides, 0))?;
     if let Some(counters) = counters {
         let (bases, region) = (counters.bases(), counters.region());
         journal.add([Entry::GsBases(region.at, region.at.offset(region.len))])?;
@@ -109,18 +110,19 @@ pub(crate) struct Installing<'a> {
 }
 
 impl<'a> Installing<'a> {
-    /// Gives the process new code, and memory that it needs besides.
+    /// Gives the process new code, and memory that it needs `besides`. Unwinders' table has room for
+    /// `more` new code.
     pub(crate) fn begin(
         target: &'a Target<'a>,
         journal: &mut Journal,
-        all: &'a [NewCode],
-        besides: Option<Region>,
+        all: impl IntoIterator<Item = &'a NewCode>,
+        (besides, more): (&[Region], usize),
     ) -> Result<Installing<'a>, TuneError> {
         let process = target.process;
         let mut installed = Installed::default();
-        let everything = all.len();
-        let all: Vec<&NewCode> = all.iter().filter(|code| has(target, code)).collect();
-        installed.missing = everything - all.len();
+        let (all, missing): (Vec<_>, Vec<_>) =
+            all.into_iter().partition(|code: &&NewCode| has(target, code));
+        installed.missing = missing.len();
         if all.is_empty() {
             let why = "it has none of the modules that are to have new code".to_owned();
             return Err(TuneError::Unfit { pid: process.pid(), why });
@@ -132,10 +134,10 @@ impl<'a> Installing<'a> {
         }
         let mut tries = 1;
         let helper = loop {
-            let helper = helper(target, &all)?;
+            let helper = helper(target, &all, more)?;
             let parts = helper.iter().flat_map(|h| [h.code.0, h.table.0]);
             let own = contents.iter().map(|(region, _)| *region);
-            let regions: Vec<Region> = own.chain(parts).chain(besides).collect();
+            let regions: Vec<Region> = own.chain(parts).chain(besides.iter().copied()).collect();
             match process.map(journal, &regions) {
                 Ok(stops) => {
                     installed.bytes = regions.iter().map(|region| region.len).sum();
@@ -156,17 +158,24 @@ impl<'a> Installing<'a> {
         Ok(Installing { target, all, helper, installed })
     }
 
+    /// Where unwinders' table is, with so much new code in it, if there is one.
+    pub(crate) fn table(&self) -> Option<(LiveAddr, usize)> {
+        Some((self.helper.as_ref()?.table.0.at, self.all.len()))
+    }
+
     /// Leads to it.
     pub(crate) fn finish(self, journal: &mut Journal) -> Result<Installed, TuneError> {
         let Installing { target, all, helper, mut installed } = self;
         let process = target.process;
-        let mut patches: Vec<Patch> = helper.iter().map(|helper| helper.jump.clone()).collect();
-        patches.extend(all.iter().map(|code| code.headers.clone()));
-        patches.extend(all.iter().flat_map(|code| code.jumps.iter().cloned()));
-        patches.extend(all.iter().flat_map(|code| code.calls.iter().cloned()));
-        installed.linkage = ways::slots(process, &target.loaded, &all);
-        patches.extend(installed.linkage.iter().cloned());
+        let slots = ways::slots(process, &target.loaded, &all);
+        let patches = patches(&helper, &all, &slots);
         let places = Places::look(process, &patches);
+        // What has been closed by now is found out here, what is closed later by where it lies.
+        let (all, closed): (Vec<_>, Vec<_>) = all.into_iter().partition(|code| has(target, code));
+        installed.missing += closed.len();
+        installed.linkage =
+            if closed.is_empty() { slots } else { ways::slots(process, &target.loaded, &all) };
+        let patches = self::patches(&helper, &all, &installed.linkage);
         let mut entries = surroundings(target, &all, &places);
         let gates = all.iter().flat_map(|code| code.gates.iter());
         entries.extend(patches.iter().chain(gates).cloned().map(Entry::Write));
@@ -182,8 +191,34 @@ impl<'a> Installing<'a> {
     }
 }
 
+/// All that is to be written, what unwinders need first.
+fn patches(helper: &Option<Helper>, all: &[&NewCode], slots: &[Patch]) -> Vec<Patch> {
+    let helper = helper.iter().map(|helper| &helper.jump);
+    let headers = all.iter().map(|code| &code.headers);
+    let jumps = all.iter().flat_map(|code| &code.jumps);
+    let calls = all.iter().flat_map(|code| &code.calls);
+    helper.chain(headers).chain(jumps).chain(calls).chain(slots).cloned().collect()
+}
+
+/// Writes down that a library which the process has just opened is about to be led to its new code,
+/// `all` of what it has being known then.
+pub(crate) fn write_down_opened(
+    process: &Process,
+    journal: &mut Journal,
+    (code, record): (&NewCode, Record),
+    all: &[&NewCode],
+) -> Result<(), LiveError> {
+    let patches: Vec<Patch> = [&code.headers].into_iter().chain(&code.jumps).cloned().collect();
+    let mut entries: Vec<Entry> = Places::look(process, &patches).entries().collect();
+    let path = code.path.to_string_lossy().into_owned();
+    entries.extend([Entry::Loaded(path), Entry::Record(record)]);
+    entries.extend(patches.iter().chain(&code.gates).cloned().map(Entry::Write));
+    put_beside(journal, all)?;
+    journal.add(entries)
+}
+
 /// Writes what others want to know of new code.
-fn put_beside(journal: &Journal, all: &[&NewCode]) -> Result<(), TuneError> {
+fn put_beside(journal: &Journal, all: &[&NewCode]) -> Result<(), LiveError> {
     let names = symbols::symbols(all);
     journal.put_beside("symbols", &symbols::object(all, &names))?;
     journal.put_beside("map", symbols::perf_map(&names).as_bytes())?;
@@ -206,10 +241,15 @@ fn returns(all: &[&NewCode]) -> Returns {
     Returns::new(all.iter().map(|code| code.text), all.iter().flat_map(of_code))
 }
 
-/// Whether a process has the module of some new code, as its loader left it.
+/// Whether a process has the module of some new code, as its loader left it: another library may have
+/// been opened in its place, with much the same bytes.
 pub fn has(target: &Target<'_>, code: &NewCode) -> bool {
-    let listed = |loaded: &Loaded| (loaded.link_map, loaded.bias) == (code.link_map, code.bias);
-    let headers = target.process.read(code.headers.at, code.headers.before.len());
+    let process = target.process;
+    let listed = |loaded: &Loaded| {
+        (loaded.link_map, loaded.bias) == (code.link_map, code.bias)
+            && process.file_at(LiveAddr(loaded.dynamic)) == Some(loaded.id)
+    };
+    let headers = process.read(code.headers.at, code.headers.before.len());
     target.loaded.iter().any(listed) && headers.is_ok_and(|now| now == code.headers.before)
 }
 
@@ -259,8 +299,9 @@ fn write(
     Ok(())
 }
 
-/// What stands before `_dl_find_object`, for all new code; `None` if there is no such function.
-fn helper(target: &Target<'_>, all: &[&NewCode]) -> Result<Option<Helper>, TuneError> {
+/// What stands before `_dl_find_object`, for all new code and `more`; `None` if there is no such
+/// function.
+fn helper(target: &Target<'_>, all: &[&NewCode], more: usize) -> Result<Option<Helper>, TuneError> {
     let Some(find_object) = &target.find_object else { return Ok(None) };
     let process = target.process;
     let unfit = |why: &str| TuneError::Unfit { pid: process.pid(), why: why.to_owned() };
@@ -276,7 +317,7 @@ fn helper(target: &Target<'_>, all: &[&NewCode]) -> Result<Option<Helper>, TuneE
         Known { start: code.text.at.0, end, link_map, eh_frame_hdr }.to_bytes()
     }));
     let known = known.concat();
-    let table_len = (known.len() as u64).next_multiple_of(PAGE);
+    let table_len = (known.len() as u64 + more as u64 * Known::SIZE).next_multiple_of(PAGE);
     let no_room = || unfit("there is no room near its C library");
     let at = find_room(&find_object.image, find_object.image_bias, PAGE + table_len, &maps)
         .ok_or_else(no_room)?

@@ -11,6 +11,7 @@ pub mod attached;
 pub mod count;
 mod counters;
 pub mod decide;
+mod doors;
 mod error;
 mod everywhere;
 pub mod family;

@@ -10,13 +10,14 @@ use std::sync::Arc;
 
 use fettle_cfg::{Function, Lifted, Placement, SkipReason, TableKind};
 use fettle_collect::Selection;
+use fettle_collect::libraries::{Opened, headers_patch};
 use fettle_collect::modules::{SlotOffsets, find_room, must_stay, open_image};
 use fettle_image::{Image, LinkAddr};
 use fettle_live::{LiveAddr, Mapping, Patch, Process, Prot, Purpose, Region};
 use fettle_rewrite::{LinkParameters, Linked, Plan, PlanOptions, Pointers, Probing};
 
 use crate::profile::Subject;
-use crate::target::{Loaded, word};
+use crate::target::Loaded;
 use crate::ways::{self, Callers};
 
 const PAGE: u64 = 4096;
@@ -194,14 +195,11 @@ impl Module {
             prot,
             shared: false,
         };
-        let headers = self
-            .headers(process, &linked)
+        let read = |at, len| process.read_some(at, len).ok();
+        let headers = headers_patch((self.loaded.link_map, bias), &self.image, &linked, read)
             .ok_or("the loader's record of it has a form that is not known")?;
         let (jumps, left) = self.jumps(&plan, &linked);
-        let entries = plan.functions.iter().flat_map(|planned| {
-            planned.landings.iter().filter(|landing| landing.1 == planned.text_offset)
-        });
-        let gates = entries.filter_map(|landing| gate(&linked, bias, *landing)).collect();
+        let gates = gates(&plan, &linked, bias);
         let old = (&self.lifted, &self.same[..]);
         let calls = ways::calls((&self.image, bias), old, (&plan, &linked), (callers, &jumps));
         Ok(NewCode {
@@ -267,38 +265,30 @@ impl Module {
         }
         (jumps, left)
     }
-
-    /// What the loader's record of the module is to say of its program headers. The place is
-    /// found by the values there, for the record's layout differs between versions: the headers'
-    /// address, the entry point, the number of headers.
-    fn headers(&self, process: &Process, linked: &Linked) -> Option<Patch> {
-        const RECORD: usize = 0x500;
-        let record = process.read_some(self.loaded.link_map, RECORD).ok()?;
-        let live = |at: LinkAddr| at.0.wrapping_add(self.loaded.bias);
-        let (offset, count) = self.image.phdr_bytes();
-        let segment = self
-            .image
-            .segments()
-            .iter()
-            .find(|s| s.file_offset <= offset && offset < s.file_offset + s.file_size)?;
-        let headers = live(LinkAddr(segment.start.0 + (offset - segment.file_offset)));
-        let entry = live(self.image.entry());
-        let at = (0..record.len().saturating_sub(24)).step_by(8).find(|at| {
-            word(&record, *at) == headers
-                && word(&record, at + 8) == entry
-                && word(&record, at + 16) & 0xffff == count as u64
-        })?;
-        let before = record[at..at + 18].to_vec();
-        let mut after = before.clone();
-        let (new, new_count) = linked.program_headers;
-        after[..8].copy_from_slice(&live(new).to_le_bytes());
-        after[16..].copy_from_slice(&(new_count as u16).to_le_bytes());
-        let at = self.loaded.link_map.offset(at as u64);
-        Some(Patch { at, before, after, purpose: Purpose::Unwind })
-    }
 }
 
 impl NewCode {
+    /// That of a library which its process has just opened: none of it has run. `jumps` lead to it.
+    pub(crate) fn of_opened(library: Opened<'_>, jumps: Vec<Patch>) -> NewCode {
+        let Opened { path, link_map, dynamic: _, bias, plan, linked, regions, headers } = library;
+        let [text, constants] = regions;
+        NewCode {
+            plan: plan.clone(),
+            linked: linked.clone(),
+            text,
+            constants,
+            jumps,
+            gates: gates(plan, linked, bias),
+            calls: Vec::new(),
+            headers: headers.clone(),
+            left: Vec::new(),
+            link_map,
+            eh_frame_hdr: LiveAddr(linked.eh_frame_hdr.0.wrapping_add(bias)),
+            bias,
+            path: path.to_owned(),
+        }
+    }
+
     /// Ways out of functions that threads are in, back to the originals: at the start of every
     /// block. `inside` are addresses in new code.
     pub fn escapes(&self, inside: &[LiveAddr]) -> Vec<Patch> {
@@ -311,6 +301,14 @@ impl NewCode {
         let landings = functions.into_iter().flat_map(|f| &self.plan.functions[f].landings);
         landings.filter_map(|landing| gate(&self.linked, self.bias, *landing)).collect()
     }
+}
+
+/// Jumps back to the originals at the starts of new functions.
+fn gates(plan: &Plan, linked: &Linked, bias: u64) -> Vec<Patch> {
+    let entries = plan.functions.iter().flat_map(|planned| {
+        planned.landings.iter().filter(|landing| landing.1 == planned.text_offset)
+    });
+    entries.filter_map(|landing| gate(linked, bias, *landing)).collect()
 }
 
 /// A jump from a place in new code back to the original; `None` if it is out of reach, or would lie

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use fettle_collect::modules::open_image;
 use fettle_collect::session;
 use fettle_image::{Image, LinkAddr};
-use fettle_live::{LiveAddr, Mapping, Process};
+use fettle_live::{FileId, LiveAddr, Mapping, Process};
 
 use crate::error::TuneError;
 
@@ -35,6 +35,8 @@ pub struct Loaded {
     pub path: PathBuf,
     /// A name by which the very file can be opened from here.
     pub file: PathBuf,
+    /// That file's device and number.
+    pub id: FileId,
     /// What the loader has added to link addresses.
     pub bias: u64,
     /// The loader's record of it.
@@ -117,6 +119,7 @@ impl<'a> Target<'a> {
                 Some(file) => target.loaded.push(Loaded {
                     path,
                     file,
+                    id: (mapping.device, mapping.inode),
                     bias: entry.bias,
                     link_map: LiveAddr(entry.link_map),
                     dynamic: entry.dynamic,
@@ -187,6 +190,19 @@ impl<'a> Target<'a> {
             return Ok(());
         }
         Err(TuneError::NoCLibrary { pid })
+    }
+
+    /// The records of all modules that a process has now, with what their loader has added to link
+    /// addresses; `None` while that changes.
+    pub fn listed(process: &Process) -> Option<Vec<(LiveAddr, u64)>> {
+        let (_, list) = list(process)?;
+        Some(list.iter().map(|entry| (LiveAddr(entry.link_map), entry.bias)).collect())
+    }
+
+    /// The loader itself.
+    pub fn loader(&self) -> Option<&Loaded> {
+        let base = self.process.auxv(AT_BASE)?;
+        self.loaded.iter().find(|loaded| loaded.bias == base)
     }
 
     /// The same modules in a process that was forked from this one, or from which this one was, as

@@ -75,7 +75,7 @@ impl Bench {
         loop {
             match self.wait_for(name).into_list() {
                 Err(fettle_sensor::Error::Busy { .. })
-                    if start.elapsed() < Duration::from_secs(20) =>
+                    if start.elapsed() < Duration::from_secs(60) =>
                 {
                     std::thread::sleep(Duration::from_micros(200));
                 }
@@ -92,7 +92,7 @@ impl Bench {
             if let Some(sensor) = found {
                 return sensor;
             }
-            assert!(start.elapsed() < Duration::from_secs(20), "no sensor {name}");
+            assert!(start.elapsed() < Duration::from_secs(60), "no sensor {name}");
             std::thread::sleep(Duration::from_micros(200));
         }
     }
