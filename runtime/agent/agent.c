@@ -233,6 +233,17 @@ static void drop_left(volatile struct thread_block *b)
     b->shadow_used = to;
 }
 
+/* A call finds no room on the shadow stack. It is not measured, but those that follow may be. */
+void fettle_full(void)
+{
+    volatile struct thread_block *b = own_block();
+    if (deserted(b))
+        return;
+    b->shadow_overflows++;
+    if (left_near_top(b))
+        drop_left(b);
+}
+
 /* An exit whose stack pointer at entry was `stack_pointer` found another frame on top. Frames
  * above its own were left without an exit. Returns 1 if its own is on top now. */
 int fettle_exit(u64 stack_pointer, u64 time)
@@ -527,7 +538,7 @@ void fettle_enter(u64 stack_pointer, u64 number, u32 classes, const u64 *vectors
         return;
     u64 used = b->shadow_used;
     if (used > SHADOW_BYTES - sizeof(struct frame)) {
-        b->shadow_overflows++;
+        fettle_full();
         return;
     }
     volatile struct frame *f = frame_at(b, used);

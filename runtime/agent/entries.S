@@ -16,6 +16,7 @@ fettle_entries:
         .long fettle_text_fault - fettle_entries
         .long entry_own - fettle_entries
         .long entry_own_vectors - fettle_entries
+        .long entry_full - fettle_entries
         .long fettle_end - fettle_entries
 
         .include "save.inc"
@@ -47,6 +48,12 @@ entry_ring:
         cmpl $1, %eax
         restore_registers
         ret $8
+
+entry_full:
+        save_registers
+        call fettle_full
+        restore_registers
+        ret
 
         /* [rsp+8]: number of the function; [rsp+16]: bytes that the probe pushed. */
 entry_sample_entry:

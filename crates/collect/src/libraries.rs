@@ -95,17 +95,12 @@ pub trait Keeper: Send {
     /// When it cannot be written down: then it must not be done.
     fn write_down(&mut self, pid: i32, entries: Vec<Entry>) -> Result<(), LiveError>;
 
-    /// A library is about to be led to its new code. Gives those of `jumps` that may be written.
+    /// A library is about to be led to its new code. Gives those of the jumps that may be written.
     ///
     /// # Errors
     ///
     /// When it cannot be written down: then nothing may be written.
-    fn leading(
-        &mut self,
-        pid: i32,
-        library: Opened<'_>,
-        jumps: Vec<Patch>,
-    ) -> Result<Vec<Patch>, LiveError>;
+    fn leading(&mut self, pid: i32, library: Opened<'_>) -> Result<Vec<Patch>, LiveError>;
 }
 
 /// A library that a process has opened, with new code that it is about to be led to.
@@ -127,6 +122,8 @@ pub struct Opened<'a> {
     pub regions: [Region; 2],
     /// What the loader's record is to say of its program headers.
     pub headers: &'a Patch,
+    /// What leads to the new code.
+    pub jumps: &'a [Patch],
 }
 
 /// What a process has been given for its libraries.
@@ -415,10 +412,10 @@ impl Visit<'_> {
     }
 
     /// What is to be written to lead a library to its new code.
-    fn leading(&mut self, library: Opened<'_>, jumps: Vec<Patch>) -> Result<Vec<Patch>, LiveError> {
+    fn leading(&mut self, library: Opened<'_>) -> Result<Vec<Patch>, LiveError> {
         match &mut self.keeper {
-            Some(keeper) => keeper.leading(self.stop.pid, library, jumps),
-            None => Ok(jumps),
+            Some(keeper) => keeper.leading(self.stop.pid, library),
+            None => Ok(library.jumps.to_vec()),
         }
     }
 }
@@ -851,8 +848,9 @@ impl Space {
             linked,
             regions,
             headers: &headers,
+            jumps: &jumps,
         };
-        let jumps = visit.leading(opened, jumps).map_err(failed)?;
+        let jumps = visit.leading(opened).map_err(failed)?;
         let [text, constants] = regions;
         let region = self.add_region(
             Known {

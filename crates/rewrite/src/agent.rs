@@ -40,6 +40,7 @@ mod tests {
             AgentEntry::SampleExit,
             AgentEntry::Enter,
             AgentEntry::Leave,
+            AgentEntry::Full,
         ] {
             assert!((24..CODE.len() as u32).contains(&entry_offset(entry)));
         }

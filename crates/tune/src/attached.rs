@@ -35,7 +35,7 @@ use fettle_rewrite::Pointers;
 
 use crate::doors::Doors;
 use crate::error::TuneError;
-use crate::everywhere::{by_birth, disinherit, disown, take_back};
+use crate::everywhere::{TakenBack, by_birth, disinherit, disown, take_back};
 use crate::family::Family;
 use crate::install::{self, Installed, Installing};
 use crate::module::{self, Module, NewCode, Recipe};
@@ -90,20 +90,15 @@ pub fn record(
     let stop = Stop(watch.0);
     let target = Target::when_loaded(process, LOADING, &|| stop.is_wanted())?;
     let explained = |error: TuneError| explained(process, error);
-
     let mut family = Family::of(process, alone);
     let planned = plan(&target, &family, (options, folder)).map_err(explained)?;
-    let Planned { session, codes, known, notes, region, doors, no_doors } = planned;
-    let undo = |journals: VecDeque<Journal>, more: &[Arc<NewCode>]| {
-        let codes: Vec<&NewCode> = codes.iter().chain(more).map(|code| &**code).collect();
-        take_back(folder, journals, &codes, PATIENCE)
-    };
+    let Planned { session, codes, known, mut notes, region, doors } = planned;
     let mut journal = Journal::create(folder, process)?;
     let new = New { codes: &codes, region, doors: doors.as_ref() };
     let (slots, installing, mut stops) = match prepare(&target, &mut journal, new, options) {
         Ok(prepared) => prepared,
         Err(error) => {
-            undo([journal].into(), &[])?;
+            new.take_back(folder, ([journal].into(), Vec::new()))?;
             return Err(explained(error));
         }
     };
@@ -115,27 +110,25 @@ pub fn record(
         folder,
         journals: [journal].into(),
         stops: Vec::new(),
-        without_doors: no_doors.iter().map(|why| without_door(process.pid(), why)).collect(),
+        without_doors: Vec::new(),
     };
     let mut installed = Installed::default();
     let (outcome, taken_back) = std::thread::scope(|scope| {
         let mut undoing = None;
         let run = |recorder: &mut Recorder<'_>, kernel: Option<&Running>| {
-            recorder.notes.extend(notes.iter().map(without_probes));
+            recorder.notes.append(&mut notes);
             let keeper = doors.clone().map(|doors| Box::new(doors) as Box<dyn Keeper>);
             recorder.attach(Attached { slots_at: region.at, codes: known, keeper });
             observe(kernel, &family)?;
-            let followed = follow(process, recorder, |following| {
-                let installed = changed.lead_first(installing)?;
-                changed.take_in(&mut family, following, stop)?;
-                wait(process, duration, stop);
-                Ok(installed)
-            });
+            let work = |following: &Following| {
+                changed.work(installing, &mut family, following, (duration, stop))
+            };
+            let followed = follow(process, recorder, work);
             recorder.notes.extend(family.left.iter().map(left_alone));
             recorder.notes.append(&mut changed.without_doors);
             // The trace is made meanwhile.
-            let (journals, more) = changed.give_back();
-            undoing = Some(scope.spawn(move || undo(journals, &more)));
+            let back = changed.give_back();
+            undoing = Some(scope.spawn(move || new.take_back(folder, back)));
             let (new, status) = followed?;
             installed = new;
             Ok(status)
@@ -145,15 +138,11 @@ pub fn record(
             Some(undoing) => {
                 undoing.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
             }
-            None => {
-                let (journals, more) = changed.give_back();
-                undo(journals, &more)
-            }
+            None => new.take_back(folder, changed.give_back()),
         };
         (outcome, taken_back)
     });
-    let outcome = outcome.map_err(explained)?;
-    let taken_back = taken_back?;
+    let (outcome, taken_back) = (outcome.map_err(explained)?, taken_back?);
     stops.extend(installed.stops.iter().chain(&changed.stops).chain(&taken_back.stops));
     Ok(Recorded { outcome, installed, stops, stuck: taken_back.stuck })
 }
@@ -166,6 +155,18 @@ struct New<'a> {
     region: Region,
     /// For libraries that it opens later, if those are wanted.
     doors: Option<&'a Doors>,
+}
+
+impl New<'_> {
+    /// Takes it back: what undo logs tell of, new code of libraries that were opened later being known.
+    fn take_back(
+        &self,
+        folder: &Path,
+        (journals, opened): (VecDeque<Journal>, Vec<Arc<NewCode>>),
+    ) -> Result<TakenBack, TuneError> {
+        let codes: Vec<&NewCode> = self.codes.iter().chain(&opened).map(|code| &**code).collect();
+        take_back(folder, journals, &codes, PATIENCE)
+    }
 }
 
 /// Processes that have new code, or are about to have it.
@@ -185,6 +186,20 @@ struct Changed<'a> {
 }
 
 impl Changed<'_> {
+    /// Leads all to their new code, and waits until the recording is to end.
+    fn work(
+        &mut self,
+        installing: Installing<'_>,
+        family: &mut Family<'_>,
+        following: &Following,
+        (duration, stop): (Option<Duration>, Stop<'_>),
+    ) -> Result<Installed, TuneError> {
+        let installed = self.lead_first(installing)?;
+        self.take_in(family, following, stop)?;
+        wait(self.target.process, duration, stop);
+        Ok(installed)
+    }
+
     /// Leads the process that was named to its new code.
     fn lead_first(&mut self, installing: Installing<'_>) -> Result<Installed, TuneError> {
         let (process, table) = (self.target.process, installing.table());
@@ -302,13 +317,11 @@ struct Planned {
     /// The same, as the recorder knows it.
     known: Vec<session::NewCode>,
     /// Modules that stay as they are, and why.
-    notes: Vec<(PathBuf, String)>,
+    notes: Vec<String>,
     /// Where the slots go.
     region: Region,
     /// For libraries that are opened later, if those are wanted and can be had.
     doors: Option<Doors>,
-    /// Why they cannot.
-    no_doors: Option<String>,
 }
 
 fn plan(
@@ -348,7 +361,11 @@ fn plan(
     }
     match (codes.is_empty(), notes.first()) {
         (true, Some((path, why))) => Err(unfit(format!("{}: {why}", path.display()))),
-        _ => Ok(Planned { session, codes, known, notes, region, doors, no_doors }),
+        _ => {
+            let no_doors = no_doors.map(|why| without_door(process.pid(), &why));
+            let notes = notes.iter().map(without_probes).chain(no_doors).collect();
+            Ok(Planned { session, codes, known, notes, region, doors })
+        }
     }
 }
 

@@ -213,17 +213,13 @@ impl Keeper for Doors {
         journal.add(entries)
     }
 
-    fn leading(
-        &mut self,
-        pid: i32,
-        library: Opened<'_>,
-        mut jumps: Vec<Patch>,
-    ) -> Result<Vec<Patch>, LiveError> {
+    fn leading(&mut self, pid: i32, library: Opened<'_>) -> Result<Vec<Patch>, LiveError> {
         // What lies across two pages could be half there if we are killed.
-        jumps.retain(|jump| {
+        let in_one_page = |jump: &&Patch| {
             let last = jump.at.0 + jump.after.len() as u64 - 1;
             jump.at.0 / PAGE == last / PAGE
-        });
+        };
+        let jumps: Vec<Patch> = library.jumps.iter().filter(in_one_page).cloned().collect();
         let (at, dynamic) = (library.link_map, library.dynamic);
         let record = Record { list: self.list, at, dynamic };
         let code = Arc::new(NewCode::of_opened(library, jumps.clone()));

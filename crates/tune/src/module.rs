@@ -270,7 +270,7 @@ impl Module {
 impl NewCode {
     /// That of a library which its process has just opened: none of it has run. `jumps` lead to it.
     pub(crate) fn of_opened(library: Opened<'_>, jumps: Vec<Patch>) -> NewCode {
-        let Opened { path, link_map, dynamic: _, bias, plan, linked, regions, headers } = library;
+        let Opened { path, link_map, bias, plan, linked, regions, headers, .. } = library;
         let [text, constants] = regions;
         NewCode {
             plan: plan.clone(),

@@ -369,7 +369,6 @@ const FRAME: i64 = size_of::<ShadowFrame>() as i64;
 const SHADOW_USED: i64 = offset_of!(ThreadBlock, shadow_used) as i64;
 const TOP_STACK_POINTER: i64 = offset_of!(ThreadBlock, top_stack_pointer) as i64;
 const ENDED: i64 = offset_of!(ThreadBlock, ended) as i64;
-const OVERFLOWS: i64 = offset_of!(ThreadBlock, shadow_overflows) as i64;
 const RESERVED: i64 = (offset_of!(ThreadBlock, ring) + offset_of!(RingCursors, reserved)) as i64;
 const LIMIT: i64 = (offset_of!(ThreadBlock, ring) + offset_of!(RingCursors, limit)) as i64;
 const START: i64 = SHADOW as i64 + offset_of!(ShadowFrame, start) as i64;
@@ -1066,7 +1065,7 @@ impl<'a> Machine<'a> {
         self.uses_red_zone |= state.depth < 128;
         let mut operands = [V::Any; 2];
         let count = match entry {
-            AgentEntry::Left => 0,
+            AgentEntry::Left | AgentEntry::Full => 0,
             AgentEntry::Exit | AgentEntry::Ring | AgentEntry::Leave => 1,
             AgentEntry::SampleEntry
             | AgentEntry::SampleExit
@@ -1080,6 +1079,7 @@ impl<'a> Machine<'a> {
         let pushed = V::Const(state.depth as u64);
         match (entry, operands) {
             (AgentEntry::Left, _) if state.depth == 0 => once(state, effect::LEFT, 0)?,
+            (AgentEntry::Full, _) => once(state, effect::OVERFLOW, effect::NO_ROOM)?,
             (AgentEntry::Exit, [p, _])
                 if p == pushed && state.regs[0] == V::Tsc && state.effects & effect::OTHER != 0 =>
             {
@@ -1289,7 +1289,6 @@ fn incremented(state: &mut State, what: Operand) -> Step {
         Operand::Accumulator(TOTAL) => once(state, effect::EXIT_COUNTED, 0)?,
         // Not before it is known how many ended below.
         Operand::Block(ENDED) => once(state, effect::ENDED, effect::BELOW_IT)?,
-        Operand::Block(OVERFLOWS) => once(state, effect::OVERFLOW, effect::NO_ROOM)?,
         Operand::Counter => count_block(state)?,
         Operand::Bucket(_, Word::Count) => {
             once(state, effect::TARGET_COUNTED, effect::SAME_TARGET)?;
