@@ -675,7 +675,7 @@ impl Session for Recorder<'_> {
         match self.prepare(stop) {
             Ok(injection) => Some(injection),
             Err(reason) => {
-                self.done.refused.push((stop.executable.display().to_string(), reason));
+                self.refuse(stop.executable.display().to_string(), reason);
                 None
             }
         }
@@ -717,7 +717,7 @@ impl Session for Recorder<'_> {
             Err(e) => {
                 self.slots.clear(pending.slot);
                 self.free.push(pending.slot);
-                self.done.refused.push((path, e.to_string()));
+                self.refuse(path, e.to_string());
             }
         }
     }

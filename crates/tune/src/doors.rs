@@ -25,6 +25,8 @@ use crate::module::NewCode;
 use crate::target::Target;
 
 const PAGE: u64 = 4096;
+/// Longer undo logs take too much memory, of somebody who opens and closes libraries all the time.
+const LONGEST_LOG: usize = 1 << 20;
 /// So long a loader may be at work on a library while its door is opened.
 const LOADING: Duration = Duration::from_secs(2);
 
@@ -226,6 +228,10 @@ impl Keeper for Doors {
         let process = Process::open_followed(pid)?;
         let mut state = self.state();
         let (journal, codes) = state.of(pid, &self.folder)?;
+        if journal.entries().len() > LONGEST_LOG {
+            let why = "libraries come and go too often in it".to_owned();
+            return Err(LiveError::Unattachable { pid, why });
+        }
         codes.push(code.clone());
         let all: Vec<&NewCode> = codes.iter().map(|code| &**code).collect();
         install::write_down_opened(&process, journal, (&code, record), &all)?;
