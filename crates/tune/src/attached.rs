@@ -12,7 +12,7 @@
 //! What a thread was in the middle of when it began stays in old code until it is called again: a
 //! recording begins with the calls that begin after it.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::io::ErrorKind;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
@@ -98,7 +98,7 @@ pub fn record(
     let (slots, installing, mut stops) = match prepare(&target, &mut journal, new, options) {
         Ok(prepared) => prepared,
         Err(error) => {
-            new.take_back(folder, ([journal].into(), Vec::new()))?;
+            new.take_back(folder, ([journal].into(), HashMap::new()))?;
             return Err(explained(error));
         }
     };
@@ -162,9 +162,12 @@ impl New<'_> {
     fn take_back(
         &self,
         folder: &Path,
-        (journals, opened): (VecDeque<Journal>, Vec<Arc<NewCode>>),
+        (journals, opened): (VecDeque<Journal>, HashMap<i32, Vec<Arc<NewCode>>>),
     ) -> Result<TakenBack, TuneError> {
-        let codes: Vec<&NewCode> = self.codes.iter().chain(&opened).map(|code| &**code).collect();
+        let codes = |pid: i32| {
+            let own = opened.get(&pid).map_or(self.codes, |codes| &codes[..]);
+            own.iter().map(|code| &**code).collect()
+        };
         take_back(folder, journals, &codes, PATIENCE)
     }
 }
@@ -226,8 +229,8 @@ impl Changed<'_> {
         }
     }
 
-    /// All undo logs, and new code of libraries that were opened.
-    fn give_back(&mut self) -> (VecDeque<Journal>, Vec<Arc<NewCode>>) {
+    /// All undo logs, and the new code of processes that have libraries of their own.
+    fn give_back(&mut self) -> (VecDeque<Journal>, HashMap<i32, Vec<Arc<NewCode>>>) {
         let (opened, codes) = self.new.doors.map(Doors::take).unwrap_or_default();
         self.journals.extend(opened);
         (std::mem::take(&mut self.journals), codes)

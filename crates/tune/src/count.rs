@@ -191,7 +191,7 @@ pub fn count_while(
         }
         undo.push_back(one.journal);
     }
-    let codes: Vec<&NewCode> = copies.codes.iter().collect();
+    let codes = |_| copies.codes.iter().collect();
     let taken_back = take_back(folder, undo, &codes, wait.taking_back)?;
     (profile.stops, profile.stuck) = (taken_back.stops, taken_back.stuck);
     if let Some(error) = trouble {

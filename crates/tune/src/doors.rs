@@ -142,10 +142,10 @@ impl Doors {
         Ok(Some((fettle_live::inherit(journal, &heir)?, heir)))
     }
 
-    /// The undo logs, and all new code of libraries that were opened.
-    pub(crate) fn take(&self) -> (Vec<Journal>, Vec<Arc<NewCode>>) {
+    /// The undo logs, and new code by process.
+    pub(crate) fn take(&self) -> (Vec<Journal>, HashMap<i32, Vec<Arc<NewCode>>>) {
         let state = std::mem::take(&mut *self.state());
-        (state.journals.into_values().collect(), state.codes.into_values().flatten().collect())
+        (state.journals.into_values().collect(), state.codes)
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

@@ -112,8 +112,7 @@ impl<'a> Everywhere<'a> {
     /// When a process cannot be stopped or changed; the others are as they were all the same.
     pub(crate) fn take_back(&mut self) -> Result<(), TuneError> {
         let journals = self.journals.drain(..).collect();
-        let codes: Vec<&NewCode> = self.codes.iter().collect();
-        take_back(self.folder, journals, &codes, PATIENCE).map(drop)
+        take_back(self.folder, journals, &|_| self.codes.iter().collect(), PATIENCE).map(drop)
     }
 }
 
@@ -167,46 +166,51 @@ pub(crate) struct TakenBack {
     pub(crate) stuck: Vec<(i32, String)>,
 }
 
-/// Takes new code back, also from processes that were forked meanwhile. `patience` is for all of them
-/// together: while one is waited for, threads of the others leave new code, too.
-pub(crate) fn take_back(
+/// Takes new code back, also from processes that were forked meanwhile; `codes` is what each of the others
+/// has. `patience` is for all of them together: while one is waited for, threads of the others leave new
+/// code, too.
+pub(crate) fn take_back<'c>(
     folder: &Path,
     journals: VecDeque<Journal>,
-    codes: &[&NewCode],
+    codes: &dyn Fn(i32) -> Vec<&'c NewCode>,
     patience: Duration,
 ) -> Result<TakenBack, TuneError> {
-    let escapes = |inside: &[LiveAddr]| -> Vec<Patch> {
-        codes.iter().flat_map(|code| code.escapes(inside)).collect()
-    };
     let begun = Instant::now();
-    let how = || Undoing {
-        patience: patience.saturating_sub(begun.elapsed()).max(patience / LEAST_SHARE),
-        escapes: &escapes,
-        memory: false,
+    let undo = |journal: Journal, origin: i32| {
+        let codes = codes(origin);
+        let escapes = |inside: &[LiveAddr]| -> Vec<Patch> {
+            codes.iter().flat_map(|code| code.escapes(inside)).collect()
+        };
+        let patience = patience.saturating_sub(begun.elapsed()).max(patience / LEAST_SHARE);
+        fettle_live::undo(journal, Undoing { patience, escapes: &escapes, memory: false })
     };
     let mut done = TakenBack::default();
-    undo_all(folder, journals, &how, &mut |pid, undone| {
+    undo_all(folder, journals, &undo, &mut |pid, undone| {
         done.stops.extend(&undone.stops);
         done.stuck.extend(undone.kept.iter().map(|(_, why)| (pid, why.clone())));
     })?;
     Ok(done)
 }
 
-/// Undoes logs, and those of all processes that have inherited what they tell of.
-fn undo_all<'h>(
+/// Undoes logs, and those of all processes that have inherited what they tell of; `undo` is told the
+/// process, too, that it was inherited from.
+fn undo_all(
     folder: &Path,
-    mut journals: VecDeque<Journal>,
-    how: &dyn Fn() -> Undoing<'h>,
+    journals: VecDeque<Journal>,
+    undo: &dyn Fn(Journal, i32) -> Result<Undone, LiveError>,
     done: &mut dyn FnMut(i32, &Undone),
 ) -> Result<(), LiveError> {
     let mut failed = None;
-    while let Some(journal) = journals.pop_front() {
+    let with_origin = |journal: Journal| (journal.pid(), journal);
+    let mut journals: VecDeque<(i32, Journal)> = journals.into_iter().map(with_origin).collect();
+    while let Some((origin, journal)) = journals.pop_front() {
         let pid = journal.pid();
-        match fettle_live::undo(journal, how()) {
+        match undo(journal, origin) {
             Ok(undone) => {
                 done(pid, &undone);
                 for heir in undone.heirs {
-                    journals.extend(Journal::open(folder, heir)?);
+                    let log = Journal::open(folder, heir)?;
+                    journals.extend(log.map(|journal| (origin, journal)));
                 }
             }
             Err(error) => failed = failed.or(Some(error)),
@@ -233,7 +237,7 @@ pub fn undo_family(
     if let Some(journal) = log_by_birth(folder, process)? {
         journals.push_back(journal);
     }
-    undo_all(folder, journals, &|| how, done)
+    undo_all(folder, journals, &|journal, _| fettle_live::undo(journal, how), done)
 }
 
 /// The log of a process that has new code by birth: made from that of another, if there is one.
