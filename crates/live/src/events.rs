@@ -665,7 +665,7 @@ fn find_parent(tid: i32) -> Option<Parent> {
 }
 
 /// Whose child a process is.
-pub(crate) fn parent_of(pid: i32) -> Option<i32> {
+pub fn parent_of(pid: i32) -> Option<i32> {
     let status = maps::read_proc(&format!("/proc/{pid}/status")).ok()?;
     maps::status_field(&status, "PPid:").map(|parent| parent as i32)
 }

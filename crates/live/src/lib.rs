@@ -62,7 +62,7 @@ pub use beside::run_beside;
 pub use change::{Undoing, Undone, undo};
 pub use door::{AliveWord, Door, DoorStop, Request};
 pub use error::LiveError;
-pub use events::{Birth, ExitStatus, FaultStop, RunOptions, Session, WaitFor, run};
+pub use events::{Birth, ExitStatus, FaultStop, RunOptions, Session, WaitFor, parent_of, run};
 pub use halt::Halted;
 pub use haste::give_way;
 pub use heirs::{Relative, bequeath, heir, heirs, inherit, relatives};

@@ -162,17 +162,29 @@ impl State {
         folder: &Path,
     ) -> Result<(&mut Journal, &mut Vec<Arc<NewCode>>), LiveError> {
         if !self.journals.contains_key(&pid) {
-            self.forget_ended(folder);
             let process = Process::open_followed(pid)?;
             let gone = || LiveError::NoProcess { pid };
-            let (journal, heir) = by_birth(self.journals.values(), &process).ok_or_else(gone)?;
+            // Its brothers have much the same, and may have ended.
+            let parent = fettle_live::parent_of(pid).and_then(|parent| self.journals.get(&parent));
+            let all = parent.into_iter().chain(self.journals.values());
+            let (journal, heir) = by_birth(all, &process).ok_or_else(gone)?;
             let codes = self.codes.get(&journal.pid()).cloned().unwrap_or_default();
             let journal = fettle_live::inherit(journal, &heir)?;
-            self.journals.insert(pid, journal);
-            self.codes.insert(pid, codes);
+            self.insert(journal, &codes);
+            self.forget_ended(folder);
         }
         let journal = self.journals.get_mut(&pid).ok_or(LiveError::NoProcess { pid })?;
         Ok((journal, self.codes.entry(pid).or_default()))
+    }
+
+    /// Keeps an inherited log; of `codes` the process has those that lie in memory of its log.
+    fn insert(&mut self, journal: Journal, codes: &[Arc<NewCode>]) {
+        let regions = journal.regions();
+        let has = |code: &&Arc<NewCode>| {
+            regions.iter().any(|(region, mapped)| *mapped && region.at == code.text.at)
+        };
+        self.codes.insert(journal.pid(), codes.iter().filter(has).cloned().collect());
+        self.journals.insert(journal.pid(), journal);
     }
 
     /// Ends the logs of processes that have ended.
@@ -188,8 +200,7 @@ impl State {
             };
             for heir in undone.heirs {
                 if let Ok(Some(journal)) = Journal::open(folder, heir) {
-                    self.journals.insert(heir, journal);
-                    self.codes.insert(heir, codes.clone());
+                    self.insert(journal, &codes);
                 }
             }
         }
@@ -232,6 +243,7 @@ impl Keeper for Doors {
             let why = "libraries come and go too often in it".to_owned();
             return Err(LiveError::Unattachable { pid, why });
         }
+        codes.retain(|other| other.text.at != code.text.at);
         codes.push(code.clone());
         let all: Vec<&NewCode> = codes.iter().map(|code| &**code).collect();
         install::write_down_opened(&process, journal, (&code, record), &all)?;
