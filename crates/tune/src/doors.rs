@@ -114,7 +114,7 @@ impl Doors {
             // Who knocks waits for this lock. What is in the list by then may have begun to run; what is not
             // has not.
             let mut state = self.state();
-            if let Some(known) = Target::listed(process) {
+            if let Some(known) = Target::listed(process, self.list) {
                 let table = table.unwrap_or((self.hung.regions_at, 0));
                 let space = Space::of_running(self.hung.door, table, self.list, known);
                 state.spaces.insert(process.pid(), space);

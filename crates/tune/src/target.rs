@@ -192,10 +192,10 @@ impl<'a> Target<'a> {
         Err(TuneError::NoCLibrary { pid })
     }
 
-    /// The records of all modules that a process has now, with what their loader has added to link
-    /// addresses; `None` while that changes.
-    pub fn listed(process: &Process) -> Option<Vec<(LiveAddr, u64)>> {
-        let (_, list) = list(process)?;
+    /// The records of all modules that a process has now, by its loader's list at `r_debug`, with what the
+    /// loader has added to link addresses; `None` while that changes.
+    pub fn listed(process: &Process, r_debug: LiveAddr) -> Option<Vec<(LiveAddr, u64)>> {
+        let list = list_at(process, r_debug.0)?;
         Some(list.iter().map(|entry| (LiveAddr(entry.link_map), entry.bias)).collect())
     }
 
@@ -266,6 +266,12 @@ fn list(process: &Process) -> Option<(u64, Vec<Listed>)> {
             _ => at += 16,
         }
     };
+    Some((r_debug, list_at(process, r_debug)?))
+}
+
+/// What is in the loader's list.
+fn list_at(process: &Process, r_debug: u64) -> Option<Vec<Listed>> {
+    let read = |at: u64, len: usize| process.read(LiveAddr(at), len).ok();
     // struct r_debug: version, list, function, state. 0 says that the list is whole.
     let head = read(r_debug, 32)?;
     if word(&head, 24) as u32 != 0 {
@@ -279,7 +285,7 @@ fn list(process: &Process) -> Option<(u64, Vec<Listed>)> {
         all.push(Listed { link_map: at, bias: word(&entry, 0), dynamic: word(&entry, 16) });
         at = word(&entry, 24);
     }
-    Some((r_debug, all))
+    Some(all)
 }
 
 pub(crate) fn word(bytes: &[u8], at: usize) -> u64 {
