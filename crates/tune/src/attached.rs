@@ -255,9 +255,8 @@ impl Changed<'_> {
     /// Gives a relative what the first has, follows it, and leads it to its new code. What fails is
     /// taken back at the end.
     fn take_in_one(&mut self, process: &Process, following: &Following) -> Result<(), TuneError> {
-        if let Some((log, heir)) =
-            self.new.doors.and_then(|d| d.inherit(process).transpose()).transpose()?
-        {
+        let by_door = self.new.doors.map(|doors| doors.inherit(process)).transpose()?.flatten();
+        if let Some((log, heir)) = by_door {
             disown(log, &heir)?;
         } else if let Some((journal, heir)) = by_birth(&self.journals, process) {
             disinherit(journal, &heir)?;

@@ -167,15 +167,17 @@ impl<'a> Installing<'a> {
     pub(crate) fn finish(self, journal: &mut Journal) -> Result<Installed, TuneError> {
         let Installing { target, all, helper, mut installed } = self;
         let process = target.process;
-        let slots = ways::slots(process, &target.loaded, &all);
-        let patches = patches(&helper, &all, &slots);
+        let mut slots = ways::slots(process, &target.loaded, &all);
+        let mut patches = patches(&helper, &all, &slots);
         let places = Places::look(process, &patches);
         // What has been closed by now is found out here, what is closed later by where it lies.
         let (all, closed): (Vec<_>, Vec<_>) = all.into_iter().partition(|code| has(target, code));
         installed.missing += closed.len();
-        installed.linkage =
-            if closed.is_empty() { slots } else { ways::slots(process, &target.loaded, &all) };
-        let patches = self::patches(&helper, &all, &installed.linkage);
+        if !closed.is_empty() {
+            slots = ways::slots(process, &target.loaded, &all);
+            patches = self::patches(&helper, &all, &slots);
+        }
+        installed.linkage = slots;
         let mut entries = surroundings(target, &all, &places);
         let gates = all.iter().flat_map(|code| code.gates.iter());
         entries.extend(patches.iter().chain(gates).cloned().map(Entry::Write));
