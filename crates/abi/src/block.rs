@@ -107,9 +107,10 @@ pub struct ShadowFrame {
 pub struct Accumulator {
     /// Calls that ended.
     pub calls: u64,
-    /// Ticks from entry to exit, callees included; nested activations count each.
+    /// Ticks from entry to exit, callees included; nested activations count each. Counting: exits.
     pub total_ticks: u64,
-    /// Ticks outside probed callees.
+    /// Ticks outside probed callees. Counting: calls of a function that whoever enters leaves, which
+    /// are entries and exits at once.
     pub self_ticks: u64,
     /// Sampling only: calls until the next one is timed (low 32 bits); above, the logarithm of the
     /// interval in force (8 bits), samples taken at it (8 bits), and calls from the last sample to
@@ -127,6 +128,12 @@ impl Accumulator {
     pub const fn new(words: [u64; size_of::<Accumulator>() / 8]) -> Accumulator {
         let [calls, total_ticks, self_ticks, sampling, children, below] = words;
         Accumulator { calls, total_ticks, self_ticks, sampling, children, below }
+    }
+
+    /// Counting: how often the function was entered, and left.
+    pub const fn entries_and_exits(&self) -> (u64, u64) {
+        let passed = self.self_ticks;
+        (self.calls.wrapping_add(passed), self.total_ticks.wrapping_add(passed))
     }
 }
 

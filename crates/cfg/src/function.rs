@@ -177,6 +177,15 @@ impl Function {
         self.insns.iter().map(|i| i.len() as u64).sum()
     }
 
+    /// Whether whoever enters it leaves it: it calls nobody, the kernel neither, and nothing in it
+    /// only faults.
+    pub fn is_always_left(&self) -> bool {
+        let goes_on = |facts: &Facts, insn: &Insn| {
+            !facts.calls() && !insn.is_syscall() && facts.flow(insn) != Flow::Stop
+        };
+        self.facts.iter().zip(&self.insns).all(|(facts, insn)| goes_on(facts, insn))
+    }
+
     /// Whether `addr` lies in one of the function's ranges.
     pub fn contains(&self, addr: LinkAddr) -> bool {
         self.ranges.iter().any(|r| r.contains(&addr))

@@ -62,6 +62,38 @@ fn edges_tell_all_that_blocks_do() {
     }
 }
 
+/// Who throws, jumps far or ends the program does not come by an exit.
+#[test]
+fn exits_are_counted() {
+    let folder = tempfile::tempdir().unwrap();
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/exits.c");
+    let program = folder.path().join("exits");
+    let mut compile = Command::new("cc");
+    compile.args(["-O1", "-fno-inline"]).arg(source).arg("-o").arg(&program);
+    assert!(compile.status().unwrap().success());
+    let trace = folder.path().join("trace");
+    let fettle = || Command::new(env!("CARGO_BIN_EXE_fettle"));
+    let mut record = fettle();
+    record.args(["record", "--quiet", "--mode", "count", "-o"]).arg(&trace).arg("--").arg(&program);
+    assert!(record.status().unwrap().success());
+    let report = fettle().args(["report", "--json"]).arg(&trace).output().unwrap();
+    let report: Value = serde_json::from_slice(&report.stdout).unwrap();
+    let of = |name: &str| {
+        let rows = report["functions"].as_array().unwrap();
+        let row = rows.iter().find(|row| row["name"] == name).unwrap();
+        (row["calls"].as_u64().unwrap(), row["exits"].as_u64().unwrap())
+    };
+    assert_eq!(of("jumps_far"), (1000, 667));
+    assert_eq!(of("calls_nothing"), (3000, 3000));
+    assert_eq!(of("goes_on_elsewhere"), (500, 500));
+    assert_eq!(of("ends"), (1, 0));
+    assert_eq!(of("main"), (1, 0));
+    let text = fettle().arg("report").arg(&trace).output().unwrap().stdout;
+    let text = String::from_utf8(text).unwrap();
+    let line = text.lines().find(|line| line.contains("jumps_far")).unwrap();
+    assert!(line.trim_start().starts_with("1,000    667"), "{text}");
+}
+
 /// Layouts by what a trace counted: every way of them, and none of a trace without counts.
 #[test]
 fn layouts_of_a_trace() {

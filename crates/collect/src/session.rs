@@ -438,14 +438,17 @@ impl<'a> Recorder<'a> {
                 continue;
             }
             let known = sampled.is_some() && self.switches.is_some();
-            let (calls, total_ticks, self_ticks, cpu) = match &sampled {
-                Some((calls, times)) => {
+            let entries_and_exits = self.slots.counts_exits().then(|| a.entries_and_exits());
+            let (calls, total_ticks, self_ticks, cpu) = match (&sampled, entries_and_exits) {
+                (Some((calls, times)), _) => {
                     let times = times.get(function).copied().unwrap_or_default();
                     (calls[function], times.total, times.own, (times.cpu_total, times.cpu_own))
                 }
-                None => (a.calls, a.total_ticks, a.self_ticks, (0, 0)),
+                (None, Some((entries, _))) => (entries, 0, 0, (0, 0)),
+                (None, None) => (a.calls, a.total_ticks, a.self_ticks, (0, 0)),
             };
-            if calls == 0 && total_ticks == 0 {
+            let exits = entries_and_exits.map(|(_, exits)| exits);
+            if calls == 0 && total_ticks == 0 && exits.unwrap_or(0) == 0 {
                 continue;
             }
             self.done.calls += calls;
@@ -459,6 +462,7 @@ impl<'a> Recorder<'a> {
                 cpu_self_ns: known.then_some(cpu.1),
                 child_calls: counts_below.then_some(a.children),
                 calls_below: counts_below.then_some(a.below),
+                exits,
             });
         }
         for (counter, count) in &totals.counters {
@@ -868,10 +872,6 @@ impl Done {
         for process in &mut self.processes {
             process.start_ns = clock.since_start_ns(process.start_ns);
             process.end_ns = clock.since_start_ns(process.end_ns);
-        }
-        // How often functions are left stands where others have times; traces have no place for it.
-        for total in self.totals.iter_mut().filter(|_| mode == Mode::Count) {
-            total.total_ns = 0;
         }
         // The clock of processor time counts nanoseconds.
         let in_ticks = crate::slots::clock_of(mode) == Clock::Ticks;

@@ -212,6 +212,11 @@ impl Slots {
         self.mode == Mode::Sample
     }
 
+    /// Whether exits are counted beside entries.
+    pub fn counts_exits(&self) -> bool {
+        self.mode.counts_exits()
+    }
+
     /// Whether it is counted how many calls were made below each.
     pub fn counts_below(&self) -> bool {
         self.mode.counts_below()

@@ -282,8 +282,8 @@ pub fn collect(path: &Path, progress: &mut dyn FnMut(u64, u64)) -> Result<Manife
             ..Thread::default()
         });
         for (function, a) in &read.accumulators {
-            manifest.totals.calls += a.calls;
             let total = total_of(a, mode, &converter);
+            manifest.totals.calls += total.calls;
             finish.totals.push(Total { thread, function: *function, ..total });
         }
         for (at, count) in read.counters {
@@ -491,6 +491,10 @@ fn total_of(a: &Accumulator, mode: Mode, converter: &fettle_trace::TickConverter
     // The clock of processor time counts nanoseconds.
     let ns = |time| if mode == Mode::Cpu { time } else { converter.duration_ns(time) };
     let (child_calls, calls_below) = mode.counts_below().then_some((a.children, a.below)).unzip();
+    if mode.counts_exits() {
+        let (calls, exits) = a.entries_and_exits();
+        return Total { calls, exits: Some(exits), ..Total::default() };
+    }
     let (total_ns, self_ns) = (ns(a.total_ticks), ns(a.self_ticks));
     Total { calls: a.calls, total_ns, self_ns, child_calls, calls_below, ..Total::default() }
 }
@@ -572,7 +576,7 @@ fn read_slot(slot: &Slot, numbers: &Numbers, origin: u64) -> io::Result<SlotCont
         for (i, a) in bytes.chunks_exact(size).enumerate() {
             let word = |k: usize| u64::from_le_bytes(a[k * 8..][..8].try_into().expect("8"));
             let a = Accumulator::new(std::array::from_fn(word));
-            if a.calls != 0 || a.total_ticks != 0 {
+            if a.calls | a.total_ticks | a.self_ticks != 0 {
                 out.accumulators.push((first + i as u32, a));
             }
         }

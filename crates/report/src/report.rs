@@ -117,6 +117,8 @@ pub struct FunctionRow {
     pub place: Option<String>,
     /// Calls that ended.
     pub calls: u64,
+    /// How often it was left by returning or by a jump to another function, if that was counted.
+    pub exits: Option<u64>,
     /// Nanoseconds outside probed callees, as measured.
     pub self_ns: u64,
     /// The same without the probes' own cost.
@@ -363,6 +365,7 @@ impl Analysis {
                 module: name.map(|name| name.module.clone()).unwrap_or_default(),
                 place: name.and_then(|name| name.place.clone()),
                 calls,
+                exits: sum.exits,
                 self_ns,
                 self_corrected_ns,
                 total_ns,
@@ -554,6 +557,8 @@ struct Sum {
     cpu_known: bool,
     /// Calls made and calls below, where every thread counted them.
     below: Option<(u64, u64)>,
+    /// Exits, where every thread counted them.
+    exits: Option<u64>,
 }
 
 impl Sum {
@@ -566,6 +571,7 @@ impl Sum {
         total_off_ns: 0,
         cpu_known: false,
         below: Some((0, 0)),
+        exits: Some(0),
     };
 
     /// The calls under these, if they were counted.
@@ -579,6 +585,7 @@ impl Sum {
         add(&mut self.calls, total.calls);
         add(&mut self.self_ns, total.self_ns);
         add(&mut self.total_ns, total.total_ns);
+        self.exits = self.exits.zip(total.exits).map(|(to, more)| to.saturating_add(more));
         self.below = self
             .below
             .zip(total.child_calls.zip(total.calls_below))

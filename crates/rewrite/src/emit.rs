@@ -342,6 +342,7 @@ pub fn emit(
         next: None,
         placed: false,
         red_zone: context.probes.mode.has_counters() && uses_red_zone(function),
+        passed: context.probes.mode == Mode::Count && function.is_always_left(),
     };
     writer.pointers = writer.counted_pointers();
     writer.lay_out()?;
@@ -411,6 +412,8 @@ struct Writer<'a> {
     /// The order is not the original's.
     placed: bool,
     red_zone: bool,
+    /// Calls are counted, and whoever enters leaves: exits need no probes.
+    passed: bool,
 }
 
 impl Writer<'_> {
@@ -445,7 +448,11 @@ impl Writer<'_> {
             let block = &function.blocks[id.index()];
             if *id == entry {
                 let dead = RegSet::ALL.minus(self.liveness.at_start(entry));
-                self.probe(Wanted::Entry(self.wanted.arguments, dead), 0, block.insns.start);
+                let wanted = match self.passed {
+                    true => Wanted::Pass(dead),
+                    false => Wanted::Entry(self.wanted.arguments, dead),
+                };
+                self.probe(wanted, 0, block.insns.start);
                 self.count(Place::Entry, *id);
             }
             let padded = !self.placed
@@ -628,6 +635,9 @@ impl Writer<'_> {
     }
 
     fn exit_probe(&mut self, index: u32, returns: bool, live: RegSet) {
+        if self.passed {
+            return;
+        }
         let dead = RegSet::ALL.minus(live);
         self.probe(Wanted::Exit { arguments: self.wanted.arguments, returns, dead }, 0, index);
     }
@@ -648,6 +658,10 @@ impl Writer<'_> {
     ) -> Result<(), (SkipReason, LinkAddr)> {
         if !self.function.insns[index as usize].is_jcc_short_or_near() {
             return Err((SkipReason::StrangeFlow, to));
+        }
+        if self.passed {
+            self.t.items.push(Item::BranchOut { insn: index, to });
+            return Ok(());
         }
         let inputs = self.context.callees.inputs(to);
         let dead = RegSet::ALL.minus(self.exits.at_tail_call.union(inputs));

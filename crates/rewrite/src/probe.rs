@@ -92,6 +92,11 @@ impl Mode {
         matches!(self, Mode::Time | Mode::Events | Mode::Cpu)
     }
 
+    /// Whether exits are counted beside entries: [`Accumulator::entries_and_exits`].
+    pub const fn counts_exits(self) -> bool {
+        matches!(self, Mode::Count)
+    }
+
     /// Whether counters stand in the middle of functions.
     pub const fn has_counters(self) -> bool {
         matches!(self, Mode::Blocks | Mode::Edges)
@@ -254,8 +259,10 @@ const CHILD: i32 = SHADOW as i32 + offset_of!(ShadowFrame, child_ticks) as i32;
 const NUMBER: i32 = SHADOW as i32 + offset_of!(ShadowFrame, function) as i32;
 const CHILDREN: i32 = SHADOW as i32 + offset_of!(ShadowFrame, children) as i32;
 const ENDED_BEFORE: i32 = SHADOW as i32 + offset_of!(ShadowFrame, ended_before) as i32;
+/// Field of the accumulator that [`Mode::Count`] counts calls in of functions that are always left.
+const PASSES_FIELD: u32 = SELF_FIELD;
 /// Field of the accumulator that [`Mode::Count`] counts exits in.
-pub const EXITS_FIELD: u32 = offset_of!(Accumulator, total_ticks) as u32;
+const EXITS_FIELD: u32 = offset_of!(Accumulator, total_ticks) as u32;
 const CALLS_FIELD: u32 = offset_of!(Accumulator, calls) as u32;
 const TOTAL_FIELD: u32 = offset_of!(Accumulator, total_ticks) as u32;
 const SELF_FIELD: u32 = offset_of!(Accumulator, self_ticks) as u32;
@@ -433,6 +440,16 @@ pub fn entry(probes: Probes, dead: RegSet) -> Snippet {
             ask_for_sample(&mut b, AgentEntry::SampleEntry);
         }
     }
+    b.finish()
+}
+
+/// The probe at the entry of a function that is always left, where nothing but calls is counted;
+/// there is none at its exits. `dead` is what it may write.
+pub fn pass(dead: RegSet) -> Snippet {
+    let mut b = Builder::new(dead);
+    b.free_flags();
+    let at = b.asm.inc(gs(0));
+    b.fix(at, ProbeFixup::Accumulator(PASSES_FIELD));
     b.finish()
 }
 

@@ -19,6 +19,8 @@ pub(crate) enum Wanted {
         returns: bool,
         dead: RegSet,
     },
+    /// A call of a function that is always left.
+    Pass(RegSet),
     Left,
     /// A counter, which is filled in as the first.
     Block {
@@ -46,6 +48,7 @@ impl Snippets {
             self.made.push(match wanted {
                 Wanted::Entry(_, dead) => probe::entry(probes, dead),
                 Wanted::Exit { returns, dead, .. } => probe::exit(probes, returns, dead),
+                Wanted::Pass(dead) => probe::pass(dead),
                 Wanted::Left => probe::left(),
                 Wanted::Block { dead, red_zone } => probe::block(0, dead, red_zone),
                 Wanted::Target { target, dead } => probe::target(0, target, dead),

@@ -15,6 +15,7 @@ use fettle_isa::{Flow, Insn, RegSet};
 use fettle_rewrite::check::{self, CheckError, Claim, Fault};
 use fettle_rewrite::emit::{self, Context, Emitted, Fixup};
 use fettle_rewrite::plan::{PlannedTable, plan_checked_by};
+use fettle_rewrite::probe::ProbeFixup;
 use fettle_rewrite::unwind::{PartUnwind, RowReader};
 use fettle_rewrite::{Mode, PlanOptions, Pointers, Probing};
 use gimli::UnwindSection;
@@ -716,6 +717,7 @@ fn example() -> Option<Image> {
         extern int work(int, const char *);
         int value;
         int plain(int a) { return a * 3 + value; }
+        int traps(int a) { if (a < 0) __builtin_trap(); return a * 5 + value; }
         int tail(int a) { return work(a + 1, "x"); }
         int branch(int a, int b) {
             while (a < b) { if (work(a, "y")) return b; a += 2; }
@@ -823,6 +825,36 @@ fn missing_entry_probe() {
         nops(&mut draft.emitted.code[first.start as usize..first.end as usize]);
         draft.emitted.fixups.retain(|(at, _)| !(first.start..first.end).contains(at));
         assert!(draft.check(claim, context).is_err());
+    });
+}
+
+/// Calls alone are counted of functions that are always left, and of no others.
+#[test]
+fn exits_that_follow_from_entries() {
+    // As if only an entry were counted.
+    with_example("plain", Mode::Count, |_, _, claim, context| {
+        let mut draft = Draft::of(claim);
+        assert_eq!(draft.emitted.inserted.len(), 1, "none at the exit");
+        let calls = Fixup::Probe(ProbeFixup::Accumulator(0));
+        let counts = |f: &Fixup| matches!(f, Fixup::Probe(ProbeFixup::Accumulator(_)));
+        let counter = draft.emitted.fixups.iter_mut().find(|(_, f)| counts(f));
+        counter.expect("a counter").1 = calls;
+        let error = draft.check(claim, context).expect_err("exits are counted nowhere");
+        assert!(matches!(error.what, Fault::OtherProbe { .. }), "{error}");
+    });
+    // As if `ud2` went on.
+    with_example("traps", Mode::Count, |_, lifted, claim, context| {
+        assert!(claim.emitted.inserted.len() > 1, "exits are counted");
+        let mut function = claim.function.clone();
+        let stops = (0..function.insns.len()).filter(|i| function.flow(*i) == Flow::Stop);
+        for stop in stops.collect::<Vec<_>>() {
+            function.facts[stop] = fettle_isa::Facts::default();
+        }
+        let claim = Claim { function: &function, ..*claim };
+        let draft = emit_again(lifted, &claim, context, claim.exits.at_return);
+        assert_eq!(draft.emitted.inserted.len(), 1);
+        let error = draft.check(&claim, context).expect_err("it may not be left");
+        assert_eq!(error.what, Fault::NotLeft);
     });
 }
 

@@ -229,6 +229,9 @@ table! {
         /// Calls of probed functions below these calls, however deep, counted for each activation
         /// around them; `None` if they were not counted.
         calls_below: Option<u64>,
+        /// How often the function was left, by returning or by a jump to another function: not by
+        /// what was thrown, a `longjmp` or the end of the thread. `None` if that was not counted.
+        exits: Option<u64>,
     }
 }
 

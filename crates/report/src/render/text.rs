@@ -137,6 +137,7 @@ fn functions(report: &Report, terminal: Terminal, out: &mut String) {
     let rows = &report.functions;
     let times = rows.iter().any(|row| row.total_ns > 0);
     let cpu = times && rows.iter().any(|row| row.cpu_self_ns.is_some());
+    let exits = rows.iter().any(|row| row.exits.is_some());
     let latencies = rows.iter().any(|row| row.latency.is_some());
     let columns = [
         (column("self"), times),
@@ -147,6 +148,7 @@ fn functions(report: &Report, terminal: Terminal, out: &mut String) {
         (may_go("CPU", 3), cpu),
         (may_go("raw", 5).dim(), times),
         (column("calls"), true),
+        (column("exits"), exits),
         (column("%"), !times),
         (may_go("p50", 1), latencies),
         (may_go("p90", 6), latencies),
@@ -171,6 +173,7 @@ fn functions(report: &Report, terminal: Terminal, out: &mut String) {
             on_cpu(row.cpu_total_ns),
             duration(row.total_ns),
             count(row.calls),
+            row.exits.map_or("-".to_owned(), count),
             percent(row.calls as f64 / report.run.calls as f64),
             quantile(|latency| latency.p50_ns),
             quantile(|latency| latency.p90_ns),

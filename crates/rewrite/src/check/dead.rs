@@ -141,6 +141,7 @@ pub(super) fn check(walk: &mut Walk<'_, '_>) -> Result<(), CheckError> {
                 search(walk, at, clobbers, PASSED.union(PASSED_IF_SET))?;
             }
             Kind::CountEntry
+            | Kind::CountPass
             | Kind::TimedEntry(_)
             | Kind::SampleEntry
             | Kind::Enter(_)

@@ -92,6 +92,9 @@ pub enum Fault {
     /// A probe is not there.
     #[error("a probe is missing: {0:?}")]
     NoProbe(Kind),
+    /// Exits are not counted of a function that may not be left.
+    #[error("a function whose exits are not counted may not be left")]
+    NotLeft,
     /// Another probe than there should be.
     #[error("a {found:?} probe in the place of {want:?}")]
     OtherProbe {
@@ -173,6 +176,11 @@ impl Pair {
     fn step(&self) -> Option<Step> {
         self.seen.step(&self.insn)
     }
+
+    /// Whether control may not come back, or go on, from here.
+    fn may_keep(&self) -> bool {
+        self.insn.is_syscall() || self.seen.is_call() || self.step() == Some(Step::Stop)
+    }
 }
 
 const UNPAIRED: u32 = u32::MAX;
@@ -229,6 +237,21 @@ struct Scratch {
     search: Vec<(u64, RegSet)>,
     /// Whether some calls in the image keep more registers than the ABI says.
     resolvers: bool,
+}
+
+impl Scratch {
+    /// Makes room for a function of so many bytes.
+    fn clear(&mut self, bytes: usize) {
+        self.at.clear();
+        self.at.resize(bytes, 0);
+        // Of bytes without a mark nothing is read.
+        self.blocks.resize(bytes.max(self.blocks.len()), 0);
+        self.pairs.clear();
+        self.work.clear();
+        self.moved.clear();
+        self.extra.clear();
+        self.promoted.clear();
+    }
 }
 
 /// Checks functions of one image; one per thread.
@@ -352,6 +375,8 @@ struct Walk<'w, 'a> {
     after_call: bool,
     /// The original has padding here, too, with rules of its own.
     padded: bool,
+    /// Only calls are counted: nothing in the function may keep who enters it.
+    passed: bool,
 }
 
 fn fail<T>(at: u64, what: impl Into<Fault>) -> Result<T, CheckError> {
@@ -378,15 +403,7 @@ impl<'w, 'a> Walk<'w, 'a> {
             ranges.push(Range { start: range.start.0, end: range.end.0, base: slots, bytes });
             slots += len;
         }
-        s.at.clear();
-        s.at.resize(slots, 0);
-        // Of bytes without a mark nothing is read.
-        s.blocks.resize(slots.max(s.blocks.len()), 0);
-        s.pairs.clear();
-        s.work.clear();
-        s.moved.clear();
-        s.extra.clear();
-        s.promoted.clear();
+        s.clear(slots);
         s.fixups.clear();
         s.fixups.extend_from_slice(&emitted.fixups);
         if !s.fixups.is_sorted_by_key(|(at, _)| *at) {
@@ -447,6 +464,7 @@ impl<'w, 'a> Walk<'w, 'a> {
             chunk: (0, 0),
             after_call: false,
             padded: false,
+            passed: context.probes.mode == Mode::Count && function.is_always_left(),
         };
         for (i, block) in function.blocks.iter().enumerate() {
             let start = block.start.0;
@@ -522,7 +540,10 @@ impl<'w, 'a> Walk<'w, 'a> {
         if function.blocks.len() != emitted.block_offsets.len() {
             return fail(function.entry.0, Fault::Table);
         }
-        Ok(())
+        match self.s.pairs.iter().find(|pair| self.passed && pair.may_keep()) {
+            Some(pair) => fail(pair.insn.ip(), Fault::NotLeft),
+            None => Ok(()),
+        }
     }
 
     fn drain(&mut self) -> Result<(), CheckError> {
@@ -1268,6 +1289,7 @@ impl<'w, 'a> Walk<'w, 'a> {
         let probes = self.context.probes;
         let arguments = self.arguments();
         match probes.mode {
+            Mode::Count if self.passed => Some(Kind::CountPass),
             Mode::Count => Some(Kind::CountEntry),
             Mode::Cpu => Some(Kind::Enter(arguments.at_entry())),
             Mode::Events if !arguments.is_none() => Some(Kind::Enter(arguments.at_entry())),
@@ -1284,6 +1306,7 @@ impl<'w, 'a> Walk<'w, 'a> {
         let arguments = self.arguments();
         let limited = probes.depth.limit() != probe::NO_ROOM_FROM;
         match probes.mode {
+            Mode::Count if self.passed => None,
             Mode::Count => Some(Kind::CountExit),
             Mode::Cpu => Some(Kind::Leave(arguments.at_exit(returns))),
             Mode::Events if !arguments.is_none() => Some(Kind::Leave(arguments.at_exit(returns))),

@@ -30,6 +30,8 @@ pub enum Kind {
     CountEntry,
     /// Counts an exit.
     CountExit,
+    /// Counts a call of a function that is always left.
+    CountPass,
     /// Opens a shadow frame, if less than this is in use of the shadow stack; what is not opened
     /// is counted if it is for want of room.
     TimedEntry(u32),
@@ -430,6 +432,7 @@ mod effect {
     pub const BELOW_IT: u64 = 1 << 41;
     pub const ENDED: u64 = 1 << 42;
     pub const CHILD_OF: u64 = 1 << 43;
+    pub const PASS_COUNTED: u64 = 1 << 44;
 }
 
 /// Shadow stack in use from which on there is no room for a frame.
@@ -447,9 +450,10 @@ fn kind_of(paths: &[u64], bound: Option<u32>, told: Option<u32>) -> Option<Kind>
     const ORPHAN: u64 = OTHER | NOT_FOUND;
     const ABOVE_TOP: u64 = ORPHAN | NOT_DEEPER;
     let (limit, told) = (bound.unwrap_or(0), told.unwrap_or(0));
-    let kinds: [(Kind, &[u64]); 16] = [
+    let kinds: [(Kind, &[u64]); 17] = [
         (Kind::CountEntry, &[COUNTED]),
         (Kind::CountExit, &[EXIT_COUNTED]),
+        (Kind::CountPass, &[PASS_COUNTED]),
         (Kind::TimedEntry(NO_ROOM_FROM), &[PUSH, NO_ROOM | OVERFLOW]),
         (Kind::TimedEntry(limit), &[PUSH, NO_ROOM]),
         (Kind::TimeExit { limited: false }, &[CLOSED, ORPHAN]),
@@ -1287,6 +1291,7 @@ fn incremented(state: &mut State, what: Operand) -> Step {
     match what {
         Operand::Accumulator(CALLS) => once(state, effect::COUNTED, 0)?,
         Operand::Accumulator(TOTAL) => once(state, effect::EXIT_COUNTED, 0)?,
+        Operand::Accumulator(SELF) => once(state, effect::PASS_COUNTED, 0)?,
         // Not before it is known how many ended below.
         Operand::Block(ENDED) => once(state, effect::ENDED, effect::BELOW_IT)?,
         Operand::Counter => count_block(state)?,
