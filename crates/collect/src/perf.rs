@@ -5,14 +5,17 @@
 //! to probes: the kernel writes a record when it takes a thread off a processor or puts it back.
 //! Users may do that to their own processes unless `kernel.perf_event_paranoid` is above 2.
 //!
-//! Another one, if asked for, looks where threads are each time that they have run for
-//! [`PERIOD_NS`]. Users may do that by the same rule, to their own code; where the kernel runs for it,
+//! Another one, if asked for, looks where threads are each time that they have run for so long
+//! ([`Looks`]). Users may do that by the same rule, to their own code; where the kernel runs for it,
 //! they may if `kernel.perf_event_paranoid` is not above 1.
 
 use std::fs::File;
 use std::io;
+use std::ops::RangeInclusive;
 use std::os::fd::{AsRawFd, FromRawFd};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use memmap2::{MmapOptions, MmapRaw};
 
@@ -21,8 +24,10 @@ use memmap2::{MmapOptions, MmapRaw};
 const SWITCHES_RING: u64 = 256 << 10;
 const PLACES_RINGS: [u64; 2] = [1 << 20, 128 << 10];
 
-/// Nanoseconds of processor time from one look at where a thread is to the next.
-const PERIOD_NS: u64 = 200_000;
+/// Nanoseconds of processor time from one look at where a thread is to the next: no fewer and no more.
+const PERIODS_NS: RangeInclusive<u64> = 200_000..=2_000_000;
+/// How many times as long as a look takes a thread runs from one to the next.
+const LOOKS_SHARE: u64 = 40;
 /// Bytes of stack that come with each: who called code without probes is found there.
 const STACK: u32 = 1024;
 
@@ -118,7 +123,7 @@ pub struct Place {
 pub enum Told {
     /// A thread was put on a processor, or taken off.
     Edge(Edge),
-    /// Where it was after another [`PERIOD_NS`].
+    /// Where it was at another look.
     Place(Place),
 }
 
@@ -127,12 +132,69 @@ pub enum Told {
 #[derive(Debug)]
 pub struct Rings {
     switches: Vec<Ring>,
-    places: Vec<Ring>,
+    places: Option<(Looks, Vec<Ring>)>,
 }
 
-/// Whether the kernel would tell where threads of this user are.
-pub fn tells_places() -> bool {
-    places_of(0, -1).is_ok()
+/// Looks at where threads are, now and then.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Looks {
+    /// Nanoseconds of processor time from one to the next.
+    period_ns: u64,
+}
+
+impl Looks {
+    /// As many as take little of a program's time, by what one takes here; `None` if the kernel would
+    /// not tell where threads of this user are. Found out once.
+    ///
+    /// A look is an interrupt of a timer. That is a microsecond or two, but some twenty on a virtual
+    /// machine that is left to set the timer and when it goes off.
+    pub fn affordable() -> Option<Looks> {
+        static FOUND: OnceLock<Option<Looks>> = OnceLock::new();
+        *FOUND.get_or_init(|| {
+            let takes_ns = Looks { period_ns: *PERIODS_NS.start() }.take_ns().ok()?;
+            let period_ns = takes_ns * LOOKS_SHARE;
+            Some(Looks { period_ns: period_ns.clamp(*PERIODS_NS.start(), *PERIODS_NS.end()) })
+        })
+    }
+
+    /// Nanoseconds that one takes of a thread which does nothing but ask what time it is.
+    fn take_ns(self) -> io::Result<u64> {
+        const SPIN: Duration = Duration::from_millis(6);
+        // Nothing else takes the thread away for as long as a look, as a rule, nor for as short.
+        const AWAY: Duration = Duration::from_nanos(500);
+        let _event = self.event(0, -1)?;
+        let mut away = Vec::new();
+        let begin = Instant::now();
+        let mut before = begin;
+        while before - begin < SPIN {
+            let now = Instant::now();
+            if now - before > AWAY {
+                away.push((now - before).as_nanos() as u64);
+            }
+            before = now;
+        }
+        away.sort_unstable();
+        Ok(away.get(away.len() / 2).copied().unwrap_or(0))
+    }
+
+    /// Where a thread is now and then on a processor, and all that it begets.
+    fn event(self, tid: i32, processor: i32) -> io::Result<File> {
+        let attributes = |kernel: u64| Attributes {
+            kind: TYPE_SOFTWARE,
+            size: size_of::<Attributes>() as u32,
+            config: COUNT_CPU_CLOCK,
+            sample_period: self.period_ns,
+            sample_type: SAMPLE_TID | SAMPLE_TIME | SAMPLE_REGS_USER | SAMPLE_STACK_USER,
+            sample_regs_user: REG_IP,
+            sample_stack_user: STACK,
+            flags: INHERIT | EXCLUDE_HV | USE_CLOCKID | kernel,
+            clock_id: libc::CLOCK_MONOTONIC,
+            ..Attributes::default()
+        };
+        // The kernel's time is a program's, too, but who asks for it needs more rights.
+        open(&attributes(0), tid, processor)
+            .or_else(|_| open(&attributes(EXCLUDE_KERNEL), tid, processor))
+    }
 }
 
 #[derive(Debug)]
@@ -148,20 +210,19 @@ struct Ring {
 }
 
 impl Rings {
-    /// Follows threads, and all that they beget; with `places`, where they are.
+    /// Follows threads, and all that they beget; with `looks`, where they are.
     ///
     /// # Errors
     ///
     /// When the kernel does not permit it or has no room.
-    pub fn follow(threads: &[i32], places: bool) -> io::Result<Rings> {
-        let room = if places { &PLACES_RINGS[..] } else { &[] };
-        Ok(Rings {
-            switches: rings_of(threads, switches_of, SWITCHES_RING)?,
-            places: room
-                .iter()
-                .find_map(|size| rings_of(threads, places_of, *size).ok())
-                .unwrap_or_default(),
-        })
+    pub fn follow(threads: &[i32], looks: Option<Looks>) -> io::Result<Rings> {
+        let switches = rings_of(threads, &switches_of, SWITCHES_RING)?;
+        let rings_of_looks = |looks: Looks| {
+            let event_of = |tid, processor| looks.event(tid, processor);
+            let rings = |size: &u64| rings_of(threads, &event_of, *size).ok();
+            Some((looks, PLACES_RINGS.iter().find_map(rings)?))
+        };
+        Ok(Rings { switches, places: looks.and_then(rings_of_looks) })
     }
 
     /// Follows further threads, and all that they beget.
@@ -170,26 +231,27 @@ impl Rings {
     ///
     /// When the kernel has no room.
     pub fn add(&mut self, threads: &[i32]) -> io::Result<()> {
-        self.switches.iter_mut().try_for_each(|ring| ring.add_all(threads, switches_of))?;
-        self.places.iter_mut().try_for_each(|ring| ring.add_all(threads, places_of))
+        self.switches.iter_mut().try_for_each(|ring| ring.add_all(threads, &switches_of))?;
+        let Some((looks, rings)) = &mut self.places else { return Ok(()) };
+        let event_of = |tid, processor| looks.event(tid, processor);
+        rings.iter_mut().try_for_each(|ring| ring.add_all(threads, &event_of))
     }
 
     /// Takes what there is. Within a processor it is in order of time. Returns the number of
     /// records of switches that found no room.
     pub fn drain(&mut self, mut take: impl FnMut(Told)) -> u64 {
-        self.places.iter_mut().for_each(|ring| {
+        for ring in self.places.iter_mut().flat_map(|(_, rings)| rings) {
             ring.drain(&mut take);
-        });
+        }
         self.switches.iter_mut().map(|ring| ring.drain(&mut take)).sum()
     }
 }
 
+/// What opens the event of a thread on a processor.
+type EventOf<'a> = &'a dyn Fn(i32, i32) -> io::Result<File>;
+
 /// A ring per processor for events of threads.
-fn rings_of(
-    threads: &[i32],
-    event_of: fn(i32, i32) -> io::Result<File>,
-    size: u64,
-) -> io::Result<Vec<Ring>> {
+fn rings_of(threads: &[i32], event_of: EventOf<'_>, size: u64) -> io::Result<Vec<Ring>> {
     let (first, others) = threads.split_first().ok_or(io::ErrorKind::NotFound)?;
     // SAFETY: takes a number only.
     let processors = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_CONF) };
@@ -227,25 +289,6 @@ fn switches_of(tid: i32, processor: i32) -> io::Result<File> {
     open(&attributes, tid, processor)
 }
 
-/// Where a thread is now and then on a processor, and all that it begets.
-fn places_of(tid: i32, processor: i32) -> io::Result<File> {
-    let attributes = |kernel: u64| Attributes {
-        kind: TYPE_SOFTWARE,
-        size: size_of::<Attributes>() as u32,
-        config: COUNT_CPU_CLOCK,
-        sample_period: PERIOD_NS,
-        sample_type: SAMPLE_TID | SAMPLE_TIME | SAMPLE_REGS_USER | SAMPLE_STACK_USER,
-        sample_regs_user: REG_IP,
-        sample_stack_user: STACK,
-        flags: INHERIT | EXCLUDE_HV | USE_CLOCKID | kernel,
-        clock_id: libc::CLOCK_MONOTONIC,
-        ..Attributes::default()
-    };
-    // The kernel's time is a program's, too, but who asks for it needs more rights.
-    open(&attributes(0), tid, processor)
-        .or_else(|_| open(&attributes(EXCLUDE_KERNEL), tid, processor))
-}
-
 fn open(attributes: &Attributes, tid: i32, processor: i32) -> io::Result<File> {
     // SAFETY: the kernel reads as much of `attributes` as it says itself to be long; the rest
     // are numbers.
@@ -270,11 +313,7 @@ impl Ring {
     }
 
     /// Has what is told of further threads come to this ring, too.
-    fn add_all(
-        &mut self,
-        threads: &[i32],
-        event_of: fn(i32, i32) -> io::Result<File>,
-    ) -> io::Result<()> {
+    fn add_all(&mut self, threads: &[i32], event_of: EventOf<'_>) -> io::Result<()> {
         for tid in threads {
             match event_of(*tid, self.processor) {
                 // It has ended.
@@ -368,5 +407,24 @@ impl Ring {
         }
         self.cursor(TAIL).store(tail, Ordering::Release);
         lost
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Where the kernel tells, a look takes some time, and looks are no rarer and no more frequent
+    /// than they may be.
+    #[test]
+    fn looks_are_affordable() {
+        let Some(looks) = Looks::affordable() else {
+            assert!(Looks { period_ns: 1_000_000 }.event(0, -1).is_err());
+            return;
+        };
+        assert!(PERIODS_NS.contains(&looks.period_ns), "{looks:?}");
+        assert_eq!(Looks::affordable(), Some(looks), "found out once");
+        let often = Looks { period_ns: *PERIODS_NS.start() };
+        assert!(often.take_ns().unwrap() > 0);
     }
 }

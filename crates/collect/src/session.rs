@@ -334,7 +334,7 @@ impl<'a> Recorder<'a> {
         }
         let followed = match &mut self.switches {
             Some(switches) => switches.add(threads),
-            None => Switches::follow(threads, self.slots.wants_places(), self.begin)
+            None => Switches::follow(threads, self.slots.looks(), self.begin)
                 .map(|switches| self.switches = Some(switches)),
         };
         if let Err(error) = followed {

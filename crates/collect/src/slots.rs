@@ -22,6 +22,8 @@ use fettle_abi::{MAGIC, VERSION};
 use fettle_rewrite::Mode;
 use memmap2::MmapRaw;
 
+use crate::perf::Looks;
+
 /// Sizes of a session's slots.
 #[derive(Clone, Copy, Debug)]
 pub struct SlotLayout {
@@ -130,7 +132,7 @@ pub struct Slots {
     layout: SlotLayout,
     policy: Policy,
     mode: Mode,
-    places: bool,
+    looks: Option<Looks>,
 }
 
 /// Logarithm of the longest sampling interval where timed calls need not tell own times.
@@ -168,8 +170,8 @@ impl Slots {
         let map = memmap2::MmapOptions::new().len(size).no_reserve_swap().map_raw(&file)?;
         let shared = Arc::new(file.try_clone()?.into());
         let (len, shared_by) = (Cell::new(HEAD_USED), Cell::new(None));
-        let places = mode == Mode::Sample && crate::perf::tells_places();
-        let slots = Slots { file, shared, map, len, shared_by, layout, policy, mode, places };
+        let looks = (mode == Mode::Sample).then(Looks::affordable).flatten();
+        let slots = Slots { file, shared, map, len, shared_by, layout, policy, mode, looks };
         slots
             .head(NOBODY_AT as usize + std::mem::offset_of!(Alive, ended))
             .store(1, Ordering::Relaxed);
@@ -202,9 +204,9 @@ impl Slots {
         unsafe { AtomicU32::from_ptr(self.map.as_mut_ptr().add(offset).cast()) }
     }
 
-    /// Whether functions' own times follow from where threads are now and then.
-    pub fn wants_places(&self) -> bool {
-        self.places
+    /// The looks at where threads are that functions' own times follow from, if there are to be any.
+    pub fn looks(&self) -> Option<Looks> {
+        self.looks
     }
 
     /// Whether the session samples calls.
@@ -320,7 +322,7 @@ impl Slots {
             top_stack_pointer: if self.mode == Mode::Sample { u64::MAX } else { 0 },
             clock: clock_of(self.mode) as u64,
             alive,
-            interval_max: if self.places { RARELY } else { 0 },
+            interval_max: if self.looks.is_some() { RARELY } else { 0 },
             ..ThreadBlock::default()
         };
         // SAFETY: the slot is inside the mapping, aligned to its stride, and no thread uses it

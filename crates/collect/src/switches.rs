@@ -10,7 +10,7 @@ use std::io;
 use fettle_trace::ClockPair;
 
 use crate::clock;
-use crate::perf::{Edge, EdgeKind, Place, Rings, Told};
+use crate::perf::{Edge, EdgeKind, Looks, Place, Rings, Told};
 
 /// A time that a thread was switched out, in ticks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,14 +71,14 @@ impl Clock {
 }
 
 impl Switches {
-    /// Follows threads, and all that they beget; with `places`, where they are now and then. `begin`
+    /// Follows threads, and all that they beget; with `looks`, where they are now and then. `begin`
     /// was read a while ago.
     ///
     /// # Errors
     ///
     /// When the kernel does not permit it or has no room.
-    pub fn follow(threads: &[i32], places: bool, begin: ClockPair) -> io::Result<Switches> {
-        let rings = Rings::follow(threads, places)?;
+    pub fn follow(threads: &[i32], looks: Option<Looks>, begin: ClockPair) -> io::Result<Switches> {
+        let rings = Rings::follow(threads, looks)?;
         let clock = Clock { begin, now: clock::now() };
         let settled_ns = clock.now.monotonic_ns;
         let (waiting, places, threads) = Default::default();
