@@ -18,11 +18,20 @@ pub fn binary(given: Option<&Path>) -> Result<PathBuf> {
         }
         return Ok(path);
     }
-    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    cargo.current_dir(repo::root());
-    cargo.args(["build", "--quiet", "--release", "--package", "fettle-cli"]);
-    proc::step(&mut cargo)?;
+    build(&["--package", "fettle-cli"])?;
     Ok(repo::target().join("release/fettle"))
+}
+
+/// Builds an example of one of the packages, for release, and returns its path.
+pub fn example(package: &str, name: &str) -> Result<PathBuf> {
+    build(&["--package", package, "--example", name])?;
+    Ok(repo::target().join("release/examples").join(name))
+}
+
+fn build(what: &[&str]) -> Result<()> {
+    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    cargo.current_dir(repo::root()).args(["build", "--quiet", "--release"]).args(what);
+    proc::step(&mut cargo)
 }
 
 /// Whether the binary can record at all.

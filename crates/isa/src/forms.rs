@@ -174,11 +174,15 @@ fn changes_by_constant(i: &Instruction) -> bool {
 /// Decodes instructions; keep one per thread, it remembers.
 pub struct Forms<L: Learn> {
     learner: L,
-    table: Box<[(u64, Template, L::Known)]>,
+    /// Pairs of forms that have the same place, the newer one first.
+    table: Box<[[Remembered<L::Known>; 2]]>,
 }
 
+/// A form, and what is remembered of it.
+type Remembered<K> = (u64, Template, K);
+
 /// Bits of an index of the table.
-const TABLE_BITS: u32 = 14;
+const TABLE_BITS: u32 = 13;
 
 impl<L: Learn + Default> Default for Forms<L> {
     fn default() -> Self {
@@ -190,7 +194,22 @@ impl<L: Learn> Forms<L> {
     /// One that remembers nothing yet.
     pub fn new(learner: L) -> Forms<L> {
         let none = (NO_FORM, Template::default(), L::Known::default());
-        Forms { learner, table: vec![none; 1 << TABLE_BITS].into_boxed_slice() }
+        Forms { learner, table: vec![[none; 2]; 1 << TABLE_BITS].into_boxed_slice() }
+    }
+
+    /// What is remembered of `form`, or of another form that was remembered in its place.
+    #[inline(always)]
+    fn remembered(&self, form: u64) -> &Remembered<L::Known> {
+        let [newer, older] = &self.table[place(form)];
+        if newer.0 == form { newer } else { older }
+    }
+
+    fn remember(&mut self, remembered: Remembered<L::Known>) {
+        let pair = &mut self.table[place(remembered.0)];
+        if pair[0].0 != remembered.0 {
+            pair[1] = pair[0];
+        }
+        pair[0] = remembered;
     }
 
     /// The instruction at `offset` of `code`, whose address is `ip`, and what is known of it;
@@ -207,10 +226,10 @@ impl<L: Learn> Forms<L> {
             }
         };
         let mut form = form(first8(bytes));
-        let mut known = &self.table[place(form)];
+        let mut known = self.remembered(form);
         if known.0 == form && known.1.by_constant {
             form = with_constant(form, bytes, known.1.len);
-            known = &self.table[place(form)];
+            known = self.remembered(form);
         }
         if known.0 == form && form != NO_FORM && usize::from(known.1.len) <= rest.len() {
             return Some((known.1.at(bytes, ip), known.2));
@@ -235,12 +254,12 @@ impl<L: Learn> Forms<L> {
         {
             let mut form = form(first8(bytes));
             if template.by_constant {
-                self.table[place(form)] = (form, template, known);
+                self.remember((form, template, known));
                 form = with_constant(form, bytes, template.len);
             }
             let template = Template { by_constant: false, ..template };
             if form != NO_FORM {
-                self.table[place(form)] = (form, template, known);
+                self.remember((form, template, known));
             }
         }
         Some((insn, known))

@@ -10,7 +10,7 @@ use anyhow::{Context, Result, ensure};
 
 use super::{measure, stats};
 use crate::proc::{self, Ending};
-use crate::repo;
+use crate::{fettle, repo};
 
 /// What to read.
 #[derive(clap::Args, Debug, Clone)]
@@ -26,7 +26,7 @@ pub struct Options {
 pub fn run(options: &Options) -> Result<bool> {
     let folder = std::fs::canonicalize(&options.folder)
         .with_context(|| format!("no folder {}", options.folder.display()))?;
-    let mut ours = Command::new(example()?);
+    let mut ours = Command::new(fettle::example("fettle-import", "ctf")?);
     ours.arg(&folder);
     let mut readers = vec![("fettle", ours)];
     match proc::on_path("babeltrace2") {
@@ -66,13 +66,4 @@ fn once(name: &str, command: &Command) -> Result<(String, f64)> {
     let (outcome, used) = measure::timed(again, &logs, Duration::from_secs(600))?;
     ensure!(outcome.ending == Ending::Exit(0), "{name}: {}", outcome.ending);
     Ok((String::from_utf8_lossy(&outcome.stdout).into_owned(), used))
-}
-
-/// The program that reads and forgets, freshly built.
-fn example() -> Result<PathBuf> {
-    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    cargo.current_dir(repo::root());
-    cargo.args(["build", "--quiet", "--release", "--package", "fettle-import", "--example", "ctf"]);
-    proc::step(&mut cargo)?;
-    Ok(repo::target().join("release/examples/ctf"))
 }

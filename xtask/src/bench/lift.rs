@@ -1,5 +1,6 @@
 //! How fast programs are lifted, written anew and checked, and how much of them is: the tool's own
-//! account, and its processor time on one core, measured from outside.
+//! account, and its processor time on one core, measured from outside. Beside it what a decoder takes
+//! that does nothing else, in turns: machines differ, and so does one from minute to minute.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -32,6 +33,10 @@ const STEPS: [(&str, &str); 4] = [
     ("check", "lift + emit + check"),
 ];
 
+/// What the decoder is asked for, and what that is.
+const YARDSTICKS: [(&str, &str); 2] =
+    [("decode", "iced-x86, decoding"), ("info", "iced-x86, with registers")];
+
 /// Lifts each file a few times: for the tool's own account, and on one core up to each step.
 pub fn run(options: &Options) -> Result<bool> {
     let binary = fettle::binary(options.fettle.as_deref())?;
@@ -40,12 +45,21 @@ pub fn run(options: &Options) -> Result<bool> {
         false => options.files.clone(),
     };
     let folder = repo::target_folder("bench/run")?;
+    let decoder = fettle::example("fettle-cfg", "iced")?;
     let mut all_well = true;
     for file in &files {
         let mut command = Command::new(&binary);
         command.args(["lift", "--json"]).arg(file);
         let outcome =
             proc::start(command, &folder, "lift", None)?.finish(Duration::from_secs(600))?;
+        if outcome.ending == Ending::Exit(2) {
+            println!(
+                "{}: left out: {}",
+                file.display(),
+                String::from_utf8_lossy(&outcome.stderr).trim_end()
+            );
+            continue;
+        }
         all_well &= outcome.ending == Ending::Exit(0) || outcome.ending == Ending::Exit(1);
         let said: serde_json::Value = serde_json::from_slice(&outcome.stdout)?;
         let code = said["code_bytes"].as_f64().context("bytes of code")? / 1e6;
@@ -56,23 +70,31 @@ pub fn run(options: &Options) -> Result<bool> {
             said["functions"],
         );
         // Rounds outside, steps inside: a machine that gets slower does so for all.
-        let mut seconds = [const { Vec::new() }; STEPS.len()];
+        let mut seconds = [const { Vec::new() }; STEPS.len() + YARDSTICKS.len()];
         for _ in 0..options.rounds {
-            for ((step, _), seconds) in STEPS.iter().zip(&mut seconds) {
+            let ours = STEPS.iter().map(|(step, _)| {
                 let mut command = Command::new(&binary);
-                command.args(["lift", "--until", step]).arg(file);
-                command.env("RAYON_NUM_THREADS", "1");
+                command.args(["lift", "--until", step]);
+                command
+            });
+            let decoding = YARDSTICKS.iter().map(|(step, _)| {
+                let mut command = Command::new(&decoder);
+                command.arg(step);
+                command
+            });
+            for (mut command, seconds) in ours.chain(decoding).zip(&mut seconds) {
+                command.arg(file).env("RAYON_NUM_THREADS", "1");
                 let (outcome, used) = measure::timed(command, &folder, Duration::from_secs(600))?;
                 seconds.push(used);
                 all_well &= outcome.ending == Ending::Exit(0);
             }
         }
         let medians = seconds.map(|s| stats::median(&s));
-        println!("  {:20}  {:.3} s CPU", STEPS[0].1, medians[0]);
-        for ((_, done), median) in STEPS.iter().zip(medians).skip(1) {
+        println!("  {:24}  {:.3} s CPU", STEPS[0].1, medians[0]);
+        for ((_, done), median) in STEPS.iter().chain(&YARDSTICKS).zip(medians).skip(1) {
             // Reading the image is another matter.
             let own = median - medians[0];
-            println!("  {done:20}  {own:.3} s CPU, {:5.1} MB/s and core", code / own);
+            println!("  {done:24}  {own:.3} s CPU, {:5.1} MB/s and core", code / own);
         }
     }
     Ok(all_well)
