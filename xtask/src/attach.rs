@@ -27,6 +27,12 @@ pub struct Options {
     /// Seconds for each program
     #[arg(long, default_value_t = 60)]
     pub seconds: u64,
+    /// End after so many rounds, if that is sooner
+    #[arg(long, default_value_t = usize::MAX, hide_default_value = true)]
+    pub rounds: usize,
+    /// Only functions whose name matches, or in this range of addresses (may be repeated)
+    #[arg(long)]
+    pub only: Vec<String>,
     /// Seed of the first order
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
@@ -271,7 +277,7 @@ fn again_and_again(
     };
     let end = Instant::now() + Duration::from_secs(options.seconds);
     let mut seed = options.seed;
-    while Instant::now() < end {
+    while Instant::now() < end && rounds.count < options.rounds {
         let number = seed.to_string();
         let mode = MODES[seed as usize / 3 % MODES.len()];
         let recorded = seed.is_multiple_of(3);
@@ -283,8 +289,9 @@ fn again_and_again(
             let _ = std::fs::remove_dir_all(&trace);
             arguments.push(trace.to_str().context("a plain name")?);
         }
+        arguments.extend(options.only.iter().flat_map(|only| ["--only", only]));
         // Now with libraries, now without.
-        if seed.is_multiple_of(2) {
+        if seed.is_multiple_of(2) && options.only.is_empty() {
             arguments.extend(subject.libraries.iter().flat_map(|library| ["--lib", library]));
         }
         let changed = fettle(&arguments)?;

@@ -21,6 +21,16 @@ pub struct Counts {
     pub targets: FxHashMap<(LinkAddr, Target), u64>,
 }
 
+impl Counts {
+    /// The counts of what does the same so many times.
+    pub fn times(mut self, factor: u64) -> Counts {
+        let blocks = self.blocks.values_mut();
+        let counts = blocks.chain(self.edges.values_mut()).chain(self.targets.values_mut());
+        counts.for_each(|count| *count = count.saturating_mul(factor));
+        self
+    }
+}
+
 /// Where a call through a pointer led.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Target {

@@ -14,6 +14,7 @@ use fettle_collect::modules::SlotOffsets;
 use fettle_image::LinkAddr;
 use fettle_layout::Counts;
 use fettle_live::{Journal, Process, Undoing};
+use fettle_rewrite::plan::PlannedFunction;
 use fettle_rewrite::{Mode, Plan, Pointers, Probing};
 use fettle_trace::CounterKind;
 
@@ -24,12 +25,17 @@ use crate::everywhere::take_back;
 use crate::family::Family;
 use crate::install::{self, Installed};
 use crate::module::{self, Module, NewCode, Recipe};
+use crate::switching::Ways;
 use crate::target::Target;
 use crate::targets::Targets;
 use crate::ways::Callers;
 
 /// So long threads have to leave copies with counters.
 const PATIENCE: Duration = Duration::from_secs(20);
+/// What has counted enough in this part of the time need not count in the rest.
+const EARLY: u32 = 8;
+/// That is enough: blocks and edges of a function that have counters, however often each.
+const ENOUGH: u64 = 10_000;
 
 /// What was counted in one module, by function.
 pub type ByFunction = HashMap<LinkAddr, Counts>;
@@ -90,7 +96,9 @@ const WORKERS: usize = 4;
 /// So long it is watched who works.
 const WATCHED: Duration = Duration::from_millis(200);
 
-/// Counts for `time`, and takes all of it back. Of a family those count that use most processor
+/// Counts for `time`, and takes all of it back. Functions that run often count for an eighth of it
+/// only, and are taken to have gone on like that: they are told soon, and counting costs most in them.
+/// Of a family those count that use most processor
 /// time, the process that was named, and the oldest; whoever is forked from these counts with them.
 ///
 /// # Errors
@@ -106,8 +114,9 @@ pub fn count(
     stop: Stop<'_>,
 ) -> Result<Profile, TuneError> {
     let lead = target.process.pid();
-    let wait = || stop.wait(lead, time);
-    let wait = Wait { counting: &wait, taking_back: PATIENCE };
+    let early = || stop.wait(lead, time / EARLY);
+    let wait = || stop.wait(lead, time - time / EARLY);
+    let wait = Wait { early: Some(&early), counting: &wait, taking_back: PATIENCE };
     let Counted { profile, .. } =
         count_while((target, family), folder, modules, selection, stop, wait)?;
     let first = family.members().next().map_or(lead, Process::pid);
@@ -130,6 +139,9 @@ pub struct Counted {
 /// How long to wait.
 #[derive(Clone, Copy)]
 pub struct Wait<'a> {
+    /// Waits for the first of [`EARLY`] equal parts of the time, behind which functions stop to count
+    /// that have counted enough; without, all count all the time.
+    pub early: Option<&'a dyn Fn() -> Result<(), TuneError>>,
     /// Waits while it is counted; nothing comes of it if this fails.
     pub counting: &'a dyn Fn() -> Result<(), TuneError>,
     /// So long threads have to leave copies with counters. Those that some do not leave stay mapped
@@ -152,40 +164,23 @@ pub fn count_while(
 ) -> Result<Counted, TuneError> {
     let lead = target.process.pid();
     let copies = copies(target, family, modules, selection)?;
-    let workers = workers(family, stop)?;
-    let mut counting: Vec<Counting<'_>> = Vec::new();
-    let mut trouble = None;
-    for target in family.targets(target).iter().filter(|t| workers.contains(&t.process.pid())) {
-        // Borrowed from the family, as the target does.
-        let pid = target.process.pid();
-        let Some(process) = family.members().find(|p| p.pid() == pid) else { continue };
-        match begin(target, folder, &copies) {
-            Ok((journal, installed)) => counting.push(Counting { process, journal, installed }),
-            Err(_) if pid != lead => {}
-            Err(error) => {
-                trouble = Some(error);
-                break;
-            }
-        }
-    }
+    let (counting, mut trouble) = begin_all((target, family), folder, &copies, stop)?;
+    let mut profile = Profile { processes: counting.len(), ..Profile::default() };
+    let mut early = None;
     if trouble.is_none() {
-        trouble = (wait.counting)().err();
+        let mut wait_early = |wait: &dyn Fn() -> Result<(), TuneError>| {
+            wait()?;
+            let reading = Reading::take(&copies, &counting);
+            profile.stops.extend(retire(&copies, &counting, &reading)?);
+            early = Some(reading);
+            Ok(())
+        };
+        let waited = wait.early.map_or(Ok(()), &mut wait_early);
+        trouble = waited.and_then(|()| (wait.counting)()).err();
     }
-    let mut profile = Profile {
-        modules: vec![ByFunction::new(); modules.len()],
-        processes: counting.len(),
-        ..Profile::default()
-    };
-    let mut sums = vec![0u64; copies.counters.words()];
-    let mut targets = Targets::new(&copies);
+    let reading = Reading::take(&copies, &counting);
     let mut undo: VecDeque<Journal> = VecDeque::new();
     for one in counting {
-        copies.counters.read(one.process, |bank| {
-            for (sum, word) in sums.iter_mut().zip(bank.chunks_exact(8)) {
-                *sum = sum.wrapping_add(u64::from_le_bytes(word.try_into().expect("eight bytes")));
-            }
-            targets.take(bank);
-        });
         if one.process.pid() == lead {
             profile.installed = one.installed;
         }
@@ -193,20 +188,105 @@ pub fn count_while(
     }
     let codes = |_| copies.codes.iter().collect();
     let taken_back = take_back(folder, undo, &codes, wait.taking_back)?;
-    (profile.stops, profile.stuck) = (taken_back.stops, taken_back.stuck);
+    profile.stops.extend(taken_back.stops);
+    profile.stuck = taken_back.stuck;
     if let Some(error) = trouble {
         return Err(error);
     }
-    for (code, (index, first)) in copies.codes.iter().zip(&copies.places) {
-        let value = |n: u32| sums[(first + u64::from(n)) as usize];
-        profile.inconsistent += add(&code.plan, value, &mut profile.modules[*index]);
+    let told_early =
+        |first, f: &PlannedFunction| early.as_ref().is_some_and(|e| e.is_enough(first, f));
+    (profile.modules, profile.inconsistent) =
+        reading.by_function(&copies, modules, |first, f| !told_early(first, f));
+    if let Some(early) = &early {
+        let (counted, inconsistent) = early.by_function(&copies, modules, told_early);
+        profile.inconsistent += inconsistent;
+        // What these went on to count, because threads were still in them, is no part of that.
+        for (all, counted) in profile.modules.iter_mut().zip(counted) {
+            let whole = |counts: Counts| counts.times(u64::from(EARLY));
+            all.extend(counted.into_iter().map(|(entry, counts)| (entry, whole(counts))));
+        }
     }
-    targets.give(&copies, modules, &mut profile.modules);
     let counts = profile.modules.iter().flat_map(|module| module.values());
     profile.events = counts.flat_map(|counts| counts.edges.values()).sum();
     let plans = copies.codes.into_iter().map(|code| code.plan);
     let codes = copies.places.iter().map(|(index, _)| *index).zip(plans).collect();
     Ok(Counted { profile, codes })
+}
+
+/// What counters of all processes held at some moment.
+struct Reading {
+    sums: Vec<u64>,
+    targets: Targets,
+}
+
+impl Reading {
+    fn take(copies: &Copies, counting: &[Counting<'_>]) -> Reading {
+        let mut sums = vec![0u64; copies.counters.words()];
+        let mut targets = Targets::new(copies);
+        for one in counting {
+            copies.counters.read(one.process, |bank| {
+                for (sum, word) in sums.iter_mut().zip(bank.chunks_exact(8)) {
+                    let word = u64::from_le_bytes(word.try_into().expect("eight bytes"));
+                    *sum = sum.wrapping_add(word);
+                }
+                targets.take(bank);
+            });
+        }
+        Reading { sums, targets }
+    }
+
+    /// What is said of a place by a counter of one of the copies.
+    fn value(&self, first: u64, counter: u32) -> u64 {
+        self.sums[(first + u64::from(counter)) as usize]
+    }
+
+    /// Whether a function of some copies has counted enough.
+    fn is_enough(&self, first: u64, planned: &PlannedFunction) -> bool {
+        let (from, places) = &planned.counters;
+        let counted = (0..places.len() as u32).map(|n| self.value(first, from + n));
+        counted.fold(0, u64::saturating_add) >= ENOUGH
+    }
+
+    /// The counts of the functions that are `wanted`, by module, given the first counter of their
+    /// copies; and how many have counts that do not add up.
+    fn by_function(
+        &self,
+        copies: &Copies,
+        modules: &[Module],
+        wanted: impl Fn(u64, &PlannedFunction) -> bool,
+    ) -> (Vec<ByFunction>, u64) {
+        let mut all = vec![ByFunction::new(); modules.len()];
+        let mut inconsistent = 0;
+        for (code, (index, first)) in copies.codes.iter().zip(&copies.places) {
+            let functions = code.plan.functions.iter().filter(|f| wanted(*first, f));
+            inconsistent += add(functions, |n| self.value(*first, n), &mut all[*index]);
+        }
+        self.targets.give(copies, modules, &mut all);
+        (all, inconsistent)
+    }
+}
+
+/// Leads processes away from copies of functions that have counted enough. Gives how long threads
+/// stood still, each time.
+fn retire(
+    copies: &Copies,
+    counting: &[Counting<'_>],
+    reading: &Reading,
+) -> Result<Vec<Duration>, TuneError> {
+    let mut ways = Ways::default();
+    for (code, (_, first)) in copies.codes.iter().zip(&copies.places) {
+        ways.add_only(code, |f| reading.is_enough(*first, &code.plan.functions[f]));
+    }
+    let mut stops = Vec::new();
+    for one in counting {
+        match ways.lead(one.process, false, &ways.places(one.process)) {
+            Ok(stopped) => stops.extend(stopped),
+            // Who has ended counts no more.
+            Err(_) if !one.process.is_same() => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(stops)
 }
 
 /// Copies with counters of all functions of all modules.
@@ -275,6 +355,29 @@ fn workers(family: &Family<'_>, stop: Stop<'_>) -> Result<Vec<i32>, TuneError> {
     Ok(workers)
 }
 
+/// Has those of a family count who work; with what kept the process that was named from it.
+fn begin_all<'a>(
+    (target, family): (&Target<'_>, &'a Family<'_>),
+    folder: &Path,
+    copies: &Copies,
+    stop: Stop<'_>,
+) -> Result<(Vec<Counting<'a>>, Option<TuneError>), TuneError> {
+    let lead = target.process.pid();
+    let workers = workers(family, stop)?;
+    let mut counting = Vec::new();
+    for target in family.targets(target).iter().filter(|t| workers.contains(&t.process.pid())) {
+        // Borrowed from the family, as the target does.
+        let pid = target.process.pid();
+        let Some(process) = family.members().find(|p| p.pid() == pid) else { continue };
+        match begin(target, folder, copies) {
+            Ok((journal, installed)) => counting.push(Counting { process, journal, installed }),
+            Err(_) if pid != lead => {}
+            Err(error) => return Ok((counting, Some(error))),
+        }
+    }
+    Ok((counting, None))
+}
+
 /// Has a process count; takes back what was begun if that fails.
 fn begin(
     target: &Target<'_>,
@@ -291,11 +394,14 @@ fn begin(
     }
 }
 
-/// Adds what was counted in the functions of a plan; gives how many have counts that do not add
-/// up.
-fn add(plan: &Plan, value: impl Fn(u32) -> u64, by_function: &mut ByFunction) -> u64 {
+/// Adds what was counted in functions of a plan; gives how many have counts that do not add up.
+fn add<'a>(
+    functions: impl Iterator<Item = &'a PlannedFunction>,
+    value: impl Fn(u32) -> u64,
+    by_function: &mut ByFunction,
+) -> u64 {
     let mut inconsistent = 0;
-    for planned in &plan.functions {
+    for planned in functions {
         let first = planned.counters.0;
         let value = |k: usize| value(first + k as u32);
         if (0..planned.counters.1.len()).all(|k| value(k) == 0) {

@@ -21,6 +21,7 @@ pub mod module;
 pub mod offline;
 pub mod profile;
 pub mod recording;
+mod switching;
 pub mod symbols;
 pub mod target;
 mod targets;

@@ -1,6 +1,6 @@
 //! Comparing old and new code in the process that runs them.
 //!
-//! Code is switched by writing the jumps or what was there before, in one stop. Old and new code
+//! Code is switched by writing the jumps or what was there before ([`crate::switching`]). Old and new code
 //! run in turns, old-new-new-old and then new-old-old-new, so that what changes slowly weighs on
 //! both alike. Each turn gives the processor time that a unit of work took; each four turns give
 //! a ratio. Their mean and its 95 % confidence interval decide.
@@ -8,12 +8,13 @@
 use std::process::Command;
 use std::time::Duration;
 
-use fettle_live::{Patch, Places, Process, Ranges};
+use fettle_live::{Patch, Places, Process};
 
 use crate::Stop;
 use crate::error::TuneError;
 use crate::family::Family;
 use crate::module::NewCode;
+use crate::switching::Ways;
 
 /// What tells how much work a process has done.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -100,9 +101,8 @@ impl Switch<'_, '_> {
         self.family.look();
         let lead = self.family.lead.pid();
         for process in self.family.members() {
-            let patches = patches(process, (self.codes, self.linkage), new);
-            match process.patch(&patches, &Ranges::default(), &self.places) {
-                Ok(patched) => self.stops.extend(patched.stops),
+            match ways(process, (self.codes, self.linkage)).lead(process, new, &self.places) {
+                Ok(stops) => self.stops.extend(stops),
                 Err(_) if process.pid() != lead && !process.is_same() => {}
                 Err(error) => return Err(error.into()),
             }
@@ -113,36 +113,21 @@ impl Switch<'_, '_> {
     }
 }
 
-/// What leads a process to its new code, or back. Functions that are not left for long call others
+/// What leads a process to its new code, and back. Functions that are not left for long call others
 /// in new code: gates lead those back, too.
-fn patches(process: &Process, (codes, linkage): (&[NewCode], &[Patch]), new: bool) -> Vec<Patch> {
-    let back = |patch: &Patch| Patch {
-        before: patch.after.clone(),
-        after: patch.before.clone(),
-        ..patch.clone()
-    };
-    let mut all = Vec::new();
+fn ways(process: &Process, (codes, linkage): (&[NewCode], &[Patch])) -> Ways {
+    let mut ways = Ways::default();
     for code in codes {
         // New code is where it was put, or the process has none. Its constants never change.
         let known = &code.linked.constants[..code.linked.constants.len().min(256)];
-        if process.read(code.constants.at, known.len()).ok().as_deref() != Some(known) {
-            continue;
-        }
-        match new {
-            true => {
-                all.extend(code.jumps.iter().chain(&code.calls).cloned());
-                all.extend(code.gates.iter().map(back));
-            }
-            false => {
-                all.extend(code.jumps.iter().chain(&code.calls).map(back));
-                all.extend(code.gates.iter().cloned());
-            }
+        if process.read(code.constants.at, known.len()).ok().as_deref() == Some(known) {
+            ways.add(code);
         }
     }
-    if !all.is_empty() {
-        all.extend(linkage.iter().map(|patch| if new { patch.clone() } else { back(patch) }));
+    if !ways.into.is_empty() {
+        ways.into.extend(linkage.iter().cloned());
     }
-    all
+    ways
 }
 
 /// Compares; `codes` are in place in all of the family, and are again afterwards.
@@ -157,7 +142,7 @@ pub fn measure(
     stop: Stop<'_>,
 ) -> Result<Measured, TuneError> {
     let pid = family.lead.pid();
-    let places = Places::look(family.lead, &patches(family.lead, (codes, linkage), false));
+    let places = ways(family.lead, (codes, linkage)).places(family.lead);
     let mut switch = Switch { family, codes, linkage, places, is_new: true, stops: Vec::new() };
     let done = take_rounds(&mut switch, plan, stop);
     // However it ended.

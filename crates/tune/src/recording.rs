@@ -128,7 +128,7 @@ fn counted(
         }
     };
     let from = (&target, &family);
-    let wait = Wait { counting: &wait, taking_back: PATIENCE };
+    let wait = Wait { early: None, counting: &wait, taking_back: PATIENCE };
     let Counted { profile, codes } =
         count::count_while(from, journals, &modules, selection, stop, wait)?;
     if !process.is_same() && profile.events == 0 {

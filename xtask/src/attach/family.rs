@@ -63,10 +63,11 @@ fn again_and_again(
     };
     let end = Instant::now() + Duration::from_secs(options.seconds);
     let mut seed = options.seed;
-    while Instant::now() < end {
+    while Instant::now() < end && rounds.count < options.rounds {
         let number = seed.to_string();
         let mut arguments = vec!["tune", "-p", &postmaster, "--shuffle", &number];
-        if seed.is_multiple_of(2) {
+        arguments.extend(options.only.iter().flat_map(|only| ["--only", only]));
+        if seed.is_multiple_of(2) && options.only.is_empty() {
             arguments.extend(["--lib", "libc.so*"]);
         }
         let tuned = fettle(&arguments)?;

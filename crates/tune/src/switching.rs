@@ -1,0 +1,79 @@
+//! Leading a process from new code to old code and back, in an order that may end anywhere.
+//!
+//! Jumps in old code lead to new code, and gates, at the starts of functions in new code, back to
+//! old code: for who stays in new code and calls others there. A function that had both would go
+//! from the one to the other for ever, and whoever writes them may be killed between any two. So
+//! ways into new code are shut before gates are opened, and the other way round.
+
+use std::time::Duration;
+
+use fettle_live::{LiveError, Patch, Places, Process, Ranges};
+
+use crate::module::NewCode;
+
+/// What leads to new code, and what leads back out of it; both as they are to be written.
+#[derive(Debug, Default)]
+pub(crate) struct Ways {
+    /// Jumps, calls and slots.
+    pub(crate) into: Vec<Patch>,
+    /// Gates.
+    pub(crate) out: Vec<Patch>,
+}
+
+impl Ways {
+    /// Adds all ways of some new code.
+    pub(crate) fn add(&mut self, code: &NewCode) {
+        self.into.extend(code.jumps.iter().chain(&code.calls).cloned());
+        self.out.extend(code.gates.iter().cloned());
+    }
+
+    /// Adds what would have those functions of some new code run no more that are `chosen`, by their
+    /// numbers: calls and slots may lead to their new code, and go on to the old one.
+    pub(crate) fn add_only(&mut self, code: &NewCode, chosen: impl Fn(usize) -> bool) {
+        let functions = &code.plan.functions;
+        let of_jump = |patch: &&Patch| {
+            let entry = patch.at.0.wrapping_sub(code.bias);
+            let next = functions.partition_point(|f| f.entry.0 <= entry);
+            next.checked_sub(1).is_some_and(&chosen)
+        };
+        let of_gate = |patch: &&Patch| {
+            let offset = patch.at.0.wrapping_sub(code.text.at.0);
+            code.plan.function_at(offset as u32).is_some_and(&chosen)
+        };
+        self.into.extend(code.jumps.iter().filter(of_jump).cloned());
+        self.out.extend(code.gates.iter().filter(of_gate).cloned());
+    }
+
+    /// Where all of it lies.
+    pub(crate) fn places(&self, process: &Process) -> Places {
+        Places::look(process, &[&self.into[..], &self.out[..]].concat())
+    }
+
+    /// Has a process run new code, or old code. Gives how long threads stood still, each time.
+    pub(crate) fn lead(
+        &self,
+        process: &Process,
+        new: bool,
+        places: &Places,
+    ) -> Result<Vec<Duration>, LiveError> {
+        let steps = match new {
+            true => [reversed(&self.out), self.into.clone()],
+            false => [reversed(&self.into), self.out.clone()],
+        };
+        let mut stops = Vec::new();
+        for step in steps.iter().filter(|step| !step.is_empty()) {
+            stops.extend(process.patch(step, &Ranges::default(), places)?.stops);
+        }
+        Ok(stops)
+    }
+}
+
+/// What takes patches back.
+fn reversed(patches: &[Patch]) -> Vec<Patch> {
+    let reverse = |patch: &Patch| Patch {
+        before: patch.after.clone(),
+        after: patch.before.clone(),
+        ..patch.clone()
+    };
+    patches.iter().map(reverse).collect()
+}
