@@ -320,11 +320,12 @@ fn print_outcome(args: &Args, outcome: &Outcome) -> anyhow::Result<()> {
         ),
         None => format!(
             "counted {} passages in {:.1} s in {} processes; copies with counters in {} \
-             functions; threads stood still at most {:.2} ms\n",
+             functions, {} of which soon had counted enough; threads stood still at most {:.2} ms\n",
             profile.events,
             args.time,
             profile.processes,
             profile.installed.jumps,
+            profile.early,
             longest(&profile.installed.stops).max(longest(&profile.stops)),
         ),
     });
@@ -500,6 +501,7 @@ fn outcome_json(args: &Args, outcome: &Outcome) -> serde_json::Value {
         "counted": {
             "processes": profile.processes,
             "passages": profile.events, "inconsistent_functions": profile.inconsistent,
+            "early_functions": profile.early,
             "jumps": profile.installed.jumps, "stops_ms": ms(&profile.installed.stops),
             "undo_stops_ms": ms(&profile.stops),
         },

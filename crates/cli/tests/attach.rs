@@ -373,6 +373,34 @@ fn old_and_new_code_are_compared() {
     idle.end();
 }
 
+/// What runs often counts for a part of the time only; its counts are those of all of it.
+#[test]
+fn what_has_counted_enough_counts_no_more() {
+    let bench = Bench::new();
+    let running = bench.start(&bench.build("seldom.c", &["-O1"]));
+    let profile = bench.folder.path().join("profile");
+    let pid = running.pid().to_string();
+    let save = ["--dry-run", "--time", "2", "--save", profile.to_str().unwrap()];
+    let (_, value) = bench.json(&[&["tune", "-p", &pid], &save[..]].concat());
+    assert_eq!(value["counted"]["early_functions"], 1, "{value}");
+    let saved: Value = serde_json::from_slice(&std::fs::read(&profile).unwrap()).unwrap();
+    let blocks = |name: &str| -> Vec<u64> {
+        let functions = saved["modules"][0]["functions"].as_array().unwrap();
+        let function = functions.iter().find(|function| function["name"] == name).unwrap();
+        let blocks = function["blocks"].as_array().unwrap().iter();
+        blocks.map(|block| block[1].as_u64().unwrap()).collect()
+    };
+    let (often, seldom) = (blocks("often"), blocks("seldom"));
+    // An eighth of the time stands for all of it.
+    assert!(often.iter().all(|count| count.is_multiple_of(8)), "{often:?}");
+    // Ten thousand to one, but for what else the machine did at that time.
+    let times = often.iter().max().unwrap() / seldom.iter().max().unwrap();
+    assert!((100..1_000_000).contains(&times), "{often:?} {seldom:?}");
+    assert_eq!(differing(running.pid()), Vec::<String>::new());
+    assert_eq!(leftovers(running.pid()), Vec::<String>::new());
+    assert_eq!(running.end(), "right after many rounds\nexit status: 0");
+}
+
 /// A child that has run for long: the kernel lists them by birth. Its number says nothing, as numbers
 /// begin anew.
 fn staying(pid: i32) -> i32 {

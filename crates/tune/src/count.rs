@@ -49,6 +49,8 @@ pub struct Profile {
     pub inconsistent: u64,
     /// Calls and jumps between blocks that were counted.
     pub events: u64,
+    /// Functions that had counted enough before the time was over, and counted no more.
+    pub early: usize,
     /// How copies with counters were installed in the process that was named.
     pub installed: Installed,
     /// How long threads stood still, each time, in all processes.
@@ -200,6 +202,7 @@ pub fn count_while(
     if let Some(early) = &early {
         let (counted, inconsistent) = early.by_function(&copies, modules, told_early);
         profile.inconsistent += inconsistent;
+        profile.early = counted.iter().map(ByFunction::len).sum();
         // What these went on to count, because threads were still in them, is no part of that.
         for (all, counted) in profile.modules.iter_mut().zip(counted) {
             let whole = |counts: Counts| counts.times(u64::from(EARLY));
