@@ -373,6 +373,39 @@ fn old_and_new_code_are_compared() {
     idle.end();
 }
 
+/// Whoever compares may be killed between any two writes; the program goes on, by old or by new code.
+#[test]
+fn killed_between_old_and_new_code() {
+    let bench = Bench::new();
+    let running = bench.start(&bench.build("busy.c", &[]));
+    let pid = running.pid();
+    let written = || {
+        let io = std::fs::read_to_string(format!("/proc/{pid}/io")).unwrap();
+        let line = io.lines().find_map(|line| line.strip_prefix("syscw: ")).unwrap();
+        line.parse::<u64>().unwrap()
+    };
+    for round in 0..8 {
+        let how = ["--time", "0.2", "--threshold", "0", "--pairs", "1000", "--turn", "0.001"];
+        let mut tune = bench.fettle(&[&["tune", "-p", &pid.to_string()], &how[..]].concat());
+        let mut fettle = tune.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        let stages = BufReader::new(fettle.stderr.take().unwrap()).lines();
+        let measuring = |line: String| line.ends_with("measuring");
+        assert!(stages.map_while(Result::ok).any(measuring), "round {round}");
+        std::thread::sleep(Duration::from_micros(5_000 + round * 1_100));
+        fettle.kill().unwrap();
+        fettle.wait().unwrap();
+        let begun = Instant::now();
+        let before = written();
+        while written() < before + 100 {
+            assert!(begun.elapsed() < Duration::from_secs(60), "round {round}: it stands still");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        assert_eq!(bench.undo(pid).0, 0);
+        assert_eq!(differing(pid), Vec::<String>::new(), "{round}");
+    }
+    assert_eq!(running.end(), "right after many rounds\nexit status: 0");
+}
+
 /// What runs often counts for a part of the time only; its counts are those of all of it.
 #[test]
 fn what_has_counted_enough_counts_no_more() {
