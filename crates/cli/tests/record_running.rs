@@ -560,8 +560,9 @@ fn a_recorder_that_is_killed_among_libraries_leaves_what_undo_takes_back() {
         assert_eq!(line, "ready\n");
         // It works, with or without what has been put in its place, whatever it opens.
         open_more(&mut running, round % 3);
-        let undone = bench.fettle(&["undo", &pid]).output().unwrap();
-        assert!(undone.status.success(), "{}", said(&undone));
+        let undone = bench.fettle(&["undo", &pid, "--wait", "60"]).output().unwrap();
+        let told = String::from_utf8_lossy(&undone.stdout);
+        assert!(undone.status.success(), "{round}: {told}{}", said(&undone));
         assert_as_they_were(&bench, &[running.pid()]);
         open_more(&mut running, 2);
         assert_eq!(running.end(), "right after many rounds\nexit status: 0");
