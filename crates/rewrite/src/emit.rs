@@ -342,7 +342,7 @@ pub fn emit(
         next: None,
         placed: false,
         red_zone: context.probes.mode.has_counters() && uses_red_zone(function),
-        passed: context.probes.mode == Mode::Count && function.is_always_left(),
+        passed: context.probes.counts_once(function),
     };
     writer.pointers = writer.counted_pointers();
     writer.lay_out()?;

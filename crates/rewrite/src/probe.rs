@@ -13,6 +13,7 @@
 use fettle_abi::block::{Accumulator, RING, SHADOW, SHADOW_BYTES, ShadowFrame, ThreadBlock};
 use fettle_abi::record::ID_HALF_BITS;
 use fettle_abi::ring::RingCursors;
+use fettle_cfg::Function;
 use fettle_image::LinkAddr;
 use fettle_isa::asm::{Asm, Condition, gs, gs_at};
 use fettle_isa::{Gpr, RegSet};
@@ -171,6 +172,11 @@ impl Probing<'_> {
     /// Probes that measure everything, without arguments.
     pub fn new(mode: Mode) -> Probing<'static> {
         Probing { mode, depth: Depth::ALL, arguments: Cow::default(), own: None }
+    }
+
+    /// Whether calls of `function` are counted once for entry and exit: whoever enters it leaves it.
+    pub fn counts_once(&self, function: &Function) -> bool {
+        self.mode.counts_exits() && function.is_always_left()
     }
 
     /// What the probes of the function at `entry` do.
@@ -423,11 +429,7 @@ pub fn entry(probes: Probes, dead: RegSet) -> Snippet {
             b.fix(at, ProbeFixup::Number);
             call_agent_inline(&mut b, AgentEntry::Enter);
         }
-        Mode::Count => {
-            b.free_flags();
-            let at = b.asm.inc(gs(0));
-            b.fix(at, ProbeFixup::Accumulator(CALLS_FIELD));
-        }
+        Mode::Count => count(&mut b, CALLS_FIELD),
         Mode::Own => own(&mut b, probes.own, Moment::Enters),
         Mode::Blocks | Mode::Edges | Mode::Cpu | Mode::Plain => {}
         Mode::Time | Mode::Events => timed_entry(&mut b, probes.depth),
@@ -447,10 +449,15 @@ pub fn entry(probes: Probes, dead: RegSet) -> Snippet {
 /// there is none at its exits. `dead` is what it may write.
 pub fn pass(dead: RegSet) -> Snippet {
     let mut b = Builder::new(dead);
+    count(&mut b, PASSES_FIELD);
+    b.finish()
+}
+
+/// Counts in this field of the accumulator.
+fn count(b: &mut Builder, field: u32) {
     b.free_flags();
     let at = b.asm.inc(gs(0));
-    b.fix(at, ProbeFixup::Accumulator(PASSES_FIELD));
-    b.finish()
+    b.fix(at, ProbeFixup::Accumulator(field));
 }
 
 /// Tells the agent out of line of a call that it may sample: how far the stack pointer is from the
@@ -598,11 +605,7 @@ pub fn exit(probes: Probes, returns: bool, dead: RegSet) -> Snippet {
             push_inline(&mut b, probes.arguments.at_exit(returns));
             call_agent_inline(&mut b, AgentEntry::Leave);
         }
-        Mode::Count => {
-            b.free_flags();
-            let at = b.asm.inc(gs(0));
-            b.fix(at, ProbeFixup::Accumulator(EXITS_FIELD));
-        }
+        Mode::Count => count(&mut b, EXITS_FIELD),
         Mode::Own if returns => own(&mut b, probes.own, Moment::Returns),
         Mode::Own => own(&mut b, probes.own, Moment::TailCalls),
         Mode::Blocks | Mode::Edges | Mode::Cpu | Mode::Plain => {}

@@ -464,7 +464,7 @@ impl<'w, 'a> Walk<'w, 'a> {
             chunk: (0, 0),
             after_call: false,
             padded: false,
-            passed: context.probes.mode == Mode::Count && function.is_always_left(),
+            passed: context.probes.counts_once(function),
         };
         for (i, block) in function.blocks.iter().enumerate() {
             let start = block.start.0;
