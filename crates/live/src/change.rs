@@ -396,6 +396,8 @@ fn take_away(
     let ranges = ranges_of(&regions, |(region, _)| !region.shared);
     // What is saved in memory leads to code. Data is reached from code alone, and from stacks.
     let code = ranges_of(&regions, |(region, _)| region.prot.exec);
+    // But a stack that is led back must not keep the address of a table.
+    let code = if change_memory { code.with(returns.tables()) } else { code };
     let guards = guards(journal);
     let places = Places::of(journal);
     let unwind = patches(journal, |purpose| purpose == Purpose::Unwind);

@@ -97,14 +97,37 @@ pub(crate) fn set_gs_base(tid: i32, base: u64) -> io::Result<()> {
     request(libc::PTRACE_POKEUSER, tid, offset, base as usize)
 }
 
-/// Sets where a thread goes on.
-pub(crate) fn set_rip(tid: i32, to: u64) -> io::Result<()> {
-    request(libc::PTRACE_POKEUSER, tid, mem::offset_of!(Registers, rip), to as usize)
+/// Where the general registers are among [`Registers`], in the order of [`general`].
+const GENERAL: [usize; 16] = [
+    mem::offset_of!(Registers, rip),
+    mem::offset_of!(Registers, rcx),
+    mem::offset_of!(Registers, rax),
+    mem::offset_of!(Registers, rbx),
+    mem::offset_of!(Registers, rdx),
+    mem::offset_of!(Registers, rsi),
+    mem::offset_of!(Registers, rdi),
+    mem::offset_of!(Registers, rbp),
+    mem::offset_of!(Registers, r8),
+    mem::offset_of!(Registers, r9),
+    mem::offset_of!(Registers, r10),
+    mem::offset_of!(Registers, r11),
+    mem::offset_of!(Registers, r12),
+    mem::offset_of!(Registers, r13),
+    mem::offset_of!(Registers, r14),
+    mem::offset_of!(Registers, r15),
+];
+
+/// The general registers: the program counter, `rcx`, the others; all but the stack pointer.
+pub(crate) fn general(r: &Registers) -> [u64; 16] {
+    [
+        r.rip, r.rcx, r.rax, r.rbx, r.rdx, r.rsi, r.rdi, r.rbp, r.r8, r.r9, r.r10, r.r11, r.r12,
+        r.r13, r.r14, r.r15,
+    ]
 }
 
-/// Sets `rcx` alone.
-pub(crate) fn set_rcx(tid: i32, value: u64) -> io::Result<()> {
-    request(libc::PTRACE_POKEUSER, tid, mem::offset_of!(Registers, rcx), value as usize)
+/// Sets one of the general registers, by its index among those of [`general`].
+pub(crate) fn set_general(tid: i32, index: usize, value: u64) -> io::Result<()> {
+    request(libc::PTRACE_POKEUSER, tid, GENERAL[index], value as usize)
 }
 
 /// The blocked signals: bit `n - 1` for signal `n`.

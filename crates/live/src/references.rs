@@ -12,7 +12,7 @@ use crate::error::LiveError;
 use crate::halt::{Halted, USER_CS};
 use crate::maps::{Extent, LiveAddr, Mapping};
 use crate::process::Process;
-use crate::ptrace::Registers;
+use crate::ptrace::general;
 use crate::returns::Returns;
 
 /// Ranges of addresses, in order and apart.
@@ -25,6 +25,12 @@ impl Ranges {
         ranges.retain(|(start, end)| start < end);
         ranges.sort_unstable();
         Ranges(ranges)
+    }
+
+    /// These, and places that lie outside of them.
+    pub(crate) fn with(self, places: impl Iterator<Item = u64>) -> Ranges {
+        let outside: Vec<u64> = places.filter(|at| !self.contains(*at)).collect();
+        Ranges::new(self.0.into_iter().chain(outside.into_iter().map(|at| (at, at + 1))).collect())
     }
 
     /// Whether the address lies in one of them.
@@ -288,7 +294,10 @@ impl OwnMemory {
                 found.extend(
                     suspects
                         .filter(|lead| !known.contains(lead.at.0) && !is_dead(lead.at.0))
-                        .filter(|lead| may_lead(process, returns, lead.at, lead.to))
+                        .filter(|lead| {
+                            returns.is_table(lead.to)
+                                || may_lead(process, returns, lead.at, lead.to)
+                        })
                         .take(most - found.len()),
                 );
                 if found.len() == most {
@@ -384,7 +393,7 @@ fn ends_in_call(bytes: &[u8; 8]) -> bool {
 
 /// Whether the word at `at` is the program counter in what a signal has saved: flags and segments
 /// lie behind it.
-fn is_interrupted(process: &Process, at: u64) -> bool {
+pub(crate) fn is_interrupted(process: &Process, at: u64) -> bool {
     let mut bytes = [0; 16];
     if process.memory.read_exact(LiveAddr(at + 8), &mut bytes).is_err() {
         return false;
@@ -397,15 +406,6 @@ fn is_interrupted(process: &Process, at: u64) -> bool {
 
 fn words(bytes: &[u8]) -> impl Iterator<Item = u64> {
     bytes.chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().expect("eight bytes")))
-}
-
-/// The general registers, the program counter first.
-pub(crate) fn general(registers: &Registers) -> [u64; 16] {
-    let r = registers;
-    [
-        r.rip, r.rax, r.rbx, r.rcx, r.rdx, r.rsi, r.rdi, r.rbp, r.r8, r.r9, r.r10, r.r11, r.r12,
-        r.r13, r.r14, r.r15,
-    ]
 }
 
 #[cfg(test)]

@@ -3,21 +3,22 @@
 //! New code keeps the frames of the original as they are, so whatever holds behind a call in one
 //! holds behind the same call in the other. A thread that sleeps for hours in a function that new
 //! code has called need not be waited for: its return addresses are made what they would be if the
-//! new code had never been there.
+//! new code had never been there. So are addresses of jump tables, which a function may have kept
+//! for later (an interpreter's main loop), or left behind on a stack.
 
 use crate::error::LiveError;
 use crate::halt::Halted;
 use crate::journal::Region;
 use crate::maps::{self, LiveAddr};
-use crate::ptrace::{self, Registers};
-use crate::references::Lead;
-use crate::references::{Ranges, Stacks, counts_on_stack, general};
+use crate::process::Process;
+use crate::ptrace::{self, general};
+use crate::references::{Lead, Ranges, Stacks, counts_on_stack, is_interrupted};
 
 /// Below this, any number in memory may look like an address of code.
 const LOWEST: u64 = 1 << 32;
 
 /// Addresses behind calls and system calls in new code, each with that behind the same call of the
-/// original.
+/// original; and jump tables that new code has copies of.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Returns {
     /// Where the new code is, of which all of them are known.
@@ -27,7 +28,7 @@ pub struct Returns {
 }
 
 impl Returns {
-    /// All of new code in `texts`: in new code, and in the original.
+    /// All of new code in `texts`: the place, or the table, of new code, and that of the original.
     pub fn new(
         texts: impl IntoIterator<Item = Region>,
         places: impl IntoIterator<Item = (LiveAddr, LiveAddr)>,
@@ -80,6 +81,24 @@ impl Returns {
         known.then(|| self.original_of(address).is_some())
     }
 
+    /// Whether it is where the copy of a jump table begins.
+    pub(crate) fn is_table(&self, address: u64) -> bool {
+        self.contains(address).is_none() && self.original_of(address).is_some()
+    }
+
+    /// Where copies of jump tables begin.
+    pub(crate) fn tables(&self) -> impl Iterator<Item = u64> {
+        self.pairs.iter().map(|pair| pair.0).filter(|at| self.is_table(*at))
+    }
+
+    /// What a word at `at` of memory becomes.
+    fn original_in(&self, process: &Process, at: LiveAddr, word: u64) -> Option<u64> {
+        // Where a signal has interrupted it, a function may be about to add a distance that it has read
+        // from the table.
+        let may_be_in_use = || self.is_table(word) && is_saved_by_signal(process, at);
+        self.original_of(word).filter(|_| word >= LOWEST && !may_be_in_use())
+    }
+
     fn original_of(&self, address: u64) -> Option<u64> {
         let at = self.pairs.binary_search_by_key(&address, |pair| pair.0).ok()?;
         Some(self.pairs[at].1)
@@ -101,40 +120,43 @@ impl Halted<'_> {
         }
         let mut stacks = Stacks::new(self.process, ranges);
         for thread in &mut self.threads {
-            let Registers { rip, rcx, rsp, .. } = thread.registers;
-            // A system call leaves in rcx where it comes back to.
-            let others = general(&thread.registers).into_iter().filter(|r| *r != rip && *r != rcx);
-            let mut unknown = others.filter(|register| ranges.contains(*register)).count();
-            let mut original = |word: u64| {
-                let old = returns.original_of(word).filter(|_| word >= LOWEST);
+            let tid = thread.tid;
+            let failed =
+                |source| LiveError::Ptrace { action: "lead out of new code", pid: tid, source };
+            let mut unknown = 0;
+            let mut instead = |old: Option<u64>| {
                 unknown += usize::from(old.is_none());
                 old
             };
+            // In a system call no function is between reading an entry of a table and adding it.
+            let sleeps = thread.registers.orig_rax as i64 >= 0;
+            let mut registers = Vec::new();
+            for (i, word) in general(&thread.registers).into_iter().enumerate() {
+                // The program counter, and rcx, where a system call leaves where it comes back to.
+                let leads = i < 2 || sleeps && returns.is_table(word);
+                if ranges.contains(word) {
+                    let old = returns.original_of(word).filter(|_| word >= LOWEST && leads);
+                    registers.extend(instead(old).map(|old| (i, old)));
+                }
+            }
             let mut changes = Vec::new();
-            stacks.search(rsp, &mut |at, word| {
+            stacks.search(thread.registers.rsp, &mut |at, word| {
                 if counts_on_stack(self.process, returns, at, word) {
-                    changes.extend(original(word).map(|old| (at, old)));
+                    let old = returns.original_in(self.process, at, word);
+                    changes.extend(instead(old).map(|old| (at, old)));
                 }
             })?;
-            let [rip, rcx] = [rip, rcx].map(|r| ranges.contains(r).then(|| original(r)).flatten());
             if unknown > 0 {
                 continue;
             }
             for (at, old) in changes {
                 self.process.memory.write(at, &old.to_le_bytes())?;
             }
-            let failed = |source| LiveError::Ptrace {
-                action: "lead out of new code",
-                pid: thread.tid,
-                source,
-            };
-            if let Some(old) = rcx {
-                ptrace::set_rcx(thread.tid, old).map_err(failed)?;
-                thread.registers.rcx = old;
+            for (i, old) in &registers {
+                ptrace::set_general(tid, *i, *old).map_err(failed)?;
             }
-            if let Some(old) = rip {
-                ptrace::set_rip(thread.tid, old).map_err(failed)?;
-                thread.registers.rip = old;
+            if !registers.is_empty() {
+                thread.registers = ptrace::registers(tid).map_err(failed)?;
             }
         }
         Ok(())
@@ -142,8 +164,8 @@ impl Halted<'_> {
 }
 
 impl Halted<'_> {
-    /// Has words of memory that lead to where calls in new code come back to lead to the same in the
-    /// original; gives how many. Whether they are on stacks that sleep, or what a program has kept of
+    /// Has words of memory that lead to where calls in new code come back to, or to a copied table,
+    /// lead to the same in the original; gives how many. Whether they are on stacks that sleep, or what a program has kept of
     /// a stack, nobody can tell: in both cases they become what they would have been.
     ///
     /// # Errors
@@ -159,8 +181,10 @@ impl Halted<'_> {
             return Ok(0);
         }
         let mut count = 0;
-        for lead in leads.iter().filter(|lead| lead.to >= LOWEST) {
-            let Some(original) = returns.original_of(lead.to) else { continue };
+        for lead in leads {
+            let Some(original) = returns.original_in(self.process, lead.at, lead.to) else {
+                continue;
+            };
             // The process has gone on since it was searched.
             let now = self.process.read(lead.at, 8);
             if now.is_ok_and(|now| now == lead.word.to_le_bytes()) {
@@ -171,6 +195,12 @@ impl Halted<'_> {
         }
         Ok(count)
     }
+}
+
+/// Whether a word at `at` may be a register that a signal has saved: behind it come up to 15 others,
+/// and then the program counter.
+fn is_saved_by_signal(process: &Process, at: LiveAddr) -> bool {
+    (1..=16).any(|behind| is_interrupted(process, at.0 + behind * 8))
 }
 
 /// Whether some thread has a shadow stack, which would not agree with changed return addresses.

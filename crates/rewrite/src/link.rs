@@ -49,6 +49,8 @@ pub struct Linked {
     pub constants: Vec<u8>,
     /// Link address of `constants`, on the page after the text.
     pub constants_at: LinkAddr,
+    /// Link addresses of the copied jump tables, as the plan has them.
+    pub tables: Vec<LinkAddr>,
     /// Bytes to be written over original code.
     pub writes: Vec<(LinkAddr, Vec<u8>)>,
     /// Link address of the merged `.eh_frame_hdr`.
@@ -117,6 +119,7 @@ pub fn link(plan: &Plan, image: &Image, parameters: LinkParameters) -> Result<Li
         bytes.extend_from_slice(&distance.to_le_bytes());
         out.writes.push((board.at, bytes));
     }
+    out.tables = tables;
     let entries = write_unwind(plan, text_at, &mut constants)?;
     write_header(image, entries, &mut constants, &mut out);
     out.constants = constants.bytes;

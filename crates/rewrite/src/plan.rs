@@ -85,6 +85,8 @@ pub struct PlannedChunk {
 /// A copy of a jump table that leads into new code.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct PlannedTable {
+    /// The table that it is a copy of.
+    pub original: LinkAddr,
     /// How entries are written.
     pub kind: TableKind,
     /// Where each entry leads: an offset in [`Plan::text`], or an original address.
@@ -825,5 +827,5 @@ fn move_table(
             None => Err(*to),
         })
         .collect();
-    PlannedTable { kind: table.kind, entries }
+    PlannedTable { original: table.start, kind: table.kind, entries }
 }

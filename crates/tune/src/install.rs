@@ -228,11 +228,11 @@ fn put_beside(journal: &Journal, all: &[&NewCode]) -> Result<(), LiveError> {
     Ok(())
 }
 
-/// Where calls in new code come back to, and the same calls of the original. What the agent calls in
-/// itself, and where it comes back to, is not among them: it calls nobody else, so that a thread is in
-/// it only if its program counter is, or was when a signal came.
+/// Where calls in new code come back to, and copied jump tables, each with the same of the original.
+/// What the agent calls in itself, and where it comes back to, is not among them: it calls nobody
+/// else, so that a thread is in it only if its program counter is, or was when a signal came.
 fn returns(all: &[&NewCode]) -> Returns {
-    let of_code = |code: &&NewCode| {
+    let places = |code: &&NewCode| {
         let (text, bias) = (code.text.at, code.bias);
         let places = code.plan.functions.iter().flat_map(|f| f.returns.iter());
         let live = move |(old, new): &(LinkAddr, u32)| {
@@ -240,7 +240,13 @@ fn returns(all: &[&NewCode]) -> Returns {
         };
         places.map(live).collect::<Vec<_>>()
     };
-    Returns::new(all.iter().map(|code| code.text), all.iter().flat_map(of_code))
+    let tables = |code: &&NewCode| {
+        let live = |at: LinkAddr| LiveAddr(at.0.wrapping_add(code.bias));
+        let copies = code.linked.tables.iter().zip(&code.plan.tables);
+        copies.map(|(copy, table)| (live(*copy), live(table.original))).collect::<Vec<_>>()
+    };
+    let known = all.iter().flat_map(|code| [places(code), tables(code)]).flatten();
+    Returns::new(all.iter().map(|code| code.text), known)
 }
 
 /// Whether a process has the module of some new code, as its loader left it: another library may have
