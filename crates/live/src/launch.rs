@@ -17,6 +17,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use libc::c_int;
 
 use crate::error::LiveError;
+use crate::signals;
 
 /// The program to run.
 #[derive(Clone, Debug, Default)]
@@ -314,6 +315,7 @@ impl Child<'_> {
             if !SIGPIPE_WAS_IGNORED.load(Ordering::Relaxed) {
                 libc::signal(libc::SIGPIPE, libc::SIG_DFL);
             }
+            signals::ignore_again();
             libc::pthread_sigmask(libc::SIG_SETMASK, &self.mask, ptr::null_mut());
             if !self.cwd.is_null() && libc::chdir(self.cwd) == -1 {
                 self.fail(STEP_CHDIR, *libc::__errno_location(), 0);

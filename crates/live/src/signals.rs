@@ -3,7 +3,9 @@
 //! The program belongs to the same process group, so what the terminal sends (Ctrl-C, Ctrl-\,
 //! Ctrl-Z, hang-up) reaches it without us, and must not be sent twice: an interactive program
 //! would take a repeated interrupt for the user's impatience. What somebody sends to this process
-//! alone, by `kill`, is meant for the program, and is forwarded.
+//! alone, by `kill`, is meant for the program, and is forwarded. That goes for signals, too, that
+//! this process was started with ignored (`nohup`, or `&` in a script): the program inherits that, but
+//! it may have a handler of its own by then.
 //!
 //! Ctrl-Z stops the program; when it has stopped, and only then, we stop too, so that the shell
 //! sees its job stop and takes the terminal back. A program that catches the signal in order to
@@ -20,6 +22,8 @@ use libc::c_int;
 static STOP: AtomicBool = AtomicBool::new(false);
 /// Signals to be forwarded: bit `n` for signal `n`.
 static FORWARD: AtomicU64 = AtomicU64::new(0);
+/// Signals that this process was started with ignored, and has a handler for: bit `n` for signal `n`.
+static IGNORED: AtomicU64 = AtomicU64::new(0);
 /// The terminal wants its foreground job to stop.
 static JOB_STOP: AtomicBool = AtomicBool::new(false);
 /// [`catch_signals`] has been called.
@@ -32,11 +36,15 @@ const STOPPING: [c_int; 3] = [libc::SIGTSTP, libc::SIGTTIN, libc::SIGTTOU];
 /// once before [`run`](crate::run), and give [`RunOptions`](crate::RunOptions) the flag that it
 /// returns. The flag is set by the first such signal.
 ///
-/// Signals that this process was started with ignored (`nohup`) stay ignored, as the program
-/// inherits them.
+/// Signals that this process was started with ignored (`nohup`) end nothing: they are only forwarded.
 pub fn catch_signals() -> io::Result<&'static AtomicBool> {
     for signal in ENDING {
-        install(signal, on_ending)?;
+        if is_ignored(signal)? {
+            IGNORED.fetch_or(1 << signal, Ordering::Relaxed);
+            set(signal, on_ignored)?;
+        } else {
+            set(signal, on_ending)?;
+        }
     }
     // A limit on the size of files is an error of who writes one, not our end. The program that we
     // start has the signal as it was: handlers end with `exec`.
@@ -47,8 +55,12 @@ pub fn catch_signals() -> io::Result<&'static AtomicBool> {
 
 type Handler = extern "C" fn(c_int, *mut libc::siginfo_t, *mut libc::c_void);
 
-extern "C" fn on_ending(signal: c_int, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
+extern "C" fn on_ending(signal: c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
     STOP.store(true, Ordering::Relaxed);
+    on_ignored(signal, info, context);
+}
+
+extern "C" fn on_ignored(signal: c_int, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
     // SAFETY: the kernel passes a valid structure to handlers installed with SA_SIGINFO.
     let code = unsafe { (*info).si_code };
     if code != libc::SI_KERNEL {
@@ -62,17 +74,38 @@ extern "C" fn on_stopping(_: c_int, _: *mut libc::siginfo_t, _: *mut libc::c_voi
 
 extern "C" fn on_nothing(_: c_int, _: *mut libc::siginfo_t, _: *mut libc::c_void) {}
 
-/// Installs a handler that interrupts system calls, unless the signal is ignored.
-fn install(signal: c_int, handler: Handler) -> io::Result<()> {
+/// Whether a signal is ignored, here and now.
+fn is_ignored(signal: c_int) -> io::Result<bool> {
     let mut action = MaybeUninit::<libc::sigaction>::zeroed();
-    // SAFETY: the old action is written into our value; the new one names a handler that only
-    // touches atomics, which may be done at any point of the program.
+    // SAFETY: without a new action the call only writes the old one into our value.
+    match unsafe { libc::sigaction(signal, ptr::null(), action.as_mut_ptr()) } {
+        -1 => Err(io::Error::last_os_error()),
+        // SAFETY: it was filled in, and is all integers.
+        _ => Ok(unsafe { action.assume_init() }.sa_sigaction == libc::SIG_IGN),
+    }
+}
+
+/// Has what was ignored when this process started ignored again, in a child that is about to execute a
+/// program. It only makes calls that are safe after a fork.
+pub(crate) fn ignore_again() {
+    let ignored = IGNORED.load(Ordering::Relaxed);
+    for signal in ENDING.into_iter().filter(|signal| ignored & (1 << signal) != 0) {
+        // SAFETY: takes numbers only.
+        unsafe { libc::signal(signal, libc::SIG_IGN) };
+    }
+}
+
+/// Installs a handler, unless the signal is ignored.
+fn install(signal: c_int, handler: Handler) -> io::Result<()> {
+    if is_ignored(signal)? { Ok(()) } else { set(signal, handler) }
+}
+
+/// Installs a handler that interrupts system calls.
+fn set(signal: c_int, handler: Handler) -> io::Result<()> {
+    // SAFETY: the action is all integers, and names a handler that only touches atomics, which may be
+    // done at any point of the program.
     let result = unsafe {
-        libc::sigaction(signal, ptr::null(), action.as_mut_ptr());
-        let mut action = action.assume_init();
-        if action.sa_sigaction == libc::SIG_IGN {
-            return Ok(());
-        }
+        let mut action = MaybeUninit::<libc::sigaction>::zeroed().assume_init();
         action.sa_sigaction = handler as usize;
         action.sa_flags = libc::SA_SIGINFO;
         libc::sigemptyset(&mut action.sa_mask);

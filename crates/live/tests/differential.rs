@@ -2,6 +2,7 @@
 //! print and how they end is the same.
 
 mod common;
+use std::ffi::OsStr;
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -156,4 +157,26 @@ fn a_program_that_is_killed_from_outside() {
         use std::os::unix::process::ExitStatusExt;
         assert_eq!(child.wait().unwrap().signal(), Some(code - 128));
     }
+}
+
+#[test]
+fn what_was_ignored_at_the_start_reaches_who_has_a_handler() {
+    // The program inherits both; it has a handler of its own for one of them.
+    let perl = r#"$SIG{QUIT} = sub { exit 7 }; $| = 1; print "ready\n"; sleep 1 while 1"#;
+    let script = r#"trap '' INT QUIT; exec "$0" perl -e "$1""#;
+    let mut child = Command::new("sh")
+        .args([OsStr::new("-c"), script.as_ref(), follow().as_ref(), perl.as_ref()])
+        .env("FOLLOW_LOG", temporary("ignored"))
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    let stdout = child.stdout.take().unwrap();
+    std::io::BufRead::read_line(&mut std::io::BufReader::new(stdout), &mut line).unwrap();
+    assert_eq!(line, "ready\n");
+    for signal in ["INT", "QUIT"] {
+        let kill = format!("kill -{signal} {}", child.id());
+        assert!(Command::new("sh").args(["-c", &kill]).status().unwrap().success());
+    }
+    assert_eq!(child.wait().unwrap().code(), Some(7));
 }
