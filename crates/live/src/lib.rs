@@ -45,6 +45,7 @@ mod journal;
 mod launch;
 mod maps;
 mod memory;
+mod pagemap;
 mod patching;
 mod perf_map;
 mod places;

@@ -11,20 +11,18 @@
 //! there without the others. Only what unwinders need is written all at once, and first.
 
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::os::unix::fs::FileExt;
 use std::time::Duration;
 
 use crate::error::LiveError;
 use crate::halt::Halted;
 use crate::journal::{Patch, Purpose};
 use crate::maps::{LiveAddr, Mapping};
+use crate::pagemap::{PAGE, Pagemap};
 use crate::places::Places;
 use crate::process::Process;
 use crate::references::Ranges;
 use crate::returns::Returns;
 
-const PAGE: u64 = 4096;
 /// Stops until all is written: threads may stand in the wrong places.
 const TRIES: usize = 8;
 const PAUSE: Duration = Duration::from_millis(3);
@@ -178,31 +176,33 @@ impl Process {
     /// Gives the process its own copies of pages of files, while it runs: a byte of each is
     /// written, the one that is there. Nobody writes to such a page but by our way.
     fn make_private(&self, pages: &Pages) -> Result<(), LiveError> {
-        const OF_A_FILE: u64 = 1 << 61;
-        const PRESENT: u64 = 1 << 63;
         let maps = self.maps()?;
-        let pagemap = File::open(format!("/proc/{}/pagemap", self.pid())).ok();
+        let pagemap = Pagemap::of(self.pid());
         let constant = |m: &Mapping| !m.writable && !m.shared && m.path.is_some();
-        let mut near: Option<&Mapping> = None;
-        for (page, _) in pages {
-            let at = LiveAddr(*page);
-            if !near.is_some_and(|m| m.contains(at)) {
-                near = maps.iter().find(|m| m.contains(at));
-            }
-            if !near.is_some_and(constant) {
+        let mut rest = &pages[..];
+        while let Some((first, _)) = rest.first() {
+            let mapping = maps.iter().find(|m| m.contains(LiveAddr(*first)));
+            let inside =
+                |(page, _): &(u64, _)| mapping.is_some_and(|m| m.contains(LiveAddr(*page)));
+            let of_mapping = rest.partition_point(inside).max(1);
+            let (these, others) = rest.split_at(of_mapping);
+            rest = others;
+            if !mapping.is_some_and(constant) {
                 continue;
             }
-            let mut entry = [0; 8];
-            let known =
-                pagemap.as_ref().map(|file| file.read_exact_at(&mut entry, page / PAGE * 8));
-            let entry = u64::from_le_bytes(entry);
-            if matches!(known, Some(Ok(()))) && entry & PRESENT != 0 && entry & OF_A_FILE == 0 {
-                continue;
-            }
-            let mut byte = [0];
-            // Where that is not possible it only takes longer later.
-            if self.memory.read_exact(at, &mut byte).is_ok() {
-                let _ = self.memory.write_running(at, &byte);
+            let last = these.last().map_or(*first, |(page, _)| *page);
+            let known = pagemap.read(LiveAddr(*first), LiveAddr(last + PAGE));
+            let is_own = |page: u64| {
+                let known =
+                    known.as_ref().and_then(|known| known.get(((page - first) / PAGE) as usize));
+                known.is_some_and(|page| page.is_own())
+            };
+            for (page, _) in these.iter().filter(|(page, _)| !is_own(*page)) {
+                let (at, mut byte) = (LiveAddr(*page), [0]);
+                // Where that is not possible it only takes longer later.
+                if self.memory.read_exact(at, &mut byte).is_ok() {
+                    let _ = self.memory.write_running(at, &byte);
+                }
             }
         }
         Ok(())

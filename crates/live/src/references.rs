@@ -5,12 +5,10 @@
 //! signal's frame or `setjmp` has saved, or by the stack of a coroutine that sleeps on the heap.
 //! Whether a word is one of these nobody can tell, so every word counts that could be.
 
-use std::fs::File;
-use std::os::unix::fs::FileExt;
-
 use crate::error::LiveError;
 use crate::halt::{Halted, USER_CS};
 use crate::maps::{Extent, LiveAddr, Mapping};
+use crate::pagemap::{PAGE, Pagemap};
 use crate::process::Process;
 use crate::ptrace::general;
 use crate::returns::Returns;
@@ -49,7 +47,6 @@ impl Ranges {
 const MOST_HALTED: u64 = 4 << 20;
 /// So much is read at once: it stays in the second cache.
 const CHUNK: usize = 256 << 10;
-const PAGE: u64 = 4096;
 /// Below the stack pointer a function may have more of its own.
 const RED_ZONE: u64 = 128;
 /// Where glibc keeps what it hides saved addresses with, from the thread's fs base.
@@ -201,18 +198,12 @@ pub(crate) struct View {
 
 /// The parts of `start..end` that have memory of their own: untouched pages hold what is in the
 /// file, or nothing.
-fn in_use(pagemap: Option<&File>, start: u64, end: u64, runs: &mut Vec<(u64, u64)>) {
-    const IN_MEMORY_OR_SWAPPED: u64 = 3 << 62;
-    let mut entries = vec![0; ((end - start) / PAGE * 8) as usize];
-    let read = pagemap.map(|file| file.read_exact_at(&mut entries, start / PAGE * 8));
-    if !matches!(read, Some(Ok(()))) {
+fn in_use(pagemap: &Pagemap, start: u64, end: u64, runs: &mut Vec<(u64, u64)>) {
+    let Some(pages) = pagemap.read(LiveAddr(start), LiveAddr(end)) else {
         return runs.push((start, end));
-    }
-    for (i, entry) in words(&entries).enumerate() {
-        let at = start + i as u64 * PAGE;
-        if entry & IN_MEMORY_OR_SWAPPED == 0 {
-            continue;
-        }
+    };
+    let pages = (start..end).step_by(PAGE as usize).zip(pages);
+    for (at, _) in pages.filter(|(_, page)| page.is_used()) {
         match runs.last_mut() {
             Some((_, end)) if *end == at => *end += PAGE,
             _ => runs.push((at, at + PAGE)),
@@ -232,7 +223,7 @@ impl OwnMemory {
     pub fn of(process: &Process, maps: &[Mapping], view: View, ranges: &Ranges) -> OwnMemory {
         let inside = |m: &Mapping| ranges.0.iter().any(|r| r.0 <= m.start.0 && m.start.0 < r.1);
         let own = |m: &&Mapping| m.readable && m.writable && !m.shared && !inside(m);
-        let pagemap = File::open(format!("/proc/{}/pagemap", process.pid())).ok();
+        let pagemap = Pagemap::of(process.pid());
         let mut runs = Vec::new();
         for mapping in maps.iter().filter(own) {
             // What lies below a stack pointer is dead.
@@ -240,7 +231,7 @@ impl OwnMemory {
             let pointer = pointers.filter(|p| mapping.contains(LiveAddr(*p))).min();
             let dead = pointer.map_or(0, |p| p.saturating_sub(RED_ZONE) & !(PAGE - 1));
             let from = mapping.start.0.max(dead);
-            in_use(pagemap.as_ref(), from, mapping.end.0, &mut runs);
+            in_use(&pagemap, from, mapping.end.0, &mut runs);
         }
         OwnMemory { runs, view }
     }

@@ -13,7 +13,7 @@ use crate::calls::ROWS_PER_FILE;
 use crate::column::TableWriter;
 use crate::error::Result;
 use crate::manifest::{FileEntry, TickConverter};
-use crate::spool::{self, Content, SpoolFile};
+use crate::spool::{self, Content, SpoolReader};
 use crate::tables::{Argument, ParameterType};
 use crate::write::Finish;
 
@@ -28,12 +28,13 @@ pub(crate) fn convert(folder: &Path, finish: &Finish) -> Result<Option<FileEntry
     let types: Types = finish.parameters.iter().map(|p| ((p.function, p.index), p.kind)).collect();
     let clock = finish.manifest.clock.converter();
     let mut writer = TableWriter::<Argument>::create(folder)?;
-    for spool in spool::open_all(folder, Content::Values)? {
+    for spool in spool::all(folder, Content::Values)? {
+        let cells = spool.open()?;
         let mut reader = Reader::new(spool.thread, &types, clock);
         let mut rows = Vec::new();
         let mut first = 0;
         while first < spool.records {
-            first += reader.read(&spool, first, &mut rows)?;
+            first += reader.read(&cells, first, &mut rows)?;
             rows.drain(..).try_for_each(|row| writer.push(row))?;
         }
         reader.row.take().into_iter().try_for_each(|row| writer.push(row))?;
@@ -63,7 +64,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Takes cells from `first` on; how many.
-    fn read(&mut self, spool: &SpoolFile, first: u64, rows: &mut Vec<Argument>) -> Result<u64> {
+    fn read(&mut self, spool: &SpoolReader, first: u64, rows: &mut Vec<Argument>) -> Result<u64> {
         let count = (spool.records - first).min(ROWS_PER_FILE as u64);
         let mut words = Vec::new();
         spool.read(first, count as usize, &mut words)?;

@@ -89,10 +89,10 @@ pub(crate) fn convert(
 
     let sources = sources(trace, finish)?;
     let weights = weights(finish, &sources)?;
-    let switches = spool::open_all(trace, Content::Switches)?.into_iter();
-    let off_cpu = switches.map(|spool| (spool.thread, OffCpu::new(spool))).collect();
+    let switches = spool::all(trace, Content::Switches)?.into_iter();
+    let switches = switches.map(|spool| (spool.thread, spool)).collect();
     let plan = plan(&sources);
-    let pass = Backwards::new(finish.manifest.clock.converter(), &weights, off_cpu);
+    let pass = Backwards::new(finish.manifest.clock.converter(), &weights, switches);
     let result = encode_all(trace, pass, &sources, &plan, progress);
     if result.is_err() {
         // Whole files of calls would be made again anyway; their space may be what is missing.
@@ -105,7 +105,7 @@ pub(crate) fn convert(
 fn sources(trace: &Path, finish: &Finish) -> Result<Vec<Source>> {
     let clock = &finish.manifest.clock;
     let mut sources = BTreeMap::new();
-    for spool in spool::open_all(trace, Content::Calls)? {
+    for spool in spool::all(trace, Content::Calls)? {
         let last_tsc = match clock.end {
             Some(end) => end.tsc,
             None => last_tsc(&spool, clock.tsc_at_start)?,
@@ -130,9 +130,10 @@ pub(crate) fn last_tsc(spool: &SpoolFile, start: u64) -> Result<u64> {
     let mut clock = start;
     let mut records = Vec::new();
     let mut first = 0;
+    let reader = spool.open()?;
     while first < spool.records {
         let count = (spool.records - first).min(ROWS_PER_FILE as u64) as usize;
-        spool.read(first, count, &mut records)?;
+        reader.read(first, count, &mut records)?;
         for record in &records {
             clock = widen(record.start().wrapping_add(record.ticks()), clock);
         }
@@ -161,10 +162,11 @@ fn weights(finish: &Finish, sources: &[Source]) -> Result<Weights> {
     let mut records = Vec::new();
     for source in sources {
         let Some(spool) = &source.spool else { continue };
+        let reader = spool.open()?;
         let mut first = 0;
         while first < spool.records {
             let count = (spool.records - first).min(ROWS_PER_FILE as u64) as usize;
-            spool.read(first, count, &mut records)?;
+            reader.read(first, count, &mut records)?;
             for id in records.iter().filter_map(|record| record.id()) {
                 *recorded.entry((source.thread, id.index())).or_default() += 1;
             }
@@ -287,8 +289,10 @@ fn encode_all(
 struct Backwards<'a> {
     clock: TickConverter,
     weights: &'a Weights,
-    /// When threads were switched out, by thread index.
-    off_cpu: HashMap<u32, OffCpu>,
+    /// Where it is written when threads were switched out, by thread index.
+    switches: HashMap<u32, SpoolFile>,
+    /// When that of the source was.
+    off_cpu: Option<OffCpu>,
     /// Nanoseconds off the processor in calls, and in the calls that they made, by thread and
     /// function.
     off_cpu_sums: HashMap<(u32, u32), (u64, u64)>,
@@ -315,12 +319,13 @@ impl<'a> Backwards<'a> {
     fn new(
         clock: TickConverter,
         weights: &'a Weights,
-        off_cpu: HashMap<u32, OffCpu>,
+        switches: HashMap<u32, SpoolFile>,
     ) -> Backwards<'a> {
         Backwards {
             clock,
             weights,
-            off_cpu,
+            switches,
+            off_cpu: None,
             off_cpu_sums: HashMap::new(),
             source: None,
             tsc: 0,
@@ -349,6 +354,7 @@ impl<'a> Backwards<'a> {
                 self.source = Some(segment.source);
                 self.tsc = source.last_tsc;
                 self.open.clear();
+                self.off_cpu = self.switches.get(&source.thread).map(OffCpu::by).transpose()?;
             }
             self.spans.clear();
             self.still_open(source, segment);
@@ -374,7 +380,7 @@ impl<'a> Backwards<'a> {
         let Some(spool) = &source.spool else { return Ok(()) };
         let end = (segment.first + segment.count as u64).min(spool.records);
         let count = end.saturating_sub(segment.first) as usize;
-        spool.read(segment.first, count, &mut self.records)?;
+        spool.open()?.read(segment.first, count, &mut self.records)?;
         let mut records = std::mem::take(&mut self.records);
         for record in records.drain(..).rev() {
             let Some(id) = record.id() else { continue };
@@ -398,7 +404,6 @@ impl<'a> Backwards<'a> {
 
     /// Finds depths and appends the rows, last first.
     fn place(&mut self, thread: u32, calls: &mut Columns) -> Result<()> {
-        let mut off_cpu = self.off_cpu.get_mut(&thread);
         for span in &self.spans {
             // A call that began after this one ended before any earlier record: done with.
             while self.open.last().is_some_and(|open| open.start > span.start) {
@@ -412,7 +417,7 @@ impl<'a> Backwards<'a> {
                 self.open.push(*span);
             }
             let mut off_cpu_ns = 0;
-            if let Some(off_cpu) = &mut off_cpu {
+            if let Some(off_cpu) = &mut self.off_cpu {
                 let (before, after) = off_cpu.before(span.start, span.end)?;
                 if after > before {
                     // Both rounded alike: what nests in ticks nests in nanoseconds.

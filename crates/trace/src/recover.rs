@@ -57,7 +57,7 @@ pub fn recover_with(
     let _lock = spool::lock(path)?;
     let recovered = other(path, &mut manifest)?;
 
-    let spools = spool::open_all(path, Content::Calls)?;
+    let spools = spool::all(path, Content::Calls)?;
     let torn_records = spools.iter().filter(|spool| spool.torn).count() as u64;
     let records = spools.iter().map(|spool| spool.records).sum();
     let mut threads: Vec<Thread> = table_or_none(path);
@@ -69,7 +69,6 @@ pub fn recover_with(
     if manifest.clock.end.is_none() && manifest.clock.tsc_hz == 0 {
         estimate_rate(&mut manifest, &spools)?;
     }
-    drop(spools);
     threads.sort_by_key(|thread| thread.index);
 
     let mut processes: Vec<Process> = table_or_none(path);

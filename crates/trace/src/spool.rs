@@ -232,11 +232,10 @@ impl Spool {
     }
 }
 
-/// A spool that is being read.
-#[derive(Debug)]
+/// A spool that lies in a trace. There may be more of them than files may be open.
+#[derive(Clone, Debug)]
 pub(crate) struct SpoolFile {
     path: PathBuf,
-    file: File,
     record: usize,
     /// Thread index, from its name.
     pub(crate) thread: u32,
@@ -248,7 +247,26 @@ pub(crate) struct SpoolFile {
     pub(crate) written_unix_ns: u64,
 }
 
+/// A spool that is being read.
+#[derive(Debug)]
+pub(crate) struct SpoolReader {
+    path: PathBuf,
+    file: File,
+    record: usize,
+    /// Whole records in it.
+    pub(crate) records: u64,
+}
+
 impl SpoolFile {
+    /// Opens it.
+    pub(crate) fn open(&self) -> Result<SpoolReader> {
+        let SpoolFile { path, record, records, .. } = self.clone();
+        let file = File::open(&path).map_err(|e| Error::io("open", &path, e))?;
+        Ok(SpoolReader { path, file, record, records })
+    }
+}
+
+impl SpoolReader {
     /// Reads `count` records of `WORDS` words from `first` on, which must exist.
     fn words<const WORDS: usize, T>(
         &self,
@@ -292,8 +310,8 @@ impl SpoolFile {
     }
 }
 
-/// Opens every spool of a trace with this content, by thread index.
-pub(crate) fn open_all(trace: &Path, content: Content) -> Result<Vec<SpoolFile>> {
+/// Every spool of a trace with this content, by thread index.
+pub(crate) fn all(trace: &Path, content: Content) -> Result<Vec<SpoolFile>> {
     let folder = folder(trace);
     let mut spools = Vec::new();
     let entries = match fs::read_dir(&folder) {
@@ -307,15 +325,14 @@ pub(crate) fn open_all(trace: &Path, content: Content) -> Result<Vec<SpoolFile>>
         let Some(thread) = name.strip_suffix(content.suffix()).and_then(|n| n.parse().ok()) else {
             continue;
         };
-        let file = File::open(&path).map_err(|e| Error::io("open", &path, e))?;
-        let metadata = file.metadata().map_err(|e| Error::io("measure", &path, e))?;
+        let metadata = fs::metadata(&path).map_err(|e| Error::io("measure", &path, e))?;
         let bytes = metadata.len();
         let written = metadata.modified().ok().and_then(|t| t.duration_since(UNIX_EPOCH).ok());
         let written_unix_ns = written.map_or(0, |since| since.as_nanos() as u64);
         let record = content.record();
         let (records, rest) = (bytes / record as u64, bytes % record as u64);
         let torn = rest != 0;
-        spools.push(SpoolFile { path, file, record, thread, records, torn, written_unix_ns });
+        spools.push(SpoolFile { path, record, thread, records, torn, written_unix_ns });
     }
     spools.sort_by_key(|spool| spool.thread);
     Ok(spools)

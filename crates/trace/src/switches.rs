@@ -9,7 +9,7 @@ use std::path::Path;
 use crate::column::TableWriter;
 use crate::error::Result;
 use crate::manifest::{FileEntry, TickConverter};
-use crate::spool::{self, Content, SpoolFile};
+use crate::spool::{self, Content, SpoolFile, SpoolReader};
 use crate::tables::Switch;
 
 /// A time that a thread was switched out, as it is spooled.
@@ -46,15 +46,16 @@ const WINDOW: u64 = 1 << 12;
 /// How long one thread was out before any moment. Asked of moments that mostly go back in time.
 #[derive(Debug)]
 pub(crate) struct OffCpu {
-    spool: SpoolFile,
+    spool: SpoolReader,
     /// Consecutive records; the first has the number `first`.
     window: Vec<Out>,
     first: u64,
 }
 
 impl OffCpu {
-    pub(crate) fn new(spool: SpoolFile) -> OffCpu {
-        OffCpu { spool, window: Vec::new(), first: 0 }
+    /// By the thread's switches.
+    pub(crate) fn by(spool: &SpoolFile) -> Result<OffCpu> {
+        Ok(OffCpu { spool: spool.open()?, window: Vec::new(), first: 0 })
     }
 
     /// Ticks that the thread was out before `start` and before `end`, which is no earlier.
@@ -123,11 +124,12 @@ fn ticks_before(last: Out, moment: u64) -> u64 {
 pub(crate) fn convert(trace: &Path, clock: TickConverter) -> Result<FileEntry> {
     let mut writer = TableWriter::create(trace)?;
     let mut outs = Vec::new();
-    for spool in spool::open_all(trace, Content::Switches)? {
+    for spool in spool::all(trace, Content::Switches)? {
+        let reader = spool.open()?;
         let mut first = 0;
         while first < spool.records {
             let count = (spool.records - first).min(1 << 17) as usize;
-            spool.switches(first, count, &mut outs)?;
+            reader.switches(first, count, &mut outs)?;
             first += count as u64;
             for out in &outs {
                 writer.push(Switch {

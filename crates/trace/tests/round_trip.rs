@@ -308,3 +308,48 @@ fn a_newer_trace_and_other_folders_are_refused() {
     std::fs::write(&manifest, "{").unwrap();
     assert!(matches!(Trace::open(dir.path()), Err(Error::Manifest { .. })));
 }
+
+/// A recorder may have 1,024 files open, on most systems; a build has more processes than that.
+#[test]
+fn there_may_be_more_threads_than_files() {
+    const THREADS: u32 = 1500;
+    if std::env::var_os("FETTLE_FEW_FILES").is_none() {
+        let limited = r#"ulimit -n 1024; exec "$0" --exact there_may_be_more_threads_than_files"#;
+        let test = std::env::current_exe().unwrap();
+        let mut shell = std::process::Command::new("sh");
+        shell.args(["-c", limited]).arg(test).env("FETTLE_FEW_FILES", "1");
+        let output = shell.output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let folder = dir.path().join("t.fettle");
+    let drawn = calls(NESTED);
+    let write = || {
+        let mut writer = TraceWriter::create(&folder, &manifest()).unwrap();
+        for thread in 0..THREADS {
+            writer.spool_append(thread, &records(&drawn)).unwrap();
+            writer.switched_out(thread, TSC + 1, TSC + 3, false).unwrap();
+        }
+        writer
+    };
+    let all = vec![&drawn[..]; THREADS as usize];
+    let check = || {
+        let trace = open_or_recover(&folder, &mut |_, _| {}).unwrap();
+        assert_eq!(trace.manifest().totals.threads, u64::from(THREADS));
+        let starts =
+            |thread| read(&trace, thread).iter().map(|call| call.start_ns).collect::<Vec<_>>();
+        assert!([700, THREADS - 1].into_iter().all(|thread| starts(thread) == starts(0)));
+        assert_eq!(starts(0).len(), drawn.len());
+    };
+    let mut tables = finish(&all);
+    tables.manifest.switches = true;
+    write().finish(tables, &mut |_, _| {}).unwrap();
+    check();
+
+    std::fs::remove_dir_all(&folder).unwrap();
+    let mut writer = write();
+    writer.checkpoint(&finish(&all)).unwrap();
+    drop(writer);
+    check();
+}

@@ -337,9 +337,8 @@ fn comes_back_to(function: &Function) -> impl Iterator<Item = u64> {
 /// For each function, whether the process has the file's bytes.
 fn compare(process: &Process, image: &Image, bias: u64, functions: &[Function]) -> Vec<bool> {
     const WINDOW: u64 = 1 << 20;
-    // Functions are in order, so that one window after another is read.
     let mut window: (u64, Vec<u8>) = (0, Vec::new());
-    let mut same = |start: LinkAddr, end: LinkAddr| -> bool {
+    let mut is_same = |start: LinkAddr, end: LinkAddr| -> bool {
         let (from, len) = (start.0.wrapping_add(bias), (end.0 - start.0) as usize);
         let inside = from >= window.0 && from + len as u64 <= window.0 + window.1.len() as u64;
         if !inside {
@@ -350,7 +349,15 @@ fn compare(process: &Process, image: &Image, bias: u64, functions: &[Function]) 
         let now = window.1.get((from - window.0) as usize..(from - window.0) as usize + len);
         now.is_some() && now == image.read(start, len)
     };
-    functions.iter().map(|f| f.ranges.iter().all(|range| same(range.start, range.end))).collect()
+    // In order, so that one window after another is read: cold parts lie far from their functions.
+    let each = functions.iter().enumerate();
+    let mut ranges: Vec<_> = each.flat_map(|(i, f)| f.ranges.iter().map(move |r| (r, i))).collect();
+    ranges.sort_unstable_by_key(|(range, _)| range.start);
+    let mut same = vec![true; functions.len()];
+    for (range, function) in ranges {
+        same[function] = same[function] && is_same(range.start, range.end);
+    }
+    same
 }
 
 /// The functions that a selection wants.
