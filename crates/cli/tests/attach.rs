@@ -513,6 +513,37 @@ fn new_code_by_birth_is_taken_back() {
 }
 
 #[test]
+fn who_was_forked_keeps_nothing_when_its_parent_has_its_own_code_again() {
+    // Perl forks when it is signalled; the child works for as long as its parent waits for more.
+    let script = r#"$| = 1; $SIG{USR1} = sub { $fork = 1 }; print "ready\n";
+        while (1) {
+            select undef, undef, undef, 0.005;
+            next unless $fork;
+            $fork = 0;
+            if (fork) { print "ready\n"; next }
+            while (getppid != 1) { $x += $_ for 1 .. 500; select undef, undef, undef, 0.002 }
+            exit
+        }"#;
+    let bench = Bench::new();
+    let arguments = ["-e".into(), script.into()];
+    let mut parent = Running::start(Path::new("/usr/bin/perl"), &arguments);
+    let pid = parent.pid();
+    bench.tune(pid, 1, &[]);
+    parent.signal("-USR1");
+    let child = staying(pid);
+    let (status, undone) = bench.undo(pid);
+    assert!(status == 0 && undone["heirs"][0] == child, "{undone}");
+    let (status, state) = bench.json(&["status", &child.to_string()]);
+    assert_eq!(status, 0, "{state}");
+    let (status, undone) = bench.undo(child);
+    assert!(status == 0 && undone["freed"].as_u64() > Some(100_000), "{undone}");
+    for process in [pid, child] {
+        assert_eq!(differing(process), Vec::<String>::new(), "{process}");
+        assert_eq!(leftovers(process), Vec::<String>::new(), "{process}");
+    }
+}
+
+#[test]
 fn a_family_counts_and_is_compared_together() {
     let bench = Bench::new();
     let running = bench.start(&bench.build("forker.c", &["-no-pie"]));

@@ -13,15 +13,10 @@ use std::path::Path;
 
 use crate::change::is_as_made;
 use crate::error::LiveError;
-use crate::journal::{Entry, Journal, Patch, Purpose};
-use crate::maps::{self, LiveAddr};
-use crate::memory::Memory;
-use crate::pagemap::{PAGE, Pagemap};
+use crate::journal::{Entry, Journal};
+use crate::maps;
 use crate::process::{Process, space_of, start_time};
 use crate::ptrace;
-
-/// So far apart places are looked up by themselves.
-const FAR: u64 = 1 << 20;
 
 /// A process that came by forks from the same execution of a program as another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -113,41 +108,10 @@ fn is_heir(journal: &Journal, relative: &Relative) -> bool {
         && has_inherited(journal, relative.pid)
 }
 
-/// Whether a process has something of what a log tells of.
+/// Whether a process has something of what a log tells of: memory, for that comes first and goes last.
 fn has_inherited(journal: &Journal, pid: i32) -> bool {
     let Ok(maps) = maps::of_process(pid) else { return false };
-    if journal.regions().iter().any(|(region, _)| is_as_made(&maps, region)) {
-        return true;
-    }
-    // It may have changed what it was given.
-    let Ok(memory) = Memory::open(pid) else { return false };
-    let mut writes: Vec<&Patch> = journal
-        .entries()
-        .iter()
-        .filter_map(|entry| match entry {
-            Entry::Write(patch) if patch.purpose != Purpose::Gate => Some(patch),
-            _ => None,
-        })
-        .collect();
-    // They are in order as a rule.
-    writes.sort_by_key(|patch| patch.at);
-    let pagemap = Pagemap::of(pid);
-    let end = |patch: &Patch| LiveAddr(patch.at.0 + patch.after.len() as u64);
-    writes.chunk_by(|a, b| b.at.0 - a.at.0 < FAR).any(|near| {
-        // Code that nobody has written to is the file's.
-        let (start, last) = (near[0].at, near[near.len() - 1]);
-        let pages = pagemap.read(start, end(last));
-        let page = |at: u64| (at / PAGE - start.0 / PAGE) as usize;
-        let may_be_ours = |patch: &Patch| {
-            let pages =
-                pages.as_ref().and_then(|p| p.get(page(patch.at.0)..=page(end(patch).0 - 1)));
-            pages.is_none_or(|pages| pages.iter().any(|page| page.is_own()))
-        };
-        near.iter().filter(|patch| may_be_ours(patch)).any(|patch| {
-            let mut now = vec![0; patch.after.len()];
-            memory.read_exact(patch.at, &mut now).is_ok() && now == patch.after
-        })
-    })
+    journal.ever_mapped().iter().any(|region| is_as_made(&maps, region))
 }
 
 /// Begins the log of a process that has by birth what `journal` tells of.
@@ -159,8 +123,10 @@ pub fn inherit(journal: &Journal, heir: &Relative) -> Result<Journal, LiveError>
     let gone = || LiveError::NoProcess { pid: heir.pid };
     let maps = maps::of_process(heir.pid).map_err(|_| gone())?;
     let mut entries = vec![Entry::Process(heir.pid, heir.start_time, heir.space)];
-    entries.extend(journal.entries().iter().skip(1).cloned());
-    entries.extend(journal.regions().iter().map(|(region, _)| match is_as_made(&maps, region) {
+    // What was taken from its parent in the meantime it still has.
+    let is_other = |entry: &&Entry| !matches!(entry, Entry::Unmapping(..) | Entry::Unmapped(_));
+    entries.extend(journal.entries().iter().skip(1).filter(is_other).cloned());
+    entries.extend(journal.ever_mapped().iter().map(|region| match is_as_made(&maps, region) {
         true => Entry::Mapped(region.at),
         false => Entry::Unmapped(region.at),
     }));

@@ -366,6 +366,18 @@ impl Journal {
         regions
     }
 
+    /// Memory that the process was given at some time, or was about to be: at each address the last.
+    pub(crate) fn ever_mapped(&self) -> Vec<Region> {
+        let mut regions: Vec<Region> = Vec::new();
+        for entry in &self.entries {
+            if let Entry::Map(region) = entry {
+                regions.retain(|other| other.at != region.at);
+                regions.push(*region);
+            }
+        }
+        regions
+    }
+
     /// Writes a file beside the log, which goes with it: `symbols`, `gdb`, `map` or `returns`. One that is
     /// there already is replaced. Gives its path.
     ///
