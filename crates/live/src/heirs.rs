@@ -14,7 +14,7 @@ use std::path::Path;
 use crate::change::is_as_made;
 use crate::error::LiveError;
 use crate::journal::{Entry, Journal};
-use crate::maps;
+use crate::maps::{self, Mapping};
 use crate::process::{Process, space_of, start_time};
 use crate::ptrace;
 
@@ -91,27 +91,42 @@ pub fn heirs(journal: &Journal) -> Vec<Relative> {
     all
 }
 
-/// A process as an heir of what `journal` tells of, if it is one.
-pub fn heir(journal: &Journal, process: &Process) -> Option<Relative> {
+/// Which of some logs tells of what a process has by birth, if it has something and no log of its own.
+pub fn by_birth<'j>(
+    journals: impl IntoIterator<Item = &'j Journal>,
+    process: &Process,
+) -> Option<(&'j Journal, Relative)> {
     let (pid, start_time, space) = (process.pid(), process.start_time(), process.space());
     let relative = Relative { pid, start_time, space };
-    is_heir(journal, &relative).then_some(relative)
+    let maps = maps::of_process(pid).ok()?;
+    let mut of_relatives = journals.into_iter().filter(|journal| may_inherit(journal, &relative));
+    let journal = of_relatives.find(|j| has_inherited(j, &maps) && !has_log(j, &relative))?;
+    Some((journal, relative))
 }
 
 fn is_heir(journal: &Journal, relative: &Relative) -> bool {
-    let Some((pid, _, space)) = owner(journal) else { return false };
-    let folder = journal.path().parent().unwrap_or(Path::new(""));
-    let id = (relative.pid, relative.start_time, relative.space);
-    relative.pid != pid
-        && relative.space == space
-        && Journal::owner_of(folder, relative.pid) != Some(id)
-        && has_inherited(journal, relative.pid)
+    let inherited =
+        || maps::of_process(relative.pid).is_ok_and(|maps| has_inherited(journal, &maps));
+    may_inherit(journal, relative) && !has_log(journal, relative) && inherited()
 }
 
-/// Whether a process has something of what a log tells of: memory, for that comes first and goes last.
-fn has_inherited(journal: &Journal, pid: i32) -> bool {
-    let Ok(maps) = maps::of_process(pid) else { return false };
-    journal.ever_mapped().iter().any(|region| is_as_made(&maps, region))
+/// Whether a process and that of a log came from the same execution of a program.
+fn may_inherit(journal: &Journal, relative: &Relative) -> bool {
+    let of = owner(journal);
+    of.is_some_and(|(pid, _, space)| relative.pid != pid && relative.space == space)
+}
+
+/// Whether a process has a log of its own, beside `journal`.
+fn has_log(journal: &Journal, relative: &Relative) -> bool {
+    let folder = journal.path().parent().unwrap_or(Path::new(""));
+    let id = (relative.pid, relative.start_time, relative.space);
+    Journal::owner_of(folder, relative.pid) == Some(id)
+}
+
+/// Whether a process with these mappings has something of what a log tells of: memory, for that comes
+/// first and goes last.
+fn has_inherited(journal: &Journal, maps: &[Mapping]) -> bool {
+    journal.ever_mapped().iter().any(|region| is_as_made(maps, region))
 }
 
 /// Begins the log of a process that has by birth what `journal` tells of.

@@ -66,7 +66,7 @@ pub use error::LiveError;
 pub use events::{Birth, ExitStatus, FaultStop, RunOptions, Session, WaitFor, parent_of, run};
 pub use halt::Halted;
 pub use haste::give_way;
-pub use heirs::{Relative, bequeath, heir, heirs, inherit, relatives};
+pub use heirs::{Relative, bequeath, by_birth, heirs, inherit, relatives};
 pub use inject::{FileMap, Injection, Prot};
 pub use journal::{Entry, Journal, Patch, Purpose, Region};
 pub use launch::Launch;

@@ -35,7 +35,7 @@ use fettle_rewrite::Pointers;
 
 use crate::doors::Doors;
 use crate::error::TuneError;
-use crate::everywhere::{TakenBack, by_birth, disinherit, disown, take_back};
+use crate::everywhere::{TakenBack, disinherit, disown, take_back};
 use crate::family::Family;
 use crate::install::{self, Installed, Installing};
 use crate::module::{self, Module, NewCode, Recipe};
@@ -258,7 +258,7 @@ impl Changed<'_> {
         let by_door = self.new.doors.map(|doors| doors.inherit(process)).transpose()?.flatten();
         if let Some((log, heir)) = by_door {
             disown(log, &heir)?;
-        } else if let Some((journal, heir)) = by_birth(&self.journals, process) {
+        } else if let Some((journal, heir)) = fettle_live::by_birth(&self.journals, process) {
             disinherit(journal, &heir)?;
         }
         let target = self.target.of_relative(process);

@@ -19,7 +19,6 @@ use fettle_live::{
 };
 
 use crate::error::TuneError;
-use crate::everywhere::by_birth;
 use crate::install;
 use crate::module::NewCode;
 use crate::target::Target;
@@ -136,7 +135,7 @@ impl Doors {
         process: &Process,
     ) -> Result<Option<(Journal, Relative)>, TuneError> {
         let state = self.state();
-        let Some((journal, heir)) = by_birth(state.journals.values(), process) else {
+        let Some((journal, heir)) = fettle_live::by_birth(state.journals.values(), process) else {
             return Ok(None);
         };
         Ok(Some((fettle_live::inherit(journal, &heir)?, heir)))
@@ -167,7 +166,7 @@ impl State {
             // Its brothers have much the same, and may have ended.
             let parent = fettle_live::parent_of(pid).and_then(|parent| self.journals.get(&parent));
             let all = parent.into_iter().chain(self.journals.values());
-            let (journal, heir) = by_birth(all, &process).ok_or_else(gone)?;
+            let (journal, heir) = fettle_live::by_birth(all, &process).ok_or_else(gone)?;
             let codes = self.codes.get(&journal.pid()).cloned().unwrap_or_default();
             let journal = fettle_live::inherit(journal, &heir)?;
             self.insert(journal, &codes);

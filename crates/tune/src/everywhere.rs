@@ -64,7 +64,7 @@ impl<'a> Everywhere<'a> {
     /// Installs in one process, unless it has all of it by birth.
     fn install_in(&mut self, target: &Target<'_>) -> Result<Option<Installed>, TuneError> {
         let process = target.process;
-        if let Some((journal, heir)) = by_birth(&self.journals, process) {
+        if let Some((journal, heir)) = fettle_live::by_birth(&self.journals, process) {
             if self.has_all(process) {
                 return Ok(None);
             }
@@ -114,14 +114,6 @@ impl<'a> Everywhere<'a> {
         let journals = self.journals.drain(..).collect();
         take_back(self.folder, journals, &|_| self.codes.iter().collect(), PATIENCE).map(drop)
     }
-}
-
-/// Whose log tells of what a process has by birth, if it has something.
-pub(crate) fn by_birth<'j>(
-    journals: impl IntoIterator<Item = &'j Journal>,
-    process: &Process,
-) -> Option<(&'j Journal, Relative)> {
-    journals.into_iter().find_map(|journal| Some((journal, fettle_live::heir(journal, process)?)))
 }
 
 /// Takes from a process what it has by birth.
@@ -255,7 +247,8 @@ pub fn log_by_birth(folder: &Path, process: &Process) -> Result<Option<Journal>,
             continue;
         }
         let Some(journal) = Journal::look(folder, pid)? else { continue };
-        let Some(heir) = fettle_live::heir(&journal, process) else { continue };
+        let heir = fettle_live::by_birth([&journal], process).map(|(_, heir)| heir);
+        let Some(heir) = heir else { continue };
         let count = jumps(&journal);
         if best.as_ref().is_none_or(|(most, ..)| count > *most) {
             best = Some((count, journal, heir));

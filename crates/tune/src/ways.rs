@@ -92,16 +92,39 @@ pub(crate) fn slots(process: &Process, loaded: &[Loaded], all: &[&NewCode]) -> V
     }
     let mut patches = Vec::new();
     for module in loaded {
-        for slot in slots_of(process, module).unwrap_or_default() {
-            let Ok(before) = process.read(LiveAddr(slot), 8) else { continue };
-            let Some(to) = new.get(&word(&before, 0)) else { continue };
+        let slots = slots_of(process, module).unwrap_or_default();
+        let Some(table) = Table::read(process, &slots) else { continue };
+        for slot in slots {
+            let before = table.slot(slot);
+            let Some(to) = new.get(&word(before, 0)) else { continue };
             let (at, after) = (LiveAddr(slot), to.to_le_bytes().to_vec());
-            patches.push(Patch { at, before, after, purpose: Purpose::Slot });
+            patches.push(Patch { at, before: before.to_vec(), after, purpose: Purpose::Slot });
         }
     }
     patches.sort_by_key(|patch| patch.at);
     patches.dedup_by_key(|patch| patch.at);
     patches
+}
+
+/// What is in a table of slots.
+struct Table {
+    start: u64,
+    bytes: Vec<u8>,
+}
+
+impl Table {
+    /// From the first of some slots to the last: they lie side by side.
+    fn read(process: &Process, slots: &[u64]) -> Option<Table> {
+        let (start, last) = (*slots.iter().min()?, *slots.iter().max()?);
+        let len = (last - start) as usize + 8;
+        let bytes = (len <= MOST_SLOTS * 8).then(|| process.read(LiveAddr(start), len))?;
+        Some(Table { start, bytes: bytes.ok()? })
+    }
+
+    /// One of them.
+    fn slot(&self, slot: u64) -> &[u8] {
+        &self.bytes[(slot - self.start) as usize..][..8]
+    }
 }
 
 /// Where a module has the slots that only its procedure linkage table reads.
