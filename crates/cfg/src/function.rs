@@ -222,7 +222,8 @@ pub enum SkipReason {
     CallerSensitive,
     /// Its language's runtime finds frames by the addresses of code.
     FramesByAddress,
-    /// An object file's relocation that is not known, or not where it could be moved.
+    /// The loader changes its code (a text relocation), or an object file's relocation is not known, or
+    /// not where it could be moved.
     Relocation,
     /// The checker did not agree with the rewritten code.
     CheckFailed,

@@ -49,8 +49,13 @@ pub fn lift(image: &Image) -> Lifted {
 
     let (mut parts, tables) = decode_all(image, &ranges, &cold, &context);
     let runtime = Runtime::of(image);
-    for part in parts.iter_mut().filter(|p| runtime.owns(p.name.as_deref())) {
-        part.code.failure = Some((SkipReason::FramesByAddress, part.code.range.start));
+    for part in &mut parts {
+        let range = &part.code.range;
+        if runtime.owns(part.name.as_deref()) {
+            part.code.failure = Some((SkipReason::FramesByAddress, range.start));
+        } else if let Some(at) = relocated(image, range) {
+            part.code.failure = Some((SkipReason::Relocation, at));
+        }
     }
     let places = Places::of(&parts);
     follow_across(image, &mut parts, &places, &context);
@@ -82,6 +87,15 @@ pub fn lift(image: &Image) -> Lifted {
     lifted
 }
 
+/// Where the loader changes code, if it does (text relocations): a copy is made before that.
+fn relocated(image: &Image, range: &Range<LinkAddr>) -> Option<LinkAddr> {
+    /// No relocation changes more bytes.
+    const LONGEST: u64 = 8;
+    let relocs = image.relocs();
+    let first = relocs.partition_point(|r| r.addr.0.saturating_add(LONGEST) <= range.start.0);
+    relocs.get(first).map(|r| r.addr).filter(|at| *at < range.end)
+}
+
 /// A language's runtime that looks return addresses up in tables of its own: for its garbage
 /// collector, its exceptions, its compiled code. Such code has to stay where the tables say.
 enum Runtime {
@@ -93,6 +107,8 @@ enum Runtime {
     OcamlStripped,
     /// V8's embedded builtins.
     V8,
+    /// What Mono has compiled ahead of time: it asks which of its own tables' entries called.
+    Mono,
 }
 
 impl Runtime {
@@ -103,6 +119,9 @@ impl Runtime {
         }
         if image.symbols().iter().any(|s| s.name.starts_with("Builtins_")) {
             return Runtime::V8;
+        }
+        if has("mono_aot_file_info") {
+            return Runtime::Mono;
         }
         // The variable that every OCaml runtime reads its settings from.
         let constants = image
@@ -117,7 +136,7 @@ impl Runtime {
         match self {
             Runtime::None => false,
             Runtime::Ocaml => name.is_none_or(|n| n.starts_with("caml")),
-            Runtime::OcamlStripped => true,
+            Runtime::OcamlStripped | Runtime::Mono => true,
             Runtime::V8 => name.is_some_and(|n| n.starts_with("Builtins_")),
         }
     }

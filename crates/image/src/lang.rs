@@ -61,6 +61,10 @@ fn is_go(image: &Image) -> bool {
     if image.symbols.iter().any(|symbol| symbol.name == "runtime.main") {
         return true;
     }
+    // GCC's Go: compiled code, too, tells the runtime where calls come back to.
+    if image.needed().iter().any(|name| name.starts_with("libgo.so")) {
+        return true;
+    }
     // Without sections: the build information starts the data, on a 16-byte boundary.
     image.elf.sections.is_empty()
         && image.segments().iter().filter(|segment| segment.writable).any(|segment| {

@@ -140,6 +140,8 @@ pub struct Context<'a> {
     pub pointers: Pointers<'a>,
     /// There are calls that keep more registers than the ABI says ([`pointer::has_descriptors`]).
     pub descriptors: bool,
+    /// Landing pads must be relative to what they are for ([`crate::unwind::omits_base`]).
+    pub omits_base: bool,
 }
 
 /// A piece of the new code.

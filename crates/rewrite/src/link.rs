@@ -257,11 +257,13 @@ fn write_unwind(
             constants.bytes[at..at + 4].copy_from_slice(&reach(place, to)?.to_le_bytes());
             Ok(())
         };
-        let base = match table.base {
-            LandingBase::Function => code_at(*function, 0),
-            LandingBase::Text => text_at,
-        };
-        fill(table.base_field, base)?;
+        if let Some(field) = table.base_field() {
+            let base = match table.base {
+                LandingBase::Text => text_at,
+                LandingBase::Part | LandingBase::Function => code_at(*function, 0),
+            };
+            fill(field, base)?;
+        }
         for (field, to) in &table.types {
             if *to != 0 {
                 fill(*field, LinkAddr(*to))?;

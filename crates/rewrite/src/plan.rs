@@ -19,7 +19,7 @@ use crate::check::{CheckError, Checker, Claim};
 use crate::emit::{self, Emitted, Fixup};
 use crate::pointer::{self, Pointers};
 use crate::probe::{Mode, ProbeFixup, Probing};
-use crate::unwind::{LandingBase, PartUnwind, RowReader};
+use crate::unwind::{self, LandingBase, PartUnwind, RowReader};
 
 /// What to put where.
 #[derive(Clone)]
@@ -236,6 +236,7 @@ where
         placement: options.placement,
         pointers: options.pointers,
         descriptors: pointer::has_descriptors(image),
+        omits_base: unwind::omits_base(image),
     };
 
     let flags_needed: FxHashSet<u32> =
@@ -427,6 +428,12 @@ fn make(
         Some(rows) => rows.carry_over(function, &emitted, &lifted.exception_tables)?,
         None => Vec::new(),
     };
+    let split = emitted.chunk_starts.len() > 1;
+    let says_base =
+        |p: &PartUnwind| p.table.as_ref().is_some_and(|t| split || t.base != LandingBase::Part);
+    if context.omits_base && unwind.iter().any(says_base) {
+        return Err((SkipReason::ExceptionTable, function.entry));
+    }
     let springboards = springboards
         .into_iter()
         .map(|(at, to)| match to {
@@ -769,7 +776,6 @@ fn place_part(mut part: PartUnwind, places: &Places) -> PartUnwind {
     part.start = places.of(part.start).wrapping_sub(places.of(0));
     part.end = part.start.wrapping_add(size);
     if let (Some(table), true) = (&mut part.table, places.chunks.len() > 1) {
-        table.base = LandingBase::Text;
         table.move_pads(|offset| places.of(offset));
     }
     part

@@ -59,7 +59,8 @@ pub fn is_sound(plan: &Plan) -> bool {
         });
         let table = part.table.as_ref().is_none_or(|t| {
             let len = t.bytes.len();
-            field(t.base_field, len) && t.types.iter().all(|(at, _)| field(*at, len))
+            t.base_field().is_none_or(|at| field(at, len))
+                && t.types.iter().all(|(at, _)| field(*at, len))
         });
         inside && table
     });

@@ -34,6 +34,9 @@ pub struct PartUnwind {
 /// What an exception table's landing pads are relative to. They can only lie behind it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum LandingBase {
+    /// The start of the part that the table is for, which is that of the function's new code. The
+    /// table does not say so (`LPStart` is omitted): some personality routines know no other.
+    Part,
     /// The start of the function's new code.
     Function,
     /// The start of all new code: the function's chunks may lie in any order.
@@ -47,8 +50,6 @@ pub struct NewLsda {
     /// Its bytes; 4-byte aligned where it is placed.
     #[serde(with = "serde_bytes")]
     pub bytes: Vec<u8>,
-    /// Offset of the 32-bit distance to what landing pads are relative to.
-    pub base_field: u32,
     /// What landing pads are relative to.
     pub base: LandingBase,
     /// Landing pads: the offset of each one's field, five bytes of LEB128, and what it holds.
@@ -603,9 +604,40 @@ fn uleb5(value: u32) -> [u8; 5] {
     bytes
 }
 
+/// Whether an image has a personality routine that knows no other base of landing pads than the start of
+/// the part that a table is for: those of the D compiler LDC and of Crystal.
+pub(crate) fn omits_base(image: &Image) -> bool {
+    const ROUTINES: [&str; 2] = ["_d_eh_personality", "__crystal_personality"];
+    // What Crystal's says of any other, with symbols or without.
+    const REFUSAL: &[u8] = b"Unexpected encoding for LPStart";
+    let refuses = || {
+        let constants = image.section(".rodata")?;
+        let bytes = image.read(constants.start, usize::try_from(constants.size).ok()?)?;
+        memchr::memmem::find(bytes, REFUSAL)
+    };
+    // D's list of modules.
+    image.section("__minfo").is_some()
+        || image.symbols().iter().any(|s| ROUTINES.contains(&s.name.as_str()))
+        || refuses().is_some()
+}
+
+/// Where a table says what landing pads are relative to: an encoding, and a 32-bit distance.
+const BASE: [u8; 5] = [PCREL4, 0, 0, 0, 0];
+
 impl NewLsda {
-    /// Gives landing pads other offsets.
+    /// Offset of the 32-bit distance to what landing pads are relative to, if it is in the table.
+    pub fn base_field(&self) -> Option<u32> {
+        (self.base != LandingBase::Part).then_some(1)
+    }
+
+    /// Makes landing pads relative to the start of all new code, and gives them other offsets.
     pub(crate) fn move_pads(&mut self, place: impl Fn(u32) -> u32) {
+        if self.base == LandingBase::Part {
+            self.bytes.splice(..1, BASE);
+            let fields = self.pads.iter_mut().map(|pad| &mut pad.0);
+            fields.chain(self.types.iter_mut().map(|kind| &mut kind.0)).for_each(|at| *at += 4);
+        }
+        self.base = LandingBase::Text;
         for (field, offset) in &mut self.pads {
             *offset = place(*offset);
             let at = *field as usize;
@@ -616,6 +648,8 @@ impl NewLsda {
 
 /// `DW_EH_PE_pcrel | DW_EH_PE_sdata4`
 pub const PCREL4: u8 = 0x1b;
+/// `DW_EH_PE_omit`
+pub const OMIT: u8 = 0xff;
 /// `DW_EH_PE_indirect`
 pub const INDIRECT: u8 = 0x80;
 
@@ -704,15 +738,17 @@ fn new_table(
         return None;
     }
     let (sites, mut pads) = call_sites(lsda, function, emitted, (start, end))?;
-    let mut bytes = vec![PCREL4, 0, 0, 0, 0];
-    let base_field = 1;
+    let (base, mut bytes) = match start {
+        0 => (LandingBase::Part, vec![OMIT]),
+        _ => (LandingBase::Function, BASE.to_vec()),
+    };
     let has_types = lsda.type_encoding != 0xff;
     let distance_at = bytes.len() + 1;
     if has_types {
         bytes.push(PCREL4 | lsda.type_encoding & INDIRECT);
         bytes.extend_from_slice(&[0; 5]);
     } else {
-        bytes.push(0xff);
+        bytes.push(OMIT);
     }
     bytes.push(0x01);
     uleb(&mut bytes, sites.len() as u64);
@@ -735,5 +771,6 @@ fn new_table(
         bytes[distance_at..distance_at + 5].copy_from_slice(&uleb5(distance));
         bytes.extend_from_slice(&lsda.specifications);
     }
-    Some(NewLsda { bytes, base_field, base: LandingBase::Function, pads, types })
+    // They are aligned where a base is added, too: it has four bytes more.
+    Some(NewLsda { bytes, base, pads, types })
 }

@@ -477,7 +477,9 @@ impl Carrier<'_> {
         let (section, base) = self.text[function];
         let start = self.object.sections[section].append(4, 0xcc, &table.bytes);
         let field = |at: u32| (section, start + u64::from(at));
-        self.distance(field(table.base_field), Place::In { section, offset: base }, 0);
+        if let Some(at) = table.base_field() {
+            self.distance(field(at), Place::In { section, offset: base }, 0);
+        }
         for (at, to) in table.types.iter().filter(|(_, to)| *to != 0) {
             let to = self.layout.place(LinkAddr(*to)).ok_or(NOWHERE)?;
             self.distance(field(*at), to, 0);

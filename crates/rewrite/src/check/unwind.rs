@@ -9,7 +9,7 @@ use fettle_image::{Fde, Image, LinkAddr};
 use gimli::{CfaRule, RegisterRule, UnwindSection};
 
 use super::{CheckError, Fault, PADDING, Pair, Walk, fail};
-use crate::unwind::{DATA_ALIGN, INDIRECT, LandingBase, NewLsda, PCREL4, PartUnwind};
+use crate::unwind::{DATA_ALIGN, INDIRECT, LandingBase, NewLsda, OMIT, PCREL4, PartUnwind};
 
 const RSP: u64 = 7;
 const RETURN_ADDRESS: u64 = 16;
@@ -546,7 +546,7 @@ impl<'a> Handlers<'a> {
                 return Some(false);
             }
         }
-        Some(listed.next().is_none() && table.base == LandingBase::Function)
+        Some(listed.next().is_none())
     }
 
     /// What the personality routine finds for `place` bytes past the function's start.
@@ -598,6 +598,17 @@ fn original_handlers<'a>(image: &'a Image, fde: &Fde) -> Option<Handlers<'a>> {
     Handlers::read(image.read(at, len)?, at.0, fde.start.0)
 }
 
+/// Whether a table tells the personality routine what its pads are relative to: the function's start,
+/// which it takes from the unwind entry if it is not told.
+fn has_base(table: &NewLsda, part: &PartUnwind) -> bool {
+    let encoding = table.bytes.first().copied();
+    match table.base {
+        LandingBase::Part => encoding == Some(OMIT) && part.start == 0,
+        LandingBase::Function => encoding == Some(PCREL4) && table.base_field() == Some(1),
+        LandingBase::Text => false,
+    }
+}
+
 /// Checks handlers and personality at every call.
 fn handlers(walk: &Walk<'_, '_>, image: &Image) -> Result<(), CheckError> {
     let parts = walk.claim.unwind;
@@ -612,7 +623,9 @@ fn handlers(walk: &Walk<'_, '_>, image: &Image) -> Result<(), CheckError> {
         return Ok(());
     }
     let listed = |(new, part): (&Option<Handlers<'_>>, &PartUnwind)| match (new, &part.table) {
-        (Some(new), Some(table)) => new.pads_are_listed(table) == Some(true),
+        (Some(new), Some(table)) => {
+            has_base(table, part) && new.pads_are_listed(table) == Some(true)
+        }
         (None, None) => true,
         _ => false,
     };
