@@ -3,6 +3,7 @@
 #[path = "common/programs.rs"]
 mod programs;
 
+use std::io::{BufRead, BufReader, Read};
 use std::process::{Command, Output, Stdio};
 
 use programs::{Bench, program_of};
@@ -118,4 +119,89 @@ fn a_table_leads_where_nothing_else_does() {
     let flags = ["-O2", "-s", "-fno-pie", "-no-pie"];
     let program = bench.try_build("switch.c", "program", &flags).unwrap();
     bench.same(&["events", "count", "edges"], &program.display().to_string());
+}
+
+#[test]
+fn code_that_the_loader_changes_stays() {
+    let bench = Bench::new();
+    let flags = ["-fpie", "-pie", "-Wl,-z,notext"];
+    let program = bench.build("relocated.c", "program", &flags);
+    bench.same(&["time", "count"], &program);
+    let instrumented = bench.path("instrumented");
+    let output = instrumented.to_str().unwrap();
+    assert!(bench.fettle(&["instrument", &program, "-o", output]).status().unwrap().success());
+    let plain = Command::new(&program).output().unwrap();
+    let trace = bench.path("own").display().to_string();
+    let ran = Command::new(output).env("FETTLE_RECORD", trace).output().unwrap();
+    assert_eq!(ran, plain);
+    let lifted = bench.fettle(&["lift", &program]).output().unwrap();
+    let lifted = String::from_utf8_lossy(&lifted.stdout);
+    assert!(lifted.contains("a relocation that cannot be carried over"), "{lifted}");
+}
+
+#[test]
+fn coroutines_begin_with_what_is_in_registers() {
+    let bench = Bench::new();
+    let program = bench.build("fibers.c", "program", &[]);
+    bench.same(&["time", "events", "cpu", "sample", "count", "edges"], &program);
+}
+
+impl Bench {
+    /// Builds a C++ program with a personality routine that knows no base of landing pads.
+    fn build_picky(&self, source: &str) -> String {
+        let object = format!("{source}.o");
+        let object = self.build(source, &object, &["-c", "-fno-reorder-blocks-and-partition"]);
+        let renamed = "__gxx_personality_v0=_d_eh_personality";
+        let mut objcopy = Command::new("objcopy");
+        assert!(objcopy.args(["--redefine-sym", renamed, &object]).status().unwrap().success());
+        let picky = self.build("picky.c", "picky.o", &["-c"]);
+        let program = self.path(&format!("{source}.program")).display().to_string();
+        let mut link = Command::new("g++");
+        assert!(link.args([&object, &picky, "-o", &program]).status().unwrap().success());
+        program
+    }
+}
+
+/// As D's and Crystal's.
+#[test]
+fn personality_routines_may_know_no_base() {
+    let bench = Bench::new();
+    let program = bench.build_picky("caught.cpp");
+    bench.same(&["time", "events", "count", "edges"], &program);
+    // In code that is laid out anew, too, with what never runs elsewhere.
+    let plain = Command::new(&program).output().unwrap();
+    let mut running = Command::new(&program);
+    let mut running = running.arg("on").stdout(Stdio::piped()).spawn().unwrap();
+    let pid = running.id().to_string();
+    let mut out = BufReader::new(running.stdout.take().unwrap());
+    let mut said = String::new();
+    out.read_line(&mut said).unwrap();
+    let tune = ["tune", "-p", &pid, "--time", "0.5", "--keep", "--threshold", "0"];
+    let tuned = bench.fettle(&tune).output().unwrap();
+    assert!(tuned.status.success(), "{}", String::from_utf8_lossy(&tuned.stderr));
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
+    out.read_to_string(&mut said).unwrap();
+    assert_eq!(said.as_bytes(), plain.stdout);
+    assert_eq!(running.wait().unwrap().code(), Some(4));
+}
+
+/// GCC's Go, by the library that its programs need; what Mono has compiled, by its table.
+#[test]
+fn code_of_runtimes_that_know_its_addresses_stays() {
+    let bench = Bench::new();
+    let library = bench.path("libgo.so.21").display().to_string();
+    let flags = ["-shared", "-fPIC", "-Wl,-soname,libgo.so.21"];
+    let libgo = bench.build("seldom.c", "libgo.so.21", &flags);
+    let program =
+        bench.build("relocated.c", "program", &["-fpie", "-pie", "-Wl,-z,notext", &library]);
+    let refused = bench.fettle(&["record", "-q", "--", &program]).output().unwrap();
+    assert_eq!(refused.status.code(), Some(2), "{libgo}");
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("is a Go program"));
+
+    let flags = ["-shared", "-fPIC", "-Wl,--defsym,mono_aot_file_info=0"];
+    let compiled = bench.build("seldom.c", "compiled.so", &flags);
+    let lifted = bench.fettle(&["lift", &compiled]).output().unwrap();
+    let lifted = String::from_utf8_lossy(&lifted.stdout);
+    assert!(lifted.contains(": 0 of "), "{lifted}");
 }
