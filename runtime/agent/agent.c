@@ -164,18 +164,19 @@ static void record(volatile struct thread_block *b, u64 number, u64 start, u64 t
     words[1] = ticks << 12 | (id & 0xfff);
 }
 
-/* Ends the activation on top of the shadow stack. */
-static void close_top(volatile struct thread_block *b, u64 time)
+/* Ends the activation on top of the shadow stack, which `caller` has called. */
+static void close_top(volatile struct thread_block *b, u64 time, volatile struct frame *caller)
 {
     volatile struct frame *top = frame_at(b, b->shadow_used - sizeof(struct frame));
     /* A child of a fork has its parent's frames, and a processor time of its own. */
     u64 ticks = time > top->start ? time - top->start : 0;
     u64 number = top->function;
     volatile struct accumulator *a = accumulator(b, number);
-    top[-1].child_ticks += ticks;
-    top[-1].children++;
+    caller->child_ticks += ticks;
+    caller->children++;
     a->total_ticks += ticks;
-    a->self_ticks += ticks - top->child_ticks;
+    /* What runs on another stack is not within it. */
+    a->self_ticks += ticks > top->child_ticks ? ticks - top->child_ticks : 0;
     a->children += top->children;
     a->below += b->ended - top->ended_before;
     b->ended++;
@@ -191,8 +192,13 @@ static u64 leave_top(volatile struct thread_block *b, u64 end)
 {
     volatile struct frame *top = frame_at(b, b->shadow_used - sizeof(struct frame));
     u64 before = top->stack_pointer >= top[-1].stack_pointer ? top->start : end;
+    /* Who was left before did not call it. */
+    volatile struct frame *lowest = frame_at(b, 0), *caller = top - 1;
+    for (u32 i = 0; caller > lowest && caller->stack_pointer <= top->stack_pointer; caller--)
+        if (++i == FRAMES_LOOKED_AT)
+            break;
     accumulator(b, top->function)->calls++;
-    close_top(b, end);
+    close_top(b, end, caller);
     b->left_frames++;
     return before;
 }
@@ -588,7 +594,7 @@ void fettle_leave(u64 stack_pointer, u32 class, const u64 *vectors,
         leave_values(b, top->function, &value, 1, top->start);
     }
     accumulator(b, top->function)->calls++;
-    close_top(b, time);
+    close_top(b, time, frame_at(b, b->shadow_used - 2 * sizeof(struct frame)));
 }
 
 /* What the user's own probe is told of a call (runtime/probe/fettle_probe.h). */

@@ -205,3 +205,26 @@ fn code_of_runtimes_that_know_its_addresses_stays() {
     let lifted = String::from_utf8_lossy(&lifted.stdout);
     assert!(lifted.contains(": 0 of "), "{lifted}");
 }
+
+/// Calls that were left long before they are found to be did not call each other.
+#[test]
+fn times_of_what_was_left_add_up() {
+    let bench = Bench::new();
+    let program = bench.build("unwound.c", "program", &["-fno-inline-functions"]);
+    for mode in ["time", "events", "cpu"] {
+        let (recorded, whole) = bench.record(&["--mode", mode, "--skip", "catcher"], &program);
+        assert!(recorded.status.success() && whole, "{mode}");
+        let trace = fettle_trace::Trace::open(bench.trace().as_ref()).unwrap();
+        let (duration, names) = (trace.manifest().duration_ns, trace.functions().unwrap());
+        let of = |name| names.iter().position(|f| f.name == name).unwrap() as u32;
+        let totals = trace.totals().unwrap();
+        let one = |name| totals.iter().find(|t| t.function == of(name)).unwrap();
+        for total in &totals {
+            assert!(total.self_ns <= total.total_ns && total.total_ns <= 3 * duration, "{total:?}");
+        }
+        assert_eq!((one("unwind").calls, one("spin").calls), (3, 6), "{mode}");
+        assert!(totals.iter().map(|t| t.self_ns).sum::<u64>() <= duration, "{mode}: {totals:?}");
+        // Each of them ended at the latest when the next one began.
+        assert!(one("unwind").total_ns <= one("outer").total_ns, "{mode}: {totals:?}");
+    }
+}
