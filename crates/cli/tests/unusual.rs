@@ -228,3 +228,22 @@ fn times_of_what_was_left_add_up() {
         assert!(one("unwind").total_ns <= one("outer").total_ns, "{mode}: {totals:?}");
     }
 }
+
+/// A shell ends in the middle of its calls; `true` comes back from all but the first.
+#[test]
+fn calls_that_have_not_ended_are_told() {
+    let bench = Bench::new();
+    for (mode, program, told) in
+        [("time", "/bin/sh", true), ("cpu", "/bin/sh", true), ("time", "/bin/true", false)]
+    {
+        let (recorded, whole) = bench.record(&["--mode", mode], program);
+        assert!(recorded.status.success() && whole, "{mode}: {recorded:?}");
+        let trace = fettle_trace::Trace::open(bench.trace().as_ref()).unwrap();
+        let notes = &trace.manifest().notes;
+        assert_eq!(
+            notes.iter().any(|note| note.contains("calls had not ended")),
+            told,
+            "{notes:?}"
+        );
+    }
+}

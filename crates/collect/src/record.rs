@@ -11,7 +11,8 @@ use fettle_abi::ring::Policy;
 use fettle_live::{ExitStatus, Launch, RunOptions, WaitFor};
 use fettle_rewrite::{Depth, Mode};
 use fettle_trace::{
-    Clock, Exit, Finish, Loss, Manifest, Module, Parameter, RunTotals, TickConverter,
+    Clock, Exit, Finish, Function, Loss, Manifest, Module, OpenCall, Parameter, RunTotals,
+    TickConverter,
 };
 
 use fettle_kernel::{Capture, KernelError};
@@ -277,16 +278,49 @@ fn tables(options: &Options, mut manifest: Manifest, modules: &Modules, done: Do
              their edges after that are too high or too low by as much"
         ));
     }
-    Finish {
+    let mut finish = Finish {
         mappings: done.mappings,
         processes: done.processes,
         threads: done.threads,
         totals: done.totals,
         own: done.own,
         counters,
-        open_calls: if options.mode == Mode::Events { done.open } else { Vec::new() },
         ..name_tables(manifest, modules)
+    };
+    match options.mode {
+        Mode::Events => finish.open_calls = done.open,
+        Mode::Time | Mode::Cpu => {
+            let mut open = done.open;
+            open.retain(|call| !is_start(modules, call.function));
+            finish.manifest.notes.extend(still_open(&open, &finish.functions));
+        }
+        _ => {}
     }
+    finish
+}
+
+/// Whether a function is where its program starts, which no program comes back from.
+fn is_start(modules: &Modules, function: u32) -> bool {
+    modules.all().iter().any(|module| {
+        let index = function.checked_sub(module.first_function);
+        let planned = index.and_then(|index| module.plan.functions.get(index as usize));
+        planned.is_some_and(|planned| planned.entry == module.image.entry())
+    })
+}
+
+/// What is told of calls that had not ended where only those that have are added up.
+fn still_open(open: &[OpenCall], functions: &[Function]) -> Option<String> {
+    const NAMED: usize = 5;
+    let function = |call: &OpenCall| functions.get(call.function as usize);
+    let mut names: Vec<&str> = open.iter().filter_map(function).map(|f| f.name.as_str()).collect();
+    names.sort_unstable();
+    names.dedup();
+    let others = names.split_off(names.len().min(NAMED)).len();
+    let others = if others > 0 { format!(" and {others} others") } else { String::new() };
+    let names = names.join(", ");
+    let calls = open.len();
+    (calls > 0)
+        .then(|| format!("{calls} calls had not ended, and are in no figure: of {names}{others}"))
 }
 
 /// Begins to record kernel events.
