@@ -132,9 +132,9 @@ impl Halted<'_> {
             let sleeps = thread.registers.orig_rax as i64 >= 0;
             let mut registers = Vec::new();
             for (i, word) in general(&thread.registers).into_iter().enumerate() {
-                // The program counter, and rcx, where a system call leaves where it comes back to.
-                let leads = i < 2 || sleeps && returns.is_table(word);
                 if ranges.contains(word) {
+                    // The program counter, and rcx, where a system call leaves where it comes back to.
+                    let leads = if returns.is_table(word) { sleeps } else { i < 2 };
                     let old = returns.original_of(word).filter(|_| word >= LOWEST && leads);
                     registers.extend(instead(old).map(|old| (i, old)));
                 }
@@ -165,8 +165,9 @@ impl Halted<'_> {
 
 impl Halted<'_> {
     /// Has words of memory that lead to where calls in new code come back to, or to a copied table,
-    /// lead to the same in the original; gives how many. Whether they are on stacks that sleep, or what a program has kept of
-    /// a stack, nobody can tell: in both cases they become what they would have been.
+    /// lead to the same in the original; gives how many. Whether they are on stacks that sleep, or
+    /// what a program has kept of a stack, nobody can tell: in both cases they become what they would
+    /// have been.
     ///
     /// # Errors
     ///
