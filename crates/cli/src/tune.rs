@@ -11,7 +11,7 @@ use clap::Parser;
 use fettle_live::{Entry, Journal, Process, Purpose, Undoing, Undone};
 use fettle_tune::{
     Decided, Family, Group, Installed, LOADING, LeftAlone, Measured, News, Options, Outcome,
-    Promoted, Saved, Stop, Target, TuneError, Wanted, Work, measure,
+    Promoted, Saved, Stop, Target, TuneError, Wanted, Work, WorkUnit, measure,
 };
 use serde_json::json;
 
@@ -53,7 +53,8 @@ pub struct Args {
     #[arg(long, value_name = "SHARE", default_value_t = 0.05)]
     hot: f64,
     /// A command that prints a number which grows with the process's work; without it, its read
-    /// and write system calls are its work
+    /// and write system calls are its work, or for root all of its system calls if it makes few of
+    /// those
     #[arg(long, value_name = "COMMAND")]
     work: Option<String>,
     /// Compare in so many rounds: old, new, new, old
@@ -349,7 +350,7 @@ fn print_outcome(args: &Args, outcome: &Outcome) -> anyhow::Result<()> {
         text.push_str(&format!("process {pid} stays as it is: {why}\n"));
     }
     if let Some(measured) = &outcome.measured {
-        text.push_str(&measured_text(args, measured));
+        text.push_str(&measured_text(measured));
     }
     let pid = args.pid();
     text.push_str(&match (outcome.kept, args.dry_run) {
@@ -434,11 +435,8 @@ pub(crate) fn taken(modelled: &fettle_tune::Modelled) -> f64 {
     ways.taken() as f64 / (ways.taken() + ways.straight).max(1) as f64
 }
 
-fn measured_text(args: &Args, measured: &Measured) -> String {
-    let unit = match &args.work {
-        Some(_) => "unit of work",
-        None => "read or write call",
-    };
+fn measured_text(measured: &Measured) -> String {
+    let unit = unit(measured.unit);
     format!(
         "measured in {} rounds: {:.2} us of processor time for a {unit}, now {:.2}: {:+.1} % \
          [95 % interval {:+.1} to {:+.1}]; {} switches, at most {:.2} ms each\n",
@@ -451,6 +449,14 @@ fn measured_text(args: &Args, measured: &Measured) -> String {
         measured.stops.len(),
         longest(&measured.stops),
     )
+}
+
+fn unit(unit: WorkUnit) -> &'static str {
+    match unit {
+        WorkUnit::ReadOrWrite => "read or write call",
+        WorkUnit::SystemCall => "system call",
+        WorkUnit::Told => "unit of work",
+    }
 }
 
 /// The same as [`decided_text`], for programs.
@@ -512,7 +518,7 @@ fn outcome_json(args: &Args, outcome: &Outcome) -> serde_json::Value {
         })),
         "measured": outcome.measured.as_ref().map(|m| json!({
             "ratio": m.ratio, "low": m.low, "high": m.high, "ratios": m.ratios,
-            "old_ns": m.ns.0, "new_ns": m.ns.1, "idle_rounds": m.idle, "stops_ms": ms(&m.stops),
+            "unit": unit(m.unit), "old_ns": m.ns.0, "new_ns": m.ns.1, "idle_rounds": m.idle, "stops_ms": ms(&m.stops),
         })),
     })
 }

@@ -544,6 +544,35 @@ fn who_was_forked_keeps_nothing_when_its_parent_has_its_own_code_again() {
 }
 
 #[test]
+fn who_neither_reads_nor_writes_is_compared_by_its_other_calls() {
+    // As root, on a kernel that tells its types.
+    let uid = Command::new("id").arg("-u").output().unwrap().stdout;
+    if uid != b"0\n" || !Path::new("/sys/kernel/btf/vmlinux").exists() {
+        return eprintln!("skipped 1 test: nobody may count system calls here");
+    }
+    let script = r#"use Socket; $| = 1; print "ready\n";
+        socketpair($a, $b, AF_UNIX, SOCK_DGRAM, 0);
+        while (1) {
+            $x += $_ * 3 for 1 .. 20;
+            send $a, $x, 0; recv $b, $y, 100, 0;
+            exit 1 if $x ne $y
+        }"#;
+    let bench = Bench::new();
+    let server = Running::start(Path::new("/usr/bin/perl"), &["-e".into(), script.into()]);
+    let pid = server.pid();
+    let compare = ["--time", "0.5", "--pairs", "8", "--turn", "0.1", "--threshold", "0"];
+    let (status, value) = bench.json(&[&["tune", "-p", &pid.to_string()], &compare[..]].concat());
+    assert!(status < 2, "{value}");
+    assert_eq!(value["measured"]["unit"], "system call", "{value}");
+    // The first one showed that there are no others.
+    assert!(value["measured"]["ratios"].as_array().unwrap().len() < 8, "{value}");
+    if status == 0 {
+        assert_eq!(bench.undo(pid).0, 0);
+    }
+    assert_eq!(differing(pid), Vec::<String>::new());
+}
+
+#[test]
 fn a_family_counts_and_is_compared_together() {
     let bench = Bench::new();
     let running = bench.start(&bench.build("forker.c", &["-no-pie"]));

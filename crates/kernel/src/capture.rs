@@ -82,7 +82,7 @@ pub struct Capture {
 const PROCESSES: u32 = 1 << 16;
 /// Transfers under way at once.
 const TRANSFERS: u32 = 1 << 14;
-const TYPES: &str = "/sys/kernel/btf/vmlinux";
+pub(crate) const TYPES: &str = "/sys/kernel/btf/vmlinux";
 
 impl Capture {
     /// Puts the programs into the kernel; nothing is recorded before [`Capture::start`].
@@ -300,7 +300,7 @@ impl Drop for Children {
 }
 
 /// Fails unless the kernel's numbers of processes are ours.
-fn own_numbers() -> Result<(), KernelError> {
+pub(crate) fn own_numbers() -> Result<(), KernelError> {
     use std::os::unix::fs::MetadataExt;
     /// What the kernel calls the first namespace of process numbers.
     const FIRST: u64 = 0xefff_fffc;
@@ -312,7 +312,7 @@ fn own_numbers() -> Result<(), KernelError> {
 
 /// Hands a program to the kernel; `None` if it can be done without, and this kernel has not got
 /// its place.
-fn load(spec: &Spec, btf: &Btf) -> Result<Option<Program>, KernelError> {
+pub(crate) fn load(spec: &Spec, btf: &Btf) -> Result<Option<Program>, KernelError> {
     let (kind, name) = spec.target();
     let target = match btf.find(kind, &name) {
         Ok(target) => target,
@@ -339,7 +339,7 @@ fn load(spec: &Spec, btf: &Btf) -> Result<Option<Program>, KernelError> {
     }
 }
 
-fn refused(what: &'static str, error: io::Error) -> KernelError {
+pub(crate) fn refused(what: &'static str, error: io::Error) -> KernelError {
     match error.raw_os_error() {
         Some(libc::EPERM | libc::EACCES) => KernelError::NotPermitted,
         _ => KernelError::NoBpf { what, error },

@@ -38,7 +38,7 @@ pub use fettle_layout::model::Geometry;
 pub use fettle_layout::order::{Choice, Method, Modelled, Unit};
 pub use fettle_layout::promote::Promoted;
 pub use install::{Installed, install};
-pub use measure::{Measured, Work};
+pub use measure::{Measured, Work, WorkUnit};
 pub use module::{LeftAlone, Module, NewCode, Reason, Recipe};
 pub use profile::{Fit, Saved, Subject};
 pub use target::{LOADING, Loaded, Target};

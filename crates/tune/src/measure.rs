@@ -8,6 +8,7 @@
 use std::process::Command;
 use std::time::Duration;
 
+use fettle_kernel::Tally;
 use fettle_live::{Patch, Places, Process};
 
 use crate::Stop;
@@ -19,10 +20,22 @@ use crate::switching::Ways;
 /// What tells how much work a process has done.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Work {
-    /// Its read and write system calls, as the kernel counts them for each process.
+    /// Its read and write system calls, as the kernel counts them for each process; where there are
+    /// none to speak of, all of its system calls, if the user may have them counted.
     Calls,
     /// The first number that a command prints, which grows with the work.
     Command(String),
+}
+
+/// What processor time is told for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WorkUnit {
+    /// A call that reads or writes.
+    ReadOrWrite,
+    /// A system call: servers may use others (`recvmsg`) for what they do.
+    SystemCall,
+    /// What a command's number counts.
+    Told,
 }
 
 /// How to compare.
@@ -47,6 +60,8 @@ pub struct Measured {
     pub low: f64,
     /// Upper end.
     pub high: f64,
+    /// What a unit of work was.
+    pub unit: WorkUnit,
     /// Nanoseconds of processor time for a unit of work, by the old code and by the new.
     pub ns: (f64, f64),
     /// Rounds in which too little work was done to tell anything.
@@ -147,20 +162,20 @@ pub fn measure(
     let done = take_rounds(&mut switch, plan, stop);
     // However it ended.
     switch.turn(true)?;
-    let (rounds, idle) = done?;
+    let (rounds, idle, unit) = done?;
     if rounds.len() < LEAST_ROUNDS {
         let why = "it did too little work that could be seen: put it under load, or say by \
                    --work what its work is"
             .to_owned();
         return Err(TuneError::Unfit { pid, why });
     }
-    let mut measured = evaluate(&rounds);
+    let mut measured = evaluate(&rounds, unit);
     (measured.idle, measured.stops) = (idle, switch.stops);
     Ok(measured)
 }
 
-/// What rounds have shown, by old and by new code; and how many have shown nothing.
-type Rounds = (Vec<(f64, f64)>, usize);
+/// What rounds have shown, by old and by new code; how many have shown nothing; for what.
+type Rounds = (Vec<(f64, f64)>, usize, WorkUnit);
 
 fn take_rounds(
     switch: &mut Switch<'_, '_>,
@@ -169,18 +184,20 @@ fn take_rounds(
 ) -> Result<Rounds, TuneError> {
     let mut rounds = Vec::new();
     let mut idle = 0;
+    let mut meter = Meter::new(&plan.work);
     for round in 0..plan.pairs {
         let first = round % 2 == 1;
         let mut costs = [Cost::default(), Cost::default()];
         let mut told = true;
         for new in [first, !first, !first, first] {
             switch.turn(new)?;
-            let cost = take_turn(switch.family, plan, stop)?;
+            let cost = take_turn(switch.family, (&meter, plan.turn), stop)?;
             told &= cost.work >= LEAST_WORK;
             costs[usize::from(new)].add(cost);
         }
         match told {
             true => rounds.push((costs[0].per_unit(), costs[1].per_unit())),
+            false if rounds.is_empty() && meter.count_all() => {}
             false => idle += 1,
         }
         // Nothing is to be seen, and there will not be.
@@ -188,7 +205,55 @@ fn take_rounds(
             break;
         }
     }
-    Ok((rounds, idle))
+    Ok((rounds, idle, meter.unit()))
+}
+
+/// What tells of work while it is done.
+enum Meter<'a> {
+    Io,
+    All(Tally),
+    Command(&'a str),
+}
+
+impl Meter<'_> {
+    fn new(work: &Work) -> Meter<'_> {
+        match work {
+            Work::Calls => Meter::Io,
+            Work::Command(command) => Meter::Command(command),
+        }
+    }
+
+    fn unit(&self) -> WorkUnit {
+        match self {
+            Meter::Io => WorkUnit::ReadOrWrite,
+            Meter::All(_) => WorkUnit::SystemCall,
+            Meter::Command(_) => WorkUnit::Told,
+        }
+    }
+
+    /// Has all system calls counted from now on, if reads and writes were and that can be done. It
+    /// makes each of the machine's calls a little longer, so it is not done without need.
+    fn count_all(&mut self) -> bool {
+        let tally = if matches!(self, Meter::Io) { Tally::new().ok() } else { None };
+        tally.map(|tally| *self = Meter::All(tally)).is_some()
+    }
+
+    /// How much was done so far.
+    fn work(&self, family: &Family<'_>) -> Result<u64, TuneError> {
+        let pid = family.lead.pid();
+        let unfit = |why: String| TuneError::Unfit { pid, why };
+        match self {
+            Meter::Io => family.io_calls().ok_or_else(|| unfit("it has ended".to_owned())),
+            Meter::All(tally) => {
+                let all = family.all().into_iter();
+                all.map(|relative| tally.watch(relative.pid as u32))
+                    .collect::<Result<(), _>>()
+                    .and_then(|()| tally.total())
+                    .map_err(|error| unfit(error.to_string()))
+            }
+            Meter::Command(command) => printed_number(pid, command),
+        }
+    }
 }
 
 /// What work has cost.
@@ -209,18 +274,19 @@ impl Cost {
     }
 }
 
-fn take_turn(family: &Family<'_>, plan: &Plan, stop: Stop<'_>) -> Result<Cost, TuneError> {
+fn take_turn(
+    family: &Family<'_>,
+    (meter, turn): (&Meter<'_>, Duration),
+    stop: Stop<'_>,
+) -> Result<Cost, TuneError> {
     let pid = family.lead.pid();
     let look = || -> Result<Cost, TuneError> {
         let gone = || TuneError::Unfit { pid, why: "it has ended".to_owned() };
-        let work = match &plan.work {
-            Work::Calls => family.io_calls().ok_or_else(gone)?,
-            Work::Command(command) => printed_number(pid, command)?,
-        };
+        let work = meter.work(family)?;
         Ok(Cost { cpu_ns: family.cpu_ns().ok_or_else(gone)?, work })
     };
     let before = look()?;
-    stop.wait(pid, plan.turn)?;
+    stop.wait(pid, turn)?;
     let after = look()?;
     Ok(Cost {
         cpu_ns: after.cpu_ns.saturating_sub(before.cpu_ns),
@@ -249,7 +315,7 @@ fn printed_number(pid: i32, command: &str) -> Result<u64, TuneError> {
 }
 
 /// Mean and interval of what rounds have shown: cost by old code, cost by new code.
-fn evaluate(rounds: &[(f64, f64)]) -> Measured {
+fn evaluate(rounds: &[(f64, f64)], unit: WorkUnit) -> Measured {
     let count = rounds.len() as f64;
     let logarithms: Vec<f64> = rounds.iter().map(|(old, new)| (new / old).ln()).collect();
     let mean = logarithms.iter().sum::<f64>() / count;
@@ -262,6 +328,7 @@ fn evaluate(rounds: &[(f64, f64)]) -> Measured {
         ratio: mean.exp(),
         low: (mean - half).exp(),
         high: (mean + half).exp(),
+        unit,
         ns: (
             average(&mut rounds.iter().map(|round| round.0)),
             average(&mut rounds.iter().map(|round| round.1)),
@@ -304,12 +371,12 @@ mod tests {
                 })
                 .collect()
         };
-        let gain = evaluate(&noisy(0.95));
+        let gain = evaluate(&noisy(0.95), WorkUnit::Told);
         assert!(gain.is_gain() && (gain.ratio - 0.95).abs() < 0.001, "{gain:?}");
         assert!(gain.low < gain.ratio && gain.ratio < gain.high);
-        let none = evaluate(&noisy(1.0));
+        let none = evaluate(&noisy(1.0), WorkUnit::Told);
         assert!(!none.is_gain() && none.low < 1.0 && none.high > 1.0, "{none:?}");
-        assert!(!evaluate(&noisy(1.05)).is_gain());
+        assert!(!evaluate(&noisy(1.05), WorkUnit::Told).is_gain());
     }
 
     #[test]

@@ -30,7 +30,8 @@ pub struct Spec {
 }
 
 impl Spec {
-    fn tracepoint(place: &'static str, code: Vec<Insn>) -> Spec {
+    /// A program at a tracepoint that every kernel has.
+    pub fn tracepoint(place: &'static str, code: Vec<Insn>) -> Spec {
         Spec { place, attach: Attach::Tracepoint, code, optional: false }
     }
 

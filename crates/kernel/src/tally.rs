@@ -1,0 +1,91 @@
+//! How many system calls processes make, counted in the kernel: a program that is asked for each call
+//! whose it is, and nothing else.
+
+use std::fs;
+use std::os::fd::OwnedFd;
+
+use crate::asm::{Alu, Asm, FP, Helper, If, Insn, R0, R1, R2, Size};
+use crate::btf::Btf;
+use crate::capture::{self, TYPES};
+use crate::error::KernelError;
+use crate::programs::Spec;
+use crate::sys::{Map, MapKind, Program};
+
+/// Processes that can be counted for.
+const PROCESSES: u32 = 1 << 14;
+
+/// Counts system calls until it is dropped.
+#[derive(Debug)]
+pub struct Tally {
+    calls: Map,
+    _program: Program,
+    _link: OwnedFd,
+}
+
+impl Tally {
+    /// Begins, for nobody yet.
+    ///
+    /// # Errors
+    ///
+    /// When the user may not or the kernel cannot.
+    pub fn new() -> Result<Tally, KernelError> {
+        capture::own_numbers()?;
+        let btf = Btf::parse(fs::read(TYPES).map_err(KernelError::NoTypes)?)?;
+        let calls = Map::new(MapKind::Hash, 4, 8, PROCESSES);
+        let calls = calls.map_err(|error| capture::refused("map", error))?;
+        let spec = Spec::tracepoint("sys_enter", program(calls.fd()));
+        let program = capture::load(&spec, &btf)?.expect("it is not optional");
+        let link = program.attach().map_err(KernelError::io("attach to the kernel"))?;
+        Ok(Tally { calls, _program: program, _link: link })
+    }
+
+    /// Counts the calls of a process from now on, if they are not counted yet.
+    ///
+    /// # Errors
+    ///
+    /// When too many are counted for.
+    pub fn watch(&self, pid: u32) -> Result<(), KernelError> {
+        let (key, failed) = (pid.to_le_bytes(), KernelError::io("count a process's system calls"));
+        if self.calls.get(&key).map_err(&failed)?.is_none() {
+            self.calls.set(&key, &[0; 8]).map_err(failed)?;
+        }
+        Ok(())
+    }
+
+    /// The calls of all that were watched at some time, those that have ended included.
+    ///
+    /// # Errors
+    ///
+    /// When the kernel does not tell.
+    pub fn total(&self) -> Result<u64, KernelError> {
+        let failed = KernelError::io("read how many system calls were made");
+        let (mut sum, mut key) = (0u64, None);
+        while let Some(next) = self.calls.next_key(key.as_deref()).map_err(&failed)? {
+            let value = self.calls.get(&next).map_err(&failed)?.unwrap_or_default();
+            sum += value.try_into().map_or(0, u64::from_le_bytes);
+            key = Some(next);
+        }
+        Ok(sum)
+    }
+}
+
+/// Adds one to what the map `calls` has for the process that makes a call, if it has something.
+fn program(calls: i32) -> Vec<Insn> {
+    const KEY: i16 = -8;
+    let mut a = Asm::new();
+    let out = a.label();
+    a.call(Helper::CurrentPidTgid);
+    a.alu_imm(Alu::Shr, R0, 32);
+    a.store(Size::B4, FP, KEY, R0);
+    a.map(R1, calls);
+    a.mov(R2, FP);
+    a.alu_imm(Alu::Add, R2, KEY.into());
+    a.call(Helper::MapLookup);
+    a.jump_if(If::Eq, R0, 0, out);
+    a.imm(R1, 1);
+    a.atomic_add(R0, 0, R1);
+    a.place(out);
+    a.imm(R0, 0);
+    a.exit();
+    a.finish()
+}
