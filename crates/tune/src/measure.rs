@@ -245,9 +245,8 @@ impl Meter<'_> {
         match self {
             Meter::Io => family.io_calls().ok_or_else(|| unfit("it has ended".to_owned())),
             Meter::All(tally) => {
-                let all = family.all().into_iter();
-                all.map(|relative| tally.watch(relative.pid as u32))
-                    .collect::<Result<(), _>>()
+                let mut all = family.all().into_iter();
+                all.try_for_each(|relative| tally.watch(relative.pid as u32))
                     .and_then(|()| tally.total())
                     .map_err(|error| unfit(error.to_string()))
             }
