@@ -16,7 +16,7 @@ use fettle_rewrite::check::{self, CheckError, Claim, Fault};
 use fettle_rewrite::emit::{self, Context, Emitted, Fixup};
 use fettle_rewrite::plan::{PlannedTable, plan_checked_by};
 use fettle_rewrite::probe::ProbeFixup;
-use fettle_rewrite::unwind::{PartUnwind, RowReader};
+use fettle_rewrite::unwind::{LandingBase, PartUnwind, RowReader};
 use fettle_rewrite::{Mode, PlanOptions, Pointers, Probing};
 use gimli::UnwindSection;
 use iced_x86::{Decoder, DecoderOptions, Instruction, Mnemonic};
@@ -581,14 +581,20 @@ fn change_chunks(
     Some((format!("chunks at {starts:x?}"), false))
 }
 
-/// Landing pads that are said to be elsewhere, or not said to be.
+/// Landing pads that are said to be elsewhere, or not said to be, or relative to something else.
 fn change_pads(draft: &mut Draft, _: &Claim<'_>, random: &mut Random) -> Option<(String, bool)> {
     let with: Vec<usize> = (0..draft.unwind.len())
         .filter(|i| draft.unwind[*i].table.as_ref().is_some_and(|t| !t.pads.is_empty()))
         .collect();
     let table = draft.unwind[*random.one(&with)?].table.as_mut()?;
     let i = random.below(table.pads.len());
-    match random.below(3) {
+    match random.below(5) {
+        3 => table.bytes[0] ^= 1 << random.below(8),
+        4 => {
+            let bases = [LandingBase::Part, LandingBase::Function, LandingBase::Text];
+            let others: Vec<LandingBase> = bases.into_iter().filter(|b| *b != table.base).collect();
+            table.base = *random.one(&others)?;
+        }
         0 => table.pads[i].0 ^= 1 << random.below(6),
         1 => table.pads[i].1 ^= 1 << random.below(12),
         _ => {
@@ -614,7 +620,8 @@ fn call_sites(bytes: &[u8]) -> Option<Sites> {
         }
         None
     }
-    let mut at = 5;
+    // With a base of landing pads, or without.
+    let mut at = if *bytes.first()? == 0xff { 1 } else { 5 };
     let encoding = *bytes.get(at)?;
     at += 1;
     if encoding != 0xff {
