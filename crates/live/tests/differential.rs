@@ -3,8 +3,10 @@
 
 mod common;
 use std::ffi::OsStr;
+use std::io::{BufRead, BufReader};
+use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
@@ -138,23 +140,28 @@ fn many_short_processes() {
     compare("/bin/bash", &["-c", "for i in {1..200}; do (true); /bin/true; done; echo done", "a"]);
 }
 
+/// Starts what tells that it is ready by a line, which is returned.
+fn started(command: &mut Command) -> (Child, String) {
+    let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    (child, line)
+}
+
+fn kill(signal: &str, pid: &str) {
+    let kill = format!("kill -{signal} {pid}");
+    assert!(Command::new("sh").args(["-c", &kill]).status().unwrap().success());
+}
+
 #[test]
 fn a_program_that_is_killed_from_outside() {
     for (signal, code) in [("KILL", 137), ("TERM", 143), ("SEGV", 139)] {
         let log = temporary(&format!("killed-{signal}"));
-        let mut child = Command::new(follow())
-            .args(["sh", "-c", "echo $$; exec sleep 100"])
-            .env("FOLLOW_LOG", &log)
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut line = String::new();
-        let stdout = child.stdout.take().unwrap();
-        std::io::BufRead::read_line(&mut std::io::BufReader::new(stdout), &mut line).unwrap();
+        let mut command = Command::new(follow());
+        command.args(["sh", "-c", "echo $$; exec sleep 100"]).env("FOLLOW_LOG", &log);
+        let (mut child, line) = started(&mut command);
         std::thread::sleep(Duration::from_millis(50));
-        let kill = format!("kill -{signal} {}", line.trim());
-        assert!(Command::new("sh").args(["-c", &kill]).status().unwrap().success());
-        use std::os::unix::process::ExitStatusExt;
+        kill(signal, line.trim());
         assert_eq!(child.wait().unwrap().signal(), Some(code - 128));
     }
 }
@@ -164,19 +171,12 @@ fn what_was_ignored_at_the_start_reaches_who_has_a_handler() {
     // The program inherits both; it has a handler of its own for one of them.
     let perl = r#"$SIG{QUIT} = sub { exit 7 }; $| = 1; print "ready\n"; sleep 1 while 1"#;
     let script = r#"trap '' INT QUIT; exec "$0" perl -e "$1""#;
-    let mut child = Command::new("sh")
-        .args([OsStr::new("-c"), script.as_ref(), follow().as_ref(), perl.as_ref()])
-        .env("FOLLOW_LOG", temporary("ignored"))
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut line = String::new();
-    let stdout = child.stdout.take().unwrap();
-    std::io::BufRead::read_line(&mut std::io::BufReader::new(stdout), &mut line).unwrap();
+    let mut command = Command::new("sh");
+    command.args([OsStr::new("-c"), script.as_ref(), follow().as_ref(), perl.as_ref()]);
+    let (mut child, line) = started(command.env("FOLLOW_LOG", temporary("ignored")));
     assert_eq!(line, "ready\n");
     for signal in ["INT", "QUIT"] {
-        let kill = format!("kill -{signal} {}", child.id());
-        assert!(Command::new("sh").args(["-c", &kill]).status().unwrap().success());
+        kill(signal, &child.id().to_string());
     }
     assert_eq!(child.wait().unwrap().code(), Some(7));
 }
