@@ -401,9 +401,11 @@ fn take_away(
     let guards = guards(journal);
     let places = Places::of(journal);
     let unwind = patches(journal, |purpose| purpose == Purpose::Unwind);
-    // The loader's record of a library leads to our headers as long as it is ours.
-    let known = unwind.iter().map(|p| (p.at.0 & !7, p.at.0 + p.after.len() as u64)).collect();
-    let known = Ranges::new(known);
+    // The loader's record of a library leads to our headers as long as it is ours. What we had the
+    // process map is written in memory of ours.
+    let known = unwind.iter().map(|p| (p.at.0 & !7, p.at.0 + p.after.len() as u64));
+    let own = regions.iter().map(|(region, _)| (region.at.0, region.at.0 + region.len));
+    let known = Ranges::new(known.chain(own).collect());
     // Looks that cost nothing, or little, come first: as a rule it is a thread that hinders.
     let kept = |why: &str| Ok(Some(why.to_owned()));
     if returns.is_empty() && sleeper_returns_to(process, &ranges) {
