@@ -401,11 +401,7 @@ fn take_away(
     let guards = guards(journal);
     let places = Places::of(journal);
     let unwind = patches(journal, |purpose| purpose == Purpose::Unwind);
-    // The loader's record of a library leads to our headers as long as it is ours. What we had the
-    // process map is written in memory of ours.
-    let known = unwind.iter().map(|p| (p.at.0 & !7, p.at.0 + p.after.len() as u64));
-    let own = regions.iter().map(|(region, _)| (region.at.0, region.at.0 + region.len));
-    let known = Ranges::new(known.chain(own).collect());
+    let known = known(&regions, &unwind);
     // Looks that cost nothing, or little, come first: as a rule it is a thread that hinders.
     let kept = |why: &str| Ok(Some(why.to_owned()));
     if returns.is_empty() && sleeper_returns_to(process, &ranges) {
@@ -456,6 +452,14 @@ fn take_away(
     undone.stops.extend(process.unmap(journal, &regions)?);
     undone.freed = regions.iter().map(Region::code_len).sum();
     Ok(None)
+}
+
+/// Where words lead to new code and are no way into it. The loader's record of a library leads to our
+/// headers as long as it is ours; what we had the process map is written in memory of ours.
+fn known(regions: &[(Region, bool)], unwind: &[Patch]) -> Ranges {
+    let unwind = unwind.iter().map(|p| (p.at.0 & !7, p.at.0 + p.after.len() as u64));
+    let own = regions.iter().map(|(region, _)| (region.at.0, region.at.0 + region.len));
+    Ranges::new(unwind.chain(own).collect())
 }
 
 /// Whether words of a process's memory may lead to new code; those that say that a call comes back to
