@@ -96,6 +96,14 @@ fn relocated(image: &Image, range: &Range<LinkAddr>) -> Option<LinkAddr> {
     relocs.get(first).map(|r| r.addr).filter(|at| *at < range.end)
 }
 
+/// Whether these bytes are among an image's constants: what tells of a runtime where symbols are gone.
+pub fn has_constant(image: &Image, bytes: &[u8]) -> bool {
+    let constants = image.section(".rodata");
+    constants
+        .and_then(|s| image.read(s.start, usize::try_from(s.size).ok()?))
+        .is_some_and(|constants| memchr::memmem::find(constants, bytes).is_some())
+}
+
 /// A language's runtime that looks return addresses up in tables of its own: for its garbage
 /// collector, its exceptions, its compiled code. Such code has to stay where the tables say.
 enum Runtime {
@@ -124,12 +132,7 @@ impl Runtime {
             return Runtime::Mono;
         }
         // The variable that every OCaml runtime reads its settings from.
-        let constants = image
-            .section(".rodata")
-            .and_then(|s| image.read(s.start, usize::try_from(s.size).ok()?));
-        let names_ocaml =
-            constants.is_some_and(|bytes| memchr::memmem::find(bytes, b"CAMLRUNPARAM\0").is_some());
-        if names_ocaml { Runtime::OcamlStripped } else { Runtime::None }
+        if has_constant(image, b"CAMLRUNPARAM\0") { Runtime::OcamlStripped } else { Runtime::None }
     }
 
     fn owns(&self, name: Option<&str>) -> bool {

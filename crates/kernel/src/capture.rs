@@ -82,7 +82,7 @@ pub struct Capture {
 const PROCESSES: u32 = 1 << 16;
 /// Transfers under way at once.
 const TRANSFERS: u32 = 1 << 14;
-pub(crate) const TYPES: &str = "/sys/kernel/btf/vmlinux";
+const TYPES: &str = "/sys/kernel/btf/vmlinux";
 
 impl Capture {
     /// Puts the programs into the kernel; nothing is recorded before [`Capture::start`].
@@ -91,8 +91,7 @@ impl Capture {
     ///
     /// When the user may not or the kernel cannot; then nothing is left behind.
     pub fn new(options: &Options) -> Result<Capture, KernelError> {
-        own_numbers()?;
-        let btf = Btf::parse(fs::read(TYPES).map_err(KernelError::NoTypes)?)?;
+        let btf = types()?;
         let map = |kind, key, value, entries| {
             Map::new(kind, key, value, entries).map_err(|error| refused("map", error))
         };
@@ -299,8 +298,14 @@ impl Drop for Children {
     }
 }
 
+/// The kernel's types, if programs in it can be asked about our processes.
+pub(crate) fn types() -> Result<Btf, KernelError> {
+    own_numbers()?;
+    Ok(Btf::parse(fs::read(TYPES).map_err(KernelError::NoTypes)?)?)
+}
+
 /// Fails unless the kernel's numbers of processes are ours.
-pub(crate) fn own_numbers() -> Result<(), KernelError> {
+fn own_numbers() -> Result<(), KernelError> {
     use std::os::unix::fs::MetadataExt;
     /// What the kernel calls the first namespace of process numbers.
     const FIRST: u64 = 0xefff_fffc;

@@ -1,12 +1,10 @@
 //! How many system calls processes make, counted in the kernel: a program that is asked for each call
 //! whose it is, and nothing else.
 
-use std::fs;
 use std::os::fd::OwnedFd;
 
 use crate::asm::{Alu, Asm, FP, Helper, If, Insn, R0, R1, R2, Size};
-use crate::btf::Btf;
-use crate::capture::{self, TYPES};
+use crate::capture;
 use crate::error::KernelError;
 use crate::programs::Spec;
 use crate::sys::{Map, MapKind, Program};
@@ -29,8 +27,7 @@ impl Tally {
     ///
     /// When the user may not or the kernel cannot.
     pub fn new() -> Result<Tally, KernelError> {
-        capture::own_numbers()?;
-        let btf = Btf::parse(fs::read(TYPES).map_err(KernelError::NoTypes)?)?;
+        let btf = capture::types()?;
         let calls = Map::new(MapKind::Hash, 4, 8, PROCESSES);
         let calls = calls.map_err(|error| capture::refused("map", error))?;
         let spec = Spec::tracepoint("sys_enter", program(calls.fd()));

@@ -610,15 +610,10 @@ pub(crate) fn omits_base(image: &Image) -> bool {
     const ROUTINES: [&str; 2] = ["_d_eh_personality", "__crystal_personality"];
     // What Crystal's says of any other, with symbols or without.
     const REFUSAL: &[u8] = b"Unexpected encoding for LPStart";
-    let refuses = || {
-        let constants = image.section(".rodata")?;
-        let bytes = image.read(constants.start, usize::try_from(constants.size).ok()?)?;
-        memchr::memmem::find(bytes, REFUSAL)
-    };
     // D's list of modules.
     image.section("__minfo").is_some()
         || image.symbols().iter().any(|s| ROUTINES.contains(&s.name.as_str()))
-        || refuses().is_some()
+        || fettle_cfg::module::has_constant(image, REFUSAL)
 }
 
 /// Where a table says what landing pads are relative to: an encoding, and a 32-bit distance.
