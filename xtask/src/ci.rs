@@ -164,12 +164,17 @@ fn cargo(arguments: &[&str]) -> Result<()> {
     proc::step(Command::new("cargo").args(arguments).current_dir(repo::root()))
 }
 
+/// Kills a test program that hangs, with all that it has started, so that the others still run: so
+/// many seconds is several times what the longest takes.
+const RUNNER: &str = "timeout --kill-after=10 600";
+
 /// Runs all tests, shows their output and adds up cargo's result lines.
 fn cargo_test(score: &mut Score) -> Result<()> {
     use std::io::{BufRead, BufReader};
     let mut child = Command::new("cargo")
         .args(TEST)
         .arg("--no-fail-fast")
+        .env("CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER", RUNNER)
         .current_dir(repo::root())
         .stdin(Stdio::null())
         .stdout(Stdio::piped())

@@ -452,6 +452,26 @@ fn kill_recorder(bench: &Bench, mut worker: Worker, moved: bool) {
 }
 
 #[test]
+fn signals_arrive_whenever_the_recorder_is_killed() {
+    let bench = Bench::new("record_running_signalled");
+    let running = Running::start(&build(&bench.folder, "signalled.c", &[]), &[]);
+    let pid = running.pid().to_string();
+    for round in 0..8 {
+        let trace = bench.folder.join(format!("{round}"));
+        let mode = ["time", "count"][round % 2];
+        let arguments = ["record", "-p", &pid, "-o", text(&trace), "--mode", mode];
+        let mut fettle = bench.begin_with(&arguments, &pid);
+        std::thread::sleep(Duration::from_micros(3700 * round as u64));
+        fettle.kill().unwrap();
+        fettle.wait().unwrap();
+        let undone = bench.fettle(&["undo", &pid, "--wait", "60"]).output().unwrap();
+        assert!(undone.status.success(), "{round}: {}", said(&undone));
+        assert_as_they_were(&bench, &[running.pid()]);
+    }
+    assert_eq!(running.end(), "right after many rounds\nexit status: 0");
+}
+
+#[test]
 fn what_is_thrown_past_probes_fills_nothing_up() {
     let bench = Bench::new("record_running_thrown");
     let catcher = Running::start(&build(&bench.folder, "catcher.cpp", &[]), &[]);

@@ -298,6 +298,12 @@ impl Tracer<'_> {
                 any = true;
                 let tid = report.tid;
                 match report.what {
+                    // The thread takes it, and stops before it does anything about it.
+                    What::Stopped { signal, event: 0 }
+                        if of_process(self, tid) && self.is_of_program(pid, tid, signal) =>
+                    {
+                        let _ = ptrace::cont(tid, signal);
+                    }
                     What::Stopped { signal, event } if of_process(self, tid) => {
                         // If it was killed since, that comes next.
                         if ptrace::take_stop(tid) {

@@ -391,8 +391,10 @@ impl<'a> Tracer<'a> {
                 self.ended(tid, what, ExitStatus::Signal { signal, core })
             }
             What::Stopped { signal, event } => {
-                // If it was killed since, that will be reported.
-                if ptrace::take_stop(tid) {
+                // It goes on at once with a signal of its own. If it was killed since, that will be
+                // reported.
+                let goes_on = what.signal().is_some() && self.tasks.contains_key(&tid);
+                if goes_on || ptrace::take_stop(tid) {
                     self.stopped(tid, signal, event);
                 }
                 Ok(())
@@ -554,6 +556,17 @@ impl<'a> Tracer<'a> {
             self.session.injected(pid, Err(error));
         }
         self.resume(tid, 0);
+    }
+
+    /// Whether a signal that a thread is about to be given is nobody's business but the program's.
+    pub(crate) fn is_of_program(&mut self, pid: i32, tid: i32, signal: i32) -> bool {
+        match signal {
+            libc::SIGURG | libc::SIGWINCH => {
+                let at = ptrace::registers(tid).map(|registers| LiveAddr(registers.rip));
+                !at.is_ok_and(|at| self.session.door(pid, at).is_some())
+            }
+            _ => !matches!(signal, libc::SIGSEGV | libc::SIGBUS),
+        }
     }
 
     /// A fault, or a signal that somebody sent.

@@ -465,7 +465,7 @@ fn news() -> Result<Option<(i32, Settled)>, LiveError> {
             Err(source) => return Err(LiveError::Os { action: "wait for a thread", source }),
         };
         // Killed between the two: its end comes next.
-        if report.what.is_end() || ptrace::take_stop(report.tid) {
+        if report.what.is_end() || report.what.signal().is_some() || ptrace::take_stop(report.tid) {
             break report;
         }
     };

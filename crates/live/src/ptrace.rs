@@ -193,6 +193,17 @@ impl What {
     pub(crate) fn is_end(self) -> bool {
         !matches!(self, What::Stopped { .. })
     }
+
+    /// The signal that a thread is about to be given, if it stopped for that.
+    ///
+    /// Such a stop is not [taken](take_stop) but ended by [`cont`], [`detach`]: the kernel forgets
+    /// the signal of a stop that has been taken when the tracer dies before it says how to go on.
+    pub(crate) fn signal(self) -> Option<i32> {
+        match self {
+            What::Stopped { signal, event: 0 } if signal != libc::SIGTRAP | 0x80 => Some(signal),
+            _ => None,
+        }
+    }
 }
 
 /// Waits until some thread that this very thread traces or begot has news, and leaves the news
