@@ -222,6 +222,9 @@ pub enum SkipReason {
     CallerSensitive,
     /// Its language's runtime finds frames by the addresses of code.
     FramesByAddress,
+    /// Its program translates other programs, and some of its own functions with them, which must not
+    /// lead to new code that those do not have.
+    Translator,
     /// The loader changes its code (a text relocation), or an object file's relocation is not known, or
     /// not where it could be moved.
     Relocation,
@@ -250,6 +253,9 @@ impl SkipReason {
             SkipReason::ExceptionTable => "exception tables that cannot be carried over",
             SkipReason::CallerSensitive => "it asks the loader who called",
             SkipReason::FramesByAddress => "its runtime looks return addresses up in tables",
+            SkipReason::Translator => {
+                "its program translates others, and parts of itself with them"
+            }
             SkipReason::Relocation => "a relocation that cannot be carried over",
             SkipReason::CheckFailed => "the checker did not agree with the new code",
             SkipReason::Order => "an order of blocks that is not one of its own",

@@ -51,8 +51,8 @@ pub fn lift(image: &Image) -> Lifted {
     let runtime = Runtime::of(image);
     for part in &mut parts {
         let range = &part.code.range;
-        if runtime.owns(part.name.as_deref()) {
-            part.code.failure = Some((SkipReason::FramesByAddress, range.start));
+        if let Some(reason) = runtime.keeps(part.name.as_deref()) {
+            part.code.failure = Some((reason, range.start));
         } else if let Some(at) = relocated(image, range) {
             part.code.failure = Some((SkipReason::Relocation, at));
         }
@@ -104,8 +104,9 @@ pub fn has_constant(image: &Image, bytes: &[u8]) -> bool {
         .is_some_and(|constants| memchr::memmem::find(constants, bytes).is_some())
 }
 
-/// A language's runtime that looks return addresses up in tables of its own: for its garbage
-/// collector, its exceptions, its compiled code. Such code has to stay where the tables say.
+/// A runtime that knows where its code is. A language's looks return addresses up in tables of its own:
+/// for its garbage collector, its exceptions, its compiled code. Such code has to stay where the tables
+/// say.
 enum Runtime {
     /// None that is known.
     None,
@@ -117,6 +118,9 @@ enum Runtime {
     V8,
     /// What Mono has compiled ahead of time: it asks which of its own tables' entries called.
     Mono,
+    /// Valgrind's tools: what programs under them call in place of their own `strlen` and the like is
+    /// translated with the program. Nothing tells it from the rest.
+    Valgrind,
 }
 
 impl Runtime {
@@ -131,17 +135,27 @@ impl Runtime {
         if has("mono_aot_file_info") {
             return Runtime::Mono;
         }
-        // The variable that every OCaml runtime reads its settings from.
-        if has_constant(image, b"CAMLRUNPARAM\0") { Runtime::OcamlStripped } else { Runtime::None }
+        // Variables of the environment: what every OCaml runtime reads its settings from, and what
+        // tells Valgrind's tools that they were started by its launcher.
+        if has_constant(image, b"CAMLRUNPARAM\0") {
+            Runtime::OcamlStripped
+        } else if has_constant(image, b"VALGRIND_LAUNCHER\0") {
+            Runtime::Valgrind
+        } else {
+            Runtime::None
+        }
     }
 
-    fn owns(&self, name: Option<&str>) -> bool {
-        match self {
+    /// Why a function of this name has to stay, if it has to.
+    fn keeps(&self, name: Option<&str>) -> Option<SkipReason> {
+        let by_address = match self {
             Runtime::None => false,
             Runtime::Ocaml => name.is_none_or(|n| n.starts_with("caml")),
             Runtime::OcamlStripped | Runtime::Mono => true,
             Runtime::V8 => name.is_some_and(|n| n.starts_with("Builtins_")),
-        }
+            Runtime::Valgrind => return Some(SkipReason::Translator),
+        };
+        by_address.then_some(SkipReason::FramesByAddress)
     }
 }
 
