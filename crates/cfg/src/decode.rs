@@ -201,9 +201,9 @@ impl RangeCode {
         let insn = self.insns[index as usize];
         match tables::resolve(self, code, index as usize, context) {
             Resolution::Table(table) => {
-                for target in table.targets.iter() {
-                    if self.range.contains(target) {
-                        self.add_entry(*target);
+                for target in table.targets() {
+                    if self.range.contains(&target) {
+                        self.add_entry(target);
                     }
                 }
                 self.tables.push(table);

@@ -86,9 +86,9 @@ pub struct JumpTable {
     pub start: LinkAddr,
     /// How entries are read.
     pub kind: TableKind,
-    /// Where each entry leads, in order; whatever lies between is kept as it is. Tables that lie in
-    /// one place may share it.
-    pub targets: Arc<[LinkAddr]>,
+    /// Where each entry leads, in order; `None` for those that are null: an array of labels may have
+    /// holes. Tables that lie in one place may share it.
+    pub entries: Arc<[Option<LinkAddr>]>,
     /// What a comparison or mask before the jump says of the number of entries.
     pub bound: Option<Bound>,
     /// The instruction that names the table: `lea`, `mov`, or the jump itself.
@@ -102,9 +102,14 @@ impl JumpTable {
     pub fn is_bounded(&self) -> bool {
         match self.bound {
             Some(Bound::Exact(_)) => true,
-            Some(Bound::AtMost(most)) => self.targets.len() as u64 == most,
+            Some(Bound::AtMost(most)) => self.entries.len() as u64 == most,
             None => false,
         }
+    }
+
+    /// Where it leads.
+    pub fn targets(&self) -> impl Iterator<Item = LinkAddr> {
+        self.entries.iter().copied().flatten()
     }
 }
 

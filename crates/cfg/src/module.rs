@@ -110,7 +110,7 @@ pub fn has_constant(image: &Image, bytes: &[u8]) -> bool {
 enum Runtime {
     /// None that is known.
     None,
-    /// OCaml's native code (`caml_frametable`), with symbols: all of it and its runtime.
+    /// OCaml's native code, with symbols (plugins always have some): all of it and its runtime.
     Ocaml,
     /// The same without symbols: there is no telling what is whose.
     OcamlStripped,
@@ -125,15 +125,17 @@ enum Runtime {
 
 impl Runtime {
     fn of(image: &Image) -> Runtime {
-        let has = |name: &str| image.symbols().iter().any(|s| s.name == name);
-        if has("caml_frametable") || has("caml_startup__code_begin") {
-            return Runtime::Ocaml;
-        }
-        if image.symbols().iter().any(|s| s.name.starts_with("Builtins_")) {
-            return Runtime::V8;
-        }
-        if has("mono_aot_file_info") {
-            return Runtime::Mono;
+        let of_symbol = |name: &str| match name {
+            // Programs, plugins, the runtime as a library.
+            "caml_frametable"
+            | "caml_startup__code_begin"
+            | "caml_plugin_header"
+            | "caml_init_frame_descriptors" => Some(Runtime::Ocaml),
+            "mono_aot_file_info" => Some(Runtime::Mono),
+            _ => name.starts_with("Builtins_").then_some(Runtime::V8),
+        };
+        if let Some(runtime) = image.symbols().iter().find_map(|s| of_symbol(&s.name)) {
+            return runtime;
         }
         // Variables of the environment: what every OCaml runtime reads its settings from, and what
         // tells Valgrind's tools that they were started by its launcher.
@@ -282,8 +284,8 @@ fn crossings(part: &Part) -> impl Iterator<Item = LinkAddr> {
 
 /// Where tables lead, those that lie in one place once.
 fn table_targets(tables: &[JumpTable]) -> impl Iterator<Item = LinkAddr> {
-    let places = tables.chunk_by(|a, b| Arc::ptr_eq(&a.targets, &b.targets));
-    places.flat_map(|tables| tables[0].targets.iter().copied())
+    let places = tables.chunk_by(|a, b| Arc::ptr_eq(&a.entries, &b.entries));
+    places.flat_map(|tables| tables[0].targets())
 }
 
 fn follow_across(image: &Image, parts: &mut [Part], places: &Places, context: &TableContext<'_>) {
@@ -521,7 +523,7 @@ struct TableSuccs {
     led_to: Vec<usize>,
     tables: usize,
     /// What the last table led to: every `goto *` of an interpreter leads to the same.
-    last: Option<(Arc<[LinkAddr]>, Succs)>,
+    last: Option<(Arc<[Option<LinkAddr>]>, Succs)>,
 }
 
 impl TableSuccs {
@@ -531,23 +533,23 @@ impl TableSuccs {
         table: &JumpTable,
         starts: &[LinkAddr],
     ) -> Result<Succs, (SkipReason, LinkAddr)> {
-        if let Some((targets, succs)) = &self.last
-            && Arc::ptr_eq(targets, &table.targets)
+        if let Some((entries, succs)) = &self.last
+            && Arc::ptr_eq(entries, &table.entries)
         {
             return Ok(succs.clone());
         }
         self.led_to.resize(starts.len(), 0);
         self.tables += 1;
         let mut succs = Succs::new();
-        for to in table.targets.iter() {
-            let Ok(block) = starts.binary_search(to) else {
-                return Err((SkipReason::OverlappingInstructions, *to));
+        for to in table.targets() {
+            let Ok(block) = starts.binary_search(&to) else {
+                return Err((SkipReason::OverlappingInstructions, to));
             };
             if std::mem::replace(&mut self.led_to[block], self.tables) != self.tables {
                 succs.push(BlockId(block as u32));
             }
         }
-        self.last = Some((table.targets.clone(), succs.clone()));
+        self.last = Some((table.entries.clone(), succs.clone()));
         Ok(succs)
     }
 }

@@ -187,9 +187,10 @@ pub fn send(args: &SendArgs) -> anyhow::Result<ExitCode> {
     let to = to(&args.to, args.key.as_deref())?;
     let stop = fettle_live::catch_signals()?;
     let log = Arc::new(Log::open(&args.folder)?);
-    let say = Box::new(|told: News| eprintln!("fettle: {}", news(&told)));
-    let sender = Sender::start(to, log.clone(), say)?;
-    let delivery = sender.finish(Duration::from_secs(60), stop)?;
+    let say = |told: News| eprintln!("fettle: {}", news(&told));
+    let sender = Sender::start(to, log.clone(), Box::new(say))?;
+    let waiting = || say(News::Waiting { bytes: log.standing().waiting_bytes });
+    let delivery = sender.finish(Duration::from_secs(60), stop, waiting)?;
     if delivery.dropped.sum() > 0 {
         eprintln!("fettle: {} had been dropped while recording", delivery.dropped);
     }

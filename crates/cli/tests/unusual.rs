@@ -121,6 +121,22 @@ fn a_table_leads_where_nothing_else_does() {
     bench.same(&["events", "count", "edges"], &program.display().to_string());
 }
 
+/// Arrays of labels that have holes, and that begin before the place that code names.
+#[test]
+fn arrays_of_labels() {
+    let bench = Bench::new();
+    let fixed = ["-fno-pie", "-no-pie"];
+    for flags in
+        [&["-O0"][..], &["-O2"], &["-O1", fixed[0], fixed[1]], &["-O2", fixed[0], fixed[1]]]
+    {
+        let program = bench.build("labels.c", "labels", flags);
+        bench.same(&["events", "count", "edges"], &program);
+        let lifted = bench.fettle(&["lift", "--json", "--list", &program]).output().unwrap();
+        let lifted = String::from_utf8_lossy(&lifted.stdout);
+        assert!(!lifted.contains("with_holes"), "{flags:?}: {lifted}");
+    }
+}
+
 #[test]
 fn code_that_the_loader_changes_stays() {
     let bench = Bench::new();
@@ -186,7 +202,7 @@ fn personality_routines_may_know_no_base() {
     assert_eq!(running.wait().unwrap().code(), Some(4));
 }
 
-/// GCC's Go, by the library that its programs need; what Mono has compiled, by its table.
+/// GCC's Go, by the library that its programs need; what Mono and OCaml have compiled, by their tables.
 #[test]
 fn code_of_runtimes_that_know_its_addresses_stays() {
     let bench = Bench::new();
@@ -198,11 +214,21 @@ fn code_of_runtimes_that_know_its_addresses_stays() {
     assert_eq!(refused.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&refused.stderr).contains("is a Go program"));
 
-    let flags = ["-shared", "-fPIC", "-Wl,--defsym,mono_aot_file_info=0"];
-    let compiled = bench.build("seldom.c", "compiled.so", &flags);
-    let lifted = bench.fettle(&["lift", &compiled]).output().unwrap();
-    let lifted = String::from_utf8_lossy(&lifted.stdout);
-    assert!(lifted.contains(": 0 of "), "{lifted}");
+    let lifted = |known_by: &str| {
+        let symbol = format!("-Wl,--defsym,{known_by}=0");
+        let flags = ["-shared", "-fPIC", "-Doften=camlOften", &symbol];
+        let compiled = bench.build("seldom.c", "compiled.so", &flags);
+        let lifted = bench.fettle(&["lift", "--list", &compiled]).output().unwrap();
+        String::from_utf8_lossy(&lifted.stdout).into_owned()
+    };
+    let mono = lifted("mono_aot_file_info");
+    assert!(mono.contains(": 0 of "), "{mono}");
+    assert!(!lifted("unheard_of").contains("camlOften"));
+    // Plugins, and the runtime as a library.
+    for known_by in ["caml_plugin_header", "caml_init_frame_descriptors"] {
+        let ocaml = lifted(known_by);
+        assert!(ocaml.contains("camlOften") && !ocaml.contains(": 0 of "), "{ocaml}");
+    }
 }
 
 /// Calls that were left long before they are found to be did not call each other.

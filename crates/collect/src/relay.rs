@@ -112,7 +112,7 @@ impl Destination {
         drop(writer);
         if let Some((log, sender, _)) = self.remote {
             log.close();
-            let _ = sender.finish(Duration::from_secs(2), &AtomicBool::new(false));
+            let _ = sender.finish(Duration::from_secs(2), &AtomicBool::new(false), || {});
         }
         let _ = fs::remove_dir_all(&self.folder);
     }
@@ -141,10 +141,8 @@ impl Destination {
         }
         // The signal that ended the program has done its work; the next one is meant for this.
         stop.store(false, Ordering::Relaxed);
-        if sender.is_away() {
-            news(News::Waiting { bytes: log.standing().waiting_bytes });
-        }
-        let delivery = sender.finish(PATIENCE, stop);
+        let waiting = || news(News::Waiting { bytes: log.standing().waiting_bytes });
+        let delivery = sender.finish(PATIENCE, stop, waiting);
         let dropped = log.standing().dropped;
         let undelivered = match delivery {
             Ok(delivery) => {

@@ -32,7 +32,7 @@ use fettle_collect::Selection;
 use fettle_collect::modules::ModuleError;
 use fettle_image::{Image, Kind, LinkAddr};
 use fettle_rewrite::link::LinkError;
-use fettle_rewrite::plan::{PlanFixup, PlanFixupKind};
+use fettle_rewrite::plan::{PlanFixup, PlanFixupKind, PlannedEntry};
 use fettle_rewrite::unwind::PartUnwind;
 use fettle_rewrite::{LinkParameters, Mode, Plan, PlanOptions, PlannedFunction, Pointers, Probing};
 
@@ -669,7 +669,9 @@ pub(crate) fn absolute_entries(plan: &Plan, constants_at: u64) -> Vec<u64> {
         at = at.next_multiple_of(8);
         let count = table.entries.len() as u64;
         if table.kind == TableKind::Absolute {
-            all.extend((0..count).map(|i| at + i * 8));
+            let places = (at..).step_by(8).zip(&table.entries);
+            let places = places.filter(|(_, entry)| **entry != PlannedEntry::Null);
+            all.extend(places.map(|(at, _)| at));
             at += count * 8;
         } else {
             at += count * 4;

@@ -119,7 +119,7 @@ fn procedure(
         head: entry.index(),
         calls: count(Edge { from: None, to: Some(entry) }),
         jumps: jumps.collect(),
-        table_bytes: function.tables.iter().map(|t| t.targets.len() as u64 * 4).sum(),
+        table_bytes: function.tables.iter().map(|t| t.entries.len() as u64 * 4).sum(),
     }
 }
 

@@ -113,29 +113,36 @@ impl Sender {
         Ok(Sender { log, shared, thread: thread.map_err(Error::Cut)? })
     }
 
-    /// Whether there is no connection at the moment.
-    pub fn is_away(&self) -> bool {
-        self.shared.trouble.lock().unwrap_or_else(PoisonError::into_inner).is_some()
-    }
-
     /// How the log stands.
     pub fn standing(&self) -> Standing {
         self.log.standing()
     }
 
     /// Waits until everything has arrived: until `stop` is set, or the collector has taken nothing for
-    /// longer than `patience`. The log must be closed.
+    /// longer than `patience`. The log must be closed. When the collector is away, or goes away now,
+    /// `waiting` is called, once.
     ///
     /// # Errors
     ///
     /// Why not everything has arrived. The log's folder has the rest.
-    pub fn finish(self, patience: Duration, stop: &AtomicBool) -> Result<Delivery> {
+    pub fn finish(
+        self,
+        patience: Duration,
+        stop: &AtomicBool,
+        waiting: impl FnOnce(),
+    ) -> Result<Delivery> {
+        let mut waiting = Some(waiting);
         let since = Instant::now();
         while !self.thread.is_finished() {
             let heard = *self.shared.heard.lock().unwrap_or_else(PoisonError::into_inner);
             let silent = heard.map_or(since, |heard| heard.max(since)).elapsed();
             let trouble =
                 self.shared.trouble.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            if trouble.is_some()
+                && let Some(waiting) = waiting.take()
+            {
+                waiting();
+            }
             let waited = trouble.is_some() && silent > patience;
             if waited || stop.load(Ordering::Relaxed) {
                 self.shared.abandoned.store(true, Ordering::Relaxed);

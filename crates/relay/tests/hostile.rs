@@ -69,7 +69,7 @@ fn rubbish_silence_and_crowds_leave_others_alone() {
         assert!(!matches!(silent.read(&mut byte), Ok(1..)));
     }
     log.append_blob(Blob::Ending, b"end").unwrap();
-    sender.finish(Duration::from_secs(60), &AtomicBool::new(false)).unwrap();
+    sender.finish(Duration::from_secs(60), &AtomicBool::new(false), || {}).unwrap();
     let arrived = places(&collector.folder.join("good.fettle/spool/0-Calls"));
     assert_eq!(arrived, (0..1000).collect::<Vec<_>>());
     // A crowd gets a few lines, not thousands.
@@ -87,7 +87,8 @@ fn a_recording_that_is_too_large_is_refused_for_good() {
         log.append(calls(0), &records(round * 5000, 5000)).unwrap();
     }
     log.close();
-    let refused = sender.finish(Duration::from_secs(60), &AtomicBool::new(false)).unwrap_err();
+    let refused =
+        sender.finish(Duration::from_secs(60), &AtomicBool::new(false), || {}).unwrap_err();
     assert!(refused.to_string().contains("larger than the 1 MiB"), "{refused}");
     assert!(log.standing().waiting_bytes > 0, "the recorder keeps what it has");
 }
@@ -100,7 +101,7 @@ fn a_recording_that_was_cut_off_is_closed_as_far_as_it_came() {
     let sender = send(collector.to(), &log);
     log.append(calls(0), &records(0, 1000)).unwrap();
     log.close();
-    sender.finish(Duration::from_secs(60), &AtomicBool::new(false)).unwrap();
+    sender.finish(Duration::from_secs(60), &AtomicBool::new(false), || {}).unwrap();
     assert!(collector.said().contains("did not end properly"), "{}", collector.said());
     let trace = collector.folder.join("short.fettle");
     assert_eq!(places(&trace.join("spool/0-Calls")).len(), 1000);

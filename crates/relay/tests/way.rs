@@ -45,7 +45,7 @@ fn what_is_recorded_arrives_of_many_recorders() {
         log.append_blob(Blob::Ending, &vec![9; 5 << 20]).unwrap();
     }
     for (log, sender) in recorders {
-        let delivery = sender.finish(PATIENCE, &never()).unwrap();
+        let delivery = sender.finish(PATIENCE, &never(), || {}).unwrap();
         assert_eq!(delivery.told, b"dropped 0");
         log.remove().unwrap();
         assert!(!log.folder().exists());
@@ -77,7 +77,7 @@ fn cut_again_and_again_it_goes_on_at_the_exact_byte() {
         std::thread::sleep(Duration::from_millis(2));
     }
     log.append_blob(Blob::Ending, &vec![9; 300_000]).unwrap();
-    let delivery = sender.finish(PATIENCE, &never()).unwrap();
+    let delivery = sender.finish(PATIENCE, &never(), || {}).unwrap();
     assert_eq!(delivery.dropped.sum(), 0);
     assert!(proxy.cuts.load(Ordering::Relaxed) > 2, "nothing was cut");
     let trace = collector.folder.join("cut.fettle");
@@ -111,7 +111,7 @@ fn a_new_collector_goes_on_where_the_old_one_was() {
     let collector = Running::start(root.path(), Limits::default());
     proxy.lead_to(collector.address);
     log.append_blob(Blob::Ending, b"end").unwrap();
-    sender.finish(PATIENCE, &never()).unwrap();
+    sender.finish(PATIENCE, &never(), || {}).unwrap();
     assert_eq!(places(&spool), (0..10_000).collect::<Vec<_>>());
 }
 
@@ -134,7 +134,7 @@ fn while_the_collector_is_away_the_oldest_is_dropped_and_counted_on_both_sides()
     assert!(log.standing().dropped.sum() > 500_000, "{:?}", log.standing());
     log.append_blob(Blob::Ending, b"end").unwrap();
     proxy.open();
-    let delivery = sender.finish(PATIENCE, &never()).unwrap();
+    let delivery = sender.finish(PATIENCE, &never(), || {}).unwrap();
     let dropped = delivery.dropped.sum();
     assert_eq!(delivery.told, format!("dropped {dropped}").into_bytes());
     let arrived = places(&collector.folder.join("away.fettle/spool/0-Calls"));
@@ -160,7 +160,7 @@ fn what_could_not_be_sent_is_sent_later() {
     log.append(calls(0), &records(1000, 1000)).unwrap();
     log.append_blob(Blob::Ending, b"end").unwrap();
     let stop = AtomicBool::new(true);
-    assert!(sender.finish(PATIENCE, &stop).is_err());
+    assert!(sender.finish(PATIENCE, &stop, || {}).is_err());
     let folder = log.folder().to_owned();
     assert!(Log::open(&folder).is_err(), "somebody may still be sending it");
     // The sender's thread sees that it was stopped, and lets go.
@@ -171,7 +171,7 @@ fn what_could_not_be_sent_is_sent_later() {
         Log::open(&folder).ok()
     });
     let rest = std::sync::Arc::new(rest.expect("the log is free"));
-    let delivery = send(to, &rest).finish(PATIENCE, &never()).unwrap();
+    let delivery = send(to, &rest).finish(PATIENCE, &never(), || {}).unwrap();
     assert_eq!(delivery.told, b"dropped 0");
     let arrived = places(&collector.folder.join("later.fettle/spool/0-Calls"));
     assert_eq!(arrived, (0..2000).collect::<Vec<_>>());
@@ -212,7 +212,7 @@ fn when_the_collectors_disk_is_full_the_recorder_keeps_everything_until_there_is
     collector.until_said("No space left");
     assert!(log.standing().waiting_bytes >= 16_000);
     fs::remove_file(collector.folder.join("full.fettle/spool/0-Calls")).unwrap();
-    sender.finish(PATIENCE, &never()).unwrap();
+    sender.finish(PATIENCE, &never(), || {}).unwrap();
     let arrived = places(&collector.folder.join("full.fettle/spool/0-Calls"));
     assert_eq!(arrived, (0..1000).collect::<Vec<_>>());
 }

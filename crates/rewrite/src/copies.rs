@@ -29,7 +29,7 @@ impl Copies {
         self.order.extend((0..function.tables.len() as u32).filter(|t| table(*t).movable));
         // Of those in one place the longest is copied.
         self.order
-            .sort_unstable_by_key(|t| (table(*t).start, Reverse(table(*t).targets.len()), *t));
+            .sort_unstable_by_key(|t| (table(*t).start, Reverse(table(*t).entries.len()), *t));
         let in_one_place = |a: &u32, b: &u32| table(*a).start == table(*b).start;
         for tables in self.order.chunk_by(in_one_place) {
             self.places.push((table(tables[0]).start, tables[0]));

@@ -18,7 +18,7 @@ use fettle_abi::record::FunctionId;
 use fettle_cfg::TableKind;
 use fettle_image::{Image, LinkAddr, Pointer};
 
-use crate::plan::{Plan, PlanFixupKind};
+use crate::plan::{Plan, PlanFixupKind, PlannedEntry};
 use crate::unwind::{INDIRECT, LandingBase, PCREL4};
 
 /// Where things are, for one use of a plan.
@@ -167,15 +167,19 @@ fn write_tables(
         addresses.push(start);
         for entry in &table.entries {
             let to = match entry {
-                Ok(offset) => LinkAddr(parameters.text_at.0.wrapping_add(u64::from(*offset))),
-                Err(original) => *original,
+                PlannedEntry::New(offset) => {
+                    Some(LinkAddr(parameters.text_at.0.wrapping_add(u64::from(*offset))))
+                }
+                PlannedEntry::Original(original) => Some(*original),
+                PlannedEntry::Null => None,
             };
             match table.kind {
                 TableKind::Absolute => {
-                    let live = to.0.wrapping_add(parameters.load_bias);
+                    let live = to.map_or(0, |to| to.0.wrapping_add(parameters.load_bias));
                     constants.bytes.extend_from_slice(&live.to_le_bytes());
                 }
                 TableKind::Relative { .. } => {
+                    let to = to.expect("no distance is null");
                     let distance = to.0.wrapping_sub(start.0) as i32;
                     constants.bytes.extend_from_slice(&distance.to_le_bytes());
                 }

@@ -89,8 +89,30 @@ pub struct PlannedTable {
     pub original: LinkAddr,
     /// How entries are written.
     pub kind: TableKind,
-    /// Where each entry leads: an offset in [`Plan::text`], or an original address.
-    pub entries: Vec<Result<u32, LinkAddr>>,
+    /// Where each entry leads.
+    pub entries: Vec<PlannedEntry>,
+}
+
+impl PlannedTable {
+    /// Leads to a function's code where it is in the plan.
+    fn move_to(&mut self, places: &Places) {
+        for entry in &mut self.entries {
+            if let PlannedEntry::New(offset) = entry {
+                *offset = places.of(*offset);
+            }
+        }
+    }
+}
+
+/// An entry of a copied jump table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum PlannedEntry {
+    /// To this offset in [`Plan::text`].
+    New(u32),
+    /// To this address, as in the original.
+    Original(LinkAddr),
+    /// It is null, as in the original.
+    Null,
 }
 
 /// A jump to be written over original code.
@@ -493,12 +515,8 @@ fn springboards(
     lifted: &Lifted,
     image: &Image,
 ) -> Result<Vec<Board>, (SkipReason, LinkAddr)> {
-    let mut labels: Vec<LinkAddr> = function
-        .tables
-        .iter()
-        .filter(|t| !t.movable)
-        .flat_map(|t| t.targets.iter().copied())
-        .collect();
+    let mut labels: Vec<LinkAddr> =
+        function.tables.iter().filter(|t| !t.movable).flat_map(JumpTable::targets).collect();
     labels.sort_unstable();
     labels.dedup();
     let free = |at: LinkAddr| {
@@ -676,9 +694,7 @@ fn add_function(
     }
     let mut tables = FxHashMap::default();
     for (i, mut table) in made.tables {
-        for offset in table.entries.iter_mut().flatten() {
-            *offset = places.of(*offset);
-        }
+        table.move_to(places);
         tables.insert(i, plan.tables.len() as u32);
         plan.tables.push(table);
     }
@@ -807,7 +823,7 @@ fn move_table(
     emitted: &Emitted,
 ) -> PlannedTable {
     const MOST: usize = 1 << 16;
-    let mut targets = table.targets.to_vec();
+    let mut targets = table.entries.to_vec();
     let size = if table.kind == TableKind::Absolute { 8 } else { 4 };
     while targets.len() < MOST {
         let at = LinkAddr(table.start.0 + targets.len() as u64 * size);
@@ -822,15 +838,16 @@ fn move_table(
             TableKind::Absolute => fettle_cfg::tables::read_address(image, at),
         };
         match to {
-            Some(to) if function.contains(to) => targets.push(to),
+            Some(to) if function.contains(to) => targets.push(Some(to)),
             _ => break,
         }
     }
     let entries = targets
-        .iter()
-        .map(|to| match function.block_at(*to) {
-            Some(block) => Ok(emitted.block_offsets[block.index()]),
-            None => Err(*to),
+        .into_iter()
+        .map(|to| match to.map(|to| (to, function.block_at(to))) {
+            Some((_, Some(block))) => PlannedEntry::New(emitted.block_offsets[block.index()]),
+            Some((to, None)) => PlannedEntry::Original(to),
+            None => PlannedEntry::Null,
         })
         .collect();
     PlannedTable { original: table.start, kind: table.kind, entries }

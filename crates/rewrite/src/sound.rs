@@ -4,10 +4,10 @@
 //! linking cannot fail on indices and offsets that lead nowhere. It cannot say whether the code
 //! is right.
 
-use fettle_cfg::BlockId;
 use fettle_cfg::edges::Place;
+use fettle_cfg::{BlockId, TableKind};
 
-use crate::plan::{Plan, PlanFixupKind};
+use crate::plan::{Plan, PlanFixupKind, PlannedEntry, PlannedTable};
 
 /// Whether every index and offset in `plan` leads to something in it.
 pub fn is_sound(plan: &Plan) -> bool {
@@ -50,7 +50,6 @@ pub fn is_sound(plan: &Plan) -> bool {
         };
         leads && field(f.at, len) && function(f.function).is_some()
     });
-    let mut entries = plan.tables.iter().flat_map(|t| &t.entries);
     let unwind = plan.unwind.iter().all(|(index, part)| {
         let inside = function(*index).is_some_and(|f| {
             let (start, end) = (part.start, part.end);
@@ -73,7 +72,16 @@ pub fn is_sound(plan: &Plan) -> bool {
         && plan.chunks.is_sorted_by_key(|c| c.start)
         && fixups
         && unwind
-        && entries.all(|e| e.is_err() || e.is_ok_and(|to| (to as usize) < len))
+        && plan.tables.iter().all(|table| is_sound_table(table, len))
         && plan.springboards.iter().all(|b| (b.to as usize) < len)
         && plan.functions.is_sorted_by_key(|f| f.entry)
+}
+
+/// Whether a table's entries lead to something in `len` bytes of code. No distance is null.
+fn is_sound_table(table: &PlannedTable, len: usize) -> bool {
+    table.entries.iter().all(|entry| match entry {
+        PlannedEntry::New(to) => (*to as usize) < len,
+        PlannedEntry::Original(_) => true,
+        PlannedEntry::Null => table.kind == TableKind::Absolute,
+    })
 }

@@ -14,7 +14,7 @@ use fettle_image::{Image, LinkAddr};
 use fettle_isa::{Flow, Insn, RegSet};
 use fettle_rewrite::check::{self, CheckError, Claim, Fault};
 use fettle_rewrite::emit::{self, Context, Emitted, Fixup};
-use fettle_rewrite::plan::{PlannedTable, plan_checked_by};
+use fettle_rewrite::plan::{PlannedEntry, PlannedTable, plan_checked_by};
 use fettle_rewrite::probe::ProbeFixup;
 use fettle_rewrite::unwind::{LandingBase, PartUnwind, RowReader};
 use fettle_rewrite::{Mode, PlanOptions, Pointers, Probing};
@@ -1003,10 +1003,13 @@ fn swapped_table_entries() {
         table.entries.swap(0, 1);
         let error = draft.check(claim, context).expect_err("another case");
         assert_eq!(error.what, Fault::Table);
+        let mut draft = Draft::of(claim);
+        draft.tables[0].1.entries[0] = PlannedEntry::Null;
+        assert_eq!(draft.check(claim, context).expect_err("nowhere").what, Fault::Table);
         // One entry too few.
         let mut draft = Draft::of(claim);
         draft.tables[0].1.entries.pop();
-        while draft.tables[0].1.entries.len() >= claim.function.tables[0].targets.len() {
+        while draft.tables[0].1.entries.len() >= claim.function.tables[0].entries.len() {
             draft.tables[0].1.entries.pop();
         }
         assert_eq!(draft.check(claim, context).expect_err("too short").what, Fault::Table);

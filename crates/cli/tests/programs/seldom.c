@@ -1,4 +1,4 @@
-// One thread: a function that is called often, and after each ten thousand calls one that is called
+// One thread: a function that is called often, and after each hundred thousand calls one that is called
 // seldom. Who calls them is never left. Ends on SIGTERM and says whether every round was right.
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -27,7 +27,7 @@ __attribute__((noipa)) static void *work(void *argument) {
     long expected = 0;
     while (!ending) {
         long value = 1;
-        for (int i = 0; i < 10000; i++) value = often(value, i);
+        for (int i = 0; i < 100000; i++) value = often(value, i);
         value = seldom(value);
         if (expected == 0) expected = value;
         if (value != expected) failures++;

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, HashMap};
 use fettle_cfg::{Function, Lifted, SkipReason, TableKind};
 use fettle_image::LinkAddr;
 use fettle_isa::Flow;
-use fettle_rewrite::plan::PlanFixupKind;
+use fettle_rewrite::plan::{PlanFixupKind, PlannedEntry};
 use fettle_rewrite::unwind::PartUnwind;
 use fettle_rewrite::{Plan, agent as probes};
 
@@ -277,11 +277,12 @@ impl Carrier<'_> {
             places.push((section, start));
             for (i, entry) in entries.into_iter().enumerate() {
                 let to = match entry {
-                    Ok(offset) => {
+                    PlannedEntry::New(offset) => {
                         let ((section, offset), _) = self.new_place(offset);
                         Place::In { section, offset }
                     }
-                    Err(addr) => self.layout.place(addr).ok_or(NOWHERE)?,
+                    PlannedEntry::Original(addr) => self.layout.place(addr).ok_or(NOWHERE)?,
+                    PlannedEntry::Null => continue,
                 };
                 let at = (section, start + (i * size) as u64);
                 match (kind, to) {

@@ -264,8 +264,8 @@ fn path(
                 let Some(table) = walk.table_of(pair.insn.ip()) else {
                     return unless(set.intersection(at_tail_call(walk)));
                 };
-                let targets = &walk.claim.function.tables[table].targets;
-                work.extend(targets.iter().map(|to| (to.0, set)));
+                let targets = walk.claim.function.tables[table].targets();
+                work.extend(targets.map(|to| (to.0, set)));
                 return Ok(());
             }
             Some(Step::Return) => return unless(set.intersection(at_return(walk))),
@@ -361,8 +361,8 @@ fn leaves(walk: &Walk<'_, '_>, at: u64) -> bool {
             Some(Step::Branch(to)) if walk.contains(to) => work.extend([next, to]),
             Some(Step::JumpIndirect) => match walk.table_of(insn.ip()) {
                 Some(t) => {
-                    let targets = &walk.claim.function.tables[t].targets;
-                    work.extend(targets.iter().map(|to| to.0));
+                    let targets = walk.claim.function.tables[t].targets();
+                    work.extend(targets.map(|to| to.0));
                 }
                 None => return true,
             },

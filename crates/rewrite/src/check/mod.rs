@@ -1135,7 +1135,7 @@ impl<'w, 'a> Walk<'w, 'a> {
     /// Every target of the jump through a table at `a` must be a block.
     fn check_targets(&self, a: u64) -> Result<(), CheckError> {
         let Some(table) = self.table_of(a) else { return Ok(()) };
-        for to in self.claim.function.tables[table].targets.iter() {
+        for to in self.claim.function.tables[table].targets() {
             match self.slot(to.0) {
                 Some((_, slot)) if self.s.at[slot] & BLOCK != 0 => {}
                 _ => return fail(a, Fault::Table),

@@ -12,7 +12,7 @@ use iced_x86::{Code, Instruction, Mnemonic, OpKind, Register};
 
 use super::seen::Step;
 use super::{CheckError, Fault, Walk, fail};
-use crate::plan::SPRINGBOARD_SIZE;
+use crate::plan::{PlannedEntry, SPRINGBOARD_SIZE};
 
 pub(super) fn check(walk: &mut Walk<'_, '_>) -> Result<(), CheckError> {
     let claim = walk.claim;
@@ -22,20 +22,21 @@ pub(super) fn check(walk: &mut Walk<'_, '_>) -> Result<(), CheckError> {
             return fail(function.entry.0, Fault::Table);
         };
         let same_kind = planned.kind == table.kind;
-        if !same_kind || planned.entries.len() < table.targets.len() {
+        if !same_kind || planned.entries.len() < table.entries.len() {
             return fail(table.jump.0, Fault::Table);
         }
         for (i, entry) in planned.entries.iter().enumerate() {
             let Some(to) = read_entry(walk.context.image, table, i as u64) else {
                 return fail(table.jump.0, Fault::Table);
             };
-            if table.targets.get(i).is_some_and(|t| *t != to) {
+            if table.entries.get(i).is_some_and(|t| *t != to) {
                 return fail(table.jump.0, Fault::Table);
             }
-            let right = match (entry, block_offset(walk, to)) {
-                (Ok(offset), Some(want)) => *offset == want,
+            let right = match (entry, to, to.and_then(|to| block_offset(walk, to))) {
+                (PlannedEntry::New(offset), _, Some(want)) => *offset == want,
                 // Code that is not known stays where it is.
-                (Err(original), None) => *original == to,
+                (PlannedEntry::Original(original), Some(to), None) => *original == to,
+                (PlannedEntry::Null, None, _) => true,
                 _ => false,
             };
             if !right {
@@ -61,27 +62,31 @@ fn block_offset(walk: &Walk<'_, '_>, to: LinkAddr) -> Option<u32> {
     walk.claim.emitted.block_offsets.get(block.index()).copied()
 }
 
-/// Entry `i` of the original table, as a link address.
-fn read_entry(image: &Image, table: &JumpTable, i: u64) -> Option<LinkAddr> {
+/// Where entry `i` of the original table leads, as a link address, or that it is null; `None` if that
+/// cannot be told.
+fn read_entry(image: &Image, table: &JumpTable, i: u64) -> Option<Option<LinkAddr>> {
     match table.kind {
         TableKind::Relative { base } => {
             let bytes = image.read(LinkAddr(table.start.0.checked_add(i * 4)?), 4)?;
             let distance = i32::from_le_bytes(bytes.try_into().ok()?);
-            Some(LinkAddr(base.0.wrapping_add_signed(i64::from(distance))))
+            Some(Some(LinkAddr(base.0.wrapping_add_signed(i64::from(distance)))))
         }
         TableKind::Absolute => {
             let at = LinkAddr(table.start.0.checked_add(i * 8)?);
             if let Some(reloc) = image.relocs_at(at).first() {
                 return match reloc.kind {
-                    RelocKind::Relative => Some(LinkAddr(reloc.addend as u64)),
+                    RelocKind::Relative => Some(Some(LinkAddr(reloc.addend as u64))),
                     RelocKind::Abs64 => {
-                        Some(LinkAddr(reloc.symbol_value.wrapping_add_signed(reloc.addend)))
+                        Some(Some(LinkAddr(reloc.symbol_value.wrapping_add_signed(reloc.addend))))
                     }
                     _ => None,
                 };
             }
-            let bytes = image.read(at, 8).filter(|_| image.kind() == Kind::Executable)?;
-            Some(LinkAddr(u64::from_le_bytes(bytes.try_into().ok()?)))
+            match u64::from_le_bytes(image.read(at, 8)?.try_into().ok()?) {
+                0 => Some(None),
+                // What is no address to the loader is none.
+                word => (image.kind() == Kind::Executable).then_some(Some(LinkAddr(word))),
+            }
         }
     }
 }
@@ -196,8 +201,8 @@ fn movable(walk: &Walk<'_, '_>, table: &JumpTable, named_at: u64) -> bool {
                 }
                 Some(Step::JumpIndirect) => {
                     if let Some(t) = walk.table_of(insn.ip()) {
-                        let targets = &walk.claim.function.tables[t].targets;
-                        work.extend(targets.iter().map(|to| (to.0, state)));
+                        let targets = walk.claim.function.tables[t].targets();
+                        work.extend(targets.map(|to| (to.0, state)));
                     }
                     break;
                 }
@@ -348,14 +353,14 @@ fn springboards(walk: &Walk<'_, '_>) -> Result<(), CheckError> {
         if let Some((m, _)) = copy {
             let same = function.tables[*m as usize].start == table.start;
             let entries = claim.tables.iter().find(|(p, _)| p == m).map(|(_, p)| p.entries.len());
-            if !same || entries.is_none_or(|n| n < table.targets.len()) {
+            if !same || entries.is_none_or(|n| n < table.entries.len()) {
                 return fail(table.jump.0, Fault::Table);
             }
             continue;
         }
-        for to in table.targets.iter() {
-            let boarded = claim.springboards.iter().any(|(at, _)| at == to);
-            if function.block_at(*to).is_some() && !boarded {
+        for to in table.targets() {
+            let boarded = claim.springboards.iter().any(|(at, _)| *at == to);
+            if function.block_at(to).is_some() && !boarded {
                 return fail(to.0, Fault::Springboard);
             }
         }
