@@ -153,6 +153,20 @@ fn code_that_the_loader_changes_stays() {
     let lifted = bench.fettle(&["lift", &program]).output().unwrap();
     let lifted = String::from_utf8_lossy(&lifted.stdout);
     assert!(lifted.contains("a relocation that cannot be carried over"), "{lifted}");
+    // In a library, whose other functions are recorded.
+    let flags = ["-DLIBRARY", "-shared", "-fPIC", "-Wl,-z,notext"];
+    let library = bench.build("relocated.c", "librelocated.so", &flags);
+    let flags = ["-DCALLER", "-Wl,--no-as-needed", &library];
+    let program = bench.build("relocated.c", "caller", &flags);
+    let plain = Command::new(&program).output().unwrap();
+    assert_eq!(plain.stdout, b"42000 35\n");
+    let (recorded, whole) = bench.record(&["--lib", "librelocated*"], &program);
+    assert_eq!(recorded, plain);
+    assert!(whole);
+    let report = bench.fettle(&["report", &bench.trace()]).output().unwrap();
+    let report = String::from_utf8_lossy(&report.stdout);
+    assert!(report.contains("of_two  [librelocated.so]"), "{report}");
+    assert!(report.contains("carried over: get ("), "{report}");
 }
 
 #[test]

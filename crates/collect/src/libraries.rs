@@ -514,9 +514,7 @@ impl Loader {
         }
         Ok(Loader { image, debug_state, r_debug, find_object })
     }
-}
 
-impl Loader {
     /// Finds room for a door in a process that has the loader at `base`, with these mappings; `alive` is
     /// where it sees whether a tracer lives.
     ///
@@ -755,10 +753,6 @@ impl Space {
             return Err("its file has been replaced since it was loaded".to_owned());
         }
         let module = modules.get(path, &file).map_err(|e| e.to_string())?;
-        let image = &modules.all()[module].image;
-        if image.relocs().iter().any(|r| image.is_code(r.addr) && !image.is_writable(r.addr)) {
-            return Err("its code is relocated when it is loaded".to_owned());
-        }
         let plan = &modules.all()[module].plan;
         if plan.functions.is_empty() {
             // Data only, or nothing that the user asked for, is no reason to say something.

@@ -135,9 +135,6 @@ impl Module {
     /// In words, why the module stays as it is.
     pub fn open(process: &Process, loaded: Loaded) -> Result<Module, String> {
         let image = open_image(&loaded.file).map_err(|error| error.to_string())?;
-        if image.relocs().iter().any(|r| image.is_code(r.addr) && !image.is_writable(r.addr)) {
-            return Err("its code is relocated when it is loaded".to_owned());
-        }
         let lifted = fettle_cfg::lift(&image);
         let same = compare(process, &image, loaded.bias, &lifted.functions);
         let mut returns: Vec<u64> = lifted.functions.iter().flat_map(comes_back_to).collect();
