@@ -8,6 +8,9 @@ use fettle_isa::{Facts, FactsFactory, Flow, Insn};
 use crate::function::{JumpTable, SkipReason};
 use crate::tables::{self, Resolution, TableContext};
 
+/// `mov $58,%eax`: the system call that comes next is `vfork`.
+const NUMBER_OF_VFORK: [u8; 5] = [0xb8, 58, 0, 0, 0];
+
 /// Instructions of one range, found by following control.
 #[derive(Debug)]
 pub struct RangeCode {
@@ -157,6 +160,9 @@ impl RangeCode {
             };
             if insn.has_gs_prefix() {
                 return self.fail(SkipReason::UsesGs, LinkAddr(ip));
+            }
+            if insn.is_syscall() && code[..offset].ends_with(&NUMBER_OF_VFORK) {
+                return self.fail(SkipReason::ReturnsTwice, LinkAddr(ip));
             }
             let index = self.insns.len() as u32;
             self.at[offset] = index + 1;

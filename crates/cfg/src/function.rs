@@ -223,6 +223,9 @@ pub enum SkipReason {
     Unwind,
     /// Its exception tables could not be carried over.
     ExceptionTable,
+    /// It returns to its caller twice, first in a child that has the same memory (`vfork`): the child
+    /// would take the call from those in progress.
+    ReturnsTwice,
     /// It asks the loader who its caller is (`dlsym(RTLD_NEXT)` and the like).
     CallerSensitive,
     /// Its language's runtime finds frames by the addresses of code.
@@ -256,6 +259,7 @@ impl SkipReason {
             SkipReason::UsesGs => "it uses the gs segment itself",
             SkipReason::Unwind => "unwind information that cannot be carried over",
             SkipReason::ExceptionTable => "exception tables that cannot be carried over",
+            SkipReason::ReturnsTwice => "it returns twice, once in a child with the same memory",
             SkipReason::CallerSensitive => "it asks the loader who called",
             SkipReason::FramesByAddress => "its runtime looks return addresses up in tables",
             SkipReason::Translator => {

@@ -10,12 +10,12 @@ use fettle_live::Process;
 use fettle_report::render::count;
 use fettle_tune::attached::{self, Whom};
 use fettle_tune::recording::{Recorded, Recording, Told, shown, still_mapped};
-use fettle_tune::{Stop, Wanted};
+use fettle_tune::{Stop, Wanted, leftovers};
 use serde_json::json;
 
 use crate::mode::ModeArg;
 use crate::record::{self, Args};
-use crate::tune::{check_unchanged, explained, folder, longest, milliseconds};
+use crate::tune::{explained, folder, longest, milliseconds};
 
 /// Fewer calls than any program makes that works.
 const FEW: u64 = 100;
@@ -37,7 +37,7 @@ pub fn run(args: &Args, pid: u32) -> anyhow::Result<ExitCode> {
 /// The process, which nobody has changed; nothing has been done yet.
 fn open(args: &Args, pid: u32) -> anyhow::Result<Process> {
     let process = Process::open(pid as i32)?;
-    check_unchanged(&folder()?, &process)?;
+    leftovers::clear(&folder()?, &process)?;
     if !args.quiet && !args.json && args.duration.is_none() {
         eprintln!("fettle: recording until Ctrl-C");
     }

@@ -11,7 +11,7 @@ use clap::Parser;
 use fettle_live::{Entry, Journal, Process, Purpose, Undoing, Undone};
 use fettle_tune::{
     Decided, Family, Group, Installed, LOADING, LeftAlone, Measured, News, Options, Outcome,
-    Promoted, Saved, Stop, Target, TuneError, Wanted, Work, WorkUnit, measure,
+    Promoted, Saved, Stop, Target, TuneError, Wanted, Work, WorkUnit, leftovers, measure,
 };
 use serde_json::json;
 
@@ -57,8 +57,8 @@ pub struct Args {
     /// those
     #[arg(long, value_name = "COMMAND")]
     work: Option<String>,
-    /// Compare in so many rounds: old, new, new, old
-    #[arg(long, value_name = "N", default_value_t = 20)]
+    /// Compare in so many rounds: old, new, new, old. Fewer than 5 would tell nothing
+    #[arg(long, value_name = "N", default_value_t = 20, value_parser = pairs)]
     pairs: usize,
     /// Each turn of a round takes so long
     #[arg(long, value_name = "SECONDS", default_value_t = 0.25)]
@@ -142,6 +142,15 @@ pub fn folder() -> anyhow::Result<PathBuf> {
     fettle_tune::journals().context("there is no place for undo logs: set HOME or XDG_CACHE_HOME")
 }
 
+fn pairs(text: &str) -> Result<usize, String> {
+    let least = measure::LEAST_ROUNDS;
+    match text.parse() {
+        Ok(pairs) if pairs >= least => Ok(pairs),
+        Ok(_) => Err(format!("fewer than {least} rounds would tell nothing")),
+        Err(_) => Err("rounds are counted in whole numbers".to_owned()),
+    }
+}
+
 /// Runs `fettle tune`.
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let folder = folder()?;
@@ -175,7 +184,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         return crate::apply::run(&args.program, &folder, &options, stop);
     };
     let process = Process::open(pid)?;
-    check_unchanged(&folder, &process)?;
+    leftovers::clear(&folder, &process)?;
     fettle_tune::give_way();
     if let Some(seed) = args.shuffle {
         return shuffle(args, seed, &process, &folder, &options.wanted);
@@ -191,16 +200,6 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let outcome = outcome.map_err(|error| explained(&folder, &process, error))?;
     printed?;
     Ok(ExitCode::from(u8::from(!outcome.kept)))
-}
-
-/// Refuses a process that has new code already.
-pub(crate) fn check_unchanged(folder: &Path, process: &Process) -> anyhow::Result<()> {
-    let pid = process.pid();
-    let changed = Journal::look(folder, pid)?.is_some_and(|journal| journal.is_of(process));
-    if changed || fettle_tune::log_by_birth(folder, process)?.is_some() {
-        bail!("process {pid} is changed already: `fettle undo {pid}` first");
-    }
-    Ok(())
 }
 
 /// What to tell of an error after which a process may not be as it was.

@@ -125,6 +125,35 @@ fn what_memory_keeps_of_new_code_leads_to_the_original_where_that_is_wanted() {
     assert_eq!(running.end(), "right\nexit status: 0");
 }
 
+/// What has to stay in a process is in the way of the next recording only as long as it has to stay.
+#[test]
+fn what_was_left_is_taken_away_before_the_next_recording() {
+    let bench = Bench::new();
+    let mut running = bench.start(&bench.build("forgetful.c", &[]));
+    let pid = running.pid().to_string();
+    bench.tune(running.pid(), 1, &[]);
+    running.signal("-USR1");
+    let (status, undone) = bench.json(&["undo", &pid, "--wait", "0.1"]);
+    assert!(status == 1 && is_kept_by_memory(&undone), "{undone}");
+    let record = |trace: &str| {
+        let trace = bench.folder.path().join(trace);
+        let how = ["record", "--mode", "count", "--duration", "0.3s", "-o"];
+        let of = [trace.to_str().unwrap(), "-p", &pid];
+        bench.fettle(&[&how[..], &of].concat()).output().unwrap()
+    };
+    let refused = record("refused");
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert_eq!(refused.status.code(), Some(2), "{said}");
+    assert!(said.contains("it still has code of an earlier recording"), "{said}");
+    running.signal("-USR2");
+    let recorded = record("recorded");
+    assert!(recorded.status.success(), "{recorded:?}");
+    assert_eq!(differing(running.pid()), Vec::<String>::new());
+    assert_eq!(leftovers(running.pid()), Vec::<String>::new());
+    assert!(!bench.journal(running.pid()).exists());
+    assert_eq!(running.end(), "right\nexit status: 0");
+}
+
 #[test]
 fn waits_are_not_cut_short() {
     again_and_again("sleepers.c", &[], &[], 6);

@@ -113,6 +113,23 @@ fn files_may_be_limited() {
 }
 
 /// A switch that has no bound, in a program at a fixed address whose symbols are gone.
+/// Who limits its own address space is told of, as it may fail for that.
+#[test]
+fn address_space_may_be_limited() {
+    let bench = Bench::new();
+    let trace = bench.trace();
+    for (script, told) in [("ulimit -v 200000; echo $((6*7))", true), ("echo $((6*7))", false)] {
+        let _ = std::fs::remove_dir_all(&trace);
+        let mut record = bench.fettle(&["record", "-q", "--mode", "count", "-o", &trace, "--"]);
+        let recorded = record.args(["/bin/sh", "-c", script]).output().unwrap();
+        assert_eq!(recorded.stdout, b"42\n", "{recorded:?}");
+        let trace = fettle_trace::Trace::open(trace.as_ref()).unwrap();
+        let notes = &trace.manifest().notes;
+        let limited = |note: &String| note.contains("limited its address space to 195 MiB");
+        assert_eq!(notes.iter().any(limited), told, "{notes:?}");
+    }
+}
+
 #[test]
 fn a_table_leads_where_nothing_else_does() {
     let bench = Bench::new();
@@ -284,5 +301,23 @@ fn calls_that_have_not_ended_are_told() {
             told,
             "{notes:?}"
         );
+    }
+}
+
+/// A shell's `vfork` comes back from one call in two processes that share the memory of those in
+/// progress.
+#[test]
+fn a_call_that_returns_twice_is_no_loss() {
+    let bench = Bench::new();
+    for mode in ["time", "events"] {
+        let trace = bench.trace();
+        let _ = std::fs::remove_dir_all(&trace);
+        let mut record = bench.fettle(&["record", "-q", "--lib", "libc.so*", "--mode", mode]);
+        let script = "/bin/true; /bin/true; exit 7";
+        let recorded = record.args(["-o", &trace, "--", "/bin/sh", "-c", script]).output().unwrap();
+        assert_eq!(recorded.status.code(), Some(7), "{mode}: {recorded:?}");
+        let trace = fettle_trace::Trace::open(trace.as_ref()).unwrap();
+        let totals = &trace.manifest().totals;
+        assert_eq!((totals.processes, totals.orphan_exits), (3, 0), "{mode}");
     }
 }

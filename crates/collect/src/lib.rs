@@ -23,6 +23,7 @@ mod places;
 pub mod prototype;
 pub mod record;
 pub mod relay;
+pub mod room;
 pub mod rows;
 pub mod sampled;
 pub mod select;

@@ -34,7 +34,8 @@ use fettle_live::{
 use fettle_rewrite::find_object::{self, Region as Known};
 use fettle_rewrite::{Linked, Plan};
 
-use crate::modules::{Module, Modules, Placed, find_room, open_image};
+use crate::modules::{Module, Modules, Placed, open_image};
+use crate::room::find_lasting_room;
 use crate::select::glob;
 use crate::session::NewCode;
 
@@ -524,7 +525,8 @@ impl Loader {
     pub fn hang(&self, base: u64, alive: u64, maps: &[Mapping]) -> Result<Hung, String> {
         let no_room = "no room near its loader";
         let data_len = Door::TABLE_LEN + REGIONS_LEN;
-        let code = find_room(&self.image, base, CODE_LEN + data_len, maps).ok_or(no_room)?;
+        let code =
+            find_lasting_room(&self.image, base, CODE_LEN + data_len, maps).ok_or(no_room)?;
         let code = LiveAddr(code.0.wrapping_add(base));
         let (table, debug_state) = (code.offset(CODE_LEN), base.wrapping_add(self.debug_state.0));
         let after = jump(debug_state, code.0).ok_or(no_room)?.to_vec();

@@ -11,13 +11,14 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use fettle_cfg::{Function, Placement, SkipReason};
-use fettle_image::{Bytes, Image, Kind, Language, LinkAddr};
-use fettle_live::{LiveAddr, Mapping};
+use fettle_image::{Bytes, Image, Language};
+use fettle_live::Mapping;
 use fettle_rewrite::own::OwnProbe;
 use fettle_rewrite::{Depth, LinkParameters, Linked, Mode, Plan, PlanOptions, Pointers, Probing};
 
 use crate::arguments::{self, ArgumentRequest, Recorded};
 use crate::cache::{Plans, Wanted};
+use crate::room::find_room;
 use crate::select::Selection;
 
 /// A module that was lifted and rewritten.
@@ -484,64 +485,6 @@ fn to_file(linked: Linked) -> io::Result<Placed> {
     file.write_all_at(&linked.text, 0)?;
     file.write_all_at(&linked.constants, text_len)?;
     Ok(Placed { linked, file: Arc::new(file.into()), text_len, constants_len })
-}
-
-/// A link address for `size` bytes of new code that is free and within reach of all of `image`.
-///
-/// Below a position-independent image the address space is free, and the heap does not grow
-/// there. Right below a library, though, is what the kernel gives out next: new code keeps away, so
-/// that a process that goes on mapping does not take the place. A fixed-address image lies at the bottom of the address space: its new code goes to the
-/// top of the lowest 2 GiB, which leaves the heap most of the room above the image.
-pub fn find_room(image: &Image, load_bias: u64, size: u64, maps: &[Mapping]) -> Option<LinkAddr> {
-    const REACH: u64 = (1 << 31) - (1 << 24);
-    const FROM_NEIGHBOURS: u64 = 1 << 28;
-    let low = image.segments().iter().map(|s| s.start.0).min()?;
-    let high = image.segments().iter().map(|s| s.start.0 + s.mem_size).max()?;
-    let size = size.next_multiple_of(PAGE);
-    let is_free = |live: u64| {
-        live >= 1 << 16
-            && maps.iter().all(|m| m.end.0 <= live || m.start.0 >= live.wrapping_add(size))
-    };
-    let step = 1 << 20;
-    if image.kind() == Kind::Executable {
-        let mut live = (1u64 << 31).checked_sub(step + size)? & !(PAGE - 1);
-        while live > high + step {
-            if is_free(live) {
-                return Some(LinkAddr(live));
-            }
-            live = live.checked_sub(step)?;
-        }
-        return None;
-    }
-    let bottom = load_bias.wrapping_add(low) & !(PAGE - 1);
-    let below = |distance: u64| {
-        let mut live = bottom.checked_sub(distance + size)?;
-        while bottom - live + (high - low) < REACH {
-            if is_free(live) {
-                return Some(LinkAddr(live.wrapping_sub(load_bias)));
-            }
-            live = live.checked_sub(step)?;
-        }
-        None
-    };
-    below(FROM_NEIGHBOURS).or_else(|| below(step))
-}
-
-/// A hole of `size` bytes anywhere above `from`.
-pub fn find_hole(from: u64, size: u64, maps: &[Mapping]) -> Option<LiveAddr> {
-    let mut at = from;
-    let mut sorted: Vec<&Mapping> = maps.iter().collect();
-    sorted.sort_by_key(|m| m.start.0);
-    for map in sorted {
-        if map.end.0 <= at {
-            continue;
-        }
-        if map.start.0 >= at.checked_add(size)? {
-            break;
-        }
-        at = map.end.0.next_multiple_of(1 << 21);
-    }
-    (at.checked_add(size)? < 1 << 47).then_some(LiveAddr(at))
 }
 
 /// Counts of what was left alone, by reason, without what the user left out.

@@ -23,7 +23,8 @@ use fettle_trace::{
 use crate::clock;
 use crate::counts::{self, Counted};
 use crate::libraries::{Keeper, Libraries, News, Space};
-use crate::modules::{Modules, find_hole};
+use crate::modules::Modules;
+use crate::room::find_hole;
 use crate::sampled::{self, Sampled};
 use crate::slots::{ALIVE_AT, AliveWord, SlotTotals, Slots};
 use crate::switches::{Out, Switches};
@@ -324,6 +325,24 @@ impl<'a> Recorder<'a> {
         self.threads.insert(tid, state);
         if let Some(switches) = &mut self.switches {
             switches.open(tid, start_tsc);
+        }
+    }
+
+    /// A process that has limited its address space to less than our memory could map nothing more.
+    fn tell_of_limit(&mut self, pid: i32) {
+        let ours = self.processes.get(&pid).filter(|process| process.slots_at.is_some());
+        let Some((process, limit)) = ours.zip(task::address_limit(pid)) else { return };
+        if limit < self.slots.layout().size() {
+            let note = format!(
+                "{} limited its address space to {} MiB (RLIMIT_AS), to which Fettle's memory counts: \
+                 it could map nothing from then on; `fettle record --kernel --no-probes` takes no memory \
+                 in it",
+                process.command,
+                limit >> 20
+            );
+            if !self.notes.contains(&note) {
+                self.notes.push(note);
+            }
         }
     }
 
@@ -813,6 +832,9 @@ impl Session for Recorder<'_> {
     fn thread_ending(&mut self, pid: i32, tid: i32) {
         if let Some(state) = self.threads.get_mut(&tid) {
             state.end = Some(task::account(pid, tid));
+        }
+        if pid == tid {
+            self.tell_of_limit(pid);
         }
     }
 

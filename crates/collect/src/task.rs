@@ -21,6 +21,15 @@ pub fn account(pid: i32, tid: i32) -> Account {
     Account { name, cpu_ns }
 }
 
+/// How much address space a process allows itself, if it does not allow itself all (`RLIMIT_AS`); of
+/// one that has ended, too, until it has been waited for.
+pub fn address_limit(pid: i32) -> Option<u64> {
+    let mut limit = libc::rlimit { rlim_cur: libc::RLIM_INFINITY, rlim_max: libc::RLIM_INFINITY };
+    // SAFETY: nothing is set, and the result has room for what is read.
+    unsafe { libc::prlimit(pid, libc::RLIMIT_AS, std::ptr::null(), &mut limit) };
+    (limit.rlim_cur != libc::RLIM_INFINITY).then_some(limit.rlim_cur)
+}
+
 #[cfg(test)]
 mod tests {
     #[test]

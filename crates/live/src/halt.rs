@@ -522,12 +522,13 @@ impl Thread {
     }
 }
 
-/// Calls that the kernel does not take up by itself, although they wait without an end and have
-/// done nothing yet, are made such that it does. At once, whatever becomes of the others.
+/// Calls that the kernel does not take up by itself, although they wait without an end, or until a socket
+/// has been silent for long, and have done nothing yet, are made such that it does. At once, whatever
+/// becomes of the others.
 pub(crate) fn take_up_call(tid: i32) {
     // If it was killed meanwhile it needs nothing any more.
     let Ok(mut registers) = ptrace::registers(tid) else { return };
-    let endless = match registers.orig_rax as i64 {
+    let is_taken_up = match registers.orig_rax as i64 {
         // A timeout of -1, which is an int.
         libc::SYS_epoll_wait | libc::SYS_epoll_pwait => registers.r10 as i32 == -1,
         // No timeout.
@@ -537,9 +538,14 @@ pub(crate) fn take_up_call(tid: i32) {
         // No timeout, or none that could be told: of the extended argument nothing is known.
         libc::SYS_io_getevents | IO_PGETEVENTS => registers.r8 == 0,
         libc::SYS_io_uring_enter => registers.r10 & IORING_ENTER_EXT_ARG == 0,
+        // At a socket with SO_RCVTIMEO or SO_SNDTIMEO, which is a limit for one that is silent.
+        libc::SYS_read | libc::SYS_readv | libc::SYS_write | libc::SYS_writev => true,
+        libc::SYS_recvfrom | libc::SYS_recvmsg | libc::SYS_recvmmsg => true,
+        libc::SYS_sendto | libc::SYS_sendmsg | libc::SYS_sendmmsg => true,
+        libc::SYS_accept | libc::SYS_accept4 | libc::SYS_connect => true,
         _ => false,
     };
-    if endless && registers.rax as i64 == EINTR {
+    if is_taken_up && registers.rax as i64 == EINTR {
         registers.rax = ERESTARTNOHAND as u64;
         let _ = ptrace::set_registers(tid, &registers);
     }

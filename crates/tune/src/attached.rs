@@ -22,8 +22,9 @@ use std::time::{Duration, Instant};
 
 use fettle_collect::kernel::Running;
 use fettle_collect::libraries::Keeper;
-use fettle_collect::modules::{Modules, find_hole};
+use fettle_collect::modules::Modules;
 use fettle_collect::record::{PERIOD, Watch, conduct};
+use fettle_collect::room::find_hole;
 use fettle_collect::session::{self, Attached, Recorder};
 use fettle_collect::slots::Slots;
 use fettle_collect::{Options, Outcome, RecordError};

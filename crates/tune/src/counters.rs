@@ -25,7 +25,7 @@ impl Counters {
     pub(crate) fn new(words: u64, threads: usize, maps: &[Mapping]) -> Option<Counters> {
         let bank = (words * 8).max(1).next_multiple_of(PAGE);
         let banks = threads.clamp(1, MOST_BANKS) as u64;
-        let at = fettle_collect::modules::find_hole(FROM, bank * banks, maps)?;
+        let at = fettle_collect::room::find_hole(FROM, bank * banks, maps)?;
         let prot = Prot { read: true, write: true, exec: false };
         // Children that are forked meanwhile add to the same counters, and may end before we look.
         Some(Counters { region: Region { at, len: bank * banks, prot, shared: true }, banks })

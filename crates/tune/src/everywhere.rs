@@ -8,9 +8,7 @@ use std::collections::VecDeque;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use fettle_live::{
-    Entry, Journal, LiveAddr, LiveError, Patch, Process, Purpose, Relative, Undoing, Undone,
-};
+use fettle_live::{Entry, Journal, LiveAddr, LiveError, Patch, Process, Relative, Undoing, Undone};
 
 use crate::error::TuneError;
 use crate::family::Family;
@@ -238,7 +236,7 @@ pub fn undo_family(
 ///
 /// When logs cannot be read.
 pub fn log_by_birth(folder: &Path, process: &Process) -> Result<Option<Journal>, LiveError> {
-    let jumps =
+    let ways =
         |journal: &Journal| journal.entries().iter().filter(|e| is_there(process, e)).count();
     let mut best: Option<(usize, Journal, Relative)> = None;
     for pid in Journal::list(folder) {
@@ -249,7 +247,7 @@ pub fn log_by_birth(folder: &Path, process: &Process) -> Result<Option<Journal>,
         let Some(journal) = Journal::look(folder, pid)? else { continue };
         let heir = fettle_live::by_birth([&journal], process).map(|(_, heir)| heir);
         let Some(heir) = heir else { continue };
-        let count = jumps(&journal);
+        let count = ways(&journal);
         if best.as_ref().is_none_or(|(most, ..)| count > *most) {
             best = Some((count, journal, heir));
         }
@@ -257,11 +255,9 @@ pub fn log_by_birth(folder: &Path, process: &Process) -> Result<Option<Journal>,
     best.map(|(_, journal, heir)| fettle_live::inherit(&journal, &heir)).transpose()
 }
 
-fn is_there(process: &Process, entry: &fettle_live::Entry) -> bool {
-    match entry {
-        fettle_live::Entry::Write(patch) if patch.purpose == Purpose::Jump => {
-            process.read(patch.at, patch.after.len()).is_ok_and(|now| now == patch.after)
-        }
-        _ => false,
-    }
+/// Whether an entry leads to new code, and the process has it.
+pub(crate) fn is_there(process: &Process, entry: &Entry) -> bool {
+    let Entry::Write(patch) = entry else { return false };
+    let now = || process.read(patch.at, patch.after.len());
+    patch.purpose.leads() && now().is_ok_and(|now| now == patch.after)
 }

@@ -12,7 +12,7 @@
 
 use std::time::Duration;
 
-use fettle_collect::modules::find_room;
+use fettle_collect::room::find_lasting_room;
 use fettle_image::LinkAddr;
 use fettle_live::{
     Entry, Halted, Journal, Left, LiveAddr, LiveError, Mapping, Patch, Places, Process, Prot,
@@ -327,7 +327,7 @@ fn helper(target: &Target<'_>, all: &[&NewCode], more: usize) -> Result<Option<H
     let known = known.concat();
     let table_len = (known.len() as u64 + more as u64 * Known::SIZE).next_multiple_of(PAGE);
     let no_room = || unfit("there is no room near its C library");
-    let at = find_room(&find_object.image, find_object.image_bias, PAGE + table_len, &maps)
+    let at = find_lasting_room(&find_object.image, find_object.image_bias, PAGE + table_len, &maps)
         .ok_or_else(no_room)?
         .0
         .wrapping_add(find_object.image_bias);

@@ -16,6 +16,7 @@ mod error;
 mod everywhere;
 pub mod family;
 pub mod install;
+pub mod leftovers;
 pub mod measure;
 pub mod module;
 pub mod offline;

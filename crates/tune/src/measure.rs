@@ -94,7 +94,7 @@ const SETTLE: Duration = Duration::from_millis(10);
 /// A turn with less work says nothing.
 const LEAST_WORK: u64 = 10;
 /// Fewer rounds give no interval worth the name.
-const LEAST_ROUNDS: usize = 5;
+pub const LEAST_ROUNDS: usize = 5;
 
 /// Old and new code of a process, or of a family.
 struct Switch<'a, 'b> {
@@ -164,9 +164,11 @@ pub fn measure(
     switch.turn(true)?;
     let (rounds, idle, unit) = done?;
     if rounds.len() < LEAST_ROUNDS {
-        let why = "it did too little work that could be seen: put it under load, or say by \
-                   --work what its work is"
-            .to_owned();
+        let why = format!(
+            "it did too little work that could be seen in {idle} of {} rounds: put it under load, or \
+             say by --work what its work is",
+            rounds.len() + idle
+        );
         return Err(TuneError::Unfit { pid, why });
     }
     let mut measured = evaluate(&rounds, unit);
@@ -185,7 +187,8 @@ fn take_rounds(
     let mut rounds = Vec::new();
     let mut idle = 0;
     let mut meter = Meter::new(&plan.work);
-    for round in 0..plan.pairs {
+    let mut round = 0;
+    while round < plan.pairs {
         let first = round % 2 == 1;
         let mut costs = [Cost::default(), Cost::default()];
         let mut told = true;
@@ -197,9 +200,11 @@ fn take_rounds(
         }
         match told {
             true => rounds.push((costs[0].per_unit(), costs[1].per_unit())),
-            false if rounds.is_empty() && meter.count_all() => {}
+            // Begun again, with all that could be work.
+            false if rounds.is_empty() && meter.count_all() => continue,
             false => idle += 1,
         }
+        round += 1;
         // Nothing is to be seen, and there will not be.
         if idle > plan.pairs / 2 {
             break;

@@ -11,7 +11,8 @@ use std::sync::Arc;
 use fettle_cfg::{Function, Lifted, Placement, SkipReason, TableKind};
 use fettle_collect::Selection;
 use fettle_collect::libraries::{Opened, headers_patch};
-use fettle_collect::modules::{SlotOffsets, find_room, must_stay, open_image};
+use fettle_collect::modules::{SlotOffsets, must_stay, open_image};
+use fettle_collect::room::find_lasting_room;
 use fettle_image::{Image, LinkAddr};
 use fettle_live::{LiveAddr, Mapping, Patch, Process, Prot, Purpose, Region};
 use fettle_rewrite::{LinkParameters, Linked, Plan, PlanOptions, Pointers, Probing};
@@ -172,7 +173,7 @@ impl Module {
         let size = fettle_rewrite::link::footprint(&plan, &self.image);
         // Making the plan takes a while, in which the process may have mapped memory.
         let maps = [maps, &process.maps().map_err(|error| error.to_string())?].concat();
-        let text_at = find_room(&self.image, bias, size, &maps)
+        let text_at = find_lasting_room(&self.image, bias, size, &maps)
             .ok_or("there is no room for new code within its reach")?;
         let absolute = plan.tables.iter().any(|t| t.kind == TableKind::Absolute);
         let parameters = LinkParameters {

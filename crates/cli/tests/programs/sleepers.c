@@ -12,12 +12,16 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/select.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
+// Ways to wait without an end, or for longer than any stop.
+#define WAYS 6
+
 static atomic_int failures, rounds, ending;
-static int pipes[4][2];
+static int pipes[WAYS][2];
 
 static long now_ns(void) {
     struct timespec now;
@@ -114,11 +118,14 @@ __attribute__((noinline)) static int read_byte(int way, int file) {
         FD_ZERO(&set);
         FD_SET(file, &set);
         if (select(file + 1, &set, NULL, NULL, NULL) != 1) return -1;
+    } else if (way == 4) {
+        return recv(file, &byte, 1, 0) == 1 ? byte : -1;
     }
     return read(file, &byte, 1) == 1 ? byte : -1;
 }
 
-static const char *const ways[] = {"read", "endless poll", "epoll_wait", "endless select"};
+static const char *const ways[] = {"read", "endless poll", "epoll_wait", "endless select",
+                                   "recv with a time limit", "read with a time limit"};
 
 static void *reader(void *argument) {
     int way = (int)(long)argument;
@@ -172,8 +179,10 @@ int main(void) {
     pthread_t threads[16];
     int count = 0;
     for (long i = 0; i < 6; i++) pthread_create(&threads[count++], NULL, waiter, (void *)i);
-    for (long i = 0; i < 4; i++) {
-        if (pipe(pipes[i])) return 2;
+    for (long i = 0; i < WAYS; i++) {
+        struct timeval limit = {60, 0};
+        if (i < 4 ? pipe(pipes[i]) : socketpair(AF_UNIX, SOCK_STREAM, 0, pipes[i])) return 2;
+        if (i >= 4) setsockopt(pipes[i][0], SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
         pthread_create(&threads[count++], NULL, reader, (void *)i);
     }
     static unsigned long sum;
@@ -190,13 +199,13 @@ int main(void) {
         // A machine may have much else to do.
         told |= signal == SIGTERM;
         if (told && rounds > 50) break;
-        for (int i = 0; i < 4; i++)
+        for (int i = 0; i < WAYS; i++)
             if (write(pipes[i][1], &byte, 1) != 1) return 2;
         byte = byte % 100 + 1;
     }
     ending = 1;
     byte = 0;
-    for (int i = 0; i < 4; i++)
+    for (int i = 0; i < WAYS; i++)
         if (write(pipes[i][1], &byte, 1) != 1) return 2;
     for (int i = 0; i < count; i++) pthread_join(threads[i], NULL);
     printf("%s after many rounds\n", failures ? "FAILED" : "right");

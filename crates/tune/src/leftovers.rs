@@ -1,0 +1,54 @@
+//! What an earlier recording or tuning had to leave in processes: code that nobody is led to any more,
+//! while something in their memory may still lead there. Mostly it does not for long.
+
+use std::collections::VecDeque;
+use std::path::Path;
+use std::time::Duration;
+
+use fettle_live::{Journal, Process};
+
+use crate::error::TuneError;
+use crate::everywhere::{is_there, log_by_birth, take_back};
+
+/// So long it is waited for what may still lead to such code.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// Takes such code away from a process and its relatives, so that they can be changed anew. Relatives
+/// that keep it are none of ours.
+///
+/// # Errors
+///
+/// When the process has new code that it is led to, or keeps what it had; when its log cannot be read.
+pub fn clear(folder: &Path, process: &Process) -> Result<(), TuneError> {
+    let pid = process.pid();
+    let unfit = |why: String| TuneError::Unfit { pid, why };
+    let own = |process: &Process| {
+        Journal::look(folder, process.pid()).map(|log| log.filter(|log| log.is_of(process)))
+    };
+    let log = match own(process)? {
+        Some(log) => Some(log),
+        None => log_by_birth(folder, process)?,
+    };
+    if log.is_some_and(|log| is_led(process, &log)) {
+        return Err(unfit(format!("it is changed already: `fettle undo {pid}` first")));
+    }
+    let mut journals = VecDeque::new();
+    for relative in fettle_live::relatives(process) {
+        let Ok(relative) = Process::open(relative.pid) else { continue };
+        // The log of another that cannot be read, or that somebody uses, is in the way of that one alone.
+        let Ok(Some(log)) = own(&relative) else { continue };
+        if !is_led(&relative, &log) {
+            journals.extend(Journal::open(folder, relative.pid()).ok().flatten());
+        }
+    }
+    let taken_back = take_back(folder, journals, &|_| Vec::new(), PATIENCE)?;
+    match taken_back.stuck.into_iter().find(|(stuck, _)| *stuck == pid) {
+        None => Ok(()),
+        Some((_, why)) => Err(unfit(format!("it still has code of an earlier recording: {why}"))),
+    }
+}
+
+/// Whether something leads a process to what a log tells of.
+fn is_led(process: &Process, log: &Journal) -> bool {
+    log.entries().iter().any(|entry| is_there(process, entry))
+}
