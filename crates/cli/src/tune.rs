@@ -565,7 +565,10 @@ fn undo_one(
             done(pid, undone);
         })?;
         if !some {
-            bail!("process {pid} and its relatives have not been changed by Fettle");
+            bail!(
+                "process {pid} and its relatives have not been changed by Fettle{}",
+                no_log(folder)
+            );
         }
         return Ok(());
     }
@@ -579,7 +582,10 @@ fn undo_one(
         journal => journal,
     };
     let Some(journal) = journal else {
-        bail!("process {pid} has not been changed by Fettle, or all is taken back");
+        bail!(
+            "process {pid} has not been changed by Fettle, or all is taken back{}",
+            no_log(folder)
+        );
     };
     let undone = fettle_live::undo(journal, how)?;
     done(pid, &undone);
@@ -591,6 +597,14 @@ fn undo_one(
         }
     }
     Ok(())
+}
+
+/// Who else may know of changes.
+fn no_log(folder: &Path) -> String {
+    format!(
+        " (there is no log of it in {}; those of another user or $XDG_CACHE_HOME are elsewhere)",
+        folder.display()
+    )
 }
 
 fn print_undone(pid: i32, undone: &Undone, as_json: bool) -> anyhow::Result<()> {
