@@ -80,7 +80,10 @@ pub fn lift(target: &Target<'_>, wanted: &Wanted) -> Result<Lifted, TuneError> {
     let mut refused: Vec<(PathBuf, String)> =
         target.refused.iter().filter(|(path, _)| meant(path)).cloned().collect();
     let mut modules = Vec::new();
-    for loaded in target.loaded.iter().filter(|l| l.main || meant(&l.path)) {
+    // The loader stays as it is, as in programs that are launched.
+    let loader = target.loader().map(|loader| loader.link_map);
+    let meant = |l: &&Loaded| l.main || meant(&l.path) && Some(l.link_map) != loader;
+    for loaded in target.loaded.iter().filter(meant) {
         match Module::open(target.process, loaded.clone()) {
             Ok(module) => modules.push(module),
             Err(why) => refused.push((loaded.path.clone(), why)),
