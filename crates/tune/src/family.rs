@@ -4,6 +4,8 @@
 //! and new code that is made once fits all of them. Children of a changed process have new code by
 //! birth (`fettle_live::heirs`).
 
+use std::fmt::Display;
+
 use fettle_live::{Mapping, Process, Relative, relatives};
 
 use crate::error::TuneError;
@@ -50,7 +52,7 @@ impl<'a> Family<'a> {
                 Err(_) if fettle_live::start_time(relative.pid) != Some(relative.start_time) => {}
                 Err(_) if fettle_live::has_ended(relative.pid) => {}
                 Err(_) if fettle_live::is_followed(relative.pid) => {}
-                Err(error) => self.left.push((relative.pid, error.to_string())),
+                Err(error) => self.left.push((relative.pid, why(relative.pid, &error))),
             }
         }
         self.others.len() - before
@@ -80,7 +82,7 @@ impl<'a> Family<'a> {
                     Ok(()) => {}
                     Err(error) if pid == lead => return Err(error),
                     Err(_) if !process.is_same() => {}
-                    Err(error) => left.push((pid, error.to_string())),
+                    Err(error) => left.push((pid, why(pid, &error))),
                 }
             }
             self.others.retain(|p| !left.iter().any(|(pid, _)| *pid == p.pid()));
@@ -150,4 +152,12 @@ impl<'a> Family<'a> {
         }
         Some(self.all().into_iter().filter_map(|r| r.io_calls()).sum())
     }
+}
+
+/// Why a process is left out, for who says himself that it is, and of which.
+fn why(pid: i32, error: &dyn Display) -> String {
+    let text = error.to_string();
+    let known =
+        ["stays as it is: ", "is left as it is: "].map(|end| format!("process {pid} {end}"));
+    known.iter().find_map(|known| text.strip_prefix(known)).map_or(text.clone(), str::to_owned)
 }
