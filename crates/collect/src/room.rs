@@ -16,9 +16,9 @@ const REACH: u64 = (1 << 31) - (1 << 24);
 const FROM_NEIGHBOURS: u64 = 1 << 28;
 /// What the main thread's stack is left to grow into, whatever its limit is.
 const STACK: u64 = 1 << 30;
-/// The stack is at most so far above what the kernel maps first, unless it maps from the bottom
-/// (`ulimit -s unlimited`).
-const STACK_FROM_MAPPINGS: u64 = 1 << 36;
+/// The stack is at most so far above what the kernel maps first, which it chooses at random in a TiB,
+/// unless it maps from the bottom (`ulimit -s unlimited`).
+const STACK_FROM_MAPPINGS: u64 = 1 << 41;
 
 /// A link address for `size` bytes of new code that is free and within reach of all of `image`, in a
 /// process that stands still until they are mapped.
@@ -198,7 +198,7 @@ mod tests {
             // The stack is near.
             vec![(TOP - PAGE, TOP), (TOP + STACK, TOP + STACK + PAGE)],
             // The kernel maps from the bottom.
-            vec![(TOP - PAGE, TOP), (TOP + (1 << 40), TOP + (1 << 40) + PAGE)],
+            vec![(TOP - PAGE, TOP), (TOP + (1 << 44), TOP + (1 << 44) + PAGE)],
             // It is out of reach.
             vec![(TOP + (1 << 31), TOP + (1 << 31) + PAGE), (TOP + (1 << 34), TOP + (1 << 35))],
         ] {

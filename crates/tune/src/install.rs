@@ -134,7 +134,7 @@ impl<'a> Installing<'a> {
         }
         let mut tries = 1;
         let helper = loop {
-            let helper = helper(target, &all, more)?;
+            let helper = helper(target, &all, (besides, more))?;
             let parts = helper.iter().flat_map(|h| [h.code.0, h.table.0]);
             let own = contents.iter().map(|(region, _)| *region);
             let regions: Vec<Region> = own.chain(parts).chain(besides.iter().copied()).collect();
@@ -308,15 +308,18 @@ fn write(
 }
 
 /// What stands before `_dl_find_object`, for all new code and `more`; `None` if there is no such
-/// function.
-fn helper(target: &Target<'_>, all: &[&NewCode], more: usize) -> Result<Option<Helper>, TuneError> {
+/// function. What is mapped `besides` has its place already.
+fn helper(
+    target: &Target<'_>,
+    all: &[&NewCode],
+    (besides, more): (&[Region], usize),
+) -> Result<Option<Helper>, TuneError> {
     let Some(find_object) = &target.find_object else { return Ok(None) };
     let process = target.process;
     let unfit = |why: &str| TuneError::Unfit { pid: process.pid(), why: why.to_owned() };
     let mut maps = target.maps()?;
-    for code in all {
-        maps.extend([taken(code.text), taken(code.constants)]);
-    }
+    let codes = all.iter().flat_map(|code| [code.text, code.constants]);
+    maps.extend(codes.chain(besides.iter().copied()).map(taken));
     let mut known = vec![(all.len() as u64).to_le_bytes().to_vec(), vec![0; 24]];
     known.extend(all.iter().map(|code| {
         let end = code.constants.at.0 + code.constants.len;

@@ -1,6 +1,7 @@
 //! Recording a process that runs already: what it executes is counted for a while, and becomes a
 //! trace. The process gets copies with counters, as for tuning, and is as it was afterwards.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -208,9 +209,15 @@ fn notes(profile: &Profile, manifest: &mut Manifest) {
     for left in &profile.installed.left {
         *reasons.entry(left.reason.describe()).or_default() += 1;
     }
-    for (reason, count) in reasons {
+    let mut reasons: Vec<(&str, u64)> = reasons.into_iter().collect();
+    reasons.sort_by_key(|(reason, count)| (Reverse(*count), *reason));
+    if !reasons.is_empty() {
+        let all: u64 = reasons.iter().map(|(_, count)| count).sum();
+        let each: Vec<String> =
+            reasons.iter().map(|(why, count)| format!("{count} {why}")).collect();
         notes.push(format!(
-            "{count} functions were counted only where calls in known code lead to them: {reason}"
+            "{all} functions were counted only where calls in known code lead to them: {}",
+            each.join("; ")
         ));
     }
     for (pid, why) in &profile.stuck {
