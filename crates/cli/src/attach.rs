@@ -38,8 +38,12 @@ pub fn run(args: &Args, pid: u32) -> anyhow::Result<ExitCode> {
 fn open(args: &Args, pid: u32) -> anyhow::Result<Process> {
     let process = Process::open(pid as i32)?;
     leftovers::clear(&folder()?, &process)?;
-    if !args.quiet && !args.json && args.duration.is_none() {
-        eprintln!("fettle: recording until Ctrl-C");
+    if !args.quiet && !args.json {
+        let end = match args.duration {
+            Some(time) => format!("for {time:?}"),
+            None => "until Ctrl-C".to_owned(),
+        };
+        eprintln!("fettle: recording {end}, once its code has been read");
     }
     fettle_tune::give_way();
     Ok(process)

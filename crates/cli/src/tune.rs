@@ -187,7 +187,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     leftovers::clear(&folder, &process)?;
     fettle_tune::give_way();
     if let Some(seed) = args.shuffle {
-        return shuffle(args, seed, &process, &folder, &options.wanted);
+        return shuffle(args, seed, (&process, &folder), &options.wanted, stop);
     }
     let mut printed = Ok(());
     let outcome = fettle_tune::tune(&process, &folder, &options, stop, |news| match news {
@@ -219,13 +219,13 @@ pub(crate) fn explained(folder: &Path, process: &Process, error: TuneError) -> a
 fn shuffle(
     args: &Args,
     seed: u64,
-    process: &Process,
-    folder: &Path,
+    (process, folder): (&Process, &Path),
     wanted: &Wanted,
+    stop: Stop<'_>,
 ) -> anyhow::Result<ExitCode> {
     let begin = Instant::now();
     let target = Target::when_loaded(process, LOADING, &|| false)?;
-    let (modules, refused) = fettle_tune::lift(&target, wanted)?;
+    let (modules, refused) = fettle_tune::lift(&target, wanted, stop)?;
     let family = Family::of(process, args.alone);
     let all = fettle_tune::shuffled((&target, &family), &modules, &wanted.selection, seed)?;
     let prepared = begin.elapsed();

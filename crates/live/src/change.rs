@@ -281,8 +281,7 @@ fn undo_living(
     let deadline = Instant::now() + how.patience;
     let mut pause = PAUSES.0;
     let mut tries = 0u32;
-    let returns = journal.beside("returns").ok();
-    let returns = returns.and_then(|(_, bytes)| Returns::from_bytes(&bytes)).unwrap_or_default();
+    let returns = journal.returns();
     while let Some(why) = take_away(journal, process, (&returns, how.memory), &mut undone)? {
         // Mostly a thread only passes through.
         tries += 1;

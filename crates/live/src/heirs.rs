@@ -159,8 +159,8 @@ pub fn inherit(journal: &Journal, heir: &Relative) -> Result<Journal, LiveError>
     }
     let log = Journal::begin(&path, entries)?;
     // Without it, taking code away only takes longer.
-    if let Ok((_, returns)) = journal.beside("returns") {
-        let _ = log.put_beside("returns", &returns);
+    for kind in ["returns", "opened"] {
+        let _ = journal.share_beside(kind, &log);
     }
     Ok(log)
 }

@@ -19,6 +19,7 @@ use crate::inject::Prot;
 use crate::maps::LiveAddr;
 use crate::places::{Place, Record};
 use crate::process::{Process, hash};
+use crate::returns::Returns;
 
 /// What a write is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -148,7 +149,7 @@ pub struct Journal {
 
 /// Files beside a log: an object file for debuggers, a script for gdb, a map for perf, and where
 /// calls in new code come back to.
-const BESIDE: [&str; 4] = ["symbols", "gdb", "map", "returns"];
+const BESIDE: [&str; 5] = ["symbols", "gdb", "map", "returns", "opened"];
 
 const HEADER: &str = "fettle live 2";
 
@@ -378,8 +379,8 @@ impl Journal {
         regions
     }
 
-    /// Writes a file beside the log, which goes with it: `symbols`, `gdb`, `map` or `returns`. One that is
-    /// there already is replaced. Gives its path.
+    /// Writes a file beside the log, which goes with it: `symbols`, `gdb`, `map`, `returns` or `opened`. One
+    /// that is there already is replaced. Gives its path.
     ///
     /// # Errors
     ///
@@ -392,6 +393,24 @@ impl Journal {
         let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path);
         file.and_then(|mut file| file.write_all(bytes)).map_err(failed)?;
         Ok(path)
+    }
+
+    /// Has another log keep what was written beside this one, too, until either writes its own.
+    ///
+    /// # Errors
+    ///
+    /// When there is nothing, or the other has something.
+    pub(crate) fn share_beside(&self, kind: &str, other: &Journal) -> io::Result<()> {
+        std::fs::hard_link(self.path.with_extension(kind), other.path.with_extension(kind))
+    }
+
+    /// What is known of where calls in new code come back to, that of libraries which were opened later
+    /// included.
+    pub(crate) fn returns(&self) -> Returns {
+        let read = |kind| Returns::from_bytes(&self.beside(kind).ok()?.1);
+        let mut all = read("returns").unwrap_or_default();
+        all.extend(read("opened").unwrap_or_default());
+        all
     }
 
     /// What was written beside the log, and where.

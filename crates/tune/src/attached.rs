@@ -92,7 +92,7 @@ pub fn record(
     let target = Target::when_loaded(process, LOADING, &|| stop.is_wanted())?;
     let explained = |error: TuneError| explained(process, error);
     let mut family = Family::of(process, alone);
-    let planned = plan(&target, &family, (options, folder)).map_err(explained)?;
+    let planned = plan(&target, &family, (options, folder), stop).map_err(explained)?;
     let Planned { session, codes, known, mut notes, region, doors } = planned;
     let mut journal = Journal::create(folder, process)?;
     let new = New { codes: &codes, region, doors: doors.as_ref() };
@@ -331,6 +331,7 @@ fn plan(
     target: &Target<'_>,
     family: &Family<'_>,
     (options, folder): (&Options, &Path),
+    stop: Stop<'_>,
 ) -> Result<Planned, TuneError> {
     let process = target.process;
     let unfit = |why: String| TuneError::Unfit { pid: process.pid(), why };
@@ -344,7 +345,7 @@ fn plan(
 
     let wanted =
         Wanted { libraries: options.libraries.clone(), selection: options.selection.clone() };
-    let (modules, mut notes) = crate::lift(target, &wanted)?;
+    let (modules, mut notes) = crate::lift(target, &wanted, stop)?;
     let doors = (!wanted.libraries.is_empty())
         .then(|| Doors::plan(target, (region, &maps), folder))
         .transpose();
@@ -352,6 +353,7 @@ fn plan(
     maps.extend(doors.iter().flat_map(|doors| doors.needs().0).copied().map(install::taken));
     let (mut session, mut codes, mut known) = (options.modules(), Vec::new(), Vec::new());
     for module in modules {
+        stop.check(process.pid())?;
         let path = module.loaded.path.clone();
         match new_code(process, module, options, (&mut session, &maps)) {
             Ok((code, new)) => {

@@ -39,6 +39,12 @@ pub(crate) struct Doors {
     state: Arc<Mutex<State>>,
 }
 
+/// Newcomers get logs of their own for at most so small a part of the time: servers may be forked
+/// faster than logs are written, and wait for it.
+const SHARE: u32 = 5;
+/// But for the first of them.
+const GRACE: Duration = Duration::from_secs(1);
+
 #[derive(Default)]
 struct State {
     /// What is there to be taken by the session.
@@ -47,6 +53,10 @@ struct State {
     journals: HashMap<i32, Journal>,
     /// New code that each of them has.
     codes: HashMap<i32, Vec<Arc<NewCode>>>,
+    /// When the first newcomer came.
+    since: Option<Instant>,
+    /// What logs of newcomers have taken.
+    spent: Duration,
 }
 
 impl Doors {
@@ -161,6 +171,12 @@ impl State {
         folder: &Path,
     ) -> Result<(&mut Journal, &mut Vec<Arc<NewCode>>), LiveError> {
         if !self.journals.contains_key(&pid) {
+            let begun = Instant::now();
+            let since = *self.since.get_or_insert(begun);
+            if self.spent * SHARE > begun.duration_since(since) + GRACE * SHARE {
+                let what = "processes come faster than logs for them are written".to_owned();
+                return Err(LiveError::Journal { path: folder.to_owned(), what });
+            }
             let process = Process::open_followed(pid)?;
             let gone = || LiveError::NoProcess { pid };
             // Its brothers have much the same, and may have ended.
@@ -171,6 +187,7 @@ impl State {
             let journal = fettle_live::inherit(journal, &heir)?;
             self.insert(journal, &codes);
             self.forget_ended(folder);
+            self.spent += begun.elapsed();
         }
         let journal = self.journals.get_mut(&pid).ok_or(LiveError::NoProcess { pid })?;
         Ok((journal, self.codes.entry(pid).or_default()))

@@ -215,7 +215,10 @@ pub(crate) fn write_down_opened(
     let path = code.path.to_string_lossy().into_owned();
     entries.extend([Entry::Loaded(path), Entry::Record(record)]);
     entries.extend(patches.iter().chain(&code.gates).cloned().map(Entry::Write));
-    put_beside(journal, all)?;
+    // What is known of all other code is there already, and may be much: a program stands still
+    // meanwhile that opens a library.
+    let opened: Vec<&NewCode> = all.iter().copied().filter(|code| code.opened).collect();
+    journal.put_beside("opened", &returns(&opened).to_bytes())?;
     journal.add(entries)
 }
 

@@ -74,8 +74,8 @@ pub type Lifted = (Vec<Module>, Vec<(PathBuf, String)>);
 ///
 /// # Errors
 ///
-/// When the executable cannot be laid out and no library is wanted.
-pub fn lift(target: &Target<'_>, wanted: &Wanted) -> Result<Lifted, TuneError> {
+/// When the executable cannot be laid out and no library is wanted, or we are to end.
+pub fn lift(target: &Target<'_>, wanted: &Wanted, stop: Stop<'_>) -> Result<Lifted, TuneError> {
     let meant = |path: &Path| target::is_meant(path, &wanted.libraries);
     let mut refused: Vec<(PathBuf, String)> =
         target.refused.iter().filter(|(path, _)| meant(path)).cloned().collect();
@@ -84,6 +84,7 @@ pub fn lift(target: &Target<'_>, wanted: &Wanted) -> Result<Lifted, TuneError> {
     let loader = target.loader().map(|loader| loader.link_map);
     let meant = |l: &&Loaded| l.main || meant(&l.path) && Some(l.link_map) != loader;
     for loaded in target.loaded.iter().filter(meant) {
+        stop.check(target.process.pid())?;
         match Module::open(target.process, loaded.clone()) {
             Ok(module) => modules.push(module),
             Err(why) => refused.push((loaded.path.clone(), why)),
@@ -179,6 +180,15 @@ impl Stop<'_> {
         self.0.load(Ordering::Relaxed)
     }
 
+    /// Nothing, unless we are to end.
+    ///
+    /// # Errors
+    ///
+    /// When we are to end.
+    pub fn check(self, pid: i32) -> Result<(), TuneError> {
+        if self.is_wanted() { Err(TuneError::Interrupted { pid }) } else { Ok(()) }
+    }
+
     /// Waits, unless we are to end.
     ///
     /// # Errors
@@ -187,9 +197,7 @@ impl Stop<'_> {
     pub fn wait(self, pid: i32, time: Duration) -> Result<(), TuneError> {
         let end = Instant::now() + time;
         loop {
-            if self.0.load(Ordering::Relaxed) {
-                return Err(TuneError::Interrupted { pid });
-            }
+            self.check(pid)?;
             let left = end.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 return Ok(());

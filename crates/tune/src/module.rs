@@ -126,6 +126,8 @@ pub struct NewCode {
     pub bias: u64,
     /// The module.
     pub path: PathBuf,
+    /// It was opened after the process had been changed.
+    pub opened: bool,
 }
 
 impl Module {
@@ -212,6 +214,7 @@ impl Module {
             eh_frame_hdr: live(linked.eh_frame_hdr),
             bias,
             path: self.loaded.path.clone(),
+            opened: false,
             plan,
             linked,
         })
@@ -284,6 +287,7 @@ impl NewCode {
             eh_frame_hdr: LiveAddr(linked.eh_frame_hdr.0.wrapping_add(bias)),
             bias,
             path: path.to_owned(),
+            opened: true,
         }
     }
 

@@ -109,7 +109,7 @@ fn counted(
     manifest: &mut Manifest,
 ) -> Result<(Finish, Profile), TuneError> {
     let target = Target::when_loaded(process, LOADING, &|| stop.is_wanted())?;
-    let (modules, refused) = crate::lift(&target, &recording.wanted)?;
+    let (modules, refused) = crate::lift(&target, &recording.wanted, stop)?;
     for (path, why) in refused {
         manifest.notes.push(format!("{} ran without probes: {why}", path.display()));
     }

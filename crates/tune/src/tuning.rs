@@ -141,7 +141,7 @@ fn tune_once(
     tell: &mut dyn FnMut(News<'_>),
 ) -> Result<(Outcome, bool), TuneError> {
     let target = Target::when_loaded(process, LOADING, &|| stop.is_wanted())?;
-    let (modules, refused) = lift(&target, &options.wanted)?;
+    let (modules, refused) = lift(&target, &options.wanted, stop)?;
     let family = Family::of(process, options.alone);
     let mut tuning = Tuning { target, modules, refused, family, folder, options, stop, tell };
     let mut outcome = Outcome { refused: tuning.refused.clone(), ..Outcome::default() };

@@ -7,7 +7,9 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use fettle_live::{Journal, Process, Undoing};
-use fettle_tune::{Family, Group, NewCode, News, Options, Stop, Target, Wanted, Work, measure};
+use fettle_tune::{
+    Family, Group, NewCode, News, Options, Stop, Target, TuneError, Wanted, Work, measure,
+};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -89,7 +91,10 @@ fn all_have_new_code_and_lose_it() {
         let target = Target::new(lead).unwrap();
         let mut family = Family::of(lead, false);
         let wanted = Wanted::default();
-        let (modules, _) = fettle_tune::lift(&target, &wanted).unwrap();
+        let ended = fettle_tune::lift(&target, &wanted, Stop(&AtomicBool::new(true)));
+        assert!(matches!(ended, Err(TuneError::Interrupted { .. })));
+        let (modules, _) =
+            fettle_tune::lift(&target, &wanted, Stop(&AtomicBool::new(false))).unwrap();
         let codes =
             fettle_tune::shuffled((&target, &family), &modules, &wanted.selection, seed).unwrap();
         let installed =
@@ -125,7 +130,7 @@ fn an_heir_has_no_log_until_it_needs_one() {
     // The parent alone: who is there already stays as it is.
     let mut family = Family::of(&parent, true);
     let wanted = Wanted::default();
-    let (modules, _) = fettle_tune::lift(&target, &wanted).unwrap();
+    let (modules, _) = fettle_tune::lift(&target, &wanted, Stop(&AtomicBool::new(false))).unwrap();
     let codes = fettle_tune::shuffled((&target, &family), &modules, &wanted.selection, 3).unwrap();
     fettle_tune::install_everywhere(&logs, &target, &mut family, &codes).unwrap();
     let worker = Process::open(forker.worker()).unwrap();
