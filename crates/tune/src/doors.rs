@@ -43,7 +43,7 @@ pub(crate) struct Doors {
 /// faster than logs are written, and wait for it.
 const SHARE: u32 = 5;
 /// But for the first of them.
-const GRACE: Duration = Duration::from_secs(1);
+const GRACE: Duration = Duration::from_secs(5);
 
 #[derive(Default)]
 struct State {
