@@ -496,8 +496,6 @@ struct State {
     stack: [(i32, V); MAX_PUSHES],
     pushes: usize,
     effects: u64,
-    /// What the stack pointer in the new frame is too low by.
-    low: i64,
     /// A block counter was incremented.
     block: bool,
 }
@@ -588,7 +586,6 @@ impl<'a> Machine<'a> {
             stack: [(0, V::Any); MAX_PUSHES],
             pushes: 0,
             effects: 0,
-            low: 0,
             block: false,
         };
         for (i, v) in state.regs.iter_mut().enumerate() {
@@ -988,10 +985,6 @@ impl<'a> Machine<'a> {
                     (Operand::Block(SHADOW_USED), n) if n == -FRAME => {
                         once(state, effect::POPPED, effect::TOP | effect::SELF | effect::BELOW_IT)?;
                     }
-                    (Operand::Shadow(STACK_POINTER), n) if n == state.low && n != 0 => {
-                        state.low = 0;
-                        once(state, effect::STACK_POINTER, effect::PUSHED)?;
-                    }
                     _ => return Err(ProbeFault::Memory),
                 }
             }
@@ -1308,11 +1301,6 @@ fn store(state: &mut State, to: Operand, value: V) -> Step {
     use effect::*;
     match (to, value) {
         // A frame is reserved before it is filled, for signal handlers.
-        (Operand::Shadow(self::STACK_POINTER), V::Sp(n)) if n < 0 && state.low == 0 => {
-            // What was pushed is added afterwards.
-            state.low = -i64::from(n);
-            once(state, 0, PUSHED)
-        }
         (Operand::Shadow(self::STACK_POINTER), V::Sp(0)) => once(state, STACK_POINTER, PUSHED),
         (Operand::Shadow(self::CHILD), V::Const(0)) => once(state, CHILD, PUSHED),
         (Operand::Shadow(self::NUMBER), V::Number) => once(state, NUMBER, PUSHED),
