@@ -525,10 +525,15 @@ impl Run {
                 self.counts.unfit += 1;
                 continue;
             }
+            if let Traffic::Reset { when } = &transfer.what
+                && !when.iter().all(|when| self.holds(when, places))
+            {
+                continue;
+            }
             let Run { streams, requests, owners, loose, counts, .. } = self;
             match &transfer.what {
                 Traffic::Receive { .. } => {}
-                Traffic::Reset => {
+                Traffic::Reset { .. } => {
                     counts.bytes_unread +=
                         streams.reset(place, |range| let_go(range, requests, loose));
                 }

@@ -423,17 +423,15 @@ impl Checker {
                     made.binds.push(made_bind);
                 }
                 (LaneId::Stream(stream), key) => {
-                    let plain = after.is_none()
-                        && change.is.is_none()
-                        && change.expects.is_none()
-                        && when.is_empty();
+                    let plain = after.is_none() && change.is.is_none() && change.expects.is_none();
                     if !matches!(role, Role::Start | Role::Stop) || !plain {
                         let help = "streams have `send`, `receive`, `start` and `stop`".to_string();
                         let message = format!("`{}` is a stream", lane.name.text);
                         return self.error_with(file, lane.name.span, message, Some(help));
                     }
                     let key = made.key(LaneId::Stream(stream), key);
-                    made.transfers.push(Transfer { key, what: Traffic::Reset });
+                    let when = self.when(when, context, names, made)?;
+                    made.transfers.push(Transfer { key, what: Traffic::Reset { when } });
                 }
             },
             Action::Mark { set, lane, when } => {

@@ -75,7 +75,7 @@ impl Schema {
         // What a stream forgets at START or STOP is nothing to any section, but somebody's last hold.
         let moves = |transfer: &crate::program::Transfer| match &transfer.what {
             Traffic::Send { bytes, .. } | Traffic::Receive { bytes, .. } => bytes.of(&scope) > 0,
-            Traffic::Reset => true,
+            Traffic::Reset { .. } => true,
         };
         out.always =
             rule.seed.is_some() || !rule.marks.is_empty() || rule.transfers.iter().any(moves);

@@ -339,7 +339,10 @@ pub(crate) enum Traffic {
         answers: Option<KeyId>,
     },
     /// START and STOP: what was in flight is gone.
-    Reset,
+    Reset {
+        /// All of them have to hold.
+        when: Vec<When>,
+    },
 }
 
 /// How a key is made: its parts one behind the other.

@@ -214,6 +214,21 @@ fn a_stream_that_is_closed_holds_nothing() {
 }
 
 #[test]
+fn a_stream_may_be_closed_under_conditions() {
+    // Of the two wires that are closed, the one with a reader keeps what was sent.
+    let story = tell(
+        &format!(
+            "{WIRE} on big {{ mark thing(y) }}
+            on b {{ stop wire(x) unless thing(x) }}"
+        ),
+        "1 big 0 7\n2 a 1\n3 bytes 1 7 10 0\n4 bytes 1 8 10 0\n5 c 1\n6 b 7\n7 b 8\n\
+         8 bytes 2 7 10 1\n9 bytes 3 8 10 1\n10 c 2",
+    );
+    assert_eq!(story.events(), [[1, 2, 3, 4, 7, 9]]);
+    assert_eq!(story.engine.schema_counts(0).bytes_unread, 10);
+}
+
+#[test]
 fn filters_derived_fields_and_the_first_rule_that_matches() {
     let story = tell(
         "on big where x in (1, -2) and not y == 3 { let k = y + 1  start thing(k) seed \"in\" } \

@@ -50,6 +50,44 @@ fn the_end_of_a_connection_is_nobodys_who_was_answered() {
     assert_eq!(story.events(), [vec![1, 2, 3], vec![5, 6, 8]]);
 }
 
+/// A server that closes the connection behind its answer, before the client has read all of it.
+#[test]
+fn what_was_sent_before_the_connection_was_closed_is_read_for_its_request() {
+    let at = |time: u64, tid: u64, event: &str, ends: &str, more: &str| {
+        format!("{time} {event} 1 {tid} {ends} {more}\n")
+    };
+    let (outer, client, server) = ("7 \"o\" \"i\"", "8 \"c\" \"s\"", "9 \"s\" \"c\"");
+    let text = [
+        at(1, 1, "received", outer, "40"),
+        at(2, 1, "connect", client, "5 0"),
+        at(3, 1, "sent", client, "10"),
+        at(4, 2, "accept", server, "6"),
+        at(5, 2, "received", server, "10"),
+        at(6, 2, "sent", server, "300"),
+        at(7, 2, "socket_close", server, ""),
+        at(7, 2, "poll_begin", "", ""),
+        at(8, 1, "received", client, "100"),
+        at(9, 1, "received", client, "200"),
+        at(10, 1, "sent", outer, "300"),
+        at(11, 1, "socket_close", client, ""),
+        // Another connection between the same ends is another stream.
+        at(12, 1, "received", outer, "40"),
+        at(13, 1, "connect", client, "5 0"),
+        at(14, 1, "sent", client, "10"),
+        at(15, 2, "accept", server, "6"),
+        at(16, 2, "received", server, "10"),
+        at(17, 2, "sent", server, "300"),
+        at(18, 1, "socket_close", client, ""),
+        at(19, 2, "socket_close", server, ""),
+    ]
+    .concat();
+    let story = shipped_story("sockets", &text);
+    assert_eq!(story.events(), [vec![0, 1, 2, 4, 5, 7, 8, 9, 10], vec![12, 13, 14, 16, 17, 18]]);
+    assert_eq!(story.engine.schema_counts(0).bytes_unread, 300);
+    let (_, _, in_flight) = story.engine.open();
+    assert_eq!(in_flight, 0);
+}
+
 /// Two clients of one thread: a pipeline of two commands, and one command that is read before the
 /// first client has its answers.
 #[test]
