@@ -1,11 +1,10 @@
 //! `fettle export`: a trace in other programs' formats.
 
-use std::fs::File;
 use std::io::{self, BufWriter, IsTerminal, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::{Context, bail};
+use anyhow::bail;
 use clap::{Args, ValueEnum};
 use fettle_follow::SpanFormat;
 use fettle_report::export::{ExportOptions, Format, export};
@@ -106,22 +105,10 @@ pub fn run(args: ExportArgs) -> anyhow::Result<ExitCode> {
         export(&trace, format, options, &mut out)
     } else {
         let file = args.output.unwrap_or_else(|| path.with_extension(format.extension()));
-        let created = File::create(&file);
-        let created = created.with_context(|| format!("cannot create {}", file.display()))?;
-        let mut out = BufWriter::with_capacity(1 << 16, created);
-        let result = export(&trace, format, options, &mut out);
-        let result = result.and_then(|warnings| Ok(out.flush().map(|()| warnings)?));
-        match result {
-            Ok(warnings) => {
-                eprintln!("Wrote {}.", file.display());
-                Ok(warnings)
-            }
-            Err(error) => {
-                // Half an export is of no use.
-                let _ = std::fs::remove_file(&file);
-                return Err(error).with_context(|| format!("cannot write {}", file.display()));
-            }
-        }
+        let write = |out: &mut dyn Write| Ok(export(&trace, format, options, out)?);
+        let warnings = output::to_file(&file, write)?;
+        eprintln!("Wrote {}.", file.display());
+        Ok(warnings)
     };
     match result {
         Ok(warnings) => {
@@ -156,13 +143,7 @@ fn spans(args: &ExportArgs, format: SpanFormat) -> anyhow::Result<ExitCode> {
         }
     } else {
         let file = args.output.clone().unwrap_or_else(|| path.with_extension(format.extension()));
-        let what = || format!("cannot write {}", file.display());
-        let mut out = BufWriter::with_capacity(1 << 16, File::create(&file).with_context(what)?);
-        let written = session.export(format, &mut out).inspect_err(|_| {
-            // Half an export is of no use.
-            let _ = std::fs::remove_file(&file);
-        });
-        let written = written.with_context(what)?;
+        let written = output::to_file(&file, |out| Ok(session.export(format, out)?))?;
         eprintln!("Wrote {written} requests to {}.", file.display());
         written
     };

@@ -1,6 +1,8 @@
 //! What all commands that show something share: the terminal, standard output, opening a trace.
 
-use std::io::{self, IsTerminal, Write};
+use std::fs::{File, Permissions};
+use std::io::{self, BufWriter, IsTerminal, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
@@ -32,6 +34,50 @@ pub fn quiet(result: io::Result<()>) -> anyhow::Result<()> {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         result => result.context("cannot write to standard output"),
     }
+}
+
+/// Writes a file that somebody named, whole or not at all: whatever has that name stays as it is until
+/// all is written. What is no regular file, such as a device or a named pipe, is written to.
+pub fn to_file<T>(
+    path: &Path,
+    write: impl FnOnce(&mut dyn Write) -> anyhow::Result<T>,
+) -> anyhow::Result<T> {
+    let written = match std::fs::metadata(path) {
+        Ok(there) if !there.is_file() => in_place(path, write),
+        // What a link leads to is replaced, not the link.
+        Ok(there) => path
+            .canonicalize()
+            .map_err(anyhow::Error::from)
+            .and_then(|path| replace(&path, there.permissions(), write)),
+        Err(_) => replace(path, Permissions::from_mode(0o666), write),
+    };
+    written.with_context(|| format!("cannot write {}", path.display()))
+}
+
+fn in_place<T>(
+    path: &Path,
+    write: impl FnOnce(&mut dyn Write) -> anyhow::Result<T>,
+) -> anyhow::Result<T> {
+    let mut out = BufWriter::new(File::options().write(true).open(path)?);
+    let value = write(&mut out)?;
+    out.flush()?;
+    Ok(value)
+}
+
+fn replace<T>(
+    path: &Path,
+    permissions: Permissions,
+    write: impl FnOnce(&mut dyn Write) -> anyhow::Result<T>,
+) -> anyhow::Result<T> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    let mut prefix = std::ffi::OsString::from(".");
+    prefix.push(path.file_name().unwrap_or_default());
+    let mut partial = tempfile::Builder::new();
+    partial.prefix(&prefix).suffix(".partial").permissions(permissions);
+    let mut out = BufWriter::new(partial.tempfile_in(folder.unwrap_or(Path::new(".")))?);
+    let value = write(&mut out)?;
+    out.into_inner().map_err(io::IntoInnerError::into_error)?.persist(path)?;
+    Ok(value)
 }
 
 /// The trace that is meant: the one named, or the newest `*.fettle` in this folder.

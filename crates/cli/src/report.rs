@@ -1,10 +1,9 @@
 //! `fettle report`: what a trace says.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::{Context, bail};
+use anyhow::bail;
 use clap::{Args, ValueEnum};
 use fettle_report::render::{self, Terminal};
 use fettle_report::{Analysis, Diff, Error, Options, SortBy, Weight};
@@ -295,7 +294,7 @@ fn drawing(file: &Path) -> Option<Drawing> {
 
 /// Writes a page and says so.
 fn write(file: &Path, page: &str, json: bool) -> anyhow::Result<String> {
-    fs::write(file, page).with_context(|| format!("cannot write {}", file.display()))?;
+    output::to_file(file, |out| Ok(out.write_all(page.as_bytes())?))?;
     if json {
         let written = json!({ "version": fettle_report::JSON_VERSION, "written": file });
         return Ok(render::json(&written)?);

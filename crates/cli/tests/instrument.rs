@@ -230,6 +230,12 @@ fn what_cannot_be_made_is_refused() {
     refused(&new, &folder.join("twice"), "instrumented already");
     refused(&folder.join("program.c"), &folder.join("text"), "ELF");
     refused(&program, &folder.join("no/such/folder"), "cannot write");
+    let pipe = folder.join("pipe");
+    assert!(Command::new("mkfifo").arg(&pipe).status().expect("mkfifo").success());
+    let run = fettle(&["instrument", text(&program), "-o", text(&pipe)]);
+    assert_eq!(run.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&run.stderr).contains("no regular file"));
+    assert!(!pipe.is_file() && pipe.exists());
 
     let dry = fettle(&["instrument", text(&program), "-o", text(&folder.join("dry")), "--dry-run"]);
     assert!(dry.status.success());

@@ -129,3 +129,52 @@ fn what_there_is_nothing_about_is_said() {
     assert_eq!(output.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&output.stderr).contains("sockets"));
 }
+
+/// An export that fails leaves the file of that name as it was, and what is no file is never replaced.
+#[test]
+fn an_export_is_there_whole_or_not_at_all() {
+    let (dir, trace) = trace();
+    let file = dir.path().join("spans.json");
+    std::fs::write(&file, "an older one").unwrap();
+    let link = dir.path().join("link");
+    std::os::unix::fs::symlink(&file, &link).unwrap();
+    let export = |to: &Path, before: &str| {
+        let script = format!("{before} exec \"$@\"");
+        let mut command = Command::new("sh");
+        command.args(["-c", &script, "sh", env!("CARGO_BIN_EXE_fettle")]);
+        command.args(["export", &trace, "--format", "otlp", "-o"]).arg(to).output().unwrap()
+    };
+    let names = || std::fs::read_dir(dir.path()).unwrap().count();
+    let before = names();
+
+    // A disk that is full looks the same.
+    let output = export(&file, "trap '' XFSZ; ulimit -f 1;");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(said.contains("cannot write") && said.contains("spans.json"), "{said}");
+    assert_eq!(std::fs::read(&file).unwrap(), b"an older one");
+    assert_eq!(names(), before);
+
+    // What a link leads to is what was meant.
+    let output = export(&link, "");
+    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(link.is_symlink());
+    let whole = std::fs::read(&file).unwrap();
+    assert_eq!(whole.iter().filter(|byte| **byte == b'\n').count(), 300);
+    assert_eq!(names(), before);
+
+    // A named pipe is written to, and stays one though nobody reads on.
+    let pipe = dir.path().join("pipe");
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let read = |script: &str| Command::new("sh").args(["-c", script, "sh"]).arg(&pipe).spawn();
+    let mut reader = read("exec wc -c < \"$1\" > \"$1.count\"").unwrap();
+    assert_eq!(export(&pipe, "").status.code(), Some(0));
+    assert!(reader.wait().unwrap().success());
+    let count = std::fs::read_to_string(dir.path().join("pipe.count")).unwrap();
+    assert_eq!(count.trim(), whole.len().to_string());
+    let mut reader = read("exec head -c 1 \"$1\" > /dev/null").unwrap();
+    assert_eq!(export(&pipe, "").status.code(), Some(2));
+    reader.wait().unwrap();
+    use std::os::unix::fs::FileTypeExt;
+    assert!(std::fs::symlink_metadata(&pipe).unwrap().file_type().is_fifo());
+}

@@ -37,8 +37,7 @@ impl Names {
     /// Takes in what tables say.
     pub(crate) fn take_in(&mut self, processes: &[Process], threads: &[Thread]) {
         for process in processes {
-            let program = process.command.split(' ').next().unwrap_or_default();
-            self.call(process.pid, process.start_ns, base_name(program));
+            self.call(process.pid, process.start_ns, process.program());
         }
         for thread in threads {
             self.learn(thread.tid, thread.pid);

@@ -258,8 +258,13 @@ pub(crate) fn write(output: &Path, input: &Path, bytes: &[u8]) -> std::io::Resul
         Some(folder) if !folder.as_os_str().is_empty() => folder,
         _ => Path::new("."),
     };
-    if output.is_dir() {
-        return Err(std::io::ErrorKind::IsADirectory.into());
+    match std::fs::metadata(output) {
+        Ok(there) if there.is_dir() => return Err(std::io::ErrorKind::IsADirectory.into()),
+        // The new file would take its place: a program is no device.
+        Ok(there) if !there.is_file() => {
+            return Err(std::io::Error::other("it is there, and is no regular file"));
+        }
+        _ => {}
     }
     let mut file = tempfile::NamedTempFile::new_in(folder)?;
     file.write_all(bytes)?;

@@ -180,6 +180,16 @@ table! {
     }
 }
 
+impl Process {
+    /// The program's name without its folders. Servers that say what each process does instead of
+    /// their command line begin with it, too: `nginx: worker process`.
+    pub fn program(&self) -> &str {
+        let program = self.command.split(' ').next().unwrap_or_default();
+        let name = program.rsplit('/').next().unwrap_or_default();
+        name.strip_suffix(':').unwrap_or(name)
+    }
+}
+
 table! {
     /// A thread that was probed.
     Thread in "threads.parquet" {
@@ -369,5 +379,23 @@ impl CounterKind {
             b"edge" => Some(CounterKind::Edge),
             _ => None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Process;
+
+    #[test]
+    fn a_process_is_called_by_its_program() {
+        let called = |command: &str| {
+            let process = Process { command: command.into(), ..Process::default() };
+            process.program().to_owned()
+        };
+        assert_eq!(called("/usr/sbin/nginx -g a/b"), "nginx");
+        assert_eq!(called("nginx: worker process"), "nginx");
+        assert_eq!(called("postgres: main: checkpointer "), "postgres");
+        assert_eq!(called("./a:b:c"), "a:b:c");
+        assert_eq!(called(""), "");
     }
 }

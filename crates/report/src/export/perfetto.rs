@@ -93,9 +93,7 @@ impl Writer<'_> {
         for process in std::mem::take(&mut self.cast.processes) {
             let mut description = Message::default();
             description.number(field::PROCESS_PID, u64::from(process.pid));
-            let name = process.command.split(' ').next().unwrap_or_default();
-            let name = name.rsplit('/').next().unwrap_or_default();
-            description.bytes(field::PROCESS_NAME, name.as_bytes());
+            description.bytes(field::PROCESS_NAME, process.program().as_bytes());
             let mut track = Message::default();
             track.number(field::TRACK_UUID, PROCESS_TRACKS + u64::from(process.pid));
             track.message(field::TRACK_PROCESS, &description);
