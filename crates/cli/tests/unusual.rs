@@ -51,6 +51,14 @@ fn what_stands_behind_a_trap_runs() {
     assert_eq!(Command::new(output).output().unwrap(), plain);
 }
 
+/// A traced thread is woken by signals that it ignores, which ends some waits with EINTR.
+#[test]
+fn signals_that_nobody_wants_end_no_wait() {
+    let bench = Bench::new();
+    let program = bench.build("ignored.c", "program", &[]);
+    bench.same(&["count", "sample"], &program);
+}
+
 #[test]
 fn locked_memory_is_that_of_the_threads_that_there_are() {
     let bench = Bench::new();

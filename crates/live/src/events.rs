@@ -185,6 +185,14 @@ pub fn run(
 /// A thread that runs, or is stopped for its program's own reasons.
 pub(crate) struct Task {
     pub(crate) pid: i32,
+    /// A wait of it that a signal has had begin anew.
+    renewed: Option<halt::Renewed>,
+}
+
+impl Task {
+    fn of(pid: i32) -> Task {
+        Task { pid, renewed: None }
+    }
 }
 
 /// The parent of a thread that has yet to show up.
@@ -264,7 +272,7 @@ impl<'a> Tracer<'a> {
             return Err(LiveError::NotPermitted { pid, source });
         }
         let mut tracer = Tracer::new(pid, session, options)?;
-        tracer.tasks.insert(pid, Task { pid });
+        tracer.tasks.insert(pid, Task::of(pid));
         (tracer.launch, tracer.started) = (Some(launch), Some(spawned.go()?));
         Ok(tracer)
     }
@@ -406,13 +414,16 @@ impl<'a> Tracer<'a> {
         if let Some(base) = self.expected.remove(&tid) {
             return self.first_stop(tid, base, (signal, event));
         }
-        let Some(task) = self.tasks.get(&tid) else {
+        let Some(task) = self.tasks.get_mut(&tid) else {
             let what = What::Stopped { signal, event };
             let (since, cpu) = (Instant::now(), Duration::ZERO);
             self.early.insert(tid, Early { since, what, cpu });
             return;
         };
         let pid = task.pid;
+        if event == 0 {
+            halt::take_up_call_at_signal(tid, signal, &mut task.renewed);
+        }
         match event {
             0 if matches!(signal, libc::SIGURG | libc::SIGWINCH) => {
                 self.perhaps_knocked(pid, tid, signal);
@@ -491,7 +502,7 @@ impl<'a> Tracer<'a> {
     /// Tells the session of a newcomer.
     pub(crate) fn announce(&mut self, tid: i32, parent: Parent) -> Option<u64> {
         let pid = if parent.birth == Birth::Thread { parent.pid } else { tid };
-        self.tasks.insert(tid, Task { pid });
+        self.tasks.insert(tid, Task::of(pid));
         self.session.born(parent.tid, pid, tid, parent.birth)
     }
 
@@ -641,7 +652,7 @@ impl<'a> Tracer<'a> {
     /// Tells the session of an end.
     fn bury(&mut self, tid: i32, what: What, cpu: Duration) {
         self.asked.remove(&tid);
-        let Some(Task { pid }) = self.tasks.remove(&tid) else { return };
+        let Some(Task { pid, .. }) = self.tasks.remove(&tid) else { return };
         if tid != pid {
             return self.session.thread_exit(pid, tid);
         }

@@ -476,6 +476,7 @@ fn news() -> Result<Option<(i32, Settled)>, LiveError> {
         }
         // A signal came first. The thread takes it, and stops before it does anything about it.
         What::Stopped { signal, .. } => {
+            take_up_call_at_signal(tid, signal, &mut None);
             let _ = ptrace::cont(tid, signal);
             Settled::Running
         }
@@ -522,31 +523,115 @@ impl Thread {
     }
 }
 
+/// How long a system call waits that gives up with EINTR when its thread is stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Patience {
+    /// Without an end, or until a socket has been silent for long.
+    Endless,
+    /// As long as it says.
+    Limited(Duration),
+}
+
+/// The patience of a thread's system call, if that has done nothing yet and may as well begin anew.
+fn patience(registers: &Registers) -> Option<Patience> {
+    let endless = |endless: bool| endless.then_some(Patience::Endless);
+    match registers.orig_rax as i64 {
+        // An int of milliseconds, below zero for no limit.
+        libc::SYS_epoll_wait | libc::SYS_epoll_pwait => match u64::try_from(registers.r10 as i32) {
+            Ok(limit_ms) => Some(Patience::Limited(Duration::from_millis(limit_ms))),
+            Err(_) => Some(Patience::Endless),
+        },
+        // No timeout.
+        libc::SYS_epoll_pwait2 | libc::SYS_semtimedop => endless(registers.r10 == 0),
+        libc::SYS_rt_sigtimedwait => endless(registers.rdx == 0),
+        libc::SYS_semop => Some(Patience::Endless),
+        // No timeout, or none that could be told: of the extended argument nothing is known.
+        libc::SYS_io_getevents | IO_PGETEVENTS => endless(registers.r8 == 0),
+        libc::SYS_io_uring_enter => endless(registers.r10 & IORING_ENTER_EXT_ARG == 0),
+        // At a socket with SO_RCVTIMEO or SO_SNDTIMEO, which is a limit for one that is silent.
+        libc::SYS_read | libc::SYS_readv | libc::SYS_write | libc::SYS_writev => {
+            Some(Patience::Endless)
+        }
+        libc::SYS_recvfrom | libc::SYS_recvmsg | libc::SYS_recvmmsg => Some(Patience::Endless),
+        libc::SYS_sendto | libc::SYS_sendmsg | libc::SYS_sendmmsg => Some(Patience::Endless),
+        libc::SYS_accept | libc::SYS_accept4 | libc::SYS_connect => Some(Patience::Endless),
+        _ => None,
+    }
+}
+
 /// Calls that the kernel does not take up by itself, although they wait without an end, or until a socket
 /// has been silent for long, and have done nothing yet, are made such that it does. At once, whatever
 /// becomes of the others.
 pub(crate) fn take_up_call(tid: i32) {
     // If it was killed meanwhile it needs nothing any more.
     let Ok(mut registers) = ptrace::registers(tid) else { return };
-    let is_taken_up = match registers.orig_rax as i64 {
-        // A timeout of -1, which is an int.
-        libc::SYS_epoll_wait | libc::SYS_epoll_pwait => registers.r10 as i32 == -1,
-        // No timeout.
-        libc::SYS_epoll_pwait2 | libc::SYS_semtimedop => registers.r10 == 0,
-        libc::SYS_rt_sigtimedwait => registers.rdx == 0,
-        libc::SYS_semop => true,
-        // No timeout, or none that could be told: of the extended argument nothing is known.
-        libc::SYS_io_getevents | IO_PGETEVENTS => registers.r8 == 0,
-        libc::SYS_io_uring_enter => registers.r10 & IORING_ENTER_EXT_ARG == 0,
-        // At a socket with SO_RCVTIMEO or SO_SNDTIMEO, which is a limit for one that is silent.
-        libc::SYS_read | libc::SYS_readv | libc::SYS_write | libc::SYS_writev => true,
-        libc::SYS_recvfrom | libc::SYS_recvmsg | libc::SYS_recvmmsg => true,
-        libc::SYS_sendto | libc::SYS_sendmsg | libc::SYS_sendmmsg => true,
-        libc::SYS_accept | libc::SYS_accept4 | libc::SYS_connect => true,
-        _ => false,
-    };
-    if is_taken_up && registers.rax as i64 == EINTR {
+    if patience(&registers) == Some(Patience::Endless) && registers.rax as i64 == EINTR {
         registers.rax = ERESTARTNOHAND as u64;
         let _ = ptrace::set_registers(tid, &registers);
     }
+}
+
+/// A wait with a limit that began anew.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Renewed {
+    /// Where it was called, and with which stack.
+    call: (u64, u64),
+    /// When that was first done.
+    first: Instant,
+    /// How often the thread had waited for anything then, its stop included.
+    waits: u64,
+}
+
+/// The same before a thread is given a signal, which ends its wait only if it has a handler. The kernel
+/// drops signals that nobody wants, ends of children among them, before they disturb anyone; not so if
+/// the thread is traced. A wait with a limit begins anew, and is told to have been in vain when all of
+/// its time is over: where such signals are frequent it would never end.
+pub(crate) fn take_up_call_at_signal(tid: i32, signal: i32, renewed: &mut Option<Renewed>) {
+    // These stop it, which ends waits without Fettle, too.
+    if matches!(signal, libc::SIGSTOP | libc::SIGTSTP | libc::SIGTTIN | libc::SIGTTOU) {
+        return;
+    }
+    let Ok(mut registers) = ptrace::registers(tid) else { return };
+    if registers.rax as i64 != EINTR {
+        return;
+    }
+    let before = renewed.take();
+    registers.rax = ERESTARTNOHAND as u64;
+    match patience(&registers) {
+        None => return,
+        Some(Patience::Endless) => {}
+        Some(Patience::Limited(limit)) => {
+            let Some(now) = Renewed::now(tid, &registers) else { return };
+            // The same call has waited, and the thread has stopped, once each since.
+            let same = |before: &Renewed| before.call == now.call && before.waits + 2 == now.waits;
+            let first = before.filter(same).map_or(now.first, |before| before.first);
+            if now.first.duration_since(first) < limit {
+                *renewed = Some(Renewed { first, ..now });
+            } else if is_ignored(tid, signal) {
+                registers.rax = 0;
+            } else {
+                return;
+            }
+        }
+    }
+    let _ = ptrace::set_registers(tid, &registers);
+}
+
+impl Renewed {
+    fn now(tid: i32, registers: &Registers) -> Option<Renewed> {
+        let status = maps::read_proc(&format!("/proc/{tid}/status")).ok()?;
+        let waits = maps::status_field(&status, "voluntary_ctxt_switches:")?;
+        Some(Renewed { call: (registers.rip, registers.rsp), first: Instant::now(), waits })
+    }
+}
+
+/// Whether a thread drops a signal.
+fn is_ignored(tid: i32, signal: i32) -> bool {
+    let status = maps::read_proc(&format!("/proc/{tid}/status")).unwrap_or_default();
+    let has = |name: &str| {
+        maps::status_signals(&status, name).is_some_and(|set| set >> (signal - 1) & 1 != 0)
+    };
+    let by_default =
+        matches!(signal, libc::SIGCHLD | libc::SIGCONT | libc::SIGURG | libc::SIGWINCH);
+    has("SigIgn:") || (by_default && !has("SigCgt:"))
 }

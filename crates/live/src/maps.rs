@@ -164,9 +164,18 @@ pub(crate) fn read_proc(path: &str) -> io::Result<Vec<u8>> {
 
 /// The number behind a name in `/proc/PID/status`.
 pub(crate) fn status_field(status: &[u8], name: &str) -> Option<u64> {
+    status_text(status, name)?.parse().ok()
+}
+
+/// The same of a set of signals.
+pub(crate) fn status_signals(status: &[u8], name: &str) -> Option<u64> {
+    u64::from_str_radix(status_text(status, name)?, 16).ok()
+}
+
+fn status_text<'a>(status: &'a [u8], name: &str) -> Option<&'a str> {
     let mut lines = status.split(|byte| *byte == b'\n');
     let value = lines.find_map(|line| line.strip_prefix(name.as_bytes()))?;
-    std::str::from_utf8(value).ok()?.trim().parse().ok()
+    Some(std::str::from_utf8(value).ok()?.trim())
 }
 
 /// Parses the text of `/proc/PID/maps`. Lines of another form are left out.
