@@ -83,28 +83,6 @@ impl Keys {
         place.expect("what is open has a place")
     }
 
-    /// Whether keys of a lane have 64 bits at most.
-    pub fn is_narrow(&self, lane: usize) -> bool {
-        matches!(self.lanes[lane], Places::Narrow(_))
-    }
-
-    /// To look where keys of a narrow lane are looked for first.
-    pub fn first(&self, lane: usize) -> First<'_, u64> {
-        match &self.lanes[lane] {
-            Places::Narrow(table) => table.first(),
-            Places::Wide(_) => panic!("keys of this lane are wide"),
-        }
-    }
-
-    /// The place of a key of a narrow lane.
-    #[inline]
-    pub fn place(&mut self, lane: usize, key: u64) -> u32 {
-        match self.lane(lane) {
-            Lane::Narrow(mut lookup) => lookup.place(key),
-            Lane::Wide(_) => panic!("keys of this lane are wide"),
-        }
-    }
-
     /// To look up many keys of a lane.
     pub fn lane(&mut self, lane: usize) -> Lane<'_> {
         let names = &mut self.names;
