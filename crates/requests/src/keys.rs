@@ -108,10 +108,17 @@ impl Keys {
     /// Gives up idle places at which nothing has been opened since. No event may name them any more.
     pub fn sweep(&mut self, in_use: impl Fn(u32) -> bool) {
         let Names { all, free, idle } = &mut self.names;
-        for place in idle.drain(..) {
+        // Which of them are in use cannot be foreseen, so those that are not come together first.
+        let mut number = 0;
+        for n in 0..idle.len() {
+            let place = idle[n];
+            idle[number] = place;
+            number += usize::from(!in_use(place));
+        }
+        for place in idle.drain(..).take(number) {
             let Name { key, lane } = all[place as usize];
             // A place is noted as often as something is closed there.
-            if lane == FREE || in_use(place) {
+            if lane == FREE {
                 continue;
             }
             match &mut self.lanes[usize::from(lane)] {

@@ -249,7 +249,7 @@ impl Sections {
             return;
         }
         let (all, marked) = (&self.all, &self.marked);
-        self.keys.sweep(|place| all[place as usize].is_open() || marked[place as usize]);
+        self.keys.sweep(|place| all[place as usize].is_open() | marked[place as usize]);
     }
 
     /// Opens a section, instead of one that was open there, of which nothing is left.
