@@ -9,6 +9,7 @@ use crate::sections::RequestRef;
 /// Alarms beyond those of open requests that are never too many.
 const SPARE: usize = 1024;
 
+/// When it is due, and of which request: two words, so that it is handed on in registers.
 type Alarm = (u64, RequestRef);
 
 /// Alarms of requests, by the time at which they are due.

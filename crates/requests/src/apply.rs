@@ -280,10 +280,10 @@ impl Run {
                         continue;
                     }
                     if arrival.read {
-                        own(owners, request.slot, options, counts);
+                        own(owners, request.slot(), options, counts);
                     }
                     if arrival.over {
-                        requests.release(request.slot, loose);
+                        requests.release(request.slot(), loose);
                     }
                 }
                 if arrival.read && range.from.serial != 0 {
@@ -311,7 +311,7 @@ impl Run {
             }
             streams.answer(place, |range| {
                 for request in range.refs.all().iter().filter(|r| requests.is_open(**r)) {
-                    own(owners, request.slot, options, counts);
+                    own(owners, request.slot(), options, counts);
                 }
             });
         }
@@ -600,7 +600,7 @@ fn own(owners: &mut Vec<u32>, slot: u32, options: &Options, counts: &mut SchemaC
 fn let_go(range: &Range, requests: &mut Requests, loose: &mut Vec<u32>) {
     for request in range.refs.all() {
         if requests.is_open(*request) {
-            requests.release(request.slot, loose);
+            requests.release(request.slot(), loose);
         }
     }
 }

@@ -363,7 +363,6 @@ impl Checker {
             end: false,
             notes: false,
             stops: false,
-            plain: false,
             simple: false,
             values: false,
         };
@@ -389,13 +388,9 @@ impl Checker {
         made.notes = made.binds.iter().any(|bind| bind.role == Role::Note);
         made.stops = made.binds.iter().any(|bind| bind.role == Role::Stop);
         let only_binds = made.only_binds();
-        let basic = made.binds.iter().all(|bind| bind.role == Role::Basic);
         let usual = |bind: &Bind| matches!(bind.role, Role::Start | Role::Basic | Role::Stop);
         let label = made.seed.as_ref().is_some_and(|seed| seed.label.is_some());
-        made.plain =
-            only_binds && basic && made.seed.is_none() && matches!(made.binds.len(), 1 | 2);
         made.simple = only_binds && made.binds.iter().all(usual) && !label && sort_keys(&mut made);
-        made.plain &= made.simple;
         made.values = label || !made.transfers.is_empty();
         result.map(|()| made)
     }

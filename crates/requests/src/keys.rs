@@ -83,28 +83,6 @@ impl Keys {
         place.expect("what is open has a place")
     }
 
-    /// Whether keys of a lane have 64 bits at most.
-    pub fn is_narrow(&self, lane: usize) -> bool {
-        matches!(self.lanes[lane], Places::Narrow(_))
-    }
-
-    /// To look where keys of a narrow lane are looked for first.
-    pub fn first(&self, lane: usize) -> First<'_, u64> {
-        match &self.lanes[lane] {
-            Places::Narrow(table) => table.first(),
-            Places::Wide(_) => panic!("keys of this lane are wide"),
-        }
-    }
-
-    /// The place of a key of a narrow lane.
-    #[inline]
-    pub fn place(&mut self, lane: usize, key: u64) -> u32 {
-        match self.lane(lane) {
-            Lane::Narrow(mut lookup) => lookup.place(key),
-            Lane::Wide(_) => panic!("keys of this lane are wide"),
-        }
-    }
-
     /// To look up many keys of a lane.
     pub fn lane(&mut self, lane: usize) -> Lane<'_> {
         let names = &mut self.names;
@@ -130,10 +108,17 @@ impl Keys {
     /// Gives up idle places at which nothing has been opened since. No event may name them any more.
     pub fn sweep(&mut self, in_use: impl Fn(u32) -> bool) {
         let Names { all, free, idle } = &mut self.names;
-        for place in idle.drain(..) {
+        // Which of them are in use cannot be foreseen, so those that are not come together first.
+        let mut number = 0;
+        for n in 0..idle.len() {
+            let place = idle[n];
+            idle[number] = place;
+            number += usize::from(!in_use(place));
+        }
+        for place in idle.drain(..).take(number) {
             let Name { key, lane } = all[place as usize];
             // A place is noted as often as something is closed there.
-            if lane == FREE || in_use(place) {
+            if lane == FREE {
                 continue;
             }
             match &mut self.lanes[usize::from(lane)] {

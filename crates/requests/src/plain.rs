@@ -1,4 +1,5 @@
-//! What [`Run::apply`] does when nothing new happens, which is nearly always.
+//! What [`Run::apply`] does for most events: an actor goes on, and may touch something, begin it or end
+//! it.
 
 use crate::deeds::Deed;
 use crate::engine::Options;
@@ -7,20 +8,33 @@ use crate::feed::Setting;
 use crate::log::Entry;
 use crate::program::Rule;
 use crate::run::Run;
-use crate::sections::{Member, Met, NOBODY};
+use crate::sections::{Member, Met, NOBODY, PeerMark};
 use crate::state::Code;
 use crate::steps::Step;
+use crate::syntax::Role;
 
-/// A rule that binds an actor by BASIC, and perhaps something that it touches, prepared: both kinds go
-/// the same way, without a branch that would depend on which of them the event is.
+/// A rule that binds an actor by BASIC, and perhaps something else by START, BASIC or STOP, prepared.
+/// All of these go the same way as far as they can: which of them comes next cannot be foreseen.
 #[derive(Clone, Copy)]
 pub(crate) struct Plain {
     event: EventId,
     deed: Deed,
-    /// Whether an event of a section that is not open does nothing.
-    alone: bool,
+    beside: Beside,
     /// What becomes of the actor's state and what it expects.
     next: [Code; Code::COUNT],
+}
+
+/// What is bound beside the actor.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Beside {
+    /// Nothing, and where the actor's section is not open, the event does nothing.
+    Nothing,
+    /// Something that is there, if anything.
+    Known,
+    /// Something that begins.
+    Begun,
+    /// Something that ends.
+    Ended,
 }
 
 /// What became of an event.
@@ -35,23 +49,33 @@ pub(crate) enum Passed {
 impl Plain {
     /// Prepares a rule; `None` if it does more.
     pub fn new(rule: &Rule, deed: Deed, options: &Options) -> Option<Plain> {
-        let (first, second) = match rule.binds.as_slice() {
-            [one] if rule.plain => (one, None),
-            [one, two] if rule.plain => (one, Some(two)),
+        let (first, beside) = match rule.binds.as_slice() {
+            [one] if one.implicit => (one, Beside::Known),
+            [one] => (one, Beside::Nothing),
+            [one, two] => (
+                one,
+                match two.role {
+                    Role::Start if two.after.is_none() => Beside::Begun,
+                    Role::Basic => Beside::Known,
+                    Role::Stop => Beside::Ended,
+                    _ => return None,
+                },
+            ),
             _ => return None,
         };
-        first.actor.then(|| Plain {
+        let usual = rule.simple && rule.seed.is_none() && options.sharers_max > 0;
+        (usual && first.actor && first.role == Role::Basic).then(|| Plain {
             event: rule.event,
             deed,
-            alone: second.is_none() && !first.implicit,
+            beside,
             next: Code::all_after(first.change, options.switches),
         })
     }
 }
 
 impl Run {
-    /// Does to an event what [`Run::apply`] would if all sections are open, and have the same request
-    /// or none, which they had before.
+    /// Does to an event what [`Run::apply`] would if its sections are open, but for one that it begins,
+    /// and have the same request or none, which they had before.
     #[inline(always)]
     pub(crate) fn plain(
         &mut self,
@@ -60,6 +84,11 @@ impl Run {
         step: &Step,
         ns: u64,
     ) -> Passed {
+        let ordinal = setting.ordinal + u64::from(step.row);
+        let met = Met::new(plain.event, ordinal);
+        if plain.beside == Beside::Begun && !self.begin_beside(step, setting.options, (met, ns)) {
+            return Passed::Not;
+        }
         let [one, two] = step.places.map(|place| place as usize);
         let all = self.sections.all.as_mut_slice();
         // A key that does not fit has a place where no section is.
@@ -68,11 +97,10 @@ impl Run {
         let owned = slot < NOBODY;
         if second.member.slot != slot || !(owned || slot == NOBODY) {
             // Most events of idle actors end here.
-            let nothing = plain.alone & !first.is_open();
+            let nothing = (plain.beside == Beside::Nothing) & !first.is_open();
             self.counts.unbound += u64::from(nothing);
             return if nothing { Passed::Done } else { Passed::Not };
         }
-        let ordinal = setting.ordinal + u64::from(step.row);
         if owned {
             // If it is alone, both are the same.
             if second.touched_by != first.serial {
@@ -80,18 +108,61 @@ impl Run {
             }
             all[two].touched_ns = ns;
         }
-        let met = Met::new(plain.event, ordinal);
         all[two].met = met;
         let first = &mut all[one];
         first.met = met;
         first.code = plain.next[first.code.index()];
+        let mut full = false;
         if owned {
             let (deed, actor) = (plain.deed, Some(local));
             let event = Entry { ns, ordinal, deed, actor, shared: false };
-            if self.requests.open(slot).log.event(event) >= setting.options.events_max {
-                return Passed::Full(slot);
-            }
+            let log = &mut self.requests.open(slot).log;
+            full = log.event(event) >= setting.options.events_max;
         }
-        Passed::Done
+        if plain.beside == Beside::Ended {
+            self.end_beside(step, ns);
+        }
+        if full { Passed::Full(slot) } else { Passed::Done }
+    }
+
+    /// Opens a section beside an actor's, whose request comes into it, if it has one. Returns `false`,
+    /// and has done nothing, if more may be involved.
+    #[inline(never)]
+    fn begin_beside(&mut self, step: &Step, options: &Options, (met, ns): (Met, u64)) -> bool {
+        let [actor, place] = step.places;
+        let Run { sections, requests, .. } = self;
+        let both = [actor, place].map(|place| place as usize);
+        let Ok([first, second]) = sections.all.get_disjoint_mut(both) else { return false };
+        let slot = first.member.slot;
+        let is_usual = !second.is_open() & (slot <= NOBODY);
+        if !is_usual || sections.opener.len() >= options.sections_max {
+            return false;
+        }
+        sections.opener.open(second, false, met);
+        if slot == NOBODY {
+            return true;
+        }
+        let open = requests.open(slot);
+        let (timeline, key) = sections.keys.name(actor);
+        let (serial, request) = (first.serial, Some(open.log.id()));
+        sections.touches[place as usize] = PeerMark { serial, key, timeline, request };
+        second.touched_by = serial;
+        let local = open.join(second.stay(sections.keys.name(place)), place, ns);
+        second.member = Member { slot, local };
+        true
+    }
+
+    /// Closes a section beside an actor's, whose request leaves it, if it has one.
+    #[inline(never)]
+    fn end_beside(&mut self, step: &Step, ns: u64) {
+        let [_, place] = step.places;
+        let Run { sections, requests, .. } = self;
+        let section = &mut sections.all[place as usize];
+        if !section.is_only(NOBODY) {
+            // Its actor has it still.
+            section.leave(requests.open(section.member.slot), ns);
+        }
+        sections.opener.close(section);
+        sections.keys.idle(place);
     }
 }

@@ -172,9 +172,7 @@ pub(crate) struct Rule {
     pub notes: bool,
     /// Whether there is a STOP among the bindings.
     pub stops: bool,
-    /// Whether there is nothing but one or two BASIC bindings: see `Run::plain`.
-    pub plain: bool,
-    /// Whether there is nothing but START, BASIC and STOP, and a seed: see `Run::simple`.
+    /// Whether there is nothing but START, BASIC and STOP, and a seed: see `Plain` and `Simple`.
     pub simple: bool,
     /// Whether its statements need values besides keys.
     pub values: bool,

@@ -128,7 +128,7 @@ impl Requests {
         open.refs = 0;
         open.log.begin(self.begun, class, at, told);
         self.begun += 1;
-        RequestRef { slot, generation: open.generation }
+        RequestRef::new(slot, open.generation)
     }
 
     pub fn id(&self, slot: u32) -> u64 {
@@ -141,14 +141,14 @@ impl Requests {
     }
 
     pub fn is_open(&self, request: RequestRef) -> bool {
-        let open = &self.all[request.slot as usize];
-        open.generation == request.generation && open.is_open()
+        let open = &self.all[request.slot() as usize];
+        open.generation == request.generation() && open.is_open()
     }
 
     pub fn reference(&mut self, slot: u32) -> RequestRef {
         let open = &mut self.all[slot as usize];
         open.refs += 1;
-        RequestRef { slot, generation: open.generation }
+        RequestRef::new(slot, open.generation)
     }
 
     /// Gives back what [`Requests::reference`] took; `loose` gets it if that was all.

@@ -81,7 +81,7 @@ pub(crate) fn begin(
     if let Some(quiet_ns) = options.quiet_ns {
         alarms.set(now.ns.saturating_add(quiet_ns), request, requests);
     }
-    Some(request.slot)
+    Some(request.slot())
 }
 
 impl Run {
@@ -218,12 +218,12 @@ impl Run {
             if !self.requests.is_open(request) {
                 continue;
             }
-            let due_ns = self.requests.last_ns(request.slot).saturating_add(quiet_ns);
+            let due_ns = self.requests.last_ns(request.slot()).saturating_add(quiet_ns);
             if due_ns > now_ns {
                 self.alarms.set_again(due_ns, request);
             } else {
                 self.counts.quiet += 1;
-                self.end(request.slot, Outcome::Quiet, now_ns, out);
+                self.end(request.slot(), Outcome::Quiet, now_ns, out);
             }
         }
         self.alarms.settle();

@@ -6,12 +6,26 @@ use crate::log::Stay;
 use crate::requests::Open;
 use crate::state::Code;
 
-/// A request that may be complete by now.
+/// A request that may be complete by now, in one word: its slot, then the slot's generation. Slots are
+/// used again; the generation tells whether it is still the same request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct RequestRef {
-    pub slot: u32,
-    /// Slots are used again; this tells whether it is still the same request.
-    pub generation: u32,
+pub(crate) struct RequestRef(u64);
+
+impl RequestRef {
+    #[inline]
+    pub fn new(slot: u32, generation: u32) -> RequestRef {
+        RequestRef(u64::from(slot) << 32 | u64::from(generation))
+    }
+
+    #[inline]
+    pub fn slot(self) -> u32 {
+        (self.0 >> 32) as u32
+    }
+
+    #[inline]
+    pub fn generation(self) -> u32 {
+        self.0 as u32
+    }
 }
 
 /// A request in a section. Sections hold open requests only, so no generation is needed.
@@ -235,7 +249,7 @@ impl Sections {
             return;
         }
         let (all, marked) = (&self.all, &self.marked);
-        self.keys.sweep(|place| all[place as usize].is_open() || marked[place as usize]);
+        self.keys.sweep(|place| all[place as usize].is_open() | marked[place as usize]);
     }
 
     /// Opens a section, instead of one that was open there, of which nothing is left.

@@ -132,7 +132,8 @@ impl Simple {
         // A key that does not fit has a place where no section is.
         let here = all.get_disjoint_mut(places.map(|place| place as usize));
         let Ok(here) = here else { return false };
-        let mut scene = Scene::<N, ROLES> { simple: self, here, places, now };
+        let acts = self.acts.first_chunk().expect("an act for each binding");
+        let mut scene = Scene::<N, ROLES> { acts, here, places, now };
         let Some((mut owner, opens)) = scene.look() else { return false };
         scene.enter(opens, opener, counts, |section| leave(section, requests, loose, now.ns));
         if let (Some(class), NOBODY) = (self.seed, owner) {
@@ -161,7 +162,7 @@ impl Simple {
 
 /// The sections of an event.
 struct Scene<'a, const N: usize, const ROLES: u32> {
-    simple: &'a Simple,
+    acts: &'a [Act; N],
     here: [&'a mut Section; N],
     places: [u32; N],
     now: Now,
@@ -179,7 +180,7 @@ impl<'a, const N: usize, const ROLES: u32> Scene<'a, N, ROLES> {
     /// A binding, what it does, and whether it is to an actor.
     #[inline(always)]
     fn act(&self, n: usize) -> (&'a Act, u32, bool) {
-        let act = &self.simple.acts[n];
+        let act = &self.acts[n];
         let role = match ROLES {
             ANY => act.role,
             _ => ROLES >> (n as u32 * ROLE_BITS) & ((1 << ROLE_BITS) - 1),
@@ -321,11 +322,11 @@ fn touch(
     }
     let request = Some(open.log.id());
     let by = PeerMark { serial: actor.serial, key, timeline, request };
-    let from = std::mem::replace(from, by);
     if before != 0 {
         let (kind, between) = (LinkKind::Timeline, act.between);
-        open.link(actor.local, Arrival { kind, from, from_ns, between }, at_ns);
+        open.link(actor.local, Arrival { kind, from: *from, from_ns, between }, at_ns);
     }
+    *from = by;
 }
 
 impl Act {

@@ -7,8 +7,8 @@
 
 use crate::event::EventId;
 use crate::keys::{Keys, UNFIT};
-use crate::places::{Out, Put, Small};
-use crate::program::{Key, KeyId, LaneId, Rule, Schema, Scope};
+use crate::places::Find;
+use crate::program::{KeyId, LaneId, Rule, Schema, Scope};
 use crate::simple::MOST;
 
 /// Events of a piece. What belongs to one stays in the first caches while it is worked on, and places
@@ -54,6 +54,14 @@ pub(crate) struct Step {
     pub rule: u32,
     /// Its place in the piece.
     pub row: u32,
+}
+
+impl Step {
+    /// A rule takes the event, whose first key has this place.
+    #[inline(always)]
+    fn take(&mut self, rule: u32, place: u32) {
+        (self.rule, self.places) = (rule, [place; USUAL]);
+    }
 }
 
 /// The places of an event's keys.
@@ -228,78 +236,29 @@ struct Finds<'a> {
 }
 
 impl Finds<'_> {
-    /// Finds the places of the keys of all events that a rule takes.
+    /// Finds the places of the keys of all events that a rule takes: key by key, so that the
+    /// processor has to keep little in mind at a time.
     fn look_up(&mut self, rule: &Rule, number: u32, piece: Piece<'_>, rows: &[u16]) {
-        let usual = self.look_up_usual(rule, number, piece, rows);
-        if usual == 0 {
-            for row in rows {
-                let places = [UNFIT; USUAL];
-                self.all[usize::from(*row) % PIECE] =
-                    Step { places, rule: number, row: u32::from(*row) };
-            }
+        let Finds { all, more, missed, locals, timelines, streams } = self;
+        if rule.keys.is_empty() {
+            rows.iter().for_each(|row| all[usize::from(*row) % PIECE].take(number, UNFIT));
         }
-        for (n, (lane, key)) in rule.keys.iter().enumerate().skip(usual) {
-            let Finds { all, more, missed, locals, timelines, streams } = self;
+        for (n, (lane, key)) in rule.keys.iter().enumerate() {
             let lane = match lane {
                 LaneId::Timeline(lane) => timelines.lane(*lane),
                 LaneId::Stream(lane) => streams.lane(*lane),
             };
-            if n < USUAL {
-                let put = |at: usize, place| all[at].places[n] = place;
-                Out { put, rows, missed }.find_places(lane, key, piece, locals, rule);
-            } else {
-                let more = &mut more[n - USUAL];
-                let put = |at: usize, place| more[at] = place;
-                Out { put, rows, missed }.find_places(lane, key, piece, locals, rule);
-            }
-        }
-        if rule.keys.len() == 1 && usual == 0 {
-            for row in rows {
-                let step = &mut self.all[usize::from(*row) % PIECE];
-                step.places[1] = step.places[0];
-            }
-        }
-    }
-
-    /// The same of the first keys, if they are of timelines and small, as most are: one way through
-    /// the events. Returns how many keys that were.
-    fn look_up_usual(&mut self, rule: &Rule, number: u32, piece: Piece<'_>, rows: &[u16]) -> usize {
-        let Finds { all, missed, timelines, .. } = self;
-        let small = |(lane, key): &(LaneId, Key)| match lane {
-            LaneId::Timeline(lane) if timelines.is_narrow(*lane) => {
-                Some((*lane, Small::new(key, piece)?))
-            }
-            _ => None,
-        };
-        let mut put = Put { all, missed, rule: number, rows };
-        match rule.keys.as_slice() {
-            [] => return 0,
-            [key] => match small(key) {
-                Some((lane, Small::One(key))) => put.one(timelines, (lane, key)),
-                Some((lane, Small::Two(key))) => put.one(timelines, (lane, key)),
-                None => return 0,
-            },
-            [key, other, ..] => {
-                let (Some((a, key)), Some((b, other))) = (small(key), small(other)) else {
-                    return 0;
-                };
-                match (key, other) {
-                    (Small::One(key), Small::One(other)) => {
-                        put.two(timelines, (a, key), (b, other))
-                    }
-                    (Small::One(key), Small::Two(other)) => {
-                        put.two(timelines, (a, key), (b, other))
-                    }
-                    (Small::Two(key), Small::One(other)) => {
-                        put.two(timelines, (a, key), (b, other))
-                    }
-                    (Small::Two(key), Small::Two(other)) => {
-                        put.two(timelines, (a, key), (b, other))
-                    }
+            let find = Find { lane, key, rows, piece, rule, missed, locals };
+            match n.checked_sub(USUAL) {
+                // If it has one key, both places are the same.
+                None if n == 0 => {
+                    let all = &mut **all;
+                    find.places(move |at, place| all[at].take(number, place));
                 }
+                None => find.places(|at, place| all[at].places[1] = place),
+                Some(n) => find.places(|at, place| more[n][at] = place),
             }
         }
-        rule.keys.len().min(USUAL)
     }
 }
 
