@@ -9,7 +9,9 @@ use fettle_isa::{FactsFactory, Flow};
 use rayon::prelude::*;
 
 use crate::decode::{RangeCode, Scratch};
-use crate::function::{Block, BlockId, Exit, Function, JumpTable, SkipReason, Skipped, Succs};
+use crate::function::{
+    Block, BlockId, Exit, Function, JumpTable, Ranges, SkipReason, Skipped, Succs,
+};
 use crate::lsda::{self, Lsda};
 use crate::pool::Pool;
 use crate::tables::{self, TableContext};
@@ -458,7 +460,7 @@ fn assemble(image: &Image, mut parts: Vec<Part>) -> Option<Result<Function, Skip
     let mut function = Function {
         entry,
         name,
-        ranges: vec![parts[head].code.range.clone()],
+        ranges: Ranges::from([parts[head].code.range.clone()]),
         insns: Vec::new(),
         facts: Vec::new(),
         blocks: Vec::new(),
@@ -578,7 +580,7 @@ fn make_blocks(
             falls_through: false,
             exit: None,
             landing_pad: pads.binary_search(&at[i]).is_ok(),
-            table: None,
+            switches: false,
         };
         let jump = LinkAddr(last.ip());
         let inside = |to: LinkAddr| function.ranges.iter().any(|r| r.contains(&to));
@@ -607,7 +609,7 @@ fn make_blocks(
             }
             Flow::IndirectJump => match function.tables.iter().position(|t| t.jump == jump) {
                 Some(t) => {
-                    block.table = Some(t as u32);
+                    block.switches = true;
                     block.succs = table_succs.of(&function.tables[t], &at)?;
                 }
                 None => block.exit = Some(Exit::TailIndirect),
