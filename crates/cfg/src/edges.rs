@@ -168,7 +168,7 @@ fn branches(function: &Function, block: BlockId) -> bool {
 
 /// Whether a counter can be put between a block and any of its successors.
 fn can_split(function: &Function, block: BlockId) -> bool {
-    function.blocks[block.index()].table.is_none() && branches(function, block)
+    !function.blocks[block.index()].switches && branches(function, block)
 }
 
 /// How many loops a block lies in, as compilers lay loops out: from the target of a jump backwards

@@ -36,6 +36,9 @@ pub enum Exit {
 /// Blocks that control may go to next: few, as a rule.
 pub type Succs = SmallVec<[BlockId; 4]>;
 
+/// Where the code of a function is: in one place, as a rule.
+pub type Ranges = SmallVec<[Range<LinkAddr>; 1]>;
+
 /// A straight run of instructions with one entry, at its top.
 #[derive(Clone, Debug)]
 pub struct Block {
@@ -51,8 +54,8 @@ pub struct Block {
     pub exit: Option<Exit>,
     /// The exception handler of some call: control comes from the unwinder.
     pub landing_pad: bool,
-    /// The jump table that the last instruction goes through, in [`Function::tables`].
-    pub table: Option<u32>,
+    /// The last instruction goes through a jump table.
+    pub switches: bool,
 }
 
 /// How a jump table's entries say where to go.
@@ -121,7 +124,7 @@ pub struct Function {
     /// Symbol name, mangled.
     pub name: Option<String>,
     /// The ranges of code it consists of: its own first, then its cold parts.
-    pub ranges: Vec<Range<LinkAddr>>,
+    pub ranges: Ranges,
     /// Its instructions in order of address.
     pub insns: Vec<Insn>,
     /// Facts of each instruction.

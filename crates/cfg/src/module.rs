@@ -9,7 +9,9 @@ use fettle_isa::{FactsFactory, Flow};
 use rayon::prelude::*;
 
 use crate::decode::{RangeCode, Scratch};
-use crate::function::{Block, BlockId, Exit, Function, JumpTable, SkipReason, Skipped, Succs};
+use crate::function::{
+    Block, BlockId, Exit, Function, JumpTable, Ranges, SkipReason, Skipped, Succs,
+};
 use crate::lsda::{self, Lsda};
 use crate::pool::Pool;
 use crate::tables::{self, TableContext};
@@ -47,7 +49,7 @@ pub fn lift(image: &Image) -> Lifted {
     let cold = cold_ranges(image, &ranges);
     let context = TableContext::new(image, cold.clone());
 
-    let (mut parts, tables) = decode_all(image, &ranges, &cold, &context);
+    let (mut parts, tables) = decode_all(image, ranges, &cold, &context);
     let runtime = Runtime::of(image);
     for part in &mut parts {
         let range = &part.code.range;
@@ -74,11 +76,11 @@ pub fn lift(image: &Image) -> Lifted {
     let mut parts: Vec<Option<Part>> = parts.into_iter().map(Some).collect();
     let groups: Vec<Vec<Part>> =
         groups.iter().map(|g| g.iter().filter_map(|i| parts[*i].take()).collect()).collect();
-    let results: Vec<_> =
-        groups.into_par_iter().filter_map(|parts| assemble(image, parts)).collect();
+    let results: Vec<Option<_>> =
+        groups.into_par_iter().map(|parts| assemble(image, parts)).collect();
     // In the same memory: there is much of it.
     let skipped = &mut lifted.skipped;
-    let functions = results.into_iter().filter_map(|made| made.map_err(|s| skipped.push(s)).ok());
+    let functions = results.into_iter().filter_map(|made| made?.map_err(|s| skipped.push(s)).ok());
     lifted.functions = functions.collect();
     lifted.tables = lifted.functions.iter().flat_map(|f| &f.tables).map(|t| t.start).collect();
     lifted.tables.sort_unstable();
@@ -183,14 +185,14 @@ fn is_cold(cold: &[Range<LinkAddr>], start: LinkAddr) -> bool {
 
 fn decode_all(
     image: &Image,
-    ranges: &[FunctionRange],
+    ranges: Vec<FunctionRange>,
     cold: &[Range<LinkAddr>],
     context: &TableContext<'_>,
 ) -> (Vec<Part>, HashMap<LinkAddr, Lsda>) {
     let fdes = image.fdes();
     let tools = Pool::new(<(FactsFactory, Scratch)>::default);
     let decoded: Vec<(Part, Vec<(LinkAddr, Lsda)>)> = ranges
-        .par_iter()
+        .into_par_iter()
         .map_init(
             || tools.take(),
             |tools, range| {
@@ -225,8 +227,7 @@ fn decode_all(
                 pads.dedup();
                 follow(image, &mut code, context, facts);
                 code.settle(scratch);
-                let part =
-                    Part { name: range.name.clone(), cold: is_cold(cold, range.start), code, pads };
+                let part = Part { name: range.name, cold: is_cold(cold, range.start), code, pads };
                 (part, found)
             },
         )
@@ -459,7 +460,7 @@ fn assemble(image: &Image, mut parts: Vec<Part>) -> Option<Result<Function, Skip
     let mut function = Function {
         entry,
         name,
-        ranges: vec![parts[head].code.range.clone()],
+        ranges: Ranges::from([parts[head].code.range.clone()]),
         insns: Vec::new(),
         facts: Vec::new(),
         blocks: Vec::new(),
@@ -579,7 +580,7 @@ fn make_blocks(
             falls_through: false,
             exit: None,
             landing_pad: pads.binary_search(&at[i]).is_ok(),
-            table: None,
+            switches: false,
         };
         let jump = LinkAddr(last.ip());
         let inside = |to: LinkAddr| function.ranges.iter().any(|r| r.contains(&to));
@@ -608,7 +609,7 @@ fn make_blocks(
             }
             Flow::IndirectJump => match function.tables.iter().position(|t| t.jump == jump) {
                 Some(t) => {
-                    block.table = Some(t as u32);
+                    block.switches = true;
                     block.succs = table_succs.of(&function.tables[t], &at)?;
                 }
                 None => block.exit = Some(Exit::TailIndirect),

@@ -8,9 +8,8 @@
 use std::ops::Range;
 
 use fettle_image::{Image, LinkAddr};
-use fettle_isa::{Gpr, RegSet};
+use fettle_isa::RegSet;
 
-use crate::function::Function;
 use crate::module::Lifted;
 use crate::summary::{Call, Index, Live, Summary};
 
@@ -41,7 +40,7 @@ pub fn solve(
         results[callee] = RegSet::CALLER_SAVED;
     }
     // Who goes on behind another stack's return may be a function that has its arguments in registers.
-    for (_, results) in functions.iter().zip(&mut results).filter(|(f, _)| changes_stacks(f)) {
+    for (_, results) in summaries.iter().zip(&mut results).filter(|(s, _)| s.changes_stacks) {
         *results = RegSet::CALLER_SAVED;
     }
     let wanted =
@@ -77,14 +76,6 @@ pub fn solve(
 
 /// What callers may read anyway.
 const BY_THE_ABI: RegSet = RegSet::RESULTS.union(RegSet::FLAGS).union(RegSet::VECTOR_COUNT);
-
-/// Whether a function takes another stack: coroutines do, and a function's frame only comes from `rbp`.
-fn changes_stacks(function: &Function) -> bool {
-    let own = RegSet::of(&[Gpr::Rsp, Gpr::Rbp]);
-    function.facts.iter().any(|facts| {
-        facts.kills().contains(Gpr::Rsp) && facts.reads().intersection(own) == RegSet::NONE
-    })
-}
 
 /// Functions that code which was not lifted may call or jump to: every place that would do so counts.
 /// Such code is not of the skipped functions alone, whose other parts may lie anywhere.

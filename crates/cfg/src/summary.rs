@@ -12,7 +12,7 @@
 use std::ops::Range;
 
 use fettle_image::{Image, LinkAddr};
-use fettle_isa::{Flow, RegSet};
+use fettle_isa::{Flow, Gpr, RegSet};
 use rayon::prelude::*;
 use rustc_hash::FxHashMap;
 
@@ -121,6 +121,8 @@ pub struct Summary {
     pub(crate) written: RegSet,
     /// What some segment reads.
     needed: RegSet,
+    /// It takes another stack: coroutines do. A function's frame only comes from `rbp`.
+    pub(crate) changes_stacks: bool,
     /// It calls known functions, beside those that it ends with a jump to.
     pub(crate) calls_known: bool,
     /// All that it calls or ends with a jump to is known.
@@ -278,6 +280,9 @@ impl Summary {
 /// Blocks of a function that lead to this many others may share a join.
 const MANY: usize = 16;
 
+/// What a function's own frame is known by.
+const FRAME: RegSet = RegSet::of(&[Gpr::Rsp, Gpr::Rbp]);
+
 /// No position yet.
 const NOWHERE: u32 = u32::MAX;
 
@@ -345,7 +350,7 @@ impl<'a> Reader<'a> {
         self.list_ways(function);
         self.find_order(function.entry_block().index());
         self.find_ways();
-        let (mut closed, mut calls_known) = (true, false);
+        let (mut closed, mut calls_known, mut changes_stacks) = (true, false, false);
         let (mut written, mut needed) = (RegSet::NONE, RegSet::NONE);
         for (position, number) in self.order.iter().enumerate() {
             let Some(block) = function.blocks.get(*number) else {
@@ -365,6 +370,9 @@ impl<'a> Reader<'a> {
                 needs = needs.union(facts.reads().minus(kills));
                 kills = kills.union(facts.kills());
                 written = written.union(facts.writes());
+                if facts.kills().contains(Gpr::Rsp) {
+                    changes_stacks |= facts.reads().intersection(FRAME) == RegSet::NONE;
+                }
                 if !facts.calls() {
                     continue;
                 }
@@ -402,6 +410,7 @@ impl<'a> Reader<'a> {
             callees: self.callees.as_slice().into(),
             written,
             needed,
+            changes_stacks,
             calls_known,
             closed,
         }

@@ -144,28 +144,43 @@ fn named_tables(image: &Image) -> Vec<LinkAddr> {
     if image.kind() != fettle_image::Kind::Executable {
         return Vec::new();
     }
-    const JUMP: u8 = 0xff;
-    const LOAD: u8 = 0x8b;
     let mut named = Vec::new();
     for segment in image.segments().iter().filter(|s| s.executable) {
         let len = usize::try_from(segment.file_size).unwrap_or(0);
         let code = image.read(segment.start, len).unwrap_or_default();
-        for at in memchr::memchr2_iter(JUMP, LOAD, code) {
-            let Some([opcode, modrm, sib, displacement @ ..]) = code.get(at..at + 7) else {
-                break;
-            };
-            let jumps = (*opcode, *modrm) == (JUMP, 0x24);
-            let loads = *opcode == LOAD && modrm & 0xc7 == 0x04;
-            // An index times eight, and no base.
-            if (jumps || loads) && sib & 0xc7 == 0xc5 {
-                let displacement = i32::from_le_bytes(displacement.try_into().expect("four"));
-                named.push(LinkAddr(displacement as i64 as u64));
+        // Hardly any stretch has such an operand, which many bytes at once can be asked for.
+        for from in (0..code.len()).step_by(STRETCH) {
+            let modrm = &code[from..code.len().min(from + STRETCH)];
+            let sib = &code[code.len().min(from + 1)..];
+            let any = modrm.iter().zip(sib).fold(false, |any, (m, s)| any | is_scaled(*m, *s));
+            if any {
+                named.extend((from..from + STRETCH).filter_map(|at| table_named(code, at)));
             }
         }
     }
     named.sort_unstable();
     named.dedup();
     named
+}
+
+/// Bytes of code that are looked at together.
+const STRETCH: usize = 64;
+
+/// Whether the bytes behind an opcode tell of an operand at an index times eight, and no base.
+fn is_scaled(modrm: u8, sib: u8) -> bool {
+    (modrm & 0xc7 == 0x04) & (sib & 0xc7 == 0xc5)
+}
+
+/// The table that a jump or load names whose opcode is before `at`.
+fn table_named(code: &[u8], at: usize) -> Option<LinkAddr> {
+    const JUMP: u8 = 0xff;
+    const LOAD: u8 = 0x8b;
+    let instruction = code.get(at.checked_sub(1)?..at + 6)?;
+    let [opcode, modrm, sib, displacement @ ..] = instruction else { return None };
+    let names = (*opcode, *modrm) == (JUMP, 0x24) || *opcode == LOAD;
+    let displacement = i32::from_le_bytes(displacement.try_into().ok()?);
+    let at = LinkAddr(i64::from(displacement) as u64);
+    (names && is_scaled(*modrm, *sib)).then_some(at)
 }
 
 /// Whether the array of labels that is named at `start` begins before that, and is used with negative

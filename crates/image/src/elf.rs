@@ -390,10 +390,13 @@ impl Elf {
         }
     }
 
+    #[inline]
     pub(crate) fn is_code(&self, addr: LinkAddr) -> bool {
-        if !self.code.bounds.contains(&addr) {
-            return false;
-        }
+        // Of most that is asked about this is the answer.
+        self.code.bounds.contains(&addr) && self.is_code_in_bounds(addr)
+    }
+
+    fn is_code_in_bounds(&self, addr: LinkAddr) -> bool {
         // An executable segment may also hold read-only data, which only sections tell apart.
         if self.code.by_sections || self.kind == Kind::Relocatable {
             self.section_at(addr).is_some_and(Section::is_executable)

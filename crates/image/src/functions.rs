@@ -166,10 +166,17 @@ fn is_plt(image: &Image, fde: &Fde) -> bool {
 
 /// Every address where something says that a function starts; sorted, one entry an address.
 fn starts<'a>(image: &'a Image, excluded: &[Range<LinkAddr>]) -> Vec<Start<'a>> {
-    let mut starts = Vec::new();
     let symbols = &image.symbols;
     let init_fini = image.dynamic.as_ref().map_or([None; 2], |d| [d.init, d.fini]);
     let has_sections = !image.elf.sections.is_empty();
+    let mut starts = Vec::new();
+    // Most of what relocations put into memory is data.
+    let mut push = |start: Start<'a>| {
+        let is_start = image.elf.is_code(start.addr)
+            && !is_excluded(excluded, start.addr)
+            && (has_sections || !init_fini.contains(&Some(start.addr)));
+        starts.extend(is_start.then_some(start));
+    };
     for group in symbols.chunk_by(|a, b| a.addr == b.addr) {
         let addr = group[0].addr;
         // Assembly often leaves the type out. A local label may be anything; a global one is
@@ -183,9 +190,9 @@ fn starts<'a>(image: &'a Image, excluded: &[Range<LinkAddr>]) -> Vec<Start<'a>> 
         let size = group.iter().filter(|s| s.is_function()).map(|s| s.size).max().unwrap_or(0);
         let name = Some(best.name.as_str()).filter(|name| is_nameworthy(name));
         let evidence = Evidence { symbol: true, ..Evidence::default() };
-        starts.push(Start { addr, size, name, evidence });
+        push(Start { addr, size, name, evidence });
     }
-    let mut push = |addr, evidence| starts.push(Start { addr, size: 0, name: None, evidence });
+    let mut push = |addr, evidence| push(Start { addr, size: 0, name: None, evidence });
     let entry = Evidence { entry: true, ..Evidence::default() };
     if image.elf.entry.0 != 0 {
         push(image.elf.entry, entry);
@@ -207,11 +214,6 @@ fn starts<'a>(image: &'a Image, excluded: &[Range<LinkAddr>]) -> Vec<Start<'a>> 
         push(target, init_array);
     }
 
-    starts.retain(|start| {
-        image.elf.is_code(start.addr)
-            && !is_excluded(excluded, start.addr)
-            && (has_sections || !init_fini.contains(&Some(start.addr)))
-    });
     // Stable: the symbol, which has the name and the size, stays first.
     starts.sort_by_key(|start| start.addr);
     starts.dedup_by(|next, kept| {

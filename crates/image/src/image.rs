@@ -194,6 +194,7 @@ impl Image {
     }
 
     /// Whether `addr` holds machine code.
+    #[inline]
     pub fn is_code(&self, addr: LinkAddr) -> bool {
         self.elf.is_code(addr)
     }

@@ -215,7 +215,7 @@ fn block(
             Some(to) => End::Jumps { to, size: insn.len() as u32 },
             None => End::Leaves,
         },
-        (None, _) if block.table.is_some() => End::Switches,
+        (None, _) if block.switches => End::Switches,
         _ => falls.map_or(End::Leaves, End::Falls),
     };
     Block { at, size, insns: range.len() as u32, count, calls, end }

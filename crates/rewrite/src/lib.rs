@@ -7,6 +7,7 @@
 
 pub mod agent;
 pub mod arguments;
+mod assembly;
 mod calls;
 pub mod check;
 mod copies;

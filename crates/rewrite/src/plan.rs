@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use fettle_cfg::edges::{Edge, EdgeGraph, Place};
+use fettle_cfg::edges::{Edge, Place};
 use fettle_cfg::function::{Exit, Function, JumpTable, Skipped, TableKind};
 use fettle_cfg::liveness::{self, Callees, ExitLiveness, HIDDEN, Liveness};
 use fettle_cfg::results::{self, Solved};
@@ -11,14 +11,14 @@ use fettle_cfg::{Lifted, Placement, Pool, SkipReason};
 use fettle_image::{Image, LinkAddr};
 use fettle_isa::{Flow, Insn, RegSet};
 use rayon::prelude::*;
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashSet;
 use serde::{Deserialize, Serialize};
 
-use crate::agent;
+use crate::assembly::{Assembly, Made};
 use crate::check::{CheckError, Checker, Claim};
 use crate::emit::{self, Emitted, Fixup};
 use crate::pointer::{self, Pointers};
-use crate::probe::{Mode, ProbeFixup, Probing};
+use crate::probe::{Mode, Probing};
 use crate::unwind::{self, LandingBase, PartUnwind, RowReader};
 
 /// What to put where.
@@ -91,17 +91,6 @@ pub struct PlannedTable {
     pub kind: TableKind,
     /// Where each entry leads.
     pub entries: Vec<PlannedEntry>,
-}
-
-impl PlannedTable {
-    /// Leads to a function's code where it is in the plan.
-    fn move_to(&mut self, places: &Places) {
-        for entry in &mut self.entries {
-            if let PlannedEntry::New(offset) = entry {
-                *offset = places.of(*offset);
-            }
-        }
-    }
 }
 
 /// An entry of a copied jump table.
@@ -244,11 +233,18 @@ where
     let solve = |i: usize, flags: bool, memory: &mut liveness::Memory| {
         Liveness::solve(&summaries[i], exits(i, flags), callees, memory)
     };
-    // Who needs flags after a call is known only then.
-    let liveness: Vec<Liveness> = (0..lifted.functions.len())
+    let mut liveness: Vec<Liveness> = (0..lifted.functions.len())
         .into_par_iter()
         .map_init(liveness::Memory::default, |memory, i| solve(i, false, memory))
         .collect();
+    // Who needs flags after a call is known only then.
+    let flags_needed: FxHashSet<u32> =
+        liveness.iter().flat_map(|l| l.flags_from.iter().copied()).collect();
+    for i in flags_needed.iter().map(|i| *i as usize) {
+        liveness[i] = solve(i, true, &mut liveness::Memory::default());
+    }
+    // New code takes their place.
+    drop((summaries, callers));
     let context = emit::Context {
         image,
         probes: &options.probes,
@@ -261,44 +257,57 @@ where
         omits_base: unwind::omits_base(image),
     };
 
-    let flags_needed: FxHashSet<u32> =
-        liveness.iter().flat_map(|l| l.flags_from.iter().copied()).collect();
-
     let tools = Pool::new(|| (emit::Tools::default(), RowReader::new(image), checker()));
-    let made: Vec<Result<Made, Skipped>> = lifted
-        .functions
-        .par_iter()
-        .enumerate()
-        .map_init(
-            || tools.take(),
-            |tools, (i, function)| {
-                let (emitter, rows, checker) = &mut **tools;
-                let skip = |(reason, at)| Skipped {
-                    entry: function.entry,
-                    size: size_of_ranges(function),
-                    name: function.name.clone(),
-                    reason,
-                    at,
-                };
-                if !(options.select)(function) {
-                    return Err(skip((SkipReason::NotSelected, function.entry)));
-                }
-                let (targets, slots) = &caller_sensitive;
-                if let Some(at) = calls_one_of(function, targets, slots) {
-                    return Err(skip((SkipReason::CallerSensitive, at)));
-                }
-                let flags = flags_needed.contains(&(i as u32));
-                let solved = flags.then(|| solve(i, flags, &mut Default::default()));
-                let live = solved.as_ref().unwrap_or(&liveness[i]);
-                let tools = (&mut *emitter, rows.as_mut(), checker as &mut CheckOne<'_>);
-                let draft =
-                    make(i, exits(i, flags), live, &context, lifted, tools).map_err(skip)?;
-                Ok(draft.keep(function, options.places, emitter))
-            },
-        )
-        .collect();
-    assemble(lifted, &options, made)
+    let make_all = |functions: Range<usize>| -> Vec<Result<Made, Skipped>> {
+        functions
+            .into_par_iter()
+            .map_init(
+                || tools.take(),
+                |tools, i| {
+                    let function = &lifted.functions[i];
+                    let (emitter, rows, checker) = &mut **tools;
+                    let skip = |(reason, at)| Skipped {
+                        entry: function.entry,
+                        size: size_of_ranges(function),
+                        name: function.name.clone(),
+                        reason,
+                        at,
+                    };
+                    if !(options.select)(function) {
+                        return Err(skip((SkipReason::NotSelected, function.entry)));
+                    }
+                    let (targets, slots) = &caller_sensitive;
+                    if let Some(at) = calls_one_of(function, targets, slots) {
+                        return Err(skip((SkipReason::CallerSensitive, at)));
+                    }
+                    let exits = exits(i, flags_needed.contains(&(i as u32)));
+                    let tools = (&mut *emitter, rows.as_mut(), checker as &mut CheckOne<'_>);
+                    let draft =
+                        make(i, exits, &liveness[i], &context, lifted, tools).map_err(skip)?;
+                    Ok(draft.keep(function, options.places, emitter))
+                },
+            )
+            .collect()
+    };
+    let all = lifted.functions.len();
+    let batch = match options.placement {
+        Some(_) => all.max(1),
+        None => BATCH * rayon::current_num_threads(),
+    };
+    let mut assembly = Assembly::new(lifted, &by_entry, &options);
+    let mut made = Vec::new();
+    for from in (0..all).step_by(batch) {
+        let done = std::mem::take(&mut made);
+        let functions = from..all.min(from + batch);
+        ((), made) = rayon::join(|| assembly.add(done), || make_all(functions));
+    }
+    assembly.add(made);
+    assembly.finish()
 }
+
+/// Functions that a thread makes before they get their places: few, so that what they leave is still
+/// in a cache, and its memory is used again.
+const BATCH: usize = 1024;
 
 /// Addresses and slots of the functions that ask the loader for their caller's module.
 fn caller_sensitive(image: &Image) -> (Vec<LinkAddr>, Vec<LinkAddr>) {
@@ -345,7 +354,7 @@ fn hidden_inputs(
     inputs
 }
 
-fn size_of_ranges(function: &Function) -> u64 {
+pub(crate) fn size_of_ranges(function: &Function) -> u64 {
     function.ranges.iter().map(|r| r.end.0 - r.start.0).sum()
 }
 
@@ -414,19 +423,6 @@ impl Draft {
             tables,
         }
     }
-}
-
-/// One function's share of a plan.
-struct Made {
-    function: usize,
-    new: emit::Kept,
-    unwind: Vec<PartUnwind>,
-    springboards: Vec<(LinkAddr, u32)>,
-    /// Copies of jump tables with their index in the function; entries are relative to it.
-    tables: Vec<(u32, PlannedTable)>,
-    places: Vec<(LinkAddr, u32)>,
-    landings: Vec<(LinkAddr, u32)>,
-    returns: Vec<(LinkAddr, u32)>,
 }
 
 /// Checks one function.
@@ -562,201 +558,6 @@ fn springboards(
     Ok(all)
 }
 
-/// Where the chunks of one function's new code are in the text.
-struct Places {
-    /// Offset in the function's code and in the text, for each.
-    chunks: Vec<(u32, u32)>,
-    /// Bytes of code.
-    size: u32,
-}
-
-impl Places {
-    /// The place in the text of an offset in the function's code.
-    fn of(&self, offset: u32) -> u32 {
-        if let [(_, text)] = self.chunks[..] {
-            return text + offset;
-        }
-        let chunk = self.chunks.partition_point(|(start, _)| *start <= offset).max(1) - 1;
-        let (start, text) = self.chunks[chunk];
-        text + (offset - start)
-    }
-
-    /// Where the chunks begin and end: in the function's code, and in the text.
-    fn ranges(&self) -> impl Iterator<Item = (Range<usize>, u32)> {
-        let ends = self.chunks[1..].iter().map(|(start, _)| *start).chain([self.size]);
-        self.chunks.iter().zip(ends).map(|((from, at), to)| (*from as usize..to as usize, *at))
-    }
-}
-
-/// Gives every chunk its place in the text, which is filled up to `from`; where it ends.
-fn place_chunks(
-    lifted: &Lifted,
-    placement: Option<&Placement>,
-    kept: &[Made],
-    from: u32,
-) -> (Vec<Places>, u32) {
-    let mut places: Vec<Places> = kept
-        .iter()
-        .map(|made| Places {
-            chunks: made.new.chunk_starts.iter().map(|start| (*start, u32::MAX)).collect(),
-            size: made.new.code.len() as u32,
-        })
-        .collect();
-    let mut offset = from;
-    let mut put = |places: &mut Places, chunk: usize, align: u32| {
-        let start = places.chunks[chunk].0;
-        let next = places.chunks.get(chunk + 1).map(|(start, _)| *start);
-        offset = offset.next_multiple_of(align);
-        places.chunks[chunk].1 = offset;
-        offset += next.unwrap_or(places.size) - start;
-    };
-    if let Some(placement) = placement {
-        // Which made function a chunk is of, and which of its chunks.
-        let mut numbers: Vec<Option<(usize, usize)>> = vec![None; placement.chunks().len()];
-        for (m, made) in kept.iter().enumerate() {
-            let indices = placement.of(&lifted.functions[made.function]).unwrap_or_default();
-            for (n, i) in indices.into_iter().enumerate() {
-                numbers[i] = Some((m, n));
-            }
-        }
-        for (chunk, number) in placement.chunks().iter().zip(numbers) {
-            if let Some((m, n)) = number {
-                put(&mut places[m], n, chunk.align.max(1));
-            }
-        }
-    }
-    for places in places.iter_mut().filter(|p| p.chunks[0].1 == u32::MAX) {
-        put(places, 0, 16);
-    }
-    (places, offset)
-}
-
-/// Puts the functions' shares at their places and resolves what lies between them.
-fn assemble(lifted: &Lifted, options: &PlanOptions<'_>, made: Vec<Result<Made, Skipped>>) -> Plan {
-    let probes = &options.probes;
-    let mode = probes.mode;
-    let mut text = agent::CODE.to_vec();
-    if let Some(own) = probes.own {
-        text.resize(agent::own_at() as usize, 0xcc);
-        text.extend_from_slice(&own.code);
-    }
-    let mut plan = Plan {
-        mode,
-        functions: Vec::new(),
-        skipped: lifted.skipped.clone(),
-        chunks: Vec::new(),
-        text,
-        fixups: Vec::new(),
-        tables: Vec::new(),
-        springboards: Vec::new(),
-        unwind: Vec::new(),
-        counters: 0,
-    };
-    // In the same memory: there is much of it.
-    let skipped = &mut plan.skipped;
-    let kept = made.into_iter().filter_map(|made| made.map_err(|s| skipped.push(s)).ok());
-    let kept: Vec<Made> = kept.collect();
-    plan.skipped.sort_by_key(|s| s.entry);
-
-    let (places, end) = place_chunks(lifted, options.placement, &kept, plan.text.len() as u32);
-    // Traps between functions.
-    plan.text.resize(end as usize, 0xcc);
-    let new_entries: FxHashMap<LinkAddr, u32> = kept
-        .iter()
-        .zip(&places)
-        .map(|(made, places)| (lifted.functions[made.function].entry, places.of(0)))
-        .collect();
-    plan.functions.reserve_exact(kept.len());
-    plan.unwind.reserve_exact(kept.iter().map(|made| made.unwind.len()).sum());
-    plan.fixups.reserve_exact(kept.iter().map(|made| made.new.fixups.len()).sum());
-    for (made, places) in kept.into_iter().zip(&places) {
-        add_function(&mut plan, &lifted.functions[made.function], made, places, &new_entries);
-    }
-    plan.chunks.sort_by_key(|c| c.start);
-    plan.springboards.sort_by_key(|s| s.at);
-    plan
-}
-
-/// Adds one function to the plan.
-fn add_function(
-    plan: &mut Plan,
-    function: &Function,
-    made: Made,
-    places: &Places,
-    new_entries: &FxHashMap<LinkAddr, u32>,
-) {
-    let index = plan.functions.len() as u32;
-    let base = places.of(0);
-    for (from, at) in places.ranges() {
-        let end = at as usize + from.len();
-        plan.text[at as usize..end].copy_from_slice(&made.new.code[from]);
-        plan.chunks.push(PlannedChunk { function: index, start: at, end: end as u32 });
-    }
-    let mut tables = FxHashMap::default();
-    for (i, mut table) in made.tables {
-        table.move_to(places);
-        tables.insert(i, plan.tables.len() as u32);
-        plan.tables.push(table);
-    }
-    for (at, fixup) in &made.new.fixups {
-        let kind = match *fixup {
-            Fixup::Original { to, after } => PlanFixupKind::Original { to, after },
-            Fixup::Function(to) => match new_entries.get(&to) {
-                Some(offset) => PlanFixupKind::New(*offset),
-                None => PlanFixupKind::Original { to, after: 0 },
-            },
-            Fixup::Across(to) => PlanFixupKind::New(places.of(to)),
-            Fixup::Table(t) => PlanFixupKind::Table(tables[&t]),
-            Fixup::TableAddress(t) => PlanFixupKind::TableAddress(tables[&t]),
-            Fixup::Probe(p) => match p {
-                ProbeFixup::Accumulator(field) => PlanFixupKind::Accumulator(field),
-                ProbeFixup::Counter(n) => PlanFixupKind::Counter(plan.counters + n),
-                ProbeFixup::IdHigh => PlanFixupKind::IdHigh,
-                ProbeFixup::IdLow => PlanFixupKind::IdLow,
-                ProbeFixup::Number => PlanFixupKind::Number,
-                ProbeFixup::RingMask => PlanFixupKind::RingMask,
-                ProbeFixup::Agent(entry) => PlanFixupKind::New(agent::entry_offset(entry)),
-                ProbeFixup::Inline(_) | ProbeFixup::OutOfLine(_) => {
-                    unreachable!("resolved by emission")
-                }
-            },
-        };
-        plan.fixups.push(PlanFixup { at: places.of(*at), function: index, kind });
-    }
-    plan.springboards.extend(
-        made.springboards.iter().map(|(at, to)| Springboard { at: *at, to: places.of(*to) }),
-    );
-    plan.unwind.extend(made.unwind.into_iter().map(|part| (index, place_part(part, places))));
-    let mode = plan.mode;
-    let starts = function.blocks.iter().map(|b| b.start);
-    let placed =
-        |all: Vec<(LinkAddr, u32)>| all.into_iter().map(|(at, to)| (at, places.of(to))).collect();
-    let (first, _) = places.ranges().next().expect("a function has code");
-    let (counters, pointers) = (made.new.counters, made.new.pointers);
-    let used = (counters.len() as u32, pointers.len() as u32 * pointer::COUNTERS);
-    plan.functions.push(PlannedFunction {
-        entry: function.entry,
-        name: function.name.clone(),
-        size: size_of_ranges(function),
-        text_offset: base,
-        text_size: first.len() as u32,
-        counters: (plan.counters, counters),
-        pointers,
-        blocks: if mode.has_counters() { starts.collect() } else { Vec::new() },
-        landings: placed(made.landings),
-        returns: placed(made.returns),
-        edges: counted_edges(function, mode),
-        places: placed(made.places),
-    });
-    plan.counters += used.0 + if mode.has_counters() { used.1 } else { 0 };
-}
-
-/// The edges of a function and where each is counted, if that is what is counted.
-fn counted_edges(function: &Function, mode: Mode) -> Vec<(Edge, Option<Place>)> {
-    let graph = (mode == Mode::Edges).then(|| EdgeGraph::new(function));
-    graph.map_or(Vec::new(), |g| g.edges.into_iter().zip(g.places).collect())
-}
-
 /// Blocks with room for a jump back to the original, and where they are in the function's code.
 fn landings(function: &Function, emitted: &Emitted) -> Vec<(LinkAddr, u32)> {
     const ROOM: u32 = SPRINGBOARD_SIZE as u32;
@@ -784,17 +585,6 @@ fn landings(function: &Function, emitted: &Emitted) -> Vec<(LinkAddr, u32)> {
 fn returns(function: &Function, emitted: &Emitted) -> Vec<(LinkAddr, u32)> {
     let behind = |insn: u32| LinkAddr(function.insns[insn as usize].next_ip());
     emitted.returns.iter().map(|(insn, offset)| (behind(*insn), *offset)).collect()
-}
-
-/// Unwind information of a part where it came to lie, from the function's first chunk on.
-fn place_part(mut part: PartUnwind, places: &Places) -> PartUnwind {
-    let size = part.end - part.start;
-    part.start = places.of(part.start).wrapping_sub(places.of(0));
-    part.end = part.start.wrapping_add(size);
-    if let (Some(table), true) = (&mut part.table, places.chunks.len() > 1) {
-        table.move_pads(|offset| places.of(offset));
-    }
-    part
 }
 
 /// The jump tables whose copies new code leads to, each once.
