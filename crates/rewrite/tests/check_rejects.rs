@@ -19,7 +19,7 @@ use fettle_rewrite::probe::ProbeFixup;
 use fettle_rewrite::unwind::{LandingBase, PartUnwind, RowReader};
 use fettle_rewrite::{Mode, PlanOptions, Pointers, Probing};
 use gimli::UnwindSection;
-use iced_x86::{Decoder, DecoderOptions, Instruction, Mnemonic};
+use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic};
 
 /// A claim that can be changed.
 #[derive(Clone)]
@@ -425,24 +425,40 @@ fn change_unwind(
     Some((format!("unwind program {i}, byte {at}: {before:02x} to {after:02x}"), same))
 }
 
-/// Offsets in a part where rules matter: copies of instructions that the original has rules for,
-/// and probes.
+/// Offsets in a part where rules matter: where a thread can stand, or be looked for in the midst of a
+/// call that it will come back from, in copies of instructions that the original has rules for, and in
+/// probes.
 fn meaningful<'a>(claim: &'a Claim<'_>, part: &PartUnwind) -> impl Iterator<Item = u32> + use<'a> {
     let range = part.start..part.end;
-    let copies = copies(claim).into_iter().flat_map(|(at, len)| at..at + len);
-    let probes = claim.emitted.inserted.iter().flat_map(|i| i.start..i.end);
-    // Parts out of line are in no list: what follows the last copy is taken to be theirs, but
-    // for padding.
+    let copies = copies(claim).into_iter().map(|(at, len)| (at, at + len));
+    let probes = claim.emitted.inserted.iter().map(|i| (i.start, i.end));
+    // Parts out of line are in no list: what follows the last copy is taken to be theirs.
     let code = &claim.emitted.code;
-    let mut next = claim.emitted.insn_offsets.iter().max().copied().unwrap_or(0);
-    let cold = std::iter::from_fn(move || {
-        let insn = decode(code, next)?;
+    let last = claim.emitted.insn_offsets.iter().max().copied().unwrap_or(0);
+    let cold = std::iter::once((last, code.len() as u32));
+    copies
+        .chain(probes)
+        .chain(cold)
+        .flat_map(|(start, end)| standing(code, start, end))
+        .filter(move |at| range.contains(at))
+}
+
+/// Where a thread can stand in `start..end`, but for padding: at instructions, and by its return
+/// address less one at all of a call.
+fn standing(code: &[u8], start: u32, end: u32) -> impl Iterator<Item = u32> + use<'_> {
+    let mut next = start;
+    std::iter::from_fn(move || {
+        let insn = decode(code, next).filter(|_| next < end)?;
         let at = next;
         next += insn.len() as u32;
-        Some(if insn.mnemonic() == Mnemonic::Nop { at..at } else { at..next })
+        let is_call = matches!(insn.flow_control(), FlowControl::Call | FlowControl::IndirectCall);
+        Some(match insn.mnemonic() {
+            Mnemonic::Nop => at..at,
+            _ if is_call => at..next,
+            _ => at..at + 1,
+        })
     })
-    .flatten();
-    copies.chain(probes).chain(cold).filter(move |at| range.contains(at))
+    .flatten()
 }
 
 /// What the rules of a part are at an offset, by gimli.
