@@ -276,8 +276,7 @@ where
                     if !(options.select)(function) {
                         return Err(skip((SkipReason::NotSelected, function.entry)));
                     }
-                    let (targets, slots) = &caller_sensitive;
-                    if let Some(at) = calls_one_of(function, targets, slots) {
+                    if let Some(at) = calls_one_of(function, &caller_sensitive) {
                         return Err(skip((SkipReason::CallerSensitive, at)));
                     }
                     let exits = exits(i, flags_needed.contains(&(i as u32)));
@@ -289,25 +288,35 @@ where
             )
             .collect()
     };
-    let all = lifted.functions.len();
-    let batch = match options.placement {
-        Some(_) => all.max(1),
-        None => BATCH * rayon::current_num_threads(),
-    };
-    let mut assembly = Assembly::new(lifted, &by_entry, &options);
-    let mut made = Vec::new();
-    for from in (0..all).step_by(batch) {
-        let done = std::mem::take(&mut made);
-        let functions = from..all.min(from + batch);
-        ((), made) = rayon::join(|| assembly.add(done), || make_all(functions));
-    }
-    assembly.add(made);
-    assembly.finish()
+    put_together(lifted, &by_entry, &options, make_all)
 }
 
 /// Functions that a thread makes before they get their places: few, so that what they leave is still
 /// in a cache, and its memory is used again.
 const BATCH: usize = 1024;
+
+/// The plan of all functions: some get their places while the next are made.
+fn put_together(
+    lifted: &Lifted,
+    index: &Index,
+    options: &PlanOptions<'_>,
+    make: impl Fn(Range<usize>) -> Vec<Result<Made, Skipped>> + Sync,
+) -> Plan {
+    let all = lifted.functions.len();
+    let batch = match options.placement {
+        Some(_) => all.max(1),
+        None => BATCH * rayon::current_num_threads(),
+    };
+    let mut assembly = Assembly::new(lifted, index, options);
+    let mut made = Vec::new();
+    for from in (0..all).step_by(batch) {
+        let done = std::mem::take(&mut made);
+        let functions = from..all.min(from + batch);
+        ((), made) = rayon::join(|| assembly.add(done), || make(functions));
+    }
+    assembly.add(made);
+    assembly.finish()
+}
 
 /// Addresses and slots of the functions that ask the loader for their caller's module.
 fn caller_sensitive(image: &Image) -> (Vec<LinkAddr>, Vec<LinkAddr>) {
@@ -379,7 +388,10 @@ fn named_slots(image: &Image, names: &[&str]) -> Vec<LinkAddr> {
 
 /// Where a function calls one of `targets`, or uses one of the GOT's `slots`: calls through it
 /// and loads it to call it later.
-fn calls_one_of(function: &Function, targets: &[LinkAddr], slots: &[LinkAddr]) -> Option<LinkAddr> {
+fn calls_one_of(
+    function: &Function,
+    (targets, slots): &(Vec<LinkAddr>, Vec<LinkAddr>),
+) -> Option<LinkAddr> {
     if targets.is_empty() && slots.is_empty() {
         return None;
     }
