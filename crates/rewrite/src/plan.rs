@@ -273,11 +273,8 @@ where
                         reason,
                         at,
                     };
-                    if !(options.select)(function) {
-                        return Err(skip((SkipReason::NotSelected, function.entry)));
-                    }
-                    if let Some(at) = calls_one_of(function, &caller_sensitive) {
-                        return Err(skip((SkipReason::CallerSensitive, at)));
+                    if let Some(why) = stays(function, &options, &caller_sensitive) {
+                        return Err(skip(why));
                     }
                     let exits = exits(i, flags_needed.contains(&(i as u32)));
                     let tools = (&mut *emitter, rows.as_mut(), checker as &mut CheckOne<'_>);
@@ -384,6 +381,18 @@ fn named_slots(image: &Image, names: &[&str]) -> Vec<LinkAddr> {
     let mut all: Vec<LinkAddr> = named.map(|r| r.addr).collect();
     all.sort_unstable();
     all
+}
+
+/// Why a function stays as it is before anything is made of it, and where that shows.
+fn stays(
+    function: &Function,
+    options: &PlanOptions<'_>,
+    caller_sensitive: &(Vec<LinkAddr>, Vec<LinkAddr>),
+) -> Option<(SkipReason, LinkAddr)> {
+    if !(options.select)(function) {
+        return Some((SkipReason::NotSelected, function.entry));
+    }
+    Some((SkipReason::CallerSensitive, calls_one_of(function, caller_sensitive)?))
 }
 
 /// Where a function calls one of `targets`, or uses one of the GOT's `slots`: calls through it
