@@ -356,8 +356,16 @@ impl DoorStop {
                 let what = "it cannot see our files";
                 return Err(LiveError::Injection { pid, what });
             };
-            let call = &asked.calls[index];
-            let result = i64::from_le_bytes(table[index * 64 + 56..][..8].try_into().expect("8"));
+            let result_of = |index: usize| {
+                i64::from_le_bytes(table[index * 64 + 56..][..8].try_into().expect("8"))
+            };
+            // What could not be opened could not be mapped: that tells nothing.
+            let opening = index.checked_sub(1).filter(|before| {
+                asked.calls[*before].number == libc::SYS_open && result_of(*before) < 0
+            });
+            let address = asked.calls[index].about;
+            let index = opening.unwrap_or(index);
+            let (call, result) = (&asked.calls[index], result_of(index));
             let code = match result {
                 code if code < 0 => -code as i32,
                 // Kernels before 4.17 do not know MAP_FIXED_NOREPLACE and map elsewhere.
@@ -365,7 +373,7 @@ impl DoorStop {
                 _ => return Ok(()),
             };
             let source = io::Error::from_raw_os_error(code);
-            Err(LiveError::Remote { action: call.action, pid, address: call.about, source })
+            Err(LiveError::Remote { action: call.action, pid, address, source })
         };
         Ok(asked.of_request.iter().map(outcome).collect())
     }
