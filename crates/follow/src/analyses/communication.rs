@@ -1,8 +1,9 @@
 //! Who communicates with whom: a graph whose nodes are processes, and addresses of others.
 //!
 //! A connection is one direction between two of them, as its sender sees it. Of sockets, the
-//! receiver is the process that uses the address on the other side, or, if none does, the host
-//! outside; of pipes, whoever reads. Ports that clients are given by chance are not told apart.
+//! receiver is the process that has the other end: both addresses tell, since one port serves several
+//! connections of different processes; if nobody has it, the host outside. Of pipes, it is whoever
+//! reads. Ports that clients are given by chance are not told apart.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -36,8 +37,8 @@ impl Sum {
 /// The analysis.
 #[derive(Default)]
 pub(super) struct Communication {
-    /// Process that uses an address, by the address's code.
-    owners: HashMap<u64, u64>,
+    /// Processes that have the ends of connections, by the codes of an end's own and the other address.
+    ends: HashMap<(u64, u64), u64>,
     /// What processes sent, by process and the two addresses.
     sent: HashMap<(u64, u64, u64), Sum>,
     /// What came from outside: by process and the two addresses.
@@ -64,7 +65,7 @@ impl Analysis for Communication {
         match which {
             0 | 1 => {
                 let (pid, local, remote) = (values[0], values[1], values[2]);
-                self.owners.insert(local, pid);
+                self.ends.insert((local, remote), pid);
                 if bytes as i64 > 0 {
                     let sums = if which == 0 { &mut self.sent } else { &mut self.received };
                     sums.entry((pid, local, remote)).or_default().add(bytes);
@@ -93,17 +94,17 @@ impl Analysis for Communication {
             edge.messages += sum.messages;
             edge.bytes = edge.bytes.saturating_add(sum.bytes);
         };
-        let peer = |address: u64| match self.owners.get(&address) {
-            Some(pid) => context.process(*pid),
-            None => format!("{} (outside)", host(context.text(address))),
-        };
-        for ((pid, _, remote), sum) in &self.sent {
-            add(context.process(*pid), peer(*remote), "socket", *sum);
+        let ends = Ends::new(self.ends, |code| context.text(code));
+        let outside = |remote: u64| format!("{} (outside)", host(context.text(remote)));
+        for ((pid, local, remote), sum) in &self.sent {
+            let to = ends.peer(*local, *remote);
+            let to = to.map_or_else(|| outside(*remote), |pid| context.process(pid));
+            add(context.process(*pid), to, "socket", *sum);
         }
         // What a process of the trace sent is counted there.
-        for ((pid, _, remote), sum) in &self.received {
-            if !self.owners.contains_key(remote) {
-                add(peer(*remote), context.process(*pid), "socket", *sum);
+        for ((pid, local, remote), sum) in &self.received {
+            if ends.peer(*local, *remote).is_none() {
+                add(outside(*remote), context.process(*pid), "socket", *sum);
             }
         }
         for ((pid, pipe), sum) in &self.written {
@@ -127,6 +128,28 @@ impl Analysis for Communication {
         let tables = vec![connections(&edges), wakeups(wakes), time_outs(&self.polls, context)];
         let tables = tables.into_iter().filter(|table| !table.rows.is_empty()).collect();
         Found { tables, notes: Vec::new(), dot: Some(dot) }
+    }
+}
+
+/// Who has which end of connections.
+struct Ends {
+    /// By the codes of an end's own and the other address.
+    connected: HashMap<(u64, u64), u64>,
+    /// Those of sockets that are not connected, for whoever comes.
+    open: HashMap<u64, u64>,
+}
+
+impl Ends {
+    fn new<'a>(ends: HashMap<(u64, u64), u64>, text: impl Fn(u64) -> &'a str) -> Ends {
+        let is_nobody = |address: &str| address.is_empty() || address.ends_with(":0");
+        let open = ends.iter().filter(|((_, remote), _)| is_nobody(text(*remote)));
+        let open = open.map(|((local, _), pid)| (*local, *pid)).collect();
+        Ends { connected: ends, open }
+    }
+
+    /// The process at the other end.
+    fn peer(&self, local: u64, remote: u64) -> Option<u64> {
+        self.connected.get(&(remote, local)).or_else(|| self.open.get(&remote)).copied()
     }
 }
 
@@ -227,4 +250,22 @@ fn dot(edges: &[(Edge, Sum)]) -> String {
     }
     out.push_str("}\n");
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Ends;
+
+    #[test]
+    fn a_port_may_be_that_of_several_connections() {
+        // A proxy has the port 9000 for its connection to 80; a client outside has it for one to 443.
+        let texts = ["10.0.0.1:9000", "10.0.0.1:80", "10.0.0.1:443", "", "10.0.0.1:53"];
+        let (proxy, server, resolver) = (1, 2, 3);
+        let ends = [((0, 1), proxy), ((1, 0), server), ((2, 0), proxy), ((4, 3), resolver)];
+        let ends = Ends::new(ends.into(), |code| texts[code as usize]);
+        assert_eq!(ends.peer(0, 1), Some(server));
+        assert_eq!(ends.peer(1, 0), Some(proxy));
+        assert_eq!(ends.peer(2, 0), None);
+        assert_eq!(ends.peer(0, 4), Some(resolver));
+    }
 }
