@@ -58,7 +58,7 @@ fn in_place<T>(
     path: &Path,
     write: impl FnOnce(&mut dyn Write) -> anyhow::Result<T>,
 ) -> anyhow::Result<T> {
-    let mut out = BufWriter::new(File::options().write(true).open(path)?);
+    let mut out = BufWriter::with_capacity(1 << 16, File::options().write(true).open(path)?);
     let value = write(&mut out)?;
     out.flush()?;
     Ok(value)
@@ -74,7 +74,8 @@ fn replace<T>(
     prefix.push(path.file_name().unwrap_or_default());
     let mut partial = tempfile::Builder::new();
     partial.prefix(&prefix).suffix(".partial").permissions(permissions);
-    let mut out = BufWriter::new(partial.tempfile_in(folder.unwrap_or(Path::new(".")))?);
+    let partial = partial.tempfile_in(folder.unwrap_or(Path::new(".")))?;
+    let mut out = BufWriter::with_capacity(1 << 16, partial);
     let value = write(&mut out)?;
     out.into_inner().map_err(io::IntoInnerError::into_error)?.persist(path)?;
     Ok(value)

@@ -601,13 +601,14 @@ pub(crate) fn take_up_call_at_signal(tid: i32, signal: i32, renewed: &mut Option
         None => return,
         Some(Patience::Endless) => {}
         Some(Patience::Limited(limit)) => {
-            let Some(now) = Renewed::now(tid, &registers) else { return };
+            let status = maps::read_proc(&format!("/proc/{tid}/status")).unwrap_or_default();
+            let Some(now) = Renewed::now(&status, &registers) else { return };
             // The same call has waited, and the thread has stopped, once each since.
             let same = |before: &Renewed| before.call == now.call && before.waits + 2 == now.waits;
             let first = before.filter(same).map_or(now.first, |before| before.first);
             if now.first.duration_since(first) < limit {
                 *renewed = Some(Renewed { first, ..now });
-            } else if is_ignored(tid, signal) {
+            } else if is_ignored(&status, signal) {
                 registers.rax = 0;
             } else {
                 return;
@@ -618,18 +619,17 @@ pub(crate) fn take_up_call_at_signal(tid: i32, signal: i32, renewed: &mut Option
 }
 
 impl Renewed {
-    fn now(tid: i32, registers: &Registers) -> Option<Renewed> {
-        let status = maps::read_proc(&format!("/proc/{tid}/status")).ok()?;
-        let waits = maps::status_field(&status, "voluntary_ctxt_switches:")?;
+    /// A wait that begins anew now, by the thread's `/proc/TID/status`.
+    fn now(status: &[u8], registers: &Registers) -> Option<Renewed> {
+        let waits = maps::status_field(status, "voluntary_ctxt_switches:")?;
         Some(Renewed { call: (registers.rip, registers.rsp), first: Instant::now(), waits })
     }
 }
 
-/// Whether a thread drops a signal.
-fn is_ignored(tid: i32, signal: i32) -> bool {
-    let status = maps::read_proc(&format!("/proc/{tid}/status")).unwrap_or_default();
+/// Whether a thread drops a signal, by its `/proc/TID/status`.
+fn is_ignored(status: &[u8], signal: i32) -> bool {
     let has = |name: &str| {
-        maps::status_signals(&status, name).is_some_and(|set| set >> (signal - 1) & 1 != 0)
+        maps::status_signals(status, name).is_some_and(|set| set >> (signal - 1) & 1 != 0)
     };
     let by_default =
         matches!(signal, libc::SIGCHLD | libc::SIGCONT | libc::SIGURG | libc::SIGWINCH);

@@ -122,7 +122,7 @@ impl Run {
         let place = places.of(dropped.key);
         if place == UNFIT {
             self.counts.unfit += 1;
-        } else if dropped.when.iter().all(|when| self.holds(when, places)) {
+        } else if self.all_hold(&dropped.when, places) {
             self.close(place, now.ns);
         }
     }
@@ -134,7 +134,7 @@ impl Run {
             self.counts.unfit += 1;
             return;
         }
-        if !mark.when.iter().all(|when| self.holds(when, places)) {
+        if !self.all_hold(&mark.when, places) {
             return;
         }
         match mark.set {
@@ -152,7 +152,7 @@ impl Run {
             return;
         }
         // Who lends to itself does nothing.
-        if from == to || !lend.when.iter().all(|when| self.holds(when, places)) {
+        if from == to || !self.all_hold(&lend.when, places) {
             return;
         }
         self.close(to, now.ns);
@@ -162,6 +162,11 @@ impl Run {
             self.join_all(to, options, now.ns);
             self.owners.clear();
         }
+    }
+
+    #[inline]
+    fn all_hold(&self, when: &[When], places: Places<'_>) -> bool {
+        when.iter().all(|when| self.holds(when, places))
     }
 
     /// Whether a key is marked, or its section has a request, that has to, or neither that must not.
@@ -178,7 +183,7 @@ impl Run {
             self.counts.unfit += 1;
             return UNBOUND;
         }
-        if !bind.when.iter().all(|when| self.holds(when, places)) {
+        if !self.all_hold(&bind.when, places) {
             return UNBOUND;
         }
         let section = &self.sections.all[place as usize];
@@ -526,7 +531,7 @@ impl Run {
                 continue;
             }
             if let Traffic::Reset { when } = &transfer.what
-                && !when.iter().all(|when| self.holds(when, places))
+                && !self.all_hold(when, places)
             {
                 continue;
             }
