@@ -130,6 +130,13 @@ impl Accumulator {
         Accumulator { calls, total_ticks, self_ticks, sampling, children, below }
     }
 
+    /// Ticks outside probed callees. A signal's handler that runs after an exit has looked at the clock
+    /// and before the call is off the shadow stack counts as called by the function, which was over:
+    /// that may make less than nothing of it.
+    pub const fn own_ticks(&self) -> u64 {
+        if self.self_ticks.cast_signed() < 0 { 0 } else { self.self_ticks }
+    }
+
     /// Counting: how often the function was entered, and left.
     pub const fn entries_and_exits(&self) -> (u64, u64) {
         let passed = self.self_ticks;

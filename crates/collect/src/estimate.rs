@@ -17,6 +17,8 @@ pub struct Sample {
     pub weight: u32,
     /// Other samples lie in it: it is as long as what it did.
     pub busy: bool,
+    /// A signal came while it went on.
+    pub interrupted: bool,
 }
 
 /// A sample that took so many times as long as the next shorter one was stretched: by an
@@ -68,10 +70,52 @@ impl Sums {
         self.cpu_once += beyond;
     }
 
+    fn merge(&mut self, other: &Sums) {
+        self.cpu += other.cpu;
+        self.waited += other.waited;
+        self.cpu_once += other.cpu_once;
+        self.off_once += other.off_once;
+    }
+
     fn scaled(&self, scale: f64) -> Ticks {
         let cpu = self.cpu * scale + self.cpu_once;
         Ticks { cpu, wall: cpu + self.waited * scale + self.off_once }
     }
+}
+
+/// Sums over a function's samples.
+#[derive(Clone, Debug, Default)]
+struct Group {
+    all: Sums,
+    /// By caller.
+    callers: HashMap<u32, Sums>,
+}
+
+impl Group {
+    fn each(&mut self, caller: Option<u32>, change: impl Fn(&mut Sums)) {
+        change(&mut self.all);
+        if let Some(caller) = caller {
+            change(self.callers.entry(caller).or_default());
+        }
+    }
+
+    fn merge(&mut self, other: &Group) {
+        self.all.merge(&other.all);
+        for (caller, sums) in &other.callers {
+            self.callers.entry(*caller).or_default().merge(sums);
+        }
+    }
+}
+
+/// Samples that signals interrupted.
+#[derive(Clone, Debug, Default)]
+struct Interrupted {
+    count: u64,
+    weights: f64,
+    /// As if each stood for others.
+    for_others: Group,
+    /// As if each stood for itself.
+    for_itself: Group,
 }
 
 /// Samples of one function in one thread.
@@ -80,13 +124,13 @@ pub struct Estimate {
     samples: u64,
     /// Sum of weights.
     weights: f64,
-    all: Sums,
-    /// By caller.
-    callers: HashMap<u32, Sums>,
+    sums: Group,
     /// The longest that are not busy, falling.
     longest: Vec<Sample>,
     /// Calls that stand for themselves.
     long: u64,
+    /// Apart from all of these, until all are known.
+    interrupted: Interrupted,
 }
 
 /// What is said of all calls, without what probes add.
@@ -101,28 +145,25 @@ pub struct Share {
 impl Estimate {
     /// Takes a call; `inner` ticks of a sample are the probe's.
     pub fn add(&mut self, sample: Sample, inner: f64) {
+        let caller = sample.caller;
         if sample.weight == 0 {
-            self.add_long(&sample);
-            return;
-        }
-        self.samples += 1;
-        self.weights += f64::from(sample.weight);
-        self.all.add(&sample, inner);
-        if let Some(caller) = sample.caller {
-            self.callers.entry(caller).or_default().add(&sample, inner);
-        }
-        let at = self.longest.partition_point(|longer| longer.ticks >= sample.ticks);
-        if at <= LONGEST && !sample.busy {
-            self.longest.insert(at, sample);
-            self.longest.truncate(LONGEST + 1);
-        }
-    }
-
-    fn add_long(&mut self, sample: &Sample) {
-        self.long += 1;
-        self.all.add_once(sample);
-        if let Some(caller) = sample.caller {
-            self.callers.entry(caller).or_default().add_once(sample);
+            self.long += 1;
+            self.sums.each(caller, |sums| sums.add_once(&sample));
+        } else if sample.interrupted {
+            let interrupted = &mut self.interrupted;
+            interrupted.count += 1;
+            interrupted.weights += f64::from(sample.weight);
+            interrupted.for_others.each(caller, |sums| sums.add(&sample, inner));
+            interrupted.for_itself.each(caller, |sums| sums.add_once(&sample));
+        } else {
+            self.samples += 1;
+            self.weights += f64::from(sample.weight);
+            self.sums.each(caller, |sums| sums.add(&sample, inner));
+            let at = self.longest.partition_point(|longer| longer.ticks >= sample.ticks);
+            if at <= LONGEST && !sample.busy {
+                self.longest.insert(at, sample);
+                self.longest.truncate(LONGEST + 1);
+            }
         }
     }
 
@@ -132,15 +173,27 @@ impl Estimate {
         let stretched = self.stretched();
         for sample in &self.longest[..stretched] {
             let bound = self.longest[stretched].ticks;
-            self.all.cut(sample, bound);
-            if let Some(caller) = sample.caller.and_then(|id| self.callers.get_mut(&id)) {
-                caller.cut(sample, bound);
-            }
+            self.sums.each(sample.caller, |sums| sums.cut(sample, bound));
         }
+        self.take_interrupted();
         let others = calls.saturating_sub(self.long) as f64;
         let scale = if self.weights == 0.0 { 0.0 } else { others / self.weights };
-        let of_callers = self.callers.iter().map(|(id, sums)| (*id, sums.scaled(scale)));
-        Share { total: self.all.scaled(scale), of_callers: of_callers.collect() }
+        let of_callers = self.sums.callers.iter().map(|(id, sums)| (*id, sums.scaled(scale)));
+        Share { total: self.sums.all.scaled(scale), of_callers: of_callers.collect() }
+    }
+
+    /// Decides what interrupted samples stand for. A short call that is timed takes much longer than one
+    /// that is not, so that signals come in timed ones far more often: what they take is that call's alone.
+    /// But where most are interrupted, waiting for signals is what the function does.
+    fn take_interrupted(&mut self) {
+        let Interrupted { count, weights, for_others, for_itself } = &self.interrupted;
+        if *weights > self.weights {
+            self.weights += weights;
+            self.sums.merge(for_others);
+        } else {
+            self.long += count;
+            self.sums.merge(for_itself);
+        }
     }
 
     /// How many of the longest samples were stretched.
@@ -195,6 +248,23 @@ mod tests {
         let share = estimate.share(64_070);
         let taken = 64_000.0 * 90.0 + 70_000_000.0;
         assert_eq!((share.total.cpu, share.of_callers[&9].cpu), (taken, taken));
+    }
+
+    #[test]
+    fn a_call_that_a_signal_interrupted_stands_for_others_only_where_most_are() {
+        let interrupted = Sample { interrupted: true, ..sample(100_000) };
+        let mut estimate = Estimate::default();
+        (0..900).for_each(|_| estimate.add(sample(100), 10.0));
+        (0..100).for_each(|_| estimate.add(interrupted, 10.0));
+        let share = estimate.share(64_000);
+        let taken = 63_900.0 * 90.0 + 100.0 * 100_000.0;
+        assert_eq!((share.total.cpu, share.of_callers[&9].cpu), (taken, taken));
+
+        let mut estimate = Estimate::default();
+        estimate.add(sample(100), 10.0);
+        (0..9).for_each(|_| estimate.add(interrupted, 10.0));
+        let taken = 64.0 * 90.0 + 9.0 * 64.0 * 99_990.0;
+        assert_eq!(estimate.share(640).total.cpu, taken);
     }
 
     #[test]

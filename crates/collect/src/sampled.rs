@@ -9,7 +9,7 @@
 //! now and then, they follow from that (`places.rs`).
 //!
 //! Before it stands for others, a sample is cleaned of what happened to it alone: the ticks that
-//! its thread was preempted in, and the cost of probes below it. Samples come by their ends, so what
+//! its thread was preempted in, or stood still for a signal in, and the cost of probes below it. Samples come by their ends, so what
 //! probes below a sample took is a difference of sums, and so is the time off the processor.
 //!
 //! Where few calls take most of a function's time, whether one of them is sampled is chance. So now
@@ -55,6 +55,7 @@ struct ThreadSamples {
     waited: Past,
     preempted: Past,
     probes: Past,
+    signals: Past,
     by_function: HashMap<u32, Estimate>,
     places: Places,
 }
@@ -116,8 +117,16 @@ impl Sampled {
     /// given its processor is not.
     pub fn switched_out(&mut self, thread: u32, out: Out) {
         let samples = self.threads.entry(thread).or_default();
-        let past = if out.preempted { &mut samples.preempted } else { &mut samples.waited };
+        // It stood still for us to hand its signal on.
+        let stopped = samples.signals.between(out.off & TIME_MASK, out.on & TIME_MASK) > 0;
+        let alone = out.preempted || stopped;
+        let past = if alone { &mut samples.preempted } else { &mut samples.waited };
         past.add(out.on & TIME_MASK, out.on.saturating_sub(out.off));
+    }
+
+    /// A thread is given a signal at this moment.
+    pub fn signalled(&mut self, thread: u32, tick: u64) {
+        self.threads.entry(thread).or_default().signals.add(tick & TIME_MASK, 1);
     }
 
     /// Takes samples of a thread of process `pid`.
@@ -249,8 +258,8 @@ impl ThreadSamples {
             let probes = self.probes.between(timed.start, end);
             let ticks = (timed.ticks - preempted - waited).saturating_sub(probes);
             let Timed { caller, weight, .. } = timed;
-            let busy = probes > 0;
-            let sample = Sample { ticks, waited, preempted, caller, weight, busy };
+            let (busy, interrupted) = (probes > 0, self.signals.between(timed.start, end) > 0);
+            let sample = Sample { ticks, waited, preempted, caller, weight, busy, interrupted };
             self.by_function.entry(timed.function).or_default().add(sample, cost.inner);
             // Every sample stands for calls below it that were not timed. A long call that was not
             // sampled costs an exit, which is half of a sample.

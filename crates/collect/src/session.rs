@@ -464,7 +464,7 @@ impl<'a> Recorder<'a> {
                     (calls[function], times.total, times.own, (times.cpu_total, times.cpu_own))
                 }
                 (None, Some((entries, _))) => (entries, 0, 0, (0, 0)),
-                (None, None) => (a.calls, a.total_ticks, a.self_ticks, (0, 0)),
+                (None, None) => (a.calls, a.total_ticks, a.own_ticks(), (0, 0)),
             };
             let exits = entries_and_exits.map(|(_, exits)| exits);
             if calls == 0 && total_ticks == 0 && exits.unwrap_or(0) == 0 {
@@ -781,6 +781,12 @@ impl Session for Recorder<'_> {
         }
         self.open_thread(pid, tid, slot);
         Some(address)
+    }
+
+    fn signalled(&mut self, tid: i32) {
+        if let (Some(sampled), Some(state)) = (&mut self.sampled, self.threads.get(&tid)) {
+            sampled.signalled(state.index, clock::tsc());
+        }
     }
 
     fn door(&mut self, pid: i32, at: LiveAddr) -> Option<Door> {

@@ -495,7 +495,7 @@ fn total_of(a: &Accumulator, mode: Mode, converter: &fettle_trace::TickConverter
         let (calls, exits) = a.entries_and_exits();
         return Total { calls, exits: Some(exits), ..Total::default() };
     }
-    let (total_ns, self_ns) = (ns(a.total_ticks), ns(a.self_ticks));
+    let (total_ns, self_ns) = (ns(a.total_ticks), ns(a.own_ticks()));
     Total { calls: a.calls, total_ns, self_ns, child_calls, calls_below, ..Total::default() }
 }
 

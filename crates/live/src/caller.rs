@@ -16,7 +16,7 @@ use std::time::Duration;
 use libc::c_long;
 
 use crate::error::LiveError;
-use crate::halt::{Halted, Thread, Who};
+use crate::halt::{Halted, Stint, Thread, Who};
 use crate::journal::{Entry, Journal, Region};
 use crate::maps::{LiveAddr, Mapping};
 use crate::memory::Memory;
@@ -128,6 +128,7 @@ impl Halted<'_> {
         }
         memory.write(at, &code)?;
         let mut results = Vec::new();
+        let stint = Stint::begin();
         let result = (|| {
             ptrace::set_blocked_signals(tid, !0).map_err(failed("set the signal mask"))?;
             for call in calls {
@@ -138,7 +139,7 @@ impl Halted<'_> {
                     return Ok(Some(LiveError::Remote { action, pid, address, source }));
                 }
                 results.push(result as u64);
-                if self.is_late() {
+                if stint.is_over() {
                     break;
                 }
             }

@@ -107,6 +107,9 @@ pub trait Session {
         Vec::new()
     }
 
+    /// A thread stands still, and is about to be given a signal.
+    fn signalled(&mut self, _tid: i32) {}
+
     /// A thread has touched memory that is not there, or not for it. An answer is where it goes
     /// on, and its program is told nothing; otherwise it gets its signal.
     fn fault(&mut self, _stop: &FaultStop) -> Option<LiveAddr> {
@@ -423,6 +426,7 @@ impl<'a> Tracer<'a> {
         let pid = task.pid;
         if event == 0 {
             halt::take_up_call_at_signal(tid, signal, &mut task.renewed);
+            self.session.signalled(tid);
         }
         match event {
             0 if matches!(signal, libc::SIGURG | libc::SIGWINCH) => {

@@ -28,7 +28,6 @@ use crate::ptrace::{self, Registers, Report, What};
 pub struct Halted<'a> {
     pub(crate) process: &'a Process,
     pub(crate) threads: Vec<Thread>,
-    begun: Instant,
 }
 
 /// A thread that stands still.
@@ -38,6 +37,21 @@ pub(crate) struct Thread {
     pub(crate) registers: Registers,
     /// It ran until then at least.
     since: Instant,
+}
+
+/// Work in a moment that can be done in parts, of which the rest waits for another moment when this has
+/// taken long. What each moment costs anyway does not count: with many threads nothing else would be done.
+pub(crate) struct Stint(Instant);
+
+impl Stint {
+    pub(crate) fn begin() -> Stint {
+        Stint(Instant::now())
+    }
+
+    /// Whether the rest is to wait.
+    pub(crate) fn is_over(&self) -> bool {
+        self.0.elapsed() > STINT
+    }
 }
 
 /// Which threads are to stand still.
@@ -72,7 +86,7 @@ const TRIED: Duration = Duration::from_secs(6);
 /// Between tries, at first and at most.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(20));
 /// Work in a moment that can be done in parts pauses after so long.
-const PART: Duration = Duration::from_micros(700);
+const STINT: Duration = Duration::from_micros(700);
 
 /// The code segment of 64-bit programs.
 pub(crate) const USER_CS: u64 = 0x33;
@@ -302,7 +316,7 @@ impl<'a> Halted<'a> {
 
     /// All threads of a process, which stand still.
     pub(crate) fn of(process: &'a Process, threads: Vec<Thread>) -> Result<Halted<'a>, Failure> {
-        let (pid, begun) = (process.pid(), Instant::now());
+        let pid = process.pid();
         if threads.is_empty() || !process.is_same() {
             return Err(LiveError::Gone { pid }.into());
         }
@@ -310,7 +324,7 @@ impl<'a> Halted<'a> {
             let why = "one of its threads runs 32-bit code".to_owned();
             return Err(LiveError::Unattachable { pid, why }.into());
         }
-        Ok(Halted { process, threads, begun })
+        Ok(Halted { process, threads })
     }
 
     /// Lets all go; gives how long the one stood that stood longest.
@@ -326,11 +340,6 @@ impl<'a> Halted<'a> {
     pub(crate) fn stood(&self) -> Duration {
         let since = self.threads.iter().map(|thread| thread.since).min();
         since.map_or(Duration::ZERO, |since| since.elapsed())
-    }
-
-    /// Whether work that can be done in parts should go on in another moment.
-    pub(crate) fn is_late(&self) -> bool {
-        self.begun.elapsed() > PART
     }
 
     /// The process.

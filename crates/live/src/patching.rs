@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::error::LiveError;
-use crate::halt::Halted;
+use crate::halt::{Halted, Stint};
 use crate::journal::{Patch, Purpose};
 use crate::maps::{LiveAddr, Mapping};
 use crate::pagemap::{PAGE, Pagemap};
@@ -280,6 +280,7 @@ impl Halted<'_> {
             let next = occupied.partition_point(|at| at.0 < start);
             occupied.get(next).is_some_and(|at| at.0 < end)
         };
+        let stint = Stint::begin();
         for (page, of_page) in pages {
             let end = of_page.iter().map(|i| patches[*i].at.0 + patches[*i].after.len() as u64);
             let from = patches[of_page[0]].at;
@@ -314,7 +315,7 @@ impl Halted<'_> {
             if changed {
                 self.process.memory.write(from, &bytes)?;
             }
-            if self.is_late() {
+            if stint.is_over() {
                 break;
             }
         }
