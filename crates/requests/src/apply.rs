@@ -3,7 +3,7 @@
 use crate::engine::{Options, SchemaCounts};
 use crate::few::Few;
 use crate::keys::UNFIT;
-use crate::program::{Bind, Dropped, Lend, Mark, Rule, Scope, Seed, Traffic, When};
+use crate::program::{Bind, Dropped, Lend, Mark, Rule, Scope, Seed, Settle, Traffic, When};
 use crate::request::LinkKind;
 use crate::requests::{Arrival, Requests};
 use crate::run::{Now, Run, UNBOUND, begin};
@@ -80,6 +80,11 @@ impl Run {
         if let (Some(actor), false) = (actor, self.owners.is_empty()) {
             self.touch_all(rule, actor, now);
         }
+        for Settle { set, when } in &rule.settles {
+            if self.all_hold(when, places) {
+                self.owners.iter().for_each(|slot| self.requests.open(*slot).settle(*set));
+            }
+        }
         if !rule.handoffs.is_empty() {
             self.hand_off(rule, options, now, places);
         }
@@ -123,7 +128,7 @@ impl Run {
         if place == UNFIT {
             self.counts.unfit += 1;
         } else if self.all_hold(&dropped.when, places) {
-            self.close(place, now.ns);
+            self.close_as(place, now.ns, true);
         }
     }
 
@@ -169,11 +174,23 @@ impl Run {
         when.iter().all(|when| self.holds(when, places))
     }
 
-    /// Whether a key is marked, or its section has a request, that has to, or neither that must not.
+    /// Whether a key is marked, or its section has a request, that has to, or neither that must not; the
+    /// same of settled requests.
     fn holds(&self, when: &When, places: Places<'_>) -> bool {
         let place = places.of(when.key);
         let has_request = || !self.sections.members(place).is_empty();
-        (place != UNFIT && (self.sections.is_marked(place) || has_request())) == when.there
+        let fact = || match when.settled {
+            true => self.is_done(place, &[]),
+            false => self.sections.is_marked(place) || has_request(),
+        };
+        (place != UNFIT && fact()) == when.there
+    }
+
+    /// Whether all requests that a section has were settled, and none of them is one of these.
+    fn is_done(&self, place: u32, but: &[u32]) -> bool {
+        let members = self.sections.members(place);
+        let done = |m: &Member| self.requests.is_settled(m.slot) && !but.contains(&m.slot);
+        !members.is_empty() && members.iter().all(done)
     }
 
     #[inline]
@@ -433,8 +450,10 @@ impl Run {
                 continue;
             }
             let mut open = self.sections.all[place as usize].is_open();
-            if open && handoff.start && !self.bound.contains(&place) {
-                self.close(place, now.ns);
+            // What it is handed is not for requests that have what they asked for.
+            let done = open && self.is_done(place, &self.owners);
+            if open && (handoff.start || done) && !self.bound.contains(&place) {
+                self.close_as(place, now.ns, done);
                 open = false;
             }
             if !open && self.owners.is_empty() {
@@ -565,9 +584,10 @@ impl Run {
         }
     }
 
-    /// The requests of a section leave it, because it ends.
+    /// The requests of a section leave it, because it ends; `idle` if what its actor waits for is not
+    /// theirs.
     #[inline]
-    pub(crate) fn leave(&mut self, place: u32, at_ns: u64) {
+    fn leave(&mut self, place: u32, at_ns: u64, idle: bool) {
         let section = &self.sections.all[place as usize];
         if section.is_only(NOBODY) {
             return;
@@ -576,14 +596,18 @@ impl Run {
             self.flush(place, at_ns);
         }
         for member in self.sections.members(place) {
-            self.requests.open(member.slot).log.leave(member.local, at_ns);
+            self.requests.open(member.slot).log.leave(member.local, at_ns, idle);
             self.requests.release(member.slot, &mut self.loose);
         }
     }
 
     pub(crate) fn close(&mut self, place: u32, at_ns: u64) {
+        self.close_as(place, at_ns, false);
+    }
+
+    fn close_as(&mut self, place: u32, at_ns: u64, idle: bool) {
         if self.sections.all[place as usize].is_open() {
-            self.leave(place, at_ns);
+            self.leave(place, at_ns, idle);
             self.sections.close(place);
         }
     }

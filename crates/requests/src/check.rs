@@ -9,7 +9,7 @@ use crate::event::{Catalog, EventId, EventType, Field, FieldType, Strings};
 use crate::parser::parse;
 use crate::program::{
     After, Bind, Dropped, Expr, Handoff, Key, KeyId, Lane, LaneId, Lend, Mark, Part, Program, Rule,
-    Schema, Seed, Traffic, Transfer, When, split,
+    Schema, Seed, Settle, Traffic, Transfer, When, split,
 };
 use crate::state::Change;
 use crate::syntax::{self, Action, Binary, Class, Declaration, ExprKind, File, Name, Role, Unary};
@@ -359,6 +359,7 @@ impl Checker {
             drops: Vec::new(),
             handoffs: Vec::new(),
             transfers: Vec::new(),
+            settles: Vec::new(),
             seed: None,
             end: false,
             notes: false,
@@ -475,6 +476,10 @@ impl Checker {
             Action::Seed(class) => {
                 made.seed = Some(self.seed(class.as_ref(), statement.span, context, names)?);
             }
+            Action::Settle { set, when } => {
+                let when = self.when(when, context, names, made)?;
+                made.settles.push(Settle { set: *set, when });
+            }
             Action::End => made.end = true,
         }
         Ok(())
@@ -536,7 +541,7 @@ impl Checker {
         Ok((timeline, key, self.when(when, context, names, made)?))
     }
 
-    /// The marks that a statement depends on.
+    /// What a statement depends on.
     fn when(
         &mut self,
         when: &[syntax::When],
@@ -545,9 +550,9 @@ impl Checker {
         made: &mut Rule,
     ) -> Checked<Vec<When>> {
         when.iter()
-            .map(|syntax::When { lane, there }| {
+            .map(|syntax::When { lane, settled, there }| {
                 let (_, key) = self.timeline(lane, context, names, made)?;
-                Ok(When { key, there: *there })
+                Ok(When { key, settled: *settled, there: *there })
             })
             .collect()
     }

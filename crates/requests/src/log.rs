@@ -12,7 +12,7 @@ use std::cmp::Reverse;
 
 use crate::deeds::{Deed, Deeds};
 use crate::request::{Request, RequestEvent, RequestSection, Span};
-use crate::state::Code;
+use crate::state::{Code, State};
 
 /// The words that a log begins with: the request's number, when it began, the place of its first event
 /// among all, and its class with its label.
@@ -31,6 +31,8 @@ const JOIN: u64 = 3;
 const WIDE: u64 = 1 << 2;
 /// It is of other requests too.
 const SHARED: u64 = 1 << 3;
+/// Of a section that is left: what its actor waited for then was not the request's.
+const IDLE: u64 = SHARED;
 /// Where what else there is to say begins; and, in entries that are not [`WIDE`], the time.
 const WHAT: u32 = 4;
 const TIME: u32 = 36;
@@ -95,7 +97,7 @@ trait Reader {
         let _ = (section, code, at_ns, shared);
     }
 
-    fn leave(&mut self, section: u32, at_ns: u64);
+    fn leave(&mut self, section: u32, at_ns: u64, idle: bool);
 
     fn join(&mut self, stay: Stay, at_ns: u64);
 }
@@ -178,10 +180,11 @@ impl Log {
         self.add(STATE | shared(is_shared) | what, at_ns);
     }
 
-    /// A section is left.
+    /// A section is left; `idle` if what its actor waits for is not the request's.
     #[inline]
-    pub fn leave(&mut self, section: u32, at_ns: u64) {
-        self.add(LEAVE | u64::from(section) << WHAT, at_ns);
+    pub fn leave(&mut self, section: u32, at_ns: u64, idle: bool) {
+        let idle = if idle { IDLE } else { 0 };
+        self.add(LEAVE | idle | u64::from(section) << WHAT, at_ns);
     }
 
     /// A section is joined; returns its place among the request's.
@@ -288,7 +291,7 @@ impl Log {
                     let code = Code::of_index((what >> WHAT) as usize);
                     reader.state((what >> (WHAT + CODE_BITS)) as u32, code, at_ns, shared);
                 }
-                LEAVE => reader.leave((what >> WHAT) as u32, at_ns),
+                LEAVE => reader.leave((what >> WHAT) as u32, at_ns, word & IDLE != 0),
                 _ => {
                     let (serial, low) = (next(), next());
                     let high = if what >> WHAT & 1 != 0 { next() } else { 0 };
@@ -376,8 +379,12 @@ impl Reader for Story<'_> {
     }
 
     #[inline]
-    fn leave(&mut self, section: u32, at_ns: u64) {
+    fn leave(&mut self, section: u32, at_ns: u64, idle: bool) {
         if self.request.sections[section as usize].actor {
+            let state = self.codes[section as usize].state();
+            if idle && !matches!(state, State::Running | State::Runnable) {
+                return;
+            }
             self.span(section, at_ns, false);
         }
         self.request.sections[section as usize].left_ns = at_ns;
@@ -394,7 +401,7 @@ impl Reader for Story<'_> {
 }
 
 impl Reader for Vec<Option<Stay>> {
-    fn leave(&mut self, section: u32, _: u64) {
+    fn leave(&mut self, section: u32, _: u64, _: bool) {
         self[section as usize] = None;
     }
 
@@ -407,7 +414,7 @@ impl Reader for Vec<Option<Stay>> {
 mod tests {
     use super::*;
     use crate::event::EventId;
-    use crate::state::{State, Wait};
+    use crate::state::Wait;
     use crate::{Source, compile};
 
     fn stay(timeline: u16, key: u128) -> Stay {
@@ -423,7 +430,7 @@ mod tests {
             self.0.push(event);
         }
 
-        fn leave(&mut self, _: u32, _: u64) {}
+        fn leave(&mut self, _: u32, _: u64, _: bool) {}
 
         fn join(&mut self, _: Stay, _: u64) {}
     }
@@ -468,12 +475,12 @@ mod tests {
         log.event(event(1_000, kind));
         log.event(event(2_000, deed));
         log.event(event(2_500, deed));
-        log.leave(1, 2_500);
+        log.leave(1, 2_500, false);
         // Nothing happens to its time where it only expects something else.
         log.state((0, Code::new(State::Runnable, Wait::Lock)), 2_700, true);
         log.state((0, Code::new(State::Waiting(Wait::Lock), Wait::Lock)), 3_000, true);
         assert_eq!(log.staying(|timeline, _| u32::from(timeline) + 7), [(0, 7)]);
-        log.leave(0, u64::MAX / 2 + 1);
+        log.leave(0, u64::MAX / 2 + 1, false);
         let mut request = Request::default();
         log.read(&mut request, &mut Vec::new(), &Deeds::new(&program.schemas[0], true));
         let span =

@@ -12,12 +12,12 @@ use crate::syntax::*;
 /// Words that begin items.
 const ITEMS: [&str; 6] = ["use", "event", "timeline", "actor", "stream", "on"];
 /// Words that begin statements.
-const STATEMENTS: [&str; 15] = [
+const STATEMENTS: [&str; 17] = [
     "let", "start", "stop", "basic", "join", "note", "handoff", "lend", "drop", "send", "receive",
-    "mark", "unmark", "seed", "end",
+    "mark", "unmark", "settle", "unsettle", "seed", "end",
 ];
 /// Words with a meaning inside expressions or around them.
-const OPERATORS: [&str; 7] = ["where", "and", "or", "not", "in", "true", "false"];
+const OPERATORS: [&str; 8] = ["where", "and", "or", "not", "in", "true", "false", "settled"];
 /// Deepest nesting of expressions, and longest chain of operators: trees are deeper than 1,000 then,
 /// and those who walk them recurse.
 const DEPTH_MAX: usize = 32;
@@ -237,7 +237,7 @@ impl Parser {
             "join" => Some(Role::Join),
             "note" => Some(Role::Note),
             "let" | "handoff" | "lend" | "drop" | "send" | "receive" | "mark" | "unmark"
-            | "seed" | "end" => None,
+            | "settle" | "unsettle" | "seed" | "end" => None,
             _ => return self.expected_one_of("a statement or `}`", &STATEMENTS),
         };
         self.next();
@@ -270,6 +270,9 @@ impl Parser {
             }
             "drop" => Ok(Action::Drop { lane: self.lane()?, when: self.when()? }),
             "seed" => Ok(Action::Seed(self.class()?)),
+            "settle" | "unsettle" => {
+                Ok(Action::Settle { set: word == "settle", when: self.when()? })
+            }
             "end" => Ok(Action::End),
             "mark" | "unmark" => {
                 let lane = self.lane()?;
@@ -316,7 +319,8 @@ impl Parser {
             if !there && !self.accept_word("unless") {
                 return Ok(all);
             }
-            all.push(When { lane: self.lane()?, there });
+            let settled = self.accept_word("settled");
+            all.push(When { lane: self.lane()?, settled, there });
             if matches!(self.peek(), Kind::Word(word) if word == "and" || word == "or") {
                 let help = "write `if` or `unless` before each: all of them have to hold";
                 let message = "conditions stand one behind the other".into();

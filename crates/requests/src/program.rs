@@ -166,6 +166,7 @@ pub(crate) struct Rule {
     pub drops: Vec<Dropped>,
     pub handoffs: Vec<Handoff>,
     pub transfers: Vec<Transfer>,
+    pub settles: Vec<Settle>,
     pub seed: Option<Seed>,
     pub end: bool,
     /// Whether there is a NOTE among the bindings.
@@ -195,6 +196,7 @@ impl Rule {
             && self.lends.is_empty()
             && self.handoffs.is_empty()
             && self.transfers.is_empty()
+            && self.settles.is_empty()
             && !self.end
             && self.binds.iter().all(|bind| bind.when.is_empty())
     }
@@ -261,10 +263,12 @@ pub(crate) struct Bind {
     pub when: Vec<When>,
 }
 
-/// A mark that has to be there, or not.
+/// What has to be so of a timeline, or not.
 #[derive(Clone, Debug)]
 pub(crate) struct When {
     pub key: KeyId,
+    /// Not that it is marked, or has a request, but that all requests that it has are settled.
+    pub settled: bool,
     pub there: bool,
 }
 
@@ -272,6 +276,14 @@ pub(crate) struct When {
 #[derive(Clone, Debug)]
 pub(crate) struct Mark {
     pub key: KeyId,
+    pub set: bool,
+    /// All of them have to hold.
+    pub when: Vec<When>,
+}
+
+/// The event's requests have what they asked for, or have not after all.
+#[derive(Clone, Debug)]
+pub(crate) struct Settle {
     pub set: bool,
     /// All of them have to hold.
     pub when: Vec<When>,

@@ -26,6 +26,8 @@ const _: () = assert!(size_of::<Open>() == 64);
 struct Rare {
     links: Vec<(Arrival, u32, u64)>,
     shared_with: Vec<u64>,
+    /// It has what it asked for.
+    settled: bool,
 }
 
 impl Open {
@@ -57,6 +59,13 @@ impl Open {
     pub fn link(&mut self, to: u32, arrival: Arrival, to_ns: u64) {
         if self.log.is_told() {
             self.rare().links.push((arrival, to, to_ns));
+        }
+    }
+
+    /// It has what it asked for, or has not after all.
+    pub fn settle(&mut self, settled: bool) {
+        if settled || self.rare.is_some() {
+            self.rare().settled = settled;
         }
     }
 
@@ -133,6 +142,11 @@ impl Requests {
 
     pub fn id(&self, slot: u32) -> u64 {
         self.all[slot as usize].log.id()
+    }
+
+    /// Whether it has what it asked for.
+    pub fn is_settled(&self, slot: u32) -> bool {
+        self.all[slot as usize].rare.as_ref().is_some_and(|rare| rare.settled)
     }
 
     /// When its last event was.

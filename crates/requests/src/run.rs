@@ -205,7 +205,7 @@ impl Run {
                     continue;
                 }
                 self.flush(place, at_ns);
-                self.requests.open(slot).log.leave(section, at_ns);
+                self.requests.open(slot).log.leave(section, at_ns, false);
                 self.sections.remove(place, slot);
             }
         }

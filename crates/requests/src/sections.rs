@@ -131,7 +131,7 @@ impl Section {
     /// Its only request leaves it.
     #[inline(always)]
     pub fn leave(&mut self, open: &mut Open, at_ns: u64) {
-        open.log.leave(self.member.local, at_ns);
+        open.log.leave(self.member.local, at_ns, false);
         open.release();
     }
 

@@ -95,6 +95,7 @@ pub(crate) enum Action {
     Drop { lane: Lane, when: Vec<When> },
     Handoff { from: Lane, start: bool, to: Lane, change: Change },
     Transfer { sends: bool, lane: Lane, bytes: Expr, at: Option<Expr>, answers: Option<Lane> },
+    Settle { set: bool, when: Vec<When> },
     Seed(Option<Class>),
     End,
 }
@@ -108,10 +109,12 @@ pub(crate) enum Class {
     Field(Name),
 }
 
-/// A mark that has to be there, or not.
+/// What has to be so of a timeline, or not.
 #[derive(Clone, Debug)]
 pub(crate) struct When {
     pub lane: Lane,
+    /// Not that it is marked, or has a request, but that all requests that it has are settled.
+    pub settled: bool,
     pub there: bool,
 }
 
