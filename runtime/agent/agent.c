@@ -368,8 +368,9 @@ void fettle_sample_entry(u64 stack_pointer, u64 number)
     f->start = start;
 }
 
-/* Tells of a call that stands for `weight` calls, or (0) only for itself; and who called: the
- * caller's time without its callees follows from that. */
+/* Tells of a call that stands for `weight` calls, or (0) only for itself, or only if the frame that goes
+ * on at `weight`, an address, was its own; and who called: the caller's time without its callees follows
+ * from that. */
 static void sample_record(volatile struct thread_block *b, u64 number, u64 weight,
                           u64 stack_pointer, u64 start, u64 ticks)
 {
@@ -398,7 +399,8 @@ static void sample_record(volatile struct thread_block *b, u64 number, u64 weigh
 }
 
 /* Leaves a mark: every activation whose stack is at `stack_pointer` or further up is in progress
- * since `time`, or longer if there is an older mark. */
+ * since `time`, or longer if there is an older mark. The word below says where the one that it lies in
+ * goes on. */
 static void mark(volatile struct thread_block *b, u64 stack_pointer, u64 time)
 {
     u64 used = b->shadow_used;
@@ -409,6 +411,7 @@ static void mark(volatile struct thread_block *b, u64 stack_pointer, u64 time)
     b->shadow_used = used + sizeof(struct frame);
     top[1].stack_pointer = stack_pointer;
     top[1].start = time;
+    top[1].child_ticks = *(u64 *)(stack_pointer - 8);
     top[1].function = MARK;
 }
 
@@ -417,7 +420,7 @@ void fettle_sample_exit(u64 stack_pointer, u64 time, u64 number)
 {
     volatile struct thread_block *b = own_block();
     volatile struct frame *lowest = frame_at(b, 0);
-    u64 weight = 0, start = 0, others = 0, marked = 0, used;
+    u64 weight = 0, start = 0, others = 0, marked = 0, in = 0, used;
     if (deserted(b))
         return;
     for (used = b->shadow_used; used >= 2 * sizeof(struct frame); used -= sizeof(struct frame)) {
@@ -426,6 +429,7 @@ void fettle_sample_exit(u64 stack_pointer, u64 time, u64 number)
             break;
         if (f->function == MARK) {
             marked = f->start;
+            in = f->child_ticks;
         } else if (f->stack_pointer == stack_pointer) {
             number = f->function;
             weight = f->children;
@@ -446,10 +450,14 @@ void fettle_sample_exit(u64 stack_pointer, u64 time, u64 number)
      * all of them, and stand for themselves. When they began is known to half of what lies between
      * marks. */
     int is_long = marked && time - marked >= TICKS_PER_MARK;
+    if (is_long)
+        /* A call that is timed began when it did. Of another it is certain only if the mark lies in its
+         * own frame: code without probes may have returned past the mark, and called only then. */
+        weight = start ? 0 : in;
     if (!start)
         start = marked - TICKS_PER_MARK / 2;
     if (weight || is_long)
-        sample_record(b, number, is_long ? 0 : weight, stack_pointer, start, time - start);
+        sample_record(b, number, weight, stack_pointer, start, time - start);
     /* Whoever called goes on. */
     if (marked)
         mark(b, stack_pointer + 8, marked);

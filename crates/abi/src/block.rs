@@ -81,7 +81,8 @@ pub enum Clock {
 ///
 /// Sampling has frames of no function, whose number is `u32::MAX`, too: marks. Activations whose
 /// stack lies at a mark's `stack_pointer` or above are in progress since its `start`. When one ends,
-/// the mark goes up to its caller. The time of the last mark is the `start` of the lowest frame,
+/// the mark goes up to its caller. Its `child_ticks` is the address at which the activation goes on that it
+/// lies in. The time of the last mark is the `start` of the lowest frame,
 /// which belongs to nobody.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]

@@ -36,8 +36,10 @@ const FEW: u64 = 256;
 pub struct Ticks {
     /// On a processor.
     pub cpu: f64,
-    /// On a processor or not.
-    pub wall: f64,
+    /// Waiting, as far as samples that waited stand for others.
+    pub waited: f64,
+    /// Off the processor, each time for itself.
+    pub off_once: f64,
 }
 
 /// Weighted sums over samples.
@@ -55,7 +57,11 @@ impl Sums {
     fn add(&mut self, sample: &Sample, inner: f64) {
         let weight = f64::from(sample.weight);
         self.cpu += weight * (sample.ticks as f64 - inner);
-        self.waited += weight * sample.waited as f64;
+        match sample.weight {
+            // It stands for no other.
+            1 => self.off_once += sample.waited as f64,
+            _ => self.waited += weight * sample.waited as f64,
+        }
         self.off_once += sample.preempted as f64;
     }
 
@@ -79,7 +85,7 @@ impl Sums {
 
     fn scaled(&self, scale: f64) -> Ticks {
         let cpu = self.cpu * scale + self.cpu_once;
-        Ticks { cpu, wall: cpu + self.waited * scale + self.off_once }
+        Ticks { cpu, waited: self.waited * scale, off_once: self.off_once }
     }
 }
 
@@ -164,6 +170,15 @@ impl Estimate {
                 self.longest.insert(at, sample);
                 self.longest.truncate(LONGEST + 1);
             }
+        }
+    }
+
+    /// A call that was taken in was one by `caller`, as is known now.
+    pub fn called_by(&mut self, caller: u32, sample: &Sample, inner: f64) {
+        let sums = self.sums.callers.entry(caller).or_default();
+        match sample.weight {
+            0 => sums.add_once(sample),
+            _ => sums.add(sample, inner),
         }
     }
 
@@ -272,7 +287,7 @@ mod tests {
         let mut estimate = Estimate::default();
         estimate.add(Sample { waited: 1000, preempted: 500, ..sample(50) }, 0.0);
         let total = estimate.share(640).total;
-        assert_eq!(total, Ticks { cpu: 32_000.0, wall: 32_000.0 + 640_000.0 + 500.0 });
+        assert_eq!(total, Ticks { cpu: 32_000.0, waited: 640_000.0, off_once: 500.0 });
         assert_eq!(Estimate::default().share(7).total, Ticks::default());
     }
 }

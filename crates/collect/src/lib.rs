@@ -12,6 +12,7 @@ pub mod cost;
 pub mod counts;
 pub mod ending;
 mod estimate;
+mod fit;
 pub mod kernel;
 pub mod libraries;
 pub mod lives;

@@ -31,7 +31,7 @@ impl Code {
 }
 
 /// Looks from which on they tell of a thread.
-const ENOUGH: u64 = 100;
+const ENOUGH: u64 = 32;
 
 /// Where one thread was.
 #[derive(Debug, Default)]

@@ -23,7 +23,8 @@ use fettle_abi::block::Accumulator;
 use fettle_abi::record::CallRecord;
 
 use crate::cost::SampleCost;
-use crate::estimate::{Estimate, Sample, Ticks};
+use crate::estimate::{Estimate, Sample};
+use crate::fit::{Known, Thread, fit};
 use crate::modules::Module;
 use crate::perf::Place;
 use crate::places::{Code, Places};
@@ -57,8 +58,21 @@ struct ThreadSamples {
     probes: Past,
     signals: Past,
     by_function: HashMap<u32, Estimate>,
+    /// Calls that code without probes has made: in which function they lie is told later.
+    orphans: Vec<Orphan>,
     places: Places,
 }
+
+/// A call of which it is not known yet which function with probes was the last to call anything.
+#[derive(Clone, Copy, Debug)]
+struct Orphan {
+    function: u32,
+    end: u64,
+    sample: Sample,
+}
+
+/// So many are remembered: a thread's outermost functions have no caller.
+const ORPHANS_MAX: usize = 4096;
 
 /// A sample as it was taken.
 #[derive(Clone, Copy, Debug)]
@@ -84,6 +98,8 @@ pub struct Times {
     pub cpu_own: u64,
 }
 
+/// So many calls a sample stands for at most: no code lies at such addresses.
+const WEIGHT_MAX: u32 = 1 << 15;
 /// Time-stamps in records have so many bits.
 const TIME_MASK: u64 = (1 << 52) - 1;
 
@@ -171,38 +187,22 @@ impl Sampled {
     ) -> HashMap<u32, Times> {
         let Some(mut samples) = self.threads.remove(&thread) else { return HashMap::new() };
         samples.settle(&self.cost, None);
-        let mut totals: HashMap<u32, Ticks> = HashMap::new();
-        let mut in_callees: HashMap<u32, Ticks> = HashMap::new();
-        let calls_of = |function: u32| calls.get(&function).copied().unwrap_or(0);
-        for (function, estimate) in samples.by_function {
-            let calls = calls_of(function);
-            let share = estimate.share(calls);
-            totals.insert(function, share.total);
-            for (caller, ticks) in share.of_callers {
-                let sum = in_callees.entry(caller).or_default();
-                sum.cpu += ticks.cpu;
-                sum.wall += ticks.wall;
-            }
-        }
-        let cost = &self.cost;
-        let cpu = cpu_ns.map(|ns| ns as f64 / cost.ns_per_tick);
-        let times = totals.into_iter().map(|(function, total)| {
-            let below = in_callees.get(&function).copied().unwrap_or_default();
-            // A look has what passing a probe takes, which reports take out.
-            let passed = calls_of(function) as f64 * cost.passed;
-            let looks = cpu.and_then(|cpu| Some(samples.places.share_of(function)? * cpu));
-            let own = looks.unwrap_or(total.cpu - below.cpu + passed);
-            let waits = ((total.wall - total.cpu) - (below.wall - below.cpu)).max(0.0);
-            // Conversion of what is below zero gives zero.
-            let times = Times {
-                total: (total.wall + passed).max(own + waits).round() as u64,
-                own: (own + waits).round() as u64,
-                cpu_total: (total.cpu + passed).max(own).round() as u64,
-                cpu_own: own.round() as u64,
+        let cpu = cpu_ns.map(|ns| ns as f64 / self.cost.ns_per_tick);
+        let known = |(function, estimate): (u32, Estimate)| {
+            let calls = calls.get(&function).copied().unwrap_or(0);
+            let known = Known {
+                share: estimate.share(calls),
+                calls: calls as f64,
+                // A look has what passing a probe takes, which reports take out.
+                passed: calls as f64 * self.cost.passed,
+                looks: cpu.and_then(|cpu| Some(samples.places.share_of(function)? * cpu)),
             };
-            (function, times)
-        });
-        times.collect()
+            (function, known)
+        };
+        let functions = samples.by_function.into_iter().map(known).collect();
+        let off = samples.waited.sum() + samples.preempted.sum();
+        // Where nothing is told of switches, nothing is known.
+        fit(&functions, Thread { cpu, off: (off > 0).then_some(off as f64) })
     }
 }
 
@@ -240,7 +240,12 @@ impl ThreadSamples {
             let Some(id) = call.id() else { continue };
             let caller = function_at(return_address);
             let (start, ticks) = (call.start(), call.ticks());
-            let weight = weight.min(1 << 15) as u32;
+            let weight = match u32::try_from(weight) {
+                Ok(weight) if weight <= WEIGHT_MAX => weight,
+                // An address: it was long if that is its own.
+                _ if function_at(weight) == Some(id.index()) => 0,
+                _ => continue,
+            };
             self.waiting.push_back(Timed { function: id.index(), caller, start, ticks, weight });
         }
     }
@@ -261,6 +266,13 @@ impl ThreadSamples {
             let (busy, interrupted) = (probes > 0, self.signals.between(timed.start, end) > 0);
             let sample = Sample { ticks, waited, preempted, caller, weight, busy, interrupted };
             self.by_function.entry(timed.function).or_default().add(sample, cost.inner);
+            // Who stands for others as well may have made them another time.
+            if weight <= 1 {
+                self.adopt(&timed, cost.inner);
+                if caller.is_none() && self.orphans.len() < ORPHANS_MAX {
+                    self.orphans.push(Orphan { function: timed.function, end, sample });
+                }
+            }
             // Every sample stands for calls below it that were not timed. A long call that was not
             // sampled costs an exit, which is half of a sample.
             let own = match weight {
@@ -268,6 +280,16 @@ impl ThreadSamples {
                 _ => cost.sampled + f64::from(weight) * cost.passed,
             };
             self.probes.add(end, own.round() as u64);
+        }
+    }
+}
+
+impl ThreadSamples {
+    /// Calls by code without probes that ended while this one was in progress are within it.
+    fn adopt(&mut self, timed: &Timed, inner: f64) {
+        while let Some(orphan) = self.orphans.pop_if(|orphan| orphan.end > timed.start) {
+            let estimate = self.by_function.entry(orphan.function).or_default();
+            estimate.called_by(timed.function, &orphan.sample, inner);
         }
     }
 }
@@ -292,6 +314,11 @@ impl Past {
             self.sums = self.sums.drain(..).skip(1).step_by(2).collect();
             self.sums.extend(recent);
         }
+    }
+
+    /// All that came together.
+    fn sum(&self) -> u64 {
+        self.sums.last().map_or(0, |(_, sum)| *sum)
     }
 
     /// What came together after `start`, up to `end`.
@@ -344,5 +371,20 @@ mod tests {
         assert_eq!((times[&2].total, times[&2].cpu_total), (callee + 3_000, callee));
         // Its own sample costs 100, and 64 calls at 2.
         assert_eq!(times[&1].total, 9_000 - 100 - 128 - 10 + 2);
+    }
+
+    #[test]
+    fn a_long_call_is_one_if_the_mark_lies_in_its_own_frame() {
+        let long = |at: u64| [1_000 << 12, 500_000 << 12 | 2, 0x7000, at << 12 | 0xfff];
+        let feed = |records: Vec<[u64; 4]>| {
+            let mut samples = ThreadSamples::default();
+            let bytes: Vec<u8> =
+                records.concat().iter().flat_map(|word| word.to_ne_bytes()).collect();
+            samples.feed(&bytes, |at| (0x10_0000..0x10_1000).contains(&at).then_some(1));
+            samples.waiting.iter().map(|timed| (timed.function, timed.weight)).collect::<Vec<_>>()
+        };
+        // In its own code, in another's, and a call that was timed.
+        assert_eq!(feed(vec![long(0x10_0040), long(0x20_0000), long(0)]), [(1, 0), (1, 0)]);
+        assert_eq!(feed(vec![long(64)]), [(1, 64)]);
     }
 }
