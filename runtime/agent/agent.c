@@ -449,10 +449,10 @@ void fettle_sample_exit(u64 stack_pointer, u64 time, u64 number)
     /* Whether few calls that take most of the time are sampled is chance: they are found by marks,
      * all of them, and stand for themselves. When they began is known to half of what lies between
      * marks. */
-    int is_long = marked && time - marked >= TICKS_PER_MARK;
+    /* Of a call that is not timed it is certain only if the mark lies in its own frame: code without
+     * probes may have returned past the mark, and called only then. */
+    int is_long = time - (start ? start : marked) >= TICKS_PER_MARK;
     if (is_long)
-        /* A call that is timed began when it did. Of another it is certain only if the mark lies in its
-         * own frame: code without probes may have returned past the mark, and called only then. */
         weight = start ? 0 : in;
     if (!start)
         start = marked - TICKS_PER_MARK / 2;

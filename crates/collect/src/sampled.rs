@@ -60,6 +60,8 @@ struct ThreadSamples {
     by_function: HashMap<u32, Estimate>,
     /// Calls that code without probes has made: in which function they lie is told later.
     orphans: Vec<Orphan>,
+    /// The last long call of each function that was not timed: when it began, by its mark, and ended.
+    marks: HashMap<u32, (u64, u64)>,
     places: Places,
 }
 
@@ -80,6 +82,8 @@ struct Timed {
     function: u32,
     caller: Option<u32>,
     start: u64,
+    /// It was in progress then, which is certain.
+    since: u64,
     ticks: u64,
     /// Calls that it stands for; 0 if only for itself.
     weight: u32,
@@ -100,6 +104,9 @@ pub struct Times {
 
 /// So many calls a sample stands for at most: no code lies at such addresses.
 const WEIGHT_MAX: u32 = 1 << 15;
+/// A long call that was not timed is told to have begun so long before its mark: half of what lies
+/// between marks (`TICKS_PER_MARK` of `runtime/agent`).
+const BEFORE_MARK: u64 = 131_072 / 2;
 /// Time-stamps in records have so many bits.
 const TIME_MASK: u64 = (1 << 52) - 1;
 
@@ -239,15 +246,29 @@ impl ThreadSamples {
             let (return_address, weight) = (record.start_and_id_high, record.ticks());
             let Some(id) = call.id() else { continue };
             let caller = function_at(return_address);
-            let (start, ticks) = (call.start(), call.ticks());
-            let weight = match u32::try_from(weight) {
-                Ok(weight) if weight <= WEIGHT_MAX => weight,
+            let (function, start, ticks) = (id.index(), call.start(), call.ticks());
+            let timed = Timed { function, caller, start, since: start, ticks, weight: 0 };
+            let timed = match u32::try_from(weight) {
+                Ok(weight) if weight <= WEIGHT_MAX => Timed { weight, ..timed },
                 // An address: it was long if that is its own.
-                _ if function_at(weight) == Some(id.index()) => 0,
+                _ if function_at(weight) == Some(function) => self.by_mark(timed),
                 _ => continue,
             };
-            self.waiting.push_back(Timed { function: id.index(), caller, start, ticks, weight });
+            self.waiting.push_back(timed);
         }
+    }
+
+    /// A long call that was not timed. One that ended before, and is told to have begun by the same mark,
+    /// was over when this one began.
+    fn by_mark(&mut self, timed: Timed) -> Timed {
+        let end = timed.start + timed.ticks;
+        let last = self.marks.insert(timed.function, (timed.start, end));
+        let begun = match last {
+            Some((start, last_end)) if start == timed.start => last_end.min(end),
+            _ => timed.start,
+        };
+        let since = begun.max(timed.start + BEFORE_MARK).min(end);
+        Timed { start: begun, since, ticks: end - begun, ..timed }
     }
 
     /// Takes the samples that ended before `tick`; all if there is none.
@@ -287,7 +308,7 @@ impl ThreadSamples {
 impl ThreadSamples {
     /// Calls by code without probes that ended while this one was in progress are within it.
     fn adopt(&mut self, timed: &Timed, inner: f64) {
-        while let Some(orphan) = self.orphans.pop_if(|orphan| orphan.end > timed.start) {
+        while let Some(orphan) = self.orphans.pop_if(|orphan| orphan.end > timed.since) {
             let estimate = self.by_function.entry(orphan.function).or_default();
             estimate.called_by(timed.function, &orphan.sample, inner);
         }
@@ -360,6 +381,7 @@ mod tests {
             function,
             caller,
             start,
+            since: start,
             ticks,
             weight,
         };
