@@ -592,7 +592,8 @@ impl Run {
         if section.is_only(NOBODY) {
             return;
         }
-        if section.actor {
+        let waits = matches!(section.code.state(), State::Waiting(_));
+        if section.actor && !(idle && waits) {
             self.flush(place, at_ns);
         }
         for member in self.sections.members(place) {

@@ -382,7 +382,7 @@ impl Reader for Story<'_> {
     fn leave(&mut self, section: u32, at_ns: u64, idle: bool) {
         if self.request.sections[section as usize].actor {
             let state = self.codes[section as usize].state();
-            if idle && !matches!(state, State::Running | State::Runnable) {
+            if idle && matches!(state, State::Waiting(_)) {
                 return;
             }
             self.span(section, at_ns, false);

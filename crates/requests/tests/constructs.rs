@@ -463,6 +463,52 @@ on c { drop thing(x) if done(x)  stop thing(x)  unmark done(x) }
     assert!(story.requests.iter().all(|request| request.outcome == Outcome::Drained));
 }
 
+/// Threads whose requests have what they asked for work for others when they are woken for them, and what
+/// they waited for until then was not for the first.
+#[test]
+fn who_is_handed_work_goes_over_if_its_own_is_settled() {
+    let schema = "
+event ask(tid: u32)
+event tell(tid: u32)
+event wake(tid: u32, target: u32)
+event wait(tid: u32)
+event done(tid: u32)
+event after(tid: u32)
+event rest(tid: u32)
+actor thread(tid: u32)
+on ask { start thread(tid) is running  seed }
+on tell { basic thread(tid)  settle }
+on after { basic thread(tid)  unsettle }
+on wake { handoff thread(tid) -> thread(target) is runnable }
+on wait { basic thread(tid) is lock }
+on done { stop thread(tid) }
+on rest { drop thread(tid) if settled thread(tid)  basic thread(tid) unless settled thread(tid) }
+";
+    // Thread 2 helps 1, waits, and is woken by 3 when 1 has its answer; while it has not, it stays.
+    let handed = |told: &str| {
+        let text = format!(
+            "0 ask 1\n1 wake 1 2\n2 wait 2\n3 {told} 1\n4 ask 3\n5 wake 3 2\n9 wait 2\n10 done 2\n\
+             11 done 3\n12 done 1"
+        );
+        Story::tell(schema, &text)
+    };
+    let (over, stays) = (handed("tell"), handed("after"));
+    assert_eq!(over.events(), [vec![4, 5, 6, 7, 8], vec![0, 1, 2, 3, 9]]);
+    assert_eq!(stays.events(), [vec![4, 5, 8], vec![0, 1, 2, 3, 6, 7, 9]]);
+    let waited = |story: &Story| story.requests[1].times().get(State::Waiting(Wait::Lock));
+    assert_eq!((waited(&over), waited(&stays)), (0, 4));
+
+    // Woken by who works for nobody; dropped, settled and not; settled no longer.
+    let story = Story::tell(
+        schema,
+        "0 ask 1\n1 tell 1\n2 wait 1\n7 wake 9 1\n8 wait 1\n10 ask 2\n11 tell 2\n12 wait 2\n20 rest 2\n\
+         30 ask 3\n31 rest 3\n32 tell 3\n33 after 3\n34 rest 3\n35 done 3",
+    );
+    assert_eq!(story.events(), [vec![0, 1, 2], vec![5, 6, 7], vec![9, 10, 11, 12, 13, 14]]);
+    let idle = story.requests.iter().map(|r| r.times().get(State::Waiting(Wait::Lock)));
+    assert_eq!(idle.sum::<u64>(), 0);
+}
+
 #[test]
 fn all_conditions_of_a_statement_have_to_hold() {
     let rules = "

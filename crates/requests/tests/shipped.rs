@@ -50,6 +50,57 @@ fn the_end_of_a_connection_is_nobodys_who_was_answered() {
     assert_eq!(story.events(), [vec![1, 2, 3], vec![5, 6, 8]]);
 }
 
+/// Threads of a server that wait for the next connection, in a queue or by `accept`, once they have
+/// answered. One that waits for a lock between two pieces of its answer goes on with it.
+#[test]
+fn who_waits_behind_its_answer_waits_for_other_work() {
+    let at = |time: u64, tid: u64, event: &str, socket: u64, bytes: u64| {
+        format!("{time} {event} 1 {tid} {socket} \"l{socket}\" \"r\" {bytes}\n")
+    };
+    for schema in ["sockets", "http1"] {
+        let text = at(1, 1, "accept", 7, 6)
+            + &at(2, 1, "received", 7, 40)
+            + &at(3, 1, "sent", 7, 10)
+            + "4 futex_wait_begin 1 1 99\n5 switch_out 1 0 false\n500 wakeup 9 1 0 false\n"
+            + "501 switch_in 1 0\n502 futex_wait 1 1 99 0\n"
+            + &at(503, 1, "accept", 8, 6)
+            + &at(504, 1, "received", 8, 40)
+            + &at(505, 1, "sent", 8, 10)
+            + "506 accept_begin 1 1 3\n507 switch_out 1 0 false\n900 switch_in 1 0\n"
+            + &at(901, 1, "accept", 9, 6)
+            + &at(902, 1, "received", 9, 40)
+            + &at(903, 1, "sent", 9, 10)
+            + "904 futex_wait_begin 1 1 99\n920 futex_wait 1 1 99 0\n"
+            + &at(930, 1, "sent", 9, 10)
+            + "931 poll_begin 1 1\n";
+        let story = shipped_story(schema, &text);
+        let spans: Vec<_> = story.requests.iter().map(|r| (r.begin_ns, r.end_ns)).collect();
+        let last = if schema == "sockets" { 931 } else { 930 };
+        assert_eq!(spans, [(2, 4), (504, 506), (902, last)], "{schema}");
+        let waited = |r: &fettle_requests::Request| r.times().get(State::Waiting(Wait::Network));
+        assert!(story.requests.iter().all(|r| waited(r) == 0), "{schema}");
+    }
+}
+
+/// An event loop's helpers: each is woken for its work, tells the loop when it is done with it, and takes
+/// whatever comes next. A loop that has a message for another goes on with what it does.
+#[test]
+fn helpers_of_an_event_loop_are_done_when_they_say_so() {
+    let at = |time: u64, event: &str, socket: u64, bytes: u64| {
+        format!("{time} {event} 1 1 {socket} \"l{socket}\" \"r\" {bytes}\n")
+    };
+    let text = at(1, "received", 7, 40)
+        + "2 wakeup 1 2 0 false\n3 switch_in 2 0\n4 write 1 2 17 8 1 \"anonymous\"\n"
+        // The next item of its queue is somebody else's.
+        + "5 open 1 2 9 \"/f\" 5 \"file\"\n6 futex_wait_begin 1 2 99\n"
+        + "7 write 1 1 18 8 1 \"anonymous\"\n"
+        + &at(8, "sent", 6, 10)
+        + &at(9, "sent", 7, 10)
+        + "10 poll_begin 1 1\n";
+    let story = shipped_story("sockets", &text);
+    assert_eq!(story.events(), [[0, 1, 2, 3, 6, 7, 8, 9]]);
+}
+
 /// A server that closes the connection behind its answer, before the client has read all of it.
 #[test]
 fn what_was_sent_before_the_connection_was_closed_is_read_for_its_request() {
