@@ -43,7 +43,14 @@ impl Bench {
 fn what_stands_behind_a_trap_runs() {
     let bench = Bench::new();
     let program = bench.build("trapped.c", "program", &[]);
-    bench.same(&["events", "time", "count", "sample", "blocks", "edges"], &program);
+    bench.same(&["events", "time", "sample", "blocks", "edges", "count"], &program);
+    let trace = fettle_trace::Trace::open(bench.trace().as_ref()).unwrap();
+    let functions = trace.functions().unwrap();
+    for name in ["trap", "checked"] {
+        assert!(functions.iter().any(|f| f.name == name), "{name} is probed");
+    }
+    let dies = bench.build("trapped.c", "dies", &["-DUNHANDLED"]);
+    bench.same(&["events", "count"], &dies);
     let instrumented = bench.path("instrumented");
     let output = instrumented.to_str().unwrap();
     assert!(bench.fettle(&["instrument", &program, "-o", output]).status().unwrap().success());
