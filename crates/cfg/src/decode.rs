@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use fettle_image::LinkAddr;
+use fettle_image::{Image, LinkAddr};
 use fettle_isa::{Facts, FactsFactory, Flow, Insn};
 
 use crate::function::{JumpTable, SkipReason};
@@ -11,11 +11,22 @@ use crate::tables::{self, Resolution, TableContext};
 /// `mov $58,%eax`: the system call that comes next is `vfork`.
 const NUMBER_OF_VFORK: [u8; 5] = [0xb8, 58, 0, 0, 0];
 
+/// Functions of libraries that never return, by name: what linkers fill the room between functions
+/// with may stand behind calls of them.
+const NEVER_RETURN: [&str; 3] = ["__stack_chk_fail", "abort", "__assert_fail"];
+
+/// `int3`: a trap, or what linkers fill the room between functions with.
+const TRAP: u8 = 0xcc;
+/// Where functions begin behind such room, as a rule.
+const ALIGNMENT: u64 = 16;
+
 /// Instructions of one range, found by following control.
 #[derive(Debug)]
 pub struct RangeCode {
     /// The range.
     pub range: Range<LinkAddr>,
+    /// There may be other functions in it that nobody knows of: only its start is certain.
+    end_guessed: bool,
     /// Instructions in the order in which they were found.
     pub insns: Vec<Insn>,
     /// Facts of each instruction.
@@ -54,8 +65,9 @@ pub struct RangeCode {
 
 impl RangeCode {
     /// Nothing followed yet. What is found is kept in `scratch` until [`RangeCode::settle`].
-    pub fn new(range: Range<LinkAddr>, scratch: &mut Scratch) -> RangeCode {
+    pub fn new(range: Range<LinkAddr>, end_guessed: bool, scratch: &mut Scratch) -> RangeCode {
         let mut code = RangeCode {
+            end_guessed,
             insns: Vec::new(),
             facts: Vec::new(),
             code_bytes: 0,
@@ -115,7 +127,7 @@ impl RangeCode {
     pub fn follow(&mut self, code: &[u8], context: &TableContext<'_>, facts: &mut FactsFactory) {
         while self.failure.is_none() {
             if let Some(addr) = self.work.pop() {
-                self.follow_from(addr, code, facts);
+                self.follow_from(addr, code, (context, facts));
             } else if let Some(index) = self.unresolved.pop() {
                 self.resolve(index, code, context);
             } else {
@@ -128,7 +140,12 @@ impl RangeCode {
         self.failure.get_or_insert((reason, at));
     }
 
-    fn follow_from(&mut self, addr: LinkAddr, code: &[u8], factory: &mut FactsFactory) {
+    fn follow_from(
+        &mut self,
+        addr: LinkAddr,
+        code: &[u8],
+        (context, factory): (&TableContext<'_>, &mut FactsFactory),
+    ) {
         let start = self.range.start.0;
         let offset = (addr.0 - start) as usize;
         if self.at[offset] != 0 {
@@ -140,11 +157,11 @@ impl RangeCode {
         }
         let (mut ip, mut offset) = (addr.0, offset);
         self.runs.push(self.insns.len() as u32);
-        let mut after_call = false;
+        let mut may_be_last = false;
         loop {
             if ip >= self.range.end.0 {
-                // Nothing comes after a call that does not return.
-                if !after_call {
+                // Nothing comes after a call that does not return, or a trap that nobody handles.
+                if !may_be_last {
                     self.fail(SkipReason::RunsOffEnd, LinkAddr(ip));
                 }
                 return;
@@ -152,8 +169,13 @@ impl RangeCode {
             if self.at[offset] != 0 {
                 return;
             }
+            match self.behind_trap(offset, code, context) {
+                Behind::Code => {}
+                Behind::Nothing => return,
+                Behind::Unclear => return self.fail(SkipReason::StrangeFlow, LinkAddr(ip)),
+            }
             let Some((insn, facts)) = factory.decode(code, offset, ip) else {
-                if !after_call {
+                if !may_be_last {
                     self.fail(SkipReason::Undecodable, LinkAddr(ip));
                 }
                 return;
@@ -169,23 +191,43 @@ impl RangeCode {
             self.insns.push(insn);
             self.facts.push(facts);
             self.code_bytes += insn.len() as u64;
-            after_call = false;
+            may_be_last = facts.may_return();
             offset += insn.len();
             let at = LinkAddr(ip);
             ip = insn.next_ip();
             match facts.flow(&insn) {
-                Flow::Next => {}
+                Flow::Next | Flow::Trap | Flow::IndirectCall => {}
                 Flow::Jump(to) => return self.jump(at, LinkAddr(to)),
                 Flow::Branch(to) => self.jump(at, LinkAddr(to)),
-                Flow::Call(to) => {
-                    self.calls.push(LinkAddr(to));
-                    after_call = true;
-                }
-                Flow::IndirectCall => after_call = true,
+                Flow::Call(to) => self.calls.push(LinkAddr(to)),
                 Flow::IndirectJump => return self.unresolved.push(index),
                 Flow::Return | Flow::Stop => return,
                 Flow::Strange => return self.fail(SkipReason::StrangeFlow, at),
             }
+        }
+    }
+
+    /// What stands at `offset` if a trap was found last: where a function's end is not known, traps
+    /// fill the room to the next one, too.
+    fn behind_trap(&self, offset: usize, code: &[u8], context: &TableContext<'_>) -> Behind {
+        let followed = self.runs.last().map_or(0, |start| *start as usize)..self.insns.len();
+        let flow = |i: usize| self.facts[i].flow(&self.insns[i]);
+        let mut last = followed.rev().map(flow);
+        if !self.end_guessed || last.next() != Some(Flow::Trap) {
+            return Behind::Code;
+        }
+        let aligned =
+            |offset: usize| (self.range.start.0 + offset as u64).is_multiple_of(ALIGNMENT);
+        let traps = code[offset..].iter().take_while(|byte| **byte == TRAP).count();
+        if traps > 0 && (offset + traps == code.len() || aligned(offset + traps)) {
+            return Behind::Nothing;
+        }
+        match last.next() {
+            Some(Flow::Call(to)) if aligned(offset) && never_returns(context.image, to) => {
+                Behind::Nothing
+            }
+            Some(Flow::Call(_) | Flow::IndirectCall) if aligned(offset) => Behind::Unclear,
+            _ => Behind::Code,
         }
     }
 
@@ -310,6 +352,23 @@ impl RangeCode {
         self.leaders.dedup();
         self.failure = self.overlap.map(|at| (SkipReason::OverlappingInstructions, at));
     }
+}
+
+/// What stands behind a trap.
+enum Behind {
+    /// What its handler goes on with.
+    Code,
+    /// Room to the next function.
+    Nothing,
+    /// One or the other.
+    Unclear,
+}
+
+/// Whether a call of `to` leaves the image for a function that is known not to return.
+fn never_returns(image: &Image, to: u64) -> bool {
+    let stubs = image.plt();
+    let stub = stubs.binary_search_by_key(&LinkAddr(to), |stub| stub.start);
+    stub.is_ok_and(|i| NEVER_RETURN.contains(&stubs[i].target.as_str()))
 }
 
 /// Instructions that lie one behind the other.

@@ -186,10 +186,10 @@ impl Function {
     }
 
     /// Whether whoever enters it leaves it: it calls nobody, the kernel neither, and nothing in it
-    /// only faults.
+    /// traps or only faults.
     pub fn is_always_left(&self) -> bool {
         let goes_on = |facts: &Facts, insn: &Insn| {
-            !facts.calls() && !insn.is_syscall() && facts.flow(insn) != Flow::Stop
+            !facts.may_return() && !insn.is_syscall() && facts.flow(insn) != Flow::Stop
         };
         self.facts.iter().zip(&self.insns).all(|(facts, insn)| goes_on(facts, insn))
     }

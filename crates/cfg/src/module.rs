@@ -201,7 +201,11 @@ fn decode_all(
                 let there =
                     image.read(range.start, (range.end.0 - range.start.0) as usize).is_some();
                 let end = if there { range.end } else { LinkAddr(range.start.0.saturating_add(1)) };
-                let mut code = Box::new(RangeCode::new(range.start..end, scratch));
+                let mut code = Box::new(RangeCode::new(
+                    range.start..end,
+                    range.evidence.size_guessed,
+                    scratch,
+                ));
                 if !there {
                     code.failure = Some((SkipReason::RunsOffEnd, range.start));
                 }
@@ -512,7 +516,7 @@ fn block_starts(function: &Function, leaders: &[LinkAddr]) -> Vec<u32> {
         if follows != at || leader == at || i == 0 {
             starts.push(i as u32);
         }
-        follows = if facts.goes_on() || facts.calls() { insn.next_ip() } else { u64::MAX };
+        follows = if facts.goes_on() || facts.may_return() { insn.next_ip() } else { u64::MAX };
     }
     starts
 }
@@ -590,7 +594,7 @@ fn make_blocks(
             None => Ok(None),
         };
         match function.flow(end as usize - 1) {
-            Flow::Next | Flow::Call(_) | Flow::IndirectCall => {
+            Flow::Next | Flow::Trap | Flow::Call(_) | Flow::IndirectCall => {
                 block.falls_through = next.is_some();
                 block.succs.extend(next);
             }

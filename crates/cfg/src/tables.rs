@@ -33,7 +33,7 @@ const MAX_STEPS: usize = 400;
 /// What resolving a jump needs to know of the image.
 #[derive(Debug)]
 pub struct TableContext<'a> {
-    image: &'a Image,
+    pub(crate) image: &'a Image,
     /// Code addresses that data holds, sorted.
     labels: Vec<LinkAddr>,
     /// Ranges that only ever are a part of another function, sorted.

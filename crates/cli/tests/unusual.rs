@@ -43,7 +43,14 @@ impl Bench {
 fn what_stands_behind_a_trap_runs() {
     let bench = Bench::new();
     let program = bench.build("trapped.c", "program", &[]);
-    bench.same(&["events", "time", "count", "sample", "blocks", "edges"], &program);
+    bench.same(&["events", "time", "sample", "blocks", "edges", "count"], &program);
+    let trace = fettle_trace::Trace::open(bench.trace().as_ref()).unwrap();
+    let functions = trace.functions().unwrap();
+    for name in ["trap", "checked"] {
+        assert!(functions.iter().any(|f| f.name == name), "{name} is probed");
+    }
+    let dies = bench.build("trapped.c", "dies", &["-DUNHANDLED"]);
+    bench.same(&["events", "count"], &dies);
     let instrumented = bench.path("instrumented");
     let output = instrumented.to_str().unwrap();
     assert!(bench.fettle(&["instrument", &program, "-o", output]).status().unwrap().success());
@@ -327,5 +334,32 @@ fn a_call_that_returns_twice_is_no_loss() {
         let trace = fettle_trace::Trace::open(trace.as_ref()).unwrap();
         let totals = &trace.manifest().totals;
         assert_eq!((totals.processes, totals.orphan_exits), (3, 0), "{mode}");
+    }
+}
+
+/// A call counts where it began: children return from their parents', and only their time there is
+/// theirs.
+#[test]
+fn forked_children_make_no_calls_of_their_parents() {
+    let bench = Bench::new();
+    let program = bench.build("forks.c", "program", &[]);
+    for mode in ["events", "time", "cpu", "sample", "count"] {
+        bench.same(&[mode], &program);
+        let trace = fettle_trace::Trace::open(bench.trace().as_ref()).unwrap();
+        let functions = trace.functions().unwrap();
+        let totals = trace.totals().unwrap();
+        let first = trace.threads().unwrap()[0].index;
+        let rows_of = |name: &str| {
+            let id = functions.iter().find(|f| f.name == name).unwrap().id;
+            totals.iter().filter(move |total| total.function == id)
+        };
+        let calls = |name: &str| rows_of(name).map(|total| total.calls).sum::<u64>();
+        let all = ["main", "outer", "forks", "leaf"].map(calls);
+        assert_eq!(all, [1, 10, 10, 29], "{mode}");
+        if ["events", "time"].contains(&mode) {
+            let children = rows_of("forks").filter(|total| total.thread != first);
+            let longest = children.map(|total| total.total_ns).max().expect("they return");
+            assert!((1..150_000_000).contains(&longest), "{mode}: {longest} ns");
+        }
     }
 }

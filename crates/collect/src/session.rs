@@ -44,6 +44,8 @@ struct ThreadState {
     start_cpu_ns: Option<u64>,
     /// What it was at its end, once that has come.
     end: Option<task::Account>,
+    /// Calls that it was forked in the middle of.
+    copied: Vec<(u32, u64)>,
 }
 
 /// What is known of a process.
@@ -321,7 +323,8 @@ impl<'a> Recorder<'a> {
             ..Thread::default()
         });
         let (start_cpu_ns, end) = (account.cpu_ns, None);
-        let state = ThreadState { index, slot, pid, start_tsc, start_cpu_ns, end };
+        let state =
+            ThreadState { index, slot, pid, start_tsc, start_cpu_ns, end, copied: Vec::new() };
         self.threads.insert(tid, state);
         if let Some(switches) = &mut self.switches {
             switches.open(tid, start_tsc);
@@ -409,7 +412,8 @@ impl<'a> Recorder<'a> {
         // A record that a living thread is just about to store is not lost.
         let holes = self.drain(&state, gone);
         let (functions, counters) = self.modules.numbers();
-        let totals = self.slots.totals(state.slot, functions, counters).unwrap_or_default();
+        let mut totals = self.slots.totals(state.slot, functions, counters).unwrap_or_default();
+        totals.leave_to_parent(&state.copied);
         let cpu_ns =
             end.cpu_ns.zip(state.start_cpu_ns).map(|(end, start)| end.saturating_sub(start));
         self.add_totals(&state, &totals, cpu_ns, end_tsc);
@@ -776,10 +780,14 @@ impl Session for Recorder<'_> {
         {
             sampled.fork(parent_pid, pid);
         }
-        if let (Birth::Fork, Some((_, from))) = (birth, parent) {
-            self.slots.copy_frames(from, slot);
-        }
+        let copied = match (birth, parent) {
+            (Birth::Fork, Some((_, from))) => self.slots.copy_frames(from, slot, clock::tsc()),
+            _ => Vec::new(),
+        };
         self.open_thread(pid, tid, slot);
+        if let Some(state) = self.threads.get_mut(&tid) {
+            state.copied = copied;
+        }
         Some(address)
     }
 

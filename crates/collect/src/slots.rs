@@ -9,6 +9,7 @@
 //! whatever it says of itself.
 
 use std::cell::Cell;
+use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -95,6 +96,24 @@ pub struct SlotTotals {
     pub shadow_overflows: u64,
     /// Frames that are still open, outermost first: function number and start.
     pub open: Vec<(u32, u64)>,
+}
+
+impl SlotTotals {
+    /// Takes the calls out that began in another process, before a fork, and ended in this one:
+    /// probes count a call where it ends, and these have ended, or will, in the parent, too. Their
+    /// time since the fork stays, as do records of it. `copied` are those frames that
+    /// [`Slots::copy_frames`] made.
+    pub fn leave_to_parent(&mut self, copied: &[(u32, u64)]) {
+        let open: HashSet<&(u32, u64)> = self.open.iter().collect();
+        let mut ended: HashMap<u32, u64> = HashMap::new();
+        for (function, _) in copied.iter().filter(|frame| !open.contains(frame)) {
+            *ended.entry(*function).or_default() += 1;
+        }
+        for (function, accumulator) in &mut self.accumulators {
+            let ended = ended.get(function).copied().unwrap_or_default();
+            accumulator.calls = accumulator.calls.saturating_sub(ended);
+        }
+    }
 }
 
 /// A [`fettle_live::AliveWord`] in the shared memory. When it is dropped, the recording has ended.
@@ -333,8 +352,9 @@ impl Slots {
     }
 
     /// Gives `child` the shadow stack of `parent`: after a fork both are inside of the same
-    /// functions.
-    pub fn copy_frames(&self, parent: u32, child: u32) {
+    /// functions. Where calls are timed one by one, these go on in the child as calls that begin at
+    /// the fork, `now`: what was before is the parent's. They are told as in [`SlotTotals::open`].
+    pub fn copy_frames(&self, parent: u32, child: u32, now: u64) -> Vec<(u32, u64)> {
         let used = self.word(parent, std::mem::offset_of!(ThreadBlock, shadow_used));
         let used = used.load(Ordering::Acquire).min(u64::from(block::SHADOW_BYTES));
         for offset in (0..used as usize).step_by(8) {
@@ -346,8 +366,36 @@ impl Slots {
         let value = self.word(parent, ended).load(Ordering::Relaxed);
         self.word(child, ended).store(value, Ordering::Relaxed);
         let frame = size_of::<ShadowFrame>() as u64;
+        let used = used / frame * frame;
+        let copied = match self.counts_below() {
+            true => self.begin_frames(child, (used, value), now),
+            false => Vec::new(),
+        };
         self.word(child, std::mem::offset_of!(ThreadBlock, shadow_used))
-            .store(used / frame * frame, Ordering::Release);
+            .store(used, Ordering::Release);
+        copied
+    }
+
+    /// Lets the frames of `slot`, of so many bytes, begin anew, when so many calls have `ended`.
+    fn begin_frames(&self, slot: u32, (used, ended): (u64, u64), now: u64) -> Vec<(u32, u64)> {
+        use std::mem::offset_of;
+        // A child has used no processor time yet.
+        let now = if self.mode == Mode::Cpu { 0 } else { now };
+        let frame = size_of::<ShadowFrame>() as u64;
+        let frames = (frame..used).step_by(frame as usize).zip(1..);
+        let begin = |(at, nth): (u64, u64)| {
+            let word = |field| self.word(slot, block::SHADOW as usize + at as usize + field);
+            let function = word(offset_of!(ShadowFrame, function));
+            // Callers begin before those that they call. The function's number has the lower half of
+            // a word; in the other are calls that it made.
+            let (number, start) = (function.load(Ordering::Relaxed) as u32, now + nth);
+            function.store(u64::from(number), Ordering::Relaxed);
+            word(offset_of!(ShadowFrame, start)).store(start, Ordering::Relaxed);
+            word(offset_of!(ShadowFrame, child_ticks)).store(0, Ordering::Relaxed);
+            word(offset_of!(ShadowFrame, ended_before)).store(ended, Ordering::Relaxed);
+            (number, start)
+        };
+        frames.map(begin).collect()
     }
 
     /// Takes what the thread stored to its ring since the last time, oldest first, and gives it

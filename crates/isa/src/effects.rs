@@ -32,6 +32,10 @@ const NEEDED_FOR_KILL: u32 = STATUS & !RflagsBits::AF;
 const SYSTEM_CALL: RegSet =
     RegSet::of(&[Gpr::Rax, Gpr::Rdi, Gpr::Rsi, Gpr::Rdx, Gpr::R10, Gpr::R8, Gpr::R9]);
 
+/// What the handler of a trap may look at: what a function that was called in its place would.
+const TRAP: RegSet = RegSet::of(&[Gpr::Rdi, Gpr::Rsi, Gpr::Rdx, Gpr::Rcx, Gpr::R8, Gpr::R9])
+    .union(RegSet::CALLEE_SAVED);
+
 /// A string comparison with a repeat count.
 fn may_repeat_never(instruction: &Instruction) -> bool {
     use iced_x86::Mnemonic as M;
@@ -83,8 +87,10 @@ impl EffectsFactory {
                 effects.kills = effects.kills.union(one);
             }
         }
-        if instruction.mnemonic() == iced_x86::Mnemonic::Syscall {
-            effects.reads = effects.reads.union(SYSTEM_CALL);
+        match instruction.mnemonic() {
+            iced_x86::Mnemonic::Syscall => effects.reads = effects.reads.union(SYSTEM_CALL),
+            iced_x86::Mnemonic::Int3 => effects.reads = effects.reads.union(TRAP),
+            _ => {}
         }
         // Whoever writes `rax` no longer has a number of vector registers in it.
         if effects.writes.contains(Gpr::Rax) {
@@ -143,6 +149,9 @@ pub enum Flow {
     Return,
     /// Nowhere: the instruction faults (`ud2`, `hlt` in user mode).
     Stop,
+    /// To the next instruction, if a handler of its signal returns (`int3`). Where none would, there
+    /// may be nothing.
+    Trap,
     /// Somewhere that Fettle does not follow (far transfers, transactions, `int n`).
     Strange,
 }
@@ -167,7 +176,7 @@ pub fn flow(instruction: &Instruction) -> Flow {
         FlowControl::IndirectCall if instruction.is_call_near_indirect() => Flow::IndirectCall,
         FlowControl::Return if instruction.mnemonic() == iced_x86::Mnemonic::Ret => Flow::Return,
         FlowControl::Exception => Flow::Stop,
-        // `int3` among them: whoever handles its signal goes on behind it.
+        FlowControl::Interrupt if instruction.mnemonic() == iced_x86::Mnemonic::Int3 => Flow::Trap,
         _ => Flow::Strange,
     }
 }
@@ -219,6 +228,19 @@ mod tests {
         let e = effects(&[0xf3, 0xa6]);
         assert!(e.reads.has_flags() && e.writes.has_flags() && !e.kills.has_flags());
         assert!(effects(&[0xa6]).kills.has_flags());
+    }
+
+    #[test]
+    fn only_a_breakpoint_goes_on() {
+        let decode = |bytes| Decoder::with_ip(64, bytes, 0, DecoderOptions::NONE).decode();
+        assert_eq!(flow(&decode(&[0xcc])), Flow::Trap);
+        // int 3 in two bytes, int 0x80, int1
+        for strange in [&[0xcd, 3][..], &[0xcd, 0x80], &[0xf1]] {
+            assert_eq!(flow(&decode(strange)), Flow::Strange, "{strange:x?}");
+        }
+        let e = effects(&[0xcc]);
+        assert!(e.reads.is_superset(TRAP) && !e.reads.contains(Gpr::Rax));
+        assert!(e.kills.is_empty() && e.writes.is_empty());
     }
 
     #[test]

@@ -29,6 +29,7 @@ impl Facts {
             Flow::Return => 6,
             Flow::Stop => 7,
             Flow::Strange => 8,
+            Flow::Trap => 9,
         };
         let bits = |set: RegSet| u64::from(set.bits());
         let (reads, kills, writes) = (effects.reads, effects.kills, effects.writes);
@@ -71,11 +72,12 @@ impl Facts {
             5 => Flow::IndirectCall,
             6 => Flow::Return,
             7 => Flow::Stop,
+            9 => Flow::Trap,
             _ => Flow::Strange,
         }
     }
 
-    /// Whether control goes to the next instruction only.
+    /// Whether control goes to the next instruction only, for certain.
     pub fn goes_on(self) -> bool {
         self.0 >> FLOW == 0
     }
@@ -83,6 +85,12 @@ impl Facts {
     /// Whether it is a call.
     pub fn calls(self) -> bool {
         matches!(self.0 >> FLOW, 4 | 5)
+    }
+
+    /// Whether control goes to the next instruction if whoever is called, or handles the signal,
+    /// returns: there may be nothing if nobody does.
+    pub fn may_return(self) -> bool {
+        matches!(self.0 >> FLOW, 4 | 5 | 9)
     }
 }
 

@@ -564,7 +564,7 @@ impl Writer<'_> {
                         self.probe(Wanted::Left, 0, next);
                     }
                 }
-                Flow::Next | Flow::Stop | Flow::Strange => {}
+                Flow::Next | Flow::Trap | Flow::Stop | Flow::Strange => {}
             }
         }
         self.copy(&mut from, end);

@@ -4,7 +4,8 @@ mod common;
 
 use std::sync::Mutex;
 
-use fettle_cfg::Placement;
+use fettle_cfg::{Placement, SkipReason};
+use fettle_isa::Flow;
 use fettle_rewrite::check::Checker;
 use fettle_rewrite::plan::plan_checked_by;
 use fettle_rewrite::{Mode, PlanOptions, Pointers, Probing};
@@ -78,4 +79,73 @@ fn tables_in_one_place_have_one_copy() {
         copies += plan.tables.len();
     }
     assert!(copies < tables, "none of the binaries has two jumps through one table");
+}
+
+/// Functions whose ends are guessed, with traps behind a call and then other code, of which it is not
+/// known whose it is; and one that traps while a register holds the address of its jump table.
+const TRAPS: &str = r#"
+    .macro function name, skip, call, traps
+    .p2align 4, 0xcc
+    .globl \name
+    \name: test %edi, %edi
+    js 1f
+    lea 1(%rdi), %eax
+    ret
+    .p2align 4, 0x90
+    .skip \skip, 0x90
+    1: call \call
+    .skip \traps, 0xcc
+    mov $7, %eax
+    ret
+    .endm
+    function filled, 10, work@PLT, 17
+    function unclear, 10, work@PLT, 1
+    function guarded, 10, __stack_chk_fail@PLT, 1
+    function handled, 4, work@PLT, 1
+    .globl switches
+    switches: cmp $1, %edi
+    ja 3f
+    mov %edi, %ecx
+    lea 9f(%rip), %rsi
+    movslq (%rsi, %rcx, 4), %rcx
+    add %rsi, %rcx
+    jmp *%rcx
+    2: int3
+    mov $1, %eax
+    3: ret
+    .section .rodata
+    .p2align 2
+    9: .long 2b - 9b, 3b - 9b
+"#;
+
+/// Linkers fill the room between functions with traps, which are no part of the function before it.
+#[test]
+fn traps_that_fill_room_end_a_function() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (source, binary) = (dir.path().join("a.s"), dir.path().join("a.so"));
+    std::fs::write(&source, TRAPS).expect("a file");
+    let mut cc = std::process::Command::new("cc");
+    let built = cc.args(["-shared", "-nostdlib", "-o"]).args([&binary, &source]).status();
+    assert!(built.expect("a C compiler").success());
+    let image = fettle_image::Image::parse(std::fs::read(&binary).expect("built")).expect("an ELF");
+    let lifted = fettle_cfg::lift(&image);
+    let last_of = |name: &str| {
+        let function = lifted.functions.iter().find(|f| f.name.as_deref() == Some(name))?;
+        function.facts.last().zip(function.insns.last()).map(|(facts, insn)| facts.flow(insn))
+    };
+    assert_eq!(last_of("filled"), Some(Flow::Trap));
+    assert_eq!(last_of("guarded"), Some(Flow::Trap));
+    assert_eq!(last_of("handled"), Some(Flow::Return));
+    // A handler may see the address of a table, which does not keep that where it is.
+    assert!(lifted.functions.iter().flat_map(|f| &f.tables).all(|table| table.movable));
+    let skipped: Vec<_> = lifted.skipped.iter().map(|s| (s.name.as_deref(), s.reason)).collect();
+    assert_eq!(skipped, [(Some("unclear"), SkipReason::StrangeFlow)]);
+    let options = PlanOptions {
+        probes: Probing::new(Mode::Events),
+        select: &|_| true,
+        places: &[],
+        placement: None,
+        pointers: Pointers::Kept,
+    };
+    assert_eq!(fettle_rewrite::plan(&image, &lifted, options).functions.len(), 4);
 }

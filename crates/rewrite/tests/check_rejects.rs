@@ -741,6 +741,7 @@ fn example() -> Option<Image> {
         int value;
         int plain(int a) { return a * 3 + value; }
         int traps(int a) { if (a < 0) __builtin_trap(); return a * 5 + value; }
+        int breaks(int a) { if (a < 0) __asm__ volatile("int3"); return a * 7 + value; }
         int tail(int a) { return work(a + 1, "x"); }
         int branch(int a, int b) {
             while (a < b) { if (work(a, "y")) return b; a += 2; }
@@ -865,20 +866,22 @@ fn exits_that_follow_from_entries() {
         let error = draft.check(claim, context).expect_err("exits are counted nowhere");
         assert!(matches!(error.what, Fault::OtherProbe { .. }), "{error}");
     });
-    // As if `ud2` went on.
-    with_example("traps", Mode::Count, |_, lifted, claim, context| {
-        assert!(claim.emitted.inserted.len() > 1, "exits are counted");
-        let mut function = claim.function.clone();
-        let stops = (0..function.insns.len()).filter(|i| function.flow(*i) == Flow::Stop);
-        for stop in stops.collect::<Vec<_>>() {
-            function.facts[stop] = fettle_isa::Facts::default();
-        }
-        let claim = Claim { function: &function, ..*claim };
-        let draft = emit_again(lifted, &claim, context, claim.exits.at_return);
-        assert_eq!(draft.emitted.inserted.len(), 1);
-        let error = draft.check(&claim, context).expect_err("it may not be left");
-        assert_eq!(error.what, Fault::NotLeft);
-    });
+    // As if `ud2`, and whoever handles `int3`, went on for certain.
+    for (name, flow) in [("traps", Flow::Stop), ("breaks", Flow::Trap)] {
+        with_example(name, Mode::Count, |_, lifted, claim, context| {
+            assert!(claim.emitted.inserted.len() > 1, "exits of {name} are counted");
+            let mut function = claim.function.clone();
+            let stops = (0..function.insns.len()).filter(|i| function.flow(*i) == flow);
+            for stop in stops.collect::<Vec<_>>() {
+                function.facts[stop] = fettle_isa::Facts::default();
+            }
+            let claim = Claim { function: &function, ..*claim };
+            let draft = emit_again(lifted, &claim, context, claim.exits.at_return);
+            assert_eq!(draft.emitted.inserted.len(), 1);
+            let error = draft.check(&claim, context).expect_err("it may not be left");
+            assert_eq!(error.what, Fault::NotLeft);
+        });
+    }
 }
 
 /// Emits again with less said to be live than is.

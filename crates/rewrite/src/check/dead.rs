@@ -66,6 +66,10 @@ pub(super) fn uses(insn: &Instruction, info: &mut InstructionInfoFactory) -> Use
     if insn.code() == Code::Syscall {
         uses.reads = uses.reads.union(SYSTEM_CALL);
     }
+    // Whoever handles its signal sees registers as a function that is called does.
+    if insn.code() == Code::Int3 {
+        uses.reads = uses.reads.union(PASSED);
+    }
     if insn.rflags_read() & (ALL_FLAGS | RflagsBits::AF) != 0 {
         uses.reads = uses.reads.union(RegSet::FLAGS);
     }
@@ -242,7 +246,7 @@ fn path(
         unless(set.intersection(own.reads))?;
         set = set.minus(own.kills);
         match pair.step() {
-            Some(Step::Next) => {}
+            Some(Step::Next | Step::Trap) => {}
             Some(Step::Call(to)) => {
                 let inputs = walk.context.callees.inputs(LinkAddr(to));
                 unless(set.intersection(passed.union(inputs)))?;
@@ -356,7 +360,7 @@ fn leaves(walk: &Walk<'_, '_>, at: u64) -> bool {
         let pair = &walk.s.pairs[index];
         let (insn, next) = (&pair.insn, pair.insn.next_ip());
         match pair.step() {
-            Some(Step::Next | Step::Call(_) | Step::CallIndirect) => work.push(next),
+            Some(Step::Next | Step::Trap | Step::Call(_) | Step::CallIndirect) => work.push(next),
             Some(Step::Jump(to)) if walk.contains(to) => work.push(to),
             Some(Step::Branch(to)) if walk.contains(to) => work.extend([next, to]),
             Some(Step::JumpIndirect) => match walk.table_of(insn.ip()) {

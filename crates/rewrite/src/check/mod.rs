@@ -179,7 +179,9 @@ impl Pair {
 
     /// Whether control may not come back, or go on, from here.
     fn may_keep(&self) -> bool {
-        self.insn.is_syscall() || self.seen.is_call() || self.step() == Some(Step::Stop)
+        let step = self.step();
+        let may_trap = matches!(step, Some(Step::Stop | Step::Trap));
+        self.insn.is_syscall() || self.seen.is_call() || may_trap
     }
 }
 
@@ -371,8 +373,10 @@ struct Walk<'w, 'a> {
     pads: Vec<u64>,
     /// The chunk of new code at hand: start and end.
     chunk: (u32, u32),
-    /// Control comes here only if a call returns, which may not be so.
+    /// Control comes here only if a call, or the handler of a trap, returns, which may not be so.
     after_call: bool,
+    /// Control comes here only if the handler of a trap returns.
+    after_trap: bool,
     /// The original has padding here, too, with rules of its own.
     padded: bool,
     /// Only calls are counted: nothing in the function may keep who enters it.
@@ -463,6 +467,7 @@ impl<'w, 'a> Walk<'w, 'a> {
             pads: Vec::new(),
             chunk: (0, 0),
             after_call: false,
+            after_trap: false,
             padded: false,
             passed: context.probes.counts_once(function),
         };
@@ -573,7 +578,7 @@ impl<'w, 'a> Walk<'w, 'a> {
         let mut block = BlockId(u32::MAX);
         // Jumps in a row that are not there any more.
         let mut gone = 0;
-        self.after_call = false;
+        (self.after_call, self.after_trap) = (false, false);
         self.seek(n);
         loop {
             match arrival {
@@ -591,10 +596,14 @@ impl<'w, 'a> Walk<'w, 'a> {
             // Padding of the original, and what stands before it.
             let index = loop {
                 let Some((range, slot)) = self.slot(a) else {
-                    // Nothing comes back from the call that was last.
+                    // Nothing comes back from the call or trap that was last.
                     return if self.after_call { Ok(()) } else { fail(a, Fault::RunsOff) };
                 };
                 let mark = self.s.at[slot];
+                if self.after_trap && !self.is_claimed(a) {
+                    // Where the function ends behind a trap is the lifter's to say.
+                    return Ok(());
+                }
                 if mark & BLOCK != 0 && !self.is_label(a, n)? {
                     // The block is elsewhere, and is followed there.
                     return self.jump_to_label(a, n);
@@ -654,7 +663,7 @@ impl<'w, 'a> Walk<'w, 'a> {
             }
             let next = match step {
                 Step::CallIndirect if self.is_promoted(n) => self.promoted_call(index, n)?,
-                Step::Next | Step::CallIndirect => self.copy(index, n)?,
+                Step::Next | Step::Trap | Step::CallIndirect => self.copy(index, n)?,
                 Step::Return | Step::Stop => {
                     self.copy(index, n)?;
                     return Ok(());
@@ -689,7 +698,7 @@ impl<'w, 'a> Walk<'w, 'a> {
                         if gone > self.claim.function.blocks.len() {
                             return fail(a, Fault::Jump);
                         }
-                        self.after_call = false;
+                        (self.after_call, self.after_trap) = (false, false);
                         (a, n) = (to, before);
                         continue;
                     }
@@ -701,13 +710,14 @@ impl<'w, 'a> Walk<'w, 'a> {
                 }
                 Step::Branch(to) => {
                     let (next_a, next) = self.branch(index, block, n, to)?;
-                    self.after_call = false;
+                    (self.after_call, self.after_trap) = (false, false);
                     gone = 0;
                     (a, n) = (next_a, next);
                     continue;
                 }
             };
-            self.after_call = matches!(step, Step::Call(_) | Step::CallIndirect);
+            self.after_call = matches!(step, Step::Call(_) | Step::CallIndirect | Step::Trap);
+            self.after_trap = step == Step::Trap;
             gone = 0;
             (a, n) = (next_a, next);
             if arrival == Arrival::Inside {
@@ -768,6 +778,11 @@ impl<'w, 'a> Walk<'w, 'a> {
             a = insn.next_ip();
         }
         (a, n)
+    }
+
+    /// Whether the lifter found an instruction at `a`.
+    fn is_claimed(&self, a: u64) -> bool {
+        self.claim.function.insns.binary_search_by_key(&a, Insn::ip).is_ok()
     }
 
     /// Decodes the instruction at `a` into a new pair; false if there is none.

@@ -17,6 +17,8 @@ pub(super) enum Step {
     JumpIndirect,
     Return,
     Stop,
+    /// To the next instruction, if the signal's handler returns.
+    Trap,
 }
 
 /// The same without addresses.
@@ -32,6 +34,7 @@ enum Way {
     JumpIndirect,
     Return,
     Stop,
+    Trap,
 }
 
 /// What is known of all instructions of a form.
@@ -56,6 +59,7 @@ impl Seen {
             Way::JumpIndirect => Step::JumpIndirect,
             Way::Return => Step::Return,
             Way::Stop => Step::Stop,
+            Way::Trap => Step::Trap,
             Way::Strange => return None,
         })
     }
@@ -112,6 +116,7 @@ fn way(insn: &Instruction) -> Way {
             Way::Return
         }
         FlowControl::Exception => Way::Stop,
+        FlowControl::Interrupt if insn.code() == Code::Int3 => Way::Trap,
         _ => Way::Strange,
     }
 }

@@ -172,7 +172,7 @@ fn movable(walk: &Walk<'_, '_>, table: &JumpTable, named_at: u64) -> bool {
                 state[to] = Holds::Table;
             }
             match pair.step() {
-                Some(Step::Next) => {}
+                Some(Step::Next | Step::Trap) => {}
                 Some(Step::Call(to)) => {
                     kill(&mut state, walk.context.callees.clobbers(LinkAddr(to)));
                     for register in RegSet::CALLER_SAVED.registers() {
@@ -266,6 +266,10 @@ fn returned(state: &State) -> bool {
 /// Executes the original of pair `index`; false if it uses what it should not.
 fn transfer(walk: &Walk<'_, '_>, index: usize, table: &JumpTable, state: &mut State) -> bool {
     let own = walk.s.pairs[index].seen.uses;
+    if walk.s.pairs[index].step() == Some(Step::Trap) {
+        // A handler that looks at registers sees a table's address as it is.
+        return true;
+    }
     let touched = |set: RegSet| set.registers().any(|r| state[r.number() as usize] != Holds::Other);
     if !touched(own.reads) {
         // What is left of an address whose lowest byte was written is of no use.
