@@ -29,7 +29,9 @@ export class Durations {
     /** @type {DurationsInfo|null} */
     this.info = null;
     this.list = make("div", { class: "listed" });
-    this.histogram = new Histogram("calls", (brushed) => void this.choose(brushed));
+    this.histogram = new Histogram("calls", (lasted) => state.set({ lasted }));
+    /** The durations whose calls are listed. @type {[number, number]|null} */
+    this.chosen = null;
     this.place = make("div", { class: "plot" });
     state.listen(() => this.refresh());
   }
@@ -50,7 +52,7 @@ export class Durations {
     if (tab !== "durations" || this.state.view.range === this.asking) return;
     const query = this.query();
     const asked = JSON.stringify(query);
-    if (asked === this.asked) return;
+    if (asked === this.asked) return this.rechoose();
     this.asked = asked;
     if (label === null) {
       this.info = null;
@@ -81,7 +83,7 @@ export class Durations {
       if (asked !== this.asked) return;
       this.info = info;
       this.draw(info);
-      await this.choose(null);
+      await this.choose(this.state.view.lasted);
     } catch (error) {
       this.failed(error);
     }
@@ -103,13 +105,21 @@ export class Durations {
     this.histogram.show(bars(info.buckets), PER_DOUBLING, `Durations of ${name}: ${figures}`);
   }
 
+  /** Lists others if another part of the durations is chosen. */
+  rechoose() {
+    const { lasted } = this.state.view;
+    if (this.info && String(lasted) !== String(this.chosen)) void this.choose(lasted);
+  }
+
   /** Lists the longest calls of a part of the durations. @param {[number, number]|null} brushed */
   async choose(brushed) {
-    const limits = brushed ? { shortest: Math.floor(brushed[0]), longest: Math.ceil(brushed[1]) } : {};
+    this.chosen = brushed;
+    this.histogram.setBrushed(brushed);
+    const limits = brushed ? { shortest: brushed[0], longest: brushed[1] } : {};
     try {
       /** @type {{count: number, calls: Call[]}} */
       const found = await get("calls", { ...this.query(), ...limits, limit: 200 });
-      this.table(found.calls, found.count, brushed);
+      if (this.chosen === brushed) this.table(found.calls, found.count, brushed);
     } catch (error) {
       this.failed(error);
     }

@@ -49,13 +49,11 @@ export class Functions {
     this.state = state;
     /** @type {Line[]} */
     this.lines = [];
-    /** @type {Key} */
-    this.key = "self";
-    this.down = true;
     this.shown = SHOWN;
     this.all = 0;
     this.query = "";
     state.listen((view, before) => {
+      if (view.functions !== before.functions && this.lines.length) this.show();
       if (view.label !== before.label) this.mark();
     });
   }
@@ -100,12 +98,12 @@ export class Functions {
   show() {
     const has = (/** @type {Key} */ key) => this.lines.some((line) => line[key] !== null);
     const columns = COLUMNS.filter(({ key }) => has(key));
-    if (!columns.some(({ key }) => key === this.key)) this.key = "self";
+    const { key: by, down } = this.order(columns);
     const lines = this.lines.filter(({ name, module }) =>
       !this.query || name.toLowerCase().includes(this.query) || module.toLowerCase().includes(this.query));
-    const sign = this.down ? -1 : 1;
+    const sign = down ? -1 : 1;
     lines.sort((a, b) => {
-      const [x, y] = [a[this.key] ?? -1, b[this.key] ?? -1];
+      const [x, y] = [a[by] ?? -1, b[by] ?? -1];
       const order = typeof x === "string" ? x.localeCompare(String(y)) : x - Number(y);
       return sign * order || b.calls - a.calls || a.name.localeCompare(b.name);
     });
@@ -116,8 +114,8 @@ export class Functions {
     }
     const head = columns.map(({ key, title, what }) => {
       const text = key === "name" || key === "module";
-      const sort = key === this.key ? (this.down ? "descending" : "ascending") : null;
-      const button = make("button", { type: "button", title: what, click: () => this.sort(key) }, title);
+      const sort = key === by ? (down ? "descending" : "ascending") : null;
+      const button = make("button", { type: "button", title: what, click: () => this.sort(key, columns) }, title);
       return make("th", { scope: "col", class: text ? "text" : "", "aria-sort": sort }, button);
     });
     const body = make("tbody");
@@ -162,11 +160,22 @@ export class Functions {
     }, ...cells);
   }
 
-  /** @param {Key} key */
-  sort(key) {
-    this.down = key === this.key ? !this.down : key !== "name" && key !== "module";
-    this.key = key;
-    this.show();
+  /**
+   * The order of the table, by one of the columns that it has.
+   * @param {{key: Key}[]} columns
+   * @returns {{key: Key, down: boolean}}
+   */
+  order(columns) {
+    const order = this.state.view.functions;
+    const column = columns.find(({ key }) => key === order?.key);
+    return column && order ? { key: column.key, down: order.down } : { key: "self", down: true };
+  }
+
+  /** @param {Key} key @param {{key: Key}[]} columns */
+  sort(key, columns) {
+    const order = this.order(columns);
+    const down = key === order.key ? !order.down : key !== "name" && key !== "module";
+    this.state.set({ functions: { key, down } });
     this.panel.scrollTop = 0;
   }
 

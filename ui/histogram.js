@@ -27,6 +27,8 @@ export class Histogram {
     this.palette = null;
     /** @type {[Map<number, number>, number, string]|null} */
     this.shown = null;
+    /** @type {[number, number]|null} durations that are brushed */
+    this.brushed = null;
     new ResizeObserver(() => this.resize()).observe(this.place);
   }
 
@@ -42,6 +44,21 @@ export class Histogram {
 
   resize() {
     if (this.plot && this.place.isConnected) this.plot.setSize(this.size());
+  }
+
+  /** @param {[number, number]|null} brushed */
+  setBrushed(brushed) {
+    this.brushed = brushed;
+    this.mark();
+  }
+
+  /** Marks what is brushed. */
+  mark() {
+    const { plot, brushed } = this;
+    if (!plot) return;
+    const [left, right] = (brushed ?? [1, 1]).map((ns) => plot.valToPos(Math.log2(Math.max(ns, 1)), "x"));
+    const select = { left: left ?? 0, width: (right ?? 0) - (left ?? 0), top: 0, height: plot.over.clientHeight };
+    plot.setSelect(brushed ? select : { ...select, left: 0, width: 0 }, false);
   }
 
   /**
@@ -77,9 +94,11 @@ export class Histogram {
           values: (_, marks) => marks.map((mark) => count(mark)) },
       ],
       series: [{}, { stroke: palette.css("accent"), fill: palette.css("accent"), width: 0, points: { show: false }, ...(paths ? { paths } : {}) }],
-      hooks: { setSelect: [(plot) => {
+      // Where a duration lies is known when it is drawn, and changes with the plot's width.
+      hooks: { draw: [() => this.mark()], setSelect: [(plot) => {
         const { left, width } = plot.select;
-        this.chosen(width < 2 ? null : [2 ** plot.posToVal(left, "x"), 2 ** plot.posToVal(left + width, "x")]);
+        const at = (/** @type {number} */ pixels) => 2 ** plot.posToVal(pixels, "x");
+        this.chosen(width < 2 ? null : [Math.floor(at(left)), Math.ceil(at(left + width))]);
       }] },
     }, [x, y], this.place);
     this.place.setAttribute("aria-label", `${label}. Drag to list the ${this.what} of a part.`);

@@ -37,13 +37,9 @@ export class Requests {
     this.failed = failed;
     /** @type {RequestRow[]} */
     this.rows = [];
-    /** @type {Key} */
-    this.key = "wall";
-    this.down = true;
     this.shown = SHOWN;
-    /** @type {[number, number]|null} durations that are chosen */
-    this.brushed = null;
-    this.query = "";
+    /** What is listed, as text: it is made anew when that changes. */
+    this.listed = "";
     this.said = "";
     this.left = make("div", { class: "requests-left" });
     this.right = make("div", { class: "requests-right" });
@@ -51,20 +47,12 @@ export class Requests {
     this.table = make("div", { class: "requests-table" });
     this.input = make("input", {
       type: "search", placeholder: "Class, process or number", "aria-label": "Find requests", spellcheck: "false",
-      input: () => {
-        this.query = this.input.value.trim().toLowerCase();
-        this.shown = SHOWN;
-        this.list();
-      },
+      input: () => this.state.set({ find: this.input.value.trim() }),
     });
-    this.histogram = new Histogram("requests", (brushed) => {
-      this.brushed = brushed;
-      this.shown = SHOWN;
-      this.list();
-    });
+    this.histogram = new Histogram("requests", (took) => this.state.set({ took }));
     this.picker = make("select", {
       "aria-label": "Schema", title: "What a request is",
-      change: () => this.state.set({ schema: this.picker.value || null, request: null, beside: null }),
+      change: () => this.state.set({ schema: this.picker.value || null, request: null, beside: null, took: null }),
     });
     /** @type {string|null|undefined} the schema whose requests are shown */
     this.schema = undefined;
@@ -87,11 +75,30 @@ export class Requests {
     if (schema !== this.schema) {
       this.schema = schema;
       this.rows = [];
-      this.brushed = null;
       this.loading = null;
     }
     this.loading ??= this.load();
+    this.relist();
     void this.tell();
+  }
+
+  /** Lists others if others are asked for, or in another order. */
+  relist() {
+    const { took, find, order } = this.state.view;
+    const listed = JSON.stringify([took, find, order]);
+    if (listed === this.listed) return;
+    this.listed = listed;
+    if (this.input.value.trim() !== find) this.input.value = find;
+    this.histogram.setBrushed(took);
+    this.shown = SHOWN;
+    if (this.rows.length) this.list();
+  }
+
+  /** The order of the list; a link may name a column that there is none of. @returns {{key: Key, down: boolean}} */
+  order() {
+    const { order } = this.state.view;
+    const column = COLUMNS.find(({ key }) => key === order?.key);
+    return column && order ? { key: column.key, down: order.down } : { key: "wall", down: true };
   }
 
   /** The trace has grown: who looks is shown it now, others when they do. */
@@ -159,11 +166,13 @@ export class Requests {
   }
 
   list() {
-    const { brushed, query } = this;
+    const { took: brushed, find } = this.state.view;
+    const { key: by, down } = this.order();
+    const query = find.toLowerCase();
     const rows = this.rows.filter((row) =>
       (!brushed || (row.wall_ns >= brushed[0] && row.wall_ns <= brushed[1])) &&
       (!query || row.class.toLowerCase().includes(query) || row.path.join(" ").toLowerCase().includes(query) || `#${row.id}`.includes(query)));
-    const sign = this.down ? -1 : 1;
+    const sign = down ? -1 : 1;
     /** @type {Record<Key, (a: RequestRow, b: RequestRow) => number>} */
     const orders = {
       wall: (a, b) => a.wall_ns - b.wall_ns,
@@ -171,12 +180,12 @@ export class Requests {
       class: (a, b) => a.class.localeCompare(b.class),
       path: (a, b) => a.path.join().localeCompare(b.path.join()),
     };
-    rows.sort((a, b) => sign * orders[this.key](a, b) || a.id - b.id);
+    rows.sort((a, b) => sign * orders[by](a, b) || a.id - b.id);
     this.note.textContent = `${plural(rows.length, "request")}` +
       (brushed ? ` between ${duration(brushed[0])} and ${duration(brushed[1])}` : rows.length < this.rows.length ? ` of ${count(this.rows.length)}` : "");
     const head = COLUMNS.map(({ key, title, what }) => make("th", {
       scope: "col", class: key === "wall" || key === "begin" ? "" : "text",
-      "aria-sort": key === this.key ? (this.down ? "descending" : "ascending") : null,
+      "aria-sort": key === by ? (down ? "descending" : "ascending") : null,
     }, make("button", { type: "button", title: what, click: () => this.sort(key) }, title)));
     head.splice(1, 0, make("th", { scope: "col", class: "text" }, make("span", {}, "Where")));
     const body = make("tbody");
@@ -193,9 +202,8 @@ export class Requests {
 
   /** @param {Key} key */
   sort(key) {
-    this.down = key === this.key ? !this.down : key === "wall";
-    this.key = key;
-    this.list();
+    const order = this.order();
+    this.state.set({ order: { key, down: key === order.key ? !order.down : key === "wall" } });
   }
 
   /** @param {RequestRow} row */

@@ -27,14 +27,31 @@ export class Search {
     });
     this.input.addEventListener("input", () => this.look());
     this.input.addEventListener("focus", () => this.look());
+    state.listen(({ search }, before) => {
+      if (search !== before.search && search !== this.input.value.trim()) this.restore();
+    });
     this.input.addEventListener("blur", () => window.setTimeout(() => this.close(), 150));
     this.input.addEventListener("keydown", (event) => this.key(event));
   }
 
+  /** What the address says stands out, without a list in the way. */
+  restore() {
+    this.input.value = this.state.view.search;
+    this.match();
+  }
+
   look() {
+    const search = this.input.value.trim();
+    this.match();
+    if (search) this.show();
+    else this.close();
+    if (search !== this.state.view.search) this.state.set({ search });
+  }
+
+  match() {
     const query = this.input.value.trim().toLowerCase();
     if (!query) {
-      this.close();
+      this.matches = [];
       this.found(null, "");
       return;
     }
@@ -51,7 +68,6 @@ export class Search {
     };
     this.matches = matching.sort((a, b) => rank(a) - rank(b)).slice(0, OFFERED);
     this.chosen = 0;
-    this.show();
   }
 
   show() {

@@ -9,6 +9,11 @@ const NARROWEST_NS = 20;
 /** Views of the lower part, in order. */
 export const TABS = ["functions", "flame", "durations", "requests", "communication"];
 
+/** What of the view chooses and sorts lists, by its form in the address. */
+const LIMITS = /** @type {const} */ (["took", "lasted"]);
+const TEXTS = /** @type {const} */ (["find", "search"]);
+const ORDERS = /** @type {const} */ (["order", "functions"]);
+
 /** @param {TraceInfo} trace */
 function tabsOf(trace) {
   return TABS.filter((tab) => (TABS.indexOf(tab) < 3 ? trace.calls > 0 : trace.events));
@@ -22,7 +27,8 @@ export class State {
     /** @type {View} */
     this.view = {
       from: 0, to: this.end, range: null, label: null, call: null, tab: "functions", scroll: 0,
-      cpu: false, request: null, beside: null, schema: null,
+      cpu: false, request: null, beside: null, schema: null, took: null, find: "", order: null,
+      lasted: null, search: "", functions: null,
     };
     this.tabs = tabsOf(trace);
     /** @type {Set<(view: View, before: View) => void>} */
@@ -65,13 +71,17 @@ export class State {
     for (const grower of this.growers) grower();
     const width = from <= 0 && follows ? this.end : to - from;
     const change = follows ? { from: this.end - width, to: this.end } : {};
-    this.set({ ...change, label: known ? this.labels.get(known.id) ?? null : null });
+    const { lasted } = this.view;
+    this.set({ ...change, lasted, label: known ? this.labels.get(known.id) ?? null : null });
   }
 
   /** @param {Partial<View>} change */
   set(change) {
     const before = { ...this.view };
     Object.assign(this.view, change);
+    // What was chosen of one function's durations, or of one time's, is no part of another's.
+    const other = this.view.label !== before.label || this.view.range !== before.range;
+    if (other && change.lasted === undefined) this.view.lasted = null;
     this.clamp();
     this.tell(before);
     if (!this.writing) this.writing = window.setTimeout(() => this.write(), 250);
@@ -114,6 +124,7 @@ export class State {
   write() {
     this.writing = 0;
     const { from, to, range, label, call, tab, scroll, cpu, request, beside, schema } = this.view;
+    /** @type {string[]} */
     const parts = [];
     if (from > 0 || to < this.end) parts.push(`t=${Math.round(from)}-${Math.round(to)}`);
     if (range) parts.push(`range=${Math.round(range[0])}-${Math.round(range[1])}`);
@@ -126,7 +137,36 @@ export class State {
     if (tab !== this.tabs[0]) parts.push(`tab=${tab}`);
     if (cpu) parts.push("cpu=1");
     if (scroll > 0) parts.push(`scroll=${Math.round(scroll)}`);
+    this.writeLists(parts);
     history.replaceState(null, "", `#${parts.join("&")}`);
+  }
+
+  /** What is listed, and in which order. @param {string[]} parts */
+  writeLists(parts) {
+    for (const name of LIMITS) {
+      const limits = this.view[name];
+      if (limits) parts.push(`${name}=${limits[0]}-${limits[1]}`);
+    }
+    for (const name of TEXTS) {
+      if (this.view[name]) parts.push(`${name}=${encodeURIComponent(this.view[name])}`);
+    }
+    for (const name of ORDERS) {
+      const order = this.view[name];
+      if (order) parts.push(`${name}=${order.key}.${order.down ? "down" : "up"}`);
+    }
+  }
+
+  /** @param {URLSearchParams} parameters */
+  readLists(parameters) {
+    for (const name of LIMITS) {
+      const [shortest, longest] = /^(\d+)-(\d+)$/.exec(parameters.get(name) ?? "")?.slice(1).map(Number) ?? [];
+      this.view[name] = shortest === undefined || longest === undefined ? null : [shortest, longest];
+    }
+    for (const name of TEXTS) this.view[name] = parameters.get(name) ?? "";
+    for (const name of ORDERS) {
+      const [key, way] = /^([a-z0-9]+)\.(up|down)$/.exec(parameters.get(name) ?? "")?.slice(1) ?? [];
+      this.view[name] = key === undefined ? null : { key, down: way === "down" };
+    }
   }
 
   read() {
@@ -151,6 +191,7 @@ export class State {
     view.tab = this.tabs.includes(tab) ? tab : this.tabs[0] ?? "functions";
     view.cpu = parameters.get("cpu") === "1" && this.trace.switches;
     view.scroll = numbers("scroll", /^(\d+)$/)?.[0] ?? 0;
+    this.readLists(parameters);
     this.clamp();
   }
 }

@@ -319,6 +319,7 @@ function start(trace, switchTheme) {
   if (trace.live) window.setTimeout(() => void grow(), LIVE_MS);
 
   void tell();
+  search.restore();
   for (const part of [durations, requests, communication]) part.refresh();
   void analyse();
   get("report").then((/** @type {ReportInfo} */ answer) => {

@@ -173,11 +173,18 @@
  * @property {string|null} schema what a request is; none for what suits the trace
  * @property {RequestId|null} request the chosen request
  * @property {RequestId|null} beside the one that it is compared with
+ * @property {[number, number]|null} took nanoseconds that the listed requests took
+ * @property {string} find what the listed requests have in their class, path or number
+ * @property {Order|null} order of the requests; none for the slowest first
+ * @property {[number, number]|null} lasted nanoseconds that the listed calls lasted
+ * @property {string} search what is typed to find a function
+ * @property {Order|null} functions order of the functions; none for most time first
  * @property {string} tab
  * @property {number} scroll pixels
  * @property {boolean} cpu whether only time on a processor counts, where there is a choice
  */
 
+/** @typedef {{key: string, down: boolean}} Order */
 /** @typedef {"running"|"runnable"|"lock"|"disk"|"network"|"sleeping"} StateName */
 /** @typedef {{schema: number, id: number}} RequestId */
 

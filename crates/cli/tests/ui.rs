@@ -168,6 +168,108 @@ fn the_page_draws_zooms_and_leads_back() {
     assert_eq!(page.errors, [] as [String; 0]);
 }
 
+/// What is listed where: the number of rows, the first of them, and the column that sorts.
+fn listed(tab: &str) -> String {
+    format!(
+        "(list => [list.querySelectorAll('tbody tr').length, list.querySelector('tbody tr')?.innerText,
+            list.querySelector('[aria-sort]')?.innerText, list.querySelector('[aria-sort]')?.ariaSort].join('|'))
+        (document.getElementById('{tab}'))"
+    )
+}
+
+/// The width of what is brushed in the plot of a view.
+fn brushed(tab: &str) -> String {
+    format!("document.querySelector('#{tab} .u-select').getBoundingClientRect().width")
+}
+
+/// A link leads back to the same list.
+fn leads_back(page: &mut Browser, tab: &str) {
+    let (link, told) = (page.value("location.href").unwrap(), page.value(&listed(tab)).unwrap());
+    page.open(link.as_str().unwrap()).unwrap();
+    page.until(READY).unwrap();
+    page.until(&format!("{} === {told}", listed(tab))).unwrap();
+    assert_eq!(page.value("location.href").unwrap(), link);
+}
+
+#[test]
+fn a_link_leads_back_to_chosen_and_sorted_calls() {
+    let Some(Bed { mut page, folder }) = Bed::new() else { return };
+    let served = Served::start(&record(folder.path()));
+    page.open(&served.url).unwrap();
+    page.until(READY).unwrap();
+    page.until("document.querySelectorAll('#functions tbody tr').length >= 4").unwrap();
+    page.key("/").unwrap();
+    for letter in ["l", "e", "a"] {
+        page.key(letter).unwrap();
+    }
+    page.value("[...document.querySelectorAll('#functions th button')].at(-2).click()").unwrap();
+    page.until("location.hash === '#search=lea&functions=name.up'").unwrap();
+    leads_back(&mut page, "functions");
+    assert_eq!(page.value("document.getElementById('search').value").unwrap(), "lea");
+    assert_eq!(page.value("document.getElementById('matches').hidden").unwrap(), true);
+
+    page.value("document.querySelector('#functions tbody tr').click()").unwrap();
+    page.value("document.getElementById('tab-durations').click()").unwrap();
+    page.until("document.querySelectorAll('#durations tbody tr').length === 200").unwrap();
+    page.until("document.querySelector('#durations .u-over') !== null").unwrap();
+    page.drag("#durations .u-over", 0.0, 0.4).unwrap();
+    page.until("/lasted=\\d+-\\d+/.test(location.hash)").unwrap();
+    page.until("document.querySelector('#durations .more').innerText.includes('between')").unwrap();
+    leads_back(&mut page, "durations");
+    page.until(&format!("{} > 50", brushed("durations"))).unwrap();
+    // What was chosen of one function's calls is not of another's.
+    page.value("document.getElementById('tab-functions').click()").unwrap();
+    page.value("document.querySelector('#functions tbody tr:last-child').click()").unwrap();
+    page.until("location.hash.includes('function=') && !location.hash.includes('lasted')").unwrap();
+    assert_eq!(page.errors, [] as [String; 0]);
+}
+
+/// A trace of files that were open for 1, 2, 4 ms and so on.
+fn open_files(folder: &Path) -> std::path::PathBuf {
+    let (text, trace) = (folder.join("files.strace"), folder.join("files.fettle"));
+    let mut lines = String::new();
+    for file in 0..10 {
+        let (begin, open) = (f64::from(file), 0.001 * f64::from(1 << file));
+        let call = |at: f64, call: &str| format!("100 {:.6} {call} <0.000010>\n", 1.7e9 + at);
+        let path = format!("3</data/{file}>");
+        lines += &call(begin, &format!("openat(AT_FDCWD, \"/data/{file}\", O_RDONLY) = {path}"));
+        lines += &call(begin + open, &format!("close({path}) = 0"));
+    }
+    std::fs::write(&text, lines).unwrap();
+    let mut import = Command::new(env!("CARGO_BIN_EXE_fettle"));
+    let imported = import.arg("import").arg(&text).arg("-o").arg(&trace).output().unwrap();
+    assert!(trace.is_dir(), "{imported:?}");
+    trace
+}
+
+#[test]
+fn a_link_leads_back_to_chosen_and_sorted_requests() {
+    let Some(Bed { mut page, folder }) = Bed::new() else { return };
+    let served = Served::start(&open_files(folder.path()));
+    page.open(&served.url).unwrap();
+    page.until(READY).unwrap();
+    let rows = "document.querySelectorAll('#requests tbody tr').length";
+    page.until(&format!("{rows} === 10")).unwrap();
+
+    // The shorter half, the latest first, and of these what has a 1 in its number.
+    page.until("document.querySelector('#requests .u-over') !== null").unwrap();
+    page.drag("#requests .u-over", 0.01, 0.5).unwrap();
+    page.until(&format!("{rows} === 5")).unwrap();
+    page.value("document.querySelectorAll('#requests th button')[1].click()").unwrap();
+    page.value("document.querySelectorAll('#requests th button')[1].click()").unwrap();
+    page.until("/^#took=\\d+-\\d+&order=begin.down$/.test(location.hash)").unwrap();
+    leads_back(&mut page, "requests");
+    page.until(&format!("{} > 50", brushed("requests"))).unwrap();
+
+    page.value("document.querySelector('#requests input').focus()").unwrap();
+    page.key("#").unwrap();
+    page.key("3").unwrap();
+    page.until(&format!("{rows} === 1 && location.hash.includes('find=%233')")).unwrap();
+    leads_back(&mut page, "requests");
+    assert_eq!(page.value("document.querySelector('#requests input').value").unwrap(), "#3");
+    assert_eq!(page.errors, [] as [String; 0]);
+}
+
 #[test]
 fn without_the_token_the_page_says_what_to_do() {
     let Some(Bed { mut page, folder }) = Bed::new() else { return };

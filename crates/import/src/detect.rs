@@ -108,6 +108,9 @@ pub fn detect(path: &Path) -> Result<Format> {
     let strace = lines().filter(|line| text::strace::is_line(line)).count();
     let events = lines().filter(|line| text::events::is_line(line)).count();
     match (strace, events) {
+        (0, 0) if lines().any(text::strace::is_time_of_day) => {
+            unknown("strace -t and -tt tell times without a day; use -ttt")
+        }
         (0, 0) => unknown(
             "known are: strace -f -ttt -T, perf script, ftrace, trace.dat, CTF, OTLP, Jaeger, Chrome",
         ),

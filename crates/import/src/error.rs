@@ -58,10 +58,12 @@ pub enum Error {
         hint: &'static str,
     },
     /// There is no event in it.
-    #[error("{} has no events", path.display())]
+    #[error("{} has no events{left_out}", path.display())]
     Empty {
         /// The first file.
         path: PathBuf,
+        /// What could not be taken, as the rest of the sentence.
+        left_out: String,
     },
     /// Somebody pressed Ctrl-C.
     #[error("interrupted; nothing was written")]

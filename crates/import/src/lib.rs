@@ -84,7 +84,7 @@ pub fn import(import: &Import, stop: &dyn Fn() -> bool) -> Result<Imported> {
     }
     let Some(base_ns) = first_ns else {
         let path = import.inputs.first().cloned().unwrap_or_default();
-        return Err(Error::Empty { path });
+        return Err(Error::Empty { path, left_out: left_out(&sources) });
     };
     let mut manifest = Manifest {
         fettle_version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -108,6 +108,13 @@ pub fn import(import: &Import, stop: &dyn Fn() -> bool) -> Result<Imported> {
             Err(error)
         }
     }
+}
+
+/// What sources without any event left out, as the rest of a sentence.
+fn left_out(sources: &[Box<dyn Source>]) -> String {
+    let losses = sources.iter().flat_map(|source| source.left_out());
+    let losses: Vec<String> = losses.map(|(what, count)| format!("{count} {what}")).collect();
+    if losses.is_empty() { String::new() } else { format!("; left out: {}", losses.join(", ")) }
 }
 
 /// Reads lines in every way that texts are read in, and forgets them: for fuzzing. Values of JSON, too.

@@ -73,6 +73,11 @@ impl Lines {
         &self.text
     }
 
+    /// Its number, counted from 1.
+    pub fn number(&self) -> u64 {
+        self.number
+    }
+
     /// Whether it had an end; the last one of a file that was cut off has none.
     pub fn whole(&self) -> bool {
         self.whole

@@ -37,6 +37,11 @@ pub trait Source {
     /// The sink's.
     fn take(&mut self, context: &mut Context) -> Result<()>;
 
+    /// What could not be taken, as far as that is known before the first event.
+    fn left_out(&self) -> Vec<(&'static str, u64)> {
+        Vec::new()
+    }
+
     /// Tells what was lost, and what should be said, when no event is left.
     fn finish(&mut self, sink: &mut Sink);
 }

@@ -54,6 +54,28 @@ fn what_is_only_looked_at_is_not_received() {
     assert_eq!(bytes, ["-11", "-11", "-11", "8"]);
 }
 
+/// Times that are no moments: since the line before, or without a day.
+#[test]
+fn times_of_strace_that_do_not_say_when_are_refused() {
+    let refused = |text: &str| made_of(text.as_bytes()).err().expect("an error").to_string();
+    let first = "execve(\"/bin/true\", [\"true\"], 0x7ffc /* 9 vars */) = 0\n";
+    for line in [format!("10      0.000000 {first}"), format!("     0.000000 {first}")] {
+        let error = refused(&line);
+        assert!(error.contains("line 1: ") && error.contains("use -ttt"), "{error}");
+    }
+    // Without its beginning.
+    let error =
+        refused("10 0.000019 getpid() = 10\n10 0.5 getpid() = 10\n10 0.000018 close(1) = 0\n");
+    assert!(error.contains("line 3: ") && error.contains("use -ttt"), "{error}");
+    for line in [format!("12:34:56.000019 {first}"), format!("10 12:34:56 {first}")] {
+        let error = refused(&line);
+        assert!(error.contains("use -ttt") && !error.contains('\n'), "{error}");
+    }
+    // A clock that was set back is no such thing.
+    let set_back = "10 1700000000.500000 getpid() = 10\n10 1700000000.400000 getpid() = 10\n";
+    assert!(made_of(set_back.as_bytes()).is_ok());
+}
+
 /// What ftrace, perf and trace-cmd tell of a run.
 fn of_the_kernel(name: &str, format: Format) -> common::Made {
     let made = made(&[golden(name)]).unwrap();
@@ -204,6 +226,28 @@ fn what_is_cut_off_is_kept_as_far_as_it_goes() {
     let rows = made.imported.manifest.events.rows();
     assert!((20..80).contains(&rows), "{rows}");
     assert_eq!(made.imported.manifest.losses[0].count, 1);
+}
+
+#[test]
+fn spans_whose_times_do_not_fit_are_counted() {
+    let chrome = |ts: &str| {
+        format!("{{\"name\":\"f\",\"ph\":\"X\",\"ts\":{ts},\"dur\":2,\"pid\":1,\"tid\":1}}")
+    };
+    let events = |events: &[String]| format!("{{\"traceEvents\":[{}]}}", events.join(","));
+    let some = made_of(events(&[chrome("1e300"), chrome("5")]).as_bytes()).unwrap();
+    let losses = &some.imported.manifest.losses;
+    assert_eq!((losses.len(), losses[0].count), (1, 1));
+    assert!(losses[0].reason.contains("times do not fit"), "{losses:?}");
+
+    let otlp = "{\"resourceSpans\":[{\"scopeSpans\":[{\"spans\":[{\"name\":\"f\",\
+        \"startTimeUnixNano\":99999999999999999999999,\"endTimeUnixNano\":5}]}]}]}";
+    let jaeger = "{\"data\":[{\"traceID\":\"1\",\"spans\":[{\"spanID\":\"1\",\"operationName\":\"f\",\
+        \"startTime\":18446744073709551615,\"duration\":1}]}]}";
+    for none in [&*events(&[chrome("1e300")]), otlp, jaeger] {
+        let error = made_of(none.as_bytes()).err().expect("an error").to_string();
+        assert!(error.contains("has no events") && error.contains(": 1 "), "{error}");
+        assert!(error.contains("times do not fit"), "{error}");
+    }
 }
 
 /// Bytes before the zeros at the end.

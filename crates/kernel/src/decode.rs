@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use fettle_protocols::{Connections, Counts, Message, Side, What};
+use fettle_protocols::{Connections, Counts, Message, NO_REPLY, Side, What};
 
 use crate::events::Event;
 use crate::raw::{self, Kind, Record, SWITCH_IN_CALL, io, socket, wait};
@@ -84,6 +84,9 @@ pub struct Decoder {
     messages: Option<Connections>,
     /// The bytes that a thread's next record of a socket tells of: its inode, result, flags.
     payloads: HashMap<u32, (u64, u64, u16, Vec<u8>)>,
+    /// Answers to questions that get none, by the thread that read them: they are told when it goes
+    /// on to something else.
+    silent: HashMap<u32, Vec<Silent>>,
     /// Records that were none.
     pub unreadable: u64,
     /// Calls of `io_uring_enter`: what they read and write is not seen.
@@ -95,6 +98,17 @@ impl Default for Decoder {
         Decoder::new()
     }
 }
+
+/// A question that gets no answer, and is not over yet.
+#[derive(Debug)]
+struct Silent {
+    inode: u64,
+    /// The fields of its answer.
+    values: Vec<u64>,
+}
+
+/// Such questions of a thread at once; more are over when they are read.
+const SILENT: usize = 1 << 14;
 
 /// An event being told.
 struct Teller<'a, S: Sink> {
@@ -125,6 +139,7 @@ impl Decoder {
             waiting: HashMap::new(),
             messages: None,
             payloads: HashMap::new(),
+            silent: HashMap::new(),
             unreadable: 0,
             urings: 0,
         }
@@ -150,6 +165,7 @@ impl Decoder {
             return Ok(());
         }
         self.fault_is_over(&r, &mut t)?;
+        self.silent_are_over(&r, &mut t)?;
         let (pid, tid) = (u64::from(r.pid), u64::from(r.tid));
         // Whoever runs in these is not who they are about.
         if !matches!(r.kind, Kind::Switch | Kind::Wake | Kind::Signal | Kind::BlockComplete) {
@@ -263,6 +279,33 @@ impl Decoder {
         }
     }
 
+    /// Whoever read questions that get no answers waits for others, or has to do with their
+    /// connection again: it is done with them.
+    fn silent_are_over<S: Sink>(
+        &mut self,
+        r: &Record<'_>,
+        t: &mut Teller<'_, S>,
+    ) -> Result<(), S::Error> {
+        let inode = match r.kind {
+            _ if self.silent.is_empty() => return Ok(()),
+            Kind::Exit => None,
+            Kind::Wait if r.flags & !wait::BEGIN == wait::POLL => None,
+            Kind::Io if descriptor(r.flags) == "socket" => Some(r.word(0)),
+            Kind::SocketV4 | Kind::SocketV6 | Kind::SocketLocal | Kind::SocketOther => {
+                Some(r.word(0))
+            }
+            _ => return Ok(()),
+        };
+        let Some(silent) = self.silent.get_mut(&r.tid) else { return Ok(()) };
+        for over in silent.extract_if(.., |one| inode.is_none_or(|inode| inode == one.inode)) {
+            t.tell(Event::Answer, &over.values)?;
+        }
+        if silent.is_empty() {
+            self.silent.remove(&r.tid);
+        }
+        Ok(())
+    }
+
     fn io<S: Sink>(&mut self, r: &Record<'_>, t: &mut Teller<'_, S>) -> Result<(), S::Error> {
         let (pid, tid) = (u64::from(r.pid), u64::from(r.tid));
         let (fd, inode, bytes) = (signed(r.number), r.word(0), r.word(1));
@@ -355,10 +398,17 @@ impl Decoder {
         let sent = r.flags == socket::SENT;
         let side = if sent { Side::Sent } else { Side::Received };
         let mut told = Ok(());
+        let silent = &mut self.silent;
         let given_up = messages.transfer(inode, side, &known, result, &mut |message| {
-            if told.is_ok() {
-                told = tell_message(message, u64::from(sent), of, t);
+            if told.is_err() {
+                return;
             }
+            let values = message_values(message, sent, of, t.sink);
+            told = match message.what {
+                What::Ask { .. } => t.tell(Event::Ask, &values),
+                What::Unanswered if !sent => hush(silent, r, Silent { inode, values }, t),
+                What::Unanswered | What::Answer { .. } => t.tell(Event::Answer, &values),
+            };
         });
         told?;
         if let Some(reason) = given_up {
@@ -408,23 +458,37 @@ impl Decoder {
     }
 }
 
-fn tell_message<S: Sink>(
+/// The fields of a message's event. What gets no answer is answered by the other end.
+fn message_values<S: Sink>(
     message: Message<'_>,
-    sent: u64,
+    sent: bool,
     of: &[u64; 5],
+    sink: &mut S,
+) -> Vec<u64> {
+    let protocol = u64::from(sink.text(message.protocol));
+    let (sent, rest) = match message.what {
+        What::Ask { command, text } => {
+            (sent, [command, text].map(|text| u64::from(sink.text(text))))
+        }
+        What::Answer { ok, status } => (sent, [u64::from(ok), u64::from(sink.text(status))]),
+        What::Unanswered => (!sent, [1, u64::from(sink.text(NO_REPLY))]),
+    };
+    [&of[..], &[u64::from(sent), protocol, message.exchange], &rest].concat()
+}
+
+/// Keeps the answer to a question that gets none, until its thread goes on.
+fn hush<S: Sink>(
+    silent: &mut HashMap<u32, Vec<Silent>>,
+    r: &Record<'_>,
+    one: Silent,
     t: &mut Teller<'_, S>,
 ) -> Result<(), S::Error> {
-    let protocol = u64::from(t.sink.text(message.protocol));
-    let head = [sent, protocol, message.exchange];
-    let (event, rest) = match message.what {
-        What::Ask { command, text } => {
-            (Event::Ask, [command, text].map(|text| u64::from(t.sink.text(text))))
-        }
-        What::Answer { ok, status } => {
-            (Event::Answer, [u64::from(ok), u64::from(t.sink.text(status))])
-        }
-    };
-    t.tell(event, &[&of[..], &head, &rest].concat())
+    let of_thread = silent.entry(r.tid).or_default();
+    if of_thread.len() >= SILENT {
+        return t.tell(Event::Answer, &one.values);
+    }
+    of_thread.push(one);
+    Ok(())
 }
 
 /// A record's text; one that was cut ends with `…`.
@@ -618,6 +682,72 @@ mod tests {
                 "7 2 socket_close pid=10 tid=11 socket=98 local=\"socket:98\" remote=\"\"",
             ]
         );
+    }
+
+    /// What goes over a socket of memcached's, with its bytes.
+    fn says(flags: u16, text: &str) -> [Vec<u8>; 2] {
+        let length = text.len() as u64;
+        let mut payload = record(Kind::Payload, flags, text.len() as i32, &[98, length]);
+        payload.extend_from_slice(text.as_bytes());
+        [payload, record(Kind::SocketOther, flags, 5, &[98, length, 1 << 16])]
+    }
+
+    /// Messages and what is around them: names, with the end that answers and how.
+    fn messages(records: &[Vec<u8>]) -> Vec<String> {
+        let short = |line: &String| {
+            let name = line.split(' ').nth(2).unwrap();
+            let mut shown = name.to_owned();
+            for field in [" sent=", " exchange=", " status="] {
+                let value = line.split_once(field).map(|(_, rest)| rest.split(['"', ' ']));
+                let value = value.and_then(|mut parts| parts.find(|part| !part.is_empty()));
+                shown += &value.map(|value| format!(" {value}")).unwrap_or_default();
+            }
+            shown
+        };
+        told(records).iter().map(short).collect()
+    }
+
+    #[test]
+    fn what_gets_no_answer_is_over_when_its_reader_goes_on() {
+        let set = "set a 0 0 1 noreply\r\nx\r\n";
+        let nothing =
+            record(Kind::SocketOther, socket::RECEIVED, 5, &[98, -11_i64 as u64, 1 << 16]);
+        let poll = record(Kind::Wait, wait::POLL | wait::BEGIN, 0, &[0, 0]);
+        let records = [
+            &says(socket::RECEIVED, set)[..],
+            &[record(Kind::Wait, wait::FUTEX | wait::BEGIN, 0, &[1, 0]), nothing],
+            &says(socket::RECEIVED, set),
+            &[poll.clone(), poll],
+            &says(socket::RECEIVED, &format!("{set}get a\r\n")),
+            &says(socket::SENT, "END\r\n"),
+        ];
+        assert_eq!(
+            messages(&records.concat()),
+            [
+                "received",
+                "ask 0 0",
+                "futex_wait_begin",
+                "answer 1 0 no",
+                "received",
+                "received",
+                "ask 0 1",
+                "answer 1 1 no",
+                "poll_begin",
+                "received",
+                "ask 0 2",
+                "ask 0 3",
+                "answer 1 2 no",
+                "sent",
+                "answer 1 3 0",
+            ]
+        );
+    }
+
+    /// Whoever asks knows at once that nothing will come.
+    #[test]
+    fn what_gets_no_answer_is_over_for_its_sender_when_it_is_sent() {
+        let lines = messages(&says(socket::SENT, "delete a noreply\r\n"));
+        assert_eq!(lines, ["sent", "ask 1 0", "answer 0 0 no"]);
     }
 
     #[test]

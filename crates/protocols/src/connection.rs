@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use crate::decoder::{Answer, Ask, Decoder, Input, Reply, Step, recognise};
-use crate::{Counts, Message, Reason, Side, What};
+use crate::{Counts, Message, NO_REPLY, Reason, Side, What};
 
 /// Bytes that are kept of a head that is not whole.
 const HEAD: usize = 64 << 10;
@@ -218,7 +218,11 @@ impl Connection {
         self.exchanges += 1;
         counts.asks += 1;
         let what = What::Ask { command: &ask.command, text: &ask.text };
-        tell(Message { protocol: ask.protocol.unwrap_or(own), exchange, what });
+        let protocol = ask.protocol.unwrap_or(own);
+        tell(Message { protocol, exchange, what });
+        if ask.reply == Reply::No {
+            tell(Message { protocol, exchange, what: What::Unanswered });
+        }
         if ask.exchange.is_some() || ask.reply == Reply::No {
             return Ok(());
         }
@@ -240,7 +244,7 @@ impl Connection {
         let own = self.decoder.as_ref().map_or("", |decoder| decoder.protocol());
         let exchange = match answer.exchange {
             Some(exchange) => exchange,
-            None => match self.first(answer.key)? {
+            None => match self.first(answer.key, tell)? {
                 Some(exchange) => exchange,
                 // Asked before anybody looked.
                 None => return Ok(()),
@@ -253,8 +257,13 @@ impl Connection {
     }
 
     /// The question that is answered: the first that waits, or the first with the answer's key if
-    /// those before may have been left unanswered.
-    fn first(&mut self, key: Option<u64>) -> Result<Option<u64>, End> {
+    /// those before may have been left unanswered. These are over, then.
+    fn first(
+        &mut self,
+        key: Option<u64>,
+        tell: &mut dyn FnMut(Message<'_>),
+    ) -> Result<Option<u64>, End> {
+        let protocol = self.decoder.as_ref().map_or("", |decoder| decoder.protocol());
         while let Some(waiting) = self.waiting.pop_front() {
             let same = key.is_none() || waiting.key == key;
             if same && !waiting.perhaps {
@@ -269,6 +278,8 @@ impl Connection {
             if !waiting.perhaps {
                 return Err(End::Lost);
             }
+            let what = What::Answer { ok: true, status: NO_REPLY };
+            tell(Message { protocol, exchange: waiting.exchange, what });
         }
         Ok(None)
     }

@@ -71,7 +71,12 @@ pub enum What<'a> {
         /// How it went, in the protocol's words.
         status: &'a str,
     },
+    /// The question that was just told gets no answer: it is over when whoever reads it goes on.
+    Unanswered,
 }
+
+/// How a question went that got no answer.
+pub const NO_REPLY: &str = "no reply";
 
 /// Why messages of a connection are not told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -161,6 +161,31 @@ impl Browser {
         }
     }
 
+    /// Drags over the middle of what a selector finds, between two parts of its width (0 to 1).
+    pub fn drag(&mut self, selector: &str, from: f64, to: f64) -> Result<()> {
+        let place = format!(
+            "(({{ x, y, width, height }}) => [x, y + height / 2, width])\
+             (document.querySelector('{selector}').getBoundingClientRect())"
+        );
+        let place = self.value(&place)?;
+        let number = |at: usize| place[at].as_f64().context("a place");
+        let (left, middle, width) = (number(0)?, number(1)?, number(2)?);
+        let steps = [
+            ("mouseMoved", from),
+            ("mousePressed", from),
+            ("mouseMoved", (from + to) / 2.0),
+            ("mouseMoved", to),
+            ("mouseReleased", to),
+        ];
+        for (kind, part) in steps {
+            let button = if part == from && kind == "mouseMoved" { "none" } else { "left" };
+            let params = json!({ "type": kind, "x": left + width * part, "y": middle,
+                "button": button, "clickCount": 1 });
+            self.call("Input.dispatchMouseEvent", params)?;
+        }
+        Ok(())
+    }
+
     /// Presses and releases a key that makes a character.
     pub fn key(&mut self, key: &str) -> Result<()> {
         for kind in ["keyDown", "keyUp"] {

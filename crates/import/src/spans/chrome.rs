@@ -9,7 +9,7 @@ use std::path::Path;
 
 use serde_json::Value as Json;
 
-use super::{CALL, CALL_END, Moment, Moments, number, text, values};
+use super::{CALL, CALL_END, LeftOut, Moment, Moments, number, text, values};
 use crate::error::Result;
 use crate::syscalls::args::cut;
 
@@ -38,6 +38,7 @@ pub fn moments(values: &[Json], torn: u64) -> Moments {
     let mut moments: Vec<Moment> = Vec::new();
     let mut names = Vec::new();
     let mut unclear = 0;
+    let mut left_out = LeftOut::default();
     // By thread: moments with the order among those of one moment.
     let mut nested: HashMap<(u32, u32), Edges> = HashMap::new();
     let lists = values
@@ -57,7 +58,7 @@ pub fn moments(values: &[Json], torn: u64) -> Moments {
             continue;
         }
         let Some(time_ns) = micros(&event["ts"]) else {
-            unclear += 1;
+            left_out.count(&[&event["ts"]]);
             continue;
         };
         let about = |kind, numbers| Moment {
@@ -76,7 +77,7 @@ pub fn moments(values: &[Json], torn: u64) -> Moments {
         match phase {
             "X" => {
                 let Some(took_ns) = micros(&event["dur"]) else {
-                    unclear += 1;
+                    left_out.count(&[&event["dur"]]);
                     continue;
                 };
                 let of_thread = of_thread.or_default();
@@ -134,6 +135,8 @@ pub fn moments(values: &[Json], torn: u64) -> Moments {
     }
     let losses = vec![
         ("events of Chrome's that are of no known kind", unclear),
+        ("events of Chrome's without a time or a duration", left_out.timeless),
+        (LeftOut::UNFIT, left_out.unfit),
         ("ends of intervals that had not begun", unmatched),
         ("values that were cut off at the end of a file", torn),
     ];

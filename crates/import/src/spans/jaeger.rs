@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde_json::Value as Json;
 
-use super::{Moment, Moments, Span, number, text, values};
+use super::{LeftOut, Moment, Moments, Span, number, text, values};
 use crate::error::Result;
 use crate::syscalls::args::cut;
 
@@ -17,7 +17,7 @@ pub fn open(path: &Path) -> Result<Moments> {
 /// The spans of answers.
 pub fn moments(answers: &[Json], torn: u64) -> Moments {
     let mut moments: Vec<Moment> = Vec::new();
-    let mut unclear = 0;
+    let mut left_out = LeftOut::default();
     // An answer has a list of traces; a trace alone is one, too.
     let traces = answers.iter().flat_map(|answer| match answer["data"].as_array() {
         Some(traces) => traces.iter().collect(),
@@ -25,10 +25,8 @@ pub fn moments(answers: &[Json], torn: u64) -> Moments {
     });
     for trace in traces {
         for span in trace["spans"].as_array().into_iter().flatten() {
-            let (Some(from_us), Some(took_us)) =
-                (number(&span["startTime"]), number(&span["duration"]))
-            else {
-                unclear += 1;
+            let Some((from_ns, to_ns)) = times(span) else {
+                left_out.count(&[&span["startTime"], &span["duration"]]);
                 continue;
             };
             let process = &trace["processes"][text(&span["processID"])];
@@ -42,10 +40,9 @@ pub fn moments(answers: &[Json], torn: u64) -> Moments {
             let pid = tag(span, "process.pid").or_else(of_process);
             let tid = tag(span, "thread.id");
             let wrong = tag(span, "error").is_some_and(|error| text(&error) == "true");
-            let from_ns = from_us.saturating_mul(1000);
             Span {
                 from_ns,
-                to_ns: from_ns.saturating_add(took_us.saturating_mul(1000)),
+                to_ns,
                 pid: pid.as_ref().and_then(number).unwrap_or(0) as u32,
                 tid: tid.as_ref().and_then(number).unwrap_or(0) as u32,
                 trace: text(&span["traceID"]),
@@ -60,10 +57,18 @@ pub fn moments(answers: &[Json], torn: u64) -> Moments {
         }
     }
     let losses = vec![
-        ("spans without a beginning or a duration", unclear),
+        ("spans without a beginning or a duration", left_out.timeless),
+        (LeftOut::UNFIT, left_out.unfit),
         ("values that were cut off at the end of a file", torn),
     ];
     Moments::new(moments, Vec::new(), losses)
+}
+
+/// When a span began and ended, in nanoseconds.
+fn times(span: &Json) -> Option<(u64, u64)> {
+    let from_ns = number(&span["startTime"])?.checked_mul(1000)?;
+    let took_ns = number(&span["duration"])?.checked_mul(1000)?;
+    Some((from_ns, from_ns.checked_add(took_ns)?))
 }
 
 fn tags(tags: &Json) -> String {

@@ -49,6 +49,28 @@ pub struct Moments {
     losses: Vec<(&'static str, u64)>,
 }
 
+/// Spans or events that are left out, by why.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct LeftOut {
+    /// A time is missing.
+    pub timeless: u64,
+    /// A time is there and is none, or lies beyond what nanoseconds can tell.
+    pub unfit: u64,
+}
+
+impl LeftOut {
+    /// What the second are called.
+    pub const UNFIT: &str = "spans or events whose times do not fit";
+
+    /// Counts one that should have had these times.
+    pub fn count(&mut self, times: &[&Json]) {
+        match times.iter().any(|time| time.is_null()) {
+            true => self.timeless += 1,
+            false => self.unfit += 1,
+        }
+    }
+}
+
 impl Moments {
     /// Puts moments in order. `names` are those of threads, by process and thread; `losses` what could
     /// not be taken.
@@ -87,6 +109,10 @@ impl Source for Moments {
         let numbers = moment.numbers.iter().map(|(name, of)| (*name, Value::Signed(*of)));
         let fields: Vec<Field<'_>> = texts.chain(numbers).collect();
         sink.foreign(moment.kind, at, &fields)
+    }
+
+    fn left_out(&self) -> Vec<(&'static str, u64)> {
+        self.losses.iter().copied().filter(|(_, count)| *count > 0).collect()
     }
 
     fn finish(&mut self, sink: &mut Sink) {

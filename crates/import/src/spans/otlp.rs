@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde_json::Value as Json;
 
-use super::{Moment, Moments, Span, number, text, values};
+use super::{LeftOut, Moment, Moments, Span, number, text, values};
 use crate::error::Result;
 use crate::syscalls::args::cut;
 
@@ -17,7 +17,7 @@ pub fn open(path: &Path) -> Result<Moments> {
 /// The spans of requests.
 pub fn moments(requests: &[Json], torn: u64) -> Moments {
     let mut moments: Vec<Moment> = Vec::new();
-    let mut unclear = 0;
+    let mut left_out = LeftOut::default();
     let list = |value: &'_ Json, keys: [&str; 2]| -> Vec<Json> {
         let found = keys.iter().find_map(|key| value[*key].as_array());
         found.cloned().unwrap_or_default()
@@ -32,11 +32,14 @@ pub fn moments(requests: &[Json], torn: u64) -> Moments {
             false => list(&resource, ["instrumentationLibrarySpans", "scope_spans"]),
         };
         for span in scopes.iter().flat_map(|scope| list(scope, ["spans", "spans"])) {
-            let time = |keys: [&str; 2]| keys.iter().find_map(|key| number(&span[*key]));
+            let time = |keys: [&str; 2]| {
+                let found = keys.iter().map(|key| &span[*key]).find(|time| !time.is_null());
+                found.unwrap_or(&Json::Null)
+            };
             let from = time(["startTimeUnixNano", "start_time_unix_nano"]);
             let to = time(["endTimeUnixNano", "end_time_unix_nano"]);
-            let (Some(from_ns), Some(to_ns)) = (from, to) else {
-                unclear += 1;
+            let (Some(from_ns), Some(to_ns)) = (number(from), number(to)) else {
+                left_out.count(&[from, to]);
                 continue;
             };
             let own = &span["attributes"];
@@ -64,7 +67,8 @@ pub fn moments(requests: &[Json], torn: u64) -> Moments {
         }
     }
     let losses = vec![
-        ("spans without a beginning or an end", unclear),
+        ("spans without a beginning or an end", left_out.timeless),
+        (LeftOut::UNFIT, left_out.unfit),
         ("values that were cut off at the end of a file", torn),
     ];
     Moments::new(moments, Vec::new(), losses)

@@ -11,7 +11,7 @@ use std::path::Path;
 use fettle_abi::events::Event;
 
 use super::strace_line::{End, Line, What, ended, line, signal, split};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::lines::Lines;
 use crate::sink::{At, Sink};
 use crate::source::{Context, Source};
@@ -29,6 +29,8 @@ pub struct Strace {
     found: u64,
     /// The latest time that was read: what comes before it can be told.
     read_ns: u64,
+    /// The time of the line before.
+    line_ns: Option<u64>,
     over: bool,
     /// Calls that others interrupted, by thread: name and arguments so far.
     unfinished: HashMap<u32, (String, String)>,
@@ -41,6 +43,9 @@ pub struct Strace {
     foreign_lines: u64,
     torn: u64,
 }
+
+/// Nobody waits for a call as long as that: three years after 1970 and later is a date.
+const LATE_NS: u64 = 100_000_000 * 1_000_000_000;
 
 /// What happens at a time.
 #[derive(Debug)]
@@ -82,6 +87,16 @@ pub fn is_line(text: &str) -> bool {
     line(text).is_some()
 }
 
+/// Whether a line begins as strace's do with `-t` or `-tt`: `12:34:56.789 open(`, perhaps behind a
+/// thread.
+pub fn is_time_of_day(text: &str) -> bool {
+    let mut words = text.split_ascii_whitespace().skip_while(|word| !word.contains(':'));
+    let time = words.next().unwrap_or_default();
+    let digits = |part: &str| part.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
+    let begins = words.next().is_some_and(|word| word.contains('(') || word == "---");
+    begins && time.split(':').count() == 3 && time.split(':').all(digits)
+}
+
 impl Strace {
     /// Reads a file.
     pub fn open(path: &Path) -> Result<Strace> {
@@ -92,6 +107,7 @@ impl Strace {
             steps: BinaryHeap::new(),
             found: 0,
             read_ns: 0,
+            line_ns: None,
             over: false,
             unfinished: HashMap::new(),
             endless: HashMap::new(),
@@ -119,11 +135,28 @@ impl Strace {
         }
         let text = self.lines.text().to_owned();
         match line(&text) {
-            Some(line) => self.line(line),
+            Some(line) => {
+                self.absolute(line.time_ns)?;
+                self.line(line);
+            }
             // What was cut off in the middle.
             None if !self.lines.whole() => self.torn += 1,
             None if text.is_empty() || text.starts_with("strace: ") => {}
             None => self.foreign_lines += 1,
+        }
+        Ok(())
+    }
+
+    /// Refuses times since the line before (`-r`): the first of these is 0, and they go back.
+    fn absolute(&mut self, time_ns: u64) -> Result<()> {
+        let goes_back = match self.line_ns {
+            None => time_ns == 0,
+            Some(before) => time_ns < before && before < LATE_NS,
+        };
+        self.line_ns = Some(time_ns);
+        if goes_back {
+            let problem = "strace -r tells how long lines are apart, not when they are; use -ttt";
+            return Err(Error::at_line(self.lines.path(), self.lines.number(), problem));
         }
         Ok(())
     }

@@ -58,7 +58,8 @@ pub struct End<'a> {
 
 /// Reads a line; `None` if it is none of strace's.
 pub fn line(text: &str) -> Option<Line<'_>> {
-    let mut rest = text;
+    // `-r` alone fills its times up with blanks.
+    let mut rest = text.trim_start();
     let mut tid = None;
     if let Some(after) = rest.strip_prefix("[pid ") {
         let (number, after) = after.split_once(']')?;
@@ -70,7 +71,6 @@ pub fn line(text: &str) -> Option<Line<'_>> {
         tid = Some(first.parse().ok()?);
         (first, after) = after.trim_start().split_once(' ')?;
     }
-    // Fewer digits are seconds since the call before (`-r`), or no time at all.
     let time_ns = Some(first).filter(|time| time.contains('.')).and_then(seconds_ns)?;
     Some(Line { tid, time_ns, what: what(after.trim_start())? })
 }
