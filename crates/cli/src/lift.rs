@@ -90,7 +90,9 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
                 "version": 1, "file": file, "functions": total,
                 "lifted": plan.functions.len(), "skipped": plan.skipped.len(),
                 "reasons": reasons, "list": list,
-                "code_bytes": lifted.code_bytes, "new_code_bytes": plan.text.len(),
+                "code_bytes": lifted.code_bytes,
+                "unknown_code_bytes": lifted.coverage.unknown,
+                "all_code_bytes": lifted.coverage.code, "new_code_bytes": plan.text.len(),
                 "lift_seconds": lift_seconds, "seconds": seconds,
                 "megabytes_per_second": megabytes / seconds,
             });
@@ -106,6 +108,9 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
             megabytes / seconds,
             plan.text.len() as f64 / 1e6,
         )?;
+        if let Some(note) = lifted.coverage.note() {
+            writeln!(out, "          {note}")?;
+        }
         for (reason, count) in &reasons {
             writeln!(out, "  {count:6}  {}", reason.describe())?;
             for s in plan.skipped.iter().filter(|s| args.list && s.reason == *reason) {
