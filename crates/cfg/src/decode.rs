@@ -89,6 +89,14 @@ impl RangeCode {
         code
     }
 
+    /// Bytes that belong to the function for certain: where its end is guessed, what was followed.
+    pub fn known_bytes(&self) -> u64 {
+        match self.end_guessed {
+            true => self.code_bytes,
+            false => self.range.end - self.range.start,
+        }
+    }
+
     /// The index of the instruction at `addr`, if it was found.
     pub fn index_at(&self, addr: LinkAddr) -> Option<usize> {
         let offset = addr.0.checked_sub(self.range.start.0)? as usize;

@@ -11,6 +11,7 @@
 #![forbid(unsafe_code)]
 
 pub mod clobbers;
+mod coverage;
 pub mod decode;
 pub mod edges;
 pub mod function;
@@ -23,6 +24,7 @@ pub mod results;
 pub mod summary;
 pub mod tables;
 
+pub use coverage::Coverage;
 pub use function::{Block, BlockId, Exit, Function, JumpTable, SkipReason, Skipped, TableKind};
 pub use module::{Lifted, lift};
 pub use placement::{Chunk, Placement};

@@ -8,6 +8,7 @@ use fettle_image::{FunctionRange, Image, LinkAddr};
 use fettle_isa::{FactsFactory, Flow};
 use rayon::prelude::*;
 
+use crate::coverage::Coverage;
 use crate::decode::{RangeCode, Scratch};
 use crate::function::{
     Block, BlockId, Exit, Function, JumpTable, Ranges, SkipReason, Skipped, Succs,
@@ -32,6 +33,8 @@ pub struct Lifted {
     pub tables: Vec<LinkAddr>,
     /// Bytes of code that were followed.
     pub code_bytes: u64,
+    /// How much of the code is in functions that are known.
+    pub coverage: Coverage,
 }
 
 /// A range on its way to becoming a part of a function.
@@ -70,6 +73,7 @@ pub fn lift(image: &Image) -> Lifted {
         exception_tables: tables,
         targets,
         code_bytes: parts.iter().map(|p| p.code.code_bytes).sum(),
+        coverage: Coverage::new(image, parts.iter().map(|p| p.code.known_bytes()).sum()),
         ..Lifted::default()
     };
     // From here on each group has its parts to itself.

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use clap::Parser;
-use fettle_cfg::SkipReason;
+use fettle_cfg::{Lifted, SkipReason, Skipped};
 use fettle_rewrite::{Mode, PlanOptions, Pointers, Probing};
 use serde_json::json;
 
@@ -90,7 +90,9 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
                 "version": 1, "file": file, "functions": total,
                 "lifted": plan.functions.len(), "skipped": plan.skipped.len(),
                 "reasons": reasons, "list": list,
-                "code_bytes": lifted.code_bytes, "new_code_bytes": plan.text.len(),
+                "code_bytes": lifted.code_bytes,
+                "unknown_code_bytes": lifted.coverage.unknown,
+                "all_code_bytes": lifted.coverage.code, "new_code_bytes": plan.text.len(),
                 "lift_seconds": lift_seconds, "seconds": seconds,
                 "megabytes_per_second": megabytes / seconds,
             });
@@ -106,15 +108,30 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
             megabytes / seconds,
             plan.text.len() as f64 / 1e6,
         )?;
-        for (reason, count) in &reasons {
-            writeln!(out, "  {count:6}  {}", reason.describe())?;
-            for s in plan.skipped.iter().filter(|s| args.list && s.reason == *reason) {
-                let name = s.name.as_deref().unwrap_or("");
-                writeln!(out, "          {} {name} (at {})", s.entry, s.at)?;
-            }
-        }
+        write_reasons(&mut out, args.list, &lifted, &plan.skipped, &reasons)?;
     }
     Ok(if skipped_any { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+/// Says what is not lifted, and why.
+fn write_reasons(
+    out: &mut impl Write,
+    list: bool,
+    lifted: &Lifted,
+    skipped: &[Skipped],
+    reasons: &BTreeMap<SkipReason, u64>,
+) -> std::io::Result<()> {
+    if let Some(note) = lifted.coverage.note() {
+        writeln!(out, "          {note}")?;
+    }
+    for (reason, count) in reasons {
+        writeln!(out, "  {count:6}  {}", reason.describe())?;
+        for s in skipped.iter().filter(|s| list && s.reason == *reason) {
+            let name = s.name.as_deref().unwrap_or("");
+            writeln!(out, "          {} {name} (at {})", s.entry, s.at)?;
+        }
+    }
+    Ok(())
 }
 
 /// Does the work up to a step.

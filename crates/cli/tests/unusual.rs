@@ -363,3 +363,30 @@ fn forked_children_make_no_calls_of_their_parents() {
         }
     }
 }
+
+/// Where functions are not known, it is told how much code that is.
+#[test]
+fn code_in_no_known_function_is_told() {
+    let bench = Bench::new();
+    let bare = ["-s", "-fno-asynchronous-unwind-tables", "-fno-unwind-tables"];
+    for (flags, is_told) in [(&bare[..], true), (&bare[..1], false)] {
+        let program = bench.build("unnamed.c", "program", flags);
+        let lifted = bench.fettle(&["lift", &program]).output().unwrap();
+        let lifted = String::from_utf8_lossy(&lifted.stdout).into_owned();
+        assert_eq!(lifted.contains("bytes of code (9"), is_told, "{lifted}");
+        assert_eq!(lifted.contains(" lie in no known function"), is_told, "{lifted}");
+        let json = bench.fettle(&["lift", "--json", &program]).output().unwrap();
+        let json: serde_json::Value = serde_json::from_slice(&json.stdout).unwrap();
+        let unknown = json["unknown_code_bytes"].as_u64().unwrap();
+        assert_eq!(unknown > 8192, is_told, "{json}");
+        assert!(unknown < json["all_code_bytes"].as_u64().unwrap(), "{json}");
+        // Of a plan from the cache, too.
+        for _ in 0..2 {
+            bench.same(&["count"], &program);
+            let trace = fettle_trace::Trace::open(bench.trace().as_ref()).unwrap();
+            let told = format!("{program}: {unknown} of ");
+            let notes = &trace.manifest().notes;
+            assert_eq!(notes.iter().any(|n| n.starts_with(&told)), is_told, "{notes:?}");
+        }
+    }
+}

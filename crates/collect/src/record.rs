@@ -242,6 +242,7 @@ pub fn conduct<E: From<RecordError>>(
     manifest.exit = status.map(exit);
     manifest.notes = notes;
     manifest.notes.extend(arguments_not_recorded(options, &modules));
+    manifest.notes.extend(code_in_no_function(&modules));
     manifest.switches = done.switches;
     fill_totals(&mut manifest, &done);
     done.into_ns(converter, options.mode);
@@ -400,6 +401,15 @@ fn fill_totals(manifest: &mut Manifest, done: &Done) {
     for (path, reason) in &done.refused {
         manifest.notes.push(format!("{path} ran without probes: {reason}"));
     }
+}
+
+/// What is told of files whose code is in no known function for the most part.
+fn code_in_no_function(modules: &Modules) -> Vec<String> {
+    let notes = modules.all().iter().map(|module| {
+        let note = module.plan.coverage.note()?;
+        Some(format!("{}: {note}", module.path.display()))
+    });
+    notes.flatten().collect()
 }
 
 /// The tables that give names to what records hold.

@@ -73,6 +73,7 @@ impl<'a> Assembly<'a> {
             springboards: Vec::with_capacity(functions),
             unwind: Vec::with_capacity(functions),
             counters: 0,
+            coverage: lifted.coverage,
         };
         Assembly {
             lifted,

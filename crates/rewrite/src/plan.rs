@@ -7,7 +7,7 @@ use fettle_cfg::function::{Exit, Function, JumpTable, Skipped, TableKind};
 use fettle_cfg::liveness::{self, Callees, ExitLiveness, HIDDEN, Liveness};
 use fettle_cfg::results::{self, Solved};
 use fettle_cfg::summary::{self, Index, Summary};
-use fettle_cfg::{Lifted, Placement, Pool, SkipReason};
+use fettle_cfg::{Coverage, Lifted, Placement, Pool, SkipReason};
 use fettle_image::{Image, LinkAddr};
 use fettle_isa::{Flow, Insn, RegSet};
 use rayon::prelude::*;
@@ -141,6 +141,8 @@ pub struct Plan {
     pub unwind: Vec<(u32, PartUnwind)>,
     /// Number of block counters.
     pub counters: u32,
+    /// How much of the image's code is in functions that are known.
+    pub coverage: Coverage,
 }
 
 impl Plan {

@@ -196,6 +196,25 @@ const PAD: u32 = 1 << 30;
 const DONE: u32 = 1 << 29;
 const INDEX: u32 = DONE - 1;
 
+/// What may not come back, so that nothing need stand behind it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Behind {
+    Call,
+    /// `int3`, whose handler may return.
+    Trap,
+    Other,
+}
+
+impl Behind {
+    fn of(step: Step) -> Behind {
+        match step {
+            Step::Call(_) | Step::CallIndirect => Behind::Call,
+            Step::Trap => Behind::Trap,
+            _ => Behind::Other,
+        }
+    }
+}
+
 /// A stretch of probe code and what it was found to be.
 #[derive(Clone, Copy)]
 struct Stretch {
@@ -373,10 +392,8 @@ struct Walk<'w, 'a> {
     pads: Vec<u64>,
     /// The chunk of new code at hand: start and end.
     chunk: (u32, u32),
-    /// Control comes here only if a call, or the handler of a trap, returns, which may not be so.
-    after_call: bool,
-    /// Control comes here only if the handler of a trap returns.
-    after_trap: bool,
+    /// What stands before the place where control is.
+    behind: Behind,
     /// The original has padding here, too, with rules of its own.
     padded: bool,
     /// Only calls are counted: nothing in the function may keep who enters it.
@@ -466,8 +483,7 @@ impl<'w, 'a> Walk<'w, 'a> {
             stretch: 0,
             pads: Vec::new(),
             chunk: (0, 0),
-            after_call: false,
-            after_trap: false,
+            behind: Behind::Other,
             padded: false,
             passed: context.probes.counts_once(function),
         };
@@ -578,7 +594,7 @@ impl<'w, 'a> Walk<'w, 'a> {
         let mut block = BlockId(u32::MAX);
         // Jumps in a row that are not there any more.
         let mut gone = 0;
-        (self.after_call, self.after_trap) = (false, false);
+        self.behind = Behind::Other;
         self.seek(n);
         loop {
             match arrival {
@@ -595,15 +611,11 @@ impl<'w, 'a> Walk<'w, 'a> {
             self.padded = false;
             // Padding of the original, and what stands before it.
             let index = loop {
-                let Some((range, slot)) = self.slot(a) else {
+                let Some((range, slot)) = self.slot(a).filter(|_| self.goes_on_at(a)) else {
                     // Nothing comes back from the call or trap that was last.
-                    return if self.after_call { Ok(()) } else { fail(a, Fault::RunsOff) };
+                    return if self.may_end() { Ok(()) } else { fail(a, Fault::RunsOff) };
                 };
                 let mark = self.s.at[slot];
-                if self.after_trap && !self.is_claimed(a) {
-                    // Where the function ends behind a trap is the lifter's to say.
-                    return Ok(());
-                }
                 if mark & BLOCK != 0 && !self.is_label(a, n)? {
                     // The block is elsewhere, and is followed there.
                     return self.jump_to_label(a, n);
@@ -621,7 +633,7 @@ impl<'w, 'a> Walk<'w, 'a> {
                             self.s.at[slot] = mark | index as u32;
                             index - 1
                         }
-                        false if self.after_call => return Ok(()),
+                        false if self.may_end() => return Ok(()),
                         false => return fail(a, Fault::Original),
                     },
                 };
@@ -698,7 +710,7 @@ impl<'w, 'a> Walk<'w, 'a> {
                         if gone > self.claim.function.blocks.len() {
                             return fail(a, Fault::Jump);
                         }
-                        (self.after_call, self.after_trap) = (false, false);
+                        self.behind = Behind::Other;
                         (a, n) = (to, before);
                         continue;
                     }
@@ -710,19 +722,17 @@ impl<'w, 'a> Walk<'w, 'a> {
                 }
                 Step::Branch(to) => {
                     let (next_a, next) = self.branch(index, block, n, to)?;
-                    (self.after_call, self.after_trap) = (false, false);
+                    self.behind = Behind::Other;
                     gone = 0;
                     (a, n) = (next_a, next);
                     continue;
                 }
             };
-            self.after_call = matches!(step, Step::Call(_) | Step::CallIndirect | Step::Trap);
-            self.after_trap = step == Step::Trap;
+            self.behind = Behind::of(step);
             gone = 0;
             (a, n) = (next_a, next);
             if arrival == Arrival::Inside {
                 (a, n) = self.straight(a, n);
-                self.after_call &= a == next_a;
             }
         }
     }
@@ -733,7 +743,7 @@ impl<'w, 'a> Walk<'w, 'a> {
         let mark = self.s.at[slot];
         let is_block = mark & BLOCK != 0;
         // Who comes by padding, or where nobody may come, leaves something to be looked at.
-        if is_block && self.label(a) == Some(n) && !self.after_call && !self.padded {
+        if is_block && self.label(a) == Some(n) && !self.may_end() && !self.padded {
             self.s.at[slot] |= DONE;
         }
         if mark & PAD != 0 && self.context.probes.mode.is_timed() {
@@ -776,13 +786,20 @@ impl<'w, 'a> Walk<'w, 'a> {
             slot += len;
             n += len as u32;
             a = insn.next_ip();
+            self.behind = Behind::Other;
         }
         (a, n)
     }
 
-    /// Whether the lifter found an instruction at `a`.
-    fn is_claimed(&self, a: u64) -> bool {
-        self.claim.function.insns.binary_search_by_key(&a, Insn::ip).is_ok()
+    /// Whether control comes here only if a call, or the handler of a trap, returns.
+    fn may_end(&self) -> bool {
+        self.behind != Behind::Other
+    }
+
+    /// Whether the function goes on at `a`: behind a trap, that is the lifter's to say.
+    fn goes_on_at(&self, a: u64) -> bool {
+        let is_claimed = || self.claim.function.insns.binary_search_by_key(&a, Insn::ip).is_ok();
+        self.behind != Behind::Trap || is_claimed()
     }
 
     /// Decodes the instruction at `a` into a new pair; false if there is none.
@@ -1162,7 +1179,7 @@ impl<'w, 'a> Walk<'w, 'a> {
     /// The offset after padding at `n`, which stands before the original's `a`.
     fn skip_padding(&mut self, a: u64, n: u32) -> u32 {
         let end = self.past_padding(n);
-        if end != n && !self.after_call && !self.padded {
+        if end != n && !self.may_end() && !self.padded {
             self.s.extra.push((a, n, end - n));
         }
         end
