@@ -33,6 +33,19 @@ export function make(tag, attributes = {}, ...children) {
 }
 
 /**
+ * An element of a drawing.
+ * @param {string} tag
+ * @param {Record<string, string|number>} attributes
+ * @param {...(Node|string)} children
+ */
+export function svg(tag, attributes, ...children) {
+  const element = document.createElementNS("http://www.w3.org/2000/svg", tag);
+  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, String(value));
+  element.append(...children);
+  return element;
+}
+
+/**
  * A canvas's context with as many pixels as the screen has for it.
  * @param {HTMLCanvasElement} canvas
  * @returns {{context: CanvasRenderingContext2D, width: number, height: number, ratio: number}}

@@ -3,7 +3,7 @@
 // (the figures 4 to 7 of "Dynamic Kernel I-Cache Optimization").
 
 import { get } from "./api.js";
-import { byId, make } from "./dom.js";
+import { byId, make, svg } from "./dom.js";
 import { count, duration, percent, plural } from "./format.js";
 
 /** @typedef {import("./types.js").LayoutsInfo} LayoutsInfo */
@@ -16,20 +16,6 @@ import { count, duration, percent, plural } from "./format.js";
 const CELLS_MAX = 4096;
 /** Functions shown before somebody asks for more. */
 const SHOWN = 30;
-
-const SVG = "http://www.w3.org/2000/svg";
-
-/**
- * @param {string} tag
- * @param {Record<string, string|number>} attributes
- * @param {...(Node|string)} children
- */
-function svg(tag, attributes, ...children) {
-  const element = document.createElementNS(SVG, tag);
-  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, String(value));
-  element.append(...children);
-  return element;
-}
 
 /** @param {string} path */
 function lastOf(path) {

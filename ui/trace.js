@@ -118,7 +118,7 @@ function start(trace, switchTheme) {
   // Theme.
   const paint = () => {
     const colours = palette(trace.functions);
-    for (const part of [timeline, overview, flame, durations, requests, communication]) part.setPalette(colours);
+    for (const part of [timeline, overview, flame, durations, requests]) part.setPalette(colours);
   };
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", paint);
   const turn = () => {

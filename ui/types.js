@@ -228,6 +228,22 @@
 /** @typedef {{tables: FoundTable[]}} Findings */
 
 /**
+ * Two that talk with each other, or one with itself: how often, and what is on its label.
+ * @typedef {object} GraphEdge
+ * @property {string} a
+ * @property {string} b
+ * @property {number} there messages from a to b
+ * @property {number} back
+ * @property {number} bytesThere
+ * @property {number} bytesBack
+ * @property {number} labelWidth
+ */
+
+/** @typedef {{name: string, column: number, x: number, y: number, width: number}} GraphNode y is its middle's */
+/** @typedef {{inColumn: number|null, line: number[][], label: [number, number]|null}} EdgePlace a curve of four points, and where there is room for a label */
+/** @typedef {GraphEdge & EdgePlace} PlacedEdge */
+
+/**
  * What one run of `fettle tune` or `fettle layout` told (crates/server/src/layouts.rs).
  * @typedef {object} LayoutsInfo
  * @property {number|null} pid the process that was tuned

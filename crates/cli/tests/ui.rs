@@ -270,6 +270,90 @@ fn a_link_leads_back_to_chosen_and_sorted_requests() {
     assert_eq!(page.errors, [] as [String; 0]);
 }
 
+/// A trace of six processes: a client asks two servers, these two others, and these a store.
+fn talk(folder: &Path) -> std::path::PathBuf {
+    let (text, trace) = (folder.join("talk.strace"), folder.join("talk.fettle"));
+    let mut lines = String::new();
+    let mut at = 0;
+    let mut call = |pid: u32, call: String| {
+        at += 1;
+        lines += &format!("{pid} {}.{at:06} {call} <0.000001>\n", 1_700_000_000);
+    };
+    for pid in 1..=6 {
+        call(pid, format!("execve(\"/bin/server-{pid}\", [\"x\"], NULL) = 0"));
+    }
+    for (asks, answers) in [(1, 2), (1, 3), (2, 4), (2, 5), (3, 5), (4, 6), (5, 6), (4, 5)] {
+        let (one, other) = (format!("10.0.0.{asks}:{answers}00"), format!("10.0.0.{answers}:80"));
+        let (from, to) = (format!("3<TCP:[{one}->{other}]>"), format!("4<TCP:[{other}->{one}]>"));
+        call(asks, format!("sendto({from}, \"a\", 1, 0, NULL, 0) = 1"));
+        call(answers, format!("recvfrom({to}, \"a\", 9, 0, NULL, NULL) = 1"));
+        call(answers, format!("sendto({to}, \"bc\", 2, 0, NULL, 0) = 2"));
+        call(asks, format!("recvfrom({from}, \"bc\", 9, 0, NULL, NULL) = 2"));
+    }
+    std::fs::write(&text, lines).unwrap();
+    let mut import = Command::new(env!("CARGO_BIN_EXE_fettle"));
+    let imported = import.arg("import").arg(&text).arg("-o").arg(&trace).output().unwrap();
+    assert!(trace.is_dir(), "{imported:?}");
+    trace
+}
+
+/// Whether boxes of the graph lie upon each other, and whether lines pass nodes that are not theirs.
+const GRAPH: &str = "(() => {
+    const box = element => element.getBoundingClientRect();
+    const apart = (a, b) => a.right <= b.left || b.right <= a.left || a.bottom <= b.top || b.bottom <= a.top;
+    const nodes = [...document.querySelectorAll('.graph .node rect')].map(box);
+    const boxes = [...nodes, ...[...document.querySelectorAll('.graph .label rect')].map(box)];
+    const clear = boxes.every((a, at) => boxes.slice(at + 1).every(b => apart(a, b)));
+    const lines = [...document.querySelectorAll('.graph .edge path:first-child')];
+    const inside = (point, { left, right, top, bottom }) =>
+        point.x > left + 2 && point.x < right - 2 && point.y > top + 2 && point.y < bottom - 2;
+    const passes = lines.some(line => {
+        for (let part = 0; part <= 1; part += 0.05) {
+            const point = line.getPointAtLength(part * line.getTotalLength()).matrixTransform(line.getScreenCTM());
+            if (nodes.some(node => inside(point, node))) return true;
+        }
+        return false;
+    });
+    return { nodes: nodes.length, columns: new Set(nodes.map(({ left }) => Math.round(left))).size,
+        labels: boxes.length - nodes.length, lines: lines.length, clear, passes };
+})()";
+
+#[test]
+fn who_talks_with_whom_is_drawn_so_that_it_can_be_read() {
+    let Some(Bed { mut page, folder }) = Bed::new() else { return };
+    let served = Served::start(&talk(folder.path()));
+    page.open(&served.url).unwrap();
+    page.until(READY).unwrap();
+    page.value("document.getElementById('tab-communication').click()").unwrap();
+    page.until("document.querySelectorAll('.graph .node').length === 6").unwrap();
+    let drawn = page.value(GRAPH).unwrap();
+    let wanted = serde_json::json!({
+        "nodes": 6, "columns": 4, "labels": 8, "lines": 8, "clear": true, "passes": false });
+    assert_eq!(drawn, wanted);
+    let first = "document.querySelector('#communication td').innerText";
+    assert!(page.value(first).unwrap().as_str().unwrap().contains('→'));
+
+    // Little room: still the same, nothing beside the page, and requests below their list.
+    let small = serde_json::json!({
+        "width": 600, "height": 800, "deviceScaleFactor": 1, "mobile": false });
+    page.call("Emulation.setDeviceMetricsOverride", small).unwrap();
+    page.until("document.querySelector('.graph svg').getBoundingClientRect().width <= 600")
+        .unwrap();
+    let mut drawn = page.value(GRAPH).unwrap();
+    // A line without a label tells what it would say when it is pointed at.
+    assert!(drawn["labels"].as_u64() >= Some(6), "{drawn}");
+    drawn["labels"] = wanted["labels"].clone();
+    assert_eq!(drawn, wanted);
+    assert_eq!(page.value("document.documentElement.scrollWidth").unwrap(), 600);
+    page.value("document.getElementById('tab-requests').click()").unwrap();
+    page.until("document.querySelector('#requests tbody tr') !== null").unwrap();
+    let place =
+        |what: &str| format!("document.querySelector('.requests-{what}').getBoundingClientRect()");
+    page.until(&format!("{}.bottom <= {}.top", place("left"), place("right"))).unwrap();
+    page.until("document.querySelector('#requests input').offsetWidth >= 150").unwrap();
+    assert_eq!(page.errors, [] as [String; 0]);
+}
+
 #[test]
 fn without_the_token_the_page_says_what_to_do() {
     let Some(Bed { mut page, folder }) = Bed::new() else { return };

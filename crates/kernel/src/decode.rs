@@ -164,8 +164,7 @@ impl Decoder {
         if self.told_before(&r) {
             return Ok(());
         }
-        self.fault_is_over(&r, &mut t)?;
-        self.silent_are_over(&r, &mut t)?;
+        self.what_is_over(&r, &mut t)?;
         let (pid, tid) = (u64::from(r.pid), u64::from(r.tid));
         // Whoever runs in these is not who they are about.
         if !matches!(r.kind, Kind::Switch | Kind::Wake | Kind::Signal | Kind::BlockComplete) {
@@ -249,6 +248,16 @@ impl Decoder {
         }
         let what = what | u64::from(r.flags & 0xfff);
         self.waiting.insert(r.tid, what) == Some(what)
+    }
+
+    /// Tells the ends of what the thread does no longer.
+    fn what_is_over<S: Sink>(
+        &mut self,
+        r: &Record<'_>,
+        t: &mut Teller<'_, S>,
+    ) -> Result<(), S::Error> {
+        self.fault_is_over(r, t)?;
+        self.silent_are_over(r, t)
     }
 
     /// Where nobody tells that a fault is done: the thread does something else.

@@ -183,7 +183,11 @@ pub fn serve(channel: &mut dyn Channel, peer: &str, hub: &Hub, hang_up: HangUp) 
     {
         channel.channel.within(LAST_WORD);
         let passing = error.is_passing();
-        let why = error.to_string();
+        // That it is refused, the other side says itself.
+        let why = match error {
+            Error::Refused { reason, .. } => reason.clone(),
+            other => other.to_string(),
+        };
         let why = &why.as_bytes()[..why.floor_char_boundary(2048)];
         let flags = if passing { AGAIN } else { 0 };
         let _ = channel.send(Head { flags, ..Head::new(Kind::Refused, why.len()) }, why);

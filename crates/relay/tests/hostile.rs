@@ -90,6 +90,7 @@ fn a_recording_that_is_too_large_is_refused_for_good() {
     let refused =
         sender.finish(Duration::from_secs(60), &AtomicBool::new(false), || {}).unwrap_err();
     assert!(refused.to_string().contains("larger than the 1 MiB"), "{refused}");
+    assert_eq!(refused.to_string().matches("the collector refused").count(), 1, "{refused}");
     assert!(log.standing().waiting_bytes > 0, "the recorder keeps what it has");
 }
 

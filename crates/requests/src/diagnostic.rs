@@ -121,19 +121,39 @@ impl Report {
         let text = source.and_then(|source| source.text.lines().nth(line - 1)).unwrap_or("");
         let number = line.to_string();
         let gutter = " ".repeat(number.len());
-        // What a terminal would not show as one column is shown as one blank.
-        let shown: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+        let (shown, before) = around(text, column - 1);
         let marked = source.map_or("", |source| {
             source.text.get(diagnostic.span.start..diagnostic.span.end).unwrap_or("")
         });
-        let width = marked.lines().next().unwrap_or("").chars().count().max(1);
+        let width = marked.lines().next().unwrap_or("").chars().count();
+        let width = width.min(shown.chars().count().saturating_sub(before)).max(1);
         writeln!(f, "{number} | {shown}")?;
-        writeln!(f, "{gutter} | {}{}", " ".repeat(column - 1), "^".repeat(width))?;
+        writeln!(f, "{gutter} | {}{}", " ".repeat(before), "^".repeat(width))?;
         match &diagnostic.help {
             Some(help) => writeln!(f, "{gutter} = {help}"),
             None => Ok(()),
         }
     }
+}
+
+/// Most characters of a line that are shown.
+const LINE: usize = 120;
+/// Of a longer line, those before the place that is meant.
+const BEFORE: usize = 50;
+
+/// A line, or of a long one what is around a character, and how many characters stand before that.
+fn around(line: &str, at: usize) -> (String, usize) {
+    // What a terminal would not show as one column is shown as one blank.
+    let shown = line.chars().map(|c| if c.is_control() { ' ' } else { c });
+    let length = line.chars().count();
+    if length <= LINE {
+        return (shown.collect(), at);
+    }
+    let begin = at.saturating_sub(BEFORE).min(length - LINE);
+    let end = begin + LINE;
+    let cut = |n: usize| (n == begin && begin > 0) || (n + 1 == end && end < length);
+    let kept = shown.enumerate().skip(begin).take(LINE);
+    (kept.map(|(n, c)| if cut(n) { '…' } else { c }).collect(), at - begin)
 }
 
 impl std::error::Error for Report {}
@@ -162,18 +182,38 @@ mod tests {
         assert_eq!(suggest("zzz", names), None);
     }
 
+    fn report(text: &str, start: usize, end: usize) -> Report {
+        let diagnostic = Diagnostic {
+            severity: Severity::Error,
+            file: 0,
+            span: Span { start, end },
+            message: "no".into(),
+            help: Some("yes".into()),
+        };
+        Report { files: vec![Source::new("s", text)], diagnostics: vec![diagnostic] }
+    }
+
+    #[test]
+    fn of_a_long_line_what_is_around_the_place_is_shown() {
+        for (start, end, before) in
+            [(0, 2, 0), (5000, 5003, 50), (9998, 10_000, 118), (7000, 9999, 50)]
+        {
+            let text = format!("{}{}", "x".repeat(start), "ö".repeat(10_000 - start));
+            let shown = report(&text, start, end).to_string();
+            let lines: Vec<&str> = shown.lines().collect();
+            assert!(lines[0].starts_with(&format!("s:1:{}:", start + 1)), "{shown}");
+            assert_eq!(lines[1].chars().count(), 4 + LINE, "{shown}");
+            assert!(lines[2].chars().count() <= 4 + LINE, "{shown}");
+            let mark = lines[2].find('^').unwrap();
+            assert_eq!(mark, 4 + before, "{shown}");
+            assert!(lines[1].contains('…'), "{shown}");
+            assert_eq!(lines[1].chars().nth(mark), Some('ö'));
+        }
+    }
+
     #[test]
     fn a_message_shows_line_and_column() {
-        let report = Report {
-            files: vec![Source::new("s", "äb\n\tcö dd\n")],
-            diagnostics: vec![Diagnostic {
-                severity: Severity::Error,
-                file: 0,
-                span: Span { start: 9, end: 11 },
-                message: "no".into(),
-                help: Some("yes".into()),
-            }],
-        };
+        let report = report("äb\n\tcö dd\n", 9, 11);
         let text = "s:2:5: error: no\n2 |  cö dd\n  |     ^^\n  = yes\n";
         assert_eq!(report.to_string(), text);
     }

@@ -32,6 +32,7 @@ const ASSETS: &[Asset] = &[
     asset!("flame.js", SCRIPT),
     asset!("format.js", SCRIPT),
     asset!("functions.js", SCRIPT),
+    asset!("graph.js", SCRIPT),
     asset!("histogram.js", SCRIPT),
     asset!("keys.js", SCRIPT),
     asset!("layout.js", SCRIPT),
@@ -46,7 +47,6 @@ const ASSETS: &[Asset] = &[
     asset!("trace.js", SCRIPT),
     asset!("types.js", SCRIPT),
     asset!("waterfall.js", SCRIPT),
-    asset!("vendor/cytoscape/cytoscape.min.js", SCRIPT),
     asset!("vendor/uplot/uPlot.iife.min.js", SCRIPT),
     asset!("vendor/uplot/uPlot.min.css", CSS),
 ];

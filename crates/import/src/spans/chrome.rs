@@ -80,15 +80,7 @@ pub fn moments(values: &[Json], torn: u64) -> Moments {
                     left_out.count(&[&event["dur"]]);
                     continue;
                 };
-                let of_thread = of_thread.or_default();
-                if took_ns == 0 {
-                    of_thread.push((time_ns, Edge::Instant, name));
-                    continue;
-                }
-                let length = std::cmp::Reverse(took_ns);
-                of_thread.push((time_ns, Edge::Begin(length), name));
-                let end = Edge::End(std::cmp::Reverse(time_ns));
-                of_thread.push((time_ns.saturating_add(took_ns), end, String::new()));
+                interval(time_ns, took_ns, name, of_thread.or_default());
             }
             // How long it is nobody knows yet: those in the file's order are outermost first.
             "B" => of_thread.or_default().push((time_ns, Edge::Begin(std::cmp::Reverse(0)), name)),
@@ -141,6 +133,17 @@ pub fn moments(values: &[Json], torn: u64) -> Moments {
         ("values that were cut off at the end of a file", torn),
     ];
     Moments::new(moments, names, losses)
+}
+
+/// Both ends of an interval.
+fn interval(time_ns: u64, took_ns: u64, name: String, edges: &mut Edges) {
+    if took_ns == 0 {
+        edges.push((time_ns, Edge::Instant, name));
+        return;
+    }
+    edges.push((time_ns, Edge::Begin(std::cmp::Reverse(took_ns)), name));
+    let end = Edge::End(std::cmp::Reverse(time_ns));
+    edges.push((time_ns.saturating_add(took_ns), end, String::new()));
 }
 
 /// Beginnings and ends with their depth; how many ends had no beginning.
