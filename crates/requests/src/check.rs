@@ -459,10 +459,8 @@ impl Checker {
                 let key = self.stream(lane, context, names, made)?;
                 let number = Type::Number(None);
                 let bytes = self.typed(bytes, number, "the number of bytes is", context)?;
-                let at = match at {
-                    Some(at) => Some(self.typed(at, number, "an offset is", context)?),
-                    None => None,
-                };
+                let at = at.as_ref().map(|at| self.typed(at, number, "an offset is", context));
+                let at = at.transpose()?;
                 let what = match sends {
                     true => Traffic::Send { bytes, at },
                     false => {
