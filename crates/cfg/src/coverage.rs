@@ -1,6 +1,6 @@
 //! How much of an image's code is in functions that are known.
 
-use fettle_image::{Image, SectionKind};
+use fettle_image::{Image, Section, SectionKind};
 use serde::{Deserialize, Serialize};
 
 /// Sections of code that linkers make: no functions.
@@ -26,12 +26,16 @@ impl Coverage {
     pub(crate) fn new(image: &Image, known: u64) -> Coverage {
         let mut sections =
             image.sections().iter().filter(|s| s.is_alloc() && s.is_executable()).peekable();
+        let is_code =
+            |s: &Section| s.kind != SectionKind::Nobits && !GLUE.contains(&s.name.as_str());
+        // What a damaged file says of its sizes may be more than there can be.
+        let add = |sum: u64, size: u64| sum.saturating_add(size);
         let code: u64 = match sections.peek() {
-            Some(_) => sections
-                .filter(|s| s.kind != SectionKind::Nobits && !GLUE.contains(&s.name.as_str()))
-                .map(|s| s.size)
-                .sum(),
-            None => image.segments().iter().filter(|s| s.executable).map(|s| s.file_size).sum(),
+            Some(_) => sections.filter(|s| is_code(s)).map(|s| s.size).fold(0, add),
+            None => {
+                let segments = image.segments().iter().filter(|s| s.executable);
+                segments.map(|s| s.file_size).fold(0, add)
+            }
         };
         Coverage { code, unknown: code.saturating_sub(known) }
     }

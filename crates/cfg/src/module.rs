@@ -73,7 +73,10 @@ pub fn lift(image: &Image) -> Lifted {
         exception_tables: tables,
         targets,
         code_bytes: parts.iter().map(|p| p.code.code_bytes).sum(),
-        coverage: Coverage::new(image, parts.iter().map(|p| p.code.known_bytes()).sum()),
+        coverage: Coverage::new(
+            image,
+            parts.iter().map(|p| p.code.known_bytes()).fold(0, u64::saturating_add),
+        ),
         ..Lifted::default()
     };
     // From here on each group has its parts to itself.
