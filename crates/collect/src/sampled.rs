@@ -9,8 +9,9 @@
 //! now and then, they follow from that (`places.rs`).
 //!
 //! Before it stands for others, a sample is cleaned of what happened to it alone: the ticks that
-//! its thread was preempted in, or stood still for a signal in, and the cost of probes below it. Samples come by their ends, so what
-//! probes below a sample took is a difference of sums, and so is the time off the processor.
+//! its thread was preempted in, or stood still for a signal in, and the cost of probes below it.
+//! Samples come by their ends, so what probes below a sample took is a difference of sums, and so is
+//! the time off the processor.
 //!
 //! Where few calls take most of a function's time, whether one of them is sampled is chance. So now
 //! and then a *mark* is left on the shadow stack (`fettle_sample_exit` in `runtime/agent`), and every
@@ -303,9 +304,7 @@ impl ThreadSamples {
             self.probes.add(end, own.round() as u64);
         }
     }
-}
 
-impl ThreadSamples {
     /// Calls by code without probes that ended while this one was in progress are within it.
     fn adopt(&mut self, timed: &Timed, inner: f64) {
         while let Some(orphan) = self.orphans.pop_if(|orphan| orphan.end > timed.since) {

@@ -592,8 +592,8 @@ impl Run {
         if section.is_only(NOBODY) {
             return;
         }
-        let waits = matches!(section.code.state(), State::Waiting(_));
-        if section.actor && !(idle && waits) {
+        let idle = idle && section.actor && matches!(section.code.state(), State::Waiting(_));
+        if section.actor && !idle {
             self.flush(place, at_ns);
         }
         for member in self.sections.members(place) {

@@ -12,7 +12,7 @@ use std::cmp::Reverse;
 
 use crate::deeds::{Deed, Deeds};
 use crate::request::{Request, RequestEvent, RequestSection, Span};
-use crate::state::{Code, State};
+use crate::state::Code;
 
 /// The words that a log begins with: the request's number, when it began, the place of its first event
 /// among all, and its class with its label.
@@ -180,7 +180,7 @@ impl Log {
         self.add(STATE | shared(is_shared) | what, at_ns);
     }
 
-    /// A section is left; `idle` if what its actor waits for is not the request's.
+    /// A section is left; `idle` if its actor waits, and not for the request.
     #[inline]
     pub fn leave(&mut self, section: u32, at_ns: u64, idle: bool) {
         let idle = if idle { IDLE } else { 0 };
@@ -380,11 +380,10 @@ impl Reader for Story<'_> {
 
     #[inline]
     fn leave(&mut self, section: u32, at_ns: u64, idle: bool) {
+        if idle {
+            return;
+        }
         if self.request.sections[section as usize].actor {
-            let state = self.codes[section as usize].state();
-            if idle && matches!(state, State::Waiting(_)) {
-                return;
-            }
             self.span(section, at_ns, false);
         }
         self.request.sections[section as usize].left_ns = at_ns;
@@ -414,7 +413,7 @@ impl Reader for Vec<Option<Stay>> {
 mod tests {
     use super::*;
     use crate::event::EventId;
-    use crate::state::Wait;
+    use crate::state::{State, Wait};
     use crate::{Source, compile};
 
     fn stay(timeline: u16, key: u128) -> Stay {
