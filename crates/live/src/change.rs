@@ -17,7 +17,7 @@ use crate::maps::{LiveAddr, Mapping};
 use crate::perf_map;
 use crate::places::Places;
 use crate::process::{self, Process, hash};
-use crate::references::{OwnMemory, Ranges, sleeper_returns_to};
+use crate::references::{Lead, OwnMemory, Ranges, sleeper_returns_to};
 use crate::returns::Returns;
 
 pub(crate) const PAGE: u64 = 4096;
@@ -200,8 +200,6 @@ pub struct Undone {
 
 /// What keeps new code.
 const ON_A_STACK: &str = "a thread is in it, or returns to it";
-const IN_MEMORY: &str =
-    "something in its memory may lead to it (`fettle undo --memory` changes such words)";
 /// So many words of memory are changed in one stop, which is to be short.
 const MOST_LEADS: usize = 1000;
 /// So long an undo waits between looks whether new code can be taken away, first and at most.
@@ -402,9 +400,8 @@ fn take_away(
     let unwind = patches(journal, |purpose| purpose == Purpose::Unwind);
     let known = known(&regions, &unwind);
     // Looks that cost nothing, or little, come first: as a rule it is a thread that hinders.
-    let kept = |why: &str| Ok(Some(why.to_owned()));
     if returns.is_empty() && sleeper_returns_to(process, &ranges) {
-        return kept(ON_A_STACK);
+        return Ok(Some(ON_A_STACK.to_owned()));
     }
     let (view, stop) = process.while_halted(|halted| {
         halted.lead_back(returns, &ranges)?;
@@ -412,39 +409,39 @@ fn take_away(
         Ok(found.is_empty().then(|| halted.view()))
     })?;
     undone.stops.push(stop);
-    let Some(view) = view else { return kept(ON_A_STACK) };
+    let Some(view) = view else { return Ok(Some(ON_A_STACK.to_owned())) };
     let memory = OwnMemory::of(process, &process.maps()?, view, &code);
     let large = memory.is_large();
     // Twice, where it cannot be searched once more while the process stands still.
     for _ in 0..if large { 2 } else { 1 } {
         let to = (&code, returns);
-        if memory_leads(process, &memory, to, &known, change_memory, undone)? {
-            return kept(IN_MEMORY);
+        if let Some(lead) = memory_leads(process, &memory, to, &known, change_memory, undone)? {
+            return Ok(Some(in_memory(&lead, &process.maps()?)));
         }
     }
     let conflicts = &mut undone.conflicts;
     let (hindrance, stop) = process.while_halted(|halted| {
         if halted.any_in(&guards) {
-            return Ok(Some("a thread looks through the list of libraries"));
+            return Ok(Some("a thread looks through the list of libraries".to_owned()));
         }
         if !halted.on_stacks(&ranges, returns)?.is_empty() {
-            return Ok(Some(ON_A_STACK));
+            return Ok(Some(ON_A_STACK.to_owned()));
         }
         if !large {
             let maps = halted.process.maps()?;
             let memory = OwnMemory::of(process, &maps, halted.view(), &code);
             if memory.is_large() {
-                return Ok(Some("its memory grows just now"));
+                return Ok(Some("its memory grows just now".to_owned()));
             }
-            if memory.leads_into(process, (&code, returns), &known) {
-                return Ok(Some(IN_MEMORY));
+            if let Some(lead) = memory.lead_into(process, (&code, returns), &known) {
+                return Ok(Some(in_memory(&lead, &maps)));
             }
         }
         forget(journal, halted, (&unwind, &places), conflicts)
     })?;
     undone.stops.push(stop);
-    if let Some(why) = hindrance {
-        return kept(why);
+    if hindrance.is_some() {
+        return Ok(hindrance);
     }
     // Nothing leads there any more, and nothing will.
     let regions = still_there(journal, process)?;
@@ -461,7 +458,24 @@ fn known(regions: &[(Region, bool)], unwind: &[Patch]) -> Ranges {
     Ranges::new(unwind.chain(own).collect())
 }
 
-/// Whether words of a process's memory may lead to new code; those that say that a call comes back to
+/// Why new code stays that a word of memory may lead to.
+fn in_memory(lead: &Lead, maps: &[Mapping]) -> String {
+    let mapping = maps.iter().find(|mapping| mapping.contains(lead.at));
+    let file = mapping.and_then(|mapping| mapping.path.as_ref());
+    let of_kernel = mapping.and_then(|mapping| mapping.name.as_ref());
+    let place = match (file, of_kernel) {
+        (Some(file), _) => file.display().to_string(),
+        (None, Some(name)) => format!("its {name}"),
+        (None, None) => "memory of its own".to_owned(),
+    };
+    format!(
+        "the word at {} in {place} may lead to {} in it (`fettle undo --memory` changes such words)",
+        lead.at,
+        LiveAddr(lead.to)
+    )
+}
+
+/// A word of a process's memory that may lead to new code; those that say that a call comes back to
 /// it are changed, if they are to be.
 fn memory_leads(
     process: &Process,
@@ -470,7 +484,7 @@ fn memory_leads(
     known: &Ranges,
     change: bool,
     undone: &mut Undone,
-) -> Result<bool, LiveError> {
+) -> Result<Option<Lead>, LiveError> {
     let most = if change { MOST_LEADS } else { 1 };
     let leads = memory.leads(process, (code, returns), known, most);
     if change && !leads.is_empty() {
@@ -480,7 +494,7 @@ fn memory_leads(
         undone.changed += changed;
         undone.stops.push(stop);
     }
-    Ok(!leads.is_empty())
+    Ok(leads.first().copied())
 }
 
 /// Has unwinders forget new code, and threads its counters. Gives what hinders.
@@ -489,11 +503,11 @@ fn forget(
     halted: &mut Halted<'_>,
     (unwind, places): (&[Patch], &Places),
     conflicts: &mut Vec<LiveAddr>,
-) -> Result<Option<&'static str>, LiveError> {
+) -> Result<Option<String>, LiveError> {
     for patch in unwind {
         if !halted.restore_unwind(patch, places)? {
             conflicts.push(patch.at);
-            return Ok(Some("its loader has been changed by somebody else"));
+            return Ok(Some("its loader has been changed by somebody else".to_owned()));
         }
     }
     for entry in journal.entries() {

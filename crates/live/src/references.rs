@@ -87,7 +87,8 @@ impl Halted<'_> {
             self.process.memory.read_exact(at, &mut bytes).ok()?;
             Some(u64::from_le_bytes(bytes))
         });
-        let stacks = self.threads.iter().map(|thread| thread.registers.rsp).collect();
+        let pointers = self.threads.iter().map(|thread| thread.registers.rsp);
+        let stacks = pointers.map(|pointer| pointer.saturating_sub(RED_ZONE)).collect();
         View { stacks, guard: guard.unwrap_or(0) }
     }
 
@@ -192,8 +193,17 @@ pub(crate) fn sleeper_returns_to(process: &Process, ranges: &Ranges) -> bool {
 /// What tells live memory of a process from dead, and what saved addresses are hidden with.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct View {
+    /// From where on each thread's stack is in use.
     stacks: Vec<u64>,
     guard: u64,
+}
+
+impl View {
+    /// Whether a word lies below what is in use of a stack, on the same page: further below may be
+    /// another stack.
+    fn is_dead(&self, at: u64) -> bool {
+        self.stacks.iter().any(|from| from / PAGE == at / PAGE && at < *from)
+    }
 }
 
 /// The parts of `start..end` that have memory of their own: untouched pages hold what is in the
@@ -227,10 +237,9 @@ impl OwnMemory {
         let mut runs = Vec::new();
         for mapping in maps.iter().filter(own) {
             // What lies below a stack pointer is dead.
-            let pointers = view.stacks.iter().copied();
-            let pointer = pointers.filter(|p| mapping.contains(LiveAddr(*p))).min();
-            let dead = pointer.map_or(0, |p| p.saturating_sub(RED_ZONE) & !(PAGE - 1));
-            let from = mapping.start.0.max(dead);
+            let stacks = view.stacks.iter().copied();
+            let stack = stacks.filter(|from| mapping.contains(LiveAddr(*from))).min();
+            let from = mapping.start.0.max(stack.unwrap_or(0) & !(PAGE - 1));
             in_use(&pagemap, from, mapping.end.0, &mut runs);
         }
         OwnMemory { runs, view }
@@ -241,8 +250,8 @@ impl OwnMemory {
         self.runs.iter().map(|(start, end)| end - start).sum::<u64>() > MOST_HALTED
     }
 
-    /// Whether any word may lead into `ranges`, as it is or as `setjmp` hides it, but for those in
-    /// `known`. What is saved in memory is where a call returns to, or where a signal interrupted
+    /// A word that may lead into `ranges`, as it is or as `setjmp` hides it, if there is any but
+    /// those in `known`. What is saved in memory is where a call returns to, or where a signal interrupted
     /// what then was left for another stack.
     ///
     /// This holds for a process that stands still, and also for one that runs if no thread of it
@@ -250,11 +259,16 @@ impl OwnMemory {
     /// searched for. For a stack that sleeps stays where it is, and so do its words; and when it
     /// goes on, what it has called before from there has left its return address below the stack
     /// pointer, where nothing else writes before the next call does.
-    pub fn leads_into(&self, process: &Process, to: (&Ranges, &Returns), known: &Ranges) -> bool {
-        !self.leads(process, to, known, 1).is_empty()
+    pub fn lead_into(
+        &self,
+        process: &Process,
+        to: (&Ranges, &Returns),
+        known: &Ranges,
+    ) -> Option<Lead> {
+        self.leads(process, to, known, 1).first().copied()
     }
 
-    /// Words that may lead into `ranges`, as [`OwnMemory::leads_into`] has them: `most` at most.
+    /// Words that may lead into `ranges`, as [`OwnMemory::lead_into`] has them: `most` at most.
     pub fn leads(
         &self,
         process: &Process,
@@ -265,10 +279,6 @@ impl OwnMemory {
         let OwnMemory { runs, view } = self;
         let (low, high) = ranges.hull();
         let leads = |word: u64| low <= word && word < high && ranges.contains(word);
-        let is_dead = |at: u64| {
-            let below = |pointer: &u64| pointer / PAGE == at / PAGE && at < pointer - RED_ZONE;
-            view.stacks.iter().any(below)
-        };
         let mut found = Vec::new();
         let mut bytes = vec![0; CHUNK];
         for (mut at, end) in runs.iter().copied() {
@@ -284,7 +294,7 @@ impl OwnMemory {
                 });
                 found.extend(
                     suspects
-                        .filter(|lead| !known.contains(lead.at.0) && !is_dead(lead.at.0))
+                        .filter(|lead| !known.contains(lead.at.0) && !view.is_dead(lead.at.0))
                         .filter(|lead| {
                             returns.is_table(lead.to)
                                 || may_lead(process, returns, lead.at, lead.to)
@@ -422,6 +432,14 @@ mod tests {
         assert!(ends(&[0xff, 0x14, 0xc5, 1, 2, 3, 4]), "call [rax * 8 + distance]");
         assert!(!ends(&[0xff, 0xe0]), "jmp rax");
         assert!(!ends(&[0x48, 0x89, 0xc3]), "mov rbx, rax");
+    }
+
+    #[test]
+    fn what_is_below_a_stack_is_dead() {
+        // Its pointer is just above the beginning of a page.
+        let view = View { stacks: vec![0x8060 - RED_ZONE], guard: 0 };
+        assert!(view.is_dead(0x7ec8) && view.is_dead(0x7fd8));
+        assert!(!view.is_dead(0x7fe0) && !view.is_dead(0x8000) && !view.is_dead(0x6ff8));
     }
 
     #[test]
