@@ -2,9 +2,33 @@
 //! recorded them or somebody else did. It is what `kernel.fettle-schema` declares, which the tests
 //! of `crates/kernel` compare.
 
+use crate::FieldType;
+
+/// A type by its name.
+macro_rules! field_type {
+    (u32) => {
+        FieldType::U32
+    };
+    (u64) => {
+        FieldType::U64
+    };
+    (i32) => {
+        FieldType::I32
+    };
+    (i64) => {
+        FieldType::I64
+    };
+    (bool) => {
+        FieldType::Bool
+    };
+    (text) => {
+        FieldType::Text
+    };
+}
+
 /// Declares the events.
 macro_rules! events {
-    ($($name:ident = $text:literal($($field:ident: $ty:ident),*);)*) => {
+    ($($name:ident = $text:literal($($field:ident: $ty:tt),*);)*) => {
         /// An event.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[allow(missing_docs)] // The schema says what they are.
@@ -23,11 +47,10 @@ macro_rules! events {
                 }
             }
 
-            /// Its fields: names and the names of their types. Besides, every event has a time and
-            /// a processor.
-            pub fn fields(self) -> &'static [(&'static str, &'static str)] {
+            /// Its fields: names and types. Besides, every event has a time and a processor.
+            pub fn fields(self) -> &'static [(&'static str, FieldType)] {
                 match self {
-                    $(Event::$name => &[$((stringify!($field), stringify!($ty)),)*],)*
+                    $(Event::$name => &[$((stringify!($field), field_type!($ty)),)*],)*
                 }
             }
         }

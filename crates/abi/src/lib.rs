@@ -19,10 +19,13 @@
 
 pub mod block;
 pub mod events;
+mod field;
 pub mod locks;
 pub mod record;
 pub mod ring;
 pub mod sensor;
+
+pub use field::FieldType;
 
 /// Version of every layout in this crate; a reader refuses other versions.
 pub const VERSION: u32 = 1;

@@ -12,8 +12,7 @@ use fettle_kernel::decode::{Decoder, Sink};
 use fettle_kernel::spool::{self, Moment, SpoolWriter};
 use fettle_kernel::{Capture, Event, KernelError, Losses, Processes};
 use fettle_trace::{
-    ClockPair, CpuLoss, EventField, EventWriter, FieldType, KindId, Loss, Manifest, Recovered,
-    WrittenEvents,
+    ClockPair, CpuLoss, EventField, EventWriter, KindId, Loss, Manifest, Recovered, WrittenEvents,
 };
 
 use serde::{Deserialize, Serialize};
@@ -358,11 +357,7 @@ enum Failure {
 
 /// The fields of an event in a trace.
 pub(crate) fn fields(event: Event) -> Vec<EventField> {
-    let field = |(name, ty): &(&str, &str)| {
-        let ty = FieldType::from_name(ty).expect("a type of the catalogue");
-        EventField::new(*name, ty)
-    };
-    event.fields().iter().map(field).collect()
+    event.fields().iter().map(|(name, ty)| EventField::new(*name, *ty)).collect()
 }
 
 /// What a message says comes after the call that moved it, whose time it has.

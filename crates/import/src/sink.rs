@@ -115,10 +115,8 @@ impl Sink {
         let kind = match self.kernel[place] {
             Some(kind) => kind,
             None => {
-                let ty = |name: &str| FieldType::from_name(name).unwrap_or(FieldType::U64);
                 let fields = event.fields().iter();
-                let fields: Vec<_> =
-                    fields.map(|(name, of)| EventField::new(*name, ty(of))).collect();
+                let fields: Vec<_> = fields.map(|(name, ty)| EventField::new(*name, *ty)).collect();
                 let kind = self.writer.kind(event.name(), &fields)?;
                 self.kernel[place] = Some(kind);
                 kind

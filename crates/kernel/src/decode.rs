@@ -614,6 +614,7 @@ fn ip(address: IpAddr, port: u16) -> End {
 mod tests {
     use super::*;
     use crate::raw::{KIND, NUMBER, TID, word};
+    use fettle_abi::FieldType;
 
     #[derive(Default)]
     struct Lines {
@@ -633,8 +634,8 @@ mod tests {
             let fields = event.fields();
             assert_eq!(fields.len(), values.len(), "{}", event.name());
             let shown = fields.iter().zip(values).map(|((name, ty), value)| match *ty {
-                "text" => format!("{name}={:?}", self.texts[*value as usize]),
-                "i32" | "i64" => format!("{name}={}", *value as i64),
+                FieldType::Text => format!("{name}={:?}", self.texts[*value as usize]),
+                FieldType::I32 | FieldType::I64 => format!("{name}={}", *value as i64),
                 _ => format!("{name}={value}"),
             });
             let shown: Vec<String> = shown.collect();

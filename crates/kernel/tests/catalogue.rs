@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use fettle_abi::FieldType;
 use fettle_kernel::Event;
 
 /// Name and fields of an event.
@@ -27,7 +28,7 @@ fn declared(text: &str) -> Declared {
 fn recordings_have_the_events_that_the_schema_declares() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../requests/schemas/kernel.fettle-schema");
     let schema = declared(&std::fs::read_to_string(path).unwrap());
-    let owned = |(name, ty): &(&str, &str)| ((*name).to_owned(), (*ty).to_owned());
+    let owned = |(name, ty): &(&str, FieldType)| ((*name).to_owned(), ty.name().to_owned());
     let ours: Declared = Event::ALL
         .iter()
         .map(|event| (event.name().to_owned(), event.fields().iter().map(owned).collect()))

@@ -6,80 +6,7 @@
 
 use std::collections::HashMap;
 
-/// What a field holds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum FieldType {
-    /// Unsigned, 8 bits.
-    U8,
-    /// Unsigned, 16 bits.
-    U16,
-    /// Unsigned, 32 bits.
-    U32,
-    /// Unsigned, 64 bits.
-    U64,
-    /// Signed, 8 bits.
-    I8,
-    /// Signed, 16 bits.
-    I16,
-    /// Signed, 32 bits.
-    I32,
-    /// Signed, 64 bits.
-    I64,
-    /// 0 or 1.
-    Bool,
-    /// A text, as its code in the stream's [`Strings`].
-    Text,
-}
-
-impl FieldType {
-    /// All types and their names in schemas.
-    pub const ALL: [(&'static str, FieldType); 10] = [
-        ("u8", FieldType::U8),
-        ("u16", FieldType::U16),
-        ("u32", FieldType::U32),
-        ("u64", FieldType::U64),
-        ("i8", FieldType::I8),
-        ("i16", FieldType::I16),
-        ("i32", FieldType::I32),
-        ("i64", FieldType::I64),
-        ("bool", FieldType::Bool),
-        ("text", FieldType::Text),
-    ];
-
-    /// The type of that name.
-    pub fn from_name(name: &str) -> Option<FieldType> {
-        FieldType::ALL.iter().find(|(n, _)| *n == name).map(|(_, ty)| *ty)
-    }
-
-    /// Its name in schemas.
-    pub fn name(self) -> &'static str {
-        FieldType::ALL.iter().find(|(_, ty)| *ty == self).map_or("", |(name, _)| name)
-    }
-
-    /// Bits of a value.
-    pub fn bits(self) -> u32 {
-        match self {
-            FieldType::Bool => 1,
-            FieldType::U8 | FieldType::I8 => 8,
-            FieldType::U16 | FieldType::I16 => 16,
-            FieldType::U32 | FieldType::I32 | FieldType::Text => 32,
-            FieldType::U64 | FieldType::I64 => 64,
-        }
-    }
-
-    /// Whether values can be negative.
-    pub fn signed(self) -> bool {
-        matches!(self, FieldType::I8 | FieldType::I16 | FieldType::I32 | FieldType::I64)
-    }
-
-    /// Smallest and largest value.
-    pub fn range(self) -> (i128, i128) {
-        match self.signed() {
-            true => (-(1 << (self.bits() - 1)), (1 << (self.bits() - 1)) - 1),
-            false => (0, (1 << self.bits()) - 1),
-        }
-    }
-}
+pub use fettle_abi::FieldType;
 
 /// A named and typed field.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -314,17 +241,6 @@ impl Batch {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn names_and_types_agree() {
-        for (name, ty) in FieldType::ALL {
-            assert_eq!(FieldType::from_name(name), Some(ty));
-            assert_eq!(ty.name(), name);
-        }
-        assert_eq!(FieldType::I8.range(), (-128, 127));
-        assert_eq!(FieldType::U64.range(), (0, i128::from(u64::MAX)));
-        assert_eq!(FieldType::Bool.range(), (0, 1));
-    }
 
     #[test]
     fn columns_are_added_as_rows_are() {

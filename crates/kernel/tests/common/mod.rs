@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use fettle_abi::FieldType;
 use fettle_kernel::decode::{Decoder, Sink};
 use fettle_kernel::spool::{self, Moment, SpoolWriter};
 use fettle_kernel::{Capture, Event, KernelError, Losses, Options};
@@ -83,7 +84,7 @@ impl Sink for All {
         assert_eq!(event.fields().len(), values.len(), "{event:?}");
         let fields = event.fields().iter().zip(values).map(|((name, ty), value)| {
             let value = match *ty {
-                "text" => Value::Text(self.texts[*value as usize].clone()),
+                FieldType::Text => Value::Text(self.texts[*value as usize].clone()),
                 _ => Value::Number(*value as i64),
             };
             (*name, value)

@@ -17,6 +17,7 @@ mod part;
 mod read;
 mod write;
 
+pub use fettle_abi::FieldType;
 use serde::{Deserialize, Serialize};
 
 pub(crate) use read::found;
@@ -25,69 +26,20 @@ pub use write::{EventWriter, KindId, WrittenEvents};
 
 use crate::error::{Error, Result};
 
-/// What a field of an event holds. Values are 64 bits: signed ones extended, texts as codes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum FieldType {
-    /// Unsigned, 8 bits.
-    U8,
-    /// Unsigned, 16 bits.
-    U16,
-    /// Unsigned, 32 bits.
-    U32,
-    /// Unsigned, 64 bits.
-    U64,
-    /// Signed, 8 bits.
-    I8,
-    /// Signed, 16 bits.
-    I16,
-    /// Signed, 32 bits.
-    I32,
-    /// Signed, 64 bits.
-    I64,
-    /// 0 or 1.
-    Bool,
-    /// A text.
-    Text,
-}
+/// A type in a manifest: its name.
+mod type_name {
+    use fettle_abi::FieldType;
+    use serde::de::{Deserialize, Deserializer, Error};
+    use serde::ser::Serializer;
 
-impl FieldType {
-    /// All types and their names, which are those of schemas.
-    pub const ALL: [(&'static str, FieldType); 10] = [
-        ("u8", FieldType::U8),
-        ("u16", FieldType::U16),
-        ("u32", FieldType::U32),
-        ("u64", FieldType::U64),
-        ("i8", FieldType::I8),
-        ("i16", FieldType::I16),
-        ("i32", FieldType::I32),
-        ("i64", FieldType::I64),
-        ("bool", FieldType::Bool),
-        ("text", FieldType::Text),
-    ];
-
-    /// The type of that name.
-    pub fn from_name(name: &str) -> Option<FieldType> {
-        FieldType::ALL.iter().find(|(known, _)| *known == name).map(|(_, ty)| *ty)
+    pub fn serialize<S: Serializer>(ty: &FieldType, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str(ty.name())
     }
 
-    /// Its name.
-    pub fn name(self) -> &'static str {
-        FieldType::ALL.iter().find(|(_, ty)| *ty == self).map_or("", |(name, _)| name)
-    }
-
-    /// The value as a column of this type can hold it.
-    pub(crate) fn fitted(self, value: u64) -> u64 {
-        match self {
-            FieldType::U8 => u64::from(value as u8),
-            FieldType::U16 => u64::from(value as u16),
-            FieldType::U32 | FieldType::Text => u64::from(value as u32),
-            FieldType::I8 => value as i8 as u64,
-            FieldType::I16 => value as i16 as u64,
-            FieldType::I32 => value as i32 as u64,
-            FieldType::U64 | FieldType::I64 => value,
-            FieldType::Bool => u64::from(value != 0),
-        }
+    pub fn deserialize<'a, D: Deserializer<'a>>(from: D) -> Result<FieldType, D::Error> {
+        let name = String::deserialize(from)?;
+        let unknown = || D::Error::custom(format_args!("there is no type {name}"));
+        FieldType::from_name(&name).ok_or_else(unknown)
     }
 }
 
@@ -97,7 +49,7 @@ pub struct EventField {
     /// Its name.
     pub name: String,
     /// What it holds.
-    #[serde(rename = "type")]
+    #[serde(rename = "type", with = "type_name")]
     pub ty: FieldType,
 }
 
@@ -216,15 +168,15 @@ mod tests {
     }
 
     #[test]
-    fn values_are_cut_as_their_columns_cut_them() {
-        assert_eq!(FieldType::U8.fitted(0x1ff), 0xff);
-        assert_eq!(FieldType::I8.fitted(0xff), u64::MAX);
-        assert_eq!(FieldType::I32.fitted(0xffff_ffff), u64::MAX);
-        assert_eq!(FieldType::I64.fitted(7), 7);
-        assert_eq!(FieldType::Bool.fitted(7), 1);
+    fn types_have_their_names_in_manifests() {
         for (name, ty) in FieldType::ALL {
-            assert_eq!(FieldType::from_name(name).map(FieldType::name), Some(name));
-            assert_eq!(serde_json::to_value(ty).unwrap(), name);
+            let field = EventField::new("f", ty);
+            let json = serde_json::json!({ "name": "f", "type": name });
+            assert_eq!(serde_json::to_value(&field).unwrap(), json);
+            assert_eq!(serde_json::from_value::<EventField>(json).unwrap(), field);
         }
+        let json = serde_json::json!({ "name": "f", "type": "u9" });
+        let refused = serde_json::from_value::<EventField>(json).unwrap_err();
+        assert!(refused.to_string().contains("there is no type u9"), "{refused}");
     }
 }
