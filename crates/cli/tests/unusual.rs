@@ -354,12 +354,15 @@ fn forked_children_make_no_calls_of_their_parents() {
             totals.iter().filter(move |total| total.function == id)
         };
         let calls = |name: &str| rows_of(name).map(|total| total.calls).sum::<u64>();
-        let all = ["main", "outer", "forks", "leaf"].map(calls);
-        assert_eq!(all, [1, 10, 10, 29], "{mode}");
-        if ["events", "time"].contains(&mode) {
-            let children = rows_of("forks").filter(|total| total.thread != first);
-            let longest = children.map(|total| total.total_ns).max().expect("they return");
+        let all = ["main", "outer", "forks", "works", "leaf"].map(calls);
+        assert_eq!(all, [1, 5, 10, 9, 19], "{mode}");
+        if ["events", "time", "sample"].contains(&mode) {
+            let of_children = |name| rows_of(name).filter(|total| total.thread != first);
+            let longest = of_children("forks").map(|total| total.total_ns).max();
+            let longest = longest.expect("they return");
             assert!((1..150_000_000).contains(&longest), "{mode}: {longest} ns");
+            let works: u64 = of_children("works").map(|total| total.total_ns).sum();
+            assert!(works > 8 * 30_000_000, "{mode}: {works} ns");
         }
     }
 }
