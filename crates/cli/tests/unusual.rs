@@ -367,6 +367,30 @@ fn forked_children_make_no_calls_of_their_parents() {
     }
 }
 
+/// Neither what Fettle cannot say nor what it was started without changes a program.
+#[test]
+fn a_program_has_its_status_and_descriptors_whatever_fettle_can_say() {
+    let bench = Bench::new();
+    let fettle = env!("CARGO_BIN_EXE_fettle");
+    for (said, program, status) in [
+        ("2>/dev/full", "sh -c 'exit 4'", 4),
+        ("2>&-", "sh -c 'exit 4'", 4),
+        // Whoever reads it is gone by then.
+        ("2> >(exec true)", "sh -c 'sleep 0.3; exit 4'", 4),
+        (">&-", "ls /", 2),
+        ("<&-", "sh -c 'test -e /proc/$$/fd/0 || exit 6'", 6),
+    ] {
+        let trace = bench.trace();
+        let _ = std::fs::remove_dir_all(&trace);
+        let run = format!("exec {fettle} record --mode count -o {trace} -- {program} {said}");
+        let mut shell = Command::new("bash");
+        shell.args(["-c", &run]).env("XDG_CACHE_HOME", bench.path("cache"));
+        let ended = shell.output().unwrap();
+        assert_eq!(ended.status.code(), Some(status), "{program} {said}: {ended:?}");
+        assert!(fettle_trace::Trace::open(trace.as_ref()).is_ok(), "{program} {said}");
+    }
+}
+
 /// Where functions are not known, it is told how much code that is.
 #[test]
 fn code_in_no_known_function_is_told() {
