@@ -96,6 +96,25 @@ fn coreutils_and_shell() {
     bench.same(&["*"], 6, &["/bin/bash", "-c", script]);
 }
 
+/// Its files are where neither its own paths lead, seen from here, nor ours, seen from there.
+#[test]
+fn a_program_with_another_root() {
+    if Command::new("id").arg("-u").output().unwrap().stdout != b"0\n" {
+        return eprintln!("skipped 1 test: only root may change its root");
+    }
+    let bench = Bench::new();
+    let root = bench.path("root");
+    let needed = Command::new("ldd").arg("/bin/ls").output().unwrap().stdout;
+    let needed = String::from_utf8(needed).unwrap();
+    let files = needed.split_whitespace().filter(|word| word.starts_with('/'));
+    for file in files.chain(["/bin/ls"]) {
+        let copy = root.join(file.trim_start_matches('/'));
+        fs::create_dir_all(copy.parent().unwrap()).unwrap();
+        fs::copy(file, copy).unwrap();
+    }
+    bench.same(&["*"], 6, &["/usr/sbin/chroot", root.to_str().unwrap(), "/bin/ls", "-la", "/"]);
+}
+
 #[test]
 fn a_compiler() {
     let bench = Bench::new();

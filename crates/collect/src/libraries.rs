@@ -29,7 +29,7 @@ use fettle_cfg::SkipReason;
 use fettle_image::{Image, LinkAddr};
 use fettle_live::{
     Door, DoorStop, Entry, ExecStop, FileMap, LiveAddr, LiveError, Mapping, Patch, Prot, Purpose,
-    Region, Request,
+    Region, Request, mapped_file,
 };
 use fettle_rewrite::find_object::{self, Region as Known};
 use fettle_rewrite::{Linked, Plan};
@@ -225,12 +225,14 @@ impl Libraries {
             .iter()
             .find(|m| m.contains(stop.auxv.base))
             .ok_or("its loader is not mapped where the kernel says")?;
-        let path = mapping.path.clone().ok_or("its loader has no file")?;
         let key = (mapping.inode, u64::from(mapping.device.0) << 32 | u64::from(mapping.device.1));
         let pid = stop.pid;
         let made = self.loaders.entry(key).or_insert_with(|| {
-            let file = inside(pid, &path);
-            Rc::new(open_image(&file).map_err(|e| e.to_string()).and_then(Loader::of))
+            let file = mapped_file(pid, mapping).ok_or("the file of its loader cannot be opened");
+            let image = file
+                .map_err(str::to_owned)
+                .and_then(|file| open_image(&file).map_err(|e| e.to_string()));
+            Rc::new(image.and_then(Loader::of))
         });
         Ok(made.clone())
     }
@@ -347,7 +349,8 @@ impl Libraries {
                 break;
             }
             space.known.insert(new.link_map, Library { base: new.base, probed: None });
-            let Some(path) = file_of(new, &maps) else { continue };
+            let path = mapping_of(new, &maps).and_then(|mapping| mapping.path.clone());
+            let Some(path) = path else { continue };
             if !self.wants(&path) {
                 continue;
             }
@@ -431,12 +434,13 @@ impl Libraries {
         stop: &DoorStop,
     ) -> Option<u64> {
         for l in listed {
-            let Some(path) = file_of(l, maps) else { continue };
+            let Some(mapping) = mapping_of(l, maps) else { continue };
+            let Some(path) = &mapping.path else { continue };
             let name = path.file_name().unwrap_or_default().as_bytes();
             if !name.starts_with(b"libc.so") && !name.starts_with(b"libc-") {
                 continue;
             }
-            let file = inside(stop.pid, &path);
+            let Some(file) = mapped_file(stop.pid, mapping) else { continue };
             let Ok(meta) = std::fs::metadata(&file) else { continue };
             let known = self.find_object.entry((meta.dev(), meta.ino()));
             let at = known.or_insert_with(|| {
@@ -455,13 +459,6 @@ impl Libraries {
 fn symbol(image: &Image, name: &str) -> Option<LinkAddr> {
     let plain = |s: &str| s.split('@').next() == Some(name);
     image.symbols().iter().find(|s| plain(&s.name)).map(|s| s.addr)
-}
-
-/// Where a process finds a file, as seen from here.
-fn inside(pid: i32, path: &Path) -> PathBuf {
-    let mut inside = PathBuf::from(format!("/proc/{pid}/root"));
-    inside.push(path.strip_prefix("/").unwrap_or(path));
-    inside
 }
 
 fn with_taken(maps: &[Mapping], taken: &[(u64, u64)]) -> Vec<Mapping> {
@@ -555,10 +552,9 @@ fn is_empty_function(bytes: &[u8], at: u64) -> bool {
     bytes.first() == Some(&0xc3) && at % 16 <= 11 && padding
 }
 
-/// The file that a library of the loader's list was mapped from.
-fn file_of(listed: &Listed, maps: &[Mapping]) -> Option<PathBuf> {
-    let mapping = maps.iter().find(|m| m.contains(LiveAddr(listed.dynamic)))?;
-    mapping.path.clone()
+/// Where a library of the loader's list has its dynamic section: a mapping of its file.
+fn mapping_of<'a>(listed: &Listed, maps: &'a [Mapping]) -> Option<&'a Mapping> {
+    maps.iter().find(|m| m.contains(LiveAddr(listed.dynamic)))
 }
 
 impl Candidate {
@@ -748,12 +744,9 @@ impl Space {
         if self.find_object == FindObject::Failed {
             return Err("exceptions could not be led through new code".to_owned());
         }
-        let file = inside(stop.pid, path);
-        let mapping = maps.iter().find(|m| m.contains(LiveAddr(new.dynamic)));
-        let inode = std::fs::metadata(&file).map(|meta| meta.ino());
-        if !mapping.is_some_and(|m| inode.is_ok_and(|inode| inode == m.inode && !m.deleted)) {
-            return Err("its file has been replaced since it was loaded".to_owned());
-        }
+        let mapping = mapping_of(new, maps).filter(|mapping| !mapping.deleted);
+        let file = mapping.and_then(|mapping| mapped_file(stop.pid, mapping));
+        let file = file.ok_or("its file has been replaced since it was loaded")?;
         let module = modules.get(path, &file).map_err(|e| e.to_string())?;
         let plan = &modules.all()[module].plan;
         if plan.functions.is_empty() {
