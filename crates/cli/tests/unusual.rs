@@ -208,6 +208,28 @@ fn coroutines_begin_with_what_is_in_registers() {
     bench.same(&["time", "events", "cpu", "sample", "count", "edges"], &program);
 }
 
+/// A call whose coroutine goes on is not taken for another that was at the same address.
+#[test]
+fn calls_of_coroutines_are_counted() {
+    let bench = Bench::new();
+    let program = bench.build("coroutines.c", "program", &[]);
+    for mode in ["time", "events", "cpu", "sample", "count"] {
+        let trace = bench.trace();
+        let (recorded, _) = bench.record(&["--mode", mode, "--lib", "libc.so*"], &program);
+        assert!(recorded.status.success(), "{mode}: {recorded:?}");
+        let trace = fettle_trace::Trace::open(trace.as_ref()).unwrap();
+        let (functions, totals) = (trace.functions().unwrap(), trace.totals().unwrap());
+        let calls = ["descend", "leaf", "yield", "swapcontext"].map(|name| {
+            let id = functions.iter().find(|f| f.name == name).unwrap().id;
+            totals.iter().filter(|total| total.function == id).map(|total| total.calls).sum::<u64>()
+        });
+        let [descend, leaf, yields, swaps] = calls;
+        assert_eq!((descend, leaf), (22_000, 20_000), "{mode}");
+        // Once more from home; and each that is done waits for the others.
+        assert!(yields >= 20_000 && swaps == yields + 1, "{mode}: {yields} {swaps}");
+    }
+}
+
 impl Bench {
     /// Builds a C++ program with a personality routine that knows no base of landing pads.
     fn build_picky(&self, source: &str) -> String {

@@ -596,6 +596,8 @@ pub fn exit(probes: Probes, returns: bool, dead: RegSet) -> Snippet {
     match probes.mode {
         _ if probes.by_agent() => {
             push_inline(&mut b, probes.arguments.at_exit(returns));
+            let at = push_inline(&mut b, 0);
+            b.fix(at, ProbeFixup::Number);
             call_agent_inline(&mut b, AgentEntry::Leave);
         }
         Mode::Count => count(&mut b, EXITS_FIELD),
@@ -685,8 +687,9 @@ fn timed_exit(b: &mut Builder, limit: Depth, record: bool) {
         b.fix_cold(at, ProbeFixup::Inline(end));
     }
     // Another frame is on top: the agent closes what was left, or finds that none is ours.
-    let depth = b.depth;
-    push_imm(b, depth);
+    push_imm(b, b.depth);
+    let at = push_imm(b, 0);
+    b.fix_cold(at, ProbeFixup::Number);
     call_agent(b, AgentEntry::Exit);
     let at = b.cold.jcc(Condition::Equal);
     b.fix_cold(at, ProbeFixup::Inline(retry));
