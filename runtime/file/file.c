@@ -245,7 +245,27 @@ static char *slot_path(char *to, u64 pid, u64 tid, u64 n)
     return put_number(to, n);
 }
 
-/* Forgets the blocks of threads that have ended. */
+/* Nobody's thread, while its block is being forgotten. */
+#define FORGETTING (~0ul)
+
+/* Forgets the block of a thread that has ended. Others may be about to do the same, and whoever comes
+ * late would find a new thread's block at the address: so the entry is taken first, and then looked at
+ * once more. */
+static void forget_ended(u64 pid, u64 *tid, u64 *address)
+{
+    u64 ended = *(volatile u64 *)tid;
+    if (!ended || ended == FORGETTING || call(SYS_tgkill, pid, ended, 0) != -ESRCH ||
+        !__sync_bool_compare_and_swap(tid, ended, FORGETTING))
+        return;
+    if (*address && call(SYS_tgkill, pid, ended, 0) == -ESRCH) {
+        call(SYS_munmap, *address, fettle_data.slot_size, 0);
+        *address = 0;
+        ended = 0;
+    }
+    __sync_lock_test_and_set(tid, ended);
+}
+
+/* Notes a thread's block, and forgets those of threads that have ended if there is no room. */
 static void remember(u64 pid, u64 tid, u64 address)
 {
     struct data *d = &fettle_data;
@@ -256,14 +276,8 @@ static void remember(u64 pid, u64 tid, u64 address)
                 return;
             }
         }
-        for (int i = 0; i < LIVE; i++) {
-            u64 other = d->live[i].tid, at = d->live[i].address;
-            if (!other || !at || other == tid || call(SYS_tgkill, pid, other, 0) != -ESRCH)
-                continue;
-            d->live[i].address = 0;
-            call(SYS_munmap, at, d->slot_size, 0);
-            d->live[i].tid = 0;
-        }
+        for (int i = 0; i < LIVE; i++)
+            forget_ended(pid, &d->live[i].tid, &d->live[i].address);
     }
 }
 
