@@ -286,6 +286,25 @@ fn streams_are_answered_in_any_order() {
     assert_eq!(story.requests[0].times().get(State::Waiting(Wait::Network)), 9);
 }
 
+/// A call that is never answered is over with its connection.
+#[test]
+fn a_connection_ends_what_was_asked_on_it() {
+    for protocol in ["grpc", "http2", "redis", "memcached", "postgres"] {
+        let text = format!(
+            "10 received 1 1 7 \"l\" \"r\" 90
+             11 ask 1 1 7 \"l\" \"r\" false \"{protocol}\" 1 \"B\" \"B\"
+             20 received 1 1 8 \"l\" \"q\" 90
+             30 socket_close 1 1 7 \"l\" \"r\"
+             40 sent 1 1 8 \"l\" \"q\" 9"
+        );
+        for schema in [protocol, "messages"] {
+            let story = shipped_story(schema, &text);
+            let ends: Vec<_> = story.requests.iter().map(|r| (r.outcome, r.end_ns)).collect();
+            assert_eq!(ends, [(Outcome::Ended, 30)], "{schema}");
+        }
+    }
+}
+
 #[test]
 fn files_are_followed_from_open_to_close() {
     let story = shipped_story(
