@@ -8,7 +8,7 @@ macro_rules! schema {
 }
 
 /// Names and texts. `kernel` and `probes` only declare events, which the others use.
-pub const SCHEMAS: [(&str, &str); 21] = [
+pub const SCHEMAS: [(&str, &str); 22] = [
     schema!("asked"),
     schema!("asyncio"),
     schema!("block"),
@@ -29,6 +29,7 @@ pub const SCHEMAS: [(&str, &str); 21] = [
     schema!("queues"),
     schema!("redis"),
     schema!("sockets"),
+    schema!("spans"),
     schema!("threads"),
 ];
 

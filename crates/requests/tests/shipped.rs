@@ -305,6 +305,24 @@ fn a_connection_ends_what_was_asked_on_it() {
     }
 }
 
+/// A trace is over with its last span, though its first may end before.
+#[test]
+fn spans_of_a_trace_are_a_request() {
+    let story = shipped_story(
+        "spans",
+        "1 span_begin \"t\" \"a\" \"\" \"GET\"
+         2 span_begin \"u\" \"a\" \"\" \"PUT\"
+         3 span_begin \"t\" \"b\" \"a\" \"query\"
+         4 span_end \"t\" \"b\"
+         5 span_begin \"t\" \"c\" \"a\" \"log\"
+         6 span_end \"t\" \"a\"
+         7 span_end \"u\" \"a\"
+         9 span_end \"t\" \"c\"",
+    );
+    assert_eq!(story.events(), [vec![1, 6], vec![0, 2, 3, 4, 5, 7]]);
+    assert!(story.requests.iter().all(|request| request.outcome == Outcome::Drained));
+}
+
 #[test]
 fn files_are_followed_from_open_to_close() {
     let story = shipped_story(
