@@ -8,7 +8,7 @@ macro_rules! schema {
 }
 
 /// Names and texts. `kernel` and `probes` only declare events, which the others use.
-pub const SCHEMAS: [(&str, &str); 22] = [
+pub const SCHEMAS: [(&str, &str); 23] = [
     schema!("asked"),
     schema!("asyncio"),
     schema!("block"),
@@ -31,6 +31,7 @@ pub const SCHEMAS: [(&str, &str); 22] = [
     schema!("sockets"),
     schema!("spans"),
     schema!("threads"),
+    schema!("workers"),
 ];
 
 /// The text of a shipped schema: the library for [`crate::compile`].
