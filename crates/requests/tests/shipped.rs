@@ -371,8 +371,9 @@ fn a_connection_ends_what_was_asked_on_it() {
              30 socket_close 1 1 7 \"l\" \"r\"
              40 sent 1 1 8 \"l\" \"q\" 9"
         );
-        for schema in [protocol, "messages"] {
-            let story = shipped_story(schema, &text);
+        let asked = text.replace("false", "true");
+        for (schema, text) in [(protocol, &text), ("messages", &text), ("asked", &asked)] {
+            let story = shipped_story(schema, text);
             let ends: Vec<_> = story.requests.iter().map(|r| (r.outcome, r.end_ns)).collect();
             assert_eq!(ends, [(Outcome::Ended, 30)], "{schema}");
         }
