@@ -66,8 +66,11 @@ impl Walk<'_> {
     fn new(request: &Request, section: u32) -> Walk<'_> {
         let mut spans = vec![Vec::new(); request.sections.len()];
         for span in &request.spans {
-            if let Some(list) = spans.get_mut(span.section as usize) {
-                list.push(*span);
+            let Some(section) = request.sections.get(span.section as usize) else { continue };
+            // How the work came to it, and how long it lay there, links tell.
+            let from_ns = span.from_ns.max(section.joined_ns);
+            if from_ns < span.to_ns {
+                spans[span.section as usize].push(Span { from_ns, ..*span });
             }
         }
         let mut links = vec![Vec::new(); request.sections.len()];
@@ -157,27 +160,35 @@ impl Walk<'_> {
     fn arrive(&mut self) -> bool {
         let here = self.section as usize;
         let joined_ns = self.request.sections.get(here).map_or(0, |section| section.joined_ns);
-        // The same actor may have had the request just before: its section was cut, not left.
+        // The same actor may have had the request before.
         let earlier = self.request.sections[..here].iter().rposition(|section| {
             let now = &self.request.sections[here];
-            section.actor
-                && section.left_ns == now.joined_ns
-                && (section.timeline, section.key) == (now.timeline, now.key)
+            section.actor && (section.timeline, section.key) == (now.timeline, now.key)
         });
-        if let Some(earlier) = earlier {
-            self.section = earlier as u32;
+        let earlier = earlier.map(|n| (n as u32, self.request.sections[n].left_ns));
+        if let Some((earlier, left_ns)) = earlier
+            && left_ns == joined_ns
+        {
+            // Its section was cut, not left.
+            self.section = earlier;
             return true;
         }
-        let came = self.links[here].iter().find(|link| {
+        let came = self.links[here].iter().filter(|link| {
             matches!(link.from, Peer::Section(_))
                 && link.to_ns <= joined_ns
                 && link.from_ns <= self.at_ns
         });
+        let came = came.max_by_key(|link| link.from_ns);
         let Some(Link { from: Peer::Section(from), from_ns, between, .. }) = came.copied() else {
             return false;
         };
         // Each section is entered this way once.
         self.links[here].clear();
+        // Or it was woken for the request since it came, and let it lie until it was its turn.
+        let (from, from_ns) = match earlier {
+            Some((earlier, left_ns)) if left_ns > from_ns && earlier != from => (earlier, left_ns),
+            _ => (from, from_ns),
+        };
         self.step(between, from_ns, None);
         self.section = from;
         true
