@@ -142,6 +142,34 @@ fn forks_through_pointers_are_told_apart() {
     }
 }
 
+/// A call counts where it began: children return from their parents', and only their time there is
+/// theirs.
+#[test]
+fn forked_children_make_no_calls_of_their_parents() {
+    let folder = folder("instrument-forked");
+    let program = folder.join("program");
+    compile("cc", include_str!("programs/forks.c"), &program, &["-O2"]);
+    for mode in ["events", "time", "cpu", "sample", "count"] {
+        let new = folder.join(mode);
+        instrument(&program, &new, &["--mode", mode]);
+        let trace = folder.join(format!("{mode}.fettle"));
+        same(&program, &new, &[], &trace);
+        let calls = calls(&trace);
+        let all = ["main", "outer", "forks", "leaf"].map(|name| calls[name]);
+        assert_eq!(all, [1, 10, 10, 29], "{mode}");
+        if ["events", "time"].contains(&mode) {
+            let trace = Trace::open(&trace).expect("a trace");
+            let functions = trace.functions().expect("functions");
+            let id = functions.iter().find(|f| f.name == "forks").expect("it is there").id;
+            let (first, totals) = (trace.threads().expect("threads")[0].index, trace.totals());
+            let totals = totals.expect("totals");
+            let children = totals.iter().filter(|t| t.function == id && t.thread != first);
+            let longest = children.map(|t| t.total_ns).max().expect("they return");
+            assert!((1..150_000_000).contains(&longest), "{mode}: {longest} ns");
+        }
+    }
+}
+
 /// Calls of `function` in each process, rising.
 fn calls_by_process(trace: &Path, function: &str) -> Vec<u64> {
     let trace = Trace::open(trace).expect("a trace");
