@@ -136,6 +136,11 @@ pub struct Function {
 }
 
 impl Function {
+    /// Bytes of its code, cold parts included.
+    pub fn size(&self) -> u64 {
+        self.ranges.iter().map(|range| range.end.0 - range.start.0).sum()
+    }
+
     /// The block whose first instruction is at `addr`.
     pub fn block_at(&self, addr: LinkAddr) -> Option<BlockId> {
         self.blocks.binary_search_by_key(&addr, |b| b.start).ok().map(|i| BlockId(i as u32))
