@@ -21,10 +21,8 @@
 /* Calls of functions that take long are sampled more often, as their few long calls weigh much:
  * on average a sample has so many ticks of calls to pay for it. */
 #define TICKS_PER_SAMPLE 65536
-/* A mark is left at the end of a sample if the last one is so many ticks old, and stands on the
- * shadow stack as a frame of no function (crates/abi/src/block.rs). Calls that take as long again
- * from a mark on tell of themselves. */
-#define TICKS_PER_MARK 131072
+/* A mark stands on the shadow stack as a frame of no function. How often one is left, TICKS_PER_MARK,
+ * is the collector's affair, too, and comes from crates/abi/src/block.rs by way of the build. */
 #define MARK 0xffffffffu
 /* Calls until the next sample when nobody wants one. */
 #define NEVER 0x7fffffff

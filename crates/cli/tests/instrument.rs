@@ -191,6 +191,39 @@ fn many_threads_that_end_at_once() {
     }
 }
 
+/// A call counts where it began: children return from their parents', and only their time there is
+/// theirs.
+#[test]
+fn forked_children_make_no_calls_of_their_parents() {
+    let folder = folder("instrument-forked");
+    let program = folder.join("program");
+    compile("cc", include_str!("programs/forks.c"), &program, &["-O2"]);
+    for mode in ["events", "time", "cpu", "sample", "count"] {
+        let new = folder.join(mode);
+        instrument(&program, &new, &["--mode", mode]);
+        let trace = folder.join(format!("{mode}.fettle"));
+        same(&program, &new, &[], &trace);
+        let calls = calls(&trace);
+        let all = ["main", "outer", "forks", "works", "leaf"].map(|name| calls[name]);
+        assert_eq!(all, [1, 5, 10, 9, 19], "{mode}");
+        if ["events", "time", "sample"].contains(&mode) {
+            let trace = Trace::open(&trace).expect("a trace");
+            let functions = trace.functions().expect("functions");
+            let (first, totals) = (trace.threads().expect("threads")[0].index, trace.totals());
+            let totals = totals.expect("totals");
+            let of_children = |name: &str| {
+                let id = functions.iter().find(|f| f.name == name).expect("it is there").id;
+                let children = totals.iter().filter(move |t| t.function == id && t.thread != first);
+                children.map(|t| t.total_ns)
+            };
+            let longest = of_children("forks").max().expect("they return");
+            assert!((1..150_000_000).contains(&longest), "{mode}: {longest} ns");
+            let works: u64 = of_children("works").sum();
+            assert!(works > 8 * 30_000_000, "{mode}: {works} ns");
+        }
+    }
+}
+
 /// Calls of `function` in each process, rising.
 fn calls_by_process(trace: &Path, function: &str) -> Vec<u64> {
     let trace = Trace::open(trace).expect("a trace");

@@ -4,6 +4,7 @@
 mod programs;
 
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::{Command, ExitStatus, Stdio};
 
@@ -84,6 +85,19 @@ impl Bench {
 
 fn exists(program: &str) -> bool {
     program.contains('/') && Path::new(program).exists()
+}
+
+/// It cannot open our files, and is given what is in them.
+#[test]
+fn a_program_that_another_user_executes() {
+    if fs::metadata("/proc/self").unwrap().uid() != 0 {
+        eprintln!("only root can become somebody else");
+        return;
+    }
+    let bench = Bench::new();
+    let command =
+        ["/usr/bin/setpriv", "--reuid=65534", "--clear-groups", "/usr/bin/sort", "/etc/passwd"];
+    bench.same(&["libc.so*"], 3, &command);
 }
 
 #[test]

@@ -58,6 +58,16 @@ fn what_stands_behind_a_trap_runs() {
     assert_eq!(Command::new(output).output().unwrap(), plain);
 }
 
+#[test]
+fn control_runs_on_behind_what_is_there_to_fault() {
+    let bench = Bench::new();
+    let program = bench.build("runs_on.c", "program", &[]);
+    bench.same(&["events", "time", "sample", "blocks", "edges", "count"], &program);
+    let trace = fettle_trace::Trace::open(bench.trace().as_ref()).unwrap();
+    let functions = trace.functions().unwrap();
+    assert!(functions.iter().any(|f| f.name == "aborts"), "it is probed");
+}
+
 /// A traced thread is woken by signals that it ignores, which ends some waits with EINTR.
 #[test]
 fn signals_that_nobody_wants_end_no_wait() {

@@ -181,6 +181,9 @@ struct Candidate {
     path: PathBuf,
     module: usize,
     placed: Arc<Placed>,
+    /// Its new code is written into memory of the process's own, which could not open our file: another
+    /// user's cannot, nor one that has given up rights.
+    given: bool,
 }
 
 /// An entry of the loader's list.
@@ -320,9 +323,10 @@ impl Libraries {
         let mut visit = Visit { stop, keeper: keeper.as_deref_mut().filter(|_| space.kept) };
         let asked = std::mem::take(&mut space.asked);
         let mut unmaps = Vec::new();
-        if let Some(done) = done {
-            space.finish(asked, &done, modules, &mut visit, &mut unmaps, news);
-        }
+        let again = match done {
+            Some(done) => space.finish(asked, &done, modules, &mut visit, &mut unmaps, news),
+            None => Vec::new(),
+        };
         let listed = space.list(stop);
         if let Some(listed) = &listed {
             space.forget(listed, stop, &mut unmaps);
@@ -330,6 +334,10 @@ impl Libraries {
         let mut requests = visit.unmap(&unmaps);
         if requests.len() == unmaps.len() {
             space.asked.unmaps = unmaps;
+        }
+        for library in again {
+            let asked = space.ask(library, &mut visit, &mut requests);
+            news.extend(asked.err());
         }
         let Some(listed) = listed else { return requests };
         let fresh: Vec<&Listed> =
@@ -354,16 +362,12 @@ impl Libraries {
             if !self.wants(&path) {
                 continue;
             }
-            let placed = space.place(new, &path, modules, stop, &maps, &mut taken);
-            let asked = placed.and_then(|placed| {
-                let Some(candidate) = placed else { return Ok(()) };
-                requests.extend(visit.map(&candidate).map_err(|error| error.to_string())?);
-                space.asked.libraries.push(candidate);
-                Ok(())
-            });
-            if let Err(reason) = asked {
-                news.push(News::Refused(path.display().to_string(), reason));
-            }
+            let asked = match space.place(new, &path, modules, stop, &maps, &mut taken) {
+                Ok(Some(library)) => space.ask(library, &mut visit, &mut requests),
+                Ok(None) => Ok(()),
+                Err(reason) => Err(News::Refused(path.display().to_string(), reason)),
+            };
+            news.extend(asked.err());
         }
         requests
     }
@@ -383,20 +387,24 @@ impl Visit<'_> {
         }
     }
 
+    /// Whether new code is written into memory of the process's own: for one that ran before, always.
+    fn gives(&self, library: &Candidate) -> bool {
+        library.given || self.keeper.is_some()
+    }
+
     /// What maps a library's new code.
     fn map(&mut self, library: &Candidate) -> Result<[Request; 2], LiveError> {
-        if self.keeper.is_none() {
+        if !self.gives(library) {
             return Ok(library.maps());
         }
         let regions = library.regions();
         self.write_down(regions.into_iter().map(Entry::Map))?;
-        // A process of another user's cannot open our files.
         Ok(regions.map(Request::Give))
     }
 
     /// Fills memory that has been mapped for a library, if it is not mapped with its contents.
     fn mapped(&mut self, library: &Candidate) -> Result<(), LiveError> {
-        if self.keeper.is_none() {
+        if !self.gives(library) {
             return Ok(());
         }
         let (regions, linked) = (library.regions(), &library.placed.linked);
@@ -766,12 +774,28 @@ impl Space {
             path: path.to_owned(),
             module,
             placed,
+            given: false,
         };
         taken.extend(candidate.regions().map(|region| (region.at.0, region.len)));
         Ok(Some(candidate))
     }
 
-    /// Leads libraries to their new code, where it could be mapped.
+    /// Asks for a library's new code to be mapped.
+    fn ask(
+        &mut self,
+        library: Candidate,
+        visit: &mut Visit<'_>,
+        requests: &mut Vec<Request>,
+    ) -> Result<(), News> {
+        let refused =
+            |error: LiveError| News::Refused(library.path.display().to_string(), error.to_string());
+        requests.extend(visit.map(&library).map_err(refused)?);
+        self.asked.libraries.push(library);
+        Ok(())
+    }
+
+    /// Leads libraries to their new code, where it could be mapped; gives those that could not be mapped
+    /// from our file, and are to be given theirs.
     fn finish(
         &mut self,
         asked: Asked,
@@ -780,12 +804,17 @@ impl Space {
         visit: &mut Visit<'_>,
         unmaps: &mut Vec<Region>,
         news: &mut Vec<News>,
-    ) {
+    ) -> Vec<Candidate> {
+        let mut again = Vec::new();
         let (unmapped, mapped) = done.split_at(asked.unmaps.len());
         let gone = asked.unmaps.iter().zip(unmapped).filter(|(_, result)| result.is_ok());
         // If it cannot be written down, it shows in the process.
         let _ = visit.write_down(gone.map(|(region, _)| Entry::Unmapped(region.at)));
         for (library, mapped) in asked.libraries.iter().zip(mapped.chunks(2)) {
+            if !visit.gives(library) && mapped.iter().all(Result::is_err) {
+                again.push(Candidate { given: true, ..library.clone() });
+                continue;
+            }
             let failed = mapped.iter().find_map(|result| result.as_ref().err());
             let result = match failed {
                 Some(error) => Err(error.to_string()),
@@ -810,6 +839,7 @@ impl Space {
                 }
             }
         }
+        again
     }
 
     /// Makes unwinders and the loader know a library's new code, and leads the library to it.

@@ -396,10 +396,7 @@ fn take_away(
     let code = ranges_of(&regions, |(region, _)| region.prot.exec);
     // But a stack that is led back must not keep the address of a table.
     let code = if change_memory { code.with(returns.tables()) } else { code };
-    let within = |thread: &Thread| match change_memory && thread.is_in_call() {
-        true => &code,
-        false => &ranges,
-    };
+    let within = |t: &Thread| if change_memory && t.is_in_call() { &code } else { &ranges };
     let guards = guards(journal);
     let places = Places::of(journal);
     let unwind = patches(journal, |purpose| purpose == Purpose::Unwind);
