@@ -217,7 +217,9 @@ fn forked_children_make_no_calls_of_their_parents() {
                 children.map(|t| t.total_ns)
             };
             let longest = of_children("forks").max().expect("they return");
-            assert!((1..150_000_000).contains(&longest), "{mode}: {longest} ns");
+            assert!(longest < 150_000_000, "{mode}: {longest} ns");
+            // Samples are told of with calls, and these are the parent's.
+            assert!(longest > 0 || mode == "sample", "{mode}");
             let works: u64 = of_children("works").sum();
             assert!(works > 8 * 30_000_000, "{mode}: {works} ns");
         }
