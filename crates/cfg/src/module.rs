@@ -107,10 +107,21 @@ fn relocated(image: &Image, range: &Range<LinkAddr>) -> Option<LinkAddr> {
 
 /// Whether these bytes are among an image's constants: what tells of a runtime where symbols are gone.
 pub fn has_constant(image: &Image, bytes: &[u8]) -> bool {
-    let constants = image.section(".rodata");
-    constants
-        .and_then(|s| image.read(s.start, usize::try_from(s.size).ok()?))
-        .is_some_and(|constants| memchr::memmem::find(constants, bytes).is_some())
+    memchr::memmem::find(constants(image), bytes).is_some()
+}
+
+/// Whether a text of C is among them: one that ends with a zero, as it does not where Rust, and so we
+/// ourselves, have it.
+fn has_c_text(image: &Image, text: &[u8]) -> bool {
+    let constants = constants(image);
+    let mut found = memchr::memmem::find_iter(constants, text);
+    found.any(|at| constants.get(at + text.len()) == Some(&0))
+}
+
+fn constants(image: &Image) -> &[u8] {
+    let section = image.section(".rodata");
+    let bytes = section.and_then(|s| image.read(s.start, usize::try_from(s.size).ok()?));
+    bytes.unwrap_or_default()
 }
 
 /// A runtime that knows where its code is. A language's looks return addresses up in tables of its own:
@@ -148,9 +159,9 @@ impl Runtime {
         }
         // Variables of the environment: what every OCaml runtime reads its settings from, and what
         // tells Valgrind's tools that they were started by its launcher.
-        if has_constant(image, b"CAMLRUNPARAM\0") {
+        if has_c_text(image, b"CAMLRUNPARAM") {
             Runtime::OcamlStripped
-        } else if has_constant(image, b"VALGRIND_LAUNCHER\0") {
+        } else if has_c_text(image, b"VALGRIND_LAUNCHER") {
             Runtime::Valgrind
         } else {
             Runtime::None

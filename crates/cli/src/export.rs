@@ -44,8 +44,8 @@ pub struct ExportArgs {
     /// Write names as the linker knows them
     #[arg(long)]
     no_demangle: bool,
-    /// What a request is, for otlp, jaeger, and requests for perfetto instead of calls: a shipped schema's name, or a file [default: what suits the
-    /// trace]
+    /// What a request is, for otlp and jaeger, and for perfetto if requests are to be shown instead
+    /// of calls: a shipped schema's name, or a file [default: what suits the trace]
     #[arg(long, value_name = "NAME|FILE")]
     schema: Vec<String>,
 }
@@ -95,6 +95,11 @@ pub fn run(args: ExportArgs) -> anyhow::Result<ExitCode> {
     }
     let path = output::chosen(args.trace.as_deref())?;
     let trace = output::open(&path)?;
+    let manifest = trace.manifest();
+    // Then requests are all that it can show.
+    if format == Format::Perfetto && manifest.totals.records == 0 && manifest.events.rows() > 0 {
+        return spans(&args, SpanFormat::Perfetto);
+    }
 
     let to_stdout = args.output.as_deref().is_some_and(|file| file.as_os_str() == "-");
     let result = if to_stdout {

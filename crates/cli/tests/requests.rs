@@ -130,6 +130,26 @@ fn what_there_is_nothing_about_is_said() {
     assert!(String::from_utf8_lossy(&output.stderr).contains("sockets"));
 }
 
+/// A trace without calls has nothing for formats of calls.
+#[test]
+fn what_has_no_calls_is_exported_as_requests_or_not_at_all() {
+    let (dir, trace) = trace();
+    let file = dir.path().join("exported");
+    let export = |format: &str| {
+        fettle(&["export", &trace, "--format", format, "-o", file.to_str().unwrap()])
+    };
+    for format in ["chrome", "speedscope", "pprof", "collapsed"] {
+        let output = export(format);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{format}: {said}");
+        assert!(said.contains("no readable records of single calls"), "{format}: {said}");
+        assert!(!file.exists(), "{format}");
+    }
+    let output = export("perfetto");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && said.contains("300 requests"), "{said}");
+}
+
 /// An export that fails leaves the file of that name as it was, and what is no file is never replaced.
 #[test]
 fn an_export_is_there_whole_or_not_at_all() {

@@ -476,7 +476,8 @@ fn find_program(program: &OsString) -> Result<PathBuf, RecordError> {
             Err(e) => Err(not_found(e)),
         };
     }
-    let path = std::env::var_os("PATH").unwrap_or_default();
+    // As execvp.
+    let path = std::env::var_os("PATH").unwrap_or_else(|| "/bin:/usr/bin".into());
     std::env::split_paths(&path)
         .map(|folder| folder.join(program))
         .find(|file| file.is_file())

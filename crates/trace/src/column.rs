@@ -6,6 +6,7 @@
 //! only be converted to and from these structs.
 
 use std::fs::File;
+use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -415,9 +416,18 @@ pub(crate) fn rows_of(metadata: &RowGroupMetaData) -> Encoded<usize> {
     Ok(rows as usize)
 }
 
+/// Opens a file of a trace, which somebody else may have put together: a named pipe or a device in its
+/// place is refused, not waited for.
+pub(crate) fn open_regular(path: &Path) -> io::Result<File> {
+    match std::fs::metadata(path)?.is_file() {
+        true => File::open(path),
+        false => Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no regular file")),
+    }
+}
+
 /// Opens a Parquet file after cheap checks of what its footer claims.
 pub(crate) fn open_file(path: &Path) -> Result<SerializedFileReader<File>> {
-    let file = File::open(path).map_err(|e| Error::io("open", path, e))?;
+    let file = open_regular(path).map_err(|e| Error::io("open", path, e))?;
     guarded(path, || SerializedFileReader::new(file))
 }
 

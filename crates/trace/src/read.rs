@@ -1,13 +1,14 @@
 //! Reading a trace.
 
 use std::fs;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use parquet::file::reader::FileReader;
 use parquet::file::statistics::Statistics;
 
 use crate::calls::{self, Call};
-use crate::column::{Table, open_file, read_groups, read_table};
+use crate::column::{Table, open_file, open_regular, read_groups, read_table};
 use crate::error::{Error, Result};
 use crate::manifest::{Manifest, VERSION};
 use crate::tables::{
@@ -275,12 +276,14 @@ fn parts_of(path: &Path) -> Result<Vec<Part>> {
 pub(crate) fn read_manifest(folder: &Path) -> Result<Manifest> {
     let path = folder.join("manifest.json");
     let not_a_trace = |reason| Error::NotATrace { path: folder.to_owned(), reason };
-    let bytes = fs::metadata(&path).map_err(not_a_trace)?.len();
+    let mut file = open_regular(&path).map_err(not_a_trace)?;
+    let bytes = file.metadata().map_err(not_a_trace)?.len();
     let damaged = |problem: String| Error::Manifest { path: path.clone(), problem };
     if bytes > MANIFEST_BYTES_MAX {
         return Err(damaged(format!("{bytes} bytes are too many")));
     }
-    let text = fs::read(&path).map_err(not_a_trace)?;
+    let mut text = Vec::new();
+    file.read_to_end(&mut text).map_err(not_a_trace)?;
     // The version first: a newer manifest may not even have the same fields.
     let value: serde_json::Value =
         serde_json::from_slice(&text).map_err(|e| damaged(e.to_string()))?;

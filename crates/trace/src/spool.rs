@@ -14,6 +14,7 @@ use std::time::UNIX_EPOCH;
 
 use fettle_abi::record::CallRecord;
 
+use crate::column::open_regular;
 use crate::error::{Error, Result};
 use crate::switches::Out;
 use crate::write::Finish;
@@ -261,7 +262,7 @@ impl SpoolFile {
     /// Opens it.
     pub(crate) fn open(&self) -> Result<SpoolReader> {
         let SpoolFile { path, record, records, .. } = self.clone();
-        let file = File::open(&path).map_err(|e| Error::io("open", &path, e))?;
+        let file = open_regular(&path).map_err(|e| Error::io("open", &path, e))?;
         Ok(SpoolReader { path, file, record, records })
     }
 }

@@ -322,6 +322,22 @@ fn a_newer_trace_and_other_folders_are_refused() {
     assert!(matches!(Trace::open(dir.path()), Err(Error::Manifest { .. })));
 }
 
+/// Nobody writes to it, so whoever opened it would wait for ever.
+#[test]
+fn a_named_pipe_is_no_part_of_a_trace() {
+    for file in ["manifest.json", "functions.parquet"] {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("t");
+        let writer = TraceWriter::create(&path, &manifest()).unwrap();
+        writer.finish(finish(&[]), &mut |_, _| {}).unwrap();
+        std::fs::remove_file(path.join(file)).unwrap();
+        let made = std::process::Command::new("mkfifo").arg(path.join(file)).status().unwrap();
+        assert!(made.success());
+        let error = Trace::open(&path).and_then(|trace| trace.functions()).unwrap_err();
+        assert!(format!("{error:?}").contains("no regular file"), "{file}: {error:?}");
+    }
+}
+
 /// A recorder may have 1,024 files open, on most systems; a build has more processes than that.
 #[test]
 fn there_may_be_more_threads_than_files() {

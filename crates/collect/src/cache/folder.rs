@@ -30,10 +30,13 @@ const UNFINISHED: &str = ".new-";
 const ABANDONED: Duration = Duration::from_secs(3600);
 
 /// Where the user's cache is: `$XDG_CACHE_HOME/fettle` or `~/.cache/fettle`; `None` if nothing
-/// says where.
+/// says where, or the user has no home: `/nonexistent` is not to be made.
 pub fn default_path() -> Option<PathBuf> {
     let folder = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|p| p.is_absolute());
-    let caches = folder("XDG_CACHE_HOME").or_else(|| Some(folder("HOME")?.join(".cache")))?;
+    let caches = folder("XDG_CACHE_HOME").or_else(|| {
+        let home = folder("HOME").filter(|home| home.is_dir())?;
+        Some(home.join(".cache"))
+    })?;
     Some(caches.join("fettle"))
 }
 

@@ -14,7 +14,7 @@ use std::io::Write;
 
 use fettle_trace::{Process, Thread, Trace};
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::hash::FastMap;
 use crate::names::Names;
 use crate::report::Analysis;
@@ -86,7 +86,8 @@ impl Default for ExportOptions {
 ///
 /// # Errors
 ///
-/// [`crate::Error::Output`] if `out` fails, a closed pipe included.
+/// [`Error::NoRecords`] if the trace has no single calls, [`Error::Output`] if `out` fails, a closed pipe
+/// included.
 pub fn export(
     trace: &Trace,
     format: Format,
@@ -107,6 +108,10 @@ pub fn export(
             }
         }
         return Ok(analysis.warnings);
+    }
+    let manifest = trace.manifest();
+    if manifest.totals.records == 0 {
+        return Err(Error::NoRecords { what: "an export", mode: manifest.probe_mode.name() });
     }
     let mut warnings = trace.warnings().to_vec();
     let people = Cast::read(trace, options.demangle, &mut warnings);
