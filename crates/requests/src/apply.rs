@@ -122,13 +122,35 @@ impl Run {
         }
     }
 
-    /// Ends a section. The event is not its requests'.
+    /// Ends a section, or takes the settled requests out of it. The event is not theirs.
     fn drop(&mut self, dropped: &Dropped, now: Now, places: Places<'_>) {
         let place = places.of(dropped.key);
         if place == UNFIT {
             self.counts.unfit += 1;
-        } else if self.all_hold(&dropped.when, places) {
-            self.close_as(place, now.ns, true);
+            return;
+        }
+        if !self.all_hold(&dropped.when, places) {
+            return;
+        }
+        match !dropped.settled || self.is_done(place, &[]) {
+            true => self.close_as(place, now.ns, true),
+            false => self.take_out_settled(place, now.ns),
+        }
+    }
+
+    /// Of several requests in a section those leave it that are settled.
+    fn take_out_settled(&mut self, place: u32, at_ns: u64) {
+        let settled = |m: &&Member| self.requests.is_settled(m.slot);
+        let settled: Vec<Member> =
+            self.sections.members(place).iter().filter(settled).copied().collect();
+        if settled.is_empty() {
+            return;
+        }
+        self.flush(place, at_ns);
+        for Member { slot, local } in settled {
+            self.requests.open(slot).log.leave(local, at_ns, false);
+            self.sections.remove(place, slot);
+            self.requests.release(slot, &mut self.loose);
         }
     }
 

@@ -440,9 +440,9 @@ impl Checker {
                 let actor = names.timelines[timeline].actor;
                 made.lends.push(Lend { from, timeline, actor, to, when });
             }
-            Action::Drop { lane, when } => {
+            Action::Drop { settled, lane, when } => {
                 let (timeline, key, when) = self.conditional(lane, when, context, names, made)?;
-                made.drops.push(Dropped { timeline, key, when });
+                made.drops.push(Dropped { timeline, key, settled: *settled, when });
             }
             Action::Handoff { from, start, to, change } => {
                 let (from, from_key) = self.timeline(from, context, names, made)?;

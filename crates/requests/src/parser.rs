@@ -268,7 +268,10 @@ impl Parser {
                 self.sign("->", "between who lends and who borrows")?;
                 Ok(Action::Lend { from, to: self.lane()?, when: self.when()? })
             }
-            "drop" => Ok(Action::Drop { lane: self.lane()?, when: self.when()? }),
+            "drop" => {
+                let settled = self.accept_word("settled");
+                Ok(Action::Drop { settled, lane: self.lane()?, when: self.when()? })
+            }
             "seed" => Ok(Action::Seed(self.class()?)),
             "settle" | "unsettle" => {
                 Ok(Action::Settle { set: word == "settle", when: self.when()? })

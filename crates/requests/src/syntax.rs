@@ -92,7 +92,7 @@ pub(crate) enum Action {
     Bind { role: Role, lane: Lane, after: Option<Vec<Name>>, change: Change, when: Vec<When> },
     Mark { set: bool, lane: Lane, when: Vec<When> },
     Lend { from: Lane, to: Lane, when: Vec<When> },
-    Drop { lane: Lane, when: Vec<When> },
+    Drop { settled: bool, lane: Lane, when: Vec<When> },
     Handoff { from: Lane, start: bool, to: Lane, change: Change },
     Transfer { sends: bool, lane: Lane, bytes: Expr, at: Option<Expr>, answers: Option<Lane> },
     Settle { set: bool, when: Vec<When> },

@@ -50,6 +50,50 @@ fn the_end_of_a_connection_is_nobodys_who_was_answered() {
     assert_eq!(story.events(), [vec![1, 2, 3], vec![5, 6, 8]]);
 }
 
+/// Lines of a log that nobody answers: they hold no request once it is answered, and are told apart by
+/// whose bytes they are before that.
+#[test]
+fn messages_that_nobody_answers_hold_no_request() {
+    let text = |first_line: u64| {
+        let at = |time: u64, tid: u64, event: &str, ends: &str, bytes: u64| {
+            format!("{time} {event} {tid} {tid} {ends} {bytes}\n")
+        };
+        let clients = ["10 \"o\" \"i\"", "11 \"p\" \"j\""];
+        let (writer, logger) = ("20 \"w\" \"l\"", "21 \"l\" \"w\"");
+        let request = |begin: u64, client: &str| {
+            at(begin, 1, "received", client, 40)
+                + &at(begin + 1, 1, "sent", writer, 10)
+                + &at(begin + 2, 2, "received", logger, 10)
+        };
+        let answer = |time: u64, client: &str| at(time, 1, "sent", client, 5);
+        let mut text = request(first_line, clients[0]);
+        text += "50 poll_begin 2 2\n51 poll_begin 1 1\n";
+        if first_line < 40 {
+            text += &answer(52, clients[0]);
+        }
+        text += &request(60, clients[1]);
+        text += "63 poll_begin 2 2\n64 poll_begin 1 1\n";
+        if first_line >= 40 {
+            text += &answer(65, clients[0]);
+        }
+        text += &answer(66, clients[1]);
+        text += "67 poll_begin 1 1\n";
+        text + &at(900, 2, "sent", logger, 1)
+            + "901 poll_begin 2 2\n"
+            + "902 socket_close 2 2 21 \"l\" \"w\"\n903 socket_close 1 1 10 \"o\" \"i\"\n"
+            + "904 socket_close 1 1 11 \"p\" \"j\"\n"
+    };
+    for first_line in [10, 40] {
+        let story = shipped_story("sockets", &text(first_line));
+        let mut ends: Vec<_> = story.requests.iter().map(|r| (r.begin_ns, r.end_ns)).collect();
+        ends.sort_unstable();
+        let [(_, first), (_, second)] = ends[..] else { panic!("{ends:?}") };
+        assert!(first <= 67 && second == 67, "{ends:?}");
+        assert!(story.requests.iter().all(|request| request.shared_with.is_empty()));
+        assert!(story.requests.iter().all(|request| request.outcome == Outcome::Drained));
+    }
+}
+
 /// Threads of a server that wait for the next connection, in a queue or by `accept`, once they have
 /// answered. One that waits for a lock between two pieces of its answer goes on with it.
 #[test]
