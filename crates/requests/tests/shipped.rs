@@ -94,6 +94,55 @@ fn messages_that_nobody_answers_hold_no_request() {
     }
 }
 
+/// Who looks whether there is more, and finds nothing, goes on with what it has.
+#[test]
+fn who_only_looks_goes_on() {
+    let at = |time: u64, event: &str| format!("{time} {event} 1 1 7 \"l\" \"r\" 5\n");
+    let text = at(1, "accept") + &at(10, "received") + "30 poll_look 1 1 0\n";
+    let text = text + "35 page_fault 1 1 9\n36 page_fault_done 1 1 9\n" + &at(50, "sent");
+    // Once it has answered, it does something else.
+    let text = text + "60 poll_look 1 1 0\n70 page_fault 1 1 9\n80 poll_begin 1 1\n";
+    for schema in ["sockets", "http1"] {
+        let story = shipped_story(schema, &text);
+        assert_eq!(story.events(), [[1, 2, 3, 4, 5, 6]], "{schema}");
+        assert_eq!(story.requests[0].cpu_ns(), 50, "{schema}");
+    }
+    let asked =
+        at(10, "received") + "11 ask 1 1 7 \"l\" \"r\" false \"PROTOCOL\" 1 \"GET\" \"GET\"\n";
+    let text = asked
+        + "30 poll_look 1 1 0\n35 page_fault 1 1 9\n36 page_fault_done 1 1 9\n"
+        + &at(50, "sent")
+        + "51 answer 1 1 7 \"l\" \"r\" true \"PROTOCOL\" 1 true \"0\"\n60 page_fault 1 1 9\n";
+    for protocol in ["redis", "memcached", "postgres", "http2", "grpc"] {
+        let text = text.replace("PROTOCOL", protocol);
+        let story = shipped_story(protocol, &text);
+        assert_eq!(story.events(), [[1, 2, 3, 4, 5, 6]], "{protocol}");
+    }
+}
+
+/// A loop that waits a little, and lets another thread work, before it answers: the path goes back to
+/// whoever was at work last, not to when the question came.
+#[test]
+fn the_path_goes_back_to_who_was_at_work_last() {
+    let at = |time: u64, event: &str| format!("{time} {event} 1 1 7 \"l\" \"r\" 5\n");
+    let path = |text: &str| -> Vec<(State, u64, u64)> {
+        let story = shipped_story("sockets", text);
+        let path = story.requests[0].critical_path();
+        path.iter().map(|step| (step.state, step.from_ns, step.to_ns)).collect()
+    };
+    let asked = at(1, "accept") + &at(10, "received");
+    let answered = at(45, "sent") + "50 poll_begin 1 1\n";
+    let (running, network) = (State::Running, State::Waiting(Wait::Network));
+    let alone = asked.clone() + "30 poll_begin 1 1\n40 poll 1 1 1\n" + &answered;
+    assert_eq!(path(&alone), [(running, 10, 30), (network, 30, 45), (running, 45, 50)]);
+    let helped = asked
+        + "12 wakeup 1 2 0 false\n12 switch_in 2 0\n13 poll_begin 1 1\n"
+        + "38 write 1 2 9 8 1 \"anonymous\"\n40 poll 1 1 1\n"
+        + &answered;
+    let expected = [(running, 10, 12), (running, 12, 38), (network, 38, 45), (running, 45, 50)];
+    assert_eq!(path(&helped), expected);
+}
+
 /// Threads of a server that wait for the next connection, in a queue or by `accept`, once they have
 /// answered. One that waits for a lock between two pieces of its answer goes on with it.
 #[test]
@@ -294,7 +343,7 @@ fn an_event_loop_with_upstream_connections() {
     let steps = story.requests[0].critical_path();
     let steps: Vec<_> = steps.iter().map(|step| (step.state, step.from_ns, step.to_ns)).collect();
     let network = State::Waiting(Wait::Network);
-    assert_eq!(steps, [(State::Running, 10, 11), (network, 11, 24), (State::Running, 24, 25)]);
+    assert_eq!(steps, [(State::Running, 10, 12), (network, 12, 24), (State::Running, 24, 25)]);
     assert!(story.requests.iter().all(|request| request.shared_with.is_empty()));
 }
 
