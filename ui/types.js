@@ -185,7 +185,7 @@
  */
 
 /** @typedef {{key: string, down: boolean}} Order */
-/** @typedef {"running"|"runnable"|"lock"|"disk"|"network"|"sleeping"} StateName */
+/** @typedef {"running"|"runnable"|"queued"|"lock"|"disk"|"network"|"sleeping"} StateName */
 /** @typedef {{schema: number, id: number}} RequestId */
 
 /**

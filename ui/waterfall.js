@@ -12,6 +12,7 @@ import { duration, moment, niceStep } from "./format.js";
 export const STATES = [
   { name: "running", says: "on a processor" },
   { name: "runnable", says: "could have run, but others did" },
+  { name: "queued", says: "lies there and nobody has taken it yet" },
   { name: "lock", says: "waiting for whoever holds a lock" },
   { name: "disk", says: "waiting for a disk" },
   { name: "network", says: "waiting for a peer" },

@@ -149,16 +149,16 @@ fn spans(request: &Request, context: &Context<'_>) -> Vec<Span> {
             });
         of_section.insert(section, number);
         let service = actor.process.clone().unwrap_or_else(|| actor.name.clone());
+        let own = request.spans.iter().filter(|span| span.section == section);
+        // What lay there for it lay there before it took it.
+        let from_ns = own.clone().map(|span| span.from_ns).fold(stay.joined_ns, u64::min);
         let within = |ns: u64| ns.clamp(request.begin_ns, request.end_ns);
-        let (from_ns, to_ns) = (within(stay.joined_ns), within(stay.left_ns));
-        let mut tags = Vec::new();
-        tags.extend(actor.pid.map(|pid| ("process.pid", json!(pid))));
-        tags.extend(actor.tid.map(|tid| ("thread.id", json!(tid))));
-        let parent = Some(came.unwrap_or(1));
-        let stay_number = number;
+        let (from_ns, to_ns) = (within(from_ns), within(stay.left_ns));
+        let ids = [("process.pid", actor.pid), ("thread.id", actor.tid)];
+        let tags = ids.into_iter().filter_map(|(tag, id)| Some((tag, json!(id?)))).collect();
+        let (parent, stay_number) = (Some(came.unwrap_or(1)), number);
         let name = actor.name;
         spans.push(Span { number, parent, service: service.clone(), name, from_ns, to_ns, tags });
-        let own = request.spans.iter().filter(|span| span.section == section);
         for span in own.filter(|span| span.state != State::Running && span.to_ns > span.from_ns) {
             number += 1;
             let mut tags = vec![("fettle.state", json!(span.state.name()))];
@@ -170,7 +170,7 @@ fn spans(request: &Request, context: &Context<'_>) -> Vec<Span> {
                 parent: Some(stay_number),
                 service: service.clone(),
                 name: match span.state {
-                    State::Runnable => "runnable".into(),
+                    State::Runnable | State::Queued => span.state.name().into(),
                     state => format!("waits: {}", state.name()),
                 },
                 from_ns: span.from_ns,
@@ -186,6 +186,7 @@ fn time_tag(state: State) -> &'static str {
     const TAGS: [&str; State::ALL.len()] = [
         "fettle.running_ns",
         "fettle.runnable_ns",
+        "fettle.queued_ns",
         "fettle.lock_ns",
         "fettle.disk_ns",
         "fettle.network_ns",

@@ -48,8 +48,8 @@ impl Names {
     fn read_events(&mut self, trace: &Trace, problems: &mut Vec<String>) -> Result<()> {
         let wanted = |kind: &EventKind| -> Option<Vec<usize>> {
             let names: &[&str] = match kind.name.as_str() {
-                "exec" => &["pid", "path"],
-                "fork" => &["pid", "child_pid"],
+                "exec" => &["pid", "path", "tid"],
+                "fork" => &["pid", "child_pid", "child_tid"],
                 _ => return None,
             };
             let place = |name: &&str| kind.fields.iter().position(|field| field.name == **name);
@@ -72,13 +72,16 @@ impl Names {
                 }
             };
             let rows = run.times_ns().iter().zip(run.values(0)).zip(run.values(1));
-            for ((ns, pid), other) in rows {
-                if is_exec[run.kind] {
+            for (((ns, pid), other), tid) in rows.zip(run.values(2)) {
+                let of = if is_exec[run.kind] {
                     let path = paths.get(*other as usize).map_or("", String::as_str);
                     self.exec(*pid as u32, *ns, path);
+                    *pid
                 } else {
                     self.fork(*pid as u32, *ns, *other as u32);
-                }
+                    *other
+                };
+                self.learn(*tid as u32, of as u32);
             }
         }
     }

@@ -103,6 +103,8 @@ pub struct TimesNs {
     pub running: u64,
     /// Could have been, but others were.
     pub runnable: u64,
+    /// Sent, or put into a queue, and taken by nobody yet.
+    pub queued: u64,
     /// Waiting for whoever holds a lock.
     pub lock: u64,
     /// Waiting for a disk.
@@ -118,6 +120,7 @@ impl From<Times> for TimesNs {
         TimesNs {
             running: times.get(State::Running),
             runnable: times.get(State::Runnable),
+            queued: times.get(State::Queued),
             lock: times.get(State::Waiting(Wait::Lock)),
             disk: times.get(State::Waiting(Wait::Disk)),
             network: times.get(State::Waiting(Wait::Network)),
@@ -129,8 +132,8 @@ impl From<Times> for TimesNs {
 impl TimesNs {
     /// States and their times, in the order of [`State::ALL`].
     pub fn by_state(&self) -> [(State, u64); State::ALL.len()] {
-        let TimesNs { running, runnable, lock, disk, network, sleeping } = *self;
-        let times = [running, runnable, lock, disk, network, sleeping];
+        let TimesNs { running, runnable, queued, lock, disk, network, sleeping } = *self;
+        let times = [running, runnable, queued, lock, disk, network, sleeping];
         std::array::from_fn(|n| (State::ALL[n], times[n]))
     }
 
@@ -138,6 +141,7 @@ impl TimesNs {
     pub(crate) fn add(&mut self, other: TimesNs) {
         self.running = self.running.saturating_add(other.running);
         self.runnable = self.runnable.saturating_add(other.runnable);
+        self.queued = self.queued.saturating_add(other.queued);
         self.lock = self.lock.saturating_add(other.lock);
         self.disk = self.disk.saturating_add(other.disk);
         self.network = self.network.saturating_add(other.network);

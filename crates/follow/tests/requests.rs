@@ -2,9 +2,9 @@
 
 mod shop;
 
-use fettle_follow::{Session, choose};
+use fettle_follow::{Cell, Session, choose};
 use fettle_requests::{Source, shipped};
-use fettle_trace::Trace;
+use fettle_trace::{EventField, EventWriter, FieldType, Finish, Manifest, Trace, TraceWriter};
 
 #[test]
 fn every_request_of_a_shop_is_found_with_its_path_and_its_time() {
@@ -97,4 +97,38 @@ fn events_that_do_not_fit_a_schema_are_left_out_and_named() {
     let problems = summary.problems.join("\n");
     assert!(problems.contains("`received` is left out") && problems.contains("`flavour`"));
     assert!(problems.contains("`tid` is u32 in the trace and u8 in the schema"), "{problems}");
+}
+
+/// Who wakes whom goes by processes: a thread is known from its birth on, whatever it does. An interrupt
+/// is not the work of whom it interrupts.
+#[test]
+fn who_wakes_whom_has_names() {
+    use FieldType::{Bool, Text, U32};
+    let dir = tempfile::tempdir().unwrap();
+    let folder = dir.path().join("wakes.fettle");
+    let writer = TraceWriter::create(&folder, &Manifest::default()).unwrap();
+    let mut events = EventWriter::create(&folder).unwrap();
+    let mut kind = |name: &str, fields: &[(&str, FieldType)]| {
+        let fields: Vec<_> = fields.iter().map(|(name, ty)| EventField::new(*name, *ty)).collect();
+        events.kind(name, &fields).unwrap()
+    };
+    let who = ("pid", U32);
+    let exec = kind("exec", &[who, ("tid", U32), ("path", Text)]);
+    let fork = kind("fork", &[who, ("tid", U32), ("child_pid", U32), ("child_tid", U32)]);
+    let wakeup = kind("wakeup", &[("tid", U32), ("target", U32), ("interrupt", Bool)]);
+    let path = u64::from(events.text("/usr/bin/pool"));
+    events.push(exec, 10, 0, &[7, 7, path]).unwrap();
+    events.push(fork, 20, 0, &[7, 7, 7, 8]).unwrap();
+    for (at_ns, values) in [(30, [7, 8, 0]), (40, [8, 7, 0]), (50, [99, 8, 1])] {
+        events.push(wakeup, at_ns, 0, &values).unwrap();
+    }
+    let finish = Finish { events: events.finish(Vec::new()).unwrap(), ..Finish::default() };
+    writer.finish(finish, &mut |_, _| {}).unwrap();
+    let trace = Trace::open(&folder).unwrap();
+    let session = Session::open(&trace, &[Source::new("none", "")], &shipped).unwrap();
+    let found = session.analyse("communication").unwrap().unwrap().found;
+    let rows: Vec<_> = found.tables[0].rows.iter().map(|row| (&row[0], &row[2])).collect();
+    let row = |n, text: &str| (Cell::Number(n), Cell::Text(text.into()));
+    let expected = [row(2, "pool/7 → pool/7"), row(1, "an interrupt → pool/7")];
+    assert_eq!(rows, expected.iter().map(|(n, text)| (n, text)).collect::<Vec<_>>());
 }

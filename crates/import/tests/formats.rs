@@ -38,6 +38,41 @@ fn strace() {
     assert!(made.events("syscall").iter().any(|row| row[3] == "setsockopt"));
 }
 
+/// With `-xx` each byte of texts, paths and names is hexadecimal; what becomes of it is the same.
+#[test]
+fn strace_in_hexadecimal() {
+    let text = std::fs::read_to_string(golden("net.strace")).unwrap();
+    let mut hidden = String::new();
+    let (mut quoted, mut named) = (false, false);
+    let mut input = text.chars().peekable();
+    while let Some(c) = input.next() {
+        let begins = c == '<' && input.peek().is_some_and(|next| "/p".contains(*next));
+        match c {
+            '"' => quoted = !quoted,
+            '<' => named |= begins,
+            '>' => named = false,
+            // Escapes stay: they are of bytes that nobody prints.
+            '\\' => {
+                hidden.extend([Some(c), input.next()].into_iter().flatten());
+                continue;
+            }
+            _ if quoted || named => {
+                hidden.push_str(&format!("\\x{:02x}", u32::from(c)));
+                continue;
+            }
+            _ => {}
+        }
+        hidden.push(c);
+    }
+    assert!(hidden.contains("3<\\x2f") && hidden.contains("<\\x70\\x69\\x70\\x65"), "{hidden}");
+    let (plain, hidden) =
+        (made(&[golden("net.strace")]).unwrap(), made_of(hidden.as_bytes()).unwrap());
+    assert_eq!(plain.rows(), hidden.rows());
+    for kind in plain.rows().keys().filter(|kind| *kind != "syscall") {
+        assert_eq!(plain.events(kind), hidden.events(kind), "{kind}");
+    }
+}
+
 #[test]
 fn what_is_only_looked_at_is_not_received() {
     let at = "5<TCP:[127.0.0.1:1->127.0.0.1:2]>";

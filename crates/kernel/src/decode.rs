@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use fettle_protocols::{Connections, Counts, Message, NO_REPLY, Side, What};
+use fettle_protocols::{Connections, Counts, Message, NO_REPLY, Side, UNSEEN, What};
 
 use crate::events::Event;
 use crate::raw::{self, Kind, Record, SWITCH_IN_CALL, io, socket, wait};
@@ -416,7 +416,9 @@ impl Decoder {
             told = match message.what {
                 What::Ask { .. } => t.tell(Event::Ask, &values),
                 What::Unanswered if !sent => hush(silent, r, Silent { inode, values }, t),
-                What::Unanswered | What::Answer { .. } => t.tell(Event::Answer, &values),
+                What::Unanswered | What::Unseen { .. } | What::Answer { .. } => {
+                    t.tell(Event::Answer, &values)
+                }
             };
         });
         told?;
@@ -481,6 +483,7 @@ fn message_values<S: Sink>(
         }
         What::Answer { ok, status } => (sent, [u64::from(ok), u64::from(sink.text(status))]),
         What::Unanswered => (!sent, [1, u64::from(sink.text(NO_REPLY))]),
+        What::Unseen { asked } => (asked != Side::Sent, [0, u64::from(sink.text(UNSEEN))]),
     };
     [&of[..], &[u64::from(sent), protocol, message.exchange], &rest].concat()
 }
@@ -715,6 +718,15 @@ mod tests {
             shown
         };
         told(records).iter().map(short).collect()
+    }
+
+    #[test]
+    fn what_is_asked_is_over_when_nothing_more_is_known() {
+        let get = "*2\r\n$3\r\nGET\r\n$1\r\na\r\n";
+        // Whoever asked is out of step: the answer would have come from the other end.
+        let records = [says(socket::RECEIVED, get), says(socket::RECEIVED, "?\r\n")].concat();
+        let over = ["received", "ask 0 0", "received", "answer 1 0 not"];
+        assert_eq!(messages(&records), over);
     }
 
     #[test]

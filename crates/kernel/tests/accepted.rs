@@ -9,7 +9,8 @@ use fettle_kernel::Options;
 fn every_program_is_accepted() {
     for system in [false, true] {
         for old_reads in [false, true] {
-            let options = Options { system, old_reads, ring_bytes: 1 << 16, ..Options::default() };
+            let (ring_bytes, payload) = (1 << 16, fettle_kernel::PAYLOAD_MOST);
+            let options = Options { system, old_reads, ring_bytes, payload, ..Options::default() };
             let Some(mut capture) = capture(options) else { return };
             println!("system {system}, old reads {old_reads}: without {:?}", capture.without);
             let start = std::time::Instant::now();

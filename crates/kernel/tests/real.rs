@@ -251,7 +251,7 @@ fn the_whole_system_without_ourselves() {
     assert!(r.told.iter().all(|t| t.fields.get("pid") != Some(&common::Value::Number(own))));
 }
 
-/// A question in three buffers, one in one, one that comes in two reads; answers with bodies of which
+/// A question in three buffers, one in one, one in forty, one that comes in two reads; answers with bodies of which
 /// most bytes are not recorded, the last one sent from a file.
 const ASK: &str = r#"
 import os, socket, tempfile, threading
@@ -271,6 +271,9 @@ client.send(b"POST /one HTTP/1.1\r\nContent-Length: 5\r\n\r\nhello")
 server.recv(5, socket.MSG_PEEK)
 server.recv(10000)
 answer(b"GET /wrong HTTP/1.1\r\n\r\n" * 300)
+client.sendmsg([bytes([b]) for b in b"GET /parts HTTP/1.1\r\nHost: all-in-parts\r\n\r\n"])
+server.recv(10000)
+answer(b"z")
 client.send(b"GET /cut HTTP/1.1\r\nHos")
 server.recv(10000)
 os.write(client.fileno(), b"t: a\r\n\r\n")
@@ -299,8 +302,8 @@ fn messages_are_told_by_both_ends() {
             let of = r.of(event).filter(|told| (told.number("sent") == 1) == sent);
             of.map(|told| format!("{} {}", told.number("exchange"), told.text(name))).collect()
         };
-        let asked = ["0 /several", "1 /one", "2 /cut"];
-        let answered = ["0 200", "1 200", "2 404"];
+        let asked = ["0 /several", "1 /one", "2 /parts", "3 /cut"];
+        let answered = ["0 200", "1 200", "2 200", "3 404"];
         for sent in [true, false] {
             assert_eq!(ends(Event::Ask, sent, "detail"), asked, "{payload}");
             assert_eq!(ends(Event::Answer, sent, "status"), answered, "{payload}");

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use crate::decoder::{Answer, Ask, Decoder, Input, Reply, Step, recognise};
+use crate::decoder::{Answer, Ask, Decoder, Input, MARK, Reply, Step, recognise};
 use crate::{Counts, Message, NO_REPLY, Reason, Side, What};
 
 /// Bytes that are kept of a head that is not whole.
@@ -90,20 +90,33 @@ impl Connection {
         }
         match self.run(lane, known, bytes - known.len() as u64, counts, tell) {
             End::Fine => None,
-            End::Stop(reason) => Some(self.give_up(reason)),
+            End::Stop(reason) => {
+                self.lose(counts, tell);
+                Some(self.give_up(reason))
+            }
             End::Lost => {
                 counts.out_of_step += 1;
-                counts.unanswered += self.waiting.len() as u64;
+                self.lose(counts, tell);
                 let restarts = self.decoder.as_mut().is_some_and(|decoder| decoder.restart());
                 if self.pipelined || !restarts {
                     return Some(self.give_up(Reason::Cut));
                 }
                 self.lanes = Default::default();
-                self.waiting.clear();
                 self.out_of_step = true;
                 self.answered = false;
                 None
             }
+        }
+    }
+
+    /// Nothing will be known any more of the questions that are not answered.
+    fn lose(&mut self, counts: &mut Counts, tell: &mut dyn FnMut(Message<'_>)) {
+        let (Some(decoder), Some(asked)) = (&mut self.decoder, self.asks) else { return };
+        let protocol = decoder.protocol();
+        let waiting = self.waiting.drain(..).map(|waiting| (waiting.exchange, protocol));
+        for (exchange, protocol) in waiting.chain(decoder.take_open()) {
+            counts.unanswered += 1;
+            tell(Message { protocol, exchange, what: What::Unseen { asked } });
         }
     }
 
@@ -244,7 +257,7 @@ impl Connection {
         let own = self.decoder.as_ref().map_or("", |decoder| decoder.protocol());
         let exchange = match answer.exchange {
             Some(exchange) => exchange,
-            None => match self.first(answer.key, tell)? {
+            None => match self.first(&answer, tell)? {
                 Some(exchange) => exchange,
                 // Asked before anybody looked.
                 None => return Ok(()),
@@ -260,18 +273,24 @@ impl Connection {
     /// those before may have been left unanswered. These are over, then.
     fn first(
         &mut self,
-        key: Option<u64>,
+        answer: &Answer,
         tell: &mut dyn FnMut(Message<'_>),
     ) -> Result<Option<u64>, End> {
         let protocol = self.decoder.as_ref().map_or("", |decoder| decoder.protocol());
         while let Some(waiting) = self.waiting.pop_front() {
-            let same = key.is_none() || waiting.key == key;
+            let same = match answer.key {
+                Some(_) => waiting.key == answer.key,
+                None => !(answer.needed && waiting.perhaps),
+            };
             if same && !waiting.perhaps {
                 return Ok(Some(waiting.exchange));
             }
             if same {
-                // Which of two alike it is nobody knows.
-                let twins = self.waiting.iter().any(|other| other.key == waiting.key);
+                // Which of several it could be it is, nobody knows.
+                let twins = self.waiting.iter().any(|other| match answer.key {
+                    Some(_) => other.key == answer.key,
+                    None => other.key != Some(MARK),
+                });
                 let stop = Err(End::Stop(Reason::Quiet));
                 return if twins { stop } else { Ok(Some(waiting.exchange)) };
             }

@@ -44,10 +44,14 @@ pub struct Ask {
     pub exchange: Option<u64>,
     /// Other than the decoder's own.
     pub protocol: Option<&'static str>,
-    /// What its answer repeats, if anything.
+    /// What its answer repeats, if anything; or [`MARK`].
     pub key: Option<u64>,
     pub reply: Reply,
 }
+
+/// The key of a question that nothing is answered by but what is of its kind alone: it only says that
+/// all before it is answered.
+pub const MARK: u64 = u64::MAX;
 
 /// Whether a question is answered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -67,6 +71,8 @@ pub struct Answer {
     pub exchange: Option<u64>,
     pub protocol: Option<&'static str>,
     pub key: Option<u64>,
+    /// Questions that need no answer would not have got this one.
+    pub needed: bool,
 }
 
 /// What stands at the beginning of the bytes.
@@ -99,6 +105,11 @@ pub trait Decoder: std::fmt::Debug + Send {
 
     /// What whoever answers says next. `command` is that of the question that waits longest.
     fn answer(&mut self, input: Input<'_>, command: Option<&str>) -> Step;
+
+    /// Takes out the exchanges with numbers of their own that are not over, and what they are of.
+    fn take_open(&mut self) -> Vec<(u64, &'static str)> {
+        Vec::new()
+    }
 
     /// Bytes are missing, both directions begin anew; `false` if that cannot be.
     fn restart(&mut self) -> bool;

@@ -147,7 +147,7 @@ impl Http2 {
             (_, true, None) => (false, format!("http {status}")),
             (_, false, _) => (matches!(status.as_bytes().first(), Some(b'2' | b'3')), status),
         };
-        Some(Answer { ok, status, exchange: Some(stream), protocol, key: None })
+        Some(Answer { ok, status, exchange: Some(stream), protocol, ..Answer::default() })
     }
 
     /// What both directions have in common. `None` for a head.
@@ -244,6 +244,13 @@ impl Decoder for Http2 {
             Some(answer) => Step::Answer(frame.bytes, answer),
             None => Step::Skip(frame.bytes),
         }
+    }
+
+    fn take_open(&mut self) -> Vec<(u64, &'static str)> {
+        let protocol = |stream: &Stream| if stream.grpc { "grpc" } else { "http2" };
+        let mut open: Vec<_> = self.streams.drain().map(|(n, s)| (n, protocol(&s))).collect();
+        open.sort_unstable();
+        open
     }
 
     fn restart(&mut self) -> bool {

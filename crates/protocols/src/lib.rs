@@ -73,10 +73,18 @@ pub enum What<'a> {
     },
     /// The question that was just told gets no answer: it is over when whoever reads it goes on.
     Unanswered,
+    /// Nothing is known any more of a question that was told: its answer is not seen. It went this way.
+    Unseen {
+        /// Which way the question went.
+        asked: Side,
+    },
 }
 
 /// How a question went that got no answer.
 pub const NO_REPLY: &str = "no reply";
+
+/// How a question went whose answer is not seen.
+pub const UNSEEN: &str = "not seen";
 
 /// Why messages of a connection are not told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

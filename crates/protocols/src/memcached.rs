@@ -1,8 +1,9 @@
 //! memcached: lines of text, some with bytes of a told length behind, among them the meta commands;
 //! or the older binary messages, which have a head of 24 bytes.
 
-use crate::Reason;
-use crate::decoder::{Answer, Ask, Decoder, Input, Read, Reply, Step};
+use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
+
+use crate::decoder::{Answer, Ask, Decoder, Input, MARK, Read, Reply, Step};
 use crate::text::{number, told, words};
 
 const COMMANDS: [&[u8]; 25] = [
@@ -83,14 +84,21 @@ impl Decoder for Text {
             bytes += length as u64 + 2;
         }
         let meta = matches!(*command, b"mg" | b"ms" | b"md" | b"ma");
-        if meta && rest.iter().skip(1).any(|flag| *flag == b"q") {
-            return Step::Stop(Reason::Quiet);
-        }
-        let reply = if rest.last() == Some(&&b"noreply"[..]) { Reply::No } else { Reply::Yes };
-        let key = rest.first().map(|key| told(key)).unwrap_or_default();
+        let flags = if meta { rest.get(1..).unwrap_or_default() } else { &[] };
+        let reply = match rest.last() {
+            _ if flags.contains(&&b"q"[..]) => Reply::Perhaps,
+            Some(&b"noreply") => Reply::No,
+            _ => Reply::Yes,
+        };
+        let name = rest.first().copied().unwrap_or_default();
+        let repeated = match *command {
+            b"mn" => Some(MARK),
+            _ if flags.contains(&&b"k"[..]) => repeated(flags, Some(name)),
+            _ => repeated(flags, None),
+        };
         let command = told(command);
-        let text = format!("{command} {key}").trim_end().to_owned();
-        Step::Ask(bytes, Ask { command, text, reply, ..Ask::default() })
+        let text = format!("{command} {}", told(name)).trim_end().to_owned();
+        Step::Ask(bytes, Ask { command, text, key: repeated, reply, ..Ask::default() })
     }
 
     fn answer(&mut self, input: Input<'_>, _: Option<&str>) -> Step {
@@ -99,6 +107,7 @@ impl Decoder for Text {
         let [word, rest @ ..] = words.as_slice() else { return Step::Lost };
         let mut ok = true;
         let mut status = told(word);
+        let (mut key, mut needed) = (None, false);
         let value = |n: usize| rest.get(n).and_then(|word| number(word));
         match *word {
             b"VALUE" => {
@@ -111,24 +120,42 @@ impl Decoder for Text {
             b"VA" => {
                 let Some(length @ 0..VALUE_MAX) = value(0) else { return Step::Lost };
                 bytes += length as u64 + 2;
+                key = echoed(&rest[1..]);
             }
+            b"HD" | b"NS" | b"EX" | b"NF" => key = echoed(rest),
+            // That there is nothing is what quiet questions are not told.
+            b"EN" => needed = true,
+            b"MN" => key = Some(MARK),
             b"ERROR" | b"CLIENT_ERROR" | b"SERVER_ERROR" => {
                 ok = false;
                 status = told(line);
             }
-            b"HD" | b"EN" | b"NS" | b"EX" | b"NF" | b"MN" | b"ME" | b"STORED" | b"NOT_STORED"
-            | b"EXISTS" | b"NOT_FOUND" | b"DELETED" | b"TOUCHED" | b"OK" | b"VERSION"
-            | b"RESET" | b"BUSY" => {}
+            b"ME" | b"STORED" | b"NOT_STORED" | b"EXISTS" | b"NOT_FOUND" | b"DELETED"
+            | b"TOUCHED" | b"OK" | b"VERSION" | b"RESET" | b"BUSY" => {}
             word if number(word).is_some() => status = "NUMBER".into(),
             _ => return Step::Lost,
         }
-        Step::Answer(bytes, Answer { ok, status, ..Answer::default() })
+        Step::Answer(bytes, Answer { ok, status, key, needed, ..Answer::default() })
     }
 
     fn restart(&mut self) -> bool {
         *self = Text::default();
         true
     }
+}
+
+/// What the answer to a meta command repeats: the token that it was given, or else a key.
+fn repeated(flags: &[&[u8]], key: Option<&[u8]>) -> Option<u64> {
+    let token = flags.iter().find(|flag| flag.first() == Some(&b'O')).copied();
+    let hashed =
+        |what: (bool, &[u8])| BuildHasherDefault::<DefaultHasher>::default().hash_one(what);
+    // No hash is the mark's.
+    token.map(|token| (true, token)).or(key.map(|key| (false, key))).map(|what| hashed(what) >> 1)
+}
+
+/// What an answer repeats.
+fn echoed(flags: &[&[u8]]) -> Option<u64> {
+    repeated(flags, flags.iter().find_map(|flag| flag.strip_prefix(b"k")))
 }
 
 /// First bytes of a question and of an answer.

@@ -2,7 +2,7 @@
 //! behind, some with more values. Questions are arrays of words, answers anything.
 
 use crate::Reason;
-use crate::decoder::{Answer, Ask, Decoder, Input, Step};
+use crate::decoder::{Answer, Ask, Decoder, Input, Reply, Step};
 use crate::text::{TEXT, number, told, words};
 
 /// More values within one are not believed.
@@ -27,6 +27,16 @@ pub fn begins(bytes: &[u8]) -> bool {
         && first.is_some_and(u8::is_ascii_alphabetic)
 }
 
+/// What `CLIENT REPLY` has said.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Replies {
+    #[default]
+    On,
+    Off,
+    /// None to the next question.
+    Skip,
+}
+
 /// A connection.
 #[derive(Debug, Default)]
 pub struct Resp {
@@ -34,6 +44,8 @@ pub struct Resp {
     asked_left: u64,
     /// Its first ones: the command, and a key.
     asked: Vec<String>,
+    /// What answers the client wants from here on.
+    replies: Replies,
     /// Values of the answer that are to come.
     left: u64,
     /// Of the answer: whether all is well, and its first line.
@@ -46,11 +58,11 @@ impl Resp {
     /// A word of a question.
     fn word(&mut self, bytes: u64, word: &[u8]) -> Step {
         self.asked_left -= 1;
-        let told_before = self.asked.len() == 2;
+        let told_before = self.asked.len() == self.wanted();
         if !told_before {
             self.asked.push(told(word));
         }
-        if told_before || (self.asked.len() < 2 && self.asked_left > 0) {
+        if told_before || (self.asked.len() < self.wanted() && self.asked_left > 0) {
             return Step::Skip(bytes);
         }
         let command = self.asked[0].to_ascii_uppercase();
@@ -63,11 +75,29 @@ impl Resp {
             text.push(' ');
             text.push_str(if matches!(command.as_str(), "AUTH" | "HELLO") { "…" } else { key });
         }
-        if command == "CLIENT" && self.asked.get(1).is_some_and(|w| w.eq_ignore_ascii_case("reply"))
-        {
-            return Step::Stop(Reason::Quiet);
-        }
-        Step::Ask(bytes, Ask { command, text, ..Ask::default() })
+        let reply = self.reply();
+        Step::Ask(bytes, Ask { command, text, reply, ..Ask::default() })
+    }
+
+    /// How many words of a question say what it is.
+    fn wanted(&self) -> usize {
+        let is = |n: usize, word| self.asked.get(n).is_some_and(|w| w.eq_ignore_ascii_case(word));
+        if is(0, "client") && is(1, "reply") { 3 } else { 2 }
+    }
+
+    /// Whether the question is answered, and what that says of those that follow.
+    fn reply(&mut self) -> Reply {
+        let said = if self.asked[0].eq_ignore_ascii_case("reset") { 0 } else { 2 };
+        let said = self.asked.get(said).map(|word| word.to_ascii_lowercase());
+        let (now, next) = match (said.as_deref(), self.replies) {
+            (Some("on" | "reset"), _) => (Reply::Yes, Replies::On),
+            (Some("off"), _) | (_, Replies::Off) => (Reply::No, Replies::Off),
+            (Some("skip"), _) => (Reply::No, Replies::Skip),
+            (_, Replies::Skip) => (Reply::No, Replies::On),
+            (_, Replies::On) => (Reply::Yes, Replies::On),
+        };
+        self.replies = next;
+        now
     }
 }
 
@@ -95,7 +125,7 @@ impl Decoder for Resp {
             b'$' if self.asked_left > 0 => {
                 let Some(length @ 0..BYTES_MAX) = number(rest) else { return Step::Lost };
                 let wanted = at + (length as u64).min(TEXT as u64 + 1);
-                if self.asked.len() < 2 && !input.has(wanted) {
+                if self.asked.len() < self.wanted() && !input.has(wanted) {
                     return Step::More;
                 }
                 let end = input.bytes.len().min((at + length as u64) as usize);
@@ -105,11 +135,14 @@ impl Decoder for Resp {
             b'A'..=b'Z' | b'a'..=b'z' if self.asked_left == 0 => {
                 let words = words(line);
                 self.asked.clear();
-                self.asked_left = words.len().min(2) as u64;
+                self.asked_left = words.len() as u64;
                 let mut step = Step::Skip(at);
-                for word in words.iter().take(2) {
-                    step = self.word(at, word);
+                for word in &words {
+                    if self.asked.len() < self.wanted() {
+                        step = self.word(at, word);
+                    }
                 }
+                self.asked_left = 0;
                 step
             }
             _ => Step::Lost,
@@ -152,7 +185,9 @@ impl Decoder for Resp {
     }
 
     fn restart(&mut self) -> bool {
+        // What was missed may have asked for answers again.
+        let answered = self.replies == Replies::On;
         *self = Resp::default();
-        true
+        answered
     }
 }

@@ -42,6 +42,7 @@ fn line(connection: u64, message: Message<'_>) -> String {
             line.trim_end().to_owned()
         }
         What::Unanswered => format!("{connection} {protocol} {exchange} is not answered"),
+        What::Unseen { .. } => format!("{connection} {protocol} {exchange} is not seen"),
     }
 }
 
@@ -115,8 +116,26 @@ fn what_is_cut_is_left_out() {
             }
             let counts = connections.counts();
             assert!(counts.answers <= counts.asks, "{name}, {known}: {counts:?}");
+            all_are_over(&lines);
         }
         assert_eq!(told(&reads, 1 << 14).0, whole, "{name}");
+    }
+}
+
+/// Nothing stays open of a connection that is given up.
+fn all_are_over(lines: &[String]) {
+    let mut open: Vec<(&str, &str)> = Vec::new();
+    for line in lines {
+        let mut words = line.split(' ');
+        let [connection, protocol, exchange, what] =
+            std::array::from_fn(|_| words.next().unwrap_or_default());
+        if protocol == "given" {
+            assert!(open.iter().all(|(other, _)| *other != connection), "{open:?} before {line}");
+        } else if what == "asks" {
+            open.push((connection, exchange));
+        } else {
+            open.retain(|one| *one != (connection, exchange));
+        }
     }
 }
 
@@ -131,6 +150,81 @@ fn connections_without_a_protocol_are_given_up() {
     let hello = [0x16, 3, 1, 2, 0, 1];
     let tls = connections.transfer(2, Side::Sent, &hello, 517, &mut |_| panic!("a message"));
     assert_eq!(tls, Some(fettle_protocols::Reason::Tls));
+}
+
+/// What is told of a talk: what the client says, and what the server does.
+fn talk(lines: &[(bool, &str)]) -> Vec<String> {
+    let reads: Vec<Read> = lines
+        .iter()
+        .map(|(asks, text)| {
+            let side = if *asks { Side::Received } else { Side::Sent };
+            (1, side, text.replace('\n', "\r\n").into_bytes())
+        })
+        .collect();
+    told(&reads, usize::MAX).0.iter().map(|line| line[2..].to_owned()).collect()
+}
+
+/// Redis answers no longer, not the next, and again.
+#[test]
+fn a_client_may_want_no_replies() {
+    let lines = talk(&[
+        (true, "*3\n$6\nCLIENT\n$5\nREPLY\n$3\nOFF\n*2\n$4\nINCR\n$1\na\n"),
+        (true, "CLIENT REPLY ON\n"),
+        (false, "+OK\n"),
+        (true, "*3\n$6\nCLIENT\n$5\nREPLY\n$4\nSKIP\n*2\n$4\nINCR\n$1\nb\n*2\n$3\nGET\n$1\nb\n"),
+        (false, "$1\n7\n"),
+        (true, "CLIENT REPLY OFF\nRESET\n"),
+        (false, "+RESET\n"),
+    ]);
+    let expected = [
+        "redis 0 asks CLIENT: CLIENT REPLY",
+        "redis 0 is not answered",
+        "redis 1 asks INCR: INCR a",
+        "redis 1 is not answered",
+        "redis 2 asks CLIENT: CLIENT REPLY",
+        "redis 2 answered ok: OK",
+        "redis 3 asks CLIENT: CLIENT REPLY",
+        "redis 3 is not answered",
+        "redis 4 asks INCR: INCR b",
+        "redis 4 is not answered",
+        "redis 5 asks GET: GET b",
+        "redis 5 answered ok:",
+        "redis 6 asks CLIENT: CLIENT REPLY",
+        "redis 6 is not answered",
+        "redis 7 asks RESET: RESET",
+        "redis 7 answered ok: RESET",
+    ];
+    assert_eq!(lines, expected);
+}
+
+/// memcached's quiet meta commands: what comes next tells that they were left unanswered, and tokens and
+/// keys tell which of several was answered.
+#[test]
+fn quiet_meta_commands_are_over_when_later_ones_are_answered() {
+    let lines = talk(&[
+        (true, "mg a v q k\nmg b v q k\nms c 1 q O7\nx\nmn\n"),
+        (false, "VA 1 kb\ny\nNS O7\nMN\n"),
+        // Without anything repeated the only one that it can be, and one that has to be answered.
+        (true, "md d q\nmn\n"),
+        (false, "NF\nMN\n"),
+        (true, "mg e v q\nmg f v\n"),
+        (false, "EN\n"),
+    ]);
+    let answered: Vec<&String> = lines.iter().filter(|line| !line.contains(" asks ")).collect();
+    let expected = [
+        "memcached 0 answered ok: no reply",
+        "memcached 1 answered ok: VA",
+        "memcached 2 answered ok: NS",
+        "memcached 3 answered ok: MN",
+        "memcached 4 answered ok: NF",
+        "memcached 5 answered ok: MN",
+        "memcached 6 answered ok: no reply",
+        "memcached 7 answered ok: EN",
+    ];
+    assert_eq!(answered, expected);
+    // Which of two nobody knows.
+    let lines = talk(&[(true, "mg a v q\nmg b v q\nmn\n"), (false, "VA 1\ny\nMN\n")]);
+    assert_eq!(lines.last().unwrap(), "given up: Quiet");
 }
 
 /// A read that is not seen at all: what waited is forgotten, and the next question counts anew.
@@ -150,8 +244,12 @@ fn after_missing_bytes_nothing_is_paired_wrongly() {
     assert_eq!(say(Side::Sent, b"+rest\r\n", 7), None);
     assert_eq!(say(Side::Received, get, length), None);
     assert_eq!(say(Side::Sent, b"$1\r\ny\r\n", 7), None);
-    let expected =
-        ["1 redis 0 asks GET: GET a", "1 redis 1 asks GET: GET a", "1 redis 1 answered ok:"];
+    let expected = [
+        "1 redis 0 asks GET: GET a",
+        "1 redis 0 is not seen",
+        "1 redis 1 asks GET: GET a",
+        "1 redis 1 answered ok:",
+    ];
     assert_eq!(lines, expected);
     assert_eq!((connections.counts().out_of_step, connections.counts().unanswered), (1, 1));
 }

@@ -15,7 +15,7 @@ on a where y in (1, 2, -5) { basic t(x) expects disk  basic p(x, y) }
 on a { start t(x) is running  basic t(y) is blocked  stop p(y, x) }
 on b where x > 3 {
   let z = x + y
-  basic i(x)  basic t(y) is runnable expects network  start q(z, y) seed "b"
+  basic i(x)  basic t(y) was lock is runnable expects network  start q(z, y) seed "b"
 }
 on b { basic t(x) is blocked  basic i(y) }
 on c where y < 4 { basic t(y) is running }

@@ -8,7 +8,7 @@ use crate::request::LinkKind;
 use crate::requests::{Arrival, Requests};
 use crate::run::{Now, Run, UNBOUND, begin};
 use crate::sections::{Member, Met, NOBODY, PeerMark};
-use crate::state::{Change, Code, State, Wait};
+use crate::state::{Change, Code, State};
 use crate::steps::{Piece, Places, scope};
 use crate::streams::{Odd, Range, Sent, Transfer};
 use crate::syntax::Role;
@@ -298,7 +298,7 @@ impl Run {
         let before = std::mem::replace(&mut section.touched_by, serial);
         let by = self.mark(actor);
         let from = std::mem::replace(&mut self.sections.touches[place as usize], by);
-        let between = State::Waiting(bind.between);
+        let between = bind.between;
         (before != 0).then_some(Arrival { kind: LinkKind::Timeline, from, from_ns, between })
     }
 
@@ -335,7 +335,7 @@ impl Run {
                         kind: LinkKind::Bytes,
                         from: range.from,
                         from_ns: range.sent_ns,
-                        between: State::Waiting(Wait::Network),
+                        between: State::Queued,
                     });
                 }
             });
@@ -452,6 +452,9 @@ impl Run {
 
     pub(crate) fn change(&mut self, place: u32, change: Change, options: &Options, at_ns: u64) {
         let code = self.sections.all[place as usize].code;
+        if let Some(wait) = change.was {
+            self.turn(place, Code::of_wait(wait), at_ns);
+        }
         let next = code.after(change, options.switches);
         if next != code {
             self.turn(place, next, at_ns);

@@ -11,8 +11,10 @@ use crate::program::{
     After, Bind, Dropped, Expr, Handoff, Key, KeyId, Lane, LaneId, Lend, Mark, Part, Program, Rule,
     Schema, Seed, Settle, Traffic, Transfer, When, split,
 };
-use crate::state::Change;
-use crate::syntax::{self, Action, Binary, Class, Declaration, ExprKind, File, Name, Role, Unary};
+use crate::state::{Change, State, Wait};
+use crate::syntax::{
+    self, Action, Binary, Class, Declaration, ExprKind, File, Name, NewState, Role, Unary,
+};
 
 /// Longest text of a file.
 const TEXT_MAX: usize = 1 << 20;
@@ -303,7 +305,11 @@ impl Checker {
         }
         let actor = timeline.is_some_and(|timeline| timeline.actor);
         let implicit = timeline.is_some_and(|timeline| timeline.implicit);
-        let expects = timeline.and_then(|timeline| timeline.expects).unwrap_or_default();
+        let expects = timeline.and_then(|timeline| timeline.expects);
+        if actor && expects == Some(State::Queued) {
+            return self.never_queued(file, name.span);
+        }
+        let expects = expects.unwrap_or(State::Waiting(Wait::default()));
         let lane = Lane { name: name.text.clone(), key, actor, implicit, expects };
         let (list, found): (_, fn(usize) -> LaneId) = match timeline {
             Some(_) => (&mut names.timelines, LaneId::Timeline),
@@ -412,14 +418,14 @@ impl Checker {
                 (LaneId::Timeline(timeline), key) => {
                     let after =
                         after.as_ref().map(|events| self.after(file, events)).transpose()?;
-                    self.change(change, &names.timelines[timeline], file)?;
+                    self.change(change, &names.timelines[timeline], true, file)?;
                     let key = made.key(LaneId::Timeline(timeline), key);
                     let mut made_bind = bind(*role, timeline, key, names, (after, *change));
                     made_bind.when = self.when(when, context, names, made)?;
                     made.binds.push(made_bind);
                 }
                 (LaneId::Stream(stream), key) => {
-                    let plain = after.is_none() && change.is.is_none() && change.expects.is_none();
+                    let plain = after.is_none() && Change::of(change).is_none();
                     if !matches!(role, Role::Start | Role::Stop) || !plain {
                         let help = "streams have `send`, `receive`, `start` and `stop`".to_string();
                         let message = format!("`{}` is a stream", lane.name.text);
@@ -447,12 +453,12 @@ impl Checker {
             Action::Handoff { from, start, to, change } => {
                 let (from, from_key) = self.timeline(from, context, names, made)?;
                 let (timeline, key) = self.timeline(to, context, names, made)?;
-                self.change(change, &names.timelines[timeline], file)?;
+                self.change(change, &names.timelines[timeline], false, file)?;
                 let nothing = (None, syntax::Change::default());
                 made.binds.push(bind(Role::Basic, from, from_key, names, nothing));
                 let from = made.binds.len() - 1;
                 let (actor, start) = (names.timelines[timeline].actor, *start);
-                let change = Change::new(change.is, change.expects);
+                let change = Change::of(change);
                 made.handoffs.push(Handoff { from, timeline, actor, key, start, change });
             }
             Action::Transfer { sends, lane, bytes, at, answers } => {
@@ -593,13 +599,33 @@ impl Checker {
         Ok(after)
     }
 
-    fn change(&mut self, change: &syntax::Change, lane: &Lane, file: usize) -> Checked<()> {
-        if lane.actor || (change.is.is_none() && change.expects.is_none()) {
+    /// Whether what a statement says of a timeline can be said. Of one that is no actor it can only
+    /// say what was waited for, if it `touches` it.
+    fn change(
+        &mut self,
+        change: &syntax::Change,
+        lane: &Lane,
+        touches: bool,
+        file: usize,
+    ) -> Checked<()> {
+        let queued = change.is == Some(NewState::State(State::Queued))
+            || change.expects == Some(State::Queued);
+        if lane.actor && queued {
+            return self.never_queued(file, change.span);
+        }
+        let only_actors = change.is.is_some() || change.was.is_some();
+        if lane.actor || !(only_actors || (change.expects.is_some() && !touches)) {
             return Ok(());
         }
         let message = format!("`{}` is a timeline; only actors run and wait", lane.name);
         let help = Some(format!("declare it as `actor {}(…)` if it does", lane.name));
         self.error_with(file, change.span, message, help)
+    }
+
+    fn never_queued<T>(&mut self, file: usize, span: Span) -> Checked<T> {
+        let help = Some("a timeline that it takes work from may expect `queued`".to_string());
+        let message = "what is queued has not come to an actor yet".to_string();
+        self.error_with(file, span, message, help)
     }
 
     fn timeline(
@@ -807,7 +833,8 @@ fn bind(
     names: &Names,
     (after, change): (Option<After>, syntax::Change),
 ) -> Bind {
-    let Lane { actor, implicit, expects: between, .. } = names.timelines[timeline];
-    let change = Change::new(change.is, change.expects);
+    let Lane { actor, implicit, expects, .. } = names.timelines[timeline];
+    let between = change.expects.unwrap_or(expects);
+    let change = if actor { Change::of(&change) } else { None };
     Bind { timeline, actor, implicit, between, key, role, after, change, when: Vec::new() }
 }

@@ -66,8 +66,11 @@ impl Walk<'_> {
     fn new(request: &Request, section: u32) -> Walk<'_> {
         let mut spans = vec![Vec::new(); request.sections.len()];
         for span in &request.spans {
-            if let Some(list) = spans.get_mut(span.section as usize) {
-                list.push(*span);
+            let Some(section) = request.sections.get(span.section as usize) else { continue };
+            // How the work came to it, and how long it lay there, links tell.
+            let from_ns = span.from_ns.max(section.joined_ns);
+            if from_ns < span.to_ns {
+                spans[span.section as usize].push(Span { from_ns, ..*span });
             }
         }
         let mut links = vec![Vec::new(); request.sections.len()];

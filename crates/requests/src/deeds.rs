@@ -24,7 +24,8 @@ impl Deed {
     /// What a rule does; `None` if that cannot be said so.
     pub fn of(schema: &Schema, rule: usize) -> Option<Deed> {
         let binds = &schema.rules[rule].binds;
-        let told = binds.iter().skip(1).all(|bind| !bind.actor && bind.change.is_none());
+        let told = binds.iter().skip(1).all(|bind| !bind.actor && bind.change.is_none())
+            && binds.iter().all(|bind| bind.change.is_none_or(|change| change.was.is_none()));
         let number = schema.by_event.len() + rule;
         (told && number < 1 << DEED_BITS).then_some(Deed(number as u16))
     }

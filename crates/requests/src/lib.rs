@@ -64,6 +64,7 @@ mod event;
 mod feed;
 mod few;
 mod footprint;
+mod gaps;
 mod keys;
 mod lexer;
 mod log;

@@ -12,7 +12,7 @@ use std::cmp::Reverse;
 
 use crate::deeds::{Deed, Deeds};
 use crate::request::{Request, RequestEvent, RequestSection, Span};
-use crate::state::Code;
+use crate::state::{Code, State, Wait};
 
 /// The words that a log begins with: the request's number, when it began, the place of its first event
 /// among all, and its class with its label.
@@ -172,8 +172,8 @@ impl Log {
         self.events as usize
     }
 
-    /// An actor was in its state until then, and is in another from then on, or the same. If it only
-    /// expects something else, nothing is said of its time.
+    /// An actor was in its state until then, and is in another from then on, or the same; or, if that
+    /// is the number of a wait, it turns out that it waited for that. If it only expects something else, nothing is said of its time.
     #[inline]
     pub fn state(&mut self, (section, next): (u32, Code), at_ns: u64, is_shared: bool) {
         let what = (u64::from(section) << CODE_BITS | next.index() as u64) << WHAT;
@@ -249,14 +249,20 @@ impl Log {
     }
 
     /// Makes a request of it, in the memory of another.
-    pub fn read(&self, request: &mut Request, codes: &mut Vec<Code>, deeds: &Deeds) {
+    pub fn read(&self, request: &mut Request, doing: &mut Vec<Doing>, deeds: &Deeds) {
         request.events.clear();
         request.sections.clear();
         request.spans.clear();
         request.events.reserve(self.events());
-        codes.clear();
-        if self.is_told() {
-            self.tell(&mut Story { request, codes, deeds });
+        doing.clear();
+        if !self.is_told() {
+            return;
+        }
+        let mut story = Story { request, doing, deeds, renamed: false };
+        self.tell(&mut story);
+        if story.renamed {
+            // What is of one state now is one span.
+            story.request.spans.dedup_by(|next, last| last.goes_on(next));
         }
     }
 
@@ -330,8 +336,18 @@ fn shared(shared: bool) -> u64 {
 struct Story<'a> {
     request: &'a mut Request,
     /// What its actors do, by section.
-    codes: &'a mut Vec<Code>,
+    doing: &'a mut Vec<Doing>,
     deeds: &'a Deeds,
+    /// Some time turned out to be of another state.
+    renamed: bool,
+}
+
+/// What an actor does, while its request is put together.
+#[derive(Clone, Copy)]
+pub(crate) struct Doing {
+    code: Code,
+    /// Behind the span of its last wait, while it expects the same; 0 for none.
+    waited: usize,
 }
 
 impl Story<'_> {
@@ -339,7 +355,8 @@ impl Story<'_> {
     #[inline]
     fn span(&mut self, section: u32, at_ns: u64, shared: bool) {
         let Request { sections, spans, .. } = &mut *self.request;
-        let state = self.codes[section as usize].state();
+        let doing = &mut self.doing[section as usize];
+        let state = doing.code.state();
         // Until it leaves, the section has when its actor's state was told last.
         let from_ns = sections[section as usize].left_ns;
         if from_ns >= at_ns {
@@ -349,6 +366,30 @@ impl Story<'_> {
         let span = Span { section, state, from_ns, to_ns: at_ns, shared };
         if !spans.last_mut().is_some_and(|last| last.goes_on(&span)) {
             spans.push(span);
+        }
+        if matches!(state, State::Waiting(_)) {
+            doing.waited = spans.len();
+        }
+    }
+
+    /// From then on an actor does something else, or expects it.
+    #[inline]
+    fn turn(&mut self, section: u32, next: Code) {
+        let doing = &mut self.doing[section as usize];
+        // The next wait is another one.
+        if !next.expects_as(doing.code) {
+            doing.waited = 0;
+        }
+        doing.code = next;
+    }
+
+    /// What an actor waited for last turns out to be something else.
+    fn rename(&mut self, section: u32, wait: Wait, at_ns: u64, shared: bool) {
+        self.span(section, at_ns, shared);
+        let waited = self.doing[section as usize].waited.checked_sub(1);
+        if let Some(span) = waited.and_then(|place| self.request.spans.get_mut(place)) {
+            span.state = State::Waiting(wait);
+            self.renamed = true;
         }
     }
 }
@@ -360,22 +401,25 @@ impl Reader for Story<'_> {
         let (kind, next) = self.deeds.get(deed);
         self.request.events.push(RequestEvent::new((ns, ordinal, *kind), actor, shared));
         if let Some(actor) = actor {
-            let code = self.codes[actor as usize];
+            let code = self.doing[actor as usize].code;
             let next = next[code.index()];
             if !next.is_in_state_of(code) {
                 self.span(actor, ns, false);
             }
-            self.codes[actor as usize] = next;
+            self.turn(actor, next);
         }
     }
 
     #[inline]
     fn state(&mut self, section: u32, next: Code, at_ns: u64, shared: bool) {
-        let code = self.codes[section as usize];
+        if let Some(wait) = next.wait() {
+            return self.rename(section, wait, at_ns, shared);
+        }
+        let code = self.doing[section as usize].code;
         if next == code || !next.is_in_state_of(code) {
             self.span(section, at_ns, shared);
         }
-        self.codes[section as usize] = next;
+        self.turn(section, next);
     }
 
     #[inline]
@@ -395,7 +439,7 @@ impl Reader for Story<'_> {
         let (timeline, joined_ns, left_ns) = (usize::from(timeline), at_ns, at_ns);
         let section = RequestSection { timeline, key, serial, joined_ns, left_ns, actor };
         self.request.sections.push(section);
-        self.codes.push(code);
+        self.doing.push(Doing { code, waited: 0 });
     }
 }
 
@@ -413,7 +457,6 @@ impl Reader for Vec<Option<Stay>> {
 mod tests {
     use super::*;
     use crate::event::EventId;
-    use crate::state::{State, Wait};
     use crate::{Source, compile};
 
     fn stay(timeline: u16, key: u128) -> Stay {

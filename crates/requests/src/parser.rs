@@ -336,6 +336,14 @@ impl Parser {
         let start = self.span();
         let mut change = Change::default();
         let names = State::ALL.map(State::name);
+        let waits = &names[State::FIRST_WAIT..];
+        if self.accept_word("was") {
+            let Some(State::Waiting(wait)) = State::from_name(self.word()) else {
+                return self.expected_one_of(&format!("one of {}", waits.join(", ")), waits);
+            };
+            change.was = Some(wait);
+            self.next();
+        }
         if self.accept_word("is") {
             let state = match self.word() {
                 "blocked" => Some(NewState::Blocked),
@@ -349,11 +357,13 @@ impl Parser {
             self.next();
         }
         if self.accept_word("expects") {
-            let Some(State::Waiting(wait)) = State::from_name(self.word()) else {
-                return self
-                    .expected_one_of(&format!("one of {}", names[2..].join(", ")), &names[2..]);
-            };
-            change.expects = Some(wait);
+            let expected = State::from_name(self.word());
+            let expected = expected.filter(|state| state.index() >= State::Queued.index());
+            let names = &names[State::Queued.index()..];
+            if expected.is_none() {
+                return self.expected_one_of(&format!("one of {}", names.join(", ")), names);
+            }
+            change.expects = expected;
             self.next();
         }
         change.span = self.since(start);

@@ -2,7 +2,7 @@
 
 use crate::diagnostic::Report;
 use crate::event::{Catalog, EventId, Field, Strings};
-use crate::state::{Change, Wait};
+use crate::state::{Change, State};
 use crate::syntax::{Binary, Role, Unary};
 
 /// One or more schemas that run over the same events. Made by [`crate::compile`] only, so whatever
@@ -127,7 +127,7 @@ pub struct Lane {
     /// Whether a BASIC binding opens a section where there is none.
     pub implicit: bool,
     /// What an actor that touches a section waited for since another did.
-    pub expects: Wait,
+    pub expects: State,
 }
 
 impl Lane {
@@ -252,8 +252,8 @@ pub(crate) struct Bind {
     pub timeline: usize,
     pub actor: bool,
     pub implicit: bool,
-    /// [`Lane::expects`].
-    pub between: Wait,
+    /// What an actor that touches the section waited for since another did.
+    pub between: State,
     pub key: KeyId,
     pub role: Role,
     /// For [`Role::Start`]: otherwise it is BASIC.

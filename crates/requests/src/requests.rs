@@ -1,10 +1,11 @@
 //! Open requests, and what becomes of them: a [`Complete`], and, if it is read, a [`Request`].
 
 use crate::deeds::Deeds;
-use crate::log::{Log, Stay};
+use crate::gaps;
+use crate::log::{Doing, Log, Stay};
 use crate::request::{Link, LinkKind, Outcome, Peer, Request, RequestSection};
 use crate::sections::{PeerMark, RequestRef};
-use crate::state::{Code, State};
+use crate::state::State;
 
 /// An open request, as small as it can be: one line of the cache and its log. With many open, most of
 /// what the engine does is to wait for their memory.
@@ -100,7 +101,7 @@ struct Read {
     deeds: Deeds,
     request: Request,
     /// What its actors do, while it is read.
-    codes: Vec<Code>,
+    doing: Vec<Doing>,
 }
 
 impl Requests {
@@ -258,8 +259,8 @@ impl<'a> Complete<'a> {
     /// whom it shared.
     pub fn read(self) -> &'a Request {
         let Complete { log, rare, schema, outcome, read } = self;
-        let Read { deeds, request, codes } = read;
-        log.read(request, codes, deeds);
+        let Read { deeds, request, doing } = read;
+        log.read(request, doing, deeds);
         request.id = log.id();
         (request.class, request.label) = log.class();
         (request.schema, request.outcome) = (schema, outcome);
@@ -268,6 +269,7 @@ impl<'a> Complete<'a> {
         request.shared_with.clear();
         if let Some(rare) = rare {
             request.links.extend(links(rare.links, &request.sections));
+            gaps::fill(request);
             request.shared_with.extend(rare.shared_with);
         }
         request

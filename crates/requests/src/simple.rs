@@ -340,7 +340,7 @@ impl Act {
         Act {
             role: role | if bind.actor { ACTOR } else { 0 },
             after: bind.after.clone(),
-            between: State::Waiting(bind.between),
+            between: bind.between,
             next: Code::all_after(bind.change, options.switches),
         }
     }

@@ -1,6 +1,7 @@
-//! What an actor does at a time: it runs, it could run, or it waits for something.
+//! What an actor does at a time: it runs, it could run, or it waits for something. Before it does
+//! anything, what it will do may lie there and wait for it.
 
-use crate::syntax::NewState;
+use crate::syntax::{self, NewState};
 
 /// What an actor waits for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -24,33 +25,40 @@ pub enum State {
     Running,
     /// It could be, but others are.
     Runnable,
+    /// It has not taken what lies there for it: bytes in its socket, an item in a queue.
+    Queued,
     /// It waits.
     Waiting(Wait),
 }
 
 impl State {
     /// All states.
-    pub const ALL: [State; 6] = [
+    pub const ALL: [State; 7] = [
         State::Running,
         State::Runnable,
+        State::Queued,
         State::Waiting(Wait::Lock),
         State::Waiting(Wait::Disk),
         State::Waiting(Wait::Network),
         State::Waiting(Wait::Sleeping),
     ];
 
+    /// Where waits begin in [`State::ALL`].
+    pub(crate) const FIRST_WAIT: usize = 3;
+
     /// Its place in [`State::ALL`].
     pub const fn index(self) -> usize {
         match self {
             State::Running => 0,
             State::Runnable => 1,
-            State::Waiting(wait) => 2 + wait as usize,
+            State::Queued => 2,
+            State::Waiting(wait) => State::FIRST_WAIT + wait as usize,
         }
     }
 
     /// Its name in schemas and reports.
     pub fn name(self) -> &'static str {
-        ["running", "runnable", "lock", "disk", "network", "sleeping"][self.index()]
+        ["running", "runnable", "queued", "lock", "disk", "network", "sleeping"][self.index()]
     }
 
     /// The state of that name.
@@ -62,14 +70,21 @@ impl State {
 /// What a binding says of an actor.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Change {
+    /// What it waited for last turned out to be this.
+    pub was: Option<Wait>,
     is: Option<NewState>,
     expects: Option<Wait>,
 }
 
 impl Change {
-    /// `None` if nothing is said.
-    pub fn new(is: Option<NewState>, expects: Option<Wait>) -> Option<Change> {
-        (is.is_some() || expects.is_some()).then_some(Change { is, expects })
+    /// What a schema says; `None` if it says nothing.
+    pub fn of(change: &syntax::Change) -> Option<Change> {
+        let expects = match change.expects {
+            Some(State::Waiting(wait)) => Some(wait),
+            _ => None,
+        };
+        let syntax::Change { was, is, .. } = *change;
+        (was.is_some() || is.is_some() || expects.is_some()).then_some(Change { was, is, expects })
     }
 }
 
@@ -112,6 +127,23 @@ impl Code {
     #[inline]
     pub fn is_in_state_of(self, other: Code) -> bool {
         usize::from(self.0 ^ other.0) < WAITS
+    }
+
+    /// Whether it expects the same as another, whatever it does.
+    #[inline]
+    pub fn expects_as(self, other: Code) -> bool {
+        usize::from(self.0) % WAITS == usize::from(other.0) % WAITS
+    }
+
+    /// A number that is no code: that of a wait, once it is known what for.
+    pub const fn of_wait(wait: Wait) -> Code {
+        Code((State::ALL.len() * WAITS) as u8 | wait as u8)
+    }
+
+    /// The wait that it is the number of, if it is no code.
+    #[inline]
+    pub fn wait(self) -> Option<Wait> {
+        (usize::from(self.0) / WAITS == State::ALL.len()).then(|| WAIT[usize::from(self.0) % WAITS])
     }
 
     /// What becomes of it. Without events that tell of switches, who expects something waits for it
@@ -172,13 +204,15 @@ mod tests {
     fn states_names_and_places_agree() {
         for (n, state) in State::ALL.into_iter().enumerate() {
             assert_eq!(state.index(), n);
-            let change = Change { is: Some(NewState::Blocked), expects: None };
+            let change = Change { was: None, is: Some(NewState::Blocked), expects: None };
             for (n, wait) in WAIT.into_iter().enumerate() {
                 let code = Code::new(state, wait);
                 assert_eq!((code.state(), WAIT[wait as usize], wait as usize), (state, wait, n));
                 let blocked = code.after(change, true);
                 assert_eq!(blocked.state(), State::Waiting(wait));
                 assert!(code.is_in_state_of(Code::new(state, Wait::Disk)));
+                assert!(code.expects_as(Code::new(State::Running, wait)));
+                assert_eq!((code.wait(), Code::of_wait(wait).wait()), (None, Some(wait)));
             }
             assert_eq!(State::from_name(state.name()), Some(state));
         }

@@ -33,7 +33,7 @@ pub(crate) struct Timeline {
     pub declaration: Declaration,
     pub actor: bool,
     pub implicit: bool,
-    pub expects: Option<Wait>,
+    pub expects: Option<State>,
 }
 
 /// `on … { … }`
@@ -51,11 +51,13 @@ pub(crate) struct Lane {
     pub key: Vec<Expr>,
 }
 
-/// `is …` and `expects …`
+/// `was …`, `is …` and `expects …`
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Change {
+    pub was: Option<Wait>,
     pub is: Option<NewState>,
-    pub expects: Option<Wait>,
+    /// [`State::Queued`] or what is waited for.
+    pub expects: Option<State>,
     pub span: Span,
 }
 

@@ -264,6 +264,40 @@ fn states_are_added_up_and_waits_are_what_was_expected() {
 }
 
 #[test]
+fn what_was_waited_for_may_turn_out_in_the_end() {
+    let rules = "on a { start worker(x) seed } on b { basic worker(x) expects lock } \
+        on two where y == 0 { basic worker(x) is blocked } \
+        on two where y == 1 { basic worker(x) is running } \
+        on two where y == 2 { basic worker(x) was sleeping is running expects disk } \
+        on two { basic worker(x) is running expects sleeping } on c { stop worker(x) }";
+    // One wait ends by itself; the next does not; the last call does not wait at all.
+    let events = "0 a 1\n10 b 1\n15 two 1 0\n40 two 1 1\n41 two 1 2\n\
+        50 b 1\n51 two 1 0\n60 two 1 1\n61 two 1 3\n62 two 1 2\n100 c 1";
+    let times = |story: &Story| {
+        let times = story.requests[0].times();
+        [Wait::Lock, Wait::Sleeping, Wait::Disk].map(|wait| times.get(State::Waiting(wait)))
+    };
+    assert_eq!(times(&tell(rules, events)), [9, 25, 0]);
+    // Without switches the wait is from where it was expected to where it was over.
+    let options = Options { switches: false, ..Options::default() };
+    let text = format!("{DECLARED}{rules}");
+    let story = Story::with(&text, "0 a 1\n10 b 1\n41 two 1 2\n42 c 1", options);
+    assert_eq!(times(&story), [0, 31, 0]);
+}
+
+#[test]
+fn a_binding_says_what_its_timeline_waited_for() {
+    let rules = "on a { start worker(x) start thing(x) seed } on b { stop worker(x) } \
+        on two where y == 0 { start worker(x) basic thing(x) expects queued } \
+        on two { start worker(x) basic thing(x) expects network } on c { stop worker(x) stop thing(x) }";
+    let story = tell(rules, "0 a 1\n10 b 1\n15 two 1 0\n18 b 1\n20 two 1 1\n27 c 1");
+    let times = story.requests[0].times();
+    // Nobody had it; who took it in the end had it until then.
+    assert_eq!((times.get(State::Queued), times.get(State::Waiting(Wait::Network))), (5, 2));
+    assert_eq!(times.total(), 27);
+}
+
+#[test]
 fn the_critical_path_goes_through_who_was_waited_for() {
     let rules = "on a { start worker(x) seed } on c { stop worker(x) } \
         on b where x > 100 { let w = x - 100  basic worker(w) is sleeping } \

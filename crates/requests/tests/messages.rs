@@ -9,7 +9,7 @@ const DECLARED: &str =
     "use kernel actor thread(tid: u32) timeline file(pid: u32, fd: i32) stream s(k: u64)\n";
 
 /// Schemas with one slip each; `…` stands for the declarations above.
-const WRONG: [&str; 52] = [
+const WRONG: [&str; 56] = [
     "evnt read(x: u32)",
     "event x(a u32)",
     "event x(a: u33)",
@@ -38,6 +38,10 @@ const WRONG: [&str; 52] = [
     "…on read { basic file(pid, fd) is running seed }",
     "…on read { basic thread(tid) expects running seed }",
     "…on read { basic thread(tid) is seed }",
+    "…on read { basic thread(tid) is queued seed }",
+    "…on read { basic thread(tid) was running seed }",
+    "…on read { handoff thread(tid) -> file(pid, fd) expects disk seed }",
+    "…on read { seed } actor queue(x: u32) expects queued",
     "…on read { strt file(pid, fd) seed }",
     "…on read { start file(pid, fd) after clos seed }",
     "…on read { handoff thread(tid) thread(fd) seed }",

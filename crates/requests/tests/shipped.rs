@@ -27,6 +27,98 @@ fn shipped_story(schema: &str, text: &str) -> Story {
     Story::tell(&shipped(schema).unwrap(), text)
 }
 
+/// A proxy asks a server of one thread twice at once: the second question lies in its socket until the
+/// first is answered. The proxy waits for both answers, whatever becomes of the questions.
+#[test]
+fn what_lies_in_a_socket_is_queued() {
+    let story = shipped_story(
+        "sockets",
+        "1 accept 1 1 10 \"p\" \"x\"
+         1 accept 1 1 11 \"p\" \"y\"
+         1 connect 1 1 12 \"a\" \"s\"
+         1 connect 1 1 13 \"b\" \"s\"
+         1 accept 9 9 20 \"s\" \"a\"
+         1 accept 9 9 21 \"s\" \"b\"
+         8 received 1 1 10 \"p\" \"x\" 5
+         10 sent 1 1 12 \"a\" \"s\" 5
+         11 received 1 1 11 \"p\" \"y\" 5
+         12 sent 1 1 13 \"b\" \"s\" 5
+         13 poll_begin 1 1
+         14 switch_out 1 0 false
+         22 received 9 9 20 \"s\" \"a\" 5
+         30 sent 9 9 20 \"s\" \"a\" 5
+         31 received 9 9 21 \"s\" \"b\" 5
+         40 sent 9 9 21 \"s\" \"b\" 5
+         41 poll_begin 9 9
+         42 switch_in 1 0
+         43 poll 1 1 2
+         44 received 1 1 12 \"a\" \"s\" 5
+         45 sent 1 1 10 \"p\" \"x\" 5
+         46 received 1 1 13 \"b\" \"s\" 5
+         47 sent 1 1 11 \"p\" \"y\" 5
+         48 poll_begin 1 1",
+    );
+    let times = |n: usize, state: State| story.requests[n].times().get(state);
+    let [first, second] = [0, 1].map(|n| times(n, State::Queued));
+    // In the server's sockets, and then, as answers, in the proxy's.
+    assert_eq!((first, second), ((22 - 10) + (44 - 30), (31 - 12) + (46 - 40)));
+    assert_eq!([0, 1].map(|n| times(n, State::Waiting(Wait::Network))), [0, 0]);
+    let path = story.requests[1].critical_path();
+    let path: Vec<_> = path.iter().map(|step| (step.state, step.from_ns, step.to_ns)).collect();
+    let (queued, running) = (State::Queued, State::Running);
+    let expected = [
+        (running, 11, 12),
+        (queued, 12, 31),
+        (running, 31, 40),
+        (queued, 40, 46),
+        (running, 46, 47),
+    ];
+    assert_eq!(path[..5], expected);
+}
+
+/// An event loop waits for time, and for a thread of its own, between a question and its answer: neither
+/// is the network. The way goes through the thread.
+#[test]
+fn an_event_loop_waits_for_time_and_for_threads() {
+    let text = "1 accept 1 1 10 \"l\" \"r\"
+             10 received 1 1 10 \"l\" \"r\" 5
+             12 poll_begin 1 1
+             13 switch_out 1 0 false
+             50 switch_in 1 0
+             52 poll 1 1 0
+             53 sent 1 1 10 \"l\" \"r\" 5
+             60 poll_begin 1 1
+             61 switch_out 1 0 false
+             70 switch_in 1 0
+             71 poll 1 1 1
+             72 received 1 1 10 \"l\" \"r\" 5
+             73 wakeup 1 2 0 false
+             74 poll_begin 1 1
+             75 switch_out 1 0 false
+             76 switch_in 2 0
+             77 futex_wait 1 2 99 0
+             90 wakeup 2 1 0 false
+             91 write 1 2 9 8 1 \"anonymous\"
+             92 futex_wait_begin 1 2 99
+             93 switch_out 2 0 false
+             94 switch_in 1 0
+             95 poll 1 1 1
+             96 read 1 1 9 8 1 \"anonymous\"
+             98 sent 1 1 10 \"l\" \"r\" 5
+             99 poll_begin 1 1";
+    let story = shipped_story("sockets", text);
+    let times: Vec<_> = story.requests.iter().map(|request| request.times()).collect();
+    let [timer, thread] = times.as_slice() else { panic!("{:?}", story.events()) };
+    let waits = [Wait::Network, Wait::Sleeping, Wait::Lock].map(State::Waiting);
+    assert_eq!(waits.map(|state| timer.get(state)), [0, 53 - 12, 0]);
+    assert_eq!(waits.map(|state| thread.get(state)), [0, 98 - 95, 0]);
+    let path = story.requests[1].critical_path();
+    let worker =
+        |step: &&fettle_requests::Step| story.requests[1].sections[step.section as usize].key == 2;
+    let of_thread = path.iter().filter(worker).map(|step| step.to_ns - step.from_ns);
+    assert_eq!(of_thread.sum::<u64>(), 90 - 73, "{path:?}");
+}
+
 /// A connection stays open long after what it was for; one that is closed in place of an answer does
 /// not.
 #[test]
@@ -285,6 +377,25 @@ fn streams_are_answered_in_any_order() {
     let story = shipped_story("asked", &asked);
     assert_eq!(story.events()[0], [2, 4]);
     assert_eq!(story.requests[0].times().get(State::Waiting(Wait::Network)), 9);
+}
+
+/// A call that is never answered is over with its connection.
+#[test]
+fn a_connection_ends_what_was_asked_on_it() {
+    for protocol in ["grpc", "http2", "redis", "memcached", "postgres"] {
+        let text = format!(
+            "10 received 1 1 7 \"l\" \"r\" 90
+             11 ask 1 1 7 \"l\" \"r\" false \"{protocol}\" 1 \"B\" \"B\"
+             20 received 1 1 8 \"l\" \"q\" 90
+             30 socket_close 1 1 7 \"l\" \"r\"
+             40 sent 1 1 8 \"l\" \"q\" 9"
+        );
+        for schema in [protocol, "messages"] {
+            let story = shipped_story(schema, &text);
+            let ends: Vec<_> = story.requests.iter().map(|r| (r.outcome, r.end_ns)).collect();
+            assert_eq!(ends, [(Outcome::Ended, 30)], "{schema}");
+        }
+    }
 }
 
 #[test]

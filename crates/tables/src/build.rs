@@ -154,6 +154,7 @@ impl Rows<'_> {
             Cell::Int(row.wall_ns),
             Cell::Int(times.running),
             Cell::Int(times.runnable),
+            Cell::Int(times.queued),
             Cell::Int(times.lock),
             Cell::Int(times.disk),
             Cell::Int(times.network),

@@ -82,6 +82,7 @@ const REQUESTS: &[Column] = &[
     int("wall_ns"),
     int("running_ns"),
     int("runnable_ns"),
+    int("queued_ns"),
     int("lock_ns"),
     int("disk_ns"),
     int("network_ns"),

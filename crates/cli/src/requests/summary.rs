@@ -138,7 +138,7 @@ fn classes(classes: &[ClassSummary], all: u64, terminal: Terminal, out: &mut Str
     for class in classes.iter().take(CLASSES_MAX) {
         let each = |ns: u64| duration(ns / class.requests.max(1));
         let times = &class.times_ns;
-        let waiting = times.lock + times.disk + times.network + times.sleeping + times.runnable;
+        let waiting = times.by_state().iter().map(|(_, ns)| ns).sum::<u64>() - times.running;
         let wall = &class.wall_ns;
         table.row([
             count(class.requests),
@@ -265,6 +265,7 @@ pub fn list(rows: &[RequestRow], terminal: Terminal) -> String {
         column("wall"),
         may_go("running", 1),
         may_go("runnable", 4).dim(),
+        may_go("queued", 3).dim(),
         may_go("lock", 4).dim(),
         may_go("disk", 4).dim(),
         may_go("network", 3).dim(),

@@ -21,9 +21,10 @@ const EVENTS_MAX: usize = 2000;
 const INDENT_MAX: usize = 8;
 
 /// States with the letters that bars are drawn with, and their colours.
-const STATES: [(&str, char, &str); 6] = [
+const STATES: [(&str, char, &str); 7] = [
     ("running", '█', "\x1b[32m"),
     ("runnable", 'r', "\x1b[33m"),
+    ("queued", 'q', "\x1b[36m"),
     ("lock", 'L', "\x1b[31m"),
     ("disk", 'D', "\x1b[35m"),
     ("network", 'n', "\x1b[34m"),
@@ -172,14 +173,12 @@ fn events(detail: &Detail, terminal: Terminal, out: &mut String) {
             }
             Line::Wait(span) => {
                 let length = duration(span.to_ns.saturating_sub(span.from_ns));
-                let verb =
-                    if span.state == "runnable" { "ready, but off the processor" } else { "waits" };
-                let what = if span.state == "runnable" {
-                    String::new()
-                } else {
-                    format!(": {}", span.state)
+                let text = match span.state {
+                    "runnable" => format!("ready, but off the processor {length}"),
+                    "queued" => format!("it lies here {length}: queued"),
+                    state => format!("waits {length}: {state}"),
                 };
-                (Some(span.actor), format!("{verb} {length}{what}"), style(span.state))
+                (Some(span.actor), text, style(span.state))
             }
         };
         let indent = "  ".repeat(actor.unwrap_or(0).min(INDENT_MAX));

@@ -17,7 +17,7 @@ const EVENTS: [Wanted; 7] = [
     ("received", &["pid", "socket", "local", "remote", "bytes"]),
     ("pipe_write", &["pid", "pipe", "bytes"]),
     ("pipe_read", &["pid", "pipe", "bytes"]),
-    ("wakeup", &["tid", "target"]),
+    ("wakeup", &["tid", "target", "interrupt"]),
     ("poll", &["pid", "ready"]),
     ("socket_close", &["socket", "local", "remote"]),
 ];
@@ -46,8 +46,8 @@ pub(super) struct Communication {
     /// Writers of pipes, and their readers.
     written: HashMap<(u64, u64), Sum>,
     readers: HashMap<u64, HashSet<u64>>,
-    /// Wake-ups, by threads.
-    woken: HashMap<(u64, u64), u64>,
+    /// Wake-ups, by threads; by none where an interrupt woke.
+    woken: HashMap<(Option<u64>, u64), u64>,
     /// Times that a process asked what is ready, and times that nothing was in time.
     polls: BTreeMap<u64, (u64, u64)>,
 }
@@ -61,28 +61,33 @@ impl Analysis for Communication {
     }
 
     fn event(&mut self, which: usize, _: u64, values: &[u64]) {
-        let bytes = values.last().copied().unwrap_or(0);
+        // How many bytes, or what else there is to say.
+        let last = values.last().copied().unwrap_or(0);
         match which {
             0 | 1 => {
                 let (pid, socket) = (values[0], values[1]);
                 let names = Names { local: values[2], remote: values[3] };
                 let end = self.connections.seen(names, socket, pid);
-                if bytes as i64 > 0 {
+                if last as i64 > 0 {
                     let sums = if which == 0 { &mut self.sent } else { &mut self.received };
-                    sums.entry((pid, end, names.remote)).or_default().add(bytes);
+                    sums.entry((pid, end, names.remote)).or_default().add(last);
                 }
             }
-            2 if bytes as i64 > 0 => {
-                self.written.entry((values[0], values[1])).or_default().add(bytes);
+            2 if last as i64 > 0 => {
+                self.written.entry((values[0], values[1])).or_default().add(last);
             }
-            3 if bytes as i64 > 0 => {
+            3 if last as i64 > 0 => {
                 self.readers.entry(values[1]).or_default().insert(values[0]);
             }
-            4 => *self.woken.entry((values[0], values[1])).or_default() += 1,
+            4 => {
+                // The thread that was interrupted has nothing to do with it.
+                let by = (last == 0).then_some(values[0]);
+                *self.woken.entry((by, values[1])).or_default() += 1;
+            }
             5 => {
                 let polls = self.polls.entry(values[0]).or_default();
                 polls.0 += 1;
-                polls.1 += u64::from(bytes as i64 == 0);
+                polls.1 += u64::from(last as i64 == 0);
             }
             6 => {
                 let names = Names { local: values[1], remote: values[2] };
@@ -127,7 +132,8 @@ impl Analysis for Communication {
         }
         let mut wakes: BTreeMap<(String, String), u64> = BTreeMap::new();
         for ((tid, target), count) in &self.woken {
-            let pair = (context.process_of(*tid), context.process_of(*target));
+            let by = tid.map_or_else(|| "an interrupt".to_owned(), |tid| context.process_of(tid));
+            let pair = (by, context.process_of(*target));
             *wakes.entry(pair).or_default() += count;
         }
         let mut edges: Vec<(Edge, Sum)> = edges.into_iter().collect();

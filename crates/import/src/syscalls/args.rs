@@ -160,13 +160,14 @@ pub fn unquoted(text: &str) -> String {
                 Some(b'n') => bytes.push(b'\n'),
                 Some(b't') => bytes.push(b'\t'),
                 Some(b'r') => bytes.push(b'\r'),
-                Some(first @ b'0'..=b'7') => {
-                    let mut value = u32::from(first - b'0');
+                Some(first @ (b'0'..=b'7' | b'x')) => {
+                    let radix = if first == b'x' { 16 } else { 8 };
+                    let mut value = char::from(first).to_digit(radix).unwrap_or(0);
                     for _ in 0..2 {
-                        match input.next_if(|next| (b'0'..=b'7').contains(next)) {
-                            Some(digit) => value = value * 8 + u32::from(digit - b'0'),
-                            None => break,
-                        }
+                        let digit = input.peek().and_then(|next| char::from(*next).to_digit(radix));
+                        let Some(digit) = digit else { break };
+                        value = value * radix + digit;
+                        input.next();
                     }
                     bytes.push(value as u8);
                 }
@@ -213,6 +214,7 @@ mod tests {
     fn quotes_and_escapes_go() {
         assert_eq!(unquoted(r#""/tmp/a\"b""#), "/tmp/a\"b");
         assert_eq!(unquoted(r#""\303\244\n\0""#), "ä\n\0");
+        assert_eq!(unquoted(r#""\xc3\xa4\x5c\x22\0""#), "ä\\\"\0");
         assert_eq!(unquoted(r#""cut"..."#), "cut…");
         assert_eq!(unquoted("0x7ffd"), "0x7ffd");
         assert_eq!(unquoted(&format!("\"{}\"", "ä".repeat(200))).len(), 254 + "…".len());

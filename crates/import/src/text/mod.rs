@@ -8,6 +8,7 @@ mod strace_line;
 /// Reads a text line by line in every way: for fuzzing.
 pub fn read_all(text: &str) {
     for line in text.lines() {
+        let line = &*strace_line::plain(line);
         if let Some(strace_line::Line {
             what: strace_line::What::Whole { arguments, .. }, ..
         }) = strace_line::line(line)

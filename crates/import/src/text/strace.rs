@@ -10,7 +10,7 @@ use std::path::Path;
 
 use fettle_abi::events::Event;
 
-use super::strace_line::{End, Line, What, ended, line, signal, split};
+use super::strace_line::{End, Line, What, ended, line, plain, signal, split};
 use crate::error::{Error, Result};
 use crate::lines::Lines;
 use crate::sink::{At, Sink};
@@ -133,7 +133,7 @@ impl Strace {
             }
             return Ok(());
         }
-        let text = self.lines.text().to_owned();
+        let text = plain(self.lines.text());
         match line(&text) {
             Some(line) => {
                 self.absolute(line.time_ns)?;

@@ -56,6 +56,40 @@ pub struct End<'a> {
     pub took_ns: Option<u64>,
 }
 
+/// A line as it stands without `-xx`, which writes each byte of texts, paths and names in hexadecimal.
+/// What could be taken for something else there, and what cannot be printed, stays an escape.
+pub fn plain(text: &str) -> String {
+    let mut plain = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find('\\') {
+        let (before, escape) = rest.split_at(at);
+        plain.push_str(before);
+        match hexadecimal(&escape.as_bytes()[1..]) {
+            Some(byte @ b' '..=b'~') if !b"\"\\<>".contains(&byte) => {
+                plain.push(char::from(byte));
+                rest = &escape[HEXADECIMAL..];
+            }
+            // The next character is no beginning of an escape, whatever it is.
+            _ => {
+                let length = escape.chars().take(2).map(char::len_utf8).sum();
+                plain.push_str(&escape[..length]);
+                rest = &escape[length..];
+            }
+        }
+    }
+    plain + rest
+}
+
+/// Bytes of such an escape.
+const HEXADECIMAL: usize = "\\x2f".len();
+
+/// The byte that an escape means that begins behind its backslash, if it is hexadecimal.
+fn hexadecimal(escape: &[u8]) -> Option<u8> {
+    let [b'x', high, low, ..] = *escape else { return None };
+    let digit = |byte: u8| char::from(byte).to_digit(16);
+    Some((digit(high)? * 16 + digit(low)?) as u8)
+}
+
 /// Reads a line; `None` if it is none of strace's.
 pub fn line(text: &str) -> Option<Line<'_>> {
     // `-r` alone fills its times up with blanks.
