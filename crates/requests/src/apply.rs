@@ -574,7 +574,7 @@ impl Run {
                 self.counts.unfit += 1;
                 continue;
             }
-            if let Traffic::Reset { when } = &transfer.what
+            if let Traffic::Reset { when } | Traffic::Send { when, .. } = &transfer.what
                 && !self.all_hold(when, places)
             {
                 continue;
@@ -586,7 +586,7 @@ impl Run {
                     counts.bytes_unread +=
                         streams.reset(place, |range| let_go(range, requests, loose));
                 }
-                Traffic::Send { bytes, at } => {
+                Traffic::Send { bytes, at, .. } => {
                     let Some(bytes) = amount(bytes.of(scope)) else { continue };
                     if streams.leaves(place) {
                         continue;

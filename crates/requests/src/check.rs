@@ -461,20 +461,18 @@ impl Checker {
                 let change = Change::of(change);
                 made.handoffs.push(Handoff { from, timeline, actor, key, start, change });
             }
-            Action::Transfer { sends, lane, bytes, at, answers } => {
-                let key = self.stream(lane, context, names, made)?;
-                let number = Type::Number(None);
-                let bytes = self.typed(bytes, number, "the number of bytes is", context)?;
-                let at = at.as_ref().map(|at| self.typed(at, number, "an offset is", context));
-                let at = at.transpose()?;
-                let what = match sends {
-                    true => Traffic::Send { bytes, at },
-                    false => {
-                        let answers = answers.as_ref();
-                        let answers = answers.map(|lane| self.stream(lane, context, names, made));
-                        Traffic::Receive { bytes, at, answers: answers.transpose()? }
-                    }
-                };
+            Action::Send { lane, bytes, at, when } => {
+                let (key, bytes, at) =
+                    self.transfer(lane, (bytes, at.as_ref()), context, names, made)?;
+                let when = self.when(when, context, names, made)?;
+                made.transfers.push(Transfer { key, what: Traffic::Send { bytes, at, when } });
+            }
+            Action::Receive { lane, bytes, at, answers } => {
+                let (key, bytes, at) =
+                    self.transfer(lane, (bytes, at.as_ref()), context, names, made)?;
+                let answers = answers.as_ref();
+                let answers = answers.map(|lane| self.stream(lane, context, names, made));
+                let what = Traffic::Receive { bytes, at, answers: answers.transpose()? };
                 made.transfers.push(Transfer { key, what });
             }
             Action::Seed(class) => {
@@ -574,6 +572,22 @@ impl Checker {
         }
         let message = format!("`{}` is a timeline, not a stream", lane.name.text);
         self.error(context.file, lane.name.span, message)
+    }
+
+    /// A stream, and which of its bytes.
+    fn transfer(
+        &mut self,
+        lane: &syntax::Lane,
+        (bytes, at): (&syntax::Expr, Option<&syntax::Expr>),
+        context: &Context<'_>,
+        names: &Names,
+        made: &mut Rule,
+    ) -> Checked<(KeyId, Expr, Option<Expr>)> {
+        let key = self.stream(lane, context, names, made)?;
+        let number = Type::Number(None);
+        let bytes = self.typed(bytes, number, "the number of bytes is", context)?;
+        let at = at.map(|at| self.typed(at, number, "an offset is", context)).transpose()?;
+        Ok((key, bytes, at))
     }
 
     fn class(&mut self, class: &str, names: &mut Names, file: usize, span: Span) -> Checked<u16> {

@@ -288,10 +288,12 @@ impl Parser {
                 }
                 let bytes = self.expr()?;
                 let at = if self.accept_word("at") { Some(self.expr()?) } else { None };
-                let sends = word == "send";
-                let answers = !sends && self.accept_word("answers");
+                if word == "send" {
+                    return Ok(Action::Send { lane, bytes, at, when: self.when()? });
+                }
+                let answers = self.accept_word("answers");
                 let answers = if answers { Some(self.lane()?) } else { None };
-                Ok(Action::Transfer { sends, lane, bytes, at, answers })
+                Ok(Action::Receive { lane, bytes, at, answers })
             }
         }
     }

@@ -343,6 +343,8 @@ pub(crate) enum Traffic {
     Send {
         bytes: Expr,
         at: Option<Expr>,
+        /// All of them have to hold.
+        when: Vec<When>,
     },
     Receive {
         bytes: Expr,

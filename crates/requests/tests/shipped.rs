@@ -235,6 +235,59 @@ fn the_path_goes_back_to_who_was_at_work_last() {
     assert_eq!(path(&helped), expected);
 }
 
+/// A pool of processes behind pipes: a thread for each connection, one that passes items on, one that
+/// takes results, and a process that works. None keeps what it has passed on.
+#[test]
+fn a_pool_of_processes_behind_pipes() {
+    let at = |time: u64, tid: u64, event: &str, ends: u64, bytes: u64| {
+        format!("{time} {event} 1 {tid} {ends} \"l{ends}\" \"r\" {bytes}\n")
+    };
+    let (asker, feeder, taker, worker) = (1, 2, 3, 5);
+    // The pipes' numbers are 70 for items and 71 for results.
+    let mut text = format!(
+        "1 futex_wait_begin 1 {feeder} 90\n2 pipe_read_begin 1 {taker} 71\n3 pipe_read_begin 5 {worker} 70\n"
+    );
+    for (begin, asker, socket) in [(100, asker, 10), (200, 11, 11), (300, asker, 10)] {
+        let t = |after: u64| begin + after;
+        text += &at(t(0), asker, "received", socket, 5);
+        text += &format!("{} wakeup {asker} {feeder} 0 false\n", t(1));
+        text += &format!("{} futex_wait_begin 1 {asker} 91\n", t(2));
+        text += &format!("{} pipe_write 1 {feeder} 70 4\n", t(3));
+        // The next item of its queue may be anybody's.
+        text += &format!("{} page_fault 1 {feeder} 8\n", t(4));
+        text += &format!("{} pipe_read 5 {worker} 70 4\n", t(5));
+        text += &format!("{} page_fault 5 {worker} 8\n", t(50));
+        text += &format!("{} pipe_write 5 {worker} 71 400\n", t(51));
+        text += &format!("{} pipe_read_begin 5 {worker} 70\n", t(52));
+        text += &format!("{} page_fault 5 {worker} 8\n", t(53));
+        text += &format!("{} pipe_read 1 {taker} 71 400\n", t(54));
+        text += &format!("{} wakeup {taker} {asker} 0 false\n", t(55));
+        text += &format!("{} pipe_read_begin 1 {taker} 71\n", t(56));
+        text += &format!("{} futex_wait 1 {asker} 91 0\n", t(57));
+        text += &at(t(58), asker, "sent", socket, 5);
+        text += &format!("{} poll_begin 1 {asker}\n", t(59));
+    }
+    let story = shipped_story("sockets", &text);
+    let requests = story.requests.iter().map(|r| (r.begin_ns, r.end_ns, r.events.len()));
+    assert_eq!(requests.collect::<Vec<_>>(), [(100, 159, 14), (200, 259, 14), (300, 359, 14)]);
+    assert!(story.requests.iter().all(|request| request.shared_with.is_empty()));
+}
+
+/// What is written to a pipe that nobody is seen to read, a log's, holds no request; nor is who reads what
+/// nobody's request has written working for nobody.
+#[test]
+fn pipes_of_others_are_left_alone() {
+    let at = |time: u64, event: &str| format!("{time} {event} 1 1 7 \"l\" \"r\" 5\n");
+    let text = at(1, "accept")
+        + &at(10, "received")
+        + "11 pipe_write 1 1 70 4\n12 pipe_read_begin 1 1 71\n20 pipe_read 1 1 71 9\n"
+        + &at(30, "sent")
+        + "31 poll_begin 1 1\n40 socket_close 1 1 7 \"l\" \"r\"\n";
+    let story = shipped_story("sockets", &text);
+    assert_eq!(story.events(), [[1, 2, 3, 4, 5, 6]]);
+    assert_eq!(story.requests[0].outcome, Outcome::Drained);
+}
+
 /// Threads of a server that wait for the next connection, in a queue or by `accept`, once they have
 /// answered. One that waits for a lock between two pieces of its answer goes on with it.
 #[test]
