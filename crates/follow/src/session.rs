@@ -245,6 +245,8 @@ impl Context<'_> {
             begin_ns: request.begin_ns,
             end_ns: request.end_ns,
             wall_ns: request.wall_ns(),
+            answered_ns: request.answered_ns,
+            response_ns: request.response_ns(),
             times_ns: request.times().into(),
             shared_ns: request.shared_ns(),
             events: request.events.len() as u64,

@@ -16,6 +16,7 @@ use crate::view::{ClassSummary, Count, RequestRow, SchemaSummary, SlowRequest, S
 #[derive(Default)]
 struct Class {
     walls_ns: Vec<u64>,
+    responses_ns: Vec<u64>,
     times_ns: TimesNs,
 }
 
@@ -37,10 +38,10 @@ struct Sums {
     shared: u64,
 }
 
-/// A request in order of its wall time; of two, the later one is the less slow.
+/// A request in order of how long its answer took; of two, the later one is the less slow.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct Slow {
-    wall_ns: u64,
+    response_ns: u64,
     earlier: Reverse<u64>,
     found: Found,
 }
@@ -92,8 +93,8 @@ impl Summing {
         sums.add(request, &row);
         if sums.is_slow(&row, self.slowest) {
             let found = Found(SlowRequest { critical: context.critical(request), request: row });
-            let (wall_ns, earlier) = (request.wall_ns(), Reverse(request.id));
-            sums.slowest.push(Reverse(Slow { wall_ns, earlier, found }));
+            let (response_ns, earlier) = (request.response_ns(), Reverse(request.id));
+            sums.slowest.push(Reverse(Slow { response_ns, earlier, found }));
             if sums.slowest.len() > self.slowest {
                 sums.slowest.pop();
             }
@@ -131,32 +132,35 @@ impl Sums {
         let key = (row.class.clone(), row.path.clone());
         let class = self.classes.entry(key).or_default();
         class.walls_ns.push(row.wall_ns);
+        class.responses_ns.push(row.response_ns);
         class.times_ns.add(row.times_ns);
     }
 
     fn is_slow(&self, row: &RequestRow, slowest: usize) -> bool {
-        let least = self.slowest.peek().map(|Reverse(slow)| (slow.wall_ns, slow.earlier));
-        let beats = |least| (row.wall_ns, Reverse(row.id)) > least;
+        let least = self.slowest.peek().map(|Reverse(slow)| (slow.response_ns, slow.earlier));
+        let beats = |least| (row.response_ns, Reverse(row.id)) > least;
         slowest > 0 && (self.slowest.len() < slowest || least.is_some_and(beats))
     }
 
     fn finish(self, name: String, counts: &SchemaCounts) -> SchemaSummary {
-        let mut walls_ns = Vec::new();
+        let (mut walls_ns, mut responses_ns) = (Vec::new(), Vec::new());
         let mut times_ns = TimesNs::default();
         let mut classes: Vec<ClassSummary> = Vec::new();
         for ((name, path), mut class) in self.classes {
             walls_ns.extend_from_slice(&class.walls_ns);
+            responses_ns.extend_from_slice(&class.responses_ns);
             times_ns.add(class.times_ns);
             classes.push(ClassSummary {
                 name,
                 path,
                 requests: class.walls_ns.len() as u64,
                 wall_ns: quantiles(&mut class.walls_ns),
+                response_ns: quantiles(&mut class.responses_ns),
                 times_ns: class.times_ns,
             });
         }
         let all =
-            |class: &ClassSummary| u128::from(class.wall_ns.mean) * u128::from(class.requests);
+            |class: &ClassSummary| u128::from(class.response_ns.mean) * u128::from(class.requests);
         classes.sort_by_key(|class| Reverse(all(class)));
         let slowest = self.slowest.into_sorted_vec().into_iter();
         SchemaSummary {
@@ -166,6 +170,7 @@ impl Sums {
             unfinished: self.unfinished,
             shared: self.shared,
             wall_ns: quantiles(&mut walls_ns),
+            response_ns: quantiles(&mut responses_ns),
             times_ns,
             classes,
             slowest: slowest.map(|Reverse(slow)| slow.found.0).collect(),

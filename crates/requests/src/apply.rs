@@ -80,10 +80,8 @@ impl Run {
         if let (Some(actor), false) = (actor, self.owners.is_empty()) {
             self.touch_all(rule, actor, now);
         }
-        for Settle { set, when } in &rule.settles {
-            if self.all_hold(when, places) {
-                self.owners.iter().for_each(|slot| self.requests.open(*slot).settle(*set));
-            }
+        for settle in &rule.settles {
+            self.settle(settle, now, places);
         }
         if !rule.handoffs.is_empty() {
             self.hand_off(rule, options, now, places);
@@ -379,6 +377,25 @@ impl Run {
         let request = first.or(self.owners.first().copied()).map(|slot| self.requests.id(slot));
         let (timeline, key) = self.sections.keys.name(place);
         PeerMark { serial: section.serial, key, timeline, request }
+    }
+
+    /// The event's requests have what they asked for, or have not after all.
+    fn settle(&mut self, Settle { set, when }: &Settle, now: Now, places: Places<'_>) {
+        if !self.all_hold(when, places) {
+            return;
+        }
+        for slot in &self.owners {
+            self.requests.open(*slot).settle(*set);
+        }
+        for place in self.bound.iter().filter(|place| *set && **place != UNBOUND) {
+            if self.sections.all[*place as usize].actor {
+                continue;
+            }
+            let members = self.sections.members(*place).iter();
+            for Member { slot, local } in members.filter(|m| self.owners.contains(&m.slot)) {
+                self.requests.open(*slot).answer(*local, now.ns);
+            }
+        }
     }
 
     /// Puts the event's requests into one of its sections.

@@ -288,6 +288,29 @@ fn pipes_of_others_are_left_alone() {
     assert_eq!(story.requests[0].outcome, Outcome::Drained);
 }
 
+/// A proxy, and a server behind it whose answers are not the request's; then the proxy's log.
+#[test]
+fn a_request_is_answered_where_it_was_asked() {
+    let at = |time: u64, tid: u64, event: &str, ends: &str| {
+        format!("{time} {event} {tid} {tid} {ends} 5\n")
+    };
+    let (outer, client, server) = ("7 \"o\" \"i\"", "8 \"c\" \"s\"", "9 \"s\" \"c\"");
+    let text = at(10, 1, "received", outer)
+        + &at(11, 1, "sent", client)
+        + &at(12, 2, "received", server)
+        + &at(20, 2, "sent", server)
+        + "21 poll_begin 2 2\n"
+        + &at(22, 1, "received", client)
+        + &at(30, 1, "sent", outer)
+        + "31 write 1 1 5 9 1 \"file\"\n40 write 1 1 5 9 1 \"file\"\n41 poll_begin 1 1\n";
+    let story = shipped_story("sockets", &text);
+    let [request] = story.requests.as_slice() else { panic!("{:?}", story.events()) };
+    assert_eq!((request.answered_ns, request.response_ns(), request.wall_ns()), (Some(30), 20, 31));
+    // One that is not answered takes until its last event.
+    let story = shipped_story("sockets", &at(10, 1, "received", outer));
+    assert_eq!((story.requests[0].answered_ns, story.requests[0].response_ns()), (None, 0));
+}
+
 /// Threads of a server that wait for the next connection, in a queue or by `accept`, once they have
 /// answered. One that waits for a lock between two pieces of its answer goes on with it.
 #[test]
