@@ -20,8 +20,10 @@ use crate::syntax::{
 const TEXT_MAX: usize = 1 << 20;
 /// Most files of a schema.
 const FILES_MAX: usize = 256;
-/// Most fields of an event, bindings and transfers of a rule, derived fields of a rule.
+/// Most fields of an event, and of a key.
 const PARTS_MAX: usize = 16;
+/// Most bindings, marks and the like of a rule, and most of its derived fields.
+const STATEMENTS_MAX: usize = 32;
 /// Most bits of a key.
 const KEY_BITS_MAX: u32 = 128;
 /// Most parts of expressions in all rules: what is left when rules for many events are multiplied.
@@ -380,8 +382,9 @@ impl Checker {
             result = result.and(done);
             let passed = made.transfers.len() + made.handoffs.len() + made.lends.len();
             let parts = made.binds.len() + made.drops.len() + made.marks.len() + passed;
-            if parts.max(made.locals.len()) > PARTS_MAX {
-                let message = format!("a rule has at most {PARTS_MAX} bindings and derived fields");
+            if parts.max(made.locals.len()) > STATEMENTS_MAX {
+                let message =
+                    format!("a rule has at most {STATEMENTS_MAX} bindings and derived fields");
                 return self.error(file, statement.span, message);
             }
         }

@@ -311,6 +311,39 @@ fn a_request_is_answered_where_it_was_asked() {
     assert_eq!((story.requests[0].answered_ns, story.requests[0].response_ns()), (None, 0));
 }
 
+/// Who subscribes has its answer; what is sent to it later is the work of whoever publishes. A long
+/// answer, though, goes on whenever the socket has room, in the midst of others' work.
+#[test]
+fn news_are_the_work_of_who_publishes() {
+    let at = |time: u64, event: &str, socket: u64| {
+        format!("{time} {event} 1 1 {socket} \"l{socket}\" \"r\" 5\n")
+    };
+    let subscribed =
+        |begin: u64, socket: u64| at(begin, "received", socket) + &at(begin + 1, "sent", socket);
+    let text = subscribed(10, 7)
+        + "12 poll_begin 1 1\n"
+        + &subscribed(20, 8)
+        + "22 poll_begin 1 1\n"
+        + &at(500, "received", 9)
+        + &at(501, "sent", 7)
+        + &at(502, "sent", 8)
+        + &at(503, "sent", 9)
+        + "504 poll_begin 1 1\n";
+    let story = shipped_story("sockets", &text);
+    assert_eq!(story.events(), [vec![0, 1, 2], vec![3, 4, 5], vec![6, 7, 8, 9, 10]]);
+    let text = subscribed(10, 7)
+        + "12 poll_begin 1 1\n13 poll 1 1 1\n"
+        + &at(14, "sent", 7)
+        + "15 poll_begin 1 1\n16 poll 1 1 2\n"
+        + &at(500, "received", 9)
+        + &at(501, "sent", 7)
+        + "502 poll_begin 1 1\n"
+        + &at(503, "sent", 9)
+        + "504 poll_begin 1 1\n";
+    let story = shipped_story("sockets", &text);
+    assert_eq!(story.events(), [vec![0, 1, 2, 4, 5, 8, 9], vec![7, 10, 11]]);
+}
+
 /// Threads of a server that wait for the next connection, in a queue or by `accept`, once they have
 /// answered. One that waits for a lock between two pieces of its answer goes on with it.
 #[test]
