@@ -111,7 +111,7 @@ fn an_event_loop_waits_for_time_and_for_threads() {
     let [timer, thread] = times.as_slice() else { panic!("{:?}", story.events()) };
     let waits = [Wait::Network, Wait::Sleeping, Wait::Lock].map(State::Waiting);
     assert_eq!(waits.map(|state| timer.get(state)), [0, 53 - 12, 0]);
-    assert_eq!(waits.map(|state| thread.get(state)), [0, 98 - 95, 0]);
+    assert_eq!(waits.map(|state| thread.get(state)), [0, 98 - 96, 0]);
     let path = story.requests[1].critical_path();
     let worker =
         |step: &&fettle_requests::Step| story.requests[1].sections[step.section as usize].key == 2;
@@ -210,6 +210,71 @@ fn who_only_looks_goes_on() {
         let story = shipped_story(protocol, &text);
         assert_eq!(story.events(), [[1, 2, 3, 4, 5, 6]], "{protocol}");
     }
+}
+
+/// Sockets with a time-out are polled one by one before each call (CPython's, libpq's). A loop that polls
+/// without waiting turns to others' work.
+#[test]
+fn a_poll_that_does_not_wait_ends_nothing() {
+    let at = |time: u64, event: &str, socket: u64| {
+        format!("{time} {event} 1 1 {socket} \"l{socket}\" \"r\" 5\n")
+    };
+    let text = at(1, "accept", 7)
+        + &at(2, "connect", 8)
+        + &at(10, "received", 7)
+        + "11 poll 1 1 1\n"
+        + &at(12, "sent", 8)
+        + "13 poll 1 1 1\n"
+        + &at(14, "received", 8)
+        + "15 poll_look 1 1 1\n"
+        + &at(16, "sent", 7)
+        + "17 poll_begin 1 1\n";
+    let story = shipped_story("sockets", &text);
+    assert_eq!(story.events(), [[2, 3, 4, 5, 6, 7, 8, 9]]);
+    assert_eq!(story.requests[0].cpu_ns(), 7);
+    let text = at(1, "accept", 7)
+        + &at(2, "connect", 8)
+        + &at(10, "received", 7)
+        + &at(11, "sent", 8)
+        + "12 poll 1 1 3\n"
+        + &at(13, "accept", 9)
+        + "14 read 1 1 4 8 1 \"anonymous\"\n"
+        + &at(15, "received", 9)
+        + &at(16, "sent", 9)
+        + "17 poll 1 1 1\n"
+        + &at(18, "received", 8)
+        + &at(19, "sent", 7)
+        + "20 poll_begin 1 1\n";
+    let story = shipped_story("sockets", &text);
+    assert_eq!(story.events(), [vec![2, 3, 4, 10, 11, 12], vec![7, 8, 9]]);
+}
+
+/// A server that asks two others at once: the first answer is not what its request asked for.
+#[test]
+fn several_are_asked_at_once() {
+    let at = |time: u64, tid: u64, event: &str, ends: &str| {
+        format!("{time} {event} {tid} {tid} {ends} 5\n")
+    };
+    let outer = "7 \"o\" \"i\"";
+    let (clients, servers) =
+        (["8 \"c\" \"s\"", "9 \"d\" \"t\""], ["18 \"s\" \"c\"", "19 \"t\" \"d\""]);
+    let text = at(10, 1, "received", outer)
+        + &at(11, 1, "sent", clients[0])
+        + &at(12, 1, "sent", clients[1])
+        + "13 poll_begin 1 1\n"
+        + &at(14, 2, "received", servers[0])
+        + &at(15, 3, "received", servers[1])
+        + "16 poll_begin 3 3\n"
+        + &at(20, 2, "sent", servers[0])
+        + &at(21, 3, "sent", servers[1])
+        + "22 poll_begin 3 3\n23 poll_begin 2 2\n"
+        + &at(30, 1, "received", clients[0])
+        + &at(31, 1, "received", clients[1])
+        + &at(32, 1, "sent", outer)
+        + "33 poll_begin 1 1\n";
+    let story = shipped_story("sockets", &text);
+    assert_eq!(story.events(), [(0..15).collect::<Vec<u64>>()]);
+    assert_eq!(story.requests[0].answered_ns, Some(32));
 }
 
 /// A loop that waits a little, and lets another thread work, before it answers: the path goes back to
