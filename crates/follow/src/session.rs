@@ -145,7 +145,7 @@ impl<'a> Session<'a> {
         self.run_with(&|_| false, Some(only), &mut with)
     }
 
-    fn run_with(
+    pub(crate) fn run_with(
         &self,
         also: &dyn Fn(EventId) -> bool,
         only: Option<u64>,

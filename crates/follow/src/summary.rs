@@ -3,13 +3,14 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 
-use fettle_requests::{Counts, Outcome, Program, Request, SchemaCounts};
+use fettle_requests::{Batch, Counts, Outcome, Program, Request, SchemaCounts};
 use fettle_trace::Manifest;
 
 use crate::JSON_VERSION;
 use crate::error::Result;
 use crate::quantile::quantiles;
-use crate::session::{Context, Ran, Session};
+use crate::session::{Context, Observer, Ran, Session};
+use crate::unconnected::Unconnected;
 use crate::view::{ClassSummary, Count, RequestRow, SchemaSummary, SlowRequest, Summary, TimesNs};
 
 /// What is added up of a class.
@@ -26,6 +27,7 @@ pub(crate) struct Summing {
     sums: Vec<Sums>,
     /// How many of the slowest are told.
     slowest: usize,
+    pub unconnected: Unconnected,
 }
 
 /// What is added up of a schema.
@@ -70,20 +72,29 @@ impl Session<'_> {
     /// All requests in figures, and the `slowest` slowest of each schema.
     pub fn summary(&self, slowest: usize) -> Result<Summary> {
         let mut summing = Summing::new(&self.program, slowest);
-        let ran = self.run(&mut |request, context| {
-            summing.take(request, context);
-            true
-        })?;
+        let ran = self.run_with(&|_| false, None, &mut summing)?;
         let Ran { counts, schema_counts, problems, .. } = ran;
         let manifest = self.trace.manifest();
         Ok(summing.finish(&self.program, manifest, &counts, &schema_counts, problems))
     }
 }
 
+impl Observer for Summing {
+    fn events(&mut self, _: u64, events: &Batch, context: &Context<'_>) -> bool {
+        self.unconnected.look(events, context.strings);
+        true
+    }
+
+    fn request(&mut self, request: &Request, context: &Context<'_>) -> bool {
+        self.take(request, context);
+        true
+    }
+}
+
 impl Summing {
     pub(crate) fn new(program: &Program, slowest: usize) -> Summing {
         let sums = program.schemas().iter().map(|_| Sums::default()).collect();
-        Summing { sums, slowest }
+        Summing { sums, slowest, unconnected: Unconnected::new(program) }
     }
 
     /// Adds a request.
@@ -118,7 +129,7 @@ impl Summing {
             duration_ns: manifest.duration_ns,
             events: counts.events,
             lost: manifest.events.lost(),
-            counts: event_counts(counts),
+            counts: event_counts(counts, self.unconnected.messages),
             schemas: sums.map(|((name, sums), counts)| sums.finish(name, counts)).collect(),
             problems,
         }
@@ -185,12 +196,17 @@ fn not_none(counts: &[(&'static str, &'static str, u64)]) -> Vec<Count> {
     some.map(|&(name, meaning, count)| Count { name, meaning, count }).collect()
 }
 
-fn event_counts(counts: &Counts) -> Vec<Count> {
+fn event_counts(counts: &Counts, unconnected: u64) -> Vec<Count> {
     not_none(&[
         ("out_of_order", "events came too late and were moved", counts.out_of_order),
         ("clock_jumps", "times the clock was set back", counts.clock_jumps),
         ("gaps", "times nothing happened for more than a second", counts.gaps),
         ("unknown", "events of kinds that no schema declares", counts.unknown),
+        (
+            "unconnected",
+            "messages came over sockets that are not connected (UDP): requests of several peers may be one",
+            unconnected,
+        ),
     ])
 }
 

@@ -133,3 +133,39 @@ fn who_wakes_whom_has_names() {
     let expected = [row(2, "pool/7 → pool/7"), row(1, "an interrupt → pool/7")];
     assert_eq!(rows, expected.iter().map(|(n, text)| (n, text)).collect::<Vec<_>>());
 }
+
+/// Who sends to a socket that is not connected is not known, which is said. The kernel's own sockets are
+/// nobody's.
+#[test]
+fn messages_of_nobody_known_are_counted() {
+    use FieldType::{I64, Text, U32, U64};
+    let dir = tempfile::tempdir().unwrap();
+    let folder = dir.path().join("datagrams.fettle");
+    let writer = TraceWriter::create(&folder, &Manifest::default()).unwrap();
+    let mut events = EventWriter::create(&folder).unwrap();
+    let fields = [
+        ("pid", U32),
+        ("tid", U32),
+        ("socket", U64),
+        ("local", Text),
+        ("remote", Text),
+        ("bytes", I64),
+    ];
+    let fields = fields.map(|(name, ty)| EventField::new(name, ty));
+    let received = events.kind("received", &fields).unwrap();
+    let names = ["0.0.0.0:53", "", "socket:9", "127.0.0.1:53", "127.0.0.1:4000"];
+    let [server, nobody, netlink, one, other] = names.map(|name| u64::from(events.text(name)));
+    let none = -11i64 as u64;
+    let ends =
+        [(server, nobody, 30), (server, nobody, none), (netlink, nobody, 30), (one, other, 30)];
+    for (at_ns, (local, remote, bytes)) in (1..).zip(ends) {
+        events.push(received, at_ns, 0, &[7, 7, at_ns, local, remote, bytes]).unwrap();
+    }
+    let finish = Finish { events: events.finish(Vec::new()).unwrap(), ..Finish::default() };
+    writer.finish(finish, &mut |_, _| {}).unwrap();
+    let trace = Trace::open(&folder).unwrap();
+    let sources = [Source::new("mine", "use sockets")];
+    let summary = Session::open(&trace, &sources, &shipped).unwrap().summary(1).unwrap();
+    let told: Vec<_> = summary.counts.iter().map(|count| (count.name, count.count)).collect();
+    assert_eq!(told, [("unconnected", 1)]);
+}
