@@ -24,6 +24,7 @@ fn main() {
         ])
         .args(["-fno-asynchronous-unwind-tables", "-fno-tree-loop-distribute-patterns"])
         .args(["-Wl,--build-id=none", "-Wl,-e,0", "-Wl,-no-pie"])
+        .arg(format!("-DTICKS_PER_MARK={}", fettle_abi::block::TICKS_PER_MARK))
         .arg(format!("-I{}", agent.join("..").display()))
         .arg(format!("-Wa,-I,{}", agent.join("..").display()))
         .arg(format!("-Wl,-T,{}", agent.join("agent.ld").display()))

@@ -21,10 +21,8 @@
 /* Calls of functions that take long are sampled more often, as their few long calls weigh much:
  * on average a sample has so many ticks of calls to pay for it. */
 #define TICKS_PER_SAMPLE 65536
-/* A mark is left at the end of a sample if the last one is so many ticks old, and stands on the
- * shadow stack as a frame of no function (crates/abi/src/block.rs). Calls that take as long again
- * from a mark on tell of themselves. */
-#define TICKS_PER_MARK 131072
+/* A mark stands on the shadow stack as a frame of no function. How often one is left, TICKS_PER_MARK,
+ * is the collector's affair, too, and comes from crates/abi/src/block.rs by way of the build. */
 #define MARK 0xffffffffu
 /* Calls until the next sample when nobody wants one. */
 #define NEVER 0x7fffffff
@@ -250,9 +248,11 @@ void fettle_full(void)
         drop_left(b);
 }
 
-/* An exit whose stack pointer at entry was `stack_pointer` found another frame on top. Frames
- * above its own were left without an exit. Returns 1 if its own is on top now. */
-int fettle_exit(u64 stack_pointer, u64 time)
+/* An exit of the function `number`, whose stack pointer at entry was `stack_pointer`, found another
+ * frame on top. Frames above its own were left without an exit. Returns 1 if its own is on top now. If
+ * a coroutine goes on whose frames were taken to be left, there may be another function's where its own
+ * was. */
+int fettle_exit(u64 stack_pointer, u64 time, u32 number)
 {
     volatile struct thread_block *b = own_block();
     if (deserted(b))
@@ -265,8 +265,9 @@ int fettle_exit(u64 stack_pointer, u64 time)
     /* Whose stack is higher called us, but for a few on another stack, and is not left. */
     for (u64 at = used; at >= 2 * sizeof(struct frame) && outer < FRAMES_LOOKED_AT;
          at -= sizeof(struct frame)) {
-        u64 other = frame_at(b, at - sizeof(struct frame))->stack_pointer;
-        if (other == stack_pointer) {
+        volatile struct frame *f = frame_at(b, at - sizeof(struct frame));
+        u64 other = f->stack_pointer;
+        if (other == stack_pointer && f->function == number) {
             found = at;
             break;
         }
@@ -585,12 +586,12 @@ void fettle_enter(u64 stack_pointer, u64 number, u32 classes, const u64 *vectors
 }
 
 /* A call ends. `class` tells what to record of its result. */
-void fettle_leave(u64 stack_pointer, u32 class, const u64 *vectors,
+void fettle_leave(u64 stack_pointer, u32 number, u32 class, const u64 *vectors,
                   const struct registers *registers)
 {
     volatile struct thread_block *b = own_block();
     u64 time = clock(b);
-    if (!fettle_exit(stack_pointer, time))
+    if (!fettle_exit(stack_pointer, time, number))
         return;
     volatile struct frame *top = frame_at(b, b->shadow_used - sizeof(struct frame));
     if (class) {
@@ -599,9 +600,9 @@ void fettle_leave(u64 stack_pointer, u32 class, const u64 *vectors,
             .index = RESULT,
             .text = class == CLASS_TEXT,
         };
-        leave_values(b, top->function, &value, 1, top->start);
+        leave_values(b, number, &value, 1, top->start);
     }
-    accumulator(b, top->function)->calls++;
+    accumulator(b, number)->calls++;
     close_top(b, time, frame_at(b, b->shadow_used - 2 * sizeof(struct frame)));
 }
 

@@ -22,16 +22,18 @@ fettle_entries:
         .include "save.inc"
 
         .text
-        /* [rsp+8]: bytes that the probe pushed; rax: time. ZF: the frame was found. */
+        /* [rsp+8]: number of the function; [rsp+16]: bytes that the probe pushed; rax: time. ZF: the
+         * frame was found. */
 entry_exit:
         save_registers
-        movslq SAVED+8(%rbp), %rdi
-        leaq SAVED+16(%rbp,%rdi), %rdi
+        movl SAVED+8(%rbp), %edx
+        movslq SAVED+16(%rbp), %rdi
+        leaq SAVED+24(%rbp,%rdi), %rdi
         movq %rax, %rsi
         call fettle_exit
         cmpl $1, %eax
         restore_registers
-        ret $8
+        ret $16
 
 entry_left:
         save
@@ -106,17 +108,18 @@ entry_enter:
         restore
         ret $16
 
-        /* [rsp+8]: what to record of its result. */
+        /* [rsp+8]: number of the function; [rsp+16]: what to record of its result. */
 entry_leave:
         save
         vectors
-        movq %rsp, %rdx
-        leaq BEHIND+16(%rbp), %rdi
+        movq %rsp, %rcx
+        leaq BEHIND+24(%rbp), %rdi
         movl BEHIND+8(%rbp), %esi
-        movq %rbp, %rcx
+        movl BEHIND+16(%rbp), %edx
+        movq %rbp, %r8
         call fettle_leave
         restore
-        ret $8
+        ret $16
 
         /* [rsp+8]: number of the function; [rsp+16]: which function of the user's own probe. */
         .macro own vectors

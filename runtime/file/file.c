@@ -32,7 +32,7 @@ typedef unsigned char u8;
 struct slot_note {
     u64 start_tsc, start_monotonic_ns;
     u64 process_tsc;   /* start of the process, which with the pid names it */
-    u64 pad;
+    u64 forked;        /* the nth frame that its parent was in begins at this and n; 0: none */
 };
 
 /* A file NAME.note for every module of every process. */
@@ -245,7 +245,27 @@ static char *slot_path(char *to, u64 pid, u64 tid, u64 n)
     return put_number(to, n);
 }
 
-/* Forgets the blocks of threads that have ended. */
+/* Nobody's thread, while its block is being forgotten. */
+#define FORGETTING (~0ul)
+
+/* Forgets the block of a thread that has ended. Others may be about to do the same, and whoever comes
+ * late would find a new thread's block at the address: so the entry is taken first, and then looked at
+ * once more. */
+static void forget_ended(u64 pid, u64 *tid, u64 *address)
+{
+    u64 ended = *(volatile u64 *)tid;
+    if (!ended || ended == FORGETTING || call(SYS_tgkill, pid, ended, 0) != -ESRCH ||
+        !__sync_bool_compare_and_swap(tid, ended, FORGETTING))
+        return;
+    if (*address && call(SYS_tgkill, pid, ended, 0) == -ESRCH) {
+        call(SYS_munmap, *address, fettle_data.slot_size, 0);
+        *address = 0;
+        ended = 0;
+    }
+    __sync_lock_test_and_set(tid, ended);
+}
+
+/* Notes a thread's block, and forgets those of threads that have ended if there is no room. */
 static void remember(u64 pid, u64 tid, u64 address)
 {
     struct data *d = &fettle_data;
@@ -256,14 +276,8 @@ static void remember(u64 pid, u64 tid, u64 address)
                 return;
             }
         }
-        for (int i = 0; i < LIVE; i++) {
-            u64 other = d->live[i].tid, at = d->live[i].address;
-            if (!other || !at || other == tid || call(SYS_tgkill, pid, other, 0) != -ESRCH)
-                continue;
-            d->live[i].address = 0;
-            call(SYS_munmap, at, d->slot_size, 0);
-            d->live[i].tid = 0;
-        }
+        for (int i = 0; i < LIVE; i++)
+            forget_ended(pid, &d->live[i].tid, &d->live[i].address);
     }
 }
 
@@ -304,6 +318,33 @@ static struct thread_block *claim(u64 pid, u64 tid, u32 *number)
     return (struct thread_block *)at;
 }
 
+/* Lets the frames that a forked child has from its parent begin anew: what was before is the parent's.
+ * Calls are counted where they end, and these end in the parent, too; so each counts one less here.
+ * The collector knows those that are still open by where they begin, and counts them again. */
+static u64 begin_frames(struct thread_block *b)
+{
+    struct frame *frames = (struct frame *)((u8 *)b + SHADOW);
+    struct accumulator *accumulators = (struct accumulator *)((u8 *)b + b->accumulators);
+    u64 begin = b->clock ? clock_ns(3) : now();
+    for (u64 i = 1; i < b->shadow_used / sizeof *frames; i++) {
+        struct frame *f = &frames[i];
+        /* Callers begin before those that they call. */
+        *f = (struct frame){ begin + i, f->stack_pointer, 0, f->function, 0, b->ended };
+        accumulators[f->function].calls--;
+    }
+    return begin;
+}
+
+/* The same of sampled calls and marks: they are counted where they begin. */
+static void begin_samples(struct thread_block *b)
+{
+    struct frame *frames = (struct frame *)((u8 *)b + SHADOW);
+    u64 used = b->shadow_used / sizeof *frames, begin = now();
+    for (u64 i = 0; i < used; i++)
+        frames[i].start = begin;
+    b->top_stack_pointer = used > 1 ? frames[used - 1].stack_pointer : ~0ul;
+}
+
 /* Gives this thread a block of its own, with the frames of `frames` if there are any. */
 static int give_block(u64 pid, u64 tid, const u8 *frames, u64 used, int must)
 {
@@ -341,11 +382,11 @@ static int give_block(u64 pid, u64 tid, const u8 *frames, u64 used, int must)
         b->shadow_used = used / sizeof(struct frame) * sizeof(struct frame);
         b->ended = ((struct frame *)((u8 *)b + SHADOW))->ended_before;
     }
-    if (d->samples) {
-        u64 *top = (u64 *)((u8 *)b + SHADOW + b->shadow_used - sizeof(struct frame));
-        b->top_stack_pointer = b->shadow_used > sizeof(struct frame) ? top[1] : ~0ul;
-    }
     struct slot_note *note = (struct slot_note *)((u8 *)b + 512);
+    if (d->samples)
+        begin_samples(b);
+    else
+        note->forked = begin_frames(b);
     note->start_tsc = now();
     note->start_monotonic_ns = clock_ns(1);
     note->process_tsc = d->process_tsc;

@@ -145,6 +145,10 @@ impl Accumulator {
     }
 }
 
+/// Sampling: a mark is left at the end of a sample if the last one is so many ticks old, and calls that
+/// take as long again from a mark on tell of themselves.
+pub const TICKS_PER_MARK: u64 = 1 << 17;
+
 /// Words of an [`Accumulator`] that a probe of the user's own may have for its counters.
 pub const OWN_WORDS: usize = 4;
 

@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use fettle_image::{Image, LinkAddr};
 use fettle_isa::{Facts, FactsFactory, Flow, Insn};
+use iced_x86::{Instruction, Mnemonic, OpKind, Register};
 
 use crate::function::{JumpTable, SkipReason};
 use crate::tables::{self, Resolution, TableContext};
@@ -169,7 +170,7 @@ impl RangeCode {
         loop {
             if ip >= self.range.end.0 {
                 // Nothing comes after a call that does not return, or a trap that nobody handles.
-                if !may_be_last {
+                if !may_be_last && !self.runs_on(code, context.image) {
                     self.fail(SkipReason::RunsOffEnd, LinkAddr(ip));
                 }
                 return;
@@ -237,6 +238,19 @@ impl RangeCode {
             Some(Flow::Call(_) | Flow::IndirectCall) if aligned(offset) => Behind::Unclear,
             _ => Behind::Code,
         }
+    }
+
+    /// Whether the instruction that was found last is one to fault, behind which compilers let a
+    /// function end; if it does not, control goes on behind the function. In an object file nobody knows
+    /// what a section's end is followed by.
+    fn runs_on(&self, code: &[u8], image: &Image) -> bool {
+        let Some(last) = self.insns.last() else { return false };
+        let section = |addr| image.section_at(addr).map(|section| section.start);
+        let (at, behind) = (LinkAddr(last.ip()), LinkAddr(last.next_ip()));
+        let offset = (at.0 - self.range.start.0) as usize;
+        image.is_code(behind)
+            && section(at) == section(behind)
+            && writes_to_first_page(&last.full(&code[offset..]))
     }
 
     /// Whether the byte before is the `lock` prefix of an instruction that was found.
@@ -370,6 +384,18 @@ enum Behind {
     Nothing,
     /// One or the other.
     Unclear,
+}
+
+/// Whether an instruction writes to a fixed address that nothing is at in most processes: a null
+/// pointer's, or that of a member of it.
+fn writes_to_first_page(insn: &Instruction) -> bool {
+    const PAGE: u64 = 4096;
+    insn.mnemonic() == Mnemonic::Mov
+        && insn.op0_kind() == OpKind::Memory
+        && insn.memory_base() == Register::None
+        && insn.memory_index() == Register::None
+        && insn.memory_segment() == Register::DS
+        && insn.memory_displacement64() < PAGE
 }
 
 /// Whether a call of `to` leaves the image for a function that is known not to return.

@@ -25,7 +25,8 @@ impl BlockId {
 pub enum Exit {
     /// `ret`
     Return,
-    /// `jmp` to the entry of another function, or of this one's caller's choice.
+    /// `jmp` to the entry of another function, or of this one's caller's choice; or what stands behind
+    /// the function, if control runs on there: see [`Function::runs_on`].
     TailJump(LinkAddr),
     /// A conditional jump to the entry of another function; the other way stays inside.
     TailBranch(LinkAddr),
@@ -136,6 +137,11 @@ pub struct Function {
 }
 
 impl Function {
+    /// Bytes of its code, cold parts included.
+    pub fn size(&self) -> u64 {
+        self.ranges.iter().map(|range| range.end.0 - range.start.0).sum()
+    }
+
     /// The block whose first instruction is at `addr`.
     pub fn block_at(&self, addr: LinkAddr) -> Option<BlockId> {
         self.blocks.binary_search_by_key(&addr, |b| b.start).ok().map(|i| BlockId(i as u32))
@@ -180,18 +186,30 @@ impl Function {
         self.insns[range.clone()].iter().zip(self.facts[range].iter().copied())
     }
 
+    /// Where control goes on if `block` is left without a jump, at the function's end: compilers let
+    /// instructions be the last that fault as a rule.
+    pub fn runs_on(&self, block: &Block) -> Option<LinkAddr> {
+        match block.exit {
+            Some(Exit::TailJump(to)) if self.facts[block.insns.end as usize - 1].goes_on() => {
+                Some(to)
+            }
+            _ => None,
+        }
+    }
+
     /// Bytes of code lifted.
     pub fn code_bytes(&self) -> u64 {
         self.insns.iter().map(|i| i.len() as u64).sum()
     }
 
     /// Whether whoever enters it leaves it: it calls nobody, the kernel neither, and nothing in it
-    /// traps or only faults.
+    /// traps or is there to fault.
     pub fn is_always_left(&self) -> bool {
         let goes_on = |facts: &Facts, insn: &Insn| {
             !facts.may_return() && !insn.is_syscall() && facts.flow(insn) != Flow::Stop
         };
         self.facts.iter().zip(&self.insns).all(|(facts, insn)| goes_on(facts, insn))
+            && self.blocks.iter().all(|block| self.runs_on(block).is_none())
     }
 
     /// Whether `addr` lies in one of the function's ranges.

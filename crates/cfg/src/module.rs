@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use fettle_image::{FunctionRange, Image, LinkAddr};
-use fettle_isa::{FactsFactory, Flow};
+use fettle_isa::{FactsFactory, Flow, Insn};
 use rayon::prelude::*;
 
 use crate::coverage::Coverage;
@@ -566,6 +566,15 @@ impl TableSuccs {
     }
 }
 
+/// The exit behind `last`, with which a part of the function ends.
+fn runs_on(last: &Insn, inside: impl Fn(LinkAddr) -> bool) -> Result<Exit, (SkipReason, LinkAddr)> {
+    let behind = LinkAddr(last.next_ip());
+    match inside(behind) {
+        true => Err((SkipReason::RunsOffEnd, LinkAddr(last.ip()))),
+        false => Ok(Exit::TailJump(behind)),
+    }
+}
+
 fn make_blocks(
     function: &mut Function,
     leaders: &[LinkAddr],
@@ -601,6 +610,7 @@ fn make_blocks(
             None => Ok(None),
         };
         match function.flow(end as usize - 1) {
+            Flow::Next if next.is_none() => block.exit = Some(runs_on(last, inside)?),
             Flow::Next | Flow::Trap | Flow::Call(_) | Flow::IndirectCall => {
                 block.falls_through = next.is_some();
                 block.succs.extend(next);

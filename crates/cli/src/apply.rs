@@ -33,8 +33,8 @@ pub fn run(
             .map_err(TuneError::from)
             .and_then(|process| lay_out(started.insert(process), folder, options, stop));
         match done {
-            Ok(said) => eprintln!("fettle: {said}"),
-            Err(error) => eprintln!("fettle: the program runs as it is: {error}"),
+            Ok(said) => say!("fettle: {said}"),
+            Err(error) => say!("fettle: the program runs as it is: {error}"),
         }
     };
     let status =

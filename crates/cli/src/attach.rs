@@ -43,7 +43,7 @@ fn open(args: &Args, pid: u32) -> anyhow::Result<Process> {
             Some(time) => format!("for {time:?}"),
             None => "until Ctrl-C".to_owned(),
         };
-        eprintln!("fettle: recording {end}, once its code has been read");
+        say!("fettle: recording {end}, once its code has been read");
     }
     fettle_tune::give_way();
     Ok(process)
@@ -68,15 +68,15 @@ fn run_attached(args: &Args, pid: u32) -> anyhow::Result<ExitCode> {
         json["stops_ms"] = stops.collect::<Vec<_>>().into();
         json["jumps"] = recorded.installed.jumps.into();
         json["stuck"] = json!(recorded.stuck);
-        eprintln!("{json}");
+        say!("{json}");
     }
-    record::tell_end(args, &options, outcome)?;
+    record::tell_end(args, &options, outcome);
     tell_where_code_is(&process, args, outcome.finished.manifest.totals.calls);
     if !args.quiet && !args.json {
         tell_stops(&recorded.stops, outcome.status.is_some());
     }
     for (pid, why) in recorded.stuck.iter().filter(|_| !args.quiet && !args.json) {
-        eprintln!("fettle: {}", still_mapped(*pid, "copies with probes", why));
+        say!("fettle: {}", still_mapped(*pid, "copies with probes", why));
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -96,7 +96,7 @@ fn tell_where_code_is(process: &Process, args: &Args, calls: u64) {
     sizes.remove(Path::new(""));
     let Some((path, _)) = sizes.into_iter().max_by_key(|(_, size)| *size) else { return };
     let name = path.file_name().unwrap_or_default().to_string_lossy();
-    eprintln!(
+    say!(
         "fettle: {} of the program's own functions; --lib '{name}' records those of its largest \
          library, --lib '*' those of all",
         if calls == 0 { "no call" } else { "hardly a call" },
@@ -106,10 +106,10 @@ fn tell_where_code_is(process: &Process, args: &Args, calls: u64) {
 fn tell_stops(stops: &[Duration], ended: bool) {
     let longest = longest(stops);
     match ended {
-        true => eprintln!(
-            "fettle: the process has ended; its threads stood still at most {longest:.2} ms"
-        ),
-        false => eprintln!(
+        true => {
+            say!("fettle: the process has ended; its threads stood still at most {longest:.2} ms")
+        }
+        false => say!(
             "fettle: the process has its own code again; its threads stood still at most {longest:.2} ms"
         ),
     }
@@ -131,7 +131,7 @@ fn run_counted(args: &Args, told: Told, pid: u32) -> anyhow::Result<ExitCode> {
     let recorded = fettle_tune::recording::record(&process, &journals, &recording, stop)
         .map_err(|error| explained(&journals, &process, error))?;
     if args.json {
-        eprintln!("{}", as_json(&recorded, &recording));
+        say!("{}", as_json(&recorded, &recording));
     } else if !args.quiet {
         tell(&recorded, &recording);
     }
@@ -179,7 +179,7 @@ fn as_json(recorded: &Recorded, recording: &Recording) -> serde_json::Value {
 fn tell(recorded: &Recorded, recording: &Recording) {
     let manifest = &recorded.manifest;
     for note in &manifest.notes {
-        eprintln!("fettle: {note}");
+        say!("fettle: {note}");
     }
     let what = match recording.told {
         Told::Calls => format!("{} calls", count(manifest.totals.calls)),
@@ -188,13 +188,13 @@ fn tell(recorded: &Recorded, recording: &Recording) {
         }
     };
     let shown = recording.output.display();
-    eprintln!(
+    say!(
         "fettle: {what} of {} functions in {:.1} s; threads stood still at most {:.2} ms",
         count(recorded.functions),
         manifest.duration_ns as f64 / 1e9,
         longest_ms(recorded),
     );
-    eprintln!(
+    say!(
         "fettle: the process has its own code again; trace in {shown}; next: {}",
         match recording.told {
             Told::Calls => format!("fettle report {shown}"),

@@ -54,12 +54,12 @@ pub fn run(args: &ClusterArgs) -> anyhow::Result<ExitCode> {
     use fettle_query::cluster::{Executor, execute, schedule};
     match args.command {
         Command::Scheduler { bind } => {
-            schedule(bind, |address| eprintln!("scheduling at {address}; Ctrl-C ends it"))?;
+            schedule(bind, |address| say!("scheduling at {address}; Ctrl-C ends it"))?;
         }
         Command::Executor { scheduler, bind, threads, wait } => {
             let all = || std::thread::available_parallelism().map_or(1, usize::from);
             let threads = threads.map_or_else(all, usize::from);
-            eprintln!("working for {scheduler}; Ctrl-C ends it");
+            say!("working for {scheduler}; Ctrl-C ends it");
             execute(&Executor { scheduler, address: bind, threads, patience_s: wait })?;
         }
     }

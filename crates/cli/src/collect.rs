@@ -14,6 +14,8 @@ use fettle_relay::{
 };
 use serde_json::json;
 
+use crate::output;
+
 /// Arguments of `fettle collect`.
 #[derive(Debug, Parser)]
 #[command(
@@ -115,14 +117,14 @@ pub fn news(news: &News) -> String {
 /// Says what was dropped and what has not arrived.
 pub fn tell_undelivered(finished: &Finished, to: Option<&str>) {
     if finished.dropped.sum() > 0 {
-        eprintln!(
+        say!(
             "fettle: {} were dropped: the collector was away for longer than --spool holds",
             finished.dropped
         );
     }
     if let Some(rest) = &finished.undelivered {
         let (folder, to) = (rest.folder.display(), to.unwrap_or("HOST:PORT"));
-        eprintln!(
+        say!(
             "fettle: {} KiB have not arrived at the collector: {}\nfettle: they are in {folder}; \
              to send them: fettle send {folder} --to {to}",
             rest.bytes >> 10,
@@ -147,9 +149,10 @@ pub fn run(args: &CollectArgs) -> anyhow::Result<ExitCode> {
     let (quiet, as_json) = (args.quiet, args.json);
     let tell = Box::new(move |happening: fettle_relay::Happening| {
         if as_json {
-            println!("{}", json!({ "version": 1, "happened": happening }));
+            // Whoever reads this may have seen enough, and the traces are still wanted.
+            let _ = output::print(&format!("{}\n", json!({ "version": 1, "happened": happening })));
         } else if !quiet {
-            eprintln!("fettle: {happening}");
+            say!("fettle: {happening}");
         }
     });
     let stop = fettle_live::catch_signals()?;
@@ -157,16 +160,17 @@ pub fn run(args: &CollectArgs) -> anyhow::Result<ExitCode> {
     let collector = Collector::listen(args.listen, &key, hub)?;
     let address = collector.address()?;
     if as_json {
-        println!("{}", json!({ "version": 1, "listening": address.to_string(), "keys": keys }));
+        let listening = json!({ "version": 1, "listening": address.to_string(), "keys": keys });
+        output::print(&format!("{listening}\n"))?;
     } else if !quiet {
         let line = keys.canonicalize().unwrap_or_else(|_| keys.clone()).join(RECORDER);
         let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
         let (host, port) = (host.trim(), address.port());
         if made {
-            eprintln!("fettle: made keys in {}", keys.display());
+            say!("fettle: made keys in {}", keys.display());
         }
-        eprintln!("fettle: listening to {address}; traces go to {}", args.output.display());
-        eprintln!(
+        say!("fettle: listening to {address}; traces go to {}", args.output.display());
+        say!(
             "fettle: at the recording machine: mkdir -p ~/.config/fettle && scp {host}:{} \
              ~/.config/fettle/ && fettle record --to {host}:{port} -- PROGRAM",
             line.display()
@@ -187,14 +191,14 @@ pub fn send(args: &SendArgs) -> anyhow::Result<ExitCode> {
     let to = to(&args.to, args.key.as_deref())?;
     let stop = fettle_live::catch_signals()?;
     let log = Arc::new(Log::open(&args.folder)?);
-    let say = |told: News| eprintln!("fettle: {}", news(&told));
+    let say = |told: News| say!("fettle: {}", news(&told));
     let sender = Sender::start(to, log.clone(), Box::new(say))?;
     let waiting = || say(News::Waiting { bytes: log.standing().waiting_bytes });
     let delivery = sender.finish(Duration::from_secs(60), stop, waiting)?;
     if delivery.dropped.sum() > 0 {
-        eprintln!("fettle: {} had been dropped while recording", delivery.dropped);
+        say!("fettle: {} had been dropped while recording", delivery.dropped);
     }
     log.remove()?;
-    eprintln!("fettle: everything has arrived; {} is gone", args.folder.display());
+    say!("fettle: everything has arrived; {} is gone", args.folder.display());
     Ok(ExitCode::SUCCESS)
 }

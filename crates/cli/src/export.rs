@@ -107,13 +107,13 @@ pub fn run(args: ExportArgs) -> anyhow::Result<ExitCode> {
         let file = args.output.unwrap_or_else(|| path.with_extension(format.extension()));
         let write = |out: &mut dyn Write| Ok(export(&trace, format, options, out)?);
         let warnings = output::to_file(&file, write)?;
-        eprintln!("Wrote {}.", file.display());
+        say!("Wrote {}.", file.display());
         Ok(warnings)
     };
     match result {
         Ok(warnings) => {
             for warning in &warnings {
-                eprintln!("fettle: {warning}");
+                say!("fettle: {warning}");
             }
             Ok(ExitCode::from(u8::from(!warnings.is_empty())))
         }
@@ -144,7 +144,7 @@ fn spans(args: &ExportArgs, format: SpanFormat) -> anyhow::Result<ExitCode> {
     } else {
         let file = args.output.clone().unwrap_or_else(|| path.with_extension(format.extension()));
         let written = output::to_file(&file, |out| Ok(session.export(format, out)?))?;
-        eprintln!("Wrote {written} requests to {}.", file.display());
+        say!("Wrote {written} requests to {}.", file.display());
         written
     };
     Ok(ExitCode::from(u8::from(written == 0)))

@@ -1,5 +1,10 @@
 //! The `fettle` command.
 #![forbid(unsafe_code)]
+// `say!` and `output::print`: whoever started us may have closed these.
+#![deny(clippy::print_stderr, clippy::print_stdout)]
+
+#[macro_use]
+mod output;
 
 mod apply;
 mod attach;
@@ -13,7 +18,6 @@ mod layout;
 mod lift;
 mod merge;
 mod mode;
-mod output;
 mod record;
 mod report;
 mod requests;
@@ -135,7 +139,7 @@ fn main() -> ExitCode {
         if is_broken_pipe(&error) {
             return ExitCode::SUCCESS;
         }
-        eprintln!("fettle: {}", told(&error));
+        say!("fettle: {}", told(&error));
         ExitCode::from(2)
     })
 }

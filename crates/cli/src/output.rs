@@ -1,5 +1,6 @@
 //! What all commands that show something share: the terminal, standard output, opening a trace.
 
+use std::fmt;
 use std::fs::{File, Permissions};
 use std::io::{self, BufWriter, IsTerminal, Write};
 use std::os::unix::fs::PermissionsExt;
@@ -20,6 +21,19 @@ pub fn terminal(no_color: bool) -> Terminal {
     let unwanted = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
     let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
     Terminal { width, colour: !(no_color || unwanted || dumb) }
+}
+
+/// Says a line to whoever started us, on standard error. What we record has its own results and
+/// status, so it is no error if nobody can hear.
+macro_rules! say {
+    ($($text:tt)*) => {
+        $crate::output::show(format_args!("{}\n", format_args!($($text)*)))
+    };
+}
+
+/// Writes to standard error as far as that can be written.
+pub fn show(text: fmt::Arguments<'_>) {
+    let _ = io::stderr().lock().write_fmt(text);
 }
 
 /// Writes a result to standard output. Whoever closes the pipe has seen enough: no error.
@@ -113,24 +127,24 @@ pub fn open(path: &Path) -> anyhow::Result<Trace> {
     }
     let mut progress = |done: u64, all: u64| {
         if !std::mem::replace(&mut said, true) {
-            eprintln!(
+            say!(
                 "{} was cut off: its recording did not end properly. What was stored is converted.",
                 path.display()
             );
         }
         if shows {
-            eprint!("\r{:3} %", (done * 100).checked_div(all).unwrap_or(100));
+            show(format_args!("\r{:3} %", (done * 100).checked_div(all).unwrap_or(100)));
         }
     };
     let trace = open_or_recover_with(path, &mut progress, &mut fettle_collect::kernel::recover);
     if said && shows {
-        eprintln!();
+        show(format_args!("\n"));
     }
     let trace = trace?;
     if said {
         let manifest = trace.manifest();
         let (calls, events) = (manifest.totals.records, manifest.events.rows());
-        eprintln!("It has {} calls and {} events.", count(calls), count(events));
+        say!("It has {} calls and {} events.", count(calls), count(events));
     }
     Ok(trace)
 }

@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 use std::ffi::OsString;
-use std::io::{IsTerminal, Write};
+use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -25,6 +25,7 @@ use fettle_trace::{Manifest, ProbeMode};
 use serde_json::json;
 
 use crate::mode::ModeArg;
+use crate::output;
 use crate::select::SelectArgs;
 
 /// Arguments of `fettle record`.
@@ -187,9 +188,9 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         Ok(fettle_collect::record(&options, stop, progress, finishing)?)
     })?;
     if args.json {
-        eprintln!("{}", as_json(&outcome, &options.output));
+        say!("{}", as_json(&outcome, &options.output));
     }
-    tell_end(&args, &options, &outcome)?;
+    tell_end(&args, &options, &outcome);
     outcome.status.map_or(Ok(ExitCode::SUCCESS), pass_on)
 }
 
@@ -205,7 +206,7 @@ pub(crate) fn watched<T>(
     if let Some(own) = options.own.as_ref().filter(|_| talk) {
         for (name, inline) in own.functions() {
             let how = if inline { "put in line" } else { "called" };
-            eprintln!("fettle: {name} is {how}");
+            say!("fettle: {name} is {how}");
         }
     }
     let progress = talk && std::io::stderr().is_terminal();
@@ -214,7 +215,7 @@ pub(crate) fn watched<T>(
     let mut finishing = |done: u64, all: u64| {
         if progress && all > 0 {
             written.set(true);
-            eprint!("\rfettle: writing the trace, {:3} %", done * 100 / all);
+            output::show(format_args!("\rfettle: writing the trace, {:3} %", done * 100 / all));
         }
     };
     let show = |now: Progress| {
@@ -225,21 +226,20 @@ pub(crate) fn watched<T>(
         (progress && line).then(|| Box::new(show) as Box<dyn FnMut(Progress)>);
     let done = record((stop, line, &mut finishing));
     if written.get() {
-        eprint!("\r\x1b[K");
+        output::show(format_args!("\r\x1b[K"));
     }
     done
 }
 
 /// Tells of a recording that has ended, but for what `--json` tells.
-pub(crate) fn tell_end(args: &Args, options: &Options, outcome: &Outcome) -> anyhow::Result<()> {
+pub(crate) fn tell_end(args: &Args, options: &Options, outcome: &Outcome) {
     if !args.quiet && !args.json {
-        tell(outcome, &place(args, &options.output, &outcome.finished))?;
+        tell(outcome, &place(args, &options.output, &outcome.finished));
     }
     crate::collect::tell_undelivered(&outcome.finished, args.to.as_deref());
     if let Some(error) = &outcome.write_error {
-        eprintln!("fettle: the trace is not whole: {error}");
+        say!("fettle: the trace is not whole: {error}");
     }
-    Ok(())
 }
 
 /// Records the kernel's events alone.
@@ -259,7 +259,7 @@ fn run_beside(args: &Args) -> anyhow::Result<ExitCode> {
     let talk = !args.quiet && !args.json && args.duration.is_none();
     let mut begun = || {
         if talk {
-            eprintln!("fettle: recording until Ctrl-C");
+            say!("fettle: recording until Ctrl-C");
         }
     };
     let outcome = fettle_collect::record_kernel(&recording, stop, &mut begun)?;
@@ -279,13 +279,13 @@ fn run_beside(args: &Args) -> anyhow::Result<ExitCode> {
             "delivered": outcome.finished.undelivered.is_none(),
             "dropped_on_the_way": outcome.finished.dropped.sum(),
         });
-        eprintln!("{json}");
+        say!("{json}");
     } else if !args.quiet {
         for note in &manifest.notes {
-            eprintln!("fettle: {note}");
+            say!("fettle: {note}");
         }
-        tell_events(manifest, &mut std::io::stderr())?;
-        eprintln!("fettle: {}", place(args, output, &outcome.finished));
+        tell_events(manifest);
+        say!("fettle: {}", place(args, output, &outcome.finished));
     }
     crate::collect::tell_undelivered(&outcome.finished, args.to.as_deref());
     outcome.status.map_or(Ok(ExitCode::SUCCESS), pass_on)
@@ -312,32 +312,29 @@ fn remote(args: &Args) -> anyhow::Result<Option<Remote>> {
     let quiet = args.quiet || args.json;
     let news = Arc::new(move |news: News| {
         if !quiet || matches!(news, News::Refused { .. }) {
-            eprintln!("fettle: {}", crate::collect::news(&news));
+            say!("fettle: {}", crate::collect::news(&news));
         }
     });
     Ok(Some(Remote { to, spool_bytes: args.spool, news }))
 }
 
 /// One line on the kernel's events, and one on those that were lost.
-fn tell_events(manifest: &Manifest, err: &mut impl Write) -> std::io::Result<()> {
+fn tell_events(manifest: &Manifest) {
     let (events, totals) = (&manifest.events, &manifest.totals);
-    writeln!(
-        err,
+    say!(
         "fettle: {} kernel events of {} kinds in {} threads of {} processes",
         events.rows(),
         events.kinds.iter().filter(|kind| kind.rows > 0).count(),
         totals.threads,
         totals.processes,
-    )?;
+    );
     if events.lost() > 0 {
-        writeln!(
-            err,
+        say!(
             "fettle: {} kernel events were lost, the rings were full; a larger --kernel-ring \
              loses fewer",
             events.lost()
-        )?;
+        );
     }
-    Ok(())
 }
 
 /// What is asked for of the kernel's events.
@@ -376,7 +373,7 @@ fn parse_time(text: &str) -> Result<Duration, String> {
 }
 
 fn show_progress(now: Progress) {
-    eprint!("\r\x1b[Kfettle: {} threads, {} records", now.threads, now.records);
+    output::show(format_args!("\r\x1b[Kfettle: {} threads, {} records", now.threads, now.records));
 }
 
 /// What is asked for, of a program or process that goes by `name`.
@@ -486,16 +483,14 @@ pub(crate) fn as_json(outcome: &Outcome, output: &Path) -> serde_json::Value {
     })
 }
 
-fn tell(outcome: &Outcome, place: &str) -> anyhow::Result<()> {
+fn tell(outcome: &Outcome, place: &str) {
     let totals = &outcome.finished.manifest.totals;
-    let mut err = std::io::stderr().lock();
     for note in &outcome.finished.manifest.notes {
-        writeln!(err, "fettle: {note}")?;
+        say!("fettle: {note}");
     }
     let skipped: u64 = outcome.reasons.iter().map(|(_, n)| n).sum();
     let seen = outcome.functions_probed + skipped;
-    writeln!(
-        err,
+    say!(
         "fettle: {} in {} threads of {} processes; {} of {seen} functions {}probed{}",
         match outcome.finished.manifest.probe_mode.counts_blocks() {
             _ if outcome.finished.manifest.probe_mode == ProbeMode::Own =>
@@ -515,24 +510,22 @@ fn tell(outcome: &Outcome, place: &str) -> anyhow::Result<()> {
         } else {
             String::new()
         },
-    )?;
+    );
     if !outcome.finished.manifest.events.kinds.is_empty() {
-        tell_events(&outcome.finished.manifest, &mut err)?;
+        tell_events(&outcome.finished.manifest);
     }
     if totals.lost > 0 {
-        writeln!(
-            err,
+        say!(
             "fettle: {} of {} records were lost, the rings were full (counts and times stay \
              exact); a larger --ring, --when-full wait or --mode time loses none",
             totals.lost,
             totals.lost + totals.records
-        )?;
+        );
     }
     for loss in &outcome.finished.manifest.losses {
-        writeln!(err, "fettle: lost: {} × {}", loss.count, loss.reason)?;
+        say!("fettle: lost: {} × {}", loss.count, loss.reason);
     }
-    writeln!(err, "fettle: {place}")?;
-    Ok(())
+    say!("fettle: {place}");
 }
 
 /// Ends as the program did: with its status, or by its signal.

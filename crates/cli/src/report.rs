@@ -144,7 +144,7 @@ pub fn run(mut args: ReportArgs) -> anyhow::Result<ExitCode> {
         Ok(text) => output::print(&text)?,
         // Looked for and not there: said, and told apart from a failure by the exit status.
         Err(error) if is_not_found(&error) => {
-            eprintln!("fettle: {error}");
+            say!("fettle: {error}");
             return Ok(ExitCode::from(1));
         }
         Err(error) => return Err(error),
@@ -299,6 +299,6 @@ fn write(file: &Path, page: &str, json: bool) -> anyhow::Result<String> {
         let written = json!({ "version": fettle_report::JSON_VERSION, "written": file });
         return Ok(render::json(&written)?);
     }
-    eprintln!("Wrote {} ({} bytes).", file.display(), page.len());
+    say!("Wrote {} ({} bytes).", file.display(), page.len());
     Ok(String::new())
 }

@@ -253,7 +253,7 @@ fn events(prefix: &str, trace: Option<&Path>, schema: Option<&Path>) -> anyhow::
             lines.push((kind.name.clone(), declaration(&kind.name, fields)));
         }
         for error in damaged {
-            eprintln!("fettle: {error}");
+            say!("fettle: {error}");
         }
     } else {
         let program = match schema {
@@ -272,7 +272,7 @@ fn events(prefix: &str, trace: Option<&Path>, schema: Option<&Path>) -> anyhow::
     }
     lines.retain(|(name, _)| name.starts_with(prefix));
     if lines.is_empty() {
-        eprintln!("fettle: no event's name begins with {prefix:?}");
+        say!("fettle: no event's name begins with {prefix:?}");
         return Ok(ExitCode::from(1));
     }
     let text: String = lines.into_iter().map(|(_, line)| line).collect();

@@ -177,7 +177,7 @@ fn read(
             read += drained.read;
             lost += drained.lost;
             if drained.lost > 0 {
-                eprintln!("{name}: {} events of process {producer} lost", drained.lost);
+                say!("{name}: {} events of process {producer} lost", drained.lost);
             }
             if dead {
                 *place = None;
@@ -207,7 +207,7 @@ fn read(
         std::thread::sleep(PAUSE);
     }
     if !any {
-        eprintln!("no sensor {name} in {}", directory.path().display());
+        say!("no sensor {name} in {}", directory.path().display());
     }
     if !lists.is_empty() {
         if as_json {
@@ -216,7 +216,7 @@ fn read(
             });
             writeln!(out, "{end}")?;
         }
-        eprintln!("{name}: {read} events, {lost} lost");
+        say!("{name}: {read} events, {lost} lost");
     }
     Ok(any)
 }
@@ -332,7 +332,7 @@ fn merge(into: &mut Value, from: Value) {
 
 fn tell_skipped(found: &Found) {
     for file in &found.skipped {
-        eprintln!("skipped: {}", file.reason);
+        say!("skipped: {}", file.reason);
     }
 }
 

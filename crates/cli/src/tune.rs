@@ -191,7 +191,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     }
     let mut printed = Ok(());
     let outcome = fettle_tune::tune(&process, &folder, &options, stop, |news| match news {
-        News::Step(step) => eprintln!("fettle: {step}"),
+        News::Step(step) => say!("fettle: {step}"),
         News::Tuned(outcome) => {
             let now = print_outcome(args, outcome);
             printed = std::mem::replace(&mut printed, Ok(())).and(now);
@@ -230,7 +230,7 @@ fn shuffle(
     let all = fettle_tune::shuffled((&target, &family), &modules, &wanted.selection, seed)?;
     let prepared = begin.elapsed();
     for (path, why) in &refused {
-        eprintln!("fettle: {} stays as it is: {why}", path.display());
+        say!("fettle: {} stays as it is: {why}", path.display());
     }
     if args.dry_run {
         let jumps: usize = all.iter().map(|code| code.jumps.len()).sum();
@@ -242,7 +242,7 @@ fn shuffle(
     let mut family = Family::of(process, args.alone);
     let installed = fettle_tune::install_everywhere(folder, &target, &mut family, &all)?;
     for (pid, why) in &family.left {
-        eprintln!("fettle: process {pid} stays as it is: {why}");
+        say!("fettle: process {pid} stays as it is: {why}");
     }
     print_installed(args, &installed, prepared, begin.elapsed())
 }
@@ -539,7 +539,7 @@ pub fn undo(args: &UndoArgs) -> anyhow::Result<ExitCode> {
         });
         printed?;
         if let Err(error) = undone {
-            eprintln!("fettle: {error:#}");
+            say!("fettle: {error:#}");
             failed = true;
         }
     }
@@ -731,7 +731,7 @@ pub fn status(args: &StatusArgs) -> anyhow::Result<ExitCode> {
         match Journal::look(&folder, pid) {
             Ok(journal) => states.extend(journal.map(|journal| State::of(&journal, pid))),
             Err(error) => {
-                eprintln!("fettle: {error}");
+                say!("fettle: {error}");
                 failed = true;
             }
         }

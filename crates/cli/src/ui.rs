@@ -58,7 +58,7 @@ fn announce(args: &UiArgs, subject: &Path, how: &str) -> anyhow::Result<Server> 
     let server = Server::bind(args.port)?;
     let url = server.url();
     output::print(&format!("{url}\n"))?;
-    eprintln!("fettle: {} is shown there{how}; Ctrl-C ends it", subject.display());
+    say!("fettle: {} is shown there{how}; Ctrl-C ends it", subject.display());
     if !args.no_open {
         open(&url);
     }
@@ -107,6 +107,6 @@ fn open(url: &str) {
     let mut opener = Command::new("xdg-open");
     opener.arg(url).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     if opener.spawn().is_err() {
-        eprintln!("fettle: no browser could be opened (there is no xdg-open): open the URL");
+        say!("fettle: no browser could be opened (there is no xdg-open): open the URL");
     }
 }

@@ -125,6 +125,23 @@ fn what_memory_keeps_of_new_code_leads_to_the_original_where_that_is_wanted() {
     assert_eq!(running.end(), "right\nexit status: 0");
 }
 
+/// An unwinder has left where it found unwind information of new code, and nobody overwrites that.
+#[test]
+fn what_an_exception_has_left_keeps_new_code_unless_that_is_not_wanted() {
+    let bench = Bench::new();
+    let mut running = bench.start(&bench.build("remains.cpp", &["-O1"]));
+    let pid = running.pid();
+    bench.tune(pid, 1, &[]);
+    running.signal("-USR1");
+    let (status, undone) = bench.json(&["undo", &pid.to_string(), "--wait", "1"]);
+    assert!(status == 1 && undone["why_kept"].is_string(), "{undone}");
+    let (status, undone) = bench.json(&["undo", &pid.to_string(), "--memory"]);
+    assert_eq!(status, 0, "{undone}");
+    assert_eq!(differing(pid), Vec::<String>::new());
+    assert_eq!(leftovers(pid), Vec::<String>::new());
+    assert_eq!(running.end(), "right\nexit status: 0");
+}
+
 /// What has to stay in a process is in the way of the next recording only as long as it has to stay.
 #[test]
 fn what_was_left_is_taken_away_before_the_next_recording() {

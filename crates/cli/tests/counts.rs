@@ -18,6 +18,12 @@ fn blocks(folder: &Path, mode: &str, program: &[&str]) -> (Vec<u8>, Value) {
     let mut report = Command::new(env!("CARGO_BIN_EXE_fettle"));
     report.arg("report").arg(&trace).args(["--json", "--blocks", "--limit", "100000000"]);
     let view = serde_json::from_slice(&report.output().unwrap().stdout).unwrap();
+    // Calls are not counted; who asks for them is told.
+    let mut report = Command::new(env!("CARGO_BIN_EXE_fettle"));
+    let report = report.arg("report").arg(&trace).arg("--json").output().unwrap();
+    let report: Value = serde_json::from_slice(&report.stdout).unwrap();
+    let notes = report["notes"].as_array().unwrap();
+    assert!(notes.iter().any(|n| n.as_str().unwrap().contains("--blocks")), "{notes:?}");
     (output.stdout, view)
 }
 
@@ -76,6 +82,9 @@ fn exits_are_counted() {
     let mut record = fettle();
     record.args(["record", "--quiet", "--mode", "count", "-o"]).arg(&trace).arg("--").arg(&program);
     assert!(record.status().unwrap().success());
+    let focus = fettle().args(["report", "--function", "main"]).arg(&trace).output().unwrap();
+    let focus = String::from_utf8(focus.stdout).unwrap();
+    assert!(focus.contains("not known") && !focus.contains("no recorded"), "{focus}");
     let report = fettle().args(["report", "--json"]).arg(&trace).output().unwrap();
     let report: Value = serde_json::from_slice(&report.stdout).unwrap();
     let of = |name: &str| {

@@ -48,6 +48,33 @@ __attribute__((noinline)) int catcher(int d) { int c = 0; try { return thrower(d
 int main() { int s = 0; for (int i = 0; i < 200; i++) s += catcher(i % 20); printf("%d\n", s); try { throw 5; } catch (int x) { return x; } }
 "#;
 
+/// Many threads that make others, which end at once.
+const SWARM: &str = r#"
+#include <pthread.h>
+#include <stdio.h>
+__attribute__((noinline)) static long work(long x) { __asm__ volatile(""); return x ^ x << 3; }
+static void *ends(void *x) { return (void *)work((long)x); }
+static void *makes(void *x) {
+    pthread_t t[4];
+    long sum = 0;
+    for (long i = 0; i < 6; i++) {
+        void *result;
+        for (int k = 0; k < 4; k++) pthread_create(&t[k], 0, ends, (void *)i);
+        for (int k = 0; k < 4; k++) pthread_join(t[k], &result), sum += (long)result;
+    }
+    return (void *)sum;
+}
+int main(void) {
+    pthread_t t[200];
+    void *result;
+    long sum = 0;
+    for (int i = 0; i < 200; i++) pthread_create(&t[i], 0, makes, 0);
+    for (int i = 0; i < 200; i++) pthread_join(t[i], &result), sum += (long)result;
+    printf("%ld\n", sum);
+    return 0;
+}
+"#;
+
 fn instrument(input: &Path, output: &Path, more: &[&str]) {
     let mut args = vec!["instrument", text(input), "-o", text(output)];
     args.extend(more);
@@ -139,6 +166,63 @@ fn forks_through_pointers_are_told_apart() {
         assert_eq!((totals.processes, totals.threads), (2, 6), "{mode}");
         assert_eq!(calls_by_process(&trace, "mid"), [50, MIDS - 50], "{mode}");
         assert_eq!((totals.lost, totals.orphan_exits), (0, 0), "{mode}");
+    }
+}
+
+/// Where threads' memory is forgotten, others' is made at the same address.
+#[test]
+fn many_threads_that_end_at_once() {
+    let folder = folder("instrument-swarm");
+    let program = folder.join("program");
+    compile("cc", SWARM, &program, &["-pthread"]);
+    let new = folder.join("new");
+    instrument(&program, &new, &["--mode", "count"]);
+    let plain = Command::new(&program).output().unwrap();
+    // Thousands of files are made: not on a disk.
+    let trace = tempfile::tempdir_in("/dev/shm").unwrap();
+    for nth in 0..6 {
+        let trace = trace.path().join(nth.to_string());
+        let recorded = Command::new(&new).env("FETTLE_RECORD", &trace).output().unwrap();
+        assert_eq!(recorded, plain, "run {nth}");
+        if nth == 0 {
+            assert_eq!(calls(&trace)["work"], 200 * 6 * 4);
+        }
+        std::fs::remove_dir_all(trace).unwrap();
+    }
+}
+
+/// A call counts where it began: children return from their parents', and only their time there is
+/// theirs.
+#[test]
+fn forked_children_make_no_calls_of_their_parents() {
+    let folder = folder("instrument-forked");
+    let program = folder.join("program");
+    compile("cc", include_str!("programs/forks.c"), &program, &["-O2"]);
+    for mode in ["events", "time", "cpu", "sample", "count"] {
+        let new = folder.join(mode);
+        instrument(&program, &new, &["--mode", mode]);
+        let trace = folder.join(format!("{mode}.fettle"));
+        same(&program, &new, &[], &trace);
+        let calls = calls(&trace);
+        let all = ["main", "outer", "forks", "works", "leaf"].map(|name| calls[name]);
+        assert_eq!(all, [1, 5, 10, 9, 19], "{mode}");
+        if ["events", "time", "sample"].contains(&mode) {
+            let trace = Trace::open(&trace).expect("a trace");
+            let functions = trace.functions().expect("functions");
+            let (first, totals) = (trace.threads().expect("threads")[0].index, trace.totals());
+            let totals = totals.expect("totals");
+            let of_children = |name: &str| {
+                let id = functions.iter().find(|f| f.name == name).expect("it is there").id;
+                let children = totals.iter().filter(move |t| t.function == id && t.thread != first);
+                children.map(|t| t.total_ns)
+            };
+            let longest = of_children("forks").max().expect("they return");
+            assert!(longest < 150_000_000, "{mode}: {longest} ns");
+            // Samples are told of with calls, and these are the parent's.
+            assert!(longest > 0 || mode == "sample", "{mode}");
+            let works: u64 = of_children("works").sum();
+            assert!(works > 8 * 30_000_000, "{mode}: {works} ns");
+        }
     }
 }
 

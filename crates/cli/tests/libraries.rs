@@ -4,6 +4,7 @@
 mod programs;
 
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::{Command, ExitStatus, Stdio};
 
@@ -86,6 +87,19 @@ fn exists(program: &str) -> bool {
     program.contains('/') && Path::new(program).exists()
 }
 
+/// It cannot open our files, and is given what is in them.
+#[test]
+fn a_program_that_another_user_executes() {
+    if fs::metadata("/proc/self").unwrap().uid() != 0 {
+        eprintln!("only root can become somebody else");
+        return;
+    }
+    let bench = Bench::new();
+    let command =
+        ["/usr/bin/setpriv", "--reuid=65534", "--clear-groups", "/usr/bin/sort", "/etc/passwd"];
+    bench.same(&["libc.so*"], 3, &command);
+}
+
 #[test]
 fn coreutils_and_shell() {
     let bench = Bench::new();
@@ -94,6 +108,25 @@ fn coreutils_and_shell() {
     let script = "for i in 1 2 3; do echo $i | cat | tr 1-3 a-c; done; (exit 3); echo $?; \
                   x=$(ls / | wc -l); echo $x; trap 'echo usr' USR1; kill -USR1 $$; exit 4";
     bench.same(&["*"], 6, &["/bin/bash", "-c", script]);
+}
+
+/// Its files are where neither its own paths lead, seen from here, nor ours, seen from there.
+#[test]
+fn a_program_with_another_root() {
+    if Command::new("id").arg("-u").output().unwrap().stdout != b"0\n" {
+        return eprintln!("skipped 1 test: only root may change its root");
+    }
+    let bench = Bench::new();
+    let root = bench.path("root");
+    let needed = Command::new("ldd").arg("/bin/ls").output().unwrap().stdout;
+    let needed = String::from_utf8(needed).unwrap();
+    let files = needed.split_whitespace().filter(|word| word.starts_with('/'));
+    for file in files.chain(["/bin/ls"]) {
+        let copy = root.join(file.trim_start_matches('/'));
+        fs::create_dir_all(copy.parent().unwrap()).unwrap();
+        fs::copy(file, copy).unwrap();
+    }
+    bench.same(&["*"], 6, &["/usr/sbin/chroot", root.to_str().unwrap(), "/bin/ls", "-la", "/"]);
 }
 
 #[test]

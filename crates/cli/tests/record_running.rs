@@ -45,6 +45,16 @@ for line in sys.stdin:
         os.execv("/usr/bin/perl", ["perl", "-e", "print 'perl ', 6 * 7, chr(10)"])
 "#;
 
+/// Each question is answered by the same program, executed anew.
+const AGAIN: &str = r#"
+$| = 1;
+while (my $line = <STDIN>) {
+    chomp $line;
+    open my $child, "-|", $^X, "-e", "print 6 * $line, chr(10)";
+    print <$child>;
+}
+"#;
+
 /// A program that answers line by line.
 struct Worker {
     program: (&'static str, [&'static str; 2]),
@@ -266,6 +276,27 @@ fn threads_and_children_that_are_born_meanwhile_are_recorded() {
     assert!(said(&output).contains("has ended"), "{}", said(&output));
     let by_name = calls(&trace);
     assert!(by_name.get("perl_run").is_some_and(|calls| *calls == 1), "{by_name:?}");
+}
+
+#[test]
+fn a_program_that_executes_itself_is_recorded_as_one() {
+    let bench = Bench::new("record_running_again");
+    let mut worker = Worker::of(("/usr/bin/perl", ["-e", AGAIN]));
+    let trace = bench.folder.join("again");
+    let more = ["--mode", "time", "--lib", "*", "--duration", "1s"];
+    let (output, asked) = bench.record(&mut worker, &trace, &more);
+    assert!(output.status.success() && asked > 2, "{}", said(&output));
+    let opened = Trace::open(&trace).unwrap();
+    let mut paths: Vec<_> = opened.modules().unwrap().into_iter().map(|m| m.path).collect();
+    paths.sort();
+    let all = paths.len();
+    paths.dedup();
+    assert_eq!(paths.len(), all, "{paths:?}");
+    let by_name = calls(&trace);
+    // Once for each process that began meanwhile.
+    let runs = by_name.get("perl_run").copied().unwrap_or(0);
+    let begun = opened.processes().unwrap().len() as u64 - 1;
+    assert!(runs > 1 && begun.abs_diff(runs) <= 1, "{runs} of {begun}");
 }
 
 /// Asserts that processes run their own code, but those that have ended. Where a word on a stack that

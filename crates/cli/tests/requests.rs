@@ -178,3 +178,36 @@ fn an_export_is_there_whole_or_not_at_all() {
     use std::os::unix::fs::FileTypeExt;
     assert!(std::fs::symlink_metadata(&pipe).unwrap().file_type().is_fifo());
 }
+
+/// Traces that were imported show what they have; of those with nothing to follow it is said what there is.
+#[test]
+fn imported_spans_are_requests() {
+    let dir = tempfile::tempdir().unwrap();
+    let span = |id: &str, parent: &str, name: &str, from: u64, to: u64| {
+        format!(
+            r#"{{"traceId":"t","spanId":"{id}","parentSpanId":"{parent}","name":"{name}",
+                "startTimeUnixNano":"{from}","endTimeUnixNano":"{to}"}}"#
+        )
+    };
+    let spans = [span("a", "", "GET /shop", 1000, 9000), span("b", "a", "SELECT", 2000, 5000)];
+    let otlp =
+        format!(r#"{{"resourceSpans":[{{"scopeSpans":[{{"spans":[{}]}}]}}]}}"#, spans.join(","));
+    let chrome = r#"{"traceEvents":[{"name":"f","ph":"X","pid":1,"tid":1,"ts":1,"dur":9},
+        {"name":"g","ph":"X","pid":1,"tid":1,"ts":2,"dur":3}]}"#;
+    let wait = r#"[{"name":"f","ph":"i","pid":1,"tid":1,"ts":1,"s":"t"}]"#;
+    let shown = |name: &str, text: &str| {
+        let [file, trace] = ["json", "fettle"].map(|end| dir.path().join(format!("{name}.{end}")));
+        std::fs::write(&file, text).unwrap();
+        let [file, trace] = [file, trace].map(|path| path.display().to_string());
+        let imported = fettle(&["import", &file, "-o", &trace]);
+        assert!(imported.status.success(), "{imported:?}");
+        let output = fettle(&["requests", &trace]);
+        stdout(&output) + &String::from_utf8(output.stderr).unwrap()
+    };
+    let text = shown("spans", &otlp);
+    assert!(text.contains("schema spans") && text.contains("GET /shop"), "{text}");
+    let text = shown("calls", chrome);
+    assert!(text.contains("schema calls") && text.contains("1 request\n"), "{text}");
+    let text = shown("moment", wait);
+    assert!(text.contains("fettle schema events --trace"), "{text}");
+}

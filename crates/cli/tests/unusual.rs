@@ -58,6 +58,16 @@ fn what_stands_behind_a_trap_runs() {
     assert_eq!(Command::new(output).output().unwrap(), plain);
 }
 
+#[test]
+fn control_runs_on_behind_what_is_there_to_fault() {
+    let bench = Bench::new();
+    let program = bench.build("runs_on.c", "program", &[]);
+    bench.same(&["events", "time", "sample", "blocks", "edges", "count"], &program);
+    let trace = fettle_trace::Trace::open(bench.trace().as_ref()).unwrap();
+    let functions = trace.functions().unwrap();
+    assert!(functions.iter().any(|f| f.name == "aborts"), "it is probed");
+}
+
 /// A traced thread is woken by signals that it ignores, which ends some waits with EINTR.
 #[test]
 fn signals_that_nobody_wants_end_no_wait() {
@@ -208,6 +218,28 @@ fn coroutines_begin_with_what_is_in_registers() {
     bench.same(&["time", "events", "cpu", "sample", "count", "edges"], &program);
 }
 
+/// A call whose coroutine goes on is not taken for another that was at the same address.
+#[test]
+fn calls_of_coroutines_are_counted() {
+    let bench = Bench::new();
+    let program = bench.build("coroutines.c", "program", &[]);
+    for mode in ["time", "events", "cpu", "sample", "count"] {
+        let trace = bench.trace();
+        let (recorded, _) = bench.record(&["--mode", mode, "--lib", "libc.so*"], &program);
+        assert!(recorded.status.success(), "{mode}: {recorded:?}");
+        let trace = fettle_trace::Trace::open(trace.as_ref()).unwrap();
+        let (functions, totals) = (trace.functions().unwrap(), trace.totals().unwrap());
+        let calls = ["descend", "leaf", "yield", "swapcontext"].map(|name| {
+            let id = functions.iter().find(|f| f.name == name).unwrap().id;
+            totals.iter().filter(|total| total.function == id).map(|total| total.calls).sum::<u64>()
+        });
+        let [descend, leaf, yields, swaps] = calls;
+        assert_eq!((descend, leaf), (22_000, 20_000), "{mode}");
+        // Once more from home; and each that is done waits for the others.
+        assert!(yields >= 20_000 && swaps == yields + 1, "{mode}: {yields} {swaps}");
+    }
+}
+
 impl Bench {
     /// Builds a C++ program with a personality routine that knows no base of landing pads.
     fn build_picky(&self, source: &str) -> String {
@@ -354,13 +386,40 @@ fn forked_children_make_no_calls_of_their_parents() {
             totals.iter().filter(move |total| total.function == id)
         };
         let calls = |name: &str| rows_of(name).map(|total| total.calls).sum::<u64>();
-        let all = ["main", "outer", "forks", "leaf"].map(calls);
-        assert_eq!(all, [1, 10, 10, 29], "{mode}");
-        if ["events", "time"].contains(&mode) {
-            let children = rows_of("forks").filter(|total| total.thread != first);
-            let longest = children.map(|total| total.total_ns).max().expect("they return");
+        let all = ["main", "outer", "forks", "works", "leaf"].map(calls);
+        assert_eq!(all, [1, 5, 10, 9, 19], "{mode}");
+        if ["events", "time", "sample"].contains(&mode) {
+            let of_children = |name| rows_of(name).filter(|total| total.thread != first);
+            let longest = of_children("forks").map(|total| total.total_ns).max();
+            let longest = longest.expect("they return");
             assert!((1..150_000_000).contains(&longest), "{mode}: {longest} ns");
+            let works: u64 = of_children("works").map(|total| total.total_ns).sum();
+            assert!(works > 8 * 30_000_000, "{mode}: {works} ns");
         }
+    }
+}
+
+/// Neither what Fettle cannot say nor what it was started without changes a program.
+#[test]
+fn a_program_has_its_status_and_descriptors_whatever_fettle_can_say() {
+    let bench = Bench::new();
+    let fettle = env!("CARGO_BIN_EXE_fettle");
+    for (said, program, status) in [
+        ("2>/dev/full", "sh -c 'exit 4'", 4),
+        ("2>&-", "sh -c 'exit 4'", 4),
+        // Whoever reads it is gone by then.
+        ("2> >(exec true)", "sh -c 'sleep 0.3; exit 4'", 4),
+        (">&-", "ls /", 2),
+        ("<&-", "sh -c 'test -e /proc/$$/fd/0 || exit 6'", 6),
+    ] {
+        let trace = bench.trace();
+        let _ = std::fs::remove_dir_all(&trace);
+        let run = format!("exec {fettle} record --mode count -o {trace} -- {program} {said}");
+        let mut shell = Command::new("bash");
+        shell.args(["-c", &run]).env("XDG_CACHE_HOME", bench.path("cache"));
+        let ended = shell.output().unwrap();
+        assert_eq!(ended.status.code(), Some(status), "{program} {said}: {ended:?}");
+        assert!(fettle_trace::Trace::open(trace.as_ref()).is_ok(), "{program} {said}");
     }
 }
 

@@ -152,19 +152,15 @@ impl Estimate {
     /// Takes a call; `inner` ticks of a sample are the probe's.
     pub fn add(&mut self, sample: Sample, inner: f64) {
         let caller = sample.caller;
+        self.sum(&sample, inner, |group, change| group.each(caller, change));
         if sample.weight == 0 {
             self.long += 1;
-            self.sums.each(caller, |sums| sums.add_once(&sample));
         } else if sample.interrupted {
-            let interrupted = &mut self.interrupted;
-            interrupted.count += 1;
-            interrupted.weights += f64::from(sample.weight);
-            interrupted.for_others.each(caller, |sums| sums.add(&sample, inner));
-            interrupted.for_itself.each(caller, |sums| sums.add_once(&sample));
+            self.interrupted.count += 1;
+            self.interrupted.weights += f64::from(sample.weight);
         } else {
             self.samples += 1;
             self.weights += f64::from(sample.weight);
-            self.sums.each(caller, |sums| sums.add(&sample, inner));
             let at = self.longest.partition_point(|longer| longer.ticks >= sample.ticks);
             if at <= LONGEST && !sample.busy {
                 self.longest.insert(at, sample);
@@ -175,10 +171,22 @@ impl Estimate {
 
     /// A call that was taken in was one by `caller`, as is known now.
     pub fn called_by(&mut self, caller: u32, sample: &Sample, inner: f64) {
-        let sums = self.sums.callers.entry(caller).or_default();
-        match sample.weight {
-            0 => sums.add_once(sample),
-            _ => sums.add(sample, inner),
+        self.sum(sample, inner, |group, change| {
+            change(group.callers.entry(caller).or_default());
+        });
+    }
+
+    /// Adds a call to the sums where it counts, to those that `of` gives of a group.
+    fn sum(&mut self, sample: &Sample, inner: f64, of: impl Fn(&mut Group, &dyn Fn(&mut Sums))) {
+        let for_others = |sums: &mut Sums| sums.add(sample, inner);
+        let for_itself = |sums: &mut Sums| sums.add_once(sample);
+        if sample.weight == 0 {
+            of(&mut self.sums, &for_itself);
+        } else if sample.interrupted {
+            of(&mut self.interrupted.for_others, &for_others);
+            of(&mut self.interrupted.for_itself, &for_itself);
+        } else {
+            of(&mut self.sums, &for_others);
         }
     }
 
@@ -280,6 +288,21 @@ mod tests {
         (0..9).for_each(|_| estimate.add(interrupted, 10.0));
         let taken = 64.0 * 90.0 + 9.0 * 64.0 * 99_990.0;
         assert_eq!(estimate.share(640).total.cpu, taken);
+    }
+
+    #[test]
+    fn a_caller_that_is_known_later_has_what_it_would_have_had() {
+        let interrupted = Sample { interrupted: true, ..sample(100_000) };
+        let (mut at_once, mut later) = (Estimate::default(), Estimate::default());
+        for i in 0..1000 {
+            let sample = if i % 10 == 0 { interrupted } else { sample(100) };
+            at_once.add(sample, 10.0);
+            later.add(Sample { caller: None, ..sample }, 10.0);
+            later.called_by(9, &sample, 10.0);
+        }
+        let at_once = at_once.share(64_000);
+        assert_eq!(later.share(64_000).of_callers[&9], at_once.of_callers[&9]);
+        assert_eq!(at_once.total, at_once.of_callers[&9]);
     }
 
     #[test]

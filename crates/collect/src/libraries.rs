@@ -29,7 +29,7 @@ use fettle_cfg::SkipReason;
 use fettle_image::{Image, LinkAddr};
 use fettle_live::{
     Door, DoorStop, Entry, ExecStop, FileMap, LiveAddr, LiveError, Mapping, Patch, Prot, Purpose,
-    Region, Request,
+    Region, Request, mapped_file,
 };
 use fettle_rewrite::find_object::{self, Region as Known};
 use fettle_rewrite::{Linked, Plan};
@@ -181,6 +181,9 @@ struct Candidate {
     path: PathBuf,
     module: usize,
     placed: Arc<Placed>,
+    /// Its new code is written into memory of the process's own, which could not open our file: another
+    /// user's cannot, nor one that has given up rights.
+    given: bool,
 }
 
 /// An entry of the loader's list.
@@ -225,12 +228,14 @@ impl Libraries {
             .iter()
             .find(|m| m.contains(stop.auxv.base))
             .ok_or("its loader is not mapped where the kernel says")?;
-        let path = mapping.path.clone().ok_or("its loader has no file")?;
         let key = (mapping.inode, u64::from(mapping.device.0) << 32 | u64::from(mapping.device.1));
         let pid = stop.pid;
         let made = self.loaders.entry(key).or_insert_with(|| {
-            let file = inside(pid, &path);
-            Rc::new(open_image(&file).map_err(|e| e.to_string()).and_then(Loader::of))
+            let file = mapped_file(pid, mapping).ok_or("the file of its loader cannot be opened");
+            let image = file
+                .map_err(str::to_owned)
+                .and_then(|file| open_image(&file).map_err(|e| e.to_string()));
+            Rc::new(image.and_then(Loader::of))
         });
         Ok(made.clone())
     }
@@ -318,9 +323,10 @@ impl Libraries {
         let mut visit = Visit { stop, keeper: keeper.as_deref_mut().filter(|_| space.kept) };
         let asked = std::mem::take(&mut space.asked);
         let mut unmaps = Vec::new();
-        if let Some(done) = done {
-            space.finish(asked, &done, modules, &mut visit, &mut unmaps, news);
-        }
+        let again = match done {
+            Some(done) => space.finish(asked, &done, modules, &mut visit, &mut unmaps, news),
+            None => Vec::new(),
+        };
         let listed = space.list(stop);
         if let Some(listed) = &listed {
             space.forget(listed, stop, &mut unmaps);
@@ -328,6 +334,10 @@ impl Libraries {
         let mut requests = visit.unmap(&unmaps);
         if requests.len() == unmaps.len() {
             space.asked.unmaps = unmaps;
+        }
+        for library in again {
+            let asked = space.ask(library, &mut visit, &mut requests);
+            news.extend(asked.err());
         }
         let Some(listed) = listed else { return requests };
         let fresh: Vec<&Listed> =
@@ -347,20 +357,17 @@ impl Libraries {
                 break;
             }
             space.known.insert(new.link_map, Library { base: new.base, probed: None });
-            let Some(path) = file_of(new, &maps) else { continue };
+            let path = mapping_of(new, &maps).and_then(|mapping| mapping.path.clone());
+            let Some(path) = path else { continue };
             if !self.wants(&path) {
                 continue;
             }
-            let placed = space.place(new, &path, modules, stop, &maps, &mut taken);
-            let asked = placed.and_then(|placed| {
-                let Some(candidate) = placed else { return Ok(()) };
-                requests.extend(visit.map(&candidate).map_err(|error| error.to_string())?);
-                space.asked.libraries.push(candidate);
-                Ok(())
-            });
-            if let Err(reason) = asked {
-                news.push(News::Refused(path.display().to_string(), reason));
-            }
+            let asked = match space.place(new, &path, modules, stop, &maps, &mut taken) {
+                Ok(Some(library)) => space.ask(library, &mut visit, &mut requests),
+                Ok(None) => Ok(()),
+                Err(reason) => Err(News::Refused(path.display().to_string(), reason)),
+            };
+            news.extend(asked.err());
         }
         requests
     }
@@ -380,20 +387,24 @@ impl Visit<'_> {
         }
     }
 
+    /// Whether new code is written into memory of the process's own: for one that ran before, always.
+    fn gives(&self, library: &Candidate) -> bool {
+        library.given || self.keeper.is_some()
+    }
+
     /// What maps a library's new code.
     fn map(&mut self, library: &Candidate) -> Result<[Request; 2], LiveError> {
-        if self.keeper.is_none() {
+        if !self.gives(library) {
             return Ok(library.maps());
         }
         let regions = library.regions();
         self.write_down(regions.into_iter().map(Entry::Map))?;
-        // A process of another user's cannot open our files.
         Ok(regions.map(Request::Give))
     }
 
     /// Fills memory that has been mapped for a library, if it is not mapped with its contents.
     fn mapped(&mut self, library: &Candidate) -> Result<(), LiveError> {
-        if self.keeper.is_none() {
+        if !self.gives(library) {
             return Ok(());
         }
         let (regions, linked) = (library.regions(), &library.placed.linked);
@@ -431,12 +442,13 @@ impl Libraries {
         stop: &DoorStop,
     ) -> Option<u64> {
         for l in listed {
-            let Some(path) = file_of(l, maps) else { continue };
+            let Some(mapping) = mapping_of(l, maps) else { continue };
+            let Some(path) = &mapping.path else { continue };
             let name = path.file_name().unwrap_or_default().as_bytes();
             if !name.starts_with(b"libc.so") && !name.starts_with(b"libc-") {
                 continue;
             }
-            let file = inside(stop.pid, &path);
+            let Some(file) = mapped_file(stop.pid, mapping) else { continue };
             let Ok(meta) = std::fs::metadata(&file) else { continue };
             let known = self.find_object.entry((meta.dev(), meta.ino()));
             let at = known.or_insert_with(|| {
@@ -455,13 +467,6 @@ impl Libraries {
 fn symbol(image: &Image, name: &str) -> Option<LinkAddr> {
     let plain = |s: &str| s.split('@').next() == Some(name);
     image.symbols().iter().find(|s| plain(&s.name)).map(|s| s.addr)
-}
-
-/// Where a process finds a file, as seen from here.
-fn inside(pid: i32, path: &Path) -> PathBuf {
-    let mut inside = PathBuf::from(format!("/proc/{pid}/root"));
-    inside.push(path.strip_prefix("/").unwrap_or(path));
-    inside
 }
 
 fn with_taken(maps: &[Mapping], taken: &[(u64, u64)]) -> Vec<Mapping> {
@@ -555,10 +560,9 @@ fn is_empty_function(bytes: &[u8], at: u64) -> bool {
     bytes.first() == Some(&0xc3) && at % 16 <= 11 && padding
 }
 
-/// The file that a library of the loader's list was mapped from.
-fn file_of(listed: &Listed, maps: &[Mapping]) -> Option<PathBuf> {
-    let mapping = maps.iter().find(|m| m.contains(LiveAddr(listed.dynamic)))?;
-    mapping.path.clone()
+/// Where a library of the loader's list has its dynamic section: a mapping of its file.
+fn mapping_of<'a>(listed: &Listed, maps: &'a [Mapping]) -> Option<&'a Mapping> {
+    maps.iter().find(|m| m.contains(LiveAddr(listed.dynamic)))
 }
 
 impl Candidate {
@@ -748,12 +752,9 @@ impl Space {
         if self.find_object == FindObject::Failed {
             return Err("exceptions could not be led through new code".to_owned());
         }
-        let file = inside(stop.pid, path);
-        let mapping = maps.iter().find(|m| m.contains(LiveAddr(new.dynamic)));
-        let inode = std::fs::metadata(&file).map(|meta| meta.ino());
-        if !mapping.is_some_and(|m| inode.is_ok_and(|inode| inode == m.inode && !m.deleted)) {
-            return Err("its file has been replaced since it was loaded".to_owned());
-        }
+        let mapping = mapping_of(new, maps).filter(|mapping| !mapping.deleted);
+        let file = mapping.and_then(|mapping| mapped_file(stop.pid, mapping));
+        let file = file.ok_or("its file has been replaced since it was loaded")?;
         let module = modules.get(path, &file).map_err(|e| e.to_string())?;
         let plan = &modules.all()[module].plan;
         if plan.functions.is_empty() {
@@ -773,12 +774,28 @@ impl Space {
             path: path.to_owned(),
             module,
             placed,
+            given: false,
         };
         taken.extend(candidate.regions().map(|region| (region.at.0, region.len)));
         Ok(Some(candidate))
     }
 
-    /// Leads libraries to their new code, where it could be mapped.
+    /// Asks for a library's new code to be mapped.
+    fn ask(
+        &mut self,
+        library: Candidate,
+        visit: &mut Visit<'_>,
+        requests: &mut Vec<Request>,
+    ) -> Result<(), News> {
+        let refused =
+            |error: LiveError| News::Refused(library.path.display().to_string(), error.to_string());
+        requests.extend(visit.map(&library).map_err(refused)?);
+        self.asked.libraries.push(library);
+        Ok(())
+    }
+
+    /// Leads libraries to their new code, where it could be mapped; gives those that could not be mapped
+    /// from our file, and are to be given theirs.
     fn finish(
         &mut self,
         asked: Asked,
@@ -787,12 +804,17 @@ impl Space {
         visit: &mut Visit<'_>,
         unmaps: &mut Vec<Region>,
         news: &mut Vec<News>,
-    ) {
+    ) -> Vec<Candidate> {
+        let mut again = Vec::new();
         let (unmapped, mapped) = done.split_at(asked.unmaps.len());
         let gone = asked.unmaps.iter().zip(unmapped).filter(|(_, result)| result.is_ok());
         // If it cannot be written down, it shows in the process.
         let _ = visit.write_down(gone.map(|(region, _)| Entry::Unmapped(region.at)));
         for (library, mapped) in asked.libraries.iter().zip(mapped.chunks(2)) {
+            if !visit.gives(library) && mapped.iter().all(Result::is_err) {
+                again.push(Candidate { given: true, ..library.clone() });
+                continue;
+            }
             let failed = mapped.iter().find_map(|result| result.as_ref().err());
             let result = match failed {
                 Some(error) => Err(error.to_string()),
@@ -817,6 +839,7 @@ impl Space {
                 }
             }
         }
+        again
     }
 
     /// Makes unwinders and the loader know a library's new code, and leads the library to it.

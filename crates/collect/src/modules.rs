@@ -53,6 +53,27 @@ pub struct Placed {
     pub constants_len: u64,
 }
 
+/// Which file it is, and which state of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct FileId {
+    device: u64,
+    inode: u64,
+    changed: (i64, i64),
+}
+
+impl FileId {
+    /// That of the file at `path`.
+    ///
+    /// # Errors
+    ///
+    /// When there is none.
+    pub fn of(path: &Path) -> io::Result<FileId> {
+        let meta = std::fs::metadata(path)?;
+        let changed = (meta.mtime(), meta.mtime_nsec());
+        Ok(FileId { device: meta.dev(), inode: meta.ino(), changed })
+    }
+}
+
 /// Name of the section with the code of files whose code was laid out before.
 pub const LAID_OUT: &str = ".fettle.laid_out";
 
@@ -158,7 +179,7 @@ impl SlotOffsets {
 /// All modules of a session.
 pub struct Modules {
     options: ModuleOptions,
-    by_file: HashMap<(u64, u64, i64, i64), Result<usize, String>>,
+    by_file: HashMap<FileId, Result<usize, String>>,
     all: Vec<Module>,
     functions: u32,
     counters: u32,
@@ -294,14 +315,19 @@ impl Modules {
     /// When it cannot be recorded. A file that failed once fails again.
     pub fn get(&mut self, path: &Path, open_at: &Path) -> Result<usize, ModuleError> {
         let read = |error| ModuleError::Read { path: path.to_owned(), error };
-        let meta = std::fs::metadata(open_at).map_err(read)?;
-        let key = (meta.dev(), meta.ino(), meta.mtime(), meta.mtime_nsec());
-        if let Some(known) = self.by_file.get(&key) {
+        let file = FileId::of(open_at).map_err(read)?;
+        if let Some(known) = self.by_file.get(&file) {
             return known.clone().map_err(ModuleError::Again);
         }
         let made = self.make(path, open_at);
-        self.by_file.insert(key, made.as_ref().map(|i| *i).map_err(ToString::to_string));
+        self.by_file.insert(file, made.as_ref().map(|i| *i).map_err(ToString::to_string));
         made
+    }
+
+    /// Whoever wants the module of a file from now on gets this one: it is what [`Modules::get`] would
+    /// make of it.
+    pub fn is_of(&mut self, module: usize, file: FileId) {
+        self.by_file.insert(file, Ok(module));
     }
 
     /// As [`Modules::get`] for a program that was executed as `called`. The module goes by that

@@ -20,7 +20,7 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use fettle_abi::block::Accumulator;
+use fettle_abi::block::{Accumulator, TICKS_PER_MARK};
 use fettle_abi::record::CallRecord;
 
 use crate::cost::SampleCost;
@@ -106,8 +106,8 @@ pub struct Times {
 /// So many calls a sample stands for at most: no code lies at such addresses.
 const WEIGHT_MAX: u32 = 1 << 15;
 /// A long call that was not timed is told to have begun so long before its mark: half of what lies
-/// between marks (`TICKS_PER_MARK` of `runtime/agent`).
-const BEFORE_MARK: u64 = 131_072 / 2;
+/// between marks.
+const BEFORE_MARK: u64 = TICKS_PER_MARK / 2;
 /// Time-stamps in records have so many bits.
 const TIME_MASK: u64 = (1 << 52) - 1;
 

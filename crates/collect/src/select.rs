@@ -81,7 +81,7 @@ impl<'a> Names<'a> {
 impl Selection {
     /// Whether a function of `image` gets a probe.
     pub fn wants(&self, image: &Image, function: &Function) -> bool {
-        let size: u64 = function.ranges.iter().map(|r| r.end.0 - r.start.0).sum();
+        let size = function.size();
         if size < self.min_size {
             return false;
         }

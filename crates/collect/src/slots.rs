@@ -352,8 +352,9 @@ impl Slots {
     }
 
     /// Gives `child` the shadow stack of `parent`: after a fork both are inside of the same
-    /// functions. Where calls are timed one by one, these go on in the child as calls that begin at
-    /// the fork, `now`: what was before is the parent's. They are told as in [`SlotTotals::open`].
+    /// functions. Where calls are timed, these go on in the child as calls that begin at the fork,
+    /// `now`: what was before is the parent's. Where each is, they are told as in
+    /// [`SlotTotals::open`].
     pub fn copy_frames(&self, parent: u32, child: u32, now: u64) -> Vec<(u32, u64)> {
         let used = self.word(parent, std::mem::offset_of!(ThreadBlock, shadow_used));
         let used = used.load(Ordering::Acquire).min(u64::from(block::SHADOW_BYTES));
@@ -371,6 +372,9 @@ impl Slots {
             true => self.begin_frames(child, (used, value), now),
             false => Vec::new(),
         };
+        if self.samples() {
+            self.begin_samples(child, used, now);
+        }
         self.word(child, std::mem::offset_of!(ThreadBlock, shadow_used))
             .store(used, Ordering::Release);
         copied
@@ -396,6 +400,23 @@ impl Slots {
             (number, start)
         };
         frames.map(begin).collect()
+    }
+
+    /// Lets sampled calls and marks in the frames of `slot`, of so many bytes, begin anew: an exit finds
+    /// what is on top, and no time before the fork is the child's.
+    fn begin_samples(&self, slot: u32, used: u64, now: u64) {
+        use std::mem::offset_of;
+        let frame = size_of::<ShadowFrame>();
+        let word = |at, field| self.word(slot, block::SHADOW as usize + at + field);
+        for at in (0..used as usize).step_by(frame) {
+            word(at, offset_of!(ShadowFrame, start)).store(now, Ordering::Relaxed);
+        }
+        // The lowest frame is nobody's.
+        if let Some(top) = (used as usize).checked_sub(frame).filter(|top| *top > 0) {
+            let top = word(top, offset_of!(ShadowFrame, stack_pointer)).load(Ordering::Relaxed);
+            self.word(slot, offset_of!(ThreadBlock, top_stack_pointer))
+                .store(top, Ordering::Relaxed);
+        }
     }
 
     /// Takes what the thread stored to its ring since the last time, oldest first, and gives it

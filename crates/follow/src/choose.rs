@@ -11,14 +11,16 @@ use crate::error::{Error, Result};
 use crate::locking;
 
 /// Schemas and the events without which they find nothing, best first.
-const BY_EVENTS: [(&str, &[&str]); 7] = [
+const BY_EVENTS: [(&str, &[&str]); 9] = [
     ("sockets", &["received", "sent"]),
     ("pipes", &["pipe_read", "pipe_write"]),
     ("queues", &["queue_push", "queue_pop"]),
+    ("spans", &["span_begin", "span_end"]),
     ("locks", &["lock_acquired", "lock_released"]),
     ("files", &["open", "close"]),
     ("processes", &["exec"]),
     ("block", &["block_issue", "block_complete"]),
+    ("calls", &["call", "call_end"]),
 ];
 
 /// Those of messages between threads.

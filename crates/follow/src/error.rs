@@ -18,8 +18,9 @@ pub enum Error {
     Output(std::io::Error),
     /// The trace has nothing that a shipped schema follows.
     #[error(
-        "this trace has no events that a shipped schema follows requests through: record them with \
-         `fettle record --kernel`, or name a schema of your own with --schema"
+        "this trace has no events that a shipped schema follows requests through; `fettle schema \
+         events --trace TRACE` lists those that it has, for a schema of your own (--schema), and \
+         `fettle record --kernel` records those of the kernel"
     )]
     NothingToFollow,
 }

@@ -122,6 +122,8 @@ struct Slot {
     start_tsc: u64,
     start_monotonic_ns: u64,
     process_tsc: u64,
+    /// The nth frame that its parent was in, if it was forked, began at this and n in it.
+    forked: u64,
     written_unix_ns: u64,
 }
 
@@ -403,6 +405,7 @@ fn open_slot(path: &Path) -> io::Result<Option<Slot>> {
         start_tsc: word(512),
         start_monotonic_ns: word(520),
         process_tsc: word(528),
+        forked: word(536),
         written_unix_ns: written.as_nanos() as u64,
         file,
     }))
@@ -517,6 +520,32 @@ struct SlotContents {
     shadow_overflows: u64,
 }
 
+/// Functions and starts of the frames in progress, of which `used` bytes are in use.
+fn read_frames(slot: &Slot, used: u64) -> io::Result<Vec<(u32, u64)>> {
+    let frame = size_of::<ShadowFrame>() as u64;
+    let used = used.min(u64::from(block::SHADOW_BYTES));
+    let mut shadow = vec![0; (used / frame * frame) as usize];
+    slot.file.read_exact_at(&mut shadow, u64::from(block::SHADOW))?;
+    let read = |f: &[u8]| {
+        let field = |at: usize| u64::from_le_bytes(f[at..at + 8].try_into().expect("inside"));
+        let function = field(offset_of!(ShadowFrame, function)) as u32;
+        (function, field(offset_of!(ShadowFrame, start)))
+    };
+    // The lowest belongs to nobody.
+    Ok(shadow.chunks_exact(frame as usize).skip(1).map(read).collect())
+}
+
+/// How often each function is among the calls that a parent was in and its child still is. Each that
+/// ended in the child was counted once too often, and the agent has taken all of them off.
+fn still_copied(forked: u64, frames: &[(u32, u64)]) -> HashMap<u32, u64> {
+    let mut copied: HashMap<u32, u64> = HashMap::new();
+    let is_copied = |(nth, frame): &(u64, &(u32, u64))| frame.1 == forked.wrapping_add(*nth);
+    for (_, (function, _)) in (1..).zip(frames).filter(|_| forked != 0).filter(is_copied) {
+        *copied.entry(*function).or_default() += 1;
+    }
+    copied
+}
+
 fn read_slot(slot: &Slot, numbers: &Numbers, origin: u64) -> io::Result<SlotContents> {
     let mut head = [0; 256];
     slot.file.read_exact_at(&mut head, 0)?;
@@ -551,21 +580,12 @@ fn read_slot(slot: &Slot, numbers: &Numbers, origin: u64) -> io::Result<SlotCont
     }
     out.take_records(&rest, numbers, origin);
 
-    // Frames in progress; the lowest belongs to nobody.
-    let frame = size_of::<ShadowFrame>() as u64;
-    let used = word(offset_of!(ThreadBlock, shadow_used)).min(u64::from(block::SHADOW_BYTES));
-    let mut shadow = vec![0; (used / frame * frame) as usize];
-    slot.file.read_exact_at(&mut shadow, u64::from(block::SHADOW))?;
-    for f in shadow.chunks_exact(frame as usize).skip(1) {
-        let field = |at: usize| u64::from_le_bytes(f[at..at + 8].try_into().expect("inside"));
-        let start = field(offset_of!(ShadowFrame, start));
-        let function = field(offset_of!(ShadowFrame, function)) as u32;
-        if out.samples.is_some() {
-            break;
-        }
-        if let (Some(function), true) = (numbers.function(function), start != 0) {
-            out.open.push((function, start));
-        }
+    let frames = read_frames(slot, word(offset_of!(ThreadBlock, shadow_used)))?;
+    // Samples tell of calls that have not ended by themselves.
+    let frames = if out.samples.is_some() { &[][..] } else { &frames };
+    let copied = still_copied(slot.forked, frames);
+    for (function, start) in frames.iter().filter(|(_, start)| *start != 0) {
+        out.open.extend(numbers.function(*function).map(|function| (function, *start)));
     }
 
     let size = size_of::<Accumulator>();
@@ -575,7 +595,13 @@ fn read_slot(slot: &Slot, numbers: &Numbers, origin: u64) -> io::Result<SlotCont
         slot.file.read_exact_at(&mut bytes, at)?;
         for (i, a) in bytes.chunks_exact(size).enumerate() {
             let word = |k: usize| u64::from_le_bytes(a[k * 8..][..8].try_into().expect("8"));
-            let a = Accumulator::new(std::array::from_fn(word));
+            let mut a = Accumulator::new(std::array::from_fn(word));
+            let open = copied.get(&(map.first_function + i as u32)).copied().unwrap_or_default();
+            a.calls = a.calls.wrapping_add(open);
+            if (a.calls as i64) < 0 {
+                // It was killed just as one of them ended.
+                a.calls = 0;
+            }
             if a.calls | a.total_ticks | a.self_ticks != 0 {
                 out.accumulators.push((first + i as u32, a));
             }

@@ -275,7 +275,8 @@ impl Tracer<'_> {
     }
 
     /// Has all threads of a process stand still. Those that stopped for reasons of their own do so
-    /// until the moment is over, as the others.
+    /// until the moment is over, as the others, and so does who wants new code meanwhile in another
+    /// process: it takes long to be made.
     fn stop(
         &mut self,
         pid: i32,
@@ -304,12 +305,16 @@ impl Tracer<'_> {
                     {
                         let _ = ptrace::cont(tid, signal);
                     }
-                    What::Stopped { signal, event } if of_process(self, tid) => {
+                    What::Stopped { signal, event }
+                        if of_process(self, tid) || self.wants_new_code(tid, signal, event) =>
+                    {
                         // If it was killed since, that comes next.
                         if ptrace::take_stop(tid) {
-                            missing.remove(&tid);
-                            stopped.push((tid, looked));
                             deferred.push((tid, signal, event));
+                            if of_process(self, tid) {
+                                missing.remove(&tid);
+                                stopped.push((tid, looked));
+                            }
                         }
                     }
                     What::Stopped { .. } => self.handle(report)?,
@@ -341,6 +346,21 @@ impl Tracer<'_> {
             return Ok(Err(Stuck { tid, starved: false, stood: begun.elapsed() }));
         }
         Ok(Ok(stopped.into_iter().filter_map(|(tid, since)| Thread::look(tid, since)).collect()))
+    }
+}
+
+impl Tracer<'_> {
+    /// Whether a thread has stopped because it executes a program, or knocks at a door.
+    fn wants_new_code(&mut self, tid: i32, signal: i32, event: i32) -> bool {
+        let Some(pid) = self.tasks.get(&tid).map(|task| task.pid) else { return false };
+        match event {
+            libc::PTRACE_EVENT_EXEC => true,
+            0 => {
+                matches!(signal, libc::SIGURG | libc::SIGWINCH)
+                    && !self.is_of_program(pid, tid, signal)
+            }
+            _ => false,
+        }
     }
 }
 

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use crate::caller::SystemCall;
 use crate::error::LiveError;
-use crate::halt::Halted;
+use crate::halt::{Halted, Thread};
 use crate::heirs;
 use crate::journal::{Entry, Journal, Patch, Purpose, Region};
 use crate::maps::{LiveAddr, Mapping};
@@ -216,7 +216,8 @@ pub struct Undoing<'a> {
     /// Whether words of the process's memory, which threads have not on their stacks, are changed
     /// where they say that a call comes back to new code. It is right for a stack that sleeps, and
     /// for what has been copied from one; a program that finds something by such a word does not
-    /// find it again.
+    /// find it again. And what leads to unwind information on the stack of a thread that is in a system
+    /// call is taken to be left from an exception that was caught: it does not sleep while it unwinds.
     pub memory: bool,
 }
 
@@ -395,6 +396,7 @@ fn take_away(
     let code = ranges_of(&regions, |(region, _)| region.prot.exec);
     // But a stack that is led back must not keep the address of a table.
     let code = if change_memory { code.with(returns.tables()) } else { code };
+    let within = |t: &Thread| if change_memory && t.is_in_call() { &code } else { &ranges };
     let guards = guards(journal);
     let places = Places::of(journal);
     let unwind = patches(journal, |purpose| purpose == Purpose::Unwind);
@@ -404,8 +406,8 @@ fn take_away(
         return Ok(Some(ON_A_STACK.to_owned()));
     }
     let (view, stop) = process.while_halted(|halted| {
-        halted.lead_back(returns, &ranges)?;
-        let found = halted.on_stacks(&ranges, returns)?;
+        halted.lead_back(returns, within)?;
+        let found = halted.on_stacks_within(within, returns)?;
         Ok(found.is_empty().then(|| halted.view()))
     })?;
     undone.stops.push(stop);
@@ -424,7 +426,7 @@ fn take_away(
         if halted.any_in(&guards) {
             return Ok(Some("a thread looks through the list of libraries".to_owned()));
         }
-        if !halted.on_stacks(&ranges, returns)?.is_empty() {
+        if !halted.on_stacks_within(within, returns)?.is_empty() {
             return Ok(Some(ON_A_STACK.to_owned()));
         }
         if !large {

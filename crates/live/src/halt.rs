@@ -39,6 +39,13 @@ pub(crate) struct Thread {
     since: Instant,
 }
 
+impl Thread {
+    /// Whether it is in a system call, which it makes again or comes back from when it goes on.
+    pub(crate) fn is_in_call(&self) -> bool {
+        self.registers.orig_rax as i64 >= 0
+    }
+}
+
 /// Work in a moment that can be done in parts, of which the rest waits for another moment when this has
 /// taken long. What each moment costs anyway does not count: with many threads nothing else would be done.
 pub(crate) struct Stint(Instant);

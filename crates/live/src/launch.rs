@@ -311,9 +311,15 @@ impl Child<'_> {
             if byte == 0 {
                 libc::_exit(127);
             }
-            // The Rust runtime ignores SIGPIPE in this process; the program gets what we got.
+            // The Rust runtime ignores SIGPIPE in this process, and opens what it finds closed of the
+            // standard descriptors; the program gets what we got.
             if !SIGPIPE_WAS_IGNORED.load(Ordering::Relaxed) {
                 libc::signal(libc::SIGPIPE, libc::SIG_DFL);
+            }
+            for (fd, was_closed) in (0..).zip(&WERE_CLOSED) {
+                if was_closed.load(Ordering::Relaxed) {
+                    libc::close(fd);
+                }
             }
             signals::ignore_again();
             libc::pthread_sigmask(libc::SIG_SETMASK, &self.mask, ptr::null_mut());
@@ -358,8 +364,15 @@ impl Child<'_> {
 /// Whether SIGPIPE was ignored when this process started.
 static SIGPIPE_WAS_IGNORED: AtomicBool = AtomicBool::new(false);
 
-/// Runs before the Rust runtime sets SIGPIPE to be ignored, and remembers how it was.
-extern "C" fn remember_sigpipe() {
+/// Which of the standard descriptors were closed when this process started.
+static WERE_CLOSED: [AtomicBool; 3] = [const { AtomicBool::new(false) }; 3];
+
+/// Runs before the Rust runtime changes how it was started, and remembers that.
+extern "C" fn remember_start() {
+    for (fd, was_closed) in (0..).zip(&WERE_CLOSED) {
+        // SAFETY: asks for a number's flags.
+        was_closed.store(unsafe { libc::fcntl(fd, libc::F_GETFD) } == -1, Ordering::Relaxed);
+    }
     let mut action = MaybeUninit::<libc::sigaction>::zeroed();
     // SAFETY: without a new action the call only writes the old one into our value.
     let ignored = unsafe {
@@ -371,4 +384,4 @@ extern "C" fn remember_sigpipe() {
 
 #[used]
 #[unsafe(link_section = ".init_array")]
-static REMEMBER_SIGPIPE: extern "C" fn() = remember_sigpipe;
+static REMEMBER_START: extern "C" fn() = remember_start;

@@ -225,20 +225,9 @@ impl Process {
         PathBuf::from(format!("/proc/{}/exe", self.pid))
     }
 
-    /// A path by which the file of a mapping can be opened from here: the very file that is
-    /// mapped, even if it was removed or the process lives in another tree of files.
+    /// [`mapped_file`] of a mapping of its.
     pub fn file_of(&self, mapping: &Mapping) -> Option<PathBuf> {
-        let path = mapping.path.as_deref()?;
-        let same = |candidate: &Path| {
-            std::fs::metadata(candidate)
-                .is_ok_and(|meta| meta.is_file() && meta.ino() == mapping.inode)
-                && File::open(candidate).is_ok()
-        };
-        let (start, end) = (mapping.start.0, mapping.end.0);
-        let mapped = PathBuf::from(format!("/proc/{}/map_files/{start:x}-{end:x}", self.pid));
-        let mut inside = PathBuf::from(format!("/proc/{}/root", self.pid));
-        inside.push(path.strip_prefix("/").unwrap_or(path));
-        [mapped, inside].into_iter().find(|candidate| same(candidate))
+        mapped_file(self.pid, mapping)
     }
 
     /// How many calls it has made that read or write, as the kernel counts them.
@@ -252,6 +241,23 @@ impl Process {
     pub fn cpu_ns(&self) -> Option<u64> {
         crate::ptrace::process_time(self.pid).map(|time| time.as_nanos() as u64)
     }
+}
+
+/// A path by which the file of a process's mapping can be opened from here: the very file that is
+/// mapped, even if it was removed or the process lives in another tree of files. The kernel tells paths
+/// as we would name them, if we can (a process that has changed its root), else as those name them who
+/// see them (other mounts).
+pub fn mapped_file(pid: i32, mapping: &Mapping) -> Option<PathBuf> {
+    let path = mapping.path.as_deref()?;
+    let same = |candidate: &Path| {
+        std::fs::metadata(candidate).is_ok_and(|meta| meta.is_file() && meta.ino() == mapping.inode)
+            && File::open(candidate).is_ok()
+    };
+    let (start, end) = (mapping.start.0, mapping.end.0);
+    let mapped = PathBuf::from(format!("/proc/{pid}/map_files/{start:x}-{end:x}"));
+    let mut inside = PathBuf::from(format!("/proc/{pid}/root"));
+    inside.push(path.strip_prefix("/").unwrap_or(path));
+    [mapped, inside, path.to_owned()].into_iter().find(|candidate| same(candidate))
 }
 
 /// What tells a process's address space from others, if it may be looked at.

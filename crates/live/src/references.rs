@@ -6,7 +6,7 @@
 //! Whether a word is one of these nobody can tell, so every word counts that could be.
 
 use crate::error::LiveError;
-use crate::halt::{Halted, USER_CS};
+use crate::halt::{Halted, Thread, USER_CS};
 use crate::maps::{Extent, LiveAddr, Mapping};
 use crate::pagemap::{PAGE, Pagemap};
 use crate::process::Process;
@@ -64,9 +64,19 @@ impl Halted<'_> {
         ranges: &Ranges,
         returns: &Returns,
     ) -> Result<Vec<LiveAddr>, LiveError> {
+        self.on_stacks_within(|_| ranges, returns)
+    }
+
+    /// The same in ranges that each thread may lead to.
+    pub(crate) fn on_stacks_within<'r>(
+        &self,
+        within: impl Fn(&Thread) -> &'r Ranges,
+        returns: &Returns,
+    ) -> Result<Vec<LiveAddr>, LiveError> {
         let mut found = Vec::new();
-        let mut stacks = Stacks::new(self.process, ranges);
         for thread in &self.threads {
+            let ranges = within(thread);
+            let mut stacks = Stacks::new(self.process, ranges);
             let registers = general(&thread.registers);
             found.extend(registers.iter().copied().filter(|r| ranges.contains(*r)).map(LiveAddr));
             stacks.search(thread.registers.rsp, &mut |at, word| {

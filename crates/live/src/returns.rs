@@ -7,7 +7,7 @@
 //! for later (an interpreter's main loop), or left behind on a stack.
 
 use crate::error::LiveError;
-use crate::halt::Halted;
+use crate::halt::{Halted, Thread};
 use crate::journal::Region;
 use crate::maps::{self, LiveAddr};
 use crate::process::Process;
@@ -106,20 +106,25 @@ impl Returns {
 }
 
 impl Halted<'_> {
-    /// Has threads come back to the original where they would come back to new code, which lies in
-    /// `ranges`. A thread that knows of new code in another way stays as it is: it may be on its way
+    /// Has threads come back to the original where they would come back to new code, which lies in the
+    /// ranges that are given for each. A thread that knows of new code in another way stays as it is: it may be on its way
     /// into it, or look for the handler of an exception there. Nothing is done where the processor
     /// keeps return addresses of its own (shadow stacks).
     ///
     /// # Errors
     ///
     /// When a stack cannot be read or written, or a thread was killed meanwhile.
-    pub fn lead_back(&mut self, returns: &Returns, ranges: &Ranges) -> Result<(), LiveError> {
+    pub(crate) fn lead_back<'r>(
+        &mut self,
+        returns: &Returns,
+        within: impl Fn(&Thread) -> &'r Ranges,
+    ) -> Result<(), LiveError> {
         if returns.is_empty() || has_shadow_stacks(self.process.pid()) {
             return Ok(());
         }
-        let mut stacks = Stacks::new(self.process, ranges);
         for thread in &mut self.threads {
+            let ranges = within(thread);
+            let mut stacks = Stacks::new(self.process, ranges);
             let tid = thread.tid;
             let failed =
                 |source| LiveError::Ptrace { action: "lead out of new code", pid: tid, source };
@@ -129,7 +134,7 @@ impl Halted<'_> {
                 old
             };
             // In a system call no function is between reading an entry of a table and adding it.
-            let sleeps = thread.registers.orig_rax as i64 >= 0;
+            let sleeps = thread.is_in_call();
             let mut registers = Vec::new();
             for (i, word) in general(&thread.registers).into_iter().enumerate() {
                 if ranges.contains(word) {

@@ -2,6 +2,9 @@
 
 mod common;
 use std::collections::HashMap;
+use std::os::unix::process::CommandExt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use common::*;
@@ -199,4 +202,45 @@ ts = [threading.Thread(target=e.wait) for _ in range(1000)]
     assert_eq!(status, ExitStatus::Code(0));
     recorder.assert_lives_are_whole();
     assert!(recorder.births(Birth::Thread) >= 1000);
+}
+
+#[test]
+fn a_moment_does_not_wait_for_those_that_execute_programs() {
+    let (executed, a_while) = (Arc::new(AtomicU32::new(0)), Duration::from_millis(1));
+    let counter = executed.clone();
+    let mut recorder = Recorder::new(move |_| {
+        counter.fetch_add(1, Ordering::Relaxed);
+        // New code for it takes long.
+        std::thread::sleep(Duration::from_millis(400));
+        None
+    });
+    let script = "for i in 1 2 3 4; do (while :; do /bin/true; done) & done; while :; do :; done";
+    let mut command = std::process::Command::new("/bin/bash");
+    let mut child = command.args(["-c", script]).process_group(0).spawn().unwrap();
+    while children(child.id()).len() < 4 {
+        std::thread::sleep(a_while);
+    }
+    let process = Process::open(child.id() as i32).unwrap();
+    let work = |following: &Following| -> Result<Vec<Duration>, LiveError> {
+        for pid in children(child.id()) {
+            following.join(&Process::open(pid)?)?;
+        }
+        while executed.load(Ordering::Relaxed) == 0 {
+            std::thread::sleep(a_while);
+        }
+        let moment = |_| process.while_halted(|_| Ok(())).map(|((), stood)| stood);
+        (0..6).map(moment).collect()
+    };
+    let attached = attach(&process, &mut recorder, options(WaitFor::FirstProcess), work);
+    // SAFETY: the group is our child's.
+    unsafe { libc::kill(-(child.id() as i32), libc::SIGKILL) };
+    child.wait().unwrap();
+    let longest = attached.unwrap().0.unwrap().into_iter().max().unwrap();
+    assert!(longest < Duration::from_millis(300), "{longest:?}");
+}
+
+/// The children of a process that has one thread.
+fn children(pid: u32) -> Vec<i32> {
+    let all = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap();
+    all.split_whitespace().map(|pid| pid.parse().unwrap()).collect()
 }

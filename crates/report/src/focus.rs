@@ -17,6 +17,8 @@ pub struct Focus {
     pub functions: Vec<FunctionRow>,
     /// Whether records are missing, so that callers and callees are of a part of the calls.
     pub partial: bool,
+    /// Why callers and callees are not known, if the trace tells of none.
+    pub unknown: Option<String>,
     /// Who called it, by time. A caller of `null` stands for calls from outside.
     pub callers: Vec<Neighbour>,
     /// What it called, by time.
@@ -80,6 +82,7 @@ impl Analysis {
             version: crate::JSON_VERSION,
             functions,
             partial: self.partial(),
+            unknown: self.need_records("who calls whom").err().map(|error| error.to_string()),
             callers: rows(callers),
             callees: rows(callees),
             warnings: self.warnings.clone(),

@@ -274,6 +274,13 @@ impl Analysis {
         let mut notes = trace.manifest().notes.clone();
         notes.extend(profile.notes.iter().cloned());
 
+        if trace.manifest().probe_mode.counts_blocks() {
+            let mode = trace.manifest().probe_mode.name();
+            notes.push(format!(
+                "the mode {mode} counts blocks, not calls: `fettle report --blocks` tells them, with \
+                 `--json` too"
+            ));
+        }
         let claimed = trace.manifest().totals.records;
         if profile.records != claimed {
             let found = profile.records;

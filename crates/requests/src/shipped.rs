@@ -8,7 +8,7 @@ macro_rules! schema {
 }
 
 /// Names and texts. `kernel` and `probes` only declare events, which the others use.
-pub const SCHEMAS: [(&str, &str); 21] = [
+pub const SCHEMAS: [(&str, &str); 23] = [
     schema!("asked"),
     schema!("asyncio"),
     schema!("block"),
@@ -29,7 +29,9 @@ pub const SCHEMAS: [(&str, &str); 21] = [
     schema!("queues"),
     schema!("redis"),
     schema!("sockets"),
+    schema!("spans"),
     schema!("threads"),
+    schema!("workers"),
 ];
 
 /// The text of a shipped schema: the library for [`crate::compile`].

@@ -16,8 +16,8 @@ fn each_and_all_are_right() {
         let program = program.unwrap_or_else(|report| panic!("{report}"));
         let warnings = program.warnings().to_string();
         // These have no seeds of their own.
-        let parts = ["kernel", "probes", "threads"].contains(&source.name.as_str());
-        assert_eq!(warnings.is_empty(), !parts || source.name != "threads", "{warnings}");
+        let parts = ["threads", "workers"].contains(&source.name.as_str());
+        assert_eq!(warnings.is_empty(), !parts, "{warnings}");
     }
     let all = compile(&sources, &shipped).unwrap_or_else(|report| panic!("{report}"));
     assert_eq!(all.schemas().len(), SCHEMAS.len());
@@ -117,6 +117,80 @@ fn an_event_loop_waits_for_time_and_for_threads() {
         |step: &&fettle_requests::Step| story.requests[1].sections[step.section as usize].key == 2;
     let of_thread = path.iter().filter(worker).map(|step| step.to_ns - step.from_ns);
     assert_eq!(of_thread.sum::<u64>(), 90 - 73, "{path:?}");
+}
+
+/// An event loop has a program of CGI for each of two requests, and hands on what these write into pipes:
+/// the second is done first. A pipe that anybody writes to takes nobody's work away.
+#[test]
+fn children_work_for_who_has_them_made() {
+    let text = "1 accept 1 1 10 \"l\" \"a\"
+         2 accept 1 1 11 \"l\" \"b\"
+         10 received 1 1 10 \"l\" \"a\" 5
+         11 pipe_made 1 1 70 5 6
+         12 fork 1 1 2 2
+         13 received 1 1 11 \"l\" \"b\" 5
+         14 pipe_made 1 1 71 7 8
+         15 fork 1 1 3 3
+         16 poll_begin 1 1
+         17 switch_in 3 0
+         18 exec 3 3 \"cgi\"
+         19 pipe_write 3 3 71 9
+         20 wakeup 3 1 0 false
+         21 thread_exit 3 3 \"cgi\"
+         22 poll 1 1 1
+         23 pipe_read 1 1 71 9
+         24 sent 1 1 11 \"l\" \"b\" 9
+         25 poll_begin 1 1
+         30 switch_in 2 0
+         31 open 2 2 3 \"file\"
+         39 pipe_write 2 2 70 9
+         40 thread_exit 2 2 \"cgi\"
+         50 poll 1 1 1
+         51 pipe_read 1 1 70 9
+         52 pipe_write 9 9 72 1
+         53 pipe_read 1 1 72 1
+         54 sent 1 1 10 \"l\" \"a\" 9
+         55 poll_begin 1 1";
+    let second = vec![5, 6, 7, 8, 9, 11, 12, 13, 14, 15, 16, 17];
+    let first = vec![2, 3, 4, 18, 20, 21, 23, 25, 26, 27];
+    for schema in ["sockets", "http1"] {
+        let story = shipped_story(schema, text);
+        let mut events = story.events();
+        events.sort();
+        assert_eq!(events, [first.clone(), second.clone()], "{schema}");
+        assert!(story.requests.iter().all(|request| request.shared_with.is_empty()), "{schema}");
+    }
+}
+
+/// Who has answered in part and has a child do the rest has not answered all: what that waits for is
+/// its own, whoever wakes it. Who has had it made waits for its end when all is answered.
+#[test]
+fn a_child_goes_on_with_an_answer() {
+    let story = shipped_story(
+        "sockets",
+        "1 accept 1 1 10 \"l\" \"a\"
+         2 accept 1 2 11 \"l\" \"b\"
+         10 received 1 1 10 \"l\" \"a\" 5
+         11 sent 1 1 10 \"l\" \"a\" 5
+         12 fork 1 1 5 5
+         13 child_begin 1 1
+         14 switch_out 1 0 false
+         20 received 1 2 11 \"l\" \"b\" 5
+         21 wakeup 2 5 0 false
+         22 switch_in 5 0
+         23 open 5 5 3 \"file\"
+         24 sent 5 5 10 \"l\" \"a\" 9
+         25 thread_exit 5 5 \"cgi\"
+         26 wakeup 5 1 0 false
+         27 switch_in 1 0
+         28 child 1 1 5
+         29 accept_begin 1 1 3
+         30 sent 1 2 11 \"l\" \"b\" 5
+         31 accept_begin 1 2 3",
+    );
+    let mut events = story.events();
+    events.sort();
+    assert_eq!(events, [vec![2, 3, 4, 5, 6, 9, 11, 12], vec![7, 8, 17, 18]]);
 }
 
 /// A connection stays open long after what it was for; one that is closed in place of an answer does
@@ -332,6 +406,11 @@ fn a_pool_of_processes_behind_pipes() {
         text += &at(t(58), asker, "sent", socket, 5);
         text += &format!("{} poll_begin 1 {asker}\n", t(59));
     }
+    // What is written for nobody before it is read takes nothing from who wrote before.
+    let (second, third) = ("203 pipe_write 1 2 70 4\n", "204 page_fault 1 2 8\n");
+    assert!(text.contains(third));
+    text = text.replace(second, &format!("{second}203 pipe_write 1 99 70 4\n"));
+    text = text.replace("205 pipe_read 5 5 70 4", "205 pipe_read 5 5 70 8");
     let story = shipped_story("sockets", &text);
     let requests = story.requests.iter().map(|r| (r.begin_ns, r.end_ns, r.events.len()));
     assert_eq!(requests.collect::<Vec<_>>(), [(100, 159, 14), (200, 259, 14), (300, 359, 14)]);
@@ -564,12 +643,31 @@ fn a_connection_ends_what_was_asked_on_it() {
              30 socket_close 1 1 7 \"l\" \"r\"
              40 sent 1 1 8 \"l\" \"q\" 9"
         );
-        for schema in [protocol, "messages"] {
-            let story = shipped_story(schema, &text);
+        let asked = text.replace("false", "true");
+        for (schema, text) in [(protocol, &text), ("messages", &text), ("asked", &asked)] {
+            let story = shipped_story(schema, text);
             let ends: Vec<_> = story.requests.iter().map(|r| (r.outcome, r.end_ns)).collect();
             assert_eq!(ends, [(Outcome::Ended, 30)], "{schema}");
         }
     }
+}
+
+/// A trace is over with its last span, though its first may end before.
+#[test]
+fn spans_of_a_trace_are_a_request() {
+    let story = shipped_story(
+        "spans",
+        "1 span_begin \"t\" \"a\" \"\" \"GET\"
+         2 span_begin \"u\" \"a\" \"\" \"PUT\"
+         3 span_begin \"t\" \"b\" \"a\" \"query\"
+         4 span_end \"t\" \"b\"
+         5 span_begin \"t\" \"c\" \"a\" \"log\"
+         6 span_end \"t\" \"a\"
+         7 span_end \"u\" \"a\"
+         9 span_end \"t\" \"c\"",
+    );
+    assert_eq!(story.events(), [vec![1, 6], vec![0, 2, 3, 4, 5, 7]]);
+    assert!(story.requests.iter().all(|request| request.outcome == Outcome::Drained));
 }
 
 #[test]

@@ -13,7 +13,7 @@ use crate::agent;
 use crate::emit::{self, Fixup};
 use crate::plan::{
     Plan, PlanFixup, PlanFixupKind, PlanOptions, PlannedChunk, PlannedEntry, PlannedFunction,
-    PlannedTable, Springboard, size_of_ranges,
+    PlannedTable, Springboard,
 };
 use crate::pointer;
 use crate::probe::{Mode, ProbeFixup};
@@ -167,7 +167,7 @@ impl<'a> Assembly<'a> {
         plan.functions.push(PlannedFunction {
             entry: function.entry,
             name: function.name.clone(),
-            size: size_of_ranges(function),
+            size: function.size(),
             text_offset: base,
             text_size: first.len() as u32,
             counters: (plan.counters, counters),

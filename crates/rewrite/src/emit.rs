@@ -163,6 +163,8 @@ enum Item {
     Gone { insn: u32, to: BlockId },
     /// A jump to another function.
     JumpOut { insn: u32, to: LinkAddr },
+    /// A jump to what stands behind the function, where control runs on there behind an instruction.
+    RunOn { insn: u32, to: LinkAddr },
     /// A conditional jump to another function.
     BranchOut { insn: u32, to: LinkAddr },
     /// A conditional jump to code out of line (index into the list of those).
@@ -568,6 +570,7 @@ impl Writer<'_> {
             }
         }
         self.copy(&mut from, end);
+        self.run_on(block);
         if block.falls_through && self.placed && self.next != Some(block.succs[0]) {
             self.t.items.push(Item::Fall { to: block.succs[0], short: true });
         }
@@ -646,9 +649,22 @@ impl Writer<'_> {
 
     /// A jump out of the function.
     fn jump_out(&mut self, index: u32, to: LinkAddr) {
+        self.leave_for(index, to);
+        self.t.items.push(Item::JumpOut { insn: index, to });
+    }
+
+    /// A jump to where control goes on if a block at the function's end is left without one.
+    fn run_on(&mut self, block: &Block) {
+        let Some(to) = self.function.runs_on(block) else { return };
+        let last = block.insns.end - 1;
+        self.leave_for(last, to);
+        self.t.items.push(Item::RunOn { insn: last, to });
+    }
+
+    /// The probe where control leaves for another function.
+    fn leave_for(&mut self, index: u32, to: LinkAddr) {
         let inputs = self.context.callees.inputs(to);
         self.exit_probe(index, false, self.exits.at_tail_call.union(inputs));
-        self.t.items.push(Item::JumpOut { insn: index, to });
     }
 
     /// A conditional jump out of the function: through a probe that is put out of line.
@@ -919,7 +935,7 @@ impl Writer<'_> {
             Item::Probe(p) => self.t.snippet(&self.t.probes[*p as usize]).code.len() as u32,
             Item::Align(to) => offset.next_multiple_of(*to) - offset,
             Item::Label(_) | Item::Chunk | Item::Gone { .. } => 0,
-            Item::JumpOut { .. } => JUMP_OUT,
+            Item::JumpOut { .. } | Item::RunOn { .. } => JUMP_OUT,
             Item::Cold(c) => match &self.t.cold[*c as usize] {
                 ColdPart::OfProbe(p) => {
                     self.t.snippet(&self.t.probes[*p as usize]).cold.len() as u32
@@ -1072,16 +1088,14 @@ impl Writer<'_> {
                 }
                 Item::Promoted(p) | Item::PromotedTail(p) => {
                     let promotion = &self.t.promotions[*p as usize];
-                    out.insn_offsets[promotion.insn as usize] = offset;
-                    out.point(offset, ip(promotion.insn), 0);
+                    out.stands(promotion.insn, offset, ip(promotion.insn));
                     match matches!(item, Item::Promoted(_)) {
                         true => out.promoted(promotion, cold_at[promotion.cold as usize]),
                         false => out.promoted_tail(promotion),
                     }
                 }
                 Item::Jump { insn, jump, to, short } => {
-                    out.insn_offsets[*insn as usize] = offset;
-                    out.point(offset, ip(*insn), 0);
+                    out.stands(*insn, offset, ip(*insn));
                     out.jump(*jump, *short, *to, chunks);
                 }
                 Item::Fall { to, short } => {
@@ -1093,19 +1107,20 @@ impl Writer<'_> {
                     out.insn_offsets[*insn as usize] = out.block_offsets[to.index()];
                 }
                 Item::JumpOut { insn, to } => {
-                    out.insn_offsets[*insn as usize] = offset;
+                    out.stands(*insn, offset, ip(*insn));
+                    out.jump_out(*to);
+                }
+                Item::RunOn { insn, to } => {
                     out.point(offset, ip(*insn), 0);
                     out.jump_out(*to);
                 }
                 Item::BranchOut { insn, to } => {
-                    out.insn_offsets[*insn as usize] = offset;
-                    out.point(offset, ip(*insn), 0);
+                    out.stands(*insn, offset, ip(*insn));
                     Jump::of(&function.insns[*insn as usize]).write(&mut out.code, false, 0);
                     out.fixups.push((out.code.len() as u32 - 4, Fixup::Function(*to)));
                 }
                 Item::ToCold { insn, cold } => {
-                    out.insn_offsets[*insn as usize] = offset;
-                    out.point(offset, ip(*insn), 0);
+                    out.stands(*insn, offset, ip(*insn));
                     let jump = Jump::of(&function.insns[*insn as usize]);
                     let distance = cold_at[*cold as usize].wrapping_sub(offset + jump.size(false));
                     jump.write(&mut out.code, false, distance);
@@ -1253,6 +1268,12 @@ impl Emitted {
     /// What was written last is a call.
     fn returns_here(&mut self, insn: u32) {
         self.returns.push((insn, self.end()));
+    }
+
+    /// An instruction that is written anew stands at `offset`.
+    fn stands(&mut self, insn: u32, offset: u32, original: LinkAddr) {
+        self.insn_offsets[insn as usize] = offset;
+        self.point(offset, original, 0);
     }
 
     fn point(&mut self, offset: u32, original: LinkAddr, pushed: u32) {

@@ -270,7 +270,7 @@ where
                     let (emitter, rows, checker) = &mut **tools;
                     let skip = |(reason, at)| Skipped {
                         entry: function.entry,
-                        size: size_of_ranges(function),
+                        size: function.size(),
                         name: function.name.clone(),
                         reason,
                         at,
@@ -360,10 +360,6 @@ fn hidden_inputs(
         work.extend(concerned);
     }
     inputs
-}
-
-pub(crate) fn size_of_ranges(function: &Function) -> u64 {
-    function.ranges.iter().map(|r| r.end.0 - r.start.0).sum()
 }
 
 /// Addresses that calls of functions with these names go to, sorted.

@@ -464,10 +464,7 @@ fn count(b: &mut Builder, field: u32) {
 /// entry's, and the function.
 fn ask_for_sample(b: &mut Builder, entry: AgentEntry) {
     let back = b.asm.here() as u32;
-    push_imm(b, b.depth);
-    let at = push_imm(b, 0);
-    b.fix_cold(at, ProbeFixup::Number);
-    call_agent(b, entry);
+    call_agent_of(b, entry);
     let at = b.cold.jmp();
     b.fix_cold(at, ProbeFixup::Inline(back));
 }
@@ -483,6 +480,14 @@ fn push_imm(b: &mut Builder, imm: u32) -> usize {
 fn operand(b: &mut Builder) {
     let before = b.cold_operands.last().map_or(0, |(_, n)| *n);
     b.cold_operands.push((b.cold.here() as u32, before + 8));
+}
+
+/// Calls the agent, and tells it which function it is and what the probe has pushed.
+fn call_agent_of(b: &mut Builder, entry: AgentEntry) {
+    push_imm(b, b.depth);
+    let at = push_imm(b, 0);
+    b.fix_cold(at, ProbeFixup::Number);
+    call_agent(b, entry);
 }
 
 /// Calls the agent, which takes its operands off.
@@ -596,6 +601,8 @@ pub fn exit(probes: Probes, returns: bool, dead: RegSet) -> Snippet {
     match probes.mode {
         _ if probes.by_agent() => {
             push_inline(&mut b, probes.arguments.at_exit(returns));
+            let at = push_inline(&mut b, 0);
+            b.fix(at, ProbeFixup::Number);
             call_agent_inline(&mut b, AgentEntry::Leave);
         }
         Mode::Count => count(&mut b, EXITS_FIELD),
@@ -685,9 +692,7 @@ fn timed_exit(b: &mut Builder, limit: Depth, record: bool) {
         b.fix_cold(at, ProbeFixup::Inline(end));
     }
     // Another frame is on top: the agent closes what was left, or finds that none is ours.
-    let depth = b.depth;
-    push_imm(b, depth);
-    call_agent(b, AgentEntry::Exit);
+    call_agent_of(b, AgentEntry::Exit);
     let at = b.cold.jcc(Condition::Equal);
     b.fix_cold(at, ProbeFixup::Inline(retry));
     let at = b.cold.jmp();

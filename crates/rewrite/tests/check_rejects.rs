@@ -9,7 +9,7 @@ use std::sync::Mutex;
 use common::Random;
 use fettle_cfg::liveness::{Callees, ExitLiveness, Liveness, Memory};
 use fettle_cfg::summary::Summary;
-use fettle_cfg::{Lifted, Placement};
+use fettle_cfg::{Exit, Lifted, Placement};
 use fettle_image::{Image, LinkAddr};
 use fettle_isa::{Flow, Insn, RegSet};
 use fettle_rewrite::check::{self, CheckError, Claim, Fault};
@@ -742,6 +742,10 @@ fn example() -> Option<Image> {
         int plain(int a) { return a * 3 + value; }
         int traps(int a) { if (a < 0) __builtin_trap(); return a * 5 + value; }
         int breaks(int a) { if (a < 0) __asm__ volatile("int3"); return a * 7 + value; }
+        int runs_on(int a) {
+            if (a < 0) { *(volatile int *)1 = a; __builtin_unreachable(); }
+            return a * 9 + value;
+        }
         int tail(int a) { return work(a + 1, "x"); }
         int branch(int a, int b) {
             while (a < b) { if (work(a, "y")) return b; a += 2; }
@@ -829,7 +833,7 @@ fn nops(code: &mut [u8]) {
 
 #[test]
 fn missing_exit_probe() {
-    for name in ["plain", "tail", "branch"] {
+    for name in ["plain", "tail", "branch", "runs_on"] {
         with_example(name, Mode::Time, |_, _, claim, context| {
             let mut draft = Draft::of(claim);
             let last = draft.emitted.inserted.pop().expect("an exit probe");
@@ -882,6 +886,42 @@ fn exits_that_follow_from_entries() {
             assert_eq!(error.what, Fault::NotLeft);
         });
     }
+}
+
+/// Control runs on behind an instruction that is there to fault, if it does not.
+#[test]
+fn another_way_on_from_the_end() {
+    with_example("runs_on", Mode::Count, |_, _, claim, context| {
+        assert!(claim.emitted.inserted.len() > 2, "exits are counted");
+        let function = claim.function;
+        let to = function.blocks.iter().find_map(|block| function.runs_on(block));
+        let to = to.expect("it runs on");
+        let leads_there = |f: &Fixup| *f == Fixup::Function(to);
+        let mut draft = Draft::of(claim);
+        let jump = draft.emitted.fixups.iter_mut().find(|(_, f)| leads_there(f));
+        jump.expect("a jump").1 = Fixup::Function(function.entry);
+        let error = draft.check(claim, context).expect_err("it leads elsewhere");
+        assert_eq!(error.what, Fault::Address);
+
+        let mut draft = Draft::of(claim);
+        let jump = draft.emitted.fixups.iter().position(|(_, f)| leads_there(f));
+        let (field, _) = draft.emitted.fixups.remove(jump.expect("a jump"));
+        nops(&mut draft.emitted.code[field as usize - 1..field as usize + 4]);
+        assert!(draft.check(claim, context).is_err(), "it leads nowhere");
+    });
+    // As if it were always left.
+    with_example("runs_on", Mode::Count, |_, lifted, claim, context| {
+        let mut function = claim.function.clone();
+        for block in &mut function.blocks {
+            if block.exit.is_some_and(|exit| matches!(exit, Exit::TailJump(_))) {
+                block.exit = None;
+            }
+        }
+        let claim = Claim { function: &function, ..*claim };
+        let draft = emit_again(lifted, &claim, context, claim.exits.at_return);
+        let error = draft.check(&claim, context).expect_err("it may not be left");
+        assert_eq!(error.what, Fault::NotLeft);
+    });
 }
 
 /// Emits again with less said to be live than is.

@@ -6,7 +6,7 @@ use crate::column::{Table, read_table};
 use crate::convert::last_tsc;
 use crate::error::{Error, Result};
 use crate::events::WrittenEvents;
-use crate::manifest::{Manifest, Recovery};
+use crate::manifest::{Manifest, ProbeMode, Recovery};
 use crate::read::{Trace, read_manifest};
 use crate::spool::{self, Content, SpoolFile};
 use crate::tables::{Process, Thread};
@@ -81,6 +81,13 @@ pub fn recover_with(
         manifest.notes.push(text.to_owned());
     }
     manifest.notes.extend(damaged.iter().map(ToString::to_string));
+    if !matches!(manifest.probe_mode, ProbeMode::Events | ProbeMode::None) {
+        let mode = manifest.probe_mode.name();
+        manifest.notes.push(format!(
+            "the mode {mode} keeps its figures in memory and stores them when the recording ends, \
+             which this one did not: they are not here (`--mode events` stores calls as they end)"
+        ));
+    }
     manifest.recovery = Some(Recovery { records, torn_records });
     manifest.totals.threads = threads.len() as u64;
     let finish = Finish {

@@ -162,6 +162,19 @@ fn a_cut_off_recording_is_recovered_and_its_torn_record_counted() {
 }
 
 #[test]
+fn what_was_in_memory_only_is_said_to_be_gone() {
+    for mode in [ProbeMode::Events, ProbeMode::Time, ProbeMode::Edges] {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = dir.path().join("t.fettle");
+        let manifest = fettle_trace::Manifest { probe_mode: mode, ..manifest() };
+        drop(TraceWriter::create(&folder, &manifest).unwrap());
+        let trace = open_or_recover(&folder, &mut |_, _| {}).unwrap();
+        let said = trace.manifest().notes.iter().any(|note| note.contains("keeps its figures"));
+        assert_eq!(said, mode != ProbeMode::Events, "{mode:?}");
+    }
+}
+
+#[test]
 fn a_clock_that_nobody_measured_is_estimated() {
     let dir = tempfile::tempdir().unwrap();
     let folder = dir.path().join("t.fettle");

@@ -394,10 +394,15 @@ fn new_code(
         };
         module.new_code(process, &recipe, maps)?
     };
-    let path = module.loaded.called(process);
+    let (path, file) = (module.loaded.called(process), module.as_in_file());
     let added = session.add(&path, module.image, code.plan.clone(), arguments);
+    let added = added.map_err(|error| error.to_string())?;
+    if let Some(file) = file {
+        // Those that it begets execute the same programs, and open the same libraries.
+        session.is_of(added, file);
+    }
     let new = session::NewCode {
-        module: added.map_err(|error| error.to_string())?,
+        module: added,
         text: code.text.at,
         text_len: code.text.len,
         bias: code.bias,

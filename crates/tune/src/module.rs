@@ -11,7 +11,7 @@ use std::sync::Arc;
 use fettle_cfg::{Function, Lifted, Placement, SkipReason, TableKind};
 use fettle_collect::Selection;
 use fettle_collect::libraries::{Opened, headers_patch};
-use fettle_collect::modules::{SlotOffsets, must_stay, open_image};
+use fettle_collect::modules::{FileId, SlotOffsets, must_stay, open_image};
 use fettle_collect::room::find_lasting_room;
 use fettle_image::{Image, LinkAddr};
 use fettle_live::{LiveAddr, Mapping, Patch, Process, Prot, Purpose, Region};
@@ -71,6 +71,8 @@ pub struct Module {
     pub loaded: Loaded,
     /// Its file.
     pub image: Image,
+    /// Which file that was.
+    file: Option<FileId>,
     /// Its functions.
     pub lifted: Lifted,
     /// For each function, whether its bytes in the process are those of the file.
@@ -137,12 +139,19 @@ impl Module {
     ///
     /// In words, why the module stays as it is.
     pub fn open(process: &Process, loaded: Loaded) -> Result<Module, String> {
+        let file = FileId::of(&loaded.file).ok();
         let image = open_image(&loaded.file).map_err(|error| error.to_string())?;
         let lifted = fettle_cfg::lift(&image);
         let same = compare(process, &image, loaded.bias, &lifted.functions);
         let mut returns: Vec<u64> = lifted.functions.iter().flat_map(comes_back_to).collect();
         returns.sort_unstable();
-        Ok(Module { loaded, image, lifted, same, returns })
+        Ok(Module { loaded, image, file, lifted, same, returns })
+    }
+
+    /// Its file, if the process has all functions as they are there: what is planned for them holds for
+    /// whoever has that file.
+    pub fn as_in_file(&self) -> Option<FileId> {
+        self.file.filter(|_| self.same.iter().all(|same| *same))
     }
 
     /// What profiles are about.

@@ -35,7 +35,7 @@ pub fn run(path: &Path, args: &RequestsArgs) -> anyhow::Result<ExitCode> {
         }
         if !said && following.live.is_none() && began.elapsed() > SILENCE {
             said = true;
-            eprintln!(
+            say!(
                 "fettle: waiting for messages between threads or processes; --schema NAME follows \
                  something else"
             );
@@ -45,12 +45,12 @@ pub fn run(path: &Path, args: &RequestsArgs) -> anyhow::Result<ExitCode> {
     match end {
         End::Recorded => {}
         End::CutOff if following.tail.is_none() => {}
-        End::CutOff => eprintln!(
+        End::CutOff => say!(
             "fettle: the recorder of {} has gone without ending its recording; this is what it \
              had stored",
             path.display()
         ),
-        End::Interrupted => eprintln!("fettle: the recording goes on; this is what was seen of it"),
+        End::Interrupted => say!("fettle: the recording goes on; this is what was seen of it"),
     }
     if end != End::Interrupted && following.tail.is_none() {
         return ended(path, args);
@@ -282,14 +282,14 @@ impl<'a> Following<'a> {
         let again = if self.live.is_some() { ", from the beginning" } else { "" };
         self.by(&choice.sources, Some(choice.reason.clone()))?;
         let (names, reason) = (self.teller.names.join(", "), choice.reason);
-        eprintln!("fettle: following by the schema {names}{again}: {reason}");
+        say!("fettle: following by the schema {names}{again}: {reason}");
         Ok(true)
     }
 
     /// Prints the figures of all requests; whether there were any.
     fn end(self) -> anyhow::Result<bool> {
         let Some(live) = self.live else {
-            eprintln!("fettle: nothing was recorded that requests can be followed through");
+            say!("fettle: nothing was recorded that requests can be followed through");
             return Ok(false);
         };
         let mut manifest = Trace::open_growing(self.path)?.manifest().clone();

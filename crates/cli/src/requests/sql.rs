@@ -45,7 +45,7 @@ pub fn run(trace: &Trace, question: &Question<'_>, form: Form) -> anyhow::Result
         Ok(any) => {
             let problems = database.problems();
             for problem in &problems {
-                eprintln!("fettle: {problem}");
+                say!("fettle: {problem}");
             }
             Ok(ExitCode::from(u8::from(!any || !problems.is_empty())))
         }

@@ -63,7 +63,7 @@ pub fn analyse(
 ) -> anyhow::Result<ExitCode> {
     let outcome = python::run(session, Path::new("python3"), file, args)?;
     for problem in &outcome.problems {
-        eprintln!("fettle: {problem}");
+        say!("fettle: {problem}");
     }
     let mut text = String::new();
     let mut tables = Vec::new();

@@ -29,13 +29,20 @@ __attribute__((noinline)) static int outer(int nth)
     return leaf(child) - 1;
 }
 
+/* What children do is not done inside of calls that they have returned from. */
+__attribute__((noinline)) static int works(int nth)
+{
+    usleep(30000);
+    return leaf(nth);
+}
+
 int main(void)
 {
     int codes = 0, status;
     for (int i = 0; i < CHILDREN; i++) {
-        int child = outer(i);
+        int child = i % 2 ? outer(i) : forks(i);
         if (child == 0)
-            _exit(leaf(i));
+            _exit(works(i));
         waitpid(child, &status, 0);
         codes += WEXITSTATUS(status);
     }

@@ -325,6 +325,10 @@ pub fn focus_text(focus: &Focus, terminal: Terminal) -> String {
             out.push_str(&latency_line(latency));
         }
     }
+    if let Some(why) = &focus.unknown {
+        out.push_str(&format!("\ncallers and callees are not known: {why}\n"));
+        return out;
+    }
     neighbours("caller", "outside the probed functions", &focus.callers, terminal, &mut out);
     neighbours("callee", "", &focus.callees, terminal, &mut out);
     out

@@ -183,7 +183,8 @@ fn needed_at_exit(walk: &Walk<'_, '_>, at: u64) -> Result<RegSet, CheckError> {
         Some(Step::Return) => at_return(walk),
         Some(Step::JumpIndirect) => at_tail_call(walk).union(pair.seen.uses.reads),
         Some(Step::Jump(to) | Step::Branch(to)) => at_jump_out(walk, to),
-        _ => at_tail_call(walk),
+        // It runs on behind its end.
+        _ => at_jump_out(walk, pair.insn.next_ip()),
     })
 }
 
@@ -234,8 +235,13 @@ fn path(
 ) -> Result<(), RegSet> {
     let unless = |hurt: RegSet| if hurt.is_empty() { Ok(()) } else { Err(hurt) };
     loop {
-        // Behind a call that does not come back there may be nothing.
-        let Some(index) = walk.pair_at(a) else { return Ok(()) };
+        let Some(index) = walk.pair_at(a) else {
+            return match walk.s.runs_on.contains(&a) {
+                true => unless(set.intersection(at_jump_out(walk, a))),
+                // Behind a call that does not come back there may be nothing.
+                false => Ok(()),
+            };
+        };
         set = set.minus(walk.s.dead[index]);
         if set.is_empty() {
             return Ok(());
@@ -335,6 +341,9 @@ fn kept(walk: &Walk<'_, '_>, changed: RegSet) -> Result<(), CheckError> {
             _ => pair.seen.uses.writes,
         });
     }
+    for to in &walk.s.runs_on {
+        kept = kept.minus(walk.context.callees.clobbers(LinkAddr(*to)));
+    }
     // Who never comes back keeps no promise.
     for i in 0..walk.s.stretches.len() {
         let stretch = walk.s.stretches[i];
@@ -353,7 +362,12 @@ fn leaves(walk: &Walk<'_, '_>, at: u64) -> bool {
     let mut seen = vec![false; walk.s.pairs.len()];
     let mut work = vec![at];
     while let Some(a) = work.pop() {
-        let Some(index) = walk.pair_at(a) else { continue };
+        let Some(index) = walk.pair_at(a) else {
+            if walk.s.runs_on.contains(&a) {
+                return true;
+            }
+            continue;
+        };
         if std::mem::replace(&mut seen[index], true) {
             continue;
         }

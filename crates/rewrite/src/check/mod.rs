@@ -250,6 +250,8 @@ struct Scratch {
     /// New code that is no copy of one instruction, with the original address whose unwind rules
     /// hold there: padding that control comes to, jumps behind probes. Offset and length.
     extra: Vec<(u64, u32, u32)>,
+    /// Where control runs on behind an end of the original.
+    runs_on: Vec<u64>,
     /// Calls through pointers with a comparison before them: the pair, and the end of the call as
     /// it was.
     promoted: Vec<(u32, u32)>,
@@ -271,6 +273,7 @@ impl Scratch {
         self.work.clear();
         self.moved.clear();
         self.extra.clear();
+        self.runs_on.clear();
         self.promoted.clear();
     }
 }
@@ -613,7 +616,7 @@ impl<'w, 'a> Walk<'w, 'a> {
             let index = loop {
                 let Some((range, slot)) = self.slot(a).filter(|_| self.goes_on_at(a)) else {
                     // Nothing comes back from the call or trap that was last.
-                    return if self.may_end() { Ok(()) } else { fail(a, Fault::RunsOff) };
+                    return if self.may_end() { Ok(()) } else { self.runs_on(a, n) };
                 };
                 let mark = self.s.at[slot];
                 if mark & BLOCK != 0 && !self.is_label(a, n)? {
@@ -1052,6 +1055,24 @@ impl<'w, 'a> Walk<'w, 'a> {
             return fail(a, Fault::Instruction);
         }
         self.fixup_is(a, n, 1, Fixup::Function(LinkAddr(to)))
+    }
+
+    /// Where the original runs on behind its end, to `to`, the new code leaves for it.
+    fn runs_on(&mut self, to: u64, mut n: u32) -> Result<(), CheckError> {
+        let before = self.s.pairs.iter().find(|pair| pair.insn.next_ip() == to);
+        let Some(last) = before.map(|pair| pair.insn.ip()) else { return fail(to, Fault::RunsOff) };
+        if self.passed {
+            // It is there to fault.
+            return fail(last, Fault::NotLeft);
+        }
+        if let Some(kind) = self.exit_kind(false) {
+            n = self.exit_probe(last, n, kind)?;
+        }
+        n = self.skip_padding(last, n);
+        self.jump_out(last, n, to)?;
+        self.s.extra.push((last, n, 5));
+        self.s.runs_on.push(to);
+        Ok(())
     }
 
     /// Checks the copy at `n` of a conditional jump to `to`; where control goes on, in both codes,

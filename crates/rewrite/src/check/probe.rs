@@ -1063,8 +1063,10 @@ impl<'a> Machine<'a> {
         let mut operands = [V::Any; 2];
         let count = match entry {
             AgentEntry::Left | AgentEntry::Full => 0,
-            AgentEntry::Exit | AgentEntry::Ring | AgentEntry::Leave => 1,
-            AgentEntry::SampleEntry
+            AgentEntry::Ring => 1,
+            AgentEntry::Exit
+            | AgentEntry::Leave
+            | AgentEntry::SampleEntry
             | AgentEntry::SampleExit
             | AgentEntry::Enter
             | AgentEntry::Own
@@ -1077,7 +1079,7 @@ impl<'a> Machine<'a> {
         match (entry, operands) {
             (AgentEntry::Left, _) if state.depth == 0 => once(state, effect::LEFT, 0)?,
             (AgentEntry::Full, _) => once(state, effect::OVERFLOW, effect::NO_ROOM)?,
-            (AgentEntry::Exit, [p, _])
+            (AgentEntry::Exit, [V::Number, p])
                 if p == pushed && state.regs[0] == V::Tsc && state.effects & effect::OTHER != 0 =>
             {
                 state.flags = F::Frame;
@@ -1100,7 +1102,7 @@ impl<'a> Machine<'a> {
                 once(state, effect::OWN, 0)?;
                 self.told = Some(told as u32);
             }
-            (AgentEntry::Leave, [V::Const(told), _]) if untouched(state) => {
+            (AgentEntry::Leave, [V::Number, V::Const(told)]) if untouched(state) => {
                 once(state, effect::CLOSED_BY_AGENT, 0)?;
                 self.told = Some(told as u32);
             }
