@@ -19,7 +19,7 @@ const PER_DOUBLING = 6;
 
 /** @type {{key: Key, title: string, what: string}[]} */
 const COLUMNS = [
-  { key: "wall", title: "Took", what: "from the first to the last event" },
+  { key: "wall", title: "Took", what: "until it was answered; to its last event, where that is not known" },
   { key: "begin", title: "Began", what: "when its first event was" },
   { key: "class", title: "Class", what: "what its seed calls it" },
   { key: "path", title: "Path", what: "processes in the order in which it came to them" },
@@ -158,8 +158,8 @@ export class Requests {
   plot() {
     /** @type {Map<number, number>} */
     const sums = new Map();
-    for (const { wall_ns } of this.rows) {
-      const bar = Math.floor(Math.log2(Math.max(wall_ns, 1)) * PER_DOUBLING);
+    for (const { response_ns } of this.rows) {
+      const bar = Math.floor(Math.log2(Math.max(response_ns, 1)) * PER_DOUBLING);
       sums.set(bar, (sums.get(bar) ?? 0) + 1);
     }
     this.histogram.show(sums, PER_DOUBLING, `How long ${plural(this.rows.length, "request")} took`);
@@ -170,12 +170,12 @@ export class Requests {
     const { key: by, down } = this.order();
     const query = find.toLowerCase();
     const rows = this.rows.filter((row) =>
-      (!brushed || (row.wall_ns >= brushed[0] && row.wall_ns <= brushed[1])) &&
+      (!brushed || (row.response_ns >= brushed[0] && row.response_ns <= brushed[1])) &&
       (!query || row.class.toLowerCase().includes(query) || row.path.join(" ").toLowerCase().includes(query) || `#${row.id}`.includes(query)));
     const sign = down ? -1 : 1;
     /** @type {Record<Key, (a: RequestRow, b: RequestRow) => number>} */
     const orders = {
-      wall: (a, b) => a.wall_ns - b.wall_ns,
+      wall: (a, b) => a.response_ns - b.response_ns,
       begin: (a, b) => a.begin_ns - b.begin_ns,
       class: (a, b) => a.class.localeCompare(b.class),
       path: (a, b) => a.path.join().localeCompare(b.path.join()),
@@ -231,7 +231,7 @@ export class Requests {
         if (event instanceof KeyboardEvent && event.key === "Enter") choose(event.shiftKey);
       },
     },
-      make("td", {}, ...time(row.wall_ns)), make("td", { class: "text" }, bar),
+      make("td", {}, ...time(row.response_ns)), make("td", { class: "text" }, bar),
       make("td", { class: "soft" }, moment(row.begin_ns, 1e4)),
       make("td", { class: "text" }, row.class || "–"),
       make("td", { class: "text soft", title: row.path.join(" → ") }, row.path.join(" → ")));
@@ -275,9 +275,10 @@ export class Requests {
     const { request } = detail;
     const waterfall = /** @type {Waterfall} */ (this.waterfalls[at]);
     const shared = detail.shared_with.length ? ` · shares work with ${plural(detail.shared_with.length, "other")}` : "";
+    const beyond = request.wall_ns > request.response_ns ? ` · goes on for ${duration(request.wall_ns - request.response_ns)} behind its answer` : "";
     const head = make("header", {},
       make("h2", {}, `#${request.id} ${request.class}`),
-      make("span", { class: "soft" }, `${duration(request.wall_ns)} from ${moment(request.begin_ns, 1e4)} · ${plural(request.events, "event")} · ${plural(request.actors, "thread")}${shared}`));
+      make("span", { class: "soft" }, `${duration(request.response_ns)} from ${moment(request.begin_ns, 1e4)} · ${plural(request.events, "event")} · ${plural(request.actors, "thread")}${beyond}${shared}`));
     const buttons = make("span", { class: "buttons" });
     if (this.state.trace.calls) {
       buttons.append(make("button", { type: "button", class: "small", click: () => this.state.show(request.begin_ns, request.end_ns) }, "In the timelines"));

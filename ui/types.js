@@ -197,6 +197,7 @@
  * @property {number} begin_ns
  * @property {number} end_ns
  * @property {number} wall_ns
+ * @property {number} response_ns
  * @property {Record<StateName, number>} times_ns
  * @property {number} events
  * @property {number} actors

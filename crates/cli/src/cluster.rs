@@ -14,7 +14,7 @@ const SCHEDULER: &str = "127.0.0.1:50050";
   fettle cluster scheduler
   fettle cluster executor                          twice, or on two machines
   fettle requests big.fettle --schema sockets --cluster 127.0.0.1:50050 \\
-      --sql 'SELECT class, count(*), avg(wall_ns) FROM requests GROUP BY class'
+      --sql 'SELECT class, count(*), avg(response_ns) FROM requests GROUP BY class'
 
 All machines have to see the trace under the same name. Connections are neither encrypted nor
 authenticated: bind to addresses of a network that is yours. docs/query.md tells how it scales.")]

@@ -256,12 +256,13 @@ fn run_beside(args: &Args) -> anyhow::Result<ExitCode> {
     let (remote, duration) = (remote(args)?, args.duration);
     let recording = KernelRecording { target, output, remote, kernel, duration };
     let stop = fettle_live::catch_signals()?;
-    let there = args.pid.iter().all(|pid| Path::new(&format!("/proc/{pid}")).exists());
-    let talk = !args.quiet && !args.json;
-    if talk && there && args.command.is_empty() && args.duration.is_none() {
-        say!("fettle: recording until Ctrl-C");
-    }
-    let outcome = fettle_collect::record_kernel(&recording, stop)?;
+    let talk = !args.quiet && !args.json && args.duration.is_none();
+    let mut begun = || {
+        if talk {
+            say!("fettle: recording until Ctrl-C");
+        }
+    };
+    let outcome = fettle_collect::record_kernel(&recording, stop, &mut begun)?;
     let manifest = &outcome.finished.manifest;
     let (events, output) = (&manifest.events, &recording.output);
     if args.json {

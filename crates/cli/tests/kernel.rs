@@ -118,6 +118,33 @@ fn a_running_process_for_a_time() {
     assert_eq!(events["process_exit"], 1);
 }
 
+/// Whoever waits for the word that it records misses nothing.
+#[test]
+fn it_says_that_it_records_when_it_does() {
+    let folder = tempfile::tempdir().unwrap();
+    if !possible(folder.path()) {
+        return;
+    }
+    let trace = folder.path().join("begun");
+    let mut shell = echoing();
+    let mut record = fettle();
+    record.args(["record", "-p", &shell.id().to_string(), "-o"]).arg(&trace);
+    let mut record = record.stderr(Stdio::piped()).spawn().unwrap();
+    let mut said = lines(record.stderr.take().unwrap());
+    let first = said.next().unwrap().unwrap();
+    assert!(first.contains("recording until"), "{first}");
+    for _ in 0..100 {
+        use std::io::Write as _;
+        shell.stdin.as_mut().unwrap().write_all(b"line\n").unwrap();
+        std::io::Read::read_exact(shell.stdout.as_mut().unwrap(), &mut [0; 5]).unwrap();
+    }
+    drop(shell.stdin.take());
+    shell.wait().unwrap();
+    assert!(record.wait().unwrap().success());
+    assert!(said.all(|line| line.is_ok()));
+    assert_eq!(events(&trace)["pipe_write"], 100);
+}
+
 #[test]
 fn killed_it_leaves_a_trace_that_can_be_read() {
     let folder = tempfile::tempdir().unwrap();

@@ -53,7 +53,8 @@ pub struct KernelOutcome {
 /// How often we look whether it is over.
 const PERIOD: Duration = Duration::from_millis(10);
 
-/// Records until the program and all that it begot have ended, or until `stop` is set.
+/// Records until the program and all that it begot have ended, or until `stop` is set. Of processes that
+/// run already `begun` is told when nothing that they do from then on is missed.
 ///
 /// # Errors
 ///
@@ -61,6 +62,7 @@ const PERIOD: Duration = Duration::from_millis(10);
 pub fn record_kernel(
     recording: &KernelRecording,
     stop: &AtomicBool,
+    begun: &mut dyn FnMut(),
 ) -> Result<KernelOutcome, RecordError> {
     let mut lives = Lives::default();
     if let Target::Running(pids) = &recording.target {
@@ -96,7 +98,9 @@ pub fn record_kernel(
     let mut known = |lives: &Lives| {
         let (processes, threads) = lives.so_far();
         let manifest = manifest.clone();
-        writer.checkpoint(&Finish { manifest, processes, threads, ..Finish::default() })
+        writer.checkpoint(&Finish { manifest, processes, threads, ..Finish::default() })?;
+        begun();
+        Ok(())
     };
     let status = match follow(recording, &running, &mut lives, &mut known, stop) {
         Ok(status) => status,

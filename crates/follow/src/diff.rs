@@ -124,7 +124,7 @@ fn pieces(session: &Session<'_>) -> Result<Pieces> {
     let ran = session.run(&mut |request, context| {
         let row = context.row(request);
         pieces.requests += 1;
-        pieces.classes.entry(row.class.clone()).or_default().add(row.wall_ns);
+        pieces.classes.entry(row.class.clone()).or_default().add(row.response_ns);
         for (state, ns) in row.times_ns.by_state() {
             if ns > 0 {
                 pieces.states.entry(state.name().to_owned()).or_default().add(ns);

@@ -41,6 +41,7 @@ mod perfetto;
 mod quantile;
 mod session;
 mod summary;
+mod unconnected;
 mod view;
 
 pub use analyses::{Cell, Findable, Findings, Found, FoundColumn, Unit, analyses};

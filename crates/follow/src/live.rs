@@ -161,6 +161,7 @@ impl Live {
     fn run(&mut self, with: &mut dyn FnMut(&Request, &Context<'_>)) {
         let Live { engine, program, strings, names, summing, batch, .. } = self;
         let context = Context { program, strings, names };
+        summing.unconnected.look(batch, strings);
         engine.feed(batch, &mut |request| {
             let request = request.read();
             summing.take(request, &context);

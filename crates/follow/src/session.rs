@@ -145,7 +145,7 @@ impl<'a> Session<'a> {
         self.run_with(&|_| false, Some(only), &mut with)
     }
 
-    fn run_with(
+    pub(crate) fn run_with(
         &self,
         also: &dyn Fn(EventId) -> bool,
         only: Option<u64>,
@@ -245,6 +245,8 @@ impl Context<'_> {
             begin_ns: request.begin_ns,
             end_ns: request.end_ns,
             wall_ns: request.wall_ns(),
+            answered_ns: request.answered_ns,
+            response_ns: request.response_ns(),
             times_ns: request.times().into(),
             shared_ns: request.shared_ns(),
             events: request.events.len() as u64,

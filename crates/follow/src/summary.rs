@@ -3,19 +3,21 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 
-use fettle_requests::{Counts, Outcome, Program, Request, SchemaCounts};
+use fettle_requests::{Batch, Counts, Outcome, Program, Request, SchemaCounts};
 use fettle_trace::Manifest;
 
 use crate::JSON_VERSION;
 use crate::error::Result;
 use crate::quantile::quantiles;
-use crate::session::{Context, Ran, Session};
+use crate::session::{Context, Observer, Ran, Session};
+use crate::unconnected::Unconnected;
 use crate::view::{ClassSummary, Count, RequestRow, SchemaSummary, SlowRequest, Summary, TimesNs};
 
 /// What is added up of a class.
 #[derive(Default)]
 struct Class {
     walls_ns: Vec<u64>,
+    responses_ns: Vec<u64>,
     times_ns: TimesNs,
 }
 
@@ -25,6 +27,7 @@ pub(crate) struct Summing {
     sums: Vec<Sums>,
     /// How many of the slowest are told.
     slowest: usize,
+    pub unconnected: Unconnected,
 }
 
 /// What is added up of a schema.
@@ -37,10 +40,10 @@ struct Sums {
     shared: u64,
 }
 
-/// A request in order of its wall time; of two, the later one is the less slow.
+/// A request in order of how long its answer took; of two, the later one is the less slow.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct Slow {
-    wall_ns: u64,
+    response_ns: u64,
     earlier: Reverse<u64>,
     found: Found,
 }
@@ -69,20 +72,29 @@ impl Session<'_> {
     /// All requests in figures, and the `slowest` slowest of each schema.
     pub fn summary(&self, slowest: usize) -> Result<Summary> {
         let mut summing = Summing::new(&self.program, slowest);
-        let ran = self.run(&mut |request, context| {
-            summing.take(request, context);
-            true
-        })?;
+        let ran = self.run_with(&|_| false, None, &mut summing)?;
         let Ran { counts, schema_counts, problems, .. } = ran;
         let manifest = self.trace.manifest();
         Ok(summing.finish(&self.program, manifest, &counts, &schema_counts, problems))
     }
 }
 
+impl Observer for Summing {
+    fn events(&mut self, _: u64, events: &Batch, context: &Context<'_>) -> bool {
+        self.unconnected.look(events, context.strings);
+        true
+    }
+
+    fn request(&mut self, request: &Request, context: &Context<'_>) -> bool {
+        self.take(request, context);
+        true
+    }
+}
+
 impl Summing {
     pub(crate) fn new(program: &Program, slowest: usize) -> Summing {
         let sums = program.schemas().iter().map(|_| Sums::default()).collect();
-        Summing { sums, slowest }
+        Summing { sums, slowest, unconnected: Unconnected::new(program) }
     }
 
     /// Adds a request.
@@ -92,8 +104,8 @@ impl Summing {
         sums.add(request, &row);
         if sums.is_slow(&row, self.slowest) {
             let found = Found(SlowRequest { critical: context.critical(request), request: row });
-            let (wall_ns, earlier) = (request.wall_ns(), Reverse(request.id));
-            sums.slowest.push(Reverse(Slow { wall_ns, earlier, found }));
+            let (response_ns, earlier) = (request.response_ns(), Reverse(request.id));
+            sums.slowest.push(Reverse(Slow { response_ns, earlier, found }));
             if sums.slowest.len() > self.slowest {
                 sums.slowest.pop();
             }
@@ -117,7 +129,7 @@ impl Summing {
             duration_ns: manifest.duration_ns,
             events: counts.events,
             lost: manifest.events.lost(),
-            counts: event_counts(counts),
+            counts: event_counts(counts, self.unconnected.messages),
             schemas: sums.map(|((name, sums), counts)| sums.finish(name, counts)).collect(),
             problems,
         }
@@ -131,32 +143,35 @@ impl Sums {
         let key = (row.class.clone(), row.path.clone());
         let class = self.classes.entry(key).or_default();
         class.walls_ns.push(row.wall_ns);
+        class.responses_ns.push(row.response_ns);
         class.times_ns.add(row.times_ns);
     }
 
     fn is_slow(&self, row: &RequestRow, slowest: usize) -> bool {
-        let least = self.slowest.peek().map(|Reverse(slow)| (slow.wall_ns, slow.earlier));
-        let beats = |least| (row.wall_ns, Reverse(row.id)) > least;
+        let least = self.slowest.peek().map(|Reverse(slow)| (slow.response_ns, slow.earlier));
+        let beats = |least| (row.response_ns, Reverse(row.id)) > least;
         slowest > 0 && (self.slowest.len() < slowest || least.is_some_and(beats))
     }
 
     fn finish(self, name: String, counts: &SchemaCounts) -> SchemaSummary {
-        let mut walls_ns = Vec::new();
+        let (mut walls_ns, mut responses_ns) = (Vec::new(), Vec::new());
         let mut times_ns = TimesNs::default();
         let mut classes: Vec<ClassSummary> = Vec::new();
         for ((name, path), mut class) in self.classes {
             walls_ns.extend_from_slice(&class.walls_ns);
+            responses_ns.extend_from_slice(&class.responses_ns);
             times_ns.add(class.times_ns);
             classes.push(ClassSummary {
                 name,
                 path,
                 requests: class.walls_ns.len() as u64,
                 wall_ns: quantiles(&mut class.walls_ns),
+                response_ns: quantiles(&mut class.responses_ns),
                 times_ns: class.times_ns,
             });
         }
         let all =
-            |class: &ClassSummary| u128::from(class.wall_ns.mean) * u128::from(class.requests);
+            |class: &ClassSummary| u128::from(class.response_ns.mean) * u128::from(class.requests);
         classes.sort_by_key(|class| Reverse(all(class)));
         let slowest = self.slowest.into_sorted_vec().into_iter();
         SchemaSummary {
@@ -166,6 +181,7 @@ impl Sums {
             unfinished: self.unfinished,
             shared: self.shared,
             wall_ns: quantiles(&mut walls_ns),
+            response_ns: quantiles(&mut responses_ns),
             times_ns,
             classes,
             slowest: slowest.map(|Reverse(slow)| slow.found.0).collect(),
@@ -180,12 +196,17 @@ fn not_none(counts: &[(&'static str, &'static str, u64)]) -> Vec<Count> {
     some.map(|&(name, meaning, count)| Count { name, meaning, count }).collect()
 }
 
-fn event_counts(counts: &Counts) -> Vec<Count> {
+fn event_counts(counts: &Counts, unconnected: u64) -> Vec<Count> {
     not_none(&[
         ("out_of_order", "events came too late and were moved", counts.out_of_order),
         ("clock_jumps", "times the clock was set back", counts.clock_jumps),
         ("gaps", "times nothing happened for more than a second", counts.gaps),
         ("unknown", "events of kinds that no schema declares", counts.unknown),
+        (
+            "unconnected",
+            "messages came over sockets that are not connected (UDP): requests of several peers may be one",
+            unconnected,
+        ),
     ])
 }
 

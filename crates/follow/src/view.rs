@@ -48,8 +48,10 @@ pub struct SchemaSummary {
     pub unfinished: u64,
     /// Requests whose work could not be told from others' in some place.
     pub shared: u64,
-    /// Wall time.
+    /// From the first event to the last.
     pub wall_ns: Quantiles,
+    /// From the first event to the answer, or to the last event where no answer is known.
+    pub response_ns: Quantiles,
     /// Time in each state, all requests together.
     pub times_ns: TimesNs,
     /// Its classes, those with most time first.
@@ -69,8 +71,10 @@ pub struct ClassSummary {
     pub path: Vec<String>,
     /// How many.
     pub requests: u64,
-    /// Wall time.
+    /// From the first event to the last.
     pub wall_ns: Quantiles,
+    /// From the first event to the answer, or to the last event where no answer is known.
+    pub response_ns: Quantiles,
     /// Time in each state, all together.
     pub times_ns: TimesNs,
 }
@@ -166,6 +170,10 @@ pub struct RequestRow {
     pub end_ns: u64,
     /// From the first to the last.
     pub wall_ns: u64,
+    /// When it got the last of its answer, if that is known.
+    pub answered_ns: Option<u64>,
+    /// Until then from the first event; otherwise the wall time. Who waited for it, waited for this.
+    pub response_ns: u64,
     /// Time of its threads in each state. Threads that work beside each other make this more than
     /// the wall time.
     pub times_ns: TimesNs,

@@ -22,9 +22,9 @@ on c where y < 4 { basic t(y) is running }
 on c { stop t(x)  join p(x, y)  note i(x) }
 on d where x < y { settle if p(3, 3) unless settled q(x, y)  unsettle if i(x)  handoff t(3) -> start t(4) is runnable  mark p(3, 3)  basic q(x, y) if p(3, 3) }
 on d { basic t(2)  receive s(x, y) bytes x + y answers s(y, x)  seed  send s(y, x) bytes y at x }
-on e where y == 0 { basic t(1)  send s(x, x) bytes y + 1  stop q(x, y) unless p(3, 3) }
+on e where y == 0 { basic t(1)  send s(x, x) bytes y + 1 if i(y)  stop q(x, y) unless p(3, 3) }
 on e { handoff t(5) -> t(6) is runnable  unmark p(3, 3)  start i(7)  stop s(x, y)  end }
-on f where x == 1 and y > 2 { lend t(x) -> p(x, y) unless q(x, y)  lend i(y) -> t(y)  basic t(x)  drop p(y, x) if q(x, y)  drop t(y) if settled t(y) }
+on f where x == 1 and y > 2 { lend t(x) -> p(x, y) unless q(x, y)  lend i(y) -> t(y)  basic t(x)  drop p(y, x) if q(x, y)  drop t(y) if settled t(y)  drop settled i(x) }
 on f where x == 1 { start t(x)  start p(x, y)  start i(y)  seed }
 on f where x == 2 { stop p(x, y)  stop i(y)  stop t(x) }
 on f { basic i(x)  basic i(y) }

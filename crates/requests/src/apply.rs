@@ -80,10 +80,8 @@ impl Run {
         if let (Some(actor), false) = (actor, self.owners.is_empty()) {
             self.touch_all(rule, actor, now);
         }
-        for Settle { set, when } in &rule.settles {
-            if self.all_hold(when, places) {
-                self.owners.iter().for_each(|slot| self.requests.open(*slot).settle(*set));
-            }
+        for settle in &rule.settles {
+            self.settle(settle, now, places);
         }
         if !rule.handoffs.is_empty() {
             self.hand_off(rule, options, now, places);
@@ -122,13 +120,35 @@ impl Run {
         }
     }
 
-    /// Ends a section. The event is not its requests'.
+    /// Ends a section, or takes the settled requests out of it. The event is not theirs.
     fn drop(&mut self, dropped: &Dropped, now: Now, places: Places<'_>) {
         let place = places.of(dropped.key);
         if place == UNFIT {
             self.counts.unfit += 1;
-        } else if self.all_hold(&dropped.when, places) {
-            self.close_as(place, now.ns, true);
+            return;
+        }
+        if !self.all_hold(&dropped.when, places) {
+            return;
+        }
+        match !dropped.settled || self.is_done(place, &[]) {
+            true => self.close_as(place, now.ns, true),
+            false => self.take_out_settled(place, now.ns),
+        }
+    }
+
+    /// Of several requests in a section those leave it that are settled.
+    fn take_out_settled(&mut self, place: u32, at_ns: u64) {
+        let settled = |m: &&Member| self.requests.is_settled(m.slot);
+        let settled: Vec<Member> =
+            self.sections.members(place).iter().filter(settled).copied().collect();
+        if settled.is_empty() {
+            return;
+        }
+        self.flush(place, at_ns);
+        for Member { slot, local } in settled {
+            self.requests.open(slot).log.leave(local, at_ns, false);
+            self.sections.remove(place, slot);
+            self.requests.release(slot, &mut self.loose);
         }
     }
 
@@ -359,6 +379,25 @@ impl Run {
         PeerMark { serial: section.serial, key, timeline, request }
     }
 
+    /// The event's requests have what they asked for, or have not after all.
+    fn settle(&mut self, Settle { set, when }: &Settle, now: Now, places: Places<'_>) {
+        if !self.all_hold(when, places) {
+            return;
+        }
+        for slot in &self.owners {
+            self.requests.open(*slot).settle(*set);
+        }
+        for place in self.bound.iter().filter(|place| *set && **place != UNBOUND) {
+            if self.sections.all[*place as usize].actor {
+                continue;
+            }
+            let members = self.sections.members(*place).iter();
+            for Member { slot, local } in members.filter(|m| self.owners.contains(&m.slot)) {
+                self.requests.open(*slot).answer(*local, now.ns);
+            }
+        }
+    }
+
     /// Puts the event's requests into one of its sections.
     #[inline]
     fn spread(&mut self, bind: &Bind, place: u32, options: &Options, now: Now) {
@@ -552,7 +591,7 @@ impl Run {
                 self.counts.unfit += 1;
                 continue;
             }
-            if let Traffic::Reset { when } = &transfer.what
+            if let Traffic::Reset { when } | Traffic::Send { when, .. } = &transfer.what
                 && !self.all_hold(when, places)
             {
                 continue;
@@ -564,7 +603,7 @@ impl Run {
                     counts.bytes_unread +=
                         streams.reset(place, |range| let_go(range, requests, loose));
                 }
-                Traffic::Send { bytes, at } => {
+                Traffic::Send { bytes, at, .. } => {
                     let Some(bytes) = amount(bytes.of(scope)) else { continue };
                     if streams.leaves(place) {
                         continue;

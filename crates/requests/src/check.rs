@@ -20,8 +20,10 @@ use crate::syntax::{
 const TEXT_MAX: usize = 1 << 20;
 /// Most files of a schema.
 const FILES_MAX: usize = 256;
-/// Most fields of an event, bindings and transfers of a rule, derived fields of a rule.
+/// Most fields of an event, and of a key.
 const PARTS_MAX: usize = 16;
+/// Most bindings, marks and the like of a rule, and most of its derived fields.
+const STATEMENTS_MAX: usize = 32;
 /// Most bits of a key.
 const KEY_BITS_MAX: u32 = 128;
 /// Most parts of expressions in all rules: what is left when rules for many events are multiplied.
@@ -380,8 +382,9 @@ impl Checker {
             result = result.and(done);
             let passed = made.transfers.len() + made.handoffs.len() + made.lends.len();
             let parts = made.binds.len() + made.drops.len() + made.marks.len() + passed;
-            if parts.max(made.locals.len()) > PARTS_MAX {
-                let message = format!("a rule has at most {PARTS_MAX} bindings and derived fields");
+            if parts.max(made.locals.len()) > STATEMENTS_MAX {
+                let message =
+                    format!("a rule has at most {STATEMENTS_MAX} bindings and derived fields");
                 return self.error(file, statement.span, message);
             }
         }
@@ -446,9 +449,9 @@ impl Checker {
                 let actor = names.timelines[timeline].actor;
                 made.lends.push(Lend { from, timeline, actor, to, when });
             }
-            Action::Drop { lane, when } => {
+            Action::Drop { settled, lane, when } => {
                 let (timeline, key, when) = self.conditional(lane, when, context, names, made)?;
-                made.drops.push(Dropped { timeline, key, when });
+                made.drops.push(Dropped { timeline, key, settled: *settled, when });
             }
             Action::Handoff { from, start, to, change } => {
                 let (from, from_key) = self.timeline(from, context, names, made)?;
@@ -461,20 +464,18 @@ impl Checker {
                 let change = Change::of(change);
                 made.handoffs.push(Handoff { from, timeline, actor, key, start, change });
             }
-            Action::Transfer { sends, lane, bytes, at, answers } => {
-                let key = self.stream(lane, context, names, made)?;
-                let number = Type::Number(None);
-                let bytes = self.typed(bytes, number, "the number of bytes is", context)?;
-                let at = at.as_ref().map(|at| self.typed(at, number, "an offset is", context));
-                let at = at.transpose()?;
-                let what = match sends {
-                    true => Traffic::Send { bytes, at },
-                    false => {
-                        let answers = answers.as_ref();
-                        let answers = answers.map(|lane| self.stream(lane, context, names, made));
-                        Traffic::Receive { bytes, at, answers: answers.transpose()? }
-                    }
-                };
+            Action::Send { lane, bytes, at, when } => {
+                let (key, bytes, at) =
+                    self.transfer(lane, (bytes, at.as_ref()), context, names, made)?;
+                let when = self.when(when, context, names, made)?;
+                made.transfers.push(Transfer { key, what: Traffic::Send { bytes, at, when } });
+            }
+            Action::Receive { lane, bytes, at, answers } => {
+                let (key, bytes, at) =
+                    self.transfer(lane, (bytes, at.as_ref()), context, names, made)?;
+                let answers = answers.as_ref();
+                let answers = answers.map(|lane| self.stream(lane, context, names, made));
+                let what = Traffic::Receive { bytes, at, answers: answers.transpose()? };
                 made.transfers.push(Transfer { key, what });
             }
             Action::Seed(class) => {
@@ -574,6 +575,22 @@ impl Checker {
         }
         let message = format!("`{}` is a timeline, not a stream", lane.name.text);
         self.error(context.file, lane.name.span, message)
+    }
+
+    /// A stream, and which of its bytes.
+    fn transfer(
+        &mut self,
+        lane: &syntax::Lane,
+        (bytes, at): (&syntax::Expr, Option<&syntax::Expr>),
+        context: &Context<'_>,
+        names: &Names,
+        made: &mut Rule,
+    ) -> Checked<(KeyId, Expr, Option<Expr>)> {
+        let key = self.stream(lane, context, names, made)?;
+        let number = Type::Number(None);
+        let bytes = self.typed(bytes, number, "the number of bytes is", context)?;
+        let at = at.map(|at| self.typed(at, number, "an offset is", context)).transpose()?;
+        Ok((key, bytes, at))
     }
 
     fn class(&mut self, class: &str, names: &mut Names, file: usize, span: Span) -> Checked<u16> {

@@ -7,8 +7,8 @@
 //! under way) is on the path too. So the steps of a path cover the request's time without gaps from
 //! the first moment that can be explained to the last in which anybody works on it, and no two overlap.
 
-use crate::request::{Link, Peer, Request, RequestEvent, Span};
-use crate::state::State;
+use crate::request::{Link, Peer, Request, RequestEvent, RequestSection, Span};
+use crate::state::{State, Wait};
 
 /// A part of the critical path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,9 +30,9 @@ impl Request {
     pub fn critical_path(&self) -> Vec<Step> {
         let Some(last) = self.last_actor() else { return Vec::new() };
         let mut walk = Walk::new(self, last);
-        // Each round goes back in time, or to another section at the same time; the number of spans
-        // and links bounds both.
-        for _ in 0..=(self.spans.len() + self.links.len()) * 2 {
+        // Each round goes back in time, or to another section at the same time; the numbers of spans,
+        // links and sections bound both.
+        for _ in 0..=(self.spans.len() + self.links.len() + self.sections.len()) * 2 {
             if !walk.back() {
                 break;
             }
@@ -159,17 +159,15 @@ impl Walk<'_> {
     /// At the beginning of a section: goes to where the request came from.
     fn arrive(&mut self) -> bool {
         let here = self.section as usize;
-        let joined_ns = self.request.sections.get(here).map_or(0, |section| section.joined_ns);
-        // The same actor may have had the request before.
-        let earlier = self.request.sections[..here].iter().rposition(|section| {
-            let now = &self.request.sections[here];
-            section.actor && (section.timeline, section.key) == (now.timeline, now.key)
+        let Some(RequestSection { joined_ns, .. }) = self.request.sections.get(here).copied()
+        else {
+            return false;
+        };
+        // The same actor may have had the request just before: its section was cut, not left.
+        let earlier = self.left_last(|n, section| {
+            n < here && section.left_ns == joined_ns && self.is_same_actor(n, here)
         });
-        let earlier = earlier.map(|n| (n as u32, self.request.sections[n].left_ns));
-        if let Some((earlier, left_ns)) = earlier
-            && left_ns == joined_ns
-        {
-            // Its section was cut, not left.
+        if let Some((earlier, _)) = earlier {
             self.section = earlier;
             return true;
         }
@@ -178,19 +176,47 @@ impl Walk<'_> {
                 && link.to_ns <= joined_ns
                 && link.from_ns <= self.at_ns
         });
-        let came = came.max_by_key(|link| link.from_ns);
-        let Some(Link { from: Peer::Section(from), from_ns, between, .. }) = came.copied() else {
-            return false;
-        };
+        let came = came.max_by_key(|link| link.from_ns).copied();
         // Each section is entered this way once.
         self.links[here].clear();
-        // Or it was woken for the request since it came, and let it lie until it was its turn.
-        let (from, from_ns) = match earlier {
-            Some((earlier, left_ns)) if left_ns > from_ns && earlier != from => (earlier, left_ns),
-            _ => (from, from_ns),
+        // Who comes back to what it has let go itself goes on from whoever worked for it last; so does who
+        // was given nothing. What it was given may have lain there until it had done something else for it.
+        let given = came.is_some_and(|link| match link.from {
+            Peer::Section(from) => !self.is_same_actor(from as usize, here),
+            Peer::Outsider { .. } => false,
+        });
+        let until_ns = joined_ns.min(self.at_ns);
+        let left = self.left_last(|n, section| {
+            section.joined_ns < joined_ns
+                && section.left_ns <= until_ns
+                && (!given || self.is_same_actor(n, here))
+        });
+        let (from, from_ns, between) = match (came, left) {
+            (Some(Link { from_ns, between, .. }), Some((left, left_ns))) if left_ns > from_ns => {
+                (left, left_ns, between)
+            }
+            (Some(Link { from: Peer::Section(from), from_ns, between, .. }), _) => {
+                (from, from_ns, between)
+            }
+            (_, Some((left, left_ns))) => (left, left_ns, State::Waiting(Wait::Sleeping)),
+            _ => return false,
         };
         self.step(between, from_ns, None);
         self.section = from;
         true
+    }
+
+    /// Of some of its actors' sections the one that was left last, and when.
+    fn left_last(&self, of: impl Fn(usize, &RequestSection) -> bool) -> Option<(u32, u64)> {
+        let sections = self.request.sections.iter().enumerate();
+        let left = sections.filter(|(n, section)| section.actor && of(*n, section));
+        let last = left.max_by_key(|(_, section)| section.left_ns);
+        last.map(|(n, section)| (n as u32, section.left_ns))
+    }
+
+    /// Whether two sections are one actor's.
+    fn is_same_actor(&self, one: usize, other: usize) -> bool {
+        let [one, other] = [one, other].map(|n| &self.request.sections[n]);
+        (one.timeline, one.key) == (other.timeline, other.key)
     }
 }

@@ -94,7 +94,8 @@ impl Schema {
             add(bind.timeline, rule.keys[bind.key].1.of(&scope), effect);
         }
         for dropped in &rule.drops {
-            let effect = if dropped.when.is_empty() { Effect::Closes } else { Effect::Touches };
+            let certain = dropped.when.is_empty() && !dropped.settled;
+            let effect = if certain { Effect::Closes } else { Effect::Touches };
             add(dropped.timeline, rule.keys[dropped.key].1.of(&scope), effect);
         }
         for lend in &rule.lends {

@@ -268,7 +268,10 @@ impl Parser {
                 self.sign("->", "between who lends and who borrows")?;
                 Ok(Action::Lend { from, to: self.lane()?, when: self.when()? })
             }
-            "drop" => Ok(Action::Drop { lane: self.lane()?, when: self.when()? }),
+            "drop" => {
+                let settled = self.accept_word("settled");
+                Ok(Action::Drop { settled, lane: self.lane()?, when: self.when()? })
+            }
             "seed" => Ok(Action::Seed(self.class()?)),
             "settle" | "unsettle" => {
                 Ok(Action::Settle { set: word == "settle", when: self.when()? })
@@ -285,10 +288,12 @@ impl Parser {
                 }
                 let bytes = self.expr()?;
                 let at = if self.accept_word("at") { Some(self.expr()?) } else { None };
-                let sends = word == "send";
-                let answers = !sends && self.accept_word("answers");
+                if word == "send" {
+                    return Ok(Action::Send { lane, bytes, at, when: self.when()? });
+                }
+                let answers = self.accept_word("answers");
                 let answers = if answers { Some(self.lane()?) } else { None };
-                Ok(Action::Transfer { sends, lane, bytes, at, answers })
+                Ok(Action::Receive { lane, bytes, at, answers })
             }
         }
     }

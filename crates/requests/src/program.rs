@@ -313,6 +313,8 @@ pub(crate) struct Lend {
 pub(crate) struct Dropped {
     pub timeline: usize,
     pub key: KeyId,
+    /// Only its settled requests leave it, and it ends if that is all of them.
+    pub settled: bool,
     pub when: Vec<When>,
 }
 
@@ -341,6 +343,8 @@ pub(crate) enum Traffic {
     Send {
         bytes: Expr,
         at: Option<Expr>,
+        /// All of them have to hold.
+        when: Vec<When>,
     },
     Receive {
         bytes: Expr,

@@ -34,6 +34,9 @@ pub struct Request {
     pub begin_ns: u64,
     /// When its last event was.
     pub end_ns: u64,
+    /// When it got the last of its answer: settled by an event in the section that it came to first, which
+    /// is where it was asked. None if no rule says so.
+    pub answered_ns: Option<u64>,
     /// Why it is complete.
     pub outcome: Outcome,
     /// Its events, in order of time.
@@ -187,6 +190,12 @@ impl Request {
     /// Nanoseconds from its first to its last event.
     pub fn wall_ns(&self) -> u64 {
         self.end_ns.saturating_sub(self.begin_ns)
+    }
+
+    /// Nanoseconds from its first event until it was answered; to its last event where that is not known.
+    /// What is done for it behind its answer nobody waits for.
+    pub fn response_ns(&self) -> u64 {
+        self.answered_ns.unwrap_or(self.end_ns).saturating_sub(self.begin_ns)
     }
 
     /// Nanoseconds that its actors spent in each state, all added up. Actors that work beside each

@@ -29,6 +29,8 @@ struct Rare {
     shared_with: Vec<u64>,
     /// It has what it asked for.
     settled: bool,
+    /// Of its sections in which it was settled the one that it came to first, and when that was last.
+    answered: Option<(u32, u64)>,
 }
 
 impl Open {
@@ -67,6 +69,14 @@ impl Open {
     pub fn settle(&mut self, settled: bool) {
         if settled || self.rare.is_some() {
             self.rare().settled = settled;
+        }
+    }
+
+    /// It is settled by an event in one of its sections.
+    pub fn answer(&mut self, section: u32, at_ns: u64) {
+        let answered = &mut self.rare().answered;
+        if answered.is_none_or(|(first, _)| section <= first) {
+            *answered = Some((section, at_ns));
         }
     }
 
@@ -267,7 +277,11 @@ impl<'a> Complete<'a> {
         (request.begin_ns, request.end_ns) = (log.begin_ns(), log.last_ns());
         request.links.clear();
         request.shared_with.clear();
+        request.answered_ns = None;
         if let Some(rare) = rare {
+            let asked = request.sections.iter().position(|section| !section.actor);
+            let there = |(section, _): &(u32, u64)| asked == Some(*section as usize);
+            request.answered_ns = rare.answered.filter(there).map(|(_, at_ns)| at_ns);
             request.links.extend(links(rare.links, &request.sections));
             gaps::fill(request);
             request.shared_with.extend(rare.shared_with);

@@ -497,6 +497,22 @@ on c { drop thing(x) if done(x)  stop thing(x)  unmark done(x) }
     assert!(story.requests.iter().all(|request| request.outcome == Outcome::Drained));
 }
 
+/// Of what several share, those leave that have what they asked for; it ends with the last of them.
+#[test]
+fn what_is_settled_is_dropped_one_by_one() {
+    let rules = "
+timeline shared(x: u32) implicit
+on a { start thing(x)  join shared(7)  seed }
+on b { stop thing(x)  settle }
+on c { drop settled shared(7)  basic shared(7) }
+";
+    let story = tell(rules, "1 a 1\n2 a 2\n3 c 1\n4 b 1\n5 c 1\n6 a 3\n7 b 3\n8 b 2\n9 c 1");
+    let mut events = story.events();
+    events.sort();
+    assert_eq!(events, [vec![0, 2, 3], vec![1, 2, 4, 7], vec![5, 6]]);
+    assert!(story.requests.iter().all(|request| request.outcome == Outcome::Drained));
+}
+
 /// Threads whose requests have what they asked for work for others when they are woken for them, and what
 /// they waited for until then was not for the first.
 #[test]

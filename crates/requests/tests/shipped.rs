@@ -111,7 +111,7 @@ fn an_event_loop_waits_for_time_and_for_threads() {
     let [timer, thread] = times.as_slice() else { panic!("{:?}", story.events()) };
     let waits = [Wait::Network, Wait::Sleeping, Wait::Lock].map(State::Waiting);
     assert_eq!(waits.map(|state| timer.get(state)), [0, 53 - 12, 0]);
-    assert_eq!(waits.map(|state| thread.get(state)), [0, 98 - 95, 0]);
+    assert_eq!(waits.map(|state| thread.get(state)), [0, 98 - 96, 0]);
     let path = story.requests[1].critical_path();
     let worker =
         |step: &&fettle_requests::Step| story.requests[1].sections[step.section as usize].key == 2;
@@ -214,6 +214,278 @@ fn the_end_of_a_connection_is_nobodys_who_was_answered() {
     .join("\n");
     let story = shipped_story("sockets", &text);
     assert_eq!(story.events(), [vec![1, 2, 3], vec![5, 6, 8]]);
+}
+
+/// Lines of a log that nobody answers: they hold no request once it is answered, and are told apart by
+/// whose bytes they are before that.
+#[test]
+fn messages_that_nobody_answers_hold_no_request() {
+    let text = |first_line: u64| {
+        let at = |time: u64, tid: u64, event: &str, ends: &str, bytes: u64| {
+            format!("{time} {event} {tid} {tid} {ends} {bytes}\n")
+        };
+        let clients = ["10 \"o\" \"i\"", "11 \"p\" \"j\""];
+        let (writer, logger) = ("20 \"w\" \"l\"", "21 \"l\" \"w\"");
+        let request = |begin: u64, client: &str| {
+            at(begin, 1, "received", client, 40)
+                + &at(begin + 1, 1, "sent", writer, 10)
+                + &at(begin + 2, 2, "received", logger, 10)
+        };
+        let answer = |time: u64, client: &str| at(time, 1, "sent", client, 5);
+        let mut text = request(first_line, clients[0]);
+        text += "50 poll_begin 2 2\n51 poll_begin 1 1\n";
+        if first_line < 40 {
+            text += &answer(52, clients[0]);
+        }
+        text += &request(60, clients[1]);
+        text += "63 poll_begin 2 2\n64 poll_begin 1 1\n";
+        if first_line >= 40 {
+            text += &answer(65, clients[0]);
+        }
+        text += &answer(66, clients[1]);
+        text += "67 poll_begin 1 1\n";
+        text + &at(900, 2, "sent", logger, 1)
+            + "901 poll_begin 2 2\n"
+            + "902 socket_close 2 2 21 \"l\" \"w\"\n903 socket_close 1 1 10 \"o\" \"i\"\n"
+            + "904 socket_close 1 1 11 \"p\" \"j\"\n"
+    };
+    for first_line in [10, 40] {
+        let story = shipped_story("sockets", &text(first_line));
+        let mut ends: Vec<_> = story.requests.iter().map(|r| (r.begin_ns, r.end_ns)).collect();
+        ends.sort_unstable();
+        let [(_, first), (_, second)] = ends[..] else { panic!("{ends:?}") };
+        assert!(first <= 67 && second == 67, "{ends:?}");
+        assert!(story.requests.iter().all(|request| request.shared_with.is_empty()));
+        assert!(story.requests.iter().all(|request| request.outcome == Outcome::Drained));
+    }
+}
+
+/// Who looks whether there is more, and finds nothing, goes on with what it has.
+#[test]
+fn who_only_looks_goes_on() {
+    let at = |time: u64, event: &str| format!("{time} {event} 1 1 7 \"l\" \"r\" 5\n");
+    let text = at(1, "accept") + &at(10, "received") + "30 poll_look 1 1 0\n";
+    let text = text + "35 page_fault 1 1 9\n36 page_fault_done 1 1 9\n" + &at(50, "sent");
+    // Once it has answered, it does something else.
+    let text = text + "60 poll_look 1 1 0\n70 page_fault 1 1 9\n80 poll_begin 1 1\n";
+    for schema in ["sockets", "http1"] {
+        let story = shipped_story(schema, &text);
+        assert_eq!(story.events(), [[1, 2, 3, 4, 5, 6]], "{schema}");
+        assert_eq!(story.requests[0].cpu_ns(), 50, "{schema}");
+    }
+    let asked =
+        at(10, "received") + "11 ask 1 1 7 \"l\" \"r\" false \"PROTOCOL\" 1 \"GET\" \"GET\"\n";
+    let text = asked
+        + "30 poll_look 1 1 0\n35 page_fault 1 1 9\n36 page_fault_done 1 1 9\n"
+        + &at(50, "sent")
+        + "51 answer 1 1 7 \"l\" \"r\" true \"PROTOCOL\" 1 true \"0\"\n60 page_fault 1 1 9\n";
+    for protocol in ["redis", "memcached", "postgres", "http2", "grpc"] {
+        let text = text.replace("PROTOCOL", protocol);
+        let story = shipped_story(protocol, &text);
+        assert_eq!(story.events(), [[1, 2, 3, 4, 5, 6]], "{protocol}");
+    }
+}
+
+/// Sockets with a time-out are polled one by one before each call (CPython's, libpq's). A loop that polls
+/// without waiting turns to others' work.
+#[test]
+fn a_poll_that_does_not_wait_ends_nothing() {
+    let at = |time: u64, event: &str, socket: u64| {
+        format!("{time} {event} 1 1 {socket} \"l{socket}\" \"r\" 5\n")
+    };
+    let text = at(1, "accept", 7)
+        + &at(2, "connect", 8)
+        + &at(10, "received", 7)
+        + "11 poll 1 1 1\n"
+        + &at(12, "sent", 8)
+        + "13 poll 1 1 1\n"
+        + &at(14, "received", 8)
+        + "15 poll_look 1 1 1\n"
+        + &at(16, "sent", 7)
+        + "17 poll_begin 1 1\n";
+    let story = shipped_story("sockets", &text);
+    assert_eq!(story.events(), [[2, 3, 4, 5, 6, 7, 8, 9]]);
+    assert_eq!(story.requests[0].cpu_ns(), 7);
+    let text = at(1, "accept", 7)
+        + &at(2, "connect", 8)
+        + &at(10, "received", 7)
+        + &at(11, "sent", 8)
+        + "12 poll 1 1 3\n"
+        + &at(13, "accept", 9)
+        + "14 read 1 1 4 8 1 \"anonymous\"\n"
+        + &at(15, "received", 9)
+        + &at(16, "sent", 9)
+        + "17 poll 1 1 1\n"
+        + &at(18, "received", 8)
+        + &at(19, "sent", 7)
+        + "20 poll_begin 1 1\n";
+    let story = shipped_story("sockets", &text);
+    assert_eq!(story.events(), [vec![2, 3, 4, 10, 11, 12], vec![7, 8, 9]]);
+}
+
+/// A server that asks two others at once: the first answer is not what its request asked for.
+#[test]
+fn several_are_asked_at_once() {
+    let at = |time: u64, tid: u64, event: &str, ends: &str| {
+        format!("{time} {event} {tid} {tid} {ends} 5\n")
+    };
+    let outer = "7 \"o\" \"i\"";
+    let (clients, servers) =
+        (["8 \"c\" \"s\"", "9 \"d\" \"t\""], ["18 \"s\" \"c\"", "19 \"t\" \"d\""]);
+    let text = at(10, 1, "received", outer)
+        + &at(11, 1, "sent", clients[0])
+        + &at(12, 1, "sent", clients[1])
+        + "13 poll_begin 1 1\n"
+        + &at(14, 2, "received", servers[0])
+        + &at(15, 3, "received", servers[1])
+        + "16 poll_begin 3 3\n"
+        + &at(20, 2, "sent", servers[0])
+        + &at(21, 3, "sent", servers[1])
+        + "22 poll_begin 3 3\n23 poll_begin 2 2\n"
+        + &at(30, 1, "received", clients[0])
+        + &at(31, 1, "received", clients[1])
+        + &at(32, 1, "sent", outer)
+        + "33 poll_begin 1 1\n";
+    let story = shipped_story("sockets", &text);
+    assert_eq!(story.events(), [(0..15).collect::<Vec<u64>>()]);
+    assert_eq!(story.requests[0].answered_ns, Some(32));
+}
+
+/// A loop that waits a little, and lets another thread work, before it answers: the path goes back to
+/// whoever was at work last, not to when the question came.
+#[test]
+fn the_path_goes_back_to_who_was_at_work_last() {
+    let at = |time: u64, event: &str| format!("{time} {event} 1 1 7 \"l\" \"r\" 5\n");
+    let path = |text: &str| -> Vec<(State, u64, u64)> {
+        let story = shipped_story("sockets", text);
+        let path = story.requests[0].critical_path();
+        path.iter().map(|step| (step.state, step.from_ns, step.to_ns)).collect()
+    };
+    let asked = at(1, "accept") + &at(10, "received");
+    let answered = at(45, "sent") + "50 poll_begin 1 1\n";
+    let (running, network) = (State::Running, State::Waiting(Wait::Network));
+    let alone = asked.clone() + "30 poll_begin 1 1\n40 poll 1 1 1\n" + &answered;
+    assert_eq!(path(&alone), [(running, 10, 30), (network, 30, 45), (running, 45, 50)]);
+    let helped = asked
+        + "12 wakeup 1 2 0 false\n12 switch_in 2 0\n13 poll_begin 1 1\n"
+        + "38 write 1 2 9 8 1 \"anonymous\"\n40 poll 1 1 1\n"
+        + &answered;
+    let expected = [(running, 10, 12), (running, 12, 38), (network, 38, 45), (running, 45, 50)];
+    assert_eq!(path(&helped), expected);
+}
+
+/// A pool of processes behind pipes: a thread for each connection, one that passes items on, one that
+/// takes results, and a process that works. None keeps what it has passed on.
+#[test]
+fn a_pool_of_processes_behind_pipes() {
+    let at = |time: u64, tid: u64, event: &str, ends: u64, bytes: u64| {
+        format!("{time} {event} 1 {tid} {ends} \"l{ends}\" \"r\" {bytes}\n")
+    };
+    let (asker, feeder, taker, worker) = (1, 2, 3, 5);
+    // The pipes' numbers are 70 for items and 71 for results.
+    let mut text = format!(
+        "1 futex_wait_begin 1 {feeder} 90\n2 pipe_read_begin 1 {taker} 71\n3 pipe_read_begin 5 {worker} 70\n"
+    );
+    for (begin, asker, socket) in [(100, asker, 10), (200, 11, 11), (300, asker, 10)] {
+        let t = |after: u64| begin + after;
+        text += &at(t(0), asker, "received", socket, 5);
+        text += &format!("{} wakeup {asker} {feeder} 0 false\n", t(1));
+        text += &format!("{} futex_wait_begin 1 {asker} 91\n", t(2));
+        text += &format!("{} pipe_write 1 {feeder} 70 4\n", t(3));
+        // The next item of its queue may be anybody's.
+        text += &format!("{} page_fault 1 {feeder} 8\n", t(4));
+        text += &format!("{} pipe_read 5 {worker} 70 4\n", t(5));
+        text += &format!("{} page_fault 5 {worker} 8\n", t(50));
+        text += &format!("{} pipe_write 5 {worker} 71 400\n", t(51));
+        text += &format!("{} pipe_read_begin 5 {worker} 70\n", t(52));
+        text += &format!("{} page_fault 5 {worker} 8\n", t(53));
+        text += &format!("{} pipe_read 1 {taker} 71 400\n", t(54));
+        text += &format!("{} wakeup {taker} {asker} 0 false\n", t(55));
+        text += &format!("{} pipe_read_begin 1 {taker} 71\n", t(56));
+        text += &format!("{} futex_wait 1 {asker} 91 0\n", t(57));
+        text += &at(t(58), asker, "sent", socket, 5);
+        text += &format!("{} poll_begin 1 {asker}\n", t(59));
+    }
+    // What is written for nobody before it is read takes nothing from who wrote before.
+    let (second, third) = ("203 pipe_write 1 2 70 4\n", "204 page_fault 1 2 8\n");
+    assert!(text.contains(third));
+    text = text.replace(second, &format!("{second}203 pipe_write 1 99 70 4\n"));
+    text = text.replace("205 pipe_read 5 5 70 4", "205 pipe_read 5 5 70 8");
+    let story = shipped_story("sockets", &text);
+    let requests = story.requests.iter().map(|r| (r.begin_ns, r.end_ns, r.events.len()));
+    assert_eq!(requests.collect::<Vec<_>>(), [(100, 159, 14), (200, 259, 14), (300, 359, 14)]);
+    assert!(story.requests.iter().all(|request| request.shared_with.is_empty()));
+}
+
+/// What is written to a pipe that nobody is seen to read, a log's, holds no request; nor is who reads what
+/// nobody's request has written working for nobody.
+#[test]
+fn pipes_of_others_are_left_alone() {
+    let at = |time: u64, event: &str| format!("{time} {event} 1 1 7 \"l\" \"r\" 5\n");
+    let text = at(1, "accept")
+        + &at(10, "received")
+        + "11 pipe_write 1 1 70 4\n12 pipe_read_begin 1 1 71\n20 pipe_read 1 1 71 9\n"
+        + &at(30, "sent")
+        + "31 poll_begin 1 1\n40 socket_close 1 1 7 \"l\" \"r\"\n";
+    let story = shipped_story("sockets", &text);
+    assert_eq!(story.events(), [[1, 2, 3, 4, 5, 6]]);
+    assert_eq!(story.requests[0].outcome, Outcome::Drained);
+}
+
+/// A proxy, and a server behind it whose answers are not the request's; then the proxy's log.
+#[test]
+fn a_request_is_answered_where_it_was_asked() {
+    let at = |time: u64, tid: u64, event: &str, ends: &str| {
+        format!("{time} {event} {tid} {tid} {ends} 5\n")
+    };
+    let (outer, client, server) = ("7 \"o\" \"i\"", "8 \"c\" \"s\"", "9 \"s\" \"c\"");
+    let text = at(10, 1, "received", outer)
+        + &at(11, 1, "sent", client)
+        + &at(12, 2, "received", server)
+        + &at(20, 2, "sent", server)
+        + "21 poll_begin 2 2\n"
+        + &at(22, 1, "received", client)
+        + &at(30, 1, "sent", outer)
+        + "31 write 1 1 5 9 1 \"file\"\n40 write 1 1 5 9 1 \"file\"\n41 poll_begin 1 1\n";
+    let story = shipped_story("sockets", &text);
+    let [request] = story.requests.as_slice() else { panic!("{:?}", story.events()) };
+    assert_eq!((request.answered_ns, request.response_ns(), request.wall_ns()), (Some(30), 20, 31));
+    // One that is not answered takes until its last event.
+    let story = shipped_story("sockets", &at(10, 1, "received", outer));
+    assert_eq!((story.requests[0].answered_ns, story.requests[0].response_ns()), (None, 0));
+}
+
+/// Who subscribes has its answer; what is sent to it later is the work of whoever publishes. A long
+/// answer, though, goes on whenever the socket has room, in the midst of others' work.
+#[test]
+fn news_are_the_work_of_who_publishes() {
+    let at = |time: u64, event: &str, socket: u64| {
+        format!("{time} {event} 1 1 {socket} \"l{socket}\" \"r\" 5\n")
+    };
+    let subscribed =
+        |begin: u64, socket: u64| at(begin, "received", socket) + &at(begin + 1, "sent", socket);
+    let text = subscribed(10, 7)
+        + "12 poll_begin 1 1\n"
+        + &subscribed(20, 8)
+        + "22 poll_begin 1 1\n"
+        + &at(500, "received", 9)
+        + &at(501, "sent", 7)
+        + &at(502, "sent", 8)
+        + &at(503, "sent", 9)
+        + "504 poll_begin 1 1\n";
+    let story = shipped_story("sockets", &text);
+    assert_eq!(story.events(), [vec![0, 1, 2], vec![3, 4, 5], vec![6, 7, 8, 9, 10]]);
+    let text = subscribed(10, 7)
+        + "12 poll_begin 1 1\n13 poll 1 1 1\n"
+        + &at(14, "sent", 7)
+        + "15 poll_begin 1 1\n16 poll 1 1 2\n"
+        + &at(500, "received", 9)
+        + &at(501, "sent", 7)
+        + "502 poll_begin 1 1\n"
+        + &at(503, "sent", 9)
+        + "504 poll_begin 1 1\n";
+    let story = shipped_story("sockets", &text);
+    assert_eq!(story.events(), [vec![0, 1, 2, 4, 5, 8, 9], vec![7, 10, 11]]);
 }
 
 /// Threads of a server that wait for the next connection, in a queue or by `accept`, once they have
@@ -454,7 +726,7 @@ fn an_event_loop_with_upstream_connections() {
     let steps = story.requests[0].critical_path();
     let steps: Vec<_> = steps.iter().map(|step| (step.state, step.from_ns, step.to_ns)).collect();
     let network = State::Waiting(Wait::Network);
-    assert_eq!(steps, [(State::Running, 10, 11), (network, 11, 24), (State::Running, 24, 25)]);
+    assert_eq!(steps, [(State::Running, 10, 12), (network, 12, 24), (State::Running, 24, 25)]);
     assert!(story.requests.iter().all(|request| request.shared_with.is_empty()));
 }
 

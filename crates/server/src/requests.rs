@@ -88,7 +88,7 @@ impl Requests {
         let mut rows = session.list()?;
         let left_out = rows.len().saturating_sub(ROWS_MAX);
         if left_out > 0 {
-            rows.sort_by_key(|row| std::cmp::Reverse(row.wall_ns));
+            rows.sort_by_key(|row| std::cmp::Reverse(row.response_ns));
             rows.truncate(ROWS_MAX);
             rows.sort_by_key(|row| (row.begin_ns, row.schema, row.id));
         }

@@ -152,6 +152,8 @@ impl Rows<'_> {
             Cell::Int(row.begin_ns),
             Cell::Int(row.end_ns),
             Cell::Int(row.wall_ns),
+            row.answered_ns.map_or(Cell::Nothing, Cell::Int),
+            Cell::Int(row.response_ns),
             Cell::Int(times.running),
             Cell::Int(times.runnable),
             Cell::Int(times.queued),

@@ -80,6 +80,8 @@ const REQUESTS: &[Column] = &[
     int("begin_ns"),
     int("end_ns"),
     int("wall_ns"),
+    maybe(int("answered_ns")),
+    int("response_ns"),
     int("running_ns"),
     int("runnable_ns"),
     int("queued_ns"),

@@ -34,7 +34,7 @@ use crate::{output, schema};
   fettle requests nginx.fettle --analysis outliers
   fettle requests nginx.fettle --analysis communication --dot | dot -Tsvg > graph.svg
   fettle requests after.fettle --diff before.fettle
-  fettle requests nginx.fettle --sql 'SELECT class, avg(wall_ns) FROM requests GROUP BY class'
+  fettle requests nginx.fettle --sql 'SELECT class, avg(response_ns) FROM requests GROUP BY class'
   fettle requests nginx.fettle --parquet out/     tables for DuckDB, Polars, Spark
   fettle requests nginx.fettle --python slow.py -- 20
   fettle requests nginx.fettle --json

@@ -84,6 +84,9 @@ fn one_schema(schema: &SchemaSummary, reason: Option<&str>, terminal: Terminal, 
         parts.push(format!("{} share work with others", count(schema.shared)));
     }
     out.push_str(&format!("{}\n", parts.join(", ")));
+    if schema.response_ns != schema.wall_ns {
+        out.push_str(&format!("answered   {}\n", quantiles(&schema.response_ns)));
+    }
     out.push_str(&format!("wall time  {}\n", quantiles(&schema.wall_ns)));
     let times = times(&schema.times_ns, terminal);
     if !times.is_empty() {
@@ -139,15 +142,15 @@ fn classes(classes: &[ClassSummary], all: u64, terminal: Terminal, out: &mut Str
         let each = |ns: u64| duration(ns / class.requests.max(1));
         let times = &class.times_ns;
         let waiting = times.by_state().iter().map(|(_, ns)| ns).sum::<u64>() - times.running;
-        let wall = &class.wall_ns;
+        let response = &class.response_ns;
         table.row([
             count(class.requests),
             percent(class.requests as f64 / all as f64),
-            duration(wall.mean),
-            duration(wall.p50),
-            duration(wall.p90),
-            duration(wall.p99),
-            duration(wall.max),
+            duration(response.mean),
+            duration(response.p50),
+            duration(response.p90),
+            duration(response.p99),
+            duration(response.max),
             each(times.running),
             each(waiting),
             what(&class.name, &class.path),
@@ -171,12 +174,18 @@ pub(super) fn what(class: &str, path: &[String]) -> String {
     }
 }
 
+/// How long a request goes on behind its answer.
+pub(super) fn beyond(request: &RequestRow) -> Option<String> {
+    let more = request.wall_ns - request.response_ns;
+    (more > 0).then(|| format!("goes on for {} behind its answer", duration(more)))
+}
+
 fn slowest(slow: &SlowRequest, terminal: Terminal, out: &mut String) {
     let SlowRequest { request, critical } = slow;
     let mut head = String::new();
     paint(
         &mut head,
-        &format!("#{}  {}", request.id, duration(request.wall_ns)),
+        &format!("#{}  {}", request.id, duration(request.response_ns)),
         BOLD,
         terminal.colour,
     );
@@ -186,6 +195,7 @@ fn slowest(slow: &SlowRequest, terminal: Terminal, out: &mut String) {
         plural(request.events, "event", "events"),
         plural(request.actors, "thread", "threads"),
     ];
+    parts.extend(beyond(request));
     if request.shared_with > 0 {
         let others = plural(request.shared_with, "other", "others");
         parts.push(format!("shares {} of its work with {others}", duration(request.shared_ns)));
@@ -262,7 +272,8 @@ pub fn list(rows: &[RequestRow], terminal: Terminal) -> String {
     let columns = [
         column("request"),
         column("began"),
-        column("wall"),
+        column("answered"),
+        may_go("wall", 2),
         may_go("running", 1),
         may_go("runnable", 4).dim(),
         may_go("queued", 3).dim(),
@@ -276,7 +287,9 @@ pub fn list(rows: &[RequestRow], terminal: Terminal) -> String {
     let mut table = Table::new(&columns, "class and path");
     for row in rows {
         let times = row.times_ns.by_state().map(|(_, ns)| duration(ns));
-        let mut cells = vec![format!("#{}", row.id), duration(row.begin_ns), duration(row.wall_ns)];
+        let times_ns = [row.begin_ns, row.response_ns, row.wall_ns];
+        let mut cells = vec![format!("#{}", row.id)];
+        cells.extend(times_ns.map(duration));
         cells.extend(times);
         cells.push(count(row.events));
         cells.push(if row.shared_with > 0 { count(row.shared_with) } else { String::new() });
@@ -290,14 +303,14 @@ pub fn list(rows: &[RequestRow], terminal: Terminal) -> String {
 
 /// What the columns of [`line`] are.
 pub fn line_head() -> String {
-    format!("{:>8}  {:>8}  {:>8}  class and path\n", "request", "began", "wall")
+    format!("{:>8}  {:>8}  {:>8}  class and path\n", "request", "began", "answered")
 }
 
 /// A request in a line that stands by itself.
 pub fn line(row: &RequestRow, terminal: Terminal) -> String {
-    let [began, wall] = [row.begin_ns, row.wall_ns].map(duration);
+    let [began, answered] = [row.begin_ns, row.response_ns].map(duration);
     let id = format!("#{}", row.id);
     let what = what(&row.class, &row.path);
-    let line = format!("{id:>8}  {began:>8}  {wall:>8}  {what}  ");
+    let line = format!("{id:>8}  {began:>8}  {answered:>8}  {what}  ");
     format!("{line}{}\n", times(&row.times_ns, terminal))
 }

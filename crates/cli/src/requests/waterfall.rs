@@ -44,7 +44,7 @@ pub fn text(detail: &Detail, terminal: Terminal) -> String {
     paint(&mut out, &head, BOLD, terminal.colour);
     out.push_str(&format!(
         ": {}  {}\n",
-        duration(request.wall_ns),
+        duration(request.response_ns),
         summary::what(&request.class, &request.path)
     ));
     let mut parts = vec![
@@ -53,6 +53,7 @@ pub fn text(detail: &Detail, terminal: Terminal) -> String {
         plural(request.actors, "thread", "threads"),
         request.outcome.to_owned(),
     ];
+    parts.extend(summary::beyond(request));
     if !detail.shared_with.is_empty() {
         let others: Vec<String> =
             detail.shared_with.iter().take(8).map(|id| format!("#{id}")).collect();

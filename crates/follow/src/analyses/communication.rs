@@ -1,24 +1,25 @@
 //! Who communicates with whom: a graph whose nodes are processes, and addresses of others.
 //!
 //! A connection is one direction between two of them, as its sender sees it. Of sockets, the
-//! receiver is the process that has the other end: both addresses tell, since one port serves several
-//! connections of different processes; if nobody has it, the host outside. Of pipes, it is whoever
-//! reads. Ports that clients are given by chance are not told apart.
+//! receiver is the process that has the other end (`connections.rs`); if nobody has it, the host outside.
+//! Of pipes, it is whoever reads. Ports that clients are given by chance are not told apart.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt::Write;
 
+use super::connections::{Connections, End, Names};
 use super::{Analysis, Cell, Findable, Found, Unit, Wanted, share};
 use crate::session::Context;
 
-const EVENTS: [Wanted; 6] = [
-    ("sent", &["pid", "local", "remote", "bytes"]),
-    ("received", &["pid", "local", "remote", "bytes"]),
+const EVENTS: [Wanted; 7] = [
+    ("sent", &["pid", "socket", "local", "remote", "bytes"]),
+    ("received", &["pid", "socket", "local", "remote", "bytes"]),
     ("pipe_write", &["pid", "pipe", "bytes"]),
     ("pipe_read", &["pid", "pipe", "bytes"]),
     ("wakeup", &["tid", "target", "interrupt"]),
     ("poll", &["pid", "ready"]),
+    ("socket_close", &["socket", "local", "remote"]),
 ];
 
 #[derive(Clone, Copy, Default)]
@@ -37,12 +38,11 @@ impl Sum {
 /// The analysis.
 #[derive(Default)]
 pub(super) struct Communication {
-    /// Processes that have the ends of connections, by the codes of an end's own and the other address.
-    ends: HashMap<(u64, u64), u64>,
-    /// What processes sent, by process and the two addresses.
-    sent: HashMap<(u64, u64, u64), Sum>,
-    /// What came from outside: by process and the two addresses.
-    received: HashMap<(u64, u64, u64), Sum>,
+    connections: Connections,
+    /// What processes sent, by process, end and the other's address.
+    sent: HashMap<(u64, End, u64), Sum>,
+    /// What they received.
+    received: HashMap<(u64, End, u64), Sum>,
     /// Writers of pipes, and their readers.
     written: HashMap<(u64, u64), Sum>,
     readers: HashMap<u64, HashSet<u64>>,
@@ -65,11 +65,12 @@ impl Analysis for Communication {
         let last = values.last().copied().unwrap_or(0);
         match which {
             0 | 1 => {
-                let (pid, local, remote) = (values[0], values[1], values[2]);
-                self.ends.insert((local, remote), pid);
+                let (pid, socket) = (values[0], values[1]);
+                let names = Names { local: values[2], remote: values[3] };
+                let end = self.connections.seen(names, socket, pid);
                 if last as i64 > 0 {
                     let sums = if which == 0 { &mut self.sent } else { &mut self.received };
-                    sums.entry((pid, local, remote)).or_default().add(last);
+                    sums.entry((pid, end, names.remote)).or_default().add(last);
                 }
             }
             2 if last as i64 > 0 => {
@@ -88,6 +89,10 @@ impl Analysis for Communication {
                 polls.0 += 1;
                 polls.1 += u64::from(last as i64 == 0);
             }
+            6 => {
+                let names = Names { local: values[1], remote: values[2] };
+                self.connections.closed(names, values[0]);
+            }
             _ => {}
         }
     }
@@ -99,16 +104,19 @@ impl Analysis for Communication {
             edge.messages += sum.messages;
             edge.bytes = edge.bytes.saturating_add(sum.bytes);
         };
-        let ends = Ends::new(self.ends, |code| context.text(code));
+        let all = &self.connections;
+        let is_nobody = |address: &str| address.is_empty() || address.ends_with(":0");
+        let open = all.open(|name| is_nobody(context.text(name)));
+        let peer = |end: End, remote: u64| all.peer(end).or_else(|| open.get(&remote).copied());
         let outside = |remote: u64| format!("{} (outside)", host(context.text(remote)));
-        for ((pid, local, remote), sum) in &self.sent {
-            let to = ends.peer(*local, *remote);
+        for ((pid, end, remote), sum) in &self.sent {
+            let to = peer(*end, *remote);
             let to = to.map_or_else(|| outside(*remote), |pid| context.process(pid));
             add(context.process(*pid), to, "socket", *sum);
         }
         // What a process of the trace sent is counted there.
-        for ((pid, local, remote), sum) in &self.received {
-            if ends.peer(*local, *remote).is_none() {
+        for ((pid, end, remote), sum) in &self.received {
+            if peer(*end, *remote).is_none() {
                 add(outside(*remote), context.process(*pid), "socket", *sum);
             }
         }
@@ -134,28 +142,6 @@ impl Analysis for Communication {
         let tables = vec![connections(&edges), wakeups(wakes), time_outs(&self.polls, context)];
         let tables = tables.into_iter().filter(|table| !table.rows.is_empty()).collect();
         Found { tables, notes: Vec::new(), dot: Some(dot) }
-    }
-}
-
-/// Who has which end of connections.
-struct Ends {
-    /// By the codes of an end's own and the other address.
-    connected: HashMap<(u64, u64), u64>,
-    /// Those of sockets that are not connected, for whoever comes.
-    open: HashMap<u64, u64>,
-}
-
-impl Ends {
-    fn new<'a>(ends: HashMap<(u64, u64), u64>, text: impl Fn(u64) -> &'a str) -> Ends {
-        let is_nobody = |address: &str| address.is_empty() || address.ends_with(":0");
-        let open = ends.iter().filter(|((_, remote), _)| is_nobody(text(*remote)));
-        let open = open.map(|((local, _), pid)| (*local, *pid)).collect();
-        Ends { connected: ends, open }
-    }
-
-    /// The process at the other end.
-    fn peer(&self, local: u64, remote: u64) -> Option<u64> {
-        self.connected.get(&(remote, local)).or_else(|| self.open.get(&remote)).copied()
     }
 }
 
@@ -256,22 +242,4 @@ fn dot(edges: &[(Edge, Sum)]) -> String {
     }
     out.push_str("}\n");
     out
-}
-
-#[cfg(test)]
-mod tests {
-    use super::Ends;
-
-    #[test]
-    fn a_port_may_be_that_of_several_connections() {
-        // A proxy has the port 9000 for its connection to 80; a client outside has it for one to 443.
-        let texts = ["10.0.0.1:9000", "10.0.0.1:80", "10.0.0.1:443", "", "10.0.0.1:53"];
-        let (proxy, server, resolver) = (1, 2, 3);
-        let ends = [((0, 1), proxy), ((1, 0), server), ((2, 0), proxy), ((4, 3), resolver)];
-        let ends = Ends::new(ends.into(), |code| texts[code as usize]);
-        assert_eq!(ends.peer(0, 1), Some(server));
-        assert_eq!(ends.peer(1, 0), Some(proxy));
-        assert_eq!(ends.peer(2, 0), None);
-        assert_eq!(ends.peer(0, 4), Some(resolver));
-    }
 }

@@ -7,6 +7,7 @@
 //! terminal, a page and JSON show the same.
 
 mod communication;
+mod connections;
 mod histogram;
 mod locks;
 mod messages;

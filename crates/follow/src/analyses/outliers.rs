@@ -36,10 +36,10 @@ pub(super) struct Outliers {
     classes: BTreeMap<Class, Vec<One>>,
 }
 
-/// A request: its number, wall time and features.
+/// A request: its number, how long its answer took, and features.
 struct One {
     id: u64,
-    wall_ns: u64,
+    response_ns: u64,
     features: Vec<(u32, u64)>,
 }
 
@@ -77,7 +77,7 @@ impl Analysis for Outliers {
         }
         let class = (row.schema, row.class, row.path);
         let features = sums.into_iter().collect();
-        let one = One { id: row.id, wall_ns: row.wall_ns, features };
+        let one = One { id: row.id, response_ns: row.response_ns, features };
         self.classes.entry(class).or_default().push(one);
     }
 
@@ -91,7 +91,7 @@ impl Analysis for Outliers {
                 few += ones.len();
                 continue;
             }
-            ones.sort_by_key(|one| (Reverse(one.wall_ns), one.id));
+            ones.sort_by_key(|one| (Reverse(one.response_ns), one.id));
             let slow = (ones.len() / ONE_OF).max(1);
             let title = format!("{name}  {}", path.join(" → "));
             let (slow, others) = ones.split_at(slow);
@@ -117,7 +117,7 @@ fn sums(of: &[One], features: usize) -> Vec<u64> {
 /// Tables of what the slow have more of: time, and events.
 fn differences(features: &[Feature], title: &str, slow: &[One], others: &[One]) -> Vec<Findable> {
     let mean = |sum: u64, of: &[One]| sum / (of.len() as u64).max(1);
-    let wall = |of: &[One]| mean(of.iter().map(|one| one.wall_ns).sum(), of);
+    let response = |of: &[One]| mean(of.iter().map(|one| one.response_ns).sum(), of);
     let ids: Vec<String> = slow.iter().take(5).map(|one| format!("#{}", one.id)).collect();
     let more = if slow.len() > 5 { ", …" } else { "" };
     let (few, all) = (slow.len(), slow.len() + others.len());
@@ -129,12 +129,12 @@ fn differences(features: &[Feature], title: &str, slow: &[One], others: &[One]) 
         ("time of a request, on average", Unit::Text),
     ];
     let mut times = Findable::new(title, &columns);
-    let more_ns = wall(slow).saturating_sub(wall(others));
+    let more_ns = response(slow).saturating_sub(response(others));
     let row = |a: u64, b: u64, what: String| {
         let more = share(a.saturating_sub(b), more_ns);
         vec![Cell::Number(a), Cell::Number(b), more, Cell::Text(what)]
     };
-    times.rows.push(row(wall(slow), wall(others), "wall time".into()));
+    times.rows.push(row(response(slow), response(others), "until it was answered".into()));
     let columns = [
         ("slow", Unit::Mean),
         ("others", Unit::Mean),

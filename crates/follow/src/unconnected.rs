@@ -1,0 +1,38 @@
+//! Messages that came over sockets that are not connected.
+//!
+//! Who has sent them is not recorded, so questions of several peers may be one request. That is no
+//! fault of the trace, but has to be said.
+
+use fettle_requests::{Batch, EventId, Program, Strings};
+
+/// Counts them.
+pub(crate) struct Unconnected {
+    /// The event, and the places of its fields, if a schema does something with it.
+    received: Option<(EventId, [usize; 3])>,
+    pub messages: u64,
+}
+
+impl Unconnected {
+    pub fn new(program: &Program) -> Unconnected {
+        Unconnected { received: find(program), messages: 0 }
+    }
+
+    /// Looks at some events.
+    pub fn look(&mut self, batch: &Batch, strings: &Strings) {
+        let Some((received, [local, remote, bytes])) = self.received else { return };
+        for row in (0..batch.len()).filter(|row| batch.kind(*row) == received) {
+            let text = |field| strings.text(batch.value(row, field) as u32).unwrap_or_default();
+            let came = batch.value(row, bytes) as i64 > 0 && text(remote).is_empty();
+            // Other families' sockets (the kernel's own) have no addresses at all.
+            self.messages += u64::from(came && !text(local).starts_with("socket:"));
+        }
+    }
+}
+
+fn find(program: &Program) -> Option<(EventId, [usize; 3])> {
+    let received = program.catalog().find("received")?;
+    program.schemas().iter().find(|schema| schema.uses(received))?;
+    let fields = &program.catalog().get(received)?.fields;
+    let place = |name: &str| fields.iter().position(|field| field.name == name);
+    Some((received, [place("local")?, place("remote")?, place("bytes")?]))
+}
