@@ -39,7 +39,9 @@ enum Command {
 /// Runs the command.
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let path = args.dir.clone().or_else(fettle_collect::cache::default_path);
-    let path = path.context("no folder for the cache: XDG_CACHE_HOME is not set, and there is no home folder")?;
+    let path = path.context(
+        "no folder for the cache: XDG_CACHE_HOME is not set, and there is no home folder",
+    )?;
     let context = || format!("cannot use {}", path.display());
     let folder = match Folder::open(&path, DEFAULT_LIMIT) {
         Err(error) if error.kind() == ErrorKind::NotFound => None,
