@@ -127,6 +127,8 @@ fn it_says_that_it_records_when_it_does() {
     }
     let trace = folder.path().join("begun");
     let mut shell = echoing();
+    let program = std::fs::read_link(format!("/proc/{}/exe", shell.id())).unwrap();
+    let name = program.file_name().unwrap().to_str().unwrap();
     let mut record = fettle();
     record.args(["record", "-p", &shell.id().to_string(), "-o"]).arg(&trace);
     let mut record = record.stderr(Stdio::piped()).spawn().unwrap();
@@ -143,6 +145,8 @@ fn it_says_that_it_records_when_it_does() {
     assert!(record.wait().unwrap().success());
     assert!(said.all(|line| line.is_ok()));
     assert_eq!(events(&trace)["pipe_write"], 100);
+    let manifest = fettle_trace::Trace::open(&trace).unwrap().manifest().clone();
+    assert_eq!(manifest.command, [format!("{name} ({})", shell.id())]);
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Recordings of the kernel's events alone: nothing is put into any process, and nobody traces.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -80,7 +80,7 @@ pub fn record_kernel(
     let command = match &recording.target {
         Target::Command(command) => command.clone(),
         // As which the report shows it.
-        Target::Running(pids) => pids.iter().map(|pid| format!("process {pid}").into()).collect(),
+        Target::Running(pids) => pids.iter().map(|pid| shown(*pid).into()).collect(),
         Target::System => vec!["all processes".into()],
     };
     let mut manifest = record::new_manifest(&command);
@@ -119,6 +119,16 @@ pub fn record_kernel(
     let ending = Ending::new(Finish { manifest, ..Finish::default() }, Some(kernel));
     let finished = destination.finish(writer, ending, stop, &mut |_, _| {})?;
     Ok(KernelOutcome { status, finished })
+}
+
+/// A process by its program and number.
+fn shown(pid: u32) -> String {
+    let program = std::fs::read_link(format!("/proc/{pid}/exe")).ok();
+    match program.as_deref().and_then(Path::file_name) {
+        Some(name) => format!("{} ({pid})", name.to_string_lossy()),
+        // A thread of the kernel, or one that may not be looked at.
+        None => format!("process {pid}"),
+    }
 }
 
 fn follow(
