@@ -7,6 +7,8 @@
 //! under way) is on the path too. So the steps of a path cover the request's time without gaps from
 //! the first moment that can be explained to the last in which anybody works on it, and no two overlap.
 
+use std::collections::HashMap;
+
 use crate::request::{Link, Peer, Request, RequestEvent, RequestSection, Span};
 use crate::state::{State, Wait};
 
@@ -57,9 +59,31 @@ struct Walk<'a> {
     /// Spans and links of each section, in order of time.
     spans: Vec<Vec<Span>>,
     links: Vec<Vec<Link>>,
+    left: Departures,
     section: u32,
     at_ns: u64,
     steps: Vec<Step>,
+}
+
+/// Sections of actors in the order in which they were left; of those that were at once, the later one
+/// comes later.
+struct Departures {
+    all: Vec<u32>,
+    by_actor: HashMap<(usize, u128), Vec<u32>>,
+}
+
+impl Departures {
+    fn new(sections: &[RequestSection]) -> Departures {
+        let actors = (0..).zip(sections).filter(|(_, section)| section.actor);
+        let mut all: Vec<u32> = actors.map(|(n, _)| n).collect();
+        all.sort_by_key(|n| sections[*n as usize].left_ns);
+        let mut by_actor: HashMap<_, Vec<u32>> = HashMap::new();
+        for n in &all {
+            let RequestSection { timeline, key, .. } = sections[*n as usize];
+            by_actor.entry((timeline, key)).or_default().push(*n);
+        }
+        Departures { all, by_actor }
+    }
 }
 
 impl Walk<'_> {
@@ -79,7 +103,8 @@ impl Walk<'_> {
                 list.push(*link);
             }
         }
-        Walk { request, spans, links, section, at_ns: request.end_ns, steps: Vec::new() }
+        let left = Departures::new(&request.sections);
+        Walk { request, spans, links, left, section, at_ns: request.end_ns, steps: Vec::new() }
     }
 
     fn step(&mut self, state: State, from_ns: u64, waited_for: Option<Peer>) {
@@ -164,10 +189,8 @@ impl Walk<'_> {
             return false;
         };
         // The same actor may have had the request just before: its section was cut, not left.
-        let earlier = self.left_last(|n, section| {
-            n < here && section.left_ns == joined_ns && self.is_same_actor(n, here)
-        });
-        if let Some((earlier, _)) = earlier {
+        let earlier = self.left_until(joined_ns, Some(here), |n, _| n < here);
+        if let Some((earlier, _)) = earlier.filter(|(_, left_ns)| *left_ns == joined_ns) {
             self.section = earlier;
             return true;
         }
@@ -186,10 +209,8 @@ impl Walk<'_> {
             Peer::Outsider { .. } => false,
         });
         let until_ns = joined_ns.min(self.at_ns);
-        let left = self.left_last(|n, section| {
+        let left = self.left_until(until_ns, given.then_some(here), |_, section| {
             section.joined_ns < joined_ns
-                && section.left_ns <= until_ns
-                && (!given || self.is_same_actor(n, here))
         });
         let (from, from_ns, between) = match (came, left) {
             (Some(Link { from_ns, between, .. }), Some((left, left_ns))) if left_ns > from_ns => {
@@ -206,12 +227,25 @@ impl Walk<'_> {
         true
     }
 
-    /// Of some of its actors' sections the one that was left last, and when.
-    fn left_last(&self, of: impl Fn(usize, &RequestSection) -> bool) -> Option<(u32, u64)> {
-        let sections = self.request.sections.iter().enumerate();
-        let left = sections.filter(|(n, section)| section.actor && of(*n, section));
-        let last = left.max_by_key(|(_, section)| section.left_ns);
-        last.map(|(n, section)| (n as u32, section.left_ns))
+    /// Of actors' sections, or those of the actor of one, the last that was left by then and is `wanted`,
+    /// and when it was left.
+    fn left_until(
+        &self,
+        until_ns: u64,
+        actor_of: Option<usize>,
+        wanted: impl Fn(usize, &RequestSection) -> bool,
+    ) -> Option<(u32, u64)> {
+        let sections = &self.request.sections;
+        let left = match actor_of.map(|n| &sections[n]) {
+            Some(RequestSection { timeline, key, .. }) => {
+                self.left.by_actor.get(&(*timeline, *key)).map_or(&[][..], Vec::as_slice)
+            }
+            None => &self.left.all,
+        };
+        let end = left.partition_point(|n| sections[*n as usize].left_ns <= until_ns);
+        let mut left = left[..end].iter().rev().map(|n| (*n, &sections[*n as usize]));
+        let last = left.find(|(n, section)| wanted(*n as usize, section));
+        last.map(|(n, section)| (n, section.left_ns))
     }
 
     /// Whether two sections are one actor's.
