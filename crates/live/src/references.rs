@@ -74,12 +74,12 @@ impl Halted<'_> {
         returns: &Returns,
     ) -> Result<Vec<LiveAddr>, LiveError> {
         let mut found = Vec::new();
+        let mut stacks = Stacks::new(self.process);
         for thread in &self.threads {
             let ranges = within(thread);
-            let mut stacks = Stacks::new(self.process, ranges);
             let registers = general(&thread.registers);
             found.extend(registers.iter().copied().filter(|r| ranges.contains(*r)).map(LiveAddr));
-            stacks.search(thread.registers.rsp, &mut |at, word| {
+            stacks.search(thread.registers.rsp, ranges, &mut |at, word| {
                 let counts = counts_on_stack(self.process, returns, at, word);
                 found.extend(counts.then_some(LiveAddr(word)));
             })?;
@@ -111,24 +111,23 @@ impl Halted<'_> {
 /// Stacks that are searched for addresses.
 pub(crate) struct Stacks<'a> {
     process: &'a Process,
-    ranges: &'a Ranges,
-    hull: (u64, u64),
     bytes: Vec<u8>,
 }
 
 impl<'a> Stacks<'a> {
-    pub fn new(process: &'a Process, ranges: &'a Ranges) -> Stacks<'a> {
-        Stacks { process, ranges, hull: ranges.hull(), bytes: Vec::new() }
+    pub fn new(process: &'a Process) -> Stacks<'a> {
+        Stacks { process, bytes: Vec::new() }
     }
 
-    /// Searches a stack from its pointer upward. A signal handler may run on a stack of its own:
+    /// Searches a stack from its pointer upward for addresses in `ranges`. A signal handler may run on a stack of its own:
     /// its frame tells of the other. `found` gets where an address is, and which.
     pub fn search(
         &mut self,
         pointer: u64,
+        ranges: &Ranges,
         found: &mut dyn FnMut(LiveAddr, u64),
     ) -> Result<(), LiveError> {
-        let (low, high) = self.hull;
+        let (low, high) = ranges.hull();
         let mut pointers = vec![pointer];
         let mut seen: Vec<u64> = Vec::new();
         while let Some(pointer) = pointers.pop() {
@@ -147,7 +146,7 @@ impl<'a> Stacks<'a> {
                 |source| LiveError::Memory { action: "read", pid, address: from, len, source };
             memory.read_exact(from, &mut self.bytes).map_err(failed)?;
             for (i, word) in words(&self.bytes).enumerate() {
-                if low <= word && word < high && self.ranges.contains(word) {
+                if low <= word && word < high && ranges.contains(word) {
                     found(from.offset(i as u64 * 8), word);
                 }
                 pointers.extend(self.interrupted(i, word));
@@ -179,7 +178,7 @@ impl<'a> Stacks<'a> {
 pub(crate) fn sleeper_returns_to(process: &Process, ranges: &Ranges) -> bool {
     let pid = process.pid();
     let Ok(tasks) = std::fs::read_dir(format!("/proc/{pid}/task")) else { return false };
-    let mut stacks = Stacks::new(process, ranges);
+    let mut stacks = Stacks::new(process);
     for task in tasks.flatten() {
         // The call's number, six arguments, the stack pointer, the program counter; "running" if
         // the thread is.
@@ -191,7 +190,7 @@ pub(crate) fn sleeper_returns_to(process: &Process, ranges: &Ranges) -> bool {
         if let (Some(instruction), Some(pointer)) = (fields.next(), fields.next()) {
             let mut there = ranges.contains(instruction);
             // A stack that cannot be read is looked at again when its thread stands still.
-            let _ = stacks.search(pointer, &mut |_, _| there = true);
+            let _ = stacks.search(pointer, ranges, &mut |_, _| there = true);
             if there {
                 return true;
             }

@@ -122,9 +122,9 @@ impl Halted<'_> {
         if returns.is_empty() || has_shadow_stacks(self.process.pid()) {
             return Ok(());
         }
+        let mut stacks = Stacks::new(self.process);
         for thread in &mut self.threads {
             let ranges = within(thread);
-            let mut stacks = Stacks::new(self.process, ranges);
             let tid = thread.tid;
             let failed =
                 |source| LiveError::Ptrace { action: "lead out of new code", pid: tid, source };
@@ -145,7 +145,7 @@ impl Halted<'_> {
                 }
             }
             let mut changes = Vec::new();
-            stacks.search(thread.registers.rsp, &mut |at, word| {
+            stacks.search(thread.registers.rsp, ranges, &mut |at, word| {
                 if counts_on_stack(self.process, returns, at, word) {
                     let old = returns.original_in(self.process, at, word);
                     changes.extend(instead(old).map(|old| (at, old)));
