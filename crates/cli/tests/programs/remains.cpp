@@ -1,4 +1,5 @@
-// Sleeps from SIGUSR1 on with what an exception has left on its stack.
+// Sleeps from SIGUSR1 on with what exceptions have left on its stack.
+#include <alloca.h>
 #include <csignal>
 #include <cstdio>
 
@@ -17,6 +18,14 @@ __attribute__((noinline)) static void catches() {
     } catch (int one) {
         sum += one;
     }
+}
+
+/* What an unwinder leaves depends on how the stack is aligned for the processor's registers: one
+   exception for each way, each above what those before have left. */
+__attribute__((noinline)) static void catches_at(int depth) {
+    void *room = alloca(depth * (2048 + 16));
+    __asm__ volatile("" : : "r"(room) : "memory");
+    catches();
 }
 
 static void ready() {
@@ -42,7 +51,8 @@ int main() {
     ready();
     int signal;
     sigwait(&set, &signal);
-    catches();
+    for (int depth = 8; depth > 0; depth--)
+        catches_at(depth);
     sleeps(&set);
     puts("right");
     return 0;
