@@ -124,7 +124,9 @@ struct Rounds {
     jumps: u64,
     stops_ms: Vec<f64>,
     install_ms: Vec<f64>,
+    /// How often new code stayed for a while, and of these, how often for `fettle undo --memory`.
     kept: usize,
+    by_memory: usize,
     /// What the program said at its end, if it checks itself.
     said: String,
 }
@@ -138,6 +140,20 @@ impl Rounds {
         self.install_ms.extend(told["install_ms"].as_f64());
         self.jumps = self.jumps.max(told["jumps"].as_u64().unwrap_or(0));
         self.calls += told["calls"].as_u64().unwrap_or(0);
+    }
+
+    /// Has new code go that stayed for a while: what a program keeps, or an exception has left on a stack,
+    /// may lead to it for as long as it likes.
+    fn free(&mut self, undo: impl Fn(&[&str]) -> Result<serde_json::Value>) -> Result<()> {
+        self.kept += 1;
+        let mut freed = undo(&["--wait", "10"])?;
+        if !freed["kept"].is_null() {
+            self.by_memory += 1;
+            freed = undo(&["--memory", "--wait", "30"])?;
+        }
+        let why = &freed["why_kept"];
+        ensure!(freed["kept"].is_null(), "round {}: new code stays: {why}", self.count);
+        Ok(())
     }
 }
 
@@ -175,7 +191,7 @@ fn tell(name: &str, result: Result<Rounds>) -> bool {
             println!(
                 "right     {:<10} {} rounds of {} jumps, {} of them recorded {} calls; stops: \
                      median {:.2} ms, most {:.2} ms; installing: median {:.1} ms; new code stayed \
-                     for a while {} times",
+                     for a while {} times, {} of them for `undo --memory`",
                 name,
                 rounds.count,
                 rounds.jumps,
@@ -185,6 +201,7 @@ fn tell(name: &str, result: Result<Rounds>) -> bool {
                 stops.last().copied().unwrap_or(0.0),
                 middle(installs),
                 rounds.kept,
+                rounds.by_memory,
             );
             if let Some(gap) = rounds.said.lines().find(|line| line.starts_with("longest gap")) {
                 println!("          {:<10} its own view: {gap} between two looks", "");
@@ -308,12 +325,7 @@ fn again_and_again(
             !undone["kept"].is_null()
         };
         if kept {
-            rounds.kept += 1;
-            // A number in its memory may look like an address of new code for as long as it likes.
-            let freed = fettle(&["undo", &pid, "--wait", "30"])?;
-            if !freed["kept"].is_null() {
-                break;
-            }
+            rounds.free(|more| fettle(&[&["undo", &pid], more].concat()))?;
         }
         if let Some(place) = differing(&pid)? {
             bail!("round {}: {place} is not what it was", rounds.count);

@@ -125,6 +125,40 @@ fn what_memory_keeps_of_new_code_leads_to_the_original_where_that_is_wanted() {
     assert_eq!(running.end(), "right\nexit status: 0");
 }
 
+/// An exception keeps the place of its handler in memory while destructors run.
+#[test]
+fn an_exception_on_its_way_finds_its_handler_in_the_original() {
+    let bench = Bench::new();
+    let mut running = bench.start(&bench.build("cleaning.cpp", &["-O1"]));
+    let pid = running.pid();
+    bench.tune(pid, 1, &[]);
+    running.signal("-USR1");
+    let (status, undone) = bench.undo(pid);
+    assert_eq!(status, 0, "{undone}");
+    assert_eq!(undone["changed"], 1, "{undone}");
+    assert_eq!(differing(pid), Vec::<String>::new());
+    assert_eq!(leftovers(pid), Vec::<String>::new());
+    assert_eq!(running.end(), "right\nexit status: 0");
+}
+
+/// A thread may be on a stack that the program has made, and another one that sleeps right below.
+#[test]
+fn a_stack_that_sleeps_below_the_one_in_use_is_not_forgotten() {
+    let bench = Bench::new();
+    let mut running = bench.start(&bench.build("stacks.c", &["-O1"]));
+    let pid = running.pid();
+    bench.tune(pid, 1, &[]);
+    running.signal("-USR1");
+    let (status, undone) = bench.json(&["undo", &pid.to_string(), "--wait", "1"]);
+    assert!(status == 1 && is_kept_by_memory(&undone), "{undone}");
+    let (status, undone) = bench.json(&["undo", &pid.to_string(), "--memory"]);
+    assert_eq!(status, 0, "{undone}");
+    assert!(undone["changed"].as_u64().unwrap() >= 10, "{undone}");
+    assert_eq!(differing(pid), Vec::<String>::new());
+    assert_eq!(leftovers(pid), Vec::<String>::new());
+    assert_eq!(running.end(), "right\nexit status: 0");
+}
+
 /// An unwinder has left where it found unwind information of new code, and nobody overwrites that.
 #[test]
 fn what_an_exception_has_left_keeps_new_code_unless_that_is_not_wanted() {

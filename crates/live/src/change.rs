@@ -17,7 +17,7 @@ use crate::maps::{LiveAddr, Mapping};
 use crate::perf_map;
 use crate::places::Places;
 use crate::process::{self, Process, hash};
-use crate::references::{Lead, OwnMemory, Ranges, sleeper_returns_to};
+use crate::references::{Dead, Lead, OwnMemory, Ranges, sleeper_returns_to};
 use crate::returns::Returns;
 
 pub(crate) const PAGE: u64 = 4096;
@@ -191,7 +191,8 @@ pub struct Undone {
     pub stops: Vec<Duration>,
     /// The process has ended, or executed another program: there was nothing to do.
     pub gone: bool,
-    /// Words of its memory that said that a call comes back to new code, and were changed.
+    /// Words of its memory that said that a call comes back to new code, or that an exception lands there,
+    /// and were changed.
     pub changed: usize,
     /// Processes that it forked while it was changed: they have what it had, and from now on undo
     /// logs of their own.
@@ -412,7 +413,8 @@ fn take_away(
     })?;
     undone.stops.push(stop);
     let Some(view) = view else { return Ok(Some(ON_A_STACK.to_owned())) };
-    let memory = OwnMemory::of(process, &process.maps()?, view, &code);
+    let maps = process.maps()?;
+    let memory = OwnMemory::of(process, &maps, &view, &code);
     let large = memory.is_large();
     // Twice, where it cannot be searched once more while the process stands still.
     for _ in 0..if large { 2 } else { 1 } {
@@ -429,16 +431,15 @@ fn take_away(
         if !halted.on_stacks_within(within, returns)?.is_empty() {
             return Ok(Some(ON_A_STACK.to_owned()));
         }
-        if !large {
-            let maps = halted.process.maps()?;
-            let memory = OwnMemory::of(process, &maps, halted.view(), &code);
-            if memory.is_large() {
-                return Ok(Some("its memory grows just now".to_owned()));
-            }
-            if let Some(lead) = memory.lead_into(process, (&code, returns), &known) {
-                return Ok(Some(in_memory(&lead, &maps)));
-            }
-        }
+        // Its mappings, too, take long to be read of a process with much memory.
+        let dead = match large {
+            true => halted.view().dead(&maps),
+            false => match look_once_more(halted, (&code, returns), &known)? {
+                Ok(dead) => dead,
+                Err(hindrance) => return Ok(Some(hindrance)),
+            },
+        };
+        halted.lead_dead_back(returns, &dead)?;
         forget(journal, halted, (&unwind, &places), conflicts)
     })?;
     undone.stops.push(stop);
@@ -450,6 +451,22 @@ fn take_away(
     undone.stops.extend(process.unmap(journal, &regions)?);
     undone.freed = regions.iter().map(Region::code_len).sum();
     Ok(None)
+}
+
+/// Searches the memory of a process that stands still: gives what is dead of it, or what hinders.
+fn look_once_more(
+    halted: &Halted<'_>,
+    (code, returns): (&Ranges, &Returns),
+    known: &Ranges,
+) -> Result<Result<Dead, String>, LiveError> {
+    let maps = halted.process.maps()?;
+    let view = halted.view();
+    let memory = OwnMemory::of(halted.process, &maps, &view, code);
+    if memory.is_large() {
+        return Ok(Err("its memory grows just now".to_owned()));
+    }
+    let lead = memory.lead_into(halted.process, (code, returns), known);
+    Ok(lead.map_or_else(|| Ok(view.dead(&maps)), |lead| Err(in_memory(&lead, &maps))))
 }
 
 /// Where words lead to new code and are no way into it. The loader's record of a library leads to our
@@ -477,8 +494,9 @@ fn in_memory(lead: &Lead, maps: &[Mapping]) -> String {
     )
 }
 
-/// A word of a process's memory that may lead to new code; those that say that a call comes back to
-/// it are changed, if they are to be.
+/// A word of a process's memory that may lead to new code. Those that exceptions on their way keep of a
+/// handler are changed, for no program looks for anything by them; those that say that a call comes back to
+/// it, if they are to be.
 fn memory_leads(
     process: &Process,
     memory: &OwnMemory,
@@ -487,12 +505,14 @@ fn memory_leads(
     change: bool,
     undone: &mut Undone,
 ) -> Result<Option<Lead>, LiveError> {
-    let most = if change { MOST_LEADS } else { 1 };
-    let leads = memory.leads(process, (code, returns), known, most);
-    if change && !leads.is_empty() {
+    let may_change = |lead: &Lead| change || returns.is_pad(lead.to);
+    let stays = |lead: &Lead| !may_change(lead);
+    let leads = memory.leads(process, (code, returns), known, MOST_LEADS, stays);
+    let changing: Vec<Lead> = leads.iter().copied().filter(may_change).collect();
+    if !changing.is_empty() {
         let guard = memory.guard();
         let (changed, stop) =
-            process.while_halted(|halted| halted.lead_memory_back(returns, &leads, guard))?;
+            process.while_halted(|halted| halted.lead_memory_back(returns, &changing, guard))?;
         undone.changed += changed;
         undone.stops.push(stop);
     }

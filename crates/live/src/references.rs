@@ -49,6 +49,11 @@ const MOST_HALTED: u64 = 4 << 20;
 const CHUNK: usize = 256 << 10;
 /// Below the stack pointer a function may have more of its own.
 const RED_ZONE: u64 = 128;
+/// What the kernel may write below that at any time: the least that it saves for a signal's handler. So
+/// much is free on any stack.
+const SIGNAL_FRAME: u64 = 1024;
+/// A guard below a thread's stack is no larger. What an arena of `malloc` has in reserve is, as a rule.
+const LARGEST_GUARD: u64 = 1 << 20;
 /// Where glibc keeps what it hides saved addresses with, from the thread's fs base.
 const POINTER_GUARD: u64 = 0x30;
 
@@ -97,8 +102,12 @@ impl Halted<'_> {
             self.process.memory.read_exact(at, &mut bytes).ok()?;
             Some(u64::from_le_bytes(bytes))
         });
-        let pointers = self.threads.iter().map(|thread| thread.registers.rsp);
-        let stacks = pointers.map(|pointer| pointer.saturating_sub(RED_ZONE)).collect();
+        let stacks = self.threads.iter().map(|thread| Stack {
+            pointer: thread.registers.rsp,
+            thread: thread.registers.fs_base,
+            is_main: thread.tid == self.process.pid(),
+        });
+        let stacks = stacks.collect();
         View { stacks, guard: guard.unwrap_or(0) }
     }
 
@@ -199,19 +208,75 @@ pub(crate) fn sleeper_returns_to(process: &Process, ranges: &Ranges) -> bool {
     false
 }
 
+/// A stack that a thread is on.
+#[derive(Clone, Copy, Debug)]
+struct Stack {
+    pointer: u64,
+    /// Where glibc has the thread's own things: at the top of the stack that it gave it.
+    thread: u64,
+    /// The kernel gave the main thread its stack.
+    is_main: bool,
+}
+
+impl Stack {
+    /// Where the memory begins, with these mappings, that is nothing but this thread's own stack. It has
+    /// none while it is on a stack that the program made: another one may be right below, and sleep.
+    fn own(&self, maps: &[Mapping], all: &[Stack]) -> Option<u64> {
+        let of = |address: u64| maps.iter().find(|m| m.contains(LiveAddr(address)));
+        let mapping = of(self.pointer)?;
+        let is_guard = |m: &Mapping| !m.readable && m.end.0 - m.start.0 <= LARGEST_GUARD;
+        let is_own = if self.is_main && mapping.name.as_deref() == Some("stack") {
+            true
+        } else {
+            self.pointer < self.thread
+                && mapping.contains(LiveAddr(self.thread))
+                && of(mapping.start.0.wrapping_sub(1)).is_some_and(is_guard)
+        };
+        let here = all.iter().filter(|stack| mapping.contains(LiveAddr(stack.pointer))).count();
+        (is_own && here == 1).then_some(mapping.start.0)
+    }
+}
+
 /// What tells live memory of a process from dead, and what saved addresses are hidden with.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct View {
-    /// From where on each thread's stack is in use.
-    stacks: Vec<u64>,
+    stacks: Vec<Stack>,
     guard: u64,
 }
 
 impl View {
-    /// Whether a word lies below what is in use of a stack, on the same page: further below may be
-    /// another stack.
-    fn is_dead(&self, at: u64) -> bool {
-        self.stacks.iter().any(|from| from / PAGE == at / PAGE && at < *from)
+    /// Memory that nobody reads before it is written to, with these mappings: what lies below stack
+    /// pointers, all of it where that is the thread's own stack, else as far as a signal's frame goes.
+    pub(crate) fn dead(&self, maps: &[Mapping]) -> Dead {
+        let ranges = self.stacks.iter().map(|stack| {
+            let end = stack.pointer.saturating_sub(RED_ZONE) & !7;
+            let own = stack.own(maps, &self.stacks);
+            let start = own.unwrap_or(end.saturating_sub(SIGNAL_FRAME));
+            (start..end, own.is_some())
+        });
+        Dead(ranges.filter(|(range, _)| !range.is_empty()).collect())
+    }
+}
+
+/// Ranges of memory that nobody reads before it is written to, and which of them begin where a thread's
+/// own stack does.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Dead(Vec<(std::ops::Range<u64>, bool)>);
+
+impl Dead {
+    fn contains(&self, at: u64) -> bool {
+        self.0.iter().any(|(range, _)| range.contains(&at))
+    }
+
+    /// Where a mapping's live memory begins, to the page.
+    fn skipped(&self, mapping: &Mapping) -> u64 {
+        let own = self.0.iter().find(|(range, own)| *own && range.start == mapping.start.0);
+        own.map_or(mapping.start.0, |(range, _)| range.end & !(PAGE - 1))
+    }
+
+    /// Threads' own stacks, as far as they are dead.
+    pub(crate) fn own_stacks(&self) -> impl Iterator<Item = std::ops::Range<u64>> {
+        self.0.iter().filter(|(_, own)| *own).map(|(range, _)| range.clone())
     }
 }
 
@@ -230,28 +295,38 @@ fn in_use(pagemap: &Pagemap, start: u64, end: u64, runs: &mut Vec<(u64, u64)>) {
     }
 }
 
+/// Memory that was written to of the uppermost `most` bytes of a range.
+pub(crate) fn written_to(
+    process: &Process,
+    range: &std::ops::Range<u64>,
+    most: u64,
+) -> Vec<(u64, u64)> {
+    let from = range.start.max(range.end.saturating_sub(most));
+    let mut runs = Vec::new();
+    in_use(&Pagemap::of(process.pid()), from & !(PAGE - 1), range.end, &mut runs);
+    runs.iter().map(|(start, end)| (*start.max(&from), *end.min(&range.end))).collect()
+}
+
 /// A process's own memory, as far as it may hold what leads into `ranges`: which addresses, and
 /// what is dead among them.
 pub(crate) struct OwnMemory {
     runs: Vec<(u64, u64)>,
-    view: View,
+    dead: Dead,
+    guard: u64,
 }
 
 impl OwnMemory {
     /// That of a process with these mappings.
-    pub fn of(process: &Process, maps: &[Mapping], view: View, ranges: &Ranges) -> OwnMemory {
+    pub fn of(process: &Process, maps: &[Mapping], view: &View, ranges: &Ranges) -> OwnMemory {
         let inside = |m: &Mapping| ranges.0.iter().any(|r| r.0 <= m.start.0 && m.start.0 < r.1);
         let own = |m: &&Mapping| m.readable && m.writable && !m.shared && !inside(m);
         let pagemap = Pagemap::of(process.pid());
+        let dead = view.dead(maps);
         let mut runs = Vec::new();
         for mapping in maps.iter().filter(own) {
-            // What lies below a stack pointer is dead.
-            let stacks = view.stacks.iter().copied();
-            let stack = stacks.filter(|from| mapping.contains(LiveAddr(*from))).min();
-            let from = mapping.start.0.max(stack.unwrap_or(0) & !(PAGE - 1));
-            in_use(&pagemap, from, mapping.end.0, &mut runs);
+            in_use(&pagemap, dead.skipped(mapping), mapping.end.0, &mut runs);
         }
-        OwnMemory { runs, view }
+        OwnMemory { runs, dead, guard: view.guard }
     }
 
     /// Whether it is too much to be searched while the process stands still.
@@ -274,18 +349,20 @@ impl OwnMemory {
         to: (&Ranges, &Returns),
         known: &Ranges,
     ) -> Option<Lead> {
-        self.leads(process, to, known, 1).first().copied()
+        self.leads(process, to, known, 1, |_| true).first().copied()
     }
 
-    /// Words that may lead into `ranges`, as [`OwnMemory::lead_into`] has them: `most` at most.
+    /// Words that may lead into `ranges`, as [`OwnMemory::lead_into`] has them: `most` at most, and none
+    /// behind one that is `enough`.
     pub fn leads(
         &self,
         process: &Process,
         (ranges, returns): (&Ranges, &Returns),
         known: &Ranges,
         most: usize,
+        enough: impl Fn(&Lead) -> bool,
     ) -> Vec<Lead> {
-        let OwnMemory { runs, view } = self;
+        let OwnMemory { runs, dead, guard } = self;
         let (low, high) = ranges.hull();
         let leads = |word: u64| low <= word && word < high && ranges.contains(word);
         let mut found = Vec::new();
@@ -296,22 +373,21 @@ impl OwnMemory {
                 let count = process.memory.read_some(LiveAddr(at), &mut bytes[..len]).unwrap_or(0);
                 let suspects = words(&bytes[..count])
                     .enumerate()
-                    .filter(|(_, word)| leads(*word) || leads(shown(*word, view.guard)));
+                    .filter(|(_, word)| leads(*word) || leads(shown(*word, *guard)));
                 let suspects = suspects.map(|(i, word)| {
-                    let to = if leads(word) { word } else { shown(word, view.guard) };
+                    let to = if leads(word) { word } else { shown(word, *guard) };
                     Lead { at: LiveAddr(at + i as u64 * 8), word, to }
                 });
-                found.extend(
-                    suspects
-                        .filter(|lead| !known.contains(lead.at.0) && !view.is_dead(lead.at.0))
-                        .filter(|lead| {
-                            returns.is_table(lead.to)
-                                || may_lead(process, returns, lead.at, lead.to)
-                        })
-                        .take(most - found.len()),
-                );
-                if found.len() == most {
-                    return found;
+                let leading = suspects
+                    .filter(|lead| !known.contains(lead.at.0) && !dead.contains(lead.at.0))
+                    .filter(|lead| {
+                        returns.is_table(lead.to) || may_lead(process, returns, lead.at, lead.to)
+                    });
+                for lead in leading {
+                    found.push(lead);
+                    if found.len() == most || enough(&lead) {
+                        return found;
+                    }
                 }
                 if count < len {
                     break;
@@ -324,7 +400,7 @@ impl OwnMemory {
 
     /// What `setjmp` hides words by.
     pub fn guard(&self) -> u64 {
-        self.view.guard
+        self.guard
     }
 }
 
@@ -414,7 +490,7 @@ pub(crate) fn is_interrupted(process: &Process, at: u64) -> bool {
     segments & 0xffff == USER_CS && flags & 2 != 0 && flags >> 22 == 0
 }
 
-fn words(bytes: &[u8]) -> impl Iterator<Item = u64> {
+pub(crate) fn words(bytes: &[u8]) -> impl Iterator<Item = u64> {
     bytes.chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().expect("eight bytes")))
 }
 
@@ -445,10 +521,34 @@ mod tests {
 
     #[test]
     fn what_is_below_a_stack_is_dead() {
-        // Its pointer is just above the beginning of a page.
-        let view = View { stacks: vec![0x8060 - RED_ZONE], guard: 0 };
-        assert!(view.is_dead(0x7ec8) && view.is_dead(0x7fd8));
-        assert!(!view.is_dead(0x7fe0) && !view.is_dead(0x8000) && !view.is_dead(0x6ff8));
+        let maps = crate::maps::parse(
+            b"100000-200000 rw-p 00000000 00:00 0 [heap]\n\
+              300000-301000 ---p 00000000 00:00 0\n\
+              301000-400000 rw-p 00000000 00:00 0\n\
+              500000-600000 rw-p 00000000 00:00 0 [stack]\n",
+        );
+        let dead = |pointers: &[u64], at: u64| {
+            let stacks = pointers.iter().enumerate();
+            let stack = |(i, pointer): (usize, &u64)| Stack {
+                pointer: *pointer,
+                thread: if i == 0 { 0x7f_0000 } else { 0x3f_f000 },
+                is_main: i == 0,
+            };
+            let view = View { stacks: stacks.map(stack).collect(), guard: 0 };
+            view.dead(&maps).contains(at)
+        };
+        // The kernel's and glibc's, all of them, but what is in use.
+        let both = [0x58_0060, 0x38_0060];
+        for (stack, start) in [(0x58_0000, 0x50_0000), (0x38_0000, 0x30_1000)] {
+            assert!(dead(&both, start) && dead(&both, stack - 0x28));
+            assert!(!dead(&both, stack - 0x20) && !dead(&both, stack + 0x100));
+        }
+        // Stacks that the program made, for a little.
+        let made = [0x18_0080, 0x1c_0080];
+        assert!(dead(&made, 0x17_fff8) && dead(&made, 0x1b_fff8));
+        assert!(!dead(&made, 0x17_fbf8) && !dead(&made, 0x10_0000) && !dead(&made, 0x38_0000));
+        // One that two threads are on.
+        assert!(!dead(&[0x58_0060, 0x38_0060, 0x3c_0000], 0x30_1000));
     }
 
     #[test]

@@ -12,32 +12,44 @@ use crate::journal::Region;
 use crate::maps::{self, LiveAddr};
 use crate::process::Process;
 use crate::ptrace::{self, general};
-use crate::references::{Lead, Ranges, Stacks, counts_on_stack, is_interrupted};
+use crate::references::{self, Dead, Lead, Ranges, Stacks, counts_on_stack, is_interrupted};
 
 /// Below this, any number in memory may look like an address of code.
 const LOWEST: u64 = 1 << 32;
 
+/// So much of dead stacks is looked at while the process stands still, of all threads together; and of each
+/// at least so much.
+const MOST_DEAD: u64 = 4 << 20;
+const LEAST_DEAD: u64 = 16 << 10;
+
 /// Addresses behind calls and system calls in new code, each with that behind the same call of the
-/// original; and jump tables that new code has copies of.
+/// original; jump tables that new code has copies of; and landing pads of exceptions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Returns {
     /// Where the new code is, of which all of them are known.
     texts: Vec<(u64, u64)>,
     /// In order.
     pairs: Vec<(u64, u64)>,
+    /// Landing pads of new code, with those of the original, in order. An exception on its way to a handler
+    /// keeps the address of the one that was found in memory, while others clean up.
+    pads: Vec<(u64, u64)>,
 }
 
 impl Returns {
-    /// All of new code in `texts`: the place, or the table, of new code, and that of the original.
+    /// All of new code in `texts`: the place, or the table, of new code, and that of the original;
+    /// landing pads likewise.
     pub fn new(
         texts: impl IntoIterator<Item = Region>,
         places: impl IntoIterator<Item = (LiveAddr, LiveAddr)>,
+        pads: impl IntoIterator<Item = (LiveAddr, LiveAddr)>,
     ) -> Returns {
+        fn sorted(all: impl IntoIterator<Item = (LiveAddr, LiveAddr)>) -> Vec<(u64, u64)> {
+            let mut all: Vec<_> = all.into_iter().map(|(new, old)| (new.0, old.0)).collect();
+            all.sort_unstable();
+            all
+        }
         let texts = texts.into_iter().map(|text| (text.at.0, text.at.0 + text.len)).collect();
-        let mut pairs: Vec<(u64, u64)> =
-            places.into_iter().map(|(new, old)| (new.0, old.0)).collect();
-        pairs.sort_unstable();
-        Returns { texts, pairs }
+        Returns { texts, pairs: sorted(places), pads: sorted(pads) }
     }
 
     /// Adds what is known of other new code.
@@ -45,12 +57,14 @@ impl Returns {
         self.texts.extend(other.texts);
         self.pairs.extend(other.pairs);
         self.pairs.sort_unstable();
+        self.pads.extend(other.pads);
+        self.pads.sort_unstable();
     }
 
     /// As bytes, to be kept beside a log.
     pub fn to_bytes(&self) -> Vec<u8> {
-        let count = (self.texts.len() as u64, 0);
-        let all = [&[count][..], &self.texts, &self.pairs].concat();
+        let counts = (self.texts.len() as u64, self.pads.len() as u64);
+        let all = [&[counts][..], &self.texts, &self.pads, &self.pairs].concat();
         let body: Vec<u8> =
             all.iter().flat_map(|(a, b)| [a.to_le_bytes(), b.to_le_bytes()]).flatten().collect();
         [&crate::process::hash(&body).to_le_bytes()[..], &body].concat()
@@ -65,9 +79,12 @@ impl Returns {
         let word = |b: &[u8]| b.try_into().map(u64::from_le_bytes).ok();
         let pairs = body.chunks_exact(16).map(|pair| Some((word(&pair[..8])?, word(&pair[8..])?)));
         let pairs: Vec<(u64, u64)> = pairs.collect::<Option<_>>()?;
-        let ((texts, _), rest) = pairs.split_first()?;
-        let (texts, pairs) = rest.split_at_checked(usize::try_from(*texts).ok()?)?;
-        pairs.is_sorted().then(|| Returns { texts: texts.to_vec(), pairs: pairs.to_vec() })
+        let ((texts, pads), rest) = pairs.split_first()?;
+        let (texts, rest) = rest.split_at_checked(usize::try_from(*texts).ok()?)?;
+        let (pads, pairs) = rest.split_at_checked(usize::try_from(*pads).ok()?)?;
+        let all = [texts, pads, pairs].map(<[_]>::to_vec);
+        let [texts, pads, pairs] = all;
+        (pairs.is_sorted() && pads.is_sorted()).then_some(Returns { texts, pairs, pads })
     }
 
     /// Whether nothing is known.
@@ -75,7 +92,8 @@ impl Returns {
         self.pairs.is_empty()
     }
 
-    /// Whether a call comes back to an address; `None` if nothing is known of the code there.
+    /// Whether a call comes back to an address, or an exception lands there; `None` if nothing is known of
+    /// the code there.
     pub(crate) fn contains(&self, address: u64) -> Option<bool> {
         let known = self.texts.iter().any(|(start, end)| *start <= address && address < *end);
         known.then(|| self.original_of(address).is_some())
@@ -96,13 +114,24 @@ impl Returns {
         // Where a signal has interrupted it, a function may be about to add a distance that it has read
         // from the table.
         let may_be_in_use = || self.is_table(word) && is_saved_by_signal(process, at);
-        self.original_of(word).filter(|_| word >= LOWEST && !may_be_in_use())
+        let is_address =
+            || word >= LOWEST || (self.is_pad(word) && is_kept_by_exception(process, at));
+        self.original_of(word).filter(|_| is_address() && !may_be_in_use())
+    }
+
+    /// Whether an exception lands there, and no call comes back to it.
+    pub(crate) fn is_pad(&self, address: u64) -> bool {
+        find(&self.pairs, address).is_none() && find(&self.pads, address).is_some()
     }
 
     fn original_of(&self, address: u64) -> Option<u64> {
-        let at = self.pairs.binary_search_by_key(&address, |pair| pair.0).ok()?;
-        Some(self.pairs[at].1)
+        find(&self.pairs, address).or_else(|| find(&self.pads, address))
     }
+}
+
+fn find(pairs: &[(u64, u64)], address: u64) -> Option<u64> {
+    let at = pairs.binary_search_by_key(&address, |pair| pair.0).ok()?;
+    Some(pairs[at].1)
 }
 
 impl Halted<'_> {
@@ -203,10 +232,55 @@ impl Halted<'_> {
     }
 }
 
+impl Halted<'_> {
+    /// Has return addresses lead to the original that lie below what is in use of threads' own stacks.
+    /// A frame that is made there later may have some of them in room that it never writes to: they would
+    /// be taken for ways into what new code may lie there then. And were it not dead, but a stack that the
+    /// program has made within a thread's own, they become what they would have been.
+    ///
+    /// # Errors
+    ///
+    /// When one cannot be written.
+    pub(crate) fn lead_dead_back(
+        &mut self,
+        returns: &Returns,
+        dead: &Dead,
+    ) -> Result<(), LiveError> {
+        if returns.is_empty() || has_shadow_stacks(self.process.pid()) {
+            return Ok(());
+        }
+        let most = (MOST_DEAD / self.threads.len().max(1) as u64).max(LEAST_DEAD);
+        for stack in dead.own_stacks() {
+            for (start, end) in references::written_to(self.process, &stack, most) {
+                let bytes = self.process.read(LiveAddr(start), (end - start) as usize)?;
+                for (i, word) in references::words(&bytes).enumerate() {
+                    let original = returns.original_of(word).filter(|_| word >= LOWEST);
+                    if let Some(original) = original {
+                        let at = LiveAddr(start + i as u64 * 8);
+                        self.process.memory.write(at, &original.to_le_bytes())?;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
 /// Whether a word at `at` may be a register that a signal has saved: behind it come up to 15 others,
 /// and then the program counter.
 fn is_saved_by_signal(process: &Process, at: LiveAddr) -> bool {
     (1..=16).any(|behind| is_interrupted(process, at.0 + behind * 8))
+}
+
+/// Whether a word at `at` is where an exception of C++ keeps its landing pad: behind it come the object's
+/// address, and what the Itanium C++ ABI, 2.2.1, has for the class of exceptions of GCC or Clang.
+fn is_kept_by_exception(process: &Process, at: LiveAddr) -> bool {
+    // The last byte says whether the object is another exception's.
+    const CLASSES: [u64; 2] =
+        [u64::from_be_bytes(*b"GNUCC++\0"), u64::from_be_bytes(*b"CLNGC++\0")];
+    let mut class = [0; 8];
+    let read = process.memory.read_exact(at.offset(16), &mut class);
+    read.is_ok() && CLASSES.contains(&(u64::from_le_bytes(class) & !1))
 }
 
 /// Whether some thread has a shadow stack, which would not agree with changed return addresses.
@@ -226,11 +300,13 @@ mod tests {
         let prot = crate::Prot { read: true, write: false, exec: true };
         let text = Region { at: LiveAddr(0x1000), len: 0x2000, prot, shared: false };
         let place = |new: u64, old: u64| (LiveAddr(new), LiveAddr(old));
-        let returns = Returns::new([text], [place(0x2000, 7), place(0x1000, 5)]);
-        assert_eq!(returns.original_of(0x1000), Some(5));
+        let places = [place(0x2000, 7), place(0x1000, 5)];
+        let returns = Returns::new([text], places, [place(0x1800, 6), place(0x2000, 7)]);
+        assert_eq!([0x1000, 0x1800].map(|at| returns.original_of(at)), [Some(5), Some(6)]);
+        assert_eq!([0x1000, 0x1800, 0x2000].map(|at| returns.is_pad(at)), [false, true, false]);
         assert_eq!(
-            [0x1000, 0x1001, 0x3000].map(|at| returns.contains(at)),
-            [Some(true), Some(false), None]
+            [0x1000, 0x1800, 0x1001, 0x3000].map(|at| returns.contains(at)),
+            [Some(true), Some(true), Some(false), None]
         );
         let mut bytes = returns.to_bytes();
         assert_eq!(Returns::from_bytes(&bytes), Some(returns));

@@ -31,6 +31,21 @@ pub(crate) struct Made {
     pub places: Vec<(LinkAddr, u32)>,
     pub landings: Vec<(LinkAddr, u32)>,
     pub returns: Vec<(LinkAddr, u32)>,
+    pub pads: Vec<(LinkAddr, u32)>,
+}
+
+/// What a probe's field holds in the plan, where the function's counters begin at `counters`.
+fn of_probe(fixup: ProbeFixup, counters: u32) -> PlanFixupKind {
+    match fixup {
+        ProbeFixup::Accumulator(field) => PlanFixupKind::Accumulator(field),
+        ProbeFixup::Counter(n) => PlanFixupKind::Counter(counters + n),
+        ProbeFixup::IdHigh => PlanFixupKind::IdHigh,
+        ProbeFixup::IdLow => PlanFixupKind::IdLow,
+        ProbeFixup::Number => PlanFixupKind::Number,
+        ProbeFixup::RingMask => PlanFixupKind::RingMask,
+        ProbeFixup::Agent(entry) => PlanFixupKind::New(agent::entry_offset(entry)),
+        ProbeFixup::Inline(_) | ProbeFixup::OutOfLine(_) => unreachable!("resolved by emission"),
+    }
 }
 
 /// A plan on the way: functions are put behind each other as they are made.
@@ -137,18 +152,7 @@ impl<'a> Assembly<'a> {
                 Fixup::Across(to) => PlanFixupKind::New(places.of(to)),
                 Fixup::Table(t) => PlanFixupKind::Table(tables[&t]),
                 Fixup::TableAddress(t) => PlanFixupKind::TableAddress(tables[&t]),
-                Fixup::Probe(p) => match p {
-                    ProbeFixup::Accumulator(field) => PlanFixupKind::Accumulator(field),
-                    ProbeFixup::Counter(n) => PlanFixupKind::Counter(plan.counters + n),
-                    ProbeFixup::IdHigh => PlanFixupKind::IdHigh,
-                    ProbeFixup::IdLow => PlanFixupKind::IdLow,
-                    ProbeFixup::Number => PlanFixupKind::Number,
-                    ProbeFixup::RingMask => PlanFixupKind::RingMask,
-                    ProbeFixup::Agent(entry) => PlanFixupKind::New(agent::entry_offset(entry)),
-                    ProbeFixup::Inline(_) | ProbeFixup::OutOfLine(_) => {
-                        unreachable!("resolved by emission")
-                    }
-                },
+                Fixup::Probe(probe) => of_probe(probe, plan.counters),
             };
             plan.fixups.push(PlanFixup { at: places.of(*at), function: index, kind });
         }
@@ -175,6 +179,7 @@ impl<'a> Assembly<'a> {
             blocks: if mode.has_counters() { starts.collect() } else { Vec::new() },
             landings: placed(made.landings),
             returns: placed(made.returns),
+            pads: placed(made.pads),
             edges: counted_edges(function, mode),
             places: placed(made.places),
         });

@@ -64,6 +64,8 @@ pub struct PlannedFunction {
     /// Where calls and system calls come back to, likewise: behind one of the original, and the offset in
     /// [`Plan::text`] behind its copy, or one of two.
     pub returns: Vec<(LinkAddr, u32)>,
+    /// Landing pads of exceptions, likewise.
+    pub pads: Vec<(LinkAddr, u32)>,
     /// Its edges, if they are what is counted.
     pub edges: Vec<(Edge, Option<Place>)>,
     /// Of the [`PlanOptions::places`], those in instructions that were copied as they are, with
@@ -436,6 +438,7 @@ impl Draft {
             places: places(function, &emitted, wanted),
             landings: landings(function, &emitted),
             returns: returns(function, &emitted),
+            pads: pads(function, &emitted),
             new: tools.take_back(emitted),
             unwind,
             springboards,
@@ -604,6 +607,12 @@ fn landings(function: &Function, emitted: &Emitted) -> Vec<(LinkAddr, u32)> {
 fn returns(function: &Function, emitted: &Emitted) -> Vec<(LinkAddr, u32)> {
     let behind = |insn: u32| LinkAddr(function.insns[insn as usize].next_ip());
     emitted.returns.iter().map(|(insn, offset)| (behind(*insn), *offset)).collect()
+}
+
+/// Landing pads, and where they are in the function's code, before their probes.
+fn pads(function: &Function, emitted: &Emitted) -> Vec<(LinkAddr, u32)> {
+    let labels = function.blocks.iter().zip(&emitted.block_offsets);
+    labels.filter(|(b, _)| b.landing_pad).map(|(b, label)| (b.start, *label)).collect()
 }
 
 /// The jump tables whose copies new code leads to, each once.

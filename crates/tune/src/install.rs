@@ -231,13 +231,15 @@ fn put_beside(journal: &Journal, all: &[&NewCode]) -> Result<(), LiveError> {
     Ok(())
 }
 
-/// Where calls in new code come back to, and copied jump tables, each with the same of the original.
+/// Where calls in new code come back to, copied jump tables, and landing pads, each with the same of the
+/// original.
 /// What the agent calls in itself, and where it comes back to, is not among them: it calls nobody
 /// else, so that a thread is in it only if its program counter is, or was when a signal came.
 fn returns(all: &[&NewCode]) -> Returns {
-    let places = |code: &&NewCode| {
+    let placed = |code: &&NewCode,
+                  of: fn(&fettle_rewrite::PlannedFunction) -> &[(LinkAddr, u32)]| {
         let (text, bias) = (code.text.at, code.bias);
-        let places = code.plan.functions.iter().flat_map(|f| f.returns.iter());
+        let places = code.plan.functions.iter().flat_map(of);
         let live = move |(old, new): &(LinkAddr, u32)| {
             (text.offset(u64::from(*new)), LiveAddr(old.0.wrapping_add(bias)))
         };
@@ -248,8 +250,10 @@ fn returns(all: &[&NewCode]) -> Returns {
         let copies = code.linked.tables.iter().zip(&code.plan.tables);
         copies.map(|(copy, table)| (live(*copy), live(table.original))).collect::<Vec<_>>()
     };
-    let known = all.iter().flat_map(|code| [places(code), tables(code)]).flatten();
-    Returns::new(all.iter().map(|code| code.text), known)
+    let calls = |code| placed(code, |function| &function.returns);
+    let known = all.iter().flat_map(|code| [calls(code), tables(code)]).flatten();
+    let pads = all.iter().flat_map(|code| placed(code, |function| &function.pads));
+    Returns::new(all.iter().map(|code| code.text), known, pads)
 }
 
 /// Whether a process has the module of some new code, as its loader left it: another library may have

@@ -51,8 +51,14 @@ __attribute__((noinline)) static int dive(int depth, int kind) {
     }
 }
 
+/* As a thread does that works: it waits now and then. */
+static void rest(int round) {
+    if (round % 64 == 0) usleep(100);
+}
+
 static void throwing() {
     for (int kind = 0; !ending; kind++) {
+        rest(kind);
         int caught = 0, result = 0;
         try {
             result = dive(kind % 9 + 1, kind);
@@ -80,7 +86,8 @@ __attribute__((noinline)) static int depth_of_trace(int depth) {
 
 static void tracing() {
     int base = depth_of_trace(0);
-    while (!ending) {
+    for (int round = 0; !ending; round++) {
+        rest(round);
         for (int depth = 1; depth < 12; depth++)
             expect(depth_of_trace(depth) == base + depth, "a backtrace");
         rounds++;
@@ -95,7 +102,8 @@ __attribute__((noinline)) static void jump(int depth) {
 }
 
 static void jumping() {
-    while (!ending) {
+    for (int round = 0; !ending; round++) {
+        rest(round);
         std::jmp_buf buffer;
         where = &buffer;
         int value = setjmp(buffer);
