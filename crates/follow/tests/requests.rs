@@ -169,3 +169,45 @@ fn messages_of_nobody_known_are_counted() {
     let told: Vec<_> = summary.counts.iter().map(|count| (count.name, count.count)).collect();
     assert_eq!(told, [("unconnected", 1)]);
 }
+
+/// Connections whose messages were not told, and answers that were not found, are told where a schema
+/// follows messages: once, though both ends of a connection tell of it.
+#[test]
+fn messages_that_were_not_told_are_counted_where_a_schema_follows_them() {
+    use FieldType::{Bool, Text, U32, U64};
+    let dir = tempfile::tempdir().unwrap();
+    let folder = dir.path().join("cut.fettle");
+    let writer = TraceWriter::create(&folder, &Manifest::default()).unwrap();
+    let mut events = EventWriter::create(&folder).unwrap();
+    let ends = [("pid", U32), ("tid", U32), ("socket", U64), ("local", Text), ("remote", Text)];
+    let with = |more: &[(&str, FieldType)]| {
+        let fields = ends.iter().chain(more);
+        fields.map(|(name, ty)| EventField::new(*name, *ty)).collect::<Vec<_>>()
+    };
+    let undecoded = events.kind("undecoded", &with(&[("reason", Text)])).unwrap();
+    let answer = [("sent", Bool), ("protocol", Text), ("exchange", U64), ("ok", Bool)];
+    let answer =
+        events.kind("answer", &with(&[&answer[..], &[("status", Text)]].concat())).unwrap();
+    let names = ["server:80", "a:1", "b:2", "of which bytes are missing that matter"];
+    let [server, a, b, cut] = names.map(|name| u64::from(events.text(name)));
+    let names = ["that is encrypted", "not seen", "200", "http2"];
+    let [tls, unseen, good, http2] = names.map(|name| u64::from(events.text(name)));
+    let given_up = [(server, a, cut), (a, server, cut), (server, b, cut), (b, server, tls)];
+    for (at_ns, (local, remote, reason)) in (1..).zip(given_up) {
+        events.push(undecoded, at_ns, 0, &[7, 7, at_ns, local, remote, reason]).unwrap();
+    }
+    for (at_ns, status) in (11..).zip([unseen, good, unseen]) {
+        events.push(answer, at_ns, 0, &[7, 7, 1, server, a, 1, http2, at_ns, 0, status]).unwrap();
+    }
+    let finish = Finish { events: events.finish(Vec::new()).unwrap(), ..Finish::default() };
+    writer.finish(finish, &mut |_, _| {}).unwrap();
+    let trace = Trace::open(&folder).unwrap();
+    let told = |schema: &str| {
+        let sources = [Source::new("mine", format!("use {schema}"))];
+        let summary = Session::open(&trace, &sources, &shipped).unwrap().summary(1).unwrap();
+        summary.counts.iter().map(|count| (count.name, count.count)).collect::<Vec<_>>()
+    };
+    let expected = [("unseen", 2), ("undecoded_cut", 2), ("undecoded_tls", 1)];
+    assert_eq!(told("http2"), expected);
+    assert_eq!(told("sockets"), []);
+}
