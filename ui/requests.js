@@ -265,7 +265,7 @@ export class Requests {
       this.right.replaceChildren(...parts);
       this.right.scrollTop = 0;
     } catch (error) {
-      if (error instanceof Error && "status" in error && error.status === 404) this.state.set({ request: null, beside: null });
+      if (error instanceof Error && "status" in error && error.status === 404) this.state.set({ request: null, beside: null }, false);
       else this.failed(error);
     }
   }

@@ -183,7 +183,7 @@ function start(trace, switchTheme) {
       timeline.draw();
     } catch (error) {
       // A link to a call of another trace.
-      if (error instanceof Unanswered && error.status === 404) state.set({ call: null });
+      if (error instanceof Unanswered && error.status === 404) state.set({ call: null }, false);
       else failed(error);
     }
   };
@@ -257,7 +257,7 @@ function start(trace, switchTheme) {
   listenToKeys(state, timeline, {
     "/": () => search.input.select(),
     "?": () => help.showModal(),
-    "0": () => state.set({ from: 0, to: state.end }),
+    "0": () => state.set({ from: 0, to: state.end }, true),
     f: () => {
       const { range } = state.view;
       if (timeline.marked) state.show(timeline.marked.start_ns, timeline.marked.start_ns + timeline.marked.duration_ns);
@@ -308,7 +308,7 @@ function start(trace, switchTheme) {
         await tell();
         // A call that ended since may have moved others by a row: another one is not shown for it.
         const same = timeline.marked?.label === marked?.label && Math.abs((timeline.marked?.start_ns ?? 0) - (marked?.start_ns ?? 0)) < 1e5;
-        if (marked && !same) state.set({ call: null });
+        if (marked && !same) state.set({ call: null }, false);
         document.documentElement.dataset["generation"] = String(trace.generation);
       }
       if (trace.live) window.setTimeout(() => void grow(), LIVE_MS);
