@@ -55,6 +55,7 @@ export class Requests {
     this.input = make("input", {
       type: "search", placeholder: "Class, process or number", "aria-label": "Find requests", spellcheck: "false",
       input: () => this.state.set({ find: this.input.value.trim() }),
+      keydown: (event) => event instanceof KeyboardEvent && this.typed(event),
     });
     this.histogram = new Histogram("requests", (took) => this.state.set({ took }));
     this.picker = make("select", {
@@ -238,6 +239,44 @@ export class Requests {
     return focused instanceof HTMLElement && this.body.contains(focused) ? focused.closest("tr") : null;
   }
 
+  /** Goes up or down the list: from where one is, or from the chosen request. @param {boolean} down */
+  async step(down) {
+    const at = this.current();
+    if (!at) {
+      const first = this.body.querySelector("tr[aria-selected=true]") ?? this.body.firstElementChild;
+      if (first instanceof HTMLElement) first.focus();
+      return;
+    }
+    if (down && !at.nextElementSibling && this.shown < this.found) await this.more();
+    const next = down ? at.nextElementSibling : at.previousElementSibling;
+    if (next instanceof HTMLElement && this.current() === at) next.focus();
+  }
+
+  /** Sets the request that has the keys beside the chosen one. */
+  compare() {
+    const [schema, id] = this.current()?.dataset["id"]?.split(".").map(Number) ?? [];
+    if (schema !== undefined && id !== undefined) this.choose({ schema, id }, true);
+  }
+
+  /** Lets go of what is chosen, the second first; whether there was any. */
+  letGo() {
+    const { request, beside } = this.state.view;
+    if (request) this.state.set(beside ? { beside: null } : { request: null });
+    return request !== null;
+  }
+
+  /** Keys in the search. @param {KeyboardEvent} event */
+  typed(event) {
+    if (event.key === "ArrowDown" || event.key === "Enter") {
+      this.input.blur();
+      void (this.coming ?? Promise.resolve()).then(() => this.step(true));
+    } else if (event.key === "Escape") {
+      this.state.set({ find: "" });
+      this.input.blur();
+    } else return;
+    event.preventDefault();
+  }
+
   /** @param {ListedRequest} row */
   row(row) {
     const all = STATES.reduce((sum, { name }) => sum + row.times_ns[name], 0) || 1;
@@ -253,7 +292,13 @@ export class Requests {
     }
     bar.title = parts.join(", ");
     return make("tr", {
-      tabindex: 0, "data-id": `${row.schema}.${row.id}`, title: "Shift-click sets it beside the chosen one",
+      tabindex: 0, "data-id": `${row.schema}.${row.id}`, title: "Shift-click or c sets it beside the chosen one",
+      // With Shift the browser would select text, from wherever it was clicked before.
+      mousedown: (event) => {
+        if (!(event instanceof MouseEvent && event.shiftKey)) return;
+        event.preventDefault();
+        if (event.currentTarget instanceof HTMLElement) event.currentTarget.focus();
+      },
       click: (event) => this.choose(row, event instanceof MouseEvent && event.shiftKey),
       keydown: (event) => {
         if (event instanceof KeyboardEvent && event.key === "Enter") this.choose(row, event.shiftKey);

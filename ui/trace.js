@@ -251,11 +251,12 @@ function start(trace, switchTheme) {
     if (JSON.stringify(view.call) !== told) void tell();
   });
 
+  const ofRequests = () => state.view.tab === "requests";
   const help = byId("help", HTMLDialogElement);
   byId("help-button", HTMLButtonElement).addEventListener("click", () => help.showModal());
   byId("losses", HTMLButtonElement).addEventListener("click", () => byId("losses-dialog", HTMLDialogElement).showModal());
   listenToKeys(state, timeline, {
-    "/": () => search.input.select(),
+    "/": () => (ofRequests() ? requests.input : search.input).select(),
     "?": () => help.showModal(),
     "0": () => state.set({ from: 0, to: state.end }, true),
     f: () => {
@@ -267,7 +268,14 @@ function start(trace, switchTheme) {
     p: () => step(true),
     ...Object.fromEntries(state.tabs.map((tab, at) => [String(at + 1), () => state.set({ tab })])),
     t: turn,
+    j: () => ofRequests() && void requests.step(true),
+    k: () => ofRequests() && void requests.step(false),
+    // Elsewhere they scroll what is under the pointer.
+    ArrowDown: () => requests.current() !== null && void requests.step(true),
+    ArrowUp: () => requests.current() !== null && void requests.step(false),
+    c: () => ofRequests() && requests.compare(),
     Escape: () => {
+      if (ofRequests() && requests.letGo()) return;
       if (state.view.call) state.set({ call: null });
       else state.set({ range: null, label: null });
     },

@@ -320,6 +320,58 @@ fn back_leads_to_the_view_before() {
     assert_eq!(page.errors, [] as [String; 0]);
 }
 
+#[test]
+fn requests_are_chosen_compared_and_found_by_keys() {
+    let Some(Bed { mut page, folder }) = Bed::new() else { return };
+    let served = Served::start(&open_files(folder.path(), 400));
+    page.open(&served.url).unwrap();
+    page.until(READY).unwrap();
+    let rows = "document.querySelectorAll('#requests tbody tr').length";
+    page.until(&format!("{rows} === 150")).unwrap();
+    let here = "document.activeElement?.dataset.id";
+    let row = |n: u32| format!("document.querySelectorAll('#requests tbody tr')[{n}]?.dataset.id");
+    for (key, n) in [("j", 0), ("j", 1), ("ArrowDown", 2), ("k", 1), ("ArrowUp", 0), ("j", 1)] {
+        page.key(key).unwrap();
+        page.until(&format!("{here} === {}", row(n))).unwrap();
+    }
+    page.key("Enter").unwrap();
+    page.until("/^#request=0.[0-9]+$/.test(location.hash)").unwrap();
+    page.key("j").unwrap();
+    page.key("c").unwrap();
+    page.until(&format!("location.hash.includes('beside=' + {})", row(2))).unwrap();
+    page.until("document.querySelectorAll('.whole').length === 2").unwrap();
+    // The same with Shift and a click; no text is selected by that.
+    page.shift_click("#requests tbody tr:nth-child(6) td:last-child").unwrap();
+    page.until(&format!("location.hash.includes('beside=' + {})", row(5))).unwrap();
+    page.until(&format!("{here} === {}", row(5))).unwrap();
+    assert_eq!(page.value("getSelection().toString()").unwrap(), "");
+    page.key("Escape").unwrap();
+    page.until("/^#request=0.[0-9]+$/.test(location.hash)").unwrap();
+    page.key("Escape").unwrap();
+    page.until("document.querySelector('.whole') === null").unwrap();
+
+    // Whoever goes beyond what is listed gets more, until all are.
+    let last = "document.querySelector('#requests tbody tr:last-child')";
+    page.value(&format!("{last}.focus()")).unwrap();
+    page.key("j").unwrap();
+    page.until(&format!("{rows} === 400 && {here} === {}", row(150))).unwrap();
+    assert_eq!(
+        page.value("document.querySelector('#requests .more button')").unwrap(),
+        serde_json::Value::Null
+    );
+
+    page.key("/").unwrap();
+    for letter in ["#", "3", "9", "8"] {
+        page.key(letter).unwrap();
+    }
+    page.key("Enter").unwrap();
+    page.until(&format!("{rows} === 1 && {here} === '0.398'")).unwrap();
+    page.key("?").unwrap();
+    page.until("document.getElementById('help').innerText.includes('the list of requests')")
+        .unwrap();
+    assert_eq!(page.errors, [] as [String; 0]);
+}
+
 /// A trace of six processes: a client asks two servers, these two others, and these a store.
 fn talk(folder: &Path) -> std::path::PathBuf {
     let (text, trace) = (folder.join("talk.strace"), folder.join("talk.fettle"));
