@@ -11,7 +11,7 @@ const TAP_SECONDS = 0.03;
 /**
  * @param {import("./state.js").State} state
  * @param {import("./timeline.js").Timeline} timeline
- * @param {Record<string, () => void>} others by key
+ * @param {Record<string, () => unknown>} others by key; what gives `false` has nothing to do with it now
  */
 export function listenToKeys(state, timeline, others) {
   /** @type {Set<string>} */
@@ -36,7 +36,7 @@ export function listenToKeys(state, timeline, others) {
   };
   window.addEventListener("keydown", (event) => {
     const { target } = event;
-    const typing = target instanceof HTMLInputElement || document.querySelector("dialog[open]");
+    const typing = target instanceof HTMLInputElement || target instanceof HTMLSelectElement || document.querySelector("dialog[open]");
     if (typing || event.ctrlKey || event.metaKey || event.altKey) return;
     const key = event.key.length === 1 ? event.key.toLowerCase() : event.key;
     if (["w", "a", "s", "d"].includes(key)) {
@@ -50,8 +50,7 @@ export function listenToKeys(state, timeline, others) {
       timeline.scrollBy(key === "ArrowUp" ? -54 : 54);
     } else if ((key === "ArrowLeft" || key === "ArrowRight") && target === timeline.canvas) {
       timeline.pan(key === "ArrowLeft" ? -80 : 80);
-    } else if (others[key]) others[key]();
-    else return;
+    } else if (!others[key] || others[key]() === false) return;
     event.preventDefault();
   });
   window.addEventListener("keyup", (event) => held.delete(event.key.toLowerCase()));

@@ -7,15 +7,15 @@ import { time } from "./functions.js";
 import { Histogram } from "./histogram.js";
 import { STATES, Waterfall } from "./waterfall.js";
 
-/** @typedef {import("./types.js").RequestRow} RequestRow */
+/** @typedef {import("./types.js").ListedRequest} ListedRequest */
 /** @typedef {import("./types.js").RequestDetail} RequestDetail */
 /** @typedef {import("./types.js").RequestId} RequestId */
 /** @typedef {import("./colours.js").Palette} Palette */
 /** @typedef {"wall"|"begin"|"class"|"path"} Key */
 
-const SHOWN = 150;
-/** Bars for each doubling of the duration. */
-const PER_DOUBLING = 6;
+/** Requests that are listed at first, and with each step further. The server knows them all. */
+const LISTED = 150;
+const LISTED_MORE = 500;
 
 /** @type {{key: Key, title: string, what: string}[]} */
 const COLUMNS = [
@@ -35,9 +35,16 @@ export class Requests {
     this.panel = panel;
     this.state = state;
     this.failed = failed;
-    /** @type {RequestRow[]} */
-    this.rows = [];
-    this.shown = SHOWN;
+    /** How many there are, once that is known. */
+    this.all = 0;
+    /** How many of them are asked for, and how many of these are listed. */
+    this.found = 0;
+    this.shown = 0;
+    this.body = make("tbody");
+    /** Ends when something else is listed. */
+    this.asking = new AbortController();
+    /** The next part of the list, on its way. @type {Promise<void>|null} */
+    this.coming = null;
     /** What is listed, as text: it is made anew when that changes. */
     this.listed = "";
     this.said = "";
@@ -48,6 +55,7 @@ export class Requests {
     this.input = make("input", {
       type: "search", placeholder: "Class, process or number", "aria-label": "Find requests", spellcheck: "false",
       input: () => this.state.set({ find: this.input.value.trim() }),
+      keydown: (event) => event instanceof KeyboardEvent && this.typed(event),
     });
     this.histogram = new Histogram("requests", (took) => this.state.set({ took }));
     this.picker = make("select", {
@@ -74,7 +82,7 @@ export class Requests {
     const { schema } = this.state.view;
     if (schema !== this.schema) {
       this.schema = schema;
-      this.rows = [];
+      this.all = 0;
       this.loading = null;
     }
     this.loading ??= this.load();
@@ -90,8 +98,7 @@ export class Requests {
     this.listed = listed;
     if (this.input.value.trim() !== find) this.input.value = find;
     this.histogram.setBrushed(took);
-    this.shown = SHOWN;
-    if (this.rows.length) this.list();
+    if (this.all) this.list();
   }
 
   /** The order of the list; a link may name a column that there is none of. @returns {{key: Key, down: boolean}} */
@@ -122,17 +129,16 @@ export class Requests {
 
   async load() {
     const { schema } = this.state.view;
-    if (!this.rows.length) {
+    if (!this.all) {
       this.panel.replaceChildren(make("p", { class: "empty" }, "Following requests through all events…"));
     }
     try {
-      /** @type {[import("./types.js").RequestList, void]} */
+      /** @type {[import("./types.js").RequestsInfo, void]} */
       const [answer] = await Promise.all([get("requests", { schema }), this.pick()]);
       if (schema !== this.state.view.schema) return;
-      this.rows = answer.rows;
-      this.said = `Schema ${answer.schemas.join(", ")}, because ${answer.reason}.` +
-        (answer.left_out ? ` ${plural(answer.left_out, "faster request")} not listed.` : "");
-      if (!this.rows.length) {
+      this.all = answer.requests;
+      this.said = `Schema ${answer.schemas.join(", ")}, because ${answer.reason}.`;
+      if (!this.all) {
         this.panel.replaceChildren(make("div", { class: "find" }, this.picker), make("p", { class: "empty" },
           `No request was found. ${this.said} Choose another one above; \`fettle requests --schema FILE\` takes one of your own.`));
         return;
@@ -140,8 +146,9 @@ export class Requests {
       const find = make("div", { class: "find" }, this.input, this.picker, this.note);
       this.left.replaceChildren(this.histogram.place, find, this.table);
       this.panel.replaceChildren(make("div", { class: "requests" }, this.left, this.right));
-      this.plot();
-      this.list();
+      this.histogram.show(new Map(answer.bars), answer.per_doubling, `How long ${plural(this.all, "request")} took`);
+      // Who looks at a list that grows sees no less of it than before.
+      this.list(Math.max(this.shown, LISTED));
       this.hint();
     } catch (error) {
       this.failed(error);
@@ -155,49 +162,63 @@ export class Requests {
       "Choose a request to see where its time went. Drag in the plot to list those that took as long. ", this.said));
   }
 
-  plot() {
-    /** @type {Map<number, number>} */
-    const sums = new Map();
-    for (const { response_ns } of this.rows) {
-      const bar = Math.floor(Math.log2(Math.max(response_ns, 1)) * PER_DOUBLING);
-      sums.set(bar, (sums.get(bar) ?? 0) + 1);
-    }
-    this.histogram.show(sums, PER_DOUBLING, `How long ${plural(this.rows.length, "request")} took`);
+  /** Lists what is asked for from its beginning. What stands there stays until the first of it come. */
+  list(limit = LISTED) {
+    this.asking.abort();
+    this.asking = new AbortController();
+    this.coming = null;
+    this.shown = 0;
+    void this.more(limit);
   }
 
-  list() {
-    const { took: brushed, find } = this.state.view;
+  /** Lists some more. @param {number} [limit] */
+  more(limit = LISTED_MORE) {
+    const { signal } = this.asking;
+    this.coming ??= this.append(limit, signal).catch((error) => {
+      if (!signal.aborted) this.failed(error);
+    }).finally(() => {
+      if (!signal.aborted) this.coming = null;
+    });
+    return this.coming;
+  }
+
+  /** @param {number} limit @param {AbortSignal} signal */
+  async append(limit, signal) {
+    const { took, find, schema } = this.state.view;
+    const { key: order, down } = this.order();
+    const [shortest, longest] = took ?? [];
+    /** @type {import("./types.js").RequestsPage} */
+    const page = await get("requests/listed", { schema, find, shortest, longest, order, down, first: this.shown, limit }, signal);
+    if (signal.aborted) return;
+    this.found = page.found;
+    const at = this.shown ? undefined : this.current()?.dataset["id"];
+    if (!this.shown) this.head();
+    this.body.append(...page.rows.map((row) => this.row(row)));
+    const again = at && this.body.querySelector(`[data-id="${at}"]`);
+    if (again instanceof HTMLElement) again.focus({ preventScroll: true });
+    this.shown += page.rows.length;
+    this.table.querySelector(".more")?.remove();
+    if (page.rows.length && this.shown < this.found) {
+      this.table.append(make("div", { class: "more" },
+        make("button", { type: "button", class: "small", click: () => void this.more() }, "Show more"),
+        ` ${count(this.found - this.shown)} more`));
+    }
+    this.mark();
+  }
+
+  /** An empty list, and what it will be of. */
+  head() {
+    const { took: brushed } = this.state.view;
     const { key: by, down } = this.order();
-    const query = find.toLowerCase();
-    const rows = this.rows.filter((row) =>
-      (!brushed || (row.response_ns >= brushed[0] && row.response_ns <= brushed[1])) &&
-      (!query || row.class.toLowerCase().includes(query) || row.path.join(" ").toLowerCase().includes(query) || `#${row.id}`.includes(query)));
-    const sign = down ? -1 : 1;
-    /** @type {Record<Key, (a: RequestRow, b: RequestRow) => number>} */
-    const orders = {
-      wall: (a, b) => a.response_ns - b.response_ns,
-      begin: (a, b) => a.begin_ns - b.begin_ns,
-      class: (a, b) => a.class.localeCompare(b.class),
-      path: (a, b) => a.path.join().localeCompare(b.path.join()),
-    };
-    rows.sort((a, b) => sign * orders[by](a, b) || a.id - b.id);
-    this.note.textContent = `${plural(rows.length, "request")}` +
-      (brushed ? ` between ${duration(brushed[0])} and ${duration(brushed[1])}` : rows.length < this.rows.length ? ` of ${count(this.rows.length)}` : "");
+    this.note.textContent = `${plural(this.found, "request")}` +
+      (brushed ? ` between ${duration(brushed[0])} and ${duration(brushed[1])}` : this.found < this.all ? ` of ${count(this.all)}` : "");
     const head = COLUMNS.map(({ key, title, what }) => make("th", {
       scope: "col", class: key === "wall" || key === "begin" ? "" : "text",
       "aria-sort": key === by ? (down ? "descending" : "ascending") : null,
     }, make("button", { type: "button", title: what, click: () => this.sort(key) }, title)));
     head.splice(1, 0, make("th", { scope: "col", class: "text" }, make("span", {}, "Where")));
-    const body = make("tbody");
-    for (const row of rows.slice(0, this.shown)) body.append(this.row(row));
-    this.table.replaceChildren(make("table", { "aria-label": "Requests" }, make("thead", {}, make("tr", {}, ...head)), body));
-    if (rows.length > this.shown) {
-      this.table.append(make("div", { class: "more" }, make("button", { type: "button", class: "small", click: () => {
-        this.shown *= 4;
-        this.list();
-      } }, "Show more")));
-    }
-    this.mark();
+    this.body = make("tbody");
+    this.table.replaceChildren(make("table", { "aria-label": "Requests" }, make("thead", {}, make("tr", {}, ...head)), this.body));
   }
 
   /** @param {Key} key */
@@ -206,7 +227,57 @@ export class Requests {
     this.state.set({ order: { key, down: key === order.key ? !order.down : key === "wall" } });
   }
 
-  /** @param {RequestRow} row */
+  /** Shows a request whole, or beside the one that is. @param {RequestId} row @param {boolean} beside */
+  choose(row, beside) {
+    const id = { schema: row.schema, id: row.id };
+    this.state.set(beside && this.state.view.request ? { beside: id } : { request: id, beside: null });
+  }
+
+  /** The row that has the keys. @returns {HTMLElement|null} */
+  current() {
+    const focused = document.activeElement;
+    return focused instanceof HTMLElement && this.body.contains(focused) ? focused.closest("tr") : null;
+  }
+
+  /** Goes up or down the list: from where one is, or from the chosen request. @param {boolean} down */
+  async step(down) {
+    const at = this.current();
+    if (!at) {
+      const first = this.body.querySelector("tr[aria-selected=true]") ?? this.body.firstElementChild;
+      if (first instanceof HTMLElement) first.focus();
+      return;
+    }
+    if (down && !at.nextElementSibling && this.shown < this.found) await this.more();
+    const next = down ? at.nextElementSibling : at.previousElementSibling;
+    if (next instanceof HTMLElement && this.current() === at) next.focus();
+  }
+
+  /** Sets the request that has the keys beside the chosen one. */
+  compare() {
+    const [schema, id] = this.current()?.dataset["id"]?.split(".").map(Number) ?? [];
+    if (schema !== undefined && id !== undefined) this.choose({ schema, id }, true);
+  }
+
+  /** Lets go of what is chosen, the second first; whether there was any. */
+  letGo() {
+    const { request, beside } = this.state.view;
+    if (request) this.state.set(beside ? { beside: null } : { request: null });
+    return request !== null;
+  }
+
+  /** Keys in the search. @param {KeyboardEvent} event */
+  typed(event) {
+    if (event.key === "ArrowDown" || event.key === "Enter") {
+      this.input.blur();
+      void (this.coming ?? Promise.resolve()).then(() => this.step(true));
+    } else if (event.key === "Escape") {
+      this.state.set({ find: "" });
+      this.input.blur();
+    } else return;
+    event.preventDefault();
+  }
+
+  /** @param {ListedRequest} row */
   row(row) {
     const all = STATES.reduce((sum, { name }) => sum + row.times_ns[name], 0) || 1;
     const bar = make("span", { class: "states" });
@@ -220,15 +291,17 @@ export class Requests {
       parts.push(`${name} ${percent(share)}`);
     }
     bar.title = parts.join(", ");
-    const choose = (/** @type {boolean} */ beside) => {
-      const id = { schema: row.schema, id: row.id };
-      this.state.set(beside && this.state.view.request ? { beside: id } : { request: id, beside: null });
-    };
     return make("tr", {
-      tabindex: 0, "data-id": `${row.schema}.${row.id}`, title: "Shift-click sets it beside the chosen one",
-      click: (event) => choose(event instanceof MouseEvent && event.shiftKey),
+      tabindex: 0, "data-id": `${row.schema}.${row.id}`, title: "Shift-click or c sets it beside the chosen one",
+      // With Shift the browser would select text, from wherever it was clicked before.
+      mousedown: (event) => {
+        if (!(event instanceof MouseEvent && event.shiftKey)) return;
+        event.preventDefault();
+        if (event.currentTarget instanceof HTMLElement) event.currentTarget.focus();
+      },
+      click: (event) => this.choose(row, event instanceof MouseEvent && event.shiftKey),
       keydown: (event) => {
-        if (event instanceof KeyboardEvent && event.key === "Enter") choose(event.shiftKey);
+        if (event instanceof KeyboardEvent && event.key === "Enter") this.choose(row, event.shiftKey);
       },
     },
       make("td", {}, ...time(row.response_ns)), make("td", { class: "text" }, bar),
@@ -265,7 +338,7 @@ export class Requests {
       this.right.replaceChildren(...parts);
       this.right.scrollTop = 0;
     } catch (error) {
-      if (error instanceof Error && "status" in error && error.status === 404) this.state.set({ request: null, beside: null });
+      if (error instanceof Error && "status" in error && error.status === 404) this.state.set({ request: null, beside: null }, false);
       else this.failed(error);
     }
   }

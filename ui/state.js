@@ -1,5 +1,6 @@
 // What can be seen and what is selected. All of it stands in the address, so that a link leads
-// back to it; functions by their number in the trace, which outlives the server.
+// back to it; functions by their number in the trace, which outlives the server. A view that was
+// chosen is a step that the browser goes back to; moving, zooming and typing are none.
 
 /** @typedef {import("./types.js").View} View */
 /** @typedef {import("./types.js").TraceInfo} TraceInfo */
@@ -13,6 +14,16 @@ export const TABS = ["functions", "flame", "durations", "requests", "communicati
 const LIMITS = /** @type {const} */ (["took", "lasted"]);
 const TEXTS = /** @type {const} */ (["find", "search"]);
 const ORDERS = /** @type {const} */ (["order", "functions"]);
+
+/** What of the view is chosen. */
+const CHOSEN = /** @type {const} */ ([
+  "tab", "range", "label", "call", "cpu", "schema", "request", "beside", "took", "order", "lasted", "functions",
+]);
+
+/** @param {View} view */
+function chosen(view) {
+  return JSON.stringify(CHOSEN.map((name) => view[name]));
+}
 
 /** @param {TraceInfo} trace */
 function tabsOf(trace) {
@@ -36,9 +47,21 @@ export class State {
     /** What to do when the trace has grown. @type {Set<() => void>} */
     this.growers = new Set();
     this.writing = 0;
+    /** Whether the view that is to be written is a step. */
+    this.stepped = false;
+    /** Whether a pointer is down: what it drags is chosen when it is let go. */
+    this.held = false;
     this.labels = new Map(trace.functions.map((known, label) => [known.id, label]));
     this.read();
+    // Menus of the browser's own swallow the end of a press, so whoever moves without one tells it, too.
+    for (const name of /** @type {const} */ (["pointerdown", "pointermove", "pointerup", "pointercancel"])) {
+      window.addEventListener(name, ({ buttons }) => (this.held = buttons !== 0), true);
+    }
     window.addEventListener("hashchange", () => {
+      // Who goes back is where they were, whatever was about to be written.
+      window.clearTimeout(this.writing);
+      this.writing = 0;
+      this.stepped = false;
       const before = { ...this.view };
       this.read();
       this.tell(before);
@@ -72,17 +95,26 @@ export class State {
     const width = from <= 0 && follows ? this.end : to - from;
     const change = follows ? { from: this.end - width, to: this.end } : {};
     const { lasted } = this.view;
-    this.set({ ...change, lasted, label: known ? this.labels.get(known.id) ?? null : null });
+    this.set({ ...change, lasted, label: known ? this.labels.get(known.id) ?? null : null }, false);
   }
 
-  /** @param {Partial<View>} change */
-  set(change) {
+  /**
+   * @param {Partial<View>} change
+   * @param {boolean} [step] whether the browser goes back to the view before; if it is not said, where
+   *   something else is chosen
+   */
+  set(change, step) {
     const before = { ...this.view };
     Object.assign(this.view, change);
     // What was chosen of one function's durations, or of one time's, is no part of another's.
     const other = this.view.label !== before.label || this.view.range !== before.range;
     if (other && change.lasted === undefined) this.view.lasted = null;
     this.clamp();
+    if (!this.stepped && (step ?? chosen(this.view) !== chosen(before))) {
+      // One goes back to where one was last, not to where that was written down.
+      if (this.writing) history.replaceState(null, "", this.address(before));
+      this.stepped = true;
+    }
     this.tell(before);
     if (!this.writing) this.writing = window.setTimeout(() => this.write(), 250);
   }
@@ -118,12 +150,25 @@ export class State {
    */
   show(start, end) {
     const room = Math.max((end - start) * 0.15, NARROWEST_NS / 4);
-    this.set({ from: start - room, to: end + room });
+    this.set({ from: start - room, to: end + room }, true);
   }
 
   write() {
+    if (this.held) {
+      this.writing = window.setTimeout(() => this.write(), 250);
+      return;
+    }
     this.writing = 0;
-    const { from, to, range, label, call, tab, scroll, cpu, request, beside, schema } = this.view;
+    const address = this.address(this.view);
+    const there = location.hash || "#";
+    if (this.stepped && address !== there) history.pushState(null, "", address);
+    else history.replaceState(null, "", address);
+    this.stepped = false;
+  }
+
+  /** @param {View} view */
+  address(view) {
+    const { from, to, range, label, call, tab, scroll, cpu, request, beside, schema } = view;
     /** @type {string[]} */
     const parts = [];
     if (from > 0 || to < this.end) parts.push(`t=${Math.round(from)}-${Math.round(to)}`);
@@ -137,23 +182,7 @@ export class State {
     if (tab !== this.tabs[0]) parts.push(`tab=${tab}`);
     if (cpu) parts.push("cpu=1");
     if (scroll > 0) parts.push(`scroll=${Math.round(scroll)}`);
-    this.writeLists(parts);
-    history.replaceState(null, "", `#${parts.join("&")}`);
-  }
-
-  /** What is listed, and in which order. @param {string[]} parts */
-  writeLists(parts) {
-    for (const name of LIMITS) {
-      const limits = this.view[name];
-      if (limits) parts.push(`${name}=${limits[0]}-${limits[1]}`);
-    }
-    for (const name of TEXTS) {
-      if (this.view[name]) parts.push(`${name}=${encodeURIComponent(this.view[name])}`);
-    }
-    for (const name of ORDERS) {
-      const order = this.view[name];
-      if (order) parts.push(`${name}=${order.key}.${order.down ? "down" : "up"}`);
-    }
+    return `#${[...parts, ...lists(view)].join("&")}`;
   }
 
   /** @param {URLSearchParams} parameters */
@@ -194,4 +223,21 @@ export class State {
     this.readLists(parameters);
     this.clamp();
   }
+}
+
+/** What is listed, and in which order. @param {View} view */
+function lists(view) {
+  const parts = [];
+  for (const name of LIMITS) {
+    const limits = view[name];
+    if (limits) parts.push(`${name}=${limits[0]}-${limits[1]}`);
+  }
+  for (const name of TEXTS) {
+    if (view[name]) parts.push(`${name}=${encodeURIComponent(view[name])}`);
+  }
+  for (const name of ORDERS) {
+    const order = view[name];
+    if (order) parts.push(`${name}=${order.key}.${order.down ? "down" : "up"}`);
+  }
+  return parts;
 }

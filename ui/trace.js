@@ -183,7 +183,7 @@ function start(trace, switchTheme) {
       timeline.draw();
     } catch (error) {
       // A link to a call of another trace.
-      if (error instanceof Unanswered && error.status === 404) state.set({ call: null });
+      if (error instanceof Unanswered && error.status === 404) state.set({ call: null }, false);
       else failed(error);
     }
   };
@@ -251,13 +251,14 @@ function start(trace, switchTheme) {
     if (JSON.stringify(view.call) !== told) void tell();
   });
 
+  const ofRequests = () => state.view.tab === "requests";
   const help = byId("help", HTMLDialogElement);
   byId("help-button", HTMLButtonElement).addEventListener("click", () => help.showModal());
   byId("losses", HTMLButtonElement).addEventListener("click", () => byId("losses-dialog", HTMLDialogElement).showModal());
   listenToKeys(state, timeline, {
-    "/": () => search.input.select(),
+    "/": () => (ofRequests() ? requests.input : search.input).select(),
     "?": () => help.showModal(),
-    "0": () => state.set({ from: 0, to: state.end }),
+    "0": () => state.set({ from: 0, to: state.end }, true),
     f: () => {
       const { range } = state.view;
       if (timeline.marked) state.show(timeline.marked.start_ns, timeline.marked.start_ns + timeline.marked.duration_ns);
@@ -267,7 +268,14 @@ function start(trace, switchTheme) {
     p: () => step(true),
     ...Object.fromEntries(state.tabs.map((tab, at) => [String(at + 1), () => state.set({ tab })])),
     t: turn,
+    j: () => ofRequests() && void requests.step(true),
+    k: () => ofRequests() && void requests.step(false),
+    // Elsewhere they scroll what is under the pointer.
+    ArrowDown: () => requests.current() !== null && void requests.step(true),
+    ArrowUp: () => requests.current() !== null && void requests.step(false),
+    c: () => ofRequests() && requests.compare(),
     Escape: () => {
+      if (ofRequests() && requests.letGo()) return;
       if (state.view.call) state.set({ call: null });
       else state.set({ range: null, label: null });
     },
@@ -308,7 +316,7 @@ function start(trace, switchTheme) {
         await tell();
         // A call that ended since may have moved others by a row: another one is not shown for it.
         const same = timeline.marked?.label === marked?.label && Math.abs((timeline.marked?.start_ns ?? 0) - (marked?.start_ns ?? 0)) < 1e5;
-        if (marked && !same) state.set({ call: null });
+        if (marked && !same) state.set({ call: null }, false);
         document.documentElement.dataset["generation"] = String(trace.generation);
       }
       if (trace.live) window.setTimeout(() => void grow(), LIVE_MS);

@@ -205,13 +205,29 @@
  */
 
 /**
- * @typedef {object} RequestList
+ * A request as it is listed.
+ * @typedef {object} ListedRequest
+ * @property {number} schema
+ * @property {number} id
+ * @property {string} class
+ * @property {string[]} path
+ * @property {number} begin_ns
+ * @property {number} response_ns
+ * @property {Record<StateName, number>} times_ns
+ */
+
+/**
+ * All requests, without themselves.
+ * @typedef {object} RequestsInfo
  * @property {string[]} schemas
  * @property {string} reason
- * @property {RequestRow[]} rows
- * @property {number} left_out
+ * @property {number} requests
+ * @property {[number, number][]} bars how long they took, and how many did
+ * @property {number} per_doubling bars for each doubling
  * @property {string[]} problems
  */
+
+/** @typedef {{found: number, rows: ListedRequest[]}} RequestsPage */
 
 /**
  * One request whole.

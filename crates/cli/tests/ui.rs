@@ -224,12 +224,12 @@ fn a_link_leads_back_to_chosen_and_sorted_calls() {
     assert_eq!(page.errors, [] as [String; 0]);
 }
 
-/// A trace of files that were open for 1, 2, 4 ms and so on.
-fn open_files(folder: &Path) -> std::path::PathBuf {
+/// A trace of files that were open for 1, 2, 4 ms and so on, up to 512 ms, and again.
+fn open_files(folder: &Path, files: u32) -> std::path::PathBuf {
     let (text, trace) = (folder.join("files.strace"), folder.join("files.fettle"));
     let mut lines = String::new();
-    for file in 0..10 {
-        let (begin, open) = (f64::from(file), 0.001 * f64::from(1 << file));
+    for file in 0..files {
+        let (begin, open) = (f64::from(file), 0.001 * f64::from(1 << (file % 10)));
         let call = |at: f64, call: &str| format!("100 {:.6} {call} <0.000010>\n", 1.7e9 + at);
         let path = format!("3</data/{file}>");
         lines += &call(begin, &format!("openat(AT_FDCWD, \"/data/{file}\", O_RDONLY) = {path}"));
@@ -245,7 +245,7 @@ fn open_files(folder: &Path) -> std::path::PathBuf {
 #[test]
 fn a_link_leads_back_to_chosen_and_sorted_requests() {
     let Some(Bed { mut page, folder }) = Bed::new() else { return };
-    let served = Served::start(&open_files(folder.path()));
+    let served = Served::start(&open_files(folder.path(), 10));
     page.open(&served.url).unwrap();
     page.until(READY).unwrap();
     let rows = "document.querySelectorAll('#requests tbody tr').length";
@@ -267,6 +267,108 @@ fn a_link_leads_back_to_chosen_and_sorted_requests() {
     page.until(&format!("{rows} === 1 && location.hash.includes('find=%233')")).unwrap();
     leads_back(&mut page, "requests");
     assert_eq!(page.value("document.querySelector('#requests input').value").unwrap(), "#3");
+    assert_eq!(page.errors, [] as [String; 0]);
+}
+
+#[test]
+fn back_leads_to_the_view_before() {
+    let Some(Bed { mut page, folder }) = Bed::new() else { return };
+    let served = Served::start(&open_files(folder.path(), 10));
+    page.open(&served.url).unwrap();
+    page.until(READY).unwrap();
+    page.until("document.querySelectorAll('#requests tbody tr').length === 10").unwrap();
+    page.value("document.querySelector('#requests tbody tr').click()").unwrap();
+    page.until("/^#request=0.[0-9]+$/.test(location.hash)").unwrap();
+    page.value("document.getElementById('tab-communication').click()").unwrap();
+    page.until("location.hash.includes('tab=communication')").unwrap();
+    page.value("document.getElementById('tab-requests').click()").unwrap();
+    page.value("document.querySelector('#requests input').focus()").unwrap();
+    page.key("9").unwrap();
+    page.until("location.hash.includes('find=9')").unwrap();
+
+    // What was typed was no step, and stands in the address that one leaves.
+    page.value("history.back()").unwrap();
+    page.until("location.hash.includes('tab=communication')").unwrap();
+    page.until("!document.getElementById('communication').hidden").unwrap();
+    page.value("history.back()").unwrap();
+    page.until("/^#request=0.[0-9]+$/.test(location.hash)").unwrap();
+    page.until("document.querySelector('.whole h2') !== null").unwrap();
+    page.until("document.querySelectorAll('#requests tbody tr').length === 10").unwrap();
+    page.value("history.back()").unwrap();
+    page.until("location.hash === '' && document.querySelector('.whole') === null").unwrap();
+    page.value("history.go(3)").unwrap();
+    page.until("document.querySelectorAll('#requests tbody tr').length === 1").unwrap();
+    assert_eq!(page.value("document.querySelector('#requests input').value").unwrap(), "9");
+
+    // Moving and zooming is no step.
+    let served = Served::start(&record(folder.path()));
+    page.open(&served.url).unwrap();
+    page.until(READY).unwrap();
+    let steps = page.value("history.length").unwrap();
+    for key in ["w", "d"] {
+        page.key(key).unwrap();
+        page.until("location.hash.includes('t=')").unwrap();
+    }
+    let settled = "new Promise(done => setTimeout(() => done(location.hash), 600))";
+    let view = page.value(settled).unwrap();
+    assert_eq!(page.value("history.length").unwrap(), steps);
+    page.value("document.getElementById('tab-flame').click()").unwrap();
+    page.until("location.hash.includes('tab=flame')").unwrap();
+    page.value("history.back()").unwrap();
+    page.until(&format!("location.hash === {view}")).unwrap();
+    page.until("!document.getElementById('functions').hidden").unwrap();
+    assert_eq!(page.errors, [] as [String; 0]);
+}
+
+#[test]
+fn requests_are_chosen_compared_and_found_by_keys() {
+    let Some(Bed { mut page, folder }) = Bed::new() else { return };
+    let served = Served::start(&open_files(folder.path(), 400));
+    page.open(&served.url).unwrap();
+    page.until(READY).unwrap();
+    let rows = "document.querySelectorAll('#requests tbody tr').length";
+    page.until(&format!("{rows} === 150")).unwrap();
+    let here = "document.activeElement?.dataset.id";
+    let row = |n: u32| format!("document.querySelectorAll('#requests tbody tr')[{n}]?.dataset.id");
+    for (key, n) in [("j", 0), ("j", 1), ("ArrowDown", 2), ("k", 1), ("ArrowUp", 0), ("j", 1)] {
+        page.key(key).unwrap();
+        page.until(&format!("{here} === {}", row(n))).unwrap();
+    }
+    page.key("Enter").unwrap();
+    page.until("/^#request=0.[0-9]+$/.test(location.hash)").unwrap();
+    page.key("j").unwrap();
+    page.key("c").unwrap();
+    page.until(&format!("location.hash.includes('beside=' + {})", row(2))).unwrap();
+    page.until("document.querySelectorAll('.whole').length === 2").unwrap();
+    // The same with Shift and a click; no text is selected by that.
+    page.shift_click("#requests tbody tr:nth-child(6) td:last-child").unwrap();
+    page.until(&format!("location.hash.includes('beside=' + {})", row(5))).unwrap();
+    page.until(&format!("{here} === {}", row(5))).unwrap();
+    assert_eq!(page.value("getSelection().toString()").unwrap(), "");
+    page.key("Escape").unwrap();
+    page.until("/^#request=0.[0-9]+$/.test(location.hash)").unwrap();
+    page.key("Escape").unwrap();
+    page.until("document.querySelector('.whole') === null").unwrap();
+
+    // Whoever goes beyond what is listed gets more, until all are.
+    let last = "document.querySelector('#requests tbody tr:last-child')";
+    page.value(&format!("{last}.focus()")).unwrap();
+    page.key("j").unwrap();
+    page.until(&format!("{rows} === 400 && {here} === {}", row(150))).unwrap();
+    assert_eq!(
+        page.value("document.querySelector('#requests .more button')").unwrap(),
+        serde_json::Value::Null
+    );
+
+    page.key("/").unwrap();
+    for letter in ["#", "3", "9", "8"] {
+        page.key(letter).unwrap();
+    }
+    page.key("Enter").unwrap();
+    page.until(&format!("{rows} === 1 && {here} === '0.398'")).unwrap();
+    page.key("?").unwrap();
+    page.until("document.getElementById('help').innerText.includes('the list of requests')")
+        .unwrap();
     assert_eq!(page.errors, [] as [String; 0]);
 }
 

@@ -1,20 +1,23 @@
 //! Two systems side by side: the same schema over two traces, and where the time of a request goes in
 //! each.
 //!
-//! Time is compared by pieces: classes of requests, what requests do or wait for, in which process, and
-//! system calls by process. Of each piece there is the mean for a request (or call) on both sides, and
+//! Time is compared by pieces: classes of requests, steps of their critical paths, what requests do or
+//! wait for, in which process, and system calls by process. Steps of critical paths add up to the
+//! requests' wall time; what actors do beside each other is more. Of each piece there is the mean for a request (or call) on both sides, and
 //! for the difference of the means an interval that holds it in 95 of 100 cases: 1.96 standard errors,
 //! those of both sides together (Welch). So it says whether a difference is one.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
+use fettle_requests::State;
 use serde::Serialize;
 
 use crate::JSON_VERSION;
 use crate::analyses::system_calls;
 use crate::error::Result;
 use crate::session::Session;
+use crate::view::NOBODY;
 
 /// Two traces compared.
 #[derive(Clone, Debug, Serialize)]
@@ -112,11 +115,21 @@ impl Sums {
 struct Pieces {
     requests: u64,
     classes: BTreeMap<String, Sums>,
+    /// Of critical paths, by process and what it does.
+    paths: BTreeMap<String, Sums>,
     /// By what requests do, and by process besides.
     states: BTreeMap<String, Sums>,
     processes: BTreeMap<String, Sums>,
     calls: BTreeMap<String, Sums>,
     problems: Vec<String>,
+}
+
+/// Adds a request's pieces, and its time in which nobody had to do with it.
+fn add(to: &mut BTreeMap<String, Sums>, of: BTreeMap<String, u64>, nobodys_ns: u64) {
+    let nobodys = (nobodys_ns > 0).then(|| (NOBODY.to_owned(), nobodys_ns));
+    for (name, ns) in of.into_iter().chain(nobodys) {
+        to.entry(name).or_default().add(ns);
+    }
 }
 
 fn pieces(session: &Session<'_>) -> Result<Pieces> {
@@ -125,22 +138,36 @@ fn pieces(session: &Session<'_>) -> Result<Pieces> {
         let row = context.row(request);
         pieces.requests += 1;
         pieces.classes.entry(row.class.clone()).or_default().add(row.response_ns);
-        for (state, ns) in row.times_ns.by_state() {
+        let nobodys_ns = request.nobodys_ns(request.end_ns);
+        let states = row.times_ns.by_state().map(|(state, ns)| (state.name(), ns));
+        for (name, ns) in states.into_iter().chain([(NOBODY, nobodys_ns)]) {
             if ns > 0 {
-                pieces.states.entry(state.name().to_owned()).or_default().add(ns);
+                pieces.states.entry(name.to_owned()).or_default().add(ns);
             }
         }
+        let piece = |section: u32, state: State| {
+            let stay = request.sections.get(section as usize)?;
+            let actor = context.actor(request, stay.timeline, stay.key, stay.joined_ns);
+            Some(format!("{}  {}", actor.process.unwrap_or(actor.name), state.name()))
+        };
         let mut of: BTreeMap<String, u64> = BTreeMap::new();
         for span in &request.spans {
-            let Some(stay) = request.sections.get(span.section as usize) else { continue };
-            let actor = context.actor(request, stay.timeline, stay.key, stay.joined_ns);
-            let process = actor.process.unwrap_or(actor.name);
-            let name = format!("{process}  {}", span.state.name());
-            *of.entry(name).or_default() += span.to_ns.saturating_sub(span.from_ns);
+            if let Some(name) = piece(span.section, span.state) {
+                *of.entry(name).or_default() += span.to_ns.saturating_sub(span.from_ns);
+            }
         }
-        for (name, ns) in of {
-            pieces.processes.entry(name).or_default().add(ns);
+        add(&mut pieces.processes, of, nobodys_ns);
+        let mut of: BTreeMap<String, u64> = BTreeMap::new();
+        let mut nobodys_ns = request.wall_ns();
+        for step in request.critical_path() {
+            if let Some(name) = piece(step.section, step.state) {
+                let (from_ns, to_ns) = (step.from_ns.max(request.begin_ns), step.to_ns);
+                let ns = to_ns.min(request.end_ns).saturating_sub(from_ns);
+                *of.entry(name).or_default() += ns;
+                nobodys_ns = nobodys_ns.saturating_sub(ns);
+            }
         }
+        add(&mut pieces.paths, of, nobodys_ns);
         true
     })?;
     pieces.problems = ran.problems;
@@ -164,6 +191,7 @@ pub fn diff(before: &Session<'_>, after: &Session<'_>) -> Result<Diff> {
     let all = Some((a.requests, b.requests));
     let groups = vec![
         group("classes of requests", "request", &a.classes, &b.classes, None),
+        group("critical paths, which add up to the wall time", "request", &a.paths, &b.paths, all),
         group("what requests do and wait for", "request", &a.states, &b.states, all),
         group("in which process", "request", &a.processes, &b.processes, all),
         group("system calls, waits included", "call", &a.calls, &b.calls, None),

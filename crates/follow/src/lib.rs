@@ -42,6 +42,7 @@ mod quantile;
 mod session;
 mod summary;
 mod unconnected;
+mod undecoded;
 mod view;
 
 pub use analyses::{Cell, Findable, Findings, Found, FoundColumn, Unit, analyses};

@@ -68,7 +68,10 @@ impl Live {
     ) -> Result<Live> {
         let program = compile(sources, library)?;
         let mut problems = Vec::new();
-        let known = kinds.iter().map(|kind| Known::new(kind, &program, &mut problems)).collect();
+        let summing = Summing::new(&program, slowest);
+        let also = |event| summing.wants(event);
+        let known = kinds.iter().map(|kind| Known::new(kind, &program, &also, &mut problems));
+        let known = known.collect();
         // The kernel tells of switches in every recording of its events.
         let options = Options { switches: true, ..Options::default() };
         Ok(Live {
@@ -77,7 +80,7 @@ impl Live {
             names: Names::default(),
             causal: Causal::new(program.catalog()),
             kinds: known,
-            summing: Summing::new(&program, slowest),
+            summing,
             problems,
             values: Vec::new(),
             told_ns: 0,
@@ -161,7 +164,7 @@ impl Live {
     fn run(&mut self, with: &mut dyn FnMut(&Request, &Context<'_>)) {
         let Live { engine, program, strings, names, summing, batch, .. } = self;
         let context = Context { program, strings, names };
-        summing.unconnected.look(batch, strings);
+        summing.look(batch, strings);
         engine.feed(batch, &mut |request| {
             let request = request.read();
             summing.take(request, &context);
@@ -179,7 +182,12 @@ impl Live {
 }
 
 impl Known {
-    fn new(kind: &EventKind, program: &Program, problems: &mut Vec<String>) -> Known {
+    fn new(
+        kind: &EventKind,
+        program: &Program,
+        also: &dyn Fn(EventId) -> bool,
+        problems: &mut Vec<String>,
+    ) -> Known {
         let place = |name: &str| kind.fields.iter().position(|field| field.name == name);
         let tells = match kind.name.as_str() {
             "exec" => place("pid").zip(place("path")).map(|(pid, path)| Tells::Exec { pid, path }),
@@ -190,8 +198,8 @@ impl Known {
             _ => None,
         };
         let catalog = program.catalog();
-        let uses = |event: &EventId| program.schemas().iter().any(|schema| schema.uses(*event));
-        let event = catalog.find(&kind.name).filter(uses);
+        let uses = |event: EventId| program.schemas().iter().any(|schema| schema.uses(event));
+        let event = catalog.find(&kind.name).filter(|event| uses(*event) || also(*event));
         let declared = event.and_then(|event| Some((event, catalog.get(event)?)));
         let event = declared.and_then(|(event, declared)| match places(kind, declared) {
             Ok(places) => Some((event, places)),

@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 
-use fettle_requests::{Batch, Counts, Outcome, Program, Request, SchemaCounts};
+use fettle_requests::{Batch, Counts, EventId, Outcome, Program, Request, SchemaCounts, Strings};
 use fettle_trace::Manifest;
 
 use crate::JSON_VERSION;
@@ -11,6 +11,7 @@ use crate::error::Result;
 use crate::quantile::quantiles;
 use crate::session::{Context, Observer, Ran, Session};
 use crate::unconnected::Unconnected;
+use crate::undecoded::Undecoded;
 use crate::view::{ClassSummary, Count, RequestRow, SchemaSummary, SlowRequest, Summary, TimesNs};
 
 /// What is added up of a class.
@@ -27,7 +28,8 @@ pub(crate) struct Summing {
     sums: Vec<Sums>,
     /// How many of the slowest are told.
     slowest: usize,
-    pub unconnected: Unconnected,
+    unconnected: Unconnected,
+    undecoded: Undecoded,
 }
 
 /// What is added up of a schema.
@@ -72,7 +74,8 @@ impl Session<'_> {
     /// All requests in figures, and the `slowest` slowest of each schema.
     pub fn summary(&self, slowest: usize) -> Result<Summary> {
         let mut summing = Summing::new(&self.program, slowest);
-        let ran = self.run_with(&|_| false, None, &mut summing)?;
+        let undecoded = summing.undecoded.clone();
+        let ran = self.run_with(&|event| undecoded.wants(event), None, &mut summing)?;
         let Ran { counts, schema_counts, problems, .. } = ran;
         let manifest = self.trace.manifest();
         Ok(summing.finish(&self.program, manifest, &counts, &schema_counts, problems))
@@ -81,7 +84,7 @@ impl Session<'_> {
 
 impl Observer for Summing {
     fn events(&mut self, _: u64, events: &Batch, context: &Context<'_>) -> bool {
-        self.unconnected.look(events, context.strings);
+        self.look(events, context.strings);
         true
     }
 
@@ -94,7 +97,19 @@ impl Observer for Summing {
 impl Summing {
     pub(crate) fn new(program: &Program, slowest: usize) -> Summing {
         let sums = program.schemas().iter().map(|_| Sums::default()).collect();
-        Summing { sums, slowest, unconnected: Unconnected::new(program) }
+        let (unconnected, undecoded) = (Unconnected::new(program), Undecoded::new(program));
+        Summing { sums, slowest, unconnected, undecoded }
+    }
+
+    /// Whether it has to see an event, whatever the schemas do with it.
+    pub(crate) fn wants(&self, event: EventId) -> bool {
+        self.undecoded.wants(event)
+    }
+
+    /// Looks at some events for what is not in requests.
+    pub(crate) fn look(&mut self, events: &Batch, strings: &Strings) {
+        self.unconnected.look(events, strings);
+        self.undecoded.look(events, strings);
     }
 
     /// Adds a request.
@@ -121,6 +136,8 @@ impl Summing {
         schema_counts: &[SchemaCounts],
         problems: Vec<String>,
     ) -> Summary {
+        let mut event_counts = event_counts(counts, self.unconnected.messages);
+        event_counts.extend(self.undecoded.counts());
         let names = program.schemas().iter().map(|schema| schema.name().to_owned());
         let sums = names.zip(self.sums).zip(schema_counts);
         Summary {
@@ -129,7 +146,7 @@ impl Summing {
             duration_ns: manifest.duration_ns,
             events: counts.events,
             lost: manifest.events.lost(),
-            counts: event_counts(counts, self.unconnected.messages),
+            counts: event_counts,
             schemas: sums.map(|((name, sums), counts)| sums.finish(name, counts)).collect(),
             problems,
         }

@@ -3,6 +3,9 @@
 use fettle_requests::{State, Times, Wait};
 use serde::Serialize;
 
+/// What time of a request is called in which no actor had to do with it.
+pub(crate) const NOBODY: &str = "nobody that is recorded";
+
 /// All requests of a trace, in figures.
 #[derive(Clone, Debug, Serialize)]
 pub struct Summary {

@@ -2,7 +2,7 @@
 
 mod shop;
 
-use fettle_follow::{Cell, Session, choose};
+use fettle_follow::{Cell, Session, choose, diff};
 use fettle_requests::{Source, shipped};
 use fettle_trace::{EventField, EventWriter, FieldType, Finish, Manifest, Trace, TraceWriter};
 
@@ -168,4 +168,112 @@ fn messages_of_nobody_known_are_counted() {
     let summary = Session::open(&trace, &sources, &shipped).unwrap().summary(1).unwrap();
     let told: Vec<_> = summary.counts.iter().map(|count| (count.name, count.count)).collect();
     assert_eq!(told, [("unconnected", 1)]);
+}
+
+/// Connections whose messages were not told, and answers that were not found, are told where a schema
+/// follows messages: once, though both ends of a connection tell of it.
+#[test]
+fn messages_that_were_not_told_are_counted_where_a_schema_follows_them() {
+    use FieldType::{Bool, Text, U32, U64};
+    let dir = tempfile::tempdir().unwrap();
+    let folder = dir.path().join("cut.fettle");
+    let writer = TraceWriter::create(&folder, &Manifest::default()).unwrap();
+    let mut events = EventWriter::create(&folder).unwrap();
+    let ends = [("pid", U32), ("tid", U32), ("socket", U64), ("local", Text), ("remote", Text)];
+    let with = |more: &[(&str, FieldType)]| {
+        let fields = ends.iter().chain(more);
+        fields.map(|(name, ty)| EventField::new(*name, *ty)).collect::<Vec<_>>()
+    };
+    let undecoded = events.kind("undecoded", &with(&[("reason", Text)])).unwrap();
+    let answer = [("sent", Bool), ("protocol", Text), ("exchange", U64), ("ok", Bool)];
+    let answer =
+        events.kind("answer", &with(&[&answer[..], &[("status", Text)]].concat())).unwrap();
+    let names = ["server:80", "a:1", "b:2", "of which bytes are missing that matter"];
+    let [server, a, b, cut] = names.map(|name| u64::from(events.text(name)));
+    let names = ["that is encrypted", "not seen", "200", "http2"];
+    let [tls, unseen, good, http2] = names.map(|name| u64::from(events.text(name)));
+    let given_up = [(server, a, cut), (a, server, cut), (server, b, cut), (b, server, tls)];
+    for (at_ns, (local, remote, reason)) in (1..).zip(given_up) {
+        events.push(undecoded, at_ns, 0, &[7, 7, at_ns, local, remote, reason]).unwrap();
+    }
+    for (at_ns, status) in (11..).zip([unseen, good, unseen]) {
+        events.push(answer, at_ns, 0, &[7, 7, 1, server, a, 1, http2, at_ns, 0, status]).unwrap();
+    }
+    let finish = Finish { events: events.finish(Vec::new()).unwrap(), ..Finish::default() };
+    writer.finish(finish, &mut |_, _| {}).unwrap();
+    let trace = Trace::open(&folder).unwrap();
+    let told = |schema: &str| {
+        let sources = [Source::new("mine", format!("use {schema}"))];
+        let summary = Session::open(&trace, &sources, &shipped).unwrap().summary(1).unwrap();
+        summary.counts.iter().map(|count| (count.name, count.count)).collect::<Vec<_>>()
+    };
+    let expected = [("unseen", 2), ("undecoded_cut", 2), ("undecoded_tls", 1)];
+    assert_eq!(told("http2"), expected);
+    assert_eq!(told("sockets"), []);
+}
+
+/// A queue whose items lie there while nobody works for them, and a worker who takes each for a while.
+const QUEUE: &str = r#"
+event push(item: u64)
+event take(tid: u32, item: u64)
+event finish(tid: u32, item: u64)
+timeline item(item: u64)
+actor thread(tid: u32)
+on push { start item(item) seed "item" }
+on take { basic item(item) start thread(tid) is running }
+on finish { basic item(item) stop thread(tid) end }
+"#;
+
+/// Items that lie in the queue for so long each, and are worked on for 10 ns then.
+fn queue(folder: &std::path::Path, lies_ns: &[u64]) -> Trace {
+    use FieldType::{U32, U64};
+    let writer = TraceWriter::create(folder, &Manifest::default()).unwrap();
+    let mut events = EventWriter::create(folder).unwrap();
+    let item = EventField::new("item", U64);
+    let push = events.kind("push", std::slice::from_ref(&item)).unwrap();
+    let who = [EventField::new("tid", U32), item];
+    let [take, done] = ["take", "finish"].map(|name| events.kind(name, &who).unwrap());
+    let mut at_ns = 1000;
+    for (n, lies_ns) in (1..).zip(lies_ns) {
+        events.push(push, at_ns, 0, &[n]).unwrap();
+        events.push(take, at_ns + lies_ns, 0, &[7, n]).unwrap();
+        events.push(done, at_ns + lies_ns + 10, 0, &[7, n]).unwrap();
+        at_ns += lies_ns + 1000;
+    }
+    let finish = Finish { events: events.finish(Vec::new()).unwrap(), ..Finish::default() };
+    writer.finish(finish, &mut |_, _| {}).unwrap();
+    Trace::open(folder).unwrap()
+}
+
+#[test]
+fn time_in_which_nobody_works_is_told_and_adds_up() {
+    let dir = tempfile::tempdir().unwrap();
+    let before = queue(&dir.path().join("before.fettle"), &[90, 90]);
+    let after = queue(&dir.path().join("after.fettle"), &[190, 390]);
+    let sources = [Source::new("queue", QUEUE)];
+    let session = |trace| Session::open(trace, &sources, &shipped).unwrap();
+    let (before, after) = (session(&before), session(&after));
+    let diff = diff(&before, &after).unwrap();
+    for group in diff.groups.iter().filter(|group| !group.title.starts_with("classes")) {
+        let rows = group.rows.iter();
+        let rows: Vec<_> =
+            rows.map(|r| (r.name.as_str(), r.before.mean_ns, r.after.mean_ns)).collect();
+        assert_eq!(rows[0], ("nobody that is recorded", 90.0, 290.0), "{}", group.title);
+        let sums = rows.iter().fold((0.0, 0.0), |(a, b), row| (a + row.1, b + row.2));
+        assert_eq!(sums, (100.0, 300.0), "{}", group.title);
+    }
+    assert_eq!(diff.groups.len(), 4, "{:?}", diff.groups);
+}
+
+#[test]
+fn the_slow_may_be_those_whom_nobody_works_for() {
+    let dir = tempfile::tempdir().unwrap();
+    let lies_ns: Vec<u64> = (0..30).map(|n| if n == 3 { 5090 } else { 90 }).collect();
+    let trace = queue(&dir.path().join("queue.fettle"), &lies_ns);
+    let session = Session::open(&trace, &[Source::new("queue", QUEUE)], &shipped).unwrap();
+    let found = session.analyse("outliers").unwrap().unwrap().found;
+    let row = &found.tables[0].rows[1];
+    let expected = [Cell::Number(5090), Cell::Number(90), Cell::Share(1.0)];
+    assert_eq!(row[..3], expected, "{:?}", found.tables[0].rows);
+    assert_eq!(row[3], Cell::Text("nobody that is recorded".into()));
 }

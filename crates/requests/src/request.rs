@@ -208,6 +208,21 @@ impl Request {
         times
     }
 
+    /// Nanoseconds from its first event until then, or its last event, in which no actor had to do with
+    /// it: neither at work for it nor waiting, as far as it was seen.
+    pub fn nobodys_ns(&self, until_ns: u64) -> u64 {
+        let until_ns = until_ns.min(self.end_ns);
+        let mut spans: Vec<(u64, u64)> = self.spans.iter().map(|s| (s.from_ns, s.to_ns)).collect();
+        // Each actor's are in order; actors are not.
+        spans.sort_unstable();
+        let (mut nobodys_ns, mut covered_ns) = (0, self.begin_ns);
+        for (from_ns, to_ns) in spans {
+            nobodys_ns += from_ns.min(until_ns).saturating_sub(covered_ns);
+            covered_ns = covered_ns.max(to_ns);
+        }
+        nobodys_ns + until_ns.saturating_sub(covered_ns)
+    }
+
     /// Nanoseconds on processors.
     pub fn cpu_ns(&self) -> u64 {
         self.times().get(State::Running)
@@ -233,5 +248,30 @@ impl Request {
             }
         }
         path
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::state::Wait;
+
+    fn request(spans: &[(u64, u64)]) -> Request {
+        let span = |&(from_ns, to_ns)| {
+            let state = State::Waiting(Wait::Network);
+            Span { section: 0, state, from_ns, to_ns, shared: false }
+        };
+        let spans = spans.iter().map(span).collect();
+        Request { begin_ns: 100, end_ns: 200, spans, ..Request::default() }
+    }
+
+    #[test]
+    fn what_is_in_no_span_is_nobodys() {
+        // Two actors beside each other, one of which goes on after the last event.
+        let of = request(&[(110, 130), (170, 220), (120, 150), (125, 126)]);
+        assert_eq!(of.nobodys_ns(u64::MAX), 10 + 20);
+        assert_eq!((of.nobodys_ns(160), of.nobodys_ns(105), of.nobodys_ns(0)), (20, 5, 0));
+        assert_eq!(request(&[]).nobodys_ns(200), 100);
+        assert_eq!(request(&[(90, 300)]).nobodys_ns(200), 0);
     }
 }

@@ -76,6 +76,78 @@ fn what_lies_in_a_socket_is_queued() {
     assert_eq!(path[..5], expected);
 }
 
+/// A backend of PostgreSQL wants workers for a parallel query: it signals the postmaster, which forks
+/// them, and whom they wake when they are done. What that forks later for a new client is nobody's.
+#[test]
+fn workers_of_a_parallel_query_work_for_it() {
+    let story = shipped_story(
+        "postgres",
+        "10 received 1 1 7 \"l\" \"r\" 5
+         11 ask 1 1 7 \"l\" \"r\" false \"postgres\" 1 \"SELECT\" \"SELECT\"
+         12 signal 1 9 10
+         12 wakeup 1 9 0 false
+         13 switch_in 9 0
+         14 fork 9 9 20 20
+         15 fork 9 9 21 21
+         16 poll_begin 9 9
+         17 poll_begin 1 1
+         18 switch_out 1 0 false
+         20 switch_in 20 0
+         30 page_fault 20 20 4096
+         31 page_fault_done 20 20 4096
+         40 wakeup 20 1 0 false
+         41 thread_exit 20 20
+         50 switch_in 9 0
+         51 fork 9 9 30 30
+         52 page_fault 30 30 4096
+         60 switch_in 1 0
+         62 sent 1 1 7 \"l\" \"r\" 9
+         63 answer 1 1 7 \"l\" \"r\" true \"postgres\" 1 true \"OK\"",
+    );
+    let [request] = story.requests.as_slice() else { panic!("{:?}", story.events()) };
+    let events = story.events().remove(0);
+    assert!(events.contains(&11) && !events.contains(&16) && !events.contains(&17), "{events:?}");
+    let actors = request.sections.iter().filter(|section| section.actor);
+    let actors: Vec<u128> = actors.map(|section| section.key).collect();
+    assert_eq!(actors, [1, 9, 20, 21, 1], "the backend begins anew where it answers");
+    // The postmaster is done with it when it waits for whatever comes next.
+    let waits = State::Waiting(Wait::Network);
+    assert_eq!(request.times().get(waits), 40 - 18);
+    let path = request.critical_path();
+    let worker = path.iter().filter(|step| request.sections[step.section as usize].key == 20);
+    let ran = worker.filter(|step| step.state == State::Running);
+    assert_eq!(ran.map(|step| step.to_ns - step.from_ns).sum::<u64>(), 40 - 20, "{path:?}");
+}
+
+/// The postmaster is not woken where it is awake, and forks for all that have signalled by then: whose
+/// workers these are is not known, so they work for both.
+#[test]
+fn workers_that_several_have_asked_for_are_shared() {
+    let ask = |time: u64, pid: u64, socket: u64| {
+        format!(
+            "{time} received {pid} {pid} {socket} \"l\" \"r\" 5
+             {time} ask {pid} {pid} {socket} \"l\" \"r\" false \"postgres\" 1 \"SELECT\" \"SELECT\"
+             {time} signal {pid} 9 10\n"
+        )
+    };
+    let fork = |time: u64, pid: u64| format!("{time} fork 9 9 {pid} {pid}\n");
+    let text = ask(10, 1, 7)
+        + &fork(11, 20)
+        + &ask(12, 2, 8)
+        + &fork(13, 21)
+        + "14 poll_begin 9 9\n"
+        + &ask(15, 3, 9)
+        + &fork(16, 22);
+    let story = shipped_story("postgres", &text);
+    let mut actors = Vec::new();
+    for request in &story.requests {
+        let of = request.sections.iter().filter(|section| section.actor);
+        actors.push((request.id, of.map(|section| section.key).collect::<Vec<u128>>()));
+    }
+    actors.sort();
+    assert_eq!(actors, [(0, vec![1, 20, 21]), (1, vec![2, 21]), (2, vec![3, 22])]);
+}
+
 /// An event loop waits for time, and for a thread of its own, between a question and its answer: neither
 /// is the network. The way goes through the thread.
 #[test]

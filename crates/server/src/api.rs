@@ -43,7 +43,8 @@ pub(crate) fn routes() -> axum::Router<Arc<App>> {
         .route("/api/durations", get(durations))
         .route("/api/next", get(next))
         .route("/api/schemas", get(schemas))
-        .route("/api/requests", get(list))
+        .route("/api/requests", get(overview))
+        .route("/api/requests/listed", get(listed))
         .route("/api/request", get(request))
         .route("/api/communication", get(communication))
 }
@@ -283,9 +284,21 @@ async fn schemas(State(app): State<Arc<App>>) -> Answered {
     json(&requests::Schemas::of(app.shown().trace()).map_err(broken)?)
 }
 
-async fn list(State(app): State<Arc<App>>, Query(query): Query<ListQuery>) -> Answered {
+async fn overview(State(app): State<Arc<App>>, Query(query): Query<ListQuery>) -> Answered {
     let schema = schema(query.schema.as_deref())?;
-    json(&*app.shown().requests(schema).await.map_err(broken)?)
+    let requests = app.shown().requests(schema).await.map_err(broken)?;
+    spawn_blocking(move || json(&requests.overview())).await.map_err(broken)?
+}
+
+/// Some of the requests, of all that there are.
+async fn listed(
+    State(app): State<Arc<App>>,
+    Query(query): Query<ListQuery>,
+    Query(wanted): Query<requests::Wanted>,
+) -> Answered {
+    let schema = schema(query.schema.as_deref())?;
+    let requests = app.shown().requests(schema).await.map_err(broken)?;
+    spawn_blocking(move || json(&requests.page(&wanted))).await.map_err(broken)?
 }
 
 #[derive(Deserialize)]

@@ -110,6 +110,7 @@ fn nobody_learns_of_the_trace_without_the_token() {
         "durations",
         "next",
         "requests",
+        "requests/listed",
         "request",
         "communication",
     ];
@@ -268,11 +269,24 @@ fn requests_are_those_of_the_schema_that_suits() {
     // No events: each outermost call is what a request is.
     let list = served.get("/api/requests").json();
     assert_eq!(list["schemas"], serde_json::json!(["calls"]));
-    let rows = list["rows"].as_array().unwrap();
-    assert_eq!(rows.len(), 100);
-    let (schema, id) = (&rows[7]["schema"], &rows[7]["id"]);
+    assert_eq!(list["requests"], 100);
+    let bars = list["bars"].as_array().unwrap();
+    assert_eq!(bars.iter().map(|bar| bar[1].as_u64().unwrap()).sum::<u64>(), 100);
+    let page = served.get("/api/requests/listed?order=wall&down=true&first=90&limit=20").json();
+    assert_eq!((&page["found"], page["rows"].as_array().unwrap().len()), (&100.into(), 10));
+    let row = &page["rows"][7];
+    let (schema, id) = (&row["schema"], &row["id"]);
     let whole = served.get(&format!("/api/request?schema={schema}&id={id}")).json();
-    assert_eq!(whole["request"], rows[7]);
+    for field in row.as_object().unwrap().keys() {
+        assert_eq!(whole["request"][field], row[field], "{field}");
+    }
+    let found = served.get(&format!("/api/requests/listed?find=%23{id}&limit=9")).json();
+    assert!(found["rows"].as_array().unwrap().contains(row), "{found}");
+    let long = served.get("/api/requests/listed?shortest=18446744073709551615&limit=9").json();
+    assert_eq!(long["found"], 0);
+    for wrong in ["order=taste", "first=-1", "shortest=x", "schema=../x"] {
+        assert_eq!(served.get(&format!("/api/requests/listed?{wrong}")).status, 400, "{wrong}");
+    }
     assert_eq!(whole["actors"].as_array().unwrap().len(), 1);
     for path in ["/api/request?schema=0&id=123456", "/api/request?schema=9&id=0"] {
         assert_eq!(served.get(path).status, 404, "{path}");

@@ -186,6 +186,22 @@ impl Browser {
         Ok(())
     }
 
+    /// Clicks with Shift in the middle of what a selector finds.
+    pub fn shift_click(&mut self, selector: &str) -> Result<()> {
+        let place = format!(
+            "(({{ x, y, width, height }}) => [x + width / 2, y + height / 2])\
+             (document.querySelector('{selector}').getBoundingClientRect())"
+        );
+        let place = self.value(&place)?;
+        for kind in ["mouseMoved", "mousePressed", "mouseReleased"] {
+            let button = if kind == "mouseMoved" { "none" } else { "left" };
+            let params = json!({ "type": kind, "x": place[0], "y": place[1], "button": button,
+                "modifiers": 8, "clickCount": 1 });
+            self.call("Input.dispatchMouseEvent", params)?;
+        }
+        Ok(())
+    }
+
     /// Presses and releases a key that makes a character.
     pub fn key(&mut self, key: &str) -> Result<()> {
         for kind in ["keyDown", "keyUp"] {

@@ -1,7 +1,8 @@
 //! What is different about the slowest requests of a class.
 //!
 //! The slowest 1 % of each class stand against the others: which state of which process, and which
-//! kinds of events, they have more of. What explains most of the additional time stands first.
+//! kinds of events, they have more of. What explains most of the additional time stands first. Time is
+//! told until the answer, as what is compared is; that in which nobody had to do with a request, too.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
@@ -10,6 +11,7 @@ use fettle_requests::Request;
 
 use super::{Analysis, Cell, Findable, Found, Unit, share};
 use crate::session::Context;
+use crate::view::NOBODY;
 
 /// One of so many is slow.
 const ONE_OF: usize = 100;
@@ -22,6 +24,7 @@ const SHOWN: usize = 8;
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum Feature {
     Time(String, &'static str),
+    Nobodys,
     Events(String),
 }
 
@@ -63,13 +66,17 @@ impl Analysis for Outliers {
     fn request(&mut self, request: &Request, context: &Context<'_>) {
         let row = context.row(request);
         let mut sums: BTreeMap<u32, u64> = BTreeMap::new();
+        let until_ns = request.begin_ns.saturating_add(row.response_ns);
         for span in &request.spans {
             let Some(section) = request.sections.get(span.section as usize) else { continue };
             let actor = context.actor(request, section.timeline, section.key, span.from_ns);
             let who = actor.process.unwrap_or(actor.name);
             let number = self.number(Feature::Time(who, span.state.name()));
-            *sums.entry(number).or_default() += span.to_ns.saturating_sub(span.from_ns);
+            let ns = span.to_ns.min(until_ns).saturating_sub(span.from_ns);
+            *sums.entry(number).or_default() += ns;
         }
+        let number = self.number(Feature::Nobodys);
+        sums.insert(number, request.nobodys_ns(until_ns));
         for event in &request.events {
             let Some(kind) = context.program.catalog().get(event.kind) else { continue };
             let number = self.number(Feature::Events(kind.name.clone()));
@@ -147,10 +154,14 @@ fn differences(features: &[Feature], title: &str, slow: &[One], others: &[One]) 
     for (n, feature) in features.iter().enumerate() {
         let (a, b) = (slow_sums[n], others_sums[n]);
         match feature {
-            Feature::Time(who, state) => {
+            Feature::Time(..) | Feature::Nobodys => {
                 let (a, b) = (mean(a, slow), mean(b, others));
+                let what = match feature {
+                    Feature::Time(who, state) => format!("{who}  {state}"),
+                    _ => NOBODY.to_owned(),
+                };
                 if a > b {
-                    time_rows.push((a - b, row(a, b, format!("{who}  {state}"))));
+                    time_rows.push((a - b, row(a, b, what)));
                 }
             }
             Feature::Events(kind) => {
