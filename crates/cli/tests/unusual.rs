@@ -83,6 +83,19 @@ fn locked_memory_is_that_of_the_threads_that_there_are() {
     bench.same(&["events", "count"], &program);
 }
 
+/// Functions of Microsoft's ABI keep registers that probes take for free elsewhere.
+#[test]
+fn microsofts_abi_keeps_more_registers() {
+    let bench = Bench::new();
+    let program = bench.build("microsoft.c", "program", &[]);
+    bench.same(&["events", "time", "sample", "blocks", "edges", "count"], &program);
+    let trace = fettle_trace::Trace::open(bench.trace().as_ref()).unwrap();
+    let functions = trace.functions().unwrap();
+    for name in ["saves", "aligns", "passes"] {
+        assert!(functions.iter().any(|f| f.name == name), "{name} is probed");
+    }
+}
+
 /// Threads, processes, exceptions, with room for three threads at a time.
 #[test]
 fn more_threads_than_there_is_room_for() {
