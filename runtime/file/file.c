@@ -314,6 +314,9 @@ static struct thread_block *claim(u64 pid, u64 tid, u32 *number)
         return 0;
     }
     call(SYS_madvise, at, d->slot_size, 16 /* DONTDUMP */);
+    /* Nothing is in the file yet. What the kernel would read ahead at each first touch, some megabytes on
+     * some disks, is zeros that it has to make. */
+    call(SYS_madvise, at, d->slot_size, 1 /* RANDOM */);
     remember(pid, tid, (u64)at);
     return (struct thread_block *)at;
 }
