@@ -307,6 +307,24 @@ fn nothing_is_read_ahead_of_threads_files() {
     assert_eq!(String::from_utf8_lossy(&output.stdout), "1\n");
 }
 
+/// A program whose files may not become as large as a thread's runs as ever, and is told why nothing is
+/// recorded.
+#[test]
+fn a_limit_on_files_is_told_of() {
+    let folder = folder("instrument-limited");
+    let (program, new) = (folder.join("program"), folder.join("new"));
+    compile("cc", COUNTS, &program, &[]);
+    instrument(&program, &new, &[]);
+    let plain = Command::new(&program).arg("5").output().unwrap();
+    let script = format!("ulimit -f 1000; exec {} 5", text(&new));
+    let mut limited = Command::new("bash");
+    limited.args(["-c", &script]).env("FETTLE_RECORD", folder.join("trace"));
+    let limited = limited.output().unwrap();
+    assert_eq!((limited.stdout, limited.status), (plain.stdout, plain.status));
+    let said = String::from_utf8_lossy(&limited.stderr);
+    assert!(said.contains("RLIMIT_FSIZE"), "{said}");
+}
+
 #[test]
 fn a_killed_program_leaves_its_counts() {
     let folder = folder("instrument-killed");

@@ -132,22 +132,28 @@ fn sanitizers_find_their_memory_free() {
     bench.same(&["events", "count"], &program.display().to_string());
 }
 
-/// A limit on the size of files that leaves no room for a thread's memory.
+/// A limit on the size of files that leaves no room for a thread's memory, or for all threads'.
 #[test]
 fn files_may_be_limited() {
     let bench = Bench::new();
+    let program = bench.build("crowd.c", "program", &["-pthread"]);
     let trace = bench.trace();
-    let script = format!(
-        "ulimit -f 1000; exec {} record -q --output {trace} -- /bin/echo done",
-        env!("CARGO_BIN_EXE_fettle")
-    );
-    let output = Command::new("bash").args(["-c", &script]).output().unwrap();
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(String::from_utf8_lossy(&output.stdout), "done\n", "{said}");
-    assert_eq!(output.status.code(), Some(0), "{said}");
-    let report = bench.fettle(&["report", &trace]).output().unwrap();
-    let report = String::from_utf8_lossy(&report.stdout);
-    assert!(report.contains("there is no memory for it"), "{report}");
+    for (blocks, command, told) in
+        [(1000, "/bin/echo done", "leaves no room for it"), (200_000, &*program, "left no room")]
+    {
+        let _ = std::fs::remove_dir_all(&trace);
+        let script = format!(
+            "ulimit -f {blocks}; exec {} record -q --output {trace} -- {command}",
+            env!("CARGO_BIN_EXE_fettle")
+        );
+        let output = Command::new("bash").args(["-c", &script]).output().unwrap();
+        let plain = Command::new("bash").args(["-c", command]).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!((&output.stdout, output.status), (&plain.stdout, plain.status), "{said}");
+        let report = bench.fettle(&["report", &trace]).output().unwrap();
+        let report = String::from_utf8_lossy(&report.stdout);
+        assert!(report.contains(told) && report.contains("RLIMIT_FSIZE"), "{report}");
+    }
 }
 
 /// A switch that has no bound, in a program at a fixed address whose symbols are gone.
