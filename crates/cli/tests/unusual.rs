@@ -83,6 +83,21 @@ fn locked_memory_is_that_of_the_threads_that_there_are() {
     bench.same(&["events", "count"], &program);
 }
 
+/// Names of functions and files are bytes of others, which a terminal would obey.
+#[test]
+fn names_do_not_command_the_terminal() {
+    let bench = Bench::new();
+    let program = bench.build("crowd.c", "program", &["-pthread"]);
+    let file = bench.path("clear\x1b[2J.fettle").display().to_string();
+    std::fs::copy(&program, &file).unwrap();
+    for arguments in [["lift", "--list", &file], ["report", &file, "--tree"]] {
+        let output = bench.fettle(&arguments).output().unwrap();
+        let said = [output.stdout, output.stderr].concat();
+        let said = String::from_utf8_lossy(&said);
+        assert!(said.contains(r"clear\u001b[2J") && !said.contains('\x1b'), "{said}");
+    }
+}
+
 /// Functions of Microsoft's ABI keep registers that probes take for free elsewhere.
 #[test]
 fn microsofts_abi_keeps_more_registers() {
