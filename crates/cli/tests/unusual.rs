@@ -259,8 +259,9 @@ fn calls_of_coroutines_are_counted() {
     let program = bench.build("coroutines.c", "program", &[]);
     for mode in ["time", "events", "cpu", "sample", "count"] {
         let trace = bench.trace();
-        let (recorded, _) = bench.record(&["--mode", mode, "--lib", "libc.so*"], &program);
-        assert!(recorded.status.success(), "{mode}: {recorded:?}");
+        let options = ["--mode", mode, "--lib", "libc.so*"];
+        let (recorded, whole) = bench.record(&options, &program);
+        assert!(recorded.status.success() && whole, "{mode}: {recorded:?}");
         let trace = fettle_trace::Trace::open(trace.as_ref()).unwrap();
         let (functions, totals) = (trace.functions().unwrap(), trace.totals().unwrap());
         let calls = ["descend", "leaf", "yield", "swapcontext"].map(|name| {
