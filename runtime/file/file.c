@@ -70,6 +70,7 @@ struct data {
     /* State. */
     u64 bias, fini, on, pid, process_tsc;
     u64 dropped_threads;
+    u64 limited;        /* a limit on files' sizes left no room for a thread */
     char dir[PATH];
     char note[256];
     struct { u64 owner, at, len; } forks[FORKS];
@@ -96,11 +97,13 @@ enum {
     SYS_read = 0, SYS_write = 1, SYS_open = 2, SYS_close = 3, SYS_mmap = 9, SYS_mprotect = 10,
     SYS_munmap = 11, SYS_sigprocmask = 14, SYS_pread = 17, SYS_pwrite = 18, SYS_access = 21,
     SYS_mincore = 27, SYS_madvise = 28, SYS_getpid = 39, SYS_ftruncate = 77,
-    SYS_getcwd = 79, SYS_mkdir = 83, SYS_unlink = 87, SYS_getppid = 110, SYS_prctl = 158,
+    SYS_getcwd = 79, SYS_mkdir = 83, SYS_unlink = 87, SYS_getppid = 110, SYS_sigtimedwait = 128,
+    SYS_prctl = 158,
     SYS_arch_prctl = 158, SYS_gettid = 186, SYS_clock_gettime = 228, SYS_tgkill = 234,
     SYS_fallocate = 285,
 };
 #define EEXIST 17
+#define EFBIG 27
 #define ENOSPC 28
 #define ESRCH 3
 #define O_CLOEXEC 02000000
@@ -174,6 +177,19 @@ static u64 block_signals(void)
 static void restore_signals(u64 old)
 {
     call6(SYS_sigprocmask, 2, (u64)&old, 0, 8, 0, 0);
+}
+
+/* A call that makes a file longer. Where a limit on files' sizes (RLIMIT_FSIZE) forbids that, the kernel
+ * sends SIGXFSZ, too, of which the program must not know. Signals are blocked. */
+static long lengthen(long n, u64 a, u64 b, u64 c, u64 d)
+{
+    long r = call6(n, a, b, c, d, 0, 0);
+    if (r == -EFBIG) {
+        u64 sent = 1ul << 24; /* SIGXFSZ is 25 */
+        long at_once[2] = { 0, 0 };
+        call6(SYS_sigtimedwait, (u64)&sent, 0, (u64)at_once, 8, 0, 0);
+    }
+    return r;
 }
 
 static char *put(char *to, const char *text)
@@ -296,7 +312,8 @@ static struct thread_block *claim(u64 pid, u64 tid, u32 *number)
     }
     if (fd < 0)
         return 0;
-    long bad = call(SYS_ftruncate, fd, d->slot_size, 0);
+    long bad = lengthen(SYS_ftruncate, (u64)fd, d->slot_size, 0, 0);
+    d->limited |= bad == -EFBIG;
     /* Room on the disk for what is written first: a full disk must not end the program. */
     u64 head = d->timed ? SHADOW + (64 << 10) : SHADOW;
     if (!bad && call6(SYS_fallocate, (u64)fd, 0, 0, head, 0, 0) == -ENOSPC)
@@ -314,6 +331,9 @@ static struct thread_block *claim(u64 pid, u64 tid, u32 *number)
         return 0;
     }
     call(SYS_madvise, at, d->slot_size, 16 /* DONTDUMP */);
+    /* Nothing is in the file yet. What the kernel would read ahead at each first touch, some megabytes on
+     * some disks, is zeros that it has to make. */
+    call(SYS_madvise, at, d->slot_size, 1 /* RANDOM */);
     remember(pid, tid, (u64)at);
     return (struct thread_block *)at;
 }
@@ -647,7 +667,8 @@ static int set_up(const char *dir, int fsgsbase)
     } else {
         d->process_tsc = now();
         if (!give_block(pid, tid, 0, 0, 0)) {
-            say("no room, or no right to write, in");
+            say(d->limited ? "the limit on files' sizes (RLIMIT_FSIZE, ulimit -f) is too low for"
+                           : "no room, or no right to write, in");
             return 0;
         }
     }
@@ -915,7 +936,7 @@ int fettle_spill(u64 position)
         while (at < end && !failed) {
             u64 index = at & (RING_BYTES - 1);
             u64 n = end - at < RING_BYTES - index ? end - at : RING_BYTES - index;
-            long done = call6(SYS_pwrite, (u64)fd, (u64)ring + index, n, at, 0, 0);
+            long done = lengthen(SYS_pwrite, (u64)fd, (u64)ring + index, n, at);
             if (done <= 0)
                 failed = 1;
             else

@@ -8,6 +8,7 @@ use std::time::Instant;
 
 use clap::Parser;
 use fettle_cfg::{Lifted, SkipReason, Skipped};
+use fettle_report::render::one_line;
 use fettle_rewrite::{Mode, PlanOptions, Pointers, Probing};
 use serde_json::json;
 
@@ -74,7 +75,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         skipped_any |= !plan.skipped.is_empty();
         let total = plan.functions.len() + plan.skipped.len();
         let share = 100.0 * plan.functions.len() as f64 / total.max(1) as f64;
-        let mut out = std::io::stdout().lock();
+        let mut out = crate::output::stdout();
         if args.json {
             let list: Vec<_> = plan
                 .skipped
@@ -127,7 +128,7 @@ fn write_reasons(
     for (reason, count) in reasons {
         writeln!(out, "  {count:6}  {}", reason.describe())?;
         for s in skipped.iter().filter(|s| list && s.reason == *reason) {
-            let name = s.name.as_deref().unwrap_or("");
+            let name = one_line(s.name.clone().unwrap_or_default());
             writeln!(out, "          {} {name} (at {})", s.entry, s.at)?;
         }
     }

@@ -1,6 +1,7 @@
 //! What all commands that show something share: the terminal, standard output, opening a trace.
 
-use std::fmt;
+use std::borrow::Cow;
+use std::fmt::{self, Write as _};
 use std::fs::{File, Permissions};
 use std::io::{self, BufWriter, IsTerminal, Write};
 use std::os::unix::fs::PermissionsExt;
@@ -33,13 +34,81 @@ macro_rules! say {
 
 /// Writes to standard error as far as that can be written.
 pub fn show(text: fmt::Arguments<'_>) {
-    let _ = io::stderr().lock().write_fmt(text);
+    let _ =
+        Harmless { to: io::stderr().lock(), styled: false }.write_all(text.to_string().as_bytes());
+}
+
+/// Writes over the line that was written last, if standard error is a terminal.
+pub fn show_again(text: fmt::Arguments<'_>) {
+    let _ = io::stderr().lock().write_all(b"\r\x1b[K");
+    show(text);
 }
 
 /// Writes a result to standard output. Whoever closes the pipe has seen enough: no error.
 pub fn print(text: &str) -> anyhow::Result<()> {
-    let mut stdout = io::stdout().lock();
+    let mut stdout = stdout();
     quiet(stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()))
+}
+
+/// Standard output for text, in which names of others may be.
+pub fn stdout() -> Harmless<io::StdoutLock<'static>> {
+    let stdout = io::stdout();
+    let styled = stdout.is_terminal();
+    Harmless { to: stdout.lock(), styled }
+}
+
+/// Text on its way to a terminal. Names of functions, programs and files are whatever somebody wrote into a
+/// file: what would command the terminal is shown instead, in the way of JSON, so that JSON stays what it
+/// is. Lines and tabs go through, and styles where there are any.
+pub struct Harmless<W> {
+    to: W,
+    styled: bool,
+}
+
+impl<W: Write> Write for Harmless<W> {
+    /// `bytes` hold whole characters, as all text does that is written here.
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.to.write_all(harmless(&String::from_utf8_lossy(bytes), self.styled).as_bytes())?;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.to.flush()
+    }
+}
+
+fn harmless(text: &str, styled: bool) -> Cow<'_, str> {
+    let commands = |c: char| c.is_control() && !matches!(c, '\n' | '\t');
+    if !text.contains(commands) {
+        return Cow::Borrowed(text);
+    }
+    let mut out = String::with_capacity(text.len() + 16);
+    let mut rest = text;
+    while let Some(at) = rest.find(commands) {
+        out.push_str(&rest[..at]);
+        rest = &rest[at..];
+        let len = match style_len(rest).filter(|_| styled) {
+            Some(len) => {
+                out.push_str(&rest[..len]);
+                len
+            }
+            None => {
+                let c = rest.chars().next().expect("there is one");
+                let _ = write!(out, "\\u{:04x}", u32::from(c));
+                c.len_utf8()
+            }
+        };
+        rest = &rest[len..];
+    }
+    out.push_str(rest);
+    Cow::Owned(out)
+}
+
+/// Length of the escape sequence that `text` begins with, if it is one of a style or colour.
+fn style_len(text: &str) -> Option<usize> {
+    let inner = text.strip_prefix("\x1b[")?;
+    let end = inner.find(|c: char| !c.is_ascii_digit() && c != ';')?;
+    inner[end..].starts_with('m').then_some(end + 3)
 }
 
 /// Turns a closed pipe into success.
@@ -133,7 +202,7 @@ pub fn open(path: &Path) -> anyhow::Result<Trace> {
             );
         }
         if shows {
-            show(format_args!("\r{:3} %", (done * 100).checked_div(all).unwrap_or(100)));
+            show_again(format_args!("{:3} %", (done * 100).checked_div(all).unwrap_or(100)));
         }
     };
     let trace = open_or_recover_with(path, &mut progress, &mut fettle_collect::kernel::recover);
@@ -180,5 +249,29 @@ pub fn stand(path: &Path) -> anyhow::Result<Stand> {
         }
         attempt += 1;
         std::thread::sleep(std::time::Duration::from_millis(200));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::harmless;
+
+    #[test]
+    fn what_commands_a_terminal_is_shown() {
+        let hostile = "\x1b]0;title\x07 \x1b[2J a\rb \u{9b}2J \x7f";
+        let shown = r"\u001b]0;title\u0007 \u001b[2J a\u000db \u009b2J \u007f";
+        assert_eq!(harmless(hostile, true), shown);
+        assert_eq!(harmless("one\n\ttwo, dr\u{e4}i", false), "one\n\ttwo, dr\u{e4}i");
+        let bold = "\x1b[1;33mbold\x1b[0m \x1b[";
+        assert_eq!(harmless(bold, true), "\x1b[1;33mbold\x1b[0m \\u001b[");
+        assert_eq!(harmless(bold, false), r"\u001b[1;33mbold\u001b[0m \u001b[");
+    }
+
+    #[test]
+    fn json_stays_what_it_is() {
+        let value = serde_json::json!({ "name": "\x1b[2J \u{9b} \x7f \n" });
+        let shown = harmless(&format!("{value:#}\n"), true).into_owned();
+        assert!(!shown.contains('\x7f'), "{shown}");
+        assert_eq!(serde_json::from_str::<serde_json::Value>(&shown).unwrap(), value);
     }
 }

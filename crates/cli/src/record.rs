@@ -215,7 +215,7 @@ pub(crate) fn watched<T>(
     let mut finishing = |done: u64, all: u64| {
         if progress && all > 0 {
             written.set(true);
-            output::show(format_args!("\rfettle: writing the trace, {:3} %", done * 100 / all));
+            output::show_again(format_args!("fettle: writing the trace, {:3} %", done * 100 / all));
         }
     };
     let show = |now: Progress| {
@@ -226,7 +226,7 @@ pub(crate) fn watched<T>(
         (progress && line).then(|| Box::new(show) as Box<dyn FnMut(Progress)>);
     let done = record((stop, line, &mut finishing));
     if written.get() {
-        output::show(format_args!("\r\x1b[K"));
+        output::show_again(format_args!(""));
     }
     done
 }
@@ -373,7 +373,7 @@ fn parse_time(text: &str) -> Result<Duration, String> {
 }
 
 fn show_progress(now: Progress) {
-    output::show(format_args!("\r\x1b[Kfettle: {} threads, {} records", now.threads, now.records));
+    output::show_again(format_args!("fettle: {} threads, {} records", now.threads, now.records));
 }
 
 /// What is asked for, of a program or process that goes by `name`.

@@ -68,7 +68,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         Some(path) => Directory::open(path)?,
         None => Directory::open_default()?,
     };
-    let mut out = io::stdout().lock();
+    let mut out = crate::output::stdout();
     let done = match args.command {
         Command::List { json } => list(&directory, json, &mut out),
         Command::Read { name, follow, json } => read(&directory, &name, follow, json, &mut out),

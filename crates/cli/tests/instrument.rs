@@ -277,6 +277,54 @@ fn exceptions_unwind_new_code() {
     }
 }
 
+/// What is read ahead of a slot's file, on disks where that is megabytes, are zeros.
+const READS: &str = r#"
+#include <stdio.h>
+#include <string.h>
+int main(void) {
+    char line[4096];
+    int slot = 0, random = 0;
+    FILE *maps = fopen("/proc/self/smaps", "r");
+    while (fgets(line, sizeof line, maps)) {
+        if (strchr(line, '/') || strchr(line, '['))
+            slot = strstr(line, ".slot") != 0;
+        if (slot && !strncmp(line, "VmFlags:", 8))
+            random += strstr(line, " rr") != 0;
+    }
+    printf("%d\n", random);
+    return 0;
+}
+"#;
+
+#[test]
+fn nothing_is_read_ahead_of_threads_files() {
+    let folder = folder("instrument-reads");
+    let (program, new) = (folder.join("program"), folder.join("new"));
+    compile("cc", READS, &program, &[]);
+    instrument(&program, &new, &[]);
+    let mut run = Command::new(&new);
+    let output = run.env("FETTLE_RECORD", folder.join("trace")).output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "1\n");
+}
+
+/// A program whose files may not become as large as a thread's runs as ever, and is told why nothing is
+/// recorded.
+#[test]
+fn a_limit_on_files_is_told_of() {
+    let folder = folder("instrument-limited");
+    let (program, new) = (folder.join("program"), folder.join("new"));
+    compile("cc", COUNTS, &program, &[]);
+    instrument(&program, &new, &[]);
+    let plain = Command::new(&program).arg("5").output().unwrap();
+    let script = format!("ulimit -f 1000; exec {} 5", text(&new));
+    let mut limited = Command::new("bash");
+    limited.args(["-c", &script]).env("FETTLE_RECORD", folder.join("trace"));
+    let limited = limited.output().unwrap();
+    assert_eq!((limited.stdout, limited.status), (plain.stdout, plain.status));
+    let said = String::from_utf8_lossy(&limited.stderr);
+    assert!(said.contains("RLIMIT_FSIZE"), "{said}");
+}
+
 #[test]
 fn a_killed_program_leaves_its_counts() {
     let folder = folder("instrument-killed");

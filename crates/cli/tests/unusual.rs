@@ -83,6 +83,34 @@ fn locked_memory_is_that_of_the_threads_that_there_are() {
     bench.same(&["events", "count"], &program);
 }
 
+/// Names of functions and files are bytes of others, which a terminal would obey.
+#[test]
+fn names_do_not_command_the_terminal() {
+    let bench = Bench::new();
+    let program = bench.build("crowd.c", "program", &["-pthread"]);
+    let file = bench.path("clear\x1b[2J.fettle").display().to_string();
+    std::fs::copy(&program, &file).unwrap();
+    for arguments in [["lift", "--list", &file], ["report", &file, "--tree"]] {
+        let output = bench.fettle(&arguments).output().unwrap();
+        let said = [output.stdout, output.stderr].concat();
+        let said = String::from_utf8_lossy(&said);
+        assert!(said.contains(r"clear\u001b[2J") && !said.contains('\x1b'), "{said}");
+    }
+}
+
+/// Functions of Microsoft's ABI keep registers that probes take for free elsewhere.
+#[test]
+fn microsofts_abi_keeps_more_registers() {
+    let bench = Bench::new();
+    let program = bench.build("microsoft.c", "program", &[]);
+    bench.same(&["events", "time", "sample", "blocks", "edges", "count"], &program);
+    let trace = fettle_trace::Trace::open(bench.trace().as_ref()).unwrap();
+    let functions = trace.functions().unwrap();
+    for name in ["saves", "aligns", "passes"] {
+        assert!(functions.iter().any(|f| f.name == name), "{name} is probed");
+    }
+}
+
 /// Threads, processes, exceptions, with room for three threads at a time.
 #[test]
 fn more_threads_than_there_is_room_for() {
@@ -119,22 +147,28 @@ fn sanitizers_find_their_memory_free() {
     bench.same(&["events", "count"], &program.display().to_string());
 }
 
-/// A limit on the size of files that leaves no room for a thread's memory.
+/// A limit on the size of files that leaves no room for a thread's memory, or for all threads'.
 #[test]
 fn files_may_be_limited() {
     let bench = Bench::new();
+    let program = bench.build("crowd.c", "program", &["-pthread"]);
     let trace = bench.trace();
-    let script = format!(
-        "ulimit -f 1000; exec {} record -q --output {trace} -- /bin/echo done",
-        env!("CARGO_BIN_EXE_fettle")
-    );
-    let output = Command::new("bash").args(["-c", &script]).output().unwrap();
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(String::from_utf8_lossy(&output.stdout), "done\n", "{said}");
-    assert_eq!(output.status.code(), Some(0), "{said}");
-    let report = bench.fettle(&["report", &trace]).output().unwrap();
-    let report = String::from_utf8_lossy(&report.stdout);
-    assert!(report.contains("there is no memory for it"), "{report}");
+    for (blocks, command, told) in
+        [(1000, "/bin/echo done", "leaves no room for it"), (200_000, &*program, "left no room")]
+    {
+        let _ = std::fs::remove_dir_all(&trace);
+        let script = format!(
+            "ulimit -f {blocks}; exec {} record -q --output {trace} -- {command}",
+            env!("CARGO_BIN_EXE_fettle")
+        );
+        let output = Command::new("bash").args(["-c", &script]).output().unwrap();
+        let plain = Command::new("bash").args(["-c", command]).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!((&output.stdout, output.status), (&plain.stdout, plain.status), "{said}");
+        let report = bench.fettle(&["report", &trace]).output().unwrap();
+        let report = String::from_utf8_lossy(&report.stdout);
+        assert!(report.contains(told) && report.contains("RLIMIT_FSIZE"), "{report}");
+    }
 }
 
 /// A switch that has no bound, in a program at a fixed address whose symbols are gone.
@@ -225,8 +259,9 @@ fn calls_of_coroutines_are_counted() {
     let program = bench.build("coroutines.c", "program", &[]);
     for mode in ["time", "events", "cpu", "sample", "count"] {
         let trace = bench.trace();
-        let (recorded, _) = bench.record(&["--mode", mode, "--lib", "libc.so*"], &program);
-        assert!(recorded.status.success(), "{mode}: {recorded:?}");
+        let options = ["--mode", mode, "--lib", "libc.so*"];
+        let (recorded, whole) = bench.record(&options, &program);
+        assert!(recorded.status.success() && whole, "{mode}: {recorded:?}");
         let trace = fettle_trace::Trace::open(trace.as_ref()).unwrap();
         let (functions, totals) = (trace.functions().unwrap(), trace.totals().unwrap());
         let calls = ["descend", "leaf", "yield", "swapcontext"].map(|name| {

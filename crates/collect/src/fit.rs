@@ -110,6 +110,8 @@ fn own(functions: &HashMap<u32, Known>, thread: Thread) -> Own {
     let above: HashMap<u32, Ticks> = functions.keys().map(|f| (*f, above(f))).collect();
     let once: f64 = above.values().map(|ticks| ticks.off_once).sum();
     let waited: f64 = above.values().map(|ticks| ticks.waited).sum();
+    // A wait counts for its caller, too, where that called through code without probes and is unknown.
+    let once_fits = thread.off.filter(|off| once > *off).map_or(1.0, |off| off / once);
     let left = thread.off.map_or(f64::INFINITY, |off| (off - once).max(0.0));
     let waits_stand_for = if waited > left { left / waited } else { 1.0 };
     let sampled: f64 = functions.iter().map(|(f, k)| (above[f].cpu + k.passed).max(0.0)).sum();
@@ -118,7 +120,8 @@ fn own(functions: &HashMap<u32, Known>, thread: Thread) -> Own {
     let part = |(function, known): (&u32, &Known)| {
         let ticks = above[function];
         let cpu = known.looks.unwrap_or((ticks.cpu + known.passed).max(0.0) * ran_for);
-        (*function, Part { cpu, off: ticks.off_once + ticks.waited * waits_stand_for })
+        let off = ticks.off_once * once_fits + ticks.waited * waits_stand_for;
+        (*function, Part { cpu, off })
     };
     Own { parts: functions.iter().map(part).collect(), waits_stand_for }
 }
@@ -215,6 +218,19 @@ mod tests {
         assert_eq!(times[&2].cpu_total, 8_000_000);
         let own: u64 = times.values().map(|times| times.cpu_own).sum();
         assert!(own.abs_diff(3_000_000) < 3, "{own}");
+    }
+
+    #[test]
+    fn a_wait_is_one_functions_own_although_its_caller_is_unknown() {
+        let waits = |off_once| {
+            let total = Ticks { off_once, ..Ticks::default() };
+            Known { share: Share { total, ..Share::default() }, calls: 1.0, ..Known::default() }
+        };
+        // 1 called 2 through code without probes.
+        let functions = HashMap::from([(1, waits(1000.0)), (2, waits(1000.0))]);
+        let times = fit(&functions, Thread { cpu: None, off: Some(1000.0) });
+        let own: u64 = times.values().map(|times| times.own).sum();
+        assert_eq!((own, times[&1].total, times[&2].total), (1000, 1000, 1000));
     }
 
     #[test]

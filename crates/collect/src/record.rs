@@ -397,7 +397,11 @@ fn fill_totals(manifest: &mut Manifest, done: &Done) {
     };
     loss("record that could not be written to disk", done.unwritten);
     loss("record of a context switch that found no room", done.switches_lost);
-    loss("thread for which there was no room", done.without_slot);
+    let threads = match done.limited {
+        true => "thread for which the limit on files' sizes (RLIMIT_FSIZE, ulimit -f) left no room",
+        false => "thread for which there was no room",
+    };
+    loss(threads, done.without_slot);
     for (path, reason) in &done.refused {
         manifest.notes.push(format!("{path} ran without probes: {reason}"));
     }

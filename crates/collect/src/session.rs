@@ -138,6 +138,8 @@ pub struct Done {
     pub shadow_overflows: u64,
     /// Threads that found no slot.
     pub without_slot: u64,
+    /// There would have been more slots but for the limit on files' sizes (`RLIMIT_FSIZE`).
+    pub limited: bool,
     /// Records of context switches that the kernel had no room for.
     pub switches_lost: u64,
     /// Whether it is known when threads were off the processor.
@@ -238,6 +240,7 @@ impl<'a> Recorder<'a> {
             self.close_process(pid, None);
         }
         self.done.switches = self.switches.is_some();
+        self.done.limited = self.slots.limited();
         let writer = self.writer.take().expect("taken only here");
         (self.modules, writer, self.done, self.notes, self.write_error)
     }
@@ -620,7 +623,7 @@ impl<'a> Recorder<'a> {
         if !probed && space.is_none() {
             return Err("it has no function to probe".to_owned());
         }
-        let slot = self.take_slot().ok_or_else(|| "too many threads at once".to_owned())?;
+        let slot = self.take_slot().ok_or_else(|| self.why_no_slot().to_owned())?;
         let base = self.slots.prepare(slot, stop.pid, stop.pid, slots_at.0);
         injection.gs_base = Some(base.ok_or_else(|| "there is no memory for it".to_owned())?);
         self.pending.insert(
@@ -628,6 +631,13 @@ impl<'a> Recorder<'a> {
             Pending { space, probed, tid: stop.pid, slot, slots_at: slots_at.0, module, bias },
         );
         Ok(injection)
+    }
+
+    fn why_no_slot(&self) -> &'static str {
+        match self.slots.limited() {
+            true => "the limit on files' sizes (RLIMIT_FSIZE, ulimit -f) leaves no room for it",
+            false => "too many threads at once",
+        }
     }
 
     /// Notes what ran without probes, once.

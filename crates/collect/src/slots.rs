@@ -64,6 +64,13 @@ impl SlotLayout {
     pub fn size(&self) -> u64 {
         self.at(self.slots + 1)
     }
+
+    /// The same with no more slots than a file of `size` bytes holds, and the one for all others.
+    fn within(self, size: u64) -> SlotLayout {
+        let held = size.saturating_sub(HEAD) / self.stride();
+        let slots = held.saturating_sub(1).min(self.slots.into()) as u32;
+        SlotLayout { slots, ..self }
+    }
 }
 
 /// Bytes in front of the slots, of which the first page is used.
@@ -73,6 +80,14 @@ const HEAD_USED: u64 = 4096;
 pub const ALIVE_AT: u64 = 0;
 /// Offset of an [`Alive`] that says that nobody records: for threads without a slot of their own.
 const NOBODY_AT: u64 = 64;
+
+/// How large a file may be that this process makes (`RLIMIT_FSIZE`).
+fn file_size_max() -> u64 {
+    let mut limit = libc::rlimit { rlim_cur: libc::RLIM_INFINITY, rlim_max: libc::RLIM_INFINITY };
+    // SAFETY: the limit is written to, which is ours; failing leaves it as it is.
+    unsafe { libc::getrlimit(libc::RLIMIT_FSIZE, &mut limit) };
+    limit.rlim_cur
+}
 
 /// What the agent's probes measure in `mode`.
 pub(crate) fn clock_of(mode: Mode) -> Clock {
@@ -148,6 +163,8 @@ pub struct Slots {
     len: Cell<u64>,
     /// Where the process has the memory whose threads have no slot of their own.
     shared_by: Cell<Option<u64>>,
+    /// Memory files, too, may be no larger than `RLIMIT_FSIZE`, which leaves room for fewer threads.
+    limited: bool,
     layout: SlotLayout,
     policy: Policy,
     mode: Mode,
@@ -184,13 +201,17 @@ impl Slots {
     /// As those of [`Slots::new`].
     pub fn over(file: File, layout: SlotLayout, policy: Policy, mode: Mode) -> io::Result<Slots> {
         assert!(layout.ring_bytes.is_power_of_two());
+        let all = layout.slots;
+        let layout = layout.within(file_size_max());
+        let limited = layout.slots < all;
         file.set_len(HEAD_USED)?;
         let size = layout.size() as usize;
         let map = memmap2::MmapOptions::new().len(size).no_reserve_swap().map_raw(&file)?;
         let shared = Arc::new(file.try_clone()?.into());
         let (len, shared_by) = (Cell::new(HEAD_USED), Cell::new(None));
         let looks = (mode == Mode::Sample).then(Looks::affordable).flatten();
-        let slots = Slots { file, shared, map, len, shared_by, layout, policy, mode, looks };
+        let slots =
+            Slots { file, shared, map, len, shared_by, limited, layout, policy, mode, looks };
         slots
             .head(NOBODY_AT as usize + std::mem::offset_of!(Alive, ended))
             .store(1, Ordering::Relaxed);
@@ -267,6 +288,11 @@ impl Slots {
         // SAFETY: inside the slot (asserted) and aligned; the memory lives as long as `self`, and
         // any bits are a valid u64. Other processes write it at any time, which atomics allow.
         unsafe { &*self.base(slot).add(offset).cast::<AtomicU64>() }
+    }
+
+    /// Whether the limit on files' sizes (`RLIMIT_FSIZE`) leaves room for fewer threads than asked for.
+    pub fn limited(&self) -> bool {
+        self.limited
     }
 
     /// The ring of a slot, as words.

@@ -9,7 +9,7 @@ use crate::error::Result;
 use crate::profile::for_each_part_backwards;
 
 /// What a check found.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct Check {
     /// [`crate::JSON_VERSION`].
     pub version: u32,
@@ -18,6 +18,9 @@ pub struct Check {
     pub rows: BTreeMap<String, u64>,
     /// What is wrong; nothing if the list is empty.
     pub problems: Vec<Problem>,
+    /// What would be wrong in another trace: where exits have found no call that they end, as those of
+    /// coroutines do, it is not known which calls lie within which.
+    pub unsure: Vec<Problem>,
 }
 
 /// Something that is wrong, and how often.
@@ -44,8 +47,7 @@ struct Faults {
 
 /// Reads all of a trace and checks it.
 pub fn check(trace: &Trace) -> Result<Check> {
-    let mut check =
-        Check { version: crate::JSON_VERSION, rows: BTreeMap::new(), problems: Vec::new() };
+    let mut check = Check { version: crate::JSON_VERSION, ..Check::default() };
     for warning in trace.warnings() {
         check.problem(warning.clone(), 1);
     }
@@ -117,9 +119,7 @@ pub fn check(trace: &Trace) -> Result<Check> {
     check.problem("calls are of functions that are not listed", faults.function);
     check.problem("threads have calls but are not listed", faults.thread);
     check.problem("threads are not stored in one piece", faults.threads_apart);
-    check.problem("calls end before the call stored before them", faults.order);
-    check.problem("calls claim a depth that their callers do not have", faults.depth);
-    check.problem("calls do not lie within their callers", faults.outside);
+    check.nesting(&faults, trace.manifest().totals.orphan_exits > 0);
     check.problem("calls end after the end of time", faults.overflow);
     check.problem("calls were off the processor for longer than they took", faults.off_cpu);
 
@@ -146,6 +146,18 @@ impl Check {
         if count > 0 {
             self.problems.push(Problem { what: what.into(), count });
         }
+    }
+
+    /// Takes which calls do not lie within which.
+    fn nesting(&mut self, faults: &Faults, unsure: bool) {
+        let all = [
+            ("calls end before the call stored before them", faults.order),
+            ("calls claim a depth that their callers do not have", faults.depth),
+            ("calls do not lie within their callers", faults.outside),
+        ];
+        let found = all.into_iter().filter(|(_, count)| *count > 0);
+        let to = if unsure { &mut self.unsure } else { &mut self.problems };
+        to.extend(found.map(|(what, count)| Problem { what: what.into(), count }));
     }
 
     /// Reads all events and compares their numbers with the manifest's.

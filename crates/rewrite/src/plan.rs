@@ -228,6 +228,7 @@ where
     let clobbers = fettle_cfg::clobbers::solve(&summaries, &callers);
     let Solved { results, inputs: reads } =
         results::solve(image, lifted, &by_entry, &summaries, &callers, &clobbers);
+    let results = unwind::with_kept(image, results);
     let returns_twice = named_targets(image, &RETURNS_TWICE);
     let caller_sensitive = caller_sensitive(image);
     let inputs =

@@ -8,7 +8,9 @@ use fettle_cfg::SkipReason;
 use fettle_cfg::function::Function;
 use fettle_cfg::lsda::Lsda;
 use fettle_image::{Image, LinkAddr, Pointer};
-use gimli::{CfaRule, RegisterRule, UnwindSection};
+use fettle_isa::{Gpr, RegSet};
+use gimli::{CfaRule, Reader as _, RegisterRule, UnwindSection};
+use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
 use crate::emit::Emitted;
@@ -63,14 +65,15 @@ pub struct NewLsda {
 struct State {
     cfa: Cfa,
     /// Registers that have a rule, by bits.
-    ruled: u32,
+    ruled: u64,
     /// By DWARF register number.
     rules: [Rule; COLUMNS],
     args_size: u64,
 }
 
-/// Registers that have rules: `rax` to `r15` and the return address.
-const COLUMNS: usize = 17;
+/// Registers that have rules: `rax` to `r15`, the return address and `xmm0` to `xmm15`, of which
+/// functions of Microsoft's ABI save ten.
+const COLUMNS: usize = 33;
 
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Cfa {
@@ -90,6 +93,9 @@ enum Said {
     /// These have the number of the expression.
     Expression(u32),
     ValExpression(u32),
+    /// Saved so far above the stack pointer, which is the one expression that goes with what is pushed:
+    /// where a frame is aligned, its distance from the caller's is not known.
+    AtStack(i64),
 }
 
 /// The same in one word, so that rows are compared fast: kind and operand.
@@ -109,13 +115,14 @@ impl Rule {
             Said::Register(r) => (5, r as i64),
             Said::Expression(e) => (6, e as i64),
             Said::ValExpression(e) => (7, e as i64),
+            Said::AtStack(n) => (8, n),
         };
-        Rule(operand << 3 | kind)
+        Rule(operand << 4 | kind)
     }
 
     fn said(self) -> Option<Said> {
-        let operand = self.0 >> 3;
-        Some(match self.0 & 7 {
+        let operand = self.0 >> 4;
+        Some(match self.0 & 15 {
             1 => Said::Undefined,
             2 => Said::SameValue,
             3 => Said::Offset(operand),
@@ -123,13 +130,18 @@ impl Rule {
             5 => Said::Register(operand as u16),
             6 => Said::Expression(operand as u32),
             7 => Said::ValExpression(operand as u32),
+            8 => Said::AtStack(operand),
             _ => return None,
         })
     }
 }
 
+const RSI: u16 = 4;
+const RDI: u16 = 5;
 const RSP: u16 = 7;
 const RETURN_ADDRESS: u16 = 16;
+const XMM0: u16 = 17;
+const XMM15: u16 = 32;
 
 type Slice<'a> = gimli::EndianSlice<'a, gimli::LittleEndian>;
 
@@ -283,8 +295,16 @@ impl State {
         State { cfa: Cfa::Register(RSP, 8), ruled: 1 << RETURN_ADDRESS, rules, args_size: 0 }
     };
 
+    /// Registers that are saved at a distance from the stack pointer, by bits.
+    fn at_stack(&self) -> u64 {
+        let is = |register: &u8| {
+            matches!(self.rules[usize::from(*register)].said(), Some(Said::AtStack(_)))
+        };
+        bits(self.ruled).filter(is).fold(0, |all, register| all | 1 << register)
+    }
+
     /// Registers whose rules are others in `next`, by bits.
-    fn changed(&self, next: &State) -> u32 {
+    fn changed(&self, next: &State) -> u64 {
         let differs = |register: &u8| {
             let register = usize::from(*register);
             self.rules[register] != next.rules[register]
@@ -321,7 +341,12 @@ impl<'a> Table<'a> {
                 RegisterRule::Offset(n) => Said::Offset(*n),
                 RegisterRule::ValOffset(n) => Said::ValOffset(*n),
                 RegisterRule::Register(r) => Said::Register(r.0),
-                RegisterRule::Expression(e) => Said::Expression(number(e)?),
+                RegisterRule::Expression(e) => {
+                    match register_and_offset(e.get(section).ok()?.0.slice()) {
+                        Some((RSP, n)) if n.unsigned_abs() < 1 << 26 => Said::AtStack(n),
+                        _ => Said::Expression(number(e)?),
+                    }
+                }
                 RegisterRule::ValExpression(e) => Said::ValExpression(number(e)?),
                 _ => return None,
             });
@@ -344,7 +369,8 @@ impl<'a> Table<'a> {
         // DW_OP_breg7 and DW_OP_breg16
         let depends = |e: u32| {
             let e = self.expressions[e as usize];
-            e.contains(&0x77) && pushed != 0 || e.contains(&0x80)
+            let operators = if register_and_offset(e).is_some() { &e[..1] } else { e };
+            operators.contains(&0x77) && pushed != 0 || operators.contains(&0x80)
         };
         let rules = state.rules.iter().filter_map(|rule| match rule.said() {
             Some(Said::Expression(e) | Said::ValExpression(e)) => Some(e),
@@ -453,13 +479,16 @@ impl Program<'_> {
             None => (&State::INITIAL, 0),
         };
         let cfa = (current.cfa.pushed(before), next.cfa.pushed(pushed));
-        let changed = if same { 0 } else { current.changed(next) };
+        let mut changed = if same { 0 } else { current.changed(next) };
+        if pushed != last.map_or(0, |(_, before)| before) {
+            changed |= next.at_stack();
+        }
         let same = changed == 0 && current.args_size == next.args_size;
         if cfa.0 != cfa.1 || !same {
             advance(self.out, offset - self.at);
             self.at = offset;
             change_cfa(self.out, cfa, &self.table.expressions);
-            change(self.out, next, changed, &self.table.expressions);
+            change(self.out, (next, pushed), changed, &self.table.expressions);
             if current.args_size != next.args_size {
                 self.out.push(0x2e);
                 uleb(self.out, next.args_size);
@@ -514,24 +543,46 @@ fn change_cfa(out: &mut Vec<u8>, (from, to): (Cfa, Cfa), expressions: &[&[u8]]) 
     }
 }
 
-/// Says the rules of the registers `changed`, by bits, in `to`.
-fn change(out: &mut Vec<u8>, to: &State, changed: u32, expressions: &[&[u8]]) {
+/// Says the rules of the registers `changed`, by bits, in `to`, with `pushed` bytes on the stack.
+fn change(out: &mut Vec<u8>, (to, pushed): (&State, u32), changed: u64, expressions: &[&[u8]]) {
     // Back to what the common entry says, which is nothing but for the return address.
     bits(changed & !to.ruled).for_each(|register| out.push(0xc0 | register));
     for register in bits(changed & to.ruled) {
-        if let Some(said) = to.rules[usize::from(register)].said() {
-            rule(out, register, said, expressions);
+        match to.rules[usize::from(register)].said() {
+            Some(Said::AtStack(n)) => at_stack(out, register, n + i64::from(pushed)),
+            Some(said) => rule(out, register, said, expressions),
+            None => {}
         }
     }
 }
 
 /// The numbers of the bits that are set, the lowest first.
-fn bits(mut set: u32) -> impl Iterator<Item = u8> {
+fn bits(mut set: u64) -> impl Iterator<Item = u8> {
     std::iter::from_fn(move || {
         let lowest = (set != 0).then_some(set.trailing_zeros() as u8)?;
         set &= set - 1;
         Some(lowest)
     })
+}
+
+/// `DW_OP_breg0`; those of the other registers follow.
+const FROM_REGISTER: u8 = 0x70;
+const FROM_STACK_POINTER: u8 = FROM_REGISTER + RSP as u8;
+
+/// The register and the distance from it, if an expression says no more.
+fn register_and_offset(expression: &[u8]) -> Option<(u16, i64)> {
+    let mut operand = gimli::EndianSlice::new(expression, gimli::LittleEndian);
+    let register = operand.read_u8().ok()?.checked_sub(FROM_REGISTER).filter(|r| *r < 32)?;
+    let n = operand.read_sleb128().ok()?;
+    operand.is_empty().then_some((register.into(), n))
+}
+
+/// Says that a register is saved so far above the stack pointer.
+fn at_stack(out: &mut Vec<u8>, register: u8, n: i64) {
+    let mut expression = vec![FROM_STACK_POINTER];
+    sleb(&mut expression, n);
+    out.extend_from_slice(&[0x10, register]);
+    block(out, &expression);
 }
 
 /// Says the rule of one register.
@@ -556,6 +607,7 @@ fn rule(out: &mut Vec<u8>, register: u8, said: Said, expressions: &[&[u8]]) {
             with(0x09);
             uleb(out, u64::from(other));
         }
+        Said::AtStack(n) => at_stack(out, register, n),
         Said::Expression(e) => {
             with(0x10);
             block(out, expressions[e as usize]);
@@ -602,6 +654,46 @@ fn uleb5(value: u32) -> [u8; 5] {
     let mut bytes = std::array::from_fn(|i| (value >> (7 * i)) as u8 | 0x80);
     bytes[4] &= 0x7f;
     bytes
+}
+
+/// What callers of an image's functions may read after them: `results`, by function, and what they may
+/// count on beyond the ABI.
+pub(crate) fn with_kept(image: &Image, mut results: Vec<RegSet>) -> Vec<RegSet> {
+    let kept = kept_beyond_abi(image);
+    results.iter_mut().for_each(|results| *results = results.union(kept));
+    results
+}
+
+/// What callers of an image's functions may count on although the System V ABI lets calls change it.
+/// Microsoft's does not, and unwind tables tell where functions have saved `rsi`, `rdi` or a vector
+/// register for it. Which functions follow it is not known: some only call others through pointers.
+fn kept_beyond_abi(image: &Image) -> RegSet {
+    let Some((_, bytes)) = image.eh_frame() else { return RegSet::NONE };
+    let mut section = gimli::EhFrame::new(bytes, gimli::LittleEndian);
+    section.set_address_size(8);
+    let bases = image.unwind_bases();
+    let saves = |fde: &fettle_image::Fde| -> Option<bool> {
+        let offset = gimli::EhFrameOffset(fde.offset);
+        let entry =
+            section.fde_from_offset(&bases, offset, gimli::EhFrame::cie_from_offset).ok()?;
+        let mut instructions = entry.instructions(&section, &bases);
+        while let Some(instruction) = instructions.next().ok()? {
+            let (gimli::CallFrameInstruction::Offset { register, .. }
+            | gimli::CallFrameInstruction::OffsetExtendedSf { register, .. }
+            | gimli::CallFrameInstruction::Expression { register, .. }) = instruction
+            else {
+                continue;
+            };
+            if matches!(register.0, RSI | RDI | XMM0..=XMM15) {
+                return Some(true);
+            }
+        }
+        Some(false)
+    };
+    // What a signal's frame holds nobody has kept.
+    let any = image.fdes().par_iter().any(|fde| !fde.signal_frame && saves(fde) == Some(true));
+    // No probe changes a vector register.
+    if any { RegSet::of(&[Gpr::Rsi, Gpr::Rdi]) } else { RegSet::NONE }
 }
 
 /// Whether an image has a personality routine that knows no other base of landing pads than the start of

@@ -1,6 +1,6 @@
 //! Columns of numbers, aligned, with one flexible column of names at the end.
 
-use super::Terminal;
+use super::{Terminal, one_line};
 
 /// Fewest characters that the names keep before columns are left out.
 const NAME_MIN: usize = 24;
@@ -50,9 +50,9 @@ impl<'a> Table<'a> {
         Table { columns, rows: Vec::new() }
     }
 
-    /// Adds a row: one text per column.
+    /// Adds a row: one text per column, whatever is in it.
     pub fn row(&mut self, cells: impl IntoIterator<Item = String>) {
-        let mut cells: Vec<String> = cells.into_iter().collect();
+        let mut cells: Vec<String> = cells.into_iter().map(one_line).collect();
         cells.resize(self.columns.len(), String::new());
         self.rows.push(cells);
     }

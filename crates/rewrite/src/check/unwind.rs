@@ -34,6 +34,8 @@ impl Rule {
     const REGISTER: u32 = 3;
     const EXPRESSION: u32 = 4;
     const VALUE_EXPRESSION: u32 = 5;
+    /// Saved at this distance above the stack pointer.
+    const AT_STACK: u32 = 6;
 
     const fn with(kind: u32, operand: i64) -> Option<Rule> {
         const LIMIT: i64 = 1 << 27;
@@ -41,6 +43,28 @@ impl Rule {
             return None;
         }
         Some(Rule(kind << 28 | operand as u32 & 0x0fff_ffff))
+    }
+
+    /// The rule of a register that is saved where `expression` says: a distance from the stack pointer
+    /// grows with what is pushed.
+    fn at<'e>(expression: &'e [u8], expressions: &mut Expressions<'e>) -> Option<Rule> {
+        let mut b = Bytes { bytes: expression, at: 0 };
+        if b.u8() == Some(0x77)
+            && let Some(distance) = b.sleb()
+            && b.at == expression.len()
+        {
+            return Rule::with(Rule::AT_STACK, distance);
+        }
+        Rule::with(Rule::EXPRESSION, i64::from(expressions.number(expression)))
+    }
+
+    /// The same with `pushed` bytes more on the stack.
+    fn with_pushed(self, pushed: u32) -> Option<Rule> {
+        if self.0 >> 28 != Rule::AT_STACK {
+            return Some(self);
+        }
+        let distance = (self.0 << 4) as i32 >> 4;
+        Rule::with(Rule::AT_STACK, i64::from(distance) + i64::from(pushed))
     }
 
     /// The number of its expression, if it is one.
@@ -64,8 +88,8 @@ impl<'a> Expressions<'a> {
     }
 }
 
-/// Registers that have rules: `rax` to `r15` and the return address.
-const COLUMNS: usize = 17;
+/// Registers that have rules: `rax` to `r15`, the return address and `xmm0` to `xmm15`.
+const COLUMNS: usize = 33;
 
 #[derive(Clone, Copy, Debug)]
 struct Row {
@@ -122,14 +146,12 @@ impl<'a> Rows<'a> {
         let section = self.section;
         let mut table = entry.rows(&section, &self.bases, &mut self.context).ok()?;
         while let Some(row) = table.next_row().ok()? {
-            let mut number = |e: &gimli::UnwindExpression<usize>| -> Option<u32> {
-                Some(expressions.number(e.get(&section).ok()?.0.slice()))
-            };
+            let bytes = |e: &gimli::UnwindExpression<usize>| Some(e.get(&section).ok()?.0.slice());
             let cfa = match row.cfa() {
                 CfaRule::RegisterAndOffset { register, offset } => {
                     Cfa::Register(u64::from(register.0), *offset)
                 }
-                CfaRule::Expression(e) => Cfa::Expression(number(e)?),
+                CfaRule::Expression(e) => Cfa::Expression(expressions.number(bytes(e)?)),
             };
             let mut rules = [Rule::NONE; COLUMNS];
             for (register, rule) in row.registers() {
@@ -139,11 +161,10 @@ impl<'a> Rows<'a> {
                     RegisterRule::Offset(n) => Rule::with(Rule::OFFSET, *n)?,
                     RegisterRule::ValOffset(n) => Rule::with(Rule::VALUE_OFFSET, *n)?,
                     RegisterRule::Register(r) => Rule::with(Rule::REGISTER, i64::from(r.0))?,
-                    RegisterRule::Expression(e) => {
-                        Rule::with(Rule::EXPRESSION, i64::from(number(e)?))?
-                    }
+                    RegisterRule::Expression(e) => Rule::at(bytes(e)?, expressions)?,
                     RegisterRule::ValExpression(e) => {
-                        Rule::with(Rule::VALUE_EXPRESSION, i64::from(number(e)?))?
+                        let number = expressions.number(bytes(e)?);
+                        Rule::with(Rule::VALUE_EXPRESSION, i64::from(number))?
                     }
                     _ => return None,
                 };
@@ -263,10 +284,7 @@ fn interpret<'p>(
             (0, 0x09) => {
                 rule(b.uleb()?, Rule::with(Rule::REGISTER, i64::try_from(b.uleb()?).ok()?)?)?
             }
-            (0, 0x10) => rule(
-                b.uleb()?,
-                Rule::with(Rule::EXPRESSION, i64::from(expressions.number(b.block()?)))?,
-            )?,
+            (0, 0x10) => rule(b.uleb()?, Rule::at(b.block()?, expressions)?)?,
             (0, 0x11) => {
                 rule(b.uleb()?, Rule::with(Rule::OFFSET, b.sleb()?.checked_mul(DATA_ALIGN)?)?)?
             }
@@ -299,9 +317,12 @@ fn interpret<'p>(
 
 /// Whether an expression depends on the stack pointer or on where the code is.
 fn depends(expression: &[u8]) -> (bool, bool) {
-    // The only operands of compilers' expressions are small; a byte that looks like one of these
+    let mut b = Bytes { bytes: expression, at: 1 };
+    let one = matches!(expression.first(), Some(0x70..=0x8f)) && b.sleb().is_some();
+    // Of what is more than a register and a distance from it, a byte that looks like one of these
     // operators is taken for it.
-    (expression.contains(&0x77), expression.contains(&0x80))
+    let operators = if one && b.at == expression.len() { &expression[..1] } else { expression };
+    (operators.contains(&0x77), operators.contains(&0x80))
 }
 
 pub(super) fn check<'a>(walk: &Walk<'_, 'a>, rows: &mut Rows<'a>) -> Result<(), CheckError> {
@@ -445,7 +466,8 @@ fn same(old: &Row, new: &Row, pushed: u32, expressions: &[&[u8]]) -> bool {
         (Cfa::Expression(a), Cfa::Expression(b)) => a == b && portable(a),
         (a, b) => a == b,
     };
-    cfa && old.rules == new.rules
+    let rules = old.rules.iter().zip(&new.rules);
+    cfa && rules.into_iter().all(|(old, new)| old.with_pushed(pushed) == Some(*new))
         && old.args_size == new.args_size
         && (expressions.is_empty() || old.rules.iter().filter_map(|r| r.expression()).all(portable))
 }

@@ -86,8 +86,8 @@ pub fn describe(probing: &Probing<'_>) -> String {
 }
 
 /// Binaries that one or the other distribution has: C, C++, Rust and hand-written code; with and
-/// without position independence.
-pub const BINARIES: [&str; 24] = [
+/// without position independence; of Microsoft's ABI.
+pub const BINARIES: [&str; 25] = [
     "/bin/bash",
     "/bin/tar",
     "/bin/ls",
@@ -112,6 +112,7 @@ pub const BINARIES: [&str; 24] = [
     "/usr/lib/x86_64-linux-gnu/libcrypto.so.3",
     "/usr/lib/x86_64-linux-gnu/libsqlite3.so.0",
     "/usr/lib/x86_64-linux-gnu/libgmp.so.10",
+    "/usr/lib/x86_64-linux-gnu/wine/x86_64-unix/ntdll.so",
 ];
 
 /// A lifted binary; `None` if this machine does not have it.
