@@ -25,6 +25,7 @@ mod schema;
 mod select;
 mod sensors;
 mod symbols;
+mod threads;
 mod trace;
 mod tune;
 mod ui;

@@ -27,6 +27,7 @@ use serde_json::json;
 use crate::mode::ModeArg;
 use crate::output;
 use crate::select::SelectArgs;
+use crate::threads;
 
 /// Arguments of `fettle record`.
 #[derive(Debug, Parser)]
@@ -168,6 +169,20 @@ pub(crate) enum PolicyArg {
 
 /// Runs the command.
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let quiet = args.quiet;
+    start(args).or_else(|error| match error.chain().find_map(|e| e.downcast_ref()) {
+        // What came while we looked for the program was for it.
+        Some(fettle_live::LiveError::Stillborn { status: status @ ExitStatus::Signal { .. } }) => {
+            if !quiet {
+                say!("fettle: {error:#}");
+            }
+            pass_on(*status)
+        }
+        _ => Err(error),
+    })
+}
+
+fn start(args: Args) -> anyhow::Result<ExitCode> {
     if let ([pid, others @ ..], true) = (&args.pid[..], args.wants_probes()) {
         if !others.is_empty() {
             bail!("probes go with one --pid: record the others by themselves");
@@ -210,6 +225,7 @@ pub(crate) fn watched<T>(
         }
     }
     let progress = talk && std::io::stderr().is_terminal();
+    threads::can_be_started()?;
     let stop = fettle_live::catch_signals()?;
     let written = Cell::new(false);
     let mut finishing = |done: u64, all: u64| {

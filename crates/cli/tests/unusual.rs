@@ -484,3 +484,57 @@ fn code_in_no_known_function_is_told() {
         }
     }
 }
+
+/// Before there is a program, and between its fork and its exec, nobody else would get them.
+#[test]
+fn signals_that_come_early_end_the_program() {
+    const KEYS: &str = r#"
+import os, pty, signal, sys, time
+wrong = []
+for round in range(24):
+    command = sys.argv[1:-1] + ['-o', sys.argv[-1] + str(round), '--', '/bin/sleep', '20']
+    by_key = round % 2 == 0
+    child, terminal = pty.fork()
+    if child == 0:
+        # The terminal is its own by now.
+        os.write(1, b'.')
+        os.execv(command[0], command)
+    os.read(terminal, 1)
+    time.sleep(0.008 * round)
+    if by_key: os.write(terminal, b'\x03')
+    else: os.killpg(child, signal.SIGTERM)
+    begin = time.time()
+    try:
+        while os.read(terminal, 1000): pass
+    except OSError: pass
+    _, status = os.waitpid(child, 0)
+    expected = signal.SIGINT if by_key else signal.SIGTERM
+    ended = os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status) - 128
+    if ended != expected: wrong.append((round, status, time.time() - begin))
+print(wrong)
+"#;
+    let bench = Bench::new();
+    let mut keys = Command::new("python3");
+    keys.args(["-c", KEYS, env!("CARGO_BIN_EXE_fettle"), "record", "-q"]);
+    keys.arg(bench.path("trace"));
+    let said = keys.env("XDG_CACHE_HOME", bench.path("cache")).output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&said.stdout), "[]\n", "{said:?}");
+}
+
+/// What a user may have of processes is told before the program runs.
+#[test]
+fn too_few_processes_are_told_before_anything_runs() {
+    let bench = Bench::new();
+    // Root has no such limit.
+    let mut limited = Command::new("setpriv");
+    limited.args(["--reuid=54321", "--clear-groups", "prlimit", "--nproc=3"]);
+    limited.arg(env!("CARGO_BIN_EXE_fettle")).args(["record", "-q", "--", "/bin/echo", "ran"]);
+    let said = limited.env("XDG_CACHE_HOME", bench.path("cache")).output().unwrap();
+    if [Some(126), Some(127), Some(1)].contains(&said.status.code()) {
+        eprintln!("skipped 1 test: not root, or the executable is not for everybody: {said:?}");
+        return;
+    }
+    let error = String::from_utf8_lossy(&said.stderr);
+    assert_eq!((said.status.code(), &said.stdout[..]), (Some(2), &b""[..]), "{error}");
+    assert!(error.contains("ulimit -u") && !error.contains("panicked"), "{error}");
+}

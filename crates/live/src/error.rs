@@ -227,7 +227,7 @@ pub enum LiveError {
     },
 
     /// The program ended before it ran: something killed it between fork and exec.
-    #[error("the program ended before it started: {status:?}")]
+    #[error("the program ended before it started: {status}")]
     Stillborn {
         /// How it ended.
         status: ExitStatus,

@@ -39,6 +39,15 @@ pub enum ExitStatus {
     },
 }
 
+impl std::fmt::Display for ExitStatus {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            ExitStatus::Code(code) => write!(f, "exit status {code}"),
+            ExitStatus::Signal { signal, .. } => write!(f, "signal {signal}"),
+        }
+    }
+}
+
 /// How a thread came to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Birth {

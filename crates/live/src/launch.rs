@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use libc::c_int;
 
 use crate::error::LiveError;
-use crate::signals;
+use crate::signals::{self, HeldBack};
 
 /// The program to run.
 #[derive(Clone, Debug, Default)]
@@ -147,13 +147,14 @@ pub(crate) fn spawn(launch: &Launch) -> Result<Spawned, LiveError> {
     };
     let (args, env) = ((pointers(&args), args), (pointers(&env), env));
 
+    let held_back = HeldBack::new();
     let (go_read, go_write) = pipe()?;
     let (failure_read, failure_write) = pipe()?;
     let child = Child {
         go: go_read.as_raw_fd(),
         go_write: go_write.as_raw_fd(),
         failure: failure_write.as_raw_fd(),
-        mask: signal_mask(),
+        mask: held_back.before(),
         cwd: cwd.as_ref().map_or(ptr::null(), |path| path.as_ptr()),
         paths: &paths,
         args: &args.0,
@@ -164,7 +165,10 @@ pub(crate) fn spawn(launch: &Launch) -> Result<Spawned, LiveError> {
     match unsafe { libc::fork() } {
         -1 => Err(LiveError::os("start another process")),
         0 => child.run(),
-        pid => Ok(Spawned { pid, go: go_write, failure: failure_read.into(), candidates }),
+        pid => {
+            held_back.child_is_there();
+            Ok(Spawned { pid, go: go_write, failure: failure_read.into(), candidates })
+        }
     }
 }
 
@@ -271,15 +275,6 @@ fn pipe() -> Result<(OwnedFd, OwnedFd), LiveError> {
     Ok(unsafe { (OwnedFd::from_raw_fd(ends[0]), OwnedFd::from_raw_fd(ends[1])) })
 }
 
-fn signal_mask() -> libc::sigset_t {
-    let mut mask = MaybeUninit::<libc::sigset_t>::zeroed();
-    // SAFETY: without a new mask the call only writes the old one into our value.
-    unsafe {
-        libc::pthread_sigmask(libc::SIG_BLOCK, ptr::null(), mask.as_mut_ptr());
-        mask.assume_init()
-    }
-}
-
 const STEP_CHDIR: i32 = 1;
 const STEP_EXEC: i32 = 2;
 
@@ -321,7 +316,7 @@ impl Child<'_> {
                     libc::close(fd);
                 }
             }
-            signals::ignore_again();
+            signals::as_at_start();
             libc::pthread_sigmask(libc::SIG_SETMASK, &self.mask, ptr::null_mut());
             if !self.cwd.is_null() && libc::chdir(self.cwd) == -1 {
                 self.fail(STEP_CHDIR, *libc::__errno_location(), 0);

@@ -2,7 +2,8 @@
 //!
 //! The program belongs to the same process group, so what the terminal sends (Ctrl-C, Ctrl-\,
 //! Ctrl-Z, hang-up) reaches it without us, and must not be sent twice: an interactive program
-//! would take a repeated interrupt for the user's impatience. What somebody sends to this process
+//! would take a repeated interrupt for the user's impatience. Only before there is a program, while
+//! Fettle looks for it, nobody else gets it: then it is kept for the program. What somebody sends to this process
 //! alone, by `kill`, is meant for the program, and is forwarded. That goes for signals, too, that
 //! this process was started with ignored (`nohup`, or `&` in a script): the program inherits that, but
 //! it may have a handler of its own by then.
@@ -24,6 +25,8 @@ static STOP: AtomicBool = AtomicBool::new(false);
 static FORWARD: AtomicU64 = AtomicU64::new(0);
 /// Signals that this process was started with ignored, and has a handler for: bit `n` for signal `n`.
 static IGNORED: AtomicU64 = AtomicU64::new(0);
+/// The program's process is there: it gets what the terminal sends.
+static IS_THERE: AtomicBool = AtomicBool::new(false);
 /// The terminal wants its foreground job to stop.
 static JOB_STOP: AtomicBool = AtomicBool::new(false);
 /// [`catch_signals`] has been called.
@@ -63,7 +66,7 @@ extern "C" fn on_ending(signal: c_int, info: *mut libc::siginfo_t, context: *mut
 extern "C" fn on_ignored(signal: c_int, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
     // SAFETY: the kernel passes a valid structure to handlers installed with SA_SIGINFO.
     let code = unsafe { (*info).si_code };
-    if code != libc::SI_KERNEL {
+    if code != libc::SI_KERNEL || !IS_THERE.load(Ordering::Relaxed) {
         FORWARD.fetch_or(1 << signal, Ordering::Relaxed);
     }
 }
@@ -85,13 +88,54 @@ fn is_ignored(signal: c_int) -> io::Result<bool> {
     }
 }
 
-/// Has what was ignored when this process started ignored again, in a child that is about to execute a
-/// program. It only makes calls that are safe after a fork.
-pub(crate) fn ignore_again() {
+/// Has a child that is about to execute a program ignore what was ignored when this process started, and
+/// be ended by the rest, where this process has handlers. It only makes calls that are safe after a fork.
+pub(crate) fn as_at_start() {
+    if !CAUGHT.load(Ordering::Relaxed) {
+        return;
+    }
     let ignored = IGNORED.load(Ordering::Relaxed);
-    for signal in ENDING.into_iter().filter(|signal| ignored & (1 << signal) != 0) {
+    for signal in ENDING {
+        let action = if ignored & (1 << signal) != 0 { libc::SIG_IGN } else { libc::SIG_DFL };
         // SAFETY: takes numbers only.
-        unsafe { libc::signal(signal, libc::SIG_IGN) };
+        unsafe { libc::signal(signal, action) };
+    }
+}
+
+/// While this exists, this thread's child has signals that end a program wait for it, rather than run
+/// handlers of ours. Gives them back as they were.
+pub(crate) struct HeldBack(libc::sigset_t);
+
+impl HeldBack {
+    pub(crate) fn new() -> HeldBack {
+        let mut before = MaybeUninit::<libc::sigset_t>::zeroed();
+        // SAFETY: both sets are ours; the old one is all integers, and is filled in.
+        unsafe {
+            let mut set = MaybeUninit::<libc::sigset_t>::zeroed().assume_init();
+            libc::sigemptyset(&mut set);
+            for signal in ENDING {
+                libc::sigaddset(&mut set, signal);
+            }
+            libc::pthread_sigmask(libc::SIG_BLOCK, &set, before.as_mut_ptr());
+            HeldBack(before.assume_init())
+        }
+    }
+
+    /// What this thread held back before.
+    pub(crate) fn before(&self) -> libc::sigset_t {
+        self.0
+    }
+
+    /// The child is there, and gets what the terminal sends from now on.
+    pub(crate) fn child_is_there(&self) {
+        IS_THERE.store(true, Ordering::Relaxed);
+    }
+}
+
+impl Drop for HeldBack {
+    fn drop(&mut self) {
+        // SAFETY: only reads our set.
+        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &self.0, ptr::null_mut()) };
     }
 }
 
