@@ -15,10 +15,10 @@ use fettle_abi::ring::Policy;
 use fettle_collect::record::Watch;
 use fettle_collect::session::Progress;
 use fettle_collect::{
-    ArgumentRequest, Finished, KernelOptions, KernelRecording, Options, Outcome, Pattern, Remote,
-    Target,
+    ArgumentRequest, Finished, KernelOptions, KernelRecording, Options, Outcome, Pattern,
+    RecordError, Remote, Target,
 };
-use fettle_live::ExitStatus;
+use fettle_live::{ExitStatus, LiveError};
 use fettle_relay::News;
 use fettle_rewrite::{Depth, Mode};
 use fettle_trace::{Manifest, ProbeMode};
@@ -170,13 +170,15 @@ pub(crate) enum PolicyArg {
 /// Runs the command.
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let quiet = args.quiet;
-    start(args).or_else(|error| match error.chain().find_map(|e| e.downcast_ref()) {
+    start(args).or_else(|error| match error.downcast_ref() {
         // What came while we looked for the program was for it.
-        Some(fettle_live::LiveError::Stillborn { status: status @ ExitStatus::Signal { .. } }) => {
+        Some(RecordError::Live(LiveError::Stillborn {
+            status: ExitStatus::Signal { signal, .. },
+        })) => {
             if !quiet {
                 say!("fettle: {error:#}");
             }
-            pass_on(*status)
+            fettle_collect::die_by(*signal)
         }
         _ => Err(error),
     })
