@@ -8,7 +8,7 @@ mod running;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Output, Stdio};
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 
 use common::{calls, folder, text};
 use fettle_trace::{CounterKind, ProbeMode, Thread, Trace};
@@ -185,6 +185,12 @@ fn what_a_running_program_executes_is_counted() {
     let report = String::from_utf8_lossy(&report.stdout).into_owned();
     assert!(report.contains("[perl]") && !report.contains("self"), "{report}");
     assert_eq!(manifest.totals.calls, by_name.values().sum::<u64>());
+    // It began when counting did: Perl was lifted and changed before.
+    let created = std::fs::metadata(&trace).unwrap().created().unwrap();
+    let created = created.duration_since(UNIX_EPOCH).unwrap();
+    let begun = Duration::from_nanos(manifest.start_unix_ns);
+    assert!(begun > created + Duration::from_millis(20), "{created:?} {begun:?}");
+    assert!(manifest.duration_ns >= 1_500_000_000, "{}", manifest.duration_ns);
 
     // Edges, of some functions only; a layout can be made of them.
     let trace = bench.folder.join("edges");

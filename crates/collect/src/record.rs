@@ -357,17 +357,23 @@ pub(crate) fn exit(status: ExitStatus) -> Exit {
 
 /// The manifest of a recording that begins now.
 pub fn new_manifest(command: &[OsString]) -> Manifest {
-    let begin = clock::now();
-    let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    Manifest {
+    let mut manifest = Manifest {
         fettle_version: env!("CARGO_PKG_VERSION").to_owned(),
         command: command.iter().map(|a| a.to_string_lossy().into_owned()).collect(),
         cwd: std::env::current_dir().unwrap_or_default().display().to_string(),
         machine: machine::describe(),
-        start_unix_ns: unix.as_nanos() as u64,
-        clock: Clock { tsc_hz: 0, tsc_at_start: begin.tsc, begin: Some(begin), end: None },
         ..Manifest::default()
-    }
+    };
+    begin_clock(&mut manifest);
+    manifest
+}
+
+/// Notes that the recording begins now.
+pub fn begin_clock(manifest: &mut Manifest) {
+    let begin = clock::now();
+    let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    manifest.start_unix_ns = unix.as_nanos() as u64;
+    manifest.clock = Clock { tsc_hz: 0, tsc_at_start: begin.tsc, begin: Some(begin), end: None };
 }
 
 fn begin_manifest(options: &Options) -> Manifest {

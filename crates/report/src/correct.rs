@@ -3,6 +3,8 @@
 //! A probe costs twice: a part of it lies inside the interval it measures (`inner`), the rest
 //! falls on the caller (`outer`). So a function's own time holds `inner` once per call of it and
 //! `outer` once per call it makes; its total time holds, further, both for every call below it.
+//! The costs are means: a call may have had less, and no more is taken out than there is. What is
+//! too much for the callees is not taken from their caller instead.
 
 use fettle_trace::ProbeCost;
 
@@ -33,8 +35,8 @@ pub(crate) fn below(tree: &CallTree) -> Vec<Below> {
     by_function
 }
 
-/// Self and total nanoseconds without the probes' cost, never below 0. `calls` may be more than
-/// were recorded: those that were not are taken to have made as many calls.
+/// Self and total nanoseconds without the probes' cost: the first never below 0, the second never
+/// below the first. `calls` may be more than were recorded: those that were not are taken to have made as many calls.
 pub(crate) fn corrected(
     cost: ProbeCost,
     below: Below,
@@ -49,9 +51,11 @@ pub(crate) fn corrected(
     let (children, descendants) = (below.children as f64 * scale, below.descendants as f64 * scale);
     let calls = calls as f64;
     let self_cost = calls * inner + children * outer;
-    let total_cost = calls * inner + descendants * (inner + outer);
+    let callees_cost = descendants * inner + (descendants - children) * outer;
     let without = |ns: u64, cost: f64| ns.saturating_sub(cost.round() as u64);
-    (without(self_ns, self_cost), without(total_ns, total_cost))
+    let self_corrected_ns = without(self_ns, self_cost);
+    let callees_corrected_ns = without(total_ns.saturating_sub(self_ns), callees_cost);
+    (self_corrected_ns, self_corrected_ns.saturating_add(callees_corrected_ns))
 }
 
 #[cfg(test)]
@@ -64,6 +68,10 @@ mod tests {
         let below = Below { calls: 2, children: 3, descendants: 7 };
         assert_eq!(corrected(cost, below, 2, 1000, 5000), (960, 4885));
         assert_eq!(corrected(cost, below, 2, 30, 100), (0, 0));
+        // The callees took less than their probes are said to cost: all of it was theirs.
+        assert_eq!(corrected(cost, below, 2, 1000, 1070), (960, 960));
+        assert_eq!(corrected(cost, below, 2, 1000, 1080), (960, 965));
+        assert_eq!(corrected(cost, below, 2, 30, 1030), (0, 925));
         // Four calls, of which two were recorded: twice as much below them.
         assert_eq!(corrected(cost, below, 4, 1000, 5000), (920, 4770));
         assert_eq!(corrected(cost, Below::default(), 4, 1000, 5000), (980, 4980));

@@ -363,9 +363,11 @@ impl Analysis {
             let (self_corrected_ns, total_corrected_ns) =
                 corrected(cost, below, calls, self_ns, total_ns);
             let name = self.names.get(id);
-            let cpu = |corrected_ns: u64, off_ns: u64| {
-                sum.cpu_known.then(|| corrected_ns.saturating_sub(off_ns))
-            };
+            let callees_off_ns = sum.total_off_ns.saturating_sub(sum.self_off_ns);
+            let callees_cpu_ns =
+                (total_corrected_ns - self_corrected_ns).saturating_sub(callees_off_ns);
+            let cpu_self_ns = self_corrected_ns.saturating_sub(sum.self_off_ns);
+            let cpu = |ns: u64| sum.cpu_known.then_some(ns);
             FunctionRow {
                 id,
                 name: self.names.shown(id),
@@ -377,8 +379,8 @@ impl Analysis {
                 self_corrected_ns,
                 total_ns,
                 total_corrected_ns,
-                cpu_self_ns: cpu(self_corrected_ns, sum.self_off_ns),
-                cpu_total_ns: cpu(total_corrected_ns, sum.total_off_ns),
+                cpu_self_ns: cpu(cpu_self_ns),
+                cpu_total_ns: cpu(cpu_self_ns.saturating_add(callees_cpu_ns)),
                 latency: self.latency(id),
             }
         });

@@ -16,7 +16,7 @@ use fettle_abi::record::CallRecord;
 use crate::call_writer::WrittenCalls;
 use crate::calls::{self, Call, Columns, ROWS_PER_FILE};
 use crate::error::{Error, Result};
-use crate::manifest::{ProbeMode, TickConverter};
+use crate::manifest::{Clock, ProbeMode, TickConverter};
 use crate::spool::{self, Content, SpoolFile};
 use crate::switches::OffCpu;
 use crate::write::{Finish, OpenCall};
@@ -140,6 +140,17 @@ pub(crate) fn last_tsc(spool: &SpoolFile, start: u64) -> Result<u64> {
         first += count as u64;
     }
     Ok(clock)
+}
+
+/// The end of a spool's last record where the clock was read some time before or after it, if ever.
+pub(crate) fn last_end(spool: &SpoolFile, clock: &Clock) -> Result<u64> {
+    let Some(near) = clock.end else { return last_tsc(spool, clock.tsc_at_start) };
+    let mut last = Vec::new();
+    if let Some(at) = spool.records.checked_sub(1) {
+        spool.open()?.read(at, 1, &mut last)?;
+    }
+    let end = last.first().map(|record| record.start().wrapping_add(record.ticks()));
+    Ok(end.map_or(clock.tsc_at_start, |end| widen(end, near.tsc)))
 }
 
 /// The 64-bit moment nearest to `clock` whose lower 52 bits are those of `time`.

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use crate::column::{Table, read_table};
-use crate::convert::last_tsc;
+use crate::convert::{last_end, last_tsc};
 use crate::error::{Error, Result};
 use crate::events::WrittenEvents;
 use crate::manifest::{Manifest, ProbeMode, Recovery};
@@ -80,6 +80,7 @@ pub fn recover_with(
         let text = "events after the last file of each kind was written are missing";
         manifest.notes.push(text.to_owned());
     }
+    until_last_record(&mut manifest, &mut threads, &spools)?;
     manifest.notes.extend(damaged.iter().map(ToString::to_string));
     if !matches!(manifest.probe_mode, ProbeMode::Events | ProbeMode::None) {
         let mode = manifest.probe_mode.name();
@@ -107,6 +108,25 @@ pub fn recover_with(
         events,
     };
     write_trace(path, finish, progress)
+}
+
+/// Nobody was there to see the end: it went on until the last record at least.
+fn until_last_record(
+    manifest: &mut Manifest,
+    threads: &mut [Thread],
+    spools: &[SpoolFile],
+) -> Result<()> {
+    let converter = manifest.clock.converter();
+    for spool in spools {
+        let end_ns = converter.since_start_ns(last_end(spool, &manifest.clock)?);
+        manifest.duration_ns = manifest.duration_ns.max(end_ns);
+        let mut threads = threads.iter_mut();
+        let thread = threads.find(|thread| thread.index == spool.thread && thread.end_ns == 0);
+        if let Some(thread) = thread {
+            thread.end_ns = end_ns;
+        }
+    }
+    Ok(())
 }
 
 /// Adds who is not in the tables. Who is there already is known by more than events tell, but for

@@ -194,6 +194,28 @@ fn a_clock_that_nobody_measured_is_estimated() {
     assert_eq!(trace.manifest().notes.len(), 1);
 }
 
+/// The clock was read when the tables were written, long before the last records.
+#[test]
+fn a_cut_off_recording_lasts_until_its_last_record() {
+    for read_at in [None, Some(300), Some(1 << 40)] {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = dir.path().join("t.fettle");
+        let mut manifest = fettle_trace::Manifest { duration_ns: 0, ..manifest() };
+        let pair = |ns| ClockPair { tsc: TSC + ns, monotonic_ns: 5 + ns };
+        (manifest.clock.begin, manifest.clock.end) = (Some(pair(0)), read_at.map(pair));
+        let mut writer = TraceWriter::create(&folder, &manifest).unwrap();
+        let call = |start, end| Drawn { function: 0, depth: 0, start, end };
+        writer.spool_append(0, &records(&[call(100, 200), call(300, 5_000_000)])).unwrap();
+        writer.spool_append(1, &records(&[call(100, 4_000)])).unwrap();
+        writer.flush().unwrap();
+        drop(writer);
+        let trace = open_or_recover(&folder, &mut |_, _| {}).unwrap();
+        assert_eq!(trace.manifest().duration_ns, 5_000_000, "{read_at:?}");
+        let ends: Vec<_> = trace.threads().unwrap().iter().map(|thread| thread.end_ns).collect();
+        assert_eq!(ends, [5_000_000, 4_000], "{read_at:?}");
+    }
+}
+
 #[test]
 fn nothing_is_overwritten() {
     let dir = tempfile::tempdir().unwrap();

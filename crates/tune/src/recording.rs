@@ -1,12 +1,13 @@
 //! Recording a process that runs already: what it executes is counted for a while, and becomes a
 //! trace. The process gets copies with counters, as for tuning, and is as it was afterwards.
 
+use std::cell::RefCell;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use fettle_collect::record::{end_clock, new_manifest};
+use fettle_collect::record::{begin_clock, end_clock, new_manifest};
 use fettle_collect::rows;
 use fettle_image::LinkAddr;
 use fettle_layout::Counts;
@@ -115,11 +116,14 @@ fn counted(
     }
     let family = Family::of(process, recording.alone);
     let selection = &recording.wanted.selection;
+    let clocked = RefCell::new(&mut *manifest);
     let wait = || {
         // Making the copies has taken its time, too.
+        begin_clock(&mut clocked.borrow_mut());
         let begin = Instant::now();
         loop {
             if stop.is_wanted() || recording.duration.is_some_and(|time| begin.elapsed() >= time) {
+                end_clock(&mut clocked.borrow_mut());
                 return Ok(());
             }
             if !process.is_same() {
@@ -135,7 +139,6 @@ fn counted(
     if !process.is_same() && profile.events == 0 {
         return Err(TuneError::Ended { pid: process.pid() });
     }
-    end_clock(manifest);
     notes(&profile, manifest);
     let mut finish = Finish::default();
     for (id, (index, plan)) in (0..).zip(&codes) {
