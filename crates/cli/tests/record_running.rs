@@ -185,11 +185,12 @@ fn what_a_running_program_executes_is_counted() {
     let report = String::from_utf8_lossy(&report.stdout).into_owned();
     assert!(report.contains("[perl]") && !report.contains("self"), "{report}");
     assert_eq!(manifest.totals.calls, by_name.values().sum::<u64>());
-    // It began when counting did: Perl was lifted and changed before.
-    let created = std::fs::metadata(&trace).unwrap().created().unwrap();
-    let created = created.duration_since(UNIX_EPOCH).unwrap();
-    let begun = Duration::from_nanos(manifest.start_unix_ns);
-    assert!(begun > created + Duration::from_millis(20), "{created:?} {begun:?}");
+    // It began when counting did: Perl was lifted and changed before. Not every file system knows when a
+    // folder was made.
+    if let Ok(created) = std::fs::metadata(&trace).unwrap().created() {
+        let begun = UNIX_EPOCH + Duration::from_nanos(manifest.start_unix_ns);
+        assert!(begun > created, "{created:?} {begun:?}");
+    }
     assert!(manifest.duration_ns >= 1_500_000_000, "{}", manifest.duration_ns);
 
     // Edges, of some functions only; a layout can be made of them.

@@ -121,16 +121,13 @@ fn counted(
         // Making the copies has taken its time, too.
         begin_clock(&mut clocked.borrow_mut());
         let begin = Instant::now();
-        loop {
-            if stop.is_wanted() || recording.duration.is_some_and(|time| begin.elapsed() >= time) {
-                end_clock(&mut clocked.borrow_mut());
-                return Ok(());
-            }
-            if !process.is_same() {
-                return Err(TuneError::Ended { pid: process.pid() });
-            }
+        let is_over = || recording.duration.is_some_and(|time| begin.elapsed() >= time);
+        while process.is_same() && !stop.is_wanted() && !is_over() {
             std::thread::sleep(Duration::from_millis(20));
         }
+        end_clock(&mut clocked.borrow_mut());
+        let ended = TuneError::Ended { pid: process.pid() };
+        if process.is_same() || stop.is_wanted() { Ok(()) } else { Err(ended) }
     };
     let from = (&target, &family);
     let wait = Wait { early: None, counting: &wait, taking_back: PATIENCE };
