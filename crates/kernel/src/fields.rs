@@ -55,7 +55,7 @@ fields! {
     sk_daddr: "sock" "__sk_common.skc_daddr";
     sk_saddr: "sock" "__sk_common.skc_rcv_saddr";
     sk_dport: "sock" "__sk_common.skc_dport";
-    sk_port: "sock" "__sk_common.skc_num";
+    inet_sport: "inet_sock" "inet_sport";
     sk_v6_daddr: "sock" "__sk_common.skc_v6_daddr";
     sk_v6_saddr: "sock" "__sk_common.skc_v6_rcv_saddr";
     sk_type: "sock" "sk_type";

@@ -131,6 +131,39 @@ fn both_ends_of_a_connection_have_the_same_names() {
     assert_ne!(pair.text("local"), pair.text("remote"));
 }
 
+/// A server that reads what its client has sent when both have closed: the connection is no more.
+const LATE: &str = r#"
+import socket, time
+listener = socket.create_server(("::", 0), family=socket.AF_INET6, dualstack_ipv6=True)
+port = listener.getsockname()[1]
+for host in "127.0.0.1", "::1":
+    client = socket.create_connection((host, port))
+    client.sendall(b"x" * 100)
+    server, _ = listener.accept()
+    server.shutdown(socket.SHUT_WR)
+    while client.recv(1):
+        pass
+    client.close()
+    while server.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] != 7: # TCP_CLOSE
+        time.sleep(0.01)
+    server.recv(100, socket.MSG_WAITALL)
+    server.close()
+"#;
+
+#[test]
+fn a_connection_that_is_closed_keeps_its_name() {
+    let _alone = alone();
+    let mut command = Command::new("python3");
+    command.args(["-c", LATE]);
+    let Some((status, r)) = record(&mut command, Options::default()) else { return };
+    assert!(status.success());
+    whole(&r);
+    let sent: Vec<_> = r.of(Event::Sent).map(|t| (t.text("local"), t.text("remote"))).collect();
+    let received = r.of(Event::Received).filter(|t| t.number("bytes") == 100);
+    let received: Vec<_> = received.map(|t| (t.text("remote"), t.text("local"))).collect();
+    assert_eq!((sent.len(), &sent), (2, &received));
+}
+
 /// Numbers of events that are numbers of system calls, by what `strace` calls those.
 const COUNTED: &[(&str, &[Event])] = &[
     ("accept4", &[Event::Accept, Event::AcceptFailed]),

@@ -207,19 +207,28 @@ fn record_socket(c: &mut Code, what: u16, fd: i16, result: i16, done: Label) {
         c.number(R1);
         c.word_from(0, INODE);
         c.word_from(1, result);
-        let mut part = |field: Field, at: i16| {
+        let part = |c: &mut Code, field: Field, at: i16| {
             c.get(R1, R8, field);
             c.asm.store(Size::of(field.size).expect("a word"), R9, at, R1);
         };
         let at = raw::word(2);
-        part(f.sk_family, at);
-        part(f.sk_type, at + 2);
-        part(f.sk_port, at + 4);
-        part(f.sk_dport, at + 6);
+        part(c, f.sk_family, at);
+        part(c, f.sk_type, at + 2);
+        part(c, f.sk_dport, at + 6);
+        match kind {
+            // `skc_num` would be 0 once both ends have closed, with bytes yet to be read.
+            Kind::SocketV4 | Kind::SocketV6 => {
+                c.get(R1, R8, f.inet_sport);
+                c.asm.store(Size::B1, R9, at + 5, R1);
+                c.asm.alu_imm(Alu::Shr, R1, 8);
+                c.asm.store(Size::B1, R9, at + 4, R1);
+            }
+            _ => c.asm.store_imm(Size::B2, R9, at + 4, 0),
+        }
         match kind {
             Kind::SocketV4 => {
-                part(f.sk_saddr, address_at);
-                part(f.sk_daddr, address_at + 4);
+                part(c, f.sk_saddr, address_at);
+                part(c, f.sk_daddr, address_at + 4);
             }
             Kind::SocketV6 => {
                 for (field, at) in [(f.sk_v6_saddr, address_at), (f.sk_v6_daddr, address_at + 16)] {
