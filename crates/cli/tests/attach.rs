@@ -64,6 +64,14 @@ impl Bench {
         value
     }
 
+    /// A program that has new code, and was sent SIGUSR1 then.
+    fn tuned_then_told(&self, source: &str, flags: &[&str]) -> Running {
+        let mut running = self.start(&self.build(source, flags));
+        self.tune(running.pid(), 1, &[]);
+        running.signal("-USR1");
+        running
+    }
+
     fn undo(&self, pid: i32) -> (i32, Value) {
         self.json(&["undo", &pid.to_string(), "--wait", "60"])
     }
@@ -102,6 +110,12 @@ fn again_and_again(program: &str, flags: &[&str], more: &[&str], times: u32) {
     assert_eq!(said, "right after many rounds\nexit status: 0");
 }
 
+/// Every byte of its code is the original, and nothing of Fettle's is left in it.
+fn assert_original(pid: i32) {
+    assert_eq!(differing(pid), Vec::<String>::new());
+    assert_eq!(leftovers(pid), Vec::<String>::new());
+}
+
 fn is_kept_by_memory(undone: &Value) -> bool {
     undone["why_kept"].as_str().is_some_and(|why| why.contains("--memory"))
 }
@@ -109,18 +123,15 @@ fn is_kept_by_memory(undone: &Value) -> bool {
 #[test]
 fn what_memory_keeps_of_new_code_leads_to_the_original_where_that_is_wanted() {
     let bench = Bench::new();
-    let mut running = bench.start(&bench.build("keeper.c", &[]));
+    let running = bench.tuned_then_told("keeper.c", &[]);
     let pid = running.pid();
-    bench.tune(pid, 1, &[]);
-    running.signal("-USR1");
     let (status, undone) = bench.json(&["undo", &pid.to_string(), "--wait", "2"]);
     assert!(status == 1 && is_kept_by_memory(&undone), "{undone}");
     let (status, undone) = bench.json(&["undo", &pid.to_string(), "--memory"]);
     assert_eq!(status, 0, "{undone}");
     // Who called, three times; and the coroutine, eleven deep.
     assert!(undone["changed"].as_u64().unwrap() >= 14, "{undone}");
-    assert_eq!(differing(pid), Vec::<String>::new());
-    assert_eq!(leftovers(pid), Vec::<String>::new());
+    assert_original(pid);
     assert!(!bench.journal(pid).exists());
     assert_eq!(running.end(), "right\nexit status: 0");
 }
@@ -129,15 +140,12 @@ fn what_memory_keeps_of_new_code_leads_to_the_original_where_that_is_wanted() {
 #[test]
 fn an_exception_on_its_way_finds_its_handler_in_the_original() {
     let bench = Bench::new();
-    let mut running = bench.start(&bench.build("cleaning.cpp", &["-O1"]));
+    let running = bench.tuned_then_told("cleaning.cpp", &["-O1"]);
     let pid = running.pid();
-    bench.tune(pid, 1, &[]);
-    running.signal("-USR1");
     let (status, undone) = bench.undo(pid);
     assert_eq!(status, 0, "{undone}");
     assert_eq!(undone["changed"], 1, "{undone}");
-    assert_eq!(differing(pid), Vec::<String>::new());
-    assert_eq!(leftovers(pid), Vec::<String>::new());
+    assert_original(pid);
     assert_eq!(running.end(), "right\nexit status: 0");
 }
 
@@ -145,17 +153,14 @@ fn an_exception_on_its_way_finds_its_handler_in_the_original() {
 #[test]
 fn a_stack_that_sleeps_below_the_one_in_use_is_not_forgotten() {
     let bench = Bench::new();
-    let mut running = bench.start(&bench.build("stacks.c", &["-O1"]));
+    let running = bench.tuned_then_told("stacks.c", &["-O1"]);
     let pid = running.pid();
-    bench.tune(pid, 1, &[]);
-    running.signal("-USR1");
     let (status, undone) = bench.json(&["undo", &pid.to_string(), "--wait", "1"]);
     assert!(status == 1 && is_kept_by_memory(&undone), "{undone}");
     let (status, undone) = bench.json(&["undo", &pid.to_string(), "--memory"]);
     assert_eq!(status, 0, "{undone}");
     assert!(undone["changed"].as_u64().unwrap() >= 10, "{undone}");
-    assert_eq!(differing(pid), Vec::<String>::new());
-    assert_eq!(leftovers(pid), Vec::<String>::new());
+    assert_original(pid);
     assert_eq!(running.end(), "right\nexit status: 0");
 }
 
@@ -163,16 +168,13 @@ fn a_stack_that_sleeps_below_the_one_in_use_is_not_forgotten() {
 #[test]
 fn what_an_exception_has_left_keeps_new_code_unless_that_is_not_wanted() {
     let bench = Bench::new();
-    let mut running = bench.start(&bench.build("remains.cpp", &["-O1"]));
+    let running = bench.tuned_then_told("remains.cpp", &["-O1"]);
     let pid = running.pid();
-    bench.tune(pid, 1, &[]);
-    running.signal("-USR1");
     let (status, undone) = bench.json(&["undo", &pid.to_string(), "--wait", "1"]);
     assert!(status == 1 && undone["why_kept"].is_string(), "{undone}");
     let (status, undone) = bench.json(&["undo", &pid.to_string(), "--memory"]);
     assert_eq!(status, 0, "{undone}");
-    assert_eq!(differing(pid), Vec::<String>::new());
-    assert_eq!(leftovers(pid), Vec::<String>::new());
+    assert_original(pid);
     assert_eq!(running.end(), "right\nexit status: 0");
 }
 
@@ -587,8 +589,7 @@ fn new_code_by_birth_is_taken_back() {
     let gone = !Path::new(&format!("/proc/{heir}/maps")).exists();
     assert!(output.status.success() || gone, "{said}");
     assert!(undo_group(&bench, pid).iter().any(|undone| undone["pid"] == pid));
-    assert_eq!(differing(pid), Vec::<String>::new());
-    assert_eq!(leftovers(pid), Vec::<String>::new());
+    assert_original(pid);
     assert_eq!(running.end(), "right after many rounds\nexit status: 0");
 }
 
@@ -755,8 +756,7 @@ fn libraries_come_and_go() {
     let (status, undone) = bench.undo(pid);
     assert_eq!(status, 0, "{undone}");
     assert!(undone["closed"].as_u64() > Some(0), "{undone}");
-    assert_eq!(differing(pid), Vec::<String>::new());
-    assert_eq!(leftovers(pid), Vec::<String>::new());
+    assert_original(pid);
 
     // The same comes back to its place, with its own code.
     bench.tune(pid, 2, &["--lib", "opened*"]);
@@ -764,8 +764,7 @@ fn libraries_come_and_go() {
     running.signal("-USR1");
     std::thread::sleep(Duration::from_millis(50));
     assert_eq!(bench.undo(pid).0, 0);
-    assert_eq!(differing(pid), Vec::<String>::new());
-    assert_eq!(leftovers(pid), Vec::<String>::new());
+    assert_original(pid);
 
     // Another program, by exec, has nothing of it.
     bench.tune(pid, 3, &["--lib", "opened*"]);

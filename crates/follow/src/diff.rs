@@ -3,9 +3,10 @@
 //!
 //! Time is compared by pieces: classes of requests, steps of their critical paths, what requests do or
 //! wait for, in which process, and system calls by process. Steps of critical paths add up to the
-//! requests' wall time; what actors do beside each other is more. Of each piece there is the mean for a request (or call) on both sides, and
-//! for the difference of the means an interval that holds it in 95 of 100 cases: 1.96 standard errors,
-//! those of both sides together (Welch). So it says whether a difference is one.
+//! requests' wall time; what actors do beside each other is more. Of each piece there is the mean for a
+//! request (or call) on both sides, and for the difference of the means an interval that holds it in 95
+//! of 100 cases: 1.96 standard errors, those of both sides together (Welch). So it says whether a
+//! difference is one.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;

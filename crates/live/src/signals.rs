@@ -3,10 +3,10 @@
 //! The program belongs to the same process group, so what the terminal sends (Ctrl-C, Ctrl-\,
 //! Ctrl-Z, hang-up) reaches it without us, and must not be sent twice: an interactive program
 //! would take a repeated interrupt for the user's impatience. Only before there is a program, while
-//! Fettle looks for it, nobody else gets it: then it is kept for the program. What somebody sends to this process
-//! alone, by `kill`, is meant for the program, and is forwarded. That goes for signals, too, that
-//! this process was started with ignored (`nohup`, or `&` in a script): the program inherits that, but
-//! it may have a handler of its own by then.
+//! Fettle looks for it, nobody else gets it: then it is kept for the program. What somebody sends to
+//! this process alone, by `kill`, is meant for the program, and is forwarded. That goes for signals,
+//! too, that this process was started with ignored (`nohup`, or `&` in a script): the program inherits
+//! that, but it may have a handler of its own by then.
 //!
 //! Ctrl-Z stops the program; when it has stopped, and only then, we stop too, so that the shell
 //! sees its job stop and takes the terminal back. A program that catches the signal in order to
