@@ -14,6 +14,7 @@ use fettle_abi::locks::FUNCTIONS;
 use fettle_abi::ring::Policy;
 use fettle_collect::record::Watch;
 use fettle_collect::session::Progress;
+use fettle_collect::unmet::Unmet;
 use fettle_collect::{
     ArgumentRequest, Finished, KernelOptions, KernelRecording, Options, Outcome, Pattern,
     RecordError, Remote, Target,
@@ -417,6 +418,7 @@ pub(crate) fn options(
     let arguments = args.arguments.iter().map(|text| ArgumentRequest::parse(text));
     let mut arguments = arguments.collect::<Result<Vec<_>, _>>().context("--args")?;
     let (mut selection, mut libraries) = (args.select.selection()?, args.libraries.clone());
+    let unmet = Unmet::new(&libraries, &selection);
     if args.locks {
         for function in FUNCTIONS {
             selection.only.push(Pattern::parse(function.name()));
@@ -435,6 +437,7 @@ pub(crate) fn options(
         selection,
         arguments,
         libraries,
+        unmet,
         ring_bytes: args.ring << 20,
         policy: match args.when_full {
             Some(PolicyArg::Overwrite) => Policy::Overwrite,

@@ -87,6 +87,36 @@ fn exists(program: &str) -> bool {
     program.contains('/') && Path::new(program).exists()
 }
 
+/// What matches nothing is told; at the end, for libraries may be opened at any time.
+#[test]
+fn patterns_that_match_nothing_are_told() {
+    let bench = Bench::new();
+    let told = |options: &[&str]| {
+        let trace = bench.path("trace");
+        let _ = fs::remove_dir_all(&trace);
+        let mut record = Command::new(env!("CARGO_BIN_EXE_fettle"));
+        record.args(["record", "--no-cache", "--output"]).arg(&trace);
+        let output = record.args(options).args(["--", "/bin/true"]).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stderr).unwrap()
+    };
+    let lib = |pattern: &str| format!("--lib '{pattern}' matches no library");
+    let of = |option: &str, pattern: &str| format!("{option} '{pattern}' matches no function");
+    let said = told(&["--lib", "./nonexist", "--lib", "libc.so*", "--skip", "0x1-0x9"]);
+    assert!(said.contains(&lib("./nonexist")) && said.contains(&of("--skip", "0x1-0x9")), "{said}");
+    assert_eq!(said.matches(" matches no ").count(), 2, "{said}");
+    let said = told(&["--lib", "libc.so*", "--only", "zz", "--only", "mallo?", "--skip", "free"]);
+    assert!(said.contains(&of("--only", "zz")), "{said}");
+    assert_eq!(said.matches(" matches no ").count(), 1, "{said}");
+    let said = told(&["--only", "zz"]);
+    assert!(said.contains(&of("--only", "zz")), "{said}");
+    assert!(said.contains("none of the functions that are asked for"), "{said}");
+    // Those for locks are nobody's.
+    let said = told(&["--locks"]);
+    assert!(!said.contains(" matches no "), "{said}");
+    assert_eq!(told(&["-q", "--only", "zz", "--lib", "zz"]), "");
+}
+
 /// It cannot open our files, and is given what is in them.
 #[test]
 fn a_program_that_another_user_executes() {

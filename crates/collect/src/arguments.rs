@@ -53,7 +53,7 @@ pub fn recorded(image: &Image, functions: &[Function], requests: &[ArgumentReque
         return all;
     }
     for function in functions {
-        let names = Names::of(image, function);
+        let names = Names::of(image, function.entry, function.name.as_deref());
         let Some(request) = requests.iter().rev().find(|r| names.match_pattern(&r.pattern)) else {
             continue;
         };

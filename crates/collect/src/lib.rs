@@ -34,6 +34,7 @@ pub mod snapshot;
 mod switches;
 pub mod tail;
 mod task;
+pub mod unmet;
 
 pub use arguments::ArgumentRequest;
 pub use beside::{KernelOutcome, KernelRecording, Target, record_kernel};

@@ -36,8 +36,9 @@ use fettle_rewrite::{Linked, Plan};
 
 use crate::modules::{Module, Modules, Placed, open_image};
 use crate::room::find_lasting_room;
-use crate::select::glob;
+use crate::select::names_file;
 use crate::session::NewCode;
+use crate::unmet::Unmet;
 
 const PAGE: u64 = 4096;
 const CODE_LEN: u64 = PAGE;
@@ -66,6 +67,8 @@ pub struct Hung {
 /// Which libraries are wanted, and what is known of loaders.
 pub struct Libraries {
     patterns: Vec<String>,
+    /// What the user has asked for that has not been met.
+    unmet: Unmet,
     loaders: HashMap<(u64, u64), Rc<Result<Loader, String>>>,
     zeros: Option<Arc<OwnedFd>>,
     /// Where `_dl_find_object` is in C libraries, by device and inode.
@@ -206,9 +209,10 @@ const CONSTANTS: Prot = Prot { read: true, write: false, exec: false };
 const DATA: Prot = Prot { read: true, write: true, exec: false };
 
 impl Libraries {
-    /// Those whose path or file name one of `patterns` matches.
-    pub fn new(patterns: Vec<String>) -> Libraries {
-        Libraries { patterns, loaders: HashMap::new(), zeros: None, find_object: HashMap::new() }
+    /// Those whose path or file name one of `patterns` matches, some of which the user has asked for.
+    pub fn new(patterns: Vec<String>, unmet: Unmet) -> Libraries {
+        let (loaders, find_object) = Default::default();
+        Libraries { patterns, unmet, loaders, zeros: None, find_object }
     }
 
     /// Whether any are wanted.
@@ -216,10 +220,15 @@ impl Libraries {
         !self.patterns.is_empty()
     }
 
-    fn wants(&self, path: &Path) -> bool {
-        let whole = path.to_string_lossy();
-        let name = path.file_name().unwrap_or_default().to_string_lossy();
-        self.patterns.iter().any(|p| glob(p, &whole) || glob(p, &name))
+    /// Whether a library is wanted that is there.
+    pub fn wants(&mut self, path: &Path) -> bool {
+        self.unmet.meets_library(path);
+        self.patterns.iter().any(|pattern| names_file(pattern, path))
+    }
+
+    /// What the user has asked for that has not been met.
+    pub fn unmet(self) -> Unmet {
+        self.unmet
     }
 
     fn loader(&mut self, stop: &ExecStop<'_>) -> Result<Rc<Result<Loader, String>>, String> {
@@ -967,7 +976,8 @@ mod tests {
 
     #[test]
     fn paths_and_names() {
-        let libraries = Libraries::new(vec!["libc.so*".into(), "/opt/*".into()]);
+        let patterns = vec!["libc.so*".into(), "/opt/*".into()];
+        let mut libraries = Libraries::new(patterns, Unmet::default());
         assert!(libraries.wants(Path::new("/lib/x86_64-linux-gnu/libc.so.6")));
         assert!(libraries.wants(Path::new("/opt/x/liby.so")));
         assert!(!libraries.wants(Path::new("/lib/libm.so.6")));

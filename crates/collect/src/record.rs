@@ -29,6 +29,7 @@ use crate::relay::{Destination, Finished, Remote};
 use crate::select::Selection;
 use crate::session::{Done, Progress, Recorder};
 use crate::slots::{SlotLayout, Slots};
+use crate::unmet::Unmet;
 use crate::{clock, cost, machine, rows};
 
 /// What to record, and how.
@@ -52,6 +53,8 @@ pub struct Options {
     pub arguments: Vec<ArgumentRequest>,
     /// Shared libraries to record too: patterns for their paths or file names.
     pub libraries: Vec<String>,
+    /// The user's own patterns: others may be there for locks.
+    pub unmet: Unmet,
     /// Bytes of ring per thread, a power of two.
     pub ring_bytes: u32,
     /// What a thread does whose ring is full.
@@ -223,8 +226,8 @@ pub fn conduct<E: From<RecordError>>(
         }
     };
     let own_fields = options.own.as_ref().map(|own| own.fields.len());
-    let mut recorder =
-        Recorder::new(modules, Libraries::new(options.libraries.clone()), slots, writer, progress);
+    let libraries = Libraries::new(options.libraries.clone(), options.unmet.clone());
+    let mut recorder = Recorder::new(modules, libraries, slots, writer, progress);
     recorder.expect_own(own_fields);
     recorder.checkpoint_manifest(manifest.clone());
     let run = run(&mut recorder, kernel.as_ref());
@@ -243,6 +246,7 @@ pub fn conduct<E: From<RecordError>>(
     manifest.notes = notes;
     manifest.notes.extend(arguments_not_recorded(options, &modules));
     manifest.notes.extend(code_in_no_function(&modules));
+    manifest.notes.extend(not_met(&mut done, &modules));
     manifest.switches = done.switches;
     fill_totals(&mut manifest, &done);
     done.into_ns(converter, options.mode);
@@ -411,6 +415,15 @@ fn fill_totals(manifest: &mut Manifest, done: &Done) {
     for (path, reason) in &done.refused {
         manifest.notes.push(format!("{path} ran without probes: {reason}"));
     }
+}
+
+/// What is told of patterns that have matched nothing.
+fn not_met(done: &mut Done, modules: &Modules) -> Vec<String> {
+    let mut unmet = std::mem::take(&mut done.unmet);
+    for module in modules.all() {
+        unmet.meets_functions(&module.image, &module.plan);
+    }
+    unmet.notes()
 }
 
 /// What is told of files whose code is in no known function for the most part.

@@ -1,9 +1,11 @@
 //! Which functions get probes.
 
 use std::cell::OnceCell;
+use std::fmt;
+use std::path::Path;
 
 use fettle_cfg::Function;
-use fettle_image::{Image, demangle};
+use fettle_image::{Image, LinkAddr, demangle};
 
 /// A choice of functions by name, address and size.
 #[derive(Clone, Debug, Default)]
@@ -39,6 +41,18 @@ impl Pattern {
     }
 }
 
+impl fmt::Display for Pattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Pattern::Name(name) => f.write_str(name),
+            Pattern::Addresses(from, to) if from.checked_add(1) == Some(*to) => {
+                write!(f, "{from:#x}")
+            }
+            Pattern::Addresses(from, to) => write!(f, "{from:#x}-{to:#x}"),
+        }
+    }
+}
+
 /// All names of a function, for as many patterns as there are.
 pub struct Names<'a> {
     entry: u64,
@@ -48,12 +62,12 @@ pub struct Names<'a> {
 }
 
 impl<'a> Names<'a> {
-    /// Those of a function of `image`.
-    pub fn of(image: &'a Image, function: &'a Function) -> Names<'a> {
-        let others = image.symbols_at(function.entry).iter().map(|symbol| symbol.name.as_str());
-        let all = std::iter::once(function.name.as_deref().unwrap_or("")).chain(others);
+    /// Those of the function of `image` that starts at `entry` and goes by this name.
+    pub fn of(image: &'a Image, entry: LinkAddr, name: Option<&'a str>) -> Names<'a> {
+        let others = image.symbols_at(entry).iter().map(|symbol| symbol.name.as_str());
+        let all = std::iter::once(name.unwrap_or("")).chain(others);
         let names = all.map(|name| (name, OnceCell::new())).collect();
-        Names { entry: function.entry.0, names }
+        Names { entry: entry.0, names }
     }
 
     /// Whether a pattern means this function, by any of its names.
@@ -88,10 +102,16 @@ impl Selection {
         if self.only.is_empty() && self.skip.is_empty() {
             return true;
         }
-        let names = Names::of(image, function);
+        let names = Names::of(image, function.entry, function.name.as_deref());
         let matches = |pattern: &Pattern| names.match_pattern(pattern);
         (self.only.is_empty() || self.only.iter().any(matches)) && !self.skip.iter().any(matches)
     }
+}
+
+/// Whether a pattern means the file at `path`, by the whole of it or by its last part.
+pub fn names_file(pattern: &str, path: &Path) -> bool {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    glob(pattern, &path.to_string_lossy()) || glob(pattern, &name)
 }
 
 /// Whether `text` matches `pattern`, where `*` stands for any characters and `?` for one.
@@ -138,5 +158,8 @@ mod tests {
         assert_eq!(Pattern::parse("0x10"), Pattern::Addresses(16, 17));
         assert_eq!(Pattern::parse("0x10-0x20"), Pattern::Addresses(16, 32));
         assert_eq!(Pattern::parse("main"), Pattern::Name("main".into()));
+        for text in ["0x10", "0x10-0x20", "main*", "0xffffffffffffffff-0x0"] {
+            assert_eq!(Pattern::parse(text).to_string(), text);
+        }
     }
 }

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use fettle_abi::block::{Clock, OWN_WORDS};
 use fettle_abi::record::CallRecord;
+use fettle_cfg::SkipReason;
 use fettle_image::{Image, LinkAddr};
 use fettle_live::{
     Birth, Door, DoorStop, ExecStop, ExitStatus, FaultStop, FileMap, Injection, LiveAddr,
@@ -29,6 +30,7 @@ use crate::sampled::{self, Sampled};
 use crate::slots::{ALIVE_AT, AliveWord, SlotTotals, Slots};
 use crate::switches::{Out, Switches};
 use crate::task;
+use crate::unmet::Unmet;
 
 /// Where the slots are looked for room in the programs' address spaces: below the libraries, where
 /// sanitizers have room for these too, and above all that loaders and allocators use.
@@ -116,6 +118,8 @@ pub struct Done {
     pub processes: Vec<Process>,
     /// Calls and ticks per thread and function.
     pub totals: Vec<Total>,
+    /// The user's patterns, but those that libraries have matched.
+    pub unmet: Unmet,
     /// What the user's own probe counted.
     pub own: Vec<OwnValue>,
     /// Sums of block counters, by counter number.
@@ -241,8 +245,14 @@ impl<'a> Recorder<'a> {
         }
         self.done.switches = self.switches.is_some();
         self.done.limited = self.slots.limited();
+        self.done.unmet = self.libraries.unmet();
         let writer = self.writer.take().expect("taken only here");
         (self.modules, writer, self.done, self.notes, self.write_error)
+    }
+
+    /// A process that is recorded has this library already.
+    pub fn meets_library(&mut self, path: &Path) {
+        self.libraries.wants(path);
     }
 
     /// Probes are the user's own, with so many counters in use.
@@ -571,7 +581,7 @@ impl<'a> Recorder<'a> {
         let probed = !self.modules.all()[module].plan.functions.is_empty();
         let libraries = self.libraries.wanted() && self.alive.is_some();
         if !probed && !libraries {
-            return Err("it has no function to probe".to_owned());
+            return Err(self.why_no_probe(module).to_owned());
         }
         let size = self.slots.layout().size();
         let slots_at = find_hole(SLOTS_FROM, size, &stop.maps)
@@ -621,7 +631,7 @@ impl<'a> Recorder<'a> {
             }
         }
         if !probed && space.is_none() {
-            return Err("it has no function to probe".to_owned());
+            return Err(self.why_no_probe(module).to_owned());
         }
         let slot = self.take_slot().ok_or_else(|| self.why_no_slot().to_owned())?;
         let base = self.slots.prepare(slot, stop.pid, stop.pid, slots_at.0);
@@ -631,6 +641,14 @@ impl<'a> Recorder<'a> {
             Pending { space, probed, tid: stop.pid, slot, slots_at: slots_at.0, module, bias },
         );
         Ok(injection)
+    }
+
+    fn why_no_probe(&self, module: usize) -> &'static str {
+        let skipped = &self.modules.all()[module].plan.skipped;
+        match skipped.iter().any(|s| s.reason == SkipReason::NotSelected) {
+            true => "it has none of the functions that are asked for",
+            false => "it has no function to probe",
+        }
     }
 
     fn why_no_slot(&self) -> &'static str {

@@ -118,8 +118,8 @@ pub fn record(
         let mut undoing = None;
         let run = |recorder: &mut Recorder<'_>, kernel: Option<&Running>| {
             recorder.notes.append(&mut notes);
-            let keeper = doors.clone().map(|doors| Box::new(doors) as Box<dyn Keeper>);
-            recorder.attach(Attached { slots_at: region.at, codes: known, keeper });
+            target.paths().for_each(|path| recorder.meets_library(path));
+            recorder.attach(Attached { slots_at: region.at, codes: known, keeper: keeper(&doors) });
             observe(kernel, &family)?;
             let work = |following: &Following| {
                 changed.work(installing, &mut family, following, (duration, stop))
@@ -372,6 +372,11 @@ fn plan(
             Ok(Planned { session, codes, known, notes, region, doors })
         }
     }
+}
+
+/// Who answers for the doors, if there are any.
+fn keeper(doors: &Option<Doors>) -> Option<Box<dyn Keeper>> {
+    doors.clone().map(|doors| Box::new(doors) as Box<dyn Keeper>)
 }
 
 /// New code of a module, which becomes the session's next; or why it has none.

@@ -5,13 +5,16 @@ use std::cell::RefCell;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use fettle_collect::record::{begin_clock, end_clock, new_manifest};
 use fettle_collect::rows;
+use fettle_collect::unmet::Unmet;
 use fettle_image::LinkAddr;
 use fettle_layout::Counts;
 use fettle_live::Process;
+use fettle_rewrite::Plan;
 use fettle_trace::{
     Counter, CounterKind, Finish, Manifest, Mapping, ProbeMode, Thread, Total, TraceWriter,
 };
@@ -137,6 +140,7 @@ fn counted(
         return Err(TuneError::Ended { pid: process.pid() });
     }
     notes(&profile, manifest);
+    manifest.notes.extend(not_met(&target, &recording.wanted, &modules, &codes));
     let mut finish = Finish::default();
     for (id, (index, plan)) in (0..).zip(&codes) {
         let Module { loaded, image, .. } = &modules[*index];
@@ -168,6 +172,21 @@ fn counted(
     manifest.totals.processes = 1;
     finish.manifest = manifest.clone();
     Ok((finish, profile))
+}
+
+/// What is told of patterns that have matched nothing.
+fn not_met(
+    target: &Target<'_>,
+    wanted: &Wanted,
+    modules: &[Module],
+    codes: &[(usize, Arc<Plan>)],
+) -> Vec<String> {
+    let mut unmet = Unmet::new(&wanted.libraries, &wanted.selection);
+    target.paths().for_each(|path| unmet.meets_library(path));
+    for (index, plan) in codes {
+        unmet.meets_functions(&modules[*index].image, plan);
+    }
+    unmet.notes()
 }
 
 /// What a running process is called where a command would stand.

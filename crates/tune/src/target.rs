@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use fettle_collect::modules::open_image;
+use fettle_collect::select::names_file;
 use fettle_collect::session;
 use fettle_image::{Image, LinkAddr};
 use fettle_live::{FileId, LiveAddr, Mapping, Process};
@@ -86,6 +87,12 @@ pub struct FindObject {
 }
 
 impl<'a> Target<'a> {
+    /// What its modules are called in the process, those that are left out among them.
+    pub fn paths(&self) -> impl Iterator<Item = &Path> {
+        let refused = self.refused.iter().map(|(path, _)| path.as_path());
+        self.loaded.iter().map(|loaded| loaded.path.as_path()).chain(refused)
+    }
+
     /// Looks at a process's modules.
     ///
     /// # Errors
@@ -294,12 +301,7 @@ pub(crate) fn word(bytes: &[u8], at: usize) -> u64 {
 
 /// Whether a module is meant by one of `patterns`: its path or its file's name matches.
 pub fn is_meant(path: &Path, patterns: &[String]) -> bool {
-    let whole = path.to_string_lossy();
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
-    patterns.iter().any(|pattern| {
-        fettle_collect::select::glob(pattern, &whole)
-            || fettle_collect::select::glob(pattern, &name)
-    })
+    patterns.iter().any(|pattern| names_file(pattern, path))
 }
 
 #[cfg(test)]
