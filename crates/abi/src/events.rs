@@ -101,10 +101,10 @@ events! {
     SocketPair = "socketpair"(pid: u32, tid: u32, socket: u64, peer: u64, local: text, remote: text);
     SocketClose = "socket_close"(pid: u32, tid: u32, socket: u64, local: text, remote: text);
     ReceiveBegin = "receive_begin"(pid: u32, tid: u32, socket: u64);
-    Received = "received"(pid: u32, tid: u32, socket: u64, local: text, remote: text, bytes: i64);
+    Received = "received"(pid: u32, tid: u32, socket: u64, local: text, remote: text, bytes: i64, lay_ns: u64);
     SendBegin = "send_begin"(pid: u32, tid: u32, socket: u64);
     Sent = "sent"(pid: u32, tid: u32, socket: u64, local: text, remote: text, bytes: i64);
-    Ask = "ask"(pid: u32, tid: u32, socket: u64, local: text, remote: text, sent: bool, protocol: text, exchange: u64, command: text, detail: text);
+    Ask = "ask"(pid: u32, tid: u32, socket: u64, local: text, remote: text, sent: bool, protocol: text, exchange: u64, command: text, detail: text, lay_ns: u64);
     Answer = "answer"(pid: u32, tid: u32, socket: u64, local: text, remote: text, sent: bool, protocol: text, exchange: u64, ok: bool, status: text);
     Undecoded = "undecoded"(pid: u32, tid: u32, socket: u64, local: text, remote: text, reason: text);
     PollBegin = "poll_begin"(pid: u32, tid: u32);

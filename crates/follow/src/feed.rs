@@ -203,7 +203,8 @@ impl Feed {
     }
 }
 
-/// Where the declared fields are among a kind's, or why they are not.
+/// Where the declared fields are among a kind's, or why they are not. From the first optional one on
+/// that its events do not have, there are none: those are 0.
 pub(crate) fn places(
     kind: &EventKind,
     declared: &EventType,
@@ -212,6 +213,9 @@ pub(crate) fn places(
     for field in &declared.fields {
         let of = |found: &EventField| found.name == field.name;
         let Some(place) = kind.fields.iter().position(of) else {
+            if field.optional {
+                break;
+            }
             return Err(format!(
                 "event `{}` is left out: the schema declares a field `{}`, which the trace's \
                  events do not have",
@@ -258,12 +262,29 @@ mod tests {
     }
 
     #[test]
+    fn a_field_may_be_missing() {
+        let fields = vec![EventField::new("fd", FieldType::I32)];
+        let kind = EventKind { name: "read".into(), fields, rows: 1 };
+        let field = |name: &str, optional| fettle_requests::Field {
+            name: name.into(),
+            ty: FieldType::I32,
+            optional,
+        };
+        let fields = vec![field("fd", false), field("later", true)];
+        assert_eq!(places(&kind, &EventType { name: "read".into(), fields }), Ok(vec![0]));
+    }
+
+    #[test]
     fn a_field_that_is_missing_is_named() {
         let fields = vec![EventField::new("fd", FieldType::I64)];
         let kind = EventKind { name: "read".into(), fields, rows: 1 };
         let declared = |name: &str| EventType {
             name: "read".into(),
-            fields: vec![fettle_requests::Field { name: name.into(), ty: FieldType::I32 }],
+            fields: vec![fettle_requests::Field {
+                name: name.into(),
+                ty: FieldType::I32,
+                optional: false,
+            }],
         };
         assert!(places(&kind, &declared("tid")).unwrap_err().contains("`tid`"));
         assert!(places(&kind, &declared("fd")).unwrap_err().contains("i64 in the trace"));

@@ -113,6 +113,8 @@ pub enum Alu {
     Sub,
     /// Product, modulo 2^64.
     Mul,
+    /// Quotient, without sign; 0 if one divides by 0.
+    Div,
     /// Bits of either.
     Or,
     /// Bits of both.
@@ -127,6 +129,7 @@ impl Alu {
     fn code(self) -> u8 {
         match self {
             Alu::Add => 0x00,
+            Alu::Div => 0x30,
             Alu::Sub => 0x10,
             Alu::Mul => 0x20,
             Alu::Or => 0x40,

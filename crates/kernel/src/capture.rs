@@ -82,6 +82,9 @@ pub struct Capture {
 const PROCESSES: u32 = 1 << 16;
 /// Transfers under way at once.
 const TRANSFERS: u32 = 1 << 14;
+/// Connections that are being read at once. What `io_uring` reads, no call tells: it stays until the
+/// socket is read otherwise, or closed.
+const READS: u32 = 1 << 14;
 const TYPES: &str = "/sys/kernel/btf/vmlinux";
 
 impl Capture {
@@ -109,6 +112,7 @@ impl Capture {
         let counters = map(MapKind::PerCpuArray, 4, 8, counter::COUNT)?;
         let observed = Arc::new(map(MapKind::Hash, 4, state::BYTES, PROCESSES)?);
         let transfers = map(MapKind::Hash, 8, 8, TRANSFERS)?;
+        let arrivals = map(MapKind::Hash, 8, 8, READS)?;
         let calls = map(MapKind::Array, 4, TABLE_BYTES, 1)?;
         let set = calls.set(&0_u32.to_le_bytes(), &programs::table(options.begins));
         set.map_err(KernelError::io("write the table of system calls"))?;
@@ -125,6 +129,7 @@ impl Capture {
             observed: observed.fd(),
             calls: calls.fd(),
             transfers: transfers.fd(),
+            arrivals: arrivals.fd(),
             single_reference: single_reference(&btf),
             functions: false,
             all_but: options.system.then(std::process::id),
@@ -138,7 +143,7 @@ impl Capture {
                 None => without.push(spec.place),
             }
         }
-        let _maps = vec![outer, transfers, calls, scratch];
+        let _maps = vec![outer, transfers, arrivals, calls, scratch];
         let links = Vec::new();
         Ok(Capture { rings, counters, observed, programs: loaded, links, without, _maps })
     }

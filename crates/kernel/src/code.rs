@@ -64,6 +64,8 @@ pub struct Env {
     pub calls: i32,
     /// Of transfers that observed processes began.
     pub transfers: i32,
+    /// Of when what is being read came, by `sock`.
+    pub arrivals: i32,
     /// What a file's count is with a single reference.
     pub single_reference: i32,
     /// Whether programs can be attached to the kernel's functions.

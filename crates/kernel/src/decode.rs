@@ -368,7 +368,7 @@ impl Decoder {
         let and = |more: &[u64]| [&of[..], more].concat();
         match r.flags {
             socket::RECEIVED => {
-                t.tell(Event::Received, &and(&[result]))?;
+                t.tell(Event::Received, &and(&[result, lay_ns(r)]))?;
                 self.say(r, &of, t)
             }
             socket::SENT => {
@@ -412,7 +412,7 @@ impl Decoder {
             if told.is_err() {
                 return;
             }
-            let values = message_values(message, sent, of, t.sink);
+            let values = message_values(message, r, of, t.sink);
             told = match message.what {
                 What::Ask { .. } => t.tell(Event::Ask, &values),
                 What::Unanswered if !sent => hush(silent, r, Silent { inode, values }, t),
@@ -472,20 +472,29 @@ impl Decoder {
 /// The fields of a message's event. What gets no answer is answered by the other end.
 fn message_values<S: Sink>(
     message: Message<'_>,
-    sent: bool,
+    r: &Record<'_>,
     of: &[u64; 5],
     sink: &mut S,
 ) -> Vec<u64> {
     let protocol = u64::from(sink.text(message.protocol));
+    let sent = r.flags == socket::SENT;
     let (sent, rest) = match message.what {
         What::Ask { command, text } => {
-            (sent, [command, text].map(|text| u64::from(sink.text(text))))
+            let [command, text] = [command, text].map(|text| u64::from(sink.text(text)));
+            let values = [u64::from(sent), protocol, message.exchange, command, text, lay_ns(r)];
+            return [&of[..], &values].concat();
         }
         What::Answer { ok, status } => (sent, [u64::from(ok), u64::from(sink.text(status))]),
         What::Unanswered => (!sent, [1, u64::from(sink.text(NO_REPLY))]),
         What::Unseen { asked } => (asked != Side::Sent, [0, u64::from(sink.text(UNSEEN))]),
     };
     [&of[..], &[u64::from(sent), protocol, message.exchange], &rest].concat()
+}
+
+/// For how long bytes that were received had lain in their socket; 0 if nobody knows.
+fn lay_ns(r: &Record<'_>) -> u64 {
+    let received = r.flags == socket::RECEIVED && r.word(1) as i64 > 0;
+    if received { u64::from(r.number) * 1000 } else { 0 }
 }
 
 /// Keeps the answer to a question that gets none, until its thread goes on.
@@ -691,7 +700,7 @@ mod tests {
                 "7 2 sent pid=10 tid=11 socket=99 local=\"127.0.0.1:8080\" \
                  remote=\"127.0.0.1:40000\" bytes=17",
                 "7 2 received pid=10 tid=11 socket=99 local=\"127.0.0.1:8080\" \
-                 remote=\"[::1]:40000\" bytes=-11",
+                 remote=\"[::1]:40000\" bytes=-11 lay_ns=0",
                 "7 2 socket_close pid=10 tid=11 socket=98 local=\"socket:98\" remote=\"\"",
             ]
         );

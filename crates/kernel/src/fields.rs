@@ -59,6 +59,7 @@ fields! {
     sk_v6_daddr: "sock" "__sk_common.skc_v6_daddr";
     sk_v6_saddr: "sock" "__sk_common.skc_v6_rcv_saddr";
     sk_type: "sock" "sk_type";
+    tcp_mstamp: "tcp_sock" "tcp_mstamp";
     unix_peer: "unix_sock" "peer";
     regs_number: "pt_regs" "orig_ax";
     regs_0: "pt_regs" "di";

@@ -59,7 +59,8 @@ pub enum Kind {
     /// A call on something that is no socket begins or ends. Flags: [`io`]. Number: descriptor.
     /// Words: inode, result.
     Io = 9,
-    /// A socket, of IP version 4. Flags: [`socket`]. Number: descriptor. Words: inode, result,
+    /// A socket, of IP version 4. Flags: [`socket`]. Number: descriptor; of [`socket::RECEIVED`] for
+    /// how many microseconds the last bytes have lain there, or 0. Words: inode, result,
     /// family, type, local and remote port (16 bits each), local and remote address (32 bits each).
     SocketV4 = 10,
     /// As before, of IP version 6: two words for each address.

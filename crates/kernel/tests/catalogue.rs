@@ -15,6 +15,8 @@ fn declared(text: &str) -> Declared {
         let (name, fields) = line.trim_end_matches(')').split_once('(').expect("fields");
         let field = |field: &str| {
             let (name, ty) = field.trim().split_once(": ").expect("a type");
+            // Earlier recordings may lack it.
+            let name = name.strip_prefix("optional ").unwrap_or(name);
             (name.to_owned(), ty.to_owned())
         };
         // Every event has a processor; the schema names it where it matters.

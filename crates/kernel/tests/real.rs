@@ -164,6 +164,43 @@ fn a_connection_that_is_closed_keeps_its_name() {
     assert_eq!((sent.len(), &sent), (2, &received));
 }
 
+/// A server that reads the first question at once and the second one late; so with a local socket.
+const LAZY: &str = r#"
+import socket, threading, time
+listener = socket.create_server(("127.0.0.1", 0))
+client = socket.create_connection(listener.getsockname())
+server, _ = listener.accept()
+for pair in (client, server), socket.socketpair():
+    thread = threading.Thread(target=pair[1].recv, args=(10,))
+    thread.start()
+    time.sleep(0.1)
+    pair[0].sendall(b"x" * 10)
+    thread.join()
+    pair[0].sendall(b"x" * 20)
+    time.sleep(0.3)
+    pair[1].recv(20)
+"#;
+
+#[test]
+fn how_long_bytes_have_lain_in_a_socket() {
+    let _alone = alone();
+    let mut command = Command::new("python3");
+    command.args(["-c", LAZY]);
+    let Some((status, r)) = record(&mut command, Options::default()) else { return };
+    assert!(status.success());
+    whole(&r);
+    let of = |bytes: i64| r.of(Event::Received).filter(move |t| t.number("bytes") == bytes);
+    let lay = |bytes| of(bytes).map(|t| t.number("lay_ns")).collect::<Vec<_>>();
+    let sent: Vec<u64> = r.of(Event::Sent).map(|t| t.time_ns).collect();
+    let [late, local] = lay(20)[..] else { panic!("{:?}", lay(20)) };
+    // From when the segment came, which is while it was sent, to when it was read.
+    let read_ns = of(20).next().expect("found above").time_ns;
+    let most = (read_ns - sent[0]) as i64;
+    assert!((300_000_000..=most).contains(&late) && local == 0, "{late} of {most}, {local}");
+    let [at_once, local] = lay(10)[..] else { panic!("{:?}", lay(10)) };
+    assert!(at_once < late && local == 0, "{at_once}, {late}, {local}");
+}
+
 /// Numbers of events that are numbers of system calls, by what `strace` calls those.
 const COUNTED: &[(&str, &[Event])] = &[
     ("accept4", &[Event::Accept, Event::AcceptFailed]),

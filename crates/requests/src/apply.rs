@@ -365,6 +365,10 @@ impl Run {
         let class = (usize::from(seed.class), label);
         let Run { requests, alarms, counts, .. } = self;
         let begun = begin(requests, alarms, counts, class, options, now);
+        let queued_ns = seed.queued.as_ref().and_then(|queued| amount(queued.of(scope)));
+        if let (Some(slot), Some(queued_ns)) = (begun, queued_ns) {
+            requests.open(slot).queue(queued_ns);
+        }
         self.owners.extend(begun);
         // It may come into no section.
         self.loose.extend(begun);
@@ -678,8 +682,8 @@ fn let_go(range: &Range, requests: &mut Requests, loose: &mut Vec<u32>) {
 }
 
 /// A number of bytes; `None` for none, and for errors, which are negative.
-fn amount(bytes: i128) -> Option<u64> {
-    u64::try_from(bytes).ok().filter(|bytes| *bytes > 0)
+fn amount(number: i128) -> Option<u64> {
+    u64::try_from(number).ok().filter(|number| *number > 0)
 }
 
 fn offset(at: i128) -> u64 {

@@ -13,7 +13,8 @@ use crate::program::{
 };
 use crate::state::{Change, State, Wait};
 use crate::syntax::{
-    self, Action, Binary, Class, Declaration, ExprKind, File, Name, NewState, Role, Unary,
+    self, Action, Binary, Class, Declaration, DeclaredField, ExprKind, File, Name, NewState, Role,
+    Unary,
 };
 
 /// Longest text of a file.
@@ -243,7 +244,7 @@ impl Checker {
 
     fn fields(&mut self, file: usize, declaration: &Declaration) -> Checked<Vec<Field>> {
         let mut fields: Vec<Field> = Vec::new();
-        for (name, ty) in &declaration.fields {
+        for DeclaredField { name, ty, optional } in &declaration.fields {
             if fields.len() == PARTS_MAX {
                 return self.error(file, name.span, format!("more than {PARTS_MAX} fields"));
             }
@@ -257,7 +258,12 @@ impl Checker {
                 let message = format!("there is no type `{}`", ty.text);
                 return self.error_with(file, ty.span, message, Some(help));
             };
-            fields.push(Field { name: name.text.clone(), ty });
+            if !optional && fields.last().is_some_and(|field| field.optional) {
+                let message = format!("`{}` stands behind an optional field", name.text);
+                let help = Some("optional fields come last".into());
+                return self.error_with(file, name.span, message, help);
+            }
+            fields.push(Field { name: name.text.clone(), ty, optional: *optional });
         }
         Ok(fields)
     }
@@ -291,6 +297,10 @@ impl Checker {
     ) -> Checked<()> {
         let key = self.fields(file, declaration)?;
         let name = &declaration.name;
+        if let Some(field) = key.iter().find(|field| field.optional) {
+            let message = format!("`{}` is part of a key, which no key can lack", field.name);
+            return self.error(file, name.span, message);
+        }
         let bits: u32 = key.iter().map(|field| field.ty.bits()).sum();
         if bits > KEY_BITS_MAX {
             let message = format!("this key has {bits} bits; {KEY_BITS_MAX} are possible");
@@ -399,9 +409,10 @@ impl Checker {
         made.stops = made.binds.iter().any(|bind| bind.role == Role::Stop);
         let only_binds = made.only_binds();
         let usual = |bind: &Bind| matches!(bind.role, Role::Start | Role::Basic | Role::Stop);
-        let label = made.seed.as_ref().is_some_and(|seed| seed.label.is_some());
-        made.simple = only_binds && made.binds.iter().all(usual) && !label && sort_keys(&mut made);
-        made.values = label || !made.transfers.is_empty();
+        let valued = |seed: &Seed| seed.label.is_some() || seed.queued.is_some();
+        let valued = made.seed.as_ref().is_some_and(valued);
+        made.simple = only_binds && made.binds.iter().all(usual) && !valued && sort_keys(&mut made);
+        made.values = valued || !made.transfers.is_empty();
         result.map(|()| made)
     }
 
@@ -478,8 +489,9 @@ impl Checker {
                 let what = Traffic::Receive { bytes, at, answers: answers.transpose()? };
                 made.transfers.push(Transfer { key, what });
             }
-            Action::Seed(class) => {
-                made.seed = Some(self.seed(class.as_ref(), statement.span, context, names)?);
+            Action::Seed { class, queued } => {
+                let seed = (class.as_ref(), queued.as_ref());
+                made.seed = Some(self.seed(seed, statement.span, context, names)?);
             }
             Action::Settle { set, when } => {
                 let when = self.when(when, context, names, made)?;
@@ -510,10 +522,10 @@ impl Checker {
         Ok(())
     }
 
-    /// What a request is called that an event begins.
+    /// What a request is called that an event begins, and how long it lay there before.
     fn seed(
         &mut self,
-        class: Option<&Class>,
+        (class, queued): (Option<&Class>, Option<&syntax::Expr>),
         span: Span,
         context: &Context<'_>,
         names: &mut Names,
@@ -530,7 +542,10 @@ impl Checker {
             }
             _ => None,
         };
-        Ok(Seed { class: self.class(own, names, context.file, span)?, label })
+        let what = "the time that a request was queued is";
+        let queued =
+            queued.map(|expr| self.typed(expr, Type::Number(None), what, context)).transpose()?;
+        Ok(Seed { class: self.class(own, names, context.file, span)?, label, queued })
     }
 
     /// A timeline, the place of its key's values, and the marks that a statement depends on.

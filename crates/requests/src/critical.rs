@@ -220,7 +220,13 @@ impl Walk<'_> {
                 (from, from_ns, between)
             }
             (_, Some((left, left_ns))) => (left, left_ns, State::Waiting(Wait::Sleeping)),
-            _ => return false,
+            // It has it from outside: it may have lain there.
+            _ => {
+                let lay = |span: &&Span| span.section as usize == here && span.to_ns == joined_ns;
+                let lay = self.request.spans.iter().find(lay).copied();
+                lay.inspect(|span| self.step(span.state, span.from_ns, None));
+                return lay.is_some();
+            }
         };
         self.step(between, from_ns, None);
         self.section = from;

@@ -15,6 +15,8 @@ pub struct Field {
     pub name: String,
     /// What it holds.
     pub ty: FieldType,
+    /// Whether there may be events without it: there it is 0. No other field comes behind.
+    pub optional: bool,
 }
 
 /// A kind of event, as declared.
@@ -245,7 +247,7 @@ mod tests {
     #[test]
     fn columns_are_added_as_rows_are() {
         let mut catalog = Catalog::default();
-        let field = |name: &str| Field { name: name.into(), ty: FieldType::U8 };
+        let field = |name: &str| Field { name: name.into(), ty: FieldType::U8, optional: false };
         let wide = EventType { name: "wide".into(), fields: vec![field("x"), field("y")] };
         let wide = catalog.add(wide);
         let narrow = catalog.add(EventType { name: "narrow".into(), fields: Vec::new() });
@@ -262,7 +264,7 @@ mod tests {
     #[test]
     fn the_front_is_taken_out() {
         let mut catalog = Catalog::default();
-        let field = Field { name: "x".into(), ty: FieldType::U8 };
+        let field = Field { name: "x".into(), ty: FieldType::U8, optional: false };
         let event = catalog.add(EventType { name: "e".into(), fields: vec![field] });
         let (mut batch, mut out) = (Batch::new(&catalog), Batch::new(&catalog));
         (0..5).for_each(|n| batch.push(n * 10, event, &[n]));
@@ -276,7 +278,7 @@ mod tests {
     #[test]
     fn sorting_keeps_rows_together() {
         let mut catalog = Catalog::default();
-        let fields = vec![Field { name: "x".into(), ty: FieldType::U8 }];
+        let fields = vec![Field { name: "x".into(), ty: FieldType::U8, optional: false }];
         let event = catalog.add(EventType { name: "e".into(), fields });
         let mut batch = Batch::new(&catalog);
         for (time, value) in [(3, 30), (1, 10), (3, 31), (2, 20)] {

@@ -7,9 +7,11 @@
 use std::collections::{BTreeMap, HashMap};
 
 use crate::request::{Link, Peer, Request, RequestSection, Span};
+use crate::state::State;
 
-/// Adds such times to those of a request whose sections and links are known.
-pub(crate) fn fill(request: &mut Request) {
+/// Adds such times to those of a request whose sections and links are known, and whose first event was
+/// then: where it lay before that, its first actor took it from.
+pub(crate) fn fill(request: &mut Request, first_ns: u64) {
     let Request { begin_ns, sections, links, spans, .. } = request;
     let mut came: HashMap<u32, Link> = HashMap::default();
     for link in links.iter().filter(|link| brings(link, sections)) {
@@ -18,19 +20,24 @@ pub(crate) fn fill(request: &mut Request) {
             *last = *link;
         }
     }
-    if came.is_empty() {
+    let (state, from_ns, to_ns) = (State::Queued, *begin_ns, first_ns);
+    let mut first = sections.iter().zip(0..).filter(|(stay, _)| stay.actor);
+    let first = first.next().filter(|(stay, _)| from_ns < to_ns && stay.joined_ns == first_ns);
+    let queued = first.map(|(_, section)| Span { section, state, from_ns, to_ns, shared: false });
+    if came.is_empty() && queued.is_none() {
         return;
     }
     // When each actor had the request last, for it may have had it in the meantime.
     let mut left: HashMap<(usize, u128), u64> = HashMap::default();
-    let mut gaps: BTreeMap<u32, Span> = BTreeMap::new();
+    let mut gaps: BTreeMap<u32, Span> =
+        queued.map(|span| (span.section, span)).into_iter().collect();
     for (stay, section) in sections.iter().zip(0..) {
         if !stay.actor {
             continue;
         }
         let left_ns = left.entry((stay.timeline, stay.key)).or_default();
         if let Some(link) = came.get(&section) {
-            let (from_ns, to_ns) = (link.from_ns.max(*left_ns).max(*begin_ns), link.to_ns);
+            let (from_ns, to_ns) = (link.from_ns.max(*left_ns).max(first_ns), link.to_ns);
             if from_ns < to_ns {
                 let state = link.between;
                 gaps.insert(section, Span { section, state, from_ns, to_ns, shared: false });

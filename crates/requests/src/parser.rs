@@ -199,9 +199,14 @@ impl Parser {
     fn declaration(&mut self, what: &str) -> Parsed<Declaration> {
         let name = self.name(what)?;
         let fields = self.list(|parser| {
-            let name = parser.name("the name of a field")?;
+            let mut name = parser.name("the name of a field")?;
+            // Fields may be called so, too.
+            let optional = name.text == "optional" && parser.peek() != &Kind::Sign(":");
+            if optional {
+                name = parser.name("the name of a field")?;
+            }
             parser.sign(":", "and a type behind the field's name")?;
-            Ok((name, parser.name("a type")?))
+            Ok(DeclaredField { name, ty: parser.name("a type")?, optional })
         })?;
         Ok(Declaration { name, fields })
     }
@@ -272,7 +277,11 @@ impl Parser {
                 let settled = self.accept_word("settled");
                 Ok(Action::Drop { settled, lane: self.lane()?, when: self.when()? })
             }
-            "seed" => Ok(Action::Seed(self.class()?)),
+            "seed" => {
+                let class = self.class()?;
+                let queued = if self.accept_word("queued") { Some(self.expr()?) } else { None };
+                Ok(Action::Seed { class, queued })
+            }
             "settle" | "unsettle" => {
                 Ok(Action::Settle { set: word == "settle", when: self.when()? })
             }
@@ -304,8 +313,8 @@ impl Parser {
                 self.next();
                 Some(Class::Text(class))
             }
-            // A field, unless it is the next statement.
-            Kind::Word(word) if !STATEMENTS.contains(&word.as_str()) => {
+            // A field, unless it is what comes next.
+            Kind::Word(word) if word != "queued" && !STATEMENTS.contains(&word.as_str()) => {
                 Some(Class::Field(self.name("a text, a field or the next statement")?))
             }
             _ => None,

@@ -186,6 +186,8 @@ pub(crate) struct Seed {
     pub class: u16,
     /// A text that says it better.
     pub label: Option<Expr>,
+    /// For how many nanoseconds they had been there when they began.
+    pub queued: Option<Expr>,
 }
 
 impl Rule {

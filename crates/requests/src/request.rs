@@ -30,7 +30,7 @@ pub struct Request {
     pub class: usize,
     /// The code of a text that its seed calls it by instead, if a field says.
     pub label: Option<u32>,
-    /// When its first event was.
+    /// When it came: when its first event was, or earlier if its seed says for how long it was queued.
     pub begin_ns: u64,
     /// When its last event was.
     pub end_ns: u64,
@@ -187,12 +187,12 @@ pub struct Visit {
 }
 
 impl Request {
-    /// Nanoseconds from its first to its last event.
+    /// Nanoseconds from when it came to its last event.
     pub fn wall_ns(&self) -> u64 {
         self.end_ns.saturating_sub(self.begin_ns)
     }
 
-    /// Nanoseconds from its first event until it was answered; to its last event where that is not known.
+    /// Nanoseconds from when it came until it was answered; to its last event where that is not known.
     /// What is done for it behind its answer nobody waits for.
     pub fn response_ns(&self) -> u64 {
         self.answered_ns.unwrap_or(self.end_ns).saturating_sub(self.begin_ns)
@@ -208,7 +208,7 @@ impl Request {
         times
     }
 
-    /// Nanoseconds from its first event until then, or its last event, in which no actor had to do with
+    /// Nanoseconds from when it came until then, or its last event, in which no actor had to do with
     /// it: neither at work for it nor waiting, as far as it was seen.
     pub fn nobodys_ns(&self, until_ns: u64) -> u64 {
         let until_ns = until_ns.min(self.end_ns);

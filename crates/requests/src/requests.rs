@@ -31,6 +31,8 @@ struct Rare {
     settled: bool,
     /// Of its sections in which it was settled the one that it came to first, and when that was last.
     answered: Option<(u32, u64)>,
+    /// For how long it had been there when its first event was.
+    queued_ns: u64,
 }
 
 impl Open {
@@ -70,6 +72,11 @@ impl Open {
         if settled || self.rare.is_some() {
             self.rare().settled = settled;
         }
+    }
+
+    /// It had been there for some time when its first event was.
+    pub fn queue(&mut self, queued_ns: u64) {
+        self.rare().queued_ns = queued_ns;
     }
 
     /// It is settled by an event in one of its sections.
@@ -283,7 +290,8 @@ impl<'a> Complete<'a> {
             let there = |(section, _): &(u32, u64)| asked == Some(*section as usize);
             request.answered_ns = rare.answered.filter(there).map(|(_, at_ns)| at_ns);
             request.links.extend(links(rare.links, &request.sections));
-            gaps::fill(request);
+            request.begin_ns = request.begin_ns.saturating_sub(rare.queued_ns);
+            gaps::fill(request, log.begin_ns());
             request.shared_with.extend(rare.shared_with);
         }
         request

@@ -24,7 +24,15 @@ pub(crate) struct File {
 #[derive(Clone, Debug)]
 pub(crate) struct Declaration {
     pub name: Name,
-    pub fields: Vec<(Name, Name)>,
+    pub fields: Vec<DeclaredField>,
+}
+
+/// `NAME: TYPE`, or `optional NAME: TYPE`
+#[derive(Clone, Debug)]
+pub(crate) struct DeclaredField {
+    pub name: Name,
+    pub ty: Name,
+    pub optional: bool,
 }
 
 /// `timeline` or `actor`.
@@ -99,7 +107,7 @@ pub(crate) enum Action {
     Send { lane: Lane, bytes: Expr, at: Option<Expr>, when: Vec<When> },
     Receive { lane: Lane, bytes: Expr, at: Option<Expr>, answers: Option<Lane> },
     Settle { set: bool, when: Vec<When> },
-    Seed(Option<Class>),
+    Seed { class: Option<Class>, queued: Option<Expr> },
     End,
 }
 

@@ -76,6 +76,33 @@ fn what_lies_in_a_socket_is_queued() {
     assert_eq!(path[..5], expected);
 }
 
+/// Nobody who sends is recorded: for how long a question lay in the socket is known all the same.
+#[test]
+fn what_has_come_from_outside_was_queued() {
+    let story = shipped_story(
+        "sockets",
+        "1 accept 9 9 20 \"s\" \"x\"
+         100 received 9 9 20 \"s\" \"x\" 5 40
+         110 sent 9 9 20 \"s\" \"x\" 5
+         111 poll_begin 9 9
+         200 received 9 9 20 \"s\" \"x\" 5 0
+         205 sent 9 9 20 \"s\" \"x\" 5
+         206 poll_begin 9 9
+         207 received 9 9 20 \"s\" \"x\" 5 500
+         208 sent 9 9 20 \"s\" \"x\" 5
+         209 socket_close 9 9 20 \"s\" \"x\"",
+    );
+    let [first, second, third] = story.requests.as_slice() else { panic!("{:?}", story.requests) };
+    assert_eq!((first.begin_ns, first.response_ns()), (60, 50));
+    assert_eq!(first.times().get(State::Queued), 40);
+    let path = first.critical_path();
+    let path: Vec<_> = path.iter().map(|step| (step.state, step.from_ns, step.to_ns)).collect();
+    assert_eq!(path[..2], [(State::Queued, 60, 100), (State::Running, 100, 110)]);
+    assert_eq!((second.begin_ns, second.times().get(State::Queued)), (200, 0));
+    // Longer than there was time: from when on there is any.
+    assert_eq!((third.begin_ns, third.times().get(State::Queued)), (0, 207));
+}
+
 /// A backend of PostgreSQL wants workers for a parallel query: it signals the postmaster, which forks
 /// them, and whom they wake when they are done. What that forks later for a new client is nobody's.
 #[test]

@@ -438,8 +438,12 @@ impl Calls {
             }
             Of::Socket => {
                 let (local, remote) = ends_of(sink, &behind);
-                let event = if writes { Event::Sent } else { Event::Received };
-                sink.kernel(event, at, &[task[0], task[1], behind.id, local, remote, bytes])
+                let of = [task[0], task[1], behind.id, local, remote, bytes];
+                if writes {
+                    return sink.kernel(Event::Sent, at, &of);
+                }
+                // Nobody tells for how long they had lain there.
+                sink.kernel(Event::Received, at, &[&of[..], &[0]].concat())
             }
             of => {
                 let of = sink.text(of.name());

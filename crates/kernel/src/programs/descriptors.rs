@@ -6,7 +6,7 @@
 use crate::asm::{Alu, FP, Helper, If, Insn, Label, R0, R1, R2, R3, R8, R9, Size};
 use crate::btf::Field;
 use crate::code::{Code, Env, slot};
-use crate::programs::payload;
+use crate::programs::{arrivals, payload};
 use crate::raw::{self, Kind, io, socket};
 
 /// Number of the inode.
@@ -186,6 +186,10 @@ pub fn record_connect(c: &mut Code, fd: i16, result: i16, done: Label) {
 /// Records what happens to the `sock` in R8.
 fn record_socket(c: &mut Code, what: u16, fd: i16, result: i16, done: Label) {
     let f = &c.env.fields;
+    if what == socket::CLOSE {
+        // Another socket may come to lie there.
+        arrivals::forget(c);
+    }
     let (v4, v6, local) = (c.asm.label(), c.asm.label(), c.asm.label());
     c.get(R0, R8, f.sk_family);
     c.asm.jump_if(If::Eq, R0, AF_INET, v4);
@@ -203,8 +207,12 @@ fn record_socket(c: &mut Code, what: u16, fd: i16, result: i16, done: Label) {
             c.asm.place(label);
         }
         c.record(kind, what, done);
-        c.recall(R1, fd);
-        c.number(R1);
+        if what == socket::RECEIVED {
+            arrivals::number(c);
+        } else {
+            c.recall(R1, fd);
+            c.number(R1);
+        }
         c.word_from(0, INODE);
         c.word_from(1, result);
         let part = |c: &mut Code, field: Field, at: i16| {

@@ -1,5 +1,6 @@
 //! The programs that run in the kernel, written anew for each kernel.
 
+mod arrivals;
 mod block;
 mod calls;
 mod descriptors;
@@ -65,6 +66,7 @@ pub fn all(env: &Env, btf: &Btf) -> Vec<Spec> {
         Spec::tracepoint("sys_exit", calls::exit(env)),
         Spec::tracepoint("block_rq_issue", block::issue(env)),
         Spec::tracepoint("block_rq_complete", block::complete(env)),
+        Spec::tracepoint("tcp_rcv_space_adjust", arrivals::read(env)),
     ];
     if env.functions {
         all.extend([
