@@ -9,7 +9,7 @@
 
 use std::collections::HashMap;
 
-use crate::request::{Link, Peer, Request, RequestEvent, RequestSection, Span};
+use crate::request::{Link, LinkKind, Peer, Request, RequestEvent, RequestSection, Span};
 use crate::state::{State, Wait};
 
 /// A part of the critical path.
@@ -84,6 +84,14 @@ impl Departures {
         }
         Departures { all, by_actor }
     }
+
+    /// A section of an actor, and those that it left later.
+    fn since(&self, sections: &[RequestSection], section: u32) -> impl Iterator<Item = u32> {
+        let RequestSection { timeline, key, left_ns, .. } = sections[section as usize];
+        let of_actor = self.by_actor.get(&(timeline, key)).map_or(&[][..], Vec::as_slice);
+        let from = of_actor.partition_point(|n| sections[*n as usize].left_ns < left_ns);
+        of_actor[from..].iter().copied().skip_while(move |n| *n != section)
+    }
 }
 
 impl Walk<'_> {
@@ -137,7 +145,7 @@ impl Walk<'_> {
         }
         let here = self.section as usize;
         let before = self.spans[here].partition_point(|span| span.from_ns < at);
-        let Some(span) = before.checked_sub(1).map(|n| self.spans[here][n]) else {
+        let Some((n, span)) = before.checked_sub(1).map(|n| (n, self.spans[here][n])) else {
             return self.arrive();
         };
         if span.to_ns < at && self.steps.is_empty() {
@@ -162,11 +170,38 @@ impl Walk<'_> {
                 && link.to_ns >= span.from_ns
         };
         let link = self.links[here].iter().filter(ended).max_by_key(|link| link.from_ns).copied();
-        match link {
+        match link.or_else(|| self.ended_by_call(n)) {
             Some(link) => self.follow(link, span.state, span.from_ns),
             None => self.step(span.state, span.from_ns, None),
         }
         true
+    }
+
+    /// Who ended a wait for the network that nobody has ended by its end, span `n` of this section: whoever
+    /// sends is told of when its call returns, and has woken the reader before that. The first to send of
+    /// those whose bytes the actor took before its next wait.
+    fn ended_by_call(&self, n: usize) -> Option<Link> {
+        let wait = self.spans[self.section as usize][n];
+        if wait.state != State::Waiting(Wait::Network) {
+            return None;
+        }
+        let mut until_ns = u64::MAX;
+        let mut first: Option<Link> = None;
+        for section in self.left.since(&self.request.sections, self.section) {
+            let spans = &self.spans[section as usize];
+            let after = spans.partition_point(|span| span.from_ns < wait.to_ns);
+            let next = spans[after..].iter().find(|span| matches!(span.state, State::Waiting(_)));
+            until_ns = next.map_or(until_ns, |next| next.from_ns);
+            let taken = |link: &&Link| {
+                link.kind == LinkKind::Bytes && link.from_ns > wait.to_ns && link.to_ns <= until_ns
+            };
+            let links = self.links[section as usize].iter().filter(taken).copied();
+            first = first.into_iter().chain(links).min_by_key(|link| link.from_ns);
+            if next.is_some() {
+                break;
+            }
+        }
+        first
     }
 
     /// Goes over to the actor that a link comes from, or stays if it is an outsider.

@@ -4,7 +4,7 @@ mod story;
 
 use std::ops::RangeInclusive;
 
-use fettle_requests::{Outcome, SCHEMAS, Source, State, Wait, compile, shipped};
+use fettle_requests::{Outcome, SCHEMAS, Source, State, Step, Wait, compile, shipped};
 use story::Story;
 
 #[test]
@@ -74,6 +74,66 @@ fn what_lies_in_a_socket_is_queued() {
         (running, 46, 47),
     ];
     assert_eq!(path[..5], expected);
+}
+
+/// Who asks is recorded, too, and works for nobody: each question is a request of its own, which has come
+/// home when it is answered.
+#[test]
+fn a_client_asks_again_and_again() {
+    let ask = |at: u64| {
+        format!(
+            "{} sent 1 1 12 \"a\" \"s\" 5
+             {} receive_begin 1 1 12
+             {} received 9 9 20 \"s\" \"a\" 5 3
+             {} sent 9 9 20 \"s\" \"a\" 7
+             {} received 1 1 12 \"a\" \"s\" 4 0
+             {} receive_begin 1 1 12
+             {} received 1 1 12 \"a\" \"s\" 3 0
+             {} sleep_begin 1 1
+             {} sleep 1 1\n",
+            at,
+            at + 1,
+            at + 4,
+            at + 20,
+            at + 21,
+            at + 22,
+            at + 23,
+            at + 30,
+            at + 80
+        )
+    };
+    let text = "1 connect 1 1 12 \"a\" \"s\"\n2 accept 9 9 20 \"s\" \"a\"\n".to_owned();
+    let story = shipped_story("sockets", &(text + &ask(100) + &ask(200) + &ask(300)));
+    let all = story.requests.iter().map(|r| (r.begin_ns, r.end_ns, r.response_ns()));
+    let each = |at: u64| (at + 1, at + 23, 19);
+    assert_eq!(all.collect::<Vec<_>>(), [100, 200, 300].map(each));
+}
+
+/// Who answers wakes who has asked while it sends, and its call returns later: what it did until then is
+/// what the other waited for.
+#[test]
+fn an_answer_wakes_before_its_call_returns() {
+    let story = shipped_story(
+        "sockets",
+        "1 accept 1 1 10 \"p\" \"x\"
+         2 connect 1 1 12 \"a\" \"s\"
+         3 accept 9 9 20 \"s\" \"a\"
+         10 received 1 1 10 \"p\" \"x\" 5 0
+         20 sent 1 1 12 \"a\" \"s\" 5
+         21 receive_begin 1 1 12
+         22 switch_out 1 0 false
+         30 received 9 9 20 \"s\" \"a\" 5 0
+         90 wakeup 0 1 0 true
+         93 sent 9 9 20 \"s\" \"a\" 5
+         94 switch_in 1 0
+         95 received 1 1 12 \"a\" \"s\" 5 0
+         99 sent 1 1 10 \"p\" \"x\" 5
+         100 poll_begin 1 1",
+    );
+    let request = &story.requests[0];
+    let of = |step: &Step| (request.sections[step.section as usize].key, step.from_ns, step.to_ns);
+    let path: Vec<_> = request.critical_path().iter().map(of).collect();
+    assert!(path.contains(&(9, 30, 90)), "{path:?}");
 }
 
 /// Nobody who sends is recorded: for how long a question lay in the socket is known all the same.
