@@ -163,6 +163,5 @@ impl Run {
             section.leave(requests.open(section.member.slot), ns);
         }
         sections.opener.close(section);
-        sections.keys.idle(place);
     }
 }

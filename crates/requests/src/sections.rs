@@ -245,11 +245,11 @@ impl Sections {
 
     /// Gives up places where nothing is.
     pub fn sweep(&mut self) {
-        if !self.keys.has_many_idle() {
+        if !self.keys.has_many_idle(self.opener.len() + self.marks) {
             return;
         }
-        let (all, marked) = (&self.all, &self.marked);
-        self.keys.sweep(|place| all[place as usize].is_open() | marked[place as usize]);
+        let all = self.all.iter().zip(&self.marked);
+        self.keys.sweep(all.map(|(section, marked)| section.is_open() | marked));
     }
 
     /// Opens a section, instead of one that was open there, of which nothing is left.
@@ -274,9 +274,7 @@ impl Sections {
     #[inline]
     pub fn close(&mut self, place: u32) {
         self.vacate(place);
-        let Sections { all, opener, keys, .. } = self;
-        opener.close(&mut all[place as usize]);
-        keys.idle(place);
+        self.opener.close(&mut self.all[place as usize]);
     }
 
     /// The requests of a section.
@@ -344,16 +342,11 @@ impl Sections {
     pub fn unmark(&mut self, place: u32) {
         if std::mem::take(&mut self.marked[place as usize]) {
             self.marks -= 1;
-            self.keys.idle(place);
         }
     }
 
     fn forget_marks(&mut self) -> u64 {
-        for (marked, place) in self.marked.iter_mut().zip(0..) {
-            if std::mem::take(marked) {
-                self.keys.idle(place);
-            }
-        }
+        self.marked.fill(false);
         std::mem::take(&mut self.marks) as u64
     }
 
