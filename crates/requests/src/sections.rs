@@ -37,7 +37,7 @@ pub(crate) struct Member {
 }
 
 /// Stands for the slot of a request where there is none.
-pub(crate) const NOBODY: u32 = u32::MAX - 2;
+pub(crate) const NOBODY: u32 = u32::MAX - 3;
 /// Stands for the slot of a section's request where no section is open.
 const CLOSED: u32 = u32::MAX - 1;
 /// Stands for the slot of a section's request where there are several.

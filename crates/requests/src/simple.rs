@@ -137,7 +137,7 @@ impl Simple {
         let Some((mut owner, opens)) = scene.look() else { return false };
         scene.enter(opens, opener, counts, |section| leave(section, requests, loose, now.ns));
         if let (Some(class), NOBODY) = (self.seed, owner) {
-            let begun = begin(requests, alarms, counts, (class, None), setting.options, now);
+            let begun = begin(requests, alarms, counts, (class, None), &setting.options, now);
             owner = begun.unwrap_or(owner);
         }
         if owner == NOBODY {

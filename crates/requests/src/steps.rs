@@ -25,9 +25,10 @@ const NONE: u32 = u32::MAX;
 /// Some events, column by column.
 #[derive(Clone, Copy)]
 pub(crate) struct Piece<'a> {
-    pub times_ns: &'a [u64],
     pub kinds: &'a [EventId],
-    /// Those of the whole batch, or of more: none is shorter than a whole piece from here.
+    /// Those of the whole batch, or of more: not shorter than a whole piece from here.
+    pub times_ns: &'a [u64],
+    /// The same.
     pub columns: &'a [Vec<u64>],
     /// Where the piece begins in them.
     pub first: usize,
@@ -37,8 +38,18 @@ impl<'a> Piece<'a> {
     /// The piece's part of a column.
     #[inline]
     pub fn column(&self, column: usize) -> &'a Rows<u64> {
-        let column = &self.columns[column][self.first..];
-        column.first_chunk().expect("columns are as long as a piece")
+        self.whole(&self.columns[column])
+    }
+
+    /// The times of its events, and of what else there is.
+    #[inline]
+    pub fn times_ns(&self) -> &'a Rows<u64> {
+        self.whole(self.times_ns)
+    }
+
+    #[inline]
+    fn whole(&self, column: &'a [u64]) -> &'a Rows<u64> {
+        column[self.first..].first_chunk().expect("columns are as long as a piece")
     }
 }
 
@@ -251,10 +262,12 @@ impl Finds<'_> {
             let find = Find { lane, key, rows, piece, rule, missed, locals };
             match n.checked_sub(USUAL) {
                 // If it has one key, both places are the same.
-                None if n == 0 => {
-                    let all = &mut **all;
-                    find.places(move |at, place| all[at].take(number, place));
+                None if rule.keys.len() == 1 => {
+                    find.places(|at, place| all[at].take(number, place));
                 }
+                None if n == 0 => find.places(|at, place| {
+                    (all[at].rule, all[at].places[0]) = (number, place);
+                }),
                 None => find.places(|at, place| all[at].places[1] = place),
                 Some(n) => find.places(|at, place| more[n][at] = place),
             }
