@@ -109,13 +109,16 @@ impl Keys {
         // Which of them are idle cannot be foreseen, so those come together first.
         idle.resize(all.len(), 0);
         let mut number = 0;
-        for ((name, is_used), place) in all.iter().zip(in_use).zip(0..) {
+        for (is_used, place) in in_use.zip(0..) {
             idle[number] = place;
-            number += usize::from((name.lane != FREE) & !is_used);
+            number += usize::from(!is_used);
         }
         // The first of them will be the first to be used again.
         for place in idle[..number].iter().rev() {
             let Name { key, lane } = &mut all[*place as usize];
+            if *lane == FREE {
+                continue;
+            }
             match &mut self.lanes[usize::from(*lane)] {
                 Places::Narrow(table) => table.remove(*key as u64),
                 Places::Wide(table) => table.remove(*key),
