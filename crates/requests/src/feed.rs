@@ -35,7 +35,7 @@ impl Setting<'_> {
 #[derive(Default)]
 #[repr(align(64))]
 pub(crate) struct Ways {
-    pub plain: Option<Plain>,
+    pub plain: Plain,
     pub simple: Option<Box<Simple>>,
 }
 
@@ -43,7 +43,7 @@ impl Ways {
     fn new(rule: &Rule, deed: Option<Deed>, options: &Options) -> Ways {
         let Some(deed) = deed else { return Ways::default() };
         let simple = Simple::new(rule, deed, options).map(Box::new);
-        Ways { plain: Plain::new(rule, deed, options), simple }
+        Ways { plain: Plain::new(rule, deed, options).unwrap_or_default(), simple }
     }
 }
 
@@ -109,7 +109,7 @@ impl Feed {
         out: &mut dyn FnMut(Complete<'_>),
     ) {
         let Feed { run, ways, steps, .. } = self;
-        steps.find(schema, piece, &mut run.sections.keys, &mut run.streams.keys);
+        steps.find(schema, ways, piece, &mut run.sections.keys, &mut run.streams.keys);
         run.sections.grow();
         run.streams.grow();
         run.counts.matched += steps.taken().len() as u64;

@@ -19,14 +19,15 @@ use crate::syntax::Role;
 pub(crate) struct Plain {
     event: EventId,
     deed: Deed,
-    beside: Beside,
+    pub beside: Beside,
     /// What becomes of the actor's state and what it expects.
     next: [Code; Code::COUNT],
 }
 
-/// What is bound beside the actor.
+/// What is bound beside the actor. Events are told what their rules say here as soon as these are
+/// known: which way an event goes can be foreseen least, so nothing should have to be waited for.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Beside {
+pub(crate) enum Beside {
     /// Nothing, and where the actor's section is not open, the event does nothing.
     Nothing,
     /// Something that is there, if anything.
@@ -35,6 +36,15 @@ enum Beside {
     Begun,
     /// Something that ends.
     Ended,
+    /// There is no such actor, or the rule does more.
+    Other,
+}
+
+impl Default for Plain {
+    fn default() -> Plain {
+        let next = [Code::FIRST; Code::COUNT];
+        Plain { event: EventId(0), deed: Deed(0), beside: Beside::Other, next }
+    }
 }
 
 /// What became of an event.
@@ -95,7 +105,7 @@ impl Run {
     ) -> Passed {
         let ordinal = setting.ordinal + u64::from(step.row);
         let met = Met::new(plain.event, ordinal);
-        if plain.beside == Beside::Begun && !self.begin_beside(step, &setting.options, (met, ns)) {
+        if step.beside == Beside::Begun && !self.begin_beside(step, &setting.options, (met, ns)) {
             return Passed::Not;
         }
         let [one, two] = step.places.map(|place| place as usize);
@@ -105,13 +115,13 @@ impl Run {
         let Member { slot, local } = first.member;
         if second.member.slot != slot || slot > NOBODY {
             // Most events of idle actors end here.
-            let nothing = (plain.beside == Beside::Nothing) & !first.is_open();
+            let nothing = (step.beside == Beside::Nothing) & !first.is_open();
             self.counts.unbound += u64::from(nothing);
             return if nothing { Passed::Done } else { Passed::Not };
         }
         if slot == NOBODY {
             plain.meet(all, [one, two], met);
-            if plain.beside == Beside::Ended {
+            if step.beside == Beside::Ended {
                 self.end_beside(step, ns);
             }
             return Passed::Done;
@@ -125,7 +135,7 @@ impl Run {
         let (deed, actor) = (plain.deed, Some(local));
         let event = Entry { ns, ordinal, deed, actor, shared: false };
         let events = self.requests.open(slot).log.event(event);
-        if plain.beside == Beside::Ended {
+        if step.beside == Beside::Ended {
             self.end_beside(step, ns);
         }
         if events < setting.options.events_max { Passed::Done } else { Passed::Full(slot) }

@@ -6,7 +6,7 @@ use crate::engine::{Options, SchemaCounts};
 use crate::event::EventId;
 use crate::feed::Setting;
 use crate::log::Entry;
-use crate::plain::Passed;
+use crate::plain::{Beside, Passed};
 use crate::program::{Lane, Schema};
 use crate::request::Outcome;
 use crate::requests::{Arrival, Complete, Requests};
@@ -119,8 +119,8 @@ impl Run {
                 self.pass(options, &times_ns[..=row], out);
             }
             let ways = &ways[step.rule as usize];
-            if let Some(plain) = &ways.plain {
-                match self.plain(plain, setting, step, ns) {
+            if step.beside != Beside::Other {
+                match self.plain(&ways.plain, setting, step, ns) {
                     Passed::Done => continue,
                     Passed::Full(slot) => {
                         self.too_long.push(slot);
