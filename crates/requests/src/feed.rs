@@ -36,13 +36,13 @@ impl Setting<'_> {
 #[repr(align(64))]
 pub(crate) struct Ways {
     pub plain: Plain,
-    pub simple: Option<Box<Simple>>,
+    pub simple: Option<Simple>,
 }
 
 impl Ways {
     fn new(rule: &Rule, deed: Option<Deed>, options: &Options) -> Ways {
         let Some(deed) = deed else { return Ways::default() };
-        let simple = Simple::new(rule, deed, options).map(Box::new);
+        let simple = Simple::new(rule, deed, options);
         Ways { plain: Plain::new(rule, deed, options).unwrap_or_default(), simple }
     }
 }
