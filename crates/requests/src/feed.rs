@@ -20,7 +20,7 @@ pub(crate) struct Setting<'a> {
     pub piece: Piece<'a>,
     /// The place of the piece's first event among all.
     pub ordinal: u64,
-    pub options: &'a Options,
+    pub options: Options,
 }
 
 impl Setting<'_> {
@@ -35,15 +35,15 @@ impl Setting<'_> {
 #[derive(Default)]
 #[repr(align(64))]
 pub(crate) struct Ways {
-    pub plain: Option<Plain>,
-    pub simple: Option<Box<Simple>>,
+    pub plain: Plain,
+    pub simple: Option<Simple>,
 }
 
 impl Ways {
     fn new(rule: &Rule, deed: Option<Deed>, options: &Options) -> Ways {
         let Some(deed) = deed else { return Ways::default() };
-        let simple = Simple::new(rule, deed, options).map(Box::new);
-        Ways { plain: Plain::new(rule, deed, options), simple }
+        let simple = Simple::new(rule, deed, options);
+        Ways { plain: Plain::new(rule, deed, options).unwrap_or_default(), simple }
     }
 }
 
@@ -53,7 +53,7 @@ pub(crate) struct Feed {
     /// By rule.
     pub ways: Vec<Ways>,
     steps: Steps,
-    /// Columns of what is less than a piece.
+    /// Times and columns of what is less than a piece.
     rest: Vec<Vec<u64>>,
 }
 
@@ -79,20 +79,22 @@ impl Feed {
     ) {
         for first in (0..events.kinds.len()).step_by(PIECE) {
             let rows = first..events.kinds.len().min(first + PIECE);
-            let (times_ns, kinds) = (&events.times_ns[rows.clone()], &events.kinds[rows.clone()]);
+            let kinds = &events.kinds[rows.clone()];
             let ordinal = ordinal + first as u64;
             if rows.len() == PIECE {
-                let piece = Piece { times_ns, kinds, columns: events.columns, first };
+                let piece = Piece { kinds, first, ..events };
                 self.piece(schema, options, piece, ordinal, out);
                 continue;
             }
             // What is left is less than a piece: columns are made as long as one.
             let mut rest = std::mem::take(&mut self.rest);
-            rest.resize(events.columns.len(), vec![0; PIECE]);
-            for (rest, column) in rest.iter_mut().zip(events.columns) {
+            rest.resize(1 + events.columns.len(), vec![0; PIECE]);
+            let columns = events.columns.iter().map(Vec::as_slice);
+            for (rest, column) in rest.iter_mut().zip([events.times_ns].into_iter().chain(columns))
+            {
                 rest[..rows.len()].copy_from_slice(&column[rows.clone()]);
             }
-            let piece = Piece { times_ns, kinds, columns: &rest, first: 0 };
+            let piece = Piece { kinds, times_ns: &rest[0], columns: &rest[1..], first: 0 };
             self.piece(schema, options, piece, ordinal, out);
             self.rest = rest;
         }
@@ -107,11 +109,12 @@ impl Feed {
         out: &mut dyn FnMut(Complete<'_>),
     ) {
         let Feed { run, ways, steps, .. } = self;
-        steps.find(schema, piece, &mut run.sections.keys, &mut run.streams.keys);
+        steps.find(schema, ways, piece, &mut run.sections.keys, &mut run.streams.keys);
         run.sections.grow();
         run.streams.grow();
         run.counts.matched += steps.taken().len() as u64;
         let rules = &schema.rules;
+        let options = *options;
         run.take(&Setting { rules, ways, steps, piece, ordinal, options }, out);
         run.sections.sweep();
         run.streams.sweep();

@@ -3,7 +3,7 @@
 //! A batch's keys are looked up column by column, before anything is done with its events: the looks
 //! do not depend on each other then, and the processor has many of them under way at once. So a place
 //! belongs to its key whether or not something is open there at the moment. Those where nothing is are
-//! *idle*, and given up when the events that named them have passed: see [`Keys::sweep`].
+//! *idle*, and given up all at once when they are too many: see [`Keys::sweep`].
 
 use crate::table::{First, Table, Word};
 
@@ -11,6 +11,8 @@ use crate::table::{First, Table, Word};
 pub(crate) const UNFIT: u32 = u32::MAX;
 /// Idle places that are never too many: most are soon used again.
 const IDLE: usize = 256;
+/// One of so many places may always be idle, so that a sweep finds some.
+const IDLE_PART: usize = 8;
 /// The lane of a place that has no key.
 const FREE: u16 = u16::MAX;
 
@@ -31,6 +33,7 @@ struct Name {
 struct Names {
     all: Vec<Name>,
     free: Vec<u32>,
+    /// Room for a sweep.
     idle: Vec<u32>,
 }
 
@@ -93,40 +96,35 @@ impl Keys {
         }
     }
 
-    /// Nothing is open any more at a place.
-    #[inline]
-    pub fn idle(&mut self, place: u32) {
-        self.names.idle.push(place);
+    /// Whether there are so many idle places that they should be swept, if so many are in use.
+    pub fn has_many_idle(&self, used: usize) -> bool {
+        let Names { all, free, .. } = &self.names;
+        all.len() - free.len() > used + (used / 4).max(all.len() / IDLE_PART).max(IDLE)
     }
 
-    /// Whether there are so many idle places that they should be swept.
-    #[inline]
-    pub fn has_many_idle(&self) -> bool {
-        self.names.idle.len() >= IDLE
-    }
-
-    /// Gives up idle places at which nothing has been opened since. No event may name them any more.
-    pub fn sweep(&mut self, in_use: impl Fn(u32) -> bool) {
+    /// Gives up idle places; `in_use` says of each place whether something is there. No event may name
+    /// them any more.
+    pub fn sweep(&mut self, in_use: impl Iterator<Item = bool>) {
         let Names { all, free, idle } = &mut self.names;
-        // Which of them are in use cannot be foreseen, so those that are not come together first.
+        // Which of them are idle cannot be foreseen, so those come together first.
+        idle.resize(all.len(), 0);
         let mut number = 0;
-        for n in 0..idle.len() {
-            let place = idle[n];
+        for (is_used, place) in in_use.zip(0..) {
             idle[number] = place;
-            number += usize::from(!in_use(place));
+            number += usize::from(!is_used);
         }
-        for place in idle.drain(..).take(number) {
-            let Name { key, lane } = all[place as usize];
-            // A place is noted as often as something is closed there.
-            if lane == FREE {
+        // The first of them will be the first to be used again.
+        for place in idle[..number].iter().rev() {
+            let Name { key, lane } = &mut all[*place as usize];
+            if *lane == FREE {
                 continue;
             }
-            match &mut self.lanes[usize::from(lane)] {
-                Places::Narrow(table) => table.remove(key as u64),
-                Places::Wide(table) => table.remove(key),
+            match &mut self.lanes[usize::from(*lane)] {
+                Places::Narrow(table) => table.remove(*key as u64),
+                Places::Wide(table) => table.remove(*key),
             }
-            all[place as usize].lane = FREE;
-            free.push(place);
+            *lane = FREE;
+            free.push(*place);
         }
     }
 }
@@ -149,7 +147,7 @@ impl<K: Word + Into<u128>> Lookup<'_, K> {
 
     #[cold]
     fn add(&mut self, key: K) -> u32 {
-        let Names { all, free, idle } = &mut *self.names;
+        let Names { all, free, .. } = &mut *self.names;
         let name = Name { key: key.into(), lane: self.lane };
         let place = match free.pop() {
             Some(place) => {
@@ -161,7 +159,6 @@ impl<K: Word + Into<u128>> Lookup<'_, K> {
                 all.len() as u32 - 1
             }
         };
-        idle.push(place);
         self.table.insert(key, place);
         place
     }
@@ -184,13 +181,11 @@ mod tests {
         let (a, b, c) = (place(&mut keys, 0, 7), place(&mut keys, 1, 7), place(&mut keys, 0, 8));
         assert_eq!(place(&mut keys, 0, 7), a);
         assert_eq!((keys.name(a), keys.name(b)), ((0, 7), (1, 7 << 64)));
-        keys.sweep(|place| place != b);
+        keys.sweep((0..3).map(|place| place != b));
         assert_eq!((place(&mut keys, 0, 7), place(&mut keys, 0, 8)), (a, c));
         // What was given up is used again.
         assert_eq!((place(&mut keys, 0, 9), keys.len()), (b, 3));
-        keys.idle(a);
-        keys.idle(a);
-        keys.sweep(|_| false);
+        keys.sweep([false; 3].into_iter());
         assert_ne!(place(&mut keys, 0, 1), place(&mut keys, 0, 2));
         assert_eq!(keys.len(), 3);
     }

@@ -8,7 +8,7 @@ use crate::feed::Setting;
 use crate::log::Entry;
 use crate::program::Rule;
 use crate::run::Run;
-use crate::sections::{Member, Met, NOBODY, PeerMark};
+use crate::sections::{Member, Met, NOBODY, PeerMark, Section};
 use crate::state::Code;
 use crate::steps::Step;
 use crate::syntax::Role;
@@ -19,14 +19,15 @@ use crate::syntax::Role;
 pub(crate) struct Plain {
     event: EventId,
     deed: Deed,
-    beside: Beside,
+    pub beside: Beside,
     /// What becomes of the actor's state and what it expects.
     next: [Code; Code::COUNT],
 }
 
-/// What is bound beside the actor.
+/// What is bound beside the actor. Events are told what their rules say here as soon as these are
+/// known: which way an event goes can be foreseen least, so nothing should have to be waited for.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Beside {
+pub(crate) enum Beside {
     /// Nothing, and where the actor's section is not open, the event does nothing.
     Nothing,
     /// Something that is there, if anything.
@@ -35,6 +36,15 @@ enum Beside {
     Begun,
     /// Something that ends.
     Ended,
+    /// There is no such actor, or the rule does more.
+    Other,
+}
+
+impl Default for Plain {
+    fn default() -> Plain {
+        let next = [Code::FIRST; Code::COUNT];
+        Plain { event: EventId(0), deed: Deed(0), beside: Beside::Other, next }
+    }
 }
 
 /// What became of an event.
@@ -71,6 +81,15 @@ impl Plain {
             next: Code::all_after(first.change, options.switches),
         })
     }
+
+    /// The event is the last one of its sections, whose first is the actor's.
+    #[inline(always)]
+    fn meet(&self, all: &mut [Section], [one, two]: [usize; 2], met: Met) {
+        all[two].met = met;
+        let first = &mut all[one];
+        first.met = met;
+        first.code = self.next[first.code.index()];
+    }
 }
 
 impl Run {
@@ -86,7 +105,7 @@ impl Run {
     ) -> Passed {
         let ordinal = setting.ordinal + u64::from(step.row);
         let met = Met::new(plain.event, ordinal);
-        if plain.beside == Beside::Begun && !self.begin_beside(step, setting.options, (met, ns)) {
+        if step.beside == Beside::Begun && !self.begin_beside(step, &setting.options, (met, ns)) {
             return Passed::Not;
         }
         let [one, two] = step.places.map(|place| place as usize);
@@ -94,35 +113,32 @@ impl Run {
         // A key that does not fit has a place where no section is.
         let (Some(first), Some(second)) = (all.get(one), all.get(two)) else { return Passed::Not };
         let Member { slot, local } = first.member;
-        let owned = slot < NOBODY;
-        if second.member.slot != slot || !(owned || slot == NOBODY) {
+        if second.member.slot != slot || slot > NOBODY {
             // Most events of idle actors end here.
-            let nothing = (plain.beside == Beside::Nothing) & !first.is_open();
+            let nothing = (step.beside == Beside::Nothing) & !first.is_open();
             self.counts.unbound += u64::from(nothing);
             return if nothing { Passed::Done } else { Passed::Not };
         }
-        if owned {
-            // If it is alone, both are the same.
-            if second.touched_by != first.serial {
-                return Passed::Not;
+        if slot == NOBODY {
+            plain.meet(all, [one, two], met);
+            if step.beside == Beside::Ended {
+                self.end_beside(step, ns);
             }
-            all[two].touched_ns = ns;
+            return Passed::Done;
         }
-        all[two].met = met;
-        let first = &mut all[one];
-        first.met = met;
-        first.code = plain.next[first.code.index()];
-        let mut full = false;
-        if owned {
-            let (deed, actor) = (plain.deed, Some(local));
-            let event = Entry { ns, ordinal, deed, actor, shared: false };
-            let log = &mut self.requests.open(slot).log;
-            full = log.event(event) >= setting.options.events_max;
+        // If it is alone, both are the same.
+        if second.touched_by != first.serial {
+            return Passed::Not;
         }
-        if plain.beside == Beside::Ended {
+        all[two].touched_ns = ns;
+        plain.meet(all, [one, two], met);
+        let (deed, actor) = (plain.deed, Some(local));
+        let event = Entry { ns, ordinal, deed, actor, shared: false };
+        let events = self.requests.open(slot).log.event(event);
+        if step.beside == Beside::Ended {
             self.end_beside(step, ns);
         }
-        if full { Passed::Full(slot) } else { Passed::Done }
+        if events < setting.options.events_max { Passed::Done } else { Passed::Full(slot) }
     }
 
     /// Opens a section beside an actor's, whose request comes into it, if it has one. Returns `false`,
@@ -163,6 +179,5 @@ impl Run {
             section.leave(requests.open(section.member.slot), ns);
         }
         sections.opener.close(section);
-        sections.keys.idle(place);
     }
 }

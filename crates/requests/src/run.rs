@@ -6,12 +6,12 @@ use crate::engine::{Options, SchemaCounts};
 use crate::event::EventId;
 use crate::feed::Setting;
 use crate::log::Entry;
-use crate::plain::Passed;
+use crate::plain::{Beside, Passed};
 use crate::program::{Lane, Schema};
 use crate::request::Outcome;
 use crate::requests::{Arrival, Complete, Requests};
 use crate::sections::{Met, Sections};
-use crate::steps::Step;
+use crate::steps::{PIECE, Step};
 use crate::streams::Streams;
 
 /// A binding that found no section.
@@ -109,19 +109,18 @@ impl Run {
 
     /// Takes the events of a piece in order of time.
     pub fn take(&mut self, setting: &Setting<'_>, out: &mut dyn FnMut(Complete<'_>)) {
-        let Setting { ways, steps, piece, options, .. } = *setting;
-        // Events that no rule takes are looked at only when somebody waits for their time.
-        let mut passed = 0;
+        let Setting { ways, steps, piece, ref options, .. } = *setting;
+        let times_ns = piece.times_ns();
         for step in steps.taken() {
             let row = step.row as usize;
-            let ns = piece.times_ns[row];
+            let ns = times_ns[row % PIECE];
             if self.alarms.next_ns <= ns {
-                self.pass(options, &piece.times_ns[passed..=row], out);
-                passed = row + 1;
+                // Events that no rule takes are looked at only when somebody waits for their time.
+                self.pass(options, &times_ns[..=row], out);
             }
             let ways = &ways[step.rule as usize];
-            if let Some(plain) = &ways.plain {
-                match self.plain(plain, setting, step, ns) {
+            if step.beside != Beside::Other {
+                match self.plain(&ways.plain, setting, step, ns) {
                     Passed::Done => continue,
                     Passed::Full(slot) => {
                         self.too_long.push(slot);
@@ -138,15 +137,14 @@ impl Run {
                 self.complete(ns, out);
             }
         }
-        if piece.times_ns.last().is_some_and(|last_ns| self.alarms.next_ns <= *last_ns) {
-            self.pass(options, &piece.times_ns[passed..], out);
-        }
+        self.pass(options, &times_ns[..piece.kinds.len()], out);
     }
 
-    /// Time passes, from event to event.
+    /// Time passes, from event to event, if anybody waits for it.
     #[cold]
     fn pass(&mut self, options: &Options, times_ns: &[u64], out: &mut dyn FnMut(Complete<'_>)) {
-        for now_ns in times_ns {
+        let first = times_ns.partition_point(|now_ns| *now_ns < self.alarms.next_ns);
+        for now_ns in &times_ns[first..] {
             if self.alarms.next_ns <= *now_ns {
                 self.give_up_quiet(options, *now_ns, out);
             }
@@ -164,7 +162,7 @@ impl Run {
     ) {
         let rule = &setting.rules[step.rule as usize];
         let looked = (setting.steps.places(step), setting.piece, step.row as usize);
-        self.apply(rule, setting.options, now, looked);
+        self.apply(rule, &setting.options, now, looked);
         if rule.end {
             for n in 0..self.owners.len() {
                 self.end(self.owners[n], Outcome::Ended, now.ns, out);

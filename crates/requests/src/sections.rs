@@ -37,7 +37,7 @@ pub(crate) struct Member {
 }
 
 /// Stands for the slot of a request where there is none.
-pub(crate) const NOBODY: u32 = u32::MAX - 2;
+pub(crate) const NOBODY: u32 = u32::MAX - 3;
 /// Stands for the slot of a section's request where no section is open.
 const CLOSED: u32 = u32::MAX - 1;
 /// Stands for the slot of a section's request where there are several.
@@ -245,11 +245,11 @@ impl Sections {
 
     /// Gives up places where nothing is.
     pub fn sweep(&mut self) {
-        if !self.keys.has_many_idle() {
+        if !self.keys.has_many_idle(self.opener.len() + self.marks) {
             return;
         }
-        let (all, marked) = (&self.all, &self.marked);
-        self.keys.sweep(|place| all[place as usize].is_open() | marked[place as usize]);
+        let all = self.all.iter().zip(&self.marked);
+        self.keys.sweep(all.map(|(section, marked)| section.is_open() | marked));
     }
 
     /// Opens a section, instead of one that was open there, of which nothing is left.
@@ -274,9 +274,7 @@ impl Sections {
     #[inline]
     pub fn close(&mut self, place: u32) {
         self.vacate(place);
-        let Sections { all, opener, keys, .. } = self;
-        opener.close(&mut all[place as usize]);
-        keys.idle(place);
+        self.opener.close(&mut self.all[place as usize]);
     }
 
     /// The requests of a section.
@@ -344,16 +342,11 @@ impl Sections {
     pub fn unmark(&mut self, place: u32) {
         if std::mem::take(&mut self.marked[place as usize]) {
             self.marks -= 1;
-            self.keys.idle(place);
         }
     }
 
     fn forget_marks(&mut self) -> u64 {
-        for (marked, place) in self.marked.iter_mut().zip(0..) {
-            if std::mem::take(marked) {
-                self.keys.idle(place);
-            }
-        }
+        self.marked.fill(false);
         std::mem::take(&mut self.marks) as u64
     }
 

@@ -137,11 +137,11 @@ impl Simple {
         let Some((mut owner, opens)) = scene.look() else { return false };
         scene.enter(opens, opener, counts, |section| leave(section, requests, loose, now.ns));
         if let (Some(class), NOBODY) = (self.seed, owner) {
-            let begun = begin(requests, alarms, counts, (class, None), setting.options, now);
+            let begun = begin(requests, alarms, counts, (class, None), &setting.options, now);
             owner = begun.unwrap_or(owner);
         }
         if owner == NOBODY {
-            scene.pass(opener, keys);
+            scene.pass(opener);
             return true;
         }
         let open = requests.open(owner);
@@ -152,7 +152,7 @@ impl Simple {
         }
         // Its sections may have ended, or it may have come into none.
         let was_free = open.is_free();
-        scene.stop(open, opener, keys);
+        scene.stop(open, opener);
         if was_free | open.is_free() {
             loose.push(owner);
         }
@@ -242,7 +242,7 @@ impl<'a, const N: usize, const ROLES: u32> Scene<'a, N, ROLES> {
 
     /// The event is nobody's.
     #[inline(always)]
-    fn pass(&mut self, opener: &mut Opener, keys: &mut Keys) {
+    fn pass(&mut self, opener: &mut Opener) {
         each!(N, n => {
             let (act, role, _) = self.act(n);
             let section = &mut *self.here[n];
@@ -251,7 +251,6 @@ impl<'a, const N: usize, const ROLES: u32> Scene<'a, N, ROLES> {
                 section.code = act.next[section.code.index()];
                 if role == STOP {
                     opener.close(section);
-                    keys.idle(self.places[n]);
                 }
             }
         });
@@ -292,14 +291,13 @@ impl<'a, const N: usize, const ROLES: u32> Scene<'a, N, ROLES> {
 
     /// Sections end, and the event's request leaves them.
     #[inline(always)]
-    fn stop(&mut self, open: &mut Open, opener: &mut Opener, keys: &mut Keys) {
+    fn stop(&mut self, open: &mut Open, opener: &mut Opener) {
         each!(N, n => {
             let (_, role, _) = self.act(n);
             let section = &mut *self.here[n];
             if role == STOP && section.is_open() {
                 section.leave(open, self.now.ns);
                 opener.close(section);
-                keys.idle(self.places[n]);
             }
         });
     }

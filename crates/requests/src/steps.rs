@@ -6,8 +6,10 @@
 //! other. What has to be done in order of time is left with numbers.
 
 use crate::event::EventId;
+use crate::feed::Ways;
 use crate::keys::{Keys, UNFIT};
 use crate::places::Find;
+use crate::plain::Beside;
 use crate::program::{KeyId, LaneId, Rule, Schema, Scope};
 use crate::simple::MOST;
 
@@ -25,9 +27,10 @@ const NONE: u32 = u32::MAX;
 /// Some events, column by column.
 #[derive(Clone, Copy)]
 pub(crate) struct Piece<'a> {
-    pub times_ns: &'a [u64],
     pub kinds: &'a [EventId],
-    /// Those of the whole batch, or of more: none is shorter than a whole piece from here.
+    /// Those of the whole batch, or of more: not shorter than a whole piece from here.
+    pub times_ns: &'a [u64],
+    /// The same.
     pub columns: &'a [Vec<u64>],
     /// Where the piece begins in them.
     pub first: usize,
@@ -37,8 +40,18 @@ impl<'a> Piece<'a> {
     /// The piece's part of a column.
     #[inline]
     pub fn column(&self, column: usize) -> &'a Rows<u64> {
-        let column = &self.columns[column][self.first..];
-        column.first_chunk().expect("columns are as long as a piece")
+        self.whole(&self.columns[column])
+    }
+
+    /// The times of its events, and of what else there is.
+    #[inline]
+    pub fn times_ns(&self) -> &'a Rows<u64> {
+        self.whole(self.times_ns)
+    }
+
+    #[inline]
+    fn whole(&self, column: &'a [u64]) -> &'a Rows<u64> {
+        column[self.first..].first_chunk().expect("columns are as long as a piece")
     }
 }
 
@@ -53,14 +66,16 @@ pub(crate) struct Step {
     /// Place in [`Schema::rules`], or [`NONE`].
     pub rule: u32,
     /// Its place in the piece.
-    pub row: u32,
+    pub row: u16,
+    /// What the rule binds beside an actor.
+    pub beside: Beside,
 }
 
 impl Step {
-    /// A rule takes the event, whose first key has this place.
+    /// A rule takes the event.
     #[inline(always)]
-    fn take(&mut self, rule: u32, place: u32) {
-        (self.rule, self.places) = (rule, [place; USUAL]);
+    fn take(&mut self, (rule, beside): (u32, Beside)) {
+        (self.rule, self.beside) = (rule, beside);
     }
 }
 
@@ -106,7 +121,12 @@ impl Steps {
     pub fn new(schema: &Schema) -> Steps {
         let width = schema.rules.iter().map(|rule| rule.keys.len()).max().unwrap_or(0);
         let kinds = schema.by_event.len();
-        let step = |row| Step { places: [UNFIT; USUAL], rule: NONE, row: row as u32 };
+        let step = |row| Step {
+            places: [UNFIT; USUAL],
+            rule: NONE,
+            row: row as u16,
+            beside: Beside::Other,
+        };
         Steps {
             all: Box::new(std::array::from_fn(step)),
             some: Vec::with_capacity(PIECE),
@@ -135,6 +155,7 @@ impl Steps {
     pub fn find(
         &mut self,
         schema: &Schema,
+        ways: &[Ways],
         piece: Piece<'_>,
         timelines: &mut Keys,
         streams: &mut Keys,
@@ -156,7 +177,8 @@ impl Steps {
                 let rule = &schema.rules[rule_number as usize];
                 let number_taken = take(rule, piece, rest, spare);
                 let (taken, left) = rest.split_at_mut(number_taken);
-                finds.look_up(rule, rule_number, piece, taken);
+                let beside = ways[rule_number as usize].plain.beside;
+                finds.look_up(rule, (rule_number, beside), piece, taken);
                 *number += number_taken;
                 rest = left;
             }
@@ -238,10 +260,10 @@ struct Finds<'a> {
 impl Finds<'_> {
     /// Finds the places of the keys of all events that a rule takes: key by key, so that the
     /// processor has to keep little in mind at a time.
-    fn look_up(&mut self, rule: &Rule, number: u32, piece: Piece<'_>, rows: &[u16]) {
+    fn look_up(&mut self, rule: &Rule, is: (u32, Beside), piece: Piece<'_>, rows: &[u16]) {
         let Finds { all, more, missed, locals, timelines, streams } = self;
         if rule.keys.is_empty() {
-            rows.iter().for_each(|row| all[usize::from(*row) % PIECE].take(number, UNFIT));
+            rows.iter().for_each(|row| all[usize::from(*row) % PIECE].take(is));
         }
         for (n, (lane, key)) in rule.keys.iter().enumerate() {
             let lane = match lane {
@@ -251,10 +273,16 @@ impl Finds<'_> {
             let find = Find { lane, key, rows, piece, rule, missed, locals };
             match n.checked_sub(USUAL) {
                 // If it has one key, both places are the same.
-                None if n == 0 => {
-                    let all = &mut **all;
-                    find.places(move |at, place| all[at].take(number, place));
+                None if rule.keys.len() == 1 => {
+                    find.places(|at, place| {
+                        all[at].take(is);
+                        all[at].places = [place; USUAL];
+                    });
                 }
+                None if n == 0 => find.places(|at, place| {
+                    all[at].take(is);
+                    all[at].places[0] = place;
+                }),
                 None => find.places(|at, place| all[at].places[1] = place),
                 Some(n) => find.places(|at, place| more[n][at] = place),
             }

@@ -100,11 +100,9 @@ impl Streams {
 
     /// Gives up places where nothing is.
     pub fn sweep(&mut self) {
-        if !self.keys.has_many_idle() {
-            return;
+        if self.keys.has_many_idle(self.open + self.leaving) {
+            self.keys.sweep(self.all.iter().map(|stream| stream.open | stream.leaving));
         }
-        let all = &self.all;
-        self.keys.sweep(|place| all[place as usize].open || all[place as usize].leaving);
     }
 
     /// A stream that begins here if it has nothing to say yet.
@@ -119,7 +117,6 @@ impl Streams {
         let stream = &mut self.all[place as usize];
         *stream = Stream { leaving: stream.leaving, ..Stream::default() };
         self.open -= 1;
-        self.keys.idle(place);
     }
 
     /// Bytes go into a stream. Returns a range that has no place in it: because it was there before,
@@ -214,7 +211,6 @@ impl Streams {
     pub fn is_read(&mut self, place: u32) {
         if std::mem::take(&mut self.all[place as usize].leaving) {
             self.leaving -= 1;
-            self.keys.idle(place);
         }
     }
 
