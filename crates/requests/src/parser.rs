@@ -277,11 +277,7 @@ impl Parser {
                 let settled = self.accept_word("settled");
                 Ok(Action::Drop { settled, lane: self.lane()?, when: self.when()? })
             }
-            "seed" => {
-                let class = self.class()?;
-                let queued = if self.accept_word("queued") { Some(self.expr()?) } else { None };
-                Ok(Action::Seed { class, queued })
-            }
+            "seed" => self.seed(),
             "settle" | "unsettle" => {
                 Ok(Action::Settle { set: word == "settle", when: self.when()? })
             }
@@ -319,6 +315,12 @@ impl Parser {
             }
             _ => None,
         })
+    }
+
+    fn seed(&mut self) -> Parsed<Action> {
+        let class = self.class()?;
+        let queued = if self.accept_word("queued") { Some(self.expr()?) } else { None };
+        Ok(Action::Seed { class, queued })
     }
 
     fn lane(&mut self) -> Parsed<Lane> {

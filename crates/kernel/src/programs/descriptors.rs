@@ -183,11 +183,20 @@ pub fn record_connect(c: &mut Code, fd: i16, result: i16, done: Label) {
     record_socket(c, socket::CONNECT, fd, result, done);
 }
 
+/// The number of a socket's record in R9; R8 is its `sock`.
+fn number(c: &mut Code, what: u16, fd: i16) {
+    if what == socket::RECEIVED {
+        return arrivals::number(c);
+    }
+    c.recall(R1, fd);
+    c.number(R1);
+}
+
 /// Records what happens to the `sock` in R8.
 fn record_socket(c: &mut Code, what: u16, fd: i16, result: i16, done: Label) {
     let f = &c.env.fields;
+    // Another socket may come to lie there.
     if what == socket::CLOSE {
-        // Another socket may come to lie there.
         arrivals::forget(c);
     }
     let (v4, v6, local) = (c.asm.label(), c.asm.label(), c.asm.label());
@@ -207,12 +216,7 @@ fn record_socket(c: &mut Code, what: u16, fd: i16, result: i16, done: Label) {
             c.asm.place(label);
         }
         c.record(kind, what, done);
-        if what == socket::RECEIVED {
-            arrivals::number(c);
-        } else {
-            c.recall(R1, fd);
-            c.number(R1);
-        }
+        number(c, what, fd);
         c.word_from(0, INODE);
         c.word_from(1, result);
         let part = |c: &mut Code, field: Field, at: i16| {
