@@ -1,8 +1,9 @@
-"""Starts nginx, an application server and Redis under `fettle record --kernel`, and asks them.
+"""Starts nginx or haproxy, an application server and Redis under `fettle record --kernel`, and asks them.
 
-bed.py FETTLE FOLDER threads|loop|node|queue|postgres CLIENTS REQUESTS. The application server is app.py
-with threads or an event loop (whose steps get probes), app.js, queue.cpp (whose queue gets probes), or
-app.py with threads that ask PostgreSQL as well. Leaves FOLDER/bed.fettle, and FOLDER/truth with a line
+bed.py FETTLE FOLDER threads|loop|node|queue|postgres|held CLIENTS REQUESTS. The application server is
+app.py with threads or an event loop (whose steps get probes), app.js, queue.cpp (whose queue gets probes),
+or app.py with threads that ask PostgreSQL as well, or before which is haproxy instead of nginx, with four
+connections for all: what others ask it holds back. Leaves FOLDER/bed.fettle, and FOLDER/truth with a line
 for each connection: the ports of its asking and of its answering end, and the numbers of the requests
 that went over it. One port alone names no connection: the kernel gives it to several that ask different
 servers.
@@ -68,7 +69,8 @@ elif kind == "postgres":
                        "-c listen_addresses=127.0.0.1 -c fsync=off -c jit=off >/dev/null 2>&1 &"])
     program = f"{sys.executable} {here}/app.py {app} {store} {folder}/app.log threads {base}"
 else:
-    program = f"{sys.executable} {here}/app.py {app} {store} {folder}/app.log {kind}"
+    served = "threads" if kind == "held" else kind
+    program = f"{sys.executable} {here}/app.py {app} {store} {folder}/app.log {served}"
     if kind == "loop":
         probes = ["--lib", "libpython3*"]
         for prototype in CPYTHON:
@@ -89,6 +91,23 @@ http {{
   }}
 }}
 """)
+proxy = f"nginx -p {folder} -c {folder}/nginx.conf"
+if kind == "held":
+    proxy = f"haproxy -f {folder}/haproxy.cfg"
+    with open(f"{folder}/haproxy.cfg", "w") as conf:
+        conf.write(f"""
+global
+  nbthread 2
+defaults
+  mode http
+  timeout client 30s
+  timeout server 30s
+  timeout connect 5s
+  http-reuse always
+listen front
+  bind 127.0.0.1:{front}
+  server app 127.0.0.1:{app} maxconn 4
+""")
 with open(f"{folder}/servers.sh", "w") as script:
     script.write(f"""
 redis-server --port {store} --save '' --appendonly no --daemonize no >/dev/null &
@@ -96,7 +115,7 @@ servers="$!"
 {before and before + ' servers="$servers $!"'}
 {program} &
 servers="$servers $!"
-nginx -p {folder} -c {folder}/nginx.conf &
+{proxy} &
 servers="$servers $!"
 echo $$ > {folder}/sh.pid
 trap 'kill $servers' TERM

@@ -10,8 +10,8 @@ use fettle_requests::{Batch, EventId, EventType, FieldType, Program, Strings};
 use fettle_trace::{EventField, EventKind, EventStream, Trace};
 
 use crate::calls::Calls;
-use crate::causal::Causal;
 use crate::error::Result;
+use crate::hindsight::Hindsight;
 use crate::names::Names;
 use crate::parts::{Part, Place};
 
@@ -27,7 +27,7 @@ pub(crate) struct Feed {
     /// Events of calls that were given places.
     calls_given: u64,
     strings: Strings,
-    causal: Causal,
+    hindsight: Hindsight,
     problems: Vec<String>,
     switches: bool,
 }
@@ -75,8 +75,8 @@ impl Feed {
         let recorded = |name: &str| present.contains(name);
         let calls = Calls::open(trace, catalog, wanted, &recorded, &mut strings, &mut problems)?;
         let switches = recorded("switch_out") || calls.as_ref().is_some_and(Calls::switches);
-        let causal = Causal::new(catalog);
-        Ok(Feed { stream, kinds, calls, calls_given: 0, strings, causal, problems, switches })
+        let hindsight = Hindsight::new(catalog, wanted);
+        Ok(Feed { stream, kinds, calls, calls_given: 0, strings, hindsight, problems, switches })
     }
 
     /// Whether events tell when threads are switched out.
@@ -112,17 +112,17 @@ impl Feed {
     /// Whether an event has to be seen whatever the schemas do with it, and whether it may come
     /// before events of an earlier time.
     pub(crate) fn is_transfer(&self, event: EventId) -> (bool, bool) {
-        self.causal.looks_at(event)
+        self.hindsight.looks_at(event)
     }
 
     /// Where events go that are not read from files, and the texts that they name by code.
     pub(crate) fn input(&mut self) -> (&mut Batch, &mut Strings) {
-        (self.causal.held(), &mut self.strings)
+        (self.hindsight.input(), &mut self.strings)
     }
 
     /// Replaces `out` by the events whose time has come, all if there are no more.
     pub(crate) fn release(&mut self, all: bool, out: &mut Batch) {
-        self.causal.release(all, out);
+        self.hindsight.release(all, &self.strings, out);
     }
 
     /// Replaces `batch` by the next events as the files have them, and `places` by where they lie;
@@ -142,7 +142,7 @@ impl Feed {
     pub(crate) fn next(&mut self, batch: &mut Batch, names: &mut Names) -> Result<bool> {
         loop {
             let more = self.read(names, None)?;
-            self.causal.release(!more, batch);
+            self.hindsight.release(!more, &self.strings, batch);
             if !batch.is_empty() || !more {
                 return Ok(!batch.is_empty());
             }
@@ -159,7 +159,7 @@ impl Feed {
         let is_placed = out.is_some();
         let (batch, places) = match out {
             Some(out) => out,
-            None => (self.causal.held(), &mut unplaced),
+            None => (self.hindsight.input(), &mut unplaced),
         };
         let before = batch.len();
         while batch.len() < before + BATCH {

@@ -16,7 +16,8 @@
 //! ```
 //!
 //! The way through the crate: `choose` finds schemas that suit a trace, `feed` merges the trace's
-//! events, calls and switches by time into batches, [`Session`] runs them through the engine,
+//! events, calls and switches by time into batches, `hindsight` holds them until later ones have said
+//! what they tell of earlier ones, [`Session`] runs them through the engine,
 //! `names` says who a thread was, and `view` has the types that come out. Memory is that of open
 //! requests and of what is asked for; a trace is read once per question.
 //!
@@ -25,7 +26,6 @@
 
 mod analyses;
 mod calls;
-mod causal;
 mod choose;
 mod detail;
 mod diff;
@@ -33,6 +33,7 @@ mod error;
 mod export;
 mod feed;
 mod given;
+mod hindsight;
 mod live;
 mod locking;
 mod names;

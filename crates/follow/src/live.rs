@@ -4,9 +4,9 @@
 use fettle_requests::{Batch, Engine, EventId, Options, Program, Request, Source, compile};
 use fettle_trace::{EventKind, Manifest, Process, Thread};
 
-use crate::causal::Causal;
 use crate::error::Result;
 use crate::feed::places;
+use crate::hindsight::Hindsight;
 use crate::names::Names;
 use crate::session::Context;
 use crate::summary::Summing;
@@ -18,7 +18,7 @@ pub struct Live {
     program: Program,
     strings: fettle_requests::Strings,
     names: Names,
-    causal: Causal,
+    hindsight: Hindsight,
     kinds: Vec<Known>,
     summing: Summing,
     problems: Vec<String>,
@@ -72,13 +72,14 @@ impl Live {
         let also = |event| summing.wants(event);
         let known = kinds.iter().map(|kind| Known::new(kind, &program, &also, &mut problems));
         let known = known.collect();
+        let uses = |event| program.schemas().iter().any(|schema| schema.uses(event));
         // The kernel tells of switches in every recording of its events.
         let options = Options { switches: true, ..Options::default() };
         Ok(Live {
             engine: Engine::new(program.clone(), options),
             strings: program.strings().clone(),
             names: Names::default(),
-            causal: Causal::new(program.catalog()),
+            hindsight: Hindsight::new(program.catalog(), &uses),
             kinds: known,
             summing,
             problems,
@@ -137,20 +138,20 @@ impl Live {
         }
         self.values.clear();
         self.values.extend(places.iter().map(|place| value(*place)));
-        self.causal.held().push(time_ns, *event, &self.values);
+        self.hindsight.input().push(time_ns, *event, &self.values);
     }
 
     /// Nothing else will come before `told_ns`. Calls `with` on the requests that are complete by
     /// that.
     pub fn until(&mut self, told_ns: u64, with: &mut dyn FnMut(&Request, &Context<'_>)) {
         self.told_ns = told_ns;
-        self.causal.release_before(told_ns, &mut self.batch);
+        self.hindsight.release_before(told_ns, &self.strings, &mut self.batch);
         self.run(with);
     }
 
     /// Nothing else will come at all. Calls `with` on the rest of the requests.
     pub fn finish(&mut self, with: &mut dyn FnMut(&Request, &Context<'_>)) {
-        self.causal.release(true, &mut self.batch);
+        self.hindsight.release(true, &self.strings, &mut self.batch);
         self.run(with);
         let Live { engine, program, strings, names, summing, .. } = self;
         let context = Context { program, strings, names };

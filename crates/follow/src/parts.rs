@@ -12,7 +12,7 @@ use crate::feed::Feed;
 use crate::session::{Context, Observer, Session};
 
 /// How long after an effect its cause may be told of, nanoseconds.
-pub const LATE_NS: u64 = crate::causal::WAIT_NS;
+pub const LATE_NS: u64 = crate::hindsight::causal::WAIT_NS;
 
 /// One of several parts of a trace's events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -102,6 +102,11 @@ impl Strings {
         code
     }
 
+    /// The code of a text, if it has one.
+    pub fn find(&self, text: &str) -> Option<u32> {
+        self.codes.get(text).copied()
+    }
+
     /// The text of a code.
     pub fn text(&self, code: u32) -> Option<&str> {
         self.texts.get(code as usize).map(String::as_str)
@@ -205,6 +210,33 @@ impl Batch {
         for (column, out) in self.columns.iter_mut().zip(&mut out.columns) {
             out.extend(column.drain(..rows));
         }
+    }
+
+    /// All events, which are taken out.
+    #[must_use]
+    pub fn take(&mut self) -> Batch {
+        let columns = vec![Vec::new(); self.columns.len()];
+        let empty = Batch { times_ns: Vec::new(), kinds: Vec::new(), columns };
+        std::mem::replace(self, empty)
+    }
+
+    /// Adds the events of another batch.
+    ///
+    /// # Panics
+    ///
+    /// If that is for the events of another catalog.
+    pub fn append(&mut self, other: &Batch) {
+        assert_eq!(self.columns.len(), other.columns.len());
+        self.times_ns.extend_from_slice(&other.times_ns);
+        self.kinds.extend_from_slice(&other.kinds);
+        for (column, other) in self.columns.iter_mut().zip(&other.columns) {
+            column.extend_from_slice(other);
+        }
+    }
+
+    /// Replaces a field of an event.
+    pub fn set_value(&mut self, row: usize, field: usize, value: u64) {
+        self.columns[field][row] = value;
     }
 
     /// Takes all events out and keeps the memory.

@@ -1,0 +1,326 @@
+//! The field `behalf` of what is sent: the socket of the question that a proxy sends it for, where that
+//! is seen only by what it does later ([`super::turns`]). Until then events wait here.
+
+use rustc_hash::FxHashMap;
+use std::collections::VecDeque;
+
+use fettle_requests::{Batch, Catalog, EventId};
+
+use super::turns::{At, ExchangeId, Sent, Turns};
+
+/// How long events wait for a decision at most. Both limits are of the trace, not of whoever reads it, so
+/// that requests are the same while it is recorded and afterwards.
+const WAIT_NS: u64 = 2_000_000_000;
+/// Events that wait at most.
+const HELD_MAX: usize = 1 << 19;
+/// Pieces of what is asked that are told for whom they are.
+const PIECES_MAX: usize = 64;
+
+/// Events that wait until it is known on whose behalf things were sent.
+pub(crate) struct Behalf {
+    roles: Vec<Option<Role>>,
+    /// The place of the field, if there is somebody who asks for it.
+    field: Option<usize>,
+    turns: Turns,
+    chunks: VecDeque<Chunk>,
+    /// The number of the first chunk among all that there were.
+    first: u64,
+    held: usize,
+    /// Exchanges that are waited for, as they were sent.
+    order: VecDeque<(u64, ExchangeId)>,
+    undecided: FxHashMap<ExchangeId, Vec<Spot>>,
+}
+
+/// Events as they came, and how many exchanges are to be decided first.
+struct Chunk {
+    events: Batch,
+    undecided: usize,
+}
+
+/// Where an event waits.
+#[derive(Clone, Copy)]
+struct Spot {
+    chunk: u64,
+    row: usize,
+}
+
+/// What an event tells, and where its fields are.
+#[derive(Clone, Copy)]
+struct Role {
+    deed: Deed,
+    pid: usize,
+    tid: usize,
+    socket: usize,
+    remote: usize,
+    bytes: usize,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Deed {
+    Accept,
+    Read,
+    Send,
+    Close,
+    Wait,
+    Polled,
+}
+
+const DEEDS: [(&str, Deed); 6] = [
+    ("accept", Deed::Accept),
+    ("received", Deed::Read),
+    ("sent", Deed::Send),
+    ("socket_close", Deed::Close),
+    ("poll_begin", Deed::Wait),
+    ("poll", Deed::Polled),
+];
+
+impl Behalf {
+    /// For the events of a catalog; none wait unless it has the field and what is sent is `wanted`.
+    pub fn new(catalog: &Catalog, wanted: &dyn Fn(EventId) -> bool) -> Behalf {
+        let place = |event: EventId, name: &str| {
+            let fields = &catalog.get(event)?.fields;
+            fields.iter().position(|field| field.name == name)
+        };
+        let sent = catalog.find("sent").filter(|event| wanted(*event));
+        let field = sent.and_then(|event| place(event, "behalf"));
+        let mut roles = vec![None; catalog.events().len()];
+        for (name, deed) in DEEDS.iter().filter(|_| field.is_some()) {
+            let Some(event) = catalog.find(name) else { continue };
+            // What an event does not have is not asked for.
+            let or_first = |name| place(event, name).unwrap_or(0);
+            roles[event.index()] = place(event, "tid").map(|tid| Role {
+                deed: *deed,
+                pid: or_first("pid"),
+                tid,
+                socket: or_first("socket"),
+                remote: or_first("remote"),
+                bytes: or_first("bytes"),
+            });
+        }
+        Behalf {
+            roles,
+            field,
+            turns: Turns::default(),
+            chunks: VecDeque::new(),
+            first: 0,
+            held: 0,
+            order: VecDeque::new(),
+            undecided: FxHashMap::default(),
+        }
+    }
+
+    /// Whether it has to see events of a kind.
+    pub fn looks_at(&self, event: EventId) -> bool {
+        self.roles.get(event.index()).is_some_and(Option::is_some)
+    }
+
+    /// Takes in the next events, in order of time, and leaves those in `events` that need not wait any
+    /// longer: all, if no more will come. `nothing` is the code of the empty text.
+    pub fn pass(&mut self, events: &mut Batch, nothing: Option<u32>, all: bool) {
+        if self.field.is_none() {
+            return;
+        }
+        self.take(events, nothing);
+        self.give_up(all);
+        // What is ready goes on at once: in order, up to the first chunk that waits.
+        while let Some(chunk) = self.chunks.pop_front_if(|chunk| chunk.undecided == 0) {
+            self.first += 1;
+            self.held -= chunk.events.len();
+            match events.is_empty() {
+                true => *events = chunk.events,
+                false => events.append(&chunk.events),
+            }
+        }
+    }
+
+    fn take(&mut self, events: &mut Batch, nothing: Option<u32>) {
+        if events.is_empty() {
+            return;
+        }
+        let chunk = self.first + self.chunks.len() as u64;
+        let taken = events.take();
+        self.held += taken.len();
+        self.chunks.push_back(Chunk { events: taken, undecided: 0 });
+        let rows = self.chunks.back().map_or(0, |chunk| chunk.events.len());
+        for row in 0..rows {
+            self.look(Spot { chunk, row }, nothing);
+        }
+    }
+
+    fn look(&mut self, spot: Spot, nothing: Option<u32>) {
+        let Some(chunk) = self.chunks.back() else { return };
+        let events = &chunk.events;
+        let Some(role) = self.roles.get(events.kind(spot.row).index()).copied().flatten() else {
+            return;
+        };
+        let value = |field: usize| events.value(spot.row, field);
+        let ns = events.time_ns(spot.row);
+        let at = At { process: value(role.pid) as u32, thread: value(role.tid) as u32, ns };
+        let socket = value(role.socket);
+        let is_connected = Some(value(role.remote)) != nothing.map(u64::from);
+        let has_bytes = value(role.bytes) as i64 > 0 && is_connected;
+        match role.deed {
+            Deed::Accept => self.turns.accepted(at, socket),
+            Deed::Close => self.turns.closed(socket),
+            Deed::Wait => self.turns.waits(at.thread),
+            Deed::Polled => self.turns.polled(at),
+            Deed::Read if has_bytes => self.turns.read(at, socket),
+            Deed::Send if has_bytes => match self.turns.sent(at, socket) {
+                Sent::AsSeen => {}
+                Sent::AnswerGoesOn => self.tell(spot, socket),
+                Sent::InDoubt(exchange) => self.wait(exchange, ns, spot),
+            },
+            Deed::Read | Deed::Send => return,
+        }
+        self.settle();
+    }
+
+    /// An event waits for a decision.
+    fn wait(&mut self, exchange: ExchangeId, ns: u64, spot: Spot) {
+        let spots = self.undecided.entry(exchange).or_insert_with(|| {
+            self.order.push_back((ns, exchange));
+            Vec::new()
+        });
+        if spots.len() == PIECES_MAX {
+            return;
+        }
+        spots.push(spot);
+        self.chunks[(spot.chunk - self.first) as usize].undecided += 1;
+    }
+
+    /// An event is on behalf of a question on this socket.
+    fn tell(&mut self, spot: Spot, socket: u64) {
+        let Some(field) = self.field else { return };
+        self.chunks[(spot.chunk - self.first) as usize].events.set_value(spot.row, field, socket);
+    }
+
+    fn settle(&mut self) {
+        let Some(field) = self.field else { return };
+        let Behalf { turns, undecided, chunks, first, .. } = self;
+        for (exchange, for_whom) in turns.decisions() {
+            for spot in undecided.remove(&exchange).unwrap_or_default() {
+                let chunk = &mut chunks[(spot.chunk - *first) as usize];
+                chunk.undecided -= 1;
+                if let Some(socket) = for_whom {
+                    chunk.events.set_value(spot.row, field, socket);
+                }
+            }
+        }
+    }
+
+    /// Exchanges that are open for too long, or keep too much, stay as they are.
+    fn give_up(&mut self, all: bool) {
+        let last = self.chunks.back().map(|chunk| &chunk.events);
+        let now_ns = last.map_or(0, |events| events.time_ns(events.len().saturating_sub(1)));
+        let mut kept = self.held;
+        let mut front = self.first;
+        while let Some((sent_ns, exchange)) = self.order.front().copied() {
+            if let Some(spots) = self.undecided.get(&exchange) {
+                // Those before it need not wait for it.
+                while spots.first().is_some_and(|spot| front < spot.chunk) {
+                    kept -= self.chunks[(front - self.first) as usize].events.len();
+                    front += 1;
+                }
+                if !all && kept <= HELD_MAX && sent_ns.saturating_add(WAIT_NS) >= now_ns {
+                    return;
+                }
+                self.turns.decide(exchange, None);
+                self.settle();
+            }
+            self.order.pop_front();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use fettle_requests::{Source, compile, shipped};
+
+    fn setting() -> (Catalog, Behalf) {
+        let program = compile(&[Source::new("t", "use sockets")], &shipped).unwrap();
+        let catalog = program.catalog().clone();
+        let behalf = Behalf::new(&catalog, &|_| true);
+        (catalog, behalf)
+    }
+
+    /// A proxy reads two questions, passes them on, and answers; each batch has one event.
+    const STORY: [(&str, u64); 11] = [
+        ("received", 10),
+        ("received", 11),
+        ("sent", 20),
+        ("sent", 21),
+        ("poll_begin", 0),
+        ("poll", 0),
+        ("received", 20),
+        ("received", 21),
+        ("sent", 10),
+        ("sent", 11),
+        ("poll_begin", 0),
+    ];
+
+    fn push(batch: &mut Batch, catalog: &Catalog, ns: u64, name: &str, socket: u64) {
+        // pid, tid, socket, local, remote, bytes.
+        let kind = catalog.find(name).unwrap();
+        batch.push(ns, kind, &[1, 2, socket, 1, 2, if socket == 0 { 0 } else { 5 }]);
+    }
+
+    #[test]
+    fn events_wait_until_it_is_known_and_keep_their_order() {
+        let (catalog, mut behalf) = setting();
+        let field = behalf.field.unwrap();
+        let mut told = Vec::new();
+        let mut batch = Batch::new(&catalog);
+        for (ns, (name, socket)) in (0..).zip(STORY) {
+            push(&mut batch, &catalog, ns, name, socket);
+            behalf.pass(&mut batch, Some(0), false);
+            told.extend((0..batch.len()).map(|row| (batch.time_ns(row), batch.value(row, field))));
+            // The first two go on; then all wait for the first answer.
+            assert_eq!(told.len(), [1, 2, 2, 2, 2, 2, 2, 2, 3, 10, 11][ns as usize], "{name}");
+            batch.clear();
+        }
+        let sent: Vec<_> = [2, 3].iter().map(|row| told[*row].1).collect();
+        assert_eq!(sent, [10, 11]);
+        assert!(told.iter().map(|(ns, _)| *ns).eq(0..11));
+        assert_eq!(behalf.held, 0);
+    }
+
+    #[test]
+    fn nothing_waits_for_ever() {
+        let (catalog, mut behalf) = setting();
+        let mut batch = Batch::new(&catalog);
+        for (ns, (name, socket)) in (0..).zip(STORY).take(6) {
+            push(&mut batch, &catalog, ns, name, socket);
+        }
+        behalf.pass(&mut batch, Some(0), false);
+        assert_eq!((batch.len(), behalf.held), (0, 6));
+        push(&mut batch, &catalog, WAIT_NS + 10, "poll", 0);
+        behalf.pass(&mut batch, Some(0), false);
+        assert_eq!((batch.len(), behalf.held), (7, 0));
+        // Nor beyond the end.
+        batch.clear();
+        for (ns, (name, socket)) in (WAIT_NS + 20..).zip(STORY).take(4) {
+            push(&mut batch, &catalog, ns, name, socket);
+        }
+        behalf.pass(&mut batch, Some(0), true);
+        assert_eq!((batch.len(), behalf.held), (4, 0));
+    }
+
+    #[test]
+    fn no_more_wait_than_there_is_room_for() {
+        let (catalog, mut behalf) = setting();
+        let mut batch = Batch::new(&catalog);
+        for (ns, (name, socket)) in (0..).zip(STORY).take(4) {
+            push(&mut batch, &catalog, ns, name, socket);
+        }
+        let mut most = 0;
+        for _ in 0..100 {
+            (0..HELD_MAX / 50).for_each(|_| push(&mut batch, &catalog, 100, "poll", 0));
+            behalf.pass(&mut batch, Some(0), false);
+            batch.clear();
+            most = most.max(behalf.held);
+        }
+        assert!(most > HELD_MAX / 2 && most <= HELD_MAX, "{most}");
+        assert_eq!(behalf.held, 0);
+    }
+}

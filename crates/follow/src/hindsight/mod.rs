@@ -1,0 +1,48 @@
+//! What later events tell of earlier ones. Events wait here until it is known: a send that is told of
+//! after the receive ([`causal`]), on whose behalf a proxy has sent something ([`behalf`]).
+
+pub(crate) mod causal;
+
+mod behalf;
+mod turns;
+
+use fettle_requests::{Batch, Catalog, EventId, Strings};
+
+use behalf::Behalf;
+use causal::Causal;
+
+/// Events whose time has not come.
+pub(crate) struct Hindsight {
+    causal: Causal,
+    behalf: Behalf,
+}
+
+impl Hindsight {
+    /// For the events of a catalog, of which those are read that are `wanted`.
+    pub fn new(catalog: &Catalog, wanted: &dyn Fn(EventId) -> bool) -> Hindsight {
+        Hindsight { causal: Causal::new(catalog), behalf: Behalf::new(catalog, wanted) }
+    }
+
+    /// Whether it has to see events of a kind, and whether it may move them to an earlier time.
+    pub fn looks_at(&self, event: EventId) -> (bool, bool) {
+        let (is_seen, may_move) = self.causal.looks_at(event);
+        (is_seen || self.behalf.looks_at(event), may_move)
+    }
+
+    /// Where the next events go, in order of time.
+    pub fn input(&mut self) -> &mut Batch {
+        self.causal.held()
+    }
+
+    /// Replaces `out` by the events that need not wait any longer: all, if no more will come.
+    pub fn release(&mut self, all: bool, strings: &Strings, out: &mut Batch) {
+        self.causal.release(all, out);
+        self.behalf.pass(out, strings.find(""), all);
+    }
+
+    /// As [`Hindsight::release`], where it is known that nothing before `now_ns` will come any more.
+    pub fn release_before(&mut self, now_ns: u64, strings: &Strings, out: &mut Batch) {
+        self.causal.release_before(now_ns, out);
+        self.behalf.pass(out, strings.find(""), false);
+    }
+}

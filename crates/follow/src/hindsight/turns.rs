@@ -1,0 +1,531 @@
+//! Whose question an event loop passes on.
+//!
+//! A proxy reads questions of many clients and asks others for them, often later: when a connection is
+//! free, when a socket has room. Which question it asks for is not seen then. What it does with the
+//! answer tells: it reads that, and before it waits again sends it to whoever the question was from. So
+//! an *exchange*, of what is sent on a connection and the answer that comes back, is decided when its
+//! answer is passed on. Answers are passed on in the order in which they were read.
+//!
+//! That is asked only where a process works for several questions at once and a thread of its has read
+//! several: others are known by what they have read last, as schemas suppose it for all. So it is of most
+//! exchanges of event loops, which ask as soon as they have read; these yield only to what contradicts
+//! them: that the question was answered before the exchange, or that an answer goes to somebody who was
+//! asked for by nobody. Where a process is seen to hold most of its questions back, it is of none.
+
+use rustc_hash::FxHashMap;
+use std::collections::VecDeque;
+
+/// Names an exchange.
+pub(super) type ExchangeId = u64;
+
+/// What was found out: for which question an exchange was, by its socket; `None` if what is seen of
+/// the thread says it all, or nothing does.
+pub(super) type Decision = (ExchangeId, Option<u64>);
+
+/// What is known of bytes that were sent.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Sent {
+    /// What has been seen of the thread says it all.
+    AsSeen,
+    /// The answer on this socket goes on, whatever the thread has read since it began.
+    AnswerGoesOn,
+    /// They are of an exchange that waits for its decision.
+    InDoubt(ExchangeId),
+}
+
+/// Where an event happens.
+#[derive(Clone, Copy)]
+pub(super) struct At {
+    pub process: u32,
+    pub thread: u32,
+    pub ns: u64,
+}
+
+/// Sockets, processes and threads that are remembered; beyond, all is forgotten.
+const KNOWN_MAX: usize = 1 << 18;
+/// Answers of a turn, and questions, that are remembered.
+const TURN_MAX: usize = 1 << 10;
+
+/// Exchanges after which a process is known anew.
+const HABIT_MAX: i32 = 32;
+
+/// What is known of all processes.
+#[derive(Default)]
+pub(super) struct Turns {
+    /// Sockets on which others ask.
+    questions: FxHashMap<u64, Question>,
+    /// Sockets on which the process asks, and the last exchange there.
+    asked: FxHashMap<u64, ExchangeId>,
+    /// Those that are not decided, or whose answer may still be passed on.
+    exchanges: FxHashMap<ExchangeId, Exchange>,
+    processes: FxHashMap<u32, Process>,
+    threads: FxHashMap<u32, Thread>,
+    /// Numbers given to questions and exchanges.
+    numbers: u64,
+    decisions: Vec<Decision>,
+}
+
+/// The last question on a socket.
+struct Question {
+    number: u64,
+    at: At,
+    is_open: bool,
+    /// By which thread it was answered, and when.
+    answered: Option<(u32, u64)>,
+    /// Those that are for it as far as is known, and not decided.
+    exchanges: Vec<ExchangeId>,
+    /// There was one that has turned out to be.
+    was_asked_for: bool,
+}
+
+impl Question {
+    fn new(at: At, number: u64, is_open: bool) -> Question {
+        let exchanges = Vec::new();
+        Question { number, at, is_open, answered: None, exchanges, was_asked_for: false }
+    }
+}
+
+struct Exchange {
+    sent_ns: u64,
+    /// As far as is known.
+    for_whom: Option<Asker>,
+    is_answered: bool,
+    /// There are others that it may be for.
+    is_in_doubt: bool,
+}
+
+/// A question by its socket and number.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Asker {
+    socket: u64,
+    number: u64,
+}
+
+#[derive(Default)]
+struct Process {
+    open_questions: usize,
+    /// A thread of its had several questions at once.
+    has_loop: bool,
+    /// How many more of its last exchanges were held back than were not; [`HABIT_MAX`] at most, either way.
+    held_back: i32,
+}
+
+impl Process {
+    fn learn(&mut self, was_held_back: bool) {
+        let by = if was_held_back { 1 } else { -1 };
+        self.held_back = (self.held_back + by).clamp(-HABIT_MAX, HABIT_MAX);
+    }
+}
+
+#[derive(Default)]
+struct Thread {
+    open_questions: usize,
+    /// What it did last that says for whom it works.
+    last: Option<Asker>,
+    /// Questions that it has read in this turn, neither answered nor asked for.
+    fresh: VecDeque<Asker>,
+    /// Exchanges whose answers it has read in this turn and not passed on.
+    answers: VecDeque<ExchangeId>,
+    /// When the turn began, and whether the next one begins when it is woken.
+    turn_ns: u64,
+    waits: bool,
+}
+
+impl Turns {
+    /// What was decided since this was asked last.
+    pub fn decisions(&mut self) -> std::vec::Drain<'_, Decision> {
+        self.decisions.drain(..)
+    }
+
+    /// A connection was taken: who speaks there asks.
+    pub fn accepted(&mut self, at: At, socket: u64) {
+        self.closed(socket);
+        self.forget_if_too_much();
+        let number = self.number();
+        let question = Question::new(at, number, false);
+        self.questions.insert(socket, question);
+    }
+
+    /// A socket is gone.
+    pub fn closed(&mut self, socket: u64) {
+        self.close_question(socket);
+        self.questions.remove(&socket);
+        if let Some(id) = self.asked.remove(&socket)
+            && self.exchanges.get(&id).is_some_and(|exchange| !exchange.is_answered)
+        {
+            self.decide(id, None);
+        }
+    }
+
+    /// A thread waits for what comes next: the turn is over.
+    pub fn waits(&mut self, thread: u32) {
+        let Some(thread) = self.threads.get_mut(&thread) else { return };
+        thread.last = None;
+        thread.fresh.clear();
+        thread.waits = true;
+        for id in std::mem::take(&mut thread.answers) {
+            self.decide(id, None);
+        }
+    }
+
+    /// It has waited, or looked.
+    pub fn polled(&mut self, at: At) {
+        if let Some(thread) = self.threads.get_mut(&at.thread)
+            && std::mem::take(&mut thread.waits)
+        {
+            thread.turn_ns = at.ns;
+        }
+    }
+
+    /// Bytes were read.
+    pub fn read(&mut self, at: At, socket: u64) {
+        match self.asked.get(&socket) {
+            Some(id) => self.read_answer(at, *id),
+            None => self.read_question(at, socket),
+        }
+    }
+
+    fn read_answer(&mut self, at: At, id: ExchangeId) {
+        let thread = self.threads.entry(at.thread).or_default();
+        let Some(exchange) = self.exchanges.get_mut(&id) else {
+            thread.last = None;
+            return;
+        };
+        exchange.is_answered = true;
+        thread.last = exchange.for_whom;
+        if !thread.answers.contains(&id) {
+            thread.answers.push_back(id);
+        }
+        if thread.answers.len() > TURN_MAX
+            && let Some(id) = thread.answers.pop_front()
+        {
+            self.decide(id, None);
+        }
+    }
+
+    fn read_question(&mut self, at: At, socket: u64) {
+        if self.questions.get(&socket).is_none_or(|question| !question.is_open) {
+            self.forget_if_too_much();
+            let number = self.number();
+            let question = Question::new(at, number, true);
+            self.questions.insert(socket, question);
+            let process = self.processes.entry(at.process).or_default();
+            let thread = self.threads.entry(at.thread).or_default();
+            process.open_questions += 1;
+            thread.open_questions += 1;
+            process.has_loop |= thread.open_questions > 1;
+            thread.fresh.push_back(Asker { socket, number });
+            if thread.fresh.len() > TURN_MAX {
+                thread.fresh.pop_front();
+            }
+        }
+        let number = self.questions[&socket].number;
+        self.threads.entry(at.thread).or_default().last = Some(Asker { socket, number });
+    }
+
+    /// Bytes were sent.
+    pub fn sent(&mut self, at: At, socket: u64) -> Sent {
+        if let Some(question) = self.questions.get(&socket) {
+            let thread = self.threads.entry(at.thread).or_default();
+            thread.last = None;
+            let goes_on = |(by, ns)| by == at.thread && ns >= thread.turn_ns;
+            if question.answered.is_some_and(goes_on) {
+                return Sent::AnswerGoesOn;
+            }
+            self.answer(at, socket);
+            return Sent::AsSeen;
+        }
+        match self.asked.get(&socket).and_then(|id| Some((*id, self.exchanges.get(id)?))) {
+            Some((id, exchange)) if !exchange.is_answered => {
+                if exchange.is_in_doubt {
+                    Sent::InDoubt(id)
+                } else {
+                    Sent::AsSeen
+                }
+            }
+            _ => self.ask(at, socket).map_or(Sent::AsSeen, Sent::InDoubt),
+        }
+    }
+
+    /// A new exchange, if there are others that it may be for.
+    fn ask(&mut self, at: At, socket: u64) -> Option<ExchangeId> {
+        self.forget_if_too_much();
+        let id = self.number();
+        self.asked.insert(socket, id);
+        let process = self.processes.get(&at.process).filter(|process| process.has_loop)?;
+        let is_in_doubt = process.open_questions > 1;
+        let is_at_once = process.held_back <= 0;
+        let thread = self.threads.entry(at.thread).or_default();
+        // Of several questions that it has read, the last one need not be the one.
+        thread.last = thread.last.filter(|_| thread.fresh.len() < 2 && is_at_once);
+        thread.fresh.pop_front();
+        let last = thread.last;
+        let question = last.and_then(|asker| self.open_question(asker));
+        let for_whom = last.filter(|_| question.is_some());
+        if let Some(question) = question {
+            question.exchanges.push(id);
+        }
+        let exchange = Exchange { sent_ns: at.ns, for_whom, is_answered: false, is_in_doubt };
+        self.exchanges.insert(id, exchange);
+        is_in_doubt.then_some(id)
+    }
+
+    /// Somebody is answered: with what was read first, of what may be for them.
+    fn answer(&mut self, at: At, socket: u64) {
+        let thread = self.threads.entry(at.thread).or_default();
+        let Some(question) = self.questions.get(&socket).filter(|question| question.is_open) else {
+            return;
+        };
+        let asker = Asker { socket, number: question.number };
+        thread.fresh.retain(|fresh| *fresh != asker);
+        let (confirmed, others): (Vec<_>, Vec<_>) = thread.answers.iter().partition(|id| {
+            self.exchanges.get(id).is_some_and(|exchange| exchange.for_whom == Some(asker))
+        });
+        if confirmed.is_empty() {
+            let was_early = question.at.ns < thread.turn_ns
+                && question.exchanges.is_empty()
+                && !question.was_asked_for;
+            if let Some(id) = self.passed_on(&others, question.at.ns, was_early) {
+                self.processes.entry(at.process).or_default().learn(true);
+                self.threads.entry(at.thread).or_default().answers.retain(|other| *other != id);
+                self.decide(id, Some(socket));
+            }
+        } else {
+            thread.answers = others.into();
+            self.processes.entry(at.process).or_default().learn(false);
+            confirmed.into_iter().for_each(|id| self.decide(id, None));
+        }
+        if let Some(question) = self.questions.get_mut(&socket) {
+            question.answered = Some((at.thread, at.ns));
+        }
+        // What is not answered yet cannot have been for it.
+        for id in self.close_question(socket) {
+            if let Some(exchange) = self.exchanges.get_mut(&id)
+                && !exchange.is_answered
+            {
+                exchange.for_whom = None;
+            }
+        }
+    }
+
+    /// Which one of these exchanges is for a question that was read then. Those that seem to be for
+    /// others are only if it has waited for a while, and nobody was asked for it.
+    fn passed_on(&self, ids: &[ExchangeId], read_ns: u64, was_early: bool) -> Option<ExchangeId> {
+        let later = |id: &&ExchangeId| {
+            self.exchanges.get(*id).filter(|exchange| exchange.sent_ns > read_ns)
+        };
+        let nobodys = |id: &&ExchangeId| later(id).is_some_and(|found| found.for_whom.is_none());
+        let waiting = |id: &&ExchangeId| {
+            let for_whom = later(id).and_then(|found| found.for_whom);
+            for_whom.is_some_and(|asker| self.is_open(asker))
+        };
+        let found = ids.iter().find(nobodys);
+        found.or_else(|| ids.iter().find(waiting).filter(|_| was_early)).copied()
+    }
+
+    fn is_open(&self, asker: Asker) -> bool {
+        let question = self.questions.get(&asker.socket);
+        question.is_some_and(|found| found.is_open && found.number == asker.number)
+    }
+
+    fn open_question(&mut self, asker: Asker) -> Option<&mut Question> {
+        let question = self.questions.get_mut(&asker.socket);
+        question.filter(|found| found.is_open && found.number == asker.number)
+    }
+
+    /// It is answered, or nobody waits for it. Returns the exchanges for it.
+    fn close_question(&mut self, socket: u64) -> Vec<ExchangeId> {
+        let Some(question) = self.questions.get_mut(&socket) else { return Vec::new() };
+        if std::mem::take(&mut question.is_open) {
+            if let Some(process) = self.processes.get_mut(&question.at.process) {
+                process.open_questions = process.open_questions.saturating_sub(1);
+            }
+            if let Some(thread) = self.threads.get_mut(&question.at.thread) {
+                thread.open_questions = thread.open_questions.saturating_sub(1);
+            }
+        }
+        std::mem::take(&mut question.exchanges)
+    }
+
+    /// Whoever waits for a decision need not any longer.
+    pub fn decide(&mut self, id: ExchangeId, for_whom: Option<u64>) {
+        let Some(exchange) = self.exchanges.remove(&id) else { return };
+        if let Some(question) = exchange.for_whom.and_then(|asker| self.open_question(asker)) {
+            question.exchanges.retain(|other| *other != id);
+            question.was_asked_for |= for_whom.is_none();
+        }
+        self.decisions.push((id, for_whom));
+    }
+
+    fn number(&mut self) -> u64 {
+        self.numbers += 1;
+        self.numbers
+    }
+
+    /// Nobody closes what a hostile trace opens.
+    fn forget_if_too_much(&mut self) {
+        let known = [
+            self.questions.len(),
+            self.asked.len(),
+            self.exchanges.len(),
+            self.processes.len(),
+            self.threads.len(),
+        ];
+        if known.into_iter().any(|known| known > KNOWN_MAX) {
+            let numbers = self.numbers;
+            let mut decisions = std::mem::take(&mut self.decisions);
+            decisions.extend(self.exchanges.keys().map(|id| (*id, None)));
+            *self = Turns { numbers, decisions, ..Turns::default() };
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Clients' connections, and those to who is asked.
+    const CLIENTS: [u64; 3] = [10, 11, 12];
+    const ASKED: [u64; 2] = [20, 21];
+
+    /// What a thread does, one after the other.
+    #[derive(Clone, Copy)]
+    enum Deed {
+        Read(u64),
+        Send(u64),
+        Wait,
+    }
+    use Deed::{Read, Send, Wait};
+
+    /// For whom exchanges turn out to be, in the order of their decisions, by the place of the deed that
+    /// began each. There are three clients; the process works for several at once from the start.
+    fn decided(deeds: &[Deed]) -> Vec<(usize, Option<u64>)> {
+        let mut turns = Turns::default();
+        let mut began = FxHashMap::default();
+        let mut decisions = Vec::new();
+        let at = |ns| At { process: 1, thread: 2, ns };
+        CLIENTS.iter().for_each(|socket| turns.accepted(at(0), *socket));
+        for (place, deed) in deeds.iter().enumerate() {
+            let at = at(1 + place as u64);
+            match *deed {
+                Read(socket) => turns.read(at, socket),
+                Send(socket) => {
+                    if let Sent::InDoubt(exchange) = turns.sent(at, socket) {
+                        began.entry(exchange).or_insert(place);
+                    }
+                }
+                Wait => {
+                    turns.waits(2);
+                    turns.polled(at);
+                }
+            }
+            decisions.extend(turns.decisions().map(|(id, for_whom)| (began[&id], for_whom)));
+        }
+        decisions
+    }
+
+    #[test]
+    fn what_was_held_back_is_for_who_gets_the_answer() {
+        // 10's goes on after 12's answer, when a connection is free; 11's, read later, after that.
+        let [a, b, c] = CLIENTS;
+        let [x, y] = ASKED;
+        let held = [
+            Read(c),
+            Read(a),
+            Send(x),
+            Wait,
+            Read(b),
+            Wait,
+            Read(x),
+            Send(c),
+            Send(x),
+            Send(y),
+            Wait,
+            Read(y),
+            Send(b),
+            Wait,
+            Read(x),
+            Send(a),
+            Wait,
+        ];
+        assert_eq!(decided(&held), [(2, Some(c)), (9, Some(b)), (8, Some(a))]);
+    }
+
+    #[test]
+    fn answers_go_on_in_the_order_in_which_they_came() {
+        let [a, b, _] = CLIENTS;
+        let [x, y] = ASKED;
+        let batch =
+            [Read(a), Read(b), Send(x), Send(y), Wait, Read(x), Read(y), Send(a), Send(b), Wait];
+        assert_eq!(decided(&batch), [(2, Some(a)), (3, Some(b))]);
+    }
+
+    #[test]
+    fn who_asks_as_soon_as_it_has_read_needs_no_hindsight() {
+        let [a, b, _] = CLIENTS;
+        let [x, y] = ASKED;
+        let at_once = [
+            Read(a),
+            Send(x),
+            Read(b),
+            Send(y),
+            Wait,
+            Read(y),
+            Wait,
+            Read(x),
+            Send(a),
+            Send(b),
+            Wait,
+        ];
+        // The first exchange has no other question that it could be for.
+        assert_eq!(decided(&at_once), [(3, None)]);
+    }
+
+    #[test]
+    fn a_question_that_is_answered_before_is_not_what_is_asked_for() {
+        // Between 10's answer and its way to 10, 12's goes on.
+        let [a, b, c] = CLIENTS;
+        let [x, y] = ASKED;
+        let mixed = [
+            Read(b),
+            Read(c),
+            Wait,
+            Read(a),
+            Send(x),
+            Wait,
+            Read(x),
+            Send(y),
+            Send(a),
+            Wait,
+            Read(y),
+            Send(c),
+            Wait,
+        ];
+        assert_eq!(decided(&mixed), [(4, None), (7, Some(c))]);
+    }
+
+    #[test]
+    fn an_answer_goes_on_in_the_same_turn() {
+        let mut turns = Turns::default();
+        let at = |ns| At { process: 1, thread: 2, ns };
+        turns.accepted(at(0), 10);
+        turns.read(at(1), 10);
+        assert_eq!(turns.sent(at(2), 10), Sent::AsSeen);
+        assert_eq!(turns.sent(at(3), 10), Sent::AnswerGoesOn);
+        turns.waits(2);
+        turns.polled(at(4));
+        assert_eq!(turns.sent(at(5), 10), Sent::AsSeen);
+    }
+
+    #[test]
+    fn what_nobody_closes_is_forgotten_in_the_end() {
+        let mut turns = Turns::default();
+        for n in 0..3 * KNOWN_MAX as u64 {
+            turns.read(At { process: 1, thread: 2, ns: n }, n);
+            turns.sent(At { process: 1, thread: 2, ns: n }, u64::MAX - n);
+        }
+        assert!(turns.questions.len() <= KNOWN_MAX + 1 && turns.exchanges.len() <= KNOWN_MAX + 1);
+        // Every one that somebody waits for was decided.
+        assert!(turns.decisions().count() >= KNOWN_MAX);
+    }
+}
