@@ -75,18 +75,19 @@ fn assert_found(kind: &str, programs: &[&str], schemas: &[By<'_>], events: usize
     for schema in schemas {
         let sources = match schema {
             By::File(name) => {
-                vec![Source::new(name, std::fs::read_to_string(beds.join(name)).unwrap())]
+                vec![Source::new(*name, std::fs::read_to_string(beds.join(name)).unwrap())]
             }
-            By::Shipped(name) => vec![Source::new(name, shipped(name).unwrap())],
+            By::Shipped(name) => vec![Source::new(*name, shipped(name).unwrap())],
             By::Choice => choose(&trace).unwrap().sources,
         };
         let session = Session::open(&trace, &sources, &shipped).unwrap();
         let score = truth::score(&session, &folder.join("truth"));
         println!("{score:?}, {lost} events lost");
         assert!(score.made == 1000 && score.events >= events, "{score:?}");
-        // Threads that are off their processor for long are where servers do the unusual.
+        // Without probes, it is not known of all answers where they go.
+        let least = if matches!(schema, By::Shipped(_)) { 0.97 } else { 0.99 };
         if lost == 0 {
-            assert!(score.exact >= 0.97 && score.recall >= 0.97, "{score:?}");
+            assert!(score.exact >= least && score.recall >= 0.99, "{score:?}");
         }
     }
 }
