@@ -75,7 +75,7 @@ impl Feed {
         let recorded = |name: &str| present.contains(name);
         let calls = Calls::open(trace, catalog, wanted, &recorded, &mut strings, &mut problems)?;
         let switches = recorded("switch_out") || calls.as_ref().is_some_and(Calls::switches);
-        let hindsight = Hindsight::new(catalog, wanted);
+        let hindsight = Hindsight::new(program, wanted);
         Ok(Feed { stream, kinds, calls, calls_given: 0, strings, hindsight, problems, switches })
     }
 

@@ -79,7 +79,7 @@ impl Live {
             engine: Engine::new(program.clone(), options),
             strings: program.strings().clone(),
             names: Names::default(),
-            hindsight: Hindsight::new(program.catalog(), &uses),
+            hindsight: Hindsight::new(&program, &uses),
             kinds: known,
             summing,
             problems,

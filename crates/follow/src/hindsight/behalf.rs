@@ -4,7 +4,7 @@
 use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
 
-use fettle_requests::{Batch, Catalog, EventId};
+use fettle_requests::{Batch, EventId, Program};
 
 use super::turns::{At, ExchangeId, Sent, Turns};
 
@@ -53,6 +53,8 @@ struct Role {
     socket: usize,
     remote: usize,
     bytes: usize,
+    /// A field that has to be this text.
+    of: Option<(usize, u32)>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -63,20 +65,25 @@ enum Deed {
     Close,
     Wait,
     Polled,
+    Told,
 }
 
-const DEEDS: [(&str, Deed); 6] = [
+const DEEDS: [(&str, Deed); 8] = [
     ("accept", Deed::Accept),
     ("received", Deed::Read),
     ("sent", Deed::Send),
     ("socket_close", Deed::Close),
     ("poll_begin", Deed::Wait),
     ("poll", Deed::Polled),
+    ("pipe_read", Deed::Told),
+    // Of what is no file: event descriptors, timers.
+    ("read", Deed::Told),
 ];
 
 impl Behalf {
-    /// For the events of a catalog; none wait unless it has the field and what is sent is `wanted`.
-    pub fn new(catalog: &Catalog, wanted: &dyn Fn(EventId) -> bool) -> Behalf {
+    /// For the events of a program; none wait unless it has the field and what is sent is `wanted`.
+    pub fn new(program: &Program, wanted: &dyn Fn(EventId) -> bool) -> Behalf {
+        let catalog = program.catalog();
         let place = |event: EventId, name: &str| {
             let fields = &catalog.get(event)?.fields;
             fields.iter().position(|field| field.name == name)
@@ -95,6 +102,7 @@ impl Behalf {
                 socket: or_first("socket"),
                 remote: or_first("remote"),
                 bytes: or_first("bytes"),
+                of: place(event, "of").zip(program.strings().find("anonymous")),
             });
         }
         Behalf {
@@ -154,6 +162,9 @@ impl Behalf {
             return;
         };
         let value = |field: usize| events.value(spot.row, field);
+        if role.of.is_some_and(|(field, text)| value(field) != u64::from(text)) {
+            return;
+        }
         let ns = events.time_ns(spot.row);
         let at = At { process: value(role.pid) as u32, thread: value(role.tid) as u32, ns };
         let socket = value(role.socket);
@@ -164,6 +175,7 @@ impl Behalf {
             Deed::Close => self.turns.closed(socket),
             Deed::Wait => self.turns.waits(at.thread),
             Deed::Polled => self.turns.polled(at),
+            Deed::Told => self.turns.told(at.thread),
             Deed::Read if has_bytes => self.turns.read(at, socket),
             Deed::Send if has_bytes => match self.turns.sent(at, socket) {
                 Sent::AsSeen => {}
@@ -235,13 +247,12 @@ impl Behalf {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use fettle_requests::{Source, compile, shipped};
+    use fettle_requests::{Catalog, Source, compile, shipped};
 
     fn setting() -> (Catalog, Behalf) {
         let program = compile(&[Source::new("t", "use sockets")], &shipped).unwrap();
-        let catalog = program.catalog().clone();
-        let behalf = Behalf::new(&catalog, &|_| true);
-        (catalog, behalf)
+        let behalf = Behalf::new(&program, &|_| true);
+        (program.catalog().clone(), behalf)
     }
 
     /// A proxy reads two questions, passes them on, and answers; each batch has one event.
@@ -275,8 +286,8 @@ mod tests {
             push(&mut batch, &catalog, ns, name, socket);
             behalf.pass(&mut batch, Some(0), false);
             told.extend((0..batch.len()).map(|row| (batch.time_ns(row), batch.value(row, field))));
-            // The first two go on; then all wait for the first answer.
-            assert_eq!(told.len(), [1, 2, 2, 2, 2, 2, 2, 2, 3, 10, 11][ns as usize], "{name}");
+            // The first two go on; then all wait for the end of the turn in which the answers go on.
+            assert_eq!(told.len(), [1, 2, 2, 2, 2, 2, 2, 2, 2, 2, 11][ns as usize], "{name}");
             batch.clear();
         }
         let sent: Vec<_> = [2, 3].iter().map(|row| told[*row].1).collect();

@@ -6,7 +6,7 @@ pub(crate) mod causal;
 mod behalf;
 mod turns;
 
-use fettle_requests::{Batch, Catalog, EventId, Strings};
+use fettle_requests::{Batch, EventId, Program, Strings};
 
 use behalf::Behalf;
 use causal::Causal;
@@ -18,9 +18,10 @@ pub(crate) struct Hindsight {
 }
 
 impl Hindsight {
-    /// For the events of a catalog, of which those are read that are `wanted`.
-    pub fn new(catalog: &Catalog, wanted: &dyn Fn(EventId) -> bool) -> Hindsight {
-        Hindsight { causal: Causal::new(catalog), behalf: Behalf::new(catalog, wanted) }
+    /// For the events of a program, of which those are read that are `wanted`.
+    pub fn new(program: &Program, wanted: &dyn Fn(EventId) -> bool) -> Hindsight {
+        let causal = Causal::new(program.catalog());
+        Hindsight { causal, behalf: Behalf::new(program, wanted) }
     }
 
     /// Whether it has to see events of a kind, and whether it may move them to an earlier time.

@@ -3,14 +3,14 @@
 //! A proxy reads questions of many clients and asks others for them, often later: when a connection is
 //! free, when a socket has room. Which question it asks for is not seen then. What it does with the
 //! answer tells: it reads that, and before it waits again sends it to whoever the question was from. So
-//! an *exchange*, of what is sent on a connection and the answer that comes back, is decided when its
-//! answer is passed on. Answers are passed on in the order in which they were read.
+//! an *exchange*, of what is sent on a connection and the answer that comes back, is decided in that *turn*,
+//! between two waits. Answers are passed on in the order in which they were read.
 //!
 //! That is asked only where a process works for several questions at once and a thread of its has read
 //! several: others are known by what they have read last, as schemas suppose it for all. So it is of most
 //! exchanges of event loops, which ask as soon as they have read; these yield only to what contradicts
 //! them: that the question was answered before the exchange, or that an answer goes to somebody who was
-//! asked for by nobody. Where a process is seen to hold most of its questions back, it is of none.
+//! asked for by nobody.
 
 use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
@@ -45,9 +45,6 @@ pub(super) struct At {
 const KNOWN_MAX: usize = 1 << 18;
 /// Answers of a turn, and questions, that are remembered.
 const TURN_MAX: usize = 1 << 10;
-
-/// Exchanges after which a process is known anew.
-const HABIT_MAX: i32 = 32;
 
 /// What is known of all processes.
 #[derive(Default)]
@@ -106,15 +103,23 @@ struct Process {
     open_questions: usize,
     /// A thread of its had several questions at once.
     has_loop: bool,
-    /// How many more of its last exchanges were held back than were not; [`HABIT_MAX`] at most, either way.
-    held_back: i32,
 }
 
-impl Process {
-    fn learn(&mut self, was_held_back: bool) {
-        let by = if was_held_back { 1 } else { -1 };
-        self.held_back = (self.held_back + by).clamp(-HABIT_MAX, HABIT_MAX);
-    }
+/// Answers that a thread has read, and who it has answered then: what it reads next begins another.
+#[derive(Default)]
+struct Stretch {
+    ins: Vec<ExchangeId>,
+    outs: Vec<Out>,
+}
+
+/// Somebody who was answered, and who nobody is known to have been asked for.
+#[derive(Clone, Copy)]
+struct Out {
+    socket: u64,
+    /// When the question was read.
+    read_ns: u64,
+    /// It has waited for more than a turn, and nobody is known to have been asked for it at all.
+    is_left_over: bool,
 }
 
 #[derive(Default)]
@@ -124,8 +129,10 @@ struct Thread {
     last: Option<Asker>,
     /// Questions that it has read in this turn, neither answered nor asked for.
     fresh: VecDeque<Asker>,
-    /// Exchanges whose answers it has read in this turn and not passed on.
-    answers: VecDeque<ExchangeId>,
+    /// What it has done last in this turn.
+    stretch: Stretch,
+    /// Exchanges whose answers it has read before in this turn, and that nobody got.
+    left: Vec<ExchangeId>,
     /// When the turn began, and whether the next one begins when it is woken.
     turn_ns: u64,
     waits: bool,
@@ -159,12 +166,78 @@ impl Turns {
 
     /// A thread waits for what comes next: the turn is over.
     pub fn waits(&mut self, thread: u32) {
+        self.explain(thread);
         let Some(thread) = self.threads.get_mut(&thread) else { return };
         thread.last = None;
         thread.fresh.clear();
         thread.waits = true;
-        for id in std::mem::take(&mut thread.answers) {
-            self.decide(id, None);
+        let left = std::mem::take(&mut thread.left);
+        left.into_iter().for_each(|id| self.decide(id, None));
+    }
+
+    /// Who got which answer, when a stretch is over.
+    fn explain(&mut self, number: u32) {
+        let Some(thread) = self.threads.get_mut(&number) else { return };
+        let Stretch { ins, outs } = std::mem::take(&mut thread.stretch);
+        let mut left = std::mem::take(&mut thread.left);
+        let may_be = |id: &ExchangeId| outs.iter().any(|out| self.may_be(*id, out));
+        let candidates: Vec<_> = ins.iter().copied().filter(may_be).collect();
+        let mut pairs = self.in_order(&candidates, &outs);
+        for out in outs.iter().rev() {
+            if pairs.iter().all(|(_, socket)| *socket != out.socket)
+                && let Some(place) = left.iter().rposition(|id| self.may_be(*id, out))
+            {
+                pairs.push((left.remove(place), out.socket));
+            }
+        }
+        for (id, socket) in pairs {
+            self.decide(id, Some(socket));
+        }
+        left.extend(ins);
+        left.retain(|id| self.exchanges.contains_key(id));
+        let too_many = left.len().saturating_sub(TURN_MAX);
+        left.drain(..too_many).for_each(|id| self.decide(id, None));
+        self.threads.entry(number).or_default().left = left;
+    }
+
+    /// Those who were answered with what was read, in the same order. If they are fewer, they got what was
+    /// read last: what is not passed on is rather what is gathered.
+    fn in_order(&self, ins: &[ExchangeId], outs: &[Out]) -> Vec<(ExchangeId, u64)> {
+        let mut pairs = Vec::new();
+        let (mut from, mut until) = (0, ins.len());
+        if outs.len() > ins.len() {
+            for out in outs {
+                if let Some(place) = ins[from..].iter().position(|id| self.may_be(*id, out)) {
+                    pairs.push((ins[from + place], out.socket));
+                    from += place + 1;
+                }
+            }
+        } else {
+            for out in outs.iter().rev() {
+                if let Some(place) = ins[..until].iter().rposition(|id| self.may_be(*id, out)) {
+                    pairs.push((ins[place], out.socket));
+                    until = place;
+                }
+            }
+        }
+        pairs
+    }
+
+    /// Whether somebody may have been answered by an exchange: one that began after the question, and
+    /// seems to be nobody's. One of somebody else who still waits may have been taken for that.
+    fn may_be(&self, id: ExchangeId, out: &Out) -> bool {
+        let Some(exchange) = self.exchanges.get(&id) else { return false };
+        let is_free = match exchange.for_whom {
+            None => true,
+            Some(asker) => out.is_left_over && self.is_open(asker),
+        };
+        is_free && exchange.sent_ns > out.read_ns
+    }
+
+    /// It is told by another thread of its, or by a timer, that there is something else to be done.
+    pub fn told(&mut self, thread: u32) {
+        if let Some(thread) = self.threads.get_mut(&thread) {
+            thread.last = None;
         }
     }
 
@@ -193,14 +266,13 @@ impl Turns {
         };
         exchange.is_answered = true;
         thread.last = exchange.for_whom;
-        if !thread.answers.contains(&id) {
-            thread.answers.push_back(id);
+        if thread.left.contains(&id) || thread.stretch.ins.contains(&id) {
+            return;
         }
-        if thread.answers.len() > TURN_MAX
-            && let Some(id) = thread.answers.pop_front()
-        {
-            self.decide(id, None);
+        if !thread.stretch.outs.is_empty() || thread.stretch.ins.len() == TURN_MAX {
+            self.explain(at.thread);
         }
+        self.threads.entry(at.thread).or_default().stretch.ins.push(id);
     }
 
     fn read_question(&mut self, at: At, socket: u64) {
@@ -254,10 +326,9 @@ impl Turns {
         self.asked.insert(socket, id);
         let process = self.processes.get(&at.process).filter(|process| process.has_loop)?;
         let is_in_doubt = process.open_questions > 1;
-        let is_at_once = process.held_back <= 0;
         let thread = self.threads.entry(at.thread).or_default();
         // Of several questions that it has read, the last one need not be the one.
-        thread.last = thread.last.filter(|_| thread.fresh.len() < 2 && is_at_once);
+        thread.last = thread.last.filter(|_| thread.fresh.len() < 2);
         thread.fresh.pop_front();
         let last = thread.last;
         let question = last.and_then(|asker| self.open_question(asker));
@@ -270,7 +341,7 @@ impl Turns {
         is_in_doubt.then_some(id)
     }
 
-    /// Somebody is answered: with what was read first, of what may be for them.
+    /// Somebody is answered.
     fn answer(&mut self, at: At, socket: u64) {
         let thread = self.threads.entry(at.thread).or_default();
         let Some(question) = self.questions.get(&socket).filter(|question| question.is_open) else {
@@ -278,23 +349,19 @@ impl Turns {
         };
         let asker = Asker { socket, number: question.number };
         thread.fresh.retain(|fresh| *fresh != asker);
-        let (confirmed, others): (Vec<_>, Vec<_>) = thread.answers.iter().partition(|id| {
-            self.exchanges.get(id).is_some_and(|exchange| exchange.for_whom == Some(asker))
-        });
-        if confirmed.is_empty() {
-            let was_early = question.at.ns < thread.turn_ns
+        let exchanges = &self.exchanges;
+        let is_for_it = |id: &mut ExchangeId| {
+            exchanges.get(id).is_some_and(|found| found.for_whom == Some(asker))
+        };
+        let mut confirmed: Vec<_> = thread.stretch.ins.extract_if(.., is_for_it).collect();
+        confirmed.extend(thread.left.extract_if(.., is_for_it));
+        if confirmed.is_empty() && thread.stretch.outs.len() < TURN_MAX {
+            let is_left_over = question.at.ns < thread.turn_ns
                 && question.exchanges.is_empty()
                 && !question.was_asked_for;
-            if let Some(id) = self.passed_on(&others, question.at.ns, was_early) {
-                self.processes.entry(at.process).or_default().learn(true);
-                self.threads.entry(at.thread).or_default().answers.retain(|other| *other != id);
-                self.decide(id, Some(socket));
-            }
-        } else {
-            thread.answers = others.into();
-            self.processes.entry(at.process).or_default().learn(false);
-            confirmed.into_iter().for_each(|id| self.decide(id, None));
+            thread.stretch.outs.push(Out { socket, read_ns: question.at.ns, is_left_over });
         }
+        confirmed.into_iter().for_each(|id| self.decide(id, None));
         if let Some(question) = self.questions.get_mut(&socket) {
             question.answered = Some((at.thread, at.ns));
         }
@@ -306,21 +373,6 @@ impl Turns {
                 exchange.for_whom = None;
             }
         }
-    }
-
-    /// Which one of these exchanges is for a question that was read then. Those that seem to be for
-    /// others are only if it has waited for a while, and nobody was asked for it.
-    fn passed_on(&self, ids: &[ExchangeId], read_ns: u64, was_early: bool) -> Option<ExchangeId> {
-        let later = |id: &&ExchangeId| {
-            self.exchanges.get(*id).filter(|exchange| exchange.sent_ns > read_ns)
-        };
-        let nobodys = |id: &&ExchangeId| later(id).is_some_and(|found| found.for_whom.is_none());
-        let waiting = |id: &&ExchangeId| {
-            let for_whom = later(id).and_then(|found| found.for_whom);
-            for_whom.is_some_and(|asker| self.is_open(asker))
-        };
-        let found = ids.iter().find(nobodys);
-        found.or_else(|| ids.iter().find(waiting).filter(|_| was_early)).copied()
     }
 
     fn is_open(&self, asker: Asker) -> bool {
@@ -394,8 +446,9 @@ mod tests {
         Read(u64),
         Send(u64),
         Wait,
+        Told,
     }
-    use Deed::{Read, Send, Wait};
+    use Deed::{Read, Send, Told, Wait};
 
     /// For whom exchanges turn out to be, in the order of their decisions, by the place of the deed that
     /// began each. There are three clients; the process works for several at once from the start.
@@ -414,6 +467,7 @@ mod tests {
                         began.entry(exchange).or_insert(place);
                     }
                 }
+                Told => turns.told(2),
                 Wait => {
                     turns.waits(2);
                     turns.polled(at);
@@ -449,6 +503,21 @@ mod tests {
             Wait,
         ];
         assert_eq!(decided(&held), [(2, Some(c)), (9, Some(b)), (8, Some(a))]);
+        // Answers that are for something else are read in between.
+        let among = [
+            Read(a),
+            Read(b),
+            Read(c),
+            Send(x),
+            Wait,
+            Send(y),
+            Wait,
+            Read(y),
+            Read(x),
+            Send(a),
+            Wait,
+        ];
+        assert_eq!(decided(&among), [(3, Some(a)), (5, None)]);
     }
 
     #[test]
@@ -457,7 +526,7 @@ mod tests {
         let [x, y] = ASKED;
         let batch =
             [Read(a), Read(b), Send(x), Send(y), Wait, Read(x), Read(y), Send(a), Send(b), Wait];
-        assert_eq!(decided(&batch), [(2, Some(a)), (3, Some(b))]);
+        assert_eq!(decided(&batch), [(3, Some(b)), (2, Some(a))]);
     }
 
     #[test]
@@ -502,6 +571,28 @@ mod tests {
             Wait,
         ];
         assert_eq!(decided(&mixed), [(4, None), (7, Some(c))]);
+    }
+
+    #[test]
+    fn who_was_told_of_something_else_asks_for_that() {
+        // 11's file is there while 10's question has just been asked.
+        let [a, b, _] = CLIENTS;
+        let [x, y] = ASKED;
+        let told = [
+            Read(b),
+            Wait,
+            Read(a),
+            Send(x),
+            Told,
+            Send(y),
+            Wait,
+            Read(y),
+            Send(b),
+            Read(x),
+            Send(a),
+            Wait,
+        ];
+        assert_eq!(decided(&told), [(5, Some(b)), (3, None)]);
     }
 
     #[test]
