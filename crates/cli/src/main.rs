@@ -106,6 +106,10 @@ enum Command {
 }
 
 fn main() -> ExitCode {
+    fettle_live::on_own_stack(run)
+}
+
+fn run() -> ExitCode {
     let cli = Cli::parse();
     let result = match cli.command {
         Command::Record(args) => record::run(args),

@@ -42,7 +42,7 @@ impl Process {
     /// with a filter of system calls that we may not suspend.
     pub fn open(pid: i32) -> Result<Process, LiveError> {
         let status = status_of(pid)?;
-        if let Some(tracer) = maps::status_field(&status, "TracerPid:").filter(|t| *t != 0) {
+        if let Some(tracer) = tracer(&status) {
             let why = format!("process {tracer} traces it already (a debugger, strace or Fettle)");
             return Err(LiveError::Unattachable { pid, why });
         }
@@ -280,6 +280,14 @@ pub fn start_time(pid: i32) -> Option<u64> {
 
 fn status_of(pid: i32) -> Result<Vec<u8>, LiveError> {
     maps::read_proc(&format!("/proc/{pid}/status")).map_err(|_| LiveError::NoProcess { pid })
+}
+
+/// Which process traces the thread that this is the `status` of. The kernel names the very thread that
+/// does.
+pub(crate) fn tracer(status: &[u8]) -> Option<u64> {
+    let thread = maps::status_field(status, "TracerPid:").filter(|tid| *tid != 0)?;
+    let its = maps::read_proc(&format!("/proc/{thread}/status")).unwrap_or_default();
+    Some(maps::status_field(&its, "Tgid:").unwrap_or(thread))
 }
 
 /// Whether it is a thread of the kernel's own.
