@@ -421,7 +421,7 @@ pub(crate) fn options(
     let unmet = Unmet::new(&libraries, &selection);
     if args.locks {
         for function in FUNCTIONS {
-            selection.only.push(Pattern::parse(function.name()));
+            selection.only.push(Pattern::Name(function.name().to_owned()));
             arguments.push(ArgumentRequest::parse(function.prototype)?);
         }
         libraries.push("libc.so*".to_owned());
