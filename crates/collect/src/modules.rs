@@ -103,6 +103,12 @@ pub enum ModuleError {
          its own, so its code cannot be rewritten"
     )]
     Go(PathBuf),
+    /// It is Wine's loader.
+    #[error(
+        "{0} is Wine's loader: Windows programs have the gs base to themselves, through which probes \
+         reach their memory"
+    )]
+    Wine(PathBuf),
     /// Its code was laid out before.
     #[error(
         "{0} was made by `fettle instrument --layout`: what unwinds its new code is not where its \
@@ -227,6 +233,10 @@ impl Opened {
             .map_err(|error| ModuleError::Image { path: path.to_owned(), error })?;
         if image.language() == Language::Go {
             return Err(ModuleError::Go(path.to_owned()));
+        }
+        // What its loader calls in the library that it opens; all versions have that in common.
+        if fettle_cfg::module::has_c_text(&image, b"__wine_main") {
+            return Err(ModuleError::Wine(path.to_owned()));
         }
         if image.section(LAID_OUT).is_some() {
             return Err(ModuleError::LaidOut(path.to_owned()));
