@@ -123,6 +123,14 @@ pub enum ModuleError {
         /// Why.
         error: fettle_rewrite::link::LinkError,
     },
+    /// The memory that new code is in, which is a file, cannot be had.
+    #[error("{path}: no memory for its new code: {error}{hint}", hint = size_hint(error))]
+    Memory {
+        /// The file that it is new code for.
+        path: PathBuf,
+        /// Why.
+        error: io::Error,
+    },
     /// There is no room within reach of the image.
     #[error("{0}: no room for new code within reach of the program")]
     NoRoom(PathBuf),
@@ -498,10 +506,18 @@ impl Modules {
         let linked = fettle_rewrite::link(&module.plan, &module.image, parameters)
             .map_err(|error| ModuleError::Link { path: module.path.clone(), error })?;
         let placed = to_file(linked)
-            .map_err(|error| ModuleError::Read { path: module.path.clone(), error })?;
+            .map_err(|error| ModuleError::Memory { path: module.path.clone(), error })?;
         let placed = Arc::new(placed);
         module.linked.insert(parameters, placed.clone());
         Ok(placed)
+    }
+}
+
+/// What limits the sizes of files, if that is the error.
+fn size_hint(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::FileTooLarge => " (the limit on files' sizes, RLIMIT_FSIZE, `ulimit -f`)",
+        _ => "",
     }
 }
 

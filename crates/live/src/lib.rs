@@ -76,7 +76,9 @@ pub use own_stack::on_own_stack;
 pub use patching::{Left, Patched};
 pub use perf_map::write_perf_map;
 pub use places::{Place, Places, Record};
-pub use process::{Process, command_line, command_of, has_ended, mapped_file, start_time};
+pub use process::{
+    Process, check_proc, command_line, command_of, has_ended, mapped_file, start_time,
+};
 pub use references::Ranges;
 pub use returns::Returns;
 pub use signals::catch_signals;

@@ -278,7 +278,23 @@ pub fn start_time(pid: i32) -> Option<u64> {
     stat_field(pid, 22)
 }
 
+/// Whether `/proc` shows processes by the numbers that they have for this one: without it nothing can be
+/// seen of them.
+///
+/// # Errors
+///
+/// When it is not mounted, or is another PID namespace's.
+pub fn check_proc() -> Result<(), LiveError> {
+    let own = std::fs::read_link("/proc/self").ok();
+    let own = own.as_deref().and_then(Path::to_str);
+    match own.and_then(|pid| pid.parse().ok()) == Some(std::process::id()) {
+        true => Ok(()),
+        false => Err(LiveError::NoProc),
+    }
+}
+
 fn status_of(pid: i32) -> Result<Vec<u8>, LiveError> {
+    check_proc()?;
     maps::read_proc(&format!("/proc/{pid}/status")).map_err(|_| LiveError::NoProcess { pid })
 }
 
