@@ -1,5 +1,6 @@
 // For probes of your own in Rust: `fettle record --probe FILE.rs -- PROGRAM`. This stands before
-// the file; see fettle_probe.h for what a probe may do.
+// the file; see fettle_probe.h for what a probe may do. Both are Rust 2021, which compilers know since
+// 1.56; attributes may be written as in Rust 2024 where the compiler knows that.
 #![no_std]
 #![allow(dead_code)]
 
@@ -27,7 +28,7 @@ pub struct Call {
 macro_rules! counters {
     ($names:literal) => {
         #[used]
-        #[unsafe(link_section = ".fettle_counters")]
+        #[link_section = ".fettle_counters"]
         static COUNTERS: [u8; $names.len()] = {
             let (text, mut bytes, mut i) = ($names.as_bytes(), [0; $names.len()], 0);
             while i < bytes.len() {

@@ -51,7 +51,8 @@
 #define FETTLE_DEFAULT_SLOTS 65
 #define FETTLE_DEFAULT_CELL_LOG2 5
 #define FETTLE_DEFAULT_RING_LOG2 18
-#define FETTLE_WAIT_LIMIT_NS UINT64_C(100000000)
+#define FETTLE_WAIT_LIMIT_NS UINT64_C(2000000000)
+#define FETTLE_MAKING_LIMIT_NS UINT64_C(100000000)
 #define FETTLE_LIST_RING 4096
 #define FETTLE_SUB_BITS 3
 #define FETTLE_BUCKETS 496
@@ -529,7 +530,7 @@ FETTLE__COLD struct fettle_writer *fettle__writer(struct fettle_sensor *s,
         if ((state & 3) == FETTLE__OPENING(0) && fettle__thread_lives(state >> 2)) {
             /* Wait for the other thread; not if it is us, whom a signal handler interrupted, and
              * not for ever, as a handler may have left the making by siglongjmp. */
-            if (state != FETTLE__OPENING(tid) && turns++ < FETTLE_WAIT_LIMIT_NS / 20000) {
+            if (state != FETTLE__OPENING(tid) && turns++ < FETTLE_MAKING_LIMIT_NS / 20000) {
                 fettle__sleep(20000);
                 continue;
             }

@@ -45,7 +45,9 @@ pub const DEFAULT_CELL_LOG2: u32 = 5;
 pub const DEFAULT_RING_LOG2: u32 = 18;
 
 /// A producer that waits ([`Policy::Wait`]) takes its consumer for dead after this silence.
-pub const WAIT_LIMIT_NS: u64 = 100_000_000;
+pub const WAIT_LIMIT_NS: u64 = 2_000_000_000;
+/// Who finds that another thread is making the sensor waits no longer for that.
+pub const MAKING_LIMIT_NS: u64 = 100_000_000;
 
 /// What a sensor measures.
 #[repr(u32)]

@@ -112,7 +112,7 @@ pub fn has_constant(image: &Image, bytes: &[u8]) -> bool {
 
 /// Whether a text of C is among them: one that ends with a zero, as it does not where Rust, and so we
 /// ourselves, have it.
-fn has_c_text(image: &Image, text: &[u8]) -> bool {
+pub fn has_c_text(image: &Image, text: &[u8]) -> bool {
     let constants = constants(image);
     let mut found = memchr::memmem::find_iter(constants, text);
     found.any(|at| constants.get(at + text.len()) == Some(&0))

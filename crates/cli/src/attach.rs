@@ -78,7 +78,7 @@ fn run_attached(args: &Args, pid: u32) -> anyhow::Result<ExitCode> {
     for (pid, why) in recorded.stuck.iter().filter(|_| !args.quiet && !args.json) {
         say!("fettle: {}", still_mapped(*pid, "copies with probes", why));
     }
-    Ok(ExitCode::SUCCESS)
+    record::end(None, outcome)
 }
 
 /// Where the code is of a process that has hardly called a probed function, unless libraries were

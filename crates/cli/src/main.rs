@@ -45,7 +45,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
     name = "fettle",
     version,
     max_term_width = 100,
-    after_help = "Examples:\n  fettle record -- redis-server --port 7777\n  fettle report redis-server.fettle\n  fettle lift /usr/bin/python3\n\nExit status: 0 done; 1 done, with something skipped or not found; 2 error.\n`fettle record` passes on the program's own status."
+    after_help = "Examples:\n  fettle record -- redis-server --port 7777\n  fettle report redis-server.fettle\n  fettle lift /usr/bin/python3\n\nExit status: 0 done; 1 done, with something skipped or not found; 2 error.\n`fettle record` passes on the program's own status, and tells as shells do of one that\ncannot be executed (126) or is not there (127)."
 )]
 struct Cli {
     #[command(subcommand)]
@@ -106,6 +106,10 @@ enum Command {
 }
 
 fn main() -> ExitCode {
+    fettle_live::on_own_stack(run)
+}
+
+fn run() -> ExitCode {
     let cli = Cli::parse();
     let result = match cli.command {
         Command::Record(args) => record::run(args),

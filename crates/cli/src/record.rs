@@ -33,7 +33,7 @@ use crate::threads;
 /// Arguments of `fettle record`.
 #[derive(Debug, Parser)]
 #[command(
-    after_help = "Examples:\n  fettle record -- lua5.4 script.lua\n  fettle record --mode count -o quick.fettle -- make -j2\n  fettle record --only 'sqlite3*' --skip '*Mutex*' -- sqlite3 my.db 'SELECT …'\n  fettle record --lib 'libcrypto*' --lib 'libssl*' -- python3 client.py\n  fettle record --lib '*' --mode time -- grep -r needle .\n  fettle record --locks -- ./server\n  sudo fettle record --kernel --no-probes -- ./server\n  sudo fettle record -p 1234 --duration 10s\n  fettle record -p 1234 --mode time --duration 10s\n  fettle record -p 1234 --mode edges --lib 'libssl*' --duration 10s\n  sudo fettle record --payload 1024 -p 1234\n  fettle record --to collector.example:7117 -- ./server\n\nThe program's input, output, exit status and signals are its own. Ctrl-C reaches the program;\nthe trace is whole all the same."
+    after_help = "Examples:\n  fettle record -- lua5.4 script.lua\n  fettle record --mode count -o quick.fettle -- make -j2\n  fettle record --only 'sqlite3*' --skip '*Mutex*' -- sqlite3 my.db 'SELECT …'\n  fettle record --lib 'libcrypto*' --lib 'libssl*' -- python3 client.py\n  fettle record --lib '*' --mode time -- grep -r needle .\n  fettle record --locks -- ./server\n  sudo fettle record --kernel --no-probes -- ./server\n  sudo fettle record -p 1234 --duration 10s\n  fettle record -p 1234 --mode time --duration 10s\n  fettle record -p 1234 --mode edges --lib 'libssl*' --duration 10s\n  sudo fettle record --payload 1024 -p 1234\n  fettle record --to collector.example:7117 -- ./server\n\nThe program's input, output, exit status and signals are its own. Ctrl-C reaches the program;\nthe trace is whole all the same.\n\nExit status: the program's; 2 error, also where the program's is 0 and the trace is not whole;\n126 the program cannot be executed; 127 there is none."
 )]
 pub struct Args {
     /// Folder to write the trace to [default: PROGRAM.fettle, or PROGRAM-2.fettle and so on]
@@ -171,17 +171,30 @@ pub(crate) enum PolicyArg {
 /// Runs the command.
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let quiet = args.quiet;
-    start(args).or_else(|error| match error.downcast_ref() {
-        // What came while we looked for the program was for it.
-        Some(RecordError::Live(LiveError::Stillborn {
-            status: ExitStatus::Signal { signal, .. },
-        })) => {
-            if !quiet {
-                say!("fettle: {error:#}");
+    start(args).or_else(|error| {
+        let known = error.downcast_ref::<RecordError>();
+        match known {
+            // What came while we looked for the program was for it.
+            Some(RecordError::Live(LiveError::Stillborn {
+                status: ExitStatus::Signal { signal, .. },
+            })) => {
+                if !quiet {
+                    say!("fettle: {error:#}");
+                }
+                fettle_collect::die_by(*signal)
             }
-            fettle_collect::die_by(*signal)
+            Some(RecordError::Unfinished { status: Some(status), .. }) if !is_success(*status) => {
+                say!("fettle: {}", crate::told(&error));
+                pass_on(*status)
+            }
+            _ => match known.and_then(RecordError::shell_status) {
+                Some(status) => {
+                    say!("fettle: {}", crate::told(&error));
+                    Ok(ExitCode::from(status))
+                }
+                None => Err(error),
+            },
         }
-        _ => Err(error),
     })
 }
 
@@ -209,7 +222,7 @@ fn start(args: Args) -> anyhow::Result<ExitCode> {
         say!("{}", as_json(&outcome, &options.output));
     }
     tell_end(&args, &options, &outcome);
-    outcome.status.map_or(Ok(ExitCode::SUCCESS), pass_on)
+    end(outcome.status, &outcome)
 }
 
 /// Has `record` record while signals are caught and progress is shown, by a `line` if there may be
@@ -421,7 +434,7 @@ pub(crate) fn options(
     let unmet = Unmet::new(&libraries, &selection);
     if args.locks {
         for function in FUNCTIONS {
-            selection.only.push(Pattern::parse(function.name()));
+            selection.only.push(Pattern::Name(function.name().to_owned()));
             arguments.push(ArgumentRequest::parse(function.prototype)?);
         }
         libraries.push("libc.so*".to_owned());
@@ -547,6 +560,20 @@ fn tell(outcome: &Outcome, place: &str) {
         say!("fettle: lost: {} × {}", loss.count, loss.reason);
     }
     say!("fettle: {place}");
+}
+
+/// Ends as the program did. Where that did well, or nobody waits for it, a trace that is not whole is an
+/// error.
+pub(crate) fn end(status: Option<ExitStatus>, outcome: &Outcome) -> anyhow::Result<ExitCode> {
+    match status {
+        Some(status) if !is_success(status) => pass_on(status),
+        _ if outcome.write_error.is_some() => Ok(ExitCode::from(2)),
+        _ => Ok(ExitCode::SUCCESS),
+    }
+}
+
+fn is_success(status: ExitStatus) -> bool {
+    matches!(status, ExitStatus::Code(0))
 }
 
 /// Ends as the program did: with its status, or by its signal.

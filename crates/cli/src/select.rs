@@ -12,10 +12,10 @@ pub struct SelectArgs {
     /// Only functions that match: a name with * and ?, an address, or a range of addresses as
     /// 0x1000-0x2000 (may be repeated)
     #[arg(long, value_name = "PATTERN")]
-    only: Vec<String>,
+    only: Vec<Pattern>,
     /// No function that matches (may be repeated)
     #[arg(long, value_name = "PATTERN")]
-    skip: Vec<String>,
+    skip: Vec<Pattern>,
     /// Patterns from a file, one a line: `only PATTERN` or `skip PATTERN`
     #[arg(long, value_name = "FILE")]
     select: Option<PathBuf>,
@@ -27,11 +27,8 @@ pub struct SelectArgs {
 impl SelectArgs {
     /// The choice, with the patterns of the file.
     pub fn selection(&self) -> anyhow::Result<Selection> {
-        let mut selection = Selection {
-            only: self.only.iter().map(|p| Pattern::parse(p)).collect(),
-            skip: self.skip.iter().map(|p| Pattern::parse(p)).collect(),
-            min_size: self.min_size,
-        };
+        let mut selection =
+            Selection { only: self.only.clone(), skip: self.skip.clone(), min_size: self.min_size };
         if let Some(file) = &self.select {
             read_selection(file, &mut selection)?;
         }
@@ -47,15 +44,13 @@ fn read_selection(file: &Path, selection: &mut Selection) -> anyhow::Result<()> 
         if line.is_empty() || line.starts_with('#') {
             continue;
         }
-        match line.split_once(char::is_whitespace) {
-            Some(("only", p)) => selection.only.push(Pattern::parse(p.trim())),
-            Some(("skip", p)) => selection.skip.push(Pattern::parse(p.trim())),
-            _ => bail!(
-                "{}:{}: expected `only PATTERN` or `skip PATTERN`, not `{line}`",
-                file.display(),
-                number + 1
-            ),
-        }
+        let place = || format!("{}:{}", file.display(), number + 1);
+        let (patterns, pattern) = match line.split_once(char::is_whitespace) {
+            Some(("only", pattern)) => (&mut selection.only, pattern),
+            Some(("skip", pattern)) => (&mut selection.skip, pattern),
+            _ => bail!("{}: expected `only PATTERN` or `skip PATTERN`, not `{line}`", place()),
+        };
+        patterns.push(pattern.trim().parse().with_context(place)?);
     }
     Ok(())
 }

@@ -13,8 +13,7 @@ use serde_json::{Value, json};
 /// Version of the JSON that these commands write.
 const JSON_VERSION: u32 = 1;
 
-/// Pause between two looks under `--follow`: well below the 100 ms after which producers that wait
-/// take their consumer for dead.
+/// Pause between two looks under `--follow`.
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// Read the events, scalars and histograms that programs commit of their own accord

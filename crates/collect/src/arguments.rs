@@ -8,7 +8,7 @@ use fettle_rewrite::arguments::{Arguments, Class};
 use fettle_trace::{Parameter, ParameterType};
 
 use crate::prototype::{self, PrototypeError};
-use crate::select::{Names, Pattern};
+use crate::select::{Names, Pattern, PatternError};
 
 /// Functions whose arguments and results are recorded.
 #[derive(Clone, Debug)]
@@ -27,11 +27,16 @@ impl ArgumentRequest {
     ///
     /// What is wrong with a prototype, and where.
     pub fn parse(text: &str) -> Result<ArgumentRequest, PrototypeError> {
-        if !text.contains('(') {
-            return Ok(ArgumentRequest { pattern: Pattern::parse(text.trim()), signature: None });
-        }
-        let (name, signature) = prototype::parse(text)?;
-        Ok(ArgumentRequest { pattern: Pattern::parse(&name), signature: Some(signature) })
+        let (name, signature) = match text.contains('(') {
+            true => prototype::parse(text).map(|(name, signature)| (name, Some(signature)))?,
+            false => (text.trim().to_owned(), None),
+        };
+        let pattern = name.parse().map_err(|error: PatternError| PrototypeError {
+            text: text.to_owned(),
+            column: 1 + text.find(&name).unwrap_or(0),
+            problem: error.to_string(),
+        })?;
+        Ok(ArgumentRequest { pattern, signature })
     }
 }
 

@@ -117,7 +117,8 @@ pub fn record_kernel(
     record::end_clock(&mut manifest);
     manifest.exit = status.map(record::exit);
     let ending = Ending::new(Finish { manifest, ..Finish::default() }, Some(kernel));
-    let finished = destination.finish(writer, ending, stop, &mut |_, _| {})?;
+    let finished = destination.finish(writer, ending, stop, &mut |_, _| {});
+    let finished = finished.map_err(|error| RecordError::unfinished(status, error))?;
     Ok(KernelOutcome { status, finished })
 }
 

@@ -103,6 +103,12 @@ pub enum ModuleError {
          its own, so its code cannot be rewritten"
     )]
     Go(PathBuf),
+    /// It is Wine's loader.
+    #[error(
+        "{0} is Wine's loader: Windows programs have the gs base to themselves, through which probes \
+         reach their memory"
+    )]
+    Wine(PathBuf),
     /// Its code was laid out before.
     #[error(
         "{0} was made by `fettle instrument --layout`: what unwinds its new code is not where its \
@@ -116,6 +122,14 @@ pub enum ModuleError {
         path: PathBuf,
         /// Why.
         error: fettle_rewrite::link::LinkError,
+    },
+    /// The memory that new code is in, which is a file, cannot be had.
+    #[error("{path}: no memory for its new code: {error}{hint}", hint = size_hint(error))]
+    Memory {
+        /// The file that it is new code for.
+        path: PathBuf,
+        /// Why.
+        error: io::Error,
     },
     /// There is no room within reach of the image.
     #[error("{0}: no room for new code within reach of the program")]
@@ -227,6 +241,10 @@ impl Opened {
             .map_err(|error| ModuleError::Image { path: path.to_owned(), error })?;
         if image.language() == Language::Go {
             return Err(ModuleError::Go(path.to_owned()));
+        }
+        // What its loader calls in the library that it opens; all versions have that in common.
+        if fettle_cfg::module::has_c_text(&image, b"__wine_main") {
+            return Err(ModuleError::Wine(path.to_owned()));
         }
         if image.section(LAID_OUT).is_some() {
             return Err(ModuleError::LaidOut(path.to_owned()));
@@ -488,10 +506,18 @@ impl Modules {
         let linked = fettle_rewrite::link(&module.plan, &module.image, parameters)
             .map_err(|error| ModuleError::Link { path: module.path.clone(), error })?;
         let placed = to_file(linked)
-            .map_err(|error| ModuleError::Read { path: module.path.clone(), error })?;
+            .map_err(|error| ModuleError::Memory { path: module.path.clone(), error })?;
         let placed = Arc::new(placed);
         module.linked.insert(parameters, placed.clone());
         Ok(placed)
+    }
+}
+
+/// What limits the sizes of files, if that is the error.
+fn size_hint(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::FileTooLarge => " (the limit on files' sizes, RLIMIT_FSIZE, `ulimit -f`)",
+        _ => "",
     }
 }
 

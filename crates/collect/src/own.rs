@@ -108,8 +108,9 @@ pub fn compile(path: &Path) -> Result<Own, OwnError> {
             let source = folder.path().join("probe.rs");
             std::fs::write(&source, format!("{PRELUDE}\n{text}")).map_err(file(&source))?;
             let mut compiler = compiler("RUSTC", "rustc");
+            // The edition is one that the compilers of distributions know.
             compiler
-                .args(["--edition=2024", "--crate-type=lib", "--crate-name=probe", "-O"])
+                .args(["--edition=2021", "--crate-type=lib", "--crate-name=probe", "-O"])
                 .args(["-Cpanic=abort", "-Cno-redzone=yes", "-Crelocation-model=pie"])
                 .args(["-Ccodegen-units=1", "--emit=obj", "-o"])
                 .args([&object, &source]);
@@ -163,8 +164,8 @@ fn read(path: &Path, bytes: &[u8]) -> Result<Own, OwnError> {
     let (enter, leave) = (symbol("fettle_enter"), symbol("fettle_leave"));
     if enter.is_none() && leave.is_none() {
         return Err(unfit(
-            "it defines neither fettle_enter nor fettle_leave (in Rust, with #[unsafe(no_mangle)] \
-             and extern \"C\")",
+            "it defines neither fettle_enter nor fettle_leave (in Rust, with #[no_mangle] and \
+             extern \"C\")",
         ));
     }
     let names = file.section_by_name(".fettle_counters").and_then(|s| s.data().ok());

@@ -1,5 +1,6 @@
 //! One recording, from the command to the finished trace.
 
+use std::collections::HashSet;
 use std::ffi::OsString;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
@@ -8,7 +9,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use fettle_abi::ring::Policy;
-use fettle_live::{ExitStatus, Launch, RunOptions, WaitFor};
+use fettle_live::{ExitStatus, Launch, LiveError, RunOptions, WaitFor};
 use fettle_rewrite::{Depth, Mode};
 use fettle_trace::{
     Clock, Exit, Finish, Function, Loss, Manifest, Module, OpenCall, Parameter, RunTotals,
@@ -151,7 +152,42 @@ pub enum RecordError {
     Relay(#[from] fettle_relay::Error),
     /// The program cannot be run.
     #[error(transparent)]
-    Live(#[from] fettle_live::LiveError),
+    Live(#[from] LiveError),
+    /// What was recorded could not be made a trace.
+    #[error("{source}")]
+    Unfinished {
+        /// How the program ended; `None` if it runs on.
+        status: Option<ExitStatus>,
+        /// Why.
+        source: Box<RecordError>,
+    },
+}
+
+impl RecordError {
+    pub(crate) fn unfinished(
+        status: Option<ExitStatus>,
+        error: fettle_trace::Error,
+    ) -> RecordError {
+        RecordError::Unfinished { status, source: Box::new(error.into()) }
+    }
+
+    /// The status with which shells say that there is no such program, or none that can be executed,
+    /// if that is why.
+    pub fn shell_status(&self) -> Option<u8> {
+        match self {
+            RecordError::NotFound { error, .. } if error.kind() == io::ErrorKind::NotFound => {
+                Some(127)
+            }
+            RecordError::Live(LiveError::NotFound { .. }) => Some(127),
+            RecordError::NotFound { .. }
+            | RecordError::Live(
+                LiveError::NotExecutable { .. }
+                | LiveError::Interpreter { .. }
+                | LiveError::Format { .. },
+            ) => Some(126),
+            _ => None,
+        }
+    }
 }
 
 /// Functions and counters that one session can number. The memory behind is sparse: what is not
@@ -173,6 +209,7 @@ pub fn record(
     progress: Option<Box<dyn FnMut(Progress) + '_>>,
     finishing: &mut dyn FnMut(u64, u64),
 ) -> Result<Outcome, RecordError> {
+    fettle_live::check_proc()?;
     let program = find_program(&options.command[0])?;
     if is_elf(&program) {
         modules::open_image(&program)?;
@@ -246,12 +283,13 @@ pub fn conduct<E: From<RecordError>>(
     manifest.notes = notes;
     manifest.notes.extend(arguments_not_recorded(options, &modules));
     manifest.notes.extend(code_in_no_function(&modules));
+    manifest.notes.extend(could_trace(&modules));
     manifest.notes.extend(not_met(&mut done, &modules));
     manifest.switches = done.switches;
     fill_totals(&mut manifest, &done);
     done.into_ns(converter, options.mode);
     let (reasons, refused) = (modules::reasons(modules.all()), done.refused.clone());
-    let functions_probed = modules.all().iter().map(|m| m.plan.functions.len() as u64).sum();
+    let functions_probed = functions_probed(&modules, &done);
     let work = modules.work;
     let finish = tables(options, manifest, &modules, done);
     let module_rows = finish.modules.clone();
@@ -260,8 +298,8 @@ pub fn conduct<E: From<RecordError>>(
         kernel.pack();
     }
     let ending = Ending::new(finish, kernel);
-    let finished =
-        destination.finish(writer, ending, stop, finishing).map_err(RecordError::from)?;
+    let finished = destination.finish(writer, ending, stop, finishing);
+    let finished = finished.map_err(|error| RecordError::unfinished(status, error))?;
     Ok(Outcome {
         status,
         finished,
@@ -272,6 +310,13 @@ pub fn conduct<E: From<RecordError>>(
         work,
         write_error,
     })
+}
+
+/// Functions of the modules whose new code some process has got.
+fn functions_probed(modules: &Modules, done: &Done) -> u64 {
+    let mapped: HashSet<u32> = done.mappings.iter().map(|mapping| mapping.module).collect();
+    let got = modules.all().iter().filter(|module| mapped.contains(&module.id));
+    got.map(|module| module.plan.functions.len() as u64).sum()
 }
 
 /// All tables of a trace but that of calls.
@@ -435,6 +480,19 @@ fn code_in_no_function(modules: &Modules) -> Vec<String> {
     notes.flatten().collect()
 }
 
+/// What is told of programs that may want to trace others: these have a tracer already, and whoever is
+/// refused says no more than that.
+fn could_trace(modules: &Modules) -> Vec<String> {
+    let imports = |module: &&modules::Module| {
+        module.image.relocs().iter().any(|reloc| reloc.symbol.as_deref() == Some("ptrace"))
+    };
+    let note = |module: &modules::Module| {
+        let program = module.path.display();
+        format!("{program} calls ptrace: that fails for what is recorded, which is traced already")
+    };
+    modules.all().iter().filter(imports).map(note).collect()
+}
+
 /// The tables that give names to what records hold.
 pub(crate) fn name_tables(manifest: Manifest, modules: &Modules) -> Finish {
     let all = modules.all();
@@ -495,6 +553,8 @@ fn find_program(program: &OsString) -> Result<PathBuf, RecordError> {
         let path = PathBuf::from(program);
         return match std::fs::metadata(&path) {
             Ok(meta) if meta.is_dir() => Err(not_found(io::ErrorKind::IsADirectory.into())),
+            // It is not so much as opened: for a FIFO that would wait for who writes to it.
+            Ok(meta) if !meta.is_file() => Err(LiveError::NotExecutable { path }.into()),
             Ok(_) => Ok(path),
             Err(e) => Err(not_found(e)),
         };

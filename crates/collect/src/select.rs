@@ -3,6 +3,7 @@
 use std::cell::OnceCell;
 use std::fmt;
 use std::path::Path;
+use std::str::FromStr;
 
 use fettle_cfg::Function;
 use fettle_image::{Image, LinkAddr, demangle};
@@ -24,19 +25,42 @@ pub struct Selection {
 pub enum Pattern {
     /// Matches the symbol name or the demangled name.
     Name(String),
-    /// Matches functions that start in this range of link addresses, end excluded.
+    /// Matches functions that start in this range of link addresses, which is not empty; end excluded.
     Addresses(u64, u64),
 }
 
-impl Pattern {
-    /// Reads a pattern; anything that is no hexadecimal number is a name.
-    pub fn parse(text: &str) -> Pattern {
-        let number = |t: &str| u64::from_str_radix(t.strip_prefix("0x")?, 16).ok();
-        let range = text.split_once('-').and_then(|(a, b)| Some((number(a)?, number(b)?)));
-        match (number(text), range) {
-            (Some(address), _) => Pattern::Addresses(address, address + 1),
-            (None, Some((from, to))) => Pattern::Addresses(from, to),
-            (None, None) => Pattern::Name(text.to_owned()),
+/// What is wrong with a pattern.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum PatternError {
+    /// It begins like an address and is none.
+    #[error("`{0}` is neither an address (0x1000) nor a range of addresses (0x1000-0x2000)")]
+    Address(String),
+    /// No address lies in it.
+    #[error("no address lies in `{0}`: a range ends behind its beginning")]
+    Empty(String),
+}
+
+impl FromStr for Pattern {
+    type Err = PatternError;
+
+    /// Reads a pattern: an address or a range of them begins with `0x`, which no function's name does.
+    fn from_str(text: &str) -> Result<Pattern, PatternError> {
+        if !text.starts_with("0x") {
+            return Ok(Pattern::Name(text.to_owned()));
+        }
+        let number = |text: &str| {
+            let digits = text.strip_prefix("0x").filter(|digits| !digits.starts_with('+'));
+            digits.and_then(|digits| u64::from_str_radix(digits, 16).ok())
+        };
+        let range = match text.split_once('-') {
+            Some((from, to)) => number(from).zip(number(to)),
+            None => number(text).map(|address| (address, address.saturating_add(1))),
+        };
+        match range {
+            None => Err(PatternError::Address(text.to_owned())),
+            Some((from, to)) if from >= to => Err(PatternError::Empty(text.to_owned())),
+            Some((from, to)) => Ok(Pattern::Addresses(from, to)),
         }
     }
 }
@@ -155,11 +179,21 @@ mod tests {
 
     #[test]
     fn patterns() {
-        assert_eq!(Pattern::parse("0x10"), Pattern::Addresses(16, 17));
-        assert_eq!(Pattern::parse("0x10-0x20"), Pattern::Addresses(16, 32));
-        assert_eq!(Pattern::parse("main"), Pattern::Name("main".into()));
-        for text in ["0x10", "0x10-0x20", "main*", "0xffffffffffffffff-0x0"] {
-            assert_eq!(Pattern::parse(text).to_string(), text);
+        assert_eq!("0x10".parse(), Ok(Pattern::Addresses(16, 17)));
+        assert_eq!("0x10-0x20".parse(), Ok(Pattern::Addresses(16, 32)));
+        assert_eq!("main".parse(), Ok(Pattern::Name("main".into())));
+        for text in ["0x10", "0x10-0x20", "main*", "std::a-b", "0xfffffffffffffffe"] {
+            assert_eq!(text.parse::<Pattern>().map(|p| p.to_string()).as_deref(), Ok(text));
+        }
+    }
+
+    #[test]
+    fn what_is_no_range_is_refused() {
+        for text in ["0xzz", "0x", "0x10-", "0x10-20", "0x10-0x", "0x10-0x20-0x30", "0x+1"] {
+            assert_eq!(text.parse::<Pattern>(), Err(PatternError::Address(text.into())));
+        }
+        for text in ["0x20-0x10", "0x10-0x10", "0xffffffffffffffff"] {
+            assert_eq!(text.parse::<Pattern>(), Err(PatternError::Empty(text.into())));
         }
     }
 }

@@ -658,6 +658,25 @@ impl<'a> Recorder<'a> {
         }
     }
 
+    /// Tells of a program that has set its gs base, now that a fault shows it: probes took what lies
+    /// there for their memory.
+    fn tell_of_gs(&mut self, stop: &FaultStop) {
+        let slots_at = self.processes.get(&stop.pid).and_then(|process| process.slots_at);
+        let Some(offset) = slots_at.map(|at| stop.gs_base.0.wrapping_sub(at)) else { return };
+        if offset < self.slots.layout().size() {
+            return;
+        }
+        let program = std::fs::read_link(format!("/proc/{}/exe", stop.pid)).unwrap_or_default();
+        let note = format!(
+            "{} has set its gs base, through which probes reach their memory: it cannot be recorded, \
+             and may have gone wrong by that",
+            program.display()
+        );
+        if !self.notes.contains(&note) {
+            self.notes.push(note);
+        }
+    }
+
     /// Notes what ran without probes, once.
     fn refuse(&mut self, what: String, reason: String) {
         let refused = (what, reason);
@@ -851,6 +870,7 @@ impl Session for Recorder<'_> {
     }
 
     fn fault(&mut self, stop: &FaultStop) -> Option<LiveAddr> {
+        self.tell_of_gs(stop);
         // Only the agent reads what a program's pointer points to, and in one place only; it is
         // known by its code.
         let (read, otherwise) = fettle_rewrite::agent::text_read();

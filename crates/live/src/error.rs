@@ -18,9 +18,17 @@ pub enum LiveError {
         program: OsString,
     },
 
+    /// Processes cannot be looked at.
+    #[error(
+        "/proc is not mounted, or shows another PID namespace's processes: nothing can be seen of a \
+         program without it (`mount -t proc proc /proc`, or `unshare --fork --pid --mount-proc`)"
+    )]
+    NoProc,
+
     /// The program's file may not be executed, or one of its directories may not be searched.
     #[error(
-        "{path} may not be executed: check its permissions (chmod +x) and those of its directories"
+        "{path} may not be executed: only a regular file may be, if its permissions (chmod +x) and those \
+         of its directories say so"
     )]
     NotExecutable {
         /// The file that was found.

@@ -145,6 +145,8 @@ pub struct FaultStop {
     pub pid: i32,
     /// The instruction.
     pub instruction: LiveAddr,
+    /// Where the thread's gs base is.
+    pub gs_base: LiveAddr,
 }
 
 impl FaultStop {
@@ -596,7 +598,8 @@ impl<'a> Tracer<'a> {
     /// A fault, or a signal that somebody sent.
     fn fault(&mut self, pid: i32, tid: i32, signal: i32) {
         let Ok(mut registers) = ptrace::registers(tid) else { return self.resume(tid, signal) };
-        let stop = FaultStop { pid, instruction: LiveAddr(registers.rip) };
+        let (instruction, gs_base) = (LiveAddr(registers.rip), LiveAddr(registers.gs_base));
+        let stop = FaultStop { pid, instruction, gs_base };
         let Some(to) = self.session.fault(&stop) else { return self.resume(tid, signal) };
         registers.rip = to.0;
         match ptrace::set_registers(tid, &registers) {

@@ -45,6 +45,7 @@ mod journal;
 mod launch;
 mod maps;
 mod memory;
+mod own_stack;
 mod pagemap;
 mod patching;
 mod perf_map;
@@ -71,10 +72,13 @@ pub use inject::{FileMap, Injection, Prot};
 pub use journal::{Entry, Journal, Patch, Purpose, Region};
 pub use launch::Launch;
 pub use maps::{FileId, LiveAddr, Mapping};
+pub use own_stack::on_own_stack;
 pub use patching::{Left, Patched};
 pub use perf_map::write_perf_map;
 pub use places::{Place, Places, Record};
-pub use process::{Process, command_line, command_of, has_ended, mapped_file, start_time};
+pub use process::{
+    Process, check_proc, command_line, command_of, has_ended, mapped_file, start_time,
+};
 pub use references::Ranges;
 pub use returns::Returns;
 pub use signals::catch_signals;

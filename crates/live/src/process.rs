@@ -42,7 +42,7 @@ impl Process {
     /// with a filter of system calls that we may not suspend.
     pub fn open(pid: i32) -> Result<Process, LiveError> {
         let status = status_of(pid)?;
-        if let Some(tracer) = maps::status_field(&status, "TracerPid:").filter(|t| *t != 0) {
+        if let Some(tracer) = tracer(&status) {
             let why = format!("process {tracer} traces it already (a debugger, strace or Fettle)");
             return Err(LiveError::Unattachable { pid, why });
         }
@@ -278,8 +278,32 @@ pub fn start_time(pid: i32) -> Option<u64> {
     stat_field(pid, 22)
 }
 
+/// Whether `/proc` shows processes by the numbers that they have for this one: without it nothing can be
+/// seen of them.
+///
+/// # Errors
+///
+/// When it is not mounted, or is another PID namespace's.
+pub fn check_proc() -> Result<(), LiveError> {
+    let own = std::fs::read_link("/proc/self").ok();
+    let own = own.as_deref().and_then(Path::to_str);
+    match own.and_then(|pid| pid.parse().ok()) == Some(std::process::id()) {
+        true => Ok(()),
+        false => Err(LiveError::NoProc),
+    }
+}
+
 fn status_of(pid: i32) -> Result<Vec<u8>, LiveError> {
+    check_proc()?;
     maps::read_proc(&format!("/proc/{pid}/status")).map_err(|_| LiveError::NoProcess { pid })
+}
+
+/// Which process traces the thread that this is the `status` of. The kernel names the very thread that
+/// does.
+pub(crate) fn tracer(status: &[u8]) -> Option<u64> {
+    let thread = maps::status_field(status, "TracerPid:").filter(|tid| *tid != 0)?;
+    let its = maps::read_proc(&format!("/proc/{thread}/status")).unwrap_or_default();
+    Some(maps::status_field(&its, "Tgid:").unwrap_or(thread))
 }
 
 /// Whether it is a thread of the kernel's own.

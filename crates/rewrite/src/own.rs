@@ -8,6 +8,8 @@
 use fettle_isa::{EffectsFactory, Flow, Gpr, RegSet, flow};
 use iced_x86::{Decoder, DecoderOptions, Encoder, Instruction, Mnemonic, OpKind, Register};
 
+use crate::check;
+
 /// Bytes of counters of a function.
 pub const STATE_BYTES: u32 = 32;
 /// Offset of the result in what is known of a call; arguments come before it.
@@ -64,7 +66,8 @@ impl OwnProbe {
     pub fn new(code: Vec<u8>, enter: Option<u32>, leave: Option<u32>) -> OwnProbe {
         let function = |offset: u32, side| OwnFunction {
             offset,
-            inline: inline(code.get(offset as usize..).unwrap_or_default(), side),
+            inline: inline(code.get(offset as usize..).unwrap_or_default(), side)
+                .filter(check::own::may_be_in_line),
         };
         OwnProbe {
             vectors: uses_vectors(&code),
@@ -100,7 +103,7 @@ fn inline(code: &[u8], side: Side) -> Option<Inline> {
     for insn in &mut Decoder::new(64, code, DecoderOptions::NONE) {
         match flow(&insn) {
             Flow::Return => return Some(line.out),
-            Flow::Next if insn.mnemonic() == Mnemonic::Nop => {}
+            Flow::Next if matches!(insn.mnemonic(), Mnemonic::Nop | Mnemonic::Endbr64) => {}
             Flow::Next if !insn.is_invalid() => line.add(insn)?,
             _ => return None,
         }

@@ -19,6 +19,7 @@ mod clock;
 mod directory;
 mod error;
 mod guard;
+mod heart;
 mod histogram;
 mod list;
 mod map;

@@ -15,6 +15,7 @@ use std::sync::atomic::{AtomicU64, Ordering::*, fence};
 use fettle_abi::ring::{Policy, RingCursors};
 use fettle_abi::sensor::{Head, Kind, LIST_RING, ListSlot, Mark};
 
+use crate::heart::Heart;
 use crate::{Error, Sensor};
 
 /// Cells that are copied before they are given out.
@@ -59,6 +60,8 @@ pub struct Account {
 /// A list with us as its one consumer.
 #[derive(Debug)]
 pub struct List {
+    /// Dropped first: whoever drains the list next has a sign of life of its own.
+    _heart: Heart,
     sensor: Sensor,
     /// Cells that were copied, each behind its position.
     batch: Vec<u64>,
@@ -71,23 +74,14 @@ impl List {
             return Err(Error::Busy { name: sensor.description().name.clone() });
         }
         sensor.account()?;
-        let list = List { sensor, batch: Vec::new() };
-        list.beat();
-        Ok(list)
+        let waits = sensor.shape().policy() == Policy::Wait;
+        let heart = Heart::new(&sensor.map, waits).map_err(Error::io(sensor.path()))?;
+        Ok(List { _heart: heart, sensor, batch: Vec::new() })
     }
 
     /// The sensor behind the list.
     pub fn sensor(&self) -> &Sensor {
         &self.sensor
-    }
-
-    /// Says that the consumer lives. To be called at least every 100 ms under
-    /// [`fettle_abi::ring::Policy::Wait`], or producers stop waiting; [`List::drain`] does so at
-    /// each batch of events.
-    pub fn beat(&self) {
-        let beat = self.sensor.map.u64(CONSUMER_BEAT);
-        // 0 means that there is no consumer.
-        beat.store(beat.load(Relaxed).wrapping_add(1).max(1), Relaxed);
     }
 
     /// Gives every event that is there to `sink`, ring by ring, each ring's in the order of their
@@ -108,7 +102,6 @@ impl List {
                     read += 1;
                 }
                 ring.take(position, copied.end, copied.missed);
-                self.beat();
                 position = copied.end;
                 if copied.under_way {
                     break;
@@ -120,12 +113,6 @@ impl List {
         let lost = self.sensor.account()?.lost;
         let reported = self.sensor.map.u64(LOST_REPORTED).swap(lost, Relaxed);
         Ok(Drained { read, lost: lost.wrapping_sub(reported) })
-    }
-}
-
-impl Drop for List {
-    fn drop(&mut self) {
-        self.sensor.map.u64(CONSUMER_BEAT).store(0, Relaxed);
     }
 }
 
@@ -150,7 +137,6 @@ impl Sensor {
 }
 
 const LOST_REPORTED: u64 = offset_of!(Head, lost_reported) as u64;
-const CONSUMER_BEAT: u64 = offset_of!(Head, consumer_beat) as u64;
 
 /// Positions only grow, but in hostile memory they may be anywhere and wrap.
 fn is_before(position: u64, end: u64) -> bool {

@@ -4,6 +4,7 @@ use std::fs::{self, File};
 use std::mem::offset_of;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::Ordering::*;
 
 use fettle_abi::sensor::{
@@ -33,7 +34,7 @@ pub struct Description {
 /// An open sensor.
 #[derive(Debug)]
 pub struct Sensor {
-    pub(crate) map: Map,
+    pub(crate) map: Arc<Map>,
     pub(crate) file: File,
     path: PathBuf,
     description: Description,
@@ -58,6 +59,7 @@ impl Sensor {
             return Err(not("too short"));
         }
         let map = Map::new(&file, metadata.len() as usize).map_err(Error::io(path))?;
+        let map = Arc::new(map);
         if map.u64(0).load(Acquire) != fettle_abi::MAGIC {
             return Err(not("no magic number (yet)"));
         }

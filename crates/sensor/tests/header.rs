@@ -9,6 +9,35 @@ use std::mem::offset_of;
 use fettle_abi::ring::{Policy, RingCursors};
 use fettle_abi::sensor::*;
 
+/// What both languages call by name.
+const CONSTANTS: &[(&str, u64)] = &[
+    ("FETTLE_MAGIC", fettle_abi::MAGIC),
+    ("FETTLE_VERSION", VERSION as u64),
+    ("FETTLE_VERSION_MIN", VERSION_MIN as u64),
+    ("FETTLE_SLOTS", SLOTS as u64),
+    ("FETTLE_SLOTS_MAX", SLOTS_MAX as u64),
+    ("FETTLE_NAME_BYTES", NAME_BYTES as u64),
+    ("FETTLE_DEFAULT_SLOTS", DEFAULT_SLOTS as u64),
+    ("FETTLE_DEFAULT_CELL_LOG2", DEFAULT_CELL_LOG2 as u64),
+    ("FETTLE_DEFAULT_RING_LOG2", DEFAULT_RING_LOG2 as u64),
+    ("FETTLE_WAIT_LIMIT_NS", WAIT_LIMIT_NS),
+    ("FETTLE_MAKING_LIMIT_NS", MAKING_LIMIT_NS),
+    ("FETTLE_LIST_RING", LIST_RING as u64),
+    ("FETTLE_SUB_BITS", SUB_BITS as u64),
+    ("FETTLE_BUCKETS", BUCKETS as u64),
+    ("FETTLE_KIND_SCALAR", Kind::Scalar as u64),
+    ("FETTLE_KIND_LIST", Kind::List as u64),
+    ("FETTLE_KIND_HISTOGRAM", Kind::Histogram as u64),
+    ("FETTLE_DROP", Policy::Drop as u64),
+    ("FETTLE_OVERWRITE", Policy::Overwrite as u64),
+    ("FETTLE_WAIT", Policy::Wait as u64),
+    ("FETTLE_MARK_WORDS", Mark::WORDS_SHIFT as u64),
+    ("FETTLE_MARK_EVENT", Mark::EVENT_SHIFT as u64),
+    ("FETTLE_MARK_LAP", Mark::LAP_SHIFT as u64),
+    ("FETTLE_MARK_THREAD", Mark::THREAD_SHIFT as u64),
+    ("FETTLE_MARK_CLAIMED", Mark::CLAIMED_SHIFT as u64),
+];
+
 #[test]
 fn layouts_are_equal() {
     let mut claims: Vec<(String, u64)> = Vec::new();
@@ -61,33 +90,7 @@ fn layouts_are_equal() {
     structure!("fettle_list_slot", ListSlot, cursors, settled, missed);
     structure!("fettle_scalar_slot", ScalarSlot, sum);
     structure!("fettle_histogram_slot", HistogramSlot, sum, buckets);
-    let constants: &[(&str, u64)] = &[
-        ("FETTLE_MAGIC", fettle_abi::MAGIC),
-        ("FETTLE_VERSION", VERSION as u64),
-        ("FETTLE_VERSION_MIN", VERSION_MIN as u64),
-        ("FETTLE_SLOTS", SLOTS as u64),
-        ("FETTLE_SLOTS_MAX", SLOTS_MAX as u64),
-        ("FETTLE_NAME_BYTES", NAME_BYTES as u64),
-        ("FETTLE_DEFAULT_SLOTS", DEFAULT_SLOTS as u64),
-        ("FETTLE_DEFAULT_CELL_LOG2", DEFAULT_CELL_LOG2 as u64),
-        ("FETTLE_DEFAULT_RING_LOG2", DEFAULT_RING_LOG2 as u64),
-        ("FETTLE_WAIT_LIMIT_NS", WAIT_LIMIT_NS),
-        ("FETTLE_LIST_RING", LIST_RING as u64),
-        ("FETTLE_SUB_BITS", SUB_BITS as u64),
-        ("FETTLE_BUCKETS", BUCKETS as u64),
-        ("FETTLE_KIND_SCALAR", Kind::Scalar as u64),
-        ("FETTLE_KIND_LIST", Kind::List as u64),
-        ("FETTLE_KIND_HISTOGRAM", Kind::Histogram as u64),
-        ("FETTLE_DROP", Policy::Drop as u64),
-        ("FETTLE_OVERWRITE", Policy::Overwrite as u64),
-        ("FETTLE_WAIT", Policy::Wait as u64),
-        ("FETTLE_MARK_WORDS", Mark::WORDS_SHIFT as u64),
-        ("FETTLE_MARK_EVENT", Mark::EVENT_SHIFT as u64),
-        ("FETTLE_MARK_LAP", Mark::LAP_SHIFT as u64),
-        ("FETTLE_MARK_THREAD", Mark::THREAD_SHIFT as u64),
-        ("FETTLE_MARK_CLAIMED", Mark::CLAIMED_SHIFT as u64),
-    ];
-    claims.extend(constants.iter().map(|&(name, value)| (name.to_string(), value)));
+    claims.extend(CONSTANTS.iter().map(|&(name, value)| (name.to_string(), value)));
     let mut source = String::from(
         "#include \"fettle.h\"\n#include <stdio.h>\n\
          #define CLAIM(what, value) if ((uint64_t)(what) != UINT64_C(value)) \

@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering::*;
 use std::time::{Duration, Instant};
 
 use common::{Bench, Language, Plan};
+use fettle_abi::sensor::WAIT_LIMIT_NS;
 use fettle_sensor::{Directory, Policy};
 
 #[test]
@@ -102,5 +103,26 @@ fn a_killed_collector_stops_nobody() {
         list.drain(|_| ()).unwrap();
         let account = list.sensor().account().unwrap();
         assert_eq!((account.read + account.lost, account.pending), (account.produced, 0));
+    }
+}
+
+/// A consumer that is busy with what it has read, or waits for whoever takes that, is waited for.
+#[test]
+fn a_busy_consumer_loses_nothing() {
+    for language in [Language::C, Language::Rust] {
+        let bench = Bench::new();
+        let plan = Plan { policy: Policy::Wait, slots: 2, ring_log2: 12, threads: 1, events: 0 };
+        let mut producer = bench.produce(language, plan);
+        let mut list = bench.wait_for("test.events").into_list().unwrap();
+        // What was lost before there was a consumer is told here.
+        list.drain(|_| ()).unwrap();
+        std::thread::sleep(Duration::from_millis(100));
+        let before = list.sensor().account().unwrap();
+        std::thread::sleep(Duration::from_nanos(WAIT_LIMIT_NS * 5 / 4));
+        list.drain(|_| ()).unwrap();
+        let after = list.sensor().account().unwrap();
+        assert_eq!(after.lost, before.lost, "{language:?}");
+        assert!(after.read > before.read, "{language:?}");
+        producer.kill();
     }
 }

@@ -22,10 +22,12 @@ pub enum Error {
     },
     /// No space left. What had been written is whole.
     #[error(
-        "the disk is full: could not write {}; the records stored before are kept: free some \
-         space, then run `fettle report` on the folder", path.display()
+        "{full}: could not write {}; the records stored before are kept: make room, then run \
+         `fettle report` on the folder", path.display()
     )]
     DiskFull {
+        /// What there is no room in.
+        full: &'static str,
         /// The file that could not grow.
         path: PathBuf,
     },
@@ -104,10 +106,13 @@ impl Error {
     /// An [`io::Error`] with its place; no space left becomes [`Error::DiskFull`].
     pub(crate) fn io(action: &'static str, path: &Path, reason: io::Error) -> Error {
         use io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
-        if matches!(reason.kind(), StorageFull | QuotaExceeded | FileTooLarge) {
-            return Error::DiskFull { path: path.to_owned() };
-        }
-        Error::Io { action, path: path.to_owned(), reason }
+        let full = match reason.kind() {
+            StorageFull => "the disk is full",
+            QuotaExceeded => "this user's part of the disk is full",
+            FileTooLarge => "the limit on files' sizes is reached (`ulimit -f`)",
+            _ => return Error::Io { action, path: path.to_owned(), reason },
+        };
+        Error::DiskFull { full, path: path.to_owned() }
     }
 
     /// A file that is not what it should be.

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering::*};
 
-use fettle_abi::sensor::{Shape, WAIT_LIMIT_NS};
+use fettle_abi::sensor::{MAKING_LIMIT_NS, Shape};
 
 use crate::inject::{self, point};
 use crate::thread::{self, Process};
@@ -83,7 +83,7 @@ impl Origin {
             if state & OPENING == OPENING && sys::thread_lives(state >> 2) {
                 // Wait for the other thread; not if it is us, whom a signal handler interrupted,
                 // and not for ever, as a handler may have left the making by `siglongjmp`.
-                if state != opening && turns < WAIT_LIMIT_NS / SLEEP_NS {
+                if state != opening && turns < MAKING_LIMIT_NS / SLEEP_NS {
                     turns += 1;
                     sys::sleep_ns(SLEEP_NS as i64);
                     continue;

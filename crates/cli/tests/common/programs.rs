@@ -1,6 +1,9 @@
 //! A folder in which the programs of `tests/programs` are built and recorded. Tests add to what can
 //! be done there.
 
+#[path = "children.rs"]
+mod children;
+
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
@@ -39,6 +42,7 @@ impl Bench {
 /// The one process that `recorder` has started.
 #[allow(dead_code)]
 pub fn program_of(recorder: &Child) -> String {
-    let path = format!("/proc/{0}/task/{0}/children", recorder.id());
-    std::fs::read_to_string(path).unwrap().trim().to_owned()
+    let children = children::children(recorder.id() as i32);
+    assert_eq!(children.len(), 1, "{children:?}");
+    children[0].to_string()
 }

@@ -1,6 +1,11 @@
 //! Programs of `tests/programs` that run until they are told to end, and what is seen of them from
 //! outside.
 
+#[path = "children.rs"]
+mod children;
+
+pub use children::children;
+
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::fs::FileExt;
@@ -93,10 +98,4 @@ pub fn leftovers(pid: i32) -> Vec<String> {
     let maps = fs::read_to_string(format!("/proc/{pid}/maps")).unwrap();
     let anonymous = |line: &&str| line.contains("r-xp") && line.split_whitespace().count() == 5;
     maps.lines().filter(anonymous).map(str::to_owned).collect()
-}
-
-/// Children of a process that live.
-pub fn children(pid: i32) -> Vec<i32> {
-    let list = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap();
-    list.split_whitespace().map(|child| child.parse().unwrap()).collect()
 }

@@ -20,7 +20,7 @@
 //! ([`crate::link`]).
 
 mod dead;
-mod own;
+pub(crate) mod own;
 mod pointer;
 pub mod probe;
 mod seen;

@@ -7,14 +7,46 @@
 use fettle_abi::block::OWN_WORDS;
 use fettle_isa::{Gpr, RegSet};
 use iced_x86::{
-    Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess,
-    OpKind, Register,
+    CpuidFeature, Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory,
+    Mnemonic, OpAccess, OpKind, Register, RflagsBits,
 };
 
 use super::probe::{Depth, Kind, ProbeFault, Summary};
 use crate::emit::Fixup;
 use crate::own::Inline;
 use crate::probe::ProbeFixup;
+
+/// Instructions that have these only know general-purpose registers, flags and memory: none looks
+/// at, or leaves changed, what else a thread has (vector registers, how they round, segments' bases).
+const PLAIN: [CpuidFeature; 18] = [
+    CpuidFeature::INTEL8086,
+    CpuidFeature::INTEL186,
+    CpuidFeature::INTEL386,
+    CpuidFeature::INTEL486,
+    CpuidFeature::X64,
+    CpuidFeature::ADX,
+    CpuidFeature::BMI1,
+    CpuidFeature::BMI2,
+    CpuidFeature::CMOV,
+    CpuidFeature::CMPXCHG16B,
+    CpuidFeature::CX8,
+    CpuidFeature::LZCNT,
+    CpuidFeature::MOVBE,
+    CpuidFeature::MULTIBYTENOP,
+    CpuidFeature::POPCNT,
+    CpuidFeature::RDTSCP,
+    CpuidFeature::SSE4_2,
+    CpuidFeature::TSC,
+];
+
+/// Flags that are known to be dead where flags are. Others steer: the direction of string
+/// instructions, traps.
+const STATUS: u32 = RflagsBits::OF
+    | RflagsBits::SF
+    | RflagsBits::ZF
+    | RflagsBits::AF
+    | RflagsBits::CF
+    | RflagsBits::PF;
 
 /// What a save puts on the stack.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -29,6 +61,14 @@ enum Stage {
     Saving,
     Working,
     Restoring,
+}
+
+/// Whether this may stand in line. The emitter asks, so that a line which would be refused wherever
+/// it stood is called instead; so is one of no bytes, which nobody could find.
+pub(crate) fn may_be_in_line(inline: &Inline) -> bool {
+    let accumulator = |(at, byte): &(u32, u32)| (*at, ProbeFixup::Accumulator(*byte));
+    let fixups: Vec<_> = inline.fixups.iter().map(accumulator).collect();
+    !inline.code.is_empty() && summarize(&inline.code, &fixups).is_ok()
 }
 
 /// What is known of the code, if it is safe. `fixups` are offsets in `bytes`, in order.
@@ -127,7 +167,7 @@ fn on_stack(insn: &Instruction) -> Result<(Saved, RegSet), ProbeFault> {
 }
 
 /// The offset in the instruction of the displacement of its operand in memory, if it has one; it
-/// must be relative to `gs` and nothing else.
+/// must be relative to `gs` and nothing else, and be all of memory that the instruction reaches.
 fn field_of(insn: &Instruction, decoder: &Decoder<'_>) -> Result<Option<u32>, ProbeFault> {
     let mut memory = 0;
     for kind in insn.op_kinds() {
@@ -145,6 +185,12 @@ fn field_of(insn: &Instruction, decoder: &Decoder<'_>) -> Result<Option<u32>, Pr
             _ => return Err(ProbeFault::Memory),
         }
     }
+    let is_bit =
+        matches!(insn.mnemonic(), Mnemonic::Bt | Mnemonic::Btc | Mnemonic::Btr | Mnemonic::Bts);
+    // A bit whose number is in a register may lie anywhere.
+    if memory != 0 && is_bit && insn.op1_kind() == OpKind::Register {
+        return Err(ProbeFault::Memory);
+    }
     if memory == 0 {
         return Ok(None);
     }
@@ -159,6 +205,10 @@ fn field_of(insn: &Instruction, decoder: &Decoder<'_>) -> Result<Option<u32>, Pr
 
 /// What an instruction may change; only general-purpose registers and flags may be among it.
 fn changed_by(insn: &Instruction, info: &mut InstructionInfoFactory) -> Result<RegSet, ProbeFault> {
+    let plain = insn.cpuid_features().iter().all(|feature| PLAIN.contains(feature));
+    if !plain || insn.rflags_modified() & !STATUS != 0 {
+        return Err(ProbeFault::Instruction);
+    }
     let mut changed = RegSet::NONE;
     for used in info.info(insn).used_registers() {
         let reads = matches!(used.access(), OpAccess::Read | OpAccess::CondRead);

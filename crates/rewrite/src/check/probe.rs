@@ -171,8 +171,8 @@ impl Shapes {
         &self.shapes[index].summary
     }
 
-    /// Checks the probe whose inline part is `start..end` of `code`; `fixups` are sorted. It may be
-    /// an `own` one of the user's.
+    /// Checks the probe whose inline part is `start..end` of `code`; `fixups` are sorted. Where
+    /// probes are the user's `own`, a straight line is one of them.
     ///
     /// # Errors
     ///
@@ -195,12 +195,12 @@ impl Shapes {
                 return Ok(Found { shape, parts, counter });
             }
         }
-        let mut machine = Machine::new(code, fixups, start, end);
-        let found = machine.run().and_then(|()| machine.shape());
-        let (shape, parts, counter) = match found {
-            Err(_) if own => own_shape(code, fixups, (start, end))?,
-            found => found?,
-        };
+        // A user's line may look like a probe of Fettle's: one that counts calls does.
+        let found = if own { own_shape(code, fixups, (start, end)) } else { Err(ProbeFault::Kind) };
+        let (shape, parts, counter) = found.or_else(|_| {
+            let mut machine = Machine::new(code, fixups, start, end);
+            machine.run().and_then(|()| machine.shape())
+        })?;
         self.index.entry(key).or_default().push(self.shapes.len() as u32);
         self.shapes.push(shape);
         Ok(Found { shape: self.shapes.len() - 1, parts, counter })

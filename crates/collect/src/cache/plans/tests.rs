@@ -62,9 +62,10 @@ fn whatever_differs_misses() {
     let cache = tempfile::tempdir().unwrap();
     let path = Path::new(PROGRAM);
     linked(plain(cache.path()), path);
+    let pattern = |text: &str| text.parse::<Pattern>().unwrap();
     let selection = |only: &str, skip: &str, min_size| Selection {
-        only: [only].into_iter().filter(|p| !p.is_empty()).map(Pattern::parse).collect(),
-        skip: [skip].into_iter().filter(|p| !p.is_empty()).map(Pattern::parse).collect(),
+        only: [only].into_iter().filter(|p| !p.is_empty()).map(pattern).collect(),
+        skip: [skip].into_iter().filter(|p| !p.is_empty()).map(pattern).collect(),
         min_size,
     };
     let others = [
