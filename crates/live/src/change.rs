@@ -327,7 +327,9 @@ fn shut_gates(
     stops.push(stop);
     let mut gates = escapes(&inside);
     gates.extend(patches(journal, |purpose| purpose == Purpose::Gate));
-    gates.retain(|patch| code.contains(patch.at.0));
+    // Tables of jumps lead out, too.
+    let new = ranges_of(&regions, |(region, mapped)| *mapped && !region.shared);
+    gates.retain(|patch| new.contains(patch.at.0));
     stops.extend(process.patch(&gates, &Ranges::default(), &Places::default())?.stops);
     Ok(())
 }

@@ -30,23 +30,27 @@ pub enum Purpose {
     Call,
     /// Leads calls of other modules to new code: a slot of a procedure linkage table.
     Slot,
+    /// Leads who is in the middle of a function to its new code: the start of a block, or an entry of a table
+    /// of jumps.
+    Midway,
     /// Lets unwinders and the loader know new code: stays as long as that can be returned to.
     Unwind,
-    /// Leads from the start of a new function to the original: written when jumps are taken back,
-    /// for those who stay in new code for long and call from there.
+    /// Leads from the start of a new function, or of a block of it, to the original: written when jumps
+    /// are taken back, for those who stay in new code for long.
     Gate,
 }
 
 impl Purpose {
     /// Whether it leads control to new code.
     pub fn leads(self) -> bool {
-        matches!(self, Purpose::Jump | Purpose::Call | Purpose::Slot)
+        matches!(self, Purpose::Jump | Purpose::Call | Purpose::Slot | Purpose::Midway)
     }
 
-    const ALL: [(Purpose, &str); 5] = [
+    const ALL: [(Purpose, &str); 6] = [
         (Purpose::Jump, "jump"),
         (Purpose::Call, "call"),
         (Purpose::Slot, "slot"),
+        (Purpose::Midway, "midway"),
         (Purpose::Unwind, "unwind"),
         (Purpose::Gate, "gate"),
     ];
@@ -596,7 +600,9 @@ fn parse_line(line: &str) -> Option<Entry> {
         }),
         "record" => Entry::Record(Record { list: at(0)?, at: at(1)?, dynamic: at(2)? }),
         "perf" => Entry::PerfMap(fields.get(2)?.to_string(), number(0)?, number(1)?),
-        "jump" | "call" | "slot" | "unwind" | "gate" => {
+        "guard" => Entry::Guard(at(0)?, at(1)?),
+        "gs" => Entry::GsBases(at(0)?, at(1).or_else(|| at(0).map(|base| base.offset(1)))?),
+        _ => {
             let purpose = Purpose::named(kind)?;
             let patch = Patch { at: at(0)?, before: bytes(1)?, after: bytes(2)?, purpose };
             if patch.before.len() != patch.after.len() {
@@ -604,9 +610,6 @@ fn parse_line(line: &str) -> Option<Entry> {
             }
             Entry::Write(patch)
         }
-        "guard" => Entry::Guard(at(0)?, at(1)?),
-        "gs" => Entry::GsBases(at(0)?, at(1).or_else(|| at(0).map(|base| base.offset(1)))?),
-        _ => return None,
     })
 }
 
@@ -634,6 +637,12 @@ mod tests {
                 before: vec![1],
                 after: vec![2],
                 purpose: Purpose::Slot,
+            }),
+            Entry::Write(Patch {
+                at: LiveAddr(0x6000),
+                before: vec![3],
+                after: vec![4],
+                purpose: Purpose::Midway,
             }),
             Entry::Place(Place {
                 start: LiveAddr(1),

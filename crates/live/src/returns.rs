@@ -30,6 +30,9 @@ pub struct Returns {
     texts: Vec<(u64, u64)>,
     /// In order.
     pairs: Vec<(u64, u64)>,
+    /// Tables with whole addresses for entries, in order. Whatever is read of either table leads to the
+    /// same place, in old code or in new.
+    whole: Vec<(u64, u64)>,
     /// Landing pads of new code, with those of the original, in order. An exception on its way to a handler
     /// keeps the address of the one that was found in memory, while others clean up.
     pads: Vec<(u64, u64)>,
@@ -37,10 +40,11 @@ pub struct Returns {
 
 impl Returns {
     /// All of new code in `texts`: the place, or the table, of new code, and that of the original;
-    /// landing pads likewise.
+    /// tables with `whole` addresses for entries, and landing pads likewise.
     pub fn new(
         texts: impl IntoIterator<Item = Region>,
         places: impl IntoIterator<Item = (LiveAddr, LiveAddr)>,
+        whole: impl IntoIterator<Item = (LiveAddr, LiveAddr)>,
         pads: impl IntoIterator<Item = (LiveAddr, LiveAddr)>,
     ) -> Returns {
         fn sorted(all: impl IntoIterator<Item = (LiveAddr, LiveAddr)>) -> Vec<(u64, u64)> {
@@ -49,7 +53,7 @@ impl Returns {
             all
         }
         let texts = texts.into_iter().map(|text| (text.at.0, text.at.0 + text.len)).collect();
-        Returns { texts, pairs: sorted(places), pads: sorted(pads) }
+        Returns { texts, pairs: sorted(places), whole: sorted(whole), pads: sorted(pads) }
     }
 
     /// Adds what is known of other new code.
@@ -57,14 +61,19 @@ impl Returns {
         self.texts.extend(other.texts);
         self.pairs.extend(other.pairs);
         self.pairs.sort_unstable();
+        self.whole.extend(other.whole);
+        self.whole.sort_unstable();
         self.pads.extend(other.pads);
         self.pads.sort_unstable();
     }
 
     /// As bytes, to be kept beside a log.
     pub fn to_bytes(&self) -> Vec<u8> {
-        let counts = (self.texts.len() as u64, self.pads.len() as u64);
-        let all = [&[counts][..], &self.texts, &self.pads, &self.pairs].concat();
+        let counts = [
+            (self.texts.len() as u64, self.pads.len() as u64),
+            (self.whole.len() as u64, self.pairs.len() as u64),
+        ];
+        let all = [&counts[..], &self.texts, &self.pads, &self.whole, &self.pairs].concat();
         let body: Vec<u8> =
             all.iter().flat_map(|(a, b)| [a.to_le_bytes(), b.to_le_bytes()]).flatten().collect();
         [&crate::process::hash(&body).to_le_bytes()[..], &body].concat()
@@ -79,17 +88,21 @@ impl Returns {
         let word = |b: &[u8]| b.try_into().map(u64::from_le_bytes).ok();
         let pairs = body.chunks_exact(16).map(|pair| Some((word(&pair[..8])?, word(&pair[8..])?)));
         let pairs: Vec<(u64, u64)> = pairs.collect::<Option<_>>()?;
-        let ((texts, pads), rest) = pairs.split_first()?;
-        let (texts, rest) = rest.split_at_checked(usize::try_from(*texts).ok()?)?;
-        let (pads, pairs) = rest.split_at_checked(usize::try_from(*pads).ok()?)?;
-        let all = [texts, pads, pairs].map(<[_]>::to_vec);
-        let [texts, pads, pairs] = all;
-        (pairs.is_sorted() && pads.is_sorted()).then_some(Returns { texts, pairs, pads })
+        let ([texts, others], mut rest) = pairs.split_first_chunk()?;
+        let mut next = |count: u64| -> Option<Vec<(u64, u64)>> {
+            let (these, others) = rest.split_at_checked(usize::try_from(count).ok()?)?;
+            rest = others;
+            Some(these.to_vec())
+        };
+        let (texts, pads) = (next(texts.0)?, next(texts.1)?);
+        let (whole, pairs) = (next(others.0)?, next(others.1)?);
+        let sorted = [&pairs, &whole, &pads].iter().all(|all| all.is_sorted());
+        sorted.then_some(Returns { texts, pairs, whole, pads })
     }
 
     /// Whether nothing is known.
     pub fn is_empty(&self) -> bool {
-        self.pairs.is_empty()
+        self.pairs.is_empty() && self.whole.is_empty()
     }
 
     /// Whether a call comes back to an address, or an exception lands there; `None` if nothing is known of
@@ -106,14 +119,21 @@ impl Returns {
 
     /// Where copies of jump tables begin.
     pub(crate) fn tables(&self) -> impl Iterator<Item = u64> {
-        self.pairs.iter().map(|pair| pair.0).filter(|at| self.is_table(*at))
+        let all = self.pairs.iter().chain(&self.whole);
+        all.map(|pair| pair.0).filter(|at| self.is_table(*at))
+    }
+
+    /// Whether it is where the copy of a table with distances begins: who has read one of them will add it
+    /// to the address of the same table.
+    fn is_table_of_distances(&self, address: u64) -> bool {
+        self.is_table(address) && find(&self.whole, address).is_none()
     }
 
     /// What a word at `at` of memory becomes.
     fn original_in(&self, process: &Process, at: LiveAddr, word: u64) -> Option<u64> {
         // Where a signal has interrupted it, a function may be about to add a distance that it has read
         // from the table.
-        let may_be_in_use = || self.is_table(word) && is_saved_by_signal(process, at);
+        let may_be_in_use = || self.is_table_of_distances(word) && is_saved_by_signal(process, at);
         let is_address =
             || word >= LOWEST || (self.is_pad(word) && is_kept_by_exception(process, at));
         self.original_of(word).filter(|_| is_address() && !may_be_in_use())
@@ -125,7 +145,7 @@ impl Returns {
     }
 
     fn original_of(&self, address: u64) -> Option<u64> {
-        find(&self.pairs, address).or_else(|| find(&self.pads, address))
+        [&self.pairs, &self.whole, &self.pads].iter().find_map(|pairs| find(pairs, address))
     }
 }
 
@@ -168,7 +188,10 @@ impl Halted<'_> {
             for (i, word) in general(&thread.registers).into_iter().enumerate() {
                 if ranges.contains(word) {
                     // The program counter, and rcx, where a system call leaves where it comes back to.
-                    let leads = if returns.is_table(word) { sleeps } else { i < 2 };
+                    let leads = match returns.is_table(word) {
+                        true => sleeps || !returns.is_table_of_distances(word),
+                        false => i < 2,
+                    };
                     let old = returns.original_of(word).filter(|_| word >= LOWEST && leads);
                     registers.extend(instead(old).map(|old| (i, old)));
                 }
@@ -301,8 +324,12 @@ mod tests {
         let text = Region { at: LiveAddr(0x1000), len: 0x2000, prot, shared: false };
         let place = |new: u64, old: u64| (LiveAddr(new), LiveAddr(old));
         let places = [place(0x2000, 7), place(0x1000, 5)];
-        let returns = Returns::new([text], places, [place(0x1800, 6), place(0x2000, 7)]);
-        assert_eq!([0x1000, 0x1800].map(|at| returns.original_of(at)), [Some(5), Some(6)]);
+        let pads = [place(0x1800, 6), place(0x2000, 7)];
+        let returns = Returns::new([text], places, [place(0x5000, 8)], pads);
+        let original = |at| returns.original_of(at);
+        assert_eq!([0x1000, 0x1800, 0x5000].map(original), [Some(5), Some(6), Some(8)]);
+        assert_eq!([0x1000, 0x5000].map(|at| returns.is_table(at)), [false, true]);
+        assert!(!returns.is_table_of_distances(0x5000));
         assert_eq!([0x1000, 0x1800, 0x2000].map(|at| returns.is_pad(at)), [false, true, false]);
         assert_eq!(
             [0x1000, 0x1800, 0x1001, 0x3000].map(|at| returns.contains(at)),

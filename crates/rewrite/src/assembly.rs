@@ -30,6 +30,7 @@ pub(crate) struct Made {
     pub tables: Vec<(u32, PlannedTable)>,
     pub places: Vec<(LinkAddr, u32)>,
     pub landings: Vec<(LinkAddr, u32)>,
+    pub entrances: Vec<(LinkAddr, u32)>,
     pub returns: Vec<(LinkAddr, u32)>,
     pub pads: Vec<(LinkAddr, u32)>,
 }
@@ -178,6 +179,8 @@ impl<'a> Assembly<'a> {
             pointers,
             blocks: if mode.has_counters() { starts.collect() } else { Vec::new() },
             landings: placed(made.landings),
+            entrances: placed(made.entrances),
+            parts: function.ranges.iter().map(|part| (part.start, part.end)).collect(),
             returns: placed(made.returns),
             pads: placed(made.pads),
             edges: counted_edges(function, mode),

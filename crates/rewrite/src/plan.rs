@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use fettle_cfg::edges::{Edge, Place};
-use fettle_cfg::function::{Exit, Function, JumpTable, Skipped, TableKind};
+use fettle_cfg::function::{Block, Exit, Function, JumpTable, Skipped, TableKind};
 use fettle_cfg::liveness::{self, Callees, ExitLiveness, HIDDEN, Liveness};
 use fettle_cfg::results::{self, Solved};
 use fettle_cfg::summary::{self, Index, Summary};
@@ -61,6 +61,11 @@ pub struct PlannedFunction {
     /// probes, and offsets in [`Plan::text`] where the same block has at least
     /// [`SPRINGBOARD_SIZE`] bytes. Whatever held in one place holds in the other.
     pub landings: Vec<(LinkAddr, u32)>,
+    /// Where control may be led from the original to new code: likewise, but the block has that many
+    /// bytes in the original, which nothing comes to in their middle.
+    pub entrances: Vec<(LinkAddr, u32)>,
+    /// Where the original's code lies: its own, then its cold parts; start and end of each.
+    pub parts: Vec<(LinkAddr, LinkAddr)>,
     /// Where calls and system calls come back to, likewise: behind one of the original, and the offset in
     /// [`Plan::text`] behind its copy, or one of two.
     pub returns: Vec<(LinkAddr, u32)>,
@@ -285,7 +290,7 @@ where
                     let tools = (&mut *emitter, rows.as_mut(), checker as &mut CheckOne<'_>);
                     let draft =
                         make(i, exits, &liveness[i], &context, lifted, tools).map_err(skip)?;
-                    Ok(draft.keep(function, options.places, emitter))
+                    Ok(draft.keep(function, (lifted, options.places), emitter))
                 },
             )
             .collect()
@@ -432,12 +437,18 @@ struct Draft {
 impl Draft {
     /// What the plan needs of it, with where those places came to lie that are `wanted` or that
     /// control can be led to.
-    fn keep(self, function: &Function, wanted: &[LinkAddr], tools: &mut emit::Tools) -> Made {
+    fn keep(
+        self,
+        function: &Function,
+        (lifted, wanted): (&Lifted, &[LinkAddr]),
+        tools: &mut emit::Tools,
+    ) -> Made {
         let Draft { function: index, emitted, unwind, springboards, tables } = self;
         Made {
             function: index,
             places: places(function, &emitted, wanted),
             landings: landings(function, &emitted),
+            entrances: entrances(function, &emitted, &lifted.targets),
             returns: returns(function, &emitted),
             pads: pads(function, &emitted),
             new: tools.take_back(emitted),
@@ -602,6 +613,33 @@ fn landings(function: &Function, emitted: &Emitted) -> Vec<(LinkAddr, u32)> {
         }
     }
     all
+}
+
+/// Blocks with room for a jump to new code, and where they are in the function's code. `targets` are what
+/// anything leads to, in order.
+fn entrances(function: &Function, emitted: &Emitted, targets: &[LinkAddr]) -> Vec<(LinkAddr, u32)> {
+    // What else is written to in old code leads elsewhere: calls, and jumps out of the function. And a
+    // thread that is in a system call comes back to it, which may be made again.
+    let covers = |insn: &Insn, flow: Flow| match flow {
+        Flow::Next => !insn.is_syscall(),
+        Flow::Jump(to) | Flow::Branch(to) => function.contains(LinkAddr(to)),
+        Flow::Return | Flow::IndirectJump => true,
+        _ => false,
+    };
+    let has_room = |block: &Block| {
+        let (start, end) = (block.start.0, block.start.0 + SPRINGBOARD_SIZE);
+        let insns = block.insns.start as usize..block.insns.end as usize;
+        let next = targets.get(targets.partition_point(|t| t.0 <= start));
+        function.insns[insns.end - 1].next_ip() >= end
+            && next.is_none_or(|t| t.0 >= end)
+            && insns
+                .take_while(|i| function.insns[*i].ip() < end)
+                .all(|i| covers(&function.insns[i], function.flow(i)))
+    };
+    let labels = function.blocks.iter().zip(&emitted.block_offsets);
+    let with_room =
+        labels.filter(|(b, label)| b.start != function.entry && **label != u32::MAX && has_room(b));
+    with_room.map(|(block, label)| (block.start, *label)).collect()
 }
 
 /// Behind each call and system call, and where that is in the function's code.

@@ -13,7 +13,7 @@ use fettle_collect::counts;
 use fettle_collect::modules::SlotOffsets;
 use fettle_image::LinkAddr;
 use fettle_layout::Counts;
-use fettle_live::{Journal, Process, Undoing};
+use fettle_live::{Journal, LiveError, Process, Undoing};
 use fettle_rewrite::plan::PlannedFunction;
 use fettle_rewrite::{Mode, Plan, Pointers, Probing};
 use fettle_trace::CounterKind;
@@ -24,6 +24,7 @@ use crate::error::TuneError;
 use crate::everywhere::take_back;
 use crate::family::Family;
 use crate::install::{self, Installed};
+use crate::midway;
 use crate::module::{self, Module, NewCode, Recipe};
 use crate::switching::Ways;
 use crate::target::Target;
@@ -166,8 +167,12 @@ pub fn count_while(
 ) -> Result<Counted, TuneError> {
     let lead = target.process.pid();
     let copies = copies(target, family, modules, selection)?;
-    let (counting, mut trouble) = begin_all((target, family), folder, &copies, stop)?;
+    let (mut counting, mut trouble) = begin_all((target, family), folder, &copies, stop)?;
     let mut profile = Profile { processes: counting.len(), ..Profile::default() };
+    if trouble.is_none() {
+        let led = lead_in(&copies, &mut counting, &mut profile.stops);
+        trouble = led.err().map(TuneError::from);
+    }
     let mut early = None;
     if trouble.is_none() {
         let mut wait_early = |wait: &dyn Fn() -> Result<(), TuneError>| {
@@ -214,6 +219,18 @@ pub fn count_while(
     let plans = copies.codes.into_iter().map(|code| code.plan);
     let codes = copies.places.iter().map(|(index, _)| *index).zip(plans).collect();
     Ok(Counted { profile, codes })
+}
+
+/// Has threads count that are in functions already. These count to the end, however often they do.
+fn lead_in(
+    copies: &Copies,
+    counting: &mut [Counting<'_>],
+    stops: &mut Vec<Duration>,
+) -> Result<(), LiveError> {
+    let codes: Vec<&NewCode> = copies.codes.iter().collect();
+    let processes: Vec<&Process> = counting.iter().map(|one| one.process).collect();
+    let journals = counting.iter_mut().map(|one| &mut one.journal);
+    midway::lead_in(&codes, &processes, journals, stops).map(drop)
 }
 
 /// What counters of all processes held at some moment.

@@ -14,6 +14,7 @@ use crate::error::TuneError;
 use crate::family::Family;
 use crate::install::{self, Installed};
 use crate::measure::Measured;
+use crate::midway;
 use crate::module::NewCode;
 use crate::target::Target;
 
@@ -56,7 +57,13 @@ impl<'a> Everywhere<'a> {
             }
             Ok(())
         })?;
-        of_lead.ok_or_else(|| LiveError::Gone { pid: lead }.into())
+        let mut installed = of_lead.ok_or(LiveError::Gone { pid: lead })?;
+        let codes: Vec<&NewCode> = self.codes.iter().collect();
+        let processes: Vec<&Process> = family.members().collect();
+        let journals = self.journals.iter_mut();
+        let ways = midway::lead_in(&codes, &processes, journals, &mut installed.stops)?;
+        installed.besides.extend(&ways);
+        Ok(installed)
     }
 
     /// Installs in one process, unless it has all of it by birth.

@@ -12,6 +12,7 @@
 
 use std::time::Duration;
 
+use fettle_cfg::TableKind;
 use fettle_collect::room::find_lasting_room;
 use fettle_image::LinkAddr;
 use fettle_live::{
@@ -23,6 +24,7 @@ use fettle_rewrite::find_object::{self, Region as Known};
 use crate::counters::Counters;
 use crate::error::TuneError;
 use crate::module::{LeftAlone, NewCode, Reason};
+use crate::switching::Ways;
 use crate::target::{Loaded, Target};
 use crate::{symbols, ways};
 
@@ -39,8 +41,8 @@ pub struct Installed {
     pub calls: usize,
     /// Slots of procedure linkage tables that do.
     pub slots: usize,
-    /// What was meant to be written to slots.
-    pub linkage: Vec<Patch>,
+    /// Ways besides those that the new code has wherever it is: slots, and the middle of functions.
+    pub besides: Ways,
     /// Functions that stay as they are.
     pub left: Vec<LeftAlone>,
     /// How long threads stood still, each time.
@@ -177,7 +179,7 @@ impl<'a> Installing<'a> {
             slots = ways::slots(process, &target.loaded, &all);
             patches = self::patches(&helper, &all, &slots);
         }
-        installed.linkage = slots;
+        installed.besides.into = slots;
         let mut entries = surroundings(target, &all, &places);
         let gates = all.iter().flat_map(|code| code.gates.iter());
         entries.extend(patches.iter().chain(gates).cloned().map(Entry::Write));
@@ -245,15 +247,17 @@ fn returns(all: &[&NewCode]) -> Returns {
         };
         places.map(live).collect::<Vec<_>>()
     };
-    let tables = |code: &&NewCode| {
+    let tables = |code: &&NewCode, whole: bool| {
         let live = |at: LinkAddr| LiveAddr(at.0.wrapping_add(code.bias));
         let copies = code.linked.tables.iter().zip(&code.plan.tables);
+        let copies = copies.filter(|(_, table)| (table.kind == TableKind::Absolute) == whole);
         copies.map(|(copy, table)| (live(*copy), live(table.original))).collect::<Vec<_>>()
     };
     let calls = |code| placed(code, |function| &function.returns);
-    let known = all.iter().flat_map(|code| [calls(code), tables(code)]).flatten();
+    let known = all.iter().flat_map(|code| [calls(code), tables(code, false)]).flatten();
+    let whole = all.iter().flat_map(|code| tables(code, true));
     let pads = all.iter().flat_map(|code| placed(code, |function| &function.pads));
-    Returns::new(all.iter().map(|code| code.text), known, pads)
+    Returns::new(all.iter().map(|code| code.text), known, whole, pads)
 }
 
 /// Whether a process has the module of some new code, as its loader left it: another library may have

@@ -9,7 +9,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use fettle_kernel::Tally;
-use fettle_live::{Patch, Places, Process};
+use fettle_live::{Places, Process};
 
 use crate::Stop;
 use crate::error::TuneError;
@@ -100,7 +100,7 @@ pub const LEAST_ROUNDS: usize = 5;
 struct Switch<'a, 'b> {
     family: &'a mut Family<'b>,
     codes: &'a [NewCode],
-    linkage: &'a [Patch],
+    besides: &'a Ways,
     places: Places,
     is_new: bool,
     stops: Vec<Duration>,
@@ -116,7 +116,7 @@ impl Switch<'_, '_> {
         self.family.look();
         let lead = self.family.lead.pid();
         for process in self.family.members() {
-            match ways(process, (self.codes, self.linkage)).lead(process, new, &self.places) {
+            match ways(process, (self.codes, self.besides)).lead(process, new, &self.places) {
                 Ok(stops) => self.stops.extend(stops),
                 Err(_) if process.pid() != lead && !process.is_same() => {}
                 Err(error) => return Err(error.into()),
@@ -130,7 +130,7 @@ impl Switch<'_, '_> {
 
 /// What leads a process to its new code, and back. Functions that are not left for long call others
 /// in new code: gates lead those back, too.
-fn ways(process: &Process, (codes, linkage): (&[NewCode], &[Patch])) -> Ways {
+fn ways(process: &Process, (codes, besides): (&[NewCode], &Ways)) -> Ways {
     let mut ways = Ways::default();
     for code in codes {
         // New code is where it was put, or the process has none. Its constants never change.
@@ -140,7 +140,7 @@ fn ways(process: &Process, (codes, linkage): (&[NewCode], &[Patch])) -> Ways {
         }
     }
     if !ways.into.is_empty() {
-        ways.into.extend(linkage.iter().cloned());
+        ways.extend(besides);
     }
     ways
 }
@@ -152,13 +152,13 @@ fn ways(process: &Process, (codes, linkage): (&[NewCode], &[Patch])) -> Ways {
 /// When the processes cannot be switched, or do no work that could be seen.
 pub fn measure(
     family: &mut Family<'_>,
-    (codes, linkage): (&[NewCode], &[Patch]),
+    (codes, besides): (&[NewCode], &Ways),
     plan: &Plan,
     stop: Stop<'_>,
 ) -> Result<Measured, TuneError> {
     let pid = family.lead.pid();
-    let places = ways(family.lead, (codes, linkage)).places(family.lead);
-    let mut switch = Switch { family, codes, linkage, places, is_new: true, stops: Vec::new() };
+    let places = ways(family.lead, (codes, besides)).places(family.lead);
+    let mut switch = Switch { family, codes, besides, places, is_new: true, stops: Vec::new() };
     let done = take_rounds(&mut switch, plan, stop);
     // However it ended.
     switch.turn(true)?;

@@ -300,6 +300,11 @@ impl NewCode {
         }
     }
 
+    /// A jump from a place in new code back to the original.
+    pub(crate) fn gate(&self, landing: (LinkAddr, u32)) -> Option<Patch> {
+        gate(&self.linked, self.bias, landing)
+    }
+
     /// Ways out of functions that threads are in, back to the originals: at the start of every
     /// block. `inside` are addresses in new code.
     pub fn escapes(&self, inside: &[LiveAddr]) -> Vec<Patch> {
@@ -310,7 +315,7 @@ impl NewCode {
         functions.sort_unstable();
         functions.dedup();
         let landings = functions.into_iter().flat_map(|f| &self.plan.functions[f].landings);
-        landings.filter_map(|landing| gate(&self.linked, self.bias, *landing)).collect()
+        landings.filter_map(|landing| self.gate(*landing)).collect()
     }
 }
 
@@ -322,18 +327,23 @@ fn gates(plan: &Plan, linked: &Linked, bias: u64) -> Vec<Patch> {
     entries.filter_map(|landing| gate(linked, bias, *landing)).collect()
 }
 
+/// A jump from one live address to another; `None` if that is out of reach.
+pub(crate) fn jump(from: u64, to: u64) -> Option<Vec<u8>> {
+    let distance = to.wrapping_sub(from.wrapping_add(fettle_rewrite::SPRINGBOARD_SIZE)) as i64;
+    let mut bytes = vec![0xe9];
+    bytes.extend_from_slice(&i32::try_from(distance).ok()?.to_le_bytes());
+    Some(bytes)
+}
+
 /// A jump from a place in new code back to the original; `None` if it is out of reach, or would lie
 /// across two pages.
 fn gate(linked: &Linked, bias: u64, (to, offset): (LinkAddr, u32)) -> Option<Patch> {
     const SIZE: usize = fettle_rewrite::SPRINGBOARD_SIZE as usize;
-    let at = linked.text_at.0.wrapping_add(u64::from(offset));
-    let live = at.wrapping_add(bias);
+    let live = linked.text_at.0.wrapping_add(u64::from(offset)).wrapping_add(bias);
     if live / PAGE != (live + SIZE as u64 - 1) / PAGE {
         return None;
     }
-    let distance = to.0.wrapping_sub(at.wrapping_add(SIZE as u64)) as i64;
-    let mut after = vec![0xe9];
-    after.extend_from_slice(&i32::try_from(distance).ok()?.to_le_bytes());
+    let after = jump(live, to.0.wrapping_add(bias))?;
     let before = linked.text.get(offset as usize..offset as usize + SIZE)?.to_vec();
     Some(Patch { at: LiveAddr(live), before, after, purpose: Purpose::Gate })
 }

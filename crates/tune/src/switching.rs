@@ -12,15 +12,21 @@ use fettle_live::{LiveError, Patch, Places, Process, Ranges};
 use crate::module::NewCode;
 
 /// What leads to new code, and what leads back out of it; both as they are to be written.
-#[derive(Debug, Default)]
-pub(crate) struct Ways {
-    /// Jumps, calls and slots.
+#[derive(Clone, Debug, Default)]
+pub struct Ways {
+    /// Jumps, calls, slots, and what leads into the middle of functions.
     pub(crate) into: Vec<Patch>,
     /// Gates.
     pub(crate) out: Vec<Patch>,
 }
 
 impl Ways {
+    /// Adds others.
+    pub(crate) fn extend(&mut self, other: &Ways) {
+        self.into.extend(other.into.iter().cloned());
+        self.out.extend(other.out.iter().cloned());
+    }
+
     /// Adds all ways of some new code.
     pub(crate) fn add(&mut self, code: &NewCode) {
         self.into.extend(code.jumps.iter().chain(&code.calls).cloned());

@@ -8,7 +8,7 @@ use std::time::Duration;
 use fettle_cfg::Function;
 use fettle_collect::modules::SlotOffsets;
 use fettle_layout::model::Geometry;
-use fettle_live::{LiveError, Patch, Process};
+use fettle_live::{LiveError, Process};
 use fettle_rewrite::{Mode, Pointers, Probing};
 
 use crate::count::{self, Profile};
@@ -20,6 +20,7 @@ use crate::install::{self, Installed};
 use crate::measure::{self, Measured};
 use crate::module::{Module, NewCode, Recipe};
 use crate::profile::{Fit, Saved, Subject};
+use crate::switching::Ways;
 use crate::target::{LOADING, Target};
 use crate::ways::Callers;
 use crate::{Stop, Wanted, lift};
@@ -165,8 +166,8 @@ fn tune_once(
         return Ok((outcome, false));
     };
     let Tuning { mut family, tell, .. } = tuning;
-    let linkage = outcome.installed.as_ref().map_or(&[][..], |i| &i.linkage);
-    let code = (&everywhere.codes[..], linkage);
+    let besides = outcome.installed.as_ref().map(|i| i.besides.clone()).unwrap_or_default();
+    let code = (&everywhere.codes[..], &besides);
     let Some(last) = watch(&mut family, code, (options, pause, first), stop, tell)? else {
         return Ok((outcome, false));
     };
@@ -240,8 +241,8 @@ impl<'a> Tuning<'a, '_> {
                 return Ok(None);
             }
             self.step("measuring");
-            let linkage = outcome.installed.as_ref().map_or(&[][..], |i| &i.linkage);
-            let code = (&everywhere.codes[..], linkage);
+            let besides = outcome.installed.as_ref().map(|i| i.besides.clone()).unwrap_or_default();
+            let code = (&everywhere.codes[..], &besides);
             Ok(Some(measure::measure(&mut self.family, code, &self.options.measure, self.stop)?))
         })();
         let gain = |measured: &Measured| {
@@ -305,7 +306,7 @@ fn unusable(why: String) -> TuneError {
 /// process has ended, or we are to end.
 fn watch(
     family: &mut Family<'_>,
-    code: (&[NewCode], &[Patch]),
+    code: (&[NewCode], &Ways),
     (options, pause, first): (&Options, Duration, &Measured),
     stop: Stop<'_>,
     tell: &mut dyn FnMut(News<'_>),

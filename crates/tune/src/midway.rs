@@ -1,0 +1,164 @@
+//! Ways between old and new code in the middle of functions.
+//!
+//! A thread may stay in one function for as long as the program lives: in an interpreter's main loop, in
+//! a server's. It comes to no start of that function any more. So the functions that are on a stack when
+//! new code comes have more ways to it: each block of the original that has room becomes a jump to the
+//! same block of new code, which in turn can become a jump back. A loop may keep the address of its table
+//! of jumps for all its life, and would come to old code at each of them; so entries of that lead on, too,
+//! where they are whole addresses of blocks: those are read by nothing but the jumps.
+//!
+//! What holds at the start of a block holds there in both codes. It is not done where probes keep frames
+//! of their own, which begin where functions do.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use fettle_cfg::TableKind;
+use fettle_image::LinkAddr;
+use fettle_live::{Entry, Journal, LiveAddr, LiveError, Patch, Places, Process, Purpose, Ranges};
+use fettle_rewrite::plan::{PlannedEntry, PlannedFunction};
+use fettle_rewrite::{Mode, SPRINGBOARD_SIZE};
+
+use crate::module::{NewCode, jump};
+use crate::switching::Ways;
+use crate::target::word;
+
+const PAGE: u64 = 4096;
+/// The size of a whole address in a table.
+const ENTRY: u64 = 8;
+
+/// Has threads that are in the originals of functions, or come back there, go on in new code: in all of some
+/// processes of a family, whose undo logs are told first. Gives the ways that were made.
+pub(crate) fn lead_in<'j>(
+    codes: &[&NewCode],
+    processes: &[&Process],
+    journals: impl Iterator<Item = &'j mut Journal>,
+    stops: &mut Vec<Duration>,
+) -> Result<Ways, LiveError> {
+    let inside = inside(codes, processes, stops)?;
+    let mut ways = Ways::default();
+    let Some(first) = processes.first().filter(|_| !inside.is_empty()) else {
+        return Ok(ways);
+    };
+    codes.iter().for_each(|code| ways.add_midway((first, code), &inside));
+    let places = Places::look(first, &ways.into);
+    let writes = ways.into.iter().chain(&ways.out).cloned().map(Entry::Write);
+    let entries: Vec<Entry> = places.entries().chain(writes).collect();
+    for journal in journals {
+        journal.add(entries.clone())?;
+    }
+    for process in processes {
+        match process.patch(&ways.into, &Ranges::default(), &places) {
+            Ok(patched) => stops.extend(patched.stops),
+            Err(_) if !process.is_same() => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(ways)
+}
+
+/// Where threads are in the originals of functions that can be left for new code anywhere, or come back to.
+fn inside(
+    codes: &[&NewCode],
+    processes: &[&Process],
+    stops: &mut Vec<Duration>,
+) -> Result<Vec<LiveAddr>, LiveError> {
+    let old = codes.iter().filter(|code| has_no_frames(code.plan.mode)).flat_map(|code| {
+        let parts = code.plan.functions.iter().flat_map(|function| &function.parts);
+        let live = |at: &LinkAddr| at.0.wrapping_add(code.bias);
+        parts.map(move |(start, end)| (live(start), live(end)))
+    });
+    let old = Ranges::new(old.collect());
+    let mut inside = BTreeSet::new();
+    for process in processes {
+        let look =
+            |halted: &mut fettle_live::Halted<'_>| halted.on_stacks(&old, &Default::default());
+        match process.while_halted(look) {
+            Ok((found, stop)) => {
+                inside.extend(found);
+                stops.push(stop);
+            }
+            Err(_) if !process.is_same() => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(inside.into_iter().collect())
+}
+
+/// Whether probes may be met without those at the function's start.
+fn has_no_frames(mode: Mode) -> bool {
+    matches!(mode, Mode::Plain | Mode::Blocks | Mode::Edges)
+}
+
+impl Ways {
+    /// Adds ways into, and out of, the middle of those functions that threads are `inside` of.
+    fn add_midway(&mut self, (process, code): (&Process, &NewCode), inside: &[LiveAddr]) {
+        let is_in = |f: &PlannedFunction| {
+            f.parts.iter().any(|(start, end)| {
+                let [start, end] = [start, end].map(|at| at.0.wrapping_add(code.bias));
+                let next = inside.partition_point(|at| at.0 < start);
+                inside.get(next).is_some_and(|at| at.0 < end)
+            })
+        };
+        let functions = code.plan.functions.iter().enumerate();
+        let entered: BTreeSet<usize> =
+            functions.filter(|(_, f)| is_in(f)).map(|(i, _)| i).collect();
+        for function in &entered {
+            let function = &code.plan.functions[*function];
+            let ways = function.entrances.iter();
+            self.into.extend(ways.filter_map(|entrance| way_in(process, code, *entrance)));
+            let ways = function.landings.iter().filter(|(_, at)| *at != function.text_offset);
+            self.out.extend(ways.filter_map(|landing| code.gate(*landing)));
+        }
+        self.add_tables(process, code, |function| entered.contains(&function));
+        self.into.sort_by_key(|patch| patch.at);
+        self.into.dedup_by_key(|patch| patch.at);
+    }
+
+    /// Adds entries of those functions' tables, and of their copies.
+    fn add_tables(&mut self, process: &Process, code: &NewCode, entered: impl Fn(usize) -> bool) {
+        let live = |at: LinkAddr| at.0.wrapping_add(code.bias);
+        let tables = code.plan.tables.iter().zip(&code.linked.tables);
+        for (table, copy) in tables.filter(|(table, _)| table.kind == TableKind::Absolute) {
+            for (entry, i) in table.entries.iter().zip(0..) {
+                let PlannedEntry::New(offset) = entry else { continue };
+                let function = code.plan.function_at(*offset).filter(|f| entered(*f));
+                let [old, new] = [table.original, *copy].map(|at| live(at) + i * ENTRY);
+                let (Some(function), true) = (function, old.is_multiple_of(ENTRY)) else {
+                    continue;
+                };
+                let Ok(original) = process.read(LiveAddr(old), ENTRY as usize) else { continue };
+                let to = LinkAddr(word(&original, 0).wrapping_sub(code.bias));
+                let parts = &code.plan.functions[function].parts;
+                if !parts.iter().any(|(start, end)| *start <= to && to < *end) {
+                    continue;
+                }
+                let copied = code.text.at.offset(u64::from(*offset)).0.to_le_bytes().to_vec();
+                self.into.push(Patch {
+                    at: LiveAddr(old),
+                    before: original.clone(),
+                    after: copied.clone(),
+                    purpose: Purpose::Midway,
+                });
+                self.out.push(Patch {
+                    at: LiveAddr(new),
+                    before: copied,
+                    after: original,
+                    purpose: Purpose::Gate,
+                });
+            }
+        }
+    }
+}
+
+/// A jump from a block of the original to the same in new code; `None` if there is one, or it would lie
+/// across two pages.
+fn way_in(process: &Process, code: &NewCode, (from, to): (LinkAddr, u32)) -> Option<Patch> {
+    let at = LiveAddr(from.0.wrapping_add(code.bias));
+    if at.0 / PAGE != (at.0 + SPRINGBOARD_SIZE - 1) / PAGE {
+        return None;
+    }
+    let before = process.read(at, SPRINGBOARD_SIZE as usize).ok()?;
+    let after = jump(at.0, code.text.at.offset(u64::from(to)).0)?;
+    (before != after).then_some(Patch { at, before, after, purpose: Purpose::Midway })
+}

@@ -1,0 +1,117 @@
+//! A program that stays in one function for as long as it lives: that is counted, and has new code and
+//! its own again.
+
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use fettle_live::{Journal, Process, Ranges, Returns, Undoing};
+use fettle_tune::count::{self, Wait};
+use fettle_tune::{Family, NewCode, Stop, Target, Wanted};
+
+const PATIENCE: Duration = Duration::from_secs(30);
+static NEVER: AtomicBool = AtomicBool::new(false);
+
+struct Staying {
+    folder: PathBuf,
+    child: Child,
+    out: BufReader<ChildStdout>,
+}
+
+impl Staying {
+    fn start(name: &str, flags: &[&str]) -> Staying {
+        let folder = std::env::temp_dir().join(format!("fettle-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../cli/tests/programs/staying.c");
+        let program = folder.join("staying");
+        let mut gcc = Command::new("gcc");
+        gcc.arg("-O2").args(flags).arg(source).arg("-o").arg(&program);
+        assert!(gcc.status().unwrap().success());
+        let mut child = Command::new(&program).stdout(Stdio::piped()).spawn().unwrap();
+        let mut out = BufReader::new(child.stdout.take().unwrap());
+        let mut line = String::new();
+        out.read_line(&mut line).unwrap();
+        assert_eq!(line, "ready\n");
+        Staying { folder, child, out }
+    }
+
+    fn process(&self) -> Process {
+        Process::open(self.child.id() as i32).unwrap()
+    }
+
+    fn logs(&self) -> PathBuf {
+        self.folder.join("logs")
+    }
+
+    fn end(mut self) {
+        let pid = self.child.id().to_string();
+        assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
+        let mut said = String::new();
+        self.out.read_to_string(&mut said).unwrap();
+        assert_eq!(said, "right after many rounds\n");
+        assert!(self.child.wait().unwrap().success());
+    }
+}
+
+impl Drop for Staying {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// In how many of so many looks the thread stood in, or would come back to, new code.
+fn looks_in(process: &Process, codes: &[NewCode], looks: usize) -> usize {
+    let text = codes.iter().map(|code| (code.text.at.0, code.text.at.0 + code.text.len));
+    let text = Ranges::new(text.collect());
+    let look = || {
+        std::thread::sleep(Duration::from_millis(3));
+        let inside = process.while_halted(|halted| halted.on_stacks(&text, &Returns::default()));
+        !inside.unwrap().0.is_empty()
+    };
+    (0..looks).filter(|_| look()).count()
+}
+
+fn stays(name: &str, flags: &[&str]) {
+    let staying = Staying::start(name, flags);
+    let (process, logs) = (staying.process(), staying.logs());
+    let (target, wanted) = (Target::new(&process).unwrap(), Wanted::default());
+    let (modules, _) = fettle_tune::lift(&target, &wanted, Stop(&NEVER)).unwrap();
+    let mut family = Family::of(&process, false);
+
+    let wait = || Stop(&NEVER).wait(process.pid(), Duration::from_millis(300));
+    let wait = Wait { early: None, counting: &wait, taking_back: PATIENCE };
+    let from = (&target, &family);
+    let counted =
+        count::count_while(from, &logs, &modules, &wanted.selection, Stop(&NEVER), wait).unwrap();
+    let counts = &counted.profile.modules[0];
+    let main = modules[0].lifted.functions.iter().find(|f| f.name.as_deref() == Some("main"));
+    let main = counts.get(&main.unwrap().entry).expect("the loop has counts");
+    assert!(main.blocks.values().filter(|count| **count > 1000).count() >= 6, "{main:?}");
+    assert!(counted.profile.stuck.is_empty(), "{:?}", counted.profile.stuck);
+
+    for seed in 1..=4 {
+        let codes =
+            fettle_tune::shuffled((&target, &family), &modules, &wanted.selection, seed).unwrap();
+        fettle_tune::install_everywhere(&logs, &target, &mut family, &codes).unwrap();
+        assert!(looks_in(&process, &codes, 20) >= 19);
+        // As another Fettle would, which knows the log alone.
+        let journal = Journal::open(&logs, process.pid()).unwrap().unwrap();
+        let undone = fettle_live::undo(journal, Undoing::within(PATIENCE)).unwrap();
+        assert!(undone.kept.is_none() && undone.conflicts.is_empty(), "{undone:?}");
+    }
+    staying.end();
+}
+
+#[test]
+fn a_loop_that_is_never_left_is_counted_and_has_new_code() {
+    stays("staying", &[]);
+}
+
+#[test]
+fn so_does_one_at_a_fixed_address() {
+    stays("staying-fixed", &["-no-pie", "-fno-pie"]);
+}
