@@ -1,6 +1,6 @@
-// Colours of functions: by name, so that a function has the same one in every trace and drawing.
+// Colours of functions and events: by name, so that each has the same one in every trace and drawing.
 
-/** @typedef {import("./types.js").FunctionInfo} FunctionInfo */
+/** @typedef {import("./types.js").LabelInfo} LabelInfo */
 /** @typedef {[number, number, number]} Rgb */
 
 /** Hues that can be told apart and do not shout, in degrees. */
@@ -60,16 +60,17 @@ function parsed(css) {
 
 /**
  * The palette of the theme that is on.
- * @param {FunctionInfo[]} functions
+ * @param {LabelInfo[]} labels
  * @returns {Palette}
  */
-export function palette(functions) {
+export function palette(labels) {
   const style = getComputedStyle(document.documentElement);
   /** @param {string} name */
   const css = (name) => style.getPropertyValue(`--${name}`).trim();
   const back = parsed(css("back"));
   const dark = back[0] + back[1] + back[2] < 384;
-  const colours = functions.map(({ name }) => {
+  const colours = labels.map(({ name, what }) => {
+    if (what === "state") return parsed(css(`state-${name}`));
     const value = hash(name);
     const hue = HUES[value % HUES.length] ?? 0;
     const step = (value >>> 8) % 3;

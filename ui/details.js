@@ -1,9 +1,10 @@
-// The selected call: its figures, who called it, and what it called.
+// The selected call: its figures, who called it, and what it called. Or the selected event.
 
 import { byId, make } from "./dom.js";
 import { count, duration, moment, percent, plural } from "./format.js";
 
 /** @typedef {import("./types.js").CallDetail} CallDetail */
+/** @typedef {import("./types.js").ToldDetail} ToldDetail */
 /** @typedef {import("./types.js").Call} Call */
 
 export class Details {
@@ -21,11 +22,54 @@ export class Details {
     this.place.hidden = true;
   }
 
+  /** @param {CallDetail|ToldDetail} detail */
+  show(detail) {
+    if ("fields" in detail) this.showTold(detail);
+    else this.showCall(detail);
+    this.place.hidden = false;
+  }
+
+  /** The name and number of a call's thread. @param {Call} call */
+  thread(call) {
+    const thread = this.state.trace.threads.find(({ index }) => index === call.thread);
+    return thread?.name ? `${thread.name} (${thread.tid})` : String(thread?.tid ?? call.thread);
+  }
+
+  /** @param {string} name @param {[string, string][]} figures @param {HTMLElement} buttons */
+  begin(name, figures, buttons) {
+    const list = make("dl", { class: "figures" });
+    for (const [what, value] of figures) list.append(make("dt", {}, what), make("dd", {}, value));
+    const close = make("button", { type: "button", class: "tool close", "aria-label": "Close", click: () => this.state.set({ call: null }) }, "✕");
+    this.place.replaceChildren(close, make("h2", { class: "name" }, name), list, buttons);
+  }
+
+  /** @param {string} says @param {() => void} click @param {boolean} [there] */
+  button(says, click, there = true) {
+    return make("button", { type: "button", class: "small", click, disabled: !there }, says);
+  }
+
+  /** What events tell: one of them, or what a thread did until one. @param {ToldDetail} told */
+  showTold(told) {
+    const known = this.state.trace.labels[told.label];
+    const end = told.start_ns + told.duration_ns;
+    /** @type {[string, string][]} */
+    const figures = [["Thread", this.thread(told)]];
+    if (known?.what === "event") figures.push(["At", moment(told.start_ns, 1)]);
+    else figures.push(["Duration", duration(told.duration_ns)], ["Begins at", moment(told.start_ns, 1)]);
+    figures.push(...told.fields);
+    const { before, behind } = told;
+    const buttons = make("div", { class: "row" },
+      this.button("Before", () => before && this.go(before), before !== null),
+      this.button("Behind", () => behind && this.go(behind), behind !== null));
+    if (told.duration_ns) buttons.append(this.button("Zoom to it", () => this.state.show(told.start_ns, end)));
+    if (known?.what === "lasting") buttons.append(this.button("Durations", () => this.state.set({ label: told.label, tab: "durations" })));
+    this.begin(known?.name ?? "?", figures, buttons);
+  }
+
   /** @param {CallDetail} call */
-  show(call) {
+  showCall(call) {
     const { trace } = this.state;
-    const known = trace.functions[call.label];
-    const thread = trace.threads.find(({ index }) => index === call.thread);
+    const known = trace.labels[call.label];
     /** @type {[string, string][]} */
     const figures = [["Duration", duration(call.duration_ns)]];
     if (trace.switches) {
@@ -35,30 +79,26 @@ export class Details {
     }
     figures.push(["In itself", `${duration(call.self_ns)} (${percent(call.self_ns / call.duration_ns)})`]);
     figures.push(["Begins at", moment(call.start_ns, 1)]);
-    figures.push(["Thread", thread?.name ? `${thread.name} (${thread.tid})` : String(thread?.tid ?? call.thread)]);
+    figures.push(["Thread", this.thread(call)]);
     if (call.weight !== 1) figures.push(["Stands for", plural(call.weight, "call")]);
     if (known?.place) figures.push(["Source", known.place]);
     figures.push(["Module", known?.module || "–"]);
-    const list = make("dl", { class: "figures" });
-    for (const [what, value] of figures) list.append(make("dt", {}, what), make("dd", {}, value));
-    const buttons = make("div", { class: "row" },
-      make("button", { type: "button", class: "small", click: () => this.state.show(call.start_ns, call.start_ns + call.duration_ns) }, "Zoom to it"),
-      make("button", { type: "button", class: "small", click: () => this.state.set({ range: [call.start_ns, call.start_ns + call.duration_ns] }) }, "Select its time"),
-      make("button", { type: "button", class: "small", click: () => this.state.set({ label: call.label, tab: "durations" }) }, "Durations"));
-    const close = make("button", { type: "button", class: "tool close", "aria-label": "Close", click: () => this.state.set({ call: null }) }, "✕");
-    this.place.replaceChildren(close, make("h2", { class: "name" }, known?.name ?? "?"), list, buttons);
+    const end = call.start_ns + call.duration_ns;
+    this.begin(known?.name ?? "?", figures, make("div", { class: "row" },
+      this.button("Zoom to it", () => this.state.show(call.start_ns, end)),
+      this.button("Select its time", () => this.state.set({ range: [call.start_ns, end] })),
+      this.button("Durations", () => this.state.set({ label: call.label, tab: "durations" }))));
     if (call.callers.length) {
       const callers = [...call.callers].reverse().slice(0, 40).map((caller) => this.line(
-        trace.functions[caller.label]?.name ?? "?", duration(caller.duration_ns), () => this.go(caller)));
+        trace.labels[caller.label]?.name ?? "?", duration(caller.duration_ns), () => this.go(caller)));
       this.place.append(make("h3", {}, "Called by"), make("ul", { class: "list" }, ...callers));
     }
     if (call.callees.length) {
-      const callees = call.callees.map((share) => this.line(trace.functions[share.label]?.name ?? "?",
+      const callees = call.callees.map((share) => this.line(trace.labels[share.label]?.name ?? "?",
         `${share.calls > 1 ? `${count(share.calls)} × ` : ""}${duration(share.total_ns)}`,
         () => this.state.set({ label: share.label })));
       this.place.append(make("h3", {}, `Called (${plural(call.callee_calls, "call")})`), make("ul", { class: "list" }, ...callees));
     }
-    this.place.hidden = false;
   }
 
   /** @param {string} name @param {string} figure @param {() => void} click */

@@ -57,7 +57,7 @@ export class Durations {
     if (label === null) {
       this.info = null;
       this.panel.replaceChildren(make("p", { class: "empty" },
-        "Choose a function: in the table, in the search, or by a click on one of its calls."));
+        "Choose a function, or what has a beginning and an end: in the search, or by a click on it."));
       return;
     }
     window.clearTimeout(this.waiting);
@@ -91,7 +91,7 @@ export class Durations {
 
   /** @param {DurationsInfo} info */
   draw(info) {
-    const name = this.state.trace.functions[this.state.view.label ?? -1]?.name ?? "?";
+    const name = this.state.trace.labels[this.state.view.label ?? -1]?.name ?? "?";
     if (!info.calls) {
       this.panel.replaceChildren(make("p", { class: "empty" },
         `No finished call of ${name} lies in this time. Select another one, or the whole recording.`));

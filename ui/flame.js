@@ -121,7 +121,7 @@ export class Flame {
   /** @param {number} at */
   name(at) {
     const label = this.range?.frames.label[at] ?? 0;
-    return at === 0 ? "everything" : this.state.trace.functions[label]?.name ?? "?";
+    return at === 0 ? "everything" : this.state.trace.labels[label]?.name ?? "?";
   }
 
   paint() {

@@ -3,7 +3,6 @@
 import { make } from "./dom.js";
 import { count, durationParts, percent } from "./format.js";
 
-/** @typedef {import("./types.js").FunctionInfo} FunctionInfo */
 /** @typedef {import("./types.js").ReportInfo} ReportInfo */
 /** @typedef {import("./types.js").RangeInfo} RangeInfo */
 
@@ -62,7 +61,7 @@ export class Functions {
   setReport(report) {
     this.all = report.self_corrected_ns;
     this.lines = report.functions.map((row) => ({
-      label: this.state.labels.get(row.id) ?? null, name: row.name, module: row.module,
+      label: this.state.labels.get(String(row.id)) ?? null, name: row.name, module: row.module,
       self: row.self_corrected_ns, total: row.total_corrected_ns, calls: row.calls,
       cpu: row.cpu_self_ns, p50: row.latency?.p50_ns ?? null, p99: row.latency?.p99_ns ?? null,
       max: row.latency?.max_ns ?? null,
@@ -74,7 +73,7 @@ export class Functions {
   setRange(range) {
     this.all = range.functions.reduce((sum, row) => sum + row.self_ns, 0);
     this.lines = range.functions.map((row) => {
-      const known = this.state.trace.functions[row.label];
+      const known = this.state.trace.labels[row.label];
       return {
         label: row.label, name: known?.name ?? "?", module: known?.module ?? "", self: row.self_ns,
         total: row.total_ns, calls: row.calls, cpu: null, p50: null, p99: null, max: null,

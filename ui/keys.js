@@ -8,22 +8,22 @@ const ZOOM_PER_SECOND = 7;
 /** Seconds' worth that a key moves at once: it may be up again before the next frame. */
 const TAP_SECONDS = 0.03;
 
+/** What can be moved along and zoomed. @typedef {{move(share: number, times: number): void}} Movable */
+
 /**
- * @param {import("./state.js").State} state
  * @param {import("./timeline.js").Timeline} timeline
+ * @param {() => Movable} meant what the keys move now
  * @param {Record<string, () => unknown>} others by key; what gives `false` has nothing to do with it now
  */
-export function listenToKeys(state, timeline, others) {
+export function listenToKeys(timeline, meant, others) {
   /** @type {Set<string>} */
   const held = new Set();
   let last = 0;
   /** @param {Set<string>} keys @param {number} seconds */
   const go = (keys, seconds) => {
-    const { from, to } = state.view;
     const pan = (keys.has("d") ? 1 : 0) - (keys.has("a") ? 1 : 0);
     const zoom = (keys.has("s") ? 1 : 0) - (keys.has("w") ? 1 : 0);
-    if (pan) timeline.pan((pan * PAN_PER_SECOND * seconds * (to - from)) / timeline.perPixel);
-    if (zoom) state.zoom(ZOOM_PER_SECOND ** (zoom * seconds), (from + to) / 2);
+    meant().move(pan * PAN_PER_SECOND * seconds, ZOOM_PER_SECOND ** (zoom * seconds));
   };
   /** @param {number} now */
   const move = (now) => {

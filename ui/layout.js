@@ -9,6 +9,8 @@ export const HEAD = 27;
 /** Height of the strip that shows whether a thread ran, at the bottom of its head. */
 export const STRIP = 5;
 const GAP = 6;
+/** Number of a thread's first row of what events tell; rows before it are of calls. */
+export const TOLD = 0x10000;
 
 /**
  * Rows of all threads from top to bottom, and their height together.
@@ -23,10 +25,16 @@ export function layOut(threads, folded) {
   for (const thread of threads) {
     rows.push({ kind: "thread", thread, depth: -1, top, height: HEAD });
     top += HEAD;
-    const depths = folded.has(thread.index) ? 0 : thread.depths;
-    for (let depth = 0; depth < depths; depth++) {
-      rows.push({ kind: "calls", thread, depth, top, height: ROW });
-      top += ROW;
+    /** @param {Row["kind"]} kind @param {number} first @param {number} count */
+    const add = (kind, first, count) => {
+      for (let depth = first; depth < first + count; depth++) {
+        rows.push({ kind, thread, depth, top, height: ROW });
+        top += ROW;
+      }
+    };
+    if (!folded.has(thread.index)) {
+      add("calls", 0, thread.depths);
+      add("told", TOLD, thread.told);
     }
     top += GAP;
   }

@@ -3,15 +3,24 @@
 import { packed } from "./colours.js";
 import { viewport, trackKey } from "./api.js";
 import { byId, perFrame, sized } from "./dom.js";
+import { TOLD } from "./layout.js";
 import { Raster } from "./raster.js";
 
 /** @typedef {import("./types.js").Pieces} Pieces */
 /** @typedef {import("./colours.js").Palette} Palette */
 
-/** Threads shown at most; those with most calls. */
+/** Threads shown at most; those with most calls and events. */
 const THREADS_MAX = 14;
 /** Depth of the calls that are shown; what threads do lies below their start routines. */
 const DEPTH = 4;
+
+/**
+ * The row that is shown of a thread: of calls one, or what it did.
+ * @param {import("./types.js").ThreadInfo} thread
+ */
+function rowOf({ depths }) {
+  return depths ? Math.min(DEPTH, depths - 1) : TOLD;
+}
 
 export class Overview {
   /**
@@ -42,7 +51,8 @@ export class Overview {
   }
 
   busiest() {
-    const busiest = [...this.state.trace.threads].sort((a, b) => b.calls - a.calls).slice(0, THREADS_MAX);
+    const told = (/** @type {import("./types.js").ThreadInfo} */ { calls, events }) => calls + events;
+    const busiest = [...this.state.trace.threads].sort((a, b) => told(b) - told(a)).slice(0, THREADS_MAX);
     return busiest.sort((a, b) => a.index - b.index);
   }
 
@@ -54,11 +64,10 @@ export class Overview {
 
   async load() {
     const bits = Math.max(0, Math.floor(Math.log2(this.state.end / 1500)));
-    const depth = (/** @type {{depths: number}} */ { depths }) => Math.max(0, Math.min(DEPTH, depths - 1));
-    const wanted = this.threads.map((thread) => `${thread.index}:${depth(thread)}-${depth(thread) + 1}`);
+    const wanted = this.threads.map((thread) => `${thread.index}:${rowOf(thread)}-${rowOf(thread) + 1}`);
     const tracks = await viewport(0, this.state.end, bits, wanted.join(","));
     for (const thread of this.threads) {
-      const pieces = tracks.get(trackKey(thread.index, depth(thread)));
+      const pieces = tracks.get(trackKey(thread.index, rowOf(thread)));
       if (pieces) this.tracks.set(String(thread.index), pieces);
     }
     this.draw();

@@ -52,6 +52,11 @@ export class Raster {
       const first = Math.floor(left);
       const last = Math.max(Math.ceil(right - 0.5), first + 1);
       const ink = colour(at);
+      if (spans[at] === 1 && end[at] === begin) {
+        // What has no length can be seen all the same.
+        line.fill(ink, first, Math.min(first + 2, width));
+        continue;
+      }
       if (spans[at] !== 1 || right - left < 1) {
         // Several pieces may share a pixel: each shows through as far as it fills it.
         const share = Math.min(1, Math.max(right - left, 0.35)) *

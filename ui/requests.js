@@ -30,11 +30,13 @@ export class Requests {
    * @param {HTMLElement} panel
    * @param {import("./state.js").State} state
    * @param {(error: unknown) => void} failed
+   * @param {(tid: number) => void} reveal shows a thread in the timelines
    */
-  constructor(panel, state, failed) {
+  constructor(panel, state, failed, reveal) {
     this.panel = panel;
     this.state = state;
     this.failed = failed;
+    this.reveal = reveal;
     /** How many there are, once that is known. */
     this.all = 0;
     /** How many of them are asked for, and how many of these are listed. */
@@ -64,7 +66,7 @@ export class Requests {
     });
     /** @type {string|null|undefined} the schema whose requests are shown */
     this.schema = undefined;
-    this.waterfalls = [new Waterfall(), new Waterfall()];
+    this.waterfalls = [new Waterfall(state), new Waterfall(state)];
     this.told = "";
     /** @type {Promise<void>|null} */
     this.loading = null;
@@ -252,6 +254,11 @@ export class Requests {
     if (next instanceof HTMLElement && this.current() === at) next.focus();
   }
 
+  /** The waterfall that the pointer is on. */
+  underPointer() {
+    return this.waterfalls.find((waterfall) => waterfall.pointed()) ?? null;
+  }
+
   /** Sets the request that has the keys beside the chosen one. */
   compare() {
     const [schema, id] = this.current()?.dataset["id"]?.split(".").map(Number) ?? [];
@@ -353,9 +360,11 @@ export class Requests {
       make("h2", {}, `#${request.id} ${request.class}`),
       make("span", { class: "soft" }, `${duration(request.response_ns)} from ${moment(request.begin_ns, 1e4)} · ${plural(request.events, "event")} · ${plural(request.actors, "thread")}${beyond}${shared}`));
     const buttons = make("span", { class: "buttons" });
-    if (this.state.trace.calls) {
-      buttons.append(make("button", { type: "button", class: "small", click: () => this.state.show(request.begin_ns, request.end_ns) }, "In the timelines"));
-    }
+    buttons.append(make("button", { type: "button", class: "small", click: () => {
+      this.state.show(request.begin_ns, request.end_ns);
+      const first = detail.actors[0]?.tid;
+      if (first) this.reveal(first);
+    } }, "In the timelines"));
     if (two) {
       buttons.append(make("button", { type: "button", class: "small", click: () => {
         const { request, beside } = this.state.view;

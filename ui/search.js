@@ -1,10 +1,13 @@
-// Finding a function by its name: what is typed stands out everywhere, Enter goes from call to
+// Finding a function, or what events tell, by its name: what is typed stands out everywhere, Enter goes from call to
 // call.
 
 import { byId, make } from "./dom.js";
 
-/** Functions offered. */
+/** Names offered. */
 const OFFERED = 14;
+
+/** What a name is of, where it is of no function. */
+const OF = { function: "", state: "a thread's state", lasting: "from its beginning to its end", event: "event" };
 
 export class Search {
   /**
@@ -21,9 +24,9 @@ export class Search {
     /** @type {number[]} */
     this.matches = [];
     this.chosen = 0;
-    this.lower = state.trace.functions.map(({ name }) => name.toLowerCase());
+    this.lower = state.trace.labels.map(({ name }) => name.toLowerCase());
     state.whenGrown(() => {
-      this.lower = state.trace.functions.map(({ name }) => name.toLowerCase());
+      this.lower = state.trace.labels.map(({ name }) => name.toLowerCase());
     });
     this.input.addEventListener("input", () => this.look());
     this.input.addEventListener("focus", () => this.look());
@@ -72,7 +75,7 @@ export class Search {
 
   show() {
     const rows = this.matches.map((label, at) => {
-      const known = this.state.trace.functions[label];
+      const known = this.state.trace.labels[label];
       return make("li", {
         role: "option", id: `match-${at}`, "aria-selected": String(at === this.chosen),
         pointerdown: (event) => {
@@ -80,9 +83,9 @@ export class Search {
           this.chosen = at;
           this.take(false);
         },
-      }, make("span", { class: "name" }, known?.name ?? "?"), make("span", { class: "module" }, known?.module ?? ""));
+      }, make("span", { class: "name" }, known?.name ?? "?"), make("span", { class: "module" }, known ? known.module || OF[known.what] : ""));
     });
-    if (!rows.length) rows.push(make("li", { class: "none" }, "No recorded function has this in its name."));
+    if (!rows.length) rows.push(make("li", { class: "none" }, "Nothing that was recorded has this in its name."));
     this.list.replaceChildren(...rows);
     this.list.hidden = false;
     this.input.setAttribute("aria-expanded", "true");

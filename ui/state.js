@@ -11,7 +11,7 @@ const NARROWEST_NS = 20;
 export const TABS = ["functions", "flame", "durations", "requests", "communication"];
 
 /** What of the view chooses and sorts lists, by its form in the address. */
-const LIMITS = /** @type {const} */ (["took", "lasted"]);
+const LIMITS = /** @type {const} */ (["took", "lasted", "part"]);
 const TEXTS = /** @type {const} */ (["find", "search"]);
 const ORDERS = /** @type {const} */ (["order", "functions"]);
 
@@ -27,7 +27,14 @@ function chosen(view) {
 
 /** @param {TraceInfo} trace */
 function tabsOf(trace) {
-  return TABS.filter((tab) => (TABS.indexOf(tab) < 3 ? trace.calls > 0 : trace.events));
+  const ofEvents = trace.events ? ["requests", "communication"] : [];
+  // What is asked for most is first.
+  return trace.calls ? ["functions", "flame", "durations", ...ofEvents] : [...ofEvents, "durations"];
+}
+
+/** What a label is in the address, whatever its place. @param {import("./types.js").LabelInfo} label */
+function keyOf({ what, name, id }) {
+  return id === null ? `${what}.${name}` : String(id);
 }
 
 export class State {
@@ -39,7 +46,7 @@ export class State {
     this.view = {
       from: 0, to: this.end, range: null, label: null, call: null, tab: "functions", scroll: 0,
       cpu: false, request: null, beside: null, schema: null, took: null, find: "", order: null,
-      lasted: null, search: "", functions: null,
+      lasted: null, part: null, search: "", functions: null,
     };
     this.tabs = tabsOf(trace);
     /** @type {Set<(view: View, before: View) => void>} */
@@ -51,7 +58,7 @@ export class State {
     this.stepped = false;
     /** Whether a pointer is down: what it drags is chosen when it is let go. */
     this.held = false;
-    this.labels = new Map(trace.functions.map((known, label) => [known.id, label]));
+    this.labels = new Map(trace.labels.map((known, label) => [keyOf(known), label]));
     this.read();
     // Menus of the browser's own swallow the end of a press, so whoever moves without one tells it, too.
     for (const name of /** @type {const} */ (["pointerdown", "pointermove", "pointerup", "pointercancel"])) {
@@ -86,16 +93,16 @@ export class State {
   grow(trace) {
     const { from, to, label } = this.view;
     const follows = to >= this.end - (to - from) * 0.01;
-    const known = label === null ? undefined : this.trace.functions[label];
+    const known = label === null ? undefined : this.trace.labels[label];
     this.trace = trace;
     this.end = Math.max(trace.end_ns, NARROWEST_NS);
     this.tabs = tabsOf(trace);
-    this.labels = new Map(trace.functions.map((known, label) => [known.id, label]));
+    this.labels = new Map(trace.labels.map((known, label) => [keyOf(known), label]));
     for (const grower of this.growers) grower();
     const width = from <= 0 && follows ? this.end : to - from;
     const change = follows ? { from: this.end - width, to: this.end } : {};
     const { lasted } = this.view;
-    this.set({ ...change, lasted, label: known ? this.labels.get(known.id) ?? null : null }, false);
+    this.set({ ...change, lasted, label: known ? this.labels.get(keyOf(known)) ?? null : null }, false);
   }
 
   /**
@@ -109,6 +116,8 @@ export class State {
     // What was chosen of one function's durations, or of one time's, is no part of another's.
     const other = this.view.label !== before.label || this.view.range !== before.range;
     if (other && change.lasted === undefined) this.view.lasted = null;
+    // Nor is a part of one request one of another's.
+    if (this.view.request !== before.request && change.part === undefined) this.view.part = null;
     this.clamp();
     if (!this.stepped && (step ?? chosen(this.view) !== chosen(before))) {
       // One goes back to where one was last, not to where that was written down.
@@ -145,10 +154,12 @@ export class State {
   }
 
   /**
-   * Shows a stretch of time with some room around it.
+   * Shows a stretch of time with some room around it; of a moment, what is around it.
    * @param {number} start @param {number} end
    */
   show(start, end) {
+    const { from, to } = this.view;
+    if (start === end) return this.set({ from: start - (to - from) / 2, to: start + (to - from) / 2 }, true);
     const room = Math.max((end - start) * 0.15, NARROWEST_NS / 4);
     this.set({ from: start - room, to: end + room }, true);
   }
@@ -173,8 +184,8 @@ export class State {
     const parts = [];
     if (from > 0 || to < this.end) parts.push(`t=${Math.round(from)}-${Math.round(to)}`);
     if (range) parts.push(`range=${Math.round(range[0])}-${Math.round(range[1])}`);
-    const known = label === null ? undefined : this.trace.functions[label];
-    if (known) parts.push(`function=${known.id}`);
+    const known = label === null ? undefined : this.trace.labels[label];
+    if (known) parts.push(`function=${keyOf(known)}`);
     if (call) parts.push(`call=${call.thread}.${call.depth}.${call.index}`);
     if (schema) parts.push(`schema=${schema}`);
     if (request) parts.push(`request=${request.schema}.${request.id}`);
@@ -207,8 +218,7 @@ export class State {
     [view.from, view.to] = from < to ? [from, to] : [0, this.end];
     const [start = 0, end = 0] = numbers("range", /^(\d+)-(\d+)$/) ?? [];
     view.range = start < end ? [start, Math.min(end, this.end)] : null;
-    const [id = -1] = numbers("function", /^(\d+)$/) ?? [];
-    view.label = this.labels.get(id) ?? null;
+    view.label = this.labels.get(parameters.get("function") ?? "") ?? null;
     const [thread, depth = 0, index = 0] = numbers("call", /^(\d+)\.(\d+)\.(\d+)$/) ?? [];
     view.call = thread === undefined ? null : { thread, depth, index };
     for (const name of /** @type {const} */ (["request", "beside"])) {
@@ -230,7 +240,7 @@ function lists(view) {
   const parts = [];
   for (const name of LIMITS) {
     const limits = view[name];
-    if (limits) parts.push(`${name}=${limits[0]}-${limits[1]}`);
+    if (limits) parts.push(`${name}=${limits.map(Math.round).join("-")}`);
   }
   for (const name of TEXTS) {
     if (view[name]) parts.push(`${name}=${encodeURIComponent(view[name])}`);

@@ -1,4 +1,5 @@
-// The timelines: a row per depth of each thread, from the whole recording down to one call.
+// The timelines: rows of what each thread called, and of what events tell of it, from the whole
+// recording down to one call and one event.
 //
 // What is drawn comes from the server as pieces for a window three screens wide, at the grain of
 // the screen's pixels. Panning draws from it without asking; the next window is fetched when the
@@ -16,6 +17,7 @@ import { Raster, mixed } from "./raster.js";
 /** @typedef {import("./types.js").Pieces} Pieces */
 /** @typedef {import("./types.js").CallId} CallId */
 /** @typedef {import("./types.js").CallDetail} CallDetail */
+/** @typedef {import("./types.js").ToldDetail} ToldDetail */
 /** @typedef {import("./colours.js").Palette} Palette */
 /** @typedef {import("./state.js").State} State */
 /** @typedef {{row: Row, pieces: Pieces, at: number}} Hit */
@@ -107,6 +109,12 @@ export class Timeline {
     }
   }
 
+  /** Scrolls to a thread. @param {number} tid */
+  revealThread(tid) {
+    const row = this.layout.rows.find(({ thread }) => thread.tid === tid);
+    if (row) this.state.set({ scroll: row.top });
+  }
+
   refold() {
     this.layout = layOut(this.state.trace.threads, this.folded);
     this.fit();
@@ -196,7 +204,7 @@ export class Timeline {
       const pieces = this.tracks.get(trackKey(row.thread.index, row.depth));
       if (!pieces) continue;
       raster.pieces(pieces, view.from, scale, back, (at) => colours[pieces.label[at] ?? 0] ?? back);
-      if (off) raster.fade(off, view.from, scale, back, 0.45);
+      if (off && row.kind === "calls") raster.fade(off, view.from, scale, back, 0.45);
       raster.put(top, top + Math.round((ROW - 1) * ratio));
     }
   }
@@ -245,18 +253,20 @@ export class Timeline {
       const pieces = this.tracks.get(trackKey(row.thread.index, row.depth));
       if (!pieces) continue;
       context.font = "11px Inter, 'Segoe UI', system-ui, sans-serif";
-      context.fillStyle = palette.ink;
+      // What has no length has its name behind it.
+      const event = trace.labels[pieces.label[0] ?? -1]?.what === "event";
+      context.fillStyle = event ? palette.css("text") : palette.ink;
       const shortest = NAMED * this.perPixel;
       for (let at = firstAfter(pieces, view.from); at < pieces.count; at++) {
         const start = /** @type {number} */ (pieces.start[at]);
         if (start >= view.to) break;
-        const end = /** @type {number} */ (pieces.end[at]);
+        const end = event ? pieces.start[at + 1] ?? view.to : /** @type {number} */ (pieces.end[at]);
         if (end - start < shortest || pieces.spans[at] !== 1) continue;
         const left = Math.max((start - view.from) * scale, 0);
         const room = Math.min((end - view.from) * scale, wide) - left - 8;
         if (room < NAMED - 8) continue;
         const label = /** @type {number} */ (pieces.label[at]);
-        const name = this.fitted(context, label, trace.functions[label]?.name ?? "?", room);
+        const name = this.fitted(context, label, trace.labels[label]?.name ?? "?", room);
         if (!name) continue;
         context.globalAlpha = !wanted || wanted.has(label) ? 1 : 0.45;
         context.fillText(name, left + 4, top + 12.5);
@@ -297,15 +307,17 @@ export class Timeline {
     context.fill();
     context.font = "600 11.5px Inter, 'Segoe UI', system-ui, sans-serif";
     context.fillStyle = palette.css("text");
-    const name = thread.name || `thread ${thread.index}`;
+    const name = thread.name || (thread.pid || thread.calls ? `thread ${thread.index}` : "not recorded");
     context.fillText(name, 19, top + 15);
     const after = 19 + context.measureText(name).width + 10;
     context.font = "11px Inter, 'Segoe UI', system-ui, sans-serif";
     context.fillStyle = palette.css("soft");
-    const parts = [thread.tid ? `tid ${thread.tid}` : "", plural(thread.calls, "call")];
+    const parts = [thread.tid ? `tid ${thread.tid}` : ""];
+    if (thread.calls) parts.push(plural(thread.calls, "call"));
+    if (thread.events) parts.push(plural(thread.events, "event"));
     if (thread.cpu_ns !== null) parts.push(`${duration(thread.cpu_ns)} CPU`);
     if (thread.lost) parts.push(`${count(thread.lost)} lost`);
-    if (!thread.calls) parts.push("nothing recorded");
+    if (!thread.calls && !thread.events) parts.push("nothing recorded");
     context.fillText(parts.filter(Boolean).join("  ·  "), after, top + 15);
   }
 
@@ -357,7 +369,9 @@ export class Timeline {
     if (!row) return;
     const scale = 1 / this.perPixel;
     const left = Math.max((span.start_ns - from) * scale, -4);
-    const right = Math.min((span.start_ns + span.duration_ns - from) * scale, this.canvas.clientWidth + 4);
+    // What has no length is drawn two pixels wide.
+    const length = Math.max(span.duration_ns, 2 * this.perPixel);
+    const right = Math.min((span.start_ns + length - from) * scale, this.canvas.clientWidth + 4);
     const top = RULER + row.top - scroll;
     if (top < RULER || right < 0 || left > this.canvas.clientWidth) return;
     context.strokeStyle = palette.css("text");
@@ -421,6 +435,13 @@ export class Timeline {
       this.scrollBy(dy);
     }
     this.untip();
+  }
+
+  /** Goes along and zooms. @param {number} share of the view's width @param {number} times that it becomes wider */
+  move(share, times) {
+    const { from, to } = this.state.view;
+    if (share) this.pan((share * (to - from)) / this.perPixel);
+    if (times !== 1) this.state.zoom(times, (from + to) / 2);
   }
 
   /** @param {number} pixels */
@@ -489,7 +510,8 @@ export class Timeline {
     }
     if (!hit || hit.row.kind === "thread") return state.set({ call: null });
     const { pieces, at, row } = hit;
-    if (pieces.spans[at] !== 1) {
+    // Those of one time cannot be told apart by their place; each leads to the next.
+    if (pieces.spans[at] !== 1 && pieces.start[at] !== pieces.end[at]) {
       return state.zoom(0.25, (Number(pieces.start[at]) + Number(pieces.end[at])) / 2);
     }
     state.set({ call: { thread: row.thread.index, depth: row.depth, index: Number(pieces.index[at]) } });
@@ -503,13 +525,13 @@ export class Timeline {
     const label = Number(pieces.label[at]);
     const [start, end] = [Number(pieces.start[at]), Number(pieces.end[at])];
     const spans = Number(pieces.spans[at]);
-    const name = row.kind === "calls" ? this.state.trace.functions[label]?.name ?? "?"
+    const name = row.kind !== "thread" ? this.state.trace.labels[label]?.name ?? "?"
       : label === WAITED ? "Waited" : "Preempted: could have run";
     const figure = make("span", { class: "figure" }, duration(end - start));
     const rest = make("div", { class: "rest" });
-    if (spans === 1) rest.append(figure, ` from ${moment(start, 1000)}`);
+    if (spans === 1) rest.append(...(start === end ? [`at ${moment(start, 1)}`] : [figure, ` from ${moment(start, 1000)}`]));
     else {
-      const what = row.kind === "calls" ? "calls" : "times";
+      const what = { calls: "calls", thread: "times", told: start === end ? "events" : "pieces" }[row.kind];
       rest.append(`and others: ${count(spans)} ${what} within `, figure, "; zoom in to tell them apart");
     }
     this.tip.replaceChildren(make("div", { class: "name" }, name), rest);
@@ -521,7 +543,7 @@ export class Timeline {
     this.tip.style.left = `${Math.max(4, left)}px`;
     this.tip.style.top = `${below ? y + 18 : Math.max(2, y - high - 12)}px`;
     window.clearTimeout(this.tipping);
-    if (row.kind === "calls" && spans === 1) {
+    if (row.kind !== "thread" && spans === 1) {
       const id = { thread: row.thread.index, depth: row.depth, index: Number(pieces.index[at]) };
       this.tipping = window.setTimeout(() => void this.tell(id, rest), 90);
     }
@@ -535,9 +557,14 @@ export class Timeline {
   /** Adds to the tip what only the server knows. @param {CallId} id @param {HTMLElement} rest */
   async tell(id, rest) {
     try {
-      /** @type {CallDetail} */
+      /** @type {CallDetail|ToldDetail} */
       const call = await get("call", { ...id });
       if (!rest.isConnected) return;
+      if ("fields" in call) {
+        const fields = call.fields.map(([field, value]) => `${field}=${value}`).join(" ");
+        if (fields) rest.append(make("div", {}, fields));
+        return;
+      }
       const parts = [`${duration(call.self_ns)} in itself`];
       if (this.state.trace.switches) parts.push(`${duration(call.duration_ns - call.off_cpu_ns)} on a processor`);
       if (call.callee_calls) parts.push(plural(call.callee_calls, "call"));
@@ -559,7 +586,7 @@ export class Timeline {
     let calls = 0;
     let single = 0;
     for (const row of rows) {
-      const pieces = row.kind === "calls" && this.tracks.get(trackKey(row.thread.index, row.depth));
+      const pieces = row.kind !== "thread" && this.tracks.get(trackKey(row.thread.index, row.depth));
       if (!pieces) continue;
       for (let at = firstAfter(pieces, from); at < pieces.count; at++) {
         if (Number(pieces.start[at]) >= to) break;
@@ -568,7 +595,7 @@ export class Timeline {
       }
     }
     const label = `Timelines from ${moment(from, (to - from) / 100)} to ${moment(to, (to - from) / 100)}: ` +
-      `${plural(calls, "call")}, ${count(single)} drawn by themselves`;
+      `${plural(calls, this.state.trace.calls ? "call" : "piece")}, ${count(single)} drawn by themselves`;
     this.canvas.setAttribute("aria-label", label);
   }
 }

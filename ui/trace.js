@@ -33,6 +33,7 @@ function head(trace) {
   document.title = `${trace.command[0]?.split("/").pop() ?? "Trace"} – Fettle`;
   byId("facts", HTMLElement).textContent = [
     duration(trace.end_ns), trace.calls ? plural(trace.calls, "call") : "",
+    trace.events ? plural(trace.threads.reduce((sum, { events }) => sum + events, 0), "event") : "",
     trace.threads.length ? plural(trace.threads.length, "thread") : "",
   ].filter(Boolean).join("  ·  ");
   lacks(trace, null);
@@ -64,11 +65,19 @@ function lacks(trace, report) {
   list.replaceChildren(says);
 }
 
-/** Lets the border between the two halves be moved. */
-function splitter() {
+/** Lists the keys of what is there. @param {TraceInfo} trace @param {number} tabs */
+function helpOn(trace, tabs) {
+  const help = byId("help", HTMLDialogElement);
+  for (const part of help.querySelectorAll("[data-needs]")) {
+    if (part instanceof HTMLElement) part.hidden = part.dataset["needs"] === "events" ? !trace.events : !trace.calls;
+  }
+  byId("last-tab", HTMLElement).textContent = String(tabs);
+}
+
+/** Lets the border between the two halves be moved. @param {number} share of the upper one, in percent */
+function splitter(share) {
   const bar = byId("splitter", HTMLElement);
   const [upper, lower] = [byId("upper", HTMLElement), byId("lower", HTMLElement)];
-  let share = 58;
   const set = (/** @type {number} */ wanted) => {
     share = Math.min(88, Math.max(15, wanted));
     upper.style.flex = `1 1 ${share}%`;
@@ -104,7 +113,7 @@ function start(trace, switchTheme) {
   const go = (call) => {
     const { from, to } = state.view;
     const end = call.start_ns + call.duration_ns;
-    const seen = call.start_ns >= from && end <= to && call.duration_ns > (to - from) / 400;
+    const seen = call.start_ns >= from && end <= to && (!call.duration_ns || call.duration_ns > (to - from) / 400);
     state.set({ call: { thread: call.thread, depth: call.depth, index: call.index }, label: call.label });
     if (!seen) state.show(call.start_ns - call.duration_ns * 2, end + call.duration_ns * 2);
     timeline.reveal(call);
@@ -112,12 +121,12 @@ function start(trace, switchTheme) {
   const details = new Details(state, go);
   const durations = new Durations(byId("durations", HTMLElement), state, failed, go);
 
-  const requests = new Requests(byId("requests", HTMLElement), state, failed);
+  const requests = new Requests(byId("requests", HTMLElement), state, failed, (tid) => timeline.revealThread(tid));
   const communication = new Communication(byId("communication", HTMLElement), state, failed);
 
   // Theme.
   const paint = () => {
-    const colours = palette(trace.functions);
+    const colours = palette(trace.labels);
     for (const part of [timeline, overview, flame, durations, requests]) part.setPalette(colours);
   };
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", paint);
@@ -175,7 +184,7 @@ function start(trace, switchTheme) {
       return;
     }
     try {
-      /** @type {CallDetail} */
+      /** @type {CallDetail|import("./types.js").ToldDetail} */
       const found = await get("call", { ...call });
       if (told !== key) return;
       timeline.marked = found;
@@ -193,6 +202,7 @@ function start(trace, switchTheme) {
   cpu.addEventListener("change", () => state.set({ cpu: cpu.checked }));
   const tab = () => {
     const { tab, range } = state.view;
+    byId("tabs", HTMLElement).append(...state.tabs.map((name) => byId(`tab-${name}`, HTMLButtonElement)));
     cpu.checked = state.view.cpu;
     // The table of the whole recording has a column for each.
     const chooses = tab === "flame" || (tab === "functions" && range !== null);
@@ -253,12 +263,20 @@ function start(trace, switchTheme) {
 
   const ofRequests = () => state.view.tab === "requests";
   const help = byId("help", HTMLDialogElement);
-  byId("help-button", HTMLButtonElement).addEventListener("click", () => help.showModal());
+  const ask = () => {
+    helpOn(trace, state.tabs.length);
+    help.showModal();
+  };
+  byId("help-button", HTMLButtonElement).addEventListener("click", ask);
   byId("losses", HTMLButtonElement).addEventListener("click", () => byId("losses-dialog", HTMLDialogElement).showModal());
-  listenToKeys(state, timeline, {
+  listenToKeys(timeline, () => requests.underPointer() ?? timeline, {
     "/": () => (ofRequests() ? requests.input : search.input).select(),
-    "?": () => help.showModal(),
-    "0": () => state.set({ from: 0, to: state.end }, true),
+    "?": () => ask(),
+    "0": () => {
+      const waterfall = requests.underPointer();
+      if (waterfall) waterfall.all();
+      else state.set({ from: 0, to: state.end }, true);
+    },
     f: () => {
       const { range } = state.view;
       if (timeline.marked) state.show(timeline.marked.start_ns, timeline.marked.start_ns + timeline.marked.duration_ns);
@@ -281,8 +299,6 @@ function start(trace, switchTheme) {
     },
   });
 
-  // Without calls there are no timelines, and requests have the page.
-  document.documentElement.classList.toggle("no-calls", !trace.calls);
   byId("main", HTMLElement).hidden = false;
   byId("notice", HTMLElement).hidden = true;
   timeline.scroller.scrollTop = state.view.scroll;
@@ -291,7 +307,8 @@ function start(trace, switchTheme) {
   paint();
   scope();
   tab();
-  splitter();
+  // Who recorded events alone looks for requests first.
+  splitter(trace.calls ? 58 : 42);
 
   // A recording that goes on.
   const grow = async () => {
@@ -301,7 +318,6 @@ function start(trace, switchTheme) {
       if (now.generation !== trace.generation) {
         trace = await get("trace");
         head(trace);
-        document.documentElement.classList.toggle("no-calls", !trace.calls);
         const marked = timeline.marked;
         told = "";
         asked = "";

@@ -16,7 +16,7 @@
  * @property {number} generation which state of a recording that goes on this is
  * @property {boolean} live whether it goes on
  * @property {ThreadInfo[]} threads
- * @property {FunctionInfo[]} functions by label
+ * @property {LabelInfo[]} labels what spans are called, by label
  * @property {string[]} warnings
  */
 
@@ -31,14 +31,17 @@
  * @property {number|null} cpu_ns
  * @property {number} calls
  * @property {number} lost
- * @property {number} depths
+ * @property {number} depths rows of its calls
+ * @property {number} told rows of what events tell of it
+ * @property {number} events
  * @property {boolean} off_cpu
  */
 
 /**
- * @typedef {object} FunctionInfo
- * @property {number} id
+ * @typedef {object} LabelInfo
  * @property {string} name
+ * @property {"function"|"state"|"lasting"|"event"} what
+ * @property {number|null} id of a function
  * @property {string} module
  * @property {string|null} place
  */
@@ -69,6 +72,15 @@
  * @property {Share[]} callees most time first
  */
 /** @typedef {Call & CallSurroundings} CallDetail */
+
+/**
+ * What events tell, at one time.
+ * @typedef {object} ToldSurroundings
+ * @property {[string, string][]} fields
+ * @property {Call|null} before
+ * @property {Call|null} behind
+ */
+/** @typedef {Call & ToldSurroundings} ToldDetail */
 
 /**
  * One function's part of a range.
@@ -155,9 +167,9 @@
 /**
  * A row of the timelines.
  * @typedef {object} Row
- * @property {"thread"|"calls"} kind
+ * @property {"thread"|"calls"|"told"} kind
  * @property {ThreadInfo} thread
- * @property {number} depth
+ * @property {number} depth its number: of a call's row the calls around it, others from TOLD on
  * @property {number} top pixels from the top of all rows
  * @property {number} height
  */
@@ -168,11 +180,12 @@
  * @property {number} from nanoseconds of trace time
  * @property {number} to
  * @property {[number, number]|null} range the selected time
- * @property {number|null} label the selected function
+ * @property {number|null} label the selected function, or what else is drawn
  * @property {CallId|null} call the selected call
  * @property {string|null} schema what a request is; none for what suits the trace
  * @property {RequestId|null} request the chosen request
  * @property {RequestId|null} beside the one that it is compared with
+ * @property {[number, number]|null} part nanoseconds of the chosen request that its waterfall shows
  * @property {[number, number]|null} took nanoseconds that the listed requests took
  * @property {string} find what the listed requests have in their class, path or number
  * @property {Order|null} order of the requests; none for the slowest first
@@ -233,7 +246,7 @@
  * One request whole.
  * @typedef {object} RequestDetail
  * @property {RequestRow} request
- * @property {{name: string, times_ns: Record<StateName, number>}[]} actors
+ * @property {{name: string, tid: number|null, times_ns: Record<StateName, number>}[]} actors
  * @property {{actor: number, state: StateName, from_ns: number, to_ns: number, shared: boolean}[]} spans
  * @property {{from_actor: number|null, from_ns: number, to_actor: number, to_ns: number}[]} links
  * @property {{time_ns: number, name: string, actor: number|null, fields: [string, string][]}[]} events

@@ -1,5 +1,5 @@
-// One request across threads and processes: a row for each, what it did and when, and where work
-// went from one to the other.
+// One request across threads and processes: a row for each, what it did and when, its events, and
+// where work went from one to the other. From the whole request down to one event.
 
 import { make, perFrame, sized } from "./dom.js";
 import { duration, moment, niceStep } from "./format.js";
@@ -22,9 +22,17 @@ export const STATES = [
 const ROW = 22;
 const TOP = 22;
 const NAMES = 150;
+/** How near the pointer must come to an event, in CSS pixels. */
+const REACH = 3;
+/** Events that are told at most. */
+const SHOWN = 6;
+/** The shortest part of a request that can be looked at, in nanoseconds. */
+const NARROWEST_NS = 20;
 
 export class Waterfall {
-  constructor() {
+  /** @param {import("./state.js").State} state */
+  constructor(state) {
+    this.state = state;
     this.canvas = make("canvas", { role: "img", tabindex: 0 });
     this.tip = make("div", { class: "tip", hidden: true });
     this.place = make("div", { class: "waterfall" }, this.canvas, this.tip);
@@ -35,8 +43,16 @@ export class Waterfall {
     this.palette = null;
     this.draw = perFrame(() => this.paint());
     new ResizeObserver(() => this.draw()).observe(this.place);
-    this.canvas.addEventListener("pointermove", (event) => this.point(event));
+    state.listen((view, before) => {
+      if (view.part !== before.part) this.draw();
+    });
+    this.canvas.addEventListener("pointermove", (event) => {
+      if (!event.buttons) this.point(event);
+    });
     this.canvas.addEventListener("pointerleave", () => (this.tip.hidden = true));
+    this.canvas.addEventListener("wheel", (event) => this.wheel(event), { passive: false });
+    this.canvas.addEventListener("pointerdown", (event) => this.press(event));
+    this.canvas.addEventListener("dblclick", (event) => this.enter(event));
   }
 
   /** @param {Palette} palette */
@@ -55,10 +71,94 @@ export class Waterfall {
     this.draw();
   }
 
+  /** CSS pixels that time has. */
+  get wide() {
+    return Math.max(this.canvas.clientWidth - NAMES - 8, 1);
+  }
+
+  /** What is seen, nanoseconds from the request's beginning. @returns {[number, number]} */
+  get part() {
+    const [from, to] = this.state.view.part ?? [0, this.longest];
+    return from < to && from < this.longest ? [from, to] : [0, this.longest];
+  }
+
   /** CSS pixels of a moment. @param {number} ns */
   x(ns) {
-    const begin = this.detail?.request.begin_ns ?? 0;
-    return NAMES + ((ns - begin) / this.longest) * (this.canvas.clientWidth - NAMES - 8);
+    const [from, to] = this.part;
+    return NAMES + ((ns - (this.detail?.request.begin_ns ?? 0) - from) / (to - from)) * this.wide;
+  }
+
+  // Moving. Two waterfalls show the same part, so that they can be compared.
+
+  pointed() {
+    return this.canvas.isConnected && this.canvas.matches(":hover");
+  }
+
+  /** Shows everything. */
+  all() {
+    this.state.set({ part: null });
+  }
+
+  /** Shows a part, as far as there is one. @param {number} from @param {number} to */
+  see(from, to) {
+    const width = Math.min(Math.max(to - from, NARROWEST_NS), this.longest);
+    const start = Math.min(Math.max((from + to - width) / 2, 0), this.longest - width);
+    this.state.set({ part: width < this.longest ? [start, start + width] : null });
+  }
+
+  /**
+   * Goes along and zooms.
+   * @param {number} share of the width @param {number} times that the part becomes longer
+   * @param {number} [x] CSS pixels of what stays where it is
+   */
+  move(share, times, x = NAMES + this.wide / 2) {
+    const [from, to] = this.part;
+    const by = share * (to - from);
+    const around = from + ((x - NAMES) / this.wide) * (to - from);
+    // At an end it stays as long as it is.
+    const [first, last] = [around - (around - from) * times, around + (to - around) * times];
+    const along = Math.min(Math.max(by, -first), this.longest - last);
+    this.see(times === 1 ? first + along : first, times === 1 ? last + along : last);
+  }
+
+  /** @param {WheelEvent} event */
+  wheel(event) {
+    const unit = event.deltaMode === WheelEvent.DOM_DELTA_LINE ? 16 : 1;
+    const [dx, dy] = [event.deltaX * unit, event.deltaY * unit];
+    const along = event.shiftKey ? dx || dy : Math.abs(dx) > Math.abs(dy) ? dx : 0;
+    const zooms = event.ctrlKey || event.metaKey;
+    // Without a key the wheel scrolls what is around.
+    if (!zooms && !along) return;
+    event.preventDefault();
+    this.tip.hidden = true;
+    if (zooms) this.move(0, Math.exp(Math.max(-120, Math.min(120, dy)) * 0.004), event.offsetX);
+    else this.move(along / this.wide, 1);
+  }
+
+  /** @param {PointerEvent} event */
+  press(event) {
+    if (event.button !== 0) return;
+    const { canvas } = this;
+    canvas.setPointerCapture(event.pointerId);
+    const [from, to] = this.part;
+    this.tip.hidden = true;
+    /** @param {PointerEvent} drag */
+    const drag = (drag) => {
+      const by = ((event.offsetX - drag.offsetX) / this.wide) * (to - from);
+      const along = Math.min(Math.max(by, -from), this.longest - to);
+      if (along) this.see(from + along, to + along);
+    };
+    canvas.addEventListener("pointermove", drag);
+    canvas.addEventListener("pointerup", () => canvas.removeEventListener("pointermove", drag), { once: true });
+  }
+
+  /** Zooms to what is there, or shows everything. @param {MouseEvent} event */
+  enter({ offsetX, offsetY }) {
+    const span = this.spanAt(offsetX, offsetY);
+    if (!span || !this.detail) return this.all();
+    const { begin_ns } = this.detail.request;
+    const room = (span.to_ns - span.from_ns) * 0.15;
+    this.see(span.from_ns - begin_ns - room, span.to_ns - begin_ns + room);
   }
 
   paint() {
@@ -72,8 +172,9 @@ export class Waterfall {
     context.fillRect(0, 0, wide, high);
     context.font = "11px Inter, 'Segoe UI', system-ui, sans-serif";
     const { begin_ns } = detail.request;
-    const step = niceStep(this.longest / Math.max((wide - NAMES) / 100, 1));
-    for (let mark = 0; mark <= this.longest; mark += step) {
+    const [first, last] = this.part;
+    const step = niceStep((last - first) / Math.max((wide - NAMES) / 100, 1));
+    for (let mark = Math.ceil(first / step) * step; mark <= last; mark += step) {
       const x = Math.round(this.x(begin_ns + mark));
       context.fillStyle = palette.css("line");
       context.fillRect(x, TOP - 6, 1, high - TOP + 6);
@@ -87,6 +188,10 @@ export class Waterfall {
       while (shown.length > 3 && context.measureText(shown).width > NAMES - 14) shown = `${shown.slice(0, -2)}…`;
       context.fillText(shown, 4, TOP + at * ROW + 14);
     });
+    context.save();
+    context.beginPath();
+    context.rect(NAMES, 0, wide - NAMES, high);
+    context.clip();
     for (const span of detail.spans) {
       const left = this.x(span.from_ns);
       const width = Math.max(this.x(span.to_ns) - left, 1);
@@ -121,26 +226,55 @@ export class Waterfall {
       const left = this.x(step.from_ns);
       context.fillRect(left, TOP + at * ROW + ROW - 3, Math.max(this.x(step.to_ns) - left, 1), 1.5);
     }
+    this.ticks(context, detail);
+    context.restore();
+  }
+
+  /** A tick for each event that has a pixel to itself. @param {CanvasRenderingContext2D} context @param {RequestDetail} detail */
+  ticks(context, detail) {
+    /** @type {Map<number, number>} */
+    const drawn = new Map();
+    for (const { actor, time_ns } of detail.events) {
+      if (actor === null) continue;
+      const x = Math.round(this.x(time_ns));
+      if (drawn.get(actor) === x) continue;
+      drawn.set(actor, x);
+      context.fillRect(x, TOP + actor * ROW + 1, 1, 4);
+    }
+  }
+
+  /** @param {number} x @param {number} y */
+  spanAt(x, y) {
+    const row = Math.floor((y - TOP) / ROW);
+    if (x < NAMES) return undefined;
+    const near = this.detail?.spans.filter(({ actor }) => actor === row) ?? [];
+    return near.find((span) => this.x(span.from_ns) - 1 <= x && x <= Math.max(this.x(span.to_ns), this.x(span.from_ns) + 1) + 1);
+  }
+
+  /** The events that the pointer is on, of one row. @param {number} x @param {number} y */
+  eventsAt(x, y) {
+    const row = Math.floor((y - TOP) / ROW);
+    return this.detail?.events.filter(({ actor, time_ns }) => actor === row && Math.abs(this.x(time_ns) - x) <= REACH) ?? [];
   }
 
   /** @param {PointerEvent} event */
   point({ offsetX, offsetY }) {
     const { detail } = this;
     if (!detail) return;
+    const under = this.spanAt(offsetX, offsetY);
+    const events = this.eventsAt(offsetX, offsetY);
+    this.tip.hidden = !under && !events.length;
+    if (this.tip.hidden) return;
     const row = Math.floor((offsetY - TOP) / ROW);
-    const near = detail.spans.filter(({ actor }) => actor === row);
-    const under = near.find((span) => this.x(span.from_ns) - 1 <= offsetX && offsetX <= Math.max(this.x(span.to_ns), this.x(span.from_ns) + 1) + 1);
-    this.tip.hidden = !under;
-    if (!under) return;
     const begin = detail.request.begin_ns;
-    const events = detail.events.filter(({ actor, time_ns }) => actor === row && time_ns >= under.from_ns && time_ns <= under.to_ns);
-    const says = STATES.find(({ name }) => name === under.state)?.says ?? "";
-    this.tip.replaceChildren(
-      make("div", { class: "name" }, `${detail.actors[row]?.name ?? ""}: ${under.state}`),
+    const says = STATES.find(({ name }) => name === under?.state)?.says ?? "";
+    const of = make("div", { class: "name" }, `${detail.actors[row]?.name ?? ""}${under ? `: ${under.state}` : ""}`);
+    this.tip.replaceChildren(of, ...(under ? [
       make("div", { class: "rest" }, make("span", { class: "figure" }, duration(under.to_ns - under.from_ns)),
-        ` after ${duration(under.from_ns - begin)} · ${says}${under.shared ? " · for other requests too" : ""}`),
-      ...events.slice(0, 6).map(({ name, fields }) => make("div", { class: "rest" },
-        `${name} ${fields.slice(0, 5).map(([field, value]) => `${field}=${value}`).join(" ")}`)));
+        ` after ${duration(under.from_ns - begin)} · ${says}${under.shared ? " · for other requests too" : ""}`)] : []),
+      ...events.slice(0, SHOWN).map(({ name, time_ns, fields }) => make("div", { class: "rest" },
+        `${duration(time_ns - begin)}  ${name} ${fields.map(([field, value]) => `${field}=${value}`).join(" ")}`)));
+    if (events.length > SHOWN) this.tip.append(make("div", { class: "rest" }, `${events.length - SHOWN} more; zoom in to tell them apart`));
     this.tip.style.left = `${Math.max(4, Math.min(offsetX + 14, this.canvas.clientWidth - this.tip.offsetWidth - 6))}px`;
     this.tip.style.top = `${offsetY + 16}px`;
   }

@@ -420,6 +420,79 @@ const GRAPH: &str = "(() => {
         labels: boxes.length - nodes.length, lines: lines.length, clear, passes };
 })()";
 
+/// The place of the middle of what is drawn at a moment in a row of the first thread, in the page.
+fn place_of(row: u32, part: f64) -> String {
+    // The head of the thread, and the rows before it.
+    let y = format!("26 + 27 + {row} * 18 + 9");
+    format!(
+        "(({{ x, y, width }}) => [x + width * {part}, y + {y}])\
+         (document.getElementById('timeline').getBoundingClientRect())"
+    )
+}
+
+#[test]
+fn events_alone_have_timelines_down_to_one_of_them() {
+    let Some(Bed { mut page, folder }) = Bed::new() else { return };
+    let served = Served::start(&open_files(folder.path(), 10));
+    page.open(&served.url).unwrap();
+    page.until(READY).unwrap();
+    page.until("document.querySelectorAll('#requests tbody tr').length === 10").unwrap();
+    page.until("/20 events/.test(document.getElementById('facts').innerText)").unwrap();
+    page.until("document.getElementById('timeline').clientHeight > 150").unwrap();
+
+    // The first event of all: a file is opened.
+    page.click_at(&place_of(0, 0.0)).unwrap();
+    page.until("/call=0.65536.0/.test(location.hash)").unwrap();
+    let details = "document.getElementById('details').innerText";
+    for says in ["open", "/data/0", "fd"] {
+        page.until(&format!("{details}.includes('{says}')")).unwrap();
+    }
+    // And the one behind it.
+    page.value("[...document.querySelectorAll('#details button')].find(b => b.innerText === 'Behind').click()")
+        .unwrap();
+    page.until("/call=0.65536.1/.test(location.hash)").unwrap();
+    page.until(&format!("{details}.includes('close')")).unwrap();
+    // Kinds of events are found like functions, and keys go from one to the next.
+    page.value("document.getElementById('search').focus()").unwrap();
+    for key in ["o", "p", "e", "n"] {
+        page.key(key).unwrap();
+    }
+    page.until("document.getElementById('matches').innerText.includes('event')").unwrap();
+    page.key("Enter").unwrap();
+    page.until("/function=event.open/.test(location.hash)").unwrap();
+    page.key("n").unwrap();
+    page.until("/call=0.65536.4/.test(location.hash)").unwrap();
+    leads_back(&mut page, "requests");
+    page.until(&format!("{details}.includes('open')")).unwrap();
+    assert_eq!(page.errors, [] as [String; 0]);
+}
+
+#[test]
+fn a_waterfall_is_zoomed_with_the_keys_of_the_timelines() {
+    let Some(Bed { mut page, folder }) = Bed::new() else { return };
+    let served = Served::start(&open_files(folder.path(), 10));
+    page.open(&served.url).unwrap();
+    page.until(READY).unwrap();
+    page.until("document.querySelectorAll('#requests tbody tr').length === 10").unwrap();
+    page.value("document.querySelector('#requests tbody tr').click()").unwrap();
+    page.until("document.querySelector('.waterfall canvas') !== null").unwrap();
+    page.drag(".waterfall canvas", 0.6, 0.6).unwrap();
+    page.key("w").unwrap();
+    page.until("/part=\\d+-\\d+/.test(location.hash) && !location.hash.includes('t=')").unwrap();
+    let before = page.value("location.hash").unwrap();
+    page.key("d").unwrap();
+    page.until(&format!("location.hash !== {before}")).unwrap();
+    leads_back(&mut page, "requests");
+    page.drag(".waterfall canvas", 0.6, 0.6).unwrap();
+    page.key("0").unwrap();
+    page.until("!location.hash.includes('part')").unwrap();
+    // The help tells of what is there.
+    page.key("?").unwrap();
+    page.until("document.getElementById('help').innerText.includes('waterfall')").unwrap();
+    page.until("document.getElementById('last-tab').innerText === '3'").unwrap();
+    assert_eq!(page.errors, [] as [String; 0]);
+}
+
 #[test]
 fn who_talks_with_whom_is_drawn_so_that_it_can_be_read() {
     let Some(Bed { mut page, folder }) = Bed::new() else { return };

@@ -24,10 +24,14 @@ const BY_EVENTS: [(&str, &[&str]); 9] = [
 ];
 
 /// Those of messages between threads.
-const MESSAGES: [&str; 4] = ["asyncio", "sockets", "pipes", "queues"];
+const MESSAGES: [&str; 6] = ["asyncio", "sockets", "pipes", "queues", "grpc", "http2"];
 
 /// Functions whose arguments say more of messages through sockets than their events alone.
 const STEPS: [&str; 2] = ["_PyDict_SetItem_KnownHash", "PyByteArray_Resize"];
+
+/// Protocols of which one connection carries many questions at once, and the schema that tells them
+/// apart: who follows bytes takes them for one.
+const AT_ONCE: [(&str, &str); 2] = [("grpc", "gRPC"), ("http2", "HTTP/2")];
 
 /// What was chosen.
 #[derive(Clone, Debug)]
@@ -59,6 +63,9 @@ pub fn choose(trace: &Trace) -> Result<Choice> {
         let reason = "the trace has events of sockets, and calls of the steps of Python's tasks";
         return Ok(choice("asyncio", reason.into()));
     }
+    if let Some((schema, protocol)) = asked_at_once(trace)? {
+        return Ok(choice(schema, format!("all that servers are asked in it is {protocol}")));
+    }
     if let Some(choice) = choose_by(&present) {
         return Ok(choice);
     }
@@ -68,13 +75,41 @@ pub fn choose(trace: &Trace) -> Result<Choice> {
     Err(Error::NothingToFollow)
 }
 
+/// The one of [`AT_ONCE`] that all questions are of which servers got, if there are some.
+fn asked_at_once(trace: &Trace) -> Result<Option<(&'static str, &'static str)>> {
+    let (mut stream, _) = trace.events(&mut |kind| {
+        let place = |name: &str| kind.fields.iter().position(|field| field.name == name);
+        (kind.name == "ask").then_some(())?;
+        Some(vec![place("sent")?, place("protocol")?])
+    })?;
+    // Codes are places in the list behind 0, which is any other protocol.
+    let code = |text: &str| {
+        AT_ONCE.iter().position(|(name, _)| *name == text).map_or(0, |place| place as u32 + 1)
+    };
+    let mut found = None;
+    while let Some(run) = stream.next(u64::MAX, &mut |text| code(text))? {
+        for (_, protocol) in run.values(0).iter().zip(run.values(1)).filter(|(sent, _)| **sent == 0)
+        {
+            if found.is_some_and(|found| found != *protocol) {
+                return Ok(None);
+            }
+            found = Some(*protocol);
+        }
+    }
+    let place = found.and_then(|code| usize::try_from(code).ok()?.checked_sub(1));
+    Ok(place.and_then(|place| AT_ONCE.get(place).copied()))
+}
+
 /// Chooses a shipped schema by the events that there are.
 pub fn choose_by(present: &HashSet<&str>) -> Option<Choice> {
     for (name, events) in BY_EVENTS {
         if events.iter().all(|event| present.contains(event)) {
             let events: Vec<String> = events.iter().map(|event| format!("`{event}`")).collect();
             let noun = if events.len() == 1 { "the event" } else { "the events" };
-            return Some(choice(name, format!("the trace has {noun} {}", events.join(" and "))));
+            let asks = MESSAGES.contains(&name) && present.contains("ask");
+            let asks = if asks { " (`messages` tells what servers are asked)" } else { "" };
+            let reason = format!("the trace has {noun} {}{asks}", events.join(" and "));
+            return Some(choice(name, reason));
         }
     }
     None

@@ -1,6 +1,6 @@
 //! One request whole: who worked for it, what they did, and every event.
 
-use fettle_requests::{Batch, LinkKind, Peer, Request, State};
+use fettle_requests::{Batch, FieldType, LinkKind, Peer, Request, State, Strings};
 
 use crate::JSON_VERSION;
 use crate::error::Result;
@@ -71,21 +71,24 @@ impl Session<'_> {
 
 /// Names and values of an event's fields.
 fn fields(batch: &Batch, row: usize, context: &Context<'_>) -> Vec<(String, String)> {
-    use fettle_requests::FieldType::{Bool, Text};
     let Some(kind) = context.program.catalog().get(batch.kind(row)) else { return Vec::new() };
     let columns = kind.fields.iter().enumerate();
     let field = |(column, field): (usize, &fettle_requests::Field)| {
-        let value = batch.value(row, column);
-        let text = match field.ty {
-            Text => context.strings.text(value as u32).unwrap_or_default().to_owned(),
-            Bool => if value != 0 { "true" } else { "false" }.to_owned(),
-            ty if ty.signed() => (value as i64).to_string(),
-            _ if field.name == "address" => format!("{value:#x}"),
-            _ => value.to_string(),
-        };
-        (field.name.clone(), text)
+        let value = shown(&field.name, field.ty, batch.value(row, column), context.strings);
+        (field.name.clone(), value)
     };
     columns.map(field).collect()
+}
+
+/// A field's value as it is shown.
+pub(crate) fn shown(name: &str, ty: FieldType, value: u64, strings: &Strings) -> String {
+    match ty {
+        FieldType::Text => strings.text(value as u32).unwrap_or_default().to_owned(),
+        FieldType::Bool => if value != 0 { "true" } else { "false" }.to_owned(),
+        ty if ty.signed() => (value as i64).to_string(),
+        _ if name == "address" => format!("{value:#x}"),
+        _ => value.to_string(),
+    }
 }
 
 /// Everything but the fields of events.

@@ -172,6 +172,11 @@ fn pieces(session: &Session<'_>) -> Result<Pieces> {
         true
     })?;
     pieces.problems = ran.problems;
+    if pieces.requests == 0 {
+        let schemas = session.program().schemas().iter().map(|schema| schema.name());
+        let schemas = schemas.collect::<Vec<_>>().join(", ");
+        pieces.problems.push(format!("no request is in it by the schema {schemas}"));
+    }
     pieces.calls = system_calls(session.trace)?;
     Ok(pieces)
 }

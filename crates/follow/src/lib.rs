@@ -42,6 +42,7 @@ mod perfetto;
 mod quantile;
 mod session;
 mod summary;
+mod threads;
 mod unconnected;
 mod undecoded;
 mod view;
@@ -54,6 +55,9 @@ pub use export::SpanFormat;
 pub use live::Live;
 pub use parts::{Follower, LATE_NS, Part, PartReader, Place};
 pub use session::{Context, Observer, Session};
+pub use threads::{
+    ThreadEvent, ThreadEvents, event_fields, for_each_thread_doing, for_each_thread_event,
+};
 pub use view::{
     Actor, ClassSummary, Count, CriticalStep, Detail, EventRow, LinkRow, Quantiles, RequestRow,
     SchemaSummary, SectionRow, SlowRequest, SpanRow, Summary, TimesNs,

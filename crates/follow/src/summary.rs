@@ -30,6 +30,8 @@ pub(crate) struct Summing {
     slowest: usize,
     unconnected: Unconnected,
     undecoded: Undecoded,
+    /// The event of calls whose doings are not seen, and how many there were.
+    unseen: (Option<EventId>, u64),
 }
 
 /// What is added up of a schema.
@@ -74,8 +76,8 @@ impl Session<'_> {
     /// All requests in figures, and the `slowest` slowest of each schema.
     pub fn summary(&self, slowest: usize) -> Result<Summary> {
         let mut summing = Summing::new(&self.program, slowest);
-        let undecoded = summing.undecoded.clone();
-        let ran = self.run_with(&|event| undecoded.wants(event), None, &mut summing)?;
+        let other = Summing::new(&self.program, 0);
+        let ran = self.run_with(&|event| other.wants(event), None, &mut summing)?;
         let Ran { counts, schema_counts, problems, .. } = ran;
         let manifest = self.trace.manifest();
         Ok(summing.finish(&self.program, manifest, &counts, &schema_counts, problems))
@@ -98,18 +100,22 @@ impl Summing {
     pub(crate) fn new(program: &Program, slowest: usize) -> Summing {
         let sums = program.schemas().iter().map(|_| Sums::default()).collect();
         let (unconnected, undecoded) = (Unconnected::new(program), Undecoded::new(program));
-        Summing { sums, slowest, unconnected, undecoded }
+        let unseen = (program.catalog().find("io_uring"), 0);
+        Summing { sums, slowest, unconnected, undecoded, unseen }
     }
 
     /// Whether it has to see an event, whatever the schemas do with it.
     pub(crate) fn wants(&self, event: EventId) -> bool {
-        self.undecoded.wants(event)
+        self.undecoded.wants(event) || self.unseen.0 == Some(event)
     }
 
     /// Looks at some events for what is not in requests.
     pub(crate) fn look(&mut self, events: &Batch, strings: &Strings) {
         self.unconnected.look(events, strings);
         self.undecoded.look(events, strings);
+        if let (Some(event), count) = &mut self.unseen {
+            *count += (0..events.len()).filter(|row| events.kind(*row) == *event).count() as u64;
+        }
     }
 
     /// Adds a request.
@@ -136,7 +142,7 @@ impl Summing {
         schema_counts: &[SchemaCounts],
         problems: Vec<String>,
     ) -> Summary {
-        let mut event_counts = event_counts(counts, self.unconnected.messages);
+        let mut event_counts = event_counts(counts, self.unconnected.messages, self.unseen.1);
         event_counts.extend(self.undecoded.counts());
         let names = program.schemas().iter().map(|schema| schema.name().to_owned());
         let sums = names.zip(self.sums).zip(schema_counts);
@@ -213,7 +219,7 @@ fn not_none(counts: &[(&'static str, &'static str, u64)]) -> Vec<Count> {
     some.map(|&(name, meaning, count)| Count { name, meaning, count }).collect()
 }
 
-fn event_counts(counts: &Counts, unconnected: u64) -> Vec<Count> {
+fn event_counts(counts: &Counts, unconnected: u64, unseen: u64) -> Vec<Count> {
     not_none(&[
         ("out_of_order", "events came too late and were moved", counts.out_of_order),
         ("clock_jumps", "times the clock was set back", counts.clock_jumps),
@@ -223,6 +229,11 @@ fn event_counts(counts: &Counts, unconnected: u64) -> Vec<Count> {
             "unconnected",
             "messages came over sockets that are not connected (UDP): requests of several peers may be one",
             unconnected,
+        ),
+        (
+            "io_uring",
+            "calls of io_uring: what was read, written, sent and received through it is in no request",
+            unseen,
         ),
     ])
 }

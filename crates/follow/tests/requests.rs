@@ -134,6 +134,82 @@ fn who_wakes_whom_has_names() {
     assert_eq!(rows, expected.iter().map(|(n, text)| (n, text)).collect::<Vec<_>>());
 }
 
+/// A trace of messages: what is asked in it by which protocols, and whether that was sent.
+fn asked(folder: &std::path::Path, asks: &[(&str, bool)]) -> Trace {
+    use FieldType::{Bool, I64, Text, U32, U64};
+    let writer = TraceWriter::create(folder, &Manifest::default()).unwrap();
+    let mut events = EventWriter::create(folder).unwrap();
+    let ends = [("pid", U32), ("tid", U32), ("socket", U64), ("local", Text), ("remote", Text)];
+    let fields = |more: &[(&str, FieldType)]| -> Vec<_> {
+        let all = ends.iter().chain(more);
+        all.map(|(name, ty)| EventField::new(*name, *ty)).collect()
+    };
+    let bytes = fields(&[("bytes", I64)]);
+    let kinds = ["received", "sent"].map(|name| events.kind(name, &bytes).unwrap());
+    let said = [("sent", Bool), ("protocol", Text), ("exchange", U64), ("command", Text)];
+    let ask = events.kind("ask", &fields(&[&said[..], &[("detail", Text)]].concat())).unwrap();
+    let uring = [("fd", FieldType::I32), ("result", I64)];
+    let uring = [("pid", U32), ("tid", U32)].iter().chain(&uring);
+    let uring: Vec<_> = uring.map(|(name, ty)| EventField::new(*name, *ty)).collect();
+    let uring = events.kind("io_uring", &uring).unwrap();
+    let [here, there] = ["here:1", "there:2"].map(|name| u64::from(events.text(name)));
+    for (at_ns, (protocol, sent)) in (1..).zip(asks) {
+        for kind in kinds {
+            events.push(kind, at_ns, 0, &[7, 7, 1, here, there, 9]).unwrap();
+        }
+        let protocol = u64::from(events.text(protocol));
+        let values = [7, 7, 1, here, there, u64::from(*sent), protocol, at_ns, here, here];
+        events.push(ask, at_ns, 0, &values).unwrap();
+        events.push(uring, at_ns, 0, &[7, 7, 5, 1]).unwrap();
+    }
+    let finish = Finish { events: events.finish(Vec::new()).unwrap(), ..Finish::default() };
+    writer.finish(finish, &mut |_, _| {}).unwrap();
+    Trace::open(folder).unwrap()
+}
+
+/// Where one connection carries many questions at once, who follows bytes takes them for one.
+#[test]
+fn what_servers_are_asked_chooses_the_schema() {
+    let dir = tempfile::tempdir().unwrap();
+    let (asked_grpc, other): (&[_], &[_]) = (
+        &[("grpc", false), ("grpc", false), ("redis", true)],
+        &[("grpc", false), ("redis", false)],
+    );
+    let chosen = |name: &str, asks| {
+        let choice = choose(&asked(&dir.path().join(name), asks)).unwrap();
+        (choice.sources[0].name.clone(), choice.reason)
+    };
+    assert_eq!(chosen("grpc.fettle", asked_grpc).0, "grpc");
+    assert_eq!(chosen("http2.fettle", &[("http2", false)]).0, "http2");
+    let (name, reason) = chosen("other.fettle", other);
+    assert_eq!(name, "sockets");
+    assert!(reason.contains("`messages` tells what servers are asked"), "{reason}");
+}
+
+/// What goes through `io_uring` is not seen, which is said where it is missed.
+#[test]
+fn calls_of_io_uring_are_counted() {
+    let dir = tempfile::tempdir().unwrap();
+    let trace = asked(&dir.path().join("uring.fettle"), &[("redis", false), ("redis", false)]);
+    let sources = choose(&trace).unwrap().sources;
+    let summary = Session::open(&trace, &sources, &shipped).unwrap().summary(1).unwrap();
+    let told = summary.counts.iter().find(|count| count.name == "io_uring");
+    assert_eq!(told.map(|count| count.count), Some(2));
+}
+
+/// With a side that has no requests there is nothing to compare, which is said.
+#[test]
+fn a_side_without_requests_is_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let traces = ["before", "after"].map(|name| asked(&dir.path().join(name), &[("redis", false)]));
+    let sources = [Source::new("calls", shipped("calls").unwrap())];
+    let [before, after] = &traces;
+    let open = |trace| Session::open(trace, &sources, &shipped).unwrap();
+    let diff = diff(&open(before), &open(after)).unwrap();
+    let says = |side: &str| format!("{side}: no request is in it by the schema calls");
+    assert_eq!(diff.problems, [says("before"), says("after")]);
+}
+
 /// Who sends to a socket that is not connected is not known, which is said. The kernel's own sockets are
 /// nobody's.
 #[test]

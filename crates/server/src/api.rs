@@ -15,10 +15,10 @@ use crate::app::App;
 use crate::calls::{CallId, Wanted};
 use crate::range::{Range, RangeTree};
 use crate::requests;
-use crate::timelines::Timelines;
+use crate::timelines::{TOLD, Timelines};
 use crate::track::Viewport;
 use crate::views::{
-    CallsView, DetailView, DurationsView, LiveView, RangeView, ReportView, TraceView,
+    CallsView, DetailView, DurationsView, LiveView, RangeView, ReportView, ToldView, TraceView,
 };
 use crate::wire::{Answer, OFF_CPU};
 
@@ -133,7 +133,7 @@ struct ViewportQuery {
     to: u64,
     /// A cell is two to the power of this many nanoseconds long.
     cell_bits: u32,
-    /// `THREAD:FIRST-END`, separated by commas: the depths of a thread that are looked at.
+    /// `THREAD:FIRST-END`, separated by commas: the rows of a thread that are looked at.
     tracks: String,
 }
 
@@ -154,14 +154,14 @@ async fn viewport(State(app): State<Arc<App>>, Query(query): Query<ViewportQuery
         pieces.clear();
         timeline.off_cpu.pieces(viewport, &mut pieces);
         answer.track(thread, OFF_CPU, &pieces);
-        for depth in first..end.min(timeline.depths.len() as u32) {
+        for (row, track) in timeline.rows().filter(|(row, _)| (first..end).contains(row)) {
             tracks += 1;
             if tracks > TRACKS_MAX {
                 return Err(bad("too many tracks"));
             }
             pieces.clear();
-            timeline.depths[depth as usize].pieces(viewport, &mut pieces);
-            answer.track(thread, depth, &pieces);
+            track.pieces(viewport, &mut pieces);
+            answer.track(thread, row, &pieces);
         }
     }
     let kind = [(header::CONTENT_TYPE, "application/octet-stream")];
@@ -210,9 +210,14 @@ struct CallQuery {
 async fn call(State(app): State<Arc<App>>, Query(query): Query<CallQuery>) -> Answered {
     let CallQuery { thread, depth, index } = query;
     let id = CallId { thread, depth, index };
-    let view = at_length(&app, move |timelines| DetailView::new(timelines, id)).await?;
     let none = || Failure(StatusCode::NOT_FOUND, "there is no such call".to_owned());
-    json(&view.ok_or_else(none)?)
+    if depth < TOLD {
+        let view = at_length(&app, move |timelines| DetailView::new(timelines, id)).await?;
+        return json(&view.ok_or_else(none)?);
+    }
+    let trace = app.shown().trace().clone();
+    let view = at_length(&app, move |timelines| ToldView::new(&trace, timelines, id)).await?;
+    json(&view.map_err(broken)?.ok_or_else(none)?)
 }
 
 #[derive(Deserialize)]

@@ -1,4 +1,4 @@
-//! Single calls: finding them, and what is around one.
+//! Single calls and events: finding them, and what is around one.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -14,16 +14,16 @@ use crate::track::Span;
 pub struct CallId {
     /// Index of its thread.
     pub thread: u32,
-    /// Calls around it.
+    /// Its row ([`Timeline::row`]): for a call, how many are around it.
     pub depth: u32,
-    /// Its number in the track of that depth.
+    /// Its number in that row.
     pub index: u32,
 }
 
 /// Which calls are meant.
 #[derive(Clone, Debug)]
 pub struct Wanted {
-    /// Their function.
+    /// What they are.
     pub label: u32,
     /// Moments between which they have some time.
     pub time_ns: Range<u64>,
@@ -34,13 +34,13 @@ pub struct Wanted {
 impl Timelines {
     /// A call.
     pub fn call(&self, id: CallId) -> Option<Span> {
-        self.thread(id.thread)?.depths.get(id.depth as usize)?.span(id.index as usize)
+        self.thread(id.thread)?.row(id.depth)?.span(id.index as usize)
     }
 
     /// Calls `with` on each call that is meant, depth after depth of thread after thread.
     pub fn for_each(&self, wanted: &Wanted, mut with: impl FnMut(CallId, Span)) {
         for timeline in &self.threads {
-            for (depth, track) in timeline.depths.iter().enumerate() {
+            for (depth, track) in timeline.rows() {
                 let spans = track.between(wanted.time_ns.start, wanted.time_ns.end);
                 let first = spans.start;
                 for (at, label) in track.labels()[spans].iter().enumerate() {
@@ -50,7 +50,7 @@ impl Timelines {
                     };
                     let Some(span) = span else { continue };
                     if wanted.duration_ns.contains(&span.duration_ns) {
-                        let (depth, index) = (depth as u32, (first + at) as u32);
+                        let index = (first + at) as u32;
                         with(CallId { thread: timeline.thread.index, depth, index }, span);
                     }
                 }
@@ -85,7 +85,7 @@ impl Timelines {
     pub fn next(&self, label: u32, from_ns: u64, backwards: bool) -> Option<(CallId, Span)> {
         let mut best: Option<(CallId, Span)> = None;
         for timeline in &self.threads {
-            for (depth, track) in timeline.depths.iter().enumerate() {
+            for (depth, track) in timeline.rows() {
                 let labels = track.labels();
                 let at = if backwards {
                     let end = track.between(0, from_ns).end;
@@ -104,7 +104,7 @@ impl Timelines {
                     false => span.start_ns < known.start_ns,
                 });
                 if better {
-                    let (depth, index) = (depth as u32, at as u32);
+                    let index = at as u32;
                     best = Some((CallId { thread: timeline.thread.index, depth, index }, span));
                 }
             }
@@ -150,8 +150,8 @@ mod tests {
             }
             track.finish();
             let thread = Thread { index, ..Thread::default() };
-            let (depths, off_cpu) = (vec![track], Track::default());
-            timelines.threads.push(Timeline { thread, depths, off_cpu });
+            let depths = vec![track];
+            timelines.threads.push(Timeline { depths, ..Timeline::new(thread) });
         }
         timelines
     }

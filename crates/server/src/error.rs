@@ -10,6 +10,9 @@ pub enum Error {
     /// The trace cannot be read.
     #[error(transparent)]
     Trace(#[from] fettle_trace::Error),
+    /// The trace's events cannot be followed.
+    #[error(transparent)]
+    Follow(#[from] fettle_follow::Error),
     /// Nobody can connect.
     #[error("cannot listen on 127.0.0.1 port {port}; another one can be chosen with --port")]
     Listen {

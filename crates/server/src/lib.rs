@@ -18,6 +18,7 @@ mod layouts;
 pub mod range;
 mod requests;
 pub mod timelines;
+mod told;
 pub mod track;
 mod views;
 mod wire;

@@ -188,7 +188,7 @@ mod tests {
             depths.push(track);
         }
         let thread = Thread::default();
-        let threads = vec![Timeline { thread, depths, off_cpu: Track::default() }];
+        let threads = vec![Timeline { depths, ..Timeline::new(thread) }];
         Timelines { threads, ..Timelines::default() }
     }
 

@@ -1,7 +1,7 @@
-//! All calls of a trace in memory, as rows to draw.
+//! All calls and events of a trace in memory, as rows to draw.
 //!
-//! A thread's calls lie in one track per depth, and the times that it was switched out in one
-//! more. Calls are stored in order of their ends, thread after thread; calls of one depth do not
+//! A thread's calls lie in one track per depth, the times that it was switched out in one more, and
+//! what events tell of it in others below (`told.rs`). Calls are stored in order of their ends, thread after thread; calls of one depth do not
 //! overlap, so each track is in order of time as it comes.
 
 use std::sync::mpsc;
@@ -11,6 +11,7 @@ use fettle_trace::{Call, Part, Thread, Trace};
 use rustc_hash::FxHashMap;
 
 use crate::error::Result;
+use crate::told::{self, Telling};
 use crate::track::{Span, Track};
 
 /// Calls held at most: sixteen bytes each, and a third more for the pyramid.
@@ -26,8 +27,8 @@ pub const PREEMPTED: u32 = 1;
 pub struct Timelines {
     /// Threads, in order of their index.
     pub threads: Vec<Timeline>,
-    /// Functions with recorded calls; labels are places in this list.
-    pub functions: Vec<FunctionName>,
+    /// What spans are called: their labels are places in this list.
+    pub labels: Vec<Label>,
     /// Calls held.
     pub calls: u64,
     /// End of the last call or thread, nanoseconds of trace time.
@@ -45,19 +46,60 @@ pub struct Timeline {
     pub depths: Vec<Track>,
     /// When it was switched out; labels are [`WAITED`] and [`PREEMPTED`].
     pub off_cpu: Track,
+    /// What events tell of it: what it did, what lasted, each event.
+    pub told: Vec<Track>,
 }
 
-/// A function with recorded calls.
+/// Number of the first row of [`Timeline::told`]. Rows before it are calls of that depth.
+pub const TOLD: u32 = 1 << 16;
+
+/// What a span is called.
 #[derive(Debug)]
-pub struct FunctionName {
-    /// [`fettle_trace::Function::id`].
-    pub id: u32,
+pub struct Label {
     /// As shown.
     pub name: String,
-    /// File name of its module.
-    pub module: String,
-    /// Source file and line, if known.
-    pub place: Option<String>,
+    /// What the name is of.
+    pub named: Named,
+}
+
+/// What a name is of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Named {
+    /// A function with recorded calls.
+    Function {
+        /// [`fettle_trace::Function::id`].
+        id: u32,
+        /// File name of its module.
+        module: String,
+        /// Source file and line, if known.
+        place: Option<String>,
+    },
+    /// What a thread did: [`fettle_requests::State`].
+    State,
+    /// What lasted until an event of this name.
+    Lasting,
+    /// Events of this name.
+    Event,
+}
+
+impl Timeline {
+    /// One that nothing is known of yet.
+    pub fn new(thread: Thread) -> Timeline {
+        Timeline { thread, depths: Vec::new(), off_cpu: Track::default(), told: Vec::new() }
+    }
+
+    /// All rows from top to bottom, with their numbers.
+    pub fn rows(&self) -> impl Iterator<Item = (u32, &Track)> {
+        (0..).zip(&self.depths).chain((TOLD..).zip(&self.told))
+    }
+
+    /// The row of this number.
+    pub fn row(&self, number: u32) -> Option<&Track> {
+        match number.checked_sub(TOLD) {
+            Some(place) => self.told.get(place as usize),
+            None => self.depths.get(number as usize),
+        }
+    }
 }
 
 impl Timelines {
@@ -85,7 +127,11 @@ impl Timelines {
                 }
             })
             .unwrap_or_else(|error| warnings.push(error.to_string()));
-        Ok(reader.finish(trace, warnings))
+        let telling = reader.events(trace).unwrap_or_else(|error| {
+            warnings.push(error.to_string());
+            Telling::default()
+        });
+        Ok(reader.finish(trace, telling, warnings))
     }
 
     /// The timeline of a thread, by [`Thread::index`].
@@ -97,7 +143,7 @@ impl Timelines {
 
     /// What is shown for a label.
     pub fn name(&self, label: u32) -> &str {
-        self.functions.get(label as usize).map_or("?", |function| function.name.as_str())
+        self.labels.get(label as usize).map_or("?", |label| label.name.as_str())
     }
 }
 
@@ -115,8 +161,7 @@ struct Reader {
 
 impl Reader {
     fn new(threads: Vec<Thread>) -> Reader {
-        let timeline = |thread| Timeline { thread, depths: Vec::new(), off_cpu: Track::default() };
-        let timelines: Vec<Timeline> = threads.into_iter().map(timeline).collect();
+        let timelines: Vec<Timeline> = threads.into_iter().map(Timeline::new).collect();
         let numbered = timelines.iter().enumerate();
         Reader {
             by_index: numbered.map(|(at, timeline)| (timeline.thread.index, at)).collect(),
@@ -134,8 +179,7 @@ impl Reader {
         let next = self.timelines.len();
         let at = *self.by_index.entry(index).or_insert(next);
         if at == next {
-            let thread = Thread { index, ..Thread::default() };
-            self.timelines.push(Timeline { thread, depths: Vec::new(), off_cpu: Track::default() });
+            self.timelines.push(Timeline::new(Thread { index, ..Thread::default() }));
         }
         at
     }
@@ -189,16 +233,31 @@ impl Reader {
         }
     }
 
-    fn finish(self, trace: &Trace, mut warnings: Vec<String>) -> Timelines {
+    /// Adds what events tell, with labels behind those of functions.
+    fn events(&mut self, trace: &Trace) -> Result<Telling> {
+        let threads: Vec<Thread> = self.timelines.iter().map(|one| one.thread.clone()).collect();
+        let mut telling = told::read(trace, &threads, self.functions.len() as u32)?;
+        for thread in telling.unknown.drain(..) {
+            self.by_index.insert(thread.index, self.timelines.len());
+            self.timelines.push(Timeline::new(thread));
+        }
+        for (index, told) in telling.threads.drain() {
+            let at = self.thread(index);
+            self.timelines[at].told = told.rows();
+        }
+        Ok(telling)
+    }
+
+    fn finish(self, trace: &Trace, telling: Telling, mut warnings: Vec<String>) -> Timelines {
         let mut threads = self.timelines;
         let mut end_ns = trace.manifest().duration_ns;
         for timeline in &mut threads {
             let rows = timeline.depths.iter_mut().chain([&mut timeline.off_cpu]);
-            rows.for_each(Track::finish);
+            rows.chain(&mut timeline.told).for_each(Track::finish);
             end_ns = end_ns.max(timeline.thread.end_ns);
-            let last =
-                timeline.depths.first().and_then(|track| track.span(track.len().checked_sub(1)?));
-            end_ns = end_ns.max(last.map_or(0, |span| span.end_ns()));
+            let last = |track: &Track| track.span(track.len().checked_sub(1)?);
+            let ends = timeline.depths.first().into_iter().chain(&timeline.told);
+            end_ns = ends.filter_map(last).fold(end_ns, |end_ns, span| end_ns.max(span.end_ns()));
         }
         threads.sort_by_key(|timeline| timeline.thread.index);
         let mut left = |count: u64, what: &str| {
@@ -208,13 +267,16 @@ impl Reader {
         };
         left(self.left_out, "calls are not in the timelines: there is no room for so many");
         left(self.misplaced, "calls begin before those in front of them: not in the timelines");
-        let functions = named(trace, &self.functions, &mut warnings);
-        Timelines { threads, functions, calls: self.calls, end_ns, warnings }
+        left(telling.left_out, "events are not in the timelines: there is no room for so many");
+        let mut labels = named(trace, &self.functions, &mut warnings);
+        warnings.extend(telling.warnings);
+        labels.extend(telling.labels);
+        Timelines { threads, labels, calls: self.calls, end_ns, warnings }
     }
 }
 
 /// What functions are called.
-fn named(trace: &Trace, ids: &[u32], warnings: &mut Vec<String>) -> Vec<FunctionName> {
+fn named(trace: &Trace, ids: &[u32], warnings: &mut Vec<String>) -> Vec<Label> {
     let functions = trace.functions().unwrap_or_else(|error| {
         warnings.push(error.to_string());
         Vec::new()
@@ -226,12 +288,9 @@ fn named(trace: &Trace, ids: &[u32], warnings: &mut Vec<String>) -> Vec<Function
     let names = Names::new(&functions, &modules, true);
     let named = ids.iter().map(|&id| {
         let known = names.get(id);
-        FunctionName {
-            id,
-            name: names.shown(id),
-            module: known.map(|name| name.module.clone()).unwrap_or_default(),
-            place: known.and_then(|name| name.place.clone()),
-        }
+        let module = known.map(|name| name.module.clone()).unwrap_or_default();
+        let place = known.and_then(|name| name.place.clone());
+        Label { name: names.shown(id), named: Named::Function { id, module, place } }
     });
     named.collect()
 }

@@ -21,7 +21,7 @@ pub struct Span {
     pub start_ns: u64,
     /// Nanoseconds from beginning to end.
     pub duration_ns: u64,
-    /// What it is: a function's place in [`crate::timelines::Timelines::functions`].
+    /// What it is: a place in [`crate::timelines::Timelines::labels`].
     pub label: u32,
     /// How many it stands for: 1 unless calls were sampled.
     pub weight: u32,

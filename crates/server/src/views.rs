@@ -1,12 +1,13 @@
 //! What the page is told, as JSON. Every object that is an answer has a `version`.
 
+use fettle_follow::event_fields;
 use fettle_report::{LossRow, Report};
-use fettle_trace::{Manifest, ProbeMode};
+use fettle_trace::{Manifest, ProbeMode, Trace};
 use serde::Serialize;
 
 use crate::calls::CallId;
 use crate::range::RangeTree;
-use crate::timelines::{Timeline, Timelines};
+use crate::timelines::{Label, Named, Timeline, Timelines};
 use crate::track::Span;
 
 /// Version of these objects.
@@ -45,8 +46,7 @@ pub struct TraceView<'a> {
     /// Whether it goes on.
     live: bool,
     threads: Vec<ThreadView<'a>>,
-    /// By label.
-    functions: Vec<FunctionView<'a>>,
+    labels: Vec<LabelView<'a>>,
     warnings: &'a [String],
 }
 
@@ -78,16 +78,37 @@ struct ThreadView<'a> {
     lost: u64,
     /// Rows that its calls take.
     depths: usize,
+    /// Rows of what events tell of it.
+    told: usize,
+    /// Events that tell of it.
+    events: usize,
     /// Whether it has times off the processor.
     off_cpu: bool,
 }
 
 #[derive(Serialize)]
-struct FunctionView<'a> {
-    id: u32,
+struct LabelView<'a> {
     name: &'a str,
+    /// `function`, `state`, `lasting` or `event`.
+    what: &'static str,
+    /// Of a function: its number, module and source.
+    id: Option<u32>,
     module: &'a str,
     place: Option<&'a str>,
+}
+
+impl<'a> LabelView<'a> {
+    fn new(Label { name, named }: &'a Label) -> LabelView<'a> {
+        let (what, id, module, place) = match named {
+            Named::Function { id, module, place } => {
+                ("function", Some(*id), module.as_str(), place.as_deref())
+            }
+            Named::State => ("state", None, "", None),
+            Named::Lasting => ("lasting", None, "", None),
+            Named::Event => ("event", None, "", None),
+        };
+        LabelView { name, what, id, module, place }
+    }
 }
 
 impl<'a> TraceView<'a> {
@@ -98,12 +119,6 @@ impl<'a> TraceView<'a> {
         generation: u32,
         live: bool,
     ) -> TraceView<'a> {
-        let functions = timelines.functions.iter().map(|function| FunctionView {
-            id: function.id,
-            name: &function.name,
-            module: &function.module,
-            place: function.place.as_deref(),
-        });
         TraceView {
             version: VERSION,
             command: &manifest.command,
@@ -119,7 +134,7 @@ impl<'a> TraceView<'a> {
             generation,
             live,
             threads: timelines.threads.iter().map(ThreadView::new).collect(),
-            functions: functions.collect(),
+            labels: timelines.labels.iter().map(LabelView::new).collect(),
             warnings: &timelines.warnings,
         }
     }
@@ -139,6 +154,8 @@ impl<'a> ThreadView<'a> {
             calls: timeline.depths.iter().map(|track| track.len()).sum(),
             lost: thread.lost,
             depths: timeline.depths.len(),
+            told: timeline.told.len(),
+            events: timeline.told.last().map_or(0, |events| events.len()),
             off_cpu: !timeline.off_cpu.is_empty(),
         }
     }
@@ -317,6 +334,54 @@ impl DetailView {
             callers: callers.collect(),
             callees,
         })
+    }
+}
+
+/// What events tell of a thread at one time, with the fields of the event.
+#[derive(Serialize)]
+pub struct ToldView {
+    version: u32,
+    #[serde(flatten)]
+    call: CallView,
+    /// Of the event, or of that which ended it: names and values.
+    fields: Vec<(String, String)>,
+    /// What is before and behind it in its row.
+    before: Option<CallView>,
+    behind: Option<CallView>,
+}
+
+impl ToldView {
+    /// What is told of a span of such a row.
+    pub fn new(
+        trace: &Trace,
+        timelines: &Timelines,
+        id: CallId,
+    ) -> fettle_follow::Result<Option<ToldView>> {
+        let Some(timeline) = timelines.thread(id.thread) else { return Ok(None) };
+        let Some(row) = timeline.row(id.depth) else { return Ok(None) };
+        let Some(span) = row.span(id.index as usize) else { return Ok(None) };
+        let near = |index: Option<u32>| {
+            let index = index?;
+            Some(CallView::new(CallId { index, ..id }, row.span(index as usize)?))
+        };
+        let time_ns = span.end_ns();
+        // Of events at one time, it is that which has as many of its kind before it.
+        let earlier = (0..id.index).rev().map_while(|index| row.span(index as usize));
+        let alike = earlier.take_while(|before| before.end_ns() == time_ns);
+        let before = alike.filter(|before| before.label == span.label).count();
+        let fields = match timelines.labels.get(span.label as usize) {
+            Some(Label { name, named: Named::Event | Named::Lasting }) => {
+                event_fields(trace, name, timeline.thread.tid, time_ns, before)?
+            }
+            _ => None,
+        };
+        Ok(Some(ToldView {
+            version: VERSION,
+            call: CallView::new(id, span),
+            fields: fields.unwrap_or_default(),
+            before: near(id.index.checked_sub(1)),
+            behind: near(id.index.checked_add(1)),
+        }))
     }
 }
 

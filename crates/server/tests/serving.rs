@@ -6,7 +6,10 @@ use std::path::Path;
 
 use fettle_abi::record::{CallRecord, FunctionId};
 use fettle_server::Server;
-use fettle_trace::{Clock, Finish, Function, Manifest, Module, Thread, Trace, TraceWriter};
+use fettle_trace::{
+    Clock, EventField, EventWriter, FieldType, Finish, Function, Manifest, Module, Thread, Trace,
+    TraceWriter,
+};
 
 /// A thread that called function 0 a hundred times, which called function 1 each time.
 fn make_trace(folder: &Path) -> Trace {
@@ -59,8 +62,12 @@ impl Answer {
 }
 
 fn served() -> Served {
+    served_of(make_trace)
+}
+
+fn served_of(make: fn(&Path) -> Trace) -> Served {
     let folder = tempfile::tempdir().unwrap();
-    let trace = make_trace(&folder.path().join("prog.fettle"));
+    let trace = make(&folder.path().join("prog.fettle"));
     let server = Server::bind(0).unwrap();
     let url = server.url();
     let (address, token) = url.split_once("/#token=").unwrap();
@@ -208,7 +215,7 @@ fn answers_are_what_the_trace_says() {
     let served = served();
     let trace = served.get("/api/trace").json();
     assert_eq!(trace["threads"][0]["depths"], 2);
-    let names = trace["functions"].as_array().unwrap();
+    let names = trace["labels"].as_array().unwrap();
     let label = |name: &str| names.iter().position(|known| known["name"] == name).unwrap();
     let (outer, inner) = (label("outer"), label("<script>alert(1)</script>"));
 
@@ -240,6 +247,69 @@ fn answers_are_what_the_trace_says() {
     let viewport = served.get("/api/viewport?from=0&to=100000&cell_bits=1&tracks=0:0-2");
     // A head; the thread's empty track of times off the processor; two tracks of 100 pieces.
     assert_eq!(viewport.body.len(), 16 + 16 + 2 * (16 + 100 * 32));
+}
+
+/// A thread that waited for what it received, and was told of it twice at once.
+fn make_events(folder: &Path) -> Trace {
+    let manifest = Manifest::default();
+    let writer = TraceWriter::create(folder, &manifest).unwrap();
+    let mut events = EventWriter::create(folder).unwrap();
+    let thread = [("pid", FieldType::U32), ("tid", FieldType::U32), ("socket", FieldType::U64)];
+    let said = [("local", FieldType::Text), ("remote", FieldType::Text), ("bytes", FieldType::I64)];
+    let fields = |more: &[(&str, FieldType)]| -> Vec<EventField> {
+        thread.iter().chain(more).map(|(name, ty)| EventField::new(*name, *ty)).collect()
+    };
+    let begin = events.kind("receive_begin", &fields(&[])).unwrap();
+    let received = events.kind("received", &fields(&said)).unwrap();
+    let [local, remote] = ["here:1", "there:2"].map(|name| u64::from(events.text(name)));
+    events.push(begin, 1000, 0, &[7, 8, 99]).unwrap();
+    events.push(received, 4000, 0, &[7, 8, 99, local, remote, 5]).unwrap();
+    events.push(received, 4000, 0, &[7, 8, 99, local, remote, 6]).unwrap();
+    let mut finish = Finish { manifest, ..Finish::default() };
+    finish.events = events.finish(Vec::new()).unwrap();
+    let thread = Thread { pid: 7, tid: 8, end_ns: 9000, name: "main".into(), ..Thread::default() };
+    finish.threads.push(thread);
+    finish.manifest.duration_ns = 9000;
+    writer.finish(finish, &mut |_, _| {}).unwrap();
+    Trace::open(folder).unwrap()
+}
+
+#[test]
+fn events_are_rows_down_to_one_of_them() {
+    let served = served_of(make_events);
+    let trace = served.get("/api/trace").json();
+    let thread = &trace["threads"][0];
+    assert_eq!(
+        (&thread["depths"], &thread["told"], &thread["events"]),
+        (&0.into(), &3.into(), &3.into())
+    );
+    let name = |call: &serde_json::Value| {
+        let label = &trace["labels"][call["label"].as_u64().unwrap() as usize];
+        (label["what"].as_str().unwrap().to_owned(), label["name"].as_str().unwrap().to_owned())
+    };
+    let call = |row: u32, index: u32| {
+        let depth = 0x10000 + row;
+        served.get(&format!("/api/call?thread=0&depth={depth}&index={index}")).json()
+    };
+    // What it did: it waited until it received.
+    let waited = call(0, 0);
+    assert_eq!(name(&waited), ("state".into(), "network".into()));
+    assert_eq!((&waited["start_ns"], &waited["duration_ns"]), (&1000.into(), &3000.into()));
+    // From the beginning to the end.
+    let lasted = call(1, 0);
+    assert_eq!(name(&lasted), ("lasting".into(), "received".into()));
+    assert_eq!(lasted["fields"][6], serde_json::json!(["bytes", "5"]));
+    // Each event, also of two at one time.
+    for (index, bytes) in [(1, "5"), (2, "6")] {
+        let event = call(2, index);
+        assert_eq!(name(&event), ("event".into(), "received".into()));
+        assert_eq!(event["fields"][5], serde_json::json!(["remote", "there:2"]));
+        assert_eq!(event["fields"][6], serde_json::json!(["bytes", bytes]));
+    }
+    assert_eq!(call(2, 0)["behind"]["index"], 1);
+    let viewport = served.get("/api/viewport?from=0&to=9000&cell_bits=1&tracks=0:0-65540");
+    // A head; the empty track of times off the processor; two states, what lasted, and two pieces.
+    assert_eq!(viewport.body.len(), 16 + 16 + (16 + 2 * 32) + (16 + 32) + (16 + 2 * 32));
 }
 
 #[test]

@@ -192,11 +192,20 @@ impl Browser {
             "(({{ x, y, width, height }}) => [x + width / 2, y + height / 2])\
              (document.querySelector('{selector}').getBoundingClientRect())"
         );
-        let place = self.value(&place)?;
+        self.click(&place, 8)
+    }
+
+    /// Clicks at what an expression says: how far from the left and from above.
+    pub fn click_at(&mut self, place: &str) -> Result<()> {
+        self.click(place, 0)
+    }
+
+    fn click(&mut self, place: &str, modifiers: u32) -> Result<()> {
+        let place = self.value(place)?;
         for kind in ["mouseMoved", "mousePressed", "mouseReleased"] {
             let button = if kind == "mouseMoved" { "none" } else { "left" };
             let params = json!({ "type": kind, "x": place[0], "y": place[1], "button": button,
-                "modifiers": 8, "clickCount": 1 });
+                "modifiers": modifiers, "clickCount": 1 });
             self.call("Input.dispatchMouseEvent", params)?;
         }
         Ok(())
