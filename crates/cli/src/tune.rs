@@ -11,7 +11,7 @@ use clap::Parser;
 use fettle_live::{Entry, Journal, Process, Purpose, Undoing, Undone};
 use fettle_tune::{
     Decided, Family, Group, Installed, LOADING, LeftAlone, Measured, News, Options, Outcome,
-    Promoted, Saved, Stop, Target, TuneError, Wanted, Work, WorkUnit, leftovers, measure,
+    Promoted, Saved, Seen, Stop, Target, TuneError, Wanted, Work, WorkUnit, leftovers, measure,
 };
 use serde_json::json;
 
@@ -345,6 +345,7 @@ fn print_outcome(args: &Args, outcome: &Outcome) -> anyhow::Result<()> {
             outcome.processes,
         ));
     }
+    text.push_str(&outcome.seen.map_or_else(String::new, seen_text));
     for (pid, why) in outcome.profile.stuck.iter().chain(&outcome.left) {
         text.push_str(&format!("process {pid} stays as it is: {why}\n"));
     }
@@ -428,10 +429,33 @@ fn promoted_text(promoted: &Promoted) -> String {
     )
 }
 
+/// So large a share of the time in old code is explained.
+const MUCH: f64 = 0.1;
+
 /// Share of the ways between blocks that are taken jumps.
 pub(crate) fn taken(modelled: &fettle_tune::Modelled) -> f64 {
     let ways = modelled.ways;
     ways.taken() as f64 / (ways.taken() + ways.straight).max(1) as f64
+}
+
+/// Where threads were when the new code was in place.
+fn seen_text(seen: Seen) -> String {
+    let percent = |of: usize| seen.share(of) * 100.0;
+    let mut text = format!(
+        "threads at work were seen {} times: {:.0} % in new code, {:.0} % in old code of the same \
+         functions, {:.0} % elsewhere\n",
+        seen.new + seen.old + seen.other,
+        percent(seen.new),
+        percent(seen.old),
+        percent(seen.other),
+    );
+    if seen.share(seen.old) > MUCH {
+        text.push_str(
+            "what runs in old code found no way to new code: it does not come to the start of a \
+             function, nor to a block that has room for a jump\n",
+        );
+    }
+    text
 }
 
 fn measured_text(measured: &Measured) -> String {
@@ -514,6 +538,9 @@ fn outcome_json(args: &Args, outcome: &Outcome) -> serde_json::Value {
             "jumps": installed.jumps, "calls": installed.calls, "slots": installed.slots,
             "bytes": installed.bytes, "threads": installed.threads,
             "left_alone": installed.left.len(), "stops_ms": ms(&installed.stops),
+        })),
+        "seen": outcome.seen.map(|seen| json!({
+            "new": seen.new, "old": seen.old, "other": seen.other,
         })),
         "measured": outcome.measured.as_ref().map(|m| json!({
             "ratio": m.ratio, "low": m.low, "high": m.high, "ratios": m.ratios,

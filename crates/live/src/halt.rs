@@ -359,6 +359,12 @@ impl<'a> Halted<'a> {
         self.threads.len()
     }
 
+    /// Where those threads are that are at work: in no system call.
+    pub fn at_work(&self) -> impl Iterator<Item = LiveAddr> {
+        let at_work = self.threads.iter().filter(|thread| !thread.is_in_call());
+        at_work.map(|thread| LiveAddr(thread.registers.rip))
+    }
+
     /// The gs bases of all threads.
     pub fn gs_bases(&self) -> impl Iterator<Item = u64> {
         self.threads.iter().map(|thread| thread.registers.gs_base)

@@ -61,8 +61,8 @@ pub struct PlannedFunction {
     /// probes, and offsets in [`Plan::text`] where the same block has at least
     /// [`SPRINGBOARD_SIZE`] bytes. Whatever held in one place holds in the other.
     pub landings: Vec<(LinkAddr, u32)>,
-    /// Where control may be led from the original to new code: likewise, but the block has that many
-    /// bytes in the original, which nothing comes to in their middle.
+    /// Where control may be led from the original to new code: starts of blocks, and what calls come back
+    /// to, where the original has that many bytes that nothing comes to in their middle.
     pub entrances: Vec<(LinkAddr, u32)>,
     /// Where the original's code lies: its own, then its cold parts; start and end of each.
     pub parts: Vec<(LinkAddr, LinkAddr)>,
@@ -615,8 +615,8 @@ fn landings(function: &Function, emitted: &Emitted) -> Vec<(LinkAddr, u32)> {
     all
 }
 
-/// Blocks with room for a jump to new code, and where they are in the function's code. `targets` are what
-/// anything leads to, in order.
+/// Blocks with room for a jump to new code, what lies behind calls likewise, and where each is in the
+/// function's code. `targets` are what anything leads to, in order.
 fn entrances(function: &Function, emitted: &Emitted, targets: &[LinkAddr]) -> Vec<(LinkAddr, u32)> {
     // What else is written to in old code leads elsewhere: calls, and jumps out of the function. And a
     // thread that is in a system call comes back to it, which may be made again.
@@ -626,9 +626,12 @@ fn entrances(function: &Function, emitted: &Emitted, targets: &[LinkAddr]) -> Ve
         Flow::Return | Flow::IndirectJump => true,
         _ => false,
     };
-    let has_room = |block: &Block| {
-        let (start, end) = (block.start.0, block.start.0 + SPRINGBOARD_SIZE);
-        let insns = block.insns.start as usize..block.insns.end as usize;
+    let has_room = |block: &Block, first: usize| {
+        let insns = first..block.insns.end as usize;
+        let Some(start) = insns.clone().next().map(|i| function.insns[i].ip()) else {
+            return false;
+        };
+        let end = start + SPRINGBOARD_SIZE;
         let next = targets.get(targets.partition_point(|t| t.0 <= start));
         function.insns[insns.end - 1].next_ip() >= end
             && next.is_none_or(|t| t.0 >= end)
@@ -637,9 +640,21 @@ fn entrances(function: &Function, emitted: &Emitted, targets: &[LinkAddr]) -> Ve
                 .all(|i| covers(&function.insns[i], function.flow(i)))
     };
     let labels = function.blocks.iter().zip(&emitted.block_offsets);
-    let with_room =
-        labels.filter(|(b, label)| b.start != function.entry && **label != u32::MAX && has_room(b));
-    with_room.map(|(block, label)| (block.start, *label)).collect()
+    let with_room = labels.filter(|(b, label)| {
+        let is_entry = b.start == function.entry;
+        !is_entry && **label != u32::MAX && has_room(b, b.insns.start as usize)
+    });
+    let mut all: Vec<_> = with_room.map(|(block, label)| (block.start, *label)).collect();
+    for (insn, offset) in &emitted.returns {
+        let next = function.blocks.partition_point(|b| b.insns.start <= *insn);
+        if has_room(&function.blocks[next - 1], *insn as usize + 1) {
+            all.push((LinkAddr(function.insns[*insn as usize].next_ip()), *offset));
+        }
+    }
+    // A call may have two copies.
+    all.sort_unstable();
+    all.dedup_by_key(|(from, _)| *from);
+    all
 }
 
 /// Behind each call and system call, and where that is in the function's code.

@@ -14,7 +14,7 @@ use crate::error::TuneError;
 use crate::family::Family;
 use crate::install::{self, Installed};
 use crate::measure::Measured;
-use crate::midway;
+use crate::midway::{self, Seen};
 use crate::module::NewCode;
 use crate::target::Target;
 
@@ -64,6 +64,11 @@ impl<'a> Everywhere<'a> {
         let ways = midway::lead_in(&codes, &processes, journals, &mut installed.stops)?;
         installed.besides.extend(&ways);
         Ok(installed)
+    }
+
+    /// Where threads of the family are, which has the new code.
+    pub(crate) fn seen(&self, family: &Family<'_>) -> Result<Seen, LiveError> {
+        Seen::look(&self.codes, &family.members().collect::<Vec<_>>())
     }
 
     /// Installs in one process, unless it has all of it by birth.

@@ -41,6 +41,7 @@ pub use fettle_layout::order::{Choice, Method, Modelled, Unit};
 pub use fettle_layout::promote::Promoted;
 pub use install::{Installed, install};
 pub use measure::{Measured, Work, WorkUnit};
+pub use midway::Seen;
 pub use module::{LeftAlone, Module, NewCode, Reason, Recipe};
 pub use profile::{Fit, Saved, Subject};
 pub use switching::Ways;

@@ -133,9 +133,7 @@ impl Switch<'_, '_> {
 fn ways(process: &Process, (codes, besides): (&[NewCode], &Ways)) -> Ways {
     let mut ways = Ways::default();
     for code in codes {
-        // New code is where it was put, or the process has none. Its constants never change.
-        let known = &code.linked.constants[..code.linked.constants.len().min(256)];
-        if process.read(code.constants.at, known.len()).ok().as_deref() == Some(known) {
+        if is_there(process, code) {
             ways.add(code);
         }
     }
@@ -143,6 +141,14 @@ fn ways(process: &Process, (codes, besides): (&[NewCode], &Ways)) -> Ways {
         ways.extend(besides);
     }
     ways
+}
+
+/// Whether new code is where it was put; else the process has none. What unwinders read never changes.
+fn is_there(process: &Process, code: &NewCode) -> bool {
+    let from = code.eh_frame_hdr.0 - code.constants.at.0;
+    let known = &code.linked.constants[from as usize..];
+    let known = &known[..known.len().min(256)];
+    process.read(code.eh_frame_hdr, known.len()).ok().as_deref() == Some(known)
 }
 
 /// Compares; `codes` are in place in all of the family, and are again afterwards.

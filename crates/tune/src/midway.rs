@@ -15,7 +15,9 @@ use std::time::Duration;
 
 use fettle_cfg::TableKind;
 use fettle_image::LinkAddr;
-use fettle_live::{Entry, Journal, LiveAddr, LiveError, Patch, Places, Process, Purpose, Ranges};
+use fettle_live::{
+    Entry, Halted, Journal, LiveAddr, LiveError, Patch, Places, Process, Purpose, Ranges, Returns,
+};
 use fettle_rewrite::plan::{PlannedEntry, PlannedFunction};
 use fettle_rewrite::{Mode, SPRINGBOARD_SIZE};
 
@@ -63,16 +65,12 @@ fn inside(
     processes: &[&Process],
     stops: &mut Vec<Duration>,
 ) -> Result<Vec<LiveAddr>, LiveError> {
-    let old = codes.iter().filter(|code| has_no_frames(code.plan.mode)).flat_map(|code| {
-        let parts = code.plan.functions.iter().flat_map(|function| &function.parts);
-        let live = |at: &LinkAddr| at.0.wrapping_add(code.bias);
-        parts.map(move |(start, end)| (live(start), live(end)))
-    });
-    let old = Ranges::new(old.collect());
+    let without_frames = codes.iter().filter(|code| has_no_frames(code.plan.mode));
+    let old = Ranges::new(without_frames.flat_map(|code| parts(code)).collect());
     let mut inside = BTreeSet::new();
     for process in processes {
         let look =
-            |halted: &mut fettle_live::Halted<'_>| halted.on_stacks(&old, &Default::default());
+            |halted: &mut fettle_live::Halted<'_>| halted.on_stacks(&old, &Returns::default());
         match process.while_halted(look) {
             Ok((found, stop)) => {
                 inside.extend(found);
@@ -83,6 +81,59 @@ fn inside(
         }
     }
     Ok(inside.into_iter().collect())
+}
+
+/// Where threads at work were seen when new code was in place.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Seen {
+    /// In new code.
+    pub new: usize,
+    /// In the originals of functions with new code.
+    pub old: usize,
+    /// In other code.
+    pub other: usize,
+}
+
+/// So often, and with such pauses, it is looked where threads are.
+const LOOKS: (usize, Duration) = (50, Duration::from_millis(3));
+
+impl Seen {
+    /// Looks where threads of some processes are, now of one and now of another.
+    pub(crate) fn look(codes: &[NewCode], processes: &[&Process]) -> Result<Seen, LiveError> {
+        let text = |code: &NewCode| (code.text.at.0, code.text.at.0 + code.text.len);
+        let new = Ranges::new(codes.iter().map(text).collect());
+        let old = Ranges::new(codes.iter().flat_map(parts).collect());
+        let mut seen = Seen::default();
+        for process in processes.iter().cycle().take(LOOKS.0) {
+            std::thread::sleep(LOOKS.1);
+            let look = |halted: &mut Halted<'_>| Ok(halted.at_work().collect::<Vec<_>>());
+            let places = match process.while_halted(look) {
+                Ok((places, _)) => places,
+                Err(_) if !process.is_same() => continue,
+                Err(error) => return Err(error),
+            };
+            for at in places {
+                match (new.contains(at.0), old.contains(at.0)) {
+                    (true, _) => seen.new += 1,
+                    (false, true) => seen.old += 1,
+                    (false, false) => seen.other += 1,
+                }
+            }
+        }
+        Ok(seen)
+    }
+
+    /// The share of all that some of it is.
+    pub fn share(&self, of: usize) -> f64 {
+        of as f64 / (self.new + self.old + self.other).max(1) as f64
+    }
+}
+
+/// Where the originals of functions with new code lie.
+fn parts(code: &NewCode) -> impl Iterator<Item = (u64, u64)> {
+    let parts = code.plan.functions.iter().flat_map(|function| &function.parts);
+    let live = |at: &LinkAddr| at.0.wrapping_add(code.bias);
+    parts.map(move |(start, end)| (live(start), live(end)))
 }
 
 /// Whether probes may be met without those at the function's start.

@@ -18,6 +18,7 @@ use crate::everywhere::Everywhere;
 use crate::family::Family;
 use crate::install::{self, Installed};
 use crate::measure::{self, Measured};
+use crate::midway::Seen;
 use crate::module::{Module, NewCode, Recipe};
 use crate::profile::{Fit, Saved, Subject};
 use crate::switching::Ways;
@@ -73,6 +74,8 @@ pub struct Outcome {
     pub processes: usize,
     /// Relatives that stay as they are, and why.
     pub left: Vec<(i32, String)>,
+    /// Where threads were seen then.
+    pub seen: Option<Seen>,
     /// What the comparison has shown.
     pub measured: Option<Measured>,
     /// Whether the new code is in place.
@@ -236,6 +239,7 @@ impl<'a> Tuning<'a, '_> {
         let done: Result<_, TuneError> = (|| {
             outcome.installed = Some(everywhere.install(&self.target, &mut self.family)?);
             outcome.processes = everywhere.journals.len();
+            outcome.seen = Some(everywhere.seen(&self.family)?);
             outcome.left = self.family.left.clone();
             if self.options.keep {
                 return Ok(None);

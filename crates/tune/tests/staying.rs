@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use fettle_live::{Journal, Process, Ranges, Returns, Undoing};
 use fettle_tune::count::{self, Wait};
-use fettle_tune::{Family, NewCode, Stop, Target, Wanted};
+use fettle_tune::{Family, Group, NewCode, Options, Stop, Target, Wanted, Work, measure};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 static NEVER: AtomicBool = AtomicBool::new(false);
@@ -96,7 +96,14 @@ fn stays(name: &str, flags: &[&str]) {
     for seed in 1..=4 {
         let codes =
             fettle_tune::shuffled((&target, &family), &modules, &wanted.selection, seed).unwrap();
-        fettle_tune::install_everywhere(&logs, &target, &mut family, &codes).unwrap();
+        let installed =
+            fettle_tune::install_everywhere(&logs, &target, &mut family, &codes).unwrap();
+        assert!(looks_in(&process, &codes, 20) >= 19);
+        // Old code is what runs when it is its turn.
+        let code = (&codes[..], &installed.besides);
+        let plan = measure::Plan { work: Work::Calls, pairs: 5, turn: Duration::from_millis(50) };
+        let measured = measure::measure(&mut family, code, &plan, Stop(&NEVER)).unwrap();
+        assert!(measured.stops.len() >= 20, "{measured:?}");
         assert!(looks_in(&process, &codes, 20) >= 19);
         // As another Fettle would, which knows the log alone.
         let journal = Journal::open(&logs, process.pid()).unwrap().unwrap();
@@ -114,4 +121,30 @@ fn a_loop_that_is_never_left_is_counted_and_has_new_code() {
 #[test]
 fn so_does_one_at_a_fixed_address() {
     stays("staying-fixed", &["-no-pie", "-fno-pie"]);
+}
+
+#[test]
+fn where_threads_are_is_told() {
+    let staying = Staying::start("staying-seen", &[]);
+    let (process, logs) = (staying.process(), staying.logs());
+    let options = Options {
+        wanted: Wanted::default(),
+        time: Duration::from_millis(300),
+        group: Group::default(),
+        measure: measure::Plan { work: Work::Calls, pairs: 5, turn: Duration::from_millis(50) },
+        keep: true,
+        dry_run: false,
+        alone: false,
+        profile: None,
+        save: None,
+        threshold: 0.0,
+        passes: 1,
+        watch: None,
+    };
+    let outcome = fettle_tune::tune(&process, &logs, &options, Stop(&NEVER), |_| ()).unwrap();
+    let seen = outcome.seen.unwrap();
+    assert!(outcome.kept && seen.new > 0 && seen.share(seen.old) < 0.1, "{seen:?}");
+    let journal = Journal::open(&logs, process.pid()).unwrap().unwrap();
+    fettle_live::undo(journal, Undoing::within(PATIENCE)).unwrap();
+    staying.end();
 }

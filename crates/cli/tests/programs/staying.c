@@ -1,6 +1,7 @@
 /* A program that stays in one function for all its life: an interpreter's loop, whose table of labels is
    in a register. What it works out is the same each time, or it says so. Its name and its end are all
    that it says besides. */
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <unistd.h>
@@ -30,6 +31,7 @@ static const unsigned char code[] = {
 
 int main(void) {
     static const void *const table[] = {&&add, &&shift, &&call, &&skip, &&less, &&again};
+    int null = open("/dev/null", O_WRONLY);
     signal(SIGTERM, end);
     puts("ready");
     fflush(stdout);
@@ -69,8 +71,9 @@ again:
     x = 1, turns = 0;
     /* Work that can be seen. */
     if (rounds % 8 == 0) {
-        char byte;
-        read(-1, &byte, 1);
+        if (write(null, "", 1) != 1) {
+            return 2;
+        }
     }
     if (over) {
         puts("right after many rounds");
