@@ -2,11 +2,11 @@
 //! from one event to another, and each event by itself.
 
 use std::cmp::Reverse;
-use std::collections::HashMap;
 
 use fettle_follow::{ThreadEvent, for_each_thread_doing, for_each_thread_event};
 use fettle_requests::{Doing, State, Wait};
 use fettle_trace::{Thread, Trace};
+use rustc_hash::FxHashMap;
 
 use crate::error::Result;
 use crate::timelines::{Label, Named};
@@ -30,7 +30,7 @@ pub(crate) struct Told {
 #[derive(Debug, Default)]
 pub(crate) struct Telling {
     /// By index of the thread.
-    pub threads: HashMap<u32, Told>,
+    pub threads: FxHashMap<u32, Told>,
     /// Threads that the trace's table does not have.
     pub unknown: Vec<Thread>,
     /// What is drawn, behind the labels that there were.
@@ -45,7 +45,7 @@ pub(crate) fn read(trace: &Trace, threads: &[Thread], first_label: u32) -> Resul
         return Ok(Telling::default());
     }
     let tasks = Tasks::new(threads, trace.manifest().duration_ns);
-    let mut reader = Reader { tasks, telling: Telling::default(), open: HashMap::new() };
+    let mut reader = Reader { tasks, telling: Telling::default(), open: FxHashMap::default() };
     reader.events(trace, first_label)?;
     let behind = first_label + reader.telling.labels.len() as u32;
     reader.states(trace, behind)?;
@@ -57,7 +57,7 @@ pub(crate) fn read(trace: &Trace, threads: &[Thread], first_label: u32) -> Resul
 /// Which thread a number was at a time: numbers are used again.
 struct Tasks {
     /// By number: since when, and the index.
-    known: HashMap<u32, Vec<(u64, u32)>>,
+    known: FxHashMap<u32, Vec<(u64, u32)>>,
     next: u32,
     unknown: Vec<Thread>,
     end_ns: u64,
@@ -65,7 +65,7 @@ struct Tasks {
 
 impl Tasks {
     fn new(threads: &[Thread], end_ns: u64) -> Tasks {
-        let mut known: HashMap<u32, Vec<(u64, u32)>> = HashMap::new();
+        let mut known: FxHashMap<u32, Vec<(u64, u32)>> = FxHashMap::default();
         for thread in threads {
             known.entry(thread.tid).or_default().push((thread.start_ns, thread.index));
         }
@@ -97,14 +97,14 @@ struct Reader {
     tasks: Tasks,
     telling: Telling,
     /// What has begun and not ended, by index of the thread: since when, and what.
-    open: HashMap<u32, Vec<(u64, usize)>>,
+    open: FxHashMap<u32, Vec<(u64, usize)>>,
 }
 
 impl Reader {
     /// What threads did, by events that say so.
     fn states(&mut self, trace: &Trace, first_label: u32) -> Result<()> {
         let label = |state: State| first_label + state.index() as u32;
-        let mut now: HashMap<u32, (u64, State)> = HashMap::new();
+        let mut now: FxHashMap<u32, (u64, State)> = FxHashMap::default();
         let (tasks, telling) = (&self.tasks, &mut self.telling);
         let problems = for_each_thread_doing(trace, &mut |time_ns, tid, doing| {
             // Others are woken, too, and there is no more to tell of them.
@@ -150,10 +150,10 @@ impl Reader {
             self.event(event, index, &pairs, first_label, lasting);
         })?;
         self.telling.warnings.extend(told.problems);
-        let labels = |named: Named| {
-            names.iter().map(move |name| Label { name: (*name).to_owned(), named: named.clone() })
-        };
-        self.telling.labels.extend(labels(Named::Event).chain(labels(Named::Lasting)));
+        let label = |name: &str, named| Label { name: name.to_owned(), named };
+        let labels = &mut self.telling.labels;
+        labels.extend(names.iter().map(|name| label(name, Named::Event)));
+        labels.extend(pairs.ends().map(|kind| label(names[kind], Named::Lasting)));
         Ok(())
     }
 
@@ -164,13 +164,13 @@ impl Reader {
         match pairs.0[kind] {
             Pair::Neither => {}
             Pair::Begins => self.open.entry(index).or_default().push((time_ns, kind)),
-            Pair::Ends(begin) => {
+            Pair::Ends { begin, place } => {
                 let Some(open) = self.open.get_mut(&index) else { return };
                 let Some(at) = open.iter().rposition(|(_, kind)| *kind == begin) else { return };
                 // What began within it and has not ended was cut off.
                 let since_ns = open[at].0;
                 open.truncate(at);
-                told.lasting.push(plain(since_ns, time_ns, lasting + kind as u32));
+                told.lasting.push(plain(since_ns, time_ns, lasting + place));
             }
         }
     }
@@ -185,7 +185,7 @@ fn plain(from_ns: u64, to_ns: u64, label: u32) -> Span {
 /// What a thread waited for last turned out to be something else.
 fn corrected(
     states: &mut [Span],
-    now: &mut HashMap<u32, (u64, State)>,
+    now: &mut FxHashMap<u32, (u64, State)>,
     index: u32,
     wait: Wait,
     label: impl Fn(State) -> u32,
@@ -209,8 +209,12 @@ fn corrected(
 enum Pair {
     Neither,
     Begins,
-    /// What began with an event of this kind.
-    Ends(usize),
+    /// What began with an event of kind `begin`.
+    Ends {
+        begin: usize,
+        /// How many kinds before it end something.
+        place: u32,
+    },
 }
 
 /// For each kind of event, whether it begins or ends something: `poll` ends what `poll_begin` began,
@@ -237,12 +241,19 @@ impl Pairs {
                     _ => None,
                 })
         };
+        let mut places = 0..;
         let pair = |name: &&str| match begin_of(name) {
-            Some(begin) => Pair::Ends(begin),
+            Some(begin) => Pair::Ends { begin, place: places.next().unwrap_or_default() },
             None if begins(name) => Pair::Begins,
             None => Pair::Neither,
         };
         Pairs(names.iter().map(pair).collect())
+    }
+
+    /// The kinds that end something, in order of their places.
+    fn ends(&self) -> impl Iterator<Item = usize> {
+        let ends = |(_, pair): &(usize, &Pair)| matches!(pair, Pair::Ends { .. });
+        self.0.iter().enumerate().filter(ends).map(|(kind, _)| kind)
     }
 }
 
@@ -301,7 +312,7 @@ mod tests {
         let ends = |name: &str| match pairs[names.iter().position(|n| *n == name).unwrap()] {
             Pair::Neither => "nothing",
             Pair::Begins => "begins",
-            Pair::Ends(begin) => names[begin],
+            Pair::Ends { begin, .. } => names[begin],
         };
         assert_eq!((ends("accept"), ends("accept_failed")), ("accept_begin", "accept_begin"));
         assert_eq!((ends("page_fault"), ends("page_fault_done")), ("begins", "page_fault"));
