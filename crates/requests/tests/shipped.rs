@@ -375,6 +375,25 @@ fn the_end_of_a_connection_is_nobodys_who_was_answered() {
     assert_eq!(story.events(), [vec![1, 2, 3], vec![5, 6, 8]]);
 }
 
+/// A worker that waits for its old connection to end is woken by who closes it, and does nothing for who
+/// that works for now.
+#[test]
+fn who_is_woken_by_the_end_of_a_connection_is_nobodys() {
+    let story = shipped_story(
+        "sockets",
+        "1 accept 1 1 10 \"p\" \"x\"
+         2 receive_begin 2 2 30
+         10 received 1 1 10 \"p\" \"x\" 5 0
+         11 wakeup 1 2 0 false
+         12 socket_close 1 1 31 \"o\" \"w\"
+         13 received 2 2 30 \"w\" \"o\" 0 0
+         14 write 2 2 2 6 9 \"device\"
+         15 sent 1 1 10 \"p\" \"x\" 5
+         16 poll_begin 1 1",
+    );
+    assert_eq!(story.events(), [vec![2, 3, 7, 8]]);
+}
+
 /// Lines of a log that nobody answers: they hold no request once it is answered, and are told apart by
 /// whose bytes they are before that.
 #[test]
