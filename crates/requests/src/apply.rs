@@ -490,6 +490,9 @@ impl Run {
                 self.counts.unfit += 1;
                 continue;
             }
+            if !self.all_hold(&handoff.when, places) {
+                continue;
+            }
             let from = self.bound[handoff.from];
             // Who hands off to itself does nothing.
             if place == from {

@@ -464,16 +464,16 @@ impl Checker {
                 let (timeline, key, when) = self.conditional(lane, when, context, names, made)?;
                 made.drops.push(Dropped { timeline, key, settled: *settled, when });
             }
-            Action::Handoff { from, start, to, change } => {
+            Action::Handoff { from, start, to, change, when } => {
                 let (from, from_key) = self.timeline(from, context, names, made)?;
-                let (timeline, key) = self.timeline(to, context, names, made)?;
+                let (timeline, key, when) = self.conditional(to, when, context, names, made)?;
                 self.change(change, &names.timelines[timeline], false, file)?;
                 let nothing = (None, syntax::Change::default());
                 made.binds.push(bind(Role::Basic, from, from_key, names, nothing));
                 let from = made.binds.len() - 1;
                 let (actor, start) = (names.timelines[timeline].actor, *start);
                 let change = Change::of(change);
-                made.handoffs.push(Handoff { from, timeline, actor, key, start, change });
+                made.handoffs.push(Handoff { from, timeline, actor, key, start, change, when });
             }
             Action::Send { lane, bytes, at, when } => {
                 let (key, bytes, at) =

@@ -266,7 +266,8 @@ impl Parser {
                 self.sign("->", "between the two timelines of a hand-off")?;
                 let start = self.accept_word("start");
                 let to = self.lane()?;
-                Ok(Action::Handoff { from, start, to, change: self.change()? })
+                let change = self.change()?;
+                Ok(Action::Handoff { from, start, to, change, when: self.when()? })
             }
             "lend" => {
                 let from = self.lane()?;

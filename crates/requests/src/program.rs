@@ -330,6 +330,7 @@ pub(crate) struct Handoff {
     pub key: KeyId,
     pub start: bool,
     pub change: Option<Change>,
+    pub when: Vec<When>,
 }
 
 /// What happens to a stream.

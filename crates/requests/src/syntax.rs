@@ -103,7 +103,7 @@ pub(crate) enum Action {
     Mark { set: bool, lane: Lane, when: Vec<When> },
     Lend { from: Lane, to: Lane, when: Vec<When> },
     Drop { settled: bool, lane: Lane, when: Vec<When> },
-    Handoff { from: Lane, start: bool, to: Lane, change: Change },
+    Handoff { from: Lane, start: bool, to: Lane, change: Change, when: Vec<When> },
     Send { lane: Lane, bytes: Expr, at: Option<Expr>, when: Vec<When> },
     Receive { lane: Lane, bytes: Expr, at: Option<Expr>, answers: Option<Lane> },
     Settle { set: bool, when: Vec<When> },

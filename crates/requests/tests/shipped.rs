@@ -392,6 +392,8 @@ fn who_is_woken_by_the_end_of_a_connection_is_nobodys() {
          16 poll_begin 1 1",
     );
     assert_eq!(story.events(), [vec![2, 3, 7, 8]]);
+    let threads = story.requests[0].sections.iter().filter(|section| section.actor);
+    assert!(threads.map(|section| section.key).all(|tid| tid == 1));
 }
 
 /// Lines of a log that nobody answers: they hold no request once it is answered, and are told apart by
