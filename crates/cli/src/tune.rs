@@ -352,6 +352,9 @@ fn print_outcome(args: &Args, outcome: &Outcome) -> anyhow::Result<()> {
     if let Some(measured) = &outcome.measured {
         text.push_str(&measured_text(measured));
     }
+    if let Some(why) = &outcome.not_compared {
+        text.push_str(&format!("not compared: {why}\n"));
+    }
     let pid = args.pid();
     text.push_str(&match (outcome.kept, args.dry_run) {
         (true, _) if outcome.processes > 1 => {
@@ -359,6 +362,9 @@ fn print_outcome(args: &Args, outcome: &Outcome) -> anyhow::Result<()> {
         }
         (true, _) => format!("the new code stays; `fettle undo {pid}` takes it back\n"),
         (false, true) => "nothing stays changed (--dry-run)\n".to_owned(),
+        (false, false) if outcome.not_compared.is_some() => {
+            "the process has its old code again\n".to_owned()
+        }
         (false, false) => "no certain gain: the process has its old code again\n".to_owned(),
     });
     crate::output::print(&text)
@@ -542,6 +548,7 @@ fn outcome_json(args: &Args, outcome: &Outcome) -> serde_json::Value {
         "seen": outcome.seen.map(|seen| json!({
             "new": seen.new, "old": seen.old, "other": seen.other,
         })),
+        "not_compared": outcome.not_compared,
         "measured": outcome.measured.as_ref().map(|m| json!({
             "ratio": m.ratio, "low": m.low, "high": m.high, "ratios": m.ratios,
             "unit": unit(m.unit), "old_ns": m.ns.0, "new_ns": m.ns.1, "idle_rounds": m.idle, "stops_ms": ms(&m.stops),

@@ -451,6 +451,9 @@ fn old_and_new_code_are_compared() {
     let output = bench.fettle(&[&["tune", "-p", &pid], &none[..]].concat()).output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.code() == Some(2) && said.contains("too little work"), "{said}");
+    // What was counted and laid out is told all the same.
+    let told = String::from_utf8_lossy(&output.stdout);
+    assert!(told.contains("functions ran") && told.contains("not compared: "), "{told}");
     assert_eq!(differing(idle.pid()), Vec::<String>::new());
     idle.end();
 }

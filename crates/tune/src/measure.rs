@@ -83,6 +83,27 @@ impl Measured {
         format!("{ratio:+.1} % of processor time [95 % interval {low:+.1} to {high:+.1}]")
     }
 
+    /// Whether new code is slower for certain.
+    pub fn is_loss(&self) -> bool {
+        self.low > 1.0
+    }
+
+    /// What this and another comparison of the same code show together.
+    pub fn with(&self, other: &Measured) -> Measured {
+        let ratios = self.ratios.iter().chain(&other.ratios);
+        let rounds: Vec<(f64, f64)> = ratios.map(|ratio| (1.0, *ratio)).collect();
+        let mean = |old: f64, new: f64| {
+            let (many, more) = (self.ratios.len() as f64, other.ratios.len() as f64);
+            (old * many + new * more) / (many + more)
+        };
+        Measured {
+            ns: (mean(self.ns.0, other.ns.0), mean(self.ns.1, other.ns.1)),
+            idle: self.idle + other.idle,
+            stops: self.stops.iter().chain(&other.stops).copied().collect(),
+            ..evaluate(&rounds, self.unit)
+        }
+    }
+
     /// Whether new code gains less than it did before, for certain.
     pub fn is_less_than(&self, before: &Measured) -> bool {
         self.low > before.high
@@ -93,6 +114,8 @@ impl Measured {
 const SETTLE: Duration = Duration::from_millis(10);
 /// A turn with less work says nothing.
 const LEAST_WORK: u64 = 10;
+/// Turns get longer, but no longer than that, while they are too short for that.
+const LONGEST_TURN: Duration = Duration::from_secs(2);
 /// Fewer rounds give no interval worth the name.
 pub const LEAST_ROUNDS: usize = 5;
 
@@ -193,30 +216,41 @@ fn take_rounds(
     let mut rounds = Vec::new();
     let mut idle = 0;
     let mut meter = Meter::new(&plan.work);
-    let mut round = 0;
-    while round < plan.pairs {
-        let first = round % 2 == 1;
-        let mut costs = [Cost::default(), Cost::default()];
-        let mut told = true;
-        for new in [first, !first, !first, first] {
-            switch.turn(new)?;
-            let cost = take_turn(switch.family, (&meter, plan.turn), stop)?;
-            told &= cost.work >= LEAST_WORK;
-            costs[usize::from(new)].add(cost);
-        }
-        match told {
-            true => rounds.push((costs[0].per_unit(), costs[1].per_unit())),
+    let mut turn = plan.turn;
+    // When so many show nothing there will be nothing to see.
+    while rounds.len() < plan.pairs && idle <= plan.pairs / 2 {
+        let begins_new = rounds.len() % 2 == 1;
+        match take_round(switch, begins_new, (&meter, turn), stop)? {
+            Some(round) => rounds.push(round),
             // Begun again, with all that could be work.
-            false if rounds.is_empty() && meter.count_all() => continue,
-            false => idle += 1,
-        }
-        round += 1;
-        // Nothing is to be seen, and there will not be.
-        if idle > plan.pairs / 2 {
-            break;
+            None if rounds.is_empty() && meter.count_all() => {}
+            // Once more, with more time for work.
+            None => {
+                idle += 1;
+                turn = turn.max((turn * 2).min(LONGEST_TURN));
+            }
         }
     }
     Ok((rounds, idle, meter.unit()))
+}
+
+/// What a unit of work costs by old and by new code; `None` if too little was done in some turn.
+fn take_round(
+    switch: &mut Switch<'_, '_>,
+    begins_new: bool,
+    turn: (&Meter<'_>, Duration),
+    stop: Stop<'_>,
+) -> Result<Option<(f64, f64)>, TuneError> {
+    let mut costs = [Cost::default(), Cost::default()];
+    for new in [begins_new, !begins_new, !begins_new, begins_new] {
+        switch.turn(new)?;
+        let cost = take_turn(switch.family, turn, stop)?;
+        if cost.work < LEAST_WORK {
+            return Ok(None);
+        }
+        costs[usize::from(new)].add(cost);
+    }
+    Ok(Some((costs[0].per_unit(), costs[1].per_unit())))
 }
 
 /// What tells of work while it is done.
@@ -386,7 +420,20 @@ mod tests {
         assert!(gain.low < gain.ratio && gain.ratio < gain.high);
         let none = evaluate(&noisy(1.0), WorkUnit::Told);
         assert!(!none.is_gain() && none.low < 1.0 && none.high > 1.0, "{none:?}");
-        assert!(!evaluate(&noisy(1.05), WorkUnit::Told).is_gain());
+        let loss = evaluate(&noisy(1.05), WorkUnit::Told);
+        assert!(loss.is_loss() && !loss.is_gain() && !none.is_loss());
+    }
+
+    #[test]
+    fn a_disturbed_comparison_is_outweighed_by_another() {
+        let disturbed =
+            [(100.0, 60.0), (100.0, 95.0), (100.0, 130.0), (100.0, 80.0), (100.0, 75.0)];
+        let disturbed = evaluate(&disturbed, WorkUnit::Told);
+        assert!(!disturbed.is_gain() && !disturbed.is_loss(), "{disturbed:?}");
+        let more = evaluate(&[(100.0, 78.0); 5], WorkUnit::Told);
+        let both = disturbed.with(&more);
+        assert!(both.is_gain() && both.ratios.len() == 10, "{both:?}");
+        assert!((both.ns.1 - (disturbed.ns.1 + more.ns.1) / 2.0).abs() < 1e-9);
     }
 
     #[test]

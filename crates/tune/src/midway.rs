@@ -86,7 +86,7 @@ fn inside(
 /// Where threads at work were seen when new code was in place.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Seen {
-    /// In new code.
+    /// In new code, or at a jump to it.
     pub new: usize,
     /// In the originals of functions with new code.
     pub old: usize,
@@ -100,8 +100,12 @@ const LOOKS: (usize, Duration) = (50, Duration::from_millis(3));
 impl Seen {
     /// Looks where threads of some processes are, now of one and now of another.
     pub(crate) fn look(codes: &[NewCode], processes: &[&Process]) -> Result<Seen, LiveError> {
-        let text = |code: &NewCode| (code.text.at.0, code.text.at.0 + code.text.len);
-        let new = Ranges::new(codes.iter().map(text).collect());
+        // Who stands at a jump is on the way: each call through a pointer meets one.
+        let new = codes.iter().flat_map(|code| {
+            let jumps = code.jumps.iter().map(|jump| (jump.at.0, jump.at.0 + 1));
+            jumps.chain([(code.text.at.0, code.text.at.0 + code.text.len)])
+        });
+        let new = Ranges::new(new.collect());
         let old = Ranges::new(codes.iter().flat_map(parts).collect());
         let mut seen = Seen::default();
         for process in processes.iter().cycle().take(LOOKS.0) {

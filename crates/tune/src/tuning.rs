@@ -78,6 +78,8 @@ pub struct Outcome {
     pub seen: Option<Seen>,
     /// What the comparison has shown.
     pub measured: Option<Measured>,
+    /// Why it has shown nothing.
+    pub not_compared: Option<String>,
     /// Whether the new code is in place.
     pub kept: bool,
 }
@@ -155,11 +157,12 @@ fn tune_once(
         return Ok((outcome, false));
     }
     let mut everywhere = Everywhere::new(folder, Cow::Owned(codes));
-    if !tuning.pays(&mut everywhere, &mut outcome, None)? {
-        (tuning.tell)(News::Tuned(&outcome));
+    let pays = tuning.pays(&mut everywhere, &mut outcome, None);
+    // What was counted and laid out is told whatever came of it.
+    (tuning.tell)(News::Tuned(&outcome));
+    if !pays? {
         return Ok((outcome, false));
     }
-    (tuning.tell)(News::Tuned(&outcome));
     for rank in 1..options.passes {
         if !tuning.once_more(&mut everywhere, &mut outcome, rank)? {
             break;
@@ -257,6 +260,7 @@ impl<'a> Tuning<'a, '_> {
             self.step("taking back");
             everywhere.take_back()?;
         }
+        outcome.not_compared = done.as_ref().err().map(ToString::to_string);
         outcome.measured = done?;
         if let Some(measured) = outcome.measured.as_ref().filter(|_| outcome.kept) {
             everywhere.note(measured)?;
@@ -306,8 +310,8 @@ fn unusable(why: String) -> TuneError {
 }
 
 /// Compares again and again, until new code does not pay any more, or pays less than at `first`:
-/// then the load has changed, and what the last comparison has shown is given. `None` if the
-/// process has ended, or we are to end.
+/// then the load has changed, and what the last comparison has shown is given. What one comparison leaves
+/// open the next one decides with it. `None` if the process has ended, or we are to end.
 fn watch(
     family: &mut Family<'_>,
     code: (&[NewCode], &Ways),
@@ -316,8 +320,9 @@ fn watch(
     tell: &mut dyn FnMut(News<'_>),
 ) -> Result<Option<Measured>, TuneError> {
     let pid = family.lead.pid();
+    let mut open: Option<Measured> = None;
     loop {
-        if stop.wait(pid, pause).is_err() {
+        if open.is_none() && stop.wait(pid, pause).is_err() {
             return Ok(None);
         }
         let measured = match measure::measure(family, code, &options.measure, stop) {
@@ -327,17 +332,25 @@ fn watch(
             // It may have nothing to do for a while.
             Err(TuneError::Unfit { why, .. }) => {
                 tell(News::Step(why));
+                open = None;
                 continue;
             }
             Err(error) => return Err(error),
         };
-        let what = match (measured.is_gain(), measured.is_less_than(first)) {
+        let is_second = open.is_some();
+        let measured = open.take().map_or_else(|| measured.clone(), |open| open.with(&measured));
+        let is_less = measured.is_less_than(first);
+        let what = match (measured.is_gain(), is_less) {
             (true, false) => "the new code stays",
             (true, true) => "less than it was: the load has changed; tuning anew",
+            (false, _) if measured.is_loss() => "it is slower: the load has changed; tuning anew",
+            (false, _) if !is_second => "no certain gain, no certain loss: comparing once more",
             (false, _) => "no certain gain any more: the load has changed; tuning anew",
         };
         tell(News::Step(format!("{}; {what}", measured.percent())));
-        if !measured.is_gain() || measured.is_less_than(first) {
+        if !measured.is_gain() && !is_less && !measured.is_loss() && !is_second {
+            open = Some(measured);
+        } else if !measured.is_gain() || is_less {
             return Ok(Some(measured));
         }
     }

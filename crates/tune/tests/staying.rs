@@ -148,3 +148,23 @@ fn where_threads_are_is_told() {
     fettle_live::undo(journal, Undoing::within(PATIENCE)).unwrap();
     staying.end();
 }
+
+#[test]
+fn turns_that_are_too_short_for_work_are_taken_again() {
+    let staying = Staying::start("staying-turns", &[]);
+    let (process, logs) = (staying.process(), staying.logs());
+    let (target, wanted) = (Target::new(&process).unwrap(), Wanted::default());
+    let (modules, _) = fettle_tune::lift(&target, &wanted, Stop(&NEVER)).unwrap();
+    let mut family = Family::of(&process, false);
+    let codes = fettle_tune::shuffled((&target, &family), &modules, &wanted.selection, 2).unwrap();
+    let installed = fettle_tune::install_everywhere(&logs, &target, &mut family, &codes).unwrap();
+    // Grows by a hundred in a second.
+    let work = Work::Command("tr -d . < /proc/uptime".to_owned());
+    let plan = measure::Plan { work, pairs: 5, turn: Duration::from_millis(40) };
+    let code = (&codes[..], &installed.besides);
+    let measured = measure::measure(&mut family, code, &plan, Stop(&NEVER)).unwrap();
+    assert!(measured.ratios.len() == 5 && measured.idle > 0, "{measured:?}");
+    let journal = Journal::open(&logs, process.pid()).unwrap().unwrap();
+    fettle_live::undo(journal, Undoing::within(PATIENCE)).unwrap();
+    staying.end();
+}
