@@ -462,7 +462,7 @@ pub(crate) fn seize(pid: i32, tid: i32, options: i32) -> Result<bool, LiveError>
         return Ok(false);
     }
     match maps::status_field(&status, "TracerPid:") {
-        None | Some(0) => Err(LiveError::NotPermitted { pid, source: refused }),
+        None | Some(0) => Err(process::not_permitted(pid, &status, refused)),
         Some(tracer) => {
             let why = format!("process {tracer} traces it already");
             Err(LiveError::Unattachable { pid, why })
