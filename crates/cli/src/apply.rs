@@ -34,6 +34,9 @@ pub fn run(
             .and_then(|process| lay_out(started.insert(process), folder, options, stop));
         match done {
             Ok(said) => say!("fettle: {said}"),
+            Err(_) if fettle_live::has_ended(pid) => {
+                say!("fettle: the program has ended before it could be laid out")
+            }
             Err(error) => say!("fettle: the program runs as it is: {error}"),
         }
     };

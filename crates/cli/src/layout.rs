@@ -31,7 +31,7 @@ pub struct LayoutArgs {
     /// Only modules whose path or name matches: * and ? are wild (may be repeated)
     #[arg(long, value_name = "PATTERN")]
     module: Vec<String>,
-    /// Only this function and what it leads to (* and ? are wild); else everything that ran
+    /// Only these functions (* and ? are wild) and what they lead to; else everything that ran
     #[arg(long, value_name = "FUNCTION")]
     root: Option<String>,
     /// With --root: hot is what runs in more than this share of its calls

@@ -46,7 +46,7 @@ pub struct Args {
     /// Count for so long
     #[arg(long, value_name = "SECONDS", default_value_t = 5.0)]
     time: f64,
-    /// Only this function and what it leads to (* and ? are wild); else everything that runs
+    /// Only these functions (* and ? are wild) and what they lead to; else everything that runs
     #[arg(long, value_name = "FUNCTION")]
     root: Option<String>,
     /// With --root: hot is what runs in more than this share of its calls

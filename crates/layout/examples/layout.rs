@@ -84,8 +84,8 @@ fn explore(trace: &Trace, root: Option<&str>, figures: bool) -> Result<()> {
     let mut options = Options::default();
     if let Some(name) = root {
         let root = code.procedures.iter().position(|p| p.name == name).ok_or("no such function")?;
-        options.hot = Hot::of_root(&code, root, Hot::SHARE);
-        code = group::only(&code, &group::group(&code, root));
+        options.hot = Hot::of_roots(&code, &[root], Hot::SHARE);
+        code = group::only(&code, &group::group(&code, &[root]));
         println!("  {} functions in the group of {name}", code.procedures.len());
     }
     let started = std::time::Instant::now();

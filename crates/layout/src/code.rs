@@ -10,7 +10,7 @@ pub struct Code {
 }
 
 /// A function.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Procedure {
     /// Where callers come in.
     pub entry: LinkAddr,

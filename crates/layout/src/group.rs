@@ -1,4 +1,4 @@
-//! Which functions are laid out together: a root and what runs while it does.
+//! Which functions are laid out together: roots and what runs while they do.
 
 use crate::code::{Callee, Code, End, Pointer};
 
@@ -7,7 +7,7 @@ use crate::code::{Callee, Code, End, Pointer};
 pub enum Hot {
     /// Blocks that run at least once.
     Run,
-    /// Blocks that run more often than so many times: a share of the calls of a root.
+    /// Blocks that run more often than so many times: a share of the calls of roots.
     MoreThan(u64),
 }
 
@@ -15,9 +15,10 @@ impl Hot {
     /// The paper's share of the root's calls that a hot block exceeds.
     pub const SHARE: f64 = 0.05;
 
-    /// Blocks that run more often than `share` of the times that `root` is called.
-    pub fn of_root(code: &Code, root: usize, share: f64) -> Hot {
-        Hot::MoreThan((code.procedures[root].calls as f64 * share) as u64)
+    /// Blocks that run more often than `share` of the times that any of `roots` is called.
+    pub fn of_roots(code: &Code, roots: &[usize], share: f64) -> Hot {
+        let calls: f64 = roots.iter().map(|root| code.procedures[*root].calls as f64).sum();
+        Hot::MoreThan((calls * share) as u64)
     }
 
     /// Whether a block that ran `count` times is hot.
@@ -29,14 +30,14 @@ impl Hot {
     }
 }
 
-/// The functions that `root` leads to over calls that were made, breadth first. With calls through
+/// The functions that `roots` lead to over calls that were made, breadth first. With calls through
 /// pointers among them of which it was not seen where they lead, any function joins that more
 /// callers came to than are known.
-pub fn group(code: &Code, root: usize) -> Vec<usize> {
+pub fn group(code: &Code, roots: &[usize]) -> Vec<usize> {
     let called = known_calls(code);
     let mut seen = vec![false; code.procedures.len()];
-    let mut order = vec![root];
-    seen[root] = true;
+    let mut order = roots.to_vec();
+    roots.iter().for_each(|root| seen[*root] = true);
     let mut through_pointers = false;
     let mut next = 0;
     while next < order.len() || !through_pointers {

@@ -75,6 +75,11 @@ impl Code {
     }
 }
 
+/// What a function is called; one without a symbol as everywhere in Fettle.
+pub fn name_of(function: &Function) -> String {
+    function.name.clone().unwrap_or_else(|| format!("sub_{:x}", function.entry.0))
+}
+
 fn procedure(
     function: &Function,
     counts: &Counts,
@@ -113,7 +118,7 @@ fn procedure(
         .collect();
     Procedure {
         entry: function.entry,
-        name: function.name.clone().unwrap_or_else(|| function.entry.to_string()),
+        name: name_of(function),
         pointers: pointers(function, &blocks, index, &seen),
         blocks,
         head: entry.index(),

@@ -245,9 +245,11 @@ pub fn undo(mut journal: Journal, how: Undoing<'_>) -> Result<Undone, LiveError>
     };
     let undone = match Process::open(pid) {
         Ok(process) if journal.is_of(&process) => undo_living(&mut journal, &process, how),
-        Err(error @ (LiveError::Unattachable { .. } | LiveError::NotPermitted { .. })) => {
-            Err(error)
-        }
+        Err(
+            error @ (LiveError::Unattachable { .. }
+            | LiveError::NotOurs { .. }
+            | LiveError::NotPermitted { .. }),
+        ) => Err(error),
         _ => Ok(Undone { gone: true, ..Undone::default() }),
     };
     let mut undone = match undone {

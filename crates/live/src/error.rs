@@ -83,6 +83,20 @@ pub enum LiveError {
         path: PathBuf,
     },
 
+    /// The process is another user's.
+    #[error(
+        "not allowed to trace process {pid}: it belongs to user {owner}, and Fettle runs as user \
+         {ours}: run it as that user, or as root"
+    )]
+    NotOurs {
+        /// The process.
+        pid: i32,
+        /// The number of the user that it belongs to.
+        owner: u64,
+        /// The number of the user that we are.
+        ours: u64,
+    },
+
     /// The kernel does not let us trace.
     #[error(
         "not allowed to trace process {pid} ({source}): in a container, allow ptrace \

@@ -162,9 +162,9 @@ pub(crate) fn read_proc(path: &str) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// The number behind a name in `/proc/PID/status`.
+/// The first number behind a name in `/proc/PID/status`.
 pub(crate) fn status_field(status: &[u8], name: &str) -> Option<u64> {
-    status_text(status, name)?.parse().ok()
+    status_text(status, name)?.split_ascii_whitespace().next()?.parse().ok()
 }
 
 /// The same of a set of signals.

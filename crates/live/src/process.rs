@@ -79,7 +79,7 @@ impl Process {
         // It may end between any two looks at it.
         let not_permitted = |source: io::Error| match source.raw_os_error() {
             Some(libc::ESRCH | libc::ENOENT) => LiveError::NoProcess { pid },
-            _ => LiveError::NotPermitted { pid, source },
+            _ => not_permitted(pid, status, source),
         };
         let auxv = auxv_of(pid).map_err(not_permitted)?;
         if auxv.is_empty() {
@@ -389,13 +389,41 @@ pub(crate) fn state(status: &[u8]) -> Option<u8> {
 }
 
 fn is_root() -> bool {
+    user() == 0
+}
+
+/// Whose rights we have.
+fn user() -> u32 {
     // SAFETY: no argument, no memory, and it cannot fail.
-    unsafe { libc::geteuid() == 0 }
+    unsafe { libc::geteuid() }
+}
+
+/// Why the kernel does not let us trace a process, by its `/proc/PID/status`.
+pub(crate) fn not_permitted(pid: i32, status: &[u8], source: io::Error) -> LiveError {
+    refused_to(user().into(), pid, status, source)
+}
+
+fn refused_to(ours: u64, pid: i32, status: &[u8], source: io::Error) -> LiveError {
+    match maps::status_field(status, "Uid:").filter(|owner| ours != 0 && *owner != ours) {
+        Some(owner) => LiveError::NotOurs { pid, owner, ours },
+        None => LiveError::NotPermitted { pid, source },
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn who_may_not_trace_is_told_whose_process_it_is() {
+        let status = b"Name:\tcat\nUid:\t1000\t1000\t1000\t1000\n";
+        let said = |ours| {
+            let source = io::Error::from_raw_os_error(libc::EPERM);
+            refused_to(ours, 12, status, source).to_string()
+        };
+        assert!(said(65534).contains("it belongs to user 1000, and Fettle runs as user 65534"));
+        assert!(said(1000).contains("yama") && said(0).contains("yama"));
+    }
 
     #[test]
     fn what_cannot_be_changed() {

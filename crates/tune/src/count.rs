@@ -322,6 +322,7 @@ fn copies(
     let mut places = Vec::new();
     let mut codes = Vec::new();
     let mut counters = 0u64;
+    let mut trouble = None;
     for (index, module) in modules.iter().enumerate() {
         let wants = module::wanted(&module.image, selection);
         let from = (counters * 8) as u32;
@@ -333,8 +334,13 @@ fn copies(
             wants: &wants,
             callers: Callers::Others,
         };
-        let code = module.new_code(process, &recipe, &maps);
-        let Ok(code) = code else { continue };
+        let code = match module.new_code(process, &recipe, &maps) {
+            Ok(code) => code,
+            Err(why) => {
+                trouble.get_or_insert(format!("{}: {why}", module.loaded.path.display()));
+                continue;
+            }
+        };
         maps.extend([install::taken(code.text), install::taken(code.constants)]);
         places.push((index, counters));
         counters += u64::from(code.plan.counters);
@@ -342,6 +348,9 @@ fn copies(
             return Err(unfit("it has more blocks than can be counted at once"));
         }
         codes.push(code);
+    }
+    if let Some(why) = trouble.filter(|_| codes.is_empty()) {
+        return Err(unfit(&why));
     }
     let threads = family.members().map(Process::threads).max().unwrap_or(1);
     let counters = Counters::new(counters, threads, &maps)

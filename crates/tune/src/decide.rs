@@ -1,9 +1,10 @@
 //! Deciding where hot code is to lie, from what was counted.
 
 use fettle_cfg::Function;
+use fettle_image::LinkAddr;
 use fettle_layout::figures::{self, CacheMap, Row};
 use fettle_layout::group::{self, Hot};
-use fettle_layout::lifted::Exactness;
+use fettle_layout::lifted::{Exactness, name_of};
 use fettle_layout::model::{Addresses, Geometry};
 use fettle_layout::promote::{self, Promoted};
 use fettle_layout::{Chosen, Code, Options, lay_out};
@@ -52,13 +53,10 @@ pub fn decide(
 ) -> Result<Option<Decided>, String> {
     let (mut code, exactness) = Code::of(functions, |entry| counts.get(&entry));
     let mut options = Options { geometry, rank: wanted.rank, ..Options::default() };
-    if let Some(name) = &wanted.root {
-        let is_meant = |p: &fettle_layout::Procedure| fettle_collect::select::glob(name, &p.name);
-        let Some(root) = code.procedures.iter().position(is_meant) else {
-            return Err(format!("no function {name} of it ran"));
-        };
-        options.hot = Hot::of_root(&code, root, wanted.share);
-        let members: Vec<usize> = group::group(&code, root)
+    if let Some(pattern) = &wanted.root {
+        let roots = roots(pattern, functions, &code)?;
+        options.hot = Hot::of_roots(&code, &roots, wanted.share);
+        let members: Vec<usize> = group::group(&code, &roots)
             .into_iter()
             .filter(|p| code.procedures[*p].blocks.iter().any(|b| options.hot.is(b.count)))
             .collect();
@@ -76,4 +74,43 @@ pub fn decide(
     let rows = figures::group_table(&code, &chosen.layout, &after);
     let promoted = promote::choose(&code, options.hot);
     Ok(Some(Decided { code, chosen, exactness, maps, rows, promoted }))
+}
+
+/// The functions that ran whose name, or address, a pattern means.
+fn roots(pattern: &str, functions: &[Function], code: &Code) -> Result<Vec<usize>, String> {
+    let means = |name: &str, entry: LinkAddr| {
+        fettle_collect::select::glob(pattern, name) || pattern == entry.to_string()
+    };
+    let procedures = code.procedures.iter().enumerate();
+    let roots: Vec<usize> =
+        procedures.filter(|(_, p)| means(&p.name, p.entry)).map(|(i, _)| i).collect();
+    match roots.is_empty() {
+        false => Ok(roots),
+        true if functions.iter().any(|f| means(&name_of(f), f.entry)) => {
+            Err(format!("its function {pattern} did not run"))
+        }
+        true => Err(format!(
+            "it has no function {pattern} (one without a symbol is called sub_ and its address)"
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pattern_means_all_functions_of_that_name() {
+        let procedure = |entry: u64, name: &str| fettle_layout::Procedure {
+            entry: LinkAddr(entry),
+            name: name.to_owned(),
+            ..Default::default()
+        };
+        let names = [(0x10, "lua_next"), (0x20, "main"), (0x30, "lua_call"), (0x40, "sub_40")];
+        let code = Code { procedures: names.map(|(at, name)| procedure(at, name)).into() };
+        let found = |pattern: &str| roots(pattern, &[], &code);
+        assert_eq!(found("lua_*"), Ok(vec![0, 2]));
+        assert_eq!((found("sub_40"), found("0x40")), (Ok(vec![3]), Ok(vec![3])));
+        assert!(found("nosuch").unwrap_err().contains("has no function nosuch"));
+    }
 }

@@ -21,6 +21,7 @@ pub mod measure;
 mod midway;
 pub mod module;
 pub mod offline;
+mod own_tables;
 pub mod profile;
 pub mod recording;
 mod switching;

@@ -5,7 +5,7 @@
 //! new code comes have more ways to it: each block of the original that has room becomes a jump to the
 //! same block of new code, which in turn can become a jump back. A loop may keep the address of its table
 //! of jumps for all its life, and would come to old code at each of them; so entries of that lead on, too,
-//! where they are whole addresses of blocks: those are read by nothing but the jumps.
+//! where they are whole addresses of blocks that nothing but the jumps reads.
 //!
 //! What holds at the start of a block holds there in both codes. It is not done where probes keep frames
 //! of their own, which begin where functions do.
@@ -13,7 +13,6 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use fettle_cfg::TableKind;
 use fettle_image::LinkAddr;
 use fettle_live::{
     Entry, Halted, Journal, LiveAddr, LiveError, Patch, Places, Process, Purpose, Ranges, Returns,
@@ -173,8 +172,8 @@ impl Ways {
     /// Adds entries of those functions' tables, and of their copies.
     fn add_tables(&mut self, process: &Process, code: &NewCode, entered: impl Fn(usize) -> bool) {
         let live = |at: LinkAddr| at.0.wrapping_add(code.bias);
-        let tables = code.plan.tables.iter().zip(&code.linked.tables);
-        for (table, copy) in tables.filter(|(table, _)| table.kind == TableKind::Absolute) {
+        let tables = code.plan.tables.iter().zip(&code.linked.tables).zip(&code.own_tables);
+        for ((table, copy), _) in tables.filter(|(_, own)| **own) {
             for (entry, i) in table.entries.iter().zip(0..) {
                 let PlannedEntry::New(offset) = entry else { continue };
                 let function = code.plan.function_at(*offset).filter(|f| entered(*f));

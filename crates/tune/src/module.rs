@@ -17,6 +17,7 @@ use fettle_image::{Image, LinkAddr};
 use fettle_live::{LiveAddr, Mapping, Patch, Process, Prot, Purpose, Region};
 use fettle_rewrite::{LinkParameters, Linked, Plan, PlanOptions, Pointers, Probing};
 
+use crate::own_tables;
 use crate::profile::Subject;
 use crate::target::Loaded;
 use crate::ways::{self, Callers};
@@ -124,6 +125,9 @@ pub struct NewCode {
     pub link_map: LiveAddr,
     /// The merged table of unwind entries.
     pub eh_frame_hdr: LiveAddr,
+    /// For each table of the plan, whether it is one of whole addresses that nothing but the jumps of its
+    /// function reads: then the original's entries may lead to new code.
+    pub own_tables: Vec<bool>,
     /// What the loader has added to link addresses.
     pub bias: u64,
     /// The module.
@@ -211,7 +215,10 @@ impl Module {
         let gates = gates(&plan, &linked, bias);
         let old = (&self.lifted, &self.same[..]);
         let calls = ways::calls((&self.image, bias), old, (&plan, &linked), (callers, &jumps));
+        let own_tables =
+            own_tables::find((&self.image, bias), &self.lifted.functions, &plan.tables);
         Ok(NewCode {
+            own_tables,
             text: region(linked.text_at, &linked.text, CODE),
             constants: region(linked.constants_at, &linked.constants, CONSTANTS),
             headers,
@@ -294,6 +301,7 @@ impl NewCode {
             left: Vec::new(),
             link_map,
             eh_frame_hdr: LiveAddr(linked.eh_frame_hdr.0.wrapping_add(bias)),
+            own_tables: Vec::new(),
             bias,
             path: path.to_owned(),
             opened: true,

@@ -75,7 +75,8 @@ fn looks_in(process: &Process, codes: &[NewCode], looks: usize) -> usize {
     (0..looks).filter(|_| look()).count()
 }
 
-fn stays(name: &str, flags: &[&str]) {
+/// `leads` says whether entries of the original's table lead to new code.
+fn stays(name: &str, flags: &[&str], leads: bool) {
     let staying = Staying::start(name, flags);
     let (process, logs) = (staying.process(), staying.logs());
     let (target, wanted) = (Target::new(&process).unwrap(), Wanted::default());
@@ -96,6 +97,7 @@ fn stays(name: &str, flags: &[&str]) {
     for seed in 1..=4 {
         let codes =
             fettle_tune::shuffled((&target, &family), &modules, &wanted.selection, seed).unwrap();
+        assert_eq!(codes[0].own_tables, [leads]);
         let installed =
             fettle_tune::install_everywhere(&logs, &target, &mut family, &codes).unwrap();
         assert!(looks_in(&process, &codes, 20) >= 19);
@@ -115,12 +117,17 @@ fn stays(name: &str, flags: &[&str]) {
 
 #[test]
 fn a_loop_that_is_never_left_is_counted_and_has_new_code() {
-    stays("staying", &[]);
+    stays("staying", &[], true);
 }
 
 #[test]
 fn so_does_one_at_a_fixed_address() {
-    stays("staying-fixed", &["-no-pie", "-fno-pie"]);
+    stays("staying-fixed", &["-no-pie", "-fno-pie"], true);
+}
+
+#[test]
+fn a_table_that_others_may_read_stays_as_it_is() {
+    stays("staying-handed", &["-DHANDED"], false);
 }
 
 #[test]
