@@ -181,8 +181,9 @@ impl Strace {
             return now_ns;
         }
         self.set_back += 1;
-        self.back_ns = self.back_ns.saturating_add(self.latest_ns - now_ns);
-        self.latest_ns
+        let latest_ns = self.latest_ns.max(self.read_ns);
+        self.back_ns = self.back_ns.saturating_add(latest_ns - now_ns);
+        latest_ns
     }
 
     fn line(&mut self, line: Line<'_>) {
