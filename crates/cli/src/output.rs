@@ -157,11 +157,20 @@ fn replace<T>(
     prefix.push(path.file_name().unwrap_or_default());
     let mut partial = tempfile::Builder::new();
     partial.prefix(&prefix).suffix(".partial").permissions(permissions);
-    let partial = partial.tempfile_in(folder.unwrap_or(Path::new(".")))?;
+    let partial = partial.tempfile_in(folder.unwrap_or(Path::new("."))).map_err(without_path)?;
     let mut out = BufWriter::with_capacity(1 << 16, partial);
     let value = write(&mut out)?;
     out.into_inner().map_err(io::IntoInnerError::into_error)?.persist(path)?;
     Ok(value)
+}
+
+/// What happened, without the name of the file that is made first and then renamed: nobody asked for it.
+fn without_path(error: io::Error) -> anyhow::Error {
+    let text = error.to_string();
+    match text.split_once(" at path ") {
+        Some((what, _)) => anyhow::Error::msg(what.to_owned()),
+        None => error.into(),
+    }
 }
 
 /// The trace that is meant: the one named, or the newest `*.fettle` in this folder.

@@ -175,6 +175,11 @@ fn an_export_is_there_whole_or_not_at_all() {
     assert_eq!(std::fs::read(&file).unwrap(), b"an older one");
     assert_eq!(names(), before);
 
+    // Nobody asked for a file beside it.
+    let output = export(&dir.path().join("no/such/spans.json"), "");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("No such file") && !said.contains(".partial"), "{said}");
+
     // What a link leads to is what was meant.
     let output = export(&link, "");
     assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));

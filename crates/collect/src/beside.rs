@@ -68,11 +68,7 @@ pub fn record_kernel(
     if let Target::Running(pids) = &recording.target {
         for pid in pids {
             if !PathBuf::from(format!("/proc/{pid}")).exists() {
-                let source = std::io::Error::from_raw_os_error(libc::ESRCH);
-                return Err(RecordError::NotFound {
-                    program: format!("process {pid}"),
-                    error: source,
-                });
+                return Err(RecordError::NoProcess(*pid));
             }
         }
     }

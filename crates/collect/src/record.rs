@@ -136,6 +136,9 @@ pub enum RecordError {
         /// What the system said.
         error: io::Error,
     },
+    /// Nobody has the number that was to be recorded.
+    #[error("there is no process {0}")]
+    NoProcess(u32),
     /// The session's memory cannot be had.
     #[error(
         "cannot set up shared memory: {0}; a smaller --ring or --max-threads takes less, and `ulimit -v` may limit it"

@@ -111,6 +111,30 @@ fn times_of_strace_that_do_not_say_when_are_refused() {
     assert!(made_of(set_back.as_bytes()).is_ok());
 }
 
+/// An hour back, in the middle: nothing is at the trace's beginning for it, calls last as long as they do.
+#[test]
+fn when_the_clock_of_strace_is_set_back_time_goes_on() {
+    let mut text = String::new();
+    for (at, fd) in [("1700003600.1", 3), ("1700003600.3", 4), ("1700000000.4", 5)] {
+        text += &format!(
+            "10 {at}00000 openat(AT_FDCWD, \"/{fd}\", O_RDONLY) = {fd}</{fd}> <0.020000>\n"
+        );
+        text += &format!("10 {at}50000 close({fd}</{fd}>) = 0 <0.000010>\n");
+    }
+    let made = made_of(text.as_bytes()).unwrap();
+    assert!(made.imported.manifest.losses.is_empty(), "{:?}", made.imported.manifest.losses);
+    let notes = &made.imported.manifest.notes;
+    assert!(notes.iter().any(|note| note.contains("the clock was set back")), "{notes:?}");
+    let mut times = Vec::new();
+    let (mut stream, _) =
+        made.trace.events(&mut |kind| (kind.name == "close").then(Vec::new)).unwrap();
+    while let Some(run) = stream.next(u64::MAX, &mut |_| 0).unwrap() {
+        times.extend(run.times_ns().iter().map(|ns| ns / 1_000_000));
+    }
+    // The third file is opened when the second is closed, by the clock.
+    assert_eq!(times, [50, 250, 300]);
+}
+
 /// What ftrace, perf and trace-cmd tell of a run.
 fn of_the_kernel(name: &str, format: Format) -> common::Made {
     let made = made(&[golden(name)]).unwrap();

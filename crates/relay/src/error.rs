@@ -69,6 +69,14 @@ impl Error {
         move |reason| Error::File { action, path: path.to_owned(), reason }
     }
 
+    /// What a handshake came to. What we refused ourselves is no cut.
+    pub(crate) fn of_handshake(reason: io::Error) -> Error {
+        match reason.get_ref().and_then(|inner| inner.downcast_ref()) {
+            Some(rustls::Error::General(why)) => Error::Peer(why.clone()),
+            _ => Error::Cut(reason),
+        }
+    }
+
     /// Whether trying again later may help.
     pub fn is_passing(&self) -> bool {
         match self {

@@ -264,7 +264,7 @@ struct Connection {
 impl Connection {
     fn open(to: &To, config: &Arc<ClientConfig>, log: &Log) -> Result<Connection> {
         let socket = reach(&to.address)?;
-        let channel = tls::connect(config.clone(), socket, CONNECT).map_err(Error::Cut)?;
+        let channel = tls::connect(config.clone(), socket, CONNECT).map_err(Error::of_handshake)?;
         let mut connection = Connection { channel, payload: Vec::new(), progress: false };
         let identity = log.identity();
         let session: [u8; 16] = unhex(&identity.session)

@@ -27,6 +27,9 @@ pub enum Error {
     /// Python could not be run, or the user's module does not work.
     #[error("{0}")]
     Python(String),
+    /// Python was gone before everything was said. Why, it has said itself.
+    #[error("cannot exchange batches with Python, which ended: {0}")]
+    PythonEnded(#[source] io::Error),
 }
 
 impl Error {

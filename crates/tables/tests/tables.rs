@@ -163,6 +163,10 @@ fn an_analysis_that_does_not_work_says_so() {
         assert!(error.contains("has no handler"), "{error}");
         let error = run("def on_requests(batch): raise ValueError(7)");
         assert!(error.contains("failed"), "{error}");
+        // It does not matter whether batches were still to be sent.
+        let error =
+            run("def on_requests(batch):\n  import os\n  os.close(0)\n  raise ValueError(7)");
+        assert!(error.contains("failed") && !error.contains("exchange"), "{error}");
         let error = run("def on_requests(batch): pass\ndef dispose(): return 7");
         assert!(error.contains("failed"), "{error}");
         let error = run("import os\nos._exit(3)");

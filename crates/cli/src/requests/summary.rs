@@ -211,45 +211,120 @@ fn slowest(slow: &SlowRequest, terminal: Terminal, out: &mut String) {
     steps(critical, request, terminal, out);
 }
 
-/// The critical path: a line per step, with its share as a bar. Of a long path, the longest steps
-/// stay, and what lies between is one line.
+/// Steps of a critical path that are told together.
+#[derive(Default)]
+struct Told<'a> {
+    /// Whose they are.
+    actor: Option<&'a str>,
+    lines: Vec<Line<'a>>,
+    /// What is too short to be told by itself, whoever's it is.
+    short: Line<'a>,
+}
+
+/// Steps that are told in one line.
+#[derive(Default)]
+struct Line<'a> {
+    from_ns: u64,
+    ns: u64,
+    steps: u64,
+    state: &'a str,
+    who: String,
+}
+
+impl Line<'_> {
+    fn add(&mut self, from_ns: u64, ns: u64) {
+        if self.steps == 0 {
+            self.from_ns = from_ns;
+        }
+        self.ns += ns;
+        self.steps += 1;
+    }
+}
+
+impl<'a> Told<'a> {
+    /// Adds a step to the line of those that are like it; whether there is such a line.
+    fn joins(&mut self, step: &CriticalStep, ns: u64) -> bool {
+        let like = |line: &&mut Line<'_>| line.state == step.state && line.who == who(step);
+        let line = self.lines.iter_mut().find(like);
+        line.map(|line| line.add(step.from_ns, ns)).is_some()
+    }
+
+    /// Adds a step that is told.
+    fn add(&mut self, step: &'a CriticalStep, ns: u64) {
+        if !self.joins(step, ns) {
+            let mut line = Line { state: step.state, who: who(step), ..Line::default() };
+            line.add(step.from_ns, ns);
+            self.lines.push(line);
+        }
+    }
+}
+
+fn who(step: &CriticalStep) -> String {
+    match &step.waited_for {
+        Some(other) => format!("{}, until {other}", step.actor),
+        None => step.actor.clone(),
+    }
+}
+
+/// What is told of a critical path: each step by itself. Of a long path the longest are, and those of
+/// one thread that follow each other so are told together, a line for each of its states: under load, a
+/// thread has to wait for a processor time and again. What lies between is one line.
+fn told(critical: &[CriticalStep]) -> Vec<Told<'_>> {
+    let length = |step: &CriticalStep| step.to_ns.saturating_sub(step.from_ns);
+    let mut places: Vec<usize> = (0..critical.len()).collect();
+    places.sort_by_key(|place| std::cmp::Reverse(length(&critical[*place])));
+    let folds = places.len() > STEPS_MAX;
+    let mut is_long = vec![!folds; critical.len()];
+    places.iter().take(STEPS_MAX).for_each(|place| is_long[*place] = true);
+    let mut told: Vec<Told<'_>> = Vec::new();
+    for (step, is_long) in critical.iter().zip(is_long) {
+        let ns = length(step);
+        let last = told.last_mut();
+        let of_last = folds && last.as_ref().is_some_and(|last| last.actor == Some(&step.actor));
+        match last {
+            Some(last) if is_long && of_last => last.add(step, ns),
+            Some(last) if !is_long => {
+                if !(of_last && last.joins(step, ns)) {
+                    last.short.add(step.from_ns, ns);
+                }
+            }
+            _ => {
+                let mut new = Told::default();
+                if is_long {
+                    new.actor = Some(&step.actor);
+                    new.add(step, ns);
+                } else {
+                    new.short.add(step.from_ns, ns);
+                }
+                told.push(new);
+            }
+        }
+    }
+    told
+}
+
+/// The critical path: a line per step, or for several, with their share as a bar.
 pub(super) fn steps(
     critical: &[CriticalStep],
     request: &RequestRow,
     terminal: Terminal,
     out: &mut String,
 ) {
-    let length = |step: &CriticalStep| step.to_ns.saturating_sub(step.from_ns);
-    let mut longest: Vec<u64> = critical.iter().map(length).collect();
-    longest.sort_unstable_by(|a, b| b.cmp(a));
-    let least = longest.get(STEPS_MAX).copied().unwrap_or(0);
     let mut table = Table::new(
         &[column("    after"), column("for"), column("%"), may_go("", 1), column("")],
         "critical path",
     );
-    let mut skipped: Option<(u64, u64, u64)> = None;
-    let tell = |skipped: &mut Option<(u64, u64, u64)>, table: &mut Table<'_>| {
-        if let Some((from_ns, ns, steps)) = skipped.take() {
-            table.row(row(request, from_ns, ns, "", plural(steps, "short step", "short steps")));
+    for Told { lines, short, .. } in told(critical) {
+        for Line { from_ns, ns, steps, state, who } in lines {
+            let pieces =
+                if steps > 1 { format!(", in {} pieces", count(steps)) } else { "".into() };
+            table.row(row(request, from_ns, ns, state, one_line(format!("{who}{pieces}"))));
         }
-    };
-    for step in critical {
-        let ns = length(step);
-        // Of a long path, what is no longer than all that is left out.
-        if critical.len() > STEPS_MAX && ns <= least {
-            let skipped = skipped.get_or_insert((step.from_ns, 0, 0));
-            skipped.1 += ns;
-            skipped.2 += 1;
-            continue;
+        if short.steps > 0 {
+            let steps = plural(short.steps, "short step", "short steps");
+            table.row(row(request, short.from_ns, short.ns, "", steps));
         }
-        tell(&mut skipped, &mut table);
-        let who = match &step.waited_for {
-            Some(other) => format!("{}, until {other}", step.actor),
-            None => step.actor.clone(),
-        };
-        table.row(row(request, step.from_ns, ns, step.state, one_line(who)));
     }
-    tell(&mut skipped, &mut table);
     if let Some(last) = critical.last().filter(|last| last.to_ns < request.end_ns) {
         let ns = request.end_ns - last.to_ns;
         table.row(row(request, last.to_ns, ns, "", "nobody that is recorded works on it".into()));
@@ -313,4 +388,54 @@ pub fn line(row: &RequestRow, terminal: Terminal) -> String {
     let what = what(&row.class, &row.path);
     let line = format!("{id:>8}  {began:>8}  {answered:>8}  {what}  ");
     format!("{line}{}\n", times(&row.times_ns, terminal))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Steps one behind the other: actor, state, microseconds.
+    fn path(steps: &[(&str, &'static str, u64)]) -> Vec<CriticalStep> {
+        let mut now_ns = 0;
+        let step = |&(actor, state, us): &(&str, &'static str, u64)| {
+            let from_ns = now_ns;
+            now_ns += us * 1000;
+            let actor = actor.to_owned();
+            CriticalStep { actor, state, from_ns, to_ns: now_ns, waited_for: None }
+        };
+        steps.iter().map(step).collect()
+    }
+
+    /// What is told, a line each: state, who, microseconds, steps.
+    fn lines(critical: &[CriticalStep]) -> Vec<(String, u64, u64)> {
+        let mut lines = Vec::new();
+        for Told { lines: of, short, .. } in told(critical) {
+            let told = of.into_iter().chain((short.steps > 0).then_some(short));
+            lines.extend(told.map(|l| (format!("{} {}", l.state, l.who), l.ns / 1000, l.steps)));
+        }
+        lines
+    }
+
+    #[test]
+    fn a_thread_that_waits_for_a_processor_time_and_again_is_a_line_for_each_state() {
+        let mut steps = vec![("nginx/1", "running", 50)];
+        for _ in 0..40 {
+            steps.extend([
+                ("fpm/2", "runnable", 900),
+                ("fpm/2", "running", 100),
+                ("nginx/1", "running", 1),
+            ]);
+        }
+        steps.push(("nginx/1", "network", 700));
+        let line = |text: &str, us, steps| (text.to_owned(), us, steps);
+        let told = lines(&path(&steps));
+        let wanted =
+            [line(" ", 50, 1), line("runnable fpm/2", 40 * 900, 40), line(" ", 40 * 101 + 700, 81)];
+        assert_eq!(told, wanted);
+
+        // A short path is told step by step.
+        let few = path(&[("a", "running", 5), ("a", "runnable", 9), ("a", "running", 6)]);
+        let wanted = [line("running a", 5, 1), line("runnable a", 9, 1), line("running a", 6, 1)];
+        assert_eq!(lines(&few), wanted);
+    }
 }

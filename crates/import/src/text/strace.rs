@@ -29,8 +29,14 @@ pub struct Strace {
     found: u64,
     /// The latest time that was read: what comes before it can be told.
     read_ns: u64,
+    /// The latest time at which something happens: a call that is told whole was over when the next line
+    /// was written.
+    latest_ns: u64,
     /// The time of the line before.
     line_ns: Option<u64>,
+    /// How much the clock was set back so far, and how often.
+    back_ns: u64,
+    set_back: u64,
     over: bool,
     /// Calls that others interrupted, by thread: name and arguments so far.
     unfinished: HashMap<u32, (String, String)>,
@@ -46,6 +52,9 @@ pub struct Strace {
 
 /// Nobody waits for a call as long as that: three years after 1970 and later is a date.
 const LATE_NS: u64 = 100_000_000 * 1_000_000_000;
+
+/// Who finds lines earlier than those before by more than this has a clock that was set back.
+const SET_BACK_NS: u64 = 1_000_000_000;
 
 /// What happens at a time.
 #[derive(Debug)]
@@ -107,7 +116,10 @@ impl Strace {
             steps: BinaryHeap::new(),
             found: 0,
             read_ns: 0,
+            latest_ns: 0,
             line_ns: None,
+            back_ns: 0,
+            set_back: 0,
             over: false,
             unfinished: HashMap::new(),
             endless: HashMap::new(),
@@ -121,6 +133,7 @@ impl Strace {
 
     fn add(&mut self, time_ns: u64, tid: u32, did: Did) {
         self.found += 1;
+        self.latest_ns = self.latest_ns.max(time_ns);
         self.steps.push(Reverse(Step { time_ns, found: self.found, tid, did }));
     }
 
@@ -161,8 +174,21 @@ impl Strace {
         Ok(())
     }
 
+    /// A line's time, where time goes on from where it was when the clock is set back.
+    fn straightened(&mut self, time_ns: u64) -> u64 {
+        let now_ns = time_ns.saturating_add(self.back_ns);
+        if self.read_ns.saturating_sub(now_ns) <= SET_BACK_NS {
+            return now_ns;
+        }
+        self.set_back += 1;
+        let latest_ns = self.latest_ns.max(self.read_ns);
+        self.back_ns = self.back_ns.saturating_add(latest_ns - now_ns);
+        latest_ns
+    }
+
     fn line(&mut self, line: Line<'_>) {
         let Line { time_ns, what, tid } = line;
+        let time_ns = self.straightened(time_ns);
         let tid = tid.unwrap_or(self.own_tid);
         self.read_ns = self.read_ns.max(time_ns);
         if let Some(did) = self.endless.remove(&tid) {
@@ -280,6 +306,13 @@ impl Source for Strace {
         sink.lose(format!("lines of {name} that are not strace's"), self.foreign_lines);
         sink.lose("lines that were cut off at the end of a file", self.torn);
         sink.lose("system calls that had not returned", self.unfinished.len() as u64);
+        if self.set_back > 0 {
+            sink.note(format!(
+                "the clock was set back ({} times in {name}): time goes on from where it was, and how \
+                 much went by meanwhile is not known",
+                self.set_back
+            ));
+        }
         const TAKEN: &str =
             "when they ended is not known, they are taken to end when their thread goes on";
         match (self.timed, self.untimed) {

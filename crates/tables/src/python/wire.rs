@@ -16,7 +16,7 @@ const TABLE_MAX: u64 = 1 << 32;
 
 /// The names of an analysis's handlers, which is the first that it sends.
 pub(super) fn handlers(from: &mut impl Read) -> Result<Vec<String>> {
-    let frame = receive(from).map_err(ended)?;
+    let frame = receive(from).map_err(Error::PythonEnded)?;
     let (name, payload) = frame.unwrap_or_default();
     let handlers = serde_json::from_slice(&payload).ok().filter(|_| name == "handlers");
     handlers.ok_or_else(|| Error::Python("the analysis wrote into Fettle's own socket".into()))
@@ -25,7 +25,7 @@ pub(super) fn handlers(from: &mut impl Read) -> Result<Vec<String>> {
 /// The tables of an analysis.
 pub(super) fn returned(from: &mut impl Read) -> Result<Vec<Returned>> {
     let mut tables = Vec::new();
-    while let Some((title, payload)) = receive(from).map_err(ended)? {
+    while let Some((title, payload)) = receive(from).map_err(Error::PythonEnded)? {
         let reader = StreamReader::try_new(payload.as_slice(), None)?;
         let schema = reader.schema();
         let mut batches: Vec<RecordBatch> = reader.collect::<std::result::Result<_, _>>()?;
@@ -74,16 +74,12 @@ pub(super) fn send(to: &mut impl Write, name: &str, batch: &RecordBatch) -> Resu
         to.write_all(&(payload.len() as u64).to_le_bytes())?;
         to.write_all(&payload)
     };
-    send(to).map_err(ended)
+    send(to).map_err(Error::PythonEnded)
 }
 
 /// Says that there is no more.
 pub(super) fn end(to: &mut impl Write) -> Result<()> {
-    to.write_all(&[0; 4]).map_err(ended)
-}
-
-fn ended(error: io::Error) -> Error {
-    Error::python("exchange batches with Python, which ended", &error)
+    to.write_all(&[0; 4]).map_err(Error::PythonEnded)
 }
 
 #[cfg(test)]
