@@ -111,7 +111,7 @@ events! {
     Poll = "poll"(pid: u32, tid: u32, ready: i32);
     PollLook = "poll_look"(pid: u32, tid: u32, ready: i32);
 
-    FutexWaitBegin = "futex_wait_begin"(pid: u32, tid: u32, address: u64);
+    FutexWaitBegin = "futex_wait_begin"(pid: u32, tid: u32, address: u64, operation: u32);
     FutexWait = "futex_wait"(pid: u32, tid: u32, address: u64, result: i32);
     FutexWake = "futex_wake"(pid: u32, tid: u32, address: u64, woken: i32);
 

@@ -577,7 +577,9 @@ fn wait<S: Sink>(r: &Record<'_>, t: &mut Teller<'_, S>) -> Result<(), S::Error> 
             let event = if argument == 0 { Event::PollLook } else { Event::Poll };
             t.tell(event, &[pid, tid, result])
         }
-        (wait::FUTEX, true) => t.tell(Event::FutexWaitBegin, &[pid, tid, argument]),
+        (wait::FUTEX, true) => {
+            t.tell(Event::FutexWaitBegin, &[pid, tid, argument, u64::from(r.number)])
+        }
         (wait::FUTEX, false) => t.tell(Event::FutexWait, &[pid, tid, argument, result]),
         (wait::FUTEX_WAKE, _) => t.tell(Event::FutexWake, &[pid, tid, argument, result]),
         (wait::SLEEP, true) => t.tell(Event::SleepBegin, &[pid, tid]),

@@ -461,13 +461,8 @@ pub(crate) fn seize(pid: i32, tid: i32, options: i32) -> Result<bool, LiveError>
     if process::state(&status).is_none_or(|state| matches!(state, b'Z' | b'X')) {
         return Ok(false);
     }
-<<<<<<< HEAD
     match process::tracer(&status) {
-        None => Err(LiveError::NotPermitted { pid, source: refused }),
-=======
-    match maps::status_field(&status, "TracerPid:") {
-        None | Some(0) => Err(process::not_permitted(pid, &status, refused)),
->>>>>>> s24-b
+        None => Err(process::not_permitted(pid, &status, refused)),
         Some(tracer) => {
             let why = format!("process {tracer} traces it already");
             Err(LiveError::Unattachable { pid, why })
