@@ -185,4 +185,5 @@ fn wine_is_refused() {
     let output = bench.shell("$F record -o t --lib '*' -- sh -c './loader; echo $?'");
     assert!(output.status.success() && output.stdout == b"0\n", "{}", said(&output));
     assert!(said(&output).contains("loader ran without probes"), "{}", said(&output));
+    assert!(!said(&output).contains("/proc/"), "{}", said(&output));
 }

@@ -219,7 +219,7 @@ pub struct Work {
 ///
 /// When it cannot be read, is no image for this machine, is a Go program, or was laid out before.
 pub fn open_image(path: &Path) -> Result<Image, ModuleError> {
-    Ok(Opened::open(path)?.image)
+    Ok(Opened::open(path, path)?.image)
 }
 
 /// An image with the files that it was made of.
@@ -230,9 +230,10 @@ struct Opened {
 }
 
 impl Opened {
-    fn open(path: &Path) -> Result<Opened, ModuleError> {
+    /// The image of the file that goes by `path`, read through `open_at`.
+    fn open(path: &Path, open_at: &Path) -> Result<Opened, ModuleError> {
         let read = |error| ModuleError::Read { path: path.to_owned(), error };
-        let file = File::open(path).map_err(read)?;
+        let file = File::open(open_at).map_err(read)?;
         // SAFETY: the map is private to us; a file that shrinks while it is mapped would fault, as it
         // would for the program that runs from it.
         let map = unsafe { memmap2::Mmap::map(&file) }.map_err(read)?;
@@ -249,7 +250,7 @@ impl Opened {
         if image.section(LAID_OUT).is_some() {
             return Err(ModuleError::LaidOut(path.to_owned()));
         }
-        let (image, debug_file) = with_debug_file(image, path);
+        let (image, debug_file) = with_debug_file(image, open_at);
         Ok(Opened { image, file, debug_file })
     }
 }
@@ -372,7 +373,7 @@ impl Modules {
     }
 
     fn make(&mut self, path: &Path, open_at: &Path) -> Result<usize, ModuleError> {
-        let opened = Opened::open(open_at)?;
+        let opened = Opened::open(path, open_at)?;
         let (plan, arguments) = self.plan(&opened);
         self.add(path, opened.image, plan, arguments)
     }
