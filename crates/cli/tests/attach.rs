@@ -500,7 +500,8 @@ fn what_has_counted_enough_counts_no_more() {
     let pid = running.pid().to_string();
     let save = ["--dry-run", "--time", "2", "--save", profile.to_str().unwrap()];
     let (_, value) = bench.json(&[&["tune", "-p", &pid], &save[..]].concat());
-    assert_eq!(value["counted"]["early_functions"], 1, "{value}");
+    // And the loop that calls it, which is never left.
+    assert_eq!(value["counted"]["early_functions"], 2, "{value}");
     let saved: Value = serde_json::from_slice(&std::fs::read(&profile).unwrap()).unwrap();
     let blocks = |name: &str| -> Vec<u64> {
         let functions = saved["modules"][0]["functions"].as_array().unwrap();
