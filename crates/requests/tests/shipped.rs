@@ -396,6 +396,41 @@ fn who_is_woken_by_the_end_of_a_connection_is_nobodys() {
     assert!(threads.map(|section| section.key).all(|tid| tid == 1));
 }
 
+/// A thread of a pool has done its part for one request that is not answered yet, and waits where it was
+/// woken for that: whoever wakes it there has other work for it.
+#[test]
+fn who_waits_where_it_was_woken_for_work_waits_for_work() {
+    let text = |operation: u32| {
+        format!(
+            "1 accept 1 1 10 \"p\" \"x\"
+             2 accept 1 3 11 \"p\" \"y\"
+             3 futex_wait_begin 1 2 96 {operation}
+             10 received 1 1 10 \"p\" \"x\" 5 0
+             11 wakeup 1 2 0 false
+             12 futex_wait 1 2 96 0
+             13 write 1 2 5 8 7 \"file\"
+             14 futex_wait_begin 1 2 100 {operation}
+             20 received 1 3 11 \"p\" \"y\" 5 0
+             21 wakeup 3 2 0 false
+             22 futex_wait 1 2 100 0
+             23 write 1 2 5 8 7 \"file\"
+             30 sent 1 1 10 \"p\" \"x\" 5
+             31 sent 1 3 11 \"p\" \"y\" 5
+             32 poll_begin 1 1
+             33 poll_begin 1 3"
+        )
+    };
+    // Requests of which its second write is.
+    let second = |operation| {
+        let story = shipped_story("sockets", &text(operation));
+        let events = story.events();
+        (0..events.len()).filter(|request| events[*request].contains(&11)).collect::<Vec<_>>()
+    };
+    assert_eq!(second(9), [1]);
+    // A mutex is waited for in the midst of work.
+    assert_eq!(second(0), [0]);
+}
+
 /// Lines of a log that nobody answers: they hold no request once it is answered, and are told apart by
 /// whose bytes they are before that.
 #[test]
