@@ -77,7 +77,7 @@ fn any_target_is_called_and_may_throw() {
         let pid = running.0.id().to_string();
         let profile = folder.join("profile");
         let (promoted, known) = tune(folder, &pid, &["--save", text(&profile)]);
-        assert!(promoted >= 3 && known > 0.8, "{name}: {promoted} calls, {known} known");
+        assert!(promoted >= 2 && known > 0.8, "{name}: {promoted} calls, {known} known");
         std::thread::sleep(Duration::from_millis(300));
         undo(folder, &pid);
         // By the same profile they are the same calls.

@@ -37,7 +37,11 @@ fn recordings_have_the_events_that_the_schema_declares() {
         .collect();
     assert_eq!(ours.len(), Event::ALL.len());
     for (name, fields) in &schema {
-        assert_eq!(ours.get(name), Some(fields), "{name}");
+        // On whose behalf something was sent is found out when a trace is read.
+        let is_recorded =
+            |(field, _): &&(String, String)| (&**name, &**field) != ("sent", "behalf");
+        let recorded = fields.iter().filter(is_recorded).cloned().collect();
+        assert_eq!(ours.get(name), Some(&recorded), "{name}");
     }
     assert_eq!(ours.len(), schema.len());
 }

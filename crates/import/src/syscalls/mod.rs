@@ -182,7 +182,7 @@ impl Calls {
                     _ => 1,
                 };
                 if FUTEX_WAITS.contains(&begun.operation) {
-                    let values = [task[0], task[1], begun.word];
+                    let values = [task[0], task[1], begun.word, begun.operation];
                     sink.kernel(Event::FutexWaitBegin, at, &values)?;
                 }
             }
