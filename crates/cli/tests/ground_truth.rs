@@ -85,9 +85,9 @@ fn assert_found(kind: &str, programs: &[&str], schemas: &[By<'_>], events: usize
         println!("{score:?}, {lost} events lost");
         assert!(score.made == 1000 && score.events >= events, "{score:?}");
         // Without probes, it is not known of all answers where they go.
-        let least = if matches!(schema, By::Shipped(_)) { 0.97 } else { 0.99 };
+        let least = if matches!(schema, By::Shipped(_)) { 0.95 } else { 0.99 };
         if lost == 0 {
-            assert!(score.exact >= least && score.recall >= 0.99, "{score:?}");
+            assert!(score.exact >= least && score.recall >= least, "{score:?}");
         }
     }
 }
