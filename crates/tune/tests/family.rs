@@ -1,11 +1,11 @@
 //! Processes that fork, tuned together: new code in all of them, by birth too, and gone from all.
 
-use std::io::{BufRead, BufReader, Read};
-use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdout, Command, Stdio};
+mod common;
+
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
+use common::Running;
 use fettle_live::{Journal, Process, Undoing};
 use fettle_tune::{
     Family, Group, NewCode, News, Options, Stop, Target, TuneError, Wanted, Work, measure,
@@ -13,56 +13,11 @@ use fettle_tune::{
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
-struct Forker {
-    folder: PathBuf,
-    child: Child,
-    out: BufReader<ChildStdout>,
-}
-
-impl Forker {
-    fn start(name: &str, flags: &[&str]) -> Forker {
-        let folder = std::env::temp_dir().join(format!("fettle-{name}-{}", std::process::id()));
-        std::fs::create_dir_all(&folder).unwrap();
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../cli/tests/programs/forker.c");
-        let program = folder.join("forker");
-        let mut gcc = Command::new("gcc");
-        gcc.arg("-O2").args(flags).arg(source).arg("-o").arg(&program);
-        assert!(gcc.status().unwrap().success());
-        let mut child = Command::new(&program).stdout(Stdio::piped()).spawn().unwrap();
-        let mut out = BufReader::new(child.stdout.take().unwrap());
-        let mut line = String::new();
-        out.read_line(&mut line).unwrap();
-        assert_eq!(line, "ready\n");
-        Forker { folder, child, out }
-    }
-
-    fn pid(&self) -> i32 {
-        self.child.id() as i32
-    }
-
-    /// The worker that was forked first, and stays: the kernel lists children by birth.
-    fn worker(&self) -> i32 {
-        let list = format!("/proc/{0}/task/{0}/children", self.pid());
-        let list = std::fs::read_to_string(list).unwrap();
-        list.split_whitespace().next().unwrap().parse().unwrap()
-    }
-
-    fn end(mut self) {
-        let pid = self.pid().to_string();
-        assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
-        let mut said = String::new();
-        self.out.read_to_string(&mut said).unwrap();
-        assert_eq!(said, "right after many rounds\n");
-        assert!(self.child.wait().unwrap().success());
-    }
-}
-
-impl Drop for Forker {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-        let _ = std::fs::remove_dir_all(&self.folder);
-    }
+/// The worker that was forked first, and stays: the kernel lists children by birth.
+fn worker(forker: &Running) -> i32 {
+    let list = format!("/proc/{0}/task/{0}/children", forker.pid());
+    let list = std::fs::read_to_string(list).unwrap();
+    list.split_whitespace().next().unwrap().parse().unwrap()
 }
 
 /// How many of the jumps a process has.
@@ -81,9 +36,9 @@ fn leftovers(pid: i32) -> Vec<String> {
 
 #[test]
 fn all_have_new_code_and_lose_it() {
-    let forker = Forker::start("all", &[]);
-    let logs = forker.folder.join("logs");
-    let (parent, worker) = (Process::open(forker.pid()), Process::open(forker.worker()));
+    let forker = Running::start("forker", "all", &[]);
+    let logs = forker.logs();
+    let (parent, worker) = (Process::open(forker.pid()), Process::open(worker(&forker)));
     let (parent, worker) = (parent.unwrap(), worker.unwrap());
     for seed in 1..=6 {
         // Now named by the parent, now by a worker.
@@ -123,8 +78,8 @@ fn all_have_new_code_and_lose_it() {
 
 #[test]
 fn an_heir_has_no_log_until_it_needs_one() {
-    let forker = Forker::start("heir", &["-O1"]);
-    let logs = forker.folder.join("logs");
+    let forker = Running::start("forker", "heir", &["-O1"]);
+    let logs = forker.logs();
     let parent = Process::open(forker.pid()).unwrap();
     let target = Target::new(&parent).unwrap();
     // The parent alone: who is there already stays as it is.
@@ -133,7 +88,7 @@ fn an_heir_has_no_log_until_it_needs_one() {
     let (modules, _) = fettle_tune::lift(&target, &wanted, Stop(&AtomicBool::new(false))).unwrap();
     let codes = fettle_tune::shuffled((&target, &family), &modules, &wanted.selection, 3).unwrap();
     fettle_tune::install_everywhere(&logs, &target, &mut family, &codes).unwrap();
-    let worker = Process::open(forker.worker()).unwrap();
+    let worker = Process::open(worker(&forker)).unwrap();
     assert_eq!(jumps(&worker, &codes), 0);
     let log = || Journal::look(&logs, parent.pid()).unwrap().unwrap();
     let heir = std::iter::repeat_with(|| {
@@ -156,9 +111,9 @@ fn an_heir_has_no_log_until_it_needs_one() {
 
 #[test]
 fn all_count_and_are_compared() {
-    let forker = Forker::start("count", &["-no-pie"]);
-    let logs = forker.folder.join("logs");
-    let worker = Process::open(forker.worker()).unwrap();
+    let forker = Running::start("forker", "count", &["-no-pie"]);
+    let logs = forker.logs();
+    let worker = Process::open(worker(&forker)).unwrap();
     let parent = Process::open(forker.pid()).unwrap();
     let options = Options {
         wanted: Wanted::default(),
@@ -212,9 +167,9 @@ print(work // 1000)
 
 #[test]
 fn the_fastest_of_several_ways_stays() {
-    let forker = Forker::start("passes", &[]);
-    let logs = forker.folder.join("logs");
-    let worker = Process::open(forker.worker()).unwrap();
+    let forker = Running::start("forker", "passes", &[]);
+    let logs = forker.logs();
+    let worker = Process::open(worker(&forker)).unwrap();
     let script = forker.folder.join("work.py");
     std::fs::write(&script, TWICE_AS_FAST).unwrap();
     let log = logs.join(format!("{}.undo", worker.pid()));

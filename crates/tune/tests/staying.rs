@@ -1,67 +1,18 @@
 //! A program that stays in one function for as long as it lives: that is counted, and has new code and
 //! its own again.
 
-use std::io::{BufRead, BufReader, Read};
-use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdout, Command, Stdio};
+mod common;
+
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
+use common::Running;
 use fettle_live::{Journal, Process, Ranges, Returns, Undoing};
 use fettle_tune::count::{self, Wait};
 use fettle_tune::{Family, Group, NewCode, Options, Stop, Target, Wanted, Work, measure};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 static NEVER: AtomicBool = AtomicBool::new(false);
-
-struct Staying {
-    folder: PathBuf,
-    child: Child,
-    out: BufReader<ChildStdout>,
-}
-
-impl Staying {
-    fn start(name: &str, flags: &[&str]) -> Staying {
-        let folder = std::env::temp_dir().join(format!("fettle-{name}-{}", std::process::id()));
-        std::fs::create_dir_all(&folder).unwrap();
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../cli/tests/programs/staying.c");
-        let program = folder.join("staying");
-        let mut gcc = Command::new("gcc");
-        gcc.arg("-O2").args(flags).arg(source).arg("-o").arg(&program);
-        assert!(gcc.status().unwrap().success());
-        let mut child = Command::new(&program).stdout(Stdio::piped()).spawn().unwrap();
-        let mut out = BufReader::new(child.stdout.take().unwrap());
-        let mut line = String::new();
-        out.read_line(&mut line).unwrap();
-        assert_eq!(line, "ready\n");
-        Staying { folder, child, out }
-    }
-
-    fn process(&self) -> Process {
-        Process::open(self.child.id() as i32).unwrap()
-    }
-
-    fn logs(&self) -> PathBuf {
-        self.folder.join("logs")
-    }
-
-    fn end(mut self) {
-        let pid = self.child.id().to_string();
-        assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
-        let mut said = String::new();
-        self.out.read_to_string(&mut said).unwrap();
-        assert_eq!(said, "right after many rounds\n");
-        assert!(self.child.wait().unwrap().success());
-    }
-}
-
-impl Drop for Staying {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-        let _ = std::fs::remove_dir_all(&self.folder);
-    }
-}
 
 /// In how many of so many looks the thread stood in, or would come back to, new code.
 fn looks_in(process: &Process, codes: &[NewCode], looks: usize) -> usize {
@@ -77,8 +28,8 @@ fn looks_in(process: &Process, codes: &[NewCode], looks: usize) -> usize {
 
 /// `leads` says whether entries of the original's table lead to new code.
 fn stays(name: &str, flags: &[&str], leads: bool) {
-    let staying = Staying::start(name, flags);
-    let (process, logs) = (staying.process(), staying.logs());
+    let staying = Running::start("staying", name, flags);
+    let (process, logs) = (Process::open(staying.pid()).unwrap(), staying.logs());
     let (target, wanted) = (Target::new(&process).unwrap(), Wanted::default());
     let (modules, _) = fettle_tune::lift(&target, &wanted, Stop(&NEVER)).unwrap();
     let mut family = Family::of(&process, false);
@@ -132,8 +83,8 @@ fn a_table_that_others_may_read_stays_as_it_is() {
 
 #[test]
 fn where_threads_are_is_told() {
-    let staying = Staying::start("staying-seen", &[]);
-    let (process, logs) = (staying.process(), staying.logs());
+    let staying = Running::start("staying", "staying-seen", &[]);
+    let (process, logs) = (Process::open(staying.pid()).unwrap(), staying.logs());
     let options = Options {
         wanted: Wanted::default(),
         time: Duration::from_millis(300),
@@ -158,8 +109,8 @@ fn where_threads_are_is_told() {
 
 #[test]
 fn turns_that_are_too_short_for_work_are_taken_again() {
-    let staying = Staying::start("staying-turns", &[]);
-    let (process, logs) = (staying.process(), staying.logs());
+    let staying = Running::start("staying", "staying-turns", &[]);
+    let (process, logs) = (Process::open(staying.pid()).unwrap(), staying.logs());
     let (target, wanted) = (Target::new(&process).unwrap(), Wanted::default());
     let (modules, _) = fettle_tune::lift(&target, &wanted, Stop(&NEVER)).unwrap();
     let mut family = Family::of(&process, false);
