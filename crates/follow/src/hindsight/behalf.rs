@@ -57,7 +57,7 @@ struct Role {
     of: Option<(usize, u32)>,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy)]
 enum Deed {
     Accept,
     Read,
@@ -146,10 +146,9 @@ impl Behalf {
             return;
         }
         let chunk = self.first + self.chunks.len() as u64;
-        let taken = events.take();
-        self.held += taken.len();
-        self.chunks.push_back(Chunk { events: taken, undecided: 0 });
-        let rows = self.chunks.back().map_or(0, |chunk| chunk.events.len());
+        let rows = events.len();
+        self.held += rows;
+        self.chunks.push_back(Chunk { events: events.take(), undecided: 0 });
         for row in 0..rows {
             self.look(Spot { chunk, row }, nothing);
         }

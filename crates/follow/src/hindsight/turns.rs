@@ -80,6 +80,11 @@ impl Question {
         let exchanges = Vec::new();
         Question { number, at, is_open, answered: None, exchanges, was_asked_for: false }
     }
+
+    /// Whether it is the one that is meant, and waits for its answer.
+    fn is_open_as(&self, asker: Asker) -> bool {
+        self.is_open && self.number == asker.number
+    }
 }
 
 struct Exchange {
@@ -308,15 +313,10 @@ impl Turns {
             return Sent::AsSeen;
         }
         match self.asked.get(&socket).and_then(|id| Some((*id, self.exchanges.get(id)?))) {
-            Some((id, exchange)) if !exchange.is_answered => {
-                if exchange.is_in_doubt {
-                    Sent::InDoubt(id)
-                } else {
-                    Sent::AsSeen
-                }
-            }
-            _ => self.ask(at, socket).map_or(Sent::AsSeen, Sent::InDoubt),
+            Some((id, exchange)) if !exchange.is_answered => exchange.is_in_doubt.then_some(id),
+            _ => self.ask(at, socket),
         }
+        .map_or(Sent::AsSeen, Sent::InDoubt)
     }
 
     /// A new exchange, if there are others that it may be for.
@@ -376,13 +376,11 @@ impl Turns {
     }
 
     fn is_open(&self, asker: Asker) -> bool {
-        let question = self.questions.get(&asker.socket);
-        question.is_some_and(|found| found.is_open && found.number == asker.number)
+        self.questions.get(&asker.socket).is_some_and(|question| question.is_open_as(asker))
     }
 
     fn open_question(&mut self, asker: Asker) -> Option<&mut Question> {
-        let question = self.questions.get_mut(&asker.socket);
-        question.filter(|found| found.is_open && found.number == asker.number)
+        self.questions.get_mut(&asker.socket).filter(|question| question.is_open_as(asker))
     }
 
     /// It is answered, or nobody waits for it. Returns the exchanges for it.
