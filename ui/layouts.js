@@ -162,8 +162,10 @@ function moduleSection(module) {
 function summary(layouts) {
   const { measured, installed, counted, kept, processes } = layouts;
   const longest = Math.max(0, ...[counted, installed, measured].flatMap((part) => part?.stops_ms ?? []));
+  const looks = counted?.looks;
   const facts = [
-    counted?.passages ? `Counted ${plural(counted.passages, "passage")} in ${plural(counted.processes, "process", "processes")}.` : "",
+    looks ? `Seen ${plural(looks.all, "time", "times")} at work, ${plural(looks.in_functions, "time", "times")} in functions that can be laid out.` : "",
+    counted?.passages && !looks ? `Counted ${plural(counted.passages, "passage")} in ${plural(counted.processes, "process", "processes")}.` : "",
     installed ? `${plural(installed.jumps, "jump")}, ${plural(installed.calls, "call")} and ${plural(installed.slots, "slot")} ` +
       `led to ${count(Math.round(installed.bytes / 1000))} kB of new code in ${plural(processes ?? 1, "process", "processes")}.` : "",
     longest ? `No thread stood still for more than ${longest.toFixed(2)} ms.` : "",

@@ -281,7 +281,7 @@
  * @property {boolean|null} kept
  * @property {LaidOutModule[]} modules
  * @property {{path: string, why: string}[]} refused
- * @property {{processes: number, passages: number, jumps: number, stops_ms: number[]}|null} counted
+ * @property {{processes: number, passages: number, looks: {all: number, in_functions: number}|null, jumps: number, stops_ms: number[]}|null} counted
  * @property {Installation|null} installed
  * @property {Measurement|null} measured
  */

@@ -20,7 +20,7 @@ use crate::select::SelectArgs;
 /// Arguments of `fettle tune`.
 #[derive(Debug, Parser)]
 #[command(
-    after_help = "Examples:\n  fettle tune -p 4711\n  fettle tune -p 4711 --work 'redis-cli info stats | grep total_commands'\n  fettle tune -p 4711 --root handleRequest --lib 'libssl*' --pairs 40\n  fettle tune -p 4711 --alone --dry-run --json\n  fettle tune -p 4711 --dry-run --save server.profile\n  fettle tune --apply server.profile -- ./server --port 80\n\nCounts for a while which code runs, lays it out in the order in which it runs, compares old and\nnew code in the process and keeps the new one if it is faster for certain. Processes that were\nforked from the same execution of the program (a server and those that work for it) are tuned\ntogether; whatever they fork later has the new code by birth. The process must be\nunder its usual load. It goes on running; its threads stand still for some milliseconds each time\nthat code is switched. `fettle undo PID` takes everything back.\n\nExit status: 0 the process is faster; 1 it is as it was; 2 error."
+    after_help = "Examples:\n  fettle tune -p 4711\n  fettle tune -p 4711 --work 'redis-cli info stats | grep total_commands'\n  fettle tune -p 4711 --root handleRequest --lib 'libssl*' --pairs 40\n  fettle tune -p 4711 --samples --time 20\n  fettle tune -p 4711 --alone --dry-run --json\n  fettle tune -p 4711 --dry-run --save server.profile\n  fettle tune --apply server.profile -- ./server --port 80\n\nCounts for a while which code runs, lays it out in the order in which it runs, compares old and\nnew code in the process and keeps the new one if it is faster for certain. Processes that were\nforked from the same execution of the program (a server and those that work for it) are tuned\ntogether; whatever they fork later has the new code by birth. The process must be\nunder its usual load. It goes on running; its threads stand still for some milliseconds each time\nthat code is switched. `fettle undo PID` takes everything back.\n\nExit status: 0 the process is faster; 1 it is as it was; 2 error."
 )]
 pub struct Args {
     /// The process
@@ -38,12 +38,16 @@ pub struct Args {
     /// The program for --apply, and its arguments
     #[arg(last = true, requires = "apply")]
     program: Vec<OsString>,
+    /// Do not count: look where threads are for so long as --time says, which changes nothing and costs
+    /// next to nothing, and tells less
+    #[arg(long, conflicts_with_all = ["profile", "apply"])]
+    samples: bool,
     /// Lay out libraries too whose path or name matches: * and ? are wild (may be repeated)
     #[arg(long, value_name = "PATTERN")]
     lib: Vec<String>,
     #[command(flatten)]
     select: SelectArgs,
-    /// Count for so long
+    /// Count, or look, for so long
     #[arg(long, value_name = "SECONDS", default_value_t = 5.0)]
     time: f64,
     /// Only these functions (* and ? are wild) and what they lead to; else everything that runs
@@ -72,7 +76,8 @@ pub struct Args {
     /// Lay every function's blocks out at random, by this seed: for tests
     #[arg(long, value_name = "SEED", hide = true)]
     shuffle: Option<u64>,
-    /// Lay out what stalls for at least this share of the time to fetch its code, by the model
+    /// Lay out what stalls for at least this share of the time to fetch its code, by the processor's
+    /// counters, or by a model where it has none
     #[arg(long, value_name = "SHARE", default_value_t = 0.02)]
     threshold: f64,
     /// Count, lay out and compare so often, in another of four ways each time, the model's best
@@ -172,6 +177,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         keep: args.keep || args.apply.is_some(),
         dry_run: args.dry_run,
         alone: args.alone,
+        samples: args.samples,
         profile,
         save: args.save.clone(),
         threshold: args.threshold,
@@ -312,23 +318,7 @@ fn print_outcome(args: &Args, outcome: &Outcome) -> anyhow::Result<()> {
     for (path, why) in &outcome.refused {
         text.push_str(&format!("{} stays as it is: {why}\n", path.display()));
     }
-    let profile = &outcome.profile;
-    text.push_str(&match &outcome.fit {
-        Some(fit) => format!(
-            "the profile fits {} functions; {} differ or are not there\n",
-            fit.functions, fit.differing
-        ),
-        None => format!(
-            "counted {} passages in {:.1} s in {} processes; copies with counters in {} \
-             functions, {} of which soon had counted enough; threads stood still at most {:.2} ms\n",
-            profile.events,
-            args.time,
-            profile.processes,
-            profile.installed.jumps,
-            profile.early,
-            longest(&profile.installed.stops).max(longest(&profile.stops)),
-        ),
-    });
+    text.push_str(&profile_text(args, outcome));
     for (path, decided) in &outcome.decided {
         text.push_str(&decided_text(path, decided));
     }
@@ -368,6 +358,39 @@ fn print_outcome(args: &Args, outcome: &Outcome) -> anyhow::Result<()> {
         (false, false) => "no certain gain: the process has its old code again\n".to_owned(),
     });
     crate::output::print(&text)
+}
+
+/// What is known of what runs, and how.
+fn profile_text(args: &Args, outcome: &Outcome) -> String {
+    let profile = &outcome.profile;
+    let mut text = match (&outcome.fit, profile.looks) {
+        (Some(fit), _) => format!(
+            "the profile fits {} functions; {} differ or are not there\n",
+            fit.functions, fit.differing
+        ),
+        (None, Some((seen, here))) => format!(
+            "threads at work in {} processes were seen {seen} times in {:.1} s, {here} of them in \
+             functions that can be laid out\n",
+            profile.processes, args.time,
+        ),
+        (None, None) => format!(
+            "counted {} passages in {:.1} s in {} processes; copies with counters in {} \
+             functions, {} of which soon had counted enough; threads stood still at most {:.2} ms\n",
+            profile.events,
+            args.time,
+            profile.processes,
+            profile.installed.jumps,
+            profile.early,
+            longest(&profile.installed.stops).max(longest(&profile.stops)),
+        ),
+    };
+    if let Some(stalled) = outcome.stalled {
+        text.push_str(&format!(
+            "by the processor's counters it waits for code in {:.1} % of its cycles\n",
+            stalled * 100.0
+        ));
+    }
+    text
 }
 
 /// The paper's figures for one module: layout before and after, the group, the model's view.
@@ -531,10 +554,12 @@ fn outcome_json(args: &Args, outcome: &Outcome) -> serde_json::Value {
         "profile": outcome.fit.map(|fit| json!({
             "functions": fit.functions, "differing": fit.differing,
         })),
+        "stalled": outcome.stalled,
         "refused": refused, "processes": outcome.processes,
         "left": left,
         "counted": {
             "processes": profile.processes,
+            "looks": profile.looks.map(|(seen, here)| json!({ "all": seen, "in_functions": here })),
             "passages": profile.events, "inconsistent_functions": profile.inconsistent,
             "early_functions": profile.early,
             "jumps": profile.installed.jumps, "stops_ms": ms(&profile.installed.stops),

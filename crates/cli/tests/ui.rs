@@ -115,12 +115,18 @@ const DRAWN: &str = "(() => {
 /// The page is there and shows something.
 const READY: &str = "document.documentElement.dataset.ready === 'true'";
 
+/// Opens the page of a trace, and waits until it shows something.
+fn open(page: &mut Browser, trace: &Path) -> Served {
+    let served = Served::start(trace);
+    page.open(&served.url).unwrap();
+    page.until(READY).unwrap();
+    served
+}
+
 #[test]
 fn the_page_draws_zooms_and_leads_back() {
     let Some(Bed { mut page, folder }) = Bed::new() else { return };
-    let served = Served::start(&record(folder.path()));
-    page.open(&served.url).unwrap();
-    page.until(READY).unwrap();
+    let _served = open(&mut page, &record(folder.path()));
 
     // Everything is drawn, counted and said.
     page.until(&format!("{DRAWN} > 2000")).unwrap();
@@ -137,9 +143,7 @@ fn the_page_draws_zooms_and_leads_back() {
 
     // From everything down to single calls, by the search.
     page.key("/").unwrap();
-    for letter in ["l", "e", "a", "f"] {
-        page.key(letter).unwrap();
-    }
+    page.keys("leaf").unwrap();
     page.until("document.querySelectorAll('#matches li .name').length === 1").unwrap();
     page.key("Enter").unwrap();
     page.until("document.querySelector('#details .name')?.innerText === 'leaf_of_all'").unwrap();
@@ -194,14 +198,10 @@ fn leads_back(page: &mut Browser, tab: &str) {
 #[test]
 fn a_link_leads_back_to_chosen_and_sorted_calls() {
     let Some(Bed { mut page, folder }) = Bed::new() else { return };
-    let served = Served::start(&record(folder.path()));
-    page.open(&served.url).unwrap();
-    page.until(READY).unwrap();
+    let _served = open(&mut page, &record(folder.path()));
     page.until("document.querySelectorAll('#functions tbody tr').length >= 4").unwrap();
     page.key("/").unwrap();
-    for letter in ["l", "e", "a"] {
-        page.key(letter).unwrap();
-    }
+    page.keys("lea").unwrap();
     page.value("[...document.querySelectorAll('#functions th button')].at(-2).click()").unwrap();
     page.until("location.hash === '#search=lea&functions=name.up'").unwrap();
     leads_back(&mut page, "functions");
@@ -245,9 +245,7 @@ fn open_files(folder: &Path, files: u32) -> std::path::PathBuf {
 #[test]
 fn a_link_leads_back_to_chosen_and_sorted_requests() {
     let Some(Bed { mut page, folder }) = Bed::new() else { return };
-    let served = Served::start(&open_files(folder.path(), 10));
-    page.open(&served.url).unwrap();
-    page.until(READY).unwrap();
+    let _served = open(&mut page, &open_files(folder.path(), 10));
     let rows = "document.querySelectorAll('#requests tbody tr').length";
     page.until(&format!("{rows} === 10")).unwrap();
 
@@ -262,8 +260,7 @@ fn a_link_leads_back_to_chosen_and_sorted_requests() {
     page.until(&format!("{} > 50", brushed("requests"))).unwrap();
 
     page.value("document.querySelector('#requests input').focus()").unwrap();
-    page.key("#").unwrap();
-    page.key("3").unwrap();
+    page.keys("#3").unwrap();
     page.until(&format!("{rows} === 1 && location.hash.includes('find=%233')")).unwrap();
     leads_back(&mut page, "requests");
     assert_eq!(page.value("document.querySelector('#requests input').value").unwrap(), "#3");
@@ -273,9 +270,7 @@ fn a_link_leads_back_to_chosen_and_sorted_requests() {
 #[test]
 fn back_leads_to_the_view_before() {
     let Some(Bed { mut page, folder }) = Bed::new() else { return };
-    let served = Served::start(&open_files(folder.path(), 10));
-    page.open(&served.url).unwrap();
-    page.until(READY).unwrap();
+    let _served = open(&mut page, &open_files(folder.path(), 10));
     page.until("document.querySelectorAll('#requests tbody tr').length === 10").unwrap();
     page.value("document.querySelector('#requests tbody tr').click()").unwrap();
     page.until("/^#request=0.[0-9]+$/.test(location.hash)").unwrap();
@@ -301,9 +296,7 @@ fn back_leads_to_the_view_before() {
     assert_eq!(page.value("document.querySelector('#requests input').value").unwrap(), "9");
 
     // Moving and zooming is no step.
-    let served = Served::start(&record(folder.path()));
-    page.open(&served.url).unwrap();
-    page.until(READY).unwrap();
+    let _served = open(&mut page, &record(folder.path()));
     let steps = page.value("history.length").unwrap();
     for key in ["w", "d"] {
         page.key(key).unwrap();
@@ -323,9 +316,7 @@ fn back_leads_to_the_view_before() {
 #[test]
 fn requests_are_chosen_compared_and_found_by_keys() {
     let Some(Bed { mut page, folder }) = Bed::new() else { return };
-    let served = Served::start(&open_files(folder.path(), 400));
-    page.open(&served.url).unwrap();
-    page.until(READY).unwrap();
+    let _served = open(&mut page, &open_files(folder.path(), 400));
     let rows = "document.querySelectorAll('#requests tbody tr').length";
     page.until(&format!("{rows} === 150")).unwrap();
     let here = "document.activeElement?.dataset.id";
@@ -361,9 +352,7 @@ fn requests_are_chosen_compared_and_found_by_keys() {
     );
 
     page.key("/").unwrap();
-    for letter in ["#", "3", "9", "8"] {
-        page.key(letter).unwrap();
-    }
+    page.keys("#398").unwrap();
     page.key("Enter").unwrap();
     page.until(&format!("{rows} === 1 && {here} === '0.398'")).unwrap();
     page.key("?").unwrap();
@@ -454,9 +443,7 @@ fn events_alone_have_timelines_down_to_one_of_them() {
     page.until(&format!("{details}.includes('close')")).unwrap();
     // Kinds of events are found like functions, and keys go from one to the next.
     page.value("document.getElementById('search').focus()").unwrap();
-    for key in ["o", "p", "e", "n"] {
-        page.key(key).unwrap();
-    }
+    page.keys("open").unwrap();
     page.until("document.getElementById('matches').innerText.includes('event')").unwrap();
     page.key("Enter").unwrap();
     page.until("/function=event.open/.test(location.hash)").unwrap();
@@ -470,9 +457,7 @@ fn events_alone_have_timelines_down_to_one_of_them() {
 #[test]
 fn a_waterfall_is_zoomed_with_the_keys_of_the_timelines() {
     let Some(Bed { mut page, folder }) = Bed::new() else { return };
-    let served = Served::start(&open_files(folder.path(), 10));
-    page.open(&served.url).unwrap();
-    page.until(READY).unwrap();
+    let _served = open(&mut page, &open_files(folder.path(), 10));
     page.until("document.querySelectorAll('#requests tbody tr').length === 10").unwrap();
     page.value("document.querySelector('#requests tbody tr').click()").unwrap();
     page.until("document.querySelector('.waterfall canvas') !== null").unwrap();
@@ -496,9 +481,7 @@ fn a_waterfall_is_zoomed_with_the_keys_of_the_timelines() {
 #[test]
 fn who_talks_with_whom_is_drawn_so_that_it_can_be_read() {
     let Some(Bed { mut page, folder }) = Bed::new() else { return };
-    let served = Served::start(&talk(folder.path()));
-    page.open(&served.url).unwrap();
-    page.until(READY).unwrap();
+    let _served = open(&mut page, &talk(folder.path()));
     page.value("document.getElementById('tab-communication').click()").unwrap();
     page.until("document.querySelectorAll('.graph .node').length === 6").unwrap();
     let drawn = page.value(GRAPH).unwrap();
@@ -553,9 +536,7 @@ fn a_recording_grows_while_it_is_looked_at() {
     while !trace.join("spool").is_dir() {
         std::thread::sleep(std::time::Duration::from_millis(20));
     }
-    let served = Served::start(&trace);
-    page.open(&served.url).unwrap();
-    page.until(READY).unwrap();
+    let _served = open(&mut page, &trace);
     page.until("!document.getElementById('live').hidden").unwrap();
     let facts = "document.getElementById('facts').innerText.replaceAll(',', '')";
     page.until(&format!("/2000[1-9] calls/.test({facts})")).unwrap();
@@ -606,9 +587,7 @@ fn layouts_of_hot_code_are_shown() {
     let file = folder.path().join("tuned.json");
     std::fs::write(&file, told.to_string()).unwrap();
 
-    let served = Served::start(&file);
-    page.open(&served.url).unwrap();
-    page.until(READY).unwrap();
+    let _served = open(&mut page, &file);
     let text = page.value("document.getElementById('layouts').innerText").unwrap();
     let text = text.as_str().unwrap();
     for part in ["−12.5 %", "2.00 ms, now 1.75 ms", "1.25 ms", "The new code stays", "ext-TSP"] {

@@ -19,7 +19,7 @@ pub mod lives;
 pub mod machine;
 pub mod modules;
 pub mod own;
-mod perf;
+pub mod perf;
 mod places;
 pub mod prototype;
 pub mod record;

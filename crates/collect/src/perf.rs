@@ -5,12 +5,14 @@
 //! to probes: the kernel writes a record when it takes a thread off a processor or puts it back.
 //! Users may do that to their own processes unless `kernel.perf_event_paranoid` is above 2.
 //!
+//! [`Counted`] counts what processors or the kernel can count of threads, without any records.
+//!
 //! Another one, if asked for, looks where threads are each time that they have run for so long
 //! ([`Looks`]). Users may do that by the same rule, to their own code; where the kernel runs for it,
 //! they may if `kernel.perf_event_paranoid` is not above 1.
 
 use std::fs::File;
-use std::io;
+use std::io::{self, Read};
 use std::ops::RangeInclusive;
 use std::os::fd::{AsRawFd, FromRawFd};
 use std::sync::OnceLock;
@@ -31,6 +33,7 @@ const LOOKS_SHARE: u64 = 40;
 /// Bytes of stack that come with each: who called code without probes is found there.
 const STACK: u32 = 1024;
 
+const TYPE_HARDWARE: u32 = 0;
 const TYPE_SOFTWARE: u32 = 1;
 const COUNT_CPU_CLOCK: u64 = 0;
 const COUNT_DUMMY: u64 = 9;
@@ -47,6 +50,8 @@ const TASK: u64 = 1 << 13;
 const SAMPLE_ID_ALL: u64 = 1 << 18;
 const USE_CLOCKID: u64 = 1 << 25;
 const CONTEXT_SWITCH: u64 = 1 << 26;
+const TOTAL_TIME_ENABLED: u64 = 1;
+const TOTAL_TIME_RUNNING: u64 = 2;
 const FD_CLOEXEC: u64 = 8;
 const IOC_SET_OUTPUT: libc::c_ulong = 0x2405;
 const RECORD_LOST: u32 = 2;
@@ -110,6 +115,8 @@ pub enum EdgeKind {
 /// Where a thread was.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
+    /// Process.
+    pub pid: i32,
     /// Thread.
     pub tid: i32,
     /// Its instruction pointer, that of its last system call if the kernel ran for it.
@@ -140,6 +147,10 @@ pub struct Rings {
 pub struct Looks {
     /// Nanoseconds of processor time from one to the next.
     period_ns: u64,
+    /// Bytes of stack that come with each.
+    stack: u32,
+    /// Whether the time that the kernel works for a thread is looked at, too.
+    kernel: bool,
 }
 
 impl Looks {
@@ -151,10 +162,25 @@ impl Looks {
     pub fn affordable() -> Option<Looks> {
         static FOUND: OnceLock<Option<Looks>> = OnceLock::new();
         *FOUND.get_or_init(|| {
-            let takes_ns = Looks { period_ns: *PERIODS_NS.start() }.take_ns().ok()?;
+            let takes_ns = Looks::each(*PERIODS_NS.start()).take_ns().ok()?;
             let period_ns = takes_ns * LOOKS_SHARE;
-            Some(Looks { period_ns: period_ns.clamp(*PERIODS_NS.start(), *PERIODS_NS.end()) })
+            Some(Looks::each(period_ns.clamp(*PERIODS_NS.start(), *PERIODS_NS.end())))
         })
+    }
+
+    /// With stacks, and where the kernel works for a thread.
+    fn each(period_ns: u64) -> Looks {
+        Looks { period_ns, stack: STACK, kernel: true }
+    }
+
+    /// As many, of where threads are in their own code, and of nothing else.
+    pub fn of_own_code(self) -> Looks {
+        Looks { stack: 0, kernel: false, ..self }
+    }
+
+    /// Nanoseconds of processor time from one to the next.
+    pub fn period_ns(self) -> u64 {
+        self.period_ns
     }
 
     /// Nanoseconds that one takes of a thread which does nothing but ask what time it is.
@@ -186,14 +212,14 @@ impl Looks {
             sample_period: self.period_ns,
             sample_type: SAMPLE_TID | SAMPLE_TIME | SAMPLE_REGS_USER | SAMPLE_STACK_USER,
             sample_regs_user: REG_IP,
-            sample_stack_user: STACK,
+            sample_stack_user: self.stack,
             flags: INHERIT | EXCLUDE_HV | USE_CLOCKID | kernel,
             clock_id: libc::CLOCK_MONOTONIC,
             ..Attributes::default()
         };
+        let own = || open(&attributes(EXCLUDE_KERNEL), tid, processor);
         // The kernel's time is a program's, too, but who asks for it needs more rights.
-        open(&attributes(0), tid, processor)
-            .or_else(|_| open(&attributes(EXCLUDE_KERNEL), tid, processor))
+        if self.kernel { open(&attributes(0), tid, processor).or_else(|_| own()) } else { own() }
     }
 }
 
@@ -223,6 +249,18 @@ impl Rings {
             Some((looks, PLACES_RINGS.iter().find_map(rings)?))
         };
         Ok(Rings { switches, places: looks.and_then(rings_of_looks) })
+    }
+
+    /// Follows where threads are, and all that they beget, and nothing else.
+    ///
+    /// # Errors
+    ///
+    /// When the kernel does not permit it or has no room.
+    pub fn of_places(threads: &[i32], looks: Looks) -> io::Result<Rings> {
+        let event_of = |tid, processor| looks.event(tid, processor);
+        let rings = rings_of(threads, &event_of, PLACES_RINGS[0])
+            .or_else(|_| rings_of(threads, &event_of, PLACES_RINGS[1]))?;
+        Ok(Rings { switches: Vec::new(), places: Some((looks, rings)) })
     }
 
     /// Follows further threads, and all that they beget.
@@ -303,6 +341,71 @@ fn open(attributes: &Attributes, tid: i32, processor: i32) -> io::Result<File> {
     Ok(unsafe { File::from_raw_fd(fd as i32) })
 }
 
+/// What the kernel or the processor counts while threads run their own code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Count {
+    kind: u32,
+    config: u64,
+}
+
+impl Count {
+    /// The processor's cycles.
+    pub const CYCLES: Count = Count { kind: TYPE_HARDWARE, config: 0 };
+    /// Cycles in which the front end gave the rest of the processor nothing to do.
+    pub const FETCH_STALLS: Count = Count { kind: TYPE_HARDWARE, config: 7 };
+    /// Nanoseconds of processor time, which every kernel counts.
+    pub const TASK_CLOCK: Count = Count { kind: TYPE_SOFTWARE, config: 1 };
+    /// The same by another clock.
+    pub const CPU_CLOCK: Count = Count { kind: TYPE_SOFTWARE, config: COUNT_CPU_CLOCK };
+}
+
+/// Counts of threads and all that they beget, from now on.
+#[derive(Debug)]
+pub struct Counted {
+    events: Vec<File>,
+}
+
+impl Counted {
+    /// Counts for threads; 0 is the one that calls.
+    ///
+    /// # Errors
+    ///
+    /// When nothing here counts that, or the kernel does not permit it.
+    pub fn of(threads: &[i32], count: Count) -> io::Result<Counted> {
+        let attributes = Attributes {
+            kind: count.kind,
+            size: size_of::<Attributes>() as u32,
+            config: count.config,
+            read_format: TOTAL_TIME_ENABLED | TOTAL_TIME_RUNNING,
+            flags: INHERIT | EXCLUDE_KERNEL | EXCLUDE_HV,
+            ..Attributes::default()
+        };
+        let mut events = Vec::new();
+        for tid in threads {
+            match open(&attributes, *tid, -1) {
+                // It has ended.
+                Err(error) if error.raw_os_error() == Some(libc::ESRCH) => {}
+                event => events.push(event?),
+            }
+        }
+        Ok(Counted { events })
+    }
+
+    /// What was counted until now. Where there are more events than counters the kernel counts in turns:
+    /// then it is what would have been counted all the time.
+    pub fn read(&self) -> f64 {
+        let of = |event: &File| {
+            let mut words = [0; 24];
+            (&mut &*event).read_exact(&mut words).ok()?;
+            let word =
+                |i: usize| words[8 * i..].first_chunk().map_or(0, |w| u64::from_le_bytes(*w));
+            let [count, enabled, running] = [0, 1, 2].map(word);
+            (running > 0).then(|| count as f64 * enabled as f64 / running as f64)
+        };
+        self.events.iter().filter_map(of).sum()
+    }
+}
+
 impl Ring {
     fn new(event: File, processor: i32, size: u64) -> io::Result<Ring> {
         // SAFETY: takes a number only.
@@ -357,14 +460,14 @@ impl Ring {
     fn place(&self, at: u64, size: usize) -> Option<Place> {
         let word = |i: u64| self.word(at + i * 8);
         let words = size as u64 / 8;
-        let tid = (word(1) >> 32) as i32;
+        let (pid, tid) = (word(1) as i32, (word(1) >> 32) as i32);
         if words < 6 || word(3) == 0 {
             return None;
         }
         let room = word(5) / 8;
         let used = if room == 0 || words < 7 + room { 0 } else { (word(6 + room) / 8).min(room) };
         let stack = (0..used).map(|i| word(6 + i)).collect();
-        Some(Place { tid, instruction: word(4), stack })
+        Some(Place { pid, tid, instruction: word(4), stack })
     }
 
     fn drain(&mut self, take: &mut impl FnMut(Told)) -> u64 {
@@ -414,17 +517,32 @@ impl Ring {
 mod tests {
     use super::*;
 
+    /// What the kernel counts of a thread by two clocks is the same.
+    #[test]
+    fn counts_grow_with_work() {
+        let counts = [Count::TASK_CLOCK, Count::CPU_CLOCK];
+        let Ok(counted) = counts.iter().map(|count| Counted::of(&[0], *count)).collect() else {
+            return;
+        };
+        let counted: Vec<Counted> = counted;
+        let begin = Instant::now();
+        while begin.elapsed() < Duration::from_millis(20) {}
+        let [task, cpu] = [&counted[0], &counted[1]].map(Counted::read);
+        assert!(task > 0.0 && (0.5..2.0).contains(&(task / cpu)), "{task} {cpu}");
+        assert_eq!(Counted::of(&[], Count::TASK_CLOCK).unwrap().read(), 0.0);
+    }
+
     /// Where the kernel tells, a look takes some time, and looks are no rarer and no more frequent
     /// than they may be.
     #[test]
     fn looks_are_affordable() {
         let Some(looks) = Looks::affordable() else {
-            assert!(Looks { period_ns: 1_000_000 }.event(0, -1).is_err());
+            assert!(Looks::each(1_000_000).event(0, -1).is_err());
             return;
         };
         assert!(PERIODS_NS.contains(&looks.period_ns), "{looks:?}");
         assert_eq!(Looks::affordable(), Some(looks), "found out once");
-        let often = Looks { period_ns: *PERIODS_NS.start() };
+        let often = Looks::each(*PERIODS_NS.start());
         assert!(often.take_ns().unwrap() > 0);
     }
 }

@@ -78,8 +78,12 @@ mod tests {
     #[test]
     fn code_without_probes_is_its_caller_s() {
         let mut places = Places::default();
-        let place =
-            |instruction, stack: &[u64]| Place { tid: 1, instruction, stack: stack.to_vec() };
+        let place = |instruction, stack: &[u64]| Place {
+            pid: 1,
+            tid: 1,
+            instruction,
+            stack: stack.to_vec(),
+        };
         for _ in 0..50 {
             places.add(&place(0x1180, &[0x1210]), code_at);
             // A call at the end of function 1 returns to what follows it.
@@ -95,7 +99,7 @@ mod tests {
     #[test]
     fn few_looks_tell_nothing() {
         let mut places = Places::default();
-        places.add(&Place { tid: 1, instruction: 0x1180, stack: Vec::new() }, code_at);
+        places.add(&Place { pid: 1, tid: 1, instruction: 0x1180, stack: Vec::new() }, code_at);
         assert_eq!(places.share_of(1), None);
     }
 }

@@ -12,6 +12,7 @@
 
 pub mod affinity;
 pub mod chains;
+mod circulation;
 pub mod code;
 pub mod ext_tsp;
 pub mod figures;
@@ -20,6 +21,7 @@ pub mod lifted;
 pub mod model;
 pub mod order;
 pub mod promote;
+pub mod samples;
 pub mod score;
 
 pub use code::{Block, Call, Callee, Code, End, Jump, Pointer, Procedure};

@@ -19,6 +19,8 @@ pub struct Counts {
     pub edges: FxHashMap<(LinkAddr, LinkAddr), u64>,
     /// Where calls through pointers led: the instruction, the target, how often at least.
     pub targets: FxHashMap<(LinkAddr, Target), u64>,
+    /// These are estimates, by looks at where threads were: none of it is exact.
+    pub estimated: bool,
 }
 
 impl Counts {
@@ -98,7 +100,7 @@ fn procedure(
         }
     }
     let exact = flow.complete();
-    let right = exact.iter().filter(|e| **e).count() as u64;
+    let right = exact.iter().filter(|e| **e && !counts.estimated).count() as u64;
     exactness.exact += right;
     exactness.edges += exact.len() as u64;
     exactness.functions_exact += u64::from(right == exact.len() as u64);

@@ -117,8 +117,16 @@ struct Ways {
 struct Counted {
     processes: u64,
     passages: u64,
+    looks: Option<Looks>,
     jumps: u64,
     stops_ms: Vec<f64>,
+}
+
+#[derive(Debug, Default, Deserialize, Serialize)]
+#[serde(default)]
+struct Looks {
+    all: u64,
+    in_functions: u64,
 }
 
 #[derive(Debug, Default, Deserialize, Serialize)]

@@ -46,6 +46,9 @@ pub type ByFunction = HashMap<LinkAddr, Counts>;
 pub struct Profile {
     /// By module, in the order that they were given.
     pub modules: Vec<ByFunction>,
+    /// If nothing was counted: how often it was seen where threads at work are, and how often they were in
+    /// functions that can be laid out.
+    pub looks: Option<(u64, u64)>,
     /// Functions whose counts do not add up: some control came by ways that are not counted.
     pub inconsistent: u64,
     /// Calls and jumps between blocks that were counted.
@@ -69,6 +72,7 @@ impl Profile {
         for (module, before) in self.modules.iter_mut().zip(&before.modules) {
             for (entry, counts) in before {
                 let sum = module.entry(*entry).or_default();
+                sum.estimated |= counts.estimated;
                 counts.blocks.iter().for_each(|(at, n)| *sum.blocks.entry(*at).or_default() += n);
                 counts.edges.iter().for_each(|(at, n)| *sum.edges.entry(*at).or_default() += n);
                 for (call, n) in &counts.targets {
@@ -358,8 +362,8 @@ fn copies(
     Ok(Copies { codes, places, counters })
 }
 
-/// Who is to count.
-fn workers(family: &Family<'_>, stop: Stop<'_>) -> Result<Vec<i32>, TuneError> {
+/// Who is to count, or to be looked at.
+pub(crate) fn workers(family: &Family<'_>, stop: Stop<'_>) -> Result<Vec<i32>, TuneError> {
     let times = || -> Vec<(i32, u64)> {
         let time = |p: &Process| Some((p.pid(), p.cpu_ns()?));
         family.members().filter_map(time).collect()

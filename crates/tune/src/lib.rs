@@ -24,6 +24,8 @@ pub mod offline;
 mod own_tables;
 pub mod profile;
 pub mod recording;
+mod samples;
+mod stalls;
 mod switching;
 pub mod symbols;
 pub mod target;

@@ -59,6 +59,9 @@ pub struct SavedFunction {
     /// Where calls through pointers led. Profiles of older versions have none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub targets: Vec<SavedTarget>,
+    /// It was not counted, but follows from looks at where threads were.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub estimated: bool,
 }
 
 /// Where a call through a pointer led. Addresses are the files'.
@@ -225,6 +228,7 @@ fn functions(subject: Subject<'_>, counts: &ByFunction) -> Vec<SavedFunction> {
             blocks,
             edges,
             targets,
+            estimated: counts.estimated,
         }
     });
     saved.collect()
@@ -247,7 +251,7 @@ fn take(subject: Subject<'_>, saved: &SavedModule, into: &mut ByFunction, fit: &
         let targets = saved.targets.iter();
         let targets = targets.map(|t| ((LinkAddr(t.call), t.target()), cut(t.count)));
         let (blocks, edges, targets) = (blocks.collect(), edges.collect(), targets.collect());
-        into.insert(entry, Counts { blocks, edges, targets });
+        into.insert(entry, Counts { blocks, edges, targets, estimated: saved.estimated });
     }
 }
 

@@ -21,6 +21,8 @@ use crate::measure::{self, Measured};
 use crate::midway::Seen;
 use crate::module::{Module, NewCode, Recipe};
 use crate::profile::{Fit, Saved, Subject};
+use crate::samples;
+use crate::stalls;
 use crate::switching::Ways;
 use crate::target::{LOADING, Target};
 use crate::ways::Callers;
@@ -43,6 +45,8 @@ pub struct Options {
     pub dry_run: bool,
     /// Only the process that is named, not its relatives.
     pub alone: bool,
+    /// Look where threads are, instead of counting.
+    pub samples: bool,
     /// What was counted another time, instead of counting.
     pub profile: Option<Saved>,
     /// Where what was counted is to be kept.
@@ -62,6 +66,8 @@ pub struct Options {
 pub struct Outcome {
     /// What was counted.
     pub profile: Profile,
+    /// The share of its cycles in which it waits for instructions, if the processor counts that.
+    pub stalled: Option<f64>,
     /// How the profile that was given fits.
     pub fit: Option<Fit>,
     /// Layouts, by module.
@@ -203,7 +209,8 @@ impl<'a> Tuning<'a, '_> {
     /// Counts, and makes new code by that and by what `outcome` knows of: in the way that is `rank`
     /// places behind the one that the model likes best.
     fn decided(&mut self, outcome: &mut Outcome, rank: usize) -> Result<Vec<NewCode>, TuneError> {
-        self.step("counting");
+        outcome.stalled = stalls::share(&self.family, self.stop)?;
+        self.step(if self.options.samples { "looking" } else { "counting" });
         let before = std::mem::take(&mut outcome.profile);
         (outcome.profile, outcome.fit) = self.counted()?;
         outcome.profile.add(&before);
@@ -228,7 +235,11 @@ impl<'a> Tuning<'a, '_> {
         let selection = &self.options.wanted.selection;
         let from = (&self.target, &self.family);
         let time = self.options.time;
-        Ok((count::count(from, self.folder, &self.modules, selection, time, self.stop)?, None))
+        let profile = match self.options.samples {
+            true => samples::sample(from, &self.modules, selection, time, self.stop)?,
+            false => count::count(from, self.folder, &self.modules, selection, time, self.stop)?,
+        };
+        Ok((profile, None))
     }
 
     /// Installs new code and compares. What does not pay, or not more than `least`, is taken back.
@@ -379,12 +390,14 @@ fn lay_out(
                 continue;
             }
         };
-        let share = decided.chosen.before.stall_share();
+        let modelled = decided.chosen.before.stall_share();
+        let (share, by) = match outcome.stalled {
+            Some(share) => (share, "processor's counters the process waits for code in"),
+            None => (modelled, "model fetching its code takes"),
+        };
         if share < options.threshold {
-            let why = format!(
-                "by the model fetching its code takes {:.1} % of the time, less than --threshold",
-                share * 100.0
-            );
+            let why =
+                format!("by the {by} {:.1} % of the time, less than --threshold", share * 100.0);
             outcome.refused.push((path, why));
             below = true;
             continue;

@@ -95,6 +95,7 @@ fn where_threads_are_is_told() {
         alone: false,
         profile: None,
         save: None,
+        samples: false,
         threshold: 0.0,
         passes: 1,
         watch: None,

@@ -211,6 +211,11 @@ impl Browser {
         Ok(())
     }
 
+    /// Types a text.
+    pub fn keys(&mut self, text: &str) -> Result<()> {
+        text.chars().try_for_each(|letter| self.key(letter.encode_utf8(&mut [0; 4])))
+    }
+
     /// Presses and releases a key that makes a character.
     pub fn key(&mut self, key: &str) -> Result<()> {
         for kind in ["keyDown", "keyUp"] {
