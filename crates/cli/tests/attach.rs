@@ -740,6 +740,67 @@ fn debuggers_and_perf_know_new_code() {
     assert_eq!(running.end(), "right after many rounds\nexit status: 0");
 }
 
+/// What gdb says of a process without being told anything of Fettle: output and warnings.
+fn debugged(pid: i32) -> (String, String) {
+    let mut gdb = Command::new("gdb");
+    gdb.args(["-nx", "-batch", "-p", &pid.to_string(), "-ex", "thread apply all bt"]);
+    let output = gdb.args(["-ex", "break 'run.fettle'"]).output().unwrap();
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    (text(&output.stdout), text(&output.stderr))
+}
+
+/// Whether gdb knows new code of its own accord, and has nothing to complain of.
+fn is_known(pid: i32) -> bool {
+    let (said, warned) = debugged(pid);
+    let named = said.contains("[fettle] ()") || said.contains(".fettle ()");
+    assert!(!warned.contains("arning"), "{warned}");
+    assert_eq!(named, said.contains("Breakpoint 1 at"), "{said}");
+    assert_eq!(named, said.contains(".symbols"), "{said}");
+    named
+}
+
+#[test]
+fn debuggers_find_names_of_new_code_by_themselves() {
+    if !has("gdb") {
+        eprintln!("skipped: there is no gdb (apt-get install gdb)");
+        return;
+    }
+    let bench = Bench::new();
+    let mut running = bench.start(&bench.build("namespaces.c", &[]));
+    let pid = running.pid();
+    let tell = |running: &mut Running, pid: i32, signal: &str| {
+        assert!(Command::new("kill").args([signal, &pid.to_string()]).status().unwrap().success());
+        let mut line = String::new();
+        running.out.read_line(&mut line).unwrap();
+        line
+    };
+    assert_eq!(tell(&mut running, pid, "-USR1"), "version 1, 1\n");
+    bench.tune(pid, 1, &[]);
+    assert_eq!(tell(&mut running, pid, "-USR1"), "version 2, 2\n");
+    assert!(is_known(pid));
+    // Who has it by birth has it, too, also when its parent has it no more.
+    assert_eq!(tell(&mut running, pid, "-HUP"), "ready\n");
+    let child = children(pid)[0];
+    assert!(is_known(child));
+    assert_eq!(bench.undo(pid).0, 0);
+    assert_eq!(tell(&mut running, pid, "-USR1"), "version 1, 1\n");
+    assert!(!is_known(pid) && is_known(child));
+    // The loader opens another namespace, which it hangs behind ours; that stays when ours goes.
+    assert_eq!(tell(&mut running, child, "-USR2"), "version 2, 3\n");
+    assert!(is_known(child));
+    assert_eq!(bench.undo(child).0, 0);
+    assert_eq!(tell(&mut running, child, "-USR1"), "version 2, 2\n");
+    assert!(!is_known(child));
+    // Ours comes behind those that are there.
+    bench.tune(child, 2, &["--alone"]);
+    assert_eq!(tell(&mut running, child, "-USR1"), "version 2, 3\n");
+    assert!(is_known(child));
+    assert_eq!(bench.undo(child).0, 0);
+    assert_eq!(tell(&mut running, child, "-USR1"), "version 2, 2\n");
+    assert!(Command::new("kill").arg(child.to_string()).status().unwrap().success());
+    assert_eq!(running.end(), "right\nright\nexit status: 0");
+}
+
 #[test]
 fn libraries_come_and_go() {
     let bench = Bench::new();

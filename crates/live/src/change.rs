@@ -14,6 +14,7 @@ use crate::halt::{Halted, Thread};
 use crate::heirs;
 use crate::journal::{Entry, Journal, Patch, Purpose, Region};
 use crate::maps::{LiveAddr, Mapping};
+use crate::names::Names;
 use crate::perf_map;
 use crate::places::Places;
 use crate::process::{self, Process, hash};
@@ -332,7 +333,7 @@ fn shut_gates(
     // Tables of jumps lead out, too.
     let new = ranges_of(&regions, |(region, mapped)| *mapped && !region.shared);
     gates.retain(|patch| new.contains(patch.at.0));
-    stops.extend(process.patch(&gates, &Ranges::default(), &Places::default())?.stops);
+    stops.extend(process.patch(&gates, &Places::default())?.stops);
     Ok(())
 }
 
@@ -523,7 +524,7 @@ fn memory_leads(
     Ok(leads.first().copied())
 }
 
-/// Has unwinders forget new code, and threads its counters. Gives what hinders.
+/// Has unwinders and debuggers forget new code, and threads its counters. Gives what hinders.
 fn forget(
     journal: &Journal,
     halted: &mut Halted<'_>,
@@ -535,6 +536,9 @@ fn forget(
             conflicts.push(patch.at);
             return Ok(Some("its loader has been changed by somebody else".to_owned()));
         }
+    }
+    for names in Names::of(journal) {
+        halted.hide(names)?;
     }
     for entry in journal.entries() {
         if let Entry::GsBases(start, end) = entry {
@@ -591,8 +595,11 @@ pub(crate) fn is_as_made(maps: &[Mapping], region: &Region) -> bool {
 }
 
 /// Whether a region is there that the journal does not know to have been made: it can only be
-/// ours if it is just as we ask for them, and empty.
+/// ours if it is just as we ask for them, and empty; and if programs do not ask for the like.
 fn is_untouched(maps: &[Mapping], region: &Region, process: &Process) -> bool {
+    if region.is_usual() {
+        return false;
+    }
     let empty = |bytes: Vec<u8>| bytes.iter().all(|byte| *byte == 0);
     let there = |m: &&Mapping| m.start == region.at && m.end.0 == region.at.0 + region.len;
     let Some(mapping) = maps.iter().find(there).filter(|_| is_as_made(maps, region)) else {

@@ -13,8 +13,9 @@ use std::path::Path;
 
 use crate::change::is_as_made;
 use crate::error::LiveError;
-use crate::journal::{Entry, Journal};
+use crate::journal::{Entry, Journal, Region};
 use crate::maps::{self, Mapping};
+use crate::names::Names;
 use crate::process::{Process, space_of, start_time};
 use crate::ptrace;
 
@@ -126,7 +127,7 @@ fn has_log(journal: &Journal, relative: &Relative) -> bool {
 /// Whether a process with these mappings has something of what a log tells of: memory, for that comes
 /// first and goes last.
 fn has_inherited(journal: &Journal, maps: &[Mapping]) -> bool {
-    journal.ever_mapped().iter().any(|region| is_as_made(maps, region))
+    journal.ever_mapped().iter().any(|region| !region.is_usual() && is_as_made(maps, region))
 }
 
 /// Begins the log of a process that has by birth what `journal` tells of.
@@ -141,9 +142,15 @@ pub fn inherit(journal: &Journal, heir: &Relative) -> Result<Journal, LiveError>
     // What was taken from its parent in the meantime it still has.
     let is_other = |entry: &&Entry| !matches!(entry, Entry::Unmapping(..) | Entry::Unmapped(_));
     entries.extend(journal.entries().iter().skip(1).filter(is_other).cloned());
-    entries.extend(journal.ever_mapped().iter().map(|region| match is_as_made(&maps, region) {
-        true => Entry::Mapped(region.at),
-        false => Entry::Unmapped(region.at),
+    let names: Vec<Names> = Names::of(journal).collect();
+    let is_known = |region: &Region| {
+        !region.is_usual() || names.iter().any(|n| n.at == region.at && n.is_in(heir.pid))
+    };
+    entries.extend(journal.ever_mapped().iter().map(|region| {
+        match is_as_made(&maps, region) && is_known(region) {
+            true => Entry::Mapped(region.at),
+            false => Entry::Unmapped(region.at),
+        }
     }));
     let origin = owner(journal).map_or(0, |(pid, ..)| pid);
     entries.push(Entry::Note(format!("inherited from process {origin}")));
@@ -159,8 +166,12 @@ pub fn inherit(journal: &Journal, heir: &Relative) -> Result<Journal, LiveError>
     }
     let log = Journal::begin(&path, entries)?;
     // Without it, taking code away only takes longer.
-    for kind in ["returns", "opened"] {
+    for kind in ["returns", "opened", "map"] {
         let _ = journal.share_beside(kind, &log);
+    }
+    if journal.share_beside("symbols", &log).is_ok() {
+        let file = log.path_beside("symbols");
+        names.iter().filter(|n| n.is_in(heir.pid)).for_each(|n| n.lead_to(heir.pid, &file));
     }
     Ok(log)
 }

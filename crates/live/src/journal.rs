@@ -17,6 +17,7 @@ use std::path::{Path, PathBuf};
 use crate::error::LiveError;
 use crate::inject::Prot;
 use crate::maps::LiveAddr;
+use crate::names::Names;
 use crate::places::{Place, Record};
 use crate::process::{Process, hash};
 use crate::returns::Returns;
@@ -98,6 +99,11 @@ impl Region {
         [self.at.0, self.len, self.prot.bits(), flags, !0, 0]
     }
 
+    /// Whether programs have memory just like it themselves, so that it does not tell who has got it.
+    pub(crate) fn is_usual(&self) -> bool {
+        self.prot.write && !self.shared
+    }
+
     /// Bytes of new code: what is shared is memory that it writes to, of which little is ever used.
     pub fn code_len(&self) -> u64 {
         if self.shared { 0 } else { self.len }
@@ -134,6 +140,8 @@ pub enum Entry {
     Guard(LiveAddr, LiveAddr),
     /// Threads have gs bases in this range, and had none.
     GsBases(LiveAddr, LiveAddr),
+    /// Debuggers are about to be shown names.
+    Names(Names),
     /// A file in the process's `/tmp` tells perf of new code: its name, device and number.
     PerfMap(String, u64, u64),
     /// A module that the process had when it was changed.
@@ -391,12 +399,22 @@ impl Journal {
     /// When it cannot be written.
     pub fn put_beside(&self, kind: &str, bytes: &[u8]) -> Result<PathBuf, LiveError> {
         assert!(BESIDE.contains(&kind), "a kind of file that is removed again");
-        let path = self.path.with_extension(kind);
+        let path = self.path_beside(kind);
         let failed = |e: io::Error| LiveError::Journal { path: path.clone(), what: e.to_string() };
         let _ = std::fs::remove_file(&path);
         let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path);
         file.and_then(|mut file| file.write_all(bytes)).map_err(failed)?;
         Ok(path)
+    }
+
+    /// What a file beside the log is called, by everybody who has the same tree of files.
+    pub fn path_beside(&self, kind: &str) -> PathBuf {
+        let path = self.path.with_extension(kind);
+        let folder = path.parent().and_then(|folder| folder.canonicalize().ok());
+        match (folder, path.file_name()) {
+            (Some(folder), Some(name)) => folder.join(name),
+            _ => path,
+        }
     }
 
     /// Has another log keep what was written beside this one, too, until either writes its own.
@@ -524,6 +542,7 @@ fn print_plain(entry: &Entry, out: &mut String) {
         Entry::Record(Record { list, at, dynamic }) => {
             write!(out, "record {:x} {:x} {:x}", list.0, at.0, dynamic.0)
         }
+        Entry::Names(Names { list, at }) => write!(out, "names {:x} {:x}", list.0, at.0),
         Entry::PerfMap(name, device, inode) => write!(out, "perf {device:x} {inode:x} {name}"),
         Entry::Guard(start, end) => write!(out, "guard {:x} {:x}", start.0, end.0),
         Entry::GsBases(start, end) => write!(out, "gs {:x} {:x}", start.0, end.0),
@@ -599,6 +618,7 @@ fn parse_line(line: &str) -> Option<Entry> {
             inode: number(5)?,
         }),
         "record" => Entry::Record(Record { list: at(0)?, at: at(1)?, dynamic: at(2)? }),
+        "names" => Entry::Names(Names { list: at(0)?, at: at(1)? }),
         "perf" => Entry::PerfMap(fields.get(2)?.to_string(), number(0)?, number(1)?),
         "guard" => Entry::Guard(at(0)?, at(1)?),
         "gs" => Entry::GsBases(at(0)?, at(1).or_else(|| at(0).map(|base| base.offset(1)))?),
@@ -652,6 +672,7 @@ mod tests {
                 inode: 6,
             }),
             Entry::Record(Record { list: LiveAddr(1), at: LiveAddr(2), dynamic: LiveAddr(3) }),
+            Entry::Names(Names { list: LiveAddr(4), at: LiveAddr(0x5000) }),
             Entry::PerfMap("perf-12.map".to_owned(), 7, 8),
             Entry::GsBases(LiveAddr(0x7000), LiveAddr(0x9000)),
             Entry::Loaded("/a library".to_owned()),

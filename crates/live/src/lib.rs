@@ -45,6 +45,7 @@ mod journal;
 mod launch;
 mod maps;
 mod memory;
+mod names;
 mod own_stack;
 mod pagemap;
 mod patching;
@@ -72,8 +73,9 @@ pub use inject::{FileMap, Injection, Prot};
 pub use journal::{Entry, Journal, Patch, Purpose, Region};
 pub use launch::Launch;
 pub use maps::{FileId, LiveAddr, Mapping};
+pub use names::Names;
 pub use own_stack::on_own_stack;
-pub use patching::{Left, Patched};
+pub use patching::{Known, Left, Patched};
 pub use perf_map::write_perf_map;
 pub use places::{Place, Places, Record};
 pub use process::{

@@ -8,7 +8,7 @@
 //!
 //! A jump never crosses from one page into the next, so it is there wholly or not at all whenever
 //! we are killed. Old code and new code know how to call each other, so any of the jumps may be
-//! there without the others. Only what unwinders need is written all at once, and first.
+//! there without the others. Only what unwinders and debuggers need is written all at once, and first.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -17,6 +17,7 @@ use crate::error::LiveError;
 use crate::halt::{Halted, Stint};
 use crate::journal::{Patch, Purpose};
 use crate::maps::{LiveAddr, Mapping};
+use crate::names::Names;
 use crate::pagemap::{PAGE, Pagemap};
 use crate::places::Places;
 use crate::process::Process;
@@ -36,6 +37,15 @@ pub enum Left {
     Changed,
     /// The library that it is in has been closed.
     Gone,
+}
+
+/// How others are told of new code, before anything leads to it.
+#[derive(Clone, Copy)]
+pub struct Known<'a> {
+    /// No thread is in one of these while unwinders are.
+    pub guards: &'a Ranges,
+    /// What debuggers are shown.
+    pub names: Option<Names>,
 }
 
 /// What became of patches.
@@ -88,45 +98,61 @@ struct Part {
 
 impl Process {
     /// Writes patches, which the journal must have been told of, where no thread is in the middle
-    /// of the bytes and they are what they should be. Those that unwinders need are all written,
-    /// or none at all; no thread is in one of the `guards` meanwhile. Those whose place is no
-    /// longer what `places` say are left.
+    /// of the bytes and they are what they should be. Those whose place is no longer what `places` say
+    /// are left. None is for unwinders.
+    ///
+    /// # Errors
+    ///
+    /// When the process cannot be stopped, or memory cannot be written.
+    pub fn patch(&self, patches: &[Patch], places: &Places) -> Result<Patched, LiveError> {
+        self.tell_and_patch(None, patches, places)
+    }
+
+    /// As [`Process::patch`], when others have been told of new code. What unwinders need is all
+    /// written, or nothing at all.
     ///
     /// # Errors
     ///
     /// When the process cannot be stopped, threads do not leave what must not be changed under
     /// them, or memory cannot be written.
-    pub fn patch(
+    pub fn patch_known(
         &self,
+        known: Known<'_>,
         patches: &[Patch],
-        guards: &Ranges,
+        places: &Places,
+    ) -> Result<Patched, LiveError> {
+        self.tell_and_patch(Some(known), patches, places)
+    }
+
+    fn tell_and_patch(
+        &self,
+        mut known: Option<Known<'_>>,
+        patches: &[Patch],
         places: &Places,
     ) -> Result<Patched, LiveError> {
         let mut patched = Patched::default();
         let mut pages = by_page(patches, |_| true);
         self.make_private(&pages)?;
-        let mut unwind = patches.iter().any(|p| p.purpose == Purpose::Unwind);
         let mut tries = 0;
-        while unwind || !pages.is_empty() {
+        while known.is_some() || !pages.is_empty() {
             let done = self.while_halted(|halted| {
-                if unwind {
-                    halted.patch_unwind(patches, guards)?;
+                if let Some(known) = known {
+                    halted.tell(known, patches)?;
                 }
                 halted.patch_pages(patches, &pages, places, Way::Forth)
             });
             let last = tries + 1 == TRIES;
             let (part, stop) = match done {
                 Ok(done) => done,
-                Err(LiveError::Busy { .. }) if !last && unwind => {
+                Err(LiveError::Busy { .. }) if !last && known.is_some() => {
                     tries += 1;
                     std::thread::sleep(PAUSE);
                     continue;
                 }
                 Err(error) => return Err(error),
             };
-            if unwind {
+            if known.take().is_some() {
                 patched.written += patches.iter().filter(|p| p.purpose == Purpose::Unwind).count();
-                unwind = false;
             }
             patched.stops.push(stop);
             patched.threads = patched.threads.max(part.threads);
@@ -233,11 +259,11 @@ fn inner(patch: &Patch) -> (u64, u64) {
 }
 
 impl Halted<'_> {
-    /// Writes what unwinders need: all of it, or nothing.
-    fn patch_unwind(&self, patches: &[Patch], guards: &Ranges) -> Result<(), LiveError> {
+    /// Writes what unwinders need, all of it or nothing, and shows debuggers names.
+    fn tell(&self, known: Known<'_>, patches: &[Patch]) -> Result<(), LiveError> {
         let pid = self.process.pid();
         let busy = |why: &str| LiveError::Busy { pid, why: why.to_owned() };
-        if self.any_in(guards) {
+        if self.any_in(known.guards) {
             return Err(busy("a thread looks through the list of libraries"));
         }
         let unwind: Vec<&Patch> = patches.iter().filter(|p| p.purpose == Purpose::Unwind).collect();
@@ -254,7 +280,7 @@ impl Halted<'_> {
         for patch in unwind {
             self.process.memory.write(patch.at, &patch.after)?;
         }
-        Ok(())
+        known.names.map_or(Ok(()), |names| self.show(names))
     }
 
     /// Writes the patches of some pages, until threads have stood still for long enough.

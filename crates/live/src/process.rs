@@ -164,6 +164,13 @@ impl Process {
                 .is_ok_and(|now| now == self.auxv)
     }
 
+    /// Whether it has the mounts that we have: a path leads both to the same file, unless its root is
+    /// another.
+    pub(crate) fn has_our_mounts(&self) -> bool {
+        let mounts = |of: &str| std::fs::read_link(format!("/proc/{of}/ns/mnt")).ok();
+        mounts("self").is_some_and(|ours| mounts(&self.pid.to_string()) == Some(ours))
+    }
+
     /// Whether it lives, whatever program it runs.
     pub fn lives(&self) -> bool {
         start_time(self.pid) == Some(self.start_time) && !has_ended(self.pid)

@@ -14,8 +14,8 @@ use fettle_collect::libraries::{Hung, Keeper, Loader, Opened, REGIONS, Space};
 use fettle_collect::modules::open_image;
 use fettle_collect::slots::ALIVE_AT;
 use fettle_live::{
-    Door, Entry, Journal, LiveAddr, LiveError, Mapping, Patch, Places, Process, Ranges, Record,
-    Region, Relative, Undoing,
+    Door, Entry, Journal, LiveAddr, LiveError, Mapping, Patch, Places, Process, Record, Region,
+    Relative, Undoing,
 };
 
 use crate::error::TuneError;
@@ -109,7 +109,7 @@ impl Doors {
         let places = Places::look(process, &patches);
         let written =
             journal.add(places.entries().chain(patches.iter().cloned().map(Entry::Write)));
-        let opened = written.and_then(|()| process.patch(&patches, &Ranges::default(), &places));
+        let opened = written.and_then(|()| process.patch(&patches, &places));
         let why = match opened {
             Ok(patched) if patched.left.is_empty() => None,
             Ok(_) => Some("its loader has been changed by somebody else".to_owned()),

@@ -16,10 +16,10 @@ use fettle_cfg::TableKind;
 use fettle_collect::room::find_lasting_room;
 use fettle_image::LinkAddr;
 use fettle_live::{
-    Entry, Halted, Journal, Left, LiveAddr, LiveError, Mapping, Patch, Places, Process, Prot,
-    Purpose, Ranges, Record, Region, Returns,
+    Entry, Halted, Journal, Known, Left, LiveAddr, LiveError, Mapping, Names, Patch, Places,
+    Process, Prot, Purpose, Ranges, Record, Region, Returns,
 };
-use fettle_rewrite::find_object::{self, Region as Known};
+use fettle_rewrite::find_object;
 
 use crate::counters::Counters;
 use crate::error::TuneError;
@@ -58,11 +58,24 @@ pub struct Installed {
 /// So often a place is looked for that the process does not take first.
 const TRIES: u32 = 5;
 
-/// Code that stands before `_dl_find_object`, and its table.
+/// Code that stands before `_dl_find_object`, and its table; and names that debuggers find by themselves
+/// in C libraries that have that function.
 struct Helper {
     code: (Region, Vec<u8>),
     table: (Region, Vec<u8>),
     jump: Patch,
+    names: Option<(Names, Vec<u8>)>,
+}
+
+impl Helper {
+    /// All memory, and what is to be there.
+    fn parts(&self) -> impl Iterator<Item = (Region, &[u8])> {
+        let names = self.names.iter().map(|(names, bytes)| (Names::region(names.at), &bytes[..]));
+        [&self.code, &self.table]
+            .map(|(region, bytes)| (*region, &bytes[..]))
+            .into_iter()
+            .chain(names)
+    }
 }
 
 /// Installs new code for several modules of a process. It may have `counters`, which all threads
@@ -136,8 +149,8 @@ impl<'a> Installing<'a> {
         }
         let mut tries = 1;
         let helper = loop {
-            let helper = helper(target, &all, (besides, more))?;
-            let parts = helper.iter().flat_map(|h| [h.code.0, h.table.0]);
+            let helper = helper(target, journal, &all, (besides, more))?;
+            let parts = helper.iter().flat_map(Helper::parts).map(|(region, _)| region);
             let own = contents.iter().map(|(region, _)| *region);
             let regions: Vec<Region> = own.chain(parts).chain(besides.iter().copied()).collect();
             match process.map(journal, &regions) {
@@ -151,9 +164,7 @@ impl<'a> Installing<'a> {
                 Err(error) => return Err(error.into()),
             }
         };
-        if let Some(Helper { code, table, .. }) = &helper {
-            contents.extend([(code.0, &code.1[..]), (table.0, &table.1[..])]);
-        }
+        contents.extend(helper.iter().flat_map(Helper::parts));
         for (region, bytes) in contents {
             process.fill(region.at, bytes)?;
         }
@@ -181,11 +192,14 @@ impl<'a> Installing<'a> {
         }
         installed.besides.into = slots;
         let mut entries = surroundings(target, &all, &places);
+        let names =
+            helper.as_ref().and_then(|helper| helper.names.as_ref()).map(|(names, _)| *names);
+        entries.extend(names.map(Entry::Names));
         let gates = all.iter().flat_map(|code| code.gates.iter());
         entries.extend(patches.iter().chain(gates).cloned().map(Entry::Write));
         put_beside(journal, &all)?;
         journal.add(entries)?;
-        write(process, &target.iterates, (&patches, &places), &mut installed, &all)?;
+        write(target, names, (&patches, &places), &mut installed, &all)?;
         for code in &all {
             installed.left.extend(code.left.iter().cloned());
             let jumps = code.jumps.len();
@@ -288,14 +302,16 @@ fn surroundings(target: &Target<'_>, all: &[&NewCode], places: &Places) -> Vec<E
 
 /// Writes patches; those that cannot be written are left.
 fn write(
-    process: &Process,
-    iterates: &Option<(LiveAddr, LiveAddr)>,
+    target: &Target<'_>,
+    names: Option<Names>,
     (patches, places): (&[Patch], &Places),
     installed: &mut Installed,
     all: &[&NewCode],
 ) -> Result<(), TuneError> {
-    let guards = Ranges::new(iterates.iter().map(|(start, end)| (start.0, end.0)).collect());
-    let patched = process.patch(patches, &guards, places)?;
+    let iterates = target.iterates.iter();
+    let guards = Ranges::new(iterates.map(|(start, end)| (start.0, end.0)).collect());
+    let known = Known { guards: &guards, names };
+    let patched = target.process.patch_known(known, patches, places)?;
     installed.stops.extend(&patched.stops);
     installed.threads = installed.threads.max(patched.threads);
     let count = |purpose: Purpose| {
@@ -322,6 +338,7 @@ fn write(
 /// function. What is mapped `besides` has its place already.
 fn helper(
     target: &Target<'_>,
+    journal: &Journal,
     all: &[&NewCode],
     (besides, more): (&[Region], usize),
 ) -> Result<Option<Helper>, TuneError> {
@@ -336,15 +353,21 @@ fn helper(
         let end = code.constants.at.0 + code.constants.len;
         let link_map = code.link_map.0;
         let eh_frame_hdr = code.eh_frame_hdr.0;
-        Known { start: code.text.at.0, end, link_map, eh_frame_hdr }.to_bytes()
+        find_object::Region { start: code.text.at.0, end, link_map, eh_frame_hdr }.to_bytes()
     }));
     let known = known.concat();
-    let table_len = (known.len() as u64 + more as u64 * Known::SIZE).next_multiple_of(PAGE);
+    let table_len =
+        (known.len() as u64 + more as u64 * find_object::Region::SIZE).next_multiple_of(PAGE);
     let no_room = || unfit("there is no room near its C library");
-    let at = find_lasting_room(&find_object.image, find_object.image_bias, PAGE + table_len, &maps)
-        .ok_or_else(no_room)?
-        .0
-        .wrapping_add(find_object.image_bias);
+    let at = find_lasting_room(
+        &find_object.image,
+        find_object.image_bias,
+        PAGE + table_len + PAGE,
+        &maps,
+    )
+    .ok_or_else(no_room)?
+    .0
+    .wrapping_add(find_object.image_bias);
 
     let original = process.read_some(find_object.at, 32).map_err(|_| no_room())?;
     // Behind `endbr64`, which indirect calls want to see.
@@ -366,7 +389,10 @@ fn helper(
         purpose: Purpose::Unwind,
     };
     let region = |at, len, prot| Region { at: LiveAddr(at), len, prot, shared: false };
+    let names_at = LiveAddr(at + PAGE + table_len);
+    let names = Names::new(process, (target.list, names_at), &journal.path_beside("symbols"));
     Ok(Some(Helper {
+        names,
         code: (region(at, PAGE, CODE), code),
         table: (region(at + PAGE, table_len, TABLE), known),
         jump,

@@ -49,7 +49,7 @@ pub(crate) fn lead_in<'j>(
         journal.add(entries.clone())?;
     }
     for process in processes {
-        match process.patch(&ways.into, &Ranges::default(), &places) {
+        match process.patch(&ways.into, &places) {
             Ok(patched) => stops.extend(patched.stops),
             Err(_) if !process.is_same() => {}
             Err(error) => return Err(error),

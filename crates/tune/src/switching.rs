@@ -7,7 +7,7 @@
 
 use std::time::Duration;
 
-use fettle_live::{LiveError, Patch, Places, Process, Ranges};
+use fettle_live::{LiveError, Patch, Places, Process};
 
 use crate::module::NewCode;
 
@@ -68,7 +68,7 @@ impl Ways {
         };
         let mut stops = Vec::new();
         for step in steps.iter().filter(|step| !step.is_empty()) {
-            stops.extend(process.patch(step, &Ranges::default(), places)?.stops);
+            stops.extend(process.patch(step, places)?.stops);
         }
         Ok(stops)
     }
