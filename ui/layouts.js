@@ -164,7 +164,8 @@ function summary(layouts) {
   const longest = Math.max(0, ...[counted, installed, measured].flatMap((part) => part?.stops_ms ?? []));
   const facts = [
     counted?.passages ? `Counted ${plural(counted.passages, "passage")} in ${plural(counted.processes, "process", "processes")}.` : "",
-    installed ? `${plural(installed.jumps, "jump")}, ${plural(installed.calls, "call")} and ${plural(installed.slots, "slot")} ` +
+    installed ? `${plural(installed.jumps, "jump")}, ${plural(installed.calls, "call")}, ${plural(installed.slots, "slot")} and ` +
+      `${plural(installed.midway ?? 0, "place")} in the middle of functions ` +
       `led to ${count(Math.round(installed.bytes / 1000))} kB of new code in ${plural(processes ?? 1, "process", "processes")}.` : "",
     longest ? `No thread stood still for more than ${longest.toFixed(2)} ms.` : "",
     kept === null ? "" : kept ? "The new code stays." : "The process has its old code again.",
