@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use fettle_image::LinkAddr;
 use fettle_live::{
-    Entry, Halted, Journal, LiveAddr, LiveError, Patch, Places, Process, Purpose, Ranges, Returns,
+    Entry, Journal, LiveAddr, LiveError, Patch, Places, Process, Purpose, Ranges, Returns,
 };
 use fettle_rewrite::plan::{PlannedEntry, PlannedFunction};
 use fettle_rewrite::{Mode, SPRINGBOARD_SIZE};
@@ -113,9 +113,8 @@ impl Seen {
         let mut seen = Seen::default();
         for process in processes.iter().cycle().take(LOOKS.0) {
             std::thread::sleep(LOOKS.1);
-            let look = |halted: &mut Halted<'_>| Ok(halted.at_work().collect::<Vec<_>>());
-            let places = match process.while_halted(look) {
-                Ok((places, _)) => places,
+            let places = match process.at_work() {
+                Ok(places) => places,
                 Err(_) if !process.is_same() => continue,
                 Err(error) => return Err(error),
             };
