@@ -244,23 +244,13 @@ impl Gathering<'_> {
         let asked_last = Instant::now();
         while !self.asked.is_empty() {
             let looked = Instant::now();
-            let mut any = false;
-            // The kernel looks through all threads for news of any, but knows them by number.
-            let asked: Vec<i32> = self.asked.iter().map(|(tid, _)| *tid).collect();
-            let mut missing = 0;
-            for tid in asked {
-                match news(tid)? {
-                    Some((tid, settled)) => {
-                        any = true;
-                        self.take_in(tid, settled, looked);
-                    }
-                    None => missing += 1,
-                }
-                if missing > MISSING {
-                    break;
-                }
-            }
-            if let Some((tid, settled)) = news(ANY)? {
+            let mut any = self.look_for_asked(looked)?;
+            // Those that were not asked may stop, too. It takes the kernel a look at all threads.
+            let now = rounds.is_multiple_of(1 + (self.asked.len() / CROWD) as u32);
+            if !any
+                && now
+                && let Some((tid, settled)) = news(ANY)?
+            {
                 any = true;
                 self.take_in(tid, settled, looked);
             }
@@ -282,6 +272,26 @@ impl Gathering<'_> {
             haste::pause(rounds);
         }
         Ok(())
+    }
+
+    /// Takes in what has become of threads that were asked to stop, if anything has. The kernel knows each
+    /// by its number.
+    fn look_for_asked(&mut self, looked: Instant) -> Result<bool, LiveError> {
+        let asked: Vec<i32> = self.asked.iter().map(|(tid, _)| *tid).collect();
+        let (mut any, mut missing) = (false, 0);
+        for tid in asked {
+            match news(tid)? {
+                Some((tid, settled)) => {
+                    any = true;
+                    self.take_in(tid, settled, looked);
+                }
+                None => missing += 1,
+            }
+            if missing > MISSING {
+                break;
+            }
+        }
+        Ok(any)
     }
 
     /// Takes in what has become of a thread, which ran until it was last `looked`.
@@ -383,13 +393,17 @@ impl<'a> Halted<'a> {
         Ok(Halted { process, threads })
     }
 
-    /// Lets all go; gives how long the one stood that stood longest.
+    /// Lets all go, those at work first; gives how long the one stood that stood longest.
     fn release(self) -> Duration {
-        for thread in &self.threads {
+        let (in_call, at_work): (Vec<_>, Vec<_>) =
+            self.threads.iter().partition(|thread| thread.is_in_call());
+        let mut longest = Duration::ZERO;
+        for thread in at_work.into_iter().chain(in_call) {
             // ESRCH: it was killed since.
             let _ = ptrace::detach(thread.tid, 0);
+            longest = longest.max(thread.since.elapsed());
         }
-        self.stood()
+        longest
     }
 
     /// How long the thread stands that stands longest.
