@@ -164,9 +164,10 @@ function summary(layouts) {
   const longest = Math.max(0, ...[counted, installed, measured].flatMap((part) => part?.stops_ms ?? []));
   const looks = counted?.looks;
   const facts = [
-    looks ? `Seen ${plural(looks.all, "time", "times")} at work, ${plural(looks.in_functions, "time", "times")} in functions that can be laid out.` : "",
+    looks ? `Seen ${plural(looks.all, "time")} at work, ${plural(looks.in_functions, "time")} in functions that can be laid out.` : "",
     counted?.passages && !looks ? `Counted ${plural(counted.passages, "passage")} in ${plural(counted.processes, "process", "processes")}.` : "",
-    installed ? `${plural(installed.jumps, "jump")}, ${plural(installed.calls, "call")} and ${plural(installed.slots, "slot")} ` +
+    installed ? `${plural(installed.jumps, "jump")}, ${plural(installed.calls, "call")}, ${plural(installed.slots, "slot")} and ` +
+      `${plural(installed.midway ?? 0, "place")} in the middle of functions ` +
       `led to ${count(Math.round(installed.bytes / 1000))} kB of new code in ${plural(processes ?? 1, "process", "processes")}.` : "",
     longest ? `No thread stood still for more than ${longest.toFixed(2)} ms.` : "",
     kept === null ? "" : kept ? "The new code stays." : "The process has its old code again.",

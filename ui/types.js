@@ -291,6 +291,7 @@
  * @property {number} jumps
  * @property {number} calls
  * @property {number} slots
+ * @property {number} [midway] places in the middle of functions; reports of before do not tell
  * @property {number} bytes
  * @property {number} threads
  * @property {number[]} stops_ms

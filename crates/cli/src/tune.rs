@@ -272,7 +272,7 @@ fn print_installed(
     if args.json {
         let value = json!({
             "version": 1, "pid": args.pid, "changed": !args.dry_run, "jumps": installed.jumps,
-            "calls": installed.calls, "slots": installed.slots,
+            "calls": installed.calls, "slots": installed.slots, "midway": installed.midway,
             "left_alone": installed.left.len(), "reasons": reasons, "bytes": installed.bytes,
             "threads": installed.threads, "stops_ms": stops, "prepare_ms": milliseconds(prepared),
             "install_ms": milliseconds(took),
@@ -286,10 +286,9 @@ fn print_installed(
             format!("{jumps} jumps would lead to new code; {left} functions stay as they are\n")
         }
         false => format!(
-            "{jumps} jumps, {} calls and {} slots lead to new code, written in {:.1} ms; {left} \
-             functions stay as they are\n{} threads stood still {} times, at most {longest:.2} ms\n",
-            installed.calls,
-            installed.slots,
+            "{} lead to new code, written in {:.1} ms; {left} functions stay as they are\n{} threads \
+             stood still {} times, at most {longest:.2} ms\n",
+            ways_text(&installed),
             milliseconds(took),
             installed.threads,
             stops.len(),
@@ -324,11 +323,8 @@ fn print_outcome(args: &Args, outcome: &Outcome) -> anyhow::Result<()> {
     }
     if let Some(installed) = &outcome.installed {
         text.push_str(&format!(
-            "\ninstalled: {} jumps, {} calls and {} slots lead to {} kB of new code; {} threads \
-             stood still at most {:.2} ms; {} processes have it\n",
-            installed.jumps,
-            installed.calls,
-            installed.slots,
+            "\ninstalled: {} lead to {} kB of new code; {} threads stood still at most {:.2} ms; {} processes have it\n",
+            ways_text(installed),
             installed.bytes / 1000,
             installed.threads,
             longest(&installed.stops),
@@ -461,6 +457,17 @@ fn promoted_text(promoted: &Promoted) -> String {
 /// So large a share of the time in old code is explained.
 const MUCH: f64 = 0.1;
 
+/// How many ways of which kind lead to new code.
+fn ways_text(installed: &Installed) -> String {
+    let Installed { jumps, calls, slots, midway, .. } = installed;
+    match midway {
+        0 => format!("{jumps} jumps, {calls} calls and {slots} slots"),
+        _ => format!(
+            "{jumps} jumps, {calls} calls, {slots} slots and {midway} places in the middle of functions"
+        ),
+    }
+}
+
 /// Share of the ways between blocks that are taken jumps.
 pub(crate) fn taken(modelled: &fettle_tune::Modelled) -> f64 {
     let ways = modelled.ways;
@@ -567,7 +574,7 @@ fn outcome_json(args: &Args, outcome: &Outcome) -> serde_json::Value {
         },
         "installed": outcome.installed.as_ref().map(|installed| json!({
             "jumps": installed.jumps, "calls": installed.calls, "slots": installed.slots,
-            "bytes": installed.bytes, "threads": installed.threads,
+            "midway": installed.midway, "bytes": installed.bytes, "threads": installed.threads,
             "left_alone": installed.left.len(), "stops_ms": ms(&installed.stops),
         })),
         "seen": outcome.seen.map(|seen| json!({

@@ -217,6 +217,22 @@ fn waits_in_a_program_that_has_its_place() {
     again_and_again("sleepers.c", &["-no-pie"], &["--lib", "libc.so*"], 2);
 }
 
+/// They sleep in the middle of functions that get new code, and go on in it, or in the original.
+#[test]
+fn a_thousand_threads() {
+    let bench = Bench::new();
+    let running = bench.start(&bench.build("thousand.c", &[]));
+    for seed in 1..=2 {
+        let tuned = bench.tune(running.pid(), seed, &[]);
+        assert_eq!(tuned["threads"], 1002, "{tuned}");
+        let (status, undone) = bench.undo(running.pid());
+        assert_eq!(status, 0, "{undone}");
+        assert_original(running.pid());
+    }
+    bench.tune(running.pid(), 3, &[]);
+    assert_eq!(running.end(), "right\nexit status: 0");
+}
+
 #[test]
 fn exceptions_threads_and_forks() {
     again_and_again("thrower.cpp", &[], &[], 6);

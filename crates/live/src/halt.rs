@@ -14,6 +14,7 @@
 //! on, with what is left of its time. Only a few calls give up with EINTR instead; those of them
 //! that wait without an end are made to be taken up as well.
 
+use std::collections::{HashSet, VecDeque};
 use std::io;
 use std::time::{Duration, Instant};
 
@@ -67,6 +68,8 @@ pub(crate) enum Who {
     All,
     /// Any one of them, rather one that sleeps.
     One,
+    /// Those that run, if any: for a look at where they are.
+    Working,
 }
 
 /// Why a moment did not come about.
@@ -84,12 +87,17 @@ impl From<LiveError> for Failure {
 
 /// How long threads may wait for the last one, at first, and as long as there is hope.
 const PATIENCE: (Duration, Duration) = (Duration::from_micros(800), Duration::from_micros(3500));
+/// As long again for each so many threads: they come one after the other.
+const CROWD: usize = 40;
 /// So long it is tried without more patience than that: the machine may have more to do than it
 /// can, and then threads come when they come.
 const HOPED: Duration = Duration::from_secs(2);
 const STARVED: Duration = Duration::from_millis(500);
 /// So long it is tried at all. A thread that waits for its child to exec (vfork) cannot be stopped.
 const TRIED: Duration = Duration::from_secs(6);
+/// Threads come about in the order in which they are asked: when so many have not, no more are looked
+/// for one by one.
+const MISSING: usize = 16;
 /// Between tries, at first and at most.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(20));
 /// Work in a moment that can be done in parts pauses after so long.
@@ -111,6 +119,19 @@ impl Process {
         work: impl FnOnce(&mut Halted<'_>) -> Result<T, LiveError> + Send,
     ) -> Result<(T, Duration), LiveError> {
         self.moment(Who::All, work)
+    }
+
+    /// Where those threads are that are at work: in no system call. The others go on meanwhile.
+    ///
+    /// # Errors
+    ///
+    /// As [`Process::while_halted`].
+    pub fn at_work(&self) -> Result<Vec<LiveAddr>, LiveError> {
+        let look = |halted: &mut Halted<'_>| {
+            let at_work = halted.threads.iter().filter(|thread| !thread.is_in_call());
+            Ok(at_work.map(|thread| LiveAddr(thread.registers.rip)).collect())
+        };
+        Ok(self.moment(Who::Working, look)?.0)
     }
 
     pub(crate) fn moment<T: Send>(
@@ -178,12 +199,17 @@ impl Process {
     }
 }
 
+/// How long so many threads may wait for the last one, if few may as long as `patience`.
+fn with_crowd(patience: Duration, threads: usize) -> Duration {
+    patience * (1 + threads / CROWD) as u32
+}
+
 /// Threads on their way to standing still.
 struct Gathering<'a> {
     process: &'a Process,
     /// Those that are traced, or that have ended: each is seized once.
-    known: Vec<i32>,
-    /// Those that were asked to stop, and when they were last seen not to have.
+    known: HashSet<i32>,
+    /// Those that were asked to stop, in that order, and when they were last seen not to have.
     asked: Vec<(i32, Instant)>,
     /// Those that stand still, and since when at most.
     stopped: Vec<(i32, Instant)>,
@@ -197,11 +223,7 @@ impl Gathering<'_> {
         let pid = self.process.pid();
         let (mut sleeping, mut running) = (Vec::new(), Vec::new());
         for tid in process::tasks(pid)? {
-            if self.known.contains(&tid) {
-                continue;
-            }
-            self.known.push(tid);
-            if seize(pid, tid, ptrace::O_SYSGOOD)? {
+            if self.known.insert(tid) && seize(pid, tid, ptrace::O_SYSGOOD)? {
                 let sleeps = haste::task_state(pid, tid) == Some(b'S');
                 if sleeps { sleeping.push(tid) } else { running.push(tid) }
             }
@@ -222,21 +244,15 @@ impl Gathering<'_> {
         let asked_last = Instant::now();
         while !self.asked.is_empty() {
             let looked = Instant::now();
-            let mut any = false;
-            while let Some((tid, settled)) = news()? {
+            let mut any = self.look_for_asked(looked)?;
+            // Those that were not asked may stop, too. It takes the kernel a look at all threads.
+            let now = rounds.is_multiple_of(1 + (self.asked.len() / CROWD) as u32);
+            if !any
+                && now
+                && let Some((tid, settled)) = news(ANY)?
+            {
                 any = true;
-                let Settled::Stopped = settled else {
-                    if matches!(settled, Settled::Ended) {
-                        self.asked.retain(|(other, _)| *other != tid);
-                        self.stopped.retain(|(other, _)| *other != tid);
-                    }
-                    continue;
-                };
-                match self.asked.iter().position(|(other, _)| *other == tid) {
-                    Some(i) => self.stopped.push(self.asked.swap_remove(i)),
-                    // It was not asked yet: the process as a whole is being stopped.
-                    None => self.stopped.push((tid, looked)),
-                }
+                self.take_in(tid, settled, looked);
             }
             self.asked.iter_mut().for_each(|(_, seen)| *seen = looked);
             if any {
@@ -245,7 +261,8 @@ impl Gathering<'_> {
             let since = self.stopped.iter().map(|(_, since)| *since).min();
             let waited = since.unwrap_or(asked_last).elapsed();
             // Nobody waits as long as nobody stands still, but it may be for nothing.
-            let enough = if since.is_some() { self.patience } else { self.patience * 8 };
+            let patience = with_crowd(self.patience, self.asked.len() + self.stopped.len());
+            let enough = if since.is_some() { patience } else { patience * 8 };
             if waited > enough {
                 let tid = self.asked[0].0;
                 let starved = haste::task_state(self.process.pid(), tid) == Some(b'R');
@@ -255,6 +272,42 @@ impl Gathering<'_> {
             haste::pause(rounds);
         }
         Ok(())
+    }
+
+    /// Takes in what has become of threads that were asked to stop, if anything has. The kernel knows each
+    /// by its number.
+    fn look_for_asked(&mut self, looked: Instant) -> Result<bool, LiveError> {
+        let asked: Vec<i32> = self.asked.iter().map(|(tid, _)| *tid).collect();
+        let (mut any, mut missing) = (false, 0);
+        for tid in asked {
+            match news(tid)? {
+                Some((tid, settled)) => {
+                    any = true;
+                    self.take_in(tid, settled, looked);
+                }
+                None => missing += 1,
+            }
+            if missing > MISSING {
+                break;
+            }
+        }
+        Ok(any)
+    }
+
+    /// Takes in what has become of a thread, which ran until it was last `looked`.
+    fn take_in(&mut self, tid: i32, settled: Settled, looked: Instant) {
+        match settled {
+            Settled::Running => {}
+            Settled::Ended => {
+                self.asked.retain(|(other, _)| *other != tid);
+                self.stopped.retain(|(other, _)| *other != tid);
+            }
+            Settled::Stopped => match self.asked.iter().position(|(other, _)| *other == tid) {
+                Some(i) => self.stopped.push(self.asked.remove(i)),
+                // It was not asked yet: the process as a whole is being stopped.
+                None => self.stopped.push((tid, looked)),
+            },
+        }
     }
 
     /// Lets go of all, and gives how long the one stood that stood longest. Those that are about
@@ -270,7 +323,7 @@ impl Gathering<'_> {
         let pid = self.process.pid();
         while !self.asked.is_empty() && Instant::now() < deadline {
             let looked = Instant::now();
-            while let Ok(Some((tid, settled))) = news() {
+            while let Ok(Some((tid, settled))) = news(ANY) {
                 match settled {
                     Settled::Running => continue,
                     Settled::Stopped => drop(ptrace::detach(tid, 0)),
@@ -298,7 +351,7 @@ impl<'a> Halted<'a> {
     ) -> Result<Halted<'a>, Failure> {
         let mut gathering = Gathering {
             process,
-            known: Vec::new(),
+            known: HashSet::new(),
             asked: Vec::new(),
             stopped: Vec::new(),
             patience,
@@ -306,9 +359,10 @@ impl<'a> Halted<'a> {
         let gathered = match who {
             Who::All => gather_all(&mut gathering, attempt),
             Who::One => gather_one(&mut gathering),
+            Who::Working => gather_working(&mut gathering),
         };
         let stuck = match gathered {
-            Ok(()) if who == Who::One => None,
+            Ok(()) if who != Who::All => None,
             Ok(()) => sharing_child(process.pid(), &gathering.stopped).map(|tid| (tid, false)),
             Err(Failure::Stuck(tid, starved)) => Some((tid, starved)),
             Err(error) => return Err(error),
@@ -318,7 +372,12 @@ impl<'a> Halted<'a> {
             return Err(Failure::Stuck(tid, starved));
         }
         let stopped = gathering.stopped.into_iter();
-        Halted::of(process, stopped.filter_map(|(tid, since)| Thread::look(tid, since)).collect())
+        let threads: Vec<Thread> =
+            stopped.filter_map(|(tid, since)| Thread::look(tid, since)).collect();
+        if who == Who::Working && threads.is_empty() && process.is_same() {
+            return Ok(Halted { process, threads });
+        }
+        Halted::of(process, threads)
     }
 
     /// All threads of a process, which stand still.
@@ -334,13 +393,17 @@ impl<'a> Halted<'a> {
         Ok(Halted { process, threads })
     }
 
-    /// Lets all go; gives how long the one stood that stood longest.
+    /// Lets all go, those at work first; gives how long the one stood that stood longest.
     fn release(self) -> Duration {
-        for thread in &self.threads {
+        let (in_call, at_work): (Vec<_>, Vec<_>) =
+            self.threads.iter().partition(|thread| thread.is_in_call());
+        let mut longest = Duration::ZERO;
+        for thread in at_work.into_iter().chain(in_call) {
             // ESRCH: it was killed since.
             let _ = ptrace::detach(thread.tid, 0);
+            longest = longest.max(thread.since.elapsed());
         }
-        self.stood()
+        longest
     }
 
     /// How long the thread stands that stands longest.
@@ -357,12 +420,6 @@ impl<'a> Halted<'a> {
     /// How many threads stand still.
     pub fn threads(&self) -> usize {
         self.threads.len()
-    }
-
-    /// Where those threads are that are at work: in no system call.
-    pub fn at_work(&self) -> impl Iterator<Item = LiveAddr> {
-        let at_work = self.threads.iter().filter(|thread| !thread.is_in_call());
-        at_work.map(|thread| LiveAddr(thread.registers.rip))
     }
 
     /// The gs bases of all threads.
@@ -427,13 +484,17 @@ fn gather_all(gathering: &mut Gathering<'_>, attempt: u32) -> Result<(), Failure
 /// Has one thread of a process stand still.
 fn gather_one(gathering: &mut Gathering<'_>) -> Result<(), Failure> {
     let pid = gathering.process.pid();
-    let mut threads = process::tasks(pid)?;
-    // Those that sleep can be had at once, and miss nothing.
-    // Looked at once each: they do not stay as they are.
-    threads.sort_by_cached_key(|tid| haste::task_state(pid, *tid) != Some(b'S'));
+    let mut threads: VecDeque<(i32, bool)> =
+        process::tasks(pid)?.into_iter().map(|tid| (tid, false)).collect();
     let (mut stuck, mut living) = ((pid, false), false);
-    for tid in threads {
-        gathering.known.push(tid);
+    while let Some((tid, looked_at)) = threads.pop_front() {
+        // Those that sleep can be had at once, and miss nothing. Looked at once each: they do not stay as
+        // they are.
+        if !looked_at && haste::task_state(pid, tid) != Some(b'S') {
+            threads.push_back((tid, true));
+            continue;
+        }
+        gathering.known.insert(tid);
         if !seize(pid, tid, ptrace::O_SYSGOOD)? {
             continue;
         }
@@ -448,6 +509,18 @@ fn gather_one(gathering: &mut Gathering<'_>) -> Result<(), Failure> {
         return Err(Failure::Error(LiveError::Gone { pid }));
     }
     Err(Failure::Stuck(stuck.0, stuck.1))
+}
+
+/// Has those threads of a process stand still that run.
+fn gather_working(gathering: &mut Gathering<'_>) -> Result<(), Failure> {
+    let pid = gathering.process.pid();
+    let mut running = process::tasks(pid)?;
+    running.retain(|tid| haste::task_state(pid, *tid) == Some(b'R'));
+    for tid in &running {
+        gathering.known.insert(*tid);
+        seize(pid, *tid, ptrace::O_SYSGOOD)?;
+    }
+    gathering.stop(&running)
 }
 
 /// Begins to trace a thread, which runs on; false if it has ended.
@@ -476,10 +549,13 @@ enum Settled {
     Ended,
 }
 
-/// What has become of some thread that is traced, if there is news.
-fn news() -> Result<Option<(i32, Settled)>, LiveError> {
+/// Stands for the number of any thread.
+const ANY: i32 = 0;
+
+/// What has become of a thread that is traced, or of any, if there is news.
+fn news(tid: i32) -> Result<Option<(i32, Settled)>, LiveError> {
     let Report { tid, what } = loop {
-        let report = match ptrace::peek(0, false) {
+        let report = match ptrace::peek(tid, false) {
             Ok(Some(report)) => report,
             Ok(None) => return Ok(None),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok(None),
@@ -656,4 +732,17 @@ fn is_ignored(status: &[u8], signal: i32) -> bool {
     let by_default =
         matches!(signal, libc::SIGCHLD | libc::SIGCONT | libc::SIGURG | libc::SIGWINCH);
     has("SigIgn:") || (by_default && !has("SigCgt:"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_crowd_is_waited_for_longer() {
+        let patience = Duration::from_millis(1);
+        assert_eq!(with_crowd(patience, 8), patience);
+        // Each takes some microseconds to come.
+        assert!(with_crowd(patience, 1000) >= 1000 * Duration::from_micros(20));
+    }
 }

@@ -158,7 +158,8 @@ impl Extents {
 /// Reads a file of `/proc`, whose size is not known before, in few steps.
 pub(crate) fn read_proc(path: &str) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::with_capacity(8192);
-    File::open(path)?.read_to_end(&mut bytes)?;
+    // A plain file would be asked for its size first, which is none.
+    File::open(path)?.take(u64::MAX).read_to_end(&mut bytes)?;
     Ok(bytes)
 }
 

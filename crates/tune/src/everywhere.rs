@@ -61,7 +61,8 @@ impl<'a> Everywhere<'a> {
         let codes: Vec<&NewCode> = self.codes.iter().collect();
         let processes: Vec<&Process> = family.members().collect();
         let journals = self.journals.iter_mut();
-        let ways = midway::lead_in(&codes, &processes, journals, &mut installed.stops)?;
+        let (ways, midway) = midway::lead_in(&codes, &processes, journals, &mut installed.stops)?;
+        installed.midway = midway;
         installed.besides.extend(&ways);
         Ok(installed)
     }

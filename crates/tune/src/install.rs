@@ -41,6 +41,8 @@ pub struct Installed {
     pub calls: usize,
     /// Slots of procedure linkage tables that do.
     pub slots: usize,
+    /// Blocks of functions that threads were in, and entries of their tables, that do.
+    pub midway: usize,
     /// Ways besides those that the new code has wherever it is: slots, and the middle of functions.
     pub besides: Ways,
     /// Functions that stay as they are.

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use fettle_image::LinkAddr;
 use fettle_live::{
-    Entry, Halted, Journal, LiveAddr, LiveError, Patch, Places, Process, Purpose, Ranges, Returns,
+    Entry, Journal, LiveAddr, LiveError, Patch, Places, Process, Purpose, Ranges, Returns,
 };
 use fettle_rewrite::plan::{PlannedEntry, PlannedFunction};
 use fettle_rewrite::{Mode, SPRINGBOARD_SIZE};
@@ -29,17 +29,18 @@ const PAGE: u64 = 4096;
 const ENTRY: u64 = 8;
 
 /// Has threads that are in the originals of functions, or come back there, go on in new code: in all of some
-/// processes of a family, whose undo logs are told first. Gives the ways that were made.
+/// processes of a family, whose undo logs are told first. Gives the ways, and how many lead into new code where most
+/// do: in some a thread may stand in the middle of one.
 pub(crate) fn lead_in<'j>(
     codes: &[&NewCode],
     processes: &[&Process],
     journals: impl Iterator<Item = &'j mut Journal>,
     stops: &mut Vec<Duration>,
-) -> Result<Ways, LiveError> {
+) -> Result<(Ways, usize), LiveError> {
     let inside = inside(codes, processes, stops)?;
-    let mut ways = Ways::default();
+    let (mut ways, mut written) = (Ways::default(), 0);
     let Some(first) = processes.first().filter(|_| !inside.is_empty()) else {
-        return Ok(ways);
+        return Ok((ways, 0));
     };
     codes.iter().for_each(|code| ways.add_midway((first, code), &inside));
     let places = Places::look(first, &ways.into);
@@ -50,12 +51,15 @@ pub(crate) fn lead_in<'j>(
     }
     for process in processes {
         match process.patch(&ways.into, &places) {
-            Ok(patched) => stops.extend(patched.stops),
+            Ok(patched) => {
+                stops.extend(patched.stops);
+                written = written.max(patched.written);
+            }
             Err(_) if !process.is_same() => {}
             Err(error) => return Err(error),
         }
     }
-    Ok(ways)
+    Ok((ways, written))
 }
 
 /// Where threads are in the originals of functions that can be left for new code anywhere, or come back to.
@@ -109,9 +113,8 @@ impl Seen {
         let mut seen = Seen::default();
         for process in processes.iter().cycle().take(LOOKS.0) {
             std::thread::sleep(LOOKS.1);
-            let look = |halted: &mut Halted<'_>| Ok(halted.at_work().collect::<Vec<_>>());
-            let places = match process.while_halted(look) {
-                Ok((places, _)) => places,
+            let places = match process.at_work() {
+                Ok(places) => places,
                 Err(_) if !process.is_same() => continue,
                 Err(error) => return Err(error),
             };

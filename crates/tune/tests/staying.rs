@@ -103,6 +103,8 @@ fn where_threads_are_is_told() {
     let outcome = fettle_tune::tune(&process, &logs, &options, Stop(&NEVER), |_| ()).unwrap();
     let seen = outcome.seen.unwrap();
     assert!(outcome.kept && seen.new > 0 && seen.share(seen.old) < 0.1, "{seen:?}");
+    // Its loop is entered in no other way.
+    assert!(outcome.installed.unwrap().midway > 0);
     let journal = Journal::open(&logs, process.pid()).unwrap().unwrap();
     fettle_live::undo(journal, Undoing::within(PATIENCE)).unwrap();
     staying.end();
