@@ -115,6 +115,7 @@ fn explore(trace: &Trace, root: Option<&str>, figures: bool) -> Result<()> {
             places: &[],
             placement: Some(&placement),
             pointers: Pointers::Kept,
+            crossings: false,
         },
     );
     let failed = |reason| plan.skipped.iter().filter(|s| s.reason == reason).count();

@@ -179,7 +179,14 @@ impl Module {
         let Recipe { probes, slot, pointers, placement, wants, callers } = *recipe;
         let select = |f: &Function| wants(f) && self.is_same(f) && !must_stay(&self.image, f);
         let probes = probes.clone();
-        let options = PlanOptions { probes, select: &select, places: &[], placement, pointers };
+        let options = PlanOptions {
+            probes,
+            select: &select,
+            places: &[],
+            placement,
+            pointers,
+            crossings: true,
+        };
         let plan = Arc::new(fettle_rewrite::plan(&self.image, &self.lifted, options));
         if plan.functions.is_empty() {
             return Err("no function of it can be moved".to_owned());
@@ -322,7 +329,8 @@ impl NewCode {
             offsets.filter_map(|at| self.plan.function_at((at.0 - start) as u32)).collect();
         functions.sort_unstable();
         functions.dedup();
-        let landings = functions.into_iter().flat_map(|f| &self.plan.functions[f].landings);
+        let landings =
+            functions.into_iter().flat_map(|f| &self.plan.functions[f].crossings.landings);
         landings.filter_map(|landing| self.gate(*landing)).collect()
     }
 }
@@ -330,7 +338,7 @@ impl NewCode {
 /// Jumps back to the originals at the starts of new functions.
 fn gates(plan: &Plan, linked: &Linked, bias: u64) -> Vec<Patch> {
     let entries = plan.functions.iter().flat_map(|planned| {
-        planned.landings.iter().filter(|landing| landing.1 == planned.text_offset)
+        planned.crossings.landings.iter().filter(|landing| landing.1 == planned.text_offset)
     });
     entries.filter_map(|landing| gate(linked, bias, *landing)).collect()
 }
