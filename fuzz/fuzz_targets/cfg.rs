@@ -11,7 +11,7 @@ fuzz_target!(|data: &[u8]| {
     let Ok(image) = Image::parse(file.to_vec()) else { return };
     let lifted = fettle_cfg::lift(&image);
     let mode = Mode::ALL[*choice as usize % Mode::ALL.len()];
-    let options = PlanOptions { probes: Probing::new(mode), select: &|_| true, places: &[], placement: None, pointers: Pointers::Kept };
+    let options = PlanOptions { probes: Probing::new(mode), select: &|_| true, places: &[], placement: None, pointers: Pointers::Kept, crossings: true };
     let plan = plan(&image, &lifted, options);
     let parameters = LinkParameters {
         text_at: LinkAddr(0x1000_0000),

@@ -63,6 +63,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
             places: &[],
             placement: None,
             pointers: Pointers::Kept,
+            crossings: false,
         };
         let plan = fettle_rewrite::plan(&image, &lifted, options);
         let seconds = begin.elapsed().as_secs_f64();
@@ -148,6 +149,7 @@ fn run_until(until: Step, file: &Path) -> anyhow::Result<()> {
         places: &[],
         placement: None,
         pointers: Pointers::Kept,
+        crossings: false,
     };
     match until {
         Step::Parse | Step::Lift => {}

@@ -166,6 +166,9 @@ pub struct ModuleOptions {
     pub counters_at: u32,
     /// Blocks are laid out at random, by this seed: for tests.
     pub shuffle: Option<u64>,
+    /// Whether plans say where control can go between old and new code: what is opened by a process that
+    /// ran before is taken back, too.
+    pub crossings: bool,
     /// Plans of earlier recordings.
     pub cache: Option<Plans>,
 }
@@ -421,6 +424,7 @@ impl Modules {
             own,
             arguments,
             shuffle,
+            crossings,
             cache,
             functions: _,
             counters: _,
@@ -440,6 +444,7 @@ impl Modules {
             mode: *mode,
             depth: *depth,
             selection: selection.clone(),
+            crossings: *crossings,
         };
         let key = cache.as_ref().map(|c| c.key(&wanted));
         if let (Some(cache), Some(key)) = (&cache, &key)
@@ -465,6 +470,7 @@ impl Modules {
             places: &[],
             placement: shuffled.as_ref(),
             pointers: Pointers::Kept,
+            crossings: *crossings,
         };
         let plan = Arc::new(fettle_rewrite::plan(image, &lifted, options));
         self.work.seconds += begin.elapsed().as_secs_f64();

@@ -81,8 +81,8 @@ impl Options {
         }
     }
 
-    /// The modules of a session, none yet.
-    pub fn modules(&self) -> Modules {
+    /// The modules of a session, none yet; `crossings` as in [`ModuleOptions`].
+    pub fn modules(&self, crossings: bool) -> Modules {
         let layout = self.slots();
         Modules::new(ModuleOptions {
             mode: self.mode,
@@ -96,6 +96,7 @@ impl Options {
             accumulators_at: layout.accumulators_at(),
             counters_at: layout.counters_at(),
             shuffle: self.shuffle,
+            crossings,
             cache: self.cache.as_deref().and_then(|path| Plans::open(path, DEFAULT_LIMIT)),
         })
     }
@@ -228,7 +229,7 @@ pub fn record(
         drop(children);
         Ok(Some(status?))
     };
-    conduct(options, (&slots, options.modules()), run, (stop, progress, finishing))
+    conduct(options, (&slots, options.modules(false)), run, (stop, progress, finishing))
 }
 
 /// How often what was recorded is stored.

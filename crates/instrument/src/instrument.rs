@@ -300,6 +300,7 @@ fn plan(image: &Image, options: &Options) -> Plan {
             places: &[],
             placement: None,
             pointers: Pointers::Kept,
+            crossings: false,
         },
     )
 }

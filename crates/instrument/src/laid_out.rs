@@ -97,6 +97,7 @@ pub fn lay_out(
         places: &[],
         placement: Some(&placement),
         pointers: Pointers::Promoted(&promoted),
+        crossings: false,
     };
     let plan = fettle_rewrite::plan(&image, &lifted, options);
     if plan.functions.is_empty() {

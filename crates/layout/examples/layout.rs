@@ -5,10 +5,11 @@
 use std::collections::HashMap;
 use std::path::PathBuf;
 
-use fettle_cfg::SkipReason;
+use fettle_cfg::{Lifted, SkipReason};
 use fettle_image::{Image, LinkAddr};
 use fettle_layout::figures::{CacheMap, group_table};
 use fettle_layout::group::{self, Hot};
+use fettle_layout::lifted::Exactness;
 use fettle_layout::model::Addresses;
 use fettle_layout::order::Modelled;
 use fettle_layout::{Code, Counts, Options, lay_out};
@@ -32,6 +33,22 @@ fn main() -> Result<()> {
         explore(&Trace::open(&trace)?, root.as_deref(), figures)?;
     }
     Ok(())
+}
+
+/// Says how many edges have exact counts: as they were counted, and as if only blocks had been.
+fn tell_exactness(lifted: &Lifted, counts: &HashMap<LinkAddr, Counts>, exact: Exactness) {
+    let ran = |c: &Counts| c.blocks.values().any(|n| *n > 0);
+    let only_blocks: HashMap<LinkAddr, Counts> = counts
+        .iter()
+        .map(|(at, c)| (*at, Counts { blocks: c.blocks.clone(), ..Counts::default() }))
+        .collect();
+    let (_, derived) = Code::of(&lifted.functions, |at| only_blocks.get(&at).filter(|c| ran(c)));
+    println!(
+        "  edges exact: {:.2} % as counted; {:.2} % of edges, {:.2} % of functions from blocks alone",
+        100.0 * exact.exact as f64 / exact.edges as f64,
+        100.0 * derived.exact as f64 / derived.edges as f64,
+        100.0 * derived.functions_exact as f64 / derived.functions as f64,
+    );
 }
 
 /// What was counted in the module that ran most: its path, and counts by function.
@@ -69,18 +86,7 @@ fn explore(trace: &Trace, root: Option<&str>, figures: bool) -> Result<()> {
     let of = |entry: LinkAddr| counts.get(&entry).filter(|c| ran(c));
     let (mut code, exact) = Code::of(&lifted.functions, of);
     println!("{}: {} functions ran", path.display(), code.procedures.len());
-    // As if only blocks had been counted.
-    let only_blocks: HashMap<LinkAddr, Counts> = counts
-        .iter()
-        .map(|(at, c)| (*at, Counts { blocks: c.blocks.clone(), ..Counts::default() }))
-        .collect();
-    let (_, derived) = Code::of(&lifted.functions, |at| only_blocks.get(&at).filter(|c| ran(c)));
-    println!(
-        "  edges exact: {:.2} % as counted; {:.2} % of edges, {:.2} % of functions from blocks alone",
-        100.0 * exact.exact as f64 / exact.edges as f64,
-        100.0 * derived.exact as f64 / derived.edges as f64,
-        100.0 * derived.functions_exact as f64 / derived.functions as f64,
-    );
+    tell_exactness(&lifted, &counts, exact);
     let mut options = Options::default();
     if let Some(name) = root {
         let root = code.procedures.iter().position(|p| p.name == name).ok_or("no such function")?;
@@ -115,6 +121,7 @@ fn explore(trace: &Trace, root: Option<&str>, figures: bool) -> Result<()> {
             places: &[],
             placement: Some(&placement),
             pointers: Pointers::Kept,
+            crossings: false,
         },
     );
     let failed = |reason| plan.skipped.iter().filter(|s| s.reason == reason).count();

@@ -31,6 +31,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                 places: &[],
                 placement: None,
                 pointers: pointers(mode),
+                crossings: false,
             };
             let plan = plan_checked_by(&image, &lifted, options, || {
                 let mut checker = Checker::new(&image);

@@ -34,6 +34,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                 places: &[],
                 placement: None,
                 pointers: Pointers::Kept,
+                crossings: true,
             };
             let plan = fettle_rewrite::plan(&image, &lifted, options);
             let mut text = Text(DefaultHasher::new());

@@ -30,6 +30,7 @@ fn main() {
             places: &[],
             placement: None,
             pointers: Pointers::Kept,
+            crossings: false,
         },
     );
     let all = t.elapsed();

@@ -10,6 +10,7 @@ use fettle_image::LinkAddr;
 use rustc_hash::FxHashMap;
 
 use crate::agent;
+use crate::crossings::Crossings;
 use crate::emit::{self, Fixup};
 use crate::plan::{
     Plan, PlanFixup, PlanFixupKind, PlanOptions, PlannedChunk, PlannedEntry, PlannedFunction,
@@ -29,10 +30,7 @@ pub(crate) struct Made {
     /// Copies of jump tables with their index in the function; entries are relative to it.
     pub tables: Vec<(u32, PlannedTable)>,
     pub places: Vec<(LinkAddr, u32)>,
-    pub landings: Vec<(LinkAddr, u32)>,
-    pub entrances: Vec<(LinkAddr, u32)>,
-    pub returns: Vec<(LinkAddr, u32)>,
-    pub pads: Vec<(LinkAddr, u32)>,
+    pub crossings: Crossings,
 }
 
 /// What a probe's field holds in the plan, where the function's counters begin at `counters`.
@@ -163,9 +161,6 @@ impl<'a> Assembly<'a> {
         plan.unwind.extend(made.unwind.into_iter().map(|part| (index, place_part(part, places))));
         let mode = plan.mode;
         let starts = function.blocks.iter().map(|b| b.start);
-        let placed = |all: Vec<(LinkAddr, u32)>| {
-            all.into_iter().map(|(at, to)| (at, places.of(to))).collect()
-        };
         let (first, _) = places.ranges().next().expect("a function has code");
         let (counters, pointers) = (made.new.counters, made.new.pointers);
         let used = (counters.len() as u32, pointers.len() as u32 * pointer::COUNTERS);
@@ -178,13 +173,9 @@ impl<'a> Assembly<'a> {
             counters: (plan.counters, counters),
             pointers,
             blocks: if mode.has_counters() { starts.collect() } else { Vec::new() },
-            landings: placed(made.landings),
-            entrances: placed(made.entrances),
-            parts: function.ranges.iter().map(|part| (part.start, part.end)).collect(),
-            returns: placed(made.returns),
-            pads: placed(made.pads),
+            crossings: made.crossings.placed(|at| places.of(at)),
             edges: counted_edges(function, mode),
-            places: placed(made.places),
+            places: made.places.into_iter().map(|(at, to)| (at, places.of(to))).collect(),
         });
         plan.counters += used.0 + if mode.has_counters() { used.1 } else { 0 };
     }

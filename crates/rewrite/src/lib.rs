@@ -11,6 +11,7 @@ mod assembly;
 mod calls;
 pub mod check;
 mod copies;
+pub mod crossings;
 mod debug_frame;
 pub mod emit;
 pub mod find_object;

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use fettle_cfg::edges::{Edge, Place};
-use fettle_cfg::function::{Block, Exit, Function, JumpTable, Skipped, TableKind};
+use fettle_cfg::function::{Exit, Function, JumpTable, Skipped, TableKind};
 use fettle_cfg::liveness::{self, Callees, ExitLiveness, HIDDEN, Liveness};
 use fettle_cfg::results::{self, Solved};
 use fettle_cfg::summary::{self, Index, Summary};
@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::assembly::{Assembly, Made};
 use crate::check::{CheckError, Checker, Claim};
+use crate::crossings::Crossings;
 use crate::emit::{self, Emitted, Fixup};
 use crate::pointer::{self, Pointers};
 use crate::probe::{Mode, Probing};
@@ -35,6 +36,9 @@ pub struct PlanOptions<'a> {
     pub placement: Option<&'a Placement>,
     /// What becomes of calls through pointers.
     pub pointers: Pointers<'a>,
+    /// Whether [`PlannedFunction::crossings`] are wanted: only who changes a running process asks for
+    /// them, and they take a tenth of the time.
+    pub crossings: bool,
 }
 
 /// A function with new code.
@@ -57,20 +61,9 @@ pub struct PlannedFunction {
     pub pointers: Vec<LinkAddr>,
     /// Its blocks' addresses, if there are counters.
     pub blocks: Vec<LinkAddr>,
-    /// Where control may be led from new code back to the original: starts of blocks, before their
-    /// probes, and offsets in [`Plan::text`] where the same block has at least
-    /// [`SPRINGBOARD_SIZE`] bytes. Whatever held in one place holds in the other.
-    pub landings: Vec<(LinkAddr, u32)>,
-    /// Where control may be led from the original to new code: starts of blocks, and what calls come back
-    /// to, where the original has that many bytes that nothing comes to in their middle.
-    pub entrances: Vec<(LinkAddr, u32)>,
-    /// Where the original's code lies: its own, then its cold parts; start and end of each.
-    pub parts: Vec<(LinkAddr, LinkAddr)>,
-    /// Where calls and system calls come back to, likewise: behind one of the original, and the offset in
-    /// [`Plan::text`] behind its copy, or one of two.
-    pub returns: Vec<(LinkAddr, u32)>,
-    /// Landing pads of exceptions, likewise.
-    pub pads: Vec<(LinkAddr, u32)>,
+    /// Where control may go from old code to new code and back, if [`PlanOptions::crossings`] are
+    /// wanted.
+    pub crossings: Crossings,
     /// Its edges, if they are what is counted.
     pub edges: Vec<(Edge, Option<Place>)>,
     /// Of the [`PlanOptions::places`], those in instructions that were copied as they are, with
@@ -290,7 +283,7 @@ where
                     let tools = (&mut *emitter, rows.as_mut(), checker as &mut CheckOne<'_>);
                     let draft =
                         make(i, exits, &liveness[i], &context, lifted, tools).map_err(skip)?;
-                    Ok(draft.keep(function, (lifted, options.places), emitter))
+                    Ok(draft.keep(function, lifted, &options, emitter))
                 },
             )
             .collect()
@@ -435,22 +428,20 @@ struct Draft {
 }
 
 impl Draft {
-    /// What the plan needs of it, with where those places came to lie that are `wanted` or that
-    /// control can be led to.
+    /// What the plan needs of it, with all that is asked for of where its code came to lie.
     fn keep(
         self,
         function: &Function,
-        (lifted, wanted): (&Lifted, &[LinkAddr]),
+        lifted: &Lifted,
+        options: &PlanOptions<'_>,
         tools: &mut emit::Tools,
     ) -> Made {
         let Draft { function: index, emitted, unwind, springboards, tables } = self;
+        let crossings = || Crossings::of(function, &emitted, &lifted.targets);
         Made {
             function: index,
-            places: places(function, &emitted, wanted),
-            landings: landings(function, &emitted),
-            entrances: entrances(function, &emitted, &lifted.targets),
-            returns: returns(function, &emitted),
-            pads: pads(function, &emitted),
+            places: places(function, &emitted, options.places),
+            crossings: options.crossings.then(crossings).unwrap_or_default(),
             new: tools.take_back(emitted),
             unwind,
             springboards,
@@ -590,83 +581,6 @@ fn springboards(
         all.push((label, Some(block.index())));
     }
     Ok(all)
-}
-
-/// Blocks with room for a jump back to the original, and where they are in the function's code.
-fn landings(function: &Function, emitted: &Emitted) -> Vec<(LinkAddr, u32)> {
-    const ROOM: u32 = SPRINGBOARD_SIZE as u32;
-    let mut all = Vec::with_capacity(function.blocks.len() + 1);
-    for (block, label) in function.blocks.iter().zip(&emitted.block_offsets) {
-        let last = block.insns.end as usize - 1;
-        // A jump may have become shorter, or be gone.
-        let jumps = !matches!(function.flow(last), Flow::Next | Flow::Return);
-        let len = if jumps { 0 } else { function.insns[last].len() as u32 };
-        let offset = |insn: usize| emitted.insn_offsets[insn];
-        let (first, last) = (offset(block.insns.start as usize), offset(last));
-        let is_copied = first != u32::MAX && last != u32::MAX;
-        if is_copied && first >= *label && last + len >= label + ROOM {
-            all.push((block.start, *label));
-        }
-        // Callers come to where the entry is counted.
-        if block.start == function.entry && *label >= ROOM {
-            all.push((block.start, 0));
-        }
-    }
-    all
-}
-
-/// Blocks with room for a jump to new code, what lies behind calls likewise, and where each is in the
-/// function's code. `targets` are what anything leads to, in order.
-fn entrances(function: &Function, emitted: &Emitted, targets: &[LinkAddr]) -> Vec<(LinkAddr, u32)> {
-    // What else is written to in old code leads elsewhere: calls, and jumps out of the function. And a
-    // thread that is in a system call comes back to it, which may be made again.
-    let covers = |insn: &Insn, flow: Flow| match flow {
-        Flow::Next => !insn.is_syscall(),
-        Flow::Jump(to) | Flow::Branch(to) => function.contains(LinkAddr(to)),
-        Flow::Return | Flow::IndirectJump => true,
-        _ => false,
-    };
-    let has_room = |block: &Block, first: usize| {
-        let insns = first..block.insns.end as usize;
-        let Some(start) = insns.clone().next().map(|i| function.insns[i].ip()) else {
-            return false;
-        };
-        let end = start + SPRINGBOARD_SIZE;
-        let next = targets.get(targets.partition_point(|t| t.0 <= start));
-        function.insns[insns.end - 1].next_ip() >= end
-            && next.is_none_or(|t| t.0 >= end)
-            && insns
-                .take_while(|i| function.insns[*i].ip() < end)
-                .all(|i| covers(&function.insns[i], function.flow(i)))
-    };
-    let labels = function.blocks.iter().zip(&emitted.block_offsets);
-    let with_room = labels.filter(|(b, label)| {
-        let is_entry = b.start == function.entry;
-        !is_entry && **label != u32::MAX && has_room(b, b.insns.start as usize)
-    });
-    let mut all: Vec<_> = with_room.map(|(block, label)| (block.start, *label)).collect();
-    for (insn, offset) in &emitted.returns {
-        let next = function.blocks.partition_point(|b| b.insns.start <= *insn);
-        if has_room(&function.blocks[next - 1], *insn as usize + 1) {
-            all.push((LinkAddr(function.insns[*insn as usize].next_ip()), *offset));
-        }
-    }
-    // A call may have two copies.
-    all.sort_unstable();
-    all.dedup_by_key(|(from, _)| *from);
-    all
-}
-
-/// Behind each call and system call, and where that is in the function's code.
-fn returns(function: &Function, emitted: &Emitted) -> Vec<(LinkAddr, u32)> {
-    let behind = |insn: u32| LinkAddr(function.insns[insn as usize].next_ip());
-    emitted.returns.iter().map(|(insn, offset)| (behind(*insn), *offset)).collect()
-}
-
-/// Landing pads, and where they are in the function's code, before their probes.
-fn pads(function: &Function, emitted: &Emitted) -> Vec<(LinkAddr, u32)> {
-    let labels = function.blocks.iter().zip(&emitted.block_offsets);
-    labels.filter(|(b, _)| b.landing_pad).map(|(b, label)| (b.start, *label)).collect()
 }
 
 /// The jump tables whose copies new code leads to, each once.

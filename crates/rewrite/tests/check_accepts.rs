@@ -27,8 +27,14 @@ fn real_binaries_with_every_kind_of_probes() {
             for placement in [None, Some(&shuffled)].iter().take(1 + usize::from(shuffles)) {
                 let placement = *placement;
                 let probes = probes.clone();
-                let options =
-                    PlanOptions { probes, select: &|_| true, places: &[], placement, pointers };
+                let options = PlanOptions {
+                    probes,
+                    select: &|_| true,
+                    places: &[],
+                    placement,
+                    pointers,
+                    crossings: true,
+                };
                 let rejected = Mutex::new(Vec::new());
                 let plan = plan_checked_by(&image, &lifted, options, || {
                     let mut checker = Checker::new(&image);
@@ -65,6 +71,7 @@ fn tables_in_one_place_have_one_copy() {
             places: &[],
             placement: None,
             pointers: Pointers::Kept,
+            crossings: true,
         };
         let plan = fettle_rewrite::plan(&image, &lifted, options);
         let mut places: Vec<_> = lifted
@@ -118,16 +125,21 @@ const TRAPS: &str = r#"
     9: .long 2b - 9b, 3b - 9b
 "#;
 
+/// A library of this source.
+fn assembled(source: &str) -> fettle_image::Image {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (file, binary) = (dir.path().join("a.s"), dir.path().join("a.so"));
+    std::fs::write(&file, source).expect("a file");
+    let mut cc = std::process::Command::new("cc");
+    let built = cc.args(["-shared", "-nostdlib", "-o"]).args([&binary, &file]).status();
+    assert!(built.expect("a C compiler").success());
+    fettle_image::Image::parse(std::fs::read(&binary).expect("built")).expect("an ELF")
+}
+
 /// Linkers fill the room between functions with traps, which are no part of the function before it.
 #[test]
 fn traps_that_fill_room_end_a_function() {
-    let dir = tempfile::tempdir().expect("a directory");
-    let (source, binary) = (dir.path().join("a.s"), dir.path().join("a.so"));
-    std::fs::write(&source, TRAPS).expect("a file");
-    let mut cc = std::process::Command::new("cc");
-    let built = cc.args(["-shared", "-nostdlib", "-o"]).args([&binary, &source]).status();
-    assert!(built.expect("a C compiler").success());
-    let image = fettle_image::Image::parse(std::fs::read(&binary).expect("built")).expect("an ELF");
+    let image = assembled(TRAPS);
     let lifted = fettle_cfg::lift(&image);
     let last_of = |name: &str| {
         let function = lifted.functions.iter().find(|f| f.name.as_deref() == Some(name))?;
@@ -146,6 +158,80 @@ fn traps_that_fill_room_end_a_function() {
         places: &[],
         placement: None,
         pointers: Pointers::Kept,
+        crossings: true,
     };
     assert_eq!(fettle_rewrite::plan(&image, &lifted, options).functions.len(), 4);
+}
+
+/// A register holds the address of a table behind a call that is known to leave it alone, and is pushed:
+/// GCC makes room on the stack like that where code is to be small (Debian's Lua).
+const ROOM: &str = r#"
+    .hidden leaf
+    .globl leaf
+    .type leaf, @function
+    leaf: xor %eax, %eax
+    nop
+    nop
+    nop
+    ret
+    .size leaf, . - leaf
+    .globl switches
+    .type switches, @function
+    switches: cmp $1, %edi
+    ja 3f
+    mov %edi, %ecx
+    lea 9f(%rip), %rdx
+    movslq (%rdx, %rcx, 4), %rcx
+    add %rdx, %rcx
+    jmp *%rcx
+    2: call leaf
+    push %rdx
+    call leaf
+    add $8, %rsp
+    3: ret
+    .size switches, . - switches
+    .section .rodata
+    .p2align 2
+    9: .long 2b - 9b, 3b - 9b
+"#;
+
+#[test]
+fn what_is_left_of_a_table_may_be_pushed() {
+    let image = assembled(ROOM);
+    let lifted = fettle_cfg::lift(&image);
+    assert!(lifted.functions.iter().flat_map(|f| &f.tables).any(|table| table.movable));
+    let options = PlanOptions {
+        probes: Probing::new(Mode::Events),
+        select: &|_| true,
+        places: &[],
+        placement: None,
+        pointers: Pointers::Kept,
+        crossings: false,
+    };
+    let plan = fettle_rewrite::plan(&image, &lifted, options);
+    assert_eq!((plan.functions.len(), plan.skipped.len()), (2, 0), "{:?}", plan.skipped);
+}
+
+/// Where control can go between old and new code is found when it is asked for, and only then.
+#[test]
+fn crossings_are_found_when_they_are_wanted() {
+    let image = assembled(ROOM);
+    let lifted = fettle_cfg::lift(&image);
+    let crossings = |wanted| {
+        let options = PlanOptions {
+            probes: Probing::new(Mode::Events),
+            select: &|_| true,
+            places: &[],
+            placement: None,
+            pointers: Pointers::Kept,
+            crossings: wanted,
+        };
+        let plan = fettle_rewrite::plan(&image, &lifted, options);
+        let each = plan.functions.iter().map(|f| &f.crossings);
+        each.map(|c| (c.landings.len(), c.returns.len(), c.parts.len())).collect::<Vec<_>>()
+    };
+    assert_eq!(crossings(false), [(0, 0, 0); 2]);
+    let wanted = crossings(true);
+    assert!(wanted.iter().all(|(landings, _, parts)| *landings > 0 && *parts == 1), "{wanted:?}");
+    assert_eq!(wanted[1].1, 2);
 }

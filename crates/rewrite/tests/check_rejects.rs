@@ -72,7 +72,7 @@ fn for_each(
     plan_checked_by(
         image,
         lifted,
-        PlanOptions { probes, select: &select, places: &[], placement, pointers },
+        PlanOptions { probes, select: &select, places: &[], placement, pointers, crossings: true },
         || {
             |claim: Claim<'_>, context: &Context<'_>| {
                 let mut each = each.lock().expect("no panic before");
@@ -808,6 +808,7 @@ fn with_pointers(
             places: &[],
             placement: None,
             pointers: pointers(&lifted),
+            crossings: true,
         };
         plan_checked_by(&image, &lifted, options, || {
             |claim: Claim<'_>, context: &Context<'_>| {

@@ -54,6 +54,7 @@ fn rewrite(image: &Image, random: &mut Random) -> usize {
             places: &[],
             placement: None,
             pointers: Pointers::Kept,
+            crossings: true,
         },
     );
     let _ = link(

@@ -133,6 +133,7 @@ fn what_is_put_in_line_is_agreed_with() {
             places: &[],
             placement: None,
             pointers: Pointers::Kept,
+            crossings: true,
         };
         let plan = plan_checked_by(&image, &lifted, options, || {
             let mut checker = Checker::new(&image);

@@ -351,7 +351,7 @@ fn plan(
         .transpose();
     let (doors, no_doors) = doors.map_or_else(|why| (None, Some(why)), |doors| (doors, None));
     maps.extend(doors.iter().flat_map(|doors| doors.needs().0).copied().map(install::taken));
-    let (mut session, mut codes, mut known) = (options.modules(), Vec::new(), Vec::new());
+    let (mut session, mut codes, mut known) = (options.modules(true), Vec::new(), Vec::new());
     for module in modules {
         stop.check(process.pid())?;
         let path = module.loaded.path.clone();

@@ -269,10 +269,10 @@ fn returns(all: &[&NewCode]) -> Returns {
         let copies = copies.filter(|(_, table)| (table.kind == TableKind::Absolute) == whole);
         copies.map(|(copy, table)| (live(*copy), live(table.original))).collect::<Vec<_>>()
     };
-    let calls = |code| placed(code, |function| &function.returns);
+    let calls = |code| placed(code, |function| &function.crossings.returns);
     let known = all.iter().flat_map(|code| [calls(code), tables(code, false)]).flatten();
     let whole = all.iter().flat_map(|code| tables(code, true));
-    let pads = all.iter().flat_map(|code| placed(code, |function| &function.pads));
+    let pads = all.iter().flat_map(|code| placed(code, |function| &function.crossings.pads));
     Returns::new(all.iter().map(|code| code.text), known, whole, pads)
 }
 

@@ -137,7 +137,7 @@ impl Seen {
 
 /// Where the originals of functions with new code lie.
 fn parts(code: &NewCode) -> impl Iterator<Item = (u64, u64)> {
-    let parts = code.plan.functions.iter().flat_map(|function| &function.parts);
+    let parts = code.plan.functions.iter().flat_map(|function| &function.crossings.parts);
     let live = |at: &LinkAddr| at.0.wrapping_add(code.bias);
     parts.map(move |(start, end)| (live(start), live(end)))
 }
@@ -151,7 +151,7 @@ impl Ways {
     /// Adds ways into, and out of, the middle of those functions that threads are `inside` of.
     fn add_midway(&mut self, (process, code): (&Process, &NewCode), inside: &[LiveAddr]) {
         let is_in = |f: &PlannedFunction| {
-            f.parts.iter().any(|(start, end)| {
+            f.crossings.parts.iter().any(|(start, end)| {
                 let [start, end] = [start, end].map(|at| at.0.wrapping_add(code.bias));
                 let next = inside.partition_point(|at| at.0 < start);
                 inside.get(next).is_some_and(|at| at.0 < end)
@@ -162,9 +162,10 @@ impl Ways {
             functions.filter(|(_, f)| is_in(f)).map(|(i, _)| i).collect();
         for function in &entered {
             let function = &code.plan.functions[*function];
-            let ways = function.entrances.iter();
+            let ways = function.crossings.entrances.iter();
             self.into.extend(ways.filter_map(|entrance| way_in(process, code, *entrance)));
-            let ways = function.landings.iter().filter(|(_, at)| *at != function.text_offset);
+            let ways =
+                function.crossings.landings.iter().filter(|(_, at)| *at != function.text_offset);
             self.out.extend(ways.filter_map(|landing| code.gate(*landing)));
         }
         self.add_tables(process, code, |function| entered.contains(&function));
@@ -186,7 +187,7 @@ impl Ways {
                 };
                 let Ok(original) = process.read(LiveAddr(old), ENTRY as usize) else { continue };
                 let to = LinkAddr(word(&original, 0).wrapping_sub(code.bias));
-                let parts = &code.plan.functions[function].parts;
+                let parts = &code.plan.functions[function].crossings.parts;
                 if !parts.iter().any(|(start, end)| *start <= to && to < *end) {
                     continue;
                 }

@@ -179,7 +179,14 @@ impl Module {
         let Recipe { probes, slot, pointers, placement, wants, callers } = *recipe;
         let select = |f: &Function| wants(f) && self.is_same(f) && !must_stay(&self.image, f);
         let probes = probes.clone();
-        let options = PlanOptions { probes, select: &select, places: &[], placement, pointers };
+        let options = PlanOptions {
+            probes,
+            select: &select,
+            places: &[],
+            placement,
+            pointers,
+            crossings: true,
+        };
         let plan = Arc::new(fettle_rewrite::plan(&self.image, &self.lifted, options));
         if plan.functions.is_empty() {
             return Err("no function of it can be moved".to_owned());
@@ -191,14 +198,7 @@ impl Module {
         let text_at = find_lasting_room(&self.image, bias, size, &maps)
             .ok_or("there is no room for new code within its reach")?;
         let absolute = plan.tables.iter().any(|t| t.kind == TableKind::Absolute);
-        let parameters = LinkParameters {
-            text_at,
-            load_bias: if absolute { bias } else { 0 },
-            first_function: slot.first_function,
-            accumulators: slot.accumulators,
-            counters: slot.counters,
-            ring_bytes: slot.ring_bytes,
-        };
+        let parameters = parameters(slot, text_at, if absolute { bias } else { 0 });
         let linked = fettle_rewrite::link(&plan, &self.image, parameters)
             .map_err(|error| error.to_string())?;
         let live = |at: LinkAddr| LiveAddr(at.0.wrapping_add(bias));
@@ -322,15 +322,28 @@ impl NewCode {
             offsets.filter_map(|at| self.plan.function_at((at.0 - start) as u32)).collect();
         functions.sort_unstable();
         functions.dedup();
-        let landings = functions.into_iter().flat_map(|f| &self.plan.functions[f].landings);
+        let landings =
+            functions.into_iter().flat_map(|f| &self.plan.functions[f].crossings.landings);
         landings.filter_map(|landing| self.gate(*landing)).collect()
+    }
+}
+
+/// Where new code goes, and finds what is its own.
+fn parameters(slot: SlotOffsets, text_at: LinkAddr, load_bias: u64) -> LinkParameters {
+    LinkParameters {
+        text_at,
+        load_bias,
+        first_function: slot.first_function,
+        accumulators: slot.accumulators,
+        counters: slot.counters,
+        ring_bytes: slot.ring_bytes,
     }
 }
 
 /// Jumps back to the originals at the starts of new functions.
 fn gates(plan: &Plan, linked: &Linked, bias: u64) -> Vec<Patch> {
     let entries = plan.functions.iter().flat_map(|planned| {
-        planned.landings.iter().filter(|landing| landing.1 == planned.text_offset)
+        planned.crossings.landings.iter().filter(|landing| landing.1 == planned.text_offset)
     });
     entries.filter_map(|landing| gate(linked, bias, *landing)).collect()
 }

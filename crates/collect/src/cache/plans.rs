@@ -27,6 +27,8 @@ pub struct Wanted {
     pub depth: Depth,
     /// Which functions get them.
     pub selection: Selection,
+    /// Whether the plan says where control can go between old and new code.
+    pub crossings: bool,
 }
 
 impl Wanted {
@@ -43,7 +45,8 @@ impl Wanted {
         part(&self.build_id);
         part(self.debug_file.as_deref().unwrap_or_default());
         // Debug output shows every field, those that are yet to come, too.
-        part(format!("{:?} {:?} {:?}", self.mode, self.depth, self.selection).as_bytes());
+        let Wanted { mode, depth, selection, crossings, .. } = self;
+        part(format!("{mode:?} {depth:?} {selection:?} {crossings}").as_bytes());
         hasher.finalize()
     }
 }

@@ -77,6 +77,7 @@ pub fn instrument(file: &[u8], options: &Options) -> Result<Made, Refusal> {
         places: &places,
         placement: None,
         pointers: Pointers::Kept,
+        crossings: false,
     };
     let mut plan = fettle_rewrite::plan(&layout.image, &lifted, plan_options);
     tell_obstacles(&mut plan, &obstacles);

@@ -301,6 +301,9 @@ fn transfer(walk: &Walk<'_, '_>, index: usize, table: &JumpTable, state: &mut St
             (insn.op0_register(), holds(insn.op1_register()))
         }
         (Mnemonic::Cdqe, ..) => (Register::RAX, state[0]),
+        // To make room on the stack compilers push whatever there is, what a call has left as it was
+        // among it. Else it is an argument, of which is trusted what [`returned`] tells.
+        (Mnemonic::Push, OpKind::Register, _) if relative => return true,
         (Mnemonic::Add, OpKind::Register, OpKind::Register) if insn.op0_register().size() == 8 => {
             match (holds(insn.op0_register()), holds(insn.op1_register())) {
                 (Holds::Entry, Holds::Table) | (Holds::Table, Holds::Entry) => {

@@ -21,6 +21,7 @@ fn options(cache: &Path, build: [u8; 32], mode: Mode, selection: Selection) -> M
         accumulators_at: 1 << 20,
         counters_at: 1 << 22,
         shuffle: None,
+        crossings: false,
         cache: Plans::of_build(cache, LIMIT, build),
     }
 }
@@ -98,6 +99,7 @@ fn names_from_a_debug_file_count() {
         mode: Mode::Events,
         depth: Depth::ALL,
         selection: Selection::default(),
+        crossings: false,
     };
     let with = |debug: &[u8]| {
         Wanted { debug_file: Some(Bytes::new(debug.to_vec())), ..wanted.clone() }.key(&BUILD)
@@ -106,6 +108,8 @@ fn names_from_a_debug_file_count() {
     assert_ne!(with(b"one"), with(b"two"));
     let shallow = Wanted { depth: Depth::new(3), ..wanted.clone() };
     assert_ne!(wanted.key(&BUILD), shallow.key(&BUILD));
+    let crossed = Wanted { crossings: true, ..wanted.clone() };
+    assert_ne!(wanted.key(&BUILD), crossed.key(&BUILD));
     let other = Wanted { build_id: b"di".to_vec(), ..wanted.clone() };
     assert_ne!(wanted.key(&BUILD), other.key(&BUILD));
 }
