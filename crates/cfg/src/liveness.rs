@@ -68,6 +68,8 @@ pub struct Liveness {
     live: Box<[(RegSet, RegSet)]>,
     /// Numbers of functions called directly whose callers need the flags that they leave.
     pub flags_from: Vec<u32>,
+    /// What calls through pointers are.
+    indirect: Call,
 }
 
 /// What is known of the functions that others call directly.
@@ -126,6 +128,7 @@ fn called(call: Call, callees: Callees<'_>) -> (RegSet, RegSet) {
         }
         Call::Unknown | Call::Foreign => (RegSet::CALLER_SAVED.minus(RegSet::FLAGS), RegSet::NONE),
         Call::Indirect => (RegSet::CALLER_SAVED, RegSet::NONE),
+        Call::Constant => (RegSet::NONE, RegSet::NONE),
     };
     (PASSED.union(inputs), kills.union(RegSet::VECTOR_COUNT))
 }
@@ -154,6 +157,7 @@ impl Liveness {
         Liveness {
             live: summary.by_block(live).map(|block| (block.before, block.behind)).collect(),
             flags_from,
+            indirect: summary.indirect,
         }
     }
 
@@ -178,7 +182,11 @@ impl Liveness {
         let range = &function.blocks[block.index()].insns;
         let mut live = self.live[block.index()].1;
         for i in (index as usize..range.end as usize).rev() {
-            let (reads, changes) = called(callees.call(function.flow(i)), callees);
+            let call = match callees.call(function.flow(i)) {
+                Call::Indirect => self.indirect,
+                call => call,
+            };
+            let (reads, changes) = called(call, callees);
             let own = function.facts[i].effects();
             live = live.minus(changes).union(reads).minus(own.kills).union(own.reads);
         }

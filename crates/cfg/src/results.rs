@@ -125,7 +125,8 @@ fn targets((bytes, start): (&[u8], u64), gap: Range<u64>, index: &Index, found: 
 /// What a call reads and changes.
 fn does(call: Call, inputs: &[RegSet], clobbers: &[RegSet]) -> (RegSet, RegSet) {
     match call {
-        Call::None => (RegSet::NONE, RegSet::NONE),
+        // A compiler that knows who is called may count on any register.
+        Call::None | Call::Constant => (RegSet::NONE, RegSet::NONE),
         Call::Known(callee) => (inputs[callee as usize], clobbers[callee as usize]),
         // It may read any register.
         Call::Unknown => (RegSet::CALLER_SAVED, RegSet::CALLER_SAVED),

@@ -12,7 +12,8 @@
 use std::ops::Range;
 
 use fettle_image::{Image, LinkAddr};
-use fettle_isa::{Flow, Gpr, RegSet};
+use fettle_isa::{Flow, Gpr, Insn, RegSet};
+use iced_x86::Code;
 use rayon::prelude::*;
 use rustc_hash::FxHashMap;
 
@@ -35,6 +36,9 @@ pub(crate) enum Call {
     Foreign,
     /// A call through a pointer.
     Indirect,
+    /// The same in a function that has the address of another in itself, as all have for each call in the
+    /// large code model: the compiler knows what is called, and which registers that leaves alone.
+    Constant,
 }
 
 /// Instructions of a block up to a call, which is one of them.
@@ -125,8 +129,10 @@ pub struct Summary {
     pub(crate) changes_stacks: bool,
     /// It calls known functions, beside those that it ends with a jump to.
     pub(crate) calls_known: bool,
-    /// All that it calls or ends with a jump to is known.
+    /// All that it calls or ends with a jump to is known, or known to the compiler.
     pub(crate) closed: bool,
+    /// What its calls through pointers are.
+    pub(crate) indirect: Call,
 }
 
 /// Reads all functions, in parallel; `index` has their numbers.
@@ -290,6 +296,8 @@ const NOWHERE: u32 = u32::MAX;
 struct Reader<'a> {
     image: &'a Image,
     index: &'a Index,
+    /// What constants that name functions are counted from.
+    bases: Vec<u64>,
     blocks: Vec<Live>,
     ways: Vec<Ways>,
     others: Vec<u32>,
@@ -317,6 +325,7 @@ impl<'a> Reader<'a> {
         Reader {
             image,
             index,
+            bases: bases_of_constants(image),
             blocks: Vec::new(),
             ways: Vec::new(),
             others: Vec::new(),
@@ -352,6 +361,8 @@ impl<'a> Reader<'a> {
         self.find_ways();
         let (mut closed, mut calls_known, mut changes_stacks) = (true, false, false);
         let (mut written, mut needed) = (RegSet::NONE, RegSet::NONE);
+        let indirect = self.indirect(function);
+        let known_elsewhere = indirect == Call::Constant;
         for (position, number) in self.order.iter().enumerate() {
             let Some(block) = function.blocks.get(*number) else {
                 self.blocks.push(Live::default());
@@ -360,7 +371,8 @@ impl<'a> Reader<'a> {
             let position = position as u32;
             if let Some(exit) = block.exit {
                 let (returns, to) = (exit == Exit::Return, self.tail(exit));
-                closed &= returns || to.is_some();
+                let jumps = known_elsewhere && exit == Exit::TailIndirect;
+                closed &= returns || to.is_some() || jumps;
                 self.callees.extend(to);
                 self.leaving.push(Leaving { position, returns, to });
             }
@@ -376,12 +388,16 @@ impl<'a> Reader<'a> {
                 if !facts.calls() {
                     continue;
                 }
-                let call = self.call(facts.flow(insn));
+                let call = match facts.flow(insn) {
+                    Flow::Call(to) => self.call(LinkAddr(to)),
+                    _ => indirect,
+                };
                 match call {
                     Call::Known(callee) => {
                         calls_known = true;
                         self.callees.push(callee);
                     }
+                    Call::Constant => {}
                     _ => closed = false,
                 }
                 self.segments.push(Segment { needs, kills, call });
@@ -413,6 +429,7 @@ impl<'a> Reader<'a> {
             changes_stacks,
             calls_known,
             closed,
+            indirect,
         }
     }
 
@@ -508,21 +525,44 @@ impl<'a> Reader<'a> {
         }
     }
 
+    /// What calls through pointers are in `function`: see [`Call::Constant`].
+    fn indirect(&self, function: &Function) -> Call {
+        // mov register, constant of 64 bits
+        const LENGTH: usize = 10;
+        let names = |(i, insn): (usize, &Insn)| {
+            let constant = (insn.len() == LENGTH).then(|| function.full(self.image, i));
+            let constant = constant.filter(|insn| insn.code() == Code::Mov_r64_imm64);
+            constant.is_some_and(|insn| {
+                let to = |base: &u64| LinkAddr(base.wrapping_add(insn.immediate64()));
+                self.bases.iter().any(|base| self.index.contains_key(&to(base)))
+            })
+        };
+        match function.insns.iter().enumerate().any(names) {
+            true => Call::Constant,
+            false => Call::Indirect,
+        }
+    }
+
     /// The known function that `exit` jumps to.
     fn tail(&self, exit: Exit) -> Option<u32> {
         let (Exit::TailJump(to) | Exit::TailBranch(to)) = exit else { return None };
         self.index.get(&to).map(|callee| *callee as u32)
     }
 
-    fn call(&self, flow: Flow) -> Call {
-        let Flow::Call(to) = flow else { return Call::Indirect };
-        let to = LinkAddr(to);
+    fn call(&self, to: LinkAddr) -> Call {
         match self.index.get(&to) {
             Some(callee) => Call::Known(*callee as u32),
             None if is_stub(self.image, to) => Call::Foreign,
             None => Call::Unknown,
         }
     }
+}
+
+/// What constants of 64 bits are counted from that name functions: nothing, or the table of offsets in
+/// code that may lie anywhere.
+fn bases_of_constants(image: &Image) -> Vec<u64> {
+    let tables = [".got.plt", ".got"].into_iter().filter_map(|name| image.section(name));
+    [0].into_iter().chain(tables.map(|table| table.start.0)).collect()
 }
 
 /// Whether calls of `to` leave the image, through a procedure linkage table.

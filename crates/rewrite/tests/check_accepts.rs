@@ -125,21 +125,10 @@ const TRAPS: &str = r#"
     9: .long 2b - 9b, 3b - 9b
 "#;
 
-/// A library of this source.
-fn assembled(source: &str) -> fettle_image::Image {
-    let dir = tempfile::tempdir().expect("a directory");
-    let (file, binary) = (dir.path().join("a.s"), dir.path().join("a.so"));
-    std::fs::write(&file, source).expect("a file");
-    let mut cc = std::process::Command::new("cc");
-    let built = cc.args(["-shared", "-nostdlib", "-o"]).args([&binary, &file]).status();
-    assert!(built.expect("a C compiler").success());
-    fettle_image::Image::parse(std::fs::read(&binary).expect("built")).expect("an ELF")
-}
-
 /// Linkers fill the room between functions with traps, which are no part of the function before it.
 #[test]
 fn traps_that_fill_room_end_a_function() {
-    let image = assembled(TRAPS);
+    let image = common::assembled(TRAPS, &["-shared"]);
     let lifted = fettle_cfg::lift(&image);
     let last_of = |name: &str| {
         let function = lifted.functions.iter().find(|f| f.name.as_deref() == Some(name))?;
@@ -197,7 +186,7 @@ const ROOM: &str = r#"
 
 #[test]
 fn what_is_left_of_a_table_may_be_pushed() {
-    let image = assembled(ROOM);
+    let image = common::assembled(ROOM, &["-shared"]);
     let lifted = fettle_cfg::lift(&image);
     assert!(lifted.functions.iter().flat_map(|f| &f.tables).any(|table| table.movable));
     let options = PlanOptions {
@@ -215,7 +204,7 @@ fn what_is_left_of_a_table_may_be_pushed() {
 /// Where control can go between old and new code is found when it is asked for, and only then.
 #[test]
 fn crossings_are_found_when_they_are_wanted() {
-    let image = assembled(ROOM);
+    let image = common::assembled(ROOM, &["-shared"]);
     let lifted = fettle_cfg::lift(&image);
     let crossings = |wanted| {
         let options = PlanOptions {

@@ -46,6 +46,17 @@ pub fn with_pointers(lifted: &Lifted) -> Vec<(Probing<'static>, Pointers<'static
     all
 }
 
+/// What the C compiler's driver makes of this assembly source.
+pub fn assembled(source: &str, flags: &[&str]) -> Image {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (file, binary) = (dir.path().join("a.s"), dir.path().join("a.out"));
+    std::fs::write(&file, source).expect("a file");
+    let mut cc = std::process::Command::new("cc");
+    let built = cc.args(flags).args(["-nostdlib", "-o"]).args([&binary, &file]).status();
+    assert!(built.expect("a C compiler").success());
+    Image::parse(std::fs::read(&binary).expect("built")).expect("an ELF")
+}
+
 /// Some function for each call or jump through a pointer.
 pub fn targets(lifted: &Lifted) -> HashMap<LinkAddr, LinkAddr> {
     let functions = &lifted.functions;
