@@ -155,12 +155,14 @@ struct Thread {
     waits: bool,
 }
 
-/// How often a loop has to do otherwise until it is taken for one that does.
+/// How often a loop has to send a round later, rather than at once, to be taken for one that does; and the
+/// most that is counted either way.
+const LATE: i8 = 4;
 const LATENESS_MAX: i8 = 8;
 
 impl Thread {
     fn is_late(&self) -> bool {
-        self.lateness > 0
+        self.lateness >= LATE
     }
 
     /// An answer went on that was read in this round; or surely in one before.
@@ -380,7 +382,8 @@ impl Turns {
         if let Some(question) = question {
             question.exchanges.push(id);
         }
-        let exchange = Exchange { sent_ns: at.ns, for_whom, is_answered: false, round: 0, is_in_doubt };
+        let exchange =
+            Exchange { sent_ns: at.ns, for_whom, is_answered: false, round: 0, is_in_doubt };
         self.exchanges.insert(id, exchange);
         is_in_doubt.then_some(id)
     }
@@ -502,8 +505,10 @@ mod tests {
         Send(u64),
         Wait,
         Told,
+        /// A poll that has not waited.
+        Poll,
     }
-    use Deed::{Read, Send, Told, Wait};
+    use Deed::{Poll, Read, Send, Told, Wait};
 
     /// For whom exchanges turn out to be, in the order of their decisions, by the place of the deed that
     /// began each. There are three clients; the process works for several at once from the start.
@@ -523,6 +528,7 @@ mod tests {
                     }
                 }
                 Told => turns.told(2),
+                Poll => turns.polled(at),
                 Wait => {
                     turns.waits(2);
                     turns.polled(at);
@@ -648,6 +654,23 @@ mod tests {
             Wait,
         ];
         assert_eq!(decided(&told), [(5, Some(b)), (3, None)]);
+    }
+
+    #[test]
+    fn what_a_loop_sends_a_round_later_was_read_in_the_round_before() {
+        let [a, b, c] = CLIENTS;
+        let [x, y] = ASKED;
+        // Four times it is plain that it does so.
+        let plain =
+            [Read(a), Read(b), Poll, Send(x), Wait, Read(x), Poll, Send(a), Poll, Send(b), Wait];
+        let mut deeds = plain.repeat(4);
+        let before = deeds.len();
+        // 11's answer is read before 10's has gone on, and goes on after that.
+        deeds.extend([Read(a), Read(b), Read(c), Poll, Send(x), Send(y), Wait]);
+        deeds.extend([Read(x), Poll, Read(y), Send(a), Poll, Send(b), Wait]);
+        let (x_asks, y_asks) = (before + 4, before + 5);
+        let told = decided(&deeds);
+        assert!(told.ends_with(&[(x_asks, Some(a)), (y_asks, Some(b))]), "{told:?}");
     }
 
     #[test]
