@@ -80,6 +80,8 @@ pub struct Decoder {
     hide: RandomState,
     /// The calls in which threads wait, which were told.
     waiting: HashMap<u32, u64>,
+    /// Whether the call that has returned last was one of these.
+    has_waited: bool,
     /// What messages say, once there are bytes of any.
     messages: Option<Connections>,
     /// The bytes that a thread's next record of a socket tells of: its inode, result, flags.
@@ -137,6 +139,7 @@ impl Decoder {
             faults: HashMap::new(),
             hide: RandomState::new(),
             waiting: HashMap::new(),
+            has_waited: false,
             messages: None,
             payloads: HashMap::new(),
             silent: HashMap::new(),
@@ -161,7 +164,6 @@ impl Decoder {
             return Ok(());
         };
         let mut t = Teller { sink, time_ns: r.time_ns, cpu };
-        let has_waited = r.kind == Kind::Wait && self.waiting.contains_key(&r.tid);
         if self.told_before(&r) {
             return Ok(());
         }
@@ -208,7 +210,7 @@ impl Decoder {
                 self.payloads.insert(r.tid, (r.word(0), r.word(1), r.flags, bytes));
                 Ok(())
             }
-            Kind::Wait => wait(&r, has_waited, &mut t),
+            Kind::Wait => wait(&r, self.has_waited, &mut t),
             Kind::Open | Kind::Close => self.opened(&r, &mut t),
             Kind::Pipe => {
                 let [read, write] = halves(r.word(1));
@@ -244,7 +246,7 @@ impl Decoder {
             _ => return false,
         };
         if !begins {
-            self.waiting.remove(&r.tid);
+            self.has_waited = self.waiting.remove(&r.tid).is_some();
             return false;
         }
         let what = what | u64::from(r.flags & 0xfff);

@@ -36,9 +36,9 @@ fn port(address: &str) -> u16 {
     address.rsplit(':').next().and_then(|port| port.parse().ok()).unwrap_or(0)
 }
 
-/// Compares the requests of a session's first schema with the truth in a file.
-pub fn score(session: &Session<'_>, truth: &Path) -> Score {
-    let mut numbers: HashMap<Ports, Vec<Option<u64>>> = HashMap::new();
+/// The numbers of the requests that went over each connection, one after the other.
+fn exchanges(truth: &Path) -> HashMap<Ports, Vec<Option<u64>>> {
+    let mut numbers = HashMap::new();
     for line in std::fs::read_to_string(truth).unwrap().lines() {
         // An exchange of no request, a greeting, is `-`.
         let mut words = line.split(' ').map(|word| word.parse::<u64>().ok());
@@ -46,6 +46,12 @@ pub fn score(session: &Session<'_>, truth: &Path) -> Score {
         let ports = (port(), port());
         numbers.insert(ports, words.collect());
     }
+    numbers
+}
+
+/// Compares the requests of a session's first schema with the truth in a file.
+pub fn score(session: &Session<'_>, truth: &Path) -> Score {
+    let numbers = exchanges(truth);
     // Exchanges so far on each end, and whether the last event began or went on with one.
     let mut ends: HashMap<End, (usize, bool)> = HashMap::new();
     let mut truths: HashMap<u64, u64> = HashMap::new();
