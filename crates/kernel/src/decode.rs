@@ -80,6 +80,8 @@ pub struct Decoder {
     hide: RandomState,
     /// The calls in which threads wait, which were told.
     waiting: HashMap<u32, u64>,
+    /// Whether the call that has returned last was one of these.
+    has_waited: bool,
     /// What messages say, once there are bytes of any.
     messages: Option<Connections>,
     /// The bytes that a thread's next record of a socket tells of: its inode, result, flags.
@@ -137,6 +139,7 @@ impl Decoder {
             faults: HashMap::new(),
             hide: RandomState::new(),
             waiting: HashMap::new(),
+            has_waited: false,
             messages: None,
             payloads: HashMap::new(),
             silent: HashMap::new(),
@@ -207,7 +210,7 @@ impl Decoder {
                 self.payloads.insert(r.tid, (r.word(0), r.word(1), r.flags, bytes));
                 Ok(())
             }
-            Kind::Wait => wait(&r, &mut t),
+            Kind::Wait => wait(&r, self.has_waited, &mut t),
             Kind::Open | Kind::Close => self.opened(&r, &mut t),
             Kind::Pipe => {
                 let [read, write] = halves(r.word(1));
@@ -243,7 +246,7 @@ impl Decoder {
             _ => return false,
         };
         if !begins {
-            self.waiting.remove(&r.tid);
+            self.has_waited = self.waiting.remove(&r.tid).is_some();
             return false;
         }
         let what = what | u64::from(r.flags & 0xfff);
@@ -567,14 +570,16 @@ fn exit<S: Sink>(r: &Record<'_>, t: &mut Teller<'_, S>) -> Result<(), S::Error> 
     t.tell(Event::ProcessExit, &[pid, tid, status as u64])
 }
 
-fn wait<S: Sink>(r: &Record<'_>, t: &mut Teller<'_, S>) -> Result<(), S::Error> {
+fn wait<S: Sink>(r: &Record<'_>, has_waited: bool, t: &mut Teller<'_, S>) -> Result<(), S::Error> {
     let (pid, tid) = (u64::from(r.pid), u64::from(r.tid));
     let (argument, result) = (r.word(0), signed(r.word(1) as u32));
     let begins = r.flags & wait::BEGIN != 0;
     match (r.flags & !wait::BEGIN, begins) {
         (wait::POLL, true) => t.tell(Event::PollBegin, &[pid, tid]),
         (wait::POLL, false) => {
-            let event = if argument == 0 { Event::PollLook } else { Event::Poll };
+            // Some calls have their time-out in memory. Whoever finds nothing and has not waited had none.
+            let looks = argument == 0 || (r.word(1) as u32 == 0 && !has_waited);
+            let event = if looks { Event::PollLook } else { Event::Poll };
             t.tell(event, &[pid, tid, result])
         }
         (wait::FUTEX, true) => {
@@ -802,6 +807,20 @@ mod tests {
                 "7 2 close pid=10 tid=11 fd=3 inode=5 of=\"file\"",
             ]
         );
+    }
+
+    #[test]
+    fn a_poll_that_found_nothing_and_has_not_waited_only_looked() {
+        let poll = |result| record(Kind::Wait, wait::POLL, 0, &[1, result]);
+        let lines = told(&[
+            poll(0),
+            record(Kind::Wait, wait::POLL | wait::BEGIN, 0, &[0, 0]),
+            poll(0),
+            poll(1),
+            record(Kind::Wait, wait::POLL, 0, &[0, 1]),
+        ]);
+        let names: Vec<&str> = lines.iter().filter_map(|l| l.split(' ').nth(2)).collect();
+        assert_eq!(names, ["poll_look", "poll_begin", "poll", "poll", "poll_look"]);
     }
 
     #[test]

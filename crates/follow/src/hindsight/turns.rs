@@ -6,6 +6,10 @@
 //! an *exchange*, of what is sent on a connection and the answer that comes back, is decided in that *turn*,
 //! between two waits. Answers are passed on in the order in which they were read.
 //!
+//! Some loops send nothing until their next poll has told them that there is room for it. A turn has several
+//! *rounds* then, each from one poll to the next, and what is sent in a round was read in the one before. Which
+//! loops do so is learned from the answers of which it is plain.
+//!
 //! That is asked only where a process works for several questions at once and a thread of its has read
 //! several: others are known by what they have read last, as schemas suppose it for all. So it is of most
 //! exchanges of event loops, which ask as soon as they have read; these yield only to what contradicts
@@ -92,6 +96,8 @@ struct Exchange {
     /// As far as is known.
     for_whom: Option<Asker>,
     is_answered: bool,
+    /// In which of its reader's rounds.
+    round: u64,
     /// There are others that it may be for.
     is_in_doubt: bool,
 }
@@ -136,11 +142,34 @@ struct Thread {
     fresh: VecDeque<Asker>,
     /// What it has done last in this turn.
     stretch: Stretch,
+    /// Polls that have returned.
+    round: u64,
+    /// Of those who send in the next round: what they have read in the one before.
+    before: Vec<ExchangeId>,
+    /// How often answers went on in a later round than that in which they were read, rather than in the same.
+    lateness: i8,
     /// Exchanges whose answers it has read before in this turn, and that nobody got.
     left: Vec<ExchangeId>,
     /// When the turn began, and whether the next one begins when it is woken.
     turn_ns: u64,
     waits: bool,
+}
+
+/// How often a loop has to send a round later, rather than at once, to be taken for one that does; and the
+/// most that is counted either way.
+const LATE: i8 = 4;
+const LATENESS_MAX: i8 = 8;
+
+impl Thread {
+    fn is_late(&self) -> bool {
+        self.lateness >= LATE
+    }
+
+    /// An answer went on that was read in this round; or surely in one before.
+    fn learn(&mut self, is_late: bool) {
+        let step = if is_late { 1 } else { -1 };
+        self.lateness = (self.lateness + step).clamp(-LATENESS_MAX, LATENESS_MAX);
+    }
 }
 
 impl Turns {
@@ -176,14 +205,19 @@ impl Turns {
         thread.last = None;
         thread.fresh.clear();
         thread.waits = true;
-        let left = std::mem::take(&mut thread.left);
+        let mut left = std::mem::take(&mut thread.left);
+        left.append(&mut thread.stretch.ins);
         left.into_iter().for_each(|id| self.decide(id, None));
     }
 
     /// Who got which answer, when a stretch is over.
     fn explain(&mut self, number: u32) {
         let Some(thread) = self.threads.get_mut(&number) else { return };
-        let Stretch { ins, outs } = std::mem::take(&mut thread.stretch);
+        let mut ins = std::mem::take(&mut thread.before);
+        let outs = std::mem::take(&mut thread.stretch.outs);
+        if !thread.is_late() {
+            ins.append(&mut thread.stretch.ins);
+        }
         let mut left = std::mem::take(&mut thread.left);
         let may_be = |id: &ExchangeId| outs.iter().any(|out| self.may_be(*id, out));
         let candidates: Vec<_> = ins.iter().copied().filter(may_be).collect();
@@ -248,10 +282,15 @@ impl Turns {
 
     /// It has waited, or looked.
     pub fn polled(&mut self, at: At) {
-        if let Some(thread) = self.threads.get_mut(&at.thread)
-            && std::mem::take(&mut thread.waits)
-        {
+        let Some(thread) = self.threads.get_mut(&at.thread) else { return };
+        thread.round += 1;
+        if std::mem::take(&mut thread.waits) {
             thread.turn_ns = at.ns;
+        }
+        if thread.is_late() {
+            self.explain(at.thread);
+            let thread = self.threads.entry(at.thread).or_default();
+            thread.before = std::mem::take(&mut thread.stretch.ins);
         }
     }
 
@@ -271,10 +310,17 @@ impl Turns {
         };
         exchange.is_answered = true;
         thread.last = exchange.for_whom;
-        if thread.left.contains(&id) || thread.stretch.ins.contains(&id) {
+        let known = [&thread.left, &thread.before, &thread.stretch.ins];
+        if known.iter().any(|ids| ids.contains(&id)) {
             return;
         }
-        if !thread.stretch.outs.is_empty() || thread.stretch.ins.len() == TURN_MAX {
+        exchange.round = thread.round;
+        if thread.is_late() {
+            if thread.stretch.ins.len() == TURN_MAX {
+                self.decide(id, None);
+                return;
+            }
+        } else if !thread.stretch.outs.is_empty() || thread.stretch.ins.len() == TURN_MAX {
             self.explain(at.thread);
         }
         self.threads.entry(at.thread).or_default().stretch.ins.push(id);
@@ -336,7 +382,8 @@ impl Turns {
         if let Some(question) = question {
             question.exchanges.push(id);
         }
-        let exchange = Exchange { sent_ns: at.ns, for_whom, is_answered: false, is_in_doubt };
+        let exchange =
+            Exchange { sent_ns: at.ns, for_whom, is_answered: false, round: 0, is_in_doubt };
         self.exchanges.insert(id, exchange);
         is_in_doubt.then_some(id)
     }
@@ -354,7 +401,20 @@ impl Turns {
             exchanges.get(id).is_some_and(|found| found.for_whom == Some(asker))
         };
         let mut confirmed: Vec<_> = thread.stretch.ins.extract_if(.., is_for_it).collect();
+        confirmed.extend(thread.before.extract_if(.., is_for_it));
         confirmed.extend(thread.left.extract_if(.., is_for_it));
+        let read = match confirmed.is_empty() {
+            true => [&thread.before[..], &thread.stretch.ins].concat(),
+            false => confirmed.clone(),
+        };
+        let mut rounds = read.iter().filter_map(|id| Some(exchanges.get(id)?.round));
+        if let Some(first) = rounds.next() {
+            let is_late = first < thread.round;
+            // Otherwise it is not seen which of the two it was.
+            if rounds.all(|round| (round < thread.round) == is_late) {
+                thread.learn(is_late);
+            }
+        }
         if confirmed.is_empty() && thread.stretch.outs.len() < TURN_MAX {
             let is_left_over = question.at.ns < thread.turn_ns
                 && question.exchanges.is_empty()
@@ -445,8 +505,10 @@ mod tests {
         Send(u64),
         Wait,
         Told,
+        /// A poll that has not waited.
+        Poll,
     }
-    use Deed::{Read, Send, Told, Wait};
+    use Deed::{Poll, Read, Send, Told, Wait};
 
     /// For whom exchanges turn out to be, in the order of their decisions, by the place of the deed that
     /// began each. There are three clients; the process works for several at once from the start.
@@ -466,6 +528,7 @@ mod tests {
                     }
                 }
                 Told => turns.told(2),
+                Poll => turns.polled(at),
                 Wait => {
                     turns.waits(2);
                     turns.polled(at);
@@ -591,6 +654,23 @@ mod tests {
             Wait,
         ];
         assert_eq!(decided(&told), [(5, Some(b)), (3, None)]);
+    }
+
+    #[test]
+    fn what_a_loop_sends_a_round_later_was_read_in_the_round_before() {
+        let [a, b, c] = CLIENTS;
+        let [x, y] = ASKED;
+        // Four times it is plain that it does so.
+        let plain =
+            [Read(a), Read(b), Poll, Send(x), Wait, Read(x), Poll, Send(a), Poll, Send(b), Wait];
+        let mut deeds = plain.repeat(4);
+        let before = deeds.len();
+        // 11's answer is read before 10's has gone on, and goes on after that.
+        deeds.extend([Read(a), Read(b), Read(c), Poll, Send(x), Send(y), Wait]);
+        deeds.extend([Read(x), Poll, Read(y), Send(a), Poll, Send(b), Wait]);
+        let (x_asks, y_asks) = (before + 4, before + 5);
+        let told = decided(&deeds);
+        assert!(told.ends_with(&[(x_asks, Some(a)), (y_asks, Some(b))]), "{told:?}");
     }
 
     #[test]

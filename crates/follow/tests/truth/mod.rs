@@ -36,14 +36,22 @@ fn port(address: &str) -> u16 {
     address.rsplit(':').next().and_then(|port| port.parse().ok()).unwrap_or(0)
 }
 
-/// Compares the requests of a session's first schema with the truth in a file.
-pub fn score(session: &Session<'_>, truth: &Path) -> Score {
-    let mut numbers: HashMap<Ports, Vec<u64>> = HashMap::new();
+/// The numbers of the requests that went over each connection, one after the other.
+fn exchanges(truth: &Path) -> HashMap<Ports, Vec<Option<u64>>> {
+    let mut numbers = HashMap::new();
     for line in std::fs::read_to_string(truth).unwrap().lines() {
-        let mut words = line.split(' ').map(|word| word.parse::<u64>().unwrap());
-        let ports = (words.next().unwrap() as u16, words.next().unwrap() as u16);
+        // An exchange of no request, a greeting, is `-`.
+        let mut words = line.split(' ').map(|word| word.parse::<u64>().ok());
+        let mut port = || words.next().flatten().unwrap() as u16;
+        let ports = (port(), port());
         numbers.insert(ports, words.collect());
     }
+    numbers
+}
+
+/// Compares the requests of a session's first schema with the truth in a file.
+pub fn score(session: &Session<'_>, truth: &Path) -> Score {
+    let numbers = exchanges(truth);
     // Exchanges so far on each end, and whether the last event began or went on with one.
     let mut ends: HashMap<End, (usize, bool)> = HashMap::new();
     let mut truths: HashMap<u64, u64> = HashMap::new();
@@ -68,8 +76,8 @@ pub fn score(session: &Session<'_>, truth: &Path) -> Score {
                 state.0 = state.0.wrapping_add(1);
             }
             state.1 = opens;
-            if let Some(number) = of.get(state.0) {
-                truths.insert(ordinal, *number);
+            if let Some(number) = of.get(state.0).copied().flatten() {
+                truths.insert(ordinal, number);
             }
         })
         .unwrap();
