@@ -282,7 +282,7 @@ fn print_installed(
         false => format!(
             "{} lead to new code, written in {:.1} ms; {left} functions stay as they are\n{} threads \
              stood still {} times, at most {longest:.2} ms\n",
-            ways_text(&installed),
+            ways_text(installed),
             milliseconds(took),
             installed.threads,
             stops.len(),
