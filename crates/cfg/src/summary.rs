@@ -362,19 +362,17 @@ impl<'a> Reader<'a> {
         let (mut closed, mut calls_known, mut changes_stacks) = (true, false, false);
         let (mut written, mut needed) = (RegSet::NONE, RegSet::NONE);
         let indirect = self.indirect(function);
-        let known_elsewhere = indirect == Call::Constant;
-        for (position, number) in self.order.iter().enumerate() {
+        for (position, number) in (0u32..).zip(&self.order) {
             let Some(block) = function.blocks.get(*number) else {
                 self.blocks.push(Live::default());
                 continue;
             };
-            let position = position as u32;
             if let Some(exit) = block.exit {
-                let (returns, to) = (exit == Exit::Return, self.tail(exit));
-                let jumps = known_elsewhere && exit == Exit::TailIndirect;
-                closed &= returns || to.is_some() || jumps;
-                self.callees.extend(to);
-                self.leaving.push(Leaving { position, returns, to });
+                let leaving = self.left(position, exit);
+                let elsewhere = exit == Exit::TailIndirect && indirect == Call::Constant;
+                closed &= leaving.returns || leaving.to.is_some() || elsewhere;
+                self.callees.extend(leaving.to);
+                self.leaving.push(leaving);
             }
             let segments_before = self.segments.len();
             let (mut needs, mut kills) = (RegSet::NONE, RegSet::NONE);
@@ -388,18 +386,12 @@ impl<'a> Reader<'a> {
                 if !facts.calls() {
                     continue;
                 }
-                let call = match facts.flow(insn) {
-                    Flow::Call(to) => self.call(LinkAddr(to)),
-                    _ => indirect,
-                };
-                match call {
-                    Call::Known(callee) => {
-                        calls_known = true;
-                        self.callees.push(callee);
-                    }
-                    Call::Constant => {}
-                    _ => closed = false,
+                let call = self.called(facts.flow(insn), indirect);
+                if let Call::Known(callee) = call {
+                    calls_known = true;
+                    self.callees.push(callee);
                 }
+                closed &= matches!(call, Call::Known(_) | Call::Constant);
                 self.segments.push(Segment { needs, kills, call });
                 needed = needed.union(needs);
                 (needs, kills) = (RegSet::NONE, RegSet::NONE);
@@ -431,6 +423,19 @@ impl<'a> Reader<'a> {
             closed,
             indirect,
         }
+    }
+
+    /// What is known of whom a call calls.
+    fn called(&self, flow: Flow, indirect: Call) -> Call {
+        match flow {
+            Flow::Call(to) => self.call(LinkAddr(to)),
+            _ => indirect,
+        }
+    }
+
+    /// How a block leaves the function.
+    fn left(&self, position: u32, exit: Exit) -> Leaving {
+        Leaving { position, returns: exit == Exit::Return, to: self.tail(exit) }
     }
 
     /// Lists where blocks lead, and finds those that lead to the same many others.
