@@ -25,8 +25,8 @@ pub struct Options {
     /// Only variants whose name contains this (the plain ones always run)
     #[arg(long, default_value = "")]
     pub filter: String,
-    /// Only these programs: fib, lua, sqlite
-    #[arg(long, value_delimiter = ',')]
+    /// Only these programs
+    #[arg(long, value_delimiter = ',', value_parser = ["fib", "lua", "sqlite"])]
     pub programs: Vec<String>,
     /// This binary instead of a fresh release build
     #[arg(long)]

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use clap::builder::PossibleValuesParser;
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
@@ -36,10 +37,10 @@ pub struct Options {
     #[arg(long, default_value_t = 20_000)]
     pub rate: u64,
     /// Only these servers
-    #[arg(long, value_delimiter = ',')]
+    #[arg(long, value_delimiter = ',', value_parser = one_of(SERVERS.iter().map(|s| s.name)))]
     pub servers: Vec<String>,
     /// Only these observers
-    #[arg(long, value_delimiter = ',')]
+    #[arg(long, value_delimiter = ',', value_parser = one_of(OBSERVERS.iter().map(|o| o.name)))]
     pub observers: Vec<String>,
     /// This binary instead of a fresh release build
     #[arg(long)]
@@ -47,6 +48,10 @@ pub struct Options {
     /// Print what was measured as JSON
     #[arg(long)]
     pub json: bool,
+}
+
+fn one_of(names: impl Iterator<Item = &'static str>) -> PossibleValuesParser {
+    PossibleValuesParser::new(names)
 }
 
 /// What the turns of one observer gave, by round.

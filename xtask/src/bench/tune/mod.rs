@@ -11,6 +11,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use clap::builder::PossibleValuesParser;
 use serde_json::{Value, json};
 
 mod files;
@@ -36,7 +37,7 @@ pub struct Options {
     #[arg(long, default_value_t = 5.0)]
     pub time: f64,
     /// Only these programs
-    #[arg(long, value_delimiter = ',')]
+    #[arg(long, value_delimiter = ',', value_parser = names())]
     pub programs: Vec<String>,
     /// This binary instead of a fresh release build
     #[arg(long)]
@@ -44,6 +45,10 @@ pub struct Options {
     /// Print what was measured as JSON
     #[arg(long)]
     pub json: bool,
+}
+
+fn names() -> PossibleValuesParser {
+    PossibleValuesParser::new(SUBJECTS.iter().map(|subject| subject.name))
 }
 
 /// A program that works until it is told to end.
