@@ -60,19 +60,24 @@ fn real_binaries_with_every_kind_of_probes() {
     assert!(binaries > 0, "none of the binaries is there");
 }
 
+/// New code for all functions.
+fn everything(mode: Mode) -> PlanOptions<'static> {
+    PlanOptions {
+        probes: Probing::new(mode),
+        select: &|_| true,
+        places: &[],
+        placement: None,
+        pointers: Pointers::Kept,
+        crossings: false,
+    }
+}
+
 #[test]
 fn tables_in_one_place_have_one_copy() {
     let (mut copies, mut tables) = (0, 0);
     for path in common::BINARIES {
         let Some((image, lifted)) = common::open(path) else { continue };
-        let options = PlanOptions {
-            probes: Probing::new(Mode::Plain),
-            select: &|_| true,
-            places: &[],
-            placement: None,
-            pointers: Pointers::Kept,
-            crossings: true,
-        };
+        let options = PlanOptions { crossings: true, ..everything(Mode::Plain) };
         let plan = fettle_rewrite::plan(&image, &lifted, options);
         let mut places: Vec<_> = lifted
             .functions
@@ -141,14 +146,7 @@ fn traps_that_fill_room_end_a_function() {
     assert!(lifted.functions.iter().flat_map(|f| &f.tables).all(|table| table.movable));
     let skipped: Vec<_> = lifted.skipped.iter().map(|s| (s.name.as_deref(), s.reason)).collect();
     assert_eq!(skipped, [(Some("unclear"), SkipReason::StrangeFlow)]);
-    let options = PlanOptions {
-        probes: Probing::new(Mode::Events),
-        select: &|_| true,
-        places: &[],
-        placement: None,
-        pointers: Pointers::Kept,
-        crossings: true,
-    };
+    let options = PlanOptions { crossings: true, ..everything(Mode::Events) };
     assert_eq!(fettle_rewrite::plan(&image, &lifted, options).functions.len(), 4);
 }
 
@@ -189,14 +187,7 @@ fn what_is_left_of_a_table_may_be_pushed() {
     let image = common::assembled(ROOM, &["-shared"]);
     let lifted = fettle_cfg::lift(&image);
     assert!(lifted.functions.iter().flat_map(|f| &f.tables).any(|table| table.movable));
-    let options = PlanOptions {
-        probes: Probing::new(Mode::Events),
-        select: &|_| true,
-        places: &[],
-        placement: None,
-        pointers: Pointers::Kept,
-        crossings: false,
-    };
+    let options = everything(Mode::Events);
     let plan = fettle_rewrite::plan(&image, &lifted, options);
     assert_eq!((plan.functions.len(), plan.skipped.len()), (2, 0), "{:?}", plan.skipped);
 }
@@ -207,14 +198,7 @@ fn crossings_are_found_when_they_are_wanted() {
     let image = common::assembled(ROOM, &["-shared"]);
     let lifted = fettle_cfg::lift(&image);
     let crossings = |wanted| {
-        let options = PlanOptions {
-            probes: Probing::new(Mode::Events),
-            select: &|_| true,
-            places: &[],
-            placement: None,
-            pointers: Pointers::Kept,
-            crossings: wanted,
-        };
+        let options = PlanOptions { crossings: wanted, ..everything(Mode::Events) };
         let plan = fettle_rewrite::plan(&image, &lifted, options);
         let each = plan.functions.iter().map(|f| &f.crossings);
         each.map(|c| (c.landings.len(), c.returns.len(), c.parts.len())).collect::<Vec<_>>()
