@@ -243,12 +243,8 @@ impl Rings {
     /// When the kernel does not permit it or has no room.
     pub fn follow(threads: &[i32], looks: Option<Looks>) -> io::Result<Rings> {
         let switches = rings_of(threads, &switches_of, SWITCHES_RING)?;
-        let rings_of_looks = |looks: Looks| {
-            let event_of = |tid, processor| looks.event(tid, processor);
-            let rings = |size: &u64| rings_of(threads, &event_of, *size).ok();
-            Some((looks, PLACES_RINGS.iter().find_map(rings)?))
-        };
-        Ok(Rings { switches, places: looks.and_then(rings_of_looks) })
+        let places = looks.and_then(|looks| Some((looks, rings_of_looks(threads, looks).ok()?)));
+        Ok(Rings { switches, places })
     }
 
     /// Follows where threads are, and all that they beget, and nothing else.
@@ -257,9 +253,7 @@ impl Rings {
     ///
     /// When the kernel does not permit it or has no room.
     pub fn of_places(threads: &[i32], looks: Looks) -> io::Result<Rings> {
-        let event_of = |tid, processor| looks.event(tid, processor);
-        let rings = rings_of(threads, &event_of, PLACES_RINGS[0])
-            .or_else(|_| rings_of(threads, &event_of, PLACES_RINGS[1]))?;
+        let rings = rings_of_looks(threads, looks)?;
         Ok(Rings { switches: Vec::new(), places: Some((looks, rings)) })
     }
 
@@ -287,6 +281,13 @@ impl Rings {
 
 /// What opens the event of a thread on a processor.
 type EventOf<'a> = &'a dyn Fn(i32, i32) -> io::Result<File>;
+
+/// A ring per processor for looks at threads, of the first size that is permitted.
+fn rings_of_looks(threads: &[i32], looks: Looks) -> io::Result<Vec<Ring>> {
+    let event_of = |tid, processor| looks.event(tid, processor);
+    let [first, second] = PLACES_RINGS;
+    rings_of(threads, &event_of, first).or_else(|_| rings_of(threads, &event_of, second))
+}
 
 /// A ring per processor for events of threads.
 fn rings_of(threads: &[i32], event_of: EventOf<'_>, size: u64) -> io::Result<Vec<Ring>> {

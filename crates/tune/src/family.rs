@@ -115,6 +115,12 @@ impl<'a> Family<'a> {
         all.into_iter()
     }
 
+    /// The threads of those members that have one of these numbers.
+    pub(crate) fn threads_of(&self, pids: &[i32]) -> Vec<i32> {
+        let meant = self.members().filter(|process| pids.contains(&process.pid()));
+        meant.flat_map(|process| process.threads_now().unwrap_or_default()).collect()
+    }
+
     /// The modules of all members.
     pub fn targets(&self, lead: &Target<'_>) -> Vec<Target<'_>> {
         self.members().map(|process| lead.of_relative(process)).collect()

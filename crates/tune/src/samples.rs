@@ -50,8 +50,7 @@ pub fn sample(
     })?;
     let looks = looks.of_own_code();
     let workers = count::workers(family, stop)?;
-    let of_workers = family.members().filter(|p| workers.contains(&p.pid()));
-    let threads: Vec<i32> = of_workers.flat_map(|p| p.threads_now().unwrap_or_default()).collect();
+    let threads = family.threads_of(&workers);
     let mut rings = Rings::of_places(&threads, looks).map_err(|error| {
         unfit(format!("the kernel does not tell where its threads are: {error}"))
     })?;

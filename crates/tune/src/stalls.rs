@@ -35,9 +35,7 @@ fn share_of(
     if counts.iter().any(|count| Counted::of(&[0], *count).is_err()) {
         return Ok(None);
     }
-    let workers = count::workers(family, stop)?;
-    let of_workers = family.members().filter(|p| workers.contains(&p.pid()));
-    let threads: Vec<i32> = of_workers.flat_map(|p| p.threads_now().unwrap_or_default()).collect();
+    let threads = family.threads_of(&count::workers(family, stop)?);
     let [Ok(part), Ok(whole)] = counts.map(|count| Counted::of(&threads, count)) else {
         return Ok(None);
     };
