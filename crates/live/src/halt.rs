@@ -189,6 +189,7 @@ impl Process {
         std::thread::scope(|scope| {
             let moment = scope.spawn(move || {
                 haste::hurry();
+                let _small = haste::SmallPages::begin();
                 let mut halted = Halted::halt(self, (who, attempt), patience, longest)?;
                 let result = work(&mut halted);
                 *longest = (*longest).max(halted.release());

@@ -1,5 +1,6 @@
 //! Being quick while a process waits for us, and slow while it works.
 
+use std::sync::Mutex;
 use std::time::Duration;
 
 use crate::maps;
@@ -18,6 +19,50 @@ pub(crate) fn hurry() {
         }
         // Sleeps of microseconds are to be just that.
         libc::prctl(libc::PR_SET_TIMERSLACK, 1);
+    }
+}
+
+/// As long as this exists, the kernel gives our own memory small pages only. To clear a huge one at its
+/// first touch takes some milliseconds where a hypervisor has to find memory for it first. Programs that
+/// were started meanwhile would have it so, too: nobody starts any.
+pub(crate) struct SmallPages(());
+
+/// How many of them there are, and whether it was so before the first.
+static SMALL_PAGES: Mutex<(usize, bool)> = Mutex::new((0, false));
+
+impl SmallPages {
+    pub(crate) fn begin() -> SmallPages {
+        let mut held = SMALL_PAGES.lock().unwrap_or_else(|error| error.into_inner());
+        if held.0 == 0 {
+            held.1 = disables_huge_pages();
+            disable_huge_pages(true);
+        }
+        held.0 += 1;
+        SmallPages(())
+    }
+}
+
+impl Drop for SmallPages {
+    fn drop(&mut self) {
+        let mut held = SMALL_PAGES.lock().unwrap_or_else(|error| error.into_inner());
+        held.0 -= 1;
+        if held.0 == 0 {
+            disable_huge_pages(held.1);
+        }
+    }
+}
+
+/// Whether the kernel gives this process no huge pages.
+fn disables_huge_pages() -> bool {
+    // SAFETY: takes numbers only.
+    unsafe { libc::prctl(libc::PR_GET_THP_DISABLE, 0, 0, 0, 0) != 0 }
+}
+
+fn disable_huge_pages(disable: bool) {
+    // Where it cannot be done some moment takes longer.
+    // SAFETY: takes numbers only.
+    unsafe {
+        libc::prctl(libc::PR_SET_THP_DISABLE, libc::c_ulong::from(disable), 0, 0, 0);
     }
 }
 
@@ -73,4 +118,21 @@ pub(crate) fn task_state(pid: i32, tid: i32) -> Option<u8> {
     // The name in front may hold anything, but for what is behind its last parenthesis.
     let behind = stat.iter().rposition(|byte| *byte == b')')? + 1;
     stat.get(behind..)?.iter().copied().find(|byte| !byte.is_ascii_whitespace())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn huge_pages_come_back_with_the_last_moment() {
+        // Other tests of this process may be in a moment of their own: only what is certain is asked for.
+        let first = SmallPages::begin();
+        let second = SmallPages::begin();
+        drop(first);
+        assert!(disables_huge_pages());
+        drop(second);
+        let held = SMALL_PAGES.lock().unwrap();
+        assert_eq!(disables_huge_pages(), held.0 > 0 || held.1);
+    }
 }

@@ -76,11 +76,23 @@ pub(crate) struct Restored {
 
 /// Which way bytes are changed.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Way {
-    /// From what was before to what comes after.
-    Forth,
-    /// To what was before, from that or a mixture of both.
+enum Way<'a> {
+    /// From what was before to what comes after, but where threads are in the middle of it: they are at
+    /// these places, in order.
+    Forth { occupied: &'a [LiveAddr] },
+    /// To what was before, from that or a mixture of both. Nobody can be in the middle of what has been a
+    /// single jump for a while.
     Back,
+}
+
+impl Way<'_> {
+    /// Whether a thread is in the middle of a patch.
+    fn is_occupied(self, patch: &Patch) -> bool {
+        let Way::Forth { occupied } = self else { return false };
+        let (start, end) = inner(patch);
+        let next = occupied.partition_point(|at| at.0 < start);
+        occupied.get(next).is_some_and(|at| at.0 < end)
+    }
 }
 
 /// Patches by page, in order.
@@ -135,11 +147,13 @@ impl Process {
         self.make_private(&pages)?;
         let mut tries = 0;
         while known.is_some() || !pages.is_empty() {
+            let inside = inside_of(patches, &pages);
             let done = self.while_halted(|halted| {
                 if let Some(known) = known {
                     halted.tell(known, patches)?;
                 }
-                halted.patch_pages(patches, &pages, places, Way::Forth)
+                let occupied = halted.on_stacks(&inside, &Returns::default())?;
+                halted.patch_pages((patches, &pages), places, Way::Forth { occupied: &occupied })
             });
             let last = tries + 1 == TRIES;
             let (part, stop) = match done {
@@ -184,8 +198,8 @@ impl Process {
         let mut pages = by_page(patches, |_| true);
         let mut restored = Restored::default();
         while !pages.is_empty() {
-            let (part, stop) =
-                self.while_halted(|halted| halted.patch_pages(patches, &pages, places, Way::Back))?;
+            let (part, stop) = self
+                .while_halted(|halted| halted.patch_pages((patches, &pages), places, Way::Back))?;
             restored.stops.push(stop);
             pages.drain(..part.pages);
             restored.count += part.written;
@@ -253,6 +267,12 @@ fn by_page(patches: &[Patch], wanted: impl Fn(usize) -> bool) -> Pages {
     pages
 }
 
+/// Where no thread may be while the patches of these pages are written.
+fn inside_of(patches: &[Patch], pages: &Pages) -> Ranges {
+    let all = pages.iter().flat_map(|(_, of_page)| of_page);
+    Ranges::new(all.map(|i| inner(&patches[*i])).collect())
+}
+
 /// The bytes of a patch but the first: no thread may be there.
 fn inner(patch: &Patch) -> (u64, u64) {
     (patch.at.0 + 1, patch.at.0 + patch.after.len() as u64)
@@ -286,26 +306,11 @@ impl Halted<'_> {
     /// Writes the patches of some pages, until threads have stood still for long enough.
     fn patch_pages(
         &self,
-        patches: &[Patch],
-        pages: &Pages,
+        (patches, pages): (&[Patch], &Pages),
         places: &Places,
-        way: Way,
+        way: Way<'_>,
     ) -> Result<Part, LiveError> {
         let mut part = Part { threads: self.threads.len(), ..Part::default() };
-        // Nobody can be in the middle of what has been a single jump for a while.
-        let occupied = match way {
-            Way::Forth => {
-                let all = pages.iter().flat_map(|(_, of_page)| of_page);
-                let inside = Ranges::new(all.map(|i| inner(&patches[*i])).collect());
-                self.on_stacks(&inside, &Returns::default())?
-            }
-            Way::Back => Vec::new(),
-        };
-        let is_occupied = |patch: &Patch| {
-            let (start, end) = inner(patch);
-            let next = occupied.partition_point(|at| at.0 < start);
-            occupied.get(next).is_some_and(|at| at.0 < end)
-        };
         let stint = Stint::begin();
         for (page, of_page) in pages {
             let end = of_page.iter().map(|i| patches[*i].at.0 + patches[*i].after.len() as u64);
@@ -323,12 +328,12 @@ impl Halted<'_> {
                 let at = (patch.at.0 - from.0) as usize;
                 let now = &mut bytes[at..at + patch.after.len()];
                 let to = match way {
-                    Way::Forth => &patch.after,
+                    Way::Forth { .. } => &patch.after,
                     Way::Back => &patch.before,
                 };
                 if *now == to[..] {
                     part.written += 1;
-                } else if way == Way::Forth && is_occupied(patch) {
+                } else if way.is_occupied(patch) {
                     part.left.push((*i, Left::Inside));
                 } else if is_ours(patch, now, way) {
                     now.copy_from_slice(to);
@@ -367,9 +372,9 @@ impl Halted<'_> {
 }
 
 /// Whether these bytes may be changed by a patch.
-fn is_ours(patch: &Patch, now: &[u8], way: Way) -> bool {
+fn is_ours(patch: &Patch, now: &[u8], way: Way<'_>) -> bool {
     match way {
-        Way::Forth => now == patch.before,
+        Way::Forth { .. } => now == patch.before,
         // Somebody may have been killed in the middle.
         Way::Back => (0..now.len()).all(|i| now[i] == patch.before[i] || now[i] == patch.after[i]),
     }

@@ -43,8 +43,10 @@ impl Ranges {
 }
 
 /// More memory than this is not searched while a process stands still: it takes a millisecond for
-/// some megabytes.
-const MOST_HALTED: u64 = 4 << 20;
+/// two or three megabytes.
+const MOST_HALTED: u64 = 1 << 20;
+/// Nor is it where so much is mapped, used or not: the kernel is asked which of it is.
+const MOST_MAPPED: u64 = 128 << 20;
 /// So much is read at once: it stays in the second cache.
 const CHUNK: usize = 256 << 10;
 /// Below the stack pointer a function may have more of its own.
@@ -311,6 +313,8 @@ pub(crate) fn written_to(
 /// what is dead among them.
 pub(crate) struct OwnMemory {
     runs: Vec<(u64, u64)>,
+    /// How many bytes are mapped where they lie.
+    mapped: u64,
     dead: Dead,
     guard: u64,
 }
@@ -322,16 +326,19 @@ impl OwnMemory {
         let own = |m: &&Mapping| m.readable && m.writable && !m.shared && !inside(m);
         let pagemap = Pagemap::of(process.pid());
         let dead = view.dead(maps);
-        let mut runs = Vec::new();
+        let (mut runs, mut mapped) = (Vec::new(), 0);
         for mapping in maps.iter().filter(own) {
-            in_use(&pagemap, dead.skipped(mapping), mapping.end.0, &mut runs);
+            let start = dead.skipped(mapping);
+            mapped += mapping.end.0.saturating_sub(start);
+            in_use(&pagemap, start, mapping.end.0, &mut runs);
         }
-        OwnMemory { runs, dead, guard: view.guard }
+        OwnMemory { runs, mapped, dead, guard: view.guard }
     }
 
     /// Whether it is too much to be searched while the process stands still.
     pub fn is_large(&self) -> bool {
-        self.runs.iter().map(|(start, end)| end - start).sum::<u64>() > MOST_HALTED
+        let used: u64 = self.runs.iter().map(|(start, end)| end - start).sum();
+        used > MOST_HALTED || self.mapped > MOST_MAPPED
     }
 
     /// A word that may lead into `ranges`, as it is or as `setjmp` hides it, if there is any but
@@ -362,7 +369,7 @@ impl OwnMemory {
         most: usize,
         enough: impl Fn(&Lead) -> bool,
     ) -> Vec<Lead> {
-        let OwnMemory { runs, dead, guard } = self;
+        let OwnMemory { runs, dead, guard, .. } = self;
         let (low, high) = ranges.hull();
         let leads = |word: u64| low <= word && word < high && ranges.contains(word);
         let mut found = Vec::new();
