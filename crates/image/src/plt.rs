@@ -24,6 +24,9 @@ pub struct PltEntry {
     pub size: u64,
     /// Name of the function it leads to; `*ifunc*` when a resolver decides at start-up.
     pub target: String,
+    /// Where the address lies that it jumps to, if it does nothing else: who jumps there by that
+    /// address at once does the same.
+    pub slot: Option<LinkAddr>,
 }
 
 /// Target of an entry whose function is decided by a resolver.
@@ -66,10 +69,10 @@ pub(crate) fn entries(elf: &Elf, relocs: &[Reloc]) -> Vec<PltEntry> {
 /// Entries in a PLT section, which are all of one size.
 fn scan(elf: &Elf, section: &Section, relocs: &[Reloc], entries: &mut Vec<PltEntry>) {
     let Some(code) = elf.section_data(section) else { return };
-    let jumps: Vec<(usize, String)> = (0..code.len())
+    let jumps: Vec<(usize, LinkAddr, String)> = (0..code.len())
         .filter_map(|at| {
             let slot = slot_of_jump(code, at, section.start)?;
-            Some((at, target_of_slot(relocs, slot)?))
+            Some((at, slot, target_of_slot(relocs, slot)?))
         })
         .collect();
     // The header often does not state the size, so the jumps' distance does. Entries of eight
@@ -81,10 +84,11 @@ fn scan(elf: &Elf, section: &Section, relocs: &[Reloc], entries: &mut Vec<PltEnt
         _ if code.len() % 16 == 8 => 8,
         _ => 16,
     };
-    entries.extend(jumps.into_iter().map(|(at, target)| PltEntry {
+    entries.extend(jumps.into_iter().map(|(at, slot, target)| PltEntry {
         start: section.start + (at - at % size) as u64,
         size: size as u64,
         target,
+        slot: Some(slot).filter(|_| is_plain(&code[at - at % size..], at % size)),
     }));
 }
 
@@ -95,9 +99,9 @@ fn search(code: &[u8], start: LinkAddr, slots: &[Reloc], entries: &mut Vec<PltEn
         if let Some(slot) = slot_of_jump(code, at, start)
             && let Some(target) = target_of_slot(slots, slot)
         {
-            let before = code.get(..at).unwrap_or_default();
-            let entry = start + (at - prefix_len(before)) as u64;
-            entries.push(PltEntry { start: entry, size: 16, target });
+            let prefix = prefix_len(code.get(..at).unwrap_or_default());
+            let slot = Some(slot).filter(|_| is_plain(&code[at - prefix..], prefix));
+            entries.push(PltEntry { start: start + (at - prefix) as u64, size: 16, target, slot });
         }
     }
 }
@@ -113,6 +117,14 @@ fn prefix_len(before: &[u8]) -> usize {
     };
     let before = &before[..before.len() - load];
     bnd + load + if before.ends_with(ENDBR64) { ENDBR64.len() } else { 0 }
+}
+
+/// Whether an entry whose jump is at offset `at` does nothing but jump. Binders of some linkers want the
+/// slot's number in a register, and retpolines are jumped to for a reason.
+fn is_plain(entry: &[u8], at: usize) -> bool {
+    let (before, jump) = entry.split_at(at);
+    let before = before.strip_suffix(&[0xf2]).unwrap_or(before);
+    jump.starts_with(&[0xff, 0x25]) && (before.is_empty() || before == ENDBR64)
 }
 
 const ENDBR64: &[u8] = &[0xf3, 0x0f, 0x1e, 0xfa];
@@ -152,4 +164,22 @@ pub(crate) fn looks_like_plt(code: &[u8], start: LinkAddr, relocs: &[Reloc]) -> 
     at += usize::from(code.get(at) == Some(&0xf2));
     code.len().is_multiple_of(8)
         && slot_of_jump(code, at, start).is_some_and(|slot| target_of_slot(relocs, slot).is_some())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_entry_is_plain_if_it_only_jumps() {
+        let jump = [0xff, 0x25, 1, 2, 3, 4];
+        let is_plain =
+            |before: &[u8], jump: &[u8]| is_plain(&[before, jump].concat(), before.len());
+        assert!(is_plain(&[], &jump) && is_plain(&[0xf2], &jump));
+        assert!(is_plain(ENDBR64, &jump) && is_plain(&[ENDBR64, &[0xf2]].concat(), &jump));
+        // mov $7, %r11d; a retpoline; one that jumps elsewhere by an address that is not relative.
+        assert!(!is_plain(&[0x41, 0xbb, 7, 0, 0, 0], &jump));
+        assert!(!is_plain(&[], &[0x4c, 0x8b, 0x1d, 1, 2, 3, 4]));
+        assert!(!is_plain(&[], &[0xff, 0x24, 0x25, 1, 2, 3, 4]));
+    }
 }

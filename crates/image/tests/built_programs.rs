@@ -6,8 +6,8 @@ use std::process::Command;
 
 use common::{Built, addr_of, exercise, without_sections};
 use fettle_image::{
-    ArgType, Image, Kind, Language, PltEntry, RelocKind, SymbolKind, SymbolSource, Warning, crc32,
-    debug_file_candidates,
+    ArgType, IFUNC_TARGET, Image, Kind, Language, PltEntry, Reloc, RelocKind, SymbolKind,
+    SymbolSource, Warning, crc32, debug_file_candidates,
 };
 
 #[test]
@@ -76,6 +76,9 @@ fn plt_entries_have_targets() {
             let slots = image.relocs().iter().filter(|r| r.kind == RelocKind::JumpSlot).count();
             assert!(targets.len() >= slots, "{} of {slots} with {arguments:?}", targets.len());
             check_plt(&image);
+            // Those of mold say which slot it is, before they jump.
+            let plain = image.plt().iter().all(|entry| entry.slot.is_some());
+            assert!(plain || linker.ends_with("mold"), "{arguments:?}: {:?}", image.plt());
         }
     }
 }
@@ -88,6 +91,10 @@ fn check_plt(image: &Image) {
         assert!(section.name.starts_with(".plt") || section.name == ".iplt", "{}", section.name);
         assert_eq!((entry.start - section.start) % entry.size, 0);
         assert!(entry.start + entry.size <= section.end());
+        let of_slot = |r: &&Reloc| Some(r.addr) == entry.slot;
+        let mut names = image.relocs().iter().filter(of_slot).map(|r| r.symbol.as_deref());
+        let is_target = |name: Option<&str>| name.unwrap_or(IFUNC_TARGET) == entry.target;
+        assert!(entry.slot.is_none() || names.any(is_target), "{entry:?}");
     }
     assert!(image.plt().windows(2).all(|pair| pair[0].start + pair[0].size <= pair[1].start));
 }

@@ -163,6 +163,8 @@ enum Item {
     Gone { insn: u32, to: BlockId },
     /// A jump to another function.
     JumpOut { insn: u32, to: LinkAddr },
+    /// A call or jump to an entry of a procedure linkage table, by the address that the entry jumps to.
+    Bound { insn: u32, slot: LinkAddr, calls: bool },
     /// A jump to what stands behind the function, where control runs on there behind an instruction.
     RunOn { insn: u32, to: LinkAddr },
     /// A conditional jump to another function.
@@ -241,6 +243,8 @@ enum Destination {
 
 /// Bytes of a `jmp` with a 32-bit distance.
 const JUMP_OUT: u32 = 5;
+/// Bytes of a `call` or `jmp` through a word at a 32-bit distance.
+const THROUGH_SLOT: u32 = 6;
 /// Bytes of a `call` with a 32-bit distance.
 const CALL: u32 = 5;
 /// Bytes of a conditional jump with a 32-bit distance.
@@ -560,6 +564,11 @@ impl Writer<'_> {
                 Flow::Call(to) => {
                     let to = LinkAddr(to);
                     self.leads_out(index, to)?;
+                    if let Some(slot) = self.slot_of(index, to) {
+                        self.copy(&mut from, index);
+                        from = index + 1;
+                        self.t.items.push(Item::Bound { insn: index, slot, calls: true });
+                    }
                     if timed && self.context.returns_twice.binary_search(&to).is_ok() {
                         self.copy(&mut from, index + 1);
                         let next = (index + 1).min(function.insns.len() as u32 - 1);
@@ -650,7 +659,22 @@ impl Writer<'_> {
     /// A jump out of the function.
     fn jump_out(&mut self, index: u32, to: LinkAddr) {
         self.leave_for(index, to);
-        self.t.items.push(Item::JumpOut { insn: index, to });
+        self.t.items.push(match self.slot_of(index, to) {
+            Some(slot) => Item::Bound { insn: index, slot, calls: false },
+            None => Item::JumpOut { insn: index, to },
+        });
+    }
+
+    /// Where the address lies that instruction `index` leads to, if that is an entry of a procedure
+    /// linkage table which only jumps there. What has probes is left as it was.
+    fn slot_of(&self, index: u32, to: LinkAddr) -> Option<LinkAddr> {
+        let context = self.context;
+        // Other lengths have prefixes: calls that the linker may have changed have them to be told by.
+        let plain = context.probes.mode == Mode::Plain
+            && self.function.insns[index as usize].len() == 5
+            && context.returns_twice.binary_search(&to).is_err();
+        let entry = context.image.plt_at(to).filter(|entry| plain && entry.start == to)?;
+        entry.slot
     }
 
     /// A jump to where control goes on if a block at the function's end is left without one.
@@ -936,6 +960,7 @@ impl Writer<'_> {
             Item::Align(to) => offset.next_multiple_of(*to) - offset,
             Item::Label(_) | Item::Chunk | Item::Gone { .. } => 0,
             Item::JumpOut { .. } | Item::RunOn { .. } => JUMP_OUT,
+            Item::Bound { .. } => THROUGH_SLOT,
             Item::Cold(c) => match &self.t.cold[*c as usize] {
                 ColdPart::OfProbe(p) => {
                     self.t.snippet(&self.t.probes[*p as usize]).cold.len() as u32
@@ -1109,6 +1134,13 @@ impl Writer<'_> {
                 Item::JumpOut { insn, to } => {
                     out.stands(*insn, offset, ip(*insn));
                     out.jump_out(*to);
+                }
+                Item::Bound { insn, slot, calls } => {
+                    out.stands(*insn, offset, ip(*insn));
+                    out.through_slot(*slot, *calls);
+                    if *calls {
+                        out.returns_here(*insn);
+                    }
                 }
                 Item::RunOn { insn, to } => {
                     out.point(offset, ip(*insn), 0);
@@ -1336,6 +1368,13 @@ impl Emitted {
     fn jump_out(&mut self, to: LinkAddr) {
         self.code.push(0xe9);
         self.fixups.push((self.code.len() as u32, Fixup::Function(to)));
+        self.code.extend_from_slice(&[0; 4]);
+    }
+
+    /// A call or jump to whatever a word says.
+    fn through_slot(&mut self, slot: LinkAddr, calls: bool) {
+        self.code.extend_from_slice(&[0xff, if calls { 0x15 } else { 0x25 }]);
+        self.fixups.push((self.code.len() as u32, Fixup::Original { to: slot, after: 0 }));
         self.code.extend_from_slice(&[0; 4]);
     }
 

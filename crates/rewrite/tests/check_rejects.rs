@@ -1199,6 +1199,41 @@ fn counters_of_targets() {
     }
 }
 
+/// Calls of other modules' functions, and jumps to them, by the address that the linkage table's entry
+/// jumps to.
+#[test]
+fn calls_through_slots() {
+    for (name, want) in [("branch", [0xff, 0x15]), ("tail", [0xff, 0x25])] {
+        with_example(name, Mode::Plain, |image, _, claim, context| {
+            let Emitted { code, fixups, .. } = claim.emitted;
+            let slots: Vec<LinkAddr> = image.plt().iter().filter_map(|entry| entry.slot).collect();
+            let through = |(at, fixup): &&(u32, Fixup)| {
+                let is_slot =
+                    matches!(fixup, Fixup::Original { to, after: 0 } if slots.contains(to));
+                is_slot && code[*at as usize - 2..].starts_with(&want)
+            };
+            let (at, _) = *fixups.iter().find(through).expect("it calls by the slot");
+            every_bit(claim, context, at - 2..at + 4);
+            every_fixup(claim, context);
+            // Another word.
+            let mut draft = Draft::of(claim);
+            let fixup = draft.emitted.fixups.iter_mut().find(|(other, _)| *other == at);
+            if let Some((_, Fixup::Original { to, .. })) = fixup {
+                *to = *to + 8;
+            }
+            let error = draft.check(claim, context).expect_err("another word");
+            assert_eq!(error.what, Fault::Address);
+            // A function that returns twice, and a call that is no such.
+            let entries: Vec<LinkAddr> = image.plt().iter().map(|entry| entry.start).collect();
+            let strange = Context { returns_twice: &entries, ..*context };
+            assert!(check::check(*claim, &strange).is_err());
+            let mut draft = Draft::of(claim);
+            draft.emitted.code[at as usize - 1] ^= 0x30;
+            assert!(draft.check(claim, context).is_err());
+        });
+    }
+}
+
 #[test]
 fn promoted_calls() {
     let to_plain = |lifted: &Lifted| -> Pointers<'static> {

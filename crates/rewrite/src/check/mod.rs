@@ -19,6 +19,7 @@
 //! ([`ExitLiveness`]), where exception tables put landing pads, and the fillers of fixups
 //! ([`crate::link`]).
 
+mod bound;
 mod dead;
 pub(crate) mod own;
 mod pointer;
@@ -690,6 +691,7 @@ impl<'w, 'a> Walk<'w, 'a> {
                     self.copy(index, n)?;
                     return self.check_targets(a);
                 }
+                Step::Call(to) if self.is_bound(n) => self.bound(index, n, to)?,
                 Step::Call(to) => {
                     let len = (next_a - a) as u32;
                     // Nothing follows the distance.
@@ -703,7 +705,10 @@ impl<'w, 'a> Walk<'w, 'a> {
                 }
                 Step::Jump(to) => {
                     if !self.contains(to) {
-                        return self.jump_out(a, n, to);
+                        return match self.is_bound(n) {
+                            true => self.bound(index, n, to).map(drop),
+                            false => self.jump_out(a, n, to),
+                        };
                     }
                     let jump = self.plain_jump(a, n)?;
                     let label = self.label(to);
