@@ -561,20 +561,7 @@ impl Writer<'_> {
                     }
                     self.not_taken(id);
                 }
-                Flow::Call(to) => {
-                    let to = LinkAddr(to);
-                    self.leads_out(index, to)?;
-                    if let Some(slot) = self.slot_of(index, to) {
-                        self.copy(&mut from, index);
-                        from = index + 1;
-                        self.t.items.push(Item::Bound { insn: index, slot, calls: true });
-                    }
-                    if timed && self.context.returns_twice.binary_search(&to).is_ok() {
-                        self.copy(&mut from, index + 1);
-                        let next = (index + 1).min(function.insns.len() as u32 - 1);
-                        self.probe(Wanted::Left, 0, next);
-                    }
-                }
+                Flow::Call(to) => self.call(&mut from, index, LinkAddr(to))?,
                 Flow::Next | Flow::Trap | Flow::Stop | Flow::Strange => {}
             }
         }
@@ -582,6 +569,28 @@ impl Writer<'_> {
         self.run_on(block);
         if block.falls_through && self.placed && self.next != Some(block.succs[0]) {
             self.t.items.push(Item::Fall { to: block.succs[0], short: true });
+        }
+        Ok(())
+    }
+
+    /// A call, with what stands before it from `from` on, as far as it is not copied as it is.
+    fn call(
+        &mut self,
+        from: &mut u32,
+        index: u32,
+        to: LinkAddr,
+    ) -> Result<(), (SkipReason, LinkAddr)> {
+        self.leads_out(index, to)?;
+        if let Some(slot) = self.slot_of(index, to) {
+            self.copy(from, index);
+            *from = index + 1;
+            self.t.items.push(Item::Bound { insn: index, slot, calls: true });
+        }
+        let returns_twice = self.context.returns_twice.binary_search(&to).is_ok();
+        if self.wanted.mode.is_timed() && returns_twice {
+            self.copy(from, index + 1);
+            let next = (index + 1).min(self.function.insns.len() as u32 - 1);
+            self.probe(Wanted::Left, 0, next);
         }
         Ok(())
     }
@@ -1137,10 +1146,7 @@ impl Writer<'_> {
                 }
                 Item::Bound { insn, slot, calls } => {
                     out.stands(*insn, offset, ip(*insn));
-                    out.through_slot(*slot, *calls);
-                    if *calls {
-                        out.returns_here(*insn);
-                    }
+                    out.through_slot(*insn, *slot, *calls);
                 }
                 Item::RunOn { insn, to } => {
                     out.point(offset, ip(*insn), 0);
@@ -1202,16 +1208,8 @@ impl Writer<'_> {
                         pending_exit = Some((*to, *insn));
                     }
                     ColdPart::Call(p) => {
-                        let insn = self.t.promotions[*p as usize].insn;
-                        let call = &function.insns[insn as usize];
-                        let bytes = original_code
-                            .of(function, (call.ip(), call.len() as u32))
-                            .ok_or((SkipReason::Undecodable, ip(insn)))?;
-                        out.point(offset, ip(insn), 0);
-                        let fix = self.address_fixup(call);
-                        out.copy(bytes, fix);
-                        out.returns_here(insn);
-                        out.jump_back(self.t.promotions[*p as usize].end);
+                        let promotion = &self.t.promotions[*p as usize];
+                        self.cold_call(&mut out, &mut original_code, promotion)?;
                     }
                 },
             }
@@ -1227,6 +1225,24 @@ impl Writer<'_> {
             next = *offset;
         }
         Ok(out)
+    }
+
+    /// Writes the call of a promotion as it was, and the jump back.
+    fn cold_call<'i>(
+        &self,
+        out: &mut Emitted,
+        original_code: &mut OriginalCode<'i>,
+        promotion: &Promotion,
+    ) -> Result<(), (SkipReason, LinkAddr)> {
+        let call = &self.function.insns[promotion.insn as usize];
+        let bytes = original_code
+            .of(self.function, (call.ip(), call.len() as u32))
+            .ok_or((SkipReason::Undecodable, LinkAddr(call.ip())))?;
+        out.point(out.end(), LinkAddr(call.ip()), 0);
+        out.copy(bytes, self.address_fixup(call));
+        out.returns_here(promotion.insn);
+        out.jump_back(promotion.end);
+        Ok(())
     }
 
     /// Writes instructions `from` up to `to`, whose bytes are `bytes`.
@@ -1371,11 +1387,14 @@ impl Emitted {
         self.code.extend_from_slice(&[0; 4]);
     }
 
-    /// A call or jump to whatever a word says.
-    fn through_slot(&mut self, slot: LinkAddr, calls: bool) {
+    /// A call or jump to whatever a word says, in the place of `insn`.
+    fn through_slot(&mut self, insn: u32, slot: LinkAddr, calls: bool) {
         self.code.extend_from_slice(&[0xff, if calls { 0x15 } else { 0x25 }]);
         self.fixups.push((self.code.len() as u32, Fixup::Original { to: slot, after: 0 }));
         self.code.extend_from_slice(&[0; 4]);
+        if calls {
+            self.returns_here(insn);
+        }
     }
 
     /// Appends code of a probe.

@@ -1219,7 +1219,7 @@ fn calls_through_slots() {
             let mut draft = Draft::of(claim);
             let fixup = draft.emitted.fixups.iter_mut().find(|(other, _)| *other == at);
             if let Some((_, Fixup::Original { to, .. })) = fixup {
-                *to = *to + 8;
+                *to += 8;
             }
             let error = draft.check(claim, context).expect_err("another word");
             assert_eq!(error.what, Fault::Address);

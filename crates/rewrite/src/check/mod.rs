@@ -19,7 +19,7 @@
 //! ([`ExitLiveness`]), where exception tables put landing pads, and the fillers of fixups
 //! ([`crate::link`]).
 
-mod bound;
+mod calls;
 mod dead;
 pub(crate) mod own;
 mod pointer;
@@ -691,24 +691,16 @@ impl<'w, 'a> Walk<'w, 'a> {
                     self.copy(index, n)?;
                     return self.check_targets(a);
                 }
-                Step::Call(to) if self.is_bound(n) => self.bound(index, n, to)?,
                 Step::Call(to) => {
-                    let len = (next_a - a) as u32;
-                    // Nothing follows the distance.
-                    let field = len - 4;
-                    self.same_but(a, len, n, field)?;
-                    self.fixup_is(a, n, field, Fixup::Function(LinkAddr(to)))?;
+                    let end = self.call(index, n, to)?;
                     if self.context.returns_twice.binary_search(&LinkAddr(to)).is_ok() {
                         arrival = Arrival::Twice;
                     }
-                    n + len
+                    end
                 }
                 Step::Jump(to) => {
                     if !self.contains(to) {
-                        return match self.is_bound(n) {
-                            true => self.bound(index, n, to).map(drop),
-                            false => self.jump_out(a, n, to),
-                        };
+                        return self.tail_call(index, n, to);
                     }
                     let jump = self.plain_jump(a, n)?;
                     let label = self.label(to);

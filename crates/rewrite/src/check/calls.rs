@@ -1,5 +1,5 @@
-//! Calls of functions of other modules, and jumps to them, without the way over the procedure linkage
-//! table.
+//! Direct calls, and jumps to other functions: as they were, or without the way over the procedure
+//! linkage table.
 //!
 //! Where a call leads to is read from the original's code: if nothing stands there but a jump by the
 //! address in some word, a call by the address in that word does the same. Which section it is in, and
@@ -17,14 +17,36 @@ const CALL: u8 = 0x15;
 const JUMP: u8 = 0x25;
 
 impl Walk<'_, '_> {
+    /// Checks the call of `to` of pair `index` at `n`; where it ends.
+    pub(super) fn call(&mut self, index: usize, n: u32, to: u64) -> Result<u32, CheckError> {
+        if self.is_bound(n) {
+            return self.bound(index, n, to);
+        }
+        let insn = &self.s.pairs[index].insn;
+        let (a, len) = (insn.ip(), insn.len() as u32);
+        // Nothing follows the distance.
+        let field = len - 4;
+        self.same_but(a, len, n, field)?;
+        self.fixup_is(a, n, field, Fixup::Function(LinkAddr(to)))?;
+        Ok(n + len)
+    }
+
+    /// Checks the jump of pair `index` to another function at `n`.
+    pub(super) fn tail_call(&mut self, index: usize, n: u32, to: u64) -> Result<(), CheckError> {
+        match self.is_bound(n) {
+            true => self.bound(index, n, to).map(drop),
+            false => self.jump_out(self.s.pairs[index].insn.ip(), n, to),
+        }
+    }
+
     /// Whether a call or jump through a word stands at `n`, where the original has one with a distance.
-    pub(super) fn is_bound(&self, n: u32) -> bool {
+    fn is_bound(&self, n: u32) -> bool {
         let begins = self.code.get(n as usize..).is_some_and(|code| code.first() == Some(&0xff));
         begins && self.context.probes.mode == Mode::Plain
     }
 
     /// Checks what stands in the place of the call of `to`, or jump to it, of pair `index`; where it ends.
-    pub(super) fn bound(&mut self, index: usize, n: u32, to: u64) -> Result<u32, CheckError> {
+    fn bound(&mut self, index: usize, n: u32, to: u64) -> Result<u32, CheckError> {
         let insn = &self.s.pairs[index].insn;
         let (a, len) = (insn.ip(), insn.len() as u32);
         let want = match self.original(a, len) {
