@@ -103,7 +103,7 @@ pub const SUBJECTS: [Subject; 11] = [
         libraries: &["libc.so*"],
         start: |_| BASH.start(),
         bounded: Some(Bounded { piece: |_, rounds| Ok(BASH.piece(rounds)), counted: 25 }),
-        bolt: Some(Peer { build: builds::bash, rounds: 600, skip: &[] }),
+        bolt: Some(Peer { build: builds::bash, rounds: 700, skip: &[] }),
     },
     Subject {
         name: "bash-completion",
@@ -111,7 +111,7 @@ pub const SUBJECTS: [Subject; 11] = [
         libraries: &["libc.so*"],
         start: |_| COMPLETION.start(),
         bounded: Some(Bounded { piece: |_, rounds| Ok(COMPLETION.piece(rounds)), counted: 3 }),
-        bolt: Some(Peer { build: builds::bash, rounds: 600, skip: &[] }),
+        bolt: Some(Peer { build: builds::bash, rounds: 30, skip: &[] }),
     },
     Subject {
         name: "lua",
@@ -119,7 +119,7 @@ pub const SUBJECTS: [Subject; 11] = [
         libraries: &["liblua*", "libc.so*"],
         start: |_| LUA.start(),
         bounded: Some(Bounded { piece: |_, rounds| Ok(LUA.piece(rounds)), counted: 120 }),
-        bolt: Some(Peer { build: builds::lua, rounds: 600, skip: &builds::LUA_SKIP }),
+        bolt: Some(Peer { build: builds::lua, rounds: 14000, skip: &builds::LUA_SKIP }),
     },
     Subject {
         name: "python",
@@ -127,7 +127,7 @@ pub const SUBJECTS: [Subject; 11] = [
         libraries: &["libc.so*"],
         start: |_| PYTHON.start(),
         bounded: Some(Bounded { piece: |_, rounds| Ok(PYTHON.piece(rounds)), counted: 300 }),
-        bolt: Some(Peer { build: builds::python, rounds: 600, skip: &builds::PYTHON_SKIP }),
+        bolt: Some(Peer { build: builds::python, rounds: 8000, skip: &builds::PYTHON_SKIP }),
     },
     Subject {
         name: "python-tools",
@@ -142,7 +142,7 @@ pub const SUBJECTS: [Subject; 11] = [
         libraries: &["libc.so*"],
         start: |_| PYTHON_TOOLS.start(),
         bounded: Some(Bounded { piece: |_, rounds| Ok(PYTHON_TOOLS.piece(rounds)), counted: 2 }),
-        bolt: Some(Peer { build: builds::python, rounds: 600, skip: &builds::PYTHON_SKIP }),
+        bolt: Some(Peer { build: builds::python, rounds: 15, skip: &builds::PYTHON_SKIP }),
     },
     Subject {
         name: "sqlite",
@@ -150,7 +150,7 @@ pub const SUBJECTS: [Subject; 11] = [
         libraries: &["libsqlite3*"],
         start: sqlite,
         bounded: Some(Bounded { piece: sqlite_piece, counted: 300 }),
-        bolt: Some(Peer { build: builds::sqlite, rounds: 600, skip: &[] }),
+        bolt: Some(Peer { build: builds::sqlite, rounds: 3500, skip: &[] }),
     },
 ];
 
