@@ -66,7 +66,7 @@ pub fn timed(command: Command, folder: &Path, limit: Duration) -> Result<(Outcom
 }
 
 /// Processor time of all children that were waited for.
-fn children() -> Result<Duration> {
+pub fn children() -> Result<Duration> {
     let usage = getrusage(UsageWho::RUSAGE_CHILDREN)?;
     let micros = |time: nix::sys::time::TimeVal| {
         Duration::from_micros((time.tv_sec() * 1_000_000 + time.tv_usec()).unsigned_abs())

@@ -16,6 +16,8 @@ pub enum Subject {
     Lua,
     /// SQLite with its own speedtest1.
     Sqlite,
+    /// SQLite's shell with its library in it, which reads statements.
+    SqliteShell,
 }
 
 /// How a variant is compiled.
@@ -42,6 +44,7 @@ impl Subject {
             Subject::Fib => "fib",
             Subject::Lua => "lua",
             Subject::Sqlite => "sqlite",
+            Subject::SqliteShell => "sqlite-shell",
         }
     }
 
@@ -52,6 +55,7 @@ impl Subject {
             Subject::Fib => owned(&["37"]),
             Subject::Lua => vec![benches().join("load.lua").display().to_string(), "36".into()],
             Subject::Sqlite => owned(&["--memdb", "--size", "20"]),
+            Subject::SqliteShell => owned(&[":memory:"]),
         }
     }
 
@@ -109,6 +113,12 @@ impl Subject {
                 let include = format!("-I{}", folder.display());
                 Ok((sources, flags.map(String::from).into_iter().chain([include]).collect()))
             }
+            Subject::SqliteShell => {
+                let folder = amalgamation()?;
+                let sources = vec![folder.join("sqlite3.c"), folder.join("shell.c")];
+                let own = ["-fno-strict-aliasing".to_owned(), format!("-I{}", folder.display())];
+                Ok((sources, own.into_iter().chain(debian_defines(&folder)?).collect()))
+            }
         }
     }
 }
@@ -121,7 +131,8 @@ pub fn benches() -> PathBuf {
 /// SQLite in one file, made from its source package by its own scripts.
 fn amalgamation() -> Result<PathBuf> {
     let folder = apt::source("sqlite3")?;
-    if folder.join("sqlite3.c").is_file() {
+    let made = ["sqlite3.c", "shell.c"];
+    if made.iter().all(|source| folder.join(source).is_file()) {
         return Ok(folder);
     }
     apt::ensure(&["tcl".into(), "make".into(), "gcc".into(), "libc6-dev".into()])?;
@@ -129,8 +140,15 @@ fn amalgamation() -> Result<PathBuf> {
     configure.current_dir(&folder).args(["--disable-tcl", "--disable-readline"]);
     proc::output_of(&mut configure)?;
     let mut make = Command::new("make");
-    proc::output_of(make.current_dir(&folder).arg("sqlite3.c")).context("SQLite's amalgamation")?;
+    proc::output_of(make.current_dir(&folder).args(made)).context("SQLite's amalgamation")?;
     Ok(folder)
+}
+
+/// What Debian has its SQLite know and leave out.
+fn debian_defines(folder: &Path) -> Result<Vec<String>> {
+    let rules = std::fs::read_to_string(folder.join("debian/rules"))?;
+    let words = rules.split_whitespace().filter(|word| word.starts_with("-DSQLITE_"));
+    Ok(words.map(str::to_owned).collect())
 }
 
 fn compile(

@@ -22,6 +22,16 @@ pub struct Piece {
     pub input: Option<PathBuf>,
 }
 
+impl Piece {
+    /// Its standard input, from the beginning.
+    pub fn stdin(&self) -> Result<Stdio> {
+        Ok(match &self.input {
+            Some(input) => Stdio::from(File::open(input)?),
+            None => Stdio::null(),
+        })
+    }
+}
+
 /// Instructions, and those of them that were not in the first cache.
 struct Counted {
     instructions: u64,
@@ -93,10 +103,7 @@ fn run(
     command.args(["--quiet", "--tool=callgrind", "--cache-sim=yes", "--I1=32768,8,64"]);
     command.arg(format!("--callgrind-out-file={}", counts.display()));
     command.arg(program).args(&piece.arguments);
-    command.stdin(match &piece.input {
-        Some(input) => Stdio::from(File::open(input)?),
-        None => Stdio::null(),
-    });
+    command.stdin(piece.stdin()?);
     command.envs(libraries.map(|folder| ("LD_LIBRARY_PATH", folder)));
     let output = command.output().context("valgrind")?;
     let said = String::from_utf8_lossy(&output.stderr);
