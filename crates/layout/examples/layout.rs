@@ -36,13 +36,19 @@ fn main() -> Result<()> {
 }
 
 /// Says how many edges have exact counts: as they were counted, and as if only blocks had been.
-fn tell_exactness(lifted: &Lifted, counts: &HashMap<LinkAddr, Counts>, exact: Exactness) {
+fn tell_exactness(
+    image: &Image,
+    lifted: &Lifted,
+    counts: &HashMap<LinkAddr, Counts>,
+    exact: Exactness,
+) {
     let ran = |c: &Counts| c.blocks.values().any(|n| *n > 0);
     let only_blocks: HashMap<LinkAddr, Counts> = counts
         .iter()
         .map(|(at, c)| (*at, Counts { blocks: c.blocks.clone(), ..Counts::default() }))
         .collect();
-    let (_, derived) = Code::of(&lifted.functions, |at| only_blocks.get(&at).filter(|c| ran(c)));
+    let (_, derived) =
+        Code::of(image, &lifted.functions, |at| only_blocks.get(&at).filter(|c| ran(c)));
     println!(
         "  edges exact: {:.2} % as counted; {:.2} % of edges, {:.2} % of functions from blocks alone",
         100.0 * exact.exact as f64 / exact.edges as f64,
@@ -84,9 +90,9 @@ fn explore(trace: &Trace, root: Option<&str>, figures: bool) -> Result<()> {
     let lifted = fettle_cfg::lift(&image);
     let ran = |c: &Counts| c.blocks.values().any(|n| *n > 0);
     let of = |entry: LinkAddr| counts.get(&entry).filter(|c| ran(c));
-    let (mut code, exact) = Code::of(&lifted.functions, of);
+    let (mut code, exact) = Code::of(&image, &lifted.functions, of);
     println!("{}: {} functions ran", path.display(), code.procedures.len());
-    tell_exactness(&lifted, &counts, exact);
+    tell_exactness(&image, &lifted, &counts, exact);
     let mut options = Options::default();
     if let Some(name) = root {
         let root = code.procedures.iter().position(|p| p.name == name).ok_or("no such function")?;

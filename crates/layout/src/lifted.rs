@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use fettle_cfg::edges::{Edge, EdgeGraph, Flow as Counted};
 use fettle_cfg::{BlockId, Exit, Function};
-use fettle_image::LinkAddr;
+use fettle_image::{Image, LinkAddr, Symbol};
 use fettle_isa::Flow;
 use rustc_hash::FxHashMap;
 
@@ -58,16 +58,20 @@ pub struct Exactness {
 }
 
 impl Code {
-    /// The code of `functions` as it ran by `counts`; those that nothing was counted of are left
-    /// out.
+    /// The code of `functions` of a file as it ran by `counts`; those that nothing was counted of are
+    /// left out.
     pub fn of<'a>(
+        image: &Image,
         functions: impl IntoIterator<Item = &'a Function>,
         counts: impl Fn(LinkAddr) -> Option<&'a Counts>,
     ) -> (Code, Exactness) {
         let counted: Vec<(&Function, &Counts)> =
             functions.into_iter().filter_map(|f| Some((f, counts(f.entry)?))).collect();
-        let index: FxHashMap<LinkAddr, usize> =
+        let mut index: FxHashMap<LinkAddr, usize> =
             counted.iter().enumerate().map(|(i, (f, _))| (f.entry, i)).collect();
+        let own = own_stubs(image).filter_map(|(stub, to)| Some((stub, *index.get(&to)?)));
+        let own: Vec<(LinkAddr, usize)> = own.collect();
+        index.extend(own);
         let mut exactness = Exactness::default();
         let procedures = counted
             .iter()
@@ -75,6 +79,20 @@ impl Code {
             .collect();
         (Code { procedures }, exactness)
     }
+}
+
+/// Entries of the linkage table that lead to functions of the file itself: a library calls those so that
+/// others may have their own in their place, which they hardly ever do.
+fn own_stubs(image: &Image) -> impl Iterator<Item = (LinkAddr, LinkAddr)> {
+    let shown = |symbol: &&Symbol| symbol.global && symbol.is_function();
+    let own = image.symbols().iter().filter(shown).map(|symbol| (plain(&symbol.name), symbol.addr));
+    let own: FxHashMap<&str, LinkAddr> = own.collect();
+    image.plt().iter().filter_map(move |stub| Some((stub.start, *own.get(plain(&stub.target))?)))
+}
+
+/// A symbol's name without its version.
+fn plain(name: &str) -> &str {
+    name.split('@').next().unwrap_or(name)
 }
 
 /// What a function is called; one without a symbol as everywhere in Fettle.

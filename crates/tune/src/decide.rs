@@ -1,7 +1,7 @@
 //! Deciding where hot code is to lie, from what was counted.
 
 use fettle_cfg::Function;
-use fettle_image::LinkAddr;
+use fettle_image::{Image, LinkAddr};
 use fettle_layout::figures::{self, CacheMap, Row};
 use fettle_layout::group::{self, Hot};
 use fettle_layout::lifted::{Exactness, name_of};
@@ -46,12 +46,12 @@ pub struct Decided {
 ///
 /// In words, if there is no such root.
 pub fn decide(
-    functions: &[Function],
+    (image, functions): (&Image, &[Function]),
     counts: &ByFunction,
     wanted: &Group,
     geometry: Geometry,
 ) -> Result<Option<Decided>, String> {
-    let (mut code, exactness) = Code::of(functions, |entry| counts.get(&entry));
+    let (mut code, exactness) = Code::of(image, functions, |entry| counts.get(&entry));
     let mut options = Options { geometry, rank: wanted.rank, ..Options::default() };
     if let Some(pattern) = &wanted.root {
         let roots = roots(pattern, functions, &code)?;
@@ -97,6 +97,8 @@ fn roots(pattern: &str, functions: &[Function], code: &Code) -> Result<Vec<usize
 
 #[cfg(test)]
 mod tests {
+    use fettle_layout::Counts;
+
     use super::*;
 
     #[test]
@@ -112,5 +114,31 @@ mod tests {
         assert_eq!(found("lua_*"), Ok(vec![0, 2]));
         assert_eq!((found("sub_40"), found("0x40")), (Ok(vec![3]), Ok(vec![3])));
         assert!(found("nosuch").unwrap_err().contains("has no function nosuch"));
+    }
+
+    /// Over the linkage table, as libraries call what others may have in its place.
+    #[test]
+    fn a_root_leads_to_functions_that_the_library_shows() {
+        let folder = tempfile::tempdir().unwrap();
+        let (source, library) = (folder.path().join("a.c"), folder.path().join("a.so"));
+        let text = "int outer(int a) { extern int inner(int); return inner(a) + 1; }
+            __attribute__((noinline)) int inner(int a) { return a * 3; }";
+        std::fs::write(&source, text).unwrap();
+        let mut compile = std::process::Command::new("cc");
+        let built =
+            compile.args(["-O1", "-shared", "-fPIC", "-o"]).args([&library, &source]).status();
+        assert!(built.unwrap().success());
+        let image = fettle_collect::modules::open_image(&library).unwrap();
+        let functions = fettle_cfg::lift(&image).functions;
+        let ran = |f: &Function| Counts {
+            blocks: f.blocks.iter().map(|block| (block.start, 9)).collect(),
+            ..Counts::default()
+        };
+        let counts: ByFunction = functions.iter().map(|f| (f.entry, ran(f))).collect();
+        let group = Group { root: Some("outer".to_owned()), share: 0.05, rank: 0 };
+        let decided =
+            decide((&image, &functions), &counts, &group, Geometry::L1I).unwrap().unwrap();
+        let names: Vec<&str> = decided.code.procedures.iter().map(|p| &*p.name).collect();
+        assert_eq!(names, ["outer", "inner"]);
     }
 }

@@ -111,7 +111,8 @@ pub fn by_profile(subject: Subject<'_>, saved: &Saved) -> Result<(Decided, Fit),
             "all {differing} functions of the profile differ: take the file that was counted"
         ));
     }
-    let decided = decide::decide(subject.functions, &counts[0], &Group::default(), Geometry::L1I)?;
+    let code = (subject.image, subject.functions);
+    let decided = decide::decide(code, &counts[0], &Group::default(), Geometry::L1I)?;
     let decided = decided.ok_or("none of the functions that ran can be lifted")?;
     Ok((decided, fit))
 }
@@ -127,6 +128,6 @@ fn decide_one(
         return Err("the file is another build than the one that was recorded".to_owned());
     }
     let lifted = fettle_cfg::lift(&image);
-    let decided = decide::decide(&lifted.functions, counts, &wanted.group, wanted.cache)?;
+    let decided = decide::decide((&image, &lifted.functions), counts, &wanted.group, wanted.cache)?;
     decided.ok_or_else(|| "none of the functions that ran can be lifted".to_owned())
 }

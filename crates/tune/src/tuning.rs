@@ -381,8 +381,8 @@ fn lay_out(
     let mut below = false;
     for (module, counts) in modules.iter().zip(&outcome.profile.modules) {
         let path = module.loaded.path.clone();
-        let functions = &module.lifted.functions;
-        let mut decided = match decide::decide(functions, counts, group, Geometry::L1I) {
+        let code = (&module.image, &module.lifted.functions[..]);
+        let mut decided = match decide::decide(code, counts, group, Geometry::L1I) {
             Ok(Some(decided)) => decided,
             Ok(None) => continue,
             Err(why) => {

@@ -99,7 +99,7 @@ fn broken_profiles_do_no_harm() {
             match profile.counts(&[subject]) {
                 Ok((counts, _)) => {
                     let decided = decide::decide(
-                        subject.functions,
+                        (subject.image, subject.functions),
                         &counts[0],
                         &Group::default(),
                         Geometry::L1I,
