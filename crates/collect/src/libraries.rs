@@ -26,7 +26,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use fettle_cfg::SkipReason;
-use fettle_image::{Image, LinkAddr};
+use fettle_image::{Image, LinkAddr, unversioned};
 use fettle_live::{
     Door, DoorStop, Entry, ExecStop, FileMap, LiveAddr, LiveError, Mapping, Patch, Prot, Purpose,
     Region, Request, mapped_file,
@@ -474,8 +474,7 @@ impl Libraries {
 
 /// The address of a symbol, whatever its version.
 fn symbol(image: &Image, name: &str) -> Option<LinkAddr> {
-    let plain = |s: &str| s.split('@').next() == Some(name);
-    image.symbols().iter().find(|s| plain(&s.name)).map(|s| s.addr)
+    image.symbols().iter().find(|s| unversioned(&s.name) == name).map(|s| s.addr)
 }
 
 fn with_taken(maps: &[Mapping], taken: &[(u64, u64)]) -> Vec<Mapping> {

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use fettle_cfg::{Function, Placement, SkipReason};
-use fettle_image::{Bytes, Image, Language};
+use fettle_image::{Bytes, Image, Language, unversioned};
 use fettle_live::Mapping;
 use fettle_rewrite::own::OwnProbe;
 use fettle_rewrite::{Depth, LinkParameters, Linked, Mode, Plan, PlanOptions, Pointers, Probing};
@@ -262,7 +262,7 @@ impl Opened {
 /// a signal handler's return by its bytes, and we redirect `_dl_find_object` ourselves (see
 /// [`crate::libraries`]).
 pub fn must_stay(image: &Image, function: &Function) -> bool {
-    function.name.as_deref().is_some_and(|n| n.split('@').next() == Some("_dl_find_object"))
+    function.name.as_deref().is_some_and(|name| unversioned(name) == "_dl_find_object")
         || image.fde_at(function.entry).is_some_and(|fde| fde.signal_frame)
 }
 

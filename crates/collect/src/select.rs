@@ -6,7 +6,7 @@ use std::path::Path;
 use std::str::FromStr;
 
 use fettle_cfg::Function;
-use fettle_image::{Image, LinkAddr, demangle};
+use fettle_image::{Image, LinkAddr, demangle, unversioned};
 
 /// A choice of functions by name, address and size.
 #[derive(Clone, Debug, Default)]
@@ -104,9 +104,8 @@ impl<'a> Names<'a> {
         let lone = pattern.bytes().all(|c| c.is_ascii_alphanumeric() || c == b'_');
         self.names.iter().any(|(name, readable)| {
             // As the dynamic linker knows it, without its version.
-            let plain = name.split('@').next().unwrap_or(name);
             glob(pattern, name)
-                || glob(pattern, plain)
+                || glob(pattern, unversioned(name))
                 || (!lone && {
                     let read = || Some(demangle(name)).filter(|readable| readable != name);
                     let readable = readable.get_or_init(read);

@@ -41,5 +41,5 @@ pub use lines::{LineTable, SourceLine};
 pub use locate::{crc32, debug_file_candidates};
 pub use plt::{IFUNC_TARGET, PltEntry};
 pub use signature::{ArgType, Param, Signature};
-pub use symbols::{Symbol, SymbolKind, SymbolSource};
+pub use symbols::{Symbol, SymbolKind, SymbolSource, unversioned};
 pub use unwind::{Fde, Pointer};

@@ -59,6 +59,11 @@ impl Symbol {
     }
 }
 
+/// A symbol's name without the version that may stand behind it (`memcpy@@GLIBC_2.14`).
+pub fn unversioned(name: &str) -> &str {
+    name.split_once('@').map_or(name, |(plain, _)| plain)
+}
+
 const ENTRY_SIZE: usize = 24;
 
 /// Reads `.symtab` and `.dynsym`.

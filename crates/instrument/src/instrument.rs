@@ -30,7 +30,7 @@ use fettle_abi::block::{Accumulator, Clock};
 use fettle_cfg::{Function, SkipReason, TableKind};
 use fettle_collect::Selection;
 use fettle_collect::modules::ModuleError;
-use fettle_image::{Image, Kind, LinkAddr};
+use fettle_image::{Image, Kind, LinkAddr, unversioned};
 use fettle_rewrite::link::LinkError;
 use fettle_rewrite::plan::{PlanFixup, PlanFixupKind, PlannedEntry};
 use fettle_rewrite::unwind::PartUnwind;
@@ -282,7 +282,7 @@ const FORKS: [&str; 7] =
     ["fork", "_Fork", "__fork", "__libc_fork", "__GI___fork", "forkpty", "daemon"];
 
 pub(crate) fn is_fork(name: &str) -> bool {
-    FORKS.contains(&name.split('@').next().unwrap_or(name))
+    FORKS.contains(&unversioned(name))
 }
 
 fn plan(image: &Image, options: &Options) -> Plan {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use fettle_cfg::edges::{Edge, EdgeGraph, Flow as Counted};
 use fettle_cfg::{BlockId, Exit, Function};
-use fettle_image::{Image, LinkAddr, Symbol};
+use fettle_image::{Image, LinkAddr, Symbol, unversioned};
 use fettle_isa::Flow;
 use rustc_hash::FxHashMap;
 
@@ -85,14 +85,13 @@ impl Code {
 /// others may have their own in their place, which they hardly ever do.
 fn own_stubs(image: &Image) -> impl Iterator<Item = (LinkAddr, LinkAddr)> {
     let shown = |symbol: &&Symbol| symbol.global && symbol.is_function();
-    let own = image.symbols().iter().filter(shown).map(|symbol| (plain(&symbol.name), symbol.addr));
+    let own =
+        image.symbols().iter().filter(shown).map(|symbol| (unversioned(&symbol.name), symbol.addr));
     let own: FxHashMap<&str, LinkAddr> = own.collect();
-    image.plt().iter().filter_map(move |stub| Some((stub.start, *own.get(plain(&stub.target))?)))
-}
-
-/// A symbol's name without its version.
-fn plain(name: &str) -> &str {
-    name.split('@').next().unwrap_or(name)
+    image
+        .plt()
+        .iter()
+        .filter_map(move |stub| Some((stub.start, *own.get(unversioned(&stub.target))?)))
 }
 
 /// What a function is called; one without a symbol as everywhere in Fettle.

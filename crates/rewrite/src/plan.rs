@@ -8,7 +8,7 @@ use fettle_cfg::liveness::{self, Callees, ExitLiveness, HIDDEN, Liveness};
 use fettle_cfg::results::{self, Solved};
 use fettle_cfg::summary::{self, Index, Summary};
 use fettle_cfg::{Coverage, Lifted, Placement, Pool, SkipReason};
-use fettle_image::{Image, LinkAddr};
+use fettle_image::{Image, LinkAddr, unversioned};
 use fettle_isa::{Flow, Insn, RegSet};
 use rayon::prelude::*;
 use rustc_hash::FxHashSet;
@@ -365,7 +365,7 @@ fn hidden_inputs(
 
 /// Addresses that calls of functions with these names go to, sorted.
 fn named_targets(image: &Image, names: &[&str]) -> Vec<LinkAddr> {
-    let plain = |name: &str| names.contains(&name.split('@').next().unwrap_or(name));
+    let plain = |name: &str| names.contains(&unversioned(name));
     let plt = image.plt().iter().filter(|p| plain(&p.target)).map(|p| p.start);
     let own = image.symbols().iter().filter(|s| plain(&s.name)).map(|s| s.addr);
     let mut all: Vec<LinkAddr> = plt.chain(own).collect();
@@ -375,7 +375,7 @@ fn named_targets(image: &Image, names: &[&str]) -> Vec<LinkAddr> {
 
 /// Slots of the GOT that the loader fills with the address of one of these functions, sorted.
 fn named_slots(image: &Image, names: &[&str]) -> Vec<LinkAddr> {
-    let plain = |name: &str| names.contains(&name.split('@').next().unwrap_or(name));
+    let plain = |name: &str| names.contains(&unversioned(name));
     let named = image.relocs().iter().filter(|r| r.symbol.as_deref().is_some_and(plain));
     let mut all: Vec<LinkAddr> = named.map(|r| r.addr).collect();
     all.sort_unstable();

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use fettle_collect::modules::open_image;
 use fettle_collect::select::names_file;
 use fettle_collect::session;
-use fettle_image::{Image, LinkAddr};
+use fettle_image::{Image, LinkAddr, unversioned};
 use fettle_live::{FileId, LiveAddr, Mapping, Process};
 
 use crate::error::TuneError;
@@ -241,8 +241,7 @@ impl<'a> Target<'a> {
 
 /// The address of a symbol, whatever its version.
 fn symbol(image: &Image, name: &str) -> Option<LinkAddr> {
-    let plain = |s: &str| s.split('@').next() == Some(name);
-    image.symbols().iter().find(|s| plain(&s.name)).map(|s| s.addr)
+    image.symbols().iter().find(|s| unversioned(&s.name) == name).map(|s| s.addr)
 }
 
 /// An entry of the loader's list.
