@@ -55,15 +55,10 @@ impl Crossings {
 fn landings(function: &Function, emitted: &Emitted) -> Vec<Crossing> {
     const ROOM: u32 = SPRINGBOARD_SIZE as u32;
     let mut all = Vec::with_capacity(function.blocks.len() + 1);
-    for (block, label) in function.blocks.iter().zip(&emitted.block_offsets) {
-        let last = block.insns.end as usize - 1;
-        // A jump may have become shorter, or be gone.
-        let jumps = !matches!(function.flow(last), Flow::Next | Flow::Return);
-        let len = if jumps { 0 } else { function.insns[last].len() as u32 };
-        let offset = |insn: usize| emitted.insn_offsets[insn];
-        let (first, last) = (offset(block.insns.start as usize), offset(last));
-        let is_copied = first != u32::MAX && last != u32::MAX;
-        if is_copied && first >= *label && last + len >= label + ROOM {
+    let places = emitted.block_offsets.iter().zip(&emitted.block_ends);
+    for (block, (label, end)) in function.blocks.iter().zip(places) {
+        // What is left of a block may be nothing, or a short jump.
+        if *end >= label + ROOM {
             all.push((block.start, *label));
         }
         // Callers come to where the entry is counted.

@@ -88,6 +88,8 @@ pub struct Emitted {
     pub fixups: Vec<(u32, Fixup)>,
     /// For each block, where jumps to it go.
     pub block_offsets: Vec<u32>,
+    /// For each block, where what began there ends: nothing comes to what lies between but from above.
+    pub block_ends: Vec<u32>,
     /// For each original instruction, where its copy starts (padding: where its successor does).
     pub insn_offsets: Vec<u32>,
     /// Behind each call and system call: the original instruction, and the offset. A call that is compared with a
@@ -287,6 +289,7 @@ impl Tools {
         self.spare = Emitted {
             fixups: emitted.fixups,
             block_offsets: emitted.block_offsets,
+            block_ends: emitted.block_ends,
             insn_offsets: emitted.insn_offsets,
             returns: emitted.returns,
             unwind: emitted.unwind,
@@ -302,6 +305,7 @@ impl Tools {
         let mut out = std::mem::take(&mut self.spare);
         out.fixups.clear();
         out.block_offsets.clear();
+        out.block_ends.clear();
         out.insn_offsets.clear();
         out.returns.clear();
         out.unwind.clear();
@@ -1068,13 +1072,22 @@ impl Writer<'_> {
         self.write(offsets, chunks, out)
     }
 
-    /// Notes where the parts of probes, the parts out of line and promotions came to lie.
-    fn note_places(&mut self, offsets: &[u32]) {
+    /// Notes where blocks end, and where the parts of probes, the parts out of line and promotions came to
+    /// lie.
+    fn note_places(&mut self, offsets: &[u32], block_ends: &mut Vec<u32>) {
         let Tools { items, probes, cold, promotions, cold_at, .. } = &mut *self.t;
         cold_at.clear();
         cold_at.resize(cold.len(), 0);
+        block_ends.resize(self.function.blocks.len(), 0);
+        let mut block: Option<BlockId> = None;
         for (item, ends) in items.iter().zip(offsets.windows(2)) {
+            let ends_block =
+                matches!(item, Item::Label(_) | Item::Align(_) | Item::Chunk | Item::Cold(_));
+            if let Some(block) = block.take_if(|_| ends_block) {
+                block_ends[block.index()] = ends[0];
+            }
             match item {
+                Item::Label(b) => block = Some(*b),
                 Item::Probe(p) => probes[*p as usize].parts.0 = ends[0],
                 Item::Promoted(p) => promotions[*p as usize].end = ends[1],
                 Item::Cold(c) => {
@@ -1085,6 +1098,9 @@ impl Writer<'_> {
                 }
                 _ => {}
             }
+        }
+        if let Some(block) = block {
+            block_ends[block.index()] = offsets[self.t.items.len()];
         }
     }
 
@@ -1100,7 +1116,7 @@ impl Writer<'_> {
         out.counters = std::mem::take(&mut self.counters);
         out.pointers = std::mem::take(&mut self.pointers);
         out.pointers.sort_unstable();
-        self.note_places(offsets);
+        self.note_places(offsets, &mut out.block_ends);
         let cold_at = &self.t.cold_at;
         let ip = |insn: u32| LinkAddr(function.insns[insn as usize].ip());
         let mut original_code = OriginalCode { image: self.context.image, start: 0, bytes: &[] };

@@ -8,7 +8,7 @@ use fettle_cfg::{Placement, SkipReason};
 use fettle_isa::Flow;
 use fettle_rewrite::check::Checker;
 use fettle_rewrite::plan::plan_checked_by;
-use fettle_rewrite::{Mode, PlanOptions, Pointers, Probing};
+use fettle_rewrite::{Mode, PlanOptions, Pointers, Probing, SPRINGBOARD_SIZE};
 
 #[test]
 fn real_binaries_with_every_kind_of_probes() {
@@ -207,4 +207,39 @@ fn crossings_are_found_when_they_are_wanted() {
     let wanted = crossings(true);
     assert!(wanted.iter().all(|(landings, _, parts)| *landings > 0 && *parts == 1), "{wanted:?}");
     assert_eq!(wanted[1].1, 2);
+}
+
+/// A way back to the original takes the place of a block's first bytes, so nothing may come to what is
+/// behind the first of them: a block may have been only padding, of which nothing is left.
+#[test]
+fn nothing_comes_into_the_middle_of_a_way_back() {
+    let mut landings = 0;
+    for path in common::BINARIES {
+        let Some((image, lifted)) = common::open(path) else { continue };
+        for mode in [Mode::Plain, Mode::Blocks, Mode::Events] {
+            let options = PlanOptions { crossings: true, ..everything(mode) };
+            let plan = fettle_rewrite::plan(&image, &lifted, options);
+            let mut ways: Vec<u32> =
+                plan.functions.iter().flat_map(|f| &f.crossings.landings).map(|l| l.1).collect();
+            ways.sort_unstable();
+            landings += ways.len();
+            for (from, to) in jumps(&plan.text) {
+                let way = ways[..ways.partition_point(|way| *way < to)].last();
+                let inside = way.is_some_and(|way| to < way + SPRINGBOARD_SIZE as u32);
+                assert!(!inside, "{path}, {mode:?}: {from:#x} leads to {to:#x}, in {way:#x?}");
+            }
+        }
+    }
+    assert!(landings > 10_000, "{landings}");
+}
+
+/// Where jumps within new code lead that are complete before it has its place: from and to. Others still
+/// lead to what is behind them.
+fn jumps(text: &[u8]) -> Vec<(u32, u32)> {
+    let decoder = iced_x86::Decoder::new(64, text, iced_x86::DecoderOptions::NONE);
+    let jumps = decoder.into_iter().filter(|insn| {
+        let jumps = insn.is_jcc_short_or_near() || insn.is_jmp_short_or_near();
+        jumps && insn.near_branch_target() != insn.next_ip()
+    });
+    jumps.map(|insn| (insn.ip() as u32, insn.near_branch_target() as u32)).collect()
 }
