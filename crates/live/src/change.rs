@@ -355,10 +355,13 @@ fn clear_code(
         return Ok(());
     }
     let ranges = Ranges::new(codes.iter().map(|(at, len)| (at.0, at.0 + *len as u64)).collect());
-    for tries in 0.. {
+    // What is still there then has been left on a stack by somebody.
+    const PASSING: u32 = 50;
+    for tries in 0u32.. {
         let (done, stop) = process.while_halted(|halted| {
-            // It is on its way out of there.
-            if halted.any_in(&ranges) {
+            // It is on its way out of there; or in a signal's handler, perhaps, that comes back there.
+            let comes_back = || halted.on_stacks(&ranges, &Returns::default());
+            if halted.any_in(&ranges) || tries < PASSING && !comes_back()?.is_empty() {
                 return Ok(false);
             }
             for (at, len) in &codes {

@@ -615,10 +615,10 @@ impl Thread {
         Some(Thread { tid, registers: ptrace::registers(tid).ok()?, since })
     }
 
-    /// The number of the system call that the thread was in, if it was.
-    pub(crate) fn system_call(&self) -> Option<u64> {
-        let number = self.registers.orig_rax;
-        ((number as i64) >= 0).then_some(number)
+    /// One with these registers, that stands in no process.
+    #[cfg(test)]
+    pub(crate) fn standing(tid: i32, registers: Registers, since: Instant) -> Thread {
+        Thread { tid, registers, since }
     }
 }
 

@@ -58,6 +58,7 @@ mod remote;
 mod returns;
 mod signals;
 mod stop;
+mod way_back;
 
 pub use attach::{Following, attach, is_followed};
 pub use auxv::Auxv;

@@ -130,6 +130,42 @@ pub(crate) fn set_general(tid: i32, index: usize, value: u64) -> io::Result<()> 
     request(libc::PTRACE_POKEUSER, tid, GENERAL[index], value as usize)
 }
 
+/// What a thread has of floating-point state.
+pub(crate) struct FloatingPoint {
+    /// The legacy area of it (`fxsave`), with nothing in the part that is left to software.
+    pub legacy: [u8; 512],
+    /// Whether it has chosen rights for memory with protection keys.
+    pub has_protection_keys: bool,
+}
+
+/// Reads the floating-point state.
+pub(crate) fn floating_point(tid: i32) -> io::Result<FloatingPoint> {
+    const FOR_SOFTWARE: usize = 464;
+    // Either gives all rights, or what the kernel gives everybody: none for any key but the first.
+    const COMMON_RIGHTS: [u32; 2] = [0, 0x5555_5554];
+    let mut legacy = [0; 512];
+    request(libc::PTRACE_GETFPREGS, tid, 0, legacy.as_mut_ptr() as usize)?;
+    legacy[FOR_SOFTWARE..].fill(0);
+    let rights = protection_rights(tid)?;
+    Ok(FloatingPoint { legacy, has_protection_keys: !COMMON_RIGHTS.contains(&rights) })
+}
+
+/// A thread's PKRU register; 0 where the processor has none.
+fn protection_rights(tid: i32) -> io::Result<u32> {
+    const NT_X86_XSTATE: usize = 0x202;
+    const PKRU: u32 = 9;
+    // Intel SDM 1, 13.2: size and offset of a component of the state.
+    let component = std::arch::x86_64::__cpuid_count(0xd, PKRU);
+    if component.eax == 0 {
+        return Ok(0);
+    }
+    let at = component.ebx as usize;
+    let mut state = vec![0u8; at + 8];
+    let mut piece = libc::iovec { iov_base: state.as_mut_ptr().cast(), iov_len: state.len() };
+    request(libc::PTRACE_GETREGSET, tid, NT_X86_XSTATE, &raw mut piece as usize)?;
+    Ok(u32::from_le_bytes(state[at..at + 4].try_into().expect("four bytes")))
+}
+
 /// The blocked signals: bit `n - 1` for signal `n`.
 pub(crate) fn blocked_signals(tid: i32) -> io::Result<u64> {
     let mut mask = 0u64;

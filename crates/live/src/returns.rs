@@ -307,7 +307,7 @@ fn is_kept_by_exception(process: &Process, at: LiveAddr) -> bool {
 }
 
 /// Whether some thread has a shadow stack, which would not agree with changed return addresses.
-fn has_shadow_stacks(pid: i32) -> bool {
+pub(crate) fn has_shadow_stacks(pid: i32) -> bool {
     let status = maps::read_proc(&format!("/proc/{pid}/status")).unwrap_or_default();
     let status = String::from_utf8_lossy(&status);
     let features = status.lines().find_map(|line| line.strip_prefix("x86_Thread_features:"));
