@@ -6,6 +6,7 @@ mod running;
 
 use std::fs;
 use std::io::{BufRead, BufReader};
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -317,6 +318,47 @@ fn an_undo_that_was_killed_goes_on() {
         assert_eq!(differing(pid), Vec::<String>::new());
         assert_eq!(leftovers(pid), Vec::<String>::new());
     }
+    assert_eq!(running.end(), "right after many rounds\nexit status: 0");
+}
+
+/// Killed before any of the steps by which it changes the program: that is right all the time, and takes
+/// its signals.
+#[test]
+fn killed_before_any_step() {
+    let bench = Bench::new();
+    let killer = bench.build("killed_at.c", &["-shared", "-fPIC"]);
+    let running = bench.start(&bench.build("thrower.cpp", &["-O3"]));
+    let pid = running.pid();
+    let number = pid.to_string();
+    let tune = ["tune", "-p", &number, "--shuffle", "5"];
+    let undo = ["undo", &number];
+    let mut killed = 0;
+    for (arguments, is_tuned) in [(&tune[..], false), (&undo[..], true)] {
+        // Some of them; there are up to two hundred.
+        for step in (1..).step_by(7) {
+            if is_tuned {
+                bench.tune(pid, 5, &[]);
+            }
+            let mut fettle = bench.fettle(arguments);
+            fettle.env("LD_PRELOAD", &killer).env("KILLED_AT", step.to_string());
+            let status = fettle.stdout(Stdio::null()).stderr(Stdio::null()).status().unwrap();
+            let what = format!("{arguments:?}, before step {step}");
+            assert!(status.success() || status.signal() == Some(9), "{what}: {status}");
+            if bench.journal(pid).exists() {
+                let (status, undone) = bench.undo(pid);
+                assert_eq!(status, 0, "{what}: {undone}");
+            }
+            assert_eq!(differing(pid), Vec::<String>::new(), "{what}");
+            assert_eq!(leftovers(pid), Vec::<String>::new(), "{what}");
+            let main = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+            assert!(main.contains("SigBlk:\t0000000000000000"), "{what}:\n{main}");
+            if status.success() {
+                break;
+            }
+            killed += 1;
+        }
+    }
+    assert!(killed > 20, "{killed}");
     assert_eq!(running.end(), "right after many rounds\nexit status: 0");
 }
 
