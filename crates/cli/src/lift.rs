@@ -9,7 +9,7 @@ use std::time::Instant;
 use clap::Parser;
 use fettle_cfg::{Lifted, SkipReason, Skipped};
 use fettle_report::render::one_line;
-use fettle_rewrite::{Mode, PlanOptions, Pointers, Probing};
+use fettle_rewrite::{Mode, PlanOptions, Probing};
 use serde_json::json;
 
 /// Arguments of `fettle lift`.
@@ -57,14 +57,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         let begin = Instant::now();
         let lifted = fettle_cfg::lift(&image);
         let lift_seconds = begin.elapsed().as_secs_f64();
-        let options = PlanOptions {
-            probes: Probing::new(Mode::Events),
-            select: &|_| true,
-            places: &[],
-            placement: None,
-            pointers: Pointers::Kept,
-            crossings: false,
-        };
+        let options = PlanOptions::new(Probing::new(Mode::Events));
         let plan = fettle_rewrite::plan(&image, &lifted, options);
         let seconds = begin.elapsed().as_secs_f64();
         let megabytes = lifted.code_bytes as f64 / 1e6;
@@ -143,14 +136,7 @@ fn run_until(until: Step, file: &Path) -> anyhow::Result<()> {
         return Ok(());
     }
     let lifted = fettle_cfg::lift(&image);
-    let options = PlanOptions {
-        probes: Probing::new(Mode::Events),
-        select: &|_| true,
-        places: &[],
-        placement: None,
-        pointers: Pointers::Kept,
-        crossings: false,
-    };
+    let options = PlanOptions::new(Probing::new(Mode::Events));
     match until {
         Step::Parse | Step::Lift => {}
         Step::Emit => {

@@ -14,7 +14,7 @@ use fettle_cfg::{Function, Placement, SkipReason};
 use fettle_image::{Bytes, Image, Language, unversioned};
 use fettle_live::Mapping;
 use fettle_rewrite::own::OwnProbe;
-use fettle_rewrite::{Depth, LinkParameters, Linked, Mode, Plan, PlanOptions, Pointers, Probing};
+use fettle_rewrite::{Depth, LinkParameters, Linked, Mode, Plan, PlanOptions, Probing};
 
 use crate::arguments::{self, ArgumentRequest, Recorded};
 use crate::cache::{Plans, Wanted};
@@ -465,12 +465,10 @@ impl Modules {
         };
         let shuffled = shuffle.map(|seed| Placement::shuffled(&lifted.functions, seed));
         let options = PlanOptions {
-            probes,
             select: &select,
-            places: &[],
             placement: shuffled.as_ref(),
-            pointers: Pointers::Kept,
             crossings: *crossings,
+            ..PlanOptions::new(probes)
         };
         let plan = Arc::new(fettle_rewrite::plan(image, &lifted, options));
         self.work.seconds += begin.elapsed().as_secs_f64();

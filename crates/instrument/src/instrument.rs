@@ -34,7 +34,7 @@ use fettle_image::{Image, Kind, LinkAddr, unversioned};
 use fettle_rewrite::link::LinkError;
 use fettle_rewrite::plan::{PlanFixup, PlanFixupKind, PlannedEntry};
 use fettle_rewrite::unwind::PartUnwind;
-use fettle_rewrite::{LinkParameters, Mode, Plan, PlanOptions, PlannedFunction, Pointers, Probing};
+use fettle_rewrite::{LinkParameters, Mode, Plan, PlanOptions, PlannedFunction, Probing};
 
 use crate::agent::{self, CODE_LEN, DATA_LEN, Entry, Parameters};
 use crate::elf::{self, NewSection, Phdr, Sections};
@@ -294,14 +294,7 @@ fn plan(image: &Image, options: &Options) -> Plan {
     fettle_rewrite::plan(
         image,
         &lifted,
-        PlanOptions {
-            probes: Probing::new(options.mode),
-            select: &select,
-            places: &[],
-            placement: None,
-            pointers: Pointers::Kept,
-            crossings: false,
-        },
+        PlanOptions { select: &select, ..PlanOptions::new(Probing::new(options.mode)) },
     )
 }
 

@@ -92,12 +92,10 @@ pub fn lay_out(
     let select = |f: &Function| entries.contains(&f.entry) && !must_stay(&image, f);
     let probes = Probing::new(Mode::Plain);
     let options = PlanOptions {
-        probes,
         select: &select,
-        places: &[],
         placement: Some(&placement),
         pointers: Pointers::Promoted(&promoted),
-        crossings: false,
+        ..PlanOptions::new(probes)
     };
     let plan = fettle_rewrite::plan(&image, &lifted, options);
     if plan.functions.is_empty() {

@@ -13,7 +13,7 @@ use fettle_layout::lifted::Exactness;
 use fettle_layout::model::Addresses;
 use fettle_layout::order::Modelled;
 use fettle_layout::{Code, Counts, Options, lay_out};
-use fettle_rewrite::{Mode, PlanOptions, Pointers, Probing};
+use fettle_rewrite::{Mode, PlanOptions, Probing};
 use fettle_trace::{CounterKind, Trace};
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
@@ -121,14 +121,7 @@ fn explore(trace: &Trace, root: Option<&str>, figures: bool) -> Result<()> {
     let plan = fettle_rewrite::plan(
         &image,
         &lifted,
-        PlanOptions {
-            probes,
-            select: &select,
-            places: &[],
-            placement: Some(&placement),
-            pointers: Pointers::Kept,
-            crossings: false,
-        },
+        PlanOptions { select: &select, placement: Some(&placement), ..PlanOptions::new(probes) },
     );
     let failed = |reason| plan.skipped.iter().filter(|s| s.reason == reason).count();
     println!(

@@ -25,14 +25,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             let errors = Mutex::new(Vec::new());
             let spent = Mutex::new((Duration::ZERO, 0u64));
             let begin = Instant::now();
-            let options = PlanOptions {
-                probes: Probing::new(mode),
-                select: &|_| true,
-                places: &[],
-                placement: None,
-                pointers: pointers(mode),
-                crossings: false,
-            };
+            let options =
+                PlanOptions { pointers: pointers(mode), ..PlanOptions::new(Probing::new(mode)) };
             let plan = plan_checked_by(&image, &lifted, options, || {
                 let mut checker = Checker::new(&image);
                 let (errors, spent) = (&errors, &spent);

@@ -8,7 +8,7 @@ use std::fmt::Write;
 use std::hash::Hasher;
 
 use fettle_image::Image;
-use fettle_rewrite::{Mode, PlanOptions, Pointers, Probing};
+use fettle_rewrite::{Mode, PlanOptions, Probing};
 
 /// Hashes whatever is formatted into it.
 struct Text(DefaultHasher);
@@ -28,14 +28,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             if std::env::var("MODE").is_ok_and(|m| m != format!("{mode:?}")) {
                 continue;
             }
-            let options = PlanOptions {
-                probes: Probing::new(mode),
-                select: &|_| true,
-                places: &[],
-                placement: None,
-                pointers: Pointers::Kept,
-                crossings: true,
-            };
+            let options = PlanOptions { crossings: true, ..PlanOptions::new(Probing::new(mode)) };
             let plan = fettle_rewrite::plan(&image, &lifted, options);
             let mut text = Text(DefaultHasher::new());
             text.0.write(&plan.text);

@@ -4,7 +4,7 @@
 
 use std::time::Instant;
 
-use fettle_rewrite::{Mode, PlanOptions, Pointers, Probing};
+use fettle_rewrite::{Mode, PlanOptions, Probing};
 use iced_x86::{Decoder, DecoderOptions, Formatter, NasmFormatter};
 
 fn main() {
@@ -21,18 +21,7 @@ fn main() {
     let t = Instant::now();
     let lifted = fettle_cfg::lift(&image);
     let lift = t.elapsed();
-    let plan = fettle_rewrite::plan(
-        &image,
-        &lifted,
-        PlanOptions {
-            probes: Probing::new(mode),
-            select: &|_| true,
-            places: &[],
-            placement: None,
-            pointers: Pointers::Kept,
-            crossings: false,
-        },
-    );
+    let plan = fettle_rewrite::plan(&image, &lifted, PlanOptions::new(Probing::new(mode)));
     let all = t.elapsed();
     println!(
         "{} functions, {} skipped, {} bytes -> {}; lift {lift:.0?}, all {all:.0?}, {:.1} MB/s; {} fixups",

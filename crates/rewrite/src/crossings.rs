@@ -16,7 +16,8 @@ pub type Crossing = (LinkAddr, u32);
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Crossings {
     /// Where control may be led from new code back to the original: starts of blocks, before their
-    /// probes, that have at least [`SPRINGBOARD_SIZE`] bytes of new code.
+    /// probes, that have at least [`SPRINGBOARD_SIZE`] bytes of new code that nothing comes to in their
+    /// middle.
     pub landings: Vec<Crossing>,
     /// Where control may be led from the original to new code: starts of blocks, and what calls come back
     /// to, where the original has that many bytes that nothing comes to in their middle.
@@ -55,10 +56,17 @@ impl Crossings {
 fn landings(function: &Function, emitted: &Emitted) -> Vec<Crossing> {
     const ROOM: u32 = SPRINGBOARD_SIZE as u32;
     let mut all = Vec::with_capacity(function.blocks.len() + 1);
+    // Stacks that sleep may lead to behind a call, wherever they are.
+    let mut behind_calls: Vec<u32> = emitted.returns.iter().map(|(_, offset)| *offset).collect();
+    behind_calls.sort_unstable();
+    let comes_back = |label: u32| {
+        let next = behind_calls.partition_point(|offset| *offset <= label);
+        behind_calls.get(next).is_some_and(|offset| *offset < label + ROOM)
+    };
     let places = emitted.block_offsets.iter().zip(&emitted.block_ends);
     for (block, (label, end)) in function.blocks.iter().zip(places) {
         // What is left of a block may be nothing, or a short jump.
-        if *end >= label + ROOM {
+        if *end >= label + ROOM && !comes_back(*label) {
             all.push((block.start, *label));
         }
         // Callers come to where the entry is counted.

@@ -41,6 +41,20 @@ pub struct PlanOptions<'a> {
     pub crossings: bool,
 }
 
+impl<'a> PlanOptions<'a> {
+    /// These probes in all functions, which stay in their order.
+    pub fn new(probes: Probing<'a>) -> PlanOptions<'a> {
+        PlanOptions {
+            probes,
+            select: &|_| true,
+            places: &[],
+            placement: None,
+            pointers: Pointers::Kept,
+            crossings: false,
+        }
+    }
+}
+
 /// A function with new code.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct PlannedFunction {

@@ -8,7 +8,7 @@ use fettle_cfg::{Placement, SkipReason};
 use fettle_isa::Flow;
 use fettle_rewrite::check::Checker;
 use fettle_rewrite::plan::plan_checked_by;
-use fettle_rewrite::{Mode, PlanOptions, Pointers, Probing, SPRINGBOARD_SIZE};
+use fettle_rewrite::{Mode, PlanOptions, Probing, SPRINGBOARD_SIZE};
 
 #[test]
 fn real_binaries_with_every_kind_of_probes() {
@@ -28,12 +28,10 @@ fn real_binaries_with_every_kind_of_probes() {
                 let placement = *placement;
                 let probes = probes.clone();
                 let options = PlanOptions {
-                    probes,
-                    select: &|_| true,
-                    places: &[],
                     placement,
                     pointers,
                     crossings: true,
+                    ..PlanOptions::new(probes)
                 };
                 let rejected = Mutex::new(Vec::new());
                 let plan = plan_checked_by(&image, &lifted, options, || {
@@ -62,14 +60,7 @@ fn real_binaries_with_every_kind_of_probes() {
 
 /// New code for all functions.
 fn everything(mode: Mode) -> PlanOptions<'static> {
-    PlanOptions {
-        probes: Probing::new(mode),
-        select: &|_| true,
-        places: &[],
-        placement: None,
-        pointers: Pointers::Kept,
-        crossings: false,
-    }
+    PlanOptions::new(Probing::new(mode))
 }
 
 #[test]
@@ -223,7 +214,10 @@ fn nothing_comes_into_the_middle_of_a_way_back() {
                 plan.functions.iter().flat_map(|f| &f.crossings.landings).map(|l| l.1).collect();
             ways.sort_unstable();
             landings += ways.len();
-            for (from, to) in jumps(&plan.text) {
+            let returns = plan.functions.iter().flat_map(|f| &f.crossings.returns);
+            let returns = returns.map(|(from, to)| (from.0, *to));
+            let jumps = jumps(&plan.text).into_iter().map(|(from, to)| (from.into(), to));
+            for (from, to) in jumps.chain(returns) {
                 let way = ways[..ways.partition_point(|way| *way < to)].last();
                 let inside = way.is_some_and(|way| to < way + SPRINGBOARD_SIZE as u32);
                 assert!(!inside, "{path}, {mode:?}: {from:#x} leads to {to:#x}, in {way:#x?}");

@@ -72,7 +72,13 @@ fn for_each(
     plan_checked_by(
         image,
         lifted,
-        PlanOptions { probes, select: &select, places: &[], placement, pointers, crossings: true },
+        PlanOptions {
+            select: &select,
+            placement,
+            pointers,
+            crossings: true,
+            ..PlanOptions::new(probes)
+        },
         || {
             |claim: Claim<'_>, context: &Context<'_>| {
                 let mut each = each.lock().expect("no panic before");
@@ -803,12 +809,10 @@ fn with_pointers(
         let each = Mutex::new((&mut met, &mut each));
         let select = |f: &fettle_cfg::Function| f.name.as_deref() == Some(name);
         let options = PlanOptions {
-            probes: Probing::new(mode),
             select: &select,
-            places: &[],
-            placement: None,
             pointers: pointers(&lifted),
             crossings: true,
+            ..PlanOptions::new(Probing::new(mode))
         };
         plan_checked_by(&image, &lifted, options, || {
             |claim: Claim<'_>, context: &Context<'_>| {

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use common::Random;
 use fettle_image::{Image, LinkAddr};
-use fettle_rewrite::{LinkParameters, PlanOptions, Pointers, link, plan};
+use fettle_rewrite::{LinkParameters, PlanOptions, link, plan};
 
 /// Small files: a second is short.
 const FILES: [&str; 5] =
@@ -45,18 +45,7 @@ fn rewrite(image: &Image, random: &mut Random) -> usize {
     let lifted = fettle_cfg::lift(image);
     let variants = common::variants(&lifted);
     let probes = variants[random.below(variants.len())].clone();
-    let plan = plan(
-        image,
-        &lifted,
-        PlanOptions {
-            probes,
-            select: &|_| true,
-            places: &[],
-            placement: None,
-            pointers: Pointers::Kept,
-            crossings: true,
-        },
-    );
+    let plan = plan(image, &lifted, PlanOptions { crossings: true, ..PlanOptions::new(probes) });
     let _ = link(
         &plan,
         image,

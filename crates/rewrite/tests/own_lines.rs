@@ -7,7 +7,7 @@ use std::sync::Mutex;
 use fettle_rewrite::check::Checker;
 use fettle_rewrite::own::OwnProbe;
 use fettle_rewrite::plan::plan_checked_by;
-use fettle_rewrite::{Mode, PlanOptions, Pointers, Probing};
+use fettle_rewrite::{Mode, PlanOptions, Probing};
 use iced_x86::IcedError;
 use iced_x86::code_asm::*;
 
@@ -128,12 +128,8 @@ fn what_is_put_in_line_is_agreed_with() {
         assert!(in_line, "{} is called", line.0);
         let rejected = Mutex::new(Vec::new());
         let options = PlanOptions {
-            probes: Probing { own: Some(&own), ..Probing::new(Mode::Own) },
-            select: &|_| true,
-            places: &[],
-            placement: None,
-            pointers: Pointers::Kept,
             crossings: true,
+            ..PlanOptions::new(Probing { own: Some(&own), ..Probing::new(Mode::Own) })
         };
         let plan = plan_checked_by(&image, &lifted, options, || {
             let mut checker = Checker::new(&image);

@@ -180,12 +180,11 @@ impl Module {
         let select = |f: &Function| wants(f) && self.is_same(f) && !must_stay(&self.image, f);
         let probes = probes.clone();
         let options = PlanOptions {
-            probes,
             select: &select,
-            places: &[],
             placement,
             pointers,
             crossings: true,
+            ..PlanOptions::new(probes)
         };
         let plan = Arc::new(fettle_rewrite::plan(&self.image, &self.lifted, options));
         if plan.functions.is_empty() {

@@ -16,7 +16,7 @@ use std::collections::HashMap;
 
 use fettle_cfg::{Function, SkipReason, Skipped};
 use fettle_image::LinkAddr;
-use fettle_rewrite::{Plan, PlanOptions, Pointers, Probing};
+use fettle_rewrite::{Plan, PlanOptions, Probing};
 
 use crate::instrument::Options;
 pub use carry::RECORDS;
@@ -72,12 +72,9 @@ pub fn instrument(file: &[u8], options: &Options) -> Result<Made, Refusal> {
         options.selection.wants(&layout.image, f) && !obstacles.contains_key(&f.entry)
     };
     let plan_options = PlanOptions {
-        probes: Probing::new(options.mode),
         select: &wants,
         places: &places,
-        placement: None,
-        pointers: Pointers::Kept,
-        crossings: false,
+        ..PlanOptions::new(Probing::new(options.mode))
     };
     let mut plan = fettle_rewrite::plan(&layout.image, &lifted, plan_options);
     tell_obstacles(&mut plan, &obstacles);
