@@ -61,7 +61,7 @@ pub struct RangeCode {
     ///
     /// Programs jump over the prefix while they have one thread. What is jumped to does the same
     /// as the whole instruction, so such jumps are lifted as jumps to that.
-    unlocked: Vec<LinkAddr>,
+    pub unlocked: Vec<LinkAddr>,
 }
 
 impl RangeCode {

@@ -452,6 +452,7 @@ fn targets(image: &Image, parts: &[Part], context: &TableContext<'_>) -> Vec<Lin
     for part in parts {
         all.push(part.code.range.start);
         all.extend_from_slice(&part.code.calls);
+        all.extend_from_slice(&part.code.unlocked);
         all.extend_from_slice(context.labels_in(&part.code.range));
         if part.code.failure.is_some() {
             // This code goes on running where it is.

@@ -245,6 +245,12 @@ fn exceptions_through_libraries() {
     again_and_again("thrower.cpp", &["-fcf-protection=full"], &libraries, 2);
 }
 
+/// As libgcc does where the C library is older than 2.35.
+#[test]
+fn kept_program_headers() {
+    again_and_again("keeps_headers.c", &[], &[], 3);
+}
+
 /// Waits until the journal of `pid` has `count` lines that begin with `kind`, or fettle has ended.
 fn await_stage(journal: &Path, fettle: &mut Child, kind: &str, count: usize) {
     let begin = Instant::now();

@@ -431,7 +431,6 @@ fn take_away(
             return Ok(Some(in_memory(&lead, &process.maps()?)));
         }
     }
-    let conflicts = &mut undone.conflicts;
     let (hindrance, stop) = process.while_halted(|halted| {
         if halted.any_in(&guards) {
             return Ok(Some("a thread looks through the list of libraries".to_owned()));
@@ -448,17 +447,41 @@ fn take_away(
             },
         };
         halted.lead_dead_back(returns, &dead)?;
-        forget(journal, halted, (&unwind, &places), conflicts)
+        forget(journal, halted, (&unwind, &places), &mut undone.conflicts)
     })?;
     undone.stops.push(stop);
-    if hindrance.is_some() {
-        return Ok(hindrance);
-    }
+    let read = if change_memory { &code } else { &ranges };
+    let hindrance = match hindrance {
+        None => lead_headers_back(process, returns, read, undone)?,
+        hindrance => hindrance,
+    };
+    let None = hindrance else { return Ok(hindrance) };
     // Nothing leads there any more, and nothing will.
     let regions = still_there(journal, process)?;
     undone.stops.extend(process.unmap(journal, &regions)?);
     undone.freed = regions.iter().map(Region::code_len).sum();
     Ok(None)
+}
+
+/// Has unwinders that keep where program headers are (libgcc before `_dl_find_object`) know the originals;
+/// gives what hinders. No copy is kept any more that was not: the loader tells of the originals already.
+fn lead_headers_back(
+    process: &Process,
+    returns: &Returns,
+    ranges: &Ranges,
+    undone: &mut Undone,
+) -> Result<Option<String>, LiveError> {
+    let copies = returns.headers();
+    let memory = OwnMemory::of_modules(process, &process.maps()?);
+    let mut leads = memory.words_in(process, &copies);
+    leads.retain(|(at, word)| returns.header_of(process, *at, *word).is_some());
+    if leads.is_empty() {
+        return Ok(None);
+    }
+    let lead_back = |halted: &mut Halted<'_>| halted.lead_headers_back(returns, &leads, ranges);
+    let (done, stop) = process.while_halted(lead_back)?;
+    undone.stops.push(stop);
+    Ok((!done).then(|| "a thread looks for the code of an exception".to_owned()))
 }
 
 /// Searches the memory of a process that stands still: gives what is dead of it, or what hinders.

@@ -76,7 +76,7 @@ pub use launch::Launch;
 pub use maps::{FileId, LiveAddr, Mapping};
 pub use names::Names;
 pub use own_stack::on_own_stack;
-pub use patching::{Known, Left, Patched};
+pub use patching::{Known, Left, Patched, Restored};
 pub use perf_map::write_perf_map;
 pub use places::{Place, Places, Record};
 pub use process::{

@@ -63,7 +63,7 @@ pub struct Patched {
 
 /// What became of places that were to be restored.
 #[derive(Debug, Default)]
-pub(crate) struct Restored {
+pub struct Restored {
     /// So many have what they had.
     pub count: usize,
     /// So many are no longer there: their library was closed.
@@ -190,11 +190,11 @@ impl Process {
 
     /// Puts back what was there before `patches`, where they were written and the places are still
     /// what `places` say.
-    pub(crate) fn restore(
-        &self,
-        patches: &[Patch],
-        places: &Places,
-    ) -> Result<Restored, LiveError> {
+    ///
+    /// # Errors
+    ///
+    /// When the process cannot be stopped, or memory cannot be written.
+    pub fn restore(&self, patches: &[Patch], places: &Places) -> Result<Restored, LiveError> {
         let mut pages = by_page(patches, |_| true);
         let mut restored = Restored::default();
         while !pages.is_empty() {

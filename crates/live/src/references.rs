@@ -335,6 +335,41 @@ impl OwnMemory {
         OwnMemory { runs, mapped, dead, guard: view.guard }
     }
 
+    /// What modules have in data of their own: with these mappings, those of files that can be written to,
+    /// and what lies right behind.
+    pub fn of_modules(process: &Process, maps: &[Mapping]) -> OwnMemory {
+        let own = |m: &Mapping| m.readable && m.writable && !m.shared;
+        let is_data = |m: &Mapping| own(m) && m.path.is_some();
+        let behind = |m: &Mapping| {
+            let before = maps.iter().find(|before| before.end == m.start);
+            own(m) && m.path.is_none() && before.is_some_and(is_data)
+        };
+        let pagemap = Pagemap::of(process.pid());
+        let mut memory = OwnMemory { runs: Vec::new(), mapped: 0, dead: Dead::default(), guard: 0 };
+        for mapping in maps.iter().filter(|m| is_data(m) || behind(m)) {
+            memory.mapped += mapping.end.0 - mapping.start.0;
+            in_use(&pagemap, mapping.start.0, mapping.end.0, &mut memory.runs);
+        }
+        memory
+    }
+
+    /// All words that are in `ranges`, and where they are.
+    pub fn words_in(&self, process: &Process, ranges: &Ranges) -> Vec<(LiveAddr, u64)> {
+        let (low, high) = ranges.hull();
+        let mut found = Vec::new();
+        let mut bytes = vec![0; CHUNK];
+        for (start, end) in self.runs.iter().copied() {
+            for at in (start..end).step_by(CHUNK) {
+                let len = (end - at).min(CHUNK as u64) as usize;
+                let count = process.memory.read_some(LiveAddr(at), &mut bytes[..len]).unwrap_or(0);
+                let places = (at..).step_by(8).map(LiveAddr).zip(words(&bytes[..count]));
+                let inside = |word: u64| low <= word && word < high && ranges.contains(word);
+                found.extend(places.filter(|(_, word)| inside(*word)));
+            }
+        }
+        found
+    }
+
     /// Whether it is too much to be searched while the process stands still.
     pub fn is_large(&self) -> bool {
         let used: u64 = self.runs.iter().map(|(start, end)| end - start).sum();

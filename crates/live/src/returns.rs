@@ -36,16 +36,20 @@ pub struct Returns {
     /// Landing pads of new code, with those of the original, in order. An exception on its way to a handler
     /// keeps the address of the one that was found in memory, while others clean up.
     pads: Vec<(u64, u64)>,
+    /// Copies of program headers, with the originals, in order. Unwinders keep where those are that they
+    /// need.
+    headers: Vec<(u64, u64)>,
 }
 
 impl Returns {
     /// All of new code in `texts`: the place, or the table, of new code, and that of the original;
-    /// tables with `whole` addresses for entries, and landing pads likewise.
+    /// tables with `whole` addresses for entries, landing pads and program headers likewise.
     pub fn new(
         texts: impl IntoIterator<Item = Region>,
         places: impl IntoIterator<Item = (LiveAddr, LiveAddr)>,
         whole: impl IntoIterator<Item = (LiveAddr, LiveAddr)>,
         pads: impl IntoIterator<Item = (LiveAddr, LiveAddr)>,
+        headers: impl IntoIterator<Item = (LiveAddr, LiveAddr)>,
     ) -> Returns {
         fn sorted(all: impl IntoIterator<Item = (LiveAddr, LiveAddr)>) -> Vec<(u64, u64)> {
             let mut all: Vec<_> = all.into_iter().map(|(new, old)| (new.0, old.0)).collect();
@@ -53,7 +57,8 @@ impl Returns {
             all
         }
         let texts = texts.into_iter().map(|text| (text.at.0, text.at.0 + text.len)).collect();
-        Returns { texts, pairs: sorted(places), whole: sorted(whole), pads: sorted(pads) }
+        let (pairs, whole) = (sorted(places), sorted(whole));
+        Returns { texts, pairs, whole, pads: sorted(pads), headers: sorted(headers) }
     }
 
     /// Adds what is known of other new code.
@@ -65,6 +70,8 @@ impl Returns {
         self.whole.sort_unstable();
         self.pads.extend(other.pads);
         self.pads.sort_unstable();
+        self.headers.extend(other.headers);
+        self.headers.sort_unstable();
     }
 
     /// As bytes, to be kept beside a log.
@@ -72,8 +79,10 @@ impl Returns {
         let counts = [
             (self.texts.len() as u64, self.pads.len() as u64),
             (self.whole.len() as u64, self.pairs.len() as u64),
+            (self.headers.len() as u64, 0),
         ];
-        let all = [&counts[..], &self.texts, &self.pads, &self.whole, &self.pairs].concat();
+        let lists = [&self.texts, &self.pads, &self.whole, &self.pairs, &self.headers];
+        let all = [&counts[..], &lists.map(|list| list.as_slice()).concat()].concat();
         let body: Vec<u8> =
             all.iter().flat_map(|(a, b)| [a.to_le_bytes(), b.to_le_bytes()]).flatten().collect();
         [&crate::process::hash(&body).to_le_bytes()[..], &body].concat()
@@ -88,7 +97,7 @@ impl Returns {
         let word = |b: &[u8]| b.try_into().map(u64::from_le_bytes).ok();
         let pairs = body.chunks_exact(16).map(|pair| Some((word(&pair[..8])?, word(&pair[8..])?)));
         let pairs: Vec<(u64, u64)> = pairs.collect::<Option<_>>()?;
-        let ([texts, others], mut rest) = pairs.split_first_chunk()?;
+        let ([texts, others, headers], mut rest) = pairs.split_first_chunk()?;
         let mut next = |count: u64| -> Option<Vec<(u64, u64)>> {
             let (these, others) = rest.split_at_checked(usize::try_from(count).ok()?)?;
             rest = others;
@@ -96,8 +105,9 @@ impl Returns {
         };
         let (texts, pads) = (next(texts.0)?, next(texts.1)?);
         let (whole, pairs) = (next(others.0)?, next(others.1)?);
-        let sorted = [&pairs, &whole, &pads].iter().all(|all| all.is_sorted());
-        sorted.then_some(Returns { texts, pairs, whole, pads })
+        let headers = next(headers.0)?;
+        let sorted = [&pairs, &whole, &pads, &headers].iter().all(|all| all.is_sorted());
+        sorted.then_some(Returns { texts, pairs, whole, pads, headers })
     }
 
     /// Whether nothing is known.
@@ -139,6 +149,24 @@ impl Returns {
         self.original_of(word).filter(|_| is_address() && !may_be_in_use())
     }
 
+    /// Where copies of program headers are.
+    pub(crate) fn headers(&self) -> Ranges {
+        Ranges::new(self.headers.iter().map(|(copy, _)| (*copy, copy + 1)).collect())
+    }
+
+    /// The original of a program header that `word` at `at` leads to. Where addresses are small numbers the
+    /// word before or behind leads to another, as in a record of libgcc's: it has two side by side.
+    pub(crate) fn header_of(&self, process: &Process, at: LiveAddr, word: u64) -> Option<u64> {
+        let is_header = |at: LiveAddr| {
+            let mut bytes = [0; 8];
+            let read = process.memory.read_exact(at, &mut bytes);
+            read.is_ok() && find(&self.headers, u64::from_le_bytes(bytes)).is_some()
+        };
+        let original = find(&self.headers, word)?;
+        let beside = [at.offset(8), LiveAddr(at.0.wrapping_sub(8))];
+        (word >= LOWEST || beside.into_iter().any(is_header)).then_some(original)
+    }
+
     /// Whether an exception lands there, and no call comes back to it.
     pub(crate) fn is_pad(&self, address: u64) -> bool {
         find(&self.pairs, address).is_none() && find(&self.pads, address).is_some()
@@ -157,7 +185,8 @@ fn find(pairs: &[(u64, u64)], address: u64) -> Option<u64> {
 impl Halted<'_> {
     /// Has threads come back to the original where they would come back to new code, which lies in the
     /// ranges that are given for each. A thread that knows of new code in another way stays as it is: it may be on its way
-    /// into it, or look for the handler of an exception there. Nothing is done where the processor
+    /// into it, or look for the handler of an exception there. Who sleeps has the original's program headers
+    /// where it had copies, which are left over from such a look. Nothing is done where the processor
     /// keeps return addresses of its own (shadow stacks).
     ///
     /// # Errors
@@ -196,17 +225,20 @@ impl Halted<'_> {
                     registers.extend(instead(old).map(|old| (i, old)));
                 }
             }
-            let mut changes = Vec::new();
+            let (mut changes, mut headers) = (Vec::new(), Vec::new());
             stacks.search(thread.registers.rsp, ranges, &mut |at, word| {
-                if counts_on_stack(self.process, returns, at, word) {
+                if let Some(old) = returns.header_of(self.process, at, word) {
+                    headers.push((at, old));
+                } else if counts_on_stack(self.process, returns, at, word) {
                     let old = returns.original_in(self.process, at, word);
                     changes.extend(instead(old).map(|old| (at, old)));
                 }
             })?;
-            if unknown > 0 {
+            // Nobody who goes through headers one by one sleeps meanwhile.
+            if unknown > 0 || !sleeps && !headers.is_empty() {
                 continue;
             }
-            for (at, old) in changes {
+            for (at, old) in changes.into_iter().chain(headers) {
                 self.process.memory.write(at, &old.to_le_bytes())?;
             }
             for (i, old) in &registers {
@@ -289,6 +321,34 @@ impl Halted<'_> {
     }
 }
 
+impl Halted<'_> {
+    /// Has words lead to original program headers that lead to copies; false if a thread has just read one.
+    ///
+    /// # Errors
+    ///
+    /// When a stack cannot be read, or a word cannot be written.
+    pub(crate) fn lead_headers_back(
+        &self,
+        returns: &Returns,
+        leads: &[(LiveAddr, u64)],
+        within: &Ranges,
+    ) -> Result<bool, LiveError> {
+        if !self.on_stacks(within, returns)?.is_empty() {
+            return Ok(false);
+        }
+        for (at, word) in leads {
+            let now = self.process.read(*at, 8);
+            let original = returns.header_of(self.process, *at, *word);
+            if let (Ok(now), Some(original)) = (now, original)
+                && now == word.to_le_bytes()
+            {
+                self.process.memory.write(*at, &original.to_le_bytes())?;
+            }
+        }
+        Ok(true)
+    }
+}
+
 /// Whether a word at `at` may be a register that a signal has saved: behind it come up to 15 others,
 /// and then the program counter.
 fn is_saved_by_signal(process: &Process, at: LiveAddr) -> bool {
@@ -325,7 +385,9 @@ mod tests {
         let place = |new: u64, old: u64| (LiveAddr(new), LiveAddr(old));
         let places = [place(0x2000, 7), place(0x1000, 5)];
         let pads = [place(0x1800, 6), place(0x2000, 7)];
-        let returns = Returns::new([text], places, [place(0x5000, 8)], pads);
+        let headers = [place(0x6000, 0x40), place(0x6038, 0x78)];
+        let returns = Returns::new([text], places, [place(0x5000, 8)], pads, headers);
+        assert!(returns.headers().contains(0x6038) && !returns.headers().contains(0x6039));
         let original = |at| returns.original_of(at);
         assert_eq!([0x1000, 0x1800, 0x5000].map(original), [Some(5), Some(6), Some(8)]);
         assert_eq!([0x1000, 0x5000].map(|at| returns.is_table(at)), [false, true]);

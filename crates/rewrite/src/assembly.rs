@@ -72,7 +72,7 @@ impl<'a> Assembly<'a> {
     ) -> Assembly<'a> {
         let mut text = agent::CODE.to_vec();
         if let Some(own) = options.probes.own {
-            text.resize(agent::own_at() as usize, 0xcc);
+            text.resize(agent::own_at() as usize, emit::TRAP);
             text.extend_from_slice(&own.code);
         }
         let functions = lifted.functions.len();
@@ -117,7 +117,7 @@ impl<'a> Assembly<'a> {
         make_room(&mut self.plan.text, (end - from) as usize, share);
         make_room(&mut self.plan.fixups, fixups, share);
         // Traps between functions.
-        self.plan.text.resize(end as usize, 0xcc);
+        self.plan.text.resize(end as usize, emit::TRAP);
         for (made, places) in kept.into_iter().zip(&places) {
             self.add_function(made, places);
         }

@@ -56,12 +56,10 @@ impl Crossings {
 fn landings(function: &Function, emitted: &Emitted) -> Vec<Crossing> {
     const ROOM: u32 = SPRINGBOARD_SIZE as u32;
     let mut all = Vec::with_capacity(function.blocks.len() + 1);
-    // Stacks that sleep may lead to behind a call, wherever they are.
-    let mut behind_calls: Vec<u32> = emitted.returns.iter().map(|(_, offset)| *offset).collect();
-    behind_calls.sort_unstable();
+    let returned_to = returned_to(function, emitted);
     let comes_back = |label: u32| {
-        let next = behind_calls.partition_point(|offset| *offset <= label);
-        behind_calls.get(next).is_some_and(|offset| *offset < label + ROOM)
+        let next = returned_to.partition_point(|offset| *offset <= label);
+        returned_to.get(next).is_some_and(|offset| *offset < label + ROOM)
     };
     let places = emitted.block_offsets.iter().zip(&emitted.block_ends);
     for (block, (label, end)) in function.blocks.iter().zip(places) {
@@ -74,6 +72,20 @@ fn landings(function: &Function, emitted: &Emitted) -> Vec<Crossing> {
             all.push((block.start, 0));
         }
     }
+    all
+}
+
+/// Where control comes back to in the function's code, in order: behind calls, to which stacks that sleep
+/// may lead, wherever they are; and to system calls that the kernel makes again, and behind them.
+fn returned_to(function: &Function, emitted: &Emitted) -> Vec<u32> {
+    let again = |(insn, behind): &(u32, u32)| {
+        let insn = &function.insns[*insn as usize];
+        insn.is_syscall().then(|| behind - insn.len() as u32)
+    };
+    let returns = &emitted.returns;
+    let behind = returns.iter().map(|(_, offset)| *offset);
+    let mut all: Vec<u32> = behind.chain(returns.iter().filter_map(again)).collect();
+    all.sort_unstable();
     all
 }
 

@@ -169,6 +169,9 @@ enum Item {
     Bound { insn: u32, slot: LinkAddr, calls: bool },
     /// A jump to what stands behind the function, where control runs on there behind an instruction.
     RunOn { insn: u32, to: LinkAddr },
+    /// What stands behind a call that does not come back: the address that it would come back to is no other
+    /// code's.
+    Trap,
     /// A conditional jump to another function.
     BranchOut { insn: u32, to: LinkAddr },
     /// A conditional jump to code out of line (index into the list of those).
@@ -243,6 +246,8 @@ enum Destination {
     Block(BlockId),
 }
 
+/// `int3`.
+pub const TRAP: u8 = 0xcc;
 /// Bytes of a `jmp` with a 32-bit distance.
 const JUMP_OUT: u32 = 5;
 /// Bytes of a `call` or `jmp` through a word at a 32-bit distance.
@@ -571,6 +576,7 @@ impl Writer<'_> {
         }
         self.copy(&mut from, end);
         self.run_on(block);
+        self.trap(block);
         if block.falls_through && self.placed && self.next != Some(block.succs[0]) {
             self.t.items.push(Item::Fall { to: block.succs[0], short: true });
         }
@@ -696,6 +702,15 @@ impl Writer<'_> {
         let last = block.insns.end - 1;
         self.leave_for(last, to);
         self.t.items.push(Item::RunOn { insn: last, to });
+    }
+
+    /// Puts a trap behind a call, or a system call, at the end of a block that it does not come back to.
+    fn trap(&mut self, block: &Block) {
+        let last = block.insns.end as usize - 1;
+        let calls = self.function.facts[last].calls() || self.function.insns[last].is_syscall();
+        if calls && !block.falls_through && self.function.runs_on(block).is_none() {
+            self.t.items.push(Item::Trap);
+        }
     }
 
     /// The probe where control leaves for another function.
@@ -973,6 +988,7 @@ impl Writer<'_> {
             Item::Align(to) => offset.next_multiple_of(*to) - offset,
             Item::Label(_) | Item::Chunk | Item::Gone { .. } => 0,
             Item::JumpOut { .. } | Item::RunOn { .. } => JUMP_OUT,
+            Item::Trap => 1,
             Item::Bound { .. } => THROUGH_SLOT,
             Item::Cold(c) => match &self.t.cold[*c as usize] {
                 ColdPart::OfProbe(p) => {
@@ -1168,6 +1184,7 @@ impl Writer<'_> {
                     out.point(offset, ip(*insn), 0);
                     out.jump_out(*to);
                 }
+                Item::Trap => out.code.push(TRAP),
                 Item::BranchOut { insn, to } => {
                     out.stands(*insn, offset, ip(*insn));
                     Jump::of(&function.insns[*insn as usize]).write(&mut out.code, false, 0);

@@ -411,6 +411,22 @@ fn write_header(
     out.eh_frame_hdr_size = constants.here().0.wrapping_sub(at.0);
 }
 
+impl Linked {
+    /// Where the copies of the image's program headers are, in their order.
+    pub fn header_copies(&self) -> impl Iterator<Item = LinkAddr> {
+        let (at, count) = self.program_headers;
+        let from = at.0.wrapping_sub(self.constants_at.0) as usize;
+        // The one of the new code is no copy.
+        let is_copy = move |place: &u64| {
+            let header = from + *place as usize;
+            let address = self.constants.get(header + 16..header + 24);
+            address.is_some_and(|address| address != self.text_at.0.to_le_bytes())
+        };
+        let places = (0..count).map(|i| i * PHDR_SIZE as u64).filter(is_copy);
+        places.map(move |place| LinkAddr(at.0.wrapping_add(place)))
+    }
+}
+
 const PT_LOAD: u32 = 1;
 const PT_PHDR: u32 = 6;
 const PT_GNU_EH_FRAME: u32 = 0x6474_e550;

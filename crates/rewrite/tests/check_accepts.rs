@@ -2,9 +2,11 @@
 
 mod common;
 
+use std::collections::HashMap;
 use std::sync::Mutex;
 
 use fettle_cfg::{Placement, SkipReason};
+use fettle_image::LinkAddr;
 use fettle_isa::Flow;
 use fettle_rewrite::check::Checker;
 use fettle_rewrite::plan::plan_checked_by;
@@ -200,6 +202,34 @@ fn crossings_are_found_when_they_are_wanted() {
     assert_eq!(wanted[1].1, 2);
 }
 
+/// The C library jumps past a `lock` prefix where there is one thread: nothing may be written over it.
+const UNLOCKED: &str = r#"
+    .globl counts
+    .type counts, @function
+    counts: mov %edi, %eax
+    1: cmpl $0, %esi
+    je 2f + 1
+    2: lock incl (%rdx)
+    sub $1, %eax
+    jne 1b
+    ret
+    .size counts, . - counts
+"#;
+
+#[test]
+fn what_jumps_past_a_prefix_lead_to_is_no_entrance() {
+    let image = common::assembled(UNLOCKED, &["-shared"]);
+    let lifted = fettle_cfg::lift(&image);
+    let options = PlanOptions { crossings: true, ..everything(Mode::Plain) };
+    let plan = fettle_rewrite::plan(&image, &lifted, options);
+    let function = &lifted.functions[0];
+    let locked = function.insns.iter().find(|insn| insn.has_lock_prefix()).unwrap().ip();
+    assert!(lifted.targets.contains(&LinkAddr(locked + 1)));
+    let entrances: Vec<u64> =
+        plan.functions[0].crossings.entrances.iter().map(|e| e.0.0 - function.entry.0).collect();
+    assert_eq!(entrances, [2]);
+}
+
 /// A way back to the original takes the place of a block's first bytes, so nothing may come to what is
 /// behind the first of them: a block may have been only padding, of which nothing is left.
 #[test]
@@ -225,6 +255,38 @@ fn nothing_comes_into_the_middle_of_a_way_back() {
         }
     }
     assert!(landings > 10_000, "{landings}");
+}
+
+/// A thread that stands where a call comes back to is led to the same place of the original. So nothing
+/// else may come there if the original has nothing there, behind a call that does not come back.
+#[test]
+fn what_calls_do_not_come_back_to_is_nothing_else() {
+    let mut ends = 0;
+    for path in common::BINARIES {
+        let Some((image, lifted)) = common::open(path) else { continue };
+        let shuffled = Placement::shuffled(&lifted.functions, 7);
+        for (mode, placement) in [(Mode::Edges, None), (Mode::Plain, Some(&shuffled))] {
+            let options = PlanOptions { crossings: true, placement, ..everything(mode) };
+            let plan = fettle_rewrite::plan(&image, &lifted, options);
+            let jumps = jumps(&plan.text).into_iter();
+            let targets: HashMap<u32, u32> = jumps.map(|(from, to)| (to, from)).collect();
+            for planned in &plan.functions {
+                let function =
+                    lifted.functions.binary_search_by_key(&planned.entry, |f| f.entry).unwrap();
+                let insns = &lifted.functions[function].insns;
+                for (original, new) in &planned.crossings.returns {
+                    if insns.binary_search_by_key(&original.0, |insn| insn.ip()).is_ok() {
+                        continue;
+                    }
+                    ends += 1;
+                    let from = targets.get(new);
+                    assert_eq!(from, None, "{path}, {mode:?}: {original} and {new:#x}");
+                    assert_eq!(plan.text[*new as usize], 0xcc, "{path}, {mode:?}: {original}");
+                }
+            }
+        }
+    }
+    assert!(ends > 1000, "{ends}");
 }
 
 /// Where jumps within new code lead that are complete before it has its place: from and to. Others still

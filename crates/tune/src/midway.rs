@@ -160,9 +160,17 @@ impl Ways {
         let functions = code.plan.functions.iter().enumerate();
         let entered: BTreeSet<usize> =
             functions.filter(|(_, f)| is_in(f)).map(|(i, _)| i).collect();
+        let mut jumps: Vec<u64> = code.jumps.iter().map(|jump| jump.at.0).collect();
+        jumps.sort_unstable();
+        // What leads from the entry may lie behind an `endbr64`, where a block begins.
+        let is_free = |at: &LinkAddr| {
+            let at = at.0.wrapping_add(code.bias);
+            let next = jumps.partition_point(|jump| jump + SPRINGBOARD_SIZE <= at);
+            jumps.get(next).is_none_or(|jump| *jump >= at + SPRINGBOARD_SIZE)
+        };
         for function in &entered {
             let function = &code.plan.functions[*function];
-            let ways = function.crossings.entrances.iter();
+            let ways = function.crossings.entrances.iter().filter(|(from, _)| is_free(from));
             self.into.extend(ways.filter_map(|entrance| way_in(process, code, *entrance)));
             let ways =
                 function.crossings.landings.iter().filter(|(_, at)| *at != function.text_offset);

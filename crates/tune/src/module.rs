@@ -372,7 +372,10 @@ fn gate(linked: &Linked, bias: u64, (to, offset): (LinkAddr, u32)) -> Option<Pat
 fn comes_back_to(function: &Function) -> impl Iterator<Item = u64> {
     let starts = function.blocks.iter().map(|b| function.insns[b.insns.start as usize].ip());
     let calls = function.insns.iter().zip(&function.facts).filter(|(_, facts)| facts.calls());
-    starts.chain(calls.map(|(insn, _)| insn.next_ip()))
+    // The kernel makes it again for a thread that was stopped in it.
+    let system_calls = function.insns.iter().filter(|insn| insn.is_syscall());
+    let system_calls = system_calls.flat_map(|insn| [insn.ip(), insn.next_ip()]);
+    starts.chain(calls.map(|(insn, _)| insn.next_ip())).chain(system_calls)
 }
 
 /// For each function, whether the process has the file's bytes.

@@ -3,7 +3,8 @@
 //! Jumps in old code lead to new code, and gates, at the starts of functions in new code, back to
 //! old code: for who stays in new code and calls others there. A function that had both would go
 //! from the one to the other for ever, and whoever writes them may be killed between any two. So
-//! ways into new code are shut before gates are opened, and the other way round.
+//! ways into new code are shut before gates are opened, and the other way round. All of them are
+//! shut, whoever seems to be in the middle of one: where a jump has been for a while is nobody.
 
 use std::time::Duration;
 
@@ -62,24 +63,12 @@ impl Ways {
         new: bool,
         places: &Places,
     ) -> Result<Vec<Duration>, LiveError> {
-        let steps = match new {
-            true => [reversed(&self.out), self.into.clone()],
-            false => [reversed(&self.into), self.out.clone()],
+        let (back, forth) = match new {
+            true => (&self.out, &self.into),
+            false => (&self.into, &self.out),
         };
-        let mut stops = Vec::new();
-        for step in steps.iter().filter(|step| !step.is_empty()) {
-            stops.extend(process.patch(step, places)?.stops);
-        }
+        let mut stops = process.restore(back, places)?.stops;
+        stops.extend(process.patch(forth, places)?.stops);
         Ok(stops)
     }
-}
-
-/// What takes patches back.
-fn reversed(patches: &[Patch]) -> Vec<Patch> {
-    let reverse = |patch: &Patch| Patch {
-        before: patch.after.clone(),
-        after: patch.before.clone(),
-        ..patch.clone()
-    };
-    patches.iter().map(reverse).collect()
 }
