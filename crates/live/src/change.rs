@@ -414,11 +414,8 @@ fn take_away(
     if returns.is_empty() && sleeper_returns_to(process, &ranges) {
         return Ok(Some(ON_A_STACK.to_owned()));
     }
-    let (view, stop) = process.while_halted(|halted| {
-        halted.lead_back(returns, within)?;
-        let found = halted.on_stacks_within(within, returns)?;
-        Ok(found.is_empty().then(|| halted.view()))
-    })?;
+    let (view, stop) = process
+        .while_halted(|halted| Ok(are_led_out(halted, returns, within)?.then(|| halted.view())))?;
     undone.stops.push(stop);
     let Some(view) = view else { return Ok(Some(ON_A_STACK.to_owned())) };
     let maps = process.maps()?;
@@ -435,7 +432,7 @@ fn take_away(
         if halted.any_in(&guards) {
             return Ok(Some("a thread looks through the list of libraries".to_owned()));
         }
-        if !halted.on_stacks_within(within, returns)?.is_empty() {
+        if !are_led_out(halted, returns, within)? {
             return Ok(Some(ON_A_STACK.to_owned()));
         }
         // Its mappings, too, take long to be read of a process with much memory.
@@ -461,6 +458,16 @@ fn take_away(
     undone.stops.extend(process.unmap(journal, &regions)?);
     undone.freed = regions.iter().map(Region::code_len).sum();
     Ok(None)
+}
+
+/// Leads threads out of new code; whether none knows of any then.
+fn are_led_out<'r>(
+    halted: &mut Halted<'_>,
+    returns: &Returns,
+    within: impl Fn(&Thread) -> &'r Ranges + Copy,
+) -> Result<bool, LiveError> {
+    halted.lead_back(returns, within)?;
+    Ok(halted.on_stacks_within(within, returns)?.is_empty())
 }
 
 /// Has unwinders that keep where program headers are (libgcc before `_dl_find_object`) know the originals;
