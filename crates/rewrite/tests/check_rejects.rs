@@ -565,7 +565,8 @@ const LEA_R11: [u8; 3] = [0x4c, 0x8d, 0x1d];
 /// Where the copies of a call end that begin at `at`: two if it is promoted.
 fn ends_of_calls(code: &[u8], insn: &Insn, at: u32) -> Vec<u32> {
     match guard_of(code, at) {
-        None => vec![at + insn.len() as u32],
+        // A call of another module's function is longer than the original.
+        None => vec![at + decode(code, at).expect("a call").len() as u32],
         Some([_, jump, call]) => {
             let other = decode(code, jump).expect("a jump").near_branch_target() as u32;
             vec![call + 5, other + insn.len() as u32]
