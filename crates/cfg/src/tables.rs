@@ -88,6 +88,11 @@ impl<'a> TableContext<'a> {
         TableContext { image, labels, cold, named: named_tables(image) }
     }
 
+    /// Code addresses that data holds, sorted.
+    pub fn labels(&self) -> &[LinkAddr] {
+        &self.labels
+    }
+
     /// Code addresses that data holds and that lie in `range`.
     pub fn labels_in(&self, range: &Range<LinkAddr>) -> &[LinkAddr] {
         let from = self.labels.partition_point(|a| *a < range.start);
