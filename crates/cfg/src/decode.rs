@@ -391,6 +391,26 @@ impl RangeCode {
     }
 }
 
+/// Whether a function begins with the question whether there is room for it on the stack
+/// (`-fsplit-stack`), as GCC and LLVM ask it, or as gold has it answered.
+pub(crate) fn splits_stack(code: &[u8]) -> bool {
+    /// `endbr64`
+    const LANDING: [u8; 4] = [0xf3, 0x0f, 0x1e, 0xfa];
+    let code = code.strip_prefix(&LANDING).unwrap_or(code);
+    // `lea -N(%rsp),%r11` comes before it where much room is needed.
+    let code = match code {
+        [0x4c, 0x8d, _, 0x24, _, _, _, _, rest @ ..] => rest,
+        _ => code,
+    };
+    match code {
+        // `cmp %fs:0x70,%rsp` or another register.
+        [0x64, 0x48 | 0x4c, 0x3b, modrm, 0x25, 0x70, 0, 0, 0, ..] => modrm & 0xc7 == 0x04,
+        // `stc` and a long `nop` in its place: what it calls needs more room than is known.
+        [0xf9, 0x0f, 0x1f, 0x84, 0, 0, 0, 0, 0, ..] => true,
+        _ => false,
+    }
+}
+
 /// Why a function with this instruction at `offset` of its code has to stay, if it has to.
 fn keeps(insn: &Insn, code: &[u8], offset: usize) -> Option<SkipReason> {
     if insn.has_gs_prefix() {

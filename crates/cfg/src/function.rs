@@ -250,6 +250,8 @@ pub enum SkipReason {
     /// Others than itself know addresses in its middle, and ask where a thread is: in a copy it never is
     /// there.
     NamedInside,
+    /// It asks for more stack (`-fsplit-stack`) by a call that comes back behind the instruction after it.
+    SplitStack,
     /// It asks the loader who its caller is (`dlsym(RTLD_NEXT)` and the like).
     CallerSensitive,
     /// Its language's runtime finds frames by the addresses of code.
@@ -285,6 +287,7 @@ impl SkipReason {
             SkipReason::ExceptionTable => "exception tables that cannot be carried over",
             SkipReason::ReturnsTwice => "it returns twice, once in a child with the same memory",
             SkipReason::NamedInside => "addresses in its middle are known elsewhere",
+            SkipReason::SplitStack => "its stack is split (-fsplit-stack)",
             SkipReason::CallerSensitive => "it asks the loader who called",
             SkipReason::FramesByAddress => "its runtime looks return addresses up in tables",
             SkipReason::Translator => {

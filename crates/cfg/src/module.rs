@@ -10,7 +10,7 @@ use rayon::prelude::*;
 use rustc_hash::FxHashSet;
 
 use crate::coverage::Coverage;
-use crate::decode::{RangeCode, Scratch};
+use crate::decode::{self, RangeCode, Scratch};
 use crate::function::{
     Block, BlockId, Exit, Function, JumpTable, Ranges, SkipReason, Skipped, Succs,
 };
@@ -275,7 +275,12 @@ fn follow(
 ) {
     let len = (code.range.end.0 - code.range.start.0) as usize;
     match image.read(code.range.start, len) {
-        Some(bytes) => code.follow(bytes, context, facts),
+        Some(bytes) => {
+            code.follow(bytes, context, facts);
+            if decode::splits_stack(bytes) {
+                code.failure.get_or_insert((SkipReason::SplitStack, code.range.start));
+            }
+        }
         None => code.failure = Some((SkipReason::Undecodable, code.range.start)),
     }
 }

@@ -132,3 +132,51 @@ fn that_a_thread_is_cancelled_in() {
         assert_eq!(lifted.skipped.len(), 1, "{:?}", lifted.skipped);
     }
 }
+
+/// Functions that need little room on the stack, much, and none.
+const ROOM: &str = "
+    int sum(const char *);
+    int little(void) { char b[64]; return sum(b); }
+    int much(void) { char b[70000]; return sum(b); }
+    __attribute__((no_split_stack)) int usual(void) { char b[64]; return sum(b); }
+    __attribute__((no_split_stack)) int sum(const char *b) { return b[0]; }
+    __attribute__((no_split_stack)) void __morestack_non_split(void) {}
+    __attribute__((no_split_stack)) void __morestack(void) {}
+    __attribute__((no_split_stack)) void _start(void) {}
+";
+
+/// `__morestack` comes back one byte behind where it is to, at the `ret` of the original.
+#[test]
+fn whose_stack_is_split() {
+    for flags in [["-O2", "-fcf-protection=full"], ["-O0", "-fcf-protection=none"]] {
+        let lifted = lifted("c", ROOM, &[&flags[..], &["-fsplit-stack", "-nostdlib"]].concat());
+        assert_eq!(left_alone(&lifted, SkipReason::SplitStack), ["little", "much"], "{flags:?}");
+        assert_eq!(lifted.skipped.len(), 2, "{:?}", lifted.skipped);
+    }
+}
+
+/// gold makes sure that there is room for functions that do not ask for it: it puts `stc` and a long
+/// `nop` in the question's place.
+#[test]
+fn whose_stack_gold_splits() {
+    let made = "
+        function splits
+        stc
+        .byte 0x0f, 0x1f, 0x84, 0, 0, 0, 0, 0
+        jb 1f
+        2: ret
+        1: mov $24, %r10d
+        mov $0, %r11d
+        call grows
+        ret
+        jmp 2b
+        done splits
+        function grows
+        .byte 0x0f, 0x1f, 0x84, 0, 0, 0, 0, 0
+        ret
+        done grows
+    ";
+    let lifted = lifted("s", &[FUNCTION, made].concat(), &["-nostdlib", "-shared"]);
+    assert_eq!(left_alone(&lifted, SkipReason::SplitStack), ["splits"]);
+    assert_eq!(lifted.skipped.len(), 1, "{:?}", lifted.skipped);
+}
