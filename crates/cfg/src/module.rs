@@ -16,6 +16,7 @@ use crate::function::{
 };
 use crate::lsda::{self, Lsda};
 use crate::pool::Pool;
+use crate::rseq;
 use crate::tables::{self, TableContext};
 
 /// The functions of an image.
@@ -55,12 +56,15 @@ pub fn lift(image: &Image) -> Lifted {
 
     let (mut parts, tables) = decode_all(image, ranges, &cold, &context);
     let runtime = Runtime::of(image);
+    let restarted = rseq::known_to_kernel(image);
     for part in &mut parts {
         let range = &part.code.range;
         if let Some(reason) = runtime.keeps(part.name.as_deref()) {
             part.code.failure = Some((reason, range.start));
         } else if let Some(at) = relocated(image, range) {
             part.code.failure = Some((SkipReason::Relocation, at));
+        } else if let Some(at) = restarted.iter().find(|at| range.contains(at)) {
+            part.code.failure = Some((SkipReason::Restartable, *at));
         }
     }
     let places = Places::of(&parts);

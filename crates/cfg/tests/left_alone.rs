@@ -180,3 +180,47 @@ fn whose_stack_gold_splits() {
     assert_eq!(left_alone(&lifted, SkipReason::SplitStack), ["splits"]);
     assert_eq!(lifted.skipped.len(), 1, "{:?}", lifted.skipped);
 }
+
+/// What adds one to a number of the processor that it runs on, unless the kernel comes between: what the
+/// kernel goes on with then stands in the function, or in a section of its own.
+const RESTARTABLE: &str = r#"
+    #include <linux/rseq.h>
+    #include <stddef.h>
+    extern const ptrdiff_t __rseq_offset;
+    #define AREA ((struct rseq *)((char *)__builtin_thread_pointer() + __rseq_offset))
+    #define SECTION(before, after) \
+        ".pushsection __rseq_cs, \"aw\"\n.balign 32\n" \
+        "9: .long 0, 0\n.quad 1f, 2f - 1f, 4f\n.popsection\n" \
+        "3: lea 9b(%%rip), %%rax\nmov %%rax, %[cs]\n" \
+        "1: mov %[cpu], %%eax\nincq (%[numbers], %%rax, 8)\n2:\n" \
+        before ".byte 0x0f, 0xb9, 0x3d\n.long 0x53053053\n4: jmp 3b\n" after
+    #define ADDS(name, before, after) \
+        __attribute__((noinline)) void name(long *numbers) { \
+            struct rseq *area = AREA; \
+            __asm__ volatile (SECTION(before, after) : [cs] "+m"(area->rseq_cs) \
+                : [cpu] "m"(area->cpu_id), [numbers] "r"(numbers) : "rax", "memory", "cc"); \
+        }
+    ADDS(within, "jmp 5f\n", "5:\n")
+    ADDS(apart, ".pushsection __rseq_failure, \"ax\"\n", ".popsection\n")
+    unsigned signature(void) { return 0x53053053; }
+    int main(void) {
+        static long numbers[4096];
+        within(numbers);
+        apart(numbers);
+        return signature() == 0;
+    }
+"#;
+
+#[test]
+fn that_the_kernel_restarts() {
+    for flags in [["-O2", "-pie", "-fPIE"], ["-O2", "-no-pie", "-fno-pie"], ["-O2", "-pie", "-s"]] {
+        let lifted = lifted("c", RESTARTABLE, &flags);
+        let restartable = lifted.skipped.iter().filter(|s| s.reason == SkipReason::Restartable);
+        assert_eq!(restartable.count(), 2, "{flags:?}: {:?}", lifted.skipped);
+        if !flags.contains(&"-s") {
+            assert_eq!(left_alone(&lifted, SkipReason::Restartable), ["within", "apart"]);
+        }
+        let plain = lifted.functions.iter().filter(|f| f.name.as_deref() == Some("signature"));
+        assert!(flags.contains(&"-s") || plain.count() == 1, "{flags:?}");
+    }
+}
