@@ -12,6 +12,12 @@ use crate::tables::{self, Resolution, TableContext};
 /// `mov $58,%eax`: the system call that comes next is `vfork`.
 const NUMBER_OF_VFORK: [u8; 5] = [0xb8, 58, 0, 0, 0];
 
+/// `mov %r11,8(%rsp)`, and behind the system call that comes next `ret`: so glibc (2.41 or newer) and musl
+/// write the one call of a thread that waits and may be cancelled. Who handles the signal asks whether the
+/// thread is right there.
+const BEFORE_CANCELLED: [u8; 5] = [0x4c, 0x89, 0x5c, 0x24, 8];
+const CANCELLED: [u8; 3] = [0x0f, 0x05, 0xc3];
+
 /// Functions of libraries that never return, by name: what linkers fill the room between functions
 /// with may stand behind calls of them.
 const NEVER_RETURN: [&str; 3] = ["__stack_chk_fail", "abort", "__assert_fail"];
@@ -46,6 +52,8 @@ pub struct RangeCode {
     pub tail_jumps: Vec<LinkAddr>,
     /// Direct calls: targets.
     pub calls: Vec<LinkAddr>,
+    /// Addresses of code out of the range that an instruction names (`lea`).
+    pub named: Vec<LinkAddr>,
     /// Why the range cannot be lifted, and where.
     pub failure: Option<(SkipReason, LinkAddr)>,
     /// Where following began, as indices into `insns`: instructions lie one behind the other up to
@@ -78,6 +86,7 @@ impl RangeCode {
             tables: Vec::new(),
             tail_jumps: Vec::new(),
             calls: Vec::new(),
+            named: Vec::new(),
             failure: None,
             runs: Vec::new(),
             work: std::mem::take(&mut scratch.work),
@@ -189,11 +198,11 @@ impl RangeCode {
                 }
                 return;
             };
-            if insn.has_gs_prefix() {
-                return self.fail(SkipReason::UsesGs, LinkAddr(ip));
+            if let Some(reason) = keeps(&insn, code, offset) {
+                return self.fail(reason, LinkAddr(ip));
             }
-            if insn.is_syscall() && code[..offset].ends_with(&NUMBER_OF_VFORK) {
-                return self.fail(SkipReason::ReturnsTwice, LinkAddr(ip));
+            if insn.is_ip_rel_lea() {
+                self.name(LinkAddr(insn.ip_rel_memory_address()), context.image);
             }
             let index = self.insns.len() as u32;
             self.at[offset] = index + 1;
@@ -257,6 +266,12 @@ impl RangeCode {
     fn is_behind_lock(&self, offset: usize) -> bool {
         let index = offset.checked_sub(1).and_then(|before| self.at[before].checked_sub(1));
         index.is_some_and(|index| self.insns[index as usize].has_lock_prefix())
+    }
+
+    fn name(&mut self, addr: LinkAddr, image: &Image) {
+        if image.is_code(addr) && !self.range.contains(&addr) {
+            self.named.push(addr);
+        }
     }
 
     fn jump(&mut self, from: LinkAddr, to: LinkAddr) {
@@ -374,6 +389,42 @@ impl RangeCode {
         self.leaders.dedup();
         self.failure = self.overlap.map(|at| (SkipReason::OverlappingInstructions, at));
     }
+}
+
+/// Whether a function begins with the question whether there is room for it on the stack
+/// (`-fsplit-stack`), as GCC and LLVM ask it, or as gold has it answered.
+pub(crate) fn splits_stack(code: &[u8]) -> bool {
+    /// `endbr64`
+    const LANDING: [u8; 4] = [0xf3, 0x0f, 0x1e, 0xfa];
+    let code = code.strip_prefix(&LANDING).unwrap_or(code);
+    // `lea -N(%rsp),%r11` comes before it where much room is needed.
+    let code = match code {
+        [0x4c, 0x8d, _, 0x24, _, _, _, _, rest @ ..] => rest,
+        _ => code,
+    };
+    match code {
+        // `cmp %fs:0x70,%rsp` or another register.
+        [0x64, 0x48 | 0x4c, 0x3b, modrm, 0x25, 0x70, 0, 0, 0, ..] => modrm & 0xc7 == 0x04,
+        // `stc` and a long `nop` in its place: what it calls needs more room than is known.
+        [0xf9, 0x0f, 0x1f, 0x84, 0, 0, 0, 0, 0, ..] => true,
+        _ => false,
+    }
+}
+
+/// Why a function with this instruction at `offset` of its code has to stay, if it has to.
+fn keeps(insn: &Insn, code: &[u8], offset: usize) -> Option<SkipReason> {
+    if insn.has_gs_prefix() {
+        return Some(SkipReason::UsesGs);
+    }
+    if !insn.is_syscall() {
+        return None;
+    }
+    let (before, rest) = code.split_at(offset);
+    if before.ends_with(&NUMBER_OF_VFORK) {
+        return Some(SkipReason::ReturnsTwice);
+    }
+    let cancelled = before.ends_with(&BEFORE_CANCELLED) && rest.starts_with(&CANCELLED);
+    cancelled.then_some(SkipReason::NamedInside)
 }
 
 /// What stands behind a trap.

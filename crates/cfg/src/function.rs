@@ -247,6 +247,13 @@ pub enum SkipReason {
     /// It returns to its caller twice, first in a child that has the same memory (`vfork`): the child
     /// would take the call from those in progress.
     ReturnsTwice,
+    /// Others than itself know addresses in its middle, and ask where a thread is: in a copy it never is
+    /// there.
+    NamedInside,
+    /// It asks for more stack (`-fsplit-stack`) by a call that comes back behind the instruction after it.
+    SplitStack,
+    /// The kernel takes threads out of the middle of it (`rseq`), as it does not in a copy.
+    Restartable,
     /// It asks the loader who its caller is (`dlsym(RTLD_NEXT)` and the like).
     CallerSensitive,
     /// Its language's runtime finds frames by the addresses of code.
@@ -281,6 +288,9 @@ impl SkipReason {
             SkipReason::Unwind => "unwind information that cannot be carried over",
             SkipReason::ExceptionTable => "exception tables that cannot be carried over",
             SkipReason::ReturnsTwice => "it returns twice, once in a child with the same memory",
+            SkipReason::NamedInside => "addresses in its middle are known elsewhere",
+            SkipReason::SplitStack => "its stack is split (-fsplit-stack)",
+            SkipReason::Restartable => "a restartable sequence (rseq), known to the kernel",
             SkipReason::CallerSensitive => "it asks the loader who called",
             SkipReason::FramesByAddress => "its runtime looks return addresses up in tables",
             SkipReason::Translator => {

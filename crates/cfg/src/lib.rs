@@ -21,6 +21,7 @@ pub mod module;
 pub mod placement;
 pub mod pool;
 pub mod results;
+mod rseq;
 pub mod summary;
 pub mod tables;
 

@@ -4,17 +4,19 @@ use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use std::sync::Arc;
 
-use fettle_image::{FunctionRange, Image, LinkAddr};
+use fettle_image::{FunctionRange, Image, Kind, LinkAddr};
 use fettle_isa::{FactsFactory, Flow, Insn};
 use rayon::prelude::*;
+use rustc_hash::FxHashSet;
 
 use crate::coverage::Coverage;
-use crate::decode::{RangeCode, Scratch};
+use crate::decode::{self, RangeCode, Scratch};
 use crate::function::{
     Block, BlockId, Exit, Function, JumpTable, Ranges, SkipReason, Skipped, Succs,
 };
 use crate::lsda::{self, Lsda};
 use crate::pool::Pool;
+use crate::rseq;
 use crate::tables::{self, TableContext};
 
 /// The functions of an image.
@@ -54,18 +56,22 @@ pub fn lift(image: &Image) -> Lifted {
 
     let (mut parts, tables) = decode_all(image, ranges, &cold, &context);
     let runtime = Runtime::of(image);
+    let restarted = rseq::known_to_kernel(image);
     for part in &mut parts {
         let range = &part.code.range;
         if let Some(reason) = runtime.keeps(part.name.as_deref()) {
             part.code.failure = Some((reason, range.start));
         } else if let Some(at) = relocated(image, range) {
             part.code.failure = Some((SkipReason::Relocation, at));
+        } else if let Some(at) = restarted.iter().find(|at| range.contains(at)) {
+            part.code.failure = Some((SkipReason::Restartable, *at));
         }
     }
     let places = Places::of(&parts);
     follow_across(image, &mut parts, &places, &context);
     parts.par_iter_mut().for_each(|p| p.code.close());
     let groups = group(&parts, &places);
+    keep_named_inside(image, &mut parts, &places, &groups, &context);
     let targets = targets(image, &parts, &context);
     find_unnamed_cold(image, &mut parts, &groups, &context);
 
@@ -273,7 +279,12 @@ fn follow(
 ) {
     let len = (code.range.end.0 - code.range.start.0) as usize;
     match image.read(code.range.start, len) {
-        Some(bytes) => code.follow(bytes, context, facts),
+        Some(bytes) => {
+            code.follow(bytes, context, facts);
+            if decode::splits_stack(bytes) {
+                code.failure.get_or_insert((SkipReason::SplitStack, code.range.start));
+            }
+        }
         None => code.failure = Some((SkipReason::Undecodable, code.range.start)),
     }
 }
@@ -290,6 +301,18 @@ impl Places {
     fn part_at(&self, addr: LinkAddr) -> Option<usize> {
         let i = self.0.partition_point(|range| range.end <= addr);
         self.0.get(i).filter(|range| range.contains(&addr)).map(|_| i)
+    }
+
+    /// Those of `addrs`, which are in order, that lie in the middle of a part, with that.
+    fn inside(&self, addrs: &[LinkAddr]) -> Vec<(usize, LinkAddr)> {
+        let mut parts = self.0.iter().enumerate().peekable();
+        let mut inside = Vec::new();
+        for addr in addrs {
+            while parts.next_if(|(_, range)| range.end <= *addr).is_some() {}
+            let Some((part, range)) = parts.peek() else { break };
+            inside.extend((range.start < *addr).then_some((*part, *addr)));
+        }
+        inside
     }
 }
 
@@ -380,6 +403,53 @@ fn group(parts: &[Part], places: &Places) -> Vec<Vec<usize>> {
     }
     groups.retain(|g| !g.is_empty());
     groups
+}
+
+/// Leaves functions alone in whose middle others name an instruction, in code or in data: who asks
+/// whether a thread is between two such does not find it in a copy. Labels that only the function's own
+/// jumps go through are none of these.
+fn keep_named_inside(
+    image: &Image,
+    parts: &mut [Part],
+    places: &Places,
+    groups: &[Vec<usize>],
+    context: &TableContext<'_>,
+) {
+    let mut named: Vec<(LinkAddr, usize)> = Vec::new();
+    for (i, part) in parts.iter().enumerate() {
+        named.extend(part.code.named.iter().map(|to| (*to, i)));
+    }
+    named.sort_unstable();
+    let addrs: Vec<LinkAddr> = named.iter().map(|(to, _)| *to).collect();
+    let by_code = places.inside(&addrs);
+    // Where no relocations tell, a number may look like an address.
+    let certain = image.kind() != Kind::Executable;
+    let by_data = if certain { places.inside(context.labels()) } else { Vec::new() };
+    if by_code.is_empty() && by_data.is_empty() {
+        return;
+    }
+    let mut group_of = vec![0; parts.len()];
+    for (number, group) in groups.iter().enumerate() {
+        group.iter().for_each(|i| group_of[*i] = number);
+    }
+    let others = by_code.into_iter().filter(|(j, to)| {
+        let from = named.partition_point(|(addr, _)| addr < to);
+        let who = named[from..].iter().take_while(|(addr, _)| addr == to);
+        who.map(|(_, i)| group_of[*i]).any(|group| group != group_of[*j])
+    });
+    let mut known: Vec<(usize, LinkAddr)> = others.collect();
+    for labels in by_data.chunk_by(|a, b| a.0 == b.0) {
+        let group = groups[group_of[labels[0].0]].iter();
+        let own: FxHashSet<LinkAddr> =
+            group.flat_map(|i| table_targets(&parts[*i].code.tables)).collect();
+        known.extend(labels.iter().filter(|(_, to)| !own.contains(to)));
+    }
+    for (j, to) in known {
+        let code = &mut parts[j].code;
+        if code.insns.binary_search_by_key(&to.0, Insn::ip).is_ok() {
+            code.failure.get_or_insert((SkipReason::NamedInside, to));
+        }
+    }
 }
 
 /// Which of `starts` (sorted) may be called: by a direct call, through a symbol or a pointer in

@@ -14,7 +14,7 @@
 
 use std::ops::Range;
 
-use fettle_image::{Image, LinkAddr, RelocKind};
+use fettle_image::{Image, LinkAddr, Reloc};
 use fettle_isa::{Facts, Flow, Gpr, Insn, RegSet};
 use gimli::UnwindSection;
 use iced_x86::{
@@ -57,17 +57,8 @@ pub enum Resolution {
 impl<'a> TableContext<'a> {
     /// Gathers code addresses in data.
     pub fn new(image: &'a Image, cold: Vec<Range<LinkAddr>>) -> TableContext<'a> {
-        let mut labels = Vec::new();
-        for reloc in image.relocs() {
-            let value = match reloc.kind {
-                RelocKind::Relative => reloc.addend as u64,
-                RelocKind::Abs64 => reloc.symbol_value.wrapping_add_signed(reloc.addend),
-                _ => continue,
-            };
-            if image.is_code(LinkAddr(value)) {
-                labels.push(LinkAddr(value));
-            }
-        }
+        let filled = image.relocs().iter().filter_map(Reloc::address);
+        let mut labels: Vec<LinkAddr> = filled.filter(|value| image.is_code(*value)).collect();
         if image.kind() == fettle_image::Kind::Executable {
             // No relocations are left to tell; every aligned word that could be a code address
             // may be one.
@@ -86,6 +77,11 @@ impl<'a> TableContext<'a> {
         labels.sort_unstable();
         labels.dedup();
         TableContext { image, labels, cold, named: named_tables(image) }
+    }
+
+    /// Code addresses that data holds, sorted.
+    pub fn labels(&self) -> &[LinkAddr] {
+        &self.labels
     }
 
     /// Code addresses that data holds and that lie in `range`.
@@ -229,14 +225,7 @@ fn hole(
 pub fn read_address(image: &Image, at: LinkAddr) -> Option<LinkAddr> {
     let relocs = image.relocs();
     if let Ok(i) = relocs.binary_search_by_key(&at, |r| r.addr) {
-        let reloc = &relocs[i];
-        return match reloc.kind {
-            RelocKind::Relative => Some(LinkAddr(reloc.addend as u64)),
-            RelocKind::Abs64 => {
-                Some(LinkAddr(reloc.symbol_value.wrapping_add_signed(reloc.addend)))
-            }
-            _ => None,
-        };
+        return relocs[i].address();
     }
     if image.kind() != fettle_image::Kind::Executable {
         return None;

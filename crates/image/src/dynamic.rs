@@ -68,6 +68,18 @@ pub struct Reloc {
     pub addend: i64,
 }
 
+impl Reloc {
+    /// The address that it fills in where the image is loaded at its link address, if it does that;
+    /// symbols that are defined elsewhere are zero.
+    pub fn address(&self) -> Option<LinkAddr> {
+        match self.kind {
+            RelocKind::Relative => Some(LinkAddr(self.addend as u64)),
+            RelocKind::Abs64 => Some(LinkAddr(self.symbol_value).offset(self.addend)),
+            _ => None,
+        }
+    }
+}
+
 /// What the dynamic section says, with tables still unread.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Dynamic {
