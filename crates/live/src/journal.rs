@@ -243,7 +243,9 @@ impl Journal {
         let Some(journal) = Journal::look(folder, pid)? else { return Ok(None) };
         journal.lock()?;
         // Its last user may have written to it meanwhile, or removed it.
-        let Some(now) = Journal::look(folder, pid)? else { return Ok(None) };
+        let Some((now, whole)) = Journal::read(folder, pid)? else { return Ok(None) };
+        // Nor may he have come to the end of a line: the next must not go on with it.
+        now.file.set_len(whole).map_err(|e| now.failed(e))?;
         Ok(Some(Journal { entries: now.entries, checks: now.checks, ..journal }))
     }
 
@@ -253,6 +255,11 @@ impl Journal {
     ///
     /// When others could have written it, or it cannot be read.
     pub fn look(folder: &Path, pid: i32) -> Result<Option<Journal>, LiveError> {
+        Ok(Journal::read(folder, pid)?.map(|(journal, _)| journal))
+    }
+
+    /// Reads the log of a process, if there is one; also gives how many bytes of the file are whole lines.
+    fn read(folder: &Path, pid: i32) -> Result<Option<(Journal, u64)>, LiveError> {
         let path = path_of(folder, pid);
         let failed = |what: String| LiveError::Journal { path: path.clone(), what };
         let options =
@@ -266,14 +273,22 @@ impl Journal {
         if !is_ours(&meta) {
             return Err(failed("it does not belong to you alone".to_owned()));
         }
-        let mut text = String::new();
-        file.read_to_string(&mut text).map_err(|e| failed(e.to_string()))?;
-        let (entries, checks) = parse(&text).map_err(failed)?;
+        let mut bytes = Vec::new();
+        file.read_to_end(&mut bytes).map_err(|e| failed(e.to_string()))?;
+        // What is behind may end in the middle of a character.
+        bytes.truncate(bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1));
+        let text = std::str::from_utf8(&bytes).map_err(|e| failed(damaged(&e.to_string())))?;
+        let (entries, checks) = parse(text).map_err(failed)?;
         // A log has its first lines when it gets its name.
         if !matches!(entries.first(), Some(Entry::Process(..))) {
             return Err(failed(damaged("its beginning is missing")));
         }
-        Ok(Some(Journal { path, file, entries, checks }))
+        Ok(Some((Journal { path, file, entries, checks }, bytes.len() as u64)))
+    }
+
+    /// What is said when the file cannot be used.
+    fn failed(&self, error: io::Error) -> LiveError {
+        LiveError::Journal { path: self.path.clone(), what: error.to_string() }
     }
 
     /// Whom the log named after a process is of: number, start time, address space. What was done
@@ -319,10 +334,7 @@ impl Journal {
         if let (Err(_), Ok(len)) = (&written, before) {
             let _ = self.file.set_len(len);
         }
-        written.map_err(|error| LiveError::Journal {
-            path: self.path.clone(),
-            what: error.to_string(),
-        })
+        written.map_err(|error| self.failed(error))
     }
 
     /// Adds entries, all at once.
@@ -699,6 +711,23 @@ mod tests {
             assert!(parse(&rest).is_err(), "without {}", lines[gone]);
         }
         assert!(parse(&text.replace("4000", "4001")).is_err());
+    }
+
+    #[test]
+    fn half_a_line_is_cut_off_before_the_next_is_added() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = path_of(folder.path(), 12);
+        drop(Journal::begin(&path, all()).unwrap());
+        // Killed while it was written, in the middle of a character.
+        let mut file = OpenOptions::new().append(true).open(&path).unwrap();
+        file.write_all(b"loaded /biblioth\xc3").unwrap();
+        assert_eq!(Journal::look(folder.path(), 12).unwrap().unwrap().entries, all());
+        let mut journal = Journal::open(folder.path(), 12).unwrap().unwrap();
+        journal.add([Entry::Mapped(LiveAddr(0x8000))]).unwrap();
+        drop(journal);
+        let journal = Journal::open(folder.path(), 12).unwrap().unwrap();
+        assert_eq!(journal.entries.last(), Some(&Entry::Mapped(LiveAddr(0x8000))));
+        assert_eq!(journal.entries.len(), all().len() + 1);
     }
 
     #[test]
