@@ -8,7 +8,7 @@ use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use crate::caller::SystemCall;
+use crate::caller::{SystemCall, is_answer};
 use crate::error::LiveError;
 use crate::halt::{Halted, Thread};
 use crate::heirs;
@@ -48,9 +48,10 @@ impl Process {
         journal.add(done.iter().map(|region| Entry::Mapped(region.at)))?;
         let Some(error) = made.error else { return Ok(made.stops) };
         let _ = self.unmap(journal, done);
-        // Those that were not made are not there.
-        journal
-            .add(regions[made.results.len()..].iter().map(|region| Entry::Unmapped(region.at)))?;
+        // Those that were not made are not there; of one that was interrupted nobody knows.
+        let unknown = usize::from(!is_answer(&error));
+        let absent = regions.iter().skip(made.results.len() + unknown);
+        journal.add(absent.map(|region| Entry::Unmapped(region.at)))?;
         Err(error)
     }
 
