@@ -90,7 +90,10 @@ impl Process {
                 Err(error) => made.error = Some(error),
             }
         }
-        journal.add([Entry::Cleared(place.at)])?;
+        // It stays in the log if something may stand there.
+        if self.read(place.at, place.len).is_ok_and(|bytes| is_empty(&bytes)) {
+            journal.add([Entry::Cleared(place.at)])?;
+        }
         match made.error.take_if(|error| made.results.is_empty() && !is_answer(error)) {
             Some(error) => Err(error),
             None => Ok(made),
@@ -120,7 +123,7 @@ impl Halted<'_> {
         let floating =
             ptrace::floating_point(tid).map_err(failed("read the floating-point state"))?;
         let code = way_back::code(place, thread, blocked, &floating);
-        if memory.read(place.at, place.len)?.iter().any(|byte| *byte != 0) {
+        if !is_empty(&memory.read(place.at, place.len)?) {
             return Err(busy("somebody else writes to its code"));
         }
         if process.filtered {
@@ -167,6 +170,10 @@ impl Halted<'_> {
         // What was made stays made, whatever comes then.
         Ok((results, result.unwrap_or_else(Some).or(back.err())))
     }
+}
+
+fn is_empty(bytes: &[u8]) -> bool {
+    bytes.iter().all(|byte| *byte == 0)
 }
 
 /// Whether an error is what a call has answered.
@@ -262,7 +269,7 @@ fn find_padding(memory: &Memory, maps: &[Mapping], len: usize) -> Option<LiveAdd
 
 #[cfg(test)]
 mod tests {
-    use std::process::{Command, Stdio};
+    use std::process::{Child, Command, Stdio};
     use std::time::Instant;
 
     use super::*;
@@ -281,14 +288,44 @@ mod tests {
         false
     }
 
-    #[test]
-    fn a_thread_that_is_sent_a_stop_meanwhile_stops_afterwards() {
-        let mut child = Command::new("sleep").arg("60").stdin(Stdio::null()).spawn().unwrap();
+    /// A process that sleeps, and the beginning of its log in a new folder.
+    fn sleeper() -> (Child, Process, tempfile::TempDir, Journal) {
+        let child = Command::new("sleep").arg("60").stdin(Stdio::null()).spawn().unwrap();
         let pid = child.id() as i32;
         assert!(becomes(pid, b'S'));
         let process = Process::open(pid).unwrap();
         let folder = tempfile::tempdir().unwrap();
-        let mut journal = Journal::create(folder.path(), &process).unwrap();
+        let journal = Journal::create(folder.path(), &process).unwrap();
+        (child, process, folder, journal)
+    }
+
+    fn end(mut child: Child) {
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+
+    #[test]
+    fn code_of_others_where_a_call_of_ours_stood_is_left_alone() {
+        let (child, process, _folder, mut journal) = sleeper();
+        let maps = process.maps().unwrap();
+        let ours = find_place(&process, &maps).unwrap();
+        let mut code = vec![0; ours.len];
+        code[..7].copy_from_slice(&[0x0f, 0x05, 0xb8, 14, 0, 0, 0]);
+        process.fill(ours.at, &code).unwrap();
+        let others = maps.iter().find(|m| m.executable && m.path.is_some()).unwrap().start;
+        let before = process.read(others, 240).unwrap();
+        assert!(!is_empty(&before));
+        journal.add([Entry::Code(ours.at, ours.len), Entry::Code(others, 240)]).unwrap();
+        crate::undo(journal, crate::Undoing::within(Duration::ZERO)).unwrap();
+        assert!(is_empty(&process.read(ours.at, ours.len).unwrap()));
+        assert_eq!(process.read(others, 240).unwrap(), before);
+        end(child);
+    }
+
+    #[test]
+    fn a_thread_that_is_sent_a_stop_meanwhile_stops_afterwards() {
+        let (child, process, _folder, mut journal) = sleeper();
+        let pid = process.pid();
         let call = |number, arguments| SystemCall { action: "be stopped", number, arguments };
         let stop = call(libc::SYS_kill, [pid as u64, libc::SIGSTOP as u64, 0, 0, 0, 0]);
         let next = call(libc::SYS_getpid, [0; 6]);
@@ -304,7 +341,6 @@ mod tests {
         let made = process.make_calls(&mut journal, &[], &[next, wrong, next]).unwrap();
         assert_eq!(made.results, [pid as u64]);
         assert!(made.error.is_some_and(|error| is_answer(&error)));
-        child.kill().unwrap();
-        child.wait().unwrap();
+        end(child);
     }
 }

@@ -20,6 +20,7 @@ use crate::places::Places;
 use crate::process::{self, Process, hash};
 use crate::references::{Dead, Lead, OwnMemory, Ranges, sleeper_returns_to};
 use crate::returns::Returns;
+use crate::way_back;
 
 pub(crate) const PAGE: u64 = 4096;
 const AT_PLATFORM: u64 = 15;
@@ -338,7 +339,7 @@ fn shut_gates(
     Ok(())
 }
 
-/// Zeros where calls of ours stood.
+/// Zeros where calls of ours stood, and stand: the library may have been closed, and another be there.
 fn clear_code(
     journal: &mut Journal,
     process: &Process,
@@ -352,9 +353,22 @@ fn clear_code(
             _ => {}
         }
     }
-    if codes.is_empty() {
-        return Ok(());
+    let stands = |(at, len): &&(LiveAddr, usize)| {
+        process.read_some(*at, *len).is_ok_and(|bytes| way_back::is_ours(&bytes))
+    };
+    let standing: Vec<(LiveAddr, usize)> = codes.iter().filter(stands).copied().collect();
+    if !standing.is_empty() {
+        clear_standing(process, &standing, stops)?;
     }
+    journal.add(codes.iter().map(|(at, _)| Entry::Cleared(*at)).collect::<Vec<_>>())
+}
+
+/// Zeros where calls of ours stand.
+fn clear_standing(
+    process: &Process,
+    codes: &[(LiveAddr, usize)],
+    stops: &mut Vec<Duration>,
+) -> Result<(), LiveError> {
     let ranges = Ranges::new(codes.iter().map(|(at, len)| (at.0, at.0 + *len as u64)).collect());
     // What is still there then has been left on a stack by somebody.
     const PASSING: u32 = 50;
@@ -365,9 +379,9 @@ fn clear_code(
             if halted.any_in(&ranges) || tries < PASSING && !comes_back()?.is_empty() {
                 return Ok(false);
             }
-            for (at, len) in &codes {
+            for (at, len) in codes {
                 let now = halted.process.read_some(*at, *len).unwrap_or_default();
-                if now.iter().any(|byte| *byte != 0) {
+                if way_back::is_ours(&now) {
                     halted.process.memory.write(*at, &vec![0; *len])?;
                 }
             }
@@ -383,7 +397,7 @@ fn clear_code(
         }
         std::thread::sleep(Duration::from_millis(5));
     }
-    journal.add(codes.iter().map(|(at, _)| Entry::Cleared(*at)).collect::<Vec<_>>())
+    Ok(())
 }
 
 /// Where those regions are that are `wanted`.
