@@ -190,6 +190,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         return crate::apply::run(&args.program, &folder, &options, stop);
     };
     let process = Process::open(pid)?;
+    fettle_live::open_many_files();
     leftovers::clear(&folder, &process)?;
     fettle_tune::give_way();
     if let Some(seed) = args.shuffle {
@@ -593,6 +594,7 @@ pub fn undo(args: &UndoArgs) -> anyhow::Result<ExitCode> {
     let folder = folder()?;
     let pids = if args.all { Journal::list(&folder) } else { args.pids.clone() };
     let patience = Duration::try_from_secs_f64(args.wait).context("--wait: no such time")?;
+    fettle_live::open_many_files();
     let how = Undoing { memory: args.memory, ..Undoing::within(patience) };
     let (mut kept, mut failed) = (false, false);
     for pid in pids {
@@ -754,7 +756,11 @@ impl State {
             jumps: 0,
             bytes: 0,
             notes: vec![],
-            heirs: fettle_live::heirs(journal).iter().map(|heir| heir.pid).collect(),
+            heirs: fettle_live::heirs(journal)
+                .unwrap_or_default()
+                .iter()
+                .map(|heir| heir.pid)
+                .collect(),
             opened: vec![],
         };
         for entry in journal.entries() {

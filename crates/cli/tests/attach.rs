@@ -437,6 +437,37 @@ fn a_process_that_has_ended_leaves_nothing() {
     assert!(!bench.journal(pid).exists());
 }
 
+/// Who cannot see a process does not take it for one that has ended: its log stays.
+#[test]
+fn undo_in_another_pid_namespace_keeps_the_log() {
+    let can = Command::new("unshare").args(["--fork", "--pid", "--mount", "true"]).output();
+    if !can.is_ok_and(|output| output.status.success()) {
+        return eprintln!("skipped 1 test: no PID namespace can be made here (root)");
+    }
+    let bench = Bench::new();
+    let running = bench.start(&bench.build("sleepers.c", &[]));
+    let pid = running.pid();
+    bench.tune(pid, 1, &[]);
+    let inside = |how: &[&str], arguments: &[&str]| {
+        let mut command = Command::new("unshare");
+        command.args(how).arg(env!("CARGO_BIN_EXE_fettle")).args(arguments);
+        command.env("XDG_CACHE_HOME", bench.folder.path().join("cache"));
+        let output = command.output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{output:?}");
+        assert!(bench.journal(pid).exists());
+        String::from_utf8(output.stderr).unwrap()
+    };
+    let own_proc = ["--fork", "--pid", "--mount-proc"];
+    let named = pid.to_string();
+    for arguments in [&["undo", "--all"], &["undo", &named], &["status", &named]] {
+        assert!(inside(&own_proc, arguments).contains("in another PID namespace"));
+        assert!(inside(&own_proc[..2], arguments).contains("/proc is not mounted"));
+    }
+    assert_eq!(bench.undo(pid).0, 0);
+    assert_original(pid);
+    running.end();
+}
+
 #[test]
 fn a_dry_run_changes_nothing() {
     let bench = Bench::new();

@@ -248,18 +248,12 @@ pub fn undo(mut journal: Journal, how: Undoing<'_>) -> Result<Undone, LiveError>
     };
     let undone = match Process::open(pid) {
         Ok(process) if journal.is_of(&process) => undo_living(&mut journal, &process, how),
-        Err(
-            error @ (LiveError::Unattachable { .. }
-            | LiveError::NotOurs { .. }
-            | LiveError::NotPermitted { .. }),
-        ) => Err(error),
-        _ => Ok(Undone { gone: true, ..Undone::default() }),
+        Ok(_) => Ok(Undone { gone: true, ..Undone::default() }),
+        Err(error) => Err(error),
     };
     let mut undone = match undone {
         // It may end at any time, and then there is nothing to take back.
-        Err(_) if process::has_ended(pid) || !is_alive(&journal) => {
-            Undone { gone: true, ..Undone::default() }
-        }
+        Err(_) if is_gone(&journal)? => Undone { gone: true, ..Undone::default() },
         undone => undone?,
     };
     undone.heirs = heirs::bequeath(&journal)?;
@@ -304,11 +298,11 @@ fn undo_living(
     Ok(undone)
 }
 
-/// Whether the process that a journal is of still runs, as far as can be seen without rights.
-fn is_alive(journal: &Journal) -> bool {
+/// Whether the process that a journal is of has ended, as far as can be seen without rights.
+fn is_gone(journal: &Journal) -> Result<bool, LiveError> {
     match journal.entries().first() {
-        Some(Entry::Process(pid, start, _)) => crate::process::start_time(*pid) == Some(*start),
-        _ => false,
+        Some(Entry::Process(pid, start, _)) if !journal.is_past() => process::is_gone(*pid, *start),
+        _ => Ok(true),
     }
 }
 

@@ -21,6 +21,7 @@ use crate::names::Names;
 use crate::places::{Place, Record};
 use crate::process::{Process, hash};
 use crate::returns::Returns;
+use crate::world::{Era, World};
 
 /// What a write is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -157,13 +158,16 @@ pub struct Journal {
     file: File,
     entries: Vec<Entry>,
     checks: Checks,
+    /// Whether its process may live.
+    era: Era,
 }
 
 /// Files beside a log: an object file for debuggers, a script for gdb, a map for perf, and where
 /// calls in new code come back to.
 const BESIDE: [&str; 5] = ["symbols", "gdb", "map", "returns", "opened"];
 
-const HEADER: &str = "fettle live 2";
+/// What the first line begins with; the [`World`] of the process follows.
+const HEADER: &str = "fettle live 3 ";
 
 /// Each line ends with a value that depends on it and on all before: a log of which something was
 /// lost or changed would have code taken away that is still in use.
@@ -171,6 +175,11 @@ const HEADER: &str = "fettle live 2";
 struct Checks(u64);
 
 impl Checks {
+    /// Those of lines behind a header.
+    fn behind(header: &str) -> Checks {
+        Checks(hash(header.as_bytes()))
+    }
+
     /// The value for the next line.
     fn next(&mut self, line: &str) -> String {
         self.0 = hash(&[&self.0.to_le_bytes(), line.as_bytes()].concat());
@@ -204,14 +213,15 @@ impl Journal {
     pub(crate) fn begin(path: &Path, entries: Vec<Entry>) -> Result<Journal, LiveError> {
         let failed =
             |e: io::Error| LiveError::Journal { path: path.to_owned(), what: e.to_string() };
-        let (mut text, mut checks) = (format!("{HEADER}\n"), Checks::default());
+        let header = format!("{HEADER}{}", World::here()?);
+        let (mut text, mut checks) = (format!("{header}\n"), Checks::behind(&header));
         entries.iter().for_each(|entry| print(entry, &mut checks, &mut text));
         // Under another name until it is whole.
         let unfinished = path.with_extension("new");
         let _ = std::fs::remove_file(&unfinished);
         let file = OpenOptions::new().append(true).create_new(true).mode(0o600).open(&unfinished);
         let (file, path_of_it) = (file.map_err(failed)?, path.to_owned());
-        let mut journal = Journal { file, path: path_of_it, entries, checks };
+        let mut journal = Journal { file, path: path_of_it, entries, checks, era: Era::Present };
         journal.lock()?;
         journal.write(&text)?;
         // Fails if somebody else was faster.
@@ -238,7 +248,8 @@ impl Journal {
     ///
     /// # Errors
     ///
-    /// When somebody else uses it, could have written it, or it cannot be read.
+    /// When somebody else uses it, could have written it, it cannot be read, or nobody here can say whether
+    /// its process lives.
     pub fn open(folder: &Path, pid: i32) -> Result<Option<Journal>, LiveError> {
         let Some(journal) = Journal::look(folder, pid)? else { return Ok(None) };
         journal.lock()?;
@@ -253,7 +264,8 @@ impl Journal {
     ///
     /// # Errors
     ///
-    /// When others could have written it, or it cannot be read.
+    /// When others could have written it, it cannot be read, or nobody here can say whether its process
+    /// lives.
     pub fn look(folder: &Path, pid: i32) -> Result<Option<Journal>, LiveError> {
         Ok(Journal::read(folder, pid)?.map(|(journal, _)| journal))
     }
@@ -278,12 +290,13 @@ impl Journal {
         // What is behind may end in the middle of a character.
         bytes.truncate(bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1));
         let text = std::str::from_utf8(&bytes).map_err(|e| failed(damaged(&e.to_string())))?;
-        let (entries, checks) = parse(text).map_err(failed)?;
+        let (world, entries, checks) = parse(text).map_err(failed)?;
+        let era = world.era(&World::here()?, &file).map_err(failed)?;
         // A log has its first lines when it gets its name.
         if !matches!(entries.first(), Some(Entry::Process(..))) {
             return Err(failed(damaged("its beginning is missing")));
         }
-        Ok(Some((Journal { path, file, entries, checks }, bytes.len() as u64)))
+        Ok(Some((Journal { path, file, entries, checks, era }, bytes.len() as u64)))
     }
 
     /// What is said when the file cannot be used.
@@ -291,15 +304,23 @@ impl Journal {
         LiveError::Journal { path: self.path.clone(), what: error.to_string() }
     }
 
-    /// Whom the log named after a process is of: number, start time, address space. What was done
-    /// is not read.
+    /// Whom the log named after a process is of, where that is of this world: number, start time, address
+    /// space. What was done is not read.
     pub(crate) fn owner_of(folder: &Path, pid: i32) -> Option<(i32, u64, u64)> {
+        let (world, owner) = Journal::head_of(folder, pid)?;
+        (World::here().ok()? == world).then_some(owner)
+    }
+
+    fn head_of(folder: &Path, pid: i32) -> Option<(World, (i32, u64, u64))> {
         // The first two lines are not longer.
-        let mut head = [0; 128];
+        let mut head = [0; 256];
         let mut file = File::open(path_of(folder, pid)).ok()?;
         let count = file.read(&mut head).ok()?;
-        match parse(std::str::from_utf8(head.get(..count)?).ok()?).ok()?.0.first()? {
-            Entry::Process(pid, start, space) => Some((*pid, *start, *space)),
+        // What is behind may end in the middle of a character.
+        let end = head[..count].iter().rposition(|byte| *byte == b'\n')?;
+        let (world, entries, _) = parse(std::str::from_utf8(&head[..=end]).ok()?).ok()?;
+        match entries.first()? {
+            Entry::Process(pid, start, space) => Some((world, (*pid, *start, *space))),
             _ => None,
         }
     }
@@ -360,14 +381,21 @@ impl Journal {
     /// Whether the log is of this very process, and of the program that it runs now.
     pub fn is_of(&self, process: &Process) -> bool {
         let id = Entry::Process(process.pid(), process.start_time(), process.space());
-        self.entries.first() == Some(&id)
+        self.entries.first() == Some(&id) && !self.is_past()
+    }
+
+    /// Whether its process, and all that were forked from it, have ended with an earlier boot.
+    pub(crate) fn is_past(&self) -> bool {
+        self.era == Era::Past
     }
 
     /// Whether the log named after a process is of one that was forked from the same execution of a
     /// program as `process`; or does not say, and that process lives.
     pub fn may_be_of_relative(folder: &Path, pid: i32, process: &Process) -> bool {
-        match Journal::owner_of(folder, pid) {
-            Some((_, _, space)) => space == process.space(),
+        match Journal::head_of(folder, pid) {
+            Some((world, (_, _, space))) => {
+                space == process.space() && World::here().is_ok_and(|here| here == world)
+            }
             None => crate::process::start_time(pid).is_some(),
         }
     }
@@ -571,16 +599,14 @@ fn hex(bytes: &[u8], out: &mut String) {
     }
 }
 
-fn parse(text: &str) -> Result<(Vec<Entry>, Checks), String> {
-    let whole = &text[..text.rfind('\n').map_or(0, |end| end + 1)];
-    let mut lines = whole.lines();
-    match lines.next() {
-        Some(HEADER) => {}
-        // Fettle died before it did anything.
-        None => return Ok((Vec::new(), Checks::default())),
-        Some(_) => return Err("it was written by another version of Fettle".to_owned()),
-    }
-    let (mut entries, mut checks) = (Vec::new(), Checks::default());
+fn parse(text: &str) -> Result<(World, Vec<Entry>, Checks), String> {
+    let mut lines = text.lines();
+    let header = lines.next().ok_or_else(|| damaged("it is empty"))?;
+    let Some(world) = header.strip_prefix(HEADER) else {
+        return Err("it was written by another version of Fettle".to_owned());
+    };
+    let world = World::parse(world).ok_or_else(|| damaged("line 1 makes no sense"))?;
+    let (mut entries, mut checks) = (Vec::new(), Checks::behind(header));
     for (number, line) in lines.enumerate() {
         let wrong = |what: &str| damaged(&format!("line {} {what}", number + 2));
         let (line, check) = line.rsplit_once(' ').ok_or_else(|| wrong("makes no sense"))?;
@@ -589,7 +615,7 @@ fn parse(text: &str) -> Result<(Vec<Entry>, Checks), String> {
         }
         entries.push(parse_line(line).ok_or_else(|| wrong("makes no sense"))?);
     }
-    Ok((entries, checks))
+    Ok((world, entries, checks))
 }
 
 fn parse_line(line: &str) -> Option<Entry> {
@@ -694,14 +720,54 @@ mod tests {
         ]
     }
 
+    fn header() -> (String, World) {
+        let world = World { boot: "a-b-c".to_owned(), pids: 4711 };
+        (format!("{HEADER}{world}"), world)
+    }
+
+    /// Begins a log of this very process that was written elsewhere.
+    fn written_in(folder: &Path, world: &World) {
+        let pid = std::process::id() as i32;
+        let start = crate::process::start_time(pid).unwrap();
+        let header = format!("{HEADER}{world}");
+        let (mut text, mut checks) = (format!("{header}\n"), Checks::behind(&header));
+        print(&Entry::Process(pid, start, 1), &mut checks, &mut text);
+        let mut options = OpenOptions::new();
+        let file = options.write(true).create(true).truncate(true).mode(0o600);
+        file.open(path_of(folder, pid)).unwrap().write_all(text.as_bytes()).unwrap();
+    }
+
+    #[test]
+    fn logs_of_elsewhere_are_kept() {
+        let folder = tempfile::tempdir_in("/tmp").unwrap();
+        let (here, pid) = (World::here().unwrap(), std::process::id() as i32);
+        written_in(folder.path(), &here);
+        assert_eq!(Journal::owner_of(folder.path(), pid).map(|owner| owner.2), Some(1));
+        let journal = Journal::open(folder.path(), pid).unwrap().unwrap();
+        // It lives, but this very program is not changed.
+        assert!(crate::undo(journal, crate::Undoing::within(Default::default())).is_err());
+        written_in(folder.path(), &World { pids: 1, ..here.clone() });
+        let said = Journal::open(folder.path(), pid).unwrap_err().to_string();
+        assert!(said.contains("another PID namespace"), "{said}");
+        assert_eq!(Journal::owner_of(folder.path(), pid), None);
+        // An earlier boot's is gone with it.
+        written_in(folder.path(), &World { boot: "earlier".to_owned(), ..here });
+        let Ok(Some(journal)) = Journal::open(folder.path(), pid) else {
+            return eprintln!("skipped: who knows what file system /tmp is");
+        };
+        let undone = crate::undo(journal, crate::Undoing::within(Default::default())).unwrap();
+        assert!(undone.gone && !path_of(folder.path(), pid).exists());
+    }
+
     #[test]
     fn what_was_written_is_read() {
-        let (mut text, mut checks) = (format!("{HEADER}\n"), Checks::default());
+        let (header, world) = header();
+        let (mut text, mut checks) = (format!("{header}\n"), Checks::behind(&header));
         all().iter().for_each(|entry| print(entry, &mut checks, &mut text));
-        assert_eq!(parse(&text).unwrap(), (all(), checks));
-        // Cut off anywhere, what is left is the beginning of it.
-        for end in 0..text.len() {
-            let Ok((entries, _)) = parse(&text[..end]) else { panic!("cut at {end}") };
+        assert_eq!(parse(&text).unwrap(), (world, all(), checks));
+        // Cut off behind any line, what is left is the beginning of it.
+        for (end, _) in text.match_indices('\n') {
+            let Ok((_, entries, _)) = parse(&text[..=end]) else { panic!("cut at {end}") };
             assert_eq!(entries, all()[..entries.len()]);
         }
         // No line can be missing, or be another.
@@ -733,10 +799,11 @@ mod tests {
     #[test]
     fn what_makes_no_sense_is_refused() {
         for line in ["jump 1000 00 0000", "map 1000", "nothing 1", "jump zz 00 00"] {
-            let check = Checks::default().next(line);
-            let error = parse(&format!("{HEADER}\n{line} {check}\n")).unwrap_err();
+            let header = header().0;
+            let check = Checks::behind(&header).next(line);
+            let error = parse(&format!("{header}\n{line} {check}\n")).unwrap_err();
             assert!(error.contains("line 2 makes no sense"), "{line}: {error}");
         }
-        assert!(parse("fettle live 1\n").is_err());
+        assert!(parse("fettle live 2\n").unwrap_err().contains("another version"));
     }
 }
