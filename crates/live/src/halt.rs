@@ -654,6 +654,7 @@ fn patience(registers: &Registers) -> Option<Patience> {
         libc::SYS_recvfrom | libc::SYS_recvmsg | libc::SYS_recvmmsg => Some(Patience::Endless),
         libc::SYS_sendto | libc::SYS_sendmsg | libc::SYS_sendmmsg => Some(Patience::Endless),
         libc::SYS_accept | libc::SYS_accept4 | libc::SYS_connect => Some(Patience::Endless),
+        libc::SYS_sendfile | libc::SYS_splice => Some(Patience::Endless),
         _ => None,
     }
 }
