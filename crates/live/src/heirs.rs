@@ -13,6 +13,7 @@ use std::path::Path;
 
 use crate::change::is_as_made;
 use crate::error::LiveError;
+use crate::events::parent_of;
 use crate::journal::{Entry, Journal, Region};
 use crate::maps::{self, Mapping};
 use crate::names::Names;
@@ -73,13 +74,19 @@ fn of_space(space: u64) -> impl Iterator<Item = Result<Relative, LiveError>> {
     let pids = folder.into_iter().flatten();
     let pids = pids.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<i32>().ok());
     let relative = move |pid| match space_of(pid) {
-        Ok(of) if of == Some(space) => {
+        Ok(of) if of == Some(space) && !shares_memory(pid) => {
             Some(Ok(Relative { pid, start_time: start_time(pid)?, space }))
         }
         Ok(_) => None,
         Err(error) => Some(Err(error)),
     };
     unlisted.into_iter().chain(pids.filter_map(relative))
+}
+
+/// Whether a process has the memory of the one that begot it, and will until it executes a program
+/// (`vfork`, `posix_spawn`): it is no other.
+fn shares_memory(pid: i32) -> bool {
+    parent_of(pid).is_some_and(|parent| ptrace::same_memory(parent, pid) == Some(true))
 }
 
 /// What tells a process's executable from others: device and number.
