@@ -166,6 +166,9 @@ pub struct Journal {
 /// calls in new code come back to.
 const BESIDE: [&str; 5] = ["symbols", "gdb", "map", "returns", "opened"];
 
+/// What the name of a log ends with that is being begun: behind the number of who does that.
+const UNFINISHED: &str = "new";
+
 /// What the first line begins with; the [`World`] of the process follows.
 const HEADER: &str = "fettle live 3 ";
 
@@ -216,8 +219,9 @@ impl Journal {
         let header = format!("{HEADER}{}", World::here()?);
         let (mut text, mut checks) = (format!("{header}\n"), Checks::behind(&header));
         entries.iter().for_each(|entry| print(entry, &mut checks, &mut text));
-        // Under another name until it is whole.
-        let unfinished = path.with_extension("new");
+        // Under another name until it is whole, which nobody else uses.
+        remove_unfinished(path);
+        let unfinished = path.with_extension(format!("{}.{UNFINISHED}", std::process::id()));
         let _ = std::fs::remove_file(&unfinished);
         let file = OpenOptions::new().append(true).create_new(true).mode(0o600).open(&unfinished);
         let (file, path_of_it) = (file.map_err(failed)?, path.to_owned());
@@ -251,13 +255,18 @@ impl Journal {
     /// When somebody else uses it, could have written it, it cannot be read, or nobody here can say whether
     /// its process lives.
     pub fn open(folder: &Path, pid: i32) -> Result<Option<Journal>, LiveError> {
-        let Some(journal) = Journal::look(folder, pid)? else { return Ok(None) };
-        journal.lock()?;
-        // Its last user may have written to it meanwhile, or removed it.
-        let Some((now, whole)) = Journal::read(folder, pid)? else { return Ok(None) };
-        // Nor may he have come to the end of a line: the next must not go on with it.
-        now.file.set_len(whole).map_err(|e| now.failed(e))?;
-        Ok(Some(Journal { entries: now.entries, checks: now.checks, ..journal }))
+        loop {
+            let Some(journal) = Journal::look(folder, pid)? else { return Ok(None) };
+            journal.lock()?;
+            // Its last user may have written to it meanwhile, or removed it, and another one begun anew.
+            let Some((now, whole)) = Journal::read(folder, pid)? else { return Ok(None) };
+            if identity(&journal.file) != identity(&now.file) {
+                continue;
+            }
+            // Nor may he have come to the end of a line: the next must not go on with it.
+            now.file.set_len(whole).map_err(|e| now.failed(e))?;
+            return Ok(Some(Journal { entries: now.entries, checks: now.checks, ..journal }));
+        }
     }
 
     /// Reads the log of a process, if there is one, although somebody may be writing it.
@@ -511,6 +520,29 @@ impl Journal {
         }
         std::fs::remove_file(&self.path)
             .map_err(|error| LiveError::Journal { path: self.path, what: error.to_string() })
+    }
+}
+
+/// What tells a file from others; `None` if nobody can say.
+fn identity(file: &File) -> Option<(u64, u64)> {
+    file.metadata().ok().map(|meta| (meta.dev(), meta.ino()))
+}
+
+/// Removes what was left of beginning a log by those who have ended.
+fn remove_unfinished(path: &Path) {
+    let Some((folder, name)) = path.parent().zip(path.file_stem().and_then(|name| name.to_str()))
+    else {
+        return;
+    };
+    let maker = |file: &str| {
+        let rest = file.strip_prefix(name)?.strip_prefix('.')?;
+        rest.strip_suffix(UNFINISHED)?.strip_suffix('.')?.parse().ok()
+    };
+    for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+        let pid: Option<i32> = entry.file_name().to_str().and_then(maker);
+        if pid.is_some_and(crate::process::has_ended) {
+            let _ = std::fs::remove_file(entry.path());
+        }
     }
 }
 
@@ -794,6 +826,22 @@ mod tests {
         let journal = Journal::open(folder.path(), 12).unwrap().unwrap();
         assert_eq!(journal.entries.last(), Some(&Entry::Mapped(LiveAddr(0x8000))));
         assert_eq!(journal.entries.len(), all().len() + 1);
+    }
+
+    #[test]
+    fn what_is_left_of_a_beginning_goes_with_its_maker() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        // Of one who has ended, one who lives, and about another process.
+        let names = ["12.2147483647.new", "12.1.new", "13.2147483647.new"];
+        names.iter().for_each(|name| std::fs::write(path(name), "").unwrap());
+        drop(Journal::begin(&path("12.undo"), all()).unwrap());
+        assert_eq!(names.map(|name| path(name).exists()), [false, true, true]);
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 3);
+        // A log that is in use is nobody else's.
+        let _held = Journal::open(folder.path(), 12).unwrap().unwrap();
+        let said = Journal::open(folder.path(), 12).unwrap_err().to_string();
+        assert!(said.contains("another fettle"), "{said}");
     }
 
     #[test]
