@@ -6,7 +6,7 @@ mod running;
 
 use std::fs;
 use std::io::{BufRead, BufReader};
-use std::os::unix::process::ExitStatusExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -466,6 +466,58 @@ fn undo_in_another_pid_namespace_keeps_the_log() {
     assert_eq!(bench.undo(pid).0, 0);
     assert_original(pid);
     running.end();
+}
+
+/// The state of each of a process's threads.
+fn states(pid: i32) -> Vec<char> {
+    let state = |task: fs::DirEntry| {
+        let stat = fs::read_to_string(task.path().join("stat")).ok()?;
+        stat.rsplit_once(") ")?.1.chars().next()
+    };
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten();
+    tasks.filter_map(|task| state(task.ok()?)).collect()
+}
+
+/// Whoever stood still then would do so until Fettle goes on.
+#[test]
+fn fettle_stops_between_moments_only() {
+    let bench = Bench::new();
+    let running = bench.start(&bench.build("sleepers.c", &[]));
+    let pid = running.pid();
+    let mut stops = 0;
+    for round in 0..12 {
+        let named = pid.to_string();
+        let mut fettle = match round % 2 {
+            0 => bench.fettle(&["tune", "-p", &named, "--shuffle", "1"]),
+            _ => bench.fettle(&["undo", &named, "--wait", "60"]),
+        };
+        // A shell's job is a group of its own.
+        let mut fettle = fettle.stdout(Stdio::null()).process_group(0).spawn().unwrap();
+        let own = fettle.id() as i32;
+        let signal = |name: &str| {
+            let mut kill = Command::new("kill");
+            // It may have ended.
+            kill.args([name, &own.to_string()]).stderr(Stdio::null()).status().unwrap()
+        };
+        while fettle.try_wait().unwrap().is_none() {
+            std::thread::sleep(Duration::from_micros(300 + 170 * round));
+            signal("-TSTP");
+            let deadline = Instant::now() + Duration::from_millis(300);
+            while Instant::now() < deadline && fettle.try_wait().unwrap().is_none() {
+                let of_fettle = states(own);
+                if !of_fettle.is_empty() && of_fettle.iter().all(|state| *state == 'T') {
+                    stops += 1;
+                    assert!(!states(pid).contains(&'t'), "{:?}", states(pid));
+                    break;
+                }
+            }
+            signal("-CONT");
+        }
+        assert!(fettle.wait().unwrap().success());
+    }
+    assert!(stops > 20, "{stops}");
+    assert_original(pid);
+    assert!(running.end().contains("exit status: 0"));
 }
 
 #[test]

@@ -23,6 +23,7 @@ use crate::haste;
 use crate::maps::{self, LiveAddr};
 use crate::process::{self, Process};
 use crate::ptrace::{self, Registers, Report, What};
+use crate::signals;
 
 /// A process whose threads all stand still; or one of them, for an errand.
 #[derive(Debug)]
@@ -185,6 +186,7 @@ impl Process {
         longest: &mut Duration,
         work: impl FnOnce(&mut Halted<'_>) -> Result<T, LiveError> + Send,
     ) -> Result<T, Failure> {
+        let _no_stop = signals::Moment::begin();
         // A thread of its own: when it ends, nothing stays stopped.
         std::thread::scope(|scope| {
             let moment = scope.spawn(move || {

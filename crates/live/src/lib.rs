@@ -85,5 +85,5 @@ pub use process::{
 };
 pub use references::Ranges;
 pub use returns::Returns;
-pub use signals::catch_signals;
+pub use signals::{catch_signals, stop_between_moments};
 pub use stop::ExecStop;
