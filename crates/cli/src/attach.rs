@@ -15,7 +15,7 @@ use serde_json::json;
 
 use crate::mode::ModeArg;
 use crate::record::{self, Args};
-use crate::tune::{explained, folder, longest, milliseconds};
+use crate::tune::{UNHANDLED, explained, folder, longest, milliseconds};
 
 /// Fewer calls than any program makes that works.
 const FEW: u64 = 100;
@@ -125,7 +125,8 @@ fn run_counted(args: &Args, told: Told, pid: u32) -> anyhow::Result<ExitCode> {
         duration: args.duration,
     };
     check(args)?;
-    let stop = Stop(fettle_live::catch_signals().context("signals cannot be handled")?);
+    let stop = Stop(fettle_live::catch_signals().context(UNHANDLED)?);
+    fettle_live::stop_between_moments().context(UNHANDLED)?;
     let process = open(args, pid)?;
     let journals = folder()?;
     let recorded = fettle_tune::recording::record(&process, &journals, &recording, stop)

@@ -185,11 +185,13 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         watch: args.watch.map(|seconds| time(seconds, "--watch")).transpose()?,
     };
     // What was begun is taken back before we end.
-    let stop = Stop(fettle_live::catch_signals().context("signals cannot be handled")?);
+    let stop = Stop(fettle_live::catch_signals().context(UNHANDLED)?);
     let Some(pid) = args.pid else {
         return crate::apply::run(&args.program, &folder, &options, stop);
     };
     let process = Process::open(pid)?;
+    fettle_live::open_many_files();
+    fettle_live::stop_between_moments().context(UNHANDLED)?;
     leftovers::clear(&folder, &process)?;
     fettle_tune::give_way();
     if let Some(seed) = args.shuffle {
@@ -588,11 +590,16 @@ fn outcome_json(args: &Args, outcome: &Outcome) -> serde_json::Value {
     })
 }
 
+/// Why nothing is done.
+pub(crate) const UNHANDLED: &str = "signals cannot be handled";
+
 /// Runs `fettle undo`. What goes wrong with one process keeps no other from being taken back.
 pub fn undo(args: &UndoArgs) -> anyhow::Result<ExitCode> {
     let folder = folder()?;
     let pids = if args.all { Journal::list(&folder) } else { args.pids.clone() };
     let patience = Duration::try_from_secs_f64(args.wait).context("--wait: no such time")?;
+    fettle_live::open_many_files();
+    fettle_live::stop_between_moments().context(UNHANDLED)?;
     let how = Undoing { memory: args.memory, ..Undoing::within(patience) };
     let (mut kept, mut failed) = (false, false);
     for pid in pids {
@@ -754,7 +761,11 @@ impl State {
             jumps: 0,
             bytes: 0,
             notes: vec![],
-            heirs: fettle_live::heirs(journal).iter().map(|heir| heir.pid).collect(),
+            heirs: fettle_live::heirs(journal)
+                .unwrap_or_default()
+                .iter()
+                .map(|heir| heir.pid)
+                .collect(),
             opened: vec![],
         };
         for entry in journal.entries() {

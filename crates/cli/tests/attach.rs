@@ -6,7 +6,7 @@ mod running;
 
 use std::fs;
 use std::io::{BufRead, BufReader};
-use std::os::unix::process::ExitStatusExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -441,6 +441,89 @@ fn a_process_that_has_ended_leaves_nothing() {
     let (status, undone) = bench.undo(pid);
     assert_eq!((status, &undone["gone"]), (0, &Value::Bool(true)));
     assert!(!bench.journal(pid).exists());
+}
+
+/// Who cannot see a process does not take it for one that has ended: its log stays.
+#[test]
+fn undo_in_another_pid_namespace_keeps_the_log() {
+    let can = Command::new("unshare").args(["--fork", "--pid", "--mount", "true"]).output();
+    if !can.is_ok_and(|output| output.status.success()) {
+        return eprintln!("skipped 1 test: no PID namespace can be made here (root)");
+    }
+    let bench = Bench::new();
+    let running = bench.start(&bench.build("sleepers.c", &[]));
+    let pid = running.pid();
+    bench.tune(pid, 1, &[]);
+    let inside = |how: &[&str], arguments: &[&str]| {
+        let mut command = Command::new("unshare");
+        command.args(how).arg(env!("CARGO_BIN_EXE_fettle")).args(arguments);
+        command.env("XDG_CACHE_HOME", bench.folder.path().join("cache"));
+        let output = command.output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{output:?}");
+        assert!(bench.journal(pid).exists());
+        String::from_utf8(output.stderr).unwrap()
+    };
+    let own_proc = ["--fork", "--pid", "--mount-proc"];
+    let named = pid.to_string();
+    for arguments in [&["undo", "--all"], &["undo", &named], &["status", &named]] {
+        assert!(inside(&own_proc, arguments).contains("in another PID namespace"));
+        assert!(inside(&own_proc[..2], arguments).contains("/proc is not mounted"));
+    }
+    assert_eq!(bench.undo(pid).0, 0);
+    assert_original(pid);
+    running.end();
+}
+
+/// The state of each of a process's threads.
+fn states(pid: i32) -> Vec<char> {
+    let state = |task: fs::DirEntry| {
+        let stat = fs::read_to_string(task.path().join("stat")).ok()?;
+        stat.rsplit_once(") ")?.1.chars().next()
+    };
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten();
+    tasks.filter_map(|task| state(task.ok()?)).collect()
+}
+
+/// Whoever stood still then would do so until Fettle goes on.
+#[test]
+fn fettle_stops_between_moments_only() {
+    let bench = Bench::new();
+    let running = bench.start(&bench.build("sleepers.c", &[]));
+    let pid = running.pid();
+    let (mut stops, mut stood) = (0, 0);
+    for round in 0..12 {
+        let named = pid.to_string();
+        let mut fettle = match round % 2 {
+            0 => bench.fettle(&["tune", "-p", &named, "--shuffle", "1"]),
+            _ => bench.fettle(&["undo", &named, "--wait", "60"]),
+        };
+        // A shell's job is a group of its own.
+        let mut fettle = fettle.stdout(Stdio::null()).process_group(0).spawn().unwrap();
+        let own = fettle.id() as i32;
+        let signal = |name: &str| {
+            let mut kill = Command::new("kill");
+            // It may have ended.
+            kill.args([name, &own.to_string()]).stderr(Stdio::null()).status().unwrap()
+        };
+        while fettle.try_wait().unwrap().is_none() {
+            std::thread::sleep(Duration::from_micros(300 + 170 * round));
+            signal("-TSTP");
+            let deadline = Instant::now() + Duration::from_millis(300);
+            while Instant::now() < deadline && fettle.try_wait().unwrap().is_none() {
+                let of_fettle = states(own);
+                if !of_fettle.is_empty() && of_fettle.iter().all(|state| *state == 'T') {
+                    stops += 1;
+                    stood += u32::from(states(pid).contains(&'t'));
+                    break;
+                }
+            }
+            signal("-CONT");
+        }
+        assert!(fettle.wait().unwrap().success());
+    }
+    assert!(stops > 20 && stood == 0, "stood still {stood} of {stops} times");
+    assert_original(pid);
+    assert!(running.end().contains("exit status: 0"));
 }
 
 #[test]

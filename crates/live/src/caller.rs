@@ -38,7 +38,7 @@ pub(crate) struct SystemCall {
 pub(crate) struct Made {
     /// What those returned that were made, in order.
     pub results: Vec<u64>,
-    /// Why the next one failed.
+    /// Why the next one failed; it may have been made, unless this is [`LiveError::Remote`].
     pub error: Option<LiveError>,
     /// How long a thread stood still, each time.
     pub stops: Vec<Duration>,
@@ -54,7 +54,7 @@ impl Process {
     ///
     /// # Errors
     ///
-    /// When it cannot make them; not if one fails.
+    /// When it cannot make any; not if one fails.
     pub(crate) fn make_calls(
         &self,
         journal: &mut Journal,
@@ -87,11 +87,17 @@ impl Process {
                     tries += 1;
                     std::thread::sleep(Duration::from_millis(1));
                 }
-                Err(error) => return Err(error),
+                Err(error) => made.error = Some(error),
             }
         }
-        journal.add([Entry::Cleared(place.at)])?;
-        Ok(made)
+        // It stays in the log if something may stand there.
+        if self.read(place.at, place.len).is_ok_and(|bytes| is_empty(&bytes)) {
+            journal.add([Entry::Cleared(place.at)])?;
+        }
+        match made.error.take_if(|error| made.results.is_empty() && !is_answer(error)) {
+            Some(error) => Err(error),
+            None => Ok(made),
+        }
     }
 }
 
@@ -117,7 +123,7 @@ impl Halted<'_> {
         let floating =
             ptrace::floating_point(tid).map_err(failed("read the floating-point state"))?;
         let code = way_back::code(place, thread, blocked, &floating);
-        if memory.read(place.at, place.len)?.iter().any(|byte| *byte != 0) {
+        if !is_empty(&memory.read(place.at, place.len)?) {
             return Err(busy("somebody else writes to its code"));
         }
         if process.filtered {
@@ -126,7 +132,7 @@ impl Halted<'_> {
                 .map_err(|_| LiveError::Seccomp { pid, filters: 1 })?;
         }
         memory.write(place.at, &code)?;
-        let mut results = Vec::new();
+        let (mut results, mut stopped) = (Vec::new(), false);
         let stint = Stint::begin();
         // From first to last, with other signals blocked than it wants, it stands where it would get
         // everything back by itself.
@@ -135,7 +141,7 @@ impl Halted<'_> {
             ptrace::set_registers(tid, &away).map_err(failed("set the registers"))?;
             ptrace::set_blocked_signals(tid, !0).map_err(failed("set the signal mask"))?;
             for call in calls {
-                let result = make(thread, place.at, call, pid)?;
+                let result = make(thread, place.at, call, pid, &mut stopped)?;
                 if result < 0 {
                     let source = io::Error::from_raw_os_error(-result as i32);
                     let (action, address) = (call.action, call.arguments[0]);
@@ -157,9 +163,22 @@ impl Halted<'_> {
         if process.filtered {
             let _ = ptrace::set_options(tid, ptrace::O_SYSGOOD);
         }
-        let error = result?;
-        back.map(|()| (results, error))
+        if stopped {
+            // It is given that as soon as it is let go.
+            let _ = ptrace::tgkill(pid, tid, libc::SIGSTOP);
+        }
+        // What was made stays made, whatever comes then.
+        Ok((results, result.unwrap_or_else(Some).or(back.err())))
     }
+}
+
+fn is_empty(bytes: &[u8]) -> bool {
+    bytes.iter().all(|byte| *byte == 0)
+}
+
+/// Whether an error is what a call has answered.
+pub(crate) fn is_answer(error: &LiveError) -> bool {
+    matches!(error, LiveError::Remote { .. })
 }
 
 /// The registers of a thread that is led to `at`, in no system call.
@@ -168,8 +187,15 @@ fn led_to(thread: &Thread, at: LiveAddr) -> Registers {
     Registers { rip: at.0, orig_rax: u64::MAX, ..thread.registers }
 }
 
-/// Has a thread make one call; answers what it returned.
-fn make(thread: &Thread, at: LiveAddr, call: &SystemCall, pid: i32) -> Result<i64, LiveError> {
+/// Has a thread make one call; answers what it returned. `stopped` is set if the thread was sent SIGSTOP,
+/// which is kept from it.
+fn make(
+    thread: &Thread,
+    at: LiveAddr,
+    call: &SystemCall,
+    pid: i32,
+    stopped: &mut bool,
+) -> Result<i64, LiveError> {
     let tid = thread.tid;
     let [rdi, rsi, rdx, r10, r8, r9] = call.arguments;
     let rax = call.number as u64;
@@ -195,7 +221,9 @@ fn make(thread: &Thread, at: LiveAddr, call: &SystemCall, pid: i32) -> Result<i6
         }
         match (signal, event) {
             (signal, 0) if signal == libc::SIGTRAP | 0x80 => stops += 1,
-            // SIGSTOP, which cannot be blocked; the kernel remembers it.
+            // It cannot be blocked.
+            (libc::SIGSTOP, 0) => *stopped = true,
+            // Another thread was sent it. The kernel remembers that.
             (_, ptrace::EVENT_STOP) => {}
             (signal, _) => {
                 let why = format!("signal {signal} came from code of ours");
@@ -237,4 +265,82 @@ fn find_place(process: &Process, maps: &[Mapping]) -> Option<Place> {
 fn find_padding(memory: &Memory, maps: &[Mapping], len: usize) -> Option<LiveAddr> {
     let is_code = |m: &&Mapping| m.executable && !m.writable && !m.shared && m.path.is_some();
     maps.iter().filter(is_code).find_map(|mapping| padding_at_end(memory, mapping, len))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Child, Command, Stdio};
+    use std::time::Instant;
+
+    use super::*;
+    use crate::process::state;
+
+    /// Waits until a process is in this state.
+    fn becomes(pid: i32, wanted: u8) -> bool {
+        let deadline = Instant::now() + Duration::from_secs(10);
+        let path = format!("/proc/{pid}/status");
+        while Instant::now() < deadline {
+            if state(&std::fs::read(&path).unwrap()) == Some(wanted) {
+                return true;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        false
+    }
+
+    /// A process that sleeps, and the beginning of its log in a new folder.
+    fn sleeper() -> (Child, Process, tempfile::TempDir, Journal) {
+        let child = Command::new("sleep").arg("60").stdin(Stdio::null()).spawn().unwrap();
+        let pid = child.id() as i32;
+        assert!(becomes(pid, b'S'));
+        let process = Process::open(pid).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let journal = Journal::create(folder.path(), &process).unwrap();
+        (child, process, folder, journal)
+    }
+
+    fn end(mut child: Child) {
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+
+    #[test]
+    fn code_of_others_where_a_call_of_ours_stood_is_left_alone() {
+        let (child, process, _folder, mut journal) = sleeper();
+        let maps = process.maps().unwrap();
+        let ours = find_place(&process, &maps).unwrap();
+        let mut code = vec![0; ours.len];
+        code[..7].copy_from_slice(&[0x0f, 0x05, 0xb8, 14, 0, 0, 0]);
+        process.fill(ours.at, &code).unwrap();
+        let others = maps.iter().find(|m| m.executable && m.path.is_some()).unwrap().start;
+        let before = process.read(others, 240).unwrap();
+        assert!(!is_empty(&before));
+        journal.add([Entry::Code(ours.at, ours.len), Entry::Code(others, 240)]).unwrap();
+        crate::undo(journal, crate::Undoing::within(Duration::ZERO)).unwrap();
+        assert!(is_empty(&process.read(ours.at, ours.len).unwrap()));
+        assert_eq!(process.read(others, 240).unwrap(), before);
+        end(child);
+    }
+
+    #[test]
+    fn a_thread_that_is_sent_a_stop_meanwhile_stops_afterwards() {
+        let (child, process, _folder, mut journal) = sleeper();
+        let pid = process.pid();
+        let call = |number, arguments| SystemCall { action: "be stopped", number, arguments };
+        let stop = call(libc::SYS_kill, [pid as u64, libc::SIGSTOP as u64, 0, 0, 0, 0]);
+        let next = call(libc::SYS_getpid, [0; 6]);
+        let made = process.make_calls(&mut journal, &[], &[stop, next, next]).unwrap();
+        assert!(made.error.is_none(), "{:?}", made.error);
+        assert_eq!(made.results, [0, pid as u64, pid as u64]);
+        assert!(becomes(pid, b'T'));
+        // SAFETY: takes numbers only.
+        unsafe { libc::kill(pid, libc::SIGCONT) };
+        assert!(becomes(pid, b'S'));
+        // What was made before one failed is known.
+        let wrong = call(libc::SYS_close, [u64::MAX, 0, 0, 0, 0, 0]);
+        let made = process.make_calls(&mut journal, &[], &[next, wrong, next]).unwrap();
+        assert_eq!(made.results, [pid as u64]);
+        assert!(made.error.is_some_and(|error| is_answer(&error)));
+        end(child);
+    }
 }

@@ -8,7 +8,7 @@ use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use crate::caller::SystemCall;
+use crate::caller::{SystemCall, is_answer};
 use crate::error::LiveError;
 use crate::halt::{Halted, Thread};
 use crate::heirs;
@@ -20,6 +20,7 @@ use crate::places::Places;
 use crate::process::{self, Process, hash};
 use crate::references::{Dead, Lead, OwnMemory, Ranges, sleeper_returns_to};
 use crate::returns::Returns;
+use crate::way_back;
 
 pub(crate) const PAGE: u64 = 4096;
 const AT_PLATFORM: u64 = 15;
@@ -48,9 +49,10 @@ impl Process {
         journal.add(done.iter().map(|region| Entry::Mapped(region.at)))?;
         let Some(error) = made.error else { return Ok(made.stops) };
         let _ = self.unmap(journal, done);
-        // Those that were not made are not there.
-        journal
-            .add(regions[made.results.len()..].iter().map(|region| Entry::Unmapped(region.at)))?;
+        // Those that were not made are not there; of one that was interrupted nobody knows.
+        let unknown = usize::from(!is_answer(&error));
+        let absent = regions.iter().skip(made.results.len() + unknown);
+        journal.add(absent.map(|region| Entry::Unmapped(region.at)))?;
         Err(error)
     }
 
@@ -246,18 +248,12 @@ pub fn undo(mut journal: Journal, how: Undoing<'_>) -> Result<Undone, LiveError>
     };
     let undone = match Process::open(pid) {
         Ok(process) if journal.is_of(&process) => undo_living(&mut journal, &process, how),
-        Err(
-            error @ (LiveError::Unattachable { .. }
-            | LiveError::NotOurs { .. }
-            | LiveError::NotPermitted { .. }),
-        ) => Err(error),
-        _ => Ok(Undone { gone: true, ..Undone::default() }),
+        Ok(_) => Ok(Undone { gone: true, ..Undone::default() }),
+        Err(error) => Err(error),
     };
     let mut undone = match undone {
         // It may end at any time, and then there is nothing to take back.
-        Err(_) if process::has_ended(pid) || !is_alive(&journal) => {
-            Undone { gone: true, ..Undone::default() }
-        }
+        Err(_) if is_gone(&journal)? => Undone { gone: true, ..Undone::default() },
         undone => undone?,
     };
     undone.heirs = heirs::bequeath(&journal)?;
@@ -302,11 +298,11 @@ fn undo_living(
     Ok(undone)
 }
 
-/// Whether the process that a journal is of still runs, as far as can be seen without rights.
-fn is_alive(journal: &Journal) -> bool {
+/// Whether the process that a journal is of has ended, as far as can be seen without rights.
+fn is_gone(journal: &Journal) -> Result<bool, LiveError> {
     match journal.entries().first() {
-        Some(Entry::Process(pid, start, _)) => crate::process::start_time(*pid) == Some(*start),
-        _ => false,
+        Some(Entry::Process(pid, start, _)) if !journal.is_past() => process::is_gone(*pid, *start),
+        _ => Ok(true),
     }
 }
 
@@ -337,7 +333,7 @@ fn shut_gates(
     Ok(())
 }
 
-/// Zeros where calls of ours stood.
+/// Zeros where calls of ours stood, and stand: the library may have been closed, and another be there.
 fn clear_code(
     journal: &mut Journal,
     process: &Process,
@@ -351,9 +347,22 @@ fn clear_code(
             _ => {}
         }
     }
-    if codes.is_empty() {
-        return Ok(());
+    let stands = |(at, len): &&(LiveAddr, usize)| {
+        process.read_some(*at, *len).is_ok_and(|bytes| way_back::is_ours(&bytes))
+    };
+    let standing: Vec<(LiveAddr, usize)> = codes.iter().filter(stands).copied().collect();
+    if !standing.is_empty() {
+        clear_standing(process, &standing, stops)?;
     }
+    journal.add(codes.iter().map(|(at, _)| Entry::Cleared(*at)).collect::<Vec<_>>())
+}
+
+/// Zeros where calls of ours stand.
+fn clear_standing(
+    process: &Process,
+    codes: &[(LiveAddr, usize)],
+    stops: &mut Vec<Duration>,
+) -> Result<(), LiveError> {
     let ranges = Ranges::new(codes.iter().map(|(at, len)| (at.0, at.0 + *len as u64)).collect());
     // What is still there then has been left on a stack by somebody.
     const PASSING: u32 = 50;
@@ -364,9 +373,9 @@ fn clear_code(
             if halted.any_in(&ranges) || tries < PASSING && !comes_back()?.is_empty() {
                 return Ok(false);
             }
-            for (at, len) in &codes {
+            for (at, len) in codes {
                 let now = halted.process.read_some(*at, *len).unwrap_or_default();
-                if now.iter().any(|byte| *byte != 0) {
+                if way_back::is_ours(&now) {
                     halted.process.memory.write(*at, &vec![0; *len])?;
                 }
             }
@@ -382,7 +391,7 @@ fn clear_code(
         }
         std::thread::sleep(Duration::from_millis(5));
     }
-    journal.add(codes.iter().map(|(at, _)| Entry::Cleared(*at)).collect::<Vec<_>>())
+    Ok(())
 }
 
 /// Where those regions are that are `wanted`.

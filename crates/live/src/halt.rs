@@ -23,6 +23,7 @@ use crate::haste;
 use crate::maps::{self, LiveAddr};
 use crate::process::{self, Process};
 use crate::ptrace::{self, Registers, Report, What};
+use crate::signals;
 
 /// A process whose threads all stand still; or one of them, for an errand.
 #[derive(Debug)]
@@ -185,6 +186,7 @@ impl Process {
         longest: &mut Duration,
         work: impl FnOnce(&mut Halted<'_>) -> Result<T, LiveError> + Send,
     ) -> Result<T, Failure> {
+        let _no_stop = signals::Moment::begin();
         // A thread of its own: when it ends, nothing stays stopped.
         std::thread::scope(|scope| {
             let moment = scope.spawn(move || {
@@ -654,6 +656,7 @@ fn patience(registers: &Registers) -> Option<Patience> {
         libc::SYS_recvfrom | libc::SYS_recvmsg | libc::SYS_recvmmsg => Some(Patience::Endless),
         libc::SYS_sendto | libc::SYS_sendmsg | libc::SYS_sendmmsg => Some(Patience::Endless),
         libc::SYS_accept | libc::SYS_accept4 | libc::SYS_connect => Some(Patience::Endless),
+        libc::SYS_sendfile | libc::SYS_splice => Some(Patience::Endless),
         _ => None,
     }
 }

@@ -52,6 +52,19 @@ impl Drop for SmallPages {
     }
 }
 
+/// Lets this process have as many files open as it may: some for each process that it changes. Programs
+/// that it starts afterwards may, too.
+pub fn open_many_files() {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: the structure is ours; the kernel fills it, and reads it.
+    unsafe {
+        if libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) == 0 {
+            limit.rlim_cur = limit.rlim_max;
+            libc::setrlimit(libc::RLIMIT_NOFILE, &limit);
+        }
+    }
+}
+
 /// Whether the kernel gives this process no huge pages.
 fn disables_huge_pages() -> bool {
     // SAFETY: takes numbers only.

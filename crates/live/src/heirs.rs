@@ -13,10 +13,11 @@ use std::path::Path;
 
 use crate::change::is_as_made;
 use crate::error::LiveError;
+use crate::events::parent_of;
 use crate::journal::{Entry, Journal, Region};
 use crate::maps::{self, Mapping};
 use crate::names::Names;
-use crate::process::{Process, space_of, start_time};
+use crate::process::{Process, if_there, is_gone, space_of, start_time};
 use crate::ptrace;
 
 /// A process that came by forks from the same execution of a program as another.
@@ -55,19 +56,37 @@ impl Relative {
 /// All processes that came by forks from the same execution of a program as `process`, itself
 /// included, the oldest first.
 pub fn relatives(process: &Process) -> Vec<Relative> {
-    of_space(process.space(), file_of(process.pid()))
-}
-
-fn of_space(space: u64, file: Option<(u64, u64)>) -> Vec<Relative> {
-    let Ok(folder) = std::fs::read_dir("/proc") else { return Vec::new() };
-    let pids = folder.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<i32>().ok());
-    let mut all: Vec<Relative> = pids
-        .filter(|pid| space_of(*pid) == Some(space))
-        .filter(|pid| file.is_none() || file_of(*pid) == file)
-        .filter_map(|pid| Some(Relative { pid, start_time: start_time(pid)?, space }))
-        .collect();
+    // Who cannot be seen cannot be changed either.
+    let mut all: Vec<Relative> = of_space(process.space()).flatten().collect();
+    let file = file_of(process.pid());
+    all.retain(|relative| file.is_none() || file_of(relative.pid) == file);
     all.sort_unstable_by_key(|r| (r.start_time, r.pid));
     all
+}
+
+/// All processes with this address space.
+fn of_space(space: u64) -> impl Iterator<Item = Result<Relative, LiveError>> {
+    let failed = |source| LiveError::Os { action: "list the processes", source };
+    let (folder, unlisted) = match std::fs::read_dir("/proc") {
+        Ok(folder) => (Some(folder), None),
+        Err(error) => (None, Some(Err(failed(error)))),
+    };
+    let pids = folder.into_iter().flatten();
+    let pids = pids.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<i32>().ok());
+    let relative = move |pid| match space_of(pid) {
+        Ok(of) if of == Some(space) && !shares_memory(pid) => {
+            Some(Ok(Relative { pid, start_time: start_time(pid)?, space }))
+        }
+        Ok(_) => None,
+        Err(error) => Some(Err(error)),
+    };
+    unlisted.into_iter().chain(pids.filter_map(relative))
+}
+
+/// Whether a process has the memory of the one that begot it, and will until it executes a program
+/// (`vfork`, `posix_spawn`): it is no other.
+fn shares_memory(pid: i32) -> bool {
+    parent_of(pid).is_some_and(|parent| ptrace::same_memory(parent, pid) == Some(true))
 }
 
 /// What tells a process's executable from others: device and number.
@@ -85,11 +104,23 @@ fn owner(journal: &Journal) -> Option<(i32, u64, u64)> {
 }
 
 /// Processes that have by birth what `journal` tells of, and no log of their own.
-pub fn heirs(journal: &Journal) -> Vec<Relative> {
-    let Some((_, _, space)) = owner(journal) else { return Vec::new() };
-    let mut all = of_space(space, None);
-    all.retain(|relative| is_heir(journal, relative));
-    all
+///
+/// # Errors
+///
+/// When not all processes can be looked at.
+pub fn heirs(journal: &Journal) -> Result<Vec<Relative>, LiveError> {
+    let Some((_, _, space)) = owner(journal).filter(|_| !journal.is_past()) else {
+        return Ok(Vec::new());
+    };
+    let mut all = Vec::new();
+    for relative in of_space(space) {
+        let relative = relative?;
+        if is_heir(journal, &relative)? {
+            all.push(relative);
+        }
+    }
+    all.sort_unstable_by_key(|r| (r.start_time, r.pid));
+    Ok(all)
 }
 
 /// Which of some logs tells of what a process has by birth, if it has something and no log of its own.
@@ -105,10 +136,12 @@ pub fn by_birth<'j>(
     Some((journal, relative))
 }
 
-fn is_heir(journal: &Journal, relative: &Relative) -> bool {
-    let inherited =
-        || maps::of_process(relative.pid).is_ok_and(|maps| has_inherited(journal, &maps));
-    may_inherit(journal, relative) && !has_log(journal, relative) && inherited()
+fn is_heir(journal: &Journal, relative: &Relative) -> Result<bool, LiveError> {
+    if !may_inherit(journal, relative) || has_log(journal, relative) {
+        return Ok(false);
+    }
+    let maps = if_there(maps::of_process(relative.pid))?;
+    Ok(maps.is_some_and(|maps| has_inherited(journal, &maps)))
 }
 
 /// Whether a process and that of a log came from the same execution of a program.
@@ -137,7 +170,7 @@ fn has_inherited(journal: &Journal, maps: &[Mapping]) -> bool {
 /// When it has ended, or has a log.
 pub fn inherit(journal: &Journal, heir: &Relative) -> Result<Journal, LiveError> {
     let gone = || LiveError::NoProcess { pid: heir.pid };
-    let maps = maps::of_process(heir.pid).map_err(|_| gone())?;
+    let maps = if_there(maps::of_process(heir.pid))?.ok_or_else(gone)?;
     let mut entries = vec![Entry::Process(heir.pid, heir.start_time, heir.space)];
     // What was taken from its parent in the meantime it still has.
     let is_other = |entry: &&Entry| !matches!(entry, Entry::Unmapping(..) | Entry::Unmapped(_));
@@ -183,11 +216,11 @@ pub fn inherit(journal: &Journal, heir: &Relative) -> Result<Journal, LiveError>
 /// When one of them lives, and its log cannot be written.
 pub fn bequeath(journal: &Journal) -> Result<Vec<i32>, LiveError> {
     let mut done = Vec::new();
-    for heir in heirs(journal) {
+    for heir in heirs(journal)? {
         match inherit(journal, &heir) {
             Ok(_) => done.push(heir.pid),
             Err(LiveError::NoProcess { .. }) => {}
-            Err(_) if start_time(heir.pid) != Some(heir.start_time) => {}
+            Err(_) if is_gone(heir.pid, heir.start_time)? => {}
             Err(error) => return Err(error),
         }
     }

@@ -21,6 +21,7 @@ use crate::names::Names;
 use crate::places::{Place, Record};
 use crate::process::{Process, hash};
 use crate::returns::Returns;
+use crate::world::{Era, World};
 
 /// What a write is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -157,13 +158,19 @@ pub struct Journal {
     file: File,
     entries: Vec<Entry>,
     checks: Checks,
+    /// Whether its process may live.
+    era: Era,
 }
 
 /// Files beside a log: an object file for debuggers, a script for gdb, a map for perf, and where
 /// calls in new code come back to.
 const BESIDE: [&str; 5] = ["symbols", "gdb", "map", "returns", "opened"];
 
-const HEADER: &str = "fettle live 2";
+/// What the name of a log ends with that is being begun: behind the number of who does that.
+const UNFINISHED: &str = "new";
+
+/// What the first line begins with; the [`World`] of the process follows.
+const HEADER: &str = "fettle live 3 ";
 
 /// Each line ends with a value that depends on it and on all before: a log of which something was
 /// lost or changed would have code taken away that is still in use.
@@ -171,6 +178,11 @@ const HEADER: &str = "fettle live 2";
 struct Checks(u64);
 
 impl Checks {
+    /// Those of lines behind a header.
+    fn behind(header: &str) -> Checks {
+        Checks(hash(header.as_bytes()))
+    }
+
     /// The value for the next line.
     fn next(&mut self, line: &str) -> String {
         self.0 = hash(&[&self.0.to_le_bytes(), line.as_bytes()].concat());
@@ -204,14 +216,16 @@ impl Journal {
     pub(crate) fn begin(path: &Path, entries: Vec<Entry>) -> Result<Journal, LiveError> {
         let failed =
             |e: io::Error| LiveError::Journal { path: path.to_owned(), what: e.to_string() };
-        let (mut text, mut checks) = (format!("{HEADER}\n"), Checks::default());
+        let header = format!("{HEADER}{}", World::here()?);
+        let (mut text, mut checks) = (format!("{header}\n"), Checks::behind(&header));
         entries.iter().for_each(|entry| print(entry, &mut checks, &mut text));
-        // Under another name until it is whole.
-        let unfinished = path.with_extension("new");
+        // Under another name until it is whole, which nobody else uses.
+        remove_unfinished(path);
+        let unfinished = path.with_extension(format!("{}.{UNFINISHED}", std::process::id()));
         let _ = std::fs::remove_file(&unfinished);
         let file = OpenOptions::new().append(true).create_new(true).mode(0o600).open(&unfinished);
         let (file, path_of_it) = (file.map_err(failed)?, path.to_owned());
-        let mut journal = Journal { file, path: path_of_it, entries, checks };
+        let mut journal = Journal { file, path: path_of_it, entries, checks, era: Era::Present };
         journal.lock()?;
         journal.write(&text)?;
         // Fails if somebody else was faster.
@@ -238,21 +252,35 @@ impl Journal {
     ///
     /// # Errors
     ///
-    /// When somebody else uses it, could have written it, or it cannot be read.
+    /// When somebody else uses it, could have written it, it cannot be read, or nobody here can say whether
+    /// its process lives.
     pub fn open(folder: &Path, pid: i32) -> Result<Option<Journal>, LiveError> {
-        let Some(journal) = Journal::look(folder, pid)? else { return Ok(None) };
-        journal.lock()?;
-        // Its last user may have written to it meanwhile, or removed it.
-        let Some(now) = Journal::look(folder, pid)? else { return Ok(None) };
-        Ok(Some(Journal { entries: now.entries, checks: now.checks, ..journal }))
+        loop {
+            let Some(journal) = Journal::look(folder, pid)? else { return Ok(None) };
+            journal.lock()?;
+            // Its last user may have written to it meanwhile, or removed it, and another one begun anew.
+            let Some((now, whole)) = Journal::read(folder, pid)? else { return Ok(None) };
+            if identity(&journal.file) != identity(&now.file) {
+                continue;
+            }
+            // Nor may he have come to the end of a line: the next must not go on with it.
+            now.file.set_len(whole).map_err(|e| now.failed(e))?;
+            return Ok(Some(Journal { entries: now.entries, checks: now.checks, ..journal }));
+        }
     }
 
     /// Reads the log of a process, if there is one, although somebody may be writing it.
     ///
     /// # Errors
     ///
-    /// When others could have written it, or it cannot be read.
+    /// When others could have written it, it cannot be read, or nobody here can say whether its process
+    /// lives.
     pub fn look(folder: &Path, pid: i32) -> Result<Option<Journal>, LiveError> {
+        Ok(Journal::read(folder, pid)?.map(|(journal, _)| journal))
+    }
+
+    /// Reads the log of a process, if there is one; also gives how many bytes of the file are whole lines.
+    fn read(folder: &Path, pid: i32) -> Result<Option<(Journal, u64)>, LiveError> {
         let path = path_of(folder, pid);
         let failed = |what: String| LiveError::Journal { path: path.clone(), what };
         let options =
@@ -266,25 +294,42 @@ impl Journal {
         if !is_ours(&meta) {
             return Err(failed("it does not belong to you alone".to_owned()));
         }
-        let mut text = String::new();
-        file.read_to_string(&mut text).map_err(|e| failed(e.to_string()))?;
-        let (entries, checks) = parse(&text).map_err(failed)?;
+        let mut bytes = Vec::new();
+        file.read_to_end(&mut bytes).map_err(|e| failed(e.to_string()))?;
+        // What is behind may end in the middle of a character.
+        bytes.truncate(bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1));
+        let text = std::str::from_utf8(&bytes).map_err(|e| failed(damaged(&e.to_string())))?;
+        let (world, entries, checks) = parse(text).map_err(failed)?;
+        let era = world.era(&World::here()?, &file).map_err(failed)?;
         // A log has its first lines when it gets its name.
         if !matches!(entries.first(), Some(Entry::Process(..))) {
             return Err(failed(damaged("its beginning is missing")));
         }
-        Ok(Some(Journal { path, file, entries, checks }))
+        Ok(Some((Journal { path, file, entries, checks, era }, bytes.len() as u64)))
     }
 
-    /// Whom the log named after a process is of: number, start time, address space. What was done
-    /// is not read.
+    /// What is said when the file cannot be used.
+    fn failed(&self, error: io::Error) -> LiveError {
+        LiveError::Journal { path: self.path.clone(), what: error.to_string() }
+    }
+
+    /// Whom the log named after a process is of, where that is of this world: number, start time, address
+    /// space. What was done is not read.
     pub(crate) fn owner_of(folder: &Path, pid: i32) -> Option<(i32, u64, u64)> {
+        let (world, owner) = Journal::head_of(folder, pid)?;
+        (World::here().ok()? == world).then_some(owner)
+    }
+
+    fn head_of(folder: &Path, pid: i32) -> Option<(World, (i32, u64, u64))> {
         // The first two lines are not longer.
-        let mut head = [0; 128];
+        let mut head = [0; 256];
         let mut file = File::open(path_of(folder, pid)).ok()?;
         let count = file.read(&mut head).ok()?;
-        match parse(std::str::from_utf8(head.get(..count)?).ok()?).ok()?.0.first()? {
-            Entry::Process(pid, start, space) => Some((*pid, *start, *space)),
+        // What is behind may end in the middle of a character.
+        let end = head[..count].iter().rposition(|byte| *byte == b'\n')?;
+        let (world, entries, _) = parse(std::str::from_utf8(&head[..=end]).ok()?).ok()?;
+        match entries.first()? {
+            Entry::Process(pid, start, space) => Some((world, (*pid, *start, *space))),
             _ => None,
         }
     }
@@ -319,10 +364,7 @@ impl Journal {
         if let (Err(_), Ok(len)) = (&written, before) {
             let _ = self.file.set_len(len);
         }
-        written.map_err(|error| LiveError::Journal {
-            path: self.path.clone(),
-            what: error.to_string(),
-        })
+        written.map_err(|error| self.failed(error))
     }
 
     /// Adds entries, all at once.
@@ -348,14 +390,21 @@ impl Journal {
     /// Whether the log is of this very process, and of the program that it runs now.
     pub fn is_of(&self, process: &Process) -> bool {
         let id = Entry::Process(process.pid(), process.start_time(), process.space());
-        self.entries.first() == Some(&id)
+        self.entries.first() == Some(&id) && !self.is_past()
+    }
+
+    /// Whether its process, and all that were forked from it, have ended with an earlier boot.
+    pub(crate) fn is_past(&self) -> bool {
+        self.era == Era::Past
     }
 
     /// Whether the log named after a process is of one that was forked from the same execution of a
     /// program as `process`; or does not say, and that process lives.
     pub fn may_be_of_relative(folder: &Path, pid: i32, process: &Process) -> bool {
-        match Journal::owner_of(folder, pid) {
-            Some((_, _, space)) => space == process.space(),
+        match Journal::head_of(folder, pid) {
+            Some((world, (_, _, space))) => {
+                space == process.space() && World::here().is_ok_and(|here| here == world)
+            }
             None => crate::process::start_time(pid).is_some(),
         }
     }
@@ -474,6 +523,29 @@ impl Journal {
     }
 }
 
+/// What tells a file from others; `None` if nobody can say.
+fn identity(file: &File) -> Option<(u64, u64)> {
+    file.metadata().ok().map(|meta| (meta.dev(), meta.ino()))
+}
+
+/// Removes what was left of beginning a log by those who have ended.
+fn remove_unfinished(path: &Path) {
+    let Some((folder, name)) = path.parent().zip(path.file_stem().and_then(|name| name.to_str()))
+    else {
+        return;
+    };
+    let maker = |file: &str| {
+        let rest = file.strip_prefix(name)?.strip_prefix('.')?;
+        rest.strip_suffix(UNFINISHED)?.strip_suffix('.')?.parse().ok()
+    };
+    for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+        let pid: Option<i32> = entry.file_name().to_str().and_then(maker);
+        if pid.is_some_and(crate::process::has_ended) {
+            let _ = std::fs::remove_file(entry.path());
+        }
+    }
+}
+
 fn path_of(folder: &Path, pid: i32) -> PathBuf {
     folder.join(format!("{pid}.undo"))
 }
@@ -559,16 +631,14 @@ fn hex(bytes: &[u8], out: &mut String) {
     }
 }
 
-fn parse(text: &str) -> Result<(Vec<Entry>, Checks), String> {
-    let whole = &text[..text.rfind('\n').map_or(0, |end| end + 1)];
-    let mut lines = whole.lines();
-    match lines.next() {
-        Some(HEADER) => {}
-        // Fettle died before it did anything.
-        None => return Ok((Vec::new(), Checks::default())),
-        Some(_) => return Err("it was written by another version of Fettle".to_owned()),
-    }
-    let (mut entries, mut checks) = (Vec::new(), Checks::default());
+fn parse(text: &str) -> Result<(World, Vec<Entry>, Checks), String> {
+    let mut lines = text.lines();
+    let header = lines.next().ok_or_else(|| damaged("it is empty"))?;
+    let Some(world) = header.strip_prefix(HEADER) else {
+        return Err("it was written by another version of Fettle".to_owned());
+    };
+    let world = World::parse(world).ok_or_else(|| damaged("line 1 makes no sense"))?;
+    let (mut entries, mut checks) = (Vec::new(), Checks::behind(header));
     for (number, line) in lines.enumerate() {
         let wrong = |what: &str| damaged(&format!("line {} {what}", number + 2));
         let (line, check) = line.rsplit_once(' ').ok_or_else(|| wrong("makes no sense"))?;
@@ -577,7 +647,7 @@ fn parse(text: &str) -> Result<(Vec<Entry>, Checks), String> {
         }
         entries.push(parse_line(line).ok_or_else(|| wrong("makes no sense"))?);
     }
-    Ok((entries, checks))
+    Ok((world, entries, checks))
 }
 
 fn parse_line(line: &str) -> Option<Entry> {
@@ -682,14 +752,54 @@ mod tests {
         ]
     }
 
+    fn header() -> (String, World) {
+        let world = World { boot: "a-b-c".to_owned(), pids: 4711 };
+        (format!("{HEADER}{world}"), world)
+    }
+
+    /// Begins a log of this very process that was written elsewhere.
+    fn written_in(folder: &Path, world: &World) {
+        let pid = std::process::id() as i32;
+        let start = crate::process::start_time(pid).unwrap();
+        let header = format!("{HEADER}{world}");
+        let (mut text, mut checks) = (format!("{header}\n"), Checks::behind(&header));
+        print(&Entry::Process(pid, start, 1), &mut checks, &mut text);
+        let mut options = OpenOptions::new();
+        let file = options.write(true).create(true).truncate(true).mode(0o600);
+        file.open(path_of(folder, pid)).unwrap().write_all(text.as_bytes()).unwrap();
+    }
+
+    #[test]
+    fn logs_of_elsewhere_are_kept() {
+        let folder = tempfile::tempdir_in("/tmp").unwrap();
+        let (here, pid) = (World::here().unwrap(), std::process::id() as i32);
+        written_in(folder.path(), &here);
+        assert_eq!(Journal::owner_of(folder.path(), pid).map(|owner| owner.2), Some(1));
+        let journal = Journal::open(folder.path(), pid).unwrap().unwrap();
+        // It lives, but this very program is not changed.
+        assert!(crate::undo(journal, crate::Undoing::within(Default::default())).is_err());
+        written_in(folder.path(), &World { pids: 1, ..here.clone() });
+        let said = Journal::open(folder.path(), pid).unwrap_err().to_string();
+        assert!(said.contains("another PID namespace"), "{said}");
+        assert_eq!(Journal::owner_of(folder.path(), pid), None);
+        // An earlier boot's is gone with it.
+        written_in(folder.path(), &World { boot: "earlier".to_owned(), ..here });
+        let Ok(Some(journal)) = Journal::open(folder.path(), pid) else {
+            return eprintln!("skipped: who knows what file system /tmp is");
+        };
+        let undone = crate::undo(journal, crate::Undoing::within(Default::default())).unwrap();
+        assert!(undone.gone && !path_of(folder.path(), pid).exists());
+    }
+
     #[test]
     fn what_was_written_is_read() {
-        let (mut text, mut checks) = (format!("{HEADER}\n"), Checks::default());
+        let (header, world) = header();
+        let (mut text, mut checks) = (format!("{header}\n"), Checks::behind(&header));
         all().iter().for_each(|entry| print(entry, &mut checks, &mut text));
-        assert_eq!(parse(&text).unwrap(), (all(), checks));
-        // Cut off anywhere, what is left is the beginning of it.
-        for end in 0..text.len() {
-            let Ok((entries, _)) = parse(&text[..end]) else { panic!("cut at {end}") };
+        assert_eq!(parse(&text).unwrap(), (world, all(), checks));
+        // Cut off behind any line, what is left is the beginning of it.
+        for (end, _) in text.match_indices('\n') {
+            let Ok((_, entries, _)) = parse(&text[..=end]) else { panic!("cut at {end}") };
             assert_eq!(entries, all()[..entries.len()]);
         }
         // No line can be missing, or be another.
@@ -702,12 +812,46 @@ mod tests {
     }
 
     #[test]
+    fn half_a_line_is_cut_off_before_the_next_is_added() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = path_of(folder.path(), 12);
+        drop(Journal::begin(&path, all()).unwrap());
+        // Killed while it was written, in the middle of a character.
+        let mut file = OpenOptions::new().append(true).open(&path).unwrap();
+        file.write_all(b"loaded /biblioth\xc3").unwrap();
+        assert_eq!(Journal::look(folder.path(), 12).unwrap().unwrap().entries, all());
+        let mut journal = Journal::open(folder.path(), 12).unwrap().unwrap();
+        journal.add([Entry::Mapped(LiveAddr(0x8000))]).unwrap();
+        drop(journal);
+        let journal = Journal::open(folder.path(), 12).unwrap().unwrap();
+        assert_eq!(journal.entries.last(), Some(&Entry::Mapped(LiveAddr(0x8000))));
+        assert_eq!(journal.entries.len(), all().len() + 1);
+    }
+
+    #[test]
+    fn what_is_left_of_a_beginning_goes_with_its_maker() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        // Of one who has ended, one who lives, and about another process.
+        let names = ["12.2147483647.new", "12.1.new", "13.2147483647.new"];
+        names.iter().for_each(|name| std::fs::write(path(name), "").unwrap());
+        drop(Journal::begin(&path("12.undo"), all()).unwrap());
+        assert_eq!(names.map(|name| path(name).exists()), [false, true, true]);
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 3);
+        // A log that is in use is nobody else's.
+        let _held = Journal::open(folder.path(), 12).unwrap().unwrap();
+        let said = Journal::open(folder.path(), 12).unwrap_err().to_string();
+        assert!(said.contains("another fettle"), "{said}");
+    }
+
+    #[test]
     fn what_makes_no_sense_is_refused() {
         for line in ["jump 1000 00 0000", "map 1000", "nothing 1", "jump zz 00 00"] {
-            let check = Checks::default().next(line);
-            let error = parse(&format!("{HEADER}\n{line} {check}\n")).unwrap_err();
+            let header = header().0;
+            let check = Checks::behind(&header).next(line);
+            let error = parse(&format!("{header}\n{line} {check}\n")).unwrap_err();
             assert!(error.contains("line 2 makes no sense"), "{line}: {error}");
         }
-        assert!(parse("fettle live 1\n").is_err());
+        assert!(parse("fettle live 2\n").unwrap_err().contains("another version"));
     }
 }

@@ -59,6 +59,7 @@ mod returns;
 mod signals;
 mod stop;
 mod way_back;
+mod world;
 
 pub use attach::{Following, attach, is_followed};
 pub use auxv::Auxv;
@@ -68,7 +69,7 @@ pub use door::{AliveWord, Door, DoorStop, Request};
 pub use error::LiveError;
 pub use events::{Birth, ExitStatus, FaultStop, RunOptions, Session, WaitFor, parent_of, run};
 pub use halt::Halted;
-pub use haste::give_way;
+pub use haste::{give_way, open_many_files};
 pub use heirs::{Relative, bequeath, by_birth, heirs, inherit, relatives};
 pub use inject::{FileMap, Injection, Prot};
 pub use journal::{Entry, Journal, Patch, Purpose, Region};
@@ -84,5 +85,5 @@ pub use process::{
 };
 pub use references::Ranges;
 pub use returns::Returns;
-pub use signals::catch_signals;
+pub use signals::{catch_signals, stop_between_moments};
 pub use stop::ExecStop;

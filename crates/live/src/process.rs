@@ -78,8 +78,9 @@ impl Process {
         }
         // It may end between any two looks at it.
         let not_permitted = |source: io::Error| match source.raw_os_error() {
-            Some(libc::ESRCH | libc::ENOENT) => LiveError::NoProcess { pid },
-            _ => not_permitted(pid, status, source),
+            _ if is_end(&source) => LiveError::NoProcess { pid },
+            Some(libc::EACCES | libc::EPERM) => not_permitted(pid, status, source),
+            _ => LiveError::Os { action: "look at a process", source },
         };
         let auxv = auxv_of(pid).map_err(not_permitted)?;
         if auxv.is_empty() {
@@ -267,10 +268,17 @@ pub fn mapped_file(pid: i32, mapping: &Mapping) -> Option<PathBuf> {
     [mapped, inside, path.to_owned()].into_iter().find(|candidate| same(candidate))
 }
 
-/// What tells a process's address space from others, if it may be looked at.
-pub(crate) fn space_of(pid: i32) -> Option<u64> {
-    let auxv = maps::read_proc(&format!("/proc/{pid}/auxv")).ok()?;
-    (!auxv.is_empty()).then(|| hash(&auxv))
+/// What tells a process's address space from others, if it lives and may be looked at.
+///
+/// # Errors
+///
+/// When it cannot be read for another reason.
+pub(crate) fn space_of(pid: i32) -> Result<Option<u64>, LiveError> {
+    let auxv = match maps::read_proc(&format!("/proc/{pid}/auxv")) {
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => return Ok(None),
+        read => if_there(read)?.unwrap_or_default(),
+    };
+    Ok((!auxv.is_empty()).then(|| hash(&auxv)))
 }
 
 /// A hash (FNV-1a).
@@ -283,6 +291,50 @@ pub(crate) fn hash(bytes: &[u8]) -> u64 {
 /// When a process began, in ticks since the machine did.
 pub fn start_time(pid: i32) -> Option<u64> {
     stat_field(pid, 22)
+}
+
+/// Whether a process is gone that had this number and start time; what cannot be seen is not.
+///
+/// # Errors
+///
+/// When nobody can say.
+pub(crate) fn is_gone(pid: i32, began: u64) -> Result<bool, LiveError> {
+    check_proc()?;
+    let stat = if_there(maps::read_proc(&format!("/proc/{pid}/stat")))?;
+    match stat.as_deref().and_then(|stat| field_of(stat, 22)) {
+        Some(start) => Ok(start != began || has_ended(pid)),
+        // `/proc` may hide it (`hidepid`).
+        None if is_signalled(pid) => {
+            let source = io::Error::from_raw_os_error(libc::EACCES);
+            Err(LiveError::Ptrace { action: "see the start time", pid, source })
+        }
+        None => Ok(true),
+    }
+}
+
+/// Whether there is anybody who could be sent a signal by this number.
+fn is_signalled(pid: i32) -> bool {
+    // SAFETY: takes numbers only, and sends nothing.
+    let sent = unsafe { libc::kill(pid, 0) };
+    sent == 0 || io::Error::last_os_error().raw_os_error() != Some(libc::ESRCH)
+}
+
+/// What was read of a process, unless it has ended.
+///
+/// # Errors
+///
+/// When it could not be read for another reason: too many files are open, for example.
+pub(crate) fn if_there<T>(read: io::Result<T>) -> Result<Option<T>, LiveError> {
+    match read {
+        Ok(read) => Ok(Some(read)),
+        Err(error) if is_end(&error) => Ok(None),
+        Err(source) => Err(LiveError::Os { action: "look at a process", source }),
+    }
+}
+
+/// Whether `/proc` says by this error that there is no such process any more.
+fn is_end(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ESRCH))
 }
 
 /// Whether `/proc` shows processes by the numbers that they have for this one: without it nothing can be
@@ -302,7 +354,7 @@ pub fn check_proc() -> Result<(), LiveError> {
 
 fn status_of(pid: i32) -> Result<Vec<u8>, LiveError> {
     check_proc()?;
-    maps::read_proc(&format!("/proc/{pid}/status")).map_err(|_| LiveError::NoProcess { pid })
+    if_there(maps::read_proc(&format!("/proc/{pid}/status")))?.ok_or(LiveError::NoProcess { pid })
 }
 
 /// Which process traces the thread that this is the `status` of. The kernel names the very thread that
@@ -321,7 +373,11 @@ fn is_of_kernel(pid: i32) -> bool {
 
 /// A number from a process's `stat` by its place, from 4 on, as `proc(5)` counts.
 fn stat_field(pid: i32, place: usize) -> Option<u64> {
-    let stat = maps::read_proc(&format!("/proc/{pid}/stat")).ok()?;
+    field_of(&maps::read_proc(&format!("/proc/{pid}/stat")).ok()?, place)
+}
+
+/// The same of what was read.
+fn field_of(stat: &[u8], place: usize) -> Option<u64> {
     // The name in front may hold anything, but for what is behind its last parenthesis.
     let behind = stat.iter().rposition(|byte| *byte == b')')? + 1;
     let text = std::str::from_utf8(&stat[behind..]).ok()?;
@@ -351,19 +407,25 @@ pub fn command_of(pid: i32) -> String {
 /// The threads of a process.
 pub(crate) fn tasks(pid: i32) -> Result<Vec<i32>, LiveError> {
     let folder = std::fs::read_dir(format!("/proc/{pid}/task"));
-    let folder = folder.map_err(|_| LiveError::NoProcess { pid })?;
+    let folder = if_there(folder)?.ok_or(LiveError::NoProcess { pid })?;
     Ok(folder.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect())
 }
 
 /// Whether a process is gone, or has nothing left but its exit status: no thread that could run,
-/// for others may live on when the first has ended.
+/// for others may live on when the first has ended. One that cannot be seen is not.
 pub fn has_ended(pid: i32) -> bool {
     let dead = |tid: &i32| {
-        let status = maps::read_proc(&format!("/proc/{pid}/task/{tid}/status")).unwrap_or_default();
+        let status = match if_there(maps::read_proc(&format!("/proc/{pid}/task/{tid}/status"))) {
+            Ok(status) => status.unwrap_or_default(),
+            Err(_) => return false,
+        };
         let over = state(&status).is_none_or(|state| matches!(state, b'Z' | b'X'));
         over || !has_memory(&status) && !is_of_kernel(pid)
     };
-    tasks(pid).map_or(true, |threads| threads.iter().all(dead))
+    match tasks(pid) {
+        Ok(threads) => threads.iter().all(dead),
+        Err(error) => matches!(error, LiveError::NoProcess { .. }),
+    }
 }
 
 /// An auxiliary vector; of a process that executes a program at this moment, the one that the kernel
@@ -452,6 +514,12 @@ mod tests {
     fn start_times() {
         assert!(start_time(std::process::id() as i32).is_some_and(|time| time > 0));
         assert_eq!(start_time(i32::MAX), None);
+        let own = std::process::id() as i32;
+        let start = start_time(own).unwrap();
+        assert!(!is_gone(own, start).unwrap() && is_gone(own, start + 1).unwrap());
+        assert!(is_gone(i32::MAX, start).unwrap() && has_ended(i32::MAX));
+        let full = io::Error::from_raw_os_error(libc::EMFILE);
+        assert!(if_there::<()>(Err(full)).is_err());
         assert_eq!(state(b"Name:\tx\nState:\tS (sleeping)\n"), Some(b'S'));
     }
 }

@@ -47,6 +47,10 @@ impl Ranges {
 const MOST_HALTED: u64 = 1 << 20;
 /// Nor is it where so much is mapped, used or not: the kernel is asked which of it is.
 const MOST_MAPPED: u64 = 128 << 20;
+/// Stacks that lie in larger memory than this, in use or mapped, are not searched at all: each thread waits
+/// for it. Programs that make stacks themselves may have all of them in one mapping.
+const MOST_ON_STACK: u64 = 64 << 20;
+const MOST_AROUND_STACK: u64 = 4 << 30;
 /// So much is read at once: it stays in the second cache.
 const CHUNK: usize = 256 << 10;
 /// Below the stack pointer a function may have more of its own.
@@ -123,11 +127,13 @@ impl Halted<'_> {
 pub(crate) struct Stacks<'a> {
     process: &'a Process,
     bytes: Vec<u8>,
+    /// Of the process, if it was needed.
+    pagemap: Option<Pagemap>,
 }
 
 impl<'a> Stacks<'a> {
     pub fn new(process: &'a Process) -> Stacks<'a> {
-        Stacks { process, bytes: Vec::new() }
+        Stacks { process, bytes: Vec::new(), pagemap: None }
     }
 
     /// Searches a stack from its pointer upward for addresses in `ranges`. A signal handler may run on a stack of its own:
@@ -142,28 +148,71 @@ impl<'a> Stacks<'a> {
         let mut pointers = vec![pointer];
         let mut seen: Vec<u64> = Vec::new();
         while let Some(pointer) = pointers.pop() {
-            let Some(Extent { start, end, .. }) = self.process.extent(LiveAddr(pointer)) else {
-                continue;
-            };
-            if seen.contains(&start.0) {
+            let Some(extent) = self.process.extent(LiveAddr(pointer)) else { continue };
+            if seen.contains(&extent.start.0) {
                 continue;
             }
-            seen.push(start.0);
-            let from = LiveAddr((pointer.wrapping_sub(RED_ZONE) & !7).max(start.0));
-            let len = (end.0 - from.0) as usize;
-            self.bytes.resize(len, 0);
-            let (pid, memory) = (self.process.pid(), &self.process.memory);
-            let failed =
-                |source| LiveError::Memory { action: "read", pid, address: from, len, source };
-            memory.read_exact(from, &mut self.bytes).map_err(failed)?;
-            for (i, word) in words(&self.bytes).enumerate() {
-                if low <= word && word < high && ranges.contains(word) {
-                    found(from.offset(i as u64 * 8), word);
+            seen.push(extent.start.0);
+            let from = (pointer.wrapping_sub(RED_ZONE) & !7).max(extent.start.0);
+            for (mut at, end) in self.runs(from, &extent)? {
+                while at < end {
+                    let count = self.read(at, end)?;
+                    for (i, word) in words(&self.bytes[..count]).enumerate() {
+                        if low <= word && word < high && ranges.contains(word) {
+                            found(LiveAddr(at + i as u64 * 8), word);
+                        }
+                        pointers.extend(self.interrupted(i, word));
+                    }
+                    at += count as u64;
                 }
-                pointers.extend(self.interrupted(i, word));
             }
         }
         Ok(())
+    }
+
+    /// The memory from an address to the end of its mapping that may hold anything.
+    fn runs(&mut self, from: u64, extent: &Extent) -> Result<Vec<(u64, u64)>, LiveError> {
+        let end = extent.end.0;
+        let too_much = |bytes: u64, what: &str| LiveError::Unattachable {
+            pid: self.process.pid(),
+            why: format!(
+                "a thread's stack lies in memory of which {} MB are {what}: to search that would take long",
+                bytes >> 20
+            ),
+        };
+        let mut runs = Vec::new();
+        // What the process has not looked at yet may be in a file all the same.
+        if end - from <= CHUNK as u64 || extent.inode != 0 {
+            runs.push((from, end));
+        } else if end - from > MOST_AROUND_STACK {
+            return Err(too_much(end - from, "mapped"));
+        } else {
+            let pagemap = self.pagemap.get_or_insert_with(|| Pagemap::of(self.process.pid()));
+            let mut at = from & !(PAGE - 1);
+            while at < end {
+                let next = end.min(at + MOST_ON_STACK);
+                in_use(pagemap, at, next, &mut runs);
+                at = next;
+            }
+            runs.first_mut().into_iter().for_each(|first| first.0 = first.0.max(from));
+        }
+        let used = runs.iter().map(|(start, end)| end - start).sum();
+        if used > MOST_ON_STACK {
+            return Err(too_much(used, "in use"));
+        }
+        Ok(runs)
+    }
+
+    /// Reads a piece of the memory up to `end`; gives how many bytes are to be searched. Behind them, there
+    /// is what a signal's frame has behind its first word.
+    fn read(&mut self, at: u64, end: u64) -> Result<usize, LiveError> {
+        const BEHIND: usize = 256;
+        let len = ((end - at) as usize).min(CHUNK + BEHIND);
+        self.bytes.resize(len, 0);
+        let (pid, address) = (self.process.pid(), LiveAddr(at));
+        let failed = |source| LiveError::Memory { action: "read", pid, address, len, source };
+        self.process.memory.read_exact(address, &mut self.bytes).map_err(failed)?;
+        Ok(if len < CHUNK + BEHIND { len } else { CHUNK })
     }
 
     /// The stack pointer that a signal handler's frame has saved, if `word`, at `index` of the

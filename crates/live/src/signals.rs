@@ -15,7 +15,7 @@
 use std::io;
 use std::mem::MaybeUninit;
 use std::ptr;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
 
 use libc::c_int;
 
@@ -146,12 +146,17 @@ fn install(signal: c_int, handler: Handler) -> io::Result<()> {
 
 /// Installs a handler that interrupts system calls.
 fn set(signal: c_int, handler: Handler) -> io::Result<()> {
-    // SAFETY: the action is all integers, and names a handler that only touches atomics, which may be
-    // done at any point of the program.
+    set_with(signal, handler, 0)
+}
+
+/// Installs a handler with these flags.
+fn set_with(signal: c_int, handler: Handler, flags: c_int) -> io::Result<()> {
+    // SAFETY: the action is all integers, and names a handler that only touches atomics and makes calls
+    // that are safe at any point of the program.
     let result = unsafe {
         let mut action = MaybeUninit::<libc::sigaction>::zeroed().assume_init();
         action.sa_sigaction = handler as usize;
-        action.sa_flags = libc::SA_SIGINFO;
+        action.sa_flags = libc::SA_SIGINFO | flags;
         libc::sigemptyset(&mut action.sa_mask);
         libc::sigaction(signal, &action, ptr::null_mut())
     };
@@ -172,6 +177,72 @@ pub(crate) fn forward(pid: i32) {
     for signal in ENDING.into_iter().filter(|signal| signals & (1 << signal) != 0) {
         // SAFETY: takes numbers only. The process is our child and not waited for yet.
         unsafe { libc::kill(pid, signal) };
+    }
+}
+
+/// How many moments are on in which a process stands still for us, and, above that, what the terminal wants.
+static MOMENTS: AtomicU32 = AtomicU32::new(0);
+/// It wants us to stop when none is on.
+const STOP_WANTED: u32 = 1 << 30;
+/// We are about to: no moment may begin.
+const STOPPING_NOW: u32 = 1 << 31;
+/// By which signal.
+static STOP_BY: AtomicI32 = AtomicI32::new(0);
+
+/// Has Ctrl-Z, and the like, stop this process between moments only: whoever stands still for us would
+/// stand until we go on. Call it once where no program is run ([`run`](crate::run)).
+///
+/// # Errors
+///
+/// When a handler cannot be installed.
+pub fn stop_between_moments() -> io::Result<()> {
+    for signal in STOPPING {
+        if !is_ignored(signal)? {
+            set_with(signal, on_stop_wanted, libc::SA_RESTART | libc::SA_NODEFER)?;
+        }
+    }
+    Ok(())
+}
+
+extern "C" fn on_stop_wanted(signal: c_int, _: *mut libc::siginfo_t, _: *mut libc::c_void) {
+    STOP_BY.store(signal, Ordering::Relaxed);
+    MOMENTS.fetch_or(STOP_WANTED, Ordering::SeqCst);
+    stop_if_wanted();
+}
+
+/// Stops, if that is wanted and no moment is on. It only makes calls that are safe in a handler.
+fn stop_if_wanted() {
+    let order = Ordering::SeqCst;
+    if MOMENTS.compare_exchange(STOP_WANTED, STOPPING_NOW, order, order).is_err() {
+        return;
+    }
+    // The kernel stops nobody whom no shell would continue.
+    let signal = STOP_BY.load(Ordering::Relaxed);
+    set_default(signal);
+    // SAFETY: takes a number only. Returns when this process has been continued.
+    unsafe { libc::raise(signal) };
+    let _ = set_with(signal, on_stop_wanted, libc::SA_RESTART | libc::SA_NODEFER);
+    MOMENTS.fetch_and(!(STOPPING_NOW | STOP_WANTED), order);
+}
+
+/// While this exists, a process may stand still for us.
+pub(crate) struct Moment(());
+
+impl Moment {
+    pub(crate) fn begin() -> Moment {
+        let order = Ordering::SeqCst;
+        let one_more = |all| (all & STOPPING_NOW == 0).then_some(all + 1);
+        while MOMENTS.fetch_update(order, order, one_more).is_err() {
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+        Moment(())
+    }
+}
+
+impl Drop for Moment {
+    fn drop(&mut self) {
+        MOMENTS.fetch_sub(1, Ordering::SeqCst);
+        stop_if_wanted();
     }
 }
 

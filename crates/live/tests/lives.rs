@@ -2,7 +2,9 @@
 
 mod common;
 use std::collections::HashMap;
+use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -54,6 +56,21 @@ fn kinds_of_births() {
     );
     let killed = ExitStatus::Signal { signal: 9, core: false };
     assert!(statuses.iter().filter(|status| **status == killed).count() >= 30);
+}
+
+/// It is about to execute something, and cannot be changed by itself.
+#[test]
+fn a_child_in_its_parents_memory_is_no_relative() {
+    let mut command = Command::new(program("vforked"));
+    let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    assert_eq!(line, "ready\n");
+    let pid = child.id() as i32;
+    let relatives = relatives(&Process::open(pid).unwrap());
+    assert_eq!(relatives.iter().map(|relative| relative.pid).collect::<Vec<_>>(), [pid]);
+    child.kill().unwrap();
+    child.wait().unwrap();
 }
 
 #[test]

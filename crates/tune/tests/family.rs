@@ -93,7 +93,10 @@ fn an_heir_has_no_log_until_it_needs_one() {
     let log = || Journal::look(&logs, parent.pid()).unwrap().unwrap();
     let heir = std::iter::repeat_with(|| {
         std::thread::sleep(Duration::from_millis(1));
-        fettle_live::heirs(&log()).into_iter().find_map(|heir| Process::open(heir.pid).ok())
+        fettle_live::heirs(&log())
+            .unwrap()
+            .into_iter()
+            .find_map(|heir| Process::open(heir.pid).ok())
     });
     let heir = heir.take(20_000).flatten().next().expect("a child has it by birth");
     assert!(Journal::look(&logs, heir.pid()).unwrap().is_none());

@@ -2,6 +2,7 @@
 // early, not with EINTR, with what was waited for. Ends on SIGTERM; prints what went wrong.
 #define _GNU_SOURCE
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
 #include <semaphore.h>
@@ -18,10 +19,10 @@
 #include <unistd.h>
 
 // Ways to wait without an end, or for longer than any stop.
-#define WAYS 6
+#define WAYS 7
 
 static atomic_int failures, rounds, ending;
-static int pipes[WAYS][2];
+static int pipes[WAYS][2], spliced[2];
 
 static long now_ns(void) {
     struct timespec now;
@@ -120,12 +121,16 @@ __attribute__((noinline)) static int read_byte(int way, int file) {
         if (select(file + 1, &set, NULL, NULL, NULL) != 1) return -1;
     } else if (way == 4) {
         return recv(file, &byte, 1, 0) == 1 ? byte : -1;
+    } else if (way == 6) {
+        if (splice(file, NULL, spliced[1], NULL, 1, 0) != 1) return -1;
+        file = spliced[0];
     }
     return read(file, &byte, 1) == 1 ? byte : -1;
 }
 
 static const char *const ways[] = {"read", "endless poll", "epoll_wait", "endless select",
-                                   "recv with a time limit", "read with a time limit"};
+                                   "recv with a time limit", "read with a time limit",
+                                   "splice with a time limit"};
 
 static void *reader(void *argument) {
     int way = (int)(long)argument;
@@ -178,6 +183,7 @@ int main(void) {
     sigaction(SIGUSR1, &action, NULL);
     pthread_t threads[16];
     int count = 0;
+    if (pipe(spliced)) return 2;
     for (long i = 0; i < 6; i++) pthread_create(&threads[count++], NULL, waiter, (void *)i);
     for (long i = 0; i < WAYS; i++) {
         struct timeval limit = {60, 0};
