@@ -6,6 +6,7 @@ mod running;
 
 use std::fs;
 use std::io::{BufRead, BufReader};
+use std::os::unix::fs::FileExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -243,6 +244,34 @@ fn exceptions_threads_and_forks() {
 fn exceptions_through_libraries() {
     let libraries = ["--lib", "libstdc++*", "--lib", "libgcc_s*", "--lib", "libc.so*"];
     again_and_again("thrower.cpp", &["-fcf-protection=full"], &libraries, 2);
+}
+
+/// A debugger has put a breakpoint where a jump to new code is: as long as he may take it away, that stays.
+#[test]
+fn what_somebody_else_has_changed_keeps_new_code() {
+    let bench = Bench::new();
+    let running = bench.start(&bench.build("spinner.c", &[]));
+    let pid = running.pid();
+    bench.tune(pid, 1, &[]);
+    let log = fs::read_to_string(bench.journal(pid)).unwrap();
+    let jump = log.lines().find_map(|line| line.strip_prefix("jump ")).unwrap();
+    let at = u64::from_str_radix(jump.split(' ').next().unwrap(), 16).unwrap();
+    let memory = fs::OpenOptions::new().read(true).write(true).open(format!("/proc/{pid}/mem"));
+    let memory = memory.unwrap();
+    let mut before = [0];
+    memory.read_exact_at(&mut before, at + 1).unwrap();
+    memory.write_all_at(&[!before[0]], at + 1).unwrap();
+    let (status, undone) = bench.undo(pid);
+    assert_eq!((status, undone["conflicts"].as_array().unwrap().len()), (1, 1), "{undone}");
+    assert!(undone["why_kept"].as_str().unwrap().contains("somebody else"), "{undone}");
+    assert_ne!(leftovers(pid), Vec::<String>::new());
+
+    memory.write_all_at(&before, at + 1).unwrap();
+    let (status, undone) = bench.undo(pid);
+    assert_eq!(status, 0, "{undone}");
+    assert_original(pid);
+    let said = running.end();
+    assert!(said.ends_with("exit status: 0"), "{said}");
 }
 
 /// As libgcc does where the C library is older than 2.35.

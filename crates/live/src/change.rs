@@ -277,6 +277,11 @@ fn undo_living(
     undone.stops.extend(restored.stops);
     (undone.restored, undone.closed) = (restored.count, restored.gone);
     undone.conflicts = restored.conflicts;
+    if still_leads(process, &leading, &undone.conflicts) {
+        let why = "somebody else has changed what leads to it, and left a part of that".to_owned();
+        undone.kept = Some((code_bytes(journal), why));
+        return Ok(undone);
+    }
     let deadline = Instant::now() + how.patience;
     let mut pause = PAUSES.0;
     let mut tries = 0u32;
@@ -288,8 +293,7 @@ fn undo_living(
             shut_gates(journal, process, how.escapes, &mut undone.stops)?;
         }
         if Instant::now() > deadline {
-            let bytes = journal.regions().iter().map(|(region, _)| region.code_len()).sum();
-            undone.kept = Some((bytes, why));
+            undone.kept = Some((code_bytes(journal), why));
             break;
         }
         std::thread::sleep(pause);
@@ -304,6 +308,22 @@ fn is_gone(journal: &Journal) -> Result<bool, LiveError> {
         Some(Entry::Process(pid, start, _)) if !journal.is_past() => process::is_gone(*pid, *start),
         _ => Ok(true),
     }
+}
+
+/// Whether one of the places that somebody else has changed has bytes of ours: he may put back the others, as
+/// debuggers do.
+fn still_leads(process: &Process, patches: &[Patch], changed: &[LiveAddr]) -> bool {
+    let has_ours = |patch: &Patch| {
+        let now = process.read_some(patch.at, patch.after.len()).unwrap_or_default();
+        let bytes = now.iter().zip(&patch.before).zip(&patch.after);
+        bytes.filter(|((_, before), after)| before != after).any(|((now, _), after)| now == after)
+    };
+    patches.iter().any(|patch| changed.contains(&patch.at) && has_ours(patch))
+}
+
+/// Bytes of new code that a process has by its log.
+fn code_bytes(journal: &Journal) -> u64 {
+    journal.regions().iter().map(|(region, _)| region.code_len()).sum()
 }
 
 fn patches(journal: &Journal, wanted: impl Fn(Purpose) -> bool) -> Vec<Patch> {
