@@ -18,7 +18,7 @@ use crate::names::Names;
 use crate::perf_map;
 use crate::places::Places;
 use crate::process::{self, Process, hash};
-use crate::references::{Dead, Lead, OwnMemory, Ranges, sleeper_returns_to};
+use crate::references::{Dead, Lead, OwnMemory, Ranges, sleeper_returns_to, words_of_modules};
 use crate::returns::Returns;
 use crate::way_back;
 
@@ -507,9 +507,8 @@ fn lead_headers_back(
     ranges: &Ranges,
     undone: &mut Undone,
 ) -> Result<Option<String>, LiveError> {
-    let copies = returns.headers();
-    let memory = OwnMemory::of_modules(process, &process.maps()?);
-    let mut leads = memory.words_in(process, &copies);
+    let maps = process.maps()?;
+    let mut leads = words_of_modules(process, &maps, |word| returns.is_header(word));
     leads.retain(|(at, word)| returns.header_of(process, *at, *word).is_some());
     if leads.is_empty() {
         return Ok(None);

@@ -5,6 +5,8 @@
 //! signal's frame or `setjmp` has saved, or by the stack of a coroutine that sleeps on the heap.
 //! Whether a word is one of these nobody can tell, so every word counts that could be.
 
+use std::ops::ControlFlow;
+
 use crate::error::LiveError;
 use crate::halt::{Halted, Thread, USER_CS};
 use crate::maps::{Extent, LiveAddr, Mapping};
@@ -384,41 +386,6 @@ impl OwnMemory {
         OwnMemory { runs, mapped, dead, guard: view.guard }
     }
 
-    /// What modules have in data of their own: with these mappings, those of files that can be written to,
-    /// and what lies right behind.
-    pub fn of_modules(process: &Process, maps: &[Mapping]) -> OwnMemory {
-        let own = |m: &Mapping| m.readable && m.writable && !m.shared;
-        let is_data = |m: &Mapping| own(m) && m.path.is_some();
-        let behind = |m: &Mapping| {
-            let before = maps.iter().find(|before| before.end == m.start);
-            own(m) && m.path.is_none() && before.is_some_and(is_data)
-        };
-        let pagemap = Pagemap::of(process.pid());
-        let mut memory = OwnMemory { runs: Vec::new(), mapped: 0, dead: Dead::default(), guard: 0 };
-        for mapping in maps.iter().filter(|m| is_data(m) || behind(m)) {
-            memory.mapped += mapping.end.0 - mapping.start.0;
-            in_use(&pagemap, mapping.start.0, mapping.end.0, &mut memory.runs);
-        }
-        memory
-    }
-
-    /// All words that are in `ranges`, and where they are.
-    pub fn words_in(&self, process: &Process, ranges: &Ranges) -> Vec<(LiveAddr, u64)> {
-        let (low, high) = ranges.hull();
-        let mut found = Vec::new();
-        let mut bytes = vec![0; CHUNK];
-        for (start, end) in self.runs.iter().copied() {
-            for at in (start..end).step_by(CHUNK) {
-                let len = (end - at).min(CHUNK as u64) as usize;
-                let count = process.memory.read_some(LiveAddr(at), &mut bytes[..len]).unwrap_or(0);
-                let places = (at..).step_by(8).map(LiveAddr).zip(words(&bytes[..count]));
-                let inside = |word: u64| low <= word && word < high && ranges.contains(word);
-                found.extend(places.filter(|(_, word)| inside(*word)));
-            }
-        }
-        found
-    }
-
     /// Whether it is too much to be searched while the process stands still.
     pub fn is_large(&self) -> bool {
         let used: u64 = self.runs.iter().map(|(start, end)| end - start).sum();
@@ -457,35 +424,23 @@ impl OwnMemory {
         let (low, high) = ranges.hull();
         let leads = |word: u64| low <= word && word < high && ranges.contains(word);
         let mut found = Vec::new();
-        let mut bytes = vec![0; CHUNK];
-        for (mut at, end) in runs.iter().copied() {
-            while at < end {
-                let len = (end - at).min(bytes.len() as u64) as usize;
-                let count = process.memory.read_some(LiveAddr(at), &mut bytes[..len]).unwrap_or(0);
-                let suspects = words(&bytes[..count])
-                    .enumerate()
-                    .filter(|(_, word)| leads(*word) || leads(shown(*word, *guard)));
-                let suspects = suspects.map(|(i, word)| {
-                    let to = if leads(word) { word } else { shown(word, *guard) };
-                    Lead { at: LiveAddr(at + i as u64 * 8), word, to }
-                });
-                let leading = suspects
-                    .filter(|lead| !known.contains(lead.at.0) && !dead.contains(lead.at.0))
-                    .filter(|lead| {
-                        returns.is_table(lead.to) || may_lead(process, returns, lead.at, lead.to)
-                    });
-                for lead in leading {
-                    found.push(lead);
-                    if found.len() == most || enough(&lead) {
-                        return found;
-                    }
-                }
-                if count < len {
-                    break;
-                }
-                at += count as u64;
+        let _ = each_word(process, runs, &mut |at, word| {
+            if !leads(word) && !leads(shown(word, *guard)) {
+                return ControlFlow::Continue(());
             }
-        }
+            let to = if leads(word) { word } else { shown(word, *guard) };
+            let lead = Lead { at, word, to };
+            let counts = !known.contains(at.0)
+                && !dead.contains(at.0)
+                && (returns.is_table(to) || may_lead(process, returns, at, to));
+            if counts {
+                found.push(lead);
+            }
+            match counts && (found.len() == most || enough(&lead)) {
+                true => ControlFlow::Break(()),
+                false => ControlFlow::Continue(()),
+            }
+        });
         found
     }
 
@@ -493,6 +448,53 @@ impl OwnMemory {
     pub fn guard(&self) -> u64 {
         self.guard
     }
+}
+
+/// Goes through the words of some memory, each with where it is, until `of` has enough. What cannot be read
+/// is left out.
+fn each_word(
+    process: &Process,
+    runs: &[(u64, u64)],
+    of: &mut impl FnMut(LiveAddr, u64) -> ControlFlow<()>,
+) -> ControlFlow<()> {
+    let mut bytes = vec![0; CHUNK];
+    for (mut at, end) in runs.iter().copied() {
+        while at < end {
+            let len = (end - at).min(CHUNK as u64) as usize;
+            let count = process.memory.read_some(LiveAddr(at), &mut bytes[..len]).unwrap_or(0);
+            for (i, word) in words(&bytes[..count]).enumerate() {
+                of(LiveAddr(at + i as u64 * 8), word)?;
+            }
+            at += len as u64;
+        }
+    }
+    ControlFlow::Continue(())
+}
+
+/// All words in modules' own data that are `wanted`, and where: in what can be written to of files, with
+/// these mappings, and right behind.
+pub(crate) fn words_of_modules(
+    process: &Process,
+    maps: &[Mapping],
+    wanted: impl Fn(u64) -> bool,
+) -> Vec<(LiveAddr, u64)> {
+    let own = |m: &Mapping| m.readable && m.writable && !m.shared;
+    let is_data = |m: &Mapping| own(m) && m.path.is_some();
+    let behind = |m: &Mapping| {
+        let before = maps.iter().find(|before| before.end == m.start);
+        own(m) && m.path.is_none() && before.is_some_and(is_data)
+    };
+    let pagemap = Pagemap::of(process.pid());
+    let mut runs = Vec::new();
+    for mapping in maps.iter().filter(|m| is_data(m) || behind(m)) {
+        in_use(&pagemap, mapping.start.0, mapping.end.0, &mut runs);
+    }
+    let mut found = Vec::new();
+    let _ = each_word(process, &runs, &mut |at, word| {
+        found.extend(wanted(word).then_some((at, word)));
+        ControlFlow::Continue(())
+    });
+    found
 }
 
 /// A word of a process's memory that may lead somewhere.

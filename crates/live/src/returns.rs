@@ -149,9 +149,9 @@ impl Returns {
         self.original_of(word).filter(|_| is_address() && !may_be_in_use())
     }
 
-    /// Where copies of program headers are.
-    pub(crate) fn headers(&self) -> Ranges {
-        Ranges::new(self.headers.iter().map(|(copy, _)| (*copy, copy + 1)).collect())
+    /// Whether the copy of a program header is there.
+    pub(crate) fn is_header(&self, address: u64) -> bool {
+        find(&self.headers, address).is_some()
     }
 
     /// The original of a program header that `word` at `at` leads to. Where addresses are small numbers the
@@ -160,7 +160,7 @@ impl Returns {
         let is_header = |at: LiveAddr| {
             let mut bytes = [0; 8];
             let read = process.memory.read_exact(at, &mut bytes);
-            read.is_ok() && find(&self.headers, u64::from_le_bytes(bytes)).is_some()
+            read.is_ok() && self.is_header(u64::from_le_bytes(bytes))
         };
         let original = find(&self.headers, word)?;
         let beside = [at.offset(8), LiveAddr(at.0.wrapping_sub(8))];
@@ -387,7 +387,7 @@ mod tests {
         let pads = [place(0x1800, 6), place(0x2000, 7)];
         let headers = [place(0x6000, 0x40), place(0x6038, 0x78)];
         let returns = Returns::new([text], places, [place(0x5000, 8)], pads, headers);
-        assert!(returns.headers().contains(0x6038) && !returns.headers().contains(0x6039));
+        assert!(returns.is_header(0x6038) && !returns.is_header(0x6039));
         let original = |at| returns.original_of(at);
         assert_eq!([0x1000, 0x1800, 0x5000].map(original), [Some(5), Some(6), Some(8)]);
         assert_eq!([0x1000, 0x5000].map(|at| returns.is_table(at)), [false, true]);

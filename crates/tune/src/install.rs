@@ -25,7 +25,7 @@ use crate::counters::Counters;
 use crate::error::TuneError;
 use crate::module::{LeftAlone, NewCode, Reason};
 use crate::switching::Ways;
-use crate::target::{Loaded, Target, word};
+use crate::target::{Loaded, PHDR_SIZE, Target, word};
 use crate::{symbols, ways};
 
 const PAGE: u64 = 4096;
@@ -279,12 +279,11 @@ fn returns(all: &[&NewCode]) -> Returns {
 
 /// The copies of program headers, each with the original.
 fn headers(code: &NewCode) -> Vec<(LiveAddr, LiveAddr)> {
-    const SIZE: u64 = 56;
     // Where they are, the entry point, how many there are.
     let known = &code.headers.before;
     let (at, count) = (word(known, 0), u64::from(u16::from_le_bytes([known[16], known[17]])));
     let copies = code.linked.header_copies().map(|at| LiveAddr(at.0.wrapping_add(code.bias)));
-    copies.zip((0..count).map(|i| LiveAddr(at + i * SIZE))).collect()
+    copies.zip((0..count).map(|i| LiveAddr(at + i * PHDR_SIZE as u64))).collect()
 }
 
 /// Whether a process has the module of some new code, as its loader left it: another library may have

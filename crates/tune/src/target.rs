@@ -20,7 +20,7 @@ const AT_PHNUM: u64 = 5;
 const AT_BASE: u64 = 7;
 const AT_ENTRY: u64 = 9;
 const PT_DYNAMIC: u32 = 2;
-const PHDR_SIZE: usize = 56;
+pub(crate) const PHDR_SIZE: usize = 56;
 const DT_DEBUG: u64 = 21;
 /// So long a loader may take that is at work on a process which one attaches to.
 pub const LOADING: Duration = Duration::from_secs(2);
