@@ -1,4 +1,4 @@
-/* The thread block and what lies behind it, as in crates/abi, offset by offset. */
+/* The thread block and what lies behind it, as in crates/base/abi, offset by offset. */
 #ifndef FETTLE_BLOCK_H
 #define FETTLE_BLOCK_H
 

@@ -84,7 +84,7 @@ export function trackKey(thread, depth) {
 }
 
 /**
- * Reads the layout of crates/server/src/wire.rs; the columns stay where they lie.
+ * Reads the layout of crates/app/server/src/wire.rs; the columns stay where they lie.
  * @param {ArrayBuffer} buffer
  * @returns {Map<string, Pieces>}
  */

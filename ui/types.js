@@ -1,4 +1,4 @@
-// What the server tells (crates/server/src/views.rs), and what the page makes of it.
+// What the server tells (crates/app/server/src/views.rs), and what the page makes of it.
 
 /**
  * A trace, as far as the timelines need it.
@@ -274,7 +274,7 @@
 /** @typedef {GraphEdge & EdgePlace} PlacedEdge */
 
 /**
- * What one run of `fettle tune` or `fettle layout` told (crates/server/src/layouts.rs).
+ * What one run of `fettle tune` or `fettle layout` told (crates/app/server/src/layouts.rs).
  * @typedef {object} LayoutsInfo
  * @property {number|null} pid the process that was tuned
  * @property {number|null} processes

@@ -9,7 +9,7 @@ use libfuzzer_sys::fuzz_target;
 fuzz_target!(|data: &[u8]| {
     let Some((choice, file)) = data.split_last() else { return };
     let Ok(image) = Image::parse(file.to_vec()) else { return };
-    let lifted = fettle_cfg::lift(&image);
+    let lifted = fettle_lift::lift(&image);
     let mode = Mode::ALL[*choice as usize % Mode::ALL.len()];
     let options = PlanOptions { probes: Probing::new(mode), select: &|_| true, places: &[], placement: None, pointers: Pointers::Kept, crossings: true };
     let plan = plan(&image, &lifted, options);

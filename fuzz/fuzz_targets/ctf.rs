@@ -1,6 +1,6 @@
 //! Metadata and a stream of the Common Trace Format: whatever they say, reading ends. The first two
 //! bytes tell where the metadata ends. The sister in `cargo test` is
-//! `crates/import/tests/fuzz_one_second.rs`.
+//! `crates/data/import/tests/fuzz_one_second.rs`.
 #![no_main]
 
 use std::path::Path;

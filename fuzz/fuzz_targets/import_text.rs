@@ -1,5 +1,5 @@
 //! Lines of strace, perf and ftrace, and spans as JSON, from bytes. The sister in `cargo test` is
-//! `crates/import/tests/fuzz_one_second.rs`.
+//! `crates/data/import/tests/fuzz_one_second.rs`.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,10 +1,10 @@
 //! Two traces as the bytes say, damaged as they say, and merged. The sister in `cargo test` is
-//! `crates/merge/tests/hostile_one_second.rs`.
+//! `crates/data/merge/tests/hostile_one_second.rs`.
 #![no_main]
 
-#[path = "../../crates/merge/tests/bed/mod.rs"]
+#[path = "../../crates/data/merge/tests/bed/mod.rs"]
 mod bed;
-#[path = "../../crates/merge/tests/hostile/mod.rs"]
+#[path = "../../crates/data/merge/tests/hostile/mod.rs"]
 mod hostile;
 
 use libfuzzer_sys::fuzz_target;

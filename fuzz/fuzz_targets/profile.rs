@@ -1,19 +1,19 @@
 //! A profile from bytes: it is refused in words, or gives counts that some order can be made of.
-//! The sister in `cargo test` is `crates/tune/tests/fuzz_one_second.rs`.
+//! The sister in `cargo test` is `crates/tune/tune/tests/fuzz_one_second.rs`.
 #![no_main]
 
 use std::path::Path;
 use std::sync::LazyLock;
 
-use fettle_cfg::Lifted;
+use fettle_lift::Lifted;
 use fettle_image::Image;
-use fettle_layout::model::Geometry;
+use fettle_place::model::Geometry;
 use fettle_tune::{Group, Saved, Subject, decide};
 use libfuzzer_sys::fuzz_target;
 
 static TRUE: LazyLock<(Image, Lifted)> = LazyLock::new(|| {
     let image = Image::parse(std::fs::read("/bin/true").expect("a program")).expect("an image");
-    let lifted = fettle_cfg::lift(&image);
+    let lifted = fettle_lift::lift(&image);
     (image, lifted)
 });
 

@@ -1,5 +1,5 @@
 //! A conversation from bytes: each piece has a head of three bytes, for its side, its length, and how
-//! much of it is missing. The sister in `cargo test` is `crates/protocols/tests/fuzz_one_second.rs`.
+//! much of it is missing. The sister in `cargo test` is `crates/data/protocols/tests/fuzz_one_second.rs`.
 #![no_main]
 
 use fettle_protocols::{Connections, Side};

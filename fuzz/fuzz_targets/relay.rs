@@ -1,5 +1,5 @@
 //! What a recorder that knows the secret sends to a collector, from bytes. The sister in
-//! `cargo test` is `crates/relay/tests/fuzz_one_second.rs`.
+//! `cargo test` is `crates/record/relay/tests/fuzz_one_second.rs`.
 #![no_main]
 
 use std::io::{self, Read, Write};

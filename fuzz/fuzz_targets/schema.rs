@@ -1,5 +1,5 @@
 //! A schema from bytes: it compiles or is refused with messages that can be shown. The sister in
-//! `cargo test` is `crates/requests/tests/fuzz_one_second.rs`.
+//! `cargo test` is `crates/analyse/requests/tests/fuzz_one_second.rs`.
 #![no_main]
 
 use fettle_requests::{Source, compile, shipped};

@@ -2,7 +2,7 @@
 //!
 //! The first byte chooses the file; its top bit whether the rest replaces the file, or is a list
 //! of patches: position (two bytes, from the end if the top bit is set) and byte. The sister in
-//! `cargo test` is `crates/report/tests/mutated.rs`.
+//! `cargo test` is `crates/analyse/report/tests/mutated.rs`.
 #![no_main]
 
 use std::fs;

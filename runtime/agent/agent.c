@@ -22,7 +22,7 @@
  * on average a sample has so many ticks of calls to pay for it. */
 #define TICKS_PER_SAMPLE 65536
 /* A mark stands on the shadow stack as a frame of no function. How often one is left, TICKS_PER_MARK,
- * is the collector's affair, too, and comes from crates/abi/src/block.rs by way of the build. */
+ * is the collector's affair, too, and comes from crates/base/abi/src/block.rs by way of the build. */
 #define MARK 0xffffffffu
 /* Calls until the next sample when nobody wants one. */
 #define NEVER 0x7fffffff
@@ -477,13 +477,13 @@ struct registers {
     u64 r11, r10, r9, r8, rdi, rsi, rdx, rcx, rax, rbp;
 };
 
-/* How a value is taken (crates/rewrite/src/arguments.rs). */
+/* How a value is taken (crates/binary/rewrite/src/arguments.rs). */
 #define CLASS_INTEGER 1
 #define CLASS_TEXT 2
 #define CLASS_FLOAT 3
 #define ARGUMENTS_MAX 15
 
-/* Cells that values take in the ring (crates/abi/src/record.rs). */
+/* Cells that values take in the ring (crates/base/abi/src/record.rs). */
 #define CELL_HEAD 1
 #define CELL_VALUE 2
 #define CELL_TEXT 3

@@ -298,7 +298,7 @@ static int apply(void)
     const struct record *r;
     for (; (r = next_record(&w)); number++, counter += r->blocks) {
         u8 *code = code_of(r);
-        /* Identifiers whose lower half would be 0 are left out (crates/abi/src/record.rs). */
+        /* Identifiers whose lower half would be 0 are left out (crates/base/abi/src/record.rs). */
         u32 id = number / 4095 * 4096 + number % 4095 + 1;
         const struct fixup *f = fixups_of(r);
         for (u32 i = 0; i < r->fixups; i++) {

@@ -40,7 +40,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 
-/* ------------------------------------------------------------------ layouts (crates/abi) ---- */
+/* ------------------------------------------------------------------ layouts (crates/base/abi) ---- */
 
 #define FETTLE_MAGIC UINT64_C(0x0100454c54544546)
 #define FETTLE_VERSION 1

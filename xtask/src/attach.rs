@@ -488,7 +488,7 @@ fn start_python(folder: &Path) -> Result<Child> {
 
 fn start_spinner(folder: &Path) -> Result<Child> {
     let program = folder.join("spinner");
-    let source = repo::root().join("crates/cli/tests/programs/spinner.c");
+    let source = repo::root().join("crates/app/cli/tests/programs/spinner.c");
     let mut compile = Command::new("gcc");
     proc::output_of(compile.arg("-O2").arg(source).arg("-o").arg(&program).arg("-pthread"))?;
     Ok(Command::new(program).stdout(Stdio::piped()).spawn()?)
@@ -496,7 +496,7 @@ fn start_spinner(folder: &Path) -> Result<Child> {
 
 fn start_thrower(folder: &Path) -> Result<Child> {
     let program = folder.join("thrower");
-    let source = repo::root().join("crates/cli/tests/programs/thrower.cpp");
+    let source = repo::root().join("crates/app/cli/tests/programs/thrower.cpp");
     let mut compile = Command::new("g++");
     proc::output_of(compile.arg("-O2").arg(source).arg("-o").arg(&program).arg("-pthread"))?;
     Ok(Command::new(program).stdout(Stdio::piped()).spawn()?)

@@ -45,7 +45,7 @@ pub fn run(options: &Options) -> Result<bool> {
         false => options.files.clone(),
     };
     let folder = repo::target_folder("bench/run")?;
-    let decoder = fettle::example("fettle-cfg", "iced")?;
+    let decoder = fettle::example("fettle-lift", "iced")?;
     let mut all_well = true;
     for file in &files {
         let mut command = Command::new(&binary);

@@ -1,0 +1,180 @@
+//! Text in, text out: small drawn traces and what each report says about them.
+//!
+//! `FETTLE_UPDATE_GOLDEN=1 cargo test -p fettle-report` writes the files in `tests/golden`;
+//! review them like code.
+
+#[path = "../../../data/trace/tests/drawing/mod.rs"]
+mod drawing;
+
+use std::path::{Path, PathBuf};
+
+use fettle_report::export::{ExportOptions, Format, export};
+use fettle_report::render::{
+    Terminal, diff_text, flame_svg, focus_text, histogram_svg, histogram_text, json, report_text,
+    threads_text, tree_text,
+};
+use fettle_report::{Analysis, Diff, Options, SortBy};
+use fettle_trace::{Finish, Loss, ProbeMode, Trace};
+
+/// A program that computes in one thread and sorts in another.
+const COMPUTES: &str = "
+AAAAAAAAAAAAAAAAAAAA
+ CCCCCC CCC    BBBB
+  D DD   D      D
+";
+const SORTS: &str = "
+EEEEEEEEEE
+ EEEE EEE
+  F    F
+";
+
+/// The same program, after somebody worked on it.
+const FASTER: &str = "
+AAAAAAAAAAAAAA
+ CCCC CC  BB F
+  D    D
+";
+
+/// For text: as wide as a terminal.
+const WIDE: Terminal = Terminal { width: Some(120), colour: false };
+
+struct Recorded(tempfile::TempDir);
+
+impl Recorded {
+    fn new(drawings: &[&str], change: impl FnOnce(&mut Finish)) -> Recorded {
+        let dir = tempfile::tempdir().unwrap();
+        drawing::record(&dir.path().join("t"), drawings, change);
+        Recorded(dir)
+    }
+
+    fn path(&self) -> PathBuf {
+        self.0.path().join("t")
+    }
+
+    fn trace(&self) -> Trace {
+        Trace::open(&self.path()).unwrap()
+    }
+
+    fn analysis(&self) -> Analysis {
+        Analysis::read(&self.trace(), true).unwrap()
+    }
+}
+
+#[track_caller]
+fn golden(name: &str, text: &str) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name);
+    if std::env::var_os("FETTLE_UPDATE_GOLDEN").is_some() {
+        std::fs::write(&path, text).unwrap();
+        return;
+    }
+    let wanted = std::fs::read_to_string(&path).unwrap_or_default();
+    assert!(
+        wanted == text,
+        "tests/golden/{name} differs; wanted:\n{wanted}\nfound:\n{text}\n\
+         (FETTLE_UPDATE_GOLDEN=1 accepts what was found)"
+    );
+}
+
+#[test]
+fn report() {
+    let recorded = Recorded::new(&[COMPUTES, SORTS], |_| {});
+    let report = recorded.analysis().report(&Options::default());
+    golden("report.txt", &report_text(&report, WIDE));
+    golden("report.json", &json(&report).unwrap());
+    golden("threads.txt", &threads_text(&report.threads, WIDE));
+    let narrow = Terminal { width: Some(60), colour: false };
+    golden("report_narrow.txt", &report_text(&report, narrow));
+    let colour = Terminal { width: Some(120), colour: true };
+    assert!(report_text(&report, colour).contains("\x1b[1m"));
+    assert!(!report_text(&report, WIDE).contains('\x1b'));
+}
+
+#[test]
+fn report_of_losses() {
+    let recorded = Recorded::new(&[COMPUTES], |finish| {
+        finish.manifest.totals.lost = 3;
+        finish.manifest.totals.orphan_exits = 1;
+        finish.manifest.losses.push(Loss { reason: "fork without agent".into(), count: 2 });
+        finish.manifest.exit = Some(fettle_trace::Exit { code: None, signal: Some(11) });
+        // Calls of D whose records were lost.
+        finish.totals.iter_mut().find(|t| t.function == 3).unwrap().calls += 3;
+    });
+    let options = Options { limit: 2, sort: SortBy::Calls, demangle: true };
+    golden("report_losses.txt", &report_text(&recorded.analysis().report(&options), WIDE));
+}
+
+#[test]
+fn report_without_records() {
+    let recorded = Recorded::new(&[""], |finish| {
+        finish.manifest.probe_mode = ProbeMode::Time;
+        finish.totals = drawing::totals(0, &drawing::calls(COMPUTES));
+    });
+    let analysis = recorded.analysis();
+    golden("report_time.txt", &report_text(&analysis.report(&Options::default()), WIDE));
+    let error = analysis.histogram("leaf").unwrap_err().to_string();
+    assert!(error.contains("probe mode time"), "{error}");
+}
+
+#[test]
+fn call_tree() {
+    let analysis = Recorded::new(&[COMPUTES, SORTS], |_| {}).analysis();
+    golden("tree.txt", &tree_text(&analysis.tree(0.05, 100), WIDE));
+}
+
+#[test]
+fn one_function() {
+    let analysis = Recorded::new(&[COMPUTES, SORTS], |_| {}).analysis();
+    golden("function.txt", &focus_text(&analysis.focus("compute").unwrap(), WIDE));
+    golden("function_recursive.txt", &focus_text(&analysis.focus("qsort").unwrap(), WIDE));
+    let error = analysis.focus("o").unwrap_err().to_string();
+    golden("function_ambiguous.txt", &error);
+    assert!(analysis.focus("no_such").is_err());
+}
+
+#[test]
+fn call_durations() {
+    let analysis = Recorded::new(&[COMPUTES, SORTS], |_| {}).analysis();
+    let histogram = analysis.histogram("qsort").unwrap();
+    golden("histogram.txt", &histogram_text(&histogram, WIDE));
+    golden("histogram.svg", &histogram_svg(&histogram));
+}
+
+#[test]
+fn flame_graph() {
+    let analysis = Recorded::new(&[COMPUTES], |_| {}).analysis();
+    let svg = flame_svg(&analysis.flame_graph(fettle_report::Weight::Wall));
+    // The script is reviewed where it stands.
+    let drawing = svg.split("<script>").next().unwrap();
+    golden("flame.svg", drawing);
+}
+
+#[test]
+fn two_traces() {
+    let before = Recorded::new(&[COMPUTES], |_| {}).analysis();
+    let after = Recorded::new(&[FASTER], |_| {}).analysis();
+    golden("diff.txt", &diff_text(&Diff::new(&before, &after, 20), WIDE));
+}
+
+#[test]
+fn exports() {
+    let recorded = Recorded::new(&[COMPUTES, "A\n"], |_| {});
+    for format in [Format::Speedscope, Format::Chrome, Format::Collapsed] {
+        let mut out = Vec::new();
+        export(&recorded.trace(), format, ExportOptions::default(), &mut out).unwrap();
+        let text = String::from_utf8(out).unwrap();
+        if format != Format::Collapsed {
+            let _: serde_json::Value = serde_json::from_str(&text).unwrap();
+        }
+        golden(&format!("export.{}", format.extension()), &text);
+    }
+}
+
+#[test]
+fn exports_without_short_calls() {
+    let recorded = Recorded::new(&[COMPUTES], |_| {});
+    let options = ExportOptions { duration_ns_min: 300, ..ExportOptions::default() };
+    let mut out = Vec::new();
+    export(&recorded.trace(), Format::Chrome, options, &mut out).unwrap();
+    let text = String::from_utf8(out).unwrap();
+    assert!(text.contains("write_str") && !text.contains("leaf"), "{text}");
+}

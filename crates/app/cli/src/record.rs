@@ -1,0 +1,585 @@
+//! `fettle record`: running a program with probes.
+
+use std::cell::Cell;
+use std::ffi::OsString;
+use std::io::IsTerminal;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use clap::{Parser, ValueEnum};
+use fettle_abi::locks::FUNCTIONS;
+use fettle_abi::ring::Policy;
+use fettle_live::{ExitStatus, LiveError};
+use fettle_record::record::Watch;
+use fettle_record::session::Progress;
+use fettle_record::unmet::Unmet;
+use fettle_record::{
+    ArgumentRequest, Finished, KernelOptions, KernelRecording, Options, Outcome, Pattern,
+    RecordError, Remote, Target,
+};
+use fettle_relay::News;
+use fettle_rewrite::{Depth, Mode};
+use fettle_trace::{Manifest, ProbeMode};
+use serde_json::json;
+
+use crate::mode::ModeArg;
+use crate::output;
+use crate::select::SelectArgs;
+use crate::threads;
+
+/// Arguments of `fettle record`.
+#[derive(Debug, Parser)]
+#[command(
+    after_help = "Examples:\n  fettle record -- lua5.4 script.lua\n  fettle record --mode count -o quick.fettle -- make -j2\n  fettle record --only 'sqlite3*' --skip '*Mutex*' -- sqlite3 my.db 'SELECT …'\n  fettle record --lib 'libcrypto*' --lib 'libssl*' -- python3 client.py\n  fettle record --lib '*' --mode time -- grep -r needle .\n  fettle record --locks -- ./server\n  sudo fettle record --kernel --no-probes -- ./server\n  sudo fettle record -p 1234 --duration 10s\n  fettle record -p 1234 --mode time --duration 10s\n  fettle record -p 1234 --mode edges --lib 'libssl*' --duration 10s\n  sudo fettle record --payload 1024 -p 1234\n  fettle record --to collector.example:7117 -- ./server\n\nThe program's input, output, exit status and signals are its own. Ctrl-C reaches the program;\nthe trace is whole all the same.\n\nExit status: the program's; 2 error, also where the program's is 0 and the trace is not whole;\n126 the program cannot be executed; 127 there is none."
+)]
+pub struct Args {
+    /// Folder to write the trace to [default: PROGRAM.fettle, or PROGRAM-2.fettle and so on]
+    #[arg(short, long, value_name = "DIR")]
+    output: Option<PathBuf>,
+    /// What to measure [default: events]; with --pid, what it executes instead of the kernel's events
+    #[arg(long, value_enum)]
+    pub(crate) mode: Option<ModeArg>,
+    #[command(flatten)]
+    pub(crate) select: SelectArgs,
+    /// Measure calls nested up to so many deep only; deeper ones run as if they had no probes
+    /// (modes events and time)
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) depth: Option<u32>,
+    /// Record arguments and results of functions: a name with * and ? where debug information
+    /// says what they take, or a prototype such as 'int open(const char *path, int flags)' (mode
+    /// events; may be repeated)
+    #[arg(long = "args", value_name = "FUNCTION")]
+    pub(crate) arguments: Vec<String>,
+    /// Record who takes which lock or semaphore and lets it go, in the C library, for `fettle requests
+    /// --analysis locks`; other functions only if --only names them
+    #[arg(long, conflicts_with_all = ["probe", "no_probes"])]
+    pub(crate) locks: bool,
+    /// A probe of your own: a C or Rust source with fettle_enter, fettle_leave or both, which run at
+    /// each entry and exit (see docs/probes.md); takes the place of --mode
+    #[arg(long, value_name = "FILE", conflicts_with = "mode")]
+    probe: Option<PathBuf>,
+    /// Shared libraries to record as well, those loaded at start and those opened later: a path
+    /// or file name with * and ?, such as 'libcrypto*', '/opt/app/*' or '*' for all (may be
+    /// repeated)
+    #[arg(long = "lib", value_name = "GLOB")]
+    pub(crate) libraries: Vec<String>,
+    /// Ring for each thread's records, in MiB (a power of two)
+    #[arg(long, value_name = "MIB", default_value_t = 16)]
+    ring: u32,
+    /// What a thread does whose ring is full [default: drop; with --locks wait, for who has a lock
+    /// cannot be told when anything is lost]
+    #[arg(long, value_enum)]
+    pub(crate) when_full: Option<PolicyArg>,
+    /// Threads that can be recorded at once
+    #[arg(long, value_name = "N", default_value_t = 1024)]
+    max_threads: u32,
+    /// Keep rewritten code for later recordings here [default: $XDG_CACHE_HOME/fettle or
+    /// ~/.cache/fettle]
+    #[arg(long, value_name = "DIR")]
+    cache: Option<PathBuf>,
+    /// Neither use rewritten code of earlier recordings nor keep any
+    #[arg(long, conflicts_with = "cache")]
+    no_cache: bool,
+    /// Lay the program's blocks out at random, by this seed: a test of Fettle
+    #[arg(long, value_name = "SEED", hide = true)]
+    shuffle: Option<u64>,
+    /// Record the kernel's events, too: scheduling, system calls, sockets, pipes, files, futexes,
+    /// signals, faults, block devices; of the program and all that it starts (needs root)
+    #[arg(long)]
+    pub(crate) kernel: bool,
+    /// Put no probes in, and do not trace: the kernel's events alone
+    #[arg(long, conflicts_with_all = ["mode", "only", "skip", "arguments", "probe", "libraries"])]
+    no_probes: bool,
+    /// Record the kernel's events of running processes, and of all that they start, until Ctrl-C
+    /// (may be repeated); with --mode, --probe, --args or --locks what one of them executes
+    #[arg(short, long, value_name = "PID", value_delimiter = ',', conflicts_with = "command")]
+    pid: Vec<u32>,
+    /// With --pid and probes: only this process, not those that it was forked from or with, or has
+    /// forked
+    #[arg(long, requires = "pid")]
+    pub(crate) alone: bool,
+    /// Record the kernel's events of all processes; with a program, until it ends, otherwise until
+    /// Ctrl-C
+    #[arg(long, conflicts_with = "pid")]
+    system: bool,
+    /// With --pid or --system: stop after this time, such as 10s, 500ms or 2m
+    #[arg(long, value_name = "TIME", value_parser = parse_time)]
+    #[arg(conflicts_with = "command")]
+    pub(crate) duration: Option<Duration>,
+    /// Ring for each processor's kernel events, in MiB (a power of two)
+    #[arg(long, value_name = "MIB", default_value_t = 8)]
+    kernel_ring: u32,
+    /// Record when each system call begins, not only those that have to wait: how long each takes,
+    /// for up to twice the records
+    #[arg(long)]
+    pub(crate) call_times: bool,
+    /// Look into so many bytes of each message that goes over a connection, and record what it asks
+    /// or answers: HTTP, gRPC, PostgreSQL, Redis, memcached. Paths, statements and keys get into the
+    /// trace, which may be people's secrets; so this is off by default
+    #[arg(long, value_name = "BYTES", default_value_t = 0, hide_default_value = true)]
+    #[arg(value_parser = clap::value_parser!(u32).range(..=i64::from(fettle_record::PAYLOAD_MOST)))]
+    pub(crate) payload: u32,
+    /// Send the trace to `fettle collect` on another machine while it is recorded; nothing of it
+    /// stays here (see docs/collect.md)
+    #[arg(long, value_name = "HOST:PORT")]
+    pub(crate) to: Option<String>,
+    /// With --to: the recorder's key, as the collecting machine has made it [default:
+    /// ~/.config/fettle/recorder.key]
+    #[arg(long, value_name = "FILE", requires = "to")]
+    key: Option<PathBuf>,
+    /// With --to: how much may wait here while the collector is away, such as 256M or 2G; beyond
+    /// that the oldest is dropped and counted
+    #[arg(long, value_name = "SIZE", default_value = "256M", value_parser = crate::collect::parse_size)]
+    spool: u64,
+    /// Say nothing but errors
+    #[arg(short, long)]
+    pub(crate) quiet: bool,
+    /// Print what was recorded as JSON, to standard error
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// The program and its arguments
+    #[arg(trailing_var_arg = true)]
+    #[arg(required_unless_present_any = ["pid", "system"])]
+    command: Vec<OsString>,
+}
+
+impl Args {
+    /// Whether probes are asked for, of a process that runs already.
+    fn wants_probes(&self) -> bool {
+        self.mode.is_some() || self.probe.is_some() || self.locks || !self.arguments.is_empty()
+    }
+
+    /// The trace's folder: as it was named, or for this name.
+    pub(crate) fn output_for(&self, name: &OsString) -> anyhow::Result<PathBuf> {
+        self.output.as_ref().map_or_else(|| free_name(name), |path| Ok(path.clone()))
+    }
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum PolicyArg {
+    /// Counts what is lost and goes on
+    Drop,
+    /// Keeps only the newest records
+    Overwrite,
+    /// Waits for room
+    Wait,
+}
+
+/// Runs the command.
+pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let quiet = args.quiet;
+    start(args).or_else(|error| {
+        let known = error.downcast_ref::<RecordError>();
+        match known {
+            // What came while we looked for the program was for it.
+            Some(RecordError::Live(LiveError::Stillborn {
+                status: ExitStatus::Signal { signal, .. },
+            })) => {
+                if !quiet {
+                    say!("fettle: {error:#}");
+                }
+                fettle_record::die_by(*signal)
+            }
+            Some(RecordError::Unfinished { status: Some(status), .. }) if !is_success(*status) => {
+                say!("fettle: {}", crate::told(&error));
+                pass_on(*status)
+            }
+            _ => match known.and_then(RecordError::shell_status) {
+                Some(status) => {
+                    say!("fettle: {}", crate::told(&error));
+                    Ok(ExitCode::from(status))
+                }
+                None => Err(error),
+            },
+        }
+    })
+}
+
+fn start(args: Args) -> anyhow::Result<ExitCode> {
+    if let ([pid, others @ ..], true) = (&args.pid[..], args.wants_probes()) {
+        if !others.is_empty() {
+            bail!("probes go with one --pid: record the others by themselves");
+        }
+        return crate::attach::run(&args, *pid);
+    }
+    if args.alone {
+        bail!("--alone goes with probes: say what to measure by --mode");
+    }
+    if args.no_probes || args.command.is_empty() {
+        return run_beside(&args);
+    }
+    let options = options(&args, args.command.clone(), &args.command[0])?;
+    // A program that writes to the terminal has it for itself.
+    let line = !std::io::stdout().is_terminal();
+    let outcome = watched(&args, &options, line, |watch| {
+        let (stop, progress, finishing) = watch;
+        Ok(fettle_record::record(&options, stop, progress, finishing)?)
+    })?;
+    if args.json {
+        say!("{}", as_json(&outcome, &options.output));
+    }
+    tell_end(&args, &options, &outcome);
+    end(outcome.status, &outcome)
+}
+
+/// Has `record` record while signals are caught and progress is shown, by a `line` if there may be
+/// one.
+pub(crate) fn watched<T>(
+    args: &Args,
+    options: &Options,
+    line: bool,
+    record: impl FnOnce(Watch<'_>) -> anyhow::Result<T>,
+) -> anyhow::Result<T> {
+    let talk = !args.quiet && !args.json;
+    if let Some(own) = options.own.as_ref().filter(|_| talk) {
+        for (name, inline) in own.functions() {
+            let how = if inline { "put in line" } else { "called" };
+            say!("fettle: {name} is {how}");
+        }
+    }
+    let progress = talk && std::io::stderr().is_terminal();
+    threads::can_be_started()?;
+    let stop = fettle_live::catch_signals()?;
+    let written = Cell::new(false);
+    let mut finishing = |done: u64, all: u64| {
+        if progress && all > 0 {
+            written.set(true);
+            output::show_again(format_args!("fettle: writing the trace, {:3} %", done * 100 / all));
+        }
+    };
+    let show = |now: Progress| {
+        written.set(true);
+        show_progress(now);
+    };
+    let line: Option<Box<dyn FnMut(Progress)>> =
+        (progress && line).then(|| Box::new(show) as Box<dyn FnMut(Progress)>);
+    let done = record((stop, line, &mut finishing));
+    if written.get() {
+        output::show_again(format_args!(""));
+    }
+    done
+}
+
+/// Tells of a recording that has ended, but for what `--json` tells.
+pub(crate) fn tell_end(args: &Args, options: &Options, outcome: &Outcome) {
+    if !args.quiet && !args.json {
+        tell(outcome, &place(args, &options.output, &outcome.finished));
+    }
+    crate::collect::tell_undelivered(&outcome.finished, args.to.as_deref());
+    if let Some(error) = &outcome.write_error {
+        say!("fettle: the trace is not whole: {error}");
+    }
+}
+
+/// Records the kernel's events alone.
+fn run_beside(args: &Args) -> anyhow::Result<ExitCode> {
+    let kernel = kernel(args)?.context(
+        "--no-probes goes with --kernel or --system: there would be nothing to record otherwise",
+    )?;
+    let (target, name) = match (args.command.first(), args.pid.first()) {
+        (Some(program), _) => (Target::Command(args.command.clone()), program.clone()),
+        (None, Some(pid)) => (Target::Running(args.pid.clone()), format!("pid-{pid}").into()),
+        (None, None) => (Target::System, "system".into()),
+    };
+    let output = args.output_for(&name)?;
+    let (remote, duration) = (remote(args)?, args.duration);
+    let recording = KernelRecording { target, output, remote, kernel, duration };
+    let stop = fettle_live::catch_signals()?;
+    let talk = !args.quiet && !args.json && args.duration.is_none();
+    let mut begun = || {
+        if talk {
+            say!("fettle: recording until Ctrl-C");
+        }
+    };
+    let outcome = fettle_record::record_kernel(&recording, stop, &mut begun)?;
+    let manifest = &outcome.finished.manifest;
+    let (events, output) = (&manifest.events, &recording.output);
+    if args.json {
+        let totals = &manifest.totals;
+        let json = json!({
+            "version": 1,
+            "trace": output,
+            "events": events.rows(),
+            "events_lost": events.lost(),
+            "losses": manifest.losses,
+            "threads": totals.threads,
+            "processes": totals.processes,
+            "duration_ns": manifest.duration_ns,
+            "delivered": outcome.finished.undelivered.is_none(),
+            "dropped_on_the_way": outcome.finished.dropped.sum(),
+        });
+        say!("{json}");
+    } else if !args.quiet {
+        for note in &manifest.notes {
+            say!("fettle: {note}");
+        }
+        tell_events(manifest);
+        say!("fettle: {}", place(args, output, &outcome.finished));
+    }
+    crate::collect::tell_undelivered(&outcome.finished, args.to.as_deref());
+    outcome.status.map_or(Ok(ExitCode::SUCCESS), pass_on)
+}
+
+/// Where the trace is, and what to do next.
+fn place(args: &Args, output: &Path, finished: &Finished) -> String {
+    match &args.to {
+        Some(to) if finished.undelivered.is_some() => {
+            format!("the trace is made at the collector, {to}, when it has the rest")
+        }
+        Some(to) => format!("the trace is at the collector, {to}"),
+        None => {
+            let shown = output.display();
+            format!("trace in {shown}; next: fettle report {shown}")
+        }
+    }
+}
+
+/// The collector on another machine, if there is to be one.
+fn remote(args: &Args) -> anyhow::Result<Option<Remote>> {
+    let Some(to) = &args.to else { return Ok(None) };
+    let to = crate::collect::to(to, args.key.as_deref())?;
+    let quiet = args.quiet || args.json;
+    let news = Arc::new(move |news: News| {
+        if !quiet || matches!(news, News::Refused { .. }) {
+            say!("fettle: {}", crate::collect::news(&news));
+        }
+    });
+    Ok(Some(Remote { to, spool_bytes: args.spool, news }))
+}
+
+/// One line on the kernel's events, and one on those that were lost.
+fn tell_events(manifest: &Manifest) {
+    let (events, totals) = (&manifest.events, &manifest.totals);
+    say!(
+        "fettle: {} kernel events of {} kinds in {} threads of {} processes",
+        events.rows(),
+        events.kinds.iter().filter(|kind| kind.rows > 0).count(),
+        totals.threads,
+        totals.processes,
+    );
+    if events.lost() > 0 {
+        say!(
+            "fettle: {} kernel events were lost, the rings were full; a larger --kernel-ring \
+             loses fewer",
+            events.lost()
+        );
+    }
+}
+
+/// What is asked for of the kernel's events.
+fn kernel(args: &Args) -> anyhow::Result<Option<KernelOptions>> {
+    if !args.kernel_ring.is_power_of_two() || args.kernel_ring > 512 {
+        bail!("--kernel-ring must be a power of two from 1 to 512, not {}", args.kernel_ring);
+    }
+    let alone = !args.pid.is_empty() && !args.wants_probes();
+    let wanted = args.kernel || args.system || alone;
+    if (args.payload > 0 || args.call_times) && !wanted {
+        bail!("--payload and --call-times go with --kernel, --system, or --pid without probes");
+    }
+    let ring_bytes = args.kernel_ring << 20;
+    let payload = args.payload;
+    Ok(wanted.then_some(KernelOptions {
+        system: args.system,
+        ring_bytes,
+        payload,
+        call_times: args.call_times,
+    }))
+}
+
+/// A time such as 10s, 500ms or 2m.
+fn parse_time(text: &str) -> Result<Duration, String> {
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let unit = match &text[digits.len()..] {
+        "ms" => 0.001,
+        "" | "s" => 1.0,
+        "m" => 60.0,
+        "h" => 3600.0,
+        _ => return Err("units are ms, s, m and h".to_owned()),
+    };
+    let number: f64 = digits.parse().map_err(|_| "a number and a unit, as in 10s".to_owned())?;
+    let time = Duration::try_from_secs_f64(number * unit);
+    time.map_err(|_| "a time above zero that a clock can hold".to_owned())
+}
+
+fn show_progress(now: Progress) {
+    output::show_again(format_args!("fettle: {} threads, {} records", now.threads, now.records));
+}
+
+/// What is asked for, of a program or process that goes by `name`.
+pub(crate) fn options(
+    args: &Args,
+    command: Vec<OsString>,
+    name: &OsString,
+) -> anyhow::Result<Options> {
+    if !args.ring.is_power_of_two() || args.ring > 256 {
+        bail!("--ring must be a power of two from 1 to 256, not {}", args.ring);
+    }
+    if !(1..=65536).contains(&args.max_threads) {
+        bail!("--max-threads must be from 1 to 65536, not {}", args.max_threads);
+    }
+    let own = args.probe.as_deref().map(fettle_record::own::compile).transpose()?;
+    let mode = if own.is_some() { Mode::Own } else { args.mode.unwrap_or(ModeArg::Events).into() };
+    if args.depth.is_some() && !mode.has_depth() {
+        bail!("--depth goes with the modes events and time");
+    }
+    if (args.locks || !args.arguments.is_empty()) && mode != Mode::Events {
+        bail!("--args and --locks go with the mode events");
+    }
+    let arguments = args.arguments.iter().map(|text| ArgumentRequest::parse(text));
+    let mut arguments = arguments.collect::<Result<Vec<_>, _>>().context("--args")?;
+    let (mut selection, mut libraries) = (args.select.selection()?, args.libraries.clone());
+    let unmet = Unmet::new(&libraries, &selection);
+    if args.locks {
+        for function in FUNCTIONS {
+            selection.only.push(Pattern::Name(function.name().to_owned()));
+            arguments.push(ArgumentRequest::parse(function.prototype)?);
+        }
+        libraries.push("libc.so*".to_owned());
+    }
+    let output = args.output_for(name)?;
+    Ok(Options {
+        command,
+        output,
+        remote: remote(args)?,
+        mode,
+        depth: args.depth.map_or(Depth::ALL, Depth::new),
+        own,
+        selection,
+        arguments,
+        libraries,
+        unmet,
+        ring_bytes: args.ring << 20,
+        policy: match args.when_full {
+            Some(PolicyArg::Overwrite) => Policy::Overwrite,
+            Some(PolicyArg::Wait) => Policy::Wait,
+            None if args.locks => Policy::Wait,
+            Some(PolicyArg::Drop) | None => Policy::Drop,
+        },
+        threads: args.max_threads,
+        shuffle: args.shuffle,
+        kernel: kernel(args)?,
+        cache: match (&args.cache, args.no_cache) {
+            (_, true) => None,
+            (Some(path), _) => Some(path.clone()),
+            (None, _) => fettle_record::cache::default_path(),
+        },
+    })
+}
+
+/// A folder in the working folder that does not exist yet.
+fn free_name(program: &OsString) -> anyhow::Result<PathBuf> {
+    let name = Path::new(program).file_name().unwrap_or(program).to_string_lossy().into_owned();
+    (1..10_000)
+        .map(|n| match n {
+            1 => PathBuf::from(format!("{name}.fettle")),
+            n => PathBuf::from(format!("{name}-{n}.fettle")),
+        })
+        .find(|path| !path.exists())
+        .context("no free name for the trace: name one with --output")
+}
+
+pub(crate) fn as_json(outcome: &Outcome, output: &Path) -> serde_json::Value {
+    let totals = &outcome.finished.manifest.totals;
+    let reasons: std::collections::BTreeMap<_, _> = outcome.reasons.iter().copied().collect();
+    let skipped: u64 = outcome.reasons.iter().map(|(_, n)| n).sum();
+    json!({
+        "version": 1,
+        "trace": output,
+        "functions_seen": outcome.functions_probed + skipped,
+        "functions_lifted": outcome.functions_probed,
+        "functions_skipped": skipped,
+        "reasons": reasons,
+        "refused": outcome.refused,
+        "modules": outcome.modules.iter().map(|m| json!({
+            "path": m.path,
+            "functions_seen": m.functions_seen,
+            "functions_lifted": m.functions_probed,
+        })).collect::<Vec<_>>(),
+        "calls": totals.calls,
+        "records": totals.records,
+        "lost": totals.lost,
+        "left_frames": totals.left_frames,
+        "orphan_exits": totals.orphan_exits,
+        "shadow_overflows": totals.shadow_overflows,
+        "events": outcome.finished.manifest.events.rows(),
+        "events_lost": outcome.finished.manifest.events.lost(),
+        "threads": totals.threads,
+        "processes": totals.processes,
+        "duration_ns": outcome.finished.manifest.duration_ns,
+        "lift_bytes": outcome.work.code_bytes,
+        "lift_seconds": outcome.work.seconds,
+        "modules_from_cache": outcome.work.from_cache,
+        "delivered": outcome.finished.undelivered.is_none(),
+        "dropped_on_the_way": outcome.finished.dropped.sum(),
+    })
+}
+
+fn tell(outcome: &Outcome, place: &str) {
+    let totals = &outcome.finished.manifest.totals;
+    for note in &outcome.finished.manifest.notes {
+        say!("fettle: {note}");
+    }
+    let skipped: u64 = outcome.reasons.iter().map(|(_, n)| n).sum();
+    let seen = outcome.functions_probed + skipped;
+    say!(
+        "fettle: {} in {} threads of {} processes; {} of {seen} functions {}probed{}",
+        match outcome.finished.manifest.probe_mode.counts_blocks() {
+            _ if outcome.finished.manifest.probe_mode == ProbeMode::Own =>
+                "your probe's values".to_owned(),
+            true => "blocks counted".to_owned(),
+            false => format!("{} calls", totals.calls),
+        },
+        totals.threads,
+        totals.processes,
+        outcome.functions_probed,
+        match outcome.modules.len() {
+            0 | 1 => String::new(),
+            files => format!("in {files} files "),
+        },
+        if skipped > 0 {
+            format!(" ({skipped} left alone, see `fettle report`)")
+        } else {
+            String::new()
+        },
+    );
+    if !outcome.finished.manifest.events.kinds.is_empty() {
+        tell_events(&outcome.finished.manifest);
+    }
+    if totals.lost > 0 {
+        say!(
+            "fettle: {} of {} records were lost, the rings were full (counts and times stay \
+             exact); a larger --ring, --when-full wait or --mode time loses none",
+            totals.lost,
+            totals.lost + totals.records
+        );
+    }
+    for loss in &outcome.finished.manifest.losses {
+        say!("fettle: lost: {} × {}", loss.count, loss.reason);
+    }
+    say!("fettle: {place}");
+}
+
+/// Ends as the program did. Where that did well, or nobody waits for it, a trace that is not whole is an
+/// error.
+pub(crate) fn end(status: Option<ExitStatus>, outcome: &Outcome) -> anyhow::Result<ExitCode> {
+    match status {
+        Some(status) if !is_success(status) => pass_on(status),
+        _ if outcome.write_error.is_some() => Ok(ExitCode::from(2)),
+        _ => Ok(ExitCode::SUCCESS),
+    }
+}
+
+fn is_success(status: ExitStatus) -> bool {
+    matches!(status, ExitStatus::Code(0))
+}
+
+/// Ends as the program did: with its status, or by its signal.
+fn pass_on(status: ExitStatus) -> anyhow::Result<ExitCode> {
+    match status {
+        ExitStatus::Code(code) => Ok(ExitCode::from(code as u8)),
+        ExitStatus::Signal { signal, .. } => fettle_record::die_by(signal),
+    }
+}

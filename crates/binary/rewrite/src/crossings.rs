@@ -1,0 +1,144 @@
+//! Where control can go from a function's old code to its new code, and back, while a thread is in it.
+
+use fettle_image::LinkAddr;
+use fettle_isa::{Flow, Insn};
+use fettle_lift::function::{Block, Function};
+use serde::{Deserialize, Serialize};
+
+use crate::emit::Emitted;
+use crate::plan::SPRINGBOARD_SIZE;
+
+/// An address of the original, and the offset of new code that goes with it: in the function's code
+/// first, in [`crate::Plan::text`] when that has its place.
+pub type Crossing = (LinkAddr, u32);
+
+/// The crossings of one function: whatever holds in one place holds in the other.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Crossings {
+    /// Where control may be led from new code back to the original: starts of blocks, before their
+    /// probes, that have at least [`SPRINGBOARD_SIZE`] bytes of new code that nothing comes to in their
+    /// middle.
+    pub landings: Vec<Crossing>,
+    /// Where control may be led from the original to new code: starts of blocks, and what calls come back
+    /// to, where the original has that many bytes that nothing comes to in their middle.
+    pub entrances: Vec<Crossing>,
+    /// Where calls and system calls come back to: behind one of the original, and behind its copy, or
+    /// one of two.
+    pub returns: Vec<Crossing>,
+    /// Landing pads of exceptions, before their probes.
+    pub pads: Vec<Crossing>,
+    /// Where the original's code lies: its own, then its cold parts; start and end of each.
+    pub parts: Vec<(LinkAddr, LinkAddr)>,
+}
+
+impl Crossings {
+    /// Those of `function`; `targets` are what anything leads to, in order.
+    pub(crate) fn of(function: &Function, emitted: &Emitted, targets: &[LinkAddr]) -> Crossings {
+        Crossings {
+            landings: landings(function, emitted),
+            entrances: entrances(function, emitted, targets),
+            returns: returns(function, emitted),
+            pads: pads(function, emitted),
+            parts: function.ranges.iter().map(|part| (part.start, part.end)).collect(),
+        }
+    }
+
+    /// The same where `place` says that new code came to lie.
+    pub(crate) fn placed(mut self, place: impl Fn(u32) -> u32) -> Crossings {
+        for all in [&mut self.landings, &mut self.entrances, &mut self.returns, &mut self.pads] {
+            all.iter_mut().for_each(|(_, offset)| *offset = place(*offset));
+        }
+        self
+    }
+}
+
+/// Blocks with room for a jump back to the original, and where they are in the function's code.
+fn landings(function: &Function, emitted: &Emitted) -> Vec<Crossing> {
+    const ROOM: u32 = SPRINGBOARD_SIZE as u32;
+    let mut all = Vec::with_capacity(function.blocks.len() + 1);
+    let returned_to = returned_to(function, emitted);
+    let comes_back = |label: u32| {
+        let next = returned_to.partition_point(|offset| *offset <= label);
+        returned_to.get(next).is_some_and(|offset| *offset < label + ROOM)
+    };
+    let places = emitted.block_offsets.iter().zip(&emitted.block_ends);
+    for (block, (label, end)) in function.blocks.iter().zip(places) {
+        // What is left of a block may be nothing, or a short jump.
+        if *end >= label + ROOM && !comes_back(*label) {
+            all.push((block.start, *label));
+        }
+        // Callers come to where the entry is counted.
+        if block.start == function.entry && *label >= ROOM {
+            all.push((block.start, 0));
+        }
+    }
+    all
+}
+
+/// Where control comes back to in the function's code, in order: behind calls, to which stacks that sleep
+/// may lead, wherever they are; and to system calls that the kernel makes again, and behind them.
+fn returned_to(function: &Function, emitted: &Emitted) -> Vec<u32> {
+    let again = |(insn, behind): &(u32, u32)| {
+        let insn = &function.insns[*insn as usize];
+        insn.is_syscall().then(|| behind - insn.len() as u32)
+    };
+    let returns = &emitted.returns;
+    let behind = returns.iter().map(|(_, offset)| *offset);
+    let mut all: Vec<u32> = behind.chain(returns.iter().filter_map(again)).collect();
+    all.sort_unstable();
+    all
+}
+
+/// Blocks with room for a jump to new code, what lies behind calls likewise, and where each is in the
+/// function's code. `targets` are what anything leads to, in order.
+fn entrances(function: &Function, emitted: &Emitted, targets: &[LinkAddr]) -> Vec<Crossing> {
+    // What else is written to in old code leads elsewhere: calls, and jumps out of the function. And a
+    // thread that is in a system call comes back to it, which may be made again.
+    let covers = |insn: &Insn, flow: Flow| match flow {
+        Flow::Next => !insn.is_syscall(),
+        Flow::Jump(to) | Flow::Branch(to) => function.contains(LinkAddr(to)),
+        Flow::Return | Flow::IndirectJump => true,
+        _ => false,
+    };
+    let has_room = |block: &Block, first: usize| {
+        let insns = first..block.insns.end as usize;
+        let Some(start) = insns.clone().next().map(|i| function.insns[i].ip()) else {
+            return false;
+        };
+        let end = start + SPRINGBOARD_SIZE;
+        let next = targets.get(targets.partition_point(|t| t.0 <= start));
+        function.insns[insns.end - 1].next_ip() >= end
+            && next.is_none_or(|t| t.0 >= end)
+            && insns
+                .take_while(|i| function.insns[*i].ip() < end)
+                .all(|i| covers(&function.insns[i], function.flow(i)))
+    };
+    let labels = function.blocks.iter().zip(&emitted.block_offsets);
+    let with_room = labels.filter(|(b, label)| {
+        let is_entry = b.start == function.entry;
+        !is_entry && **label != u32::MAX && has_room(b, b.insns.start as usize)
+    });
+    let mut all: Vec<_> = with_room.map(|(block, label)| (block.start, *label)).collect();
+    for (insn, offset) in &emitted.returns {
+        let next = function.blocks.partition_point(|b| b.insns.start <= *insn);
+        if has_room(&function.blocks[next - 1], *insn as usize + 1) {
+            all.push((LinkAddr(function.insns[*insn as usize].next_ip()), *offset));
+        }
+    }
+    // A call may have two copies.
+    all.sort_unstable();
+    all.dedup_by_key(|(from, _)| *from);
+    all
+}
+
+/// Behind each call and system call, and where that is in the function's code.
+fn returns(function: &Function, emitted: &Emitted) -> Vec<Crossing> {
+    let behind = |insn: u32| LinkAddr(function.insns[insn as usize].next_ip());
+    emitted.returns.iter().map(|(insn, offset)| (behind(*insn), *offset)).collect()
+}
+
+/// Landing pads, and where they are in the function's code, before their probes.
+fn pads(function: &Function, emitted: &Emitted) -> Vec<Crossing> {
+    let labels = function.blocks.iter().zip(&emitted.block_offsets);
+    labels.filter(|(b, _)| b.landing_pad).map(|(b, label)| (b.start, *label)).collect()
+}

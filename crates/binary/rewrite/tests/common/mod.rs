@@ -1,0 +1,162 @@
+//! What the tests of the checker share: real binaries, and random numbers that can be repeated.
+#![allow(dead_code)]
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::sync::LazyLock;
+
+use fettle_image::{Image, LinkAddr};
+use fettle_lift::Lifted;
+use fettle_rewrite::arguments::{Arguments, Class};
+use fettle_rewrite::own::OwnProbe;
+use fettle_rewrite::{Depth, Mode, Pointers, Probing};
+
+/// Every kind of probes that there is: the modes, to some depth only, with arguments of some
+/// functions.
+pub fn variants(lifted: &Lifted) -> Vec<Probing<'static>> {
+    let mut all: Vec<Probing<'static>> =
+        Mode::ALL.into_iter().filter(|m| *m != Mode::Own).map(Probing::new).collect();
+    all.extend(OWN.iter().map(|own| Probing { own: Some(own), ..Probing::new(Mode::Own) }));
+    all.push(Probing { depth: Depth::new(1), ..Probing::new(Mode::Time) });
+    all.push(Probing { depth: Depth::new(3), ..Probing::new(Mode::Events) });
+    let some = [
+        Arguments::new([Class::Integer, Class::Text], Some(Class::Integer)),
+        Arguments::new([Class::Float; 9], None),
+    ];
+    let functions = lifted.functions.iter().enumerate().filter(|(i, _)| i % 3 != 0);
+    let arguments = functions.map(|(i, f)| (f.entry, some[i % 2])).collect();
+    all.push(Probing { arguments: Cow::Owned(arguments), ..Probing::new(Mode::Events) });
+    all
+}
+
+/// The same, and what becomes of calls through pointers with them, in words as well.
+pub fn with_pointers(lifted: &Lifted) -> Vec<(Probing<'static>, Pointers<'static>, &'static str)> {
+    let mut all = Vec::new();
+    for probes in variants(lifted) {
+        match probes.mode {
+            Mode::Edges => all.push((probes.clone(), Pointers::Counted, "targets counted")),
+            Mode::Plain => {
+                let promoted = Pointers::Promoted(Box::leak(Box::new(targets(lifted))));
+                all.push((probes.clone(), promoted, "calls promoted"));
+            }
+            _ => {}
+        }
+        all.push((probes, Pointers::Kept, "calls through pointers as they are"));
+    }
+    all
+}
+
+/// What the C compiler's driver makes of this assembly source.
+pub fn assembled(source: &str, flags: &[&str]) -> Image {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (file, binary) = (dir.path().join("a.s"), dir.path().join("a.out"));
+    std::fs::write(&file, source).expect("a file");
+    let mut cc = std::process::Command::new("cc");
+    let built = cc.args(flags).args(["-nostdlib", "-o"]).args([&binary, &file]).status();
+    assert!(built.expect("a C compiler").success());
+    Image::parse(std::fs::read(&binary).expect("built")).expect("an ELF")
+}
+
+/// Some function for each call or jump through a pointer.
+pub fn targets(lifted: &Lifted) -> HashMap<LinkAddr, LinkAddr> {
+    let functions = &lifted.functions;
+    let calls = functions.iter().flat_map(|f| f.insns.iter().zip(&f.facts)).filter(|(i, facts)| {
+        matches!(facts.flow(i), fettle_isa::Flow::IndirectCall | fettle_isa::Flow::IndirectJump)
+    });
+    let target = |n: usize| functions[n * 7 % functions.len()].entry;
+    calls.enumerate().map(|(n, (insn, _))| (LinkAddr(insn.ip()), target(n))).collect()
+}
+
+/// Probes that are called, and that are put in line with registers to save.
+static OWN: LazyLock<[OwnProbe; 2]> = LazyLock::new(|| {
+    // inc qword [rdi]; mov rax, [rsi+8]; add [rdi+8], rax; ret
+    let line = [0x48, 0xff, 0x07, 0x48, 0x8b, 0x46, 8, 0x48, 0x01, 0x47, 8, 0xc3, 0x90, 0x90];
+    // mov rcx, [rsi+48]; mov [rdi+16], rcx; ret
+    let result = [0x48, 0x8b, 0x4e, 48, 0x48, 0x89, 0x4f, 16, 0xc3];
+    // test rdi, rdi; je $+2; ret
+    let called = [0x48, 0x85, 0xff, 0x74, 0, 0xc3];
+    let code = [line.as_slice(), &result, &called].concat();
+    let calls = (line.len() + result.len()) as u32;
+    let in_line = OwnProbe::new(code.clone(), Some(0), Some(line.len() as u32));
+    assert!(in_line.enter.as_ref().is_some_and(|f| f.inline.is_some()));
+    assert!(in_line.leave.as_ref().is_some_and(|f| f.inline.is_some()));
+    let by_call = OwnProbe::new(code, Some(calls), Some(calls));
+    assert!(by_call.enter.as_ref().is_some_and(|f| f.inline.is_none()));
+    [in_line, by_call]
+});
+
+/// What `probing` is, in a few words.
+pub fn describe(probing: &Probing<'_>) -> String {
+    let Probing { mode, depth, arguments, own } = probing;
+    let own = own.is_some();
+    format!(
+        "{mode:?}, depth {}, {} functions with arguments, own probe: {own}",
+        depth.limit(),
+        arguments.len()
+    )
+}
+
+/// Binaries that one or the other distribution has: C, C++, Rust and hand-written code; with and
+/// without position independence; of Microsoft's ABI.
+pub const BINARIES: [&str; 25] = [
+    "/bin/bash",
+    "/bin/tar",
+    "/bin/ls",
+    "/usr/bin/perl",
+    "/usr/bin/python3.11",
+    "/usr/bin/openssl",
+    "/usr/bin/find",
+    "/usr/bin/gawk",
+    "/usr/bin/mawk",
+    "/usr/bin/sed",
+    "/usr/bin/make",
+    "/usr/bin/ssh",
+    "/usr/bin/curl",
+    "/usr/bin/gpg",
+    "/usr/bin/as",
+    "/usr/bin/objdump",
+    "/lib/x86_64-linux-gnu/libc.so.6",
+    "/lib/x86_64-linux-gnu/libm.so.6",
+    "/lib64/ld-linux-x86-64.so.2",
+    "/usr/lib/x86_64-linux-gnu/libstdc++.so.6",
+    "/lib/x86_64-linux-gnu/libgcc_s.so.1",
+    "/usr/lib/x86_64-linux-gnu/libcrypto.so.3",
+    "/usr/lib/x86_64-linux-gnu/libsqlite3.so.0",
+    "/usr/lib/x86_64-linux-gnu/libgmp.so.10",
+    "/usr/lib/x86_64-linux-gnu/wine/x86_64-unix/ntdll.so",
+];
+
+/// A lifted binary; `None` if this machine does not have it.
+pub fn open(path: &str) -> Option<(Image, Lifted)> {
+    let image = Image::parse(std::fs::read(path).ok()?).expect("a binary of the system");
+    let lifted = fettle_lift::lift(&image);
+    Some((image, lifted))
+}
+
+/// Marsaglia's xorshift64*.
+pub struct Random(pub u64);
+
+impl Random {
+    /// A number below `n`.
+    pub fn below(&mut self, n: usize) -> usize {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) as usize % n.max(1)
+    }
+
+    /// One of `all`.
+    pub fn one<'a, T>(&mut self, all: &'a [T]) -> Option<&'a T> {
+        (!all.is_empty()).then(|| &all[self.below(all.len())])
+    }
+}
+
+/// The seed of this run; `FETTLE_SEED` repeats one.
+pub fn seed() -> u64 {
+    let clock = std::time::SystemTime::now()
+        .duration_since(std::time::UNIX_EPOCH)
+        .map_or(1, |d| d.as_nanos() as u64);
+    let seed = std::env::var("FETTLE_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or(clock);
+    println!("FETTLE_SEED={seed}");
+    seed.max(1)
+}

@@ -1,0 +1,48 @@
+//! Recording: what happens between a program's start and a finished trace.
+//!
+//! [`session::Recorder`] follows the program's processes: it puts new code into each at its
+//! `exec`, gives every thread a slot of shared memory, and empties the slots' rings into the
+//! trace while the program runs.
+
+pub mod arguments;
+pub mod beside;
+pub mod cache;
+pub mod clock;
+pub mod cost;
+pub mod counts;
+pub mod ending;
+mod estimate;
+mod fit;
+pub mod kernel;
+pub mod libraries;
+pub mod lives;
+pub mod machine;
+pub mod modules;
+pub mod own;
+pub mod perf;
+mod places;
+pub mod prototype;
+pub mod record;
+pub mod relay;
+pub mod room;
+pub mod rows;
+pub mod sampled;
+pub mod select;
+pub mod session;
+pub mod slots;
+pub mod snapshot;
+mod switches;
+pub mod tail;
+mod task;
+pub mod unmet;
+
+pub use arguments::ArgumentRequest;
+pub use beside::{KernelOutcome, KernelRecording, Target, record_kernel};
+pub use ending::Ending;
+pub use fettle_kernel_events::PAYLOAD_MOST;
+pub use kernel::KernelOptions;
+pub use own::Own;
+pub use record::{Options, Outcome, RecordError, die_by, record};
+pub use relay::{Finished, Remote, Traces, Undelivered};
+pub use select::{Pattern, Selection};
+pub use snapshot::snapshot;

@@ -1,0 +1,160 @@
+//! Processes and threads as the kernel's events tell of them.
+
+use std::collections::HashMap;
+use std::fs;
+
+use fettle_kernel_events::decode::Life;
+use fettle_trace::{Process, Thread};
+use serde::{Deserialize, Serialize};
+
+use crate::task;
+
+/// Who there was, and from when to when.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub struct Lives {
+    processes: Vec<Process>,
+    /// The newest with a number.
+    process_of: HashMap<u32, usize>,
+    threads: Vec<Thread>,
+    thread_of: HashMap<u32, usize>,
+    /// Names at the end, if this is read on another machine.
+    names: Option<HashMap<u32, String>>,
+}
+
+impl Lives {
+    /// Takes along what is asked of this machine at the end.
+    pub fn pack(&mut self) {
+        self.names = Some(crate::relay::thread_names());
+    }
+
+    /// Takes in a process that runs before the recording begins.
+    pub fn running(&mut self, pid: u32) {
+        self.process(pid, None, fettle_live::command_line(pid as i32), 0);
+        let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+        for tid in tasks.filter_map(|task| task.file_name().to_str()?.parse().ok()) {
+            self.thread(pid, tid, task::account(pid as i32, tid as i32).name, 0);
+        }
+    }
+
+    /// The tables as they are by now.
+    pub fn so_far(&self) -> (Vec<Process>, Vec<Thread>) {
+        (self.processes.clone(), self.threads.clone())
+    }
+
+    fn process(&mut self, pid: u32, parent: Option<u32>, command: String, start_ns: u64) {
+        self.process_of.insert(pid, self.processes.len());
+        self.processes.push(Process { pid, parent, command, start_ns, ..Process::default() });
+    }
+
+    fn thread(&mut self, pid: u32, tid: u32, name: String, start_ns: u64) {
+        let index = self.threads.len() as u32;
+        self.thread_of.insert(tid, self.threads.len());
+        self.threads.push(Thread { index, pid, tid, name, start_ns, ..Thread::default() });
+    }
+
+    /// Something happened to a process or thread.
+    pub fn happened(&mut self, life: Life<'_>, now_ns: u64) {
+        match life {
+            Life::Seen { pid, tid } => {
+                if !self.process_of.contains_key(&pid) {
+                    self.process(pid, None, String::new(), now_ns);
+                }
+                if !self.thread_of.contains_key(&tid) {
+                    self.thread(pid, tid, String::new(), now_ns);
+                }
+            }
+            Life::Fork { pid, tid, child_pid, child_tid } => {
+                let of = |map: &HashMap<u32, usize>, key| map.get(&key).copied();
+                if child_pid != pid {
+                    let command = of(&self.process_of, pid).map(|i| &self.processes[i].command);
+                    let command = command.cloned().unwrap_or_default();
+                    self.process(child_pid, Some(pid), command, now_ns);
+                }
+                let name = of(&self.thread_of, tid).map(|i| self.threads[i].name.clone());
+                self.thread(child_pid, child_tid, name.unwrap_or_default(), now_ns);
+            }
+            Life::Exec { pid, tid, path } => {
+                self.happened(Life::Seen { pid, tid }, now_ns);
+                let name = path.rsplit('/').next().unwrap_or(path);
+                self.processes[self.process_of[&pid]].command = path.to_owned();
+                // As the kernel names it.
+                let name = name.chars().take(15).collect();
+                self.threads[self.thread_of[&tid]].name = name;
+            }
+            Life::ThreadExit { tid, name, .. } => {
+                if let Some(index) = self.thread_of.remove(&tid) {
+                    let thread = &mut self.threads[index];
+                    thread.end_ns = now_ns;
+                    thread.name = name.to_owned();
+                }
+            }
+            Life::ProcessExit { pid, status } => {
+                if let Some(index) = self.process_of.remove(&pid) {
+                    let process = &mut self.processes[index];
+                    process.end_ns = now_ns;
+                    process.exit_code = (status >= 0).then_some(status);
+                    process.exit_signal = (status < 0).then_some(-status);
+                }
+            }
+        }
+    }
+
+    /// The tables. Who lives still has the end that is given, and the name that it has now.
+    pub fn tables(mut self, end_ns: u64) -> (Vec<Process>, Vec<Thread>) {
+        for index in self.thread_of.into_values() {
+            let thread = &mut self.threads[index];
+            thread.end_ns = end_ns;
+            let name = match &self.names {
+                Some(names) => names.get(&thread.tid).cloned().unwrap_or_default(),
+                None => task::account(thread.pid as i32, thread.tid as i32).name,
+            };
+            if !name.is_empty() {
+                thread.name = name;
+            }
+        }
+        for index in self.process_of.into_values() {
+            self.processes[index].end_ns = end_ns;
+        }
+        (self.processes, self.threads)
+    }
+
+    /// Adds those that are not in the tables yet: the program's own are there, with more.
+    pub fn add_to(self, end_ns: u64, processes: &mut Vec<Process>, threads: &mut Vec<Thread>) {
+        let (more_processes, more_threads) = self.tables(end_ns);
+        let known: Vec<u32> = processes.iter().map(|process| process.pid).collect();
+        processes.extend(more_processes.into_iter().filter(|new| !known.contains(&new.pid)));
+        let known: Vec<u32> = threads.iter().map(|thread| thread.tid).collect();
+        for mut new in more_threads {
+            if !known.contains(&new.tid) {
+                new.index = threads.len() as u32;
+                threads.push(new);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn from_fork_to_exit() {
+        let mut lives = Lives::default();
+        lives.happened(Life::Exec { pid: 1, tid: 1, path: "/bin/sh" }, 10);
+        lives.happened(Life::Fork { pid: 1, tid: 1, child_pid: 2, child_tid: 2 }, 20);
+        lives.happened(Life::Fork { pid: 2, tid: 2, child_pid: 2, child_tid: 3 }, 30);
+        lives.happened(Life::ThreadExit { tid: 3, name: "worker" }, 40);
+        lives.happened(Life::ThreadExit { tid: 2, name: "sh" }, 50);
+        lives.happened(Life::ProcessExit { pid: 2, status: -9 }, 50);
+        // The number is used again.
+        lives.happened(Life::Fork { pid: 1, tid: 1, child_pid: 2, child_tid: 2 }, 60);
+        let (processes, threads) = lives.tables(70);
+        let shown: Vec<_> =
+            processes.iter().map(|p| (p.pid, p.parent, p.start_ns, p.end_ns)).collect();
+        assert_eq!(shown, [(1, None, 10, 70), (2, Some(1), 20, 50), (2, Some(1), 60, 70)]);
+        assert_eq!((processes[1].exit_signal, processes[1].command.as_str()), (Some(9), "/bin/sh"));
+        let shown: Vec<_> = threads.iter().map(|t| (t.index, t.pid, t.tid, t.end_ns)).collect();
+        assert_eq!(shown, [(0, 1, 1, 70), (1, 2, 2, 50), (2, 2, 3, 40), (3, 2, 2, 70)]);
+        assert_eq!(threads[2].name, "worker");
+    }
+}

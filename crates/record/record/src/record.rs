@@ -1,0 +1,592 @@
+//! One recording, from the command to the finished trace.
+
+use std::collections::HashSet;
+use std::ffi::OsString;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use fettle_abi::ring::Policy;
+use fettle_live::{ExitStatus, Launch, LiveError, RunOptions, WaitFor};
+use fettle_rewrite::{Depth, Mode};
+use fettle_trace::{
+    Clock, Exit, Finish, Function, Loss, Manifest, Module, OpenCall, Parameter, RunTotals,
+    TickConverter,
+};
+
+use fettle_kernel_events::{Capture, KernelError};
+
+use crate::arguments::{self, ArgumentRequest};
+use crate::cache::{Plans, folder::DEFAULT_LIMIT};
+use crate::ending::Ending;
+use crate::kernel::{KernelOptions, Running};
+use crate::libraries::Libraries;
+use crate::lives::Lives;
+use crate::modules::{self, ModuleError, ModuleOptions, Modules};
+use crate::own::Own;
+use crate::relay::{Destination, Finished, Remote};
+use crate::select::Selection;
+use crate::session::{Done, Progress, Recorder};
+use crate::slots::{SlotLayout, Slots};
+use crate::unmet::Unmet;
+use crate::{clock, cost, machine, rows};
+
+/// What to record, and how.
+pub struct Options {
+    /// The program and its arguments.
+    pub command: Vec<OsString>,
+    /// The trace's folder; it must not exist.
+    pub output: PathBuf,
+    /// The machine on which the trace is made, if it is another one; then the folder holds what is
+    /// on its way.
+    pub remote: Option<Remote>,
+    /// What probes measure.
+    pub mode: Mode,
+    /// How deeply nested they measure.
+    pub depth: Depth,
+    /// Which functions get them.
+    pub selection: Selection,
+    /// The user's own probe, in the mode of that name.
+    pub own: Option<Own>,
+    /// Functions whose arguments are recorded.
+    pub arguments: Vec<ArgumentRequest>,
+    /// Shared libraries to record too: patterns for their paths or file names.
+    pub libraries: Vec<String>,
+    /// The user's own patterns: others may be there for locks.
+    pub unmet: Unmet,
+    /// Bytes of ring per thread, a power of two.
+    pub ring_bytes: u32,
+    /// What a thread does whose ring is full.
+    pub policy: Policy,
+    /// Threads at once.
+    pub threads: u32,
+    /// Blocks are laid out at random, by this seed: for tests.
+    pub shuffle: Option<u64>,
+    /// The kernel's events, if they are to be recorded too.
+    pub kernel: Option<KernelOptions>,
+    /// Where rewritten code is kept for later recordings; `None` for nowhere.
+    pub cache: Option<PathBuf>,
+}
+
+impl Options {
+    /// The sizes of the memory that threads write to.
+    pub fn slots(&self) -> SlotLayout {
+        SlotLayout {
+            ring_bytes: self.ring_bytes,
+            functions: FUNCTIONS,
+            counters: if self.mode.has_counters() { COUNTERS } else { 0 },
+            slots: self.threads,
+        }
+    }
+
+    /// The modules of a session, none yet; `crossings` as in [`ModuleOptions`].
+    pub fn modules(&self, crossings: bool) -> Modules {
+        let layout = self.slots();
+        Modules::new(ModuleOptions {
+            mode: self.mode,
+            depth: self.depth,
+            selection: self.selection.clone(),
+            own: self.own.as_ref().map(|own| own.probe.clone()),
+            arguments: self.arguments.clone(),
+            functions: layout.functions,
+            counters: layout.counters,
+            ring_bytes: layout.ring_bytes,
+            accumulators_at: layout.accumulators_at(),
+            counters_at: layout.counters_at(),
+            shuffle: self.shuffle,
+            crossings,
+            cache: self.cache.as_deref().and_then(|path| Plans::open(path, DEFAULT_LIMIT)),
+        })
+    }
+}
+
+/// What came of a recording.
+pub struct Outcome {
+    /// How the program ended; `None` if it runs on.
+    pub status: Option<ExitStatus>,
+    /// What became of the trace.
+    pub finished: Finished,
+    /// Functions with probes.
+    pub functions_probed: u64,
+    /// The program files and libraries that were rewritten.
+    pub modules: Vec<Module>,
+    /// Functions left alone, by reason.
+    pub reasons: Vec<(&'static str, u64)>,
+    /// Programs that ran without probes, with the reason.
+    pub refused: Vec<(String, String)>,
+    /// What lifting and rewriting took.
+    pub work: modules::Work,
+    /// Why the trace is not whole, if it is not.
+    pub write_error: Option<fettle_trace::Error>,
+}
+
+/// Why there is no recording.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RecordError {
+    /// The program is none that Fettle records.
+    #[error(transparent)]
+    Program(#[from] ModuleError),
+    /// No such program.
+    #[error("cannot run {program:?}: {error}")]
+    NotFound {
+        /// As it was asked for.
+        program: String,
+        /// What the system said.
+        error: io::Error,
+    },
+    /// Nobody has the number that was to be recorded.
+    #[error("there is no process {0}")]
+    NoProcess(u32),
+    /// The session's memory cannot be had.
+    #[error(
+        "cannot set up shared memory: {0}; a smaller --ring or --max-threads takes less, and `ulimit -v` may limit it"
+    )]
+    Memory(io::Error),
+    /// The trace cannot be written.
+    #[error(transparent)]
+    Trace(#[from] fettle_trace::Error),
+    /// Kernel events cannot be had.
+    #[error(transparent)]
+    Kernel(#[from] KernelError),
+    /// The collector on another machine cannot be had.
+    #[error(transparent)]
+    Relay(#[from] fettle_relay::Error),
+    /// The program cannot be run.
+    #[error(transparent)]
+    Live(#[from] LiveError),
+    /// What was recorded could not be made a trace.
+    #[error("{source}")]
+    Unfinished {
+        /// How the program ended; `None` if it runs on.
+        status: Option<ExitStatus>,
+        /// Why.
+        source: Box<RecordError>,
+    },
+}
+
+impl RecordError {
+    pub(crate) fn unfinished(
+        status: Option<ExitStatus>,
+        error: fettle_trace::Error,
+    ) -> RecordError {
+        RecordError::Unfinished { status, source: Box::new(error.into()) }
+    }
+
+    /// The status with which shells say that there is no such program, or none that can be executed,
+    /// if that is why.
+    pub fn shell_status(&self) -> Option<u8> {
+        match self {
+            RecordError::NotFound { error, .. } if error.kind() == io::ErrorKind::NotFound => {
+                Some(127)
+            }
+            RecordError::Live(LiveError::NotFound { .. }) => Some(127),
+            RecordError::NotFound { .. }
+            | RecordError::Live(
+                LiveError::NotExecutable { .. }
+                | LiveError::Interpreter { .. }
+                | LiveError::Format { .. },
+            ) => Some(126),
+            _ => None,
+        }
+    }
+}
+
+/// Functions and counters that one session can number. The memory behind is sparse: what is not
+/// used costs nothing.
+const FUNCTIONS: u32 = 1 << 20;
+const COUNTERS: u32 = 1 << 23;
+
+/// Runs a program and records it.
+///
+/// `stop` ends the recording when the program ends, even if children of its live on.
+///
+/// # Errors
+///
+/// When the program cannot be started or nothing can be recorded of it; then it has not run.
+/// Errors that come later are part of the outcome.
+pub fn record(
+    options: &Options,
+    stop: &AtomicBool,
+    progress: Option<Box<dyn FnMut(Progress) + '_>>,
+    finishing: &mut dyn FnMut(u64, u64),
+) -> Result<Outcome, RecordError> {
+    fettle_live::check_proc()?;
+    let program = find_program(&options.command[0])?;
+    if is_elf(&program) {
+        modules::open_image(&program)?;
+    }
+    let slots = Slots::new(options.slots(), options.policy, options.mode);
+    let slots = slots.map_err(RecordError::Memory)?;
+    let mut command = options.command.iter().cloned();
+    let launch = Launch::new(command.next().expect("a program"), command);
+    let run = |recorder: &mut Recorder<'_>, kernel: Option<&Running>| {
+        let children = kernel.map(|kernel| kernel.processes().observe_children()).transpose()?;
+        let waits = RunOptions { period: PERIOD, stop, wait_for: WaitFor::All };
+        let status = fettle_live::run(&launch, recorder, waits);
+        drop(children);
+        Ok(Some(status?))
+    };
+    conduct(options, (&slots, options.modules(false)), run, (stop, progress, finishing))
+}
+
+/// How often what was recorded is stored.
+pub const PERIOD: Duration = Duration::from_millis(2);
+
+/// What a recording is watched by: what ends it, its progress, and that of its last part.
+pub type Watch<'a> =
+    (&'a AtomicBool, Option<Box<dyn FnMut(Progress) + 'a>>, &'a mut dyn FnMut(u64, u64));
+
+/// Records what `run` has the recorder follow, from an empty trace to a finished one; `modules` may
+/// be there already. `run` also gets the recording of kernel events, if there is one, and answers how
+/// the program ended.
+///
+/// # Errors
+///
+/// When nothing can be recorded, and what `run` fails with; then there is no trace.
+pub fn conduct<E: From<RecordError>>(
+    options: &Options,
+    (slots, modules): (&Slots, Modules),
+    run: impl FnOnce(&mut Recorder<'_>, Option<&Running>) -> Result<Option<ExitStatus>, E>,
+    (stop, progress, finishing): Watch<'_>,
+) -> Result<Outcome, E> {
+    // Refused here, nothing has been made or run yet.
+    let capture = options.kernel.map(|kernel| kernel.capture()).transpose();
+    let capture = capture.map_err(RecordError::from)?;
+    let mut manifest = begin_manifest(options);
+    let (destination, writer) =
+        Destination::create(&options.output, options.remote.as_ref(), &manifest)?;
+    let start = |(kernel, capture)| start_kernel(kernel, capture, &destination);
+    let kernel = match options.kernel.zip(capture).map(start).transpose() {
+        Ok(kernel) => kernel,
+        Err(error) => {
+            destination.give_up(writer);
+            return Err(error.into());
+        }
+    };
+    let own_fields = options.own.as_ref().map(|own| own.fields.len());
+    let libraries = Libraries::new(options.libraries.clone(), options.unmet.clone());
+    let mut recorder = Recorder::new(modules, libraries, slots, writer, progress);
+    recorder.expect_own(own_fields);
+    recorder.checkpoint_manifest(manifest.clone());
+    let run = run(&mut recorder, kernel.as_ref());
+    let kernel = kernel.map(Running::end);
+    let (modules, writer, mut done, notes, write_error) = recorder.end();
+    let status = match run {
+        Ok(status) => status,
+        Err(e) => {
+            destination.give_up(writer);
+            return Err(e);
+        }
+    };
+
+    let converter = end_clock(&mut manifest);
+    manifest.exit = status.map(exit);
+    manifest.notes = notes;
+    manifest.notes.extend(arguments_not_recorded(options, &modules));
+    manifest.notes.extend(code_in_no_function(&modules));
+    manifest.notes.extend(could_trace(&modules));
+    manifest.notes.extend(not_met(&mut done, &modules));
+    manifest.switches = done.switches;
+    fill_totals(&mut manifest, &done);
+    done.into_ns(converter, options.mode);
+    let (reasons, refused) = (modules::reasons(modules.all()), done.refused.clone());
+    let functions_probed = functions_probed(&modules, &done);
+    let work = modules.work;
+    let finish = tables(options, manifest, &modules, done);
+    let module_rows = finish.modules.clone();
+    let mut kernel = kernel.map(|kernel| kernel.known(Lives::default()));
+    if let Some(kernel) = kernel.as_mut().filter(|_| options.remote.is_some()) {
+        kernel.pack();
+    }
+    let ending = Ending::new(finish, kernel);
+    let finished = destination.finish(writer, ending, stop, finishing);
+    let finished = finished.map_err(|error| RecordError::unfinished(status, error))?;
+    Ok(Outcome {
+        status,
+        finished,
+        functions_probed,
+        modules: module_rows,
+        reasons: reasons.into_iter().map(|(r, n)| (r.describe(), n)).collect(),
+        refused,
+        work,
+        write_error,
+    })
+}
+
+/// Functions of the modules whose new code some process has got.
+fn functions_probed(modules: &Modules, done: &Done) -> u64 {
+    let mapped: HashSet<u32> = done.mappings.iter().map(|mapping| mapping.module).collect();
+    let got = modules.all().iter().filter(|module| mapped.contains(&module.id));
+    got.map(|module| module.plan.functions.len() as u64).sum()
+}
+
+/// All tables of a trace but that of calls.
+fn tables(options: &Options, mut manifest: Manifest, modules: &Modules, done: Done) -> Finish {
+    let (counters, near) = done.counter_rows(modules);
+    if near > 0 {
+        manifest.notes.push(format!(
+            "{near} functions were left in the middle, by an exception, longjmp or exit: counts of \
+             their edges after that are too high or too low by as much"
+        ));
+    }
+    let mut finish = Finish {
+        mappings: done.mappings,
+        processes: done.processes,
+        threads: done.threads,
+        totals: done.totals,
+        own: done.own,
+        counters,
+        ..name_tables(manifest, modules)
+    };
+    match options.mode {
+        Mode::Events => finish.open_calls = done.open,
+        Mode::Time | Mode::Cpu => {
+            let mut open = done.open;
+            open.retain(|call| !is_start(modules, call.function));
+            finish.manifest.notes.extend(still_open(&open, &finish.functions));
+        }
+        _ => {}
+    }
+    finish
+}
+
+/// Whether a function is where its program starts, which no program comes back from.
+fn is_start(modules: &Modules, function: u32) -> bool {
+    modules.all().iter().any(|module| {
+        let index = function.checked_sub(module.first_function);
+        let planned = index.and_then(|index| module.plan.functions.get(index as usize));
+        planned.is_some_and(|planned| planned.entry == module.image.entry())
+    })
+}
+
+/// What is told of calls that had not ended where only those that have are added up.
+fn still_open(open: &[OpenCall], functions: &[Function]) -> Option<String> {
+    const NAMED: usize = 5;
+    let function = |call: &OpenCall| functions.get(call.function as usize);
+    let mut names: Vec<&str> = open.iter().filter_map(function).map(|f| f.name.as_str()).collect();
+    names.sort_unstable();
+    names.dedup();
+    let others = names.split_off(names.len().min(NAMED)).len();
+    let others = if others > 0 { format!(" and {others} others") } else { String::new() };
+    let names = names.join(", ");
+    let calls = open.len();
+    (calls > 0)
+        .then(|| format!("{calls} calls had not ended, and are in no figure: of {names}{others}"))
+}
+
+/// Begins to record kernel events.
+pub(crate) fn start_kernel(
+    options: KernelOptions,
+    capture: Capture,
+    destination: &Destination,
+) -> Result<Running, RecordError> {
+    let failed = |error| KernelError::Io { what: "create the spool of kernel events", error };
+    let spool = destination.kernel_spool().map_err(failed)?;
+    Ok(Running::start(capture, spool, options.ring_bytes)?)
+}
+
+/// Notes when the recording ended, and how its ticks become nanoseconds.
+pub fn end_clock(manifest: &mut Manifest) -> TickConverter {
+    let end = clock::now();
+    manifest.clock.end = Some(end);
+    if let Some(begin) = manifest.clock.begin {
+        manifest.clock.tsc_hz = clock::hertz(begin, end);
+    }
+    let converter = manifest.clock.converter();
+    manifest.duration_ns = converter.since_start_ns(end.tsc);
+    converter
+}
+
+/// How a program ended, for the manifest.
+pub(crate) fn exit(status: ExitStatus) -> Exit {
+    match status {
+        ExitStatus::Code(code) => Exit { code: Some(code), signal: None },
+        ExitStatus::Signal { signal, .. } => Exit { code: None, signal: Some(signal) },
+    }
+}
+
+/// The manifest of a recording that begins now.
+pub fn new_manifest(command: &[OsString]) -> Manifest {
+    let mut manifest = Manifest {
+        fettle_version: env!("CARGO_PKG_VERSION").to_owned(),
+        command: command.iter().map(|a| a.to_string_lossy().into_owned()).collect(),
+        cwd: std::env::current_dir().unwrap_or_default().display().to_string(),
+        machine: machine::describe(),
+        ..Manifest::default()
+    };
+    begin_clock(&mut manifest);
+    manifest
+}
+
+/// Notes that the recording begins now.
+pub fn begin_clock(manifest: &mut Manifest) {
+    let begin = clock::now();
+    let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    manifest.start_unix_ns = unix.as_nanos() as u64;
+    manifest.clock = Clock { tsc_hz: 0, tsc_at_start: begin.tsc, begin: Some(begin), end: None };
+}
+
+fn begin_manifest(options: &Options) -> Manifest {
+    Manifest {
+        probe_mode: rows::probe_mode(options.mode),
+        own_fields: options.own.as_ref().map_or_else(Vec::new, |own| own.fields.clone()),
+        probe_cost: cost::measure(options.mode),
+        ..new_manifest(&options.command)
+    }
+}
+
+fn fill_totals(manifest: &mut Manifest, done: &Done) {
+    manifest.totals = RunTotals {
+        calls: done.calls,
+        records: 0,
+        lost: done.lost,
+        left_frames: done.left_frames,
+        orphan_exits: done.orphan_exits,
+        shadow_overflows: done.shadow_overflows,
+        threads: done.threads.len() as u64,
+        processes: done.processes.len() as u64,
+    };
+    let mut loss = |reason: &str, count: u64| {
+        if count > 0 {
+            manifest.losses.push(Loss { reason: reason.to_owned(), count });
+        }
+    };
+    loss("record that could not be written to disk", done.unwritten);
+    loss("record of a context switch that found no room", done.switches_lost);
+    let threads = match done.limited {
+        true => "thread for which the limit on files' sizes (RLIMIT_FSIZE, ulimit -f) left no room",
+        false => "thread for which there was no room",
+    };
+    loss(threads, done.without_slot);
+    for (path, reason) in &done.refused {
+        manifest.notes.push(format!("{path} ran without probes: {reason}"));
+    }
+}
+
+/// What is told of patterns that have matched nothing.
+fn not_met(done: &mut Done, modules: &Modules) -> Vec<String> {
+    let mut unmet = std::mem::take(&mut done.unmet);
+    for module in modules.all() {
+        unmet.meets_functions(&module.image, &module.plan);
+    }
+    unmet.notes()
+}
+
+/// What is told of files whose code is in no known function for the most part.
+fn code_in_no_function(modules: &Modules) -> Vec<String> {
+    let notes = modules.all().iter().map(|module| {
+        let note = module.plan.coverage.note()?;
+        Some(format!("{}: {note}", module.path.display()))
+    });
+    notes.flatten().collect()
+}
+
+/// What is told of programs that may want to trace others: these have a tracer already, and whoever is
+/// refused says no more than that.
+fn could_trace(modules: &Modules) -> Vec<String> {
+    let imports = |module: &&modules::Module| {
+        module.image.relocs().iter().any(|reloc| reloc.symbol.as_deref() == Some("ptrace"))
+    };
+    let note = |module: &modules::Module| {
+        let program = module.path.display();
+        format!("{program} calls ptrace: that fails for what is recorded, which is traced already")
+    };
+    modules.all().iter().filter(imports).map(note).collect()
+}
+
+/// The tables that give names to what records hold.
+pub(crate) fn name_tables(manifest: Manifest, modules: &Modules) -> Finish {
+    let all = modules.all();
+    let module = |m: &modules::Module| rows::module(m.id, &m.path, &m.image, &m.plan);
+    let functions =
+        |m: &modules::Module| rows::functions(m.id, m.first_function, &m.image, &m.plan);
+    Finish {
+        manifest,
+        modules: all.iter().map(module).collect(),
+        functions: all.iter().flat_map(functions).collect(),
+        parameters: all.iter().flat_map(parameter_rows).collect(),
+        skipped: all.iter().flat_map(|m| rows::skipped(m.id, &m.plan)).collect(),
+        ..Finish::default()
+    }
+}
+
+/// What was asked for of arguments and could not be had.
+fn arguments_not_recorded(options: &Options, modules: &Modules) -> Vec<String> {
+    let known = modules.all().iter().map(|m| &m.arguments);
+    let unknown: Vec<&str> = known.clone().flat_map(|a| &a.unknown).map(String::as_str).collect();
+    let mut notes = Vec::new();
+    if let [first, rest @ ..] = unknown.as_slice() {
+        let others = match rest.len() {
+            0 => String::new(),
+            n => format!(" and {n} more"),
+        };
+        notes.push(format!(
+            "no arguments of {first}{others}: no debug information says what they are; give a \
+             prototype, as in --args 'int {first}(const char *, int)'"
+        ));
+    } else if !options.arguments.is_empty() && known.clone().all(|a| a.classes.is_empty()) {
+        notes.push("no function has the name that --args gives".to_owned());
+    }
+    notes
+}
+
+fn parameter_rows(module: &modules::Module) -> Vec<Parameter> {
+    let functions = module.plan.functions.iter().enumerate();
+    let known =
+        functions.filter_map(|(i, f)| Some((i, module.arguments.parameters.get(&f.entry)?)));
+    known
+        .flat_map(|(i, parameters)| arguments::rows(module.first_function + i as u32, parameters))
+        .collect()
+}
+
+fn is_elf(path: &Path) -> bool {
+    let mut magic = [0; 4];
+    std::fs::File::open(path)
+        .and_then(|mut f| io::Read::read_exact(&mut f, &mut magic))
+        .is_ok_and(|()| &magic == b"\x7fELF")
+}
+
+/// The file that the shell would run for `program`.
+fn find_program(program: &OsString) -> Result<PathBuf, RecordError> {
+    let not_found =
+        |error| RecordError::NotFound { program: program.to_string_lossy().into_owned(), error };
+    if program.as_bytes().contains(&b'/') {
+        let path = PathBuf::from(program);
+        return match std::fs::metadata(&path) {
+            Ok(meta) if meta.is_dir() => Err(not_found(io::ErrorKind::IsADirectory.into())),
+            // It is not so much as opened: for a FIFO that would wait for who writes to it.
+            Ok(meta) if !meta.is_file() => Err(LiveError::NotExecutable { path }.into()),
+            Ok(_) => Ok(path),
+            Err(e) => Err(not_found(e)),
+        };
+    }
+    // As execvp.
+    let path = std::env::var_os("PATH").unwrap_or_else(|| "/bin:/usr/bin".into());
+    std::env::split_paths(&path)
+        .map(|folder| folder.join(program))
+        .find(|file| file.is_file())
+        .ok_or_else(|| {
+            not_found(io::Error::new(io::ErrorKind::NotFound, "no program of this name in PATH"))
+        })
+}
+
+/// Ends this process by `signal`, as the program ended, so that whoever started it is told the
+/// same. Leaves no core dump of its own.
+pub fn die_by(signal: i32) -> ! {
+    // SAFETY: plain system calls; the signal's default action is restored, so no handler of ours
+    // runs, and it is raised in this thread. If it does not end the process, the exit does.
+    unsafe {
+        let none = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+        libc::setrlimit(libc::RLIMIT_CORE, &raw const none);
+        libc::signal(signal, libc::SIG_DFL);
+        let mut set = std::mem::zeroed::<libc::sigset_t>();
+        libc::sigemptyset(&raw mut set);
+        libc::sigaddset(&raw mut set, signal);
+        libc::sigprocmask(libc::SIG_UNBLOCK, &raw const set, std::ptr::null_mut());
+        libc::raise(signal);
+    }
+    std::process::exit(128 + signal)
+}

@@ -1,0 +1,486 @@
+//! Recording calls and times of a process that runs already, and of its relatives.
+//!
+//! What a launched program is given at its start the process is given while it runs: memory that
+//! it shares with us, where each of its threads has a slot, and copies of its functions with
+//! probes. From before the first jump to them is written until the end it is followed, so that
+//! threads and children which are born meanwhile have slots of their own. Then it is let go of, and
+//! all of it is taken back. Its relatives are given the same at the same places, one after the other.
+//!
+//! Libraries that are opened meanwhile are recorded from their first instruction on (see
+//! [`crate::doors`]).
+//!
+//! What a thread was in the middle of when it began stays in old code until it is called again: a
+//! recording begins with the calls that begin after it.
+
+use std::collections::{HashMap, VecDeque};
+use std::io::ErrorKind;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+
+use fettle_live::{
+    Entry, ExitStatus, Following, Journal, LiveAddr, LiveError, Mapping, Process, Prot, Region,
+    RunOptions, WaitFor,
+};
+use fettle_record::kernel::Running;
+use fettle_record::libraries::Keeper;
+use fettle_record::modules::Modules;
+use fettle_record::record::{PERIOD, Watch, conduct};
+use fettle_record::room::find_hole;
+use fettle_record::session::{self, Attached, Recorder};
+use fettle_record::slots::Slots;
+use fettle_record::{Options, Outcome, RecordError};
+use fettle_rewrite::Pointers;
+
+use crate::doors::Doors;
+use crate::error::TuneError;
+use crate::everywhere::{TakenBack, disinherit, disown, take_back};
+use crate::family::Family;
+use crate::install::{self, Installed, Installing};
+use crate::module::{self, Module, NewCode, Recipe};
+use crate::target::{LOADING, Target};
+use crate::ways::Callers;
+use crate::{Stop, Wanted};
+
+/// Far from what loaders and allocators use.
+const SLOTS_FROM: u64 = 0x2b5c_0000_0000;
+/// So long threads have to leave new code: nobody wants to wait longer for a trace.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// What came of a recording.
+pub struct Recorded {
+    /// The trace, and what is told of it.
+    pub outcome: Outcome,
+    /// What the process that was named was given.
+    pub installed: Installed,
+    /// How long threads stood still, each time, but for the last, when each is let go by itself.
+    pub stops: Vec<Duration>,
+    /// Processes that have their own code again, but still have memory of ours, and why.
+    pub stuck: Vec<(i32, String)>,
+}
+
+/// Who is recorded: a process, and its relatives unless it is to be recorded alone.
+#[derive(Clone, Copy)]
+pub struct Whom<'a> {
+    /// The process that is named. The recording ends with it.
+    pub process: &'a Process,
+    /// Its relatives are left as they are.
+    pub alone: bool,
+}
+
+/// Records a process with its relatives, and what they beget, until somebody wants it to end, the time
+/// is over, or the process ends. `options` are those of a program that is launched; their command is
+/// what the trace is to say of it.
+///
+/// # Errors
+///
+/// When the process cannot be changed; then there is no trace.
+pub fn record(
+    Whom { process, alone }: Whom<'_>,
+    folder: &Path,
+    options: &Options,
+    duration: Option<Duration>,
+    watch: Watch<'_>,
+) -> Result<Recorded, TuneError> {
+    if options.remote.is_none() {
+        // Better now than when the process has been changed.
+        fettle_trace::check_free(&options.output)?;
+    }
+    let stop = Stop(watch.0);
+    let target = Target::when_loaded(process, LOADING, &|| stop.is_wanted())?;
+    let explained = |error: TuneError| explained(process, error);
+    let mut family = Family::of(process, alone);
+    let planned = plan(&target, &family, (options, folder), stop).map_err(explained)?;
+    let Planned { session, codes, known, mut notes, region, doors } = planned;
+    let mut journal = Journal::create(folder, process)?;
+    let new = New { codes: &codes, region, doors: doors.as_ref() };
+    let (slots, installing, mut stops) = match prepare(&target, &mut journal, new, options) {
+        Ok(prepared) => prepared,
+        Err(error) => {
+            new.take_back(folder, ([journal].into(), HashMap::new()))?;
+            return Err(explained(error));
+        }
+    };
+    let file = slots.file();
+    let mut changed = Changed {
+        target: &target,
+        new,
+        memory: file.as_fd(),
+        folder,
+        journals: [journal].into(),
+        stops: Vec::new(),
+        without_doors: Vec::new(),
+    };
+    let mut installed = Installed::default();
+    let (outcome, taken_back) = std::thread::scope(|scope| {
+        let mut undoing = None;
+        let run = |recorder: &mut Recorder<'_>, kernel: Option<&Running>| {
+            recorder.notes.append(&mut notes);
+            target.paths().for_each(|path| recorder.meets_library(path));
+            recorder.attach(Attached { slots_at: region.at, codes: known, keeper: keeper(&doors) });
+            observe(kernel, &family)?;
+            let work = |following: &Following| {
+                changed.work(installing, &mut family, following, (duration, stop))
+            };
+            let followed = follow(process, recorder, work);
+            recorder.notes.extend(family.left.iter().map(left_alone));
+            recorder.notes.append(&mut changed.without_doors);
+            // The trace is made meanwhile.
+            let back = changed.give_back();
+            undoing = Some(scope.spawn(move || new.take_back(folder, back)));
+            let (new, status) = followed?;
+            installed = new;
+            Ok(status)
+        };
+        let outcome: Result<Outcome, TuneError> = conduct(options, (&slots, session), run, watch);
+        let taken_back = match undoing {
+            Some(undoing) => {
+                undoing.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+            }
+            None => new.take_back(folder, changed.give_back()),
+        };
+        (outcome, taken_back)
+    });
+    let (outcome, taken_back) = (outcome.map_err(explained)?, taken_back?);
+    stops.extend(installed.stops.iter().chain(&changed.stops).chain(&taken_back.stops));
+    Ok(Recorded { outcome, installed, stops, stuck: taken_back.stuck })
+}
+
+/// What every process is given.
+#[derive(Clone, Copy)]
+struct New<'a> {
+    codes: &'a [Arc<NewCode>],
+    /// Where its threads have their slots.
+    region: Region,
+    /// For libraries that it opens later, if those are wanted.
+    doors: Option<&'a Doors>,
+}
+
+impl New<'_> {
+    /// Takes it back: what undo logs tell of, new code of libraries that were opened later being known.
+    fn take_back(
+        &self,
+        folder: &Path,
+        (journals, opened): (VecDeque<Journal>, HashMap<i32, Vec<Arc<NewCode>>>),
+    ) -> Result<TakenBack, TuneError> {
+        let codes = |pid: i32| {
+            let own = opened.get(&pid).map_or(self.codes, |codes| &codes[..]);
+            own.iter().map(|code| &**code).collect()
+        };
+        take_back(folder, journals, &codes, PATIENCE)
+    }
+}
+
+/// Processes that have new code, or are about to have it.
+struct Changed<'a> {
+    /// The one that was named.
+    target: &'a Target<'a>,
+    new: New<'a>,
+    /// The slots' memory.
+    memory: BorrowedFd<'a>,
+    folder: &'a Path,
+    /// Undo logs of those whose doors are not open.
+    journals: VecDeque<Journal>,
+    /// How long threads of the others stood still, each time.
+    stops: Vec<Duration>,
+    /// What is told of those that have no door.
+    without_doors: Vec<String>,
+}
+
+impl Changed<'_> {
+    /// Leads all to their new code, and waits until the recording is to end.
+    fn work(
+        &mut self,
+        installing: Installing<'_>,
+        family: &mut Family<'_>,
+        following: &Following,
+        (duration, stop): (Option<Duration>, Stop<'_>),
+    ) -> Result<Installed, TuneError> {
+        let installed = self.lead_first(installing)?;
+        self.take_in(family, following, stop)?;
+        wait(self.target.process, duration, stop);
+        Ok(installed)
+    }
+
+    /// Leads the process that was named to its new code.
+    fn lead_first(&mut self, installing: Installing<'_>) -> Result<Installed, TuneError> {
+        let (process, table) = (self.target.process, installing.table());
+        match installing.finish(&mut self.journals[0]) {
+            // Another program, which has got its probes as it was executed.
+            Err(_) if process.lives() && !process.is_same() => Ok(Installed::default()),
+            Ok(installed) => {
+                self.open_door(process, table);
+                Ok(installed)
+            }
+            failed => failed,
+        }
+    }
+
+    /// Opens the door of a process whose log is the newest.
+    fn open_door(&mut self, process: &Process, table: Option<(LiveAddr, usize)>) {
+        let Some(doors) = self.new.doors else { return };
+        let Some(journal) = self.journals.pop_back() else { return };
+        if let Err((journal, why)) = doors.open(process, journal, (table, self.new.codes)) {
+            self.journals.push_back(journal);
+            if process.lives() {
+                self.without_doors.push(without_door(process.pid(), &why));
+            }
+        }
+    }
+
+    /// All undo logs, and the new code of processes that have libraries of their own.
+    fn give_back(&mut self) -> (VecDeque<Journal>, HashMap<i32, Vec<Arc<NewCode>>>) {
+        let (opened, codes) = self.new.doors.map(Doors::take).unwrap_or_default();
+        self.journals.extend(opened);
+        (std::mem::take(&mut self.journals), codes)
+    }
+
+    /// Takes in the relatives, and those that are forked before it is done with all. Who is forked by a
+    /// process that is followed already has what that one has.
+    fn take_in(
+        &mut self,
+        family: &mut Family<'_>,
+        following: &Following,
+        stop: Stop<'_>,
+    ) -> Result<(), TuneError> {
+        let lead = family.lead;
+        family.for_each(|process| {
+            // The recording ends with the process that was named.
+            let done = process.pid() == lead.pid() || stop.is_wanted() || !lead.lives();
+            if done { Ok(()) } else { self.take_in_one(process, following) }
+        })
+    }
+
+    /// Gives a relative what the first has, follows it, and leads it to its new code. What fails is
+    /// taken back at the end.
+    fn take_in_one(&mut self, process: &Process, following: &Following) -> Result<(), TuneError> {
+        let by_door = self.new.doors.map(|doors| doors.inherit(process)).transpose()?.flatten();
+        if let Some((log, heir)) = by_door {
+            disown(log, &heir)?;
+        } else if let Some((journal, heir)) = fettle_live::by_birth(&self.journals, process) {
+            disinherit(journal, &heir)?;
+        }
+        let target = self.target.of_relative(process);
+        self.journals.push_back(Journal::create(self.folder, process)?);
+        let journal = self.journals.back_mut().expect("just added");
+        let ((), stop) = process.while_halted(|halted| install::without_gs(halted))?;
+        self.stops.push(stop);
+        self.stops.extend(process.map_same(journal, self.new.region, self.memory)?);
+        let installing = install_in(&target, journal, self.new)?;
+        let table = installing.table();
+        following.join(process)?;
+        self.stops.extend(installing.finish(journal)?.stops);
+        self.open_door(process, table);
+        Ok(())
+    }
+}
+
+/// Has the kernel's events of a family recorded, too.
+fn observe(kernel: Option<&Running>, family: &Family<'_>) -> Result<(), TuneError> {
+    let Some(kernel) = kernel else { return Ok(()) };
+    for process in family.members() {
+        match kernel.processes().observe_tree(process.pid() as u32) {
+            Err(error) if process.lives() => return Err(RecordError::from(error).into()),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+fn left_alone((pid, why): &(i32, String)) -> String {
+    format!("process {pid} was not recorded: {why}")
+}
+
+/// What does not work since the process has ended, or runs another program, is told as that.
+fn explained(process: &Process, error: TuneError) -> TuneError {
+    match error {
+        TuneError::Live(_) | TuneError::Unfit { .. } | TuneError::NoCLibrary { .. }
+            if !process.is_same() =>
+        {
+            LiveError::Gone { pid: process.pid() }.into()
+        }
+        error => error,
+    }
+}
+
+fn without_door(pid: i32, why: &str) -> String {
+    format!("libraries that process {pid} opened later ran without probes: {why}")
+}
+
+fn without_probes((path, why): &(PathBuf, String)) -> String {
+    format!("{} ran without probes: {why}", path.display())
+}
+
+/// New code of all modules, which the process does not have yet.
+struct Planned {
+    session: Modules,
+    codes: Vec<Arc<NewCode>>,
+    /// The same, as the recorder knows it.
+    known: Vec<session::NewCode>,
+    /// Modules that stay as they are, and why.
+    notes: Vec<String>,
+    /// Where the slots go.
+    region: Region,
+    /// For libraries that are opened later, if those are wanted and can be had.
+    doors: Option<Doors>,
+}
+
+fn plan(
+    target: &Target<'_>,
+    family: &Family<'_>,
+    (options, folder): (&Options, &Path),
+    stop: Stop<'_>,
+) -> Result<Planned, TuneError> {
+    let process = target.process;
+    let unfit = |why: String| TuneError::Unfit { pid: process.pid(), why };
+    let mut maps = family.maps()?;
+    let len = options.slots().size();
+    let no_room = || unfit("there is no room for the recording's memory in it".to_owned());
+    let at = find_hole(SLOTS_FROM, len, &maps).ok_or_else(no_room)?;
+    let prot = Prot { read: true, write: true, exec: false };
+    let region = Region { at, len, prot, shared: true };
+    maps.push(install::taken(region));
+
+    let wanted =
+        Wanted { libraries: options.libraries.clone(), selection: options.selection.clone() };
+    let (modules, mut notes) = crate::lift(target, &wanted, stop)?;
+    let doors = (!wanted.libraries.is_empty())
+        .then(|| Doors::plan(target, (region, &maps), folder))
+        .transpose();
+    let (doors, no_doors) = doors.map_or_else(|why| (None, Some(why)), |doors| (doors, None));
+    maps.extend(doors.iter().flat_map(|doors| doors.needs().0).copied().map(install::taken));
+    let (mut session, mut codes, mut known) = (options.modules(true), Vec::new(), Vec::new());
+    for module in modules {
+        stop.check(process.pid())?;
+        let path = module.loaded.path.clone();
+        match new_code(process, module, options, (&mut session, &maps)) {
+            Ok((code, new)) => {
+                maps.extend([install::taken(code.text), install::taken(code.constants)]);
+                codes.push(Arc::new(code));
+                known.push(new);
+            }
+            Err(why) => notes.push((path, why)),
+        }
+    }
+    match (codes.is_empty(), notes.first()) {
+        (true, Some((path, why))) => Err(unfit(format!("{}: {why}", path.display()))),
+        _ => {
+            let no_doors = no_doors.map(|why| without_door(process.pid(), &why));
+            let notes = notes.iter().map(without_probes).chain(no_doors).collect();
+            Ok(Planned { session, codes, known, notes, region, doors })
+        }
+    }
+}
+
+/// Who answers for the doors, if there are any.
+fn keeper(doors: &Option<Doors>) -> Option<Box<dyn Keeper>> {
+    doors.clone().map(|doors| Box::new(doors) as Box<dyn Keeper>)
+}
+
+/// New code of a module, which becomes the session's next; or why it has none.
+fn new_code(
+    process: &Process,
+    module: Module,
+    options: &Options,
+    (session, maps): (&mut Modules, &[Mapping]),
+) -> Result<(NewCode, session::NewCode), String> {
+    let arguments = session.recorded(&module.image, &module.lifted.functions);
+    let code = {
+        let wants = module::wanted(&module.image, &options.selection);
+        let recipe = Recipe {
+            probes: &session.probing(&arguments),
+            slot: session.next_offsets(),
+            pointers: Pointers::Kept,
+            placement: None,
+            wants: &wants,
+            callers: Callers::Others,
+        };
+        module.new_code(process, &recipe, maps)?
+    };
+    let (path, file) = (module.loaded.called(process), module.as_in_file());
+    let added = session.add(&path, module.image, code.plan.clone(), arguments);
+    let added = added.map_err(|error| error.to_string())?;
+    if let Some(file) = file {
+        // Those that it begets execute the same programs, and open the same libraries.
+        session.is_of(added, file);
+    }
+    let new = session::NewCode {
+        module: added,
+        text: code.text.at,
+        text_len: code.text.len,
+        bias: code.bias,
+    };
+    Ok((code, new))
+}
+
+/// Slots, new code that nothing leads to yet, and how long threads stood still.
+type Prepared<'a> = (Slots, Installing<'a>, Vec<Duration>);
+
+/// Gives the process memory and new code.
+fn prepare<'a>(
+    target: &'a Target<'a>,
+    journal: &mut Journal,
+    new: New<'a>,
+    options: &Options,
+) -> Result<Prepared<'a>, TuneError> {
+    let (process, region) = (target.process, new.region);
+    let ((), stop) = process.while_halted(|halted| install::without_gs(halted))?;
+    let no_memory = |error: LiveError| match &error {
+        LiveError::Remote { source, .. } if source.kind() == ErrorKind::OutOfMemory => {
+            let why = format!(
+                "it may not have {} GiB more address space (`ulimit -v`): a smaller --ring or \
+                 --max-threads takes less",
+                region.len >> 30
+            );
+            TuneError::Unfit { pid: process.pid(), why }
+        }
+        _ => error.into(),
+    };
+    let (file, mut stops) = process.map_file(journal, region).map_err(no_memory)?;
+    stops.push(stop);
+    let slots = Slots::over(file, options.slots(), options.policy, options.mode);
+    let slots = slots.map_err(RecordError::Memory)?;
+    let installing = install_in(target, journal, new)?;
+    Ok((slots, installing, stops))
+}
+
+/// Gives a process new code.
+fn install_in<'a>(
+    target: &'a Target<'a>,
+    journal: &mut Journal,
+    New { codes, region, doors }: New<'a>,
+) -> Result<Installing<'a>, TuneError> {
+    let besides = doors.map_or((&[][..], 0), Doors::needs);
+    let codes = codes.iter().map(|code| &**code);
+    let installing = Installing::begin(target, journal, codes, besides)?;
+    doors.map_or(Ok(()), |doors| doors.fill(target.process))?;
+    journal.add([Entry::GsBases(region.at, region.at.offset(region.len))])?;
+    Ok(installing)
+}
+
+/// Follows the process while `work` goes on.
+fn follow(
+    process: &Process,
+    recorder: &mut Recorder<'_>,
+    work: impl FnOnce(&Following) -> Result<Installed, TuneError> + Send,
+) -> Result<(Installed, Option<ExitStatus>), TuneError> {
+    let nobody = AtomicBool::new(false);
+    let waits = RunOptions { period: PERIOD, stop: &nobody, wait_for: WaitFor::FirstProcess };
+    match fettle_live::attach(process, recorder, waits, work)? {
+        (Ok(installed), status) => Ok((installed, status)),
+        // It has ended before all was in place.
+        (Err(_), Some(status)) => Ok((Installed::default(), Some(status))),
+        (Err(error), None) => Err(error),
+    }
+}
+
+/// Waits until the recording is to end.
+fn wait(process: &Process, duration: Option<Duration>, stop: Stop<'_>) {
+    let begin = Instant::now();
+    let over = || duration.is_some_and(|time| begin.elapsed() >= time);
+    while !stop.is_wanted() && !over() && process.lives() {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}

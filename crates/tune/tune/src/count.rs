@@ -1,0 +1,457 @@
+//! Counting what runs in a process, for a while, by copies with counters.
+//!
+//! Threads of one bank of counters that count at the same moment may lose counts to each other; a
+//! place that ran is never seen as one that did not.
+
+use std::collections::{HashMap, VecDeque};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use fettle_image::LinkAddr;
+use fettle_live::{Journal, LiveError, Process, Undoing};
+use fettle_place::Counts;
+use fettle_record::Selection;
+use fettle_record::counts;
+use fettle_record::modules::SlotOffsets;
+use fettle_rewrite::plan::PlannedFunction;
+use fettle_rewrite::{Mode, Plan, Pointers, Probing};
+use fettle_trace::CounterKind;
+
+use crate::Stop;
+use crate::counters::Counters;
+use crate::error::TuneError;
+use crate::everywhere::take_back;
+use crate::family::Family;
+use crate::install::{self, Installed};
+use crate::midway;
+use crate::module::{self, Module, NewCode, Recipe};
+use crate::switching::Ways;
+use crate::target::Target;
+use crate::targets::Targets;
+use crate::ways::Callers;
+
+/// So long threads have to leave copies with counters.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// What has counted enough in this part of the time need not count in the rest.
+const EARLY: u32 = 8;
+/// That is enough: blocks and edges of a function that have counters, however often each.
+const ENOUGH: u64 = 10_000;
+
+/// What was counted in one module, by function.
+pub type ByFunction = HashMap<LinkAddr, Counts>;
+
+/// What was counted in a process, or in several that run the same code.
+#[derive(Clone, Debug, Default)]
+pub struct Profile {
+    /// By module, in the order that they were given.
+    pub modules: Vec<ByFunction>,
+    /// If nothing was counted: how often it was seen where threads at work are, and how often they were in
+    /// functions that can be laid out.
+    pub looks: Option<(u64, u64)>,
+    /// Functions whose counts do not add up: some control came by ways that are not counted.
+    pub inconsistent: u64,
+    /// Calls and jumps between blocks that were counted.
+    pub events: u64,
+    /// Functions that had counted enough before the time was over, and counted no more.
+    pub early: usize,
+    /// How copies with counters were installed in the process that was named.
+    pub installed: Installed,
+    /// How long threads stood still, each time, in all processes.
+    pub stops: Vec<Duration>,
+    /// In how many processes it was counted; those that they forked meanwhile are not among them,
+    /// but count too.
+    pub processes: usize,
+    /// Processes that had copies with counters and still have memory of them, and why.
+    pub stuck: Vec<(i32, String)>,
+}
+
+impl Profile {
+    /// Adds what was counted before, of the same modules.
+    pub fn add(&mut self, before: &Profile) {
+        for (module, before) in self.modules.iter_mut().zip(&before.modules) {
+            for (entry, counts) in before {
+                let sum = module.entry(*entry).or_default();
+                sum.estimated |= counts.estimated;
+                counts.blocks.iter().for_each(|(at, n)| *sum.blocks.entry(*at).or_default() += n);
+                counts.edges.iter().for_each(|(at, n)| *sum.edges.entry(*at).or_default() += n);
+                for (call, n) in &counts.targets {
+                    *sum.targets.entry(call.clone()).or_default() += n;
+                }
+            }
+        }
+    }
+}
+
+/// Copies with counters, for all processes of a family.
+pub(crate) struct Copies {
+    pub(crate) codes: Vec<NewCode>,
+    /// Of each, the module and its first counter.
+    pub(crate) places: Vec<(usize, u64)>,
+    counters: Counters,
+}
+
+/// A process that counts.
+struct Counting<'a> {
+    process: &'a Process,
+    journal: Journal,
+    installed: Installed,
+}
+
+/// How many processes of a family count besides those that others were forked from.
+const WORKERS: usize = 4;
+/// So long it is watched who works.
+const WATCHED: Duration = Duration::from_millis(200);
+
+/// Counts for `time`, and takes all of it back. Functions that run often count for an eighth of it
+/// only, and are taken to have gone on like that: they are told soon, and counting costs most in them.
+/// Of a family those count that use most processor
+/// time, the process that was named, and the oldest; whoever is forked from these counts with them.
+///
+/// # Errors
+///
+/// When the process cannot be changed; or when threads do not leave the copies with counters:
+/// then those stay mapped, and `fettle undo` takes them away later.
+pub fn count(
+    (target, family): (&Target<'_>, &Family<'_>),
+    folder: &Path,
+    modules: &[Module],
+    selection: &Selection,
+    time: Duration,
+    stop: Stop<'_>,
+) -> Result<Profile, TuneError> {
+    let lead = target.process.pid();
+    let early = || stop.wait(lead, time / EARLY);
+    let wait = || stop.wait(lead, time - time / EARLY);
+    let wait = Wait { early: Some(&early), counting: &wait, taking_back: PATIENCE };
+    let Counted { profile, .. } =
+        count_while((target, family), folder, modules, selection, stop, wait)?;
+    let first = family.members().next().map_or(lead, Process::pid);
+    if let Some((pid, why)) = profile.stuck.iter().find(|(pid, _)| [lead, first].contains(pid)) {
+        let why =
+            format!("copies with counters are still in use ({why}); they are entered no more");
+        return Err(TuneError::Unfit { pid: *pid, why });
+    }
+    Ok(profile)
+}
+
+/// What was counted, and where counters were.
+pub struct Counted {
+    /// The counts.
+    pub profile: Profile,
+    /// By what copies were made, each for the module of this number.
+    pub codes: Vec<(usize, Arc<Plan>)>,
+}
+
+/// How long to wait.
+#[derive(Clone, Copy)]
+pub struct Wait<'a> {
+    /// Waits for the first of [`EARLY`] equal parts of the time, behind which functions stop to count
+    /// that have counted enough; without, all count all the time.
+    pub early: Option<&'a dyn Fn() -> Result<(), TuneError>>,
+    /// Waits while it is counted; nothing comes of it if this fails.
+    pub counting: &'a dyn Fn() -> Result<(), TuneError>,
+    /// So long threads have to leave copies with counters. Those that some do not leave stay mapped
+    /// ([`Profile::stuck`]): `fettle undo` takes them away later.
+    pub taking_back: Duration,
+}
+
+/// As [`count()`], for as long as `wait` says.
+///
+/// # Errors
+///
+/// When the process cannot be changed, and what waiting fails with.
+pub fn count_while(
+    (target, family): (&Target<'_>, &Family<'_>),
+    folder: &Path,
+    modules: &[Module],
+    selection: &Selection,
+    stop: Stop<'_>,
+    wait: Wait<'_>,
+) -> Result<Counted, TuneError> {
+    let lead = target.process.pid();
+    let copies = copies(target, family, modules, selection)?;
+    let (mut counting, mut trouble) = begin_all((target, family), folder, &copies, stop)?;
+    let mut profile = Profile { processes: counting.len(), ..Profile::default() };
+    if trouble.is_none() {
+        let led = lead_in(&copies, &mut counting, &mut profile.stops);
+        trouble = led.err().map(TuneError::from);
+    }
+    let mut early = None;
+    if trouble.is_none() {
+        let mut wait_early = |wait: &dyn Fn() -> Result<(), TuneError>| {
+            wait()?;
+            let reading = Reading::take(&copies, &counting);
+            profile.stops.extend(retire(&copies, &counting, &reading)?);
+            early = Some(reading);
+            Ok(())
+        };
+        let waited = wait.early.map_or(Ok(()), &mut wait_early);
+        trouble = waited.and_then(|()| (wait.counting)()).err();
+    }
+    let reading = Reading::take(&copies, &counting);
+    let mut undo: VecDeque<Journal> = VecDeque::new();
+    for one in counting {
+        if one.process.pid() == lead {
+            profile.installed = one.installed;
+        }
+        undo.push_back(one.journal);
+    }
+    let codes = |_| copies.codes.iter().collect();
+    let taken_back = take_back(folder, undo, &codes, wait.taking_back)?;
+    profile.stops.extend(taken_back.stops);
+    profile.stuck = taken_back.stuck;
+    if let Some(error) = trouble {
+        return Err(error);
+    }
+    let told_early =
+        |first, f: &PlannedFunction| early.as_ref().is_some_and(|e| e.is_enough(first, f));
+    (profile.modules, profile.inconsistent) =
+        reading.by_function(&copies, modules, |first, f| !told_early(first, f));
+    if let Some(early) = &early {
+        let (counted, inconsistent) = early.by_function(&copies, modules, told_early);
+        profile.inconsistent += inconsistent;
+        profile.early = counted.iter().map(ByFunction::len).sum();
+        // What these went on to count, because threads were still in them, is no part of that.
+        for (all, counted) in profile.modules.iter_mut().zip(counted) {
+            let whole = |counts: Counts| counts.times(u64::from(EARLY));
+            all.extend(counted.into_iter().map(|(entry, counts)| (entry, whole(counts))));
+        }
+    }
+    let counts = profile.modules.iter().flat_map(|module| module.values());
+    profile.events = counts.flat_map(|counts| counts.edges.values()).sum();
+    let plans = copies.codes.into_iter().map(|code| code.plan);
+    let codes = copies.places.iter().map(|(index, _)| *index).zip(plans).collect();
+    Ok(Counted { profile, codes })
+}
+
+/// Has threads count that are in functions already. These count to the end, however often they do.
+fn lead_in(
+    copies: &Copies,
+    counting: &mut [Counting<'_>],
+    stops: &mut Vec<Duration>,
+) -> Result<(), LiveError> {
+    let codes: Vec<&NewCode> = copies.codes.iter().collect();
+    let processes: Vec<&Process> = counting.iter().map(|one| one.process).collect();
+    let journals = counting.iter_mut().map(|one| &mut one.journal);
+    midway::lead_in(&codes, &processes, journals, stops).map(drop)
+}
+
+/// What counters of all processes held at some moment.
+struct Reading {
+    sums: Vec<u64>,
+    targets: Targets,
+}
+
+impl Reading {
+    fn take(copies: &Copies, counting: &[Counting<'_>]) -> Reading {
+        let mut sums = vec![0u64; copies.counters.words()];
+        let mut targets = Targets::new(copies);
+        for one in counting {
+            copies.counters.read(one.process, |bank| {
+                for (sum, word) in sums.iter_mut().zip(bank.chunks_exact(8)) {
+                    let word = u64::from_le_bytes(word.try_into().expect("eight bytes"));
+                    *sum = sum.wrapping_add(word);
+                }
+                targets.take(bank);
+            });
+        }
+        Reading { sums, targets }
+    }
+
+    /// What is said of a place by a counter of one of the copies.
+    fn value(&self, first: u64, counter: u32) -> u64 {
+        self.sums[(first + u64::from(counter)) as usize]
+    }
+
+    /// Whether a function of some copies has counted enough.
+    fn is_enough(&self, first: u64, planned: &PlannedFunction) -> bool {
+        let (from, places) = &planned.counters;
+        let counted = (0..places.len() as u32).map(|n| self.value(first, from + n));
+        counted.fold(0, u64::saturating_add) >= ENOUGH
+    }
+
+    /// The counts of the functions that are `wanted`, by module, given the first counter of their
+    /// copies; and how many have counts that do not add up.
+    fn by_function(
+        &self,
+        copies: &Copies,
+        modules: &[Module],
+        wanted: impl Fn(u64, &PlannedFunction) -> bool,
+    ) -> (Vec<ByFunction>, u64) {
+        let mut all = vec![ByFunction::new(); modules.len()];
+        let mut inconsistent = 0;
+        for (code, (index, first)) in copies.codes.iter().zip(&copies.places) {
+            let functions = code.plan.functions.iter().filter(|f| wanted(*first, f));
+            inconsistent += add(functions, |n| self.value(*first, n), &mut all[*index]);
+        }
+        self.targets.give(copies, modules, &mut all);
+        (all, inconsistent)
+    }
+}
+
+/// Leads processes away from copies of functions that have counted enough. Gives how long threads
+/// stood still, each time.
+fn retire(
+    copies: &Copies,
+    counting: &[Counting<'_>],
+    reading: &Reading,
+) -> Result<Vec<Duration>, TuneError> {
+    let mut ways = Ways::default();
+    for (code, (_, first)) in copies.codes.iter().zip(&copies.places) {
+        ways.add_only(code, |f| reading.is_enough(*first, &code.plan.functions[f]));
+    }
+    let mut stops = Vec::new();
+    for one in counting {
+        match ways.lead(one.process, false, &ways.places(one.process)) {
+            Ok(stopped) => stops.extend(stopped),
+            // Who has ended counts no more.
+            Err(_) if !one.process.is_same() => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(stops)
+}
+
+/// Copies with counters of all functions of all modules.
+fn copies(
+    target: &Target<'_>,
+    family: &Family<'_>,
+    modules: &[Module],
+    selection: &Selection,
+) -> Result<Copies, TuneError> {
+    let process = target.process;
+    let unfit = |why: &str| TuneError::Unfit { pid: process.pid(), why: why.to_owned() };
+    let mut maps = family.maps()?;
+    let mut places = Vec::new();
+    let mut codes = Vec::new();
+    let mut counters = 0u64;
+    let mut trouble = None;
+    for (index, module) in modules.iter().enumerate() {
+        let wants = module::wanted(&module.image, selection);
+        let from = (counters * 8) as u32;
+        let recipe = Recipe {
+            probes: &Probing::new(Mode::Edges),
+            slot: SlotOffsets::counters(from),
+            pointers: Pointers::Counted,
+            placement: None,
+            wants: &wants,
+            callers: Callers::Others,
+        };
+        let code = match module.new_code(process, &recipe, &maps) {
+            Ok(code) => code,
+            Err(why) => {
+                trouble.get_or_insert(format!("{}: {why}", module.loaded.path.display()));
+                continue;
+            }
+        };
+        maps.extend([install::taken(code.text), install::taken(code.constants)]);
+        places.push((index, counters));
+        counters += u64::from(code.plan.counters);
+        if counters * 8 > i32::MAX as u64 {
+            return Err(unfit("it has more blocks than can be counted at once"));
+        }
+        codes.push(code);
+    }
+    if let Some(why) = trouble.filter(|_| codes.is_empty()) {
+        return Err(unfit(&why));
+    }
+    let threads = family.members().map(Process::threads).max().unwrap_or(1);
+    let counters = Counters::new(counters, threads, &maps)
+        .ok_or_else(|| unfit("there is no room for counters"))?;
+    Ok(Copies { codes, places, counters })
+}
+
+/// Who is to count, or to be looked at.
+pub(crate) fn workers(family: &Family<'_>, stop: Stop<'_>) -> Result<Vec<i32>, TuneError> {
+    let times = || -> Vec<(i32, u64)> {
+        let time = |p: &Process| Some((p.pid(), p.cpu_ns()?));
+        family.members().filter_map(time).collect()
+    };
+    let lead = family.lead.pid();
+    if family.others.is_empty() {
+        return Ok(vec![lead]);
+    }
+    let before = times();
+    stop.wait(lead, WATCHED)?;
+    let mut used: Vec<(u64, i32)> = times()
+        .into_iter()
+        .filter_map(|(pid, now)| {
+            let (_, then) = before.iter().find(|(other, _)| *other == pid)?;
+            Some((now - then, pid)).filter(|(used, _)| *used > 0)
+        })
+        .collect();
+    used.sort_unstable_by(|a, b| b.cmp(a));
+    let mut workers: Vec<i32> = used.into_iter().take(WORKERS).map(|(_, pid)| pid).collect();
+    workers.extend(family.members().next().map(Process::pid));
+    workers.push(lead);
+    Ok(workers)
+}
+
+/// Has those of a family count who work; with what kept the process that was named from it.
+fn begin_all<'a>(
+    (target, family): (&Target<'_>, &'a Family<'_>),
+    folder: &Path,
+    copies: &Copies,
+    stop: Stop<'_>,
+) -> Result<(Vec<Counting<'a>>, Option<TuneError>), TuneError> {
+    let lead = target.process.pid();
+    let workers = workers(family, stop)?;
+    let mut counting = Vec::new();
+    for target in family.targets(target).iter().filter(|t| workers.contains(&t.process.pid())) {
+        // Borrowed from the family, as the target does.
+        let pid = target.process.pid();
+        let Some(process) = family.members().find(|p| p.pid() == pid) else { continue };
+        match begin(target, folder, copies) {
+            Ok((journal, installed)) => counting.push(Counting { process, journal, installed }),
+            Err(_) if pid != lead => {}
+            Err(error) => return Ok((counting, Some(error))),
+        }
+    }
+    Ok((counting, None))
+}
+
+/// Has a process count; takes back what was begun if that fails.
+fn begin(
+    target: &Target<'_>,
+    folder: &Path,
+    copies: &Copies,
+) -> Result<(Journal, Installed), TuneError> {
+    let mut journal = Journal::create(folder, target.process)?;
+    match install::install(target, &mut journal, &copies.codes, Some(copies.counters)) {
+        Ok(installed) => Ok((journal, installed)),
+        Err(error) => {
+            fettle_live::undo(journal, Undoing::within(PATIENCE))?;
+            Err(error)
+        }
+    }
+}
+
+/// Adds what was counted in functions of a plan; gives how many have counts that do not add up.
+fn add<'a>(
+    functions: impl Iterator<Item = &'a PlannedFunction>,
+    value: impl Fn(u32) -> u64,
+    by_function: &mut ByFunction,
+) -> u64 {
+    let mut inconsistent = 0;
+    for planned in functions {
+        let first = planned.counters.0;
+        let value = |k: usize| value(first + k as u32);
+        if (0..planned.counters.1.len()).all(|k| value(k) == 0) {
+            continue;
+        }
+        let mut rows = Vec::new();
+        let right = counts::rows(0, &counts::Counted::of(planned), value, &mut rows);
+        inconsistent += u64::from(!right);
+        let counts = by_function.entry(planned.entry).or_default();
+        for row in rows {
+            let from = LinkAddr(row.from_address);
+            match (row.kind, row.to_address) {
+                (CounterKind::Block, _) => drop(counts.blocks.insert(from, row.count)),
+                (_, Some(to)) => drop(counts.edges.insert((from, LinkAddr(to)), row.count)),
+                (_, None) => {}
+            }
+        }
+    }
+    inconsistent
+}

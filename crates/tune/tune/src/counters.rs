@@ -1,0 +1,63 @@
+//! Where copies with counters count.
+//!
+//! Copies reach their counters through the gs base. Threads that run at the same time and count in
+//! the same words would take the cache lines from each other at every step, and lose counts; so
+//! there are several banks of counters, and threads have one of them each. Those that they make
+//! inherit it, so nothing has to watch the process.
+
+use fettle_live::{LiveAddr, Mapping, Process, Prot, Region};
+
+const PAGE: u64 = 4096;
+/// Far from what loaders and allocators use, and no number that programs have for other reasons.
+const FROM: u64 = 0x2b5c_9d3a_7000;
+/// With more threads than this, two that run at the same time seldom have the same bank.
+const MOST_BANKS: usize = 8;
+
+/// Banks of counters.
+#[derive(Clone, Copy, Debug)]
+pub struct Counters {
+    region: Region,
+    banks: u64,
+}
+
+impl Counters {
+    /// So many words in each bank, for a process with so many threads; `None` if there is no room.
+    pub(crate) fn new(words: u64, threads: usize, maps: &[Mapping]) -> Option<Counters> {
+        let bank = (words * 8).max(1).next_multiple_of(PAGE);
+        let banks = threads.clamp(1, MOST_BANKS) as u64;
+        let at = fettle_record::room::find_hole(FROM, bank * banks, maps)?;
+        let prot = Prot { read: true, write: true, exec: false };
+        // Children that are forked meanwhile add to the same counters, and may end before we look.
+        Some(Counters { region: Region { at, len: bank * banks, prot, shared: true }, banks })
+    }
+
+    /// The memory of all banks.
+    pub(crate) fn region(&self) -> Region {
+        self.region
+    }
+
+    /// Where each bank is.
+    pub(crate) fn bases(&self) -> Vec<u64> {
+        (0..self.banks).map(|bank| self.region.at.0 + bank * self.bank_bytes()).collect()
+    }
+
+    /// Gives what each bank of a process holds. Nothing of a process that has ended.
+    pub(crate) fn read(&self, process: &Process, mut take: impl FnMut(&[u8])) {
+        for base in self.bases() {
+            // Who has ended took its counts along; its children's are in the memory of their parent.
+            let Ok(bytes) = process.read(LiveAddr(base), self.bank_bytes() as usize) else {
+                return;
+            };
+            take(&bytes);
+        }
+    }
+
+    /// Words of a bank.
+    pub(crate) fn words(&self) -> usize {
+        (self.bank_bytes() / 8) as usize
+    }
+
+    fn bank_bytes(&self) -> u64 {
+        self.region.len / self.banks
+    }
+}

@@ -1,0 +1,268 @@
+//! Libraries that processes open while they are recorded.
+//!
+//! As in a program that was launched, the loader's empty function for debuggers is led to a door (see
+//! [`fettle_record::libraries`]): whoever opens a library knocks, and the library has its new code before
+//! any of it runs. What is different is that all of it is told to undo logs first. The logs are with
+//! the processes' doors therefore, while they are followed, for the thread that traces writes to them.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use fettle_live::{
+    Door, Entry, Journal, LiveAddr, LiveError, Mapping, Patch, Places, Process, Record, Region,
+    Relative, Undoing,
+};
+use fettle_record::libraries::{Hung, Keeper, Loader, Opened, REGIONS, Space};
+use fettle_record::modules::open_image;
+use fettle_record::slots::ALIVE_AT;
+
+use crate::error::TuneError;
+use crate::install;
+use crate::module::NewCode;
+use crate::target::Target;
+
+const PAGE: u64 = 4096;
+/// Longer undo logs take too much memory, of somebody who opens and closes libraries all the time.
+const LONGEST_LOG: usize = 1 << 20;
+/// So long a loader may be at work on a library while its door is opened.
+const LOADING: Duration = Duration::from_secs(2);
+
+/// The doors of a family: all at the same place.
+#[derive(Clone)]
+pub(crate) struct Doors {
+    hung: Arc<Hung>,
+    /// The loader's list, as the processes' executable knows it.
+    list: LiveAddr,
+    folder: PathBuf,
+    state: Arc<Mutex<State>>,
+}
+
+/// Newcomers get logs of their own for at most so small a part of the time: servers may be forked
+/// faster than logs are written, and wait for it.
+const SHARE: u32 = 5;
+/// But for the first of them.
+const GRACE: Duration = Duration::from_secs(5);
+
+#[derive(Default)]
+struct State {
+    /// What is there to be taken by the session.
+    spaces: HashMap<i32, Space>,
+    /// Undo logs of processes with open doors.
+    journals: HashMap<i32, Journal>,
+    /// New code that each of them has.
+    codes: HashMap<i32, Vec<Arc<NewCode>>>,
+    /// When the first newcomer came.
+    since: Option<Instant>,
+    /// What logs of newcomers have taken.
+    spent: Duration,
+}
+
+impl Doors {
+    /// Finds room for doors in all processes of a family, whose mappings are `maps`; its slots will be
+    /// at `slots`. Undo logs are in `folder`.
+    ///
+    /// # Errors
+    ///
+    /// In words, why there can be none.
+    pub(crate) fn plan(
+        target: &Target<'_>,
+        (slots, maps): (Region, &[Mapping]),
+        folder: &Path,
+    ) -> Result<Doors, String> {
+        let loader = target.loader().ok_or("its loader is not in its own list")?;
+        let image = open_image(&loader.file).map_err(|error| error.to_string())?;
+        let hung = Loader::of(image)?.hang(loader.bias, slots.at.0 + ALIVE_AT, maps)?;
+        if target.list != hung.r_debug {
+            return Err("its list of libraries is not its loader's".to_owned());
+        }
+        let (hung, list) = (Arc::new(hung), target.list);
+        Ok(Doors { hung, list, folder: folder.to_owned(), state: Arc::default() })
+    }
+
+    /// Memory that each process needs for it, and how many libraries it may open.
+    pub(crate) fn needs(&self) -> (&[Region], usize) {
+        (&self.hung.regions, REGIONS)
+    }
+
+    /// Fills that memory.
+    pub(crate) fn fill(&self, process: &Process) -> Result<(), LiveError> {
+        let door = &self.hung.door;
+        process.fill(door.code, &door.code())?;
+        process.fill(door.table, &Door::empty_table())
+    }
+
+    /// Leads a process's loader to its door. From then on its log is kept here; `table` is unwinders',
+    /// and what the process has is `codes`.
+    ///
+    /// # Errors
+    ///
+    /// When that cannot be done: the log as it is then, and why.
+    pub(crate) fn open(
+        &self,
+        process: &Process,
+        mut journal: Journal,
+        (table, codes): (Option<(LiveAddr, usize)>, &[Arc<NewCode>]),
+    ) -> Result<(), (Journal, String)> {
+        let patches = [self.hung.jump.clone()];
+        let places = Places::look(process, &patches);
+        let written =
+            journal.add(places.entries().chain(patches.iter().cloned().map(Entry::Write)));
+        let opened = written.and_then(|()| process.patch(&patches, &places));
+        let why = match opened {
+            Ok(patched) if patched.left.is_empty() => None,
+            Ok(_) => Some("its loader has been changed by somebody else".to_owned()),
+            Err(error) => Some(error.to_string()),
+        };
+        if let Some(why) = why {
+            return Err((journal, why));
+        }
+        let begun = Instant::now();
+        loop {
+            // Who knocks waits for this lock. What is in the list by then may have begun to run; what is not
+            // has not.
+            let mut state = self.state();
+            if let Some(known) = Target::listed(process, self.list) {
+                let table = table.unwrap_or((self.hung.regions_at, 0));
+                let space = Space::of_running(self.hung.door, table, self.list, known);
+                state.spaces.insert(process.pid(), space);
+                state.journals.insert(process.pid(), journal);
+                state.codes.insert(process.pid(), codes.to_vec());
+                return Ok(());
+            }
+            drop(state);
+            if begun.elapsed() > LOADING || !process.lives() {
+                return Err((journal, "its loader is at work all the time".to_owned()));
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// A log for what a process has by birth, if it is that of one whose log is kept here.
+    pub(crate) fn inherit(
+        &self,
+        process: &Process,
+    ) -> Result<Option<(Journal, Relative)>, TuneError> {
+        let state = self.state();
+        let Some((journal, heir)) = fettle_live::by_birth(state.journals.values(), process) else {
+            return Ok(None);
+        };
+        Ok(Some((fettle_live::inherit(journal, &heir)?, heir)))
+    }
+
+    /// The undo logs, and new code by process.
+    pub(crate) fn take(&self) -> (Vec<Journal>, HashMap<i32, Vec<Arc<NewCode>>>) {
+        let state = std::mem::take(&mut *self.state());
+        (state.journals.into_values().collect(), state.codes)
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    /// The log of a process, with its new code. One that was forked from another that has a door gets
+    /// its own now.
+    fn of(
+        &mut self,
+        pid: i32,
+        folder: &Path,
+    ) -> Result<(&mut Journal, &mut Vec<Arc<NewCode>>), LiveError> {
+        if !self.journals.contains_key(&pid) {
+            let begun = Instant::now();
+            let since = *self.since.get_or_insert(begun);
+            if self.spent * SHARE > begun.duration_since(since) + GRACE * SHARE {
+                let what = "processes come faster than logs for them are written".to_owned();
+                return Err(LiveError::Journal { path: folder.to_owned(), what });
+            }
+            let process = Process::open_followed(pid)?;
+            let gone = || LiveError::NoProcess { pid };
+            // Its brothers have much the same, and may have ended.
+            let parent = fettle_live::parent_of(pid).and_then(|parent| self.journals.get(&parent));
+            let all = parent.into_iter().chain(self.journals.values());
+            let (journal, heir) = fettle_live::by_birth(all, &process).ok_or_else(gone)?;
+            let codes = self.codes.get(&journal.pid()).cloned().unwrap_or_default();
+            let journal = fettle_live::inherit(journal, &heir)?;
+            self.insert(journal, &codes);
+            self.forget_ended(folder);
+            self.spent += begun.elapsed();
+        }
+        let journal = self.journals.get_mut(&pid).ok_or(LiveError::NoProcess { pid })?;
+        Ok((journal, self.codes.entry(pid).or_default()))
+    }
+
+    /// Keeps an inherited log; of `codes` the process has those that lie in memory of its log.
+    fn insert(&mut self, journal: Journal, codes: &[Arc<NewCode>]) {
+        let regions = journal.regions();
+        let has = |code: &&Arc<NewCode>| {
+            regions.iter().any(|(region, mapped)| *mapped && region.at == code.text.at)
+        };
+        self.codes.insert(journal.pid(), codes.iter().filter(has).cloned().collect());
+        self.journals.insert(journal.pid(), journal);
+    }
+
+    /// Ends the logs of processes that have ended.
+    fn forget_ended(&mut self, folder: &Path) {
+        let ended: Vec<i32> =
+            self.journals.keys().copied().filter(|pid| fettle_live::has_ended(*pid)).collect();
+        for pid in ended {
+            let codes = self.codes.remove(&pid).unwrap_or_default();
+            let Some(journal) = self.journals.remove(&pid) else { continue };
+            // What cannot be taken back now stays for `fettle undo`.
+            let Ok(undone) = fettle_live::undo(journal, Undoing::within(Duration::ZERO)) else {
+                continue;
+            };
+            for heir in undone.heirs {
+                if let Ok(Some(journal)) = Journal::open(folder, heir) {
+                    self.insert(journal, &codes);
+                }
+            }
+        }
+    }
+}
+
+impl Keeper for Doors {
+    fn space(&mut self, pid: i32) -> Option<Space> {
+        self.state().spaces.remove(&pid)
+    }
+
+    fn write_down(&mut self, pid: i32, entries: Vec<Entry>) -> Result<(), LiveError> {
+        if entries.is_empty() {
+            return Ok(());
+        }
+        let mut state = self.state();
+        let (journal, codes) = state.of(pid, &self.folder)?;
+        for entry in &entries {
+            if let Entry::Unmapped(at) = entry {
+                codes.retain(|code| code.text.at != *at);
+            }
+        }
+        journal.add(entries)
+    }
+
+    fn leading(&mut self, pid: i32, library: Opened<'_>) -> Result<Vec<Patch>, LiveError> {
+        // What lies across two pages could be half there if we are killed.
+        let in_one_page = |jump: &&Patch| {
+            let last = jump.at.0 + jump.after.len() as u64 - 1;
+            jump.at.0 / PAGE == last / PAGE
+        };
+        let jumps: Vec<Patch> = library.jumps.iter().filter(in_one_page).cloned().collect();
+        let (at, dynamic) = (library.link_map, library.dynamic);
+        let record = Record { list: self.list, at, dynamic };
+        let code = Arc::new(NewCode::of_opened(library, jumps.clone()));
+        let process = Process::open_followed(pid)?;
+        let mut state = self.state();
+        let (journal, codes) = state.of(pid, &self.folder)?;
+        if journal.entries().len() > LONGEST_LOG {
+            let why = "libraries come and go too often in it".to_owned();
+            return Err(LiveError::Unattachable { pid, why });
+        }
+        codes.retain(|other| other.text.at != code.text.at);
+        codes.push(code.clone());
+        let all: Vec<&NewCode> = codes.iter().map(|code| &**code).collect();
+        install::write_down_opened(&process, journal, (&code, record), &all)?;
+        Ok(jumps)
+    }
+}

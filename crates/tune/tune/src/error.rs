@@ -1,0 +1,59 @@
+//! What can go wrong while a process is tuned.
+
+use fettle_live::LiveError;
+
+/// Why a process was not tuned. It is as it was, unless the error says otherwise.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TuneError {
+    /// The process cannot be stopped, looked at or changed.
+    #[error(transparent)]
+    Live(#[from] LiveError),
+    /// Somebody wants it to end.
+    #[error("interrupted: process {pid} is as it was")]
+    Interrupted {
+        /// The process.
+        pid: i32,
+    },
+    /// A profile cannot be written, read, or used here.
+    #[error("the profile cannot be used: {why}")]
+    Profile {
+        /// Why.
+        why: String,
+    },
+    /// The process ended while it counted.
+    #[error("process {pid} has ended, and with it what it had counted: record for a shorter time")]
+    Ended {
+        /// The process.
+        pid: i32,
+    },
+    /// It cannot be recorded.
+    #[error(transparent)]
+    Record(#[from] fettle_record::RecordError),
+    /// A trace cannot be written.
+    #[error(transparent)]
+    Trace(#[from] fettle_trace::Error),
+    /// Its loader is at work, or was when the process was stopped.
+    #[error(
+        "process {pid} is left as it is: its loader's list of libraries cannot be read (it may be \
+         changing)"
+    )]
+    Loading {
+        /// The process.
+        pid: i32,
+    },
+    /// The loader's list has no C library of ours: perhaps not yet.
+    #[error("process {pid} is left as it is: it has no C library that Fettle knows")]
+    NoCLibrary {
+        /// The process.
+        pid: i32,
+    },
+    /// The process is of a kind that cannot be changed.
+    #[error("process {pid} is left as it is: {why}")]
+    Unfit {
+        /// The process.
+        pid: i32,
+        /// Why.
+        why: String,
+    },
+}

@@ -1,0 +1,430 @@
+//! Putting new code into a process.
+//!
+//! First the process is given memory, for which one of its threads is needed for a moment; it is
+//! filled while the process runs, for nothing leads to it yet. Then all threads stop, unwinders are
+//! made to know the new code, and jumps to it are written, in several moments if there are many.
+//! Each step is in the journal before it is taken.
+//!
+//! How unwinders find new code: those that walk the loader's list (`dl_iterate_phdr`) see program
+//! headers with one more segment and a merged `.eh_frame_hdr`, for the loader's record of the
+//! module is led to a copy of the headers. Since glibc 2.35 they ask `_dl_find_object` instead,
+//! which is made to begin with a look at a table of ours.
+
+use std::time::Duration;
+
+use fettle_image::LinkAddr;
+use fettle_lift::TableKind;
+use fettle_live::{
+    Entry, Halted, Journal, Known, Left, LiveAddr, LiveError, Mapping, Names, Patch, Places,
+    Process, Prot, Purpose, Ranges, Record, Region, Returns,
+};
+use fettle_record::room::find_lasting_room;
+use fettle_rewrite::find_object;
+
+use crate::counters::Counters;
+use crate::error::TuneError;
+use crate::module::{LeftAlone, NewCode, Reason};
+use crate::switching::Ways;
+use crate::target::{Loaded, PHDR_SIZE, Target, word};
+use crate::{symbols, ways};
+
+const PAGE: u64 = 4096;
+const CODE: Prot = Prot { read: true, write: false, exec: true };
+const TABLE: Prot = Prot { read: true, write: false, exec: false };
+
+/// What was installed.
+#[derive(Clone, Debug, Default)]
+pub struct Installed {
+    /// Jumps that lead to new code: one for each function, and some for jump tables.
+    pub jumps: usize,
+    /// Calls in old code that lead there at once.
+    pub calls: usize,
+    /// Slots of procedure linkage tables that do.
+    pub slots: usize,
+    /// Blocks of functions that threads were in, and entries of their tables, that do.
+    pub midway: usize,
+    /// Ways besides those that the new code has wherever it is: slots, and the middle of functions.
+    pub besides: Ways,
+    /// Functions that stay as they are.
+    pub left: Vec<LeftAlone>,
+    /// How long threads stood still, each time.
+    pub stops: Vec<Duration>,
+    /// Most threads that stood still at once.
+    pub threads: usize,
+    /// Bytes that the process was given.
+    pub bytes: u64,
+    /// Modules with new code that the process has not, or not where others have them.
+    pub missing: usize,
+}
+
+/// So often a place is looked for that the process does not take first.
+const TRIES: u32 = 5;
+
+/// Code that stands before `_dl_find_object`, and its table; and names that debuggers find by themselves
+/// in C libraries that have that function.
+struct Helper {
+    code: (Region, Vec<u8>),
+    table: (Region, Vec<u8>),
+    jump: Patch,
+    names: Option<(Names, Vec<u8>)>,
+}
+
+impl Helper {
+    /// All memory, and what is to be there.
+    fn parts(&self) -> impl Iterator<Item = (Region, &[u8])> {
+        let names = self.names.iter().map(|(names, bytes)| (Names::region(names.at), &bytes[..]));
+        [&self.code, &self.table]
+            .map(|(region, bytes)| (*region, &bytes[..]))
+            .into_iter()
+            .chain(names)
+    }
+}
+
+/// Installs new code for several modules of a process. It may have `counters`, which all threads
+/// are led to by their gs base.
+///
+/// # Errors
+///
+/// When the process cannot be changed. What has been done stays in the journal: undo it.
+pub fn install(
+    target: &Target<'_>,
+    journal: &mut Journal,
+    all: &[NewCode],
+    counters: Option<Counters>,
+) -> Result<Installed, TuneError> {
+    let process = target.process;
+    let besides: Vec<Region> = counters.map(|c| c.region()).into_iter().collect();
+    let mut installing = Installing::begin(target, journal, all, (&besides, 0))?;
+    if let Some(counters) = counters {
+        let (bases, region) = (counters.bases(), counters.region());
+        journal.add([Entry::GsBases(region.at, region.at.offset(region.len))])?;
+        let (threads, stop) = process.while_halted(|halted| {
+            without_gs(halted)?;
+            halted.spread_gs_bases(&bases)?;
+            Ok(halted.threads())
+        })?;
+        installing.installed.threads = threads;
+        installing.installed.stops.push(stop);
+    }
+    installing.finish(journal)
+}
+
+/// Probes reach their memory through the gs base, which the process must not need itself.
+pub(crate) fn without_gs(halted: &Halted<'_>) -> Result<(), LiveError> {
+    if halted.gs_bases().all(|base| base == 0) {
+        return Ok(());
+    }
+    let (pid, why) = (halted.process().pid(), "it uses the gs segment itself".to_owned());
+    Err(LiveError::Unattachable { pid, why })
+}
+
+/// New code that a process has, and that nothing leads to yet.
+pub(crate) struct Installing<'a> {
+    target: &'a Target<'a>,
+    all: Vec<&'a NewCode>,
+    helper: Option<Helper>,
+    installed: Installed,
+}
+
+impl<'a> Installing<'a> {
+    /// Gives the process new code, and memory that it needs `besides`. Unwinders' table has room for
+    /// `more` new code.
+    pub(crate) fn begin(
+        target: &'a Target<'a>,
+        journal: &mut Journal,
+        all: impl IntoIterator<Item = &'a NewCode>,
+        (besides, more): (&[Region], usize),
+    ) -> Result<Installing<'a>, TuneError> {
+        let process = target.process;
+        let mut installed = Installed::default();
+        let (all, missing): (Vec<_>, Vec<_>) =
+            all.into_iter().partition(|code: &&NewCode| has(target, code));
+        installed.missing = missing.len();
+        if all.is_empty() {
+            let why = "it has none of the modules that are to have new code".to_owned();
+            return Err(TuneError::Unfit { pid: process.pid(), why });
+        }
+        let mut contents: Vec<(Region, &[u8])> = Vec::new();
+        for code in &all {
+            contents.push((code.text, &code.linked.text));
+            contents.push((code.constants, &code.linked.constants));
+        }
+        let mut tries = 1;
+        let helper = loop {
+            let helper = helper(target, journal, &all, (besides, more))?;
+            let parts = helper.iter().flat_map(Helper::parts).map(|(region, _)| region);
+            let own = contents.iter().map(|(region, _)| *region);
+            let regions: Vec<Region> = own.chain(parts).chain(besides.iter().copied()).collect();
+            match process.map(journal, &regions) {
+                Ok(stops) => {
+                    installed.bytes = regions.iter().map(|region| region.len).sum();
+                    installed.stops.extend(stops);
+                    break helper;
+                }
+                // The process maps memory itself; nothing but the helper can be elsewhere.
+                Err(error) if error.is_taken() && tries < TRIES => tries += 1,
+                Err(error) => return Err(error.into()),
+            }
+        };
+        contents.extend(helper.iter().flat_map(Helper::parts));
+        for (region, bytes) in contents {
+            process.fill(region.at, bytes)?;
+        }
+        Ok(Installing { target, all, helper, installed })
+    }
+
+    /// Where unwinders' table is, with so much new code in it, if there is one.
+    pub(crate) fn table(&self) -> Option<(LiveAddr, usize)> {
+        Some((self.helper.as_ref()?.table.0.at, self.all.len()))
+    }
+
+    /// Leads to it.
+    pub(crate) fn finish(self, journal: &mut Journal) -> Result<Installed, TuneError> {
+        let Installing { target, all, helper, mut installed } = self;
+        let process = target.process;
+        let mut slots = ways::slots(process, &target.loaded, &all);
+        let mut patches = patches(&helper, &all, &slots);
+        let places = Places::look(process, &patches);
+        // What has been closed by now is found out here, what is closed later by where it lies.
+        let (all, closed): (Vec<_>, Vec<_>) = all.into_iter().partition(|code| has(target, code));
+        installed.missing += closed.len();
+        if !closed.is_empty() {
+            slots = ways::slots(process, &target.loaded, &all);
+            patches = self::patches(&helper, &all, &slots);
+        }
+        installed.besides.into = slots;
+        let mut entries = surroundings(target, &all, &places);
+        let names =
+            helper.as_ref().and_then(|helper| helper.names.as_ref()).map(|(names, _)| *names);
+        entries.extend(names.map(Entry::Names));
+        let gates = all.iter().flat_map(|code| code.gates.iter());
+        entries.extend(patches.iter().chain(gates).cloned().map(Entry::Write));
+        put_beside(journal, &all)?;
+        journal.add(entries)?;
+        write(target, names, (&patches, &places), &mut installed, &all)?;
+        for code in &all {
+            installed.left.extend(code.left.iter().cloned());
+            let jumps = code.jumps.len();
+            journal.add([Entry::Note(format!("{jumps} jumps in {}", code.path.display()))])?;
+        }
+        Ok(installed)
+    }
+}
+
+/// All that is to be written, what unwinders need first.
+fn patches(helper: &Option<Helper>, all: &[&NewCode], slots: &[Patch]) -> Vec<Patch> {
+    let helper = helper.iter().map(|helper| &helper.jump);
+    let headers = all.iter().map(|code| &code.headers);
+    let jumps = all.iter().flat_map(|code| &code.jumps);
+    let calls = all.iter().flat_map(|code| &code.calls);
+    helper.chain(headers).chain(jumps).chain(calls).chain(slots).cloned().collect()
+}
+
+/// Writes down that a library which the process has just opened is about to be led to its new code,
+/// `all` of what it has being known then.
+pub(crate) fn write_down_opened(
+    process: &Process,
+    journal: &mut Journal,
+    (code, record): (&NewCode, Record),
+    all: &[&NewCode],
+) -> Result<(), LiveError> {
+    let patches: Vec<Patch> = [&code.headers].into_iter().chain(&code.jumps).cloned().collect();
+    let mut entries: Vec<Entry> = Places::look(process, &patches).entries().collect();
+    let path = code.path.to_string_lossy().into_owned();
+    entries.extend([Entry::Loaded(path), Entry::Record(record)]);
+    entries.extend(patches.iter().chain(&code.gates).cloned().map(Entry::Write));
+    // What is known of all other code is there already, and may be much: a program stands still
+    // meanwhile that opens a library.
+    let opened: Vec<&NewCode> = all.iter().copied().filter(|code| code.opened).collect();
+    journal.put_beside("opened", &returns(&opened).to_bytes())?;
+    journal.add(entries)
+}
+
+/// Writes what others want to know of new code.
+fn put_beside(journal: &Journal, all: &[&NewCode]) -> Result<(), LiveError> {
+    let names = symbols::symbols(all);
+    journal.put_beside("symbols", &symbols::object(all, &names))?;
+    journal.put_beside("map", symbols::perf_map(&names).as_bytes())?;
+    journal.put_beside("returns", &returns(all).to_bytes())?;
+    Ok(())
+}
+
+/// Where calls in new code come back to, copied jump tables, and landing pads, each with the same of the
+/// original.
+/// What the agent calls in itself, and where it comes back to, is not among them: it calls nobody
+/// else, so that a thread is in it only if its program counter is, or was when a signal came.
+fn returns(all: &[&NewCode]) -> Returns {
+    let placed = |code: &&NewCode,
+                  of: fn(&fettle_rewrite::PlannedFunction) -> &[(LinkAddr, u32)]| {
+        let (text, bias) = (code.text.at, code.bias);
+        let places = code.plan.functions.iter().flat_map(of);
+        let live = move |(old, new): &(LinkAddr, u32)| {
+            (text.offset(u64::from(*new)), LiveAddr(old.0.wrapping_add(bias)))
+        };
+        places.map(live).collect::<Vec<_>>()
+    };
+    let tables = |code: &&NewCode, whole: bool| {
+        let live = |at: LinkAddr| LiveAddr(at.0.wrapping_add(code.bias));
+        let copies = code.linked.tables.iter().zip(&code.plan.tables);
+        let copies = copies.filter(|(_, table)| (table.kind == TableKind::Absolute) == whole);
+        copies.map(|(copy, table)| (live(*copy), live(table.original))).collect::<Vec<_>>()
+    };
+    let calls = |code| placed(code, |function| &function.crossings.returns);
+    let known = all.iter().flat_map(|code| [calls(code), tables(code, false)]).flatten();
+    let whole = all.iter().flat_map(|code| tables(code, true));
+    let pads = all.iter().flat_map(|code| placed(code, |function| &function.crossings.pads));
+    let headers = all.iter().flat_map(|code| headers(code));
+    Returns::new(all.iter().map(|code| code.text), known, whole, pads, headers)
+}
+
+/// The copies of program headers, each with the original.
+fn headers(code: &NewCode) -> Vec<(LiveAddr, LiveAddr)> {
+    // Where they are, the entry point, how many there are.
+    let known = &code.headers.before;
+    let (at, count) = (word(known, 0), u64::from(u16::from_le_bytes([known[16], known[17]])));
+    let copies = code.linked.header_copies().map(|at| LiveAddr(at.0.wrapping_add(code.bias)));
+    copies.zip((0..count).map(|i| LiveAddr(at + i * PHDR_SIZE as u64))).collect()
+}
+
+/// Whether a process has the module of some new code, as its loader left it: another library may have
+/// been opened in its place, with much the same bytes.
+pub fn has(target: &Target<'_>, code: &NewCode) -> bool {
+    let process = target.process;
+    let listed = |loaded: &Loaded| {
+        (loaded.link_map, loaded.bias) == (code.link_map, code.bias)
+            && process.file_at(LiveAddr(loaded.dynamic)) == Some(loaded.id)
+    };
+    let headers = process.read(code.headers.at, code.headers.before.len());
+    target.loaded.iter().any(listed) && headers.is_ok_and(|now| now == code.headers.before)
+}
+
+/// What the journal is to know of where patches lie.
+fn surroundings(target: &Target<'_>, all: &[&NewCode], places: &Places) -> Vec<Entry> {
+    let mut entries: Vec<Entry> = places.entries().collect();
+    let path = |loaded: &Loaded| Entry::Loaded(loaded.path.to_string_lossy().into_owned());
+    entries.extend(target.loaded.iter().map(path));
+    entries.extend(target.iterates.map(|(start, end)| Entry::Guard(start, end)));
+    entries.extend(all.iter().filter_map(|code| {
+        let module = target.loaded.iter().find(|loaded| loaded.link_map == code.link_map)?;
+        let dynamic = LiveAddr(module.dynamic);
+        Some(Entry::Record(Record { list: target.list, at: code.link_map, dynamic }))
+    }));
+    entries
+}
+
+/// Writes patches; those that cannot be written are left.
+fn write(
+    target: &Target<'_>,
+    names: Option<Names>,
+    (patches, places): (&[Patch], &Places),
+    installed: &mut Installed,
+    all: &[&NewCode],
+) -> Result<(), TuneError> {
+    let iterates = target.iterates.iter();
+    let guards = Ranges::new(iterates.map(|(start, end)| (start.0, end.0)).collect());
+    let known = Known { guards: &guards, names };
+    let patched = target.process.patch_known(known, patches, places)?;
+    installed.stops.extend(&patched.stops);
+    installed.threads = installed.threads.max(patched.threads);
+    let count = |purpose: Purpose| {
+        let left = patched.left.iter().filter(|(i, _)| patches[*i].purpose == purpose).count();
+        patches.iter().filter(|patch| patch.purpose == purpose).count() - left
+    };
+    installed.jumps += count(Purpose::Jump);
+    installed.calls += count(Purpose::Call);
+    installed.slots += count(Purpose::Slot);
+    for (index, why) in patched.left {
+        let reason = if why == Left::Inside { Reason::Inside } else { Reason::Differs };
+        installed.left.extend(all.iter().find_map(|code| {
+            code.jumps.iter().find(|jump| jump.at == patches[index].at)?;
+            let entry = LinkAddr(patches[index].at.0.wrapping_sub(code.bias));
+            let function = code.plan.functions.partition_point(|f| f.entry <= entry);
+            let function = code.plan.functions.get(function.checked_sub(1)?)?;
+            Some(LeftAlone { entry, name: function.name.clone(), reason })
+        }));
+    }
+    Ok(())
+}
+
+/// What stands before `_dl_find_object`, for all new code and `more`; `None` if there is no such
+/// function. What is mapped `besides` has its place already.
+fn helper(
+    target: &Target<'_>,
+    journal: &Journal,
+    all: &[&NewCode],
+    (besides, more): (&[Region], usize),
+) -> Result<Option<Helper>, TuneError> {
+    let Some(find_object) = &target.find_object else { return Ok(None) };
+    let process = target.process;
+    let unfit = |why: &str| TuneError::Unfit { pid: process.pid(), why: why.to_owned() };
+    let mut maps = target.maps()?;
+    let codes = all.iter().flat_map(|code| [code.text, code.constants]);
+    maps.extend(codes.chain(besides.iter().copied()).map(taken));
+    let mut known = vec![(all.len() as u64).to_le_bytes().to_vec(), vec![0; 24]];
+    known.extend(all.iter().map(|code| {
+        let end = code.constants.at.0 + code.constants.len;
+        let link_map = code.link_map.0;
+        let eh_frame_hdr = code.eh_frame_hdr.0;
+        find_object::Region { start: code.text.at.0, end, link_map, eh_frame_hdr }.to_bytes()
+    }));
+    let known = known.concat();
+    let table_len =
+        (known.len() as u64 + more as u64 * find_object::Region::SIZE).next_multiple_of(PAGE);
+    let no_room = || unfit("there is no room near its C library");
+    let at = find_lasting_room(
+        &find_object.image,
+        find_object.image_bias,
+        PAGE + table_len + PAGE,
+        &maps,
+    )
+    .ok_or_else(no_room)?
+    .0
+    .wrapping_add(find_object.image_bias);
+
+    let original = process.read_some(find_object.at, 32).map_err(|_| no_room())?;
+    // Behind `endbr64`, which indirect calls want to see.
+    let skip = if original.starts_with(&[0xf3, 0x0f, 0x1e, 0xfa]) { 4 } else { 0 };
+    let from = find_object.at.0 + skip as u64;
+    let strange = || unfit("its `_dl_find_object` cannot be led to another place");
+    let (code, _) =
+        find_object::code(at, at + PAGE, from, &original[skip..], 5).ok_or_else(strange)?;
+    let distance = i32::try_from(at.wrapping_sub(from + 5) as i64).map_err(|_| strange())?;
+    let mut after = vec![0xe9];
+    after.extend_from_slice(&distance.to_le_bytes());
+    if from / PAGE != (from + 4) / PAGE {
+        return Err(strange());
+    }
+    let jump = Patch {
+        at: LiveAddr(from),
+        before: original[skip..skip + 5].to_vec(),
+        after,
+        purpose: Purpose::Unwind,
+    };
+    let region = |at, len, prot| Region { at: LiveAddr(at), len, prot, shared: false };
+    let names_at = LiveAddr(at + PAGE + table_len);
+    let names = Names::new(process, (target.list, names_at), &journal.path_beside("symbols"));
+    Ok(Some(Helper {
+        names,
+        code: (region(at, PAGE, CODE), code),
+        table: (region(at + PAGE, table_len, TABLE), known),
+        jump,
+    }))
+}
+
+/// A region as if it were mapped already.
+pub fn taken(region: Region) -> Mapping {
+    Mapping {
+        start: region.at,
+        end: region.at.offset(region.len),
+        readable: region.prot.read,
+        writable: region.prot.write,
+        executable: region.prot.exec,
+        shared: false,
+        offset: 0,
+        device: (0, 0),
+        inode: 0,
+        path: None,
+        deleted: false,
+        name: None,
+    }
+}

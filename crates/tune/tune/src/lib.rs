@@ -1,0 +1,219 @@
+//! Tuning a process while it runs: its hot code is laid out anew, and everything can be undone.
+//!
+//! [`Target`] knows the modules of a process. Of each, [`Module`] lifts the functions and makes
+//! [`NewCode`]; [`install`] puts that into the process. [`tune`] counts with copies that have
+//! counters, has `fettle-place` decide, installs, compares, and keeps what is faster. What stops
+//! threads, writes and takes back is `fettle-live`. [`offline`] decides by what a trace has counted,
+//! and changes nothing. [`recording`] counts without tuning, and makes a trace.
+#![forbid(unsafe_code)]
+
+pub mod attached;
+pub mod count;
+mod counters;
+pub mod decide;
+mod doors;
+mod error;
+mod everywhere;
+pub mod family;
+pub mod install;
+pub mod leftovers;
+pub mod measure;
+mod midway;
+pub mod module;
+pub mod offline;
+mod own_tables;
+pub mod profile;
+pub mod recording;
+mod samples;
+mod stalls;
+mod switching;
+pub mod symbols;
+pub mod target;
+mod targets;
+mod tuning;
+mod ways;
+
+pub use counters::Counters;
+pub use decide::{Decided, Group};
+pub use error::TuneError;
+pub use everywhere::{install_everywhere, log_by_birth, undo_family};
+pub use family::Family;
+pub use fettle_place::figures::Row;
+pub use fettle_place::model::Geometry;
+pub use fettle_place::order::{Choice, Method, Modelled, Unit};
+pub use fettle_place::promote::Promoted;
+pub use install::{Installed, install};
+pub use measure::{Measured, Work, WorkUnit};
+pub use midway::Seen;
+pub use module::{LeftAlone, Module, NewCode, Reason, Recipe};
+pub use profile::{Fit, Saved, Subject};
+pub use switching::Ways;
+pub use target::{LOADING, Loaded, Target};
+pub use tuning::{News, Options, Outcome, tune};
+pub use ways::Callers;
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use fettle_image::LinkAddr;
+use fettle_isa::Flow;
+use fettle_lift::Placement;
+use fettle_record::Selection;
+use fettle_record::modules::SlotOffsets;
+use fettle_rewrite::{Mode, Pointers, Probing};
+
+/// What is to be laid out.
+#[derive(Clone, Debug, Default)]
+pub struct Wanted {
+    /// Libraries besides the executable, by path or name with `*` and `?`.
+    pub libraries: Vec<String>,
+    /// Which functions.
+    pub selection: Selection,
+}
+
+/// Modules of a process, and those that stay as they are with the reason.
+pub type Lifted = (Vec<Module>, Vec<(PathBuf, String)>);
+
+/// Lifts the modules that are wanted.
+///
+/// # Errors
+///
+/// When the executable cannot be laid out and no library is wanted, or we are to end.
+pub fn lift(target: &Target<'_>, wanted: &Wanted, stop: Stop<'_>) -> Result<Lifted, TuneError> {
+    let meant = |path: &Path| target::is_meant(path, &wanted.libraries);
+    let mut refused: Vec<(PathBuf, String)> =
+        target.refused.iter().filter(|(path, _)| meant(path)).cloned().collect();
+    let mut modules = Vec::new();
+    // The loader stays as it is, as in programs that are launched.
+    let loader = target.loader().map(|loader| loader.link_map);
+    let meant = |l: &&Loaded| l.main || meant(&l.path) && Some(l.link_map) != loader;
+    for loaded in target.loaded.iter().filter(meant) {
+        stop.check(target.process.pid())?;
+        match Module::open(target.process, loaded.clone()) {
+            Ok(module) => modules.push(module),
+            Err(why) => refused.push((loaded.path.clone(), why)),
+        }
+    }
+    match (modules.is_empty(), refused.first()) {
+        (true, Some((path, why))) => Err(TuneError::Unfit {
+            pid: target.process.pid(),
+            why: format!("{}: {why}", path.display()),
+        }),
+        _ => Ok((modules, refused)),
+    }
+}
+
+/// Has the threads that lift and plan leave most of the processors to the program that is at work.
+/// To be called before any of them is there; later it does nothing.
+pub fn give_way() {
+    let behind = rayon::ThreadPoolBuilder::new().start_handler(|_| fettle_live::give_way());
+    let _ = behind.build_global();
+}
+
+/// New code for all modules, each with its blocks in any order: for tests.
+///
+/// # Errors
+///
+/// When none of them can be moved.
+pub fn shuffled(
+    (target, family): (&Target<'_>, &Family<'_>),
+    modules: &[Module],
+    selection: &Selection,
+    seed: u64,
+) -> Result<Vec<NewCode>, TuneError> {
+    let mut maps = family.maps()?;
+    let mut all = Vec::new();
+    let mut trouble = String::new();
+    for module in modules {
+        let placement = Placement::shuffled(&module.lifted.functions, seed);
+        let wants = module::wanted(&module.image, selection);
+        let mut promoted = HashMap::new();
+        let recipe = Recipe {
+            probes: &Probing::new(Mode::Plain),
+            slot: SlotOffsets::counters(0),
+            pointers: any_promotions(module, seed, &mut promoted),
+            placement: Some(&placement),
+            wants: &wants,
+            callers: Callers::All,
+        };
+        match module.new_code(target.process, &recipe, &maps) {
+            Ok(code) => {
+                maps.extend([install::taken(code.text), install::taken(code.constants)]);
+                all.push(code);
+            }
+            Err(why) => trouble = format!("{}: {why}", module.loaded.path.display()),
+        }
+    }
+    match all.is_empty() {
+        true => Err(TuneError::Unfit { pid: target.process.pid(), why: trouble }),
+        false => Ok(all),
+    }
+}
+
+/// Each call through a pointer compared with some function, most of which it never leads to; none
+/// by every second seed.
+fn any_promotions<'a>(
+    module: &Module,
+    seed: u64,
+    targets: &'a mut HashMap<LinkAddr, LinkAddr>,
+) -> Pointers<'a> {
+    if seed.is_multiple_of(2) {
+        return Pointers::Kept;
+    }
+    let functions = &module.lifted.functions;
+    let insns = functions.iter().flat_map(|f| f.insns.iter().zip(&f.facts));
+    let calls = insns.filter(|(insn, facts)| {
+        matches!(facts.flow(insn), Flow::IndirectCall | Flow::IndirectJump)
+    });
+    // Neighbours are likelier to be meant than others.
+    let near = |at: u64| functions.partition_point(|f| f.entry.0 <= at) + seed as usize % 5;
+    targets.extend(calls.map(|(insn, _)| {
+        let at = LinkAddr(insn.ip());
+        (at, functions[near(at.0) % functions.len()].entry)
+    }));
+    Pointers::Promoted(targets)
+}
+
+/// Whether somebody wants us to end before we are through.
+#[derive(Clone, Copy, Debug)]
+pub struct Stop<'a>(pub &'a AtomicBool);
+
+impl Stop<'_> {
+    /// Whether we are to end.
+    pub fn is_wanted(self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// Nothing, unless we are to end.
+    ///
+    /// # Errors
+    ///
+    /// When we are to end.
+    pub fn check(self, pid: i32) -> Result<(), TuneError> {
+        if self.is_wanted() { Err(TuneError::Interrupted { pid }) } else { Ok(()) }
+    }
+
+    /// Waits, unless we are to end.
+    ///
+    /// # Errors
+    ///
+    /// When we are to end.
+    pub fn wait(self, pid: i32, time: Duration) -> Result<(), TuneError> {
+        let end = Instant::now() + time;
+        loop {
+            self.check(pid)?;
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Ok(());
+            }
+            std::thread::sleep(left.min(Duration::from_millis(50)));
+        }
+    }
+}
+
+/// Where the undo logs of processes are; `None` if nothing says where.
+pub fn journals() -> Option<PathBuf> {
+    Some(fettle_record::cache::default_path()?.join("live"))
+}

@@ -1,0 +1,444 @@
+//! Comparing old and new code in the process that runs them.
+//!
+//! Code is switched by writing the jumps or what was there before ([`crate::switching`]). Old and new code
+//! run in turns, old-new-new-old and then new-old-old-new, so that what changes slowly weighs on
+//! both alike. Each turn gives the processor time that a unit of work took; each four turns give
+//! a ratio. Their mean and its 95 % confidence interval decide.
+
+use std::process::Command;
+use std::time::Duration;
+
+use fettle_kernel_events::Tally;
+use fettle_live::{Places, Process};
+
+use crate::Stop;
+use crate::error::TuneError;
+use crate::family::Family;
+use crate::module::NewCode;
+use crate::switching::Ways;
+
+/// What tells how much work a process has done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Work {
+    /// Its read and write system calls, as the kernel counts them for each process; where there are
+    /// none to speak of, all of its system calls, if the user may have them counted.
+    Calls,
+    /// The first number that a command prints, which grows with the work.
+    Command(String),
+}
+
+/// What processor time is told for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WorkUnit {
+    /// A call that reads or writes.
+    ReadOrWrite,
+    /// A system call: servers may use others (`recvmsg`) for what they do.
+    SystemCall,
+    /// What a command's number counts.
+    Told,
+}
+
+/// How to compare.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// What work is.
+    pub work: Work,
+    /// Rounds of four turns.
+    pub pairs: usize,
+    /// How long a turn is.
+    pub turn: Duration,
+}
+
+/// What a comparison has shown.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Measured {
+    /// Processor time for a unit of work, new over old, of each round.
+    pub ratios: Vec<f64>,
+    /// Their geometric mean.
+    pub ratio: f64,
+    /// Lower end of its 95 % interval.
+    pub low: f64,
+    /// Upper end.
+    pub high: f64,
+    /// What a unit of work was.
+    pub unit: WorkUnit,
+    /// Nanoseconds of processor time for a unit of work, by the old code and by the new.
+    pub ns: (f64, f64),
+    /// Rounds in which too little work was done to tell anything.
+    pub idle: usize,
+    /// How long threads stood still for each switch.
+    pub stops: Vec<Duration>,
+}
+
+impl Measured {
+    /// Whether new code is faster for certain, as far as the interval says.
+    pub fn is_gain(&self) -> bool {
+        self.high < 1.0
+    }
+
+    /// The difference that new code makes to processor time, with its interval.
+    pub fn percent(&self) -> String {
+        let percent = |ratio: f64| (ratio - 1.0) * 100.0;
+        let (ratio, low, high) = (percent(self.ratio), percent(self.low), percent(self.high));
+        format!("{ratio:+.1} % of processor time [95 % interval {low:+.1} to {high:+.1}]")
+    }
+
+    /// Whether new code is slower for certain.
+    pub fn is_loss(&self) -> bool {
+        self.low > 1.0
+    }
+
+    /// What this and another comparison of the same code show together.
+    pub fn with(&self, other: &Measured) -> Measured {
+        let ratios = self.ratios.iter().chain(&other.ratios);
+        let rounds: Vec<(f64, f64)> = ratios.map(|ratio| (1.0, *ratio)).collect();
+        let mean = |old: f64, new: f64| {
+            let (many, more) = (self.ratios.len() as f64, other.ratios.len() as f64);
+            (old * many + new * more) / (many + more)
+        };
+        Measured {
+            ns: (mean(self.ns.0, other.ns.0), mean(self.ns.1, other.ns.1)),
+            idle: self.idle + other.idle,
+            stops: self.stops.iter().chain(&other.stops).copied().collect(),
+            ..evaluate(&rounds, self.unit)
+        }
+    }
+
+    /// Whether new code gains less than it did before, for certain.
+    pub fn is_less_than(&self, before: &Measured) -> bool {
+        self.low > before.high
+    }
+}
+
+/// After a switch, before a turn begins.
+const SETTLE: Duration = Duration::from_millis(10);
+/// A turn with less work says nothing.
+const LEAST_WORK: u64 = 10;
+/// Turns get longer, but no longer than that, while they are too short for that.
+const LONGEST_TURN: Duration = Duration::from_secs(2);
+/// Fewer rounds give no interval worth the name.
+pub const LEAST_ROUNDS: usize = 5;
+
+/// Old and new code of a process, or of a family.
+struct Switch<'a, 'b> {
+    family: &'a mut Family<'b>,
+    codes: &'a [NewCode],
+    besides: &'a Ways,
+    places: Places,
+    is_new: bool,
+    stops: Vec<Duration>,
+}
+
+impl Switch<'_, '_> {
+    fn turn(&mut self, new: bool) -> Result<(), TuneError> {
+        if self.is_new == new {
+            return Ok(());
+        }
+        // Whoever was forked meanwhile has new code by birth, and jumps as its parent had them.
+        self.family.forget();
+        self.family.look();
+        let lead = self.family.lead.pid();
+        for process in self.family.members() {
+            match ways(process, (self.codes, self.besides)).lead(process, new, &self.places) {
+                Ok(stops) => self.stops.extend(stops),
+                Err(_) if process.pid() != lead && !process.is_same() => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        self.is_new = new;
+        std::thread::sleep(SETTLE);
+        Ok(())
+    }
+}
+
+/// What leads a process to its new code, and back. Functions that are not left for long call others
+/// in new code: gates lead those back, too.
+fn ways(process: &Process, (codes, besides): (&[NewCode], &Ways)) -> Ways {
+    let mut ways = Ways::default();
+    for code in codes {
+        if is_there(process, code) {
+            ways.add(code);
+        }
+    }
+    if !ways.into.is_empty() {
+        ways.extend(besides);
+    }
+    ways
+}
+
+/// Whether new code is where it was put; else the process has none. What unwinders read never changes.
+fn is_there(process: &Process, code: &NewCode) -> bool {
+    let from = code.eh_frame_hdr.0 - code.constants.at.0;
+    let known = &code.linked.constants[from as usize..];
+    let known = &known[..known.len().min(256)];
+    process.read(code.eh_frame_hdr, known.len()).ok().as_deref() == Some(known)
+}
+
+/// Compares; `codes` are in place in all of the family, and are again afterwards.
+///
+/// # Errors
+///
+/// When the processes cannot be switched, or do no work that could be seen.
+pub fn measure(
+    family: &mut Family<'_>,
+    (codes, besides): (&[NewCode], &Ways),
+    plan: &Plan,
+    stop: Stop<'_>,
+) -> Result<Measured, TuneError> {
+    let pid = family.lead.pid();
+    let places = ways(family.lead, (codes, besides)).places(family.lead);
+    let mut switch = Switch { family, codes, besides, places, is_new: true, stops: Vec::new() };
+    let done = take_rounds(&mut switch, plan, stop);
+    // However it ended.
+    switch.turn(true)?;
+    let (rounds, idle, unit) = done?;
+    if rounds.len() < LEAST_ROUNDS {
+        let why = format!(
+            "it did too little work that could be seen in {idle} of {} rounds: put it under load, or \
+             say by --work what its work is",
+            rounds.len() + idle
+        );
+        return Err(TuneError::Unfit { pid, why });
+    }
+    let mut measured = evaluate(&rounds, unit);
+    (measured.idle, measured.stops) = (idle, switch.stops);
+    Ok(measured)
+}
+
+/// What rounds have shown, by old and by new code; how many have shown nothing; for what.
+type Rounds = (Vec<(f64, f64)>, usize, WorkUnit);
+
+fn take_rounds(
+    switch: &mut Switch<'_, '_>,
+    plan: &Plan,
+    stop: Stop<'_>,
+) -> Result<Rounds, TuneError> {
+    let mut rounds = Vec::new();
+    let mut idle = 0;
+    let mut meter = Meter::new(&plan.work);
+    let mut turn = plan.turn;
+    // When so many show nothing there will be nothing to see.
+    while rounds.len() < plan.pairs && idle <= plan.pairs / 2 {
+        let begins_new = rounds.len() % 2 == 1;
+        match take_round(switch, begins_new, (&meter, turn), stop)? {
+            Some(round) => rounds.push(round),
+            // Begun again, with all that could be work.
+            None if rounds.is_empty() && meter.count_all() => {}
+            // Once more, with more time for work.
+            None => {
+                idle += 1;
+                turn = turn.max((turn * 2).min(LONGEST_TURN));
+            }
+        }
+    }
+    Ok((rounds, idle, meter.unit()))
+}
+
+/// What a unit of work costs by old and by new code; `None` if too little was done in some turn.
+fn take_round(
+    switch: &mut Switch<'_, '_>,
+    begins_new: bool,
+    turn: (&Meter<'_>, Duration),
+    stop: Stop<'_>,
+) -> Result<Option<(f64, f64)>, TuneError> {
+    let mut costs = [Cost::default(), Cost::default()];
+    for new in [begins_new, !begins_new, !begins_new, begins_new] {
+        switch.turn(new)?;
+        let cost = take_turn(switch.family, turn, stop)?;
+        if cost.work < LEAST_WORK {
+            return Ok(None);
+        }
+        costs[usize::from(new)].add(cost);
+    }
+    Ok(Some((costs[0].per_unit(), costs[1].per_unit())))
+}
+
+/// What tells of work while it is done.
+enum Meter<'a> {
+    Io,
+    All(Tally),
+    Command(&'a str),
+}
+
+impl Meter<'_> {
+    fn new(work: &Work) -> Meter<'_> {
+        match work {
+            Work::Calls => Meter::Io,
+            Work::Command(command) => Meter::Command(command),
+        }
+    }
+
+    fn unit(&self) -> WorkUnit {
+        match self {
+            Meter::Io => WorkUnit::ReadOrWrite,
+            Meter::All(_) => WorkUnit::SystemCall,
+            Meter::Command(_) => WorkUnit::Told,
+        }
+    }
+
+    /// Has all system calls counted from now on, if reads and writes were and that can be done. It
+    /// makes each of the machine's calls a little longer, so it is not done without need.
+    fn count_all(&mut self) -> bool {
+        let tally = if matches!(self, Meter::Io) { Tally::new().ok() } else { None };
+        tally.map(|tally| *self = Meter::All(tally)).is_some()
+    }
+
+    /// How much was done so far.
+    fn work(&self, family: &Family<'_>) -> Result<u64, TuneError> {
+        let pid = family.lead.pid();
+        let unfit = |why: String| TuneError::Unfit { pid, why };
+        match self {
+            Meter::Io => family.io_calls().ok_or_else(|| unfit("it has ended".to_owned())),
+            Meter::All(tally) => {
+                let mut all = family.all().into_iter();
+                all.try_for_each(|relative| tally.watch(relative.pid as u32))
+                    .and_then(|()| tally.total())
+                    .map_err(|error| unfit(error.to_string()))
+            }
+            Meter::Command(command) => printed_number(pid, command),
+        }
+    }
+}
+
+/// What work has cost.
+#[derive(Clone, Copy, Debug, Default)]
+struct Cost {
+    cpu_ns: u64,
+    work: u64,
+}
+
+impl Cost {
+    fn add(&mut self, other: Cost) {
+        self.cpu_ns += other.cpu_ns;
+        self.work += other.work;
+    }
+
+    fn per_unit(self) -> f64 {
+        self.cpu_ns as f64 / self.work.max(1) as f64
+    }
+}
+
+fn take_turn(
+    family: &Family<'_>,
+    (meter, turn): (&Meter<'_>, Duration),
+    stop: Stop<'_>,
+) -> Result<Cost, TuneError> {
+    let pid = family.lead.pid();
+    let look = || -> Result<Cost, TuneError> {
+        let gone = || TuneError::Unfit { pid, why: "it has ended".to_owned() };
+        let work = meter.work(family)?;
+        Ok(Cost { cpu_ns: family.cpu_ns().ok_or_else(gone)?, work })
+    };
+    let before = look()?;
+    stop.wait(pid, turn)?;
+    let after = look()?;
+    Ok(Cost {
+        cpu_ns: after.cpu_ns.saturating_sub(before.cpu_ns),
+        work: after.work.saturating_sub(before.work),
+    })
+}
+
+/// The first number that a command prints. It may look at a file at the moment that it is written
+/// anew, and is asked again.
+fn printed_number(pid: i32, command: &str) -> Result<u64, TuneError> {
+    const TRIES: usize = 3;
+    let failed = |what: String| TuneError::Unfit { pid, why: format!("--work {command}: {what}") };
+    let mut status = None;
+    for _ in 0..TRIES {
+        let output = Command::new("sh").args(["-c", command]).output();
+        let output = output.map_err(|error| failed(error.to_string()))?;
+        let text = String::from_utf8_lossy(&output.stdout);
+        let mut numbers = text.split(|c: char| !c.is_ascii_digit()).filter(|n| !n.is_empty());
+        if let Some(number) = numbers.next().and_then(|number| number.parse().ok()) {
+            return Ok(number);
+        }
+        status = Some(output.status);
+    }
+    let status = status.map_or_else(String::new, |status| format!(" ({status})"));
+    Err(failed(format!("it printed no number{status}")))
+}
+
+/// Mean and interval of what rounds have shown: cost by old code, cost by new code.
+fn evaluate(rounds: &[(f64, f64)], unit: WorkUnit) -> Measured {
+    let count = rounds.len() as f64;
+    let logarithms: Vec<f64> = rounds.iter().map(|(old, new)| (new / old).ln()).collect();
+    let mean = logarithms.iter().sum::<f64>() / count;
+    let squares: f64 = logarithms.iter().map(|l| (l - mean).powi(2)).sum();
+    let error = (squares / (count - 1.0) / count).sqrt();
+    let half = students_t(count - 1.0) * error;
+    let average = |values: &mut dyn Iterator<Item = f64>| values.sum::<f64>() / count;
+    Measured {
+        ratios: logarithms.iter().map(|l| l.exp()).collect(),
+        ratio: mean.exp(),
+        low: (mean - half).exp(),
+        high: (mean + half).exp(),
+        unit,
+        ns: (
+            average(&mut rounds.iter().map(|round| round.0)),
+            average(&mut rounds.iter().map(|round| round.1)),
+        ),
+        idle: 0,
+        stops: Vec::new(),
+    }
+}
+
+/// The 97.5 % quantile of Student's distribution, by the expansion of Cornish and Fisher.
+fn students_t(freedom: f64) -> f64 {
+    let z = 1.959_964f64;
+    let terms = [
+        (z.powi(3) + z) / 4.0,
+        (5.0 * z.powi(5) + 16.0 * z.powi(3) + 3.0 * z) / 96.0,
+        (3.0 * z.powi(7) + 19.0 * z.powi(5) + 17.0 * z.powi(3) - 15.0 * z) / 384.0,
+    ];
+    z + terms.iter().zip(1..).map(|(term, n)| term / freedom.powi(n)).sum::<f64>()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quantiles_are_those_of_tables() {
+        for (freedom, expected) in [(4.0, 2.776), (9.0, 2.262), (19.0, 2.093), (39.0, 2.023)] {
+            let quantile = students_t(freedom);
+            assert!((quantile - expected).abs() < 0.01, "{freedom}: {quantile}");
+        }
+    }
+
+    #[test]
+    fn gains_are_told_from_noise() {
+        let noisy = |gain: f64| -> Vec<(f64, f64)> {
+            (0..20)
+                .map(|i| {
+                    let noise = 1.0 + 0.01 * f64::from(i % 5 - 2);
+                    (100.0, 100.0 * gain * noise)
+                })
+                .collect()
+        };
+        let gain = evaluate(&noisy(0.95), WorkUnit::Told);
+        assert!(gain.is_gain() && (gain.ratio - 0.95).abs() < 0.001, "{gain:?}");
+        assert!(gain.low < gain.ratio && gain.ratio < gain.high);
+        let none = evaluate(&noisy(1.0), WorkUnit::Told);
+        assert!(!none.is_gain() && none.low < 1.0 && none.high > 1.0, "{none:?}");
+        let loss = evaluate(&noisy(1.05), WorkUnit::Told);
+        assert!(loss.is_loss() && !loss.is_gain() && !none.is_loss());
+    }
+
+    #[test]
+    fn a_disturbed_comparison_is_outweighed_by_another() {
+        let disturbed =
+            [(100.0, 60.0), (100.0, 95.0), (100.0, 130.0), (100.0, 80.0), (100.0, 75.0)];
+        let disturbed = evaluate(&disturbed, WorkUnit::Told);
+        assert!(!disturbed.is_gain() && !disturbed.is_loss(), "{disturbed:?}");
+        let more = evaluate(&[(100.0, 78.0); 5], WorkUnit::Told);
+        let both = disturbed.with(&more);
+        assert!(both.is_gain() && both.ratios.len() == 10, "{both:?}");
+        assert!((both.ns.1 - (disturbed.ns.1 + more.ns.1) / 2.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn numbers_that_commands_print() {
+        assert_eq!(printed_number(1, "echo total: 42 of 43").unwrap(), 42);
+        assert!(printed_number(1, "echo nothing").unwrap_err().to_string().contains("no number"));
+    }
+}

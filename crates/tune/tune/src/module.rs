@@ -1,0 +1,413 @@
+//! New code for one module of a process.
+//!
+//! A process that runs is not like one that starts: threads are in the old code, and go on in it
+//! until they leave its functions. A jump to new code may therefore cover nothing that old code
+//! still comes back to: no block but the first that it covers, nothing behind a call. It may not
+//! lie across two pages either, for then it could be half there if we are killed.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use fettle_image::{Image, LinkAddr};
+use fettle_lift::{Function, Lifted, Placement, SkipReason, TableKind};
+use fettle_live::{LiveAddr, Mapping, Patch, Process, Prot, Purpose, Region};
+use fettle_record::Selection;
+use fettle_record::libraries::{Opened, headers_patch};
+use fettle_record::modules::{FileId, SlotOffsets, must_stay, open_image};
+use fettle_record::room::find_lasting_room;
+use fettle_rewrite::{LinkParameters, Linked, Plan, PlanOptions, Pointers, Probing};
+
+use crate::own_tables;
+use crate::profile::Subject;
+use crate::target::Loaded;
+use crate::ways::{self, Callers};
+
+const PAGE: u64 = 4096;
+const CODE: Prot = Prot { read: true, write: false, exec: true };
+const CONSTANTS: Prot = Prot { read: true, write: false, exec: false };
+
+/// Why a function, or one of the places that lead to its new code, stays as it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Reason {
+    /// It has no new code.
+    Skipped(SkipReason),
+    /// Old code may come back to the middle of the bytes that a jump would cover.
+    ComesBack,
+    /// The jump would lie across two pages.
+    TwoPages,
+    /// Its code in memory is not what its file says.
+    Differs,
+    /// A thread stood in the middle of the bytes.
+    Inside,
+}
+
+impl Reason {
+    /// One short phrase for tables.
+    pub const fn describe(self) -> &'static str {
+        match self {
+            Reason::Skipped(reason) => reason.describe(),
+            Reason::ComesBack => "a loop or call within its first bytes",
+            Reason::TwoPages => "its first bytes lie on two pages",
+            Reason::Differs => "its code in memory is not what its file says",
+            Reason::Inside => "a thread stood within its first bytes",
+        }
+    }
+}
+
+/// A function that stays as it is.
+#[derive(Clone, Debug)]
+pub struct LeftAlone {
+    /// Where it starts.
+    pub entry: LinkAddr,
+    /// Its name.
+    pub name: Option<String>,
+    /// Why.
+    pub reason: Reason,
+}
+
+/// A module whose functions were lifted.
+#[derive(Debug)]
+pub struct Module {
+    /// Where the process has it.
+    pub loaded: Loaded,
+    /// Its file.
+    pub image: Image,
+    /// Which file that was.
+    file: Option<FileId>,
+    /// Its functions.
+    pub lifted: Lifted,
+    /// For each function, whether its bytes in the process are those of the file.
+    same: Vec<bool>,
+    /// Where old code may come back to: starts of blocks, ends of calls; sorted.
+    returns: Vec<u64>,
+}
+
+/// What new code is to be like.
+#[derive(Clone, Copy)]
+pub struct Recipe<'a> {
+    /// How it is measured.
+    pub probes: &'a Probing<'a>,
+    /// Where probes find what is theirs, from the gs base.
+    pub slot: SlotOffsets,
+    /// What is made of calls through pointers.
+    pub pointers: Pointers<'a>,
+    /// The order of its blocks, if it is another than that of the old code.
+    pub placement: Option<&'a Placement>,
+    /// The functions.
+    pub wants: &'a (dyn Fn(&Function) -> bool + Sync),
+    /// The calls in old code that are led to it at once.
+    pub callers: Callers<'a>,
+}
+
+/// New code for a module, with addresses, and what leads to it.
+#[derive(Clone, Debug)]
+pub struct NewCode {
+    /// The plan that it was made by.
+    pub plan: Arc<Plan>,
+    /// Its bytes.
+    pub linked: Linked,
+    /// Where its text goes.
+    pub text: Region,
+    /// Where its constants go.
+    pub constants: Region,
+    /// The jumps that lead to it.
+    pub jumps: Vec<Patch>,
+    /// Jumps back to the originals, at the starts of new functions: for those who stay in new code
+    /// when it is taken back, and for comparisons.
+    pub gates: Vec<Patch>,
+    /// Calls in old code, to lead to it at once.
+    pub calls: Vec<Patch>,
+    /// What the loader's record of the module is to say instead.
+    pub headers: Patch,
+    /// What stays as it is.
+    pub left: Vec<LeftAlone>,
+    /// The loader's record of the module.
+    pub link_map: LiveAddr,
+    /// The merged table of unwind entries.
+    pub eh_frame_hdr: LiveAddr,
+    /// For each table of the plan, whether it is one of whole addresses that nothing but the jumps of its
+    /// function reads: then the original's entries may lead to new code.
+    pub own_tables: Vec<bool>,
+    /// What the loader has added to link addresses.
+    pub bias: u64,
+    /// The module.
+    pub path: PathBuf,
+    /// It was opened after the process had been changed.
+    pub opened: bool,
+}
+
+impl Module {
+    /// Lifts a module's functions and compares them with what the process has.
+    ///
+    /// # Errors
+    ///
+    /// In words, why the module stays as it is.
+    pub fn open(process: &Process, loaded: Loaded) -> Result<Module, String> {
+        let file = FileId::of(&loaded.file).ok();
+        let image = open_image(&loaded.file).map_err(|error| error.to_string())?;
+        let lifted = fettle_lift::lift(&image);
+        let same = compare(process, &image, loaded.bias, &lifted.functions);
+        let mut returns: Vec<u64> = lifted.functions.iter().flat_map(comes_back_to).collect();
+        returns.sort_unstable();
+        Ok(Module { loaded, image, file, lifted, same, returns })
+    }
+
+    /// Its file, if the process has all functions as they are there: what is planned for them holds for
+    /// whoever has that file.
+    pub fn as_in_file(&self) -> Option<FileId> {
+        self.file.filter(|_| self.same.iter().all(|same| *same))
+    }
+
+    /// What profiles are about.
+    pub fn subject(&self) -> Subject<'_> {
+        let functions = &self.lifted.functions;
+        Subject { path: &self.loaded.path, image: &self.image, functions }
+    }
+
+    /// New code by a recipe. `maps` are the process's, and what else is going to be mapped.
+    ///
+    /// # Errors
+    ///
+    /// In words, why there is none: no function is left, there is no room within reach, or the
+    /// loader's record of the module has a form that is not known.
+    pub fn new_code(
+        &self,
+        process: &Process,
+        recipe: &Recipe<'_>,
+        maps: &[Mapping],
+    ) -> Result<NewCode, String> {
+        let Recipe { probes, slot, pointers, placement, wants, callers } = *recipe;
+        let select = |f: &Function| wants(f) && self.is_same(f) && !must_stay(&self.image, f);
+        let probes = probes.clone();
+        let options = PlanOptions {
+            select: &select,
+            placement,
+            pointers,
+            crossings: true,
+            ..PlanOptions::new(probes)
+        };
+        let plan = Arc::new(fettle_rewrite::plan(&self.image, &self.lifted, options));
+        if plan.functions.is_empty() {
+            return Err("no function of it can be moved".to_owned());
+        }
+        let bias = self.loaded.bias;
+        let size = fettle_rewrite::link::footprint(&plan, &self.image);
+        // Making the plan takes a while, in which the process may have mapped memory.
+        let maps = [maps, &process.maps().map_err(|error| error.to_string())?].concat();
+        let text_at = find_lasting_room(&self.image, bias, size, &maps)
+            .ok_or("there is no room for new code within its reach")?;
+        let absolute = plan.tables.iter().any(|t| t.kind == TableKind::Absolute);
+        let parameters = parameters(slot, text_at, if absolute { bias } else { 0 });
+        let linked = fettle_rewrite::link(&plan, &self.image, parameters)
+            .map_err(|error| error.to_string())?;
+        let live = |at: LinkAddr| LiveAddr(at.0.wrapping_add(bias));
+        let region = |at: LinkAddr, bytes: &[u8], prot| Region {
+            at: live(at),
+            len: (bytes.len() as u64).next_multiple_of(PAGE),
+            prot,
+            shared: false,
+        };
+        let read = |at, len| process.read_some(at, len).ok();
+        let headers = headers_patch((self.loaded.link_map, bias), &self.image, &linked, read)
+            .ok_or("the loader's record of it has a form that is not known")?;
+        let (jumps, left) = self.jumps(&plan, &linked);
+        let gates = gates(&plan, &linked, bias);
+        let old = (&self.lifted, &self.same[..]);
+        let calls = ways::calls((&self.image, bias), old, (&plan, &linked), (callers, &jumps));
+        let own_tables =
+            own_tables::find((&self.image, bias), &self.lifted.functions, &plan.tables);
+        Ok(NewCode {
+            own_tables,
+            text: region(linked.text_at, &linked.text, CODE),
+            constants: region(linked.constants_at, &linked.constants, CONSTANTS),
+            headers,
+            jumps,
+            gates,
+            calls,
+            left,
+            link_map: self.loaded.link_map,
+            eh_frame_hdr: live(linked.eh_frame_hdr),
+            bias,
+            path: self.loaded.path.clone(),
+            opened: false,
+            plan,
+            linked,
+        })
+    }
+
+    fn is_same(&self, function: &Function) -> bool {
+        let index = self.lifted.functions.binary_search_by_key(&function.entry, |f| f.entry);
+        index.is_ok_and(|i| self.same[i])
+    }
+
+    /// The jumps that may be written, and the functions that stay as they are.
+    fn jumps(&self, plan: &Plan, linked: &Linked) -> (Vec<Patch>, Vec<LeftAlone>) {
+        let mut left: Vec<LeftAlone> = plan
+            .skipped
+            .iter()
+            .filter(|skipped| skipped.reason != SkipReason::NotSelected)
+            .map(|skipped| LeftAlone {
+                entry: skipped.entry,
+                name: skipped.name.clone(),
+                reason: Reason::Skipped(skipped.reason),
+            })
+            .collect();
+        let differing = self.lifted.functions.iter().zip(&self.same).filter(|(_, same)| !**same);
+        left.extend(differing.map(|(function, _)| LeftAlone {
+            entry: function.entry,
+            name: function.name.clone(),
+            reason: Reason::Differs,
+        }));
+        let mut jumps = Vec::with_capacity(linked.writes.len());
+        for (at, bytes) in &linked.writes {
+            let (live, len) = (at.0.wrapping_add(self.loaded.bias), bytes.len() as u64);
+            let next = self.returns.partition_point(|point| *point <= at.0);
+            let comes_back = self.returns.get(next).is_some_and(|point| *point < at.0 + len);
+            let two_pages = live / PAGE != (live + len - 1) / PAGE;
+            let before = self.image.read(*at, bytes.len()).filter(|_| !comes_back && !two_pages);
+            match before {
+                Some(before) => jumps.push(Patch {
+                    at: LiveAddr(live),
+                    before: before.to_vec(),
+                    after: bytes.clone(),
+                    purpose: Purpose::Jump,
+                }),
+                None => {
+                    let reason = if comes_back { Reason::ComesBack } else { Reason::TwoPages };
+                    let name = self.image.name_at(*at).map(str::to_owned);
+                    left.push(LeftAlone { entry: *at, name, reason });
+                }
+            }
+        }
+        (jumps, left)
+    }
+}
+
+impl NewCode {
+    /// That of a library which its process has just opened: none of it has run. `jumps` lead to it.
+    pub(crate) fn of_opened(library: Opened<'_>, jumps: Vec<Patch>) -> NewCode {
+        let Opened { path, link_map, bias, plan, linked, regions, headers, .. } = library;
+        let [text, constants] = regions;
+        NewCode {
+            plan: plan.clone(),
+            linked: linked.clone(),
+            text,
+            constants,
+            jumps,
+            gates: gates(plan, linked, bias),
+            calls: Vec::new(),
+            headers: headers.clone(),
+            left: Vec::new(),
+            link_map,
+            eh_frame_hdr: LiveAddr(linked.eh_frame_hdr.0.wrapping_add(bias)),
+            own_tables: Vec::new(),
+            bias,
+            path: path.to_owned(),
+            opened: true,
+        }
+    }
+
+    /// A jump from a place in new code back to the original.
+    pub(crate) fn gate(&self, landing: (LinkAddr, u32)) -> Option<Patch> {
+        gate(&self.linked, self.bias, landing)
+    }
+
+    /// Ways out of functions that threads are in, back to the originals: at the start of every
+    /// block. `inside` are addresses in new code.
+    pub fn escapes(&self, inside: &[LiveAddr]) -> Vec<Patch> {
+        let start = self.text.at.0;
+        let offsets = inside.iter().filter(|at| at.0 >= start && at.0 < start + self.text.len);
+        let mut functions: Vec<usize> =
+            offsets.filter_map(|at| self.plan.function_at((at.0 - start) as u32)).collect();
+        functions.sort_unstable();
+        functions.dedup();
+        let landings =
+            functions.into_iter().flat_map(|f| &self.plan.functions[f].crossings.landings);
+        landings.filter_map(|landing| self.gate(*landing)).collect()
+    }
+}
+
+/// Where new code goes, and finds what is its own.
+fn parameters(slot: SlotOffsets, text_at: LinkAddr, load_bias: u64) -> LinkParameters {
+    LinkParameters {
+        text_at,
+        load_bias,
+        first_function: slot.first_function,
+        accumulators: slot.accumulators,
+        counters: slot.counters,
+        ring_bytes: slot.ring_bytes,
+    }
+}
+
+/// Jumps back to the originals at the starts of new functions.
+fn gates(plan: &Plan, linked: &Linked, bias: u64) -> Vec<Patch> {
+    let entries = plan.functions.iter().flat_map(|planned| {
+        planned.crossings.landings.iter().filter(|landing| landing.1 == planned.text_offset)
+    });
+    entries.filter_map(|landing| gate(linked, bias, *landing)).collect()
+}
+
+/// A jump from one live address to another; `None` if that is out of reach.
+pub(crate) fn jump(from: u64, to: u64) -> Option<Vec<u8>> {
+    let distance = to.wrapping_sub(from.wrapping_add(fettle_rewrite::SPRINGBOARD_SIZE)) as i64;
+    let mut bytes = vec![0xe9];
+    bytes.extend_from_slice(&i32::try_from(distance).ok()?.to_le_bytes());
+    Some(bytes)
+}
+
+/// A jump from a place in new code back to the original; `None` if it is out of reach, or would lie
+/// across two pages.
+fn gate(linked: &Linked, bias: u64, (to, offset): (LinkAddr, u32)) -> Option<Patch> {
+    const SIZE: usize = fettle_rewrite::SPRINGBOARD_SIZE as usize;
+    let live = linked.text_at.0.wrapping_add(u64::from(offset)).wrapping_add(bias);
+    if live / PAGE != (live + SIZE as u64 - 1) / PAGE {
+        return None;
+    }
+    let after = jump(live, to.0.wrapping_add(bias))?;
+    let before = linked.text.get(offset as usize..offset as usize + SIZE)?.to_vec();
+    Some(Patch { at: LiveAddr(live), before, after, purpose: Purpose::Gate })
+}
+
+/// Where control may come back to in the middle of a function's old code.
+fn comes_back_to(function: &Function) -> impl Iterator<Item = u64> {
+    let starts = function.blocks.iter().map(|b| function.insns[b.insns.start as usize].ip());
+    let calls = function.insns.iter().zip(&function.facts).filter(|(_, facts)| facts.calls());
+    // The kernel makes it again for a thread that was stopped in it.
+    let system_calls = function.insns.iter().filter(|insn| insn.is_syscall());
+    let system_calls = system_calls.flat_map(|insn| [insn.ip(), insn.next_ip()]);
+    starts.chain(calls.map(|(insn, _)| insn.next_ip())).chain(system_calls)
+}
+
+/// For each function, whether the process has the file's bytes.
+fn compare(process: &Process, image: &Image, bias: u64, functions: &[Function]) -> Vec<bool> {
+    const WINDOW: u64 = 1 << 20;
+    let mut window: (u64, Vec<u8>) = (0, Vec::new());
+    let mut is_same = |start: LinkAddr, end: LinkAddr| -> bool {
+        let (from, len) = (start.0.wrapping_add(bias), (end.0 - start.0) as usize);
+        let inside = from >= window.0 && from + len as u64 <= window.0 + window.1.len() as u64;
+        if !inside {
+            let size = (len as u64).max(WINDOW) as usize;
+            let bytes = process.read_some(LiveAddr(from), size).unwrap_or_default();
+            window = (from, bytes);
+        }
+        let now = window.1.get((from - window.0) as usize..(from - window.0) as usize + len);
+        now.is_some() && now == image.read(start, len)
+    };
+    // In order, so that one window after another is read: cold parts lie far from their functions.
+    let each = functions.iter().enumerate();
+    let mut ranges: Vec<_> = each.flat_map(|(i, f)| f.ranges.iter().map(move |r| (r, i))).collect();
+    ranges.sort_unstable_by_key(|(range, _)| range.start);
+    let mut same = vec![true; functions.len()];
+    for (range, function) in ranges {
+        same[function] = same[function] && is_same(range.start, range.end);
+    }
+    same
+}
+
+/// The functions that a selection wants.
+pub fn wanted<'a>(
+    image: &'a Image,
+    selection: &'a Selection,
+) -> impl Fn(&Function) -> bool + Sync + 'a {
+    |function| selection.wants(image, function)
+}

@@ -1,0 +1,133 @@
+//! Layouts by what a trace or a profile has counted: nothing runs, and nothing is changed.
+
+use std::path::{Path, PathBuf};
+
+use fettle_image::LinkAddr;
+use fettle_place::model::Geometry;
+use fettle_record::modules::open_image;
+use fettle_record::rows;
+use fettle_trace::{CounterKind, Trace};
+use rustc_hash::FxHashMap;
+
+use crate::count::ByFunction;
+use crate::decide::{self, Decided, Group};
+use crate::profile::{Fit, Saved, Subject};
+use crate::target;
+
+/// Why a trace has no layouts.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum OfflineError {
+    /// It cannot be read.
+    #[error(transparent)]
+    Trace(#[from] fettle_trace::Error),
+    /// It has no counts.
+    #[error(
+        "{} was recorded in mode {mode}, which counts no blocks: record with --mode edges",
+        path.display()
+    )]
+    NoCounts {
+        /// The trace.
+        path: PathBuf,
+        /// Its mode's name.
+        mode: &'static str,
+    },
+}
+
+/// What is to be laid out, and for which cache.
+#[derive(Clone, Debug)]
+pub struct Wanted {
+    /// Modules by path or name with `*` and `?`; all if there is none.
+    pub modules: Vec<String>,
+    /// What of their code.
+    pub group: Group,
+    /// The cache of the model.
+    pub cache: Geometry,
+}
+
+/// A module of the trace, with its layout or why it has none.
+#[derive(Debug)]
+pub struct OfModule {
+    /// Its file, as the program knew it.
+    pub path: PathBuf,
+    /// The layout, or the reason in words.
+    pub decided: Result<Decided, String>,
+}
+
+/// Lays out what a trace says ran, module by module.
+///
+/// # Errors
+///
+/// When the trace cannot be read, or has no counts.
+pub fn lay_out(trace: &Trace, wanted: &Wanted) -> Result<Vec<OfModule>, OfflineError> {
+    let counters = trace.counters()?;
+    if counters.is_empty() {
+        let (path, mode) = (trace.path().to_owned(), trace.manifest().probe_mode.name());
+        return Err(OfflineError::NoCounts { path, mode });
+    }
+    let functions = trace.functions()?;
+    let place: FxHashMap<u32, (u32, LinkAddr)> =
+        functions.iter().map(|f| (f.id, (f.module, LinkAddr(f.address)))).collect();
+    let mut by_module: FxHashMap<u32, ByFunction> = FxHashMap::default();
+    for counter in &counters {
+        let Some((module, entry)) = place.get(&counter.function) else { continue };
+        let counts = by_module.entry(*module).or_default().entry(*entry).or_default();
+        let from = LinkAddr(counter.from_address);
+        // Of several threads, each has a row.
+        let count = match (counter.kind, counter.to_address) {
+            (CounterKind::Block, _) => counts.blocks.entry(from).or_default(),
+            (_, Some(to)) => counts.edges.entry((from, LinkAddr(to))).or_default(),
+            (_, None) => continue,
+        };
+        *count = count.saturating_add(counter.count);
+    }
+    // What never ran needs no layout.
+    for counts in by_module.values_mut() {
+        counts.retain(|_, counts| counts.blocks.values().any(|count| *count > 0));
+    }
+    let mut all = Vec::new();
+    for module in trace.modules()? {
+        let path = PathBuf::from(&module.path);
+        let meant = wanted.modules.is_empty() || target::is_meant(&path, &wanted.modules);
+        let counts = by_module.remove(&module.id).filter(|counts| meant && !counts.is_empty());
+        let Some(counts) = counts else { continue };
+        let decided = decide_one(&path, module.build_id.as_deref(), &counts, wanted);
+        all.push(OfModule { path, decided });
+    }
+    Ok(all)
+}
+
+/// Lays a file's code out by a saved profile.
+///
+/// # Errors
+///
+/// In words, when the profile is of something else, or nothing of it can be laid out.
+pub fn by_profile(subject: Subject<'_>, saved: &Saved) -> Result<(Decided, Fit), String> {
+    let (counts, fit) =
+        saved.counts(&[subject]).map_err(|why| format!("the profile cannot be used: {why}"))?;
+    if fit.functions == 0 {
+        let differing = fit.differing;
+        return Err(format!(
+            "all {differing} functions of the profile differ: take the file that was counted"
+        ));
+    }
+    let code = (subject.image, subject.functions);
+    let decided = decide::decide(code, &counts[0], &Group::default(), Geometry::L1I)?;
+    let decided = decided.ok_or("none of the functions that ran can be lifted")?;
+    Ok((decided, fit))
+}
+
+fn decide_one(
+    path: &Path,
+    build_id: Option<&str>,
+    counts: &ByFunction,
+    wanted: &Wanted,
+) -> Result<Decided, String> {
+    let image = open_image(path).map_err(|error| error.to_string())?;
+    if rows::build_id(&image).as_deref() != build_id {
+        return Err("the file is another build than the one that was recorded".to_owned());
+    }
+    let lifted = fettle_lift::lift(&image);
+    let decided = decide::decide((&image, &lifted.functions), counts, &wanted.group, wanted.cache)?;
+    decided.ok_or_else(|| "none of the functions that ran can be lifted".to_owned())
+}

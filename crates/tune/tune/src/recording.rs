@@ -1,0 +1,272 @@
+//! Recording a process that runs already: what it executes is counted for a while, and becomes a
+//! trace. The process gets copies with counters, as for tuning, and is as it was afterwards.
+
+use std::cell::RefCell;
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use fettle_image::LinkAddr;
+use fettle_live::Process;
+use fettle_place::Counts;
+use fettle_record::record::{begin_clock, end_clock, new_manifest};
+use fettle_record::rows;
+use fettle_record::unmet::Unmet;
+use fettle_rewrite::Plan;
+use fettle_trace::{
+    Counter, CounterKind, Finish, Manifest, Mapping, ProbeMode, Thread, Total, TraceWriter,
+};
+
+use crate::count::{self, Counted, Profile, Wait};
+use crate::error::TuneError;
+use crate::family::Family;
+use crate::module::Module;
+use crate::target::{LOADING, Target};
+use crate::{Stop, Wanted};
+
+/// So long threads have to leave copies with counters: nobody wants to wait longer for a trace. Those
+/// of an idle process may sleep in them.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// What is told of what was counted. Times are not among it: they would take memory for each
+/// thread, which threads that run already do not have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Told {
+    /// Calls of functions.
+    Calls,
+    /// How often each block ran.
+    Blocks,
+    /// Blocks, and how often control went from one to another.
+    Edges,
+}
+
+/// What to record of a process.
+#[derive(Clone, Debug)]
+pub struct Recording {
+    /// The trace's folder; it must not exist.
+    pub output: PathBuf,
+    /// What is told.
+    pub told: Told,
+    /// Modules and functions.
+    pub wanted: Wanted,
+    /// Only of the process that is named, not of its relatives.
+    pub alone: bool,
+    /// The longest that it goes on, if nobody stops it.
+    pub duration: Option<Duration>,
+}
+
+/// What came of it.
+#[derive(Debug)]
+pub struct Recorded {
+    /// The trace's manifest.
+    pub manifest: Manifest,
+    /// How it was counted.
+    pub profile: Profile,
+    /// Functions that had counters.
+    pub functions: u64,
+}
+
+/// Records until the time is over or somebody wants it to end.
+///
+/// # Errors
+///
+/// When the process cannot be changed, or ends meanwhile; then there is no trace.
+pub fn record(
+    process: &Process,
+    journals: &Path,
+    recording: &Recording,
+    stop: Stop<'_>,
+) -> Result<Recorded, TuneError> {
+    let mut manifest = new_manifest(&[shown(process).into()]);
+    manifest.probe_mode = match recording.told {
+        Told::Calls => ProbeMode::Count,
+        Told::Blocks => ProbeMode::Blocks,
+        Told::Edges => ProbeMode::Edges,
+    };
+    // Whatever may be in the way of the trace is in the way before anything is changed.
+    let was_there = recording.output.exists();
+    let writer = TraceWriter::create(&recording.output, &manifest)?;
+    let counted = counted(process, journals, recording, stop, &mut manifest);
+    // Whatever could not be done with it then could not be done for that reason.
+    let counted = counted.map_err(|error| match process.is_same() {
+        true => error,
+        false => TuneError::Ended { pid: process.pid() },
+    });
+    let done = counted.and_then(|(finish, profile)| {
+        let functions = finish.modules.iter().map(|module| module.functions_probed).sum();
+        let manifest = writer.finish(finish, &mut |_, _| {})?;
+        Ok(Recorded { manifest, profile, functions })
+    });
+    if done.is_err() && !was_there {
+        let _ = std::fs::remove_dir_all(&recording.output);
+    }
+    done
+}
+
+fn counted(
+    process: &Process,
+    journals: &Path,
+    recording: &Recording,
+    stop: Stop<'_>,
+    manifest: &mut Manifest,
+) -> Result<(Finish, Profile), TuneError> {
+    let target = Target::when_loaded(process, LOADING, &|| stop.is_wanted())?;
+    let (modules, refused) = crate::lift(&target, &recording.wanted, stop)?;
+    for (path, why) in refused {
+        manifest.notes.push(format!("{} ran without probes: {why}", path.display()));
+    }
+    let family = Family::of(process, recording.alone);
+    let selection = &recording.wanted.selection;
+    let clocked = RefCell::new(&mut *manifest);
+    let wait = || {
+        // Making the copies has taken its time, too.
+        begin_clock(&mut clocked.borrow_mut());
+        let begin = Instant::now();
+        let is_over = || recording.duration.is_some_and(|time| begin.elapsed() >= time);
+        while process.is_same() && !stop.is_wanted() && !is_over() {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        end_clock(&mut clocked.borrow_mut());
+        let ended = TuneError::Ended { pid: process.pid() };
+        if process.is_same() || stop.is_wanted() { Ok(()) } else { Err(ended) }
+    };
+    let from = (&target, &family);
+    let wait = Wait { early: None, counting: &wait, taking_back: PATIENCE };
+    let Counted { profile, codes } =
+        count::count_while(from, journals, &modules, selection, stop, wait)?;
+    if !process.is_same() && profile.events == 0 {
+        return Err(TuneError::Ended { pid: process.pid() });
+    }
+    notes(&profile, manifest);
+    manifest.notes.extend(not_met(&target, &recording.wanted, &modules, &codes));
+    let mut finish = Finish::default();
+    for (id, (index, plan)) in (0..).zip(&codes) {
+        let Module { loaded, image, .. } = &modules[*index];
+        let first = finish.functions.len() as u32;
+        finish.modules.push(rows::module(id, &loaded.called(process), image, plan));
+        finish.functions.extend(rows::functions(id, first, image, plan));
+        finish.skipped.extend(rows::skipped(id, plan));
+        finish.mappings.push(Mapping { module: id, pid: process.pid() as u32, base: loaded.bias });
+        for (function, planned) in (first..).zip(&plan.functions) {
+            let Some(counts) = profile.modules[*index].get(&planned.entry) else { continue };
+            tell(recording.told, (function, planned.entry), counts, &mut finish);
+        }
+    }
+    finish.processes.push(fettle_trace::Process {
+        pid: process.pid() as u32,
+        command: process.command(),
+        end_ns: manifest.duration_ns,
+        ..fettle_trace::Process::default()
+    });
+    finish.threads.push(Thread {
+        pid: process.pid() as u32,
+        tid: process.pid() as u32,
+        name: "all threads".to_owned(),
+        end_ns: manifest.duration_ns,
+        ..Thread::default()
+    });
+    manifest.totals.calls = finish.totals.iter().map(|total| total.calls).sum();
+    manifest.totals.threads = 1;
+    manifest.totals.processes = 1;
+    finish.manifest = manifest.clone();
+    Ok((finish, profile))
+}
+
+/// What is told of patterns that have matched nothing.
+fn not_met(
+    target: &Target<'_>,
+    wanted: &Wanted,
+    modules: &[Module],
+    codes: &[(usize, Arc<Plan>)],
+) -> Vec<String> {
+    let mut unmet = Unmet::new(&wanted.libraries, &wanted.selection);
+    target.paths().for_each(|path| unmet.meets_library(path));
+    for (index, plan) in codes {
+        unmet.meets_functions(&modules[*index].image, plan);
+    }
+    unmet.notes()
+}
+
+/// What a running process is called where a command would stand.
+pub fn shown(process: &Process) -> String {
+    format!("process {}: {}", process.pid(), process.command())
+}
+
+/// What to tell of a process that still has memory of `what`.
+pub fn still_mapped(pid: i32, what: &str, why: &str) -> String {
+    format!(
+        "process {pid} has its own code again, but {what} are still mapped: {why}; \
+         `fettle undo {pid}` frees them when it has been at work"
+    )
+}
+
+/// What a reader of the trace should know.
+fn notes(profile: &Profile, manifest: &mut Manifest) {
+    let notes = &mut manifest.notes;
+    notes.push(
+        "counted in a process that was running: threads that count at the same moment may lose \
+         counts to each other"
+            .to_owned(),
+    );
+    if profile.processes > 1 {
+        notes.push(format!(
+            "counted in {} processes that were forked from one another: those that worked most when it \
+             began, and what they forked",
+            profile.processes
+        ));
+    }
+    if profile.inconsistent > 0 {
+        let functions = profile.inconsistent;
+        notes.push(format!(
+            "counts of {functions} functions do not add up: control came into them, or left them, \
+             by ways that are not counted"
+        ));
+    }
+    let mut reasons: BTreeMap<&str, u64> = BTreeMap::new();
+    for left in &profile.installed.left {
+        *reasons.entry(left.reason.describe()).or_default() += 1;
+    }
+    let mut reasons: Vec<(&str, u64)> = reasons.into_iter().collect();
+    reasons.sort_by_key(|(reason, count)| (Reverse(*count), *reason));
+    if !reasons.is_empty() {
+        let all: u64 = reasons.iter().map(|(_, count)| count).sum();
+        let each: Vec<String> =
+            reasons.iter().map(|(why, count)| format!("{count} {why}")).collect();
+        notes.push(format!(
+            "{all} functions were counted only where calls in known code lead to them: {}",
+            each.join("; ")
+        ));
+    }
+    for (pid, why) in &profile.stuck {
+        notes.push(still_mapped(*pid, "copies with counters", why));
+    }
+}
+
+/// Appends what is told of a function.
+fn tell(told: Told, (function, entry): (u32, LinkAddr), counts: &Counts, finish: &mut Finish) {
+    if told == Told::Calls {
+        let inside = counts.edges.iter().filter(|((_, to), _)| *to == entry);
+        let inside: u64 = inside.map(|(_, count)| *count).sum();
+        let ran = counts.blocks.get(&entry).copied().unwrap_or(0);
+        let calls = ran.saturating_sub(inside);
+        finish.totals.push(Total { function, calls, ..Total::default() });
+        return;
+    }
+    let row = |kind, from: &LinkAddr, to: Option<&LinkAddr>, count: &u64| Counter {
+        thread: None,
+        function,
+        kind,
+        from_address: from.0,
+        to_address: to.map(|to| to.0),
+        count: *count,
+    };
+    let blocks: BTreeMap<_, _> = counts.blocks.iter().collect();
+    finish.counters.extend(blocks.iter().map(|(at, n)| row(CounterKind::Block, at, None, n)));
+    if told == Told::Edges {
+        let edges: BTreeMap<_, _> = counts.edges.iter().collect();
+        let rows = edges.iter().map(|((from, to), n)| row(CounterKind::Edge, from, Some(to), n));
+        finish.counters.extend(rows);
+    }
+}

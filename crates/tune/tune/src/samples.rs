@@ -1,0 +1,175 @@
+//! What runs in a process, by looks at where its threads are instead of counters: nothing is changed
+//! for it, and it costs a fortieth of the process's time at most.
+//!
+//! It tells less. What runs seldom is not seen, edges follow from blocks as well as they can
+//! (`fettle_place::samples`), and where calls through pointers lead is not known.
+
+use std::collections::{BTreeMap, HashSet};
+use std::time::{Duration, Instant};
+
+use fettle_lift::BlockId;
+use fettle_live::Process;
+use fettle_place::samples;
+use fettle_record::Selection;
+use fettle_record::perf::{Looks, Rings, Told};
+
+use crate::Stop;
+use crate::count::{self, ByFunction, Profile};
+use crate::error::TuneError;
+use crate::family::Family;
+use crate::module::{self, Module};
+use crate::target::Target;
+
+/// So often what the kernel tells is taken.
+const TAKEN: Duration = Duration::from_millis(100);
+/// A thread at work runs so many instructions a nanosecond, roughly: it gives all counts their measure and
+/// no layout depends on it.
+const INSNS_PER_NS: u64 = 2;
+/// Fewer looks at the code of all modules tell nothing.
+const FEWEST: u64 = 100;
+
+/// Looks for `time` where the threads of a family are, of those that work most, and of whoever they beget.
+///
+/// # Errors
+///
+/// When the kernel does not tell, when too little was seen, or when we are to end.
+pub fn sample(
+    (target, family): (&Target<'_>, &Family<'_>),
+    modules: &[Module],
+    selection: &Selection,
+    time: Duration,
+    stop: Stop<'_>,
+) -> Result<Profile, TuneError> {
+    let pid = target.process.pid();
+    let unfit = |why: String| TuneError::Unfit { pid, why };
+    let looks = Looks::affordable().ok_or_else(|| {
+        unfit(
+            "the kernel does not tell where its threads are (kernel.perf_event_paranoid above 2)"
+                .into(),
+        )
+    })?;
+    let looks = looks.of_own_code();
+    let workers = count::workers(family, stop)?;
+    let threads = family.threads_of(&workers);
+    let mut rings = Rings::of_places(&threads, looks).map_err(|error| {
+        unfit(format!("the kernel does not tell where its threads are: {error}"))
+    })?;
+    let mut tally = Tally::new(modules, selection, family);
+    let end = Instant::now() + time;
+    while Instant::now() < end {
+        stop.wait(pid, TAKEN.min(end.saturating_duration_since(Instant::now())))?;
+        rings.drain(|told| {
+            if let Told::Place(place) = told {
+                tally.take(place.pid, place.instruction);
+            }
+        });
+    }
+    let profile = tally.profile(modules, looks.period_ns() * INSNS_PER_NS);
+    let (seen, here) = profile.looks.unwrap_or_default();
+    if here < FEWEST {
+        return Err(unfit(format!(
+            "its threads were seen at work {seen} times, {here} of them in code that can be laid out, \
+             which is too little: give it --time, or count"
+        )));
+    }
+    Ok(Profile { processes: workers.len(), ..profile })
+}
+
+/// A block in a process.
+struct Placed {
+    start: u64,
+    end: u64,
+    module: usize,
+    function: usize,
+    block: BlockId,
+    looks: u64,
+}
+
+/// Looks at functions of a module, by block.
+type ByBlock = BTreeMap<usize, Vec<u64>>;
+
+/// What was seen so far.
+struct Tally<'a> {
+    family: &'a Family<'a>,
+    /// Processes that have the family's code at its addresses, and those that have not.
+    known: (HashSet<i32>, HashSet<i32>),
+    /// In order of address.
+    blocks: Vec<Placed>,
+    seen: u64,
+}
+
+impl<'a> Tally<'a> {
+    fn new(modules: &[Module], selection: &Selection, family: &'a Family<'a>) -> Tally<'a> {
+        let mut blocks = Vec::new();
+        for (m, module) in modules.iter().enumerate() {
+            let wants = module::wanted(&module.image, selection);
+            let live = |at: u64| at.wrapping_add(module.loaded.bias);
+            let functions = module.lifted.functions.iter().enumerate();
+            for (f, function) in functions.filter(|(_, function)| wants(function)) {
+                blocks.extend(function.blocks.iter().enumerate().map(|(b, block)| {
+                    let last = &function.insns[block.insns.end as usize - 1];
+                    Placed {
+                        start: live(block.start.0),
+                        end: live(last.next_ip()),
+                        module: m,
+                        function: f,
+                        block: BlockId(b as u32),
+                        looks: 0,
+                    }
+                }));
+            }
+        }
+        blocks.sort_unstable_by_key(|block| block.start);
+        let known = family.members().map(Process::pid).collect();
+        Tally { family, known: (known, HashSet::new()), blocks, seen: 0 }
+    }
+
+    /// Takes a look at a thread.
+    fn take(&mut self, pid: i32, at: u64) {
+        if !self.is_known(pid) {
+            return;
+        }
+        self.seen += 1;
+        let next = self.blocks.partition_point(|block| block.start <= at);
+        if let Some(block) = self.blocks[..next].last_mut().filter(|block| at < block.end) {
+            block.looks += 1;
+        }
+    }
+
+    /// Whether a process runs the family's code; one that it has forked and that runs another program
+    /// does not.
+    fn is_known(&mut self, pid: i32) -> bool {
+        let (members, others) = &mut self.known;
+        if !members.contains(&pid) && !others.contains(&pid) {
+            members.extend(self.family.all().iter().map(|relative| relative.pid));
+            if !members.contains(&pid) {
+                others.insert(pid);
+            }
+        }
+        members.contains(&pid)
+    }
+
+    /// The counts that looks mean, each of so many instructions.
+    fn profile(&self, modules: &[Module], insns: u64) -> Profile {
+        let mut seen: Vec<ByBlock> = modules.iter().map(|_| ByBlock::new()).collect();
+        let mut here = 0;
+        for block in self.blocks.iter().filter(|block| block.looks > 0) {
+            let function = &modules[block.module].lifted.functions[block.function];
+            let none = || vec![0; function.blocks.len()];
+            let looks = seen[block.module].entry(block.function).or_insert_with(none);
+            looks[block.block.index()] += block.looks;
+            here += block.looks;
+        }
+        let by_function = |(module, seen): (&Module, ByBlock)| {
+            let counts = |(f, looks): (usize, Vec<u64>)| {
+                let function = &module.lifted.functions[f];
+                (function.entry, samples::counts(function, &looks, insns))
+            };
+            seen.into_iter().map(counts).collect::<ByFunction>()
+        };
+        let modules: Vec<ByFunction> = modules.iter().zip(seen).map(by_function).collect();
+        let counts = modules.iter().flat_map(|module| module.values());
+        let events = counts.flat_map(|counts| counts.edges.values()).sum();
+        Profile { modules, events, looks: Some((self.seen, here)), ..Profile::default() }
+    }
+}

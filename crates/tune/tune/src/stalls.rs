@@ -1,0 +1,73 @@
+//! Whether there is a bottleneck, by the processor's own counters where a process may read them: the
+//! share of its cycles in which the front end gave the rest nothing to do.
+//!
+//! Kernels know such a counter by one name for many processors (`stalled-cycles-frontend`); where they
+//! know none, or there are no counters (most virtual machines), the model stands in.
+
+use std::time::Duration;
+
+use fettle_record::perf::{Count, Counted};
+
+use crate::Stop;
+use crate::count;
+use crate::error::TuneError;
+use crate::family::Family;
+
+/// So long it is counted.
+const TIME: Duration = Duration::from_millis(500);
+
+/// The share of a family's cycles that are stalled for want of instructions; `None` if no counter tells.
+///
+/// # Errors
+///
+/// When we are to end.
+pub fn share(family: &Family<'_>, stop: Stop<'_>) -> Result<Option<f64>, TuneError> {
+    share_of([Count::FETCH_STALLS, Count::CYCLES], family, stop)
+}
+
+/// What share one count of a family's is of another.
+fn share_of(
+    counts: [Count; 2],
+    family: &Family<'_>,
+    stop: Stop<'_>,
+) -> Result<Option<f64>, TuneError> {
+    // Not asked for each thread where there is none for anybody.
+    if counts.iter().any(|count| Counted::of(&[0], *count).is_err()) {
+        return Ok(None);
+    }
+    let threads = family.threads_of(&count::workers(family, stop)?);
+    let [Ok(part), Ok(whole)] = counts.map(|count| Counted::of(&threads, count)) else {
+        return Ok(None);
+    };
+    stop.wait(family.lead.pid(), TIME)?;
+    let (part, whole) = (part.read(), whole.read());
+    Ok((whole > 0.0).then(|| (part / whole).min(1.0)))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+    use std::sync::atomic::AtomicBool;
+
+    use fettle_live::Process;
+
+    use super::*;
+
+    /// By what every kernel counts: two clocks of the same processor time, of a process at work.
+    #[test]
+    fn a_share_of_what_the_kernel_counts() {
+        let mut child = Command::new("sh").args(["-c", "while :; do :; done"]).spawn().unwrap();
+        let process = Process::open(child.id() as i32).unwrap();
+        let family = Family::of(&process, true);
+        let wanted = AtomicBool::new(false);
+        let clocks = share_of([Count::TASK_CLOCK, Count::CPU_CLOCK], &family, Stop(&wanted));
+        let stalls = share(&family, Stop(&wanted));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let may_count = Counted::of(&[0], Count::TASK_CLOCK).is_ok();
+        assert_eq!(clocks.unwrap().is_some_and(|share| share > 0.5), may_count);
+        // On a machine with the counters it is some share, on another one none.
+        let has_counters = Counted::of(&[0], Count::FETCH_STALLS).is_ok();
+        assert_eq!(stalls.unwrap().is_some(), has_counters);
+    }
+}

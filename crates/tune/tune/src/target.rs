@@ -1,0 +1,329 @@
+//! The modules of a running process, as its loader lists them.
+//!
+//! The loader's list is found as debuggers find it: the executable's dynamic section has an entry
+//! (`DT_DEBUG`) for the address of `struct r_debug`.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use fettle_image::{Image, LinkAddr, unversioned};
+use fettle_live::{FileId, LiveAddr, Mapping, Process};
+use fettle_record::modules::open_image;
+use fettle_record::select::names_file;
+use fettle_record::session;
+
+use crate::error::TuneError;
+
+const AT_PHDR: u64 = 3;
+const AT_PHNUM: u64 = 5;
+const AT_BASE: u64 = 7;
+const AT_ENTRY: u64 = 9;
+const PT_DYNAMIC: u32 = 2;
+pub(crate) const PHDR_SIZE: usize = 56;
+const DT_DEBUG: u64 = 21;
+/// So long a loader may take that is at work on a process which one attaches to.
+pub const LOADING: Duration = Duration::from_secs(2);
+/// Between looks whether it is done.
+const LOOK: Duration = Duration::from_millis(1);
+/// Longer lists are taken for broken ones.
+const LONGEST: usize = 4096;
+
+/// An image where a process has it.
+#[derive(Clone, Debug)]
+pub struct Loaded {
+    /// As it is called in the process.
+    pub path: PathBuf,
+    /// A name by which the very file can be opened from here.
+    pub file: PathBuf,
+    /// That file's device and number.
+    pub id: FileId,
+    /// What the loader has added to link addresses.
+    pub bias: u64,
+    /// The loader's record of it.
+    pub link_map: LiveAddr,
+    /// Its dynamic section.
+    pub dynamic: u64,
+    /// It is the executable.
+    pub main: bool,
+}
+
+impl Loaded {
+    /// What it goes by: the program, as its process was executed.
+    pub fn called(&self, process: &Process) -> PathBuf {
+        match process.executed_as().filter(|_| self.main) {
+            Some(given) => session::called(process.pid(), &given, self.path.clone()),
+            None => self.path.clone(),
+        }
+    }
+}
+
+/// A process with its modules.
+#[derive(Debug)]
+pub struct Target<'a> {
+    /// The process.
+    pub process: &'a Process,
+    /// Executable and libraries, in the loader's order.
+    pub loaded: Vec<Loaded>,
+    /// What is left out, and why.
+    pub refused: Vec<(PathBuf, String)>,
+    /// The loader's list (`struct r_debug`).
+    pub list: LiveAddr,
+    /// Where unwinders ask for the module of some code, if the C library has such a function.
+    pub find_object: Option<FindObject>,
+    /// Where the list of modules is walked through: start and end.
+    pub iterates: Option<(LiveAddr, LiveAddr)>,
+}
+
+/// `_dl_find_object` of a process.
+#[derive(Clone, Debug)]
+pub struct FindObject {
+    /// Its address.
+    pub at: LiveAddr,
+    /// What the loader has added to addresses of its image.
+    pub image_bias: u64,
+    /// That image, for room near it.
+    pub image: Arc<Image>,
+}
+
+impl<'a> Target<'a> {
+    /// What its modules are called in the process, those that are left out among them.
+    pub fn paths(&self) -> impl Iterator<Item = &Path> {
+        let refused = self.refused.iter().map(|(path, _)| path.as_path());
+        self.loaded.iter().map(|loaded| loaded.path.as_path()).chain(refused)
+    }
+
+    /// Looks at a process's modules.
+    ///
+    /// # Errors
+    ///
+    /// When it is a static program, or its loader's list cannot be read now.
+    pub fn new(process: &'a Process) -> Result<Target<'a>, TuneError> {
+        let pid = process.pid();
+        let unfit = |why: &str| TuneError::Unfit { pid, why: why.to_owned() };
+        if process.auxv(AT_BASE).unwrap_or(0) == 0 {
+            return Err(unfit("it is a static program, which has no list of its modules"));
+        }
+        let maps = process.maps()?;
+        let (r_debug, list) = list(process).ok_or(TuneError::Loading { pid })?;
+        let mut target = Target {
+            process,
+            loaded: Vec::new(),
+            refused: Vec::new(),
+            list: LiveAddr(r_debug),
+            find_object: None,
+            iterates: None,
+        };
+        for (index, entry) in list.iter().enumerate() {
+            let main = index == 0;
+            let Some(mapping) = maps.iter().find(|m| m.contains(LiveAddr(entry.dynamic))) else {
+                continue;
+            };
+            // The kernel's own library has no file.
+            let Some(path) = mapping.path.clone() else { continue };
+            let file = if main { Some(process.executable()) } else { process.file_of(mapping) };
+            match file {
+                Some(file) => target.loaded.push(Loaded {
+                    path,
+                    file,
+                    id: (mapping.device, mapping.inode),
+                    bias: entry.bias,
+                    link_map: LiveAddr(entry.link_map),
+                    dynamic: entry.dynamic,
+                    main,
+                }),
+                None => {
+                    let why = "its file has been removed or replaced since it was loaded";
+                    target.refused.push((path, why.to_owned()));
+                }
+            }
+        }
+        if !target.loaded.first().is_some_and(|first| first.main) {
+            return Err(unfit("its loader's list does not begin with its executable"));
+        }
+        target.look_into_c_library()?;
+        Ok(target)
+    }
+
+    /// Looks at a process's modules when its loader is done, which may be at work on the program's
+    /// start or on another library: after `patience` at most, or when there is `enough` of waiting.
+    ///
+    /// # Errors
+    ///
+    /// As [`Target::new`].
+    pub fn when_loaded(
+        process: &'a Process,
+        patience: Duration,
+        enough: &dyn Fn() -> bool,
+    ) -> Result<Target<'a>, TuneError> {
+        let begun = Instant::now();
+        loop {
+            let target = Target::new(process);
+            // For a moment, before the loader begins, its list looks whole without any library.
+            let unfinished =
+                matches!(target, Err(TuneError::Loading { .. } | TuneError::NoCLibrary { .. }));
+            let waits = unfinished && process.is_same();
+            if !waits || begun.elapsed() > patience || enough() {
+                return target;
+            }
+            std::thread::sleep(LOOK);
+        }
+    }
+
+    /// Finds what of the C library matters for unwinding.
+    fn look_into_c_library(&mut self) -> Result<(), TuneError> {
+        let pid = self.process.pid();
+        for loaded in &self.loaded {
+            let name = loaded.path.file_name().unwrap_or_default().to_string_lossy();
+            if !name.starts_with("libc.so") && !name.starts_with("libc-") {
+                continue;
+            }
+            let image = open_image(&loaded.file)
+                .map_err(|error| TuneError::Unfit { pid, why: error.to_string() })?;
+            let image = Arc::new(image);
+            let live = |at: LinkAddr| LiveAddr(at.0.wrapping_add(loaded.bias));
+            if let Some(at) = symbol(&image, "_dl_find_object") {
+                self.find_object = Some(FindObject {
+                    at: live(at),
+                    image_bias: loaded.bias,
+                    image: image.clone(),
+                });
+            }
+            let iterates = symbol(&image, "dl_iterate_phdr").and_then(|at| {
+                let function = image.function_at(at)?;
+                Some((live(function.start), live(function.end)))
+            });
+            self.iterates = iterates;
+            return Ok(());
+        }
+        Err(TuneError::NoCLibrary { pid })
+    }
+
+    /// The records of all modules that a process has now, by its loader's list at `r_debug`, with what the
+    /// loader has added to link addresses; `None` while that changes.
+    pub fn listed(process: &Process, r_debug: LiveAddr) -> Option<Vec<(LiveAddr, u64)>> {
+        let list = list_at(process, r_debug.0)?;
+        Some(list.iter().map(|entry| (LiveAddr(entry.link_map), entry.bias)).collect())
+    }
+
+    /// The loader itself.
+    pub fn loader(&self) -> Option<&Loaded> {
+        let base = self.process.auxv(AT_BASE)?;
+        self.loaded.iter().find(|loaded| loaded.bias == base)
+    }
+
+    /// The same modules in a process that was forked from this one, or from which this one was, as
+    /// far as it has them where this one does.
+    pub fn of_relative<'b>(&self, process: &'b Process) -> Target<'b> {
+        let has = |loaded: &Loaded| {
+            // struct link_map begins with the difference.
+            process.read(loaded.link_map, 8).is_ok_and(|head| word(&head, 0) == loaded.bias)
+        };
+        Target {
+            process,
+            loaded: self.loaded.iter().filter(|loaded| has(loaded)).cloned().collect(),
+            refused: self.refused.clone(),
+            list: self.list,
+            find_object: self.find_object.clone(),
+            iterates: self.iterates,
+        }
+    }
+
+    /// What is mapped in the process now.
+    ///
+    /// # Errors
+    ///
+    /// When it has ended.
+    pub fn maps(&self) -> Result<Vec<Mapping>, TuneError> {
+        Ok(self.process.maps()?)
+    }
+}
+
+/// The address of a symbol, whatever its version.
+fn symbol(image: &Image, name: &str) -> Option<LinkAddr> {
+    image.symbols().iter().find(|s| unversioned(&s.name) == name).map(|s| s.addr)
+}
+
+/// An entry of the loader's list.
+struct Listed {
+    link_map: u64,
+    bias: u64,
+    dynamic: u64,
+}
+
+/// Where the loader's list is, and what is in it.
+fn list(process: &Process) -> Option<(u64, Vec<Listed>)> {
+    let read = |at: u64, len: usize| process.read(LiveAddr(at), len).ok();
+    let phdr = process.auxv(AT_PHDR)?;
+    let count = process.auxv(AT_PHNUM)? as usize;
+    let headers = read(phdr, count.min(512) * PHDR_SIZE)?;
+    let dynamic = headers.chunks_exact(PHDR_SIZE).find_map(|header| {
+        let kind = u32::from_le_bytes(header[..4].try_into().expect("four bytes"));
+        (kind == PT_DYNAMIC).then(|| word(header, 16))
+    })?;
+    let image = open_image(&process.executable()).ok()?;
+    let bias = process.auxv(AT_ENTRY)?.wrapping_sub(image.entry().0);
+    let mut at = dynamic.wrapping_add(bias);
+    let r_debug = loop {
+        let entry = read(at, 16)?;
+        match word(&entry, 0) {
+            0 => return None,
+            DT_DEBUG => break word(&entry, 8),
+            _ => at += 16,
+        }
+    };
+    Some((r_debug, list_at(process, r_debug)?))
+}
+
+/// What is in the loader's list.
+fn list_at(process: &Process, r_debug: u64) -> Option<Vec<Listed>> {
+    let read = |at: u64, len: usize| process.read(LiveAddr(at), len).ok();
+    // struct r_debug: version, list, function, state. 0 says that the list is whole.
+    let head = read(r_debug, 32)?;
+    if word(&head, 24) as u32 != 0 {
+        return None;
+    }
+    let mut all = Vec::new();
+    let mut at = word(&head, 8);
+    while at != 0 && all.len() < LONGEST {
+        // struct link_map: difference, name, dynamic section, next, previous.
+        let entry = read(at, 32)?;
+        all.push(Listed { link_map: at, bias: word(&entry, 0), dynamic: word(&entry, 16) });
+        at = word(&entry, 24);
+    }
+    Some(all)
+}
+
+pub(crate) fn word(bytes: &[u8], at: usize) -> u64 {
+    u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"))
+}
+
+/// Whether a module is meant by one of `patterns`: its path or its file's name matches.
+pub fn is_meant(path: &Path, patterns: &[String]) -> bool {
+    patterns.iter().any(|pattern| names_file(pattern, path))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::*;
+
+    #[test]
+    fn programs_that_have_just_been_started_are_waited_for() {
+        for _ in 0..50 {
+            let mut child = Command::new("sleep").arg("60").spawn().unwrap();
+            // Who is begotten by `vfork` is us, memory and all, until a moment after we go on.
+            let program = format!("/proc/{}/exe", child.id());
+            while std::fs::read_link(&program).ok() == std::env::current_exe().ok() {
+                std::thread::yield_now();
+            }
+            let process = Process::open(child.id() as i32).unwrap();
+            let target = Target::when_loaded(&process, LOADING, &|| false);
+            let found = target.map(|target| target.loaded.len());
+            child.kill().unwrap();
+            child.wait().unwrap();
+            assert!(found.unwrap() >= 3, "the program, its C library and its loader");
+        }
+    }
+}

@@ -1,0 +1,163 @@
+//! The other ways to a function that has new code: calls in old code, and the slots through which
+//! other modules call it. Each is led to the new code, which saves the jump at the old entry; and
+//! functions whose entry has no room for a jump are reached so.
+//!
+//! What stays: pointers to functions. Programs compare them, hand them on and keep them, so a new
+//! value could outlive the new code. A slot of the procedure linkage table is read by nothing but
+//! its entry there, which jumps to what it holds; so these can be changed, and no others. Slots
+//! that are not bound yet lead to the loader and stay; when the loader binds one, it leads to the
+//! old entry, and from there on.
+//!
+//! A call that never runs is left as it is: hot functions are called from all over a program, and
+//! each page that is written to is a page more of the process's own.
+
+use std::collections::{HashMap, HashSet};
+
+use fettle_image::{Image, LinkAddr};
+use fettle_lift::{Block, Function, Lifted};
+use fettle_live::{LiveAddr, Patch, Process, Purpose};
+use fettle_rewrite::{Linked, Plan};
+
+use crate::count::ByFunction;
+use crate::module::NewCode;
+use crate::target::{Loaded, word};
+
+const PAGE: u64 = 4096;
+const DT_PLTRELSZ: u64 = 2;
+const DT_PLTGOT: u64 = 3;
+const DT_PLTREL: u64 = 20;
+const DT_JMPREL: u64 = 23;
+const DT_RELA: u64 = 7;
+const RELA_SIZE: usize = 24;
+const R_X86_64_JUMP_SLOT: u32 = 7;
+const R_X86_64_IRELATIVE: u32 = 37;
+/// Longer tables are taken for broken ones.
+const MOST_ENTRIES: usize = 1 << 12;
+const MOST_SLOTS: usize = 1 << 20;
+
+/// Which calls in old code are led to new code at once. Others come there by the jump at the old
+/// entry, and those to an entry that has none are always among them.
+#[derive(Clone, Copy, Debug)]
+pub enum Callers<'a> {
+    /// All of them.
+    All,
+    /// Those of functions without new code: few run old code once it is there.
+    Others,
+    /// Those in blocks that ran.
+    Ran(&'a ByFunction),
+}
+
+/// Calls and jumps in old code to the entries of functions of `plan`. `same` tells for each
+/// function whether its bytes are known; `jumps` lead from old entries.
+pub(crate) fn calls(
+    (image, bias): (&Image, u64),
+    (lifted, same): (&Lifted, &[bool]),
+    (plan, linked): (&Plan, &Linked),
+    (callers, jumps): (Callers<'_>, &[Patch]),
+) -> Vec<Patch> {
+    let known = lifted.functions.iter().zip(same).filter(|(_, same)| **same);
+    let new: HashSet<LinkAddr> = plan.functions.iter().map(|f| f.entry).collect();
+    let led: HashSet<u64> = jumps.iter().map(|jump| jump.at.0.wrapping_sub(bias)).collect();
+    let wants = |function: &Function, block: &Block, entry: LinkAddr| {
+        let ran = |counts: &ByFunction| {
+            let count = counts.get(&function.entry)?.blocks.get(&block.start)?;
+            Some(*count > 0)
+        };
+        !led.contains(&entry.0)
+            || match callers {
+                Callers::All => true,
+                Callers::Others => !new.contains(&function.entry),
+                Callers::Ran(counts) => ran(counts) == Some(true),
+            }
+    };
+    let known = known.map(|(function, _)| function);
+    let calls = fettle_rewrite::calls_to_new(image, known, (plan, linked), &wants);
+    let patches = calls.into_iter().filter_map(|(at, after)| {
+        let live = LiveAddr(at.0.wrapping_add(bias));
+        let before = image.read(at, 4).filter(|_| live.0 / PAGE == (live.0 + 3) / PAGE)?;
+        let (before, after) = (before.to_vec(), after.to_vec());
+        Some(Patch { at: live, before, after, purpose: Purpose::Call })
+    });
+    patches.collect()
+}
+
+/// Slots of procedure linkage tables that hold the entry of a function with new code.
+pub(crate) fn slots(process: &Process, loaded: &[Loaded], all: &[&NewCode]) -> Vec<Patch> {
+    let mut new: HashMap<u64, u64> = HashMap::new();
+    for code in all {
+        for f in &code.plan.functions {
+            let to = code.text.at.0 + u64::from(f.text_offset);
+            new.insert(f.entry.0.wrapping_add(code.bias), to);
+        }
+    }
+    let mut patches = Vec::new();
+    for module in loaded {
+        let slots = slots_of(process, module).unwrap_or_default();
+        let Some(table) = Table::read(process, &slots) else { continue };
+        for slot in slots {
+            let before = table.slot(slot);
+            let Some(to) = new.get(&word(before, 0)) else { continue };
+            let (at, after) = (LiveAddr(slot), to.to_le_bytes().to_vec());
+            patches.push(Patch { at, before: before.to_vec(), after, purpose: Purpose::Slot });
+        }
+    }
+    patches.sort_by_key(|patch| patch.at);
+    patches.dedup_by_key(|patch| patch.at);
+    patches
+}
+
+/// What is in a table of slots.
+struct Table {
+    start: u64,
+    bytes: Vec<u8>,
+}
+
+impl Table {
+    /// From the first of some slots to the last: they lie side by side.
+    fn read(process: &Process, slots: &[u64]) -> Option<Table> {
+        let (start, last) = (*slots.iter().min()?, *slots.iter().max()?);
+        let len = (last - start) as usize + 8;
+        let bytes = (len <= MOST_SLOTS * 8).then(|| process.read(LiveAddr(start), len))?;
+        Some(Table { start, bytes: bytes.ok()? })
+    }
+
+    /// One of them.
+    fn slot(&self, slot: u64) -> &[u8] {
+        &self.bytes[(slot - self.start) as usize..][..8]
+    }
+}
+
+/// Where a module has the slots that only its procedure linkage table reads.
+fn slots_of(process: &Process, module: &Loaded) -> Option<Vec<u64>> {
+    let mut values: HashMap<u64, u64> = HashMap::new();
+    for index in 0..MOST_ENTRIES as u64 {
+        let entry = process.read(LiveAddr(module.dynamic + index * 16), 16).ok()?;
+        match word(&entry, 0) {
+            0 => break,
+            tag => values.insert(tag, word(&entry, 8)),
+        };
+    }
+    if values.get(&DT_PLTREL) != Some(&DT_RELA) {
+        return None;
+    }
+    let (table, size) = (*values.get(&DT_JMPREL)?, *values.get(&DT_PLTRELSZ)? as usize);
+    let first = values.get(&DT_PLTGOT)?.wrapping_add(24);
+    let count = size / RELA_SIZE;
+    if count > MOST_SLOTS {
+        return None;
+    }
+    // The loader has made the addresses in the dynamic section live ones.
+    let relocations = process.read(LiveAddr(table), count * RELA_SIZE).ok()?;
+    let slots = relocations.chunks_exact(RELA_SIZE).filter_map(|relocation| {
+        let slot = word(relocation, 0).wrapping_add(module.bias);
+        let own = match word(relocation, 8) as u32 {
+            R_X86_64_JUMP_SLOT => true,
+            // The loader chose the function. Others than the table may read such a slot, but for
+            // those that lie in the table's own part.
+            R_X86_64_IRELATIVE => slot.wrapping_sub(first) < count as u64 * 8,
+            _ => false,
+        };
+        (own && slot.is_multiple_of(8)).then_some(slot)
+    });
+    Some(slots.collect())
+}
