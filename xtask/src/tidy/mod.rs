@@ -1,6 +1,8 @@
 //! Checks on the repository's own text: what a reviewer should not have to look for.
 
+mod arrows;
 mod length;
+mod modules;
 mod paths;
 mod text;
 
@@ -64,6 +66,8 @@ pub fn check(sources: &[Source]) -> Result<Vec<Problem>> {
     }
     text::check_unsafe_is_forbidden(sources, &mut problems);
     length::check(sources, &mut problems)?;
+    arrows::check(sources, &mut problems);
+    modules::check(sources, &mut problems)?;
     Ok(problems)
 }
 
