@@ -7,47 +7,23 @@
 use std::collections::HashSet;
 use std::io;
 use std::path::Path;
-use std::sync::mpsc::{self, Receiver, Sender};
-use std::sync::{MutexGuard, PoisonError};
+use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use crate::error::LiveError;
-use crate::events::{self, Birth, ExitStatus, Parent, RunOptions, Session, TRACE, Tracer};
-use crate::halt::{self, Failure, Halted, Thread, sharing_child};
+use crate::events::{Birth, Parent, RunOptions, Session, TRACE, Tracer};
+use crate::exit_status::ExitStatus;
+use crate::follower::{Ask, Follower, Stopped, Stuck, own_tid};
+use crate::halt::{self, sharing_child};
 use crate::haste::{self, Hurry};
 use crate::launch;
 use crate::maps;
 use crate::process::{self, Process};
 use crate::ptrace::{self, What};
-use crate::signals;
-
-/// What is wanted of the thread that traces.
-pub(crate) enum Ask {
-    /// That all threads of a process stand still until `go_on` is dropped.
-    Stop {
-        pid: i32,
-        patience: Duration,
-        answer: Sender<Result<Stopped, Stuck>>,
-        go_on: Receiver<()>,
-    },
-    /// That it traces another process, too.
-    Join { pid: i32, answer: Sender<Result<(), LiveError>> },
-    /// That it lets go of everything.
-    End,
-}
-
-/// All threads of a process.
-type Stopped = Vec<Thread>;
+use crate::thread::Thread;
 
 /// Stops that have been taken and are dealt with when the moment is over: thread, signal, event.
 type Deferred = Vec<(i32, i32, i32)>;
-
-/// A thread that does not stop; perhaps because it gets no processor.
-pub(crate) struct Stuck {
-    tid: i32,
-    starved: bool,
-    stood: Duration,
-}
 
 /// So long all threads may take to stop once, at first.
 const ARRIVAL: Duration = Duration::from_secs(6);
@@ -96,28 +72,6 @@ pub fn attach<T: Send>(
     })
 }
 
-/// Whom to ask for moments of a process that is followed.
-#[derive(Clone, Debug)]
-pub(crate) struct Follower {
-    asks: Sender<Ask>,
-    /// The thread that traces.
-    tid: i32,
-}
-
-impl Follower {
-    /// The calling thread is the one that traces.
-    fn of_this_thread() -> (Follower, Receiver<Ask>) {
-        let (asks, wanted) = mpsc::channel();
-        (Follower { asks, tid: own_tid() }, wanted)
-    }
-
-    fn ask(&self, ask: Ask) -> Result<(), mpsc::SendError<Ask>> {
-        self.asks.send(ask)?;
-        signals::wake(self.tid);
-        Ok(())
-    }
-}
-
 /// Processes are followed, and others can be.
 #[derive(Debug)]
 pub struct Following(Follower);
@@ -133,7 +87,7 @@ impl Following {
         let pid = process.pid();
         let (answer, answered) = mpsc::channel();
         let asked = self.0.ask(Ask::Join { pid, answer }).is_ok();
-        *lock(process) = Some(self.0.clone());
+        process.be_followed_by(Some(self.0.clone()));
         // If nobody answers, all that was followed has ended.
         let answered = answered.recv().ok().filter(|_| asked);
         answered.unwrap_or(Err(LiveError::Gone { pid }))
@@ -145,19 +99,15 @@ struct Followed<'a>(&'a Process);
 
 impl Followed<'_> {
     fn begin(process: &Process, follower: Follower) -> Followed<'_> {
-        *lock(process) = Some(follower);
+        process.be_followed_by(Some(follower));
         Followed(process)
     }
 }
 
 impl Drop for Followed<'_> {
     fn drop(&mut self) {
-        *lock(self.0) = None;
+        self.0.be_followed_by(None);
     }
-}
-
-fn lock(process: &Process) -> MutexGuard<'_, Option<Follower>> {
-    process.follower.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Has the thread that traces come to an end when the work is done, or has failed altogether.
@@ -170,41 +120,11 @@ impl Drop for EndAtLast {
     }
 }
 
-impl Process {
-    /// Whom to ask for a moment, if the process is followed.
-    pub(crate) fn follower(&self) -> Option<Follower> {
-        lock(self).clone()
-    }
-
-    /// A moment of a process that is followed.
-    pub(crate) fn followed_moment<T>(
-        &self,
-        follower: &Follower,
-        patience: Duration,
-        longest: &mut Duration,
-        work: impl FnOnce(&mut Halted<'_>) -> Result<T, LiveError>,
-    ) -> Result<T, Failure> {
-        let pid = self.pid();
-        let gone = |_| Failure::Error(LiveError::Gone { pid });
-        let ((answer, answered), (keep, go_on)) = (mpsc::channel(), mpsc::channel());
-        follower.ask(Ask::Stop { pid, patience, answer, go_on }).map_err(|_| gone(()))?;
-        let threads = answered.recv().map_err(|_| gone(()))?.map_err(|stuck| {
-            *longest = (*longest).max(stuck.stood);
-            Failure::Stuck(stuck.tid, stuck.starved)
-        })?;
-        let mut halted = Halted::of(self, threads)?;
-        let result = work(&mut halted);
-        *longest = (*longest).max(halted.stood());
-        drop(keep);
-        Ok(result?)
-    }
-}
-
 impl Tracer<'_> {
     /// Begins to trace a process that runs: all its threads. Each has stood still once when this is
     /// done.
     fn join(&mut self, pid: i32) -> Result<(), LiveError> {
-        self.session.joined(pid, events::parent_of(pid), &process::tasks(pid)?);
+        self.session.joined(pid, process::parent_of(pid), &process::tasks(pid)?);
         let deadline = Instant::now() + ARRIVAL;
         loop {
             let threads = process::tasks(pid)?;
@@ -378,11 +298,6 @@ pub fn is_followed(pid: i32) -> bool {
 fn tracer_of(pid: i32, tid: i32) -> Option<u64> {
     let status = maps::read_proc(&format!("/proc/{pid}/task/{tid}/status")).ok()?;
     maps::status_field(&status, "TracerPid:")
-}
-
-fn own_tid() -> i32 {
-    // SAFETY: takes and touches nothing.
-    unsafe { libc::gettid() }
 }
 
 /// A wait that was interrupted, or for which nobody is left, has no news.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use libc::c_int;
 
 use crate::error::LiveError;
-use crate::events::ExitStatus;
+use crate::exit_status::ExitStatus;
 use crate::launch::{self, Failure, Launch};
 use crate::ptrace;
 use crate::signals::{self, JobControl, Ticker};

@@ -13,15 +13,16 @@ use std::time::Duration;
 
 use libc::c_long;
 
+use crate::entry::{Entry, Region};
 use crate::error::LiveError;
-use crate::halt::{Halted, Stint, Thread, Who};
-use crate::journal::{Entry, Journal, Region};
+use crate::halt::{Halted, Stint, Who};
+use crate::journal::Journal;
 use crate::maps::{LiveAddr, Mapping};
 use crate::memory::Memory;
-use crate::process::Process;
+use crate::process::{Process, has_shadow_stacks};
 use crate::ptrace::{self, Registers, What};
 use crate::remote::padding_at_end;
-use crate::returns::has_shadow_stacks;
+use crate::thread::Thread;
 use crate::way_back::{self, Place};
 
 /// A system call.

@@ -3,26 +3,24 @@
 //! Everything is told to the [`Journal`] first.
 
 use std::fs::{File, OpenOptions};
-use std::io;
 use std::os::fd::BorrowedFd;
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 use crate::caller::{SystemCall, is_answer};
+use crate::entry::{Entry, Names, Patch, Purpose, Region, is_as_made, is_memory_file, region_hash};
 use crate::error::LiveError;
-use crate::halt::{Halted, Thread};
+use crate::halt::Halted;
 use crate::heirs;
-use crate::journal::{Entry, Journal, Patch, Purpose, Region};
-use crate::maps::{LiveAddr, Mapping};
-use crate::names::Names;
+use crate::journal::Journal;
+use crate::maps::{LiveAddr, Mapping, PAGE};
 use crate::perf_map;
 use crate::places::Places;
-use crate::process::{self, Process, hash};
+use crate::process::{self, Process};
 use crate::references::{Dead, Lead, OwnMemory, Ranges, sleeper_returns_to, words_of_modules};
 use crate::returns::Returns;
+use crate::thread::Thread;
 use crate::way_back;
 
-pub(crate) const PAGE: u64 = 4096;
 const AT_PLATFORM: u64 = 15;
 
 impl Process {
@@ -166,15 +164,6 @@ impl Process {
 /// A hash of what a region begins with.
 fn first_page(process: &Process, region: &Region) -> u64 {
     region_hash(region, |at, len| process.read_some(at, len))
-}
-
-/// The same of a process that is read by `read`.
-pub(crate) fn region_hash(
-    region: &Region,
-    read: impl Fn(LiveAddr, usize) -> io::Result<Vec<u8>>,
-) -> u64 {
-    let len = region.len.min(PAGE) as usize;
-    hash(&read(region.at, len).unwrap_or_default())
 }
 
 /// What an undo has done.
@@ -629,30 +618,6 @@ pub(crate) fn guards(journal: &Journal) -> Ranges {
         _ => None,
     });
     Ranges::new(guards.collect())
-}
-
-/// Whether it is memory that forked processes share: the kernel has a file for it, without a name.
-fn is_shared_memory(mapping: &Mapping) -> bool {
-    let zero = |path: &Path| path == Path::new("/dev/zero");
-    mapping.shared && mapping.deleted && mapping.path.as_deref().is_some_and(zero)
-}
-
-/// Whether it is memory that we have, too ([`Process::map_file`]).
-fn is_memory_file(mapping: &Mapping) -> bool {
-    let memory = |path: &Path| path.to_string_lossy().starts_with("/memfd:");
-    mapping.shared && mapping.deleted && mapping.path.as_deref().is_some_and(memory)
-}
-
-/// Whether memory is mapped just as we ask for it.
-pub(crate) fn is_as_made(maps: &[Mapping], region: &Region) -> bool {
-    maps.iter().any(|m| {
-        let prot = (m.readable, m.writable, m.executable);
-        m.start <= region.at
-            && m.end.0 >= region.at.0 + region.len
-            && prot == (region.prot.read, region.prot.write, region.prot.exec)
-            && (m.shared, m.name.is_none()) == (region.shared, true)
-            && (m.inode == 0 || is_shared_memory(m) || is_memory_file(m))
-    })
 }
 
 /// Whether a region is there that the journal does not know to have been made: it can only be

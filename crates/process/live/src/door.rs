@@ -13,10 +13,9 @@
 
 use std::io;
 
-use crate::change::region_hash;
+use crate::entry::{Entry, Region, region_hash};
 use crate::error::LiveError;
 use crate::inject::{self, FileMap, PagePatches};
-use crate::journal::{Entry, Region};
 use crate::maps::{self, LiveAddr, Mapping};
 use crate::memory::Memory;
 use crate::remote::{Call, OPENED, table_call};

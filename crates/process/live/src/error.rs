@@ -5,7 +5,7 @@ use std::io;
 use std::path::PathBuf;
 
 use crate::LiveAddr;
-use crate::events::ExitStatus;
+use crate::exit_status::ExitStatus;
 
 /// Why a program could not be launched, followed or changed.
 #[derive(Debug, thiserror::Error)]

@@ -12,9 +12,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
-use crate::attach::Ask;
 use crate::door::{Asked, Door, DoorStop, Request};
 use crate::error::LiveError;
+use crate::exit_status::ExitStatus;
+use crate::follower::Ask;
 use crate::halt;
 use crate::haste::Hurry;
 use crate::inject::{self, Injection};
@@ -24,29 +25,6 @@ use crate::memory::Memory;
 use crate::ptrace::{self, Report, What};
 use crate::signals::{self, JobControl, Ticker};
 use crate::stop::ExecStop;
-
-/// How a process ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum ExitStatus {
-    /// It exited with this code.
-    Code(i32),
-    /// A signal killed it.
-    Signal {
-        /// The signal's number.
-        signal: i32,
-        /// Whether the kernel dumped its memory.
-        core: bool,
-    },
-}
-
-impl std::fmt::Display for ExitStatus {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            ExitStatus::Code(code) => write!(f, "exit status {code}"),
-            ExitStatus::Signal { signal, .. } => write!(f, "signal {signal}"),
-        }
-    }
-}
 
 /// How a thread came to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -702,12 +680,6 @@ fn find_parent(tid: i32) -> Option<Parent> {
         let birth = if shared { Birth::Vfork } else { Birth::Fork };
         Parent { tid: parent, pid: parent, birth }
     })
-}
-
-/// Whose child a process is.
-pub fn parent_of(pid: i32) -> Option<i32> {
-    let status = maps::read_proc(&format!("/proc/{pid}/status")).ok()?;
-    maps::status_field(&status, "PPid:").map(|parent| parent as i32)
 }
 
 /// Whether the program should have gained privileges and has not. (AT_SECURE is set all the same.)

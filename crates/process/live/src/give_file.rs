@@ -10,11 +10,10 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::time::Duration;
 
 use crate::caller::SystemCall;
-use crate::change::PAGE;
+use crate::entry::Region;
 use crate::error::LiveError;
-use crate::inject::Prot;
-use crate::journal::{Journal, Region};
-use crate::maps::LiveAddr;
+use crate::journal::Journal;
+use crate::maps::{LiveAddr, PAGE, Prot};
 use crate::process::Process;
 
 /// Where things lie in the page that the process has for it: the sockets' numbers come first.

@@ -16,36 +16,23 @@
 
 use std::collections::{HashSet, VecDeque};
 use std::io;
+use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use crate::error::LiveError;
+use crate::follower::{Ask, Follower};
 use crate::haste;
 use crate::maps::{self, LiveAddr};
 use crate::process::{self, Process};
 use crate::ptrace::{self, Registers, Report, What};
 use crate::signals;
+use crate::thread::{Thread, USER_CS};
 
 /// A process whose threads all stand still; or one of them, for an errand.
 #[derive(Debug)]
 pub struct Halted<'a> {
     pub(crate) process: &'a Process,
     pub(crate) threads: Vec<Thread>,
-}
-
-/// A thread that stands still.
-#[derive(Debug)]
-pub(crate) struct Thread {
-    pub(crate) tid: i32,
-    pub(crate) registers: Registers,
-    /// It ran until then at least.
-    since: Instant,
-}
-
-impl Thread {
-    /// Whether it is in a system call, which it makes again or comes back from when it goes on.
-    pub(crate) fn is_in_call(&self) -> bool {
-        self.registers.orig_rax as i64 >= 0
-    }
 }
 
 /// Work in a moment that can be done in parts, of which the rest waits for another moment when this has
@@ -103,9 +90,6 @@ const MISSING: usize = 16;
 const PAUSES: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(20));
 /// Work in a moment that can be done in parts pauses after so long.
 const STINT: Duration = Duration::from_micros(700);
-
-/// The code segment of 64-bit programs.
-pub(crate) const USER_CS: u64 = 0x33;
 
 impl Process {
     /// Stops all threads, does `work`, and lets them run on. Also gives how long the one stood
@@ -176,6 +160,29 @@ impl Process {
             };
         }
         unreachable!("tries end by time")
+    }
+
+    /// A moment of a process that is followed.
+    pub(crate) fn followed_moment<T>(
+        &self,
+        follower: &Follower,
+        patience: Duration,
+        longest: &mut Duration,
+        work: impl FnOnce(&mut Halted<'_>) -> Result<T, LiveError>,
+    ) -> Result<T, Failure> {
+        let pid = self.pid();
+        let gone = |_| Failure::Error(LiveError::Gone { pid });
+        let ((answer, answered), (keep, go_on)) = (mpsc::channel(), mpsc::channel());
+        follower.ask(Ask::Stop { pid, patience, answer, go_on }).map_err(|_| gone(()))?;
+        let threads = answered.recv().map_err(|_| gone(()))?.map_err(|stuck| {
+            *longest = (*longest).max(stuck.stood);
+            Failure::Stuck(stuck.tid, stuck.starved)
+        })?;
+        let mut halted = Halted::of(self, threads)?;
+        let result = work(&mut halted);
+        *longest = (*longest).max(halted.stood());
+        drop(keep);
+        Ok(result?)
     }
 
     /// A moment of a process that nobody traces.
@@ -610,19 +617,6 @@ const EINTR: i64 = -4;
 const IO_PGETEVENTS: i64 = 333;
 /// Of `io_uring_enter`'s flags: its last argument has a time-out.
 const IORING_ENTER_EXT_ARG: u64 = 1 << 3;
-
-impl Thread {
-    /// A thread that stands still, and ran until `since` at least; `None` if it was killed.
-    pub(crate) fn look(tid: i32, since: Instant) -> Option<Thread> {
-        Some(Thread { tid, registers: ptrace::registers(tid).ok()?, since })
-    }
-
-    /// One with these registers, that stands in no process.
-    #[cfg(test)]
-    pub(crate) fn standing(tid: i32, registers: Registers, since: Instant) -> Thread {
-        Thread { tid, registers, since }
-    }
-}
 
 /// How long a system call waits that gives up with EINTR when its thread is stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -11,13 +11,11 @@
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use crate::change::is_as_made;
+use crate::entry::{Entry, Names, Region, is_as_made};
 use crate::error::LiveError;
-use crate::events::parent_of;
-use crate::journal::{Entry, Journal, Region};
+use crate::journal::{Journal, make_folder, path_of};
 use crate::maps::{self, Mapping};
-use crate::names::Names;
-use crate::process::{Process, if_there, is_gone, space_of, start_time};
+use crate::process::{Process, if_there, is_gone, parent_of, space_of, start_time};
 use crate::ptrace;
 
 /// A process that came by forks from the same execution of a program as another.
@@ -225,4 +223,27 @@ pub fn bequeath(journal: &Journal) -> Result<Vec<i32>, LiveError> {
         }
     }
     Ok(done)
+}
+
+impl Journal {
+    /// Begins the log of a process.
+    ///
+    /// # Errors
+    ///
+    /// When there is one already, or the folder cannot be used.
+    pub fn create(folder: &Path, process: &Process) -> Result<Journal, LiveError> {
+        make_folder(folder)?;
+        let path = path_of(folder, process.pid());
+        if let Some(journal) = Journal::open(folder, process.pid())? {
+            if journal.is_of(process) {
+                let why = "Fettle has changed it already: `fettle undo` first".to_owned();
+                return Err(LiveError::Unattachable { pid: process.pid(), why });
+            }
+            // Its children may live.
+            bequeath(&journal)?;
+            journal.remove()?;
+        }
+        let id = Entry::Process(process.pid(), process.start_time(), process.space());
+        Journal::begin(&path, vec![id])
+    }
 }

@@ -12,31 +12,11 @@ use std::sync::Arc;
 
 use crate::auxv::{AT_PHDR, AT_PHNUM};
 use crate::error::LiveError;
-use crate::maps::{self, LiveAddr};
+use crate::maps::{self, LiveAddr, PAGE, Prot};
 use crate::memory::Memory;
 use crate::ptrace;
 use crate::remote::{Call, OPENED, Remote};
 use crate::stop::ExecStop;
-
-/// What a mapping allows.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Prot {
-    /// May be read.
-    pub read: bool,
-    /// May be written.
-    pub write: bool,
-    /// May be executed.
-    pub exec: bool,
-}
-
-impl Prot {
-    pub(crate) fn bits(self) -> u64 {
-        let bit = |allowed: bool, bit: i32| if allowed { bit as u64 } else { 0 };
-        bit(self.read, libc::PROT_READ)
-            | bit(self.write, libc::PROT_WRITE)
-            | bit(self.exec, libc::PROT_EXEC)
-    }
-}
 
 /// A part of one of our files to be mapped into a process.
 #[derive(Clone, Debug)]
@@ -144,8 +124,6 @@ fn auxv_writes(
         })
         .collect()
 }
-
-const PAGE: u64 = 4096;
 
 /// Writes gathered by page, so that thousands of small ones cost one read and one write a page.
 pub(crate) struct PagePatches<'a>(BTreeMap<u64, Vec<(usize, &'a [u8])>>);

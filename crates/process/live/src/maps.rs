@@ -12,6 +12,9 @@ use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
+/// Bytes of a page.
+pub(crate) const PAGE: u64 = 4096;
+
 /// An address in another process: cheap to hold, checked by the kernel at each use.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct LiveAddr(pub u64);
@@ -231,6 +234,26 @@ fn split_at_byte(text: &[u8], separator: u8) -> Option<(&[u8], &[u8])> {
 
 fn hex(text: &[u8]) -> Option<u64> {
     u64::from_str_radix(std::str::from_utf8(text).ok()?, 16).ok()
+}
+
+/// What a mapping allows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Prot {
+    /// May be read.
+    pub read: bool,
+    /// May be written.
+    pub write: bool,
+    /// May be executed.
+    pub exec: bool,
+}
+
+impl Prot {
+    pub(crate) fn bits(self) -> u64 {
+        let bit = |allowed: bool, bit: i32| if allowed { bit as u64 } else { 0 };
+        bit(self.read, libc::PROT_READ)
+            | bit(self.write, libc::PROT_WRITE)
+            | bit(self.exec, libc::PROT_EXEC)
+    }
 }
 
 #[cfg(test)]

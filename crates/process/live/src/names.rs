@@ -12,23 +12,13 @@
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use crate::change::PAGE;
+use crate::entry::{Entry, Names, Region};
 use crate::error::LiveError;
 use crate::halt::Halted;
-use crate::inject::Prot;
-use crate::journal::{Entry, Journal, Region};
-use crate::maps::LiveAddr;
+use crate::journal::Journal;
+use crate::maps::{LiveAddr, PAGE, Prot};
 use crate::memory::Memory;
 use crate::process::Process;
-
-/// A list of ours among those of the loader.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Names {
-    /// The loader's first list (`struct r_debug_extended`).
-    pub list: LiveAddr,
-    /// Ours: the beginning of a page that the process may write to.
-    pub at: LiveAddr,
-}
 
 // struct r_debug_extended: version, libraries, function that is called for debuggers, state, base of
 // the loader, next list.

@@ -3,10 +3,7 @@
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
-use crate::maps::LiveAddr;
-
-/// Size of a page in bytes.
-pub(crate) const PAGE: u64 = 4096;
+use crate::maps::{LiveAddr, PAGE};
 
 /// Pages of a process.
 #[derive(Debug)]

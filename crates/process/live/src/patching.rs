@@ -13,12 +13,11 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use crate::entry::{Names, Patch, Purpose};
 use crate::error::LiveError;
 use crate::halt::{Halted, Stint};
-use crate::journal::{Patch, Purpose};
-use crate::maps::{LiveAddr, Mapping};
-use crate::names::Names;
-use crate::pagemap::{PAGE, Pagemap};
+use crate::maps::{LiveAddr, Mapping, PAGE};
+use crate::pagemap::Pagemap;
 use crate::places::Places;
 use crate::process::Process;
 use crate::references::Ranges;

@@ -10,8 +10,9 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use crate::entry::Entry;
 use crate::error::LiveError;
-use crate::journal::{Entry, Journal};
+use crate::journal::Journal;
 use crate::maps;
 use crate::process::Process;
 

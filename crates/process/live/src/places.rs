@@ -7,35 +7,10 @@
 
 use std::collections::HashSet;
 
-use crate::journal::{Entry, Journal, Patch};
+use crate::entry::{Entry, Patch, Place, Record};
+use crate::journal::Journal;
 use crate::maps::{Extent, FileId, LiveAddr};
 use crate::process::Process;
-
-/// A mapping of a file that patches lie in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
-    /// Its first address.
-    pub start: LiveAddr,
-    /// One past its last.
-    pub end: LiveAddr,
-    /// Where in the file it begins.
-    pub offset: u64,
-    /// The file's device: major and minor number.
-    pub device: (u32, u32),
-    /// The file's number there.
-    pub inode: u64,
-}
-
-/// The loader's record of a library.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Record {
-    /// The loader's list (`struct r_debug`).
-    pub list: LiveAddr,
-    /// The record (`struct link_map`).
-    pub at: LiveAddr,
-    /// The library's dynamic section, as the record has it.
-    pub dynamic: LiveAddr,
-}
 
 impl Record {
     fn contains(&self, at: LiveAddr) -> bool {

@@ -10,11 +10,11 @@ use std::io::{self, Read};
 use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use crate::attach::Follower;
 use crate::error::LiveError;
+use crate::follower::Follower;
 use crate::maps::{self, Extent, Extents, FileId, LiveAddr, Mapping};
 use crate::memory::Memory;
 
@@ -29,7 +29,7 @@ pub struct Process {
     /// It has a filter of system calls, which must be suspended for ours.
     pub(crate) filtered: bool,
     /// Whom to ask for moments while it is followed.
-    pub(crate) follower: Mutex<Option<Follower>>,
+    follower: Mutex<Option<Follower>>,
 }
 
 impl Process {
@@ -105,6 +105,20 @@ impl Process {
         let start_time = start_time(pid).ok_or(LiveError::NoProcess { pid })?;
         let extents = Extents::open(pid).map_err(not_permitted)?;
         Ok(Process { pid, start_time, memory, extents, auxv, filtered, follower: Mutex::new(None) })
+    }
+
+    /// Whom to ask for a moment, if the process is followed.
+    pub(crate) fn follower(&self) -> Option<Follower> {
+        self.lock_follower().clone()
+    }
+
+    /// Says who follows it from now on.
+    pub(crate) fn be_followed_by(&self, follower: Option<Follower>) {
+        *self.lock_follower() = follower;
+    }
+
+    fn lock_follower(&self) -> MutexGuard<'_, Option<Follower>> {
+        self.follower.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Its number.
@@ -477,6 +491,20 @@ fn refused_to(ours: u64, pid: i32, status: &[u8], source: io::Error) -> LiveErro
         Some(owner) => LiveError::NotOurs { pid, owner, ours },
         None => LiveError::NotPermitted { pid, source },
     }
+}
+
+/// Whose child a process is.
+pub fn parent_of(pid: i32) -> Option<i32> {
+    let status = maps::read_proc(&format!("/proc/{pid}/status")).ok()?;
+    maps::status_field(&status, "PPid:").map(|parent| parent as i32)
+}
+
+/// Whether some thread has a shadow stack, which would not agree with changed return addresses.
+pub(crate) fn has_shadow_stacks(pid: i32) -> bool {
+    let status = maps::read_proc(&format!("/proc/{pid}/status")).unwrap_or_default();
+    let status = String::from_utf8_lossy(&status);
+    let features = status.lines().find_map(|line| line.strip_prefix("x86_Thread_features:"));
+    features.is_some_and(|features| features.contains("shstk"))
 }
 
 #[cfg(test)]

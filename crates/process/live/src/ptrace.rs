@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use libc::{c_int, c_long, c_uint};
 
-use crate::events::ExitStatus;
+use crate::exit_status::ExitStatus;
 
 /// General registers of a stopped thread, `gs_base` and `fs_base` among them.
 pub(crate) type Registers = libc::user_regs_struct;

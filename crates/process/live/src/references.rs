@@ -8,12 +8,13 @@
 use std::ops::ControlFlow;
 
 use crate::error::LiveError;
-use crate::halt::{Halted, Thread, USER_CS};
-use crate::maps::{Extent, LiveAddr, Mapping};
-use crate::pagemap::{PAGE, Pagemap};
+use crate::halt::Halted;
+use crate::maps::{Extent, LiveAddr, Mapping, PAGE};
+use crate::pagemap::Pagemap;
 use crate::process::Process;
 use crate::ptrace::general;
 use crate::returns::Returns;
+use crate::thread::{Thread, USER_CS};
 
 /// Ranges of addresses, in order and apart.
 #[derive(Clone, Debug, Default)]

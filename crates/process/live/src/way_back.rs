@@ -15,9 +15,9 @@
 //!
 //! Neither needs memory of the thread's own, so its stack may be as small as it likes.
 
-use crate::halt::Thread;
 use crate::maps::LiveAddr;
 use crate::ptrace::{FloatingPoint, Registers};
+use crate::thread::Thread;
 
 /// Room that a way back by a frame needs, the call with it.
 pub(crate) const WITH_FRAME: usize = 880;

@@ -1,0 +1,206 @@
+//! Leading threads out of new code: what they were called from there comes back to the original.
+//!
+//! New code keeps the frames of the original as they are, so whatever holds behind a call in one
+//! holds behind the same call in the other. A thread that sleeps for hours in a function that new
+//! code has called need not be waited for: its return addresses are made what they would be if the
+//! new code had never been there. So are addresses of jump tables, which a function may have kept
+//! for later (an interpreter's main loop), or left behind on a stack.
+
+use crate::error::LiveError;
+use crate::halt::Halted;
+use crate::maps::LiveAddr;
+use crate::process::{Process, has_shadow_stacks};
+use crate::ptrace::{self, general};
+use crate::references::{self, Dead, Lead, Ranges, Stacks, counts_on_stack, is_interrupted};
+use crate::returns::{LOWEST, Returns, is_kept_by_exception};
+use crate::thread::Thread;
+
+/// So much of dead stacks is looked at while the process stands still, of all threads together; and of each
+/// at least so much.
+const MOST_DEAD: u64 = 4 << 20;
+const LEAST_DEAD: u64 = 16 << 10;
+
+impl Returns {
+    /// What a word at `at` of memory becomes.
+    fn original_in(&self, process: &Process, at: LiveAddr, word: u64) -> Option<u64> {
+        // Where a signal has interrupted it, a function may be about to add a distance that it has read
+        // from the table.
+        let may_be_in_use = || self.is_table_of_distances(word) && is_saved_by_signal(process, at);
+        let is_address =
+            || word >= LOWEST || (self.is_pad(word) && is_kept_by_exception(process, at));
+        self.original_of(word).filter(|_| is_address() && !may_be_in_use())
+    }
+}
+
+impl Halted<'_> {
+    /// Has threads come back to the original where they would come back to new code, which lies in the
+    /// ranges that are given for each. A thread that knows of new code in another way stays as it is: it may be on its way
+    /// into it, or look for the handler of an exception there. Who sleeps has the original's program headers
+    /// where it had copies, which are left over from such a look. Nothing is done where the processor
+    /// keeps return addresses of its own (shadow stacks).
+    ///
+    /// # Errors
+    ///
+    /// When a stack cannot be read or written, or a thread was killed meanwhile.
+    pub(crate) fn lead_back<'r>(
+        &mut self,
+        returns: &Returns,
+        within: impl Fn(&Thread) -> &'r Ranges,
+    ) -> Result<(), LiveError> {
+        if returns.is_empty() || has_shadow_stacks(self.process.pid()) {
+            return Ok(());
+        }
+        let mut stacks = Stacks::new(self.process);
+        for thread in &mut self.threads {
+            let ranges = within(thread);
+            let tid = thread.tid;
+            let failed =
+                |source| LiveError::Ptrace { action: "lead out of new code", pid: tid, source };
+            let mut unknown = 0;
+            let mut instead = |old: Option<u64>| {
+                unknown += usize::from(old.is_none());
+                old
+            };
+            // In a system call no function is between reading an entry of a table and adding it.
+            let sleeps = thread.is_in_call();
+            let mut registers = Vec::new();
+            for (i, word) in general(&thread.registers).into_iter().enumerate() {
+                if ranges.contains(word) {
+                    // The program counter, and rcx, where a system call leaves where it comes back to.
+                    let leads = match returns.is_table(word) {
+                        true => sleeps || !returns.is_table_of_distances(word),
+                        false => i < 2,
+                    };
+                    let old = returns.original_of(word).filter(|_| word >= LOWEST && leads);
+                    registers.extend(instead(old).map(|old| (i, old)));
+                }
+            }
+            let (mut changes, mut headers) = (Vec::new(), Vec::new());
+            stacks.search(thread.registers.rsp, ranges, &mut |at, word| {
+                if let Some(old) = returns.header_of(self.process, at, word) {
+                    headers.push((at, old));
+                } else if counts_on_stack(self.process, returns, at, word) {
+                    let old = returns.original_in(self.process, at, word);
+                    changes.extend(instead(old).map(|old| (at, old)));
+                }
+            })?;
+            // Nobody who goes through headers one by one sleeps meanwhile.
+            if unknown > 0 || !sleeps && !headers.is_empty() {
+                continue;
+            }
+            for (at, old) in changes.into_iter().chain(headers) {
+                self.process.memory.write(at, &old.to_le_bytes())?;
+            }
+            for (i, old) in &registers {
+                ptrace::set_general(tid, *i, *old).map_err(failed)?;
+            }
+            if !registers.is_empty() {
+                thread.registers = ptrace::registers(tid).map_err(failed)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Halted<'_> {
+    /// Has words of memory that lead to where calls in new code come back to, or to a copied table,
+    /// lead to the same in the original; gives how many. Whether they are on stacks that sleep, or
+    /// what a program has kept of a stack, nobody can tell: in both cases they become what they would
+    /// have been.
+    ///
+    /// # Errors
+    ///
+    /// When one cannot be written; it may have been given back just now.
+    pub(crate) fn lead_memory_back(
+        &mut self,
+        returns: &Returns,
+        leads: &[Lead],
+        guard: u64,
+    ) -> Result<usize, LiveError> {
+        if has_shadow_stacks(self.process.pid()) {
+            return Ok(0);
+        }
+        let mut count = 0;
+        for lead in leads {
+            let Some(original) = returns.original_in(self.process, lead.at, lead.to) else {
+                continue;
+            };
+            // The process has gone on since it was searched.
+            let now = self.process.read(lead.at, 8);
+            if now.is_ok_and(|now| now == lead.word.to_le_bytes()) {
+                let word = lead.instead(original, guard);
+                self.process.memory.write(lead.at, &word.to_le_bytes())?;
+                count += 1;
+            }
+        }
+        Ok(count)
+    }
+}
+
+impl Halted<'_> {
+    /// Has return addresses lead to the original that lie below what is in use of threads' own stacks.
+    /// A frame that is made there later may have some of them in room that it never writes to: they would
+    /// be taken for ways into what new code may lie there then. And were it not dead, but a stack that the
+    /// program has made within a thread's own, they become what they would have been.
+    ///
+    /// # Errors
+    ///
+    /// When one cannot be written.
+    pub(crate) fn lead_dead_back(
+        &mut self,
+        returns: &Returns,
+        dead: &Dead,
+    ) -> Result<(), LiveError> {
+        if returns.is_empty() || has_shadow_stacks(self.process.pid()) {
+            return Ok(());
+        }
+        let most = (MOST_DEAD / self.threads.len().max(1) as u64).max(LEAST_DEAD);
+        for stack in dead.own_stacks() {
+            for (start, end) in references::written_to(self.process, &stack, most) {
+                let bytes = self.process.read(LiveAddr(start), (end - start) as usize)?;
+                for (i, word) in references::words(&bytes).enumerate() {
+                    let original = returns.original_of(word).filter(|_| word >= LOWEST);
+                    if let Some(original) = original {
+                        let at = LiveAddr(start + i as u64 * 8);
+                        self.process.memory.write(at, &original.to_le_bytes())?;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Halted<'_> {
+    /// Has words lead to original program headers that lead to copies; false if a thread has just read one.
+    ///
+    /// # Errors
+    ///
+    /// When a stack cannot be read, or a word cannot be written.
+    pub(crate) fn lead_headers_back(
+        &self,
+        returns: &Returns,
+        leads: &[(LiveAddr, u64)],
+        within: &Ranges,
+    ) -> Result<bool, LiveError> {
+        if !self.on_stacks(within, returns)?.is_empty() {
+            return Ok(false);
+        }
+        for (at, word) in leads {
+            let now = self.process.read(*at, 8);
+            let original = returns.header_of(self.process, *at, *word);
+            if let (Ok(now), Some(original)) = (now, original)
+                && now == word.to_le_bytes()
+            {
+                self.process.memory.write(*at, &original.to_le_bytes())?;
+            }
+        }
+        Ok(true)
+    }
+}
+
+/// Whether a word at `at` may be a register that a signal has saved: behind it come up to 15 others,
+/// and then the program counter.
+fn is_saved_by_signal(process: &Process, at: LiveAddr) -> bool {
+    (1..=16).any(|behind| is_interrupted(process, at.0 + behind * 8))
+}

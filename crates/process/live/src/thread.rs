@@ -1,0 +1,37 @@
+//! Threads that stand still, with their registers.
+
+use std::time::Instant;
+
+use crate::ptrace::{self, Registers};
+
+/// The code segment of 64-bit programs.
+pub(crate) const USER_CS: u64 = 0x33;
+
+/// A thread that stands still.
+#[derive(Debug)]
+pub(crate) struct Thread {
+    pub(crate) tid: i32,
+    pub(crate) registers: Registers,
+    /// It ran until then at least.
+    pub(crate) since: Instant,
+}
+
+impl Thread {
+    /// Whether it is in a system call, which it makes again or comes back from when it goes on.
+    pub(crate) fn is_in_call(&self) -> bool {
+        self.registers.orig_rax as i64 >= 0
+    }
+}
+
+impl Thread {
+    /// A thread that stands still, and ran until `since` at least; `None` if it was killed.
+    pub(crate) fn look(tid: i32, since: Instant) -> Option<Thread> {
+        Some(Thread { tid, registers: ptrace::registers(tid).ok()?, since })
+    }
+
+    /// One with these registers, that stands in no process.
+    #[cfg(test)]
+    pub(crate) fn standing(tid: i32, registers: Registers, since: Instant) -> Thread {
+        Thread { tid, registers, since }
+    }
+}
