@@ -16,12 +16,6 @@ const LAYERS: [&[&str]; 5] = [
     &["app"],
 ];
 
-/// Arrows that are still to be turned, with what they are there for. The list only shrinks.
-const KNOWN: [(&str, &str); 1] = [
-    // Counts of a trace as the placement's input.
-    ("fettle-place", "fettle-trace"),
-];
-
 /// Checks the dependencies of every crate in a group.
 pub fn check(sources: &[Source], problems: &mut Vec<Problem>) {
     let groups = groups_of(sources);
@@ -31,12 +25,10 @@ pub fn check(sources: &[Source], problems: &mut Vec<Problem>) {
             problems.push(Problem::new(source, 0, format!("{group} is no group of crates")));
             continue;
         };
-        let name = package_name(&source.text).unwrap_or_default();
         for (line, dependency) in dependencies(&source.text) {
             let Some(target) = groups.get(dependency.as_str()) else { continue };
             let is_below = layer_of(target).is_some_and(|layer| layer < from);
-            let is_known = KNOWN.contains(&(name.as_str(), dependency.as_str()));
-            if group != *target && !is_below && !is_known {
+            if group != *target && !is_below {
                 let what = format!("{group} may not know {target} ({dependency})");
                 problems.push(Problem::new(source, line, what));
             }

@@ -25,9 +25,7 @@ const IN_CIRCLES: &[&str] = &[
     "crates/analyse/tables",
     "crates/app/cli",
     "crates/app/server",
-    "crates/binary/image",
     "crates/binary/lift",
-    "crates/binary/place",
     "crates/binary/rewrite",
     "crates/data/import",
     "crates/data/merge",
@@ -38,7 +36,6 @@ const IN_CIRCLES: &[&str] = &[
     "crates/record/record",
     "crates/record/relay",
     "crates/record/sensor",
-    "crates/tune/tune",
     "runtime/sensor",
     "xtask",
 ];

@@ -8,7 +8,7 @@ use object::elf;
 
 use crate::elf::Elf;
 use crate::error::Warnings;
-use crate::{Image, SymbolSource, Warning, raw, symbols, xz};
+use crate::{SymbolSource, Warning, raw, symbols, xz};
 
 /// Most that embedded symbols may expand to; those of the largest programs take some 50 MB.
 const GNU_DEBUGDATA_SIZE_MAX: usize = 512 << 20;
@@ -86,13 +86,4 @@ pub(crate) fn merge_gnu_debugdata(
         }
         Err(why) => warnings.push(Warning::DebugData(why)),
     }
-}
-
-/// Why `debug` cannot be the debug file of `image`, if it cannot.
-pub(crate) fn mismatch(image: &Image, debug: &Image) -> Option<String> {
-    let (ours, theirs) = (image.build_id()?, debug.build_id()?);
-    (ours != theirs).then(|| {
-        let hex = |id: &[u8]| id.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
-        format!("its build ID is {}, but {} is wanted", hex(theirs), hex(ours))
-    })
 }

@@ -9,9 +9,7 @@ use object::elf;
 
 use crate::elf::Elf;
 use crate::raw;
-use crate::units::UnitIndex;
-
-pub(crate) type Slice<'a> = EndianSlice<'a, LittleEndian>;
+use crate::units::{Slice, UnitIndex};
 
 /// The file that has the DWARF sections of an image: itself or its debug file.
 #[derive(Clone, Debug)]

@@ -10,69 +10,10 @@ use std::ops::Range;
 
 use crate::dynamic::RelocKind;
 use crate::elf::SectionKind;
+use crate::function_range::{Evidence, FunctionRange};
+use crate::image::Image;
 use crate::symbols::{is_nameworthy, preference};
-use crate::{Fde, Image, LinkAddr, Symbol, SymbolKind, plt};
-
-/// Why we believe that a function is there.
-#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug, Default)]
-pub struct Evidence {
-    /// A symbol starts here.
-    pub symbol: bool,
-    /// An unwind entry gives the bounds.
-    pub unwind: bool,
-    /// The program starts here.
-    pub entry: bool,
-    /// An initialiser or finaliser array points here.
-    pub init_array: bool,
-    /// A dynamic relocation puts this address into memory.
-    pub reloc_target: bool,
-    /// Code calls it. Never set by this crate, which does not read code.
-    pub call_target: bool,
-    /// The end is a guess: the next thing that is known to start.
-    pub size_guessed: bool,
-}
-
-impl Evidence {
-    fn merge(&mut self, other: Evidence) {
-        self.symbol |= other.symbol;
-        self.unwind |= other.unwind;
-        self.entry |= other.entry;
-        self.init_array |= other.init_array;
-        self.reloc_target |= other.reloc_target;
-        self.call_target |= other.call_target;
-        self.size_guessed |= other.size_guessed;
-    }
-}
-
-/// A contiguous piece of code that belongs to one function.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct FunctionRange {
-    /// First address.
-    pub start: LinkAddr,
-    /// First address past it.
-    pub end: LinkAddr,
-    /// Name of the symbol at its start, mangled.
-    pub name: Option<String>,
-    /// Why we believe it.
-    pub evidence: Evidence,
-    /// Symbols that start inside: further entry points, or labels.
-    pub interior: Vec<LinkAddr>,
-    /// Addresses inside that dynamic relocations put into memory: labels taken for computed
-    /// jumps, or entry points without a symbol.
-    pub address_taken: Vec<LinkAddr>,
-}
-
-impl FunctionRange {
-    /// Size in bytes.
-    pub fn size(&self) -> u64 {
-        self.end - self.start
-    }
-
-    /// Whether `addr` lies inside.
-    pub fn contains(&self, addr: LinkAddr) -> bool {
-        addr >= self.start && addr < self.end
-    }
-}
+use crate::{Fde, LinkAddr, Symbol, SymbolKind, plt};
 
 /// A place where a function is said to start.
 struct Start<'a> {
@@ -82,8 +23,41 @@ struct Start<'a> {
     evidence: Evidence,
 }
 
+impl Image {
+    /// All functions, sorted, without overlap; see [`FunctionRange`].
+    pub fn functions(&self) -> Vec<FunctionRange> {
+        self.function_list().to_vec()
+    }
+
+    fn function_list(&self) -> &[FunctionRange] {
+        self.functions.get_or_init(|| find(self))
+    }
+
+    /// The function that holds `addr`.
+    pub fn function_at(&self, addr: LinkAddr) -> Option<&FunctionRange> {
+        let list = self.function_list();
+        let after = list.partition_point(|function| function.start <= addr);
+        list.get(after.checked_sub(1)?).filter(|function| addr < function.end)
+    }
+
+    /// Name of the function that holds `addr`, mangled.
+    pub fn name_at(&self, addr: LinkAddr) -> Option<&str> {
+        let function = self.function_at(addr)?;
+        if let Some(name) = &function.name {
+            return Some(name);
+        }
+        // A signal trampoline's entry starts one byte early; other entries may hold several
+        // functions of assembly. The nearest symbol below tells which.
+        let after = function.interior.partition_point(|&start| start <= addr);
+        let start = function.interior[..after].last().or(function.interior.first())?;
+        let symbols = self.symbols_at(*start).iter();
+        let best = symbols.filter(|s| s.is_function()).min_by_key(|s| preference(s))?;
+        Some(&best.name)
+    }
+}
+
 /// All functions, sorted and without overlap.
-pub(crate) fn find(image: &Image) -> Vec<FunctionRange> {
+fn find(image: &Image) -> Vec<FunctionRange> {
     if image.elf.debug_only {
         return Vec::new();
     }

@@ -10,8 +10,8 @@ use crate::error::Warnings;
 use crate::signature::{self, Signature, SignatureCache};
 use crate::unwind::{self, Fde, UnwindTables};
 use crate::{
-    Bytes, Error, FunctionRange, Language, LineTable, LinkAddr, PltEntry, Reloc, Symbol,
-    SymbolSource, Warning, debug, functions, lang, plt, symbols,
+    Bytes, Error, FunctionRange, LineTable, LinkAddr, PltEntry, Reloc, Symbol, SymbolSource,
+    Warning, debug, plt, symbols,
 };
 
 /// An ELF image for x86-64.
@@ -28,7 +28,7 @@ pub struct Image {
     dwarf: DwarfSource,
     signatures: SignatureCache,
     warnings: Warnings,
-    functions: OnceLock<Vec<FunctionRange>>,
+    pub(crate) functions: OnceLock<Vec<FunctionRange>>,
 }
 
 impl Image {
@@ -237,46 +237,10 @@ impl Image {
         self.elf.tls.clone()
     }
 
-    /// All functions, sorted, without overlap; see [`FunctionRange`].
-    pub fn functions(&self) -> Vec<FunctionRange> {
-        self.function_list().to_vec()
-    }
-
-    fn function_list(&self) -> &[FunctionRange] {
-        self.functions.get_or_init(|| functions::find(self))
-    }
-
-    /// The function that holds `addr`.
-    pub fn function_at(&self, addr: LinkAddr) -> Option<&FunctionRange> {
-        let list = self.function_list();
-        let after = list.partition_point(|function| function.start <= addr);
-        list.get(after.checked_sub(1)?).filter(|function| addr < function.end)
-    }
-
-    /// Name of the function that holds `addr`, mangled.
-    pub fn name_at(&self, addr: LinkAddr) -> Option<&str> {
-        let function = self.function_at(addr)?;
-        if let Some(name) = &function.name {
-            return Some(name);
-        }
-        // A signal trampoline's entry starts one byte early; other entries may hold several
-        // functions of assembly. The nearest symbol below tells which.
-        let after = function.interior.partition_point(|&start| start <= addr);
-        let start = function.interior[..after].last().or(function.interior.first())?;
-        let symbols = self.symbols_at(*start).iter();
-        let best = symbols.filter(|s| s.is_function()).min_by_key(|s| symbols::preference(s))?;
-        Some(&best.name)
-    }
-
-    /// The language that most of it was written in.
-    pub fn language(&self) -> Language {
-        lang::detect(self)
-    }
-
     /// Adds the symbols and the DWARF of a separate debug file. One of another build is left out,
     /// with a warning.
     pub fn with_debug(mut self, debug: &Image) -> Image {
-        if let Some(why) = debug::mismatch(&self, debug) {
+        if let Some(why) = mismatch(&self, debug) {
             self.warnings.push(Warning::DebugFile(why));
             return self;
         }
@@ -341,4 +305,13 @@ fn equal_run<T>(sorted: &[T], addr: LinkAddr, key: impl Fn(&T) -> LinkAddr) -> &
     let first = sorted.partition_point(|item| key(item) < addr);
     let count = sorted[first..].partition_point(|item| key(item) == addr);
     &sorted[first..first + count]
+}
+
+/// Why `debug` cannot be the debug file of `image`, if it cannot.
+fn mismatch(image: &Image, debug: &Image) -> Option<String> {
+    let (ours, theirs) = (image.build_id()?, debug.build_id()?);
+    (ours != theirs).then(|| {
+        let hex = |id: &[u8]| id.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+        format!("its build ID is {}, but {} is wanted", hex(theirs), hex(ours))
+    })
 }

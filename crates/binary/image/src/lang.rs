@@ -20,7 +20,14 @@ pub enum Language {
 /// Start of Go's build information, whatever the sections are called.
 const GO_BUILD_INFO: &[u8] = b"\xff Go buildinf:";
 
-pub(crate) fn detect(image: &Image) -> Language {
+impl Image {
+    /// The language that most of it was written in.
+    pub fn language(&self) -> Language {
+        detect(self)
+    }
+}
+
+fn detect(image: &Image) -> Language {
     if is_go(image) {
         return Language::Go;
     }

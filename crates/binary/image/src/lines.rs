@@ -10,8 +10,7 @@ use std::collections::hash_map::Entry;
 use std::fmt;
 
 use crate::LinkAddr;
-use crate::dwarf::Slice;
-use crate::units::{self, UnitIndex};
+use crate::units::{self, Slice, UnitIndex};
 
 /// A place in the source.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]

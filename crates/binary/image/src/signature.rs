@@ -12,8 +12,9 @@ use std::sync::{Arc, Mutex};
 use gimli::{AttributeValue, DwTag, UnitOffset, constants as dw};
 
 use crate::LinkAddr;
-use crate::dwarf::{DwarfSource, Slice};
+use crate::dwarf::DwarfSource;
 use crate::units;
+use crate::units::Slice;
 
 /// How a value is passed and shown.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]

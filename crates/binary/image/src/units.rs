@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use gimli::DebugInfoOffset;
+use gimli::{DebugInfoOffset, EndianSlice, LittleEndian};
 
-use crate::dwarf::Slice;
+/// Bytes of a DWARF section.
+pub(crate) type Slice<'a> = EndianSlice<'a, LittleEndian>;
 
 /// Where units start and which code they cover.
 #[derive(Clone, Debug, Default)]

@@ -133,7 +133,7 @@ fn explore(trace: &Trace, root: Option<&str>, figures: bool) -> Result<()> {
         failed(SkipReason::Order),
     );
     if figures {
-        let after = Addresses::of_layout(&code, &chosen.layout, 0);
+        let after = Addresses::of_pieces(&code, &chosen.layout.pieces, 0);
         let map = |addresses| CacheMap::new(&code, options.hot, addresses, options.geometry);
         println!("\nbefore:\n{}\nafter:\n{}", map(&Addresses::original(&code)), map(&after));
         for row in group_table(&code, &chosen.layout, &after).iter().take(40) {

@@ -1,6 +1,7 @@
 //! Code as far as its layout is concerned: sizes, ways between blocks, and how often each is gone.
 
 use fettle_image::LinkAddr;
+use serde::Serialize;
 
 /// Functions that are laid out together.
 #[derive(Clone, Debug, Default)]
@@ -169,4 +170,17 @@ impl Code {
             })
         })
     }
+}
+
+/// Blocks of one procedure that lie one behind the other.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Piece {
+    /// Index of the procedure.
+    pub procedure: usize,
+    /// Its blocks in order.
+    pub blocks: Vec<usize>,
+    /// The piece starts at a multiple of this.
+    pub align: u32,
+    /// It is among the hot ones, which come first.
+    pub hot: bool,
 }

@@ -24,6 +24,6 @@ pub mod promote;
 pub mod samples;
 pub mod score;
 
-pub use code::{Block, Call, Callee, Code, End, Jump, Pointer, Procedure};
+pub use code::{Block, Call, Callee, Code, End, Jump, Piece, Pointer, Procedure};
 pub use lifted::{Counts, Target};
-pub use order::{Choice, Chosen, Layout, Method, Options, Piece, Unit, lay_out};
+pub use order::{Choice, Chosen, Layout, Method, Options, Unit, lay_out};

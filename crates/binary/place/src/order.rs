@@ -3,7 +3,7 @@
 use fettle_lift::{BlockId, Chunk, Placement};
 use serde::Serialize;
 
-use crate::code::{Code, End, Procedure};
+use crate::code::{Code, End, Piece, Procedure};
 use crate::group::Hot;
 use crate::model::{self, Addresses, Cost, Geometry, Walk, Ways};
 use crate::score::Graph;
@@ -76,19 +76,6 @@ impl Default for Options {
     }
 }
 
-/// Blocks of one procedure that lie one behind the other.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Piece {
-    /// Index of the procedure.
-    pub procedure: usize,
-    /// Its blocks in order.
-    pub blocks: Vec<usize>,
-    /// The piece starts at a multiple of this.
-    pub align: u32,
-    /// It is among the hot ones, which come first.
-    pub hot: bool,
-}
-
 /// All blocks in order.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Layout {
@@ -150,7 +137,7 @@ pub fn lay_out(code: &Code, options: &Options) -> Chosen {
         .iter()
         .map(|choice| {
             let layout = lay_out_as(code, *choice, options);
-            let after = modelled(&Addresses::of_layout(code, &layout, NEW_CODE));
+            let after = modelled(&Addresses::of_pieces(code, &layout.pieces, NEW_CODE));
             (layout, after)
         })
         .collect();

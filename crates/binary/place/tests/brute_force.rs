@@ -226,7 +226,7 @@ fn places_do_not_overlap_and_passages_add_up() {
     for _ in 0..200 {
         let code = code(&mut random);
         let layout = order::lay_out_as(&code, Choice::ALL[1], &Options::default());
-        let addresses = Addresses::of_layout(&code, &layout, 1 << 20);
+        let addresses = Addresses::of_pieces(&code, &layout.pieces, 1 << 20);
         let mut places: Vec<(u64, u64)> = Vec::new();
         for (p, procedure) in code.procedures.iter().enumerate() {
             for b in 0..procedure.blocks.len() {

@@ -34,15 +34,17 @@ use fettle_record::slots::Slots;
 use fettle_record::{Options, Outcome, RecordError};
 use fettle_rewrite::Pointers;
 
+use crate::Wanted;
 use crate::doors::Doors;
 use crate::error::TuneError;
 use crate::everywhere::{TakenBack, disinherit, disown, take_back};
 use crate::family::Family;
 use crate::install::{self, Installed, Installing};
-use crate::module::{self, Module, NewCode, Recipe};
+use crate::module::{self, Module, Recipe};
+use crate::new_code::NewCode;
+use crate::stop::Stop;
 use crate::target::{LOADING, Target};
 use crate::ways::Callers;
-use crate::{Stop, Wanted};
 
 /// Far from what loaders and allocators use.
 const SLOTS_FROM: u64 = 0x2b5c_0000_0000;

@@ -3,7 +3,7 @@
 //! Threads of one bank of counters that count at the same moment may lose counts to each other; a
 //! place that ran is never seen as one that did not.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,14 +18,16 @@ use fettle_rewrite::plan::PlannedFunction;
 use fettle_rewrite::{Mode, Plan, Pointers, Probing};
 use fettle_trace::CounterKind;
 
-use crate::Stop;
-use crate::counters::Counters;
+use crate::counters::{Copies, Counters};
 use crate::error::TuneError;
 use crate::everywhere::take_back;
 use crate::family::Family;
 use crate::install::{self, Installed};
 use crate::midway;
-use crate::module::{self, Module, NewCode, Recipe};
+use crate::module::{self, Module, Recipe};
+use crate::new_code::NewCode;
+use crate::profile::ByFunction;
+use crate::stop::Stop;
 use crate::switching::Ways;
 use crate::target::Target;
 use crate::targets::Targets;
@@ -37,9 +39,6 @@ const PATIENCE: Duration = Duration::from_secs(20);
 const EARLY: u32 = 8;
 /// That is enough: blocks and edges of a function that have counters, however often each.
 const ENOUGH: u64 = 10_000;
-
-/// What was counted in one module, by function.
-pub type ByFunction = HashMap<LinkAddr, Counts>;
 
 /// What was counted in a process, or in several that run the same code.
 #[derive(Clone, Debug, Default)]
@@ -81,14 +80,6 @@ impl Profile {
             }
         }
     }
-}
-
-/// Copies with counters, for all processes of a family.
-pub(crate) struct Copies {
-    pub(crate) codes: Vec<NewCode>,
-    /// Of each, the module and its first counter.
-    pub(crate) places: Vec<(usize, u64)>,
-    counters: Counters,
 }
 
 /// A process that counts.

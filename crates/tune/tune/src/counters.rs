@@ -7,6 +7,8 @@
 
 use fettle_live::{LiveAddr, Mapping, Process, Prot, Region};
 
+use crate::new_code::NewCode;
+
 const PAGE: u64 = 4096;
 /// Far from what loaders and allocators use, and no number that programs have for other reasons.
 const FROM: u64 = 0x2b5c_9d3a_7000;
@@ -60,4 +62,12 @@ impl Counters {
     fn bank_bytes(&self) -> u64 {
         self.region.len / self.banks
     }
+}
+
+/// Copies with counters, for all processes of a family.
+pub(crate) struct Copies {
+    pub(crate) codes: Vec<NewCode>,
+    /// Of each, the module and its first counter.
+    pub(crate) places: Vec<(usize, u64)>,
+    pub(crate) counters: Counters,
 }

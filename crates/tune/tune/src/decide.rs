@@ -9,7 +9,7 @@ use fettle_place::model::{Addresses, Geometry};
 use fettle_place::promote::{self, Promoted};
 use fettle_place::{Chosen, Code, Options, lay_out};
 
-use crate::count::ByFunction;
+use crate::profile::ByFunction;
 
 /// What to lay out of what was counted.
 #[derive(Clone, Debug, Default)]
@@ -68,7 +68,7 @@ pub fn decide(
     let chosen = lay_out(&code, &options);
     let before = Addresses::original(&code);
     // New code begins at a page.
-    let after = Addresses::of_layout(&code, &chosen.layout, 1 << 32);
+    let after = Addresses::of_pieces(&code, &chosen.layout.pieces, 1 << 32);
     let map = |addresses| CacheMap::new(&code, options.hot, addresses, options.geometry);
     let maps = (map(&before), map(&after));
     let rows = figures::group_table(&code, &chosen.layout, &after);

@@ -20,7 +20,7 @@ use fettle_record::slots::ALIVE_AT;
 
 use crate::error::TuneError;
 use crate::install;
-use crate::module::NewCode;
+use crate::new_code::NewCode;
 use crate::target::Target;
 
 const PAGE: u64 = 4096;

@@ -15,7 +15,7 @@ use crate::family::Family;
 use crate::install::{self, Installed};
 use crate::measure::Measured;
 use crate::midway::{self, Seen};
-use crate::module::NewCode;
+use crate::new_code::NewCode;
 use crate::target::Target;
 
 /// So long threads have to leave new code that is taken back.

@@ -23,7 +23,7 @@ use fettle_rewrite::find_object;
 
 use crate::counters::Counters;
 use crate::error::TuneError;
-use crate::module::{LeftAlone, NewCode, Reason};
+use crate::new_code::{LeftAlone, NewCode, Reason};
 use crate::switching::Ways;
 use crate::target::{Loaded, PHDR_SIZE, Target, word};
 use crate::{symbols, ways};

@@ -20,12 +20,14 @@ pub mod leftovers;
 pub mod measure;
 mod midway;
 pub mod module;
+mod new_code;
 pub mod offline;
 mod own_tables;
 pub mod profile;
 pub mod recording;
 mod samples;
 mod stalls;
+mod stop;
 mod switching;
 pub mod symbols;
 pub mod target;
@@ -45,8 +47,10 @@ pub use fettle_place::promote::Promoted;
 pub use install::{Installed, install};
 pub use measure::{Measured, Work, WorkUnit};
 pub use midway::Seen;
-pub use module::{LeftAlone, Module, NewCode, Reason, Recipe};
-pub use profile::{Fit, Saved, Subject};
+pub use module::{Module, Recipe};
+pub use new_code::{LeftAlone, NewCode, Reason};
+pub use profile::{ByFunction, Fit, Saved, Subject};
+pub use stop::Stop;
 pub use switching::Ways;
 pub use target::{LOADING, Loaded, Target};
 pub use tuning::{News, Options, Outcome, tune};
@@ -54,8 +58,6 @@ pub use ways::Callers;
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
 
 use fettle_image::LinkAddr;
 use fettle_isa::Flow;
@@ -174,43 +176,6 @@ fn any_promotions<'a>(
         (at, functions[near(at.0) % functions.len()].entry)
     }));
     Pointers::Promoted(targets)
-}
-
-/// Whether somebody wants us to end before we are through.
-#[derive(Clone, Copy, Debug)]
-pub struct Stop<'a>(pub &'a AtomicBool);
-
-impl Stop<'_> {
-    /// Whether we are to end.
-    pub fn is_wanted(self) -> bool {
-        self.0.load(Ordering::Relaxed)
-    }
-
-    /// Nothing, unless we are to end.
-    ///
-    /// # Errors
-    ///
-    /// When we are to end.
-    pub fn check(self, pid: i32) -> Result<(), TuneError> {
-        if self.is_wanted() { Err(TuneError::Interrupted { pid }) } else { Ok(()) }
-    }
-
-    /// Waits, unless we are to end.
-    ///
-    /// # Errors
-    ///
-    /// When we are to end.
-    pub fn wait(self, pid: i32, time: Duration) -> Result<(), TuneError> {
-        let end = Instant::now() + time;
-        loop {
-            self.check(pid)?;
-            let left = end.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return Ok(());
-            }
-            std::thread::sleep(left.min(Duration::from_millis(50)));
-        }
-    }
 }
 
 /// Where the undo logs of processes are; `None` if nothing says where.

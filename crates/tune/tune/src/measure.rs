@@ -11,10 +11,10 @@ use std::time::Duration;
 use fettle_kernel_events::Tally;
 use fettle_live::{Places, Process};
 
-use crate::Stop;
 use crate::error::TuneError;
 use crate::family::Family;
-use crate::module::NewCode;
+use crate::new_code::NewCode;
+use crate::stop::Stop;
 use crate::switching::Ways;
 
 /// What tells how much work a process has done.

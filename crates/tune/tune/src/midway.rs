@@ -20,7 +20,7 @@ use fettle_live::{
 use fettle_rewrite::plan::{PlannedEntry, PlannedFunction};
 use fettle_rewrite::{Mode, SPRINGBOARD_SIZE};
 
-use crate::module::{NewCode, jump};
+use crate::new_code::{NewCode, jump};
 use crate::switching::Ways;
 use crate::target::word;
 

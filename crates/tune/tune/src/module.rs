@@ -5,18 +5,18 @@
 //! still comes back to: no block but the first that it covers, nothing behind a call. It may not
 //! lie across two pages either, for then it could be half there if we are killed.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use fettle_image::{Image, LinkAddr};
 use fettle_lift::{Function, Lifted, Placement, SkipReason, TableKind};
 use fettle_live::{LiveAddr, Mapping, Patch, Process, Prot, Purpose, Region};
 use fettle_record::Selection;
-use fettle_record::libraries::{Opened, headers_patch};
+use fettle_record::libraries::headers_patch;
 use fettle_record::modules::{FileId, SlotOffsets, must_stay, open_image};
 use fettle_record::room::find_lasting_room;
 use fettle_rewrite::{LinkParameters, Linked, Plan, PlanOptions, Pointers, Probing};
 
+use crate::new_code::{LeftAlone, NewCode, Reason, gates};
 use crate::own_tables;
 use crate::profile::Subject;
 use crate::target::Loaded;
@@ -25,45 +25,6 @@ use crate::ways::{self, Callers};
 const PAGE: u64 = 4096;
 const CODE: Prot = Prot { read: true, write: false, exec: true };
 const CONSTANTS: Prot = Prot { read: true, write: false, exec: false };
-
-/// Why a function, or one of the places that lead to its new code, stays as it is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Reason {
-    /// It has no new code.
-    Skipped(SkipReason),
-    /// Old code may come back to the middle of the bytes that a jump would cover.
-    ComesBack,
-    /// The jump would lie across two pages.
-    TwoPages,
-    /// Its code in memory is not what its file says.
-    Differs,
-    /// A thread stood in the middle of the bytes.
-    Inside,
-}
-
-impl Reason {
-    /// One short phrase for tables.
-    pub const fn describe(self) -> &'static str {
-        match self {
-            Reason::Skipped(reason) => reason.describe(),
-            Reason::ComesBack => "a loop or call within its first bytes",
-            Reason::TwoPages => "its first bytes lie on two pages",
-            Reason::Differs => "its code in memory is not what its file says",
-            Reason::Inside => "a thread stood within its first bytes",
-        }
-    }
-}
-
-/// A function that stays as it is.
-#[derive(Clone, Debug)]
-pub struct LeftAlone {
-    /// Where it starts.
-    pub entry: LinkAddr,
-    /// Its name.
-    pub name: Option<String>,
-    /// Why.
-    pub reason: Reason,
-}
 
 /// A module whose functions were lifted.
 #[derive(Debug)]
@@ -97,43 +58,6 @@ pub struct Recipe<'a> {
     pub wants: &'a (dyn Fn(&Function) -> bool + Sync),
     /// The calls in old code that are led to it at once.
     pub callers: Callers<'a>,
-}
-
-/// New code for a module, with addresses, and what leads to it.
-#[derive(Clone, Debug)]
-pub struct NewCode {
-    /// The plan that it was made by.
-    pub plan: Arc<Plan>,
-    /// Its bytes.
-    pub linked: Linked,
-    /// Where its text goes.
-    pub text: Region,
-    /// Where its constants go.
-    pub constants: Region,
-    /// The jumps that lead to it.
-    pub jumps: Vec<Patch>,
-    /// Jumps back to the originals, at the starts of new functions: for those who stay in new code
-    /// when it is taken back, and for comparisons.
-    pub gates: Vec<Patch>,
-    /// Calls in old code, to lead to it at once.
-    pub calls: Vec<Patch>,
-    /// What the loader's record of the module is to say instead.
-    pub headers: Patch,
-    /// What stays as it is.
-    pub left: Vec<LeftAlone>,
-    /// The loader's record of the module.
-    pub link_map: LiveAddr,
-    /// The merged table of unwind entries.
-    pub eh_frame_hdr: LiveAddr,
-    /// For each table of the plan, whether it is one of whole addresses that nothing but the jumps of its
-    /// function reads: then the original's entries may lead to new code.
-    pub own_tables: Vec<bool>,
-    /// What the loader has added to link addresses.
-    pub bias: u64,
-    /// The module.
-    pub path: PathBuf,
-    /// It was opened after the process had been changed.
-    pub opened: bool,
 }
 
 impl Module {
@@ -283,50 +207,6 @@ impl Module {
     }
 }
 
-impl NewCode {
-    /// That of a library which its process has just opened: none of it has run. `jumps` lead to it.
-    pub(crate) fn of_opened(library: Opened<'_>, jumps: Vec<Patch>) -> NewCode {
-        let Opened { path, link_map, bias, plan, linked, regions, headers, .. } = library;
-        let [text, constants] = regions;
-        NewCode {
-            plan: plan.clone(),
-            linked: linked.clone(),
-            text,
-            constants,
-            jumps,
-            gates: gates(plan, linked, bias),
-            calls: Vec::new(),
-            headers: headers.clone(),
-            left: Vec::new(),
-            link_map,
-            eh_frame_hdr: LiveAddr(linked.eh_frame_hdr.0.wrapping_add(bias)),
-            own_tables: Vec::new(),
-            bias,
-            path: path.to_owned(),
-            opened: true,
-        }
-    }
-
-    /// A jump from a place in new code back to the original.
-    pub(crate) fn gate(&self, landing: (LinkAddr, u32)) -> Option<Patch> {
-        gate(&self.linked, self.bias, landing)
-    }
-
-    /// Ways out of functions that threads are in, back to the originals: at the start of every
-    /// block. `inside` are addresses in new code.
-    pub fn escapes(&self, inside: &[LiveAddr]) -> Vec<Patch> {
-        let start = self.text.at.0;
-        let offsets = inside.iter().filter(|at| at.0 >= start && at.0 < start + self.text.len);
-        let mut functions: Vec<usize> =
-            offsets.filter_map(|at| self.plan.function_at((at.0 - start) as u32)).collect();
-        functions.sort_unstable();
-        functions.dedup();
-        let landings =
-            functions.into_iter().flat_map(|f| &self.plan.functions[f].crossings.landings);
-        landings.filter_map(|landing| self.gate(*landing)).collect()
-    }
-}
-
 /// Where new code goes, and finds what is its own.
 fn parameters(slot: SlotOffsets, text_at: LinkAddr, load_bias: u64) -> LinkParameters {
     LinkParameters {
@@ -337,35 +217,6 @@ fn parameters(slot: SlotOffsets, text_at: LinkAddr, load_bias: u64) -> LinkParam
         counters: slot.counters,
         ring_bytes: slot.ring_bytes,
     }
-}
-
-/// Jumps back to the originals at the starts of new functions.
-fn gates(plan: &Plan, linked: &Linked, bias: u64) -> Vec<Patch> {
-    let entries = plan.functions.iter().flat_map(|planned| {
-        planned.crossings.landings.iter().filter(|landing| landing.1 == planned.text_offset)
-    });
-    entries.filter_map(|landing| gate(linked, bias, *landing)).collect()
-}
-
-/// A jump from one live address to another; `None` if that is out of reach.
-pub(crate) fn jump(from: u64, to: u64) -> Option<Vec<u8>> {
-    let distance = to.wrapping_sub(from.wrapping_add(fettle_rewrite::SPRINGBOARD_SIZE)) as i64;
-    let mut bytes = vec![0xe9];
-    bytes.extend_from_slice(&i32::try_from(distance).ok()?.to_le_bytes());
-    Some(bytes)
-}
-
-/// A jump from a place in new code back to the original; `None` if it is out of reach, or would lie
-/// across two pages.
-fn gate(linked: &Linked, bias: u64, (to, offset): (LinkAddr, u32)) -> Option<Patch> {
-    const SIZE: usize = fettle_rewrite::SPRINGBOARD_SIZE as usize;
-    let live = linked.text_at.0.wrapping_add(u64::from(offset)).wrapping_add(bias);
-    if live / PAGE != (live + SIZE as u64 - 1) / PAGE {
-        return None;
-    }
-    let after = jump(live, to.0.wrapping_add(bias))?;
-    let before = linked.text.get(offset as usize..offset as usize + SIZE)?.to_vec();
-    Some(Patch { at: LiveAddr(live), before, after, purpose: Purpose::Gate })
 }
 
 /// Where control may come back to in the middle of a function's old code.

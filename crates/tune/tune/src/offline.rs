@@ -9,9 +9,8 @@ use fettle_record::rows;
 use fettle_trace::{CounterKind, Trace};
 use rustc_hash::FxHashMap;
 
-use crate::count::ByFunction;
 use crate::decide::{self, Decided, Group};
-use crate::profile::{Fit, Saved, Subject};
+use crate::profile::{ByFunction, Fit, Saved, Subject};
 use crate::target;
 
 /// Why a trace has no layouts.

@@ -5,6 +5,7 @@
 //! differs is left out and counted. The file is JSON, and whoever wrote it is not trusted: counts
 //! only decide about an order.
 
+use crate::HashMap;
 use std::io::Read;
 use std::ops::Range;
 use std::path::Path;
@@ -14,8 +15,6 @@ use fettle_lift::Function;
 use fettle_place::{Counts, Target};
 use fettle_record::rows;
 use serde::{Deserialize, Serialize};
-
-use crate::count::ByFunction;
 
 /// Larger counts are cut: sums of them must fit.
 const LARGEST: u64 = 1 << 40;
@@ -97,6 +96,9 @@ impl SavedTarget {
         }
     }
 }
+
+/// What was counted in one module, by function.
+pub type ByFunction = HashMap<LinkAddr, Counts>;
 
 /// Code that a profile is about: a file and its functions, in order of entry.
 #[derive(Clone, Copy, Debug)]

@@ -19,12 +19,13 @@ use fettle_trace::{
     Counter, CounterKind, Finish, Manifest, Mapping, ProbeMode, Thread, Total, TraceWriter,
 };
 
+use crate::Wanted;
 use crate::count::{self, Counted, Profile, Wait};
 use crate::error::TuneError;
 use crate::family::Family;
 use crate::module::Module;
+use crate::stop::Stop;
 use crate::target::{LOADING, Target};
-use crate::{Stop, Wanted};
 
 /// So long threads have to leave copies with counters: nobody wants to wait longer for a trace. Those
 /// of an idle process may sleep in them.

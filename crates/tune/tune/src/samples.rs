@@ -13,11 +13,12 @@ use fettle_place::samples;
 use fettle_record::Selection;
 use fettle_record::perf::{Looks, Rings, Told};
 
-use crate::Stop;
-use crate::count::{self, ByFunction, Profile};
+use crate::count::{self, Profile};
 use crate::error::TuneError;
 use crate::family::Family;
 use crate::module::{self, Module};
+use crate::profile::ByFunction;
+use crate::stop::Stop;
 use crate::target::Target;
 
 /// So often what the kernel tells is taken.

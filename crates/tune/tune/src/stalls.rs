@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use fettle_record::perf::{Count, Counted};
 
-use crate::Stop;
 use crate::count;
 use crate::error::TuneError;
 use crate::family::Family;
+use crate::stop::Stop;
 
 /// So long it is counted.
 const TIME: Duration = Duration::from_millis(500);

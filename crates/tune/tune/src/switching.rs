@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use fettle_live::{LiveError, Patch, Places, Process};
 
-use crate::module::NewCode;
+use crate::new_code::NewCode;
 
 /// What leads to new code, and what leads back out of it; both as they are to be written.
 #[derive(Clone, Debug, Default)]

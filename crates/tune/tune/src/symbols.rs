@@ -5,7 +5,7 @@
 
 use fettle_rewrite::debug_frame;
 
-use crate::module::NewCode;
+use crate::new_code::NewCode;
 
 /// A piece of new code with its name.
 #[derive(Clone, Debug, PartialEq, Eq)]

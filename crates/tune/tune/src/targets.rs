@@ -11,9 +11,10 @@ use fettle_image::LinkAddr;
 use fettle_place::Target;
 use fettle_rewrite::pointer::{BUCKETS, COUNTERS, WORDS};
 
-use crate::count::{ByFunction, Copies};
+use crate::counters::Copies;
 use crate::module::Module;
 use crate::profile;
+use crate::profile::ByFunction;
 
 /// The table of one call.
 struct Table {

@@ -18,8 +18,8 @@ use fettle_lift::{Block, Function, Lifted};
 use fettle_live::{LiveAddr, Patch, Process, Purpose};
 use fettle_rewrite::{Linked, Plan};
 
-use crate::count::ByFunction;
-use crate::module::NewCode;
+use crate::new_code::NewCode;
+use crate::profile::ByFunction;
 use crate::target::{Loaded, word};
 
 const PAGE: u64 = 4096;

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use fettle_image::{Image, LinkAddr};
 use fettle_place::model::Geometry;
 use fettle_place::{Counts, Target};
-use fettle_tune::count::ByFunction;
+use fettle_tune::profile::ByFunction;
 use fettle_tune::{Group, Saved, Subject, decide};
 
 fn random(state: &mut u64) -> usize {

@@ -1,7 +1,6 @@
 //! Where blocks are: as they were, or in a layout.
 
-use crate::code::{Code, End};
-use crate::order::Layout;
+use crate::code::{Code, End, Piece};
 
 /// A block's place and size.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -50,8 +49,8 @@ impl Addresses {
         Addresses { places: places.collect() }
     }
 
-    /// In `layout`, from address `start` on.
-    pub fn of_layout(code: &Code, layout: &Layout, start: u64) -> Addresses {
+    /// With these pieces in that order, from address `start` on.
+    pub fn of_pieces(code: &Code, pieces: &[Piece], start: u64) -> Addresses {
         let empty = |p: &crate::code::Procedure| vec![Place::default(); p.blocks.len()];
         let mut addresses = Addresses { places: code.procedures.iter().map(empty).collect() };
         // Once with the original's jumps, once with those that distances ask for.
@@ -59,7 +58,7 @@ impl Addresses {
         for round in 0..2 {
             let before = addresses.clone();
             let mut at = start;
-            for (number, piece) in layout.pieces.iter().enumerate() {
+            for (number, piece) in pieces.iter().enumerate() {
                 at = at.next_multiple_of(u64::from(piece.align.max(1)));
                 for (i, block) in piece.blocks.iter().enumerate() {
                     let next = piece.blocks.get(i + 1).copied();

@@ -1,0 +1,43 @@
+//! The wish to end early.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::error::TuneError;
+
+/// Whether somebody wants us to end before we are through.
+#[derive(Clone, Copy, Debug)]
+pub struct Stop<'a>(pub &'a AtomicBool);
+
+impl Stop<'_> {
+    /// Whether we are to end.
+    pub fn is_wanted(self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// Nothing, unless we are to end.
+    ///
+    /// # Errors
+    ///
+    /// When we are to end.
+    pub fn check(self, pid: i32) -> Result<(), TuneError> {
+        if self.is_wanted() { Err(TuneError::Interrupted { pid }) } else { Ok(()) }
+    }
+
+    /// Waits, unless we are to end.
+    ///
+    /// # Errors
+    ///
+    /// When we are to end.
+    pub fn wait(self, pid: i32, time: Duration) -> Result<(), TuneError> {
+        let end = Instant::now() + time;
+        loop {
+            self.check(pid)?;
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Ok(());
+            }
+            std::thread::sleep(left.min(Duration::from_millis(50)));
+        }
+    }
+}
