@@ -519,9 +519,18 @@ fn targets(image: &Image, parts: &[Part], context: &TableContext<'_>) -> Vec<Lin
     all.extend(image.segments().iter().flat_map(|s| [s.start, s.end()]));
     all.extend(image.plt().iter().map(|p| p.start));
     all.extend(image.initializers());
+    let mut known: Vec<_> = parts.iter().map(|part| &part.code.range).collect();
+    known.sort_unstable_by_key(|range| (range.start, range.end));
+    let is_known = |at: &LinkAddr| {
+        let next = known.partition_point(|range| range.start <= *at);
+        next > 0 && known[next - 1].contains(at)
+    };
     for part in parts {
         all.push(part.code.range.start);
         all.extend_from_slice(&part.code.calls);
+        // Code that no symbol and no unwind entry tells of goes on running where it is, too.
+        let outgoing = part.code.outgoing.iter().map(|(_, to)| *to);
+        all.extend(outgoing.filter(|to| !is_known(to)));
         all.extend_from_slice(&part.code.unlocked);
         all.extend_from_slice(context.labels_in(&part.code.range));
         if part.code.failure.is_some() {

@@ -14,6 +14,7 @@ mod copies;
 pub mod crossings;
 mod debug_frame;
 pub mod emit;
+mod filler;
 pub mod find_object;
 mod jump;
 pub mod link;

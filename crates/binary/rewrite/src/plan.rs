@@ -18,6 +18,7 @@ use crate::assembly::{Assembly, Made};
 use crate::check::{CheckError, Checker, Claim};
 use crate::crossings::Crossings;
 use crate::emit::{self, Emitted, Fixup};
+use crate::filler::is_filler;
 use crate::pointer::{self, Pointers};
 use crate::probe::{Mode, Probing};
 use crate::unwind::{self, LandingBase, PartUnwind, RowReader};
@@ -560,6 +561,7 @@ fn springboards(
         lifted.targets.get(next).is_none_or(|t| *t >= end)
             && labels.get(labels.partition_point(|t| *t <= at)).is_none_or(|t| *t >= end)
             && image.read(at, SPRINGBOARD_SIZE as usize).is_some()
+            && covers_own(function, image, at..end)
     };
     let entry = function.entry;
     let endbr = image.read(entry, ENDBR64.len()) == Some(&ENDBR64);
@@ -595,6 +597,21 @@ fn springboards(
         all.push((label, Some(block.index())));
     }
     Ok(all)
+}
+
+/// Whether bytes from inside a function are its own, or fill up what is behind it.
+fn covers_own(function: &Function, image: &Image, bytes: Range<LinkAddr>) -> bool {
+    // The longest instruction.
+    const MOST: usize = 15;
+    let Some(own) = function.ranges.iter().find(|range| range.contains(&bytes.start)) else {
+        return false;
+    };
+    let wanted = bytes.end.0.saturating_sub(own.end.0) as usize;
+    wanted == 0
+        || (wanted..=wanted + MOST)
+            .rev()
+            .find_map(|len| image.read(own.end, len))
+            .is_some_and(|behind| is_filler(behind, wanted))
 }
 
 /// The jump tables whose copies new code leads to, each once.
