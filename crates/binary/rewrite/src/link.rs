@@ -1,7 +1,7 @@
 //! Giving a plan its addresses.
 //!
-//! New code lies within reach of 32-bit distances of the image, at an address that is fixed
-//! relative to it:
+//! New code lies above the image, within reach of 32-bit distances of it, at an address that is
+//! fixed relative to it:
 //!
 //! ```text
 //! text       the agent and the functions         read, execute
@@ -12,6 +12,9 @@
 //! `.eh_frame_hdr` is a merged one: it lists the original's unwind entries and the new ones, so
 //! that it can take the place of the original's in the program headers that the loader and
 //! unwinders look at.
+//!
+//! Above, because the loader tells unwinders of an image by the address that all of its link
+//! addresses count from, and LLVM's libunwind takes whatever lies below that for another image's.
 
 use fettle_abi::block::Accumulator;
 use fettle_abi::record::FunctionId;
@@ -24,7 +27,7 @@ use crate::unwind::{INDIRECT, LandingBase, PCREL4};
 /// Where things are, for one use of a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct LinkParameters {
-    /// Link address of the new text; it may be "negative", below the image.
+    /// Link address of the new text, not "negative": below where link addresses count from.
     pub text_at: LinkAddr,
     /// What the loader adds to link addresses.
     pub load_bias: u64,
@@ -73,6 +76,9 @@ pub enum LinkError {
         /// Where it should lead.
         to: LinkAddr,
     },
+    /// Unwinders would not know the code.
+    #[error("new code at {0} would lie below the address that its image is announced by")]
+    Below(LinkAddr),
     /// More functions than identifiers.
     #[error("too many functions for one session: {0}")]
     TooManyFunctions(u32),
@@ -106,6 +112,9 @@ pub fn footprint(plan: &Plan, image: &Image) -> u64 {
 /// When `parameters` put the code out of reach of what it refers to.
 pub fn link(plan: &Plan, image: &Image, parameters: LinkParameters) -> Result<Linked, LinkError> {
     let text_at = parameters.text_at;
+    if (text_at.0 as i64) < 0 {
+        return Err(LinkError::Below(text_at));
+    }
     let constants_at =
         LinkAddr(text_at.0.wrapping_add((plan.text.len() as u64).next_multiple_of(PAGE)));
     let mut constants = Constants { bytes: Vec::new(), at: constants_at };

@@ -188,19 +188,26 @@ impl Undo {
 /// Filters that the process has and we do not could kill it for the calls that we make. Suspends
 /// them if there are any.
 fn suspend_seccomp(pid: i32, options: i32) -> Result<bool, LiveError> {
+    if !has_own_filters(pid) {
+        return Ok(false);
+    }
+    let filters = |process: &str| seccomp(process).map_or(0, |(_, filters)| filters);
+    let own = filters(&pid.to_string()).saturating_sub(filters("self"));
+    ptrace::set_options(pid, options | ptrace::O_SUSPEND_SECCOMP)
+        .map_err(|_| LiveError::Seccomp { pid, filters: own })?;
+    Ok(true)
+}
+
+/// Whether a process that descends from us has filters that we do not have.
+pub(crate) fn has_own_filters(pid: i32) -> bool {
     let (mode, filters) = seccomp(&pid.to_string()).unwrap_or((0, 0));
     if mode == 0 {
-        return Ok(false);
+        return false;
     }
     // Filters are only ever added, and this process descends from us: as many as we have
     // ourselves are the same ones, and those let us do what we are about to do.
     let (own_mode, own_filters) = seccomp("self").unwrap_or((0, 0));
-    if mode == own_mode && filters == own_filters && filters > 0 {
-        return Ok(false);
-    }
-    ptrace::set_options(pid, options | ptrace::O_SUSPEND_SECCOMP)
-        .map_err(|_| LiveError::Seccomp { pid, filters: filters.saturating_sub(own_filters) })?;
-    Ok(true)
+    !(mode == own_mode && filters == own_filters && filters > 0)
 }
 
 /// Mode and number of filters from `/proc/PID/status`.

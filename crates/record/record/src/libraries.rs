@@ -35,7 +35,7 @@ use fettle_rewrite::find_object::{self, Region as Known};
 use fettle_rewrite::{Linked, Plan};
 
 use crate::modules::{Module, Modules, Placed, open_image};
-use crate::room::find_lasting_room;
+use crate::room::{AddressSpace, find_lasting_room_beside};
 use crate::select::names_file;
 use crate::session::NewCode;
 use crate::unmet::Unmet;
@@ -267,7 +267,8 @@ impl Libraries {
         let loader = self.loader(stop)?;
         let loader = loader.as_ref().as_ref().map_err(Clone::clone)?;
         let base = stop.auxv.base.0;
-        let hung = loader.hang(base, alive, &with_taken(&stop.maps, taken))?;
+        let maps = with_taken(&stop.maps, taken);
+        let hung = loader.hang(base, alive, AddressSpace::of(stop.pid, &maps))?;
         let Hung { door, regions, regions_at, r_debug, jump } = hung;
         let helper = door.code;
         let zeros = self.zeros().map_err(|e| e.to_string())?;
@@ -529,17 +530,17 @@ impl Loader {
         Ok(Loader { image, debug_state, r_debug, find_object })
     }
 
-    /// Finds room for a door in a process that has the loader at `base`, with these mappings; `alive` is
+    /// Finds room for a door in a process that has the loader at `base`; `alive` is
     /// where it sees whether a tracer lives.
     ///
     /// # Errors
     ///
     /// When there is no room.
-    pub fn hang(&self, base: u64, alive: u64, maps: &[Mapping]) -> Result<Hung, String> {
+    pub fn hang(&self, base: u64, alive: u64, space: AddressSpace<'_>) -> Result<Hung, String> {
         let no_room = "no room near its loader";
         let data_len = Door::TABLE_LEN + REGIONS_LEN;
-        let code =
-            find_lasting_room(&self.image, base, CODE_LEN + data_len, maps).ok_or(no_room)?;
+        let code = find_lasting_room_beside(&self.image, base, CODE_LEN + data_len, space)
+            .ok_or(no_room)?;
         let code = LiveAddr(code.0.wrapping_add(base));
         let (table, debug_state) = (code.offset(CODE_LEN), base.wrapping_add(self.debug_state.0));
         let after = jump(debug_state, code.0).ok_or(no_room)?.to_vec();
@@ -774,7 +775,8 @@ impl Space {
             };
         }
         let maps = with_taken(maps, taken);
-        let placed = modules.place(module, new.base, &maps).map_err(|e| e.to_string())?;
+        let space = AddressSpace::of(stop.pid, &maps);
+        let placed = modules.place(module, new.base, space).map_err(|e| e.to_string())?;
         let candidate = Candidate {
             link_map: new.link_map,
             dynamic: new.dynamic,

@@ -12,13 +12,13 @@ use std::time::Instant;
 
 use fettle_image::{Bytes, Image, Language, unversioned};
 use fettle_lift::{Function, Placement, SkipReason};
-use fettle_live::Mapping;
+use fettle_live::LiveAddr;
 use fettle_rewrite::own::OwnProbe;
 use fettle_rewrite::{Depth, LinkParameters, Linked, Mode, Plan, PlanOptions, Probing};
 
 use crate::arguments::{self, ArgumentRequest, Recorded};
 use crate::cache::{Plans, Wanted};
-use crate::room::find_room;
+use crate::room::{AddressSpace, find_room, raised_heap};
 use crate::select::Selection;
 
 /// A module that was lifted and rewritten.
@@ -479,7 +479,20 @@ impl Modules {
         (plan, arguments)
     }
 
-    /// Links a module for a process that has it at `load_bias`, with these mappings.
+    /// Where the heap of a program that has not run yet is to begin, so that a module's new code has its
+    /// best place; `None` if it has.
+    pub fn raised_heap(
+        &self,
+        module: usize,
+        load_bias: u64,
+        space: AddressSpace<'_>,
+    ) -> Option<LiveAddr> {
+        let module = &self.all[module];
+        let size = fettle_rewrite::link::footprint(&module.plan, &module.image);
+        raised_heap(&module.image, load_bias, size, space)
+    }
+
+    /// Links a module for a process that has it at `load_bias`.
     ///
     /// # Errors
     ///
@@ -488,12 +501,12 @@ impl Modules {
         &mut self,
         module: usize,
         load_bias: u64,
-        maps: &[Mapping],
+        space: AddressSpace<'_>,
     ) -> Result<Arc<Placed>, ModuleError> {
         let options = &self.options;
         let module = &mut self.all[module];
         let size = fettle_rewrite::link::footprint(&module.plan, &module.image);
-        let text_at = find_room(&module.image, load_bias, size, maps)
+        let text_at = find_room(&module.image, load_bias, size, space)
             .ok_or_else(|| ModuleError::NoRoom(module.path.clone()))?;
         let absolute =
             module.plan.tables.iter().any(|t| t.kind == fettle_lift::TableKind::Absolute);

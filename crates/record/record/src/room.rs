@@ -5,31 +5,62 @@ use std::ops::Range;
 use std::path::Path;
 
 use fettle_image::{Image, Kind, LinkAddr};
-use fettle_live::{LiveAddr, Mapping};
+use fettle_live::{Growth, LiveAddr, Mapping};
 
 const PAGE: u64 = 4096;
 /// Places that are tried lie so far from each other.
 const STEP: u64 = 1 << 20;
 /// How far a jump reaches, less what jumps into the middle of what is mapped may need.
 const REACH: u64 = (1 << 31) - (1 << 24);
-/// Right below libraries is what the kernel gives out next.
+/// Right beside libraries is what the kernel gives out next.
 const FROM_NEIGHBOURS: u64 = 1 << 28;
 /// What the main thread's stack is left to grow into, whatever its limit is.
 const STACK: u64 = 1 << 30;
+/// That, where there is less (without address space layout randomisation); programs that raise their
+/// limit, as compilers do, ask for no more.
+const SMALL_STACK: u64 = 1 << 26;
+/// What must be free for a heap that is moved.
+const HEAP: u64 = 1 << 36;
+/// The end of the address space.
+const END: u64 = (1 << 47) - PAGE;
 /// The stack is at most so far above what the kernel maps first, which it chooses at random in a TiB,
 /// unless it maps from the bottom (`ulimit -s unlimited`).
 const STACK_FROM_MAPPINGS: u64 = 1 << 41;
 
-/// A link address for `size` bytes of new code that is free and within reach of all of `image`, in a
-/// process that stands still until they are mapped.
+/// What is mapped in a process, and where it grows.
+#[derive(Clone, Copy, Debug)]
+pub struct AddressSpace<'a> {
+    /// What is mapped, and what is going to be.
+    pub maps: &'a [Mapping],
+    /// Where the heap and the main thread's stack grow.
+    pub growth: Growth,
+}
+
+impl<'a> AddressSpace<'a> {
+    /// That of a process, with these mappings.
+    pub fn of(pid: i32, maps: &'a [Mapping]) -> AddressSpace<'a> {
+        AddressSpace { maps, growth: Growth::of(pid) }
+    }
+}
+
+/// A link address for `size` bytes of new code that is free, above `image` and within reach of all of it,
+/// in a process that stands still until they are mapped.
 ///
 /// It is at the same distance in every process that has the room, so that one link serves them all.
-/// Below a position-independent image the address space is free, and the heap does not grow there.
-/// Right below a library, though, is what the kernel gives out next: new code keeps away. A
-/// fixed-address image lies at the bottom of the address space: its new code goes to the top of the
-/// lowest 2 GiB, which leaves the heap most of the room above the image.
-pub fn find_room(image: &Image, load_bias: u64, size: u64, maps: &[Mapping]) -> Option<LinkAddr> {
-    find(image, load_bias, size, maps, |room, image| room.below(image))
+/// The kernel leaves a gap of random size between a program and its heap, which nobody uses: new code
+/// goes there if it fits ([`raised_heap`] makes it fit where the program has not run). Else it goes as
+/// far above as it may, which leaves the heap most of the room. Right beside a library is what the kernel
+/// gives out next: new code keeps away.
+///
+/// Nothing goes below an image. Unwinders learn of new code by the image's program headers, and take
+/// an address below the one that the loader announces for one of another image: LLVM's libunwind does.
+pub fn find_room(
+    image: &Image,
+    load_bias: u64,
+    size: u64,
+    space: AddressSpace<'_>,
+) -> Option<LinkAddr> {
+    find(image, load_bias, size, space, |room, image| room.above_library(image))
 }
 
 /// As [`find_room`], in a process that runs, and maps memory itself, until they are.
@@ -37,32 +68,73 @@ pub fn find_room(image: &Image, load_bias: u64, size: u64, maps: &[Mapping]) -> 
 /// The kernel maps libraries and all that a process asks for from the top down, below what it has
 /// mapped. It never goes above where it began, and the stack ends far above that: new code of a
 /// library lies there, where no stack or arena of a thread takes its place before it is mapped. Where
-/// that is out of reach, it lies as far below its library as it may.
+/// that is out of reach, it lies as far above its library as it may.
 pub fn find_lasting_room(
     image: &Image,
     load_bias: u64,
     size: u64,
-    maps: &[Mapping],
+    space: AddressSpace<'_>,
 ) -> Option<LinkAddr> {
-    find(image, load_bias, size, maps, |room, image| room.lasting(image))
+    find(image, load_bias, size, space, |room, image| room.lasting(image))
+}
+
+/// As [`find_lasting_room`], for code that unwinders need not know of: it may lie below, too.
+pub fn find_lasting_room_beside(
+    image: &Image,
+    load_bias: u64,
+    size: u64,
+    space: AddressSpace<'_>,
+) -> Option<LinkAddr> {
+    find(image, load_bias, size, space, |room, image| {
+        room.lasting(image).or_else(|| room.below(image))
+    })
+}
+
+/// Where the heap of a program that has not run yet would have to begin for `size` bytes of new code to
+/// fit in between; `None` if they do, or if the heap is elsewhere.
+pub fn raised_heap(
+    image: &Image,
+    load_bias: u64,
+    size: u64,
+    space: AddressSpace<'_>,
+) -> Option<LiveAddr> {
+    let (image, size) = (span(image, load_bias)?, size.next_multiple_of(PAGE));
+    let room = Room { size, space };
+    let heap = room.heap(&image)?;
+    if room.before_heap(&image).is_some() {
+        return None;
+    }
+    // It keeps its random distance.
+    let code_end = above(&image) + size;
+    let raised = code_end + (heap - image.end.min(heap)).next_multiple_of(PAGE);
+    let free = Room { size: raised + HEAP - code_end, space }.is_free(code_end);
+    (room.is_free(above(&image)) && free).then_some(LiveAddr(raised))
 }
 
 fn find(
     image: &Image,
     load_bias: u64,
     size: u64,
-    maps: &[Mapping],
+    space: AddressSpace<'_>,
     near: impl Fn(&Room<'_>, &Range<u64>) -> Option<u64>,
 ) -> Option<LinkAddr> {
-    let low = image.segments().iter().map(|s| s.start.0).min()?;
-    let high = image.segments().iter().map(|s| s.start.0 + s.mem_size).max()?;
-    let image_at = load_bias.wrapping_add(low)..load_bias.wrapping_add(high);
-    let room = Room { size: size.next_multiple_of(PAGE), maps };
-    let live = match image.kind() {
-        Kind::Executable => room.in_low_memory(&image_at),
-        _ => near(&room, &image_at),
+    let image_at = span(image, load_bias)?;
+    let room = Room { size: size.next_multiple_of(PAGE), space };
+    let live = match (image.kind(), room.heap(&image_at)) {
+        (Kind::Executable, _) => {
+            room.before_heap(&image_at).or_else(|| room.in_low_memory(&image_at))
+        }
+        (_, Some(_)) => room.before_heap(&image_at).or_else(|| room.far_above(&image_at)),
+        (_, None) => near(&room, &image_at),
     };
     Some(LinkAddr(live?.wrapping_sub(load_bias)))
+}
+
+/// What an image takes of a process's address space.
+fn span(image: &Image, load_bias: u64) -> Option<Range<u64>> {
+    let low = image.segments().iter().map(|s| s.start.0).min()?;
+    let high = image.segments().iter().map(|s| s.start.0 + s.mem_size).max()?;
+    Some(load_bias.wrapping_add(low)..load_bias.wrapping_add(high))
 }
 
 /// A hole of `size` bytes anywhere above `from`.
@@ -82,15 +154,15 @@ pub fn find_hole(from: u64, size: u64, maps: &[Mapping]) -> Option<LiveAddr> {
     (at.checked_add(size)? < 1 << 47).then_some(LiveAddr(at))
 }
 
-/// Room for so many bytes in a process with these mappings, near an image.
+/// Room for so many bytes in a process, near an image.
 struct Room<'a> {
     size: u64,
-    maps: &'a [Mapping],
+    space: AddressSpace<'a>,
 }
 
 impl Room<'_> {
     fn is_free(&self, at: u64) -> bool {
-        self.maps.iter().all(|m| m.end.0 <= at || m.start.0 >= at + self.size)
+        self.space.maps.iter().all(|m| m.end.0 <= at || m.start.0 >= at + self.size)
     }
 
     /// As high as it may be, or as low.
@@ -100,40 +172,86 @@ impl Room<'_> {
         (0..=steps).map(at).find(|at| self.is_free(*at))
     }
 
+    /// Where the heap begins, if it grows behind the image and within its reach.
+    fn heap(&self, image: &Range<u64>) -> Option<u64> {
+        let heap = self.space.growth.heap?.0;
+        (image.end..image.start.saturating_add(REACH)).contains(&heap).then_some(heap)
+    }
+
+    /// Between the image and its heap.
+    fn before_heap(&self, image: &Range<u64>) -> Option<u64> {
+        let (at, heap) = (above(image), self.heap(image)?);
+        (at + self.size <= heap && self.is_free(at)).then_some(at)
+    }
+
     fn in_low_memory(&self, image: &Range<u64>) -> Option<u64> {
         let top = (1u64 << 31).checked_sub(STEP + self.size)? & !(PAGE - 1);
-        self.first(image.end.next_multiple_of(PAGE) + STEP, top, true)
+        self.first(above(image), top, true)
     }
 
-    fn below(&self, image: &Range<u64>) -> Option<u64> {
-        let lowest = lowest(image);
-        let below = |distance| {
-            let highest = image.start.checked_sub(distance + self.size)? & !(PAGE - 1);
-            self.first(lowest, highest, true)
-        };
-        below(FROM_NEIGHBOURS).or_else(|| below(STEP))
+    /// As far above as it may be.
+    fn far_above(&self, image: &Range<u64>) -> Option<u64> {
+        self.up_to(image, |end| self.first(above(image), self.highest(image, end)?, true))
     }
 
-    fn lasting(&self, image: &Range<u64>) -> Option<u64> {
-        self.above_mappings(image).or_else(|| {
-            let highest = image.start.checked_sub(STEP + self.size)? & !(PAGE - 1);
-            self.first(lowest(image), highest, false)
+    /// The first end that will do of those that leave the stack room to grow into.
+    fn up_to(&self, image: &Range<u64>, find: impl Fn(u64) -> Option<u64>) -> Option<u64> {
+        [STACK, SMALL_STACK].into_iter().find_map(|least| {
+            let end = match self.stack().filter(|stack| *stack >= image.end) {
+                Some(stack) => stack.checked_sub(least.max(self.space.growth.stack))?,
+                None => END,
+            };
+            find(end)
         })
     }
 
+    fn stack(&self) -> Option<u64> {
+        Some(self.space.maps.iter().find(|m| m.name.as_deref() == Some("stack"))?.start.0)
+    }
+
+    /// The highest place that is reached by all of an image, and ends before `end`.
+    fn highest(&self, image: &Range<u64>, end: u64) -> Option<u64> {
+        let end = image.start.saturating_add(REACH).min(end);
+        Some(end.checked_sub(self.size)? & !(PAGE - 1))
+    }
+
+    fn above_library(&self, image: &Range<u64>) -> Option<u64> {
+        let above = |distance| {
+            self.up_to(image, |end| {
+                let lowest = image.end.next_multiple_of(PAGE).checked_add(distance)?;
+                self.first(lowest, self.highest(image, end)?, false)
+            })
+        };
+        above(FROM_NEIGHBOURS).or_else(|| above(STEP))
+    }
+
+    fn lasting(&self, image: &Range<u64>) -> Option<u64> {
+        self.above_mappings(image).or_else(|| self.far_above(image))
+    }
+
     fn above_mappings(&self, image: &Range<u64>) -> Option<u64> {
-        let stack = self.maps.iter().find(|m| m.name.as_deref() == Some("stack"))?.start.0;
+        let stack = self.stack()?;
         // New code is a file in memory.
         let is_memory = |path: &Path| path.as_os_str().as_encoded_bytes().starts_with(b"/memfd:");
         let is_file = |m: &&Mapping| m.path.as_ref().is_some_and(|path| !is_memory(path));
-        let files = self.maps.iter().filter(is_file).map(|m| m.end.0);
+        let files = self.space.maps.iter().filter(is_file).map(|m| m.end.0);
         let top = files.filter(|end| *end <= stack).max()?;
         if stack - top > STACK_FROM_MAPPINGS {
             return None;
         }
-        let end = (image.start + REACH).min(stack.checked_sub(STACK)?);
-        self.first(top + STEP, end.checked_sub(self.size)? & !(PAGE - 1), false)
+        self.up_to(image, |end| self.first(top + STEP, self.highest(image, end)?, false))
     }
+
+    /// As far below as it may be.
+    fn below(&self, image: &Range<u64>) -> Option<u64> {
+        let highest = image.start.checked_sub(STEP + self.size)? & !(PAGE - 1);
+        self.first(lowest(image), highest, false)
+    }
+}
+
+/// The lowest place above an image.
+fn above(image: &Range<u64>) -> u64 {
+    image.end.next_multiple_of(PAGE) + STEP
 }
 
 /// The lowest place that reaches all of an image.
@@ -174,8 +292,14 @@ mod tests {
 
     const SPAN: Range<u64> = LIBRARY..LIBRARY + (1 << 22);
 
+    /// Room in a process with these mappings, and a heap.
+    fn room<'a>(size: u64, maps: &'a [Mapping], heap: Option<u64>) -> Room<'a> {
+        let growth = Growth { heap: heap.map(LiveAddr), stack: 1 << 23 };
+        Room { size, space: AddressSpace { maps, growth } }
+    }
+
     fn lasting(size: u64, maps: &[Mapping]) -> Option<u64> {
-        Room { size, maps }.lasting(&SPAN)
+        room(size, maps, None).lasting(&SPAN)
     }
 
     #[test]
@@ -191,39 +315,74 @@ mod tests {
     }
 
     #[test]
-    fn below_where_that_is_not_possible() {
+    fn as_far_above_as_reached_elsewhere() {
         let library = (LIBRARY, LIBRARY + (1 << 22));
-        let far = LIBRARY + (1 << 22) - REACH;
+        let size = 1 << 20;
+        let far = LIBRARY + REACH - size;
         for others in [
-            // The stack is near.
-            vec![(TOP - PAGE, TOP), (TOP + STACK, TOP + STACK + PAGE)],
             // The kernel maps from the bottom.
             vec![(TOP - PAGE, TOP), (TOP + (1 << 44), TOP + (1 << 44) + PAGE)],
-            // It is out of reach.
+            // What is above all is out of reach.
             vec![(TOP + (1 << 31), TOP + (1 << 31) + PAGE), (TOP + (1 << 34), TOP + (1 << 35))],
         ] {
             let mapped = maps(&[&[library][..], &others].concat());
-            assert_eq!(lasting(1 << 20, &mapped), Some(far), "{others:x?}");
-            let taken = [&[(far - PAGE, far + STEP)][..], &[library], &others].concat();
-            assert_eq!(lasting(1 << 20, &maps(&taken)), Some(far + STEP), "{others:x?}");
+            assert_eq!(lasting(size, &mapped), Some(far), "{others:x?}");
+            let taken = [&[(far, far + STEP)][..], &[library], &others].concat();
+            assert_eq!(lasting(size, &maps(&taken)), Some(far - STEP), "{others:x?}");
         }
-        // Nothing is free within reach.
-        let all = [(LIBRARY - (1 << 32), LIBRARY + (1 << 22)), (TOP, TOP + PAGE)];
-        assert_eq!(lasting(1 << 20, &maps(&all)), None);
+        // Nothing is free above within reach: only what unwinders need not know goes below.
+        let all = [(LIBRARY, LIBRARY + (1 << 31)), (TOP + (1 << 40), TOP + (1 << 41))];
+        assert_eq!(lasting(size, &maps(&all)), None);
+        let room_for = (size, maps(&all));
+        let below = room(room_for.0, &room_for.1, None).below(&SPAN);
+        assert_eq!(below, Some(LIBRARY + (1 << 22) - REACH));
+    }
+
+    #[test]
+    fn the_stack_has_room_to_grow() {
+        // 128 MiB, as without address space layout randomisation.
+        let library = LIBRARY + (1 << 22);
+        let stack = library + (1 << 27);
+        let mapped = maps(&[(LIBRARY, library), (stack, stack + PAGE)]);
+        assert_eq!(lasting(1 << 20, &mapped), Some(library + STEP));
+        let above = |size| room(size, &mapped, None).above_library(&SPAN);
+        assert_eq!(above(1 << 20), Some(library + STEP));
+        assert_eq!(above((1 << 26) - STEP), Some(library + STEP));
+        assert_eq!(above(1 << 26), None);
+        // Its limit is larger.
+        let growth = Growth { heap: None, stack: 1 << 27 };
+        let room = Room { size: PAGE, space: AddressSpace { maps: &mapped, growth } };
+        assert_eq!(room.above_library(&SPAN), None);
     }
 
     #[test]
     fn at_the_same_distance_in_every_process() {
         let size = 1 << 20;
-        let below = |maps: &[Mapping]| Room { size, maps }.below(&SPAN);
-        let usual = LIBRARY - FROM_NEIGHBOURS - size;
-        assert_eq!(below(&maps(&[(LIBRARY, TOP), (TOP + STACK, TOP + 2 * STACK)])), Some(usual));
-        let arena = (usual + PAGE, LIBRARY);
-        let next = maps(&[arena, (LIBRARY, TOP), (TOP + STACK, TOP + 2 * STACK)]);
-        assert_eq!(below(&next), Some(usual - STEP));
+        let above = |maps: &[Mapping]| room(size, maps, None).above_library(&SPAN);
+        let usual = SPAN.end + FROM_NEIGHBOURS;
+        let stack = (TOP + STACK * 8, TOP + STACK * 8 + PAGE);
+        assert_eq!(above(&maps(&[(SPAN.start, SPAN.end), stack])), Some(usual));
+        let arena = (usual + PAGE, usual + 2 * PAGE);
+        assert_eq!(above(&maps(&[(SPAN.start, SPAN.end), arena, stack])), Some(usual + STEP));
         // Nothing else is left.
-        let near = maps(&[(LIBRARY - (1 << 31), usual + STEP), (LIBRARY, TOP), (TOP, TOP + PAGE)]);
-        assert_eq!(below(&near), Some(LIBRARY - STEP - size));
+        let near = (SPAN.end + 2 * STEP, SPAN.end + (1 << 31));
+        assert_eq!(above(&maps(&[(SPAN.start, SPAN.end), near, stack])), Some(SPAN.end + STEP));
+    }
+
+    #[test]
+    fn before_the_heap_or_far_above_it() {
+        let size = 1 << 20;
+        let stack = (1 << 46, (1 << 46) + PAGE);
+        let mapped = maps(&[(SPAN.start, SPAN.end), stack]);
+        let at = SPAN.end + STEP;
+        for heap in [at + size, at + size + PAGE, SPAN.start + REACH - 1] {
+            assert_eq!(room(size, &mapped, Some(heap)).before_heap(&SPAN), Some(at));
+        }
+        for heap in [SPAN.end, at + size - PAGE, SPAN.start, 0, SPAN.start + REACH] {
+            assert_eq!(room(size, &mapped, Some(heap)).before_heap(&SPAN), None, "{heap:#x}");
+        }
+        let far = SPAN.start + REACH - size;
+        assert_eq!(room(size, &mapped, Some(SPAN.end)).far_above(&SPAN), Some(far));
     }
 
     #[test]

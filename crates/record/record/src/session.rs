@@ -25,7 +25,7 @@ use crate::clock;
 use crate::counts::{self, Counted};
 use crate::libraries::{Keeper, Libraries, News, Space};
 use crate::modules::Modules;
-use crate::room::find_hole;
+use crate::room::{AddressSpace, find_hole};
 use crate::sampled::{self, Sampled};
 use crate::slots::{ALIVE_AT, AliveWord, SlotTotals, Slots};
 use crate::switches::{Out, Switches};
@@ -599,7 +599,13 @@ impl<'a> Recorder<'a> {
         let mut injection = Injection::default();
         let mut taken = vec![(slots_at.0, size)];
         if probed {
-            let placed = self.modules.place(module, bias, &stop.maps).map_err(|e| e.to_string())?;
+            let mut space = AddressSpace::of(stop.pid, &stop.maps);
+            let raised = self.modules.raised_heap(module, bias, space);
+            // Where the kernel does not do it, new code has another place.
+            if let Some(heap) = raised.filter(|heap| stop.raise_heap(*heap).is_ok()) {
+                space.growth.heap = Some(heap);
+            }
+            let placed = self.modules.place(module, bias, space).map_err(|e| e.to_string())?;
             let (linked, file) = (&placed.linked, &placed.file);
             let (text_len, constants_len) = (placed.text_len, placed.constants_len);
             let (text, constants) = (live(linked.text_at), live(linked.constants_at));

@@ -16,6 +16,7 @@ use fettle_live::{
 };
 use fettle_record::libraries::{Hung, Keeper, Loader, Opened, REGIONS, Space};
 use fettle_record::modules::open_image;
+use fettle_record::room::AddressSpace;
 use fettle_record::slots::ALIVE_AT;
 
 use crate::error::TuneError;
@@ -73,7 +74,11 @@ impl Doors {
     ) -> Result<Doors, String> {
         let loader = target.loader().ok_or("its loader is not in its own list")?;
         let image = open_image(&loader.file).map_err(|error| error.to_string())?;
-        let hung = Loader::of(image)?.hang(loader.bias, slots.at.0 + ALIVE_AT, maps)?;
+        let hung = Loader::of(image)?.hang(
+            loader.bias,
+            slots.at.0 + ALIVE_AT,
+            AddressSpace::of(target.process.pid(), maps),
+        )?;
         if target.list != hung.r_debug {
             return Err("its list of libraries is not its loader's".to_owned());
         }

@@ -18,7 +18,7 @@ use fettle_live::{
     Entry, Halted, Journal, Known, Left, LiveAddr, LiveError, Mapping, Names, Patch, Places,
     Process, Prot, Purpose, Ranges, Record, Region, Returns,
 };
-use fettle_record::room::find_lasting_room;
+use fettle_record::room::{AddressSpace, find_lasting_room_beside};
 use fettle_rewrite::find_object;
 
 use crate::counters::Counters;
@@ -371,11 +371,11 @@ fn helper(
     let table_len =
         (known.len() as u64 + more as u64 * find_object::Region::SIZE).next_multiple_of(PAGE);
     let no_room = || unfit("there is no room near its C library");
-    let at = find_lasting_room(
+    let at = find_lasting_room_beside(
         &find_object.image,
         find_object.image_bias,
         PAGE + table_len + PAGE,
-        &maps,
+        AddressSpace::of(process.pid(), &maps),
     )
     .ok_or_else(no_room)?
     .0

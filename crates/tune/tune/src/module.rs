@@ -13,7 +13,7 @@ use fettle_live::{LiveAddr, Mapping, Patch, Process, Prot, Purpose, Region};
 use fettle_record::Selection;
 use fettle_record::libraries::headers_patch;
 use fettle_record::modules::{FileId, SlotOffsets, must_stay, open_image};
-use fettle_record::room::find_lasting_room;
+use fettle_record::room::{AddressSpace, find_lasting_room};
 use fettle_rewrite::{LinkParameters, Linked, Plan, PlanOptions, Pointers, Probing};
 
 use crate::new_code::{LeftAlone, NewCode, Reason, gates};
@@ -118,8 +118,9 @@ impl Module {
         let size = fettle_rewrite::link::footprint(&plan, &self.image);
         // Making the plan takes a while, in which the process may have mapped memory.
         let maps = [maps, &process.maps().map_err(|error| error.to_string())?].concat();
-        let text_at = find_lasting_room(&self.image, bias, size, &maps)
-            .ok_or("there is no room for new code within its reach")?;
+        let text_at =
+            find_lasting_room(&self.image, bias, size, AddressSpace::of(process.pid(), &maps))
+                .ok_or("there is no room for new code above it within its reach")?;
         let absolute = plan.tables.iter().any(|t| t.kind == TableKind::Absolute);
         let parameters = parameters(slot, text_at, if absolute { bias } else { 0 });
         let linked = fettle_rewrite::link(&plan, &self.image, parameters)

@@ -1,5 +1,8 @@
+use fettle_live::Growth;
+
 use super::*;
 use crate::modules::{ModuleOptions, Modules};
+use crate::room::AddressSpace;
 use crate::select::Pattern;
 
 const BUILD: [u8; 32] = [1; 32];
@@ -31,7 +34,8 @@ fn options(cache: &Path, build: [u8; 32], mode: Mode, selection: Selection) -> M
 fn linked(options: ModuleOptions, path: &Path) -> (Vec<u8>, bool) {
     let mut modules = Modules::new(options);
     let module = modules.get(path, path).unwrap();
-    let placed = modules.place(module, 0x5555_5555_4000, &[]).unwrap();
+    let space = AddressSpace { maps: &[], growth: Growth::default() };
+    let placed = modules.place(module, 0x5555_5555_4000, space).unwrap();
     let linked = &placed.linked;
     let mut bytes = linked.text.clone();
     bytes.extend_from_slice(&linked.constants);

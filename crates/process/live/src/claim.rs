@@ -1,0 +1,69 @@
+//! One Fettle at a time works on a process. What it does takes several steps, between which the process
+//! looks as if nobody did anything, and a second one would change what the first counts on.
+//!
+//! A claim is a lock on the process's folder in `/proc`: it needs no file of ours, is the same for all
+//! users, and the kernel lets it go when its owner ends, however that ends.
+
+use std::fs::File;
+use std::os::fd::AsRawFd;
+
+use crate::error::LiveError;
+
+/// The right to change some processes, until it is dropped.
+#[derive(Debug)]
+pub struct Claim {
+    _folders: Vec<File>,
+}
+
+impl Claim {
+    /// Claims a process. Others that have ended, or cannot be seen, are left out.
+    ///
+    /// # Errors
+    ///
+    /// When another Fettle has claimed one of them.
+    pub fn of(pid: i32, others: impl IntoIterator<Item = i32>) -> Result<Claim, LiveError> {
+        let others = others.into_iter().filter(|other| *other != pid);
+        let mut held = Vec::new();
+        for one in std::iter::once(pid).chain(others) {
+            let Ok(folder) = File::open(format!("/proc/{one}")) else { continue };
+            // SAFETY: takes numbers only.
+            let locked = unsafe { libc::flock(folder.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) };
+            if locked == 0 {
+                held.push(folder);
+                continue;
+            }
+            if std::io::Error::last_os_error().kind() == std::io::ErrorKind::WouldBlock {
+                let why = match one == pid {
+                    true => "another fettle is at work on this process".to_owned(),
+                    false => format!(
+                        "another fettle is at work on process {one}, which is of the same group"
+                    ),
+                };
+                return Err(LiveError::Unattachable { pid, why });
+            }
+        }
+        Ok(Claim { _folders: held })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_at_a_time() {
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let (pid, own) = (child.id() as i32, std::process::id() as i32);
+        let claim = Claim::of(pid, [pid]).unwrap();
+        let said = Claim::of(pid, []).unwrap_err().to_string();
+        assert!(said.contains("another fettle is at work on this process"), "{said}");
+        let said = Claim::of(own, [pid]).unwrap_err().to_string();
+        assert!(said.contains(&format!("another fettle is at work on process {pid}")), "{said}");
+        drop(claim);
+        drop(Claim::of(own, [pid]).unwrap());
+        child.kill().unwrap();
+        child.wait().unwrap();
+        // There is nothing to be claimed any more.
+        assert!(Claim::of(pid, []).is_ok());
+    }
+}
