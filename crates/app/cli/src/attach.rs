@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use fettle_live::Process;
+use fettle_live::{Claim, Process};
 use fettle_report::render::count;
 use fettle_tune::attached::{self, Whom};
 use fettle_tune::recording::{Recorded, Recording, Told, shown, still_mapped};
@@ -34,10 +34,10 @@ pub fn run(args: &Args, pid: u32) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// The process, which nobody has changed; nothing has been done yet.
-fn open(args: &Args, pid: u32) -> anyhow::Result<Process> {
+/// The process, which nobody has changed, and the claim to it; nothing has been done yet.
+fn open(args: &Args, pid: u32) -> anyhow::Result<(Process, Claim)> {
     let process = Process::open(pid as i32)?;
-    leftovers::clear(&folder()?, &process)?;
+    let claim = leftovers::clear(&folder()?, &process, args.alone)?;
     if !args.quiet && !args.json {
         let end = match args.duration {
             Some(time) => format!("for {time:?}"),
@@ -46,12 +46,12 @@ fn open(args: &Args, pid: u32) -> anyhow::Result<Process> {
         say!("fettle: recording {end}, once its code has been read");
     }
     fettle_tune::give_way();
-    Ok(process)
+    Ok((process, claim))
 }
 
 /// Records calls and times: the process is followed meanwhile.
 fn run_attached(args: &Args, pid: u32) -> anyhow::Result<ExitCode> {
-    let process = open(args, pid)?;
+    let (process, _claim) = open(args, pid)?;
     let options =
         record::options(args, vec![shown(&process).into()], &format!("pid-{pid}").into())?;
     let journals = folder()?;
@@ -127,7 +127,7 @@ fn run_counted(args: &Args, told: Told, pid: u32) -> anyhow::Result<ExitCode> {
     check(args)?;
     let stop = Stop(fettle_live::catch_signals().context(UNHANDLED)?);
     fettle_live::stop_between_moments().context(UNHANDLED)?;
-    let process = open(args, pid)?;
+    let (process, _claim) = open(args, pid)?;
     let journals = folder()?;
     let recorded = fettle_tune::recording::record(&process, &journals, &recording, stop)
         .map_err(|error| explained(&journals, &process, error))?;

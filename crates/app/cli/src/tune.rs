@@ -192,7 +192,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let process = Process::open(pid)?;
     fettle_live::open_many_files();
     fettle_live::stop_between_moments().context(UNHANDLED)?;
-    leftovers::clear(&folder, &process)?;
+    let _claim = leftovers::clear(&folder, &process, args.alone)?;
     fettle_tune::give_way();
     if let Some(seed) = args.shuffle {
         return shuffle(args, seed, (&process, &folder), &options.wanted, stop);

@@ -460,6 +460,43 @@ fn what_cannot_be_tuned_says_why() {
     running.end();
 }
 
+/// One works on a process at a time, and the next one says so before it does anything.
+#[test]
+fn another_fettle_is_at_work() {
+    let bench = Bench::new();
+    let running = bench.start(&bench.build("sleepers.c", &[]));
+    let pid = running.pid().to_string();
+    let mut first = bench.fettle(&["tune", "-p", &pid, "--time", "60", "--dry-run"]);
+    let mut first = first.stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+    let mut step = String::new();
+    BufReader::new(first.stderr.as_mut().unwrap()).read_line(&mut step).unwrap();
+    let output = bench.fettle(&["tune", "-p", &pid]).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(said.contains("another fettle is at work on this process"), "{said}");
+    assert_eq!(said.lines().count(), 1, "{said}");
+    let id = first.id().to_string();
+    assert!(Command::new("kill").args(["-INT", &id]).status().unwrap().success());
+    first.wait().unwrap();
+    assert_original(running.pid());
+    running.end();
+}
+
+/// The command that tells of work is tried before anything is counted.
+#[test]
+fn a_command_that_tells_nothing_is_told_of_at_once() {
+    let bench = Bench::new();
+    let running = bench.start(&bench.build("sleepers.c", &[]));
+    let (pid, work) = (running.pid().to_string(), "echo oops >&2; exit 3");
+    let tune = bench.fettle(&["tune", "-p", &pid, "--work", work]).output().unwrap();
+    let said = String::from_utf8_lossy(&tune.stderr);
+    assert_eq!(tune.status.code(), Some(2), "{said}");
+    assert!(said.contains("exit status: 3") && said.contains("it said: oops"), "{said}");
+    assert!(!said.contains("counting"), "{said}");
+    assert_original(running.pid());
+    running.end();
+}
+
 #[test]
 fn a_process_that_has_ended_leaves_nothing() {
     let bench = Bench::new();

@@ -66,6 +66,23 @@ pub struct Profile {
 }
 
 impl Profile {
+    /// Whether the processes that matter of a family can be changed anew.
+    ///
+    /// # Errors
+    ///
+    /// When one of them still has copies with counters.
+    pub fn is_taken_back(&self, family: &Family<'_>) -> Result<(), TuneError> {
+        let lead = family.lead.pid();
+        let first = family.members().next().map_or(lead, Process::pid);
+        let Some((pid, why)) = self.stuck.iter().find(|(pid, _)| [lead, first].contains(pid))
+        else {
+            return Ok(());
+        };
+        let why =
+            format!("copies with counters are still in use ({why}); they are entered no more");
+        Err(TuneError::Unfit { pid: *pid, why })
+    }
+
     /// Adds what was counted before, of the same modules.
     pub fn add(&mut self, before: &Profile) {
         for (module, before) in self.modules.iter_mut().zip(&before.modules) {
@@ -101,8 +118,8 @@ const WATCHED: Duration = Duration::from_millis(200);
 ///
 /// # Errors
 ///
-/// When the process cannot be changed; or when threads do not leave the copies with counters:
-/// then those stay mapped, and `fettle undo` takes them away later.
+/// When the process cannot be changed. Where threads do not leave the copies with counters, those stay
+/// mapped ([`Profile::is_taken_back`]), and `fettle undo` takes them away later.
 pub fn count(
     (target, family): (&Target<'_>, &Family<'_>),
     folder: &Path,
@@ -115,15 +132,8 @@ pub fn count(
     let early = || stop.wait(lead, time / EARLY);
     let wait = || stop.wait(lead, time - time / EARLY);
     let wait = Wait { early: Some(&early), counting: &wait, taking_back: PATIENCE };
-    let Counted { profile, .. } =
-        count_while((target, family), folder, modules, selection, stop, wait)?;
-    let first = family.members().next().map_or(lead, Process::pid);
-    if let Some((pid, why)) = profile.stuck.iter().find(|(pid, _)| [lead, first].contains(pid)) {
-        let why =
-            format!("copies with counters are still in use ({why}); they are entered no more");
-        return Err(TuneError::Unfit { pid: *pid, why });
-    }
-    Ok(profile)
+    count_while((target, family), folder, modules, selection, stop, wait)
+        .map(|counted| counted.profile)
 }
 
 /// What was counted, and where counters were.

@@ -48,6 +48,16 @@ pub enum TuneError {
         /// The process.
         pid: i32,
     },
+    /// The command that tells of its work did not.
+    #[error("process {pid} is left as it is: --work {command}: {why}")]
+    Work {
+        /// The process.
+        pid: i32,
+        /// The command.
+        command: String,
+        /// What it did instead.
+        why: String,
+    },
     /// The process is of a kind that cannot be changed.
     #[error("process {pid} is left as it is: {why}")]
     Unfit {

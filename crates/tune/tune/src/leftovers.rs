@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::path::Path;
 use std::time::Duration;
 
-use fettle_live::{Journal, Process};
+use fettle_live::{Claim, Journal, Process};
 
 use crate::error::TuneError;
 use crate::everywhere::{is_there, log_by_birth, take_back};
@@ -13,14 +13,16 @@ use crate::everywhere::{is_there, log_by_birth, take_back};
 /// So long it is waited for what may still lead to such code.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Takes such code away from a process and its relatives, so that they can be changed anew. Relatives
-/// that keep it are none of ours.
+/// Takes such code away from a process and its relatives, so that they can be changed anew, and claims
+/// the process, or all of them unless it is `alone`. Relatives that keep it are none of ours.
 ///
 /// # Errors
 ///
-/// When the process has new code that it is led to, or keeps what it had; when its log cannot be read.
-pub fn clear(folder: &Path, process: &Process) -> Result<(), TuneError> {
+/// When another Fettle is at work on one that was to be claimed; when the process has new code that it is led to, or keeps what it had; when its log cannot be read.
+pub fn clear(folder: &Path, process: &Process, alone: bool) -> Result<Claim, TuneError> {
     let pid = process.pid();
+    let others = if alone { Vec::new() } else { fettle_live::relatives(process) };
+    let claim = Claim::of(pid, others.iter().map(|relative| relative.pid))?;
     let unfit = |why: String| TuneError::Unfit { pid, why };
     let own = |process: &Process| {
         Journal::look(folder, process.pid()).map(|log| log.filter(|log| log.is_of(process)))
@@ -43,7 +45,7 @@ pub fn clear(folder: &Path, process: &Process) -> Result<(), TuneError> {
     }
     let taken_back = take_back(folder, journals, &|_| Vec::new(), PATIENCE)?;
     match taken_back.stuck.into_iter().find(|(stuck, _)| *stuck == pid) {
-        None => Ok(()),
+        None => Ok(claim),
         Some((_, why)) => Err(unfit(format!("it still has code of an earlier recording: {why}"))),
     }
 }

@@ -188,10 +188,14 @@ pub fn measure(
     let pid = family.lead.pid();
     let places = ways(family.lead, (codes, besides)).places(family.lead);
     let mut switch = Switch { family, codes, besides, places, is_new: true, stops: Vec::new() };
-    let done = take_rounds(&mut switch, plan, stop);
+    let mut failed = None;
+    let done = take_rounds(&mut switch, plan, stop, &mut failed);
     // However it ended.
     switch.turn(true)?;
     let (rounds, idle, unit) = done?;
+    if let Some(failed) = failed.filter(|_| rounds.len() < LEAST_ROUNDS) {
+        return Err(failed);
+    }
     if rounds.len() < LEAST_ROUNDS {
         let why = format!(
             "it did too little work that could be seen in {idle} of {} rounds: put it under load, or \
@@ -208,10 +212,13 @@ pub fn measure(
 /// What rounds have shown, by old and by new code; how many have shown nothing; for what.
 type Rounds = (Vec<(f64, f64)>, usize, WorkUnit);
 
+/// Takes rounds until there are enough. One whose work could not be told is taken again; the last of the
+/// reasons is in `failed`.
 fn take_rounds(
     switch: &mut Switch<'_, '_>,
     plan: &Plan,
     stop: Stop<'_>,
+    failed: &mut Option<TuneError>,
 ) -> Result<Rounds, TuneError> {
     let mut rounds = Vec::new();
     let mut idle = 0;
@@ -220,7 +227,15 @@ fn take_rounds(
     // When so many show nothing there will be nothing to see.
     while rounds.len() < plan.pairs && idle <= plan.pairs / 2 {
         let begins_new = rounds.len() % 2 == 1;
-        match take_round(switch, begins_new, (&meter, turn), stop)? {
+        let round = match take_round(switch, begins_new, (&meter, turn), stop) {
+            Err(error @ TuneError::Work { .. }) => {
+                *failed = Some(error);
+                idle += 1;
+                continue;
+            }
+            round => round?,
+        };
+        match round {
             Some(round) => rounds.push(round),
             // Begun again, with all that could be work.
             None if rounds.is_empty() && meter.count_all() => {}
@@ -295,7 +310,7 @@ impl Meter<'_> {
                     .and_then(|()| tally.total())
                     .map_err(|error| unfit(error.to_string()))
             }
-            Meter::Command(command) => printed_number(pid, command),
+            Meter::Command(command) => Ok(printed(pid, command)?.number),
         }
     }
 }
@@ -338,24 +353,55 @@ fn take_turn(
     })
 }
 
-/// The first number that a command prints. It may look at a file at the moment that it is written
-/// anew, and is asked again.
-fn printed_number(pid: i32, command: &str) -> Result<u64, TuneError> {
+/// What a command printed: the first number on its standard output, and all of its standard error.
+struct Printed {
+    number: u64,
+    error: String,
+}
+
+/// Runs the command that tells of a process's work twice, as comparing will many times, and gives what it
+/// had to say on its standard error.
+///
+/// # Errors
+///
+/// When it prints no number, or one that gets smaller.
+pub fn try_work(pid: i32, work: &Work) -> Result<String, TuneError> {
+    let Work::Command(command) = work else { return Ok(String::new()) };
+    let (first, second) = (printed(pid, command)?, printed(pid, command)?);
+    if second.number < first.number {
+        let why = format!(
+            "it printed {} and then {}: its number is to grow with the work",
+            first.number, second.number
+        );
+        return Err(TuneError::Work { pid, command: command.clone(), why });
+    }
+    Ok(first.error)
+}
+
+/// What a command prints. It may look at a file at the moment that it is written anew, and is asked again.
+fn printed(pid: i32, command: &str) -> Result<Printed, TuneError> {
     const TRIES: usize = 3;
-    let failed = |what: String| TuneError::Unfit { pid, why: format!("--work {command}: {what}") };
-    let mut status = None;
-    for _ in 0..TRIES {
+    const PAUSE: Duration = Duration::from_millis(20);
+    let failed = |why: String| TuneError::Work { pid, command: command.to_owned(), why };
+    let mut why = String::new();
+    for tries in 0..TRIES {
+        if tries > 0 {
+            std::thread::sleep(PAUSE);
+        }
         let output = Command::new("sh").args(["-c", command]).output();
         let output = output.map_err(|error| failed(error.to_string()))?;
         let text = String::from_utf8_lossy(&output.stdout);
+        let error = String::from_utf8_lossy(&output.stderr).trim().to_owned();
         let mut numbers = text.split(|c: char| !c.is_ascii_digit()).filter(|n| !n.is_empty());
         if let Some(number) = numbers.next().and_then(|number| number.parse().ok()) {
-            return Ok(number);
+            return Ok(Printed { number, error });
         }
-        status = Some(output.status);
+        why = format!("it printed no number ({})", output.status);
+        if !error.is_empty() {
+            why = format!("{why}; it said: {error}");
+        }
     }
-    let status = status.map_or_else(String::new, |status| format!(" ({status})"));
-    Err(failed(format!("it printed no number{status}")))
+    Err(failed(why))
 }
 
 /// Mean and interval of what rounds have shown: cost by old code, cost by new code.
@@ -406,6 +452,26 @@ mod tests {
     }
 
     #[test]
+    fn a_command_is_tried_before_it_is_needed() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("count");
+        let tried = |command: &str| {
+            let command = command.replace("FILE", file.to_str().unwrap());
+            try_work(1, &Work::Command(command)).map_err(|error| error.to_string())
+        };
+        assert_eq!(try_work(1, &Work::Calls).unwrap(), "");
+        assert_eq!(tried("echo careful >&2; echo work: 12").unwrap(), "careful");
+        // Once in a while it fails, and is asked again.
+        let flaky = "echo x >> FILE; test $(wc -l < FILE) != 2 && wc -l < FILE";
+        assert_eq!(tried(flaky).unwrap(), "");
+        assert_eq!(std::fs::read_to_string(&file).unwrap().lines().count(), 3);
+        let said = tried("echo oops >&2; exit 3").unwrap_err();
+        assert!(said.contains("exit status: 3") && said.contains("it said: oops"), "{said}");
+        let said = tried("echo x >> FILE; expr 100 - $(wc -l < FILE)").unwrap_err();
+        assert!(said.contains("grow with the work"), "{said}");
+    }
+
+    #[test]
     fn gains_are_told_from_noise() {
         let noisy = |gain: f64| -> Vec<(f64, f64)> {
             (0..20)
@@ -438,7 +504,8 @@ mod tests {
 
     #[test]
     fn numbers_that_commands_print() {
-        assert_eq!(printed_number(1, "echo total: 42 of 43").unwrap(), 42);
-        assert!(printed_number(1, "echo nothing").unwrap_err().to_string().contains("no number"));
+        assert_eq!(printed(1, "echo total: 42 of 43").unwrap().number, 42);
+        let said = try_work(1, &Work::Command("echo nothing".into())).unwrap_err().to_string();
+        assert!(said.contains("no number"), "{said}");
     }
 }

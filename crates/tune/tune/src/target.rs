@@ -1,7 +1,8 @@
 //! The modules of a running process, as its loader lists them.
 //!
 //! The loader's list is found as debuggers find it: the executable's dynamic section has an entry
-//! (`DT_DEBUG`) for the address of `struct r_debug`.
+//! (`DT_DEBUG`) for the address of `struct r_debug`. Where that section cannot be written
+//! (`-z rodynamic`) there is no such entry, and the loader's own symbol says where it is.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -267,12 +268,21 @@ fn list(process: &Process) -> Option<(u64, Vec<Listed>)> {
     let r_debug = loop {
         let entry = read(at, 16)?;
         match word(&entry, 0) {
-            0 => return None,
+            0 => break loaders_own(process)?,
             DT_DEBUG => break word(&entry, 8),
             _ => at += 16,
         }
     };
     Some((r_debug, list_at(process, r_debug)?))
+}
+
+/// Where the loader itself has `struct r_debug`.
+fn loaders_own(process: &Process) -> Option<u64> {
+    let base = process.auxv(AT_BASE)?;
+    let maps = process.maps().ok()?;
+    let mapping = maps.iter().find(|mapping| mapping.contains(LiveAddr(base)))?;
+    let loader = open_image(&process.file_of(mapping)?).ok()?;
+    Some(symbol(&loader, "_r_debug")?.0.wrapping_add(base))
 }
 
 /// What is in the loader's list.
@@ -325,5 +335,32 @@ mod tests {
             child.wait().unwrap();
             assert!(found.unwrap() >= 3, "the program, its C library and its loader");
         }
+    }
+
+    /// As `-z rodynamic` makes programs: without an entry for debuggers.
+    #[test]
+    fn the_loader_knows_its_list_too() {
+        let folder = tempfile::tempdir().unwrap();
+        let program = folder.path().join("sleep");
+        let mut bytes = std::fs::read("/bin/sleep").unwrap();
+        let entry = [DT_DEBUG.to_le_bytes(), [0; 8]].concat();
+        let at = bytes.chunks_exact(8).map(|word| word == &entry[..8]).collect::<Vec<_>>();
+        let is_entry = |i: &usize| at[*i] && bytes[i * 8..].starts_with(&entry);
+        let at = (0..at.len()).find(is_entry).unwrap() * 8;
+        // A number that means nothing to the loader.
+        bytes[at..at + 8].copy_from_slice(&0x6000_000du64.to_le_bytes());
+        std::fs::write(&program, &bytes).unwrap();
+        let executable = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+        std::fs::set_permissions(&program, executable).unwrap();
+        let mut child = Command::new(&program).arg("60").spawn().unwrap();
+        while std::fs::read_link(format!("/proc/{}/exe", child.id())).unwrap() != program {
+            std::thread::yield_now();
+        }
+        let process = Process::open(child.id() as i32).unwrap();
+        let target = Target::when_loaded(&process, LOADING, &|| false);
+        let found = target.map(|target| target.loaded.len());
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(found.unwrap() >= 3, "the program, its C library and its loader");
     }
 }

@@ -154,6 +154,12 @@ fn tune_once(
     tell: &mut dyn FnMut(News<'_>),
 ) -> Result<(Outcome, bool), TuneError> {
     let target = Target::when_loaded(process, LOADING, &|| stop.is_wanted())?;
+    if !options.keep && !options.dry_run {
+        let said = measure::try_work(process.pid(), &options.measure.work)?;
+        if !said.is_empty() {
+            tell(News::Step(format!("--work says: {said}")));
+        }
+    }
     let (modules, refused) = lift(&target, &options.wanted, stop)?;
     let family = Family::of(process, options.alone);
     let mut tuning = Tuning { target, modules, refused, family, folder, options, stop, tell };
@@ -220,6 +226,8 @@ impl<'a> Tuning<'a, '_> {
             let saved = Saved::of(subjects.zip(&outcome.profile.modules));
             saved.write(path).map_err(unusable)?;
         }
+        // What was counted is kept all the same.
+        outcome.profile.is_taken_back(&self.family)?;
         self.step("deciding");
         self.family.forget();
         self.family.look();
