@@ -58,10 +58,50 @@ struct Build {
     name: &'static str,
     compiler: &'static str,
     flags: &'static [&'static str],
+    /// What it throws by.
+    unwinder: Unwinder,
     /// Link-time shape: static programs have no plug-in.
     is_static: bool,
     strip: bool,
     quick: bool,
+}
+
+/// Who looks up where exceptions are caught: each in its own way.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Unwinder {
+    Libgcc,
+    /// With C++'s library of LLVM.
+    Llvm,
+    /// The one that profilers and debuggers use, in the place of libgcc's.
+    Nongnu,
+}
+
+impl Unwinder {
+    fn flags(self) -> &'static [&'static str] {
+        match self {
+            Unwinder::Libgcc => &[],
+            Unwinder::Llvm => &["-stdlib=libc++"],
+            Unwinder::Nongnu => &["-Wl,--no-as-needed"],
+        }
+    }
+
+    /// What is linked behind everything else.
+    fn libraries(self, is_static: bool) -> &'static [&'static str] {
+        match (self, is_static) {
+            (Unwinder::Libgcc, _) => &[],
+            (Unwinder::Llvm, true) => &["-lc++abi", "-lunwind"],
+            (Unwinder::Llvm, false) => &["-lc++abi"],
+            (Unwinder::Nongnu, _) => &["-l:libunwind.so.8"],
+        }
+    }
+
+    fn packages(self) -> &'static [&'static str] {
+        match self {
+            Unwinder::Libgcc => &[],
+            Unwinder::Llvm => &["libc++-dev", "libc++abi-dev"],
+            Unwinder::Nongnu => &["libunwind8"],
+        }
+    }
 }
 
 const GCC: &str = "g++";
@@ -73,7 +113,15 @@ const fn dynamic(
     compiler: &'static str,
     flags: &'static [&'static str],
 ) -> Build {
-    Build { name, compiler, flags, is_static: false, strip: false, quick: false }
+    Build {
+        name,
+        compiler,
+        flags,
+        unwinder: Unwinder::Libgcc,
+        is_static: false,
+        strip: false,
+        quick: false,
+    }
 }
 
 const fn quick(build: Build) -> Build {
@@ -86,6 +134,10 @@ const fn stripped(build: Build) -> Build {
 
 const fn statically(build: Build) -> Build {
     Build { is_static: true, ..build }
+}
+
+const fn by(unwinder: Unwinder, build: Build) -> Build {
+    Build { unwinder, ..build }
 }
 
 const BUILDS: &[Build] = &[
@@ -119,6 +171,14 @@ const BUILDS: &[Build] = &[
     dynamic("gcc-align-1", GCC, &["-O2", "-falign-functions=1", "-fno-align-jumps"]),
     dynamic("gcc-protector", GCC, &["-O2", "-fstack-protector-all", "-D_FORTIFY_SOURCE=2"]),
     dynamic("gcc-no-jump-tables", GCC, &["-O2", "-fno-jump-tables"]),
+    quick(by(Unwinder::Llvm, dynamic("llvm-unwinder", CLANG, &["-O2"]))),
+    by(Unwinder::Llvm, dynamic("llvm-unwinder-no-pie", CLANG, &["-O2", "-no-pie", "-fno-pie"])),
+    by(Unwinder::Llvm, statically(dynamic("llvm-unwinder-static", CLANG, &["-O2", "-static"]))),
+    by(
+        Unwinder::Llvm,
+        statically(dynamic("llvm-unwinder-static-pie", CLANG, &["-O2", "-static-pie", "-fPIE"])),
+    ),
+    quick(by(Unwinder::Nongnu, dynamic("nongnu-unwinder", GCC, &["-O2"]))),
 ];
 
 const SOURCES: [&str; 9] = [
@@ -235,7 +295,8 @@ pub fn run(options: &Options) -> Result<Tally> {
 
 fn unavailable(build: &Build) -> Option<String> {
     let packages: &[&str] = if build.compiler == CLANG { &["clang-14", "g++"] } else { &["g++"] };
-    let packages: Vec<String> = packages.iter().map(|p| p.to_string()).collect();
+    let packages = packages.iter().chain(build.unwinder.packages());
+    let packages: Vec<String> = packages.map(|p| p.to_string()).collect();
     apt::ensure(&packages).err().map(|error| format!("{error:#}"))
 }
 
@@ -256,14 +317,19 @@ fn make(build: &Build, folder: &Path) -> Result<Program> {
     }
     let mut compile = Command::new(build.compiler);
     compile.current_dir(&sources).args(["-std=c++17", "-Wno-infinite-recursion", "-pthread"]);
-    compile.args(build.flags).args(SOURCES).arg("-o").arg(&path);
+    compile.args(build.flags).args(build.unwinder.flags()).args(SOURCES).arg("-o").arg(&path);
     compile.arg(if build.is_static { "-DTORTURE_STATIC" } else { "-ldl" });
+    compile.args(build.unwinder.libraries(build.is_static));
+    if build.unwinder != Unwinder::Libgcc && !build.is_static {
+        compile.arg("-DTORTURE_TWO_UNWINDERS");
+    }
     if build.strip {
         compile.arg("-s");
     }
     if let Some(plugin) = &plugin {
         let mut compile = Command::new(build.compiler);
         compile.current_dir(&sources).args(["-std=c++17", "-shared", "-fPIC", "-O1"]);
+        compile.args(build.unwinder.flags());
         proc::output_of(compile.arg("plugin.cc").arg("-o").arg(plugin))?;
     }
     proc::output_of(&mut compile)?;
