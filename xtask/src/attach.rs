@@ -6,8 +6,7 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
-use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -15,31 +14,12 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 
 use crate::{apt, fettle, postgres, proc, repo};
+pub use options::Options;
+use rounds::{Rounds, differing};
 
 mod family;
-
-/// What to run.
-#[derive(clap::Args, Debug, Clone)]
-pub struct Options {
-    /// Only programs whose name contains this
-    #[arg(long, default_value = "")]
-    pub filter: String,
-    /// Seconds for each program
-    #[arg(long, default_value_t = 60)]
-    pub seconds: u64,
-    /// End after so many rounds, if that is sooner
-    #[arg(long, default_value_t = usize::MAX, hide_default_value = true)]
-    pub rounds: usize,
-    /// Only functions whose name matches, or in this range of addresses (may be repeated)
-    #[arg(long)]
-    pub only: Vec<String>,
-    /// Seed of the first order
-    #[arg(long, default_value_t = 1)]
-    pub seed: u64,
-    /// This binary instead of a fresh release build
-    #[arg(long)]
-    pub fettle: Option<PathBuf>,
-}
+mod options;
+mod rounds;
 
 /// A program to be changed while it works.
 struct Subject {
@@ -113,49 +93,6 @@ struct Client {
 
 /// How it is recorded, in turns.
 const MODES: [&str; 4] = ["events", "time", "sample", "cpu"];
-
-/// How long threads stood still, and what else the rounds have shown.
-#[derive(Default)]
-struct Rounds {
-    count: usize,
-    /// Of these, those that recorded; and calls that were recorded.
-    recordings: usize,
-    calls: u64,
-    jumps: u64,
-    stops_ms: Vec<f64>,
-    install_ms: Vec<f64>,
-    /// How often new code stayed for a while, and of these, how often for `fettle undo --memory`.
-    kept: usize,
-    by_memory: usize,
-    /// What the program said at its end, if it checks itself.
-    said: String,
-}
-
-impl Rounds {
-    /// What fettle has told of a change.
-    fn add(&mut self, told: &serde_json::Value) {
-        let stops = told["stops_ms"].as_array().into_iter().flatten();
-        let stops = stops.chain(Some(&told["longest_stop_ms"]));
-        self.stops_ms.extend(stops.filter_map(|value| value.as_f64()));
-        self.install_ms.extend(told["install_ms"].as_f64());
-        self.jumps = self.jumps.max(told["jumps"].as_u64().unwrap_or(0));
-        self.calls += told["calls"].as_u64().unwrap_or(0);
-    }
-
-    /// Has new code go that stayed for a while: what a program keeps, or an exception has left on a stack,
-    /// may lead to it for as long as it likes.
-    fn free(&mut self, undo: impl Fn(&[&str]) -> Result<serde_json::Value>) -> Result<()> {
-        self.kept += 1;
-        let mut freed = undo(&["--wait", "10"])?;
-        if !freed["kept"].is_null() {
-            self.by_memory += 1;
-            freed = undo(&["--memory", "--wait", "30"])?;
-        }
-        let why = &freed["why_kept"];
-        ensure!(freed["kept"].is_null(), "round {}: new code stays: {why}", self.count);
-        Ok(())
-    }
-}
 
 /// Runs all of it; false if something was wrong.
 pub fn run(options: &Options) -> Result<bool> {
@@ -332,27 +269,6 @@ fn again_and_again(
         }
     }
     Ok(rounds)
-}
-
-/// A place of a process's code, from a file, that is not what the file says.
-fn differing(pid: &str) -> Result<Option<String>> {
-    let maps = std::fs::read_to_string(format!("/proc/{pid}/maps"))?;
-    let memory = std::fs::File::open(format!("/proc/{pid}/mem"))?;
-    for line in maps.lines() {
-        let fields: Vec<&str> = line.split_whitespace().collect();
-        let [range, "r-xp", offset, _, _, path] = fields[..] else { continue };
-        let Ok(file) = std::fs::read(path) else { continue };
-        let hex = |text: &str| u64::from_str_radix(text, 16);
-        let (start, end) = range.split_once('-').context("a range")?;
-        let (start, end, offset) = (hex(start)?, hex(end)?, hex(offset)? as usize);
-        let mut now = vec![0; (end - start) as usize];
-        memory.read_exact_at(&mut now, start)?;
-        let then = &file[offset.min(file.len())..];
-        if let Some(i) = now.iter().zip(then).position(|(a, b)| a != b) {
-            return Ok(Some(format!("{path} at {:#x}", offset + i)));
-        }
-    }
-    Ok(None)
 }
 
 fn ask_on(subject: &Subject, over: &AtomicBool, answers: &AtomicU64) -> Result<()> {

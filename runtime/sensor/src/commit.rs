@@ -13,9 +13,10 @@ use fettle_abi::sensor::{Head, LIST_RING, Mark, WAIT_LIMIT_NS};
 
 use crate::inject::{self, point};
 use crate::origin::Origin;
+use crate::process::{Process, Writer};
 use crate::shared::Shared;
 use crate::sys;
-use crate::thread::{self, Process, Writer};
+use crate::thread;
 
 const RESERVED: usize = offset_of!(RingCursors, reserved);
 const LIMIT: usize = offset_of!(RingCursors, limit);

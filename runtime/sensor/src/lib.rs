@@ -27,6 +27,7 @@ mod commit;
 mod inject;
 mod make;
 mod origin;
+mod process;
 mod shared;
 mod sys;
 mod thread;

@@ -6,15 +6,73 @@ use std::fmt::Write;
 use std::mem::offset_of;
 use std::sync::atomic::Ordering::*;
 
-use fettle_abi::sensor::{Head, SLOTS, VERSION, VERSION_MIN};
+use fettle_abi::sensor::{Head, MAKING_LIMIT_NS, SLOTS, VERSION, VERSION_MIN};
 
-use crate::origin::Origin;
+use crate::inject::{self, point};
+use crate::origin::{OFF, ON, OPENING, Origin, new_index};
+use crate::process::{Process, Writer};
 use crate::shared::Shared;
 use crate::sys::{self, Fd};
-use crate::thread::{Process, Writer};
+
+/// How long to sleep between two looks at a sensor that another thread makes.
+const SLEEP_NS: u64 = 20_000;
+
+impl Origin {
+    /// The process's part, after making it where that is still to be done; `None` if the sensor
+    /// is off, or if we are a signal handler that interrupted the making.
+    pub(crate) fn made(&self) -> Option<&'static Process> {
+        let mut turns = 0;
+        loop {
+            let state = self.state.load(Acquire);
+            if state == OFF {
+                return None;
+            }
+            if state == ON {
+                let process = self.process()?;
+                if !process.is_wiped() {
+                    return Some(process);
+                }
+            }
+            let tid = sys::tid();
+            let opening = tid << 2 | OPENING;
+            if state & OPENING == OPENING && sys::thread_lives(state >> 2) {
+                // Wait for the other thread; not if it is us, whom a signal handler interrupted,
+                // and not for ever, as a handler may have left the making by `siglongjmp`.
+                if state != opening && turns < MAKING_LIMIT_NS / SLEEP_NS {
+                    turns += 1;
+                    sys::sleep_ns(SLEEP_NS as i64);
+                    continue;
+                }
+                self.lost_opening.fetch_add(1, Relaxed);
+                return None;
+            }
+            // Ours to make: never made, or made before a fork, or by a thread that a fork left
+            // behind.
+            if self.state.compare_exchange(state, opening, AcqRel, Relaxed).is_ok() {
+                self.make();
+            }
+        }
+    }
+
+    fn make(&self) {
+        let Some(process) = process(self) else {
+            return self.state.store(OFF, Release);
+        };
+        point(inject::MAKING);
+        if self.index.load(Relaxed) == 0 {
+            self.index.store(new_index(), Relaxed);
+        }
+        self.process.store(std::ptr::from_ref(process).cast_mut(), Release);
+        self.state.store(ON, Release);
+        // After `ON`, so that from here on no handler adds to it.
+        let lost = self.lost_opening.swap(0, Relaxed);
+        let head = std::mem::offset_of!(fettle_abi::sensor::Head, lost_opening);
+        process.head().word(head).fetch_add(lost, Relaxed);
+    }
+}
 
 /// Makes this process's part of a sensor; `None` if nobody asked for it or it cannot be made.
-pub(crate) fn process(origin: &Origin) -> Option<&'static Process> {
+fn process(origin: &Origin) -> Option<&'static Process> {
     let directory = directory()?;
     let mut name = Text::new();
     write!(name, "{}.{}.{:x}", origin.name, sys::pid(), sys::rdtsc()).ok()?;
@@ -40,7 +98,7 @@ fn make(origin: &Origin, file: &Fd) -> Option<&'static Process> {
     let process: &Process = unsafe { &*sys::map_wiped(bytes)?.cast::<Process>() };
     fill_head(origin, base);
     process.fill(base, shape.slots());
-    process.writer(0).fill(origin, base.at(SLOTS as u64), 0, true);
+    process.writer(0).fill(shape, base.at(SLOTS as u64), 0, true);
     // Last, as it says that all the rest is there.
     base.word(offset_of!(Head, magic)).store(fettle_abi::MAGIC, Release);
     Some(process)

@@ -1,24 +1,20 @@
 //! What is known about a sensor before it is made, and whether it is.
 
-use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering::*};
+use std::sync::atomic::Ordering::*;
+use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64};
 
-use fettle_abi::sensor::{MAKING_LIMIT_NS, Shape};
+use fettle_abi::sensor::Shape;
 
-use crate::inject::{self, point};
-use crate::thread::{self, Process};
-use crate::{make, sys};
+use crate::process::Process;
 
 /// Not made yet.
-const UNOPENED: u32 = 0;
+pub(crate) const UNOPENED: u32 = 0;
 /// Made, by this process or by the one that it was forked from.
-const ON: u32 = 1;
+pub(crate) const ON: u32 = 1;
 /// Nobody asked for it, or it could not be made.
-const OFF: u32 = 2;
+pub(crate) const OFF: u32 = 2;
 /// Low bits of the state while a thread, whose id stands above, makes the sensor.
-const OPENING: u32 = 3;
-
-/// How long to sleep between two looks at a sensor that another thread makes.
-const SLEEP_NS: u64 = 20_000;
+pub(crate) const OPENING: u32 = 3;
 
 /// A sensor's name, numbers and sizes, and the way to its memory.
 #[derive(Debug)]
@@ -29,10 +25,10 @@ pub(crate) struct Origin {
     pub(crate) shape: Shape,
     /// The sensor's place in each thread's table; 0 if it has none.
     pub(crate) index: AtomicU32,
-    state: AtomicU32,
-    process: AtomicPtr<Process>,
+    pub(crate) state: AtomicU32,
+    pub(crate) process: AtomicPtr<Process>,
     /// Events of signal handlers that interrupted the making.
-    lost_opening: AtomicU64,
+    pub(crate) lost_opening: AtomicU64,
 }
 
 impl Origin {
@@ -62,56 +58,14 @@ impl Origin {
         // zeros or a `Process`, both of which are valid.
         unsafe { self.process.load(Acquire).as_ref() }
     }
+}
 
-    /// The process's part, after making it where that is still to be done; `None` if the sensor
-    /// is off, or if we are a signal handler that interrupted the making.
-    pub(crate) fn made(&self) -> Option<&'static Process> {
-        let mut turns = 0;
-        loop {
-            let state = self.state.load(Acquire);
-            if state == OFF {
-                return None;
-            }
-            if state == ON {
-                let process = self.process()?;
-                if !process.is_wiped() {
-                    return Some(process);
-                }
-            }
-            let tid = sys::tid();
-            let opening = tid << 2 | OPENING;
-            if state & OPENING == OPENING && sys::thread_lives(state >> 2) {
-                // Wait for the other thread; not if it is us, whom a signal handler interrupted,
-                // and not for ever, as a handler may have left the making by `siglongjmp`.
-                if state != opening && turns < MAKING_LIMIT_NS / SLEEP_NS {
-                    turns += 1;
-                    sys::sleep_ns(SLEEP_NS as i64);
-                    continue;
-                }
-                self.lost_opening.fetch_add(1, Relaxed);
-                return None;
-            }
-            // Ours to make: never made, or made before a fork, or by a thread that a fork left
-            // behind.
-            if self.state.compare_exchange(state, opening, AcqRel, Relaxed).is_ok() {
-                self.make();
-            }
-        }
-    }
+/// Sensors of a process for which threads have slots of their own; all others use shared slots.
+pub(crate) const TABLE: usize = 64;
 
-    fn make(&self) {
-        let Some(process) = make::process(self) else {
-            return self.state.store(OFF, Release);
-        };
-        point(inject::MAKING);
-        if self.index.load(Relaxed) == 0 {
-            self.index.store(thread::new_index(), Relaxed);
-        }
-        self.process.store(std::ptr::from_ref(process).cast_mut(), Release);
-        self.state.store(ON, Release);
-        // After `ON`, so that from here on no handler adds to it.
-        let lost = self.lost_opening.swap(0, Relaxed);
-        let head = std::mem::offset_of!(fettle_abi::sensor::Head, lost_opening);
-        process.head().word(head).fetch_add(lost, Relaxed);
-    }
+/// A place in the threads' tables that no sensor had before; 0 if there is none left.
+pub(crate) fn new_index() -> u32 {
+    static USED: AtomicU32 = AtomicU32::new(1);
+    let next = |used| if used < TABLE as u32 { Some(used + 1) } else { None };
+    USED.fetch_update(Relaxed, Relaxed, next).unwrap_or(0)
 }

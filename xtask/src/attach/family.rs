@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, ensure};
 use serde_json::Value;
 
-use super::{Options, Rounds, differing};
+use super::options::Options;
+use super::rounds::{Rounds, differing};
 use crate::postgres::Cluster;
 
 pub fn torture(options: &Options, binary: &Path, folder: &Path) -> Result<Rounds> {

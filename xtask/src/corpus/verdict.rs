@@ -5,8 +5,8 @@ use std::time::Duration;
 use regex::bytes::Regex;
 use serde::Serialize;
 
-use super::Options;
 use super::observe::Observation;
+use super::options::Options;
 use super::place::{Contents, Thing};
 use super::spec::Entry;
 use crate::fettle::RecordSummary;

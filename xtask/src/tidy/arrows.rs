@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use regex::Regex;
 
-use super::{Problem, Source};
+use super::source::{Problem, Source};
 
 /// Layers from the bottom up. Groups of one layer are neighbours.
 const LAYERS: [&[&str]; 5] = [

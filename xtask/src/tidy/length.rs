@@ -9,7 +9,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 
-use super::{Problem, Source};
+use super::source::{Problem, Source};
 use crate::repo;
 
 /// Most lines of a function that is not in the list.

@@ -4,6 +4,7 @@ mod arrows;
 mod length;
 mod modules;
 mod paths;
+mod source;
 mod text;
 
 use std::path::PathBuf;
@@ -12,28 +13,7 @@ use std::process::Command;
 use anyhow::Result;
 
 use crate::{proc, repo};
-
-/// A text file of the repository.
-pub struct Source {
-    /// Path from the root.
-    pub name: String,
-    /// All of it.
-    pub text: String,
-}
-
-/// Something to put right.
-pub struct Problem {
-    /// File and line, or file.
-    pub place: String,
-    /// What is wrong.
-    pub what: String,
-}
-
-impl Problem {
-    fn new(source: &Source, line: usize, what: impl Into<String>) -> Problem {
-        Problem { place: format!("{}:{}", source.name, line + 1), what: what.into() }
-    }
-}
+use source::{Problem, Source};
 
 /// What to do besides checking.
 #[derive(clap::Args, Debug, Clone, Default)]

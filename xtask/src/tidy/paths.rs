@@ -4,7 +4,7 @@ use std::path::Path;
 
 use regex::Regex;
 
-use super::{Problem, Source};
+use super::source::{Problem, Source};
 use crate::repo;
 
 /// Checks one file.

@@ -1,6 +1,6 @@
 //! Line by line: white space, words that must not stand here, `unsafe` where it may not be.
 
-use super::{Problem, Source};
+use super::source::{Problem, Source};
 
 /// Folders whose code touches shared memory or another process.
 const MAY_BE_UNSAFE: [&str; 5] = [

@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 use crate::error::{Error, Result};
 use crate::perfetto::Perfetto;
 use crate::session::{Context, Session};
+use crate::span::Span;
 
 /// A format for spans.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,18 +37,6 @@ impl SpanFormat {
             SpanFormat::Perfetto => "requests.pftrace",
         }
     }
-}
-
-/// A span of a request.
-pub(crate) struct Span {
-    /// Its number within the request, from 1.
-    pub number: u64,
-    pub parent: Option<u64>,
-    pub service: String,
-    pub name: String,
-    pub from_ns: u64,
-    pub to_ns: u64,
-    pub tags: Vec<(&'static str, Value)>,
 }
 
 /// What numbers of traces and times begin from.

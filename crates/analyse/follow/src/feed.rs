@@ -13,7 +13,7 @@ use crate::calls::Calls;
 use crate::error::Result;
 use crate::hindsight::Hindsight;
 use crate::names::Names;
-use crate::parts::{Part, Place};
+use crate::place::{Part, Place};
 
 /// Events of a batch, about.
 const BATCH: usize = 1 << 14;

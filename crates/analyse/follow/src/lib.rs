@@ -39,21 +39,26 @@ mod locking;
 mod names;
 mod parts;
 mod perfetto;
+mod place;
 mod quantile;
 mod session;
+mod span;
 mod summary;
+mod sums;
 mod threads;
 mod unconnected;
 mod undecoded;
 mod view;
 
-pub use analyses::{Cell, Findable, Findings, Found, FoundColumn, Unit, analyses};
+pub use analyses::found::{Cell, Findable, Found, FoundColumn, Unit};
+pub use analyses::{Findings, analyses};
 pub use choose::{Choice, choose, choose_by};
 pub use diff::{Diff, DiffGroup, DiffRow, DiffSide, diff};
 pub use error::{Error, Result};
 pub use export::SpanFormat;
 pub use live::Live;
-pub use parts::{Follower, LATE_NS, Part, PartReader, Place};
+pub use parts::{Follower, LATE_NS, PartReader};
+pub use place::{Part, Place};
 pub use session::{Context, Observer, Session};
 pub use threads::{
     ThreadEvent, ThreadEvents, event_fields, for_each_thread_doing, for_each_thread_event,

@@ -9,28 +9,11 @@ use rustc_hash::FxHashMap;
 
 use crate::error::Result;
 use crate::feed::Feed;
+use crate::place::{Part, Place};
 use crate::session::{Context, Observer, Session};
 
 /// How long after an effect its cause may be told of, nanoseconds.
 pub const LATE_NS: u64 = crate::hindsight::causal::WAIT_NS;
-
-/// One of several parts of a trace's events.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Part {
-    /// Which one, from 0.
-    pub index: usize,
-    /// How many there are.
-    pub of: usize,
-}
-
-/// Where an event lies in a trace. Events of one time are in the order of their places.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Place {
-    /// Its row group among all.
-    pub source: u32,
-    /// Its row there.
-    pub row: u64,
-}
 
 /// Reads the events of one part.
 pub struct PartReader<'a> {

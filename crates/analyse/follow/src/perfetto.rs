@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use fettle_trace::proto::Message;
 use serde_json::Value;
 
-use crate::export::Span;
+use crate::span::Span;
 
 /// Field numbers of `perfetto/trace/*.proto` that are used here.
 mod field {

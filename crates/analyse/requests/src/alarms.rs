@@ -3,8 +3,8 @@
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
+use crate::handles::RequestRef;
 use crate::requests::Requests;
-use crate::sections::RequestRef;
 
 /// Alarms beyond those of open requests that are never too many.
 const SPARE: usize = 1024;

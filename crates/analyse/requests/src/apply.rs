@@ -1,15 +1,18 @@
 //! What a rule does to an event, whatever the rule and whatever is open.
 
-use crate::engine::{Options, SchemaCounts};
+use crate::counts::SchemaCounts;
 use crate::few::Few;
+use crate::handles::PeerMark;
 use crate::keys::UNFIT;
+use crate::options::Options;
+use crate::piece::{Piece, scope};
 use crate::program::{Bind, Dropped, Lend, Mark, Rule, Scope, Seed, Settle, Traffic, When};
 use crate::request::LinkKind;
 use crate::requests::{Arrival, Requests};
 use crate::run::{Now, Run, UNBOUND, begin};
-use crate::sections::{Member, Met, NOBODY, PeerMark};
+use crate::sections::{Member, Met, NOBODY};
 use crate::state::{Change, Code, State};
-use crate::steps::{Piece, Places, scope};
+use crate::steps::Places;
 use crate::streams::{Odd, Range, Sent, Transfer};
 use crate::syntax::Role;
 

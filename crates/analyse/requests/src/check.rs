@@ -11,10 +11,9 @@ use crate::program::{
     After, Bind, Dropped, Expr, Handoff, Key, KeyId, Lane, LaneId, Lend, Mark, Part, Program, Rule,
     Schema, Seed, Settle, Traffic, Transfer, When, split,
 };
-use crate::state::{Change, State, Wait};
+use crate::state::{NewState, State, Wait};
 use crate::syntax::{
-    self, Action, Binary, Class, Declaration, DeclaredField, ExprKind, File, Name, NewState, Role,
-    Unary,
+    self, Action, Binary, Class, Declaration, DeclaredField, ExprKind, File, Name, Role, Unary,
 };
 
 /// Longest text of a file.
@@ -439,7 +438,7 @@ impl Checker {
                     made.binds.push(made_bind);
                 }
                 (LaneId::Stream(stream), key) => {
-                    let plain = after.is_none() && Change::of(change).is_none();
+                    let plain = after.is_none() && change.of_actor().is_none();
                     if !matches!(role, Role::Start | Role::Stop) || !plain {
                         let help = "streams have `send`, `receive`, `start` and `stop`".to_string();
                         let message = format!("`{}` is a stream", lane.name.text);
@@ -472,7 +471,7 @@ impl Checker {
                 made.binds.push(bind(Role::Basic, from, from_key, names, nothing));
                 let from = made.binds.len() - 1;
                 let (actor, start) = (names.timelines[timeline].actor, *start);
-                let change = Change::of(change);
+                let change = change.of_actor();
                 made.handoffs.push(Handoff { from, timeline, actor, key, start, change, when });
             }
             Action::Send { lane, bytes, at, when } => {
@@ -867,6 +866,6 @@ fn bind(
 ) -> Bind {
     let Lane { actor, implicit, expects, .. } = names.timelines[timeline];
     let between = change.expects.unwrap_or(expects);
-    let change = if actor { Change::of(&change) } else { None };
+    let change = if actor { change.of_actor() } else { None };
     Bind { timeline, actor, implicit, between, key, role, after, change, when: Vec::new() }
 }

@@ -5,7 +5,6 @@
 //! states are worked out when the request is read, if it is.
 
 use crate::event::EventId;
-use crate::log::DEED_BITS;
 use crate::program::Schema;
 use crate::state::Code;
 
@@ -53,3 +52,6 @@ impl Deeds {
         &self.0[usize::from(deed.0)]
     }
 }
+
+// Of an event: what it does comes first, then its actor.
+pub(crate) const DEED_BITS: u32 = 12;

@@ -7,107 +7,16 @@
 //! costs its place in a table and no more.
 
 use crate::clock::Clock;
+use crate::counts::{Counts, SchemaCounts};
 use crate::event::Batch;
 use crate::feed::Feed;
+use crate::options::Options;
+use crate::piece::Piece;
 use crate::program::Program;
 use crate::request::Outcome;
 use crate::requests::Complete;
 #[cfg(test)]
 use crate::run::Run;
-use crate::steps::Piece;
-
-/// What the engine may take, and what it should assume.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Options {
-    /// A request to which nothing happens for so long is taken to be complete. Time of events, not
-    /// of the engine: the result does not depend on how fast events are fed.
-    pub quiet_ns: Option<u64>,
-    /// Time that goes back by more than this is a clock that was set, by less an event that comes
-    /// too late. Time that goes forward by more is counted as a gap.
-    pub jump_ns: u64,
-    /// Most open sections of a schema; beyond, one that was not touched for long is given up.
-    pub sections_max: usize,
-    /// Most open requests of a schema; beyond, seeds begin none.
-    pub requests_max: usize,
-    /// Most events of a request; then it is taken to be complete.
-    pub events_max: usize,
-    /// Most ranges of bytes on their way in a stream.
-    pub ranges_max: usize,
-    /// Most requests that share a section or an event.
-    pub sharers_max: usize,
-    /// Whether events tell when actors are switched out. If not, an actor that `expects` something
-    /// waits for it from then on.
-    pub switches: bool,
-    /// Of each schema, only the request of this number is told. Others are followed as ever, and it is
-    /// counted how many events each has, but nothing is written down of them.
-    pub only: Option<u64>,
-}
-
-impl Default for Options {
-    fn default() -> Options {
-        Options {
-            quiet_ns: Some(60_000_000_000),
-            jump_ns: 1_000_000_000,
-            sections_max: 1 << 20,
-            requests_max: 1 << 20,
-            events_max: 1 << 20,
-            ranges_max: 4096,
-            sharers_max: 16,
-            switches: true,
-            only: None,
-        }
-    }
-}
-
-/// What did not go as it should: nothing is left out silently.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Counts {
-    /// Events fed.
-    pub events: u64,
-    /// Events that came too late; they are taken to happen with the event before.
-    pub out_of_order: u64,
-    /// Times that the clock was set back; it goes on from where it was.
-    pub clock_jumps: u64,
-    /// Times that nothing happened for longer than [`Options::jump_ns`].
-    pub gaps: u64,
-    /// Events of kinds that the program's catalog does not have.
-    pub unknown: u64,
-}
-
-/// What did not go as it should in one schema.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct SchemaCounts {
-    /// Events that a rule took.
-    pub matched: u64,
-    /// Requests begun.
-    pub begun: u64,
-    /// Seeds that began none because [`Options::requests_max`] were open.
-    pub refused: u64,
-    /// Bindings to sections that were not open.
-    pub unbound: u64,
-    /// STOPs of sections that were not open.
-    pub unmatched_stops: u64,
-    /// Sections closed by a START of their key: STOPs that are missing, where the schema has any.
-    pub restarted: u64,
-    /// Bindings left out because a value does not fit into its key.
-    pub unfit: u64,
-    /// Sections given up because [`Options::sections_max`] were open.
-    pub evicted: u64,
-    /// Bytes received that nobody was seen to send.
-    pub bytes_unsent: u64,
-    /// Bytes sent twice, or given up because of [`Options::ranges_max`].
-    pub bytes_dropped: u64,
-    /// Bytes in flight when their stream was started or stopped.
-    pub bytes_unread: u64,
-    /// Requests left out of a section or event because of [`Options::sharers_max`].
-    pub sharers_cut: u64,
-    /// Requests completed because of [`Options::events_max`].
-    pub too_long: u64,
-    /// Requests completed because they were quiet.
-    pub quiet: u64,
-}
 
 /// Runs the schemas of a program over events.
 ///

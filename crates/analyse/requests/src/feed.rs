@@ -2,34 +2,16 @@
 //! does not depend on what is open.
 
 use crate::deeds::Deed;
-use crate::engine::Options;
-use crate::plain::Plain;
+use crate::options::Options;
+use crate::piece::{PIECE, Piece};
+use crate::plain::{Passed, Plain};
 use crate::program::{Rule, Schema};
+use crate::request::Outcome;
 use crate::requests::Complete;
 use crate::run::{Now, Run};
+use crate::setting::Setting;
 use crate::simple::Simple;
-use crate::steps::{PIECE, Piece, Step, Steps};
-
-/// What stays the same from event to event of a piece.
-#[derive(Clone, Copy)]
-pub(crate) struct Setting<'a> {
-    pub rules: &'a [Rule],
-    /// By rule.
-    pub ways: &'a [Ways],
-    pub steps: &'a Steps,
-    pub piece: Piece<'a>,
-    /// The place of the piece's first event among all.
-    pub ordinal: u64,
-    pub options: Options,
-}
-
-impl Setting<'_> {
-    #[inline]
-    pub fn now(&self, step: &Step, ns: u64) -> Now {
-        let event = self.rules[step.rule as usize].event;
-        Now { ns, ordinal: self.ordinal + u64::from(step.row), event }
-    }
-}
+use crate::steps::{Beside, Step, Steps};
 
 /// The ways through an event that are shorter than [`Run::apply`], for rules that do little.
 #[derive(Default)]
@@ -109,14 +91,80 @@ impl Feed {
         out: &mut dyn FnMut(Complete<'_>),
     ) {
         let Feed { run, ways, steps, .. } = self;
-        steps.find(schema, ways, piece, &mut run.sections.keys, &mut run.streams.keys);
+        let beside = |rule: u32| ways[rule as usize].plain.beside;
+        steps.find(schema, beside, piece, &mut run.sections.keys, &mut run.streams.keys);
         run.sections.grow();
         run.streams.grow();
         run.counts.matched += steps.taken().len() as u64;
         let rules = &schema.rules;
         let options = *options;
-        run.take(&Setting { rules, ways, steps, piece, ordinal, options }, out);
+        run.take(&Setting { rules, steps, piece, ordinal, options }, ways, out);
         run.sections.sweep();
         run.streams.sweep();
+    }
+}
+
+impl Run {
+    /// Takes the events of a piece in order of time.
+    fn take(&mut self, setting: &Setting<'_>, ways: &[Ways], out: &mut dyn FnMut(Complete<'_>)) {
+        let Setting { steps, piece, ref options, .. } = *setting;
+        let times_ns = piece.times_ns();
+        for step in steps.taken() {
+            let row = step.row as usize;
+            let ns = times_ns[row % PIECE];
+            if self.alarms.next_ns <= ns {
+                // Events that no rule takes are looked at only when somebody waits for their time.
+                self.pass(options, &times_ns[..=row], out);
+            }
+            let ways = &ways[step.rule as usize];
+            if step.beside != Beside::Other {
+                match self.plain(&ways.plain, setting, step, ns) {
+                    Passed::Done => continue,
+                    Passed::Full(slot) => {
+                        self.too_long.push(slot);
+                        self.complete(ns, out);
+                        continue;
+                    }
+                    Passed::Not => {}
+                }
+            }
+            if !ways.simple.as_ref().is_some_and(|simple| simple.take(self, setting, step, ns)) {
+                self.generally(setting, step, setting.now(step, ns), out);
+            }
+            if !(self.loose.is_empty() && self.too_long.is_empty()) {
+                self.complete(ns, out);
+            }
+        }
+        self.pass(options, &times_ns[..piece.kinds.len()], out);
+    }
+
+    /// Time passes, from event to event, if anybody waits for it.
+    #[cold]
+    fn pass(&mut self, options: &Options, times_ns: &[u64], out: &mut dyn FnMut(Complete<'_>)) {
+        let first = times_ns.partition_point(|now_ns| *now_ns < self.alarms.next_ns);
+        for now_ns in &times_ns[first..] {
+            if self.alarms.next_ns <= *now_ns {
+                self.give_up_quiet(options, *now_ns, out);
+            }
+        }
+    }
+
+    /// The way that is always right.
+    #[inline(never)]
+    fn generally(
+        &mut self,
+        setting: &Setting<'_>,
+        step: &Step,
+        now: Now,
+        out: &mut dyn FnMut(Complete<'_>),
+    ) {
+        let rule = &setting.rules[step.rule as usize];
+        let looked = (setting.steps.places(step), setting.piece, step.row as usize);
+        self.apply(rule, &setting.options, now, looked);
+        if rule.end {
+            for n in 0..self.owners.len() {
+                self.end(self.owners[n], Outcome::Ended, now.ns, out);
+            }
+        }
     }
 }

@@ -10,7 +10,7 @@
 
 use std::cmp::Reverse;
 
-use crate::deeds::{Deed, Deeds};
+use crate::deeds::{DEED_BITS, Deed, Deeds};
 use crate::request::{Request, RequestEvent, RequestSection, Span};
 use crate::state::{Code, State, Wait};
 
@@ -38,8 +38,6 @@ const WHAT: u32 = 4;
 const TIME: u32 = 36;
 const TIME_BITS: u32 = u64::BITS - TIME;
 
-// Of an event: what it does comes first, then its actor.
-pub(crate) const DEED_BITS: u32 = 12;
 const ACTOR: u32 = WHAT + DEED_BITS;
 const ACTOR_BITS: u32 = 4;
 const ORDINAL: u32 = ACTOR + ACTOR_BITS;

@@ -6,7 +6,7 @@
 
 use crate::diagnostic::{Span, suggest};
 use crate::lexer::{Kind, Token, tokens};
-use crate::state::State;
+use crate::state::{NewState, State};
 use crate::syntax::*;
 
 /// Words that begin items.

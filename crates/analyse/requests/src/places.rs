@@ -2,8 +2,8 @@
 //! branch depends on the event.
 
 use crate::keys::{Lane, Lookup, UNFIT};
+use crate::piece::{PIECE, Piece, Rows, scope};
 use crate::program::{Key, Rule};
-use crate::steps::{PIECE, Piece, Rows, scope};
 use crate::table::Word;
 
 /// A key of a timeline that is a field, or two, and has 64 bits at most: its value always fits.

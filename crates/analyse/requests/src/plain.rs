@@ -2,15 +2,16 @@
 //! it.
 
 use crate::deeds::Deed;
-use crate::engine::Options;
 use crate::event::EventId;
-use crate::feed::Setting;
+use crate::handles::PeerMark;
 use crate::log::Entry;
+use crate::options::Options;
 use crate::program::Rule;
 use crate::run::Run;
-use crate::sections::{Member, Met, NOBODY, PeerMark, Section};
+use crate::sections::{Member, Met, NOBODY, Section};
+use crate::setting::Setting;
 use crate::state::Code;
-use crate::steps::Step;
+use crate::steps::{Beside, Step};
 use crate::syntax::Role;
 
 /// A rule that binds an actor by BASIC, and perhaps something else by START, BASIC or STOP, prepared.
@@ -22,22 +23,6 @@ pub(crate) struct Plain {
     pub beside: Beside,
     /// What becomes of the actor's state and what it expects.
     next: [Code; Code::COUNT],
-}
-
-/// What is bound beside the actor. Events are told what their rules say here as soon as these are
-/// known: which way an event goes can be foreseen least, so nothing should have to be waited for.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Beside {
-    /// Nothing, and where the actor's section is not open, the event does nothing.
-    Nothing,
-    /// Something that is there, if anything.
-    Known,
-    /// Something that begins.
-    Begun,
-    /// Something that ends.
-    Ended,
-    /// There is no such actor, or the rule does more.
-    Other,
 }
 
 impl Default for Plain {

@@ -2,9 +2,9 @@
 
 use crate::deeds::Deeds;
 use crate::gaps;
+use crate::handles::{PeerMark, RequestRef};
 use crate::log::{Doing, Log, Stay};
 use crate::request::{Link, LinkKind, Outcome, Peer, Request, RequestSection};
-use crate::sections::{PeerMark, RequestRef};
 use crate::state::State;
 
 /// An open request, as small as it can be: one line of the cache and its log. With many open, most of

@@ -1,17 +1,15 @@
 //! One schema at work.
 
 use crate::alarms::Alarms;
+use crate::counts::SchemaCounts;
 use crate::deeds::{Deed, Deeds};
-use crate::engine::{Options, SchemaCounts};
 use crate::event::EventId;
-use crate::feed::Setting;
 use crate::log::Entry;
-use crate::plain::{Beside, Passed};
+use crate::options::Options;
 use crate::program::{Lane, Schema};
 use crate::request::Outcome;
 use crate::requests::{Arrival, Complete, Requests};
 use crate::sections::{Met, Sections};
-use crate::steps::{PIECE, Step};
 use crate::streams::Streams;
 
 /// A binding that found no section.
@@ -107,72 +105,9 @@ impl Run {
         (self.sections.len(), self.requests.len(), self.streams.len())
     }
 
-    /// Takes the events of a piece in order of time.
-    pub fn take(&mut self, setting: &Setting<'_>, out: &mut dyn FnMut(Complete<'_>)) {
-        let Setting { ways, steps, piece, ref options, .. } = *setting;
-        let times_ns = piece.times_ns();
-        for step in steps.taken() {
-            let row = step.row as usize;
-            let ns = times_ns[row % PIECE];
-            if self.alarms.next_ns <= ns {
-                // Events that no rule takes are looked at only when somebody waits for their time.
-                self.pass(options, &times_ns[..=row], out);
-            }
-            let ways = &ways[step.rule as usize];
-            if step.beside != Beside::Other {
-                match self.plain(&ways.plain, setting, step, ns) {
-                    Passed::Done => continue,
-                    Passed::Full(slot) => {
-                        self.too_long.push(slot);
-                        self.complete(ns, out);
-                        continue;
-                    }
-                    Passed::Not => {}
-                }
-            }
-            if !ways.simple.as_ref().is_some_and(|simple| simple.take(self, setting, step, ns)) {
-                self.generally(setting, step, setting.now(step, ns), out);
-            }
-            if !(self.loose.is_empty() && self.too_long.is_empty()) {
-                self.complete(ns, out);
-            }
-        }
-        self.pass(options, &times_ns[..piece.kinds.len()], out);
-    }
-
-    /// Time passes, from event to event, if anybody waits for it.
-    #[cold]
-    fn pass(&mut self, options: &Options, times_ns: &[u64], out: &mut dyn FnMut(Complete<'_>)) {
-        let first = times_ns.partition_point(|now_ns| *now_ns < self.alarms.next_ns);
-        for now_ns in &times_ns[first..] {
-            if self.alarms.next_ns <= *now_ns {
-                self.give_up_quiet(options, *now_ns, out);
-            }
-        }
-    }
-
-    /// The way that is always right.
-    #[inline(never)]
-    fn generally(
-        &mut self,
-        setting: &Setting<'_>,
-        step: &Step,
-        now: Now,
-        out: &mut dyn FnMut(Complete<'_>),
-    ) {
-        let rule = &setting.rules[step.rule as usize];
-        let looked = (setting.steps.places(step), setting.piece, step.row as usize);
-        self.apply(rule, &setting.options, now, looked);
-        if rule.end {
-            for n in 0..self.owners.len() {
-                self.end(self.owners[n], Outcome::Ended, now.ns, out);
-            }
-        }
-    }
-
     /// Gives out the requests that this event completed.
     #[inline(never)]
-    fn complete(&mut self, at_ns: u64, out: &mut dyn FnMut(Complete<'_>)) {
+    pub(crate) fn complete(&mut self, at_ns: u64, out: &mut dyn FnMut(Complete<'_>)) {
         while let Some(slot) = self.too_long.pop() {
             if self.requests.is_slot_open(slot) {
                 self.counts.too_long += 1;
@@ -188,7 +123,13 @@ impl Run {
     }
 
     /// Takes a request out of its sections and gives it out.
-    fn end(&mut self, slot: u32, outcome: Outcome, at_ns: u64, out: &mut dyn FnMut(Complete<'_>)) {
+    pub(crate) fn end(
+        &mut self,
+        slot: u32,
+        outcome: Outcome,
+        at_ns: u64,
+        out: &mut dyn FnMut(Complete<'_>),
+    ) {
         // Nothing is known of the time after its last event when it is over by itself.
         let at_ns = match outcome {
             Outcome::Quiet | Outcome::Unfinished => self.requests.last_ns(slot),
@@ -210,7 +151,12 @@ impl Run {
         self.requests.end((self.schema, slot), outcome, out);
     }
 
-    fn give_up_quiet(&mut self, options: &Options, now_ns: u64, out: &mut dyn FnMut(Complete<'_>)) {
+    pub(crate) fn give_up_quiet(
+        &mut self,
+        options: &Options,
+        now_ns: u64,
+        out: &mut dyn FnMut(Complete<'_>),
+    ) {
         let quiet_ns = options.quiet_ns.unwrap_or(u64::MAX);
         while let Some(request) = self.alarms.due(now_ns) {
             if !self.requests.is_open(request) {

@@ -1,32 +1,11 @@
 //! Open sections of timelines: the only thing besides open requests that the engine remembers.
 
 use crate::event::EventId;
+use crate::handles::PeerMark;
 use crate::keys::Keys;
 use crate::log::Stay;
 use crate::requests::Open;
 use crate::state::Code;
-
-/// A request that may be complete by now, in one word: its slot, then the slot's generation. Slots are
-/// used again; the generation tells whether it is still the same request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct RequestRef(u64);
-
-impl RequestRef {
-    #[inline]
-    pub fn new(slot: u32, generation: u32) -> RequestRef {
-        RequestRef(u64::from(slot) << 32 | u64::from(generation))
-    }
-
-    #[inline]
-    pub fn slot(self) -> u32 {
-        (self.0 >> 32) as u32
-    }
-
-    #[inline]
-    pub fn generation(self) -> u32 {
-        self.0 as u32
-    }
-}
 
 /// A request in a section. Sections hold open requests only, so no generation is needed.
 #[derive(Clone, Copy, Debug)]
@@ -42,17 +21,6 @@ pub(crate) const NOBODY: u32 = u32::MAX - 3;
 const CLOSED: u32 = u32::MAX - 1;
 /// Stands for the slot of a section's request where there are several.
 const SEVERAL: u32 = u32::MAX;
-
-/// An actor to remember after its section is closed.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct PeerMark {
-    /// Number of the section; 0 for nobody.
-    pub serial: u64,
-    pub key: u128,
-    pub timeline: u16,
-    /// The request it worked on, or one of them.
-    pub request: Option<u64>,
-}
 
 /// What is open at a place: what every event bound to it reads or writes, in one cache line.
 #[repr(align(64))]

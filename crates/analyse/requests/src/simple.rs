@@ -4,23 +4,22 @@
 //! Everything is looked at before anything is done, so whatever is unusual can still be left to
 //! [`Run::apply`].
 
+use crate::counts::SchemaCounts;
 use crate::deeds::Deed;
-use crate::engine::{Options, SchemaCounts};
 use crate::event::EventId;
-use crate::feed::Setting;
+use crate::handles::PeerMark;
 use crate::keys::Keys;
 use crate::log::Entry;
+use crate::options::Options;
 use crate::program::{After, Bind, Rule};
 use crate::request::LinkKind;
 use crate::requests::{Arrival, Open, Requests};
 use crate::run::{Now, Run, begin};
-use crate::sections::{Member, NOBODY, Opener, PeerMark, Section, Sections};
+use crate::sections::{Member, NOBODY, Opener, Section, Sections};
+use crate::setting::Setting;
 use crate::state::{Code, State};
-use crate::steps::Step;
+use crate::steps::{MOST, Step};
 use crate::syntax::Role;
-
-/// Most bindings of such a rule.
-pub(crate) const MOST: usize = 3;
 
 /// A rule that only starts, stops and binds, prepared. Only its first binding may be to an actor.
 pub(crate) struct Simple {

@@ -1,8 +1,6 @@
 //! What an actor does at a time: it runs, it could run, or it waits for something. Before it does
 //! anything, what it will do may lie there and wait for it.
 
-use crate::syntax::{self, NewState};
-
 /// What an actor waits for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Wait {
@@ -77,13 +75,12 @@ pub(crate) struct Change {
 }
 
 impl Change {
-    /// What a schema says; `None` if it says nothing.
-    pub fn of(change: &syntax::Change) -> Option<Change> {
-        let expects = match change.expects {
+    /// `was …`, `is …` and `expects …`; `None` if nothing is said.
+    pub fn new(was: Option<Wait>, is: Option<NewState>, expects: Option<State>) -> Option<Change> {
+        let expects = match expects {
             Some(State::Waiting(wait)) => Some(wait),
             _ => None,
         };
-        let syntax::Change { was, is, .. } = *change;
         (was.is_some() || is.is_some() || expects.is_some()).then_some(Change { was, is, expects })
     }
 }
@@ -194,6 +191,15 @@ impl Times {
     pub fn total(&self) -> u64 {
         self.0.iter().fold(0, |sum, ns| sum.saturating_add(*ns))
     }
+}
+
+/// What can stand behind `is`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NewState {
+    /// This one.
+    State(State),
+    /// `blocked`: the one that was expected.
+    Blocked,
 }
 
 #[cfg(test)]

@@ -6,54 +6,13 @@
 //! other. What has to be done in order of time is left with numbers.
 
 use crate::event::EventId;
-use crate::feed::Ways;
 use crate::keys::{Keys, UNFIT};
+use crate::piece::{PIECE, Piece, Rows};
 use crate::places::Find;
-use crate::plain::Beside;
 use crate::program::{KeyId, LaneId, Rule, Schema, Scope};
-use crate::simple::MOST;
-
-/// Events of a piece. What belongs to one stays in the first caches while it is worked on, and places
-/// of sections that were open in between are soon used again; but the loops over events of one kind
-/// should not be too short.
-pub(crate) const PIECE: usize = 1024;
-
-/// Something for each event of a piece. Its length is known, so what is in a piece is in bounds.
-pub(crate) type Rows<T> = [T; PIECE];
 
 /// No rule.
 const NONE: u32 = u32::MAX;
-
-/// Some events, column by column.
-#[derive(Clone, Copy)]
-pub(crate) struct Piece<'a> {
-    pub kinds: &'a [EventId],
-    /// Those of the whole batch, or of more: not shorter than a whole piece from here.
-    pub times_ns: &'a [u64],
-    /// The same.
-    pub columns: &'a [Vec<u64>],
-    /// Where the piece begins in them.
-    pub first: usize,
-}
-
-impl<'a> Piece<'a> {
-    /// The piece's part of a column.
-    #[inline]
-    pub fn column(&self, column: usize) -> &'a Rows<u64> {
-        self.whole(&self.columns[column])
-    }
-
-    /// The times of its events, and of what else there is.
-    #[inline]
-    pub fn times_ns(&self) -> &'a Rows<u64> {
-        self.whole(self.times_ns)
-    }
-
-    #[inline]
-    fn whole(&self, column: &'a [u64]) -> &'a Rows<u64> {
-        column[self.first..].first_chunk().expect("columns are as long as a piece")
-    }
-}
 
 /// Keys of an event that most rules have no more than.
 pub(crate) const USUAL: usize = 2;
@@ -151,11 +110,11 @@ impl Steps {
         Places { step, more: &self.more }
     }
 
-    /// Finds out what the events of a piece do.
+    /// Finds out what the events of a piece do. `beside` says what a rule binds beside an actor.
     pub fn find(
         &mut self,
         schema: &Schema,
-        ways: &[Ways],
+        beside: impl Fn(u32) -> Beside,
         piece: Piece<'_>,
         timelines: &mut Keys,
         streams: &mut Keys,
@@ -177,8 +136,7 @@ impl Steps {
                 let rule = &schema.rules[rule_number as usize];
                 let number_taken = take(rule, piece, rest, spare);
                 let (taken, left) = rest.split_at_mut(number_taken);
-                let beside = ways[rule_number as usize].plain.beside;
-                finds.look_up(rule, (rule_number, beside), piece, taken);
+                finds.look_up(rule, (rule_number, beside(rule_number)), piece, taken);
                 *number += number_taken;
                 rest = left;
             }
@@ -290,18 +248,21 @@ impl Finds<'_> {
     }
 }
 
-/// Values that expressions of a rule can name.
-pub(crate) fn scope<'a>(
-    rule: &Rule,
-    piece: Piece<'a>,
-    row: usize,
-    locals: &'a mut Vec<i128>,
-) -> Scope<'a> {
-    let (columns, row) = (piece.columns, piece.first + row);
-    locals.clear();
-    for local in &rule.locals {
-        let value = local.of(&Scope { columns, row, locals });
-        locals.push(value);
-    }
-    Scope { columns, row, locals }
+/// What is bound beside the actor. Events are told what their rules say here as soon as these are
+/// known: which way an event goes can be foreseen least, so nothing should have to be waited for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Beside {
+    /// Nothing, and where the actor's section is not open, the event does nothing.
+    Nothing,
+    /// Something that is there, if anything.
+    Known,
+    /// Something that begins.
+    Begun,
+    /// Something that ends.
+    Ended,
+    /// There is no such actor, or the rule does more.
+    Other,
 }
+
+/// Most bindings of a rule that [`crate::simple`] takes.
+pub(crate) const MOST: usize = 3;

@@ -6,8 +6,8 @@
 use std::collections::VecDeque;
 
 use crate::few::Few;
+use crate::handles::{PeerMark, RequestRef};
 use crate::keys::Keys;
-use crate::sections::{PeerMark, RequestRef};
 
 /// A range of bytes of requests.
 pub(crate) struct Range {

@@ -1,7 +1,7 @@
 //! A schema as it was written: names are not looked up yet, each knows its place.
 
 use crate::diagnostic::Span;
-use crate::state::{State, Wait};
+use crate::state::{self, NewState, State, Wait};
 
 /// A word and its place.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -69,13 +69,11 @@ pub(crate) struct Change {
     pub span: Span,
 }
 
-/// What can stand behind `is`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum NewState {
-    /// This one.
-    State(State),
-    /// `blocked`: the one that was expected.
-    Blocked,
+impl Change {
+    /// What it says of an actor; `None` if it says nothing.
+    pub fn of_actor(&self) -> Option<state::Change> {
+        state::Change::new(self.was, self.is, self.expects)
+    }
 }
 
 /// How an event is bound to a timeline.

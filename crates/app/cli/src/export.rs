@@ -134,8 +134,8 @@ pub fn run(args: ExportArgs) -> anyhow::Result<ExitCode> {
 fn spans(args: &ExportArgs, format: SpanFormat) -> anyhow::Result<ExitCode> {
     let path = output::chosen(args.trace.as_deref())?;
     let trace = output::open(&path)?;
-    let (sources, _) = requests::sources(&args.schema, &trace)?;
-    let session = requests::open(&trace, &sources, &args.schema)?;
+    let (sources, _) = requests::session::sources(&args.schema, &trace)?;
+    let session = requests::session::open(&trace, &sources, &args.schema)?;
     let to_stdout = args.output.as_deref().is_some_and(|file| file.as_os_str() == "-");
     let written = if to_stdout {
         let mut out = BufWriter::with_capacity(1 << 16, io::stdout().lock());

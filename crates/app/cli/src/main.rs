@@ -34,6 +34,8 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
 
+use crate::output::told;
+
 /// Lifting allocates much in many threads: with this it takes a fifth less processor time than with
 /// glibc's.
 #[global_allocator]
@@ -112,7 +114,7 @@ fn main() -> ExitCode {
 fn run() -> ExitCode {
     let cli = Cli::parse();
     let result = match cli.command {
-        Command::Record(args) => record::run(args),
+        Command::Record(args) => record(args),
         Command::Collect(args) => collect::run(&args),
         Command::Send(args) => collect::send(&args),
         Command::Instrument(args) => instrument::run(&args),
@@ -149,17 +151,14 @@ fn run() -> ExitCode {
     })
 }
 
-/// An error and its causes, but for those that have been told already: many say what the system
-/// answered themselves.
-fn told(error: &anyhow::Error) -> String {
-    let mut text = error.to_string();
-    for cause in error.chain().skip(1).map(|cause| cause.to_string()) {
-        if !text.contains(&cause) {
-            text.push_str(": ");
-            text.push_str(&cause);
-        }
-    }
-    text
+/// Records a program that it starts, or one that runs already.
+fn record(args: record::Args) -> anyhow::Result<ExitCode> {
+    let quiet = args.quiet;
+    let recorded = args.probed_pid().and_then(|pid| match pid {
+        Some(pid) => attach::run(&args, pid),
+        None => record::run(args),
+    });
+    recorded.or_else(|error| record::failed(error, quiet))
 }
 
 fn man() -> anyhow::Result<ExitCode> {

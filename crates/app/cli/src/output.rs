@@ -261,6 +261,19 @@ pub fn stand(path: &Path) -> anyhow::Result<Stand> {
     }
 }
 
+/// An error and its causes, but for those that have been told already: many say what the system
+/// answered themselves.
+pub(crate) fn told(error: &anyhow::Error) -> String {
+    let mut text = error.to_string();
+    for cause in error.chain().skip(1).map(|cause| cause.to_string()) {
+        if !text.contains(&cause) {
+            text.push_str(": ");
+            text.push_str(&cause);
+        }
+    }
+    text
+}
+
 #[cfg(test)]
 mod tests {
     use super::harmless;

@@ -26,9 +26,8 @@ use fettle_trace::{Manifest, ProbeMode};
 use serde_json::json;
 
 use crate::mode::ModeArg;
-use crate::output;
 use crate::select::SelectArgs;
-use crate::threads;
+use crate::{output, threads};
 
 /// Arguments of `fettle record`.
 #[derive(Debug, Parser)]
@@ -147,6 +146,15 @@ pub struct Args {
 }
 
 impl Args {
+    /// The running process that is to get probes, if that is what is wanted.
+    pub(crate) fn probed_pid(&self) -> anyhow::Result<Option<u32>> {
+        match (&self.pid[..], self.wants_probes()) {
+            (_, false) | ([], true) => Ok(None),
+            ([pid], true) => Ok(Some(*pid)),
+            _ => bail!("probes go with one --pid: record the others by themselves"),
+        }
+    }
+
     /// Whether probes are asked for, of a process that runs already.
     fn wants_probes(&self) -> bool {
         self.mode.is_some() || self.probe.is_some() || self.locks || !self.arguments.is_empty()
@@ -168,43 +176,35 @@ pub(crate) enum PolicyArg {
     Wait,
 }
 
-/// Runs the command.
-pub fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let quiet = args.quiet;
-    start(args).or_else(|error| {
-        let known = error.downcast_ref::<RecordError>();
-        match known {
-            // What came while we looked for the program was for it.
-            Some(RecordError::Live(LiveError::Stillborn {
-                status: ExitStatus::Signal { signal, .. },
-            })) => {
-                if !quiet {
-                    say!("fettle: {error:#}");
-                }
-                fettle_record::die_by(*signal)
+/// What an error of a recording comes to: the program's own end, where it came to one.
+pub fn failed(error: anyhow::Error, quiet: bool) -> anyhow::Result<ExitCode> {
+    let known = error.downcast_ref::<RecordError>();
+    match known {
+        // What came while we looked for the program was for it.
+        Some(RecordError::Live(LiveError::Stillborn {
+            status: ExitStatus::Signal { signal, .. },
+        })) => {
+            if !quiet {
+                say!("fettle: {error:#}");
             }
-            Some(RecordError::Unfinished { status: Some(status), .. }) if !is_success(*status) => {
-                say!("fettle: {}", crate::told(&error));
-                pass_on(*status)
-            }
-            _ => match known.and_then(RecordError::shell_status) {
-                Some(status) => {
-                    say!("fettle: {}", crate::told(&error));
-                    Ok(ExitCode::from(status))
-                }
-                None => Err(error),
-            },
+            fettle_record::die_by(*signal)
         }
-    })
+        Some(RecordError::Unfinished { status: Some(status), .. }) if !is_success(*status) => {
+            say!("fettle: {}", output::told(&error));
+            pass_on(*status)
+        }
+        _ => match known.and_then(RecordError::shell_status) {
+            Some(status) => {
+                say!("fettle: {}", output::told(&error));
+                Ok(ExitCode::from(status))
+            }
+            None => Err(error),
+        },
+    }
 }
 
-fn start(args: Args) -> anyhow::Result<ExitCode> {
-    if let ([pid, others @ ..], true) = (&args.pid[..], args.wants_probes()) {
-        if !others.is_empty() {
-            bail!("probes go with one --pid: record the others by themselves");
-        }
-        return crate::attach::run(&args, *pid);
-    }
+/// Runs the command, but for what [`Args::probed_pid`] is for.
+pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     if args.alone {
         bail!("--alone goes with probes: say what to measure by --mode");
     }

@@ -14,6 +14,7 @@ mod assets;
 pub mod calls;
 mod error;
 mod guard;
+mod label;
 mod layouts;
 pub mod range;
 mod requests;
@@ -33,14 +34,14 @@ use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use fettle_trace::Trace;
 
+use app::{App, Shown};
+use guard::Guard;
+
 pub use error::{Error, Result};
 pub use guard::TOKEN_HEADER;
 
 pub use app::Keep;
 pub use layouts::Layouts;
-
-use app::{App, Shown};
-use guard::Guard;
 
 /// Threads that answer; what takes long is done by others.
 const ANSWERING_THREADS: usize = 2;

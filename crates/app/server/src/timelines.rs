@@ -11,6 +11,7 @@ use fettle_trace::{Call, Part, Thread, Trace};
 use rustc_hash::FxHashMap;
 
 use crate::error::Result;
+use crate::label::{Label, Named};
 use crate::told::{self, Telling};
 use crate::track::{Span, Track};
 
@@ -52,35 +53,6 @@ pub struct Timeline {
 
 /// Number of the first row of [`Timeline::told`]. Rows before it are calls of that depth.
 pub const TOLD: u32 = 1 << 16;
-
-/// What a span is called.
-#[derive(Debug)]
-pub struct Label {
-    /// As shown.
-    pub name: String,
-    /// What the name is of.
-    pub named: Named,
-}
-
-/// What a name is of.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Named {
-    /// A function with recorded calls.
-    Function {
-        /// [`fettle_trace::Function::id`].
-        id: u32,
-        /// File name of its module.
-        module: String,
-        /// Source file and line, if known.
-        place: Option<String>,
-    },
-    /// What a thread did: [`fettle_requests::State`].
-    State,
-    /// What lasted until an event of this name.
-    Lasting,
-    /// Events of this name.
-    Event,
-}
 
 impl Timeline {
     /// One that nothing is known of yet.

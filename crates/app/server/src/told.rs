@@ -9,7 +9,7 @@ use fettle_trace::{Thread, Trace};
 use rustc_hash::FxHashMap;
 
 use crate::error::Result;
-use crate::timelines::{Label, Named};
+use crate::label::{Label, Named};
 use crate::track::{Span, Track};
 
 /// Events held at most.

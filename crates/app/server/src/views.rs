@@ -6,8 +6,9 @@ use fettle_trace::{Manifest, ProbeMode, Trace};
 use serde::Serialize;
 
 use crate::calls::CallId;
+use crate::label::{Label, Named};
 use crate::range::RangeTree;
-use crate::timelines::{Label, Named, Timeline, Timelines};
+use crate::timelines::{Timeline, Timelines};
 use crate::track::Span;
 
 /// Version of these objects.

@@ -1,15 +1,14 @@
 //! Calls, and the functions that they are of: a module of several traces is one in the new one, so
 //! that a function's calls on all machines stand together.
 
-use rustc_hash::{FxHashMap, FxHashSet};
-
 use fettle_trace::{
     Call, CallWriter, Finish, Function, Manifest, Mapping, Module, Parameter, ProbeCost, ProbeMode,
     Skipped, Trace,
 };
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::error::{Error, Result};
-use crate::write::One;
+use crate::source::{SourceTrace, Threads};
 
 /// What probes of a trace have measured, as far as it can stand beside other traces' in one.
 #[derive(Clone, Debug, PartialEq)]
@@ -88,7 +87,7 @@ type Functions = FxHashMap<u32, u32>;
 
 impl Code {
     /// Takes in the code of a trace.
-    fn add(&mut self, one: &One<'_>) -> Result<Functions> {
+    fn add(&mut self, one: &SourceTrace<'_>) -> Result<Functions> {
         let mut modules = FxHashMap::default();
         for module in one.trace.modules()? {
             modules.insert(module.id, self.module(module, one.machine));
@@ -159,13 +158,10 @@ impl Code {
     }
 }
 
-/// A trace's numbers of threads in the new trace.
-pub(crate) type Threads = FxHashMap<u32, u32>;
-
 /// Takes in what probes of a trace have recorded. Answers how many calls it had of functions or
 /// threads that it has not.
 pub(crate) fn add(
-    one: &One<'_>,
+    one: &SourceTrace<'_>,
     threads: &Threads,
     code: &mut Code,
     writer: &mut CallWriter,
@@ -213,7 +209,7 @@ pub(crate) fn add(
     Ok(unknown)
 }
 
-fn switches(one: &One<'_>, threads: &Threads, writer: &mut CallWriter) -> Result<()> {
+fn switches(one: &SourceTrace<'_>, threads: &Threads, writer: &mut CallWriter) -> Result<()> {
     let mut result = Ok(());
     one.trace.for_each_switch(|switches| {
         let known = switches.iter().filter_map(|switch| {
@@ -229,7 +225,7 @@ fn switches(one: &One<'_>, threads: &Threads, writer: &mut CallWriter) -> Result
 }
 
 fn calls(
-    one: &One<'_>,
+    one: &SourceTrace<'_>,
     number: &dyn Fn(u32, u32) -> Option<(u32, u32)>,
     writer: &mut CallWriter,
     stop: &dyn Fn() -> bool,

@@ -14,22 +14,24 @@
 //! I/O is `fettle-trace`'s alone.
 #![forbid(unsafe_code)]
 
+mod aligned;
 mod calls;
 pub mod clock;
 mod error;
 mod messages;
+mod source;
 mod write;
 
-use std::path::{Path, PathBuf};
-
-use rustc_hash::FxHashSet;
+use std::path::PathBuf;
 
 use fettle_trace::{Manifest, MergedTrace, Trace};
+use rustc_hash::FxHashSet;
 
-pub use error::{Error, Result};
-
+use crate::aligned::{Aligned, merged_trace};
 use crate::clock::{Line, NoFit};
 use crate::messages::{Between, Openings, Pair, Sides, Texts};
+
+pub use error::{Error, Result};
 
 /// Machines at most: numbers of processes have 32 bits, of which one needs 22, and numbers of
 /// sockets are told apart by their highest byte.
@@ -53,18 +55,6 @@ pub struct Merged {
     pub manifest: Manifest,
     /// How each trace's clock was brought to the first one's.
     pub traces: Vec<MergedTrace>,
-}
-
-/// How a trace's times become those of the new one.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Aligned {
-    /// To the first trace's clock.
-    pub(crate) line: Line,
-    /// For the manifest.
-    pub(crate) by: &'static str,
-    pub(crate) uncertainty_ns: Option<f64>,
-    pub(crate) messages: u64,
-    pub(crate) left_out: u64,
 }
 
 /// Merges. `stop` is asked now and then whether to give up.
@@ -313,25 +303,4 @@ fn unreached(
 fn has_sockets(trace: &Trace) -> bool {
     let kinds = &trace.manifest().events.kinds;
     kinds.iter().any(|kind| matches!(kind.name.as_str(), "sent" | "received") && kind.rows > 0)
-}
-
-/// For the manifest.
-fn merged_trace(trace: &Trace, aligned: &Aligned) -> MergedTrace {
-    let manifest = trace.manifest();
-    MergedTrace {
-        command: manifest.command.clone(),
-        start_unix_ns: manifest.start_unix_ns,
-        aligned_by: aligned.by.to_owned(),
-        offset_ns: aligned.line.offset_ns.round() as i64,
-        drift_ppm: aligned.line.drift * 1e6,
-        uncertainty_ns: aligned.uncertainty_ns.map(|ns| ns.ceil() as u64),
-        messages: aligned.messages,
-        left_out: aligned.left_out,
-    }
-}
-
-/// Takes back a trace that did not come to be.
-fn remove(folder: &Path) {
-    // The error that is told is the one that made us give up.
-    let _ = std::fs::remove_dir_all(folder);
 }

@@ -2,8 +2,10 @@
 
 use std::collections::VecDeque;
 
-use crate::decoder::{Answer, Ask, Decoder, Input, MARK, Reply, Step, recognise};
-use crate::{Counts, Message, NO_REPLY, Reason, Side, What};
+use crate::counts::{Counts, Reason};
+use crate::decoder::{Answer, Ask, Decoder, Input, MARK, Reply, Step};
+use crate::message::{Message, NO_REPLY, Side, What};
+use crate::recognise::recognise;
 
 /// Bytes that are kept of a head that is not whole.
 const HEAD: usize = 64 << 10;

@@ -1,7 +1,7 @@
 //! What a decoder is: it looks at the bytes at which a message, or a part of one, begins, and says
 //! how long that is and what it means. It never sees what is behind; whoever asks skips that.
 
-use crate::{Reason, http1, http2, memcached, postgres, resp};
+use crate::counts::Reason;
 
 /// What a message of a given form says: `None` while more bytes are needed, an error where it is
 /// no such message.
@@ -113,31 +113,4 @@ pub trait Decoder: std::fmt::Debug + Send {
 
     /// Bytes are missing, both directions begin anew; `false` if that cannot be.
     fn restart(&mut self) -> bool;
-}
-
-/// The decoder of a connection on which these bytes are the first that are known.
-pub fn recognise(bytes: &[u8]) -> Result<Box<dyn Decoder>, Option<Reason>> {
-    if http2::begins(bytes) {
-        return Ok(Box::<http2::Http2>::default());
-    }
-    if http1::begins(bytes) {
-        return Ok(Box::<http1::Http1>::default());
-    }
-    if resp::begins(bytes) {
-        return Ok(Box::<resp::Resp>::default());
-    }
-    if memcached::text_begins(bytes) {
-        return Ok(Box::<memcached::Text>::default());
-    }
-    if memcached::binary_begins(bytes) {
-        return Ok(Box::<memcached::Binary>::default());
-    }
-    if let Some(postgres) = postgres::recognise(bytes) {
-        return Ok(Box::new(postgres));
-    }
-    match bytes {
-        // A handshake, of any version in use.
-        [0x16, 3, 0..=4, ..] => Err(Some(Reason::Tls)),
-        _ => Err(None),
-    }
 }

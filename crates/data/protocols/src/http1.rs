@@ -1,7 +1,7 @@
 //! HTTP/1.0 and 1.1: a head of lines, and a body whose length the head tells, or in chunks that
 //! tell theirs.
 
-use crate::Reason;
+use crate::counts::Reason;
 use crate::decoder::{Answer, Ask, Decoder, Input, Read, Step};
 use crate::text::{number, told, words};
 

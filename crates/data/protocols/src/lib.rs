@@ -20,129 +20,25 @@
 #![forbid(unsafe_code)]
 
 mod connection;
+mod counts;
 mod decoder;
 mod hpack;
 mod http1;
 mod http2;
 mod huffman;
 mod memcached;
+mod message;
 mod postgres;
+mod recognise;
 mod resp;
 mod text;
 
 use rustc_hash::FxHashMap;
 
-use connection::Connection;
+use crate::connection::Connection;
 
-/// Which way bytes went, seen from the end that is looked at.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Side {
-    /// This end sent them.
-    Sent,
-    /// This end received them.
-    Received,
-}
-
-/// A message.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Message<'a> {
-    /// The protocol: `http1`, `http2`, `grpc`, `postgres`, `redis`, `memcached`.
-    pub protocol: &'static str,
-    /// Number of the exchange on its connection; of HTTP/2 the stream's.
-    pub exchange: u64,
-    /// What it says.
-    pub what: What<'a>,
-}
-
-/// What a message says.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum What<'a> {
-    /// A question, told with the bytes in which it is known what it is.
-    Ask {
-        /// What sort of: `GET`, `SELECT`, a method of gRPC.
-        command: &'a str,
-        /// Which one: a path, a statement, a command and its key; cut after 256 bytes.
-        text: &'a str,
-    },
-    /// Its answer, told with its last bytes.
-    Answer {
-        /// Whether all went well.
-        ok: bool,
-        /// How it went, in the protocol's words.
-        status: &'a str,
-    },
-    /// The question that was just told gets no answer: it is over when whoever reads it goes on.
-    Unanswered,
-    /// Nothing is known any more of a question that was told: its answer is not seen. It went this way.
-    Unseen {
-        /// Which way the question went.
-        asked: Side,
-    },
-}
-
-/// How a question went that got no answer.
-pub const NO_REPLY: &str = "no reply";
-
-/// How a question went whose answer is not seen.
-pub const UNSEEN: &str = "not seen";
-
-/// Why messages of a connection are not told.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Reason {
-    /// No protocol that is known.
-    Unknown,
-    /// Encrypted.
-    Tls,
-    /// It goes on with another protocol.
-    Upgraded,
-    /// Answers come without questions: subscriptions.
-    Unasked,
-    /// Questions whose answers may be left out.
-    Quiet,
-    /// Bytes that matter are missing, and nothing says where messages begin after them.
-    Cut,
-}
-
-impl Reason {
-    /// All.
-    pub const ALL: [Reason; 6] = [
-        Reason::Unknown,
-        Reason::Tls,
-        Reason::Upgraded,
-        Reason::Unasked,
-        Reason::Quiet,
-        Reason::Cut,
-    ];
-
-    /// In words, behind "connection".
-    pub fn text(self) -> &'static str {
-        match self {
-            Reason::Unknown => "of a protocol that is not known",
-            Reason::Tls => "that is encrypted",
-            Reason::Upgraded => "that went on with another protocol",
-            Reason::Unasked => "with answers that nobody asked for",
-            Reason::Quiet => "with questions whose answers may be left out",
-            Reason::Cut => "of which bytes are missing that matter",
-        }
-    }
-}
-
-/// What was told and what was not.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
-    /// Questions.
-    pub asks: u64,
-    /// Answers.
-    pub answers: u64,
-    /// Times that a connection was out of step.
-    pub out_of_step: u64,
-    /// Questions whose answers were not found for that.
-    pub unanswered: u64,
-    /// Connections that were given up, by reason, as in [`Reason::ALL`].
-    pub given_up: [u64; 6],
-    /// Connections that were forgotten because there were too many.
-    pub forgotten: u64,
-}
+pub use counts::{Counts, Reason};
+pub use message::{Message, NO_REPLY, Side, UNSEEN, What};
 
 /// Connections at once; beyond, one that nothing waits on is forgotten.
 const CONNECTIONS: usize = 1 << 16;

@@ -3,7 +3,7 @@
 
 use rustc_hash::FxHashMap;
 
-use crate::Reason;
+use crate::counts::Reason;
 use crate::decoder::{Answer, Ask, Decoder, Input, Read, Step};
 use crate::text::{TEXT, told, zero_ended};
 

@@ -1,7 +1,7 @@
 //! RESP, the protocol of Redis: values of a letter and a line, some with bytes of a told length
 //! behind, some with more values. Questions are arrays of words, answers anything.
 
-use crate::Reason;
+use crate::counts::Reason;
 use crate::decoder::{Answer, Ask, Decoder, Input, Reply, Step};
 use crate::text::{TEXT, number, told, words};
 

@@ -12,10 +12,10 @@ use fettle_abi::record::{Piece, RESULT, TEXT_CELLS, ValueCell};
 use crate::calls::ROWS_PER_FILE;
 use crate::column::TableWriter;
 use crate::error::Result;
+use crate::finish::Finish;
 use crate::manifest::{FileEntry, TickConverter};
 use crate::spool::{self, Content, SpoolReader};
 use crate::tables::{Argument, ParameterType};
-use crate::write::Finish;
 
 /// By function and index.
 type Types = HashMap<(u32, i32), ParameterType>;

@@ -24,7 +24,6 @@ use parquet::schema::types::{Type, TypePtr};
 
 use crate::error::{Error, Result};
 use crate::manifest::FileEntry;
-use crate::tables::{CounterKind, ParameterType};
 
 /// Result with the Parquet library's error; callers add the file's path.
 pub(crate) type Encoded<T> = std::result::Result<T, ParquetError>;
@@ -112,29 +111,6 @@ impl Cell for String {
     fn load(stored: Option<&ByteArray>) -> Option<Self> {
         Some(String::from_utf8_lossy(stored?.data()).into_owned())
     }
-}
-
-/// Types with a word for each of their values.
-macro_rules! word_cell {
-    ($($rust:ty;)*) => { $(
-        impl Cell for $rust {
-            type Stored = ByteArrayType;
-            fn annotation() -> Option<LogicalType> {
-                Some(LogicalType::String)
-            }
-            fn store(&self) -> Option<ByteArray> {
-                Some(ByteArray::from(self.name()))
-            }
-            fn load(stored: Option<&ByteArray>) -> Option<Self> {
-                <$rust>::from_name(stored?.data())
-            }
-        }
-    )* };
-}
-
-word_cell! {
-    CounterKind;
-    ParameterType;
 }
 
 impl<C: Cell> Cell for Option<C> {

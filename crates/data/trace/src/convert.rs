@@ -16,10 +16,10 @@ use fettle_abi::record::CallRecord;
 use crate::call_writer::WrittenCalls;
 use crate::calls::{self, Call, Columns, ROWS_PER_FILE};
 use crate::error::{Error, Result};
+use crate::finish::{Finish, OpenCall};
 use crate::manifest::{Clock, ProbeMode, TickConverter};
 use crate::spool::{self, Content, SpoolFile};
 use crate::switches::OffCpu;
-use crate::write::{Finish, OpenCall};
 
 /// Bits of the time-stamp counter that a record holds.
 const TIME_BITS: u32 = 52;

@@ -34,12 +34,14 @@ mod column;
 mod convert;
 mod error;
 mod events;
+mod finish;
 mod manifest;
 mod moments;
 pub mod proto;
 mod read;
 mod recover;
 mod spool;
+mod switched_out;
 mod switches;
 mod tables;
 mod values;
@@ -48,10 +50,9 @@ mod write;
 pub use call_writer::{CallWriter, WrittenCalls};
 pub use calls::{Call, ROWS_PER_FILE};
 pub use error::{Error, Result};
-pub use events::{
-    CpuLoss, EventField, EventKind, EventRun, EventStream, EventWriter, Events, FieldType, KindId,
-    WrittenEvents,
-};
+pub use events::kind::{CpuLoss, EventField, EventKind, Events};
+pub use events::{EventRun, EventStream, EventWriter, FieldType, KindId, WrittenEvents};
+pub use finish::{Finish, OpenCall};
 pub use manifest::{
     Clock, ClockPair, Exit, Field, FileEntry, Loss, MIN_READER_VERSION, Machine, Manifest, Merge,
     MergedMachine, MergedTrace, ProbeCost, ProbeMode, Recovery, RunTotals, TASKS_OF_A_MACHINE,
@@ -67,4 +68,4 @@ pub use tables::{
     Argument, Counter, CounterKind, Function, Mapping, Module, OwnValue, Parameter, ParameterType,
     Process, Skipped, Switch, Thread, Total,
 };
-pub use write::{Finish, OpenCall, TraceWriter, check_free};
+pub use write::{TraceWriter, check_free};

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::events::Events;
+use crate::events::kind::Events;
 
 /// Version of the folder's format that this crate writes.
 ///

@@ -6,11 +6,12 @@ use crate::column::{Table, read_table};
 use crate::convert::{last_end, last_tsc};
 use crate::error::{Error, Result};
 use crate::events::WrittenEvents;
+use crate::finish::Finish;
 use crate::manifest::{Manifest, ProbeMode, Recovery};
 use crate::read::{Trace, read_manifest};
 use crate::spool::{self, Content, SpoolFile};
 use crate::tables::{Process, Thread};
-use crate::write::{Finish, write_trace};
+use crate::write::write_trace;
 
 /// Converts what the spools of a cut-off recording hold, with whatever tables it had written.
 /// The manifest tells what happened in [`Manifest::recovery`]. Exact totals are not among it:

@@ -16,8 +16,8 @@ use fettle_abi::record::CallRecord;
 
 use crate::column::open_regular;
 use crate::error::{Error, Result};
-use crate::switches::Out;
-use crate::write::Finish;
+use crate::finish::Finish;
+use crate::switched_out::SwitchedOut;
 
 /// Bytes kept back before they are written: few system calls, and little lost if Fettle dies.
 const BUFFER: usize = 64 << 10;
@@ -306,8 +306,13 @@ impl SpoolReader {
     }
 
     /// Reads records of switches.
-    pub(crate) fn switches(&self, first: u64, count: usize, out: &mut Vec<Out>) -> Result<()> {
-        self.words(first, count, Out::from_words, out)
+    pub(crate) fn switches(
+        &self,
+        first: u64,
+        count: usize,
+        out: &mut Vec<SwitchedOut>,
+    ) -> Result<()> {
+        self.words(first, count, SwitchedOut::from_words, out)
     }
 }
 

@@ -10,35 +10,8 @@ use crate::column::TableWriter;
 use crate::error::Result;
 use crate::manifest::{FileEntry, TickConverter};
 use crate::spool::{self, Content, SpoolFile, SpoolReader};
+use crate::switched_out::SwitchedOut;
 use crate::tables::Switch;
-
-/// A time that a thread was switched out, as it is spooled.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Out {
-    /// Time-stamp counter when it stopped running.
-    pub(crate) off: u64,
-    /// Time-stamp counter when it ran again.
-    pub(crate) on: u64,
-    /// Ticks that it had been out before.
-    pub(crate) before: u64,
-    /// Whether it could have gone on.
-    pub(crate) preempted: bool,
-}
-
-impl Out {
-    pub(crate) fn to_bytes(self) -> [u8; 24] {
-        let mut bytes = [0; 24];
-        let words = [self.off << 1 | u64::from(self.preempted), self.on, self.before];
-        for (to, word) in bytes.as_chunks_mut::<8>().0.iter_mut().zip(words) {
-            *to = word.to_le_bytes();
-        }
-        bytes
-    }
-
-    pub(crate) fn from_words([off, on, before]: [u64; 3]) -> Out {
-        Out { off: off >> 1, on, before, preempted: off & 1 != 0 }
-    }
-}
 
 /// Records kept in memory of a thread whose calls are read backwards.
 const WINDOW: u64 = 1 << 12;
@@ -48,7 +21,7 @@ const WINDOW: u64 = 1 << 12;
 pub(crate) struct OffCpu {
     spool: SpoolReader,
     /// Consecutive records; the first has the number `first`.
-    window: Vec<Out>,
+    window: Vec<SwitchedOut>,
     first: u64,
 }
 
@@ -74,7 +47,7 @@ impl OffCpu {
 
     /// Makes the window hold the last record that begins before `moment`, if there is one.
     fn move_to(&mut self, moment: u64) -> Result<()> {
-        let begins_before = |out: Option<&Out>| out.is_some_and(|out| out.off < moment);
+        let begins_before = |out: Option<&SwitchedOut>| out.is_some_and(|out| out.off < moment);
         let end = self.first + self.window.len() as u64;
         let low = self.first == 0 || begins_before(self.window.first());
         let high = end == self.spool.records || !begins_before(self.window.last());
@@ -116,7 +89,7 @@ impl OffCpu {
 }
 
 /// Ticks out before `moment`, of which `last` is the last record that begins before it.
-fn ticks_before(last: Out, moment: u64) -> u64 {
+fn ticks_before(last: SwitchedOut, moment: u64) -> u64 {
     last.before.saturating_add(moment.min(last.on).saturating_sub(last.off))
 }
 

@@ -2,6 +2,8 @@
 
 use std::fs::File;
 
+use parquet::basic::LogicalType;
+use parquet::data_type::{ByteArray, ByteArrayType};
 use parquet::file::reader::RowGroupReader;
 use parquet::file::writer::SerializedRowGroupWriter;
 use parquet::schema::types::TypePtr;
@@ -398,4 +400,27 @@ mod tests {
         assert_eq!(called("./a:b:c"), "a:b:c");
         assert_eq!(called(""), "");
     }
+}
+
+/// Types with a word for each of their values.
+macro_rules! word_cell {
+    ($($rust:ty;)*) => { $(
+        impl Cell for $rust {
+            type Stored = ByteArrayType;
+            fn annotation() -> Option<LogicalType> {
+                Some(LogicalType::String)
+            }
+            fn store(&self) -> Option<ByteArray> {
+                Some(ByteArray::from(self.name()))
+            }
+            fn load(stored: Option<&ByteArray>) -> Option<Self> {
+                <$rust>::from_name(stored?.data())
+            }
+        }
+    )* };
+}
+
+word_cell! {
+    CounterKind;
+    ParameterType;
 }

@@ -5,73 +5,15 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
-
-use crate::arguments;
 use crate::call_writer::WrittenCalls;
 use crate::column::{Table, write_table};
-use crate::convert;
 use crate::error::{Error, Result};
-use crate::events::WrittenEvents;
+use crate::finish::Finish;
 use crate::manifest::{FileEntry, MIN_READER_VERSION, Manifest, ProbeMode, VERSION, rfc3339};
 use crate::read::read_manifest;
 use crate::spool::{self, Content, Outlet, Spools};
-use crate::switches::{self, Out};
-use crate::tables::{
-    Counter, Function, Mapping, Module, OwnValue, Parameter, Process, Skipped, Thread, Total,
-};
-
-/// Everything that is known when a recording ends, besides the records. Take
-/// `..Finish::default()` for what a mode does not have.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct Finish {
-    /// The manifest as it should be at the end. The fields whose documentation says so are set
-    /// by the writer.
-    pub manifest: Manifest,
-    /// Executables and libraries.
-    pub modules: Vec<Module>,
-    /// Where they lay.
-    pub mappings: Vec<Mapping>,
-    /// Probed functions.
-    pub functions: Vec<Function>,
-    /// What is recorded of calls' arguments.
-    pub parameters: Vec<Parameter>,
-    /// Functions left alone.
-    pub skipped: Vec<Skipped>,
-    /// Processes.
-    pub processes: Vec<Process>,
-    /// Threads.
-    pub threads: Vec<Thread>,
-    /// Calls and time per thread and function.
-    pub totals: Vec<Total>,
-    /// Block and edge counts.
-    pub counters: Vec<Counter>,
-    /// What the user's own probe counted.
-    pub own: Vec<OwnValue>,
-    /// Calls that had not ended when the recording did, in any order. They become rows marked
-    /// [`crate::Call::OPEN`].
-    pub open_calls: Vec<OpenCall>,
-    /// What a [`crate::CallWriter`] wrote into the folder: calls that were finished elsewhere. With
-    /// them there are no others.
-    #[serde(skip)]
-    pub calls: Option<WrittenCalls>,
-    /// What an [`crate::EventWriter`] wrote into the folder.
-    #[serde(skip)]
-    pub events: WrittenEvents,
-}
-
-/// A call that had not ended when the recording did.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct OpenCall {
-    /// [`Thread::index`].
-    pub thread: u32,
-    /// [`Function::id`].
-    pub function: u32,
-    /// Time-stamp counter at entry, all 64 bits.
-    pub start_tsc: u64,
-    /// Time-stamp counter when the recording ended, all 64 bits.
-    pub end_tsc: u64,
-}
+use crate::switched_out::SwitchedOut;
+use crate::{arguments, convert, switches};
 
 /// A trace being recorded.
 #[derive(Debug)]
@@ -205,7 +147,7 @@ impl TraceWriter {
         }
         let before = self.switched_out[at];
         self.switched_out[at] = before + on.saturating_sub(off);
-        self.switches.append(thread_index, &Out { off, on, before, preempted }.to_bytes())
+        self.switches.append(thread_index, &SwitchedOut { off, on, before, preempted }.to_bytes())
     }
 
     /// Hands all records that were kept back to the system, so that they survive even if Fettle

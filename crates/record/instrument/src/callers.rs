@@ -1,25 +1,7 @@
 //! Whose new code an address of a process lies in: samples tell their callers by it.
 
-use crate::collect::{Note, Numbers};
-use crate::map::FileMap;
-
-/// New code of a function.
-#[derive(Clone, Copy, Debug)]
-pub struct Code {
-    start: u64,
-    size: u64,
-    function: u32,
-}
-
-/// The new code that `map` tells of, in order of address; `first` is its first number in the
-/// trace.
-pub fn code(map: &FileMap, first: u32) -> Vec<Code> {
-    let numbered = map.code.iter().zip(first..);
-    let mut code: Vec<Code> =
-        numbered.map(|(&(start, size), function)| Code { start, size, function }).collect();
-    code.sort_by_key(|c| c.start);
-    code
-}
+use crate::note::Note;
+use crate::numbers::{Code, Numbers};
 
 /// The new code in one process.
 #[derive(Debug)]

@@ -16,15 +16,17 @@ use fettle_abi::record::{CallRecord, FunctionId};
 use fettle_abi::ring::RingCursors;
 use fettle_abi::{MAGIC, VERSION};
 use fettle_record::sampled::{self, Sampled};
-use fettle_record::{clock, cost, counts, machine, rows};
+use fettle_record::{clock, cost, machine, rows};
 use fettle_rewrite::Mode;
 use fettle_trace::{
     Clock, ClockPair, Counter, CounterKind, Finish, Loss, Manifest, Mapping, OpenCall, Process,
     Thread, Total, TraceWriter,
 };
 
-use crate::callers::{self, Callers, Code};
+use crate::callers::Callers;
 use crate::map::{self, FileMap};
+use crate::note::Note;
+use crate::numbers::Numbers;
 use crate::object::records;
 
 /// Why there is no trace.
@@ -58,59 +60,6 @@ pub enum CollectError {
 /// Whether `path` holds what programs recorded and nobody made a trace of yet.
 pub fn is_uncollected(path: &Path) -> bool {
     path.join("slots").is_dir() && !path.join("manifest.json").exists()
-}
-
-/// A note that a process left; see `struct note` in `runtime/file/file.c`.
-#[derive(Clone, Debug)]
-pub(crate) struct Note {
-    kind: u32,
-    pub(crate) pid: u32,
-    pub(crate) parent: u32,
-    tsc: u64,
-    monotonic_ns: u64,
-    unix_ns: u64,
-    end: Option<ClockPair>,
-    pub(crate) map_id: u64,
-    pub(crate) bias: u64,
-    pub(crate) process_tsc: u64,
-    boot: Vec<u8>,
-    path: String,
-    command: String,
-}
-
-const NOTE_MAGIC: u64 = u64::from_le_bytes(*b"FETTNOTE");
-const NOTE_LEN: usize = 136;
-
-impl Note {
-    fn parse(bytes: &[u8]) -> Option<Note> {
-        let word = |at: usize| Some(u64::from_le_bytes(bytes.get(at..at + 8)?.try_into().ok()?));
-        let half = |at: usize| Some(u32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?));
-        if word(0)? != NOTE_MAGIC || half(8)? != 1 {
-            return None;
-        }
-        let path_end = NOTE_LEN.checked_add(half(128)? as usize)?;
-        let text = |from: usize, to: usize| {
-            let bytes = bytes.get(from..to.min(bytes.len())).unwrap_or_default();
-            String::from_utf8_lossy(bytes).into_owned()
-        };
-        let command_end = path_end.checked_add(half(132)? as usize)?;
-        let (tsc, monotonic_ns) = (word(48)?, word(56)?);
-        Some(Note {
-            kind: half(12)?,
-            pid: half(16)?,
-            parent: half(20)?,
-            tsc: word(24)?,
-            monotonic_ns: word(32)?,
-            unix_ns: word(40)?,
-            end: (tsc != 0).then_some(ClockPair { tsc, monotonic_ns }),
-            map_id: word(64)?,
-            bias: word(72)?,
-            process_tsc: word(80)?,
-            boot: bytes.get(88..128)?.split(|b| *b == 0).next()?.to_vec(),
-            path: text(NOTE_LEN, path_end),
-            command: text(path_end, command_end).trim_end_matches('\0').replace('\0', " "),
-        })
-    }
 }
 
 /// A slot file with its thread's spilled records.
@@ -409,84 +358,6 @@ fn open_slot(path: &Path) -> io::Result<Option<Slot>> {
         written_unix_ns: written.as_nanos() as u64,
         file,
     }))
-}
-
-/// All files' maps, and the trace's own numbers of their functions.
-#[derive(Debug)]
-pub(crate) struct Numbers {
-    pub(crate) maps: Vec<FileMap>,
-    /// First number in the trace of each map.
-    pub(crate) first: Vec<u32>,
-    /// New code of each map, if its calls are sampled.
-    pub(crate) code: Vec<Vec<Code>>,
-}
-
-impl Numbers {
-    fn new(maps: HashMap<u64, FileMap>, notes: &mut Vec<String>) -> Numbers {
-        let mut maps: Vec<FileMap> = maps.into_values().collect();
-        maps.sort_by_key(|m| m.first_function);
-        for pair in maps.windows(2) {
-            if pair[0].collides(&pair[1]) {
-                notes.push(format!(
-                    "{} and {} happen to use the same numbers: where one process ran both, \
-                     their calls are mixed up",
-                    pair[0].module.path, pair[1].module.path
-                ));
-            }
-        }
-        let mut next = 0;
-        let first: Vec<u32> = maps
-            .iter()
-            .map(|m| {
-                let first = next;
-                next += m.functions.len() as u32;
-                first
-            })
-            .collect();
-        let code = maps.iter().zip(&first).map(|(m, first)| callers::code(m, *first)).collect();
-        Numbers { maps, first, code }
-    }
-
-    fn module(&self, id: u64) -> Option<u32> {
-        self.maps.iter().position(|m| m.id == id).map(|i| i as u32)
-    }
-
-    /// The number in the trace of a function's number in processes.
-    fn function(&self, number: u32) -> Option<u32> {
-        let after = self.maps.partition_point(|m| m.first_function <= number);
-        let i = after.checked_sub(1)?;
-        let index = number - self.maps[i].first_function;
-        ((index as usize) < self.maps[i].functions.len()).then(|| self.first[i] + index)
-    }
-
-    /// What counters on edges tell; `counts` are by function and index in it.
-    fn edge_rows(&self, counts: &HashMap<(u32, u64), u64>, rows: &mut Vec<Counter>) {
-        for (map, first) in self.maps.iter().zip(&self.first) {
-            for (counted, function) in map.counted.iter().zip(*first..) {
-                let count = |k: usize| counts.get(&(function, k as u64)).copied().unwrap_or(0);
-                if (0..counted.counters()).any(|k| count(k) != 0) {
-                    counts::rows(function, counted, count, rows);
-                }
-            }
-        }
-    }
-
-    fn tables(self, finish: &mut Finish) {
-        for (i, (map, first)) in self.maps.into_iter().zip(self.first).enumerate() {
-            let module = i as u32;
-            finish.modules.push(fettle_trace::Module { id: module, ..map.module });
-            finish.functions.extend(
-                map.functions.into_iter().zip(first..).map(|(f, id)| fettle_trace::Function {
-                    id,
-                    module,
-                    ..f
-                }),
-            );
-            finish
-                .skipped
-                .extend(map.skipped.into_iter().map(|s| fettle_trace::Skipped { module, ..s }));
-        }
-    }
 }
 
 /// What a function's accumulator says of some function in some thread.

@@ -27,9 +27,8 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use fettle_abi::block::{Accumulator, Clock};
-use fettle_image::{Image, Kind, LinkAddr, unversioned};
+use fettle_image::{Image, Kind, LinkAddr};
 use fettle_lift::{Function, SkipReason, TableKind};
-use fettle_record::Selection;
 use fettle_record::modules::ModuleError;
 use fettle_rewrite::link::LinkError;
 use fettle_rewrite::plan::{PlanFixup, PlanFixupKind, PlannedEntry};
@@ -38,29 +37,16 @@ use fettle_rewrite::{LinkParameters, Mode, Plan, PlanOptions, PlannedFunction, P
 
 use crate::agent::{self, CODE_LEN, DATA_LEN, Entry, Parameters};
 use crate::elf::{self, NewSection, Phdr, Sections};
+use crate::forks::is_fork;
 use crate::map::{self, FileMap};
 use crate::object::{self, RECORDS, Refusal};
+use crate::options::Options;
 use crate::room::Room;
 use crate::segment;
 use crate::symbols::{self, NewFunction};
 
 /// Bytes of a function's accumulator.
 const ACCUMULATOR: u64 = size_of::<Accumulator>() as u64;
-
-/// What to make.
-#[derive(Clone, Debug)]
-pub struct Options {
-    /// The program or library.
-    pub input: PathBuf,
-    /// The new file.
-    pub output: PathBuf,
-    /// What probes measure.
-    pub mode: Mode,
-    /// Which functions get them.
-    pub selection: Selection,
-    /// Make everything but the file.
-    pub dry_run: bool,
-}
 
 /// What was made.
 #[derive(Clone, Debug)]
@@ -275,14 +261,6 @@ pub(crate) fn write(output: &Path, input: &Path, bytes: &[u8]) -> std::io::Resul
     file.as_file().set_permissions(mode)?;
     file.persist(output).map_err(|e| e.error)?;
     Ok(())
-}
-
-/// Functions whose callers go on in two processes.
-const FORKS: [&str; 7] =
-    ["fork", "_Fork", "__fork", "__libc_fork", "__GI___fork", "forkpty", "daemon"];
-
-pub(crate) fn is_fork(name: &str) -> bool {
-    FORKS.contains(&unversioned(name))
 }
 
 fn plan(image: &Image, options: &Options) -> Plan {

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::frame::FrameError;
+use crate::kind::Kind;
 
 /// Result with this crate's [`enum@Error`].
 pub type Result<T> = std::result::Result<T, Error>;
@@ -98,4 +98,42 @@ impl Error {
             _ => false,
         }
     }
+}
+
+/// What is wrong with a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum FrameError {
+    /// No frame begins with this byte.
+    #[error("a frame of unknown kind {0}")]
+    Kind(u8),
+    /// A payload that is larger than any of its kind.
+    #[error("{kind:?} with {len} bytes")]
+    Long {
+        /// Of what.
+        kind: Kind,
+        /// Bytes that it claims.
+        len: u32,
+    },
+    /// A field that cannot have this value.
+    #[error("{kind:?} whose {field} is {value}")]
+    Field {
+        /// Of what.
+        kind: Kind,
+        /// Its name.
+        field: &'static str,
+        /// Its value.
+        value: u64,
+    },
+    /// A frame that makes no sense here.
+    #[error("{found:?} where {expected} was expected")]
+    Unexpected {
+        /// What came.
+        found: Kind,
+        /// What should have.
+        expected: &'static str,
+    },
+    /// A payload that is no message of its kind.
+    #[error("{0:?} that cannot be read")]
+    Payload(Kind),
 }

@@ -15,70 +15,15 @@
 
 use std::io::{self, Read};
 
+use crate::error::FrameError;
+pub use crate::kind::Kind;
+
 /// Version of the protocol. A collector refuses recorders of another one.
 pub const VERSION: u32 = 1;
 /// Bytes of a frame's head.
 pub const HEAD: usize = 16;
-/// Most bytes of a stored frame's payload.
-pub const PAYLOAD_MAX: usize = 1 << 20;
-/// Most bytes of the payload of `Begin` and `Done`, which hold a manifest.
-pub const MANIFEST_MAX: usize = 8 << 20;
 /// Threads of a recording are numbered below this.
 pub const THREADS_MAX: u32 = 1 << 20;
-
-/// What a frame is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub enum Kind {
-    /// Recorder: who it is.
-    Hello = 1,
-    /// Collector: from which offset on.
-    Welcome = 2,
-    /// Recorder: the manifest of a recording that is new to the collector.
-    Begin = 3,
-    /// Recorder: a stretch that was dropped, and what was in it.
-    Gap = 4,
-    /// Recorder: records of a stream.
-    Append = 5,
-    /// Recorder: a part of something larger.
-    Blob = 6,
-    /// Recorder: asks for an `Ack`.
-    Sync = 7,
-    /// Collector: the offset up to which all is on disk.
-    Ack = 8,
-    /// Recorder: there will be no more, though the recording did not end properly.
-    Bye = 9,
-    /// Collector: what became of a whole recording.
-    Done = 10,
-    /// Collector: why it ends the connection.
-    Refused = 11,
-}
-
-impl Kind {
-    const ALL: [Kind; 11] = [
-        Kind::Hello,
-        Kind::Welcome,
-        Kind::Begin,
-        Kind::Gap,
-        Kind::Append,
-        Kind::Blob,
-        Kind::Sync,
-        Kind::Ack,
-        Kind::Bye,
-        Kind::Done,
-        Kind::Refused,
-    ];
-
-    /// Most bytes of its payload.
-    fn payload_max(self) -> usize {
-        match self {
-            Kind::Hello | Kind::Welcome | Kind::Gap | Kind::Sync | Kind::Ack | Kind::Bye => 4096,
-            Kind::Append | Kind::Blob => PAYLOAD_MAX,
-            Kind::Begin | Kind::Done => MANIFEST_MAX,
-            Kind::Refused => 4096,
-        }
-    }
-}
 
 /// What the records of a stream are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -160,44 +105,6 @@ pub struct Head {
     pub records: u32,
     /// Bytes of the payload.
     pub len: u32,
-}
-
-/// What is wrong with a frame.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum FrameError {
-    /// No frame begins with this byte.
-    #[error("a frame of unknown kind {0}")]
-    Kind(u8),
-    /// A payload that is larger than any of its kind.
-    #[error("{kind:?} with {len} bytes")]
-    Long {
-        /// Of what.
-        kind: Kind,
-        /// Bytes that it claims.
-        len: u32,
-    },
-    /// A field that cannot have this value.
-    #[error("{kind:?} whose {field} is {value}")]
-    Field {
-        /// Of what.
-        kind: Kind,
-        /// Its name.
-        field: &'static str,
-        /// Its value.
-        value: u64,
-    },
-    /// A frame that makes no sense here.
-    #[error("{found:?} where {expected} was expected")]
-    Unexpected {
-        /// What came.
-        found: Kind,
-        /// What should have.
-        expected: &'static str,
-    },
-    /// A payload that is no message of its kind.
-    #[error("{0:?} that cannot be read")]
-    Payload(Kind),
 }
 
 impl Head {
@@ -369,6 +276,7 @@ impl std::fmt::Display for Counts {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::kind::PAYLOAD_MAX;
 
     #[test]
     fn what_is_encoded_is_decoded() {

@@ -16,6 +16,7 @@ use ring::rand::{SecureRandom, SystemRandom};
 use ring::signature::Ed25519KeyPair;
 
 use crate::error::{Error, Result};
+use crate::signing::fingerprint;
 
 /// File of the collector's private key, in PKCS #8.
 const COLLECTOR: &str = "collector.key";
@@ -129,7 +130,7 @@ impl CollectorKey {
             let pair = Ed25519KeyPair::generate_pkcs8(&SystemRandom::new());
             let pair = pair.map_err(|_| Error::Crypto("no key pair".to_owned()))?;
             let key = CollectorKey { pkcs8: pair.as_ref().to_vec(), secret: random()? };
-            let fingerprint = crate::tls::fingerprint(&key)?;
+            let fingerprint = fingerprint(&key.pkcs8)?;
             let recorder = RecorderKey { fingerprint, secret: key.secret };
             write_secret(&line, format!("{}\n", recorder.line()).as_bytes())?;
             // Last: when it is there, so is the other.
@@ -144,7 +145,7 @@ impl CollectorKey {
         let pkcs8 = fs::read(&own).map_err(Error::file("read", &own))?;
         let recorder = RecorderKey::read(&line)?;
         let key = CollectorKey { pkcs8, secret: recorder.secret };
-        if crate::tls::fingerprint(&key)? != recorder.fingerprint {
+        if fingerprint(&key.pkcs8)? != recorder.fingerprint {
             let problem = format!("it belongs to another {COLLECTOR} than the one beside it");
             return Err(Error::Unusable { path: line, problem });
         }

@@ -15,21 +15,26 @@
 #![forbid(unsafe_code)]
 
 mod error;
+mod event;
 pub mod frame;
 mod key;
+mod kind;
 mod log;
 mod peer;
 mod sender;
 mod server;
+mod signing;
 mod store;
 mod tls;
 
 pub use error::{Error, Result};
-pub use frame::{Blob, Content, Counts, PAYLOAD_MAX, Stream};
+pub use event::Happening;
+pub use frame::{Blob, Content, Counts, Stream};
 pub use key::{CollectorKey, RECORDER, RecorderKey};
+pub use kind::PAYLOAD_MAX;
 pub use log::{Gap, Identity, Log, Next, Standing};
 pub use peer::{Hub, Limits, serve};
 pub use sender::{Delivery, News, Sender, To};
-pub use server::{Collector, Happening};
+pub use server::Collector;
 pub use store::{Arrivals, Arriving};
 pub use tls::Channel;

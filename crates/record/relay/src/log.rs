@@ -20,9 +20,8 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
-use crate::frame::{
-    Blob, Content, Counts, FIRST, HEAD, Head, LAST, PAYLOAD_MAX, Stream, THREADS_MAX,
-};
+use crate::frame::{Blob, Content, Counts, FIRST, HEAD, Head, LAST, Stream, THREADS_MAX};
+use crate::kind::PAYLOAD_MAX;
 
 /// Segments of a log that is full, about.
 const SEGMENTS: u64 = 16;

@@ -5,10 +5,11 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::error::{Error, Result};
-use crate::frame::{AGAIN, Counts, FIRST, FrameError, HEAD, Head, Kind, VERSION, read_frame};
+use crate::error::{Error, FrameError, Result};
+use crate::event::Happening;
+use crate::frame::{AGAIN, Counts, FIRST, HEAD, Head, VERSION, read_frame};
 use crate::key::{hex, same};
-use crate::server::Happening;
+use crate::kind::Kind;
 use crate::store::{self, Arrivals, Phase, Session};
 use crate::tls::Channel;
 
@@ -374,7 +375,7 @@ fn take(channel: &mut Frames<'_>, session: &mut Session, hub: &Hub, slot: &Slot)
 /// Everything has arrived; it becomes a trace while the recorder waits to hear of it.
 fn done(channel: &mut Frames<'_>, session: &mut Session, hub: &Hub) -> Result<()> {
     let told = hub.finish(session)?;
-    let told = if told.len() > crate::frame::MANIFEST_MAX { Vec::new() } else { told };
+    let told = if told.len() > crate::kind::MANIFEST_MAX { Vec::new() } else { told };
     channel.channel.within(ANSWER);
     channel.send(Head::new(Kind::Done, told.len()), &told)
 }

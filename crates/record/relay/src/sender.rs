@@ -13,9 +13,10 @@ use std::time::{Duration, Instant};
 
 use rustls::{ClientConfig, ClientConnection, StreamOwned};
 
-use crate::error::{Error, Result};
-use crate::frame::{AGAIN, FIRST, FrameError, HEAD, Head, Kind, VERSION, read_frame};
+use crate::error::{Error, FrameError, Result};
+use crate::frame::{AGAIN, FIRST, HEAD, Head, VERSION, read_frame};
 use crate::key::{RecorderKey, unhex};
+use crate::kind::Kind;
 use crate::log::{Gap, Log, Next, Standing};
 use crate::tls::{self, Channel, Timed};
 

@@ -1,10 +1,8 @@
 //! The collector's door: a socket, and a thread for each connection that may come in.
 
 use std::collections::HashMap;
-use std::fmt;
 use std::io;
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -12,7 +10,7 @@ use std::time::{Duration, Instant};
 use rustls::ServerConfig;
 
 use crate::error::{Error, Result};
-use crate::frame::Counts;
+use crate::event::Happening;
 use crate::key::CollectorKey;
 use crate::peer::{Hub, serve};
 use crate::tls;
@@ -21,107 +19,6 @@ use crate::tls;
 const PERIOD: Duration = Duration::from_millis(20);
 /// Complaints of the same address are not told more often than this.
 const COMPLAINTS: Duration = Duration::from_secs(10);
-
-/// Something that whoever runs the collector is told.
-#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
-#[serde(rename_all = "snake_case")]
-#[non_exhaustive]
-pub enum Happening {
-    /// A recording begins to arrive.
-    Began {
-        /// Where from.
-        peer: String,
-        /// Its trace.
-        folder: PathBuf,
-    },
-    /// A recording goes on after a cut.
-    Resumed {
-        /// Where from.
-        peer: String,
-        /// Its trace.
-        folder: PathBuf,
-        /// From which offset on.
-        offset: u64,
-    },
-    /// A part of a recording never arrives: its recorder had no room to keep it.
-    Gap {
-        /// Its trace.
-        folder: PathBuf,
-        /// What was in it.
-        counts: Counts,
-    },
-    /// A recording has arrived, and is a trace.
-    Arrived {
-        /// The trace.
-        folder: PathBuf,
-        /// What never arrived.
-        dropped: Counts,
-    },
-    /// A recording that did not end properly: this is all of it.
-    Closed {
-        /// The trace.
-        folder: PathBuf,
-        /// What never arrived.
-        dropped: Counts,
-    },
-    /// Nothing was recorded after all.
-    Nothing {
-        /// The trace that is gone again.
-        folder: PathBuf,
-    },
-    /// A connection ended before everything was said.
-    Cut {
-        /// Whose.
-        peer: String,
-        /// Why.
-        why: String,
-    },
-    /// What is in a folder cannot go on or become a trace.
-    Unusable {
-        /// The folder.
-        folder: PathBuf,
-        /// Why.
-        why: String,
-    },
-}
-
-impl fmt::Display for Happening {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let lost = |counts: &Counts| match counts.sum() {
-            0 => String::new(),
-            _ => format!("; {counts} never arrived: the recorder's spool was full"),
-        };
-        match self {
-            Happening::Began { peer, folder } => {
-                write!(f, "{peer} records to {}", folder.display())
-            }
-            Happening::Resumed { peer, folder, offset } => {
-                write!(f, "{peer} goes on with {} at byte {offset}", folder.display())
-            }
-            Happening::Gap { folder, counts } => {
-                write!(
-                    f,
-                    "{}: {counts} were dropped by the recorder, whose spool was full",
-                    folder.display()
-                )
-            }
-            Happening::Arrived { folder, dropped } => {
-                write!(f, "{} has arrived{}", folder.display(), lost(dropped))
-            }
-            Happening::Closed { folder, dropped } => write!(
-                f,
-                "{} has arrived as far as there is any: its recording did not end properly{}",
-                folder.display(),
-                lost(dropped)
-            ),
-            Happening::Nothing { folder } => {
-                write!(f, "{} was removed: nothing was recorded", folder.display())
-            }
-            Happening::Cut { peer, why } => write!(f, "{peer}: {why}"),
-            Happening::Unusable { folder, why } => write!(f, "{}: {why}", folder.display()),
-        }
-    }
-}
 
 /// A collector that listens.
 #[derive(Debug)]

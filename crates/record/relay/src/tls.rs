@@ -7,43 +7,22 @@ use std::time::{Duration, Instant};
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{CryptoProvider, ring as provider, verify_tls13_signature_with_raw_key};
-use rustls::pki_types::{
-    CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, ServerName, SubjectPublicKeyInfoDer,
-    UnixTime,
-};
+use rustls::pki_types::{CertificateDer, ServerName, SubjectPublicKeyInfoDer, UnixTime};
 use rustls::server::AlwaysResolvesServerRawPublicKeys;
-use rustls::sign::{CertifiedKey, SigningKey};
+use rustls::sign::CertifiedKey;
 use rustls::version::TLS13;
 use rustls::{
     ClientConfig, ClientConnection, DigitallySignedStruct, ServerConfig, ServerConnection,
     SignatureScheme, StreamOwned,
 };
 
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::key::{CollectorKey, RecorderKey, same};
-
-fn crypto(error: impl ToString) -> Error {
-    Error::Crypto(error.to_string())
-}
-
-fn signing_key(key: &CollectorKey) -> Result<Arc<dyn SigningKey>> {
-    let der = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key.pkcs8.clone()));
-    provider::default_provider().key_provider.load_private_key(der).map_err(crypto)
-}
-
-fn public_key(key: &dyn SigningKey) -> Result<Vec<u8>> {
-    let public = key.public_key().ok_or_else(|| crypto("a key without a public part"))?;
-    Ok(public.as_ref().to_vec())
-}
-
-/// Hash of a collector's public key.
-pub(crate) fn fingerprint(key: &CollectorKey) -> Result<[u8; 32]> {
-    Ok(*blake3::hash(&public_key(&*signing_key(key)?)?).as_bytes())
-}
+use crate::signing::{crypto, public_key, signing_key};
 
 /// How a collector answers.
 pub(crate) fn server_config(key: &CollectorKey) -> Result<Arc<ServerConfig>> {
-    let signing = signing_key(key)?;
+    let signing = signing_key(&key.pkcs8)?;
     let public = CertificateDer::from(public_key(&*signing)?);
     let certified = Arc::new(CertifiedKey::new(vec![public], signing));
     let config = ServerConfig::builder_with_provider(Arc::new(provider::default_provider()))

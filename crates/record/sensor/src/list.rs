@@ -10,7 +10,8 @@
 //! low bits alone choose the cell.
 
 use std::mem::offset_of;
-use std::sync::atomic::{AtomicU64, Ordering::*, fence};
+use std::sync::atomic::Ordering::*;
+use std::sync::atomic::{AtomicU64, fence};
 
 use fettle_abi::ring::{Policy, RingCursors};
 use fettle_abi::sensor::{Head, Kind, LIST_RING, ListSlot, Mark};
@@ -117,6 +118,12 @@ impl List {
 }
 
 impl Sensor {
+    /// Becomes the one consumer of a list.
+    pub fn into_list(self) -> Result<List, Error> {
+        self.expect(Kind::List)?;
+        List::new(self)
+    }
+
     /// A list's balance so far, which takes no events. Exact when its producer is dead or idle;
     /// while it runs, the counters are read one after another.
     pub fn account(&self) -> Result<Account, Error> {

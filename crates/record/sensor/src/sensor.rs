@@ -12,7 +12,7 @@ use fettle_abi::sensor::{
 };
 
 use crate::map::Map;
-use crate::{Clock, Error, Histogram, List, ProcessId};
+use crate::{Clock, Error, Histogram, ProcessId};
 
 /// What a sensor says about itself; read once, when it is opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -145,12 +145,6 @@ impl Sensor {
         }
         self.expect_whole()?;
         Ok(Histogram::new(sum, counts))
-    }
-
-    /// Becomes the one consumer of a list.
-    pub fn into_list(self) -> Result<List, Error> {
-        self.expect(Kind::List)?;
-        List::new(self)
     }
 
     /// Deletes the file. A producer that lives goes on and nobody will see what it commits.

@@ -8,8 +8,9 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt::Write;
 
+use super::analysis::{Analysis, Wanted};
 use super::connections::{Connections, End, Names};
-use super::{Analysis, Cell, Findable, Found, Unit, Wanted, share};
+use super::found::{Cell, Findable, Found, Unit, share};
 use crate::session::Context;
 
 const EVENTS: [Wanted; 7] = [

@@ -9,8 +9,9 @@
 use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
 
+use super::analysis::{Analysis, Wanted};
+use super::found::{Cell, Findable, Found, Unit, share};
 use super::histogram::Histogram;
-use super::{Analysis, Cell, Findable, Found, Unit, Wanted, share};
 use crate::session::Context;
 
 const EVENTS: [Wanted; 7] = [

@@ -6,8 +6,10 @@
 //! schemas, and gets the values in that order. What it found is tables of plain values, so that a
 //! terminal, a page and JSON show the same.
 
+mod analysis;
 mod communication;
 mod connections;
+pub(crate) mod found;
 mod histogram;
 mod locks;
 mod messages;
@@ -17,43 +19,16 @@ mod syscalls;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use fettle_requests::{Catalog, EventId, Request, Source, shipped};
+use fettle_requests::{Catalog, EventId, Source, shipped};
 use fettle_trace::Trace;
 use serde::Serialize;
 
 use crate::JSON_VERSION;
-use crate::diff::Sums;
 use crate::error::Result;
 use crate::session::{Context, Session};
-
-/// A kind of event and the fields of it that an analysis wants, both by name.
-pub(crate) type Wanted = (&'static str, &'static [&'static str]);
-
-/// An analysis at work.
-pub(crate) trait Analysis {
-    /// The events whose handler it has; their places are the handlers' numbers.
-    fn events(&self) -> &'static [Wanted] {
-        &[]
-    }
-
-    /// An event: which of [`Analysis::events`], when, and the wanted fields' values.
-    fn event(&mut self, which: usize, time_ns: u64, values: &[u64]) {
-        let _ = (which, time_ns, values);
-    }
-
-    /// Whether it wants requests.
-    fn wants_requests(&self) -> bool {
-        false
-    }
-
-    /// A request.
-    fn request(&mut self, request: &Request, context: &Context<'_>) {
-        let _ = (request, context);
-    }
-
-    /// What was found.
-    fn finish(self: Box<Self>, context: &Context<'_>) -> Found;
-}
+use crate::sums::Sums;
+use analysis::Analysis;
+use found::Found;
 
 /// An analysis that there is.
 struct Known {
@@ -109,82 +84,6 @@ pub struct Findings {
     pub found: Found,
     /// What could not be read, or not be used, one sentence each.
     pub problems: Vec<String>,
-}
-
-/// Tables, and a graph for those that have one.
-#[derive(Clone, Debug, Default, Serialize)]
-pub struct Found {
-    /// The tables.
-    pub tables: Vec<Findable>,
-    /// What to know about them, one sentence each.
-    pub notes: Vec<String>,
-    /// A graph in GraphViz's language.
-    pub dot: Option<String>,
-}
-
-/// A table. The last column is texts, which name the rows.
-#[derive(Clone, Debug, Default, Serialize)]
-pub struct Findable {
-    /// What it shows.
-    pub title: String,
-    /// Its columns.
-    pub columns: Vec<FoundColumn>,
-    /// Its rows, a cell for each column.
-    pub rows: Vec<Vec<Cell>>,
-}
-
-/// A column of a [`Findable`].
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct FoundColumn {
-    /// Its title.
-    pub name: &'static str,
-    /// What its numbers are.
-    pub unit: Unit,
-}
-
-/// What numbers are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Unit {
-    /// A number of things.
-    Count,
-    /// Nanoseconds.
-    Ns,
-    /// Bytes.
-    Bytes,
-    /// A part of 1.
-    Share,
-    /// A number of things on average.
-    Mean,
-    /// No number.
-    Text,
-}
-
-/// A value of a table.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-#[serde(untagged)]
-pub enum Cell {
-    /// A number, of the column's unit.
-    Number(u64),
-    /// A part of 1, or a mean.
-    Share(f64),
-    /// A text.
-    Text(String),
-    /// Not known, or not applicable.
-    None,
-}
-
-impl Findable {
-    /// An empty table.
-    fn new(title: impl Into<String>, columns: &[(&'static str, Unit)]) -> Findable {
-        let columns = columns.iter().map(|&(name, unit)| FoundColumn { name, unit }).collect();
-        Findable { title: title.into(), columns, rows: Vec::new() }
-    }
-}
-
-/// A part of a whole.
-fn share(part: u64, whole: u64) -> Cell {
-    if whole == 0 { Cell::None } else { Cell::Share(part as f64 / whole as f64) }
 }
 
 impl Session<'_> {

@@ -9,7 +9,8 @@ use std::collections::{BTreeMap, HashMap};
 
 use fettle_requests::Request;
 
-use super::{Analysis, Cell, Findable, Found, Unit, share};
+use super::analysis::Analysis;
+use super::found::{Cell, Findable, Found, Unit, share};
 use crate::session::Context;
 use crate::view::NOBODY;
 

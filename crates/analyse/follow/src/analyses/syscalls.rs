@@ -5,10 +5,11 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
 
+use super::analysis::{Analysis, Wanted};
+use super::found::{Cell, Findable, Found, Unit};
 use super::histogram::Histogram;
-use super::{Analysis, Cell, Findable, Found, Unit, Wanted};
-use crate::diff::Sums;
 use crate::session::Context;
+use crate::sums::Sums;
 
 /// Events at which calls begin, and the names of the calls. Those at which they end follow.
 const BEGINS: [&str; 11] = [

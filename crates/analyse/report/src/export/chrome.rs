@@ -5,7 +5,7 @@ use std::io::Write;
 use fettle_trace::Trace;
 use serde_json::json;
 
-use super::Cast;
+use super::cast::Cast;
 use crate::error::{Error, Result};
 use crate::hash::FastMap;
 use crate::timeline::{Event, Filter, Kind, Sink, tell};

@@ -4,6 +4,7 @@
 //! bounded memory. Profiles (pprof, collapsed stacks) are written from the call tree. All times
 //! are as measured, the probes' own cost included.
 
+mod cast;
 mod chrome;
 mod perfetto;
 mod pprof;
@@ -12,14 +13,13 @@ mod stacks;
 
 use std::io::Write;
 
-use fettle_trace::{Process, Thread, Trace};
+use fettle_trace::Trace;
 
 use crate::error::{Error, Result};
-use crate::hash::FastMap;
-use crate::names::Names;
 use crate::report::Analysis;
 use crate::timeline::Filter;
 use crate::tree::Weight;
+use cast::Cast;
 
 /// A format of another program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -122,44 +122,4 @@ pub fn export(
     });
     out.flush()?;
     Ok(warnings)
-}
-
-/// Who plays in a timeline: names of functions, threads, processes.
-struct Cast {
-    names: Names,
-    threads: FastMap<u32, Thread>,
-    processes: Vec<Process>,
-}
-
-impl Cast {
-    fn read(trace: &Trace, demangle: bool, warnings: &mut Vec<String>) -> Cast {
-        fn rows<T>(result: fettle_trace::Result<Vec<T>>, warnings: &mut Vec<String>) -> Vec<T> {
-            result.unwrap_or_else(|error| {
-                warnings.push(error.to_string());
-                Vec::new()
-            })
-        }
-        let functions = rows(trace.functions(), warnings);
-        let modules = rows(trace.modules(), warnings);
-        let threads = rows(trace.threads(), warnings);
-        Cast {
-            names: Names::new(&functions, &modules, demangle),
-            threads: threads.into_iter().map(|thread| (thread.index, thread)).collect(),
-            processes: rows(trace.processes(), warnings),
-        }
-    }
-
-    /// A thread's row, or one made up for a thread that has none.
-    fn thread(&self, index: u32) -> Thread {
-        let unknown = || Thread { index, ..Thread::default() };
-        self.threads.get(&index).cloned().unwrap_or_else(unknown)
-    }
-
-    /// A thread's name, never empty.
-    fn thread_name(thread: &Thread) -> String {
-        if thread.name.is_empty() {
-            return format!("thread {}", thread.index);
-        }
-        crate::names::one_line(thread.name.clone())
-    }
 }

@@ -3,13 +3,13 @@
 
 use std::io::Write;
 
+use fettle_trace::proto::Message;
 use fettle_trace::{Switch, Trace};
 
-use super::Cast;
+use super::cast::Cast;
 use crate::error::{Error, Result};
 use crate::hash::FastMap;
 use crate::timeline::{Event, Filter, Kind, Sink, tell};
-use fettle_trace::proto::Message;
 
 /// Field numbers of `perfetto/trace/*.proto` that are used here.
 mod field {

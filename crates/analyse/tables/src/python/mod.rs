@@ -7,6 +7,7 @@
 //! IPC over a socket, which is the driver's standard input: its standard output stays the user's.
 //! The socket is written to as fast as the analysis reads, so memory stays that of a batch.
 
+mod returned;
 mod wire;
 
 use std::io::{BufReader, BufWriter, Write};
@@ -15,7 +16,6 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-use arrow_array::RecordBatch;
 use fettle_follow::{Context, Observer, Session};
 use fettle_requests::{Batch, EventId, Program, Request};
 
@@ -24,20 +24,12 @@ use crate::build::Builders;
 use crate::error::{Error, Result};
 use crate::events::EventTable;
 use crate::schema::Table;
+use returned::Returned;
 
 const DRIVER: &str = include_str!("driver.py");
 /// Exit statuses of the driver.
 const NO_PYARROW: i32 = 77;
 const FAILED: i32 = 78;
-
-/// A table that an analysis returned.
-#[derive(Clone, Debug)]
-pub struct Returned {
-    /// What it shows; may be empty.
-    pub title: String,
-    /// Its rows.
-    pub batches: Vec<RecordBatch>,
-}
 
 /// What came of an analysis.
 #[derive(Clone, Debug)]

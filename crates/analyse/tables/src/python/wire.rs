@@ -6,7 +6,7 @@ use arrow_array::RecordBatch;
 use arrow_ipc::reader::StreamReader;
 use arrow_ipc::writer::StreamWriter;
 
-use super::Returned;
+use super::returned::Returned;
 use crate::error::{Error, Result};
 
 /// Most bytes of a name, and of a table that comes back: the analysis is the user's own program, but

@@ -12,7 +12,8 @@ use fettle_record::tail::{self, Listener, Tail};
 use fettle_requests::Source;
 use fettle_trace::{Error, EventKind, Trace};
 
-use super::{RequestsArgs, summary};
+use super::args::RequestsArgs;
+use super::{session, summary};
 use crate::{output, schema};
 
 /// How often it is looked for more. Recorders store what they have several times a second.
@@ -207,7 +208,7 @@ impl<'a> Following<'a> {
         let files: Vec<&Path> = self.args.schema.iter().map(Path::new).collect();
         let library = schema::library(&files);
         let live = Live::open(sources, &library, &self.kinds, self.args.slowest);
-        let live = live.map_err(super::schema_error)?;
+        let live = live.map_err(session::schema_error)?;
         if live.asks_for_calls() {
             bail!(
                 "calls are stored when they end, so requests of calls cannot be followed while \

@@ -32,12 +32,12 @@ pub struct Question<'a> {
 /// Answers: 0, or 1 if the answer is empty or a file could not be read.
 pub fn run(trace: &Trace, question: &Question<'_>, form: Form) -> anyhow::Result<ExitCode> {
     // Questions about the trace's own files need no schema.
-    let (sources, without) = match super::sources(question.named, trace) {
+    let (sources, without) = match super::session::sources(question.named, trace) {
         Err(why) if question.named.is_empty() => (Vec::new(), Some(why)),
         found => (found?.0, None),
     };
     // What is wrong with a schema is shown as for all other questions.
-    super::open(trace, &sources, question.named)?;
+    super::session::open(trace, &sources, question.named)?;
     let database = open(trace, question, &sources)?;
     let mut stdout = io::BufWriter::new(io::stdout().lock());
     let answer = database.ask(question.sql).map_err(anyhow::Error::from);

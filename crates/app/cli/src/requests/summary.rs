@@ -9,7 +9,7 @@ use fettle_report::render::{
     plural, shortened,
 };
 
-use super::waterfall::style;
+use super::states::style;
 
 /// Classes, messages, and steps of a path shown at most.
 const CLASSES_MAX: usize = 15;

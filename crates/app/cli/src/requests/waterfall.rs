@@ -7,6 +7,7 @@ use fettle_report::render::{
     BOLD, DIM, Terminal, WARN, duration, one_line, paint, plural, shortened,
 };
 
+use super::states::{STATES, style};
 use super::summary;
 
 /// Characters of a bar where the terminal's width is not known.
@@ -19,22 +20,6 @@ const ACTORS_MAX: usize = 40;
 const EVENTS_MAX: usize = 2000;
 /// Most steps by which events of later threads are moved to the right.
 const INDENT_MAX: usize = 8;
-
-/// States with the letters that bars are drawn with, and their colours.
-const STATES: [(&str, char, &str); 7] = [
-    ("running", '█', "\x1b[32m"),
-    ("runnable", 'r', "\x1b[33m"),
-    ("queued", 'q', "\x1b[36m"),
-    ("lock", 'L', "\x1b[31m"),
-    ("disk", 'D', "\x1b[35m"),
-    ("network", 'n', "\x1b[34m"),
-    ("sleeping", '·', "\x1b[2m"),
-];
-
-/// The colour of a state.
-pub(super) fn style(state: &str) -> &'static str {
-    STATES.iter().find(|(name, ..)| *name == state).map_or("", |(.., style)| style)
-}
 
 /// A request whole.
 pub fn text(detail: &Detail, terminal: Terminal) -> String {

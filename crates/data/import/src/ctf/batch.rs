@@ -3,8 +3,9 @@
 use super::decode::Cursor;
 use super::kinds::{Brief, Kinds};
 use super::pieces::{Piece, Start};
-use super::plan::{Compact, EventPlan};
+use super::plan::EventPlan;
 use super::position::{Position, Stuck};
+use super::steps::Compact;
 
 /// Events that are read at a time: few enough that bytes, starts and values stay in the first caches.
 const ROWS: usize = 512;

@@ -1,8 +1,9 @@
 //! Reading by a plan.
 
 use super::model::Role;
-use super::plan::{Choose, CountOf, Fixed, Op, StreamPlan};
+use super::plan::StreamPlan;
 use super::position::{Position, Stuck};
+use super::steps::{Choose, CountOf, Fixed, Op};
 
 /// What is read, and where it goes.
 #[derive(Debug)]

@@ -31,14 +31,15 @@ pub mod plan;
 mod position;
 mod reader;
 mod show;
+mod steps;
 mod tsdl;
 
 use std::path::{Path, PathBuf};
 
+use crate::error::{Error, Result};
+
 pub use reader::{Event, Events, Stream, Trace};
 pub use show::show;
-
-use crate::error::{Error, Result};
 
 /// How deep folders may be within a folder of traces.
 const DEPTH_MAX: usize = 8;

@@ -6,7 +6,7 @@
 //! which is noting down where each stretch of fields begins; then field by field, a loop for each that
 //! does nothing but load, shift and store. What kind of field it is, is asked once for all of them.
 
-use super::plan::{CountOf, Load, Op};
+use super::steps::{CountOf, Load, Op};
 
 /// A piece of an event. Values are counted among the event's own.
 #[derive(Clone, Debug)]

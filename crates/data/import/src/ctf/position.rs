@@ -2,7 +2,7 @@
 
 use std::ffi::CStr;
 
-use super::plan::{Compact, Load};
+use super::steps::{Compact, Load};
 
 /// Bytes that a buffer has behind the packet, so that eight can always be loaded.
 pub const PADDING: usize = 16;

@@ -10,8 +10,9 @@ use super::batch::{Batch, Row};
 use super::decode::Cursor;
 use super::kinds::Kinds;
 use super::model::{Model, Role};
-use super::plan::{self, EventPlan, Op};
+use super::plan::{self, EventPlan};
 use super::position::{PADDING, Position, Stuck};
+use super::steps::Op;
 use crate::error::{Error, Result};
 
 /// A trace: its types, and the files of its streams.

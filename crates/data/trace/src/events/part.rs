@@ -13,8 +13,8 @@ use parquet::file::statistics::Statistics;
 use parquet::file::writer::SerializedRowGroupWriter;
 use parquet::schema::types::{ColumnPath, Type, TypePtr};
 
-use super::write::CPU_TYPE;
-use super::{CPU, EventField, FieldType, TIME};
+use super::FieldType;
+use super::kind::{CPU, CPU_TYPE, EventField, TIME, check_kind, with_cpu};
 use crate::column::{Encoded, guarded, open_file, rows_of, write_file, write_values};
 use crate::error::{Error, Result};
 use crate::values::{Column, field_type};
@@ -23,12 +23,6 @@ use crate::values::{Column, field_type};
 const PAGE_ROWS: usize = 1 << 14;
 /// Rows that a reader decodes at a time.
 const WINDOW: usize = 1 << 13;
-
-/// The fields with `cpu` in front, as readers see them.
-pub(super) fn with_cpu(fields: &[EventField]) -> Vec<EventField> {
-    let cpu = EventField::new(CPU, CPU_TYPE);
-    std::iter::once(cpu).chain(fields.iter().cloned()).collect()
-}
 
 /// Events of one kind in memory.
 #[derive(Debug)]
@@ -198,7 +192,7 @@ pub(super) fn footer(path: &Path) -> Result<Footer> {
         return Err(Error::file(path, problem));
     }
     fields.remove(0);
-    super::check_kind("event", &fields[1..]).map_err(|e| Error::file(path, e))?;
+    check_kind("event", &fields[1..]).map_err(|e| Error::file(path, e))?;
     let claim = |group: &RowGroupMetaData| GroupClaim {
         rows: group.num_rows().max(0) as u64,
         first_ns: match group.columns().first().and_then(|column| column.statistics()) {

@@ -6,8 +6,9 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::{fmt, fs};
 
+use super::WrittenEvents;
+use super::kind::{EventField, EventKind, FOLDER, good_name};
 use super::part::{self, Cursor};
-use super::{EventField, EventKind, FOLDER, WrittenEvents, good_name};
 use crate::error::{Error, Result};
 use crate::manifest::FileEntry;
 use crate::read::Trace;

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 use parquet::data_type::ByteArray;
 
+use super::kind::{self, CpuLoss, EventField, EventKind, Events, FOLDER, check_kind};
 use super::part::{self, Rows};
-use super::{CpuLoss, EventField, EventKind, Events, FOLDER, FieldType, check_kind};
 use crate::error::{Error, Result};
 use crate::manifest::FileEntry;
 
@@ -158,7 +158,7 @@ impl EventWriter {
         self.flush()?;
         let kind = |kind: Kind| EventKind {
             name: kind.name,
-            fields: part::with_cpu(&kind.fields),
+            fields: kind::with_cpu(&kind.fields),
             rows: kind.written,
         };
         let mut kinds: Vec<EventKind> = self.kinds.into_iter().map(kind).collect();
@@ -202,6 +202,3 @@ impl WrittenEvents {
         &self.events
     }
 }
-
-/// The type of `cpu`.
-pub(super) const CPU_TYPE: FieldType = FieldType::U32;

@@ -15,7 +15,7 @@ use fettle_rewrite::unwind::PartUnwind;
 use fettle_rewrite::{Plan, agent as probes};
 
 use crate::elf::set;
-use crate::instrument::is_fork;
+use crate::forks::is_fork;
 use crate::map::RING_BYTES;
 use crate::object::elf::{
     Object, Reloc, SHF_ALLOC, SHF_EXECINSTR, SHF_LINK_ORDER, SHF_WRITE, SHT_NOTE, SHT_PROGBITS,

@@ -18,7 +18,7 @@ use fettle_image::LinkAddr;
 use fettle_lift::{Function, SkipReason, Skipped};
 use fettle_rewrite::{Plan, PlanOptions, Probing};
 
-use crate::instrument::Options;
+use crate::options::Options;
 pub use carry::RECORDS;
 use elf::Object;
 use layout::Layout;

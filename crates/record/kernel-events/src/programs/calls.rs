@@ -7,8 +7,9 @@
 use crate::asm::{Alu, FP, Helper, If, Insn, Label, R0, R1, R2, R3, R7, R8, R9, Size};
 use crate::code::{Code, Env, counter, slot};
 use crate::programs::descriptors::{
-    self as fds, FIRST, INODE, begins, ends, file_of, keep_fd, opened, sock_of, socket_of_file,
+    self as fds, begins, ends, file_of, keep_fd, opened, sock_of, socket_of_file,
 };
+use crate::programs::slots::{FIRST, INODE, MODE};
 use crate::raw::{Kind, io, socket, wait, word};
 
 /// What a system call does.
@@ -382,7 +383,7 @@ fn close(c: &mut Code) {
     if !c.env.functions {
         // Nobody tells when the last reference to a socket is gone; this is most often it.
         let f = &c.env.fields;
-        c.recall(R1, fds::MODE);
+        c.recall(R1, MODE);
         c.asm.alu_imm(Alu::And, R1, fds::KIND);
         c.asm.jump_if(If::Ne, R1, fds::SOCKET, out);
         c.get(R0, R8, f.file_count);

@@ -3,20 +3,12 @@
 //!
 //! Slots from [`FIRST`] on are free for whoever uses this.
 
+use super::slots::{FIRST, FOUND, INODE, MODE};
 use crate::asm::{Alu, FP, Helper, If, Insn, Label, R0, R1, R2, R3, R8, R9, Size};
 use crate::btf::Field;
 use crate::code::{Code, Env, slot};
 use crate::programs::{arrivals, payload};
 use crate::raw::{self, Kind, io, socket};
-
-/// Number of the inode.
-pub const INODE: i16 = slot(0);
-/// Its mode.
-pub const MODE: i16 = slot(1);
-/// Flags that are found out.
-const FOUND: i16 = slot(2);
-/// The first slot that is free.
-pub const FIRST: i16 = 3;
 
 /// The bits of a mode that say what it is.
 pub const KIND: i32 = 0xf000;

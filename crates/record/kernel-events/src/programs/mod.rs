@@ -7,6 +7,7 @@ mod descriptors;
 mod memory;
 mod payload;
 mod sched;
+mod slots;
 mod tasks;
 
 use crate::asm::Insn;

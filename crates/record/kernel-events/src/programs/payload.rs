@@ -6,7 +6,7 @@
 
 use crate::asm::{Alu, FP, Helper, If, Label, R0, R1, R2, R3, R4, R7, R9, Reg, Size};
 use crate::code::{Code, counter, slot};
-use crate::programs::descriptors::{FIRST, INODE};
+use crate::programs::slots::{FIRST, INODE};
 use crate::raw::{self, Kind};
 
 /// Buffers of one call that are looked at.

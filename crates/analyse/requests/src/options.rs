@@ -1,0 +1,44 @@
+//! What an engine may take, and what it should assume.
+
+/// What the engine may take, and what it should assume.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// A request to which nothing happens for so long is taken to be complete. Time of events, not
+    /// of the engine: the result does not depend on how fast events are fed.
+    pub quiet_ns: Option<u64>,
+    /// Time that goes back by more than this is a clock that was set, by less an event that comes
+    /// too late. Time that goes forward by more is counted as a gap.
+    pub jump_ns: u64,
+    /// Most open sections of a schema; beyond, one that was not touched for long is given up.
+    pub sections_max: usize,
+    /// Most open requests of a schema; beyond, seeds begin none.
+    pub requests_max: usize,
+    /// Most events of a request; then it is taken to be complete.
+    pub events_max: usize,
+    /// Most ranges of bytes on their way in a stream.
+    pub ranges_max: usize,
+    /// Most requests that share a section or an event.
+    pub sharers_max: usize,
+    /// Whether events tell when actors are switched out. If not, an actor that `expects` something
+    /// waits for it from then on.
+    pub switches: bool,
+    /// Of each schema, only the request of this number is told. Others are followed as ever, and it is
+    /// counted how many events each has, but nothing is written down of them.
+    pub only: Option<u64>,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            quiet_ns: Some(60_000_000_000),
+            jump_ns: 1_000_000_000,
+            sections_max: 1 << 20,
+            requests_max: 1 << 20,
+            events_max: 1 << 20,
+            ranges_max: 4096,
+            sharers_max: 16,
+            switches: true,
+            only: None,
+        }
+    }
+}

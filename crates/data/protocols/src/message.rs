@@ -1,0 +1,53 @@
+//! Messages as connections are told of them.
+
+/// Which way bytes went, seen from the end that is looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    /// This end sent them.
+    Sent,
+    /// This end received them.
+    Received,
+}
+
+/// A message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Message<'a> {
+    /// The protocol: `http1`, `http2`, `grpc`, `postgres`, `redis`, `memcached`.
+    pub protocol: &'static str,
+    /// Number of the exchange on its connection; of HTTP/2 the stream's.
+    pub exchange: u64,
+    /// What it says.
+    pub what: What<'a>,
+}
+
+/// What a message says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum What<'a> {
+    /// A question, told with the bytes in which it is known what it is.
+    Ask {
+        /// What sort of: `GET`, `SELECT`, a method of gRPC.
+        command: &'a str,
+        /// Which one: a path, a statement, a command and its key; cut after 256 bytes.
+        text: &'a str,
+    },
+    /// Its answer, told with its last bytes.
+    Answer {
+        /// Whether all went well.
+        ok: bool,
+        /// How it went, in the protocol's words.
+        status: &'a str,
+    },
+    /// The question that was just told gets no answer: it is over when whoever reads it goes on.
+    Unanswered,
+    /// Nothing is known any more of a question that was told: its answer is not seen. It went this way.
+    Unseen {
+        /// Which way the question went.
+        asked: Side,
+    },
+}
+
+/// How a question went that got no answer.
+pub const NO_REPLY: &str = "no reply";
+
+/// How a question went whose answer is not seen.
+pub const UNSEEN: &str = "not seen";

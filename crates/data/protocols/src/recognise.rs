@@ -1,0 +1,32 @@
+//! Which protocol a connection speaks, by its first bytes.
+
+use crate::counts::Reason;
+use crate::decoder::Decoder;
+use crate::{http1, http2, memcached, postgres, resp};
+
+/// The decoder of a connection on which these bytes are the first that are known.
+pub fn recognise(bytes: &[u8]) -> Result<Box<dyn Decoder>, Option<Reason>> {
+    if http2::begins(bytes) {
+        return Ok(Box::<http2::Http2>::default());
+    }
+    if http1::begins(bytes) {
+        return Ok(Box::<http1::Http1>::default());
+    }
+    if resp::begins(bytes) {
+        return Ok(Box::<resp::Resp>::default());
+    }
+    if memcached::text_begins(bytes) {
+        return Ok(Box::<memcached::Text>::default());
+    }
+    if memcached::binary_begins(bytes) {
+        return Ok(Box::<memcached::Binary>::default());
+    }
+    if let Some(postgres) = postgres::recognise(bytes) {
+        return Ok(Box::new(postgres));
+    }
+    match bytes {
+        // A handshake, of any version in use.
+        [0x16, 3, 0..=4, ..] => Err(Some(Reason::Tls)),
+        _ => Err(None),
+    }
+}

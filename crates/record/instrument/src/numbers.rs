@@ -1,0 +1,104 @@
+//! The numbers that functions have in a trace, and where their new code lies.
+
+use std::collections::HashMap;
+
+use fettle_record::counts;
+use fettle_trace::{Counter, Finish};
+
+use crate::map::FileMap;
+
+/// New code of a function.
+#[derive(Clone, Copy, Debug)]
+pub struct Code {
+    pub(crate) start: u64,
+    pub(crate) size: u64,
+    pub(crate) function: u32,
+}
+
+/// The new code that `map` tells of, in order of address; `first` is its first number in the
+/// trace.
+pub fn code(map: &FileMap, first: u32) -> Vec<Code> {
+    let numbered = map.code.iter().zip(first..);
+    let mut code: Vec<Code> =
+        numbered.map(|(&(start, size), function)| Code { start, size, function }).collect();
+    code.sort_by_key(|c| c.start);
+    code
+}
+
+/// All files' maps, and the trace's own numbers of their functions.
+#[derive(Debug)]
+pub(crate) struct Numbers {
+    pub(crate) maps: Vec<FileMap>,
+    /// First number in the trace of each map.
+    pub(crate) first: Vec<u32>,
+    /// New code of each map, if its calls are sampled.
+    pub(crate) code: Vec<Vec<Code>>,
+}
+
+impl Numbers {
+    pub(crate) fn new(maps: HashMap<u64, FileMap>, notes: &mut Vec<String>) -> Numbers {
+        let mut maps: Vec<FileMap> = maps.into_values().collect();
+        maps.sort_by_key(|m| m.first_function);
+        for pair in maps.windows(2) {
+            if pair[0].collides(&pair[1]) {
+                notes.push(format!(
+                    "{} and {} happen to use the same numbers: where one process ran both, \
+                     their calls are mixed up",
+                    pair[0].module.path, pair[1].module.path
+                ));
+            }
+        }
+        let mut next = 0;
+        let first: Vec<u32> = maps
+            .iter()
+            .map(|m| {
+                let first = next;
+                next += m.functions.len() as u32;
+                first
+            })
+            .collect();
+        let code = maps.iter().zip(&first).map(|(m, first)| code(m, *first)).collect();
+        Numbers { maps, first, code }
+    }
+
+    pub(crate) fn module(&self, id: u64) -> Option<u32> {
+        self.maps.iter().position(|m| m.id == id).map(|i| i as u32)
+    }
+
+    /// The number in the trace of a function's number in processes.
+    pub(crate) fn function(&self, number: u32) -> Option<u32> {
+        let after = self.maps.partition_point(|m| m.first_function <= number);
+        let i = after.checked_sub(1)?;
+        let index = number - self.maps[i].first_function;
+        ((index as usize) < self.maps[i].functions.len()).then(|| self.first[i] + index)
+    }
+
+    /// What counters on edges tell; `counts` are by function and index in it.
+    pub(crate) fn edge_rows(&self, counts: &HashMap<(u32, u64), u64>, rows: &mut Vec<Counter>) {
+        for (map, first) in self.maps.iter().zip(&self.first) {
+            for (counted, function) in map.counted.iter().zip(*first..) {
+                let count = |k: usize| counts.get(&(function, k as u64)).copied().unwrap_or(0);
+                if (0..counted.counters()).any(|k| count(k) != 0) {
+                    counts::rows(function, counted, count, rows);
+                }
+            }
+        }
+    }
+
+    pub(crate) fn tables(self, finish: &mut Finish) {
+        for (i, (map, first)) in self.maps.into_iter().zip(self.first).enumerate() {
+            let module = i as u32;
+            finish.modules.push(fettle_trace::Module { id: module, ..map.module });
+            finish.functions.extend(
+                map.functions.into_iter().zip(first..).map(|(f, id)| fettle_trace::Function {
+                    id,
+                    module,
+                    ..f
+                }),
+            );
+            finish
+                .skipped
+                .extend(map.skipped.into_iter().map(|s| fettle_trace::Skipped { module, ..s }));
+        }
+    }
+}

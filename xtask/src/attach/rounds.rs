@@ -1,0 +1,72 @@
+//! What rounds of attaching came to.
+
+use std::os::unix::fs::FileExt;
+
+use anyhow::{Context, Result, ensure};
+
+/// How long threads stood still, and what else the rounds have shown.
+#[derive(Default)]
+pub(crate) struct Rounds {
+    pub(crate) count: usize,
+    /// Of these, those that recorded; and calls that were recorded.
+    pub(crate) recordings: usize,
+    pub(crate) calls: u64,
+    pub(crate) jumps: u64,
+    pub(crate) stops_ms: Vec<f64>,
+    pub(crate) install_ms: Vec<f64>,
+    /// How often new code stayed for a while, and of these, how often for `fettle undo --memory`.
+    pub(crate) kept: usize,
+    pub(crate) by_memory: usize,
+    /// What the program said at its end, if it checks itself.
+    pub(crate) said: String,
+}
+
+impl Rounds {
+    /// What fettle has told of a change.
+    pub(crate) fn add(&mut self, told: &serde_json::Value) {
+        let stops = told["stops_ms"].as_array().into_iter().flatten();
+        let stops = stops.chain(Some(&told["longest_stop_ms"]));
+        self.stops_ms.extend(stops.filter_map(|value| value.as_f64()));
+        self.install_ms.extend(told["install_ms"].as_f64());
+        self.jumps = self.jumps.max(told["jumps"].as_u64().unwrap_or(0));
+        self.calls += told["calls"].as_u64().unwrap_or(0);
+    }
+
+    /// Has new code go that stayed for a while: what a program keeps, or an exception has left on a stack,
+    /// may lead to it for as long as it likes.
+    pub(crate) fn free(
+        &mut self,
+        undo: impl Fn(&[&str]) -> Result<serde_json::Value>,
+    ) -> Result<()> {
+        self.kept += 1;
+        let mut freed = undo(&["--wait", "10"])?;
+        if !freed["kept"].is_null() {
+            self.by_memory += 1;
+            freed = undo(&["--memory", "--wait", "30"])?;
+        }
+        let why = &freed["why_kept"];
+        ensure!(freed["kept"].is_null(), "round {}: new code stays: {why}", self.count);
+        Ok(())
+    }
+}
+
+/// A place of a process's code, from a file, that is not what the file says.
+pub(crate) fn differing(pid: &str) -> Result<Option<String>> {
+    let maps = std::fs::read_to_string(format!("/proc/{pid}/maps"))?;
+    let memory = std::fs::File::open(format!("/proc/{pid}/mem"))?;
+    for line in maps.lines() {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        let [range, "r-xp", offset, _, _, path] = fields[..] else { continue };
+        let Ok(file) = std::fs::read(path) else { continue };
+        let hex = |text: &str| u64::from_str_radix(text, 16);
+        let (start, end) = range.split_once('-').context("a range")?;
+        let (start, end, offset) = (hex(start)?, hex(end)?, hex(offset)? as usize);
+        let mut now = vec![0; (end - start) as usize];
+        memory.read_exact_at(&mut now, start)?;
+        let then = &file[offset.min(file.len())..];
+        if let Some(i) = now.iter().zip(then).position(|(a, b)| a != b) {
+            return Ok(Some(format!("{path} at {:#x}", offset + i)));
+        }
+    }
+    Ok(None)
+}
