@@ -12,33 +12,14 @@ use petgraph::algo::tarjan_scc;
 use petgraph::graphmap::DiGraphMap;
 use syn::visit::{self, Visit};
 
-use super::{Problem, Source};
+use super::source::{Problem, Source};
 
 /// A path inside a crate: `["stop", "wait"]` is `crate::stop::wait`.
 type Path = Vec<String>;
 
 /// Crates whose circles are still to be opened. The list only shrinks.
-const IN_CIRCLES: &[&str] = &[
-    "crates/analyse/follow",
-    "crates/analyse/report",
-    "crates/analyse/requests",
-    "crates/analyse/tables",
-    "crates/app/cli",
-    "crates/app/server",
-    "crates/binary/lift",
-    "crates/binary/rewrite",
-    "crates/data/import",
-    "crates/data/merge",
-    "crates/data/protocols",
-    "crates/data/trace",
-    "crates/record/instrument",
-    "crates/record/kernel-events",
-    "crates/record/record",
-    "crates/record/relay",
-    "crates/record/sensor",
-    "runtime/sensor",
-    "xtask",
-];
+const IN_CIRCLES: &[&str] =
+    &["crates/binary/lift", "crates/binary/rewrite", "crates/record/record"];
 
 /// Adds a problem for each circle of modules.
 pub fn check(sources: &[Source], problems: &mut Vec<Problem>) -> Result<()> {
