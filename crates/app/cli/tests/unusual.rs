@@ -98,6 +98,18 @@ fn names_do_not_command_the_terminal() {
     }
 }
 
+/// A stripped file does not say which functions are the runtime's: what they do tells.
+#[test]
+fn runtimes_find_their_return_addresses() {
+    let bench = Bench::new();
+    for flags in [&["-s"][..], &[], &["-s", "-static-pie"]] {
+        let program = bench.build("builtins.c", "program", flags);
+        bench.same(&["events", "blocks", "count"], &program);
+    }
+    let trace = fettle_trace::Trace::open(bench.trace().as_ref()).unwrap();
+    assert!(trace.functions().unwrap().len() > 10, "the rest is probed");
+}
+
 /// Functions of Microsoft's ABI keep registers that probes take for free elsewhere.
 #[test]
 fn microsofts_abi_keeps_more_registers() {

@@ -107,6 +107,11 @@ impl RangeCode {
         }
     }
 
+    /// Whether nobody knows where the function ends but that it is no later than at `addr`.
+    pub(crate) fn reaches_for_all_we_know(&self, addr: LinkAddr) -> bool {
+        self.end_guessed && self.range.end == addr
+    }
+
     /// The index of the instruction at `addr`, if it was found.
     pub fn index_at(&self, addr: LinkAddr) -> Option<usize> {
         let offset = addr.0.checked_sub(self.range.start.0)? as usize;

@@ -22,6 +22,7 @@ pub mod placement;
 pub mod pool;
 pub mod results;
 mod rseq;
+pub mod runtime;
 pub mod summary;
 pub mod tables;
 

@@ -17,6 +17,7 @@ use crate::function::{
 use crate::lsda::{self, Lsda};
 use crate::pool::Pool;
 use crate::rseq;
+use crate::runtime;
 use crate::tables::{self, TableContext};
 
 /// The functions of an image.
@@ -55,12 +56,12 @@ pub fn lift(image: &Image) -> Lifted {
     let context = TableContext::new(image, cold.clone());
 
     let (mut parts, tables) = decode_all(image, ranges, &cold, &context);
-    let runtime = Runtime::of(image);
+    let kept = runtime::kept(image, parts.iter().map(|p| (p.name.as_deref(), &*p.code)));
     let restarted = rseq::known_to_kernel(image);
-    for part in &mut parts {
+    for (part, kept) in parts.iter_mut().zip(kept) {
         let range = &part.code.range;
-        if let Some(reason) = runtime.keeps(part.name.as_deref()) {
-            part.code.failure = Some((reason, range.start));
+        if let Some(failure) = kept {
+            part.code.failure = Some(failure);
         } else if let Some(at) = relocated(image, range) {
             part.code.failure = Some((SkipReason::Relocation, at));
         } else if let Some(at) = restarted.iter().find(|at| range.contains(at)) {
@@ -109,82 +110,6 @@ fn relocated(image: &Image, range: &Range<LinkAddr>) -> Option<LinkAddr> {
     let relocs = image.relocs();
     let first = relocs.partition_point(|r| r.addr.0.saturating_add(LONGEST) <= range.start.0);
     relocs.get(first).map(|r| r.addr).filter(|at| *at < range.end)
-}
-
-/// Whether these bytes are among an image's constants: what tells of a runtime where symbols are gone.
-pub fn has_constant(image: &Image, bytes: &[u8]) -> bool {
-    memchr::memmem::find(constants(image), bytes).is_some()
-}
-
-/// Whether a text of C is among them: one that ends with a zero, as it does not where Rust, and so we
-/// ourselves, have it.
-pub fn has_c_text(image: &Image, text: &[u8]) -> bool {
-    let constants = constants(image);
-    let mut found = memchr::memmem::find_iter(constants, text);
-    found.any(|at| constants.get(at + text.len()) == Some(&0))
-}
-
-fn constants(image: &Image) -> &[u8] {
-    let section = image.section(".rodata");
-    let bytes = section.and_then(|s| image.read(s.start, usize::try_from(s.size).ok()?));
-    bytes.unwrap_or_default()
-}
-
-/// A runtime that knows where its code is. A language's looks return addresses up in tables of its own:
-/// for its garbage collector, its exceptions, its compiled code. Such code has to stay where the tables
-/// say.
-enum Runtime {
-    /// None that is known.
-    None,
-    /// OCaml's native code, with symbols (plugins always have some): all of it and its runtime.
-    Ocaml,
-    /// The same without symbols: there is no telling what is whose.
-    OcamlStripped,
-    /// V8's embedded builtins.
-    V8,
-    /// What Mono has compiled ahead of time: it asks which of its own tables' entries called.
-    Mono,
-    /// Valgrind's tools: what programs under them call in place of their own `strlen` and the like is
-    /// translated with the program. Nothing tells it from the rest.
-    Valgrind,
-}
-
-impl Runtime {
-    fn of(image: &Image) -> Runtime {
-        let of_symbol = |name: &str| match name {
-            // Programs, plugins, the runtime as a library.
-            "caml_frametable"
-            | "caml_startup__code_begin"
-            | "caml_plugin_header"
-            | "caml_init_frame_descriptors" => Some(Runtime::Ocaml),
-            "mono_aot_file_info" => Some(Runtime::Mono),
-            _ => name.starts_with("Builtins_").then_some(Runtime::V8),
-        };
-        if let Some(runtime) = image.symbols().iter().find_map(|s| of_symbol(&s.name)) {
-            return runtime;
-        }
-        // Variables of the environment: what every OCaml runtime reads its settings from, and what
-        // tells Valgrind's tools that they were started by its launcher.
-        if has_c_text(image, b"CAMLRUNPARAM") {
-            Runtime::OcamlStripped
-        } else if has_c_text(image, b"VALGRIND_LAUNCHER") {
-            Runtime::Valgrind
-        } else {
-            Runtime::None
-        }
-    }
-
-    /// Why a function of this name has to stay, if it has to.
-    fn keeps(&self, name: Option<&str>) -> Option<SkipReason> {
-        let by_address = match self {
-            Runtime::None => false,
-            Runtime::Ocaml => name.is_none_or(|n| n.starts_with("caml")),
-            Runtime::OcamlStripped | Runtime::Mono => true,
-            Runtime::V8 => name.is_some_and(|n| n.starts_with("Builtins_")),
-            Runtime::Valgrind => return Some(SkipReason::Translator),
-        };
-        by_address.then_some(SkipReason::FramesByAddress)
-    }
 }
 
 /// Ranges that are a part of another function: GCC's `.cold` parts, by name or by unwind entries

@@ -224,3 +224,58 @@ fn that_the_kernel_restarts() {
         assert!(flags.contains(&"-s") || plain.count() == 1, "{flags:?}");
     }
 }
+
+/// V8's way from C++ into its own code, and what its code begins with, of which only an address is known.
+/// What switches stacks puts its stack pointer into memory, too, but nobody looks for frames there.
+const ENTERS: &str = r#"
+    .p2align 6
+    first:
+    push %r13
+    mov %rdi, %r13
+    call *8(%r13)
+    pop %r13
+    ret
+    .p2align 6
+    enters:
+    .cfi_startproc
+    push %rbp
+    mov %rsp, %rbp
+    push %r13
+    mov %rdi, %r13
+    push \slot
+    mov %rsp, \slot
+    call called
+    pop \slot
+    pop %r13
+    pop %rbp
+    ret
+    .cfi_endproc
+    called:
+    mov %r13, %rdi
+    jmp *8(%r13)
+    .p2align 4
+    switches:
+    .cfi_startproc
+    push %rbx
+    push (%rdi)
+    pop %rbx
+    mov %rsp, 8(%rdi)
+    mov (%rsi), %rsp
+    pop %rbx
+    ret
+    .cfi_endproc
+    .data
+    .p2align 3
+    .quad first, switches
+"#;
+
+#[test]
+fn whose_frames_are_in_a_chain() {
+    for slot in ["0x108(%r13)", "(%r13)", "%fs:0x40", "-0x80(%r13,%rcx,8)"] {
+        let source = [FUNCTION, &ENTERS.replace("\\slot", slot)].concat();
+        let lifted = lifted("s", &source, &["-nostdlib", "-shared", "-s"]);
+        let reasons: Vec<_> = lifted.skipped.iter().map(|s| s.reason).collect();
+        assert_eq!(reasons, [SkipReason::FramesByAddress; 2], "{slot}: {:?}", lifted.skipped);
+        assert_eq!(lifted.functions.len(), 1, "{slot}: what switches stacks is lifted");
+    }
+}

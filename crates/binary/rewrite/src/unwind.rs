@@ -705,7 +705,7 @@ pub(crate) fn omits_base(image: &Image) -> bool {
     // D's list of modules.
     image.section("__minfo").is_some()
         || image.symbols().iter().any(|s| ROUTINES.contains(&s.name.as_str()))
-        || fettle_lift::module::has_constant(image, REFUSAL)
+        || fettle_lift::runtime::has_constant(image, REFUSAL)
 }
 
 /// Where a table says what landing pads are relative to: an encoding, and a 32-bit distance.

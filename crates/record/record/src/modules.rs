@@ -247,7 +247,7 @@ impl Opened {
             return Err(ModuleError::Go(path.to_owned()));
         }
         // What its loader calls in the library that it opens; all versions have that in common.
-        if fettle_lift::module::has_c_text(&image, b"__wine_main") {
+        if fettle_lift::runtime::has_c_text(&image, b"__wine_main") {
             return Err(ModuleError::Wine(path.to_owned()));
         }
         if image.section(LAID_OUT).is_some() {
