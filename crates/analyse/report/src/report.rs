@@ -61,7 +61,7 @@ pub struct Analysis {
     pub threads: Vec<Thread>,
     /// What threads spent off the processor, by index; empty if not known.
     pub off_cpu: HashMap<u32, OffCpu>,
-    /// Functions left alone, by reason.
+    /// Functions left unmodified, by reason.
     pub skipped: Vec<SkippedRow>,
     /// What is missing or wrong, one sentence each.
     pub warnings: Vec<String>,
@@ -199,7 +199,7 @@ pub struct LossRow {
     pub count: u64,
 }
 
-/// Functions left alone for one reason.
+/// Functions left unmodified for one reason.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct SkippedRow {
     /// Why.
@@ -245,7 +245,7 @@ pub struct Report {
     pub events: Vec<EventRow>,
     /// Threads.
     pub threads: Vec<ThreadRow>,
-    /// Functions left alone.
+    /// Functions left unmodified.
     pub skipped: Vec<SkippedRow>,
 }
 
@@ -562,7 +562,7 @@ struct Sum {
     total_ns: u64,
     self_off_ns: u64,
     total_off_ns: u64,
-    /// Whether processor time is known in some thread; where it is not, all time counts.
+    /// Whether CPU time is known in some thread; where it is not, all time counts.
     cpu_known: bool,
     /// Calls made and calls below, where every thread counted them.
     below: Option<(u64, u64)>,

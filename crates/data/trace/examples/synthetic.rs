@@ -2,7 +2,7 @@
 //!
 //! `cargo run --release -p fettle-trace --example synthetic -- FOLDER CALLS [THREADS]` writes a
 //! folder with that many calls per thread and prints, for each step, records per second of time
-//! and per second of processor time (the machine may be busy with other things).
+//! and per second of CPU time (the machine may be busy with other things).
 
 use std::path::Path;
 use std::time::Instant;
@@ -66,7 +66,7 @@ impl Program<'_> {
     }
 }
 
-/// Seconds of processor time that this process has used.
+/// Seconds of CPU time that this process has used.
 fn cpu_seconds() -> f64 {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
     let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or_default().split(' ').collect();

@@ -24,7 +24,7 @@ pub struct Finish {
     pub functions: Vec<Function>,
     /// What is recorded of calls' arguments.
     pub parameters: Vec<Parameter>,
-    /// Functions left alone.
+    /// Functions left unmodified.
     pub skipped: Vec<Skipped>,
     /// Processes.
     pub processes: Vec<Process>,

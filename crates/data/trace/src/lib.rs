@@ -4,7 +4,7 @@
 //! NAME.fettle/
 //!   manifest.json        what was recorded, on which machine, by which clock; what was lost
 //!   modules.parquet      executables and libraries          mappings.parquet  where they lay
-//!   functions.parquet    names and addresses                skipped.parquet   what was left alone
+//!   functions.parquet    names and addresses                skipped.parquet   what was left unmodified
 //!   parameters.parquet   what is recorded of arguments      arguments.parquet their values
 //!   processes.parquet    threads.parquet
 //!   totals.parquet       calls and time per thread and function, exact

@@ -47,7 +47,7 @@ pub struct Manifest {
     /// What the probes cost.
     pub probe_cost: ProbeCost,
     /// Whether it is known when threads were switched out: there is a table of switches, calls
-    /// tell how long they were off the processor, and exact totals tell processor time.
+    /// tell how long they were off the processor, and exact totals tell CPU time.
     pub switches: bool,
     /// How the program ended; `None` while it runs or when nobody knows.
     pub exit: Option<Exit>,
@@ -209,7 +209,7 @@ pub enum ProbeMode {
     Events,
     /// Exact totals of calls and time, no records.
     Time,
-    /// As `Time`, in processor time of the thread.
+    /// As `Time`, in CPU time of the thread.
     Cpu,
     /// Exact numbers of calls, no times.
     Count,

@@ -148,7 +148,7 @@ impl Trace {
         read_groups(&self.folder, with)
     }
 
-    /// Functions left alone.
+    /// Functions left unmodified.
     pub fn skipped(&self) -> Result<Vec<Skipped>> {
         self.table()
     }

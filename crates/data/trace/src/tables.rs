@@ -71,7 +71,7 @@ table! {
         functions_seen: u64,
         /// Functions that were probed.
         functions_probed: u64,
-        /// Functions that were left alone; see [`Skipped`].
+        /// Functions that were left unmodified; see [`Skipped`].
         functions_skipped: u64,
     }
 }
@@ -147,7 +147,7 @@ table! {
 }
 
 table! {
-    /// A function that was left alone.
+    /// A function that was left unmodified.
     Skipped in "skipped.parquet" {
         /// [`Module::id`].
         module: u32,

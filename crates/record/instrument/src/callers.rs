@@ -1,17 +1,17 @@
-//! Whose new code an address of a process lies in: samples tell their callers by it.
+//! Whose rewritten text an address of a process lies in: samples tell their callers by it.
 
 use crate::note::Note;
 use crate::numbers::{Code, Numbers};
 
-/// The new code in one process.
+/// The rewritten text in one process.
 #[derive(Debug)]
 pub struct Callers<'a> {
-    /// What the loader added to a module's addresses, and its new code in order of address.
+    /// What the loader added to a module's addresses, and its rewritten text in order of address.
     modules: Vec<(u64, &'a [Code])>,
 }
 
 impl<'a> Callers<'a> {
-    /// The new code in process `pid` that began at `process_tsc`. A child of a fork has its
+    /// The rewritten text in process `pid` that began at `process_tsc`. A child of a fork has its
     /// parent's modules.
     pub fn new(notes: &[Note], numbers: &'a Numbers, pid: u32, process_tsc: u64) -> Callers<'a> {
         let mut modules: Vec<(u64, &[Code])> = Vec::new();
@@ -35,7 +35,7 @@ impl<'a> Callers<'a> {
         Callers { modules }
     }
 
-    /// The number in the trace of the function whose new code is at `address`.
+    /// The number in the trace of the function whose rewritten text is at `address`.
     pub fn function_at(&self, address: u64) -> Option<u32> {
         self.modules.iter().find_map(|(bias, code)| {
             let at = address.wrapping_sub(*bias);

@@ -362,7 +362,7 @@ fn open_slot(path: &Path) -> io::Result<Option<Slot>> {
 
 /// What a function's accumulator says of some function in some thread.
 fn total_of(a: &Accumulator, mode: Mode, converter: &fettle_trace::TickConverter) -> Total {
-    // The clock of processor time counts nanoseconds.
+    // The clock of CPU time counts nanoseconds.
     let ns = |time| if mode == Mode::Cpu { time } else { converter.duration_ns(time) };
     let (child_calls, calls_below) = mode.counts_below().then_some((a.children, a.below)).unzip();
     if mode.counts_exits() {

@@ -14,12 +14,12 @@
 //! Program headers stay where they were, if [`Room`] can be made for one more, and sections cover
 //! every byte of the segment: so tools that lay out the file anew take it along.
 //!
-//! A *gate* stands between a springboard and the function's new code: every thread's first
+//! A *gate* stands between a springboard and the function's rewritten text: every thread's first
 //! probed function is reached through one, so a thread without a block of its own is found
 //! there, and probes themselves need not look. A child of a fork goes on in the middle of new
 //! code; so calls that fork lead over a *stop*, which asks before and after.
 //!
-//! The old code stays as it is in the file: the springboards are written at the start of a run
+//! The original text stays as it is in the file: the springboards are written at the start of a run
 //! that is recorded, and a run that is not has nothing to pay for.
 
 use std::collections::BTreeMap;
@@ -53,9 +53,9 @@ const ACCUMULATOR: u64 = size_of::<Accumulator>() as u64;
 pub struct Instrumented {
     /// Functions with probes.
     pub functions: u64,
-    /// Functions left alone, by reason, without what the user left out.
+    /// Functions left unmodified, by reason, without what the user left out.
     pub reasons: Vec<(&'static str, u64)>,
-    /// Bytes of new code.
+    /// Bytes of rewritten text.
     pub text_bytes: u64,
     /// Bytes of the input.
     pub input_bytes: u64,

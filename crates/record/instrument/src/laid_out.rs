@@ -9,8 +9,8 @@
 //!            program headers if there is no room for them
 //! ```
 //!
-//! Unlike a linker we do not know every place that refers to a function, so the old code stays: a
-//! jump at each old entry leads to the new code, and calls that are known lead there at once. Jump
+//! Unlike a linker we do not know every place that refers to a function, so the original text stays: a
+//! jump at each old entry leads to the rewritten text, and calls that are known lead there at once. Jump
 //! tables of addresses need relocations in files that are loaded anywhere: the whole table of
 //! relocations goes behind the rest, with more of them.
 
@@ -49,13 +49,13 @@ pub struct Order {
 /// What was made.
 #[derive(Clone, Debug)]
 pub struct LaidOut {
-    /// Functions with new code.
+    /// Functions with rewritten text.
     pub functions: u64,
-    /// Calls in old code that lead to new code at once.
+    /// Calls in original text that lead to rewritten text at once.
     pub calls: u64,
-    /// Functions left alone, by reason, without those that were not to be laid out.
+    /// Functions left unmodified, by reason, without those that were not to be laid out.
     pub reasons: Vec<(&'static str, u64)>,
-    /// Bytes of new code.
+    /// Bytes of rewritten text.
     pub text_bytes: u64,
     /// Bytes of the input.
     pub input_bytes: u64,
@@ -154,7 +154,7 @@ impl Maker<'_> {
         let linked = fettle_rewrite::link(plan, self.image, parameters)
             .map_err(|error| InstrumentError::Link { path: self.input.to_owned(), error })?;
 
-        // The old code, with ways to the new.
+        // The original text, with ways to the new.
         let mut file = self.image.bytes().to_vec();
         let calls = calls(self.image, lifted, plan, &linked);
         for (at, bytes) in linked.writes.iter().chain(&calls) {
@@ -231,7 +231,7 @@ impl Maker<'_> {
         Ok(Made { file, calls: calls.len() as u64, strippable: room.is_some() })
     }
 
-    /// Writes over old code.
+    /// Writes over original text.
     fn patch(
         &self,
         file: &mut [u8],
@@ -301,7 +301,7 @@ impl Maker<'_> {
     }
 }
 
-/// Calls and jumps in old code to functions with new code: where, and the distance that leads
+/// Calls and jumps in original text to functions with rewritten text: where, and the distance that leads
 /// there at once.
 fn calls(image: &Image, lifted: &Lifted, plan: &Plan, linked: &Linked) -> Vec<(LinkAddr, Vec<u8>)> {
     let calls =
@@ -311,7 +311,7 @@ fn calls(image: &Image, lifted: &Lifted, plan: &Plan, linked: &Linked) -> Vec<(L
     calls.into_iter().map(|(at, bytes)| (at, bytes.to_vec())).collect()
 }
 
-/// The pieces of new code with their names.
+/// The pieces of rewritten text with their names.
 fn names(plan: &Plan, text_at: u64) -> Vec<NewFunction<'_>> {
     let named = plan.chunks.iter().filter_map(|chunk| {
         let function = plan.functions.get(chunk.function as usize)?;

@@ -1,9 +1,9 @@
 //! Plans applied to files: programs and libraries that record themselves.
 //!
-//! [`instrument`] gives a file whose own code is as it was, with new code behind it and an agent
+//! [`instrument`] gives a file whose own code is as it was, with rewritten text behind it and an agent
 //! (`runtime/file`) that runs first. Only if the environment says `FETTLE_RECORD=DIR` does the
-//! agent lead the program's functions to the new code; otherwise the program runs as before.
-//! Object files get new code and the agent as sections, for the linker to place.
+//! agent lead the program's functions to the rewritten text; otherwise the program runs as before.
+//! Object files get rewritten text and the agent as sections, for the linker to place.
 //! What a recording leaves in `DIR/slots` becomes a trace by [`collect()`].
 //!
 //! [`lay_out`] gives a file without probes, whose hot code lies in another order.

@@ -40,7 +40,7 @@ pub struct FileMap {
     pub first_counter: u32,
     /// Functions in order of number, which is set when a trace is made.
     pub functions: Vec<Function>,
-    /// Functions left alone.
+    /// Functions left unmodified.
     pub skipped: Vec<Skipped>,
     /// For each counter, the index of its function and its block's address.
     pub counters: Vec<(u32, u64)>,
@@ -48,14 +48,14 @@ pub struct FileMap {
     /// index in its function in place of an address.
     #[serde(default)]
     pub counted: Vec<Counted>,
-    /// Link address and size of each function's new code, if calls are sampled: samples tell
+    /// Link address and size of each function's rewritten text, if calls are sampled: samples tell
     /// their callers by it.
     #[serde(default)]
     pub code: Vec<(u64, u64)>,
 }
 
 impl FileMap {
-    /// The map of `image` with the new code of `plan`; `path` is where it will lie. `None` if it
+    /// The map of `image` with the rewritten text of `plan`; `path` is where it will lie. `None` if it
     /// has more functions or blocks than can be told apart.
     pub fn new(image: &Image, plan: &Plan, path: &Path) -> Option<FileMap> {
         let mut hasher = DefaultHasher::new();

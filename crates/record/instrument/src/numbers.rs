@@ -1,4 +1,4 @@
-//! The numbers that functions have in a trace, and where their new code lies.
+//! The numbers that functions have in a trace, and where their rewritten text lies.
 
 use std::collections::HashMap;
 
@@ -7,7 +7,7 @@ use fettle_trace::{Counter, Finish};
 
 use crate::map::FileMap;
 
-/// New code of a function.
+/// Rewritten text of a function.
 #[derive(Clone, Copy, Debug)]
 pub struct Code {
     pub(crate) start: u64,
@@ -15,7 +15,7 @@ pub struct Code {
     pub(crate) function: u32,
 }
 
-/// The new code that `map` tells of, in order of address; `first` is its first number in the
+/// The rewritten text that `map` tells of, in order of address; `first` is its first number in the
 /// trace.
 pub fn code(map: &FileMap, first: u32) -> Vec<Code> {
     let numbered = map.code.iter().zip(first..);
@@ -31,7 +31,7 @@ pub(crate) struct Numbers {
     pub(crate) maps: Vec<FileMap>,
     /// First number in the trace of each map.
     pub(crate) first: Vec<u32>,
-    /// New code of each map, if its calls are sampled.
+    /// Rewritten text of each map, if its calls are sampled.
     pub(crate) code: Vec<Vec<Code>>,
 }
 

@@ -1,7 +1,7 @@
-//! What debuggers and profilers know of new code: a symbol `NAME.fettle` for each function, and
+//! What debuggers and profilers know of rewritten text: a symbol `NAME.fettle` for each function, and
 //! how to unwind it. Neither is there when the file runs; `strip` takes both out.
 //!
-//! Debuggers look for `.eh_frame` by its name, and that is the old code's; so the new code's
+//! Debuggers look for `.eh_frame` by its name, and that is the original text's; so the rewritten text's
 //! entries are repeated in `.debug_frame`.
 
 use fettle_rewrite::{Plan, debug_frame};
@@ -9,16 +9,16 @@ use fettle_rewrite::{Plan, debug_frame};
 use crate::elf::{self, NewSection, SYM, Sections};
 use crate::room::Moved;
 
-/// A function with new code, or a part of one: then it has no old code here.
+/// A function with rewritten text, or a part of one: then it has no original text here.
 #[derive(Clone, Copy, Debug)]
 pub struct NewFunction<'a> {
     /// Its name.
     pub name: &'a str,
-    /// What the name of its new code ends with.
+    /// What the name of its rewritten text ends with.
     pub suffix: &'static str,
-    /// Address and size of the old code.
+    /// Address and size of the original text.
     pub old: (u64, u64),
-    /// Address and size of the new code.
+    /// Address and size of the rewritten text.
     pub new: (u64, u64),
 }
 
@@ -27,7 +27,7 @@ const HIDDEN: u8 = 2;
 /// `STB_GLOBAL`, `STT_FUNC`: global ones come last, so that no other symbol's number changes.
 const FUNCTION: u8 = 0x12;
 
-/// Adds symbols of `functions`, whose new code is in the section of index `text`. What a block
+/// Adds symbols of `functions`, whose rewritten text is in the section of index `text`. What a block
 /// that `moved` was named by follows it.
 pub fn add(
     file: &mut Vec<u8>,
@@ -81,7 +81,7 @@ fn read(file: &[u8], sections: &Sections, table: usize) -> Option<(Vec<u8>, Vec<
     Some((header.data(file)?.to_vec(), strings.data(file)?.to_vec()))
 }
 
-/// Symbols of the old code of a file that has none: tools that find some look no further.
+/// Symbols of the original text of a file that has none: tools that find some look no further.
 fn old_symbols(sections: &Sections, functions: &[NewFunction<'_>]) -> (Vec<u8>, Vec<u8>) {
     let (mut symbols, mut strings) = (vec![0; SYM], vec![0]);
     for f in functions {

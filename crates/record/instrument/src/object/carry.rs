@@ -1,6 +1,6 @@
 //! New code in an object file.
 //!
-//! New code goes to the end of the section that the old code is in, so that it is kept, left out
+//! Rewritten text goes to the end of the section that the original text is in, so that it is kept, left out
 //! and moved with it, and neither needs the linker to find the other. Copied instructions take
 //! their relocations along, the very same ones; so whatever the linker makes of an instruction
 //! (it rewrites some whole sequences) it makes of the copy.
@@ -34,7 +34,7 @@ const R_32S: u32 = 11;
 
 /// Name of the sections of records.
 pub const RECORDS: &str = ".fettle.functions";
-/// Something that new code refers to cannot be named to the linker.
+/// Something that rewritten text refers to cannot be named to the linker.
 const NOWHERE: &str = "new code refers to something that has no name";
 
 /// An offset in a section.
@@ -118,7 +118,7 @@ fn is_bound(object: &Object, id: SymbolId) -> bool {
         }
 }
 
-/// Puts the new code of `plan` into `object`.
+/// Puts the rewritten text of `plan` into `object`.
 ///
 /// # Errors
 ///
@@ -160,7 +160,7 @@ struct Carrier<'a> {
     relocs: &'a Relocs,
     plan: Plan,
     runtime: Runtime,
-    /// Where each function's new code came to lie.
+    /// Where each function's rewritten text came to lie.
     text: Vec<At>,
     records: Vec<Record<At>>,
     /// Relocations of jumps out of functions: by function and where they lead.

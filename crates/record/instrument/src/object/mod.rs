@@ -1,7 +1,7 @@
 //! Object files: `fettle instrument` in the middle of a build.
 //!
 //! The file is laid out as if it were linked ([`layout`]), so that its functions can be lifted,
-//! rewritten and checked as those of a program; the new code is then carried back into the file
+//! rewritten and checked as those of a program; the rewritten text is then carried back into the file
 //! in a form that linkers understand ([`carry`]). What is known only when the program is linked,
 //! above all the functions' numbers, the agent finds out when the program runs ([`records`]).
 
@@ -29,9 +29,9 @@ pub struct Made {
     pub file: Vec<u8>,
     /// Functions with probes.
     pub functions: u64,
-    /// Functions left alone.
+    /// Functions left unmodified.
     pub skipped: Vec<SkipReason>,
-    /// Bytes of new code.
+    /// Bytes of rewritten text.
     pub text_bytes: u64,
 }
 

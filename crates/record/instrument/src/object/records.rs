@@ -37,20 +37,20 @@ pub enum Fix {
 pub struct Record<A> {
     /// Where the function is.
     pub entry: A,
-    /// Its new code; `None` if it is left alone.
+    /// Its rewritten text; `None` if it is left unmodified.
     pub code: Option<A>,
     pub size: u64,
-    /// Size of the new code.
+    /// Size of the rewritten text.
     pub code_size: u32,
     pub line: u32,
-    /// Springboards: where, and the distance from the new code to where it leads.
+    /// Springboards: where, and the distance from the rewritten text to where it leads.
     pub boards: Vec<(A, u32)>,
-    /// Offset in the new code, what, field.
+    /// Offset in the rewritten text, what, field.
     pub fixups: Vec<(u32, Fix, u32)>,
     /// Blocks that have counters.
     pub blocks: Vec<A>,
     pub name: String,
-    /// Source file, or why it is left alone.
+    /// Source file, or why it is left unmodified.
     pub text: String,
 }
 
