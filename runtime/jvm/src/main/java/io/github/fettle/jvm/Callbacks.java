@@ -1,0 +1,71 @@
+package io.github.fettle.jvm;
+
+import java.util.ArrayList;
+import java.util.List;
+
+/**
+ * Function pointers that lead to Java.
+ *
+ * <p>They lie where no memory is, so that no guest function can have the same address.
+ */
+public final class Callbacks {
+    private static final int BASE = 0xf000_0000;
+    private static final int STEP = 16;
+
+    /** A Java function with the guest's calling convention. */
+    public interface Function {
+        /**
+         * Called by the guest; arguments from the fifth on are at {@code sp + 16}.
+         *
+         * @return {@code v0 | v1 << 32}
+         */
+        long call(GuestThread t, int sp, int a0, int a1, int a2, int a3);
+    }
+
+    private final List<Function> functions = new ArrayList<>();
+
+    Callbacks() {}
+
+    /** Makes a function pointer. It is good until {@link #release}. */
+    public synchronized int add(Function function) {
+        int free = functions.indexOf(null);
+        if (free < 0) {
+            free = functions.size();
+            functions.add(null);
+        }
+        functions.set(free, function);
+        return BASE + free * STEP;
+    }
+
+    public synchronized void release(int address) {
+        int index = index(address);
+        if (index >= 0) {
+            functions.set(index, null);
+        }
+    }
+
+    private int index(int address) {
+        int index = (address - BASE) / STEP;
+        boolean ours = address >= BASE && address < 0 && (address - BASE) % STEP == 0;
+        return ours && index < functions.size() ? index : -1;
+    }
+
+    private synchronized Function find(int address) {
+        int index = index(address);
+        return index < 0 ? null : functions.get(index);
+    }
+
+    /**
+     * Calls what an address means that no guest function has: a callback, or a fault.
+     *
+     * <p>Translated code's dispatch ends here.
+     */
+    public static long dispatch(GuestThread t, int address, int sp, int a0, int a1, int a2, int a3) {
+        Function function = t.guest.callbacks.find(address);
+        if (function == null) {
+            throw new IndexOutOfBoundsException(
+                    "call of 0x" + Integer.toHexString(address) + ", which is no function");
+        }
+        return function.call(t, sp, a0, a1, a2, a3);
+    }
+}

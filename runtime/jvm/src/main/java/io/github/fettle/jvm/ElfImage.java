@@ -1,0 +1,123 @@
+package io.github.fettle.jvm;
+
+import java.io.IOException;
+import java.io.InputStream;
+import java.nio.ByteBuffer;
+import java.nio.ByteOrder;
+
+/**
+ * A static MIPS executable: what its program headers say and the bytes that they load.
+ *
+ * <p>A translated jar carries the original file without its sections, so that the interpreter and
+ * the translated code start from the same thing.
+ */
+final class ElfImage {
+    private static final int TYPE_EXECUTABLE = 2;
+    private static final int MACHINE_MIPS = 8;
+    private static final int SEGMENT_LOAD = 1;
+    private static final int SEGMENT_INTERPRETER = 3;
+    private static final int SEGMENT_HEADERS = 6;
+
+    final boolean bigEndian;
+    final int entry;
+    final int headerCount;
+
+    /** Where the program headers are in memory, or 0. */
+    final int headerAddress;
+
+    /** The first and one past the last address that a segment fills. */
+    final int start;
+
+    final int end;
+
+    private final ByteBuffer file;
+    private final int headerOffset;
+
+    static ElfImage read(InputStream in) throws IOException {
+        return new ElfImage(in.readAllBytes());
+    }
+
+    ElfImage(byte[] bytes) {
+        file = ByteBuffer.wrap(bytes);
+        if (bytes.length < 52 || file.getInt(0) != 0x7f454c46) {
+            throw new IllegalArgumentException("not an ELF file");
+        }
+        if (bytes[4] != 1) {
+            throw new IllegalArgumentException("a 64-bit ELF file; only 32-bit MIPS (o32) works");
+        }
+        bigEndian = bytes[5] == 2;
+        file.order(bigEndian ? ByteOrder.BIG_ENDIAN : ByteOrder.LITTLE_ENDIAN);
+        if (file.getShort(18) != MACHINE_MIPS) {
+            throw new IllegalArgumentException(
+                    "an ELF file for machine " + file.getShort(18) + ", not MIPS (8)");
+        }
+        if (file.getShort(16) != TYPE_EXECUTABLE) {
+            throw new IllegalArgumentException("not a static executable: link with -static -no-pie");
+        }
+        entry = file.getInt(24);
+        headerOffset = file.getInt(28);
+        headerCount = file.getShort(44);
+        if (headerOffset < 0
+                || headerCount < 0
+                || (long) headerOffset + headerCount * 32L > bytes.length) {
+            throw new IllegalArgumentException("program headers reach past the end of the file");
+        }
+        int low = Integer.MAX_VALUE;
+        int high = 0;
+        int headers = 0;
+        for (int i = 0; i < headerCount; i++) {
+            int at = headerOffset + i * 32;
+            int address = file.getInt(at + 8);
+            switch (file.getInt(at)) {
+                case SEGMENT_INTERPRETER:
+                    throw new IllegalArgumentException("dynamically linked: link with -static");
+                case SEGMENT_HEADERS:
+                    headers = address;
+                    break;
+                case SEGMENT_LOAD:
+                    check(i, at);
+                    low = Math.min(low, address);
+                    high = Math.max(high, address + file.getInt(at + 20));
+                    if (headers == 0 && file.getInt(at + 4) == 0) {
+                        headers = address + headerOffset;
+                    }
+                    break;
+                default:
+            }
+        }
+        if (high == 0) {
+            throw new IllegalArgumentException("no segment to load");
+        }
+        start = low;
+        end = high;
+        headerAddress = headers;
+    }
+
+    private void check(int index, int at) {
+        int offset = file.getInt(at + 4);
+        int address = file.getInt(at + 8);
+        int fileSize = file.getInt(at + 16);
+        int memorySize = file.getInt(at + 20);
+        if (offset < 0
+                || address < 0
+                || fileSize < 0
+                || memorySize < fileSize
+                || address > Integer.MAX_VALUE - memorySize
+                || offset > file.capacity() - fileSize) {
+            throw new IllegalArgumentException(
+                    "segment " + index + " does not fit the file or the address space");
+        }
+    }
+
+    /** Copies every segment to its address. */
+    void load(byte[] memory) {
+        for (int i = 0; i < headerCount; i++) {
+            int at = headerOffset + i * 32;
+            if (file.getInt(at) == SEGMENT_LOAD) {
+                int size = file.getInt(at + 16);
+                System.arraycopy(
+                        file.array(), file.getInt(at + 4), memory, file.getInt(at + 8), size);
+            }
+        }
+    }
+}

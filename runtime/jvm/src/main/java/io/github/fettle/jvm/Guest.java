@@ -1,0 +1,204 @@
+package io.github.fettle.jvm;
+
+import java.io.IOException;
+import java.io.InputStream;
+import java.util.Arrays;
+
+/**
+ * One guest process: its memory, what it may reach, and its threads. A JVM may hold many.
+ *
+ * <p>A guest used as a library belongs to one Java thread at a time, as a C library without locks
+ * does.
+ */
+public final class Guest implements AutoCloseable {
+    /** Java's largest array. */
+    static final int MAX_MEMORY = Integer.MAX_VALUE - 8;
+
+    /** What a guest with several threads gets at once: growing is possible only with one. */
+    private static final int THREADED_MEMORY = 512 << 20;
+
+    /** Memory behind the image at the start: enough for what a small program allocates. */
+    private static final int FIRST_HEAP = 1 << 20;
+
+    /** The whole memory: a guest address is an index. */
+    public byte[] memory;
+
+    /** Set by another thread when something waits for {@link Signals#poll}. */
+    public boolean poll;
+
+    final Options options;
+    final GuestCode code;
+    final ElfImage image;
+    final boolean bigEndian;
+    final int limit;
+    final MemoryMap map;
+    final Vfs vfs;
+    final FileTable files;
+    final Signals signals;
+    final Threads threads;
+    final Waits waits = new Waits();
+    final Clock clock = new Clock();
+    final Callbacks callbacks = new Callbacks();
+    final Trace trace;
+
+    /** What is left of {@link Options#fuel}. */
+    long fuel;
+
+    private final GuestThread first;
+    private int stackTop;
+    private Timers timers;
+
+    private Guest(GuestCode code, ElfImage image, Options options) throws IOException {
+        this.code = code;
+        this.image = image;
+        this.options = options;
+        bigEndian = image.bigEndian;
+        fuel = options.fuel;
+        limit = Math.max(options.memoryLimit, MemoryMap.roundUp(image.end) + FIRST_HEAP);
+        memory = new byte[MemoryMap.roundUp(image.end) + FIRST_HEAP];
+        image.load(memory);
+        map = new MemoryMap(this, image.end);
+        vfs = new Vfs(options);
+        files = FileTable.standard(this);
+        signals = new Signals(this);
+        threads = new Threads(this);
+        trace = options.trace ? new Trace() : null;
+        first = threads.first();
+    }
+
+    /** Makes a guest of translated code and the image that it was translated from. */
+    public static Guest open(GuestCode code, InputStream image, Options options)
+            throws IOException {
+        return new Guest(code, ElfImage.read(image), options);
+    }
+
+    static Guest open(GuestCode code, ElfImage image, Options options) throws IOException {
+        return new Guest(code, image, options);
+    }
+
+    /** The guest's first thread, on which Java calls it. */
+    public GuestThread thread() {
+        return first;
+    }
+
+    /**
+     * Runs the program from its entry to its end.
+     *
+     * @return its exit status; 128 plus the host's number if a signal ended it
+     */
+    public int run() throws IOException {
+        int sp = prepareStack();
+        threads.start(first, () -> code.call(first, image.entry, sp, 0, 0, 0, 0), true);
+        GuestExit end = threads.awaitEnd();
+        close();
+        return end.status;
+    }
+
+    /**
+     * Starts a library: runs constructors and {@code main}, which leaves by {@code _exit}.
+     *
+     * <p>Afterwards the guest's functions can be called by {@link #call}.
+     */
+    public void initialize() throws IOException {
+        int sp = prepareStack();
+        first.carrier = Thread.currentThread();
+        try {
+            code.call(first, image.entry, sp, 0, 0, 0, 0);
+        } catch (GuestExit e) {
+            if (e.status != 0) {
+                throw new GuestException(
+                        "the library's main ended with status " + e.status, null, null);
+            }
+            threads.revive();
+        }
+    }
+
+    /** Calls a guest function by address with up to any number of integer arguments. */
+    public long call(int address, int... arguments) {
+        GuestThread t = first;
+        t.carrier = Thread.currentThread();
+        int[] a = Arrays.copyOf(arguments, Math.max(4, arguments.length));
+        int sp = stackTop - Math.max(16, a.length * 4) & -8;
+        for (int i = 4; i < a.length; i++) {
+            t.store(sp + i * 4, a[i]);
+        }
+        int saved = stackTop;
+        stackTop = sp; // a callback that calls the guest again must not write over this frame
+        try {
+            return code.call(t, address, sp, a[0], a[1], a[2], a[3]);
+        } catch (GuestThrow e) {
+            throw GuestException.of(t, e);
+        } catch (GuestExit e) {
+            throw new GuestException("the guest ended: " + e.getMessage(), null, null);
+        } catch (IndexOutOfBoundsException e) {
+            throw new GuestException("the guest used an address outside its memory", null, e);
+        } finally {
+            stackTop = saved;
+        }
+    }
+
+    /** Asks the guest to end, from another Java thread, at its next poll or system call. */
+    public void interrupt() {
+        threads.end(new GuestExit(128 + 15, Signals.TERM));
+    }
+
+    @Override
+    public void close() throws IOException {
+        map.sync(first, 0, Integer.MAX_VALUE);
+        files.closeAll();
+    }
+
+    /** The guest's timers: most guests have none. */
+    synchronized Timers timers() {
+        if (timers == null) {
+            timers = new Timers(this);
+        }
+        return timers;
+    }
+
+    /** Makes the memory reach an address; false if the limit or the heap does not allow it. */
+    synchronized boolean ensure(GuestThread t, int end) {
+        if (end <= memory.length) {
+            return end >= 0;
+        }
+        if (end > limit || threads.several()) {
+            return false;
+        }
+        long doubled = Math.max((long) memory.length * 2, end);
+        return grow(t, (int) Math.min(doubled, limit)) || grow(t, end);
+    }
+
+    /** Gives the memory its last size, before a second thread can hold a reference to the array. */
+    synchronized void fix(GuestThread t) {
+        int wanted = (int) Math.min(limit, Math.max(THREADED_MEMORY, memory.length * 2L));
+        while (wanted > memory.length && !grow(t, wanted)) {
+            wanted -= wanted / 4;
+        }
+    }
+
+    /** Counts one poll or system call against the fuel. */
+    void burn() {
+        if (fuel != Long.MAX_VALUE && --fuel < 0) {
+            threads.end(new GuestExit(128 + 24, Signals.XCPU));
+            threads.checkEnd();
+        }
+    }
+
+    private boolean grow(GuestThread t, int size) {
+        try {
+            memory = Arrays.copyOf(memory, size);
+        } catch (OutOfMemoryError e) {
+            return false;
+        }
+        t.memory = memory;
+        return true;
+    }
+
+    private int prepareStack() throws IOException {
+        InitialStack stack = InitialStack.place(this, first);
+        int sp = stack.build(first, options);
+        stackTop = sp;
+        first.stackBase = sp;
+        return sp;
+    }
+}

@@ -1,0 +1,18 @@
+package io.github.fettle.jvm;
+
+/** A {@code longjmp} on its way to the frame that called {@code setjmp} with the same buffer. */
+public final class GuestJump extends Error {
+    private static final long serialVersionUID = 1;
+
+    /** The guest address of the {@code jmp_buf}. */
+    public final int buffer;
+
+    /** What {@code setjmp} is to return; never 0. */
+    public final int value;
+
+    public GuestJump(int buffer, int value) {
+        super(null, null, false, false);
+        this.buffer = buffer;
+        this.value = value == 0 ? 1 : value;
+    }
+}

@@ -1,0 +1,119 @@
+package io.github.fettle.jvm;
+
+/** One thread of a guest, which is one Java thread. */
+public final class GuestThread {
+    public final Guest guest;
+
+    /**
+     * The same array as {@link Guest#memory}. Translated code keeps it in a local; only a system
+     * call replaces it, and only while the guest has a single thread.
+     */
+    public byte[] memory;
+
+    /** What {@code rdhwr $29} reads: the thread pointer. */
+    public int tls;
+
+    /** The second result of a system call that has two ({@code pipe}). */
+    public int v1;
+
+    /** The floating-point control register. */
+    public int fcsr;
+
+    /**
+     * Floating-point registers at calls by address: the bits of a double, or of a float in the low
+     * word.
+     */
+    public long f0;
+
+    public long f2;
+    public long f12;
+    public long f14;
+
+    /** The thread's number in the guest; the first thread has the process's. */
+    final int id;
+
+    /** Where to store 0 and wake a waiter at the thread's end (CLONE_CHILD_CLEARTID), or 0. */
+    int clearOnExit;
+
+    /** The head of the thread's list of robust mutexes, or 0. */
+    int robustList;
+
+    /** Signals that this thread holds back. */
+    final SignalSet blocked = new SignalSet();
+
+    /** Signals sent to this thread alone; guarded by {@link Signals}. */
+    final SignalSet pending = new SignalSet();
+
+    /** The stack pointer that the thread began with. */
+    int stackBase;
+
+    int alternateStack;
+    int alternateStackSize;
+
+    /** What the interpreter keeps for the thread. */
+    Object registers;
+
+    /** The Java thread, to wake it from a wait. */
+    volatile Thread carrier;
+
+    GuestThread(Guest guest, int id) {
+        this.guest = guest;
+        this.id = id;
+        this.memory = guest.memory;
+    }
+
+    int load(int address) {
+        return guest.bigEndian
+                ? MemoryBig.loadInt(memory, address)
+                : Memory.loadInt(memory, address);
+    }
+
+    void store(int address, int value) {
+        if (guest.bigEndian) {
+            MemoryBig.storeInt(memory, address, value);
+        } else {
+            Memory.storeInt(memory, address, value);
+        }
+    }
+
+    int loadShort(int address) {
+        return guest.bigEndian
+                ? MemoryBig.loadShort(memory, address)
+                : Memory.loadShort(memory, address);
+    }
+
+    void storeShort(int address, int value) {
+        if (guest.bigEndian) {
+            MemoryBig.storeShort(memory, address, value);
+        } else {
+            Memory.storeShort(memory, address, value);
+        }
+    }
+
+    long loadLong(int address) {
+        return guest.bigEndian
+                ? MemoryBig.loadLong(memory, address)
+                : Memory.loadLong(memory, address);
+    }
+
+    void storeLong(int address, long value) {
+        if (guest.bigEndian) {
+            MemoryBig.storeLong(memory, address, value);
+        } else {
+            Memory.storeLong(memory, address, value);
+        }
+    }
+
+    /** The 64-bit value of a register pair: the calling convention follows the byte order. */
+    long pair(int first, int second) {
+        int low = guest.bigEndian ? second : first;
+        int high = guest.bigEndian ? first : second;
+        return (long) high << 32 | low & 0xffff_ffffL;
+    }
+
+    boolean compareAndSet(int address, int seen, int value) {
+        return guest.bigEndian
+                ? MemoryBig.compareAndSet(memory, address, seen, value)
+                : Memory.compareAndSet(memory, address, seen, value);
+    }
+}
