@@ -20,7 +20,8 @@ public final class Interpreter extends GuestCode {
     /** As natively, the lowest pages belong to nobody: a null pointer faults. */
     private static final int LOWEST = 0x10000;
 
-    private static final int POLL_MASK = 0x3ff;
+    /** Instructions between two looks at what other threads want. */
+    private static final int POLL_PERIOD = 1000;
 
     private final boolean bigEndian;
 
@@ -111,9 +112,10 @@ public final class Interpreter extends GuestCode {
                 callback(t, cpu);
                 continue;
             }
-            if ((++count & POLL_MASK) == 0) {
+            if (++count > POLL_PERIOD && !cpu.inDelaySlot) {
+                count = 0;
                 VarHandle.acquireFence();
-                if (t.guest.poll && !cpu.inDelaySlot) {
+                if (t.guest.poll) {
                     Signals.poll(t, cpu.r[Cpu.SP]);
                 }
             }

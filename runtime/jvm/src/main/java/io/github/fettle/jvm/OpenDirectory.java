@@ -1,6 +1,7 @@
 package io.github.fettle.jvm;
 
 import java.io.IOException;
+import java.util.ArrayList;
 import java.util.List;
 
 /** An open directory: its names as they were when it was first read. */
@@ -39,7 +40,11 @@ final class OpenDirectory extends OpenFile {
     /** The next entry, or null at the end. */
     synchronized Entry peek() throws IOException {
         if (entries == null) {
-            entries = source.list();
+            entries = new ArrayList<>();
+            // Java leaves these two out. Nobody looks at the parent's number.
+            entries.add(new Entry(".", stat.read()));
+            entries.add(new Entry("..", stat.read()));
+            entries.addAll(source.list());
         }
         return next < entries.size() ? entries.get(next) : null;
     }

@@ -277,6 +277,9 @@ final class SocketFile extends OpenFile {
             }
             return to != null ? datagrams.send(buffer, to) : datagrams.write(buffer);
         }
+        if (!(channel instanceof SocketChannel)) {
+            throw new Errno(Errno.EPIPE);
+        }
         SocketChannel stream = connected();
         while (buffer.hasRemaining()) {
             if (stream.write(buffer) == 0) {

@@ -1,6 +1,7 @@
 package io.github.fettle.jvm;
 
 import java.io.IOException;
+import java.nio.file.Files;
 import java.util.ArrayDeque;
 import java.util.ArrayList;
 import java.util.Arrays;
@@ -93,10 +94,13 @@ final class Vfs {
         if (grant.directory != null) {
             mount(grant.mount, new HostTree(grant.directory, grant.writable));
         }
-        temporary = whole ? null : new MemoryTree();
-        if (!whole) {
+        boolean hasOwn = whole && Files.isDirectory(grant.directory.resolve("tmp"));
+        temporary = hasOwn ? null : new MemoryTree();
+        if (!hasOwn) {
             temporary.prepare(grant.mount == null ? "" : below("/tmp", grant.mount));
             mount("/tmp", temporary);
+        }
+        if (!whole) {
             MemoryTree rest = new MemoryTree(true);
             rest.prepare("/tmp");
             rest.prepare("/dev");
