@@ -39,6 +39,9 @@ public final class Guest implements AutoCloseable {
     final Waits waits = new Waits();
     final Clock clock = new Clock();
     final Callbacks callbacks = new Callbacks();
+    final Handles handles = new Handles();
+    final Exports exports = new Exports();
+    final Imports imports = new Imports(this);
     final Trace trace;
 
     /** What is left of {@link Options#fuel}. */

@@ -67,8 +67,11 @@ public final class Interpreter extends GuestCode {
         cpu.r[Cpu.SP] = sp;
         cpu.r[Cpu.T9] = address;
         cpu.r[Cpu.RA] = RETURN;
+        cpu.bits(12, t.f12);
+        cpu.bits(14, t.f14);
         cpu.jump(address);
         run(t, cpu);
+        t.f0 = cpu.bits(0);
         long result = (long) cpu.r[Cpu.V1] << 32 | cpu.r[Cpu.V0] & 0xffff_ffffL;
         cpu.set(before);
         return result;
@@ -136,6 +139,8 @@ public final class Interpreter extends GuestCode {
         int address = cpu.pc;
         int[] r = cpu.r;
         long result;
+        t.f12 = cpu.bits(12);
+        t.f14 = cpu.bits(14);
         try {
             result = Callbacks.dispatch(t, address, r[Cpu.SP], r[4], r[5], r[6], r[7]);
         } catch (IndexOutOfBoundsException e) {
@@ -144,6 +149,7 @@ public final class Interpreter extends GuestCode {
         }
         r[Cpu.V0] = (int) result;
         r[Cpu.V1] = (int) (result >>> 32);
+        cpu.bits(0, t.f0);
         cpu.jump(r[Cpu.RA]);
     }
 
@@ -521,7 +527,7 @@ public final class Interpreter extends GuestCode {
         long result = Kernel.call(t, number, r[4], r[5], r[6], r[7], r[Cpu.SP]);
         r[Cpu.V0] = (int) result;
         r[Cpu.A3] = (int) (result >>> 32);
-        if (number == 4042) { // pipe
+        if (number == 4042 || number >= Imports.FIRST) { // pipe, and calls of Java
             r[Cpu.V1] = t.v1;
         }
     }

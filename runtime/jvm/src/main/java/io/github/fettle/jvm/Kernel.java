@@ -22,6 +22,9 @@ public final class Kernel {
      */
     public static long call(GuestThread t, int number, int a0, int a1, int a2, int a3, int sp) {
         Guest guest = t.guest;
+        if (number >= Imports.FIRST) {
+            return guest.imports.call(t, number, a0, a1, a2, a3, sp);
+        }
         if (guest.trace != null) {
             guest.trace.enter(t, number, a0, a1, a2, a3);
         }
@@ -537,6 +540,9 @@ public final class Kernel {
                 return TimeCalls.resolution(t, a0, a1, true);
             case 4407: // clock_nanosleep_time64
                 return TimeCalls.sleep(t, a0, a1, a2, a3, true);
+            case Exports.CALL:
+                t.guest.exports.read(t, a0, a1);
+                return 0;
             case 4421: // rt_sigtimedwait_time64
                 return SignalCalls.timedWait(t, a0, a1, a2, true);
             default:

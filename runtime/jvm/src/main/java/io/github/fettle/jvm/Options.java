@@ -23,6 +23,9 @@ public final class Options {
     boolean trace;
     long fuel = Long.MAX_VALUE;
 
+    /** Classes whose public static methods the guest may call. */
+    List<Class<?>> imports = List.of();
+
     /** Streams to use for descriptors 0 to 2 in place of the process's own; null for those. */
     InputStream input;
 
@@ -129,6 +132,12 @@ public final class Options {
 
     public Options error(OutputStream stream) {
         error = stream;
+        return this;
+    }
+
+    /** Grants the public static methods of classes to {@code FETTLE_IMPORT}. */
+    public Options imports(Class<?>... classes) {
+        imports = List.of(classes);
         return this;
     }
 
