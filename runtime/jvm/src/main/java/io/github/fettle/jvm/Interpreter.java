@@ -3,6 +3,7 @@ package io.github.fettle.jvm;
 import java.io.IOException;
 import java.lang.invoke.VarHandle;
 import java.nio.file.Files;
+import java.nio.file.NoSuchFileException;
 import java.nio.file.Path;
 import java.util.Arrays;
 import java.util.List;
@@ -41,6 +42,9 @@ public final class Interpreter extends GuestCode {
             ElfImage image = new ElfImage(Files.readAllBytes(Path.of(arguments[0])));
             Options options = Options.program(rest).name(arguments[0]);
             status = Launcher.run(new Interpreter(image.bigEndian), image, options);
+        } catch (NoSuchFileException e) {
+            System.err.println("fettle: " + arguments[0] + ": there is no such file");
+            status = 126;
         } catch (IllegalArgumentException e) {
             System.err.println("fettle: " + arguments[0] + ": " + e.getMessage());
             status = 126;

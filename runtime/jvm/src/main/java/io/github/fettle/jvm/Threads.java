@@ -57,6 +57,7 @@ final class Threads {
             throws Errno {
         if (!several) {
             guest.fix(parent);
+            Atomics.setConcurrent();
             several = true;
         }
         GuestThread child = add();

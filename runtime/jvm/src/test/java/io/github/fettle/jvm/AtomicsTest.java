@@ -11,6 +11,7 @@ import org.junit.jupiter.api.Test;
 final class AtomicsTest {
     @Test
     void countsWithTwoThreads() throws InterruptedException {
+        Atomics.setConcurrent();
         byte[] memory = new byte[64];
         Runnable body = () -> {
             for (int i = 0; i < 50_000; i++) {
