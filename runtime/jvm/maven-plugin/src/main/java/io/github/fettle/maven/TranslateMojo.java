@@ -1,0 +1,118 @@
+package io.github.fettle.maven;
+
+import java.io.File;
+import java.io.IOException;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.stream.Collectors;
+import java.util.stream.Stream;
+import org.apache.maven.plugin.AbstractMojo;
+import org.apache.maven.plugin.MojoExecutionException;
+import org.apache.maven.plugins.annotations.LifecyclePhase;
+import org.apache.maven.plugins.annotations.Mojo;
+import org.apache.maven.plugins.annotations.Parameter;
+import org.apache.maven.project.MavenProject;
+
+/**
+ * Translates a C or C++ library into classes of the project.
+ *
+ * <p>Takes a static MIPS executable, or makes one of the C sources that are there.
+ */
+@Mojo(name = "translate", defaultPhase = LifecyclePhase.GENERATE_SOURCES, threadSafe = true)
+public final class TranslateMojo extends AbstractMojo {
+    @Parameter(defaultValue = "${project}", readonly = true, required = true)
+    private MavenProject project;
+
+    /** The executable to translate; without it, the sources are compiled to one. */
+    @Parameter(property = "fettle.elfFile")
+    private File elfFile;
+
+    /** C and C++ sources, all of which go into the library. */
+    @Parameter(defaultValue = "${project.basedir}/src/main/c")
+    private File sourceDirectory;
+
+    /** The cross compiler for those; the C++ one is taken where a source needs it. */
+    @Parameter(property = "fettle.compiler", defaultValue = "mipsel-linux-gnu-gcc")
+    private String compiler;
+
+    /** What the compiler gets beside the sources. */
+    @Parameter private List<String> compilerArguments = List.of("-O2");
+
+    /** The Java package of the translated classes. */
+    @Parameter(name = "package", property = "fettle.package", required = true)
+    private String packageName;
+
+    /** The interface whose methods are the library's functions: it gets a class that opens it. */
+    @Parameter(name = "interface", property = "fettle.interface")
+    private String interfaceName;
+
+    /** The translator. */
+    @Parameter(property = "fettle.binary", defaultValue = "fettle")
+    private String binary;
+
+    @Parameter(defaultValue = "${project.build.directory}/fettle", readonly = true)
+    private File workDirectory;
+
+    @Parameter(defaultValue = "${project.build.outputDirectory}", readonly = true)
+    private File outputDirectory;
+
+    @Parameter(
+            defaultValue = "${project.build.directory}/generated-sources/fettle",
+            readonly = true)
+    private File generatedDirectory;
+
+    @Override
+    public void execute() throws MojoExecutionException {
+        try {
+            Path work = Files.createDirectories(workDirectory.toPath());
+            Path elf = elfFile != null ? elfFile.toPath() : compile(work);
+            Path jar = work.resolve(packageName + ".jar");
+            Tool.run(
+                    getLog(),
+                    List.of(
+                            binary, "jar", elf.toString(), "-o", jar.toString(),
+                            "--package", packageName));
+            Unpack.classes(jar, outputDirectory.toPath());
+            if (interfaceName != null) {
+                Path generated = generatedDirectory.toPath();
+                Opener.write(interfaceName, packageName, generated);
+                project.addCompileSourceRoot(generated.toString());
+            }
+        } catch (IOException e) {
+            throw new MojoExecutionException(e.getMessage(), e);
+        }
+    }
+
+    private Path compile(Path work) throws IOException, MojoExecutionException {
+        List<String> sources = sources();
+        if (sources.isEmpty()) {
+            throw new MojoExecutionException(
+                    "no elfFile is given, and " + sourceDirectory + " has no C or C++ source");
+        }
+        Path include = work.resolve("include");
+        Unpack.header(include);
+        Path elf = work.resolve("library.elf");
+        List<String> command = new ArrayList<>();
+        boolean cpp = sources.stream().anyMatch(source -> !source.endsWith(".c"));
+        command.add(cpp ? compiler.replaceAll("gcc$", "g++") : compiler);
+        command.addAll(compilerArguments);
+        command.addAll(List.of("-static", "-I", include.toString(), "-o", elf.toString()));
+        command.addAll(sources);
+        Tool.run(getLog(), command);
+        return elf;
+    }
+
+    private List<String> sources() throws IOException {
+        if (!sourceDirectory.isDirectory()) {
+            return List.of();
+        }
+        try (Stream<Path> files = Files.walk(sourceDirectory.toPath())) {
+            return files.map(Path::toString)
+                    .filter(name -> name.matches(".*\\.(c|cc|cpp|cxx)"))
+                    .sorted()
+                    .collect(Collectors.toList());
+        }
+    }
+}
