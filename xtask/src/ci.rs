@@ -7,7 +7,7 @@ use std::time::Instant;
 use anyhow::{Context, Result, bail};
 
 use crate::corpus::{self, Tally};
-use crate::{bench, page, proc, repo, tidy, torture};
+use crate::{bench, java, page, proc, repo, tidy, torture};
 
 /// How much of it.
 #[derive(clap::Args, Debug, Clone)]
@@ -105,6 +105,10 @@ pub fn run(options: &Options) -> Result<bool> {
         outside(&repo::target().join("debug/fettle"), &mut score, &mut broken);
     }
 
+    if !options.quick {
+        java_runtime(&mut score, &mut broken);
+    }
+
     say("unit and integration tests");
     note(&mut broken, "tests", cargo_test(&mut score));
     println!("skipped: SQL and the cluster, for the time that their build takes: make test-query");
@@ -124,6 +128,23 @@ pub fn run(options: &Options) -> Result<bool> {
         start.elapsed().as_secs_f64()
     );
     Ok(score.failed == 0)
+}
+
+/// Tests the Java runtime of translated programs.
+fn java_runtime(score: &mut Score, broken: &mut Vec<String>) {
+    say("Java runtime");
+    match java::test() {
+        Ok(java::Outcome::Ran { passed, failed, skipped }) => {
+            score.passed += passed;
+            score.failed += failed;
+            score.ignored += skipped;
+        }
+        Ok(java::Outcome::Skipped(why)) => {
+            println!("skipped: {why}");
+            score.ignored += 1;
+        }
+        Err(error) => note(broken, "Java runtime", Err(error)),
+    }
 }
 
 /// Everything that knows the tool from outside only.

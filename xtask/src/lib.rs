@@ -13,6 +13,7 @@ pub mod corpus;
 pub mod demo;
 pub mod fettle;
 pub mod fuzz;
+pub mod java;
 pub mod page;
 pub mod postgres;
 pub mod proc;
