@@ -22,6 +22,9 @@ import org.apache.maven.project.MavenProject;
  */
 @Mojo(name = "translate", defaultPhase = LifecyclePhase.GENERATE_SOURCES, threadSafe = true)
 public final class TranslateMojo extends AbstractMojo {
+    /** What the translator takes without being told. */
+    private static final String DEFAULT_PACKAGE = "fettle.program";
+
     @Parameter(defaultValue = "${project}", readonly = true, required = true)
     private MavenProject project;
 
@@ -41,7 +44,7 @@ public final class TranslateMojo extends AbstractMojo {
     @Parameter private List<String> compilerArguments = List.of("-O2");
 
     /** The Java package of the translated classes. */
-    @Parameter(name = "package", property = "fettle.package", required = true)
+    @Parameter(name = "package", property = "fettle.package", defaultValue = DEFAULT_PACKAGE)
     private String packageName;
 
     /** The interface whose methods are the library's functions: it gets a class that opens it. */
@@ -63,17 +66,28 @@ public final class TranslateMojo extends AbstractMojo {
             readonly = true)
     private File generatedDirectory;
 
+    // Two parameters have names that a field can't have: Maven finds these instead.
+
+    public void setPackage(String name) {
+        packageName = name;
+    }
+
+    public void setInterface(String name) {
+        interfaceName = name;
+    }
+
     @Override
     public void execute() throws MojoExecutionException {
         try {
             Path work = Files.createDirectories(workDirectory.toPath());
             Path elf = elfFile != null ? elfFile.toPath() : compile(work);
             Path jar = work.resolve(packageName + ".jar");
-            Tool.run(
-                    getLog(),
-                    List.of(
-                            binary, "jar", elf.toString(), "-o", jar.toString(),
-                            "--package", packageName));
+            List<String> command = new ArrayList<>(
+                    List.of(binary, "jar", elf.toString(), "-o", jar.toString()));
+            if (!packageName.equals(DEFAULT_PACKAGE)) {
+                command.addAll(List.of("--package", packageName));
+            }
+            Tool.run(getLog(), command);
             Unpack.classes(jar, outputDirectory.toPath());
             if (interfaceName != null) {
                 Path generated = generatedDirectory.toPath();
