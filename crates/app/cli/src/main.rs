@@ -14,6 +14,7 @@ mod collect;
 mod export;
 mod import;
 mod instrument;
+mod jar;
 mod layout;
 mod lift;
 mod merge;
@@ -96,6 +97,8 @@ enum Command {
     Symbols(symbols::Args),
     /// Show how much of a file can be lifted, and why the rest cannot
     Lift(lift::Args),
+    /// Make a jar of a MIPS program: Java bytecode that runs wherever Java does
+    Jar(jar::Args),
     /// Show or clear the rewritten code kept for later recordings
     Cache(cache::Args),
     /// Print a shell's completions
@@ -134,6 +137,7 @@ fn run() -> ExitCode {
         Command::Status(args) => tune::status(&args),
         Command::Symbols(args) => symbols::run(&args),
         Command::Lift(args) => lift::run(&args),
+        Command::Jar(args) => jar::run(&args),
         Command::Cache(args) => cache::run(&args),
         Command::Completions { shell } => {
             let mut command = Cli::command();

@@ -1,0 +1,517 @@
+//! From a function's entry to its blocks.
+//!
+//! A function is what branches reach from its entry, wherever that is: cold parts need no care.
+//! Where a register decides, `constants` says what it may hold; new targets mean new blocks, so
+//! both take turns until nothing new is found.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use fettle_mips::{Insn, Kind, Op, Reg};
+use rustc_hash::FxHashMap;
+
+use crate::constants::{self, Value};
+use crate::image::Image;
+use crate::ir::{Block, BlockId, Callee, Cmp, Cond, End, Expr, Function, Stmt, Var};
+use crate::lift::{Lifter, flag_is, read, var};
+
+/// Where a jump through a register leads.
+#[derive(Clone, Debug, PartialEq)]
+enum Jump {
+    /// To one of these.
+    Targets(BTreeSet<u32>),
+    /// Out of the function: it is a call and a return.
+    TailCall,
+}
+
+/// More instructions than any function has: code that is none is not followed for ever.
+const INSTRUCTIONS_MAX: usize = 400_000;
+
+struct Finder<'a> {
+    image: &'a Image,
+    lifter: Lifter,
+    entry: u32,
+    starts: BTreeSet<u32>,
+    jumps: FxHashMap<u32, Jump>,
+}
+
+/// The function at an address, with everything that does not change in it computed.
+pub fn function(image: &Image, entry: u32) -> Function {
+    let lifter = Lifter { big_endian: image.big_endian, odd: image.odd };
+    let starts = BTreeSet::from([entry]);
+    let mut finder = Finder { image, lifter, entry, starts, jumps: FxHashMap::default() };
+    loop {
+        finder.follow();
+        let mut function = finder.build();
+        let known = constants::solve(image, &function);
+        if !finder.resolve(&function, &known) {
+            constants::apply(image, &mut function, &known);
+            return function;
+        }
+    }
+}
+
+impl Finder<'_> {
+    fn insn(&self, pc: u32) -> Option<Insn> {
+        if !self.image.is_code(pc) {
+            return None;
+        }
+        self.image.word(pc).and_then(Insn::decode)
+    }
+
+    /// Whether a branch there leaves the function.
+    fn is_other_function(&self, target: u32) -> bool {
+        target != self.entry && self.image.function_at(target).is_some()
+    }
+
+    /// Finds the beginnings of blocks.
+    fn follow(&mut self) {
+        let mut work: Vec<u32> = self.starts.iter().copied().collect();
+        let mut seen = BTreeSet::new();
+        while let Some(start) = work.pop() {
+            let mut pc = start;
+            while seen.insert(pc) && seen.len() < INSTRUCTIONS_MAX {
+                let Some(insn) = self.insn(pc) else { break };
+                let next = pc.wrapping_add(8);
+                let mut reached = Vec::new();
+                let goes_on = match insn.kind() {
+                    Kind::Plain => {
+                        pc = pc.wrapping_add(4);
+                        if self.is_other_function(pc) {
+                            break;
+                        }
+                        continue;
+                    }
+                    Kind::Branch | Kind::BranchLikely => {
+                        reached.extend(insn.target(pc));
+                        reached.push(next);
+                        false
+                    }
+                    Kind::BranchAndLink if insn.rs() != Reg::ZERO => {
+                        reached.push(next);
+                        false
+                    }
+                    Kind::JumpAndLink | Kind::BranchAndLink => true,
+                    Kind::JumpRegisterAndLink => insn.rd() != Reg::ZERO,
+                    Kind::Jump => {
+                        reached.extend(insn.target(pc));
+                        false
+                    }
+                    Kind::JumpRegister => {
+                        if let Some(Jump::Targets(targets)) = self.jumps.get(&pc) {
+                            reached.extend(targets);
+                        }
+                        false
+                    }
+                };
+                for target in reached {
+                    if !self.is_other_function(target) && self.starts.insert(target) {
+                        work.push(target);
+                    }
+                }
+                if !goes_on || self.is_other_function(next) {
+                    break;
+                }
+                pc = next;
+            }
+        }
+    }
+
+    fn build(&self) -> Function {
+        let starts: Vec<u32> = self.starts.iter().copied().collect();
+        let mut builder = Builder { finder: self, ids: BTreeMap::new(), blocks: Vec::new() };
+        // The entry is the first block, whatever lies before it.
+        builder.id(self.entry);
+        for &start in &starts {
+            builder.id(start);
+        }
+        for &start in &starts {
+            builder.block(start);
+        }
+        let blocks = builder.blocks.into_iter().map(|block| {
+            block.unwrap_or(Block {
+                pc: self.entry,
+                steps: Vec::new(),
+                end: End::Nowhere(self.entry),
+            })
+        });
+        let name = self.image.function_at(self.entry).map(str::to_owned);
+        Function {
+            entry: self.entry,
+            name: name.unwrap_or_else(|| format!("function_{:x}", self.entry)),
+            blocks: blocks.collect(),
+        }
+    }
+
+    /// Gives jumps their targets. Whether there is anything new.
+    fn resolve(&mut self, function: &Function, known: &constants::Known) -> bool {
+        let mut new = false;
+        for (id, block) in function.blocks.iter().enumerate() {
+            let End::Jump { to: Expr::Var(register), targets } = &block.end else { continue };
+            if !known.is_reached(id) {
+                continue;
+            }
+            let Some(&(pc, _)) = block.steps.last() else { continue };
+            let jump = match known.at_end(self.image, function, id, *register) {
+                Value::Const(to) if self.is_other_function(to) => Jump::TailCall,
+                Value::Const(to) if self.image.is_code(to) => Jump::Targets(BTreeSet::from([to])),
+                Value::Const(_) => Jump::TailCall,
+                Value::Table { base, add } => {
+                    Jump::Targets(self.table(base, add, bound(function, id)))
+                }
+                _ if *register == var(Reg::T9) => Jump::TailCall,
+                _ => Jump::Targets(self.labels(function)),
+            };
+            let jump = match (jump, targets) {
+                (Jump::Targets(mut found), _) => {
+                    if let Some(Jump::Targets(before)) = self.jumps.get(&pc) {
+                        found.extend(before);
+                    }
+                    Jump::Targets(found)
+                }
+                (jump, _) => jump,
+            };
+            if self.jumps.get(&pc) != Some(&jump) {
+                if let Jump::Targets(targets) = &jump {
+                    let inside = targets.iter().filter(|&&t| !self.is_other_function(t));
+                    self.starts.extend(inside.copied().collect::<Vec<_>>());
+                }
+                self.jumps.insert(pc, jump);
+                new = true;
+            }
+        }
+        new
+    }
+
+    /// The entries of a jump table. How many there are is known from the comparison before the
+    /// jump, else from the first word that does not lead into the function.
+    fn table(&self, base: u32, add: u32, bound: Option<u32>) -> BTreeSet<u32> {
+        let function = self.entry..self.image.end_of(self.entry);
+        let mut targets = BTreeSet::new();
+        for index in 0..bound.unwrap_or(1 << 16) {
+            let Some(word) = self.image.word(base.wrapping_add(index * 4)) else { break };
+            let target = word.wrapping_add(add);
+            let inside = function.contains(&target) || self.image.is_cold(target);
+            if !inside || !self.image.is_code(target) {
+                break;
+            }
+            targets.insert(target);
+        }
+        targets
+    }
+
+    /// Addresses within the function that data or its own code hold: where a computed jump may go.
+    fn labels(&self, function: &Function) -> BTreeSet<u32> {
+        let range = self.entry + 4..self.image.end_of(self.entry);
+        let mut labels: BTreeSet<u32> = self.image.labels(range.clone()).iter().copied().collect();
+        let known = constants::solve(self.image, function);
+        let mut folded = function.clone();
+        constants::apply(self.image, &mut folded, &known);
+        for (_, step) in folded.blocks.iter().flat_map(|block| &block.steps) {
+            step.visit(&mut |e| {
+                if let Expr::Int(value) = e
+                    && range.contains(&(*value as u32))
+                    && self.image.is_code(*value as u32)
+                {
+                    labels.insert(*value as u32);
+                }
+            });
+        }
+        labels
+    }
+}
+
+/// What the index of a table is compared with, in one of the blocks before the jump.
+fn bound(function: &Function, jump: BlockId) -> Option<u32> {
+    let in_block = |id: BlockId| {
+        let block = &function.blocks[id];
+        let mut found = None;
+        let mut look = |e: &Expr| {
+            if let Expr::Cond(cond) = e
+                && let Cond::Int(Cmp::LtU, _, Expr::Int(limit)) = &**cond
+            {
+                found = Some(*limit as u32);
+            }
+        };
+        block.steps.iter().for_each(|(_, step)| step.visit(&mut look));
+        block.end.visit(&mut look);
+        found
+    };
+    let mut at = jump;
+    for _ in 0..3 {
+        if let Some(limit) = in_block(at).filter(|&limit| limit < 1 << 16) {
+            return Some(limit);
+        }
+        let before: Vec<BlockId> = (0..function.blocks.len())
+            .filter(|&id| function.blocks[id].end.successors().contains(&at))
+            .collect();
+        let [only] = before[..] else { return None };
+        at = only;
+    }
+    None
+}
+
+struct Builder<'a, 'b> {
+    finder: &'b Finder<'a>,
+    ids: BTreeMap<u32, BlockId>,
+    blocks: Vec<Option<Block>>,
+}
+
+impl Builder<'_, '_> {
+    /// The block that begins at an address.
+    fn id(&mut self, pc: u32) -> BlockId {
+        let blocks = &mut self.blocks;
+        *self.ids.entry(pc).or_insert_with(|| {
+            blocks.push(None);
+            blocks.len() - 1
+        })
+    }
+
+    fn add(&mut self, block: Block) -> BlockId {
+        self.blocks.push(Some(block));
+        self.blocks.len() - 1
+    }
+
+    /// The block that a branch to an address leads to: for another function, one that calls it.
+    fn leading_to(&mut self, from: u32, target: u32) -> BlockId {
+        if self.finder.is_other_function(target) {
+            let call = Stmt::Call { callee: Callee::Direct(target), pc: from };
+            return self.add(Block { pc: from, steps: vec![(from, call)], end: End::Return });
+        }
+        match self.ids.get(&target) {
+            Some(&id) => id,
+            None => self.add(Block { pc: target, steps: Vec::new(), end: End::Nowhere(target) }),
+        }
+    }
+
+    fn slot(&self, pc: u32) -> Option<Vec<(u32, Stmt)>> {
+        let insn = self.finder.insn(pc)?;
+        if insn.kind().has_delay_slot() {
+            // A branch in a delay slot has no defined meaning.
+            return None;
+        }
+        Some(self.finder.lifter.lift(insn, pc).into_iter().map(|step| (pc, step)).collect())
+    }
+
+    fn block(&mut self, start: u32) {
+        let mut steps: Vec<(u32, Stmt)> = Vec::new();
+        let mut pc = start;
+        let end = loop {
+            if pc != start && self.finder.starts.contains(&pc) {
+                break End::Goto(self.id(pc));
+            }
+            if pc != start && self.finder.is_other_function(pc) {
+                // Behind a call that does not return, the next function is not meant.
+                if matches!(steps.last(), Some((_, Stmt::Call { .. } | Stmt::Trap { .. }))) {
+                    break End::Nowhere(pc);
+                }
+                break End::Goto(self.leading_to(pc.wrapping_sub(4), pc));
+            }
+            let Some(insn) = self.finder.insn(pc) else { break End::Nowhere(pc) };
+            if insn.kind() == Kind::Plain {
+                let lifted = self.finder.lifter.lift(insn, pc);
+                steps.extend(lifted.into_iter().map(|step| (pc, step)));
+                pc = pc.wrapping_add(4);
+                continue;
+            }
+            let Some(slot) = self.slot(pc.wrapping_add(4)) else { break End::Nowhere(pc) };
+            match self.branch(insn, pc, slot, &mut steps) {
+                Some(end) => break end,
+                None => pc = pc.wrapping_add(8),
+            }
+        };
+        let id = self.id(start);
+        self.blocks[id] = Some(Block { pc: start, steps, end });
+    }
+
+    /// A branch or call with its delay slot. None for a call: the block goes on behind it.
+    fn branch(
+        &mut self,
+        insn: Insn,
+        pc: u32,
+        slot: Vec<(u32, Stmt)>,
+        steps: &mut Vec<(u32, Stmt)>,
+    ) -> Option<End> {
+        let next = pc.wrapping_add(8);
+        let target = insn.target(pc);
+        match insn.kind() {
+            Kind::Plain => None,
+            Kind::Branch => {
+                let taken = self.leading_to(pc, target?);
+                match condition(insn) {
+                    None => {
+                        steps.extend(slot);
+                        Some(End::Goto(taken))
+                    }
+                    Some(cond) => {
+                        let cond = before_slot(cond, pc, slot, steps);
+                        let other = self.leading_to(pc, next);
+                        Some(End::If(cond, taken, other))
+                    }
+                }
+            }
+            Kind::BranchLikely => {
+                let taken = self.leading_to(pc, target?);
+                let with_slot = self.add(Block { pc, steps: slot, end: End::Goto(taken) });
+                let other = self.leading_to(pc, next);
+                match condition(insn) {
+                    None => Some(End::Goto(with_slot)),
+                    Some(cond) => Some(End::If(cond, with_slot, other)),
+                }
+            }
+            Kind::BranchAndLink => self.branch_and_link(insn, pc, slot, steps),
+            Kind::Jump => {
+                steps.extend(slot);
+                Some(End::Goto(self.leading_to(pc, target?)))
+            }
+            Kind::JumpAndLink => {
+                steps.extend(slot);
+                steps.push((pc, Stmt::Call { callee: Callee::Direct(target?), pc }));
+                None
+            }
+            Kind::JumpRegisterAndLink if insn.rd() != Reg::ZERO => {
+                let to = target_before_slot(insn, pc, slot, steps);
+                steps.push((pc, Stmt::Call { callee: Callee::Indirect(to), pc }));
+                None
+            }
+            Kind::JumpRegister | Kind::JumpRegisterAndLink if insn.rs() == Reg::RA => {
+                steps.extend(slot);
+                Some(End::Return)
+            }
+            Kind::JumpRegister | Kind::JumpRegisterAndLink => {
+                self.jump_register(insn, pc, slot, steps)
+            }
+        }
+    }
+
+    fn branch_and_link(
+        &mut self,
+        insn: Insn,
+        pc: u32,
+        slot: Vec<(u32, Stmt)>,
+        steps: &mut Vec<(u32, Stmt)>,
+    ) -> Option<End> {
+        let next = pc.wrapping_add(8);
+        let target = insn.target(pc)?;
+        let link = (pc, Stmt::Set(var(Reg::RA), Expr::Int(next as i32)));
+        let call = (pc, Stmt::Call { callee: Callee::Direct(target), pc });
+        match (insn.op, insn.rs()) {
+            // The usual way to learn one's own address.
+            (Op::Bgezal, Reg::ZERO) if target == next => {
+                steps.push(link);
+                steps.extend(slot);
+                None
+            }
+            (Op::Bgezal, Reg::ZERO) => {
+                steps.extend(slot);
+                steps.push(call);
+                None
+            }
+            (Op::Bltzal, Reg::ZERO) => {
+                steps.push(link);
+                steps.extend(slot);
+                None
+            }
+            (op, rs) => {
+                let cmp = if op == Op::Bgezal { Cmp::Ge } else { Cmp::Lt };
+                let cond = Cond::Int(cmp, read(rs), Expr::Int(0));
+                let cond = before_slot(cond, pc, slot, steps);
+                let other = self.leading_to(pc, next);
+                let calls = self.add(Block { pc, steps: vec![call], end: End::Goto(other) });
+                Some(End::If(cond, calls, other))
+            }
+        }
+    }
+
+    fn jump_register(
+        &mut self,
+        insn: Insn,
+        pc: u32,
+        slot: Vec<(u32, Stmt)>,
+        steps: &mut Vec<(u32, Stmt)>,
+    ) -> Option<End> {
+        let to = target_before_slot(insn, pc, slot, steps);
+        match self.finder.jumps.get(&pc) {
+            Some(Jump::TailCall) => {
+                steps.push((pc, Stmt::Call { callee: Callee::Indirect(to), pc }));
+                Some(End::Return)
+            }
+            Some(Jump::Targets(targets)) => {
+                let targets: Vec<(u32, BlockId)> =
+                    targets.iter().map(|&target| (target, self.leading_to(pc, target))).collect();
+                self.remember(pc, &to, steps);
+                Some(End::Jump { to, targets })
+            }
+            None => {
+                self.remember(pc, &to, steps);
+                Some(End::Jump { to, targets: Vec::new() })
+            }
+        }
+    }
+
+    /// Where the jump is must be known to whoever resolves it: its last step has the address.
+    fn remember(&self, pc: u32, to: &Expr, steps: &mut Vec<(u32, Stmt)>) {
+        if let Expr::Var(register) = to {
+            steps.push((pc, Stmt::Set(*register, to.clone())));
+        }
+    }
+}
+
+/// The condition of a branch, if it is none that always holds.
+fn condition(insn: Insn) -> Option<Cond> {
+    let zero = || Expr::Int(0);
+    let (s, t) = (read(insn.rs()), read(insn.rt()));
+    Some(match insn.op {
+        Op::Beq | Op::Beql if insn.rs() == insn.rt() => return None,
+        Op::Beq | Op::Beql => Cond::Int(Cmp::Eq, s, t),
+        Op::Bne | Op::Bnel => Cond::Int(Cmp::Ne, s, t),
+        Op::Blez | Op::Blezl => Cond::Int(Cmp::Le, s, zero()),
+        Op::Bgtz | Op::Bgtzl => Cond::Int(Cmp::Gt, s, zero()),
+        Op::Bltz | Op::Bltzl => Cond::Int(Cmp::Lt, s, zero()),
+        Op::Bgez | Op::Bgezl if insn.rs() == Reg::ZERO => return None,
+        Op::Bgez | Op::Bgezl => Cond::Int(Cmp::Ge, s, zero()),
+        Op::Bc1t | Op::Bc1tl => flag_is(insn.cc(), true),
+        _ => flag_is(insn.cc(), false),
+    })
+}
+
+fn sets(steps: &[(u32, Stmt)], reads: u64) -> bool {
+    steps.iter().any(|(_, step)| match step {
+        Stmt::Set(var, _) | Stmt::SetIf(_, var, _) => reads & var.bit() != 0,
+        Stmt::Syscall { .. } => true,
+        _ => false,
+    })
+}
+
+/// Puts the delay slot before a condition that was evaluated before it.
+fn before_slot(cond: Cond, pc: u32, slot: Vec<(u32, Stmt)>, steps: &mut Vec<(u32, Stmt)>) -> Cond {
+    let mut reads = 0;
+    cond.visit(&mut |e| {
+        if let Expr::Var(var) = e {
+            reads |= var.bit();
+        }
+    });
+    if !sets(&slot, reads) {
+        steps.extend(slot);
+        return cond;
+    }
+    steps.push((pc, Stmt::Set(Var::BEFORE_SLOT, Expr::Cond(Box::new(cond)))));
+    steps.extend(slot);
+    Cond::Int(Cmp::Ne, Expr::Var(Var::BEFORE_SLOT), Expr::Int(0))
+}
+
+/// Puts the delay slot before a jump whose target was read before it.
+fn target_before_slot(
+    insn: Insn,
+    pc: u32,
+    slot: Vec<(u32, Stmt)>,
+    steps: &mut Vec<(u32, Stmt)>,
+) -> Expr {
+    let to = read(insn.rs());
+    if !sets(&slot, var(insn.rs()).bit()) {
+        steps.extend(slot);
+        return to;
+    }
+    steps.push((pc, Stmt::Set(Var::BEFORE_SLOT, to)));
+    steps.extend(slot);
+    Expr::Var(Var::BEFORE_SLOT)
+}

@@ -1,0 +1,94 @@
+//! Class files: the constant pool, methods, and their frames.
+//!
+//! Only what translated code needs. Locals have one type each, and what is live at a branch target
+//! is known before code is emitted, so that frames need no inference: whoever places a label says
+//! what holds there.
+
+mod code;
+mod pool;
+
+pub use code::{Code, Label, Type};
+pub use pool::Pool;
+
+/// Java 17.
+const VERSION: u16 = 61;
+
+const ACC_PUBLIC: u16 = 0x1;
+const ACC_STATIC: u16 = 0x8;
+const ACC_FINAL: u16 = 0x10;
+const ACC_SUPER: u16 = 0x20;
+
+/// A class under construction.
+pub struct Class {
+    /// Its constants.
+    pub pool: Pool,
+    name: String,
+    parent: String,
+    methods: Vec<u8>,
+    count: u16,
+    bytecode: usize,
+}
+
+impl Class {
+    /// A class without methods. Names have slashes.
+    pub fn new(name: &str, parent: &str) -> Self {
+        Self {
+            pool: Pool::default(),
+            name: name.into(),
+            parent: parent.into(),
+            methods: Vec::new(),
+            count: 0,
+            bytecode: 0,
+        }
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Bytes of bytecode so far.
+    pub fn bytecode(&self) -> usize {
+        self.bytecode
+    }
+
+    /// Adds a method.
+    pub fn method(&mut self, name: &str, descriptor: &str, is_static: bool, code: Code) {
+        let access = ACC_PUBLIC | if is_static { ACC_STATIC } else { 0 };
+        let (name, descriptor) = (self.pool.utf8(name), self.pool.utf8(descriptor));
+        let attribute = self.pool.utf8("Code");
+        self.bytecode += code.len();
+        for half in [access, name, descriptor, 1, attribute] {
+            self.methods.extend(half.to_be_bytes());
+        }
+        let body = code.attribute(&mut self.pool);
+        self.methods.extend((body.len() as u32).to_be_bytes());
+        self.methods.extend(body);
+        self.count += 1;
+    }
+
+    /// The class file. None if its constants are too many.
+    pub fn finish(mut self, source: Option<&str>) -> Option<Vec<u8>> {
+        let this = self.pool.class(&self.name);
+        let parent = self.pool.class(&self.parent);
+        let mut attributes = Vec::new();
+        if let Some(source) = source {
+            let (name, value) = (self.pool.utf8("SourceFile"), self.pool.utf8(source));
+            attributes.extend(name.to_be_bytes());
+            attributes.extend(2_u32.to_be_bytes());
+            attributes.extend(value.to_be_bytes());
+        }
+        let mut out = Vec::new();
+        out.extend(0xcafe_babe_u32.to_be_bytes());
+        out.extend(0_u16.to_be_bytes());
+        out.extend(VERSION.to_be_bytes());
+        out.extend(self.pool.bytes()?);
+        for half in [ACC_PUBLIC | ACC_FINAL | ACC_SUPER, this, parent, 0, 0, self.count] {
+            out.extend(half.to_be_bytes());
+        }
+        out.extend(self.methods);
+        out.extend(u16::from(source.is_some()).to_be_bytes());
+        out.extend(attributes);
+        Some(out)
+    }
+}

@@ -1,0 +1,41 @@
+//! Why a file cannot be translated.
+
+/// Why a file cannot be translated.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// Not an ELF file.
+    #[error("not an ELF file; give a static MIPS executable (mipsel-linux-gnu-gcc -static)")]
+    NotElf,
+    /// Of another machine.
+    #[error("{0}, not MIPS32; compile with mipsel-linux-gnu-gcc -static")]
+    NotMips32(String),
+    /// Needs a loader.
+    #[error("a dynamic executable or shared library; link with -static -no-pie")]
+    Dynamic,
+    /// An object file.
+    #[error("an object file; link it with -static first")]
+    NotLinked,
+    /// Truncated, or made to harm.
+    #[error("the file is damaged: {0}")]
+    Damaged(String),
+    /// No method can be made that Java would compile.
+    #[error("{function} at {address:#x} cannot be made into methods: {reason}")]
+    Untranslatable {
+        /// Its name.
+        function: String,
+        /// Where it begins.
+        address: u32,
+        /// Why not.
+        reason: String,
+    },
+    /// Built without the runtime.
+    #[error(
+        "this fettle was built without a JDK, so it has no Java runtime to put into the jar; \
+             install default-jdk-headless and build fettle again"
+    )]
+    NoRuntime,
+    /// The jar could not be written.
+    #[error("writing the jar: {0}")]
+    Jar(String),
+}

@@ -1,0 +1,433 @@
+//! Liveness, within functions and between them.
+//!
+//! Registers that a function reads before it sets them are its arguments; what its callers read
+//! after a call are its results. Both depend on each other over the whole program, so they are
+//! computed together until nothing changes. A method then has these parameters and this result, and
+//! nothing else of the calling convention remains.
+
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use crate::ir::{BlockId, Callee, End, Expr, Fp, Function, Rep, Stmt, Var};
+
+const V0: u64 = 1 << 2;
+const V1: u64 = 1 << 3;
+const ARGUMENTS: u64 = 0xf << 4;
+const SP: u64 = 1 << 29;
+/// What is passed: arguments, the system call's error to the function that stores it, the stack pointer, and what a nested function is told of
+/// the one around it.
+const POSSIBLE_ARGUMENTS: u64 = ARGUMENTS | SP | 1 << 15 | V0;
+
+/// The floating-point registers of arguments.
+pub const FP_ARGUMENTS: [Fp; 2] = [Fp(12), Fp(14)];
+/// The floating-point registers of results.
+pub const FP_RESULTS: [Fp; 2] = [Fp(0), Fp(2)];
+
+/// `pipe`, the one system call with a result in `v1`.
+const PIPE: i32 = 4042;
+
+/// What is live at a point: integer variables as bits, floating-point ones by how they are seen.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Live {
+    /// Integer variables.
+    pub ints: u64,
+    /// Of each floating-point variable, the `Rep`s in which it may still be read.
+    pub fp: [u8; 32],
+}
+
+impl Live {
+    /// Whether a variable is live.
+    pub fn has(&self, var: Var) -> bool {
+        self.ints & var.bit() != 0
+    }
+
+    /// Integer variables in order.
+    pub fn vars(&self) -> impl Iterator<Item = Var> + use<> {
+        let ints = self.ints;
+        (0..64).filter(move |bit| ints & 1 << bit != 0).map(Var)
+    }
+
+    /// Floating-point variables in order, each with its masks.
+    pub fn fps(&self) -> impl Iterator<Item = (Fp, u8)> + use<> {
+        self.fp
+            .into_iter()
+            .enumerate()
+            .filter(|(_, mask)| *mask != 0)
+            .map(|(i, m)| (Fp(i as u8), m))
+    }
+
+    fn add(&mut self, other: &Self) {
+        self.ints |= other.ints;
+        for (mine, theirs) in self.fp.iter_mut().zip(&other.fp) {
+            *mine |= theirs;
+        }
+    }
+
+    fn use_expr(&mut self, e: &Expr) {
+        match e {
+            Expr::Var(var) => self.ints |= var.bit(),
+            Expr::Fp(fp, rep) => self.fp[fp.0 as usize] |= *rep as u8,
+            _ => {}
+        }
+    }
+
+    /// Adds what the end of a block reads.
+    pub fn use_end(&mut self, end: &End) {
+        end.visit(&mut |e| self.use_expr(e));
+    }
+}
+
+/// Results: bits of `v0` and `v1`, and how `f0` and `f2` are seen.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Results {
+    /// Bits of integer variables.
+    pub ints: u64,
+    /// Of each of `FP_RESULTS`, a mask of `Rep`s.
+    pub fp: [u8; 2],
+}
+
+impl Results {
+    fn add(&mut self, other: Self) -> bool {
+        let before = *self;
+        self.ints |= other.ints;
+        self.fp[0] |= other.fp[0];
+        self.fp[1] |= other.fp[1];
+        *self != before
+    }
+
+    fn and(self, other: Self) -> Self {
+        let fp = |i: usize| if other.fp[i] != 0 { self.fp[i] } else { 0 };
+        Self { ints: self.ints & other.ints, fp: [fp(0), fp(1)] }
+    }
+}
+
+/// What is known of a function.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Summary {
+    /// What it reads before it sets it.
+    pub arguments: Live,
+    /// What it, or what it calls, may set; of floating-point results, as what.
+    pub defines: Results,
+    /// What callers read.
+    pub wanted: Results,
+    /// Whether the memory may be another array after a call of it.
+    pub grows: bool,
+    /// Whether it is called through pointers.
+    pub taken: bool,
+}
+
+impl Summary {
+    /// What it has to return.
+    pub fn results(&self) -> Results {
+        self.wanted.and(self.defines)
+    }
+
+    /// How it returns a floating-point result.
+    pub fn result_rep(&self, index: usize) -> Rep {
+        Rep::best(self.defines.fp[index])
+    }
+}
+
+/// What is known of all functions.
+pub type Summaries = FxHashMap<u32, Summary>;
+
+/// Liveness in one function.
+pub struct Liveness<'a> {
+    summaries: &'a Summaries,
+    at_return: Live,
+    at_start: Vec<Live>,
+    /// Arguments that calls through pointers may pass, by address of the call.
+    passed: FxHashMap<u32, Live>,
+}
+
+impl<'a> Liveness<'a> {
+    /// Computes it.
+    pub fn of(function: &Function, summaries: &'a Summaries) -> Self {
+        let mut at_return = Live::default();
+        if let Some(summary) = summaries.get(&function.entry) {
+            let results = summary.results();
+            at_return.ints = results.ints;
+            for (index, fp) in FP_RESULTS.iter().enumerate() {
+                if results.fp[index] != 0 {
+                    at_return.fp[fp.0 as usize] = summary.result_rep(index) as u8;
+                }
+            }
+        }
+        let at_start = vec![Live::default(); function.blocks.len()];
+        let mut liveness = Self { summaries, at_return, at_start, passed: passed(function) };
+        liveness.solve(function);
+        liveness
+    }
+
+    fn solve(&mut self, function: &Function) {
+        let mut before = vec![Vec::new(); function.blocks.len()];
+        for (id, block) in function.blocks.iter().enumerate() {
+            for next in block.end.successors() {
+                before[next].push(id);
+            }
+        }
+        let mut work: Vec<BlockId> = (0..function.blocks.len()).collect();
+        let mut queued = vec![true; function.blocks.len()];
+        while let Some(id) = work.pop() {
+            queued[id] = false;
+            let mut live = self.at_end(function, id);
+            let block = &function.blocks[id];
+            live.use_end(&block.end);
+            for (_, step) in block.steps.iter().rev() {
+                self.before(&mut live, step);
+            }
+            if live != self.at_start[id] {
+                self.at_start[id] = live;
+                for &earlier in &before[id] {
+                    if !std::mem::replace(&mut queued[earlier], true) {
+                        work.push(earlier);
+                    }
+                }
+            }
+        }
+    }
+
+    /// What is live where the function returns.
+    pub fn at_return(&self) -> Live {
+        self.at_return
+    }
+
+    /// What is live at the beginning of a block.
+    pub fn at_start(&self, id: BlockId) -> Live {
+        self.at_start[id]
+    }
+
+    /// What is live behind the end of a block.
+    pub fn at_end(&self, function: &Function, id: BlockId) -> Live {
+        let mut live = Live::default();
+        match &function.blocks[id].end {
+            End::Return => live = self.at_return,
+            end => end.successors().iter().for_each(|&next| live.add(&self.at_start[next])),
+        }
+        live
+    }
+
+    /// What is live after each step of a block.
+    pub fn after_steps(&self, function: &Function, id: BlockId) -> Vec<Live> {
+        let block = &function.blocks[id];
+        let mut live = self.at_end(function, id);
+        live.use_end(&block.end);
+        let mut after = vec![live; block.steps.len()];
+        for (index, (_, step)) in block.steps.iter().enumerate().rev() {
+            after[index] = live;
+            self.before(&mut live, step);
+        }
+        after
+    }
+
+    /// Goes back over a step.
+    pub fn before(&self, live: &mut Live, step: &Stmt) {
+        match step {
+            Stmt::Set(var, _) => live.ints &= !var.bit(),
+            Stmt::SetFp(fp, ..) => live.fp[fp.0 as usize] = 0,
+            Stmt::SetFpIf(_, fp, rep, _) => live.fp[fp.0 as usize] |= *rep as u8,
+            Stmt::SetIf(_, var, _) => live.ints |= var.bit(),
+            _ => live.ints &= !self.kills(step),
+        }
+        if let Stmt::Call { callee, .. } = step {
+            let defines = self.defines(callee);
+            for (index, fp) in FP_RESULTS.iter().enumerate() {
+                if defines.fp[index] != 0 {
+                    live.fp[fp.0 as usize] = 0;
+                }
+            }
+            live.add(&self.arguments(step));
+        }
+        live.ints |= self.hidden_reads(step);
+        step.visit(&mut |e| live.use_expr(e));
+    }
+
+    /// What a call passes.
+    pub fn arguments(&self, step: &Stmt) -> Live {
+        match step {
+            Stmt::Call { callee: Callee::Direct(to), .. } => {
+                self.summaries.get(to).map(|s| s.arguments).unwrap_or_default()
+            }
+            Stmt::Call { pc, .. } => {
+                let mut passed = self.passed.get(pc).copied().unwrap_or_default();
+                passed.ints |= SP;
+                passed
+            }
+            _ => Live::default(),
+        }
+    }
+
+    /// What a call may set.
+    pub fn defines(&self, callee: &Callee) -> Results {
+        match callee {
+            Callee::Direct(to) => self.summaries.get(to).map(|s| s.defines).unwrap_or_default(),
+            Callee::Indirect(_) => ANY_RESULT,
+        }
+    }
+
+    /// Integer variables that a step reads without an expression that says so.
+    pub fn hidden_reads(&self, step: &Stmt) -> u64 {
+        match step {
+            Stmt::Call { .. } => self.arguments(step).ints,
+            Stmt::Syscall { .. } => ARGUMENTS | SP,
+            Stmt::Trap { .. } => SP,
+            _ => 0,
+        }
+    }
+
+    /// Integer variables that a step sets to something new.
+    pub fn kills(&self, step: &Stmt) -> u64 {
+        match step {
+            Stmt::Set(var, _) => var.bit(),
+            Stmt::Call { callee, .. } => self.defines(callee).ints,
+            Stmt::Syscall { number, .. } => {
+                let second = matches!(number, Expr::Int(PIPE) | Expr::Var(_));
+                V0 | 1 << 7 | if second { V1 } else { 0 }
+            }
+            _ => 0,
+        }
+    }
+
+    /// What is read after a call of what it may set.
+    fn wanted(&self, live: &Live, callee: &Callee) -> Results {
+        let fp = FP_RESULTS.map(|fp| live.fp[fp.0 as usize]);
+        Results { ints: live.ints & (V0 | V1), fp }.and(self.defines(callee))
+    }
+}
+
+/// What a call through a pointer may return.
+pub const ANY_RESULT: Results = Results { ints: V0 | V1, fp: [Rep::Long as u8, Rep::Long as u8] };
+
+/// Which arguments each call through a pointer may pass: those that were set since the last call,
+/// or are still as the function got them.
+fn passed(function: &Function) -> FxHashMap<u32, Live> {
+    let mut all = Live { ints: ARGUMENTS, fp: [0; 32] };
+    for fp in FP_ARGUMENTS {
+        all.fp[fp.0 as usize] = Rep::Long as u8;
+    }
+    let mut states: Vec<Option<Live>> = vec![None; function.blocks.len()];
+    states[0] = Some(all);
+    let mut work = vec![0];
+    let mut passed = FxHashMap::default();
+    while let Some(id) = work.pop() {
+        let Some(mut state) = states[id] else { continue };
+        for (_, step) in &function.blocks[id].steps {
+            match step {
+                Stmt::Set(var, _) | Stmt::SetIf(_, var, _) => state.ints |= var.bit() & ARGUMENTS,
+                Stmt::SetFp(fp, ..) | Stmt::SetFpIf(_, fp, ..) if FP_ARGUMENTS.contains(fp) => {
+                    state.fp[fp.0 as usize] = Rep::Long as u8;
+                }
+                Stmt::Call { callee, pc } => {
+                    if let Callee::Indirect(_) = callee {
+                        passed.insert(*pc, state);
+                    }
+                    state = Live::default();
+                }
+                _ => {}
+            }
+        }
+        for next in function.blocks[id].end.successors() {
+            let new = match states[next] {
+                Some(mut old) => {
+                    old.add(&state);
+                    old
+                }
+                None => state,
+            };
+            if states[next] != Some(new) {
+                states[next] = Some(new);
+                work.push(next);
+            }
+        }
+    }
+    passed
+}
+
+/// Summaries of all functions of a program. `taken` are those whose addresses are data.
+pub fn summarise(functions: &[Function], taken: &FxHashSet<u32>) -> Summaries {
+    let mut summaries = Summaries::default();
+    for function in functions {
+        let mut own = Summary { taken: taken.contains(&function.entry), ..Summary::default() };
+        for (_, step) in function.blocks.iter().flat_map(|block| &block.steps) {
+            own.defines.add(defined_by(step));
+            own.grows |= matches!(
+                step,
+                Stmt::Syscall { .. } | Stmt::Call { callee: Callee::Indirect(_), .. }
+            );
+        }
+        summaries.insert(function.entry, own);
+    }
+    // What calls may set and whether memory grows: up the call graph.
+    loop {
+        let mut changed = false;
+        for function in functions {
+            for (_, step) in function.blocks.iter().flat_map(|block| &block.steps) {
+                let Stmt::Call { callee: Callee::Direct(to), .. } = step else { continue };
+                let Some(&callee) = summaries.get(to) else { continue };
+                let Some(own) = summaries.get_mut(&function.entry) else { continue };
+                changed |= own.defines.add(callee.defines) | (callee.grows && !own.grows);
+                own.grows |= callee.grows;
+            }
+        }
+        if !changed {
+            break;
+        }
+    }
+    while refine(functions, &mut summaries) {}
+    summaries
+}
+
+fn defined_by(step: &Stmt) -> Results {
+    let mut results = Results::default();
+    match step {
+        Stmt::Set(var, _) | Stmt::SetIf(_, var, _) => results.ints = var.bit() & (V0 | V1),
+        Stmt::SetFp(fp, rep, _) | Stmt::SetFpIf(_, fp, rep, _) => {
+            if let Some(index) = FP_RESULTS.iter().position(|result| result == fp) {
+                results.fp[index] = *rep as u8;
+            }
+        }
+        Stmt::Syscall { .. } => results.ints = V0 | V1,
+        Stmt::Call { callee: Callee::Indirect(_), .. } => results = ANY_RESULT,
+        _ => {}
+    }
+    results
+}
+
+/// One round: arguments upwards, wanted results downwards. Whether anything has changed.
+fn refine(functions: &[Function], summaries: &mut Summaries) -> bool {
+    let mut changed = false;
+    let mut wanted_of_pointers = Results::default();
+    for function in functions {
+        let mut wanted = Vec::new();
+        let liveness = Liveness::of(function, summaries);
+        for (id, block) in function.blocks.iter().enumerate() {
+            let calls = block.steps.iter().any(|(_, step)| matches!(step, Stmt::Call { .. }));
+            if !calls {
+                continue;
+            }
+            for ((_, step), live) in block.steps.iter().zip(liveness.after_steps(function, id)) {
+                let Stmt::Call { callee, .. } = step else { continue };
+                let read = liveness.wanted(&live, callee);
+                match callee {
+                    Callee::Direct(to) => wanted.push((*to, read)),
+                    Callee::Indirect(_) => drop(wanted_of_pointers.add(read)),
+                }
+            }
+        }
+        let mut arguments = liveness.at_start(0);
+        arguments.ints &= POSSIBLE_ARGUMENTS;
+        (0..32).filter(|n| !matches!(n, 12..=15)).for_each(|n| arguments.fp[n] = 0);
+        if let Some(own) = summaries.get_mut(&function.entry) {
+            changed |= own.arguments != arguments;
+            own.arguments = arguments;
+        }
+        for (to, read) in wanted {
+            if let Some(callee) = summaries.get_mut(&to) {
+                changed |= callee.wanted.add(read);
+            }
+        }
+    }
+    for summary in summaries.values_mut().filter(|summary| summary.taken) {
+        changed |= summary.wanted.add(wanted_of_pointers);
+    }
+    changed
+}

@@ -1,0 +1,322 @@
+//! The program's file: what is loaded where, and which functions it names.
+
+use std::collections::BTreeMap;
+
+use fettle_mips::{Insn, Kind, Reg};
+use object::read::elf::{ElfFile32, FileHeader as _};
+use object::{Object as _, ObjectSection as _, ObjectSegment as _, ObjectSymbol as _, elf};
+
+use crate::error::Error;
+
+/// Flags of the header: code in the shorter encodings, microMIPS and MIPS16.
+const COMPRESSED_CODE: u32 = 0x0200_0000 | 0x0400_0000;
+
+/// Sections that are lists of functions.
+const LISTS: [&str; 5] = [".preinit_array", ".init_array", ".fini_array", ".ctors", ".dtors"];
+
+/// A part of the program's memory that its file fills.
+struct Piece {
+    address: u32,
+    bytes: Vec<u8>,
+    writable: bool,
+    executable: bool,
+}
+
+/// How the program uses odd floating-point registers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum OddRegisters {
+    /// An odd register is the high half of the even one before it.
+    HighHalves,
+    /// An odd register is a register.
+    Registers,
+}
+
+/// A program, or why it is none that can be translated.
+pub struct Image {
+    /// Where it starts.
+    pub entry: u32,
+    /// Its byte order.
+    pub big_endian: bool,
+    /// Functions by address, with their sizes.
+    pub functions: BTreeMap<u32, (String, u32)>,
+    /// The value of the global pointer.
+    pub gp: u32,
+    /// What odd floating-point registers are.
+    pub odd: OddRegisters,
+    pieces: Vec<Piece>,
+    /// Parts of functions that the compiler put elsewhere, because they are seldom executed.
+    cold: Vec<std::ops::Range<u32>>,
+    /// Places in code that words of data lead to, absolute or from the global pointer, in order.
+    labels: Vec<u32>,
+    /// The global offset table, whose entries never change in a static program.
+    got: std::ops::Range<u32>,
+    /// Lists of functions that are called when the program starts and ends.
+    lists: Vec<std::ops::Range<u32>>,
+    /// Sections, by address: data among them are searched for pointers.
+    data: Vec<std::ops::Range<u32>>,
+    file: Vec<u8>,
+}
+
+impl Image {
+    /// Reads a static MIPS executable.
+    pub fn parse(file: &[u8]) -> Result<Self, Error> {
+        let kind = object::FileKind::parse(file).map_err(|_| Error::NotElf)?;
+        match kind {
+            object::FileKind::Elf32 => {}
+            object::FileKind::Elf64 => return Err(Error::NotMips32("a 64-bit file".into())),
+            _ => return Err(Error::NotElf),
+        }
+        let elf = ElfFile32::<object::Endianness>::parse(file)
+            .map_err(|e| Error::Damaged(e.to_string()))?;
+        let endian = elf.endian();
+        let header = elf.elf_header();
+        let machine = header.e_machine(endian);
+        if machine != elf::EM_MIPS {
+            return Err(Error::NotMips32(format!("machine {machine}")));
+        }
+        if elf.elf_program_headers().iter().any(|p| p.p_type.get(endian) == elf::PT_INTERP) {
+            return Err(Error::Dynamic);
+        }
+        match header.e_type(endian) {
+            elf::ET_EXEC => {}
+            elf::ET_REL => return Err(Error::NotLinked),
+            _ => return Err(Error::Dynamic),
+        }
+        let flags = header.e_flags(endian);
+        if flags.0 & COMPRESSED_CODE != 0 {
+            return Err(Error::NotMips32("microMIPS or MIPS16 code".into()));
+        }
+        let mut pieces = Vec::new();
+        for segment in elf.segments() {
+            let bytes = segment.data().map_err(|e| Error::Damaged(e.to_string()))?;
+            let object::SegmentFlags::Elf { p_flags, .. } = segment.flags() else { continue };
+            pieces.push(Piece {
+                address: segment.address() as u32,
+                bytes: bytes.to_vec(),
+                writable: p_flags.0 & elf::PF_W.0 != 0,
+                executable: p_flags.0 & elf::PF_X.0 != 0,
+            });
+        }
+        let mut image = Self {
+            entry: header.e_entry(endian),
+            big_endian: !elf.is_little_endian(),
+            functions: BTreeMap::new(),
+            gp: 0,
+            odd: OddRegisters::Registers,
+            pieces,
+            cold: Vec::new(),
+            labels: Vec::new(),
+            got: 0..0,
+            lists: Vec::new(),
+            data: Vec::new(),
+            file: file.to_vec(),
+        };
+        image.read_sections(&elf);
+        image.read_symbols(&elf);
+        if image.gp == 0 && image.got.start != 0 {
+            image.gp = image.got.start.wrapping_add(0x7ff0);
+        }
+        image.labels = image.find_labels();
+        if !image.functions.values().any(|(name, _)| !name.starts_with("function_")) {
+            image.guess_functions();
+        }
+        if !image.is_code(image.entry) {
+            return Err(Error::Damaged(format!("the entry {:#x} is not code", image.entry)));
+        }
+        Ok(image)
+    }
+
+    fn read_sections(&mut self, elf: &ElfFile32<object::Endianness>) {
+        let mut sections = false;
+        for section in elf.sections() {
+            let (Ok(name), Ok(bytes)) = (section.name(), section.data()) else { continue };
+            let start = section.address() as u32;
+            let range = start..start.saturating_add(bytes.len() as u32);
+            let object::SectionFlags::Elf { sh_flags, .. } = section.flags() else { continue };
+            let allocated = sh_flags.0 & elf::SHF_ALLOC.0 != 0;
+            let executable = sh_flags.0 & elf::SHF_EXECINSTR.0 != 0;
+            match name {
+                ".got" => self.got = range,
+                // The kind of floating-point calling convention is byte 7; 1 is "double".
+                ".MIPS.abiflags" if bytes.get(7) == Some(&1) => self.odd = OddRegisters::HighHalves,
+                ".reginfo" if bytes.len() >= 24 => self.gp = self.word_of(&bytes[20..24]),
+                ".pdr" => self.read_procedures(bytes),
+                ".eh_frame" | ".gcc_except_table" | ".eh_frame_hdr" => {}
+                _ if allocated && !executable => {
+                    if LISTS.contains(&name) {
+                        self.lists.push(range.clone());
+                    }
+                    sections = true;
+                    self.data.push(range);
+                }
+                _ => {}
+            }
+        }
+        if !sections {
+            let loaded = self.pieces.iter().filter(|p| p.writable || !p.executable);
+            self.data =
+                loaded.map(|p| p.address..p.address.saturating_add(p.bytes.len() as u32)).collect();
+        }
+    }
+
+    /// Procedure descriptors, which stripped files still have: 32 bytes each, the address first.
+    fn read_procedures(&mut self, bytes: &[u8]) {
+        for descriptor in bytes.chunks_exact(32) {
+            let address = self.word_of(&descriptor[..4]);
+            if self.is_code(address) {
+                self.functions.insert(address, (format!("function_{address:x}"), 0));
+            }
+        }
+    }
+
+    fn read_symbols(&mut self, elf: &ElfFile32<object::Endianness>) {
+        for symbol in elf.symbols() {
+            let Ok(name) = symbol.name() else { continue };
+            let address = symbol.address() as u32;
+            if name == "_gp" {
+                self.gp = address;
+            }
+            if symbol.is_undefined() || symbol.kind() != object::SymbolKind::Text {
+                continue;
+            }
+            // Cold parts are reached by branches and are no functions by themselves.
+            if name.contains(".cold") {
+                self.cold.push(address..address.saturating_add(symbol.size() as u32));
+                continue;
+            }
+            if name.is_empty() || !self.is_code(address) {
+                continue;
+            }
+            let entry = self.functions.entry(address).or_insert_with(|| (String::new(), 0));
+            let better = entry.0.is_empty()
+                || entry.0.starts_with("function_")
+                || (symbol.is_global(), std::cmp::Reverse(name.len()))
+                    > (entry.1 & 1 << 31 != 0, std::cmp::Reverse(entry.0.len()));
+            let size = (symbol.size() as u32 & 0x7fff_ffff).max(entry.1 & 0x7fff_ffff);
+            if better {
+                entry.0 = name.to_owned();
+                entry.1 = size | u32::from(symbol.is_global()) << 31;
+            } else {
+                entry.1 = size | entry.1 & 1 << 31;
+            }
+        }
+        for (_, size) in self.functions.values_mut() {
+            *size &= 0x7fff_ffff;
+        }
+    }
+
+    fn word_of(&self, bytes: &[u8]) -> u32 {
+        let bytes = [bytes[0], bytes[1], bytes[2], bytes[3]];
+        if self.big_endian { u32::from_be_bytes(bytes) } else { u32::from_le_bytes(bytes) }
+    }
+
+    fn piece(&self, address: u32) -> Option<&Piece> {
+        self.pieces.iter().find(|p| {
+            address.checked_sub(p.address).is_some_and(|at| (at as usize) < p.bytes.len())
+        })
+    }
+
+    /// The word that the file has for an address.
+    pub fn word(&self, address: u32) -> Option<u32> {
+        let piece = self.piece(address)?;
+        let at = (address - piece.address) as usize;
+        piece.bytes.get(at..at + 4).map(|bytes| self.word_of(bytes))
+    }
+
+    /// The word at an address, if the program can never change it.
+    pub fn constant(&self, address: u32) -> Option<u32> {
+        if !address.is_multiple_of(4) {
+            return None;
+        }
+        let constant = self.got.contains(&address) || !self.piece(address)?.writable;
+        if constant { self.word(address) } else { None }
+    }
+
+    /// Whether an instruction may be there.
+    pub fn is_code(&self, address: u32) -> bool {
+        address.is_multiple_of(4) && self.piece(address).is_some_and(|p| p.executable)
+    }
+
+    /// The function that begins at an address.
+    pub fn function_at(&self, address: u32) -> Option<&str> {
+        self.functions.get(&address).map(|(name, _)| name.as_str())
+    }
+
+    /// Where the function at an address ends, as far as is known.
+    pub fn end_of(&self, start: u32) -> u32 {
+        let next = self.functions.range(start + 1..).next().map(|(&address, _)| address);
+        match self.functions.get(&start) {
+            Some((_, size)) if *size > 0 => start.saturating_add(*size),
+            _ => next.unwrap_or(start.saturating_add(1 << 20)),
+        }
+    }
+
+    /// Aligned words of data that are addresses of code: where, and what.
+    pub fn code_pointers(&self) -> Vec<(u32, u32)> {
+        let mut found = Vec::new();
+        for range in &self.data {
+            for address in (range.start.next_multiple_of(4)..range.end.saturating_sub(3)).step_by(4)
+            {
+                if let Some(word) = self.word(address).filter(|&word| self.is_code(word)) {
+                    found.push((address, word));
+                }
+            }
+        }
+        found
+    }
+
+    /// Functions of the start-up code have no descriptors, but lists of functions name them. Where
+    /// there are no descriptors at all, what data point at is a function if another ends before it.
+    fn guess_functions(&mut self) {
+        let described = !self.functions.is_empty();
+        for (at, to) in self.code_pointers() {
+            let listed = self.lists.iter().any(|list| list.contains(&at));
+            if listed || (!described && self.is_behind_return(to)) {
+                self.functions.entry(to).or_insert_with(|| (format!("function_{to:x}"), 0));
+            }
+        }
+    }
+
+    fn is_behind_return(&self, address: u32) -> bool {
+        let mut before = address.wrapping_sub(4);
+        while self.is_code(before) && self.word(before) == Some(0) {
+            before = before.wrapping_sub(4);
+        }
+        // The last two instructions are a return and what is in its delay slot, which may be a nop.
+        [before, before.wrapping_sub(4)].into_iter().any(|at| {
+            let insn = self.word(at).and_then(Insn::decode);
+            insn.is_some_and(|i| i.kind() == Kind::JumpRegister && i.rs() == Reg::RA)
+        })
+    }
+
+    /// Whether an address is in a part of a function that was put elsewhere.
+    pub fn is_cold(&self, address: u32) -> bool {
+        self.cold.iter().any(|range| range.contains(&address))
+    }
+
+    fn find_labels(&self) -> Vec<u32> {
+        let mut labels = Vec::new();
+        for range in &self.data {
+            for at in (range.start.next_multiple_of(4)..range.end.saturating_sub(3)).step_by(4) {
+                let Some(word) = self.word(at) else { continue };
+                let both = [word, word.wrapping_add(self.gp)];
+                labels.extend(both.into_iter().filter(|&to| self.is_code(to)));
+            }
+        }
+        labels.sort_unstable();
+        labels.dedup();
+        labels
+    }
+
+    /// Places within a range of code that words of data lead to.
+    pub fn labels(&self, range: std::ops::Range<u32>) -> &[u32] {
+        let from = self.labels.partition_point(|&label| label < range.start);
+        let to = self.labels.partition_point(|&label| label < range.end);
+        self.labels.get(from..to).unwrap_or_default()
+    }
+
+    /// The file, from which the runtime loads the program.
+    pub fn file(&self) -> &[u8] {
+        &self.file
+    }
+}

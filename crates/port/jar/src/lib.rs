@@ -1,0 +1,38 @@
+//! Translates MIPS programs to Java bytecode.
+//!
+//! The input is a static executable as the cross compiler makes it; the output is a jar that any
+//! Java from 17 on runs, without native code. One function becomes one method, a register a local,
+//! and the program's memory an array. In the order of the work:
+//!
+//! 1. `image` reads the file; `blocks`, with `lift` and `constants`, makes functions of its code;
+//! 2. `flow` computes what each function takes and returns, `fold` makes their expressions larger;
+//! 3. `emit` writes bytecode and `split` sees to it that no method is too large for HotSpot;
+//! 4. `dispatch` adds what calls through pointers need, and `jar` packs all of it with the runtime.
+
+#![forbid(unsafe_code)]
+
+mod blocks;
+mod classfile;
+mod constants;
+mod dispatch;
+mod emit;
+mod error;
+mod explain;
+mod flow;
+mod fold;
+mod helpers;
+mod image;
+mod ir;
+mod jar;
+mod lift;
+mod op;
+mod program;
+mod signature;
+mod split;
+
+pub use error::Error;
+pub use explain::explain;
+pub use image::Image;
+pub use jar::{has_runtime, write};
+pub use program::{Problem, Report, Translated, translate};
+pub use split::METHOD_MAX;

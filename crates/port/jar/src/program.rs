@@ -1,0 +1,354 @@
+//! From an image to class files.
+
+use std::collections::BTreeMap;
+
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use crate::blocks;
+use crate::classfile::{Class, Code, Type};
+use crate::dispatch;
+use crate::emit::{CALL, DISPATCH, Method, Program, RUNTIME, Role};
+use crate::error::Error;
+use crate::flow::{self, Liveness, Summaries};
+use crate::fold;
+use crate::helpers;
+use crate::image::Image;
+use crate::ir::{Block, Callee, End, Expr, Function, Stmt, Var};
+use crate::op;
+use crate::signature::Signature;
+use crate::split;
+
+/// Steps of the functions of one class. A step takes about ten bytes and hardly ever more than one
+/// constant, of which a class may have 65,535; larger classes would be loaded for little.
+const CLASS_STEPS: usize = 20_000;
+
+/// A translated program.
+pub struct Translated {
+    /// Class files by their path in the jar.
+    pub classes: BTreeMap<String, Vec<u8>>,
+    /// What the translation did.
+    pub summary: Report,
+}
+
+/// What a translation did.
+#[derive(Clone, Debug, Default)]
+pub struct Report {
+    /// Functions that the program can reach.
+    pub functions: usize,
+    /// Functions that the file has, as far as it says.
+    pub in_file: usize,
+    /// Functions that are called through pointers.
+    pub taken: usize,
+    /// Bytes of bytecode.
+    pub bytecode: usize,
+    /// Bytes of the largest method.
+    pub largest_method: usize,
+    /// Functions that became several methods.
+    pub split: Vec<String>,
+    /// What cannot be executed: where, in which function, and why.
+    pub problems: Vec<Problem>,
+}
+
+/// Something that a program cannot do when it is translated.
+#[derive(Clone, Debug)]
+pub struct Problem {
+    /// Where it is.
+    pub address: u32,
+    /// The function that it is in.
+    pub function: String,
+    /// What it is.
+    pub reason: String,
+}
+
+/// Functions that are reached, with what is known of them.
+pub struct Lifted {
+    /// The functions in the order of their addresses.
+    pub functions: Vec<Function>,
+    /// What is known of them.
+    pub summaries: Summaries,
+}
+
+/// Finds and lifts all functions that the program may reach.
+pub fn lift(image: &Image) -> Lifted {
+    let mut functions: BTreeMap<u32, Function> = BTreeMap::new();
+    let mut taken = FxHashSet::default();
+    taken.insert(image.entry);
+    let named = !image.functions.is_empty();
+    for (_, to) in image.code_pointers() {
+        if image.function_at(to).is_some() || !named {
+            taken.insert(to);
+        }
+    }
+    let mut work: Vec<u32> = taken.iter().copied().collect();
+    work.sort_unstable();
+    while let Some(entry) = work.pop() {
+        if functions.contains_key(&entry) {
+            continue;
+        }
+        let mut function = match image.function_at(entry).map(role) {
+            Some(Role::LongJump) => long_jump(image, entry),
+            _ => blocks::function(image, entry),
+        };
+        prune(&mut function);
+        for block in &function.blocks {
+            for (_, step) in &block.steps {
+                if let Stmt::Call { callee: Callee::Direct(to), .. } = step
+                    && image.is_code(*to)
+                {
+                    work.push(*to);
+                }
+            }
+        }
+        for address in fold::addresses(&function) {
+            if image.function_at(address).is_some() && taken.insert(address) {
+                work.push(address);
+            }
+        }
+        functions.insert(entry, function);
+    }
+    let mut functions: Vec<Function> = functions.into_values().collect();
+    let summaries = flow::summarise(&functions, &taken);
+    for function in &mut functions {
+        let liveness = Liveness::of(function, &summaries);
+        fold::function(function, &liveness);
+        prune(function);
+    }
+    // With less code, less is live.
+    let summaries = flow::summarise(&functions, &taken);
+    Lifted { functions, summaries }
+}
+
+/// What `longjmp` is instead of its code: it makes the method that holds the buffer return again.
+fn long_jump(image: &Image, entry: u32) -> Function {
+    let arguments = vec![Expr::Var(Var(4)), Expr::Var(Var(5))];
+    let steps = vec![(entry, Stmt::Do(Expr::Help(&helpers::LONG_JUMP, arguments)))];
+    let name = image.function_at(entry).unwrap_or("longjmp").to_owned();
+    Function { entry, name, blocks: vec![Block { pc: entry, steps, end: End::Nowhere(entry) }] }
+}
+
+/// Drops blocks that nothing leads to.
+fn prune(function: &mut Function) {
+    let mut new_ids = vec![usize::MAX; function.blocks.len()];
+    let (mut work, mut order) = (vec![0], Vec::new());
+    while let Some(id) = work.pop() {
+        if new_ids[id] == usize::MAX {
+            new_ids[id] = order.len();
+            order.push(id);
+            work.extend(function.blocks[id].end.successors());
+        }
+    }
+    let mut blocks: Vec<_> = std::mem::take(&mut function.blocks).into_iter().map(Some).collect();
+    function.blocks = order.iter().filter_map(|&id| blocks[id].take()).collect();
+    for block in &mut function.blocks {
+        match &mut block.end {
+            End::Goto(to) => *to = new_ids[*to],
+            End::If(_, yes, no) => {
+                *yes = new_ids[*yes];
+                *no = new_ids[*no];
+            }
+            End::Jump { targets, .. } => targets.iter_mut().for_each(|(_, to)| *to = new_ids[*to]),
+            End::Return | End::Nowhere(_) => {}
+        }
+    }
+}
+
+/// Translates a program.
+pub fn translate(image: &Image) -> Result<Translated, Error> {
+    let lifted = lift(image);
+    let mut report = Report {
+        functions: lifted.functions.len(),
+        in_file: image.functions.len(),
+        taken: lifted.summaries.values().filter(|s| s.taken).count(),
+        ..Report::default()
+    };
+    report.problems = problems(image, &lifted);
+    let program = shared(image, &lifted);
+    let mut classes = BTreeMap::new();
+    let mut open: Option<Class> = None;
+    for function in &lifted.functions {
+        let name = &program.methods[&function.entry].class;
+        if open.as_ref().is_some_and(|class| class.name() != name)
+            && let Some(full) = open.take()
+        {
+            finish(full, &mut classes)?;
+        }
+        let class = open.get_or_insert_with(|| Class::new(name, "java/lang/Object"));
+        let before = class.bytecode();
+        let largest = split::add(&program, function, &lifted.summaries, class)?;
+        if class.bytecode() - before > split::METHOD_MAX {
+            report.split.push(function.name.clone());
+        }
+        report.largest_method = report.largest_method.max(largest);
+        report.bytecode += class.bytecode() - before;
+    }
+    if let Some(full) = open {
+        finish(full, &mut classes)?;
+    }
+    let mut targets: Vec<(u32, &Method)> = program
+        .methods
+        .iter()
+        .filter(|(address, _)| lifted.summaries[*address].taken)
+        .map(|(address, method)| (*address, method))
+        .collect();
+    targets.sort_by_key(|(address, _)| *address);
+    for class in dispatch::classes(&targets) {
+        finish(class, &mut classes)?;
+    }
+    finish(code_class(image.big_endian), &mut classes)?;
+    finish(main_class(), &mut classes)?;
+    Ok(Translated { classes, summary: report })
+}
+
+/// What all methods share.
+pub fn shared(image: &Image, lifted: &Lifted) -> Program {
+    Program { methods: methods(lifted), big_endian: image.big_endian }
+}
+
+fn class_name(number: usize) -> String {
+    format!("fettle/program/Code{number}")
+}
+
+fn finish(class: Class, classes: &mut BTreeMap<String, Vec<u8>>) -> Result<(), Error> {
+    let name = class.name().to_owned();
+    let bytes = class
+        .finish(None)
+        .ok_or_else(|| Error::Jar(format!("{name} has more constants than a class may have")))?;
+    classes.insert(format!("{name}.class"), bytes);
+    Ok(())
+}
+
+/// Names, parameters and results of all methods. Neighbours of the program are in one class.
+fn methods(lifted: &Lifted) -> FxHashMap<u32, Method> {
+    let mut used = FxHashSet::default();
+    let mut methods = FxHashMap::default();
+    let (mut class, mut steps) = (0, 0);
+    for function in &lifted.functions {
+        let own: usize = function.blocks.iter().map(|block| block.steps.len() + 1).sum();
+        if steps > 0 && steps + own > CLASS_STEPS {
+            class += 1;
+            steps = 0;
+        }
+        steps += own;
+        let summary = &lifted.summaries[&function.entry];
+        let mut name = java_name(&function.name);
+        if !used.insert(name.clone()) {
+            name = format!("{name}_{:x}", function.entry);
+            used.insert(name.clone());
+        }
+        let role = role(&function.name);
+        methods.insert(
+            function.entry,
+            Method {
+                class: class_name(class),
+                name,
+                signature: Signature::of(summary),
+                grows: summary.grows,
+                role,
+            },
+        );
+    }
+    methods
+}
+
+fn role(name: &str) -> Role {
+    match name {
+        "setjmp" | "_setjmp" | "__setjmp" | "sigsetjmp" | "__sigsetjmp" => Role::SetJump,
+        "__longjmp" | "____longjmp" => Role::LongJump,
+        _ => Role::Ordinary,
+    }
+}
+
+/// A name that the Java virtual machine takes for a method.
+fn java_name(name: &str) -> String {
+    name.chars().map(|c| if ".;[/<>".contains(c) || c.is_control() { '_' } else { c }).collect()
+}
+
+fn problems(image: &Image, lifted: &Lifted) -> Vec<Problem> {
+    let mut problems = Vec::new();
+    for function in &lifted.functions {
+        for block in &function.blocks {
+            let mut add = |address, reason: &str| {
+                let (function, reason) = (function.name.clone(), reason.to_owned());
+                problems.push(Problem { address, function, reason });
+            };
+            match &block.end {
+                End::Nowhere(pc) if image.is_code(*pc) && image.function_at(*pc).is_none() => {
+                    let word = image.word(*pc).unwrap_or(0);
+                    // What follows a call that does not return.
+                    if word != 0 && fettle_mips::Insn::decode(word).is_none() {
+                        add(*pc, &format!("{word:08x} is no instruction that a program may use"));
+                    }
+                }
+                End::Jump { targets, .. } if targets.is_empty() => {
+                    add(block.pc, "a jump through a register, and where to is not known");
+                }
+                _ => {}
+            }
+            for (pc, step) in &block.steps {
+                if let Stmt::Call { callee: Callee::Direct(to), .. } = step
+                    && !image.is_code(*to)
+                {
+                    add(*pc, &format!("a call of {to:#x}, where no code is"));
+                }
+            }
+        }
+    }
+    problems
+}
+
+/// The class through which the runtime calls functions.
+fn code_class(big_endian: bool) -> Class {
+    let parent = format!("{RUNTIME}GuestCode");
+    let mut class = Class::new("fettle/program/Program", &parent);
+    let this = Type::Object("fettle/program/Program".into());
+    let mut code = Code::new(vec![this.clone()]);
+    code.local(op::ALOAD, 0, 1);
+    let constructor = class.pool.method(&parent, "<init>", "()V");
+    code.op_index(op::INVOKESPECIAL, constructor, -1);
+    code.op(op::RETURN, 0);
+    class.method("<init>", "()V", false, code);
+
+    let mut types = vec![this.clone(), Type::Object(crate::signature::THREAD.into())];
+    types.extend((0..6).map(|_| Type::Int));
+    let mut code = Code::new(types);
+    code.local(op::ALOAD, 1, 1);
+    for slot in 2..8 {
+        code.local(op::ILOAD, slot, 1);
+    }
+    let method = class.pool.method(DISPATCH, "call", CALL);
+    code.op_index(op::INVOKESTATIC, method, -5);
+    code.op(op::LRETURN, -2);
+    class.method("call", CALL, false, code);
+
+    let mut code = Code::new(vec![this]);
+    code.int(&mut class.pool, i32::from(big_endian));
+    code.op(op::IRETURN, -1);
+    class.method("bigEndian", "()Z", false, code);
+    class
+}
+
+/// The class that `java -jar` starts.
+fn main_class() -> Class {
+    let name = "fettle/program/Main";
+    let mut class = Class::new(name, "java/lang/Object");
+    let mut code = Code::new(vec![Type::Object("[Ljava/lang/String;".into())]);
+    let program = class.pool.class("fettle/program/Program");
+    code.op_index(op::NEW, program, 1);
+    code.op(op::DUP, 1);
+    let constructor = class.pool.method("fettle/program/Program", "<init>", "()V");
+    code.op_index(op::INVOKESPECIAL, constructor, -1);
+    let this = class.pool.class(name);
+    code.constant(this);
+    let resource = class.pool.string("image.elf");
+    code.constant(resource);
+    let descriptor = "(Ljava/lang/String;)Ljava/io/InputStream;";
+    let open = class.pool.method("java/lang/Class", "getResourceAsStream", descriptor);
+    code.op_index(op::INVOKEVIRTUAL, open, -1);
+    code.local(op::ALOAD, 0, 1);
+    let descriptor = format!("(L{RUNTIME}GuestCode;Ljava/io/InputStream;[Ljava/lang/String;)V");
+    let run = class.pool.method(&format!("{RUNTIME}Launcher"), "run", &descriptor);
+    code.op_index(op::INVOKESTATIC, run, -3);
+    code.op(op::RETURN, 0);
+    class.method("main", "([Ljava/lang/String;)V", true, code);
+    class
+}

@@ -1,0 +1,246 @@
+//! No method over 8,000 bytes of bytecode.
+//!
+//! HotSpot never compiles a larger one, which makes a program ten to a thousand times slower. A
+//! function that is too large becomes several methods, and one that calls them in turn. Registers go
+//! from one to the other through arrays, which costs: so loops are kept whole where they fit, and
+//! what is cut apart is the largest loop first, never by address.
+
+use rustc_hash::FxHashMap;
+
+use crate::classfile::Class;
+use crate::emit::{self, Extent, PART, Program};
+use crate::error::Error;
+use crate::flow::{Liveness, Summaries};
+use crate::ir::{Block, BlockId, End, Function};
+
+/// HotSpot's `HugeMethodLimit`: a method of more bytes is never compiled.
+pub const METHOD_MAX: usize = 8000;
+
+/// A block that is larger is cut, so that every part can be made small enough.
+const BLOCK_MAX: usize = 1500;
+
+/// Sizes that are tried for parts. Ways in and out come on top.
+const BUDGETS: [usize; 7] = [6500, 5200, 4000, 3000, 2200, 1500, 800];
+
+/// Adds a function to a class, as one method or as many. How large the largest is.
+pub fn add(
+    program: &Program,
+    function: &Function,
+    summaries: &Summaries,
+    class: &mut Class,
+) -> Result<usize, Error> {
+    let method = &program.methods[&function.entry];
+    let descriptor = method.signature.descriptor();
+    let liveness = Liveness::of(function, summaries);
+    let whole = emit::emit(program, function, &liveness, &Extent::Whole, &mut class.pool);
+    if whole.code.len() <= METHOD_MAX {
+        let size = whole.code.len();
+        class.method(&method.name, &descriptor, true, whole.code);
+        return Ok(size);
+    }
+    let mut function = function.clone();
+    let mut sizes = whole.sizes;
+    cut_blocks(&mut function, &mut sizes);
+    let liveness = Liveness::of(&function, summaries);
+    'budgets: for budget in BUDGETS {
+        let parts = partition(&function, &sizes, budget);
+        let numbers = numbers(&function, &parts);
+        let mut codes = Vec::new();
+        for blocks in &parts {
+            let entries: Vec<BlockId> =
+                blocks.iter().copied().filter(|id| numbers.contains_key(id)).collect();
+            let extent = Extent::Part { blocks, numbers: &numbers, entries: &entries };
+            let part = emit::emit(program, &function, &liveness, &extent, &mut class.pool);
+            if part.code.len() > METHOD_MAX {
+                continue 'budgets;
+            }
+            let entries = entries.iter().map(|id| numbers[id]).collect();
+            codes.push((format!("{}$part{}", method.name, codes.len()), entries, part.code));
+        }
+        let names: Vec<(String, Vec<i32>)> =
+            codes.iter().map(|(name, entries, _)| (name.clone(), Vec::clone(entries))).collect();
+        let first = numbers[&0];
+        let driver = emit::emit_driver(program, &function, &names, first, &mut class.pool);
+        if driver.len() > METHOD_MAX {
+            continue;
+        }
+        let mut largest = driver.len();
+        class.method(&method.name, &descriptor, true, driver);
+        for (name, _, code) in codes {
+            largest = largest.max(code.len());
+            class.method(&name, PART, true, code);
+        }
+        return Ok(largest);
+    }
+    Err(Error::Untranslatable {
+        function: function.name.clone(),
+        address: function.entry,
+        reason: "no way was found to divide it into methods of 8,000 bytes".into(),
+    })
+}
+
+/// Cuts blocks that are too large into pieces that follow one another.
+fn cut_blocks(function: &mut Function, sizes: &mut Vec<usize>) {
+    for id in 0..function.blocks.len() {
+        let pieces = sizes[id].div_ceil(BLOCK_MAX);
+        let count = function.blocks[id].steps.len();
+        if pieces < 2 || count < pieces {
+            continue;
+        }
+        let each = count.div_ceil(pieces);
+        let block = &mut function.blocks[id];
+        let mut rest = block.steps.split_off(each);
+        let last_end = std::mem::replace(&mut block.end, End::Goto(0));
+        sizes[id] = sizes[id] * each / count;
+        let mut before = id;
+        while !rest.is_empty() {
+            let more = if rest.len() > each { rest.split_off(each) } else { Vec::new() };
+            let next = function.blocks.len();
+            let pc = rest[0].0;
+            sizes.push(sizes[id]);
+            function.blocks.push(Block { pc, steps: rest, end: End::Goto(0) });
+            function.blocks[before].end = End::Goto(next);
+            before = next;
+            rest = more;
+        }
+        function.blocks[before].end = last_end;
+    }
+}
+
+/// Numbers for the first block and for those that are reached from other parts.
+fn numbers(function: &Function, parts: &[Vec<BlockId>]) -> FxHashMap<BlockId, i32> {
+    let mut part_of = vec![usize::MAX; function.blocks.len()];
+    for (part, blocks) in parts.iter().enumerate() {
+        blocks.iter().for_each(|&id| part_of[id] = part);
+    }
+    let mut reached = vec![false; function.blocks.len()];
+    reached[0] = true;
+    for (id, block) in function.blocks.iter().enumerate() {
+        for next in block.end.successors() {
+            reached[next] |= part_of[id] != part_of[next];
+        }
+    }
+    let reached = parts.iter().flatten().filter(|&&id| reached[id]);
+    reached.enumerate().map(|(number, &id)| (id, number as i32)).collect()
+}
+
+/// Blocks by parts: none over the budget, unless one block alone is.
+fn partition(function: &Function, sizes: &[usize], budget: usize) -> Vec<Vec<BlockId>> {
+    let all: Vec<BlockId> = (0..function.blocks.len()).collect();
+    let mut units = Vec::new();
+    divide(function, sizes, budget, &all, 0, &mut units);
+    let mut parts: Vec<Vec<BlockId>> = Vec::new();
+    let mut size = usize::MAX;
+    for unit in units {
+        let more: usize = unit.iter().map(|&id| sizes[id]).sum();
+        match parts.last_mut() {
+            Some(last) if size.saturating_add(more) <= budget => {
+                last.extend(unit);
+                size += more;
+            }
+            _ => {
+                parts.push(unit);
+                size = more;
+            }
+        }
+    }
+    parts
+}
+
+/// Loops that fit are units; of others the first block is one, and what remains is divided again.
+fn divide(
+    function: &Function,
+    sizes: &[usize],
+    budget: usize,
+    blocks: &[BlockId],
+    first: BlockId,
+    units: &mut Vec<Vec<BlockId>>,
+) {
+    for component in components(function, blocks, first) {
+        let size: usize = component.iter().map(|&id| sizes[id]).sum();
+        if component.len() == 1 || size <= budget {
+            units.push(component);
+            continue;
+        }
+        let head = entry_of(function, &component, first);
+        units.push(vec![head]);
+        let rest: Vec<BlockId> = component.into_iter().filter(|&id| id != head).collect();
+        let next =
+            rest.iter().copied().find(|id| function.blocks[head].end.successors().contains(id));
+        divide(function, sizes, budget, &rest, next.unwrap_or(rest[0]), units);
+    }
+}
+
+/// The block through which a loop is entered: the first that something outside leads to.
+fn entry_of(function: &Function, component: &[BlockId], first: BlockId) -> BlockId {
+    if component.contains(&first) {
+        return first;
+    }
+    let inside: std::collections::BTreeSet<BlockId> = component.iter().copied().collect();
+    let mut entered: Vec<BlockId> = Vec::new();
+    for (id, block) in function.blocks.iter().enumerate() {
+        if !inside.contains(&id) {
+            entered.extend(block.end.successors().iter().filter(|next| inside.contains(next)));
+        }
+    }
+    entered.into_iter().min_by_key(|&id| function.blocks[id].pc).unwrap_or(component[0])
+}
+
+/// Strongly connected components in an order in which none leads back to an earlier one.
+fn components(function: &Function, blocks: &[BlockId], first: BlockId) -> Vec<Vec<BlockId>> {
+    const NONE: usize = usize::MAX;
+    let count = function.blocks.len();
+    let mut inside = vec![false; count];
+    blocks.iter().for_each(|&id| inside[id] = true);
+    let (mut index, mut low) = (vec![NONE; count], vec![NONE; count]);
+    let mut on_stack = vec![false; count];
+    let (mut stack, mut found, mut next_index) = (Vec::new(), Vec::new(), 0);
+    let roots = std::iter::once(first).chain(blocks.iter().copied());
+    for root in roots {
+        if index[root] != NONE || !inside[root] {
+            continue;
+        }
+        // Without recursion: a block, its successors, and how many of them are done.
+        let successors = |id: BlockId| -> Vec<BlockId> {
+            let mut next = function.blocks[id].end.successors();
+            next.retain(|&id| inside[id]);
+            next
+        };
+        let mut work = vec![(root, successors(root), 0)];
+        index[root] = next_index;
+        low[root] = next_index;
+        next_index += 1;
+        stack.push(root);
+        on_stack[root] = true;
+        while let Some((id, next, done)) = work.last_mut() {
+            let id = *id;
+            if let Some(&to) = next.get(*done) {
+                *done += 1;
+                if index[to] == NONE {
+                    index[to] = next_index;
+                    low[to] = next_index;
+                    next_index += 1;
+                    stack.push(to);
+                    on_stack[to] = true;
+                    work.push((to, successors(to), 0));
+                } else if on_stack[to] {
+                    low[id] = low[id].min(index[to]);
+                }
+                continue;
+            }
+            work.pop();
+            if let Some((parent, ..)) = work.last() {
+                low[*parent] = low[*parent].min(low[id]);
+            }
+            if low[id] == index[id] {
+                let at = stack.iter().rposition(|&each| each == id).unwrap_or(0);
+                let mut component = stack.split_off(at);
+                component.iter().for_each(|&each| on_stack[each] = false);
+                component.sort_by_key(|&each| (function.blocks[each].pc, each));
+                found.push(component);
+            }
+        }
+    }
+    found.reverse();
+    found
+}

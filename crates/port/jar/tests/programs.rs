@@ -1,0 +1,159 @@
+//! Translated programs do what the same files do under QEMU.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::LazyLock;
+
+use fettle_jar::{Image, METHOD_MAX, translate, write};
+
+const PACKAGES: [&str; 8] = [
+    "default-jdk-headless",
+    "gcc-mipsel-linux-gnu",
+    "g++-mipsel-linux-gnu",
+    "gcc-mips-linux-gnu",
+    "g++-mips-linux-gnu",
+    "libc6-dev-mipsel-cross",
+    "libc6-dev-mips-cross",
+    "qemu-user-static",
+];
+
+/// What the tests need, installed if that is possible; otherwise why there are none.
+static MISSING: LazyLock<Option<String>> = LazyLock::new(|| {
+    let there = |name: &str| {
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        std::env::split_paths(&path).any(|folder| folder.join(name).exists())
+    };
+    let tools = [
+        "java",
+        "mipsel-linux-gnu-g++",
+        "mips-linux-gnu-g++",
+        "qemu-mipsel-static",
+        "qemu-mips-static",
+    ];
+    if !tools.iter().all(|tool| there(tool)) {
+        let mut apt = Command::new("apt-get");
+        apt.args(["-o", "DPkg::Lock::Timeout=600", "install", "-q", "-y"]);
+        apt.arg("--no-install-recommends").args(PACKAGES).env("DEBIAN_FRONTEND", "noninteractive");
+        // Whether it worked is seen by what is there then.
+        let _ = apt.output();
+    }
+    if !fettle_jar::has_runtime() {
+        return Some("built without a JDK".into());
+    }
+    let missing: Vec<&str> = tools.into_iter().filter(|tool| !there(tool)).collect();
+    (!missing.is_empty()).then(|| format!("no {}", missing.join(", ")))
+});
+
+struct Machine {
+    compiler: &'static str,
+    emulator: &'static str,
+}
+
+const LITTLE: Machine = Machine { compiler: "mipsel-linux-gnu-", emulator: "qemu-mipsel-static" };
+const BIG: Machine = Machine { compiler: "mips-linux-gnu-", emulator: "qemu-mips-static" };
+
+fn source(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c").join(name)
+}
+
+fn output(command: &mut Command) -> Output {
+    command.output().unwrap_or_else(|e| panic!("{command:?}: {e}"))
+}
+
+/// Compiles a program, translates it, runs both, and compares what they say and how they end.
+fn same(machine: &Machine, file: &str, options: &[&str], arguments: &[&str]) {
+    if let Some(reason) = &*MISSING {
+        eprintln!("skipped: {reason}");
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let program = folder.path().join("program");
+    let compiler = if file.ends_with(".c") { "gcc" } else { "g++" };
+    let compiled = output(
+        Command::new(format!("{}{compiler}", machine.compiler))
+            .args(["-static", "-o"])
+            .arg(&program)
+            .arg(source(file))
+            .args(options)
+            .args(["-lm", "-pthread"]),
+    );
+    assert!(compiled.status.success(), "{}", String::from_utf8_lossy(&compiled.stderr));
+    let jar = translated(&program);
+    let path = folder.path().join("program.jar");
+    std::fs::write(&path, jar).expect("the folder is writable");
+    let expected = output(Command::new(machine.emulator).arg(&program).args(arguments));
+    let got = output(
+        Command::new("java")
+            .args(["-XX:TieredStopAtLevel=1", "-Xshare:auto", "-Xverify:all", "-jar"])
+            .arg(&path)
+            .args(arguments),
+    );
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let warning = "warning: Options -Xverify";
+    let told: Vec<String> = text(&got.stderr)
+        .lines()
+        .filter(|line| !line.contains(warning))
+        .map(str::to_owned)
+        .collect();
+    assert_eq!(text(&got.stdout), text(&expected.stdout), "{file} {options:?}: {told:#?}");
+    assert_eq!(got.status.code(), expected.status.code(), "{file} {options:?}: {told:#?}");
+    assert_eq!(told, text(&expected.stderr).lines().collect::<Vec<_>>(), "{file} {options:?}");
+}
+
+fn translated(program: &Path) -> Vec<u8> {
+    let bytes = std::fs::read(program).expect("the compiler wrote it");
+    let image = Image::parse(&bytes).expect("a static program");
+    let translated = translate(&image).expect("every function can be translated");
+    let report = &translated.summary;
+    assert!(report.largest_method <= METHOD_MAX, "{report:?}");
+    assert!(report.problems.is_empty(), "{report:?}");
+    let jar = write(&image, &translated).expect("there is a runtime");
+    let again = translate(&image).and_then(|translated| write(&image, &translated));
+    assert!(again.is_ok_and(|again| again == jar), "the same file gives the same jar");
+    jar
+}
+
+#[test]
+fn hello() {
+    same(&LITTLE, "hello.c", &["-O2"], &["one", "two words"]);
+}
+
+#[test]
+fn hello_big_endian() {
+    same(&BIG, "hello.c", &["-O2"], &["one"]);
+}
+
+#[test]
+fn hello_stripped() {
+    same(&LITTLE, "hello.c", &["-O2", "-s"], &[]);
+}
+
+#[test]
+fn arithmetic() {
+    same(&LITTLE, "arithmetic.c", &["-O2"], &[]);
+}
+
+#[test]
+fn arithmetic_unoptimised() {
+    same(&LITTLE, "arithmetic.c", &["-O0"], &[]);
+}
+
+#[test]
+fn arithmetic_big_endian() {
+    same(&BIG, "arithmetic.c", &["-O3", "-funroll-loops"], &[]);
+}
+
+#[test]
+fn arithmetic_with_registers_in_pairs() {
+    same(&LITTLE, "arithmetic.c", &["-O2", "-mfp32"], &[]);
+}
+
+#[test]
+fn control() {
+    same(&LITTLE, "control.c", &["-O2"], &[]);
+}
+
+#[test]
+fn control_unoptimised_big_endian() {
+    same(&BIG, "control.c", &["-O0"], &[]);
+}
