@@ -30,6 +30,9 @@ const SP: Var = Var(29);
 const REGISTERS: i32 = 64;
 const FP_REGISTERS: i32 = 32;
 
+/// Addresses that no program has anything at.
+const NULL_PAGE: i32 = 4096;
+
 /// A method that calls can name.
 #[derive(Clone, Debug)]
 pub struct Method {
@@ -756,10 +759,21 @@ impl<'a> Emitter<'a> {
         (letter, ty)
     }
 
+    /// An index of memory. The array begins at address zero; what the compiler knows to be a null
+    /// pointer still has to fault.
+    fn address(&mut self, address: &Expr) {
+        match address {
+            Expr::Int(null @ 0..NULL_PAGE) => self.code.int(self.pool, *null | i32::MIN),
+            _ => {
+                self.expr(address);
+            }
+        }
+    }
+
     fn load(&mut self, width: Width, address: &Expr) -> Ty {
         if matches!(width, Width::S8 | Width::U8) {
             self.load_memory();
-            self.expr(address);
+            self.address(address);
             self.code.op(op::BALOAD, -1);
             if width == Width::U8 {
                 self.code.int(self.pool, 255);
@@ -769,7 +783,7 @@ impl<'a> Emitter<'a> {
         }
         let (letter, ty) = self.handle(width);
         self.load_memory();
-        self.expr(address);
+        self.address(address);
         let method = self.pool.method(VAR_HANDLE, "get", &format!("([BI){letter}"));
         self.code.op_index(op::INVOKEVIRTUAL, method, slots(ty) - 3);
         ty
@@ -778,14 +792,14 @@ impl<'a> Emitter<'a> {
     fn store(&mut self, width: Width, address: &Expr, value: &Expr) {
         if matches!(width, Width::S8 | Width::U8) {
             self.load_memory();
-            self.expr(address);
+            self.address(address);
             self.expr(value);
             self.code.op(op::BASTORE, -3);
             return;
         }
         let (letter, ty) = self.handle(width);
         self.load_memory();
-        self.expr(address);
+        self.address(address);
         self.expr(value);
         let copied = matches!(value, Expr::Load(..) | Expr::Float(_) | Expr::Double(_));
         match width {

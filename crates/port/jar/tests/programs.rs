@@ -144,11 +144,6 @@ fn arithmetic_big_endian() {
 }
 
 #[test]
-fn arithmetic_with_registers_in_pairs() {
-    same(&LITTLE, "arithmetic.c", &["-O2", "-mfp32"], &[]);
-}
-
-#[test]
 fn control() {
     same(&LITTLE, "control.c", &["-O2"], &[]);
 }
