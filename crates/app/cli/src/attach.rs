@@ -10,7 +10,7 @@ use fettle_live::{Claim, Process};
 use fettle_report::render::count;
 use fettle_tune::attached::{self, Whom};
 use fettle_tune::recording::{Recorded, Recording, Told, shown, still_mapped};
-use fettle_tune::{Stop, Wanted, leftovers};
+use fettle_tune::{Stop, Target, Wanted, leftovers};
 use serde_json::json;
 
 use crate::mode::ModeArg;
@@ -36,7 +36,7 @@ pub fn run(args: &Args, pid: u32) -> anyhow::Result<ExitCode> {
 
 /// The process, which nobody has changed, and the claim to it; nothing has been done yet.
 fn open(args: &Args, pid: u32) -> anyhow::Result<(Process, Claim)> {
-    let process = Process::open(pid as i32)?;
+    let process = Target::open_settled(pid as i32)?;
     let claim = leftovers::clear(&folder()?, &process, args.alone)?;
     if !args.quiet && !args.json {
         let end = match args.duration {
@@ -73,10 +73,13 @@ fn run_attached(args: &Args, pid: u32) -> anyhow::Result<ExitCode> {
     record::tell_end(args, &options, outcome);
     tell_where_code_is(&process, args, outcome.finished.manifest.totals.calls);
     if !args.quiet && !args.json {
-        tell_stops(&recorded.stops, outcome.status.is_some());
+        let stuck = recorded.stuck.iter().any(|(stuck, _)| *stuck == process.pid());
+        tell_stops(&recorded.stops, Left::of(outcome.status.is_some(), stuck));
     }
-    for (pid, why) in recorded.stuck.iter().filter(|_| !args.quiet && !args.json) {
-        say!("fettle: {}", still_mapped(*pid, "copies with probes", why));
+    if !args.quiet && !args.json {
+        for line in still_mapped(&recorded.stuck, "copies with probes") {
+            say!("fettle: {line}");
+        }
     }
     record::end(None, outcome)
 }
@@ -103,16 +106,36 @@ fn tell_where_code_is(process: &Process, args: &Args, calls: u64) {
     );
 }
 
-fn tell_stops(stops: &[Duration], ended: bool) {
-    let longest = longest(stops);
-    match ended {
-        true => {
-            say!("fettle: the process has ended; its threads stood still at most {longest:.2} ms")
+/// What is left of a recording in the process that was named.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Left {
+    Nothing,
+    /// Code that it does not enter any more.
+    Code,
+    /// The process has ended.
+    Gone,
+}
+
+impl Left {
+    fn of(ended: bool, stuck: bool) -> Left {
+        match (ended, stuck) {
+            (true, _) => Left::Gone,
+            (false, true) => Left::Code,
+            (false, false) => Left::Nothing,
         }
-        false => say!(
-            "fettle: the process has its own code again; its threads stood still at most {longest:.2} ms"
-        ),
     }
+
+    fn told(self) -> &'static str {
+        match self {
+            Left::Nothing => "the process has its own code again",
+            Left::Code => "the process runs its own code again",
+            Left::Gone => "the process has ended",
+        }
+    }
+}
+
+fn tell_stops(stops: &[Duration], left: Left) {
+    say!("fettle: {}; its threads stood still at most {:.2} ms", left.told(), longest(stops));
 }
 
 /// Counts, which takes no following.
@@ -134,7 +157,8 @@ fn run_counted(args: &Args, told: Told, pid: u32) -> anyhow::Result<ExitCode> {
     if args.json {
         say!("{}", as_json(&recorded, &recording));
     } else if !args.quiet {
-        tell(&recorded, &recording);
+        let stuck = recorded.profile.stuck.iter().any(|(stuck, _)| *stuck == process.pid());
+        tell(&recorded, &recording, Left::of(!process.is_same(), stuck));
     }
     let calls = recorded.manifest.totals.calls;
     tell_where_code_is(&process, args, calls.max(recorded.profile.events));
@@ -177,7 +201,7 @@ fn as_json(recorded: &Recorded, recording: &Recording) -> serde_json::Value {
     })
 }
 
-fn tell(recorded: &Recorded, recording: &Recording) {
+fn tell(recorded: &Recorded, recording: &Recording, left: Left) {
     let manifest = &recorded.manifest;
     for note in &manifest.notes {
         say!("fettle: {note}");
@@ -196,7 +220,8 @@ fn tell(recorded: &Recorded, recording: &Recording) {
         longest_ms(recorded),
     );
     say!(
-        "fettle: the process has its own code again; trace in {shown}; next: {}",
+        "fettle: {}; trace in {shown}; next: {}",
+        left.told(),
         match recording.told {
             Told::Calls => format!("fettle report {shown}"),
             Told::Blocks | Told::Edges => format!("fettle report {shown} --blocks"),

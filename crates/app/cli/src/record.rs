@@ -17,8 +17,8 @@ use fettle_record::record::Watch;
 use fettle_record::session::Progress;
 use fettle_record::unmet::Unmet;
 use fettle_record::{
-    ArgumentRequest, Finished, KernelOptions, KernelRecording, Options, Outcome, Pattern,
-    RecordError, Remote, Target,
+    ArgumentRequest, Finished, KernelOptions, KernelRecording, Options, Outcome, Outliving,
+    Pattern, RecordError, Remote, Target,
 };
 use fettle_relay::News;
 use fettle_rewrite::{Depth, Mode};
@@ -108,6 +108,11 @@ pub struct Args {
     #[arg(long, value_name = "TIME", value_parser = parse_time)]
     #[arg(conflicts_with = "command")]
     pub(crate) duration: Option<Duration>,
+    /// When the recording of a program ends: with the program itself, as a shell waits for it, or when all
+    /// that it has started has ended, daemons too
+    #[arg(long, value_enum, value_name = "WHEN", default_value_t = Until::Exit)]
+    #[arg(conflicts_with_all = ["pid", "system"])]
+    until: Until,
     /// Ring for each processor's kernel events, in MiB (a power of two)
     #[arg(long, value_name = "MIB", default_value_t = 8)]
     kernel_ring: u32,
@@ -160,10 +165,28 @@ impl Args {
         self.mode.is_some() || self.probe.is_some() || self.locks || !self.arguments.is_empty()
     }
 
+    /// What becomes of processes that outlive the program.
+    fn outliving(&self) -> Outliving {
+        let notice = match self.quiet || self.json {
+            true => |_: &str| (),
+            false => |text: &str| say!("fettle: {text}"),
+        };
+        Outliving { recorded: self.until == Until::All, notice }
+    }
+
     /// The trace's folder: as it was named, or for this name.
     pub(crate) fn output_for(&self, name: &OsString) -> anyhow::Result<PathBuf> {
         self.output.as_ref().map_or_else(|| free_name(name), |path| Ok(path.clone()))
     }
+}
+
+/// When a recording of a program ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Until {
+    /// The program has ended; what it started and outlives it goes on, and is not recorded from then on
+    Exit,
+    /// The program and all that it started have ended
+    All,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -286,7 +309,8 @@ fn run_beside(args: &Args) -> anyhow::Result<ExitCode> {
     };
     let output = args.output_for(&name)?;
     let (remote, duration) = (remote(args)?, args.duration);
-    let recording = KernelRecording { target, output, remote, kernel, duration };
+    let outliving = args.outliving();
+    let recording = KernelRecording { target, output, remote, kernel, duration, outliving };
     let stop = fettle_live::catch_signals()?;
     let talk = !args.quiet && !args.json && args.duration.is_none();
     let mut begun = || {
@@ -461,6 +485,7 @@ pub(crate) fn options(
         threads: args.max_threads,
         shuffle: args.shuffle,
         kernel: kernel(args)?,
+        outliving: args.outliving(),
         cache: match (&args.cache, args.no_cache) {
             (_, true) => None,
             (Some(path), _) => Some(path.clone()),
@@ -501,6 +526,7 @@ pub(crate) fn as_json(outcome: &Outcome, output: &Path) -> serde_json::Value {
         "calls": totals.calls,
         "records": totals.records,
         "lost": totals.lost,
+        "losses": outcome.finished.manifest.losses,
         "left_frames": totals.left_frames,
         "orphan_exits": totals.orphan_exits,
         "shadow_overflows": totals.shadow_overflows,

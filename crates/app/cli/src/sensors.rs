@@ -7,11 +7,20 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Args as ClapArgs, Subcommand};
-use fettle_sensor::{Clock, Description, Directory, Found, Histogram, Kind, List, Sensor};
+use fettle_sensor::{
+    Clock, Description, Directory, Drained, Event, Found, Histogram, Kind, List, Sensor,
+};
 use serde_json::{Value, json};
 
 /// Version of the JSON that these commands write.
 const JSON_VERSION: u32 = 1;
+
+/// Lists that we are the consumer of, each with its clock. One that is dead and was read is done with.
+type Lists = BTreeMap<PathBuf, Option<(List, Clock)>>;
+
+/// So many events are written, and then taken from their lists. When we are killed in between, the next who
+/// reads sees these again.
+const SAFE_AT_ONCE: usize = 64;
 
 /// Pause between two looks under `--follow`.
 const PAUSE: Duration = Duration::from_millis(20);
@@ -142,7 +151,7 @@ fn read(
     out: &mut impl Write,
 ) -> anyhow::Result<bool> {
     // Lists stay ours from one look to the next; one that is dead and was read is done with.
-    let mut lists: BTreeMap<PathBuf, Option<(List, Clock)>> = BTreeMap::new();
+    let mut lists = Lists::new();
     let mut shown: BTreeMap<PathBuf, Value> = BTreeMap::new();
     let mut any = false;
     let (mut read, mut lost) = (0, 0);
@@ -164,41 +173,9 @@ fn read(
                 }
             }
         }
-        let mut events = Vec::new();
-        for place in lists.values_mut() {
-            let Some((list, clock)) = place else { continue };
-            let dead = !list.sensor().is_alive();
-            let producer = list.sensor().description().producer.pid;
-            let drained = list.drain(|event| {
-                let time = clock.realtime_ns(event.timestamp);
-                events.push((time, producer, event.thread, event.number, event.words.to_vec()));
-            })?;
-            read += drained.read;
-            lost += drained.lost;
-            if drained.lost > 0 {
-                say!("{name}: {} events of process {producer} lost", drained.lost);
-            }
-            if dead {
-                *place = None;
-            }
-        }
-        events.sort();
-        for (time, pid, thread, number, words) in events {
-            if as_json {
-                let event = json!({
-                    "version": JSON_VERSION, "type": "event", "sensor": name, "time_ns": time,
-                    "pid": pid, "thread": thread, "event": number, "words": words,
-                });
-                writeln!(out, "{event}")?;
-            } else {
-                let (seconds, ns) = (time / 1_000_000_000, time % 1_000_000_000);
-                write!(out, "{seconds}.{ns:09}  {pid:>7} {thread:>7}  {number:>5} ")?;
-                for word in words {
-                    write!(out, " {word}")?;
-                }
-                writeln!(out)?;
-            }
-        }
+        let passed = pass(name, &mut lists, as_json, out)?;
+        read += passed.read;
+        lost += passed.lost;
         out.flush()?;
         if !follow {
             break;
@@ -218,6 +195,87 @@ fn read(
         say!("{name}: {read} events, {lost} lost");
     }
     Ok(any)
+}
+
+/// Shows all events that are there, by time. They stay in their lists until they are written: who reads what
+/// we write may take his time, and we may be killed meanwhile.
+fn pass(
+    name: &str,
+    lists: &mut Lists,
+    as_json: bool,
+    out: &mut impl Write,
+) -> anyhow::Result<Drained> {
+    let mut open: Vec<&mut Option<(List, Clock)>> =
+        lists.values_mut().filter(|place| place.is_some()).collect();
+    let mut dead = Vec::new();
+    let mut events = Vec::new();
+    for (index, place) in open.iter_mut().enumerate() {
+        let Some((list, clock)) = place else { continue };
+        dead.push(!list.sensor().is_alive());
+        let pid = list.sensor().description().producer.pid;
+        list.look(|id, event| {
+            let time = clock.realtime_ns(event.timestamp);
+            let Event { thread, number, words, .. } = event;
+            events.push((Line { time, pid, thread, number, words: words.to_vec() }, index, id));
+        })?;
+    }
+    events.sort();
+    for events in events.chunks(SAFE_AT_ONCE) {
+        for (line, ..) in events {
+            line.show(name, as_json, out)?;
+        }
+        out.flush()?;
+        for (_, index, id) in events {
+            if let Some((list, _)) = &mut *open[*index] {
+                list.safe(*id);
+            }
+        }
+        open.iter_mut().filter_map(|place| place.as_mut()).for_each(|(list, _)| list.make_room());
+    }
+    let mut all = Drained::default();
+    for (place, dead) in open.into_iter().zip(dead) {
+        let Some((list, _)) = place else { continue };
+        let drained = list.finish()?;
+        all.read += drained.read;
+        all.lost += drained.lost;
+        if drained.lost > 0 {
+            let pid = list.sensor().description().producer.pid;
+            say!("{name}: {} events of process {pid} lost", drained.lost);
+        }
+        if dead {
+            *place = None;
+        }
+    }
+    Ok(all)
+}
+
+/// An event as it is shown; first of all in the order of time.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct Line {
+    time: u64,
+    pid: u32,
+    thread: u32,
+    number: u16,
+    words: Vec<u64>,
+}
+
+impl Line {
+    fn show(&self, name: &str, as_json: bool, out: &mut impl Write) -> io::Result<()> {
+        let Line { time, pid, thread, number, words } = self;
+        if as_json {
+            let event = json!({
+                "version": JSON_VERSION, "type": "event", "sensor": name, "time_ns": time,
+                "pid": pid, "thread": thread, "event": number, "words": words,
+            });
+            return writeln!(out, "{event}");
+        }
+        let (seconds, ns) = (time / 1_000_000_000, time % 1_000_000_000);
+        write!(out, "{seconds}.{ns:09}  {pid:>7} {thread:>7}  {number:>5} ")?;
+        for word in words {
+            write!(out, " {word}")?;
+        }
+        writeln!(out)
+    }
 }
 
 /// Deletes what dead programs left.
@@ -255,7 +313,15 @@ fn contents(sensor: &Sensor) -> anyhow::Result<Value> {
             let histogram = sensor.histogram()?;
             let bucket = |b: fettle_sensor::Bucket| json!([b.low, b.high, b.count]);
             let buckets: Vec<Value> = histogram.buckets().map(bucket).collect();
-            json!({"count": histogram.count(), "sum": histogram.sum(), "buckets": buckets})
+            let (low, high) = histogram.sum_bounds();
+            let sum = histogram.sum();
+            let mut value = json!({"count": histogram.count(), "sum": sum, "buckets": buckets});
+            if sum.is_none() {
+                // More than JSON's integers hold.
+                value["sum_overflow"] = true.into();
+                value["sum_bounds"] = json!([low as f64, high as f64]);
+            }
+            value
         }
         Kind::List => {
             let account = sensor.account()?;
@@ -308,7 +374,16 @@ fn show(sensor: &Sensor, value: &Value, as_json: bool, out: &mut impl Write) -> 
     match value["buckets"].as_array() {
         None => writeln!(out, "{}", value["value"]),
         Some(buckets) => {
-            writeln!(out, "{} values, sum {}", value["count"], value["sum"])?;
+            match value["sum_bounds"].as_array() {
+                Some(bounds) => writeln!(
+                    out,
+                    "{} values; their sum is more than the sensor holds (64 bits): between {:.2e} and {:.2e}",
+                    value["count"],
+                    bounds[0].as_f64().unwrap_or(0.0),
+                    bounds[1].as_f64().unwrap_or(0.0)
+                )?,
+                None => writeln!(out, "{} values, sum {}", value["count"], value["sum"])?,
+            }
             let most = buckets.iter().filter_map(|b| b[2].as_u64()).max().unwrap_or(1);
             for bucket in buckets {
                 let (low, high) = (bucket[0].as_u64(), bucket[1].as_u64());

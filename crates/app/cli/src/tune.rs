@@ -8,10 +8,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use clap::Parser;
-use fettle_live::{Entry, Journal, Process, Purpose, Undoing, Undone};
+use fettle_live::{Entry, InMemory, Journal, Process, Purpose, Undoing, Undone};
 use fettle_tune::{
     Decided, Family, Group, Installed, LOADING, LeftAlone, Measured, News, Options, Outcome,
-    Promoted, Saved, Seen, Stop, Target, TuneError, Wanted, Work, WorkUnit, leftovers, measure,
+    Promoted, Saved, Seen, Several, Stop, Target, TuneError, Wanted, Work, WorkUnit, leftovers,
+    measure,
 };
 use serde_json::json;
 
@@ -334,8 +335,10 @@ fn print_outcome(args: &Args, outcome: &Outcome) -> anyhow::Result<()> {
         ));
     }
     text.push_str(&outcome.seen.map_or_else(String::new, seen_text));
-    for (pid, why) in outcome.profile.stuck.iter().chain(&outcome.left) {
-        text.push_str(&format!("process {pid} stays as it is: {why}\n"));
+    let left: Vec<_> = outcome.profile.stuck.iter().chain(&outcome.left).cloned().collect();
+    for several in Several::of(&left) {
+        let (who, stays) = several.who(("stays as it is", "stay as they are"));
+        text.push_str(&format!("{who} {stays}: {}\n", several.why));
     }
     if let Some(measured) = &outcome.measured {
         text.push_str(&measured_text(measured));
@@ -600,7 +603,8 @@ pub fn undo(args: &UndoArgs) -> anyhow::Result<ExitCode> {
     let patience = Duration::try_from_secs_f64(args.wait).context("--wait: no such time")?;
     fettle_live::open_many_files();
     fettle_live::stop_between_moments().context(UNHANDLED)?;
-    let how = Undoing { memory: args.memory, ..Undoing::within(patience) };
+    let memory = if args.memory { InMemory::LedBackAndCaught } else { InMemory::Kept };
+    let how = Undoing { memory, ..Undoing::within(patience) };
     let (mut kept, mut failed) = (false, false);
     for pid in pids {
         let mut printed = Ok(());

@@ -211,6 +211,30 @@ fn what_a_running_program_executes_is_counted() {
     assert!(String::from_utf8_lossy(&report.stdout).contains("Perl_pp_"), "{}", said(&report));
 }
 
+/// A process that ends leaves what it has counted.
+#[test]
+fn what_was_counted_is_there_when_the_process_has_ended() {
+    let bench = Bench::new("record_running_ended");
+    let mut worker = Worker::start();
+    let trace = bench.folder.join("calls");
+    let pid = worker.pid();
+    let arguments = ["record", "-p", &pid, "--mode", "count", "-o", text(&trace)];
+    let recorder = bench.begin(&arguments, &worker);
+    // It is changed by now in one moment or in a few.
+    std::thread::sleep(Duration::from_millis(300));
+    (0..200).for_each(|question| drop(worker.answer(question)));
+    worker.child.kill().unwrap();
+    worker.child.wait().unwrap();
+    let recorded = recorder.wait_with_output().unwrap();
+    assert!(recorded.status.success(), "{}", said(&recorded));
+    assert!(said(&recorded).contains("the process has ended"), "{}", said(&recorded));
+    let by_name = calls(&trace);
+    let additions = by_name.iter().find(|(name, _)| name.starts_with("Perl_pp_add"));
+    assert!(additions.is_some_and(|(_, calls)| *calls > 0), "{by_name:?}");
+    let processes = Trace::open(&trace).unwrap().processes().unwrap();
+    assert!(processes[0].command.contains("perl"), "{processes:?}");
+}
+
 #[test]
 fn calls_and_times_of_a_running_program_are_recorded() {
     let bench = Bench::new("record_running_times");

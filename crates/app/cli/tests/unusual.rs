@@ -39,6 +39,101 @@ impl Bench {
     }
 }
 
+/// A shell goes on when the program itself has ended, whatever it has started.
+#[test]
+fn a_recording_ends_with_its_program_unless_all_is_wanted() {
+    let bench = Bench::new();
+    let script = "sleep 60 & echo $!; (kill -STOP $BASHPID) & echo $!; exit 3";
+    for all in [false, true] {
+        let trace = bench.trace();
+        let _ = std::fs::remove_dir_all(&trace);
+        let mut record = bench.fettle(&["record", "--output", &trace]);
+        if all {
+            record.args(["--until", "all"]);
+        }
+        record.args(["--", "bash", "-c", script]).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = record.spawn().unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
+        let living = [lines.next().unwrap(), lines.next().unwrap()];
+        let kill = || Command::new("kill").arg("-KILL").args(&living).status().unwrap();
+        let mut said = BufReader::new(child.stderr.take().unwrap());
+        let mut first = String::new();
+        said.read_line(&mut first).unwrap();
+        assert!(first.contains("2 processes that it started run on"), "{first}");
+        assert_eq!(first.contains("--until all"), !all, "{first}");
+        if all {
+            assert!(child.try_wait().unwrap().is_none());
+            kill();
+        }
+        assert_eq!(child.wait().unwrap().code(), Some(3));
+        if !all {
+            for pid in &living {
+                let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+                assert!(status.contains("TracerPid:\t0"), "{status}");
+            }
+            kill();
+        }
+        assert!(bench.fettle(&["trace", "check", &trace]).output().unwrap().status.success());
+    }
+}
+
+/// What looks for leaks traces the program itself.
+#[test]
+fn leaks_are_looked_for_as_without_a_recording() {
+    let bench = Bench::new();
+    let Some(program) = bench.try_build("leaks.c", "leaks", &["-fsanitize=address"]) else {
+        return eprintln!("no AddressSanitizer: not tested");
+    };
+    let trace = bench.trace();
+    for mode in ["count", "events"] {
+        for leaks in [false, true] {
+            let arguments: &[&str] = if leaks { &["leak"] } else { &[] };
+            let plain = Command::new(&program).args(arguments).output().unwrap();
+            let _ = std::fs::remove_dir_all(&trace);
+            let mut record =
+                bench.fettle(&["record", "-q", "--mode", mode, "--output", &trace, "--"]);
+            let recorded = record.arg(&program).args(arguments).output().unwrap();
+            assert_eq!(recorded.status, plain.status, "{mode} {leaks}: {recorded:?}");
+            assert_eq!(recorded.stdout, plain.stdout, "{mode} {leaks}");
+            let found = |said: &[u8]| {
+                let said = String::from_utf8_lossy(said);
+                said.lines().find(|line| line.starts_with("SUMMARY")).map(str::to_owned)
+            };
+            assert_eq!(found(&recorded.stderr), found(&plain.stderr), "{mode} {leaks}");
+            assert_eq!(found(&plain.stderr).is_some(), leaks);
+            assert!(bench.fettle(&["trace", "check", &trace]).output().unwrap().status.success());
+        }
+    }
+}
+
+/// An ordinary user's recording denies no program what its file gives it.
+#[test]
+fn what_gains_privileges_gains_them() {
+    let bench = Bench::new();
+    if Command::new("id").arg("-u").output().unwrap().stdout != b"0\n" {
+        return eprintln!("not root: not tested");
+    }
+    let path = |name: &str| bench.path(name).display().to_string();
+    let folder = path("");
+    let script = format!(
+        "chmod 755 {folder}; mkdir {folder}/own; chown 65534 {folder}/own; \
+         cp /usr/bin/id {folder}/id; chmod 4755 {folder}/id; cp {} {folder}/fettle",
+        env!("CARGO_BIN_EXE_fettle")
+    );
+    assert!(Command::new("sh").args(["-c", &script]).status().unwrap().success());
+    let (trace, id) = (path("own/trace"), path("id"));
+    let mut record = Command::new("setpriv");
+    record.args(["--reuid=65534", "--regid=65534", "--clear-groups", "env"]);
+    record.arg(format!("XDG_CACHE_HOME={}", path("own"))).arg(path("fettle"));
+    record.args(["record", "--output", &trace, "--", "sh", "-c"]);
+    let recorded = record.arg(format!("{id} -u; id -u; exec {id} -u")).output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&recorded.stdout), "0\n65534\n0\n", "{recorded:?}");
+    let said = String::from_utf8_lossy(&recorded.stderr);
+    assert!(said.contains("id ran 2 times as if nobody recorded it"), "{said}");
+    let losses = fettle_trace::Trace::open(trace.as_ref()).unwrap().manifest().losses.clone();
+    assert!(losses.iter().any(|loss| loss.count == 2), "{losses:?}");
+}
+
 #[test]
 fn what_stands_behind_a_trap_runs() {
     let bench = Bench::new();

@@ -206,18 +206,39 @@ pub struct Undoing<'a> {
     /// Where functions that threads stay in can be left for the original, given addresses in new
     /// code that are on stacks.
     pub escapes: &'a (dyn Fn(&[LiveAddr]) -> Vec<Patch> + Sync),
-    /// Whether words of the process's memory, which threads have not on their stacks, are changed
-    /// where they say that a call comes back to new code. It is right for a stack that sleeps, and
-    /// for what has been copied from one; a program that finds something by such a word does not
-    /// find it again. And what leads to unwind information on the stack of a thread that is in a system
-    /// call is taken to be left from an exception that was caught: it does not sleep while it unwinds.
-    pub memory: bool,
+    /// What becomes of what its memory says of new code.
+    pub memory: InMemory,
+}
+
+/// What becomes of words of a process's memory, which threads have not on their stacks, that say that a call
+/// comes back to new code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum InMemory {
+    /// They stay, and new code with them.
+    Kept,
+    /// They lead to the same call of the original. It is right for a stack that sleeps, and for what has
+    /// been copied from one. A program that finds something by such a word does not find it again; nor
+    /// would it if the word stayed, for calls come back to the original now.
+    LedBack,
+    /// And what leads to unwind information on the stack of a thread that is in a system call is taken to
+    /// be left from an exception that was caught: it does not sleep while it unwinds.
+    LedBackAndCaught,
+}
+
+impl InMemory {
+    fn is_led_back(self) -> bool {
+        self != InMemory::Kept
+    }
+
+    fn is_caught(self) -> bool {
+        self == InMemory::LedBackAndCaught
+    }
 }
 
 impl Undoing<'static> {
     /// Without changes to memory, and without ways out of functions.
     pub fn within(patience: Duration) -> Undoing<'static> {
-        Undoing { patience, escapes: &|_| Vec::new(), memory: false }
+        Undoing { patience, escapes: &|_| Vec::new(), memory: InMemory::Kept }
     }
 }
 
@@ -413,7 +434,7 @@ fn ranges_of(regions: &[(Region, bool)], wanted: impl Fn(&(Region, bool)) -> boo
 fn take_away(
     journal: &mut Journal,
     process: &Process,
-    (returns, change_memory): (&Returns, bool),
+    (returns, in_memory): (&Returns, InMemory),
     undone: &mut Undone,
 ) -> Result<Option<String>, LiveError> {
     let regions = journal.regions();
@@ -422,8 +443,8 @@ fn take_away(
     // What is saved in memory leads to code. Data is reached from code alone, and from stacks.
     let code = ranges_of(&regions, |(region, _)| region.prot.exec);
     // But a stack that is led back must not keep the address of a table.
-    let code = if change_memory { code.with(returns.tables()) } else { code };
-    let within = |t: &Thread| if change_memory && t.is_in_call() { &code } else { &ranges };
+    let code = if in_memory.is_led_back() { code.with(returns.tables()) } else { code };
+    let within = |t: &Thread| if in_memory.is_caught() && t.is_in_call() { &code } else { &ranges };
     let guards = guards(journal);
     let places = Places::of(journal);
     let unwind = patches(journal, |purpose| purpose == Purpose::Unwind);
@@ -442,8 +463,8 @@ fn take_away(
     // Twice, where it cannot be searched once more while the process stands still.
     for _ in 0..if large { 2 } else { 1 } {
         let to = (&code, returns);
-        if let Some(lead) = memory_leads(process, &memory, to, &known, change_memory, undone)? {
-            return Ok(Some(in_memory(&lead, &process.maps()?)));
+        if let Some(lead) = memory_leads(process, &memory, to, &known, in_memory, undone)? {
+            return Ok(Some(word_keeps(&lead, &process.maps()?, in_memory)));
         }
     }
     let (hindrance, stop) = process.while_halted(|halted| {
@@ -456,7 +477,7 @@ fn take_away(
         // Its mappings, too, take long to be read of a process with much memory.
         let dead = match large {
             true => halted.view().dead(&maps),
-            false => match look_once_more(halted, (&code, returns), &known)? {
+            false => match look_once_more(halted, (&code, returns), &known, in_memory)? {
                 Ok(dead) => dead,
                 Err(hindrance) => return Ok(Some(hindrance)),
             },
@@ -465,7 +486,7 @@ fn take_away(
         forget(journal, halted, (&unwind, &places), &mut undone.conflicts)
     })?;
     undone.stops.push(stop);
-    let read = if change_memory { &code } else { &ranges };
+    let read = if in_memory.is_caught() { &code } else { &ranges };
     let hindrance = match hindrance {
         None => lead_headers_back(process, returns, read, undone)?,
         hindrance => hindrance,
@@ -513,6 +534,7 @@ fn look_once_more(
     halted: &Halted<'_>,
     (code, returns): (&Ranges, &Returns),
     known: &Ranges,
+    in_memory: InMemory,
 ) -> Result<Result<Dead, String>, LiveError> {
     let maps = halted.process.maps()?;
     let view = halted.view();
@@ -521,7 +543,7 @@ fn look_once_more(
         return Ok(Err("its memory grows just now".to_owned()));
     }
     let lead = memory.lead_into(halted.process, (code, returns), known);
-    Ok(lead.map_or_else(|| Ok(view.dead(&maps)), |lead| Err(in_memory(&lead, &maps))))
+    Ok(lead.map_or_else(|| Ok(view.dead(&maps)), |lead| Err(word_keeps(&lead, &maps, in_memory))))
 }
 
 /// Where words lead to new code and are no way into it. The loader's record of a library leads to our
@@ -533,7 +555,7 @@ fn known(regions: &[(Region, bool)], unwind: &[Patch]) -> Ranges {
 }
 
 /// Why new code stays that a word of memory may lead to.
-fn in_memory(lead: &Lead, maps: &[Mapping]) -> String {
+fn word_keeps(lead: &Lead, maps: &[Mapping], in_memory: InMemory) -> String {
     let mapping = maps.iter().find(|mapping| mapping.contains(lead.at));
     let file = mapping.and_then(|mapping| mapping.path.as_ref());
     let of_kernel = mapping.and_then(|mapping| mapping.name.as_ref());
@@ -542,11 +564,11 @@ fn in_memory(lead: &Lead, maps: &[Mapping]) -> String {
         (None, Some(name)) => format!("its {name}"),
         (None, None) => "memory of its own".to_owned(),
     };
-    format!(
-        "the word at {} in {place} may lead to {} in it (`fettle undo --memory` changes such words)",
-        lead.at,
-        LiveAddr(lead.to)
-    )
+    let and = match in_memory.is_led_back() {
+        true => "it is not certain to be an address, and so it stays as it is",
+        false => "`fettle undo --memory` changes such words",
+    };
+    format!("the word at {} in {place} may lead to {} in it ({and})", lead.at, LiveAddr(lead.to))
 }
 
 /// A word of a process's memory that may lead to new code. Those that exceptions on their way keep of a
@@ -557,10 +579,10 @@ fn memory_leads(
     memory: &OwnMemory,
     (code, returns): (&Ranges, &Returns),
     known: &Ranges,
-    change: bool,
+    in_memory: InMemory,
     undone: &mut Undone,
 ) -> Result<Option<Lead>, LiveError> {
-    let may_change = |lead: &Lead| change || returns.is_pad(lead.to);
+    let may_change = |lead: &Lead| in_memory.is_led_back() || returns.is_pad(lead.to);
     let stays = |lead: &Lead| !may_change(lead);
     let leads = memory.leads(process, (code, returns), known, MOST_LEADS, stays);
     let changing: Vec<Lead> = leads.iter().copied().filter(may_change).collect();

@@ -22,6 +22,7 @@ use crate::inject::{self, Injection};
 use crate::launch::{self, Failure, Launch, Started};
 use crate::maps::{self, LiveAddr};
 use crate::memory::Memory;
+use crate::privileges;
 use crate::ptrace::{self, Report, What};
 use crate::signals::{self, JobControl, Ticker};
 use crate::stop::ExecStop;
@@ -75,9 +76,27 @@ pub trait Session {
     /// Called about every [`RunOptions::period`], and once at the end.
     fn tick(&mut self);
 
-    /// A process has executed a file that would give it privileges, which the kernel has denied
-    /// it because an ordinary user traces it.
+    /// A process has executed a file that would give it privileges, which the kernel has denied it
+    /// because an ordinary user traces it. It is let go of, and executes that file again, as if it had
+    /// never been traced. Nothing more is reported of it, nor of what it starts; but how it ends is, if
+    /// it is the launched process.
     fn setuid_exec(&mut self, _pid: i32, _path: &Path) {}
+
+    /// Whether a process that has just exec'ed will look for its leaks when it ends, which it cannot while it is
+    /// traced: it is let go of then, thread by thread ([`Session::leaving`]), and is as one that has been
+    /// [let go of](Session::setuid_exec) from then on.
+    fn looks_for_leaks(&mut self, _stop: &ExecStop<'_>) -> bool {
+        false
+    }
+
+    /// A living thread stands still, and is about to be let go of for good, before its process looks for its
+    /// leaks. An answer is its gs base from now on.
+    fn leaving(&mut self, _pid: i32, _tid: i32) -> Option<u64> {
+        None
+    }
+
+    /// All threads of a process have been let go of, before it looks for its leaks.
+    fn left(&mut self, _pid: i32) {}
 
     /// The door, if the process has one, whose knocking threads stand at `at`.
     fn door(&mut self, _pid: i32, _at: LiveAddr) -> Option<Door> {
@@ -102,6 +121,10 @@ pub trait Session {
     fn fault(&mut self, _stop: &FaultStop) -> Option<LiveAddr> {
         None
     }
+
+    /// The launched process has ended, and these that it has started live on: they are followed to their
+    /// ends ([`WaitFor::All`]), or let go of.
+    fn outlived(&mut self, _living: &[i32]) {}
 
     /// From now on threads that live are let go of, one by one; nobody answers at doors.
     fn detaching(&mut self) {}
@@ -179,11 +202,13 @@ pub(crate) struct Task {
     pub(crate) pid: i32,
     /// A wait of it that a signal has had begin anew.
     renewed: Option<halt::Renewed>,
+    /// It stops at each system call.
+    pub(crate) stops_at_calls: bool,
 }
 
 impl Task {
     fn of(pid: i32) -> Task {
-        Task { pid, renewed: None }
+        Task { pid, renewed: None, stops_at_calls: false }
     }
 }
 
@@ -216,15 +241,24 @@ pub(crate) struct Tracer<'a> {
     early: HashMap<i32, Early>,
     /// Newcomers that were looked for, and whose parents may yet tell of them.
     adopted: HashSet<i32>,
+    /// The launched process was let go of for good. It still is our child, of which the kernel tells us.
+    first_untraced: bool,
     /// With the gs base that each is to have.
     pub(crate) expected: HashMap<i32, Option<u64>>,
     /// What threads have been asked at their process's door.
     asked: HashMap<i32, Asked>,
+    /// Threads that are about to make one that traces their process, by process. Each stands before that until
+    /// all others have been let go of.
+    pub(crate) leaving: HashMap<i32, i32>,
     /// The launched process, or the one that ran already.
     first: i32,
     /// Until the first exec: where its failure would be told.
     started: Option<Started>,
     status: Option<ExitStatus>,
+    /// When the first process ended.
+    ended_at: Option<Instant>,
+    /// Whether the session knows who outlives the launched process.
+    outlived: bool,
     /// When set, every thread that stops is let go. The time is when to give up waiting for them.
     detaching: Option<Instant>,
     /// What others want of the process that ran already; when they are gone, all is let go.
@@ -243,6 +277,9 @@ pub(crate) const TRACE: i32 = libc::PTRACE_O_TRACEEXEC
 const EARLY_PATIENCE: Duration = Duration::from_millis(50);
 /// One that has ended already cannot be asked. A parent that gets no processor may tell of it late.
 const LATE: Duration = Duration::from_secs(10);
+/// What reads from the launched process, as `>(tee log)` in bash, ends right after it, although nobody waits
+/// for that: so long it is followed all the same.
+const LAST_WORDS: Duration = Duration::from_millis(200);
 /// Threads that sleep in the kernel and cannot be stopped are not waited for any longer. They are
 /// let go when this thread or process ends.
 const DETACH_PATIENCE: Duration = Duration::from_secs(2);
@@ -287,11 +324,15 @@ impl<'a> Tracer<'a> {
             tasks: HashMap::new(),
             early: HashMap::new(),
             adopted: HashSet::new(),
+            first_untraced: false,
             expected: HashMap::new(),
             asked: HashMap::new(),
+            leaving: HashMap::new(),
             first,
             started: None,
             status: None,
+            ended_at: None,
+            outlived: false,
             detaching: None,
             asks: None,
             hurry: None,
@@ -368,8 +409,15 @@ impl<'a> Tracer<'a> {
     /// After the launched process has ended, or nobody wants anything of the one that ran already:
     /// whether there is nothing left to do.
     fn is_over(&mut self, now: Instant) -> bool {
-        let first_only = self.options.wait_for == WaitFor::FirstProcess;
-        if first_only || self.launch.is_none() || self.options.stop.load(Ordering::Relaxed) {
+        let stop = self.options.stop.load(Ordering::Relaxed);
+        let ended = self.ended_at.filter(|_| self.launch.is_some());
+        let ends_soon = ended.is_some_and(|ended| now.duration_since(ended) < LAST_WORDS);
+        if ended.is_some() && !ends_soon && !self.outlived {
+            self.outlived = true;
+            self.tell_outlived();
+        }
+        let first_only = self.options.wait_for == WaitFor::FirstProcess && !ends_soon;
+        if first_only || self.launch.is_none() || stop {
             match self.detaching {
                 None => self.begin_to_detach(now),
                 Some(deadline) if now > deadline => return true,
@@ -406,6 +454,9 @@ impl<'a> Tracer<'a> {
         if let Some(base) = self.expected.remove(&tid) {
             return self.first_stop(tid, base, (signal, event));
         }
+        if self.first_untraced && tid == self.first {
+            return self.job_control.program_stopped(signal);
+        }
         let Some(task) = self.tasks.get_mut(&tid) else {
             let what = What::Stopped { signal, event };
             let (since, cpu) = (Instant::now(), Duration::ZERO);
@@ -413,6 +464,9 @@ impl<'a> Tracer<'a> {
             return;
         };
         let pid = task.pid;
+        if event == 0 && signal == ptrace::SYSTEM_CALL {
+            return self.at_system_call(pid, tid);
+        }
         if event == 0 {
             halt::take_up_call_at_signal(tid, signal, &mut task.renewed);
             self.session.signalled(tid);
@@ -450,15 +504,24 @@ impl<'a> Tracer<'a> {
             if task.is_some_and(|task| task.pid == tid) {
                 self.session.detached(tid);
             }
-        } else {
-            let _ = ptrace::cont(tid, signal);
+            return;
         }
+        let _ = match self.tasks.get(&tid) {
+            Some(task) if self.is_leaving(task.pid, tid) => {
+                let pid = task.pid;
+                return self.leave(pid, tid, signal);
+            }
+            Some(task) if task.stops_at_calls => ptrace::cont_to_system_call_with(tid, signal),
+            _ => ptrace::cont(tid, signal),
+        };
     }
 
     /// After a stop that is not about one signal: the whole process may be stopped, and then stays
     /// so until SIGCONT.
     fn resume_or_listen(&mut self, tid: i32, signal: i32) {
-        if signal == libc::SIGTRAP || self.detaching.is_some() {
+        let leaves = |pid| self.is_leaving(pid, tid);
+        let leaves = self.tasks.get(&tid).is_some_and(|task| leaves(task.pid));
+        if signal == libc::SIGTRAP || self.detaching.is_some() || leaves {
             self.resume(tid, 0);
         } else {
             let _ = ptrace::listen(tid);
@@ -495,7 +558,8 @@ impl<'a> Tracer<'a> {
     /// Tells the session of a newcomer.
     pub(crate) fn announce(&mut self, tid: i32, parent: Parent) -> Option<u64> {
         let pid = if parent.birth == Birth::Thread { parent.pid } else { tid };
-        self.tasks.insert(tid, Task::of(pid));
+        let stops_at_calls = self.tasks.get(&parent.tid).is_some_and(|task| task.stops_at_calls);
+        self.tasks.insert(tid, Task { stops_at_calls, ..Task::of(pid) });
         self.session.born(parent.tid, pid, tid, parent.birth)
     }
 
@@ -540,10 +604,32 @@ impl<'a> Tracer<'a> {
             self.tasks.remove(&tid);
             self.session.thread_exit(pid, tid);
         }
+        if privileges::are_missing(pid) && self.let_go_privileged(pid) {
+            return;
+        }
         if self.detaching.is_none() {
             self.inject(pid);
         }
         self.resume(pid, 0);
+    }
+
+    /// Lets go of a process that should have gained privileges by its exec; false if that fails.
+    fn let_go_privileged(&mut self, pid: i32) -> bool {
+        let Ok(stop) = ExecStop::look(pid) else { return false };
+        if privileges::execute_anew(&stop).is_err() {
+            return false;
+        }
+        self.tasks.remove(&pid);
+        self.first_untraced |= self.launch.is_some() && pid == self.first;
+        self.session.setuid_exec(pid, &stop.executable);
+        let _ = ptrace::detach(pid, 0);
+        true
+    }
+
+    /// A process of which no thread is traced any more lives on.
+    pub(crate) fn let_go_of(&mut self, pid: i32) {
+        self.first_untraced |= self.launch.is_some() && pid == self.first;
+        self.session.left(pid);
     }
 
     /// A thread is about to be given a signal of doors: by somebody, or by itself at one.
@@ -608,12 +694,15 @@ impl<'a> Tracer<'a> {
             Ok(stop) => stop,
             Err(error) => return self.session.injected(pid, Err(error)),
         };
-        if lost_privileges(&stop) {
-            self.session.setuid_exec(pid, &stop.executable);
-        }
         if let Some(injection) = self.session.exec(&stop) {
             let result = inject::apply(&stop, &injection, TRACE);
             self.session.injected(pid, result);
+        }
+        if let Some(task) = self.tasks.get_mut(&pid) {
+            task.stops_at_calls = false;
+        }
+        if self.launch.is_some() && self.session.looks_for_leaks(&stop) {
+            self.watch_system_calls(pid, TRACE);
         }
     }
 
@@ -633,6 +722,7 @@ impl<'a> Tracer<'a> {
                 return Err(failure.unwrap_or(Failure::Error(stillborn)));
             }
             self.status = Some(status);
+            self.ended_at = Some(Instant::now());
         }
         self.expected.remove(&tid);
         if self.tasks.contains_key(&tid) {
@@ -643,10 +733,22 @@ impl<'a> Tracer<'a> {
         Ok(())
     }
 
+    /// Tells the session who outlives the launched process, if anybody does.
+    fn tell_outlived(&mut self) {
+        let others =
+            self.tasks.iter().filter(|(tid, task)| task.pid == **tid && **tid != self.first);
+        let mut living: Vec<i32> = others.map(|(tid, _)| *tid).collect();
+        living.sort_unstable();
+        if !living.is_empty() {
+            self.session.outlived(&living);
+        }
+    }
+
     /// Tells the session of an end.
     fn bury(&mut self, tid: i32, what: What, cpu: Duration) {
         self.asked.remove(&tid);
         let Some(Task { pid, .. }) = self.tasks.remove(&tid) else { return };
+        self.perhaps_left(pid);
         if tid != pid {
             return self.session.thread_exit(pid, tid);
         }
@@ -680,12 +782,4 @@ fn find_parent(tid: i32) -> Option<Parent> {
         let birth = if shared { Birth::Vfork } else { Birth::Fork };
         Parent { tid: parent, pid: parent, birth }
     })
-}
-
-/// Whether the program should have gained privileges and has not. (AT_SECURE is set all the same.)
-fn lost_privileges(stop: &ExecStop<'_>) -> bool {
-    // The process runs as the user that we are, or we could not trace it, unless we are root.
-    // SAFETY: these two cannot fail and touch no memory.
-    let (uid, gid) = unsafe { (libc::geteuid(), libc::getegid()) };
-    uid != 0 && launch::gains_privileges(&stop.executable, uid, gid)
 }

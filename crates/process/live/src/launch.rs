@@ -86,10 +86,10 @@ pub(crate) fn gains_privileges(file: &Path, uid: u32, gid: u32) -> bool {
     let set_user = mode & libc::S_ISUID != 0 && metadata.uid() != uid;
     // Without the group's execute bit, set-group-ID once meant mandatory locking.
     let set_group = mode & libc::S_ISGID != 0 && mode & GROUP_EXECUTE != 0 && metadata.gid() != gid;
-    set_user || set_group || has_capabilities(file)
+    set_user || set_group || capabilities(file) != 0
 }
 
-fn on_nosuid(file: &Path) -> bool {
+pub(crate) fn on_nosuid(file: &Path) -> bool {
     let Ok(path) = CString::new(file.as_os_str().as_bytes()) else { return false };
     let mut result = MaybeUninit::<libc::statvfs>::zeroed();
     // SAFETY: a terminated string, and a structure of integers for the kernel to fill.
@@ -99,11 +99,22 @@ fn on_nosuid(file: &Path) -> bool {
     }
 }
 
-fn has_capabilities(file: &Path) -> bool {
-    let Ok(path) = CString::new(file.as_os_str().as_bytes()) else { return false };
+/// The capabilities that a file permits, as `linux/capability.h` lays them out in its attribute.
+pub(crate) fn capabilities(file: &Path) -> u64 {
+    const PERMITTED: [usize; 2] = [4, 12];
+    let Ok(path) = CString::new(file.as_os_str().as_bytes()) else { return 0 };
     let name = c"security.capability";
-    // SAFETY: terminated strings; with a size of 0 nothing is written.
-    unsafe { libc::getxattr(path.as_ptr(), name.as_ptr(), ptr::null_mut(), 0) > 0 }
+    let mut value = [0u8; 24];
+    // SAFETY: terminated strings, and room of which the kernel is told the size.
+    let len = unsafe {
+        libc::getxattr(path.as_ptr(), name.as_ptr(), value.as_mut_ptr().cast(), value.len())
+    };
+    let known = value.get(..usize::try_from(len).unwrap_or(0)).unwrap_or_default();
+    let word = |at: usize| {
+        let bytes = known.get(at..at + 4).and_then(|bytes| bytes.try_into().ok());
+        u64::from(bytes.map_or(0, u32::from_le_bytes))
+    };
+    word(PERMITTED[0]) | word(PERMITTED[1]) << 32
 }
 
 /// A child that waits for its tracer.

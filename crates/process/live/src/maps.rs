@@ -171,7 +171,16 @@ pub(crate) fn status_field(status: &[u8], name: &str) -> Option<u64> {
     status_text(status, name)?.split_ascii_whitespace().next()?.parse().ok()
 }
 
-/// The same of a set of signals.
+/// All numbers behind a name.
+pub(crate) fn status_fields<'a>(
+    status: &'a [u8],
+    name: &str,
+) -> impl Iterator<Item = u64> + use<'a> {
+    let text = status_text(status, name).unwrap_or_default();
+    text.split_ascii_whitespace().map_while(|number| number.parse().ok())
+}
+
+/// The same of a set of signals, or of capabilities.
 pub(crate) fn status_signals(status: &[u8], name: &str) -> Option<u64> {
     u64::from_str_radix(status_text(status, name)?, 16).ok()
 }

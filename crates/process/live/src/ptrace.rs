@@ -21,6 +21,8 @@ pub(crate) type Registers = libc::user_regs_struct;
 pub(crate) const EVENT_STOP: c_int = 128;
 /// Marks stops at system calls by bit 7 of the signal.
 pub(crate) const O_SYSGOOD: c_int = 1;
+/// The signal of such a stop.
+pub(crate) const SYSTEM_CALL: c_int = libc::SIGTRAP | 0x80;
 pub(crate) const O_SUSPEND_SECCOMP: c_int = 1 << 21;
 const PTRACE_SEIZE: c_uint = 0x4206;
 const PTRACE_INTERRUPT: c_uint = 0x4207;
@@ -53,7 +55,12 @@ pub(crate) fn cont(tid: i32, signal: i32) -> io::Result<()> {
 
 /// Lets a stopped thread run up to the beginning or end of a system call.
 pub(crate) fn cont_to_system_call(tid: i32) -> io::Result<()> {
-    request(libc::PTRACE_SYSCALL, tid, 0, 0)
+    cont_to_system_call_with(tid, 0)
+}
+
+/// The same, delivering `signal` unless it is 0.
+pub(crate) fn cont_to_system_call_with(tid: i32, signal: i32) -> io::Result<()> {
+    request(libc::PTRACE_SYSCALL, tid, 0, signal as usize)
 }
 
 /// Leaves a thread in its group stop until SIGCONT.
@@ -236,7 +243,7 @@ impl What {
     /// the signal of a stop that has been taken when the tracer dies before it says how to go on.
     pub(crate) fn signal(self) -> Option<i32> {
         match self {
-            What::Stopped { signal, event: 0 } if signal != libc::SIGTRAP | 0x80 => Some(signal),
+            What::Stopped { signal, event: 0 } if signal != SYSTEM_CALL => Some(signal),
             _ => None,
         }
     }

@@ -117,15 +117,47 @@ fn set_user_id_needs_root() {
     assert_eq!(output.status.code(), Some(125));
     assert!(String::from_utf8_lossy(&output.stderr).contains("set-user-ID"), "{output:?}");
 
-    // Started by another program it runs, without its privileges, and is reported.
-    let log = std::env::temp_dir().join(format!("fettle-setuid-{}", std::process::id()));
-    let mut command = Command::new("setpriv");
-    command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).arg(&copy).arg("/bin/sh");
-    command.arg("-c").arg(format!("{}; exit 3", path.display())).env("FOLLOW_LOG", &log);
-    assert_eq!(command.current_dir("/").status().unwrap().code(), Some(3));
-    let text = fs::read_to_string(&log).unwrap();
+    // Started by another program it runs with its privileges, untraced, and is reported: executed in a
+    // process of its own, in the place of the launched one, by a relative path, as an interpreter, by a
+    // path that no longer is its file's.
+    let id = temporary("id");
+    copy_file("/usr/bin/id", &id);
+    fs::set_permissions(&id, fs::Permissions::from_mode(0o6755)).unwrap();
+    let id = id.display().to_string();
+    let (folder, name) = id.rsplit_once('/').unwrap();
+    let interpreted = file("interpreted", format!("#!{id} -u\n").as_bytes(), 0o755);
+    let log = temporary("setuid-log");
+    fs::write(&log, "").unwrap();
+    fs::set_permissions(&log, fs::Permissions::from_mode(0o666)).unwrap();
+    let plain = "65534 65534 65534\n";
+    let scripts = [
+        (
+            format!("a=$({id} -u) b=$({id} -g) c=$({id} -ru); echo $a $b $c; exit 3"),
+            "0 0 65534\n",
+            3,
+            3,
+        ),
+        (format!("exec {id} -u"), "0\n", 0, 1),
+        (format!("cd {folder}; A='x y' exec ./{name} -u"), "0\n", 0, 1),
+        (format!("cd /; exec {id} --no-such-option 2>/dev/null"), "", 1, 1),
+        (format!("exec setpriv --no-new-privs {id} -u"), "65534\n", 0, 0),
+        (format!("exec {}", interpreted.display()), "", 1, 1),
+        ("a=$(id -u) b=$(id -g) c=$(id -ru); echo $a $b $c; exit 4".to_owned(), plain, 4, 0),
+    ];
+    for (script, said, status, times) in scripts {
+        let mut command = Command::new("setpriv");
+        command
+            .args(["--reuid=65534", "--regid=65534", "--clear-groups"])
+            .arg(&copy)
+            .arg("/bin/sh");
+        command.arg("-c").arg(&script).env("FOLLOW_LOG", &log).current_dir("/");
+        let output = command.output().unwrap();
+        let text = fs::read_to_string(&log).unwrap();
+        assert_eq!(output.status.code(), Some(status), "{script}: {output:?} {text}");
+        assert_eq!(String::from_utf8_lossy(&output.stdout), said, "{script}: {text}");
+        assert_eq!(text.matches("SetuidExec").count(), times, "{script}: {text}");
+    }
     fs::remove_file(&log).unwrap();
-    assert_eq!(text.matches("SetuidExec").count(), 1, "{text}");
 }
 
 #[test]

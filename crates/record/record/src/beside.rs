@@ -13,6 +13,7 @@ use crate::kernel::{KernelOptions, Running};
 use crate::lives::Lives;
 use crate::record::{self, RecordError};
 use crate::relay::{Destination, Finished, Remote};
+use crate::session::Outliving;
 
 /// Whose events are recorded.
 #[derive(Clone, Debug)]
@@ -39,6 +40,8 @@ pub struct KernelRecording {
     pub kernel: KernelOptions,
     /// The longest that it goes on, if nobody stops it. A program that was started ends by itself.
     pub duration: Option<Duration>,
+    /// What becomes of processes that outlive the program that was started.
+    pub outliving: Outliving,
 }
 
 /// What came of it.
@@ -50,10 +53,12 @@ pub struct KernelOutcome {
     pub finished: Finished,
 }
 
+/// What reads from a program ends right after it, although nobody waits for that: so long it is recorded.
+const LAST_WORDS: Duration = Duration::from_millis(200);
 /// How often we look whether it is over.
 const PERIOD: Duration = Duration::from_millis(10);
 
-/// Records until the program and all that it begot have ended, or until `stop` is set. Of processes that
+/// Records until the program has ended, or also all that it begot, or until `stop` is set. Of processes that
 /// run already `begun` is told when nothing that they do from then on is missed.
 ///
 /// # Errors
@@ -146,13 +151,25 @@ fn follow(
                 true => None,
                 false => Some(processes.observe_children()?),
             };
+            let mut ended = None;
+            let mut told = false;
             let mut tick = |status: Option<ExitStatus>| {
                 if status.is_none() {
                     return false;
                 }
                 // It is no parent any more.
                 children.take();
-                recording.kernel.system || stopped() || gone()
+                if recording.kernel.system || stopped() || gone() {
+                    return true;
+                }
+                let ended = ended.get_or_insert_with(Instant::now);
+                if ended.elapsed() < LAST_WORDS {
+                    return false;
+                }
+                if !std::mem::replace(&mut told, true) {
+                    recording.outliving.tell("the program", "what it started runs on");
+                }
+                !recording.outliving.recorded
             };
             let status = fettle_live::run_beside(&launch, PERIOD, &mut |_| (), &mut tick);
             Ok(Some(status.map_err(not_found)?))

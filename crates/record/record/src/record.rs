@@ -28,7 +28,7 @@ use crate::modules::{self, ModuleError, ModuleOptions, Modules};
 use crate::own::Own;
 use crate::relay::{Destination, Finished, Remote};
 use crate::select::Selection;
-use crate::session::{Done, Progress, Recorder};
+use crate::session::{Done, Outliving, Progress, Recorder};
 use crate::slots::{SlotLayout, Slots};
 use crate::unmet::Unmet;
 use crate::{clock, cost, machine, rows};
@@ -66,6 +66,8 @@ pub struct Options {
     pub shuffle: Option<u64>,
     /// The kernel's events, if they are to be recorded too.
     pub kernel: Option<KernelOptions>,
+    /// What becomes of processes that outlive the launched one.
+    pub outliving: Outliving,
     /// Where rewritten code is kept for later recordings; `None` for nowhere.
     pub cache: Option<PathBuf>,
 }
@@ -201,7 +203,8 @@ const COUNTERS: u32 = 1 << 23;
 
 /// Runs a program and records it.
 ///
-/// `stop` ends the recording when the program ends, even if children of its live on.
+/// `stop` ends the recording when the program ends, even if children of its live on, and these are to be
+/// recorded to their ends.
 ///
 /// # Errors
 ///
@@ -224,7 +227,11 @@ pub fn record(
     let launch = Launch::new(command.next().expect("a program"), command);
     let run = |recorder: &mut Recorder<'_>, kernel: Option<&Running>| {
         let children = kernel.map(|kernel| kernel.processes().observe_children()).transpose()?;
-        let waits = RunOptions { period: PERIOD, stop, wait_for: WaitFor::All };
+        let wait_for = match options.outliving.recorded {
+            true => WaitFor::All,
+            false => WaitFor::FirstProcess,
+        };
+        let waits = RunOptions { period: PERIOD, stop, wait_for };
         let status = fettle_live::run(&launch, recorder, waits);
         drop(children);
         Ok(Some(status?))
@@ -270,6 +277,7 @@ pub fn conduct<E: From<RecordError>>(
     let libraries = Libraries::new(options.libraries.clone(), options.unmet.clone());
     let mut recorder = Recorder::new(modules, libraries, slots, writer, progress);
     recorder.expect_own(own_fields);
+    recorder.expect_outliving(options.outliving);
     recorder.checkpoint_manifest(manifest.clone());
     let run = run(&mut recorder, kernel.as_ref());
     let kernel = kernel.map(Running::end);
@@ -461,6 +469,19 @@ fn fill_totals(manifest: &mut Manifest, done: &Done) {
         false => "thread for which there was no room",
     };
     loss(threads, done.without_slot);
+    loss(
+        "program with privileges of its own, which went on untraced",
+        done.privileged.values().sum(),
+    );
+    for (path, times) in &done.privileged {
+        let times = if *times == 1 { String::new() } else { format!(" {times} times") };
+        manifest.notes.push(format!(
+            "{} ran{times} as if nobody recorded it, and is not in the trace, nor what it started: it has \
+             privileges of its own (set-user-ID, set-group-ID, capabilities), which the kernel denies to \
+             what an ordinary user traces",
+            path.display()
+        ));
+    }
     for (path, reason) in &done.refused {
         manifest.notes.push(format!("{path} ran without probes: {reason}"));
     }

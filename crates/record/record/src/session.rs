@@ -1,6 +1,6 @@
 //! Following a program's processes while they are recorded.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -23,6 +23,7 @@ use fettle_trace::{
 
 use crate::clock;
 use crate::counts::{self, Counted};
+use crate::leaks;
 use crate::libraries::{Keeper, Libraries, News, Space};
 use crate::modules::Modules;
 use crate::room::{AddressSpace, find_hole};
@@ -75,6 +76,8 @@ pub struct Recorder<'a> {
     threads: HashMap<i32, ThreadState>,
     processes: HashMap<i32, ProcessState>,
     pending: HashMap<i32, Pending>,
+    /// For modules that were executed, whether they have a run-time that looks for leaks.
+    with_leak_checks: HashMap<usize, bool>,
     /// What processes have that run already, if those are recorded.
     attached: Option<Attached>,
     /// What samples tell of callers, in the mode that samples.
@@ -95,6 +98,32 @@ pub struct Recorder<'a> {
     /// What the user should be told, once each.
     pub notes: Vec<String>,
     progress: Option<Box<dyn FnMut(Progress) + 'a>>,
+    /// What becomes of who outlives the launched program, and who is told of it at once.
+    outliving: Outliving,
+}
+
+/// What becomes of processes that outlive the launched one which has started them.
+#[derive(Clone, Copy, Debug)]
+pub struct Outliving {
+    /// They are recorded to their ends; otherwise the recording ends with the launched process.
+    pub recorded: bool,
+    /// Is told of them when it happens.
+    pub notice: fn(&str),
+}
+
+impl Outliving {
+    /// What is told of them.
+    pub(crate) fn tell(&self, program: &str, who: &str) {
+        (self.notice)(&match self.recorded {
+            true => format!(
+                "{program} has ended, and {who}: this is recorded until it has ended, too, or until Ctrl-C"
+            ),
+            false => format!(
+                "{program} has ended, and {who}: not recorded from here on; `--until all` goes on until \
+                 that has ended, too"
+            ),
+        });
+    }
 }
 
 /// An injection on its way.
@@ -148,6 +177,8 @@ pub struct Done {
     pub switches_lost: u64,
     /// Whether it is known when threads were off the processor.
     pub switches: bool,
+    /// Programs that gain privileges, which were let go of, and how often each was executed.
+    pub privileged: BTreeMap<PathBuf, u64>,
     /// Programs that could not be recorded, with the reason.
     pub refused: Vec<(String, String)>,
 }
@@ -218,6 +249,7 @@ impl<'a> Recorder<'a> {
             threads: HashMap::new(),
             processes: HashMap::new(),
             pending: HashMap::new(),
+            with_leak_checks: HashMap::new(),
             attached: None,
             sampled: slots.samples().then(|| Sampled::new(crate::cost::of_samples())),
             own_fields: None,
@@ -230,7 +262,13 @@ impl<'a> Recorder<'a> {
             done: Done::default(),
             notes,
             progress,
+            outliving: Outliving { recorded: false, notice: |_| () },
         }
+    }
+
+    /// What becomes of who outlives the launched program.
+    pub fn expect_outliving(&mut self, outliving: Outliving) {
+        self.outliving = outliving;
     }
 
     /// Ends the session: what is still running is left running, its slots are read as they are.
@@ -549,6 +587,15 @@ impl<'a> Recorder<'a> {
         result.unwrap_or(0)
     }
 
+    /// All threads of a process are gone.
+    fn close_threads(&mut self, pid: i32) {
+        let tids: Vec<i32> =
+            self.threads.iter().filter(|(_, t)| t.pid == pid).map(|(tid, _)| *tid).collect();
+        for tid in tids {
+            self.close_thread(tid, true);
+        }
+    }
+
     fn close_process(&mut self, pid: i32, status: Option<ExitStatus>) {
         let Some(process) = self.processes.remove(&pid) else { return };
         let (exit_code, exit_signal) = match status {
@@ -734,11 +781,7 @@ impl Session for Recorder<'_> {
             self.follow_switches(&[stop.pid]);
         }
         // What ran in this process before is gone, threads and all.
-        let old: Vec<i32> =
-            self.threads.iter().filter(|(_, t)| t.pid == stop.pid).map(|(tid, _)| *tid).collect();
-        for tid in old {
-            self.close_thread(tid, true);
-        }
+        self.close_threads(stop.pid);
         let command = stop.arguments().unwrap_or_default();
         let command: Vec<_> = command.iter().map(|a| a.to_string_lossy()).collect();
         let start_tsc = clock::tsc();
@@ -759,6 +802,35 @@ impl Session for Recorder<'_> {
                 None
             }
         }
+    }
+
+    fn setuid_exec(&mut self, pid: i32, path: &Path) {
+        self.close_threads(pid);
+        self.close_process(pid, None);
+        *self.done.privileged.entry(path.to_owned()).or_default() += 1;
+    }
+
+    fn looks_for_leaks(&mut self, stop: &ExecStop<'_>) -> bool {
+        if stop.compat {
+            return false;
+        }
+        let exe = format!("/proc/{}/exe", stop.pid);
+        let module = self.modules.get_as(&stop.executable, &executed_as(stop), Path::new(&exe));
+        let Ok(module) = module else { return false };
+        let modules = &self.modules;
+        let has = || leaks::has_run_time(&modules.all()[module].image);
+        *self.with_leak_checks.entry(module).or_insert_with(has) && leaks::are_wanted(stop.pid)
+    }
+
+    fn leaving(&mut self, pid: i32, tid: i32) -> Option<u64> {
+        self.close_thread(tid, false);
+        // Others may be born with its block, and nobody empties the ring.
+        self.slots.shared_block(self.processes.get(&pid)?.slots_at?)
+    }
+
+    fn left(&mut self, pid: i32) {
+        self.close_threads(pid);
+        self.close_process(pid, None);
     }
 
     fn joined(&mut self, pid: i32, parent: Option<i32>, threads: &[i32]) {
@@ -886,6 +958,21 @@ impl Session for Recorder<'_> {
         (found == agent).then_some(LiveAddr(start + u64::from(otherwise)))
     }
 
+    fn outlived(&mut self, living: &[i32]) {
+        const NAMED: usize = 3;
+        let name = |pid: &i32| format!("{} ({pid})", task::account(*pid, *pid).name);
+        let names: Vec<String> = living.iter().take(NAMED).map(name).collect();
+        let others = match living.len().saturating_sub(NAMED) {
+            0 => String::new(),
+            n => format!(" and {n} others"),
+        };
+        let who = match living.len() {
+            1 => format!("a process that it started runs on, {}", names[0]),
+            n => format!("{n} processes that it started run on, {}{others}", names.join(", ")),
+        };
+        self.outliving.tell("the program", &who);
+    }
+
     fn detaching(&mut self) {
         if let Some(alive) = &self.alive {
             alive.clear();
@@ -911,11 +998,7 @@ impl Session for Recorder<'_> {
     }
 
     fn process_exit(&mut self, pid: i32, status: ExitStatus, cpu: Duration) {
-        let left: Vec<i32> =
-            self.threads.iter().filter(|(_, t)| t.pid == pid).map(|(tid, _)| *tid).collect();
-        for tid in left {
-            self.close_thread(tid, true);
-        }
+        self.close_threads(pid);
         let _ = cpu;
         self.close_process(pid, Some(status));
     }

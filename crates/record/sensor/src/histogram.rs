@@ -30,12 +30,22 @@ impl Histogram {
         self.counts.iter().fold(0, |a, &b| a.wrapping_add(b))
     }
 
-    /// Sum of the values, modulo 2^64.
+    /// Sum of the values; `None` if they may add up to more than 64 bits hold, which the sum in the sensor is
+    /// cut to.
     ///
     /// A value is counted before it is summed, in two steps: a reader in between, or a producer
     /// that was killed in between, leaves the sum one value short.
-    pub fn sum(&self) -> u64 {
-        self.sum
+    pub fn sum(&self) -> Option<u64> {
+        (self.sum_bounds().1 <= u128::from(u64::MAX)).then_some(self.sum)
+    }
+
+    /// Between which numbers the sum of the values is, by the buckets that they are in.
+    pub fn sum_bounds(&self) -> (u128, u128) {
+        let times = |value: u64, bucket: &Bucket| u128::from(value) * u128::from(bucket.count);
+        self.buckets().fold((0u128, 0u128), |(low, high), bucket| {
+            let (least, most) = (times(bucket.low, &bucket), times(bucket.high, &bucket));
+            (low.saturating_add(least), high.saturating_add(most))
+        })
     }
 
     /// The buckets that are not empty, in order.
@@ -63,6 +73,23 @@ impl Histogram {
 mod tests {
     use super::*;
     use fettle_abi::sensor::bucket;
+
+    #[test]
+    fn a_sum_that_may_be_cut_off_is_none() {
+        let values = [5, 1 << 62];
+        for (times, sum) in
+            [(1, Some(5 + (1 << 62))), (3, Some(5 + (3 << 62))), (4, None), (900, None)]
+        {
+            let mut counts = vec![0; BUCKETS];
+            counts[bucket(values[0])] = 1;
+            counts[bucket(values[1])] = times;
+            let real = 5 + (u128::from(times) << 62);
+            let histogram = Histogram::new(real as u64, counts);
+            assert_eq!(histogram.sum(), sum, "{times}");
+            let (low, high) = histogram.sum_bounds();
+            assert!(low <= real && real <= high, "{low} {real} {high}");
+        }
+    }
 
     #[test]
     fn quantiles_lie_in_their_buckets() {

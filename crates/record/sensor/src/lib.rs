@@ -30,7 +30,7 @@ pub use clock::Clock;
 pub use directory::{Directory, Found, Skipped};
 pub use error::Error;
 pub use histogram::{Bucket, Histogram};
-pub use list::{Account, Drained, Event, List};
+pub use list::{Account, Drained, Event, EventId, List};
 pub use process::ProcessId;
 pub use sensor::{Description, Sensor};
 

@@ -58,6 +58,27 @@ pub struct Account {
     pub pending: u64,
 }
 
+/// An event of the pass that is under way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct EventId {
+    ring: u32,
+    index: u32,
+}
+
+/// What a pass has found in one ring.
+#[derive(Debug)]
+struct Found {
+    slot: u32,
+    /// Up to here room has been made.
+    taken: u64,
+    /// Behind the last cell that was dealt with.
+    end: u64,
+    /// Position of each event, and whether it is safe.
+    events: Vec<(u64, bool)>,
+    /// The first that is not, or was not when room was made.
+    next: usize,
+}
+
 /// A list with us as its one consumer.
 #[derive(Debug)]
 pub struct List {
@@ -66,6 +87,8 @@ pub struct List {
     sensor: Sensor,
     /// Cells that were copied, each behind its position.
     batch: Vec<u64>,
+    /// What the pass that is under way has found.
+    found: Vec<Found>,
 }
 
 impl List {
@@ -77,7 +100,7 @@ impl List {
         sensor.account()?;
         let waits = sensor.shape().policy() == Policy::Wait;
         let heart = Heart::new(&sensor.map, waits).map_err(Error::io(sensor.path()))?;
-        Ok(List { _heart: heart, sensor, batch: Vec::new() })
+        Ok(List { _heart: heart, sensor, batch: Vec::new(), found: Vec::new() })
     }
 
     /// The sensor behind the list.
@@ -90,7 +113,7 @@ impl List {
     ///
     /// One pass ends, however fast the producer: it stops at what was there when it began. Room
     /// is made free after the sink has seen the events, so if we are killed the next consumer sees
-    /// at most one batch twice, and misses none.
+    /// at most one batch twice, and misses none; what the sink keeps is lost then ([`List::look`]).
     pub fn drain(&mut self, mut sink: impl FnMut(Event)) -> Result<Drained, Error> {
         let mut read = 0;
         for slot in self.sensor.used_slots() {
@@ -110,6 +133,71 @@ impl List {
             }
             ring.visited();
         }
+        self.drained(read)
+    }
+
+    /// Begins a pass over all that is there, and makes no room: each event stays in the list until it is
+    /// [safe](List::safe). Is for who keeps events for a while, to sort them or to write them to somebody who
+    /// takes his time: if we are killed meanwhile, the next consumer sees those again that were not safe. What
+    /// an earlier pass found and was not safe is seen again, too.
+    pub fn look(&mut self, mut sink: impl FnMut(EventId, Event)) -> Result<(), Error> {
+        self.found.clear();
+        for slot in self.sensor.used_slots() {
+            let ring = Ring::new(&self.sensor, slot);
+            let (from, end) = ring.range();
+            let id = self.found.len() as u32;
+            let mut found = Found { slot, taken: from, end: from, events: Vec::new(), next: 0 };
+            while is_before(found.end, end) {
+                let copied = ring.copy(found.end, end, &mut self.batch);
+                for cell in self.batch.chunks_exact(ring.entry_words()) {
+                    let index = found.events.len() as u32;
+                    found.events.push((cell[0], false));
+                    sink(EventId { ring: id, index }, ring.event(&cell[1..]));
+                }
+                found.end = copied.end;
+                if copied.under_way {
+                    break;
+                }
+            }
+            self.found.push(found);
+        }
+        self.sensor.expect_whole()
+    }
+
+    /// Nobody needs to see an event of this pass again.
+    pub fn safe(&mut self, event: EventId) {
+        let found = self.found.get_mut(event.ring as usize);
+        if let Some((_, safe)) = found.and_then(|f| f.events.get_mut(event.index as usize)) {
+            *safe = true;
+        }
+    }
+
+    /// Makes the room free of events that are safe, as far as none before them is not.
+    pub fn make_room(&mut self) {
+        for found in &mut self.found {
+            let ring = Ring::new(&self.sensor, found.slot);
+            let rest = &found.events[found.next..];
+            let count = rest.iter().take_while(|(_, safe)| *safe).count();
+            found.next += count;
+            let to = found.events.get(found.next).map_or(found.end, |(position, _)| *position);
+            let cells = to.wrapping_sub(found.taken) / ring.cell;
+            ring.take(found.taken, to, cells.wrapping_sub(count as u64));
+            found.taken = to;
+        }
+    }
+
+    /// Ends a pass.
+    pub fn finish(&mut self) -> Result<Drained, Error> {
+        self.make_room();
+        let read = self.found.iter().map(|found| found.next as u64).sum();
+        for found in self.found.drain(..) {
+            Ring::new(&self.sensor, found.slot).visited();
+        }
+        self.drained(read)
+    }
+
+    /// What a pass came to.
+    fn drained(&self, read: u64) -> Result<Drained, Error> {
         self.sensor.expect_whole()?;
         let lost = self.sensor.account()?.lost;
         let reported = self.sensor.map.u64(LOST_REPORTED).swap(lost, Relaxed);

@@ -42,6 +42,7 @@ use crate::family::Family;
 use crate::install::{self, Installed, Installing};
 use crate::module::{self, Module, Recipe};
 use crate::new_code::NewCode;
+use crate::several::Several;
 use crate::stop::Stop;
 use crate::target::{LOADING, Target};
 use crate::ways::Callers;
@@ -91,8 +92,8 @@ pub fn record(
         fettle_trace::check_free(&options.output)?;
     }
     let stop = Stop(watch.0);
-    let target = Target::when_loaded(process, LOADING, &|| stop.is_wanted())?;
     let explained = |error: TuneError| explained(process, error);
+    let target = Target::when_loaded(process, LOADING, &|| stop.is_wanted()).map_err(explained)?;
     let mut family = Family::of(process, alone);
     let planned = plan(&target, &family, (options, folder), stop).map_err(explained)?;
     let Planned { session, codes, known, mut notes, region, doors } = planned;
@@ -127,8 +128,8 @@ pub fn record(
                 changed.work(installing, &mut family, following, (duration, stop))
             };
             let followed = follow(process, recorder, work);
-            recorder.notes.extend(family.left.iter().map(left_alone));
-            recorder.notes.append(&mut changed.without_doors);
+            recorder.notes.extend(left_alone(&family.left));
+            recorder.notes.extend(without_doors(&changed.without_doors));
             // The trace is made meanwhile.
             let back = changed.give_back();
             undoing = Some(scope.spawn(move || new.take_back(folder, back)));
@@ -188,7 +189,7 @@ struct Changed<'a> {
     /// How long threads of the others stood still, each time.
     stops: Vec<Duration>,
     /// What is told of those that have no door.
-    without_doors: Vec<String>,
+    without_doors: Vec<(i32, String)>,
 }
 
 impl Changed<'_> {
@@ -227,7 +228,7 @@ impl Changed<'_> {
         if let Err((journal, why)) = doors.open(process, journal, (table, self.new.codes)) {
             self.journals.push_back(journal);
             if process.lives() {
-                self.without_doors.push(without_door(process.pid(), &why));
+                self.without_doors.push((process.pid(), why));
             }
         }
     }
@@ -291,14 +292,21 @@ fn observe(kernel: Option<&Running>, family: &Family<'_>) -> Result<(), TuneErro
     Ok(())
 }
 
-fn left_alone((pid, why): &(i32, String)) -> String {
-    format!("process {pid} was not recorded: {why}")
+fn left_alone(left: &[(i32, String)]) -> Vec<String> {
+    let tell = |several: Several| {
+        let (who, was) = several.who(("was", "were"));
+        format!("{who} {was} not recorded: {}", several.why)
+    };
+    Several::of(left).into_iter().map(tell).collect()
 }
 
 /// What does not work since the process has ended, or runs another program, is told as that.
 fn explained(process: &Process, error: TuneError) -> TuneError {
     match error {
-        TuneError::Live(_) | TuneError::Unfit { .. } | TuneError::NoCLibrary { .. }
+        TuneError::Live(_)
+        | TuneError::Unfit { .. }
+        | TuneError::NoCLibrary { .. }
+        | TuneError::Loading { .. }
             if !process.is_same() =>
         {
             LiveError::Gone { pid: process.pid() }.into()
@@ -307,8 +315,12 @@ fn explained(process: &Process, error: TuneError) -> TuneError {
     }
 }
 
-fn without_door(pid: i32, why: &str) -> String {
-    format!("libraries that process {pid} opened later ran without probes: {why}")
+fn without_doors(without: &[(i32, String)]) -> Vec<String> {
+    let tell = |several: Several| {
+        let (who, _) = several.who(("", ""));
+        format!("libraries that {who} opened later ran without probes: {}", several.why)
+    };
+    Several::of(without).into_iter().map(tell).collect()
 }
 
 fn without_probes((path, why): &(PathBuf, String)) -> String {
@@ -369,7 +381,8 @@ fn plan(
     match (codes.is_empty(), notes.first()) {
         (true, Some((path, why))) => Err(unfit(format!("{}: {why}", path.display()))),
         _ => {
-            let no_doors = no_doors.map(|why| without_door(process.pid(), &why));
+            let no_doors: Vec<_> = no_doors.map(|why| (process.pid(), why)).into_iter().collect();
+            let no_doors = without_doors(&no_doors);
             let notes = notes.iter().map(without_probes).chain(no_doors).collect();
             Ok(Planned { session, codes, known, notes, region, doors })
         }

@@ -18,7 +18,7 @@ use fettle_rewrite::plan::PlannedFunction;
 use fettle_rewrite::{Mode, Plan, Pointers, Probing};
 use fettle_trace::CounterKind;
 
-use crate::counters::{Copies, Counters};
+use crate::counters::{self, Copies, Counters};
 use crate::error::TuneError;
 use crate::everywhere::take_back;
 use crate::family::Family;
@@ -104,6 +104,7 @@ struct Counting<'a> {
     process: &'a Process,
     journal: Journal,
     installed: Installed,
+    counts: counters::Counts,
 }
 
 /// How many processes of a family count besides those that others were forked from.
@@ -249,7 +250,7 @@ impl Reading {
         let mut sums = vec![0u64; copies.counters.words()];
         let mut targets = Targets::new(copies);
         for one in counting {
-            copies.counters.read(one.process, |bank| {
+            copies.counters.read(one.process, &one.counts, |bank| {
                 for (sum, word) in sums.iter_mut().zip(bank.chunks_exact(8)) {
                     let word = u64::from_le_bytes(word.try_into().expect("eight bytes"));
                     *sum = sum.wrapping_add(word);
@@ -404,7 +405,9 @@ fn begin_all<'a>(
         let pid = target.process.pid();
         let Some(process) = family.members().find(|p| p.pid() == pid) else { continue };
         match begin(target, folder, copies) {
-            Ok((journal, installed)) => counting.push(Counting { process, journal, installed }),
+            Ok((journal, installed, counts)) => {
+                counting.push(Counting { process, journal, installed, counts });
+            }
             Err(_) if pid != lead => {}
             Err(error) => return Ok((counting, Some(error))),
         }
@@ -417,10 +420,10 @@ fn begin(
     target: &Target<'_>,
     folder: &Path,
     copies: &Copies,
-) -> Result<(Journal, Installed), TuneError> {
+) -> Result<(Journal, Installed, counters::Counts), TuneError> {
     let mut journal = Journal::create(folder, target.process)?;
-    match install::install(target, &mut journal, &copies.codes, Some(copies.counters)) {
-        Ok(installed) => Ok((journal, installed)),
+    match install::install_counting(target, &mut journal, &copies.codes, copies.counters) {
+        Ok((installed, counts)) => Ok((journal, installed, counts)),
         Err(error) => {
             fettle_live::undo(journal, Undoing::within(PATIENCE))?;
             Err(error)

@@ -5,7 +5,11 @@
 //! there are several banks of counters, and threads have one of them each. Those that they make
 //! inherit it, so nothing has to watch the process.
 
-use fettle_live::{LiveAddr, Mapping, Process, Prot, Region};
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::time::Duration;
+
+use fettle_live::{Journal, LiveAddr, LiveError, Mapping, Process, Prot, Region};
 
 use crate::new_code::NewCode;
 
@@ -21,6 +25,10 @@ pub struct Counters {
     region: Region,
     banks: u64,
 }
+
+/// The memory that a process counts in, if we have it, too.
+#[derive(Debug)]
+pub(crate) struct Counts(Option<File>);
 
 impl Counters {
     /// So many words in each bank, for a process with so many threads; `None` if there is no room.
@@ -43,13 +51,49 @@ impl Counters {
         (0..self.banks).map(|bank| self.region.at.0 + bank * self.bank_bytes()).collect()
     }
 
-    /// Gives what each bank of a process holds. Nothing of a process that has ended.
-    pub(crate) fn read(&self, process: &Process, mut take: impl FnMut(&[u8])) {
+    /// Gives a process the memory of all banks. Also gives how long a thread stood still, each time.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be given any.
+    pub(crate) fn map(
+        &self,
+        process: &Process,
+        journal: &mut Journal,
+    ) -> Result<(Counts, Vec<Duration>), LiveError> {
+        let shared = process.map_file(journal, self.region).and_then(|(file, stops)| {
+            let sized = file.set_len(self.region.len);
+            sized.map_err(|source| LiveError::Os { action: "make room for counters", source })?;
+            Ok((Counts(Some(file)), stops))
+        });
+        match shared {
+            // Where it may make no such file it may have memory all the same.
+            Err(_) if process.is_same() && self.is_free(process) => {
+                Ok((Counts(None), process.map(journal, &[self.region])?))
+            }
+            shared => shared,
+        }
+    }
+
+    /// Whether nothing is where the banks are to be.
+    fn is_free(&self, process: &Process) -> bool {
+        let taken = |m: &Mapping| m.contains(self.region.at);
+        process.maps().is_ok_and(|maps| !maps.iter().any(taken))
+    }
+
+    /// Gives what each bank of a process holds. What it had counted stays when it ends, but for one that has
+    /// counters which are not ours, too.
+    pub(crate) fn read(&self, process: &Process, counts: &Counts, mut take: impl FnMut(&[u8])) {
         for base in self.bases() {
-            // Who has ended took its counts along; its children's are in the memory of their parent.
-            let Ok(bytes) = process.read(LiveAddr(base), self.bank_bytes() as usize) else {
-                return;
+            let len = self.bank_bytes() as usize;
+            let bytes = match &counts.0 {
+                Some(file) => {
+                    let mut bytes = vec![0; len];
+                    file.read_exact_at(&mut bytes, base - self.region.at.0).map(|()| bytes).ok()
+                }
+                None => process.read(LiveAddr(base), len).ok(),
             };
+            let Some(bytes) = bytes else { return };
             take(&bytes);
         }
     }

@@ -8,7 +8,9 @@ use std::collections::VecDeque;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use fettle_live::{Entry, Journal, LiveAddr, LiveError, Patch, Process, Relative, Undoing, Undone};
+use fettle_live::{
+    Entry, InMemory, Journal, LiveAddr, LiveError, Patch, Process, Relative, Undoing, Undone,
+};
 
 use crate::error::TuneError;
 use crate::family::Family;
@@ -83,7 +85,7 @@ impl<'a> Everywhere<'a> {
             disinherit(journal, &heir)?;
         }
         let mut journal = Journal::create(self.folder, process)?;
-        let installed = install::install(target, &mut journal, &self.codes, None);
+        let installed = install::install(target, &mut journal, &self.codes);
         match installed {
             Ok(installed) => {
                 self.journals.push(journal);
@@ -170,7 +172,8 @@ pub(crate) struct TakenBack {
 }
 
 /// Takes new code back, also from processes that were forked meanwhile; `codes` is what each of the others
-/// has. `patience` is for all of them together: while one is waited for, threads of the others leave new
+/// has. Words of their memory that say that a call comes back to new code lead to the original: programs keep
+/// some for good, and could not be changed anew. `patience` is for all of them together: while one is waited for, threads of the others leave new
 /// code, too.
 pub(crate) fn take_back<'c>(
     folder: &Path,
@@ -185,7 +188,10 @@ pub(crate) fn take_back<'c>(
             codes.iter().flat_map(|code| code.escapes(inside)).collect()
         };
         let patience = patience.saturating_sub(begun.elapsed()).max(patience / LEAST_SHARE);
-        fettle_live::undo(journal, Undoing { patience, escapes: &escapes, memory: false })
+        fettle_live::undo(
+            journal,
+            Undoing { patience, escapes: &escapes, memory: InMemory::LedBack },
+        )
     };
     let mut done = TakenBack::default();
     undo_all(folder, journals, &undo, &mut |pid, undone| {

@@ -21,7 +21,7 @@ use fettle_live::{
 use fettle_record::room::{AddressSpace, find_lasting_room_beside};
 use fettle_rewrite::find_object;
 
-use crate::counters::Counters;
+use crate::counters::{Counters, Counts};
 use crate::error::TuneError;
 use crate::new_code::{LeftAlone, NewCode, Reason};
 use crate::switching::Ways;
@@ -80,8 +80,7 @@ impl Helper {
     }
 }
 
-/// Installs new code for several modules of a process. It may have `counters`, which all threads
-/// are led to by their gs base.
+/// Installs new code for several modules of a process.
 ///
 /// # Errors
 ///
@@ -90,23 +89,37 @@ pub fn install(
     target: &Target<'_>,
     journal: &mut Journal,
     all: &[NewCode],
-    counters: Option<Counters>,
 ) -> Result<Installed, TuneError> {
+    Installing::begin(target, journal, all, (&[], 0))?.finish(journal)
+}
+
+/// Installs new code that counts, with counters that all threads are led to by their gs base.
+///
+/// # Errors
+///
+/// As those of [`install`].
+pub(crate) fn install_counting(
+    target: &Target<'_>,
+    journal: &mut Journal,
+    all: &[NewCode],
+    counters: Counters,
+) -> Result<(Installed, Counts), TuneError> {
     let process = target.process;
-    let besides: Vec<Region> = counters.map(|c| c.region()).into_iter().collect();
-    let mut installing = Installing::begin(target, journal, all, (&besides, 0))?;
-    if let Some(counters) = counters {
-        let (bases, region) = (counters.bases(), counters.region());
-        journal.add([Entry::GsBases(region.at, region.at.offset(region.len))])?;
-        let (threads, stop) = process.while_halted(|halted| {
-            without_gs(halted)?;
-            halted.spread_gs_bases(&bases)?;
-            Ok(halted.threads())
-        })?;
-        installing.installed.threads = threads;
-        installing.installed.stops.push(stop);
-    }
-    installing.finish(journal)
+    let ((), stop) = process.while_halted(|halted| without_gs(halted))?;
+    let (counts, mut stops) = counters.map(process, journal)?;
+    let mut installing = Installing::begin(target, journal, all, (&[], 0))?;
+    let (bases, region) = (counters.bases(), counters.region());
+    journal.add([Entry::GsBases(region.at, region.at.offset(region.len))])?;
+    let (threads, spread) = process.while_halted(|halted| {
+        without_gs(halted)?;
+        halted.spread_gs_bases(&bases)?;
+        Ok(halted.threads())
+    })?;
+    stops.extend([stop, spread]);
+    installing.installed.bytes += region.len;
+    installing.installed.threads = threads;
+    installing.installed.stops.append(&mut stops);
+    Ok((installing.finish(journal)?, counts))
 }
 
 /// Probes reach their memory through the gs base, which the process must not need itself.

@@ -3,13 +3,13 @@
 
 use std::cell::RefCell;
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use fettle_image::LinkAddr;
-use fettle_live::Process;
+use fettle_live::{LiveAddr, Process};
 use fettle_place::Counts;
 use fettle_record::record::{begin_clock, end_clock, new_manifest};
 use fettle_record::rows;
@@ -24,6 +24,7 @@ use crate::count::{self, Counted, Profile, Wait};
 use crate::error::TuneError;
 use crate::family::Family;
 use crate::module::Module;
+use crate::several::Several;
 use crate::stop::Stop;
 use crate::target::{LOADING, Target};
 
@@ -73,7 +74,7 @@ pub struct Recorded {
 ///
 /// # Errors
 ///
-/// When the process cannot be changed, or ends meanwhile; then there is no trace.
+/// When the process cannot be changed, or ends before it has counted anything; then there is no trace.
 pub fn record(
     process: &Process,
     journals: &Path,
@@ -130,9 +131,12 @@ fn counted(
             std::thread::sleep(Duration::from_millis(20));
         }
         end_clock(&mut clocked.borrow_mut());
-        let ended = TuneError::Ended { pid: process.pid() };
-        if process.is_same() || stop.is_wanted() { Ok(()) } else { Err(ended) }
+        // What it had counted is there although it has ended.
+        Ok(())
     };
+    // As it is called as long as it is there.
+    let command = process.command();
+    let called = called(&modules, process);
     let from = (&target, &family);
     let wait = Wait { early: None, counting: &wait, taking_back: PATIENCE };
     let Counted { profile, codes } =
@@ -146,7 +150,7 @@ fn counted(
     for (id, (index, plan)) in (0..).zip(&codes) {
         let Module { loaded, image, .. } = &modules[*index];
         let first = finish.functions.len() as u32;
-        finish.modules.push(rows::module(id, &loaded.called(process), image, plan));
+        finish.modules.push(rows::module(id, &called[&loaded.link_map], image, plan));
         finish.functions.extend(rows::functions(id, first, image, plan));
         finish.skipped.extend(rows::skipped(id, plan));
         finish.mappings.push(Mapping { module: id, pid: process.pid() as u32, base: loaded.bias });
@@ -157,22 +161,33 @@ fn counted(
     }
     finish.processes.push(fettle_trace::Process {
         pid: process.pid() as u32,
-        command: process.command(),
+        command,
         end_ns: manifest.duration_ns,
         ..fettle_trace::Process::default()
     });
-    finish.threads.push(Thread {
-        pid: process.pid() as u32,
-        tid: process.pid() as u32,
-        name: "all threads".to_owned(),
-        end_ns: manifest.duration_ns,
-        ..Thread::default()
-    });
+    finish.threads.push(all_threads(process, manifest));
     manifest.totals.calls = finish.totals.iter().map(|total| total.calls).sum();
     manifest.totals.threads = 1;
     manifest.totals.processes = 1;
     finish.manifest = manifest.clone();
     Ok((finish, profile))
+}
+
+/// What modules go by, by the loader's record of each.
+fn called(modules: &[Module], process: &Process) -> HashMap<LiveAddr, PathBuf> {
+    let of = |module: &Module| (module.loaded.link_map, module.loaded.called(process));
+    modules.iter().map(of).collect()
+}
+
+/// What stands for all threads of a process.
+fn all_threads(process: &Process, manifest: &Manifest) -> Thread {
+    Thread {
+        pid: process.pid() as u32,
+        tid: process.pid() as u32,
+        name: "all threads".to_owned(),
+        end_ns: manifest.duration_ns,
+        ..Thread::default()
+    }
 }
 
 /// What is told of patterns that have matched nothing.
@@ -195,12 +210,18 @@ pub fn shown(process: &Process) -> String {
     format!("process {}: {}", process.pid(), process.command())
 }
 
-/// What to tell of a process that still has memory of `what`.
-pub fn still_mapped(pid: i32, what: &str, why: &str) -> String {
-    format!(
-        "process {pid} has its own code again, but {what} are still mapped: {why}; \
-         `fettle undo {pid}` frees them when it has been at work"
-    )
+/// What to tell of processes that still have memory of `what`.
+pub fn still_mapped(stuck: &[(i32, String)], what: &str) -> Vec<String> {
+    let tell = |several: Several| {
+        let (who, runs) = several.who(("runs its own code", "run their own code"));
+        let which = several.one().map_or("PID".to_owned(), |pid| pid.to_string());
+        let why = several.why;
+        format!(
+            "{who} {runs} again, but {what} are still mapped: {why}; `fettle undo {which}` frees them when \
+             it has been at work"
+        )
+    };
+    Several::of(stuck).into_iter().map(tell).collect()
 }
 
 /// What a reader of the trace should know.
@@ -240,9 +261,7 @@ fn notes(profile: &Profile, manifest: &mut Manifest) {
             each.join("; ")
         ));
     }
-    for (pid, why) in &profile.stuck {
-        notes.push(still_mapped(*pid, "copies with counters", why));
-    }
+    notes.extend(still_mapped(&profile.stuck, "copies with counters"));
 }
 
 /// Appends what is told of a function.

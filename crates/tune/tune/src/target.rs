@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use fettle_image::{Image, LinkAddr, unversioned};
-use fettle_live::{FileId, LiveAddr, Mapping, Process};
-use fettle_record::modules::open_image;
+use fettle_live::{FileId, LiveAddr, LiveError, Mapping, Process};
+use fettle_record::modules::{ModuleError, open_image};
 use fettle_record::select::names_file;
 use fettle_record::session;
 
@@ -25,6 +25,8 @@ pub(crate) const PHDR_SIZE: usize = 56;
 const DT_DEBUG: u64 = 21;
 /// So long a loader may take that is at work on a process which one attaches to.
 pub const LOADING: Duration = Duration::from_secs(2);
+/// So many times as long where it is seen to be at work, for it may get no processor.
+const BUSY: u32 = 5;
 /// Between looks whether it is done.
 const LOOK: Duration = Duration::from_millis(1);
 /// Longer lists are taken for broken ones.
@@ -102,11 +104,15 @@ impl<'a> Target<'a> {
     pub fn new(process: &'a Process) -> Result<Target<'a>, TuneError> {
         let pid = process.pid();
         let unfit = |why: &str| TuneError::Unfit { pid, why: why.to_owned() };
+        let image = match open_image(&process.executable()) {
+            Ok(image) => image,
+            Err(error) => return Err(unfit(&no_program(process, &error))),
+        };
         if process.auxv(AT_BASE).unwrap_or(0) == 0 {
             return Err(unfit("it is a static program, which has no list of its modules"));
         }
         let maps = process.maps()?;
-        let (r_debug, list) = list(process).ok_or(TuneError::Loading { pid })?;
+        let (r_debug, list) = list(process, &image).ok_or(TuneError::Loading { pid })?;
         let mut target = Target {
             process,
             loaded: Vec::new(),
@@ -164,10 +170,35 @@ impl<'a> Target<'a> {
             let unfinished =
                 matches!(target, Err(TuneError::Loading { .. } | TuneError::NoCLibrary { .. }));
             let waits = unfinished && process.is_same();
+            // A loader that is at work is done some time, however busy the machine; other C libraries than
+            // the one that Fettle knows never become it.
+            let patience = match target {
+                Err(TuneError::Loading { .. }) => patience * BUSY,
+                _ => patience,
+            };
             if !waits || begun.elapsed() > patience || enough() {
                 return target;
             }
             std::thread::sleep(LOOK);
+        }
+    }
+
+    /// Opens a process that may be about to execute another program, or has just done so: as soon as the
+    /// loader of what it runs then is done. Whatever else is in the way is for later to tell.
+    ///
+    /// # Errors
+    ///
+    /// When there is no such process, or it cannot be opened.
+    pub fn open_settled(pid: i32) -> Result<Process, LiveError> {
+        let begun = Instant::now();
+        loop {
+            let process = Process::open(pid)?;
+            let looked = Target::when_loaded(&process, LOADING, &|| false);
+            let settled = looked.is_ok() || process.is_same();
+            drop(looked);
+            if settled || begun.elapsed() > LOADING * BUSY {
+                return Ok(process);
+            }
         }
     }
 
@@ -240,6 +271,15 @@ impl<'a> Target<'a> {
     }
 }
 
+/// What is said of a process whose program cannot be opened.
+fn no_program(process: &Process, error: &ModuleError) -> String {
+    match (error, std::fs::read_link(process.executable())) {
+        // Its name here leads through `/proc`.
+        (ModuleError::Go(_), Ok(path)) => ModuleError::Go(path).to_string(),
+        _ => error.to_string(),
+    }
+}
+
 /// The address of a symbol, whatever its version.
 fn symbol(image: &Image, name: &str) -> Option<LinkAddr> {
     image.symbols().iter().find(|s| unversioned(&s.name) == name).map(|s| s.addr)
@@ -253,7 +293,7 @@ struct Listed {
 }
 
 /// Where the loader's list is, and what is in it.
-fn list(process: &Process) -> Option<(u64, Vec<Listed>)> {
+fn list(process: &Process, image: &Image) -> Option<(u64, Vec<Listed>)> {
     let read = |at: u64, len: usize| process.read(LiveAddr(at), len).ok();
     let phdr = process.auxv(AT_PHDR)?;
     let count = process.auxv(AT_PHNUM)? as usize;
@@ -262,7 +302,6 @@ fn list(process: &Process) -> Option<(u64, Vec<Listed>)> {
         let kind = u32::from_le_bytes(header[..4].try_into().expect("four bytes"));
         (kind == PT_DYNAMIC).then(|| word(header, 16))
     })?;
-    let image = open_image(&process.executable()).ok()?;
     let bias = process.auxv(AT_ENTRY)?.wrapping_sub(image.entry().0);
     let mut at = dynamic.wrapping_add(bias);
     let r_debug = loop {

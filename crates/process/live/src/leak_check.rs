@@ -1,0 +1,75 @@
+//! Programs that look for their own leaks (LeakSanitizer, mostly as a part of AddressSanitizer).
+//!
+//! When such a program ends, a thread of its own, which it makes so that no tracer sees it, traces all others to
+//! have them stand still while it goes through their memory. It cannot where they are traced already: then it ends
+//! the program at once, with another status, and what the program has yet to print is lost. So the system calls
+//! of such a program are looked at, and before the one that makes that thread we let go of it, thread by
+//! thread; the one that is about to make it is the last.
+
+use crate::events::Tracer;
+use crate::ptrace::{self, Registers};
+
+/// What the thread that looks for leaks is made with: it is no thread of the process, has its memory, and no
+/// tracer of the process sees it.
+fn makes_a_tracer(registers: &Registers) -> bool {
+    const MUST: u64 = (libc::CLONE_VM | libc::CLONE_UNTRACED) as u64;
+    const MUST_NOT: u64 = (libc::CLONE_THREAD | libc::CLONE_VFORK) as u64;
+    // Before a system call the result is that there is none.
+    let begins = registers.rax as i64 == -i64::from(libc::ENOSYS);
+    let flags = registers.rdi;
+    begins
+        && registers.orig_rax == libc::SYS_clone as u64
+        && flags & MUST == MUST
+        && flags & MUST_NOT == 0
+}
+
+impl Tracer<'_> {
+    /// From now on stops a process, which stands at its exec, at each of its system calls.
+    pub(crate) fn watch_system_calls(&mut self, pid: i32, trace: i32) {
+        let Some(task) = self.tasks.get_mut(&pid) else { return };
+        task.stops_at_calls = ptrace::set_options(pid, trace | ptrace::O_SYSGOOD).is_ok();
+    }
+
+    /// A thread has stopped at the beginning or end of a system call.
+    pub(crate) fn at_system_call(&mut self, pid: i32, tid: i32) {
+        let makes = ptrace::registers(tid).is_ok_and(|registers| makes_a_tracer(&registers));
+        if !makes || self.leaving.contains_key(&pid) {
+            return self.resume(tid, 0);
+        }
+        self.leaving.insert(pid, tid);
+        for (other, _) in
+            self.tasks.iter().filter(|(other, task)| task.pid == pid && **other != tid)
+        {
+            let _ = ptrace::interrupt(*other);
+        }
+        self.perhaps_left(pid);
+    }
+
+    /// Whether a thread that has stopped is one that we are to let go of now, for another of its process waits.
+    pub(crate) fn is_leaving(&self, pid: i32, tid: i32) -> bool {
+        self.leaving.get(&pid).is_some_and(|last| *last != tid)
+    }
+
+    /// Lets go of a thread, delivering `signal`.
+    pub(crate) fn leave(&mut self, pid: i32, tid: i32, signal: i32) {
+        self.tasks.remove(&tid);
+        if let Some(base) = self.session.leaving(pid, tid) {
+            let _ = ptrace::set_gs_base(tid, base);
+        }
+        let _ = ptrace::detach(tid, signal);
+        self.perhaps_left(pid);
+    }
+
+    /// Lets the thread go on that waits for all others of its process to be let go of, if they are.
+    pub(crate) fn perhaps_left(&mut self, pid: i32) {
+        let Some(last) = self.leaving.get(&pid).copied() else { return };
+        if self.tasks.iter().any(|(tid, task)| task.pid == pid && *tid != last) {
+            return;
+        }
+        self.leaving.remove(&pid);
+        if self.tasks.contains_key(&last) {
+            self.leave(pid, last, 0);
+            self.let_go_of(pid);
+        }
+    }
+}
