@@ -147,7 +147,7 @@ fn check(args: &Args) -> anyhow::Result<()> {
         (args.kernel || args.payload > 0 || args.call_times, "the kernel's events"),
         (!args.arguments.is_empty() || args.locks, "--args and --locks"),
         (args.depth.is_some(), "--depth"),
-        (args.when_full.is_some(), "--when-full"),
+        (args.when_full.is_some(), "--on-full"),
         (args.to.is_some(), "--to"),
     ];
     match given.iter().find(|(given, _)| *given) {

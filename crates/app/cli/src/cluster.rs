@@ -17,7 +17,7 @@ const SCHEDULER: &str = "127.0.0.1:50050";
       --sql 'SELECT class, count(*), avg(response_ns) FROM requests GROUP BY class'
 
 All machines have to see the trace under the same name. Connections are neither encrypted nor
-authenticated: bind to addresses of a network that is yours. docs/query.md tells how it scales.")]
+authenticated: bind to addresses of a network that is yours. docs/internals/query.md says how it scales.")]
 pub struct ClusterArgs {
     #[command(subcommand)]
     command: Command,

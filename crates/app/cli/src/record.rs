@@ -57,7 +57,7 @@ pub struct Args {
     #[arg(long, conflicts_with_all = ["probe", "no_probes"])]
     pub(crate) locks: bool,
     /// A probe of your own: a C or Rust source with fettle_enter, fettle_leave or both, which run at
-    /// each entry and exit (see docs/probes.md); takes the place of --mode
+    /// each entry and exit (see docs/user/probes.md); takes the place of --mode
     #[arg(long, value_name = "FILE", conflicts_with = "mode")]
     probe: Option<PathBuf>,
     /// Shared libraries to record as well, those loaded at start and those opened later: a path
@@ -70,7 +70,7 @@ pub struct Args {
     ring: u32,
     /// What a thread does whose ring is full [default: drop; with --locks wait, for who has a lock
     /// cannot be told when anything is lost]
-    #[arg(long, value_enum)]
+    #[arg(long = "on-full", alias = "when-full", value_enum)]
     pub(crate) when_full: Option<PolicyArg>,
     /// Threads that can be recorded at once
     #[arg(long, value_name = "N", default_value_t = 1024)]
@@ -98,7 +98,7 @@ pub struct Args {
     pid: Vec<u32>,
     /// With --pid and probes: only this process, not those that it was forked from or with, or has
     /// forked
-    #[arg(long, requires = "pid")]
+    #[arg(long = "no-group", alias = "alone", requires = "pid")]
     pub(crate) alone: bool,
     /// Record the kernel's events of all processes; with a program, until it ends, otherwise until
     /// Ctrl-C
@@ -122,7 +122,7 @@ pub struct Args {
     #[arg(value_parser = clap::value_parser!(u32).range(..=i64::from(fettle_record::PAYLOAD_MOST)))]
     pub(crate) payload: u32,
     /// Send the trace to `fettle collect` on another machine while it is recorded; nothing of it
-    /// stays here (see docs/collect.md)
+    /// stays here (see docs/user/collect.md)
     #[arg(long, value_name = "HOST:PORT")]
     pub(crate) to: Option<String>,
     /// With --to: the recorder's key, as the collecting machine has made it [default:
@@ -206,7 +206,7 @@ pub fn failed(error: anyhow::Error, quiet: bool) -> anyhow::Result<ExitCode> {
 /// Runs the command, but for what [`Args::probed_pid`] is for.
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     if args.alone {
-        bail!("--alone goes with probes: say what to measure by --mode");
+        bail!("--no-group goes with probes: say what to measure by --mode");
     }
     if args.no_probes || args.command.is_empty() {
         return run_beside(&args);
@@ -551,7 +551,7 @@ fn tell(outcome: &Outcome, place: &str) {
     if totals.lost > 0 {
         say!(
             "fettle: {} of {} records were lost, the rings were full (counts and times stay \
-             exact); a larger --ring, --when-full wait or --mode time loses none",
+             exact); a larger --ring, --on-full wait or --mode time loses none",
             totals.lost,
             totals.lost + totals.records
         );

@@ -26,7 +26,7 @@ const BYTES_MAX: u64 = 1 << 20;
   fettle schema show sockets > mine.fettle-schema   to begin one's own
   fettle schema events rec                          events whose names begin so, and their fields
 
-The language: docs/schemas.md.")]
+The language: docs/user/schemas.md.")]
 pub struct SchemaArgs {
     #[command(subcommand)]
     command: SchemaCommand,

@@ -20,7 +20,7 @@ use crate::select::SelectArgs;
 /// Arguments of `fettle tune`.
 #[derive(Debug, Parser)]
 #[command(
-    after_help = "Examples:\n  fettle tune -p 4711\n  fettle tune -p 4711 --work 'redis-cli info stats | grep total_commands'\n  fettle tune -p 4711 --root handleRequest --lib 'libssl*' --pairs 40\n  fettle tune -p 4711 --samples --time 20\n  fettle tune -p 4711 --alone --dry-run --json\n  fettle tune -p 4711 --dry-run --save server.profile\n  fettle tune --apply server.profile -- ./server --port 80\n\nCounts for a while which code runs, lays it out in the order in which it runs, compares old and\nnew code in the process and keeps the new one if it is faster for certain. Processes that were\nforked from the same execution of the program (a server and those that work for it) are tuned\ntogether; whatever they fork later has the new code by birth. The process must be\nunder its usual load. It goes on running; its threads stand still for some milliseconds each time\nthat code is switched. `fettle undo PID` takes everything back.\n\nExit status: 0 the process is faster; 1 it is as it was; 2 error."
+    after_help = "Examples:\n  fettle tune -p 4711\n  fettle tune -p 4711 --work-counter 'redis-cli info stats | grep total_commands'\n  fettle tune -p 4711 --root handleRequest --lib 'libssl*' --rounds 40\n  fettle tune -p 4711 --samples --time 20\n  fettle tune -p 4711 --no-group --dry-run --json\n  fettle tune -p 4711 --dry-run --save server.profile\n  fettle tune --apply server.profile -- ./server --port 80\n\nCounts for a while which code runs, lays it out in the order in which it runs, compares old and\nnew code in the process and keeps the new one if it is faster for certain. Processes that were\nforked from the same execution of the program (a server and those that work for it) are tuned\ntogether; whatever they fork later has the new code by birth. The process must be\nunder its usual load. It goes on running; its threads stand still for some milliseconds each time\nthat code is switched. `fettle undo PID` takes everything back.\n\nExit status: 0 the process is faster, or --dry-run found a layout; 1 it is as it was; 2 error."
 )]
 pub struct Args {
     /// The process
@@ -59,19 +59,20 @@ pub struct Args {
     /// A command that prints a number which grows with the process's work; without it, its read
     /// and write system calls are its work, or for root all of its system calls if it makes few of
     /// those
-    #[arg(long, value_name = "COMMAND")]
+    #[arg(long = "work-counter", alias = "work", value_name = "COMMAND")]
     work: Option<String>,
     /// Compare in so many rounds: old, new, new, old. Fewer than 5 would tell nothing
-    #[arg(long, value_name = "N", default_value_t = 20, value_parser = pairs)]
+    #[arg(long = "rounds", alias = "pairs", value_name = "N", default_value_t = 20)]
+    #[arg(value_parser = pairs)]
     pairs: usize,
     /// Each turn of a round takes so long
     #[arg(long, value_name = "SECONDS", default_value_t = 0.25)]
     turn: f64,
     /// Do not compare: leave the new code in place
-    #[arg(long)]
+    #[arg(long = "no-compare", alias = "keep")]
     keep: bool,
     /// Only this process, not those that it was forked from or with, or has forked
-    #[arg(long)]
+    #[arg(long = "no-group", alias = "alone")]
     alone: bool,
     /// Lay every function's blocks out at random, by this seed: for tests
     #[arg(long, value_name = "SEED", hide = true)]
@@ -82,7 +83,8 @@ pub struct Args {
     threshold: f64,
     /// Count, lay out and compare so often, in another of four ways each time, the model's best
     /// first: the fastest stays
-    #[arg(long, value_name = "N", default_value_t = 1, conflicts_with = "keep")]
+    #[arg(long = "candidates", alias = "passes", value_name = "N", default_value_t = 1)]
+    #[arg(conflicts_with = "keep")]
     #[arg(value_parser = clap::value_parser!(u8).range(1..=4))]
     passes: u8,
     /// Go on: compare again every so many seconds, and tune anew when the load has changed
@@ -207,7 +209,9 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     });
     let outcome = outcome.map_err(|error| explained(&folder, &process, error))?;
     printed?;
-    Ok(ExitCode::from(u8::from(!outcome.kept)))
+    // A dry run that decided something did what it was asked for.
+    let done = outcome.kept || (args.dry_run && !outcome.decided.is_empty());
+    Ok(ExitCode::from(u8::from(!done)))
 }
 
 /// What to tell of an error after which a process may not be as it was.
