@@ -66,7 +66,8 @@ fn page(name: &str, examples: &[String]) -> Result<Page> {
     let setup = std::fs::read_to_string(&file)
         .with_context(|| format!("{}: what the examples of the help need", file.display()))?;
     let mut page = Page { name: format!("fettle {name} --help"), ..Page::default() };
-    page.needs = directives(&setup, "# needs: ").flat_map(|l| l.split(' ')).map(String::from).collect();
+    page.needs =
+        directives(&setup, "# needs: ").flat_map(|l| l.split(' ')).map(String::from).collect();
     page.quick = setup.lines().any(|line| line == "# quick");
     for example in examples {
         let begins = |what: &str| example.starts_with(what);

@@ -85,7 +85,10 @@ pub fn run(options: &Options) -> Result<Score> {
             bless(&page, &results)?;
         }
     }
-    println!("examples: {} right, {} wrong, {} pages skipped", score.passed, score.failed, score.skipped);
+    println!(
+        "examples: {} right, {} wrong, {} pages skipped",
+        score.passed, score.failed, score.skipped
+    );
     Ok(score)
 }
 
@@ -96,7 +99,8 @@ fn pages(binary: &Path) -> Result<Vec<Page>> {
         names.push(format!("docs/user/{}", entry?.file_name().to_string_lossy()));
     }
     names.sort();
-    let read = |name: &String| Page::parse(name, &std::fs::read_to_string(repo::root().join(name))?);
+    let read =
+        |name: &String| Page::parse(name, &std::fs::read_to_string(repo::root().join(name))?);
     let mut pages = names.iter().map(read).collect::<Result<Vec<Page>>>()?;
     pages.extend(help::pages(binary)?);
     Ok(pages)

@@ -146,7 +146,12 @@ fn examples(first: usize, body: &[&str]) -> Vec<Example> {
             (Some(command), _) => {
                 goes_on = command.ends_with('\\');
                 let command = command.to_owned();
-                found.push(Example { line: first + number, lines: 1, command, ..Example::default() });
+                found.push(Example {
+                    line: first + number,
+                    lines: 1,
+                    command,
+                    ..Example::default()
+                });
             }
             (None, Some(last)) => last.output.push((*line).into()),
             (None, None) => {}

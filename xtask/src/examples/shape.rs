@@ -72,9 +72,15 @@ mod tests {
     fn figures_may_differ_and_words_may_not() {
         let actual = lines("6.7 s wall, 4.27 s CPU\n2.27 s 41.9 % 3 4 main\nfunctions  reason\n");
         assert_eq!(missing(&lines("7.83 s wall, 962 ms CPU"), &actual), None);
-        assert_eq!(missing(&lines("310 ms  21.8 %  5  6  sub_2cad0\n...\nfunctions  reason"), &actual), None);
+        assert_eq!(
+            missing(&lines("310 ms  21.8 %  5  6  sub_2cad0\n...\nfunctions  reason"), &actual),
+            None
+        );
         assert_eq!(missing(&lines("functions  cause"), &actual), Some("functions  cause"));
-        assert_eq!(missing(&lines("functions  reason\n6 s wall, 4 s CPU"), &actual), Some("6 s wall, 4 s CPU"));
+        assert_eq!(
+            missing(&lines("functions  reason\n6 s wall, 4 s CPU"), &actual),
+            Some("6 s wall, 4 s CPU")
+        );
         assert_eq!(missing(&lines("note: 3 calls were open"), &actual), None);
     }
 }

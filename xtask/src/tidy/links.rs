@@ -9,9 +9,8 @@ use regex::Regex;
 use super::{Problem, Source};
 use crate::repo;
 
-static LINK: LazyLock<Regex> = LazyLock::new(|| {
-    Regex::new(r"\]\(([^()\s]+)\)").unwrap_or_else(|error| panic!("{error}"))
-});
+static LINK: LazyLock<Regex> =
+    LazyLock::new(|| Regex::new(r"\]\(([^()\s]+)\)").unwrap_or_else(|error| panic!("{error}")));
 
 /// The book's table of contents.
 const CONTENTS: &str = "docs/SUMMARY.md";
@@ -108,7 +107,10 @@ mod tests {
     fn dead_links_are_found() {
         let page = |name: &str, text: &str| Source { name: name.into(), text: text.into() };
         let pages = [
-            page("README.md", "[a](GLOSSARY.md#glossary) [b](GLOSSARY.md#none) [c](none.md) `[d](e)`"),
+            page(
+                "README.md",
+                "[a](GLOSSARY.md#glossary) [b](GLOSSARY.md#none) [c](none.md) `[d](e)`",
+            ),
             page("GLOSSARY.md", "# Glossary\n```\n[x](y)\n```\n"),
         ];
         let mut problems = Vec::new();

@@ -10,13 +10,20 @@ use regex::Regex;
 use super::{Problem, Source};
 
 /// Files and folders in which the words must not come back. Code joins as it is cleaned.
-const CLEAN: [&str; 5] = ["README.md", "CONTRIBUTING.md", "SECURITY.md", "docs/", "tests/examples/"];
+const CLEAN: [&str; 5] =
+    ["README.md", "CONTRIBUTING.md", "SECURITY.md", "docs/", "tests/examples/"];
 
 /// What must not be said, as a pattern, and what is said instead.
 const WORDS: [(&str, &str); 24] = [
-    (r"\bleads? (a thread|threads)? ?into the middle\b|\bmidway\b", "on-stack replacement, OSR entry"),
+    (
+        r"\bleads? (a thread|threads)? ?into the middle\b|\bmidway\b",
+        "on-stack replacement, OSR entry",
+    ),
     (r"\bled (back|out)\b(?! by)", "deoptimisation, return-address patching"),
-    (r"\bstood still\b|\bstands? still\b|\bstint\b|\berrand\b", "stop-the-world pause, pause budget"),
+    (
+        r"\bstood still\b|\bstands? still\b|\bstint\b|\berrand\b",
+        "stop-the-world pause, pause budget",
+    ),
     (r"\bspringboards?\b", "entry patch"),
     (r"\bgates?\b", "deopt jump, entry guard"),
     (r"\bheirs?\b|\bby birth\b|\bbequeath", "forked child, patches inherited over fork"),
@@ -29,7 +36,10 @@ const WORDS: [(&str, &str); 24] = [
     (r"\bcirculation\b", "min-cost-flow profile inference"),
     (r"\borphan exits?\b|\bleft frames?\b", "unmatched exit, unwound frame"),
     (r"\bown probes?\b", "user probe"),
-    (r"\bhindsight\b|\bon behalf of\b|\bon whose behalf\b", "deferred attribution, proxy attribution"),
+    (
+        r"\bhindsight\b|\bon behalf of\b|\bon whose behalf\b",
+        "deferred attribution, proxy attribution",
+    ),
     (r"\bcollecting machines?\b", "aggregator"),
     (r"\bprocessor time\b|\boff the processor\b", "CPU time, off-CPU"),
     (r"\b(taken|takes?|took|taking) (it |them |all of it |everything )?back\b", "revert"),

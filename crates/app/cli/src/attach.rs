@@ -85,7 +85,8 @@ fn run_attached(args: &Args, pid: u32) -> anyhow::Result<ExitCode> {
 /// asked for: many programs are no more than a call of a library.
 fn tell_where_code_is(process: &Process, args: &Args, calls: u64) {
     // A user probe counts what it wants, which need not be calls.
-    if args.probe.is_some() || calls >= FEW || args.quiet || args.json || !args.libraries.is_empty() {
+    if args.probe.is_some() || calls >= FEW || args.quiet || args.json || !args.libraries.is_empty()
+    {
         return;
     }
     let main = std::fs::read_link(process.executable()).unwrap_or_default();

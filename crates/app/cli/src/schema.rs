@@ -283,7 +283,9 @@ fn events(prefix: &str, trace: Option<&Path>, schema: Option<&Path>) -> anyhow::
     lines.retain(|(name, _)| name.starts_with(prefix));
     if lines.is_empty() {
         match (trace, prefix) {
-            (Some(path), "") => say!("fettle: {} has no events and no recorded calls", path.display()),
+            (Some(path), "") => {
+                say!("fettle: {} has no events and no recorded calls", path.display())
+            }
             _ => say!("fettle: no event's name begins with {prefix:?}"),
         }
         return Ok(ExitCode::from(1));

@@ -212,11 +212,13 @@ fn skipped(rows: &[SkippedRow], terminal: Terminal, out: &mut String) {
     // counts it in the same way.
     let (chosen, rows): (Vec<&SkippedRow>, Vec<&SkippedRow>) =
         rows.iter().partition(|row| row.reason == NOT_SELECTED);
-    let sum = |rows: &[&SkippedRow]| {
-        rows.iter().fold(0u64, |sum, row| sum.saturating_add(row.functions))
-    };
+    let sum =
+        |rows: &[&SkippedRow]| rows.iter().fold(0u64, |sum, row| sum.saturating_add(row.functions));
     if !chosen.is_empty() {
-        out.push_str(&format!("\n{} not selected\n", plural(sum(&chosen), "function", "functions")));
+        out.push_str(&format!(
+            "\n{} not selected\n",
+            plural(sum(&chosen), "function", "functions")
+        ));
     }
     if rows.is_empty() {
         return;
