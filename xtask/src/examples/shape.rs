@@ -13,7 +13,7 @@ use regex::Regex;
 static FIGURE: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(
         r"(?x) \b0x[0-9a-f]+ | sub_[0-9a-f]+ | \b[0-9a-f]{12,}\b
-          | [-+±]?\d[\d.,:TZ]* (?: [ ]? (?: ns|µs|us|ms|s|kB|MB|GB|%|×) (?: \b|$) )? ",
+          | [-+±]?\d[\d.,:TZ]* (?: \x20? (?: ns|µs|us|ms|s|kB|MB|GB|%|×) (?: \b|$) )? ",
     )
     .unwrap_or_else(|error| panic!("{error}"))
 });
