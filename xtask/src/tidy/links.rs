@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 
 use regex::Regex;
 
-use super::{Problem, Source};
+use super::source::{Problem, Source};
 use crate::repo;
 
 static LINK: LazyLock<Regex> =

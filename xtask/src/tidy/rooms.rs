@@ -1,7 +1,7 @@
 //! What the documents at the root must keep: every crate and runtime folder is described, the
 //! glossary is sorted, and the README is read to its end.
 
-use super::{Problem, Source};
+use super::source::{Problem, Source};
 
 /// Most lines of README.md.
 const README_LINES: usize = 150;

@@ -7,7 +7,7 @@ use std::sync::LazyLock;
 
 use regex::Regex;
 
-use super::{Problem, Source};
+use super::source::{Problem, Source};
 
 /// Files and folders in which the words must not come back. Code joins as it is cleaned.
 const CLEAN: [&str; 5] =
