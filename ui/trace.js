@@ -58,7 +58,7 @@ function lacks(trace, report) {
     ...losses.map(({ what, count: n }) => `${count(n)} ${what}`),
     ...(trace.cut_off ? ["The recording did not end properly; what was stored is shown."] : []),
     ...warnings, ...(report?.notes ?? []),
-    ...(report?.skipped ?? []).map(({ reason, functions }) => `${plural(functions, "function")} left alone: ${reason}`),
+    ...(report?.skipped ?? []).map(({ reason, functions }) => `${plural(functions, "function")} left unmodified: ${reason}`),
   ];
   const says = items.length ? make("ul", {}, ...items.map((item) => make("li", {}, item)))
     : make("p", {}, "Nothing that is known of: every call that ended has its record.");

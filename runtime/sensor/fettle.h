@@ -19,7 +19,7 @@
  * slot is a ring of cells. To commit is to move `reserved` by one `cmpxchg` without lock prefix
  * (reserve first), then to store the payload, then the mark (store second). A program that is
  * killed between two of these instructions leaves a cell without mark, which the consumer counts
- * as lost. docs/sensors.md has the whole protocol.
+ * as lost. docs/internals/sensors.md has the whole protocol.
  *
  * All that a thread needs to find its slot lies in memory that a fork wipes (MADV_WIPEONFORK), so
  * a child finds zeros where `slot` was, and takes the slow path to sensors of its own.

@@ -7,7 +7,7 @@ use std::time::Instant;
 use anyhow::{Context, Result, bail};
 
 use crate::corpus::{self, Tally};
-use crate::{bench, java, page, proc, repo, tidy, torture};
+use crate::{bench, examples, java, page, proc, repo, tidy, torture};
 
 /// How much of it.
 #[derive(clap::Args, Debug, Clone)]
@@ -162,6 +162,15 @@ fn outside(binary: &Path, score: &mut Score, broken: &mut Vec<String>) {
     match corpus::run(&corpus::Options::smoke(binary)) {
         Ok(tally) => score.add_tally(&tally),
         Err(error) => note(broken, "corpus", Err(error)),
+    }
+    say("documented examples, those that take seconds");
+    match examples::run(&examples::Options::quick(binary)) {
+        Ok(ran) => {
+            score.passed += ran.passed;
+            score.failed += ran.failed;
+            score.ignored += ran.skipped;
+        }
+        Err(error) => note(broken, "documented examples", Err(error)),
     }
     say(
         "probe effect (by the tests' build: what the recorder takes beside the program is not a release's)",

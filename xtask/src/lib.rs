@@ -11,6 +11,8 @@ pub mod bench;
 pub mod ci;
 pub mod corpus;
 pub mod demo;
+pub mod docs;
+pub mod examples;
 pub mod fettle;
 pub mod fuzz;
 pub mod java;

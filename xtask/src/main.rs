@@ -4,7 +4,7 @@
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use xtask::{attach, bench, ci, corpus, demo, fuzz, tidy, torture};
+use xtask::{attach, bench, ci, corpus, demo, docs, examples, fuzz, tidy, torture};
 
 /// Chores of the Fettle repository.
 #[derive(Parser)]
@@ -33,6 +33,10 @@ enum Chore {
     Bench(bench::Bench),
     /// Runs the fuzz targets for a while
     Fuzz(fuzz::Options),
+    /// Runs every documented example, and compares what it prints
+    Examples(examples::Options),
+    /// Checks the book, writes the reference of all commands, and builds it where mdBook is installed
+    Docs(docs::Options),
     /// Records a real server under load and shows what comes out
     Demo(demo::Options),
 }
@@ -47,6 +51,8 @@ fn main() -> ExitCode {
         Chore::Attach(options) => attach::run(&options),
         Chore::Bench(which) => bench::run(&which),
         Chore::Fuzz(options) => fuzz::run(&options),
+        Chore::Examples(options) => examples::run(&options).map(|score| score.failed == 0),
+        Chore::Docs(options) => docs::run(&options),
         Chore::Demo(options) => demo::run(&options),
     };
     match outcome {

@@ -18,7 +18,7 @@
 //!
 //! Everything here may be used in signal handlers, the first use too, and keeps `errno`. A child
 //! of a fork has sensors of its own. The C header `fettle.h` beside this crate does the same in
-//! the same words; [`fettle_abi::sensor`] has the layouts and `docs/sensors.md` the guarantees.
+//! the same words; [`fettle_abi::sensor`] has the layouts and `docs/internals/sensors.md` the guarantees.
 
 #[cfg(not(all(target_arch = "x86_64", target_os = "linux")))]
 compile_error!("fettle knows x86-64 Linux only");

@@ -2,10 +2,13 @@
 
 mod arrows;
 mod length;
+mod links;
 mod modules;
 mod paths;
+mod rooms;
 mod source;
 mod text;
+mod words;
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -43,11 +46,21 @@ pub fn check(sources: &[Source]) -> Result<Vec<Problem>> {
     for source in sources {
         text::check(source, &mut problems);
         paths::check(source, &mut problems);
+        words::check(source, &mut problems);
     }
+    links::check(sources, &mut problems);
+    rooms::check(sources, &mut problems);
     text::check_unsafe_is_forbidden(sources, &mut problems);
     length::check(sources, &mut problems)?;
     arrows::check(sources, &mut problems);
     modules::check(sources, &mut problems)?;
+    Ok(problems)
+}
+
+/// What is wrong with the book: dead links, and pages that its contents do not list.
+pub fn book() -> Result<Vec<Problem>> {
+    let mut problems = Vec::new();
+    links::check(&sources()?, &mut problems);
     Ok(problems)
 }
 

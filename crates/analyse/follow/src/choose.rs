@@ -75,6 +75,29 @@ pub fn choose(trace: &Trace) -> Result<Choice> {
     Err(Error::NothingToFollow)
 }
 
+/// Events that follow from a trace's calls and switches, beside those that it stores as such.
+///
+/// # Errors
+///
+/// When the trace's tables cannot be read.
+pub fn derived_events(trace: &Trace) -> Result<Vec<&'static str>> {
+    let mut events = Vec::new();
+    if trace.manifest().totals.records > 0 {
+        events.extend(["call", "call_end"]);
+    }
+    let functions = functions_with_arguments(trace)?;
+    if !functions.is_empty() {
+        events.extend(["arguments", "result"]);
+    }
+    if functions.values().any(|name| locking::function(name).is_some()) {
+        events.extend(["lock_wait", "lock_acquired", "lock_released", "lock_given_up"]);
+    }
+    if trace.manifest().switches {
+        events.extend(["switch_out", "switch_in"]);
+    }
+    Ok(events)
+}
+
 /// The one of [`AT_ONCE`] that all questions are of which servers got, if there are some.
 fn asked_at_once(trace: &Trace) -> Result<Option<(&'static str, &'static str)>> {
     let (mut stream, _) = trace.events(&mut |kind| {

@@ -52,7 +52,7 @@ mod view;
 
 pub use analyses::found::{Cell, Findable, Found, FoundColumn, Unit};
 pub use analyses::{Findings, analyses};
-pub use choose::{Choice, choose, choose_by};
+pub use choose::{Choice, choose, choose_by, derived_events};
 pub use diff::{Diff, DiffGroup, DiffRow, DiffSide, diff};
 pub use error::{Error, Result};
 pub use export::SpanFormat;

@@ -30,7 +30,7 @@ pub struct Summary {
 /// A number of things, and what they are.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Count {
-    /// Name, as in `docs/schemas.md`.
+    /// Name, as in `docs/user/schemas.md`.
     pub name: &'static str,
     /// What it means.
     pub meaning: &'static str,

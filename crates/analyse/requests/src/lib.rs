@@ -18,7 +18,7 @@
 //! # Ok::<(), fettle_requests::Report>(())
 //! ```
 //!
-//! `docs/schemas.md` has the language and its meaning. The way through the crate:
+//! `docs/user/schemas.md` has the language and its meaning. The way through the crate:
 //!
 //! 1. A text becomes tokens (`lexer`), a tree in which every name knows its place (`parser`,
 //!    `syntax`), and, checked, a [`Program`] (`check`, `program`) in which every name is a number and

@@ -1,4 +1,4 @@
-//! From tokens to [`File`], by recursive descent. `docs/schemas.md` has the grammar; each function
+//! From tokens to [`File`], by recursive descent. `docs/user/schemas.md` has the grammar; each function
 //! here is one of its rules.
 //!
 //! After an error the parser goes on at the next word that begins an item, so one slip does not

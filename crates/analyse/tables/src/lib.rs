@@ -2,7 +2,7 @@
 //!
 //! What the engine finds are trees: a request with its sections, what was done in each, and its
 //! events. SQL, data frames and other people's programs want tables. [`Table`] says which there are
-//! and what their columns are, `docs/query.md` explains them, and [`Builders`] makes batches of them
+//! and what their columns are, `docs/user/tables.md` explains them, and [`Builders`] makes batches of them
 //! as requests are completed, so that memory is that of a batch.
 //!
 //! - [`write_parquet`] writes them as files that DuckDB, Polars and Spark read.

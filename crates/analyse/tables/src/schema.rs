@@ -204,8 +204,8 @@ mod tests {
 
     #[test]
     fn every_table_and_column_is_documented() {
-        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../docs/query.md");
-        let docs = std::fs::read_to_string(path).expect("docs/query.md");
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../docs/user/tables.md");
+        let docs = std::fs::read_to_string(path).expect("docs/user/tables.md");
         for table in Table::ALL {
             let heading = format!("### `{}`", table.name());
             let (_, about) = docs.split_once(&heading).expect(&heading);

@@ -87,7 +87,9 @@ fn run_attached(args: &Args, pid: u32) -> anyhow::Result<ExitCode> {
 /// Where the code is of a process that has hardly called a probed function, unless libraries were
 /// asked for: many programs are no more than a call of a library.
 fn tell_where_code_is(process: &Process, args: &Args, calls: u64) {
-    if calls >= FEW || args.quiet || args.json || !args.libraries.is_empty() {
+    // A user probe counts what it wants, which need not be calls.
+    if args.probe.is_some() || calls >= FEW || args.quiet || args.json || !args.libraries.is_empty()
+    {
         return;
     }
     let main = std::fs::read_link(process.executable()).unwrap_or_default();
@@ -171,7 +173,7 @@ fn check(args: &Args) -> anyhow::Result<()> {
         (args.kernel || args.payload > 0 || args.call_times, "the kernel's events"),
         (!args.arguments.is_empty() || args.locks, "--args and --locks"),
         (args.depth.is_some(), "--depth"),
-        (args.when_full.is_some(), "--when-full"),
+        (args.when_full.is_some(), "--on-full"),
         (args.to.is_some(), "--to"),
     ];
     match given.iter().find(|(given, _)| *given) {

@@ -5,10 +5,10 @@ use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 
-/// Where schedulers are unless told otherwise.
+/// Where schedulers are by default.
 const SCHEDULER: &str = "127.0.0.1:50050";
 
-/// Find requests on several machines
+/// Find requests on several machines (in a build with the feature `cluster`)
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
   fettle cluster scheduler
@@ -16,8 +16,11 @@ const SCHEDULER: &str = "127.0.0.1:50050";
   fettle requests big.fettle --schema sockets --cluster 127.0.0.1:50050 \\
       --sql 'SELECT class, count(*), avg(response_ns) FROM requests GROUP BY class'
 
+This takes a fettle that was built with the feature `cluster`:
+  cargo build --release --package fettle-cli --features cluster
+
 All machines have to see the trace under the same name. Connections are neither encrypted nor
-authenticated: bind to addresses of a network that is yours. docs/query.md tells how it scales.")]
+authenticated: bind to addresses of a network that is yours. docs/user/cluster.md has the rest.")]
 pub struct ClusterArgs {
     #[command(subcommand)]
     command: Command,

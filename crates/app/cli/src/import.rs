@@ -20,7 +20,7 @@ use crate::output;
   fettle import spans.json --format otlp
   fettle requests                                 what the new trace says
 
-What comes from where: docs/import.md.")]
+What comes from where: docs/user/import.md.")]
 pub struct ImportArgs {
     /// Files and folders; several are parts of one trace, on one clock
     #[arg(required = true, value_name = "FILE")]

@@ -21,7 +21,7 @@ pub struct Args {
     /// Executables, shared libraries or object files
     #[arg(required = true)]
     files: Vec<PathBuf>,
-    /// Name every function that was left alone
+    /// Name every function that was left unmodified
     #[arg(long)]
     list: bool,
     /// Print one JSON object per file

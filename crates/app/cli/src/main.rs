@@ -6,6 +6,7 @@
 #[macro_use]
 mod output;
 
+mod alias;
 mod apply;
 mod attach;
 mod cache;
@@ -31,9 +32,11 @@ mod trace;
 mod tune;
 mod ui;
 
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use clap::{CommandFactory, Parser, Subcommand};
+use anyhow::Context;
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::output::told;
 
@@ -48,7 +51,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
     name = "fettle",
     version,
     max_term_width = 100,
-    after_help = "Examples:\n  fettle record -- redis-server --port 7777\n  fettle report redis-server.fettle\n  fettle lift /usr/bin/python3\n\nExit status: 0 done; 1 done, with something skipped or not found; 2 error.\n`fettle record` passes on the program's own status, and tells as shells do of one that\ncannot be executed (126) or is not there (127)."
+    after_help = "Examples:\n  fettle record -- redis-server --port 7777\n  fettle report redis-server.fettle\n  fettle lift /usr/bin/python3\n\nExit status: 0 done; 1 done, with something skipped or not found; 2 error.\n`fettle record` passes on the program's own status; as in shells it is 126 where the program\ncannot be executed, and 127 where there is none."
 )]
 struct Cli {
     #[command(subcommand)]
@@ -59,7 +62,7 @@ struct Cli {
 enum Command {
     /// Run a program with a probe in each of its functions and write a trace
     Record(record::Args),
-    /// Take in the traces of recorders on other machines, while they record
+    /// Receive the traces of recorders on other machines, while they record
     Collect(collect::CollectArgs),
     /// Send what a recorder could not send to its collector
     Send(collect::SendArgs),
@@ -69,7 +72,7 @@ enum Command {
     Report(report::ReportArgs),
     /// Show the requests in a trace, and where their time went
     Requests(requests::RequestsArgs),
-    /// Find requests on several machines
+    /// Find requests on several machines (in a build with the feature `cluster`)
     Cluster(cluster::ClusterArgs),
     /// Look at schemas, which say what a request is
     Schema(schema::SchemaArgs),
@@ -89,11 +92,11 @@ enum Command {
     Layout(layout::LayoutArgs),
     /// Lay the hot code of a running process out anew
     Tune(tune::Args),
-    /// Take back what was changed in a running process
+    /// Revert what was changed in a running process
     Undo(tune::UndoArgs),
     /// Show which running processes are changed, and how
     Status(tune::StatusArgs),
-    /// Tell gdb and perf the names of new code in a running process
+    /// Give gdb and perf the names of rewritten text in a running process
     Symbols(symbols::Args),
     /// Show how much of a file can be lifted, and why the rest cannot
     Lift(lift::Args),
@@ -106,8 +109,39 @@ enum Command {
         /// The shell
         shell: clap_complete::Shell,
     },
-    /// Print the manual page
-    Man,
+    /// Print the manual page, or write those of all commands into a folder
+    Man {
+        /// The folder, which is made if it is not there
+        dir: Option<PathBuf>,
+    },
+}
+
+/// The commands by what people want, as `fettle --help` lists them.
+const JOBS: [(&str, &[&str]); 5] = [
+    ("Observe", &["record", "instrument", "sensors", "import", "lift"]),
+    ("Understand", &["report", "requests", "ui", "export", "schema", "cluster"]),
+    ("Tune", &["tune", "undo", "status", "symbols", "layout"]),
+    ("Move", &["collect", "send", "merge"]),
+    ("Look after", &["trace", "cache", "completions", "man", "help"]),
+];
+
+/// The command line, with a help that is grouped by job.
+fn command() -> clap::Command {
+    let mut command = Cli::command();
+    // Adds `help`.
+    command.build();
+    let mut jobs = String::new();
+    for (job, names) in JOBS {
+        jobs.push_str(&format!("{job}:\n"));
+        for command in names.iter().filter_map(|name| command.find_subcommand(name)) {
+            let about = command.get_about().map(ToString::to_string).unwrap_or_default();
+            jobs.push_str(&format!("  {:11}  {about}\n", command.get_name()));
+        }
+        jobs.push('\n');
+    }
+    Cli::command().help_template(format!(
+        "{{about}}\n\n{{usage-heading}} {{usage}}\n\n{jobs}Options:\n{{options}}{{after-help}}"
+    ))
 }
 
 fn main() -> ExitCode {
@@ -115,7 +149,7 @@ fn main() -> ExitCode {
 }
 
 fn run() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = Cli::from_arg_matches(&command().get_matches()).unwrap_or_else(|error| error.exit());
     let result = match cli.command {
         Command::Record(args) => record(args),
         Command::Collect(args) => collect::run(&args),
@@ -144,7 +178,7 @@ fn run() -> ExitCode {
             clap_complete::generate(shell, &mut command, "fettle", &mut std::io::stdout());
             Ok(ExitCode::SUCCESS)
         }
-        Command::Man => man(),
+        Command::Man { dir } => man(dir.as_deref()),
     };
     result.unwrap_or_else(|error| {
         if is_broken_pipe(&error) {
@@ -165,15 +199,42 @@ fn record(args: record::Args) -> anyhow::Result<ExitCode> {
     recorded.or_else(|error| record::failed(error, quiet))
 }
 
-fn man() -> anyhow::Result<ExitCode> {
-    clap_mangen::Man::new(Cli::command()).render(&mut std::io::stdout())?;
+fn man(dir: Option<&Path>) -> anyhow::Result<ExitCode> {
+    match dir {
+        None => clap_mangen::Man::new(Cli::command()).render(&mut std::io::stdout())?,
+        Some(dir) => {
+            let what = || format!("cannot write manual pages to {}", dir.display());
+            std::fs::create_dir_all(dir).with_context(what)?;
+            clap_mangen::generate_to(Cli::command(), dir).with_context(what)?;
+        }
+    }
     Ok(ExitCode::SUCCESS)
 }
 
-/// Whether whoever reads our output stopped reading, which is no error of ours.
+/// Whether the reader of our output stopped reading, which is no error of ours.
 fn is_broken_pipe(error: &anyhow::Error) -> bool {
     error
         .chain()
         .filter_map(|e| e.downcast_ref::<std::io::Error>())
         .any(|e| e.kind() == std::io::ErrorKind::BrokenPipe)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_help_lists_each_command_once() {
+        let mut built = Cli::command();
+        built.build();
+        for command in built.get_subcommands().filter(|command| !command.is_hide_set()) {
+            let name = command.get_name();
+            let listed = JOBS.iter().flat_map(|(_, names)| *names).filter(|n| **n == name).count();
+            assert_eq!(listed, 1, "{name}");
+        }
+        let listed: usize = JOBS.iter().map(|(_, names)| names.len()).sum();
+        assert_eq!(listed, built.get_subcommands().count());
+        let help = command().render_help().to_string();
+        assert!(help.contains("Look after:\n  trace "), "{help}");
+    }
 }

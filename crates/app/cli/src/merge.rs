@@ -20,7 +20,7 @@ use crate::output;
   fettle merge web.fettle db.fettle -o both.fettle --offset 0
                                                   without messages: by the clocks of the walls
 
-Clocks are aligned by messages between the machines: docs/merge.md.")]
+Clocks are aligned by messages between the machines: docs/user/merge.md.")]
 pub struct MergeArgs {
     /// Traces; the first one's clock is that of the new one
     #[arg(required = true, num_args = 2.., value_name = "TRACE")]

@@ -11,6 +11,11 @@ use anyhow::{Context, bail};
 use fettle_report::render::{Terminal, count};
 use fettle_trace::{Error, Trace, open_or_recover_with};
 
+/// A number with the word for one, or for several.
+pub fn plural(n: u64, one: &str, several: &str) -> String {
+    format!("{n} {}", if n == 1 { one } else { several })
+}
+
 /// Width and colours of standard output.
 pub fn terminal(no_color: bool) -> Terminal {
     let stdout = io::stdout();

@@ -26,13 +26,14 @@ use fettle_trace::{Manifest, ProbeMode};
 use serde_json::json;
 
 use crate::mode::ModeArg;
+use crate::output::{self, plural};
 use crate::select::SelectArgs;
-use crate::{output, threads};
+use crate::threads;
 
 /// Arguments of `fettle record`.
 #[derive(Debug, Parser)]
 #[command(
-    after_help = "Examples:\n  fettle record -- lua5.4 script.lua\n  fettle record --mode count -o quick.fettle -- make -j2\n  fettle record --only 'sqlite3*' --skip '*Mutex*' -- sqlite3 my.db 'SELECT …'\n  fettle record --lib 'libcrypto*' --lib 'libssl*' -- python3 client.py\n  fettle record --lib '*' --mode time -- grep -r needle .\n  fettle record --locks -- ./server\n  sudo fettle record --kernel --no-probes -- ./server\n  sudo fettle record -p 1234 --duration 10s\n  fettle record -p 1234 --mode time --duration 10s\n  fettle record -p 1234 --mode edges --lib 'libssl*' --duration 10s\n  sudo fettle record --payload 1024 -p 1234\n  fettle record --to collector.example:7117 -- ./server\n\nThe program's input, output, exit status and signals are its own. Ctrl-C reaches the program;\nthe trace is whole all the same.\n\nExit status: the program's; 2 error, also where the program's is 0 and the trace is not whole;\n126 the program cannot be executed; 127 there is none."
+    after_help = "Examples:\n  fettle record -- lua5.4 script.lua\n  fettle record --mode count -o quick.fettle -- make -j2\n  fettle record --lib 'libsqlite3*' --only 'sqlite3*' --skip '*mutex*' -- sqlite3 my.db .tables\n  fettle record --lib 'libcrypto*' --lib 'libssl*' -- python3 client.py\n  fettle record --lib '*' --mode time -- grep -r needle .\n  fettle record --locks -- ./server\n  sudo fettle record --kernel --no-probes -- ./server\n  sudo fettle record -p 1234 --duration 10s\n  fettle record -p 1234 --mode time --duration 10s\n  fettle record -p 1234 --mode edges --lib 'libssl*' --duration 10s\n  sudo fettle record --payload 1024 -p 1234\n  fettle record --to collector.example:7117 -- ./server\n\nThe program's input, output, exit status and signals are its own. Ctrl-C reaches the program;\nthe trace is whole all the same.\n\nExit status: the program's; 2 error, also where the program's is 0 and the trace is not whole;\n126 the program cannot be executed; 127 there is none."
 )]
 pub struct Args {
     /// Folder to write the trace to [default: PROGRAM.fettle, or PROGRAM-2.fettle and so on]
@@ -52,14 +53,14 @@ pub struct Args {
     /// events; may be repeated)
     #[arg(long = "args", value_name = "FUNCTION")]
     pub(crate) arguments: Vec<String>,
-    /// Record who takes which lock or semaphore and lets it go, in the C library, for `fettle requests
-    /// --analysis locks`; other functions only if --only names them
+    /// Record which thread takes which lock or semaphore and releases it, in the C library, for
+    /// `fettle requests --analysis locks`; other functions only if --only names them
     #[arg(long, conflicts_with_all = ["probe", "no_probes"])]
     pub(crate) locks: bool,
     /// A probe of your own: a C or Rust source with fettle_enter, fettle_leave or both, which run at
-    /// each entry and exit (see docs/probes.md); takes the place of --mode
+    /// each entry and exit (see docs/user/probes.md); takes the place of --mode
     #[arg(long, value_name = "FILE", conflicts_with = "mode")]
-    probe: Option<PathBuf>,
+    pub(crate) probe: Option<PathBuf>,
     /// Shared libraries to record as well, those loaded at start and those opened later: a path
     /// or file name with * and ?, such as 'libcrypto*', '/opt/app/*' or '*' for all (may be
     /// repeated)
@@ -68,9 +69,9 @@ pub struct Args {
     /// Ring for each thread's records, in MiB (a power of two)
     #[arg(long, value_name = "MIB", default_value_t = 16)]
     ring: u32,
-    /// What a thread does whose ring is full [default: drop; with --locks wait, for who has a lock
-    /// cannot be told when anything is lost]
-    #[arg(long, value_enum)]
+    /// What a thread does whose ring is full [default: drop; with --locks wait, for a lock's holder
+    /// is not known when anything is lost]
+    #[arg(long = "on-full", alias = "when-full", value_enum)]
     pub(crate) when_full: Option<PolicyArg>,
     /// Threads that can be recorded at once
     #[arg(long, value_name = "N", default_value_t = 1024)]
@@ -98,7 +99,7 @@ pub struct Args {
     pid: Vec<u32>,
     /// With --pid and probes: only this process, not those that it was forked from or with, or has
     /// forked
-    #[arg(long, requires = "pid")]
+    #[arg(long = "no-group", alias = "alone", requires = "pid")]
     pub(crate) alone: bool,
     /// Record the kernel's events of all processes; with a program, until it ends, otherwise until
     /// Ctrl-C
@@ -127,10 +128,10 @@ pub struct Args {
     #[arg(value_parser = clap::value_parser!(u32).range(..=i64::from(fettle_record::PAYLOAD_MOST)))]
     pub(crate) payload: u32,
     /// Send the trace to `fettle collect` on another machine while it is recorded; nothing of it
-    /// stays here (see docs/collect.md)
+    /// stays here (see docs/user/collect.md)
     #[arg(long, value_name = "HOST:PORT")]
     pub(crate) to: Option<String>,
-    /// With --to: the recorder's key, as the collecting machine has made it [default:
+    /// With --to: the recorder's key, as the aggregator has made it [default:
     /// ~/.config/fettle/recorder.key]
     #[arg(long, value_name = "FILE", requires = "to")]
     key: Option<PathBuf>,
@@ -229,7 +230,7 @@ pub fn failed(error: anyhow::Error, quiet: bool) -> anyhow::Result<ExitCode> {
 /// Runs the command, but for what [`Args::probed_pid`] is for.
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     if args.alone {
-        bail!("--alone goes with probes: say what to measure by --mode");
+        bail!("--no-group goes with probes: say what to measure by --mode");
     }
     if args.no_probes || args.command.is_empty() {
         return run_beside(&args);
@@ -377,12 +378,13 @@ fn remote(args: &Args) -> anyhow::Result<Option<Remote>> {
 /// One line on the kernel's events, and one on those that were lost.
 fn tell_events(manifest: &Manifest) {
     let (events, totals) = (&manifest.events, &manifest.totals);
+    let kinds = events.kinds.iter().filter(|kind| kind.rows > 0).count();
     say!(
-        "fettle: {} kernel events of {} kinds in {} threads of {} processes",
-        events.rows(),
-        events.kinds.iter().filter(|kind| kind.rows > 0).count(),
-        totals.threads,
-        totals.processes,
+        "fettle: {} of {} in {} of {}",
+        plural(events.rows(), "kernel event", "kernel events"),
+        plural(kinds as u64, "kind", "kinds"),
+        plural(totals.threads, "thread", "threads"),
+        plural(totals.processes, "process", "processes"),
     );
     if events.lost() > 0 {
         say!(
@@ -551,22 +553,22 @@ fn tell(outcome: &Outcome, place: &str) {
     let skipped: u64 = outcome.reasons.iter().map(|(_, n)| n).sum();
     let seen = outcome.functions_probed + skipped;
     say!(
-        "fettle: {} in {} threads of {} processes; {} of {seen} functions {}probed{}",
+        "fettle: {} in {} of {}; {} of {seen} functions {}probed{}",
         match outcome.finished.manifest.probe_mode.counts_blocks() {
             _ if outcome.finished.manifest.probe_mode == ProbeMode::Own =>
                 "your probe's values".to_owned(),
             true => "blocks counted".to_owned(),
-            false => format!("{} calls", totals.calls),
+            false => plural(totals.calls, "call", "calls"),
         },
-        totals.threads,
-        totals.processes,
+        plural(totals.threads, "thread", "threads"),
+        plural(totals.processes, "process", "processes"),
         outcome.functions_probed,
         match outcome.modules.len() {
             0 | 1 => String::new(),
             files => format!("in {files} files "),
         },
         if skipped > 0 {
-            format!(" ({skipped} left alone, see `fettle report`)")
+            format!(" ({skipped} left unmodified, see `fettle report`)")
         } else {
             String::new()
         },
@@ -577,7 +579,7 @@ fn tell(outcome: &Outcome, place: &str) {
     if totals.lost > 0 {
         say!(
             "fettle: {} of {} records were lost, the rings were full (counts and times stay \
-             exact); a larger --ring, --when-full wait or --mode time loses none",
+             exact); a larger --ring, --on-full wait or --mode time loses none",
             totals.lost,
             totals.lost + totals.records
         );

@@ -10,7 +10,7 @@ use fettle_report::{Analysis, Diff, Error, Options, SortBy, Weight};
 use fettle_trace::{ProbeMode, Trace};
 use serde_json::json;
 
-use crate::output;
+use crate::{alias, output};
 
 /// Show what a trace says: functions by time, callers, trees, latencies.
 #[derive(Args, Debug)]
@@ -140,6 +140,7 @@ pub fn run(mut args: ReportArgs) -> anyhow::Result<ExitCode> {
         What::Functions if analysis.manifest.probe_mode == ProbeMode::Own => What::Own,
         what => what,
     };
+    let what = what.by_recorded_name(&trace);
     match show((&trace, &analysis), what, &options, args.json, terminal) {
         Ok(text) => output::print(&text)?,
         // Looked for and not there: said, and told apart from a failure by the exit status.
@@ -151,6 +152,19 @@ pub fn run(mut args: ReportArgs) -> anyhow::Result<ExitCode> {
     }
     let damaged = !analysis.warnings.is_empty();
     Ok(ExitCode::from(u8::from(damaged)))
+}
+
+impl What {
+    /// The same question with the trace's own name of the function, where another one was given.
+    fn by_recorded_name(self, trace: &Trace) -> What {
+        let known = |name: String| alias::recorded_as(trace, &name).unwrap_or(name);
+        match self {
+            What::Function(name) => What::Function(known(name)),
+            What::Arguments(name) => What::Arguments(known(name)),
+            What::Histogram(name, file) => What::Histogram(known(name), file),
+            what => what,
+        }
+    }
 }
 
 fn what(args: &mut ReportArgs) -> What {

@@ -26,7 +26,7 @@ const BYTES_MAX: u64 = 1 << 20;
   fettle schema show sockets > mine.fettle-schema   to begin one's own
   fettle schema events rec                          events whose names begin so, and their fields
 
-The language: docs/schemas.md.")]
+The language: docs/user/schemas.md.")]
 pub struct SchemaArgs {
     #[command(subcommand)]
     command: SchemaCommand,
@@ -252,6 +252,16 @@ fn events(prefix: &str, trace: Option<&Path>, schema: Option<&Path>) -> anyhow::
             let fields = kind.fields.iter().map(|field| (field.name.as_str(), field.ty.name()));
             lines.push((kind.name.clone(), declaration(&kind.name, fields)));
         }
+        // Recorded calls are events, too, and so are locks that follow from them.
+        let derived = fettle_follow::derived_events(&trace)?;
+        let all = compile(&[Source::new("all", "use kernel\nuse probes\n".to_owned())], &shipped);
+        let all = all.map_err(|report| anyhow::anyhow!("{report}"))?;
+        for EventType { name, fields } in all.catalog().events() {
+            if derived.contains(&name.as_str()) && lines.iter().all(|(there, _)| there != name) {
+                let fields = fields.iter().map(|field| (field.name.as_str(), field.ty.name()));
+                lines.push((name.clone(), declaration(name, fields)));
+            }
+        }
         for error in damaged {
             say!("fettle: {error}");
         }
@@ -272,7 +282,12 @@ fn events(prefix: &str, trace: Option<&Path>, schema: Option<&Path>) -> anyhow::
     }
     lines.retain(|(name, _)| name.starts_with(prefix));
     if lines.is_empty() {
-        say!("fettle: no event's name begins with {prefix:?}");
+        match (trace, prefix) {
+            (Some(path), "") => {
+                say!("fettle: {} has no events and no recorded calls", path.display())
+            }
+            _ => say!("fettle: no event's name begins with {prefix:?}"),
+        }
         return Ok(ExitCode::from(1));
     }
     let text: String = lines.into_iter().map(|(_, line)| line).collect();

@@ -11,7 +11,7 @@ use serde_json::json;
 /// Arguments of `fettle symbols`.
 #[derive(Debug, Parser)]
 #[command(
-    after_help = "Examples:\n  fettle symbols 4711\n  gdb -p 4711 -x \"$(fettle symbols 4711 --gdb)\"\n  fettle symbols 4711 --perf && perf record -g -p 4711\n  fettle symbols 4711 --list | grep luaV\n\nThe new code of f is called f.fettle, its parts away from the entry f.fettle.cold. What is written\ngoes with `fettle undo`.\n\nExit status: 0 done; 2 error."
+    after_help = "Examples:\n  fettle symbols 4711\n  gdb -p 4711 -x \"$(fettle symbols 4711 --gdb)\"\n  fettle symbols 4711 --perf && perf record -g -p 4711\n  fettle symbols 4711 --list | grep luaV\n\nThe rewritten text of f is called f.fettle, its parts away from the entry f.fettle.cold. What is\nwritten goes with `fettle undo`.\n\nExit status: 0 done; 2 error."
 )]
 pub struct Args {
     /// The process
@@ -22,7 +22,7 @@ pub struct Args {
     /// Write /tmp/perf-PID.map, where perf looks, in the process's own tree of files
     #[arg(long, conflicts_with = "list")]
     perf: bool,
-    /// Print address, size and name of every piece of new code
+    /// Print address, size and name of every piece of rewritten text
     #[arg(long)]
     list: bool,
     /// Print as JSON

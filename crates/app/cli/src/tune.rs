@@ -21,7 +21,7 @@ use crate::select::SelectArgs;
 /// Arguments of `fettle tune`.
 #[derive(Debug, Parser)]
 #[command(
-    after_help = "Examples:\n  fettle tune -p 4711\n  fettle tune -p 4711 --work 'redis-cli info stats | grep total_commands'\n  fettle tune -p 4711 --root handleRequest --lib 'libssl*' --pairs 40\n  fettle tune -p 4711 --samples --time 20\n  fettle tune -p 4711 --alone --dry-run --json\n  fettle tune -p 4711 --dry-run --save server.profile\n  fettle tune --apply server.profile -- ./server --port 80\n\nCounts for a while which code runs, lays it out in the order in which it runs, compares old and\nnew code in the process and keeps the new one if it is faster for certain. Processes that were\nforked from the same execution of the program (a server and those that work for it) are tuned\ntogether; whatever they fork later has the new code by birth. The process must be\nunder its usual load. It goes on running; its threads stand still for some milliseconds each time\nthat code is switched. `fettle undo PID` takes everything back.\n\nExit status: 0 the process is faster; 1 it is as it was; 2 error."
+    after_help = "Examples:\n  fettle tune -p 4711\n  fettle tune -p 4711 --work-counter 'redis-cli info stats | grep total_commands'\n  fettle tune -p 4711 --root handleRequest --lib 'libssl*' --rounds 40\n  fettle tune -p 4711 --samples --time 20\n  fettle tune -p 4711 --no-group --dry-run --json\n  fettle tune -p 4711 --dry-run --save server.profile\n  fettle tune --apply server.profile -- ./server --port 80\n\nCounts for a while which code runs, lays it out in the order in which it runs, compares original\nand rewritten text in the process, and keeps the rewritten one if it is faster for certain. A\nprocess group (all that were forked from the same execution of the program) is tuned together;\nchildren that it forks later inherit the patches. The process must be under its usual load. It\ngoes on running; its threads are stopped for some milliseconds each time that text is switched.\n`fettle undo PID` reverts everything.\n\nExit status: 0 the process is faster, or --dry-run found a layout; 1 it is as it was; 2 error."
 )]
 pub struct Args {
     /// The process
@@ -39,8 +39,8 @@ pub struct Args {
     /// The program for --apply, and its arguments
     #[arg(last = true, requires = "apply")]
     program: Vec<OsString>,
-    /// Do not count: look where threads are for so long as --time says, which changes nothing and costs
-    /// next to nothing, and tells less
+    /// Do not count: sample where threads are for so long as --time says, which changes nothing and
+    /// costs next to nothing, and shows less
     #[arg(long, conflicts_with_all = ["profile", "apply"])]
     samples: bool,
     /// Lay out libraries too whose path or name matches: * and ? are wild (may be repeated)
@@ -48,7 +48,7 @@ pub struct Args {
     lib: Vec<String>,
     #[command(flatten)]
     select: SelectArgs,
-    /// Count, or look, for so long
+    /// Count, or sample, for so long
     #[arg(long, value_name = "SECONDS", default_value_t = 5.0)]
     time: f64,
     /// Only these functions (* and ? are wild) and what they lead to; else everything that runs
@@ -60,19 +60,22 @@ pub struct Args {
     /// A command that prints a number which grows with the process's work; without it, its read
     /// and write system calls are its work, or for root all of its system calls if it makes few of
     /// those
-    #[arg(long, value_name = "COMMAND")]
+    #[arg(long = "work-counter", alias = "work", value_name = "COMMAND")]
     work: Option<String>,
-    /// Compare in so many rounds: old, new, new, old. Fewer than 5 would tell nothing
-    #[arg(long, value_name = "N", default_value_t = 20, value_parser = pairs)]
+    /// Compare in so many rounds: original, rewritten, rewritten, original. Fewer than 5 would show
+    /// nothing
+    #[arg(long = "rounds", alias = "pairs", value_name = "N", default_value_t = 20)]
+    #[arg(value_parser = pairs)]
     pairs: usize,
     /// Each turn of a round takes so long
     #[arg(long, value_name = "SECONDS", default_value_t = 0.25)]
     turn: f64,
-    /// Do not compare: leave the new code in place
-    #[arg(long)]
+    /// Do not compare: leave the rewritten text in place
+    #[arg(long = "no-compare", alias = "keep")]
     keep: bool,
-    /// Only this process, not those that it was forked from or with, or has forked
-    #[arg(long)]
+    /// Only this process, not the others of its group: those that it was forked from or with, or has
+    /// forked
+    #[arg(long = "no-group", alias = "alone")]
     alone: bool,
     /// Lay every function's blocks out at random, by this seed: for tests
     #[arg(long, value_name = "SEED", hide = true)]
@@ -83,7 +86,8 @@ pub struct Args {
     threshold: f64,
     /// Count, lay out and compare so often, in another of four ways each time, the model's best
     /// first: the fastest stays
-    #[arg(long, value_name = "N", default_value_t = 1, conflicts_with = "keep")]
+    #[arg(long = "candidates", alias = "passes", value_name = "N", default_value_t = 1)]
+    #[arg(conflicts_with = "keep")]
     #[arg(value_parser = clap::value_parser!(u8).range(1..=4))]
     passes: u8,
     /// Go on: compare again every so many seconds, and tune anew when the load has changed
@@ -100,7 +104,7 @@ pub struct Args {
 /// Arguments of `fettle undo`.
 #[derive(Debug, Parser)]
 #[command(
-    after_help = "Examples:\n  fettle undo 4711\n  fettle undo --group 4711\n  fettle undo --all --wait 60\n  fettle undo --memory 4711\n\nOriginal code comes back at once. New code goes when no thread can return to it any more; what\nremains then is told, and goes with a later `fettle undo`.\n\nA program may keep return addresses in its memory: of a stack that sleeps (coroutines), as a note\nof who did what, or among bytes that it has copied from a stack. New code stays as long as one is\nthere. `--memory` has them lead to the original. That is right for all of these, but not where a\nprogram finds something by such an address again (a profiler of its heap): then leave it out.\n\nExit status: 0 all was taken back; 1 some of it remains; 2 error."
+    after_help = "Examples:\n  fettle undo 4711\n  fettle undo --group 4711\n  fettle undo --all --wait 60\n  fettle undo --memory 4711\n\nOriginal text runs again at once. Rewritten text is unmapped when no thread can return to it any\nmore; what remains then is reported, and goes with a later `fettle undo`.\n\nA program may keep return addresses in its memory: of a sleeping stack (coroutines), as a note of\na caller, or among bytes that it has copied from a stack. Rewritten text stays as long as one is\nthere. `--memory` makes them lead to the original. That is right for all of these, but not where a\nprogram finds something by such an address again (a profiler of its heap): then leave it out.\n\nExit status: 0 all was reverted; 1 some of it remains; 2 error."
 )]
 pub struct UndoArgs {
     /// The processes
@@ -112,10 +116,10 @@ pub struct UndoArgs {
     /// Also all processes that were forked from the same execution of the program
     #[arg(long)]
     group: bool,
-    /// Wait at most so long for threads to leave new code
+    /// Wait at most so long for threads to leave rewritten text
     #[arg(long, value_name = "SECONDS", default_value_t = 5.0)]
     wait: f64,
-    /// Also change words of the processes' memory that look like return addresses in new code to
+    /// Also change words of the processes' memory that look like return addresses in rewritten text to
     /// those of the original
     #[arg(long)]
     memory: bool,
@@ -208,7 +212,9 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     });
     let outcome = outcome.map_err(|error| explained(&folder, &process, error))?;
     printed?;
-    Ok(ExitCode::from(u8::from(!outcome.kept)))
+    // A dry run that decided something did what it was asked for.
+    let done = outcome.kept || (args.dry_run && !outcome.decided.is_empty());
+    Ok(ExitCode::from(u8::from(!done)))
 }
 
 /// What to tell of an error after which a process may not be as it was.
@@ -605,6 +611,10 @@ pub fn undo(args: &UndoArgs) -> anyhow::Result<ExitCode> {
     fettle_live::stop_between_moments().context(UNHANDLED)?;
     let memory = if args.memory { InMemory::LedBackAndCaught } else { InMemory::Kept };
     let how = Undoing { memory, ..Undoing::within(patience) };
+    // Readers of JSON get some whatever there is to undo.
+    if pids.is_empty() && args.json {
+        crate::output::print(&format!("{}\n", json!({ "version": 1, "processes": [] })))?;
+    }
     let (mut kept, mut failed) = (false, false);
     for pid in pids {
         let mut printed = Ok(());
@@ -617,6 +627,10 @@ pub fn undo(args: &UndoArgs) -> anyhow::Result<ExitCode> {
         printed?;
         if let Err(error) = undone {
             say!("fettle: {error:#}");
+            if args.json {
+                let value = json!({ "version": 1, "pid": pid, "error": format!("{error:#}") });
+                crate::output::print(&format!("{value}\n"))?;
+            }
             failed = true;
         }
     }

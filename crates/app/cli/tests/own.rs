@@ -45,7 +45,7 @@ pub extern "C" fn fettle_enter(state: &mut State, call: &Call) {
 }
 "#;
 
-/// The probe of docs/probes.md, which is a single instruction.
+/// The probe of docs/user/probes.md, which is a single instruction.
 const RUST_COUNT: &str = r#"
 counters!("calls");
 

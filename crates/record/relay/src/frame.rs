@@ -11,7 +11,7 @@
 //!
 //! All little-endian. `Append` and `Blob` are what a recording consists of. Their bytes, heads
 //! included, are numbered from the recording's first on: an *offset* names a place between two of
-//! them, which both sides mean alike. `docs/collect.md` tells the rest.
+//! them, which both sides mean alike. `docs/internals/relay.md` tells the rest.
 
 use std::io::{self, Read};
 

@@ -3,7 +3,7 @@
 //! A sensor is a file in a folder that only its user may enter; programs make them with the crate
 //! `fettle` or the header `fettle.h`. Its producer is another program, which may be broken or
 //! gone: whatever it left in the file is a claim, checked before use. [`fettle_abi::sensor`] has
-//! the layouts, `docs/sensors.md` the protocol and its guarantees.
+//! the layouts, `docs/internals/sensors.md` the protocol and its guarantees.
 //!
 //! ```no_run
 //! let directory = fettle_sensor::Directory::open_default()?;

@@ -49,7 +49,7 @@ pub enum TuneError {
         pid: i32,
     },
     /// The command that tells of its work did not.
-    #[error("process {pid} is left as it is: --work {command}: {why}")]
+    #[error("process {pid} is left as it is: --work-counter {command}: {why}")]
     Work {
         /// The process.
         pid: i32,

@@ -199,7 +199,7 @@ pub fn measure(
     if rounds.len() < LEAST_ROUNDS {
         let why = format!(
             "it did too little work that could be seen in {idle} of {} rounds: put it under load, or \
-             say by --work what its work is",
+             say by --work-counter what its work is",
             rounds.len() + idle
         );
         return Err(TuneError::Unfit { pid, why });

@@ -157,7 +157,7 @@ fn tune_once(
     if !options.keep && !options.dry_run {
         let said = measure::try_work(process.pid(), &options.measure.work)?;
         if !said.is_empty() {
-            tell(News::Step(format!("--work says: {said}")));
+            tell(News::Step(format!("--work-counter says: {said}")));
         }
     }
     let (modules, refused) = lift(&target, &options.wanted, stop)?;

@@ -15,6 +15,8 @@ use crate::tree_view::TreeView;
 
 /// Warnings or notes shown at most.
 const NOTES_MAX: usize = 10;
+/// The reason that a trace gives for functions that were not asked for.
+const NOT_SELECTED: &str = "not selected";
 
 /// The report: run, losses, functions, skipped functions.
 pub fn report_text(report: &Report, terminal: Terminal) -> String {
@@ -206,13 +208,28 @@ fn skipped(rows: &[SkippedRow], terminal: Terminal, out: &mut String) {
     if rows.is_empty() {
         return;
     }
-    let all = rows.iter().fold(0u64, |sum, row| sum.saturating_add(row.functions));
+    // What the user left out was not left unmodified for a reason of Fettle's, and `fettle record`
+    // counts it in the same way.
+    let (chosen, rows): (Vec<&SkippedRow>, Vec<&SkippedRow>) =
+        rows.iter().partition(|row| row.reason == NOT_SELECTED);
+    let sum =
+        |rows: &[&SkippedRow]| rows.iter().fold(0u64, |sum, row| sum.saturating_add(row.functions));
+    if !chosen.is_empty() {
+        out.push_str(&format!(
+            "\n{} not selected\n",
+            plural(sum(&chosen), "function", "functions")
+        ));
+    }
+    if rows.is_empty() {
+        return;
+    }
+    let all = sum(&rows);
     let (was, so) = if all == 1 {
         ("function was", "its time counts as its callers'")
     } else {
         ("functions were", "their time counts as their callers'")
     };
-    out.push_str(&format!("\n{} {was} left alone, so {so}:\n", count(all)));
+    out.push_str(&format!("\n{} {was} left unmodified, so {so}:\n", count(all)));
     let mut table = Table::new(&[column("functions")], "reason");
     for row in rows {
         let reason = crate::names::one_line(row.reason.clone());

@@ -25,7 +25,10 @@ use crate::requests::tables::Form;
   fettle requests nginx.fettle --python slow.py -- 20
   fettle requests nginx.fettle --json
 
-What a request is, a schema says: `fettle schema list`, docs/schemas.md.")]
+What a request is, a schema says: `fettle schema list`, docs/user/schemas.md.
+
+--sql and --parts take a fettle that was built with the feature `query`, --cluster one with
+`cluster`: cargo build --release --package fettle-cli --features query")]
 pub struct RequestsArgs {
     /// Trace folder [default: the newest *.fettle in this folder]
     pub(crate) trace: Option<PathBuf>,
@@ -60,23 +63,24 @@ pub struct RequestsArgs {
     pub(crate) dot: bool,
     /// Ask in SQL: requests, spans, sections, steps, links, request_events, events, calls, threads,
     /// and each kind of event by its name. `SHOW TABLES` and `DESCRIBE requests` tell what there is;
-    /// docs/query.md what it means
+    /// docs/user/tables.md what it means. Takes a build with the feature `query`
     #[arg(long, value_name = "QUESTION", conflicts_with_all = ["request", "list", "follow",
         "analysis", "diff", "parquet", "python"])]
     pub(crate) sql: Option<String>,
     /// Find the requests for `--sql` in so many parts beside each other, as a cluster does [default:
-    /// in one pass, which takes the least processor time; with --cluster, 8]
+    /// in one pass, which takes the least CPU time; with --cluster, 8]
     #[arg(long, value_name = "N", requires = "sql", value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) parts: Option<u16>,
-    /// Have the question answered by a cluster: its scheduler's address (`fettle cluster`)
+    /// Have the question answered by a cluster: its scheduler's address (`fettle cluster`). Takes a
+    /// build with the feature `cluster`
     #[arg(long, value_name = "ADDRESS:PORT", requires = "sql")]
     pub(crate) cluster: Option<std::net::SocketAddr>,
     /// Write requests, spans, sections, steps, links and events as Parquet files into DIR [without
-    /// DIR: `requests` in the trace]; docs/query.md has their columns
+    /// DIR: `requests` in the trace]; docs/user/tables.md has their columns
     #[arg(long, value_name = "DIR", num_args = 0..=1, default_missing_value = "",
         conflicts_with_all = ["request", "list", "analysis"])]
     pub(crate) parquet: Option<PathBuf>,
-    /// Run an analysis of your own, a Python module that gets batches of pyarrow; docs/query.md
+    /// Run an analysis of your own, a Python module that gets batches of pyarrow; docs/user/tables.md
     #[arg(long, value_name = "FILE", conflicts_with_all = ["request", "list", "analysis", "parquet"])]
     pub(crate) python: Option<PathBuf>,
     /// What `init(args)` of the Python module gets

@@ -1,0 +1,15 @@
+# needs: root redis-server redis-tools
+# instead: 812 => 7
+# instead: dot -Tsvg => cat
+# not run: fettle record --kernel: it serves until it is ended
+# not run: fettle requests nginx.fettle --follow: the trace is whole; crates/app/cli/tests/requests.rs follows one
+# not run: fettle requests nginx.fettle --sql: it needs a build with the feature query; make test-query tests it
+# not run: fettle requests nginx.fettle --python: pyarrow is not part of Debian 12; crates/app/cli/tests/requests.rs tests it where it is
+(fettle record --kernel --no-probes -o nginx.fettle -- redis-server --port 17391 --save "" --appendonly no > /dev/null 2>&1; echo done > done) &
+while ! redis-cli -p 17391 ping > /dev/null 2>&1; do sleep 0.1; done
+redis-benchmark -p 17391 -q -n 500 -c 4 -t get > /dev/null 2>&1
+redis-cli -p 17391 shutdown nosave > /dev/null 2>&1
+while [ ! -e done ]; do sleep 0.1; done
+cp -r nginx.fettle before.fettle
+cp -r nginx.fettle after.fettle
+fettle schema show queues > mine.fettle-schema

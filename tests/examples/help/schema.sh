@@ -1,0 +1,2 @@
+# quick
+fettle schema show queues > shop.fettle-schema
