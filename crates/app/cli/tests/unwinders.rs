@@ -1,6 +1,8 @@
 //! Programs that throw by another unwinder than libgcc's: LLVM's looks code up in its own way, and
 //! takes new code for nobody's unless it lies above the image that it belongs to.
 
+// These programs have no children.
+#[allow(dead_code, unused_imports)]
 #[path = "common/running.rs"]
 mod running;
 
