@@ -267,37 +267,6 @@ where
             }
         })
         .collect();
-    if std::env::var_os("FSTAT").is_some() {
-        let why = |i: usize| -> Option<String> {
-            let (function, summary) = (&lifted.functions[i], &summaries[i]);
-            let exits = ExitLiveness::new(clobbers[i]).with_results(results[i]);
-            let liveness = Liveness::solve(summary, exits, callees, &mut Default::default());
-            let inp = liveness::read_at_once(summary, &mut Default::default())
-                .intersection(conventions::OWN_INPUTS);
-            if !inp.is_empty() {
-                return Some(format!("in {inp:?}"));
-            }
-            if summary.forwards() {
-                return Some("forwards".into());
-            }
-            conventions::evidence(image, function, &liveness, callees).map(|a| format!("ev {a}"))
-        };
-        let all: Vec<_> = (0..lifted.functions.len()).filter_map(|i| Some((i, why(i)?))).collect();
-        let count = |p: &str| all.iter().filter(|a| a.1.starts_with(p)).count();
-        let behind = results.iter().fold(RegSet::ALL, |a, b| a.intersection(*b));
-        eprintln!(
-            "FSTAT {} functions, in {}, forwards {}, evidence {}, pointed {pointed:?}, behind {behind:?}",
-            lifted.functions.len(),
-            count("in"),
-            count("forw"),
-            count("ev")
-        );
-        if std::env::var("FSTAT").unwrap() == "v" {
-            for (i, w) in &all {
-                eprintln!("   {:?} {} {w}", lifted.functions[*i].name, lifted.functions[*i].entry);
-            }
-        }
-    }
     // New code takes their place.
     drop((summaries, callers));
     let context = emit::Context {

@@ -91,13 +91,20 @@ fn pushes(walk: &Walk<'_, '_>, register: Gpr) -> bool {
 }
 
 /// Whether the code behind the call of pair `index` shows that the call keeps registers that the ABI
-/// lets it change: it reads one that the callee may write, `clobbers`, before anything writes it.
+/// lets it change: it reads one that the callee may write, `clobbers`, before anything writes it or the block ends.
 pub(super) fn keeps(walk: &Walk<'_, '_>, index: usize, clobbers: RegSet) -> bool {
     let mut set = clobbers.intersection(NEVER_READ);
     let mut at = walk.s.pairs[index].insn.next_ip();
-    while !set.is_empty() && walk.claim.function.block_at(LinkAddr(at)).is_none() {
+    let blocks = &walk.claim.function.blocks;
+    let next_block = blocks.get(blocks.partition_point(|block| block.start.0 < at));
+    let end = next_block.map_or(u64::MAX, |block| block.start.0);
+    while !set.is_empty() && at < end {
         let Some(next) = walk.pair_at(at) else { return false };
         let Pair { insn, seen, .. } = &walk.s.pairs[next];
+        // Padding behind a call that never comes back leads to code that others jump to.
+        if insn.ip() >= end {
+            return false;
+        }
         if !seen.uses.reads.intersection(set).is_empty() {
             return true;
         }
