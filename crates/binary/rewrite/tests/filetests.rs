@@ -149,7 +149,7 @@ fn ways_out(image: &Image, function: &Function, block: &Block) -> String {
 
 /// An instruction with the names of what it leads to.
 fn instruction(image: &Image, function: &Function, insn: &Insn, flow: Flow) -> String {
-    let decoded = decode(&image.read(LinkAddr(insn.ip()), insn.len()).unwrap(), insn.ip());
+    let decoded = decode(image.read(LinkAddr(insn.ip()), insn.len()).unwrap(), insn.ip());
     let text = format(&decoded);
     let mnemonic = text.split(' ').next().unwrap().to_string();
     let target = match flow {
