@@ -11,6 +11,7 @@
 #![forbid(unsafe_code)]
 
 pub mod clobbers;
+pub mod conventions;
 mod coverage;
 pub mod decode;
 pub mod edges;

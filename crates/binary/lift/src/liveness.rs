@@ -21,16 +21,21 @@ impl ExitLiveness {
     ///
     /// A caller that knows the function (`-fipa-ra`) may count on any register that it does not
     /// write, whatever the ABI says; so those stay needed.
-    pub fn new(clobbered: RegSet, flags_needed_by_callers: bool) -> ExitLiveness {
+    pub fn new(clobbered: RegSet) -> ExitLiveness {
         let kept = RegSet::CALLER_SAVED.minus(clobbered).minus(RegSet::FLAGS);
-        let mut at_return = RegSet::CALLEE_SAVED.union(RegSet::RESULTS).union(kept);
-        if flags_needed_by_callers {
-            at_return = at_return.union(RegSet::FLAGS);
-        }
         ExitLiveness {
-            at_return,
+            at_return: RegSet::CALLEE_SAVED.union(RegSet::RESULTS).union(kept),
             at_tail_call: RegSet::CALLEE_SAVED.union(RegSet::ARGUMENTS).union(kept),
         }
+    }
+
+    /// For a function that keeps to a convention of its own: everything.
+    pub const ALL: ExitLiveness =
+        ExitLiveness { at_return: RegSet::ALL, at_tail_call: RegSet::ALL };
+
+    /// The same where functions that are not known may read these registers, too.
+    pub fn with_inputs(self, inputs: RegSet) -> ExitLiveness {
+        ExitLiveness { at_tail_call: self.at_tail_call.union(inputs), ..self }
     }
 
     /// The same for a function that leaves values in these registers, too (see
@@ -55,10 +60,18 @@ pub fn hidden_inputs(summary: &Summary, callees: Callees<'_>, memory: &mut Memor
     summary.at_entry(&memory.0).intersection(HIDDEN)
 }
 
+/// What a function itself reads of [`HIDDEN`] before it calls anybody.
+pub fn read_at_once(summary: &Summary, memory: &mut Memory) -> RegSet {
+    let nothing = |_| (RegSet::NONE, RegSet::ALL);
+    summary.solve_alone(nothing, &mut memory.0);
+    summary.at_entry(&memory.0).intersection(HIDDEN)
+}
+
 /// Finds what is live at the borders of all blocks.
 fn spread(summary: &Summary, exits: ExitLiveness, callees: Callees<'_>, live: &mut Vec<Live>) {
     let behind = |returns| if returns { exits.at_return } else { exits.at_tail_call };
-    summary.solve(behind, |call| called(call, callees), callees.inputs, live);
+    let does = |call| called(call, summary.keeps, callees);
+    summary.solve(behind, does, callees.inputs, live);
 }
 
 /// Liveness at the borders of a function's blocks.
@@ -66,10 +79,12 @@ fn spread(summary: &Summary, exits: ExitLiveness, callees: Callees<'_>, live: &m
 pub struct Liveness {
     /// By block: before it, and behind it.
     live: Box<[(RegSet, RegSet)]>,
-    /// Numbers of functions called directly whose callers need the flags that they leave.
-    pub flags_from: Vec<u32>,
     /// What calls through pointers are.
     indirect: Call,
+    /// See [`Summary`].
+    keeps: bool,
+    /// Nothing is known to be dead.
+    all: bool,
 }
 
 /// What is known of the functions that others call directly.
@@ -81,6 +96,9 @@ pub struct Callees<'a> {
     pub clobbers: &'a [RegSet],
     /// By number: what the function reads beyond what the ABI passes (see [`HIDDEN`]).
     pub inputs: &'a [RegSet],
+    /// What functions that are not known, or called through pointers, may read beyond what the ABI
+    /// passes.
+    pub pointed: RegSet,
 }
 
 /// What only hand-written code passes to a function, but for the static chain of nested functions and
@@ -105,17 +123,18 @@ impl Callees<'_> {
         }
     }
 
-    /// What the function at `to` reads of [`HIDDEN`].
+    /// What the function at `to` reads of [`HIDDEN`]; if it is not known, what any may.
     pub fn inputs(&self, to: LinkAddr) -> RegSet {
-        self.index.get(&to).map_or(RegSet::NONE, |i| self.inputs[*i])
+        self.index.get(&to).map_or(self.pointed, |i| self.inputs[*i])
     }
 }
 
-/// What a call reads and changes, beside what the instruction does itself.
+/// What a call reads and changes, beside what the instruction does itself; `keeps` tells of the
+/// function that it is in.
 ///
-/// A call ends the life of whatever its callee may write: no caller can count on that. The flags
-/// live on across a direct call, for hand-written code that returns them.
-fn called(call: Call, callees: Callees<'_>) -> (RegSet, RegSet) {
+/// A call ends the life of whatever its callee may write, unless the caller shows that it counts on
+/// more. The flags live on across a direct call, for hand-written code that returns them.
+fn called(call: Call, keeps: bool, callees: Callees<'_>) -> (RegSet, RegSet) {
     const PASSED: RegSet = RegSet::ARGUMENTS
         .minus(RegSet::of(&[Gpr::Rax, Gpr::R10]))
         .union(RegSet::VECTOR_COUNT)
@@ -126,10 +145,13 @@ fn called(call: Call, callees: Callees<'_>) -> (RegSet, RegSet) {
             let callee = callee as usize;
             (callees.clobbers[callee].minus(RegSet::FLAGS), callees.inputs[callee])
         }
-        Call::Unknown | Call::Foreign => (RegSet::CALLER_SAVED.minus(RegSet::FLAGS), RegSet::NONE),
-        Call::Indirect => (RegSet::CALLER_SAVED, RegSet::NONE),
+        Call::Unknown | Call::Foreign => {
+            (RegSet::CALLER_SAVED.minus(RegSet::FLAGS), callees.pointed)
+        }
+        Call::Indirect => (RegSet::CALLER_SAVED, callees.pointed),
         Call::Constant => (RegSet::NONE, RegSet::NONE),
     };
+    let kills = if keeps { RegSet::NONE } else { kills };
     (PASSED.union(inputs), kills.union(RegSet::VECTOR_COUNT))
 }
 
@@ -143,22 +165,18 @@ impl Liveness {
     ) -> Liveness {
         let live = &mut memory.0;
         spread(summary, exits, callees, live);
-        let mut flags_from = Vec::new();
-        summary.calls(
-            live,
-            |call| called(call, callees),
-            |callee, live| {
-                // Flags that live into a call were left there by the callee.
-                if live.has_flags() {
-                    flags_from.push(callee);
-                }
-            },
-        );
         Liveness {
             live: summary.by_block(live).map(|block| (block.before, block.behind)).collect(),
-            flags_from,
             indirect: summary.indirect,
+            keeps: summary.keeps,
+            all: false,
         }
+    }
+
+    /// For a function that keeps to a convention of its own: nothing of it is known to be dead.
+    pub fn all(self) -> Liveness {
+        let live = self.live.iter().map(|_| (RegSet::ALL, RegSet::ALL)).collect();
+        Liveness { live, all: true, ..self }
     }
 
     /// Live before a block's first instruction.
@@ -179,17 +197,31 @@ impl Liveness {
         index: u32,
         callees: Callees<'_>,
     ) -> RegSet {
+        let mut live = self.at_end(block);
         let range = &function.blocks[block.index()].insns;
-        let mut live = self.live[block.index()].1;
-        for i in (index as usize..range.end as usize).rev() {
-            let call = match callees.call(function.flow(i)) {
-                Call::Indirect => self.indirect,
-                call => call,
-            };
-            let (reads, changes) = called(call, callees);
-            let own = function.facts[i].effects();
-            live = live.minus(changes).union(reads).minus(own.kills).union(own.reads);
+        for i in (index..range.end).rev() {
+            live = self.before_one(function, i, live, callees);
         }
         live
+    }
+
+    /// Live before instruction `index`, given what is live behind it.
+    pub fn before_one(
+        &self,
+        function: &Function,
+        index: u32,
+        live: RegSet,
+        callees: Callees<'_>,
+    ) -> RegSet {
+        if self.all {
+            return RegSet::ALL;
+        }
+        let call = match callees.call(function.flow(index as usize)) {
+            Call::Indirect => self.indirect,
+            call => call,
+        };
+        let (reads, changes) = called(call, self.keeps, callees);
+        let own = function.facts[index as usize].effects();
+        live.minus(changes).union(reads).minus(own.kills).union(own.reads)
     }
 }

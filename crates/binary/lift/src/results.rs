@@ -27,14 +27,16 @@ pub fn solve(
     image: &Image,
     lifted: &Lifted,
     index: &Index,
-    summaries: &[Summary],
+    summaries: &mut [Summary],
     callers: &[Vec<u32>],
     clobbers: &[RegSet],
 ) -> Solved {
     let functions = &lifted.functions;
+    let pointed = read_behind(summaries, clobbers);
+    let summaries = &*summaries;
     let mut solver = Solver { clobbers, live: Vec::new() };
     let inputs = inputs(summaries, callers, &mut solver);
-    let mut results = vec![RegSet::NONE; functions.len()];
+    let mut results = vec![pointed; functions.len()];
     // Of callers that are not understood nothing is known.
     for callee in entered_from_elsewhere(image, lifted, index) {
         results[callee] = RegSet::CALLER_SAVED;
@@ -43,8 +45,10 @@ pub fn solve(
     for (_, results) in summaries.iter().zip(&mut results).filter(|(s, _)| s.changes_stacks) {
         *results = RegSet::CALLER_SAVED;
     }
-    let wanted =
-        |callee: usize, live: RegSet| live.intersection(clobbers[callee]).minus(BY_THE_ABI);
+    // What it does not write it keeps; but flags are written by nearly everything, probes too.
+    let wanted = |callee: usize, live: RegSet| {
+        live.intersection(clobbers[callee].union(RegSet::FLAGS)).minus(BY_THE_ABI)
+    };
     let mut work: Vec<usize> = (0..functions.len()).rev().collect();
     // What each was solved with, if it was.
     let mut solved: Vec<Option<RegSet>> = vec![None; functions.len()];
@@ -74,8 +78,32 @@ pub fn solve(
     Solved { results, inputs }
 }
 
+/// What callers read behind calls of code that they do not know, although the ABI says that calls may
+/// change it: any function may be called through a pointer, and by its name from elsewhere. Notes in
+/// the summaries whose calls keep more than the ABI wants.
+///
+/// Only what is read in the same block counts. What begins behind a call that never comes back reads
+/// registers that were set elsewhere.
+fn read_behind(summaries: &mut [Summary], clobbers: &[RegSet]) -> RegSet {
+    const NOT_RESULTS: RegSet = RegSet::CALLER_SAVED.minus(RegSet::RESULTS);
+    let mut pointed = RegSet::NONE;
+    for summary in summaries {
+        let mut kept = RegSet::NONE;
+        summary.read_behind_calls(|call, read| match call {
+            Call::Indirect | Call::Foreign | Call::Unknown => {
+                pointed = pointed.union(read.intersection(NOT_RESULTS));
+                kept = kept.union(read);
+            }
+            Call::Known(to) => kept = kept.union(read.intersection(clobbers[to as usize])),
+            Call::None | Call::Constant => {}
+        });
+        summary.keeps = !kept.intersection(NOT_RESULTS).is_empty();
+    }
+    pointed
+}
+
 /// What callers may read anyway.
-const BY_THE_ABI: RegSet = RegSet::RESULTS.union(RegSet::FLAGS).union(RegSet::VECTOR_COUNT);
+const BY_THE_ABI: RegSet = RegSet::RESULTS.union(RegSet::VECTOR_COUNT);
 
 /// Functions that code which was not lifted may call or jump to: every place that would do so counts.
 /// Such code is not of the skipped functions alone, whose other parts may lie anywhere.
@@ -122,9 +150,9 @@ fn targets((bytes, start): (&[u8], u64), gap: Range<u64>, index: &Index, found: 
     }
 }
 
-/// What a call reads and changes.
-fn does(call: Call, inputs: &[RegSet], clobbers: &[RegSet]) -> (RegSet, RegSet) {
-    match call {
+/// What a call reads and changes; `keeps` tells of the function that it is in.
+fn does(call: Call, keeps: bool, inputs: &[RegSet], clobbers: &[RegSet]) -> (RegSet, RegSet) {
+    let (reads, changes) = match call {
         // A compiler that knows who is called may count on any register.
         Call::None | Call::Constant => (RegSet::NONE, RegSet::NONE),
         Call::Known(callee) => (inputs[callee as usize], clobbers[callee as usize]),
@@ -132,7 +160,8 @@ fn does(call: Call, inputs: &[RegSet], clobbers: &[RegSet]) -> (RegSet, RegSet) 
         Call::Unknown => (RegSet::CALLER_SAVED, RegSet::CALLER_SAVED),
         // Who gets what the ABI passes gets what is put there between calls.
         Call::Foreign | Call::Indirect => (RegSet::NONE, RegSet::CALLER_SAVED),
-    }
+    };
+    (reads, if keeps { RegSet::NONE } else { changes })
 }
 
 /// For each function: what of the registers that calls may change is read in it, or in functions that
@@ -201,7 +230,8 @@ impl Solver<'_> {
     /// `own`.
     fn solve(&mut self, summary: &Summary, own: RegSet, inputs: &[RegSet]) {
         let Solver { clobbers, live } = self;
-        summary.solve(|_| own, |call| does(call, inputs, clobbers), inputs, live);
+        let does = |call| does(call, summary.keeps, inputs, clobbers);
+        summary.solve(|_| own, does, inputs, live);
     }
 
     /// Tells `tell` of every known function that a function calls and what may be read after it,
@@ -218,7 +248,7 @@ impl Solver<'_> {
             return;
         }
         self.solve(summary, own, inputs);
-        let does = |call| does(call, inputs, self.clobbers);
+        let does = |call| does(call, summary.keeps, inputs, self.clobbers);
         summary.calls(&self.live, does, |callee, live| tell(callee as usize, live));
     }
 }

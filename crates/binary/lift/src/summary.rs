@@ -133,6 +133,9 @@ pub struct Summary {
     pub(crate) closed: bool,
     /// What its calls through pointers are.
     pub(crate) indirect: Call,
+    /// It counts on a call keeping registers that the ABI lets calls change: see
+    /// [`crate::conventions`].
+    pub(crate) keeps: bool,
 }
 
 /// Reads all functions, in parallel; `index` has their numbers.
@@ -162,6 +165,27 @@ impl Summary {
     /// Numbers of the known functions that it calls or ends with a jump to, each once.
     pub fn callees(&self) -> &[u32] {
         &self.callees
+    }
+
+    /// Whether it hands on all that it was given: its own instructions write nothing that a call may
+    /// change, and it ends with a jump to code that is not known.
+    pub fn forwards(&self) -> bool {
+        let unknown = |leaving: &Leaving| !leaving.returns && leaving.to.is_none();
+        self.written.intersection(RegSet::CALLER_SAVED).is_empty()
+            && self.segments.is_empty()
+            && self.leaving.iter().any(unknown)
+    }
+
+    /// What is read behind calls before it is written or the block ends: by code that a compiler made,
+    /// nothing but results.
+    pub(crate) fn read_behind_calls(&self, mut tell: impl FnMut(Call, RegSet)) {
+        for (position, segments) in self.calling() {
+            let mut needs = self.blocks[position].needs;
+            for segment in segments.iter().rev() {
+                tell(segment.call, needs);
+                needs = segment.needs;
+            }
+        }
     }
 
     /// Registers that something in it reads, and did not write since the last call.
@@ -204,6 +228,27 @@ impl Summary {
         inputs: &[RegSet],
         live: &mut Vec<Live>,
     ) {
+        self.begin(does, live);
+        for Leaving { position, returns, to } in &self.leaving {
+            let read = to.map_or(RegSet::NONE, |callee| inputs[callee as usize]);
+            live[*position as usize].behind = behind(*returns).union(read);
+        }
+        self.spread(live);
+    }
+
+    /// The same as if nobody read anything where control leaves.
+    pub(crate) fn solve_alone(
+        &self,
+        does: impl Fn(Call) -> (RegSet, RegSet),
+        live: &mut Vec<Live>,
+    ) {
+        self.begin(does, live);
+        self.spread(live);
+    }
+
+    /// What blocks need and define, calls included.
+    #[inline]
+    fn begin(&self, does: impl Fn(Call) -> (RegSet, RegSet), live: &mut Vec<Live>) {
         live.clear();
         live.extend_from_slice(&self.blocks);
         // Nothing is live where control never comes to.
@@ -212,11 +257,6 @@ impl Summary {
             let block = &mut live[position];
             segments.iter().rev().for_each(|segment| block.behind(segment, does(segment.call)));
         }
-        for Leaving { position, returns, to } in &self.leaving {
-            let read = to.map_or(RegSet::NONE, |callee| inputs[callee as usize]);
-            live[*position as usize].behind = behind(*returns).union(read);
-        }
-        self.spread(live);
     }
 
     /// Tells of each direct call of a known function, and what is live behind it, given what
@@ -422,6 +462,7 @@ impl<'a> Reader<'a> {
             calls_known,
             closed,
             indirect,
+            keeps: false,
         }
     }
 

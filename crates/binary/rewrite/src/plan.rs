@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use fettle_image::{Image, LinkAddr, unversioned};
 use fettle_isa::{Flow, Insn, RegSet};
+use fettle_lift::conventions;
 use fettle_lift::edges::{Edge, Place};
 use fettle_lift::function::{Exit, Function, JumpTable, Skipped, TableKind};
 use fettle_lift::liveness::{self, Callees, ExitLiveness, HIDDEN, Liveness};
@@ -11,7 +12,6 @@ use fettle_lift::results::{self, Solved};
 use fettle_lift::summary::{self, Index, Summary};
 use fettle_lift::{Coverage, Lifted, Placement, Pool, SkipReason};
 use rayon::prelude::*;
-use rustc_hash::FxHashSet;
 use serde::{Deserialize, Serialize};
 
 use crate::assembly::{Assembly, Made};
@@ -236,31 +236,38 @@ where
     C: FnMut(Claim<'_>, &emit::Context<'_>) -> Result<(), CheckError> + Send,
 {
     let by_entry: Index = lifted.functions.iter().enumerate().map(|(i, f)| (f.entry, i)).collect();
-    let summaries = summary::summaries(image, &lifted.functions, &by_entry);
+    let mut summaries = summary::summaries(image, &lifted.functions, &by_entry);
     let callers = summary::callers(&summaries);
     let clobbers = fettle_lift::clobbers::solve(&summaries, &callers);
     let Solved { results, inputs: reads } =
-        results::solve(image, lifted, &by_entry, &summaries, &callers, &clobbers);
+        results::solve(image, lifted, &by_entry, &mut summaries, &callers, &clobbers);
     let results = unwind::with_kept(image, results);
     let returns_twice = named_targets(image, &RETURNS_TWICE);
     let caller_sensitive = caller_sensitive(image);
-    let inputs =
-        hidden_inputs(&lifted.functions, &summaries, &callers, &reads, &by_entry, &clobbers);
-    let callees = Callees { index: &by_entry, clobbers: &clobbers, inputs: &inputs };
-    let exits = |i: usize, flags| ExitLiveness::new(clobbers[i], flags).with_results(results[i]);
-    let solve = |i: usize, flags: bool, memory: &mut liveness::Memory| {
-        Liveness::solve(&summaries[i], exits(i, flags), callees, memory)
-    };
-    let mut liveness: Vec<Liveness> = (0..lifted.functions.len())
-        .into_par_iter()
-        .map_init(liveness::Memory::default, |memory, i| solve(i, false, memory))
-        .collect();
-    // Who needs flags after a call is known only then.
-    let flags_needed: FxHashSet<u32> =
-        liveness.iter().flat_map(|l| l.flags_from.iter().copied()).collect();
-    for i in flags_needed.iter().map(|i| *i as usize) {
-        liveness[i] = solve(i, true, &mut liveness::Memory::default());
+    let unread = vec![RegSet::NONE; lifted.functions.len()];
+    let callees =
+        Callees { index: &by_entry, clobbers: &clobbers, inputs: &unread, pointed: RegSet::NONE };
+    let mut inputs = hidden_inputs(&summaries, &callers, &reads, callees);
+    let pointed = conventions::pointed(&summaries, &inputs);
+    if !pointed.is_empty() {
+        inputs = hidden_inputs(&summaries, &callers, &reads, Callees { pointed, ..callees });
     }
+    let callees = Callees { inputs: &inputs, pointed, ..callees };
+    let known: Vec<(Liveness, ExitLiveness)> = (0..lifted.functions.len())
+        .into_par_iter()
+        .map_init(liveness::Memory::default, |memory, i| {
+            let (function, summary) = (&lifted.functions[i], &summaries[i]);
+            let exits = ExitLiveness::new(clobbers[i]).with_results(results[i]);
+            let exits = exits.with_inputs(pointed);
+            let liveness = Liveness::solve(summary, exits, callees, memory);
+            let own_way = summary.forwards()
+                || conventions::evidence(image, function, &liveness, callees).is_some();
+            match own_way {
+                true => (liveness.all(), ExitLiveness::ALL),
+                false => (liveness, exits),
+            }
+        })
+        .collect();
     // New code takes their place.
     drop((summaries, callers));
     let context = emit::Context {
@@ -294,10 +301,9 @@ where
                     if let Some(why) = stays(function, &options, &caller_sensitive) {
                         return Err(skip(why));
                     }
-                    let exits = exits(i, flags_needed.contains(&(i as u32)));
+                    let (liveness, exits) = &known[i];
                     let tools = (&mut *emitter, rows.as_mut(), checker as &mut CheckOne<'_>);
-                    let draft =
-                        make(i, exits, &liveness[i], &context, lifted, tools).map_err(skip)?;
+                    let draft = make(i, *exits, liveness, &context, lifted, tools).map_err(skip)?;
                     Ok(draft.keep(function, lifted, &options, emitter))
                 },
             )
@@ -347,25 +353,25 @@ fn caller_sensitive(image: &Image) -> (Vec<LinkAddr>, Vec<LinkAddr>) {
 /// What functions read beyond what the ABI passes; `reads` is what they read of all that calls may
 /// change.
 fn hidden_inputs(
-    functions: &[Function],
     summaries: &[Summary],
     callers: &[Vec<u32>],
     reads: &[RegSet],
-    index: &Index,
-    clobbers: &[RegSet],
+    callees: Callees<'_>,
 ) -> Vec<RegSet> {
-    let mut inputs = vec![RegSet::NONE; functions.len()];
+    let mut inputs = vec![RegSet::NONE; summaries.len()];
     // Flags may be read behind calls that are said to change them there.
-    let may_read = |i: usize| HIDDEN.intersection(reads[i].union(RegSet::FLAGS));
+    let beside = callees.pointed.union(RegSet::FLAGS);
+    let may_read = |i: usize| HIDDEN.intersection(reads[i].union(beside));
     let reads_something = |i: &usize| {
         let flags = summaries[*i].needed().intersection(RegSet::FLAGS);
-        !HIDDEN.intersection(reads[*i].union(flags)).is_empty()
+        let all = reads[*i].union(flags).union(callees.pointed);
+        !HIDDEN.intersection(all).is_empty()
     };
-    let mut work: Vec<usize> = (0..functions.len()).filter(reads_something).collect();
+    let mut work: Vec<usize> = (0..summaries.len()).filter(reads_something).collect();
     let mut memory = liveness::Memory::default();
     // Who calls such a function may be one itself.
     while let Some(i) = work.pop() {
-        let callees = Callees { index, clobbers, inputs: &inputs };
+        let callees = Callees { inputs: &inputs, ..callees };
         let read = liveness::hidden_inputs(&summaries[i], callees, &mut memory);
         let new = read.minus(inputs[i]);
         inputs[i] = inputs[i].union(read);

@@ -776,6 +776,13 @@ fn example() -> Option<Image> {
         int by_variable(int a) { return variable(a) - 1; }
         int tail_pointed(int (*f)(int), int a) { return f(a + 1); }
         int tail_by_memory(struct ops *o, int a) { return o->second(a + 2); }
+        #define BY_HAND(name, code) __asm__(".text\n.globl " #name "\n.type " #name \
+            ",@function\n" #name ":\n.cfi_startproc\nendbr64\nlea 1(%rdi), %eax\n" code \
+            "ret\n.cfi_endproc\n.size " #name ", . - " #name "\n")
+        BY_HAND(in_carry, "stc\n");
+        BY_HAND(in_r11, "mov %rdi, %r11\n");
+        BY_HAND(saves_rcx, "push %rcx\n.cfi_adjust_cfa_offset 8\nmov %edi, %ecx\nadd %ecx, %eax\n"
+            "pop %rcx\n.cfi_adjust_cfa_offset -8\n");
         "#,
     )
     .expect("a file");
@@ -974,6 +981,21 @@ fn probe_changes_what_is_live() {
         let error = draft.check(claim, context).expect_err("rdi is an argument");
         assert!(matches!(error.what, Fault::Live(_)), "{error}");
     });
+}
+
+#[test]
+fn probe_changes_what_a_convention_of_its_own_may_need() {
+    let by_the_abi = ExitLiveness::new(RegSet::CALLER_SAVED);
+    for name in ["in_carry", "in_r11", "saves_rcx"] {
+        with_example(name, Mode::Time, |_, lifted, claim, context| {
+            assert_eq!(claim.exits.at_return, RegSet::ALL, "{name}");
+            // As if it kept to the ABI.
+            let claim = Claim { exits: by_the_abi, ..*claim };
+            let draft = emit_again(lifted, &claim, context, by_the_abi.at_return);
+            let error = draft.check(&claim, context).expect_err("callers may read more");
+            assert!(matches!(error.what, Fault::Convention(_)), "{name}: {error}");
+        });
+    }
 }
 
 #[test]

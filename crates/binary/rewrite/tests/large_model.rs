@@ -66,9 +66,10 @@ fn callers_count_on_registers_that_callees_keep() {
         assert!(clobbers[number("jumps")].intersection(kept).is_empty(), "{constant}");
         assert_eq!(clobbers[number("anywhere")], RegSet::CALLER_SAVED);
         let inputs = vec![RegSet::NONE; functions.len()];
-        let callees = Callees { index: &index, clobbers: &clobbers, inputs: &inputs };
+        let pointed = RegSet::NONE;
+        let callees = Callees { index: &index, clobbers: &clobbers, inputs: &inputs, pointed };
         let loops = number("loops");
-        let exits = ExitLiveness::new(clobbers[loops], false);
+        let exits = ExitLiveness::new(clobbers[loops]);
         let mut memory = liveness::Memory::default();
         let live = Liveness::solve(&summaries[loops], exits, callees, &mut memory);
         let block = functions[loops].blocks[1].clone();

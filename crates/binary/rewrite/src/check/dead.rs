@@ -12,6 +12,7 @@ use iced_x86::{
     Register, RflagsBits,
 };
 
+use super::convention;
 use super::pointer::SCRATCH;
 use super::probe::Kind;
 use super::seen::Step;
@@ -72,6 +73,9 @@ pub(super) fn uses(insn: &Instruction, info: &mut InstructionInfoFactory) -> Use
     }
     if insn.rflags_read() & (ALL_FLAGS | RflagsBits::AF) != 0 {
         uses.reads = uses.reads.union(RegSet::FLAGS);
+    }
+    if insn.rflags_modified() & ALL_FLAGS != 0 {
+        uses.writes = uses.writes.union(RegSet::FLAGS);
     }
     if insn.rflags_modified() & ALL_FLAGS == ALL_FLAGS {
         // A count of zero leaves the flags alone.
@@ -171,8 +175,15 @@ pub(super) fn check(walk: &mut Walk<'_, '_>) -> Result<(), CheckError> {
 
 /// A probe that changes `clobbers` stands where control leaves, before the pair of `at`.
 fn at_exit(walk: &Walk<'_, '_>, at: u64, clobbers: RegSet) -> Result<(), CheckError> {
-    let hurt = clobbers.intersection(needed_at_exit(walk, at)?);
-    if hurt.is_empty() { Ok(()) } else { fail(at, Fault::Live(hurt)) }
+    let needed = needed_at_exit(walk, at)?;
+    let hurt = clobbers.intersection(needed);
+    if !hurt.is_empty() {
+        return fail(at, Fault::Live(hurt));
+    }
+    match convention::answer(walk, at, needed) {
+        Some(_) if !clobbers.is_empty() => fail(at, Fault::Convention(clobbers)),
+        _ => Ok(()),
+    }
 }
 
 /// What is needed when control leaves at the pair of `at`.
@@ -181,7 +192,7 @@ fn needed_at_exit(walk: &Walk<'_, '_>, at: u64) -> Result<RegSet, CheckError> {
     let pair = &walk.s.pairs[index];
     Ok(match pair.step() {
         Some(Step::Return) => at_return(walk),
-        Some(Step::JumpIndirect) => at_tail_call(walk).union(pair.seen.uses.reads),
+        Some(Step::JumpIndirect) => at_jump_anywhere(walk).union(pair.seen.uses.reads),
         Some(Step::Jump(to) | Step::Branch(to)) => at_jump_out(walk, to),
         // It runs on behind its end.
         _ => at_jump_out(walk, pair.insn.next_ip()),
@@ -196,7 +207,20 @@ fn at_tail_call(walk: &Walk<'_, '_>) -> RegSet {
 
 /// What is needed at a jump to the function at `to`.
 fn at_jump_out(walk: &Walk<'_, '_>, to: u64) -> RegSet {
-    at_tail_call(walk).union(walk.context.callees.inputs(LinkAddr(to)))
+    let callees = walk.context.callees;
+    match callees.index.contains_key(&LinkAddr(to)) {
+        true => at_tail_call(walk).union(callees.inputs(LinkAddr(to))),
+        false => at_jump_anywhere(walk),
+    }
+}
+
+/// What is needed at a jump to a function that is not known: what others are passed through pointers,
+/// and all that was passed to a function that only hands it on.
+fn at_jump_anywhere(walk: &Walk<'_, '_>) -> RegSet {
+    match convention::hands_on(walk) {
+        true => RegSet::ALL,
+        false => at_tail_call(walk).union(walk.context.callees.pointed),
+    }
 }
 
 fn at_return(walk: &Walk<'_, '_>) -> RegSet {
@@ -257,11 +281,15 @@ fn path(
                 let inputs = walk.context.callees.inputs(LinkAddr(to));
                 unless(set.intersection(passed.union(inputs)))?;
                 let clobbers = walk.context.callees.clobbers(LinkAddr(to));
-                set = set.minus(clobbers.minus(RegSet::FLAGS));
+                if !convention::keeps(walk, index, clobbers) {
+                    set = set.minus(clobbers.minus(RegSet::FLAGS));
+                }
             }
             Some(Step::CallIndirect) => {
-                unless(set.intersection(passed))?;
-                set = set.minus(RegSet::CALLER_SAVED);
+                unless(set.intersection(passed.union(walk.context.callees.pointed)))?;
+                if !convention::keeps(walk, index, RegSet::CALLER_SAVED) {
+                    set = set.minus(RegSet::CALLER_SAVED);
+                }
             }
             Some(Step::Jump(to)) if walk.contains(to) => {
                 a = to;
@@ -272,7 +300,7 @@ fn path(
             Some(Step::Jump(to)) => return unless(set.intersection(at_jump_out(walk, to))),
             Some(Step::JumpIndirect) => {
                 let Some(table) = walk.table_of(pair.insn.ip()) else {
-                    return unless(set.intersection(at_tail_call(walk)));
+                    return unless(set.intersection(at_jump_anywhere(walk)));
                 };
                 let targets = walk.claim.function.tables[table].targets();
                 work.extend(targets.map(|to| (to.0, set)));

@@ -20,6 +20,7 @@
 //! ([`crate::link`]).
 
 mod calls;
+mod convention;
 mod dead;
 pub(crate) mod own;
 mod pointer;
@@ -119,6 +120,10 @@ pub enum Fault {
     /// A probe changes a register or the flags where their value is needed.
     #[error("a probe changes what is needed ({0:?})")]
     Live(RegSet),
+    /// A probe changes a register or the flags in a function that answers in what the ABI lets calls
+    /// change.
+    #[error("a probe changes {0:?} where a convention of its own may need them")]
+    Convention(RegSet),
     /// A probe changes a register that callers can know not to change.
     #[error("a probe changes what the function leaves alone ({0:?})")]
     Kept(RegSet),

@@ -884,7 +884,7 @@ impl<'a> Machine<'a> {
             if insn.memory_base() != Register::RSP {
                 return Err(ProbeFault::Stack);
             }
-            state.depth -= small;
+            state.depth = state.depth.checked_sub(small).ok_or(ProbeFault::Stack)?;
             let top = state.pushes.checked_sub(1).map_or(0, |t| state.stack[t].0);
             if state.depth < top || state.depth > 4096 {
                 return Err(ProbeFault::Stack);
@@ -892,7 +892,7 @@ impl<'a> Machine<'a> {
             return Ok(());
         }
         let value = match self.read(state, insn.memory_base())? {
-            V::Sp(n) => V::Sp(n + small),
+            V::Sp(n) => V::Sp(n.checked_add(small).ok_or(ProbeFault::Stack)?),
             V::Count if small == 1 => V::CountUp,
             _ => V::Any,
         };
