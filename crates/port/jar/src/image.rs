@@ -11,6 +11,9 @@ use crate::error::Error;
 /// Flags of the header: code in the shorter encodings, microMIPS and MIPS16.
 const COMPRESSED_CODE: u32 = 0x0200_0000 | 0x0400_0000;
 
+/// A flag of the header: code for floating-point registers that all have 64 bits.
+const WIDE_REGISTERS: u32 = 0x200;
+
 /// Sections that are lists of functions.
 const LISTS: [&str; 5] = [".preinit_array", ".init_array", ".fini_array", ".ctors", ".dtors"];
 
@@ -102,7 +105,11 @@ impl Image {
             big_endian: !elf.is_little_endian(),
             functions: BTreeMap::new(),
             gp: 0,
-            odd: OddRegisters::Registers,
+            // Unless the section that says so is there: older compilers wrote none.
+            odd: match flags.0 & WIDE_REGISTERS {
+                0 => OddRegisters::HighHalves,
+                _ => OddRegisters::Registers,
+            },
             pieces,
             cold: Vec::new(),
             labels: Vec::new(),
@@ -138,7 +145,12 @@ impl Image {
             match name {
                 ".got" => self.got = range,
                 // The kind of floating-point calling convention is byte 7; 1 is "double".
-                ".MIPS.abiflags" if bytes.get(7) == Some(&1) => self.odd = OddRegisters::HighHalves,
+                ".MIPS.abiflags" if bytes.len() > 7 => {
+                    self.odd = match bytes[7] {
+                        1 => OddRegisters::HighHalves,
+                        _ => OddRegisters::Registers,
+                    };
+                }
                 ".reginfo" if bytes.len() >= 24 => self.gp = self.word_of(&bytes[20..24]),
                 ".pdr" => self.read_procedures(bytes),
                 ".eh_frame" | ".gcc_except_table" | ".eh_frame_hdr" => {}
