@@ -184,6 +184,12 @@ fn control() {
     same(&LITTLE, "control.c", &["-O2"], &[]);
 }
 
+/// Nothing says which function is `setjmp`.
+#[test]
+fn control_stripped() {
+    same(&LITTLE, "control.c", &["-O2", "-s"], &[]);
+}
+
 #[test]
 fn control_unoptimised_big_endian() {
     same(&BIG, "control.c", &["-O0"], &[]);
