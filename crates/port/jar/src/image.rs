@@ -226,6 +226,11 @@ impl Image {
         }
     }
 
+    /// Whether a place is in the global offset table, from which direct calls get their targets.
+    pub fn in_offset_table(&self, address: u32) -> bool {
+        self.got.contains(&address)
+    }
+
     /// Procedure descriptors, which stripped files still have: 32 bytes each, the address first.
     fn read_procedures(&mut self, bytes: &[u8]) {
         for descriptor in bytes.chunks_exact(32) {

@@ -266,7 +266,18 @@ fn java_name(name: &str) -> String {
 
 fn problems(image: &Image, lifted: &Lifted) -> Vec<Problem> {
     let mut problems = Vec::new();
+    let pointers = image.code_pointers();
     for function in &lifted.functions {
+        // A direct call says that there may be a second return; one through a pointer does not.
+        let own = |&(at, to): &(u32, u32)| to == function.entry && !image.in_offset_table(at);
+        if role(&function.name) == Role::SetJump && pointers.iter().any(own) {
+            problems.push(Problem {
+                address: function.entry,
+                function: function.name.clone(),
+                reason: "its address is data: after a call through a pointer no jump returns there"
+                    .into(),
+            });
+        }
         for block in &function.blocks {
             let mut add = |address, reason: &str| {
                 let (function, reason) = (function.name.clone(), reason.to_owned());
