@@ -29,7 +29,7 @@ macro_rules! helpers {
 
 helpers! {
     INT_TO_FLOAT = helper("java/lang/Float", "intBitsToFloat", "(I)F", Some(Ty::F));
-    FLOAT_TO_INT = helper("java/lang/Float", "floatToRawIntBits", "(F)I", Some(Ty::I));
+    FLOAT_TO_INT = helper("Mips", "bits", "(F)I", Some(Ty::I));
     REVERSE_BYTES = helper("java/lang/Integer", "reverseBytes", "(I)I", Some(Ty::I));
     ADD_EXACT = Helper { effect: true, ..helper("java/lang/Math", "addExact", "(II)I", Some(Ty::I)) };
     SUB_EXACT = Helper {

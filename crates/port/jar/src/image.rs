@@ -11,8 +11,35 @@ use crate::error::Error;
 /// Flags of the header: code in the shorter encodings, microMIPS and MIPS16.
 const COMPRESSED_CODE: u32 = 0x0200_0000 | 0x0400_0000;
 
+/// A flag of the header: code for floating-point registers that all have 64 bits.
+const WIDE_REGISTERS: u32 = 0x200;
+
 /// Sections that are lists of functions.
 const LISTS: [&str; 5] = [".preinit_array", ".init_array", ".fini_array", ".ctors", ".dtors"];
+
+const JR_T9: u32 = 0x0320_0008;
+const LI_A1_0: u32 = 0x0000_2825;
+const LI_A1_1: u32 = 0x2405_0001;
+const MOVE_A2_SP: u32 = 0x03a0_3025;
+const MOVE_A3_FP: u32 = 0x03c0_3825;
+/// The upper halves of loads.
+const LW_T9_GP: u32 = 0x8f99;
+const LW_SP_A0: u32 = 0x8c9d;
+const LW_T9_A0: u32 = 0x8c99;
+
+/// Whether code passes on the stack and the frame pointer before it does anything else, which only
+/// what fills a buffer for `longjmp` does.
+fn passes_stack_pointer(code: &[u32]) -> bool {
+    let jump = code.iter().take(8).position(|&word| word == JR_T9);
+    jump.is_some_and(|jump| [MOVE_A2_SP, MOVE_A3_FP].iter().all(|m| code[..jump].contains(m)))
+}
+
+/// Whether code gets the stack pointer and where to go to from a buffer, as `longjmp` does.
+fn takes_stack_pointer(code: &[u32]) -> bool {
+    let jump = code.iter().position(|&word| word == JR_T9).unwrap_or(0);
+    let loads = |half: u32| code[..jump].iter().any(|word| word >> 16 == half);
+    loads(LW_SP_A0) && loads(LW_T9_A0)
+}
 
 /// A part of the program's memory that its file fills.
 struct Piece {
@@ -102,7 +129,11 @@ impl Image {
             big_endian: !elf.is_little_endian(),
             functions: BTreeMap::new(),
             gp: 0,
-            odd: OddRegisters::Registers,
+            // Unless the section that says so is there: older compilers wrote none.
+            odd: match flags.0 & WIDE_REGISTERS {
+                0 => OddRegisters::HighHalves,
+                _ => OddRegisters::Registers,
+            },
             pieces,
             cold: Vec::new(),
             labels: Vec::new(),
@@ -120,6 +151,7 @@ impl Image {
         if !image.functions.values().any(|(name, _)| !name.starts_with("function_")) {
             image.guess_functions();
         }
+        image.name_jumps();
         if !image.is_code(image.entry) {
             return Err(Error::Damaged(format!("the entry {:#x} is not code", image.entry)));
         }
@@ -138,7 +170,12 @@ impl Image {
             match name {
                 ".got" => self.got = range,
                 // The kind of floating-point calling convention is byte 7; 1 is "double".
-                ".MIPS.abiflags" if bytes.get(7) == Some(&1) => self.odd = OddRegisters::HighHalves,
+                ".MIPS.abiflags" if bytes.len() > 7 => {
+                    self.odd = match bytes[7] {
+                        1 => OddRegisters::HighHalves,
+                        _ => OddRegisters::Registers,
+                    };
+                }
                 ".reginfo" if bytes.len() >= 24 => self.gp = self.word_of(&bytes[20..24]),
                 ".pdr" => self.read_procedures(bytes),
                 ".eh_frame" | ".gcc_except_table" | ".eh_frame_hdr" => {}
@@ -157,6 +194,41 @@ impl Image {
             self.data =
                 loaded.map(|p| p.address..p.address.saturating_add(p.bytes.len() as u32)).collect();
         }
+    }
+
+    /// Names the functions behind `setjmp` and `longjmp` by their code where the file does not: no
+    /// translation of that code alone is right.
+    fn name_jumps(&mut self) {
+        let unnamed = self.functions.iter().filter(|(_, (name, _))| name.starts_with("function_"));
+        let unnamed: Vec<u32> = unnamed.map(|(address, _)| *address).collect();
+        let code = |from: u32| -> Vec<u32> {
+            (0..32).map_while(|i| self.word(from.wrapping_add(4 * i))).collect()
+        };
+        let fills: Vec<u32> =
+            unnamed.iter().copied().filter(|&at| passes_stack_pointer(&code(at))).collect();
+        let calls_one = |&at: &u32| {
+            let &[_, _, _, load, JR_T9, LI_A1_0 | LI_A1_1, ..] = &code(at)[..] else {
+                return false;
+            };
+            let entry = self.gp.wrapping_add_signed(i32::from(load as i16));
+            load >> 16 == LW_T9_GP && self.word(entry).is_some_and(|to| fills.contains(&to))
+        };
+        let mut names = vec![("__sigsetjmp", fills.clone())];
+        names.push(("_setjmp", unnamed.iter().copied().filter(calls_one).collect()));
+        let jumps = |&at: &u32| takes_stack_pointer(&code(at));
+        names.push(("__longjmp", unnamed.iter().copied().filter(jumps).collect()));
+        for (name, addresses) in names {
+            for address in addresses {
+                if let Some((old, _)) = self.functions.get_mut(&address) {
+                    *old = name.to_owned();
+                }
+            }
+        }
+    }
+
+    /// Whether a place is in the global offset table, from which direct calls get their targets.
+    pub fn in_offset_table(&self, address: u32) -> bool {
+        self.got.contains(&address)
     }
 
     /// Procedure descriptors, which stripped files still have: 32 bytes each, the address first.

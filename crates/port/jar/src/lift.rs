@@ -115,10 +115,11 @@ impl Lifter {
         }
     }
 
+    /// Where odd registers are halves, one half keeps its content when the other is written.
     fn write_float(self, reg: FpReg, value: Expr) -> Stmt {
-        match self.fp(reg) {
-            (fp, false) => Stmt::SetFp(fp, Rep::Float, value),
-            (_, true) => self.write_int(reg, help(&help::FLOAT_TO_INT, vec![value])),
+        match self.odd {
+            OddRegisters::Registers => Stmt::SetFp(Fp(reg.number()), Rep::Float, value),
+            OddRegisters::HighHalves => self.write_int(reg, help(&help::FLOAT_TO_INT, vec![value])),
         }
     }
 
@@ -373,10 +374,10 @@ impl Lifter {
             let value = self.read_double(insn.fs());
             Stmt::SetFpIf(cond, self.double(insn.fd()), Rep::Double, value)
         } else {
-            let (fp, high) = self.fp(insn.fd());
-            // A conditional write of a high half would need both; no compiler makes one.
-            debug_assert!(!high, "a conditional move to an odd register");
-            Stmt::SetFpIf(cond, fp, Rep::Float, self.read_float(insn.fs()))
+            match self.write_float(insn.fd(), self.read_float(insn.fs())) {
+                Stmt::SetFp(fp, rep, value) => Stmt::SetFpIf(cond, fp, rep, value),
+                _ => unreachable!("it sets a floating-point variable"),
+            }
         };
         out.steps.push(step);
         true

@@ -177,6 +177,7 @@ pub fn translate(image: &Image) -> Result<Translated, Error> {
         let largest = split::add(&program, function, &lifted.summaries, class)?;
         if class.bytecode() - before > split::METHOD_MAX {
             report.split.push(function.name.clone());
+            report.problems.extend(second_returns(&program, function));
         }
         report.largest_method = report.largest_method.max(largest);
         report.bytecode += class.bytecode() - before;
@@ -265,7 +266,18 @@ fn java_name(name: &str) -> String {
 
 fn problems(image: &Image, lifted: &Lifted) -> Vec<Problem> {
     let mut problems = Vec::new();
+    let pointers = image.code_pointers();
     for function in &lifted.functions {
+        // A direct call says that there may be a second return; one through a pointer does not.
+        let own = |&(at, to): &(u32, u32)| to == function.entry && !image.in_offset_table(at);
+        if role(&function.name) == Role::SetJump && pointers.iter().any(own) {
+            problems.push(Problem {
+                address: function.entry,
+                function: function.name.clone(),
+                reason: "its address is data: after a call through a pointer no jump returns there"
+                    .into(),
+            });
+        }
         for block in &function.blocks {
             let mut add = |address, reason: &str| {
                 let (function, reason) = (function.name.clone(), reason.to_owned());
@@ -294,6 +306,23 @@ fn problems(image: &Image, lifted: &Lifted) -> Vec<Problem> {
         }
     }
     problems
+}
+
+/// Calls of `setjmp` in a function that became several methods: the one that called it is left
+/// before anybody jumps back.
+fn second_returns(program: &Program, function: &Function) -> Vec<Problem> {
+    let steps = function.blocks.iter().flat_map(|block| &block.steps);
+    let calls = steps.filter(|(_, step)| {
+        matches!(step, Stmt::Call { callee: Callee::Direct(to), .. }
+            if program.methods.get(to).is_some_and(|m| m.role == Role::SetJump))
+    });
+    let problem = |&(address, _): &(u32, Stmt)| Problem {
+        address,
+        function: function.name.clone(),
+        reason: "a call of setjmp in a function too large for one method: no jump can return here"
+            .into(),
+    };
+    calls.map(problem).collect()
 }
 
 /// The class through which the runtime calls functions.

@@ -60,14 +60,8 @@ fn output(command: &mut Command) -> Output {
     command.output().unwrap_or_else(|e| panic!("{command:?}: {e}"))
 }
 
-/// Compiles a program, translates it, runs both, and compares what they say and how they end.
-fn same(machine: &Machine, file: &str, options: &[&str], arguments: &[&str]) {
-    if let Some(reason) = &*MISSING {
-        eprintln!("skipped: {reason}");
-        return;
-    }
-    let folder = tempfile::tempdir().expect("a temporary folder");
-    let program = folder.path().join("program");
+fn compile(machine: &Machine, file: &str, options: &[&str], folder: &Path) -> PathBuf {
+    let program = folder.join("program");
     let compiler = if file.ends_with(".c") { "gcc" } else { "g++" };
     let compiled = output(
         Command::new(format!("{}{compiler}", machine.compiler))
@@ -78,6 +72,17 @@ fn same(machine: &Machine, file: &str, options: &[&str], arguments: &[&str]) {
             .args(["-lm", "-pthread"]),
     );
     assert!(compiled.status.success(), "{}", String::from_utf8_lossy(&compiled.stderr));
+    program
+}
+
+/// Compiles a program, translates it, runs both, and compares what they say and how they end.
+fn same(machine: &Machine, file: &str, options: &[&str], arguments: &[&str]) {
+    if let Some(reason) = &*MISSING {
+        eprintln!("skipped: {reason}");
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let program = compile(machine, file, options, folder.path());
     let jar = translated(&program);
     let path = folder.path().join("program.jar");
     std::fs::write(&path, jar).expect("the folder is writable");
@@ -107,10 +112,47 @@ fn translated(program: &Path) -> Vec<u8> {
     let report = &translated.summary;
     assert!(report.largest_method <= METHOD_MAX, "{report:?}");
     assert!(report.problems.is_empty(), "{report:?}");
-    let jar = write(&image, &translated).expect("there is a runtime");
-    let again = translate(&image).and_then(|translated| write(&image, &translated));
-    assert!(again.is_ok_and(|again| again == jar), "the same file gives the same jar");
-    jar
+    write(&image, &translated).expect("there is a runtime")
+}
+
+#[test]
+fn the_same_file_gives_the_same_jar() {
+    if let Some(reason) = &*MISSING {
+        eprintln!("skipped: {reason}");
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let program = compile(&LITTLE, "hello.c", &["-O2"], folder.path());
+    assert!(translated(&program) == translated(&program), "two jars differ");
+}
+
+/// Translates a program of which one thing cannot be executed: in which function, and why.
+fn problem(file: &str) -> Option<(String, String)> {
+    if let Some(reason) = &*MISSING {
+        eprintln!("skipped: {reason}");
+        return None;
+    }
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let program = compile(&LITTLE, file, &["-O1"], folder.path());
+    let bytes = std::fs::read(&program).expect("the compiler wrote it");
+    let image = Image::parse(&bytes).expect("a static program");
+    let report = translate(&image).expect("every function can be translated").summary;
+    let [problem] = &report.problems[..] else { panic!("{report:?}") };
+    Some((problem.function.clone(), problem.reason.clone()))
+}
+
+#[test]
+fn setjmp_in_a_function_of_several_methods_is_a_problem() {
+    let Some((function, reason)) = problem("large_setjmp.c") else { return };
+    assert_eq!(function, "large");
+    assert!(reason.contains("setjmp"), "{reason}");
+}
+
+#[test]
+fn setjmp_through_a_pointer_is_a_problem() {
+    let Some((function, reason)) = problem("pointer_setjmp.c") else { return };
+    assert_eq!(function, "_setjmp");
+    assert!(reason.contains("pointer"), "{reason}");
 }
 
 #[test]
@@ -143,9 +185,21 @@ fn arithmetic_big_endian() {
     same(&BIG, "arithmetic.c", &["-O3", "-funroll-loops"], &[]);
 }
 
+/// Odd registers are the high halves of doubles, and hold floats of their own.
+#[test]
+fn arithmetic_narrow_registers() {
+    same(&LITTLE, "arithmetic.c", &["-O2", "-mfp32"], &[]);
+}
+
 #[test]
 fn control() {
     same(&LITTLE, "control.c", &["-O2"], &[]);
+}
+
+/// Nothing says which function is `setjmp`.
+#[test]
+fn control_stripped() {
+    same(&LITTLE, "control.c", &["-O2", "-s"], &[]);
 }
 
 #[test]
