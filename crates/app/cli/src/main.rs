@@ -121,7 +121,7 @@ const JOBS: [(&str, &[&str]); 5] = [
     ("Observe", &["record", "instrument", "sensors", "import", "lift"]),
     ("Understand", &["report", "requests", "ui", "export", "schema", "cluster"]),
     ("Tune", &["tune", "undo", "status", "symbols", "layout"]),
-    ("Move", &["collect", "send", "merge"]),
+    ("Move", &["collect", "send", "merge", "jar"]),
     ("Look after", &["trace", "cache", "completions", "man", "help"]),
 ];
 
