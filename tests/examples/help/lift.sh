@@ -1,1 +1,2 @@
 # needs: python3
+# any status: fettle lift

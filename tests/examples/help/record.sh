@@ -2,6 +2,7 @@
 # instead: 1234 => $(cat pid)
 # instead: -- python3 => -- /usr/bin/python3
 # instead: 10s => 300ms
+# instead: --payload 1024 -p => --payload 1024 --duration 300ms -p
 # not run: fettle record --to: it takes a collector; crates/app/cli/tests/collect.rs has one
 cat > script.lua <<'LUA'
 local t = {}

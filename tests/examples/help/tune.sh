@@ -2,7 +2,7 @@
 # instead: tune -p 4711 => tune --time 0.3 --turn 0.02 -p $(cat pid)
 # instead: --rounds 40 => --hot 0.05
 # instead: --time 0.3 --turn 0.02 -p $(cat pid) --samples --time 20 => --turn 0.02 -p $(cat pid) --samples --time 1
-# instead: redis-cli info stats | grep total_commands => cut -d' ' -f14 /proc/$(cat pid)/stat
+# instead: redis-cli info stats | grep total_commands => grep syscw /proc/$(cat pid)/io
 # instead: -- ./server --port 80 => -- ./server
 # any status: fettle tune -p
 cat > server.c <<'C'
@@ -19,7 +19,10 @@ int handleRequest(unsigned seed)
 int main(int argc, char **argv)
 {
     long sum = 0;
-    for (long i = 0; argc > 1 || i < 200; i++) sum += handleRequest((unsigned)i);
+    for (long i = 0; argc > 1 || i < 200; i++) {
+        sum += handleRequest((unsigned)i);
+        if (argc > 1) { printf("%ld\n", sum); fflush(stdout); }
+    }
     printf("%ld\n", sum);
     return 0;
 }
