@@ -267,6 +267,8 @@ fn java_name(name: &str) -> String {
 fn problems(image: &Image, lifted: &Lifted) -> Vec<Problem> {
     let mut problems = Vec::new();
     let pointers = image.code_pointers();
+    let named = |name: &str| lifted.functions.iter().find(|f| f.name == name).map(|f| f.entry);
+    let raise = named("_Unwind_RaiseException");
     for function in &lifted.functions {
         // A direct call says that there may be a second return; one through a pointer does not.
         let own = |&(at, to): &(u32, u32)| to == function.entry && !image.in_offset_table(at);
@@ -301,6 +303,11 @@ fn problems(image: &Image, lifted: &Lifted) -> Vec<Problem> {
                     && !image.is_code(*to)
                 {
                     add(*pc, &format!("a call of {to:#x}, where no code is"));
+                }
+                if let Stmt::Call { callee: Callee::Direct(to), .. } = step
+                    && Some(*to) == raise
+                {
+                    add(*pc, "an exception of C++ ends the program: handlers are not translated");
                 }
             }
         }

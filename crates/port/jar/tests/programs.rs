@@ -206,3 +206,10 @@ fn control_stripped() {
 fn control_unoptimised_big_endian() {
     same(&BIG, "control.c", &["-O0"], &[]);
 }
+
+#[test]
+fn an_exception_of_cpp_is_a_problem() {
+    let Some((function, reason)) = problem("throws.c") else { return };
+    assert_eq!(function, "main");
+    assert!(reason.contains("exception"), "{reason}");
+}
