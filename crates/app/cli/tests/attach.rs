@@ -644,7 +644,8 @@ fn hot_code_is_found_and_laid_out() {
     let pid = running.pid().to_string();
 
     let (status, plan) = bench.json(&["tune", "-p", &pid, "--time", "0.5", "--dry-run"]);
-    assert_eq!((status, &plan["kept"]), (1, &Value::Bool(false)), "{plan}");
+    // It found a layout, which was all that was asked for.
+    assert_eq!((status, &plan["kept"]), (0, &Value::Bool(false)), "{plan}");
     // What never ran is cold, whatever the rest of the function does.
     let run = row(&plan, "run");
     assert!(run["hot_bytes"].as_u64() > Some(50) && run["cold_bytes"].as_u64() > Some(10), "{run}");
