@@ -11,7 +11,7 @@
 
 use fettle_image::{Image, LinkAddr};
 use fettle_isa::{Facts, Flow, Gpr, Insn, RegSet};
-use iced_x86::{Code, Instruction, Mnemonic, OpKind, Register};
+use iced_x86::{Code, ConditionCode, Instruction, Mnemonic, OpKind, Register};
 
 use crate::function::{BlockId, Function};
 use crate::liveness::{Callees, Liveness, Memory, read_at_once};
@@ -201,10 +201,85 @@ pub const OWN_INPUTS: RegSet = RegSet::of(&[Gpr::R11]).union(RegSet::FLAGS);
 /// of them may be; `inputs` is what each reads, or lives through it. Only what it reads before it calls
 /// anybody was certainly passed to it. `rax` and `r10` are for the number of vector registers and the
 /// static chain, which each caller sets itself.
-pub fn pointed(summaries: &[Summary], inputs: &[RegSet]) -> RegSet {
+pub fn pointed(
+    image: &Image,
+    functions: &[Function],
+    summaries: &[Summary],
+    inputs: &[RegSet],
+) -> RegSet {
     let mut memory = Memory::default();
-    let mut own = |summary| read_at_once(summary, &mut memory).intersection(OWN_INPUTS);
-    let some = summaries.iter().zip(inputs);
-    let some = some.filter(|(_, inputs)| !inputs.intersection(OWN_INPUTS).is_empty());
-    some.fold(RegSet::NONE, |all, (summary, _)| all.union(own(summary)))
+    let mut all = RegSet::NONE;
+    for ((function, summary), inputs) in functions.iter().zip(summaries).zip(inputs) {
+        if inputs.intersection(OWN_INPUTS).is_empty() {
+            continue;
+        }
+        let mut own = read_at_once(summary, &mut memory).intersection(OWN_INPUTS);
+        if !own.is_empty() {
+            own = own.intersection(reads_first(image, function, own));
+        }
+        all = all.union(own);
+    }
+    all
+}
+
+/// What an instruction reads that has no bearing on what it does: `syscall` puts flags by, `sete` leaves
+/// the rest of its register as it was, `or reg, -1` is how to write that number in few bytes, and `push`
+/// is how to move the stack pointer. A push that saves the register for callers shows by its pop.
+fn read_for_nothing(insn: &Instruction) -> RegSet {
+    let r11 = RegSet::of(&[Gpr::R11]);
+    let to_register = insn.op0_kind() == OpKind::Register;
+    match insn.mnemonic() {
+        Mnemonic::Syscall => RegSet::FLAGS,
+        Mnemonic::Push => r11,
+        Mnemonic::Or
+            if insn.op1_kind() == OpKind::Immediate8to64 && insn.immediate8to64() == -1 =>
+        {
+            r11
+        }
+        Mnemonic::Or
+            if insn.op1_kind() == OpKind::Immediate8to32 && insn.immediate8to32() == -1 =>
+        {
+            r11
+        }
+        _ if insn.condition_code() != ConditionCode::None
+            && insn.op_count() == 1
+            && to_register =>
+        {
+            r11
+        }
+        _ => RegSet::NONE,
+    }
+}
+
+/// Of `wanted`, what something in a function reads that nothing in it has written before, not even a part
+/// of it: flags are one register elsewhere, of which some instructions write a part (`bt`), and so do some
+/// of `r11` (`sete r11b`).
+fn reads_first(image: &Image, function: &Function, wanted: RegSet) -> RegSet {
+    let mut found = RegSet::NONE;
+    // What nothing has written yet, by block, when control last came there.
+    let mut open = vec![RegSet::NONE; function.blocks.len()];
+    let mut work = vec![(function.entry_block(), wanted)];
+    while let Some((id, mut unwritten)) = work.pop() {
+        if open[id.index()].is_superset(unwritten) {
+            continue;
+        }
+        open[id.index()] = open[id.index()].union(unwritten);
+        let block = &function.blocks[id.index()];
+        for i in block.insns.clone() {
+            let facts = function.facts[i as usize];
+            let mut read = facts.reads().intersection(unwritten);
+            if !read.is_empty() {
+                read = read.minus(read_for_nothing(&function.full(image, i as usize)));
+            }
+            found = found.union(read);
+            unwritten = match function.flow(i as usize) {
+                Flow::Call(_) | Flow::IndirectCall => RegSet::NONE,
+                _ => unwritten.minus(facts.writes()),
+            };
+        }
+        if !unwritten.is_empty() {
+            work.extend(block.succs.iter().map(|succ| (*succ, unwritten)));
+        }
+    }
+    found
 }

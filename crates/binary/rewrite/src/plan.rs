@@ -248,7 +248,7 @@ where
     let callees =
         Callees { index: &by_entry, clobbers: &clobbers, inputs: &unread, pointed: RegSet::NONE };
     let mut inputs = hidden_inputs(&summaries, &callers, &reads, callees);
-    let pointed = conventions::pointed(&summaries, &inputs);
+    let pointed = conventions::pointed(image, &lifted.functions, &summaries, &inputs);
     if !pointed.is_empty() {
         inputs = hidden_inputs(&summaries, &callers, &reads, Callees { pointed, ..callees });
     }
