@@ -17,7 +17,7 @@ impl Running {
     pub fn start(program: &str, name: &str, flags: &[&str]) -> Running {
         let folder = std::env::temp_dir().join(format!("fettle-{name}-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
-        let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("../cli/tests/programs");
+        let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../app/cli/tests/programs");
         let (source, program) = (sources.join(format!("{program}.c")), folder.join(program));
         let mut gcc = Command::new("gcc");
         gcc.arg("-O2").args(flags).arg(source).arg("-o").arg(&program);
