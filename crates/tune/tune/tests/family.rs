@@ -152,11 +152,13 @@ fn all_count_and_are_compared() {
 /// What a process's work would be if its new code were twice as fast as its old code: processor
 /// time, counted twice while jumps of the undo log are in place.
 const TWICE_AS_FAST: &str = r#"
-import sys
+import os, sys
 pid, log, state = sys.argv[1:]
 new = False
+# The command is tried before anything is changed.
+lines = open(log).readlines() if os.path.exists(log) else []
 with open(f"/proc/{pid}/mem", "rb") as memory:
-    for _, at, _, after, _ in (line.split() for line in open(log) if line.startswith("jump ")):
+    for _, at, _, after, _ in (line.split() for line in lines if line.startswith("jump ")):
         memory.seek(int(at, 16))
         new = new or memory.read(len(after) // 2).hex() == after
 now = int(open(f"/proc/{pid}/schedstat").read().split()[0])
