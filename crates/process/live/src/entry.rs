@@ -268,7 +268,7 @@ pub(crate) fn parse(line: &str) -> Option<Entry> {
     })
 }
 
-/// The same of a process that is read by `read`.
+/// A hash of the first page of a region, in a process that is read by `read`.
 pub(crate) fn region_hash(
     region: &Region,
     read: impl Fn(LiveAddr, usize) -> io::Result<Vec<u8>>,

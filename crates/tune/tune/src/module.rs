@@ -16,13 +16,12 @@ use fettle_record::modules::{FileId, SlotOffsets, must_stay, open_image};
 use fettle_record::room::{AddressSpace, find_lasting_room};
 use fettle_rewrite::{LinkParameters, Linked, Plan, PlanOptions, Pointers, Probing};
 
-use crate::new_code::{LeftAlone, NewCode, Reason, gates};
+use crate::new_code::{LeftAlone, NewCode, PAGE, Reason, gates};
 use crate::own_tables;
 use crate::profile::Subject;
 use crate::target::Loaded;
 use crate::ways::{self, Callers};
 
-const PAGE: u64 = 4096;
 const CODE: Prot = Prot { read: true, write: false, exec: true };
 const CONSTANTS: Prot = Prot { read: true, write: false, exec: false };
 

@@ -9,7 +9,8 @@ use fettle_live::{LiveAddr, Patch, Purpose, Region};
 use fettle_record::libraries::Opened;
 use fettle_rewrite::{Linked, Plan};
 
-const PAGE: u64 = 4096;
+/// Bytes of a page.
+pub(crate) const PAGE: u64 = 4096;
 
 /// Why a function, or one of the places that lead to its new code, stays as it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
