@@ -6,8 +6,12 @@
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
+use std::path::Path;
 
 use crate::error::LiveError;
+
+/// What is said of a process that is claimed.
+const CLAIMED: &str = "another fettle is at work on this process";
 
 /// The right to change some processes, until it is dropped.
 #[derive(Debug)]
@@ -34,7 +38,7 @@ impl Claim {
             }
             if std::io::Error::last_os_error().kind() == std::io::ErrorKind::WouldBlock {
                 let why = match one == pid {
-                    true => "another fettle is at work on this process".to_owned(),
+                    true => CLAIMED.to_owned(),
                     false => format!(
                         "another fettle is at work on process {one}, which is of the same group"
                     ),
@@ -44,6 +48,20 @@ impl Claim {
         }
         Ok(Claim { _folders: held })
     }
+}
+
+/// Why a process cannot be attached to that process `tracer` traces. A second Fettle may come while the
+/// first one, who has a claim, traces: it says the same as if it had come in between.
+pub(crate) fn traced_already(pid: i32, tracer: u64) -> LiveError {
+    let folder = format!("/proc/{pid}");
+    let mut open = std::fs::read_dir(format!("/proc/{tracer}/fd")).into_iter().flatten().flatten();
+    let claimed =
+        open.any(|fd| std::fs::read_link(fd.path()).is_ok_and(|to| to == Path::new(&folder)));
+    let why = match claimed {
+        true => format!("{CLAIMED} (process {tracer})"),
+        false => format!("process {tracer} traces it already (a debugger, strace or Fettle)"),
+    };
+    LiveError::Unattachable { pid, why }
 }
 
 #[cfg(test)]
@@ -57,9 +75,13 @@ mod tests {
         let claim = Claim::of(pid, [pid]).unwrap();
         let said = Claim::of(pid, []).unwrap_err().to_string();
         assert!(said.contains("another fettle is at work on this process"), "{said}");
+        let said = traced_already(pid, own as u64).to_string();
+        assert!(said.contains("another fettle is at work on this process"), "{said}");
         let said = Claim::of(own, [pid]).unwrap_err().to_string();
         assert!(said.contains(&format!("another fettle is at work on process {pid}")), "{said}");
         drop(claim);
+        let said = traced_already(pid, own as u64).to_string();
+        assert!(said.contains(&format!("process {own} traces it already")), "{said}");
         drop(Claim::of(own, [pid]).unwrap());
         child.kill().unwrap();
         child.wait().unwrap();

@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use crate::claim;
 use crate::error::LiveError;
 use crate::follower::Follower;
 use crate::maps::{self, Extent, Extents, FileId, LiveAddr, Mapping};
@@ -43,8 +44,7 @@ impl Process {
     pub fn open(pid: i32) -> Result<Process, LiveError> {
         let status = status_of(pid)?;
         if let Some(tracer) = tracer(&status) {
-            let why = format!("process {tracer} traces it already (a debugger, strace or Fettle)");
-            return Err(LiveError::Unattachable { pid, why });
+            return Err(claim::traced_already(pid, tracer));
         }
         Process::with_status(pid, &status)
     }
