@@ -179,6 +179,11 @@ impl Liveness {
         Liveness { live, all: true, ..self }
     }
 
+    /// Whether calls in the function are taken to change nothing (see [`Summary`]).
+    pub fn keeps(&self) -> bool {
+        self.keeps
+    }
+
     /// Live before a block's first instruction.
     pub fn at_start(&self, block: BlockId) -> RegSet {
         self.live[block.index()].0

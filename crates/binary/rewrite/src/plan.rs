@@ -518,6 +518,7 @@ fn make(
         tables: &tables,
         springboards: &springboards,
         exits,
+        keeps: liveness.keeps(),
         exception_tables: &lifted.exception_tables,
     };
     checker(claim, context).map_err(|e| (SkipReason::CheckFailed, e.at))?;

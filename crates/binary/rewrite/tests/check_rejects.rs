@@ -449,8 +449,8 @@ fn meaningful<'a>(claim: &'a Claim<'_>, part: &PartUnwind) -> impl Iterator<Item
         .filter(move |at| range.contains(at))
 }
 
-/// Where a thread can stand in `start..end`, but for padding: at instructions, and by its return
-/// address less one at all of a call.
+/// Where a thread can stand in `start..end`, but for padding and the traps behind calls that never come
+/// back: at instructions, and by its return address less one at all of a call.
 fn standing(code: &[u8], start: u32, end: u32) -> impl Iterator<Item = u32> + use<'_> {
     let mut next = start;
     std::iter::from_fn(move || {
@@ -459,7 +459,7 @@ fn standing(code: &[u8], start: u32, end: u32) -> impl Iterator<Item = u32> + us
         next += insn.len() as u32;
         let is_call = matches!(insn.flow_control(), FlowControl::Call | FlowControl::IndirectCall);
         Some(match insn.mnemonic() {
-            Mnemonic::Nop => at..at,
+            Mnemonic::Nop | Mnemonic::Int3 => at..at,
             _ if is_call => at..next,
             _ => at..at + 1,
         })

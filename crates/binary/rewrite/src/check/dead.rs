@@ -281,13 +281,13 @@ fn path(
                 let inputs = walk.context.callees.inputs(LinkAddr(to));
                 unless(set.intersection(passed.union(inputs)))?;
                 let clobbers = walk.context.callees.clobbers(LinkAddr(to));
-                if !convention::keeps(walk, index, clobbers) {
+                if !walk.claim.keeps && !convention::keeps(walk, index, clobbers) {
                     set = set.minus(clobbers.minus(RegSet::FLAGS));
                 }
             }
             Some(Step::CallIndirect) => {
                 unless(set.intersection(passed.union(walk.context.callees.pointed)))?;
-                if !convention::keeps(walk, index, RegSet::CALLER_SAVED) {
+                if !walk.claim.keeps && !convention::keeps(walk, index, RegSet::CALLER_SAVED) {
                     set = set.minus(RegSet::CALLER_SAVED);
                 }
             }

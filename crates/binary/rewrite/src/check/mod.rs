@@ -163,6 +163,9 @@ pub struct Claim<'a> {
     pub springboards: &'a [(LinkAddr, u32)],
     /// What is needed when control leaves.
     pub exits: ExitLiveness,
+    /// The function counts on its callees to keep more than the ABI says: what it was made by takes no
+    /// call to end the life of anything.
+    pub keeps: bool,
     /// The original's exception tables, by the start of their unwind entry.
     pub exception_tables: &'a HashMap<LinkAddr, Lsda>,
 }
