@@ -3,7 +3,8 @@
 #![no_main]
 
 use fettle_image::{Image, LinkAddr};
-use fettle_rewrite::{LinkParameters, Mode, PlanOptions, Pointers, Probing, link, plan};
+use fettle_code::{Mode, Pointers, Probing};
+use fettle_rewrite::{link, plan, LinkParameters, PlanOptions};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|data: &[u8]| {

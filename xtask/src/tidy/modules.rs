@@ -18,8 +18,7 @@ use super::source::{Problem, Source};
 type Path = Vec<String>;
 
 /// Crates whose circles are still to be opened. The list only shrinks.
-const IN_CIRCLES: &[&str] =
-    &["crates/binary/lift", "crates/binary/rewrite", "crates/record/record"];
+const IN_CIRCLES: &[&str] = &["crates/binary/lift", "crates/record/record"];
 
 /// Adds a problem for each circle of modules.
 pub fn check(sources: &[Source], problems: &mut Vec<Problem>) -> Result<()> {

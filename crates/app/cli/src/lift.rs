@@ -7,9 +7,10 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use clap::Parser;
+use fettle_code::{Mode, Probing};
 use fettle_lift::{Lifted, SkipReason, Skipped};
 use fettle_report::render::one_line;
-use fettle_rewrite::{Mode, PlanOptions, Probing};
+use fettle_rewrite::PlanOptions;
 use serde_json::json;
 
 /// Arguments of `fettle lift`.
@@ -140,7 +141,7 @@ fn run_until(until: Step, file: &Path) -> anyhow::Result<()> {
     match until {
         Step::Parse | Step::Lift => {}
         Step::Emit => {
-            fettle_rewrite::plan::plan_checked_by(&image, &lifted, options, || |_, _| Ok(()));
+            fettle_rewrite::plan_checked_by(&image, &lifted, options, || |_, _| Ok(()));
         }
         Step::Check => {
             fettle_rewrite::plan(&image, &lifted, options);

@@ -1,7 +1,7 @@
 //! What probes measure, as an argument.
 
 use clap::ValueEnum;
-use fettle_rewrite::Mode;
+use fettle_code::Mode;
 
 /// The modes that can be asked for by name.
 #[derive(Clone, Copy, Debug, ValueEnum)]

@@ -12,6 +12,7 @@ use anyhow::{Context, bail};
 use clap::{Parser, ValueEnum};
 use fettle_abi::locks::FUNCTIONS;
 use fettle_abi::ring::Policy;
+use fettle_code::{Depth, Mode};
 use fettle_live::{ExitStatus, LiveError};
 use fettle_record::record::Watch;
 use fettle_record::session::Progress;
@@ -21,7 +22,6 @@ use fettle_record::{
     Pattern, RecordError, Remote, Target,
 };
 use fettle_relay::News;
-use fettle_rewrite::{Depth, Mode};
 use fettle_trace::{Manifest, ProbeMode};
 use serde_json::json;
 

@@ -5,6 +5,7 @@
 use std::collections::HashMap;
 use std::path::PathBuf;
 
+use fettle_code::{Mode, Probing};
 use fettle_image::{Image, LinkAddr};
 use fettle_lift::{Lifted, SkipReason};
 use fettle_place::figures::{CacheMap, group_table};
@@ -13,7 +14,7 @@ use fettle_place::lifted::Exactness;
 use fettle_place::model::Addresses;
 use fettle_place::order::Modelled;
 use fettle_place::{Code, Counts, Options, lay_out};
-use fettle_rewrite::{Mode, PlanOptions, Probing};
+use fettle_rewrite::PlanOptions;
 use fettle_trace::{CounterKind, Trace};
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;

@@ -5,11 +5,10 @@
 
 use std::time::{Duration, Instant};
 
+use fettle_check::Checker;
+use fettle_code::{Mode, Pointers, Probing};
 use fettle_image::Image;
-use fettle_rewrite::Pointers;
-use fettle_rewrite::check::Checker;
-use fettle_rewrite::plan::{PlanOptions, plan_checked_by};
-use fettle_rewrite::probe::{Mode, Probing};
+use fettle_rewrite::{PlanOptions, plan_checked_by};
 use std::sync::Mutex;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {

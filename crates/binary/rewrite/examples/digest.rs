@@ -7,8 +7,9 @@ use std::collections::hash_map::DefaultHasher;
 use std::fmt::Write;
 use std::hash::Hasher;
 
+use fettle_code::{Mode, Probing};
 use fettle_image::Image;
-use fettle_rewrite::{Mode, PlanOptions, Probing};
+use fettle_rewrite::PlanOptions;
 
 /// Hashes whatever is formatted into it.
 struct Text(DefaultHasher);

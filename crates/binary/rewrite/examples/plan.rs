@@ -4,7 +4,8 @@
 
 use std::time::Instant;
 
-use fettle_rewrite::{Mode, PlanOptions, Probing};
+use fettle_code::{Mode, Probing};
+use fettle_rewrite::PlanOptions;
 use iced_x86::{Decoder, DecoderOptions, Formatter, NasmFormatter};
 
 fn main() {

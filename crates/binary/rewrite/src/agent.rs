@@ -1,6 +1,6 @@
 //! The agent: slow paths of probes, built from `runtime/agent` to a flat piece of code.
 
-use crate::probe::AgentEntry;
+use fettle_code::AgentEntry;
 
 /// The agent's code. A table of entries stands in front; nothing in it depends on its address.
 pub const CODE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/agent.bin"));

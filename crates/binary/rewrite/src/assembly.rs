@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+use fettle_code::pointers::COUNTERS;
+use fettle_code::{Fixup, Mode, PartUnwind, PlannedEntry, PlannedTable, ProbeFixup};
 use fettle_image::LinkAddr;
 use fettle_lift::edges::{Edge, EdgeGraph, Place};
 use fettle_lift::function::{Function, Skipped};
@@ -11,14 +13,10 @@ use rustc_hash::FxHashMap;
 
 use crate::agent;
 use crate::crossings::Crossings;
-use crate::emit::{self, Fixup};
+use crate::emit;
 use crate::plan::{
-    Plan, PlanFixup, PlanFixupKind, PlanOptions, PlannedChunk, PlannedEntry, PlannedFunction,
-    PlannedTable, Springboard,
+    Plan, PlanFixup, PlanFixupKind, PlanOptions, PlannedChunk, PlannedFunction, Springboard,
 };
-use crate::pointer;
-use crate::probe::{Mode, ProbeFixup};
-use crate::unwind::PartUnwind;
 
 /// One function's share of a plan.
 pub(crate) struct Made {
@@ -163,7 +161,7 @@ impl<'a> Assembly<'a> {
         let starts = function.blocks.iter().map(|b| b.start);
         let (first, _) = places.ranges().next().expect("a function has code");
         let (counters, pointers) = (made.new.counters, made.new.pointers);
-        let used = (counters.len() as u32, pointers.len() as u32 * pointer::COUNTERS);
+        let used = (counters.len() as u32, pointers.len() as u32 * COUNTERS);
         plan.functions.push(PlannedFunction {
             entry: function.entry,
             name: function.name.clone(),

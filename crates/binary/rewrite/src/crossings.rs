@@ -1,12 +1,10 @@
 //! Where control can go from a function's old code to its new code, and back, while a thread is in it.
 
+use fettle_code::{Emitted, SPRINGBOARD_SIZE};
 use fettle_image::LinkAddr;
 use fettle_isa::{Flow, Insn};
 use fettle_lift::function::{Block, Function};
 use serde::{Deserialize, Serialize};
-
-use crate::emit::Emitted;
-use crate::plan::SPRINGBOARD_SIZE;
 
 /// An address of the original, and the offset of new code that goes with it: in the function's code
 /// first, in [`crate::Plan::text`] when that has its place.

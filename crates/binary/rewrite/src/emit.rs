@@ -9,106 +9,23 @@
 //! not be needed any more. A function's chunks lie one behind the other here; where each of them
 //! goes is decided later, so jumps between them wait for it ([`Fixup::Across`]).
 
+use fettle_code::pointers::COUNTERS;
+use fettle_code::{
+    Context, Emitted, Fixup, Inserted, Mode, Part, Pointers, ProbeFixup, Probes, UnwindPoint,
+};
 use fettle_image::{Image, LinkAddr};
 use fettle_isa::asm::Condition;
 use fettle_isa::{Flow, Gpr, Insn, RegSet};
 use fettle_lift::edges::{EdgeGraph, Place};
 use fettle_lift::function::{Block, BlockId, Exit, Function};
-use fettle_lift::liveness::{Callees, ExitLiveness, Liveness};
-use fettle_lift::{Placement, SkipReason, TableKind};
+use fettle_lift::liveness::{ExitLiveness, Liveness};
+use fettle_lift::{SkipReason, TableKind};
 
 use crate::copies::Copies;
 use crate::jump::Jump;
-use crate::pointer::{self, Pointers, Source};
-use crate::probe::{Mode, ProbeFixup, Probes, Probing, Snippet};
+use crate::pointer::{self, Source};
+use crate::probe::Snippet;
 use crate::snippets::{Snippets, Wanted};
-
-/// What a place in a function's new code waits for; all are 32 bits wide.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fixup {
-    /// Distance to an address of the original image, from `after` bytes past the field.
-    Original {
-        /// The address.
-        to: LinkAddr,
-        /// Bytes of immediate operand that follow the field.
-        after: u8,
-    },
-    /// Distance to the new copy of the function that starts here, or to the original if it has
-    /// none.
-    Function(LinkAddr),
-    /// Distance to the copy of a jump table (index into the function's tables).
-    Table(u32),
-    /// Address of the copy of a jump table.
-    TableAddress(u32),
-    /// Distance to this offset of the function's own new code, in another chunk.
-    Across(u32),
-    /// Something of a probe's.
-    Probe(ProbeFixup),
-}
-
-/// Where unwind information may change: from `offset` on, that of the original address holds, with
-/// the stack pointer lower by `pushed` bytes. Behind the first `in_step` bytes it goes on holding,
-/// in them it is that of the original byte by byte.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct UnwindPoint {
-    /// Offset in the function's new code.
-    pub offset: u32,
-    /// Address of the original instruction.
-    pub original: LinkAddr,
-    /// Bytes pushed by probe code.
-    pub pushed: u32,
-    /// Bytes of instructions that were copied one behind the other.
-    pub in_step: u32,
-}
-
-/// A stretch of probe code, for the checker.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Inserted {
-    /// First byte, as an offset in the function's new code.
-    pub start: u32,
-    /// End.
-    pub end: u32,
-}
-
-/// A stretch of new code whose unwind information comes from one range of the original.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Part {
-    /// First byte, as an offset in the function's new code. It ends where the next one starts.
-    pub start: u32,
-    /// Index of the range in the function.
-    pub range: u32,
-}
-
-/// A function's new code, still without an address.
-#[derive(Clone, Debug, Default)]
-pub struct Emitted {
-    /// Machine code.
-    pub code: Vec<u8>,
-    /// Places in `code` to be filled in.
-    pub fixups: Vec<(u32, Fixup)>,
-    /// For each block, where jumps to it go.
-    pub block_offsets: Vec<u32>,
-    /// For each block, where what began there ends: nothing comes to what lies between but from above.
-    pub block_ends: Vec<u32>,
-    /// For each original instruction, where its copy starts (padding: where its successor does).
-    pub insn_offsets: Vec<u32>,
-    /// Behind each call and system call: the original instruction, and the offset. A call that is compared with a
-    /// target first comes back to two places.
-    pub returns: Vec<(u32, u32)>,
-    /// Where unwind information changes, in order.
-    pub unwind: Vec<UnwindPoint>,
-    /// Probe code in line.
-    pub inserted: Vec<Inserted>,
-    /// Where each of the function's chunks starts; the first at 0.
-    pub chunk_starts: Vec<u32>,
-    /// What unwind information covers in one piece; the first at 0, none across chunks.
-    pub parts: Vec<Part>,
-    /// Counters that the function uses: where each stands.
-    pub counters: Vec<Place>,
-    /// Calls through pointers, in order, whose targets are counted (their tables lie behind the
-    /// counters), or that are compared with a target.
-    pub pointers: Vec<LinkAddr>,
-}
 
 /// What is left of a function's new code when it has been checked: see [`Emitted`].
 pub struct Kept {
@@ -122,28 +39,6 @@ pub struct Kept {
     pub counters: Vec<Place>,
     /// Calls through pointers that are counted or compared.
     pub pointers: Vec<LinkAddr>,
-}
-
-/// What emission needs to know beyond the function itself.
-pub struct Context<'a> {
-    /// The image.
-    pub image: &'a Image,
-    /// What probes do.
-    pub probes: &'a Probing<'a>,
-    /// What calls may change, and what they read.
-    pub callees: Callees<'a>,
-    /// Addresses of functions that return twice, sorted.
-    pub returns_twice: &'a [LinkAddr],
-    /// Code is placed in the lowest 2 GiB, so that addresses fit 32 bits.
-    pub low_addresses: bool,
-    /// The order of blocks; functions that are not in it keep theirs.
-    pub placement: Option<&'a Placement>,
-    /// What becomes of calls through pointers.
-    pub pointers: Pointers<'a>,
-    /// There are calls that keep more registers than the ABI says ([`pointer::has_descriptors`]).
-    pub descriptors: bool,
-    /// Landing pads must be relative to what they are for ([`crate::unwind::omits_base`]).
-    pub omits_base: bool,
 }
 
 /// A piece of the new code.
@@ -877,7 +772,7 @@ impl Writer<'_> {
                 Gpr::R11
             }
         };
-        let table = self.counters.len() as u32 + n as u32 * pointer::COUNTERS;
+        let table = self.counters.len() as u32 + n as u32 * COUNTERS;
         self.probe(Wanted::Target { target, dead: free }, table, index);
     }
 
@@ -1312,8 +1207,42 @@ impl Writer<'_> {
     }
 }
 
-impl Emitted {
+/// The writer's steps on what is emitted so far.
+trait Append {
     /// A block from this range begins at `offset`.
+    fn part(&mut self, range: u32, offset: u32);
+    /// The chunk that is being written, counted from one.
+    fn chunk(&self) -> u32;
+    /// A jump to a block; `chunks` says in which chunk each is.
+    fn jump(&mut self, jump: Jump, short: bool, to: BlockId, chunks: &[u32]);
+    /// Offset behind what was written last.
+    fn end(&self) -> u32;
+    /// What was written last is a call.
+    fn returns_here(&mut self, insn: u32);
+    /// An instruction that is written anew stands at `offset`.
+    fn stands(&mut self, insn: u32, offset: u32, original: LinkAddr);
+    fn point(&mut self, offset: u32, original: LinkAddr, pushed: u32);
+    fn jump_to(&mut self, to: Destination, chunks: &[u32]);
+    /// An instruction with the operand of another.
+    fn operand(&mut self, operand: &Operand);
+    /// An instruction as it is, but for one field perhaps.
+    fn copy(&mut self, bytes: &[u8], fix: Option<(u8, Fixup)>);
+    /// The comparison of a promotion: with the address of the original, which pointers hold.
+    fn guard(&mut self, promotion: &Promotion);
+    /// A promoted call; `other` is where the call as it was stands.
+    fn promoted(&mut self, promotion: &Promotion, other: u32);
+    /// What stands before a promoted tail call.
+    fn promoted_tail(&mut self, promotion: &Promotion);
+    /// A jump to an offset of the same chunk.
+    fn jump_back(&mut self, to: u32);
+    fn jump_out(&mut self, to: LinkAddr);
+    /// A call or jump to whatever a word says, in the place of `insn`.
+    fn through_slot(&mut self, insn: u32, slot: LinkAddr, calls: bool);
+    /// Appends code of a probe.
+    fn snippet(&mut self, code: &[u8], fixups: &[(u32, ProbeFixup)], probe: &Probe);
+}
+
+impl Append for Emitted {
     fn part(&mut self, range: u32, offset: u32) {
         let chunk = self.chunk_starts.last().copied().unwrap_or(0);
         match self.parts.last() {
@@ -1324,12 +1253,10 @@ impl Emitted {
         }
     }
 
-    /// The chunk that is being written, counted from one.
     fn chunk(&self) -> u32 {
         self.chunk_starts.len() as u32
     }
 
-    /// A jump to a block; `chunks` says in which chunk each is.
     fn jump(&mut self, jump: Jump, short: bool, to: BlockId, chunks: &[u32]) {
         let end = self.code.len() as u32 + jump.size(short);
         let to_offset = self.block_offsets[to.index()];
@@ -1341,17 +1268,14 @@ impl Emitted {
         }
     }
 
-    /// Offset behind what was written last.
     fn end(&self) -> u32 {
         self.code.len() as u32
     }
 
-    /// What was written last is a call.
     fn returns_here(&mut self, insn: u32) {
         self.returns.push((insn, self.end()));
     }
 
-    /// An instruction that is written anew stands at `offset`.
     fn stands(&mut self, insn: u32, offset: u32, original: LinkAddr) {
         self.insn_offsets[insn as usize] = offset;
         self.point(offset, original, 0);
@@ -1368,19 +1292,16 @@ impl Emitted {
         }
     }
 
-    /// An instruction with the operand of another.
     fn operand(&mut self, operand: &Operand) {
         self.copy(&operand.bytes, operand.fix);
     }
 
-    /// An instruction as it is, but for one field perhaps.
     fn copy(&mut self, bytes: &[u8], fix: Option<(u8, Fixup)>) {
         let start = self.code.len() as u32;
         self.code.extend_from_slice(bytes);
         self.fixups.extend(fix.map(|(at, fix)| (start + u32::from(at), fix)));
     }
 
-    /// The comparison of a promotion: with the address of the original, which pointers hold.
     fn guard(&mut self, promotion: &Promotion) {
         // lea r11, [rip + ..]
         self.code.extend_from_slice(&[0x4c, 0x8d, 0x1d]);
@@ -1390,7 +1311,6 @@ impl Emitted {
         self.operand(&promotion.compare);
     }
 
-    /// A promoted call; `other` is where the call as it was stands.
     fn promoted(&mut self, promotion: &Promotion, other: u32) {
         self.guard(promotion);
         let distance = other.wrapping_sub(self.code.len() as u32 + JCC);
@@ -1401,14 +1321,12 @@ impl Emitted {
         self.returns_here(promotion.insn);
     }
 
-    /// What stands before a promoted tail call.
     fn promoted_tail(&mut self, promotion: &Promotion) {
         self.guard(promotion);
         Jump::If(Condition::Equal as u8).write(&mut self.code, false, 0);
         self.fixups.push((self.code.len() as u32 - 4, Fixup::Function(promotion.to)));
     }
 
-    /// A jump to an offset of the same chunk.
     fn jump_back(&mut self, to: u32) {
         let distance = to.wrapping_sub(self.code.len() as u32 + JUMP_OUT);
         Jump::Always.write(&mut self.code, false, distance);
@@ -1420,7 +1338,6 @@ impl Emitted {
         self.code.extend_from_slice(&[0; 4]);
     }
 
-    /// A call or jump to whatever a word says, in the place of `insn`.
     fn through_slot(&mut self, insn: u32, slot: LinkAddr, calls: bool) {
         self.code.extend_from_slice(&[0xff, if calls { 0x15 } else { 0x25 }]);
         self.fixups.push((self.code.len() as u32, Fixup::Original { to: slot, after: 0 }));
@@ -1430,7 +1347,6 @@ impl Emitted {
         }
     }
 
-    /// Appends code of a probe.
     fn snippet(&mut self, code: &[u8], fixups: &[(u32, ProbeFixup)], probe: &Probe) {
         let base = self.code.len() as u32;
         self.code.extend_from_slice(code);

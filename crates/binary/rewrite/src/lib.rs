@@ -1,15 +1,13 @@
 //! Rewriting functions: probes and re-emission, as plans.
 //!
 //! [`plan`] turns the lifted functions of an image into new code that has no address yet;
-//! [`check`] re-derives that it does what the original did; [`link`] gives it an address. None
+//! [`fettle_check`] re-derives that it does what the original did; [`link`] gives it an address. None
 //! of them touches a process or a file: applying a plan is somebody else's work.
 #![forbid(unsafe_code)]
 
 pub mod agent;
-pub mod arguments;
 mod assembly;
 mod calls;
-pub mod check;
 mod copies;
 pub mod crossings;
 mod debug_frame;
@@ -20,16 +18,15 @@ mod jump;
 pub mod link;
 pub mod own;
 pub mod plan;
+mod planning;
 pub mod pointer;
 pub mod probe;
 mod snippets;
 pub mod sound;
 pub mod unwind;
 
-pub use arguments::Arguments;
 pub use calls::calls_to_new;
 pub use debug_frame::debug_frame;
 pub use link::{LinkParameters, Linked, link};
-pub use plan::{Plan, PlanOptions, PlannedFunction, SPRINGBOARD_SIZE, plan};
-pub use pointer::Pointers;
-pub use probe::{Depth, Mode, Probing};
+pub use plan::{Plan, PlanOptions, PlannedFunction};
+pub use planning::{plan, plan_checked_by};

@@ -18,11 +18,12 @@
 
 use fettle_abi::block::Accumulator;
 use fettle_abi::record::FunctionId;
+use fettle_code::unwind::{INDIRECT, PCREL4};
+use fettle_code::{LandingBase, PlannedEntry};
 use fettle_image::{Image, LinkAddr, Pointer};
 use fettle_lift::TableKind;
 
-use crate::plan::{Plan, PlanFixupKind, PlannedEntry};
-use crate::unwind::{INDIRECT, LandingBase, PCREL4};
+use crate::plan::{Plan, PlanFixupKind};
 
 /// Where things are, for one use of a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

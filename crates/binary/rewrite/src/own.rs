@@ -5,76 +5,41 @@
 //! of the call in `rsi` (`runtime/probe/fettle_probe.h`). In line there is neither: a counter is
 //! reached through `gs`, an argument or result is still in its register.
 
+use fettle_check::own::may_be_in_line;
+use fettle_code::own::STATE_BYTES;
+use fettle_code::{Inline, OwnFunction, OwnProbe};
 use fettle_isa::{EffectsFactory, Flow, Gpr, RegSet, flow};
 use iced_x86::{Decoder, DecoderOptions, Encoder, Instruction, Mnemonic, OpKind, Register};
 
-use crate::check;
+use crate::agent;
 
-/// Bytes of counters of a function.
-pub const STATE_BYTES: u32 = 32;
 /// Offset of the result in what is known of a call; arguments come before it.
 const RESULT: u64 = 48;
 const ARGUMENTS: [Register; 6] =
     [Register::RDI, Register::RSI, Register::RDX, Register::RCX, Register::R8, Register::R9];
 
-/// A compiled probe.
-#[derive(Clone, Debug)]
-pub struct OwnProbe {
-    /// Code and constants; nothing in it depends on its address.
-    pub code: Vec<u8>,
-    /// It uses vector registers, which the program's functions do not expect to change.
-    pub vectors: bool,
-    /// What runs at entries.
-    pub enter: Option<OwnFunction>,
-    /// What runs at exits.
-    pub leave: Option<OwnFunction>,
-}
-
-/// One function of a probe.
-#[derive(Clone, Debug)]
-pub struct OwnFunction {
-    /// Where it starts in the probe's code.
-    pub offset: u32,
-    /// The same to be put in line, if it can be.
-    pub inline: Option<Inline>,
-}
-
-/// Straight-line code of a probe.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Inline {
-    /// Machine code.
-    pub code: Vec<u8>,
-    /// Displacements in it that are to reach a byte of the function's counters.
-    pub fixups: Vec<(u32, u32)>,
-    /// What it writes.
-    pub writes: RegSet,
-    /// It looks at the result, so it makes sense before a return only.
-    pub reads_result: bool,
-}
-
 /// Whether a function runs at entries or at exits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Side {
+enum Side {
     /// Entries: arguments are in their registers.
     Enter,
     /// Exits: the result may be.
     Leave,
 }
 
-impl OwnProbe {
-    /// A probe whose functions start at these offsets of `code`.
-    pub fn new(code: Vec<u8>, enter: Option<u32>, leave: Option<u32>) -> OwnProbe {
-        let function = |offset: u32, side| OwnFunction {
-            offset,
-            inline: inline(code.get(offset as usize..).unwrap_or_default(), side)
-                .filter(check::own::may_be_in_line),
-        };
-        OwnProbe {
-            vectors: uses_vectors(&code),
-            enter: enter.map(|at| function(at, Side::Enter)),
-            leave: leave.map(|at| function(at, Side::Leave)),
-            code,
-        }
+/// The probe whose functions start at these offsets of `code`.
+pub fn compiled(code: Vec<u8>, enter: Option<u32>, leave: Option<u32>) -> OwnProbe {
+    let function = |offset: u32, side| OwnFunction {
+        offset,
+        inline: inline(code.get(offset as usize..).unwrap_or_default(), side)
+            .filter(may_be_in_line),
+    };
+    OwnProbe {
+        vectors: uses_vectors(&code),
+        from_agent: agent::own_at(),
+        enter: enter.map(|at| function(at, Side::Enter)),
+        leave: leave.map(|at| function(at, Side::Leave)),
+        code,
     }
 }
 

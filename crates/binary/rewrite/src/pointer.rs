@@ -3,36 +3,10 @@
 //! Compilers make such a call of a register or of a word of memory. What is put before it may use
 //! `r11` and the flags: nobody passes anything in them to a function that is not known.
 
-use std::collections::HashMap;
-
 use fettle_image::{Image, LinkAddr, RelocKind};
 use fettle_isa::{Flow, Gpr, Insn, RegSet};
 use fettle_lift::function::{Exit, Function};
 use iced_x86::{Code, OpKind, Register};
-
-/// What becomes of calls through pointers.
-#[derive(Clone, Copy, Debug, Default)]
-pub enum Pointers<'a> {
-    /// They stay as they are.
-    #[default]
-    Kept,
-    /// Where each leads is counted, beside the counters of [`crate::Mode::Edges`].
-    Counted,
-    /// Each of these calls, by its address, is compared with the function that it mostly leads
-    /// to, and then calls that directly.
-    Promoted(&'a HashMap<LinkAddr, LinkAddr>),
-}
-
-/// Where targets of one call are counted: so many words for each of [`BUCKETS`], the target seen
-/// last and how often it was seen in a row with itself.
-pub const WORDS: u32 = 2;
-/// Targets whose addresses differ in [`BUCKET_BITS`] have a bucket each.
-pub const BUCKETS: u32 = 8;
-/// The bits of a target's address that choose its bucket, in place: functions start at multiples
-/// of 16, and a bucket has 16 bytes.
-pub const BUCKET_BITS: u8 = 0x70;
-/// Counters that one call has.
-pub const COUNTERS: u32 = WORDS * BUCKETS;
 
 /// What a call through a pointer reads its target from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

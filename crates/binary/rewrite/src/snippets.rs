@@ -3,11 +3,11 @@
 //! What a probe looks like depends on little more than which registers it may write, and in most
 //! functions those are the same few. So each is made once, and copied afterwards.
 
+use fettle_code::{Arguments, Probes};
 use fettle_isa::{Gpr, RegSet};
 use rustc_hash::FxHashMap;
 
-use crate::arguments::Arguments;
-use crate::probe::{self, Probes, Snippet};
+use crate::probe::{self, Snippet};
 
 /// All that decides about a snippet, beside what probes of one plan have in common; sets are what
 /// may be written.

@@ -4,10 +4,11 @@
 //! linking cannot fail on indices and offsets that lead nowhere. It cannot say whether the code
 //! is right.
 
+use fettle_code::{PlannedEntry, PlannedTable};
 use fettle_lift::edges::Place;
 use fettle_lift::{BlockId, TableKind};
 
-use crate::plan::{Plan, PlanFixupKind, PlannedEntry, PlannedTable};
+use crate::plan::{Plan, PlanFixupKind};
 
 /// Whether every index and offset in `plan` leads to something in it.
 pub fn is_sound(plan: &Plan) -> bool {

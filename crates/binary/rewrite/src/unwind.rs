@@ -4,61 +4,15 @@
 //! `.eh_frame`. New code gets entries of its own, made of the original's rules row by row, so it
 //! needs no cooperation of the program and leaves return addresses alone.
 
-use fettle_image::{Image, LinkAddr, Pointer};
+use fettle_code::unwind::{BASE, DATA_ALIGN, INDIRECT, OMIT, PCREL4, uleb5};
+use fettle_code::{Emitted, LandingBase, NewLsda, PartUnwind};
+use fettle_image::{Image, LinkAddr};
 use fettle_isa::{Gpr, RegSet};
 use fettle_lift::SkipReason;
 use fettle_lift::function::Function;
 use fettle_lift::lsda::Lsda;
 use gimli::{CfaRule, Reader as _, RegisterRule, UnwindSection};
 use rayon::prelude::*;
-use serde::{Deserialize, Serialize};
-
-use crate::emit::Emitted;
-
-/// Unwind information of one part of a function's new code, without addresses.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct PartUnwind {
-    /// The part, as offsets in the function's new code.
-    pub start: u32,
-    /// Its end.
-    pub end: u32,
-    /// Call frame instructions (DWARF 5, 6.4.2).
-    #[serde(with = "serde_bytes")]
-    pub program: Vec<u8>,
-    /// The function that decides about exceptions.
-    pub personality: Option<Pointer>,
-    /// The exception table.
-    pub table: Option<NewLsda>,
-    /// The frame is a signal handler's trampoline.
-    pub signal_frame: bool,
-}
-
-/// What an exception table's landing pads are relative to. They can only lie behind it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum LandingBase {
-    /// The start of the part that the table is for, which is that of the function's new code. The
-    /// table does not say so (`LPStart` is omitted): some personality routines know no other.
-    Part,
-    /// The start of the function's new code.
-    Function,
-    /// The start of all new code: the function's chunks may lie in any order.
-    Text,
-}
-
-/// An exception table for new code; its position-dependent fields are filled in when it has an
-/// address.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct NewLsda {
-    /// Its bytes; 4-byte aligned where it is placed.
-    #[serde(with = "serde_bytes")]
-    pub bytes: Vec<u8>,
-    /// What landing pads are relative to.
-    pub base: LandingBase,
-    /// Landing pads: the offset of each one's field, five bytes of LEB128, and what it holds.
-    pub pads: Vec<(u32, u32)>,
-    /// 32-bit distances to types: offset and link address.
-    pub types: Vec<(u32, u64)>,
-}
 
 /// What a row of an unwind table says, in a form that can be compared and written.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -514,9 +468,6 @@ fn advance(out: &mut Vec<u8>, delta: u32) {
     }
 }
 
-/// Data alignment factor of all entries written here.
-pub const DATA_ALIGN: i64 = -8;
-
 fn change_cfa(out: &mut Vec<u8>, (from, to): (Cfa, Cfa), expressions: &[&[u8]]) {
     if from != to {
         match (from, to) {
@@ -649,13 +600,6 @@ fn sleb(out: &mut Vec<u8>, mut value: i64) {
     }
 }
 
-/// An unsigned LEB128 number in exactly five bytes, for fields written before their value.
-fn uleb5(value: u32) -> [u8; 5] {
-    let mut bytes = std::array::from_fn(|i| (value >> (7 * i)) as u8 | 0x80);
-    bytes[4] &= 0x7f;
-    bytes
-}
-
 /// What callers of an image's functions may read after them: `results`, by function, and what they may
 /// count on beyond the ABI.
 pub(crate) fn with_kept(image: &Image, mut results: Vec<RegSet>) -> Vec<RegSet> {
@@ -707,38 +651,6 @@ pub(crate) fn omits_base(image: &Image) -> bool {
         || image.symbols().iter().any(|s| ROUTINES.contains(&s.name.as_str()))
         || fettle_lift::runtime::has_constant(image, REFUSAL)
 }
-
-/// Where a table says what landing pads are relative to: an encoding, and a 32-bit distance.
-const BASE: [u8; 5] = [PCREL4, 0, 0, 0, 0];
-
-impl NewLsda {
-    /// Offset of the 32-bit distance to what landing pads are relative to, if it is in the table.
-    pub fn base_field(&self) -> Option<u32> {
-        (self.base != LandingBase::Part).then_some(1)
-    }
-
-    /// Makes landing pads relative to the start of all new code, and gives them other offsets.
-    pub(crate) fn move_pads(&mut self, place: impl Fn(u32) -> u32) {
-        if self.base == LandingBase::Part {
-            self.bytes.splice(..1, BASE);
-            let fields = self.pads.iter_mut().map(|pad| &mut pad.0);
-            fields.chain(self.types.iter_mut().map(|kind| &mut kind.0)).for_each(|at| *at += 4);
-        }
-        self.base = LandingBase::Text;
-        for (field, offset) in &mut self.pads {
-            *offset = place(*offset);
-            let at = *field as usize;
-            self.bytes[at..at + 5].copy_from_slice(&uleb5(*offset));
-        }
-    }
-}
-
-/// `DW_EH_PE_pcrel | DW_EH_PE_sdata4`
-pub const PCREL4: u8 = 0x1b;
-/// `DW_EH_PE_omit`
-pub const OMIT: u8 = 0xff;
-/// `DW_EH_PE_indirect`
-pub const INDIRECT: u8 = 0x80;
 
 /// Bytes of a list of call sites, and landing pads: the offset of each one's field, and the pad's
 /// offset in the function's new code.

@@ -5,12 +5,13 @@ mod common;
 use std::collections::HashMap;
 use std::sync::Mutex;
 
+use fettle_check::Checker;
+use fettle_code::{Mode, Probing, SPRINGBOARD_SIZE};
 use fettle_image::LinkAddr;
 use fettle_isa::Flow;
 use fettle_lift::{Placement, SkipReason};
-use fettle_rewrite::check::Checker;
-use fettle_rewrite::plan::plan_checked_by;
-use fettle_rewrite::{Mode, PlanOptions, Probing, SPRINGBOARD_SIZE};
+use fettle_rewrite::PlanOptions;
+use fettle_rewrite::plan_checked_by;
 
 #[test]
 fn real_binaries_with_every_kind_of_probes() {

@@ -7,17 +7,19 @@ use std::collections::HashMap;
 use std::sync::Mutex;
 
 use common::Random;
+use fettle_check::{CheckError, Claim, Fault};
+use fettle_code::{
+    Context, Emitted, Fixup, Inserted, LandingBase, Mode, PartUnwind, PlannedEntry, PlannedTable,
+    Pointers, ProbeFixup, Probing,
+};
 use fettle_image::{Image, LinkAddr};
 use fettle_isa::{Flow, Insn, RegSet};
 use fettle_lift::liveness::{Callees, ExitLiveness, Liveness, Memory};
 use fettle_lift::summary::Summary;
 use fettle_lift::{Exit, Lifted, Placement};
-use fettle_rewrite::check::{self, CheckError, Claim, Fault};
-use fettle_rewrite::emit::{self, Context, Emitted, Fixup};
-use fettle_rewrite::plan::{PlannedEntry, PlannedTable, plan_checked_by};
-use fettle_rewrite::probe::ProbeFixup;
-use fettle_rewrite::unwind::{LandingBase, PartUnwind, RowReader};
-use fettle_rewrite::{Mode, PlanOptions, Pointers, Probing};
+use fettle_rewrite::plan_checked_by;
+use fettle_rewrite::unwind::RowReader;
+use fettle_rewrite::{PlanOptions, emit};
 use gimli::UnwindSection;
 use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic};
 
@@ -48,7 +50,7 @@ impl Draft {
             springboards: &self.springboards,
             ..*claim
         };
-        check::check(claim, context)
+        fettle_check::check(claim, context)
     }
 }
 
@@ -82,7 +84,7 @@ fn for_each(
         || {
             |claim: Claim<'_>, context: &Context<'_>| {
                 let mut each = each.lock().expect("no panic before");
-                check::check(claim, context)?;
+                fettle_check::check(claim, context)?;
                 each(image, &claim, context);
                 Ok(())
             }
@@ -221,7 +223,7 @@ fn change_probe(
     ))
 }
 
-fn stretch_of(code: &[u8], stretch: emit::Inserted) -> Vec<Instruction> {
+fn stretch_of(code: &[u8], stretch: Inserted) -> Vec<Instruction> {
     let range = stretch.start as usize..stretch.end as usize;
     let ip = u64::from(stretch.start);
     Decoder::with_ip(64, &code[range], ip, DecoderOptions::NONE).iter().collect()
@@ -293,7 +295,7 @@ fn change_fixup(
         1 => fixups[i].0 = fixups[i].0.wrapping_add(1),
         2 => fixups[i].0 = fixups[i].0.wrapping_sub(1),
         _ => {
-            use fettle_rewrite::probe::{AgentEntry, ProbeFixup as P};
+            use fettle_code::{AgentEntry, ProbeFixup as P};
             fixups[i].1 = match before.1 {
                 Fixup::Original { to, after } if random.below(2) == 0 => {
                     Fixup::Original { to, after: after ^ 1 }
@@ -824,7 +826,7 @@ fn with_pointers(
         };
         plan_checked_by(&image, &lifted, options, || {
             |claim: Claim<'_>, context: &Context<'_>| {
-                check::check(claim, context).unwrap_or_else(|e| {
+                fettle_check::check(claim, context).unwrap_or_else(|e| {
                     panic!(
                         "{name}: as planned it is right: {e} {:x?} {:x?}",
                         claim.emitted.code, claim.emitted.fixups
@@ -1158,7 +1160,7 @@ fn every_bit(claim: &Claim<'_>, context: &Context<'_>, range: std::ops::Range<u3
             if draft.check(claim, context).is_err() {
                 continue;
             }
-            let stretch = emit::Inserted { start: range.start, end: range.end };
+            let stretch = Inserted { start: range.start, end: range.end };
             let (old, new) = (stretch_of(code, stretch), stretch_of(&draft.emitted.code, stretch));
             let same = old.len() == new.len()
                 && old.iter().zip(&new).all(|(a, b)| {
@@ -1211,7 +1213,7 @@ fn counters_of_targets() {
                 // Another call's table, and none.
                 let mut draft = Draft::of(claim);
                 for (_, fixup) in &mut draft.emitted.fixups {
-                    use fettle_rewrite::probe::ProbeFixup;
+                    use fettle_code::ProbeFixup;
                     if let Fixup::Probe(ProbeFixup::Counter(n)) = fixup {
                         *n += 2;
                     }
@@ -1253,7 +1255,7 @@ fn calls_through_slots() {
             // A function that returns twice, and a call that is no such.
             let entries: Vec<LinkAddr> = image.plt().iter().map(|entry| entry.start).collect();
             let strange = Context { returns_twice: &entries, ..*context };
-            assert!(check::check(*claim, &strange).is_err());
+            assert!(fettle_check::check(*claim, &strange).is_err());
             let mut draft = Draft::of(claim);
             draft.emitted.code[at as usize - 1] ^= 0x30;
             assert!(draft.check(claim, context).is_err());
@@ -1291,11 +1293,11 @@ fn promoted_calls() {
             let inputs = vec![RegSet::FLAGS; lifted.functions.len()];
             let callees = Callees { inputs: &inputs, ..context.callees };
             let strange = Context { callees, ..*context };
-            let error = check::check(*claim, &strange).expect_err("flags are passed");
+            let error = fettle_check::check(*claim, &strange).expect_err("flags are passed");
             assert!(matches!(error.what, Fault::Live(_)), "{error}");
             // Nobody has asked for it.
             let strange = Context { pointers: Pointers::Kept, ..*context };
-            assert!(check::check(*claim, &strange).is_err());
+            assert!(fettle_check::check(*claim, &strange).is_err());
         });
     }
 }

@@ -11,12 +11,13 @@ mod common;
 use std::fmt::Write;
 use std::path::Path;
 
+use fettle_code::{Mode, Probing};
 use fettle_image::{Image, LinkAddr};
 use fettle_isa::{Flow, Insn};
 use fettle_lift::function::{Block, Exit, Function};
 use fettle_lift::{Chunk, Lifted, Placement};
 use fettle_rewrite::plan::{PlanFixup, PlanFixupKind};
-use fettle_rewrite::{Mode, Plan, PlanOptions, Probing};
+use fettle_rewrite::{Plan, PlanOptions};
 use iced_x86::{Decoder, DecoderOptions, Formatter, NasmFormatter};
 
 /// Begins a function with a symbol that has a size, as compilers write it.

@@ -2,8 +2,9 @@
 
 mod common;
 
+use fettle_code::{Mode, Probing};
 use fettle_lift::SkipReason;
-use fettle_rewrite::{Mode, PlanOptions, Probing};
+use fettle_rewrite::PlanOptions;
 
 /// Functions of three bytes, with something behind: code without a symbol, which is jumped to and which
 /// is only called through a pointer that no one sees; and what assemblers fill up with.

@@ -4,10 +4,10 @@ mod common;
 
 use std::sync::Mutex;
 
-use fettle_rewrite::check::Checker;
-use fettle_rewrite::own::OwnProbe;
-use fettle_rewrite::plan::plan_checked_by;
-use fettle_rewrite::{Mode, PlanOptions, Probing};
+use fettle_check::Checker;
+use fettle_code::{Mode, Probing};
+use fettle_rewrite::PlanOptions;
+use fettle_rewrite::plan_checked_by;
 use iced_x86::IcedError;
 use iced_x86::code_asm::*;
 
@@ -123,7 +123,7 @@ fn code((name, line): &Line) -> Vec<u8> {
 fn what_is_put_in_line_is_agreed_with() {
     let Some((image, lifted)) = common::open("/bin/true") else { return };
     for line in IN_LINE {
-        let own = OwnProbe::new(code(line), Some(0), Some(0));
+        let own = fettle_rewrite::own::compiled(code(line), Some(0), Some(0));
         let in_line = own.enter.as_ref().is_some_and(|f| f.inline.is_some());
         assert!(in_line, "{} is called", line.0);
         let rejected = Mutex::new(Vec::new());
@@ -149,7 +149,7 @@ fn what_is_put_in_line_is_agreed_with() {
 #[test]
 fn what_cannot_be_checked_is_called() {
     for line in CALLED {
-        let own = OwnProbe::new(code(line), Some(0), Some(0));
+        let own = fettle_rewrite::own::compiled(code(line), Some(0), Some(0));
         assert!(own.enter.is_some_and(|f| f.inline.is_none()), "{} is put in line", line.0);
     }
 }

@@ -15,9 +15,9 @@ use fettle_abi::block::{self, Accumulator, ShadowFrame, ThreadBlock};
 use fettle_abi::record::{CallRecord, FunctionId};
 use fettle_abi::ring::RingCursors;
 use fettle_abi::{MAGIC, VERSION};
+use fettle_code::Mode;
 use fettle_record::sampled::{self, Sampled};
 use fettle_record::{clock, cost, machine, rows};
-use fettle_rewrite::Mode;
 use fettle_trace::{
     Clock, ClockPair, Counter, CounterKind, Finish, Loss, Manifest, Mapping, OpenCall, Process,
     Thread, Total, TraceWriter,

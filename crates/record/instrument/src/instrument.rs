@@ -27,13 +27,13 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use fettle_abi::block::{Accumulator, Clock};
+use fettle_code::{Mode, PartUnwind, PlannedEntry, Probing};
 use fettle_image::{Image, Kind, LinkAddr};
 use fettle_lift::{Function, SkipReason, TableKind};
 use fettle_record::modules::ModuleError;
 use fettle_rewrite::link::LinkError;
-use fettle_rewrite::plan::{PlanFixup, PlanFixupKind, PlannedEntry};
-use fettle_rewrite::unwind::PartUnwind;
-use fettle_rewrite::{LinkParameters, Mode, Plan, PlanOptions, PlannedFunction, Probing};
+use fettle_rewrite::plan::{PlanFixup, PlanFixupKind};
+use fettle_rewrite::{LinkParameters, Plan, PlanOptions, PlannedFunction};
 
 use crate::agent::{self, CODE_LEN, DATA_LEN, Entry, Parameters};
 use crate::elf::{self, NewSection, Phdr, Sections};

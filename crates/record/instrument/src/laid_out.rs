@@ -17,10 +17,11 @@
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
 
+use fettle_code::{Mode, Pointers, Probing};
 use fettle_image::{Image, Kind, LinkAddr};
 use fettle_lift::{Function, Lifted, Placement};
 use fettle_record::modules::{LAID_OUT, must_stay};
-use fettle_rewrite::{LinkParameters, Linked, Mode, Plan, PlanOptions, Pointers, Probing};
+use fettle_rewrite::{LinkParameters, Linked, Plan, PlanOptions};
 
 use crate::elf::{self, NewSection, Phdr, Sections};
 use crate::instrument::{self, InstrumentError, Sort};

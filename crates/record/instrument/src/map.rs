@@ -4,10 +4,11 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::Path;
 
 use fettle_abi::block::{self, Accumulator};
+use fettle_code::Mode;
 use fettle_image::Image;
 use fettle_record::counts::Counted;
 use fettle_record::rows;
-use fettle_rewrite::{Mode, Plan};
+use fettle_rewrite::Plan;
 use fettle_trace::{Function, Module, Skipped};
 use serde::{Deserialize, Serialize};
 

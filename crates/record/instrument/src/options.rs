@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
+use fettle_code::Mode;
 use fettle_record::Selection;
-use fettle_rewrite::Mode;
 
 /// What to make.
 #[derive(Clone, Debug)]

@@ -3,9 +3,9 @@
 use std::path::Path;
 use std::process::Command;
 
+use fettle_code::Mode;
 use fettle_instrument::{Options, instrument};
 use fettle_record::Selection;
-use fettle_rewrite::Mode;
 
 const SOURCE: &str = r#"
 #include <stdexcept>

@@ -2,9 +2,9 @@
 
 use std::collections::HashMap;
 
+use fettle_code::arguments::{Arguments, Class};
 use fettle_image::{ArgType, Image, LinkAddr, Param, Signature};
 use fettle_lift::Function;
-use fettle_rewrite::arguments::{Arguments, Class};
 use fettle_trace::{Parameter, ParameterType};
 
 use crate::prototype::{self, PrototypeError};

@@ -16,10 +16,10 @@ use fettle_abi::block::{self, Accumulator, ShadowFrame, ThreadBlock};
 use fettle_abi::record::{CallRecord, FunctionId};
 use fettle_abi::ring::RingCursors;
 use fettle_abi::{MAGIC, VERSION};
+use fettle_code::{Mode, ProbeFixup, Probes};
 use fettle_isa::{Gpr, RegSet};
-use fettle_rewrite::Mode;
 use fettle_rewrite::agent;
-use fettle_rewrite::probe::{self, ProbeFixup, Probes, Snippet};
+use fettle_rewrite::probe::{self, Snippet};
 use fettle_trace::ProbeCost;
 use memmap2::MmapMut;
 

@@ -10,11 +10,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
+use fettle_code::{Depth, Mode, OwnProbe, Probing};
 use fettle_image::{Bytes, Image, Language, unversioned};
 use fettle_lift::{Function, Placement, SkipReason};
 use fettle_live::LiveAddr;
-use fettle_rewrite::own::OwnProbe;
-use fettle_rewrite::{Depth, LinkParameters, Linked, Mode, Plan, PlanOptions, Probing};
+use fettle_rewrite::{LinkParameters, Linked, Plan, PlanOptions};
 
 use crate::arguments::{self, ArgumentRequest, Recorded};
 use crate::cache::{Plans, Wanted};

@@ -4,7 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use fettle_rewrite::own::OwnProbe;
+use fettle_code::OwnProbe;
 use fettle_trace::{Field, Merge};
 use object::{Object, ObjectSection, ObjectSymbol};
 
@@ -174,7 +174,7 @@ fn read(path: &Path, bytes: &[u8]) -> Result<Own, OwnError> {
     if fields.len() > 4 {
         return Err(unfit("more than four names of counters"));
     }
-    Ok(Own { probe: OwnProbe::new(text.to_vec(), enter, leave), fields })
+    Ok(Own { probe: fettle_rewrite::own::compiled(text.to_vec(), enter, leave), fields })
 }
 
 /// Names as a probe gives them; all four counters by number if it gives none.

@@ -9,8 +9,8 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use fettle_abi::ring::Policy;
+use fettle_code::{Depth, Mode};
 use fettle_live::{ExitStatus, Launch, LiveError, RunOptions, WaitFor};
-use fettle_rewrite::{Depth, Mode};
 use fettle_trace::{
     Clock, Exit, Finish, Function, Loss, Manifest, Module, OpenCall, Parameter, RunTotals,
     TickConverter,

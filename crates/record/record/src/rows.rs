@@ -2,8 +2,9 @@
 
 use std::path::Path;
 
+use fettle_code::Mode;
 use fettle_image::{Image, demangle};
-use fettle_rewrite::{Mode, Plan};
+use fettle_rewrite::Plan;
 use fettle_trace::{Function, Module, ProbeMode, Skipped};
 
 /// What a trace says of probes of this mode.

@@ -9,13 +9,13 @@ use std::time::Duration;
 
 use fettle_abi::block::{Clock, OWN_WORDS};
 use fettle_abi::record::CallRecord;
+use fettle_code::Mode;
 use fettle_image::{Image, LinkAddr};
 use fettle_lift::SkipReason;
 use fettle_live::{
     Birth, Door, DoorStop, ExecStop, ExitStatus, FaultStop, FileMap, Injection, LiveAddr,
     LiveError, Prot, Request, Session,
 };
-use fettle_rewrite::Mode;
 use fettle_trace::{
     ClockPair, Counter, Manifest, Mapping, OpenCall, OwnValue, Process, Thread, TickConverter,
     Total, TraceWriter,

@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 use fettle_abi::block::{self, Accumulator, Alive, Clock, ShadowFrame, ThreadBlock};
 use fettle_abi::ring::{Policy, RingCursors};
 use fettle_abi::{MAGIC, VERSION};
-use fettle_rewrite::Mode;
+use fettle_code::Mode;
 use memmap2::MmapRaw;
 
 use crate::perf::Looks;

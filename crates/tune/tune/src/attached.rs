@@ -20,6 +20,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
+use fettle_code::Pointers;
 use fettle_live::{
     Entry, ExitStatus, Following, Journal, LiveAddr, LiveError, Mapping, Process, Prot, Region,
     RunOptions, WaitFor,
@@ -32,7 +33,6 @@ use fettle_record::room::find_hole;
 use fettle_record::session::{self, Attached, Recorder};
 use fettle_record::slots::Slots;
 use fettle_record::{Options, Outcome, RecordError};
-use fettle_rewrite::Pointers;
 
 use crate::Wanted;
 use crate::doors::Doors;

@@ -8,14 +8,15 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use fettle_code::{Mode, Pointers, Probing};
 use fettle_image::LinkAddr;
 use fettle_live::{Journal, LiveError, Process, Undoing};
 use fettle_place::Counts;
 use fettle_record::Selection;
 use fettle_record::counts;
 use fettle_record::modules::SlotOffsets;
+use fettle_rewrite::Plan;
 use fettle_rewrite::plan::PlannedFunction;
-use fettle_rewrite::{Mode, Plan, Pointers, Probing};
 use fettle_trace::CounterKind;
 
 use crate::counters::{self, Copies, Counters};

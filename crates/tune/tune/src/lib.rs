@@ -61,12 +61,12 @@ pub use ways::Callers;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
+use fettle_code::{Mode, Pointers, Probing};
 use fettle_image::LinkAddr;
 use fettle_isa::Flow;
 use fettle_lift::Placement;
 use fettle_record::Selection;
 use fettle_record::modules::SlotOffsets;
-use fettle_rewrite::{Mode, Pointers, Probing};
 
 /// What is to be laid out.
 #[derive(Clone, Debug, Default)]

@@ -13,12 +13,12 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use fettle_code::{Mode, PlannedEntry, SPRINGBOARD_SIZE};
 use fettle_image::LinkAddr;
 use fettle_live::{
     Entry, Journal, LiveAddr, LiveError, Patch, Places, Process, Purpose, Ranges, Returns,
 };
-use fettle_rewrite::plan::{PlannedEntry, PlannedFunction};
-use fettle_rewrite::{Mode, SPRINGBOARD_SIZE};
+use fettle_rewrite::plan::PlannedFunction;
 
 use crate::new_code::{NewCode, jump};
 use crate::switching::Ways;

@@ -7,6 +7,7 @@
 
 use std::sync::Arc;
 
+use fettle_code::{Pointers, Probing};
 use fettle_image::{Image, LinkAddr};
 use fettle_lift::{Function, Lifted, Placement, SkipReason, TableKind};
 use fettle_live::{LiveAddr, Mapping, Patch, Process, Prot, Purpose, Region};
@@ -14,7 +15,7 @@ use fettle_record::Selection;
 use fettle_record::libraries::headers_patch;
 use fettle_record::modules::{FileId, SlotOffsets, must_stay, open_image};
 use fettle_record::room::{AddressSpace, find_lasting_room};
-use fettle_rewrite::{LinkParameters, Linked, Plan, PlanOptions, Pointers, Probing};
+use fettle_rewrite::{LinkParameters, Linked, Plan, PlanOptions};
 
 use crate::new_code::{LeftAlone, NewCode, PAGE, Reason, gates};
 use crate::own_tables;

@@ -143,7 +143,7 @@ pub(crate) fn gates(plan: &Plan, linked: &Linked, bias: u64) -> Vec<Patch> {
 /// A jump from a place in new code back to the original; `None` if it is out of reach, or would lie
 /// across two pages.
 pub(crate) fn gate(linked: &Linked, bias: u64, (to, offset): (LinkAddr, u32)) -> Option<Patch> {
-    const SIZE: usize = fettle_rewrite::SPRINGBOARD_SIZE as usize;
+    const SIZE: usize = fettle_code::SPRINGBOARD_SIZE as usize;
     let live = linked.text_at.0.wrapping_add(u64::from(offset)).wrapping_add(bias);
     if live / PAGE != (live + SIZE as u64 - 1) / PAGE {
         return None;
@@ -155,7 +155,7 @@ pub(crate) fn gate(linked: &Linked, bias: u64, (to, offset): (LinkAddr, u32)) ->
 
 /// A jump from one live address to another; `None` if that is out of reach.
 pub(crate) fn jump(from: u64, to: u64) -> Option<Vec<u8>> {
-    let distance = to.wrapping_sub(from.wrapping_add(fettle_rewrite::SPRINGBOARD_SIZE)) as i64;
+    let distance = to.wrapping_sub(from.wrapping_add(fettle_code::SPRINGBOARD_SIZE)) as i64;
     let mut bytes = vec![0xe9];
     bytes.extend_from_slice(&i32::try_from(distance).ok()?.to_le_bytes());
     Some(bytes)

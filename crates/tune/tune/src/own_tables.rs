@@ -7,9 +7,9 @@
 
 use std::collections::BTreeSet;
 
+use fettle_code::PlannedTable;
 use fettle_image::{Image, LinkAddr};
 use fettle_lift::{Function, TableKind};
-use fettle_rewrite::plan::PlannedTable;
 use rustc_hash::FxHashMap;
 
 /// For each table, whether it has whole addresses, and is named by nothing but what copies of its function

@@ -7,9 +7,9 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use fettle_code::pointers::{BUCKETS, COUNTERS, WORDS};
 use fettle_image::LinkAddr;
 use fettle_place::Target;
-use fettle_rewrite::pointer::{BUCKETS, COUNTERS, WORDS};
 
 use crate::counters::Copies;
 use crate::module::Module;

@@ -5,11 +5,11 @@ use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use fettle_code::{Mode, Pointers, Probing};
 use fettle_lift::Function;
 use fettle_live::{LiveError, Process};
 use fettle_place::model::Geometry;
 use fettle_record::modules::SlotOffsets;
-use fettle_rewrite::{Mode, Pointers, Probing};
 
 use crate::count::{self, Profile};
 use crate::decide::{self, Decided, Group};

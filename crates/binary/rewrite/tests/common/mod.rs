@@ -5,11 +5,10 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
+use fettle_code::arguments::{Arguments, Class};
+use fettle_code::{Depth, Mode, OwnProbe, Pointers, Probing};
 use fettle_image::{Image, LinkAddr};
 use fettle_lift::Lifted;
-use fettle_rewrite::arguments::{Arguments, Class};
-use fettle_rewrite::own::OwnProbe;
-use fettle_rewrite::{Depth, Mode, Pointers, Probing};
 
 /// Every kind of probes that there is: the modes, to some depth only, with arguments of some
 /// functions.
@@ -77,10 +76,10 @@ static OWN: LazyLock<[OwnProbe; 2]> = LazyLock::new(|| {
     let called = [0x48, 0x85, 0xff, 0x74, 0, 0xc3];
     let code = [line.as_slice(), &result, &called].concat();
     let calls = (line.len() + result.len()) as u32;
-    let in_line = OwnProbe::new(code.clone(), Some(0), Some(line.len() as u32));
+    let in_line = fettle_rewrite::own::compiled(code.clone(), Some(0), Some(line.len() as u32));
     assert!(in_line.enter.as_ref().is_some_and(|f| f.inline.is_some()));
     assert!(in_line.leave.as_ref().is_some_and(|f| f.inline.is_some()));
-    let by_call = OwnProbe::new(code, Some(calls), Some(calls));
+    let by_call = fettle_rewrite::own::compiled(code, Some(calls), Some(calls));
     assert!(by_call.enter.as_ref().is_some_and(|f| f.inline.is_none()));
     [in_line, by_call]
 });

@@ -7,11 +7,11 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use fettle_code::{PartUnwind, PlannedEntry};
 use fettle_image::LinkAddr;
 use fettle_isa::Flow;
 use fettle_lift::{Function, Lifted, SkipReason, TableKind};
-use fettle_rewrite::plan::{PlanFixupKind, PlannedEntry};
-use fettle_rewrite::unwind::PartUnwind;
+use fettle_rewrite::plan::PlanFixupKind;
 use fettle_rewrite::{Plan, agent as probes};
 
 use crate::elf::set;

@@ -14,9 +14,10 @@ mod unwind;
 
 use std::collections::HashMap;
 
+use fettle_code::Probing;
 use fettle_image::LinkAddr;
 use fettle_lift::{Function, SkipReason, Skipped};
-use fettle_rewrite::{Plan, PlanOptions, Probing};
+use fettle_rewrite::{Plan, PlanOptions};
 
 use crate::options::Options;
 pub use carry::RECORDS;

@@ -4,8 +4,8 @@
 //! that the loader has nothing to do for them.
 
 use fettle_abi::block::Accumulator;
+use fettle_code::Mode;
 use fettle_record::rows;
-use fettle_rewrite::Mode;
 use fettle_trace::{Module, Skipped};
 
 use crate::elf::get;

@@ -5,8 +5,9 @@ use std::path::Path;
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 
+use fettle_code::{Depth, Mode};
 use fettle_image::Bytes;
-use fettle_rewrite::{Depth, Mode, Plan};
+use fettle_rewrite::Plan;
 
 use super::folder::{Folder, Key};
 use crate::select::Selection;

@@ -10,11 +10,11 @@ use fettle_image::{Image, LinkAddr, RelocKind};
 use fettle_isa::{Decides, Gpr, RegSet};
 use iced_x86::{Code, Decoder, DecoderOptions, Instruction, Mnemonic, OpKind, Register};
 
-use super::probe::Kind;
-use super::{CheckError, Fault, NewJump, Walk, fail};
-use crate::emit::Fixup;
-use crate::pointer::{COUNTERS, Pointers};
-use crate::probe::Mode;
+use crate::fault::{CheckError, Fault, fail};
+use crate::summary::Kind;
+use crate::walk::{NewJump, Walk};
+use fettle_code::pointers::COUNTERS;
+use fettle_code::{Fixup, Mode, Pointers};
 
 /// `lea r11, [rip + ..]`
 const LEA_R11: [u8; 3] = [0x4c, 0x8d, 0x1d];
@@ -24,12 +24,12 @@ const EQUAL: Decides = Decides::Flags(4);
 const NOT_EQUAL: Decides = Decides::Flags(5);
 
 /// The register that operands are loaded to.
-pub(super) const SCRATCH: RegSet = RegSet::of(&[Gpr::R11]);
+pub(crate) const SCRATCH: RegSet = RegSet::of(&[Gpr::R11]);
 
 impl Walk<'_, '_> {
     /// Wants the counter of targets at `n`, if there is one, before the call or jump of pair
     /// `index`; where it ends.
-    pub(super) fn target_counter(&mut self, index: usize, n: u32) -> Result<u32, CheckError> {
+    pub(crate) fn target_counter(&mut self, index: usize, n: u32) -> Result<u32, CheckError> {
         let a = self.s.pairs[index].insn.ip();
         let known = self.claim.emitted.pointers.binary_search(&LinkAddr(a));
         let (Pointers::Counted, Ok(number)) = (self.context.pointers, known) else { return Ok(n) };
@@ -62,7 +62,7 @@ impl Walk<'_, '_> {
 
     /// Whether a comparison stands at `n`, in the place of the call or jump of pair `index`: nothing
     /// else begins as it does.
-    pub(super) fn is_promoted(&self, n: u32) -> bool {
+    pub(crate) fn is_promoted(&self, n: u32) -> bool {
         let begins = self.code.get(n as usize..).is_some_and(|code| code.starts_with(&LEA_R11));
         begins && matches!(self.context.pointers, Pointers::Promoted(_))
     }
@@ -70,7 +70,7 @@ impl Walk<'_, '_> {
     /// Checks the call of pair `index` with a comparison before it: where the pointer is that of a
     /// function, that is called at once; else the call as it was stands out of line, and control
     /// comes back behind the other.
-    pub(super) fn promoted_call(&mut self, index: usize, n: u32) -> Result<u32, CheckError> {
+    pub(crate) fn promoted_call(&mut self, index: usize, n: u32) -> Result<u32, CheckError> {
         let a = self.s.pairs[index].insn.ip();
         let (to, at) = self.guard(index, n)?;
         let jump = self.jump_at(a, at)?;
@@ -103,7 +103,7 @@ impl Walk<'_, '_> {
 
     /// Checks the tail call of pair `index` with a comparison before it: where the pointer is that of
     /// a function, control goes there at once.
-    pub(super) fn promoted_tail(&mut self, index: usize, n: u32) -> Result<(), CheckError> {
+    pub(crate) fn promoted_tail(&mut self, index: usize, n: u32) -> Result<(), CheckError> {
         let a = self.s.pairs[index].insn.ip();
         let (to, at) = self.guard(index, n)?;
         let jump = self.jump_at(a, at)?;
@@ -219,7 +219,7 @@ impl Walk<'_, '_> {
 }
 
 /// Whether the loader fills in resolvers of thread-local variables.
-pub(super) fn has_resolvers(image: &Image) -> bool {
+pub(crate) fn has_resolvers(image: &Image) -> bool {
     /// `R_X86_64_TLSDESC`
     const DESCRIPTOR: RelocKind = RelocKind::Other(36);
     image.relocs().iter().any(|reloc| reloc.kind == DESCRIPTOR)

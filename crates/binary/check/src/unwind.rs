@@ -8,8 +8,10 @@
 use fettle_image::{Fde, Image, LinkAddr};
 use gimli::{CfaRule, RegisterRule, UnwindSection};
 
-use super::{CheckError, Fault, PADDING, Pair, Walk, fail};
-use crate::unwind::{DATA_ALIGN, INDIRECT, LandingBase, NewLsda, OMIT, PCREL4, PartUnwind};
+use crate::fault::{CheckError, Fault, fail};
+use crate::walk::{PADDING, Pair, Walk};
+use fettle_code::unwind::{DATA_ALIGN, INDIRECT, OMIT, PCREL4};
+use fettle_code::{LandingBase, NewLsda, PartUnwind};
 
 const RSP: u64 = 7;
 const RETURN_ADDRESS: u64 = 16;
@@ -107,7 +109,7 @@ const INITIAL: Row = {
 };
 
 /// Reads the original's rows.
-pub(super) struct Rows<'a> {
+pub(crate) struct Rows<'a> {
     image: &'a Image,
     section: gimli::EhFrame<gimli::EndianSlice<'a, gimli::LittleEndian>>,
     bases: gimli::BaseAddresses,
@@ -119,7 +121,7 @@ pub(super) struct Rows<'a> {
 
 impl<'a> Rows<'a> {
     /// A reader of `image`'s `.eh_frame`; `None` if it has none.
-    pub(super) fn new(image: &'a Image) -> Option<Rows<'a>> {
+    pub(crate) fn new(image: &'a Image) -> Option<Rows<'a>> {
         let (_, bytes) = image.eh_frame()?;
         let mut section = gimli::EhFrame::new(bytes, gimli::LittleEndian);
         section.set_address_size(8);
@@ -325,7 +327,7 @@ fn depends(expression: &[u8]) -> (bool, bool) {
     (operators.contains(&0x77), operators.contains(&0x80))
 }
 
-pub(super) fn check<'a>(walk: &Walk<'_, 'a>, rows: &mut Rows<'a>) -> Result<(), CheckError> {
+pub(crate) fn check<'a>(walk: &Walk<'_, 'a>, rows: &mut Rows<'a>) -> Result<(), CheckError> {
     let entry = walk.claim.function.entry.0;
     rows.old.clear();
     let mut expressions = Expressions::default();

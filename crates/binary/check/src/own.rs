@@ -11,10 +11,8 @@ use iced_x86::{
     Mnemonic, OpAccess, OpKind, Register, RflagsBits,
 };
 
-use super::probe::{Depth, Kind, ProbeFault, Summary};
-use crate::emit::Fixup;
-use crate::own::Inline;
-use crate::probe::ProbeFixup;
+use crate::summary::{Depth, Kind, ProbeFault, Summary};
+use fettle_code::{Fixup, Inline, ProbeFixup};
 
 /// Instructions that have these only know general-purpose registers, flags and memory: none looks
 /// at, or leaves changed, what else a thread has (vector registers, how they round, segments' bases).
@@ -65,7 +63,7 @@ enum Stage {
 
 /// Whether this may stand in line. The emitter asks, so that a line which would be refused wherever
 /// it stood is called instead; so is one of no bytes, which nobody could find.
-pub(crate) fn may_be_in_line(inline: &Inline) -> bool {
+pub fn may_be_in_line(inline: &Inline) -> bool {
     let accumulator = |(at, byte): &(u32, u32)| (*at, ProbeFixup::Accumulator(*byte));
     let fixups: Vec<_> = inline.fixups.iter().map(accumulator).collect();
     !inline.code.is_empty() && summarize(&inline.code, &fixups).is_ok()
@@ -76,7 +74,7 @@ pub(crate) fn may_be_in_line(inline: &Inline) -> bool {
 /// # Errors
 ///
 /// What is wrong with it.
-pub(super) fn summarize(bytes: &[u8], fixups: &[(u32, ProbeFixup)]) -> Result<Summary, ProbeFault> {
+pub(crate) fn summarize(bytes: &[u8], fixups: &[(u32, ProbeFixup)]) -> Result<Summary, ProbeFault> {
     let mut decoder = Decoder::with_ip(64, bytes, 0, DecoderOptions::NONE);
     let mut info = InstructionInfoFactory::new();
     let mut saved: Vec<Saved> = Vec::new();
@@ -136,7 +134,7 @@ pub(super) fn summarize(bytes: &[u8], fixups: &[(u32, ProbeFixup)]) -> Result<Su
 }
 
 /// Whether the code at `start..end` is `wanted`, each counter its own.
-pub(super) fn is_code(
+pub(crate) fn is_code(
     wanted: &Inline,
     code: &[u8],
     fixups: &[(u32, Fixup)],

@@ -7,9 +7,9 @@
 
 use fettle_image::{Image, LinkAddr};
 
-use super::{CheckError, Fault, Walk, fail};
-use crate::emit::Fixup;
-use crate::probe::Mode;
+use crate::fault::{CheckError, Fault, fail};
+use crate::walk::Walk;
+use fettle_code::{Fixup, Mode};
 
 /// Bytes of a call or jump through a word.
 const LEN: u32 = 6;
@@ -18,7 +18,7 @@ const JUMP: u8 = 0x25;
 
 impl Walk<'_, '_> {
     /// Checks the call of `to` of pair `index` at `n`; where it ends.
-    pub(super) fn call(&mut self, index: usize, n: u32, to: u64) -> Result<u32, CheckError> {
+    pub(crate) fn call(&mut self, index: usize, n: u32, to: u64) -> Result<u32, CheckError> {
         if self.is_bound(n) {
             return self.bound(index, n, to);
         }
@@ -32,7 +32,7 @@ impl Walk<'_, '_> {
     }
 
     /// Checks the jump of pair `index` to another function at `n`.
-    pub(super) fn tail_call(&mut self, index: usize, n: u32, to: u64) -> Result<(), CheckError> {
+    pub(crate) fn tail_call(&mut self, index: usize, n: u32, to: u64) -> Result<(), CheckError> {
         match self.is_bound(n) {
             true => self.bound(index, n, to).map(drop),
             false => self.jump_out(self.s.pairs[index].insn.ip(), n, to),

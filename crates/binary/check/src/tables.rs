@@ -10,11 +10,12 @@ use fettle_lift::TableKind;
 use fettle_lift::function::JumpTable;
 use iced_x86::{Code, Instruction, Mnemonic, OpKind, Register};
 
-use super::seen::Step;
-use super::{CheckError, Fault, Walk, fail};
-use crate::plan::{PlannedEntry, SPRINGBOARD_SIZE};
+use crate::fault::{CheckError, Fault, fail};
+use crate::seen::Step;
+use crate::walk::Walk;
+use fettle_code::{PlannedEntry, SPRINGBOARD_SIZE};
 
-pub(super) fn check(walk: &mut Walk<'_, '_>) -> Result<(), CheckError> {
+pub(crate) fn check(walk: &mut Walk<'_, '_>) -> Result<(), CheckError> {
     let claim = walk.claim;
     let function = claim.function;
     for (t, planned) in claim.tables {

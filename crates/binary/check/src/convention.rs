@@ -8,15 +8,15 @@ use fettle_image::LinkAddr;
 use fettle_isa::{Gpr, RegSet};
 use iced_x86::{Code, Mnemonic, OpKind};
 
-use super::seen::Step;
-use super::{Pair, Walk};
+use crate::seen::Step;
+use crate::walk::{Pair, Walk};
 
 /// What a compiler expects to be changed by every call, and reads behind none.
 const NEVER_READ: RegSet = RegSet::CALLER_SAVED.minus(RegSet::RESULTS).minus(RegSet::FLAGS);
 
 /// Where the function answers in what only its callers can read: an instruction whose whole effect is
 /// dead at the exit `at`, if `needed` is what is needed there.
-pub(super) fn answer(walk: &Walk<'_, '_>, at: u64, needed: RegSet) -> Option<u64> {
+pub(crate) fn answer(walk: &Walk<'_, '_>, at: u64, needed: RegSet) -> Option<u64> {
     let exit = &walk.s.pairs[walk.pair_at(at)?];
     // Where a branch is not taken, something else may be needed.
     if matches!(exit.step(), Some(Step::Branch(_))) {
@@ -92,7 +92,7 @@ fn pushes(walk: &Walk<'_, '_>, register: Gpr) -> bool {
 
 /// Whether the code behind the call of pair `index` shows that the call keeps registers that the ABI
 /// lets it change: it reads one that the callee may write, `clobbers`, before anything writes it or the block ends.
-pub(super) fn keeps(walk: &Walk<'_, '_>, index: usize, clobbers: RegSet) -> bool {
+pub(crate) fn keeps(walk: &Walk<'_, '_>, index: usize, clobbers: RegSet) -> bool {
     let mut set = clobbers.intersection(NEVER_READ);
     let mut at = walk.s.pairs[index].insn.next_ip();
     let blocks = &walk.claim.function.blocks;
@@ -119,7 +119,7 @@ pub(super) fn keeps(walk: &Walk<'_, '_>, index: usize, clobbers: RegSet) -> bool
 
 /// Whether the function changes nothing that a call may change, and calls nobody: it only hands on
 /// what it is given.
-pub(super) fn hands_on(walk: &Walk<'_, '_>) -> bool {
+pub(crate) fn hands_on(walk: &Walk<'_, '_>) -> bool {
     walk.s.pairs.iter().all(|pair| {
         let uses = pair.seen.uses;
         !pair.seen.is_call()

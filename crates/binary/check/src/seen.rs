@@ -4,11 +4,11 @@
 use fettle_isa::{Insn, Learn};
 use iced_x86::{Code, FlowControl, Instruction, InstructionInfoFactory, Mnemonic, Register};
 
-use super::dead::{self, Uses};
+use crate::uses::{self, Uses};
 
 /// Where control goes after an original instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Step {
+pub(crate) enum Step {
     Next,
     Call(u64),
     CallIndirect,
@@ -39,7 +39,7 @@ enum Way {
 
 /// What is known of all instructions of a form.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Seen {
+pub(crate) struct Seen {
     /// What it reads and writes.
     pub uses: Uses,
     way: Way,
@@ -81,7 +81,7 @@ impl Seen {
 }
 
 /// Looks at instructions that were not seen before.
-pub(super) struct Eyes(InstructionInfoFactory);
+pub(crate) struct Eyes(InstructionInfoFactory);
 
 impl Default for Eyes {
     fn default() -> Self {
@@ -94,7 +94,7 @@ impl Learn for Eyes {
 
     fn learn(&mut self, insn: &Instruction) -> Seen {
         let by_half = insn.is_ip_rel_memory_operand() && insn.memory_base() != Register::RIP;
-        Seen { uses: dead::uses(insn, &mut self.0), way: way(insn), by_half }
+        Seen { uses: uses::uses(insn, &mut self.0), way: way(insn), by_half }
     }
 }
 

@@ -1,0 +1,96 @@
+//! A function's new code, and what its maker knew.
+
+use fettle_image::{Image, LinkAddr};
+use fettle_lift::Placement;
+use fettle_lift::edges::Place;
+use fettle_lift::liveness::Callees;
+
+use crate::fixup::Fixup;
+use crate::pointers::Pointers;
+use crate::probing::Probing;
+
+/// A function's new code, still without an address.
+#[derive(Clone, Debug, Default)]
+pub struct Emitted {
+    /// Machine code.
+    pub code: Vec<u8>,
+    /// Places in `code` to be filled in.
+    pub fixups: Vec<(u32, Fixup)>,
+    /// For each block, where jumps to it go.
+    pub block_offsets: Vec<u32>,
+    /// For each block, where what began there ends: nothing comes to what lies between but from above.
+    pub block_ends: Vec<u32>,
+    /// For each original instruction, where its copy starts (padding: where its successor does).
+    pub insn_offsets: Vec<u32>,
+    /// Behind each call and system call: the original instruction, and the offset. A call that is compared with a
+    /// target first comes back to two places.
+    pub returns: Vec<(u32, u32)>,
+    /// Where unwind information changes, in order.
+    pub unwind: Vec<UnwindPoint>,
+    /// Probe code in line.
+    pub inserted: Vec<Inserted>,
+    /// Where each of the function's chunks starts; the first at 0.
+    pub chunk_starts: Vec<u32>,
+    /// What unwind information covers in one piece; the first at 0, none across chunks.
+    pub parts: Vec<Part>,
+    /// Counters that the function uses: where each stands.
+    pub counters: Vec<Place>,
+    /// Calls through pointers, in order, whose targets are counted (their tables lie behind the
+    /// counters), or that are compared with a target.
+    pub pointers: Vec<LinkAddr>,
+}
+
+/// Where unwind information may change: from `offset` on, that of the original address holds, with
+/// the stack pointer lower by `pushed` bytes. Behind the first `in_step` bytes it goes on holding,
+/// in them it is that of the original byte by byte.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UnwindPoint {
+    /// Offset in the function's new code.
+    pub offset: u32,
+    /// Address of the original instruction.
+    pub original: LinkAddr,
+    /// Bytes pushed by probe code.
+    pub pushed: u32,
+    /// Bytes of instructions that were copied one behind the other.
+    pub in_step: u32,
+}
+
+/// A stretch of probe code, for the checker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Inserted {
+    /// First byte, as an offset in the function's new code.
+    pub start: u32,
+    /// End.
+    pub end: u32,
+}
+
+/// A stretch of new code whose unwind information comes from one range of the original.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// First byte, as an offset in the function's new code. It ends where the next one starts.
+    pub start: u32,
+    /// Index of the range in the function.
+    pub range: u32,
+}
+
+/// What emission needs to know beyond the function itself.
+pub struct Context<'a> {
+    /// The image.
+    pub image: &'a Image,
+    /// What probes do.
+    pub probes: &'a Probing<'a>,
+    /// What calls may change, and what they read.
+    pub callees: Callees<'a>,
+    /// Addresses of functions that return twice, sorted.
+    pub returns_twice: &'a [LinkAddr],
+    /// Code is placed in the lowest 2 GiB, so that addresses fit 32 bits.
+    pub low_addresses: bool,
+    /// The order of blocks; functions that are not in it keep theirs.
+    pub placement: Option<&'a Placement>,
+    /// What becomes of calls through pointers.
+    pub pointers: Pointers<'a>,
+    /// There are calls that keep more registers than the ABI says ([`pointer::has_descriptors`]).
+    pub descriptors: bool,
+    /// Landing pads must be relative to what they are for ([`crate::unwind::omits_base`]).
+    pub omits_base: bool,
+}

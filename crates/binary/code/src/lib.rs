@@ -1,0 +1,23 @@
+//! New code as data: what the emitter makes and the checker reads.
+//!
+//! `fettle-rewrite` makes values of these types; `fettle-check` proves them, and cannot see who made
+//! them: neither crate of the two is a dependency of this one, nor the emitter of the checker.
+#![forbid(unsafe_code)]
+
+pub mod arguments;
+pub mod emitted;
+pub mod fixup;
+pub mod own;
+pub mod pointers;
+pub mod probing;
+pub mod tables;
+pub mod unwind;
+
+pub use arguments::Arguments;
+pub use emitted::{Context, Emitted, Inserted, Part, UnwindPoint};
+pub use fixup::{AgentEntry, Fixup, ProbeFixup};
+pub use own::{Inline, Moment, OwnFunction, OwnProbe, own_call};
+pub use pointers::Pointers;
+pub use probing::{Depth, Mode, Probes, Probing};
+pub use tables::{PlannedEntry, PlannedTable, SPRINGBOARD_SIZE};
+pub use unwind::{LandingBase, NewLsda, PartUnwind};

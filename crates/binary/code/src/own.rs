@@ -1,0 +1,65 @@
+//! The user's own probe, compiled.
+
+use fettle_isa::RegSet;
+
+/// Bytes of counters of a function.
+pub const STATE_BYTES: u32 = 32;
+
+/// A compiled probe.
+#[derive(Clone, Debug)]
+pub struct OwnProbe {
+    /// Code and constants; nothing in it depends on its address.
+    pub code: Vec<u8>,
+    /// It uses vector registers, which the program's functions do not expect to change.
+    pub vectors: bool,
+    /// How far from the agent's start the code is put.
+    pub from_agent: u32,
+    /// What runs at entries.
+    pub enter: Option<OwnFunction>,
+    /// What runs at exits.
+    pub leave: Option<OwnFunction>,
+}
+
+/// One function of a probe.
+#[derive(Clone, Debug)]
+pub struct OwnFunction {
+    /// Where it starts in the probe's code.
+    pub offset: u32,
+    /// The same to be put in line, if it can be.
+    pub inline: Option<Inline>,
+}
+
+/// Straight-line code of a probe.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Inline {
+    /// Machine code.
+    pub code: Vec<u8>,
+    /// Displacements in it that are to reach a byte of the function's counters.
+    pub fixups: Vec<(u32, u32)>,
+    /// What it writes.
+    pub writes: RegSet,
+    /// It looks at the result, so it makes sense before a return only.
+    pub reads_result: bool,
+}
+
+/// When the user's own probe runs; the discriminant is what the agent is passed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Moment {
+    /// At the entry.
+    Enters = 0,
+    /// Before a return.
+    Returns = 1 << 28,
+    /// Before a jump to another function.
+    TailCalls = 2 << 28,
+}
+
+/// What the agent is passed for a function of the user's own probe: how far it is from the agent, and
+/// the moment. `None` if there is nothing to run.
+pub fn own_call(own: &OwnProbe, moment: Moment) -> Option<u32> {
+    let function = match moment {
+        Moment::Enters => own.enter.as_ref(),
+        Moment::Returns | Moment::TailCalls => own.leave.as_ref(),
+    };
+    Some((own.from_agent + function?.offset) | moment as u32)
+}

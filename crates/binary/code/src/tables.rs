@@ -1,0 +1,30 @@
+//! Copies of jump tables, and the jumps from original to new code.
+
+use fettle_image::LinkAddr;
+use fettle_lift::TableKind;
+use serde::{Deserialize, Serialize};
+
+/// A copy of a jump table that leads into new code.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct PlannedTable {
+    /// The table that it is a copy of.
+    pub original: LinkAddr,
+    /// How entries are written.
+    pub kind: TableKind,
+    /// Where each entry leads.
+    pub entries: Vec<PlannedEntry>,
+}
+
+/// An entry of a copied jump table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum PlannedEntry {
+    /// To this offset in [`Plan::text`].
+    New(u32),
+    /// To this address, as in the original.
+    Original(LinkAddr),
+    /// It is null, as in the original.
+    Null,
+}
+
+/// Size of a springboard in bytes: `jmp` with a 32-bit distance.
+pub const SPRINGBOARD_SIZE: u64 = 5;
