@@ -8,6 +8,7 @@
 pub mod apt;
 pub mod attach;
 pub mod bench;
+pub mod census;
 pub mod ci;
 pub mod corpus;
 pub mod demo;

@@ -4,7 +4,7 @@
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use xtask::{attach, bench, ci, corpus, demo, docs, examples, fuzz, tidy, torture};
+use xtask::{attach, bench, census, ci, corpus, demo, docs, examples, fuzz, tidy, torture};
 
 /// Chores of the Fettle repository.
 #[derive(Parser)]
@@ -28,6 +28,8 @@ enum Chore {
     Torture(torture::Options),
     /// Gives running servers new code and takes it back, again and again, under load
     Attach(attach::Options),
+    /// Compares the census of a kernel's locks with what coccinelle and unifdef find
+    Census(census::Options),
     /// Benchmarks
     #[command(subcommand)]
     Bench(bench::Bench),
@@ -49,6 +51,7 @@ fn main() -> ExitCode {
         Chore::Corpus(options) => corpus::run(&options).map(|tally| tally.passed()),
         Chore::Torture(options) => torture::run(&options).map(|tally| tally.passed()),
         Chore::Attach(options) => attach::run(&options),
+        Chore::Census(options) => census::run(&options),
         Chore::Bench(which) => bench::run(&which),
         Chore::Fuzz(options) => fuzz::run(&options),
         Chore::Examples(options) => examples::run(&options).map(|score| score.failed == 0),

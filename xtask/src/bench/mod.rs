@@ -2,6 +2,7 @@
 
 use anyhow::Result;
 
+pub mod census;
 pub mod import;
 pub mod kernel;
 pub mod lift;
@@ -27,6 +28,8 @@ pub enum Bench {
     Import(import::Options),
     /// What recording the kernel's events costs servers, next to other tools
     Kernel(kernel::Options),
+    /// How fast source code is counted
+    Census(census::Options),
     /// What laying out the hot code of running programs brings
     Tune(tune::Options),
 }
@@ -39,6 +42,7 @@ pub fn run(which: &Bench) -> Result<bool> {
         Bench::Lift(options) => lift::run(options),
         Bench::Import(options) => import::run(options),
         Bench::Kernel(options) => kernel::run(options),
+        Bench::Census(options) => census::run(options),
         Bench::Tune(options) => tune::run(options),
     }
 }

@@ -10,7 +10,7 @@ use super::source::{Problem, Source};
 /// Layers from the bottom up. Groups of one layer are neighbours.
 const LAYERS: [&[&str]; 5] = [
     &["base"],
-    &["data", "binary", "process"],
+    &["data", "binary", "process", "source"],
     &["record", "analyse", "kernel"],
     &["tune", "port"],
     &["app"],

@@ -10,6 +10,7 @@ mod alias;
 mod apply;
 mod attach;
 mod cache;
+mod census;
 mod cluster;
 mod collect;
 mod export;
@@ -102,6 +103,8 @@ enum Command {
     Lift(lift::Args),
     /// Make a jar of a MIPS program: Java bytecode that runs wherever Java does
     Jar(jar::Args),
+    /// Count lock operations in source code: by kind, function and revision
+    Census(census::Args),
     /// Show or clear the rewritten code kept for later recordings
     Cache(cache::Args),
     /// Print a shell's completions
@@ -119,7 +122,7 @@ enum Command {
 /// The commands by what people want, as `fettle --help` lists them.
 const JOBS: [(&str, &[&str]); 5] = [
     ("Observe", &["record", "instrument", "sensors", "import", "lift"]),
-    ("Understand", &["report", "requests", "ui", "export", "schema", "cluster"]),
+    ("Understand", &["report", "requests", "ui", "export", "schema", "census", "cluster"]),
     ("Tune", &["tune", "undo", "status", "symbols", "layout"]),
     ("Move", &["collect", "send", "merge", "jar"]),
     ("Look after", &["trace", "cache", "completions", "man", "help"]),
@@ -172,6 +175,7 @@ fn run() -> ExitCode {
         Command::Symbols(args) => symbols::run(&args),
         Command::Lift(args) => lift::run(&args),
         Command::Jar(args) => jar::run(&args),
+        Command::Census(args) => census::run(&args),
         Command::Cache(args) => cache::run(&args),
         Command::Completions { shell } => {
             let mut command = Cli::command();
