@@ -29,6 +29,16 @@ impl Image {
         self.function_list().to_vec()
     }
 
+    /// The best symbol of each address where symbols say that a function begins, in order; also of those
+    /// that begin in the middle of another function, which are no [`FunctionRange`].
+    pub fn function_symbols(&self) -> impl Iterator<Item = &Symbol> {
+        let groups = self.symbols.chunk_by(|a, b| a.addr == b.addr);
+        let of_code = groups.filter(|group| self.elf.is_code(group[0].addr));
+        of_code.filter_map(|group| {
+            group.iter().filter(|symbol| symbol.is_function()).min_by_key(|s| preference(s))
+        })
+    }
+
     fn function_list(&self) -> &[FunctionRange] {
         self.functions.get_or_init(|| find(self))
     }
@@ -71,15 +81,14 @@ fn find(image: &Image) -> Vec<FunctionRange> {
     functions
 }
 
-/// Code that is not functions: the PLT, and `.init` and `.fini`, which the linker glues together
-/// from pieces of several files. Sorted, without overlap.
+/// Code that is not functions: the PLT. Sorted, without overlap.
 fn excluded_ranges(image: &Image) -> Vec<Range<LinkAddr>> {
     let elf = &image.elf;
     let mut ranges: Vec<Range<LinkAddr>> = elf
         .sections
         .iter()
         .filter(|section| section.is_alloc() && section.is_executable())
-        .filter(|s| plt::is_plt_section(&s.name) || matches!(s.name.as_str(), ".init" | ".fini"))
+        .filter(|section| plt::is_plt_section(&section.name))
         .map(|section| section.start..section.end())
         .collect();
     ranges.extend(image.plt.iter().map(|entry| entry.start..entry.start + entry.size));
@@ -184,7 +193,9 @@ fn starts<'a>(image: &'a Image, excluded: &[Range<LinkAddr>]) -> Vec<Start<'a>> 
         }
     }
     let init_array = Evidence { init_array: true, ..Evidence::default() };
-    for target in init_targets(image) {
+    // What `DT_INIT` and `DT_FINI` name is put together by the linker, from pieces of several files, but
+    // runs like any other function.
+    for target in init_targets(image).into_iter().chain(init_fini.into_iter().flatten()) {
         push(target, init_array);
     }
 

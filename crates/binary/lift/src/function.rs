@@ -268,6 +268,13 @@ pub enum SkipReason {
     CheckFailed,
     /// An order of blocks that does not have each of its blocks once.
     Order,
+    /// It begins in the middle of another function, which has its bytes.
+    InsideAnother,
+    /// It is a PLT entry with a symbol, or what the loader calls first or last in a file without sections, of
+    /// which nothing says where it ends.
+    LinkerMade,
+    /// A part of a function that none was found for: nothing that is known leads to it.
+    NothingLeads,
     /// The user left it out.
     NotSelected,
 }
@@ -299,6 +306,9 @@ impl SkipReason {
             SkipReason::Relocation => "a relocation that cannot be carried over",
             SkipReason::CheckFailed => "the checker did not agree with the new code",
             SkipReason::Order => "an order of blocks that is not one of its own",
+            SkipReason::InsideAnother => "an entry in the middle of another function",
+            SkipReason::LinkerMade => "made by the linker, without a known end",
+            SkipReason::NothingLeads => "a part of a function that nothing known leads to",
             SkipReason::NotSelected => "not selected",
         }
     }

@@ -16,6 +16,7 @@ mod coverage;
 pub mod decode;
 pub mod edges;
 pub mod function;
+mod listed;
 pub mod liveness;
 pub mod lsda;
 pub mod module;

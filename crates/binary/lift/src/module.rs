@@ -14,6 +14,7 @@ use crate::decode::{self, RangeCode, Scratch};
 use crate::function::{
     Block, BlockId, Exit, Function, JumpTable, Ranges, SkipReason, Skipped, Succs,
 };
+use crate::listed;
 use crate::lsda::{self, Lsda};
 use crate::pool::Pool;
 use crate::rseq;
@@ -90,12 +91,14 @@ pub fn lift(image: &Image) -> Lifted {
     let mut parts: Vec<Option<Part>> = parts.into_iter().map(Some).collect();
     let groups: Vec<Vec<Part>> =
         groups.iter().map(|g| g.iter().filter_map(|i| parts[*i].take()).collect()).collect();
-    let results: Vec<Option<_>> =
+    let results: Vec<Result<Function, Vec<Skipped>>> =
         groups.into_par_iter().map(|parts| assemble(image, parts)).collect();
     // In the same memory: there is much of it.
     let skipped = &mut lifted.skipped;
-    let functions = results.into_iter().filter_map(|made| made?.map_err(|s| skipped.push(s)).ok());
+    let functions = results.into_iter().filter_map(|made| made.map_err(|s| skipped.extend(s)).ok());
     lifted.functions = functions.collect();
+    let missing = listed::missing(image, &lifted.functions, skipped, &places.0);
+    skipped.extend(missing);
     lifted.tables = lifted.functions.iter().flat_map(|f| &f.tables).map(|t| t.start).collect();
     lifted.tables.sort_unstable();
     lifted.functions.sort_by_key(|f| f.entry);
@@ -470,18 +473,22 @@ fn targets(image: &Image, parts: &[Part], context: &TableContext<'_>) -> Vec<Lin
     all
 }
 
-/// Makes a function of its parts; `None` for a cold part that nothing led to.
-fn assemble(image: &Image, mut parts: Vec<Part>) -> Option<Result<Function, Skipped>> {
-    let head = parts.iter().position(|p| !p.cold)?;
+/// Makes a function of its parts, or says of each part that is a function why it is none of ours.
+fn assemble(image: &Image, mut parts: Vec<Part>) -> Result<Function, Vec<Skipped>> {
+    let failure = parts.iter().find_map(|p| p.code.failure);
+    let Some(head) = parts.iter().position(|p| !p.cold) else {
+        let (start, nothing) = (parts[0].code.range.start, SkipReason::NothingLeads);
+        return Err(skip_all(parts, failure.unwrap_or((nothing, start))));
+    };
+    let other_head = || parts[head + 1..].iter().find(|p| !p.cold);
+    let shared = || other_head().map(|p| (SkipReason::SharedCode, p.code.range.start));
+    if let Some(why) = failure.or_else(shared) {
+        parts.retain(|part| !part.cold);
+        return Err(skip_all(parts, why));
+    }
     let entry = parts[head].code.range.start;
     let name = parts[head].name.take();
     let size = parts[head].code.range.end - entry;
-    let failure = parts.iter().find_map(|p| p.code.failure);
-    let other_head = || parts[head + 1..].iter().find(|p| !p.cold);
-    let shared = || other_head().map(|p| (SkipReason::SharedCode, p.code.range.start));
-    if let Some((reason, at)) = failure.or_else(shared) {
-        return Some(Err(Skipped { entry, size, name, reason, at }));
-    }
     let mut leaders = Vec::new();
     let mut pads = Vec::new();
     let mut function = Function {
@@ -517,10 +524,19 @@ fn assemble(image: &Image, mut parts: Vec<Part>) -> Option<Result<Function, Skip
     leaders.dedup();
     pads.sort_unstable();
     if let Err((reason, at)) = make_blocks(&mut function, &leaders, &pads) {
-        return Some(Err(Skipped { entry, size, name: function.name, reason, at }));
+        return Err(vec![Skipped { entry, size, name: function.name, reason, at }]);
     }
     tables::find_movable(image, &mut function);
-    Some(Ok(function))
+    Ok(function)
+}
+
+/// The functions that begin with these parts, left unmodified for the same reason.
+fn skip_all(parts: Vec<Part>, (reason, at): (SkipReason, LinkAddr)) -> Vec<Skipped> {
+    let skip = |part: Part| {
+        let range = part.code.range;
+        Skipped { entry: range.start, size: range.end - range.start, name: part.name, reason, at }
+    };
+    parts.into_iter().map(skip).collect()
 }
 
 /// Indices of the instructions that start a block, by what comes before them or leads to them;

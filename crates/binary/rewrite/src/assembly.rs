@@ -189,6 +189,10 @@ impl<'a> Assembly<'a> {
                 *kind = PlanFixupKind::New(offset);
             }
         }
+        // Whoever is not probed is listed: reports say how many there are of each.
+        let (probed, left) = (self.plan.functions.len(), self.plan.skipped.len());
+        let all = self.lifted.functions.len() + self.lifted.skipped.len();
+        assert_eq!(probed + left, all, "functions that are neither probed nor listed");
         self.plan.skipped.sort_by_key(|s| s.entry);
         self.plan.chunks.sort_by_key(|c| c.start);
         self.plan.springboards.sort_by_key(|s| s.at);
