@@ -111,6 +111,32 @@ fn programs_that_set_their_gs_base_are_told_of() {
     assert!(!said(&output).contains("gs base"), "{}", said(&output));
 }
 
+/// Firefox opens such a library when it runs, so that probes would be there first.
+#[test]
+fn programs_whose_libraries_set_the_gs_base_are_refused() {
+    let bench = Bench::new();
+    let library = "int hold(char *at) { __asm__(\"wrgsbase %0\" :: \"r\"(at)); return at[7]; }";
+    let program = "#include <dlfcn.h>\n#include <string.h>\n#include <unistd.h>\n\
+        int main(void) { char path[4096]; path[readlink(\"/proc/self/exe\", path, 4000)] = 0; \
+        strcpy(strrchr(path, '/') + 1, \"libheld.so\"); return dlopen(path, RTLD_NOW) == 0; }";
+    std::fs::write(bench.path().join("held.c"), library).unwrap();
+    std::fs::write(bench.path().join("opens.c"), program).unwrap();
+    assert!(bench.can(
+        "cc -shared -fPIC -mfsgsbase -o libheld.so held.c && cc -fno-builtin -o opens opens.c"
+    ));
+    let output = bench.shell("$F record -o t -- ./opens");
+    assert_eq!(output.status.code(), Some(2), "{}", said(&output));
+    assert!(said(&output).contains("libheld.so sets its gs base"), "{}", said(&output));
+    // Started by another program, it runs as it is.
+    let output = bench.shell("$F record -o t --lib '*' -- sh -c './opens; echo $?'");
+    assert!(output.status.success() && output.stdout == b"0\n", "{}", said(&output));
+    assert!(said(&output).contains("opens ran without probes"), "{}", said(&output));
+    // The name of another library is none of this.
+    assert!(bench.can("mv libheld.so libother.so && { ./opens; test $? = 1; }"));
+    let output = bench.shell("$F record -q -o t2 -- ./opens");
+    assert_eq!(output.status.code(), Some(1), "{}", said(&output));
+}
+
 #[test]
 fn what_is_no_range_of_addresses_is_refused() {
     let bench = Bench::new();

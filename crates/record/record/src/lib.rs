@@ -28,6 +28,7 @@ pub mod relay;
 pub mod room;
 pub mod rows;
 pub mod sampled;
+mod segment_base;
 pub mod select;
 pub mod session;
 pub mod slots;

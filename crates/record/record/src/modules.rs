@@ -19,6 +19,7 @@ use fettle_rewrite::{LinkParameters, Linked, Plan, PlanOptions};
 use crate::arguments::{self, ArgumentRequest, Recorded};
 use crate::cache::{Plans, Wanted};
 use crate::room::{AddressSpace, find_room, raised_heap};
+use crate::segment_base;
 use crate::select::Selection;
 
 /// A module that was lifted and rewritten.
@@ -109,6 +110,19 @@ pub enum ModuleError {
          reach their memory"
     )]
     Wine(PathBuf),
+    /// It, or a library that it opens, sets the `gs` base.
+    #[error(
+        "{setter} sets its gs base (`wrgsbase`, as WebAssembly that is compiled ahead of time does), \
+         through which probes reach their memory{of}",
+        setter = setter.display(),
+        of = of_program(path, setter)
+    )]
+    SetsBase {
+        /// The file.
+        path: PathBuf,
+        /// The file with the instruction.
+        setter: PathBuf,
+    },
     /// Its code was laid out before.
     #[error(
         "{0} was made by `fettle instrument --layout`: what unwinds its new code is not where its \
@@ -249,6 +263,9 @@ impl Opened {
         // What its loader calls in the library that it opens; all versions have that in common.
         if fettle_lift::runtime::has_c_text(&image, b"__wine_main") {
             return Err(ModuleError::Wine(path.to_owned()));
+        }
+        if let Some(setter) = segment_base::setter(&image, path) {
+            return Err(ModuleError::SetsBase { path: path.to_owned(), setter });
         }
         if image.section(LAID_OUT).is_some() {
             return Err(ModuleError::LaidOut(path.to_owned()));
@@ -537,6 +554,14 @@ fn size_hint(error: &io::Error) -> &'static str {
     match error.kind() {
         io::ErrorKind::FileTooLarge => " (the limit on files' sizes, RLIMIT_FSIZE, `ulimit -f`)",
         _ => "",
+    }
+}
+
+/// The end of a sentence about `setter`: whose library it is, if it is not the file itself.
+fn of_program(path: &Path, setter: &Path) -> String {
+    match path == setter {
+        true => String::new(),
+        false => format!("; {} opens it, and is not recorded", path.display()),
     }
 }
 
