@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use fettle_trace::{Call, EventKind, ProbeMode, Trace};
+use fettle_trace::{Call, EventKind, ProbeMode, RunTotals, Trace};
 use serde::Serialize;
 
 use crate::error::Result;
@@ -18,9 +18,23 @@ pub struct Check {
     pub rows: BTreeMap<String, u64>,
     /// What is wrong; nothing if the list is empty.
     pub problems: Vec<Problem>,
-    /// What would be wrong in another trace: where exits have found no call that they end, as those of
-    /// coroutines do, it is not known which calls lie within which.
+    /// What would be wrong in another trace: where it is not known which calls lie within which.
     pub unsure: Vec<Problem>,
+    /// Why that is not known, in sentences; nothing where it is.
+    pub unsure_because: Vec<&'static str>,
+}
+
+/// Why it is not known which calls of a recording lie within which.
+fn unsure_because(totals: &RunTotals) -> Vec<&'static str> {
+    let all = [
+        (totals.orphan_exits, "some exits ended no call that is known, as those of coroutines do"),
+        (
+            totals.left_frames,
+            "some calls were left by an exception, longjmp or exit; where the function that caught it has \
+             no probes, they end in the trace when a caller of it does",
+        ),
+    ];
+    all.into_iter().filter(|(count, _)| *count > 0).map(|(_, why)| why).collect()
 }
 
 /// Something that is wrong, and how often.
@@ -119,7 +133,7 @@ pub fn check(trace: &Trace) -> Result<Check> {
     check.problem("calls are of functions that are not listed", faults.function);
     check.problem("threads have calls but are not listed", faults.thread);
     check.problem("threads are not stored in one piece", faults.threads_apart);
-    check.nesting(&faults, trace.manifest().totals.orphan_exits > 0);
+    check.nesting(&faults, unsure_because(&trace.manifest().totals));
     check.problem("calls end after the end of time", faults.overflow);
     check.problem("calls were off the processor for longer than they took", faults.off_cpu);
 
@@ -149,15 +163,21 @@ impl Check {
     }
 
     /// Takes which calls do not lie within which.
-    fn nesting(&mut self, faults: &Faults, unsure: bool) {
+    fn nesting(&mut self, faults: &Faults, unsure: Vec<&'static str>) {
         let all = [
             ("calls end before the call stored before them", faults.order),
             ("calls claim a depth that their callers do not have", faults.depth),
             ("calls do not lie within their callers", faults.outside),
         ];
         let found = all.into_iter().filter(|(_, count)| *count > 0);
-        let to = if unsure { &mut self.unsure } else { &mut self.problems };
-        to.extend(found.map(|(what, count)| Problem { what: what.into(), count }));
+        let found = found.map(|(what, count)| Problem { what: what.into(), count });
+        match unsure.is_empty() {
+            true => self.problems.extend(found),
+            false => self.unsure.extend(found),
+        }
+        if !self.unsure.is_empty() {
+            self.unsure_because = unsure;
+        }
     }
 
     /// Reads all events and compares their numbers with the manifest's.

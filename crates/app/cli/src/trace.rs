@@ -59,8 +59,8 @@ fn check(args: CheckArgs) -> anyhow::Result<ExitCode> {
         for unsure in &check.unsure {
             text.push_str(&format!("{:>15} × {}\n", count(unsure.count), unsure.what));
         }
-        if !check.unsure.is_empty() {
-            text.push_str("note: some exits ended no call that is known, as those of coroutines do; then it is not known which calls lie within which\n");
+        for why in &check.unsure_because {
+            text.push_str(&format!("note: {why}; it is not known which calls lie within which\n"));
         }
         let verdict = if check.problems.is_empty() { "nothing is wrong" } else { "damaged" };
         text.push_str(&format!("{}: {verdict}\n", path.display()));

@@ -475,6 +475,21 @@ fn times_of_what_was_left_add_up() {
 }
 
 /// A shell ends in the middle of its calls; `true` comes back from all but the first.
+/// Where it is caught has no probes, so that nobody knows when: such a trace is not damaged.
+#[test]
+fn calls_that_were_left_are_no_damage() {
+    let bench = Bench::new();
+    let program = bench.build("jumped_over.c", "program", &["-O1"]);
+    for only in [&["--skip", "catcher"][..], &[]] {
+        let (output, whole) = bench.record(only, &program);
+        assert!(output.status.success() && whole, "{only:?}");
+        let check = bench.fettle(&["trace", "check", &bench.trace()]).output().unwrap();
+        let said = String::from_utf8_lossy(&check.stdout);
+        assert_eq!(said.contains("longjmp"), !only.is_empty(), "{said}");
+        assert!(said.contains("nothing is wrong"), "{said}");
+    }
+}
+
 #[test]
 fn calls_that_have_not_ended_are_told() {
     let bench = Bench::new();
