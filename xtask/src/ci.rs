@@ -7,7 +7,7 @@ use std::time::Instant;
 use anyhow::{Context, Result, bail};
 
 use crate::corpus::{self, Tally};
-use crate::{bench, examples, java, page, proc, repo, tidy, torture};
+use crate::{bench, examples, java, page, proc, repo, smp, tidy, torture};
 
 /// How much of it.
 #[derive(clap::Args, Debug, Clone)]
@@ -162,6 +162,18 @@ fn outside(binary: &Path, score: &mut Score, broken: &mut Vec<String>) {
     match corpus::run(&corpus::Options::smoke(binary)) {
         Ok(tally) => score.add_tally(&tally),
         Err(error) => note(broken, "corpus", Err(error)),
+    }
+    say("lent processors, in a guest");
+    match smp::run(&smp::Options::brief(binary)) {
+        Ok(ran) => {
+            score.passed += ran.passed;
+            score.failed += ran.failed;
+            if let Some(why) = ran.skipped {
+                println!("skipped: {why}");
+                score.ignored += 1;
+            }
+        }
+        Err(error) => note(broken, "lent processors", Err(error)),
     }
     say("documented examples, those that take seconds");
     match examples::run(&examples::Options::quick(binary)) {

@@ -4,7 +4,7 @@
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use xtask::{attach, bench, census, ci, corpus, demo, docs, examples, fuzz, tidy, torture};
+use xtask::{attach, bench, census, ci, corpus, demo, docs, examples, fuzz, smp, tidy, torture};
 
 /// Chores of the Fettle repository.
 #[derive(Parser)]
@@ -39,6 +39,8 @@ enum Chore {
     Examples(examples::Options),
     /// Checks the book, writes the reference of all commands, and builds it where mdBook is installed
     Docs(docs::Options),
+    /// Lends processors of guests with stock kernels, and runs programs there
+    Smp(smp::Options),
     /// Records a real server under load and shows what comes out
     Demo(demo::Options),
 }
@@ -56,6 +58,7 @@ fn main() -> ExitCode {
         Chore::Fuzz(options) => fuzz::run(&options),
         Chore::Examples(options) => examples::run(&options).map(|score| score.failed == 0),
         Chore::Docs(options) => docs::run(&options),
+        Chore::Smp(options) => smp::run(&options).map(|score| score.failed == 0),
         Chore::Demo(options) => demo::run(&options),
     };
     match outcome {

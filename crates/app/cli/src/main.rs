@@ -27,6 +27,7 @@ mod requests;
 mod schema;
 mod select;
 mod sensors;
+mod smp;
 mod symbols;
 mod threads;
 mod trace;
@@ -105,6 +106,8 @@ enum Command {
     Jar(jar::Args),
     /// Count lock operations in source code: by kind, function and revision
     Census(census::Args),
+    /// Lend processors to the application kernel, run programs there, take the processors back
+    Smp(smp::Args),
     /// Show or clear the rewritten code kept for later recordings
     Cache(cache::Args),
     /// Print a shell's completions
@@ -124,7 +127,7 @@ const JOBS: [(&str, &[&str]); 5] = [
     ("Observe", &["record", "instrument", "sensors", "import", "lift"]),
     ("Understand", &["report", "requests", "ui", "export", "schema", "census", "cluster"]),
     ("Tune", &["tune", "undo", "status", "symbols", "layout"]),
-    ("Move", &["collect", "send", "merge", "jar"]),
+    ("Move", &["collect", "send", "merge", "jar", "smp"]),
     ("Look after", &["trace", "cache", "completions", "man", "help"]),
 ];
 
@@ -176,6 +179,7 @@ fn run() -> ExitCode {
         Command::Lift(args) => lift::run(&args),
         Command::Jar(args) => jar::run(&args),
         Command::Census(args) => census::run(&args),
+        Command::Smp(args) => smp::run(&args),
         Command::Cache(args) => cache::run(&args),
         Command::Completions { shell } => {
             let mut command = Cli::command();

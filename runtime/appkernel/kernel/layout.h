@@ -1,0 +1,8 @@
+/* The numbers of shared.h that assembly needs; setup.c asserts that they agree. */
+#define IMAGE_MAGIC 0x006c656e72656b61
+#define TRAMPOLINE 0x8000
+#define CPU_FRAME 0
+#define CPU_CALLER 8
+#define CPU_STACK 16
+#define REGISTERS_CS 136
+#define VECTOR_CALL 0x100

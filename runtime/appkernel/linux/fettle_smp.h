@@ -1,0 +1,137 @@
+/* What the parts of the Linux module know of one another. */
+#ifndef FETTLE_SMP_H
+#define FETTLE_SMP_H
+
+#include <linux/cpumask.h>
+#include <linux/hrtimer.h>
+#include <linux/mmu_notifier.h>
+#include <linux/sched.h>
+#include <linux/task_work.h>
+
+#include "../shared.h"
+
+#undef pr_fmt
+#define pr_fmt(fmt) "fettle-smp: " fmt
+
+/* Text for whoever asked, in whole lines. */
+struct answer {
+    char *text;
+    size_t length, size;
+};
+
+__printf(2, 3) void say(struct answer *answer, const char *format, ...);
+
+/* symbols.c: functions of Linux that it does not export. */
+int symbols_init(void);
+long symbols_run_call(struct pt_regs *regs, unsigned int number);
+extern void (*symbols_account_user_time)(struct task_struct *task, u64 nanoseconds);
+
+/* world.c: the application kernel's memory. */
+extern struct shared *shared;
+int world_init(void);
+void world_exit(void);
+struct processor *world_cpu(u32 index);
+struct thread *world_thread(u32 index);
+int world_add_cpu(u32 index);
+int world_add_thread(u32 index);
+u64 world_boot_cr3(void);
+u64 world_entry(void);
+u64 world_top(void); /* the entry that every top-level table has for the kernel half */
+void world_put_trampoline(void *low, u32 index);
+
+/* processors.c */
+int processors_init(void);
+void processors_exit(void);
+int processors_lend(const struct cpumask *wanted, struct answer *answer);
+int processors_give_back(const struct cpumask *wanted, struct answer *answer);
+void processors_stop_all(void);
+u64 processors_lent(void); /* as bits, by index */
+u64 processors_usable(void); /* those on which threads may start */
+u64 processors_indices(const struct cpumask *numbers);
+void processors_numbers(u64 indices, struct cpumask *numbers);
+void processors_poke(u32 index);
+u32 processors_choose(u64 allowed, u32 last);
+bool processors_failed(u32 index);
+
+/* bell.c */
+int bell_init(void);
+void bell_exit(void);
+
+/* threads.c: the application kernel's threads. */
+int thread_take(struct task_struct *task);
+void thread_free(u32 index);
+bool thread_start(u32 index, u64 cpus);
+void thread_recall(u32 index);
+void thread_wake(u32 index);
+void threads_recall(u64 cpus);
+bool threads_on(u64 cpus);
+
+/* spaces.c: address spaces. */
+struct space {
+    struct mmu_notifier notifier;
+    spinlock_t lock;
+    int index;
+    bool is_counted;
+    u64 *tables[MAX_CPUS];
+};
+
+struct space *space_get(struct mm_struct *mm);
+void space_put(struct space *space);
+int space_prepare(struct space *space, struct mm_struct *mm, u64 indices);
+void space_follow(struct space *space, struct mm_struct *mm, unsigned long address);
+void spaces_flush(u32 space);
+void spaces_exit(void);
+extern u64 spaces_invalidations;
+extern bool spaces_ignore_changes;
+
+/* members.c: tasks that run on lent processors when they can. */
+struct member {
+    struct callback_head work;
+    struct hlist_node node;
+    struct rcu_head rcu;
+    struct hrtimer timer;
+    struct task_struct *task;
+    struct space *space;
+    u64 cpus;
+    u32 last_cpu;
+    int thread;        /* that a call's work waits with, or -1 */
+    atomic_t is_queued;
+    bool stays_home;
+    bool is_done;
+    u32 spins;
+    u64 counted;       /* ticks that Linux was told of */
+};
+
+int members_init(void);
+void members_exit(void);
+int members_join(struct task_struct *task, u64 cpus);
+int members_attach(pid_t pid, u64 cpus, struct answer *answer);
+int members_leave(pid_t pid, struct answer *answer);
+void member_again(struct member *member, u64 nanoseconds);
+void member_drop(struct member *member);
+u32 members_count(void);
+void members_say(struct answer *answer);
+
+/* proxy.c: what a member does while it is out. */
+void proxy_work(struct callback_head *work);
+
+/* state.c: a program's state between Linux and the application kernel. */
+bool state_fits(void);
+void state_out(struct thread *thread);
+void state_home(struct thread *thread);
+void state_keys_home(struct thread *thread);
+void state_registers_home(const struct thread *thread, struct pt_regs *regs);
+
+/* faults.c */
+int fault_handle(struct space *space, const struct thread *thread);
+
+/* calls.c: system calls that need more than to be run. */
+enum call_kind { CALL_PLAIN, CALL_WHOLE, CALL_LAST, CALL_OURS };
+enum call_kind call_kind(u64 number);
+long call_ours(struct member *member, struct pt_regs *regs);
+
+/* control.c: the device. */
+int control_init(void);
+void control_exit(void);
+
+#endif

@@ -1,0 +1,252 @@
+/* Tasks that run on lent processors when they can, and their children. */
+#include <linux/hashtable.h>
+#include <linux/sched/signal.h>
+#include <linux/slab.h>
+#include <linux/tracepoint.h>
+
+#include "fettle_smp.h"
+
+static DEFINE_HASHTABLE(table, 8);
+static DEFINE_SPINLOCK(lock);
+static u32 count;
+static struct tracepoint *forks, *exits;
+
+u32 members_count(void)
+{
+    return READ_ONCE(count);
+}
+
+/* The caller has the lock. */
+static struct member *find(struct task_struct *task)
+{
+    struct member *member;
+    hash_for_each_possible(table, member, node, (unsigned long)task) {
+        if (member->task == task)
+            return member;
+    }
+    return NULL;
+}
+
+static enum hrtimer_restart on_timer(struct hrtimer *timer)
+{
+    struct member *member = container_of(timer, struct member, timer);
+    if (!atomic_xchg(&member->is_queued, 1))
+        task_work_add(member->task, &member->work, TWA_RESUME);
+    return HRTIMER_NORESTART;
+}
+
+/* Lets a member that is home go out again after a while. */
+void member_again(struct member *member, u64 nanoseconds)
+{
+    hrtimer_start(&member->timer, ns_to_ktime(nanoseconds), HRTIMER_MODE_REL);
+}
+
+static struct member *make(struct task_struct *task, u64 cpus)
+{
+    struct member *member = kzalloc(sizeof *member, GFP_ATOMIC);
+    if (!member)
+        return NULL;
+    init_task_work(&member->work, proxy_work);
+    hrtimer_init(&member->timer, CLOCK_MONOTONIC, HRTIMER_MODE_REL);
+    member->timer.function = on_timer;
+    member->task = task;
+    member->cpus = cpus;
+    member->thread = -1;
+    member->spins = 1024;
+    atomic_set(&member->is_queued, 1);
+    return member;
+}
+
+static int add(struct task_struct *task, u64 cpus, enum task_work_notify_mode mode)
+{
+    struct member *member = make(task, cpus);
+    unsigned long flags;
+    int error = member ? 0 : -ENOMEM;
+    spin_lock_irqsave(&lock, flags);
+    if (!error && find(task))
+        error = -EEXIST;
+    if (!error)
+        error = task_work_add(task, &member->work, mode);
+    if (!error) {
+        hash_add(table, &member->node, (unsigned long)task);
+        WRITE_ONCE(count, count + 1);
+    }
+    spin_unlock_irqrestore(&lock, flags);
+    if (error)
+        kfree(member);
+    return error;
+}
+
+/* Ends a membership that nobody else can see any more, or the task's own. */
+void member_drop(struct member *member)
+{
+    unsigned long flags;
+    spin_lock_irqsave(&lock, flags);
+    if (!hlist_unhashed(&member->node)) {
+        hash_del(&member->node);
+        WRITE_ONCE(count, count - 1);
+    }
+    spin_unlock_irqrestore(&lock, flags);
+    if (member->space)
+        space_put(member->space);
+    kfree_rcu(member, rcu);
+}
+
+/* A child goes the way of its parent, before its first instruction. */
+static void on_fork(void *data, struct task_struct *parent, struct task_struct *child)
+{
+    struct member *member;
+    unsigned long flags;
+    u64 cpus = 0;
+    if (!members_count())
+        return;
+    spin_lock_irqsave(&lock, flags);
+    member = find(parent);
+    if (member && !member->stays_home)
+        cpus = member->cpus;
+    spin_unlock_irqrestore(&lock, flags);
+    if (cpus && !add(child, cpus, TWA_NONE))
+        set_tsk_thread_flag(child, TIF_NOTIFY_RESUME);
+}
+
+static void on_exit(void *data, struct task_struct *task)
+{
+    struct member *member;
+    unsigned long flags;
+    if (!members_count())
+        return;
+    spin_lock_irqsave(&lock, flags);
+    member = find(task);
+    if (member) {
+        hash_del(&member->node);
+        WRITE_ONCE(count, count - 1);
+    }
+    spin_unlock_irqrestore(&lock, flags);
+    if (!member)
+        return;
+    hrtimer_cancel(&member->timer);
+    member->is_done = true;
+    /* A work that is queued still runs, and drops it. */
+    if (!atomic_read(&member->is_queued))
+        member_drop(member);
+}
+
+int members_join(struct task_struct *task, u64 cpus)
+{
+    return add(task, cpus, TWA_RESUME);
+}
+
+static int for_each_task_of(pid_t pid, int (*what)(struct task_struct *task, u64 cpus), u64 cpus)
+{
+    struct task_struct *process, *task;
+    int error = -ESRCH, done = 0;
+    rcu_read_lock();
+    process = pid_task(find_vpid(pid), PIDTYPE_TGID);
+    if (process && process->mm) {
+        for_each_thread(process, task) {
+            error = what(task, cpus);
+            done += !error;
+        }
+    }
+    rcu_read_unlock();
+    return done ? 0 : error;
+}
+
+int members_attach(pid_t pid, u64 cpus, struct answer *answer)
+{
+    int error = for_each_task_of(pid, members_join, cpus);
+    if (error)
+        say(answer, error == -EEXIST ? "process %d runs on lent processors already" :
+            "there is no process %d that could run on lent processors", pid);
+    return error;
+}
+
+static int leave(struct task_struct *task, u64 cpus)
+{
+    struct member *member;
+    unsigned long flags;
+    spin_lock_irqsave(&lock, flags);
+    member = find(task);
+    if (member) {
+        int thread = READ_ONCE(member->thread);
+        member->stays_home = true;
+        if (thread >= 0) {
+            STORE(world_thread(thread)->recalled, 1);
+            thread_wake(thread);
+        }
+    }
+    spin_unlock_irqrestore(&lock, flags);
+    return member ? 0 : -ESRCH;
+}
+
+int members_leave(pid_t pid, struct answer *answer)
+{
+    int error = for_each_task_of(pid, leave, 0);
+    if (error)
+        say(answer, "process %d does not run on lent processors", pid);
+    return error;
+}
+
+void members_say(struct answer *answer)
+{
+    struct member *member;
+    unsigned long flags;
+    const char *separator = "";
+    int bucket;
+    spin_lock_irqsave(&lock, flags);
+    hash_for_each(table, bucket, member, node) {
+        int index = READ_ONCE(member->thread);
+        struct thread *thread = index < 0 ? NULL : world_thread(index);
+        bool runs = thread && LOAD(thread->state) == THREAD_RUNNING;
+        u64 ran = thread ? thread->ran : 0;
+        if (runs && thread->since)
+            ran += rdtsc() - thread->since;
+        say(answer, "%s{\"pid\":%d,\"tid\":%d,\"state\":\"%s\",\"processor\":%d,\"ran_ns\":%llu,"
+            "\"calls\":%llu,\"local_calls\":%llu,\"faults\":%llu}",
+            separator, task_tgid_nr(member->task), task_pid_nr(member->task),
+            !thread ? "home" : runs ? "running" : LOAD(thread->state) == THREAD_READY ? "ready" : "in Linux",
+            thread && thread->cpu < MAX_CPUS ? (int)world_cpu(thread->cpu)->number : -1,
+            mul_u64_u64_div_u64(ran, 1000000, tsc_khz), thread ? thread->calls : 0,
+            thread ? thread->local_calls : 0, thread ? thread->faults : 0);
+        separator = ",";
+    }
+    spin_unlock_irqrestore(&lock, flags);
+}
+
+static void note_tracepoint(struct tracepoint *tracepoint, void *data)
+{
+    if (!strcmp(tracepoint->name, "sched_process_fork"))
+        forks = tracepoint;
+    if (!strcmp(tracepoint->name, "sched_process_exit"))
+        exits = tracepoint;
+}
+
+int members_init(void)
+{
+    int error;
+    for_each_kernel_tracepoint(note_tracepoint, NULL);
+    if (!forks || !exits) {
+        pr_err("this kernel has no tracepoints for forks and exits\n");
+        return -ENOENT;
+    }
+    error = tracepoint_probe_register(exits, on_exit, NULL);
+    if (error)
+        return error;
+    error = tracepoint_probe_register(forks, on_fork, NULL);
+    if (error)
+        tracepoint_probe_unregister(exits, on_exit, NULL);
+    return error;
+}
+
+/* No member may be left: processors_exit has brought everybody home, and with no processor a member
+ * that is home drops itself when its timer is over. */
+void members_exit(void)
+{
+    tracepoint_probe_unregister(forks, on_fork, NULL);
+    while (members_count())
+        schedule_timeout_uninterruptible(1);
+    tracepoint_probe_unregister(exits, on_exit, NULL);
+    tracepoint_synchronize_unregister();
+    synchronize_rcu_tasks();
+    rcu_barrier();
+}

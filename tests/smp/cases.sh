@@ -1,0 +1,101 @@
+# What runs in the guest. Each case prints a line: "case NAME: ok" or "case NAME: WRONG: why".
+
+result() { # NAME EXPECTED GOT
+    if [ "$2" = "$3" ]; then echo "case $1: ok"; else echo "case $1: WRONG: expected [$2], got [$3]"; fi
+}
+
+# Output and status of a command on Linux's processors and on lent ones.
+same() { # NAME COMMAND...
+    name=$1; shift
+    here=$("$@" 2>&1; echo "status $?")
+    there=$(fettle smp run -- "$@" 2>&1; echo "status $?")
+    result "$name" "$here" "$there"
+}
+
+lend() { fettle smp lend "$@" --module /fettle-smp.ko 2>&1; }
+
+kernel_complaints() {
+    dmesg | grep -E 'WARN|BUG|Oops|RCU|stall|lockup|Call Trace|its processor failed' | head -5
+}
+
+case_lend() {
+    result lend "lent: 2-3" "$(lend 2-3)"
+    result nproc-while-lent 2 "$(nproc)"
+    echo 1 2>/dev/null >/sys/devices/system/cpu/cpu2/online && online=taken || online=refused
+    result online-is-refused refused "$online"
+    result lend-0 refused "$(lend 0 >/dev/null && echo lent || echo refused)"
+    result lend-twice refused "$(lend 2 >/dev/null && echo lent || echo refused)"
+}
+
+case_programs() {
+    same echo busybox echo hello
+    same static busybox sh -c 'echo $((6 * 7)); exit 3'
+    same dynamic dash -c 'echo one | cat; for i in 1 2 3; do echo $i; done | wc -l; x=$(echo sub); echo $x; exit 7'
+    same not-there no-such-program
+    for program in /tests/*; do
+        same ${program##*/} $program
+    done
+}
+
+case_signals() {
+    fettle smp run -- dash -c 'while :; do :; done' & sleep 1; kill -9 $!; wait $!
+    result killed 137 $?
+    fettle smp run -- dash -c 'trap "exit 3" TERM; while :; do :; done' & sleep 1; kill $!; wait $!
+    result handled 3 $?
+    fettle smp run -- dash -c 'while :; do :; done' & loop=$!
+    sleep 1; kill -STOP $loop; sleep 0.3
+    result stopped T "$(cut -d' ' -f3 /proc/$loop/stat)"
+    kill -CONT $loop; sleep 0.3; kill -KILL $loop; wait $loop
+    result killed-after-stop 137 $?
+}
+
+case_attach() {
+    dash -c 'while :; do :; done' & loop=$!
+    fettle smp attach $loop; sleep 1
+    result attached running "$(fettle smp status --json | sed -n '/"pid": '$loop',/,/state/s/.*"state": "\(.*\)",/\1/p')"
+    fettle smp home $loop; sleep 0.5
+    result home 0 "$(fettle smp status --json | grep -c '"pid": '$loop)"
+    kill $loop; wait $loop
+    result ended-at-home 143 $?
+}
+
+case_give_back() {
+    fettle smp run -- dash -c 'i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done; exit 5' & loop=$!
+    sleep 1; fettle smp give-back
+    result nproc-after 4 "$(nproc)"
+    wait $loop
+    result goes-on-at-home 5 $?
+    fettle smp run -- true 2>/dev/null
+    result nothing-lent 2 $?
+}
+
+case_hold() {
+    mkdir -p /var/lib/fettle/smp/$(uname -r); cp /fettle-smp.ko /var/lib/fettle/smp/$(uname -r)/
+    result run-lend 4 "$(fettle smp run --lend 1-3 -- dash -c 'echo 4')"
+    result nproc-after-run 4 "$(nproc)"
+    fettle smp run --lend 1-3 -- dash -c 'while :; do :; done' & loop=$!
+    sleep 2; result nproc-held 1 "$(nproc)"
+    kill -9 $loop; wait $loop; sleep 2
+    result nproc-after-kill 4 "$(nproc)"
+    killall -9 dash
+}
+
+case_unload() {
+    lend 2-3 >/dev/null
+    fettle smp run -- dash -c 'while :; do :; done' & loop=$!
+    sleep 1; rmmod fettle-smp
+    result unload-under-load "0 4" "$? $(nproc)"
+    kill $loop; wait $loop
+    result lives-on 143 $?
+}
+
+case_again() { # TIMES
+    i=0
+    while [ $i -lt $1 ]; do
+        i=$((i + 1))
+        lend 1-3 >/dev/null; got="$(nproc) $(fettle smp run -- dash -c 'echo x | cat') "
+        fettle smp give-back; got="$got$(nproc)"
+        [ "$got" = "1 x 4" ] || break
+    done
+    result again-$1 "1 x 4" "$got"
+}

@@ -1,0 +1,68 @@
+/* Does a thread still see what its process has unmapped or copied? One thread reads a page without
+ * end, the other changes what is there; a translation that is kept too long shows. */
+#define _GNU_SOURCE
+#include <pthread.h>
+#include <stdio.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static volatile unsigned long *volatile page;
+static volatile unsigned long seen, looks;
+static volatile int stop;
+
+static void *read_on(void *nothing)
+{
+    while (!stop) {
+        seen = *page;
+        looks++;
+    }
+    return 0;
+}
+
+/* Until the reader has looked again, often. */
+static void let_it_look(void)
+{
+    unsigned long before = looks;
+    while (looks < before + 1000)
+        __builtin_ia32_pause();
+}
+
+int main(void)
+{
+    pthread_t reader;
+    int i, stale = 0, copied = 0, moved = 0, status;
+    page = mmap(0, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    pthread_create(&reader, 0, read_on, 0);
+    for (i = 1; i <= 20; i++) {
+        *page = i;
+        while (seen != (unsigned long)i)
+            __builtin_ia32_pause();
+        madvise((void *)page, 4096, MADV_DONTNEED);
+        let_it_look();
+        stale += seen != 0;
+    }
+    for (i = 1; i <= 5; i++) {
+        *page = 1000 + i;
+        if (!fork()) {
+            usleep(1000);
+            _exit(*page != (unsigned long)(1000 + i));
+        }
+        *page = 5;
+        let_it_look();
+        copied += seen != 5;
+        wait(&status);
+        copied += 100 * (status != 0);
+    }
+    for (i = 1; i <= 5; i++) {
+        void *fresh = mmap(0, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        *(unsigned long *)fresh = 2000 + i;
+        mremap(fresh, 4096, 4096, MREMAP_MAYMOVE | MREMAP_FIXED, (void *)page);
+        let_it_look();
+        moved += seen != (unsigned long)(2000 + i);
+    }
+    stop = 1;
+    pthread_join(reader, 0);
+    printf("stale %d, wrong copies %d, wrong moves %d\n", stale, copied, moved);
+    return stale || copied || moved;
+}

@@ -1,0 +1,183 @@
+//! Machines of our own: a stock kernel of Debian's in QEMU, with programs of this machine in its
+//! memory. There is no KVM here, so QEMU translates, and a second there is several here.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow, bail, ensure};
+
+use crate::{apt, proc, repo};
+
+/// The line by which a guest says that its script came to its end.
+const DONE: &str = "guest: done";
+
+/// A kernel of Debian's, unpacked.
+#[derive(Debug, Clone)]
+pub struct Kernel {
+    /// As `uname -r` says.
+    pub release: String,
+    image: PathBuf,
+    /// Its build folder, for modules.
+    pub headers: PathBuf,
+}
+
+/// The packages that a guest needs, besides its kernel.
+const NEEDED: [&str; 6] =
+    ["qemu-system-x86", "busybox-static", "cpio", "gcc", "make", "libelf-dev"];
+
+impl Kernel {
+    /// The kernel that a package such as `linux-image-amd64` stands for now, with its headers. The
+    /// error says why there is none, and is a reason to skip.
+    pub fn fetch(meta: &str) -> Result<Kernel> {
+        apt::ensure(&NEEDED.map(String::from))?;
+        let release = release_of(meta)?;
+        let headers = PathBuf::from(format!("/usr/src/linux-headers-{release}"));
+        if !headers.is_dir() {
+            apt::ensure(&[format!("linux-headers-{release}")])?;
+        }
+        let place = repo::target_folder(&format!("guest/{release}"))?;
+        let image = place.join(format!("vmlinuz-{release}"));
+        if !image.exists() {
+            unpack(&place, &release, &image)?;
+        }
+        Ok(Kernel { release, image, headers })
+    }
+}
+
+/// Which kernel a meta package depends on.
+fn release_of(meta: &str) -> Result<String> {
+    let text =
+        proc::output_of(Command::new("apt-cache").args(["depends", "--no-recommends", meta]))?;
+    text.lines()
+        .find_map(|line| line.trim().strip_prefix("Depends: linux-image-"))
+        .map(str::to_string)
+        .ok_or_else(|| anyhow!("the archive has no {meta}"))
+}
+
+fn unpack(place: &Path, release: &str, image: &Path) -> Result<()> {
+    let package = format!("linux-image-{release}");
+    proc::output_of(Command::new("apt-get").args(["download", "-q", &package]).current_dir(place))?;
+    let archive = std::fs::read_dir(place)?
+        .filter_map(|entry| entry.ok().map(|entry| entry.path()))
+        .find(|path| path.extension().is_some_and(|extension| extension == "deb"))
+        .with_context(|| format!("no archive of {package} was fetched"))?;
+    let partial = place.join("partial");
+    proc::output_of(Command::new("dpkg-deb").arg("-x").arg(&archive).arg(&partial))?;
+    std::fs::rename(partial.join(format!("boot/vmlinuz-{release}")), image)?;
+    // The rest are modules that no guest loads.
+    std::fs::remove_dir_all(&partial)?;
+    Ok(std::fs::remove_file(&archive)?)
+}
+
+/// What a guest has in its memory when it starts.
+#[derive(Debug)]
+pub struct Files {
+    root: PathBuf,
+}
+
+impl Files {
+    /// BusyBox and a start script, in a folder that is emptied.
+    pub fn new(root: &Path) -> Result<Files> {
+        if root.exists() {
+            std::fs::remove_dir_all(root)?;
+        }
+        for folder in ["bin", "dev", "proc", "sys", "tmp", "etc", "root", "var/lib"] {
+            std::fs::create_dir_all(root.join(folder))?;
+        }
+        let files = Files { root: root.to_path_buf() };
+        files.put_file(Path::new("/bin/busybox"), "bin/busybox")?;
+        let init = format!(
+            "#!/bin/busybox sh\n/bin/busybox --install -s /bin\nexport PATH=/bin HOME=/root\n\
+             mount -t proc p /proc; mount -t sysfs s /sys; mount -t devtmpfs d /dev\n\
+             ln -s /proc/self/fd /dev/fd 2>/dev/null\ndmesg -n 1\n. /script\n\
+             echo '{DONE}'\npoweroff -f\n"
+        );
+        files.put_text("init", &init)?;
+        Ok(files)
+    }
+
+    /// Puts a text there, executable.
+    pub fn put_text(&self, name: &str, text: &str) -> Result<()> {
+        let path = self.root.join(name);
+        std::fs::write(&path, text)?;
+        Ok(std::fs::set_permissions(&path, PermissionsExt::from_mode(0o755))?)
+    }
+
+    /// Puts a copy of a file there.
+    pub fn put_file(&self, file: &Path, name: &str) -> Result<()> {
+        let path = self.root.join(name);
+        let folder = path.parent().context("a file's name has a folder")?;
+        std::fs::create_dir_all(folder)?;
+        std::fs::copy(file, &path).with_context(|| file.display().to_string())?;
+        Ok(())
+    }
+
+    /// Puts a program there, with the libraries that it loads.
+    pub fn put_program(&self, program: &Path, name: &str) -> Result<()> {
+        self.put_file(program, name)?;
+        let text = Command::new("ldd").arg(program).output()?.stdout;
+        for word in String::from_utf8_lossy(&text).split_whitespace() {
+            let relative = word.trim_start_matches('/');
+            if word.starts_with('/') && !self.root.join(relative).exists() {
+                self.put_file(Path::new(word), relative)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// All of it as one archive, which the kernel unpacks.
+    fn archive(&self, to: &Path) -> Result<()> {
+        let script = "find . | cpio -o -H newc --quiet | gzip -1 >\"$0\"";
+        proc::output_of(Command::new("sh").arg("-c").arg(script).arg(to).current_dir(&self.root))?;
+        Ok(())
+    }
+}
+
+/// How a guest is started.
+#[derive(Debug, Clone)]
+pub struct Machine {
+    /// Processors.
+    pub processors: u32,
+    /// QEMU's name of their model, with features.
+    pub model: String,
+    /// Memory, MiB.
+    pub memory: u32,
+    /// What is added to the kernel's command line.
+    pub options: String,
+    /// Most time it may take here.
+    pub limit: Duration,
+}
+
+/// Starts a guest, runs `script` in it, and gives what its console showed from the script's start. A
+/// guest that does not come to the script's end is an error, which has the console.
+pub fn run(kernel: &Kernel, files: &Files, machine: &Machine, script: &str) -> Result<String> {
+    const START: &str = "guest: script";
+    files.put_text("script", &format!("echo '{START}'\n{script}\n"))?;
+    let logs = repo::target_folder("guest/logs")?;
+    let archive = logs.join(format!("files-{}.gz", std::process::id()));
+    files.archive(&archive)?;
+    let mut command = Command::new("nice");
+    command.args(["-n", "5", "qemu-system-x86_64", "-accel", "tcg,thread=multi", "-M", "q35"]);
+    command.args(["-nographic", "-no-reboot", "-net", "none"]);
+    command.arg("-cpu").arg(&machine.model);
+    command.arg("-smp").arg(machine.processors.to_string());
+    command.arg("-m").arg(machine.memory.to_string());
+    command.arg("-kernel").arg(&kernel.image).arg("-initrd").arg(&archive);
+    // QEMU's processors have one clock, which Linux cannot know.
+    command.arg("-append").arg(format!(
+        "console=ttyS0 panic=-1 quiet no_timer_check tsc=reliable {}",
+        machine.options
+    ));
+    let outcome = proc::start(command, &logs, "guest", None)?.finish(machine.limit)?;
+    std::fs::remove_file(&archive)?;
+    let text = String::from_utf8_lossy(&outcome.stdout).replace('\r', "");
+    let said = String::from_utf8_lossy(&outcome.stderr).into_owned();
+    ensure!(text.contains(START), "the guest did not start ({}): {said}\n{text}", outcome.ending);
+    let shown = text.split_once(START).map_or("", |(_, rest)| rest);
+    match shown.split_once(DONE) {
+        Some((shown, _)) => Ok(shown.to_string()),
+        None => bail!("the guest did not come to its end ({}):\n{shown}", outcome.ending),
+    }
+}

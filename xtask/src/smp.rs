@@ -1,0 +1,153 @@
+//! Processors lent in guests: what `fettle smp` does, from outside, on stock kernels.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+
+use crate::guest::{self, Files, Kernel, Machine};
+use crate::{apt, proc, repo};
+
+/// What to run.
+#[derive(clap::Args, Debug, Clone)]
+pub struct Options {
+    /// The fettle to test [default: built from this tree]
+    #[arg(long, value_name = "FILE")]
+    pub binary: Option<PathBuf>,
+    /// Only what CI runs: two minutes
+    #[arg(long)]
+    pub brief: bool,
+    /// Package of the kernel
+    #[arg(long, default_value = "linux-image-amd64")]
+    pub kernel: String,
+    /// Lend and give back so many times
+    #[arg(long, default_value_t = 100)]
+    pub times: u32,
+    /// Model of the guest's processors, with features, as QEMU has it
+    #[arg(long, default_value = "max")]
+    pub model: String,
+    /// More for the kernel's command line
+    #[arg(long, default_value = "")]
+    pub append: String,
+    /// Show everything that the guest showed
+    #[arg(long)]
+    pub verbose: bool,
+}
+
+impl Options {
+    /// What CI runs.
+    pub fn brief(binary: &Path) -> Options {
+        Options {
+            binary: Some(binary.to_path_buf()),
+            brief: true,
+            kernel: "linux-image-amd64".to_string(),
+            times: 2,
+            model: "max".to_string(),
+            append: String::new(),
+            verbose: false,
+        }
+    }
+}
+
+/// Cases, and why there are none.
+#[derive(Debug, Default)]
+pub struct Score {
+    /// As they should be.
+    pub passed: usize,
+    /// Not so.
+    pub failed: usize,
+    /// Why nothing ran.
+    pub skipped: Option<String>,
+}
+
+/// Programs of Debian that have their cases in `tests/smp/cases.sh`.
+const PROGRAMS: [&str; 1] = ["/bin/dash"];
+
+/// Builds everything, runs the cases in a guest, and counts them.
+pub fn run(options: &Options) -> Result<Score> {
+    let kernel = match Kernel::fetch(&options.kernel) {
+        Ok(kernel) => kernel,
+        Err(why) => return Ok(Score { skipped: Some(format!("{why:#}")), ..Score::default() }),
+    };
+    let files = files(options, &kernel)?;
+    let mut script = std::fs::read_to_string(repo::root().join("tests/smp/cases.sh"))?;
+    script.push_str("\ncase_lend\ncase_programs\ncase_signals\ncase_attach\ncase_give_back\n");
+    script.push_str("case_hold\ncase_unload\n");
+    let times = if options.brief { 2 } else { options.times };
+    script.push_str(&format!("case_again {times}\nrmmod fettle-smp\n"));
+    script.push_str("result no-complaints '' \"$(kernel_complaints)\"\n");
+    let machine = Machine {
+        processors: 4,
+        model: options.model.clone(),
+        memory: 1024,
+        options: options.append.clone(),
+        limit: Duration::from_secs(if options.brief { 400 } else { 3600 }),
+    };
+    let shown = guest::run(&kernel, &files, &machine, &script)?;
+    if options.verbose {
+        println!("{shown}");
+    }
+    Ok(count(&shown, &kernel.release))
+}
+
+fn count(shown: &str, release: &str) -> Score {
+    let mut score = Score::default();
+    for line in shown.lines().filter(|line| line.starts_with("case ")) {
+        match line.ends_with(": ok") {
+            true => score.passed += 1,
+            false => score.failed += 1,
+        }
+        if !line.ends_with(": ok") {
+            println!("{line}");
+        }
+    }
+    // A script that ends early would pass.
+    if !shown.contains("case no-complaints") {
+        println!("the cases did not come to their end:\n{shown}");
+        score.failed += 1;
+    }
+    println!("smp on {release}: {} passed; {} failed", score.passed, score.failed);
+    score
+}
+
+/// The guest's files: fettle, the module for its kernel, programs.
+fn files(options: &Options, kernel: &Kernel) -> Result<Files> {
+    let place = repo::target_folder("smp")?;
+    let binary = crate::fettle::binary(options.binary.as_deref())?;
+    let module = place.join("module").join(&kernel.release);
+    proc::output_of(
+        Command::new(&binary)
+            .args(["smp", "module", "--source"])
+            .arg(&module)
+            .arg("--build")
+            .arg(&kernel.headers),
+    )?;
+    let files = Files::new(&place.join("files"))?;
+    let small = place.join("fettle");
+    proc::output_of(Command::new("strip").arg("-o").arg(&small).arg(&binary))?;
+    files.put_program(&small, "bin/fettle")?;
+    files.put_file(&module.join("fettle-smp.ko"), "fettle-smp.ko")?;
+    for program in PROGRAMS {
+        let program = Path::new(program);
+        let name = program.file_name().context("a program has a name")?;
+        files.put_program(program, &format!("bin/{}", name.to_string_lossy()))?;
+    }
+    compile(&files, &place)?;
+    Ok(files)
+}
+
+/// The repository's own test programs.
+fn compile(files: &Files, place: &Path) -> Result<()> {
+    apt::ensure(&["libc6-dev".to_string()])?;
+    for entry in std::fs::read_dir(repo::root().join("tests/smp/programs"))? {
+        let source = entry?.path();
+        let name = source.file_stem().context("a file has a name")?.to_string_lossy().into_owned();
+        let program = place.join(&name);
+        proc::output_of(
+            Command::new("gcc").args(["-O1", "-Wall", "-pthread", "-o"]).arg(&program).arg(&source),
+        )?;
+        files.put_program(&program, &format!("tests/{name}"))?;
+    }
+    Ok(())
+}
