@@ -132,7 +132,7 @@ struct processor {
     u32 space;   /* space + 1 whose translations it may have */
     u32 vectors_of; /* thread + 1 whose vector state it has */
     u32 is_armed;   /* its timer */
-    u32 pad;
+    u32 sleeps;     /* until an interrupt comes */
     u64 flush_wanted; /* by Linux */
     u64 flush_done;
     u64 translates; /* CR3 */

@@ -14,8 +14,17 @@ same() { # NAME COMMAND...
 
 lend() { fettle smp lend "$@" --module /fettle-smp.ko 2>&1; }
 
+# Runs something in the background, and waits until it has made a file.
+start() { # COMMAND...
+    rm -f /tmp/ready
+    "$@" &
+    started=$!
+    tries=0
+    while [ ! -e /tmp/ready ] && [ $tries -lt 200 ]; do sleep 0.1; tries=$((tries + 1)); done
+}
+
 kernel_complaints() {
-    dmesg | grep -E 'WARN|BUG|Oops|RCU|stall|lockup|Call Trace|its processor failed' | head -5
+    dmesg | grep -E 'WARNING:|BUG:|Oops|detected stalls|soft lockup|Call Trace|its processor failed' | head -5
 }
 
 case_lend() {
@@ -31,39 +40,48 @@ case_programs() {
     same echo busybox echo hello
     same static busybox sh -c 'echo $((6 * 7)); exit 3'
     same dynamic dash -c 'echo one | cat; for i in 1 2 3; do echo $i; done | wc -l; x=$(echo sub); echo $x; exit 7'
-    same not-there no-such-program
+    fettle smp run -- no-such-program 2>/dev/null
+    result not-there 127 $?
     for program in /tests/*; do
         same ${program##*/} $program
     done
 }
 
+LOOP='>/tmp/ready; while :; do :; done'
+
 case_signals() {
-    fettle smp run -- dash -c 'while :; do :; done' & sleep 1; kill -9 $!; wait $!
+    start fettle smp run -- dash -c "$LOOP"
+    kill -9 $started; wait $started
     result killed 137 $?
-    fettle smp run -- dash -c 'trap "exit 3" TERM; while :; do :; done' & sleep 1; kill $!; wait $!
+    start fettle smp run -- dash -c "trap 'exit 3' TERM; $LOOP"
+    kill $started; wait $started
     result handled 3 $?
-    fettle smp run -- dash -c 'while :; do :; done' & loop=$!
-    sleep 1; kill -STOP $loop; sleep 0.3
-    result stopped T "$(cut -d' ' -f3 /proc/$loop/stat)"
-    kill -CONT $loop; sleep 0.3; kill -KILL $loop; wait $loop
+    start fettle smp run -- dash -c "$LOOP"
+    kill -STOP $started; sleep 0.5
+    result stopped T "$(cut -d' ' -f3 /proc/$started/stat)"
+    kill -CONT $started; sleep 0.5; kill -KILL $started; wait $started
     result killed-after-stop 137 $?
 }
 
+state_of() { # PID
+    fettle smp status --json | sed -n '/"pid": '$1',/,/state/s/.*"state": "\(.*\)",/\1/p'
+}
+
 case_attach() {
-    dash -c 'while :; do :; done' & loop=$!
-    fettle smp attach $loop; sleep 1
-    result attached running "$(fettle smp status --json | sed -n '/"pid": '$loop',/,/state/s/.*"state": "\(.*\)",/\1/p')"
-    fettle smp home $loop; sleep 0.5
-    result home 0 "$(fettle smp status --json | grep -c '"pid": '$loop)"
-    kill $loop; wait $loop
+    start dash -c "$LOOP"
+    fettle smp attach $started; sleep 1
+    result attached running "$(state_of $started)"
+    fettle smp home $started; sleep 0.5
+    result home "" "$(state_of $started)"
+    kill $started; wait $started
     result ended-at-home 143 $?
 }
 
 case_give_back() {
-    fettle smp run -- dash -c 'i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done; exit 5' & loop=$!
-    sleep 1; fettle smp give-back
+    start fettle smp run -- dash -c '>/tmp/ready; i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done; exit 5'
+    fettle smp give-back
     result nproc-after 4 "$(nproc)"
-    wait $loop
+    wait $started
     result goes-on-at-home 5 $?
     fettle smp run -- true 2>/dev/null
     result nothing-lent 2 $?
@@ -73,19 +91,19 @@ case_hold() {
     mkdir -p /var/lib/fettle/smp/$(uname -r); cp /fettle-smp.ko /var/lib/fettle/smp/$(uname -r)/
     result run-lend 4 "$(fettle smp run --lend 1-3 -- dash -c 'echo 4')"
     result nproc-after-run 4 "$(nproc)"
-    fettle smp run --lend 1-3 -- dash -c 'while :; do :; done' & loop=$!
-    sleep 2; result nproc-held 1 "$(nproc)"
-    kill -9 $loop; wait $loop; sleep 2
+    start fettle smp run --lend 1-3 -- dash -c "$LOOP"
+    result nproc-held 1 "$(nproc)"
+    kill -9 $started; wait $started; sleep 1
     result nproc-after-kill 4 "$(nproc)"
     killall -9 dash
 }
 
 case_unload() {
     lend 2-3 >/dev/null
-    fettle smp run -- dash -c 'while :; do :; done' & loop=$!
-    sleep 1; rmmod fettle-smp
+    start fettle smp run -- dash -c "$LOOP"
+    rmmod fettle-smp
     result unload-under-load "0 4" "$? $(nproc)"
-    kill $loop; wait $loop
+    kill $started; wait $started
     result lives-on 143 $?
 }
 

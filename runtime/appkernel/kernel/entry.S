@@ -77,7 +77,7 @@ hopeless:
 vectored:
     push_registers
     testb   $3, REGISTERS_CS(%rsp)
-    jz      broken
+    jz      inside
     swapgs
 handle:
     movq    %rsp, %rdi
@@ -91,6 +91,7 @@ handle:
     .globl resume
 resume:
     movq    %rdi, %rsp
+pop_registers:
     popq    %r15
     popq    %r14
     popq    %r13
@@ -108,6 +109,14 @@ resume:
     popq    %rdi
     addq    $8, %rsp
     iretq
+
+/* Interrupts are on where a processor sleeps, and only there. */
+inside:
+    cmpb    $VECTOR_LOWEST, REGISTERS_VECTOR(%rsp)
+    jb      broken
+    cld
+    call    apic_done
+    jmp     pop_registers
 
 /* An exception of this kernel's own. */
 broken:

@@ -5,4 +5,6 @@
 #define CPU_CALLER 8
 #define CPU_STACK 16
 #define REGISTERS_CS 136
+#define REGISTERS_VECTOR 124
 #define VECTOR_CALL 0x100
+#define VECTOR_LOWEST 0xf0

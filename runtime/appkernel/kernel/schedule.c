@@ -10,6 +10,8 @@
  * that Linux need not tell it about changes. */
 #define LOOKS_UNTIL_STEALING 500
 #define LOOKS_UNTIL_LEAVING 2000
+/* Then it sleeps, and Linux has to interrupt it for a thread. */
+#define LOOKS_UNTIL_SLEEPING 20000
 
 static void save_vectors(struct thread *thread)
 {
@@ -152,6 +154,16 @@ static void park(struct processor *cpu)
     halt();
 }
 
+/* Sleeps until Linux has something. It is announced first: either Linux sees it, or the look that
+ * follows sees what Linux has. */
+static void sleep(struct processor *cpu)
+{
+    STORE(cpu->sleeps, 1);
+    if (!others_wait(cpu) && !LOAD(cpu->leave))
+        __asm__ volatile("sti; hlt; cli" : : : "memory");
+    STORE(cpu->sleeps, 0);
+}
+
 /* Waits until there is a thread to run. Nothing of it waits for Linux: it looks again and again. */
 struct registers *next_thread(struct processor *cpu)
 {
@@ -170,6 +182,8 @@ struct registers *next_thread(struct processor *cpu)
         }
         if (looks == LOOKS_UNTIL_LEAVING)
             leave_space(cpu);
+        if (looks >= LOOKS_UNTIL_SLEEPING)
+            sleep(cpu);
         relax();
     }
 }

@@ -22,11 +22,19 @@ static irqreturn_t on_bell(int irq, void *data)
     return IRQ_HANDLED;
 }
 
+void bell_exit(void)
+{
+    free_irq(line, shared);
+    irq_dispose_mapping(line);
+}
+
 int bell_init(void)
 {
     struct irq_alloc_info info;
     int error;
     memset(&info, 0, sizeof info);
+    /* Linux would choose the processor, and moving an interrupt waits until it comes. */
+    info.mask = cpumask_of(0);
     line = irq_domain_alloc_irqs(x86_vector_domain, 1, NUMA_NO_NODE, &info);
     if (line <= 0)
         return -ENOSPC;
@@ -36,14 +44,12 @@ int bell_init(void)
         irq_dispose_mapping(line);
         return error;
     }
-    irq_set_affinity(line, cpumask_of(0));
+    if (!cpumask_test_cpu(0, irq_get_effective_affinity_mask(line))) {
+        pr_err("the bell is not on processor 0\n");
+        bell_exit();
+        return -EBUSY;
+    }
     shared->bell_vector = irqd_cfg(irq_get_irq_data(line))->vector;
     shared->bell_apic = per_cpu(x86_cpu_to_apicid, 0);
     return 0;
-}
-
-void bell_exit(void)
-{
-    free_irq(line, shared);
-    irq_dispose_mapping(line);
 }

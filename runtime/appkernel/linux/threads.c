@@ -65,8 +65,9 @@ bool thread_start(u32 index, u64 cpus)
         ready_set(shared->ready[cpu], index);
     }
     spin_unlock_irqrestore(&lock, flags);
-    /* A processor that is busy with another thread must know that it has to share its time. */
-    if (cpus && LOAD(world_cpu(cpu)->running))
+    /* A processor that is busy with another thread must know that it has to share its time, and one
+     * that sleeps has to wake. */
+    if (cpus && (LOAD(world_cpu(cpu)->running) || LOAD(world_cpu(cpu)->sleeps)))
         processors_poke(cpu);
     return cpus != 0;
 }

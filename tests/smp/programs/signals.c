@@ -89,7 +89,7 @@ static void goes_on_behind_an_exception(void)
 static void restarts_calls(int flags, const char *what)
 {
     struct sigaction action = {.sa_handler = on_alarm, .sa_flags = flags};
-    struct itimerval soon = {{0, 0}, {0, 50000}};
+    struct itimerval soon = {{0, 0}, {1, 0}};
     int ends[2], result;
     char byte = 0;
     if (pipe(ends))
@@ -98,7 +98,7 @@ static void restarts_calls(int flags, const char *what)
     sigaction(SIGALRM, &action, 0);
     setitimer(ITIMER_REAL, &soon, 0);
     if (!fork()) {
-        usleep(300000);
+        sleep(3);
         _exit(write(ends[1], "x", 1) != 1);
     }
     result = read(ends[0], &byte, 1);
