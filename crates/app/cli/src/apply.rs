@@ -41,7 +41,7 @@ pub fn run(
         }
     };
     let status =
-        fettle_live::run_beside(&launch, PERIOD, &mut begin, &mut |status| status.is_some())?;
+        fettle_live::run_untraced(&launch, PERIOD, &mut begin, &mut |status| status.is_some())?;
     if let Some(process) = started {
         remove_logs(folder, &process);
     }

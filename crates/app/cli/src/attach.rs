@@ -45,7 +45,7 @@ fn open(args: &Args, pid: u32) -> anyhow::Result<(Process, Claim)> {
         };
         say!("fettle: recording {end}, once its code has been read");
     }
-    fettle_tune::give_way();
+    fettle_tune::lower_priority();
     Ok((process, claim))
 }
 

@@ -233,7 +233,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         bail!("--no-group goes with probes: say what to measure by --mode");
     }
     if args.no_probes || args.command.is_empty() {
-        return run_beside(&args);
+        return run_untraced(&args);
     }
     let options = options(&args, args.command.clone(), &args.command[0])?;
     // A program that writes to the terminal has it for itself.
@@ -299,7 +299,7 @@ pub(crate) fn tell_end(args: &Args, options: &Options, outcome: &Outcome) {
 }
 
 /// Records the kernel's events alone.
-fn run_beside(args: &Args) -> anyhow::Result<ExitCode> {
+fn run_untraced(args: &Args) -> anyhow::Result<ExitCode> {
     let kernel = kernel(args)?.context(
         "--no-probes goes with --kernel or --system: there would be nothing to record otherwise",
     )?;

@@ -10,9 +10,9 @@ use anyhow::{Context, bail};
 use clap::Parser;
 use fettle_live::{Entry, InMemory, Journal, Process, Purpose, Undoing, Undone};
 use fettle_tune::{
-    Decided, Family, Group, Installed, LOADING, LeftAlone, Measured, News, Options, Outcome,
-    Promoted, Saved, Seen, Several, Stop, Target, TuneError, Wanted, Work, WorkUnit, leftovers,
-    measure,
+    Decided, Group, Installed, LOADING, LeftUnmodified, Measured, News, Options, Outcome,
+    ProcessGroup, Promoted, Saved, Seen, Several, Stop, Target, TuneError, Wanted, Work, WorkUnit,
+    leftovers, measure,
 };
 use serde_json::json;
 
@@ -198,7 +198,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     fettle_live::open_many_files();
     fettle_live::stop_between_moments().context(UNHANDLED)?;
     let _claim = leftovers::clear(&folder, &process, args.alone)?;
-    fettle_tune::give_way();
+    fettle_tune::lower_priority();
     if let Some(seed) = args.shuffle {
         return shuffle(args, seed, (&process, &folder), &options.wanted, stop);
     }
@@ -241,7 +241,7 @@ fn shuffle(
     let begin = Instant::now();
     let target = Target::when_loaded(process, LOADING, &|| false)?;
     let (modules, refused) = fettle_tune::lift(&target, wanted, stop)?;
-    let family = Family::of(process, args.alone);
+    let family = ProcessGroup::of(process, args.alone);
     let all = fettle_tune::shuffled((&target, &family), &modules, &wanted.selection, seed)?;
     let prepared = begin.elapsed();
     for (path, why) in &refused {
@@ -249,13 +249,13 @@ fn shuffle(
     }
     if args.dry_run {
         let jumps: usize = all.iter().map(|code| code.jumps.len()).sum();
-        let left: Vec<LeftAlone> = all.iter().flat_map(|code| code.left.clone()).collect();
+        let left: Vec<LeftUnmodified> = all.iter().flat_map(|code| code.left.clone()).collect();
         let installed = Installed { jumps, left, ..Installed::default() };
         return print_installed(args, &installed, prepared, Duration::ZERO);
     }
     let begin = Instant::now();
-    let mut family = Family::of(process, args.alone);
-    let installed = fettle_tune::install_everywhere(folder, &target, &mut family, &all)?;
+    let mut family = ProcessGroup::of(process, args.alone);
+    let installed = fettle_tune::install_in_group(folder, &target, &mut family, &all)?;
     for (pid, why) in &family.left {
         say!("fettle: process {pid} stays as it is: {why}");
     }
@@ -651,7 +651,7 @@ fn undo_one(
     if args.group {
         let process = Process::open(pid)?;
         let mut some = false;
-        fettle_tune::undo_family(folder, &process, how, &mut |pid, undone| {
+        fettle_tune::undo_group(folder, &process, how, &mut |pid, undone| {
             some = true;
             done(pid, undone);
         })?;
@@ -667,7 +667,7 @@ fn undo_one(
         // By `--all`, one that was forked from another may have been taken back with it.
         None if args.all => return Ok(()),
         None => match Process::open(pid) {
-            Ok(process) => fettle_tune::log_by_birth(folder, &process)?,
+            Ok(process) => fettle_tune::inherited_log(folder, &process)?,
             Err(_) => None,
         },
         journal => journal,

@@ -2,7 +2,7 @@
 //!
 //! One thread of ours traces them for as long as they are followed, so that births in them can be seen;
 //! and only the thread that traces may stop a thread. So while a process is followed, whoever wants
-//! it to stand still for a moment asks that thread, and so does who wants another to be followed.
+//! it to are paused for a moment asks that thread, and so does who wants another to be followed.
 
 use std::collections::HashSet;
 use std::io;
@@ -14,10 +14,10 @@ use crate::error::LiveError;
 use crate::events::{Birth, Parent, RunOptions, Session, TRACE, Tracer};
 use crate::exit_status::ExitStatus;
 use crate::follower::{Ask, Follower, Stopped, Stuck, own_tid};
-use crate::halt::{self, sharing_child};
-use crate::haste::{self, Hurry};
 use crate::launch;
 use crate::maps;
+use crate::pause::{self, sharing_child};
+use crate::priority::{self, Boost};
 use crate::process::{self, Process};
 use crate::ptrace::{self, What};
 use crate::thread::Thread;
@@ -31,7 +31,7 @@ const ARRIVAL: Duration = Duration::from_secs(6);
 /// Follows a process that runs, and all that it begets, while `work` goes on in a thread of its
 /// own, which may have others followed, too; then lets go of them. Each process that is followed is
 /// reported as one that [joined](Session::joined), each thread that is there as born of its first one,
-/// and stands still for that moment. [`Process::while_halted`] may be used by `work`, but not what has a
+/// and is paused for that moment. [`Process::while_paused`] may be used by `work`, but not what has a
 /// process make system calls that is followed. Answers what `work` did, and how the process ended, if
 /// it did.
 ///
@@ -47,7 +47,7 @@ pub fn attach<T: Send>(
     work: impl FnOnce(&Following) -> T + Send,
 ) -> Result<(T, Option<ExitStatus>), LiveError> {
     let mut tracer = Tracer::new(process.pid(), session, options)?;
-    tracer.hurry = Some(Hurry::begin());
+    tracer.hurry = Some(Boost::begin());
     let (follower, wanted) = Follower::of_this_thread();
     if let Err(error) = tracer.join(process.pid()) {
         drop(follower);
@@ -121,7 +121,7 @@ impl Drop for EndAtLast {
 }
 
 impl Tracer<'_> {
-    /// Begins to trace a process that runs: all its threads. Each has stood still once when this is
+    /// Begins to trace a process that runs: all its threads. Each has was paused once when this is
     /// done.
     fn join(&mut self, pid: i32) -> Result<(), LiveError> {
         self.session.joined(pid, process::parent_of(pid), &process::tasks(pid)?);
@@ -136,7 +136,7 @@ impl Tracer<'_> {
                 if traced_by_us(pid, tid) {
                     continue;
                 }
-                if halt::seize(pid, tid, TRACE)? {
+                if pause::seize(pid, tid, TRACE)? {
                     any = true;
                     let parent = Parent { tid: pid, pid, birth: Birth::Thread };
                     let base = self.announce(tid, parent);
@@ -166,7 +166,7 @@ impl Tracer<'_> {
             let Some(asks) = &self.asks else { return Ok(false) };
             match asks.try_recv() {
                 Ok(Ask::Stop { pid, patience, answer, go_on }) => {
-                    let hurry = Hurry::begin();
+                    let hurry = Boost::begin();
                     let mut deferred = Deferred::new();
                     let stopped = self.stop(pid, patience, &mut deferred)?;
                     if answer.send(stopped).is_ok() {
@@ -179,7 +179,7 @@ impl Tracer<'_> {
                     drop(hurry);
                 }
                 Ok(Ask::Join { pid, answer }) => {
-                    let hurry = Hurry::begin();
+                    let hurry = Boost::begin();
                     let joined = self.join(pid);
                     drop(hurry);
                     // Nobody waits for it who has ended.
@@ -194,8 +194,8 @@ impl Tracer<'_> {
         }
     }
 
-    /// Has all threads of a process stand still. Those that stopped for reasons of their own do so
-    /// until the moment is over, as the others, and so does who wants new code meanwhile in another
+    /// Has all threads of a process are paused. Those that stopped for reasons of their own do so
+    /// until the moment is over, as the others, and so does who wants rewritten text meanwhile in another
     /// process: it takes long to be made.
     fn stop(
         &mut self,
@@ -251,16 +251,16 @@ impl Tracer<'_> {
                 continue;
             }
             let since = stopped.iter().map(|(_, since)| *since).min();
-            // Nobody waits as long as nobody stands still, but it may be for nothing.
+            // Nobody waits as long as nobody is paused, but it may be for nothing.
             let enough = if since.is_some() { patience } else { patience * 8 };
             let stood = since.map_or(Duration::ZERO, |since| since.elapsed());
             if since.unwrap_or(begun).elapsed() > enough {
                 let tid = missing.into_iter().next().unwrap_or(pid);
-                let starved = haste::task_state(pid, tid) == Some(b'R');
+                let starved = priority::task_state(pid, tid) == Some(b'R');
                 return Ok(Err(Stuck { tid, starved, stood }));
             }
             rounds += 1;
-            haste::pause(rounds);
+            priority::pause(rounds);
         }
         if let Some(tid) = sharing_child(pid, &stopped) {
             return Ok(Err(Stuck { tid, starved: false, stood: begun.elapsed() }));
@@ -270,7 +270,7 @@ impl Tracer<'_> {
 }
 
 impl Tracer<'_> {
-    /// Whether a thread has stopped because it executes a program, or knocks at a door.
+    /// Whether a thread has stopped because it executes a program, or reports at a dlopen hook.
     fn wants_new_code(&mut self, tid: i32, signal: i32, event: i32) -> bool {
         let Some(pid) = self.tasks.get(&tid).map(|task| task.pid) else { return false };
         match event {

@@ -15,15 +15,15 @@ use libc::c_long;
 
 use crate::entry::{Entry, Region};
 use crate::error::LiveError;
-use crate::halt::{Halted, Stint, Who};
 use crate::journal::Journal;
 use crate::maps::{LiveAddr, Mapping};
 use crate::memory::Memory;
+use crate::pause::{PauseBudget, Paused, Who};
 use crate::process::{Process, has_shadow_stacks};
 use crate::ptrace::{self, Registers, What};
 use crate::remote::padding_at_end;
+use crate::restore_stub::{self, Place};
 use crate::thread::Thread;
-use crate::way_back::{self, Place};
 
 /// A system call.
 #[derive(Clone, Copy, Debug)]
@@ -41,7 +41,7 @@ pub(crate) struct Made {
     pub results: Vec<u64>,
     /// Why the next one failed; it may have been made, unless this is [`LiveError::Remote`].
     pub error: Option<LiveError>,
-    /// How long a thread stood still, each time.
+    /// How long a thread was paused, each time.
     pub stops: Vec<Duration>,
 }
 
@@ -102,8 +102,8 @@ impl Process {
     }
 }
 
-impl Halted<'_> {
-    /// Has a thread make calls by instructions at a place, until one fails or it has stood still for
+impl Paused<'_> {
+    /// Has a thread make calls by instructions at a place, until one fails or it has was paused for
     /// long. Gives what those returned that it made.
     fn make_calls(
         &mut self,
@@ -123,7 +123,7 @@ impl Halted<'_> {
         let blocked = ptrace::blocked_signals(tid).map_err(failed("read the signal mask"))?;
         let floating =
             ptrace::floating_point(tid).map_err(failed("read the floating-point state"))?;
-        let code = way_back::code(place, thread, blocked, &floating);
+        let code = restore_stub::code(place, thread, blocked, &floating);
         if !is_empty(&memory.read(place.at, place.len)?) {
             return Err(busy("somebody else writes to its code"));
         }
@@ -134,11 +134,11 @@ impl Halted<'_> {
         }
         memory.write(place.at, &code)?;
         let (mut results, mut stopped) = (Vec::new(), false);
-        let stint = Stint::begin();
+        let stint = PauseBudget::begin();
         // From first to last, with other signals blocked than it wants, it stands where it would get
         // everything back by itself.
         let result = (|| {
-            let away = led_to(thread, place.at.offset(way_back::CALL));
+            let away = led_to(thread, place.at.offset(restore_stub::CALL));
             ptrace::set_registers(tid, &away).map_err(failed("set the registers"))?;
             ptrace::set_blocked_signals(tid, !0).map_err(failed("set the signal mask"))?;
             for call in calls {
@@ -256,7 +256,7 @@ fn is_in_sequence(memory: &Memory, thread: &Thread) -> bool {
 /// Where a call can stand with the way back behind it: by a frame, if there is room for one.
 fn find_place(process: &Process, maps: &[Mapping]) -> Option<Place> {
     let frames = !has_shadow_stacks(process.pid());
-    [way_back::WITH_FRAME, way_back::WITHOUT_FRAME].into_iter().find_map(|len| {
+    [restore_stub::WITH_FRAME, restore_stub::WITHOUT_FRAME].into_iter().find_map(|len| {
         let at = find_padding(&process.memory, maps, len)?;
         Some(Place { at, len, frames })
     })

@@ -1,4 +1,4 @@
-//! Giving a running process memory, and taking back all that was done to it.
+//! Giving a running process memory, and reverting all that was done to it.
 //!
 //! Everything is told to the [`Journal`] first.
 
@@ -9,23 +9,23 @@ use std::time::{Duration, Instant};
 use crate::caller::{SystemCall, is_answer};
 use crate::entry::{Entry, Names, Patch, Purpose, Region, is_as_made, is_memory_file, region_hash};
 use crate::error::LiveError;
-use crate::halt::Halted;
-use crate::heirs;
+use crate::forked;
 use crate::journal::Journal;
+use crate::mapped_files::MappedFiles;
 use crate::maps::{LiveAddr, Mapping, PAGE};
+use crate::pause::Paused;
 use crate::perf_map;
-use crate::places::Places;
 use crate::process::{self, Process};
 use crate::references::{Dead, Lead, OwnMemory, Ranges, sleeper_returns_to, words_of_modules};
-use crate::returns::Returns;
+use crate::restore_stub;
+use crate::return_table::ReturnTable;
 use crate::thread::Thread;
-use crate::way_back;
 
 const AT_PLATFORM: u64 = 15;
 
 impl Process {
     /// Gives the process memory, all zeros, at places that are free; all of it or none. Gives how
-    /// long a thread stood still, each time.
+    /// long a thread was paused, each time.
     ///
     /// # Errors
     ///
@@ -56,7 +56,7 @@ impl Process {
 
     /// Gives the process memory that we have, too: that of a file without a name, which is returned,
     /// still empty. Children that are forked share it. `at` is free; dumps leave it out. Also gives
-    /// how long a thread stood still, each time.
+    /// how long a thread was paused, each time.
     ///
     /// # Errors
     ///
@@ -90,7 +90,7 @@ impl Process {
     }
 
     /// Gives the process memory that another has been given by [`Process::map_file`]: the same file. `at`
-    /// is free; dumps leave it out. Gives how long a thread stood still, each time.
+    /// is free; dumps leave it out. Gives how long a thread was paused, each time.
     ///
     /// # Errors
     ///
@@ -173,17 +173,17 @@ pub struct Undone {
     pub restored: usize,
     /// Places that are no longer there: their library was closed.
     pub closed: usize,
-    /// Places that somebody else has changed since, and that were left so.
+    /// Places that another process has changed since, and that were left so.
     pub conflicts: Vec<LiveAddr>,
     /// Bytes of memory taken back.
     pub freed: u64,
     /// Bytes that stay mapped, and why.
     pub kept: Option<(u64, String)>,
-    /// How long threads stood still, each time.
+    /// How long threads was paused, each time.
     pub stops: Vec<Duration>,
     /// The process has ended, or executed another program: there was nothing to do.
     pub gone: bool,
-    /// Words of its memory that said that a call comes back to new code, or that an exception lands there,
+    /// Words of its memory that said that a call comes back to rewritten text, or that an exception lands there,
     /// and were changed.
     pub changed: usize,
     /// Processes that it forked while it was changed: they have what it had, and from now on undo
@@ -191,30 +191,30 @@ pub struct Undone {
     pub heirs: Vec<i32>,
 }
 
-/// What keeps new code.
+/// What keeps rewritten text.
 const ON_A_STACK: &str = "a thread is in it, or returns to it";
 /// So many words of memory are changed in one stop, which is to be short.
 const MOST_LEADS: usize = 1000;
-/// So long an undo waits between looks whether new code can be taken away, first and at most.
+/// So long an undo waits between looks whether rewritten text can be taken away, first and at most.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(500));
 
-/// How new code is taken back.
+/// How rewritten text is reverted.
 #[derive(Clone, Copy)]
 pub struct Undoing<'a> {
-    /// So long it is waited until nothing leads to new code. What stays then stays in the journal.
+    /// So long it is waited until nothing leads to rewritten text. What stays then stays in the journal.
     pub patience: Duration,
     /// Where functions that threads stay in can be left for the original, given addresses in new
     /// code that are on stacks.
     pub escapes: &'a (dyn Fn(&[LiveAddr]) -> Vec<Patch> + Sync),
-    /// What becomes of what its memory says of new code.
+    /// What becomes of what its memory says of rewritten text.
     pub memory: InMemory,
 }
 
 /// What becomes of words of a process's memory, which threads have not on their stacks, that say that a call
-/// comes back to new code.
+/// comes back to rewritten text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InMemory {
-    /// They stay, and new code with them.
+    /// They stay, and rewritten text with them.
     Kept,
     /// They lead to the same call of the original. It is right for a stack that sleeps, and for what has
     /// been copied from one. A program that finds something by such a word does not find it again; nor
@@ -226,7 +226,7 @@ pub enum InMemory {
 }
 
 impl InMemory {
-    fn is_led_back(self) -> bool {
+    fn is_redirected(self) -> bool {
         self != InMemory::Kept
     }
 
@@ -242,7 +242,7 @@ impl Undoing<'static> {
     }
 }
 
-/// Takes back everything that a journal tells of. Original bytes come first; new code and what
+/// Takes back everything that a journal tells of. Original bytes come first; rewritten text and what
 /// lets unwinders know it go when nothing leads to it any more.
 ///
 /// # Errors
@@ -262,11 +262,11 @@ pub fn undo(mut journal: Journal, how: Undoing<'_>) -> Result<Undone, LiveError>
         Err(error) => Err(error),
     };
     let mut undone = match undone {
-        // It may end at any time, and then there is nothing to take back.
+        // It may end at any time, and then there is nothing to revert.
         Err(_) if is_gone(&journal)? => Undone { gone: true, ..Undone::default() },
         undone => undone?,
     };
-    undone.heirs = heirs::bequeath(&journal)?;
+    undone.heirs = forked::pass_on(&journal)?;
     if undone.gone || undone.kept.is_none() && undone.conflicts.is_empty() {
         perf_map::remove(&journal, pid);
         journal.remove()?;
@@ -283,7 +283,7 @@ fn undo_living(
     let mut undone = Undone::default();
     clear_code(journal, process, &mut undone.stops)?;
     let leading = patches(journal, Purpose::leads);
-    let restored = process.restore(&leading, &Places::of(journal))?;
+    let restored = process.restore(&leading, &MappedFiles::of(journal))?;
     undone.stops.extend(restored.stops);
     (undone.restored, undone.closed) = (restored.count, restored.gone);
     undone.conflicts = restored.conflicts;
@@ -300,7 +300,7 @@ fn undo_living(
         // Mostly a thread only passes through.
         tries += 1;
         if tries.is_power_of_two() && tries > 1 {
-            shut_gates(journal, process, how.escapes, &mut undone.stops)?;
+            disable_deopt_jumps(journal, process, how.escapes, &mut undone.stops)?;
         }
         if Instant::now() > deadline {
             undone.kept = Some((code_bytes(journal), why));
@@ -320,7 +320,7 @@ fn is_gone(journal: &Journal) -> Result<bool, LiveError> {
     }
 }
 
-/// Whether one of the places that somebody else has changed has bytes of ours: he may put back the others, as
+/// Whether one of the places that another process has changed has bytes of ours: he may put back the others, as
 /// debuggers do.
 fn still_leads(process: &Process, patches: &[Patch], changed: &[LiveAddr]) -> bool {
     let has_ours = |patch: &Patch| {
@@ -331,19 +331,19 @@ fn still_leads(process: &Process, patches: &[Patch], changed: &[LiveAddr]) -> bo
     patches.iter().any(|patch| changed.contains(&patch.at) && has_ours(patch))
 }
 
-/// Bytes of new code that a process has by its log.
+/// Bytes of rewritten text that a process has by its log.
 fn code_bytes(journal: &Journal) -> u64 {
     journal.regions().iter().map(|(region, _)| region.code_len()).sum()
 }
 
 fn patches(journal: &Journal, wanted: impl Fn(Purpose) -> bool) -> Vec<Patch> {
-    let writes = Places::writes_of(journal).into_iter();
+    let writes = MappedFiles::writes_of(journal).into_iter();
     writes.filter(|patch| wanted(patch.purpose)).cloned().collect()
 }
 
-/// Has new functions begin with a jump to their originals, for whoever stays in new code and calls
-/// from there: a main loop may never return. New code is ours, so nothing needs to be put back.
-fn shut_gates(
+/// Has new functions begin with a jump to their originals, for whoever stays in rewritten text and calls
+/// from there: a main loop may never return. Rewritten text is ours, so nothing needs to be put back.
+fn disable_deopt_jumps(
     journal: &Journal,
     process: &Process,
     escapes: &(dyn Fn(&[LiveAddr]) -> Vec<Patch> + Sync),
@@ -352,14 +352,14 @@ fn shut_gates(
     let regions = journal.regions();
     let code = ranges_of(&regions, |(region, mapped)| *mapped && region.prot.exec);
     let (inside, stop) =
-        process.while_halted(|halted| halted.on_stacks(&code, &Returns::default()))?;
+        process.while_paused(|halted| halted.on_stacks(&code, &ReturnTable::default()))?;
     stops.push(stop);
     let mut gates = escapes(&inside);
     gates.extend(patches(journal, |purpose| purpose == Purpose::Gate));
     // Tables of jumps lead out, too.
     let new = ranges_of(&regions, |(region, mapped)| *mapped && !region.shared);
     gates.retain(|patch| new.contains(patch.at.0));
-    stops.extend(process.patch(&gates, &Places::default())?.stops);
+    stops.extend(process.patch(&gates, &MappedFiles::default())?.stops);
     Ok(())
 }
 
@@ -378,7 +378,7 @@ fn clear_code(
         }
     }
     let stands = |(at, len): &&(LiveAddr, usize)| {
-        process.read_some(*at, *len).is_ok_and(|bytes| way_back::is_ours(&bytes))
+        process.read_some(*at, *len).is_ok_and(|bytes| restore_stub::is_ours(&bytes))
     };
     let standing: Vec<(LiveAddr, usize)> = codes.iter().filter(stands).copied().collect();
     if !standing.is_empty() {
@@ -397,15 +397,15 @@ fn clear_standing(
     // What is still there then has been left on a stack by somebody.
     const PASSING: u32 = 50;
     for tries in 0u32.. {
-        let (done, stop) = process.while_halted(|halted| {
+        let (done, stop) = process.while_paused(|halted| {
             // It is on its way out of there; or in a signal's handler, perhaps, that comes back there.
-            let comes_back = || halted.on_stacks(&ranges, &Returns::default());
+            let comes_back = || halted.on_stacks(&ranges, &ReturnTable::default());
             if halted.any_in(&ranges) || tries < PASSING && !comes_back()?.is_empty() {
                 return Ok(false);
             }
             for (at, len) in codes {
                 let now = halted.process.read_some(*at, *len).unwrap_or_default();
-                if way_back::is_ours(&now) {
+                if restore_stub::is_ours(&now) {
                     halted.process.memory.write(*at, &vec![0; *len])?;
                 }
             }
@@ -430,48 +430,49 @@ fn ranges_of(regions: &[(Region, bool)], wanted: impl Fn(&(Region, bool)) -> boo
     Ranges::new(wanted.map(|(r, _)| (r.at.0, r.at.0 + r.len)).collect())
 }
 
-/// Takes new code away, and what unwinders know of it, if nothing leads to it. Else why not.
+/// Takes rewritten text away, and what unwinders know of it, if nothing leads to it. Else why not.
 fn take_away(
     journal: &mut Journal,
     process: &Process,
-    (returns, in_memory): (&Returns, InMemory),
+    (returns, in_memory): (&ReturnTable, InMemory),
     undone: &mut Undone,
 ) -> Result<Option<String>, LiveError> {
     let regions = journal.regions();
-    // Shared memory is for new code to write to: no register has its address for longer.
+    // Shared memory is for rewritten text to write to: no register has its address for longer.
     let ranges = ranges_of(&regions, |(region, _)| !region.shared);
     // What is saved in memory leads to code. Data is reached from code alone, and from stacks.
     let code = ranges_of(&regions, |(region, _)| region.prot.exec);
-    // But a stack that is led back must not keep the address of a table.
-    let code = if in_memory.is_led_back() { code.with(returns.tables()) } else { code };
+    // But a stack that is deoptimised must not keep the address of a table.
+    let code = if in_memory.is_redirected() { code.with(returns.tables()) } else { code };
     let within = |t: &Thread| if in_memory.is_caught() && t.is_in_call() { &code } else { &ranges };
     let guards = guards(journal);
-    let places = Places::of(journal);
+    let places = MappedFiles::of(journal);
     let unwind = patches(journal, |purpose| purpose == Purpose::Unwind);
     let known = known(&regions, &unwind);
     // Looks that cost nothing, or little, come first: as a rule it is a thread that hinders.
     if returns.is_empty() && sleeper_returns_to(process, &ranges) {
         return Ok(Some(ON_A_STACK.to_owned()));
     }
-    let (view, stop) = process
-        .while_halted(|halted| Ok(are_led_out(halted, returns, within)?.then(|| halted.view())))?;
+    let (view, stop) = process.while_paused(|halted| {
+        Ok(are_deoptimised(halted, returns, within)?.then(|| halted.view()))
+    })?;
     undone.stops.push(stop);
     let Some(view) = view else { return Ok(Some(ON_A_STACK.to_owned())) };
     let maps = process.maps()?;
     let memory = OwnMemory::of(process, &maps, &view, &code);
     let large = memory.is_large();
-    // Twice, where it cannot be searched once more while the process stands still.
+    // Twice, where it cannot be searched once more while the process is paused.
     for _ in 0..if large { 2 } else { 1 } {
         let to = (&code, returns);
         if let Some(lead) = memory_leads(process, &memory, to, &known, in_memory, undone)? {
             return Ok(Some(word_keeps(&lead, &process.maps()?, in_memory)));
         }
     }
-    let (hindrance, stop) = process.while_halted(|halted| {
+    let (hindrance, stop) = process.while_paused(|halted| {
         if halted.any_in(&guards) {
             return Ok(Some("a thread looks through the list of libraries".to_owned()));
         }
-        if !are_led_out(halted, returns, within)? {
+        if !are_deoptimised(halted, returns, within)? {
             return Ok(Some(ON_A_STACK.to_owned()));
         }
         // Its mappings, too, take long to be read of a process with much memory.
@@ -482,13 +483,13 @@ fn take_away(
                 Err(hindrance) => return Ok(Some(hindrance)),
             },
         };
-        halted.lead_dead_back(returns, &dead)?;
+        halted.redirect_dead_stack(returns, &dead)?;
         forget(journal, halted, (&unwind, &places), &mut undone.conflicts)
     })?;
     undone.stops.push(stop);
     let read = if in_memory.is_caught() { &code } else { &ranges };
     let hindrance = match hindrance {
-        None => lead_headers_back(process, returns, read, undone)?,
+        None => redirect_headers(process, returns, read, undone)?,
         hindrance => hindrance,
     };
     let None = hindrance else { return Ok(hindrance) };
@@ -499,21 +500,21 @@ fn take_away(
     Ok(None)
 }
 
-/// Leads threads out of new code; whether none knows of any then.
-fn are_led_out<'r>(
-    halted: &mut Halted<'_>,
-    returns: &Returns,
+/// Leads threads out of rewritten text; whether none knows of any then.
+fn are_deoptimised<'r>(
+    halted: &mut Paused<'_>,
+    returns: &ReturnTable,
     within: impl Fn(&Thread) -> &'r Ranges + Copy,
 ) -> Result<bool, LiveError> {
-    halted.lead_back(returns, within)?;
+    halted.deoptimise(returns, within)?;
     Ok(halted.on_stacks_within(within, returns)?.is_empty())
 }
 
 /// Has unwinders that keep where program headers are (libgcc before `_dl_find_object`) know the originals;
 /// gives what hinders. No copy is kept any more that was not: the loader tells of the originals already.
-fn lead_headers_back(
+fn redirect_headers(
     process: &Process,
-    returns: &Returns,
+    returns: &ReturnTable,
     ranges: &Ranges,
     undone: &mut Undone,
 ) -> Result<Option<String>, LiveError> {
@@ -523,16 +524,16 @@ fn lead_headers_back(
     if leads.is_empty() {
         return Ok(None);
     }
-    let lead_back = |halted: &mut Halted<'_>| halted.lead_headers_back(returns, &leads, ranges);
-    let (done, stop) = process.while_halted(lead_back)?;
+    let deoptimise = |halted: &mut Paused<'_>| halted.redirect_headers(returns, &leads, ranges);
+    let (done, stop) = process.while_paused(deoptimise)?;
     undone.stops.push(stop);
     Ok((!done).then(|| "a thread looks for the code of an exception".to_owned()))
 }
 
-/// Searches the memory of a process that stands still: gives what is dead of it, or what hinders.
+/// Searches the memory of a process that is paused: gives what is dead of it, or what hinders.
 fn look_once_more(
-    halted: &Halted<'_>,
-    (code, returns): (&Ranges, &Returns),
+    halted: &Paused<'_>,
+    (code, returns): (&Ranges, &ReturnTable),
     known: &Ranges,
     in_memory: InMemory,
 ) -> Result<Result<Dead, String>, LiveError> {
@@ -546,7 +547,7 @@ fn look_once_more(
     Ok(lead.map_or_else(|| Ok(view.dead(&maps)), |lead| Err(word_keeps(&lead, &maps, in_memory))))
 }
 
-/// Where words lead to new code and are no way into it. The loader's record of a library leads to our
+/// Where words lead to rewritten text and are no way into it. The loader's record of a library leads to our
 /// headers as long as it is ours; what we had the process map is written in memory of ours.
 fn known(regions: &[(Region, bool)], unwind: &[Patch]) -> Ranges {
     let unwind = unwind.iter().map(|p| (p.at.0 & !7, p.at.0 + p.after.len() as u64));
@@ -554,7 +555,7 @@ fn known(regions: &[(Region, bool)], unwind: &[Patch]) -> Ranges {
     Ranges::new(unwind.chain(own).collect())
 }
 
-/// Why new code stays that a word of memory may lead to.
+/// Why rewritten text stays that a word of memory may lead to.
 fn word_keeps(lead: &Lead, maps: &[Mapping], in_memory: InMemory) -> String {
     let mapping = maps.iter().find(|mapping| mapping.contains(lead.at));
     let file = mapping.and_then(|mapping| mapping.path.as_ref());
@@ -564,43 +565,43 @@ fn word_keeps(lead: &Lead, maps: &[Mapping], in_memory: InMemory) -> String {
         (None, Some(name)) => format!("its {name}"),
         (None, None) => "memory of its own".to_owned(),
     };
-    let and = match in_memory.is_led_back() {
+    let and = match in_memory.is_redirected() {
         true => "it is not certain to be an address, and so it stays as it is",
         false => "`fettle undo --memory` changes such words",
     };
     format!("the word at {} in {place} may lead to {} in it ({and})", lead.at, LiveAddr(lead.to))
 }
 
-/// A word of a process's memory that may lead to new code. Those that exceptions on their way keep of a
+/// A word of a process's memory that may lead to rewritten text. Those that exceptions on their way keep of a
 /// handler are changed, for no program looks for anything by them; those that say that a call comes back to
 /// it, if they are to be.
 fn memory_leads(
     process: &Process,
     memory: &OwnMemory,
-    (code, returns): (&Ranges, &Returns),
+    (code, returns): (&Ranges, &ReturnTable),
     known: &Ranges,
     in_memory: InMemory,
     undone: &mut Undone,
 ) -> Result<Option<Lead>, LiveError> {
-    let may_change = |lead: &Lead| in_memory.is_led_back() || returns.is_pad(lead.to);
+    let may_change = |lead: &Lead| in_memory.is_redirected() || returns.is_pad(lead.to);
     let stays = |lead: &Lead| !may_change(lead);
     let leads = memory.leads(process, (code, returns), known, MOST_LEADS, stays);
     let changing: Vec<Lead> = leads.iter().copied().filter(may_change).collect();
     if !changing.is_empty() {
         let guard = memory.guard();
         let (changed, stop) =
-            process.while_halted(|halted| halted.lead_memory_back(returns, &changing, guard))?;
+            process.while_paused(|halted| halted.redirect_memory(returns, &changing, guard))?;
         undone.changed += changed;
         undone.stops.push(stop);
     }
     Ok(leads.first().copied())
 }
 
-/// Has unwinders and debuggers forget new code, and threads its counters. Gives what hinders.
+/// Has unwinders and debuggers forget rewritten text, and threads its counters. Gives what hinders.
 fn forget(
     journal: &Journal,
-    halted: &mut Halted<'_>,
-    (unwind, places): (&[Patch], &Places),
+    halted: &mut Paused<'_>,
+    (unwind, places): (&[Patch], &MappedFiles),
     conflicts: &mut Vec<LiveAddr>,
 ) -> Result<Option<String>, LiveError> {
     for patch in unwind {
@@ -620,7 +621,7 @@ fn forget(
     Ok(None)
 }
 
-/// Memory of a journal that is the process's still. It may have been taken back by somebody who
+/// Memory of a journal that is the process's still. It may have been reverted by somebody who
 /// was killed before he could say so, and something else may have its place.
 fn still_there(journal: &Journal, process: &Process) -> Result<Vec<Region>, LiveError> {
     let maps = process.maps()?;

@@ -1,26 +1,26 @@
-//! Leading threads out of new code: what they were called from there comes back to the original.
+//! Deoptimisation: return addresses in rewritten text become those of the original.
 //!
-//! New code keeps the frames of the original as they are, so whatever holds behind a call in one
-//! holds behind the same call in the other. A thread that sleeps for hours in a function that new
-//! code has called need not be waited for: its return addresses are made what they would be if the
-//! new code had never been there. So are addresses of jump tables, which a function may have kept
-//! for later (an interpreter's main loop), or left behind on a stack.
+//! Rewritten text keeps the original's stack frames, so what holds behind a call in one holds behind the same
+//! call in the other. A thread that sleeps for hours in a callee of rewritten text need not be waited for: its
+//! return addresses are patched to what they would be if the rewritten text had never been there. So are
+//! addresses of jump tables, which a function may have kept for later (an interpreter's main loop), or left
+//! behind on a stack.
 
 use crate::error::LiveError;
-use crate::halt::Halted;
 use crate::maps::LiveAddr;
+use crate::pause::Paused;
 use crate::process::{Process, has_shadow_stacks};
 use crate::ptrace::{self, general};
 use crate::references::{self, Dead, Lead, Ranges, Stacks, counts_on_stack, is_interrupted};
-use crate::returns::{LOWEST, Returns, is_kept_by_exception};
+use crate::return_table::{LOWEST, ReturnTable, is_kept_by_exception};
 use crate::thread::Thread;
 
-/// So much of dead stacks is looked at while the process stands still, of all threads together; and of each
+/// So much of dead stacks is looked at while the process is paused, of all threads together; and of each
 /// at least so much.
 const MOST_DEAD: u64 = 4 << 20;
 const LEAST_DEAD: u64 = 16 << 10;
 
-impl Returns {
+impl ReturnTable {
     /// What a word at `at` of memory becomes.
     fn original_in(&self, process: &Process, at: LiveAddr, word: u64) -> Option<u64> {
         // Where a signal has interrupted it, a function may be about to add a distance that it has read
@@ -32,9 +32,9 @@ impl Returns {
     }
 }
 
-impl Halted<'_> {
-    /// Has threads come back to the original where they would come back to new code, which lies in the
-    /// ranges that are given for each. A thread that knows of new code in another way stays as it is: it may be on its way
+impl Paused<'_> {
+    /// Has threads come back to the original where they would come back to rewritten text, which lies in the
+    /// ranges that are given for each. A thread that knows of rewritten text in another way stays as it is: it may be on its way
     /// into it, or look for the handler of an exception there. Who sleeps has the original's program headers
     /// where it had copies, which are left over from such a look. Nothing is done where the processor
     /// keeps return addresses of its own (shadow stacks).
@@ -42,9 +42,9 @@ impl Halted<'_> {
     /// # Errors
     ///
     /// When a stack cannot be read or written, or a thread was killed meanwhile.
-    pub(crate) fn lead_back<'r>(
+    pub(crate) fn deoptimise<'r>(
         &mut self,
-        returns: &Returns,
+        returns: &ReturnTable,
         within: impl Fn(&Thread) -> &'r Ranges,
     ) -> Result<(), LiveError> {
         if returns.is_empty() || has_shadow_stacks(self.process.pid()) {
@@ -102,8 +102,8 @@ impl Halted<'_> {
     }
 }
 
-impl Halted<'_> {
-    /// Has words of memory that lead to where calls in new code come back to, or to a copied table,
+impl Paused<'_> {
+    /// Has words of memory that lead to where calls in rewritten text come back to, or to a copied table,
     /// lead to the same in the original; gives how many. Whether they are on stacks that sleep, or
     /// what a program has kept of a stack, nobody can tell: in both cases they become what they would
     /// have been.
@@ -111,9 +111,9 @@ impl Halted<'_> {
     /// # Errors
     ///
     /// When one cannot be written; it may have been given back just now.
-    pub(crate) fn lead_memory_back(
+    pub(crate) fn redirect_memory(
         &mut self,
-        returns: &Returns,
+        returns: &ReturnTable,
         leads: &[Lead],
         guard: u64,
     ) -> Result<usize, LiveError> {
@@ -137,18 +137,18 @@ impl Halted<'_> {
     }
 }
 
-impl Halted<'_> {
+impl Paused<'_> {
     /// Has return addresses lead to the original that lie below what is in use of threads' own stacks.
     /// A frame that is made there later may have some of them in room that it never writes to: they would
-    /// be taken for ways into what new code may lie there then. And were it not dead, but a stack that the
+    /// be taken for ways into what rewritten text may lie there then. And were it not dead, but a stack that the
     /// program has made within a thread's own, they become what they would have been.
     ///
     /// # Errors
     ///
     /// When one cannot be written.
-    pub(crate) fn lead_dead_back(
+    pub(crate) fn redirect_dead_stack(
         &mut self,
-        returns: &Returns,
+        returns: &ReturnTable,
         dead: &Dead,
     ) -> Result<(), LiveError> {
         if returns.is_empty() || has_shadow_stacks(self.process.pid()) {
@@ -171,15 +171,15 @@ impl Halted<'_> {
     }
 }
 
-impl Halted<'_> {
+impl Paused<'_> {
     /// Has words lead to original program headers that lead to copies; false if a thread has just read one.
     ///
     /// # Errors
     ///
     /// When a stack cannot be read, or a word cannot be written.
-    pub(crate) fn lead_headers_back(
+    pub(crate) fn redirect_headers(
         &self,
-        returns: &Returns,
+        returns: &ReturnTable,
         leads: &[(LiveAddr, u64)],
         within: &Ranges,
     ) -> Result<bool, LiveError> {

@@ -9,24 +9,24 @@ use crate::process::hash;
 /// What a write is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
-    /// Leads control to new code.
+    /// Leads control to rewritten text.
     Jump,
-    /// Leads a call, or a jump out of a function, in old code to new code.
+    /// Leads a call, or a jump out of a function, in original text to rewritten text.
     Call,
-    /// Leads calls of other modules to new code: a slot of a procedure linkage table.
+    /// Leads calls of other modules to rewritten text: a slot of a procedure linkage table.
     Slot,
-    /// Leads who is in the middle of a function to its new code: the start of a block, or an entry of a table
+    /// Leads who is in the middle of a function to its rewritten text: the start of a block, or an entry of a table
     /// of jumps.
     Midway,
-    /// Lets unwinders and the loader know new code: stays as long as that can be returned to.
+    /// Lets unwinders and the loader know rewritten text: stays as long as that can be returned to.
     Unwind,
     /// Leads from the start of a new function, or of a block of it, to the original: written when jumps
-    /// are taken back, for those who stay in new code for long.
+    /// are reverted, for those that stay in rewritten text for long.
     Gate,
 }
 
 impl Purpose {
-    /// Whether it leads control to new code.
+    /// Whether it leads control to rewritten text.
     pub fn leads(self) -> bool {
         matches!(self, Purpose::Jump | Purpose::Call | Purpose::Slot | Purpose::Midway)
     }
@@ -88,7 +88,7 @@ impl Region {
         self.prot.write && !self.shared
     }
 
-    /// Bytes of new code: what is shared is memory that it writes to, of which little is ever used.
+    /// Bytes of rewritten text: what is shared is memory that it writes to, of which little is ever used.
     pub fn code_len(&self) -> u64 {
         if self.shared { 0 } else { self.len }
     }
@@ -161,7 +161,7 @@ pub enum Entry {
     GsBases(LiveAddr, LiveAddr),
     /// Debuggers are about to be shown names.
     Names(Names),
-    /// A file in the process's `/tmp` tells perf of new code: its name, device and number.
+    /// A file in the process's `/tmp` tells perf of rewritten text: its name, device and number.
     PerfMap(String, u64, u64),
     /// A module that the process had when it was changed.
     Loaded(String),

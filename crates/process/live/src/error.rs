@@ -236,7 +236,7 @@ pub enum LiveError {
         what: String,
     },
 
-    /// The file that tells perf of new code could not be written.
+    /// The file that tells perf of rewritten text could not be written.
     #[error(
         "{path} could not be written: {source}; if the program writes it itself, or another one \
          left it, perf is told nothing of new code"

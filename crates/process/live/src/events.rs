@@ -12,16 +12,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
-use crate::door::{Asked, Door, DoorStop, Request};
+use crate::dlopen_hook::{Asked, DlopenHook, HookStop, Request};
 use crate::error::LiveError;
 use crate::exit_status::ExitStatus;
 use crate::follower::Ask;
-use crate::halt;
-use crate::haste::Hurry;
 use crate::inject::{self, Injection};
 use crate::launch::{self, Failure, Launch, Started};
 use crate::maps::{self, LiveAddr};
 use crate::memory::Memory;
+use crate::pause;
+use crate::priority::Boost;
 use crate::privileges;
 use crate::ptrace::{self, Report, What};
 use crate::signals::{self, JobControl, Ticker};
@@ -47,7 +47,7 @@ pub trait Session {
     /// threads that the process had have ended, and so has its old memory.
     fn exec(&mut self, stop: &ExecStop<'_>) -> Option<Injection>;
 
-    /// What became of an injection. On an error everything was taken back and the process runs
+    /// What became of an injection. On an error everything was reverted and the process runs
     /// uninstrumented. Called with an error, and without [`Session::exec`] before it, when the
     /// process cannot be looked at: its file may be executed but not read, say.
     fn injected(&mut self, pid: i32, result: Result<(), LiveError>);
@@ -89,7 +89,7 @@ pub trait Session {
         false
     }
 
-    /// A living thread stands still, and is about to be let go of for good, before its process looks for its
+    /// A living thread is paused, and is about to be let go of for good, before its process looks for its
     /// leaks. An answer is its gs base from now on.
     fn leaving(&mut self, _pid: i32, _tid: i32) -> Option<u64> {
         None
@@ -98,22 +98,22 @@ pub trait Session {
     /// All threads of a process have been let go of, before it looks for its leaks.
     fn left(&mut self, _pid: i32) {}
 
-    /// The door, if the process has one, whose knocking threads stand at `at`.
-    fn door(&mut self, _pid: i32, _at: LiveAddr) -> Option<Door> {
+    /// The dlopen hook, if the process has one, whose knocking threads stand at `at`.
+    fn door(&mut self, _pid: i32, _at: LiveAddr) -> Option<DlopenHook> {
         None
     }
 
-    /// A thread has knocked at its process's door, or has done what it was asked to do there:
+    /// A thread has reported at its process's dlopen hook, or has done what it was asked to do there:
     /// then `done` says what became of each request. It goes on when there are no more requests.
     fn knocked(
         &mut self,
-        _stop: &DoorStop,
+        _stop: &HookStop,
         _done: Option<Vec<Result<(), LiveError>>>,
     ) -> Vec<Request> {
         Vec::new()
     }
 
-    /// A thread stands still, and is about to be given a signal.
+    /// A thread is paused, and is about to be given a signal.
     fn signalled(&mut self, _tid: i32) {}
 
     /// A thread has touched memory that is not there, or not for it. An answer is where it goes
@@ -126,10 +126,10 @@ pub trait Session {
     /// ends ([`WaitFor::All`]), or let go of.
     fn outlived(&mut self, _living: &[i32]) {}
 
-    /// From now on threads that live are let go of, one by one; nobody answers at doors.
+    /// From now on threads that live are let go of, one by one; nobody answers at dlopen hooks.
     fn detaching(&mut self) {}
 
-    /// A living thread stands still, and is about to be let go of. Those that it makes from then on
+    /// A living thread is paused, and is about to be let go of. Those that it makes from then on
     /// have its gs base.
     fn letting_go(&mut self, _pid: i32, _tid: i32) {}
 
@@ -201,7 +201,7 @@ pub fn run(
 pub(crate) struct Task {
     pub(crate) pid: i32,
     /// A wait of it that a signal has had begin anew.
-    renewed: Option<halt::Renewed>,
+    renewed: Option<pause::Renewed>,
     /// It stops at each system call.
     pub(crate) stops_at_calls: bool,
 }
@@ -245,7 +245,7 @@ pub(crate) struct Tracer<'a> {
     first_untraced: bool,
     /// With the gs base that each is to have.
     pub(crate) expected: HashMap<i32, Option<u64>>,
-    /// What threads have been asked at their process's door.
+    /// What threads have been asked at their process's dlopen hook.
     asked: HashMap<i32, Asked>,
     /// Threads that are about to make one that traces their process, by process. Each stands before that until
     /// all others have been let go of.
@@ -263,8 +263,8 @@ pub(crate) struct Tracer<'a> {
     detaching: Option<Instant>,
     /// What others want of the process that ran already; when they are gone, all is let go.
     pub(crate) asks: Option<Receiver<Ask>>,
-    /// While threads of a process stand still that ran already, and that nobody else waits for.
-    pub(crate) hurry: Option<Hurry>,
+    /// While threads of a process are paused that ran already, and that nobody else waits for.
+    pub(crate) hurry: Option<Boost>,
 }
 
 pub(crate) const TRACE: i32 = libc::PTRACE_O_TRACEEXEC
@@ -468,7 +468,7 @@ impl<'a> Tracer<'a> {
             return self.at_system_call(pid, tid);
         }
         if event == 0 {
-            halt::take_up_call_at_signal(tid, signal, &mut task.renewed);
+            pause::take_up_call_at_signal(tid, signal, &mut task.renewed);
             self.session.signalled(tid);
         }
         match event {
@@ -483,7 +483,7 @@ impl<'a> Tracer<'a> {
             }
             ptrace::EVENT_STOP => {
                 // We may have asked for it.
-                halt::take_up_call(tid);
+                pause::take_up_call(tid);
                 self.resume_or_listen(tid, signal);
                 if self.launch.is_some() && tid == self.first && signal != libc::SIGTRAP {
                     self.job_control.program_stopped(signal);
@@ -632,7 +632,7 @@ impl<'a> Tracer<'a> {
         self.session.left(pid);
     }
 
-    /// A thread is about to be given a signal of doors: by somebody, or by itself at one.
+    /// A thread is about to be given a signal of dlopen hooks: by somebody, or by itself at one.
     fn perhaps_knocked(&mut self, pid: i32, tid: i32, signal: i32) {
         let at = ptrace::registers(tid).map(|registers| LiveAddr(registers.rip));
         let door = at.ok().and_then(|at| self.session.door(pid, at));
@@ -642,7 +642,7 @@ impl<'a> Tracer<'a> {
             && let Err(error) = self.answer(pid, tid, &door, asked)
         {
             // Most likely it is gone; if not, an empty table sends it on its way.
-            let _ = Memory::open(pid).map(|m| m.write(door.table, &Door::empty_table()));
+            let _ = Memory::open(pid).map(|m| m.write(door.table, &DlopenHook::empty_table()));
             self.session.injected(pid, Err(error));
         }
         self.resume(tid, 0);
@@ -676,10 +676,10 @@ impl<'a> Tracer<'a> {
         &mut self,
         pid: i32,
         tid: i32,
-        door: &Door,
+        door: &DlopenHook,
         asked: Option<Asked>,
     ) -> Result<(), LiveError> {
-        let stop = DoorStop::look(pid, tid)?;
+        let stop = HookStop::look(pid, tid)?;
         let done = asked.map(|asked| stop.answers(door, &asked)).transpose()?;
         let requests = self.session.knocked(&stop, done);
         if !requests.is_empty() {
@@ -763,7 +763,7 @@ impl<'a> Tracer<'a> {
     fn begin_to_detach(&mut self, now: Instant) {
         self.session.detaching();
         self.detaching = Some(now + DETACH_PATIENCE);
-        self.hurry = self.launch.is_none().then(Hurry::begin);
+        self.hurry = self.launch.is_none().then(Boost::begin);
         for tid in self.tasks.keys() {
             let _ = ptrace::interrupt(*tid);
         }

@@ -12,7 +12,7 @@ use crate::thread::Thread;
 
 /// What is wanted of the thread that traces.
 pub(crate) enum Ask {
-    /// That all threads of a process stand still until `go_on` is dropped.
+    /// That all threads of a process are paused until `go_on` is dropped.
     Stop {
         pid: i32,
         patience: Duration,

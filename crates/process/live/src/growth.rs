@@ -1,7 +1,7 @@
 //! Where a process's address space grows: its heap upward, from where the kernel says that it begins,
 //! and its main thread's stack downward.
 //!
-//! The kernel has the heap begin at a random distance behind the program. New code belongs into that
+//! The kernel has the heap begin at a random distance behind the program. Rewritten text belongs into that
 //! gap, where nothing else will ever be. Where the gap is too small, the heap of a program that has
 //! not run yet can be made to begin further above: `prctl(PR_SET_MM_MAP)`, which checkpoints of
 //! processes are restored by, needs no privilege.

@@ -2,7 +2,7 @@
 //!
 //! The order makes each step safe by itself, should the tracer die between two: first the files
 //! are mapped, then the gs base is set, then bytes are written (which may lead into the mapped
-//! files), last the auxiliary vector changes. What was done is taken back in reverse.
+//! files), last the auxiliary vector changes. What was done is reverted in reverse.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -144,7 +144,7 @@ impl<'a> PagePatches<'a> {
         PagePatches(pages)
     }
 
-    /// Writes all, or takes back what was written and says why.
+    /// Writes all, or reverts what was written and says why.
     pub(crate) fn apply(&self, memory: &Memory) -> Result<Undo, LiveError> {
         let mut undo = Undo(Vec::with_capacity(self.0.len()));
         for (page, patches) in &self.0 {

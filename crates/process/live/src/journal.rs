@@ -32,7 +32,7 @@ pub struct Journal {
 }
 
 /// Files beside a log: an object file for debuggers, a script for gdb, a map for perf, and where
-/// calls in new code come back to.
+/// calls in rewritten text come back to.
 const BESIDE: [&str; 5] = ["symbols", "gdb", "map", "returns", "opened"];
 
 /// What the name of a log ends with that is being begun: behind the number of who does that.
@@ -76,7 +76,7 @@ impl Journal {
         let mut journal = Journal { file, path: path_of_it, entries, checks, era: Era::Present };
         journal.lock()?;
         journal.write(&text)?;
-        // Fails if somebody else was faster.
+        // Fails if another process was faster.
         let linked = std::fs::hard_link(&unfinished, path);
         let _ = std::fs::remove_file(&unfinished);
         linked.map_err(failed)?;
@@ -100,7 +100,7 @@ impl Journal {
     ///
     /// # Errors
     ///
-    /// When somebody else uses it, could have written it, it cannot be read, or nobody here can say whether
+    /// When another process uses it, could have written it, it cannot be read, or nobody here can say whether
     /// its process lives.
     pub fn open(folder: &Path, pid: i32) -> Result<Option<Journal>, LiveError> {
         loop {
@@ -367,7 +367,7 @@ fn identity(file: &File) -> Option<(u64, u64)> {
     file.metadata().ok().map(|meta| (meta.dev(), meta.ino()))
 }
 
-/// Removes what was left of beginning a log by those who have ended.
+/// Removes what was left of beginning a log by those that have ended.
 fn remove_unfinished(path: &Path) {
     let Some((folder, name)) = path.parent().zip(path.file_stem().and_then(|name| name.to_str()))
     else {
@@ -576,7 +576,7 @@ mod tests {
     fn what_is_left_of_a_beginning_goes_with_its_maker() {
         let folder = tempfile::tempdir().unwrap();
         let path = |name: &str| folder.path().join(name);
-        // Of one who has ended, one who lives, and about another process.
+        // Of one that has ended, one that lives, and about another process.
         let names = ["12.2147483647.new", "12.1.new", "13.2147483647.new"];
         names.iter().for_each(|name| std::fs::write(path(name), "").unwrap());
         drop(Journal::begin(&path("12.undo"), all()).unwrap());

@@ -1,7 +1,7 @@
 //! Programs that look for their own leaks (LeakSanitizer, mostly as a part of AddressSanitizer).
 //!
 //! When such a program ends, a thread of its own, which it makes so that no tracer sees it, traces all others to
-//! have them stand still while it goes through their memory. It cannot where they are traced already: then it ends
+//! have them are paused while it goes through their memory. It cannot where they are traced already: then it ends
 //! the program at once, with another status, and what the program has yet to print is lost. So the system calls
 //! of such a program are looked at, and before the one that makes that thread we let go of it, thread by
 //! thread; the one that is about to make it is the last.

@@ -9,10 +9,10 @@
 //! are passed on as they came. System calls do not stop. If this process dies, the kernel lets go
 //! of the program, which runs on; injections are made so that this holds at any point of one.
 //!
-//! A [`Door`], if the session puts one there, lets a running program tell when its loader has
+//! A [`DlopenHook`], if the session puts one there, lets a running program tell when its loader has
 //! changed the list of libraries ([`Session::knocked`]).
 //!
-//! A process that runs already is opened as a [`Process`] and changed while it is [`Halted`], for
+//! A process that runs already is opened as a [`Process`] and changed while it is [`Paused`], for
 //! moments; it is not traced between them, unless [`attach`] follows it like a launched one. What is changed is told to a [`Journal`] first, from
 //! which [`undo`] can put it back at any time, whatever has become of who wrote it.
 //!
@@ -30,72 +30,72 @@ compile_error!("fettle-live knows Linux on x86-64 only");
 
 mod attach;
 mod auxv;
-mod beside;
 mod caller;
 mod change;
 mod claim;
 mod deopt;
-mod door;
+mod dlopen_hook;
 mod entry;
 mod error;
 mod events;
 mod exit_status;
 mod follower;
+mod forked;
 mod give_file;
 mod growth;
-mod halt;
-mod haste;
-mod heirs;
 mod inject;
 mod journal;
 mod launch;
 mod leak_check;
+mod mapped_files;
 mod maps;
 mod memory;
 mod names;
 mod own_stack;
 mod pagemap;
 mod patching;
+mod pause;
 mod perf_map;
-mod places;
+mod priority;
 mod privileges;
 mod process;
 mod ptrace;
 mod references;
 mod remote;
-mod returns;
+mod restore_stub;
+mod return_table;
 mod signals;
 mod stop;
 mod thread;
-mod way_back;
+mod untraced;
 mod world;
 
 pub use attach::{Following, attach, is_followed};
 pub use auxv::Auxv;
-pub use beside::run_beside;
 pub use change::{InMemory, Undoing, Undone, undo};
 pub use claim::Claim;
-pub use door::{AliveWord, Door, DoorStop, Request};
+pub use dlopen_hook::{AliveWord, DlopenHook, HookStop, Request};
 pub use entry::{Entry, Names, Patch, Place, Purpose, Record, Region};
 pub use error::LiveError;
 pub use events::{Birth, FaultStop, RunOptions, Session, WaitFor, run};
 pub use exit_status::ExitStatus;
+pub use forked::{Member, heirs, inherit, inherited_from, members_of, pass_on};
 pub use growth::Growth;
-pub use halt::Halted;
-pub use haste::{give_way, open_many_files};
-pub use heirs::{Relative, bequeath, by_birth, heirs, inherit, relatives};
 pub use inject::{FileMap, Injection};
 pub use journal::Journal;
 pub use launch::Launch;
+pub use mapped_files::MappedFiles;
 pub use maps::{FileId, LiveAddr, Mapping, Prot};
 pub use own_stack::on_own_stack;
 pub use patching::{Known, Left, Patched, Restored};
+pub use pause::Paused;
 pub use perf_map::write_perf_map;
-pub use places::Places;
+pub use priority::{lower_priority, open_many_files};
 pub use process::{
     Process, check_proc, command_line, command_of, has_ended, mapped_file, parent_of, start_time,
 };
 pub use references::Ranges;
-pub use returns::Returns;
+pub use return_table::ReturnTable;
 pub use signals::{catch_signals, stop_between_moments};
 pub use stop::ExecStop;
+pub use untraced::run_untraced;

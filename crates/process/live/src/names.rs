@@ -1,8 +1,8 @@
-//! Names of new code that debuggers find by themselves.
+//! Names of rewritten text that debuggers find by themselves.
 //!
 //! They find libraries by the loader's list. Since version 2.35 of the C library that leads on to one
 //! list for each further namespace (`dlmopen`), and gdb 13 and newer look at all of them. So a process
-//! with new code is given one list more, of a single library: the file with names and unwind entries.
+//! with rewritten text is given one list more, of a single library: the file with names and unwind entries.
 //! The loader itself goes along the lists only to hang another behind the last, which may be ours.
 //!
 //! When ours is taken out, others may have come behind it; or it may be out already, for a list that
@@ -14,10 +14,10 @@ use std::path::Path;
 
 use crate::entry::{Entry, Names, Region};
 use crate::error::LiveError;
-use crate::halt::Halted;
 use crate::journal::Journal;
 use crate::maps::{LiveAddr, PAGE, Prot};
 use crate::memory::Memory;
+use crate::pause::Paused;
 use crate::process::Process;
 
 // struct r_debug_extended: version, libraries, function that is called for debuggers, state, base of
@@ -88,7 +88,7 @@ impl Names {
     }
 }
 
-impl Halted<'_> {
+impl Paused<'_> {
     /// Hangs it behind the last list.
     pub(crate) fn show(&self, names: Names) -> Result<(), LiveError> {
         let Some(lists) = lists(self.process, names.list) else { return Ok(()) };

@@ -7,7 +7,7 @@
 //! there.
 //!
 //! A jump never crosses from one page into the next, so it is there wholly or not at all whenever
-//! we are killed. Old code and new code know how to call each other, so any of the jumps may be
+//! we are killed. Original text and rewritten text know how to call each other, so any of the jumps may be
 //! there without the others. Only what unwinders and debuggers need is written all at once, and first.
 
 use std::collections::BTreeMap;
@@ -15,13 +15,13 @@ use std::time::Duration;
 
 use crate::entry::{Names, Patch, Purpose};
 use crate::error::LiveError;
-use crate::halt::{Halted, Stint};
+use crate::mapped_files::MappedFiles;
 use crate::maps::{LiveAddr, Mapping, PAGE};
 use crate::pagemap::Pagemap;
-use crate::places::Places;
+use crate::pause::{PauseBudget, Paused};
 use crate::process::Process;
 use crate::references::Ranges;
-use crate::returns::Returns;
+use crate::return_table::ReturnTable;
 
 /// Stops until all is written: threads may stand in the wrong places.
 const TRIES: usize = 8;
@@ -32,13 +32,13 @@ const PAUSE: Duration = Duration::from_millis(3);
 pub enum Left {
     /// A thread stands in the middle of it.
     Inside,
-    /// Other bytes are there than were expected: somebody else has changed them.
+    /// Other bytes are there than were expected: another process has changed them.
     Changed,
     /// The library that it is in has been closed.
     Gone,
 }
 
-/// How others are told of new code, before anything leads to it.
+/// How others are told of rewritten text, before anything leads to it.
 #[derive(Clone, Copy)]
 pub struct Known<'a> {
     /// No thread is in one of these while unwinders are.
@@ -54,9 +54,9 @@ pub struct Patched {
     pub written: usize,
     /// Which were not, by index.
     pub left: Vec<(usize, Left)>,
-    /// How long threads stood still, each time.
+    /// How long threads was paused, each time.
     pub stops: Vec<Duration>,
-    /// Most threads that stood still at once.
+    /// Most threads that was paused at once.
     pub threads: usize,
 }
 
@@ -69,7 +69,7 @@ pub struct Restored {
     pub gone: usize,
     /// Somebody else has changed these.
     pub conflicts: Vec<LiveAddr>,
-    /// How long threads stood still, each time.
+    /// How long threads was paused, each time.
     pub stops: Vec<Duration>,
 }
 
@@ -115,11 +115,11 @@ impl Process {
     /// # Errors
     ///
     /// When the process cannot be stopped, or memory cannot be written.
-    pub fn patch(&self, patches: &[Patch], places: &Places) -> Result<Patched, LiveError> {
+    pub fn patch(&self, patches: &[Patch], places: &MappedFiles) -> Result<Patched, LiveError> {
         self.tell_and_patch(None, patches, places)
     }
 
-    /// As [`Process::patch`], when others have been told of new code. What unwinders need is all
+    /// As [`Process::patch`], when others have been told of rewritten text. What unwinders need is all
     /// written, or nothing at all.
     ///
     /// # Errors
@@ -130,7 +130,7 @@ impl Process {
         &self,
         known: Known<'_>,
         patches: &[Patch],
-        places: &Places,
+        places: &MappedFiles,
     ) -> Result<Patched, LiveError> {
         self.tell_and_patch(Some(known), patches, places)
     }
@@ -139,7 +139,7 @@ impl Process {
         &self,
         mut known: Option<Known<'_>>,
         patches: &[Patch],
-        places: &Places,
+        places: &MappedFiles,
     ) -> Result<Patched, LiveError> {
         let mut patched = Patched::default();
         let mut pages = by_page(patches, |_| true);
@@ -147,11 +147,11 @@ impl Process {
         let mut tries = 0;
         while known.is_some() || !pages.is_empty() {
             let inside = inside_of(patches, &pages);
-            let done = self.while_halted(|halted| {
+            let done = self.while_paused(|halted| {
                 if let Some(known) = known {
                     halted.tell(known, patches)?;
                 }
-                let occupied = halted.on_stacks(&inside, &Returns::default())?;
+                let occupied = halted.on_stacks(&inside, &ReturnTable::default())?;
                 halted.patch_pages((patches, &pages), places, Way::Forth { occupied: &occupied })
             });
             let last = tries + 1 == TRIES;
@@ -193,12 +193,12 @@ impl Process {
     /// # Errors
     ///
     /// When the process cannot be stopped, or memory cannot be written.
-    pub fn restore(&self, patches: &[Patch], places: &Places) -> Result<Restored, LiveError> {
+    pub fn restore(&self, patches: &[Patch], places: &MappedFiles) -> Result<Restored, LiveError> {
         let mut pages = by_page(patches, |_| true);
         let mut restored = Restored::default();
         while !pages.is_empty() {
             let (part, stop) = self
-                .while_halted(|halted| halted.patch_pages((patches, &pages), places, Way::Back))?;
+                .while_paused(|halted| halted.patch_pages((patches, &pages), places, Way::Back))?;
             restored.stops.push(stop);
             pages.drain(..part.pages);
             restored.count += part.written;
@@ -277,7 +277,7 @@ fn inner(patch: &Patch) -> (u64, u64) {
     (patch.at.0 + 1, patch.at.0 + patch.after.len() as u64)
 }
 
-impl Halted<'_> {
+impl Paused<'_> {
     /// Writes what unwinders need, all of it or nothing, and shows debuggers names.
     fn tell(&self, known: Known<'_>, patches: &[Patch]) -> Result<(), LiveError> {
         let pid = self.process.pid();
@@ -287,7 +287,7 @@ impl Halted<'_> {
         }
         let unwind: Vec<&Patch> = patches.iter().filter(|p| p.purpose == Purpose::Unwind).collect();
         let inside = Ranges::new(unwind.iter().map(|p| inner(p)).collect());
-        if !self.on_stacks(&inside, &Returns::default())?.is_empty() {
+        if !self.on_stacks(&inside, &ReturnTable::default())?.is_empty() {
             return Err(busy("a thread looks for the code of an exception"));
         }
         for patch in &unwind {
@@ -302,15 +302,15 @@ impl Halted<'_> {
         known.names.map_or(Ok(()), |names| self.show(names))
     }
 
-    /// Writes the patches of some pages, until threads have stood still for long enough.
+    /// Writes the patches of some pages, until threads have was paused for long enough.
     fn patch_pages(
         &self,
         (patches, pages): (&[Patch], &Pages),
-        places: &Places,
+        places: &MappedFiles,
         way: Way<'_>,
     ) -> Result<Part, LiveError> {
         let mut part = Part { threads: self.threads.len(), ..Part::default() };
-        let stint = Stint::begin();
+        let stint = PauseBudget::begin();
         for (page, of_page) in pages {
             let end = of_page.iter().map(|i| patches[*i].at.0 + patches[*i].after.len() as u64);
             let from = patches[of_page[0]].at;
@@ -354,7 +354,11 @@ impl Halted<'_> {
 
     /// Puts back what was there before a patch for unwinders, if it was written; false if somebody
     /// else has changed the place since.
-    pub(crate) fn restore_unwind(&self, patch: &Patch, places: &Places) -> Result<bool, LiveError> {
+    pub(crate) fn restore_unwind(
+        &self,
+        patch: &Patch,
+        places: &MappedFiles,
+    ) -> Result<bool, LiveError> {
         if !places.is_same(self.process, patch.at) {
             return Ok(true);
         }

@@ -1,7 +1,7 @@
-//! A file that tells perf the names of new code: `/tmp/perf-PID.map`, in the process's own tree of
+//! A file that tells perf the names of rewritten text: `/tmp/perf-PID.map`, in the process's own tree of
 //! files and by the number that it has there.
 //!
-//! Everybody may write to that folder, so nothing is followed that somebody else may have put
+//! Everybody may write to that folder, so nothing is followed that another process may have put
 //! there, and only the very file that we made is ever removed.
 
 use std::fs::{self, File, OpenOptions};

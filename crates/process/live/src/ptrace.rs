@@ -283,7 +283,7 @@ pub(crate) fn peek(tid: i32, block: bool) -> io::Result<Option<Report>> {
     Ok(Some(Report { tid, what }))
 }
 
-/// The program that [`crate::run_beside`] waits for, and how it has ended if the kernel told that
+/// The program that [`crate::run_untraced`] waits for, and how it has ended if the kernel told that
 /// to [`take_end`]: to one of us it tells it, once.
 static AWAITED: Mutex<Option<(i32, Option<ExitStatus>)>> = Mutex::new(None);
 

@@ -1,4 +1,4 @@
-//! What in a halted process leads into some memory: whether new code can be returned to, and
+//! What in a halted process leads into some memory: whether rewritten text can be returned to, and
 //! whether a thread is at a place that is to be changed.
 //!
 //! A thread comes to code by its program counter, by a return address on its stack, by what a
@@ -8,12 +8,12 @@
 use std::ops::ControlFlow;
 
 use crate::error::LiveError;
-use crate::halt::Halted;
 use crate::maps::{Extent, LiveAddr, Mapping, PAGE};
 use crate::pagemap::Pagemap;
+use crate::pause::Paused;
 use crate::process::Process;
 use crate::ptrace::general;
-use crate::returns::Returns;
+use crate::return_table::ReturnTable;
 use crate::thread::{Thread, USER_CS};
 
 /// Ranges of addresses, in order and apart.
@@ -45,7 +45,7 @@ impl Ranges {
     }
 }
 
-/// More memory than this is not searched while a process stands still: it takes a millisecond for
+/// More memory than this is not searched while a process is paused: it takes a millisecond for
 /// two or three megabytes.
 const MOST_HALTED: u64 = 1 << 20;
 /// Nor is it where so much is mapped, used or not: the kernel is asked which of it is.
@@ -66,7 +66,7 @@ const LARGEST_GUARD: u64 = 1 << 20;
 /// Where glibc keeps what it hides saved addresses with, from the thread's fs base.
 const POINTER_GUARD: u64 = 0x30;
 
-impl Halted<'_> {
+impl Paused<'_> {
     /// Addresses of code that threads stand at, or may return to by what is on their stacks, as
     /// far as they lie in `ranges` and `returns` does not say otherwise.
     ///
@@ -76,7 +76,7 @@ impl Halted<'_> {
     pub fn on_stacks(
         &self,
         ranges: &Ranges,
-        returns: &Returns,
+        returns: &ReturnTable,
     ) -> Result<Vec<LiveAddr>, LiveError> {
         self.on_stacks_within(|_| ranges, returns)
     }
@@ -85,7 +85,7 @@ impl Halted<'_> {
     pub(crate) fn on_stacks_within<'r>(
         &self,
         within: impl Fn(&Thread) -> &'r Ranges,
-        returns: &Returns,
+        returns: &ReturnTable,
     ) -> Result<Vec<LiveAddr>, LiveError> {
         let mut found = Vec::new();
         let mut stacks = Stacks::new(self.process);
@@ -252,7 +252,7 @@ pub(crate) fn sleeper_returns_to(process: &Process, ranges: &Ranges) -> bool {
             .map_while(|field| u64::from_str_radix(field.strip_prefix("0x")?, 16).ok());
         if let (Some(instruction), Some(pointer)) = (fields.next(), fields.next()) {
             let mut there = ranges.contains(instruction);
-            // A stack that cannot be read is looked at again when its thread stands still.
+            // A stack that cannot be read is looked at again when its thread is paused.
             let _ = stacks.search(pointer, ranges, &mut |_, _| there = true);
             if there {
                 return true;
@@ -387,7 +387,7 @@ impl OwnMemory {
         OwnMemory { runs, mapped, dead, guard: view.guard }
     }
 
-    /// Whether it is too much to be searched while the process stands still.
+    /// Whether it is too much to be searched while the process is paused.
     pub fn is_large(&self) -> bool {
         let used: u64 = self.runs.iter().map(|(start, end)| end - start).sum();
         used > MOST_HALTED || self.mapped > MOST_MAPPED
@@ -397,7 +397,7 @@ impl OwnMemory {
     /// those in `known`. What is saved in memory is where a call returns to, or where a signal interrupted
     /// what then was left for another stack.
     ///
-    /// This holds for a process that stands still, and also for one that runs if no thread of it
+    /// This holds for a process that is paused, and also for one that runs if no thread of it
     /// was in `ranges` when this began, nor returns there, and the only ways in are what is
     /// searched for. For a stack that sleeps stays where it is, and so do its words; and when it
     /// goes on, what it has called before from there has left its return address below the stack
@@ -405,7 +405,7 @@ impl OwnMemory {
     pub fn lead_into(
         &self,
         process: &Process,
-        to: (&Ranges, &Returns),
+        to: (&Ranges, &ReturnTable),
         known: &Ranges,
     ) -> Option<Lead> {
         self.leads(process, to, known, 1, |_| true).first().copied()
@@ -416,7 +416,7 @@ impl OwnMemory {
     pub fn leads(
         &self,
         process: &Process,
-        (ranges, returns): (&Ranges, &Returns),
+        (ranges, returns): (&Ranges, &ReturnTable),
         known: &Ranges,
         most: usize,
         enough: impl Fn(&Lead) -> bool,
@@ -523,23 +523,23 @@ fn shown(word: u64, guard: u64) -> u64 {
 
 /// Whether a word at `at` may be where control goes on: behind a call, or where a signal has
 /// interrupted it. A number that was written over a part of an old address may look like another.
-fn may_lead(process: &Process, returns: &Returns, at: LiveAddr, word: u64) -> bool {
+fn may_lead(process: &Process, returns: &ReturnTable, at: LiveAddr, word: u64) -> bool {
     let behind = returns.contains(word).unwrap_or_else(|| is_behind_call(process, word));
     behind || is_interrupted(process, at.0)
 }
 
-/// Whether a word at `at` of a stack tells of new code. Nothing is known of data, and of code that
+/// Whether a word at `at` of a stack tells of rewritten text. Nothing is known of data, and of code that
 /// has no returns: it always does.
 pub(crate) fn counts_on_stack(
     process: &Process,
-    returns: &Returns,
+    returns: &ReturnTable,
     at: LiveAddr,
     word: u64,
 ) -> bool {
     returns.contains(word).is_none() || may_lead(process, returns, at, word)
 }
 
-/// Whether the instruction in front of `address` may be a call. New code is searched for, so its
+/// Whether the instruction in front of `address` may be a call. Rewritten text is searched for, so its
 /// bytes are there.
 fn is_behind_call(process: &Process, address: u64) -> bool {
     let mut bytes = [0; 8];

@@ -180,7 +180,7 @@ pub(crate) fn forward(pid: i32) {
     }
 }
 
-/// How many moments are on in which a process stands still for us, and, above that, what the terminal wants.
+/// How many moments are on in which a process is paused for us, and, above that, what the terminal wants.
 static MOMENTS: AtomicU32 = AtomicU32::new(0);
 /// It wants us to stop when none is on.
 const STOP_WANTED: u32 = 1 << 30;
@@ -189,7 +189,7 @@ const STOPPING_NOW: u32 = 1 << 31;
 /// By which signal.
 static STOP_BY: AtomicI32 = AtomicI32::new(0);
 
-/// Has Ctrl-Z, and the like, stop this process between moments only: whoever stands still for us would
+/// Has Ctrl-Z, and the like, stop this process between moments only: whoever is paused for us would
 /// stand until we go on. Call it once where no program is run ([`run`](crate::run)).
 ///
 /// # Errors
@@ -225,7 +225,7 @@ fn stop_if_wanted() {
     MOMENTS.fetch_and(!(STOPPING_NOW | STOP_WANTED), order);
 }
 
-/// While this exists, a process may stand still for us.
+/// While this exists, a process may are paused for us.
 pub(crate) struct Moment(());
 
 impl Moment {

@@ -1,4 +1,4 @@
-//! Threads that stand still, with their registers.
+//! Threads that are paused, with their registers.
 
 use std::time::Instant;
 
@@ -7,7 +7,7 @@ use crate::ptrace::{self, Registers};
 /// The code segment of 64-bit programs.
 pub(crate) const USER_CS: u64 = 0x33;
 
-/// A thread that stands still.
+/// A thread that is paused.
 #[derive(Debug)]
 pub(crate) struct Thread {
     pub(crate) tid: i32,
@@ -24,7 +24,7 @@ impl Thread {
 }
 
 impl Thread {
-    /// A thread that stands still, and ran until `since` at least; `None` if it was killed.
+    /// A thread that is paused, and ran until `since` at least; `None` if it was killed.
     pub(crate) fn look(tid: i32, since: Instant) -> Option<Thread> {
         Some(Thread { tid, registers: ptrace::registers(tid).ok()?, since })
     }

@@ -67,8 +67,8 @@ fn a_child_in_its_parents_memory_is_no_relative() {
     BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
     assert_eq!(line, "ready\n");
     let pid = child.id() as i32;
-    let relatives = relatives(&Process::open(pid).unwrap());
-    assert_eq!(relatives.iter().map(|relative| relative.pid).collect::<Vec<_>>(), [pid]);
+    let members_of = members_of(&Process::open(pid).unwrap());
+    assert_eq!(members_of.iter().map(|relative| relative.pid).collect::<Vec<_>>(), [pid]);
     child.kill().unwrap();
     child.wait().unwrap();
 }
@@ -227,7 +227,7 @@ fn a_moment_does_not_wait_for_those_that_execute_programs() {
     let counter = executed.clone();
     let mut recorder = Recorder::new(move |_| {
         counter.fetch_add(1, Ordering::Relaxed);
-        // New code for it takes long.
+        // Rewritten text for it takes long.
         std::thread::sleep(Duration::from_millis(400));
         None
     });
@@ -245,7 +245,7 @@ fn a_moment_does_not_wait_for_those_that_execute_programs() {
         while executed.load(Ordering::Relaxed) == 0 {
             std::thread::sleep(a_while);
         }
-        let moment = |_| process.while_halted(|_| Ok(())).map(|((), stood)| stood);
+        let moment = |_| process.while_paused(|_| Ok(())).map(|((), stood)| stood);
         (0..6).map(moment).collect()
     };
     let attached = attach(&process, &mut recorder, options(WaitFor::FirstProcess), work);

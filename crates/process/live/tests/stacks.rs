@@ -1,4 +1,4 @@
-//! Stacks that are searched while a process stands still.
+//! Stacks that are searched while a process is paused.
 
 mod common;
 use std::io::{BufRead, BufReader};
@@ -8,7 +8,7 @@ use std::time::Duration;
 use common::*;
 use fettle_live::*;
 
-/// Where `wide_stack.c` leads by its stack, with so many megabytes in use, and how long it stood still.
+/// Where `wide_stack.c` leads by its stack, with so many megabytes in use, and how long it was paused.
 fn found_on_stack(megabytes: &str) -> Result<(Vec<LiveAddr>, Duration), LiveError> {
     const MARK: u64 = 0x1234_5678_9abc;
     let mut command = Command::new(program("wide_stack"));
@@ -18,7 +18,7 @@ fn found_on_stack(megabytes: &str) -> Result<(Vec<LiveAddr>, Duration), LiveErro
     assert_eq!(line, "ready\n");
     let process = Process::open(child.id() as i32).unwrap();
     let marks = Ranges::new(vec![(MARK, MARK + 2)]);
-    let found = process.while_halted(|halted| halted.on_stacks(&marks, &Returns::default()));
+    let found = process.while_paused(|halted| halted.on_stacks(&marks, &ReturnTable::default()));
     child.kill().unwrap();
     child.wait().unwrap();
     found.map(|(found, stood)| (found.iter().map(|at| LiveAddr(at.0 - MARK)).collect(), stood))

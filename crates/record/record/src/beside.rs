@@ -171,7 +171,7 @@ fn follow(
                 }
                 !recording.outliving.recorded
             };
-            let status = fettle_live::run_beside(&launch, PERIOD, &mut |_| (), &mut tick);
+            let status = fettle_live::run_untraced(&launch, PERIOD, &mut |_| (), &mut tick);
             Ok(Some(status.map_err(not_found)?))
         }
         Target::Running(pids) => {

@@ -2,7 +2,7 @@
 //! their code runs, forgotten when they are closed.
 //!
 //! At `exec` a process is given a *helper*: a few pages near the loader with a door (see
-//! [`fettle_live::Door`]) that the loader's empty debug function is made to lead to, and a table
+//! [`fettle_live::DlopenHook`]) that the loader's empty debug function is made to lead to, and a table
 //! for unwinders (see [`fettle_rewrite::find_object`]). When a thread knocks at the door, we read
 //! the loader's list from the process and
 //!
@@ -28,8 +28,8 @@ use std::sync::Arc;
 use fettle_image::{Image, LinkAddr, unversioned};
 use fettle_lift::SkipReason;
 use fettle_live::{
-    Door, DoorStop, Entry, ExecStop, FileMap, LiveAddr, LiveError, Mapping, Patch, Prot, Purpose,
-    Region, Request, mapped_file,
+    DlopenHook, Entry, ExecStop, FileMap, HookStop, LiveAddr, LiveError, Mapping, Patch, Prot,
+    Purpose, Region, Request, mapped_file,
 };
 use fettle_rewrite::find_object::{self, Region as Known};
 use fettle_rewrite::{Linked, Plan};
@@ -37,7 +37,7 @@ use fettle_rewrite::{Linked, Plan};
 use crate::modules::{Module, Modules, Placed, open_image};
 use crate::room::{AddressSpace, find_lasting_room_beside};
 use crate::select::names_file;
-use crate::session::NewCode;
+use crate::session::Rewritten;
 use crate::unmet::Unmet;
 
 const PAGE: u64 = 4096;
@@ -53,7 +53,7 @@ const LONGEST_LIST: usize = 4096;
 /// Where a door goes in a process, near its loader, and what leads there.
 pub struct Hung {
     /// The door.
-    pub door: Door,
+    pub door: DlopenHook,
     /// Its code, and its table with room for unwinders' behind it.
     pub regions: [Region; 2],
     /// That room.
@@ -133,7 +133,7 @@ pub struct Opened<'a> {
 /// What a process has been given for its libraries.
 #[derive(Clone)]
 pub struct Space {
-    door: Door,
+    door: DlopenHook,
     /// A keeper answers for it.
     kept: bool,
     helper: u64,
@@ -199,7 +199,7 @@ struct Listed {
 /// What a recording hears of libraries.
 pub enum News {
     /// A module has its new code.
-    Mapped(NewCode),
+    Mapped(Rewritten),
     /// A library runs without probes.
     Refused(String, String),
 }
@@ -284,7 +284,7 @@ impl Libraries {
         let maps = regions.map(map).to_vec();
         let writes = vec![
             (door.code, door.code()),
-            (door.table, Door::empty_table().to_vec()),
+            (door.table, DlopenHook::empty_table().to_vec()),
             (jump.at, jump.after),
         ];
         let space = Space {
@@ -314,7 +314,7 @@ impl Libraries {
         }
         // SAFETY: `fd` was just made and belongs to nobody else.
         let file = unsafe { File::from_raw_fd(fd) };
-        file.set_len(CODE_LEN + Door::TABLE_LEN + REGIONS_LEN)?;
+        file.set_len(CODE_LEN + DlopenHook::TABLE_LEN + REGIONS_LEN)?;
         let zeros: Arc<OwnedFd> = Arc::new(file.into());
         self.zeros = Some(zeros.clone());
         Ok(zeros)
@@ -326,7 +326,7 @@ impl Libraries {
         &mut self,
         space: &mut Space,
         modules: &mut Modules,
-        (stop, keeper): (&DoorStop, &mut Option<Box<dyn Keeper>>),
+        (stop, keeper): (&HookStop, &mut Option<Box<dyn Keeper>>),
         done: Option<Vec<Result<(), LiveError>>>,
         news: &mut Vec<News>,
     ) -> Vec<Request> {
@@ -362,7 +362,7 @@ impl Libraries {
         }
         let mut taken = Vec::new();
         for new in fresh {
-            if requests.len() + 2 > Door::REQUESTS {
+            if requests.len() + 2 > DlopenHook::REQUESTS {
                 // The rest when these are mapped.
                 break;
             }
@@ -385,7 +385,7 @@ impl Libraries {
 
 /// A thread that has knocked, with who answers for what is done, if somebody does.
 struct Visit<'a> {
-    stop: &'a DoorStop,
+    stop: &'a HookStop,
     keeper: Option<&'a mut (dyn Keeper + 'static)>,
 }
 
@@ -449,7 +449,7 @@ impl Libraries {
         space: &Space,
         listed: &[Listed],
         maps: &[Mapping],
-        stop: &DoorStop,
+        stop: &HookStop,
     ) -> Option<u64> {
         for l in listed {
             let Some(mapping) = mapping_of(l, maps) else { continue };
@@ -538,7 +538,7 @@ impl Loader {
     /// When there is no room.
     pub fn hang(&self, base: u64, alive: u64, space: AddressSpace<'_>) -> Result<Hung, String> {
         let no_room = "no room near its loader";
-        let data_len = Door::TABLE_LEN + REGIONS_LEN;
+        let data_len = DlopenHook::TABLE_LEN + REGIONS_LEN;
         let code = find_lasting_room_beside(&self.image, base, CODE_LEN + data_len, space)
             .ok_or(no_room)?;
         let code = LiveAddr(code.0.wrapping_add(base));
@@ -549,9 +549,9 @@ impl Loader {
         let region = |at, len, prot| Region { at, len, prot, shared: false };
         let (alive, state) = (LiveAddr(alive), Some(r_debug.offset(R_STATE)));
         Ok(Hung {
-            door: Door { code, table, alive, state },
+            door: DlopenHook { code, table, alive, state },
             regions: [region(code, CODE_LEN, CODE), region(table, data_len, DATA)],
-            regions_at: table.offset(Door::TABLE_LEN),
+            regions_at: table.offset(DlopenHook::TABLE_LEN),
             r_debug,
             jump: Patch { at: LiveAddr(debug_state), before, after, purpose: Purpose::Jump },
         })
@@ -610,7 +610,7 @@ impl Space {
     /// for unwinders of which `used` regions are in use. `r_debug` is where its loader tells of those
     /// that it has already: in that list, by record and base, are `known`.
     pub fn of_running(
-        door: Door,
+        door: DlopenHook,
         (regions_at, used): (LiveAddr, usize),
         r_debug: LiveAddr,
         known: impl IntoIterator<Item = (LiveAddr, u64)>,
@@ -631,12 +631,12 @@ impl Space {
     }
 
     /// The door, if its knocking threads stand at `at`.
-    pub fn door(&self, at: LiveAddr) -> Option<Door> {
-        (self.door.knocked_at() == at).then_some(self.door)
+    pub fn door(&self, at: LiveAddr) -> Option<DlopenHook> {
+        (self.door.hook_address() == at).then_some(self.door)
     }
 
     /// The loader's list of libraries, of all its namespaces; `None` while it changes.
-    fn list(&self, stop: &DoorStop) -> Option<Vec<Listed>> {
+    fn list(&self, stop: &HookStop) -> Option<Vec<Listed>> {
         let mut all: Vec<Listed> = Vec::new();
         let mut r_debug = self.r_debug;
         let mut namespaces = 0;
@@ -662,7 +662,7 @@ impl Space {
     }
 
     /// Drops libraries that are no longer listed.
-    fn forget(&mut self, listed: &[Listed], stop: &DoorStop, unmaps: &mut Vec<Region>) {
+    fn forget(&mut self, listed: &[Listed], stop: &HookStop, unmaps: &mut Vec<Region>) {
         let gone: Vec<u64> = self
             .known
             .iter()
@@ -672,7 +672,7 @@ impl Space {
             .map(|(at, _)| *at)
             .collect();
         for at in gone {
-            if unmaps.len() + 2 > Door::REQUESTS {
+            if unmaps.len() + 2 > DlopenHook::REQUESTS {
                 break;
             }
             let Some(Library { probed: Some(probed), .. }) = self.known.remove(&at) else {
@@ -687,7 +687,7 @@ impl Space {
         LiveAddr(self.regions_at + (index as u64 + 1) * Known::SIZE)
     }
 
-    fn drop_region(&mut self, index: usize, stop: &DoorStop) {
+    fn drop_region(&mut self, index: usize, stop: &HookStop) {
         let at = self.region_at(index);
         // If the process is gone there is nothing to drop.
         let _ = stop.write(&[(at, Known::UNUSED.to_bytes()[..8].to_vec())]);
@@ -695,7 +695,7 @@ impl Space {
     }
 
     /// Enters a region; readers see it whole or not at all.
-    fn add_region(&mut self, region: Known, stop: &DoorStop) -> Result<usize, String> {
+    fn add_region(&mut self, region: Known, stop: &HookStop) -> Result<usize, String> {
         let index = self
             .regions
             .iter()
@@ -716,7 +716,7 @@ impl Space {
     }
 
     /// Puts our code before the C library's `_dl_find_object`, if there is such a function.
-    fn redirect_find_object(&mut self, target: Option<u64>, stop: &DoorStop) {
+    fn redirect_find_object(&mut self, target: Option<u64>, stop: &HookStop) {
         let Some(target) = target else {
             self.find_object = FindObject::Done;
             return;
@@ -747,7 +747,7 @@ impl Space {
         new: &Listed,
         path: &Path,
         modules: &mut Modules,
-        stop: &DoorStop,
+        stop: &HookStop,
         maps: &[Mapping],
         taken: &mut Vec<(u64, u64)>,
     ) -> Result<Option<Candidate>, String> {
@@ -837,7 +837,7 @@ impl Space {
                     self.known.insert(library.link_map, Library { base: library.base, probed });
                     let (module, bias, [text, _]) = (library.module, library.base, parts);
                     let (text, text_len) = (text.at, text.len);
-                    news.push(News::Mapped(NewCode { module, text, text_len, bias }));
+                    news.push(News::Mapped(Rewritten { module, text, text_len, bias }));
                 }
                 Err(reason) => {
                     news.push(News::Refused(library.path.display().to_string(), reason));
@@ -934,7 +934,7 @@ pub fn headers_patch(
 }
 
 /// What leads a library to its new code, whose code in memory must be what its file says there.
-fn jumps(library: &Candidate, image: &Image, stop: &DoorStop) -> Result<Vec<Patch>, String> {
+fn jumps(library: &Candidate, image: &Image, stop: &HookStop) -> Result<Vec<Patch>, String> {
     let mut page = (u64::MAX, Vec::new());
     let mut jumps = Vec::with_capacity(library.placed.linked.writes.len());
     for (at, bytes) in &library.placed.linked.writes {

@@ -13,7 +13,7 @@ use fettle_code::Mode;
 use fettle_image::{Image, LinkAddr};
 use fettle_lift::SkipReason;
 use fettle_live::{
-    Birth, Door, DoorStop, ExecStop, ExitStatus, FaultStop, FileMap, Injection, LiveAddr,
+    Birth, DlopenHook, ExecStop, ExitStatus, FaultStop, FileMap, HookStop, Injection, LiveAddr,
     LiveError, Prot, Request, Session,
 };
 use fettle_trace::{
@@ -188,14 +188,14 @@ pub struct Attached {
     /// Where the slots are.
     pub slots_at: LiveAddr,
     /// New code.
-    pub codes: Vec<NewCode>,
+    pub codes: Vec<Rewritten>,
     /// Who gives them doors for libraries that they open later, if somebody does.
     pub keeper: Option<Box<dyn Keeper>>,
 }
 
 /// New code where a process has it.
 #[derive(Clone, Copy, Debug)]
-pub struct NewCode {
+pub struct Rewritten {
     /// Which module of the session it is of.
     pub module: usize,
     /// Where it begins.
@@ -329,8 +329,8 @@ impl<'a> Recorder<'a> {
     }
 
     /// A module of a process has its new code.
-    fn mapped(&mut self, pid: i32, code: &NewCode) {
-        let NewCode { module, text, text_len, bias } = code;
+    fn mapped(&mut self, pid: i32, code: &Rewritten) {
+        let Rewritten { module, text, text_len, bias } = code;
         let (module_id, process) = (*module as u32, pid as u32);
         self.done.mappings.push(Mapping { module: module_id, pid: process, base: *bias });
         if let Some(sampled) = &mut self.sampled {
@@ -922,14 +922,14 @@ impl Session for Recorder<'_> {
         }
     }
 
-    fn door(&mut self, pid: i32, at: LiveAddr) -> Option<Door> {
+    fn door(&mut self, pid: i32, at: LiveAddr) -> Option<DlopenHook> {
         self.open_door(pid);
         self.processes.get(&pid)?.space.as_ref()?.door(at)
     }
 
     fn knocked(
         &mut self,
-        stop: &DoorStop,
+        stop: &HookStop,
         done: Option<Vec<Result<(), LiveError>>>,
     ) -> Vec<Request> {
         let space = self.processes.get_mut(&stop.pid).and_then(|p| p.space.as_mut());

@@ -53,7 +53,7 @@ impl Collector {
     /// Serves recorders until `stop` is set; then their connections are cut, and what has arrived
     /// is whole.
     pub fn run(&self, stop: &AtomicBool) {
-        let door = Arc::new(Door::default());
+        let door = Arc::new(DlopenHook::default());
         let mut last_tick = Instant::now();
         while !stop.load(Ordering::Relaxed) {
             match self.listener.accept() {
@@ -76,7 +76,7 @@ impl Collector {
     }
 
     /// Serves a connection in a thread of its own, if there is room for it.
-    fn admit(&self, socket: TcpStream, from: SocketAddr, door: &Arc<Door>) {
+    fn admit(&self, socket: TcpStream, from: SocketAddr, door: &Arc<DlopenHook>) {
         let address = from.ip();
         let limits = self.hub.limits;
         let (hub, config) = (self.hub.clone(), self.config.clone());
@@ -115,7 +115,7 @@ fn answer(socket: TcpStream, peer: &str, hub: &Hub, config: Arc<ServerConfig>) -
 
 /// Who is inside.
 #[derive(Debug, Default)]
-struct Door {
+struct DlopenHook {
     inside: Mutex<HashMap<IpAddr, usize>>,
     complained: Mutex<HashMap<IpAddr, (Instant, u32)>>,
 }
@@ -123,7 +123,7 @@ struct Door {
 /// Complaints at once of one address.
 const COMPLAINTS_AT_ONCE: u32 = 8;
 
-impl Door {
+impl DlopenHook {
     fn open(&self) -> usize {
         self.inside.lock().unwrap_or_else(PoisonError::into_inner).values().sum()
     }
@@ -158,7 +158,7 @@ impl Door {
 
 /// A place inside, given back however the thread ends.
 struct Entered {
-    door: Arc<Door>,
+    door: Arc<DlopenHook>,
     address: IpAddr,
 }
 

@@ -4,12 +4,12 @@
 //! it shares with us, where each of its threads has a slot, and copies of its functions with
 //! probes. From before the first jump to them is written until the end it is followed, so that
 //! threads and children which are born meanwhile have slots of their own. Then it is let go of, and
-//! all of it is taken back. Its relatives are given the same at the same places, one after the other.
+//! all of it is reverted. Its relatives are given the same at the same places, one after the other.
 //!
 //! Libraries that are opened meanwhile are recorded from their first instruction on (see
 //! [`crate::doors`]).
 //!
-//! What a thread was in the middle of when it began stays in old code until it is called again: a
+//! What a thread was in the middle of when it began stays in original text until it is called again: a
 //! recording begins with the calls that begin after it.
 
 use std::collections::{HashMap, VecDeque};
@@ -35,21 +35,21 @@ use fettle_record::slots::Slots;
 use fettle_record::{Options, Outcome, RecordError};
 
 use crate::Wanted;
-use crate::doors::Doors;
+use crate::dlopen_hooks::DlopenHooks;
 use crate::error::TuneError;
-use crate::everywhere::{TakenBack, disinherit, disown, take_back};
-use crate::family::Family;
+use crate::group::ProcessGroup;
+use crate::group_patches::{Reverted, disinherit, disown, revert};
 use crate::install::{self, Installed, Installing};
 use crate::module::{self, Module, Recipe};
-use crate::new_code::NewCode;
+use crate::patch_sites::Callers;
+use crate::rewritten::Rewritten;
 use crate::several::Several;
 use crate::stop::Stop;
 use crate::target::{LOADING, Target};
-use crate::ways::Callers;
 
 /// Far from what loaders and allocators use.
 const SLOTS_FROM: u64 = 0x2b5c_0000_0000;
-/// So long threads have to leave new code: nobody wants to wait longer for a trace.
+/// So long threads have to leave rewritten text: nobody wants to wait longer for a trace.
 const PATIENCE: Duration = Duration::from_secs(3);
 
 /// What came of a recording.
@@ -58,7 +58,7 @@ pub struct Recorded {
     pub outcome: Outcome,
     /// What the process that was named was given.
     pub installed: Installed,
-    /// How long threads stood still, each time, but for the last, when each is let go by itself.
+    /// How long threads was paused, each time, but for the last, when each is let go by itself.
     pub stops: Vec<Duration>,
     /// Processes that have their own code again, but still have memory of ours, and why.
     pub stuck: Vec<(i32, String)>,
@@ -94,7 +94,7 @@ pub fn record(
     let stop = Stop(watch.0);
     let explained = |error: TuneError| explained(process, error);
     let target = Target::when_loaded(process, LOADING, &|| stop.is_wanted()).map_err(explained)?;
-    let mut family = Family::of(process, alone);
+    let mut family = ProcessGroup::of(process, alone);
     let planned = plan(&target, &family, (options, folder), stop).map_err(explained)?;
     let Planned { session, codes, known, mut notes, region, doors } = planned;
     let mut journal = Journal::create(folder, process)?;
@@ -102,7 +102,7 @@ pub fn record(
     let (slots, installing, mut stops) = match prepare(&target, &mut journal, new, options) {
         Ok(prepared) => prepared,
         Err(error) => {
-            new.take_back(folder, ([journal].into(), HashMap::new()))?;
+            new.revert(folder, ([journal].into(), HashMap::new()))?;
             return Err(explained(error));
         }
     };
@@ -132,7 +132,7 @@ pub fn record(
             recorder.notes.extend(without_doors(&changed.without_doors));
             // The trace is made meanwhile.
             let back = changed.give_back();
-            undoing = Some(scope.spawn(move || new.take_back(folder, back)));
+            undoing = Some(scope.spawn(move || new.revert(folder, back)));
             let (new, status) = followed?;
             installed = new;
             Ok(status)
@@ -142,7 +142,7 @@ pub fn record(
             Some(undoing) => {
                 undoing.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
             }
-            None => new.take_back(folder, changed.give_back()),
+            None => new.revert(folder, changed.give_back()),
         };
         (outcome, taken_back)
     });
@@ -154,29 +154,29 @@ pub fn record(
 /// What every process is given.
 #[derive(Clone, Copy)]
 struct New<'a> {
-    codes: &'a [Arc<NewCode>],
+    codes: &'a [Arc<Rewritten>],
     /// Where its threads have their slots.
     region: Region,
     /// For libraries that it opens later, if those are wanted.
-    doors: Option<&'a Doors>,
+    doors: Option<&'a DlopenHooks>,
 }
 
 impl New<'_> {
-    /// Takes it back: what undo logs tell of, new code of libraries that were opened later being known.
-    fn take_back(
+    /// Takes it back: what undo logs tell of, rewritten text of libraries that were opened later being known.
+    fn revert(
         &self,
         folder: &Path,
-        (journals, opened): (VecDeque<Journal>, HashMap<i32, Vec<Arc<NewCode>>>),
-    ) -> Result<TakenBack, TuneError> {
+        (journals, opened): (VecDeque<Journal>, HashMap<i32, Vec<Arc<Rewritten>>>),
+    ) -> Result<Reverted, TuneError> {
         let codes = |pid: i32| {
             let own = opened.get(&pid).map_or(self.codes, |codes| &codes[..]);
             own.iter().map(|code| &**code).collect()
         };
-        take_back(folder, journals, &codes, PATIENCE)
+        revert(folder, journals, &codes, PATIENCE)
     }
 }
 
-/// Processes that have new code, or are about to have it.
+/// Processes that have rewritten text, or are about to have it.
 struct Changed<'a> {
     /// The one that was named.
     target: &'a Target<'a>,
@@ -184,20 +184,20 @@ struct Changed<'a> {
     /// The slots' memory.
     memory: BorrowedFd<'a>,
     folder: &'a Path,
-    /// Undo logs of those whose doors are not open.
+    /// Undo logs of those whose dlopen hooks are not open.
     journals: VecDeque<Journal>,
-    /// How long threads of the others stood still, each time.
+    /// How long threads of the others was paused, each time.
     stops: Vec<Duration>,
-    /// What is told of those that have no door.
+    /// What is told of those that have no dlopen hook.
     without_doors: Vec<(i32, String)>,
 }
 
 impl Changed<'_> {
-    /// Leads all to their new code, and waits until the recording is to end.
+    /// Leads all to their rewritten text, and waits until the recording is to end.
     fn work(
         &mut self,
         installing: Installing<'_>,
-        family: &mut Family<'_>,
+        family: &mut ProcessGroup<'_>,
         following: &Following,
         (duration, stop): (Option<Duration>, Stop<'_>),
     ) -> Result<Installed, TuneError> {
@@ -207,7 +207,7 @@ impl Changed<'_> {
         Ok(installed)
     }
 
-    /// Leads the process that was named to its new code.
+    /// Leads the process that was named to its rewritten text.
     fn lead_first(&mut self, installing: Installing<'_>) -> Result<Installed, TuneError> {
         let (process, table) = (self.target.process, installing.table());
         match installing.finish(&mut self.journals[0]) {
@@ -221,7 +221,7 @@ impl Changed<'_> {
         }
     }
 
-    /// Opens the door of a process whose log is the newest.
+    /// Opens the dlopen hook of a process whose log is the newest.
     fn open_door(&mut self, process: &Process, table: Option<(LiveAddr, usize)>) {
         let Some(doors) = self.new.doors else { return };
         let Some(journal) = self.journals.pop_back() else { return };
@@ -233,9 +233,9 @@ impl Changed<'_> {
         }
     }
 
-    /// All undo logs, and the new code of processes that have libraries of their own.
-    fn give_back(&mut self) -> (VecDeque<Journal>, HashMap<i32, Vec<Arc<NewCode>>>) {
-        let (opened, codes) = self.new.doors.map(Doors::take).unwrap_or_default();
+    /// All undo logs, and the rewritten text of processes that have libraries of their own.
+    fn give_back(&mut self) -> (VecDeque<Journal>, HashMap<i32, Vec<Arc<Rewritten>>>) {
+        let (opened, codes) = self.new.doors.map(DlopenHooks::take).unwrap_or_default();
         self.journals.extend(opened);
         (std::mem::take(&mut self.journals), codes)
     }
@@ -244,7 +244,7 @@ impl Changed<'_> {
     /// process that is followed already has what that one has.
     fn take_in(
         &mut self,
-        family: &mut Family<'_>,
+        family: &mut ProcessGroup<'_>,
         following: &Following,
         stop: Stop<'_>,
     ) -> Result<(), TuneError> {
@@ -256,19 +256,19 @@ impl Changed<'_> {
         })
     }
 
-    /// Gives a relative what the first has, follows it, and leads it to its new code. What fails is
+    /// Gives a relative what the first has, follows it, and leads it to its rewritten text. What fails is
     /// taken back at the end.
     fn take_in_one(&mut self, process: &Process, following: &Following) -> Result<(), TuneError> {
         let by_door = self.new.doors.map(|doors| doors.inherit(process)).transpose()?.flatten();
         if let Some((log, heir)) = by_door {
             disown(log, &heir)?;
-        } else if let Some((journal, heir)) = fettle_live::by_birth(&self.journals, process) {
+        } else if let Some((journal, heir)) = fettle_live::inherited_from(&self.journals, process) {
             disinherit(journal, &heir)?;
         }
         let target = self.target.of_relative(process);
         self.journals.push_back(Journal::create(self.folder, process)?);
         let journal = self.journals.back_mut().expect("just added");
-        let ((), stop) = process.while_halted(|halted| install::without_gs(halted))?;
+        let ((), stop) = process.while_paused(|halted| install::without_gs(halted))?;
         self.stops.push(stop);
         self.stops.extend(process.map_same(journal, self.new.region, self.memory)?);
         let installing = install_in(&target, journal, self.new)?;
@@ -280,8 +280,8 @@ impl Changed<'_> {
     }
 }
 
-/// Has the kernel's events of a family recorded, too.
-fn observe(kernel: Option<&Running>, family: &Family<'_>) -> Result<(), TuneError> {
+/// Has the kernel's events of a process group recorded, too.
+fn observe(kernel: Option<&Running>, family: &ProcessGroup<'_>) -> Result<(), TuneError> {
     let Some(kernel) = kernel else { return Ok(()) };
     for process in family.members() {
         match kernel.processes().observe_tree(process.pid() as u32) {
@@ -327,23 +327,23 @@ fn without_probes((path, why): &(PathBuf, String)) -> String {
     format!("{} ran without probes: {why}", path.display())
 }
 
-/// New code of all modules, which the process does not have yet.
+/// Rewritten text of all modules, which the process does not have yet.
 struct Planned {
     session: Modules,
-    codes: Vec<Arc<NewCode>>,
+    codes: Vec<Arc<Rewritten>>,
     /// The same, as the recorder knows it.
-    known: Vec<session::NewCode>,
+    known: Vec<session::Rewritten>,
     /// Modules that stay as they are, and why.
     notes: Vec<String>,
     /// Where the slots go.
     region: Region,
     /// For libraries that are opened later, if those are wanted and can be had.
-    doors: Option<Doors>,
+    doors: Option<DlopenHooks>,
 }
 
 fn plan(
     target: &Target<'_>,
-    family: &Family<'_>,
+    family: &ProcessGroup<'_>,
     (options, folder): (&Options, &Path),
     stop: Stop<'_>,
 ) -> Result<Planned, TuneError> {
@@ -361,7 +361,7 @@ fn plan(
         Wanted { libraries: options.libraries.clone(), selection: options.selection.clone() };
     let (modules, mut notes) = crate::lift(target, &wanted, stop)?;
     let doors = (!wanted.libraries.is_empty())
-        .then(|| Doors::plan(target, (region, &maps), folder))
+        .then(|| DlopenHooks::plan(target, (region, &maps), folder))
         .transpose();
     let (doors, no_doors) = doors.map_or_else(|why| (None, Some(why)), |doors| (doors, None));
     maps.extend(doors.iter().flat_map(|doors| doors.needs().0).copied().map(install::taken));
@@ -389,18 +389,18 @@ fn plan(
     }
 }
 
-/// Who answers for the doors, if there are any.
-fn keeper(doors: &Option<Doors>) -> Option<Box<dyn Keeper>> {
+/// Who answers for the dlopen hooks, if there are any.
+fn keeper(doors: &Option<DlopenHooks>) -> Option<Box<dyn Keeper>> {
     doors.clone().map(|doors| Box::new(doors) as Box<dyn Keeper>)
 }
 
-/// New code of a module, which becomes the session's next; or why it has none.
+/// Rewritten text of a module, which becomes the session's next; or why it has none.
 fn new_code(
     process: &Process,
     module: Module,
     options: &Options,
     (session, maps): (&mut Modules, &[Mapping]),
-) -> Result<(NewCode, session::NewCode), String> {
+) -> Result<(Rewritten, session::Rewritten), String> {
     let arguments = session.recorded(&module.image, &module.lifted.functions);
     let code = {
         let wants = module::wanted(&module.image, &options.selection);
@@ -421,7 +421,7 @@ fn new_code(
         // Those that it begets execute the same programs, and open the same libraries.
         session.is_of(added, file);
     }
-    let new = session::NewCode {
+    let new = session::Rewritten {
         module: added,
         text: code.text.at,
         text_len: code.text.len,
@@ -430,10 +430,10 @@ fn new_code(
     Ok((code, new))
 }
 
-/// Slots, new code that nothing leads to yet, and how long threads stood still.
+/// Slots, rewritten text that nothing leads to yet, and how long threads was paused.
 type Prepared<'a> = (Slots, Installing<'a>, Vec<Duration>);
 
-/// Gives the process memory and new code.
+/// Gives the process memory and rewritten text.
 fn prepare<'a>(
     target: &'a Target<'a>,
     journal: &mut Journal,
@@ -441,7 +441,7 @@ fn prepare<'a>(
     options: &Options,
 ) -> Result<Prepared<'a>, TuneError> {
     let (process, region) = (target.process, new.region);
-    let ((), stop) = process.while_halted(|halted| install::without_gs(halted))?;
+    let ((), stop) = process.while_paused(|halted| install::without_gs(halted))?;
     let no_memory = |error: LiveError| match &error {
         LiveError::Remote { source, .. } if source.kind() == ErrorKind::OutOfMemory => {
             let why = format!(
@@ -461,13 +461,13 @@ fn prepare<'a>(
     Ok((slots, installing, stops))
 }
 
-/// Gives a process new code.
+/// Gives a process rewritten text.
 fn install_in<'a>(
     target: &'a Target<'a>,
     journal: &mut Journal,
     New { codes, region, doors }: New<'a>,
 ) -> Result<Installing<'a>, TuneError> {
-    let besides = doors.map_or((&[][..], 0), Doors::needs);
+    let besides = doors.map_or((&[][..], 0), DlopenHooks::needs);
     let codes = codes.iter().map(|code| &**code);
     let installing = Installing::begin(target, journal, codes, besides)?;
     doors.map_or(Ok(()), |doors| doors.fill(target.process))?;

@@ -21,18 +21,18 @@ use fettle_trace::CounterKind;
 
 use crate::counters::{self, Copies, Counters};
 use crate::error::TuneError;
-use crate::everywhere::take_back;
-use crate::family::Family;
+use crate::group::ProcessGroup;
+use crate::group_patches::revert;
 use crate::install::{self, Installed};
-use crate::midway;
 use crate::module::{self, Module, Recipe};
-use crate::new_code::NewCode;
+use crate::osr;
+use crate::patch_sites::Callers;
 use crate::profile::ByFunction;
+use crate::rewritten::Rewritten;
 use crate::stop::Stop;
 use crate::switching::Ways;
 use crate::target::Target;
 use crate::targets::Targets;
-use crate::ways::Callers;
 
 /// So long threads have to leave copies with counters.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -57,7 +57,7 @@ pub struct Profile {
     pub early: usize,
     /// How copies with counters were installed in the process that was named.
     pub installed: Installed,
-    /// How long threads stood still, each time, in all processes.
+    /// How long threads was paused, each time, in all processes.
     pub stops: Vec<Duration>,
     /// In how many processes it was counted; those that they forked meanwhile are not among them,
     /// but count too.
@@ -67,12 +67,12 @@ pub struct Profile {
 }
 
 impl Profile {
-    /// Whether the processes that matter of a family can be changed anew.
+    /// Whether the processes that matter of a process group can be changed anew.
     ///
     /// # Errors
     ///
     /// When one of them still has copies with counters.
-    pub fn is_taken_back(&self, family: &Family<'_>) -> Result<(), TuneError> {
+    pub fn is_taken_back(&self, family: &ProcessGroup<'_>) -> Result<(), TuneError> {
         let lead = family.lead.pid();
         let first = family.members().next().map_or(lead, Process::pid);
         let Some((pid, why)) = self.stuck.iter().find(|(pid, _)| [lead, first].contains(pid))
@@ -108,14 +108,14 @@ struct Counting<'a> {
     counts: counters::Counts,
 }
 
-/// How many processes of a family count besides those that others were forked from.
+/// How many processes of a process group count besides those that others were forked from.
 const WORKERS: usize = 4;
 /// So long it is watched who works.
 const WATCHED: Duration = Duration::from_millis(200);
 
 /// Counts for `time`, and takes all of it back. Functions that run often count for an eighth of it
 /// only, and are taken to have gone on like that: they are told soon, and counting costs most in them.
-/// Of a family those count that use most processor
+/// Of a process group those count that use most processor
 /// time, the process that was named, and the oldest; whoever is forked from these counts with them.
 ///
 /// # Errors
@@ -123,7 +123,7 @@ const WATCHED: Duration = Duration::from_millis(200);
 /// When the process cannot be changed. Where threads do not leave the copies with counters, those stay
 /// mapped ([`Profile::is_taken_back`]), and `fettle undo` takes them away later.
 pub fn count(
-    (target, family): (&Target<'_>, &Family<'_>),
+    (target, family): (&Target<'_>, &ProcessGroup<'_>),
     folder: &Path,
     modules: &[Module],
     selection: &Selection,
@@ -165,7 +165,7 @@ pub struct Wait<'a> {
 ///
 /// When the process cannot be changed, and what waiting fails with.
 pub fn count_while(
-    (target, family): (&Target<'_>, &Family<'_>),
+    (target, family): (&Target<'_>, &ProcessGroup<'_>),
     folder: &Path,
     modules: &[Module],
     selection: &Selection,
@@ -177,7 +177,7 @@ pub fn count_while(
     let (mut counting, mut trouble) = begin_all((target, family), folder, &copies, stop)?;
     let mut profile = Profile { processes: counting.len(), ..Profile::default() };
     if trouble.is_none() {
-        let led = lead_in(&copies, &mut counting, &mut profile.stops);
+        let led = osr_entries(&copies, &mut counting, &mut profile.stops);
         trouble = led.err().map(TuneError::from);
     }
     let mut early = None;
@@ -201,7 +201,7 @@ pub fn count_while(
         undo.push_back(one.journal);
     }
     let codes = |_| copies.codes.iter().collect();
-    let taken_back = take_back(folder, undo, &codes, wait.taking_back)?;
+    let taken_back = revert(folder, undo, &codes, wait.taking_back)?;
     profile.stops.extend(taken_back.stops);
     profile.stuck = taken_back.stuck;
     if let Some(error) = trouble {
@@ -229,15 +229,15 @@ pub fn count_while(
 }
 
 /// Has threads count that are in functions already. These count to the end, however often they do.
-fn lead_in(
+fn osr_entries(
     copies: &Copies,
     counting: &mut [Counting<'_>],
     stops: &mut Vec<Duration>,
 ) -> Result<(), LiveError> {
-    let codes: Vec<&NewCode> = copies.codes.iter().collect();
+    let codes: Vec<&Rewritten> = copies.codes.iter().collect();
     let processes: Vec<&Process> = counting.iter().map(|one| one.process).collect();
     let journals = counting.iter_mut().map(|one| &mut one.journal);
-    midway::lead_in(&codes, &processes, journals, stops).map(drop)
+    osr::osr_entries(&codes, &processes, journals, stops).map(drop)
 }
 
 /// What counters of all processes held at some moment.
@@ -294,7 +294,7 @@ impl Reading {
 }
 
 /// Leads processes away from copies of functions that have counted enough. Gives how long threads
-/// stood still, each time.
+/// was paused, each time.
 fn retire(
     copies: &Copies,
     counting: &[Counting<'_>],
@@ -319,7 +319,7 @@ fn retire(
 /// Copies with counters of all functions of all modules.
 fn copies(
     target: &Target<'_>,
-    family: &Family<'_>,
+    family: &ProcessGroup<'_>,
     modules: &[Module],
     selection: &Selection,
 ) -> Result<Copies, TuneError> {
@@ -366,7 +366,7 @@ fn copies(
 }
 
 /// Who is to count, or to be looked at.
-pub(crate) fn workers(family: &Family<'_>, stop: Stop<'_>) -> Result<Vec<i32>, TuneError> {
+pub(crate) fn workers(family: &ProcessGroup<'_>, stop: Stop<'_>) -> Result<Vec<i32>, TuneError> {
     let times = || -> Vec<(i32, u64)> {
         let time = |p: &Process| Some((p.pid(), p.cpu_ns()?));
         family.members().filter_map(time).collect()
@@ -391,9 +391,9 @@ pub(crate) fn workers(family: &Family<'_>, stop: Stop<'_>) -> Result<Vec<i32>, T
     Ok(workers)
 }
 
-/// Has those of a family count who work; with what kept the process that was named from it.
+/// Has those of a process group count who work; with what kept the process that was named from it.
 fn begin_all<'a>(
-    (target, family): (&Target<'_>, &'a Family<'_>),
+    (target, family): (&Target<'_>, &'a ProcessGroup<'_>),
     folder: &Path,
     copies: &Copies,
     stop: Stop<'_>,
@@ -402,7 +402,7 @@ fn begin_all<'a>(
     let workers = workers(family, stop)?;
     let mut counting = Vec::new();
     for target in family.targets(target).iter().filter(|t| workers.contains(&t.process.pid())) {
-        // Borrowed from the family, as the target does.
+        // Borrowed from the process group, as the target does.
         let pid = target.process.pid();
         let Some(process) = family.members().find(|p| p.pid() == pid) else { continue };
         match begin(target, folder, copies) {
@@ -416,7 +416,7 @@ fn begin_all<'a>(
     Ok((counting, None))
 }
 
-/// Has a process count; takes back what was begun if that fails.
+/// Has a process count; reverts what was begun if that fails.
 fn begin(
     target: &Target<'_>,
     folder: &Path,

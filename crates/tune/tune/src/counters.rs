@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use fettle_live::{Journal, LiveAddr, LiveError, Mapping, Process, Prot, Region};
 
-use crate::new_code::NewCode;
+use crate::rewritten::Rewritten;
 
 const PAGE: u64 = 4096;
 /// Far from what loaders and allocators use, and no number that programs have for other reasons.
@@ -51,7 +51,7 @@ impl Counters {
         (0..self.banks).map(|bank| self.region.at.0 + bank * self.bank_bytes()).collect()
     }
 
-    /// Gives a process the memory of all banks. Also gives how long a thread stood still, each time.
+    /// Gives a process the memory of all banks. Also gives how long a thread was paused, each time.
     ///
     /// # Errors
     ///
@@ -108,9 +108,9 @@ impl Counters {
     }
 }
 
-/// Copies with counters, for all processes of a family.
+/// Copies with counters, for all processes of a process group.
 pub(crate) struct Copies {
-    pub(crate) codes: Vec<NewCode>,
+    pub(crate) codes: Vec<Rewritten>,
     /// Of each, the module and its first counter.
     pub(crate) places: Vec<(usize, u64)>,
     pub(crate) counters: Counters,

@@ -67,7 +67,7 @@ pub fn decide(
     }
     let chosen = lay_out(&code, &options);
     let before = Addresses::original(&code);
-    // New code begins at a page.
+    // Rewritten text begins at a page.
     let after = Addresses::of_pieces(&code, &chosen.layout.pieces, 1 << 32);
     let map = |addresses| CacheMap::new(&code, options.hot, addresses, options.geometry);
     let maps = (map(&before), map(&after));

@@ -1,11 +1,11 @@
-//! Putting new code into a process.
+//! Putting rewritten text into a process.
 //!
 //! First the process is given memory, for which one of its threads is needed for a moment; it is
 //! filled while the process runs, for nothing leads to it yet. Then all threads stop, unwinders are
-//! made to know the new code, and jumps to it are written, in several moments if there are many.
+//! made to know the rewritten text, and jumps to it are written, in several moments if there are many.
 //! Each step is in the journal before it is taken.
 //!
-//! How unwinders find new code: those that walk the loader's list (`dl_iterate_phdr`) see program
+//! How unwinders find rewritten text: those that walk the loader's list (`dl_iterate_phdr`) see program
 //! headers with one more segment and a merged `.eh_frame_hdr`, for the loader's record of the
 //! module is led to a copy of the headers. Since glibc 2.35 they ask `_dl_find_object` instead,
 //! which is made to begin with a look at a table of ours.
@@ -15,18 +15,18 @@ use std::time::Duration;
 use fettle_image::LinkAddr;
 use fettle_lift::TableKind;
 use fettle_live::{
-    Entry, Halted, Journal, Known, Left, LiveAddr, LiveError, Mapping, Names, Patch, Places,
-    Process, Prot, Purpose, Ranges, Record, Region, Returns,
+    Entry, Journal, Known, Left, LiveAddr, LiveError, MappedFiles, Mapping, Names, Patch, Paused,
+    Process, Prot, Purpose, Ranges, Record, Region, ReturnTable,
 };
 use fettle_record::room::{AddressSpace, find_lasting_room_beside};
 use fettle_rewrite::find_object;
 
 use crate::counters::{Counters, Counts};
 use crate::error::TuneError;
-use crate::new_code::{LeftAlone, NewCode, Reason};
+use crate::rewritten::{LeftUnmodified, Reason, Rewritten};
 use crate::switching::Ways;
 use crate::target::{Loaded, PHDR_SIZE, Target, word};
-use crate::{symbols, ways};
+use crate::{patch_sites, symbols};
 
 const PAGE: u64 = 4096;
 const CODE: Prot = Prot { read: true, write: false, exec: true };
@@ -35,25 +35,25 @@ const TABLE: Prot = Prot { read: true, write: false, exec: false };
 /// What was installed.
 #[derive(Clone, Debug, Default)]
 pub struct Installed {
-    /// Jumps that lead to new code: one for each function, and some for jump tables.
+    /// Jumps that lead to rewritten text: one for each function, and some for jump tables.
     pub jumps: usize,
-    /// Calls in old code that lead there at once.
+    /// Calls in original text that lead there at once.
     pub calls: usize,
     /// Slots of procedure linkage tables that do.
     pub slots: usize,
     /// Blocks of functions that threads were in, and entries of their tables, that do.
     pub midway: usize,
-    /// Ways besides those that the new code has wherever it is: slots, and the middle of functions.
+    /// Ways besides those that the rewritten text has wherever it is: slots, and the middle of functions.
     pub besides: Ways,
     /// Functions that stay as they are.
-    pub left: Vec<LeftAlone>,
-    /// How long threads stood still, each time.
+    pub left: Vec<LeftUnmodified>,
+    /// How long threads was paused, each time.
     pub stops: Vec<Duration>,
-    /// Most threads that stood still at once.
+    /// Most threads that was paused at once.
     pub threads: usize,
     /// Bytes that the process was given.
     pub bytes: u64,
-    /// Modules with new code that the process has not, or not where others have them.
+    /// Modules with rewritten text that the process has not, or not where others have them.
     pub missing: usize,
 }
 
@@ -80,7 +80,7 @@ impl Helper {
     }
 }
 
-/// Installs new code for several modules of a process.
+/// Installs rewritten text for several modules of a process.
 ///
 /// # Errors
 ///
@@ -88,12 +88,12 @@ impl Helper {
 pub fn install(
     target: &Target<'_>,
     journal: &mut Journal,
-    all: &[NewCode],
+    all: &[Rewritten],
 ) -> Result<Installed, TuneError> {
     Installing::begin(target, journal, all, (&[], 0))?.finish(journal)
 }
 
-/// Installs new code that counts, with counters that all threads are led to by their gs base.
+/// Installs rewritten text that counts, with counters that all threads are led to by their gs base.
 ///
 /// # Errors
 ///
@@ -101,16 +101,16 @@ pub fn install(
 pub(crate) fn install_counting(
     target: &Target<'_>,
     journal: &mut Journal,
-    all: &[NewCode],
+    all: &[Rewritten],
     counters: Counters,
 ) -> Result<(Installed, Counts), TuneError> {
     let process = target.process;
-    let ((), stop) = process.while_halted(|halted| without_gs(halted))?;
+    let ((), stop) = process.while_paused(|halted| without_gs(halted))?;
     let (counts, mut stops) = counters.map(process, journal)?;
     let mut installing = Installing::begin(target, journal, all, (&[], 0))?;
     let (bases, region) = (counters.bases(), counters.region());
     journal.add([Entry::GsBases(region.at, region.at.offset(region.len))])?;
-    let (threads, spread) = process.while_halted(|halted| {
+    let (threads, spread) = process.while_paused(|halted| {
         without_gs(halted)?;
         halted.spread_gs_bases(&bases)?;
         Ok(halted.threads())
@@ -123,7 +123,7 @@ pub(crate) fn install_counting(
 }
 
 /// Probes reach their memory through the gs base, which the process must not need itself.
-pub(crate) fn without_gs(halted: &Halted<'_>) -> Result<(), LiveError> {
+pub(crate) fn without_gs(halted: &Paused<'_>) -> Result<(), LiveError> {
     if halted.gs_bases().all(|base| base == 0) {
         return Ok(());
     }
@@ -131,27 +131,27 @@ pub(crate) fn without_gs(halted: &Halted<'_>) -> Result<(), LiveError> {
     Err(LiveError::Unattachable { pid, why })
 }
 
-/// New code that a process has, and that nothing leads to yet.
+/// Rewritten text that a process has, and that nothing leads to yet.
 pub(crate) struct Installing<'a> {
     target: &'a Target<'a>,
-    all: Vec<&'a NewCode>,
+    all: Vec<&'a Rewritten>,
     helper: Option<Helper>,
     installed: Installed,
 }
 
 impl<'a> Installing<'a> {
-    /// Gives the process new code, and memory that it needs `besides`. Unwinders' table has room for
-    /// `more` new code.
+    /// Gives the process rewritten text, and memory that it needs `besides`. Unwinders' table has room for
+    /// `more` rewritten text.
     pub(crate) fn begin(
         target: &'a Target<'a>,
         journal: &mut Journal,
-        all: impl IntoIterator<Item = &'a NewCode>,
+        all: impl IntoIterator<Item = &'a Rewritten>,
         (besides, more): (&[Region], usize),
     ) -> Result<Installing<'a>, TuneError> {
         let process = target.process;
         let mut installed = Installed::default();
         let (all, missing): (Vec<_>, Vec<_>) =
-            all.into_iter().partition(|code: &&NewCode| has(target, code));
+            all.into_iter().partition(|code: &&Rewritten| has(target, code));
         installed.missing = missing.len();
         if all.is_empty() {
             let why = "it has none of the modules that are to have new code".to_owned();
@@ -186,7 +186,7 @@ impl<'a> Installing<'a> {
         Ok(Installing { target, all, helper, installed })
     }
 
-    /// Where unwinders' table is, with so much new code in it, if there is one.
+    /// Where unwinders' table is, with so much rewritten text in it, if there is one.
     pub(crate) fn table(&self) -> Option<(LiveAddr, usize)> {
         Some((self.helper.as_ref()?.table.0.at, self.all.len()))
     }
@@ -195,14 +195,14 @@ impl<'a> Installing<'a> {
     pub(crate) fn finish(self, journal: &mut Journal) -> Result<Installed, TuneError> {
         let Installing { target, all, helper, mut installed } = self;
         let process = target.process;
-        let mut slots = ways::slots(process, &target.loaded, &all);
+        let mut slots = patch_sites::slots(process, &target.loaded, &all);
         let mut patches = patches(&helper, &all, &slots);
-        let places = Places::look(process, &patches);
+        let places = MappedFiles::look(process, &patches);
         // What has been closed by now is found out here, what is closed later by where it lies.
         let (all, closed): (Vec<_>, Vec<_>) = all.into_iter().partition(|code| has(target, code));
         installed.missing += closed.len();
         if !closed.is_empty() {
-            slots = ways::slots(process, &target.loaded, &all);
+            slots = patch_sites::slots(process, &target.loaded, &all);
             patches = self::patches(&helper, &all, &slots);
         }
         installed.besides.into = slots;
@@ -225,7 +225,7 @@ impl<'a> Installing<'a> {
 }
 
 /// All that is to be written, what unwinders need first.
-fn patches(helper: &Option<Helper>, all: &[&NewCode], slots: &[Patch]) -> Vec<Patch> {
+fn patches(helper: &Option<Helper>, all: &[&Rewritten], slots: &[Patch]) -> Vec<Patch> {
     let helper = helper.iter().map(|helper| &helper.jump);
     let headers = all.iter().map(|code| &code.headers);
     let jumps = all.iter().flat_map(|code| &code.jumps);
@@ -233,28 +233,28 @@ fn patches(helper: &Option<Helper>, all: &[&NewCode], slots: &[Patch]) -> Vec<Pa
     helper.chain(headers).chain(jumps).chain(calls).chain(slots).cloned().collect()
 }
 
-/// Writes down that a library which the process has just opened is about to be led to its new code,
+/// Writes down that a library which the process has just opened is about to be led to its rewritten text,
 /// `all` of what it has being known then.
 pub(crate) fn write_down_opened(
     process: &Process,
     journal: &mut Journal,
-    (code, record): (&NewCode, Record),
-    all: &[&NewCode],
+    (code, record): (&Rewritten, Record),
+    all: &[&Rewritten],
 ) -> Result<(), LiveError> {
     let patches: Vec<Patch> = [&code.headers].into_iter().chain(&code.jumps).cloned().collect();
-    let mut entries: Vec<Entry> = Places::look(process, &patches).entries().collect();
+    let mut entries: Vec<Entry> = MappedFiles::look(process, &patches).entries().collect();
     let path = code.path.to_string_lossy().into_owned();
     entries.extend([Entry::Loaded(path), Entry::Record(record)]);
     entries.extend(patches.iter().chain(&code.gates).cloned().map(Entry::Write));
-    // What is known of all other code is there already, and may be much: a program stands still
+    // What is known of all other code is there already, and may be much: a program is paused
     // meanwhile that opens a library.
-    let opened: Vec<&NewCode> = all.iter().copied().filter(|code| code.opened).collect();
+    let opened: Vec<&Rewritten> = all.iter().copied().filter(|code| code.opened).collect();
     journal.put_beside("opened", &returns(&opened).to_bytes())?;
     journal.add(entries)
 }
 
-/// Writes what others want to know of new code.
-fn put_beside(journal: &Journal, all: &[&NewCode]) -> Result<(), LiveError> {
+/// Writes what others want to know of rewritten text.
+fn put_beside(journal: &Journal, all: &[&Rewritten]) -> Result<(), LiveError> {
     let names = symbols::symbols(all);
     journal.put_beside("symbols", &symbols::object(all, &names))?;
     journal.put_beside("map", symbols::perf_map(&names).as_bytes())?;
@@ -262,12 +262,12 @@ fn put_beside(journal: &Journal, all: &[&NewCode]) -> Result<(), LiveError> {
     Ok(())
 }
 
-/// Where calls in new code come back to, copied jump tables, and landing pads, each with the same of the
+/// Where calls in rewritten text come back to, copied jump tables, and landing pads, each with the same of the
 /// original.
 /// What the agent calls in itself, and where it comes back to, is not among them: it calls nobody
 /// else, so that a thread is in it only if its program counter is, or was when a signal came.
-fn returns(all: &[&NewCode]) -> Returns {
-    let placed = |code: &&NewCode,
+fn returns(all: &[&Rewritten]) -> ReturnTable {
+    let placed = |code: &&Rewritten,
                   of: fn(&fettle_rewrite::PlannedFunction) -> &[(LinkAddr, u32)]| {
         let (text, bias) = (code.text.at, code.bias);
         let places = code.plan.functions.iter().flat_map(of);
@@ -276,7 +276,7 @@ fn returns(all: &[&NewCode]) -> Returns {
         };
         places.map(live).collect::<Vec<_>>()
     };
-    let tables = |code: &&NewCode, whole: bool| {
+    let tables = |code: &&Rewritten, whole: bool| {
         let live = |at: LinkAddr| LiveAddr(at.0.wrapping_add(code.bias));
         let copies = code.linked.tables.iter().zip(&code.plan.tables);
         let copies = copies.filter(|(_, table)| (table.kind == TableKind::Absolute) == whole);
@@ -287,11 +287,11 @@ fn returns(all: &[&NewCode]) -> Returns {
     let whole = all.iter().flat_map(|code| tables(code, true));
     let pads = all.iter().flat_map(|code| placed(code, |function| &function.crossings.pads));
     let headers = all.iter().flat_map(|code| headers(code));
-    Returns::new(all.iter().map(|code| code.text), known, whole, pads, headers)
+    ReturnTable::new(all.iter().map(|code| code.text), known, whole, pads, headers)
 }
 
 /// The copies of program headers, each with the original.
-fn headers(code: &NewCode) -> Vec<(LiveAddr, LiveAddr)> {
+fn headers(code: &Rewritten) -> Vec<(LiveAddr, LiveAddr)> {
     // Where they are, the entry point, how many there are.
     let known = &code.headers.before;
     let (at, count) = (word(known, 0), u64::from(u16::from_le_bytes([known[16], known[17]])));
@@ -299,9 +299,9 @@ fn headers(code: &NewCode) -> Vec<(LiveAddr, LiveAddr)> {
     copies.zip((0..count).map(|i| LiveAddr(at + i * PHDR_SIZE as u64))).collect()
 }
 
-/// Whether a process has the module of some new code, as its loader left it: another library may have
+/// Whether a process has the module of some rewritten text, as its loader left it: another library may have
 /// been opened in its place, with much the same bytes.
-pub fn has(target: &Target<'_>, code: &NewCode) -> bool {
+pub fn has(target: &Target<'_>, code: &Rewritten) -> bool {
     let process = target.process;
     let listed = |loaded: &Loaded| {
         (loaded.link_map, loaded.bias) == (code.link_map, code.bias)
@@ -312,7 +312,7 @@ pub fn has(target: &Target<'_>, code: &NewCode) -> bool {
 }
 
 /// What the journal is to know of where patches lie.
-fn surroundings(target: &Target<'_>, all: &[&NewCode], places: &Places) -> Vec<Entry> {
+fn surroundings(target: &Target<'_>, all: &[&Rewritten], places: &MappedFiles) -> Vec<Entry> {
     let mut entries: Vec<Entry> = places.entries().collect();
     let path = |loaded: &Loaded| Entry::Loaded(loaded.path.to_string_lossy().into_owned());
     entries.extend(target.loaded.iter().map(path));
@@ -329,9 +329,9 @@ fn surroundings(target: &Target<'_>, all: &[&NewCode], places: &Places) -> Vec<E
 fn write(
     target: &Target<'_>,
     names: Option<Names>,
-    (patches, places): (&[Patch], &Places),
+    (patches, places): (&[Patch], &MappedFiles),
     installed: &mut Installed,
-    all: &[&NewCode],
+    all: &[&Rewritten],
 ) -> Result<(), TuneError> {
     let iterates = target.iterates.iter();
     let guards = Ranges::new(iterates.map(|(start, end)| (start.0, end.0)).collect());
@@ -353,18 +353,18 @@ fn write(
             let entry = LinkAddr(patches[index].at.0.wrapping_sub(code.bias));
             let function = code.plan.functions.partition_point(|f| f.entry <= entry);
             let function = code.plan.functions.get(function.checked_sub(1)?)?;
-            Some(LeftAlone { entry, name: function.name.clone(), reason })
+            Some(LeftUnmodified { entry, name: function.name.clone(), reason })
         }));
     }
     Ok(())
 }
 
-/// What stands before `_dl_find_object`, for all new code and `more`; `None` if there is no such
+/// What stands before `_dl_find_object`, for all rewritten text and `more`; `None` if there is no such
 /// function. What is mapped `besides` has its place already.
 fn helper(
     target: &Target<'_>,
     journal: &Journal,
-    all: &[&NewCode],
+    all: &[&Rewritten],
     (besides, more): (&[Region], usize),
 ) -> Result<Option<Helper>, TuneError> {
     let Some(find_object) = &target.find_object else { return Ok(None) };

@@ -8,7 +8,7 @@ use std::time::Duration;
 use fettle_live::{Claim, Journal, Process};
 
 use crate::error::TuneError;
-use crate::everywhere::{is_there, log_by_birth, take_back};
+use crate::group_patches::{inherited_log, is_there, revert};
 
 /// So long it is waited for what may still lead to such code.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -18,10 +18,10 @@ const PATIENCE: Duration = Duration::from_secs(1);
 ///
 /// # Errors
 ///
-/// When another Fettle is at work on one that was to be claimed; when the process has new code that it is led to, or keeps what it had; when its log cannot be read.
+/// When another Fettle is at work on one that was to be claimed; when the process has rewritten text that it is led to, or keeps what it had; when its log cannot be read.
 pub fn clear(folder: &Path, process: &Process, alone: bool) -> Result<Claim, TuneError> {
     let pid = process.pid();
-    let others = if alone { Vec::new() } else { fettle_live::relatives(process) };
+    let others = if alone { Vec::new() } else { fettle_live::members_of(process) };
     let claim = Claim::of(pid, others.iter().map(|relative| relative.pid))?;
     let unfit = |why: String| TuneError::Unfit { pid, why };
     let own = |process: &Process| {
@@ -29,13 +29,13 @@ pub fn clear(folder: &Path, process: &Process, alone: bool) -> Result<Claim, Tun
     };
     let log = match own(process)? {
         Some(log) => Some(log),
-        None => log_by_birth(folder, process)?,
+        None => inherited_log(folder, process)?,
     };
     if log.is_some_and(|log| is_led(process, &log)) {
         return Err(unfit(format!("it is changed already: `fettle undo {pid}` first")));
     }
     let mut journals = VecDeque::new();
-    for relative in fettle_live::relatives(process) {
+    for relative in fettle_live::members_of(process) {
         let Ok(relative) = Process::open(relative.pid) else { continue };
         // The log of another that cannot be read, or that somebody uses, is in the way of that one alone.
         let Ok(Some(log)) = own(&relative) else { continue };
@@ -43,7 +43,7 @@ pub fn clear(folder: &Path, process: &Process, alone: bool) -> Result<Claim, Tun
             journals.extend(Journal::open(folder, relative.pid()).ok().flatten());
         }
     }
-    let taken_back = take_back(folder, journals, &|_| Vec::new(), PATIENCE)?;
+    let taken_back = revert(folder, journals, &|_| Vec::new(), PATIENCE)?;
     match taken_back.stuck.into_iter().find(|(stuck, _)| *stuck == pid) {
         None => Ok(claim),
         Some((_, why)) => Err(unfit(format!("it still has code of an earlier recording: {why}"))),

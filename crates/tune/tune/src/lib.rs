@@ -1,9 +1,9 @@
 //! Tuning a process while it runs: its hot code is laid out anew, and everything can be undone.
 //!
 //! [`Target`] knows the modules of a process. Of each, [`Module`] lifts the functions and makes
-//! [`NewCode`]; [`install`] puts that into the process. [`tune`] counts with copies that have
+//! [`Rewritten`]; [`install`] puts that into the process. [`tune`] counts with copies that have
 //! counters, has `fettle-place` decide, installs, compares, and keeps what is faster. What stops
-//! threads, writes and takes back is `fettle-live`. [`offline`] decides by what a trace has counted,
+//! threads, writes and reverts is `fettle-live`. [`offline`] decides by what a trace has counted,
 //! and changes nothing. [`recording`] counts without tuning, and makes a trace.
 #![forbid(unsafe_code)]
 
@@ -11,20 +11,21 @@ pub mod attached;
 pub mod count;
 mod counters;
 pub mod decide;
-mod doors;
+mod dlopen_hooks;
 mod error;
-mod everywhere;
-pub mod family;
+pub mod group;
+mod group_patches;
 pub mod install;
 pub mod leftovers;
 pub mod measure;
-mod midway;
 pub mod module;
-mod new_code;
 pub mod offline;
+mod osr;
 mod own_tables;
+mod patch_sites;
 pub mod profile;
 pub mod recording;
+mod rewritten;
 mod samples;
 mod several;
 mod stalls;
@@ -34,29 +35,28 @@ pub mod symbols;
 pub mod target;
 mod targets;
 mod tuning;
-mod ways;
 
 pub use counters::Counters;
 pub use decide::{Decided, Group};
 pub use error::TuneError;
-pub use everywhere::{install_everywhere, log_by_birth, undo_family};
-pub use family::Family;
 pub use fettle_place::figures::Row;
 pub use fettle_place::model::Geometry;
 pub use fettle_place::order::{Choice, Method, Modelled, Unit};
 pub use fettle_place::promote::Promoted;
+pub use group::ProcessGroup;
+pub use group_patches::{inherited_log, install_in_group, undo_group};
 pub use install::{Installed, install};
 pub use measure::{Measured, Work, WorkUnit};
-pub use midway::Seen;
 pub use module::{Module, Recipe};
-pub use new_code::{LeftAlone, NewCode, Reason};
+pub use osr::Seen;
+pub use patch_sites::Callers;
 pub use profile::{ByFunction, Fit, Saved, Subject};
+pub use rewritten::{LeftUnmodified, Reason, Rewritten};
 pub use several::Several;
 pub use stop::Stop;
 pub use switching::Ways;
 pub use target::{LOADING, Loaded, Target};
 pub use tuning::{News, Options, Outcome, tune};
-pub use ways::Callers;
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -111,22 +111,22 @@ pub fn lift(target: &Target<'_>, wanted: &Wanted, stop: Stop<'_>) -> Result<Lift
 
 /// Has the threads that lift and plan leave most of the processors to the program that is at work.
 /// To be called before any of them is there; later it does nothing.
-pub fn give_way() {
-    let behind = rayon::ThreadPoolBuilder::new().start_handler(|_| fettle_live::give_way());
+pub fn lower_priority() {
+    let behind = rayon::ThreadPoolBuilder::new().start_handler(|_| fettle_live::lower_priority());
     let _ = behind.build_global();
 }
 
-/// New code for all modules, each with its blocks in any order: for tests.
+/// Rewritten text for all modules, each with its blocks in any order: for tests.
 ///
 /// # Errors
 ///
 /// When none of them can be moved.
 pub fn shuffled(
-    (target, family): (&Target<'_>, &Family<'_>),
+    (target, family): (&Target<'_>, &ProcessGroup<'_>),
     modules: &[Module],
     selection: &Selection,
     seed: u64,
-) -> Result<Vec<NewCode>, TuneError> {
+) -> Result<Vec<Rewritten>, TuneError> {
     let mut maps = family.maps()?;
     let mut all = Vec::new();
     let mut trouble = String::new();

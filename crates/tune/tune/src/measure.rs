@@ -1,6 +1,6 @@
-//! Comparing old and new code in the process that runs them.
+//! Comparing old and rewritten text in the process that runs them.
 //!
-//! Code is switched by writing the jumps or what was there before ([`crate::switching`]). Old and new code
+//! Code is switched by writing the jumps or what was there before ([`crate::switching`]). Old and rewritten text
 //! run in turns, old-new-new-old and then new-old-old-new, so that what changes slowly weighs on
 //! both alike. Each turn gives the processor time that a unit of work took; each four turns give
 //! a ratio. Their mean and its 95 % confidence interval decide.
@@ -9,11 +9,11 @@ use std::process::Command;
 use std::time::Duration;
 
 use fettle_kernel_events::Tally;
-use fettle_live::{Places, Process};
+use fettle_live::{MappedFiles, Process};
 
 use crate::error::TuneError;
-use crate::family::Family;
-use crate::new_code::NewCode;
+use crate::group::ProcessGroup;
+use crate::rewritten::Rewritten;
 use crate::stop::Stop;
 use crate::switching::Ways;
 
@@ -62,28 +62,28 @@ pub struct Measured {
     pub high: f64,
     /// What a unit of work was.
     pub unit: WorkUnit,
-    /// Nanoseconds of processor time for a unit of work, by the old code and by the new.
+    /// Nanoseconds of processor time for a unit of work, by the original text and by the new.
     pub ns: (f64, f64),
     /// Rounds in which too little work was done to tell anything.
     pub idle: usize,
-    /// How long threads stood still for each switch.
+    /// How long threads was paused for each switch.
     pub stops: Vec<Duration>,
 }
 
 impl Measured {
-    /// Whether new code is faster for certain, as far as the interval says.
+    /// Whether rewritten text is faster for certain, as far as the interval says.
     pub fn is_gain(&self) -> bool {
         self.high < 1.0
     }
 
-    /// The difference that new code makes to processor time, with its interval.
+    /// The difference that rewritten text makes to processor time, with its interval.
     pub fn percent(&self) -> String {
         let percent = |ratio: f64| (ratio - 1.0) * 100.0;
         let (ratio, low, high) = (percent(self.ratio), percent(self.low), percent(self.high));
         format!("{ratio:+.1} % of processor time [95 % interval {low:+.1} to {high:+.1}]")
     }
 
-    /// Whether new code is slower for certain.
+    /// Whether rewritten text is slower for certain.
     pub fn is_loss(&self) -> bool {
         self.low > 1.0
     }
@@ -104,7 +104,7 @@ impl Measured {
         }
     }
 
-    /// Whether new code gains less than it did before, for certain.
+    /// Whether rewritten text gains less than it did before, for certain.
     pub fn is_less_than(&self, before: &Measured) -> bool {
         self.low > before.high
     }
@@ -119,12 +119,12 @@ const LONGEST_TURN: Duration = Duration::from_secs(2);
 /// Fewer rounds give no interval worth the name.
 pub const LEAST_ROUNDS: usize = 5;
 
-/// Old and new code of a process, or of a family.
+/// Old and rewritten text of a process, or of a process group.
 struct Switch<'a, 'b> {
-    family: &'a mut Family<'b>,
-    codes: &'a [NewCode],
+    family: &'a mut ProcessGroup<'b>,
+    codes: &'a [Rewritten],
     besides: &'a Ways,
-    places: Places,
+    places: MappedFiles,
     is_new: bool,
     stops: Vec<Duration>,
 }
@@ -134,7 +134,7 @@ impl Switch<'_, '_> {
         if self.is_new == new {
             return Ok(());
         }
-        // Whoever was forked meanwhile has new code by birth, and jumps as its parent had them.
+        // Whoever was forked meanwhile has rewritten text inherited over fork, and jumps as its parent had them.
         self.family.forget();
         self.family.look();
         let lead = self.family.lead.pid();
@@ -151,9 +151,9 @@ impl Switch<'_, '_> {
     }
 }
 
-/// What leads a process to its new code, and back. Functions that are not left for long call others
-/// in new code: gates lead those back, too.
-fn ways(process: &Process, (codes, besides): (&[NewCode], &Ways)) -> Ways {
+/// What leads a process to its rewritten text, and back. Functions that are not left for long call others
+/// in rewritten text: deopt jumps lead those back, too.
+fn ways(process: &Process, (codes, besides): (&[Rewritten], &Ways)) -> Ways {
     let mut ways = Ways::default();
     for code in codes {
         if is_there(process, code) {
@@ -166,22 +166,22 @@ fn ways(process: &Process, (codes, besides): (&[NewCode], &Ways)) -> Ways {
     ways
 }
 
-/// Whether new code is where it was put; else the process has none. What unwinders read never changes.
-fn is_there(process: &Process, code: &NewCode) -> bool {
+/// Whether rewritten text is where it was put; else the process has none. What unwinders read never changes.
+fn is_there(process: &Process, code: &Rewritten) -> bool {
     let from = code.eh_frame_hdr.0 - code.constants.at.0;
     let known = &code.linked.constants[from as usize..];
     let known = &known[..known.len().min(256)];
     process.read(code.eh_frame_hdr, known.len()).ok().as_deref() == Some(known)
 }
 
-/// Compares; `codes` are in place in all of the family, and are again afterwards.
+/// Compares; `codes` are in place in all of the process group, and are again afterwards.
 ///
 /// # Errors
 ///
 /// When the processes cannot be switched, or do no work that could be seen.
 pub fn measure(
-    family: &mut Family<'_>,
-    (codes, besides): (&[NewCode], &Ways),
+    family: &mut ProcessGroup<'_>,
+    (codes, besides): (&[Rewritten], &Ways),
     plan: &Plan,
     stop: Stop<'_>,
 ) -> Result<Measured, TuneError> {
@@ -209,7 +209,7 @@ pub fn measure(
     Ok(measured)
 }
 
-/// What rounds have shown, by old and by new code; how many have shown nothing; for what.
+/// What rounds have shown, by old and by rewritten text; how many have shown nothing; for what.
 type Rounds = (Vec<(f64, f64)>, usize, WorkUnit);
 
 /// Takes rounds until there are enough. One whose work could not be told is taken again; the last of the
@@ -249,7 +249,7 @@ fn take_rounds(
     Ok((rounds, idle, meter.unit()))
 }
 
-/// What a unit of work costs by old and by new code; `None` if too little was done in some turn.
+/// What a unit of work costs by old and by rewritten text; `None` if too little was done in some turn.
 fn take_round(
     switch: &mut Switch<'_, '_>,
     begins_new: bool,
@@ -299,7 +299,7 @@ impl Meter<'_> {
     }
 
     /// How much was done so far.
-    fn work(&self, family: &Family<'_>) -> Result<u64, TuneError> {
+    fn work(&self, family: &ProcessGroup<'_>) -> Result<u64, TuneError> {
         let pid = family.lead.pid();
         let unfit = |why: String| TuneError::Unfit { pid, why };
         match self {
@@ -334,7 +334,7 @@ impl Cost {
 }
 
 fn take_turn(
-    family: &Family<'_>,
+    family: &ProcessGroup<'_>,
     (meter, turn): (&Meter<'_>, Duration),
     stop: Stop<'_>,
 ) -> Result<Cost, TuneError> {
@@ -404,7 +404,7 @@ fn printed(pid: i32, command: &str) -> Result<Printed, TuneError> {
     Err(failed(why))
 }
 
-/// Mean and interval of what rounds have shown: cost by old code, cost by new code.
+/// Mean and interval of what rounds have shown: cost by original text, cost by rewritten text.
 fn evaluate(rounds: &[(f64, f64)], unit: WorkUnit) -> Measured {
     let count = rounds.len() as f64;
     let logarithms: Vec<f64> = rounds.iter().map(|(old, new)| (new / old).ln()).collect();

@@ -1,7 +1,7 @@
-//! New code for one module of a process.
+//! Rewritten text for one module of a process.
 //!
-//! A process that runs is not like one that starts: threads are in the old code, and go on in it
-//! until they leave its functions. A jump to new code may therefore cover nothing that old code
+//! A process that runs is not like one that starts: threads are in the original text, and go on in it
+//! until they leave its functions. A jump to rewritten text may therefore cover nothing that original text
 //! still comes back to: no block but the first that it covers, nothing behind a call. It may not
 //! lie across two pages either, for then it could be half there if we are killed.
 
@@ -17,11 +17,11 @@ use fettle_record::modules::{FileId, SlotOffsets, must_stay, open_image};
 use fettle_record::room::{AddressSpace, find_lasting_room};
 use fettle_rewrite::{LinkParameters, Linked, Plan, PlanOptions};
 
-use crate::new_code::{LeftAlone, NewCode, PAGE, Reason, gates};
 use crate::own_tables;
+use crate::patch_sites::{self, Callers};
 use crate::profile::Subject;
+use crate::rewritten::{LeftUnmodified, PAGE, Reason, Rewritten, gates};
 use crate::target::Loaded;
-use crate::ways::{self, Callers};
 
 const CODE: Prot = Prot { read: true, write: false, exec: true };
 const CONSTANTS: Prot = Prot { read: true, write: false, exec: false };
@@ -39,11 +39,11 @@ pub struct Module {
     pub lifted: Lifted,
     /// For each function, whether its bytes in the process are those of the file.
     same: Vec<bool>,
-    /// Where old code may come back to: starts of blocks, ends of calls; sorted.
+    /// Where original text may come back to: starts of blocks, ends of calls; sorted.
     returns: Vec<u64>,
 }
 
-/// What new code is to be like.
+/// What rewritten text is to be like.
 #[derive(Clone, Copy)]
 pub struct Recipe<'a> {
     /// How it is measured.
@@ -52,11 +52,11 @@ pub struct Recipe<'a> {
     pub slot: SlotOffsets,
     /// What is made of calls through pointers.
     pub pointers: Pointers<'a>,
-    /// The order of its blocks, if it is another than that of the old code.
+    /// The order of its blocks, if it is another than that of the original text.
     pub placement: Option<&'a Placement>,
     /// The functions.
     pub wants: &'a (dyn Fn(&Function) -> bool + Sync),
-    /// The calls in old code that are led to it at once.
+    /// The calls in original text that are led to it at once.
     pub callers: Callers<'a>,
 }
 
@@ -88,7 +88,7 @@ impl Module {
         Subject { path: &self.loaded.path, image: &self.image, functions }
     }
 
-    /// New code by a recipe. `maps` are the process's, and what else is going to be mapped.
+    /// Rewritten text by a recipe. `maps` are the process's, and what else is going to be mapped.
     ///
     /// # Errors
     ///
@@ -99,7 +99,7 @@ impl Module {
         process: &Process,
         recipe: &Recipe<'_>,
         maps: &[Mapping],
-    ) -> Result<NewCode, String> {
+    ) -> Result<Rewritten, String> {
         let Recipe { probes, slot, pointers, placement, wants, callers } = *recipe;
         let select = |f: &Function| wants(f) && self.is_same(f) && !must_stay(&self.image, f);
         let probes = probes.clone();
@@ -138,10 +138,11 @@ impl Module {
         let (jumps, left) = self.jumps(&plan, &linked);
         let gates = gates(&plan, &linked, bias);
         let old = (&self.lifted, &self.same[..]);
-        let calls = ways::calls((&self.image, bias), old, (&plan, &linked), (callers, &jumps));
+        let calls =
+            patch_sites::calls((&self.image, bias), old, (&plan, &linked), (callers, &jumps));
         let own_tables =
             own_tables::find((&self.image, bias), &self.lifted.functions, &plan.tables);
-        Ok(NewCode {
+        Ok(Rewritten {
             own_tables,
             text: region(linked.text_at, &linked.text, CODE),
             constants: region(linked.constants_at, &linked.constants, CONSTANTS),
@@ -166,19 +167,19 @@ impl Module {
     }
 
     /// The jumps that may be written, and the functions that stay as they are.
-    fn jumps(&self, plan: &Plan, linked: &Linked) -> (Vec<Patch>, Vec<LeftAlone>) {
-        let mut left: Vec<LeftAlone> = plan
+    fn jumps(&self, plan: &Plan, linked: &Linked) -> (Vec<Patch>, Vec<LeftUnmodified>) {
+        let mut left: Vec<LeftUnmodified> = plan
             .skipped
             .iter()
             .filter(|skipped| skipped.reason != SkipReason::NotSelected)
-            .map(|skipped| LeftAlone {
+            .map(|skipped| LeftUnmodified {
                 entry: skipped.entry,
                 name: skipped.name.clone(),
                 reason: Reason::Skipped(skipped.reason),
             })
             .collect();
         let differing = self.lifted.functions.iter().zip(&self.same).filter(|(_, same)| !**same);
-        left.extend(differing.map(|(function, _)| LeftAlone {
+        left.extend(differing.map(|(function, _)| LeftUnmodified {
             entry: function.entry,
             name: function.name.clone(),
             reason: Reason::Differs,
@@ -200,7 +201,7 @@ impl Module {
                 None => {
                     let reason = if comes_back { Reason::ComesBack } else { Reason::TwoPages };
                     let name = self.image.name_at(*at).map(str::to_owned);
-                    left.push(LeftAlone { entry: *at, name, reason });
+                    left.push(LeftUnmodified { entry: *at, name, reason });
                 }
             }
         }
@@ -208,7 +209,7 @@ impl Module {
     }
 }
 
-/// Where new code goes, and finds what is its own.
+/// Where rewritten text goes, and finds what is its own.
 fn parameters(slot: SlotOffsets, text_at: LinkAddr, load_bias: u64) -> LinkParameters {
     LinkParameters {
         text_at,
@@ -220,7 +221,7 @@ fn parameters(slot: SlotOffsets, text_at: LinkAddr, load_bias: u64) -> LinkParam
     }
 }
 
-/// Where control may come back to in the middle of a function's old code.
+/// Where control may come back to in the middle of a function's original text.
 fn comes_back_to(function: &Function) -> impl Iterator<Item = u64> {
     let starts = function.blocks.iter().map(|b| function.insns[b.insns.start as usize].ip());
     let calls = function.insns.iter().zip(&function.facts).filter(|(_, facts)| facts.calls());

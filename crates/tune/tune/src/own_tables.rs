@@ -3,7 +3,7 @@
 //!
 //! A copy may take a table's place where its function uses the table well. But other code may read the
 //! original: an interpreter may hand the addresses of its labels to whoever prepares code for it, and
-//! what that keeps of them would outlive the new code.
+//! what that keeps of them would outlive the rewritten text.
 
 use std::collections::BTreeSet;
 

@@ -22,7 +22,7 @@ use fettle_trace::{
 use crate::Wanted;
 use crate::count::{self, Counted, Profile, Wait};
 use crate::error::TuneError;
-use crate::family::Family;
+use crate::group::ProcessGroup;
 use crate::module::Module;
 use crate::several::Several;
 use crate::stop::Stop;
@@ -119,7 +119,7 @@ fn counted(
     for (path, why) in refused {
         manifest.notes.push(format!("{} ran without probes: {why}", path.display()));
     }
-    let family = Family::of(process, recording.alone);
+    let family = ProcessGroup::of(process, recording.alone);
     let selection = &recording.wanted.selection;
     let clocked = RefCell::new(&mut *manifest);
     let wait = || {

@@ -15,7 +15,7 @@ use fettle_record::perf::{Looks, Rings, Told};
 
 use crate::count::{self, Profile};
 use crate::error::TuneError;
-use crate::family::Family;
+use crate::group::ProcessGroup;
 use crate::module::{self, Module};
 use crate::profile::ByFunction;
 use crate::stop::Stop;
@@ -29,13 +29,13 @@ const INSNS_PER_NS: u64 = 2;
 /// Fewer looks at the code of all modules tell nothing.
 const FEWEST: u64 = 100;
 
-/// Looks for `time` where the threads of a family are, of those that work most, and of whoever they beget.
+/// Looks for `time` where the threads of a process group are, of those that work most, and of whoever they beget.
 ///
 /// # Errors
 ///
 /// When the kernel does not tell, when too little was seen, or when we are to end.
 pub fn sample(
-    (target, family): (&Target<'_>, &Family<'_>),
+    (target, family): (&Target<'_>, &ProcessGroup<'_>),
     modules: &[Module],
     selection: &Selection,
     time: Duration,
@@ -91,8 +91,8 @@ type ByBlock = BTreeMap<usize, Vec<u64>>;
 
 /// What was seen so far.
 struct Tally<'a> {
-    family: &'a Family<'a>,
-    /// Processes that have the family's code at its addresses, and those that have not.
+    family: &'a ProcessGroup<'a>,
+    /// Processes that have the process group's code at its addresses, and those that have not.
     known: (HashSet<i32>, HashSet<i32>),
     /// In order of address.
     blocks: Vec<Placed>,
@@ -100,7 +100,7 @@ struct Tally<'a> {
 }
 
 impl<'a> Tally<'a> {
-    fn new(modules: &[Module], selection: &Selection, family: &'a Family<'a>) -> Tally<'a> {
+    fn new(modules: &[Module], selection: &Selection, family: &'a ProcessGroup<'a>) -> Tally<'a> {
         let mut blocks = Vec::new();
         for (m, module) in modules.iter().enumerate() {
             let wants = module::wanted(&module.image, selection);
@@ -137,7 +137,7 @@ impl<'a> Tally<'a> {
         }
     }
 
-    /// Whether a process runs the family's code; one that it has forked and that runs another program
+    /// Whether a process runs the process group's code; one that it has forked and that runs another program
     /// does not.
     fn is_known(&mut self, pid: i32) -> bool {
         let (members, others) = &mut self.known;

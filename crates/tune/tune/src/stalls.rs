@@ -10,25 +10,25 @@ use fettle_record::perf::{Count, Counted};
 
 use crate::count;
 use crate::error::TuneError;
-use crate::family::Family;
+use crate::group::ProcessGroup;
 use crate::stop::Stop;
 
 /// So long it is counted.
 const TIME: Duration = Duration::from_millis(500);
 
-/// The share of a family's cycles that are stalled for want of instructions; `None` if no counter tells.
+/// The share of a process group's cycles that are stalled for want of instructions; `None` if no counter tells.
 ///
 /// # Errors
 ///
 /// When we are to end.
-pub fn share(family: &Family<'_>, stop: Stop<'_>) -> Result<Option<f64>, TuneError> {
+pub fn share(family: &ProcessGroup<'_>, stop: Stop<'_>) -> Result<Option<f64>, TuneError> {
     share_of([Count::FETCH_STALLS, Count::CYCLES], family, stop)
 }
 
-/// What share one count of a family's is of another.
+/// What share one count of a process group's is of another.
 fn share_of(
     counts: [Count; 2],
-    family: &Family<'_>,
+    family: &ProcessGroup<'_>,
     stop: Stop<'_>,
 ) -> Result<Option<f64>, TuneError> {
     // Not asked for each thread where there is none for anybody.
@@ -58,7 +58,7 @@ mod tests {
     fn a_share_of_what_the_kernel_counts() {
         let mut child = Command::new("sh").args(["-c", "while :; do :; done"]).spawn().unwrap();
         let process = Process::open(child.id() as i32).unwrap();
-        let family = Family::of(&process, true);
+        let family = ProcessGroup::of(&process, true);
         let wanted = AtomicBool::new(false);
         let clocks = share_of([Count::TASK_CLOCK, Count::CPU_CLOCK], &family, Stop(&wanted));
         let stalls = share(&family, Stop(&wanted));

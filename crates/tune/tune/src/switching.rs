@@ -1,23 +1,23 @@
-//! Leading a process from new code to old code and back, in an order that may end anywhere.
+//! Leading a process from rewritten text to original text and back, in an order that may end anywhere.
 //!
-//! Jumps in old code lead to new code, and gates, at the starts of functions in new code, back to
-//! old code: for who stays in new code and calls others there. A function that had both would go
+//! Jumps in original text lead to rewritten text, and deopt jumps, at the starts of functions in rewritten text, back to
+//! original text: for who stays in rewritten text and calls others there. A function that had both would go
 //! from the one to the other for ever, and whoever writes them may be killed between any two. So
-//! ways into new code are shut before gates are opened, and the other way round. All of them are
+//! ways into rewritten text are shut before deopt jumps are opened, and the other way round. All of them are
 //! shut, whoever seems to be in the middle of one: where a jump has been for a while is nobody.
 
 use std::time::Duration;
 
-use fettle_live::{LiveError, Patch, Places, Process};
+use fettle_live::{LiveError, MappedFiles, Patch, Process};
 
-use crate::new_code::NewCode;
+use crate::rewritten::Rewritten;
 
-/// What leads to new code, and what leads back out of it; both as they are to be written.
+/// What leads to rewritten text, and what leads back out of it; both as they are to be written.
 #[derive(Clone, Debug, Default)]
 pub struct Ways {
     /// Jumps, calls, slots, and what leads into the middle of functions.
     pub(crate) into: Vec<Patch>,
-    /// Gates.
+    /// deopt jumps.
     pub(crate) out: Vec<Patch>,
 }
 
@@ -28,15 +28,15 @@ impl Ways {
         self.out.extend(other.out.iter().cloned());
     }
 
-    /// Adds all ways of some new code.
-    pub(crate) fn add(&mut self, code: &NewCode) {
+    /// Adds all ways of some rewritten text.
+    pub(crate) fn add(&mut self, code: &Rewritten) {
         self.into.extend(code.jumps.iter().chain(&code.calls).cloned());
         self.out.extend(code.gates.iter().cloned());
     }
 
-    /// Adds what would have those functions of some new code run no more that are `chosen`, by their
-    /// numbers: calls and slots may lead to their new code, and go on to the old one.
-    pub(crate) fn add_only(&mut self, code: &NewCode, chosen: impl Fn(usize) -> bool) {
+    /// Adds what would have those functions of some rewritten text run no more that are `chosen`, by their
+    /// numbers: calls and slots may lead to their rewritten text, and go on to the old one.
+    pub(crate) fn add_only(&mut self, code: &Rewritten, chosen: impl Fn(usize) -> bool) {
         let functions = &code.plan.functions;
         let of_jump = |patch: &&Patch| {
             let entry = patch.at.0.wrapping_sub(code.bias);
@@ -52,16 +52,16 @@ impl Ways {
     }
 
     /// Where all of it lies.
-    pub(crate) fn places(&self, process: &Process) -> Places {
-        Places::look(process, &[&self.into[..], &self.out[..]].concat())
+    pub(crate) fn places(&self, process: &Process) -> MappedFiles {
+        MappedFiles::look(process, &[&self.into[..], &self.out[..]].concat())
     }
 
-    /// Has a process run new code, or old code. Gives how long threads stood still, each time.
+    /// Has a process run rewritten text, or original text. Gives how long threads was paused, each time.
     pub(crate) fn lead(
         &self,
         process: &Process,
         new: bool,
-        places: &Places,
+        places: &MappedFiles,
     ) -> Result<Vec<Duration>, LiveError> {
         let (back, forth) = match new {
             true => (&self.out, &self.into),

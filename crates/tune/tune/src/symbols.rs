@@ -1,13 +1,13 @@
-//! Names and unwind entries of new code, for other tools.
+//! Names and unwind entries of rewritten text, for other tools.
 //!
 //! gdb takes an object file (`add-symbol-file`), perf a text of address, size and name a line.
-//! The new code of `f` is called `f.fettle`, its chunks away from the entry `f.fettle.cold`.
+//! The rewritten text of `f` is called `f.fettle`, its chunks away from the entry `f.fettle.cold`.
 
 use fettle_rewrite::debug_frame;
 
-use crate::new_code::NewCode;
+use crate::rewritten::Rewritten;
 
-/// A piece of new code with its name.
+/// A piece of rewritten text with its name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Symbol {
     /// Where it is in the process.
@@ -21,7 +21,7 @@ pub struct Symbol {
 }
 
 /// Names of all pieces, in order of address.
-pub fn symbols(all: &[&NewCode]) -> Vec<Symbol> {
+pub fn symbols(all: &[&Rewritten]) -> Vec<Symbol> {
     let mut symbols = Vec::new();
     for (code, section) in all.iter().zip(1..) {
         for chunk in &code.plan.chunks {
@@ -104,9 +104,9 @@ impl Sections {
     }
 }
 
-/// An ELF file that tells a debugger of new code where it is: no bytes of it, but its names and
+/// An ELF file that tells a debugger of rewritten text where it is: no bytes of it, but its names and
 /// how to unwind it.
-pub fn object(all: &[&NewCode], symbols: &[Symbol]) -> Vec<u8> {
+pub fn object(all: &[&Rewritten], symbols: &[Symbol]) -> Vec<u8> {
     const HEADER: usize = 64;
     let mut sections = Sections { file: vec![0; HEADER], headers: vec![0; 64], names: vec![0] };
     for (code, n) in all.iter().zip(0..) {

@@ -1,4 +1,4 @@
-//! Tuning from beginning to end: count, decide, install, measure, keep or take back.
+//! Tuning from beginning to end: count, decide, install, measure, keep or revert.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -14,19 +14,19 @@ use fettle_record::modules::SlotOffsets;
 use crate::count::{self, Profile};
 use crate::decide::{self, Decided, Group};
 use crate::error::TuneError;
-use crate::everywhere::Everywhere;
-use crate::family::Family;
+use crate::group::ProcessGroup;
+use crate::group_patches::GroupPatches;
 use crate::install::{self, Installed};
 use crate::measure::{self, Measured};
-use crate::midway::Seen;
 use crate::module::{Module, Recipe};
-use crate::new_code::NewCode;
+use crate::osr::Seen;
+use crate::patch_sites::Callers;
 use crate::profile::{Fit, Saved, Subject};
+use crate::rewritten::Rewritten;
 use crate::samples;
 use crate::stalls;
 use crate::switching::Ways;
 use crate::target::{LOADING, Target};
-use crate::ways::Callers;
 use crate::{Stop, Wanted, lift};
 
 /// What to do.
@@ -38,9 +38,9 @@ pub struct Options {
     pub time: Duration,
     /// What to lay out of what ran.
     pub group: Group,
-    /// How to compare old and new code.
+    /// How to compare old and rewritten text.
     pub measure: measure::Plan,
-    /// Leave the new code in place without a comparison.
+    /// Leave the rewritten text in place without a comparison.
     pub keep: bool,
     /// Count and decide only.
     pub dry_run: bool,
@@ -77,7 +77,7 @@ pub struct Outcome {
     pub refused: Vec<(PathBuf, String)>,
     /// What was installed in the process that was named.
     pub installed: Option<Installed>,
-    /// How many processes have got new code, that one included.
+    /// How many processes have got rewritten text, that one included.
     pub processes: usize,
     /// Relatives that stay as they are, and why.
     pub left: Vec<(i32, String)>,
@@ -87,7 +87,7 @@ pub struct Outcome {
     pub measured: Option<Measured>,
     /// Why it has shown nothing.
     pub not_compared: Option<String>,
-    /// Whether the new code is in place.
+    /// Whether the rewritten text is in place.
     pub kept: bool,
 }
 
@@ -105,7 +105,7 @@ pub enum News<'a> {
 ///
 /// # Errors
 ///
-/// When the process cannot be tuned. Then everything is taken back that can be.
+/// When the process cannot be tuned. Then everything is reverted that can be.
 pub fn tune(
     process: &Process,
     folder: &Path,
@@ -161,7 +161,7 @@ fn tune_once(
         }
     }
     let (modules, refused) = lift(&target, &options.wanted, stop)?;
-    let family = Family::of(process, options.alone);
+    let family = ProcessGroup::of(process, options.alone);
     let mut tuning = Tuning { target, modules, refused, family, folder, options, stop, tell };
     let mut outcome = Outcome { refused: tuning.refused.clone(), ..Outcome::default() };
     let codes = tuning.decided(&mut outcome, 0)?;
@@ -169,7 +169,7 @@ fn tune_once(
         (tuning.tell)(News::Tuned(&outcome));
         return Ok((outcome, false));
     }
-    let mut everywhere = Everywhere::new(folder, Cow::Owned(codes));
+    let mut everywhere = GroupPatches::new(folder, Cow::Owned(codes));
     let pays = tuning.pays(&mut everywhere, &mut outcome, None);
     // What was counted and laid out is told whatever came of it.
     (tuning.tell)(News::Tuned(&outcome));
@@ -190,7 +190,7 @@ fn tune_once(
     let Some(last) = watch(&mut family, code, (options, pause, first), stop, tell)? else {
         return Ok((outcome, false));
     };
-    everywhere.take_back()?;
+    everywhere.revert()?;
     (outcome.kept, outcome.measured) = (false, Some(last));
     Ok((outcome, true))
 }
@@ -201,7 +201,7 @@ struct Tuning<'a, 't> {
     modules: Vec<Module>,
     /// Modules that cannot be laid out, and why.
     refused: Vec<(PathBuf, String)>,
-    family: Family<'a>,
+    family: ProcessGroup<'a>,
     folder: &'a Path,
     options: &'a Options,
     stop: Stop<'a>,
@@ -213,9 +213,9 @@ impl<'a> Tuning<'a, '_> {
         (self.tell)(News::Step(what.to_owned()));
     }
 
-    /// Counts, and makes new code by that and by what `outcome` knows of: in the way that is `rank`
+    /// Counts, and makes rewritten text by that and by what `outcome` knows of: in the way that is `rank`
     /// places behind the one that the model likes best.
-    fn decided(&mut self, outcome: &mut Outcome, rank: usize) -> Result<Vec<NewCode>, TuneError> {
+    fn decided(&mut self, outcome: &mut Outcome, rank: usize) -> Result<Vec<Rewritten>, TuneError> {
         outcome.stalled = stalls::share(&self.family, self.stop)?;
         self.step(if self.options.samples { "looking" } else { "counting" });
         let before = std::mem::take(&mut outcome.profile);
@@ -251,10 +251,10 @@ impl<'a> Tuning<'a, '_> {
         Ok((profile, None))
     }
 
-    /// Installs new code and compares. What does not pay, or not more than `least`, is taken back.
+    /// Installs rewritten text and compares. What does not pay, or not more than `least`, is reverted.
     fn pays(
         &mut self,
-        everywhere: &mut Everywhere<'_>,
+        everywhere: &mut GroupPatches<'_>,
         outcome: &mut Outcome,
         least: Option<&Measured>,
     ) -> Result<bool, TuneError> {
@@ -278,7 +278,7 @@ impl<'a> Tuning<'a, '_> {
         outcome.kept = matches!(&done, Ok(measured) if measured.as_ref().is_none_or(gain));
         if !outcome.kept {
             self.step("taking back");
-            everywhere.take_back()?;
+            everywhere.revert()?;
         }
         outcome.not_compared = done.as_ref().err().map(ToString::to_string);
         outcome.measured = done?;
@@ -292,16 +292,16 @@ impl<'a> Tuning<'a, '_> {
     /// in place afterwards. Gives false if there is no sense in a further pass.
     fn once_more(
         &mut self,
-        everywhere: &mut Everywhere<'a>,
+        everywhere: &mut GroupPatches<'a>,
         outcome: &mut Outcome,
         rank: usize,
     ) -> Result<bool, TuneError> {
         let Some(least) = outcome.measured.clone() else { return Ok(false) };
-        everywhere.take_back()?;
+        everywhere.revert()?;
         let (profile, refused) = (outcome.profile.clone(), self.refused.clone());
         let mut next = Outcome { profile, refused, ..Outcome::default() };
         let tried = self.decided(&mut next, rank).and_then(|codes| {
-            let mut everywhere = Everywhere::new(self.folder, Cow::Owned(codes));
+            let mut everywhere = GroupPatches::new(self.folder, Cow::Owned(codes));
             let better = self.pays(&mut everywhere, &mut next, Some(&least))?;
             Ok((everywhere, better))
         });
@@ -329,12 +329,12 @@ fn unusable(why: String) -> TuneError {
     TuneError::Profile { why }
 }
 
-/// Compares again and again, until new code does not pay any more, or pays less than at `first`:
+/// Compares again and again, until rewritten text does not pay any more, or pays less than at `first`:
 /// then the load has changed, and what the last comparison has shown is given. What one comparison leaves
 /// open the next one decides with it. `None` if the process has ended, or we are to end.
 fn watch(
-    family: &mut Family<'_>,
-    code: (&[NewCode], &Ways),
+    family: &mut ProcessGroup<'_>,
+    code: (&[Rewritten], &Ways),
     (options, pause, first): (&Options, Duration, &Measured),
     stop: Stop<'_>,
     tell: &mut dyn FnMut(News<'_>),
@@ -376,17 +376,17 @@ fn watch(
     }
 }
 
-/// New code for what ran of each module, in the order that was decided.
+/// Rewritten text for what ran of each module, in the order that was decided.
 fn lay_out(
     target: &Target<'_>,
-    family: &Family<'_>,
+    family: &ProcessGroup<'_>,
     modules: &[Module],
     (options, group): (&Options, &Group),
     outcome: &mut Outcome,
-) -> Result<Vec<NewCode>, TuneError> {
+) -> Result<Vec<Rewritten>, TuneError> {
     let process = target.process;
     let mut maps = family.maps()?;
-    let mut codes: Vec<NewCode> = Vec::new();
+    let mut codes: Vec<Rewritten> = Vec::new();
     let mut below = false;
     for (module, counts) in modules.iter().zip(&outcome.profile.modules) {
         let path = module.loaded.path.clone();

@@ -1,4 +1,4 @@
-//! Processes that fork, tuned together: new code in all of them, by birth too, and gone from all.
+//! Processes that fork, tuned together: rewritten text in all of them, inherited over fork too, and gone from all.
 
 mod common;
 
@@ -8,12 +8,12 @@ use std::time::Duration;
 use common::Running;
 use fettle_live::{Journal, Process, Undoing};
 use fettle_tune::{
-    Family, Group, NewCode, News, Options, Stop, Target, TuneError, Wanted, Work, measure,
+    Group, News, Options, ProcessGroup, Rewritten, Stop, Target, TuneError, Wanted, Work, measure,
 };
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// The worker that was forked first, and stays: the kernel lists children by birth.
+/// The worker that was forked first, and stays: the kernel lists children inherited over fork.
 fn worker(forker: &Running) -> i32 {
     let list = format!("/proc/{0}/task/{0}/children", forker.pid());
     let list = std::fs::read_to_string(list).unwrap();
@@ -21,7 +21,7 @@ fn worker(forker: &Running) -> i32 {
 }
 
 /// How many of the jumps a process has.
-fn jumps(process: &Process, codes: &[NewCode]) -> usize {
+fn jumps(process: &Process, codes: &[Rewritten]) -> usize {
     let jumps = codes.iter().flat_map(|code| &code.jumps);
     let there = jumps.filter(|jump| process.read(jump.at, 5).is_ok_and(|now| now == jump.after));
     there.count()
@@ -44,7 +44,7 @@ fn all_have_new_code_and_lose_it() {
         // Now named by the parent, now by a worker.
         let lead = if seed % 2 == 0 { &parent } else { &worker };
         let target = Target::new(lead).unwrap();
-        let mut family = Family::of(lead, false);
+        let mut family = ProcessGroup::of(lead, false);
         let wanted = Wanted::default();
         let ended = fettle_tune::lift(&target, &wanted, Stop(&AtomicBool::new(true)));
         assert!(matches!(ended, Err(TuneError::Interrupted { .. })));
@@ -52,16 +52,15 @@ fn all_have_new_code_and_lose_it() {
             fettle_tune::lift(&target, &wanted, Stop(&AtomicBool::new(false))).unwrap();
         let codes =
             fettle_tune::shuffled((&target, &family), &modules, &wanted.selection, seed).unwrap();
-        let installed =
-            fettle_tune::install_everywhere(&logs, &target, &mut family, &codes).unwrap();
+        let installed = fettle_tune::install_in_group(&logs, &target, &mut family, &codes).unwrap();
         assert!(installed.jumps > 3, "{installed:?}");
         for process in [&parent, &worker] {
             assert!(jumps(process, &codes) > 3);
         }
-        // Long enough for some that have it by birth to do all of their work.
+        // Long enough for some that have it inherited over fork to do all of their work.
         std::thread::sleep(Duration::from_millis(150));
         let mut undone = Vec::new();
-        fettle_tune::undo_family(&logs, lead, Undoing::within(PATIENCE), &mut |pid, what| {
+        fettle_tune::undo_group(&logs, lead, Undoing::within(PATIENCE), &mut |pid, what| {
             undone.push((pid, what.kept.clone(), what.conflicts.clone()));
         })
         .unwrap();
@@ -83,11 +82,11 @@ fn an_heir_has_no_log_until_it_needs_one() {
     let parent = Process::open(forker.pid()).unwrap();
     let target = Target::new(&parent).unwrap();
     // The parent alone: who is there already stays as it is.
-    let mut family = Family::of(&parent, true);
+    let mut family = ProcessGroup::of(&parent, true);
     let wanted = Wanted::default();
     let (modules, _) = fettle_tune::lift(&target, &wanted, Stop(&AtomicBool::new(false))).unwrap();
     let codes = fettle_tune::shuffled((&target, &family), &modules, &wanted.selection, 3).unwrap();
-    fettle_tune::install_everywhere(&logs, &target, &mut family, &codes).unwrap();
+    fettle_tune::install_in_group(&logs, &target, &mut family, &codes).unwrap();
     let worker = Process::open(worker(&forker)).unwrap();
     assert_eq!(jumps(&worker, &codes), 0);
     let log = || Journal::look(&logs, parent.pid()).unwrap().unwrap();
@@ -101,12 +100,12 @@ fn an_heir_has_no_log_until_it_needs_one() {
     let heir = heir.take(20_000).flatten().next().expect("a child has it by birth");
     assert!(Journal::look(&logs, heir.pid()).unwrap().is_none());
     // It may end at any time, which is no error.
-    if let Some(own) = fettle_tune::log_by_birth(&logs, &heir).unwrap_or_default() {
+    if let Some(own) = fettle_tune::inherited_log(&logs, &heir).unwrap_or_default() {
         assert_eq!(own.pid(), heir.pid());
         let undone = fettle_live::undo(own, Undoing::within(PATIENCE));
         assert!(undone.is_ok() || !heir.is_same(), "{undone:?}");
     }
-    fettle_tune::undo_family(&logs, &parent, Undoing::within(PATIENCE), &mut |_, _| ()).unwrap();
+    fettle_tune::undo_group(&logs, &parent, Undoing::within(PATIENCE), &mut |_, _| ()).unwrap();
     assert_eq!(jumps(&parent, &codes), 0);
     assert_eq!(leftovers(parent.pid()), Vec::<String>::new());
     forker.end();
@@ -139,8 +138,7 @@ fn all_count_and_are_compared() {
     assert!(outcome.profile.events > 10_000 && outcome.profile.stuck.is_empty());
     assert_eq!(outcome.measured.as_ref().unwrap().ratios.len(), 5);
     if outcome.kept {
-        fettle_tune::undo_family(&logs, &worker, Undoing::within(PATIENCE), &mut |_, _| ())
-            .unwrap();
+        fettle_tune::undo_group(&logs, &worker, Undoing::within(PATIENCE), &mut |_, _| ()).unwrap();
     }
     for process in [&parent, &worker] {
         assert_eq!(leftovers(process.pid()), Vec::<String>::new());
@@ -149,7 +147,7 @@ fn all_count_and_are_compared() {
     forker.end();
 }
 
-/// What a process's work would be if its new code were twice as fast as its old code: processor
+/// What a process's work would be if its rewritten text were twice as fast as its original text: processor
 /// time, counted twice while jumps of the undo log are in place.
 const TWICE_AS_FAST: &str = r#"
 import os, sys
@@ -207,14 +205,14 @@ fn the_fastest_of_several_ways_stays() {
         News::Step(step) => steps.push(step),
     });
     let outcome = outcome.unwrap();
-    // Each pass counts and compares; those that were not faster were taken back.
+    // Each pass counts and compares; those that were not faster were reverted.
     assert_eq!(steps.iter().filter(|step| *step == "measuring").count(), 2, "{steps:?}");
     let slower = steps.iter().filter(|step| step.starts_with("pass ")).count();
     assert_eq!(ratios.len() + slower, 2, "{steps:?}");
     assert!(ratios.is_sorted_by(|one, next| one > next), "{ratios:?}");
     assert_eq!(ratios.last(), outcome.measured.as_ref().map(|measured| &measured.ratio));
     assert!(outcome.kept && Journal::look(&logs, worker.pid()).unwrap().is_some());
-    fettle_tune::undo_family(&logs, &worker, Undoing::within(PATIENCE), &mut |_, _| ()).unwrap();
+    fettle_tune::undo_group(&logs, &worker, Undoing::within(PATIENCE), &mut |_, _| ()).unwrap();
     assert_eq!(leftovers(worker.pid()), Vec::<String>::new());
     forker.end();
 }

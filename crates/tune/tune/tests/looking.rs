@@ -10,7 +10,7 @@ use fettle_place::Counts;
 use fettle_record::perf::Looks;
 use fettle_tune::count::{self, Profile};
 use fettle_tune::module::Module;
-use fettle_tune::{Family, Group, Options, Stop, Target, Wanted, Work, measure};
+use fettle_tune::{Group, Options, ProcessGroup, Stop, Target, Wanted, Work, measure};
 
 const TIME: Duration = Duration::from_secs(2);
 static NEVER: AtomicBool = AtomicBool::new(false);
@@ -90,7 +90,7 @@ fn looks_tell_what_runs_as_counters_do() {
 
     let (target, wanted) = (Target::new(&process).unwrap(), Wanted::default());
     let (modules, _) = fettle_tune::lift(&target, &wanted, Stop(&NEVER)).unwrap();
-    let family = Family::of(&process, true);
+    let family = ProcessGroup::of(&process, true);
     let from = (&target, &family);
     let counted =
         count::count(from, logs, &modules, &wanted.selection, TIME, Stop(&NEVER)).unwrap();

@@ -1,4 +1,4 @@
-//! A program that stays in one function for as long as it lives: that is counted, and has new code and
+//! A program that stays in one function for as long as it lives: that is counted, and has rewritten text and
 //! its own again.
 
 mod common;
@@ -7,32 +7,33 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use common::Running;
-use fettle_live::{Journal, Process, Ranges, Returns, Undoing};
+use fettle_live::{Journal, Process, Ranges, ReturnTable, Undoing};
 use fettle_tune::count::{self, Wait};
-use fettle_tune::{Family, Group, NewCode, Options, Stop, Target, Wanted, Work, measure};
+use fettle_tune::{Group, Options, ProcessGroup, Rewritten, Stop, Target, Wanted, Work, measure};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 static NEVER: AtomicBool = AtomicBool::new(false);
 
-/// In how many of so many looks the thread stood in, or would come back to, new code.
-fn looks_in(process: &Process, codes: &[NewCode], looks: usize) -> usize {
+/// In how many of so many looks the thread stood in, or would come back to, rewritten text.
+fn looks_in(process: &Process, codes: &[Rewritten], looks: usize) -> usize {
     let text = codes.iter().map(|code| (code.text.at.0, code.text.at.0 + code.text.len));
     let text = Ranges::new(text.collect());
     let look = || {
         std::thread::sleep(Duration::from_millis(3));
-        let inside = process.while_halted(|halted| halted.on_stacks(&text, &Returns::default()));
+        let inside =
+            process.while_paused(|halted| halted.on_stacks(&text, &ReturnTable::default()));
         !inside.unwrap().0.is_empty()
     };
     (0..looks).filter(|_| look()).count()
 }
 
-/// `leads` says whether entries of the original's table lead to new code.
+/// `leads` says whether entries of the original's table lead to rewritten text.
 fn stays(name: &str, flags: &[&str], leads: bool) {
     let staying = Running::start("staying", name, flags);
     let (process, logs) = (Process::open(staying.pid()).unwrap(), staying.logs());
     let (target, wanted) = (Target::new(&process).unwrap(), Wanted::default());
     let (modules, _) = fettle_tune::lift(&target, &wanted, Stop(&NEVER)).unwrap();
-    let mut family = Family::of(&process, false);
+    let mut family = ProcessGroup::of(&process, false);
 
     let wait = || Stop(&NEVER).wait(process.pid(), Duration::from_millis(300));
     let wait = Wait { early: None, counting: &wait, taking_back: PATIENCE };
@@ -49,10 +50,9 @@ fn stays(name: &str, flags: &[&str], leads: bool) {
         let codes =
             fettle_tune::shuffled((&target, &family), &modules, &wanted.selection, seed).unwrap();
         assert_eq!(codes[0].own_tables, [leads]);
-        let installed =
-            fettle_tune::install_everywhere(&logs, &target, &mut family, &codes).unwrap();
+        let installed = fettle_tune::install_in_group(&logs, &target, &mut family, &codes).unwrap();
         assert!(looks_in(&process, &codes, 20) >= 19);
-        // Old code is what runs when it is its turn.
+        // Original text is what runs when it is its turn.
         let code = (&codes[..], &installed.besides);
         let plan = measure::Plan { work: Work::Calls, pairs: 5, turn: Duration::from_millis(50) };
         let measured = measure::measure(&mut family, code, &plan, Stop(&NEVER)).unwrap();
@@ -116,9 +116,9 @@ fn turns_that_are_too_short_for_work_are_taken_again() {
     let (process, logs) = (Process::open(staying.pid()).unwrap(), staying.logs());
     let (target, wanted) = (Target::new(&process).unwrap(), Wanted::default());
     let (modules, _) = fettle_tune::lift(&target, &wanted, Stop(&NEVER)).unwrap();
-    let mut family = Family::of(&process, false);
+    let mut family = ProcessGroup::of(&process, false);
     let codes = fettle_tune::shuffled((&target, &family), &modules, &wanted.selection, 2).unwrap();
-    let installed = fettle_tune::install_everywhere(&logs, &target, &mut family, &codes).unwrap();
+    let installed = fettle_tune::install_in_group(&logs, &target, &mut family, &codes).unwrap();
     // Grows by a hundred in a second.
     let work = Work::Command("tr -d . < /proc/uptime".to_owned());
     let plan = measure::Plan { work, pairs: 5, turn: Duration::from_millis(40) };

@@ -1,18 +1,17 @@
-//! All threads of a running process stopped at once, for a moment.
+//! Stop-the-world pauses: all threads of a running process stopped at once, briefly.
 //!
-//! Each moment has a thread of ours to itself, which traces. If it cannot go through with it, or
-//! Fettle is killed, that thread ends, and the kernel lets every thread of the process run on as
-//! if nothing had been: a tracer that ends gives back all that it traced.
+//! Each pause has a tracing thread of its own. If that thread fails, or Fettle is killed, the thread ends,
+//! and the kernel resumes every thread of the process as if nothing had happened: a tracer that ends
+//! releases all its tracees.
 //!
-//! How long a thread stands still is how long the slowest takes to arrive, and then our own work.
-//! So threads that sleep are stopped first, who lose nothing by it; those that run are asked last.
-//! If they do not come soon, on a busy machine, all are let go and it is tried again, in the other
-//! order: some moment finds them where they stop at once. We ourselves run before others then,
-//! where that is allowed.
+//! A pause lasts as long as the slowest thread takes to stop, plus our own work. Therefore sleeping threads,
+//! which lose nothing by it, are stopped first, and running threads last. If they do not stop soon, on a busy
+//! machine, all are resumed and the pause is tried again in the other order: some attempt finds them where
+//! they stop at once. Where it is allowed, we raise our own scheduling priority meanwhile.
 //!
-//! Threads in a system call leave it to stop, and the kernel has them make it again when they go
-//! on, with what is left of its time. Only a few calls give up with EINTR instead; those of them
-//! that wait without an end are made to be taken up as well.
+//! A thread in a system call leaves it to stop, and the kernel restarts the call with what is left of its
+//! time-out. Only a few calls fail with EINTR instead; those of them that have no time-out are restarted
+//! by us.
 
 use std::collections::{HashSet, VecDeque};
 use std::io;
@@ -21,36 +20,36 @@ use std::time::{Duration, Instant};
 
 use crate::error::LiveError;
 use crate::follower::{Ask, Follower};
-use crate::haste;
 use crate::maps::{self, LiveAddr};
+use crate::priority;
 use crate::process::{self, Process};
 use crate::ptrace::{self, Registers, Report, What};
 use crate::signals;
 use crate::thread::{Thread, USER_CS};
 
-/// A process whose threads all stand still; or one of them, for an errand.
+/// A process whose threads all are paused; or one of them, for an errand.
 #[derive(Debug)]
-pub struct Halted<'a> {
+pub struct Paused<'a> {
     pub(crate) process: &'a Process,
     pub(crate) threads: Vec<Thread>,
 }
 
 /// Work in a moment that can be done in parts, of which the rest waits for another moment when this has
 /// taken long. What each moment costs anyway does not count: with many threads nothing else would be done.
-pub(crate) struct Stint(Instant);
+pub(crate) struct PauseBudget(Instant);
 
-impl Stint {
-    pub(crate) fn begin() -> Stint {
-        Stint(Instant::now())
+impl PauseBudget {
+    pub(crate) fn begin() -> PauseBudget {
+        PauseBudget(Instant::now())
     }
 
     /// Whether the rest is to wait.
     pub(crate) fn is_over(&self) -> bool {
-        self.0.elapsed() > STINT
+        self.0.elapsed() > PAUSE_BUDGET
     }
 }
 
-/// Which threads are to stand still.
+/// Which threads are to are paused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Who {
     All,
@@ -89,7 +88,7 @@ const MISSING: usize = 16;
 /// Between tries, at first and at most.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(20));
 /// Work in a moment that can be done in parts pauses after so long.
-const STINT: Duration = Duration::from_micros(700);
+const PAUSE_BUDGET: Duration = Duration::from_micros(700);
 
 impl Process {
     /// Stops all threads, does `work`, and lets them run on. Also gives how long the one stood
@@ -99,9 +98,9 @@ impl Process {
     ///
     /// When they cannot be stopped: the process has ended, runs another program, is not ours, or
     /// a thread waits for what cannot be interrupted. Else what `work` fails with.
-    pub fn while_halted<T: Send>(
+    pub fn while_paused<T: Send>(
         &self,
-        work: impl FnOnce(&mut Halted<'_>) -> Result<T, LiveError> + Send,
+        work: impl FnOnce(&mut Paused<'_>) -> Result<T, LiveError> + Send,
     ) -> Result<(T, Duration), LiveError> {
         self.moment(Who::All, work)
     }
@@ -110,9 +109,9 @@ impl Process {
     ///
     /// # Errors
     ///
-    /// As [`Process::while_halted`].
+    /// As [`Process::while_paused`].
     pub fn at_work(&self) -> Result<Vec<LiveAddr>, LiveError> {
-        let look = |halted: &mut Halted<'_>| {
+        let look = |halted: &mut Paused<'_>| {
             let at_work = halted.threads.iter().filter(|thread| !thread.is_in_call());
             Ok(at_work.map(|thread| LiveAddr(thread.registers.rip)).collect())
         };
@@ -122,7 +121,7 @@ impl Process {
     pub(crate) fn moment<T: Send>(
         &self,
         who: Who,
-        work: impl FnOnce(&mut Halted<'_>) -> Result<T, LiveError> + Send,
+        work: impl FnOnce(&mut Paused<'_>) -> Result<T, LiveError> + Send,
     ) -> Result<(T, Duration), LiveError> {
         let mut work = Some(work);
         let begun = Instant::now();
@@ -131,10 +130,10 @@ impl Process {
         for attempt in 0.. {
             let (work, stood) = (&mut work, &mut longest);
             let done = match self.follower() {
-                Some(follower) => self.followed_moment(&follower, patience, stood, |halted| {
+                Some(follower) => self.pause_followed(&follower, patience, stood, |halted| {
                     work.take().expect("done once")(halted)
                 }),
-                None => self.own_moment((who, attempt), patience, stood, |halted| {
+                None => self.pause_here((who, attempt), patience, stood, |halted| {
                     work.take().expect("done once")(halted)
                 }),
             };
@@ -163,12 +162,12 @@ impl Process {
     }
 
     /// A moment of a process that is followed.
-    pub(crate) fn followed_moment<T>(
+    pub(crate) fn pause_followed<T>(
         &self,
         follower: &Follower,
         patience: Duration,
         longest: &mut Duration,
-        work: impl FnOnce(&mut Halted<'_>) -> Result<T, LiveError>,
+        work: impl FnOnce(&mut Paused<'_>) -> Result<T, LiveError>,
     ) -> Result<T, Failure> {
         let pid = self.pid();
         let gone = |_| Failure::Error(LiveError::Gone { pid });
@@ -178,7 +177,7 @@ impl Process {
             *longest = (*longest).max(stuck.stood);
             Failure::Stuck(stuck.tid, stuck.starved)
         })?;
-        let mut halted = Halted::of(self, threads)?;
+        let mut halted = Paused::of(self, threads)?;
         let result = work(&mut halted);
         *longest = (*longest).max(halted.stood());
         drop(keep);
@@ -186,20 +185,20 @@ impl Process {
     }
 
     /// A moment of a process that nobody traces.
-    fn own_moment<T: Send>(
+    fn pause_here<T: Send>(
         &self,
         (who, attempt): (Who, u32),
         patience: Duration,
         longest: &mut Duration,
-        work: impl FnOnce(&mut Halted<'_>) -> Result<T, LiveError> + Send,
+        work: impl FnOnce(&mut Paused<'_>) -> Result<T, LiveError> + Send,
     ) -> Result<T, Failure> {
         let _no_stop = signals::Moment::begin();
         // A thread of its own: when it ends, nothing stays stopped.
         std::thread::scope(|scope| {
             let moment = scope.spawn(move || {
-                haste::hurry();
-                let _small = haste::SmallPages::begin();
-                let mut halted = Halted::halt(self, (who, attempt), patience, longest)?;
+                priority::hurry();
+                let _small = priority::SmallPages::begin();
+                let mut halted = Paused::halt(self, (who, attempt), patience, longest)?;
                 let result = work(&mut halted);
                 *longest = (*longest).max(halted.release());
                 Ok(result?)
@@ -221,7 +220,7 @@ struct Gathering<'a> {
     known: HashSet<i32>,
     /// Those that were asked to stop, in that order, and when they were last seen not to have.
     asked: Vec<(i32, Instant)>,
-    /// Those that stand still, and since when at most.
+    /// Those that are paused, and since when at most.
     stopped: Vec<(i32, Instant)>,
     patience: Duration,
 }
@@ -234,7 +233,7 @@ impl Gathering<'_> {
         let (mut sleeping, mut running) = (Vec::new(), Vec::new());
         for tid in process::tasks(pid)? {
             if self.known.insert(tid) && seize(pid, tid, ptrace::O_SYSGOOD)? {
-                let sleeps = haste::task_state(pid, tid) == Some(b'S');
+                let sleeps = priority::task_state(pid, tid) == Some(b'S');
                 if sleeps { sleeping.push(tid) } else { running.push(tid) }
             }
         }
@@ -270,16 +269,16 @@ impl Gathering<'_> {
             }
             let since = self.stopped.iter().map(|(_, since)| *since).min();
             let waited = since.unwrap_or(asked_last).elapsed();
-            // Nobody waits as long as nobody stands still, but it may be for nothing.
+            // Nobody waits as long as nobody is paused, but it may be for nothing.
             let patience = with_crowd(self.patience, self.asked.len() + self.stopped.len());
             let enough = if since.is_some() { patience } else { patience * 8 };
             if waited > enough {
                 let tid = self.asked[0].0;
-                let starved = haste::task_state(self.process.pid(), tid) == Some(b'R');
+                let starved = priority::task_state(self.process.pid(), tid) == Some(b'R');
                 return Err(Failure::Stuck(tid, starved));
             }
             rounds += 1;
-            haste::pause(rounds);
+            priority::pause(rounds);
         }
         Ok(())
     }
@@ -342,7 +341,7 @@ impl Gathering<'_> {
                 longest = longest.max(looked.elapsed());
                 self.asked.retain(|(other, _)| *other != tid);
             }
-            if self.asked.iter().all(|(tid, _)| haste::task_state(pid, *tid) == Some(b'D')) {
+            if self.asked.iter().all(|(tid, _)| priority::task_state(pid, *tid) == Some(b'D')) {
                 break;
             }
             std::thread::sleep(Duration::from_micros(100));
@@ -351,14 +350,14 @@ impl Gathering<'_> {
     }
 }
 
-impl<'a> Halted<'a> {
+impl<'a> Paused<'a> {
     /// `longest` is told how long threads have stood if it is for nothing.
     fn halt(
         process: &'a Process,
         (who, attempt): (Who, u32),
         patience: Duration,
         longest: &mut Duration,
-    ) -> Result<Halted<'a>, Failure> {
+    ) -> Result<Paused<'a>, Failure> {
         let mut gathering = Gathering {
             process,
             known: HashSet::new(),
@@ -385,13 +384,13 @@ impl<'a> Halted<'a> {
         let threads: Vec<Thread> =
             stopped.filter_map(|(tid, since)| Thread::look(tid, since)).collect();
         if who == Who::Working && threads.is_empty() && process.is_same() {
-            return Ok(Halted { process, threads });
+            return Ok(Paused { process, threads });
         }
-        Halted::of(process, threads)
+        Paused::of(process, threads)
     }
 
-    /// All threads of a process, which stand still.
-    pub(crate) fn of(process: &'a Process, threads: Vec<Thread>) -> Result<Halted<'a>, Failure> {
+    /// All threads of a process, which are paused.
+    pub(crate) fn of(process: &'a Process, threads: Vec<Thread>) -> Result<Paused<'a>, Failure> {
         let pid = process.pid();
         if threads.is_empty() || !process.is_same() {
             return Err(LiveError::Gone { pid }.into());
@@ -400,7 +399,7 @@ impl<'a> Halted<'a> {
             let why = "one of its threads runs 32-bit code".to_owned();
             return Err(LiveError::Unattachable { pid, why }.into());
         }
-        Ok(Halted { process, threads })
+        Ok(Paused { process, threads })
     }
 
     /// Lets all go, those at work first; gives how long the one stood that stood longest.
@@ -427,7 +426,7 @@ impl<'a> Halted<'a> {
         self.process
     }
 
-    /// How many threads stand still.
+    /// How many threads are paused.
     pub fn threads(&self) -> usize {
         self.threads.len()
     }
@@ -473,7 +472,7 @@ fn set_gs_base(thread: &mut Thread, base: u64) -> Result<(), LiveError> {
     Ok(())
 }
 
-/// Has every thread of a process stand still.
+/// Has every thread of a process are paused.
 fn gather_all(gathering: &mut Gathering<'_>, attempt: u32) -> Result<(), Failure> {
     let (mut sleeping, mut running) = gathering.seize_new()?;
     loop {
@@ -491,7 +490,7 @@ fn gather_all(gathering: &mut Gathering<'_>, attempt: u32) -> Result<(), Failure
     }
 }
 
-/// Has one thread of a process stand still.
+/// Has one thread of a process are paused.
 fn gather_one(gathering: &mut Gathering<'_>) -> Result<(), Failure> {
     let pid = gathering.process.pid();
     let mut threads: VecDeque<(i32, bool)> =
@@ -500,7 +499,7 @@ fn gather_one(gathering: &mut Gathering<'_>) -> Result<(), Failure> {
     while let Some((tid, looked_at)) = threads.pop_front() {
         // Those that sleep can be had at once, and miss nothing. Looked at once each: they do not stay as
         // they are.
-        if !looked_at && haste::task_state(pid, tid) != Some(b'S') {
+        if !looked_at && priority::task_state(pid, tid) != Some(b'S') {
             threads.push_back((tid, true));
             continue;
         }
@@ -521,11 +520,11 @@ fn gather_one(gathering: &mut Gathering<'_>) -> Result<(), Failure> {
     Err(Failure::Stuck(stuck.0, stuck.1))
 }
 
-/// Has those threads of a process stand still that run.
+/// Has those threads of a process are paused that run.
 fn gather_working(gathering: &mut Gathering<'_>) -> Result<(), Failure> {
     let pid = gathering.process.pid();
     let mut running = process::tasks(pid)?;
-    running.retain(|tid| haste::task_state(pid, *tid) == Some(b'R'));
+    running.retain(|tid| priority::task_state(pid, *tid) == Some(b'R'));
     for tid in &running {
         gathering.known.insert(*tid);
         seize(pid, *tid, ptrace::O_SYSGOOD)?;

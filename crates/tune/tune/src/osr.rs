@@ -1,14 +1,14 @@
-//! Ways between old and new code in the middle of functions.
+//! On-stack replacement: jumps between original and rewritten text inside functions.
 //!
-//! A thread may stay in one function for as long as the program lives: in an interpreter's main loop, in
-//! a server's. It comes to no start of that function any more. So the functions that are on a stack when
-//! new code comes have more ways to it: each block of the original that has room becomes a jump to the
-//! same block of new code, which in turn can become a jump back. A loop may keep the address of its table
-//! of jumps for all its life, and would come to old code at each of them; so entries of that lead on, too,
-//! where they are whole addresses of blocks that nothing but the jumps reads.
+//! A thread may stay in one function for as long as the program lives, in an interpreter's or a server's main
+//! loop, and never reach an entry patch. So functions that are on a stack at installation get OSR entries: each
+//! block of the original that has room becomes a jump to the same block of rewritten text, which in turn can
+//! become a deopt jump. A loop may keep the address of its jump table for all its life, and would reach
+//! original text by each of its entries. So such entries are patched as well, where they are whole addresses
+//! of blocks that nothing but the jumps reads.
 //!
-//! What holds at the start of a block holds there in both codes. It is not done where probes keep frames
-//! of their own, which begin where functions do.
+//! What holds at the start of a block holds there in both texts. There is no OSR where probes keep frames of
+//! their own, which begin where functions do.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -16,11 +16,11 @@ use std::time::Duration;
 use fettle_code::{Mode, PlannedEntry, SPRINGBOARD_SIZE};
 use fettle_image::LinkAddr;
 use fettle_live::{
-    Entry, Journal, LiveAddr, LiveError, Patch, Places, Process, Purpose, Ranges, Returns,
+    Entry, Journal, LiveAddr, LiveError, MappedFiles, Patch, Process, Purpose, Ranges, ReturnTable,
 };
 use fettle_rewrite::plan::PlannedFunction;
 
-use crate::new_code::{NewCode, jump};
+use crate::rewritten::{Rewritten, jump};
 use crate::switching::Ways;
 use crate::target::word;
 
@@ -28,11 +28,11 @@ const PAGE: u64 = 4096;
 /// The size of a whole address in a table.
 const ENTRY: u64 = 8;
 
-/// Has threads that are in the originals of functions, or come back there, go on in new code: in all of some
-/// processes of a family, whose undo logs are told first. Gives the ways, and how many lead into new code where most
+/// Has threads that are in the originals of functions, or come back there, go on in rewritten text: in all of some
+/// processes of a process group, whose undo logs are told first. Gives the ways, and how many lead into rewritten text where most
 /// do: in some a thread may stand in the middle of one.
-pub(crate) fn lead_in<'j>(
-    codes: &[&NewCode],
+pub(crate) fn osr_entries<'j>(
+    codes: &[&Rewritten],
     processes: &[&Process],
     journals: impl Iterator<Item = &'j mut Journal>,
     stops: &mut Vec<Duration>,
@@ -42,8 +42,8 @@ pub(crate) fn lead_in<'j>(
     let Some(first) = processes.first().filter(|_| !inside.is_empty()) else {
         return Ok((ways, 0));
     };
-    codes.iter().for_each(|code| ways.add_midway((first, code), &inside));
-    let places = Places::look(first, &ways.into);
+    codes.iter().for_each(|code| ways.add_osr((first, code), &inside));
+    let places = MappedFiles::look(first, &ways.into);
     let writes = ways.into.iter().chain(&ways.out).cloned().map(Entry::Write);
     let entries: Vec<Entry> = places.entries().chain(writes).collect();
     for journal in journals {
@@ -62,9 +62,9 @@ pub(crate) fn lead_in<'j>(
     Ok((ways, written))
 }
 
-/// Where threads are in the originals of functions that can be left for new code anywhere, or come back to.
+/// Where threads are in the originals of functions that can be left for rewritten text anywhere, or come back to.
 fn inside(
-    codes: &[&NewCode],
+    codes: &[&Rewritten],
     processes: &[&Process],
     stops: &mut Vec<Duration>,
 ) -> Result<Vec<LiveAddr>, LiveError> {
@@ -73,8 +73,8 @@ fn inside(
     let mut inside = BTreeSet::new();
     for process in processes {
         let look =
-            |halted: &mut fettle_live::Halted<'_>| halted.on_stacks(&old, &Returns::default());
-        match process.while_halted(look) {
+            |halted: &mut fettle_live::Paused<'_>| halted.on_stacks(&old, &ReturnTable::default());
+        match process.while_paused(look) {
             Ok((found, stop)) => {
                 inside.extend(found);
                 stops.push(stop);
@@ -86,12 +86,12 @@ fn inside(
     Ok(inside.into_iter().collect())
 }
 
-/// Where threads at work were seen when new code was in place.
+/// Where threads at work were seen when rewritten text was in place.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Seen {
-    /// In new code, or at a jump to it.
+    /// In rewritten text, or at a jump to it.
     pub new: usize,
-    /// In the originals of functions with new code.
+    /// In the originals of functions with rewritten text.
     pub old: usize,
     /// In other code.
     pub other: usize,
@@ -102,7 +102,7 @@ const LOOKS: (usize, Duration) = (50, Duration::from_millis(3));
 
 impl Seen {
     /// Looks where threads of some processes are, now of one and now of another.
-    pub(crate) fn look(codes: &[NewCode], processes: &[&Process]) -> Result<Seen, LiveError> {
+    pub(crate) fn look(codes: &[Rewritten], processes: &[&Process]) -> Result<Seen, LiveError> {
         // Who stands at a jump is on the way: each call through a pointer meets one.
         let new = codes.iter().flat_map(|code| {
             let jumps = code.jumps.iter().map(|jump| (jump.at.0, jump.at.0 + 1));
@@ -135,8 +135,8 @@ impl Seen {
     }
 }
 
-/// Where the originals of functions with new code lie.
-fn parts(code: &NewCode) -> impl Iterator<Item = (u64, u64)> {
+/// Where the originals of functions with rewritten text lie.
+fn parts(code: &Rewritten) -> impl Iterator<Item = (u64, u64)> {
     let parts = code.plan.functions.iter().flat_map(|function| &function.crossings.parts);
     let live = |at: &LinkAddr| at.0.wrapping_add(code.bias);
     parts.map(move |(start, end)| (live(start), live(end)))
@@ -149,7 +149,7 @@ fn has_no_frames(mode: Mode) -> bool {
 
 impl Ways {
     /// Adds ways into, and out of, the middle of those functions that threads are `inside` of.
-    fn add_midway(&mut self, (process, code): (&Process, &NewCode), inside: &[LiveAddr]) {
+    fn add_osr(&mut self, (process, code): (&Process, &Rewritten), inside: &[LiveAddr]) {
         let is_in = |f: &PlannedFunction| {
             f.crossings.parts.iter().any(|(start, end)| {
                 let [start, end] = [start, end].map(|at| at.0.wrapping_add(code.bias));
@@ -171,7 +171,7 @@ impl Ways {
         for function in &entered {
             let function = &code.plan.functions[*function];
             let ways = function.crossings.entrances.iter().filter(|(from, _)| is_free(from));
-            self.into.extend(ways.filter_map(|entrance| way_in(process, code, *entrance)));
+            self.into.extend(ways.filter_map(|entrance| osr_entry(process, code, *entrance)));
             let ways =
                 function.crossings.landings.iter().filter(|(_, at)| *at != function.text_offset);
             self.out.extend(ways.filter_map(|landing| code.gate(*landing)));
@@ -182,7 +182,7 @@ impl Ways {
     }
 
     /// Adds entries of those functions' tables, and of their copies.
-    fn add_tables(&mut self, process: &Process, code: &NewCode, entered: impl Fn(usize) -> bool) {
+    fn add_tables(&mut self, process: &Process, code: &Rewritten, entered: impl Fn(usize) -> bool) {
         let live = |at: LinkAddr| at.0.wrapping_add(code.bias);
         let tables = code.plan.tables.iter().zip(&code.linked.tables).zip(&code.own_tables);
         for ((table, copy), _) in tables.filter(|(_, own)| **own) {
@@ -217,9 +217,9 @@ impl Ways {
     }
 }
 
-/// A jump from a block of the original to the same in new code; `None` if there is one, or it would lie
+/// A jump from a block of the original to the same in rewritten text; `None` if there is one, or it would lie
 /// across two pages.
-fn way_in(process: &Process, code: &NewCode, (from, to): (LinkAddr, u32)) -> Option<Patch> {
+fn osr_entry(process: &Process, code: &Rewritten, (from, to): (LinkAddr, u32)) -> Option<Patch> {
     let at = LiveAddr(from.0.wrapping_add(code.bias));
     if at.0 / PAGE != (at.0 + SPRINGBOARD_SIZE - 1) / PAGE {
         return None;

@@ -1,7 +1,7 @@
-//! The same new code in all processes of a family, and taking it back everywhere.
+//! The same rewritten text in all processes of a process group, and reverting it in all.
 //!
-//! The oldest comes first: whoever it forks afterwards has new code by birth. Those that were
-//! forked while it was being installed may have half of it, and get the rest of it, too.
+//! The oldest process comes first: what it forks afterwards inherits the patches. Processes that were forked
+//! during installation may have half of them, and get the rest.
 
 use std::borrow::Cow;
 use std::collections::VecDeque;
@@ -9,37 +9,37 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use fettle_live::{
-    Entry, InMemory, Journal, LiveAddr, LiveError, Patch, Process, Relative, Undoing, Undone,
+    Entry, InMemory, Journal, LiveAddr, LiveError, Member, Patch, Process, Undoing, Undone,
 };
 
 use crate::error::TuneError;
-use crate::family::Family;
+use crate::group::ProcessGroup;
 use crate::install::{self, Installed};
 use crate::measure::Measured;
-use crate::midway::{self, Seen};
-use crate::new_code::NewCode;
+use crate::osr::{self, Seen};
+use crate::rewritten::Rewritten;
 use crate::target::Target;
 
-/// So long threads have to leave new code that is taken back.
+/// So long threads have to leave rewritten text that is reverted.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Of what all processes have together each has at least so small a part.
 const LEAST_SHARE: u32 = 10;
 
-/// New code, and the undo logs of who has it.
-pub(crate) struct Everywhere<'a> {
+/// Rewritten text, and the undo logs of who has it.
+pub(crate) struct GroupPatches<'a> {
     folder: &'a Path,
-    pub(crate) codes: Cow<'a, [NewCode]>,
+    pub(crate) codes: Cow<'a, [Rewritten]>,
     /// The undo logs.
     pub(crate) journals: Vec<Journal>,
 }
 
-impl<'a> Everywhere<'a> {
-    /// New code that nobody has yet.
-    pub(crate) fn new(folder: &'a Path, codes: Cow<'a, [NewCode]>) -> Everywhere<'a> {
-        Everywhere { folder, codes, journals: Vec::new() }
+impl<'a> GroupPatches<'a> {
+    /// Rewritten text that nobody has yet.
+    pub(crate) fn new(folder: &'a Path, codes: Cow<'a, [Rewritten]>) -> GroupPatches<'a> {
+        GroupPatches { folder, codes, journals: Vec::new() }
     }
 
-    /// Installs in all processes of a family; gives what was done in the one that was named.
+    /// Installs in all processes of a process group; gives what was done in the one that was named.
     /// Others that it fails with are left as they are.
     ///
     /// # Errors
@@ -48,7 +48,7 @@ impl<'a> Everywhere<'a> {
     pub(crate) fn install(
         &mut self,
         target: &Target<'_>,
-        family: &mut Family<'_>,
+        family: &mut ProcessGroup<'_>,
     ) -> Result<Installed, TuneError> {
         let lead = target.process.pid();
         let mut of_lead = None;
@@ -60,24 +60,24 @@ impl<'a> Everywhere<'a> {
             Ok(())
         })?;
         let mut installed = of_lead.ok_or(LiveError::Gone { pid: lead })?;
-        let codes: Vec<&NewCode> = self.codes.iter().collect();
+        let codes: Vec<&Rewritten> = self.codes.iter().collect();
         let processes: Vec<&Process> = family.members().collect();
         let journals = self.journals.iter_mut();
-        let (ways, midway) = midway::lead_in(&codes, &processes, journals, &mut installed.stops)?;
+        let (ways, midway) = osr::osr_entries(&codes, &processes, journals, &mut installed.stops)?;
         installed.midway = midway;
         installed.besides.extend(&ways);
         Ok(installed)
     }
 
-    /// Where threads of the family are, which has the new code.
-    pub(crate) fn seen(&self, family: &Family<'_>) -> Result<Seen, LiveError> {
+    /// Where threads of the process group are, which has the rewritten text.
+    pub(crate) fn seen(&self, family: &ProcessGroup<'_>) -> Result<Seen, LiveError> {
         Seen::look(&self.codes, &family.members().collect::<Vec<_>>())
     }
 
-    /// Installs in one process, unless it has all of it by birth.
+    /// Installs in one process, unless it has all of it inherited over fork.
     fn install_in(&mut self, target: &Target<'_>) -> Result<Option<Installed>, TuneError> {
         let process = target.process;
-        if let Some((journal, heir)) = fettle_live::by_birth(&self.journals, process) {
+        if let Some((journal, heir)) = fettle_live::inherited_from(&self.journals, process) {
             if self.has_all(process) {
                 return Ok(None);
             }
@@ -123,64 +123,64 @@ impl<'a> Everywhere<'a> {
     /// # Errors
     ///
     /// When a process cannot be stopped or changed; the others are as they were all the same.
-    pub(crate) fn take_back(&mut self) -> Result<(), TuneError> {
+    pub(crate) fn revert(&mut self) -> Result<(), TuneError> {
         let journals = self.journals.drain(..).collect();
-        take_back(self.folder, journals, &|_| self.codes.iter().collect(), PATIENCE).map(drop)
+        revert(self.folder, journals, &|_| self.codes.iter().collect(), PATIENCE).map(drop)
     }
 }
 
-/// Takes from a process what it has by birth.
-pub(crate) fn disinherit(journal: &Journal, heir: &Relative) -> Result<(), TuneError> {
+/// Takes from a process what it has inherited over fork.
+pub(crate) fn disinherit(journal: &Journal, heir: &Member) -> Result<(), TuneError> {
     disown(fettle_live::inherit(journal, heir)?, heir)
 }
 
 /// Takes from a process what its own log tells of.
-pub(crate) fn disown(log: Journal, heir: &Relative) -> Result<(), TuneError> {
+pub(crate) fn disown(log: Journal, heir: &Member) -> Result<(), TuneError> {
     let undone = fettle_live::undo(log, Undoing::within(PATIENCE))?;
     let Some((_, why)) = undone.kept else { return Ok(()) };
     let why = format!("it was forked in between, and is still in new code ({why})");
     Err(TuneError::Unfit { pid: heir.pid, why })
 }
 
-/// Installs in all processes of a family, without a comparison; gives what was done in the one that
+/// Installs in all processes of a process group, without a comparison; gives what was done in the one that
 /// was named.
 ///
 /// # Errors
 ///
-/// When that one cannot be changed: then all is taken back that can be.
-pub fn install_everywhere(
+/// When that one cannot be changed: then all is reverted that can be.
+pub fn install_in_group(
     folder: &Path,
     target: &Target<'_>,
-    family: &mut Family<'_>,
-    codes: &[NewCode],
+    family: &mut ProcessGroup<'_>,
+    codes: &[Rewritten],
 ) -> Result<Installed, TuneError> {
-    let mut everywhere = Everywhere::new(folder, Cow::Borrowed(codes));
+    let mut everywhere = GroupPatches::new(folder, Cow::Borrowed(codes));
     let installed = everywhere.install(target, family);
     if installed.is_err() {
-        everywhere.take_back()?;
+        everywhere.revert()?;
     }
     installed
 }
 
-/// What taking back came to.
+/// What reverting came to.
 #[derive(Debug, Default)]
-pub(crate) struct TakenBack {
-    /// How long threads stood still, each time, in all processes.
+pub(crate) struct Reverted {
+    /// How long threads was paused, each time, in all processes.
     pub(crate) stops: Vec<Duration>,
-    /// Processes that still have memory of new code, and why.
+    /// Processes that still have memory of rewritten text, and why.
     pub(crate) stuck: Vec<(i32, String)>,
 }
 
-/// Takes new code back, also from processes that were forked meanwhile; `codes` is what each of the others
-/// has. Words of their memory that say that a call comes back to new code lead to the original: programs keep
+/// Takes rewritten text back, also from processes that were forked meanwhile; `codes` is what each of the others
+/// has. Words of their memory that say that a call comes back to rewritten text lead to the original: programs keep
 /// some for good, and could not be changed anew. `patience` is for all of them together: while one is waited for, threads of the others leave new
 /// code, too.
-pub(crate) fn take_back<'c>(
+pub(crate) fn revert<'c>(
     folder: &Path,
     journals: VecDeque<Journal>,
-    codes: &dyn Fn(i32) -> Vec<&'c NewCode>,
+    codes: &dyn Fn(i32) -> Vec<&'c Rewritten>,
     patience: Duration,
-) -> Result<TakenBack, TuneError> {
+) -> Result<Reverted, TuneError> {
     let begun = Instant::now();
     let undo = |journal: Journal, origin: i32| {
         let codes = codes(origin);
@@ -193,7 +193,7 @@ pub(crate) fn take_back<'c>(
             Undoing { patience, escapes: &escapes, memory: InMemory::LedBack },
         )
     };
-    let mut done = TakenBack::default();
+    let mut done = Reverted::default();
     undo_all(folder, journals, &undo, &mut |pid, undone| {
         done.stops.extend(&undone.stops);
         done.stuck.extend(undone.kept.iter().map(|(_, why)| (pid, why.clone())));
@@ -233,38 +233,38 @@ fn undo_all(
 /// # Errors
 ///
 /// When one of them cannot be changed; the others are as they were all the same.
-pub fn undo_family(
+pub fn undo_group(
     folder: &Path,
     process: &Process,
     how: Undoing<'_>,
     done: &mut dyn FnMut(i32, &Undone),
 ) -> Result<(), LiveError> {
     let mut journals = VecDeque::new();
-    for relative in fettle_live::relatives(process) {
+    for relative in fettle_live::members_of(process) {
         journals.extend(Journal::open(folder, relative.pid)?);
     }
-    if let Some(journal) = log_by_birth(folder, process)? {
+    if let Some(journal) = inherited_log(folder, process)? {
         journals.push_back(journal);
     }
     undo_all(folder, journals, &|journal, _| fettle_live::undo(journal, how), done)
 }
 
-/// The log of a process that has new code by birth: made from that of another, if there is one.
+/// The log of a process that has rewritten text inherited over fork: made from that of another, if there is one.
 ///
 /// # Errors
 ///
 /// When logs cannot be read.
-pub fn log_by_birth(folder: &Path, process: &Process) -> Result<Option<Journal>, LiveError> {
+pub fn inherited_log(folder: &Path, process: &Process) -> Result<Option<Journal>, LiveError> {
     let ways =
         |journal: &Journal| journal.entries().iter().filter(|e| is_there(process, e)).count();
-    let mut best: Option<(usize, Journal, Relative)> = None;
+    let mut best: Option<(usize, Journal, Member)> = None;
     for pid in Journal::list(folder) {
         // A log that is damaged matters to those alone that it may be about.
         if !Journal::may_be_of_relative(folder, pid, process) {
             continue;
         }
         let Some(journal) = Journal::look(folder, pid)? else { continue };
-        let heir = fettle_live::by_birth([&journal], process).map(|(_, heir)| heir);
+        let heir = fettle_live::inherited_from([&journal], process).map(|(_, heir)| heir);
         let Some(heir) = heir else { continue };
         let count = ways(&journal);
         if best.as_ref().is_none_or(|(most, ..)| count > *most) {
@@ -274,7 +274,7 @@ pub fn log_by_birth(folder: &Path, process: &Process) -> Result<Option<Journal>,
     best.map(|(_, journal, heir)| fettle_live::inherit(&journal, &heir)).transpose()
 }
 
-/// Whether an entry leads to new code, and the process has it.
+/// Whether an entry leads to rewritten text, and the process has it.
 pub(crate) fn is_there(process: &Process, entry: &Entry) -> bool {
     let Entry::Write(patch) = entry else { return false };
     let now = || process.read(patch.at, patch.after.len());

@@ -1,19 +1,19 @@
-//! What gives a thread everything back that it had before it was led to make calls for us.
+//! Restore stubs: what restores a thread's state after it made system calls for us, even if Fettle is killed.
 //!
-//! A tracer that lives does that by itself. Should Fettle be killed in the middle, the thread runs on from
-//! behind the call, and what stands there has to do it. A thread that was in a system call, as nearly all
-//! are that make calls for us, comes back as from a signal's handler: the kernel takes its registers, its
-//! flags and the signals that it blocks from a frame, all at once (`rt_sigreturn`). So a signal that came
-//! meanwhile finds the thread where it was, which counts for handlers that look at whom they interrupt,
-//! or never return: the C library's for cancellation unwinds from there. Of the floating-point state the
-//! frame has what calls have to keep, control words, and the lower halves of vector registers with them.
+//! A living tracer restores the state itself. If Fettle is killed meanwhile, the thread goes on behind the
+//! call, and the code there has to do it. A thread that was in a system call, as nearly all threads are that
+//! make calls for us, is restored as from a signal handler: `rt_sigreturn` takes registers, flags and the
+//! signal mask from a frame at once. A signal that arrives meanwhile therefore interrupts the thread where it
+//! was, which matters to handlers that look at the interrupted PC or never return, such as the C library's for
+//! cancellation. Of the floating-point state the frame has what calls preserve: control words, and with them
+//! the lower halves of vector registers.
 //!
-//! Who was not in a system call may use all of the floating-point state, which has no place in a frame
-//! so small. It is led back by instructions, which leave that alone: they set the blocked signals, and
-//! then one register after the other. So is who has a shadow stack, where a frame needs a token of the
-//! kernel's, and who has no room for a frame.
+//! A thread outside a system call may use all of the floating-point state, which has no room in so small a
+//! frame. It is restored by instructions, which leave that state alone: they set the signal mask, then one
+//! register after the other. The same holds for threads with a shadow stack, where a frame needs a token of
+//! the kernel, and where there is no room for a frame.
 //!
-//! Neither needs memory of the thread's own, so its stack may be as small as it likes.
+//! Neither way needs memory of the thread's own, so its stack may be as small as it likes.
 
 use crate::maps::LiveAddr;
 use crate::ptrace::{FloatingPoint, Registers};

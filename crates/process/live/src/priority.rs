@@ -1,4 +1,4 @@
-//! Being quick while a process waits for us, and slow while it works.
+//! Scheduling priority: raised while a process is paused for us, lowered while it works.
 
 use std::sync::Mutex;
 use std::time::Duration;
@@ -80,23 +80,23 @@ fn disable_huge_pages(disable: bool) {
 }
 
 /// The calling thread [hurries](hurry) as long as this exists: it must not be given to another.
-pub(crate) struct Hurry {
+pub(crate) struct Boost {
     /// What it was before.
     nice: i32,
     /// Not to be sent to another thread.
     _own: std::marker::PhantomData<*const ()>,
 }
 
-impl Hurry {
-    pub(crate) fn begin() -> Hurry {
+impl Boost {
+    pub(crate) fn begin() -> Boost {
         // SAFETY: takes numbers only; 0 is the calling thread.
         let nice = unsafe { libc::getpriority(libc::PRIO_PROCESS, 0) };
         hurry();
-        Hurry { nice, _own: std::marker::PhantomData }
+        Boost { nice, _own: std::marker::PhantomData }
     }
 }
 
-impl Drop for Hurry {
+impl Drop for Boost {
     fn drop(&mut self) {
         let plain = libc::sched_param { sched_priority: 0 };
         // SAFETY: the structure is ours, and read only; 0 is the calling thread. The others take
@@ -110,7 +110,7 @@ impl Drop for Hurry {
 
 /// Has the calling thread leave most of a processor to others that want it: for long work on behalf
 /// of a process that is at work itself.
-pub fn give_way() {
+pub fn lower_priority() {
     const NICE: i32 = 5;
     // SAFETY: takes numbers only; 0 is the calling thread.
     unsafe {

@@ -1,4 +1,4 @@
-//! Where the original goes on behind each call of new code: the table that threads are led back by.
+//! Where the original continues behind each call of rewritten text: the table for deoptimisation.
 
 use crate::entry::Region;
 use crate::journal::Journal;
@@ -8,18 +8,18 @@ use crate::process::{Process, hash};
 /// Below this, any number in memory may look like an address of code.
 pub(crate) const LOWEST: u64 = 1 << 32;
 
-/// Addresses behind calls and system calls in new code, each with that behind the same call of the
-/// original; jump tables that new code has copies of; and landing pads of exceptions.
+/// Addresses behind calls and system calls in rewritten text, each with that behind the same call of the
+/// original; jump tables that rewritten text has copies of; and landing pads of exceptions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Returns {
-    /// Where the new code is, of which all of them are known.
+pub struct ReturnTable {
+    /// Where the rewritten text is, of which all of them are known.
     texts: Vec<(u64, u64)>,
     /// In order.
     pairs: Vec<(u64, u64)>,
     /// Tables with whole addresses for entries, in order. Whatever is read of either table leads to the
-    /// same place, in old code or in new.
+    /// same place, in original text or in new.
     whole: Vec<(u64, u64)>,
-    /// Landing pads of new code, with those of the original, in order. An exception on its way to a handler
+    /// Landing pads of rewritten text, with those of the original, in order. An exception on its way to a handler
     /// keeps the address of the one that was found in memory, while others clean up.
     pads: Vec<(u64, u64)>,
     /// Copies of program headers, with the originals, in order. Unwinders keep where those are that they
@@ -27,8 +27,8 @@ pub struct Returns {
     headers: Vec<(u64, u64)>,
 }
 
-impl Returns {
-    /// All of new code in `texts`: the place, or the table, of new code, and that of the original;
+impl ReturnTable {
+    /// All of rewritten text in `texts`: the place, or the table, of rewritten text, and that of the original;
     /// tables with `whole` addresses for entries, landing pads and program headers likewise.
     pub fn new(
         texts: impl IntoIterator<Item = Region>,
@@ -36,7 +36,7 @@ impl Returns {
         whole: impl IntoIterator<Item = (LiveAddr, LiveAddr)>,
         pads: impl IntoIterator<Item = (LiveAddr, LiveAddr)>,
         headers: impl IntoIterator<Item = (LiveAddr, LiveAddr)>,
-    ) -> Returns {
+    ) -> ReturnTable {
         fn sorted(all: impl IntoIterator<Item = (LiveAddr, LiveAddr)>) -> Vec<(u64, u64)> {
             let mut all: Vec<_> = all.into_iter().map(|(new, old)| (new.0, old.0)).collect();
             all.sort_unstable();
@@ -44,11 +44,11 @@ impl Returns {
         }
         let texts = texts.into_iter().map(|text| (text.at.0, text.at.0 + text.len)).collect();
         let (pairs, whole) = (sorted(places), sorted(whole));
-        Returns { texts, pairs, whole, pads: sorted(pads), headers: sorted(headers) }
+        ReturnTable { texts, pairs, whole, pads: sorted(pads), headers: sorted(headers) }
     }
 
-    /// Adds what is known of other new code.
-    pub fn extend(&mut self, other: Returns) {
+    /// Adds what is known of other rewritten text.
+    pub fn extend(&mut self, other: ReturnTable) {
         self.texts.extend(other.texts);
         self.pairs.extend(other.pairs);
         self.pairs.sort_unstable();
@@ -75,7 +75,7 @@ impl Returns {
     }
 
     /// From such bytes; `None` if they were damaged.
-    pub fn from_bytes(bytes: &[u8]) -> Option<Returns> {
+    pub fn from_bytes(bytes: &[u8]) -> Option<ReturnTable> {
         let (expected, body) = bytes.split_first_chunk()?;
         if u64::from_le_bytes(*expected) != hash(body) {
             return None;
@@ -93,7 +93,7 @@ impl Returns {
         let (whole, pairs) = (next(others.0)?, next(others.1)?);
         let headers = next(headers.0)?;
         let sorted = [&pairs, &whole, &pads, &headers].iter().all(|all| all.is_sorted());
-        sorted.then_some(Returns { texts, pairs, whole, pads, headers })
+        sorted.then_some(ReturnTable { texts, pairs, whole, pads, headers })
     }
 
     /// Whether nothing is known.
@@ -170,10 +170,10 @@ pub(crate) fn is_kept_by_exception(process: &Process, at: LiveAddr) -> bool {
 }
 
 impl Journal {
-    /// What is known of where calls in new code come back to, that of libraries which were opened later
+    /// What is known of where calls in rewritten text come back to, that of libraries which were opened later
     /// included.
-    pub(crate) fn returns(&self) -> Returns {
-        let read = |kind| Returns::from_bytes(&self.beside(kind).ok()?.1);
+    pub(crate) fn returns(&self) -> ReturnTable {
+        let read = |kind| ReturnTable::from_bytes(&self.beside(kind).ok()?.1);
         let mut all = read("returns").unwrap_or_default();
         all.extend(read("opened").unwrap_or_default());
         all
@@ -192,7 +192,7 @@ mod tests {
         let places = [place(0x2000, 7), place(0x1000, 5)];
         let pads = [place(0x1800, 6), place(0x2000, 7)];
         let headers = [place(0x6000, 0x40), place(0x6038, 0x78)];
-        let returns = Returns::new([text], places, [place(0x5000, 8)], pads, headers);
+        let returns = ReturnTable::new([text], places, [place(0x5000, 8)], pads, headers);
         assert!(returns.is_header(0x6038) && !returns.is_header(0x6039));
         let original = |at| returns.original_of(at);
         assert_eq!([0x1000, 0x1800, 0x5000].map(original), [Some(5), Some(6), Some(8)]);
@@ -204,11 +204,14 @@ mod tests {
             [Some(true), Some(true), Some(false), None]
         );
         let mut bytes = returns.to_bytes();
-        assert_eq!(Returns::from_bytes(&bytes), Some(returns));
-        assert_eq!(Returns::from_bytes(&bytes[..bytes.len() - 1]), None);
+        assert_eq!(ReturnTable::from_bytes(&bytes), Some(returns));
+        assert_eq!(ReturnTable::from_bytes(&bytes[..bytes.len() - 1]), None);
         *bytes.last_mut().unwrap() ^= 1;
-        assert_eq!(Returns::from_bytes(&bytes), None);
-        assert_eq!(Returns::from_bytes(&[]), None);
-        assert_eq!(Returns::from_bytes(&Returns::default().to_bytes()), Some(Returns::default()));
+        assert_eq!(ReturnTable::from_bytes(&bytes), None);
+        assert_eq!(ReturnTable::from_bytes(&[]), None);
+        assert_eq!(
+            ReturnTable::from_bytes(&ReturnTable::default().to_bytes()),
+            Some(ReturnTable::default())
+        );
     }
 }

@@ -1,9 +1,8 @@
-//! Whether what lies at an address is still what was changed there.
+//! Whether an address still has what was patched there: the identity of mapped files.
 //!
-//! A library that is closed takes its code with it, and something else may be mapped at the same
-//! addresses afterwards, with the same bytes perhaps. So a place is known by the file that is
-//! mapped there; and the loader's record of a library, which lies on the heap, by being in the
-//! loader's list.
+//! A closed library takes its code with it, and something else may be mapped at the same addresses afterwards,
+//! perhaps with the same bytes. So a patch site is identified by the file that is mapped there. The loader's
+//! record of a library lies on the heap; it is identified by being in the loader's list.
 
 use std::collections::HashSet;
 
@@ -25,7 +24,7 @@ const LONGEST: usize = 4096;
 
 /// Where patches lie, as it was when they were planned.
 #[derive(Clone, Debug, Default)]
-pub struct Places {
+pub struct MappedFiles {
     places: Vec<Place>,
     records: Vec<Record>,
 }
@@ -48,9 +47,9 @@ impl Place {
     }
 }
 
-impl Places {
+impl MappedFiles {
     /// The files that patches lie in now.
-    pub fn look(process: &Process, patches: &[Patch]) -> Places {
+    pub fn look(process: &Process, patches: &[Patch]) -> MappedFiles {
         let mut places: Vec<Place> = Vec::new();
         let mut near: Option<Extent> = None;
         for patch in patches {
@@ -60,12 +59,12 @@ impl Places {
             near = process.extent(patch.at);
             places.extend(near.as_ref().and_then(Place::of).filter(|new| !places.contains(new)));
         }
-        Places { places, records: Vec::new() }
+        MappedFiles { places, records: Vec::new() }
     }
 
     /// As a journal tells.
-    pub(crate) fn of(journal: &Journal) -> Places {
-        let mut places = Places::default();
+    pub(crate) fn of(journal: &Journal) -> MappedFiles {
+        let mut places = MappedFiles::default();
         journal.entries().iter().for_each(|entry| places.add(entry));
         places
     }
@@ -82,7 +81,8 @@ impl Places {
     /// What was written to a process, the newest first, but for what is gone for sure: something else was
     /// written to later in the same place, for a library was closed and another was opened there.
     pub(crate) fn writes_of(journal: &Journal) -> Vec<&Patch> {
-        let (last, mut then, mut writes) = (Places::of(journal), Places::default(), Vec::new());
+        let (last, mut then, mut writes) =
+            (MappedFiles::of(journal), MappedFiles::default(), Vec::new());
         let mut seen = HashSet::new();
         for entry in journal.entries() {
             then.add(entry);

@@ -1,15 +1,14 @@
-//! The other ways to a function that has new code: calls in old code, and the slots through which
-//! other modules call it. Each is led to the new code, which saves the jump at the old entry; and
-//! functions whose entry has no room for a jump are reached so.
+//! Patch sites besides entries: direct calls in original text, and the GOT slots through which other modules
+//! call. Patching them saves the jump at the original entry, and reaches functions whose entry has no room for
+//! an entry patch.
 //!
-//! What stays: pointers to functions. Programs compare them, hand them on and keep them, so a new
-//! value could outlive the new code. A slot of the procedure linkage table is read by nothing but
-//! its entry there, which jumps to what it holds; so these can be changed, and no others. Slots
-//! that are not bound yet lead to the loader and stay; when the loader binds one, it leads to the
-//! old entry, and from there on.
+//! Function pointers stay. Programs compare them, pass them on and keep them, so a changed value could outlive
+//! the rewritten text. A GOT slot of the PLT is read by nothing but its PLT entry, which jumps to what it
+//! holds; so these can be patched, and no others. Slots that are not bound yet lead to the loader and stay; when
+//! the loader binds one, it leads to the original entry, and from there on.
 //!
-//! A call that never runs is left as it is: hot functions are called from all over a program, and
-//! each page that is written to is a page more of the process's own.
+//! A call that never runs is left unmodified: hot functions are called from all over a program, and each page
+//! that is written to is one more private page.
 
 use std::collections::{HashMap, HashSet};
 
@@ -18,8 +17,8 @@ use fettle_lift::{Block, Function, Lifted};
 use fettle_live::{LiveAddr, Patch, Process, Purpose};
 use fettle_rewrite::{Linked, Plan};
 
-use crate::new_code::NewCode;
 use crate::profile::ByFunction;
+use crate::rewritten::Rewritten;
 use crate::target::{Loaded, word};
 
 const PAGE: u64 = 4096;
@@ -35,19 +34,19 @@ const R_X86_64_IRELATIVE: u32 = 37;
 const MOST_ENTRIES: usize = 1 << 12;
 const MOST_SLOTS: usize = 1 << 20;
 
-/// Which calls in old code are led to new code at once. Others come there by the jump at the old
+/// Which calls in original text are led to rewritten text at once. Others come there by the jump at the old
 /// entry, and those to an entry that has none are always among them.
 #[derive(Clone, Copy, Debug)]
 pub enum Callers<'a> {
     /// All of them.
     All,
-    /// Those of functions without new code: few run old code once it is there.
+    /// Those of functions without rewritten text: few run original text once it is there.
     Others,
     /// Those in blocks that ran.
     Ran(&'a ByFunction),
 }
 
-/// Calls and jumps in old code to the entries of functions of `plan`. `same` tells for each
+/// Calls and jumps in original text to the entries of functions of `plan`. `same` tells for each
 /// function whether its bytes are known; `jumps` lead from old entries.
 pub(crate) fn calls(
     (image, bias): (&Image, u64),
@@ -81,8 +80,8 @@ pub(crate) fn calls(
     patches.collect()
 }
 
-/// Slots of procedure linkage tables that hold the entry of a function with new code.
-pub(crate) fn slots(process: &Process, loaded: &[Loaded], all: &[&NewCode]) -> Vec<Patch> {
+/// Slots of procedure linkage tables that hold the entry of a function with rewritten text.
+pub(crate) fn slots(process: &Process, loaded: &[Loaded], all: &[&Rewritten]) -> Vec<Patch> {
     let mut new: HashMap<u64, u64> = HashMap::new();
     for code in all {
         for f in &code.plan.functions {

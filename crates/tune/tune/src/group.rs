@@ -1,12 +1,11 @@
-//! Processes that were forked from one execution of a program: a server and those that work for it.
+//! Process groups: processes that were forked from one execution of a program, a server and its workers.
 //!
-//! All have the same code at the same addresses, so that what was counted in one holds for all,
-//! and new code that is made once fits all of them. Children of a changed process have new code by
-//! birth (`fettle_live::heirs`).
+//! All have the same code at the same addresses, so a count of one holds for all, and rewritten text that is
+//! made once fits all. Children of a patched process inherit its patches over fork (`fettle_live::forked`).
 
 use std::fmt::Display;
 
-use fettle_live::{Mapping, Process, Relative, relatives};
+use fettle_live::{Mapping, Member, Process, members_of};
 
 use crate::error::TuneError;
 use crate::target::Target;
@@ -16,7 +15,7 @@ const LOOKS: usize = 8;
 
 /// A process with its relatives, or alone.
 #[derive(Debug)]
-pub struct Family<'a> {
+pub struct ProcessGroup<'a> {
     /// The process that was named.
     pub lead: &'a Process,
     /// The others, the oldest first.
@@ -27,10 +26,10 @@ pub struct Family<'a> {
     pub alone: bool,
 }
 
-impl<'a> Family<'a> {
+impl<'a> ProcessGroup<'a> {
     /// The relatives of `lead` that live, or none.
-    pub fn of(lead: &'a Process, alone: bool) -> Family<'a> {
-        let mut family = Family { lead, others: Vec::new(), left: Vec::new(), alone };
+    pub fn of(lead: &'a Process, alone: bool) -> ProcessGroup<'a> {
+        let mut family = ProcessGroup { lead, others: Vec::new(), left: Vec::new(), alone };
         family.look();
         family
     }
@@ -58,7 +57,7 @@ impl<'a> Family<'a> {
         self.others.len() - before
     }
 
-    /// Has `work` done with each of the family once, the oldest first, and with those that are forked
+    /// Has `work` done with each of the process group once, the oldest first, and with those that are forked
     /// meanwhile. Those that it fails with are left as they are.
     ///
     /// # Errors
@@ -101,8 +100,8 @@ impl<'a> Family<'a> {
     }
 
     /// All relatives that live now.
-    pub fn all(&self) -> Vec<Relative> {
-        let mut all = relatives(self.lead);
+    pub fn all(&self) -> Vec<Member> {
+        let mut all = members_of(self.lead);
         all.retain(|r| !self.alone || r.pid == self.lead.pid());
         all
     }

@@ -1,9 +1,10 @@
 //! Libraries that processes open while they are recorded.
 //!
-//! As in a program that was launched, the loader's empty function for debuggers is led to a door (see
-//! [`fettle_record::libraries`]): whoever opens a library knocks, and the library has its new code before
-//! any of it runs. What is different is that all of it is told to undo logs first. The logs are with
-//! the processes' doors therefore, while they are followed, for the thread that traces writes to them.
+//! As in a launched program, the loader's `r_debug` hook is patched to jump to a dlopen hook (see
+//! [`fettle_record::libraries`]): the thread that opens a library reports it, and the library has its
+//! rewritten text before any of it runs. The difference is that every step is written to an undo log first.
+//! The logs belong to the processes' dlopen hooks therefore while the processes are followed, for the tracing
+//! thread writes to them.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -11,8 +12,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use fettle_live::{
-    Door, Entry, Journal, LiveAddr, LiveError, Mapping, Patch, Places, Process, Record, Region,
-    Relative, Undoing,
+    DlopenHook, Entry, Journal, LiveAddr, LiveError, MappedFiles, Mapping, Member, Patch, Process,
+    Record, Region, Undoing,
 };
 use fettle_record::libraries::{Hung, Keeper, Loader, Opened, REGIONS, Space};
 use fettle_record::modules::open_image;
@@ -21,18 +22,18 @@ use fettle_record::slots::ALIVE_AT;
 
 use crate::error::TuneError;
 use crate::install;
-use crate::new_code::NewCode;
+use crate::rewritten::Rewritten;
 use crate::target::Target;
 
 const PAGE: u64 = 4096;
 /// Longer undo logs take too much memory, of somebody who opens and closes libraries all the time.
 const LONGEST_LOG: usize = 1 << 20;
-/// So long a loader may be at work on a library while its door is opened.
+/// So long a loader may be at work on a library while its dlopen hook is opened.
 const LOADING: Duration = Duration::from_secs(2);
 
-/// The doors of a family: all at the same place.
+/// The dlopen hooks of a process group: all at the same place.
 #[derive(Clone)]
-pub(crate) struct Doors {
+pub(crate) struct DlopenHooks {
     hung: Arc<Hung>,
     /// The loader's list, as the processes' executable knows it.
     list: LiveAddr,
@@ -50,18 +51,18 @@ const GRACE: Duration = Duration::from_secs(5);
 struct State {
     /// What is there to be taken by the session.
     spaces: HashMap<i32, Space>,
-    /// Undo logs of processes with open doors.
+    /// Undo logs of processes with open dlopen hooks.
     journals: HashMap<i32, Journal>,
-    /// New code that each of them has.
-    codes: HashMap<i32, Vec<Arc<NewCode>>>,
+    /// Rewritten text that each of them has.
+    codes: HashMap<i32, Vec<Arc<Rewritten>>>,
     /// When the first newcomer came.
     since: Option<Instant>,
     /// What logs of newcomers have taken.
     spent: Duration,
 }
 
-impl Doors {
-    /// Finds room for doors in all processes of a family, whose mappings are `maps`; its slots will be
+impl DlopenHooks {
+    /// Finds room for dlopen hooks in all processes of a process group, whose mappings are `maps`; its slots will be
     /// at `slots`. Undo logs are in `folder`.
     ///
     /// # Errors
@@ -71,7 +72,7 @@ impl Doors {
         target: &Target<'_>,
         (slots, maps): (Region, &[Mapping]),
         folder: &Path,
-    ) -> Result<Doors, String> {
+    ) -> Result<DlopenHooks, String> {
         let loader = target.loader().ok_or("its loader is not in its own list")?;
         let image = open_image(&loader.file).map_err(|error| error.to_string())?;
         let hung = Loader::of(image)?.hang(
@@ -83,7 +84,7 @@ impl Doors {
             return Err("its list of libraries is not its loader's".to_owned());
         }
         let (hung, list) = (Arc::new(hung), target.list);
-        Ok(Doors { hung, list, folder: folder.to_owned(), state: Arc::default() })
+        Ok(DlopenHooks { hung, list, folder: folder.to_owned(), state: Arc::default() })
     }
 
     /// Memory that each process needs for it, and how many libraries it may open.
@@ -95,10 +96,10 @@ impl Doors {
     pub(crate) fn fill(&self, process: &Process) -> Result<(), LiveError> {
         let door = &self.hung.door;
         process.fill(door.code, &door.code())?;
-        process.fill(door.table, &Door::empty_table())
+        process.fill(door.table, &DlopenHook::empty_table())
     }
 
-    /// Leads a process's loader to its door. From then on its log is kept here; `table` is unwinders',
+    /// Leads a process's loader to its dlopen hook. From then on its log is kept here; `table` is unwinders',
     /// and what the process has is `codes`.
     ///
     /// # Errors
@@ -108,10 +109,10 @@ impl Doors {
         &self,
         process: &Process,
         mut journal: Journal,
-        (table, codes): (Option<(LiveAddr, usize)>, &[Arc<NewCode>]),
+        (table, codes): (Option<(LiveAddr, usize)>, &[Arc<Rewritten>]),
     ) -> Result<(), (Journal, String)> {
         let patches = [self.hung.jump.clone()];
-        let places = Places::look(process, &patches);
+        let places = MappedFiles::look(process, &patches);
         let written =
             journal.add(places.entries().chain(patches.iter().cloned().map(Entry::Write)));
         let opened = written.and_then(|()| process.patch(&patches, &places));
@@ -125,7 +126,7 @@ impl Doors {
         }
         let begun = Instant::now();
         loop {
-            // Who knocks waits for this lock. What is in the list by then may have begun to run; what is not
+            // Who reports waits for this lock. What is in the list by then may have begun to run; what is not
             // has not.
             let mut state = self.state();
             if let Some(known) = Target::listed(process, self.list) {
@@ -144,20 +145,21 @@ impl Doors {
         }
     }
 
-    /// A log for what a process has by birth, if it is that of one whose log is kept here.
+    /// A log for what a process has inherited over fork, if it is that of one whose log is kept here.
     pub(crate) fn inherit(
         &self,
         process: &Process,
-    ) -> Result<Option<(Journal, Relative)>, TuneError> {
+    ) -> Result<Option<(Journal, Member)>, TuneError> {
         let state = self.state();
-        let Some((journal, heir)) = fettle_live::by_birth(state.journals.values(), process) else {
+        let Some((journal, heir)) = fettle_live::inherited_from(state.journals.values(), process)
+        else {
             return Ok(None);
         };
         Ok(Some((fettle_live::inherit(journal, &heir)?, heir)))
     }
 
-    /// The undo logs, and new code by process.
-    pub(crate) fn take(&self) -> (Vec<Journal>, HashMap<i32, Vec<Arc<NewCode>>>) {
+    /// The undo logs, and rewritten text by process.
+    pub(crate) fn take(&self) -> (Vec<Journal>, HashMap<i32, Vec<Arc<Rewritten>>>) {
         let state = std::mem::take(&mut *self.state());
         (state.journals.into_values().collect(), state.codes)
     }
@@ -168,13 +170,13 @@ impl Doors {
 }
 
 impl State {
-    /// The log of a process, with its new code. One that was forked from another that has a door gets
+    /// The log of a process, with its rewritten text. One that was forked from another that has a dlopen hook gets
     /// its own now.
     fn of(
         &mut self,
         pid: i32,
         folder: &Path,
-    ) -> Result<(&mut Journal, &mut Vec<Arc<NewCode>>), LiveError> {
+    ) -> Result<(&mut Journal, &mut Vec<Arc<Rewritten>>), LiveError> {
         if !self.journals.contains_key(&pid) {
             let begun = Instant::now();
             let since = *self.since.get_or_insert(begun);
@@ -187,7 +189,7 @@ impl State {
             // Its brothers have much the same, and may have ended.
             let parent = fettle_live::parent_of(pid).and_then(|parent| self.journals.get(&parent));
             let all = parent.into_iter().chain(self.journals.values());
-            let (journal, heir) = fettle_live::by_birth(all, &process).ok_or_else(gone)?;
+            let (journal, heir) = fettle_live::inherited_from(all, &process).ok_or_else(gone)?;
             let codes = self.codes.get(&journal.pid()).cloned().unwrap_or_default();
             let journal = fettle_live::inherit(journal, &heir)?;
             self.insert(journal, &codes);
@@ -199,9 +201,9 @@ impl State {
     }
 
     /// Keeps an inherited log; of `codes` the process has those that lie in memory of its log.
-    fn insert(&mut self, journal: Journal, codes: &[Arc<NewCode>]) {
+    fn insert(&mut self, journal: Journal, codes: &[Arc<Rewritten>]) {
         let regions = journal.regions();
-        let has = |code: &&Arc<NewCode>| {
+        let has = |code: &&Arc<Rewritten>| {
             regions.iter().any(|(region, mapped)| *mapped && region.at == code.text.at)
         };
         self.codes.insert(journal.pid(), codes.iter().filter(has).cloned().collect());
@@ -215,7 +217,7 @@ impl State {
         for pid in ended {
             let codes = self.codes.remove(&pid).unwrap_or_default();
             let Some(journal) = self.journals.remove(&pid) else { continue };
-            // What cannot be taken back now stays for `fettle undo`.
+            // What cannot be reverted now stays for `fettle undo`.
             let Ok(undone) = fettle_live::undo(journal, Undoing::within(Duration::ZERO)) else {
                 continue;
             };
@@ -228,7 +230,7 @@ impl State {
     }
 }
 
-impl Keeper for Doors {
+impl Keeper for DlopenHooks {
     fn space(&mut self, pid: i32) -> Option<Space> {
         self.state().spaces.remove(&pid)
     }
@@ -256,7 +258,7 @@ impl Keeper for Doors {
         let jumps: Vec<Patch> = library.jumps.iter().filter(in_one_page).cloned().collect();
         let (at, dynamic) = (library.link_map, library.dynamic);
         let record = Record { list: self.list, at, dynamic };
-        let code = Arc::new(NewCode::of_opened(library, jumps.clone()));
+        let code = Arc::new(Rewritten::of_opened(library, jumps.clone()));
         let process = Process::open_followed(pid)?;
         let mut state = self.state();
         let (journal, codes) = state.of(pid, &self.folder)?;
@@ -266,7 +268,7 @@ impl Keeper for Doors {
         }
         codes.retain(|other| other.text.at != code.text.at);
         codes.push(code.clone());
-        let all: Vec<&NewCode> = codes.iter().map(|code| &**code).collect();
+        let all: Vec<&Rewritten> = codes.iter().map(|code| &**code).collect();
         install::write_down_opened(&process, journal, (&code, record), &all)?;
         Ok(jumps)
     }

@@ -1,15 +1,16 @@
-//! Doors: how a program that runs tells its tracer that its loader has changed the list of
-//! libraries, without danger to the program when the tracer is gone.
+//! dlopen hooks: how a running program reports to its tracer that the loader's list of libraries has
+//! changed, without danger to the program when the tracer is gone.
 //!
-//! Loaders call an empty function (`_dl_debug_state`) after each change, for debuggers to put a
-//! breakpoint on. A breakpoint that outlives its tracer kills the program, so the function is
-//! made to jump to a *door*: code that first looks at a word of shared memory whether a tracer
-//! lives (the kernel itself changes the word when it dies, see [`AliveWord`]), and then *knocks*:
-//! it sends its own thread a signal that programs ignore by default, and which we take away before
-//! it is delivered: SIGURG, or SIGWINCH if the program handles that, so that it does not notice a
-//! tracer that dies at this very moment. (A program that handles both may be given a SIGURG then.) What we want done in the process we leave in a table of system calls; the
-//! door makes the calls, knocks again, and returns to the loader when it finds the table empty.
-//! It changes no register and no signal mask that the loader could see.
+//! Loaders call an empty function (`_dl_debug_state`, the `r_debug` hook) after each change, so that a
+//! debugger can put a breakpoint there. A breakpoint that outlives its tracer kills the program, so the
+//! function becomes a jump to a *dlopen hook*. The hook's code reads a word of shared memory that says
+//! whether a tracer lives (the kernel changes it when the tracer dies, see [`AliveWord`]). If so, it
+//! *reports*: it sends its own thread a signal that programs ignore by default, and which we suppress
+//! before it is delivered. That is SIGURG, or SIGWINCH if the program handles SIGURG, so that it does not
+//! notice a tracer that dies at this very moment. (A program that handles both may be given a SIGURG then.)
+//! What we want done in the process stands in a table of system calls. The hook makes the calls, reports
+//! again, and returns to the loader when the table is empty. It changes no register and no signal mask that
+//! the loader could see.
 
 use std::io;
 
@@ -172,12 +173,12 @@ unsafe extern "C" {
     static fettle_live_door_end: u8;
 }
 
-/// A door in a process.
+/// A dlopen hook in a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Door {
+pub struct DlopenHook {
     /// Where its code lies; it behaves as an empty function.
     pub code: LiveAddr,
-    /// Where its table lies: [`Door::TABLE_LEN`] bytes that the process may write.
+    /// Where its table lies: [`DlopenHook::TABLE_LEN`] bytes that the process may write.
     pub table: LiveAddr,
     /// The [`AliveWord`] as the process sees it.
     pub alive: LiveAddr,
@@ -185,12 +186,12 @@ pub struct Door {
     pub state: Option<LiveAddr>,
 }
 
-impl Door {
+impl DlopenHook {
     /// Bytes of table; must be zero at first but for the first 8 bytes, which must be 0xff.
     pub const TABLE_LEN: u64 = 4 * 4096;
     /// At most so many requests can be answered at once.
     pub const REQUESTS: usize = 48;
-    const SCRATCH: u64 = 64 * (4 * Door::REQUESTS as u64 + 1);
+    const SCRATCH: u64 = 64 * (4 * DlopenHook::REQUESTS as u64 + 1);
 
     /// The machine code.
     pub fn code(&self) -> Vec<u8> {
@@ -209,8 +210,8 @@ impl Door {
         code
     }
 
-    /// Where a thread stands that has knocked.
-    pub fn knocked_at(&self) -> LiveAddr {
+    /// Where a thread stands that has reported.
+    pub fn hook_address(&self) -> LiveAddr {
         // SAFETY: both symbols lie in the one section above.
         let offset = unsafe {
             (&raw const fettle_live_door_knocked)
@@ -225,7 +226,7 @@ impl Door {
     }
 }
 
-/// What a process is asked to do at its door.
+/// What a process is asked to do at its dlopen hook.
 #[derive(Clone, Debug)]
 pub enum Request {
     /// Map a file of ours.
@@ -236,9 +237,9 @@ pub enum Request {
     Unmap(LiveAddr, u64),
 }
 
-/// A thread that has knocked; the others of its process run.
+/// A thread that has reported; the others of its process run.
 #[derive(Debug)]
-pub struct DoorStop {
+pub struct HookStop {
     /// The process.
     pub pid: i32,
     /// The thread.
@@ -246,14 +247,14 @@ pub struct DoorStop {
     pub(crate) memory: Memory,
 }
 
-impl DoorStop {
-    pub(crate) fn look(pid: i32, tid: i32) -> Result<DoorStop, LiveError> {
+impl HookStop {
+    pub(crate) fn look(pid: i32, tid: i32) -> Result<HookStop, LiveError> {
         let memory = Memory::open(pid).map_err(|source| LiveError::Ptrace {
             action: "open the memory",
             pid,
             source,
         })?;
-        Ok(DoorStop { pid, tid, memory })
+        Ok(HookStop { pid, tid, memory })
     }
 
     /// What is mapped in the process now.
@@ -291,8 +292,8 @@ impl DoorStop {
     }
 
     /// Puts requests into the table; gives the calls that will be made.
-    pub(crate) fn ask(&self, door: &Door, requests: &[Request]) -> Result<Asked, LiveError> {
-        assert!(requests.len() <= Door::REQUESTS, "a session asks for less at once");
+    pub(crate) fn ask(&self, door: &DlopenHook, requests: &[Request]) -> Result<Asked, LiveError> {
+        assert!(requests.len() <= DlopenHook::REQUESTS, "a session asks for less at once");
         let mut calls = Vec::new();
         let mut scratch = Vec::new();
         let mut of_request = Vec::new();
@@ -306,7 +307,7 @@ impl DoorStop {
                     let writable = map.shared && map.prot.write;
                     let access = if writable { libc::O_RDWR } else { libc::O_RDONLY };
                     let flags = (access | libc::O_CLOEXEC) as u64;
-                    let at = door.table.offset(Door::SCRATCH + scratch.len() as u64);
+                    let at = door.table.offset(DlopenHook::SCRATCH + scratch.len() as u64);
                     let open = "open one of our files";
                     calls.push(Call::new(open, libc::SYS_open, &[at.0, flags]));
                     scratch.extend(path.as_bytes());
@@ -327,16 +328,19 @@ impl DoorStop {
                 }
             }
         }
-        assert!(Door::SCRATCH + scratch.len() as u64 <= Door::TABLE_LEN, "paths are short");
+        assert!(
+            DlopenHook::SCRATCH + scratch.len() as u64 <= DlopenHook::TABLE_LEN,
+            "paths are short"
+        );
         // Scratch first: the table counts as soon as its first number is there.
-        self.memory.write(door.table.offset(Door::SCRATCH), &scratch)?;
+        self.memory.write(door.table.offset(DlopenHook::SCRATCH), &scratch)?;
         let mut table = Vec::new();
         for call in &calls {
             table.extend(call.number.to_le_bytes());
             call.arguments.iter().for_each(|argument| table.extend(argument.to_le_bytes()));
             table.extend(i64::MIN.to_le_bytes());
         }
-        table.extend(Door::empty_table());
+        table.extend(DlopenHook::empty_table());
         self.memory.write(door.table, &table)?;
         Ok(Asked { calls, of_request })
     }
@@ -344,11 +348,11 @@ impl DoorStop {
     /// What became of the requests, and an empty table.
     pub(crate) fn answers(
         &self,
-        door: &Door,
+        door: &DlopenHook,
         asked: &Asked,
     ) -> Result<Vec<Result<(), LiveError>>, LiveError> {
         let table = self.memory.read(door.table, asked.calls.len() * 64)?;
-        self.memory.write(door.table, &Door::empty_table())?;
+        self.memory.write(door.table, &DlopenHook::empty_table())?;
         let outcome = |index: &Option<usize>| {
             let pid = self.pid;
             let Some(index) = *index else {
@@ -378,7 +382,7 @@ impl DoorStop {
     }
 }
 
-/// Calls that a process makes for us at its door.
+/// Calls that a process makes for us at its dlopen hook.
 pub(crate) struct Asked {
     calls: Vec<Call>,
     /// For each request, which call it depends on.
@@ -474,7 +478,7 @@ mod tests {
 
     #[test]
     fn code_is_small_and_filled_in() {
-        let door = Door {
+        let door = DlopenHook {
             code: LiveAddr(0x1000),
             table: LiveAddr(0x1122_3344),
             alive: LiveAddr(0x5566_7788),
@@ -483,7 +487,7 @@ mod tests {
         let code = door.code();
         assert!(code.len() < 1024);
         assert_eq!(code[code.len() - 8..], 0x1122_3344u64.to_le_bytes());
-        let knocked = (door.knocked_at().0 - 0x1000) as usize;
+        let knocked = (door.hook_address().0 - 0x1000) as usize;
         assert_eq!(&code[knocked - 2..knocked], &[0x0f, 0x05], "syscall");
     }
 

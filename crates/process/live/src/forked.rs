@@ -1,12 +1,12 @@
-//! Processes that have new code by birth.
+//! Forked children: processes that inherited patches over fork.
 //!
-//! A fork copies an address space: the child of a changed process has its jumps, its new code and
-//! its gs base, and no undo log. But all that its parent's log says holds for the child, too, so
-//! that the child's can be made of it at any time, as long as the parent's is there. Therefore no
-//! log is removed before all who have inherited what it tells of have logs of their own.
+//! A fork copies an address space: the child of a patched process has its patches, its rewritten text and its
+//! gs base, but no undo log. All that the parent's log records holds for the child, so the child's log can be
+//! made from it as long as the parent's exists. Therefore no log is removed before every process that
+//! inherited its patches has a log of its own.
 //!
-//! Who was forked from whom is told by the vector that the kernel gave the program when it was
-//! executed: forks have the same, and where things lie in memory is in it.
+//! The auxiliary vector that the kernel gave a program when it was executed identifies its forks: they have
+//! the same one, and it contains addresses of that one execution.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -20,7 +20,7 @@ use crate::ptrace;
 
 /// A process that came by forks from the same execution of a program as another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Relative {
+pub struct Member {
     /// Its number.
     pub pid: i32,
     /// When it began.
@@ -29,7 +29,7 @@ pub struct Relative {
     space: u64,
 }
 
-impl Relative {
+impl Member {
     /// Processor time that it has used, and in nanoseconds that of its children that have ended
     /// and been waited for. The kernel tells the latter in steps of ten milliseconds.
     pub fn cpu_ns(&self) -> Option<(u64, u64)> {
@@ -53,9 +53,9 @@ impl Relative {
 
 /// All processes that came by forks from the same execution of a program as `process`, itself
 /// included, the oldest first.
-pub fn relatives(process: &Process) -> Vec<Relative> {
+pub fn members_of(process: &Process) -> Vec<Member> {
     // Who cannot be seen cannot be changed either.
-    let mut all: Vec<Relative> = of_space(process.space()).flatten().collect();
+    let mut all: Vec<Member> = of_space(process.space()).flatten().collect();
     let file = file_of(process.pid());
     all.retain(|relative| file.is_none() || file_of(relative.pid) == file);
     all.sort_unstable_by_key(|r| (r.start_time, r.pid));
@@ -63,7 +63,7 @@ pub fn relatives(process: &Process) -> Vec<Relative> {
 }
 
 /// All processes with this address space.
-fn of_space(space: u64) -> impl Iterator<Item = Result<Relative, LiveError>> {
+fn of_space(space: u64) -> impl Iterator<Item = Result<Member, LiveError>> {
     let failed = |source| LiveError::Os { action: "list the processes", source };
     let (folder, unlisted) = match std::fs::read_dir("/proc") {
         Ok(folder) => (Some(folder), None),
@@ -73,7 +73,7 @@ fn of_space(space: u64) -> impl Iterator<Item = Result<Relative, LiveError>> {
     let pids = pids.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<i32>().ok());
     let relative = move |pid| match space_of(pid) {
         Ok(of) if of == Some(space) && !shares_memory(pid) => {
-            Some(Ok(Relative { pid, start_time: start_time(pid)?, space }))
+            Some(Ok(Member { pid, start_time: start_time(pid)?, space }))
         }
         Ok(_) => None,
         Err(error) => Some(Err(error)),
@@ -101,19 +101,19 @@ fn owner(journal: &Journal) -> Option<(i32, u64, u64)> {
     }
 }
 
-/// Processes that have by birth what `journal` tells of, and no log of their own.
+/// Processes that have inherited over fork what `journal` tells of, and no log of their own.
 ///
 /// # Errors
 ///
 /// When not all processes can be looked at.
-pub fn heirs(journal: &Journal) -> Result<Vec<Relative>, LiveError> {
+pub fn heirs(journal: &Journal) -> Result<Vec<Member>, LiveError> {
     let Some((_, _, space)) = owner(journal).filter(|_| !journal.is_past()) else {
         return Ok(Vec::new());
     };
     let mut all = Vec::new();
     for relative in of_space(space) {
         let relative = relative?;
-        if is_heir(journal, &relative)? {
+        if is_forked_child(journal, &relative)? {
             all.push(relative);
         }
     }
@@ -121,20 +121,20 @@ pub fn heirs(journal: &Journal) -> Result<Vec<Relative>, LiveError> {
     Ok(all)
 }
 
-/// Which of some logs tells of what a process has by birth, if it has something and no log of its own.
-pub fn by_birth<'j>(
+/// Which of some logs tells of what a process has inherited over fork, if it has something and no log of its own.
+pub fn inherited_from<'j>(
     journals: impl IntoIterator<Item = &'j Journal>,
     process: &Process,
-) -> Option<(&'j Journal, Relative)> {
+) -> Option<(&'j Journal, Member)> {
     let (pid, start_time, space) = (process.pid(), process.start_time(), process.space());
-    let relative = Relative { pid, start_time, space };
+    let relative = Member { pid, start_time, space };
     let maps = maps::of_process(pid).ok()?;
     let mut of_relatives = journals.into_iter().filter(|journal| may_inherit(journal, &relative));
     let journal = of_relatives.find(|j| has_inherited(j, &maps) && !has_log(j, &relative))?;
     Some((journal, relative))
 }
 
-fn is_heir(journal: &Journal, relative: &Relative) -> Result<bool, LiveError> {
+fn is_forked_child(journal: &Journal, relative: &Member) -> Result<bool, LiveError> {
     if !may_inherit(journal, relative) || has_log(journal, relative) {
         return Ok(false);
     }
@@ -143,13 +143,13 @@ fn is_heir(journal: &Journal, relative: &Relative) -> Result<bool, LiveError> {
 }
 
 /// Whether a process and that of a log came from the same execution of a program.
-fn may_inherit(journal: &Journal, relative: &Relative) -> bool {
+fn may_inherit(journal: &Journal, relative: &Member) -> bool {
     let of = owner(journal);
     of.is_some_and(|(pid, _, space)| relative.pid != pid && relative.space == space)
 }
 
 /// Whether a process has a log of its own, beside `journal`.
-fn has_log(journal: &Journal, relative: &Relative) -> bool {
+fn has_log(journal: &Journal, relative: &Member) -> bool {
     let folder = journal.path().parent().unwrap_or(Path::new(""));
     let id = (relative.pid, relative.start_time, relative.space);
     Journal::owner_of(folder, relative.pid) == Some(id)
@@ -161,12 +161,12 @@ fn has_inherited(journal: &Journal, maps: &[Mapping]) -> bool {
     journal.ever_mapped().iter().any(|region| !region.is_usual() && is_as_made(maps, region))
 }
 
-/// Begins the log of a process that has by birth what `journal` tells of.
+/// Begins the log of a process that has inherited over fork what `journal` tells of.
 ///
 /// # Errors
 ///
 /// When it has ended, or has a log.
-pub fn inherit(journal: &Journal, heir: &Relative) -> Result<Journal, LiveError> {
+pub fn inherit(journal: &Journal, heir: &Member) -> Result<Journal, LiveError> {
     let gone = || LiveError::NoProcess { pid: heir.pid };
     let maps = if_there(maps::of_process(heir.pid))?.ok_or_else(gone)?;
     let mut entries = vec![Entry::Process(heir.pid, heir.start_time, heir.space)];
@@ -192,7 +192,7 @@ pub fn inherit(journal: &Journal, heir: &Relative) -> Result<Journal, LiveError>
         if owner(&stale) == Some((heir.pid, heir.start_time, heir.space)) {
             return Ok(stale);
         }
-        bequeath(&stale)?;
+        pass_on(&stale)?;
         stale.remove()?;
     }
     let log = Journal::begin(&path, entries)?;
@@ -207,12 +207,12 @@ pub fn inherit(journal: &Journal, heir: &Relative) -> Result<Journal, LiveError>
     Ok(log)
 }
 
-/// Gives every process that has by birth what `journal` tells of a log of its own.
+/// Gives every process that has inherited over fork what `journal` tells of a log of its own.
 ///
 /// # Errors
 ///
 /// When one of them lives, and its log cannot be written.
-pub fn bequeath(journal: &Journal) -> Result<Vec<i32>, LiveError> {
+pub fn pass_on(journal: &Journal) -> Result<Vec<i32>, LiveError> {
     let mut done = Vec::new();
     for heir in heirs(journal)? {
         match inherit(journal, &heir) {
@@ -240,7 +240,7 @@ impl Journal {
                 return Err(LiveError::Unattachable { pid: process.pid(), why });
             }
             // Its children may live.
-            bequeath(&journal)?;
+            pass_on(&journal)?;
             journal.remove()?;
         }
         let id = Entry::Process(process.pid(), process.start_time(), process.space());

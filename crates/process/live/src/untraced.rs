@@ -1,5 +1,4 @@
-//! Running a program without tracing it: it is left alone altogether, and somebody else, such as
-//! the kernel, tells what it does.
+//! Running a program without tracing it: something else, such as the kernel, reports what it does.
 
 use std::io;
 use std::time::Duration;
@@ -20,7 +19,7 @@ use crate::signals::{self, JobControl, Ticker};
 /// # Errors
 ///
 /// When the program cannot be run.
-pub fn run_beside(
+pub fn run_untraced(
     launch: &Launch,
     period: Duration,
     begin: &mut dyn FnMut(i32),

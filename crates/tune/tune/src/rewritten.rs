@@ -1,4 +1,4 @@
-//! New code for one module of a process, with its addresses, and what leads to it.
+//! The rewritten text of one module of a process, with its addresses, and the patches that lead to it.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -12,12 +12,12 @@ use fettle_rewrite::{Linked, Plan};
 /// Bytes of a page.
 pub(crate) const PAGE: u64 = 4096;
 
-/// Why a function, or one of the places that lead to its new code, stays as it is.
+/// Why a function, or one of the places that lead to its rewritten text, stays as it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Reason {
-    /// It has no new code.
+    /// It has no rewritten text.
     Skipped(SkipReason),
-    /// Old code may come back to the middle of the bytes that a jump would cover.
+    /// Original text may come back to the middle of the bytes that a jump would cover.
     ComesBack,
     /// The jump would lie across two pages.
     TwoPages,
@@ -42,7 +42,7 @@ impl Reason {
 
 /// A function that stays as it is.
 #[derive(Clone, Debug)]
-pub struct LeftAlone {
+pub struct LeftUnmodified {
     /// Where it starts.
     pub entry: LinkAddr,
     /// Its name.
@@ -51,9 +51,9 @@ pub struct LeftAlone {
     pub reason: Reason,
 }
 
-/// New code for a module, with addresses, and what leads to it.
+/// Rewritten text for a module, with addresses, and what leads to it.
 #[derive(Clone, Debug)]
-pub struct NewCode {
+pub struct Rewritten {
     /// The plan that it was made by.
     pub plan: Arc<Plan>,
     /// Its bytes.
@@ -64,21 +64,21 @@ pub struct NewCode {
     pub constants: Region,
     /// The jumps that lead to it.
     pub jumps: Vec<Patch>,
-    /// Jumps back to the originals, at the starts of new functions: for those who stay in new code
-    /// when it is taken back, and for comparisons.
+    /// Jumps back to the originals, at the starts of new functions: for those that stay in rewritten text
+    /// when it is reverted, and for comparisons.
     pub gates: Vec<Patch>,
-    /// Calls in old code, to lead to it at once.
+    /// Calls in original text, to lead to it at once.
     pub calls: Vec<Patch>,
     /// What the loader's record of the module is to say instead.
     pub headers: Patch,
     /// What stays as it is.
-    pub left: Vec<LeftAlone>,
+    pub left: Vec<LeftUnmodified>,
     /// The loader's record of the module.
     pub link_map: LiveAddr,
     /// The merged table of unwind entries.
     pub eh_frame_hdr: LiveAddr,
     /// For each table of the plan, whether it is one of whole addresses that nothing but the jumps of its
-    /// function reads: then the original's entries may lead to new code.
+    /// function reads: then the original's entries may lead to rewritten text.
     pub own_tables: Vec<bool>,
     /// What the loader has added to link addresses.
     pub bias: u64,
@@ -88,12 +88,12 @@ pub struct NewCode {
     pub opened: bool,
 }
 
-impl NewCode {
+impl Rewritten {
     /// That of a library which its process has just opened: none of it has run. `jumps` lead to it.
-    pub(crate) fn of_opened(library: Opened<'_>, jumps: Vec<Patch>) -> NewCode {
+    pub(crate) fn of_opened(library: Opened<'_>, jumps: Vec<Patch>) -> Rewritten {
         let Opened { path, link_map, bias, plan, linked, regions, headers, .. } = library;
         let [text, constants] = regions;
-        NewCode {
+        Rewritten {
             plan: plan.clone(),
             linked: linked.clone(),
             text,
@@ -112,13 +112,13 @@ impl NewCode {
         }
     }
 
-    /// A jump from a place in new code back to the original.
+    /// A jump from a place in rewritten text back to the original.
     pub(crate) fn gate(&self, landing: (LinkAddr, u32)) -> Option<Patch> {
         gate(&self.linked, self.bias, landing)
     }
 
     /// Ways out of functions that threads are in, back to the originals: at the start of every
-    /// block. `inside` are addresses in new code.
+    /// block. `inside` are addresses in rewritten text.
     pub fn escapes(&self, inside: &[LiveAddr]) -> Vec<Patch> {
         let start = self.text.at.0;
         let offsets = inside.iter().filter(|at| at.0 >= start && at.0 < start + self.text.len);
@@ -140,7 +140,7 @@ pub(crate) fn gates(plan: &Plan, linked: &Linked, bias: u64) -> Vec<Patch> {
     entries.filter_map(|landing| gate(linked, bias, *landing)).collect()
 }
 
-/// A jump from a place in new code back to the original; `None` if it is out of reach, or would lie
+/// A jump from a place in rewritten text back to the original; `None` if it is out of reach, or would lie
 /// across two pages.
 pub(crate) fn gate(linked: &Linked, bias: u64, (to, offset): (LinkAddr, u32)) -> Option<Patch> {
     const SIZE: usize = fettle_code::SPRINGBOARD_SIZE as usize;
