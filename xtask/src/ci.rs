@@ -7,7 +7,7 @@ use std::time::Instant;
 use anyhow::{Context, Result, bail};
 
 use crate::corpus::{self, Tally};
-use crate::{bench, examples, java, page, proc, repo, smp, tidy, torture};
+use crate::{bench, examples, jar, java, page, proc, repo, smp, tidy, torture};
 
 /// How much of it.
 #[derive(clap::Args, Debug, Clone)]
@@ -174,6 +174,19 @@ fn outside(binary: &Path, score: &mut Score, broken: &mut Vec<String>) {
             }
         }
         Err(error) => note(broken, "lent processors", Err(error)),
+    }
+    say("gcc's tests and random programs as jars, a few");
+    match jar::run(&jar::Options::quick(binary)) {
+        Ok(tally) => {
+            score.passed += tally.passed;
+            score.failed += tally.failed.len();
+            score.ignored += tally.left_out;
+        }
+        Err(error) if jar::has_tools() => note(broken, "programs as jars", Err(error)),
+        Err(error) => {
+            println!("skipped: {error:#}");
+            score.ignored += 1;
+        }
     }
     say("documented examples, those that take seconds");
     match examples::run(&examples::Options::quick(binary)) {

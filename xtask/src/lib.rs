@@ -17,6 +17,7 @@ pub mod examples;
 pub mod fettle;
 pub mod fuzz;
 pub mod guest;
+pub mod jar;
 pub mod java;
 pub mod page;
 pub mod postgres;

@@ -4,7 +4,9 @@
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use xtask::{attach, bench, census, ci, corpus, demo, docs, examples, fuzz, smp, tidy, torture};
+use xtask::{
+    attach, bench, census, ci, corpus, demo, docs, examples, fuzz, jar, smp, tidy, torture,
+};
 
 /// Chores of the Fettle repository.
 #[derive(Parser)]
@@ -30,6 +32,8 @@ enum Chore {
     Attach(attach::Options),
     /// Compares the census of a kernel's locks with what coccinelle and unifdef find
     Census(census::Options),
+    /// Translates gcc's tests and random programs to jars and compares them with QEMU
+    JarTorture(jar::Options),
     /// Benchmarks
     #[command(subcommand)]
     Bench(bench::Bench),
@@ -54,6 +58,7 @@ fn main() -> ExitCode {
         Chore::Torture(options) => torture::run(&options).map(|tally| tally.passed()),
         Chore::Attach(options) => attach::run(&options),
         Chore::Census(options) => census::run(&options),
+        Chore::JarTorture(options) => jar::run(&options).map(|tally| tally.failed.is_empty()),
         Chore::Bench(which) => bench::run(&which),
         Chore::Fuzz(options) => fuzz::run(&options),
         Chore::Examples(options) => examples::run(&options).map(|score| score.failed == 0),
