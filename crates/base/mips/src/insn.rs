@@ -38,6 +38,11 @@ impl Kind {
     pub fn has_delay_slot(self) -> bool {
         self != Self::Plain
     }
+
+    /// Whether it stores a return address.
+    pub fn is_call(self) -> bool {
+        matches!(self, Self::BranchAndLink | Self::JumpAndLink | Self::JumpRegisterAndLink)
+    }
 }
 
 impl Insn {

@@ -13,6 +13,7 @@ use crate::constants::{self, Value};
 use crate::image::Image;
 use crate::ir::{Block, BlockId, Callee, Cmp, Cond, End, Expr, Function, Stmt, Var};
 use crate::lift::{Lifter, flag_is, read, var};
+use crate::unwind::{Passing, Regions};
 
 /// Where a jump through a register leads.
 #[derive(Clone, Debug, PartialEq)]
@@ -28,6 +29,7 @@ const INSTRUCTIONS_MAX: usize = 400_000;
 
 struct Finder<'a> {
     image: &'a Image,
+    regions: &'a Regions,
     lifter: Lifter,
     entry: u32,
     starts: BTreeSet<u32>,
@@ -35,10 +37,10 @@ struct Finder<'a> {
 }
 
 /// The function at an address, with everything that does not change in it computed.
-pub fn function(image: &Image, entry: u32) -> Function {
+pub fn function(image: &Image, regions: &Regions, entry: u32) -> Function {
     let lifter = Lifter { big_endian: image.big_endian, odd: image.odd };
     let starts = BTreeSet::from([entry]);
-    let mut finder = Finder { image, lifter, entry, starts, jumps: FxHashMap::default() };
+    let mut finder = Finder { image, regions, lifter, entry, starts, jumps: FxHashMap::default() };
     loop {
         finder.follow();
         let mut function = finder.build();
@@ -73,6 +75,14 @@ impl Finder<'_> {
                 let Some(insn) = self.insn(pc) else { break };
                 let next = pc.wrapping_add(8);
                 let mut reached = Vec::new();
+                if insn.kind().is_call()
+                    && let Some(passing) = self.regions.passing(pc)
+                {
+                    reached.push(next);
+                    if let Passing::Lands(pad) = passing {
+                        reached.push(pad);
+                    }
+                }
                 let goes_on = match insn.kind() {
                     Kind::Plain => {
                         pc = pc.wrapping_add(4);
@@ -318,9 +328,27 @@ impl Builder<'_, '_> {
                 Some(end) => break end,
                 None => pc = pc.wrapping_add(8),
             }
+            if let Some((call, Stmt::Call { .. })) = steps.last()
+                && let Some(passing) = self.finder.regions.passing(*call)
+            {
+                break self.invoke(pc, passing);
+            }
         };
         let id = self.id(start);
         self.blocks[id] = Some(Block { pc: start, steps, end });
+    }
+
+    /// The end of a block with a call that an exception may leave another way.
+    fn invoke(&mut self, next: u32, passing: Passing) -> End {
+        let next = match self.finder.is_other_function(next) {
+            true => self.add(Block { pc: next, steps: Vec::new(), end: End::Nowhere(next) }),
+            false => self.leading_to(next, next),
+        };
+        let pad = match passing {
+            Passing::Lands(pad) => Some(self.leading_to(pad, pad)),
+            Passing::Terminates => None,
+        };
+        End::Invoke { next, pad }
     }
 
     /// A branch or call with its delay slot. None for a call: the block goes on behind it.

@@ -7,7 +7,7 @@ use fettle_mips::Reg;
 
 use crate::fold;
 use crate::image::Image;
-use crate::ir::{Bin, BlockId, Callee, Expr, Fp, Function, Rep, Stmt, Var, Width};
+use crate::ir::{Bin, BlockId, Callee, End, Expr, Fp, Function, Rep, Stmt, Var, Width};
 
 /// What is known of a value.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -72,10 +72,16 @@ pub fn solve(image: &Image, function: &Function) -> Known {
             state.step(image, step);
         }
         for next in function.blocks[id].end.successors() {
+            let mut state = state.clone();
+            if matches!(function.blocks[id].end, End::Invoke { pad, .. } if pad == Some(next)) {
+                // The exception is there.
+                state.set(crate::lift::var(Reg::A0), Value::Any);
+                state.set(crate::lift::var(Reg::A1), Value::Any);
+            }
             let changed = match &mut states[next] {
                 Some(old) => old.join(&state),
                 empty => {
-                    *empty = Some(state.clone());
+                    *empty = Some(state);
                     true
                 }
             };
@@ -109,7 +115,7 @@ pub fn apply(image: &Image, function: &mut Function, known: &Known) {
     for (id, block) in function.blocks.iter_mut().enumerate() {
         let Some(mut state) = known.states[id].clone() else {
             block.steps.clear();
-            block.end = crate::ir::End::Nowhere(block.pc);
+            block.end = End::Nowhere(block.pc);
             continue;
         };
         let mut steps = Vec::with_capacity(block.steps.len());
@@ -134,10 +140,10 @@ pub fn apply(image: &Image, function: &mut Function, known: &Known) {
         }
         block.steps = steps;
         block.end.visit_mut(&mut |e| state.replace(image, e));
-        if let crate::ir::End::Jump { targets, .. } = &block.end
+        if let End::Jump { targets, .. } = &block.end
             && let [(_, only)] = targets[..]
         {
-            block.end = crate::ir::End::Goto(only);
+            block.end = End::Goto(only);
         }
     }
 }

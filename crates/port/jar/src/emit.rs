@@ -3,6 +3,8 @@
 //! A method is a whole function, or a part of one that is too large (`split` decides the parts). A
 //! part gets the registers that it needs from arrays, and puts back there what others need of it.
 
+mod pads;
+
 use rustc_hash::FxHashMap;
 
 use crate::classfile::{Code, Label, Pool, Type};
@@ -12,6 +14,7 @@ use crate::ir::{
 };
 use crate::op;
 use crate::signature::{Returns, Signature, THREAD, results_in_thread, slots, thread_field};
+use crate::unwind::Regions;
 
 /// The package of the runtime.
 pub const RUNTIME: &str = "io/github/fettle/jvm/";
@@ -23,6 +26,8 @@ const VAR_HANDLE: &str = "java/lang/invoke/VarHandle";
 
 const V0: Var = Var(2);
 const V1: Var = Var(3);
+const A0: Var = Var(4);
+const A1: Var = Var(5);
 const A3: Var = Var(7);
 const SP: Var = Var(29);
 
@@ -65,6 +70,8 @@ pub struct Program {
     pub methods: FxHashMap<u32, Method>,
     /// Byte order of memory.
     pub big_endian: bool,
+    /// Code that exceptions do something in.
+    pub regions: Regions,
 }
 
 /// What of a function becomes a method.
@@ -114,6 +121,14 @@ struct Site {
     again: Label,
 }
 
+/// A call in the exception table.
+struct Invoke {
+    from: Label,
+    to: Label,
+    pc: u32,
+    pad: Option<BlockId>,
+}
+
 /// A local: its slot, and what is in it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Slot {
@@ -151,6 +166,7 @@ struct Emitter<'a> {
     /// How many of the first slots are integer parameters.
     parameters: u16,
     sites: Vec<Site>,
+    invokes: Vec<Invoke>,
 }
 
 impl<'a> Emitter<'a> {
@@ -213,6 +229,7 @@ impl<'a> Emitter<'a> {
             pinned,
             parameters: 0,
             sites: Vec::new(),
+            invokes: Vec::new(),
         }
     }
 
@@ -229,6 +246,7 @@ impl<'a> Emitter<'a> {
             self.block(id, self.order.get(index + 1).copied());
             self.sizes[id] = self.code.len() - from;
         }
+        self.finish_invokes();
         self.catch_faults(start);
         let end = self.code.label();
         self.code.mark(end);
@@ -954,26 +972,48 @@ impl<'a> Emitter<'a> {
         self.expect(&live);
         self.place(self.labels[id], &live, &[]);
         let after = self.liveness.after_steps(function, id);
-        for ((_, step), live) in function.blocks[id].steps.iter().zip(&after) {
-            if !self.step(step, live) {
-                return;
+        let block = &function.blocks[id];
+        for (index, ((_, step), live)) in block.steps.iter().zip(&after).enumerate() {
+            let last = index + 1 == block.steps.len();
+            match (step, &block.end) {
+                (Stmt::Call { pc, .. }, End::Invoke { pad, .. }) if last => {
+                    let from = self.begin_invoke(*pad);
+                    let start = self.code.len();
+                    if !self.step(step, live) {
+                        return;
+                    }
+                    self.code.note_call(start, *pc);
+                    self.end_invoke(from, *pc, *pad);
+                }
+                _ if self.step(step, live) => {}
+                _ => return,
             }
         }
-        for to in function.blocks[id].end.successors() {
-            let live = self.liveness.at_start(to);
-            self.make_valid(&live);
-            if let Extent::Part { numbers, .. } = self.extent
-                && numbers.contains_key(&to)
-                && !self.order.contains(&to)
-            {
-                for (fp, rep) in self.exchanged.clone() {
-                    if live.fp[fp.0 as usize] != 0 {
-                        self.ensure(fp, rep);
-                    }
+        match &block.end {
+            // The way to a landing pad was made ready before the call.
+            End::Invoke { next, .. } => self.make_ready(*next, &self.liveness.at_start(*next)),
+            end => {
+                for to in end.successors() {
+                    self.make_ready(to, &self.liveness.at_start(to));
                 }
             }
         }
-        self.end(&function.blocks[id].end, next);
+        self.end(&block.end, next);
+    }
+
+    /// Makes floating-point variables what the block expects that follows.
+    fn make_ready(&mut self, to: BlockId, live: &Live) {
+        self.make_valid(live);
+        if let Extent::Part { numbers, .. } = self.extent
+            && numbers.contains_key(&to)
+            && !self.order.contains(&to)
+        {
+            for (fp, rep) in self.exchanged.clone() {
+                if live.fp[fp.0 as usize] != 0 {
+                    self.ensure(fp, rep);
+                }
+            }
+        }
     }
 
     /// Whether anything may follow.
@@ -1243,7 +1283,7 @@ impl<'a> Emitter<'a> {
 
     fn end(&mut self, end: &End, next: Option<BlockId>) {
         match end {
-            End::Goto(to) => {
+            End::Goto(to) | End::Invoke { next: to, .. } => {
                 if Some(*to) != next {
                     let label = self.label_of(*to);
                     self.code.branch(op::GOTO, label, 0);
@@ -1384,6 +1424,10 @@ impl<'a> Emitter<'a> {
     fn sets(&self) -> Live {
         let mut sets = Live::default();
         for &id in &self.order {
+            if let End::Invoke { pad: Some(_), .. } = self.function.blocks[id].end {
+                // On the way to the landing pad.
+                sets.ints |= A0.bit() | A1.bit() | V0.bit() | V1.bit();
+            }
             for (_, step) in &self.function.blocks[id].steps {
                 sets.ints |= self.liveness.kills(step);
                 match step {

@@ -13,6 +13,8 @@ const V0: u64 = 1 << 2;
 const V1: u64 = 1 << 3;
 const ARGUMENTS: u64 = 0xf << 4;
 const SP: u64 = 1 << 29;
+/// What a landing pad finds: the exception, and which of its handlers is meant.
+const LANDED: u64 = 1 << 4 | 1 << 5;
 /// What is passed: arguments, the system call's error to the function that stores it, the stack pointer, and what a nested function is told of
 /// the one around it.
 const POSSIBLE_ARGUMENTS: u64 = ARGUMENTS | SP | 1 << 15 | V0;
@@ -201,8 +203,25 @@ impl<'a> Liveness<'a> {
         let mut live = Live::default();
         match &function.blocks[id].end {
             End::Return => live = self.at_return,
+            End::Invoke { next, pad } => {
+                live.add(&self.at_start[*next]);
+                // Whoever catches an exception tells the runtime where the stack is.
+                live.ints |= SP;
+                if let Some(pad) = pad {
+                    live.add(&self.at_pad(*pad));
+                }
+            }
             end => end.successors().iter().for_each(|&next| live.add(&self.at_start[next])),
         }
+        live
+    }
+
+    /// What is live behind a call whose exception leads to a landing pad: the exception itself is set
+    /// on the way, and what the call returns is not there.
+    pub fn at_pad(&self, pad: BlockId) -> Live {
+        let mut live = self.at_start[pad];
+        live.ints &= !(LANDED | V0 | V1);
+        FP_RESULTS.iter().for_each(|fp| live.fp[fp.0 as usize] = 0);
         live
     }
 
@@ -326,6 +345,10 @@ fn passed(function: &Function) -> FxHashMap<u32, Live> {
             }
         }
         for next in function.blocks[id].end.successors() {
+            let mut state = state;
+            if matches!(function.blocks[id].end, End::Invoke { pad, .. } if pad == Some(next)) {
+                state.ints |= LANDED;
+            }
             let new = match states[next] {
                 Some(mut old) => {
                     old.add(&state);
@@ -343,16 +366,27 @@ fn passed(function: &Function) -> FxHashMap<u32, Live> {
 }
 
 /// Summaries of all functions of a program. `taken` are those whose addresses are data.
-pub fn summarise(functions: &[Function], taken: &FxHashSet<u32>) -> Summaries {
+/// `exports` are those that Java calls, and may want any result of.
+pub fn summarise(
+    functions: &[Function],
+    taken: &FxHashSet<u32>,
+    exports: &FxHashSet<u32>,
+) -> Summaries {
     let mut summaries = Summaries::default();
     for function in functions {
         let mut own = Summary { taken: taken.contains(&function.entry), ..Summary::default() };
+        if exports.contains(&function.entry) {
+            own.wanted = ANY_RESULT;
+        }
         for (_, step) in function.blocks.iter().flat_map(|block| &block.steps) {
             own.defines.add(defined_by(step));
             own.grows |= matches!(
                 step,
                 Stmt::Syscall { .. } | Stmt::Call { callee: Callee::Indirect(_), .. }
             );
+            step.visit(&mut |e| {
+                own.grows |= matches!(e, Expr::Help(helper, _) if helper.calls);
+            });
         }
         summaries.insert(function.entry, own);
     }

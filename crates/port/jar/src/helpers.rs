@@ -8,7 +8,8 @@ const fn helper(
     descriptor: &'static str,
     result: Option<Ty>,
 ) -> Helper {
-    Helper { class, name, descriptor, result, memory: false, thread: false, effect: false }
+    let (memory, thread, effect, calls) = (false, false, false, false);
+    Helper { class, name, descriptor, result, memory, thread, effect, calls }
 }
 
 /// With the memory as its first argument.
@@ -19,6 +20,12 @@ const fn of_memory(name: &'static str, descriptor: &'static str, result: Option<
 /// With the thread as its first argument.
 const fn of_thread(name: &'static str, descriptor: &'static str, result: Option<Ty>) -> Helper {
     Helper { thread: true, ..helper("Mips", name, descriptor, result) }
+}
+
+/// A part of the unwinder, which calls the program's personalities.
+const fn unwinder(name: &'static str, descriptor: &'static str, result: Option<Ty>) -> Helper {
+    let plain = helper("Unwinder", name, descriptor, result);
+    Helper { thread: true, effect: true, calls: true, ..plain }
 }
 
 macro_rules! helpers {
@@ -51,6 +58,10 @@ helpers! {
     READ_CONTROL = Helper { effect: true, ..of_thread("readControl", "(I)I", Some(Ty::I)) };
     WRITE_CONTROL = Helper { effect: true, ..of_thread("writeControl", "(II)V", None) };
     LONG_JUMP = Helper { effect: true, ..helper("Mips", "longJump", "(II)V", None) };
+    RAISE = unwinder("raise", "(II)I", Some(Ty::I));
+    RETHROW = unwinder("rethrow", "(II)I", Some(Ty::I));
+    RESUME = unwinder("resume", "(I)V", None);
+    FORCE = unwinder("force", "(IIII)V", None);
     HARDWARE = of_thread("hardware", "(I)I", Some(Ty::I));
     CVT_W_S = of_thread("convertWord", "(F)I", Some(Ty::I));
     CVT_W_D = of_thread("convertWord", "(D)I", Some(Ty::I));

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use fettle_mips::{Insn, Kind, Reg};
 use object::read::elf::{ElfFile32, FileHeader as _};
 use object::{Object as _, ObjectSection as _, ObjectSegment as _, ObjectSymbol as _, elf};
+use rustc_hash::FxHashSet;
 
 use crate::error::Error;
 
@@ -16,6 +17,9 @@ const WIDE_REGISTERS: u32 = 0x200;
 
 /// Sections that are lists of functions.
 const LISTS: [&str; 5] = [".preinit_array", ".init_array", ".fini_array", ".ctors", ".dtors"];
+
+/// The section with what a library offers to Java: names and functions.
+const EXPORTS: &str = "fettle_exports";
 
 const JR_T9: u32 = 0x0320_0008;
 const LI_A1_0: u32 = 0x0000_2825;
@@ -39,6 +43,25 @@ fn takes_stack_pointer(code: &[u32]) -> bool {
     let jump = code.iter().position(|&word| word == JR_T9).unwrap_or(0);
     let loads = |half: u32| code[..jump].iter().any(|word| word >> 16 == half);
     loads(LW_SP_A0) && loads(LW_T9_A0)
+}
+
+/// Upper halves of stores of the first four arguments on the stack.
+const SAVED_ARGUMENTS: [u32; 4] = [0xafa4, 0xafa5, 0xafa6, 0xafa7];
+const MOVE_A2_RA: u32 = 0x03e0_3025;
+
+/// The functions of libgcc's unwinder that return to another frame, in the order of its source.
+const UNWINDER: [&str; 4] = [
+    "_Unwind_RaiseException",
+    "_Unwind_ForcedUnwind",
+    "_Unwind_Resume",
+    "_Unwind_Resume_or_Rethrow",
+];
+
+/// Whether code keeps the registers of a landing pad's values, and passes on where it is to return
+/// to, as only these functions do.
+fn returns_elsewhere(code: &[u32]) -> bool {
+    let stores = |half: &u32| code.iter().any(|word| word >> 16 == *half);
+    code.contains(&MOVE_A2_RA) && SAVED_ARGUMENTS.iter().all(stores)
 }
 
 /// A part of the program's memory that its file fills.
@@ -77,10 +100,14 @@ pub struct Image {
     labels: Vec<u32>,
     /// The global offset table, whose entries never change in a static program.
     got: std::ops::Range<u32>,
+    /// Functions that Java calls.
+    pub exports: FxHashSet<u32>,
     /// Lists of functions that are called when the program starts and ends.
     lists: Vec<std::ops::Range<u32>>,
     /// Sections, by address: data among them are searched for pointers.
     data: Vec<std::ops::Range<u32>>,
+    /// Where the unwinder's table is.
+    pub frames: std::ops::Range<u32>,
     file: Vec<u8>,
 }
 
@@ -138,8 +165,10 @@ impl Image {
             cold: Vec::new(),
             labels: Vec::new(),
             got: 0..0,
+            exports: FxHashSet::default(),
             lists: Vec::new(),
             data: Vec::new(),
+            frames: 0..0,
             file: file.to_vec(),
         };
         image.read_sections(&elf);
@@ -178,8 +207,14 @@ impl Image {
                 }
                 ".reginfo" if bytes.len() >= 24 => self.gp = self.word_of(&bytes[20..24]),
                 ".pdr" => self.read_procedures(bytes),
-                ".eh_frame" | ".gcc_except_table" | ".eh_frame_hdr" => {}
+                ".eh_frame" => self.frames = range,
+                ".gcc_except_table" | ".eh_frame_hdr" => {}
                 _ if allocated && !executable => {
+                    if name == EXPORTS {
+                        let functions =
+                            bytes.chunks_exact(8).map(|record| self.word_of(&record[4..]));
+                        self.exports = functions.collect();
+                    }
                     if LISTS.contains(&name) {
                         self.lists.push(range.clone());
                     }
@@ -202,7 +237,8 @@ impl Image {
         let unnamed = self.functions.iter().filter(|(_, (name, _))| name.starts_with("function_"));
         let unnamed: Vec<u32> = unnamed.map(|(address, _)| *address).collect();
         let code = |from: u32| -> Vec<u32> {
-            (0..32).map_while(|i| self.word(from.wrapping_add(4 * i))).collect()
+            let words = (self.end_of(from).wrapping_sub(from) / 4).min(64);
+            (0..words).map_while(|i| self.word(from.wrapping_add(4 * i))).collect()
         };
         let fills: Vec<u32> =
             unnamed.iter().copied().filter(|&at| passes_stack_pointer(&code(at))).collect();
@@ -217,6 +253,11 @@ impl Image {
         names.push(("_setjmp", unnamed.iter().copied().filter(calls_one).collect()));
         let jumps = |&at: &u32| takes_stack_pointer(&code(at));
         names.push(("__longjmp", unnamed.iter().copied().filter(jumps).collect()));
+        let unwinder: Vec<u32> =
+            unnamed.iter().copied().filter(|&at| returns_elsewhere(&code(at))).collect();
+        if unwinder.len() == UNWINDER.len() {
+            names.extend(UNWINDER.into_iter().zip(unwinder.into_iter().map(|at| vec![at])));
+        }
         for (name, addresses) in names {
             for address in addresses {
                 if let Some((old, _)) = self.functions.get_mut(&address) {
@@ -293,6 +334,22 @@ impl Image {
         let piece = self.piece(address)?;
         let at = (address - piece.address) as usize;
         piece.bytes.get(at..at + 4).map(|bytes| self.word_of(bytes))
+    }
+
+    /// What the file has for a range of addresses; nothing if it has not all of it.
+    pub fn bytes(&self, range: std::ops::Range<u32>) -> &[u8] {
+        let piece = self.piece(range.start);
+        let bytes = piece.and_then(|piece| {
+            let from = (range.start - piece.address) as usize;
+            piece.bytes.get(from..from.checked_add(range.len())?)
+        });
+        bytes.unwrap_or_default()
+    }
+
+    /// The byte that the file has for an address.
+    pub fn byte(&self, address: u32) -> Option<u8> {
+        let piece = self.piece(address)?;
+        piece.bytes.get((address - piece.address) as usize).copied()
     }
 
     /// The word at an address, if the program can never change it.

@@ -239,6 +239,8 @@ pub struct Helper {
     pub thread: bool,
     /// Whether it does more than compute its result.
     pub effect: bool,
+    /// Whether it may call functions of the program.
+    pub calls: bool,
 }
 
 /// A value.
@@ -403,6 +405,9 @@ pub enum End {
     If(Cond, BlockId, BlockId),
     /// With the block at the value of the expression.
     Jump { to: Expr, targets: Vec<(u32, BlockId)> },
+    /// With a call, its last step, behind which a block follows, or a landing pad where an
+    /// exception passes; without one an exception ends the program.
+    Invoke { next: BlockId, pad: Option<BlockId> },
     /// With the function.
     Return,
     /// Nowhere: what is at this address cannot be executed.
@@ -415,6 +420,7 @@ impl End {
         match self {
             Self::Goto(to) => vec![*to],
             Self::If(_, yes, no) => vec![*yes, *no],
+            Self::Invoke { next, pad } => std::iter::once(*next).chain(*pad).collect(),
             Self::Jump { targets, .. } => targets.iter().map(|(_, block)| *block).collect(),
             Self::Return | Self::Nowhere(_) => Vec::new(),
         }
@@ -425,7 +431,7 @@ impl End {
         match self {
             Self::If(cond, ..) => cond.visit(f),
             Self::Jump { to, .. } => to.visit(f),
-            Self::Goto(_) | Self::Return | Self::Nowhere(_) => {}
+            Self::Goto(_) | Self::Invoke { .. } | Self::Return | Self::Nowhere(_) => {}
         }
     }
 
@@ -434,7 +440,7 @@ impl End {
         match self {
             Self::If(cond, ..) => cond.visit_mut(f),
             Self::Jump { to, .. } => to.visit_mut(f),
-            Self::Goto(_) | Self::Return | Self::Nowhere(_) => {}
+            Self::Goto(_) | Self::Invoke { .. } | Self::Return | Self::Nowhere(_) => {}
         }
     }
 }

@@ -27,8 +27,10 @@ mod jar;
 mod lift;
 mod op;
 mod program;
+mod replaced;
 mod signature;
 mod split;
+mod unwind;
 
 pub use error::Error;
 pub use explain::explain;

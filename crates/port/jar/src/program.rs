@@ -11,12 +11,13 @@ use crate::emit::{CALL, DISPATCH, Method, Program, RUNTIME, Role};
 use crate::error::Error;
 use crate::flow::{self, Liveness, Summaries};
 use crate::fold;
-use crate::helpers;
 use crate::image::Image;
-use crate::ir::{Block, Callee, End, Expr, Function, Stmt, Var};
+use crate::ir::{Callee, End, Function, Stmt};
 use crate::op;
+use crate::replaced;
 use crate::signature::Signature;
 use crate::split;
+use crate::unwind::{self, Regions};
 
 /// Steps of the functions of one class. A step takes about ten bytes and hardly ever more than one
 /// constant, of which a class may have 65,535; larger classes would be loaded for little.
@@ -66,10 +67,13 @@ pub struct Lifted {
     pub functions: Vec<Function>,
     /// What is known of them.
     pub summaries: Summaries,
+    /// Code that exceptions of C++ do something in.
+    pub regions: Regions,
 }
 
 /// Finds and lifts all functions that the program may reach.
 pub fn lift(image: &Image) -> Lifted {
+    let regions = Regions::read(image);
     let mut functions: BTreeMap<u32, Function> = BTreeMap::new();
     let mut taken = FxHashSet::default();
     taken.insert(image.entry);
@@ -85,10 +89,8 @@ pub fn lift(image: &Image) -> Lifted {
         if functions.contains_key(&entry) {
             continue;
         }
-        let mut function = match image.function_at(entry).map(role) {
-            Some(Role::LongJump) => long_jump(image, entry),
-            _ => blocks::function(image, entry),
-        };
+        let mut function = replaced::function(image, entry)
+            .unwrap_or_else(|| blocks::function(image, &regions, entry));
         prune(&mut function);
         for block in &function.blocks {
             for (_, step) in &block.steps {
@@ -107,23 +109,15 @@ pub fn lift(image: &Image) -> Lifted {
         functions.insert(entry, function);
     }
     let mut functions: Vec<Function> = functions.into_values().collect();
-    let summaries = flow::summarise(&functions, &taken);
+    let summaries = flow::summarise(&functions, &taken, &image.exports);
     for function in &mut functions {
         let liveness = Liveness::of(function, &summaries);
         fold::function(function, &liveness);
         prune(function);
     }
     // With less code, less is live.
-    let summaries = flow::summarise(&functions, &taken);
-    Lifted { functions, summaries }
-}
-
-/// What `longjmp` is instead of its code: it makes the method that holds the buffer return again.
-fn long_jump(image: &Image, entry: u32) -> Function {
-    let arguments = vec![Expr::Var(Var(4)), Expr::Var(Var(5))];
-    let steps = vec![(entry, Stmt::Do(Expr::Help(&helpers::LONG_JUMP, arguments)))];
-    let name = image.function_at(entry).unwrap_or("longjmp").to_owned();
-    Function { entry, name, blocks: vec![Block { pc: entry, steps, end: End::Nowhere(entry) }] }
+    let summaries = flow::summarise(&functions, &taken, &image.exports);
+    Lifted { functions, summaries, regions }
 }
 
 /// Drops blocks that nothing leads to.
@@ -146,6 +140,12 @@ fn prune(function: &mut Function) {
                 *yes = new_ids[*yes];
                 *no = new_ids[*no];
             }
+            End::Invoke { next, pad } => {
+                *next = new_ids[*next];
+                if let Some(pad) = pad {
+                    *pad = new_ids[*pad];
+                }
+            }
             End::Jump { targets, .. } => targets.iter_mut().for_each(|(_, to)| *to = new_ids[*to]),
             End::Return | End::Nowhere(_) => {}
         }
@@ -164,12 +164,14 @@ pub fn translate(image: &Image) -> Result<Translated, Error> {
     report.problems = problems(image, &lifted);
     let program = shared(image, &lifted);
     let mut classes = BTreeMap::new();
+    let mut calls = Vec::new();
     let mut open: Option<Class> = None;
     for function in &lifted.functions {
         let name = &program.methods[&function.entry].class;
         if open.as_ref().is_some_and(|class| class.name() != name)
             && let Some(full) = open.take()
         {
+            calls.push((full.name().to_owned(), full.calls().to_vec()));
             finish(full, &mut classes)?;
         }
         let class = open.get_or_insert_with(|| Class::new(name, "java/lang/Object"));
@@ -183,7 +185,11 @@ pub fn translate(image: &Image) -> Result<Translated, Error> {
         report.bytecode += class.bytecode() - before;
     }
     if let Some(full) = open {
+        calls.push((full.name().to_owned(), full.calls().to_vec()));
         finish(full, &mut classes)?;
+    }
+    if let Some(table) = unwind::table(&program.regions, &calls) {
+        classes.insert(unwind::TABLE.into(), table);
     }
     let mut targets: Vec<(u32, &Method)> = program
         .methods
@@ -202,7 +208,8 @@ pub fn translate(image: &Image) -> Result<Translated, Error> {
 
 /// What all methods share.
 pub fn shared(image: &Image, lifted: &Lifted) -> Program {
-    Program { methods: methods(lifted), big_endian: image.big_endian }
+    let regions = lifted.regions.clone();
+    Program { methods: methods(lifted), big_endian: image.big_endian, regions }
 }
 
 fn class_name(number: usize) -> String {
@@ -267,8 +274,6 @@ fn java_name(name: &str) -> String {
 fn problems(image: &Image, lifted: &Lifted) -> Vec<Problem> {
     let mut problems = Vec::new();
     let pointers = image.code_pointers();
-    let named = |name: &str| lifted.functions.iter().find(|f| f.name == name).map(|f| f.entry);
-    let raise = named("_Unwind_RaiseException");
     for function in &lifted.functions {
         // A direct call says that there may be a second return; one through a pointer does not.
         let own = |&(at, to): &(u32, u32)| to == function.entry && !image.in_offset_table(at);
@@ -303,11 +308,6 @@ fn problems(image: &Image, lifted: &Lifted) -> Vec<Problem> {
                     && !image.is_code(*to)
                 {
                     add(*pc, &format!("a call of {to:#x}, where no code is"));
-                }
-                if let Stmt::Call { callee: Callee::Direct(to), .. } = step
-                    && Some(*to) == raise
-                {
-                    add(*pc, "an exception of C++ ends the program: handlers are not translated");
                 }
             }
         }

@@ -82,6 +82,18 @@ pub struct Code {
     stack: i32,
     stack_max: i32,
     locals_max: u16,
+    calls: Vec<Call>,
+}
+
+/// Which bytes of a method are a call of the program's.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Call {
+    /// The first of them.
+    pub from: u16,
+    /// Behind the last.
+    pub to: u16,
+    /// Where the program has the call.
+    pub pc: u32,
 }
 
 impl Code {
@@ -98,7 +110,15 @@ impl Code {
             stack: 0,
             stack_max: 0,
             locals_max,
+            calls: Vec::new(),
         }
+    }
+
+    /// Notes that the code between an offset and here is a call of the program's.
+    pub fn note_call(&mut self, from: usize, pc: u32) {
+        // Methods are much shorter than 64 KB.
+        let (from, to) = (from as u16, self.bytes.len() as u16);
+        self.calls.push(Call { from, to, pc });
     }
 
     /// Its size in bytes.
@@ -294,6 +314,11 @@ impl Code {
     /// Exceptions of a class between two labels lead to a third.
     pub fn handler(&mut self, from: Label, to: Label, target: Label, class: u16) {
         self.handlers.push(Handler { from, to, target, class });
+    }
+
+    /// The calls that were noted, in order.
+    pub fn take_calls(&mut self) -> Vec<Call> {
+        std::mem::take(&mut self.calls)
     }
 
     /// Bytes of the `Code` attribute. The code must be shorter than 32 KB.

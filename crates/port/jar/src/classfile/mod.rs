@@ -7,7 +7,7 @@
 mod code;
 mod pool;
 
-pub use code::{Code, Label, Type};
+pub use code::{Call, Code, Label, Type};
 pub use pool::Pool;
 
 /// Java 17.
@@ -27,6 +27,7 @@ pub struct Class {
     methods: Vec<u8>,
     count: u16,
     bytecode: usize,
+    calls: Vec<(String, Vec<Call>)>,
 }
 
 impl Class {
@@ -39,6 +40,7 @@ impl Class {
             methods: Vec::new(),
             count: 0,
             bytecode: 0,
+            calls: Vec::new(),
         }
     }
 
@@ -52,8 +54,17 @@ impl Class {
         self.bytecode
     }
 
+    /// The calls that were noted in each method.
+    pub fn calls(&self) -> &[(String, Vec<Call>)] {
+        &self.calls
+    }
+
     /// Adds a method.
-    pub fn method(&mut self, name: &str, descriptor: &str, is_static: bool, code: Code) {
+    pub fn method(&mut self, name: &str, descriptor: &str, is_static: bool, mut code: Code) {
+        let calls = code.take_calls();
+        if !calls.is_empty() {
+            self.calls.push((name.to_owned(), calls));
+        }
         let access = ACC_PUBLIC | if is_static { ACC_STATIC } else { 0 };
         let (name, descriptor) = (self.pool.utf8(name), self.pool.utf8(descriptor));
         let attribute = self.pool.utf8("Code");

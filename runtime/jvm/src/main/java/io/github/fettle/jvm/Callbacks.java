@@ -66,6 +66,10 @@ public final class Callbacks {
             throw new IndexOutOfBoundsException(
                     "call of 0x" + Integer.toHexString(address) + ", which is no function");
         }
-        return function.call(t, sp, a0, a1, a2, a3);
+        try {
+            return function.call(t, sp, a0, a1, a2, a3);
+        } catch (RuntimeException | AssertionError e) {
+            throw Unwinder.foreign(t, e);
+        }
     }
 }

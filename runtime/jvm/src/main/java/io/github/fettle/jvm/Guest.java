@@ -20,6 +20,8 @@ public final class Guest implements AutoCloseable {
     /** Memory behind the image at the start: enough for what a small program allocates. */
     private static final int FIRST_HEAP = 1 << 20;
 
+    static final String CLASS = Guest.class.getName();
+
     /** The whole memory: a guest address is an index. */
     public byte[] memory;
 
@@ -50,6 +52,7 @@ public final class Guest implements AutoCloseable {
     private final GuestThread first;
     private int stackTop;
     private Timers timers;
+    private UnwindTables unwindTables;
 
     private Guest(GuestCode code, ElfImage image, Options options) throws IOException {
         this.code = code;
@@ -130,6 +133,9 @@ public final class Guest implements AutoCloseable {
         try {
             return code.call(t, address, sp, a[0], a[1], a[2], a[3]);
         } catch (GuestThrow e) {
+            if (e.getCause() != null) {
+                throw Unwinder.<RuntimeException>sneak(e.getCause());
+            }
             throw GuestException.of(t, e);
         } catch (GuestExit e) {
             throw new GuestException("the guest ended: " + e.getMessage(), null, null);
@@ -157,6 +163,14 @@ public final class Guest implements AutoCloseable {
             timers = new Timers(this);
         }
         return timers;
+    }
+
+    /** What is known of exceptions in the guest's code. */
+    synchronized UnwindTables unwindTables() {
+        if (unwindTables == null) {
+            unwindTables = UnwindTables.of(code);
+        }
+        return unwindTables;
     }
 
     /** Makes the memory reach an address; false if the limit or the heap does not allow it. */

@@ -1,7 +1,7 @@
 package io.github.fettle.jvm;
 
 /** A {@code longjmp} on its way to the frame that called {@code setjmp} with the same buffer. */
-public final class GuestJump extends Error {
+public class GuestJump extends Error {
     private static final long serialVersionUID = 1;
 
     /** The guest address of the {@code jmp_buf}. */

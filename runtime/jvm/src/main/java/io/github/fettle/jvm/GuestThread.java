@@ -2,6 +2,11 @@ package io.github.fettle.jvm;
 
 /** One thread of a guest, which is one Java thread. */
 public final class GuestThread {
+    /** So many exceptions of Java may be handled at once in one thread, each in so many bytes. */
+    private static final int STAND_INS = 16;
+
+    private static final int STAND_IN_SIZE = 256;
+
     public final Guest guest;
 
     /**
@@ -15,6 +20,12 @@ public final class GuestThread {
 
     /** The second result of a system call that has two ({@code pipe}). */
     public int v1;
+
+    /** The first value for the landing pad that an exception has reached: the exception. */
+    public int landed;
+
+    /** What a landing pad that cleans up will send on: it knows where it was thrown. */
+    GuestThrow passing;
 
     /** The floating-point control register. */
     public int fcsr;
@@ -56,10 +67,37 @@ public final class GuestThread {
     /** The Java thread, to wake it from a wait. */
     volatile Thread carrier;
 
+    /** Exceptions of Java that pass the guest's frames, by the stand-ins that those frames see. */
+    private final java.util.Map<Integer, Throwable> foreign = new java.util.HashMap<>();
+
+    private int standIns;
+    private int nextStandIn;
+
     GuestThread(Guest guest, int id) {
         this.guest = guest;
         this.id = id;
         this.memory = guest.memory;
+    }
+
+    /** Gives an exception of Java an address in the guest's memory; 0 if there is no memory left. */
+    int standIn(Throwable e) {
+        if (standIns == 0) {
+            try {
+                standIns = guest.map.map(this, STAND_INS * STAND_IN_SIZE);
+            } catch (Errno none) {
+                return 0;
+            }
+        }
+        // What __cxa_begin_catch makes of the address lies before it.
+        int address = standIns + nextStandIn * STAND_IN_SIZE + STAND_IN_SIZE / 2;
+        nextStandIn = (nextStandIn + 1) % STAND_INS;
+        foreign.put(address, e);
+        return address;
+    }
+
+    /** The exception of Java that an address stands for, or null. */
+    Throwable standsFor(int address) {
+        return foreign.get(address);
     }
 
     int load(int address) {

@@ -51,10 +51,14 @@ final class Imports {
         Object value;
         try {
             value = target.handle.invokeWithArguments(arguments);
-        } catch (RuntimeException | Error e) {
+        } catch (RuntimeException | AssertionError e) {
+            throw Unwinder.foreign(t, e);
+        } catch (Error e) {
             throw e;
         } catch (Throwable e) {
-            throw new GuestException("Java method called by the guest failed: " + e, null, e);
+            Throwable checked =
+                    new GuestException("Java method called by the guest failed: " + e, null, e);
+            throw Unwinder.foreign(t, checked);
         }
         long result = Marshal.result(t, value);
         if (target.floats) {

@@ -125,6 +125,7 @@ public final class Signals {
         if (signal == 0) {
             throw sneak(cause);
         }
+        t.guest.signals.report(cause);
         int code = signal == FPE ? FPE_INTDIV : SEGV_MAPERR;
         t.guest.signals.synchronous(t, signal, code, 0, 0, sp);
         return t.guest.signals.kill(signal);
@@ -320,7 +321,10 @@ public final class Signals {
     GuestExit uncaught(GuestThread t, Throwable e) {
         report(e);
         try {
-            if (e instanceof GuestThrow) {
+            if (e instanceof GuestThrow && e.getCause() != null) {
+                complain("fettle: exception of Java that nobody catches: " + e.getCause() + "\n");
+                return kill(ABRT);
+            } else if (e instanceof GuestThrow) {
                 GuestException described = GuestException.of(t, (GuestThrow) e);
                 complain(described.terminateMessage());
                 return kill(ABRT);

@@ -1,0 +1,17 @@
+package io.github.fettle.jvm;
+
+/**
+ * The end of a thread on its way down the stack: landing pads clean up and send it on, until the
+ * frame that filled the buffer is reached.
+ */
+final class ForcedUnwind extends GuestJump {
+    private static final long serialVersionUID = 1;
+
+    /** The guest address of the {@code _Unwind_Exception}. */
+    final int exception;
+
+    ForcedUnwind(int exception, int buffer) {
+        super(buffer, 1);
+        this.exception = exception;
+    }
+}
