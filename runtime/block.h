@@ -4,6 +4,7 @@
 
 typedef unsigned long u64;
 typedef unsigned int u32;
+typedef unsigned short u16;
 
 struct ring_cursors {
     u64 reserved;
@@ -45,7 +46,8 @@ struct thread_block {
     const volatile struct alive *alive;
     u64 ended;
     u64 interval_max;
-    u64 pad[6];
+    u64 locks;
+    u64 pad[5];
 };
 
 struct frame {
@@ -75,6 +77,7 @@ _Static_assert(__builtin_offsetof(struct thread_block, owner) == 224, "abi");
 _Static_assert(__builtin_offsetof(struct thread_block, alive) == 248, "abi");
 _Static_assert(__builtin_offsetof(struct thread_block, ended) == 256, "abi");
 _Static_assert(__builtin_offsetof(struct thread_block, interval_max) == 264, "abi");
+_Static_assert(__builtin_offsetof(struct thread_block, locks) == 272, "abi");
 _Static_assert(sizeof(struct frame) == 40, "abi");
 _Static_assert(sizeof(struct accumulator) == 48, "abi");
 

@@ -17,6 +17,8 @@ fettle_entries:
         .long entry_own - fettle_entries
         .long entry_own_vectors - fettle_entries
         .long entry_full - fettle_entries
+        .long entry_lock_enter - fettle_entries
+        .long entry_lock_leave - fettle_entries
         .long fettle_end - fettle_entries
 
         .include "save.inc"
@@ -147,6 +149,63 @@ entry_own:
          * processor does. */
 entry_own_vectors:
         own vectors=1
+
+        /* [rsp+8]: number of the function. The flags are kept without `pushfq`, which takes longer than
+         * all the rest; what the direction of strings is, functions' entries know. */
+entry_lock_enter:
+        pushq %rax
+        lahf
+        seto %al
+        pushq %rax
+        pushq %rcx
+        pushq %rdx
+        pushq %rsi
+        pushq %rdi
+        pushq %r8
+        movl 64(%rsp), %esi
+        movq 72(%rsp), %rdx
+        call fettle_lock_fast
+        testl %eax, %eax
+        jz 1f
+2:      popq %r8
+        popq %rdi
+        popq %rsi
+        popq %rdx
+        popq %rcx
+        popq %rax
+        addb $0x7f, %al
+        sahf
+        popq %rax
+        ret $8
+1:      pushq %rbp
+        pushq %r9
+        pushq %r10
+        pushq %r11
+        movq %rsp, %rbp
+        andq $-16, %rsp
+        /* The arguments, in memory in order. */
+        pushq 48(%rbp)
+        pushq 40(%rbp)
+        movq %rsp, %rdx
+        movl 96(%rbp), %esi
+        leaq 104(%rbp), %rdi
+        call fettle_lock_enter
+        movq %rbp, %rsp
+        popq %r11
+        popq %r10
+        popq %r9
+        popq %rbp
+        jmp 2b
+
+        /* [rsp+8]: number of the function; [rsp+16]: bytes that the probe pushed. */
+entry_lock_leave:
+        save_registers
+        movslq SAVED+16(%rbp), %rdi
+        leaq SAVED+24(%rbp,%rdi), %rdi
+        movq %rax, %rsi
+        call fettle_lock_leave
+        restore_registers
+        ret $16
 
         /* u32 fettle_text(const char *at, char *to). The one instruction of the agent that touches
          * memory of the program's choice; whoever traces the program leads its faults on. */

@@ -12,7 +12,7 @@ use fettle_trace::{Moment, Moments, Trace, What};
 
 use crate::error::Result;
 use crate::given::{Given, GivenCalls};
-use crate::locking::{self, Happened, LockEvent, Locks};
+use crate::locking::{Happened, LockEvent, Locks};
 
 const CALL: &[&str] = &["pid", "tid", "function", "depth"];
 const RESULT: &[&str] = &[
@@ -306,7 +306,10 @@ pub(crate) fn functions_with_arguments(trace: &Trace) -> Result<HashMap<u32, Str
 /// Those of locks.
 fn locking_functions(trace: &Trace) -> Result<HashMap<u32, &'static Function>> {
     let functions = functions_with_arguments(trace)?;
-    Ok(functions.iter().filter_map(|(id, name)| Some((*id, locking::function(name)?))).collect())
+    Ok(functions
+        .iter()
+        .filter_map(|(id, name)| Some((*id, fettle_abi::locks::named(name)?)))
+        .collect())
 }
 
 /// Puts a value at a place, with `nothing` where nothing is.

@@ -8,7 +8,6 @@ use fettle_trace::Trace;
 
 use crate::calls::functions_with_arguments;
 use crate::error::{Error, Result};
-use crate::locking;
 
 /// Schemas and the events without which they find nothing, best first.
 const BY_EVENTS: [(&str, &[&str]); 9] = [
@@ -55,7 +54,7 @@ pub fn choose(trace: &Trace) -> Result<Choice> {
     let mut present: HashSet<&str> =
         kinds.iter().filter(|kind| kind.rows > 0).map(|kind| kind.name.as_str()).collect();
     let functions = functions_with_arguments(trace)?;
-    if functions.values().any(|name| locking::function(name).is_some()) {
+    if functions.values().any(|name| fettle_abi::locks::named(name).is_some()) {
         present.extend(["lock_acquired", "lock_released"]);
     }
     let steps = STEPS.iter().all(|step| functions.values().any(|name| name == step));
@@ -89,7 +88,7 @@ pub fn derived_events(trace: &Trace) -> Result<Vec<&'static str>> {
     if !functions.is_empty() {
         events.extend(["arguments", "result"]);
     }
-    if functions.values().any(|name| locking::function(name).is_some()) {
+    if functions.values().any(|name| fettle_abi::locks::named(name).is_some()) {
         events.extend(["lock_wait", "lock_acquired", "lock_released", "lock_given_up"]);
     }
     if trace.manifest().switches {

@@ -6,7 +6,7 @@
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
-use fettle_abi::locks::{Change, FUNCTIONS, Function};
+use fettle_abi::locks::{Change, Function};
 
 use crate::given::Given;
 
@@ -21,13 +21,6 @@ pub(crate) enum LockEvent {
     Acquired,
     /// The thread lets it go.
     Released,
-}
-
-/// The function of this name, which may have underscores before it and a version after it.
-pub(crate) fn function(name: &str) -> Option<&'static Function> {
-    let name = name.trim_start_matches('_');
-    let name = name.split_once('@').map_or(name, |(name, _)| name);
-    FUNCTIONS.iter().find(|function| function.name() == name)
 }
 
 /// One lock.
@@ -213,7 +206,7 @@ mod tests {
     fn events(calls: &[(u64, char, &str, u64)]) -> Vec<(u64, LockEvent)> {
         let (mut locks, mut found) = (Locks::default(), Vec::new());
         for (tid, edge, name, result) in calls {
-            let of = function(name).unwrap();
+            let of = fettle_abi::locks::named(name).unwrap();
             let mut given = Given::default();
             given.arguments[of.lock] = 0x40;
             // `]` leaves by a jump.

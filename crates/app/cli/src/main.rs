@@ -19,6 +19,7 @@ mod instrument;
 mod jar;
 mod layout;
 mod lift;
+mod locks;
 mod merge;
 mod mode;
 mod record;
@@ -76,6 +77,8 @@ enum Command {
     Requests(requests::RequestsArgs),
     /// Find requests on several machines (in a build with the feature `cluster`)
     Cluster(cluster::ClusterArgs),
+    /// Show which locks threads wait for, who holds them, and which deadlocks are possible
+    Locks(locks::LocksArgs),
     /// Look at schemas, which say what a request is
     Schema(schema::SchemaArgs),
     /// Look at a trace in the browser: timelines, functions, flame graphs, durations
@@ -125,7 +128,7 @@ enum Command {
 /// The commands by what people want, as `fettle --help` lists them.
 const JOBS: [(&str, &[&str]); 5] = [
     ("Observe", &["record", "instrument", "sensors", "import", "lift"]),
-    ("Understand", &["report", "requests", "ui", "export", "schema", "census", "cluster"]),
+    ("Understand", &["report", "requests", "locks", "ui", "export", "schema", "census", "cluster"]),
     ("Tune", &["tune", "undo", "status", "symbols", "layout"]),
     ("Move", &["collect", "send", "merge", "jar", "smp"]),
     ("Look after", &["trace", "cache", "completions", "man", "help"]),
@@ -164,6 +167,7 @@ fn run() -> ExitCode {
         Command::Report(args) => report::run(args),
         Command::Requests(args) => requests::run(args),
         Command::Cluster(args) => cluster::run(&args),
+        Command::Locks(args) => locks::run(args),
         Command::Schema(args) => schema::run(args),
         Command::Ui(args) => ui::run(&args),
         Command::Export(args) => export::run(args),

@@ -55,6 +55,16 @@ pub fn print(text: &str) -> anyhow::Result<()> {
     quiet(stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()))
 }
 
+/// Writes to a file, or to standard output.
+pub fn write_to(to: Option<&Path>, text: &str) -> anyhow::Result<()> {
+    match to {
+        Some(path) => {
+            std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
+        }
+        None => print(text),
+    }
+}
+
 /// Standard output for text, in which names of others may be.
 pub fn stdout() -> Harmless<io::StdoutLock<'static>> {
     let stdout = io::stdout();

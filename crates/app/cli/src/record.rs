@@ -416,7 +416,7 @@ fn kernel(args: &Args) -> anyhow::Result<Option<KernelOptions>> {
 }
 
 /// A time such as 10s, 500ms or 2m.
-fn parse_time(text: &str) -> Result<Duration, String> {
+pub(crate) fn parse_time(text: &str) -> Result<Duration, String> {
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let unit = match &text[digits.len()..] {
         "ms" => 0.001,
@@ -605,7 +605,7 @@ fn is_success(status: ExitStatus) -> bool {
 }
 
 /// Ends as the program did: with its status, or by its signal.
-fn pass_on(status: ExitStatus) -> anyhow::Result<ExitCode> {
+pub(crate) fn pass_on(status: ExitStatus) -> anyhow::Result<ExitCode> {
     match status {
         ExitStatus::Code(code) => Ok(ExitCode::from(code as u8)),
         ExitStatus::Signal { signal, .. } => fettle_record::die_by(signal),

@@ -54,6 +54,8 @@ pub struct ThreadBlock {
     pub ended: u64,
     /// Sampling: the longest interval's logarithm; 0 stands for 6, one call in 64 (`runtime/agent`).
     pub interval_max: u64,
+    /// Offset in this block of what is added up of locks ([`crate::locking`]), or 0.
+    pub locks: u64,
 }
 
 /// Tells threads whether somebody still records what they leave.

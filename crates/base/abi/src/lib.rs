@@ -20,6 +20,7 @@
 pub mod block;
 pub mod events;
 mod field;
+pub mod locking;
 pub mod locks;
 pub mod record;
 pub mod ring;

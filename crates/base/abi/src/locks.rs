@@ -46,7 +46,7 @@ impl Function {
 }
 
 /// All of them: threads and semaphores of POSIX.1-2024.
-pub const FUNCTIONS: [Function; 25] = [
+pub const FUNCTIONS: [Function; 26] = [
     of("int pthread_mutex_lock(void *mutex)", Change::Lock, 0),
     tries("int pthread_mutex_trylock(void *mutex)", Change::Lock, 0),
     of("int pthread_mutex_timedlock(void *mutex)", Change::Lock, 0),
@@ -65,6 +65,7 @@ pub const FUNCTIONS: [Function; 25] = [
     of("int pthread_rwlock_clockwrlock(void *lock)", Change::Lock, 0),
     of("int pthread_rwlock_unlock(void *lock)", Change::Unlock, 0),
     of("int pthread_spin_lock(void *lock)", Change::Lock, 0),
+    tries("int pthread_spin_trylock(void *lock)", Change::Lock, 0),
     of("int pthread_spin_unlock(void *lock)", Change::Unlock, 0),
     of("int sem_init(void *semaphore, int shared, unsigned value)", Change::Make, 0),
     of("int sem_wait(void *semaphore)", Change::Down, 0),
@@ -80,6 +81,13 @@ const fn of(prototype: &'static str, change: Change, lock: usize) -> Function {
 
 const fn tries(prototype: &'static str, change: Change, lock: usize) -> Function {
     Function { prototype, change, lock, waits: false }
+}
+
+/// The function of this name, which may have underscores before it and a version after it.
+pub fn named(name: &str) -> Option<&'static Function> {
+    let name = name.trim_start_matches('_');
+    let name = name.split_once('@').map_or(name, |(name, _)| name);
+    FUNCTIONS.iter().find(|function| function.name() == name)
 }
 
 #[cfg(test)]

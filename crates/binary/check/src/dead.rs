@@ -51,6 +51,7 @@ pub(crate) fn check(walk: &mut Walk<'_, '_>) -> Result<(), CheckError> {
             | Kind::TimeExit { .. }
             | Kind::EventsExit { .. }
             | Kind::SampleExit
+            | Kind::LockLeave
             | Kind::Leave(_) => at_exit(walk, at, clobbers)?,
             // Nothing below the stack pointer is in use where a call puts its own things.
             Kind::Target(_) => {
@@ -62,7 +63,8 @@ pub(crate) fn check(walk: &mut Walk<'_, '_>) -> Result<(), CheckError> {
             | Kind::SampleEntry
             | Kind::Enter(_)
             | Kind::Own
-            | Kind::OwnCall(_) => {
+            | Kind::OwnCall(_)
+            | Kind::LockEnter => {
                 search(walk, at, clobbers, PASSED)?;
             }
             Kind::Block => {

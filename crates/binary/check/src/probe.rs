@@ -325,6 +325,7 @@ mod effect {
     pub const ENDED: u64 = 1 << 42;
     pub const CHILD_OF: u64 = 1 << 43;
     pub const PASS_COUNTED: u64 = 1 << 44;
+    pub const LOCK: u64 = 1 << 45;
 }
 
 /// Shadow stack in use from which on there is no room for a frame.
@@ -342,7 +343,7 @@ fn kind_of(paths: &[u64], bound: Option<u32>, told: Option<u32>) -> Option<Kind>
     const ORPHAN: u64 = OTHER | NOT_FOUND;
     const ABOVE_TOP: u64 = ORPHAN | NOT_DEEPER;
     let (limit, told) = (bound.unwrap_or(0), told.unwrap_or(0));
-    let kinds: [(Kind, &[u64]); 17] = [
+    let kinds: [(Kind, &[u64]); 19] = [
         (Kind::CountEntry, &[COUNTED]),
         (Kind::CountExit, &[EXIT_COUNTED]),
         (Kind::CountPass, &[PASS_COUNTED]),
@@ -357,6 +358,8 @@ fn kind_of(paths: &[u64], bound: Option<u32>, told: Option<u32>) -> Option<Kind>
         (Kind::Enter(told), &[ENTERED]),
         (Kind::Leave(told), &[CLOSED_BY_AGENT]),
         (Kind::OwnCall(told), &[OWN]),
+        (Kind::LockEnter, &[LOCK]),
+        (Kind::LockLeave, &[DEEPER, NOT_DEEPER | LOCK]),
         (Kind::Left, &[LEFT]),
         (Kind::Target(told as u8), &[SAME_TARGET | TARGET_COUNTED, OTHER_TARGET | TARGET_PUT]),
         (Kind::Block, &[0]),
@@ -955,11 +958,12 @@ impl<'a> Machine<'a> {
         let mut operands = [V::Any; 2];
         let count = match entry {
             AgentEntry::Left | AgentEntry::Full => 0,
-            AgentEntry::Ring => 1,
+            AgentEntry::Ring | AgentEntry::LockEnter => 1,
             AgentEntry::Exit
             | AgentEntry::Leave
             | AgentEntry::SampleEntry
             | AgentEntry::SampleExit
+            | AgentEntry::LockLeave
             | AgentEntry::Enter
             | AgentEntry::Own
             | AgentEntry::OwnVectors => 2,
@@ -993,6 +997,13 @@ impl<'a> Machine<'a> {
             {
                 once(state, effect::OWN, 0)?;
                 self.told = Some(told as u32);
+            }
+            (AgentEntry::LockEnter, [V::Number, _]) if untouched(state) => {
+                once(state, effect::LOCK, 0)?;
+            }
+            (AgentEntry::LockLeave, [V::Number, p]) if p == pushed => {
+                once(state, effect::LOCK, effect::NOT_DEEPER)?;
+                state.flags = F::Any;
             }
             (AgentEntry::Leave, [V::Number, V::Const(told)]) if untouched(state) => {
                 once(state, effect::CLOSED_BY_AGENT, 0)?;

@@ -34,6 +34,10 @@ pub enum Kind {
     SampleExit,
     /// Has the agent call this function of the user's own probe.
     OwnCall(u32),
+    /// Tells the agent that a function of locks begins.
+    LockEnter,
+    /// Tells it that one returns, if it has asked for that.
+    LockLeave,
     /// Straight-line code that touches nothing but the counters of the function.
     Own,
     /// Asks the agent to close frames that were left.

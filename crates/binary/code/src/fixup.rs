@@ -72,4 +72,8 @@ pub enum AgentEntry {
     OwnVectors = 10,
     /// The shadow stack has no room for a call.
     Full = 11,
+    /// A function of locks begins.
+    LockEnter = 12,
+    /// One returns, and the entry of one has asked for that.
+    LockLeave = 13,
 }

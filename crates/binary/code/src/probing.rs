@@ -32,13 +32,15 @@ pub enum Mode {
     Edges,
     /// What the user's own probe makes of it.
     Own,
+    /// Locks, added up by the agent; only functions of locks have probes.
+    Locks,
     /// Nothing: there are no probes, code is only laid out anew.
     Plain,
 }
 
 impl Mode {
     /// Every mode.
-    pub const ALL: [Mode; 9] = [
+    pub const ALL: [Mode; 10] = [
         Mode::Events,
         Mode::Time,
         Mode::Cpu,
@@ -47,6 +49,7 @@ impl Mode {
         Mode::Blocks,
         Mode::Edges,
         Mode::Own,
+        Mode::Locks,
         Mode::Plain,
     ];
 
@@ -61,6 +64,7 @@ impl Mode {
             Mode::Blocks => "blocks",
             Mode::Edges => "edges",
             Mode::Own => "own",
+            Mode::Locks => "locks",
             Mode::Plain => "plain",
         }
     }

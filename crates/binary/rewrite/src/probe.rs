@@ -216,6 +216,11 @@ pub fn entry(probes: Probes, dead: RegSet) -> Snippet {
         }
         Mode::Count => count(&mut b, CALLS_FIELD),
         Mode::Own => own(&mut b, probes.own, Moment::Enters),
+        Mode::Locks => {
+            let at = push_inline(&mut b, 0);
+            b.fix(at, ProbeFixup::Number);
+            call_agent_inline(&mut b, AgentEntry::LockEnter);
+        }
         Mode::Blocks | Mode::Edges | Mode::Cpu | Mode::Plain => {}
         Mode::Time | Mode::Events => timed_entry(&mut b, probes.depth),
         Mode::Sample => {
@@ -374,21 +379,27 @@ pub fn exit(probes: Probes, returns: bool, dead: RegSet) -> Snippet {
         Mode::Blocks | Mode::Edges | Mode::Cpu | Mode::Plain => {}
         Mode::Time => timed_exit(&mut b, probes.depth, false),
         Mode::Events => timed_exit(&mut b, probes.depth, true),
-        Mode::Sample => {
-            b.free_flags();
-            if b.depth == 0 {
-                b.asm.cmp(Gpr::Rsp, gs(TOP_STACK_POINTER));
-            } else {
-                let q = b.scratch(&[]);
-                b.asm.lea(q, Gpr::Rsp, b.depth as i8);
-                b.asm.cmp(q, gs(TOP_STACK_POINTER));
-            }
-            let at = b.asm.jcc(Condition::AboveOrEqual);
-            b.fix(at, ProbeFixup::OutOfLine(0));
-            ask_for_sample(&mut b, AgentEntry::SampleExit);
-        }
+        Mode::Sample => exit_if_expected(&mut b, AgentEntry::SampleExit),
+        // Who goes on elsewhere has no answer yet.
+        Mode::Locks if returns => exit_if_expected(&mut b, AgentEntry::LockLeave),
+        Mode::Locks => {}
     }
     b.finish()
+}
+
+/// Calls the agent out of line where an entry has asked for this exit, or one further out.
+fn exit_if_expected(b: &mut Builder, entry: AgentEntry) {
+    b.free_flags();
+    if b.depth == 0 {
+        b.asm.cmp(Gpr::Rsp, gs(TOP_STACK_POINTER));
+    } else {
+        let q = b.scratch(&[]);
+        b.asm.lea(q, Gpr::Rsp, b.depth as i8);
+        b.asm.cmp(q, gs(TOP_STACK_POINTER));
+    }
+    let at = b.asm.jcc(Condition::AboveOrEqual);
+    b.fix(at, ProbeFixup::OutOfLine(0));
+    ask_for_sample(b, entry);
 }
 
 fn timed_exit(b: &mut Builder, limit: Depth, record: bool) {

@@ -85,7 +85,7 @@ pub use inject::{FileMap, Injection};
 pub use journal::Journal;
 pub use launch::Launch;
 pub use mapped_files::MappedFiles;
-pub use maps::{FileId, LiveAddr, Mapping, Prot};
+pub use maps::{FileId, LiveAddr, Mapping, Prot, of_process as maps_of};
 pub use own_stack::on_own_stack;
 pub use patching::{Known, Left, Patched, Restored};
 pub use pause::Paused;

@@ -131,7 +131,7 @@ const PAGE: u64 = 4096;
 /// The reason; nothing was written then.
 pub fn instrument(options: &Options) -> Result<Instrumented, InstrumentError> {
     let path = &options.input;
-    if matches!(options.mode, Mode::Own | Mode::Plain) {
+    if matches!(options.mode, Mode::Own | Mode::Locks | Mode::Plain) {
         return Err(InstrumentError::Mode(options.mode.name()));
     }
     match sort(path) {

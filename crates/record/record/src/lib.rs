@@ -17,6 +17,7 @@ pub mod kernel;
 mod leaks;
 pub mod libraries;
 pub mod lives;
+pub mod locking;
 pub mod machine;
 pub mod modules;
 pub mod own;

@@ -24,6 +24,7 @@ use crate::ending::Ending;
 use crate::kernel::{KernelOptions, Running};
 use crate::libraries::Libraries;
 use crate::lives::Lives;
+use crate::locking::Locking;
 use crate::modules::{self, ModuleError, ModuleOptions, Modules};
 use crate::own::Own;
 use crate::relay::{Destination, Finished, Remote};
@@ -78,8 +79,13 @@ impl Options {
         SlotLayout {
             ring_bytes: self.ring_bytes,
             functions: FUNCTIONS,
-            counters: if self.mode.has_counters() { COUNTERS } else { 0 },
+            counters: match self.mode {
+                Mode::Locks => (fettle_abi::locking::TABLE_BYTES / 8) as u32,
+                mode if mode.has_counters() => COUNTERS,
+                _ => 0,
+            },
             slots: self.threads,
+            locks: self.mode == Mode::Locks,
         }
     }
 
@@ -120,6 +126,8 @@ pub struct Outcome {
     pub refused: Vec<(String, String)>,
     /// What lifting and rewriting took.
     pub work: modules::Work,
+    /// What threads left of locks, in the mode of that name.
+    pub locking: Option<Locking>,
     /// Why the trace is not whole, if it is not.
     pub write_error: Option<fettle_trace::Error>,
 }
@@ -299,6 +307,7 @@ pub fn conduct<E: From<RecordError>>(
     manifest.notes.extend(not_met(&mut done, &modules));
     manifest.switches = done.switches;
     fill_totals(&mut manifest, &done);
+    let locking = done.locking.take().map(|locking| locking.timed(converter));
     done.into_ns(converter, options.mode);
     let (reasons, refused) = (modules::reasons(modules.all()), done.refused.clone());
     let functions_probed = functions_probed(&modules, &done);
@@ -320,6 +329,7 @@ pub fn conduct<E: From<RecordError>>(
         reasons: reasons.into_iter().map(|(r, n)| (r.describe(), n)).collect(),
         refused,
         work,
+        locking,
         write_error,
     })
 }

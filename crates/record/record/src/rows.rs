@@ -2,8 +2,9 @@
 
 use std::path::Path;
 
+use fettle_abi::locks;
 use fettle_code::Mode;
-use fettle_image::{Image, demangle};
+use fettle_image::{Image, LinkAddr, demangle};
 use fettle_rewrite::Plan;
 use fettle_trace::{Function, Module, ProbeMode, Skipped};
 
@@ -11,7 +12,7 @@ use fettle_trace::{Function, Module, ProbeMode, Skipped};
 pub fn probe_mode(mode: Mode) -> ProbeMode {
     match mode {
         // Nothing is counted where there are no probes.
-        Mode::Count | Mode::Plain => ProbeMode::Count,
+        Mode::Count | Mode::Plain | Mode::Locks => ProbeMode::Count,
         Mode::Time => ProbeMode::Time,
         Mode::Cpu => ProbeMode::Cpu,
         Mode::Events => ProbeMode::Events,
@@ -44,11 +45,21 @@ pub fn module(id: u32, path: &Path, image: &Image, plan: &Plan) -> Module {
 pub fn functions(id: u32, first: u32, image: &Image, plan: &Plan) -> Vec<Function> {
     let lines = image.lines();
     let rows = plan.functions.iter().zip(first..).map(|(f, number)| {
-        let name = f.name.clone().unwrap_or_else(|| format!("sub_{:x}", f.entry.0));
+        let name = name_of(image, f.entry, f.name.as_deref());
         let place = lines.line(f.entry).map(|p| (p.file.to_string(), p.line));
         Function { id: number, module: id, ..function(name, f.entry.0, f.size, place) }
     });
     rows.collect()
+}
+
+/// What the function at `entry` goes by. Of several names at one address a function of locks has the
+/// one that says what it does with them: glibc has `pthread_spin_init` where `pthread_spin_unlock` is.
+fn name_of(image: &Image, entry: LinkAddr, name: Option<&str>) -> String {
+    let known = name.is_some_and(|name| locks::named(name).is_some());
+    let others = || image.symbols_at(entry).iter().map(|symbol| symbol.name.as_str());
+    let of_locks = || others().find(|other| locks::named(other).is_some());
+    let name = if known { name } else { of_locks().or(name) };
+    name.map_or_else(|| format!("sub_{:x}", entry.0), str::to_owned)
 }
 
 /// A function without numbers; `place` is its source file and line.

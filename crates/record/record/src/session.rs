@@ -16,6 +16,7 @@ use fettle_live::{
     Birth, DlopenHook, ExecStop, ExitStatus, FaultStop, FileMap, HookStop, Injection, LiveAddr,
     LiveError, Prot, Request, Session,
 };
+use fettle_rewrite::PlannedFunction;
 use fettle_trace::{
     ClockPair, Counter, Manifest, Mapping, OpenCall, OwnValue, Process, Thread, TickConverter,
     Total, TraceWriter,
@@ -25,6 +26,7 @@ use crate::clock;
 use crate::counts::{self, Counted};
 use crate::leaks;
 use crate::libraries::{Keeper, Libraries, News, Space};
+use crate::locking::{self, Locking};
 use crate::modules::Modules;
 use crate::room::{AddressSpace, find_hole};
 use crate::sampled::{self, Sampled};
@@ -84,6 +86,8 @@ pub struct Recorder<'a> {
     sampled: Option<Sampled>,
     /// Counters of the user's own probe in use, if that is what is recorded.
     own_fields: Option<usize>,
+    /// Modules of whose functions it is known in the slots what they do with locks.
+    operations_of: usize,
     /// When threads were off the processor, once the program runs.
     switches: Option<Switches>,
     /// Why that is not known, if it should be.
@@ -151,6 +155,8 @@ pub struct Done {
     pub unmet: Unmet,
     /// What the user's own probe counted.
     pub own: Vec<OwnValue>,
+    /// What threads left of locks, if those are added up.
+    pub locking: Option<Locking>,
     /// Sums of block counters, by counter number.
     pub counters: HashMap<u32, u64>,
     /// Calls that did not end.
@@ -253,13 +259,14 @@ impl<'a> Recorder<'a> {
             attached: None,
             sampled: slots.samples().then(|| Sampled::new(crate::cost::of_samples())),
             own_fields: None,
+            operations_of: 0,
             next_tick_flush: 0,
             checkpoint: None,
             switches: None,
             switches_refused: !slots.times_calls(),
             begin: clock::now(),
             records: 0,
-            done: Done::default(),
+            done: Done { locking: slots.layout().locks.then(Locking::default), ..Done::default() },
             notes,
             progress,
             outliving: Outliving { recorded: false, notice: |_| () },
@@ -280,6 +287,9 @@ impl<'a> Recorder<'a> {
         let pids: Vec<i32> = self.processes.keys().copied().collect();
         for pid in pids {
             self.close_process(pid, None);
+        }
+        if let Some(locking) = &mut self.done.locking {
+            locking.ticks = clock::tsc() - self.begin.tsc;
         }
         self.done.switches = self.switches.is_some();
         self.done.limited = self.slots.limited();
@@ -326,6 +336,48 @@ impl<'a> Recorder<'a> {
     /// What processes have that [join](Session::joined) the session.
     pub fn attach(&mut self, attached: Attached) {
         self.attached = Some(attached);
+        self.tell_operations();
+    }
+
+    /// Writes in front of the slots what functions of new modules do with locks, before any of them runs.
+    fn tell_operations(&mut self) {
+        let Some(locking) = &mut self.done.locking else { return };
+        for module in &self.modules.all()[self.operations_of..] {
+            let planned = &module.plan.functions;
+            let operation =
+                |f: &PlannedFunction| locking::operation(&module.image, f.entry, f.name.as_deref());
+            let operations: Vec<u8> = planned.iter().map(operation).collect();
+            locking.functions += operations.iter().filter(|code| **code != 0).count() as u64;
+            if let Err(error) = self.slots.set_operations(module.first_function, &operations) {
+                let path = module.path.display();
+                self.notes.push(format!("locks of {path} are not known: {error}"));
+            }
+        }
+        self.operations_of = self.modules.all().len();
+    }
+
+    /// Takes down what lies where in a process, for the names of locks and of places.
+    fn map_locks(&mut self, pid: i32) {
+        if let Some(locking) = &mut self.done.locking {
+            locking.map(pid);
+        }
+    }
+
+    /// Takes down what a thread has left of locks.
+    fn take_locks(&mut self, state: &ThreadState, tid: i32, end: u64) {
+        let Some(locking) = &mut self.done.locking else { return };
+        // As it is now, if the process still lives.
+        locking.map(state.pid);
+        match self.slots.lock_table(state.slot) {
+            Ok(table) if table.is_empty() => {}
+            Ok(table) => {
+                let name = self.done.threads[state.index as usize].name.clone();
+                let (pid, tid, start) = (state.pid as u32, tid as u32, state.start_tsc);
+                let table = locking::ThreadTable { pid, tid, name, start, end, ..table };
+                locking.threads.push(table);
+            }
+            Err(error) => self.notes.push(format!("locks of thread {tid} are not known: {error}")),
+        }
     }
 
     /// A module of a process has its new code.
@@ -477,6 +529,7 @@ impl<'a> Recorder<'a> {
         }
         row.lost = totals.lost + holes;
         self.done.lost += row.lost;
+        self.take_locks(&state, tid, end_tsc);
         self.slots.close(state.slot);
         if gone {
             self.slots.clear(state.slot);
@@ -795,7 +848,9 @@ impl Session for Recorder<'_> {
         process.command = command.join(" ");
         process.slots_at = None;
         process.space = None;
-        match self.prepare(stop) {
+        let prepared = self.prepare(stop);
+        self.tell_operations();
+        match prepared {
             Ok(injection) => Some(injection),
             Err(reason) => {
                 self.refuse(stop.executable.display().to_string(), reason);
@@ -858,6 +913,7 @@ impl Session for Recorder<'_> {
                     process.space = pending.space;
                 }
                 self.open_thread(pid, pending.tid, pending.slot);
+                self.map_locks(pid);
                 if pending.probed {
                     self.done.mappings.push(Mapping {
                         module: pending.module as u32,
@@ -892,6 +948,7 @@ impl Session for Recorder<'_> {
                 space: from.and_then(|p| p.space.clone()),
             };
             self.processes.insert(pid, state);
+            self.map_locks(pid);
         }
         let slots_at = self.processes.get(&pid)?.slots_at?;
         // Without a block of its own it would write to its parent's.
@@ -938,6 +995,8 @@ impl Session for Recorder<'_> {
         let keeper = self.attached.as_mut().map_or(&mut nobody, |attached| &mut attached.keeper);
         let visit = (stop, keeper);
         let requests = self.libraries.knocked(space, &mut self.modules, visit, done, &mut news);
+        self.tell_operations();
+        self.map_locks(stop.pid);
         for item in news {
             match item {
                 News::Mapped(code) => self.mapped(stop.pid, &code),

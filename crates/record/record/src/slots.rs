@@ -18,11 +18,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
 use fettle_abi::block::{self, Accumulator, Alive, Clock, ShadowFrame, ThreadBlock};
+use fettle_abi::locking::{self, Blame, Edge, Event, HEAD_WORDS, HeadWord, Row};
 use fettle_abi::ring::{Policy, RingCursors};
 use fettle_abi::{MAGIC, VERSION};
 use fettle_code::Mode;
 use memmap2::MmapRaw;
 
+use crate::locking::ThreadTable;
 use crate::perf::Looks;
 
 /// Sizes of a session's slots.
@@ -36,6 +38,8 @@ pub struct SlotLayout {
     pub counters: u32,
     /// Slots.
     pub slots: u32,
+    /// Locks are added up: there is a table where counters would be, and more in front of the slots.
+    pub locks: bool,
 }
 
 impl SlotLayout {
@@ -57,7 +61,12 @@ impl SlotLayout {
     /// Offset of a slot. The last one, behind those that can be told apart, is for threads without
     /// a slot of their own.
     fn at(&self, slot: u32) -> u64 {
-        HEAD + self.stride() * u64::from(slot)
+        self.head() + self.stride() * u64::from(slot)
+    }
+
+    /// Bytes in front of the slots.
+    fn head(&self) -> u64 {
+        if self.locks { locking::HEAD_BYTES } else { HEAD }
     }
 
     /// Bytes of the whole.
@@ -67,7 +76,7 @@ impl SlotLayout {
 
     /// The same with no more slots than a file of `size` bytes holds, and the one for all others.
     fn within(self, size: u64) -> SlotLayout {
-        let held = size.saturating_sub(HEAD) / self.stride();
+        let held = size.saturating_sub(self.head()) / self.stride();
         let slots = held.saturating_sub(1).min(self.slots.into()) as u32;
         SlotLayout { slots, ..self }
     }
@@ -204,17 +213,19 @@ impl Slots {
         let all = layout.slots;
         let layout = layout.within(file_size_max());
         let limited = layout.slots < all;
-        file.set_len(HEAD_USED)?;
+        let used = if layout.locks { layout.head() } else { HEAD_USED };
+        file.set_len(used)?;
         let size = layout.size() as usize;
         let map = memmap2::MmapOptions::new().len(size).no_reserve_swap().map_raw(&file)?;
         let shared = Arc::new(file.try_clone()?.into());
-        let (len, shared_by) = (Cell::new(HEAD_USED), Cell::new(None));
+        let (len, shared_by) = (Cell::new(used), Cell::new(None));
         let looks = (mode == Mode::Sample).then(Looks::affordable).flatten();
         let slots =
             Slots { file, shared, map, len, shared_by, limited, layout, policy, mode, looks };
         slots
             .head(NOBODY_AT as usize + std::mem::offset_of!(Alive, ended))
             .store(1, Ordering::Relaxed);
+        slots.publish_layout(0);
         Ok(slots)
     }
 
@@ -242,6 +253,73 @@ impl Slots {
         // SAFETY: the word is aligned, inside the mapping and the file (asserted), and changed by
         // atomics only.
         unsafe { AtomicU32::from_ptr(self.map.as_mut_ptr().add(offset).cast()) }
+    }
+
+    /// Says in front of the slots where threads find each other's tables, if there are any; `slots` were
+    /// in use.
+    fn publish_layout(&self, slots: u32) {
+        use std::mem::offset_of;
+        if !self.layout.locks {
+            return;
+        }
+        let word = |field: usize, value: u64| {
+            let at = locking::HEAD_INFO as usize + field;
+            self.head(at).store(value as u32, Ordering::Relaxed);
+            self.head(at + 4).store((value >> 32) as u32, Ordering::Relaxed);
+        };
+        word(offset_of!(locking::Info, stride), self.layout.stride());
+        word(offset_of!(locking::Info, slots_at), self.layout.at(0));
+        word(offset_of!(locking::Info, table_at), u64::from(self.layout.counters_at()));
+        let high = locking::HEAD_INFO as usize + offset_of!(locking::Info, slots_high);
+        self.head(high).fetch_max(slots, Ordering::Relaxed);
+    }
+
+    /// Says what functions do, by their numbers from `first` on.
+    ///
+    /// # Errors
+    ///
+    /// When the memory file cannot be written.
+    pub fn set_operations(&self, first: u32, operations: &[u8]) -> io::Result<()> {
+        let end = first as usize + operations.len();
+        assert!(self.layout.locks && end <= locking::OPERATIONS as usize);
+        self.file.write_all_at(operations, locking::HEAD_OPERATIONS + u64::from(first))
+    }
+
+    /// What the thread of a slot has left of locks.
+    ///
+    /// # Errors
+    ///
+    /// When the memory file cannot be read.
+    pub fn lock_table(&self, slot: u32) -> io::Result<ThreadTable> {
+        let mut table = ThreadTable::default();
+        if !self.layout.locks {
+            return Ok(table);
+        }
+        let at = |offset: usize| u64::from(self.layout.counters_at()) + offset as u64;
+        for (i, word) in table.head.iter_mut().enumerate() {
+            let offset = self.layout.counters_at() as usize + i * 8;
+            *word = self.word(slot, offset).load(Ordering::Acquire);
+        }
+        const _: () = assert!(HEAD_WORDS * 8 <= locking::HELD_AT);
+        let rows = (locking::ROWS * size_of::<Row>()) as u64;
+        self.nonzero(slot, at(locking::ROWS_AT), rows, |n, words| {
+            table.rows.push((n, Row::new(words)));
+        })?;
+        table.rows.retain(|(_, row)| row.operation != 0);
+        let edges = (locking::EDGES * size_of::<Edge>()) as u64;
+        self.nonzero(slot, at(locking::EDGES_AT), edges, |_, words| {
+            table.edges.push(Edge::of_words(words));
+        })?;
+        let blames = (locking::BLAMES * size_of::<Blame>()) as u64;
+        self.nonzero(slot, at(locking::BLAMES_AT), blames, |_, words| {
+            table.blames.push(Blame::of_words(words));
+        })?;
+        let count = table.word(HeadWord::EventCount).min(locking::EVENTS as u64);
+        let events = count * size_of::<Event>() as u64;
+        self.nonzero(slot, at(locking::EVENTS_AT), events, |_, words| {
+            table.events.push(Event::of_words(words));
+        })?;
+        Ok(table)
     }
 
     /// The looks at where threads are that functions' own times follow from, if there are to be any.
@@ -364,7 +442,11 @@ impl Slots {
             random: 0x9e37_79b9_7f4a_7c15 ^ u64::from(slot) << 32 ^ tid as u64,
             accumulators: u64::from(self.layout.accumulators_at()),
             records: u64::from(self.mode == Mode::Events),
-            top_stack_pointer: if self.mode == Mode::Sample { u64::MAX } else { 0 },
+            top_stack_pointer: match self.mode {
+                Mode::Sample | Mode::Locks => u64::MAX,
+                _ => 0,
+            },
+            locks: if self.layout.locks { u64::from(self.layout.counters_at()) } else { 0 },
             clock: clock_of(self.mode) as u64,
             alive,
             interval_max: if self.looks.is_some() { RARELY } else { 0 },
@@ -374,6 +456,7 @@ impl Slots {
         // yet; `ThreadBlock` is plain data.
         unsafe { self.base(slot).cast::<ThreadBlock>().write(block) };
         fence(Ordering::SeqCst);
+        self.publish_layout(if slot < self.layout.slots { slot + 1 } else { 0 });
         Some(address)
     }
 

@@ -149,6 +149,7 @@ impl<'w, 'a> Walk<'w, 'a> {
             Mode::Time | Mode::Events => Some(Kind::TimedEntry(probes.depth.limit())),
             Mode::Sample => Some(Kind::SampleEntry),
             Mode::Own => self.own(Moment::Enters),
+            Mode::Locks => Some(Kind::LockEnter),
             Mode::Blocks | Mode::Edges | Mode::Plain => None,
         }
     }
@@ -168,6 +169,7 @@ impl<'w, 'a> Walk<'w, 'a> {
             Mode::Sample => Some(Kind::SampleExit),
             Mode::Own if returns => self.own(Moment::Returns),
             Mode::Own => self.own(Moment::TailCalls),
+            Mode::Locks => returns.then_some(Kind::LockLeave),
             Mode::Blocks | Mode::Edges | Mode::Plain => None,
         }
     }

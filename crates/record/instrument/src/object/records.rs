@@ -65,6 +65,7 @@ fn mode_number(mode: Mode) -> u8 {
         Mode::Edges => 6,
         Mode::Own => 7,
         Mode::Plain => 8,
+        Mode::Locks => 9,
     }
 }
 

@@ -1,0 +1,518 @@
+//! From threads' tables to lock classes.
+//!
+//! A lock class is what stands in the source once: a variable, or all locks that one place makes. Locks
+//! that no place was seen to make are told apart by the place that takes them most often.
+
+use std::collections::{BTreeMap, HashMap};
+
+use fettle_abi::locking::{HeadWord, NOBODY, OTHERS, Operation, Row};
+use serde::Serialize;
+
+use crate::order::{self, Deadlock};
+use crate::{Names, Place, ThreadTable};
+
+/// Sorts of locks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Kind {
+    /// A mutex, of any type.
+    Mutex,
+    /// A reader-writer lock.
+    Rwlock,
+    /// A spin lock.
+    Spin,
+    /// A semaphore.
+    Semaphore,
+    /// A condition variable: waits for it are no contention.
+    Condition,
+    /// A barrier: neither are these.
+    Barrier,
+    /// A lock of a language's own, seen only where it has to wait.
+    SlowPath,
+}
+
+impl Kind {
+    /// That of the locks which an operation is for; `None` where that is not known.
+    pub fn of(operation: Operation) -> Option<Kind> {
+        use Operation as O;
+        Some(match operation {
+            O::MutexLock | O::MutexTry | O::MutexTimed | O::MutexUnlock => Kind::Mutex,
+            O::ReadLock
+            | O::ReadTry
+            | O::ReadTimed
+            | O::WriteLock
+            | O::WriteTry
+            | O::WriteTimed
+            | O::RwUnlock => Kind::Rwlock,
+            O::SpinLock | O::SpinTry | O::SpinUnlock => Kind::Spin,
+            O::SemWait | O::SemTry | O::SemTimed | O::SemPost => Kind::Semaphore,
+            O::CondWait | O::CondSignal => Kind::Condition,
+            O::Barrier => Kind::Barrier,
+            O::Slow => Kind::SlowPath,
+            O::Init | O::Destroy | O::Create | O::Join => return None,
+        })
+    }
+
+    /// For people.
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::Mutex => "mutex",
+            Kind::Rwlock => "rwlock",
+            Kind::Spin => "spin",
+            Kind::Semaphore => "semaphore",
+            Kind::Condition => "condition",
+            Kind::Barrier => "barrier",
+            Kind::SlowPath => "slow path",
+        }
+    }
+
+    /// Whether a thread that waits for it waits for somebody who has it.
+    pub fn is_lock(self) -> bool {
+        !matches!(self, Kind::Condition | Kind::Barrier)
+    }
+}
+
+/// Sums over some rows. Times are nanoseconds.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Sums {
+    /// How often it was had.
+    pub acquired: u64,
+    /// How often it was taken when it was asked for.
+    pub contended: u64,
+    /// Tried in vain, or the time was over.
+    pub failed: u64,
+    /// Waited, all threads together.
+    pub waited_ns: u64,
+    /// Longest wait.
+    pub waited_ns_max: u64,
+    /// Held, estimated from the holds that were timed.
+    pub held_ns: u64,
+    /// Longest hold that was timed.
+    pub held_ns_max: u64,
+    /// Most that waited at once.
+    pub queue_max: u32,
+    /// Sum of those that waited, over all that were contended.
+    #[serde(skip)]
+    queue_sum: u64,
+    #[serde(skip)]
+    held_timed: u64,
+    /// Waits by duration: each bucket ends at twice the ticks of the one before.
+    #[serde(skip)]
+    pub waits: Buckets,
+    /// Holds, likewise.
+    #[serde(skip)]
+    pub holds: Buckets,
+}
+
+/// A histogram by powers of two.
+#[derive(Clone, Debug, Default)]
+pub struct Buckets(pub [u64; 32]);
+
+impl Buckets {
+    fn add(&mut self, other: &[u32; 32]) {
+        self.0.iter_mut().zip(other).for_each(|(sum, n)| *sum += u64::from(*n));
+    }
+
+    /// Upper bound in ticks of the bucket with this share of all; `None` where there is nothing.
+    pub fn quantile(&self, share: f64) -> Option<u64> {
+        let all: u64 = self.0.iter().sum();
+        let rank = ((all as f64 * share).ceil() as u64).max(1);
+        let mut seen = 0;
+        let found = self.0.iter().position(|n| {
+            seen += n;
+            seen >= rank
+        });
+        found.filter(|_| all > 0).map(|bucket| fettle_abi::locking::bucket_ticks(bucket as u32 + 1))
+    }
+}
+
+/// Ticks in nanoseconds.
+#[derive(Clone, Copy, Debug)]
+pub struct Rate(pub f64);
+
+impl Rate {
+    fn ns(self, ticks: u64) -> u64 {
+        (ticks as f64 * self.0) as u64
+    }
+}
+
+impl Sums {
+    fn add(&mut self, row: &Row, rate: Rate) {
+        self.acquired += row.acquired;
+        self.contended += row.contended;
+        self.failed += row.failed;
+        self.waited_ns += rate.ns(row.waited);
+        self.waited_ns_max = self.waited_ns_max.max(rate.ns(row.waited_max));
+        // Every hold counts, those that were not timed as the mean of those that were.
+        self.held_ns += rate.ns(row.held);
+        self.held_timed += row.held_timed;
+        self.held_ns_max = self.held_ns_max.max(rate.ns(row.held_max));
+        self.queue_max = self.queue_max.max(row.queue_max);
+        self.queue_sum += row.queue_sum;
+        self.waits.add(&row.waited_log2);
+        self.holds.add(&row.held_log2);
+    }
+
+    /// Share of acquisitions that had to wait.
+    pub fn contention(&self) -> f64 {
+        let asked = self.acquired.max(self.contended);
+        if asked == 0 { 0.0 } else { self.contended as f64 / asked as f64 }
+    }
+}
+
+/// What one place did with the locks of a class.
+#[derive(Clone, Debug, Serialize)]
+pub struct Site {
+    /// Where.
+    pub place: Place,
+    /// What it calls, such as `read` for a reader's lock.
+    pub operation: &'static str,
+    /// How much.
+    #[serde(flatten)]
+    pub sums: Sums,
+}
+
+/// Who was waited for.
+#[derive(Clone, Debug, Serialize)]
+pub struct Blocking {
+    /// Where threads waited.
+    pub waiter: Place,
+    /// Where the lock had been taken; `None` where it was on its way from one thread to another.
+    pub holder: Option<Place>,
+    /// How long, all threads together.
+    pub waited_ns: u64,
+    /// How many waits had a part of it.
+    pub waits: u64,
+}
+
+/// Locks that are one in the source.
+#[derive(Clone, Debug, Serialize)]
+pub struct Class {
+    /// The variable, or where the locks are made or taken.
+    pub name: String,
+    /// Sort.
+    pub kind: Kind,
+    /// Locks in it, by address; 0 where some are not told apart.
+    pub locks: u64,
+    /// Their addresses, the first few.
+    pub addresses: Vec<u64>,
+    /// All places together.
+    #[serde(flatten)]
+    pub sums: Sums,
+    /// By place, most waited first.
+    pub sites: Vec<Site>,
+    /// Who was waited for, most first.
+    pub blocking: Vec<Blocking>,
+}
+
+/// What was not seen, and how often.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub struct Losses {
+    /// Calls in signal handlers that interrupted the counting.
+    pub missed: u64,
+    /// Calls at places that found no room in a thread's table.
+    pub no_row: u64,
+    /// Orders of locks that found none.
+    pub no_edge: u64,
+    /// Holds that found none.
+    pub no_hold: u64,
+    /// Waits whose holder found none.
+    pub no_blame: u64,
+    /// Locks let go that were not seen to be taken.
+    pub unmatched: u64,
+    /// Calls whose end was not seen, which went on in another function.
+    pub unseen: u64,
+}
+
+/// Everything about a recording's locks.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    /// How long it was.
+    pub duration_ns: u64,
+    /// Threads that took locks.
+    pub threads: u64,
+    /// Processes of theirs.
+    pub processes: u64,
+    /// Most waited first.
+    pub classes: Vec<Class>,
+    /// Possible deadlocks.
+    pub deadlocks: Vec<Deadlock>,
+    /// What was not seen.
+    pub losses: Losses,
+    /// Nanoseconds of a tick.
+    #[serde(skip)]
+    pub rate: f64,
+}
+
+/// Which class a lock belongs to.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+struct Identity {
+    name: String,
+    kind: Kind,
+}
+
+/// Makes a report of what threads left.
+pub fn report(
+    threads: &[ThreadTable],
+    (ticks, duration_ns): (u64, u64),
+    names: &dyn Names,
+) -> Report {
+    let rate = Rate(if ticks == 0 { 0.0 } else { duration_ns as f64 / ticks as f64 });
+    let identities = identities(threads, names);
+    let mut classes: BTreeMap<Identity, Building> = BTreeMap::new();
+    for thread in threads {
+        for (_, row) in &thread.rows {
+            let Some((kind, operation)) = kind_of(row) else { continue };
+            let key = identity(&identities, thread.pid, row, kind, names);
+            let building = classes.entry(key).or_default();
+            building.locks.insert((thread.pid, row.lock));
+            let site = (thread.pid, row.site, operation_name(operation));
+            building.sites.entry(site).or_default().add(row, rate);
+            building.sums.add(row, rate);
+        }
+        let rows: HashMap<u32, &Row> = thread.rows.iter().map(|(n, row)| (*n, row)).collect();
+        for blame in &thread.blames {
+            let Some(row) = rows.get(&blame.row) else { continue };
+            let Some((kind, _)) = kind_of(row) else { continue };
+            let key = identity(&identities, thread.pid, row, kind, names);
+            let pair = (thread.pid, row.site, blame.holder);
+            let sum = classes.entry(key).or_default().blocking.entry(pair).or_default();
+            *sum = (sum.0 + rate.ns(blame.ticks), sum.1 + u64::from(blame.count));
+        }
+    }
+    let mut classes: Vec<Class> =
+        classes.into_iter().map(|(identity, b)| b.class(identity, names)).collect();
+    classes.retain(|class| class.sums.acquired + class.sums.contended + class.sums.failed > 0);
+    classes
+        .sort_by_key(|c| std::cmp::Reverse((c.kind.is_lock(), c.sums.waited_ns, c.sums.acquired)));
+    let of = |pid: u32, address: u64| {
+        let found = identities.get(&(pid, address)).cloned();
+        found.unwrap_or_else(|| format!("{address:#x}"))
+    };
+    let processes: std::collections::HashSet<u32> = threads.iter().map(|t| t.pid).collect();
+    Report {
+        duration_ns,
+        threads: threads.iter().filter(|t| !t.rows.is_empty()).count() as u64,
+        processes: processes.len() as u64,
+        classes,
+        deadlocks: order::deadlocks(threads, names, &of),
+        losses: losses(threads),
+        rate: rate.0,
+    }
+}
+
+fn losses(threads: &[ThreadTable]) -> Losses {
+    let sum = |word: HeadWord| threads.iter().map(|thread| thread.head[word as usize]).sum();
+    Losses {
+        missed: sum(HeadWord::Missed),
+        no_row: sum(HeadWord::RowsFull),
+        no_edge: sum(HeadWord::EdgesFull),
+        no_hold: sum(HeadWord::HeldFull),
+        no_blame: sum(HeadWord::BlamesFull),
+        unmatched: sum(HeadWord::Unmatched),
+        unseen: sum(HeadWord::Unseen),
+    }
+}
+
+/// The sort of lock that a row is of, and what was done; `None` for what is no acquisition.
+fn kind_of(row: &Row) -> Option<(Kind, Operation)> {
+    let operation = Operation::numbered(row.operation)?;
+    if operation == Operation::CondSignal {
+        return None;
+    }
+    Some((Kind::of(operation)?, operation))
+}
+
+/// What people call an operation beside the lock's sort.
+fn operation_name(operation: Operation) -> &'static str {
+    use Operation as O;
+    match operation {
+        O::MutexTry | O::SpinTry | O::SemTry => "try",
+        O::ReadLock => "read",
+        O::ReadTry => "try read",
+        O::ReadTimed => "timed read",
+        O::WriteLock => "write",
+        O::WriteTry => "try write",
+        O::WriteTimed => "timed write",
+        O::MutexTimed | O::SemTimed => "timed",
+        O::CondWait | O::Barrier | O::SemWait => "wait",
+        O::Slow => "wait",
+        _ => "lock",
+    }
+}
+
+/// Names of locks: the variable, or where they are made, or where they are taken most.
+fn identities(threads: &[ThreadTable], names: &dyn Names) -> HashMap<(u32, u64), String> {
+    let mut made: HashMap<(u32, u64), u64> = HashMap::new();
+    let mut taken: HashMap<(u32, u64), HashMap<u64, u64>> = HashMap::new();
+    for thread in threads {
+        for (_, row) in thread.rows.iter().filter(|(_, row)| row.lock != 0) {
+            let key = (thread.pid, row.lock);
+            match Operation::numbered(row.operation) {
+                Some(Operation::Init) => {
+                    made.insert(key, row.site);
+                }
+                Some(Operation::Destroy | Operation::CondSignal) | None => {}
+                Some(_) => {
+                    let asked = row.acquired.max(row.contended) + row.failed;
+                    *taken.entry(key).or_default().entry(row.site).or_default() += asked;
+                }
+            }
+        }
+    }
+    let name = |((pid, lock), sites): ((u32, u64), HashMap<u64, u64>)| {
+        let most = sites.into_iter().max_by_key(|(site, n)| (*n, *site)).map(|(site, _)| site);
+        let name = names
+            .variable(pid, lock)
+            .or_else(|| {
+                made.get(&(pid, lock)).map(|at| format!("made in {}", names.place(pid, *at).text()))
+            })
+            .or_else(|| most.map(|at| format!("taken in {}", names.place(pid, at).text())));
+        ((pid, lock), name.unwrap_or_else(|| format!("{lock:#x}")))
+    };
+    taken.into_iter().map(name).collect()
+}
+
+fn identity(
+    known: &HashMap<(u32, u64), String>,
+    pid: u32,
+    row: &Row,
+    kind: Kind,
+    names: &dyn Names,
+) -> Identity {
+    let name = known.get(&(pid, row.lock)).cloned();
+    // Those without a row of their own go by the place.
+    let name = name.unwrap_or_else(|| format!("taken in {}", names.place(pid, row.site).text()));
+    Identity { name, kind }
+}
+
+#[derive(Default)]
+struct Building {
+    locks: std::collections::BTreeSet<(u32, u64)>,
+    sums: Sums,
+    sites: HashMap<(u32, u64, &'static str), Sums>,
+    blocking: HashMap<(u32, u64, u64), (u64, u64)>,
+}
+
+impl Building {
+    fn class(self, Identity { name, kind }: Identity, names: &dyn Names) -> Class {
+        let mut by_place: BTreeMap<(Place, &'static str), Sums> = BTreeMap::new();
+        for ((pid, site, operation), sums) in self.sites {
+            let key = (names.place(pid, site), operation);
+            by_place.entry(key).or_default().merge(&sums);
+        }
+        let site = |((place, operation), sums)| Site { place, operation, sums };
+        let mut sites: Vec<Site> = by_place.into_iter().map(site).collect();
+        sites.retain(|s| s.sums.acquired + s.sums.contended + s.sums.failed > 0);
+        sites.sort_by_key(|s| std::cmp::Reverse((s.sums.waited_ns, s.sums.acquired)));
+        let mut pairs: BTreeMap<(Place, Option<Place>), (u64, u64)> = BTreeMap::new();
+        for ((pid, waiter, holder), (ns, waits)) in self.blocking {
+            let holder = match holder {
+                NOBODY => None,
+                OTHERS => Some(Place { function: "other places".to_owned(), ..Place::default() }),
+                at => Some(names.place(pid, at)),
+            };
+            let sum = pairs.entry((names.place(pid, waiter), holder)).or_default();
+            *sum = (sum.0 + ns, sum.1 + waits);
+        }
+        let blocking =
+            |((waiter, holder), (waited_ns, waits))| Blocking { waiter, holder, waited_ns, waits };
+        let mut blocking: Vec<Blocking> = pairs.into_iter().map(blocking).collect();
+        blocking.sort_by_key(|b| std::cmp::Reverse(b.waited_ns));
+        let whole = self.locks.iter().all(|(_, lock)| *lock != 0);
+        Class {
+            name,
+            kind,
+            locks: if whole { self.locks.len() as u64 } else { 0 },
+            addresses: self.locks.iter().map(|(_, lock)| *lock).take(4).collect(),
+            sums: self.sums,
+            sites,
+            blocking,
+        }
+    }
+}
+
+impl Sums {
+    fn merge(&mut self, other: &Sums) {
+        self.acquired += other.acquired;
+        self.contended += other.contended;
+        self.failed += other.failed;
+        self.waited_ns += other.waited_ns;
+        self.waited_ns_max = self.waited_ns_max.max(other.waited_ns_max);
+        self.held_ns += other.held_ns;
+        self.held_timed += other.held_timed;
+        self.held_ns_max = self.held_ns_max.max(other.held_ns_max);
+        self.queue_max = self.queue_max.max(other.queue_max);
+        self.queue_sum += other.queue_sum;
+        self.waits.0.iter_mut().zip(other.waits.0).for_each(|(sum, n)| *sum += n);
+        self.holds.0.iter_mut().zip(other.holds.0).for_each(|(sum, n)| *sum += n);
+    }
+}
+
+/// Names in functions of heaps.
+const HEAP: [&str; 9] =
+    ["malloc", "free", "calloc", "realloc", "arena", "tcache", "jemalloc", "tcmalloc", "je_"];
+
+/// What follows from the figures for whoever wants less waiting.
+pub fn advice(report: &Report) -> Vec<String> {
+    let mut out = Vec::new();
+    let locks: Vec<&Class> = report.classes.iter().filter(|class| class.kind.is_lock()).collect();
+    for class in &locks {
+        let share = class.sums.contention();
+        let matters =
+            class.sums.contended >= 100 && class.sums.waited_ns * 100 > report.duration_ns;
+        if !matters {
+            continue;
+        }
+        let percent = share * 100.0;
+        let is_heap = |name: &str| HEAP.iter().any(|heap| name.contains(heap));
+        if share > 0.3 && class.sites.iter().take(2).any(|s| is_heap(&s.place.function)) {
+            out.push(format!(
+                "{}: {percent:.0} % of claims of the heap's lock block: a heap per thread, such as \
+                 jemalloc, tcmalloc or mimalloc, or fewer allocations",
+                class.name
+            ));
+        }
+        if class.kind == Kind::Rwlock {
+            let reads: u64 = of_sites(class, |operation| operation.contains("read"));
+            let writes: u64 = of_sites(class, |operation| operation.contains("write"));
+            if writes > reads {
+                out.push(format!(
+                    "{}: {writes} of {} are writers: a mutex costs less",
+                    class.name,
+                    reads + writes
+                ));
+            }
+        }
+    }
+    out.extend(false_sharing(&locks));
+    out
+}
+
+fn of_sites(class: &Class, wanted: impl Fn(&str) -> bool) -> u64 {
+    let sites = class.sites.iter().filter(|site| wanted(site.operation));
+    sites.map(|site| site.sums.acquired).sum()
+}
+
+/// Locks of different classes in one cache line that several threads take often.
+fn false_sharing(locks: &[&Class]) -> Vec<String> {
+    const LINE: u64 = 64;
+    const OFTEN: u64 = 10_000;
+    let mut lines: BTreeMap<u64, Vec<&Class>> = BTreeMap::new();
+    for class in locks.iter().filter(|class| class.locks == 1 && class.sums.acquired >= OFTEN) {
+        let line = class.addresses.first().map_or(0, |address| address / LINE);
+        lines.entry(line).or_default().push(class);
+    }
+    let told = |(line, classes): (u64, Vec<&Class>)| {
+        let names: Vec<&str> = classes.iter().map(|class| class.name.as_str()).collect();
+        (line != 0 && names.len() > 1).then(|| {
+            format!(
+                "{} are in one cache line ({:#x}): who takes one takes it from the others; 64 bytes \
+                 apart they do not",
+                names.join(" and "),
+                line * LINE
+            )
+        })
+    };
+    lines.into_iter().filter_map(told).collect()
+}

@@ -1,0 +1,76 @@
+//! Locks: what threads added up of them becomes a report.
+//!
+//! Threads of an observed process count, for each lock and each place that takes it, how often it was
+//! had, waited for and held (`fettle_abi::locking`). Here those tables become *lock classes*
+//! ([`classes`]), who was waited for ([`classes::Blocking`]), and orders of locks with the deadlocks that
+//! they make possible ([`order`]). A process that hangs has a wait cycle ([`hung`]).
+//!
+//! No I/O: names come from whoever implements [`Names`].
+#![forbid(unsafe_code)]
+
+pub mod classes;
+pub mod hung;
+pub mod order;
+pub mod text;
+
+use fettle_abi::locking::{Blame, Edge, Event, HEAD_WORDS, Row};
+use serde::Serialize;
+
+pub use classes::{Class, Report, report};
+pub use order::{Deadlock, deadlocks};
+
+/// What one thread left, as read from its slot.
+#[derive(Clone, Debug, Default)]
+pub struct ThreadTable {
+    /// Its process.
+    pub pid: u32,
+    /// Its number in the kernel.
+    pub tid: u32,
+    /// Its name.
+    pub name: String,
+    /// Ticks at its birth.
+    pub start: u64,
+    /// Ticks at its end, or at that of the recording.
+    pub end: u64,
+    /// Words of the head ([`fettle_abi::locking::HeadWord`]).
+    pub head: [u64; HEAD_WORDS],
+    /// Locks and places, by number.
+    pub rows: Vec<(u32, Row)>,
+    /// Orders of locks.
+    pub edges: Vec<Edge>,
+    /// Who was waited for.
+    pub blames: Vec<Blame>,
+    /// Threads that it made or waited for, in order.
+    pub events: Vec<Event>,
+}
+
+/// A place in the program.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+pub struct Place {
+    /// The function, demangled; the address where no name is known.
+    pub function: String,
+    /// The file of the program or library.
+    pub module: String,
+    /// Source file and line, where debug information has them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub line: Option<String>,
+}
+
+impl Place {
+    /// For people: the function, and where it is.
+    pub fn text(&self) -> String {
+        match (&self.line, self.module.is_empty()) {
+            (Some(line), _) => format!("{} ({line})", self.function),
+            (None, true) => self.function.clone(),
+            (None, false) => format!("{} [{}]", self.function, self.module),
+        }
+    }
+}
+
+/// Gives addresses names.
+pub trait Names {
+    /// The code from which a call returns to `address`.
+    fn place(&self, pid: u32, address: u64) -> Place;
+    /// The variable that `address` lies in, if it is one of the program's.
+    fn variable(&self, pid: u32, address: u64) -> Option<String>;
+}

@@ -1,0 +1,227 @@
+//! Who waits for whom in a process that hangs, by what the kernel says of its threads and what lies in
+//! its memory. Nothing is written there, and no thread is stopped.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use fettle_live::Mapping;
+use fettle_locks::hung::{Awaited, Waiting, cycles};
+use fettle_locks::{Names, Place};
+use serde_json::json;
+
+use crate::locks::names::{Files, is_code};
+use crate::locks::stack;
+use crate::output::write_to;
+
+const SYS_FUTEX: u64 = 202;
+/// Callers that are shown.
+const CALLERS: usize = 6;
+/// Frames that are looked at for them.
+const FRAMES: usize = 16;
+
+/// Runs the command.
+pub fn run(pid: u32, as_json: bool, output: Option<&Path>) -> anyhow::Result<ExitCode> {
+    let look = Look::open(pid)?;
+    let waiting = look.confirmed()?;
+    let circles = cycles(&waiting.threads);
+    if as_json {
+        let value = json!({
+            "version": 1,
+            "pid": pid,
+            "threads": waiting.all,
+            "waiting": waiting.threads,
+            "deadlocks": circles,
+        });
+        write_to(output, &format!("{value:#}\n"))?;
+    } else {
+        write_to(output, &fettle_locks::text::hung(waiting.all, &waiting.threads))?;
+    }
+    Ok(if circles.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(1) })
+}
+
+/// Threads that wait, of all.
+struct Found {
+    all: u64,
+    threads: Vec<Waiting>,
+}
+
+fn is_c_library(place: &Place) -> bool {
+    ["libc.so", "libc-", "libpthread", "ld-musl"].iter().any(|name| place.module.starts_with(name))
+}
+
+/// A system call that a thread is in (`/proc/PID/task/TID/syscall`).
+struct Call {
+    number: u64,
+    arguments: [u64; 6],
+    sp: u64,
+    pc: u64,
+}
+
+impl Call {
+    fn parse(text: &str) -> Option<Call> {
+        let mut fields = text.split_ascii_whitespace();
+        // `running` or -1 where it is in none.
+        let number = fields.next()?.parse().ok()?;
+        let mut hex = || u64::from_str_radix(fields.next()?.strip_prefix("0x")?, 16).ok();
+        let mut arguments = [0; 6];
+        for argument in &mut arguments {
+            *argument = hex()?;
+        }
+        Some(Call { number, arguments, sp: hex()?, pc: hex()? })
+    }
+
+    fn operation(&self) -> u64 {
+        self.arguments[1] & 0x7f
+    }
+
+    /// FUTEX_WAIT, WAIT_BITSET, LOCK_PI, LOCK_PI2.
+    fn waits(&self) -> bool {
+        matches!(self.operation(), 0 | 9 | 6 | 13)
+    }
+
+    fn is_pi(&self) -> bool {
+        matches!(self.operation(), 6 | 13)
+    }
+}
+
+struct Look {
+    pid: u32,
+    memory: File,
+    maps: Vec<Mapping>,
+    files: Files,
+    threads: BTreeMap<u32, String>,
+}
+
+/// The part of a word that is a thread's number (`FUTEX_TID_MASK`).
+const TID: u32 = 0x3fff_ffff;
+const WAITERS: u32 = 0x8000_0000;
+
+impl Look {
+    fn open(pid: u32) -> anyhow::Result<Look> {
+        let what = || format!("cannot look at process {pid}");
+        let maps = fettle_live::maps_of(pid as i32).with_context(what)?;
+        if maps.is_empty() {
+            bail!("process {pid} has no memory: it has ended, or is the kernel's");
+        }
+        let memory = File::open(format!("/proc/{pid}/mem")).with_context(|| {
+            format!(
+                "cannot read the memory of process {pid}: it is another user's, or ptrace is not \
+                 allowed (kernel.yama.ptrace_scope); as root it can be read"
+            )
+        })?;
+        let mut threads = BTreeMap::new();
+        for entry in std::fs::read_dir(format!("/proc/{pid}/task")).with_context(what)? {
+            let name = entry.with_context(what)?.file_name();
+            let Ok(tid) = name.to_string_lossy().parse::<u32>() else { continue };
+            let comm = std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/comm"));
+            threads.insert(tid, comm.unwrap_or_default().trim_end().to_owned());
+        }
+        let files = Files::new(&HashMap::from([(pid, maps.clone())]));
+        Ok(Look { pid, memory, maps, files, threads })
+    }
+
+    /// Which threads wait, and are still at it after a moment: of those that only wait for a little while
+    /// no holder is named, as they are in no deadlock.
+    fn confirmed(&self) -> anyhow::Result<Found> {
+        let before = self.waiting();
+        std::thread::sleep(Duration::from_millis(50));
+        let mut after = self.waiting();
+        for thread in &mut after {
+            if !before.contains(thread) {
+                thread.holder = None;
+            }
+        }
+        Ok(Found { all: self.threads.len() as u64, threads: after })
+    }
+
+    fn waiting(&self) -> Vec<Waiting> {
+        let pid = self.pid;
+        let mut found = Vec::new();
+        for (tid, name) in &self.threads {
+            let text = std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/syscall"));
+            // A thread that has ended meanwhile waits for nobody.
+            let Ok(text) = text else { continue };
+            let Some(call) = Call::parse(&text) else { continue };
+            if call.number != SYS_FUTEX || !call.waits() {
+                continue;
+            }
+            let (awaited, holder) = self.awaited(&call);
+            let start = (call.pc, call.sp);
+            let callers = stack::callers(&self.files, pid, start, FRAMES, |at| self.word(at));
+            let places = callers
+                .into_iter()
+                .filter(|at| is_code(&self.maps, *at))
+                .map(|at| self.files.place(pid, at));
+            let stack = places.filter(|place| !is_c_library(place)).take(CALLERS).collect();
+            found.push(Waiting { tid: *tid, thread: name.clone(), awaited, holder, stack });
+        }
+        found
+    }
+
+    fn half(&self, at: u64) -> Option<u32> {
+        let mut bytes = [0; 4];
+        self.memory.read_exact_at(&mut bytes, at).ok()?;
+        Some(u32::from_le_bytes(bytes))
+    }
+
+    fn word(&self, at: u64) -> Option<u64> {
+        let mut bytes = [0; 8];
+        self.memory.read_exact_at(&mut bytes, at).ok()?;
+        Some(u64::from_le_bytes(bytes))
+    }
+
+    /// The number, if it is that of a thread of the process.
+    fn thread(&self, tid: Option<u32>) -> Option<u32> {
+        tid.map(|tid| tid & TID).filter(|tid| self.threads.contains_key(tid))
+    }
+
+    fn lock(&self, kind: &'static str, address: u64) -> Awaited {
+        Awaited::Lock { kind, address, name: self.files.variable(self.pid, address) }
+    }
+
+    /// What a thread waits for, by what lies in memory; and which thread has it.
+    fn awaited(&self, call: &Call) -> (Awaited, Option<u32>) {
+        let at = call.arguments[0];
+        let (value, now) = (call.arguments[2] as u32, self.half(at));
+        if call.is_pi() {
+            return (self.lock("mutex", at), self.thread(now));
+        }
+        // glibc's mutex: 2 where somebody waits, the owner eight bytes on, then how many use it, and the kind.
+        let owner = self.thread(self.half(at + 8));
+        let users = self.half(at + 12);
+        let kind = self.half(at + 16).map(|kind| kind & !0x180);
+        if let (2, Some(owner), Some(1..), Some(0..=3)) = (value, owner, users, kind) {
+            return (self.lock("mutex", at), Some(owner));
+        }
+        // A robust one, and musl's: the owner's number with a mark that somebody waits.
+        if value & WAITERS != 0
+            && let Some(owner) = self.thread(Some(value))
+        {
+            let robust = self.half(at + 8) == Some(owner);
+            return (
+                self.lock("mutex", if robust { at } else { at.saturating_sub(4) }),
+                Some(owner),
+            );
+        }
+        // glibc's reader-writer lock has two words to wait at, and the writer's number behind them.
+        for back in [8, 12] {
+            let base = at.saturating_sub(back);
+            let writer = self.thread(self.half(base + 24));
+            let locked = self.half(base).is_some_and(|readers| readers & 2 != 0);
+            if let (Some(writer), true) = (writer, locked) {
+                return (self.lock("rwlock", base), Some(writer));
+            }
+        }
+        // A thread's own number, which the kernel clears when it ends: `pthread_join`.
+        if let (Some(ended), true) = (self.thread(Some(value)), now == Some(value)) {
+            return (Awaited::End, Some(ended));
+        }
+        let name = self.files.variable(self.pid, at);
+        (Awaited::Unknown { address: at, name }, None)
+    }
+}

@@ -1,0 +1,217 @@
+//! `fettle locks`: what threads wait for, and for whom.
+
+mod hung;
+mod names;
+mod stack;
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use clap::Args;
+use fettle_abi::ring::Policy;
+use fettle_code::{Depth, Mode};
+use fettle_live::{ExitStatus, Process};
+use fettle_locks::{Report, ThreadTable};
+use fettle_record::locking::{self, Locking};
+use fettle_record::unmet::Unmet;
+use fettle_record::{Options, Outcome, Outliving, Selection};
+use fettle_tune::attached::{self, Whom};
+use fettle_tune::{Target, leftovers};
+use serde_json::json;
+
+use crate::locks::names::Files;
+use crate::{output, record, threads, tune};
+
+/// Show which locks threads wait for, who holds them meanwhile, and which deadlocks are possible.
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:
+  fettle locks -- ./server
+  fettle locks -o locks.txt -- pigz -k big.tar
+  fettle locks -p 1234 --duration 10s
+  fettle locks -p 1234 --hung
+  fettle locks --json -o locks.json -- ./server
+
+Every function of locks is counted where it is called, in the program's own threads: mutexes,
+reader-writer locks, spin locks, semaphores, condition variables and barriers of the C library, and
+the slow paths of Rust's, parking_lot's and Abseil's locks. The program's output, exit status and signals
+are its own.
+
+Exit status: the program's; 0 with --pid; 1 with --hung where threads wait in a circle; 2 error.")]
+pub struct LocksArgs {
+    /// A running process, until Ctrl-C, --duration, or its end
+    #[arg(short, long, value_name = "PID", conflicts_with = "command")]
+    pid: Option<u32>,
+    /// With --pid: say at once who waits for whom, without probes
+    #[arg(long, requires = "pid", conflicts_with_all = ["duration", "libraries", "alone"])]
+    hung: bool,
+    /// With --pid: stop after this time, such as 10s, 500ms or 2m
+    #[arg(long, value_name = "TIME", value_parser = record::parse_time, requires = "pid")]
+    duration: Option<Duration>,
+    /// With --pid: only this process, not those that it was forked from or with, or has forked
+    #[arg(long = "no-group", requires = "pid")]
+    alone: bool,
+    /// More libraries that have functions of locks (Rust's, Abseil's), by path or file name: * and ?
+    /// are wild (may be repeated)
+    #[arg(long = "lib", value_name = "GLOB")]
+    libraries: Vec<String>,
+    /// Threads that can be counted at once
+    #[arg(long, value_name = "N", default_value_t = 1024)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=65536))]
+    max_threads: u32,
+    /// Show so many lock classes
+    #[arg(long, value_name = "N", default_value_t = 20)]
+    limit: usize,
+    /// Write the report to this file [default: standard output]
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// Write the report as JSON
+    #[arg(long)]
+    json: bool,
+    /// Say nothing but the report and errors
+    #[arg(short, long)]
+    quiet: bool,
+    /// The program and its arguments
+    #[arg(trailing_var_arg = true, required_unless_present = "pid")]
+    command: Vec<OsString>,
+}
+
+/// Runs the command.
+pub fn run(args: LocksArgs) -> anyhow::Result<ExitCode> {
+    match args.pid {
+        Some(pid) if args.hung => hung::run(pid, args.json, args.output.as_deref()),
+        Some(pid) => run_attached(&args, pid),
+        None => run_launched(&args),
+    }
+}
+
+/// What is recorded; the trace's folder is nobody's but ours.
+fn options(args: &LocksArgs, command: Vec<OsString>, output: PathBuf) -> Options {
+    let mut libraries = locking::libraries();
+    libraries.extend(args.libraries.iter().cloned());
+    Options {
+        command,
+        output,
+        remote: None,
+        mode: Mode::Locks,
+        depth: Depth::ALL,
+        selection: Selection { only: locking::patterns(), ..Selection::default() },
+        own: None,
+        arguments: Vec::new(),
+        unmet: Unmet::new(&args.libraries, &Selection::default()),
+        libraries,
+        // No records are left.
+        ring_bytes: 1 << 16,
+        policy: Policy::Drop,
+        threads: args.max_threads,
+        shuffle: None,
+        kernel: None,
+        outliving: Outliving { recorded: false, notice: |text| say!("fettle: {text}") },
+        cache: fettle_record::cache::default_path(),
+    }
+}
+
+fn run_launched(args: &LocksArgs) -> anyhow::Result<ExitCode> {
+    let folder = tempfile::tempdir().context("cannot make a folder for the recording")?;
+    let options = options(args, args.command.clone(), folder.path().join("locks.fettle"));
+    threads::can_be_started()?;
+    let stop = fettle_live::catch_signals()?;
+    let outcome = match fettle_record::record(&options, stop, None, &mut |_, _| ()) {
+        Ok(outcome) => outcome,
+        Err(error) => {
+            drop(folder);
+            return record::failed(error.into(), args.quiet);
+        }
+    };
+    let told = tell(args, &outcome);
+    // Before this process ends as the program did, by a signal perhaps.
+    drop(folder);
+    told?;
+    match outcome.status {
+        Some(status) if status != ExitStatus::Code(0) => record::pass_on(status),
+        _ => Ok(ExitCode::SUCCESS),
+    }
+}
+
+fn run_attached(args: &LocksArgs, pid: u32) -> anyhow::Result<ExitCode> {
+    let process: Process = Target::open_settled(pid as i32)?;
+    let journals = tune::folder()?;
+    let _claim = leftovers::clear(&journals, &process, args.alone)?;
+    let folder = tempfile::tempdir().context("cannot make a folder for the recording")?;
+    let name = fettle_tune::recording::shown(&process).into();
+    let options = options(args, vec![name], folder.path().join("locks.fettle"));
+    threads::can_be_started()?;
+    let stop = fettle_live::catch_signals().context(tune::UNHANDLED)?;
+    if !args.quiet && args.duration.is_none() {
+        say!("fettle: counting until Ctrl-C");
+    }
+    fettle_tune::lower_priority();
+    let whom = Whom { process: &process, alone: args.alone };
+    let watch: fettle_record::record::Watch<'_> = (stop, None, &mut |_, _| ());
+    let recorded = attached::record(whom, &journals, &options, args.duration, watch)
+        .map_err(|error| tune::explained(&journals, &process, error))?;
+    tell(args, &recorded.outcome)?;
+    if !args.quiet {
+        for line in fettle_tune::recording::still_mapped(&recorded.stuck, "copies with probes") {
+            say!("fettle: {line}");
+        }
+        let longest = tune::longest(&recorded.stops);
+        say!("fettle: threads were stopped for at most {longest:.2} ms at once");
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// How a note ends that says that a file was left as it is.
+const NO_FUNCTION: &str = "no function of it can be moved";
+
+/// Writes the report.
+fn tell(args: &LocksArgs, outcome: &Outcome) -> anyhow::Result<()> {
+    let Some(locking) = &outcome.locking else { bail!("nothing was counted") };
+    if !args.quiet {
+        // Most files have no function of locks.
+        let notes = outcome.finished.manifest.notes.iter();
+        for note in notes.filter(|note| !note.ends_with(NO_FUNCTION)) {
+            say!("fettle: {note}");
+        }
+        for (program, reason) in &outcome.refused {
+            say!("fettle: no locks of {program} are known: {reason}");
+        }
+        if locking.functions == 0 {
+            say!(
+                "fettle: no function of locks was found: a static program without symbols has none \
+                 that can be told, and other languages' are in libraries that --lib names"
+            );
+        }
+    }
+    let report = report(locking);
+    if args.json {
+        let mut value = serde_json::to_value(&report)?;
+        value["version"] = json!(1);
+        output::write_to(args.output.as_deref(), &format!("{value:#}\n"))
+    } else {
+        output::write_to(args.output.as_deref(), &fettle_locks::text::text(&report, args.limit))
+    }
+}
+
+fn report(locking: &Locking) -> Report {
+    let threads: Vec<ThreadTable> = locking
+        .threads
+        .iter()
+        .map(|thread| ThreadTable {
+            pid: thread.pid,
+            tid: thread.tid,
+            name: thread.name.clone(),
+            start: thread.start,
+            end: thread.end,
+            head: thread.head,
+            rows: thread.rows.clone(),
+            edges: thread.edges.clone(),
+            blames: thread.blames.clone(),
+            events: thread.events.clone(),
+        })
+        .collect();
+    let files = Files::new(&locking.maps);
+    fettle_locks::report(&threads, (locking.ticks, locking.duration_ns), &files)
+}

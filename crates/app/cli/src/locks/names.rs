@@ -1,0 +1,139 @@
+//! Names of addresses in processes that may be gone: from what lay where, and the files.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use fettle_image::{Image, LineTable, LinkAddr, SymbolKind, demangle};
+use fettle_live::{LiveAddr, Mapping};
+use fettle_locks::{Names, Place};
+
+/// A file that lies in a process, read once.
+pub struct Module {
+    /// Its contents.
+    pub image: &'static Image,
+    lines: LineTable<'static>,
+    name: String,
+    /// Its variables: first address, end, name.
+    variables: Vec<(u64, u64, String)>,
+    /// First link address that is mapped, and the end.
+    span: (u64, u64),
+}
+
+impl Module {
+    /// Reads the file, if it is still the one that was mapped.
+    fn open(path: &Path, inode: u64) -> Option<Module> {
+        let meta = std::fs::metadata(path).ok()?;
+        if meta.ino() != inode {
+            return None;
+        }
+        let image = fettle_record::modules::open_image(path)
+            .ok()
+            .or_else(|| Image::parse(std::fs::read(path).ok()?).ok())?;
+        let is_variable = |kind| matches!(kind, SymbolKind::Object);
+        let mut variables: Vec<(u64, u64, String)> = image
+            .symbols()
+            .iter()
+            .filter(|symbol| is_variable(symbol.kind) && symbol.size > 0)
+            .map(|s| (s.addr.0, s.addr.0.saturating_add(s.size), demangle(&s.name)))
+            .collect();
+        variables.sort();
+        let start = image.segments().iter().map(|s| s.start.0).min()?;
+        let end = image.segments().iter().map(|s| s.end().0).max()?;
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        // Read once, and needed until the command ends.
+        let image: &'static Image = Box::leak(Box::new(image));
+        Some(Module { image, lines: image.lines(), name, variables, span: (start & !4095, end) })
+    }
+
+    fn variable(&self, at: u64) -> Option<&str> {
+        let after = self.variables.partition_point(|(start, ..)| *start <= at);
+        let (_, end, name) = self.variables.get(after.checked_sub(1)?)?;
+        (at < *end).then_some(name)
+    }
+
+    fn place(&self, at: u64) -> Place {
+        let name = self.image.name_at(LinkAddr(at)).map(demangle);
+        let line = self.lines.line(LinkAddr(at)).map(|line| {
+            let file = line.file.rsplit('/').next().unwrap_or_default();
+            format!("{file}:{}", line.line)
+        });
+        let function = name.unwrap_or_else(|| format!("{at:#x}"));
+        Place { function, module: self.name.clone(), line }
+    }
+}
+
+/// Modules of a process: where each begins, and its bias.
+type Loaded = Vec<(u64, u64, u64, &'static Module)>;
+
+/// Files that lie in processes.
+pub struct Files {
+    loaded: HashMap<u32, Loaded>,
+    places: RefCell<HashMap<(u32, u64), Place>>,
+}
+
+impl Files {
+    /// Reads what `maps` names, by process.
+    pub fn new(maps: &HashMap<u32, Vec<Mapping>>) -> Files {
+        let mut read: HashMap<PathBuf, Option<&'static Module>> = HashMap::new();
+        let mut loaded = HashMap::new();
+        for (pid, maps) in maps {
+            let mut modules: Loaded = Vec::new();
+            for mapping in maps.iter().filter(|m| m.offset == 0 && !m.deleted) {
+                let Some(path) = mapping.path.as_ref().filter(|path| path.is_absolute()) else {
+                    continue;
+                };
+                let open = || {
+                    let module = Module::open(path, mapping.inode)?;
+                    Some(&*Box::leak(Box::new(module)))
+                };
+                let found = *read.entry(path.clone()).or_insert_with(open);
+                if let Some(found) = found {
+                    let (start, end) = found.span;
+                    let bias = mapping.start.0.wrapping_sub(start);
+                    modules.push((mapping.start.0, end.wrapping_add(bias), bias, found));
+                }
+            }
+            loaded.insert(*pid, modules);
+        }
+        Files { loaded, places: RefCell::default() }
+    }
+
+    /// The module at an address, with its bias.
+    pub fn module(&self, pid: u32, at: u64) -> Option<(&'static Module, u64)> {
+        let (.., bias, found) = self.at(pid, at)?;
+        Some((*found, *bias))
+    }
+
+    fn at(&self, pid: u32, at: u64) -> Option<&(u64, u64, u64, &'static Module)> {
+        let modules = self.loaded.get(&pid)?;
+        modules.iter().find(|(start, end, ..)| (*start..*end).contains(&at))
+    }
+}
+
+impl Names for Files {
+    fn place(&self, pid: u32, address: u64) -> Place {
+        if let Some(known) = self.places.borrow().get(&(pid, address)) {
+            return known.clone();
+        }
+        // A call returns behind itself, which may be the next function's first instruction.
+        let call = address.saturating_sub(1);
+        let place = match self.at(pid, call) {
+            Some((.., bias, found)) => found.place(call.wrapping_sub(*bias)),
+            None => Place { function: format!("{address:#x}"), ..Place::default() },
+        };
+        self.places.borrow_mut().insert((pid, address), place.clone());
+        place
+    }
+
+    fn variable(&self, pid: u32, address: u64) -> Option<String> {
+        let (.., bias, found) = self.at(pid, address)?;
+        found.variable(address.wrapping_sub(*bias)).map(str::to_owned)
+    }
+}
+
+/// Whether an address is in a mapping that can be executed.
+pub fn is_code(maps: &[Mapping], at: u64) -> bool {
+    maps.iter().any(|m| m.executable && m.contains(LiveAddr(at)))
+}

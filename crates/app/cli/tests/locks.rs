@@ -1,0 +1,230 @@
+//! `fettle locks` on programs whose locks are known.
+
+mod common;
+
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use common::{fettle, folder, text};
+use serde_json::Value;
+
+/// Compiles a program of `tests/programs`.
+fn build(folder: &Path, name: &str, options: &[&str]) -> PathBuf {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs").join(name);
+    let program = folder.join(name.trim_end_matches(".c"));
+    let compiler = if options.contains(&"-musl") { "musl-gcc" } else { "gcc" };
+    let mut command = Command::new(compiler);
+    command.args(["-O2", "-g", "-pthread"]).args(options.iter().filter(|o| **o != "-musl"));
+    let status = command.arg(source).arg("-o").arg(&program).status().expect("a compiler");
+    assert!(status.success(), "{name}");
+    program
+}
+
+/// What the program prints, and the report.
+fn locks(folder: &Path, program: &[&str]) -> (String, Value) {
+    let report = folder.join("locks.json");
+    let mut arguments = vec!["locks", "-q", "--json", "-o", text(&report), "--"];
+    arguments.extend(program);
+    let output = fettle(&arguments);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let value = serde_json::from_slice(&std::fs::read(&report).unwrap()).unwrap();
+    (String::from_utf8(output.stdout).unwrap(), value)
+}
+
+/// The class of this name.
+fn class<'a>(report: &'a Value, name: &str) -> &'a Value {
+    let classes = report["classes"].as_array().unwrap();
+    let found = classes.iter().find(|class| class["name"].as_str().unwrap().contains(name));
+    found.unwrap_or_else(|| panic!("{name} in {report:#}"))
+}
+
+fn acquired(report: &Value, name: &str) -> u64 {
+    class(report, name)["acquired"].as_u64().unwrap()
+}
+
+/// Every sort of lock, exactly as often as it was taken.
+fn counts_are_exact(program: &Path, folder: &Path) {
+    let (output, report) = locks(folder, &[text(program)]);
+    let mut words = output.split_whitespace().map(|word| word.parse::<u64>().unwrap());
+    let (n, tried) = (words.next().unwrap(), words.next().unwrap());
+    assert_eq!(n, 40_000);
+    assert_eq!(acquired(&report, "mutex"), 40_000);
+    assert_eq!(acquired(&report, "recursive"), 80_000);
+    assert_eq!(acquired(&report, "rwlock"), 80_000);
+    let sites = class(&report, "rwlock")["sites"].as_array().unwrap();
+    let reads = sites.iter().find(|site| site["operation"] == "read").unwrap();
+    assert_eq!(reads["acquired"], 40_000);
+    assert_eq!(acquired(&report, "spin"), 40_000);
+    assert_eq!(acquired(&report, "semaphore"), 40_000);
+    // Three locks that one place has made are one class, which goes by that place.
+    let made = class(&report, "made in make");
+    assert_eq!((made["locks"].as_u64(), made["acquired"].as_u64()), (Some(3), Some(tried)));
+    assert_eq!(made["acquired"].as_u64().unwrap() + made["failed"].as_u64().unwrap(), 40_000);
+    let losses = &report["losses"];
+    // glibc makes a spin lock by what lets it go.
+    assert!(losses["unmatched"].as_u64() <= Some(1), "{losses}");
+    assert_eq!(losses["no_row"], 0, "{losses}");
+}
+
+#[test]
+fn acquisitions_are_counted_exactly() {
+    let folder = folder("locks-counted");
+    counts_are_exact(&build(&folder, "counted.c", &[]), &folder);
+}
+
+#[test]
+fn static_programs_are_counted_as_well() {
+    let folder = folder("locks-static");
+    counts_are_exact(&build(&folder, "counted.c", &["-static"]), &folder);
+}
+
+#[test]
+fn static_programs_of_musl_are_counted_as_well() {
+    let known = Command::new("musl-gcc").arg("--version").output();
+    if known.is_err() {
+        return eprintln!("skipped 1 test: there is no musl-gcc (apt-get install musl-tools)");
+    }
+    let folder = folder("locks-musl");
+    counts_are_exact(&build(&folder, "counted.c", &["-musl", "-static"]), &folder);
+}
+
+#[test]
+fn possible_deadlocks_are_found_and_impossible_ones_are_not() {
+    let folder = folder("locks-orders");
+    let program = build(&folder, "orders.c", &[]);
+    let cases = [
+        ("abba", 1),
+        ("rwrw", 1),
+        ("single", 0),
+        ("readwrite", 0),
+        ("joined", 0),
+        ("gate", 0),
+        ("readers", 0),
+        ("reuse", 0),
+        ("try", 0),
+    ];
+    for (case, expected) in cases {
+        let (_, report) = locks(&folder, &[text(&program), case]);
+        let found = report["deadlocks"].as_array().unwrap();
+        assert_eq!(found.len(), expected, "{case}: {found:#?}");
+    }
+    let (_, report) = locks(&folder, &[text(&program), "abba"]);
+    let steps = report["deadlocks"][0]["steps"].as_array().unwrap();
+    let of = |step: &Value| {
+        let word = |key: &str| step[key].as_str().unwrap().to_owned();
+        (word("holds"), word("wants"), step["taken"]["function"].as_str().unwrap().to_owned())
+    };
+    let mut found: Vec<_> = steps.iter().map(of).collect();
+    found.sort();
+    let expected = [("a", "b", "ab"), ("b", "a", "ba")];
+    assert_eq!(found, expected.map(|(a, b, c)| (a.to_owned(), b.to_owned(), c.to_owned())));
+}
+
+/// Share of the time waited for `shared` that is the thread's which has it for long.
+fn share_of_the_longer(report: &Value) -> f64 {
+    let pairs = class(report, "shared")["blocking"].as_array().unwrap();
+    let waited = |pair: &Value| pair["waited_ns"].as_f64().unwrap();
+    let all: f64 = pairs.iter().map(waited).sum();
+    let longer = pairs.iter().filter(|pair| pair["holder"]["function"] == "longer");
+    longer.map(waited).sum::<f64>() / all
+}
+
+#[test]
+fn waits_are_charged_to_who_has_the_lock_meanwhile() {
+    let folder = folder("locks-blamed");
+    let program = build(&folder, "blamed.c", &[]);
+    let (output, report) = locks(&folder, &[text(&program), "1"]);
+    assert_eq!(acquired(&report, "shared"), output.trim().parse::<u64>().unwrap());
+    let share = share_of_the_longer(&report);
+    assert!(share > 0.9, "{share}: {report:#}");
+    // All that was waited is somebody's.
+    let class = class(&report, "shared");
+    let pairs = class["blocking"].as_array().unwrap();
+    let charged: f64 = pairs.iter().map(|pair| pair["waited_ns"].as_f64().unwrap()).sum();
+    let waited = class["waited_ns"].as_f64().unwrap();
+    assert!((charged / waited - 1.0).abs() < 0.1, "{charged} of {waited}");
+}
+
+/// A program that is ended with its test.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn a_running_process_is_counted_and_goes_on_as_it_was() {
+    let folder = folder("locks-attached");
+    let program = build(&folder, "blamed.c", &[]);
+    let child = Command::new(&program).arg("6").stdout(Stdio::piped()).spawn().unwrap();
+    let mut child = Running(child);
+    let (pid, report) = (child.0.id().to_string(), folder.join("locks.json"));
+    let output =
+        fettle(&["locks", "-q", "-p", &pid, "--duration", "1s", "--json", "-o", text(&report)]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let report: Value = serde_json::from_slice(&std::fs::read(&report).unwrap()).unwrap();
+    assert!(share_of_the_longer(&report) > 0.9, "{report:#}");
+    let status = fettle(&["status"]);
+    let status = String::from_utf8_lossy(&status.stdout).into_owned();
+    assert!(!status.contains(&pid), "{status}");
+    assert!(child.0.wait().unwrap().success());
+}
+
+#[test]
+fn a_hung_process_names_its_circle_at_once() {
+    let folder = folder("locks-hung");
+    let program = build(&folder, "hangs.c", &[]);
+    let mut child = Running(Command::new(&program).stdout(Stdio::piped()).spawn().unwrap());
+    let mut line = String::new();
+    BufReader::new(child.0.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    std::thread::sleep(Duration::from_millis(300));
+    let pid = child.0.id().to_string();
+    let begin = Instant::now();
+    let output = fettle(&["locks", "-p", &pid, "--hung", "--json"]);
+    // Other tests run at the same time.
+    assert!(begin.elapsed() < Duration::from_secs(5), "{:?}", begin.elapsed());
+    assert_eq!(output.status.code(), Some(1), "{}", String::from_utf8_lossy(&output.stderr));
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(report["deadlocks"].as_array().unwrap().len(), 1, "{report:#}");
+    assert_eq!(report["deadlocks"][0].as_array().unwrap().len(), 2);
+    let waiting = report["waiting"].as_array().unwrap();
+    let name = |wanted: &str| {
+        waiting.iter().any(|thread| {
+            thread["awaited"]["lock"]["name"] == wanted && thread["stack"][0]["function"] != ""
+        })
+    };
+    assert!(name("first") && name("second"), "{report:#}");
+    let shown = fettle(&["locks", "-p", &pid, "--hung"]);
+    let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
+    assert!(
+        shown.contains("2 threads wait for each other") && shown.contains("hangs.c:"),
+        "{shown}"
+    );
+}
+
+#[test]
+fn who_does_not_hang_waits_in_no_circle() {
+    let folder = folder("locks-awake");
+    let program = build(&folder, "blamed.c", &[]);
+    let child = Command::new(&program).arg("3").stdout(Stdio::piped()).spawn().unwrap();
+    let child = Running(child);
+    std::thread::sleep(Duration::from_millis(300));
+    let output = fettle(&["locks", "-p", &child.0.id().to_string(), "--hung"]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+    let output = fettle(&["locks", "-p", "999999999", "--hung"]);
+    assert_eq!(output.status.code(), Some(2));
+}
+
+#[test]
+fn the_status_and_output_are_the_programs_own() {
+    let output = fettle(&["locks", "-q", "--", "sh", "-c", "echo out; exit 7"]);
+    assert_eq!(output.status.code(), Some(7));
+    assert!(String::from_utf8_lossy(&output.stdout).starts_with("out\n"));
+    let output = fettle(&["locks", "-q", "--", "/nonexistent"]);
+    assert_eq!(output.status.code(), Some(127));
+}

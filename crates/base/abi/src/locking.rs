@@ -1,0 +1,429 @@
+//! What threads leave of locks in their slots: the layout that `runtime/locks.h` has in C, and which
+//! functions are probed for it.
+//!
+//! A thread's table lies in its slot, at [`crate::block::ThreadBlock::locks`]; what all threads share
+//! is in front of the slots ([`HEAD_BYTES`]). Times are ticks of the time-stamp counter.
+
+use core::mem::offset_of;
+
+/// What a function of locks does; its number is what the table of functions holds
+/// ([`HEAD_OPERATIONS`]).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+#[allow(missing_docs)]
+pub enum Operation {
+    MutexLock = 1,
+    MutexTry,
+    MutexTimed,
+    MutexUnlock,
+    ReadLock,
+    ReadTry,
+    ReadTimed,
+    WriteLock,
+    WriteTry,
+    WriteTimed,
+    RwUnlock,
+    SpinLock,
+    SpinTry,
+    SpinUnlock,
+    SemWait,
+    SemTry,
+    SemTimed,
+    SemPost,
+    CondWait,
+    CondSignal,
+    Barrier,
+    Init,
+    Destroy,
+    Create,
+    Join,
+    Slow,
+}
+
+impl Operation {
+    /// All of them, by their numbers from 1.
+    pub const ALL: [Operation; 26] = [
+        Operation::MutexLock,
+        Operation::MutexTry,
+        Operation::MutexTimed,
+        Operation::MutexUnlock,
+        Operation::ReadLock,
+        Operation::ReadTry,
+        Operation::ReadTimed,
+        Operation::WriteLock,
+        Operation::WriteTry,
+        Operation::WriteTimed,
+        Operation::RwUnlock,
+        Operation::SpinLock,
+        Operation::SpinTry,
+        Operation::SpinUnlock,
+        Operation::SemWait,
+        Operation::SemTry,
+        Operation::SemTimed,
+        Operation::SemPost,
+        Operation::CondWait,
+        Operation::CondSignal,
+        Operation::Barrier,
+        Operation::Init,
+        Operation::Destroy,
+        Operation::Create,
+        Operation::Join,
+        Operation::Slow,
+    ];
+
+    /// The operation of this number.
+    pub fn numbered(number: u32) -> Option<Operation> {
+        Operation::ALL.get((number as usize).checked_sub(1)?).copied()
+    }
+}
+
+/// Added to an operation's number where the function is musl's, whose locks have another layout.
+pub const MUSL: u8 = 0x80;
+
+/// Names of functions, which `*` may stand in for anything, and what they do. Names are without
+/// leading underscores; those of C++ and Rust are demangled.
+pub const PROBED: &[(&str, Operation)] = &[
+    ("pthread_mutex_lock", Operation::MutexLock),
+    ("pthread_mutex_trylock", Operation::MutexTry),
+    ("pthread_mutex_timedlock", Operation::MutexTimed),
+    ("pthread_mutex_clocklock", Operation::MutexTimed),
+    ("pthread_mutex_unlock", Operation::MutexUnlock),
+    ("pthread_mutex_init", Operation::Init),
+    ("pthread_mutex_destroy", Operation::Destroy),
+    ("pthread_rwlock_rdlock", Operation::ReadLock),
+    ("pthread_rwlock_tryrdlock", Operation::ReadTry),
+    ("pthread_rwlock_timedrdlock", Operation::ReadTimed),
+    ("pthread_rwlock_clockrdlock", Operation::ReadTimed),
+    ("pthread_rwlock_wrlock", Operation::WriteLock),
+    ("pthread_rwlock_trywrlock", Operation::WriteTry),
+    ("pthread_rwlock_timedwrlock", Operation::WriteTimed),
+    ("pthread_rwlock_clockwrlock", Operation::WriteTimed),
+    ("pthread_rwlock_unlock", Operation::RwUnlock),
+    ("pthread_rwlock_init", Operation::Init),
+    ("pthread_rwlock_destroy", Operation::Destroy),
+    // glibc has `pthread_spin_init` at the address of `pthread_spin_unlock`; what comes first here
+    // counts.
+    ("pthread_spin_unlock", Operation::SpinUnlock),
+    ("pthread_spin_lock", Operation::SpinLock),
+    ("pthread_spin_trylock", Operation::SpinTry),
+    ("pthread_spin_init", Operation::Init),
+    ("sem_wait", Operation::SemWait),
+    ("sem_trywait", Operation::SemTry),
+    ("sem_timedwait", Operation::SemTimed),
+    ("sem_clockwait", Operation::SemTimed),
+    ("sem_post", Operation::SemPost),
+    ("sem_init", Operation::Init),
+    ("sem_destroy", Operation::Destroy),
+    ("pthread_cond_wait", Operation::CondWait),
+    ("pthread_cond_timedwait", Operation::CondWait),
+    ("pthread_cond_clockwait", Operation::CondWait),
+    ("pthread_cond_signal", Operation::CondSignal),
+    ("pthread_cond_broadcast", Operation::CondSignal),
+    ("pthread_barrier_wait", Operation::Barrier),
+    ("pthread_create", Operation::Create),
+    ("pthread_join", Operation::Join),
+    ("std::sys::*mutex::futex::Mutex::lock_contended*", Operation::Slow),
+    ("std::sys::*rwlock::futex::RwLock::read_contended*", Operation::Slow),
+    ("std::sys::*rwlock::futex::RwLock::write_contended*", Operation::Slow),
+    ("parking_lot::raw_mutex::RawMutex::lock_slow*", Operation::Slow),
+    ("parking_lot::raw_rwlock::RawRwLock::lock_shared_slow*", Operation::Slow),
+    ("parking_lot::raw_rwlock::RawRwLock::lock_exclusive_slow*", Operation::Slow),
+    ("absl::*Mutex::LockSlow(*", Operation::Slow),
+];
+
+/// Bytes in front of the slots where locks are added up.
+pub const HEAD_BYTES: u64 = 8 << 20;
+/// Where [`Info`] is in front of the slots.
+pub const HEAD_INFO: u64 = 128;
+/// Where, by function number, the operation of each probed function is: a byte each.
+pub const HEAD_OPERATIONS: u64 = 1 << 20;
+/// Functions that have one.
+pub const OPERATIONS: u32 = 1 << 20;
+
+/// What threads need to find others' tables.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Info {
+    /// Bytes from slot to slot.
+    pub stride: u64,
+    /// Offset of the first slot.
+    pub slots_at: u64,
+    /// Slots that were ever in use.
+    pub slots_high: u64,
+    /// Offset of the table in a slot.
+    pub table_at: u64,
+}
+
+/// Words of a thread's table in front of what it is in the middle of.
+pub const HEAD_WORDS: usize = 16;
+/// Locks that a thread has at once.
+pub const HELD: usize = 64;
+/// Threads that one makes, or waits for the end of, and whose order is known.
+pub const EVENTS: usize = 1024;
+/// Pairs of a waiter's row and a holder.
+pub const BLAMES: usize = 2048;
+/// Orders of two locks.
+pub const EDGES: usize = 2048;
+/// Locks and places.
+pub const ROWS: usize = 4096;
+/// Other locks that are known of an order.
+pub const GATES: usize = 6;
+
+/// Offset in the table of the locks that the thread has.
+pub const HELD_AT: usize = 512;
+/// Offset of its events.
+pub const EVENTS_AT: usize = 4096;
+/// Offset of its blames.
+pub const BLAMES_AT: usize = EVENTS_AT + EVENTS * size_of::<Event>();
+/// Offset of its edges.
+pub const EDGES_AT: usize = BLAMES_AT + BLAMES * size_of::<Blame>();
+/// Offset of its rows.
+pub const ROWS_AT: usize = EDGES_AT + EDGES * size_of::<Edge>();
+/// Bytes of the whole table.
+pub const TABLE_BYTES: usize = ROWS_AT + ROWS * size_of::<Row>();
+
+/// The head of a table, by its words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(usize)]
+#[allow(missing_docs)]
+pub enum HeadWord {
+    Busy,
+    HeldCount,
+    Segment,
+    Itself,
+    Missed,
+    RowsFull,
+    EdgesFull,
+    HeldFull,
+    Unmatched,
+    BlamesFull,
+    Countdown,
+    EventCount,
+    Unseen,
+}
+
+/// What a thread added up of one lock at one place.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Row {
+    /// Address of the lock; 0 for all that found no row of their own.
+    pub lock: u64,
+    /// Where the function was called: the address that it returns to.
+    pub site: u64,
+    /// An [`Operation`]; 0 if the row is empty.
+    pub operation: u32,
+    /// Most that ever waited at once, this one included.
+    pub queue_max: u32,
+    /// How often it was had.
+    pub acquired: u64,
+    /// How often it was taken when it was asked for.
+    pub contended: u64,
+    /// How often it was not had: tried in vain, or the time was over.
+    pub failed: u64,
+    /// Ticks that were waited.
+    pub waited: u64,
+    /// Most of them at once.
+    pub waited_max: u64,
+    /// Ticks that it was held, as far as holds were timed, each as often as it stands for.
+    pub held: u64,
+    /// Holds that those stand for.
+    pub held_timed: u64,
+    /// Longest hold that was timed.
+    pub held_max: u64,
+    /// Sum of those that waited, over all that were contended.
+    pub queue_sum: u64,
+    /// Waits by [bucket](bucket_ticks).
+    pub waited_log2: [u32; 32],
+    /// Holds by bucket, each as often as it stands for.
+    pub held_log2: [u32; 32],
+    /// Not in use.
+    pub pad: [u64; 4],
+}
+
+impl Row {
+    /// Of its words, in their order.
+    pub fn new(words: [u64; size_of::<Row>() / 8]) -> Row {
+        let mut row = Row {
+            lock: words[0],
+            site: words[1],
+            operation: words[2] as u32,
+            queue_max: (words[2] >> 32) as u32,
+            acquired: words[3],
+            contended: words[4],
+            failed: words[5],
+            waited: words[6],
+            waited_max: words[7],
+            held: words[8],
+            held_timed: words[9],
+            held_max: words[10],
+            queue_sum: words[11],
+            ..Row::default()
+        };
+        for (i, pair) in words[12..28].iter().enumerate() {
+            row.waited_log2[2 * i] = *pair as u32;
+            row.waited_log2[2 * i + 1] = (*pair >> 32) as u32;
+        }
+        for (i, pair) in words[28..44].iter().enumerate() {
+            row.held_log2[2 * i] = *pair as u32;
+            row.held_log2[2 * i + 1] = (*pair >> 32) as u32;
+        }
+        row
+    }
+}
+
+/// A lock was asked for while another was held.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Edge {
+    /// The lock that was held: its address, and in the upper 16 bits its generation.
+    pub outer: u64,
+    /// The one that was asked for.
+    pub inner: u64,
+    /// Where the outer one was taken.
+    pub outer_site: u64,
+    /// Where the inner one was.
+    pub inner_site: u64,
+    /// Of the thread's segments, which end where it makes a thread or waits for one's end.
+    pub segment: u32,
+    /// [`Edge::OUTER_SHARED`] and so on.
+    pub flags: u32,
+    /// How often.
+    pub count: u64,
+    /// Other locks that were held; the lowest bit says that it was together with others. 0 for none.
+    pub gates: [u64; GATES],
+    /// Not in use.
+    pub pad: [u64; 4],
+}
+
+impl Edge {
+    /// The outer lock was held together with others.
+    pub const OUTER_SHARED: u32 = 1;
+    /// The inner one was.
+    pub const INNER_SHARED: u32 = 2;
+    /// More locks were held than there is room for.
+    pub const MORE_GATES: u32 = 4;
+
+    /// Of its words, in their order.
+    pub fn of_words(words: [u64; size_of::<Edge>() / 8]) -> Edge {
+        let mut gates = [0; GATES];
+        gates.copy_from_slice(&words[6..6 + GATES]);
+        let (segment, flags) = (words[4] as u32, (words[4] >> 32) as u32);
+        let edge = Edge::new((words[0], words[1]), (words[2], words[3]), segment, flags);
+        Edge { count: words[5], gates, ..edge }
+    }
+
+    /// An edge that occurred once.
+    pub fn new(locks: (u64, u64), sites: (u64, u64), segment: u32, flags: u32) -> Edge {
+        let ((outer, inner), (outer_site, inner_site)) = (locks, sites);
+        Edge { outer, inner, outer_site, inner_site, segment, flags, count: 1, ..Edge::default() }
+    }
+}
+
+/// How long the waits of one row were for one holder.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Blame {
+    /// Number of the waiter's row.
+    pub row: u32,
+    /// Waits.
+    pub count: u32,
+    /// Where the holder took the lock: [`NOBODY`], [`OTHERS`] or an address.
+    pub holder: u64,
+    /// Ticks.
+    pub ticks: u64,
+    /// Not in use.
+    pub pad: u64,
+}
+
+impl Blame {
+    /// Of its words, in their order.
+    pub fn of_words(words: [u64; size_of::<Blame>() / 8]) -> Blame {
+        let (row, count) = (words[0] as u32, (words[0] >> 32) as u32);
+        Blame { row, count, holder: words[1], ticks: words[2], pad: 0 }
+    }
+}
+
+/// Nobody is known to have held the lock: it was on its way from one thread to another.
+pub const NOBODY: u64 = 0;
+/// More places than are told apart.
+pub const OTHERS: u64 = 1;
+
+/// A thread made a thread, or waited for one's end.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Event {
+    /// [`Operation::Create`] or [`Operation::Join`].
+    pub kind: u32,
+    /// The segment that ended with it.
+    pub segment: u32,
+    /// Which thread: [`HeadWord::Itself`] of its own table.
+    pub object: u64,
+    /// When it began (made) or ended (waited).
+    pub time: u64,
+}
+
+impl Event {
+    /// Of its words, in their order.
+    pub fn of_words(words: [u64; size_of::<Event>() / 8]) -> Event {
+        let (kind, segment) = (words[0] as u32, (words[0] >> 32) as u32);
+        Event { kind, segment, object: words[1], time: words[2] }
+    }
+}
+
+/// A lock that a thread has.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Held {
+    /// Its address.
+    pub lock: u64,
+    /// When it was had, if that was timed.
+    pub start: u64,
+    /// Not in use.
+    pub pad: u64,
+    /// Number of the row.
+    pub row: u32,
+    /// What a timed hold stands for.
+    pub weight: u16,
+    /// 1 if it is shared, 2 for a semaphore.
+    pub mode: u16,
+}
+
+/// The least number of ticks in a bucket of a row.
+pub const fn bucket_ticks(bucket: u32) -> u64 {
+    if bucket == 0 { 0 } else { 1 << (bucket + 4) }
+}
+
+const _: () = {
+    assert!(size_of::<Row>() == 384);
+    assert!(offset_of!(Row, waited_log2) == 96);
+    assert!(size_of::<Edge>() == 128);
+    assert!(offset_of!(Edge, gates) == 48);
+    assert!(size_of::<Blame>() == 32);
+    assert!(size_of::<Event>() == 24);
+    assert!(size_of::<Held>() == 32);
+    assert!(HELD_AT + HELD * size_of::<Held>() <= EVENTS_AT);
+    assert!(TABLE_BYTES == 1_929_216);
+    assert!(HeadWord::Unseen as usize == 12 && HEAD_WORDS == 16);
+    assert!(Operation::Slow as usize == Operation::ALL.len());
+};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_lead_back_to_their_operations() {
+        for operation in Operation::ALL {
+            assert_eq!(Operation::numbered(operation as u32), Some(operation));
+        }
+        assert_eq!(Operation::numbered(0), None);
+        assert_eq!(Operation::numbered(27), None);
+    }
+
+    #[test]
+    fn buckets_double() {
+        assert_eq!(bucket_ticks(0), 0);
+        assert_eq!(bucket_ticks(1), 32);
+        assert_eq!(bucket_ticks(2), 64);
+    }
+}

@@ -1,0 +1,116 @@
+//! Locks that threads add up in their slots: which functions are probed for that, and what is read
+//! of each thread's table when it ends.
+
+use std::collections::HashMap;
+
+use fettle_abi::locking::{Blame, Edge, Event, HEAD_WORDS, HeadWord, MUSL, PROBED, Row};
+use fettle_image::{Image, LinkAddr, demangle, unversioned};
+use fettle_live::Mapping;
+use fettle_trace::TickConverter;
+
+use crate::select::{Pattern, glob};
+
+/// What one thread left of locks.
+#[derive(Clone, Debug, Default)]
+pub struct ThreadTable {
+    /// Its process.
+    pub pid: u32,
+    /// Its number in the kernel.
+    pub tid: u32,
+    /// Its name.
+    pub name: String,
+    /// Ticks at its birth.
+    pub start: u64,
+    /// Ticks at its end, or at that of the recording.
+    pub end: u64,
+    /// [`HeadWord`]s.
+    pub head: [u64; HEAD_WORDS],
+    /// Locks and places, by number.
+    pub rows: Vec<(u32, Row)>,
+    /// Orders of locks.
+    pub edges: Vec<Edge>,
+    /// Who was waited for.
+    pub blames: Vec<Blame>,
+    /// Threads that it made or waited for, in order.
+    pub events: Vec<Event>,
+}
+
+impl ThreadTable {
+    /// A word of the head.
+    pub fn word(&self, word: HeadWord) -> u64 {
+        self.head[word as usize]
+    }
+
+    /// Whether it has anything to say.
+    pub fn is_empty(&self) -> bool {
+        self.rows.is_empty() && self.events.is_empty() && self.head.iter().all(|word| *word == 0)
+    }
+}
+
+/// What came of a recording of locks.
+#[derive(Clone, Debug, Default)]
+pub struct Locking {
+    /// What threads left.
+    pub threads: Vec<ThreadTable>,
+    /// What lay where in each process, at its end.
+    pub maps: HashMap<u32, Vec<Mapping>>,
+    /// Length of the recording in ticks.
+    pub ticks: u64,
+    /// The same in nanoseconds.
+    pub duration_ns: u64,
+    /// Functions of locks that have probes.
+    pub functions: u64,
+}
+
+impl Locking {
+    /// With its length in nanoseconds.
+    pub(crate) fn timed(self, clock: TickConverter) -> Locking {
+        Locking { duration_ns: clock.duration_ns(self.ticks), ..self }
+    }
+
+    /// Takes down what lies where in a process, if that can still be read.
+    pub(crate) fn map(&mut self, pid: i32) {
+        let Ok(maps) = fettle_live::maps_of(pid) else { return };
+        if !maps.is_empty() {
+            self.maps.insert(pid as u32, maps);
+        }
+    }
+}
+
+/// Patterns for the functions that are probed.
+pub fn patterns() -> Vec<Pattern> {
+    let plain = PROBED.iter().map(|(name, _)| Pattern::Name((*name).to_owned()));
+    let inner = PROBED.iter().filter(|(name, _)| !name.contains("::"));
+    plain.chain(inner.map(|(name, _)| Pattern::Name(format!("__{name}")))).collect()
+}
+
+/// Libraries in which they are looked for.
+pub fn libraries() -> Vec<String> {
+    ["libc.so*", "libpthread.so*", "libpthread-*.so", "libabsl_synchronization.so*"]
+        .map(str::to_owned)
+        .into()
+}
+
+/// The number of what the function at `entry` does; 0 if it is none of locks. All names that it has
+/// count: C libraries have functions that do the same at one address.
+pub fn operation(image: &Image, entry: LinkAddr, name: Option<&str>) -> u8 {
+    let symbols = image.symbols_at(entry).iter().map(|symbol| symbol.name.as_str());
+    let names: Vec<(&str, String)> = name
+        .into_iter()
+        .chain(symbols)
+        .map(|name| (unversioned(name).trim_start_matches('_'), demangle(name)))
+        .collect();
+    let matches = |pattern: &str| {
+        names.iter().any(|(plain, readable)| *plain == pattern || glob(pattern, readable))
+    };
+    let found = PROBED.iter().find(|(pattern, _)| matches(pattern));
+    found.map_or(0, |(pattern, operation)| {
+        let musl = !pattern.contains("::") && is_musl(image);
+        *operation as u8 | if musl { MUSL } else { 0 }
+    })
+}
+
+/// Whether the C library in `image` is musl, which has system calls with cancellation in assembly.
+fn is_musl(image: &Image) -> bool {
+    image.symbols().iter().any(|symbol| symbol.name == "__syscall_cp_c")
+}
