@@ -6,6 +6,7 @@ pub mod census;
 pub mod import;
 pub mod kernel;
 pub mod lift;
+pub mod locks;
 pub mod machine;
 pub mod measure;
 pub mod probe;
@@ -28,6 +29,8 @@ pub enum Bench {
     Import(import::Options),
     /// What recording the kernel's events costs servers, next to other tools
     Kernel(kernel::Options),
+    /// What counting locks costs programs, next to other tools
+    Locks(locks::Options),
     /// How fast source code is counted
     Census(census::Options),
     /// What laying out the hot code of running programs brings
@@ -42,6 +45,7 @@ pub fn run(which: &Bench) -> Result<bool> {
         Bench::Lift(options) => lift::run(options),
         Bench::Import(options) => import::run(options),
         Bench::Kernel(options) => kernel::run(options),
+        Bench::Locks(options) => locks::run(options),
         Bench::Census(options) => census::run(options),
         Bench::Tune(options) => tune::run(options),
     }

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, HashMap};
 use fettle_abi::locking::{HeadWord, NOBODY, OTHERS, Operation, Row};
 use serde::Serialize;
 
-use crate::order::{self, Deadlock};
+use crate::order::{self, Deadlock, Order};
 use crate::{Names, Place, ThreadTable};
 
 /// Sorts of locks.
@@ -235,6 +235,8 @@ pub struct Report {
     pub processes: u64,
     /// Most waited first.
     pub classes: Vec<Class>,
+    /// Orders in which locks were taken, by class.
+    pub orders: Vec<Order>,
     /// Possible deadlocks.
     pub deadlocks: Vec<Deadlock>,
     /// What was not seen.
@@ -295,6 +297,7 @@ pub fn report(
         threads: threads.iter().filter(|t| !t.rows.is_empty()).count() as u64,
         processes: processes.len() as u64,
         classes,
+        orders: order::orders(threads, &of),
         deadlocks: order::deadlocks(threads, names, &of),
         losses: losses(threads),
         rate: rate.0,

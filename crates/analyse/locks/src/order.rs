@@ -25,6 +25,32 @@ const LONGEST: usize = 5;
 const OCCURRENCES: usize = 64;
 const MOST: usize = 64;
 
+/// A lock of one class was asked for while one of another, or of the same, was held.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Order {
+    /// The class that was held.
+    pub outer: String,
+    /// The class that was asked for.
+    pub inner: String,
+    /// How often.
+    pub count: u64,
+}
+
+/// All orders, by the names that `lock` gives.
+pub fn orders(threads: &[ThreadTable], lock: &dyn Fn(u32, u64) -> String) -> Vec<Order> {
+    let mut all: BTreeMap<(String, String), u64> = BTreeMap::new();
+    for thread in threads {
+        for edge in &thread.edges {
+            let name = |identity: u64| lock(thread.pid, identity & ADDRESS);
+            *all.entry((name(edge.outer), name(edge.inner))).or_default() += edge.count;
+        }
+    }
+    all.into_iter().map(|((outer, inner), count)| Order { outer, inner, count }).collect()
+}
+
+/// The part of a lock's identity that is its address; above it is the generation.
+const ADDRESS: u64 = 0xffff_ffff_ffff;
+
 /// One step of a cycle: a thread that has one lock and asks for another.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Step {
@@ -83,7 +109,7 @@ pub fn deadlocks(
         }
         let step = |o: &Occurrence<'_>| {
             let thread = &threads[o.thread];
-            let plain = |id: u64| id & 0xffff_ffff_ffff;
+            let plain = |id: u64| id & ADDRESS;
             Step {
                 tid: thread.tid,
                 thread: thread.name.clone(),

@@ -14,7 +14,7 @@ use clap::Args;
 use fettle_abi::ring::Policy;
 use fettle_code::{Depth, Mode};
 use fettle_live::{ExitStatus, Process};
-use fettle_locks::{Report, ThreadTable};
+use fettle_locks::{Report, ThreadTable, graph};
 use fettle_record::locking::{self, Locking};
 use fettle_record::unmet::Unmet;
 use fettle_record::{Options, Outcome, Outliving, Selection};
@@ -33,6 +33,7 @@ use crate::{output, record, threads, tune};
   fettle locks -p 1234 --duration 10s
   fettle locks -p 1234 --hung
   fettle locks --json -o locks.json -- ./server
+  fettle locks --dot orders.dot --folded waits.folded -- ./server
 
 Every function of locks is counted where it is called, in the program's own threads: mutexes,
 reader-writer locks, spin locks, semaphores, condition variables and barriers of the C library, and
@@ -67,6 +68,15 @@ pub struct LocksArgs {
     /// Write the report to this file [default: standard output]
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
+    /// Write the order in which locks are taken to this file, for Graphviz (`dot -Tsvg`)
+    #[arg(long, value_name = "FILE", conflicts_with = "hung")]
+    dot: Option<PathBuf>,
+    /// Write waits to this file as folded stacks, for flamegraph.pl, inferno or speedscope
+    #[arg(long, value_name = "FILE", conflicts_with = "hung")]
+    folded: Option<PathBuf>,
+    /// Which end of a wait is at the root of the folded stacks
+    #[arg(long, value_enum, value_name = "END", default_value_t = Charge::Holder)]
+    charge: Charge,
     /// Write the report as JSON
     #[arg(long)]
     json: bool,
@@ -76,6 +86,15 @@ pub struct LocksArgs {
     /// The program and its arguments
     #[arg(trailing_var_arg = true, required_unless_present = "pid")]
     command: Vec<OsString>,
+}
+
+/// Which end of a wait it is charged to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Charge {
+    /// The place that held the lock
+    Holder,
+    /// The place that waited
+    Waiter,
 }
 
 /// Runs the command.
@@ -186,6 +205,16 @@ fn tell(args: &LocksArgs, outcome: &Outcome) -> anyhow::Result<()> {
         }
     }
     let report = report(locking);
+    if args.dot.is_some() {
+        output::write_to(args.dot.as_deref(), &graph::dot(&report))?;
+    }
+    if args.folded.is_some() {
+        let charged = match args.charge {
+            Charge::Holder => graph::Charged::Holder,
+            Charge::Waiter => graph::Charged::Waiter,
+        };
+        output::write_to(args.folded.as_deref(), &graph::folded(&report, charged))?;
+    }
     if args.json {
         let mut value = serde_json::to_value(&report)?;
         value["version"] = json!(1);
