@@ -40,18 +40,18 @@ struct Variant {
 /// Measures; false if a figure is missed.
 pub fn run(options: &Options) -> Result<bool> {
     let binary = fettle::binary(options.fettle.as_deref())?;
-    let folder = tempfile::tempdir()?;
-    let account = folder.path().join("cpu.so");
+    let folder = repo::target_folder("bench-locks")?;
+    let account = folder.join("cpu.so");
     let sources = repo::root().join("benches");
     let cpu = sources.join("probe/cpu.c");
     compile(&["-O2", "-shared", "-fPIC"], &cpu, &account)?;
-    let pairs = folder.path().join("pairs");
+    let pairs = folder.join("pairs");
     let source = sources.join("locks/pairs.c");
     compile(&["-O2", "-g", "-pthread"], &source, &pairs)?;
-    let sanitized = folder.path().join("pairs-tsan");
+    let sanitized = folder.join("pairs-tsan");
     let has_tsan = compile(&["-O2", "-g", "-pthread", "-fsanitize=thread"], &source, &sanitized);
     let mut right = true;
-    for subject in subjects(&pairs, folder.path())? {
+    for subject in subjects(&pairs, &folder)? {
         let mut variants = vec![
             Variant { name: "plain", before: vec![], preload: None, program: None },
             Variant {
@@ -83,7 +83,7 @@ pub fn run(options: &Options) -> Result<bool> {
         for _ in 0..options.rounds {
             for (variant, times) in variants.iter().zip(&mut times) {
                 let command = command(variant, &subject, &account);
-                times.push(measure::run(command, folder.path())?.sample.program);
+                times.push(measure::run(command, &folder)?.sample.program);
             }
         }
         let medians: Vec<f64> = times.iter_mut().map(|times| median(times)).collect();
