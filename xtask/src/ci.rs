@@ -7,7 +7,7 @@ use std::time::Instant;
 use anyhow::{Context, Result, bail};
 
 use crate::corpus::{self, Tally};
-use crate::{bench, examples, jar, java, page, proc, repo, smp, tidy, torture};
+use crate::{bench, examples, jar, java, lab, page, proc, repo, smp, tidy, torture};
 
 /// How much of it.
 #[derive(clap::Args, Debug, Clone)]
@@ -106,6 +106,7 @@ pub fn run(options: &Options) -> Result<bool> {
     }
 
     if !options.quick {
+        kernel_lab(&mut score, &mut broken);
         java_runtime(&mut score, &mut broken);
     }
 
@@ -128,6 +129,21 @@ pub fn run(options: &Options) -> Result<bool> {
         start.elapsed().as_secs_f64()
     );
     Ok(score.failed == 0)
+}
+
+/// Builds the kernel lab in two ways and boots it.
+fn kernel_lab(score: &mut Score, broken: &mut Vec<String>) {
+    say("kernel lab");
+    if let Some(why) = lab::missing() {
+        println!("skipped: {why}");
+        score.ignored += 1;
+        return;
+    }
+    let options = lab::Options { quick: true, ..lab::Options::default() };
+    match lab::run(&options).and_then(|right| right.then_some(()).context("see above")) {
+        Ok(()) => score.passed += 1,
+        Err(error) => note(broken, "kernel lab", Err(error)),
+    }
 }
 
 /// Tests the Java runtime of translated programs.

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use xtask::{
-    attach, bench, census, ci, corpus, demo, docs, examples, fuzz, jar, smp, tidy, torture,
+    attach, bench, census, ci, corpus, demo, docs, examples, fuzz, jar, lab, smp, tidy, torture,
 };
 
 /// Chores of the Fettle repository.
@@ -34,6 +34,8 @@ enum Chore {
     Census(census::Options),
     /// Translates gcc's tests and random programs to jars and compares them with QEMU
     JarTorture(jar::Options),
+    /// Builds the kernel lab, boots it in QEMU, finds its races, and measures what locks cost it
+    Lab(lab::Options),
     /// Benchmarks
     #[command(subcommand)]
     Bench(bench::Bench),
@@ -59,6 +61,7 @@ fn main() -> ExitCode {
         Chore::Attach(options) => attach::run(&options),
         Chore::Census(options) => census::run(&options),
         Chore::JarTorture(options) => jar::run(&options).map(|tally| tally.failed.is_empty()),
+        Chore::Lab(options) => lab::run(&options),
         Chore::Bench(which) => bench::run(&which),
         Chore::Fuzz(options) => fuzz::run(&options),
         Chore::Examples(options) => examples::run(&options).map(|score| score.failed == 0),
