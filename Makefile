@@ -1,6 +1,6 @@
 # Chores by short names. Each is one `cargo xtask` away; see `cargo xtask --help` for the rest.
 
-.PHONY: help demo test test-query corpus torture bench fuzz tidy
+.PHONY: help demo test test-query corpus torture bench lab fuzz tidy
 
 help:
 	@echo 'make demo     install a server, record it under load, show where its time went'
@@ -9,6 +9,7 @@ help:
 	@echo 'make corpus   all programs, plain and recorded (installs packages; takes long)'
 	@echo 'make torture  the torture program in all builds and modes'
 	@echo 'make bench    probe effect next to other tools, and lifting speed'
+	@echo 'make lab      the kernel lab: build, boot, find its races, measure its locks'
 	@echo 'make fuzz     every fuzz target for a minute'
 	@echo 'make tidy     checks on the text of the repository'
 
@@ -26,6 +27,9 @@ corpus:
 
 torture:
 	@cargo xtask torture
+
+lab:
+	@cargo xtask lab
 
 bench:
 	@cargo xtask bench probe

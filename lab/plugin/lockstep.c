@@ -96,7 +96,8 @@ static void wait_for_turn(unsigned v)
 {
 	struct vcpu *c = &vcpus[v];
 	pthread_mutex_lock(&lock);
-	if (owner == (int)v)
+	/* It may have got its turn on the way here. */
+	if (owner == (int)v && c->clock >= c->until)
 		choose();
 	/* Who has been woken by the host already waits until the guest has announced it. */
 	while (owner != (int)v)

@@ -91,6 +91,10 @@ extern "C" fn kernel_entry(frame: &mut Frame) {
     let here = thread::container(thread::current().container);
     let generation = here.generation;
     let of = if frame.vector == 128 { subsystem(frame.rax) } else { Subsystem::Other };
+    // A timer would rarely interrupt the few instructions between a claim and what gives it back. If time slices
+    // ended at these calls, most threads would lose their CPU with the semaphore in hand.
+    let semaphore = matches!(frame.rax, number::SEM_CLAIM | number::SEM_GIVE);
+    let slice_may_end = frame.vector != 128 || !semaphore;
     // The giant-locked kernel holds its lock from here until a thread is loaded.
     enter(of);
     log(Event::Call, frame.rax as u32, local().current);
@@ -110,7 +114,7 @@ extern "C" fn kernel_entry(frame: &mut Frame) {
         exit(of);
     }
     timer::run();
-    thread::leave(frame, generation);
+    thread::leave(frame, generation, slice_may_end);
     if BUILD != Build::Coarse {
         exit(of);
     }

@@ -98,6 +98,9 @@ extern "C" fn kernel_main(start_info: u32) -> ! {
     mem::set_up(0);
     boot::start_others(wishes.cpus);
     thread::CPUS.store(wishes.cpus, Ordering::Release);
+    if wishes.cpus > 1 || wishes.log {
+        lock::switch_on();
+    }
     if wishes.log {
         WRITES_LOG.store(true, Ordering::Relaxed);
         log::switch_on();

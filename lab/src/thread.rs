@@ -352,7 +352,9 @@ pub fn failed(what: &str, id: u32) -> ! {
 }
 
 /// What happens between a kernel call's work and user mode: the running thread goes on, or another one.
-pub fn leave(frame: &mut Frame, generation: u32) {
+///
+/// `slice_may_end` says whether this is a place where a thread may lose its CPU.
+pub fn leave(frame: &mut Frame, generation: u32, slice_may_end: bool) {
     let local = local();
     if local.current != NONE {
         let current = current();
@@ -366,7 +368,11 @@ pub fn leave(frame: &mut Frame, generation: u32) {
         }
         match current.state {
             // There is no interrupt for it: a time slice ends where the kernel is left.
-            State::Running if now() - local.loaded < SLICE || queue(local.id).is_empty() => return,
+            State::Running
+                if !slice_may_end || now() - local.loaded < SLICE || queue(local.id).is_empty() =>
+            {
+                return;
+            }
             State::Running => {
                 yield_current();
                 current.result = frame.rax;

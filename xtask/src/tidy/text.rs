@@ -2,13 +2,15 @@
 
 use super::source::{Problem, Source};
 
-/// Folders whose code touches shared memory or another process.
-const MAY_BE_UNSAFE: [&str; 5] = [
+/// Folders whose code touches shared memory, another process or the bare machine.
+const MAY_BE_UNSAFE: [&str; 6] = [
     "crates/process/live/",
     "crates/record/sensor/",
     "crates/record/record/",
     "crates/record/kernel-events/",
     "runtime/",
+    // A kernel.
+    "lab/",
 ];
 
 /// Files that others write, or that are about other people's words.
