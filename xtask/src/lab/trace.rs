@@ -72,13 +72,13 @@ mod tests {
 
     #[test]
     fn calls_and_locks_are_spans() {
-        let log = "lab: build\nE 1000 0 call 8 3\nE 1500 0 lock 1 0\nE 1900 0 unlock 1 0\nE 1950 1 idle 0 0\n\
+        let log = "lab: build\nE 1000 0 call 8 3\nE 1500 0 lock 1 0\nE 1750 0 unlock 1 0\nE 1950 1 idle 0 0\n\
                    E 2000 0 leave 3 0\nE broken\n";
         let trace: Value = serde_json::from_str(&chrome(log)).unwrap();
         let events = trace["traceEvents"].as_array().unwrap();
         let names: Vec<_> = events.iter().map(|event| event["name"].as_str().unwrap()).collect();
         assert_eq!(names, ["call 8", "lock ipc", "idle 0 0"]);
         assert_eq!(events[0]["dur"], 1.0);
-        assert_eq!(events[1]["dur"], 0.4);
+        assert_eq!(events[1]["dur"], 0.25);
     }
 }
