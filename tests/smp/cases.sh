@@ -12,6 +12,14 @@ same() { # NAME COMMAND...
     result "$name" "$here" "$there"
 }
 
+# The same without the command: the shell joins, and becomes the program.
+fast() { # NAME COMMAND...
+    name=$1; shift
+    here=$( (exec "$@") 2>&1; echo "status $?")
+    there=$( (echo join >/dev/fettle-smp; exec "$@") 2>&1; echo "status $?")
+    result "$name" "$here" "$there"
+}
+
 lend() { fettle smp lend "$@" --module /fettle-smp.ko 2>&1; }
 
 # Runs something in the background, and waits until it has made a file.
@@ -42,9 +50,17 @@ case_programs() {
     same dynamic dash -c 'echo one | cat; for i in 1 2 3; do echo $i; done | wc -l; x=$(echo sub); echo $x; exit 7'
     fettle smp run -- no-such-program 2>/dev/null
     result not-there 127 $?
-    for program in /tests/*; do
-        same ${program##*/} $program
+    for program in /tests/bin/*; do
+        fast ${program##*/} $program
     done
+}
+
+# Without the notifier stale translations must show, or the test of them says nothing.
+case_mutation() {
+    echo "ignore-changes 1" >/dev/fettle-smp
+    (echo join >/dev/fettle-smp; exec busybox timeout -s KILL 120 /tests/bin/translations) >/tmp/stale
+    result mutation-is-seen 1 $?
+    echo "ignore-changes 0" >/dev/fettle-smp
 }
 
 LOOP='>/tmp/ready; while :; do :; done'

@@ -89,7 +89,7 @@ impl Files {
         let files = Files { root: root.to_path_buf() };
         files.put_file(Path::new("/bin/busybox"), "bin/busybox")?;
         let init = format!(
-            "#!/bin/busybox sh\n/bin/busybox --install -s /bin\nexport PATH=/bin HOME=/root\n\
+            "#!/bin/busybox sh\n/bin/busybox --install -s /bin\nexport PATH=/usr/bin:/bin HOME=/root\n\
              mount -t proc p /proc; mount -t sysfs s /sys; mount -t devtmpfs d /dev\n\
              ln -s /proc/self/fd /dev/fd 2>/dev/null\ndmesg -n 1\n. /script\n\
              echo '{DONE}'\npoweroff -f\n"
@@ -124,6 +124,19 @@ impl Files {
                 self.put_file(Path::new(word), relative)?;
             }
         }
+        Ok(())
+    }
+
+    /// Puts a folder of this machine there, under its own name. One that is not here is left out.
+    pub fn put_folder(&self, folder: &Path) -> Result<()> {
+        if !folder.is_dir() {
+            return Ok(());
+        }
+        let script = "find . -name __pycache__ -prune -o -name test -prune -o -print0 | \
+                      cpio -0 -p -d -L --quiet \"$0\"";
+        let to = self.root.join(folder.strip_prefix("/").unwrap_or(folder));
+        std::fs::create_dir_all(&to)?;
+        proc::output_of(Command::new("sh").arg("-c").arg(script).arg(&to).current_dir(folder))?;
         Ok(())
     }
 

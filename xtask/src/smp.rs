@@ -61,8 +61,58 @@ pub struct Score {
     pub skipped: Option<String>,
 }
 
-/// Programs of Debian that have their cases in `tests/smp/cases.sh`.
-const PROGRAMS: [&str; 1] = ["/bin/dash"];
+/// Programs of Debian that have their cases in `tests/smp/debian.sh`, beside dash.
+const PROGRAMS: [&str; 45] = [
+    "as",
+    "bash",
+    "bc",
+    "bzip2",
+    "cat",
+    "cksum",
+    "cmp",
+    "cut",
+    "diff",
+    "env",
+    "find",
+    "gdb",
+    "grep",
+    "gzip",
+    "head",
+    "kill",
+    "ls",
+    "make",
+    "mawk",
+    "md5sum",
+    "nice",
+    "od",
+    "openssl",
+    "perl",
+    "python3",
+    "rm",
+    "sed",
+    "seq",
+    "sha256sum",
+    "sh",
+    "sleep",
+    "sort",
+    "sqlite3",
+    "stdbuf",
+    "strace",
+    "tail",
+    "tar",
+    "timeout",
+    "touch",
+    "tr",
+    "true",
+    "uniq",
+    "wc",
+    "xz",
+    "yes",
+];
+
+/// Packages of those that are not on every machine.
+const PACKAGES: [&str; 10] =
+    ["bc", "binutils", "bzip2", "gdb", "mawk", "openssl", "perl", "python3", "sqlite3", "strace"];
 
 /// Builds everything, runs the cases in a guest, and counts them.
 pub fn run(options: &Options) -> Result<Score> {
@@ -72,7 +122,12 @@ pub fn run(options: &Options) -> Result<Score> {
     };
     let files = files(options, &kernel)?;
     let mut script = std::fs::read_to_string(repo::root().join("tests/smp/cases.sh"))?;
-    script.push_str("\ncase_lend\ncase_programs\ncase_signals\ncase_attach\ncase_give_back\n");
+    script.push_str("\ncase_lend\ncase_programs\ncase_mutation\n");
+    if !options.brief {
+        script.push_str(&std::fs::read_to_string(repo::root().join("tests/smp/debian.sh"))?);
+        script.push_str("\ncase_debian\ncase_debuggers\n");
+    }
+    script.push_str("case_signals\ncase_attach\ncase_give_back\n");
     script.push_str("case_hold\ncase_unload\n");
     let times = if options.brief { 2 } else { options.times };
     script.push_str(&format!("case_again {times}\nrmmod fettle-smp\n"));
@@ -80,9 +135,9 @@ pub fn run(options: &Options) -> Result<Score> {
     let machine = Machine {
         processors: 4,
         model: options.model.clone(),
-        memory: 1024,
+        memory: if options.brief { 1024 } else { 2048 },
         options: options.append.clone(),
-        limit: Duration::from_secs(if options.brief { 400 } else { 3600 }),
+        limit: Duration::from_secs(if options.brief { 580 } else { 3600 }),
     };
     let shown = guest::run(&kernel, &files, &machine, &script)?;
     if options.verbose {
@@ -128,13 +183,37 @@ fn files(options: &Options, kernel: &Kernel) -> Result<Files> {
     proc::output_of(Command::new("strip").arg("-o").arg(&small).arg(&binary))?;
     files.put_program(&small, "bin/fettle")?;
     files.put_file(&module.join("fettle-smp.ko"), "fettle-smp.ko")?;
-    for program in PROGRAMS {
-        let program = Path::new(program);
-        let name = program.file_name().context("a program has a name")?;
-        files.put_program(program, &format!("bin/{}", name.to_string_lossy()))?;
-    }
+    files.put_program(Path::new("/bin/dash"), "bin/dash")?;
+    files.put_program(Path::new("/bin/dash"), "usr/bin/dash")?;
     compile(&files, &place)?;
+    if !options.brief {
+        apt::ensure(&PACKAGES.map(String::from))?;
+        debian(&files)?;
+    }
     Ok(files)
+}
+
+/// Programs of this machine, with what they load: those that are there.
+fn debian(files: &Files) -> Result<()> {
+    for name in PROGRAMS {
+        let found = ["/usr/bin", "/bin"].iter().map(|folder| Path::new(folder).join(name));
+        if let Some(program) = found.into_iter().find(|program| program.exists()) {
+            files.put_program(&program, &format!("usr/bin/{name}"))?;
+        }
+    }
+    let compiler = proc::output_of(Command::new("gcc").arg("-print-prog-name=cc1"))?;
+    files.put_program(Path::new(compiler.trim()), "usr/bin/cc1")?;
+    for file in std::fs::read_dir(repo::root().join("tests/smp/data"))? {
+        let file = file?;
+        let name = format!("tests/data/{}", file.file_name().to_string_lossy());
+        files.put_file(&file.path(), &name)?;
+    }
+    for library in
+        ["/usr/lib/python3.11", "/usr/share/perl/5.36", "/usr/lib/x86_64-linux-gnu/perl-base"]
+    {
+        files.put_folder(Path::new(library))?;
+    }
+    Ok(())
 }
 
 /// The repository's own test programs.
@@ -145,9 +224,13 @@ fn compile(files: &Files, place: &Path) -> Result<()> {
         let name = source.file_stem().context("a file has a name")?.to_string_lossy().into_owned();
         let program = place.join(&name);
         proc::output_of(
-            Command::new("gcc").args(["-O1", "-Wall", "-pthread", "-o"]).arg(&program).arg(&source),
+            Command::new("gcc")
+                .args(["-O1", "-Wall", "-pthread", "-o"])
+                .arg(&program)
+                .arg(&source)
+                .arg("-lm"),
         )?;
-        files.put_program(&program, &format!("tests/{name}"))?;
+        files.put_program(&program, &format!("tests/bin/{name}"))?;
     }
     Ok(())
 }

@@ -1,5 +1,6 @@
 /* System calls that need more than to be run. */
 #include <asm/unistd.h>
+#include <linux/pid.h>
 #include <linux/uaccess.h>
 
 #include "fettle_smp.h"

@@ -98,7 +98,10 @@ struct member {
     atomic_t is_queued;
     bool stays_home;
     bool is_done;
+    bool is_nudged;    /* woken, since the module goes */
     u32 spins;
+    u64 unfinished;    /* address of an instruction that has to be executed at home */
+    u64 delay;
     u64 counted;       /* ticks that Linux was told of */
 };
 

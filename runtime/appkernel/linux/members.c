@@ -9,6 +9,7 @@
 static DEFINE_HASHTABLE(table, 8);
 static DEFINE_SPINLOCK(lock);
 static u32 count;
+static atomic_t nudges;
 static struct tracepoint *forks, *exits;
 
 u32 members_count(void)
@@ -238,13 +239,47 @@ int members_init(void)
     return error;
 }
 
-/* No member may be left: processors_exit has brought everybody home, and with no processor a member
- * that is home drops itself when its timer is over. */
+/* Members that sleep in Linux, in a call of theirs, are woken as for a signal: the call is restarted
+ * when they have dropped their membership. */
+static void on_nudge(struct callback_head *work)
+{
+    kfree(work);
+    atomic_dec(&nudges);
+}
+
+/* The caller has the lock. */
+static void nudge(struct member *member)
+{
+    struct callback_head *work = member->is_nudged ? NULL : kmalloc(sizeof *work, GFP_ATOMIC);
+    if (!work)
+        return;
+    member->is_nudged = true;
+    init_task_work(work, on_nudge);
+    atomic_inc(&nudges);
+    if (task_work_add(member->task, work, TWA_SIGNAL))
+        on_nudge(work);
+}
+
+static void wake_all(void)
+{
+    struct member *member;
+    unsigned long flags;
+    int bucket;
+    spin_lock_irqsave(&lock, flags);
+    hash_for_each(table, bucket, member, node)
+        nudge(member);
+    spin_unlock_irqrestore(&lock, flags);
+}
+
+/* No member may be left: processors_exit has brought all of them home, and with no processor a member
+ * that is home drops itself. */
 void members_exit(void)
 {
     tracepoint_probe_unregister(forks, on_fork, NULL);
-    while (members_count())
-        schedule_timeout_uninterruptible(1);
+    while (members_count() || atomic_read(&nudges)) {
+        wake_all();
+        schedule_timeout_uninterruptible(HZ / 20);
+    }
     tracepoint_probe_unregister(exits, on_exit, NULL);
     tracepoint_synchronize_unregister();
     synchronize_rcu_tasks();

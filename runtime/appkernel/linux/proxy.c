@@ -9,6 +9,7 @@
  * to user mode, and a moment later a timer has it go out again.
  */
 #include <linux/entry-common.h>
+#include <linux/pid.h>
 #include <linux/ptrace.h>
 #include <linux/rseq.h>
 #include <linux/sched/cputime.h>
@@ -140,6 +141,24 @@ static enum outcome come_home(struct thread *thread)
     return HOME;
 }
 
+/* For what the instruction at hand does to Linux. The program must not go out again before it was
+ * executed, or it would come home with it for ever. */
+static enum outcome come_home_for(struct member *member, struct thread *thread)
+{
+    member->unfinished = thread->registers.ip;
+    member->delay = SOON;
+    return come_home(thread);
+}
+
+static bool has_not_moved(struct member *member)
+{
+    const struct pt_regs *regs = current_pt_regs();
+    if (member->unfinished == regs->ip && (long)regs->orig_ax == -1)
+        return true;
+    member->unfinished = 0;
+    return false;
+}
+
 /* After a call: is there something that Linux does on the way to user mode? */
 static enum outcome after_call(struct member *member, struct thread *thread, enum call_kind kind)
 {
@@ -167,7 +186,7 @@ static enum outcome on_call(struct member *member, struct thread *thread)
     enum call_kind kind = call_kind(number);
     if (calls_are_watched()) {
         thread->registers.ip -= SIZE_OF_SYSCALL;
-        return come_home(thread);
+        return come_home_for(member, thread);
     }
     state_registers_home(thread, regs);
     state_keys_home(thread);
@@ -191,13 +210,15 @@ static enum outcome on_event(struct member *member, struct thread *thread)
     case EVENT_CALL:
         return on_call(member, thread);
     case EVENT_FAULT:
-        if (in_sequence() || fault_handle(member->space, thread))
+        if (in_sequence())
             return come_home(thread);
+        if (fault_handle(member->space, thread))
+            return come_home_for(member, thread);
         return task_work_pending(current) ? PAUSED : OUT;
     case EVENT_TRAP:
         if (thread->vector == BREAKPOINT)
             thread->registers.ip -= SIZE_OF_INT3;
-        return come_home(thread);
+        return come_home_for(member, thread);
     case EVENT_LOST:
         pr_err("%s[%d] is killed: its processor failed\n", current->comm, current->pid);
         send_sig(SIGKILL, current, 1);
@@ -243,10 +264,11 @@ static bool cannot_go_out(void)
     return !user_64bit_mode(current_pt_regs()) || !state_fits();
 }
 
-/* Whether Linux has something to do with the program first. */
+/* Whether Linux has something to do with the program first. A task under a tracer runs its works in
+ * the middle of system calls, too, where there is nothing that could go out. */
 static bool should_wait(void)
 {
-    return signal_pending(current) || current_pt_regs()->flags & X86_EFLAGS_TF ||
+    return signal_pending(current) || current->ptrace || current_pt_regs()->flags & X86_EFLAGS_TF ||
            test_thread_flag(TIF_SINGLESTEP) || has_breakpoints();
 }
 
@@ -314,6 +336,11 @@ void proxy_work(struct callback_head *work)
     if (current->flags & PF_EXITING) {
         if (member->is_done)
             member_drop(member);
+        return;
+    }
+    if (has_not_moved(member)) {
+        member->delay = min(member->delay * 2, LATER);
+        member_again(member, member->delay);
         return;
     }
     while (outcome == NEW && !member->stays_home && processors_usable() & member->cpus) {

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 static volatile unsigned long *volatile page;
@@ -20,11 +21,27 @@ static void *read_on(void *nothing)
     return 0;
 }
 
-/* Until the reader has looked again, often. */
+static double seconds(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return now.tv_sec + now.tv_nsec / 1e9;
+}
+
+/* Until the reader has looked again, often; with translations that are kept too long it may write
+ * its count to a page that is not ours any more. */
 static void let_it_look(void)
 {
     unsigned long before = looks;
-    while (looks < before + 1000)
+    double end = seconds() + 2;
+    while (looks < before + 1000 && seconds() < end)
+        __builtin_ia32_pause();
+}
+
+static void let_it_see(unsigned long value)
+{
+    double end = seconds() + 2;
+    while (seen != value && seconds() < end)
         __builtin_ia32_pause();
 }
 
@@ -36,8 +53,7 @@ int main(void)
     pthread_create(&reader, 0, read_on, 0);
     for (i = 1; i <= 20; i++) {
         *page = i;
-        while (seen != (unsigned long)i)
-            __builtin_ia32_pause();
+        let_it_see(i);
         madvise((void *)page, 4096, MADV_DONTNEED);
         let_it_look();
         stale += seen != 0;
