@@ -28,6 +28,8 @@ const PACKAGES: [&str; 5] = [
     "qemu-user-static",
 ];
 
+const COMPILER: &str = "mipsel-linux-gnu-gcc";
+
 /// How long a program may take natively, and how long in the JVM that first has to compile it.
 const QEMU_SECONDS: u64 = 10;
 const JVM_SECONDS: u32 = 60;
@@ -169,10 +171,7 @@ fn judge(
     jvm: &mut Jvm,
 ) -> Result<Verdict> {
     let (elf, jar) = (folder.join("program"), folder.join("program.jar"));
-    let mut gcc = Command::new("mipsel-linux-gnu-gcc");
-    gcc.args(["-static", "-w", level]).args(&program.flags).arg(&program.source);
-    gcc.arg("-o").arg(&elf).args(["-lm", "-pthread"]);
-    if !gcc.stderr(Stdio::null()).status().context("starting the compiler")?.success() {
+    if !compile(program, level, &elf, folder)? {
         return Ok(Verdict::TellsNothing);
     }
     let mut qemu = Command::new("qemu-mipsel-static");
@@ -199,6 +198,31 @@ fn judge(
         )),
         Ok(status) => Verdict::Different(format!("status {status}, not 0")),
     })
+}
+
+/// Compiles a program, if it can be with the small library, with that.
+fn compile(program: &Program, level: &str, elf: &Path, folder: &Path) -> Result<bool> {
+    let small = folder.join("tiny.o");
+    if !small.exists() {
+        let source = folder.join("tiny.c");
+        std::fs::write(&source, include_str!("tiny.c"))?;
+        let mut gcc = Command::new(COMPILER);
+        gcc.args(["-c", "-O2", "-ffreestanding", "-fno-tree-loop-distribute-patterns", "-w"]);
+        proc::step(gcc.arg(&source).arg("-o").arg(&small))?;
+    }
+    let libraries: [&[&std::ffi::OsStr]; 2] = [
+        &["-nostdlib".as_ref(), small.as_os_str(), "-lgcc".as_ref()],
+        &["-lm".as_ref(), "-pthread".as_ref()],
+    ];
+    for libraries in libraries {
+        let mut gcc = Command::new(COMPILER);
+        gcc.args(["-static", "-w", level]).args(&program.flags).arg(&program.source);
+        gcc.arg("-o").arg(elf).args(libraries).stderr(Stdio::null());
+        if gcc.status().context("starting the compiler")?.success() {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 fn first_line(text: &[u8]) -> String {

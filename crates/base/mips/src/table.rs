@@ -5,7 +5,7 @@
 //! address, `p` branch target, `a` jump target, `D S T R` floating-point registers, `M` the flag
 //! that is set and `N` the flag that is read, `q` trap code, `c` break code, `B` syscall code,
 //! `+A` field position, `+B` field width of `ins`, `+C` of `ext`, `K` hardware register,
-//! `G` floating-point control register, `k` cache operation, `h` hint of `pref`, `1` kind of `sync`.
+//! `G` floating-point control register, `k` cache operation, `h` hint of `pref`, `H` of `prefx`, `1` kind of `sync`.
 
 /// One line of the table.
 pub(crate) struct Line {
@@ -234,6 +234,7 @@ table! {
     CvtDL    "cvt.d.l"  0xffff003f 0x46a00021 "D,S"
     Lwxc1    "lwxc1"    0xfc00f83f 0x4c000000 "D,t(b)"
     Ldxc1    "ldxc1"    0xfc00f83f 0x4c000001 "D,t(b)"
+    Prefx    "prefx"    0xfc0007ff 0x4c00000f "H,t(b)"
     Luxc1    "luxc1"    0xfc00f83f 0x4c000005 "D,t(b)"
     Swxc1    "swxc1"    0xfc0007ff 0x4c000008 "S,t(b)"
     Sdxc1    "sdxc1"    0xfc0007ff 0x4c000009 "S,t(b)"

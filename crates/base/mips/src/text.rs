@@ -69,6 +69,7 @@ impl Insn {
             'B' => optional(out, (self.word >> 6) & 0xf_ffff),
             '1' => optional(out, self.sa()),
             'h' | 'k' => write!(out, "{:#x}", self.rt().number()),
+            'H' => write!(out, "{:#x}", self.rd().number()),
             'K' => write!(out, "${}", self.rd().number()),
             'G' => match self.rd().number() {
                 31 => out.write_str("c1_fcsr"),

@@ -7,7 +7,9 @@ use fettle_mips::Reg;
 
 use crate::fold;
 use crate::image::Image;
-use crate::ir::{Bin, BlockId, Callee, End, Expr, Fp, Function, Rep, Stmt, Var, Width};
+use crate::ir::{
+    Bin, Block, BlockId, Callee, Cmp, Cond, End, Expr, Fp, Function, Rep, Stmt, Var, Width,
+};
 
 /// What is known of a value.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -25,6 +27,8 @@ pub enum Value {
         /// What was added.
         add: u32,
     },
+    /// Most likely this function: its address was put on the stack, where a pointer may have changed it.
+    Likely(u32),
     /// What this register held at the function's entry.
     Entry(Var),
     /// Nothing.
@@ -43,11 +47,27 @@ impl Value {
 
 const VARIABLES: usize = 48;
 
+/// Words of the stack that are remembered at once: compilers keep few addresses of functions there.
+const SLOTS_MAX: usize = 16;
+
 #[derive(Clone, PartialEq)]
 struct State {
     vars: [Value; VARIABLES],
+    /// Functions whose addresses were put on the stack: the register that points there, the distance.
+    slots: Vec<((Var, i32), u32)>,
     /// Floating-point registers that still hold what they held at the entry.
     fp_entry: u32,
+}
+
+/// A place on the stack: the register that points there, and the distance.
+fn stack_slot(address: &Expr) -> Option<(Var, i32)> {
+    match address {
+        Expr::Bin(Bin::Add, base, distance) => match (&**base, &**distance) {
+            (Expr::Var(base @ Var(29 | 30)), Expr::Int(distance)) => Some((*base, *distance)),
+            _ => None,
+        },
+        _ => None,
+    }
 }
 
 /// What is known at the beginning of each block; nothing of blocks that are never reached.
@@ -57,7 +77,7 @@ pub struct Known {
 
 /// Computes what is known.
 pub fn solve(image: &Image, function: &Function) -> Known {
-    let mut entry = State { vars: [Value::Unset; VARIABLES], fp_entry: !0 };
+    let mut entry = State { vars: [Value::Unset; VARIABLES], slots: Vec::new(), fp_entry: !0 };
     for number in 1..32 {
         entry.vars[number] = Value::Entry(Var(number as u8));
     }
@@ -112,6 +132,7 @@ impl Known {
 /// Puts constants where they are read, calls constant addresses directly, and drops stores that only
 /// save the caller's registers: methods have their own.
 pub fn apply(image: &Image, function: &mut Function, known: &Known) {
+    let mut likely = Vec::new();
     for (id, block) in function.blocks.iter_mut().enumerate() {
         let Some(mut state) = known.states[id].clone() else {
             block.steps.clear();
@@ -122,6 +143,11 @@ pub fn apply(image: &Image, function: &mut Function, known: &Known) {
         for (pc, mut step) in std::mem::take(&mut block.steps) {
             if state.saves_callers_register(&step) {
                 continue;
+            }
+            if let Stmt::Call { callee: Callee::Indirect(Expr::Var(var)), .. } = &step
+                && let Value::Likely(to) = state.vars[var.0 as usize]
+            {
+                likely.push((id, steps.len(), to));
             }
             let before = state.clone();
             state.step(image, &step);
@@ -146,6 +172,32 @@ pub fn apply(image: &Image, function: &mut Function, known: &Known) {
             block.end = End::Goto(only);
         }
     }
+    // The last first, so that places before it stay as they are.
+    for (id, at, to) in likely.into_iter().rev() {
+        call_directly(function, id, at, to);
+    }
+}
+
+/// Makes an indirect call two calls: a direct one where the address is what it most likely is. That
+/// one knows what the function changes, on which compilers count (GCC's `-fipa-ra`).
+fn call_directly(function: &mut Function, id: BlockId, at: usize, to: u32) {
+    let count = function.blocks.len();
+    let (direct, indirect) = (count, count + 1);
+    let block = &mut function.blocks[id];
+    let rest = block.steps.split_off(at + 1);
+    let Some((pc, call)) = block.steps.pop() else { return };
+    let Stmt::Call { callee: Callee::Indirect(target), .. } = &call else { return };
+    let is_it = Cond::Int(Cmp::Eq, target.clone(), Expr::Int(to as i32));
+    let start = block.pc;
+    let end = std::mem::replace(&mut block.end, End::If(is_it, direct, indirect));
+    let behind = if rest.is_empty() { end.clone() } else { End::Goto(count + 2) };
+    let certain = Stmt::Call { callee: Callee::Direct(to), pc };
+    for call in [certain, call] {
+        function.blocks.push(Block { pc, steps: vec![(pc, call)], end: behind.clone() });
+    }
+    if !rest.is_empty() {
+        function.blocks.push(Block { pc: pc.max(start), steps: rest, end });
+    }
 }
 
 impl State {
@@ -155,11 +207,13 @@ impl State {
         for (mine, theirs) in self.vars.iter_mut().zip(&other.vars) {
             *mine = mine.join(*theirs);
         }
+        self.slots.retain(|slot| other.slots.contains(slot));
         self.fp_entry &= other.fp_entry;
         *self != before
     }
 
     fn set(&mut self, var: Var, value: Value) {
+        self.slots.retain(|((base, _), _)| *base != var);
         self.vars[var.0 as usize] = value;
     }
 
@@ -185,7 +239,18 @@ impl State {
                     self.set(crate::lift::var(var), Value::Any);
                 }
             }
-            Stmt::Store(..) | Stmt::Do(_) | Stmt::Trap { .. } | Stmt::Fence => {}
+            Stmt::Store(width, address, value) => {
+                let Some(slot) = stack_slot(address) else { return };
+                self.slots.retain(|(known, _)| *known != slot);
+                if let (Width::I32, Value::Const(to)) = (width, self.value(image, value))
+                    && image.function_at(to).is_some()
+                    && self.slots.len() < SLOTS_MAX
+                {
+                    self.slots.push((slot, to));
+                    self.slots.sort_unstable();
+                }
+            }
+            Stmt::Do(_) | Stmt::Trap { .. } | Stmt::Fence => {}
         }
     }
 
@@ -216,6 +281,9 @@ impl State {
                     _ => Value::Any,
                 }
             }
+            Expr::Load(Width::I32, address) if self.likely(address).is_some() => {
+                self.likely(address).map_or(Value::Any, Value::Likely)
+            }
             Expr::Load(Width::I32, address) => match self.value(image, address) {
                 Value::Const(at) => image.constant(at).map_or(Value::Any, Value::Const),
                 Value::Element(base) => Value::Table { base, add: 0 },
@@ -224,6 +292,12 @@ impl State {
             Expr::Cond(_) | Expr::Un(..) | Expr::Load(..) | Expr::Help(..) => Value::Any,
             Expr::Float(_) | Expr::Double(_) | Expr::Fp(..) | Expr::Tls => Value::Any,
         }
+    }
+
+    /// The function whose address is on the stack there.
+    fn likely(&self, address: &Expr) -> Option<u32> {
+        let slot = stack_slot(address)?;
+        self.slots.iter().find(|(known, _)| *known == slot).map(|(_, to)| *to)
     }
 
     fn replace(&self, image: &Image, e: &mut Expr) {

@@ -1482,6 +1482,7 @@ impl<'a> Emitter<'a> {
     fn setjmp_returned(&mut self, pc: u32, live: &Live) {
         let Some(at) = self.sites.iter().position(|site| site.pc == pc) else { return };
         let (buffer, again) = (self.sites[at].buffer, self.sites[at].again);
+        self.forget_buffer(at);
         self.load_var(Var(4));
         self.store_local(buffer, Ty::I);
         self.make_valid(live);
@@ -1499,6 +1500,23 @@ impl<'a> Emitter<'a> {
         let mut with_result = *live;
         with_result.ints |= V0.bit();
         self.place(again, &with_result, &[]);
+    }
+
+    /// A buffer that is filled again means the call that fills it last.
+    fn forget_buffer(&mut self, site: usize) {
+        let others: Vec<u16> = (0..self.sites.len())
+            .filter(|&other| other != site)
+            .map(|other| self.sites[other].buffer)
+            .collect();
+        for buffer in others {
+            // buffer = buffer == a0 ? 0 : buffer, without a branch: 0 and -1 select.
+            self.load_local(buffer, Ty::I);
+            self.load_local(buffer, Ty::I);
+            self.load_var(Var(4));
+            self.java(&format!("{RUNTIME}Mips"), "differs", "(II)I", -1);
+            self.code.op(op::IAND, -1);
+            self.store_local(buffer, Ty::I);
+        }
     }
 
     /// A fault below a call of `setjmp` runs the program's handler, which may jump here.

@@ -207,7 +207,7 @@ impl Lifter {
             Op::Sdxc1 | Op::Suxc1 => {
                 out.steps.push(Stmt::Store(Width::F64, indexed(), self.read_double(insn.fs())));
             }
-            Op::Pref | Op::Synci => {}
+            Op::Pref | Op::Prefx | Op::Synci => {}
             Op::Sync => out.steps.push(Stmt::Fence),
             _ => return false,
         }

@@ -213,6 +213,17 @@ fn control_unoptimised_big_endian() {
 }
 
 #[test]
+fn jumps_to_a_buffer_that_was_filled_again() {
+    same(&LITTLE, "jumps.c", &["-O2"], &[]);
+    same(&BIG, "jumps.c", &["-O0"], &[]);
+}
+
+#[test]
+fn spilled_addresses_of_functions() {
+    same(&LITTLE, "spilled.c", &["-O2"], &[]);
+}
+
+#[test]
 fn exceptions() {
     same(&LITTLE, "exceptions.cpp", &["-O2"], &[]);
 }

@@ -223,6 +223,11 @@ public final class Mips {
         throw new GuestJump(buffer, value == 0 ? 1 : value);
     }
 
+    /** A mask: nothing if both are the same, everything otherwise. */
+    public static int differs(int a, int b) {
+        return a == b ? 0 : -1;
+    }
+
     /** For addresses that cannot be executed. */
     public static Error nowhere(GuestThread thread, int pc) {
         return Signals.trap(thread, -1, pc);
