@@ -114,12 +114,14 @@ pub fn run(options: &Options) -> Result<Tally> {
         work.extend(options.level.iter().map(|level| (program, level.as_str())));
     }
     println!("{} programs, seed {}", work.len(), options.seed);
+    // Two runs at once do not share what they compile.
+    let own = place.join(std::process::id().to_string());
     let tally = Mutex::new(Tally::default());
     let next = AtomicUsize::new(0);
     let workers = std::thread::available_parallelism().map_or(1, |n| n.get()).min(work.len());
     let outcomes: Vec<Result<()>> = std::thread::scope(|scope| {
         let worker = |number: usize| -> Result<()> {
-            let folder = place.join(format!("worker{number}"));
+            let folder = own.join(number.to_string());
             std::fs::create_dir_all(&folder)?;
             let mut jvm = Jvm::new(&folder, &options.java)?;
             while let Some((program, level)) = work.get(next.fetch_add(1, Ordering::Relaxed)) {
@@ -133,6 +135,8 @@ pub fn run(options: &Options) -> Result<Tally> {
             (0..workers).map(|number| scope.spawn(move || worker(number))).collect();
         handles.into_iter().map(|h| h.join().expect("a worker does not panic")).collect()
     });
+    // Nothing is lost with it: a program is found again by its name and the seed.
+    std::fs::remove_dir_all(&own)?;
     outcomes.into_iter().collect::<Result<()>>()?;
     let tally = tally.into_inner().unwrap_or_else(|e| e.into_inner());
     println!(
