@@ -13,7 +13,7 @@
 #include "../locks.h"
 
 /* On average one hold in so many is timed. */
-#define TIMED_ONE_IN 8u
+#define TIMED_ONE_IN 32u
 /* Places that are looked at in a table. */
 #define PROBED 32u
 #define GUARD_SPINS 1000u

@@ -228,3 +228,37 @@ fn the_status_and_output_are_the_programs_own() {
     let output = fettle(&["locks", "-q", "--", "/nonexistent"]);
     assert_eq!(output.status.code(), Some(127));
 }
+
+const SLEEPERS: &str = r#"
+use std::sync::Mutex;
+static SHARED: Mutex<u64> = Mutex::new(0);
+fn main() {
+    let work = || {
+        for _ in 0..50 {
+            let mut shared = SHARED.lock().unwrap();
+            *shared += 1;
+            std::thread::sleep(std::time::Duration::from_micros(300));
+        }
+    };
+    let threads: Vec<_> = (0..4).map(|_| std::thread::spawn(work)).collect();
+    threads.into_iter().for_each(|thread| thread.join().unwrap());
+    println!("{}", SHARED.lock().unwrap());
+}
+"#;
+
+#[test]
+fn locks_of_rust_are_seen_where_they_wait() {
+    let folder = folder("locks-rust");
+    let (source, program) = (folder.join("sleepers.rs"), folder.join("sleepers"));
+    std::fs::write(&source, SLEEPERS).unwrap();
+    let mut compiler = Command::new("rustc");
+    compiler.args(["-O", "-g", "-o"]).args([&program, &source]);
+    assert!(compiler.status().unwrap().success());
+    let (output, report) = locks(&folder, &[text(&program)]);
+    assert_eq!(output, "200\n");
+    let classes = report["classes"].as_array().unwrap();
+    let waits = classes.iter().find(|class| class["kind"] == "slow-path").expect("a slow path");
+    let contended = waits["contended"].as_u64().unwrap();
+    assert!((10..=204).contains(&contended), "{waits:#}");
+    assert!(waits["waited_ns"].as_u64().unwrap() > 1_000_000, "{waits:#}");
+}

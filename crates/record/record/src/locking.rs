@@ -79,9 +79,17 @@ impl Locking {
 
 /// Patterns for the functions that are probed.
 pub fn patterns() -> Vec<Pattern> {
-    let plain = PROBED.iter().map(|(name, _)| Pattern::Name((*name).to_owned()));
+    let plain = PROBED.iter().map(|(name, _)| Pattern::Name(as_demangled(name)));
     let inner = PROBED.iter().filter(|(name, _)| !name.contains("::"));
     plain.chain(inner.map(|(name, _)| Pattern::Name(format!("__{name}")))).collect()
+}
+
+/// The pattern as demanglers may write the name: Rust's methods are `<Type>::method` or `Type::method`.
+fn as_demangled(pattern: &str) -> String {
+    match pattern.rsplit_once("::") {
+        Some((before, method)) => format!("*{before}*::{method}"),
+        None => pattern.to_owned(),
+    }
 }
 
 /// Libraries in which they are looked for.
@@ -101,7 +109,8 @@ pub fn operation(image: &Image, entry: LinkAddr, name: Option<&str>) -> u8 {
         .map(|name| (unversioned(name).trim_start_matches('_'), demangle(name)))
         .collect();
     let matches = |pattern: &str| {
-        names.iter().any(|(plain, readable)| *plain == pattern || glob(pattern, readable))
+        let wanted = as_demangled(pattern);
+        names.iter().any(|(plain, readable)| *plain == pattern || glob(&wanted, readable))
     };
     let found = PROBED.iter().find(|(pattern, _)| matches(pattern));
     found.map_or(0, |(pattern, operation)| {
@@ -113,4 +122,18 @@ pub fn operation(image: &Image, entry: LinkAddr, name: Option<&str>) -> u8 {
 /// Whether the C library in `image` is musl, which has system calls with cancellation in assembly.
 fn is_musl(image: &Image) -> bool {
     image.symbols().iter().any(|symbol| symbol.name == "__syscall_cp_c")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn methods_are_known_in_either_spelling() {
+        let pattern = as_demangled("std::sys::*mutex::futex::Mutex::lock_contended*");
+        assert!(glob(&pattern, "<std::sys::sync::mutex::futex::Mutex>::lock_contended"));
+        assert!(glob(&pattern, "std::sys::sync::mutex::futex::Mutex::lock_contended"));
+        assert!(!glob(&pattern, "std::sys::sync::mutex::futex::Mutex::lock"));
+        assert_eq!(as_demangled("pthread_mutex_lock"), "pthread_mutex_lock");
+    }
 }
