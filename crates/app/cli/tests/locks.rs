@@ -1,14 +1,29 @@
 //! `fettle locks` on programs whose locks are known.
 
-mod common;
-
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use common::{fettle, folder, text};
 use serde_json::Value;
+
+/// An empty folder for the test `name`.
+fn folder(name: &str) -> PathBuf {
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let _ = std::fs::remove_dir_all(&path);
+    std::fs::create_dir_all(&path).expect("a folder for the test");
+    path
+}
+
+/// Runs the command.
+fn fettle(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_fettle")).args(args).output().expect("fettle runs")
+}
+
+/// A path as an argument.
+fn text(path: &Path) -> &str {
+    path.to_str().expect("plain name")
+}
 
 /// Compiles a program of `tests/programs`.
 fn build(folder: &Path, name: &str, options: &[&str]) -> PathBuf {

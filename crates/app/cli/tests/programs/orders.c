@@ -27,7 +27,9 @@ RW(rs_wr, r, wrlock, s, rdlock) RW(sr_rw2, s, rdlock, r, wrlock)
 static void *try_ab(void *x) { pthread_mutex_lock(&a); if (!pthread_mutex_trylock(&b)) pthread_mutex_unlock(&b); pthread_mutex_unlock(&a); return x; }
 static void *try_ba(void *x) { pthread_mutex_lock(&b); if (!pthread_mutex_trylock(&a)) pthread_mutex_unlock(&a); pthread_mutex_unlock(&b); return x; }
 static pthread_mutex_t *heap;
-static void *ha(void *x) { pthread_mutex_lock(heap); pthread_mutex_lock(&a); pthread_mutex_unlock(&a); pthread_mutex_unlock(heap); return x; }
+/* Nothing but this says that `ha` is over, and no thread waits for its end. */
+static volatile int over;
+static void *ha(void *x) { pthread_mutex_lock(heap); pthread_mutex_lock(&a); pthread_mutex_unlock(&a); pthread_mutex_unlock(heap); over = 1; return x; }
 static void *ah(void *x) { pthread_mutex_lock(&a); pthread_mutex_lock(heap); pthread_mutex_unlock(heap); pthread_mutex_unlock(&a); return x; }
 int main(int c, char **v) {
     const char *w = c > 1 ? v[1] : "";
@@ -40,7 +42,7 @@ int main(int c, char **v) {
     else if (!strcmp(w, "readers")) run(rs_rr, sr_rr, 0);
     else if (!strcmp(w, "reuse")) {
         heap = malloc(sizeof *heap); pthread_mutex_init(heap, 0);
-        pthread_t t; pthread_create(&t, 0, ha, 0); usleep(50000);
+        pthread_t t; pthread_create(&t, 0, ha, 0); while (!over) usleep(1000);
         pthread_mutex_t *old = heap; pthread_mutex_destroy(heap); free(heap); heap = malloc(sizeof *heap);
         if (heap != old) return 3;
         pthread_mutex_init(heap, 0);
