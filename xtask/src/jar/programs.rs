@@ -155,6 +155,8 @@ fn csmith(count: usize, seed: u64, filter: &str, place: &Path) -> Result<Vec<Pro
             let output = std::fs::File::create(&source)?;
             let status = Command::new("csmith")
                 .args(["--seed", &seed.to_string()])
+                // It leaves a file where it runs.
+                .current_dir(&folder)
                 .stdout(output)
                 .stderr(Stdio::null())
                 .status()
