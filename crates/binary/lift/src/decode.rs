@@ -6,7 +6,8 @@ use fettle_image::{Image, LinkAddr};
 use fettle_isa::{Facts, FactsFactory, Flow, Insn};
 use iced_x86::{Instruction, Mnemonic, OpKind, Register};
 
-use crate::function::{JumpTable, SkipReason};
+use crate::function::SkipReason;
+use crate::range_code::RangeCode;
 use crate::tables::{self, Resolution, TableContext};
 
 /// `mov $58,%eax`: the system call that comes next is `vfork`.
@@ -26,51 +27,6 @@ const NEVER_RETURN: [&str; 3] = ["__stack_chk_fail", "abort", "__assert_fail"];
 const TRAP: u8 = 0xcc;
 /// Where functions begin behind such room, as a rule.
 const ALIGNMENT: u64 = 16;
-
-/// Instructions of one range, found by following control.
-#[derive(Debug)]
-pub struct RangeCode {
-    /// The range.
-    pub range: Range<LinkAddr>,
-    /// There may be other functions in it that nobody knows of: only its start is certain.
-    end_guessed: bool,
-    /// Instructions in the order in which they were found.
-    pub insns: Vec<Insn>,
-    /// Facts of each instruction.
-    pub facts: Vec<Facts>,
-    /// Bytes of all instructions found.
-    pub code_bytes: u64,
-    /// For each byte of the range, the instruction that starts there, plus one.
-    at: Vec<u32>,
-    /// Addresses in the range that control comes to other than by falling through.
-    pub leaders: Vec<LinkAddr>,
-    /// Direct jumps out of the range: from and to.
-    pub outgoing: Vec<(LinkAddr, LinkAddr)>,
-    /// Jump tables, with targets inside and outside of the range.
-    pub tables: Vec<JumpTable>,
-    /// Indirect jumps that are tail calls.
-    pub tail_jumps: Vec<LinkAddr>,
-    /// Direct calls: targets.
-    pub calls: Vec<LinkAddr>,
-    /// Addresses of code out of the range that an instruction names (`lea`).
-    pub named: Vec<LinkAddr>,
-    /// Why the range cannot be lifted, and where.
-    pub failure: Option<(SkipReason, LinkAddr)>,
-    /// Where following began, as indices into `insns`: instructions lie one behind the other up to
-    /// the next of these.
-    runs: Vec<u32>,
-    /// Entries still to be followed.
-    work: Vec<LinkAddr>,
-    /// Indirect jumps still to be resolved (indices into `insns`).
-    unresolved: Vec<u32>,
-    /// The first instruction that another one reaches into.
-    overlap: Option<LinkAddr>,
-    /// Targets of jumps that are one byte behind the start of an instruction with a `lock` prefix.
-    ///
-    /// Programs jump over the prefix while they have one thread. What is jumped to does the same
-    /// as the whole instruction, so such jumps are lifted as jumps to that.
-    pub unlocked: Vec<LinkAddr>,
-}
 
 impl RangeCode {
     /// Nothing followed yet. What is found is kept in `scratch` until [`RangeCode::settle`].

@@ -22,6 +22,7 @@ pub mod lsda;
 pub mod module;
 pub mod placement;
 pub mod pool;
+mod range_code;
 pub mod results;
 mod rseq;
 pub mod runtime;

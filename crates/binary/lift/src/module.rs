@@ -10,13 +10,14 @@ use rayon::prelude::*;
 use rustc_hash::FxHashSet;
 
 use crate::coverage::Coverage;
-use crate::decode::{self, RangeCode, Scratch};
+use crate::decode::{self, Scratch};
 use crate::function::{
     Block, BlockId, Exit, Function, JumpTable, Ranges, SkipReason, Skipped, Succs,
 };
 use crate::listed;
 use crate::lsda::{self, Lsda};
 use crate::pool::Pool;
+use crate::range_code::RangeCode;
 use crate::rseq;
 use crate::runtime;
 use crate::tables::{self, TableContext};

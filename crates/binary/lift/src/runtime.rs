@@ -9,8 +9,8 @@ use fettle_image::{Image, LinkAddr};
 use fettle_isa::Insn;
 use iced_x86::{Instruction, Mnemonic, OpKind, Register};
 
-use crate::decode::RangeCode;
 use crate::function::SkipReason;
+use crate::range_code::RangeCode;
 
 /// Whether these bytes are among an image's constants: what tells of a runtime where symbols are gone.
 pub fn has_constant(image: &Image, bytes: &[u8]) -> bool {

@@ -22,8 +22,8 @@ use iced_x86::{
 };
 use rustc_hash::FxHashMap;
 
-use crate::decode::RangeCode;
 use crate::function::{Bound, Exit, Function, JumpTable, TableKind};
+use crate::range_code::RangeCode;
 
 /// Entries that one table may have at most.
 const MAX_ENTRIES: usize = 1 << 16;

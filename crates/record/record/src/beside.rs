@@ -9,9 +9,10 @@ use fettle_live::{ExitStatus, Launch, LiveError};
 use fettle_trace::{Finish, ProbeMode};
 
 use crate::ending::Ending;
+use crate::error::RecordError;
 use crate::kernel::{KernelOptions, Running};
 use crate::lives::Lives;
-use crate::record::{self, RecordError};
+use crate::record;
 use crate::relay::{Destination, Finished, Remote};
 use crate::session::Outliving;
 

@@ -11,7 +11,6 @@ use petgraph::algo::tarjan_scc;
 use petgraph::graphmap::DiGraphMap;
 
 use crate::estimate::{Share, Ticks};
-use crate::sampled::Times;
 
 /// What is known of a function in a thread.
 #[derive(Debug, Default)]
@@ -47,6 +46,19 @@ const ROUNDS: usize = 32;
 struct Part {
     cpu: f64,
     off: f64,
+}
+
+/// Times of one function in one thread, in ticks.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Times {
+    /// With callees.
+    pub total: u64,
+    /// Without.
+    pub own: u64,
+    /// On a processor, with callees.
+    pub cpu_total: u64,
+    /// On a processor, without.
+    pub cpu_own: u64,
 }
 
 /// Times of each function that fit together.

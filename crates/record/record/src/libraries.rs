@@ -35,9 +35,9 @@ use fettle_rewrite::find_object::{self, Region as Known};
 use fettle_rewrite::{Linked, Plan};
 
 use crate::modules::{Module, Modules, Placed, open_image};
+use crate::rewritten::Rewritten;
 use crate::room::{AddressSpace, find_lasting_room_beside};
 use crate::select::names_file;
-use crate::session::Rewritten;
 use crate::unmet::Unmet;
 
 const PAGE: u64 = 4096;

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::fs;
+use std::path::{Path, PathBuf};
 
 use fettle_kernel_events::decode::Life;
 use fettle_trace::{Process, Thread};
@@ -24,7 +25,7 @@ pub struct Lives {
 impl Lives {
     /// Takes along what is asked of this machine at the end.
     pub fn pack(&mut self) {
-        self.names = Some(crate::relay::thread_names());
+        self.names = Some(thread_names());
     }
 
     /// Takes in a process that runs before the recording begins.
@@ -131,6 +132,25 @@ impl Lives {
             }
         }
     }
+}
+
+/// Names of all threads of this machine, by number.
+pub(crate) fn thread_names() -> HashMap<u32, String> {
+    let numbers = |path: &Path| -> Vec<(u32, PathBuf)> {
+        let entries = fs::read_dir(path).into_iter().flatten().flatten();
+        entries
+            .filter_map(|entry| Some((entry.file_name().to_str()?.parse().ok()?, entry.path())))
+            .collect()
+    };
+    let mut names = HashMap::new();
+    for (_, process) in numbers(Path::new("/proc")) {
+        for (tid, thread) in numbers(&process.join("task")) {
+            if let Ok(name) = fs::read_to_string(thread.join("comm")) {
+                names.insert(tid, name.trim_end().to_owned());
+            }
+        }
+    }
+    names
 }
 
 #[cfg(test)]

@@ -12,20 +12,22 @@ use fettle_abi::ring::Policy;
 use fettle_code::{Depth, Mode};
 use fettle_live::{ExitStatus, Launch, LiveError, RunOptions, WaitFor};
 use fettle_trace::{
-    Clock, Exit, Finish, Function, Loss, Manifest, Module, OpenCall, Parameter, RunTotals,
+    Clock, Exit, Finish, Function, Loss, Manifest, Module, OpenCall, RunTotals,
     TickConverter,
 };
 
 use fettle_kernel_events::{Capture, KernelError};
 
-use crate::arguments::{self, ArgumentRequest};
+use crate::arguments::ArgumentRequest;
 use crate::cache::{Plans, folder::DEFAULT_LIMIT};
 use crate::ending::Ending;
+use crate::error::RecordError;
 use crate::kernel::{KernelOptions, Running};
 use crate::libraries::Libraries;
 use crate::lives::Lives;
 use crate::locking::Locking;
-use crate::modules::{self, ModuleError, ModuleOptions, Modules};
+use crate::modules::{self, ModuleOptions, Modules};
+use crate::naming::name_tables;
 use crate::own::Own;
 use crate::relay::{Destination, Finished, Remote};
 use crate::select::Selection;
@@ -130,78 +132,6 @@ pub struct Outcome {
     pub locking: Option<Locking>,
     /// Why the trace is not whole, if it is not.
     pub write_error: Option<fettle_trace::Error>,
-}
-
-/// Why there is no recording.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum RecordError {
-    /// The program is none that Fettle records.
-    #[error(transparent)]
-    Program(#[from] ModuleError),
-    /// No such program.
-    #[error("cannot run {program:?}: {error}")]
-    NotFound {
-        /// As it was asked for.
-        program: String,
-        /// What the system said.
-        error: io::Error,
-    },
-    /// Nobody has the number that was to be recorded.
-    #[error("there is no process {0}")]
-    NoProcess(u32),
-    /// The session's memory cannot be had.
-    #[error(
-        "cannot set up shared memory: {0}; a smaller --ring or --max-threads takes less, and `ulimit -v` may limit it"
-    )]
-    Memory(io::Error),
-    /// The trace cannot be written.
-    #[error(transparent)]
-    Trace(#[from] fettle_trace::Error),
-    /// Kernel events cannot be had.
-    #[error(transparent)]
-    Kernel(#[from] KernelError),
-    /// The collector on another machine cannot be had.
-    #[error(transparent)]
-    Relay(#[from] fettle_relay::Error),
-    /// The program cannot be run.
-    #[error(transparent)]
-    Live(#[from] LiveError),
-    /// What was recorded could not be made a trace.
-    #[error("{source}")]
-    Unfinished {
-        /// How the program ended; `None` if it runs on.
-        status: Option<ExitStatus>,
-        /// Why.
-        source: Box<RecordError>,
-    },
-}
-
-impl RecordError {
-    pub(crate) fn unfinished(
-        status: Option<ExitStatus>,
-        error: fettle_trace::Error,
-    ) -> RecordError {
-        RecordError::Unfinished { status, source: Box::new(error.into()) }
-    }
-
-    /// The status with which shells say that there is no such program, or none that can be executed,
-    /// if that is why.
-    pub fn shell_status(&self) -> Option<u8> {
-        match self {
-            RecordError::NotFound { error, .. } if error.kind() == io::ErrorKind::NotFound => {
-                Some(127)
-            }
-            RecordError::Live(LiveError::NotFound { .. }) => Some(127),
-            RecordError::NotFound { .. }
-            | RecordError::Live(
-                LiveError::NotExecutable { .. }
-                | LiveError::Interpreter { .. }
-                | LiveError::Format { .. },
-            ) => Some(126),
-            _ => None,
-        }
-    }
 }
 
 /// Functions and counters that one session can number. The memory behind is sparse: what is not
@@ -528,22 +458,6 @@ fn could_trace(modules: &Modules) -> Vec<String> {
     modules.all().iter().filter(imports).map(note).collect()
 }
 
-/// The tables that give names to what records hold.
-pub(crate) fn name_tables(manifest: Manifest, modules: &Modules) -> Finish {
-    let all = modules.all();
-    let module = |m: &modules::Module| rows::module(m.id, &m.path, &m.image, &m.plan);
-    let functions =
-        |m: &modules::Module| rows::functions(m.id, m.first_function, &m.image, &m.plan);
-    Finish {
-        manifest,
-        modules: all.iter().map(module).collect(),
-        functions: all.iter().flat_map(functions).collect(),
-        parameters: all.iter().flat_map(parameter_rows).collect(),
-        skipped: all.iter().flat_map(|m| rows::skipped(m.id, &m.plan)).collect(),
-        ..Finish::default()
-    }
-}
-
 /// What was asked for of arguments and could not be had.
 fn arguments_not_recorded(options: &Options, modules: &Modules) -> Vec<String> {
     let known = modules.all().iter().map(|m| &m.arguments);
@@ -562,15 +476,6 @@ fn arguments_not_recorded(options: &Options, modules: &Modules) -> Vec<String> {
         notes.push("no function has the name that --args gives".to_owned());
     }
     notes
-}
-
-fn parameter_rows(module: &modules::Module) -> Vec<Parameter> {
-    let functions = module.plan.functions.iter().enumerate();
-    let known =
-        functions.filter_map(|(i, f)| Some((i, module.arguments.parameters.get(&f.entry)?)));
-    known
-        .flat_map(|(i, parameters)| arguments::rows(module.first_function + i as u32, parameters))
-        .collect()
 }
 
 fn is_elf(path: &Path) -> bool {

@@ -4,7 +4,6 @@
 //! only one to wait for the network. On the other machine the same spools lie in a folder of a
 //! trace, and the same [`Ending`] makes the trace of them.
 
-use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::fs;
 use std::io;
@@ -18,8 +17,8 @@ use fettle_relay::{Arrivals, Arriving, Blob, Counts, Log, News, Sender, Stream, 
 use fettle_trace::{Content, Finish, Loss, Manifest, Outlet, TraceWriter};
 
 use crate::ending::Ending;
+use crate::error::RecordError;
 use crate::kernel::spool_path;
-use crate::record::RecordError;
 
 /// Tells whoever records of a collector's coming and going.
 pub type Tell = Arc<dyn Fn(News) + Send + Sync>;
@@ -258,23 +257,4 @@ impl Arriving for Arriver {
         let manifest = ending.write(self.0, &mut |_, _| {}).map_err(|error| error.to_string())?;
         serde_json::to_vec(&manifest).map_err(|error| error.to_string())
     }
-}
-
-/// Names of all threads of this machine, by number.
-pub(crate) fn thread_names() -> HashMap<u32, String> {
-    let numbers = |path: &Path| -> Vec<(u32, PathBuf)> {
-        let entries = fs::read_dir(path).into_iter().flatten().flatten();
-        entries
-            .filter_map(|entry| Some((entry.file_name().to_str()?.parse().ok()?, entry.path())))
-            .collect()
-    };
-    let mut names = HashMap::new();
-    for (_, process) in numbers(Path::new("/proc")) {
-        for (tid, thread) in numbers(&process.join("task")) {
-            if let Ok(name) = fs::read_to_string(thread.join("comm")) {
-                names.insert(tid, name.trim_end().to_owned());
-            }
-        }
-    }
-    names
 }

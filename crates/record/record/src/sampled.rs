@@ -25,7 +25,7 @@ use fettle_abi::record::CallRecord;
 
 use crate::cost::SampleCost;
 use crate::estimate::{Estimate, Sample};
-use crate::fit::{Known, Thread, fit};
+use crate::fit::{Known, Thread, Times, fit};
 use crate::modules::Module;
 use crate::perf::Place;
 use crate::places::{Code, Places};
@@ -88,19 +88,6 @@ struct Timed {
     ticks: u64,
     /// Calls that it stands for; 0 if only for itself.
     weight: u32,
-}
-
-/// Times of one function in one thread, in ticks.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Times {
-    /// With callees.
-    pub total: u64,
-    /// Without.
-    pub own: u64,
-    /// On a processor, with callees.
-    pub cpu_total: u64,
-    /// On a processor, without.
-    pub cpu_own: u64,
 }
 
 /// So many calls a sample stands for at most: no code lies at such addresses.

@@ -28,6 +28,8 @@ use crate::leaks;
 use crate::libraries::{Keeper, Libraries, News, Space};
 use crate::locking::{self, Locking};
 use crate::modules::Modules;
+use crate::naming;
+use crate::rewritten::Rewritten;
 use crate::room::{AddressSpace, find_hole};
 use crate::sampled::{self, Sampled};
 use crate::slots::{ALIVE_AT, AliveWord, SlotTotals, Slots};
@@ -199,19 +201,6 @@ pub struct Attached {
     pub keeper: Option<Box<dyn Keeper>>,
 }
 
-/// New code where a process has it.
-#[derive(Clone, Copy, Debug)]
-pub struct Rewritten {
-    /// Which module of the session it is of.
-    pub module: usize,
-    /// Where it begins.
-    pub text: LiveAddr,
-    /// Its bytes.
-    pub text_len: u64,
-    /// What the loader has added to link addresses.
-    pub bias: u64,
-}
-
 /// What a progress line tells.
 #[derive(Clone, Copy, Debug)]
 pub struct Progress {
@@ -326,7 +315,7 @@ impl<'a> Recorder<'a> {
         *known = count;
         manifest.clock.end = Some(clock::now());
         manifest.switches = self.switches.is_some();
-        let mut tables = crate::record::name_tables(manifest.clone(), &self.modules);
+        let mut tables = naming::name_tables(manifest.clone(), &self.modules);
         tables.mappings = self.done.mappings.clone();
         if let Err(e) = writer.checkpoint(&tables) {
             self.write_error = Some(e);

@@ -30,7 +30,7 @@ use fettle_record::libraries::Keeper;
 use fettle_record::modules::Modules;
 use fettle_record::record::{PERIOD, Watch, conduct};
 use fettle_record::room::find_hole;
-use fettle_record::session::{self, Attached, Recorder};
+use fettle_record::session::{Attached, Recorder};
 use fettle_record::slots::Slots;
 use fettle_record::{Options, Outcome, RecordError};
 
@@ -332,7 +332,7 @@ struct Planned {
     session: Modules,
     codes: Vec<Arc<Rewritten>>,
     /// The same, as the recorder knows it.
-    known: Vec<session::Rewritten>,
+    known: Vec<fettle_record::rewritten::Rewritten>,
     /// Modules that stay as they are, and why.
     notes: Vec<String>,
     /// Where the slots go.
@@ -400,7 +400,7 @@ fn new_code(
     module: Module,
     options: &Options,
     (session, maps): (&mut Modules, &[Mapping]),
-) -> Result<(Rewritten, session::Rewritten), String> {
+) -> Result<(Rewritten, fettle_record::rewritten::Rewritten), String> {
     let arguments = session.recorded(&module.image, &module.lifted.functions);
     let code = {
         let wants = module::wanted(&module.image, &options.selection);
@@ -421,7 +421,7 @@ fn new_code(
         // Those that it begets execute the same programs, and open the same libraries.
         session.is_of(added, file);
     }
-    let new = session::Rewritten {
+    let new = fettle_record::rewritten::Rewritten {
         module: added,
         text: code.text.at,
         text_len: code.text.len,
