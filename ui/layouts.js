@@ -168,9 +168,9 @@ function summary(layouts) {
     counted?.passages && !looks ? `Counted ${plural(counted.passages, "passage")} in ${plural(counted.processes, "process", "processes")}.` : "",
     installed ? `${plural(installed.jumps, "jump")}, ${plural(installed.calls, "call")}, ${plural(installed.slots, "slot")} and ` +
       `${plural(installed.midway ?? 0, "place")} in the middle of functions ` +
-      `led to ${count(Math.round(installed.bytes / 1000))} kB of new code in ${plural(processes ?? 1, "process", "processes")}.` : "",
+      `led to ${count(Math.round(installed.bytes / 1000))} kB of rewritten text in ${plural(processes ?? 1, "process", "processes")}.` : "",
     longest ? `No thread stood still for more than ${longest.toFixed(2)} ms.` : "",
-    kept === null ? "" : kept ? "The new code stays." : "The process has its old code again.",
+    kept === null ? "" : kept ? "The rewritten text stays." : "The process runs its original text again.",
   ].filter(Boolean).join(" ");
   const parts = [make("p", { class: "soft" }, facts)];
   if (measured) {

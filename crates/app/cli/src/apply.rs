@@ -70,10 +70,10 @@ fn lay_out(
     let refused: String = outcome
         .refused
         .iter()
-        .map(|(path, why)| format!("; {} stays as it is: {why}", path.display()))
+        .map(|(path, why)| format!("; {} is left unmodified: {why}", path.display()))
         .collect();
     Ok(format!(
-        "{jumps} functions have new code {:.0} ms after the start{differing}{refused}",
+        "{jumps} functions have rewritten text {:.0} ms after the start{differing}{refused}",
         begun.elapsed().as_secs_f64() * 1e3,
     ))
 }

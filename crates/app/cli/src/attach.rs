@@ -137,7 +137,7 @@ impl Left {
 }
 
 fn tell_stops(stops: &[Duration], left: Left) {
-    say!("fettle: {}; its threads stood still at most {:.2} ms", left.told(), longest(stops));
+    say!("fettle: {}; longest pause of its threads {:.2} ms", left.told(), longest(stops));
 }
 
 /// Counts, which takes no following.
@@ -216,7 +216,7 @@ fn tell(recorded: &Recorded, recording: &Recording, left: Left) {
     };
     let shown = recording.output.display();
     say!(
-        "fettle: {what} of {} functions in {:.1} s; threads stood still at most {:.2} ms",
+        "fettle: {what} of {} functions in {:.1} s; longest pause of its threads {:.2} ms",
         count(recorded.functions),
         manifest.duration_ns as f64 / 1e9,
         longest_ms(recorded),

@@ -66,7 +66,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     let text = format!(
-        "{}: {} of {} functions probed, {:.1} MB of new code; {:.1} MB became {:.1} MB\n",
+        "{}: {} of {} functions probed, {:.1} MB of rewritten text; {:.1} MB became {:.1} MB\n",
         args.output.display(),
         made.functions,
         made.functions + left_alone,
@@ -132,7 +132,7 @@ fn lay_out(args: &Args, profile: &Path) -> anyhow::Result<ExitCode> {
     let mut text = crate::tune::decided_text(&args.input, &decided);
     text.push_str(&format!(
         "\n{}: {} functions laid out, {} calls lead to them at once; {} functions of the profile \
-         differ; {:.1} MB of new code; {:.1} MB became {:.1} MB\n",
+         differ; {:.1} MB of rewritten text; {:.1} MB became {:.1} MB\n",
         args.output.display(),
         made.functions,
         made.calls,

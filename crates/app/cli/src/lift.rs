@@ -98,7 +98,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         writeln!(
             out,
             "{}: {} of {total} functions lifted ({share:.2} %), {megabytes:.1} MB of code in \
-             {seconds:.2} s ({:.0} MB/s), {:.1} MB of new code",
+             {seconds:.2} s ({:.0} MB/s), {:.1} MB of rewritten text",
             file.display(),
             plan.functions.len(),
             megabytes / seconds,

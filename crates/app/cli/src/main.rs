@@ -29,11 +29,13 @@ mod schema;
 mod select;
 mod sensors;
 mod smp;
+mod status;
 mod symbols;
 mod threads;
 mod trace;
 mod tune;
 mod ui;
+mod undo;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -98,9 +100,9 @@ enum Command {
     /// Lay the hot code of a running process out anew
     Tune(tune::Args),
     /// Revert what was changed in a running process
-    Undo(tune::UndoArgs),
+    Undo(undo::Args),
     /// Show which running processes are changed, and how
-    Status(tune::StatusArgs),
+    Status(status::Args),
     /// Give gdb and perf the names of rewritten text in a running process
     Symbols(symbols::Args),
     /// Show how much of a file can be lifted, and why the rest cannot
@@ -177,8 +179,8 @@ fn run() -> ExitCode {
         Command::Sensors(args) => sensors::run(args),
         Command::Layout(args) => layout::run(args),
         Command::Tune(args) => tune::run(&args),
-        Command::Undo(args) => tune::undo(&args),
-        Command::Status(args) => tune::status(&args),
+        Command::Undo(args) => undo::run(&args),
+        Command::Status(args) => status::run(&args),
         Command::Symbols(args) => symbols::run(&args),
         Command::Lift(args) => lift::run(&args),
         Command::Jar(args) => jar::run(&args),

@@ -43,7 +43,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     if !journal.is_of(&process) {
         bail!("process {pid} runs another program than the one that was changed");
     }
-    let none = "there are no names of new code in this process";
+    let none = "there are no names of rewritten text in this process";
     let (_, map) = journal.beside("map").context(none)?;
     let map = String::from_utf8_lossy(&map).into_owned();
     let object = journal.beside("symbols").context(none)?.0;
@@ -67,7 +67,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         format!("{} names for perf in {}\n", map.lines().count(), perf.display())
     } else {
         format!(
-            "{} pieces of new code have names\ngdb -p {pid} -x {}\n",
+            "{} pieces of rewritten text have names\ngdb -p {pid} -x {}\n",
             map.lines().count(),
             script.display()
         )

@@ -1,4 +1,4 @@
-//! `fettle tune`, `fettle undo` and `fettle status`: running processes.
+//! `fettle tune`: the code layout of running processes.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 use clap::Parser;
-use fettle_live::{Entry, InMemory, Journal, Process, Purpose, Undoing, Undone};
+use fettle_live::{Journal, Process};
 use fettle_tune::{
     Decided, Group, Installed, LOADING, LeftUnmodified, Measured, News, Options, Outcome,
     ProcessGroup, Promoted, Saved, Seen, Several, Stop, Target, TuneError, Wanted, Work, WorkUnit,
@@ -97,46 +97,6 @@ pub struct Args {
     #[arg(long)]
     dry_run: bool,
     /// Print what was done as JSON
-    #[arg(long)]
-    json: bool,
-}
-
-/// Arguments of `fettle undo`.
-#[derive(Debug, Parser)]
-#[command(
-    after_help = "Examples:\n  fettle undo 4711\n  fettle undo --group 4711\n  fettle undo --all --wait 60\n  fettle undo --memory 4711\n\nOriginal text runs again at once. Rewritten text is unmapped when no thread can return to it any\nmore; what remains then is reported, and goes with a later `fettle undo`.\n\nA program may keep return addresses in its memory: of a sleeping stack (coroutines), as a note of\na caller, or among bytes that it has copied from a stack. Rewritten text stays as long as one is\nthere. `--memory` makes them lead to the original. That is right for all of these, but not where a\nprogram finds something by such an address again (a profiler of its heap): then leave it out.\n\nExit status: 0 all was reverted; 1 some of it remains; 2 error."
-)]
-pub struct UndoArgs {
-    /// The processes
-    #[arg(required_unless_present = "all")]
-    pids: Vec<i32>,
-    /// Every process that Fettle has changed
-    #[arg(long)]
-    all: bool,
-    /// Also all processes that were forked from the same execution of the program
-    #[arg(long)]
-    group: bool,
-    /// Wait at most so long for threads to leave rewritten text
-    #[arg(long, value_name = "SECONDS", default_value_t = 5.0)]
-    wait: f64,
-    /// Also change words of the processes' memory that look like return addresses in rewritten text to
-    /// those of the original
-    #[arg(long)]
-    memory: bool,
-    /// Print what was done as JSON
-    #[arg(long)]
-    json: bool,
-}
-
-/// Arguments of `fettle status`.
-#[derive(Debug, Parser)]
-#[command(
-    after_help = "Examples:\n  fettle status\n  fettle status 4711 --json\n\nExit status: 0 something is changed; 1 nothing is; 2 error."
-)]
-pub struct StatusArgs {
-    /// Only these processes
-    pids: Vec<i32>,
-    /// Print as JSON
     #[arg(long)]
     json: bool,
 }
@@ -245,7 +205,7 @@ fn shuffle(
     let all = fettle_tune::shuffled((&target, &family), &modules, &wanted.selection, seed)?;
     let prepared = begin.elapsed();
     for (path, why) in &refused {
-        say!("fettle: {} stays as it is: {why}", path.display());
+        say!("fettle: {} is left unmodified: {why}", path.display());
     }
     if args.dry_run {
         let jumps: usize = all.iter().map(|code| code.jumps.len()).sum();
@@ -257,7 +217,7 @@ fn shuffle(
     let mut family = ProcessGroup::of(process, args.alone);
     let installed = fettle_tune::install_in_group(folder, &target, &mut family, &all)?;
     for (pid, why) in &family.left {
-        say!("fettle: process {pid} stays as it is: {why}");
+        say!("fettle: process {pid} is left unmodified: {why}");
     }
     print_installed(args, &installed, prepared, begin.elapsed())
 }
@@ -292,11 +252,13 @@ fn print_installed(
     let (jumps, left) = (installed.jumps, installed.left.len());
     let mut text = match args.dry_run {
         true => {
-            format!("{jumps} jumps would lead to new code; {left} functions stay as they are\n")
+            format!(
+                "{jumps} patches would lead to rewritten text; {left} functions are left unmodified\n"
+            )
         }
         false => format!(
-            "{} lead to new code, written in {:.1} ms; {left} functions stay as they are\n{} threads \
-             stood still {} times, at most {longest:.2} ms\n",
+            "{} lead to rewritten text, written in {:.1} ms; {left} functions are left unmodified\n{} threads \
+             paused {} times, at most {longest:.2} ms\n",
             ways_text(installed),
             milliseconds(took),
             installed.threads,
@@ -324,7 +286,7 @@ fn print_outcome(args: &Args, outcome: &Outcome) -> anyhow::Result<()> {
     }
     let mut text = String::new();
     for (path, why) in &outcome.refused {
-        text.push_str(&format!("{} stays as it is: {why}\n", path.display()));
+        text.push_str(&format!("{} is left unmodified: {why}\n", path.display()));
     }
     text.push_str(&profile_text(args, outcome));
     for (path, decided) in &outcome.decided {
@@ -332,7 +294,7 @@ fn print_outcome(args: &Args, outcome: &Outcome) -> anyhow::Result<()> {
     }
     if let Some(installed) = &outcome.installed {
         text.push_str(&format!(
-            "\ninstalled: {} lead to {} kB of new code; {} threads stood still at most {:.2} ms; {} processes have it\n",
+            "\ninstalled: {} lead to {} kB of rewritten text; {} threads, longest pause {:.2} ms; {} processes have it\n",
             ways_text(installed),
             installed.bytes / 1000,
             installed.threads,
@@ -343,7 +305,7 @@ fn print_outcome(args: &Args, outcome: &Outcome) -> anyhow::Result<()> {
     text.push_str(&outcome.seen.map_or_else(String::new, seen_text));
     let left: Vec<_> = outcome.profile.stuck.iter().chain(&outcome.left).cloned().collect();
     for several in Several::of(&left) {
-        let (who, stays) = several.who(("stays as it is", "stay as they are"));
+        let (who, stays) = several.who(("is left unmodified", "are left unmodified"));
         text.push_str(&format!("{who} {stays}: {}\n", several.why));
     }
     if let Some(measured) = &outcome.measured {
@@ -355,14 +317,14 @@ fn print_outcome(args: &Args, outcome: &Outcome) -> anyhow::Result<()> {
     let pid = args.pid();
     text.push_str(&match (outcome.kept, args.dry_run) {
         (true, _) if outcome.processes > 1 => {
-            format!("the new code stays; `fettle undo --group {pid}` takes it back\n")
+            format!("the rewritten text stays; `fettle undo --group {pid}` reverts it\n")
         }
-        (true, _) => format!("the new code stays; `fettle undo {pid}` takes it back\n"),
+        (true, _) => format!("the rewritten text stays; `fettle undo {pid}` reverts it\n"),
         (false, true) => "nothing stays changed (--dry-run)\n".to_owned(),
         (false, false) if outcome.not_compared.is_some() => {
-            "the process has its old code again\n".to_owned()
+            "the process runs its original text again\n".to_owned()
         }
-        (false, false) => "no certain gain: the process has its old code again\n".to_owned(),
+        (false, false) => "no certain gain: the process runs its original text again\n".to_owned(),
     });
     crate::output::print(&text)
 }
@@ -382,7 +344,7 @@ fn profile_text(args: &Args, outcome: &Outcome) -> String {
         ),
         (None, None) => format!(
             "counted {} passages in {:.1} s in {} processes; copies with counters in {} \
-             functions, {} of which soon had counted enough; threads stood still at most {:.2} ms\n",
+             functions, {} of which soon had counted enough; longest pause of its threads {:.2} ms\n",
             profile.events,
             args.time,
             profile.processes,
@@ -489,7 +451,7 @@ pub(crate) fn taken(modelled: &fettle_tune::Modelled) -> f64 {
 fn seen_text(seen: Seen) -> String {
     let percent = |of: usize| seen.share(of) * 100.0;
     let mut text = format!(
-        "threads at work were seen {} times: {:.0} % in new code, {:.0} % in old code of the same \
+        "threads at work were seen {} times: {:.0} % in rewritten text, {:.0} % in original text of the same \
          functions, {:.0} % elsewhere\n",
         seen.new + seen.old + seen.other,
         percent(seen.new),
@@ -498,7 +460,7 @@ fn seen_text(seen: Seen) -> String {
     );
     if seen.share(seen.old) > MUCH {
         text.push_str(
-            "what runs in old code found no way to new code: it does not come to the start of a \
+            "what runs in original text has not reached rewritten text: it does not come to the start of a \
              function, nor to a block that has room for a jump\n",
         );
     }
@@ -601,282 +563,3 @@ fn outcome_json(args: &Args, outcome: &Outcome) -> serde_json::Value {
 
 /// Why nothing is done.
 pub(crate) const UNHANDLED: &str = "signals cannot be handled";
-
-/// Runs `fettle undo`. What goes wrong with one process keeps no other from being taken back.
-pub fn undo(args: &UndoArgs) -> anyhow::Result<ExitCode> {
-    let folder = folder()?;
-    let pids = if args.all { Journal::list(&folder) } else { args.pids.clone() };
-    let patience = Duration::try_from_secs_f64(args.wait).context("--wait: no such time")?;
-    fettle_live::open_many_files();
-    fettle_live::stop_between_moments().context(UNHANDLED)?;
-    let memory = if args.memory { InMemory::LedBackAndCaught } else { InMemory::Kept };
-    let how = Undoing { memory, ..Undoing::within(patience) };
-    // Readers of JSON get some whatever there is to undo.
-    if pids.is_empty() && args.json {
-        crate::output::print(&format!("{}\n", json!({ "version": 1, "processes": [] })))?;
-    }
-    let (mut kept, mut failed) = (false, false);
-    for pid in pids {
-        let mut printed = Ok(());
-        let undone = undo_one(args, &folder, pid, how, &mut |pid, undone| {
-            kept |= undone.kept.is_some() || !undone.conflicts.is_empty();
-            if printed.is_ok() {
-                printed = print_undone(pid, undone, args.json);
-            }
-        });
-        printed?;
-        if let Err(error) = undone {
-            say!("fettle: {error:#}");
-            if args.json {
-                let value = json!({ "version": 1, "pid": pid, "error": format!("{error:#}") });
-                crate::output::print(&format!("{value}\n"))?;
-            }
-            failed = true;
-        }
-    }
-    Ok(match (failed, kept) {
-        (true, _) => ExitCode::from(2),
-        (false, true) => ExitCode::from(1),
-        (false, false) => ExitCode::SUCCESS,
-    })
-}
-
-fn undo_one(
-    args: &UndoArgs,
-    folder: &Path,
-    pid: i32,
-    how: Undoing<'_>,
-    done: &mut dyn FnMut(i32, &Undone),
-) -> anyhow::Result<()> {
-    if args.group {
-        let process = Process::open(pid)?;
-        let mut some = false;
-        fettle_tune::undo_group(folder, &process, how, &mut |pid, undone| {
-            some = true;
-            done(pid, undone);
-        })?;
-        if !some {
-            bail!(
-                "process {pid} and its relatives have not been changed by Fettle{}",
-                no_log(folder)
-            );
-        }
-        return Ok(());
-    }
-    let journal = match Journal::open(folder, pid)? {
-        // By `--all`, one that was forked from another may have been taken back with it.
-        None if args.all => return Ok(()),
-        None => match Process::open(pid) {
-            Ok(process) => fettle_tune::inherited_log(folder, &process)?,
-            Err(_) => None,
-        },
-        journal => journal,
-    };
-    let Some(journal) = journal else {
-        bail!(
-            "process {pid} has not been changed by Fettle, or all is taken back{}",
-            no_log(folder)
-        );
-    };
-    let undone = fettle_live::undo(journal, how)?;
-    done(pid, &undone);
-    if args.all {
-        for heir in undone.heirs {
-            if let Some(journal) = Journal::open(folder, heir)? {
-                done(heir, &fettle_live::undo(journal, how)?);
-            }
-        }
-    }
-    Ok(())
-}
-
-/// Who else may know of changes.
-fn no_log(folder: &Path) -> String {
-    format!(
-        " (there is no log of it in {}; those of another user or $XDG_CACHE_HOME are elsewhere)",
-        folder.display()
-    )
-}
-
-fn print_undone(pid: i32, undone: &Undone, as_json: bool) -> anyhow::Result<()> {
-    let stops: Vec<f64> = undone.stops.iter().map(|stop| milliseconds(*stop)).collect();
-    if as_json {
-        let conflicts: Vec<String> = undone.conflicts.iter().map(ToString::to_string).collect();
-        let value = json!({
-            "version": 1, "pid": pid, "gone": undone.gone, "restored": undone.restored,
-            "closed": undone.closed, "conflicts": conflicts, "freed": undone.freed,
-            "heirs": undone.heirs, "changed": undone.changed,
-            "kept": undone.kept.as_ref().map(|(bytes, _)| bytes),
-            "why_kept": undone.kept.as_ref().map(|(_, why)| why), "stops_ms": stops,
-        });
-        return crate::output::print(&format!("{value}\n"));
-    }
-    let mut text = match undone.gone {
-        true => format!("{pid}: it has ended, or runs another program; nothing to take back\n"),
-        false => format!(
-            "{pid}: {} places have their original bytes; {} kB of new code freed; threads stood \
-             still {} times, at most {:.2} ms\n",
-            undone.restored,
-            undone.freed / 1000,
-            stops.len(),
-            stops.iter().copied().fold(0.0, f64::max)
-        ),
-    };
-    if let Some((bytes, why)) = &undone.kept {
-        let kilobytes = bytes / 1000;
-        text.push_str(&format!(
-            "{pid}: {kilobytes} kB of new code stay mapped: {why}. It is no longer entered; \
-             `fettle undo {pid}` frees it when nothing leads to it\n"
-        ));
-    }
-    if undone.changed > 0 {
-        let changed = undone.changed;
-        text.push_str(&format!(
-            "{pid}: {changed} words of its memory lead to the original instead\n"
-        ));
-    }
-    if !undone.heirs.is_empty() {
-        let pids: Vec<String> = undone.heirs.iter().map(ToString::to_string).collect();
-        text.push_str(&format!(
-            "{pid}: processes that it forked have new code by birth: {}; `fettle undo --group` \
-             takes that back, too\n",
-            pids.join(", ")
-        ));
-    }
-    if undone.closed > 0 {
-        let closed = undone.closed;
-        text.push_str(&format!(
-            "{pid}: {closed} places are gone with libraries that were closed\n"
-        ));
-    }
-    for at in &undone.conflicts {
-        text.push_str(&format!("{pid}: somebody else has changed {at} since; it stays so\n"));
-    }
-    crate::output::print(&text)
-}
-
-/// What is installed in a process.
-struct State {
-    pid: i32,
-    running: bool,
-    in_place: usize,
-    jumps: usize,
-    bytes: u64,
-    notes: Vec<String>,
-    /// Processes that have the same by birth.
-    heirs: Vec<i32>,
-    /// Libraries that were loaded since.
-    opened: Vec<PathBuf>,
-}
-
-impl State {
-    fn of(journal: &Journal, pid: i32) -> State {
-        let process = Process::open(pid).ok().filter(|process| journal.is_of(process));
-        let mut state = State {
-            pid,
-            running: process.is_some(),
-            in_place: 0,
-            jumps: 0,
-            bytes: 0,
-            notes: vec![],
-            heirs: fettle_live::heirs(journal)
-                .unwrap_or_default()
-                .iter()
-                .map(|heir| heir.pid)
-                .collect(),
-            opened: vec![],
-        };
-        for entry in journal.entries() {
-            match entry {
-                Entry::Note(note) => state.notes.push(note.clone()),
-                Entry::Write(patch) if patch.purpose == Purpose::Jump => {
-                    let now =
-                        process.as_ref().and_then(|p| p.read(patch.at, patch.after.len()).ok());
-                    state.jumps += 1;
-                    state.in_place += usize::from(now.as_ref() == Some(&patch.after));
-                }
-                _ => {}
-            }
-        }
-        let mapped = journal.regions().into_iter().filter(|(_, mapped)| *mapped);
-        state.bytes = mapped.map(|(region, _)| region.code_len()).sum();
-        let known: Vec<&str> = journal.entries().iter().filter_map(loaded).collect();
-        let target = process.as_ref().and_then(|process| Target::new(process).ok());
-        let now = target.iter().flat_map(|target| &target.loaded).map(|l| l.path.clone());
-        let is_known = |path: &PathBuf| known.contains(&&*path.to_string_lossy());
-        state.opened = now.filter(|path| !known.is_empty() && !is_known(path)).collect();
-        state
-    }
-}
-
-/// The path of a module that a process had when it was changed.
-fn loaded(entry: &Entry) -> Option<&str> {
-    match entry {
-        Entry::Loaded(path) => Some(path),
-        _ => None,
-    }
-}
-
-/// Runs `fettle status`.
-pub fn status(args: &StatusArgs) -> anyhow::Result<ExitCode> {
-    let folder = folder()?;
-    let pids = if args.pids.is_empty() { Journal::list(&folder) } else { args.pids.clone() };
-    let (mut states, mut failed) = (Vec::new(), false);
-    for pid in pids {
-        match Journal::look(&folder, pid) {
-            Ok(journal) => states.extend(journal.map(|journal| State::of(&journal, pid))),
-            Err(error) => {
-                say!("fettle: {error}");
-                failed = true;
-            }
-        }
-    }
-    if args.json {
-        let processes: Vec<_> = states
-            .iter()
-            .map(|s| {
-                json!({
-                    "pid": s.pid, "running": s.running, "jumps": s.jumps, "in_place": s.in_place,
-                    "bytes": s.bytes, "notes": s.notes, "heirs": s.heirs,
-                    "loaded_since": s.opened,
-                })
-            })
-            .collect();
-        let value = json!({ "version": 1, "processes": processes });
-        crate::output::print(&format!("{value}\n"))?;
-    } else {
-        let mut text = String::new();
-        for s in &states {
-            let pid = s.pid;
-            let heirs = s.heirs.len();
-            if !s.running {
-                text.push_str(&format!("{pid}: it has ended, or runs another program"));
-                text.push_str(&match heirs {
-                    0 => "\n".to_owned(),
-                    _ => format!("; {heirs} processes that it forked have its new code\n"),
-                });
-                continue;
-            }
-            let (jumps, kilobytes) = (s.in_place, s.bytes / 1000);
-            text.push_str(&format!(
-                "{pid}: {jumps} of {} jumps in place, {kilobytes} kB of new code\n",
-                s.jumps
-            ));
-            if heirs > 0 {
-                text.push_str(&format!("  {heirs} processes that it forked have it by birth\n"));
-            }
-            s.notes.iter().for_each(|note| text.push_str(&format!("  {note}\n")));
-            for path in &s.opened {
-                text.push_str(&format!("  {} was loaded since: old code\n", path.display()));
-            }
-        }
-        if states.is_empty() && !failed {
-            text.push_str("no process is changed\n");
-        }
-        crate::output::print(&text)?;
-    }
-    if failed {
-        return Ok(ExitCode::from(2));
-    }
-    Ok(if states.is_empty() { ExitCode::from(1) } else { ExitCode::SUCCESS })
-}

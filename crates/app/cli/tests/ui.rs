@@ -590,7 +590,9 @@ fn layouts_of_hot_code_are_shown() {
     let _served = open(&mut page, &file);
     let text = page.value("document.getElementById('layouts').innerText").unwrap();
     let text = text.as_str().unwrap();
-    for part in ["−12.5 %", "2.00 ms, now 1.75 ms", "1.25 ms", "The new code stays", "ext-TSP"] {
+    for part in
+        ["−12.5 %", "2.00 ms, now 1.75 ms", "1.25 ms", "The rewritten text stays", "ext-TSP"]
+    {
         assert!(text.contains(part), "{part}: {text}");
     }
     let module = &told["modules"][0];

@@ -12,8 +12,7 @@ use fettle_abi::ring::Policy;
 use fettle_code::{Depth, Mode};
 use fettle_live::{ExitStatus, Launch, LiveError, RunOptions, WaitFor};
 use fettle_trace::{
-    Clock, Exit, Finish, Function, Loss, Manifest, Module, OpenCall, RunTotals,
-    TickConverter,
+    Clock, Exit, Finish, Function, Loss, Manifest, Module, OpenCall, RunTotals, TickConverter,
 };
 
 use fettle_kernel_events::{Capture, KernelError};

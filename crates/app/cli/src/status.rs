@@ -1,0 +1,152 @@
+//! `fettle status`: what is changed in running processes.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Parser;
+use fettle_live::{Entry, Journal, Process, Purpose};
+use fettle_tune::Target;
+use serde_json::json;
+
+use crate::tune::folder;
+
+/// Arguments of `fettle status`.
+#[derive(Debug, Parser)]
+#[command(
+    after_help = "Examples:\n  fettle status\n  fettle status 4711 --json\n\nExit status: 0 something is changed; 1 nothing is; 2 error."
+)]
+pub struct Args {
+    /// Only these processes
+    pids: Vec<i32>,
+    /// Print as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// What is installed in a process.
+struct State {
+    pid: i32,
+    running: bool,
+    in_place: usize,
+    jumps: usize,
+    bytes: u64,
+    notes: Vec<String>,
+    /// Processes that have the same by birth.
+    heirs: Vec<i32>,
+    /// Libraries that were loaded since.
+    opened: Vec<PathBuf>,
+}
+
+impl State {
+    fn of(journal: &Journal, pid: i32) -> State {
+        let process = Process::open(pid).ok().filter(|process| journal.is_of(process));
+        let mut state = State {
+            pid,
+            running: process.is_some(),
+            in_place: 0,
+            jumps: 0,
+            bytes: 0,
+            notes: vec![],
+            heirs: fettle_live::heirs(journal)
+                .unwrap_or_default()
+                .iter()
+                .map(|heir| heir.pid)
+                .collect(),
+            opened: vec![],
+        };
+        for entry in journal.entries() {
+            match entry {
+                Entry::Note(note) => state.notes.push(note.clone()),
+                Entry::Write(patch) if patch.purpose == Purpose::Jump => {
+                    let now =
+                        process.as_ref().and_then(|p| p.read(patch.at, patch.after.len()).ok());
+                    state.jumps += 1;
+                    state.in_place += usize::from(now.as_ref() == Some(&patch.after));
+                }
+                _ => {}
+            }
+        }
+        let mapped = journal.regions().into_iter().filter(|(_, mapped)| *mapped);
+        state.bytes = mapped.map(|(region, _)| region.code_len()).sum();
+        let known: Vec<&str> = journal.entries().iter().filter_map(loaded).collect();
+        let target = process.as_ref().and_then(|process| Target::new(process).ok());
+        let now = target.iter().flat_map(|target| &target.loaded).map(|l| l.path.clone());
+        let is_known = |path: &PathBuf| known.contains(&&*path.to_string_lossy());
+        state.opened = now.filter(|path| !known.is_empty() && !is_known(path)).collect();
+        state
+    }
+}
+
+/// The path of a module that a process had when it was changed.
+fn loaded(entry: &Entry) -> Option<&str> {
+    match entry {
+        Entry::Loaded(path) => Some(path),
+        _ => None,
+    }
+}
+
+/// Runs `fettle status`.
+pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let folder = folder()?;
+    let pids = if args.pids.is_empty() { Journal::list(&folder) } else { args.pids.clone() };
+    let (mut states, mut failed) = (Vec::new(), false);
+    for pid in pids {
+        match Journal::look(&folder, pid) {
+            Ok(journal) => states.extend(journal.map(|journal| State::of(&journal, pid))),
+            Err(error) => {
+                say!("fettle: {error}");
+                failed = true;
+            }
+        }
+    }
+    if args.json {
+        let processes: Vec<_> = states
+            .iter()
+            .map(|s| {
+                json!({
+                    "pid": s.pid, "running": s.running, "jumps": s.jumps, "in_place": s.in_place,
+                    "bytes": s.bytes, "notes": s.notes, "heirs": s.heirs,
+                    "loaded_since": s.opened,
+                })
+            })
+            .collect();
+        let value = json!({ "version": 1, "processes": processes });
+        crate::output::print(&format!("{value}\n"))?;
+    } else {
+        let mut text = String::new();
+        for s in &states {
+            let pid = s.pid;
+            let heirs = s.heirs.len();
+            if !s.running {
+                text.push_str(&format!("{pid}: it has ended, or runs another program"));
+                text.push_str(&match heirs {
+                    0 => "\n".to_owned(),
+                    _ => format!("; {heirs} processes that it forked inherited its patches\n"),
+                });
+                continue;
+            }
+            let (jumps, kilobytes) = (s.in_place, s.bytes / 1000);
+            text.push_str(&format!(
+                "{pid}: {jumps} of {} jumps in place, {kilobytes} kB of rewritten text\n",
+                s.jumps
+            ));
+            if heirs > 0 {
+                text.push_str(&format!(
+                    "  {heirs} processes that it forked inherited the patches\n"
+                ));
+            }
+            s.notes.iter().for_each(|note| text.push_str(&format!("  {note}\n")));
+            for path in &s.opened {
+                text.push_str(&format!("  {} was loaded since: original text\n", path.display()));
+            }
+        }
+        if states.is_empty() && !failed {
+            text.push_str("no process is changed\n");
+        }
+        crate::output::print(&text)?;
+    }
+    if failed {
+        return Ok(ExitCode::from(2));
+    }
+    Ok(if states.is_empty() { ExitCode::from(1) } else { ExitCode::SUCCESS })
+}

@@ -1,0 +1,192 @@
+//! `fettle undo`: what was done to running processes is reverted.
+
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use clap::Parser;
+use fettle_live::{InMemory, Journal, Process, Undoing, Undone};
+use serde_json::json;
+
+use crate::tune::{UNHANDLED, folder, milliseconds};
+
+/// Arguments of `fettle undo`.
+#[derive(Debug, Parser)]
+#[command(
+    after_help = "Examples:\n  fettle undo 4711\n  fettle undo --group 4711\n  fettle undo --all --wait 60\n  fettle undo --memory 4711\n\nOriginal text runs again at once. Rewritten text is unmapped when no thread can return to it any\nmore; what remains then is reported, and goes with a later `fettle undo`.\n\nA program may keep return addresses in its memory: of a sleeping stack (coroutines), as a note of\na caller, or among bytes that it has copied from a stack. Rewritten text stays as long as one is\nthere. `--memory` makes them lead to the original. That is right for all of these, but not where a\nprogram finds something by such an address again (a profiler of its heap): then leave it out.\n\nExit status: 0 all was reverted; 1 some of it remains; 2 error."
+)]
+pub struct Args {
+    /// The processes
+    #[arg(required_unless_present = "all")]
+    pids: Vec<i32>,
+    /// Every process that Fettle has changed
+    #[arg(long)]
+    all: bool,
+    /// Also all processes that were forked from the same execution of the program
+    #[arg(long)]
+    group: bool,
+    /// Wait at most so long for threads to leave rewritten text
+    #[arg(long, value_name = "SECONDS", default_value_t = 5.0)]
+    wait: f64,
+    /// Also change words of the processes' memory that look like return addresses in rewritten text to
+    /// those of the original
+    #[arg(long)]
+    memory: bool,
+    /// Print what was done as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs `fettle undo`. What goes wrong with one process keeps no other from being taken back.
+pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let folder = folder()?;
+    let pids = if args.all { Journal::list(&folder) } else { args.pids.clone() };
+    let patience = Duration::try_from_secs_f64(args.wait).context("--wait: no such time")?;
+    fettle_live::open_many_files();
+    fettle_live::stop_between_moments().context(UNHANDLED)?;
+    let memory = if args.memory { InMemory::LedBackAndCaught } else { InMemory::Kept };
+    let how = Undoing { memory, ..Undoing::within(patience) };
+    // Readers of JSON get some whatever there is to undo.
+    if pids.is_empty() && args.json {
+        crate::output::print(&format!("{}\n", json!({ "version": 1, "processes": [] })))?;
+    }
+    let (mut kept, mut failed) = (false, false);
+    for pid in pids {
+        let mut printed = Ok(());
+        let undone = undo_one(args, &folder, pid, how, &mut |pid, undone| {
+            kept |= undone.kept.is_some() || !undone.conflicts.is_empty();
+            if printed.is_ok() {
+                printed = print_undone(pid, undone, args.json);
+            }
+        });
+        printed?;
+        if let Err(error) = undone {
+            say!("fettle: {error:#}");
+            if args.json {
+                let value = json!({ "version": 1, "pid": pid, "error": format!("{error:#}") });
+                crate::output::print(&format!("{value}\n"))?;
+            }
+            failed = true;
+        }
+    }
+    Ok(match (failed, kept) {
+        (true, _) => ExitCode::from(2),
+        (false, true) => ExitCode::from(1),
+        (false, false) => ExitCode::SUCCESS,
+    })
+}
+
+fn undo_one(
+    args: &Args,
+    folder: &Path,
+    pid: i32,
+    how: Undoing<'_>,
+    done: &mut dyn FnMut(i32, &Undone),
+) -> anyhow::Result<()> {
+    if args.group {
+        let process = Process::open(pid)?;
+        let mut some = false;
+        fettle_tune::undo_group(folder, &process, how, &mut |pid, undone| {
+            some = true;
+            done(pid, undone);
+        })?;
+        if !some {
+            bail!(
+                "process {pid} and its relatives have not been changed by Fettle{}",
+                no_log(folder)
+            );
+        }
+        return Ok(());
+    }
+    let journal = match Journal::open(folder, pid)? {
+        // By `--all`, one that was forked from another may have been taken back with it.
+        None if args.all => return Ok(()),
+        None => match Process::open(pid) {
+            Ok(process) => fettle_tune::inherited_log(folder, &process)?,
+            Err(_) => None,
+        },
+        journal => journal,
+    };
+    let Some(journal) = journal else {
+        bail!(
+            "process {pid} has not been changed by Fettle, or all is taken back{}",
+            no_log(folder)
+        );
+    };
+    let undone = fettle_live::undo(journal, how)?;
+    done(pid, &undone);
+    if args.all {
+        for heir in undone.heirs {
+            if let Some(journal) = Journal::open(folder, heir)? {
+                done(heir, &fettle_live::undo(journal, how)?);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Who else may know of changes.
+fn no_log(folder: &Path) -> String {
+    format!(
+        " (there is no log of it in {}; those of another user or $XDG_CACHE_HOME are elsewhere)",
+        folder.display()
+    )
+}
+
+fn print_undone(pid: i32, undone: &Undone, as_json: bool) -> anyhow::Result<()> {
+    let stops: Vec<f64> = undone.stops.iter().map(|stop| milliseconds(*stop)).collect();
+    if as_json {
+        let conflicts: Vec<String> = undone.conflicts.iter().map(ToString::to_string).collect();
+        let value = json!({
+            "version": 1, "pid": pid, "gone": undone.gone, "restored": undone.restored,
+            "closed": undone.closed, "conflicts": conflicts, "freed": undone.freed,
+            "heirs": undone.heirs, "changed": undone.changed,
+            "kept": undone.kept.as_ref().map(|(bytes, _)| bytes),
+            "why_kept": undone.kept.as_ref().map(|(_, why)| why), "stops_ms": stops,
+        });
+        return crate::output::print(&format!("{value}\n"));
+    }
+    let mut text = match undone.gone {
+        true => format!("{pid}: it has ended, or runs another program; nothing to revert\n"),
+        false => format!(
+            "{pid}: {} places have their original bytes; {} kB of rewritten text freed; {} pauses, \
+             the longest {:.2} ms\n",
+            undone.restored,
+            undone.freed / 1000,
+            stops.len(),
+            stops.iter().copied().fold(0.0, f64::max)
+        ),
+    };
+    if let Some((bytes, why)) = &undone.kept {
+        let kilobytes = bytes / 1000;
+        text.push_str(&format!(
+            "{pid}: {kilobytes} kB of rewritten text stay mapped: {why}. It is no longer entered; \
+             `fettle undo {pid}` frees it when nothing leads to it\n"
+        ));
+    }
+    if undone.changed > 0 {
+        let changed = undone.changed;
+        text.push_str(&format!(
+            "{pid}: {changed} words of its memory lead to the original instead\n"
+        ));
+    }
+    if !undone.heirs.is_empty() {
+        let pids: Vec<String> = undone.heirs.iter().map(ToString::to_string).collect();
+        text.push_str(&format!(
+            "{pid}: processes that it forked inherited the patches: {}; `fettle undo --group` \
+             reverts those, too\n",
+            pids.join(", ")
+        ));
+    }
+    if undone.closed > 0 {
+        let closed = undone.closed;
+        text.push_str(&format!(
+            "{pid}: {closed} places are gone with libraries that were closed\n"
+        ));
+    }
+    for at in &undone.conflicts {
+        text.push_str(&format!("{pid}: somebody else has changed {at} since; it stays so\n"));
+    }
+    crate::output::print(&text)
+}
