@@ -210,7 +210,7 @@ pub enum LiveError {
     },
 
     /// A process that runs, but of a kind that cannot be changed.
-    #[error("process {pid} stays as it is: {why}")]
+    #[error("process {pid} is left unmodified: {why}")]
     Unattachable {
         /// The process.
         pid: i32,
@@ -261,6 +261,14 @@ impl LiveError {
     pub fn is_taken(&self) -> bool {
         let exists = |source: &io::Error| source.raw_os_error() == Some(libc::EEXIST);
         matches!(self, LiveError::Remote { source, .. } if exists(source))
+    }
+
+    /// Why a process is left unmodified, where the process is named already.
+    pub fn reason(&self) -> String {
+        match self {
+            LiveError::Unattachable { why, .. } => why.clone(),
+            _ => self.to_string(),
+        }
     }
 
     pub(crate) fn os(action: &'static str) -> LiveError {

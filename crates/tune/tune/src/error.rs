@@ -35,7 +35,7 @@ pub enum TuneError {
     Trace(#[from] fettle_trace::Error),
     /// Its loader is at work, or was when the process was stopped.
     #[error(
-        "process {pid} is left as it is: its loader's list of libraries cannot be read (it may be \
+        "process {pid} is left unmodified: its loader's list of libraries cannot be read (it may be \
          changing)"
     )]
     Loading {
@@ -43,13 +43,13 @@ pub enum TuneError {
         pid: i32,
     },
     /// The loader's list has no C library of ours: perhaps not yet.
-    #[error("process {pid} is left as it is: it has no C library that Fettle knows")]
+    #[error("process {pid} is left unmodified: it has no C library that Fettle knows")]
     NoCLibrary {
         /// The process.
         pid: i32,
     },
     /// The command that tells of its work did not.
-    #[error("process {pid} is left as it is: --work-counter {command}: {why}")]
+    #[error("process {pid} is left unmodified: --work-counter {command}: {why}")]
     Work {
         /// The process.
         pid: i32,
@@ -59,11 +59,27 @@ pub enum TuneError {
         why: String,
     },
     /// The process is of a kind that cannot be changed.
-    #[error("process {pid} is left as it is: {why}")]
+    #[error("process {pid} is left unmodified: {why}")]
     Unfit {
         /// The process.
         pid: i32,
         /// Why.
         why: String,
     },
+}
+
+impl TuneError {
+    /// Why the process is left unmodified, where the process is named already.
+    pub fn reason(&self) -> String {
+        match self {
+            TuneError::Live(error) => error.reason(),
+            TuneError::Loading { .. } => {
+                "its loader's list of libraries cannot be read (it may be changing)".to_owned()
+            }
+            TuneError::NoCLibrary { .. } => "it has no C library that Fettle knows".to_owned(),
+            TuneError::Work { command, why, .. } => format!("--work-counter {command}: {why}"),
+            TuneError::Unfit { why, .. } => why.clone(),
+            _ => self.to_string(),
+        }
+    }
 }

@@ -3,8 +3,6 @@
 //! All have the same code at the same addresses, so a count of one holds for all, and rewritten text that is
 //! made once fits all. Children of a patched process inherit its patches over fork (`fettle_live::forked`).
 
-use std::fmt::Display;
-
 use fettle_live::{Mapping, Member, Process, members_of};
 
 use crate::error::TuneError;
@@ -51,7 +49,7 @@ impl<'a> ProcessGroup<'a> {
                 Err(_) if fettle_live::start_time(relative.pid) != Some(relative.start_time) => {}
                 Err(_) if fettle_live::has_ended(relative.pid) => {}
                 Err(_) if fettle_live::is_followed(relative.pid) => {}
-                Err(error) => self.left.push((relative.pid, why(relative.pid, &error))),
+                Err(error) => self.left.push((relative.pid, error.reason())),
             }
         }
         self.others.len() - before
@@ -81,7 +79,7 @@ impl<'a> ProcessGroup<'a> {
                     Ok(()) => {}
                     Err(error) if pid == lead => return Err(error),
                     Err(_) if !process.is_same() => {}
-                    Err(error) => left.push((pid, why(pid, &error))),
+                    Err(error) => left.push((pid, error.reason())),
                 }
             }
             self.others.retain(|p| !left.iter().any(|(pid, _)| *pid == p.pid()));
@@ -157,12 +155,4 @@ impl<'a> ProcessGroup<'a> {
         }
         Some(self.all().into_iter().filter_map(|r| r.io_calls()).sum())
     }
-}
-
-/// Why a process is left out, for who says himself that it is, and of which.
-fn why(pid: i32, error: &dyn Display) -> String {
-    let text = error.to_string();
-    let known =
-        ["stays as it is: ", "is left as it is: "].map(|end| format!("process {pid} {end}"));
-    known.iter().find_map(|known| text.strip_prefix(known)).map_or(text.clone(), str::to_owned)
 }
