@@ -14,6 +14,7 @@ use fettle_abi::locks::FUNCTIONS;
 use fettle_abi::ring::Policy;
 use fettle_code::{Depth, Mode};
 use fettle_live::{ExitStatus, LiveError};
+use fettle_record::ahead::Preparing;
 use fettle_record::record::Watch;
 use fettle_record::session::Progress;
 use fettle_record::unmet::Unmet;
@@ -22,6 +23,7 @@ use fettle_record::{
     Pattern, RecordError, Remote, Target,
 };
 use fettle_relay::News;
+use fettle_report::render::count;
 use fettle_trace::{Manifest, ProbeMode};
 use serde_json::json;
 
@@ -434,6 +436,32 @@ fn show_progress(now: Progress) {
     output::show_again(format_args!("fettle: {} threads, {} records", now.threads, now.records));
 }
 
+/// Shows how far new code is that takes long to make: in one line, again and again, or once where there is
+/// no terminal.
+fn show_preparing(now: Option<Preparing<'_>>) {
+    let terminal = std::io::stderr().is_terminal();
+    let Some(now) = now else {
+        if terminal {
+            output::show_again(format_args!(""));
+        }
+        return;
+    };
+    let path = now.path.display();
+    let others = match now.files {
+        0 | 1 => String::new(),
+        files => format!(" and {}", plural(files as u64 - 1, "other file", "other files")),
+    };
+    let far = match now.functions {
+        (_, 0) => String::new(),
+        (done, all) => format!(": {} of {} functions", count(done as u64), count(all as u64)),
+    };
+    match terminal {
+        true => output::show_again(format_args!("fettle: rewriting {path}{far}{others}")),
+        false if now.first => say!("fettle: rewriting {path}{others}, which takes a while"),
+        false => {}
+    }
+}
+
 /// What is asked for, of a program or process that goes by `name`.
 pub(crate) fn options(
     args: &Args,
@@ -493,6 +521,7 @@ pub(crate) fn options(
             (Some(path), _) => Some(path.clone()),
             (None, _) => fettle_record::cache::default_path(),
         },
+        tell: (!args.quiet && !args.json).then_some(show_preparing),
     })
 }
 

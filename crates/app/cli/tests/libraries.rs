@@ -156,7 +156,13 @@ fn a_program_with_another_root() {
         fs::create_dir_all(copy.parent().unwrap()).unwrap();
         fs::copy(file, copy).unwrap();
     }
-    bench.same(&["*"], 6, &["/usr/sbin/chroot", root.to_str().unwrap(), "/bin/ls", "-la", "/"]);
+    let command = ["/usr/sbin/chroot", root.to_str().unwrap(), "/bin/ls", "-la", "/"];
+    bench.same(&["*"], 6, &command);
+    // All of them run with probes, also those that only the other root has.
+    let (_, json) = bench.recorded("count", &["*"], &command);
+    let lifted = json["modules"].as_array().unwrap().iter();
+    let lifted: u64 = lifted.map(|module| module["functions_lifted"].as_u64().unwrap()).sum();
+    assert_eq!(json["functions_lifted"].as_u64(), Some(lifted), "{json}");
 }
 
 #[test]

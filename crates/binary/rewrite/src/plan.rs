@@ -1,5 +1,7 @@
 //! Plans: new code for an image's functions, with everything still relative.
 
+use std::sync::atomic::AtomicUsize;
+
 use fettle_code::{Mode, PartUnwind, PlannedTable, Pointers, Probing};
 use fettle_image::LinkAddr;
 use fettle_lift::edges::{Edge, Place};
@@ -26,6 +28,8 @@ pub struct PlanOptions<'a> {
     /// Whether [`PlannedFunction::crossings`] are wanted: only who changes a running process asks for
     /// them, and they take a tenth of the time.
     pub crossings: bool,
+    /// Where it is counted how many functions are done, for somebody who waits.
+    pub done: Option<&'a AtomicUsize>,
 }
 
 impl<'a> PlanOptions<'a> {
@@ -38,6 +42,7 @@ impl<'a> PlanOptions<'a> {
             placement: None,
             pointers: Pointers::Kept,
             crossings: false,
+            done: None,
         }
     }
 }

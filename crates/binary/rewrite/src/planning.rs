@@ -1,6 +1,7 @@
 //! Planning: every function of an image is emitted, checked, and put into one plan.
 
 use std::ops::Range;
+use std::sync::atomic::Ordering;
 
 use fettle_check::{CheckError, Checker, Claim};
 use fettle_code::{
@@ -147,6 +148,9 @@ fn put_together(
     for from in (0..all).step_by(batch) {
         let done = std::mem::take(&mut made);
         let functions = from..all.min(from + batch);
+        if let Some(done) = options.done {
+            done.store(from, Ordering::Relaxed);
+        }
         ((), made) = rayon::join(|| assembly.add(done), || make(functions));
     }
     assembly.add(made);

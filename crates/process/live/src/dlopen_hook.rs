@@ -389,6 +389,13 @@ pub(crate) struct Asked {
     of_request: Vec<Option<usize>>,
 }
 
+impl Asked {
+    /// Whether there is anything to do in the process.
+    pub(crate) fn has_calls(&self) -> bool {
+        !self.calls.is_empty()
+    }
+}
+
 /// A word of shared memory that says whether the thread that set it lives. When the thread ends,
 /// however it ends, the kernel sets bit 30 of it before it lets go of what the thread traces: for
 /// the kernel the word is a lock that its owner never gave back (see `set_robust_list(2)`).

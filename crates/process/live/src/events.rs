@@ -16,7 +16,7 @@ use crate::dlopen_hook::{Asked, DlopenHook, HookStop, Request};
 use crate::error::LiveError;
 use crate::exit_status::ExitStatus;
 use crate::follower::Ask;
-use crate::inject::{self, Injection};
+use crate::inject::Injection;
 use crate::launch::{self, Failure, Launch, Started};
 use crate::maps::{self, LiveAddr};
 use crate::memory::Memory;
@@ -46,6 +46,12 @@ pub trait Session {
     /// A process has exec'ed. What is answered is injected; `None` leaves it as it is. Other
     /// threads that the process had have ended, and so has its old memory.
     fn exec(&mut self, stop: &ExecStop<'_>) -> Option<Injection>;
+
+    /// Whether [`Session::exec`] can answer for this process at once. Asked before that, and again now and
+    /// then as long as it cannot: the process stands still, all others go on.
+    fn is_prepared(&mut self, _stop: &ExecStop<'_>) -> bool {
+        true
+    }
 
     /// What became of an injection. On an error everything was reverted and the process runs
     /// uninstrumented. Called with an error, and without [`Session::exec`] before it, when the
@@ -101,6 +107,12 @@ pub trait Session {
     /// The dlopen hook, if the process has one, whose knocking threads stand at `at`.
     fn door(&mut self, _pid: i32, _at: LiveAddr) -> Option<DlopenHook> {
         None
+    }
+
+    /// Whether [`Session::knocked`] can answer this thread at once. Asked before that, and again now and then
+    /// as long as it cannot: the thread stands still, all others go on.
+    fn can_answer(&mut self, _stop: &HookStop) -> bool {
+        true
     }
 
     /// A thread has reported at its process's dlopen hook, or has done what it was asked to do there:
@@ -212,6 +224,18 @@ impl Task {
     }
 }
 
+/// Where a thread is held until the session can answer for it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Held {
+    /// Its process has executed a program, and has nothing injected yet.
+    Exec,
+    /// At the dlopen hook, about to be given this signal.
+    Hook {
+        /// The signal.
+        signal: i32,
+    },
+}
+
 /// The parent of a thread that has yet to show up.
 #[derive(Clone, Copy)]
 pub(crate) struct Parent {
@@ -230,7 +254,7 @@ struct Early {
 pub(crate) struct Tracer<'a> {
     /// `None` if the first process ran already: it is not ours, so that it gets no signals from us,
     /// and runs on in the end.
-    launch: Option<&'a Launch>,
+    pub(crate) launch: Option<&'a Launch>,
     pub(crate) session: &'a mut dyn Session,
     options: RunOptions<'a>,
     /// When the session is told the time.
@@ -245,8 +269,12 @@ pub(crate) struct Tracer<'a> {
     first_untraced: bool,
     /// With the gs base that each is to have.
     pub(crate) expected: HashMap<i32, Option<u64>>,
+    /// Threads that stand still until the session can answer.
+    pub(crate) held: HashMap<i32, Held>,
+    /// When it is asked again.
+    pub(crate) ask_again: Instant,
     /// What threads have been asked at their process's dlopen hook.
-    asked: HashMap<i32, Asked>,
+    pub(crate) asked: HashMap<i32, Asked>,
     /// Threads that are about to make one that traces their process, by process. Each stands before that until
     /// all others have been let go of.
     pub(crate) leaving: HashMap<i32, i32>,
@@ -260,7 +288,7 @@ pub(crate) struct Tracer<'a> {
     /// Whether the session knows who outlives the launched process.
     outlived: bool,
     /// When set, every thread that stops is let go. The time is when to give up waiting for them.
-    detaching: Option<Instant>,
+    pub(crate) detaching: Option<Instant>,
     /// What others want of the process that ran already; when they are gone, all is let go.
     pub(crate) asks: Option<Receiver<Ask>>,
     /// While threads of a process are paused that ran already, and that nobody else waits for.
@@ -326,6 +354,8 @@ impl<'a> Tracer<'a> {
             adopted: HashSet::new(),
             first_untraced: false,
             expected: HashMap::new(),
+            held: HashMap::new(),
+            ask_again: Instant::now(),
             asked: HashMap::new(),
             leaving: HashMap::new(),
             first,
@@ -373,6 +403,7 @@ impl<'a> Tracer<'a> {
             self.next_tick = now + self.options.period;
             self.session.tick();
         }
+        self.go_on_with_held(now);
         Ok(true)
     }
 
@@ -602,15 +633,13 @@ impl<'a> Tracer<'a> {
             .collect();
         for tid in swallowed {
             self.tasks.remove(&tid);
+            self.held.remove(&tid);
             self.session.thread_exit(pid, tid);
         }
         if privileges::are_missing(pid) && self.let_go_privileged(pid) {
             return;
         }
-        if self.detaching.is_none() {
-            self.inject(pid);
-        }
-        self.resume(pid, 0);
+        self.at_exec(pid);
     }
 
     /// Lets go of a process that should have gained privileges by its exec; false if that fails.
@@ -630,22 +659,6 @@ impl<'a> Tracer<'a> {
     pub(crate) fn let_go_of(&mut self, pid: i32) {
         self.first_untraced |= self.launch.is_some() && pid == self.first;
         self.session.left(pid);
-    }
-
-    /// A thread is about to be given a signal of dlopen hooks: by somebody, or by itself at one.
-    fn perhaps_knocked(&mut self, pid: i32, tid: i32, signal: i32) {
-        let at = ptrace::registers(tid).map(|registers| LiveAddr(registers.rip));
-        let door = at.ok().and_then(|at| self.session.door(pid, at));
-        let Some(door) = door else { return self.resume(tid, signal) };
-        let asked = self.asked.remove(&tid);
-        if self.detaching.is_none()
-            && let Err(error) = self.answer(pid, tid, &door, asked)
-        {
-            // Most likely it is gone; if not, an empty table sends it on its way.
-            let _ = Memory::open(pid).map(|m| m.write(door.table, &DlopenHook::empty_table()));
-            self.session.injected(pid, Err(error));
-        }
-        self.resume(tid, 0);
     }
 
     /// Whether a signal that a thread is about to be given is nobody's business but the program's.
@@ -669,40 +682,6 @@ impl<'a> Tracer<'a> {
         match ptrace::set_registers(tid, &registers) {
             Ok(()) => self.resume(tid, 0),
             Err(_) => self.resume(tid, signal),
-        }
-    }
-
-    fn answer(
-        &mut self,
-        pid: i32,
-        tid: i32,
-        door: &DlopenHook,
-        asked: Option<Asked>,
-    ) -> Result<(), LiveError> {
-        let stop = HookStop::look(pid, tid)?;
-        let done = asked.map(|asked| stop.answers(door, &asked)).transpose()?;
-        let requests = self.session.knocked(&stop, done);
-        if !requests.is_empty() {
-            let asked = stop.ask(door, &requests)?;
-            self.asked.insert(tid, asked);
-        }
-        Ok(())
-    }
-
-    fn inject(&mut self, pid: i32) {
-        let stop = match ExecStop::look(pid) {
-            Ok(stop) => stop,
-            Err(error) => return self.session.injected(pid, Err(error)),
-        };
-        if let Some(injection) = self.session.exec(&stop) {
-            let result = inject::apply(&stop, &injection, TRACE);
-            self.session.injected(pid, result);
-        }
-        if let Some(task) = self.tasks.get_mut(&pid) {
-            task.stops_at_calls = false;
-        }
-        if self.launch.is_some() && self.session.looks_for_leaks(&stop) {
-            self.watch_system_calls(pid, TRACE);
         }
     }
 
@@ -747,6 +726,7 @@ impl<'a> Tracer<'a> {
     /// Tells the session of an end.
     fn bury(&mut self, tid: i32, what: What, cpu: Duration) {
         self.asked.remove(&tid);
+        self.held.remove(&tid);
         let Some(Task { pid, .. }) = self.tasks.remove(&tid) else { return };
         self.perhaps_left(pid);
         if tid != pid {

@@ -43,6 +43,7 @@ mod follower;
 mod forked;
 mod give_file;
 mod growth;
+mod held;
 mod inject;
 mod journal;
 mod launch;

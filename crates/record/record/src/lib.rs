@@ -4,6 +4,7 @@
 //! `exec`, gives every thread a slot of shared memory, and empties the slots' rings into the
 //! trace while the program runs.
 
+pub mod ahead;
 pub mod arguments;
 pub mod beside;
 pub mod cache;

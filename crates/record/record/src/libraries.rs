@@ -320,6 +320,28 @@ impl Libraries {
         Ok(zeros)
     }
 
+    /// Begins to make new code for the libraries that a thread at its hook reports. Whether all of
+    /// it is there, so that [`Libraries::knocked`] waits for nothing.
+    pub fn is_ready(&mut self, space: &Space, modules: &mut Modules, stop: &HookStop) -> bool {
+        let listed = space.list(stop).unwrap_or_default();
+        let fresh = listed.iter().filter(|l| !space.known.contains_key(&l.link_map));
+        let fresh: Vec<&Listed> = fresh.collect();
+        if fresh.is_empty() {
+            return true;
+        }
+        let Ok(maps) = stop.maps() else { return true };
+        let mut ready = true;
+        for new in fresh {
+            let path = mapping_of(new, &maps).and_then(|mapping| mapping.path.as_deref());
+            let Some(path) = path.filter(|path| self.wants(path)) else { continue };
+            if let Ok(Some(file)) = space.file_of(new, path, stop, &maps) {
+                // All of them begin.
+                ready &= modules.begin(path, &file);
+            }
+        }
+        ready
+    }
+
     /// A thread has knocked: takes in what became of our requests, if there were any, and what
     /// the loader's list says now; gives the next requests.
     pub fn knocked(
@@ -741,16 +763,14 @@ impl Space {
         };
     }
 
-    /// Finds room for a library's new code. `None` for what is no library.
-    fn place(
+    /// Where the file of a new library can be read. `None` for what is no library.
+    fn file_of(
         &self,
         new: &Listed,
         path: &Path,
-        modules: &mut Modules,
         stop: &HookStop,
         maps: &[Mapping],
-        taken: &mut Vec<(u64, u64)>,
-    ) -> Result<Option<Candidate>, String> {
+    ) -> Result<Option<PathBuf>, String> {
         let name = path.file_name().unwrap_or_default().as_bytes();
         if new.base == 0 || name.starts_with(b"ld-linux") || name.starts_with(b"ld-musl") {
             return Ok(None);
@@ -763,7 +783,20 @@ impl Space {
         }
         let mapping = mapping_of(new, maps).filter(|mapping| !mapping.deleted);
         let file = mapping.and_then(|mapping| mapped_file(stop.pid, mapping));
-        let file = file.ok_or("its file has been replaced since it was loaded")?;
+        file.map(Some).ok_or_else(|| "its file has been replaced since it was loaded".to_owned())
+    }
+
+    /// Finds room for a library's new code. `None` for what is no library.
+    fn place(
+        &self,
+        new: &Listed,
+        path: &Path,
+        modules: &mut Modules,
+        stop: &HookStop,
+        maps: &[Mapping],
+        taken: &mut Vec<(u64, u64)>,
+    ) -> Result<Option<Candidate>, String> {
+        let Some(file) = self.file_of(new, path, stop, maps)? else { return Ok(None) };
         let module = modules.get(path, &file).map_err(|e| e.to_string())?;
         let plan = &modules.all()[module].plan;
         if plan.functions.is_empty() {

@@ -8,6 +8,7 @@ use std::os::fd::{FromRawFd, OwnedFd};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use fettle_code::{Depth, Mode, OwnProbe, Probing};
@@ -16,6 +17,7 @@ use fettle_lift::{Function, Placement, SkipReason};
 use fettle_live::LiveAddr;
 use fettle_rewrite::{LinkParameters, Linked, Plan, PlanOptions};
 
+use crate::ahead::{Ahead, Far, TellPreparing};
 use crate::arguments::{self, ArgumentRequest, Recorded};
 use crate::cache::{Plans, Wanted};
 use crate::room::{AddressSpace, find_room, raised_heap};
@@ -185,6 +187,8 @@ pub struct ModuleOptions {
     pub crossings: bool,
     /// Plans of earlier recordings.
     pub cache: Option<Plans>,
+    /// Who is told of files whose new code takes long.
+    pub tell: Option<TellPreparing>,
 }
 
 /// Where the probes of a module find what is theirs in a thread's slot.
@@ -209,7 +213,8 @@ impl SlotOffsets {
 
 /// All modules of a session.
 pub struct Modules {
-    options: ModuleOptions,
+    options: Arc<ModuleOptions>,
+    ahead: Ahead,
     by_file: HashMap<FileId, Result<usize, String>>,
     all: Vec<Module>,
     functions: u32,
@@ -223,10 +228,18 @@ pub struct Modules {
 pub struct Work {
     /// Bytes of original code.
     pub code_bytes: u64,
-    /// Wall-clock seconds.
+    /// Wall-clock seconds, of each file by itself.
     pub seconds: f64,
     /// Files that needed none of it: their plans were kept from earlier.
     pub from_cache: u32,
+}
+
+impl Work {
+    fn add(&mut self, more: Work) {
+        self.code_bytes += more.code_bytes;
+        self.seconds += more.seconds;
+        self.from_cache += more.from_cache;
+    }
 }
 
 /// Reads and parses the image at `path`, with the symbols of a separate debug file if there is
@@ -249,8 +262,13 @@ struct Opened {
 impl Opened {
     /// The image of the file that goes by `path`, read through `open_at`.
     fn open(path: &Path, open_at: &Path) -> Result<Opened, ModuleError> {
+        Opened::of(File::open(open_at), path, open_at)
+    }
+
+    /// As [`Opened::open`], where the file was opened already.
+    fn of(file: io::Result<File>, path: &Path, open_at: &Path) -> Result<Opened, ModuleError> {
         let read = |error| ModuleError::Read { path: path.to_owned(), error };
-        let file = File::open(open_at).map_err(read)?;
+        let file = file.map_err(read)?;
         // SAFETY: the map is private to us; a file that shrinks while it is mapped would fault, as it
         // would for the program that runs from it.
         let map = unsafe { memmap2::Mmap::map(&file) }.map_err(read)?;
@@ -272,6 +290,84 @@ impl Opened {
         }
         let (image, debug_file) = with_debug_file(image, open_at);
         Ok(Opened { image, file, debug_file })
+    }
+}
+
+/// New code for a file, with what it was made of.
+pub(crate) struct Made {
+    image: Image,
+    plan: Arc<Plan>,
+    arguments: Recorded,
+    work: Work,
+}
+
+impl Made {
+    /// New code for a file, as it was kept or made anew, and what it records of arguments.
+    fn of(opened: Opened, options: &ModuleOptions, far: &Far) -> Made {
+        // Whoever adds an option says here whether plans depend on it.
+        let ModuleOptions {
+            mode,
+            depth,
+            selection,
+            own,
+            arguments,
+            shuffle,
+            crossings,
+            cache,
+            functions: _,
+            counters: _,
+            ring_bytes: _,
+            accumulators_at: _,
+            counters_at: _,
+            tell: _,
+        } = options;
+        let Opened { image, file, debug_file } = opened;
+        // What functions take is said by debug information, wherever that is, and a probe of the
+        // user's own changes all the time.
+        let cache =
+            cache.as_ref().filter(|_| arguments.is_empty() && own.is_none() && shuffle.is_none());
+        let wanted = Wanted {
+            file,
+            build_id: image.build_id().unwrap_or_default().to_vec(),
+            debug_file,
+            mode: *mode,
+            depth: *depth,
+            selection: selection.clone(),
+            crossings: *crossings,
+        };
+        let key = cache.as_ref().map(|c| c.key(&wanted));
+        if let (Some(cache), Some(key)) = (&cache, &key)
+            && let Some(plan) = cache.get(key)
+        {
+            let work = Work { from_cache: 1, ..Work::default() };
+            return Made { image, plan: Arc::new(plan), arguments: Recorded::default(), work };
+        }
+        let begin = Instant::now();
+        let lifted = fettle_lift::lift(&image);
+        far.all.store(lifted.functions.len(), Ordering::Relaxed);
+        let select = |f: &Function| selection.wants(&image, f) && !must_stay(&image, f);
+        let arguments = arguments::recorded(&image, &lifted.functions, arguments);
+        let probes = Probing {
+            mode: *mode,
+            depth: *depth,
+            arguments: Cow::Borrowed(&arguments.classes),
+            own: own.as_ref(),
+        };
+        let shuffled = shuffle.map(|seed| Placement::shuffled(&lifted.functions, seed));
+        let options = PlanOptions {
+            select: &select,
+            placement: shuffled.as_ref(),
+            crossings: *crossings,
+            done: Some(&far.done),
+            ..PlanOptions::new(probes)
+        };
+        let plan = Arc::new(fettle_rewrite::plan(&image, &lifted, options));
+        let seconds = begin.elapsed().as_secs_f64();
+        let work = Work { code_bytes: lifted.code_bytes, seconds, from_cache: 0 };
+        if let (Some(cache), Some(key)) = (cache, key) {
+            cache.put(key, wanted, plan.clone());
+        }
+        Made { image, plan, arguments, work }
     }
 }
 
@@ -299,7 +395,8 @@ impl Modules {
     /// None yet.
     pub fn new(options: ModuleOptions) -> Modules {
         Modules {
-            options,
+            ahead: Ahead::new(options.tell),
+            options: Arc::new(options),
             by_file: HashMap::new(),
             all: Vec::new(),
             functions: 0,
@@ -325,7 +422,7 @@ impl Modules {
 
     /// What probes do in a module.
     pub fn probing<'a>(&'a self, recorded: &'a Recorded) -> Probing<'a> {
-        let ModuleOptions { mode, depth, own, .. } = &self.options;
+        let ModuleOptions { mode, depth, own, .. } = &*self.options;
         let arguments = Cow::Borrowed(&recorded.classes);
         Probing { mode: *mode, depth: *depth, arguments, own: own.as_ref() }
     }
@@ -358,7 +455,7 @@ impl Modules {
         if let Some(known) = self.by_file.get(&file) {
             return known.clone().map_err(ModuleError::Again);
         }
-        let made = self.make(path, open_at);
+        let made = self.make(file, path, open_at);
         self.by_file.insert(file, made.as_ref().map(|i| *i).map_err(ToString::to_string));
         made
     }
@@ -392,10 +489,35 @@ impl Modules {
         Ok(module)
     }
 
-    fn make(&mut self, path: &Path, open_at: &Path) -> Result<usize, ModuleError> {
-        let opened = Opened::open(path, open_at)?;
-        let (plan, arguments) = self.plan(&opened);
-        self.add(path, opened.image, plan, arguments)
+    /// Begins to make new code for a file, unless there is such: who asks for that later waits less.
+    /// Whether nobody has to wait for it, whatever [`Modules::get`] says.
+    pub fn begin(&mut self, path: &Path, open_at: &Path) -> bool {
+        let Ok(file) = FileId::of(open_at) else { return true };
+        if self.by_file.contains_key(&file) {
+            return true;
+        }
+        self.begin_file(file, path, open_at);
+        self.ahead.is_ready(file)
+    }
+
+    fn begin_file(&mut self, file: FileId, path: &Path, open_at: &Path) {
+        let options = self.options.clone();
+        let of_job = path.to_owned();
+        // Who has it open may be gone when its turn comes.
+        let opened = File::open(open_at);
+        let open_at = open_at.to_owned();
+        let make = move |far: &Far| {
+            let opened = Opened::of(opened, &of_job, &open_at)?;
+            Ok(Made::of(opened, &options, far))
+        };
+        self.ahead.begin(file, path, make);
+    }
+
+    fn make(&mut self, file: FileId, path: &Path, open_at: &Path) -> Result<usize, ModuleError> {
+        self.begin_file(file, path, open_at);
+        let made = self.ahead.take(file).expect("it has begun")?;
+        self.work.add(made.work);
+        self.add(path, made.image, made.plan, made.arguments)
     }
 
     /// Takes in a module with its new code, and what that records of arguments. Its functions and
@@ -429,71 +551,6 @@ impl Modules {
             linked: HashMap::new(),
         });
         Ok(self.all.len() - 1)
-    }
-
-    /// New code for a file, as it was kept or made anew, and what it records of arguments.
-    fn plan(&mut self, opened: &Opened) -> (Arc<Plan>, Recorded) {
-        // Whoever adds an option says here whether plans depend on it.
-        let ModuleOptions {
-            mode,
-            depth,
-            selection,
-            own,
-            arguments,
-            shuffle,
-            crossings,
-            cache,
-            functions: _,
-            counters: _,
-            ring_bytes: _,
-            accumulators_at: _,
-            counters_at: _,
-        } = &mut self.options;
-        let Opened { image, file, debug_file } = opened;
-        // What functions take is said by debug information, wherever that is, and a probe of the
-        // user's own changes all the time.
-        let mut cache =
-            cache.as_mut().filter(|_| arguments.is_empty() && own.is_none() && shuffle.is_none());
-        let wanted = Wanted {
-            file: file.clone(),
-            build_id: image.build_id().unwrap_or_default().to_vec(),
-            debug_file: debug_file.clone(),
-            mode: *mode,
-            depth: *depth,
-            selection: selection.clone(),
-            crossings: *crossings,
-        };
-        let key = cache.as_ref().map(|c| c.key(&wanted));
-        if let (Some(cache), Some(key)) = (&cache, &key)
-            && let Some(plan) = cache.get(key)
-        {
-            self.work.from_cache += 1;
-            return (Arc::new(plan), Recorded::default());
-        }
-        let begin = Instant::now();
-        let lifted = fettle_lift::lift(image);
-        let select = |f: &Function| selection.wants(image, f) && !must_stay(image, f);
-        let arguments = arguments::recorded(image, &lifted.functions, arguments);
-        let probes = Probing {
-            mode: *mode,
-            depth: *depth,
-            arguments: Cow::Borrowed(&arguments.classes),
-            own: own.as_ref(),
-        };
-        let shuffled = shuffle.map(|seed| Placement::shuffled(&lifted.functions, seed));
-        let options = PlanOptions {
-            select: &select,
-            placement: shuffled.as_ref(),
-            crossings: *crossings,
-            ..PlanOptions::new(probes)
-        };
-        let plan = Arc::new(fettle_rewrite::plan(image, &lifted, options));
-        self.work.seconds += begin.elapsed().as_secs_f64();
-        self.work.code_bytes += lifted.code_bytes;
-        if let (Some(cache), Some(key)) = (&mut cache, key) {
-            cache.put(key, wanted, plan.clone());
-        }
-        (plan, arguments)
     }
 
     /// Where the heap of a program that has not run yet is to begin, so that a module's new code has its

@@ -17,6 +17,7 @@ use fettle_trace::{
 
 use fettle_kernel_events::{Capture, KernelError};
 
+use crate::ahead::TellPreparing;
 use crate::arguments::ArgumentRequest;
 use crate::cache::{Plans, folder::DEFAULT_LIMIT};
 use crate::ending::Ending;
@@ -72,6 +73,8 @@ pub struct Options {
     pub outliving: Outliving,
     /// Where rewritten code is kept for later recordings; `None` for nowhere.
     pub cache: Option<PathBuf>,
+    /// Who is told of files whose new code takes longer than a second.
+    pub tell: Option<TellPreparing>,
 }
 
 impl Options {
@@ -107,6 +110,7 @@ impl Options {
             shuffle: self.shuffle,
             crossings,
             cache: self.cache.as_deref().and_then(|path| Plans::open(path, DEFAULT_LIMIT)),
+            tell: self.tell,
         })
     }
 }

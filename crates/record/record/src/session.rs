@@ -817,6 +817,11 @@ fn load_bias(image: &Image, entry: LiveAddr) -> u64 {
 }
 
 impl Session for Recorder<'_> {
+    fn is_prepared(&mut self, stop: &ExecStop<'_>) -> bool {
+        let exe = format!("/proc/{}/exe", stop.pid);
+        stop.compat || self.modules.begin(&stop.executable, Path::new(&exe))
+    }
+
     fn exec(&mut self, stop: &ExecStop<'_>) -> Option<Injection> {
         // At the first; all others have been begotten by it.
         if self.switches.is_none() {
@@ -971,6 +976,11 @@ impl Session for Recorder<'_> {
     fn door(&mut self, pid: i32, at: LiveAddr) -> Option<DlopenHook> {
         self.open_door(pid);
         self.processes.get(&pid)?.space.as_ref()?.door(at)
+    }
+
+    fn can_answer(&mut self, stop: &HookStop) -> bool {
+        let space = self.processes.get(&stop.pid).and_then(|p| p.space.as_ref());
+        space.is_none_or(|space| self.libraries.is_ready(space, &mut self.modules, stop))
     }
 
     fn knocked(

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::path::Path;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 
 use fettle_code::{Depth, Mode};
@@ -69,7 +69,7 @@ pub struct Plans {
     folder: Arc<Folder>,
     build: [u8; 32],
     /// Writes under way.
-    writers: Vec<JoinHandle<()>>,
+    writers: Mutex<Vec<JoinHandle<()>>>,
 }
 
 impl Plans {
@@ -80,7 +80,7 @@ impl Plans {
 
     fn of_build(path: &Path, limit: u64, build: [u8; 32]) -> Option<Plans> {
         let folder = Arc::new(Folder::create(path, limit).ok()?);
-        Some(Plans { folder, build, writers: Vec::new() })
+        Some(Plans { folder, build, writers: Mutex::default() })
     }
 
     /// The key of what is wanted.
@@ -95,7 +95,7 @@ impl Plans {
     }
 
     /// Keeps a plan, in the background: the program that waits for it need not wait for the disk.
-    pub fn put(&mut self, key: Key, wanted: Wanted, plan: Arc<Plan>) {
+    pub fn put(&self, key: Key, wanted: Wanted, plan: Arc<Plan>) {
         let (folder, build) = (self.folder.clone(), self.build);
         let write = move || {
             // The file may have changed while it was lifted.
@@ -107,14 +107,16 @@ impl Plans {
                 let _ = folder.put(&key, &bytes);
             }
         };
-        self.writers.retain(|w| !w.is_finished());
-        self.writers.extend(std::thread::Builder::new().spawn(write));
+        let mut writers = self.writers.lock().unwrap_or_else(PoisonError::into_inner);
+        writers.retain(|w| !w.is_finished());
+        writers.extend(std::thread::Builder::new().spawn(write));
     }
 }
 
 impl Drop for Plans {
     fn drop(&mut self) {
-        for writer in self.writers.drain(..) {
+        let writers = self.writers.get_mut().unwrap_or_else(PoisonError::into_inner);
+        for writer in writers.drain(..) {
             let _ = writer.join();
         }
     }

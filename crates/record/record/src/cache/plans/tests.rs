@@ -26,6 +26,7 @@ fn options(cache: &Path, build: [u8; 32], mode: Mode, selection: Selection) -> M
         shuffle: None,
         crossings: false,
         cache: Plans::of_build(cache, LIMIT, build),
+        tell: None,
     }
 }
 

@@ -1,0 +1,128 @@
+//! What the session answers to a process that has executed a program, and to threads at dlopen hooks; and threads
+//! that stand still until it can.
+//!
+//! What a session puts into a process may take seconds to make. The process, or the thread that reports at its
+//! dlopen hook, has to wait for that. No other has: the tracer holds that thread where it is, and goes on.
+
+use std::time::{Duration, Instant};
+
+use crate::dlopen_hook::{Asked, DlopenHook, HookStop};
+use crate::error::LiveError;
+use crate::events::{Held, TRACE, Tracer};
+use crate::inject;
+use crate::maps::LiveAddr;
+use crate::memory::Memory;
+use crate::ptrace;
+use crate::stop::ExecStop;
+
+/// So often the session is asked again.
+const PERIOD: Duration = Duration::from_millis(10);
+
+impl Tracer<'_> {
+    /// A process has executed a program: it is given what the session has for it, and runs; as soon as the
+    /// session has that.
+    pub(crate) fn at_exec(&mut self, pid: i32) {
+        if self.detaching.is_none() {
+            if self.is_held(pid, Held::Exec) {
+                return;
+            }
+            self.inject(pid);
+        }
+        self.resume(pid, 0);
+    }
+
+    /// Whether a stopped thread has to wait, for then it is held.
+    pub(crate) fn is_held(&mut self, tid: i32, how: Held) -> bool {
+        // Who asks something of a process that ran already counts on stopping each of its threads.
+        if self.detaching.is_some() || self.launch.is_none() {
+            return false;
+        }
+        let Some(pid) = self.tasks.get(&tid).map(|task| task.pid) else { return false };
+        let waits = match how {
+            Held::Exec => ExecStop::look(pid).is_ok_and(|stop| !self.session.is_prepared(&stop)),
+            Held::Hook { .. } => {
+                HookStop::look(pid, tid).is_ok_and(|stop| !self.session.can_answer(&stop))
+            }
+        };
+        if waits {
+            self.held.insert(tid, how);
+        }
+        waits
+    }
+
+    /// Those that are held go on if the session can answer now, or all are let go of.
+    pub(crate) fn go_on_with_held(&mut self, now: Instant) {
+        if self.held.is_empty() || (now < self.ask_again && self.detaching.is_none()) {
+            return;
+        }
+        for (tid, how) in std::mem::take(&mut self.held) {
+            let Some(pid) = self.tasks.get(&tid).map(|task| task.pid) else { continue };
+            match how {
+                Held::Exec => self.at_exec(tid),
+                Held::Hook { signal } => self.perhaps_knocked(pid, tid, signal),
+            }
+        }
+        self.ask_again = Instant::now() + PERIOD;
+    }
+
+    /// A thread is about to be given a signal of dlopen hooks: by somebody, or by itself at one.
+    pub(crate) fn perhaps_knocked(&mut self, pid: i32, tid: i32, signal: i32) {
+        let at = ptrace::registers(tid).map(|registers| LiveAddr(registers.rip));
+        let door = at.ok().and_then(|at| self.session.door(pid, at));
+        let Some(door) = door else { return self.resume(tid, signal) };
+        if self.is_held(tid, Held::Hook { signal }) {
+            return;
+        }
+        let asked = self.asked.remove(&tid);
+        if self.detaching.is_none()
+            && let Err(error) = self.answer(pid, tid, &door, asked)
+        {
+            // Most likely it is gone; if not, an empty table sends it on its way.
+            let _ = Memory::open(pid).map(|m| m.write(door.table, &DlopenHook::empty_table()));
+            self.session.injected(pid, Err(error));
+        }
+        self.resume(tid, 0);
+    }
+
+    fn answer(
+        &mut self,
+        pid: i32,
+        tid: i32,
+        door: &DlopenHook,
+        asked: Option<Asked>,
+    ) -> Result<(), LiveError> {
+        let stop = HookStop::look(pid, tid)?;
+        let mut done = asked.map(|asked| stop.answers(door, &asked)).transpose()?;
+        loop {
+            let requests = self.session.knocked(&stop, done);
+            if requests.is_empty() {
+                return Ok(());
+            }
+            let asked = stop.ask(door, &requests)?;
+            if asked.has_calls() {
+                self.asked.insert(tid, asked);
+                return Ok(());
+            }
+            // Nothing of it can be done there, and who has nothing to do does not report again. In a process
+            // with another root that is so of our files.
+            done = Some(stop.answers(door, &asked)?);
+        }
+    }
+
+    fn inject(&mut self, pid: i32) {
+        let stop = match ExecStop::look(pid) {
+            Ok(stop) => stop,
+            Err(error) => return self.session.injected(pid, Err(error)),
+        };
+        if let Some(injection) = self.session.exec(&stop) {
+            let result = inject::apply(&stop, &injection, TRACE);
+            self.session.injected(pid, result);
+        }
+        if let Some(task) = self.tasks.get_mut(&pid) {
+            task.stops_at_calls = false;
+        }
+        if self.launch.is_some() && self.session.looks_for_leaks(&stop) {
+            self.watch_system_calls(pid, TRACE);
+        }
+    }
+}

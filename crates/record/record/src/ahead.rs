@@ -1,0 +1,187 @@
+//! New code made by threads of its own, while the thread that traces serves the program.
+//!
+//! To lift and rewrite a large file takes seconds. The thread that wants its new code stands still so
+//! long, as it has to: but all others of the program go on, their births are answered and their rings
+//! emptied. Files that are wanted at once, as all libraries of a program are at its start, are made at
+//! once.
+//!
+//! The jobs are rayon's, whose threads also share the work within a file.
+
+use std::collections::HashMap;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::modules::{FileId, Made, ModuleError};
+
+/// What takes less is not told of.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// So often it is told how far a file is.
+const PERIOD: Duration = Duration::from_millis(250);
+
+/// How far new code is that somebody waits for.
+#[derive(Clone, Copy, Debug)]
+pub struct Preparing<'a> {
+    /// A file that is not done, the one with most functions to go.
+    pub path: &'a Path,
+    /// Its functions that have new code, of all that are known; none is known until the file was lifted.
+    pub functions: (usize, usize),
+    /// Files that are not done.
+    pub files: usize,
+    /// Nothing was told yet of those that are being made together.
+    pub first: bool,
+}
+
+/// Who is told how far new code is that takes longer than a second; `None` when it is there.
+pub type TellPreparing = fn(Option<Preparing<'_>>);
+
+/// How far a file is.
+#[derive(Debug, Default)]
+pub struct Far {
+    /// Functions that were lifted.
+    pub all: AtomicUsize,
+    /// Those that have new code, or are known to stay as they are.
+    pub done: AtomicUsize,
+}
+
+type Result = thread::Result<std::result::Result<Made, ModuleError>>;
+
+/// A file whose new code is being made.
+struct Job {
+    path: PathBuf,
+    far: Arc<Far>,
+    result: Receiver<Result>,
+    /// What has come of it, until it is taken.
+    made: Option<Result>,
+}
+
+impl Job {
+    /// Looks whether it is done; waits so long for that.
+    fn look(&mut self, patience: Duration) {
+        if self.made.is_none() {
+            self.made = self.result.recv_timeout(patience).ok();
+        }
+    }
+
+    fn functions(&self) -> (usize, usize) {
+        let load = |number: &AtomicUsize| number.load(Ordering::Relaxed);
+        (load(&self.far.done), load(&self.far.all))
+    }
+}
+
+/// Files whose new code is being made, or is there and was not asked for yet.
+#[derive(Default)]
+pub(crate) struct Ahead {
+    jobs: HashMap<FileId, Job>,
+    tell: Option<TellPreparing>,
+    /// Since when somebody waits, and when it was told how far that is.
+    waiting: Option<(Instant, Option<Instant>)>,
+}
+
+impl Ahead {
+    /// Nothing yet; `tell` is told of what takes long.
+    pub(crate) fn new(tell: Option<TellPreparing>) -> Ahead {
+        Ahead { jobs: HashMap::new(), tell, waiting: None }
+    }
+
+    /// Begins to make new code for a file, unless that has begun.
+    pub(crate) fn begin(
+        &mut self,
+        file: FileId,
+        path: &Path,
+        make: impl FnOnce(&Far) -> std::result::Result<Made, ModuleError> + Send + 'static,
+    ) {
+        if self.jobs.contains_key(&file) {
+            return;
+        }
+        let (give, result) = channel();
+        let far = Arc::new(Far::default());
+        let of_job = far.clone();
+        rayon::spawn(move || {
+            // Nobody may be there any more who wants it.
+            let _ = give.send(catch_unwind(AssertUnwindSafe(|| make(&of_job))));
+        });
+        self.jobs.insert(file, Job { path: path.to_owned(), far, result, made: None });
+    }
+
+    /// Whether nobody would have to wait for a file that has begun.
+    pub(crate) fn is_ready(&mut self, file: FileId) -> bool {
+        let Some(job) = self.jobs.get_mut(&file) else { return true };
+        job.look(Duration::ZERO);
+        let ready = job.made.is_some();
+        if !ready {
+            self.tell_waiting();
+        }
+        ready
+    }
+
+    /// What has come of a file that has begun, as soon as it is there.
+    pub(crate) fn take(&mut self, file: FileId) -> Option<std::result::Result<Made, ModuleError>> {
+        let made = loop {
+            let job = self.jobs.get_mut(&file)?;
+            job.look(PERIOD);
+            if let Some(made) = job.made.take() {
+                self.jobs.remove(&file);
+                break made;
+            }
+            self.tell_waiting();
+        };
+        if self.jobs.values().all(|job| job.made.is_some())
+            && let Some((_, Some(_))) = self.waiting.take()
+            && let Some(tell) = self.tell
+        {
+            tell(None);
+        }
+        match made {
+            Ok(made) => Some(made),
+            // A fault of ours is one, wherever it shows.
+            Err(panic) => resume_unwind(panic),
+        }
+    }
+
+    /// Somebody waits: tells how far it is, if that takes long, and was not told just now.
+    fn tell_waiting(&mut self) {
+        let now = Instant::now();
+        let (since, told) = *self.waiting.get_or_insert((now, None));
+        let due = match told {
+            None => now.duration_since(since) >= PATIENCE,
+            Some(last) => now.duration_since(last) >= PERIOD,
+        };
+        let Some(tell) = self.tell.filter(|_| due) else { return };
+        self.jobs.values_mut().for_each(|job| job.look(Duration::ZERO));
+        let pending = self.jobs.values().filter(|job| job.made.is_none());
+        let to_go = |job: &&Job| job.functions().1.saturating_sub(job.functions().0);
+        if let Some(job) = pending.clone().max_by_key(to_go) {
+            let (path, functions, files) = (&*job.path, job.functions(), pending.count());
+            tell(Some(Preparing { path, functions, files, first: told.is_none() }));
+            self.waiting = Some((since, Some(now)));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_takes_long_keeps_nobody() {
+        let file = FileId::of(Path::new("/proc/self/exe")).unwrap();
+        let mut ahead = Ahead::new(None);
+        assert!(ahead.is_ready(file) && ahead.take(file).is_none(), "it has not begun");
+        let (go, wait) = channel();
+        ahead.begin(file, Path::new("a"), move |far| {
+            far.all.store(7, Ordering::Relaxed);
+            wait.recv().unwrap();
+            Err(ModuleError::Go("a".into()))
+        });
+        assert!(!ahead.is_ready(file));
+        ahead.begin(file, Path::new("a"), |_| panic!("it has begun"));
+        go.send(()).unwrap();
+        assert!(matches!(ahead.take(file), Some(Err(ModuleError::Go(_)))));
+        assert!(ahead.is_ready(file), "nobody has to wait for what was taken");
+    }
+}
