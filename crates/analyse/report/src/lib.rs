@@ -23,6 +23,7 @@ mod names;
 mod own;
 mod profile;
 pub mod render;
+mod replay;
 mod report;
 pub mod timeline;
 mod tree;
@@ -39,6 +40,7 @@ pub use histogram::{Bar, Histogram};
 pub use names::{Name, Names};
 pub use own::{OwnRow, OwnView};
 pub use profile::Profile;
+pub use replay::{ReplayOptions, replay};
 pub use report::{
     Analysis, EventRow, FunctionRow, Latency, LossRow, OffCpu, Options, Report, Run, SkippedRow,
     SortBy, ThreadRow,

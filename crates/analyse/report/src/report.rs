@@ -311,6 +311,11 @@ impl Analysis {
         if self.manifest.switches { Ok(()) } else { Err(Error::NoCpu) }
     }
 
+    /// Whether the trace has no records of single calls, but says how long functions took by themselves.
+    pub fn has_own_times(&self) -> bool {
+        self.profile.records == 0 && self.totals.iter().any(|total| total.self_ns > 0)
+    }
+
     /// Fails unless the trace has records of single calls.
     pub fn need_records(&self, what: &'static str) -> Result<()> {
         if self.profile.records == 0 {

@@ -14,6 +14,7 @@ use fettle_report::render::{
     threads_text, tree_text,
 };
 use fettle_report::{Analysis, Diff, Options, SortBy};
+use fettle_report::{ReplayOptions, replay};
 use fettle_trace::{Finish, Loss, ProbeMode, Trace};
 
 /// A program that computes in one thread and sorts in another.
@@ -167,6 +168,58 @@ fn exports() {
         }
         golden(&format!("export.{}", format.extension()), &text);
     }
+}
+
+/// Without single calls, functions have no callers, and their own times all the same.
+#[test]
+fn exports_of_totals() {
+    let recorded = Recorded::new(&[""], |finish| {
+        finish.manifest.probe_mode = ProbeMode::Time;
+        finish.totals = drawing::totals(0, &drawing::calls(COMPUTES));
+    });
+    let exported = |format| {
+        let mut out = Vec::new();
+        export(&recorded.trace(), format, ExportOptions::default(), &mut out).map(|_| out)
+    };
+    let text = String::from_utf8(exported(Format::Collapsed).unwrap()).unwrap();
+    golden("export_totals.collapsed", &text);
+    let mut profile = Vec::new();
+    let packed = exported(Format::Pprof).unwrap();
+    std::io::Read::read_to_end(&mut flate2::read::GzDecoder::new(&packed[..]), &mut profile)
+        .unwrap();
+    for line in text.lines() {
+        let name = line.split_once(' ').unwrap().0.as_bytes();
+        assert!(profile.windows(name.len()).any(|bytes| bytes == name), "{line}");
+    }
+    let error = exported(Format::Chrome).unwrap_err().to_string();
+    assert!(error.contains("probe mode time"), "{error}");
+}
+
+#[test]
+fn replays() {
+    let recorded = Recorded::new(&[COMPUTES, SORTS], |_| {});
+    let shown = |options: ReplayOptions| {
+        let mut out = Vec::new();
+        assert_eq!(replay(&recorded.trace(), &options, &mut out).unwrap(), [] as [String; 0]);
+        String::from_utf8(out).unwrap()
+    };
+    let all = ReplayOptions::default();
+    golden("replay.txt", &shown(all.clone()));
+    golden("replay_long.txt", &shown(ReplayOptions { duration_ns_min: 300, ..all.clone() }));
+    golden("replay_shallow.txt", &shown(ReplayOptions { depth_max: 1, ..all.clone() }));
+    let json = shown(ReplayOptions { json: true, lines_max: 5, ..all.clone() });
+    assert_eq!(json.lines().count(), 5);
+    for line in json.lines() {
+        let _: serde_json::Value = serde_json::from_str(line).unwrap();
+    }
+    // What is shorter than everything leaves nothing out.
+    let tiny = ReplayOptions { duration_ns_min: 1, ..all.clone() };
+    assert_eq!(shown(tiny), shown(all.clone()));
+    let nothing = ReplayOptions { duration_ns_min: u64::MAX, ..all };
+    assert_eq!(shown(nothing).lines().count(), 1, "the heading");
+    let empty = Recorded::new(&[""], |finish| finish.manifest.probe_mode = ProbeMode::Time);
+    let error = replay(&empty.trace(), &ReplayOptions::default(), &mut Vec::new()).unwrap_err();
+    assert!(error.to_string().contains("a replay"), "{error}");
 }
 
 #[test]

@@ -23,6 +23,7 @@ mod locks;
 mod merge;
 mod mode;
 mod record;
+mod replay;
 mod report;
 mod requests;
 mod schema;
@@ -75,6 +76,8 @@ enum Command {
     Instrument(instrument::Args),
     /// Show what a trace says: functions by time, callers, trees, latencies
     Report(report::ReportArgs),
+    /// Show the calls of a trace as they happened, in the order of time
+    Replay(replay::ReplayArgs),
     /// Show the requests in a trace, and where their time went
     Requests(requests::RequestsArgs),
     /// Find requests on several machines (in a build with the feature `cluster`)
@@ -130,7 +133,10 @@ enum Command {
 /// The commands by what people want, as `fettle --help` lists them.
 const JOBS: [(&str, &[&str]); 5] = [
     ("Observe", &["record", "instrument", "sensors", "import", "lift"]),
-    ("Understand", &["report", "requests", "locks", "ui", "export", "schema", "census", "cluster"]),
+    (
+        "Understand",
+        &["report", "replay", "requests", "locks", "ui", "export", "schema", "census", "cluster"],
+    ),
     ("Tune", &["tune", "undo", "status", "symbols", "layout"]),
     ("Move", &["collect", "send", "merge", "jar", "smp"]),
     ("Look after", &["trace", "cache", "completions", "man", "help"]),
@@ -173,6 +179,7 @@ fn run() -> ExitCode {
         Command::Schema(args) => schema::run(args),
         Command::Ui(args) => ui::run(&args),
         Command::Export(args) => export::run(args),
+        Command::Replay(args) => replay::run(&args),
         Command::Import(args) => import::run(args),
         Command::Merge(args) => merge::run(&args),
         Command::Trace(args) => trace::run(args),

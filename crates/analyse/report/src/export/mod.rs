@@ -1,7 +1,8 @@
 //! The trace in other programs' formats.
 //!
 //! Timelines (Perfetto, Chrome, Speedscope) are written call by call as the trace is read, in
-//! bounded memory. Profiles (pprof, collapsed stacks) are written from the call tree. All times
+//! bounded memory. Profiles (pprof, collapsed stacks) are written from the call tree; where there are no
+//! single calls, from the totals, as functions without callers. All times
 //! are as measured, the probes' own cost included.
 
 mod cast;
@@ -19,7 +20,7 @@ use crate::error::{Error, Result};
 use crate::report::Analysis;
 use crate::timeline::Filter;
 use crate::tree::Weight;
-use cast::Cast;
+pub(crate) use cast::Cast;
 
 /// A format of another program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,7 +98,10 @@ pub fn export(
     let filter = Filter { duration_ns_min: options.duration_ns_min };
     if matches!(format, Format::Pprof | Format::Collapsed) {
         let analysis = Analysis::read(trace, options.demangle)?;
-        analysis.need_records("an export")?;
+        // Without single calls, how long functions took by themselves is known all the same.
+        if !analysis.has_own_times() {
+            analysis.need_records("an export")?;
+        }
         match format {
             Format::Pprof => pprof::write(&analysis, trace.functions().unwrap_or_default(), out)?,
             _ => {

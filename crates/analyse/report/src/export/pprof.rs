@@ -7,7 +7,7 @@ use fettle_trace::Function;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 
-use super::stacks::chain;
+use super::stacks::{chain, flat};
 use crate::error::Result;
 use crate::hash::FastMap;
 use crate::report::Analysis;
@@ -58,6 +58,34 @@ impl Strings {
     }
 }
 
+/// What the values of a sample are.
+fn write_kinds(kinds: &[(&str, &str)], strings: &mut Strings, message: &mut Message) {
+    for (name, unit) in kinds {
+        let mut value_type = Message::default();
+        value_type.number(field::TYPE_NAME, strings.number(name));
+        value_type.number(field::TYPE_UNIT, strings.number(unit));
+        message.message(field::SAMPLE_TYPE, &value_type);
+    }
+}
+
+/// The functions of a trace without single calls, each a sample of its own with the first `kinds` values.
+fn write_flat(
+    analysis: &Analysis,
+    kinds: usize,
+    locations: &mut FastMap<u32, u64>,
+    message: &mut Message,
+) {
+    for row in flat(analysis) {
+        let next = locations.len() as u64 + 1;
+        let location = *locations.entry(row.id).or_insert(next);
+        let mut sample = Message::default();
+        sample.packed(field::SAMPLE_LOCATIONS, [location]);
+        let values = [row.calls, row.self_ns, row.cpu_self_ns.unwrap_or(0)];
+        sample.packed(field::SAMPLE_VALUES, values.into_iter().take(kinds));
+        message.message(field::SAMPLE, &sample);
+    }
+}
+
 pub(super) fn write(
     analysis: &Analysis,
     functions: Vec<Function>,
@@ -74,12 +102,7 @@ pub(super) fn write(
     let cpu = analysis.manifest.switches;
     let kinds = [("calls", "count"), ("time", "nanoseconds"), ("cpu", "nanoseconds")];
     let kinds = &kinds[..if cpu { 3 } else { 2 }];
-    for (name, unit) in kinds {
-        let mut value_type = Message::default();
-        value_type.number(field::TYPE_NAME, strings.number(name));
-        value_type.number(field::TYPE_UNIT, strings.number(unit));
-        message.message(field::SAMPLE_TYPE, &value_type);
-    }
+    write_kinds(kinds, &mut strings, &mut message);
     message.number(field::DEFAULT_SAMPLE_TYPE, strings.number("time"));
     message.number(field::TIME_NANOS, analysis.manifest.start_unix_ns);
     message.number(field::DURATION_NANOS, analysis.manifest.duration_ns);
@@ -105,6 +128,8 @@ pub(super) fn write(
             message.0.clear();
         }
     }
+
+    write_flat(analysis, kinds.len(), &mut locations, &mut message);
 
     let mut locations: Vec<(u32, u64)> = locations.into_iter().collect();
     locations.sort_by_key(|&(_, number)| number);

@@ -3,7 +3,7 @@
 use std::io::Write;
 
 use crate::error::Result;
-use crate::report::Analysis;
+use crate::report::{Analysis, FunctionRow};
 use crate::tree::{CallTree, NodeId, ROOT, Weight};
 
 /// Callers in a chain at most: a deeply recursive program would otherwise write a line as long
@@ -25,7 +25,31 @@ pub(super) fn chain(tree: &CallTree, node: NodeId, out: &mut Vec<NodeId>) -> boo
     false
 }
 
+/// The functions of a trace without single calls that took time, in order of their numbers.
+pub(super) fn flat(analysis: &Analysis) -> Vec<FunctionRow> {
+    let mut rows = match analysis.has_own_times() {
+        true => analysis.functions(),
+        false => Vec::new(),
+    };
+    rows.sort_by_key(|row| row.id);
+    rows
+}
+
+/// A name without the separator of this format, which is a character of some names.
+fn frame(name: &str) -> impl Iterator<Item = char> {
+    name.chars().map(|c| if c == ';' { ':' } else { c })
+}
+
 pub(super) fn write(analysis: &Analysis, weight: Weight, out: &mut dyn Write) -> Result<()> {
+    for row in flat(analysis) {
+        let own = match weight {
+            Weight::Wall => row.self_ns,
+            Weight::Cpu => row.cpu_self_ns.unwrap_or(0),
+        };
+        if own > 0 {
+            writeln!(out, "{} {own}", frame(&row.name).collect::<String>())?;
+        }
+    }
     let tree = &analysis.profile.tree;
     let mut nodes = Vec::new();
     let mut line = String::new();
@@ -42,8 +66,7 @@ pub(super) fn write(analysis: &Analysis, weight: Weight, out: &mut dyn Write) ->
                 line.push(';');
             }
             let name = analysis.names.shown(tree.nodes()[node as usize].function);
-            // The separator of this format is a character of some names.
-            line.extend(name.chars().map(|c| if c == ';' { ':' } else { c }));
+            line.extend(frame(&name));
         }
         writeln!(out, "{line} {}", node.own(weight))?;
     }

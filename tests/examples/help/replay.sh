@@ -1,0 +1,10 @@
+# quick
+# needs: lua5.4
+# instead: less => cat
+cat > script.lua <<'LUA'
+local t = {}
+for i = 1, 2000 do t[i] = ("%d"):format(i * 7 % 1000) end
+table.sort(t)
+print(#t)
+LUA
+fettle record -q -o run.fettle -- lua5.4 script.lua > /dev/null
