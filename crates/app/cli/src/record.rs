@@ -438,7 +438,7 @@ fn show_progress(now: Progress) {
 
 /// Shows how far new code is that takes long to make: in one line, again and again, or once where there is
 /// no terminal.
-fn show_preparing(now: Option<Preparing<'_>>) {
+pub(crate) fn show_preparing(now: Option<Preparing<'_>>) {
     let terminal = std::io::stderr().is_terminal();
     let Some(now) = now else {
         if terminal {

@@ -129,6 +129,7 @@ fn options(args: &LocksArgs, command: Vec<OsString>, output: PathBuf) -> Options
         kernel: None,
         outliving: Outliving { recorded: false, notice: |text| say!("fettle: {text}") },
         cache: fettle_record::cache::default_path(),
+        tell: (!args.quiet && !args.json).then_some(record::show_preparing),
     }
 }
 
