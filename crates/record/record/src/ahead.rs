@@ -8,6 +8,7 @@
 //! The jobs are rayon's, whose threads also share the work within a file.
 
 use std::collections::HashMap;
+use std::hash::Hash;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -15,8 +16,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::{Duration, Instant};
-
-use crate::modules::{FileId, Made, ModuleError};
 
 /// What takes less is not told of.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -48,18 +47,16 @@ pub struct Far {
     pub done: AtomicUsize,
 }
 
-type Result = thread::Result<std::result::Result<Made, ModuleError>>;
-
 /// A file whose new code is being made.
-struct Job {
+struct Job<T> {
     path: PathBuf,
     far: Arc<Far>,
-    result: Receiver<Result>,
+    result: Receiver<thread::Result<T>>,
     /// What has come of it, until it is taken.
-    made: Option<Result>,
+    made: Option<thread::Result<T>>,
 }
 
-impl Job {
+impl<T> Job<T> {
     /// Looks whether it is done; waits so long for that.
     fn look(&mut self, patience: Duration) {
         if self.made.is_none() {
@@ -73,27 +70,26 @@ impl Job {
     }
 }
 
-/// Files whose new code is being made, or is there and was not asked for yet.
-#[derive(Default)]
-pub(crate) struct Ahead {
-    jobs: HashMap<FileId, Job>,
+/// Files, by what identifies them, whose new code is being made, or is there and was not asked for yet.
+pub(crate) struct Ahead<K, T> {
+    jobs: HashMap<K, Job<T>>,
     tell: Option<TellPreparing>,
     /// Since when somebody waits, and when it was told how far that is.
     waiting: Option<(Instant, Option<Instant>)>,
 }
 
-impl Ahead {
+impl<K: Copy + Eq + Hash, T: Send + 'static> Ahead<K, T> {
     /// Nothing yet; `tell` is told of what takes long.
-    pub(crate) fn new(tell: Option<TellPreparing>) -> Ahead {
+    pub(crate) fn new(tell: Option<TellPreparing>) -> Ahead<K, T> {
         Ahead { jobs: HashMap::new(), tell, waiting: None }
     }
 
     /// Begins to make new code for a file, unless that has begun.
     pub(crate) fn begin(
         &mut self,
-        file: FileId,
+        file: K,
         path: &Path,
-        make: impl FnOnce(&Far) -> std::result::Result<Made, ModuleError> + Send + 'static,
+        make: impl FnOnce(&Far) -> T + Send + 'static,
     ) {
         if self.jobs.contains_key(&file) {
             return;
@@ -109,7 +105,7 @@ impl Ahead {
     }
 
     /// Whether nobody would have to wait for a file that has begun.
-    pub(crate) fn is_ready(&mut self, file: FileId) -> bool {
+    pub(crate) fn is_ready(&mut self, file: K) -> bool {
         let Some(job) = self.jobs.get_mut(&file) else { return true };
         job.look(Duration::ZERO);
         let ready = job.made.is_some();
@@ -120,7 +116,7 @@ impl Ahead {
     }
 
     /// What has come of a file that has begun, as soon as it is there.
-    pub(crate) fn take(&mut self, file: FileId) -> Option<std::result::Result<Made, ModuleError>> {
+    pub(crate) fn take(&mut self, file: K) -> Option<T> {
         let made = loop {
             let job = self.jobs.get_mut(&file)?;
             job.look(PERIOD);
@@ -154,7 +150,7 @@ impl Ahead {
         let Some(tell) = self.tell.filter(|_| due) else { return };
         self.jobs.values_mut().for_each(|job| job.look(Duration::ZERO));
         let pending = self.jobs.values().filter(|job| job.made.is_none());
-        let to_go = |job: &&Job| job.functions().1.saturating_sub(job.functions().0);
+        let to_go = |job: &&Job<T>| job.functions().1.saturating_sub(job.functions().0);
         if let Some(job) = pending.clone().max_by_key(to_go) {
             let (path, functions, files) = (&*job.path, job.functions(), pending.count());
             tell(Some(Preparing { path, functions, files, first: told.is_none() }));
@@ -169,19 +165,19 @@ mod tests {
 
     #[test]
     fn what_takes_long_keeps_nobody() {
-        let file = FileId::of(Path::new("/proc/self/exe")).unwrap();
+        let file = 1;
         let mut ahead = Ahead::new(None);
         assert!(ahead.is_ready(file) && ahead.take(file).is_none(), "it has not begun");
         let (go, wait) = channel();
         ahead.begin(file, Path::new("a"), move |far| {
             far.all.store(7, Ordering::Relaxed);
             wait.recv().unwrap();
-            Err(ModuleError::Go("a".into()))
+            "made"
         });
         assert!(!ahead.is_ready(file));
         ahead.begin(file, Path::new("a"), |_| panic!("it has begun"));
         go.send(()).unwrap();
-        assert!(matches!(ahead.take(file), Some(Err(ModuleError::Go(_)))));
+        assert_eq!(ahead.take(file), Some("made"));
         assert!(ahead.is_ready(file), "nobody has to wait for what was taken");
     }
 }

@@ -214,7 +214,7 @@ impl SlotOffsets {
 /// All modules of a session.
 pub struct Modules {
     options: Arc<ModuleOptions>,
-    ahead: Ahead,
+    ahead: Ahead<FileId, Result<Made, ModuleError>>,
     by_file: HashMap<FileId, Result<usize, String>>,
     all: Vec<Module>,
     functions: u32,
