@@ -4,10 +4,11 @@
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
 
+use crate::proc::Running;
 use crate::{apt, proc, repo};
 
 /// The line by which a guest says that its script came to its end.
@@ -163,27 +164,22 @@ pub struct Machine {
     pub limit: Duration,
 }
 
+/// By this a guest says that its script begins.
+const START: &str = "guest: script";
+/// A guest that has not begun its script after so long never will: now and then QEMU's translated
+/// processors lose each other in the firmware or the first of the kernel's code, and it starts anew.
+const STARTS_WITHIN: Duration = Duration::from_secs(150);
+/// So often a guest is started.
+const STARTS: u32 = 3;
+
 /// Starts a guest, runs `script` in it, and gives what its console showed from the script's start. A
 /// guest that does not come to the script's end is an error, which has the console.
 pub fn run(kernel: &Kernel, files: &Files, machine: &Machine, script: &str) -> Result<String> {
-    const START: &str = "guest: script";
     files.put_text("script", &format!("echo '{START}'\n{script}\n"))?;
     let logs = repo::target_folder("guest/logs")?;
     let archive = logs.join(format!("files-{}.gz", std::process::id()));
     files.archive(&archive)?;
-    let mut command = Command::new("nice");
-    command.args(["-n", "5", "qemu-system-x86_64", "-accel", "tcg,thread=multi", "-M", "q35"]);
-    command.args(["-nographic", "-no-reboot", "-net", "none"]);
-    command.arg("-cpu").arg(&machine.model);
-    command.arg("-smp").arg(machine.processors.to_string());
-    command.arg("-m").arg(machine.memory.to_string());
-    command.arg("-kernel").arg(&kernel.image).arg("-initrd").arg(&archive);
-    // QEMU's processors have one clock, which Linux cannot know.
-    command.arg("-append").arg(format!(
-        "console=ttyS0 panic=-1 quiet no_timer_check tsc=reliable {}",
-        machine.options
-    ));
-    let outcome = proc::start(command, &logs, "guest", None)?.finish(machine.limit)?;
+    let outcome = started(kernel, machine, &archive, &logs)?.finish(machine.limit)?;
     std::fs::remove_file(&archive)?;
     let text = String::from_utf8_lossy(&outcome.stdout).replace('\r', "");
     let said = String::from_utf8_lossy(&outcome.stderr).into_owned();
@@ -193,4 +189,43 @@ pub fn run(kernel: &Kernel, files: &Files, machine: &Machine, script: &str) -> R
         Some((shown, _)) => Ok(shown.to_string()),
         None => bail!("the guest did not come to its end ({}):\n{shown}", outcome.ending),
     }
+}
+
+/// A guest whose script has begun, or the last that was tried.
+fn started(kernel: &Kernel, machine: &Machine, archive: &Path, logs: &Path) -> Result<Running> {
+    let mut attempt = 1;
+    loop {
+        let mut running = proc::start(qemu(kernel, machine, archive), logs, "guest", None)?;
+        let began = Instant::now();
+        let shown = logs.join("guest.out");
+        while running.alive() && began.elapsed() < STARTS_WITHIN {
+            let text = std::fs::read(&shown)?;
+            if String::from_utf8_lossy(&text).contains(START) {
+                return Ok(running);
+            }
+            std::thread::sleep(Duration::from_millis(200));
+        }
+        if attempt == STARTS {
+            return Ok(running);
+        }
+        println!("the guest did not start within {} s: once more", STARTS_WITHIN.as_secs());
+        running.finish(Duration::ZERO)?;
+        attempt += 1;
+    }
+}
+
+fn qemu(kernel: &Kernel, machine: &Machine, archive: &Path) -> Command {
+    let mut command = Command::new("nice");
+    command.args(["-n", "5", "qemu-system-x86_64", "-accel", "tcg,thread=multi", "-M", "q35"]);
+    command.args(["-nographic", "-no-reboot", "-net", "none"]);
+    command.arg("-cpu").arg(&machine.model);
+    command.arg("-smp").arg(machine.processors.to_string());
+    command.arg("-m").arg(machine.memory.to_string());
+    command.arg("-kernel").arg(&kernel.image).arg("-initrd").arg(archive);
+    // QEMU's processors have one clock, which Linux cannot know.
+    command.arg("-append").arg(format!(
+        "console=ttyS0 panic=-1 quiet no_timer_check tsc=reliable {}",
+        machine.options
+    ));
+    command
 }

@@ -113,7 +113,8 @@ fn gcc_tests() -> Result<PathBuf> {
     proc::output_of(
         Command::new("dpkg-deb").arg("--extract").arg(&package).arg(place.join("deb")),
     )?;
-    let archive = with_extension(&place.join("deb/usr/src/gcc-12"), "xz")?;
+    // Beside GCC's own archive lies that of another front end.
+    let archive = archive_of_gcc(&place.join("deb/usr/src/gcc-12"))?;
     let partial = place.join("partial");
     std::fs::create_dir_all(&partial)?;
     proc::output_of(
@@ -129,6 +130,17 @@ fn gcc_tests() -> Result<PathBuf> {
     std::fs::remove_dir_all(place.join("deb"))?;
     std::fs::remove_file(package)?;
     Ok(tests)
+}
+
+fn archive_of_gcc(folder: &Path) -> Result<PathBuf> {
+    std::fs::read_dir(folder)
+        .with_context(|| folder.display().to_string())?
+        .filter_map(|entry| entry.ok().map(|entry| entry.path()))
+        .find(|path| {
+            let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+            name.starts_with("gcc-") && name.ends_with(".tar.xz")
+        })
+        .ok_or_else(|| anyhow!("no gcc-*.tar.xz in {}", folder.display()))
 }
 
 fn with_extension(folder: &Path, extension: &str) -> Result<PathBuf> {
