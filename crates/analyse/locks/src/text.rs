@@ -113,7 +113,8 @@ fn one_class(out: &mut String, class: &Class, rate: f64) {
         row(out, &site.sums, rate, &format!("  {} in {}", site.operation, site.place.text()));
     }
     if class.sites.len() > SITES {
-        let _ = writeln!(out, "{:>94}{} more places", "", class.sites.len() - SITES);
+        let more = plural((class.sites.len() - SITES) as u64, "more place");
+        let _ = writeln!(out, "{:>94}{more}", "");
     }
 }
 
