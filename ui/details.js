@@ -83,7 +83,8 @@ export class Details {
     if (call.weight !== 1) figures.push(["Stands for", plural(call.weight, "call")]);
     if (known?.place) figures.push(["Source", known.place]);
     figures.push(["Module", known?.module || "–"]);
-    const end = call.start_ns + call.duration_ns;
+    // A call may have taken less than the clock's step.
+    const end = call.start_ns + Math.max(call.duration_ns, 1);
     this.begin(known?.name ?? "?", figures, make("div", { class: "row" },
       this.button("Zoom to it", () => this.state.show(call.start_ns, end)),
       this.button("Select its time", () => this.state.set({ range: [call.start_ns, end] })),

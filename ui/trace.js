@@ -112,10 +112,12 @@ function start(trace, switchTheme) {
   /** @param {Call} call */
   const go = (call) => {
     const { from, to } = state.view;
-    const end = call.start_ns + call.duration_ns;
-    const seen = call.start_ns >= from && end <= to && (!call.duration_ns || call.duration_ns > (to - from) / 400);
+    // A call may have taken less than the clock's step.
+    const length = Math.max(call.duration_ns, 1);
+    const end = call.start_ns + length;
+    const seen = call.start_ns >= from && end <= to && length > (to - from) / 400;
     state.set({ call: { thread: call.thread, depth: call.depth, index: call.index }, label: call.label });
-    if (!seen) state.show(call.start_ns - call.duration_ns * 2, end + call.duration_ns * 2);
+    if (!seen) state.show(call.start_ns - length * 2, end + length * 2);
     timeline.reveal(call);
   };
   const details = new Details(state, go);
