@@ -168,7 +168,7 @@ pub struct Machine {
 const START: &str = "guest: script";
 /// A guest that has not begun its script after so long never will: now and then QEMU's translated
 /// processors lose each other in the firmware or the first of the kernel's code, and it starts anew.
-const STARTS_WITHIN: Duration = Duration::from_secs(150);
+const STARTS_WITHIN: Duration = Duration::from_secs(100);
 /// So often a guest is started.
 const STARTS: u32 = 3;
 
