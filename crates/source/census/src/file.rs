@@ -62,23 +62,24 @@ fn definition(token: &Token<'_>, kinds: &Kinds, language: Language, out: &mut Fi
         let Some(meaning) = found.iter().find(|meaning| meaning.form == Form::Call) else {
             continue;
         };
-        let function = *function.get_or_insert_with(|| {
-            out.functions.push(Function {
-                name: text_of(name.text),
-                line: token.line,
-                last_line: token.last_line,
-                is_macro: true,
-            });
-            out.functions.len() as u32 - 1
-        });
-        out.sites.push(Site {
-            kind: meaning.kind,
-            operation: meaning.operation,
-            line: word.line,
-            function,
-            depth: 0,
-            implementation,
-        });
+        let function = *function
+            .get_or_insert_with(|| out.add_function(&name, (token.line, token.last_line), true));
+        out.add_flat(meaning, word.line, function, implementation);
+    }
+}
+
+impl FileCensus {
+    /// Adds a function, or a macro, of these first and last lines, and gives its number.
+    fn add_function(&mut self, name: &Token<'_>, lines: (u32, u32), is_macro: bool) -> u32 {
+        let (line, last_line) = lines;
+        self.functions.push(Function { name: text_of(name.text), line, last_line, is_macro });
+        self.functions.len() as u32 - 1
+    }
+
+    /// Adds a site where nesting is not known.
+    fn add_flat(&mut self, meaning: &Meaning, line: u32, function: u32, implementation: bool) {
+        let Meaning { kind, operation, .. } = *meaning;
+        self.sites.push(Site { kind, operation, line, function, depth: 0, implementation });
     }
 }
 
@@ -114,23 +115,9 @@ fn assembler(pieces: &[Piece<'_>], meanings: &Meanings, out: &mut FileCensus) {
         };
         let (name, function) = label.get_or_insert((token, None));
         let implementation = meanings.contains_key(name.text) && name.line != token.line;
-        let function = *function.get_or_insert_with(|| {
-            out.functions.push(Function {
-                name: text_of(name.text),
-                line: name.line,
-                last_line: token.line,
-                is_macro: false,
-            });
-            out.functions.len() as u32 - 1
-        });
-        out.sites.push(Site {
-            kind: meaning.kind,
-            operation: meaning.operation,
-            line: token.line,
-            function,
-            depth: 0,
-            implementation,
-        });
+        let function =
+            *function.get_or_insert_with(|| out.add_function(name, (name.line, token.line), false));
+        out.add_flat(meaning, token.line, function, implementation);
     }
 }
 
