@@ -7,8 +7,8 @@ use std::process::ExitCode;
 use anyhow::bail;
 use clap::{Args, ValueEnum};
 use fettle_follow::SpanFormat;
+use fettle_report::Weight;
 use fettle_report::export::{ExportOptions, Format, export};
-use fettle_report::{Error, Weight};
 
 use crate::{output, requests};
 
@@ -115,19 +115,7 @@ pub fn run(args: ExportArgs) -> anyhow::Result<ExitCode> {
         say!("Wrote {}.", file.display());
         Ok(warnings)
     };
-    match result {
-        Ok(warnings) => {
-            for warning in &warnings {
-                say!("fettle: {warning}");
-            }
-            Ok(ExitCode::from(u8::from(!warnings.is_empty())))
-        }
-        Err(Error::Output(error)) => {
-            output::quiet(Err(error))?;
-            Ok(ExitCode::SUCCESS)
-        }
-        Err(error) => Err(error.into()),
-    }
+    output::warned(result)
 }
 
 /// Writes requests as spans: 0, or 1 if there is none.

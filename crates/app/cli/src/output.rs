@@ -6,6 +6,7 @@ use std::fs::{File, Permissions};
 use std::io::{self, BufWriter, IsTerminal, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 
 use anyhow::{Context, bail};
 use fettle_report::render::{Terminal, count};
@@ -131,6 +132,26 @@ pub fn quiet(result: io::Result<()>) -> anyhow::Result<()> {
     match result {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         result => result.context("cannot write to standard output"),
+    }
+}
+
+/// Reports what a text that was written warns of: status 1 if there is anything, and success where the
+/// reader of standard output has gone.
+pub fn warned<W: fmt::Display>(
+    written: Result<Vec<W>, fettle_report::Error>,
+) -> anyhow::Result<ExitCode> {
+    match written {
+        Ok(warnings) => {
+            for warning in &warnings {
+                say!("fettle: {warning}");
+            }
+            Ok(ExitCode::from(u8::from(!warnings.is_empty())))
+        }
+        Err(fettle_report::Error::Output(error)) => {
+            quiet(Err(error))?;
+            Ok(ExitCode::SUCCESS)
+        }
+        Err(error) => Err(error.into()),
     }
 }
 

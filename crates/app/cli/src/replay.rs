@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
-use fettle_report::{Error, ReplayOptions, replay};
+use fettle_report::{ReplayOptions, replay};
 
 use crate::output;
 
@@ -57,17 +57,5 @@ pub fn run(args: &ReplayArgs) -> anyhow::Result<ExitCode> {
         demangle: !args.no_demangle,
     };
     let mut out = BufWriter::with_capacity(1 << 16, output::stdout());
-    match replay(&trace, &options, &mut out) {
-        Ok(warnings) => {
-            for warning in &warnings {
-                say!("fettle: {warning}");
-            }
-            Ok(ExitCode::from(u8::from(!warnings.is_empty())))
-        }
-        Err(Error::Output(error)) => {
-            output::quiet(Err(error))?;
-            Ok(ExitCode::SUCCESS)
-        }
-        Err(error) => Err(error.into()),
-    }
+    output::warned(replay(&trace, &options, &mut out))
 }
