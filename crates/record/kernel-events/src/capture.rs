@@ -7,13 +7,13 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::btf::{Btf, Kind};
 use crate::code::{Env, counter, state};
 use crate::error::KernelError;
 use crate::fields::{Fields, single_reference};
 use crate::programs::{self, PAYLOAD_MOST, Spec, TABLE_BYTES};
 use crate::ring::Ring;
 use crate::sys::{Map, MapKind, Program, possible_processors};
+use fettle_btf::{Btf, Kind};
 
 /// What to record.
 #[derive(Clone, Copy, Debug)]

@@ -6,9 +6,9 @@
 //! two slots at the stack's end.
 
 use crate::asm::{Alu, Asm, FP, Helper, If, Insn, Label, R0, R1, R2, R3, R4, R6, R9, Reg, Size};
-use crate::btf::{Field, TypeId};
 use crate::fields::Fields;
 use crate::raw::{self, Kind};
+use fettle_btf::{Field, TypeId};
 
 /// What is known of a process: the value of the map of observed processes.
 pub mod state {

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use crate::btf::BtfError;
+use fettle_btf::BtfError;
 
 /// Why kernel events cannot be had.
 #[derive(Debug, thiserror::Error)]

@@ -1,6 +1,6 @@
 //! Where the fields lie that the programs read, in the kernel that runs.
 
-use crate::btf::{Btf, BtfError, Field};
+use fettle_btf::{Btf, BtfError, Field};
 
 /// Declares the fields and how to look them up. Names after the first are what older or newer
 /// kernels call it.

@@ -1,7 +1,7 @@
 //! Events of the kernel, recorded by small programs in it.
 //!
 //! Fettle writes the programs itself when a recording begins ([`asm`]), for the kernel that runs:
-//! the kernel tells where the fields of its structures lie ([`btf`]). No compiler, no files, no
+//! the kernel tells where the fields of its structures lie ([`fettle_btf`]). No compiler, no files, no
 //! module, nothing built for a kernel. The kernel proves that each program is safe before it takes
 //! it; it takes all of them back when this process ends, however it ends.
 //!
@@ -17,7 +17,6 @@
 //! [`Capture`] is the recording; [`raw`] says what records look like. [`Tally`] only counts.
 
 pub mod asm;
-pub mod btf;
 mod capture;
 mod code;
 pub mod decode;

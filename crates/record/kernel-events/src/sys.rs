@@ -8,7 +8,7 @@ use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
 use crate::asm::Insn;
-use crate::btf::TypeId;
+use fettle_btf::TypeId;
 
 /// What the system call is asked for.
 #[derive(Clone, Copy)]

@@ -5,10 +5,10 @@
 
 use super::slots::{FIRST, FOUND, INODE, MODE};
 use crate::asm::{Alu, FP, Helper, If, Insn, Label, R0, R1, R2, R3, R8, R9, Size};
-use crate::btf::Field;
 use crate::code::{Code, Env, slot};
 use crate::programs::{arrivals, payload};
 use crate::raw::{self, Kind, io, socket};
+use fettle_btf::Field;
 
 /// The bits of a mode that say what it is.
 pub const KIND: i32 = 0xf000;

@@ -11,9 +11,9 @@ mod slots;
 mod tasks;
 
 use crate::asm::Insn;
-use crate::btf::{Btf, Kind};
 use crate::code::Env;
 use crate::sys::Attach;
+use fettle_btf::{Btf, Kind};
 
 pub use calls::{CALLS, TABLE_BYTES, table};
 pub use payload::{MOST as PAYLOAD_MOST, scratch_bytes};

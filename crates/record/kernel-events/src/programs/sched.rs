@@ -1,10 +1,10 @@
 //! Who runs.
 
 use crate::asm::{Alu, FP, Helper, If, Insn, Label, R0, R1, R2, R7, R8, R9, Reg, Size};
-use crate::btf::Field;
 use crate::code::{Code, Env, slot};
 use crate::programs::calls;
 use crate::raw::{self, Kind};
+use fettle_btf::Field;
 
 /// A processor goes from one thread to another. `state_given`: the state of the one before is an
 /// argument, which tells what it was when it went; the field may have been changed by whoever

@@ -3,6 +3,7 @@
 //! Programs have to know where fields lie in the kernel's structures, which differ from kernel to
 //! kernel. BTF is a small sibling of DWARF: a row of types, numbered from 1 on (0 is `void`), and
 //! their names. The reader takes bytes as claims: whatever they hold, it answers or gives an error.
+#![forbid(unsafe_code)]
 
 use std::collections::HashMap;
 
@@ -258,6 +259,37 @@ impl Btf {
         Ok(Field { offset: bits / 8, size, of: root })
     }
 
+    /// The size of a structure, in bytes.
+    ///
+    /// # Errors
+    ///
+    /// When there is no such structure.
+    pub fn struct_size(&self, name: &str) -> Result<u32> {
+        let id = self.find(Kind::Struct, name)?;
+        let missing = || BtfError::NoType { kind: "struct", name: name.to_owned() };
+        self.size(id, 0).ok_or_else(missing)
+    }
+
+    /// A bit field of a structure: its first bit and how many bits it has.
+    ///
+    /// # Errors
+    ///
+    /// When there is no such structure, or no bit field of that name directly in it.
+    pub fn bit_field(&self, of: &str, name: &str) -> Result<(u32, u32)> {
+        let root = self.find(Kind::Struct, of)?;
+        let missing = || BtfError::NoField { of: of.to_owned(), field: name.to_owned() };
+        let (_, found) = self.resolve(root).ok_or_else(missing)?;
+        for i in 0..found.parts as usize {
+            let at = found.at + 12 + 12 * i;
+            let offset = word(&self.bytes, at + 8)?;
+            if self.text(word(&self.bytes, at)?) == name.as_bytes() && found.widths {
+                let width = offset >> 24;
+                return (width > 0).then_some((offset & 0xff_ffff, width)).ok_or_else(missing);
+            }
+        }
+        Err(missing())
+    }
+
     /// A field's type and where it begins, in bits. Looks at no more fields than `budget`.
     fn member(&self, of: TypeId, name: &[u8], budget: &mut u32) -> Option<(TypeId, u32)> {
         let (_, found) = self.resolve(of)?;
@@ -365,6 +397,9 @@ mod tests {
         assert!(btf.field("t", "a").is_err());
         assert_eq!(btf.tracepoint_arguments("t"), Ok(2));
         assert!(btf.tracepoint_arguments("u").is_err());
+        assert_eq!(btf.struct_size("s"), Ok(32));
+        assert!(btf.struct_size("t").is_err());
+        assert!(btf.bit_field("s", "a").is_err(), "it is no bit field");
     }
 
     /// Every cut and every changed byte gives an answer or an error, and never a panic.
@@ -402,5 +437,10 @@ mod tests {
         assert_eq!((pid.size, tgid.offset), (4, pid.offset + 4));
         assert_eq!(btf.field("sock", "__sk_common.skc_family").unwrap().size, 2);
         assert_eq!(btf.tracepoint_arguments("sys_exit"), Ok(2));
+        assert!(btf.struct_size("task_struct").unwrap() > pid.offset);
+        if btf.has(Kind::Struct, "orc_entry") {
+            let (_, width) = btf.bit_field("orc_entry", "sp_reg").unwrap();
+            assert_eq!(width, 4);
+        }
     }
 }
