@@ -121,7 +121,8 @@ fn what_gains_privileges_gains_them() {
     let folder = path("");
     let script = format!(
         "chmod 755 {folder}; mkdir {folder}/own; chown 65534 {folder}/own; \
-         cp /usr/bin/id {folder}/id; chmod 4755 {folder}/id; cp {} {folder}/fettle",
+         cp /usr/bin/id {folder}/id; chmod 4755 {folder}/id; cp {} {folder}/fettle; \
+         cp /usr/bin/id {folder}/unreadable; chmod 4711 {folder}/unreadable",
         env!("CARGO_BIN_EXE_fettle")
     );
     assert!(Command::new("sh").args(["-c", &script]).status().unwrap().success());
@@ -130,9 +131,13 @@ fn what_gains_privileges_gains_them() {
     record.args(["--reuid=65534", "--regid=65534", "--clear-groups", "env"]);
     record.arg(format!("XDG_CACHE_HOME={}", path("own"))).arg(path("fettle"));
     record.args(["record", "--output", &trace, "--", "sh", "-c"]);
-    let recorded = record.arg(format!("{id} -u; id -u; exec {id} -u")).output().unwrap();
+    let unreadable = path("unreadable");
+    let script = format!("{id} -u; id -u; {unreadable} > /dev/null; exec {id} -u");
+    let recorded = record.arg(script).output().unwrap();
     assert_eq!(String::from_utf8_lossy(&recorded.stdout), "0\n65534\n0\n", "{recorded:?}");
     let said = String::from_utf8_lossy(&recorded.stderr);
+    // It has lost its rights, of which nobody but the kernel knew.
+    assert!(said.contains("unreadable ran without probes: its file may be executed"), "{said}");
     assert!(said.contains("id ran 2 times as if nobody recorded it"), "{said}");
     let losses = fettle_trace::Trace::open(trace.as_ref()).unwrap().manifest().losses.clone();
     assert!(losses.iter().any(|loss| loss.count == 2), "{losses:?}");

@@ -124,7 +124,9 @@ impl Tracer<'_> {
     /// Begins to trace a process that runs: all its threads. Each has was paused once when this is
     /// done.
     fn join(&mut self, pid: i32) -> Result<(), LiveError> {
-        self.session.joined(pid, process::parent_of(pid), &process::tasks(pid)?);
+        let threads = process::tasks(pid)?;
+        let leak_check = self.session.joined(pid, process::parent_of(pid), &threads);
+        let options = if leak_check { TRACE | ptrace::O_SYSGOOD } else { TRACE };
         let deadline = Instant::now() + ARRIVAL;
         loop {
             let threads = process::tasks(pid)?;
@@ -136,10 +138,13 @@ impl Tracer<'_> {
                 if traced_by_us(pid, tid) {
                     continue;
                 }
-                if pause::seize(pid, tid, TRACE)? {
+                if pause::seize(pid, tid, options)? {
                     any = true;
                     let parent = Parent { tid: pid, pid, birth: Birth::Thread };
                     let base = self.announce(tid, parent);
+                    if let Some(task) = self.tasks.get_mut(&tid) {
+                        task.stops_at_calls = leak_check;
+                    }
                     self.expected.insert(tid, base);
                     let _ = ptrace::interrupt(tid);
                 }

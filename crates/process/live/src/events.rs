@@ -59,8 +59,11 @@ pub trait Session {
     fn injected(&mut self, pid: i32, result: Result<(), LiveError>);
 
     /// A process that ran before is followed from now on, for [`attach`](crate::attach): these are its
-    /// threads, which are reported next, each as born of the first one.
-    fn joined(&mut self, _pid: i32, _parent: Option<i32>, _threads: &[i32]) {}
+    /// threads, which are reported next, each as born of the first one. The answer is whether it will look
+    /// for its leaks when it ends, as [`Session::looks_for_leaks`] has it.
+    fn joined(&mut self, _pid: i32, _parent: Option<i32>, _threads: &[i32]) -> bool {
+        false
+    }
 
     /// A thread or process has been born and stands before its first instruction, or is about to;
     /// its parent stands at the birth, if it still lives. An answer is the newcomer's gs base;

@@ -773,6 +773,21 @@ impl<'a> Recorder<'a> {
     }
 
     /// Notes what ran without probes, once.
+    /// A process executes a file that may be executed but not read, so neither may its memory.
+    fn executed_unreadable(&mut self, pid: i32) {
+        self.close_threads(pid);
+        let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+        let name = name.trim_end().to_owned();
+        if let Some(process) = self.processes.get_mut(&pid) {
+            process.command.clone_from(&name);
+            process.slots_at = None;
+            process.space = None;
+        }
+        let reason = "its file may be executed but not read, and if it is set-user-ID or \
+                      set-group-ID, it had its caller's rights only, because it was traced";
+        self.refuse(name, reason.to_owned());
+    }
+
     fn refuse(&mut self, what: String, reason: String) {
         let refused = (what, reason);
         if !self.done.refused.contains(&refused) {
@@ -882,8 +897,8 @@ impl Session for Recorder<'_> {
         self.close_process(pid, None);
     }
 
-    fn joined(&mut self, pid: i32, parent: Option<i32>, threads: &[i32]) {
-        let Some(Attached { slots_at, codes, keeper }) = self.attached.take() else { return };
+    fn joined(&mut self, pid: i32, parent: Option<i32>, threads: &[i32]) -> bool {
+        let Some(Attached { slots_at, codes, keeper }) = self.attached.take() else { return false };
         self.follow_switches(threads);
         codes.iter().for_each(|code| self.mapped(pid, code));
         let state = ProcessState {
@@ -895,10 +910,14 @@ impl Session for Recorder<'_> {
         };
         self.processes.insert(pid, state);
         self.attached = Some(Attached { slots_at, codes, keeper });
+        self.modules.all().iter().any(|module| leaks::has_run_time(&module.image))
+            && leaks::are_wanted(pid)
     }
 
     fn injected(&mut self, pid: i32, result: Result<(), LiveError>) {
-        let Some(pending) = self.pending.remove(&pid) else { return };
+        let Some(pending) = self.pending.remove(&pid) else {
+            return if result.is_err() { self.executed_unreadable(pid) };
+        };
         let path = self.modules.all()[pending.module].path.display().to_string();
         match result {
             Ok(()) => {
