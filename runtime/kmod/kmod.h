@@ -1,0 +1,134 @@
+// The core of the module that brings new code into a running kernel: what its parts share.
+//
+// It is compiled without the kernel's headers, when Fettle itself is built, and has to fit kernels that
+// did not exist then. So it knows no structure of the kernel: the module writer (crates/kernel/kernel-live)
+// takes offsets of fields from the kernel's BTF, addresses of functions from its symbols, and puts both
+// into the module. Three layouts are ABI between the two and stand in this file: `facts`, `patch`,
+// `origin`. Two more are between the core and its client: `status` and `command`.
+#pragma once
+
+typedef unsigned char u8;
+typedef unsigned int u32;
+typedef int s32;
+typedef unsigned long u64;
+typedef long s64;
+
+#define EAGAIN 11
+#define EBUSY 16
+#define EINVAL 22
+
+#define JUMP 0xe9
+#define INT3 0xcc
+#define JUMP_BYTES 5
+
+// Where fields lie in the kernel's structures, and how much the plan brings. `u64` each.
+struct facts {
+    u64 task_tasks, task_thread_node, task_signal, task_stack, task_stack_refcount, task_on_cpu, task_sp;
+    u64 signal_thread_head;
+    u64 unwind_error;
+    u64 module_klp;
+    u64 die_regs, regs_ip;
+    u64 patches, origins;
+    u64 cpu_counters, shared_counters;
+};
+
+// A jump from behind an original's fentry nop to behind its copy's.
+struct patch {
+    u64 at, to;
+    u8 replaced[JUMP_BYTES];
+    u8 insides;  // boundaries of instructions within the replaced bytes
+    u8 written;  // the jump is there
+    u8 unused;
+};
+
+// An instruction or return address of a copy, and the lower half of its counterpart's address in the
+// original. The upper half of all text of the kernel is ones.
+struct origin {
+    u32 at;  // from text_begin
+    s32 original;
+};
+
+enum state {
+    OUT,        // nothing leads to copies, and nobody is in them
+    INSTALLED,  // jumps lead to copies
+    LEAVING,    // no jump leads to copies, but threads may be in them
+};
+
+#define STATUS_VERSION 1
+
+// What the control file begins with. It fills STATUS_BYTES; counters follow: one row of `cpu_counters`
+// for each of `cpus`, then `shared_counters`.
+#define STATUS_BYTES 4096
+struct status {
+    u32 version, state;
+    u32 keep, barred;
+    u64 patches, text_begin, text_end;
+    u64 cpus, cpu_counters, shared_counters;
+    u64 install_ns, remove_ns, stopped_ns;  // of the last time
+    u64 tasks, moved;                       // walked, and return addresses patched, in the last pause
+    u64 hooked, stuck;                      // why the last undo is not complete
+    u64 foreign;                            // jumps that others wrote over
+    u64 taken;                              // the original whose bytes were not the expected ones
+    u64 trapped;                            // threads that met a breakpoint while jumps were written
+};
+
+enum verb {
+    INSTALL = 1,  // write the jumps
+    REMOVE = 2,   // take them back; threads leave copies by themselves
+    UNDO = 3,     // take them back, and lead every thread out of copies
+    KEEP = 4,     // whether closing the file for the last time undoes nothing
+};
+
+struct command {
+    u32 verb, argument;
+};
+
+// Made by the module writer.
+extern struct facts facts;
+extern struct patch patches[];
+extern const struct origin origins[];
+extern u8 text_begin[], text_end[];
+extern u64 cpu_counters[];  // an offset in each processor's own memory
+extern u64 shared_counters[];
+extern const u8 control_operations[];  // struct proc_ops
+
+// Of the kernel.
+extern int _printk(const char *format, ...);
+extern void mutex_lock(void *), mutex_unlock(void *), __mutex_init(void *, const char *, void *);
+extern u8 text_mutex[];
+extern void text_poke_queue(void *at, const void *code, u64 bytes, const void *emulated);
+extern void text_poke_finish(void);
+extern int stop_machine(int (*)(void *), void *, const void *processors);
+extern void synchronize_rcu_tasks(void), synchronize_rcu_tasks_rude(void);
+extern u64 ktime_get_mono_fast_ns(void);
+extern void msleep(u32);
+extern u8 init_task[], __cpu_online_mask[], __cpu_possible_mask[];
+extern u32 nr_cpu_ids;
+extern u64 __per_cpu_offset[];
+extern u8 *idle_task(int processor);
+extern void __unwind_start(void *state, void *task, void *regs, u64 *first_frame);
+extern int unwind_next_frame(void *state);
+extern u64 unwind_get_return_address(void *state), *unwind_get_return_address_ptr(void *state);
+extern void *proc_create(const char *, u32 mode, void *parent, const void *operations);
+extern void proc_remove(void *);
+extern s64 simple_read_from_buffer(void *to, u64 count, s64 *position, const void *from, u64 bytes);
+extern s64 simple_write_to_buffer(void *to, u64 bytes, s64 *position, const void *from, u64 count);
+extern int register_die_notifier(void *), unregister_die_notifier(void *);
+extern int register_module_notifier(void *), unregister_module_notifier(void *);
+
+struct notifier {
+    int (*call)(struct notifier *, u64 action, void *data);
+    struct notifier *next;
+    int priority;
+};
+
+// entries.c: jumps at the originals.
+int write_jumps(struct status *);
+void take_jumps_back(struct status *);
+int at_breakpoint(struct notifier *, u64 action, void *die);
+
+// threads.c: return addresses of threads.
+int lead_out(struct status *);
+
+// A field of one of the kernel's structures.
+#define FIELD(type, base, offset) (*(type *)((u8 *)(base) + (offset)))
