@@ -160,6 +160,8 @@ pub struct Machine {
     pub memory: u32,
     /// What is added to the kernel's command line.
     pub options: String,
+    /// A file of this machine's that receives what the guest writes to `/dev/ttyS1`.
+    pub output: Option<PathBuf>,
     /// Most time it may take here.
     pub limit: Duration,
 }
@@ -221,6 +223,9 @@ fn qemu(kernel: &Kernel, machine: &Machine, archive: &Path) -> Command {
     command.arg("-cpu").arg(&machine.model);
     command.arg("-smp").arg(machine.processors.to_string());
     command.arg("-m").arg(machine.memory.to_string());
+    if let Some(file) = &machine.output {
+        command.args(["-serial", "mon:stdio", "-serial"]).arg(format!("file:{}", file.display()));
+    }
     command.arg("-kernel").arg(&kernel.image).arg("-initrd").arg(archive);
     // QEMU's processors have one clock, which Linux cannot know.
     command.arg("-append").arg(format!(

@@ -19,6 +19,7 @@ pub mod fuzz;
 pub mod guest;
 pub mod jar;
 pub mod java;
+pub mod kernel;
 pub mod lab;
 pub mod page;
 pub mod postgres;

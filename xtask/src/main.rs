@@ -5,7 +5,8 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use xtask::{
-    attach, bench, census, ci, corpus, demo, docs, examples, fuzz, jar, lab, smp, tidy, torture,
+    attach, bench, census, ci, corpus, demo, docs, examples, fuzz, jar, kernel, lab, smp, tidy,
+    torture,
 };
 
 /// Chores of the Fettle repository.
@@ -47,6 +48,8 @@ enum Chore {
     Docs(docs::Options),
     /// Lends processors of guests with stock kernels, and runs programs there
     Smp(smp::Options),
+    /// Takes snapshots of running kernels in guests, for tests without one
+    Kernel(kernel::Options),
     /// Records a real server under load and shows what comes out
     Demo(demo::Options),
 }
@@ -67,6 +70,7 @@ fn main() -> ExitCode {
         Chore::Examples(options) => examples::run(&options).map(|score| score.failed == 0),
         Chore::Docs(options) => docs::run(&options),
         Chore::Smp(options) => smp::run(&options).map(|score| score.failed == 0),
+        Chore::Kernel(options) => kernel::run(&options),
         Chore::Demo(options) => demo::run(&options),
     };
     match outcome {

@@ -137,6 +137,7 @@ pub fn run(options: &Options) -> Result<Score> {
         model: options.model.clone(),
         memory: if options.brief { 1024 } else { 2048 },
         options: options.append.clone(),
+        output: None,
         limit: Duration::from_secs(if options.brief { 580 } else { 3600 }),
     };
     let shown = guest::run(&kernel, &files, &machine, &script)?;

@@ -11,7 +11,7 @@ use std::collections::HashMap;
 pub type TypeId = u32;
 
 /// Why types cannot be read.
-#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+#[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum BtfError {
     /// It does not begin as BTF does.

@@ -916,7 +916,9 @@ impl Session for Recorder<'_> {
 
     fn injected(&mut self, pid: i32, result: Result<(), LiveError>) {
         let Some(pending) = self.pending.remove(&pid) else {
-            return if result.is_err() { self.executed_unreadable(pid) };
+            return if result.is_err() {
+                self.executed_unreadable(pid)
+            };
         };
         let path = self.modules.all()[pending.module].path.display().to_string();
         match result {

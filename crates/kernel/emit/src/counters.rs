@@ -1,0 +1,239 @@
+//! Where counters stand.
+//!
+//! A counter is one instruction, `incq %gs:…`, which no interrupt and no other processor can divide. It
+//! changes the flags, so it stands where a block does not need them: before the first instruction that
+//! finds them dead, as long as nothing before that may leave the block. Where there is no such place it
+//! stands between `pushfq` and `popfq`.
+
+use fettle_kernel_image::orc::Base;
+use fettle_kernel_lift::flags::{Callees, Flags};
+use fettle_kernel_lift::step::Step;
+use fettle_kernel_lift::{KernelFunction, Lifter, Reason};
+use fettle_lift::BlockId;
+use fettle_lift::edges::{EdgeGraph, Place};
+use rustc_hash::FxHashMap;
+
+use crate::Counting;
+
+/// `sti`: the instruction behind it is not interrupted.
+const ALLOW_INTERRUPTS: u8 = 0xfb;
+/// `mov` to a segment register; behind one to `ss` it is the same. The register's number is in the second
+/// byte.
+const LOAD_SEGMENT: u8 = 0x8e;
+const STACK_SEGMENT: u8 = 2;
+/// Numbers of the model-specific registers `GS_BASE` and `KERNEL_GS_BASE`, as bytes of an instruction.
+const GS_BASES: [[u8; 4]; 2] = [[0x01, 0x01, 0x00, 0xc0], [0x02, 0x01, 0x00, 0xc0]];
+
+/// Where in a block a counter stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Spot {
+    /// Before this instruction.
+    pub insn: u32,
+    /// The flags have to be put back.
+    pub saves: bool,
+}
+
+/// The counters of one function.
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    places: Vec<Place>,
+    /// By block: number from the function's first, and where.
+    blocks: FxHashMap<BlockId, (u32, Spot)>,
+    /// By edge between blocks, or out of the function from a block: the number, and whether the flags
+    /// have to be put back.
+    between: FxHashMap<(BlockId, Option<BlockId>), (u32, bool)>,
+    first: u32,
+}
+
+impl Counters {
+    /// What they count, in order.
+    pub fn places(&self) -> &[Place] {
+        &self.places
+    }
+
+    /// The function's counters are numbered from here on.
+    pub fn number_from(&mut self, first: u32) {
+        self.first = first;
+    }
+
+    /// The counter in a block.
+    pub fn of_block(&self, block: BlockId) -> Option<(u32, Spot)> {
+        let (number, spot) = self.blocks.get(&block)?;
+        Some((self.first + number, *spot))
+    }
+
+    /// The counter of a branch.
+    pub fn of_branch(&self, from: BlockId, to: Option<BlockId>) -> Option<(u32, bool)> {
+        let (number, saves) = self.between.get(&(from, to))?;
+        Some((self.first + number, *saves))
+    }
+}
+
+/// Finds where the counters of `function` stand.
+pub(crate) fn place(
+    lifter: &Lifter<'_>,
+    function: &KernelFunction,
+    counting: Counting,
+) -> Result<Counters, (Reason, u64)> {
+    let places: Vec<Place> = match counting {
+        Counting::Off => return Ok(Counters::default()),
+        Counting::Blocks => {
+            (0..function.code.blocks.len() as u32).map(|b| Place::Block(BlockId(b))).collect()
+        }
+        Counting::Edges => spanning(function).ok_or((Reason::EdgesHidden, function.entry()))?,
+    };
+    if let Some(at) = changes_gs(lifter, function) {
+        return Err((Reason::ChangesGs, at));
+    }
+    let callees = Callees::new(lifter);
+    let flags = Flags::solve(function, callees);
+    let spots = Spots { lifter, function, flags, callees };
+    let entry = function.code.entry_block();
+    let mut counters = Counters::default();
+    for (number, place) in places.iter().enumerate() {
+        let number = number as u32;
+        match *place {
+            Place::Entry => {
+                counters.blocks.insert(entry, (number, spots.in_block(entry)?));
+            }
+            Place::Block(block) => {
+                counters.blocks.insert(block, (number, spots.in_block(block)?));
+            }
+            Place::Between(from, to) => {
+                let saves = spots.flags.at_start(to);
+                let first = function.code.blocks[to.index()].insns.start;
+                spots.check(saves, first)?;
+                counters.between.insert((from, Some(to)), (number, saves));
+            }
+            Place::Leaving(from) => {
+                // What is behind the branch is another function: nothing is known of its flags.
+                let last = function.code.blocks[from.index()].insns.end - 1;
+                spots.check(true, last)?;
+                counters.between.insert((from, None), (number, true));
+            }
+        }
+    }
+    counters.places = places;
+    Ok(counters)
+}
+
+/// The places that tell all edges of a function.
+fn spanning(function: &KernelFunction) -> Option<Vec<Place>> {
+    let graph = EdgeGraph::new(&function.code);
+    let entry = function.code.entry_block();
+    // A way back to the entry would be counted with the calls.
+    if function.code.blocks.iter().any(|block| block.succs.contains(&entry)) {
+        return None;
+    }
+    // A label's branch has no place for a counter between.
+    let branches = |block: BlockId| {
+        let last = function.code.blocks[block.index()].insns.end as usize - 1;
+        matches!(function.steps[last], Step::Branch(_))
+    };
+    graph
+        .counted()?
+        .into_iter()
+        .map(|edge| graph.places[edge])
+        .map(|place| match place? {
+            Place::Between(from, _) | Place::Leaving(from) if !branches(from) => None,
+            place => Some(place),
+        })
+        .collect()
+}
+
+struct Spots<'a, 'l> {
+    lifter: &'l Lifter<'a>,
+    function: &'l KernelFunction,
+    flags: Flags,
+    callees: Callees<'a>,
+}
+
+impl Spots<'_, '_> {
+    fn in_block(&self, id: BlockId) -> Result<Spot, (Reason, u64)> {
+        let function = self.function;
+        let insns = function.code.blocks[id.index()].insns.clone();
+        let behind = function.behind_fentry();
+        let mut saving = None;
+        let mut shadowed = false;
+        for insn in insns.clone() {
+            let at = function.code.insns[insn as usize].ip();
+            // Callers come to a function's entry, or behind its fentry nop.
+            let early = id == function.code.entry_block() && at < behind;
+            if self.is_shadowed(insn) {
+                shadowed = true;
+            } else if !early {
+                if !self.flags.before(function, id, insn, self.callees) {
+                    return Ok(Spot { insn, saves: false });
+                }
+                if saving.is_none() && self.unwinds(insn) {
+                    saving = Some(Spot { insn, saves: true });
+                }
+            }
+            // Who is called may not come back, and who faults goes elsewhere.
+            let leaves = function.steps[insn as usize] != Step::Next
+                || self.lifter.image().tables.exception(at).is_some();
+            if leaves {
+                break;
+            }
+        }
+        let reason = if shadowed { Reason::InterruptShadow } else { Reason::Unwind };
+        saving.ok_or((reason, function.code.insns[insns.start as usize].ip()))
+    }
+
+    /// Whether the instruction before lets interrupts in behind this one only.
+    fn is_shadowed(&self, insn: u32) -> bool {
+        let Some(before) = (insn as usize).checked_sub(1) else { return false };
+        let insns = &self.function.code.insns;
+        let before = &insns[before];
+        let shadows = match self.lifter.image().bytes(before.ip(), before.len()) {
+            Some([ALLOW_INTERRUPTS]) => true,
+            Some([LOAD_SEGMENT, register, ..]) => register >> 3 & 7 == STACK_SEGMENT,
+            _ => false,
+        };
+        shadows && before.next_ip() == insns[insn as usize].ip()
+    }
+
+    /// Whether a frame with the flags on top can be unwound.
+    fn unwinds(&self, insn: u32) -> bool {
+        let row = self.lifter.image().orc.at(self.function.code.insns[insn as usize].ip());
+        row.is_some_and(|row| matches!(row.base(), Base::StackPointer | Base::Other))
+    }
+
+    fn check(&self, saves: bool, insn: u32) -> Result<(), (Reason, u64)> {
+        let at = self.function.code.insns[insn as usize].ip();
+        if saves && !self.unwinds(insn) {
+            return Err((Reason::Unwind, at));
+        }
+        Ok(())
+    }
+}
+
+/// Where a function changes the segment `gs`, or may.
+fn changes_gs(lifter: &Lifter<'_>, function: &KernelFunction) -> Option<u64> {
+    let changes = |bytes: &[u8]| {
+        let code = match bytes {
+            // Prefixes of operand size, repeat and 64-bit operands.
+            [0x66 | 0xf3 | 0x40..=0x4f, rest @ ..] => rest,
+            code => code,
+        };
+        let code = match code {
+            [0x40..=0x4f, rest @ ..] => rest,
+            code => code,
+        };
+        let segment = match code {
+            // swapgs; pop gs; lgs; mov gs; wrgsbase
+            [0x0f, 0x01, 0xf8, ..] | [0x0f, 0xa9, ..] | [0x0f, 0xb5, ..] => true,
+            [0x8e, modrm, ..] => modrm >> 3 & 7 == 5,
+            [0x0f, 0xae, modrm, ..] => {
+                bytes.first() == Some(&0xf3) && *modrm >= 0xd8 && *modrm < 0xe0
+            }
+            _ => false,
+        };
+        segment || bytes.windows(4).any(|four| GS_BASES.iter().any(|base| four == base))
+    };
+    let insns = function.code.insns.iter();
+    insns
+        .map(|insn| (insn.ip(), lifter.image().bytes(insn.ip(), insn.len())))
+        .find(|(_, bytes)| bytes.is_some_and(changes))
+        .map(|(at, _)| at)
+}
