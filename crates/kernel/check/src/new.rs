@@ -92,7 +92,7 @@ impl<'p> New<'p> {
             }
             Some(reference) => {
                 let Value::Relative { target, tail: 0 } = reference.value else { return None };
-                let field = place.offset + found.insn.len() as u32 - 4;
+                let field = place.offset + (found.insn.len() as u32).checked_sub(4)?;
                 (reference.at == field && found.insn.len() >= 5).then(|| self.leads(target))?
             }
         }

@@ -13,7 +13,16 @@ use fettle_lift::BlockId;
 use fettle_lift::edges::{EdgeGraph, Place};
 use rustc_hash::FxHashMap;
 
-use crate::Counting;
+/// What new code counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Counting {
+    /// Nothing.
+    Off,
+    /// Each block.
+    Blocks,
+    /// Edges outside of a spanning tree: all others follow from them.
+    Edges,
+}
 
 /// `sti`: the instruction behind it is not interrupted.
 const ALLOW_INTERRUPTS: u8 = 0xfb;

@@ -21,22 +21,12 @@ use fettle_lift::edges::Place;
 use rayon::prelude::*;
 use rustc_hash::FxHashMap;
 
+pub use counters::Counting;
 pub use order::Order;
 
 use crate::counters::Counters;
 use crate::encode::{Encoded, Labels};
 use crate::items::{Context, Items};
-
-/// What new code counts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Counting {
-    /// Nothing.
-    Off,
-    /// Each block.
-    Blocks,
-    /// Edges outside of a spanning tree: all others follow from them.
-    Edges,
-}
 
 /// What a counter of the plan counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -159,7 +159,8 @@ impl<'a> Lifter<'a> {
         let mut walk = Walk::new(self, found);
         walk.follow(facts)?;
         let mut function = walk.close(entry, found.name.to_string(), fentry)?;
-        function.room = patch::room(self.image, &function);
+        function.room =
+            patch::room(self.image, &function.code, &function.steps, function.behind_fentry());
         Ok(function)
     }
 }

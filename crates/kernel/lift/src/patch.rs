@@ -5,8 +5,8 @@
 //! branch, fixup or return may lead to the others, and the kernel itself must not write there.
 
 use fettle_kernel_image::Image;
+use fettle_lift::Function;
 
-use crate::follow::KernelFunction;
 use crate::step::Step;
 
 /// A jump's size.
@@ -23,16 +23,15 @@ pub struct Room {
     pub inside: Vec<u8>,
 }
 
-/// The room behind the nop of `function`, if there is any.
-pub fn room(image: &Image, function: &KernelFunction) -> Option<Room> {
-    let at = function.behind_fentry();
+/// The room at `at`, behind the nop of `function`, if there is any. `steps` are those of its instructions.
+pub fn room(image: &Image, function: &Function, steps: &[Step], at: u64) -> Option<Room> {
     let end = at + JUMP;
-    let own = &function.code.ranges[0];
+    let own = &function.ranges[0];
     let replaced = *image.bytes(at, JUMP as usize)?.first_chunk::<5>()?;
     if end > own.end.0 {
         return None;
     }
-    let leads_inside = function.code.blocks.iter().any(|b| at < b.start.0 && b.start.0 < end);
+    let leads_inside = function.blocks.iter().any(|b| at < b.start.0 && b.start.0 < end);
     let tables = &image.tables;
     // A site that begins before the jump ends in it, too: none has more than five bytes.
     let written = (at.saturating_sub(JUMP - 1)..end)
@@ -41,10 +40,10 @@ pub fn room(image: &Image, function: &KernelFunction) -> Option<Room> {
     if leads_inside || written || faults {
         return None;
     }
-    let first = function.code.insns.partition_point(|insn| insn.ip() < at);
+    let first = function.insns.partition_point(|insn| insn.ip() < at);
     let mut inside = Vec::new();
     let mut next = at;
-    for (insn, step) in function.code.insns[first..].iter().zip(&function.steps[first..]) {
+    for (insn, step) in function.insns[first..].iter().zip(&steps[first..]) {
         if insn.ip() != next || next >= end {
             break;
         }
