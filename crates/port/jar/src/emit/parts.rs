@@ -1,0 +1,328 @@
+//! Parts of functions that are too large for one method, and the method that calls one after the
+//! other. They exchange registers through arrays.
+
+use super::{A0, A1, Emitter, Extent, Program, Slot, V0, V1, verification};
+use crate::classfile::{Code, Label, Pool, Type};
+use crate::flow::{FP_RESULTS, Live};
+use crate::ir::{BlockId, End, Fp, Function, Rep, Stmt, Ty, Var};
+use crate::op;
+use crate::signature::{Returns, Signature, THREAD};
+use rustc_hash::FxHashMap;
+
+impl Emitter<'_> {
+    pub(super) fn begin_part(&mut self, entries: &[BlockId], numbers: &FxHashMap<BlockId, i32>) {
+        let wanted = self.fresh(Ty::I);
+        let (ints, fps) = (self.fresh(Ty::I), self.fresh(Ty::I));
+        self.arrays = Some((ints, fps));
+        if self.uses_memory() {
+            let slot = self.fresh(Ty::I);
+            self.memory = Some(slot);
+            self.reload_memory();
+        }
+        let inside = |id: &BlockId| self.order.contains(id);
+        let mut exchanged = Live::default();
+        let mut add = |live: Live| {
+            exchanged.ints |= live.ints;
+            for (mine, theirs) in exchanged.fp.iter_mut().zip(live.fp) {
+                *mine |= theirs;
+            }
+        };
+        entries.iter().for_each(|&id| add(self.liveness.at_start(id)));
+        for &id in &self.order {
+            for next in self.function.blocks[id].end.successors() {
+                if !inside(&next) {
+                    add(self.liveness.at_start(next));
+                }
+            }
+        }
+        for var in exchanged.vars() {
+            self.code.local(op::ALOAD, ints, 1);
+            self.code.int(self.pool, i32::from(var.0));
+            self.code.op(op::IALOAD, -1);
+            self.store_var(var);
+            let number = self.var(var);
+            self.always.push(Slot { number, ty: Ty::I });
+        }
+        self.exchanged_vars = exchanged.ints;
+        for (fp, mask) in exchanged.fps() {
+            let rep = Rep::best(mask);
+            self.code.local(op::ALOAD, fps, 1);
+            self.code.int(self.pool, i32::from(fp.0));
+            self.code.op(op::LALOAD, 0);
+            self.convert(Rep::Long, rep);
+            let number = self.fp(fp, rep);
+            self.store_local(number, rep.ty());
+            self.always.push(Slot { number, ty: rep.ty() });
+            self.exchanged.push((fp, rep));
+        }
+        let mut keys: Vec<(i32, Label)> = Vec::new();
+        let mut stubs = Vec::new();
+        for id in entries {
+            let label = self.code.label();
+            keys.push((numbers[id], label));
+            stubs.push((*id, label));
+        }
+        keys.sort_by_key(|(key, _)| *key);
+        let bad = self.code.label();
+        self.bad_jumps.push((bad, self.function.entry));
+        self.load_local(wanted, Ty::I);
+        self.code.switch(&keys, bad);
+        for (id, label) in stubs {
+            let live = self.liveness.at_start(id);
+            self.valid = [0; 32];
+            for (fp, rep) in self.exchanged.clone() {
+                self.valid[fp.0 as usize] = rep as u8;
+            }
+            self.place(label, &Live::default(), &[]);
+            self.make_valid(&live);
+            self.code.branch(op::GOTO, self.labels[id], 0);
+        }
+    }
+
+    /// The label of a block, which may be one that leaves this part.
+    pub(super) fn label_of(&mut self, id: BlockId) -> Label {
+        if matches!(self.extent, Extent::Whole) || self.order.contains(&id) {
+            return self.labels[id];
+        }
+        if let Some((_, label)) = self.exits.iter().find(|(to, _)| *to == id) {
+            return *label;
+        }
+        let label = self.code.label();
+        self.exits.push((id, label));
+        label
+    }
+
+    /// Leaves results in the arrays, and tells that the function returns.
+    pub(super) fn leave_part(&mut self, signature: &Signature, ints: u16, fps: u16) {
+        let vars: &[Var] = match signature.returns {
+            Returns::Int => &[V0],
+            Returns::Long => &[V0, V1],
+            _ => &[],
+        };
+        let results = self.liveness.at_return().ints;
+        for &var in vars.iter().filter(|var| results & var.bit() != 0) {
+            self.put_var(ints, var);
+        }
+        if let Returns::Fp(rep) = signature.returns {
+            self.ensure(Fp(0), rep);
+            self.put_fp(fps, Fp(0), rep);
+        }
+        self.code.int(self.pool, -1);
+        self.code.op(op::IRETURN, -1);
+    }
+
+    pub(super) fn put_var(&mut self, ints: u16, var: Var) {
+        self.code.local(op::ALOAD, ints, 1);
+        self.code.int(self.pool, i32::from(var.0));
+        self.load_var(var);
+        self.code.op(op::IASTORE, -3);
+    }
+
+    pub(super) fn put_fp(&mut self, fps: u16, fp: Fp, rep: Rep) {
+        self.code.local(op::ALOAD, fps, 1);
+        self.code.int(self.pool, i32::from(fp.0));
+        let slot = self.fp(fp, rep);
+        self.load_local(slot, rep.ty());
+        self.convert(rep, Rep::Long);
+        self.code.op(op::LASTORE, -4);
+    }
+
+    /// Ways out of a part: each says where to, then all leave their registers in the arrays.
+    pub(super) fn finish_exits(&mut self) {
+        let Extent::Part { numbers, .. } = self.extent else { return };
+        let leave = self.code.label();
+        for (id, label) in std::mem::take(&mut self.exits) {
+            self.place(label, &Live::default(), &[]);
+            self.code.int(self.pool, numbers[&id]);
+            self.code.branch(op::GOTO, leave, 0);
+            self.leave = Some(leave);
+        }
+        if self.leave.is_none() {
+            return;
+        }
+        self.place(leave, &Live::default(), &[Type::Int]);
+        let (ints, fps) = self.arrays.expect("a part has arrays");
+        let set = self.sets();
+        let exchanged = Live { ints: self.exchanged_vars & set.ints, fp: [0; 32] };
+        for var in exchanged.vars() {
+            self.put_var(ints, var);
+        }
+        for (fp, rep) in self.exchanged.clone() {
+            if set.fp[fp.0 as usize] != 0 {
+                self.put_fp(fps, fp, rep);
+            }
+        }
+        self.code.op(op::IRETURN, -1);
+    }
+
+    /// What the blocks of this part may set.
+    pub(super) fn sets(&self) -> Live {
+        let mut sets = Live::default();
+        for &id in &self.order {
+            if let End::Invoke { pad: Some(_), .. } = self.function.blocks[id].end {
+                // On the way to the landing pad.
+                sets.ints |= A0.bit() | A1.bit() | V0.bit() | V1.bit();
+            }
+            for (_, step) in &self.function.blocks[id].steps {
+                sets.ints |= self.liveness.kills(step);
+                match step {
+                    Stmt::SetIf(_, var, _) => sets.ints |= var.bit(),
+                    Stmt::SetFp(fp, ..) | Stmt::SetFpIf(_, fp, ..) => sets.fp[fp.0 as usize] = 1,
+                    Stmt::Call { .. } => FP_RESULTS.iter().for_each(|f| sets.fp[f.0 as usize] = 1),
+                    _ => {}
+                }
+            }
+        }
+        sets
+    }
+}
+
+/// Length of the arrays in which parts of a function exchange registers.
+const REGISTERS: i32 = 64;
+const FP_REGISTERS: i32 = 32;
+
+/// The method of a function whose parts are methods: it calls one after the other.
+pub fn emit_driver(
+    program: &Program,
+    function: &Function,
+    parts: &[(String, Vec<i32>)],
+    first: i32,
+    pool: &mut Pool,
+) -> Code {
+    let method = &program.methods[&function.entry];
+    let signature = &method.signature;
+    let mut types = vec![Type::Object(THREAD.into())];
+    types.extend(signature.ints.iter().map(|_| Type::Int));
+    types.extend(signature.fps.iter().map(|(_, rep)| verification(rep.ty())));
+    let mut code = Code::new(types.clone());
+    let mut slot: u16 = types.iter().map(Type::slots).sum();
+    let (ints, fps, wanted) = (slot, slot + 1, slot + 2);
+    for (length, kind, array) in [(REGISTERS, 10, ints), (FP_REGISTERS, 11, fps)] {
+        code.int(pool, length);
+        code.op(op::NEWARRAY, 0);
+        // The operand of this one is a byte, not an instruction.
+        code.op(kind, 0);
+        code.local(op::ASTORE, array, -1);
+    }
+    slot = 1;
+    for var in &signature.ints {
+        code.local(op::ALOAD, ints, 1);
+        code.int(pool, i32::from(var.0));
+        code.local(op::ILOAD, slot, 1);
+        code.op(op::IASTORE, -3);
+        slot += 1;
+    }
+    for (fp, rep) in &signature.fps {
+        code.local(op::ALOAD, fps, 1);
+        code.int(pool, i32::from(fp.0));
+        let (opcode, size) = match rep.ty() {
+            Ty::I => (op::ILOAD, 1),
+            Ty::F => (op::FLOAD, 1),
+            Ty::J => (op::LLOAD, 2),
+            Ty::D => (op::DLOAD, 2),
+        };
+        code.local(opcode, slot, size);
+        to_bits(&mut code, pool, rep.ty());
+        code.op(op::LASTORE, -4);
+        slot += size as u16;
+    }
+    code.int(pool, first);
+    code.local(op::ISTORE, wanted, -1);
+    let mut locals = types;
+    locals.extend([Type::Object("[I".into()), Type::Object("[J".into()), Type::Int]);
+    let (again, returns) = (code.label(), code.label());
+    code.place(again, locals.clone(), Vec::new());
+    let mut keys = Vec::new();
+    let mut labels = Vec::new();
+    for (_, numbers) in parts {
+        let label = code.label();
+        labels.push(label);
+        keys.extend(numbers.iter().map(|&number| (number, label)));
+    }
+    keys.sort_by_key(|(key, _)| *key);
+    code.local(op::ILOAD, wanted, 1);
+    code.switch(&keys, returns);
+    for ((name, _), label) in parts.iter().zip(labels) {
+        code.place(label, locals.clone(), Vec::new());
+        code.local(op::ALOAD, 0, 1);
+        code.local(op::ILOAD, wanted, 1);
+        code.local(op::ALOAD, ints, 1);
+        code.local(op::ALOAD, fps, 1);
+        let method = pool.method(&method.class, name, PART);
+        code.op_index(op::INVOKESTATIC, method, -3);
+        code.local(op::ISTORE, wanted, -1);
+        code.branch(op::GOTO, again, 0);
+    }
+    code.place(returns, locals, Vec::new());
+    return_results(&mut code, pool, signature.returns, ints, fps);
+    code
+}
+
+/// The descriptor of a part of a function.
+pub const PART: &str = "(Lio/github/fettle/jvm/GuestThread;I[I[J)I";
+
+fn to_bits(code: &mut Code, pool: &mut Pool, ty: Ty) {
+    match ty {
+        Ty::J => {}
+        Ty::I => code.op(op::I2L, 1),
+        Ty::F => {
+            let method = pool.method("java/lang/Float", "floatToRawIntBits", "(F)I");
+            code.op_index(op::INVOKESTATIC, method, 0);
+            code.op(op::I2L, 1);
+        }
+        Ty::D => {
+            let method = pool.method("java/lang/Double", "doubleToRawLongBits", "(D)J");
+            code.op_index(op::INVOKESTATIC, method, 0);
+        }
+    }
+}
+
+fn return_results(code: &mut Code, pool: &mut Pool, returns: Returns, ints: u16, fps: u16) {
+    let load = |code: &mut Code, pool: &mut Pool, var: Var| {
+        code.local(op::ALOAD, ints, 1);
+        code.int(pool, i32::from(var.0));
+        code.op(op::IALOAD, -1);
+    };
+    match returns {
+        Returns::Nothing => code.op(op::RETURN, 0),
+        Returns::Int => {
+            load(code, pool, V0);
+            code.op(op::IRETURN, -1);
+        }
+        Returns::Long => {
+            load(code, pool, V1);
+            code.op(op::I2L, 1);
+            code.int(pool, 32);
+            code.op(op::LSHL, -1);
+            load(code, pool, V0);
+            code.op(op::I2L, 1);
+            code.long(pool, 0xffff_ffff);
+            code.op(op::LAND, -2);
+            code.op(op::LOR, -2);
+            code.op(op::LRETURN, -2);
+        }
+        Returns::Fp(rep) => {
+            code.local(op::ALOAD, fps, 1);
+            code.int(pool, 0);
+            code.op(op::LALOAD, 0);
+            match rep.ty() {
+                Ty::J => code.op(op::LRETURN, -2),
+                Ty::D => {
+                    let method = pool.method("java/lang/Double", "longBitsToDouble", "(J)D");
+                    code.op_index(op::INVOKESTATIC, method, 0);
+                    code.op(op::DRETURN, -2);
+                }
+                Ty::I => {
+                    code.op(op::L2I, -1);
+                    code.op(op::IRETURN, -1);
+                }
+                Ty::F => {
+                    code.op(op::L2I, -1);
+                    let method = pool.method("java/lang/Float", "intBitsToFloat", "(I)F");
+                    code.op_index(op::INVOKESTATIC, method, 0);
+                    code.op(op::FRETURN, -1);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,178 @@
+//! Second returns of `setjmp`.
+
+use super::{Emitter, RUNTIME, Role, SP, Site, Slot, V0};
+use crate::classfile::{Label, Type};
+use crate::flow::Live;
+use crate::ir::{Callee, Expr, Rep, Stmt, Ty, Var};
+use crate::op;
+use crate::signature::{Signature, THREAD};
+
+impl Emitter<'_> {
+    /// Gives every integer variable a value at once: whoever catches a jump finds all of them.
+    pub(super) fn pin(&mut self, signature: &Signature) {
+        let mut used = 0_u64;
+        for block in &self.function.blocks {
+            let mut look = |e: &Expr| {
+                if let Expr::Var(var) = e {
+                    used |= var.bit();
+                }
+            };
+            block.end.visit(&mut look);
+            block.steps.iter().for_each(|(_, step)| step.visit(&mut look));
+            for (_, step) in &block.steps {
+                if let Stmt::Set(var, _) | Stmt::SetIf(_, var, _) = step {
+                    used |= var.bit();
+                }
+                used |= self.liveness.hidden_reads(step) | self.liveness.kills(step);
+            }
+        }
+        used |= V0.bit() | 1 << 4 | SP.bit();
+        for var in (Live { ints: used, fp: [0; 32] }).vars() {
+            let number = self.var(var);
+            self.always.push(Slot { number, ty: Ty::I });
+        }
+        self.parameters = signature.ints.len() as u16;
+        self.prepare_sites();
+    }
+
+    /// Gives locals to what each call of `setjmp` has to keep.
+    pub(super) fn prepare_sites(&mut self) {
+        for id in 0..self.function.blocks.len() {
+            let after = self.liveness.after_steps(self.function, id);
+            for ((pc, step), live) in self.function.blocks[id].steps.iter().zip(after) {
+                let Stmt::Call { callee: Callee::Direct(to), .. } = step else { continue };
+                if self.program.methods.get(to).is_none_or(|m| m.role != Role::SetJump) {
+                    continue;
+                }
+                let mut kept = Vec::new();
+                for var in live.vars().filter(|&var| var != V0) {
+                    let (number, copy) = (self.var(var), self.fresh(Ty::I));
+                    kept.push((copy, Slot { number, ty: Ty::I }));
+                }
+                for (fp, mask) in live.fps() {
+                    let ty = Rep::best(mask).ty();
+                    let (number, copy) = (self.fp(fp, Rep::best(mask)), self.fresh(ty));
+                    kept.push((copy, Slot { number, ty }));
+                }
+                let buffer = self.fresh(Ty::I);
+                let copies = kept.iter().map(|(copy, slot)| Slot { number: *copy, ty: slot.ty });
+                let locals = copies.chain([Slot { number: buffer, ty: Ty::I }]);
+                self.always.extend(locals.collect::<Vec<_>>());
+                let again = self.code.label();
+                self.sites.push(Site { pc: *pc, buffer, kept, again });
+            }
+        }
+        for slot in self.always.clone() {
+            if !(1..=self.parameters).contains(&slot.number) {
+                self.zero(slot.ty);
+                self.store_local(slot.number, slot.ty);
+            }
+        }
+    }
+
+    /// Behind a call of `setjmp`: keeps what the second return has to find.
+    pub(super) fn setjmp_returned(&mut self, pc: u32, live: &Live) {
+        let Some(at) = self.sites.iter().position(|site| site.pc == pc) else { return };
+        let (buffer, again) = (self.sites[at].buffer, self.sites[at].again);
+        self.forget_buffer(at);
+        self.load_var(Var(4));
+        self.store_local(buffer, Ty::I);
+        self.make_valid(live);
+        for (fp, mask) in live.fps() {
+            self.valid[fp.0 as usize] = Rep::best(mask) as u8;
+        }
+        for (copy, slot) in self.sites[at].kept.clone() {
+            self.load_local(slot.number, slot.ty);
+            self.store_local(copy, slot.ty);
+        }
+        if !live.has(V0) {
+            self.zero(Ty::I);
+            self.store_var(V0);
+        }
+        let mut with_result = *live;
+        with_result.ints |= V0.bit();
+        self.place(again, &with_result, &[]);
+    }
+
+    /// A buffer that is filled again means the call that fills it last.
+    pub(super) fn forget_buffer(&mut self, site: usize) {
+        let others: Vec<u16> = (0..self.sites.len())
+            .filter(|&other| other != site)
+            .map(|other| self.sites[other].buffer)
+            .collect();
+        for buffer in others {
+            // buffer = buffer == a0 ? 0 : buffer, without a branch: 0 and -1 select.
+            self.load_local(buffer, Ty::I);
+            self.load_local(buffer, Ty::I);
+            self.load_var(Var(4));
+            self.java(&format!("{RUNTIME}Mips"), "differs", "(II)I", -1);
+            self.code.op(op::IAND, -1);
+            self.store_local(buffer, Ty::I);
+        }
+    }
+
+    /// A fault below a call of `setjmp` runs the program's handler, which may jump here.
+    pub(super) fn catch_faults(&mut self, start: Label) {
+        if self.sites.is_empty() {
+            return;
+        }
+        let end = self.code.label();
+        self.code.mark(end);
+        let target = self.code.label();
+        for class in ["IndexOutOfBoundsException", "ArithmeticException", "StackOverflowError"] {
+            let class = self.pool.class(&format!("java/lang/{class}"));
+            self.code.handler(start, end, target, class);
+        }
+        let throwable = "java/lang/Throwable";
+        self.valid = [0; 32];
+        self.place(target, &Live::default(), &[Type::Object(throwable.into())]);
+        let fault = self.fresh(Ty::I);
+        self.code.local(op::ASTORE, fault, -1);
+        self.thread();
+        self.code.local(op::ALOAD, fault, 1);
+        self.load_var(SP);
+        let descriptor = format!("(L{THREAD};L{throwable};I)Ljava/lang/Error;");
+        self.java(&format!("{RUNTIME}Signals"), "fault", &descriptor, -2);
+        self.code.op(op::ATHROW, -1);
+    }
+
+    /// Whoever jumps to a buffer that was filled here gets a second return.
+    pub(super) fn finish_sites(&mut self, start: Label, end: Label) {
+        if self.sites.is_empty() {
+            return;
+        }
+        let jump = format!("{RUNTIME}GuestJump");
+        let class = self.pool.class(&jump);
+        let target = self.code.label();
+        let kept = self.fresh(Ty::I);
+        self.code.handler(start, end, target, class);
+        self.valid = [0; 32];
+        self.place(target, &Live::default(), &[Type::Object(jump.clone())]);
+        self.code.local(op::ASTORE, kept, -1);
+        for site in std::mem::take(&mut self.sites) {
+            let other = self.code.label();
+            self.code.local(op::ALOAD, kept, 1);
+            let field = self.pool.field(&jump, "buffer", "I");
+            self.code.op_index(op::GETFIELD, field, 0);
+            self.load_local(site.buffer, Ty::I);
+            self.code.branch(op::IF_ICMPNE, other, -2);
+            for (copy, slot) in site.kept {
+                self.load_local(copy, slot.ty);
+                self.store_local(slot.number, slot.ty);
+            }
+            self.code.local(op::ALOAD, kept, 1);
+            let field = self.pool.field(&jump, "value", "I");
+            self.code.op_index(op::GETFIELD, field, 0);
+            self.store_var(V0);
+            self.reload_memory();
+            self.code.branch(op::GOTO, site.again, 0);
+            let mut locals = self.locals(&Live::default());
+            let next = locals.iter().map(Type::slots).sum::<u16>();
+            locals.extend((next..kept).map(|_| Type::Top));
+            locals.push(Type::Object(jump.clone()));
+            self.code.place(other, locals, Vec::new());
+        }
+        self.code.local(op::ALOAD, kept, 1);
+        self.code.op(op::ATHROW, -1);
+    }
+}
