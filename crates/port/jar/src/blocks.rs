@@ -391,15 +391,10 @@ impl Builder<'_, '_> {
                 steps.extend(slot);
                 Some(End::Goto(self.leading_to(pc, target?)))
             }
-            Kind::JumpAndLink => {
-                steps.extend(slot);
-                steps.push((pc, Stmt::Call { callee: Callee::Direct(target?), pc }));
-                None
-            }
+            Kind::JumpAndLink => call(Callee::Direct(target?), pc, slot, steps),
             Kind::JumpRegisterAndLink if insn.rd() != Reg::ZERO => {
                 let to = target_before_slot(insn, pc, slot, steps);
-                steps.push((pc, Stmt::Call { callee: Callee::Indirect(to), pc }));
-                None
+                call(Callee::Indirect(to), pc, Vec::new(), steps)
             }
             Kind::JumpRegister | Kind::JumpRegisterAndLink if insn.rs() == Reg::RA => {
                 steps.extend(slot);
@@ -420,22 +415,13 @@ impl Builder<'_, '_> {
     ) -> Option<End> {
         let next = pc.wrapping_add(8);
         let target = insn.target(pc)?;
-        let link = (pc, Stmt::Set(var(Reg::RA), Expr::Int(next as i32)));
-        let call = (pc, Stmt::Call { callee: Callee::Direct(target), pc });
         match (insn.op, insn.rs()) {
-            // The usual way to learn one's own address.
-            (Op::Bgezal, Reg::ZERO) if target == next => {
-                steps.push(link);
-                steps.extend(slot);
-                None
+            (Op::Bgezal, Reg::ZERO) if target != next => {
+                call(Callee::Direct(target), pc, slot, steps)
             }
-            (Op::Bgezal, Reg::ZERO) => {
-                steps.extend(slot);
-                steps.push(call);
-                None
-            }
-            (Op::Bltzal, Reg::ZERO) => {
-                steps.push(link);
+            // The usual way to learn one's own address; the other one never branches.
+            (Op::Bgezal | Op::Bltzal, Reg::ZERO) => {
+                steps.push((pc, Stmt::Set(var(Reg::RA), Expr::Int(next as i32))));
                 steps.extend(slot);
                 None
             }
@@ -444,7 +430,9 @@ impl Builder<'_, '_> {
                 let cond = Cond::Int(cmp, read(rs), Expr::Int(0));
                 let cond = before_slot(cond, pc, slot, steps);
                 let other = self.leading_to(pc, next);
-                let calls = self.add(Block { pc, steps: vec![call], end: End::Goto(other) });
+                let mut calls = Vec::new();
+                call(Callee::Direct(target), pc, Vec::new(), &mut calls);
+                let calls = self.add(Block { pc, steps: calls, end: End::Goto(other) });
                 Some(End::If(cond, calls, other))
             }
         }
@@ -460,7 +448,7 @@ impl Builder<'_, '_> {
         let to = target_before_slot(insn, pc, slot, steps);
         match self.finder.jumps.get(&pc) {
             Some(Jump::TailCall) => {
-                steps.push((pc, Stmt::Call { callee: Callee::Indirect(to), pc }));
+                call(Callee::Indirect(to), pc, Vec::new(), steps);
                 Some(End::Return)
             }
             Some(Jump::Targets(targets)) => {
@@ -482,6 +470,18 @@ impl Builder<'_, '_> {
             steps.push((pc, Stmt::Set(*register, to.clone())));
         }
     }
+}
+
+/// A call behind its delay slot. It ends no block by itself.
+fn call(
+    callee: Callee,
+    pc: u32,
+    slot: Vec<(u32, Stmt)>,
+    steps: &mut Vec<(u32, Stmt)>,
+) -> Option<End> {
+    steps.extend(slot);
+    steps.push((pc, Stmt::Call { callee, pc }));
+    None
 }
 
 /// The condition of a branch, if it is none that always holds.

@@ -27,7 +27,8 @@ pub enum Value {
         /// What was added.
         add: u32,
     },
-    /// Most likely this function: its address was put on the stack, where a pointer may have changed it.
+    /// Most likely this number: it, or what it was made of, was put on the stack, where a pointer may
+    /// have changed it.
     Likely(u32),
     /// What this register held at the function's entry.
     Entry(Var),
@@ -40,6 +41,9 @@ impl Value {
         match (self, other) {
             (Self::Unset, x) | (x, Self::Unset) => x,
             (a, b) if a == b => a,
+            (Self::Likely(a), Self::Const(b)) | (Self::Const(b), Self::Likely(a)) if a == b => {
+                Self::Likely(a)
+            }
             _ => Self::Any,
         }
     }
@@ -53,7 +57,8 @@ const SLOTS_MAX: usize = 16;
 #[derive(Clone, PartialEq)]
 struct State {
     vars: [Value; VARIABLES],
-    /// Functions whose addresses were put on the stack: the register that points there, the distance.
+    /// Addresses of functions, and their upper halves, that were put on the stack: the register that
+    /// points there, the distance.
     slots: Vec<((Var, i32), u32)>,
     /// Floating-point registers that still hold what they held at the entry.
     fp_entry: u32,
@@ -68,6 +73,13 @@ fn stack_slot(address: &Expr) -> Option<(Var, i32)> {
         },
         _ => None,
     }
+}
+
+/// Whether an address of code may be this and a signed half: what a local entry of the global offset
+/// table gives.
+fn is_page_of_code(image: &Image, value: u32) -> bool {
+    let ends = [value.wrapping_sub(0x8000), value, value.wrapping_add(0x7ffc)];
+    value & 0xffff == 0 && ends.into_iter().any(|end| image.is_code(end))
 }
 
 /// What is known at the beginning of each block; nothing of blocks that are never reached.
@@ -146,6 +158,7 @@ pub fn apply(image: &Image, function: &mut Function, known: &Known) {
             }
             if let Stmt::Call { callee: Callee::Indirect(Expr::Var(var)), .. } = &step
                 && let Value::Likely(to) = state.vars[var.0 as usize]
+                && image.function_at(to).is_some()
             {
                 likely.push((id, steps.len(), to));
             }
@@ -243,7 +256,7 @@ impl State {
                 let Some(slot) = stack_slot(address) else { return };
                 self.slots.retain(|(known, _)| *known != slot);
                 if let (Width::I32, Value::Const(to)) = (width, self.value(image, value))
-                    && image.function_at(to).is_some()
+                    && (image.function_at(to).is_some() || is_page_of_code(image, to))
                     && self.slots.len() < SLOTS_MAX
                 {
                     self.slots.push((slot, to));
@@ -264,6 +277,10 @@ impl State {
                     (_, Value::Const(a), Value::Const(b)) => {
                         fold::integers(*op, a as i32, b as i32)
                             .map_or(Value::Any, |value| Value::Const(value as u32))
+                    }
+                    (Bin::Add, Value::Likely(likely), Value::Const(c))
+                    | (Bin::Add, Value::Const(c), Value::Likely(likely)) => {
+                        Value::Likely(likely.wrapping_add(c))
                     }
                     (Bin::Add, Value::Element(base), Value::Const(c))
                     | (Bin::Add, Value::Const(c), Value::Element(base)) => {
@@ -294,7 +311,7 @@ impl State {
         }
     }
 
-    /// The function whose address is on the stack there.
+    /// The address that is on the stack there.
     fn likely(&self, address: &Expr) -> Option<u32> {
         let slot = stack_slot(address)?;
         self.slots.iter().find(|(known, _)| *known == slot).map(|(_, to)| *to)

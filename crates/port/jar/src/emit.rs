@@ -12,7 +12,7 @@ mod pads;
 mod parts;
 mod second;
 
-pub use parts::{PART, emit_driver};
+pub use parts::{PART, agains, emit_driver};
 
 use rustc_hash::FxHashMap;
 
@@ -30,6 +30,12 @@ pub const DISPATCH: &str = "fettle/program/Dispatch";
 /// The descriptor of calls through pointers: thread, address, stack pointer, four arguments.
 pub const CALL: &str = "(Lio/github/fettle/jvm/GuestThread;IIIIII)J";
 const VAR_HANDLE: &str = "java/lang/invoke/VarHandle";
+const THROWABLE: &str = "java/lang/Throwable";
+/// What the host throws where MIPS has a fault, which the program may handle.
+const FAULTS: [&str; 3] =
+    ["IndexOutOfBoundsException", "ArithmeticException", "StackOverflowError"];
+/// The descriptor of the method that handles a fault: thread, exception, stack pointer.
+const FAULT: &str = "(Lio/github/fettle/jvm/GuestThread;Ljava/lang/Throwable;I)Ljava/lang/Error;";
 
 const V0: Var = Var(2);
 const V1: Var = Var(3);
@@ -74,6 +80,15 @@ pub struct Program {
     pub regions: Regions,
 }
 
+impl Program {
+    /// Whether a step of a function calls what may return a second time.
+    pub fn returns_again(&self, function: &Function, step: &Stmt) -> bool {
+        let role = |address| self.methods.get(address).map_or(Role::Ordinary, |m: &Method| m.role);
+        let Stmt::Call { callee: Callee::Direct(to), .. } = step else { return false };
+        role(to) == Role::SetJump && role(&function.entry) == Role::Ordinary
+    }
+}
+
 /// What of a function becomes a method.
 pub enum Extent<'a> {
     /// All of it.
@@ -86,7 +101,26 @@ pub enum Extent<'a> {
         numbers: &'a FxHashMap<BlockId, i32>,
         /// The blocks of this part that are.
         entries: &'a [BlockId],
+        /// All calls of `setjmp` in the function.
+        agains: &'a [Again],
     },
+}
+
+/// A call of `setjmp` in a function of several methods. The part that calls is left before anybody
+/// jumps back: what the second return has to find is kept in the arrays of the parts.
+pub struct Again {
+    /// Where the call is.
+    pub pc: u32,
+    /// The block behind it.
+    pub block: BlockId,
+    /// Where the address of the buffer is among the integers; the registers follow.
+    pub ints_at: i32,
+    /// Integer registers that are kept.
+    pub vars: Vec<Var>,
+    /// Where the floating-point registers are.
+    pub fps_at: i32,
+    /// Floating-point registers that are kept.
+    pub fps: Vec<Fp>,
 }
 
 /// Code with the places of its blocks.
@@ -198,12 +232,8 @@ impl<'a> Emitter<'a> {
         order.sort_by_key(|&id| (whole && id != 0, function.blocks[id].pc, id));
         let mut code = Code::new(parameters);
         let labels = function.blocks.iter().map(|_| code.label()).collect();
-        let own_role = program.methods[&function.entry].role;
-        let pinned = own_role == Role::Ordinary
-            && function.blocks.iter().flat_map(|b| &b.steps).any(|(_, step)| {
-                matches!(step, Stmt::Call { callee: Callee::Direct(to), .. }
-                if program.methods.get(to).is_some_and(|m| m.role == Role::SetJump))
-            });
+        let steps = || function.blocks.iter().flat_map(|block| &block.steps);
+        let pinned = steps().any(|(_, step)| program.returns_again(function, step));
         Self {
             program,
             function,

@@ -351,6 +351,36 @@ fn changes(step: &Stmt, needs: &Needs, liveness: &Liveness) -> bool {
     (memory && needs.memory) || vars & needs.vars != 0 || fps & needs.fps != 0
 }
 
+/// What the function may add to the upper halves of addresses that it has as constants. Compilers keep
+/// such halves where the analysis of constants does not see them again: on the stack.
+fn sums_with_pages(function: &Function) -> Vec<u32> {
+    let (mut pages, mut distances) = (Vec::new(), Vec::new());
+    for (_, step) in function.blocks.iter().flat_map(|block| &block.steps) {
+        match step {
+            Stmt::Set(_, Expr::Int(page)) | Stmt::Store(Width::I32, _, Expr::Int(page))
+                if page & 0xffff == 0 && *page != 0 =>
+            {
+                pages.push(*page as u32);
+            }
+            Stmt::Set(_, Expr::Bin(Bin::Add, _, distance)) => {
+                if let Expr::Int(distance) = **distance {
+                    distances.push(distance as u32);
+                }
+            }
+            _ => {}
+        }
+    }
+    pages.sort_unstable();
+    pages.dedup();
+    distances.sort_unstable();
+    distances.dedup();
+    let sums = |page: &u32| {
+        let page = *page;
+        distances.iter().map(move |distance| page.wrapping_add(*distance)).collect::<Vec<_>>()
+    };
+    pages.iter().flat_map(sums).collect()
+}
+
 /// The functions whose addresses a function's code holds, other than to call them.
 pub fn addresses(function: &Function) -> Vec<u32> {
     // Where calls were merged, one of several functions is called.
@@ -374,6 +404,7 @@ pub fn addresses(function: &Function) -> Vec<u32> {
         }
         block.end.visit(&mut look);
     }
+    found.extend(sums_with_pages(function));
     found.sort_unstable();
     found.dedup();
     found

@@ -179,7 +179,6 @@ pub fn translate(image: &Image) -> Result<Translated, Error> {
         let largest = split::add(&program, function, &lifted.summaries, class)?;
         if class.bytecode() - before > split::METHOD_MAX {
             report.split.push(function.name.clone());
-            report.problems.extend(second_returns(&program, function));
         }
         report.largest_method = report.largest_method.max(largest);
         report.bytecode += class.bytecode() - before;
@@ -313,23 +312,6 @@ fn problems(image: &Image, lifted: &Lifted) -> Vec<Problem> {
         }
     }
     problems
-}
-
-/// Calls of `setjmp` in a function that became several methods: the one that called it is left
-/// before anybody jumps back.
-fn second_returns(program: &Program, function: &Function) -> Vec<Problem> {
-    let steps = function.blocks.iter().flat_map(|block| &block.steps);
-    let calls = steps.filter(|(_, step)| {
-        matches!(step, Stmt::Call { callee: Callee::Direct(to), .. }
-            if program.methods.get(to).is_some_and(|m| m.role == Role::SetJump))
-    });
-    let problem = |&(address, _): &(u32, Stmt)| Problem {
-        address,
-        function: function.name.clone(),
-        reason: "a call of setjmp in a function too large for one method: no jump can return here"
-            .into(),
-    };
-    calls.map(problem).collect()
 }
 
 /// The class through which the runtime calls functions.

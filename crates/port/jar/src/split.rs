@@ -8,7 +8,7 @@
 use rustc_hash::FxHashMap;
 
 use crate::classfile::Class;
-use crate::emit::{self, Extent, PART, Program};
+use crate::emit::{self, Again, Extent, PART, Program};
 use crate::error::Error;
 use crate::flow::{Liveness, Summaries};
 use crate::ir::{Block, BlockId, End, Function};
@@ -41,15 +41,18 @@ pub fn add(
     let mut function = function.clone();
     let mut sizes = whole.sizes;
     cut_blocks(&mut function, &mut sizes);
+    cut_second_returns(program, &mut function, &mut sizes);
     let liveness = Liveness::of(&function, summaries);
+    let agains = emit::agains(program, &function, &liveness);
     'budgets: for budget in BUDGETS {
         let parts = partition(&function, &sizes, budget);
-        let numbers = numbers(&function, &parts);
+        let numbers = numbers(&function, &parts, &agains);
         let mut codes = Vec::new();
         for blocks in &parts {
             let entries: Vec<BlockId> =
                 blocks.iter().copied().filter(|id| numbers.contains_key(id)).collect();
-            let extent = Extent::Part { blocks, numbers: &numbers, entries: &entries };
+            let extent =
+                Extent::Part { blocks, numbers: &numbers, entries: &entries, agains: &agains };
             let part = emit::emit(program, &function, &liveness, &extent, &mut class.pool);
             if part.code.len() > METHOD_MAX {
                 continue 'budgets;
@@ -59,8 +62,8 @@ pub fn add(
         }
         let names: Vec<(String, Vec<i32>)> =
             codes.iter().map(|(name, entries, _)| (name.clone(), Vec::clone(entries))).collect();
-        let first = numbers[&0];
-        let driver = emit::emit_driver(program, &function, &names, first, &mut class.pool);
+        let driver =
+            emit::emit_driver(program, &function, &names, &numbers, &agains, &mut class.pool);
         if driver.len() > METHOD_MAX {
             continue;
         }
@@ -107,14 +110,52 @@ fn cut_blocks(function: &mut Function, sizes: &mut Vec<usize>) {
     }
 }
 
-/// Numbers for the first block and for those that are reached from other parts.
-fn numbers(function: &Function, parts: &[Vec<BlockId>]) -> FxHashMap<BlockId, i32> {
+/// Ends blocks with calls of `setjmp`: where its second return goes on is a block of its own.
+fn cut_second_returns(program: &Program, function: &mut Function, sizes: &mut Vec<usize>) {
+    let mut id = 0;
+    // New blocks are looked at as well.
+    while id < function.blocks.len() {
+        let steps = &function.blocks[id].steps;
+        let call = steps.iter().position(|(_, step)| program.returns_again(function, step));
+        if let Some(call) = call
+            && call + 1 < steps.len()
+        {
+            let next = function.blocks.len();
+            let size = sizes[id] / steps.len();
+            let block = &mut function.blocks[id];
+            let rest = block.steps.split_off(call + 1);
+            let end = std::mem::replace(&mut block.end, End::Goto(next));
+            sizes[id] = size * block.steps.len();
+            sizes.push(size * rest.len());
+            function.blocks.push(Block { pc: rest[0].0, steps: rest, end });
+        } else if call.is_some()
+            && !matches!(function.blocks[id].end, End::Goto(_) | End::Invoke { .. })
+        {
+            let next = function.blocks.len();
+            let block = &mut function.blocks[id];
+            let end = std::mem::replace(&mut block.end, End::Goto(next));
+            let pc = block.pc;
+            sizes.push(sizes[id]);
+            function.blocks.push(Block { pc, steps: Vec::new(), end });
+        }
+        id += 1;
+    }
+}
+
+/// Numbers for the first block, for those that are reached from other parts, and for those that a
+/// second return reaches.
+fn numbers(
+    function: &Function,
+    parts: &[Vec<BlockId>],
+    agains: &[Again],
+) -> FxHashMap<BlockId, i32> {
     let mut part_of = vec![usize::MAX; function.blocks.len()];
     for (part, blocks) in parts.iter().enumerate() {
         blocks.iter().for_each(|&id| part_of[id] = part);
     }
     let mut reached = vec![false; function.blocks.len()];
     reached[0] = true;
+    agains.iter().for_each(|again| reached[again.block] = true);
     for (id, block) in function.blocks.iter().enumerate() {
         for next in block.end.successors() {
             reached[next] |= part_of[id] != part_of[next];

@@ -147,10 +147,13 @@ fn problem(file: &str) -> Option<(String, String)> {
 }
 
 #[test]
-fn setjmp_in_a_function_of_several_methods_is_a_problem() {
-    let Some((function, reason)) = problem("large_setjmp.c") else { return };
-    assert_eq!(function, "large");
-    assert!(reason.contains("setjmp"), "{reason}");
+fn setjmp_in_a_function_of_several_methods() {
+    same(&LITTLE, "large_setjmp.c", &["-O1"], &[]);
+}
+
+#[test]
+fn halves_of_addresses_that_wait_on_the_stack() {
+    same(&LITTLE, "spilled_pages.c", &["-O2"], &[]);
 }
 
 #[test]

@@ -4,14 +4,12 @@
 //! the method's exception table; what stands there asks the runtime, which runs the program's
 //! personality, and goes to the landing pad if that says so. What does not throw pays nothing.
 
-use super::{A0, A1, Emitter, Invoke, RUNTIME, SP, V0, V1};
+use super::{A0, A1, Emitter, Invoke, RUNTIME, SP, THROWABLE, V0, V1};
 use crate::classfile::{Label, Type};
 use crate::flow::{FP_RESULTS, Live};
 use crate::ir::{BlockId, Rep, Ty};
 use crate::op;
 use crate::signature::THREAD;
-
-const THROWABLE: &str = "java/lang/Throwable";
 
 impl Emitter<'_> {
     /// Before a call: floating-point variables become what the landing pad expects.

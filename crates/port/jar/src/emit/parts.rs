@@ -1,9 +1,12 @@
 //! Parts of functions that are too large for one method, and the method that calls one after the
 //! other. They exchange registers through arrays.
 
-use super::{A0, A1, Emitter, Extent, Program, Slot, V0, V1, verification};
+use super::{
+    A0, A1, Again, Emitter, Extent, FAULT, FAULTS, Program, RUNTIME, SP, Slot, THROWABLE, V0, V1,
+    verification,
+};
 use crate::classfile::{Code, Label, Pool, Type};
-use crate::flow::{FP_RESULTS, Live};
+use crate::flow::{FP_RESULTS, Live, Liveness};
 use crate::ir::{BlockId, End, Fp, Function, Rep, Stmt, Ty, Var};
 use crate::op;
 use crate::signature::{Returns, Signature, THREAD};
@@ -186,7 +189,8 @@ pub fn emit_driver(
     program: &Program,
     function: &Function,
     parts: &[(String, Vec<i32>)],
-    first: i32,
+    numbers: &FxHashMap<BlockId, i32>,
+    agains: &[Again],
     pool: &mut Pool,
 ) -> Code {
     let method = &program.methods[&function.entry];
@@ -197,7 +201,10 @@ pub fn emit_driver(
     let mut code = Code::new(types.clone());
     let mut slot: u16 = types.iter().map(Type::slots).sum();
     let (ints, fps, wanted) = (slot, slot + 1, slot + 2);
-    for (length, kind, array) in [(REGISTERS, 10, ints), (FP_REGISTERS, 11, fps)] {
+    let kept_ints: usize = agains.iter().map(|again| again.vars.len() + 1).sum();
+    let kept_fps: usize = agains.iter().map(|again| again.fps.len()).sum();
+    let lengths = [REGISTERS + kept_ints as i32, FP_REGISTERS + kept_fps as i32];
+    for (length, kind, array) in [(lengths[0], 10, ints), (lengths[1], 11, fps)] {
         code.int(pool, length);
         code.op(op::NEWARRAY, 0);
         // The operand of this one is a byte, not an instruction.
@@ -226,7 +233,7 @@ pub fn emit_driver(
         code.op(op::LASTORE, -4);
         slot += size as u16;
     }
-    code.int(pool, first);
+    code.int(pool, numbers[&0]);
     code.local(op::ISTORE, wanted, -1);
     let mut locals = types;
     locals.extend([Type::Object("[I".into()), Type::Object("[J".into()), Type::Int]);
@@ -253,9 +260,131 @@ pub fn emit_driver(
         code.local(op::ISTORE, wanted, -1);
         code.branch(op::GOTO, again, 0);
     }
+    let end = code.label();
+    code.mark(end);
+    if !agains.is_empty() {
+        let driver = Driver { locals: locals.clone(), ints, fps, wanted, again };
+        driver.catch_faults(&mut code, pool, (again, end));
+        let end = code.label();
+        code.mark(end);
+        driver.catch_jumps(&mut code, pool, (again, end), numbers, agains);
+    }
     code.place(returns, locals, Vec::new());
     return_results(&mut code, pool, signature.returns, ints, fps);
     code
+}
+
+/// What the method that calls the parts has in its locals.
+struct Driver {
+    locals: Vec<Type>,
+    ints: u16,
+    fps: u16,
+    wanted: u16,
+    /// Where the part is called that is wanted.
+    again: Label,
+}
+
+impl Driver {
+    /// A fault below a call of `setjmp` runs the program's handler, which may jump here.
+    fn catch_faults(&self, code: &mut Code, pool: &mut Pool, (from, to): (Label, Label)) {
+        let target = code.label();
+        for class in FAULTS {
+            let class = pool.class(&format!("java/lang/{class}"));
+            code.handler(from, to, target, class);
+        }
+        code.place(target, self.locals.clone(), vec![Type::Object(THROWABLE.into())]);
+        code.local(op::ASTORE, self.wanted + 1, -1);
+        code.local(op::ALOAD, 0, 1);
+        code.local(op::ALOAD, self.wanted + 1, 1);
+        element(code, pool, self.ints, i32::from(SP.0));
+        let fault = pool.method(&format!("{RUNTIME}Signals"), "fault", FAULT);
+        code.op_index(op::INVOKESTATIC, fault, -2);
+        code.op(op::ATHROW, -1);
+    }
+
+    /// Whoever jumps to a buffer that was filled here gets a second return: the part behind the call
+    /// is called with the registers that were kept.
+    fn catch_jumps(
+        &self,
+        code: &mut Code,
+        pool: &mut Pool,
+        (from, to): (Label, Label),
+        numbers: &FxHashMap<BlockId, i32>,
+        agains: &[Again],
+    ) {
+        let name = format!("{RUNTIME}GuestJump");
+        let caught = self.wanted + 1;
+        let target = code.label();
+        let class = pool.class(&name);
+        code.handler(from, to, target, class);
+        code.place(target, self.locals.clone(), vec![Type::Object(name.clone())]);
+        code.local(op::ASTORE, caught, -1);
+        let mut locals = self.locals.clone();
+        locals.push(Type::Object(name.clone()));
+        for again in agains {
+            let other = code.label();
+            let field = pool.field(&name, "buffer", "I");
+            code.local(op::ALOAD, caught, 1);
+            code.op_index(op::GETFIELD, field, 0);
+            element(code, pool, self.ints, again.ints_at);
+            code.branch(op::IF_ICMPNE, other, -2);
+            for (var, at) in again.vars.iter().zip(again.ints_at + 1..) {
+                code.local(op::ALOAD, self.ints, 1);
+                code.int(pool, i32::from(var.0));
+                element(code, pool, self.ints, at);
+                code.op(op::IASTORE, -3);
+            }
+            for (fp, at) in again.fps.iter().zip(again.fps_at..) {
+                code.local(op::ALOAD, self.fps, 1);
+                code.int(pool, i32::from(fp.0));
+                code.local(op::ALOAD, self.fps, 1);
+                code.int(pool, at);
+                code.op(op::LALOAD, 0);
+                code.op(op::LASTORE, -4);
+            }
+            code.local(op::ALOAD, self.ints, 1);
+            code.int(pool, i32::from(V0.0));
+            code.local(op::ALOAD, caught, 1);
+            let field = pool.field(&name, "value", "I");
+            code.op_index(op::GETFIELD, field, 0);
+            code.op(op::IASTORE, -3);
+            code.int(pool, numbers[&again.block]);
+            code.local(op::ISTORE, self.wanted, -1);
+            code.branch(op::GOTO, self.again, 0);
+            code.place(other, locals.clone(), Vec::new());
+        }
+        code.local(op::ALOAD, caught, 1);
+        code.op(op::ATHROW, -1);
+    }
+}
+
+/// Pushes an element of an array of integers.
+fn element(code: &mut Code, pool: &mut Pool, array: u16, index: i32) {
+    code.local(op::ALOAD, array, 1);
+    code.int(pool, index);
+    code.op(op::IALOAD, -1);
+}
+
+/// Where a call of `setjmp` in a function keeps what its second return has to find; `function` ends
+/// a block with each such call.
+pub fn agains(program: &Program, function: &Function, liveness: &Liveness) -> Vec<Again> {
+    let mut agains = Vec::new();
+    let (mut ints_at, mut fps_at) = (REGISTERS, FP_REGISTERS);
+    for block in &function.blocks {
+        let Some((pc, step)) = block.steps.last() else { continue };
+        let (End::Goto(next) | End::Invoke { next, .. }) = block.end else { continue };
+        if !program.returns_again(function, step) {
+            continue;
+        }
+        let live = liveness.at_start(next);
+        let vars: Vec<Var> = live.vars().filter(|&var| var != V0).collect();
+        let fps: Vec<Fp> = live.fps().map(|(fp, _)| fp).collect();
+        let (ints, floats) = (vars.len() as i32 + 1, fps.len() as i32);
+        agains.push(Again { pc: *pc, block: next, ints_at, vars, fps_at, fps });
+        ints_at += ints;
+        fps_at += floats;
+    }
+    agains
 }
 
 /// The descriptor of a part of a function.

@@ -1,11 +1,11 @@
 //! Second returns of `setjmp`.
 
-use super::{Emitter, RUNTIME, Role, SP, Site, Slot, V0};
+use super::{A0, Again, Emitter, Extent, FAULT, FAULTS, RUNTIME, SP, Site, Slot, THROWABLE, V0};
 use crate::classfile::{Label, Type};
 use crate::flow::Live;
-use crate::ir::{Callee, Expr, Rep, Stmt, Ty, Var};
+use crate::ir::{Expr, Rep, Stmt, Ty};
 use crate::op;
-use crate::signature::{Signature, THREAD};
+use crate::signature::Signature;
 
 impl Emitter<'_> {
     /// Gives every integer variable a value at once: whoever catches a jump finds all of them.
@@ -26,7 +26,7 @@ impl Emitter<'_> {
                 used |= self.liveness.hidden_reads(step) | self.liveness.kills(step);
             }
         }
-        used |= V0.bit() | 1 << 4 | SP.bit();
+        used |= V0.bit() | A0.bit() | SP.bit();
         for var in (Live { ints: used, fp: [0; 32] }).vars() {
             let number = self.var(var);
             self.always.push(Slot { number, ty: Ty::I });
@@ -40,8 +40,7 @@ impl Emitter<'_> {
         for id in 0..self.function.blocks.len() {
             let after = self.liveness.after_steps(self.function, id);
             for ((pc, step), live) in self.function.blocks[id].steps.iter().zip(after) {
-                let Stmt::Call { callee: Callee::Direct(to), .. } = step else { continue };
-                if self.program.methods.get(to).is_none_or(|m| m.role != Role::SetJump) {
+                if !self.program.returns_again(self.function, step) {
                     continue;
                 }
                 let mut kept = Vec::new();
@@ -72,10 +71,13 @@ impl Emitter<'_> {
 
     /// Behind a call of `setjmp`: keeps what the second return has to find.
     pub(super) fn setjmp_returned(&mut self, pc: u32, live: &Live) {
+        if let Extent::Part { agains, .. } = self.extent {
+            return self.keep_in_arrays(pc, agains);
+        }
         let Some(at) = self.sites.iter().position(|site| site.pc == pc) else { return };
         let (buffer, again) = (self.sites[at].buffer, self.sites[at].again);
         self.forget_buffer(at);
-        self.load_var(Var(4));
+        self.load_var(A0);
         self.store_local(buffer, Ty::I);
         self.make_valid(live);
         for (fp, mask) in live.fps() {
@@ -94,6 +96,37 @@ impl Emitter<'_> {
         self.place(again, &with_result, &[]);
     }
 
+    /// The same in a part of a function.
+    fn keep_in_arrays(&mut self, pc: u32, agains: &[Again]) {
+        let Some((ints, fps)) = self.arrays else { return };
+        let Some(again) = agains.iter().find(|again| again.pc == pc) else { return };
+        for other in agains.iter().filter(|other| other.pc != pc) {
+            self.code.local(op::ALOAD, ints, 1);
+            self.code.int(self.pool, other.ints_at);
+            self.code.op(op::DUP2, 2);
+            self.code.op(op::IALOAD, -1);
+            self.load_var(A0);
+            self.java(&format!("{RUNTIME}Mips"), "unless", "(II)I", -1);
+            self.code.op(op::IASTORE, -3);
+        }
+        let kept = std::iter::once(&A0).chain(&again.vars);
+        let places = kept.zip(again.ints_at..).map(|(var, at)| (*var, at));
+        // A handler of a fault needs to know where the stack is.
+        for (var, at) in places.chain([(SP, i32::from(SP.0))]) {
+            self.code.local(op::ALOAD, ints, 1);
+            self.code.int(self.pool, at);
+            self.load_var(var);
+            self.code.op(op::IASTORE, -3);
+        }
+        for (fp, at) in again.fps.iter().zip(again.fps_at..) {
+            let slot = self.ensure(*fp, Rep::Long);
+            self.code.local(op::ALOAD, fps, 1);
+            self.code.int(self.pool, at);
+            self.load_local(slot, Ty::J);
+            self.code.op(op::LASTORE, -4);
+        }
+    }
+
     /// A buffer that is filled again means the call that fills it last.
     pub(super) fn forget_buffer(&mut self, site: usize) {
         let others: Vec<u16> = (0..self.sites.len())
@@ -101,12 +134,9 @@ impl Emitter<'_> {
             .map(|other| self.sites[other].buffer)
             .collect();
         for buffer in others {
-            // buffer = buffer == a0 ? 0 : buffer, without a branch: 0 and -1 select.
             self.load_local(buffer, Ty::I);
-            self.load_local(buffer, Ty::I);
-            self.load_var(Var(4));
-            self.java(&format!("{RUNTIME}Mips"), "differs", "(II)I", -1);
-            self.code.op(op::IAND, -1);
+            self.load_var(A0);
+            self.java(&format!("{RUNTIME}Mips"), "unless", "(II)I", -1);
             self.store_local(buffer, Ty::I);
         }
     }
@@ -119,20 +149,18 @@ impl Emitter<'_> {
         let end = self.code.label();
         self.code.mark(end);
         let target = self.code.label();
-        for class in ["IndexOutOfBoundsException", "ArithmeticException", "StackOverflowError"] {
+        for class in FAULTS {
             let class = self.pool.class(&format!("java/lang/{class}"));
             self.code.handler(start, end, target, class);
         }
-        let throwable = "java/lang/Throwable";
         self.valid = [0; 32];
-        self.place(target, &Live::default(), &[Type::Object(throwable.into())]);
+        self.place(target, &Live::default(), &[Type::Object(THROWABLE.into())]);
         let fault = self.fresh(Ty::I);
         self.code.local(op::ASTORE, fault, -1);
         self.thread();
         self.code.local(op::ALOAD, fault, 1);
         self.load_var(SP);
-        let descriptor = format!("(L{THREAD};L{throwable};I)Ljava/lang/Error;");
-        self.java(&format!("{RUNTIME}Signals"), "fault", &descriptor, -2);
+        self.java(&format!("{RUNTIME}Signals"), "fault", FAULT, -2);
         self.code.op(op::ATHROW, -1);
     }
 

@@ -223,9 +223,9 @@ public final class Mips {
         throw new GuestJump(buffer, value == 0 ? 1 : value);
     }
 
-    /** A mask: nothing if both are the same, everything otherwise. */
-    public static int differs(int a, int b) {
-        return a == b ? 0 : -1;
+    /** The first number, but 0 if both are the same. */
+    public static int unless(int a, int b) {
+        return a == b ? 0 : a;
     }
 
     /** For addresses that cannot be executed. */
