@@ -35,6 +35,8 @@ enum Chore {
     Census(census::Options),
     /// Translates gcc's tests and random programs to jars and compares them with QEMU
     JarTorture(jar::Options),
+    /// Runs SQLite, Lua, tcc and the like as jars and compares them with QEMU
+    JarPrograms(jar::real::Options),
     /// Builds the kernel lab, boots it in QEMU, finds its races, and measures what locks cost it
     Lab(lab::Options),
     /// Benchmarks
@@ -64,6 +66,9 @@ fn main() -> ExitCode {
         Chore::Attach(options) => attach::run(&options),
         Chore::Census(options) => census::run(&options),
         Chore::JarTorture(options) => jar::run(&options).map(|tally| tally.failed.is_empty()),
+        Chore::JarPrograms(options) => {
+            jar::real::run(&options).map(|tally| tally.failed.is_empty())
+        }
         Chore::Lab(options) => lab::run(&options),
         Chore::Bench(which) => bench::run(&which),
         Chore::Fuzz(options) => fuzz::run(&options),

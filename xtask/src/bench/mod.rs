@@ -4,6 +4,7 @@ use anyhow::Result;
 
 pub mod census;
 pub mod import;
+pub mod jar;
 pub mod kernel;
 pub mod lift;
 pub mod locks;
@@ -33,6 +34,8 @@ pub enum Bench {
     Locks(locks::Options),
     /// How fast source code is counted
     Census(census::Options),
+    /// How fast programs are as jars, next to native ones, QEMU and plain Java
+    Jar(jar::Options),
     /// What laying out the hot code of running programs brings
     Tune(tune::Options),
 }
@@ -47,6 +50,7 @@ pub fn run(which: &Bench) -> Result<bool> {
         Bench::Kernel(options) => kernel::run(options),
         Bench::Locks(options) => locks::run(options),
         Bench::Census(options) => census::run(options),
+        Bench::Jar(options) => jar::run(options),
         Bench::Tune(options) => tune::run(options),
     }
 }

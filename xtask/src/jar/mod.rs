@@ -5,6 +5,8 @@
 
 mod jvm;
 mod programs;
+pub mod projects;
+pub mod real;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};

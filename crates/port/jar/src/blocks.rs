@@ -11,7 +11,7 @@ use rustc_hash::FxHashMap;
 
 use crate::constants::{self, Value};
 use crate::image::Image;
-use crate::ir::{Block, BlockId, Callee, Cmp, Cond, End, Expr, Function, Stmt, Var};
+use crate::ir::{Bin, Block, BlockId, Callee, Cmp, Cond, End, Expr, Function, Stmt, Var};
 use crate::lift::{Lifter, flag_is, read, var};
 use crate::unwind::{Passing, Regions};
 
@@ -230,25 +230,19 @@ impl Finder<'_> {
     }
 }
 
-/// What the index of a table is compared with, in one of the blocks before the jump.
+/// Blocks before a jump in which its bound is looked for.
+const GUARDS_MAX: usize = 4;
+
+/// What the index of a table is compared with, in a block that must be passed on the way to the jump.
+/// Other comparisons stand there too: only one of the register that is scaled counts.
 fn bound(function: &Function, jump: BlockId) -> Option<u32> {
-    let in_block = |id: BlockId| {
-        let block = &function.blocks[id];
-        let mut found = None;
-        let mut look = |e: &Expr| {
-            if let Expr::Cond(cond) = e
-                && let Cond::Int(Cmp::LtU, _, Expr::Int(limit)) = &**cond
-            {
-                found = Some(*limit as u32);
-            }
-        };
-        block.steps.iter().for_each(|(_, step)| step.visit(&mut look));
-        block.end.visit(&mut look);
-        found
-    };
+    let mut index = None;
     let mut at = jump;
-    for _ in 0..3 {
-        if let Some(limit) = in_block(at).filter(|&limit| limit < 1 << 16) {
+    for _ in 0..GUARDS_MAX {
+        let block = &function.blocks[at];
+        index = index.or_else(|| scaled(block));
+        let limit = index.and_then(|index| limit_of(block, index));
+        if let Some(limit) = limit.filter(|&limit| limit < 1 << 16) {
             return Some(limit);
         }
         let before: Vec<BlockId> = (0..function.blocks.len())
@@ -258,6 +252,33 @@ fn bound(function: &Function, jump: BlockId) -> Option<u32> {
         at = only;
     }
     None
+}
+
+/// The variable that a block multiplies by the size of a word, if it is one.
+fn scaled(block: &Block) -> Option<Var> {
+    block.steps.iter().rev().find_map(|(_, step)| match step {
+        Stmt::Set(_, Expr::Bin(Bin::Shl, index, by)) if **by == Expr::Int(2) => match **index {
+            Expr::Var(index) => Some(index),
+            _ => None,
+        },
+        _ => None,
+    })
+}
+
+/// What a block compares a variable with.
+fn limit_of(block: &Block, index: Var) -> Option<u32> {
+    let mut found = None;
+    let mut look = |e: &Expr| {
+        if let Expr::Cond(cond) = e
+            && let Cond::Int(Cmp::LtU, Expr::Var(var), Expr::Int(limit)) = &**cond
+            && *var == index
+        {
+            found = Some(*limit as u32);
+        }
+    };
+    block.steps.iter().for_each(|(_, step)| step.visit(&mut look));
+    block.end.visit(&mut look);
+    found
 }
 
 struct Builder<'a, 'b> {

@@ -152,6 +152,11 @@ fn setjmp_in_a_function_of_several_methods() {
 }
 
 #[test]
+fn a_table_beside_another_comparison() {
+    same(&LITTLE, "two_limits.c", &["-O2", "-fno-pic", "-mno-abicalls"], &[]);
+}
+
+#[test]
 fn halves_of_addresses_that_wait_on_the_stack() {
     same(&LITTLE, "spilled_pages.c", &["-O2"], &[]);
 }

@@ -136,6 +136,7 @@ public final class Signals {
         boolean arithmetic = code == BREAK_DIVIDE || code == BREAK_OVERFLOW;
         int signal = arithmetic ? FPE : TRAP;
         int reason = code == BREAK_DIVIDE ? FPE_INTDIV : arithmetic ? FPE_INTOVF : SI_KERNEL;
+        t.guest.signals.report(new ArithmeticException("break or trap with code " + code));
         t.guest.signals.synchronous(t, signal, reason, 0, 0, sp);
         return t.guest.signals.kill(signal);
     }

@@ -1,0 +1,317 @@
+//! Programs as jars, next to the same programs natively, under QEMU, and as a Java programmer would
+//! write them. Processor time of whole processes, which other programs of the machine disturb least;
+//! all variants run in turns.
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, anyhow, ensure};
+use serde_json::json;
+
+use super::{machine, measure, stats};
+use crate::jar::projects::{CROSS, Compiler, NATIVE, Project};
+use crate::proc::{self, Ending};
+use crate::{fettle, repo};
+
+/// What to measure.
+#[derive(clap::Args, Debug, Clone)]
+pub struct Options {
+    /// Only programs whose name contains this
+    #[arg(long, default_value = "")]
+    pub filter: String,
+    /// Rounds in which every variant runs once; the JVMs stay between them
+    #[arg(long, default_value_t = 15)]
+    pub rounds: usize,
+    /// Runs of fresh JVMs
+    #[arg(long, default_value_t = 3)]
+    pub cold: usize,
+    /// JVMs
+    #[arg(long, value_delimiter = ',', default_value = "java")]
+    pub jvm: Vec<PathBuf>,
+    /// Options for the JVMs
+    #[arg(long, value_delimiter = ',', allow_hyphen_values = true)]
+    pub java: Vec<String>,
+    /// This binary instead of a fresh release build
+    #[arg(long)]
+    pub fettle: Option<PathBuf>,
+}
+
+/// A program with what it is given to do.
+struct Subject {
+    name: &'static str,
+    /// None for our own, whose source is in `benches/jar`.
+    project: Option<Project>,
+    arguments: &'static [&'static str],
+    /// The class that does the same in Java.
+    plain: Option<&'static str>,
+}
+
+fn subjects() -> Vec<Subject> {
+    let own = |name, arguments, plain| Subject { name, project: None, arguments, plain };
+    let real = |project: Project, arguments| Subject {
+        name: project.name(),
+        project: Some(project),
+        arguments,
+        plain: None,
+    };
+    vec![
+        own("kernel", &["8000"], None),
+        own("astar", &["60"], Some("Astar")),
+        own("life", &["1000"], Some("Life")),
+        own("nbody", &["2000000"], Some("Nbody")),
+        real(Project::Lua, &["load.lua", "5"]),
+        real(Project::Bzip2, &["-c", "-k", "text"]),
+        real(Project::Minigzip, &["-c", "text"]),
+        real(Project::Speedtest, &["--memdb", "--size", "5"]),
+    ]
+}
+
+/// One way to run a program: what each round took, in seconds.
+struct Variant {
+    name: String,
+    runner: Runner,
+    seconds: Vec<f64>,
+}
+
+enum Runner {
+    /// A fresh process each time.
+    Fresh(Vec<String>),
+    /// A JVM that stays.
+    Stays(Box<Warm>),
+}
+
+/// A JVM that runs the program whenever it is asked.
+struct Warm {
+    child: Child,
+    ask: ChildStdin,
+    answers: BufReader<ChildStdout>,
+}
+
+impl Warm {
+    fn start(mut command: Command) -> Result<Self> {
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::inherit());
+        let mut child = command.spawn().context("starting java")?;
+        let (ask, answers) = (child.stdin.take(), child.stdout.take());
+        let (ask, answers) = ask.zip(answers).ok_or_else(|| anyhow!("a JVM without pipes"))?;
+        Ok(Self { child, ask, answers: BufReader::new(answers) })
+    }
+
+    fn round(&mut self) -> Result<(f64, Vec<u8>)> {
+        writeln!(self.ask).context("asking the JVM")?;
+        let mut line = String::new();
+        self.answers.read_line(&mut line)?;
+        let (nanos, length) = line.trim_end().split_once('\t').context("the JVM ended")?;
+        let mut stdout = vec![0; length.parse()?];
+        self.answers.read_exact(&mut stdout)?;
+        Ok((nanos.parse::<f64>()? / 1e9, stdout))
+    }
+}
+
+impl Drop for Warm {
+    fn drop(&mut self) {
+        // Nothing that it could still say is of interest.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Measures and prints a table. Whether everything could be measured.
+pub fn run(options: &Options) -> Result<bool> {
+    let binary = fettle::binary(options.fettle.as_deref())?;
+    let place = repo::target_folder("bench/jar")?;
+    std::fs::write(place.join("Warm.java"), include_str!("Warm.java"))?;
+    let mut results = Vec::new();
+    println!(
+        "processor time, times native -O2; jars warm: the second half of {} rounds",
+        options.rounds
+    );
+    for subject in subjects().iter().filter(|s| s.name.contains(&options.filter)) {
+        results.push(measure(subject, options, &binary, &place)?);
+    }
+    let all: Vec<f64> = results.iter().map(|(ratio, _)| *ratio).collect();
+    if let [_, _, ..] = all[..] {
+        let mean = stats::geometric_mean(&all);
+        println!("geometric mean {:.2} ({:.2} to {:.2})", mean.mean, mean.low, mean.high);
+    }
+    let programs: Vec<_> = results.into_iter().map(|(_, value)| value).collect();
+    let raw = json!({"version": 1, "machine": machine::describe(), "programs": programs});
+    let path = place.join("jar.json");
+    std::fs::write(&path, serde_json::to_string_pretty(&raw)?)?;
+    println!("every round is in {}", path.display());
+    Ok(true)
+}
+
+fn measure(
+    subject: &Subject,
+    options: &Options,
+    binary: &Path,
+    place: &Path,
+) -> Result<(f64, serde_json::Value)> {
+    let folder = place.join(subject.name);
+    std::fs::create_dir_all(&folder)?;
+    let native = build(subject, NATIVE, &folder)?;
+    let cross = build(subject, CROSS, &folder)?;
+    let jar = folder.join("program.jar");
+    proc::output_of(Command::new(binary).args(["jar", "-o"]).arg(&jar).arg(&cross))?;
+    inputs(&folder)?;
+    let mut variants = variants(subject, options, place, &folder, [&native, &cross, &jar])?;
+    let mut expected: Option<Vec<u8>> = None;
+    for round in 0..options.rounds {
+        // There and back, so that what a neighbour disturbs is not always the same variant.
+        let count = variants.len();
+        for index in 0..count {
+            let index = if round % 2 == 0 { index } else { count - 1 - index };
+            let variant = &mut variants[index];
+            let (seconds, stdout) = once(&mut variant.runner, &folder)
+                .with_context(|| format!("{} {}", subject.name, variant.name))?;
+            variant.seconds.push(seconds);
+            let stdout = comparable(subject, stdout);
+            match &expected {
+                Some(expected) => ensure!(
+                    *expected == stdout,
+                    "{} {}: another output",
+                    subject.name,
+                    variant.name
+                ),
+                None => expected = Some(stdout),
+            }
+        }
+    }
+    let base = stats::median(&variants[0].seconds);
+    print!("{:12} native {:6.3} s", subject.name, base);
+    let mut of_jar = f64::NAN;
+    for variant in &variants[1..] {
+        let stays = matches!(variant.runner, Runner::Stays(_));
+        let from = if stays { variant.seconds.len() / 2 } else { 0 };
+        let ratio = stats::median(&variant.seconds[from..]) / base;
+        if variant.name.starts_with("jar") && of_jar.is_nan() {
+            of_jar = ratio;
+        }
+        print!("  {} {ratio:.2}", variant.name);
+        if stays && variant.name.starts_with("jar") {
+            let at = |round: usize| variant.seconds.get(round).map_or(f64::NAN, |s| s / base);
+            print!(" (round 1 {:.1}, 5 {:.2})", at(0), at(4));
+        }
+    }
+    let mut cold = Vec::new();
+    for jvm in &options.jvm {
+        let mut seconds = Vec::new();
+        for _ in 0..options.cold {
+            let mut command = Command::new(jvm);
+            command.args(&options.java).arg("-jar").arg(&jar).args(subject.arguments);
+            command.current_dir(&folder);
+            let (outcome, used) = measure::timed(command, &folder, LIMIT)?;
+            ensure!(outcome.ending == Ending::Exit(0), "{}: {}", subject.name, outcome.ending);
+            seconds.push((used, outcome.wall.as_secs_f64()));
+        }
+        let used: Vec<f64> = seconds.iter().map(|(used, _)| *used).collect();
+        let wall: Vec<f64> = seconds.iter().map(|(_, wall)| *wall).collect();
+        print!("  cold {:.2} s, elapsed {:.2} s", stats::median(&used), stats::median(&wall));
+        cold.push(json!({"jvm": jvm.display().to_string(), "cpu_s": used, "elapsed_s": wall}));
+    }
+    println!();
+    let rounds: serde_json::Map<String, serde_json::Value> =
+        variants.iter().map(|v| (v.name.clone(), json!(v.seconds))).collect();
+    let value = json!({"name": subject.name, "arguments": subject.arguments, "cpu_s": rounds, "cold": cold});
+    Ok((of_jar, value))
+}
+
+const LIMIT: Duration = Duration::from_secs(600);
+
+/// What its outputs are compared by: speedtest1 prints times.
+fn comparable(subject: &Subject, stdout: Vec<u8>) -> Vec<u8> {
+    match subject.project {
+        Some(Project::Speedtest) => stdout.split(|&b| b == b'\n').count().to_string().into_bytes(),
+        _ => stdout,
+    }
+}
+
+fn variants(
+    subject: &Subject,
+    options: &Options,
+    place: &Path,
+    folder: &Path,
+    [native, cross, jar]: [&Path; 3],
+) -> Result<Vec<Variant>> {
+    let line = |words: &[&str]| -> Vec<String> {
+        words.iter().chain(subject.arguments).map(|word| (*word).to_owned()).collect()
+    };
+    let [native, cross] = [native, cross].map(|path| path.display().to_string());
+    let fresh = |name: &str, line| Variant {
+        name: name.into(),
+        runner: Runner::Fresh(line),
+        seconds: Vec::new(),
+    };
+    let mut variants = vec![
+        fresh("native", line(&[&native])),
+        fresh("qemu", line(&["qemu-mipsel-static", &cross])),
+    ];
+    for (number, jvm) in options.jvm.iter().enumerate() {
+        let names = [Some("-"), subject.plain];
+        for name in names.into_iter().flatten() {
+            let mut command = Command::new(jvm);
+            let classes = classes(place, subject, jar)?;
+            command
+                .args(&options.java)
+                .arg("--add-exports=java.base/jdk.internal.misc=ALL-UNNAMED");
+            command.arg("-cp").arg(format!("{}:{}", jar.display(), classes.display()));
+            command.args(["Warm", name]).args(subject.arguments).current_dir(folder);
+            let kind = if name == "-" { "jar" } else { "plain Java" };
+            let number = if number == 0 { String::new() } else { format!(" {}", number + 1) };
+            let runner = Runner::Stays(Box::new(Warm::start(command)?));
+            variants.push(Variant { name: format!("{kind}{number}"), runner, seconds: Vec::new() });
+        }
+    }
+    Ok(variants)
+}
+
+/// Compiles what runs in the JVMs.
+fn classes(place: &Path, subject: &Subject, jar: &Path) -> Result<PathBuf> {
+    let out = place.join("classes");
+    let mut javac = Command::new("javac");
+    javac.args(["--release", "17", "-nowarn", "-d"]).arg(&out).arg("-cp").arg(jar);
+    javac.arg(place.join("Warm.java"));
+    javac.args(subject.plain.map(|name| benches().join(format!("{name}.java"))));
+    proc::output_of(&mut javac)?;
+    Ok(out)
+}
+
+fn benches() -> PathBuf {
+    repo::root().join("benches/jar")
+}
+
+fn build(subject: &Subject, compiler: Compiler, folder: &Path) -> Result<PathBuf> {
+    if let Some(project) = subject.project {
+        return project.build(compiler);
+    }
+    let program = folder.join(compiler.name);
+    let mut gcc = Command::new(compiler.name);
+    gcc.args(compiler.options).arg(benches().join(format!("{}.c", subject.name)));
+    proc::output_of(gcc.arg("-o").arg(&program).arg("-lm"))?;
+    Ok(program)
+}
+
+/// Puts what the programs read where they run.
+fn inputs(folder: &Path) -> Result<()> {
+    std::fs::copy(super::programs::benches().join("load.lua"), folder.join("load.lua"))?;
+    let mut text = std::fs::read(Project::Speedtest.source()?.join("src/vdbe.c"))?;
+    text.extend(std::fs::read(Project::Speedtest.source()?.join("src/btree.c"))?);
+    let text = text.repeat(4);
+    std::fs::write(folder.join("text"), text)?;
+    Ok(())
+}
+
+fn once(runner: &mut Runner, folder: &Path) -> Result<(f64, Vec<u8>)> {
+    match runner {
+        Runner::Stays(warm) => warm.round(),
+        Runner::Fresh(line) => {
+            let mut command = Command::new(&line[0]);
+            command.args(&line[1..]).current_dir(folder);
+            let (outcome, used) = measure::timed(command, folder, LIMIT)?;
+            ensure!(outcome.ending == Ending::Exit(0), "{}", outcome.ending);
+            Ok((used, outcome.stdout))
+        }
+    }
+}
