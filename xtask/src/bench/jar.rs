@@ -195,14 +195,28 @@ fn measure(
             print!(" (round 1 {:.1}, 5 {:.2})", at(0), at(4));
         }
     }
+    let cold = cold(subject, options, &jar, &folder)?;
+    let rounds: serde_json::Map<String, serde_json::Value> =
+        variants.iter().map(|v| (v.name.clone(), json!(v.seconds))).collect();
+    let value = json!({"name": subject.name, "arguments": subject.arguments, "cpu_s": rounds, "cold": cold});
+    Ok((of_jar, value))
+}
+
+/// Runs of fresh JVMs.
+fn cold(
+    subject: &Subject,
+    options: &Options,
+    jar: &Path,
+    folder: &Path,
+) -> Result<Vec<serde_json::Value>> {
     let mut cold = Vec::new();
     for jvm in &options.jvm {
         let mut seconds = Vec::new();
         for _ in 0..options.cold {
             let mut command = Command::new(jvm);
-            command.args(&options.java).arg("-jar").arg(&jar).args(subject.arguments);
-            command.current_dir(&folder);
-            let (outcome, used) = measure::timed(command, &folder, LIMIT)?;
+            command.args(&options.java).arg("-jar").arg(jar).args(subject.arguments);
+            command.current_dir(folder);
+            let (outcome, used) = measure::timed(command, folder, LIMIT)?;
             ensure!(outcome.ending == Ending::Exit(0), "{}: {}", subject.name, outcome.ending);
             seconds.push((used, outcome.wall.as_secs_f64()));
         }
@@ -212,10 +226,7 @@ fn measure(
         cold.push(json!({"jvm": jvm.display().to_string(), "cpu_s": used, "elapsed_s": wall}));
     }
     println!();
-    let rounds: serde_json::Map<String, serde_json::Value> =
-        variants.iter().map(|v| (v.name.clone(), json!(v.seconds))).collect();
-    let value = json!({"name": subject.name, "arguments": subject.arguments, "cpu_s": rounds, "cold": cold});
-    Ok((of_jar, value))
+    Ok(cold)
 }
 
 const LIMIT: Duration = Duration::from_secs(600);

@@ -199,7 +199,7 @@ pub fn emit_driver(
     types.extend(signature.ints.iter().map(|_| Type::Int));
     types.extend(signature.fps.iter().map(|(_, rep)| verification(rep.ty())));
     let mut code = Code::new(types.clone());
-    let mut slot: u16 = types.iter().map(Type::slots).sum();
+    let slot: u16 = types.iter().map(Type::slots).sum();
     let (ints, fps, wanted) = (slot, slot + 1, slot + 2);
     let kept_ints: usize = agains.iter().map(|again| again.vars.len() + 1).sum();
     let kept_fps: usize = agains.iter().map(|again| again.fps.len()).sum();
@@ -211,28 +211,7 @@ pub fn emit_driver(
         code.op(kind, 0);
         code.local(op::ASTORE, array, -1);
     }
-    slot = 1;
-    for var in &signature.ints {
-        code.local(op::ALOAD, ints, 1);
-        code.int(pool, i32::from(var.0));
-        code.local(op::ILOAD, slot, 1);
-        code.op(op::IASTORE, -3);
-        slot += 1;
-    }
-    for (fp, rep) in &signature.fps {
-        code.local(op::ALOAD, fps, 1);
-        code.int(pool, i32::from(fp.0));
-        let (opcode, size) = match rep.ty() {
-            Ty::I => (op::ILOAD, 1),
-            Ty::F => (op::FLOAD, 1),
-            Ty::J => (op::LLOAD, 2),
-            Ty::D => (op::DLOAD, 2),
-        };
-        code.local(opcode, slot, size);
-        to_bits(&mut code, pool, rep.ty());
-        code.op(op::LASTORE, -4);
-        slot += size as u16;
-    }
+    put_arguments(&mut code, pool, signature, ints, fps);
     code.int(pool, numbers[&0]);
     code.local(op::ISTORE, wanted, -1);
     let mut locals = types;
@@ -272,6 +251,32 @@ pub fn emit_driver(
     code.place(returns, locals, Vec::new());
     return_results(&mut code, pool, signature.returns, ints, fps);
     code
+}
+
+/// Puts the parameters of a method into the arrays.
+fn put_arguments(code: &mut Code, pool: &mut Pool, signature: &Signature, ints: u16, fps: u16) {
+    let mut slot = 1;
+    for var in &signature.ints {
+        code.local(op::ALOAD, ints, 1);
+        code.int(pool, i32::from(var.0));
+        code.local(op::ILOAD, slot, 1);
+        code.op(op::IASTORE, -3);
+        slot += 1;
+    }
+    for (fp, rep) in &signature.fps {
+        code.local(op::ALOAD, fps, 1);
+        code.int(pool, i32::from(fp.0));
+        let (opcode, size) = match rep.ty() {
+            Ty::I => (op::ILOAD, 1),
+            Ty::F => (op::FLOAD, 1),
+            Ty::J => (op::LLOAD, 2),
+            Ty::D => (op::DLOAD, 2),
+        };
+        code.local(opcode, slot, size);
+        to_bits(code, pool, rep.ty());
+        code.op(op::LASTORE, -4);
+        slot += size as u16;
+    }
 }
 
 /// What the method that calls the parts has in its locals.

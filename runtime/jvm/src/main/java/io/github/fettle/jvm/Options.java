@@ -53,13 +53,23 @@ public final class Options {
         options.console = true;
         options.arguments = List.copyOf(arguments);
         options.environment = new LinkedHashMap<>(System.getenv());
-        options.name = setting("argv0", "a.out");
+        options.name = setting("argv0", jarName());
         options.grant = Grant.parse(setting("fs", "cwd"));
         options.network = network(setting("net", "host"));
         options.memoryLimit = bytes("memory", setting("memory", null), defaultLimit());
         options.stackSize = bytes("stack", setting("stack", null), 0);
         options.trace = !setting("strace", "0").equals("0");
         return options;
+    }
+
+    /** The name of the jar that {@code java -jar} was given, without its ending. */
+    private static String jarName() {
+        String path = System.getProperty("java.class.path", "");
+        if (!path.endsWith(".jar") || path.contains(java.io.File.pathSeparator)) {
+            return "a.out";
+        }
+        String file = Path.of(path).getFileName().toString();
+        return file.substring(0, file.length() - ".jar".length());
     }
 
     /** The program's own name, {@code argv[0]}. */
