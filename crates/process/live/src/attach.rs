@@ -1,8 +1,9 @@
 //! Following processes that run already.
 //!
-//! One thread of ours traces them for as long as they are followed, so that births in them can be seen;
-//! and only the thread that traces may stop a thread. So while a process is followed, whoever wants
-//! it to are paused for a moment asks that thread, and so does who wants another to be followed.
+//! One thread of ours traces them for as long as they are followed, so that their new threads and
+//! forked children are seen; and only the tracer may stop a thread. So while a process is followed,
+//! a thread that wants to pause it asks the tracer, and so does one that wants another process to
+//! be followed.
 
 use std::collections::HashSet;
 use std::io;
@@ -22,18 +23,18 @@ use crate::process::{self, Process};
 use crate::ptrace::{self, What};
 use crate::thread::Thread;
 
-/// Stops that have been taken and are dealt with when the moment is over: thread, signal, event.
+/// Stops that were reported during a pause and are handled after it: thread, signal, event.
 type Deferred = Vec<(i32, i32, i32)>;
 
-/// So long all threads may take to stop once, at first.
+/// How long all threads may take to stop once, at first.
 const ARRIVAL: Duration = Duration::from_secs(6);
 
-/// Follows a process that runs, and all that it begets, while `work` goes on in a thread of its
-/// own, which may have others followed, too; then lets go of them. Each process that is followed is
-/// reported as one that [joined](Session::joined), each thread that is there as born of its first one,
-/// and is paused for that moment. [`Process::while_paused`] may be used by `work`, but not what has a
-/// process make system calls that is followed. Answers what `work` did, and how the process ended, if
-/// it did.
+/// Follows a process that runs, and its descendants, while `work` goes on in a thread of its own,
+/// which may have others followed, too; then detaches them. Each process that is followed is
+/// reported as one that [joined](Session::joined), each thread that is there as created by its
+/// first one, and is paused meanwhile. [`Process::while_paused`] may be used by `work`, but not
+/// what makes system calls in a process that is followed. Returns what `work` returned, and how the
+/// process ended, if it did.
 ///
 /// Signals that this process is sent are not forwarded.
 ///
@@ -51,7 +52,7 @@ pub fn attach<T: Send>(
     let (follower, wanted) = Follower::of_this_thread();
     if let Err(error) = tracer.join(process.pid()) {
         drop(follower);
-        // Nobody wants anything: it lets go of those that it has.
+        // It cannot be traced: the threads that were attached already are detached.
         tracer.follow_running(wanted)?;
         return Err(error);
     }
@@ -77,8 +78,8 @@ pub fn attach<T: Send>(
 pub struct Following(Follower);
 
 impl Following {
-    /// Follows another process, and all that it begets, until [`attach`] is through. Then nothing can be
-    /// had of `process` any more: open it anew.
+    /// Follows another process, and its descendants, until [`attach`] returns. After that `process`
+    /// cannot be used any more: open it anew.
     ///
     /// # Errors
     ///
@@ -88,13 +89,13 @@ impl Following {
         let (answer, answered) = mpsc::channel();
         let asked = self.0.ask(Ask::Join { pid, answer }).is_ok();
         process.be_followed_by(Some(self.0.clone()));
-        // If nobody answers, all that was followed has ended.
+        // If there is no answer, all that was followed has ended.
         let answered = answered.recv().ok().filter(|_| asked);
         answered.unwrap_or(Err(LiveError::Gone { pid }))
     }
 }
 
-/// Says that a process is followed, as long as it is.
+/// Marks a process as followed, as long as this exists.
 struct Followed<'a>(&'a Process);
 
 impl Followed<'_> {
@@ -110,18 +111,18 @@ impl Drop for Followed<'_> {
     }
 }
 
-/// Has the thread that traces come to an end when the work is done, or has failed altogether.
+/// Has the tracing thread end when the work is done, or has failed altogether.
 struct EndAtLast(Follower);
 
 impl Drop for EndAtLast {
     fn drop(&mut self) {
-        // It may have ended with the process.
+        // The tracer may have ended with the process.
         let _ = self.0.ask(Ask::End);
     }
 }
 
 impl Tracer<'_> {
-    /// Begins to trace a process that runs: all its threads. Each has was paused once when this is
+    /// Begins to trace a process that runs: all its threads. Each was paused once when this is
     /// done.
     fn join(&mut self, pid: i32) -> Result<(), LiveError> {
         let threads = process::tasks(pid)?;
@@ -134,7 +135,7 @@ impl Tracer<'_> {
                 threads.into_iter().filter(|tid| !self.tasks.contains_key(tid)).collect();
             let mut any = false;
             for tid in new {
-                // Those that were born since their parent is traced are traced already.
+                // Threads that were created since their parent is traced are traced already.
                 if traced_by_us(pid, tid) {
                     continue;
                 }
@@ -165,7 +166,7 @@ impl Tracer<'_> {
         }
     }
 
-    /// Does what is asked for; false when nobody will ask any more.
+    /// Handles requests; false when there will be none any more.
     pub(crate) fn answer_asks(&mut self) -> Result<bool, launch::Failure> {
         loop {
             let Some(asks) = &self.asks else { return Ok(false) };
@@ -175,7 +176,7 @@ impl Tracer<'_> {
                     let mut deferred = Deferred::new();
                     let stopped = self.stop(pid, patience, &mut deferred)?;
                     if answer.send(stopped).is_ok() {
-                        // Comes when the other end is dropped.
+                        // This is received when the other end is dropped.
                         let _ = go_on.recv();
                     }
                     for (tid, signal, event) in deferred {
@@ -187,7 +188,7 @@ impl Tracer<'_> {
                     let hurry = Boost::begin();
                     let joined = self.join(pid);
                     drop(hurry);
-                    // Nobody waits for it who has ended.
+                    // The requester may have ended.
                     let _ = answer.send(joined);
                 }
                 Ok(Ask::End) | Err(mpsc::TryRecvError::Disconnected) => {
@@ -199,9 +200,9 @@ impl Tracer<'_> {
         }
     }
 
-    /// Has all threads of a process are paused. Those that stopped for reasons of their own do so
-    /// until the moment is over, as the others, and so does who wants rewritten text meanwhile in another
-    /// process: it takes long to be made.
+    /// Pauses all threads of a process. Those that stopped for reasons of their own stay stopped
+    /// until the pause is over, and so does a thread of another process that needs rewritten text,
+    /// which takes long to make.
     fn stop(
         &mut self,
         pid: i32,
@@ -213,7 +214,7 @@ impl Tracer<'_> {
         let mut missing: HashSet<i32> =
             self.tasks.iter().filter(|(_, task)| task.pid == pid).map(|(tid, _)| *tid).collect();
         for tid in &missing {
-            // One that has ended is told of below.
+            // The end of a thread is reported below.
             let _ = ptrace::interrupt(*tid);
         }
         let mut stopped: Vec<(i32, Instant)> = Vec::new();
@@ -224,7 +225,7 @@ impl Tracer<'_> {
                 any = true;
                 let tid = report.tid;
                 match report.what {
-                    // The thread takes it, and stops before it does anything about it.
+                    // The signal is delivered, and the thread stops before it acts on it.
                     What::Stopped { signal, event: 0 }
                         if of_process(self, tid) && self.is_of_program(pid, tid, signal) =>
                     {
@@ -256,7 +257,8 @@ impl Tracer<'_> {
                 continue;
             }
             let since = stopped.iter().map(|(_, since)| *since).min();
-            // Nobody waits as long as nobody is paused, but it may be for nothing.
+            // No thread is stopped yet, so waiting costs the program nothing, but it may be in
+            // vain.
             let enough = if since.is_some() { patience } else { patience * 8 };
             let stood = since.map_or(Duration::ZERO, |since| since.elapsed());
             if since.unwrap_or(begun).elapsed() > enough {
@@ -305,7 +307,7 @@ fn tracer_of(pid: i32, tid: i32) -> Option<u64> {
     maps::status_field(&status, "TracerPid:")
 }
 
-/// A wait that was interrupted, or for which nobody is left, has no news.
+/// A wait that was interrupted, or has no thread left to wait for, reports nothing.
 fn nothing_yet(error: io::Error) -> Result<Option<ptrace::Report>, launch::Failure> {
     match error.raw_os_error() {
         Some(libc::EINTR | libc::ECHILD) => Ok(None),

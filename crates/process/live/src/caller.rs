@@ -45,13 +45,13 @@ pub(crate) struct Made {
     pub stops: Vec<Duration>,
 }
 
-/// A thread may be where it cannot be used, for a moment.
+/// How often another thread is tried: one may be briefly where it cannot make calls.
 const TRIES: usize = 50;
 
 impl Process {
-    /// Has the process make system calls, one after another, until one fails. One thread makes
-    /// them while the others go on, in as many short moments as it takes. The instructions do not
-    /// lie in `avoided` memory.
+    /// Has the process make system calls, one after another, until one fails. One thread makes them
+    /// while the others run, in as many short stops of that thread as it takes. The instructions do
+    /// not lie in `avoided` memory.
     ///
     /// # Errors
     ///
@@ -165,7 +165,7 @@ impl Paused<'_> {
             let _ = ptrace::set_options(tid, ptrace::O_SYSGOOD);
         }
         if stopped {
-            // It is given that as soon as it is let go.
+            // The SIGSTOP is delivered when the thread is detached.
             let _ = ptrace::tgkill(pid, tid, libc::SIGSTOP);
         }
         // What was made stays made, whatever comes then.

@@ -1,6 +1,6 @@
 //! Giving a running process memory, and reverting all that was done to it.
 //!
-//! Everything is told to the [`Journal`] first.
+//! Every change is written to the [`Journal`] before it is made.
 
 use std::fs::{File, OpenOptions};
 use std::os::fd::BorrowedFd;
@@ -47,7 +47,8 @@ impl Process {
         journal.add(done.iter().map(|region| Entry::Mapped(region.at)))?;
         let Some(error) = made.error else { return Ok(made.stops) };
         let _ = self.unmap(journal, done);
-        // Those that were not made are not there; of one that was interrupted nobody knows.
+        // Regions after the failing call were not mapped. Whether an interrupted call mapped its
+        // region is unknown.
         let unknown = usize::from(!is_answer(&error));
         let absent = regions.iter().skip(made.results.len() + unknown);
         journal.add(absent.map(|region| Entry::Unmapped(region.at)))?;
@@ -175,7 +176,7 @@ pub struct Undone {
     pub closed: usize,
     /// Places that another process has changed since, and that were left so.
     pub conflicts: Vec<LiveAddr>,
-    /// Bytes of memory taken back.
+    /// Bytes of memory that were unmapped.
     pub freed: u64,
     /// Bytes that stay mapped, and why.
     pub kept: Option<(u64, String)>,
@@ -242,8 +243,8 @@ impl Undoing<'static> {
     }
 }
 
-/// Takes back everything that a journal tells of. Original bytes come first; rewritten text and what
-/// lets unwinders know it go when nothing leads to it any more.
+/// Reverts everything that a journal records. Original bytes are restored first; rewritten text and
+/// its unwinding tables are unmapped once nothing leads to them any more.
 ///
 /// # Errors
 ///
@@ -274,7 +275,7 @@ pub fn undo(mut journal: Journal, how: Undoing<'_>) -> Result<Undone, LiveError>
     Ok(undone)
 }
 
-/// Undoes what a journal tells of its process, as far as that is possible.
+/// Reverts what a journal records of its process, as far as that is possible.
 fn undo_living(
     journal: &mut Journal,
     process: &Process,
@@ -341,8 +342,9 @@ fn patches(journal: &Journal, wanted: impl Fn(Purpose) -> bool) -> Vec<Patch> {
     writes.filter(|patch| wanted(patch.purpose)).cloned().collect()
 }
 
-/// Has new functions begin with a jump to their originals, for whoever stays in rewritten text and calls
-/// from there: a main loop may never return. Rewritten text is ours, so nothing needs to be put back.
+/// Has functions of the rewritten text begin with a jump to their originals, for a thread that
+/// stays in rewritten text and calls from there: a main loop may never return. Rewritten text is
+/// ours, so nothing needs to be restored.
 fn disable_deopt_jumps(
     journal: &Journal,
     process: &Process,
@@ -394,7 +396,8 @@ fn clear_standing(
     stops: &mut Vec<Duration>,
 ) -> Result<(), LiveError> {
     let ranges = Ranges::new(codes.iter().map(|(at, len)| (at.0, at.0 + *len as u64)).collect());
-    // What is still there then has been left on a stack by somebody.
+    // After so many tries, an address that is still on a stack is a leftover, not a return address
+    // in use.
     const PASSING: u32 = 50;
     for tries in 0u32.. {
         let (done, stop) = process.while_paused(|halted| {
@@ -510,8 +513,9 @@ fn are_deoptimised<'r>(
     Ok(halted.on_stacks_within(within, returns)?.is_empty())
 }
 
-/// Has unwinders that keep where program headers are (libgcc before `_dl_find_object`) know the originals;
-/// gives what hinders. No copy is kept any more that was not: the loader tells of the originals already.
+/// Points unwinders that cache program headers (libgcc before `_dl_find_object`) at the originals;
+/// returns what prevents it. No entry of a cache becomes one of rewritten text meanwhile: the
+/// loader reports the originals already.
 fn redirect_headers(
     process: &Process,
     returns: &ReturnTable,
@@ -621,8 +625,8 @@ fn forget(
     Ok(None)
 }
 
-/// Memory of a journal that is the process's still. It may have been reverted by somebody who
-/// was killed before he could say so, and something else may have its place.
+/// Memory in a journal that the process still has. A Fettle that was killed may have unmapped it
+/// without recording that, and something else may be mapped there now.
 fn still_there(journal: &Journal, process: &Process) -> Result<Vec<Region>, LiveError> {
     let maps = process.maps()?;
     let there = |region: &Region, mapped: bool| match (mapped, journal.unmapping(region.at)) {

@@ -1,5 +1,5 @@
-//! One Fettle at a time works on a process. What it does takes several steps, between which the process
-//! looks as if nobody did anything, and a second one would change what the first counts on.
+//! One Fettle at a time works on a process. Its work takes several steps. Between them the process
+//! looks untouched, and a second Fettle would change what the first relies on.
 //!
 //! A claim is a lock on the process's folder in `/proc`: it needs no file of ours, is the same for all
 //! users, and the kernel lets it go when its owner ends, however that ends.
@@ -50,8 +50,9 @@ impl Claim {
     }
 }
 
-/// Why a process cannot be attached to that process `tracer` traces. A second Fettle may come while the
-/// first one, who has a claim, traces: it says the same as if it had come in between.
+/// Why a process cannot be attached to that process `tracer` traces. A second Fettle may try while
+/// the first one, which has a claim, traces: the error is the same as if it had tried between two
+/// pauses.
 pub(crate) fn traced_already(pid: i32, tracer: u64) -> LiveError {
     let folder = format!("/proc/{pid}");
     let mut open = std::fs::read_dir(format!("/proc/{tracer}/fd")).into_iter().flatten().flatten();

@@ -33,11 +33,12 @@ impl ReturnTable {
 }
 
 impl Paused<'_> {
-    /// Has threads come back to the original where they would come back to rewritten text, which lies in the
-    /// ranges that are given for each. A thread that knows of rewritten text in another way stays as it is: it may be on its way
-    /// into it, or look for the handler of an exception there. Who sleeps has the original's program headers
-    /// where it had copies, which are left over from such a look. Nothing is done where the processor
-    /// keeps return addresses of its own (shadow stacks).
+    /// Patches return addresses on stacks that lead to rewritten text, in the ranges that are given
+    /// for each, so that they lead to the original. A thread that refers to rewritten text in
+    /// another way is left unmodified: it may be on its way into it, or be searching for an
+    /// exception's handler there. A sleeping thread gets the original's program headers in place of
+    /// cached copies, which are left over from such a search. Nothing is done where the processor
+    /// keeps return addresses of its own (CET's shadow stacks).
     ///
     /// # Errors
     ///
@@ -84,7 +85,7 @@ impl Paused<'_> {
                     changes.extend(instead(old).map(|old| (at, old)));
                 }
             })?;
-            // Nobody who goes through headers one by one sleeps meanwhile.
+            // No sleeping thread is in the middle of a walk through program headers.
             if unknown > 0 || !sleeps && !headers.is_empty() {
                 continue;
             }
@@ -103,10 +104,10 @@ impl Paused<'_> {
 }
 
 impl Paused<'_> {
-    /// Has words of memory that lead to where calls in rewritten text come back to, or to a copied table,
-    /// lead to the same in the original; gives how many. Whether they are on stacks that sleep, or
-    /// what a program has kept of a stack, nobody can tell: in both cases they become what they would
-    /// have been.
+    /// Redirects words of memory that hold a return address in rewritten text, or the address of a
+    /// copied table, to the same place in the original; returns how many. It cannot be known
+    /// whether such a word is on the stack of a sleeping coroutine or is a copy of a stack that the
+    /// program kept: in both cases it becomes what it would have been.
     ///
     /// # Errors
     ///

@@ -5,9 +5,10 @@
 //! debugger can put a breakpoint there. A breakpoint that outlives its tracer kills the program, so the
 //! function becomes a jump to a *dlopen hook*. The hook's code reads a word of shared memory that says
 //! whether a tracer lives (the kernel changes it when the tracer dies, see [`AliveWord`]). If so, it
-//! *reports*: it sends its own thread a signal that programs ignore by default, and which we suppress
-//! before it is delivered. That is SIGURG, or SIGWINCH if the program handles SIGURG, so that it does not
-//! notice a tracer that dies at this very moment. (A program that handles both may be given a SIGURG then.)
+//! *reports*: it sends its own thread a signal that programs ignore by default, and which we
+//! suppress before it is delivered. That is SIGURG, or SIGWINCH if the program handles SIGURG, so
+//! that the program sees nothing if the tracer dies just then. (A program that handles both may be
+//! given a SIGURG then.)
 //! What we want done in the process stands in a table of system calls. The hook makes the calls, reports
 //! again, and returns to the loader when the table is empty. It changes no register and no signal mask that
 //! the loader could see.
@@ -98,7 +99,7 @@ core::arch::global_asm!(
     "    xor  edx, edx",
     "    mov  r10d, 8",
     "    syscall",
-    // Knock.
+    // Report: the thread sends itself the signal.
     "3:  mov  eax, 39", // getpid
     "    syscall",
     "    mov  r14, rax",
@@ -397,8 +398,8 @@ impl Asked {
 }
 
 /// A word of shared memory that says whether the thread that set it lives. When the thread ends,
-/// however it ends, the kernel sets bit 30 of it before it lets go of what the thread traces: for
-/// the kernel the word is a lock that its owner never gave back (see `set_robust_list(2)`).
+/// however it ends, the kernel sets bit 30 of it before it detaches what the thread traces: for the
+/// kernel the word is a robust futex whose owner never unlocked it (see `set_robust_list(2)`).
 #[derive(Debug)]
 pub struct AliveWord {
     word: *mut u32,
@@ -459,7 +460,7 @@ impl AliveWord {
         Ok(AliveWord { word, head, before })
     }
 
-    /// Says that nobody listens any more.
+    /// Says that there is no tracer any more.
     pub fn clear(&self) {
         // SAFETY: `set`'s caller keeps the word mapped.
         let word = unsafe { std::sync::atomic::AtomicU32::from_ptr(self.word) };
@@ -471,7 +472,7 @@ impl Drop for AliveWord {
     fn drop(&mut self) {
         self.clear();
         // SAFETY: puts back what the C library had set for this thread (the type is not `Send`),
-        // after which nobody knows our head.
+        // after which the kernel has no pointer to our head.
         unsafe {
             libc::syscall(libc::SYS_set_robust_list, self.before.0, self.before.1);
             drop(Box::from_raw(self.head));
@@ -506,7 +507,7 @@ mod tests {
             std::mem::forget(unsafe { AliveWord::set(word as *mut u32) }.unwrap());
         });
         thread.join().unwrap();
-        // The join may come a moment before the thread is gone altogether.
+        // `join` may return shortly before the kernel has removed the thread.
         for _ in 0..1000 {
             // SAFETY: the word is leaked.
             let now = unsafe { std::sync::atomic::AtomicU32::from_ptr(word as *mut u32) }

@@ -15,8 +15,8 @@ pub enum Purpose {
     Call,
     /// Leads calls of other modules to rewritten text: a slot of a procedure linkage table.
     Slot,
-    /// Leads who is in the middle of a function to its rewritten text: the start of a block, or an entry of a table
-    /// of jumps.
+    /// An OSR entry: the start of a block, or an entry of a jump table, through which a thread in
+    /// the middle of a function goes on in rewritten text.
     Midway,
     /// Lets unwinders and the loader know rewritten text: stays as long as that can be returned to.
     Unwind,
@@ -83,7 +83,8 @@ impl Region {
         [self.at.0, self.len, self.prot.bits(), flags, !0, 0]
     }
 
-    /// Whether programs have memory just like it themselves, so that it does not tell who has got it.
+    /// Whether programs map memory just like it themselves, so that its presence does not show that
+    /// a process inherited it.
     pub(crate) fn is_usual(&self) -> bool {
         self.prot.write && !self.shared
     }
@@ -145,7 +146,7 @@ pub enum Entry {
     Unmapping(LiveAddr, u64),
     /// It is no longer.
     Unmapped(LiveAddr),
-    /// Instructions are put among zeros for a moment.
+    /// Instructions that are between zeros while calls are made.
     Code(LiveAddr, usize),
     /// They are zeros again.
     Cleared(LiveAddr),

@@ -218,7 +218,7 @@ pub enum LiveError {
         why: String,
     },
 
-    /// A process that cannot be changed at the moment.
+    /// A process that cannot be changed now, but may be later.
     #[error("process {pid} cannot be changed now: {why}; try again")]
     Busy {
         /// The process.

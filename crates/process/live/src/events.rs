@@ -1,10 +1,12 @@
-//! The loop: waits for what traced threads do, tells the session, and lets them go on.
+//! The loop: waits for reports of traced threads, passes them to the session, and resumes the
+//! threads.
 //!
 //! A new thread or process shows up twice, in either order: its parent stops with an event that
-//! carries the newcomer's number, and the newcomer stops before its first instruction. The session
-//! is told while the parent is stopped, so that it sees the parent as it was at the birth; the
-//! newcomer runs when both have been seen. News of a thread whose parent's event is still out are
-//! kept as *early*; newcomers whose parent's event came first are *expected*.
+//! carries the new thread's number, and the new thread stops before its first instruction. The
+//! session is called while the parent is stopped, so that it sees the parent as it was at the
+//! clone; the new thread runs when both stops have been seen. Reports of a thread whose parent's
+//! event is still to come are kept as *early*; new threads whose parent's event came first are
+//! *expected*.
 
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
@@ -27,7 +29,7 @@ use crate::ptrace::{self, Report, What};
 use crate::signals::{self, JobControl, Ticker};
 use crate::stop::ExecStop;
 
-/// How a thread came to be.
+/// How a thread was created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Birth {
     /// Another thread of the same process.
@@ -38,17 +40,17 @@ pub enum Birth {
     Vfork,
 }
 
-/// Decides what becomes of the processes that [`run`] follows, and hears of their lives.
+/// Decides what is done with the processes that [`run`] follows, and gets their events.
 ///
-/// All methods are called on the thread that called [`run`], while the thread concerned is
-/// stopped or gone; others run meanwhile. What a method takes, the stopped thread waits.
+/// All methods are called on the thread that called [`run`], while the thread concerned is stopped
+/// or gone; others run meanwhile. The stopped thread waits as long as a method takes.
 pub trait Session {
-    /// A process has exec'ed. What is answered is injected; `None` leaves it as it is. Other
-    /// threads that the process had have ended, and so has its old memory.
+    /// A process has exec'ed. The returned injection is applied; `None` leaves it unmodified. Its
+    /// other threads have ended, and its old memory is gone.
     fn exec(&mut self, stop: &ExecStop<'_>) -> Option<Injection>;
 
-    /// Whether [`Session::exec`] can answer for this process at once. Asked before that, and again now and
-    /// then as long as it cannot: the process stands still, all others go on.
+    /// Whether [`Session::exec`] can answer for this process at once. Called before that, and again
+    /// at intervals while it cannot: the process stays stopped, all others run.
     fn is_prepared(&mut self, _stop: &ExecStop<'_>) -> bool {
         true
     }
@@ -58,62 +60,62 @@ pub trait Session {
     /// process cannot be looked at: its file may be executed but not read, say.
     fn injected(&mut self, pid: i32, result: Result<(), LiveError>);
 
-    /// A process that ran before is followed from now on, for [`attach`](crate::attach): these are its
-    /// threads, which are reported next, each as born of the first one. The answer is whether it will look
-    /// for its leaks when it ends, as [`Session::looks_for_leaks`] has it.
+    /// A process that ran before is followed from now on, for [`attach`](crate::attach): these are
+    /// its threads, which are reported next, each as created by the first one. The answer is
+    /// whether it will run a leak check when it ends, as [`Session::looks_for_leaks`] has it.
     fn joined(&mut self, _pid: i32, _parent: Option<i32>, _threads: &[i32]) -> bool {
         false
     }
 
-    /// A thread or process has been born and stands before its first instruction, or is about to;
-    /// its parent stands at the birth, if it still lives. An answer is the newcomer's gs base;
-    /// otherwise it has its parent's. The launched process itself is not reported.
+    /// A thread or process was created and is before its first instruction, or will be; its parent
+    /// is stopped in the event, if it still lives. An answer is the new thread's gs base; otherwise
+    /// it has its parent's. The launched process itself is not reported.
     fn born(&mut self, parent_tid: i32, pid: i32, tid: i32, birth: Birth) -> Option<u64>;
 
-    /// A thread has ended, a process's first thread perhaps; `/proc` still tells of it, for the
-    /// last time.
+    /// A thread is ending, perhaps a process's first thread; `/proc` still shows it, for the last
+    /// time.
     fn thread_ending(&mut self, _pid: i32, _tid: i32) {}
 
-    /// A thread has ended, or an exec has swallowed it. A process's first thread ends with its
-    /// process and is not reported here.
+    /// A thread has ended, or another thread's exec has ended it. A process's first thread ends
+    /// with its process and is not reported here.
     fn thread_exit(&mut self, pid: i32, tid: i32);
 
-    /// A process has ended, after all its threads. `cpu` is the processor time, in user and
-    /// kernel mode, of all threads that it ever had, without its children's.
+    /// A process has ended, after all its threads. `cpu` is the CPU time, in user and kernel mode,
+    /// of all threads that it ever had, without its children's.
     fn process_exit(&mut self, pid: i32, status: ExitStatus, cpu: Duration);
 
     /// Called about every [`RunOptions::period`], and once at the end.
     fn tick(&mut self);
 
     /// A process has executed a file that would give it privileges, which the kernel has denied it
-    /// because an ordinary user traces it. It is let go of, and executes that file again, as if it had
-    /// never been traced. Nothing more is reported of it, nor of what it starts; but how it ends is, if
-    /// it is the launched process.
+    /// because an ordinary user traces it. It is detached, and executes that file again, as if it
+    /// had never been traced. Nothing more is reported of it, nor of what it starts; but how it
+    /// ends is, if it is the launched process.
     fn setuid_exec(&mut self, _pid: i32, _path: &Path) {}
 
-    /// Whether a process that has just exec'ed will look for its leaks when it ends, which it cannot while it is
-    /// traced: it is let go of then, thread by thread ([`Session::leaving`]), and is as one that has been
-    /// [let go of](Session::setuid_exec) from then on.
+    /// Whether a process that has just exec'ed will run a leak check when it ends, which it cannot
+    /// while it is traced: it is detached then, thread by thread ([`Session::leaving`]), and is as
+    /// one that was detached for its [privileges](Session::setuid_exec) from then on.
     fn looks_for_leaks(&mut self, _stop: &ExecStop<'_>) -> bool {
         false
     }
 
-    /// A living thread is paused, and is about to be let go of for good, before its process looks for its
-    /// leaks. An answer is its gs base from now on.
+    /// A living thread is stopped, and is about to be detached for good, before its process runs
+    /// its leak check. An answer is its gs base from now on.
     fn leaving(&mut self, _pid: i32, _tid: i32) -> Option<u64> {
         None
     }
 
-    /// All threads of a process have been let go of, before it looks for its leaks.
+    /// All threads of a process have been detached, before it runs its leak check.
     fn left(&mut self, _pid: i32) {}
 
-    /// The dlopen hook, if the process has one, whose knocking threads stand at `at`.
+    /// The dlopen hook, if the process has one, whose reporting threads have their PC at `at`.
     fn door(&mut self, _pid: i32, _at: LiveAddr) -> Option<DlopenHook> {
         None
     }
 
-    /// Whether [`Session::knocked`] can answer this thread at once. Asked before that, and again now and then
-    /// as long as it cannot: the thread stands still, all others go on.
+    /// Whether [`Session::knocked`] can answer this thread at once. Called before that, and again
+    /// at intervals while it cannot: the thread stays stopped, all others run.
     fn can_answer(&mut self, _stop: &HookStop) -> bool {
         true
     }
@@ -128,40 +130,40 @@ pub trait Session {
         Vec::new()
     }
 
-    /// A thread is paused, and is about to be given a signal.
+    /// A thread is stopped, and is about to be given a signal.
     fn signalled(&mut self, _tid: i32) {}
 
-    /// A thread has touched memory that is not there, or not for it. An answer is where it goes
-    /// on, and its program is told nothing; otherwise it gets its signal.
+    /// A thread has faulted: memory is not mapped, or not accessible to it. An answer is where it
+    /// resumes instead, and its program does not notice; otherwise it gets its signal.
     fn fault(&mut self, _stop: &FaultStop) -> Option<LiveAddr> {
         None
     }
 
-    /// The launched process has ended, and these that it has started live on: they are followed to their
-    /// ends ([`WaitFor::All`]), or let go of.
+    /// The launched process has ended, and these descendants of it live on: they are followed to
+    /// their ends ([`WaitFor::All`]), or detached.
     fn outlived(&mut self, _living: &[i32]) {}
 
-    /// From now on threads that live are let go of, one by one; nobody answers at dlopen hooks.
+    /// From now on living threads are detached, one by one; dlopen hooks are not answered any more.
     fn detaching(&mut self) {}
 
-    /// A living thread is paused, and is about to be let go of. Those that it makes from then on
-    /// have its gs base.
+    /// A living thread is stopped, and is about to be detached. Threads that it creates from then
+    /// on have its gs base.
     fn letting_go(&mut self, _pid: i32, _tid: i32) {}
 
-    /// A living process is no longer followed: the run ends before it. What was injected stays,
-    /// and runs on; births in the process are not reported any more, so that new threads have
-    /// their parents' gs base.
+    /// A living process is no longer followed: the run ends before it. What was injected stays, and
+    /// runs on; new threads of the process are not reported any more, and have their parents' gs
+    /// base.
     fn detached(&mut self, _pid: i32) {}
 }
 
-/// A thread that stands before an instruction whose memory is not there.
+/// A thread that has faulted at an instruction.
 #[derive(Clone, Copy, Debug)]
 pub struct FaultStop {
     /// Its process.
     pub pid: i32,
     /// The instruction.
     pub instruction: LiveAddr,
-    /// Where the thread's gs base is.
+    /// The thread's gs base.
     pub gs_base: LiveAddr,
 }
 
@@ -175,7 +177,7 @@ impl FaultStop {
 /// How long a run lasts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WaitFor {
-    /// Until the launched process ends. Descendants that outlive it are let go.
+    /// Until the launched process ends. Descendants that outlive it are detached.
     FirstProcess,
     /// Until all descendants have ended, daemons too.
     All,
@@ -193,10 +195,10 @@ pub struct RunOptions<'a> {
     pub wait_for: WaitFor,
 }
 
-/// Runs a program and follows it and its descendants. Answers how the program itself ended.
+/// Runs a program and follows it and its descendants. Returns how the program itself ended.
 ///
 /// The calling thread traces, so all children of this very thread are taken for the program's
-/// processes: it must have no others. Children of other threads are left alone.
+/// processes: it must have no others. Children of other threads are ignored.
 pub fn run(
     launch: &Launch,
     session: &mut dyn Session,
@@ -215,7 +217,7 @@ pub fn run(
 /// A thread that runs, or is stopped for its program's own reasons.
 pub(crate) struct Task {
     pub(crate) pid: i32,
-    /// A wait of it that a signal has had begin anew.
+    /// A wait of it that was restarted after a signal.
     renewed: Option<pause::Renewed>,
     /// It stops at each system call.
     pub(crate) stops_at_calls: bool,
@@ -247,7 +249,7 @@ pub(crate) struct Parent {
     pub(crate) birth: Birth,
 }
 
-/// News of a thread whose birth has not been reported.
+/// A report of a thread whose creation has not been reported.
 struct Early {
     since: Instant,
     what: What,
@@ -255,46 +257,48 @@ struct Early {
 }
 
 pub(crate) struct Tracer<'a> {
-    /// `None` if the first process ran already: it is not ours, so that it gets no signals from us,
-    /// and runs on in the end.
+    /// `None` if the first process ran already: it is not our child, so that it gets no signals
+    /// from us, and runs on in the end.
     pub(crate) launch: Option<&'a Launch>,
     pub(crate) session: &'a mut dyn Session,
     options: RunOptions<'a>,
-    /// When the session is told the time.
+    /// When [`Session::tick`] is called next.
     next_tick: Instant,
     job_control: JobControl,
     _ticker: Ticker,
     pub(crate) tasks: HashMap<i32, Task>,
     early: HashMap<i32, Early>,
-    /// Newcomers that were looked for, and whose parents may yet tell of them.
+    /// New threads that were found without their parents' event, which may still come.
     adopted: HashSet<i32>,
-    /// The launched process was let go of for good. It still is our child, of which the kernel tells us.
+    /// The launched process was detached for good. It still is our child, whose end the kernel
+    /// reports.
     first_untraced: bool,
     /// With the gs base that each is to have.
     pub(crate) expected: HashMap<i32, Option<u64>>,
-    /// Threads that stand still until the session can answer.
+    /// Threads that stay stopped until the session can answer.
     pub(crate) held: HashMap<i32, Held>,
-    /// When it is asked again.
+    /// When the session is asked again.
     pub(crate) ask_again: Instant,
-    /// What threads have been asked at their process's dlopen hook.
+    /// Requests to threads at their process's dlopen hook.
     pub(crate) asked: HashMap<i32, Asked>,
-    /// Threads that are about to make one that traces their process, by process. Each stands before that until
-    /// all others have been let go of.
+    /// Threads that are about to create the tracer of their process's leak check, by process. Each
+    /// waits at that until all others have been detached.
     pub(crate) leaving: HashMap<i32, i32>,
     /// The launched process, or the one that ran already.
     first: i32,
-    /// Until the first exec: where its failure would be told.
+    /// Until the first exec: the pipe on which its failure would be reported.
     started: Option<Started>,
     status: Option<ExitStatus>,
     /// When the first process ended.
     ended_at: Option<Instant>,
-    /// Whether the session knows who outlives the launched process.
+    /// Whether the session knows which processes outlive the launched one.
     outlived: bool,
-    /// When set, every thread that stops is let go. The time is when to give up waiting for them.
+    /// When set, every thread that stops is detached. The time is when to give up waiting for them.
     pub(crate) detaching: Option<Instant>,
-    /// What others want of the process that ran already; when they are gone, all is let go.
+    /// Requests for the process that ran already; when the requesters are gone, all is detached.
     pub(crate) asks: Option<Receiver<Ask>>,
-    /// While threads of a process are paused that ran already, and that nobody else waits for.
+    /// A higher scheduling priority while threads of a running process are attached or detached, as
+    /// they are stopped meanwhile.
     pub(crate) hurry: Option<Boost>,
 }
 
@@ -303,18 +307,18 @@ pub(crate) const TRACE: i32 = libc::PTRACE_O_TRACEEXEC
     | libc::PTRACE_O_TRACEVFORK
     | libc::PTRACE_O_TRACECLONE;
 
-/// An event of a newcomer's parent may be lost when the parent is killed. After this time we look
-/// ourselves where the newcomer came from.
+/// The event of a new thread's parent is lost if the parent is killed. After this time we look in
+/// `/proc` where the thread came from.
 const EARLY_PATIENCE: Duration = Duration::from_millis(50);
-/// One that has ended already cannot be asked. A parent that gets no processor may tell of it late.
+/// An ended thread has no entry there any more. A parent that gets no processor may report it late.
 const LATE: Duration = Duration::from_secs(10);
-/// What reads from the launched process, as `>(tee log)` in bash, ends right after it, although nobody waits
-/// for that: so long it is followed all the same.
+/// What reads from the launched process, as `>(tee log)` in bash, ends right after it, although no
+/// process waits for that: so long it is followed all the same.
 const LAST_WORDS: Duration = Duration::from_millis(200);
 /// Threads that sleep in the kernel and cannot be stopped are not waited for any longer. They are
-/// let go when this thread or process ends.
+/// detached when this thread or process ends.
 const DETACH_PATIENCE: Duration = Duration::from_secs(2);
-/// So often we look at flags, at least.
+/// How often flags are checked, at least.
 const LONGEST_WAIT: Duration = Duration::from_millis(100);
 
 impl<'a> Tracer<'a> {
@@ -326,7 +330,7 @@ impl<'a> Tracer<'a> {
         let spawned = launch::spawn(launch)?;
         let pid = spawned.pid;
         if let Err(source) = ptrace::seize(pid, TRACE) {
-            // Its pipe is closed without a word, and it ends.
+            // Its pipe is closed without a message, and it ends.
             drop(spawned);
             let _ = ptrace::peek(pid, true).and_then(|_| ptrace::take_end(pid));
             return Err(LiveError::NotPermitted { pid, source });
@@ -377,7 +381,7 @@ impl<'a> Tracer<'a> {
         self.status.ok_or(Failure::Error(LiveError::Gone { pid: self.first }))
     }
 
-    /// Follows until all is over. Answers how the first process ended, if it did.
+    /// Follows until all is over. Returns how the first process ended, if it did.
     pub(crate) fn follow_running(
         &mut self,
         asks: Receiver<Ask>,
@@ -389,7 +393,7 @@ impl<'a> Tracer<'a> {
         Ok(self.status)
     }
 
-    /// Takes one piece of news, or waits for a moment; false when nobody is left to have any.
+    /// Handles one report, or waits for one; false when no thread is left that could report.
     pub(crate) fn step(&mut self) -> Result<bool, Failure> {
         match ptrace::peek(0, true) {
             Ok(Some(report)) => self.handle(report)?,
@@ -426,7 +430,7 @@ impl<'a> Tracer<'a> {
                 break;
             }
         }
-        // What could not be stopped in time.
+        // Threads that could not be stopped in time.
         let sleeping: Vec<i32> = self
             .tasks
             .iter()
@@ -440,8 +444,8 @@ impl<'a> Tracer<'a> {
         Ok(())
     }
 
-    /// After the launched process has ended, or nobody wants anything of the one that ran already:
-    /// whether there is nothing left to do.
+    /// Whether nothing is left to do: the launched process has ended, or there is no work any more
+    /// for the one that ran already.
     fn is_over(&mut self, now: Instant) -> bool {
         let stop = self.options.stop.load(Ordering::Relaxed);
         let ended = self.ended_at.filter(|_| self.launch.is_some());
@@ -527,7 +531,8 @@ impl<'a> Tracer<'a> {
         }
     }
 
-    /// Lets a stopped thread run, or go. Errors mean that it was killed, which the next wait tells.
+    /// Resumes a stopped thread, or detaches it. Errors mean that it was killed, which the next
+    /// wait reports.
     pub(crate) fn resume(&mut self, tid: i32, signal: i32) {
         if self.detaching.is_some() {
             let task = self.tasks.remove(&tid);
@@ -589,7 +594,7 @@ impl<'a> Tracer<'a> {
         }
     }
 
-    /// Tells the session of a newcomer.
+    /// Reports a new thread to the session.
     pub(crate) fn announce(&mut self, tid: i32, parent: Parent) -> Option<u64> {
         let pid = if parent.birth == Birth::Thread { parent.pid } else { tid };
         let stops_at_calls = self.tasks.get(&parent.tid).is_some_and(|task| task.stops_at_calls);
@@ -597,8 +602,8 @@ impl<'a> Tracer<'a> {
         self.session.born(parent.tid, pid, tid, parent.birth)
     }
 
-    /// A thread's first stop. Newcomers have theirs to themselves; one that ran before may stop for
-    /// whatever comes first.
+    /// A thread's first stop. A new thread has one of its own; one that ran before may stop for any
+    /// reason.
     fn first_stop(&mut self, tid: i32, base: Option<u64>, (signal, event): (i32, i32)) {
         if let Some(base) = base {
             let _ = ptrace::set_gs_base(tid, base);
@@ -606,7 +611,7 @@ impl<'a> Tracer<'a> {
         self.stopped(tid, signal, event);
     }
 
-    /// Takes in newcomers whose parents did not live to tell of them.
+    /// Takes in new threads whose parents died before they reported them.
     fn adopt_early(&mut self, now: Instant) {
         let waited = |early: &Early| now.duration_since(early.since);
         self.early.retain(|_, early| !early.what.is_end() || waited(early) < LATE);
@@ -645,7 +650,7 @@ impl<'a> Tracer<'a> {
         self.at_exec(pid);
     }
 
-    /// Lets go of a process that should have gained privileges by its exec; false if that fails.
+    /// Detaches a process that should have gained privileges by its exec; false if that fails.
     fn let_go_privileged(&mut self, pid: i32) -> bool {
         let Ok(stop) = ExecStop::look(pid) else { return false };
         if privileges::execute_anew(&stop).is_err() {
@@ -664,7 +669,8 @@ impl<'a> Tracer<'a> {
         self.session.left(pid);
     }
 
-    /// Whether a signal that a thread is about to be given is nobody's business but the program's.
+    /// Whether a signal that a thread is about to be given is only the program's, and not one that
+    /// Fettle uses.
     pub(crate) fn is_of_program(&mut self, pid: i32, tid: i32, signal: i32) -> bool {
         match signal {
             libc::SIGURG | libc::SIGWINCH => {
@@ -675,7 +681,7 @@ impl<'a> Tracer<'a> {
         }
     }
 
-    /// A fault, or a signal that somebody sent.
+    /// A fault, or a signal that another process sent.
     fn fault(&mut self, pid: i32, tid: i32, signal: i32) {
         let Ok(mut registers) = ptrace::registers(tid) else { return self.resume(tid, signal) };
         let (instruction, gs_base) = (LiveAddr(registers.rip), LiveAddr(registers.gs_base));
@@ -715,7 +721,7 @@ impl<'a> Tracer<'a> {
         Ok(())
     }
 
-    /// Tells the session who outlives the launched process, if anybody does.
+    /// Reports to the session which processes outlive the launched one, if there are any.
     fn tell_outlived(&mut self) {
         let others =
             self.tasks.iter().filter(|(tid, task)| task.pid == **tid && **tid != self.first);
@@ -726,7 +732,7 @@ impl<'a> Tracer<'a> {
         }
     }
 
-    /// Tells the session of an end.
+    /// Reports an end to the session.
     fn bury(&mut self, tid: i32, what: What, cpu: Duration) {
         self.asked.remove(&tid);
         self.held.remove(&tid);

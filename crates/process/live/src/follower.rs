@@ -21,7 +21,7 @@ pub(crate) enum Ask {
     },
     /// That it traces another process, too.
     Join { pid: i32, answer: Sender<Result<(), LiveError>> },
-    /// That it lets go of everything.
+    /// The tracer was asked to detach from everything.
     End,
 }
 
@@ -35,7 +35,7 @@ pub(crate) struct Stuck {
     pub(crate) stood: Duration,
 }
 
-/// Whom to ask for moments of a process that is followed.
+/// The channel to the tracing thread, which pauses processes that it follows.
 #[derive(Clone, Debug)]
 pub(crate) struct Follower {
     asks: Sender<Ask>,

@@ -30,8 +30,8 @@ pub struct Member {
 }
 
 impl Member {
-    /// Processor time that it has used, and in nanoseconds that of its children that have ended
-    /// and been waited for. The kernel tells the latter in steps of ten milliseconds.
+    /// CPU time that it has used, and that of its children that have ended and been waited for,
+    /// both in nanoseconds. The kernel counts the latter in steps of ten milliseconds.
     pub fn cpu_ns(&self) -> Option<(u64, u64)> {
         let own = ptrace::process_time(self.pid)?.as_nanos() as u64;
         let stat = maps::read_proc(&format!("/proc/{}/stat", self.pid)).ok()?;
@@ -101,7 +101,7 @@ fn owner(journal: &Journal) -> Option<(i32, u64, u64)> {
     }
 }
 
-/// Processes that have inherited over fork what `journal` tells of, and no log of their own.
+/// Forked processes that have inherited what `journal` records, and have no log of their own.
 ///
 /// # Errors
 ///
@@ -121,7 +121,8 @@ pub fn heirs(journal: &Journal) -> Result<Vec<Member>, LiveError> {
     Ok(all)
 }
 
-/// Which of some logs tells of what a process has inherited over fork, if it has something and no log of its own.
+/// Which of some logs records what a process has inherited over fork, if it has inherited something
+/// and has no log of its own.
 pub fn inherited_from<'j>(
     journals: impl IntoIterator<Item = &'j Journal>,
     process: &Process,
@@ -155,13 +156,13 @@ fn has_log(journal: &Journal, relative: &Member) -> bool {
     Journal::owner_of(folder, relative.pid) == Some(id)
 }
 
-/// Whether a process with these mappings has something of what a log tells of: memory, for that comes
-/// first and goes last.
+/// Whether a process with these mappings has something that a log records. Memory is the test: it
+/// is mapped first and unmapped last.
 fn has_inherited(journal: &Journal, maps: &[Mapping]) -> bool {
     journal.ever_mapped().iter().any(|region| !region.is_usual() && is_as_made(maps, region))
 }
 
-/// Begins the log of a process that has inherited over fork what `journal` tells of.
+/// Begins the log of a forked process that has inherited what `journal` records.
 ///
 /// # Errors
 ///
@@ -207,7 +208,7 @@ pub fn inherit(journal: &Journal, heir: &Member) -> Result<Journal, LiveError> {
     Ok(log)
 }
 
-/// Gives every process that has inherited over fork what `journal` tells of a log of its own.
+/// Gives every forked process that has inherited what `journal` records a log of its own.
 ///
 /// # Errors
 ///

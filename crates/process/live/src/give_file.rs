@@ -1,8 +1,8 @@
 //! Giving a process that runs one of our files.
 //!
 //! It may be another user's, or one that has given up rights, and then cannot open our files by any
-//! path. So it makes a pair of sockets; we take one of them for ourselves, as who may trace a process
-//! may take its descriptors, and send the file.
+//! path. So it makes a pair of sockets. We take one of them with `pidfd_getfd`, which a tracer may
+//! use on what it traces, and send the file over it.
 
 use std::io;
 use std::mem;
@@ -135,7 +135,7 @@ fn take_descriptor(pid: i32, number: u32) -> io::Result<OwnedFd> {
 fn owned(number: libc::c_long) -> io::Result<OwnedFd> {
     match number {
         -1 => Err(io::Error::last_os_error()),
-        // SAFETY: the kernel has just made it, and it belongs to nobody else.
+        // SAFETY: the kernel has just made it, and nothing else owns it.
         number => Ok(unsafe { OwnedFd::from_raw_fd(number as RawFd) }),
     }
 }

@@ -1,5 +1,5 @@
-//! What the session answers to a process that has executed a program, and to threads at dlopen hooks; and threads
-//! that stand still until it can.
+//! What the session answers to a process that has executed a program and to threads at dlopen
+//! hooks, and the threads that stay stopped until it can answer.
 //!
 //! What a session puts into a process may take seconds to make. The process, or the thread that reports at its
 //! dlopen hook, has to wait for that. No other has: the tracer holds that thread where it is, and goes on.
@@ -50,7 +50,7 @@ impl Tracer<'_> {
         waits
     }
 
-    /// Those that are held go on if the session can answer now, or all are let go of.
+    /// Resumes the held threads if the session can answer now, or detaches all of them.
     pub(crate) fn go_on_with_held(&mut self, now: Instant) {
         if self.held.is_empty() || (now < self.ask_again && self.detaching.is_none()) {
             return;
@@ -65,7 +65,8 @@ impl Tracer<'_> {
         self.ask_again = Instant::now() + PERIOD;
     }
 
-    /// A thread is about to be given a signal of dlopen hooks: by somebody, or by itself at one.
+    /// A thread is about to be given a signal of dlopen hooks: another process sent it, or the
+    /// thread itself at a hook.
     pub(crate) fn perhaps_knocked(&mut self, pid: i32, tid: i32, signal: i32) {
         let at = ptrace::registers(tid).map(|registers| LiveAddr(registers.rip));
         let door = at.ok().and_then(|at| self.session.door(pid, at));
@@ -103,8 +104,8 @@ impl Tracer<'_> {
                 self.asked.insert(tid, asked);
                 return Ok(());
             }
-            // Nothing of it can be done there, and who has nothing to do does not report again. In a process
-            // with another root that is so of our files.
+            // Nothing can be done for it there, and a thread that has nothing to do does not report
+            // again. In a process with another root directory, that is so for our files.
             done = Some(stop.answers(door, &asked)?);
         }
     }

@@ -56,7 +56,7 @@ pub struct Injection {
     pub gs_base: Option<u64>,
 }
 
-/// Tracing options are changed for a moment when a seccomp filter has to be suspended.
+/// Tracing options are changed for as long as a seccomp filter has to be suspended.
 pub(crate) fn apply(
     stop: &ExecStop<'_>,
     injection: &Injection,
@@ -179,7 +179,7 @@ pub(crate) struct Undo(Vec<(LiveAddr, Vec<u8>)>);
 impl Undo {
     fn take_back(&self, memory: &Memory) {
         for (address, before) in self.0.iter().rev() {
-            // Where writing was possible a moment ago it is possible now, or the process is gone.
+            // The addresses were writable just before: a write fails only if the process is gone.
             let _ = memory.write(*address, before);
         }
     }

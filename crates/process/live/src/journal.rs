@@ -1,9 +1,9 @@
 //! The undo log: what was changed in a process, on disk before it is changed.
 //!
-//! One file per process, a line per entry, only ever added to. Whoever reads it, another Fettle
-//! long after the first was killed perhaps, can put the process back. An entry says what was
-//! meant; whether it came about shows in the process: bytes are what they were, or what they were
-//! to become. A last line without its end was never acted upon.
+//! One file per process, a line per entry, append-only. Any Fettle that reads it, perhaps long
+//! after the one that wrote it was killed, can revert the process. An entry says what was intended;
+//! the process shows whether it was done: its bytes are the original or the intended ones. A last
+//! line without its end was never acted upon.
 //!
 //! The kernel's memory keeps the file if Fettle dies; if the machine does, there is no process any
 //! more.
@@ -20,7 +20,7 @@ use crate::maps::LiveAddr;
 use crate::process::{Process, hash};
 use crate::world::{Era, World};
 
-/// The log of one process, which nobody else uses meanwhile.
+/// The log of one process, locked against use by other processes.
 #[derive(Debug)]
 pub struct Journal {
     path: PathBuf,
@@ -35,7 +35,8 @@ pub struct Journal {
 /// calls in rewritten text come back to.
 const BESIDE: [&str; 5] = ["symbols", "gdb", "map", "returns", "opened"];
 
-/// What the name of a log ends with that is being begun: behind the number of who does that.
+/// The suffix of a log that is being begun; the number of the process that begins it stands before
+/// it.
 const UNFINISHED: &str = "new";
 
 /// What the first line begins with; the [`World`] of the process follows.
@@ -67,7 +68,7 @@ impl Journal {
         let header = format!("{HEADER}{}", World::here()?);
         let (mut text, mut checks) = (format!("{header}\n"), Checks::behind(&header));
         entries.iter().for_each(|entry| print(entry, &mut checks, &mut text));
-        // Under another name until it is whole, which nobody else uses.
+        // It has a name of this process's own until it is whole.
         remove_unfinished(path);
         let unfinished = path.with_extension(format!("{}.{UNFINISHED}", std::process::id()));
         let _ = std::fs::remove_file(&unfinished);
@@ -100,8 +101,8 @@ impl Journal {
     ///
     /// # Errors
     ///
-    /// When another process uses it, could have written it, it cannot be read, or nobody here can say whether
-    /// its process lives.
+    /// When another process uses it, could have written it, it cannot be read, or it cannot be
+    /// found out here whether its process lives.
     pub fn open(folder: &Path, pid: i32) -> Result<Option<Journal>, LiveError> {
         loop {
             let Some(journal) = Journal::look(folder, pid)? else { return Ok(None) };
@@ -117,12 +118,12 @@ impl Journal {
         }
     }
 
-    /// Reads the log of a process, if there is one, although somebody may be writing it.
+    /// Reads the log of a process, if there is one, even if another Fettle is writing it.
     ///
     /// # Errors
     ///
-    /// When others could have written it, it cannot be read, or nobody here can say whether its process
-    /// lives.
+    /// When others could have written it, it cannot be read, or it cannot be found out here whether
+    /// its process lives.
     pub fn look(folder: &Path, pid: i32) -> Result<Option<Journal>, LiveError> {
         Ok(Journal::read(folder, pid)?.map(|(journal, _)| journal))
     }
@@ -193,7 +194,7 @@ impl Journal {
         pids
     }
 
-    /// Nobody else may use it until this is dropped, or Fettle dies.
+    /// Locks the file until this is dropped or Fettle dies.
     fn lock(&self) -> Result<(), LiveError> {
         // SAFETY: takes numbers only.
         match unsafe { libc::flock(self.file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } {
@@ -219,7 +220,7 @@ impl Journal {
     ///
     /// # Errors
     ///
-    /// When the disk does not take them. Then nothing may be done that they tell of.
+    /// When the disk does not take them. Then what they record must not be done.
     pub fn add(&mut self, entries: impl IntoIterator<Item = Entry>) -> Result<(), LiveError> {
         let from = self.entries.len();
         self.entries.extend(entries);
@@ -304,7 +305,8 @@ impl Journal {
         Ok(path)
     }
 
-    /// What a file beside the log is called, by everybody who has the same tree of files.
+    /// The path of a file beside the log, as every process that has the same root directory sees
+    /// it.
     pub fn path_beside(&self, kind: &str) -> PathBuf {
         let path = self.path.with_extension(kind);
         let folder = path.parent().and_then(|folder| folder.canonicalize().ok());
@@ -336,8 +338,8 @@ impl Journal {
         }
     }
 
-    /// What a region began with when it was about to be taken away, as a hash; `None` if nobody was about
-    /// to since it was made.
+    /// The hash of what a region began with when it was about to be unmapped; `None` if no
+    /// unmapping was begun since it was mapped.
     pub(crate) fn unmapping(&self, at: LiveAddr) -> Option<u64> {
         let newest = self.entries.iter().rev();
         let mut of_region = newest.filter_map(|entry| match entry {
@@ -362,7 +364,7 @@ impl Journal {
     }
 }
 
-/// What tells a file from others; `None` if nobody can say.
+/// Device and inode; `None` if they cannot be read.
 fn identity(file: &File) -> Option<(u64, u64)> {
     file.metadata().ok().map(|meta| (meta.dev(), meta.ino()))
 }
@@ -582,7 +584,7 @@ mod tests {
         drop(Journal::begin(&path("12.undo"), all()).unwrap());
         assert_eq!(names.map(|name| path(name).exists()), [false, true, true]);
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 3);
-        // A log that is in use is nobody else's.
+        // A log that is in use cannot be opened.
         let _held = Journal::open(folder.path(), 12).unwrap().unwrap();
         let said = Journal::open(folder.path(), 12).unwrap_err().to_string();
         assert!(said.contains("another fettle"), "{said}");

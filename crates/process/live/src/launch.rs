@@ -38,7 +38,7 @@ impl Launch {
         Launch { program: program.into(), args: args.into_iter().collect(), env: None, cwd: None }
     }
 
-    /// The shell to run a script that does not say who is to run it, as execvp and shells do.
+    /// The shell that runs a script without a `#!` line, as `execvp` and shells do it.
     pub(crate) fn through_shell(&self, script: &Path) -> Launch {
         let mut args = vec![script.as_os_str().to_owned()];
         args.extend(self.args.iter().cloned());
@@ -105,7 +105,7 @@ pub(crate) fn capabilities(file: &Path) -> u64 {
     let Ok(path) = CString::new(file.as_os_str().as_bytes()) else { return 0 };
     let name = c"security.capability";
     let mut value = [0u8; 24];
-    // SAFETY: terminated strings, and room of which the kernel is told the size.
+    // SAFETY: terminated strings, and a buffer whose size is passed to the kernel.
     let len = unsafe {
         libc::getxattr(path.as_ptr(), name.as_ptr(), value.as_mut_ptr().cast(), value.len())
     };
@@ -210,7 +210,7 @@ pub(crate) enum Failure {
 }
 
 impl Failure {
-    /// A script that nobody is to run is a file of a form that is not known.
+    /// A script without an interpreter is reported as a file of an unknown format.
     pub(crate) fn into_error(self) -> LiveError {
         match self {
             Failure::Error(error) => error,

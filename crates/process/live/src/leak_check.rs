@@ -1,16 +1,18 @@
-//! Programs that look for their own leaks (LeakSanitizer, mostly as a part of AddressSanitizer).
+//! Programs that check for leaks at their end (LeakSanitizer, mostly as a part of
+//! AddressSanitizer).
 //!
-//! When such a program ends, a thread of its own, which it makes so that no tracer sees it, traces all others to
-//! have them are paused while it goes through their memory. It cannot where they are traced already: then it ends
-//! the program at once, with another status, and what the program has yet to print is lost. So the system calls
-//! of such a program are looked at, and before the one that makes that thread we let go of it, thread by
-//! thread; the one that is about to make it is the last.
+//! When such a program ends, it creates a thread with `CLONE_UNTRACED`, so that no tracer sees it,
+//! which traces all others in order to stop them while it searches their memory. It cannot where
+//! they are traced already: then it ends the program at once, with another status, and what the
+//! program has yet to print is lost. So the system calls of such a program are traced, and before
+//! the one that creates that thread it is detached, thread by thread; the thread that is about to
+//! make the call is the last.
 
 use crate::events::Tracer;
 use crate::ptrace::{self, Registers};
 
-/// What the thread that looks for leaks is made with: it is no thread of the process, has its memory, and no
-/// tracer of the process sees it.
+/// Whether a system call creates the thread that checks for leaks: a task outside of the process's
+/// thread group that shares its memory, and that the process's tracer does not get to trace.
 fn makes_a_tracer(registers: &Registers) -> bool {
     const MUST: u64 = (libc::CLONE_VM | libc::CLONE_UNTRACED) as u64;
     const MUST_NOT: u64 = (libc::CLONE_THREAD | libc::CLONE_VFORK) as u64;
@@ -45,12 +47,13 @@ impl Tracer<'_> {
         self.perhaps_left(pid);
     }
 
-    /// Whether a thread that has stopped is one that we are to let go of now, for another of its process waits.
+    /// Whether a thread that has stopped is to be detached now, since another of its process waits
+    /// for that.
     pub(crate) fn is_leaving(&self, pid: i32, tid: i32) -> bool {
         self.leaving.get(&pid).is_some_and(|last| *last != tid)
     }
 
-    /// Lets go of a thread, delivering `signal`.
+    /// Detaches a thread, delivering `signal`.
     pub(crate) fn leave(&mut self, pid: i32, tid: i32, signal: i32) {
         self.tasks.remove(&tid);
         if let Some(base) = self.session.leaving(pid, tid) {
@@ -60,7 +63,7 @@ impl Tracer<'_> {
         self.perhaps_left(pid);
     }
 
-    /// Lets the thread go on that waits for all others of its process to be let go of, if they are.
+    /// Resumes the thread that waits for all others of its process to be detached, once they are.
     pub(crate) fn perhaps_left(&mut self, pid: i32) {
         let Some(last) = self.leaving.get(&pid).copied() else { return };
         if self.tasks.iter().any(|(tid, task)| task.pid == pid && *tid != last) {

@@ -5,21 +5,22 @@
 //! an [`Injection`]: files to map, bytes to write, other program headers to believe in. Threads
 //! and processes that are born are reported before they run.
 //!
-//! The kernel stops a traced program for three things here: births, execs and signals. Signals
-//! are passed on as they came. System calls do not stop. If this process dies, the kernel lets go
-//! of the program, which runs on; injections are made so that this holds at any point of one.
+//! The kernel stops a traced program for three things here: forks, execs and signals. Signals are
+//! delivered as they came. System calls do not stop. If this process dies, the kernel detaches the
+//! program, which runs on; injections are made so that this holds at any point of one.
 //!
-//! A [`DlopenHook`], if the session puts one there, lets a running program tell when its loader has
-//! changed the list of libraries ([`Session::knocked`]).
+//! A [`DlopenHook`], if the session puts one there, lets a running program report that its loader
+//! has changed the list of libraries ([`Session::knocked`]).
 //!
-//! A process that runs already is opened as a [`Process`] and changed while it is [`Paused`], for
-//! moments; it is not traced between them, unless [`attach`] follows it like a launched one. What is changed is told to a [`Journal`] first, from
-//! which [`undo`] can put it back at any time, whatever has become of who wrote it.
+//! A process that runs already is opened as a [`Process`] and changed in stop-the-world pauses,
+//! each a [`Paused`]; between them it is not traced, unless [`attach`] follows it like a launched
+//! one. Every change is written to a [`Journal`] first, from which [`undo`] can revert it at any
+//! time, even if the Fettle that wrote it was killed.
 //!
-//! Three things tracing changes that nobody can hide from a program:
+//! A program can see three things of being traced, which cannot be hidden from it:
 //!
-//! - A signal that a program ignores (SIGCHLD mostly) wakes it for a moment. Most system calls
-//!   then go on by themselves; a few, `epoll_wait` among them, return EINTR.
+//! - A signal that a program ignores (SIGCHLD mostly) interrupts its wait. Most system calls are
+//!   then restarted by the kernel; a few, `epoll_wait` among them, return EINTR.
 //! - `/proc/PID/status` names a tracer, and no second one is allowed (`strace`, a debugger).
 //! - `getppid` of the program is this process.
 //!

@@ -99,7 +99,7 @@ impl Extent {
     }
 }
 
-/// Single mappings of a process, at any moment.
+/// Looks up single mappings of a process; the process may run.
 #[derive(Debug)]
 pub(crate) struct Extents {
     pid: i32,

@@ -48,8 +48,8 @@ impl Names {
         let name = name_of(file).filter(|_| process.has_our_mounts())?;
         let mut bytes = vec![0; NAME];
         let mut put = |at: usize, word: u64| bytes[at..at + 8].copy_from_slice(&word.to_le_bytes());
-        // Older debuggers know another successor, and take ours for a library without a name: the
-        // base of the loader would be its previous one. It is told by the first list.
+        // Older debuggers know another successor, and take ours for a library without a name: its
+        // base would be that of the loader's `r_debug` entry before. The first list gives it.
         put(0, WITH_NEXT.into());
         put(LIBRARIES, at.0 + LIBRARY as u64);
         put(FUNCTION, word(process, list.offset(FUNCTION as u64))?);
@@ -64,7 +64,7 @@ impl Names {
         Region { at, len: PAGE, prot, shared: false }
     }
 
-    /// That a journal tells of.
+    /// Those that a journal records.
     pub(crate) fn of(journal: &Journal) -> impl Iterator<Item = Names> {
         journal.entries().iter().filter_map(|entry| match entry {
             Entry::Names(names) => Some(*names),

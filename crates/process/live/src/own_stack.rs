@@ -1,14 +1,14 @@
 //! Work on a stack of its own size.
 //!
-//! The stack of a process's first thread ends where whoever started the process says (`ulimit -s`).
-//! That limit is meant for the program that is run, which inherits it; work would end by it.
+//! The stack of a process's first thread is as large as the user's limit (`ulimit -s`). That limit
+//! is meant for the program that is run, which inherits it; Fettle's work could overflow it.
 
 use std::mem::MaybeUninit;
 use std::panic::resume_unwind;
 use std::ptr;
 use std::thread::Builder;
 
-/// What the first thread has where nobody says anything.
+/// The size that the first thread has by default.
 const BYTES: usize = 8 << 20;
 
 /// Does `work` in a thread with a stack of the usual size. Signals to the process come to that thread,

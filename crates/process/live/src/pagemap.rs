@@ -1,4 +1,4 @@
-//! What the kernel tells of the pages of a process (`/proc/PID/pagemap`).
+//! What the kernel reports of the pages of a process (`/proc/PID/pagemap`).
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;

@@ -38,7 +38,7 @@ pub enum Left {
     Gone,
 }
 
-/// How others are told of rewritten text, before anything leads to it.
+/// How unwinders and debuggers are notified of rewritten text, before anything leads to it.
 #[derive(Clone, Copy)]
 pub struct Known<'a> {
     /// No thread is in one of these while unwinders are.
@@ -67,7 +67,7 @@ pub struct Restored {
     pub count: usize,
     /// So many are no longer there: their library was closed.
     pub gone: usize,
-    /// Somebody else has changed these.
+    /// Patch sites whose bytes something other than Fettle has changed.
     pub conflicts: Vec<LiveAddr>,
     /// How long threads was paused, each time.
     pub stops: Vec<Duration>,
@@ -79,8 +79,8 @@ enum Way<'a> {
     /// From what was before to what comes after, but where threads are in the middle of it: they are at
     /// these places, in order.
     Forth { occupied: &'a [LiveAddr] },
-    /// To what was before, from that or a mixture of both. Nobody can be in the middle of what has been a
-    /// single jump for a while.
+    /// Restores the original bytes, from the patched ones or a mixture of both. No thread can be in
+    /// the middle of what has been a single jump for a while.
     Back,
 }
 
@@ -212,8 +212,8 @@ impl Process {
         Ok(restored)
     }
 
-    /// Gives the process its own copies of pages of files, while it runs: a byte of each is
-    /// written, the one that is there. Nobody writes to such a page but by our way.
+    /// Gives the process its own copies of pages of files, while it runs: one byte of each page is
+    /// written, with the value that it has. Only Fettle writes to such a page.
     fn make_private(&self, pages: &Pages) -> Result<(), LiveError> {
         let maps = self.maps()?;
         let pagemap = Pagemap::of(self.pid());
@@ -352,8 +352,8 @@ impl Paused<'_> {
         Ok(part)
     }
 
-    /// Puts back what was there before a patch for unwinders, if it was written; false if somebody
-    /// else has changed the place since.
+    /// Restores the bytes before a patch for unwinders, if it was written; false if something else
+    /// has changed them since.
     pub(crate) fn restore_unwind(
         &self,
         patch: &Patch,
@@ -378,7 +378,7 @@ impl Paused<'_> {
 fn is_ours(patch: &Patch, now: &[u8], way: Way<'_>) -> bool {
     match way {
         Way::Forth { .. } => now == patch.before,
-        // Somebody may have been killed in the middle.
+        // A Fettle may have been killed while it wrote the patch.
         Way::Back => (0..now.len()).all(|i| now[i] == patch.before[i] || now[i] == patch.after[i]),
     }
 }

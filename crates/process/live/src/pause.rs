@@ -27,15 +27,17 @@ use crate::ptrace::{self, Registers, Report, What};
 use crate::signals;
 use crate::thread::{Thread, USER_CS};
 
-/// A process whose threads all are paused; or one of them, for an errand.
+/// A process in a stop-the-world pause: all its threads are stopped, or one of them for work that
+/// needs only one.
 #[derive(Debug)]
 pub struct Paused<'a> {
     pub(crate) process: &'a Process,
     pub(crate) threads: Vec<Thread>,
 }
 
-/// Work in a moment that can be done in parts, of which the rest waits for another moment when this has
-/// taken long. What each moment costs anyway does not count: with many threads nothing else would be done.
+/// The pause budget of work that can be done in parts: once it is spent, the rest waits for another
+/// pause. The fixed cost of a pause does not count against it: with many threads nothing else would
+/// be done.
 pub(crate) struct PauseBudget(Instant);
 
 impl PauseBudget {
@@ -59,7 +61,7 @@ pub(crate) enum Who {
     Working,
 }
 
-/// Why a moment did not come about.
+/// Why a pause was not reached.
 pub(crate) enum Failure {
     Error(LiveError),
     /// This thread does not stop; perhaps because it gets no processor.
@@ -87,7 +89,7 @@ const TRIED: Duration = Duration::from_secs(6);
 const MISSING: usize = 16;
 /// Between tries, at first and at most.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(20));
-/// Work in a moment that can be done in parts pauses after so long.
+/// The pause budget: work that can be done in parts ends a pause after so long.
 const PAUSE_BUDGET: Duration = Duration::from_micros(700);
 
 impl Process {
@@ -161,7 +163,7 @@ impl Process {
         unreachable!("tries end by time")
     }
 
-    /// A moment of a process that is followed.
+    /// A pause of a process that is followed: the thread that traces it makes the pause.
     pub(crate) fn pause_followed<T>(
         &self,
         follower: &Follower,
@@ -184,7 +186,7 @@ impl Process {
         Ok(result?)
     }
 
-    /// A moment of a process that nobody traces.
+    /// A pause of a process that is not traced.
     fn pause_here<T: Send>(
         &self,
         (who, attempt): (Who, u32),
@@ -269,7 +271,8 @@ impl Gathering<'_> {
             }
             let since = self.stopped.iter().map(|(_, since)| *since).min();
             let waited = since.unwrap_or(asked_last).elapsed();
-            // Nobody waits as long as nobody is paused, but it may be for nothing.
+            // No thread is stopped yet, so waiting costs the program nothing, but it may be in
+            // vain.
             let patience = with_crowd(self.patience, self.asked.len() + self.stopped.len());
             let enough = if since.is_some() { patience } else { patience * 8 };
             if waited > enough {
@@ -319,9 +322,10 @@ impl Gathering<'_> {
         }
     }
 
-    /// Lets go of all, and gives how long the one stood that stood longest. Those that are about
-    /// to stop are waited for: what they were at in the kernel is to be taken up, too. Only
-    /// threads that the kernel does not wake are left; the end of this thread lets them go.
+    /// Detaches all threads, and returns the longest time that one of them was stopped. Threads
+    /// that are about to stop are waited for, since a system call that they were in has to be
+    /// restarted, too. Only threads that the kernel does not wake are left; they are detached when
+    /// this thread ends.
     fn let_go(mut self) -> Duration {
         let mut longest = Duration::ZERO;
         for (tid, since) in &self.stopped {
@@ -351,7 +355,7 @@ impl Gathering<'_> {
 }
 
 impl<'a> Paused<'a> {
-    /// `longest` is told how long threads have stood if it is for nothing.
+    /// If the pause is not reached, `longest` gets how long threads were stopped for it.
     fn halt(
         process: &'a Process,
         (who, attempt): (Who, u32),
@@ -476,8 +480,9 @@ fn set_gs_base(thread: &mut Thread, base: u64) -> Result<(), LiveError> {
 fn gather_all(gathering: &mut Gathering<'_>, attempt: u32) -> Result<(), Failure> {
     let (mut sleeping, mut running) = gathering.seize_new()?;
     loop {
-        // Those that sleep lose nothing by waiting for others. But one that runs may wait for a
-        // processor itself, and as long as it is alone nobody waits for it: now so, now so.
+        // Threads that sleep lose nothing by waiting for others. But one that runs may be waiting
+        // for a processor itself, and while only that one is asked no stopped thread waits for it.
+        // So the order alternates.
         let order = [&sleeping, &running];
         for threads in if attempt.is_multiple_of(2) { order } else { [order[1], order[0]] } {
             gathering.stop(threads)?;
@@ -561,7 +566,7 @@ enum Settled {
 /// Stands for the number of any thread.
 const ANY: i32 = 0;
 
-/// What has become of a thread that is traced, or of any, if there is news.
+/// What has happened to a thread that is traced, or to any, if there is a report.
 fn news(tid: i32) -> Result<Option<(i32, Settled)>, LiveError> {
     let Report { tid, what } = loop {
         let report = match ptrace::peek(tid, false) {
@@ -677,10 +682,10 @@ pub(crate) struct Renewed {
     waits: u64,
 }
 
-/// The same before a thread is given a signal, which ends its wait only if it has a handler. The kernel
-/// drops signals that nobody wants, ends of children among them, before they disturb anyone; not so if
-/// the thread is traced. A wait with a limit begins anew, and is told to have been in vain when all of
-/// its time is over: where such signals are frequent it would never end.
+/// The same before a thread is given a signal, which ends its wait only if it has a handler. The
+/// kernel drops ignored signals, SIGCHLD among them, before they interrupt a thread, but not if the
+/// thread is traced. A wait with a timeout is restarted, and returns its timeout when its whole
+/// time is over: where such signals are frequent it would never end.
 pub(crate) fn take_up_call_at_signal(tid: i32, signal: i32, renewed: &mut Option<Renewed>) {
     // These stop it, which ends waits without Fettle, too.
     if matches!(signal, libc::SIGSTOP | libc::SIGTSTP | libc::SIGTTIN | libc::SIGTTOU) {

@@ -1,8 +1,8 @@
 //! A file that tells perf the names of rewritten text: `/tmp/perf-PID.map`, in the process's own tree of
 //! files and by the number that it has there.
 //!
-//! Everybody may write to that folder, so nothing is followed that another process may have put
-//! there, and only the very file that we made is ever removed.
+//! Every user may write to that folder, so links that another process may have put there are not
+//! followed, and only the very file that we made is ever removed.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -48,8 +48,8 @@ pub fn write_perf_map(
     noted.and(written).map(|()| shown)
 }
 
-/// Removes the files that a journal tells of, as far as they are still those. What is of a process
-/// that has ended is found where it was in our own tree.
+/// Removes the files that a journal records, as far as they are still the same files. The file of a
+/// process that has ended is looked for in our own root directory.
 pub(crate) fn remove(journal: &Journal, pid: i32) {
     for entry in journal.entries() {
         let Entry::PerfMap(name, device, inode) = entry else { continue };

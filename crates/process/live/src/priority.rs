@@ -22,9 +22,9 @@ pub(crate) fn hurry() {
     }
 }
 
-/// As long as this exists, the kernel gives our own memory small pages only. To clear a huge one at its
-/// first touch takes some milliseconds where a hypervisor has to find memory for it first. Programs that
-/// were started meanwhile would have it so, too: nobody starts any.
+/// As long as this exists, the kernel gives our own memory small pages only. To clear a huge one at
+/// its first touch takes some milliseconds where a hypervisor has to find memory for it first.
+/// Programs inherit the setting, so none must be started meanwhile.
 pub(crate) struct SmallPages(());
 
 /// How many of them there are, and whether it was so before the first.
@@ -72,14 +72,15 @@ fn disables_huge_pages() -> bool {
 }
 
 fn disable_huge_pages(disable: bool) {
-    // Where it cannot be done some moment takes longer.
+    // Where it cannot be set, some pauses take longer.
     // SAFETY: takes numbers only.
     unsafe {
         libc::prctl(libc::PR_SET_THP_DISABLE, libc::c_ulong::from(disable), 0, 0, 0);
     }
 }
 
-/// The calling thread [hurries](hurry) as long as this exists: it must not be given to another.
+/// The calling thread has a higher scheduling priority ([`hurry`]) as long as this exists, which
+/// must not be given to another thread.
 pub(crate) struct Boost {
     /// What it was before.
     nice: i32,
@@ -139,7 +140,7 @@ mod tests {
 
     #[test]
     fn huge_pages_come_back_with_the_last_moment() {
-        // Other tests of this process may be in a moment of their own: only what is certain is asked for.
+        // Other tests of this process may hold one, too: only what is certain is checked.
         let first = SmallPages::begin();
         let second = SmallPages::begin();
         drop(first);

@@ -1,13 +1,13 @@
-//! Programs that have more rights than whoever starts them: set-user-ID, set-group-ID, with file
-//! capabilities.
+//! Programs that have more privileges than the user that starts them: set-user-ID, set-group-ID,
+//! with file capabilities.
 //!
-//! The kernel gives a program these at its exec, unless it is traced by somebody who has not as many:
-//! then it runs without, and nothing says so. Whether a file gives rights is known for certain when it
-//! has been executed, not before: a shell may execute one directly, and to stop every thread at every
-//! system call would slow all programs. So such a program is let go of where it stands after its exec,
-//! before its first instruction, with one thing to do: to execute the same file once more, with the
-//! same arguments and environment. Nobody traces that second exec, and the kernel alone decides what it
-//! gives, as if it were the only one. If the file has another content by then, it is executed as it would
+//! The kernel grants these at exec, unless the program is traced by a process that has fewer: then
+//! it runs without them, silently. Whether a file grants privileges is known for certain only once
+//! it has been executed: a shell may execute one directly, and to stop every thread at every system
+//! call would slow all programs. So such a program is detached after its exec, before its first
+//! instruction, with one thing to do: to execute the same file once more, with the same arguments
+//! and environment. That second exec is not traced, and the kernel alone decides what it grants, as
+//! if it were the only one. If the file has another content by then, it is executed as it would
 //! have been without a tracer.
 
 use std::fs::Metadata;
@@ -32,7 +32,7 @@ struct Given {
     permitted: u64,
     /// Beyond these capabilities no file gives any.
     bounding: u64,
-    /// Whoever asked for this gets nothing by files, traced or not.
+    /// The process that asked for this gains nothing by files, traced or not.
     no_new_privileges: bool,
 }
 
@@ -70,8 +70,8 @@ fn lacks(given: &Given, file: &Path, metadata: &Metadata) -> bool {
     user || group || capabilities != 0
 }
 
-/// Has a program that stands before its first instruction execute its file once more, as soon as it is
-/// let go of. Its memory is no good for anything else afterwards.
+/// Has a program that is before its first instruction execute its file once more, as soon as it is
+/// detached. Its memory cannot be used for anything else afterwards.
 pub(crate) fn execute_anew(stop: &ExecStop<'_>) -> Result<(), LiveError> {
     let failed = |action| move |source| LiveError::Ptrace { action, pid: stop.pid, source };
     let path = path_again(stop);

@@ -29,7 +29,7 @@ pub struct Process {
     auxv: Vec<u8>,
     /// It has a filter of system calls, which must be suspended for ours.
     pub(crate) filtered: bool,
-    /// Whom to ask for moments while it is followed.
+    /// The channel to the thread that traces it, while it is followed.
     follower: Mutex<Option<Follower>>,
 }
 
@@ -107,7 +107,7 @@ impl Process {
         Ok(Process { pid, start_time, memory, extents, auxv, filtered, follower: Mutex::new(None) })
     }
 
-    /// Whom to ask for a moment, if the process is followed.
+    /// The channel to the thread that traces it, if the process is followed.
     pub(crate) fn follower(&self) -> Option<Follower> {
         self.lock_follower().clone()
     }
@@ -158,7 +158,7 @@ impl Process {
         hash(&self.auxv)
     }
 
-    /// Number of its threads; 1 if nobody can tell.
+    /// Number of its threads; 1 if it cannot be read.
     pub fn threads(&self) -> usize {
         tasks(self.pid).map_or(1, |tasks| tasks.len().max(1))
     }
@@ -259,7 +259,7 @@ impl Process {
         Some(field("syscr:")? + field("syscw:")?)
     }
 
-    /// Processor time of all its threads, ended ones too, in nanoseconds.
+    /// CPU time of all its threads, ended ones too, in nanoseconds.
     pub fn cpu_ns(&self) -> Option<u64> {
         crate::ptrace::process_time(self.pid).map(|time| time.as_nanos() as u64)
     }
@@ -311,7 +311,7 @@ pub fn start_time(pid: i32) -> Option<u64> {
 ///
 /// # Errors
 ///
-/// When nobody can say.
+/// When that cannot be found out.
 pub(crate) fn is_gone(pid: i32, began: u64) -> Result<bool, LiveError> {
     check_proc()?;
     let stat = if_there(maps::read_proc(&format!("/proc/{pid}/stat")))?;
@@ -326,7 +326,7 @@ pub(crate) fn is_gone(pid: i32, began: u64) -> Result<bool, LiveError> {
     }
 }
 
-/// Whether there is anybody who could be sent a signal by this number.
+/// Whether a process exists with this number.
 fn is_signalled(pid: i32) -> bool {
     // SAFETY: takes numbers only, and sends nothing.
     let sent = unsafe { libc::kill(pid, 0) };
@@ -442,8 +442,8 @@ pub fn has_ended(pid: i32) -> bool {
     }
 }
 
-/// An auxiliary vector; of a process that executes a program at this moment, the one that the kernel
-/// has not written yet, unless that takes it long: then zeros.
+/// An auxiliary vector. While a process is executing a program, the kernel has not written the new
+/// one yet; it is waited for, and is zeros if that takes long.
 fn auxv_of(pid: i32) -> io::Result<Vec<u8>> {
     const LOOKS: usize = 1000;
     let path = format!("/proc/{pid}/auxv");

@@ -73,7 +73,7 @@ pub(crate) fn interrupt(tid: i32) -> io::Result<()> {
     request(PTRACE_INTERRUPT, tid, 0, 0)
 }
 
-/// Lets go of a stopped thread, delivering `signal` unless it is 0.
+/// Detaches a stopped thread, delivering `signal` unless it is 0.
 pub(crate) fn detach(tid: i32, signal: i32) -> io::Result<()> {
     request(libc::PTRACE_DETACH, tid, 0, signal as usize)
 }
@@ -148,7 +148,8 @@ pub(crate) struct FloatingPoint {
 /// Reads the floating-point state.
 pub(crate) fn floating_point(tid: i32) -> io::Result<FloatingPoint> {
     const FOR_SOFTWARE: usize = 464;
-    // Either gives all rights, or what the kernel gives everybody: none for any key but the first.
+    // Either grants all rights, or what the kernel grants by default: none for any key but the
+    // first.
     const COMMON_RIGHTS: [u32; 2] = [0, 0x5555_5554];
     let mut legacy = [0; 512];
     request(libc::PTRACE_GETFPREGS, tid, 0, legacy.as_mut_ptr() as usize)?;
@@ -249,8 +250,9 @@ impl What {
     }
 }
 
-/// Waits until some thread that this very thread traces or begot has news, and leaves the news
-/// pending, so that an ended process can still be looked at. `tid` 0 means any.
+/// Waits until the kernel reports something of a thread that this very thread traces or started,
+/// and leaves the report pending, so that an ended process can still be looked at. `tid` 0 means
+/// any.
 ///
 /// Threads of this process other than the caller keep their children to themselves (`__WNOTHREAD`).
 pub(crate) fn peek(tid: i32, block: bool) -> io::Result<Option<Report>> {
@@ -292,7 +294,7 @@ pub(crate) fn await_end(pid: i32) {
     *AWAITED.lock().unwrap_or_else(PoisonError::into_inner) = Some((pid, None));
 }
 
-/// How the awaited process has ended, as it was told to [`take_end`].
+/// How the awaited process has ended, as [`take_end`] learned it.
 pub(crate) fn awaited_end(pid: i32) -> Option<ExitStatus> {
     let awaited = AWAITED.lock().unwrap_or_else(PoisonError::into_inner);
     awaited.filter(|(other, _)| *other == pid)?.1
@@ -319,8 +321,8 @@ pub(crate) fn take_stop(tid: i32) -> bool {
     }
 }
 
-/// Takes the end that [`peek`] showed, and the thread with it. Answers the processor time as the
-/// kernel accounts it to a waiting parent, waited-for children included.
+/// Takes the end that [`peek`] showed, and the thread with it. Returns the CPU time as the kernel
+/// accounts it to a waiting parent, waited-for children included.
 pub(crate) fn take_end(tid: i32) -> io::Result<Duration> {
     let mut usage = MaybeUninit::<libc::rusage>::zeroed();
     let mut status: c_int = 0;
@@ -345,8 +347,8 @@ fn duration(time: libc::timeval) -> Duration {
     Duration::new(time.tv_sec as u64, time.tv_usec as u32 * 1000)
 }
 
-/// The processor time of a process and of all threads it ever had, but not of its children. Works
-/// as long as the process has not been waited for.
+/// The CPU time of a process and of all threads it ever had, but not of its children. Works as long
+/// as the process has not been waited for.
 pub(crate) fn process_time(pid: i32) -> Option<Duration> {
     // The kernel's encoding of another process's clock: the complement of its id, and 2 for
     // precise time (CPUCLOCK_SCHED).

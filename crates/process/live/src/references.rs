@@ -1,9 +1,9 @@
-//! What in a halted process leads into some memory: whether rewritten text can be returned to, and
+//! What in a stopped process refers to some memory: whether rewritten text can be returned to, and
 //! whether a thread is at a place that is to be changed.
 //!
 //! A thread comes to code by its program counter, by a return address on its stack, by what a
 //! signal's frame or `setjmp` has saved, or by the stack of a coroutine that sleeps on the heap.
-//! Whether a word is one of these nobody can tell, so every word counts that could be.
+//! It cannot be known whether a word is one of these, so every word counts that could be.
 
 use std::ops::ControlFlow;
 
@@ -139,8 +139,9 @@ impl<'a> Stacks<'a> {
         Stacks { process, bytes: Vec::new(), pagemap: None }
     }
 
-    /// Searches a stack from its pointer upward for addresses in `ranges`. A signal handler may run on a stack of its own:
-    /// its frame tells of the other. `found` gets where an address is, and which.
+    /// Searches a stack from its pointer upward for addresses in `ranges`. A signal handler may run
+    /// on a stack of its own: its frame holds the interrupted stack's pointer. `found` gets where
+    /// an address is, and which.
     pub fn search(
         &mut self,
         pointer: u64,
@@ -299,8 +300,9 @@ pub(crate) struct View {
 }
 
 impl View {
-    /// Memory that nobody reads before it is written to, with these mappings: what lies below stack
-    /// pointers, all of it where that is the thread's own stack, else as far as a signal's frame goes.
+    /// Memory whose content is dead, with these mappings: it is written before it is read. That is
+    /// what lies below stack pointers, all of it where that is the thread's own stack, else as far
+    /// as a signal's frame goes.
     pub(crate) fn dead(&self, maps: &[Mapping]) -> Dead {
         let ranges = self.stacks.iter().map(|stack| {
             let end = stack.pointer.saturating_sub(RED_ZONE) & !7;
@@ -312,8 +314,8 @@ impl View {
     }
 }
 
-/// Ranges of memory that nobody reads before it is written to, and which of them begin where a thread's
-/// own stack does.
+/// Ranges of dead memory, written before it is read, and which of them begin where a thread's own
+/// stack does.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Dead(Vec<(std::ops::Range<u64>, bool)>);
 
@@ -528,8 +530,8 @@ fn may_lead(process: &Process, returns: &ReturnTable, at: LiveAddr, word: u64) -
     behind || is_interrupted(process, at.0)
 }
 
-/// Whether a word at `at` of a stack tells of rewritten text. Nothing is known of data, and of code that
-/// has no returns: it always does.
+/// Whether a word at `at` of a stack refers to rewritten text. Nothing is known of data, and of
+/// code that has no returns: it always does.
 pub(crate) fn counts_on_stack(
     process: &Process,
     returns: &ReturnTable,

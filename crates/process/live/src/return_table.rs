@@ -119,8 +119,8 @@ impl ReturnTable {
         all.map(|pair| pair.0).filter(|at| self.is_table(*at))
     }
 
-    /// Whether it is where the copy of a table with distances begins: who has read one of them will add it
-    /// to the address of the same table.
+    /// Whether it is where the copy of a table of offsets begins: a thread that has read one of
+    /// them will add it to the address of the same table.
     pub(crate) fn is_table_of_distances(&self, address: u64) -> bool {
         self.is_table(address) && find(&self.whole, address).is_none()
     }

@@ -1,12 +1,12 @@
 //! Signals to this process itself, while a program runs under it.
 //!
 //! The program belongs to the same process group, so what the terminal sends (Ctrl-C, Ctrl-\,
-//! Ctrl-Z, hang-up) reaches it without us, and must not be sent twice: an interactive program
-//! would take a repeated interrupt for the user's impatience. Only before there is a program, while
-//! Fettle looks for it, nobody else gets it: then it is kept for the program. What somebody sends to
-//! this process alone, by `kill`, is meant for the program, and is forwarded. That goes for signals,
-//! too, that this process was started with ignored (`nohup`, or `&` in a script): the program inherits
-//! that, but it may have a handler of its own by then.
+//! Ctrl-Z, hang-up) reaches it without us, and must not be sent twice: an interactive program would
+//! take a repeated interrupt for the user's impatience. Only before there is a program, while
+//! Fettle looks for it, does such a signal reach Fettle alone: then it is kept for the program. A
+//! signal that is sent to this process alone, by `kill`, is meant for the program, and is
+//! forwarded. That goes for signals, too, that this process was started with ignored (`nohup`, or
+//! `&` in a script): the program inherits that, but it may have a handler of its own by then.
 //!
 //! Ctrl-Z stops the program; when it has stopped, and only then, we stop too, so that the shell
 //! sees its job stop and takes the terminal back. A program that catches the signal in order to
@@ -49,8 +49,8 @@ pub fn catch_signals() -> io::Result<&'static AtomicBool> {
             set(signal, on_ending)?;
         }
     }
-    // A limit on the size of files is an error of who writes one, not our end. The program that we
-    // start has the signal as it was: handlers end with `exec`.
+    // A limit on the size of files is an error of the writer, not our end. The program that we
+    // start has the signal as it was: `exec` resets handlers.
     install(libc::SIGXFSZ, on_nothing)?;
     CAUGHT.store(true, Ordering::Relaxed);
     Ok(&STOP)
@@ -180,17 +180,18 @@ pub(crate) fn forward(pid: i32) {
     }
 }
 
-/// How many moments are on in which a process is paused for us, and, above that, what the terminal wants.
+/// How many pauses of processes are in progress, and, in the bits above, what the terminal wants.
 static MOMENTS: AtomicU32 = AtomicU32::new(0);
 /// It wants us to stop when none is on.
 const STOP_WANTED: u32 = 1 << 30;
-/// We are about to: no moment may begin.
+/// We are about to stop: no pause may begin.
 const STOPPING_NOW: u32 = 1 << 31;
 /// By which signal.
 static STOP_BY: AtomicI32 = AtomicI32::new(0);
 
-/// Has Ctrl-Z, and the like, stop this process between moments only: whoever is paused for us would
-/// stand until we go on. Call it once where no program is run ([`run`](crate::run)).
+/// Has Ctrl-Z, and the like, stop this process between pauses only: a process that is paused for us
+/// would stay stopped until we are continued. Call it once where no program is run
+/// ([`run`](crate::run)).
 ///
 /// # Errors
 ///
@@ -210,13 +211,13 @@ extern "C" fn on_stop_wanted(signal: c_int, _: *mut libc::siginfo_t, _: *mut lib
     stop_if_wanted();
 }
 
-/// Stops, if that is wanted and no moment is on. It only makes calls that are safe in a handler.
+/// Stops, if that is wanted and no pause is in progress. It only makes async-signal-safe calls.
 fn stop_if_wanted() {
     let order = Ordering::SeqCst;
     if MOMENTS.compare_exchange(STOP_WANTED, STOPPING_NOW, order, order).is_err() {
         return;
     }
-    // The kernel stops nobody whom no shell would continue.
+    // The kernel does not stop an orphaned process group, which no shell would continue.
     let signal = STOP_BY.load(Ordering::Relaxed);
     set_default(signal);
     // SAFETY: takes a number only. Returns when this process has been continued.

@@ -11,10 +11,10 @@ use crate::launch::{self, Failure, Launch};
 use crate::ptrace;
 use crate::signals::{self, JobControl, Ticker};
 
-/// Runs a program. `begin` is called with its number when it has been executed; it may stop its
-/// threads for moments, but nobody waits for the program meanwhile, nor forwards signals. `tick` is
-/// called every `period`, with how the program ended once it has, and says whether that is all.
-/// Answers how the program ended.
+/// Runs a program. `begin` is called with its number when it has been executed; it may pause its
+/// threads, but the program is not waited for meanwhile, and signals are not forwarded. `tick` is
+/// called every `period`, with how the program ended once it has, and says whether to stop calling
+/// it. Returns how the program ended.
 ///
 /// # Errors
 ///
@@ -80,7 +80,7 @@ enum News {
     Ended(ExitStatus),
 }
 
-/// Waits for news of a child, or a signal.
+/// Waits for a report of a child, or a signal.
 fn wait(pid: i32) -> io::Result<News> {
     let mut status = 0;
     // SAFETY: the kernel fills a value that we own.

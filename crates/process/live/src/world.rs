@@ -1,9 +1,9 @@
 //! Where the number of a process means that process: in one PID namespace, from one start of the machine
 //! to the next.
 //!
-//! An undo log may be read elsewhere: in a container, or outside of it, on another machine that has the
-//! same home folder, after the machine was started again. Whoever cannot see a process must not take it
-//! for one that has ended.
+//! An undo log may be read elsewhere: in a container, or outside of it, on another machine that has
+//! the same home folder, after the machine was started again. A Fettle that cannot see a process
+//! must not take it for one that has ended.
 
 use std::fmt;
 use std::fs::File;
@@ -50,7 +50,8 @@ impl World {
         Some(World { boot: boot.to_owned(), pids: pids.parse().ok()? }).filter(|_| is_name)
     }
 
-    /// When the processes of this world live, of which `file` tells; else why nobody here can say.
+    /// When the processes of this world live, as `file` shows; else why that cannot be found out
+    /// here.
     pub fn era(&self, here: &World, file: &File) -> Result<Era, String> {
         let by_hand = "; if that has ended, remove the log by hand";
         match (self.boot == here.boot, self.pids == here.pids) {
@@ -112,7 +113,7 @@ mod tests {
         if is_local(&file) {
             assert_eq!(other.era(&here, &file), Ok(Era::Past));
         }
-        // Of this one nobody knows what it is in.
+        // The namespace of this one is not known.
         let proc = File::open("/proc/self/status").unwrap();
         assert!(other.era(&here, &proc).unwrap_err().contains("another machine"));
         let inside = World { pids: 1, ..here.clone() };

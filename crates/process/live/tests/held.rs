@@ -1,4 +1,4 @@
-//! A process whose injection takes long to make stands still, and no other.
+//! A process whose injection takes long to make is held, and no other.
 
 mod common;
 use std::path::Path;

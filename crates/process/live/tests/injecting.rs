@@ -141,7 +141,7 @@ fn many_files_and_large_ones() {
 
 #[test]
 fn the_auxiliary_vector_is_believed() {
-    // A copy of the program headers elsewhere, with one more of a type that nobody knows.
+    // A copy of the program headers elsewhere, with one more of an unknown type.
     let source = temporary("phdr.c");
     std::fs::write(
         &source,
@@ -229,7 +229,7 @@ fn under_another_root() {
 fn under_a_seccomp_filter() {
     let confined = program("confined");
     for mode in ["soft", "hard"] {
-        // As root the filter is suspended for a moment.
+        // As root the filter is suspended meanwhile.
         if is_root() {
             elsewhere(&format!("exec {} {mode} /bin/true", confined.display()), 3);
         }

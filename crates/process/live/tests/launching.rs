@@ -21,8 +21,9 @@ fn start(launch: &Launch) -> Result<ExitStatus, LiveError> {
     result
 }
 
-/// A file that nobody has open for writing: a test that forks at the same time would inherit that,
-/// and a file that is being written cannot be executed. So another process writes it.
+/// A file that this process never has open for writing: a test that forks at the same time would
+/// inherit the descriptor, and a file that is open for writing cannot be executed. So another
+/// process writes it.
 fn file(name: &str, content: &[u8], mode: u32) -> PathBuf {
     let path = temporary(name);
     let mut tee = Command::new("tee");

@@ -1,4 +1,4 @@
-//! The session hears of each birth and each end, and what it answers is done.
+//! The session gets each birth and each end, and its answers are carried out.
 
 mod common;
 use std::collections::HashMap;

@@ -61,7 +61,7 @@ pub struct Recorder {
     pub ticks: u32,
     pub cpu: HashMap<i32, Duration>,
     pub inject: Inject,
-    /// Base for the gs of newcomers, counted up.
+    /// Base for the gs of new threads, counted up.
     pub next_gs: Option<u64>,
     pub on_tick: OnTick,
 }
@@ -314,8 +314,9 @@ pub fn temporary(name: &str) -> PathBuf {
     DIRECTORY.get().unwrap().path().join(name)
 }
 
-/// Copies a program so that nobody has it open for writing: a test that forks at the same time would
-/// inherit that, and a file that is being written cannot be executed. So another process writes it.
+/// Copies a program without having the copy open for writing in this process: a test that forks at
+/// the same time would inherit the descriptor, and a file that is open for writing cannot be
+/// executed. So another process writes it.
 pub fn copy_file(from: impl AsRef<Path>, to: &Path) {
     assert!(Command::new("cp").arg(from.as_ref()).arg(to).status().unwrap().success());
 }

@@ -88,7 +88,7 @@ int main(void) {
     for (int i = 0; done < 2 && i < 1000; i++) usleep(1000);
     printf("raw threads: %d\n", done);
 
-    // A daemon's way: the child ends, the grandchild goes on, and somebody else inherits it.
+    // As a daemon does it: the child ends, the grandchild goes on, and is reparented.
     int ends[2];
     if (pipe(ends)) return 1;
     if ((child = fork()) == 0) {

@@ -1,6 +1,6 @@
-// Executes its arguments under a seccomp filter that kills whoever opens, maps a file at a fixed
-// address, or advises: a program may promise itself never to do so. With the first argument "soft"
-// the filter answers with EPERM.
+// Executes its arguments under a seccomp filter that kills a thread that opens a file, maps one at
+// a fixed address, or calls madvise: a program may promise itself never to do so. With the first
+// argument "soft" the filter answers with EPERM.
 #define _GNU_SOURCE
 #include <errno.h>
 #include <linux/audit.h>

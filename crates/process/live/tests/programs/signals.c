@@ -153,8 +153,8 @@ int main(void) {
     result = read(file, &read_info, sizeof read_info);
     printf("signalfd: %d %d %d\n", result == sizeof read_info, read_info.ssi_signo, (int)count);
 
-    // A child is stopped and continued; its parent sees both. It has a process group of its own:
-    // in an orphaned one, as that of a test that nobody waits for at a terminal, SIGTSTP is void.
+    // A child is stopped and continued; its parent sees both. It has a process group of its own: in
+    // an orphaned one, as a test without a controlling terminal may have, SIGTSTP is void.
     if ((child = fork()) == 0) {
         setpgid(0, 0);
         for (;;) pause();
