@@ -1,16 +1,17 @@
 //! Recording calls and times of a process that runs already, and of its relatives.
 //!
-//! What a launched program is given at its start the process is given while it runs: memory that
-//! it shares with us, where each of its threads has a slot, and copies of its functions with
-//! probes. From before the first jump to them is written until the end it is followed, so that
-//! threads and children which are born meanwhile have slots of their own. Then it is let go of, and
-//! all of it is reverted. Its relatives are given the same at the same places, one after the other.
+//! A launched program is given these at its start; a running one gets them while it runs: memory
+//! that it shares with us, where each of its threads has a slot, and copies of its functions with
+//! probes. It is followed from before the first jump to them is written until the end, so that
+//! threads and children which start meanwhile have slots of their own. Then it is detached, and
+//! everything is reverted. Other processes of its process group get the same at the same addresses,
+//! one after the other.
 //!
 //! Libraries that are opened meanwhile are recorded from their first instruction on (see
 //! [`crate::doors`]).
 //!
-//! What a thread was in the middle of when it began stays in original text until it is called again: a
-//! recording begins with the calls that begin after it.
+//! A call that is in progress when recording begins stays in original text until its function is
+//! called again: a recording contains the calls that begin after it.
 
 use std::collections::{HashMap, VecDeque};
 use std::io::ErrorKind;
@@ -49,22 +50,23 @@ use crate::target::{LOADING, Target};
 
 /// Far from what loaders and allocators use.
 const SLOTS_FROM: u64 = 0x2b5c_0000_0000;
-/// So long threads have to leave rewritten text: nobody wants to wait longer for a trace.
+/// How long threads have to leave rewritten text: a user should not wait longer for a trace.
 const PATIENCE: Duration = Duration::from_secs(3);
 
 /// What came of a recording.
 pub struct Recorded {
-    /// The trace, and what is told of it.
+    /// The trace, and what is reported of it.
     pub outcome: Outcome,
     /// What the process that was named was given.
     pub installed: Installed,
-    /// How long threads was paused, each time, but for the last, when each is let go by itself.
+    /// Each pause of the threads, in order, but for the last, in which they are detached one by
+    /// one.
     pub stops: Vec<Duration>,
     /// Processes that have their own code again, but still have memory of ours, and why.
     pub stuck: Vec<(i32, String)>,
 }
 
-/// Who is recorded: a process, and its relatives unless it is to be recorded alone.
+/// What is recorded: a process, and its process group unless it is to be recorded alone.
 #[derive(Clone, Copy)]
 pub struct Whom<'a> {
     /// The process that is named. The recording ends with it.
@@ -73,9 +75,9 @@ pub struct Whom<'a> {
     pub alone: bool,
 }
 
-/// Records a process with its relatives, and what they beget, until somebody wants it to end, the time
-/// is over, or the process ends. `options` are those of a program that is launched; their command is
-/// what the trace is to say of it.
+/// Records a process with its process group, and the children that these fork, until the user stops
+/// it, the time is over, or the process ends. `options` are those of a launched program; their
+/// command is what the trace will name.
 ///
 /// # Errors
 ///
@@ -162,7 +164,8 @@ struct New<'a> {
 }
 
 impl New<'_> {
-    /// Takes it back: what undo logs tell of, rewritten text of libraries that were opened later being known.
+    /// Reverts what undo logs record; `opened` is rewritten text of libraries that were opened
+    /// later.
     fn revert(
         &self,
         folder: &Path,
@@ -188,7 +191,7 @@ struct Changed<'a> {
     journals: VecDeque<Journal>,
     /// How long threads of the others was paused, each time.
     stops: Vec<Duration>,
-    /// What is told of those that have no dlopen hook.
+    /// Why processes have no dlopen hook.
     without_doors: Vec<(i32, String)>,
 }
 
@@ -240,8 +243,8 @@ impl Changed<'_> {
         (std::mem::take(&mut self.journals), codes)
     }
 
-    /// Takes in the relatives, and those that are forked before it is done with all. Who is forked by a
-    /// process that is followed already has what that one has.
+    /// Adds the process group, and processes that are forked before all are done. A child of a
+    /// process that is followed already has inherited its patches.
     fn take_in(
         &mut self,
         family: &mut ProcessGroup<'_>,
@@ -256,8 +259,8 @@ impl Changed<'_> {
         })
     }
 
-    /// Gives a relative what the first has, follows it, and leads it to its rewritten text. What fails is
-    /// taken back at the end.
+    /// Gives a process of the group what the first has, follows it, and leads it to its rewritten
+    /// text. After a failure its changes are reverted at the end.
     fn take_in_one(&mut self, process: &Process, following: &Following) -> Result<(), TuneError> {
         let by_door = self.new.doors.map(|doors| doors.inherit(process)).transpose()?.flatten();
         if let Some((log, heir)) = by_door {
@@ -300,7 +303,7 @@ fn left_alone(left: &[(i32, String)]) -> Vec<String> {
     Several::of(left).into_iter().map(tell).collect()
 }
 
-/// What does not work since the process has ended, or runs another program, is told as that.
+/// An error that is due to the process's end, or to its exec, is reported as that.
 fn explained(process: &Process, error: TuneError) -> TuneError {
     match error {
         TuneError::Live(_)
@@ -333,7 +336,7 @@ struct Planned {
     codes: Vec<Arc<Rewritten>>,
     /// The same, as the recorder knows it.
     known: Vec<fettle_record::rewritten::Rewritten>,
-    /// Modules that stay as they are, and why.
+    /// Modules that are left unmodified, and why.
     notes: Vec<String>,
     /// Where the slots go.
     region: Region,
@@ -418,7 +421,7 @@ fn new_code(
     let added = session.add(&path, module.image, code.plan.clone(), arguments);
     let added = added.map_err(|error| error.to_string())?;
     if let Some(file) = file {
-        // Those that it begets execute the same programs, and open the same libraries.
+        // Its children execute the same programs, and open the same libraries.
         session.is_of(added, file);
     }
     let new = fettle_record::rewritten::Rewritten {

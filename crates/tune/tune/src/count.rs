@@ -1,7 +1,7 @@
 //! Counting what runs in a process, for a while, by copies with counters.
 //!
-//! Threads of one bank of counters that count at the same moment may lose counts to each other; a
-//! place that ran is never seen as one that did not.
+//! Threads that share a bank of counters and increment at the same time may lose counts; but a
+//! block that ran is never taken for one that did not.
 
 use std::collections::VecDeque;
 use std::path::Path;
@@ -113,15 +113,15 @@ const WORKERS: usize = 4;
 /// So long it is watched who works.
 const WATCHED: Duration = Duration::from_millis(200);
 
-/// Counts for `time`, and takes all of it back. Functions that run often count for an eighth of it
-/// only, and are taken to have gone on like that: they are told soon, and counting costs most in them.
-/// Of a process group those count that use most processor
-/// time, the process that was named, and the oldest; whoever is forked from these counts with them.
+/// Counts for `time`, and reverts everything. Functions that run often are counted for an eighth of
+/// the time only, and their counts are scaled: they are soon known well enough, and counting costs
+/// most in them. In a process group the processes that use most CPU time are counted, the process
+/// that was named, and the oldest; their forked children are counted with them.
 ///
 /// # Errors
 ///
-/// When the process cannot be changed. Where threads do not leave the copies with counters, those stay
-/// mapped ([`Profile::is_taken_back`]), and `fettle undo` takes them away later.
+/// When the process cannot be changed. Where threads do not leave the copies with counters, those
+/// stay mapped ([`Profile::is_taken_back`]), and `fettle undo` unmaps them later.
 pub fn count(
     (target, family): (&Target<'_>, &ProcessGroup<'_>),
     folder: &Path,
@@ -240,7 +240,7 @@ fn osr_entries(
     osr::osr_entries(&codes, &processes, journals, stops).map(drop)
 }
 
-/// What counters of all processes held at some moment.
+/// What counters of all processes held at one time.
 struct Reading {
     sums: Vec<u64>,
     targets: Targets,
@@ -308,7 +308,7 @@ fn retire(
     for one in counting {
         match ways.lead(one.process, false, &ways.places(one.process)) {
             Ok(stopped) => stops.extend(stopped),
-            // Who has ended counts no more.
+            // A process that has ended counts no more.
             Err(_) if !one.process.is_same() => {}
             Err(error) => return Err(error.into()),
         }
@@ -365,7 +365,7 @@ fn copies(
     Ok(Copies { codes, places, counters })
 }
 
-/// Who is to count, or to be looked at.
+/// The processes that are counted, or sampled.
 pub(crate) fn workers(family: &ProcessGroup<'_>, stop: Stop<'_>) -> Result<Vec<i32>, TuneError> {
     let times = || -> Vec<(i32, u64)> {
         let time = |p: &Process| Some((p.pid(), p.cpu_ns()?));

@@ -36,7 +36,7 @@ pub struct Decided {
     pub maps: (CacheMap, CacheMap),
     /// The functions with their hot and cold parts.
     pub rows: Vec<Row>,
-    /// The calls through pointers that are to be compared with their most frequent target.
+    /// The indirect calls that are compared with their most frequent target.
     pub promoted: Promoted,
 }
 
@@ -116,7 +116,7 @@ mod tests {
         assert!(found("nosuch").unwrap_err().contains("has no function nosuch"));
     }
 
-    /// Over the linkage table, as libraries call what others may have in its place.
+    /// By a PLT call, as a library calls functions that may be interposed.
     #[test]
     fn a_root_leads_to_functions_that_the_library_shows() {
         let folder = tempfile::tempdir().unwrap();

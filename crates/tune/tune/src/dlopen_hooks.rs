@@ -26,7 +26,7 @@ use crate::rewritten::Rewritten;
 use crate::target::Target;
 
 const PAGE: u64 = 4096;
-/// Longer undo logs take too much memory, of somebody who opens and closes libraries all the time.
+/// A longer undo log takes too much memory: a process may open and close libraries all the time.
 const LONGEST_LOG: usize = 1 << 20;
 /// So long a loader may be at work on a library while its dlopen hook is opened.
 const LOADING: Duration = Duration::from_secs(2);
@@ -41,7 +41,7 @@ pub(crate) struct DlopenHooks {
     state: Arc<Mutex<State>>,
 }
 
-/// Newcomers get logs of their own for at most so small a part of the time: servers may be forked
+/// The share of time, one in so many, that undo logs of forked children may take: servers may fork
 /// faster than logs are written, and wait for it.
 const SHARE: u32 = 5;
 /// But for the first of them.
@@ -55,9 +55,9 @@ struct State {
     journals: HashMap<i32, Journal>,
     /// Rewritten text that each of them has.
     codes: HashMap<i32, Vec<Arc<Rewritten>>>,
-    /// When the first newcomer came.
+    /// When the first forked child was reported.
     since: Option<Instant>,
-    /// What logs of newcomers have taken.
+    /// Time that was spent on logs of forked children.
     spent: Duration,
 }
 

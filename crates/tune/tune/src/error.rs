@@ -9,7 +9,7 @@ pub enum TuneError {
     /// The process cannot be stopped, looked at or changed.
     #[error(transparent)]
     Live(#[from] LiveError),
-    /// Somebody wants it to end.
+    /// The user interrupted it.
     #[error("interrupted: process {pid} is as it was")]
     Interrupted {
         /// The process.
@@ -48,7 +48,7 @@ pub enum TuneError {
         /// The process.
         pid: i32,
     },
-    /// The command that tells of its work did not.
+    /// The command that reports a process's work failed.
     #[error("process {pid} is left unmodified: --work-counter {command}: {why}")]
     Work {
         /// The process.

@@ -92,7 +92,7 @@ impl<'a> ProcessGroup<'a> {
         Ok(())
     }
 
-    /// Forgets who has ended.
+    /// Forgets processes that have ended.
     pub fn forget(&mut self) {
         self.others.retain(Process::is_same);
     }
@@ -138,7 +138,7 @@ impl<'a> ProcessGroup<'a> {
         Ok(maps)
     }
 
-    /// Processor time that all have used, in nanoseconds; grows only, but for the children of the
+    /// CPU time that all have used, in nanoseconds. It only grows, except for children of the
     /// oldest that it has not waited for yet.
     pub fn cpu_ns(&self) -> Option<u64> {
         if self.alone {

@@ -25,7 +25,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// Of what all processes have together each has at least so small a part.
 const LEAST_SHARE: u32 = 10;
 
-/// Rewritten text, and the undo logs of who has it.
+/// Rewritten text, and the undo logs of processes that have it.
 pub(crate) struct GroupPatches<'a> {
     folder: &'a Path,
     pub(crate) codes: Cow<'a, [Rewritten]>,
@@ -34,7 +34,7 @@ pub(crate) struct GroupPatches<'a> {
 }
 
 impl<'a> GroupPatches<'a> {
-    /// Rewritten text that nobody has yet.
+    /// Rewritten text that no process has yet.
     pub(crate) fn new(folder: &'a Path, codes: Cow<'a, [Rewritten]>) -> GroupPatches<'a> {
         GroupPatches { folder, codes, journals: Vec::new() }
     }
@@ -118,7 +118,7 @@ impl<'a> GroupPatches<'a> {
         self.journals.iter_mut().try_for_each(|journal| journal.add([note.clone()]))
     }
 
-    /// Takes all of it back, everywhere.
+    /// Reverts everything, in all processes.
     ///
     /// # Errors
     ///
@@ -134,7 +134,7 @@ pub(crate) fn disinherit(journal: &Journal, heir: &Member) -> Result<(), TuneErr
     disown(fettle_live::inherit(journal, heir)?, heir)
 }
 
-/// Takes from a process what its own log tells of.
+/// Reverts in a process what its own log records.
 pub(crate) fn disown(log: Journal, heir: &Member) -> Result<(), TuneError> {
     let undone = fettle_live::undo(log, Undoing::within(PATIENCE))?;
     let Some((_, why)) = undone.kept else { return Ok(()) };
@@ -201,8 +201,8 @@ pub(crate) fn revert<'c>(
     Ok(done)
 }
 
-/// Undoes logs, and those of all processes that have inherited what they tell of; `undo` is told the
-/// process, too, that it was inherited from.
+/// Reverts logs, and those of all forked processes that have inherited what they record; `undo`
+/// also gets the process that the patches were inherited from.
 fn undo_all(
     folder: &Path,
     journals: VecDeque<Journal>,
@@ -228,7 +228,8 @@ fn undo_all(
     failed.map_or(Ok(()), Err)
 }
 
-/// Takes back what was changed in a process and in all its relatives; `done` is told of each.
+/// Reverts what was changed in a process and in its process group; `done` is called for each
+/// process.
 ///
 /// # Errors
 ///

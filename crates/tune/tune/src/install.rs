@@ -1,9 +1,9 @@
 //! Putting rewritten text into a process.
 //!
-//! First the process is given memory, for which one of its threads is needed for a moment; it is
-//! filled while the process runs, for nothing leads to it yet. Then all threads stop, unwinders are
-//! made to know the rewritten text, and jumps to it are written, in several moments if there are many.
-//! Each step is in the journal before it is taken.
+//! First the process is given memory, by a system call that one of its threads makes; it is filled
+//! while the process runs, since nothing leads to it yet. Then all threads are stopped, unwinders
+//! are notified of the rewritten text, and jumps to it are written, in several pauses if there are
+//! many. Each step is in the journal before it is taken.
 //!
 //! How unwinders find rewritten text: those that walk the loader's list (`dl_iterate_phdr`) see program
 //! headers with one more segment and a merged `.eh_frame_hdr`, for the loader's record of the
@@ -45,7 +45,7 @@ pub struct Installed {
     pub midway: usize,
     /// Ways besides those that the rewritten text has wherever it is: slots, and the middle of functions.
     pub besides: Ways,
-    /// Functions that stay as they are.
+    /// Functions that are left unmodified.
     pub left: Vec<LeftUnmodified>,
     /// How long threads was paused, each time.
     pub stops: Vec<Duration>,
@@ -262,10 +262,10 @@ fn put_beside(journal: &Journal, all: &[&Rewritten]) -> Result<(), LiveError> {
     Ok(())
 }
 
-/// Where calls in rewritten text come back to, copied jump tables, and landing pads, each with the same of the
-/// original.
-/// What the agent calls in itself, and where it comes back to, is not among them: it calls nobody
-/// else, so that a thread is in it only if its program counter is, or was when a signal came.
+/// Return addresses in rewritten text, copied jump tables, and landing pads, each with its
+/// counterpart in the original. Return addresses within the agent are not among them: it makes no
+/// calls out of itself, so a thread is in it only if its program counter is, or was when a signal
+/// came.
 fn returns(all: &[&Rewritten]) -> ReturnTable {
     let placed = |code: &&Rewritten,
                   of: fn(&fettle_rewrite::PlannedFunction) -> &[(LinkAddr, u32)]| {

@@ -1,5 +1,5 @@
-//! What an earlier recording or tuning had to leave in processes: code that nobody is led to any more,
-//! while something in their memory may still lead there. Mostly it does not for long.
+//! What an earlier recording or tuning had to leave in processes: code that is no longer patched
+//! in, while something in their memory may still refer to it. Mostly it does not for long.
 
 use std::collections::VecDeque;
 use std::path::Path;
@@ -37,7 +37,8 @@ pub fn clear(folder: &Path, process: &Process, alone: bool) -> Result<Claim, Tun
     let mut journals = VecDeque::new();
     for relative in fettle_live::members_of(process) {
         let Ok(relative) = Process::open(relative.pid) else { continue };
-        // The log of another that cannot be read, or that somebody uses, is in the way of that one alone.
+        // A log of another process that is unreadable, or in use, only prevents that one from being
+        // cleaned up.
         let Ok(Some(log)) = own(&relative) else { continue };
         if !is_led(&relative, &log) {
             journals.extend(Journal::open(folder, relative.pid()).ok().flatten());
@@ -50,7 +51,7 @@ pub fn clear(folder: &Path, process: &Process, alone: bool) -> Result<Claim, Tun
     }
 }
 
-/// Whether something leads a process to what a log tells of.
+/// Whether a process has patches that lead to what a log records.
 fn is_led(process: &Process, log: &Journal) -> bool {
     log.entries().iter().any(|entry| is_there(process, entry))
 }

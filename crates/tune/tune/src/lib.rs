@@ -77,7 +77,7 @@ pub struct Wanted {
     pub selection: Selection,
 }
 
-/// Modules of a process, and those that stay as they are with the reason.
+/// Modules of a process, and those that are left unmodified with the reason.
 pub type Lifted = (Vec<Module>, Vec<(PathBuf, String)>);
 
 /// Lifts the modules that are wanted.
@@ -90,7 +90,7 @@ pub fn lift(target: &Target<'_>, wanted: &Wanted, stop: Stop<'_>) -> Result<Lift
     let mut refused: Vec<(PathBuf, String)> =
         target.refused.iter().filter(|(path, _)| meant(path)).cloned().collect();
     let mut modules = Vec::new();
-    // The loader stays as it is, as in programs that are launched.
+    // The loader is left unmodified, as in programs that are launched.
     let loader = target.loader().map(|loader| loader.link_map);
     let meant = |l: &&Loaded| l.main || meant(&l.path) && Some(l.link_map) != loader;
     for loaded in target.loaded.iter().filter(meant) {
@@ -156,8 +156,8 @@ pub fn shuffled(
     }
 }
 
-/// Each call through a pointer compared with some function, most of which it never leads to; none
-/// by every second seed.
+/// Each indirect call compared with some function, mostly one that it never calls; none for every
+/// second seed.
 fn any_promotions<'a>(
     module: &Module,
     seed: u64,

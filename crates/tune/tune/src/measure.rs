@@ -1,9 +1,9 @@
-//! Comparing old and rewritten text in the process that runs them.
+//! Comparing original and rewritten text in the process that runs them.
 //!
-//! Code is switched by writing the jumps or what was there before ([`crate::switching`]). Old and rewritten text
-//! run in turns, old-new-new-old and then new-old-old-new, so that what changes slowly weighs on
-//! both alike. Each turn gives the processor time that a unit of work took; each four turns give
-//! a ratio. Their mean and its 95 % confidence interval decide.
+//! Patches are switched by writing the jumps or the original bytes ([`crate::switching`]). Original
+//! and rewritten text run in turns, ABBA and then BAAB, so that slow changes of the load affect
+//! both alike. Each turn gives the CPU time for a unit of work; each four turns give a ratio. Their
+//! mean and its 95 % confidence interval decide.
 
 use std::process::Command;
 use std::time::Duration;
@@ -27,7 +27,7 @@ pub enum Work {
     Command(String),
 }
 
-/// What processor time is told for.
+/// The unit of work that CPU time is related to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WorkUnit {
     /// A call that reads or writes.
@@ -52,7 +52,7 @@ pub struct Plan {
 /// What a comparison has shown.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Measured {
-    /// Processor time for a unit of work, new over old, of each round.
+    /// CPU time for a unit of work, rewritten over original, of each round.
     pub ratios: Vec<f64>,
     /// Their geometric mean.
     pub ratio: f64,
@@ -62,7 +62,7 @@ pub struct Measured {
     pub high: f64,
     /// What a unit of work was.
     pub unit: WorkUnit,
-    /// Nanoseconds of processor time for a unit of work, by the original text and by the new.
+    /// Nanoseconds of CPU time for a unit of work, by the original text and by the rewritten.
     pub ns: (f64, f64),
     /// Rounds in which too little work was done to tell anything.
     pub idle: usize,
@@ -76,7 +76,7 @@ impl Measured {
         self.high < 1.0
     }
 
-    /// The difference that rewritten text makes to processor time, with its interval.
+    /// The difference that rewritten text makes to CPU time, with its interval.
     pub fn percent(&self) -> String {
         let percent = |ratio: f64| (ratio - 1.0) * 100.0;
         let (ratio, low, high) = (percent(self.ratio), percent(self.low), percent(self.high));
@@ -134,7 +134,8 @@ impl Switch<'_, '_> {
         if self.is_new == new {
             return Ok(());
         }
-        // Whoever was forked meanwhile has rewritten text inherited over fork, and jumps as its parent had them.
+        // A process that was forked meanwhile has inherited rewritten text, and its parent's jumps
+        // of that time.
         self.family.forget();
         self.family.look();
         let lead = self.family.lead.pid();
@@ -268,7 +269,7 @@ fn take_round(
     Ok(Some((costs[0].per_unit(), costs[1].per_unit())))
 }
 
-/// What tells of work while it is done.
+/// The source of a process's amount of work.
 enum Meter<'a> {
     Io,
     All(Tally),
@@ -359,8 +360,8 @@ struct Printed {
     error: String,
 }
 
-/// Runs the command that tells of a process's work twice, as comparing will many times, and gives what it
-/// had to say on its standard error.
+/// Runs the command that reports a process's work twice, as a comparison will many times, and
+/// returns what it printed to standard error.
 ///
 /// # Errors
 ///
@@ -378,7 +379,7 @@ pub fn try_work(pid: i32, work: &Work) -> Result<String, TuneError> {
     Ok(first.error)
 }
 
-/// What a command prints. It may look at a file at the moment that it is written anew, and is asked again.
+/// What a command prints. It may read a file while that is being replaced, and is run again then.
 fn printed(pid: i32, command: &str) -> Result<Printed, TuneError> {
     const TRIES: usize = 3;
     const PAUSE: Duration = Duration::from_millis(20);

@@ -50,7 +50,7 @@ pub struct Recipe<'a> {
     pub probes: &'a Probing<'a>,
     /// Where probes find what is theirs, from the gs base.
     pub slot: SlotOffsets,
-    /// What is made of calls through pointers.
+    /// How indirect calls are rewritten.
     pub pointers: Pointers<'a>,
     /// The order of its blocks, if it is another than that of the original text.
     pub placement: Option<&'a Placement>,
@@ -65,7 +65,7 @@ impl Module {
     ///
     /// # Errors
     ///
-    /// In words, why the module stays as it is.
+    /// Why the module is left unmodified, as text.
     pub fn open(process: &Process, loaded: Loaded) -> Result<Module, String> {
         let file = FileId::of(&loaded.file).ok();
         let image = open_image(&loaded.file).map_err(|error| error.to_string())?;
@@ -76,8 +76,8 @@ impl Module {
         Ok(Module { loaded, image, file, lifted, same, returns })
     }
 
-    /// Its file, if the process has all functions as they are there: what is planned for them holds for
-    /// whoever has that file.
+    /// Its file, if the process has all functions as they are there: a plan for them holds for
+    /// every process that has mapped that file.
     pub fn as_in_file(&self) -> Option<FileId> {
         self.file.filter(|_| self.same.iter().all(|same| *same))
     }
@@ -166,7 +166,7 @@ impl Module {
         index.is_ok_and(|i| self.same[i])
     }
 
-    /// The jumps that may be written, and the functions that stay as they are.
+    /// The jumps that may be written, and the functions that are left unmodified.
     fn jumps(&self, plan: &Plan, linked: &Linked) -> (Vec<Patch>, Vec<LeftUnmodified>) {
         let mut left: Vec<LeftUnmodified> = plan
             .skipped

@@ -28,9 +28,10 @@ const PAGE: u64 = 4096;
 /// The size of a whole address in a table.
 const ENTRY: u64 = 8;
 
-/// Has threads that are in the originals of functions, or come back there, go on in rewritten text: in all of some
-/// processes of a process group, whose undo logs are told first. Gives the ways, and how many lead into rewritten text where most
-/// do: in some a thread may stand in the middle of one.
+/// OSR: threads that are in the originals of functions, or return there, go on in rewritten text,
+/// in each of some processes of a process group. Each is written to their undo logs first. Returns
+/// the patches, and how many are written in most processes: one whose site a thread is in the
+/// middle of is not.
 pub(crate) fn osr_entries<'j>(
     codes: &[&Rewritten],
     processes: &[&Process],
@@ -103,7 +104,7 @@ const LOOKS: (usize, Duration) = (50, Duration::from_millis(3));
 impl Seen {
     /// Looks where threads of some processes are, now of one and now of another.
     pub(crate) fn look(codes: &[Rewritten], processes: &[&Process]) -> Result<Seen, LiveError> {
-        // Who stands at a jump is on the way: each call through a pointer meets one.
+        // A thread whose PC is at an entry patch is on its way: each indirect call meets one.
         let new = codes.iter().flat_map(|code| {
             let jumps = code.jumps.iter().map(|jump| (jump.at.0, jump.at.0 + 1));
             jumps.chain([(code.text.at.0, code.text.at.0 + code.text.len)])

@@ -1,9 +1,9 @@
-//! Which tables of jumps are read by nothing but the jumps of their function, so that their entries may
-//! lead elsewhere.
+//! Which jump tables are read by nothing but the jumps of their function, so that their entries may
+//! be redirected.
 //!
-//! A copy may take a table's place where its function uses the table well. But other code may read the
-//! original: an interpreter may hand the addresses of its labels to whoever prepares code for it, and
-//! what that keeps of them would outlive the rewritten text.
+//! A copy may take a table's place where its function clearly uses the table. But other code may
+//! read the original: an interpreter may give the addresses of its labels to a translator to
+//! threaded code, and what that stores of them would outlive the rewritten text.
 
 use std::collections::BTreeSet;
 

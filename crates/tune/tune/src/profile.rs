@@ -1,9 +1,8 @@
-//! A profile on disk: what was counted, for another time.
+//! A profile on disk, for use in a later run.
 //!
-//! It belongs to builds: each module is known by its build id, each function by its place and its
-//! bytes. What is of another build says nothing about this one, and is refused; a function that
-//! differs is left out and counted. The file is JSON, and whoever wrote it is not trusted: counts
-//! only decide about an order.
+//! It belongs to builds: each module is known by its build id, each function by its address and a
+//! hash of its bytes. A profile of another build is refused; a function that differs is left out
+//! and counted. The file is JSON and is not trusted: counts only decide about an order.
 
 use crate::HashMap;
 use std::io::Read;
@@ -55,7 +54,7 @@ pub struct SavedFunction {
     pub blocks: Vec<(u64, u64)>,
     /// Ways between blocks: from, to, how often.
     pub edges: Vec<(u64, u64, u64)>,
-    /// Where calls through pointers led. Profiles of older versions have none.
+    /// Targets of indirect calls. Profiles of older versions have none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub targets: Vec<SavedTarget>,
     /// It was not counted, but follows from looks at where threads were.
@@ -63,7 +62,7 @@ pub struct SavedFunction {
     pub estimated: bool,
 }
 
-/// Where a call through a pointer led. Addresses are the files'.
+/// A target of an indirect call. Addresses are the files'.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct SavedTarget {
     /// The instruction.
@@ -111,7 +110,7 @@ pub struct Subject<'a> {
     pub functions: &'a [Function],
 }
 
-/// How a saved profile fits the code at hand.
+/// How a saved profile fits the code of this process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Fit {
     /// Functions that are the same.
@@ -173,7 +172,7 @@ impl Saved {
         }
     }
 
-    /// What it says of the code at hand, in the same order.
+    /// The counts that it has for these functions, in the same order.
     ///
     /// # Errors
     ///

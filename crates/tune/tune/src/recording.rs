@@ -28,11 +28,11 @@ use crate::several::Several;
 use crate::stop::Stop;
 use crate::target::{LOADING, Target};
 
-/// So long threads have to leave copies with counters: nobody wants to wait longer for a trace. Those
-/// of an idle process may sleep in them.
+/// How long threads have to leave copies with counters: a user should not wait longer for a trace.
+/// Threads of an idle process may sleep in the copies.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// What is told of what was counted. Times are not among it: they would take memory for each
+/// What the trace has of the counts. Times are not among it: they would take memory for each
 /// thread, which threads that run already do not have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Told {
@@ -49,13 +49,13 @@ pub enum Told {
 pub struct Recording {
     /// The trace's folder; it must not exist.
     pub output: PathBuf,
-    /// What is told.
+    /// What the trace has of the counts.
     pub told: Told,
     /// Modules and functions.
     pub wanted: Wanted,
     /// Only of the process that is named, not of its relatives.
     pub alone: bool,
-    /// The longest that it goes on, if nobody stops it.
+    /// The longest that it goes on, unless it is stopped.
     pub duration: Option<Duration>,
 }
 
@@ -70,7 +70,7 @@ pub struct Recorded {
     pub functions: u64,
 }
 
-/// Records until the time is over or somebody wants it to end.
+/// Records until the time is over or the user stops it.
 ///
 /// # Errors
 ///
@@ -190,7 +190,7 @@ fn all_threads(process: &Process, manifest: &Manifest) -> Thread {
     }
 }
 
-/// What is told of patterns that have matched nothing.
+/// Notes on patterns that have matched nothing.
 fn not_met(
     target: &Target<'_>,
     wanted: &Wanted,
@@ -210,7 +210,7 @@ pub fn shown(process: &Process) -> String {
     format!("process {}: {}", process.pid(), process.command())
 }
 
-/// What to tell of processes that still have memory of `what`.
+/// The message on processes that still have memory of `what`.
 pub fn still_mapped(stuck: &[(i32, String)], what: &str) -> Vec<String> {
     let tell = |several: Several| {
         let (who, runs) = several.who(("runs its own code", "run their own code"));
@@ -264,7 +264,7 @@ fn notes(profile: &Profile, manifest: &mut Manifest) {
     notes.extend(still_mapped(&profile.stuck, "copies with counters"));
 }
 
-/// Appends what is told of a function.
+/// Appends the counts of a function to the trace.
 fn tell(told: Told, (function, entry): (u32, LinkAddr), counts: &Counts, finish: &mut Finish) {
     if told == Told::Calls {
         let inside = counts.edges.iter().filter(|((_, to), _)| *to == entry);

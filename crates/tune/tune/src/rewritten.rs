@@ -12,7 +12,7 @@ use fettle_rewrite::{Linked, Plan};
 /// Bytes of a page.
 pub(crate) const PAGE: u64 = 4096;
 
-/// Why a function, or one of the places that lead to its rewritten text, stays as it is.
+/// Why a function, or one of the patch sites that lead to its rewritten text, is left unmodified.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Reason {
     /// It has no rewritten text.
@@ -40,7 +40,7 @@ impl Reason {
     }
 }
 
-/// A function that stays as it is.
+/// A function that is left unmodified.
 #[derive(Clone, Debug)]
 pub struct LeftUnmodified {
     /// Where it starts.
@@ -71,7 +71,7 @@ pub struct Rewritten {
     pub calls: Vec<Patch>,
     /// What the loader's record of the module is to say instead.
     pub headers: Patch,
-    /// What stays as it is.
+    /// What is left unmodified.
     pub left: Vec<LeftUnmodified>,
     /// The loader's record of the module.
     pub link_map: LiveAddr,

@@ -1,8 +1,8 @@
-//! What runs in a process, by looks at where its threads are instead of counters: nothing is changed
-//! for it, and it costs a fortieth of the process's time at most.
+//! What runs in a process, from samples of its threads' program counters instead of counters:
+//! nothing is patched for it, and it costs a fortieth of the process's time at most.
 //!
-//! It tells less. What runs seldom is not seen, edges follow from blocks as well as they can
-//! (`fettle_place::samples`), and where calls through pointers lead is not known.
+//! Samples contain less. Code that seldom runs is not seen, edges are inferred from blocks
+//! (`fettle_place::samples`), and targets of indirect calls are not known.
 
 use std::collections::{BTreeMap, HashSet};
 use std::time::{Duration, Instant};
@@ -29,11 +29,12 @@ const INSNS_PER_NS: u64 = 2;
 /// Fewer looks at the code of all modules tell nothing.
 const FEWEST: u64 = 100;
 
-/// Looks for `time` where the threads of a process group are, of those that work most, and of whoever they beget.
+/// Samples for `time` the threads of those processes of a process group that use most CPU time, and
+/// of the children that they fork.
 ///
 /// # Errors
 ///
-/// When the kernel does not tell, when too little was seen, or when we are to end.
+/// When the kernel gives no samples, when there were too few, or when it is interrupted.
 pub fn sample(
     (target, family): (&Target<'_>, &ProcessGroup<'_>),
     modules: &[Module],

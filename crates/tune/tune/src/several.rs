@@ -1,5 +1,5 @@
-//! What is told of several processes of one program: a server with hundreds of workers has one line for
-//! each reason, not for each worker.
+//! Messages about several processes of one program: a server with hundreds of workers has one line
+//! for each reason, not for each worker.
 
 use std::collections::BTreeMap;
 

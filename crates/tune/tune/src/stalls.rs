@@ -31,7 +31,7 @@ fn share_of(
     family: &ProcessGroup<'_>,
     stop: Stop<'_>,
 ) -> Result<Option<f64>, TuneError> {
-    // Not asked for each thread where there is none for anybody.
+    // If the event is not available at all, it is not opened for each thread.
     if counts.iter().any(|count| Counted::of(&[0], *count).is_err()) {
         return Ok(None);
     }
@@ -53,7 +53,8 @@ mod tests {
 
     use super::*;
 
-    /// By what every kernel counts: two clocks of the same processor time, of a process at work.
+    /// With two events that every kernel counts: two clocks of the same CPU time, of a process at
+    /// work.
     #[test]
     fn a_share_of_what_the_kernel_counts() {
         let mut child = Command::new("sh").args(["-c", "while :; do :; done"]).spawn().unwrap();

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use crate::error::TuneError;
 
-/// Whether somebody wants us to end before we are through.
+/// Whether the user has interrupted the work.
 #[derive(Clone, Copy, Debug)]
 pub struct Stop<'a>(pub &'a AtomicBool);
 

@@ -1,10 +1,12 @@
-//! Leading a process from rewritten text to original text and back, in an order that may end anywhere.
+//! Switching a process from rewritten text to original text and back, in an order that may be
+//! interrupted anywhere.
 //!
-//! Jumps in original text lead to rewritten text, and deopt jumps, at the starts of functions in rewritten text, back to
-//! original text: for who stays in rewritten text and calls others there. A function that had both would go
-//! from the one to the other for ever, and whoever writes them may be killed between any two. So
-//! ways into rewritten text are shut before deopt jumps are opened, and the other way round. All of them are
-//! shut, whoever seems to be in the middle of one: where a jump has been for a while is nobody.
+//! Jumps in original text lead to rewritten text. Deopt jumps, at the starts of functions in
+//! rewritten text, lead back to original text: for a thread that stays in rewritten text and calls
+//! other functions there. A function that had both would loop between the two for ever, and Fettle
+//! may be killed between any two writes. So entry patches are removed before deopt jumps are
+//! written, and the other way round. An entry patch is removed even if a thread seems to be in the
+//! middle of it: no thread can be in the middle of what has been a single jump for a while.
 
 use std::time::Duration;
 
@@ -15,7 +17,7 @@ use crate::rewritten::Rewritten;
 /// What leads to rewritten text, and what leads back out of it; both as they are to be written.
 #[derive(Clone, Debug, Default)]
 pub struct Ways {
-    /// Jumps, calls, slots, and what leads into the middle of functions.
+    /// Entry patches, calls, GOT slots, and OSR entries.
     pub(crate) into: Vec<Patch>,
     /// deopt jumps.
     pub(crate) out: Vec<Patch>,

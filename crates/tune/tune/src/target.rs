@@ -166,7 +166,7 @@ impl<'a> Target<'a> {
         let begun = Instant::now();
         loop {
             let target = Target::new(process);
-            // For a moment, before the loader begins, its list looks whole without any library.
+            // Just before the loader begins, its list looks complete without any library.
             let unfinished =
                 matches!(target, Err(TuneError::Loading { .. } | TuneError::NoCLibrary { .. }));
             let waits = unfinished && process.is_same();
@@ -362,7 +362,8 @@ mod tests {
     fn programs_that_have_just_been_started_are_waited_for() {
         for _ in 0..50 {
             let mut child = Command::new("sleep").arg("60").spawn().unwrap();
-            // Who is begotten by `vfork` is us, memory and all, until a moment after we go on.
+            // Until its exec the child of a `vfork` runs this very program, and so it seems shortly
+            // after we go on.
             let program = format!("/proc/{}/exe", child.id());
             while std::fs::read_link(&program).ok() == std::env::current_exe().ok() {
                 std::thread::yield_now();

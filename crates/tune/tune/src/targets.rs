@@ -1,4 +1,4 @@
-//! Where calls through pointers led: the tables that copies with counters fill.
+//! Targets of indirect calls: the tables that copies with counters fill.
 //!
 //! A table has a target and a count in each bucket (`fettle_rewrite::pointer`). Words of several
 //! processes cannot be added up like counters: each target is taken by itself, and then looked for

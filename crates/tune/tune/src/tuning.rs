@@ -73,13 +73,13 @@ pub struct Outcome {
     pub fit: Option<Fit>,
     /// Layouts, by module.
     pub decided: Vec<(PathBuf, Decided)>,
-    /// Modules that stay as they are, and why.
+    /// Modules that are left unmodified, and why.
     pub refused: Vec<(PathBuf, String)>,
     /// What was installed in the process that was named.
     pub installed: Option<Installed>,
     /// How many processes have got rewritten text, that one included.
     pub processes: usize,
-    /// Relatives that stay as they are, and why.
+    /// Processes of the group that are left unmodified, and why.
     pub left: Vec<(i32, String)>,
     /// Where threads were seen then.
     pub seen: Option<Seen>,
@@ -96,12 +96,12 @@ pub struct Outcome {
 pub enum News<'a> {
     /// What is being done now, in words.
     Step(String),
-    /// A process was tuned, or stays as it is.
+    /// A process was tuned, or is left unmodified.
     Tuned(&'a Outcome),
 }
 
-/// Tunes a process; `tell` is told what is being done, and each time what became of it. If it is to
-/// be watched, that goes on until it has ended or we are to end.
+/// Tunes a process; `tell` gets each step, and each result. If it is to be watched, that goes on
+/// until it has ended or we are interrupted.
 ///
 /// # Errors
 ///
@@ -171,7 +171,7 @@ fn tune_once(
     }
     let mut everywhere = GroupPatches::new(folder, Cow::Owned(codes));
     let pays = tuning.pays(&mut everywhere, &mut outcome, None);
-    // What was counted and laid out is told whatever came of it.
+    // What was counted and laid out is reported whatever came of it.
     (tuning.tell)(News::Tuned(&outcome));
     if !pays? {
         return Ok((outcome, false));
@@ -425,7 +425,7 @@ fn lay_out(
         match module.new_code(process, &recipe, &maps) {
             Ok(code) => {
                 maps.extend([install::taken(code.text), install::taken(code.constants)]);
-                // Where too few registers are free a call stays as it is.
+                // Where too few registers are free a call is left unmodified.
                 let plan = code.plan.functions.iter();
                 let made: HashSet<_> = plan.flat_map(|f| f.pointers.iter().copied()).collect();
                 decided.promoted.keep(|call| made.contains(&call));

@@ -27,7 +27,7 @@ fn jumps(process: &Process, codes: &[Rewritten]) -> usize {
     there.count()
 }
 
-/// Executable memory of no file: nobody but us would have it.
+/// Executable memory of no file: only Fettle makes it in this program.
 fn leftovers(pid: i32) -> Vec<String> {
     let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap();
     let ours = |line: &&str| line.contains("r-xp") && line.split_whitespace().count() == 5;
@@ -81,7 +81,7 @@ fn an_heir_has_no_log_until_it_needs_one() {
     let logs = forker.logs();
     let parent = Process::open(forker.pid()).unwrap();
     let target = Target::new(&parent).unwrap();
-    // The parent alone: who is there already stays as it is.
+    // The parent alone: children that exist already are left unmodified.
     let mut family = ProcessGroup::of(&parent, true);
     let wanted = Wanted::default();
     let (modules, _) = fettle_tune::lift(&target, &wanted, Stop(&AtomicBool::new(false))).unwrap();

@@ -1,4 +1,4 @@
-//! What looks at threads tell of a real program, beside what counters tell of it.
+//! What samples of threads show of a real program, compared with what counters show.
 
 use std::path::Path;
 use std::process::{Child, Command, Stdio};

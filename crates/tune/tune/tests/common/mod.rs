@@ -1,5 +1,5 @@
-//! A program of `crates/app/cli/tests/programs` that runs until it is told to end, and says then whether all
-//! of its work was right.
+//! A program of `crates/app/cli/tests/programs` that runs until it gets the signal to end, and then
+//! says whether all of its work was right.
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
