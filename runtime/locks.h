@@ -58,7 +58,7 @@ struct site_ticks {
     u64 ticks;
 };
 
-/* A lock that somebody has waited for: who held it while others waited, and for how long. */
+/* A lock that threads have waited for: who held it while others waited, and for how long. */
 struct lock_entry {
     u64 key;
     u32 guard;

@@ -3,7 +3,7 @@
  * It runs on the program's stack in the middle of the program's functions, so it uses no vector
  * register, no libc, no system call and no memory but the thread block; the entries in entries.S
  * keep every general-purpose register. It is linked to one flat position-independent piece of
- * code that is put in front of a module's new code.
+ * code that is put in front of a module's rewritten text.
  */
 
 #include "block.h"
@@ -24,7 +24,7 @@
 /* A mark stands on the shadow stack as a frame of no function. How often one is left, TICKS_PER_MARK,
  * is the collector's affair, too, and comes from crates/base/abi/src/block.rs by way of the build. */
 #define MARK 0xffffffffu
-/* Calls until the next sample when nobody wants one. */
+/* Calls until the next sample when no samples are wanted. */
 #define NEVER 0x7fffffff
 
 static inline volatile struct thread_block *own_block(void)
@@ -46,7 +46,7 @@ static inline u64 now(void)
 #define SYS_CLOCK_GETTIME 228
 #define CLOCK_THREAD_CPUTIME_ID 3
 
-/* The clock of probes that the agent makes: ticks, or nanoseconds of processor time. */
+/* The clock of probes that the agent makes: ticks, or nanoseconds of CPU time. */
 static u64 clock(volatile struct thread_block *b)
 {
     struct {
@@ -74,7 +74,7 @@ static inline volatile struct accumulator *accumulator(volatile struct thread_bl
 
 /* What the kernel sets in a lock whose owner died (FUTEX_OWNER_DIED). */
 #define OWNER_DIED (1u << 30)
-/* Frames in use when nobody records any more: far from both ends of the shadow stack. */
+/* Frames in use of an orphaned agent: far from both ends of the call-stack mirror. */
 #define DESERTED_USED (SHADOW_BYTES / 2)
 
 /* So little room is left on a shadow stack that is nearly full. */
@@ -82,11 +82,11 @@ static inline volatile struct accumulator *accumulator(volatile struct thread_bl
 /* Frames that are looked at of many. */
 #define FRAMES_LOOKED_AT 256
 
-/* Has everybody gone who recorded? Then threads that start have no block of their own but their
- * parent's (a tracer gives a thread its block), and several use one shadow stack at once; so do
- * threads that the tracer has no block for, or never saw (CLONE_UNTRACED). Probes in line bear that
- * as long as frames in use stay far from both ends: each finds a frame that is not its own and comes
- * here. What is recorded means nothing any more. */
+/* Is the agent orphaned, its recorder dead? Then threads that start have no block of their own but
+ * their parent's (a tracer gives a thread its block), and several use one call-stack mirror at
+ * once; so do threads that the tracer has no block for, or never saw (CLONE_UNTRACED). Inlined
+ * probes stay safe as long as frames in use are far from both ends: each finds a frame that is not
+ * its own and calls the agent. What is recorded has no meaning any more. */
 static int deserted(volatile struct thread_block *b)
 {
     if (b->shadow_used <= SHADOW_BYTES &&
@@ -99,7 +99,7 @@ static int deserted(volatile struct thread_block *b)
 }
 
 /* Room for `bytes` at `position`? Returns 1 if it may be stored to. Otherwise the reservation is
- * taken back and one record counted as lost. */
+ * undone and one record counted as lost. */
 static int room(volatile struct thread_block *b, u64 position, u64 bytes)
 {
     u64 size = 1ul << b->ring.capacity_log2;
@@ -116,10 +116,10 @@ static int room(volatile struct thread_block *b, u64 position, u64 bytes)
         }
         int given_up = beat == b->ring.dead_beat || spins >= WAIT_SPINS;
         if (b->ring.policy != POLICY_WAIT || given_up) {
-            /* Who was given up on once is not waited for again until it shows life. */
+            /* A consumer that was given up on is not waited for again until its beat changes. */
             b->ring.dead_beat = beat;
-            /* Taken back only if no signal handler reserved after us; it has found the ring full
-             * too, or there is room now. */
+            /* Undone only if no signal handler reserved after us; it has found the ring full too,
+             * or there is room now. */
             u64 expected = position + bytes;
             u64 was = expected;
             __asm__ volatile("cmpxchgq %2, %1"
@@ -166,7 +166,7 @@ static void record(volatile struct thread_block *b, u64 number, u64 start, u64 t
 static void close_top(volatile struct thread_block *b, u64 time, volatile struct frame *caller)
 {
     volatile struct frame *top = frame_at(b, b->shadow_used - sizeof(struct frame));
-    /* A child of a fork has its parent's frames, and a processor time of its own. */
+    /* A forked child has its parent's frames, but its CPU time begins at zero. */
     u64 ticks = time > top->start ? time - top->start : 0;
     u64 number = top->function;
     volatile struct accumulator *a = accumulator(b, number);
@@ -183,14 +183,15 @@ static void close_top(volatile struct thread_block *b, u64 time, volatile struct
     b->shadow_used -= sizeof(struct frame);
 }
 
-/* Ends the activation on top of the shadow stack, which was left without an exit: by `end` at the
- * latest. Returns when the one below it was left at the latest: before a later activation began where
- * its own stack is. It may have been long ago, if whoever caught what was thrown has no probes. */
+/* Ends the activation on top of the call-stack mirror, which ended without an exit: by `end` at the
+ * latest. Returns when the one below it ended at the latest: before a later activation began where
+ * its own stack frame was. It may have been long ago, if the function that caught the exception has
+ * no probes. */
 static u64 leave_top(volatile struct thread_block *b, u64 end)
 {
     volatile struct frame *top = frame_at(b, b->shadow_used - sizeof(struct frame));
     u64 before = top->stack_pointer >= top[-1].stack_pointer ? top->start : end;
-    /* Who was left before did not call it. */
+    /* An activation that was unwound before is not its caller. */
     volatile struct frame *lowest = frame_at(b, 0), *caller = top - 1;
     for (u32 i = 0; caller > lowest && caller->stack_pointer <= top->stack_pointer; caller--)
         if (++i == FRAMES_LOOKED_AT)
@@ -212,10 +213,10 @@ static int left_near_top(volatile struct thread_block *b)
     return 0;
 }
 
-/* The shadow stack is nearly full, of activations that were left long ago: whoever caught what was
- * thrown has no probes. Drops all that are known by a later one's stack; their time is not known.
- * Who has several stacks may lose frames that are still needed, and would otherwise soon record
- * nothing. */
+/* The call-stack mirror is nearly full of activations that were unwound long ago: the functions
+ * that caught the exceptions have no probes. Drops all that the stack pointer of a later one shows
+ * to be over; their time is not known. A thread with several stacks may lose frames that are still
+ * needed; otherwise it would soon record nothing. */
 static void drop_left(volatile struct thread_block *b)
 {
     u64 used = b->shadow_used, kept = used, lowest = 0;
@@ -369,9 +370,9 @@ void fettle_sample_entry(u64 stack_pointer, u64 number)
     f->start = start;
 }
 
-/* Tells of a call that stands for `weight` calls, or (0) only for itself, or only if the frame that goes
- * on at `weight`, an address, was its own; and who called: the caller's time without its callees follows
- * from that. */
+/* Records a call that stands for `weight` calls, or (0) only for itself, or only if the frame that
+ * goes on at `weight`, an address, was its own; and its caller: the caller's time without its
+ * callees follows from that. */
 static void sample_record(volatile struct thread_block *b, u64 number, u64 weight,
                           u64 stack_pointer, u64 start, u64 ticks)
 {
@@ -459,7 +460,7 @@ void fettle_sample_exit(u64 stack_pointer, u64 time, u64 number)
         start = marked - TICKS_PER_MARK / 2;
     if (weight || is_long)
         sample_record(b, number, weight, stack_pointer, start, time - start);
-    /* Whoever called goes on. */
+    /* The caller goes on. */
     if (marked)
         mark(b, stack_pointer + 8, marked);
     if (time - lowest->start >= TICKS_PER_MARK) {
@@ -507,8 +508,8 @@ static void cell(volatile struct thread_block *b, u64 *position, u64 payload, u6
     *position += 16;
 }
 
-/* Bytes of the text at `at`, TEXT_MAX at most; TEXT_FAULT if there is no memory. Whoever traces
- * the program leads a fault in fettle_text to fettle_text_fault (entries.S). */
+/* Bytes of the text at `at`, TEXT_MAX at most; TEXT_FAULT if there is no memory. The tracer sends a
+ * fault in fettle_text to fettle_text_fault (entries.S). */
 u32 fettle_text(const char *at, char *to);
 
 /* Leaves values in the ring behind a head that tells whose they are. The head is stored last. */
@@ -606,7 +607,7 @@ void fettle_leave(u64 stack_pointer, u32 number, u32 class, const u64 *vectors,
     close_top(b, time, frame_at(b, b->shadow_used - 2 * sizeof(struct frame)));
 }
 
-/* What the user's own probe is told of a call (runtime/probe/fettle_probe.h). */
+/* The argument that a user probe gets of a call (runtime/probe/fettle_probe.h). */
 struct call {
     u64 argument[6];
     u64 result;
@@ -616,8 +617,8 @@ struct call {
 
 extern const char fettle_entries[] __attribute__((visibility("hidden")));
 
-/* Runs a function of the user's own probe. `told` says how far it is from the agent, and when it
- * runs. */
+/* Runs a function of the user probe. `told` has its distance from the agent in the low 28 bits, and
+ * `moment` above (runtime/probe/fettle_probe.h). */
 void fettle_own(u64 stack_pointer, u64 number, u32 told, const struct registers *r)
 {
     u64 moment = told >> 28;

@@ -123,7 +123,7 @@ entry_leave:
         restore
         ret $16
 
-        /* [rsp+8]: number of the function; [rsp+16]: which function of the user's own probe. */
+        /* [rsp+8]: number of the function; [rsp+16]: which function of the user probe. */
         .macro own vectors
         save
         .if \vectors
@@ -208,7 +208,7 @@ entry_lock_leave:
         ret $16
 
         /* u32 fettle_text(const char *at, char *to). The one instruction of the agent that touches
-         * memory of the program's choice; whoever traces the program leads its faults on. */
+         * memory of the program's choice; the tracer resumes a thread behind its faults. */
         .globl fettle_text
 fettle_text:
         xorl %eax, %eax

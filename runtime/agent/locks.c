@@ -1,10 +1,10 @@
 /* Locks, added up in the thread that takes them.
  *
  * A probe at the entry of each function of locks comes here, and one at its exit if the entry has
- * asked for that. A lock that is free at the entry is taken as had, which costs one call of this
- * code; otherwise the exit says how long it took. What is added up lies in the thread's slot
- * (../locks.h), which nobody else writes. The exception are locks that somebody waits for: who
- * holds them is in front of the slots, where waiting threads find it.
+ * asked for that. A lock that is free at the entry is counted as taken at once, which costs one
+ * call of this code; otherwise the exit says how long it took. What is added up lies in the
+ * thread's slot (../locks.h), which no other thread writes. The exception are locks that threads
+ * wait for: their holders are in front of the slots, where waiting threads find them.
  *
  * Times are ticks. Free locks are timed now and then only, by chance, as the clock takes longer
  * than the rest; a time counts as often as its chance is small.
@@ -105,7 +105,7 @@ static struct lock_entry *entries(const struct thread_block *b)
     return (struct lock_entry *)(head(b) + HEAD_ENTRIES);
 }
 
-/* The entry of a lock that somebody waits for, from 1; 0 if there is none. */
+/* The entry of a lock that threads wait for, from 1; 0 if there is none. */
 static u32 find_entry(const struct thread_block *b, u64 lock, int make)
 {
     struct lock_entry *all = entries(b);
@@ -141,7 +141,7 @@ static void unguard(struct lock_entry *e)
     __sync_lock_release(&e->guard);
 }
 
-/* While others waited, `site` has held the lock since the last time that this was told. */
+/* While others waited, `site` has held the lock since `mark`: adds the time to its site. */
 static void charge(struct lock_entry *e, u64 site, u64 time)
 {
     u64 ticks = time > e->mark ? time - e->mark : 0;
@@ -164,7 +164,7 @@ static u64 site_of(struct lock_table *t, u32 row)
     return row == NO_ROW ? SITE_OTHERS : t->rows[row].site;
 }
 
-/* Who holds a lock that nobody has waited for until now: the first thread that says so. */
+/* The site that holds a lock without waiters until now: of the first thread found that has it. */
 static u64 holder(struct thread_block *b, u64 lock)
 {
     struct lock_info *i = info(b);
@@ -250,7 +250,7 @@ static void end_wait(struct thread_block *b, struct pending *p, u64 time, int ha
     struct lock_entry *e = &entries(b)[p->entry - 1];
     u64 passed[ENTRY_SITES], site[ENTRY_SITES];
     if (!guard(e)) {
-        /* Nobody may wait for ever in the books. */
+        /* A thread may not wait for ever for the entry: it gives up its accounting. */
         __sync_fetch_and_sub(&e->waiters, 1);
         return;
     }
@@ -270,7 +270,7 @@ static void end_wait(struct thread_block *b, struct pending *p, u64 time, int ha
                 blame(t, p->row, site[i], passed[i]);
 }
 
-/* A lock is about to be let go: whoever waits for it has waited for this place. */
+/* A lock is about to be released: its waiters have waited for this site. */
 static void let_go(struct thread_block *b, u64 lock, u64 site)
 {
     u32 n = find_entry(b, lock, 0);
@@ -449,7 +449,7 @@ static int taken(u32 op, int musl, u64 lock)
         return (word(lock, musl ? 1 : 0) & 0x7fffffffu) != 0;
     case OP_READ_LOCK:
     case OP_READ_TIMED:
-        /* glibc: whoever writes has both bits, of the phase and of the lock. */
+        /* glibc: a writer has both bits, of the phase and of the lock. */
         return musl ? (word(lock, 0) & 0x7fffffffu) == 0x7fffffffu : (word(lock, 0) & 3u) == 3u;
     case OP_WRITE_LOCK:
     case OP_WRITE_TIMED:
@@ -464,7 +464,7 @@ static int taken(u32 op, int musl, u64 lock)
     }
 }
 
-/* A mutex that its owner takes again makes nobody wait. */
+/* A recursive lock of a mutex by its owner does not wait. */
 static int is_own(u32 op, int musl, u64 lock, const struct thread_block *b)
 {
     if (op != OP_MUTEX_LOCK && op != OP_MUTEX_TIMED)
@@ -691,9 +691,9 @@ static void enter(struct thread_block *b, struct lock_table *t, u64 stack_pointe
     expect(b, p, stack_pointer, op);
 }
 
-/* The two calls that most are: a mutex that is free is taken, and one that nobody waits for is let go.
- * Returns 0 where there is more to do, with nothing done. It calls nothing and is short, so that the
- * entry need not save what it does not use. */
+/* The two most frequent calls: a free mutex is locked, and one without waiters is unlocked. Returns
+ * 0 where there is more to do, with nothing done. It calls nothing and is short, so that the entry
+ * need not save what it does not use. */
 int fettle_lock_fast(u64 lock, u64 number, u64 site)
 {
     struct thread_block *b = own_block();

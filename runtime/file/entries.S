@@ -1,5 +1,5 @@
 /* Entries of the agent of programs that record themselves. All keep every register and the
- * flags, but where a result is told. The table in front is what fettle-instrument reads.
+ * flags, except where they return a result. The table in front is what fettle-instrument reads.
  */
 #ifdef FETTLE_OBJECT
         /* In object files the linker finds the entries by name. */
@@ -73,9 +73,9 @@ entry_init:
         leaq 8(%rsp), %rsp
         ret
 
-        /* Called at the gate of a function: is the thread block this thread's? Below the return
-         * address of the function nothing is in use. The sum of key, thread pointer and owner is
-         * zero if it is; `jrcxz` and `lea` leave the flags alone. */
+        /* Called at the entry guard of a function: is the thread block this thread's? Below the
+         * return address of the function nothing is in use. The sum of key, thread pointer and
+         * owner is zero if it is; `jrcxz` and `lea` do not change the flags. */
 entry_check:
         movq %rcx, -16(%rsp)
         movq %rax, -24(%rsp)

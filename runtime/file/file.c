@@ -1,8 +1,8 @@
 /* The agent of programs that record themselves: what `fettle instrument` puts into a file beside
- * the new code, in place of a tracer and a collector.
+ * the rewritten text, in place of a tracer and a collector.
  *
- * Until it is told to record (FETTLE_RECORD names a folder) the program's own code stays as it
- * is. Then each thread that comes to a probed function gets a thread block in a file of its own,
+ * Unless it is asked to record (FETTLE_RECORD names a folder) the program runs its original text.
+ * Otherwise each thread that comes to a probed function gets a thread block in a file of its own,
  * DIR/slots/PID.TID.N.slot, and a thread empties its full ring into PID.TID.N.calls itself. The
  * files are all that is left of a process that is killed; `fettle report` makes a trace of them.
  *
@@ -239,7 +239,7 @@ static u64 gs_base(void)
     return base;
 }
 
-/* The thread's block if its gs base is one's address, whoever's block it is. */
+/* The thread block at this thread's gs base, if there is one there; it may be another thread's. */
 static struct thread_block *block_at_gs(void)
 {
     u64 base = gs_base();
@@ -261,12 +261,12 @@ static char *slot_path(char *to, u64 pid, u64 tid, u64 n)
     return put_number(to, n);
 }
 
-/* Nobody's thread, while its block is being forgotten. */
+/* The tid of an entry while it is being removed. */
 #define FORGETTING (~0ul)
 
-/* Forgets the block of a thread that has ended. Others may be about to do the same, and whoever comes
- * late would find a new thread's block at the address: so the entry is taken first, and then looked at
- * once more. */
+/* Forgets the block of a thread that has ended. Other threads may do the same at once, and a late
+ * one would find a new thread's block at the address: so the entry is claimed first, and then
+ * checked once more. */
 static void forget_ended(u64 pid, u64 *tid, u64 *address)
 {
     u64 ended = *(volatile u64 *)tid;
@@ -374,7 +374,7 @@ static int give_block(u64 pid, u64 tid, const u8 *frames, u64 used, int must)
     if (!b) {
         if (!must)
             return 0;
-        /* The program goes on; this thread writes to memory that nobody reads. */
+        /* The program goes on; this thread writes to memory that is never read. */
         d->dropped_threads++;
         long at = call6(SYS_mmap, 0, d->slot_size, 3, 0x4022, ~0ul, 0);
         if (at < 0 && at > -4096)
@@ -557,7 +557,7 @@ static int protect(int writable)
     return 1;
 }
 
-/* Leads the original code to the new code. */
+/* Patches the original text so that it leads to the rewritten text. */
 static int apply(void)
 {
     struct data *d = &fettle_data;
@@ -829,7 +829,7 @@ u64 fettle_end(void)
 }
 #endif
 
-/* A thread came to a gate with a block that is not its own, or after a fork. */
+/* A thread came to an entry guard with a block that is not its own, or after a fork. */
 void fettle_attach(void)
 {
     struct data *d = &fettle_data;
@@ -873,7 +873,7 @@ void fettle_before_fork(void)
     u64 used = b->shadow_used;
     if (used > SHADOW_BYTES)
         return;
-    /* A stop and libc may both tell of the same fork. */
+    /* The call around a fork in rewritten text and libc's handler may both report the same fork. */
     for (int i = 0; i < FORKS; i++)
         if (d->forks[i].owner == me)
             return;
@@ -886,7 +886,7 @@ void fettle_before_fork(void)
             return;
         }
         memcpy((void *)at, (u8 *)b + SHADOW, used);
-        /* The lowest frame belongs to nobody: it tells how many calls had ended. */
+        /* The lowest frame is of no function: it says how many calls had ended. */
         ((struct frame *)at)->ended_before = b->ended;
         d->forks[i].len = used;
         d->forks[i].at = (u64)at;

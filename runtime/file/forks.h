@@ -1,9 +1,9 @@
-/* Forks that no call of ours leads to: the program's libc is asked to tell of them. */
+/* Forks by code that has no patch of ours: the program's libc is asked to report them. */
 
 typedef int register_atfork(void (*prepare)(void), void (*parent)(void), void (*child)(void),
                             void *dso);
 
-/* This thread's block, if it has one: libc calls in threads that never came to a gate, too. */
+/* This thread's block, if it has one: libc also calls in threads that came to no entry guard. */
 static struct thread_block *own_block(void)
 {
     struct thread_block *b = block_at_gs();

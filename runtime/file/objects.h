@@ -273,7 +273,7 @@ static int is_code(const u8 *at)
 
 extern void entry_check_library(void) __attribute__((visibility("hidden")));
 
-/* Where a call of `to` ends up that passes a gate of ours; else 0. */
+/* Where a call of `to` ends up behind an entry guard of ours; 0 if there is none. */
 static u8 *behind_gate(const u8 *to)
 {
     if (!is_code(to))
@@ -286,7 +286,7 @@ static u8 *behind_gate(const u8 *to)
     return follow(to + 5);
 }
 
-/* Numbers the functions and leads the original code to the new code. */
+/* Numbers the functions and patches the original text so that it leads to the rewritten text. */
 static int apply(void)
 {
     if (!protect(1)) {
@@ -322,7 +322,7 @@ static int apply(void)
             set4(at + 1, (u32)distance);
         }
     }
-    /* Calls between files pass a gate at every call, unless they are led behind it. */
+    /* Calls between files pass an entry guard at every call, unless they are redirected behind it. */
     struct walk again = { 0 };
     while ((r = next_record(&again))) {
         const struct fixup *f = fixups_of(r);
