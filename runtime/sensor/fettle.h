@@ -583,10 +583,10 @@ FETTLE__COLD int fettle__wait(struct fettle_process *p, struct fettle_writer *w)
     }
 }
 
-/* Claims a cell for a record of lap `lap`, where rings are overwritten: others may be a lap further
- * when its writer comes to store, who was off the processor or let a handler fill the ring. Returns 0
- * if the cell is a later record's, or another writer is at it: then this record is one of those that
- * were overwritten. Who is never heard of again while he has a cell leaves it of no use. */
+/* Claims a cell for a record of lap `lap`, where rings are overwritten: other writers may be a lap
+ * further when the writer stores, if it was switched out or a signal handler filled the ring.
+ * Returns 0 if the cell is a later record's, or another writer is at it: then this record is one of
+ * those that were overwritten. A writer that dies while it has a claim leaves the cell unusable. */
 static inline int fettle__claim_cell(uint64_t *mark, uint64_t lap, int shared) {
     uint64_t seen = fettle__load(mark);
     uint64_t claimed = UINT64_C(1) << FETTLE_MARK_CLAIMED | lap << FETTLE_MARK_LAP;

@@ -97,10 +97,10 @@ fn fill_cell(writer: &Writer, slot: Shared, (position, overwrites): (u64, bool),
     point(inject::COMMITTED);
 }
 
-/// Claims a cell for a record of lap `lap`, where rings are overwritten: others may be a lap further
-/// when its writer comes to store, who was off the processor or let a handler fill the ring. False if
-/// the cell is a later record's, or another writer is at it: then this record is one of those that were
-/// overwritten. Who is never heard of again while he has a cell leaves it of no use.
+/// Claims a cell for a record of lap `lap`, where rings are overwritten: other writers may be a lap
+/// further when the writer stores, if it was switched out or a signal handler filled the ring.
+/// False if the cell is a later record's, or another writer is at it: then this record is one of
+/// those that were overwritten. A writer that dies while it has a claim leaves the cell unusable.
 #[inline]
 fn claim_cell(cell: Shared, mark_at: usize, lap: u16, is_shared: bool) -> bool {
     let word = cell.word(mark_at);

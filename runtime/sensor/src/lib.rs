@@ -64,8 +64,8 @@ pub struct Sensor<K> {
 }
 
 impl Sensor<()> {
-    /// A list of events. The numbers say to all the world what its events mean: `major` the
-    /// family, `minor` the sensor in it.
+    /// A list of events. The numbers identify what its events mean, for every reader: `major` names
+    /// a group of sensors, `minor` the sensor in it.
     pub const fn list(name: &'static str, major: u32, minor: u32) -> Sensor<List> {
         Sensor::new(name, major, minor, DEFAULT_CELL_LOG2, DEFAULT_RING_LOG2)
     }
@@ -192,7 +192,7 @@ impl List {
         }
     }
 
-    /// Whether somebody asked for events; true until the first use told.
+    /// Whether a monitor asked for events; true until the first use has found out.
     pub fn is_on(&self) -> bool {
         self.0.is_on()
     }

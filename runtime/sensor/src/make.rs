@@ -71,7 +71,7 @@ impl Origin {
     }
 }
 
-/// Makes this process's part of a sensor; `None` if nobody asked for it or it cannot be made.
+/// Makes this process's part of a sensor; `None` if no monitor asked for it or it cannot be made.
 fn process(origin: &Origin) -> Option<&'static Process> {
     let directory = directory()?;
     let mut name = Text::new();

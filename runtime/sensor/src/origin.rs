@@ -11,7 +11,7 @@ use crate::process::Process;
 pub(crate) const UNOPENED: u32 = 0;
 /// Made, by this process or by the one that it was forked from.
 pub(crate) const ON: u32 = 1;
-/// Nobody asked for it, or it could not be made.
+/// No monitor asked for it, or it could not be made.
 pub(crate) const OFF: u32 = 2;
 /// Low bits of the state while a thread, whose id stands above, makes the sensor.
 pub(crate) const OPENING: u32 = 3;

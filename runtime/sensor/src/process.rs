@@ -67,7 +67,7 @@ impl Writer {
                 slot.word(offset_of!(RingCursors, limit)).store(u64::MAX, Relaxed);
             }
             if !is_shared {
-                // Whoever reserved up to here is gone.
+                // The threads that reserved up to here have ended.
                 let reserved = slot.word(offset_of!(RingCursors, reserved)).load(Relaxed);
                 slot.word(offset_of!(ListSlot, settled)).store(reserved, Release);
             }

@@ -150,7 +150,7 @@ pub(crate) fn map_file(file: &Fd, bytes: u64) -> Option<*mut u8> {
 /// Maps zeros that are zeros again in the child of a fork.
 pub(crate) fn map_wiped(bytes: usize) -> Option<*mut u8> {
     let start = map(bytes, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1)?;
-    // SAFETY: a mapping of ours that nobody uses yet.
+    // SAFETY: a mapping of ours that is not used yet.
     let advised = unsafe { libc::madvise(start.cast(), bytes, libc::MADV_WIPEONFORK) };
     if advised == 0 { Some(start) } else { None }
 }

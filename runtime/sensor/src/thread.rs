@@ -1,8 +1,8 @@
 //! A thread's way to its slots.
 //!
 //! What a thread knows about a slot, its [`Writer`], lies in memory that a fork wipes. So a child
-//! finds no slot and takes the slow path to a sensor of its own, and nobody has to ask for the
-//! process id at each event.
+//! finds no slot and takes the slow path to a sensor of its own, and the process id need not be
+//! compared at each event.
 
 use std::cell::Cell;
 use std::mem::offset_of;

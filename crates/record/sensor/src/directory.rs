@@ -23,7 +23,7 @@ pub struct Found {
     pub skipped: Vec<Skipped>,
 }
 
-/// A file that was left alone.
+/// A file that was skipped.
 #[derive(Debug)]
 pub struct Skipped {
     /// The file.

@@ -17,7 +17,7 @@ pub enum Error {
         /// Its reason.
         source: io::Error,
     },
-    /// The file or folder belongs to somebody else, or others may use it.
+    /// The file or folder belongs to another user, or others may use it.
     #[error("{path}: not trusted: {reason}")]
     NotTrusted {
         /// File or folder.

@@ -1,8 +1,8 @@
-//! The sign of life that producers look for who wait.
+//! The heartbeat that waiting producers check.
 //!
-//! It comes from a thread of its own. A consumer may be busy for long with what it has read, or wait
-//! for whoever takes that; producers wait with it then, as at a pipe. One that was killed gives no sign
-//! any more, nor does one that was stopped.
+//! It comes from a thread of its own. A consumer may be busy for long with what it has read, or be
+//! blocked by its own output; producers then wait with it, as at a pipe. A consumer that was killed
+//! or stopped has no heartbeat.
 
 use std::mem::{MaybeUninit, offset_of};
 use std::sync::Arc;

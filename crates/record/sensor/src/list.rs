@@ -51,7 +51,7 @@ pub struct Account {
     pub produced: u64,
     /// Events that were read.
     pub read: u64,
-    /// Events that nobody will read: they found no room, were overwritten, or their thread died
+    /// Events that will never be read: they found no room, were overwritten, or their thread died
     /// before it stored them.
     pub lost: u64,
     /// Events that wait to be read.
@@ -82,7 +82,7 @@ struct Found {
 /// A list with us as its one consumer.
 #[derive(Debug)]
 pub struct List {
-    /// Dropped first: whoever drains the list next has a sign of life of its own.
+    /// Dropped first: the next consumer of the list has a heartbeat of its own.
     _heart: Heart,
     sensor: Sensor,
     /// Cells that were copied, each behind its position.
@@ -136,10 +136,11 @@ impl List {
         self.drained(read)
     }
 
-    /// Begins a pass over all that is there, and makes no room: each event stays in the list until it is
-    /// [safe](List::safe). Is for who keeps events for a while, to sort them or to write them to somebody who
-    /// takes his time: if we are killed meanwhile, the next consumer sees those again that were not safe. What
-    /// an earlier pass found and was not safe is seen again, too.
+    /// Begins a pass over all that is there, and frees nothing: each event stays in the list until
+    /// it is [safe](List::safe). This is for a consumer that keeps events for a while, to sort them
+    /// or to write them to a slow reader: if it is killed meanwhile, the next consumer sees those
+    /// events again that were not safe. What an earlier pass found and was not safe is seen again,
+    /// too.
     pub fn look(&mut self, mut sink: impl FnMut(EventId, Event)) -> Result<(), Error> {
         self.found.clear();
         for slot in self.sensor.used_slots() {
@@ -164,7 +165,7 @@ impl List {
         self.sensor.expect_whole()
     }
 
-    /// Nobody needs to see an event of this pass again.
+    /// An event of this pass is not needed again.
     pub fn safe(&mut self, event: EventId) {
         let found = self.found.get_mut(event.ring as usize);
         if let Some((_, safe)) = found.and_then(|f| f.events.get_mut(event.index as usize)) {
@@ -324,8 +325,8 @@ impl<'a> Ring<'a> {
         let (mut at, mut settled, mut under_way) = (from, None, false);
         while at != stop {
             if !self.copy_cell(at, batch) {
-                // Who has not stored may still do so, unless he is dead. Once we know that he is,
-                // we look again: he may have stored in between.
+                // A writer that has not stored may still do so, unless it is dead. Once we know
+                // that it is, we look again: it may have stored in between.
                 let settled = *settled.get_or_insert_with(|| self.settled_below(end));
                 if !is_before(at, settled) {
                     under_way = true;
@@ -377,7 +378,7 @@ impl<'a> Ring<'a> {
         }
     }
 
-    /// Position below which nobody will store any more. `end` was read from `reserved` before.
+    /// Position below which no writer will store any more. `end` was read from `reserved` before.
     fn settled_below(&self, end: u64) -> u64 {
         let producer = self.sensor.description().producer;
         // The owner is read after `end`, so what lies below `end` was reserved by him or earlier.

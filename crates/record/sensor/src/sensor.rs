@@ -41,7 +41,7 @@ pub struct Sensor {
 }
 
 impl Sensor {
-    /// Opens the sensor in a file of ours that nobody else may write to.
+    /// Opens the sensor in a file of ours that no other user may write to.
     pub fn open(path: &Path) -> Result<Sensor, Error> {
         let file = fs::OpenOptions::new()
             .read(true)
@@ -147,7 +147,7 @@ impl Sensor {
         Ok(Histogram::new(sum, counts))
     }
 
-    /// Deletes the file. A producer that lives goes on and nobody will see what it commits.
+    /// Deletes the file. A producer that lives goes on, and what it commits is not seen.
     pub fn remove(&self) -> Result<(), Error> {
         fs::remove_file(&self.path).map_err(Error::io(&self.path))
     }
@@ -167,8 +167,8 @@ impl Sensor {
         self.map.u32(offset_of!(Head, owners) as u64 + 4 * slot as u64).load(Acquire)
     }
 
-    /// Slots that were ever written to: the shared one, and those with an owner. The others are
-    /// left alone because to read them would give them memory.
+    /// Slots that were ever written to: the shared one, and those with an owner. The others are not
+    /// read, because reading would allocate their pages.
     pub(crate) fn used_slots(&self) -> impl Iterator<Item = u32> {
         (0..self.shape().slots()).filter(|&slot| slot == 0 || self.owner(slot) != 0)
     }

@@ -130,8 +130,8 @@ fn a_handler_that_fills_the_ring_takes_nobodys_cell() {
     }
 }
 
-/// Who was interrupted while others filled an overwriting ring stores nothing over their records: killed
-/// between two of its steps, it leaves all of them whole.
+/// A writer that is interrupted while others fill an overwriting ring stores nothing over their
+/// records: killed between two of its steps, it leaves all of them whole.
 #[test]
 fn who_comes_a_lap_late_tears_nothing() {
     for slots in [1, 2] {

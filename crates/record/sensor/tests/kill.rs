@@ -28,7 +28,7 @@ fn killed_two_hundred_times() {
         let mut producer = bench.produce(language, plan);
         let mut list = bench.wait_for("test.events").into_list().unwrap();
         let mut check = Check::default();
-        // Half the time somebody reads while it runs.
+        // Half the time there is a reader while it runs.
         for _ in 0..random.below(20) {
             if turn % 4 < 2 {
                 check.drain(&mut list);

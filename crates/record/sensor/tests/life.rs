@@ -92,7 +92,7 @@ fn the_slots_of_ended_threads_are_used_again() {
     let bench = Bench::new();
     run(&bench, &["threads", "300"]);
     let sensor = bench.wait_for("test.life");
-    // Nobody had to go to the shared ring: its first word, `reserved`, is 0.
+    // No thread had to use the shared ring: its first word, `reserved`, is 0.
     assert_eq!(std::fs::read(sensor.path()).unwrap()[4096..4104], [0; 8]);
     let events = drain(sensor);
     assert_eq!(events.len(), 300);

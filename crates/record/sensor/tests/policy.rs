@@ -106,7 +106,7 @@ fn a_killed_collector_stops_nobody() {
     }
 }
 
-/// A consumer that is busy with what it has read, or waits for whoever takes that, is waited for.
+/// A consumer that is busy with what it has read, or blocked by its own output, is waited for.
 #[test]
 fn a_busy_consumer_loses_nothing() {
     for language in [Language::C, Language::Rust] {
@@ -114,7 +114,7 @@ fn a_busy_consumer_loses_nothing() {
         let plan = Plan { policy: Policy::Wait, slots: 2, ring_log2: 12, threads: 1, events: 0 };
         let mut producer = bench.produce(language, plan);
         let mut list = bench.wait_for("test.events").into_list().unwrap();
-        // What was lost before there was a consumer is told here.
+        // Records that were lost before there was a consumer are reported here.
         list.drain(|_| ()).unwrap();
         std::thread::sleep(Duration::from_millis(100));
         let before = list.sensor().account().unwrap();

@@ -3,7 +3,8 @@
  * usage: inject POINT ACTION POLICY SLOTS NTH
  *
  * Commits 200 events of number 1 to a ring of 128; at FETTLE_INJECT point POINT of the NTH (from 0)
- * does ACTION: `k` kill -9, `p` stop (until somebody continues us), `s` a signal whose handler
+ * does ACTION: `k` kill -9, `p` stop (until another process continues us), `s` a signal whose
+ * handler
  * commits two events of number 2, `f` one that commits 300, `l` the same and kill -9 at the next
  * point, `j` one that leaves by siglongjmp (and the program stops after its first commit).
  * With `t`, a thread ends in the middle of its NTH commit; then the main thread commits 20 and
