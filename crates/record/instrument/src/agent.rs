@@ -19,9 +19,9 @@ pub enum Entry {
     Start = 0,
     /// A library's.
     Init = 1,
-    /// At the gate of a function.
+    /// At the entry guard of a function.
     Check = 2,
-    /// At the gate of a library's function.
+    /// At the entry guard of a library's function.
     CheckLibrary = 3,
     /// Before a call that forks.
     Before = 4,
@@ -35,7 +35,7 @@ pub fn offset(entry: Entry) -> u32 {
     u32::from_le_bytes(CODE[at..at + 4].try_into().expect("four bytes"))
 }
 
-/// What the agent is told; the fields in order, eight bytes each.
+/// The agent's parameters; the fields in order, eight bytes each.
 #[derive(Clone, Debug)]
 pub struct Parameters {
     /// Link address of what ran first.

@@ -57,7 +57,7 @@ pub enum CollectError {
     Trace(#[from] fettle_trace::Error),
 }
 
-/// Whether `path` holds what programs recorded and nobody made a trace of yet.
+/// Whether `path` holds what programs recorded, and no trace has been made of it yet.
 pub fn is_uncollected(path: &Path) -> bool {
     path.join("slots").is_dir() && !path.join("manifest.json").exists()
 }
@@ -402,7 +402,7 @@ fn read_frames(slot: &Slot, used: u64) -> io::Result<Vec<(u32, u64)>> {
         let function = field(offset_of!(ShadowFrame, function)) as u32;
         (function, field(offset_of!(ShadowFrame, start)))
     };
-    // The lowest belongs to nobody.
+    // The lowest frame is of no function.
     Ok(shadow.chunks_exact(frame as usize).skip(1).map(read).collect())
 }
 
@@ -452,7 +452,7 @@ fn read_slot(slot: &Slot, numbers: &Numbers, origin: u64) -> io::Result<SlotCont
     out.take_records(&rest, numbers, origin);
 
     let frames = read_frames(slot, word(offset_of!(ThreadBlock, shadow_used)))?;
-    // Samples tell of calls that have not ended by themselves.
+    // Samples include calls that have not ended.
     let frames = if out.samples.is_some() { &[][..] } else { &frames };
     let copied = still_copied(slot.forked, frames);
     for (function, start) in frames.iter().filter(|(_, start)| *start != 0) {

@@ -5,8 +5,8 @@
 //!
 //! ```text
 //! data       the agent's; it makes them writable when it records
-//! text       the agent, the probes' agent, the functions, a gate for each, a stop for each call
-//!            that forks
+//! text       the agent, the probes' agent, the functions, an entry guard for each, a stop for each
+//!           call that forks
 //! constants  jump tables, exception tables, .eh_frame, .eh_frame_hdr, what to write where, the
 //!            map of functions, what made room
 //! ```
@@ -14,13 +14,13 @@
 //! Program headers stay where they were, if [`Room`] can be made for one more, and sections cover
 //! every byte of the segment: so tools that lay out the file anew take it along.
 //!
-//! A *gate* stands between a springboard and the function's rewritten text: every thread's first
-//! probed function is reached through one, so a thread without a block of its own is found
-//! there, and probes themselves need not look. A child of a fork goes on in the middle of new
-//! code; so calls that fork lead over a *stop*, which asks before and after.
+//! An *entry guard* is between an entry patch and the function's rewritten text: every thread's
+//! first probed function is reached through one, so a thread without a block of its own is found
+//! there, and probes themselves need not check. A forked child goes on in the middle of rewritten
+//! text; so calls that fork go through a *stop*, which calls the agent before and after.
 //!
-//! The original text stays as it is in the file: the springboards are written at the start of a run
-//! that is recorded, and a run that is not has nothing to pay for.
+//! The original text is not changed in the file: the entry patches are written at the start of a
+//! run that is recorded, so that a run that is not recorded costs nothing.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -90,7 +90,7 @@ pub enum InstrumentError {
     /// More functions than can be told apart.
     #[error("{0} has too many functions")]
     TooMany(PathBuf),
-    /// New code cannot be given an address.
+    /// Rewritten text cannot be given an address.
     #[error("{path}: {error}")]
     Link {
         /// The file.
@@ -254,7 +254,7 @@ pub(crate) fn write(output: &Path, input: &Path, bytes: &[u8]) -> std::io::Resul
     }
     let mut file = tempfile::NamedTempFile::new_in(folder)?;
     file.write_all(bytes)?;
-    // Without the right to run as somebody else: that would give more than the input did.
+    // Without set-user-ID and set-group-ID: rewritten, they would grant more than the input did.
     let mut mode = std::fs::metadata(input)?.permissions();
     use std::os::unix::fs::PermissionsExt;
     mode.set_mode(mode.mode() & 0o777);
@@ -322,7 +322,7 @@ impl Maker<'_> {
         let text_at = agent_at + CODE_LEN;
         let offset_of = |at: u64| at - data_at + data_offset;
 
-        // New code: gates and stops, then addresses.
+        // Rewritten text: entry guards and stops, then addresses.
         let check = if library { Entry::CheckLibrary } else { Entry::Check };
         add_gates(&mut plan, check);
         add_stops(&mut plan, &fork_targets(self.image), LinkAddr(text_at));
@@ -578,7 +578,7 @@ fn add_unwind(plan: &mut Plan, start: u32, program: Vec<u8>) {
     ));
 }
 
-/// Leads every springboard to a function's entry over a gate.
+/// Leads every entry patch to its function through an entry guard.
 fn add_gates(plan: &mut Plan, check: Entry) {
     plan.text.resize(plan.text.len().next_multiple_of(16), 0xcc);
     let start = plan.text.len() as u32;

@@ -43,7 +43,7 @@ pub struct Order {
     pub placement: Placement,
     /// Where the functions start.
     pub entries: HashSet<LinkAddr>,
-    /// Calls through pointers that are compared with a function first, which is then called at once.
+    /// Indirect calls that are compared with a function first, which is then called directly.
     pub promoted: HashMap<LinkAddr, LinkAddr>,
 }
 

@@ -15,8 +15,7 @@ pub struct Code {
     pub(crate) function: u32,
 }
 
-/// The rewritten text that `map` tells of, in order of address; `first` is its first number in the
-/// trace.
+/// The rewritten text in `map`, in order of address; `first` is its first number in the trace.
 pub fn code(map: &FileMap, first: u32) -> Vec<Code> {
     let numbered = map.code.iter().zip(first..);
     let mut code: Vec<Code> =

@@ -22,7 +22,7 @@ pub struct NewFunction<'a> {
     pub new: (u64, u64),
 }
 
-/// Visible to nobody who links.
+/// Not visible to other modules.
 const HIDDEN: u8 = 2;
 /// `STB_GLOBAL`, `STT_FUNC`: global ones come last, so that no other symbol's number changes.
 const FUNCTION: u8 = 0x12;

@@ -34,8 +34,9 @@ fn run(folder: &Path, args: &[&str]) -> Output {
     command.args(&args[1..]).current_dir(folder).env("LC_ALL", "C").output().unwrap()
 }
 
-/// Copies a program so that nobody has it open for writing: another test that forks at the same time
-/// would inherit that, and what is being written cannot be executed. So another process writes it.
+/// Copies a program without having the copy open for writing in this process: another test that
+/// forks at the same time would inherit the descriptor, and a file that is open for writing cannot
+/// be executed. So another process writes it.
 fn copy(from: &Path, to: &Path) {
     assert!(Command::new("cp").arg(from).arg(to).status().unwrap().success());
 }

@@ -1,4 +1,4 @@
-//! New code in an object file.
+//! Rewritten text in an object file.
 //!
 //! Rewritten text goes to the end of the section that the original text is in, so that it is kept, left out
 //! and moved with it, and neither needs the linker to find the other. Copied instructions take
@@ -167,7 +167,7 @@ struct Carrier<'a> {
     branches: HashMap<(u32, LinkAddr), Reloc>,
     /// Code around calls that fork: by section and symbol.
     stops: BTreeMap<(usize, SymbolId), u64>,
-    /// Gates in each section: from, to.
+    /// Entry guards in each section: from, to.
     gates: BTreeMap<usize, (u64, u64)>,
     /// Sections of addresses, by the section of code that uses them.
     addresses: HashMap<usize, usize>,
@@ -411,8 +411,8 @@ impl Carrier<'_> {
         start
     }
 
-    /// Springboards are written when a run begins that is recorded; those at entries lead over a
-    /// gate.
+    /// Entry patches are written when a recorded run begins; those at function entries lead to an
+    /// entry guard.
     fn put_boards(&mut self) -> Result<(), &'static str> {
         for board in std::mem::take(&mut self.plan.springboards) {
             let ((section, mut to), function) = self.new_place(board.to);

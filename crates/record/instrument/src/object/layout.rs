@@ -353,8 +353,8 @@ impl<'a> Maker<'a> {
         file
     }
 
-    /// The symbols with their addresses. Those defined elsewhere are data, as far as anybody who
-    /// looks for functions is concerned.
+    /// The symbols with their addresses. Those defined elsewhere are data, so that they are not
+    /// taken for functions.
     fn symbols(&self) -> Vec<u8> {
         let mut table = Vec::with_capacity(self.object.symbols.len() * ENTRY);
         for (i, s) in self.object.symbols.iter().enumerate() {

@@ -28,7 +28,7 @@ pub enum Fix {
     IdHigh = 2,
     IdLow = 3,
     Number = 4,
-    /// A call that may be led behind a gate.
+    /// A call that may be redirected behind an entry guard.
     Call = 5,
 }
 
@@ -43,7 +43,7 @@ pub struct Record<A> {
     /// Size of the rewritten text.
     pub code_size: u32,
     pub line: u32,
-    /// Springboards: where, and the distance from the rewritten text to where it leads.
+    /// Entry patches: their site, and the distance from the rewritten text to their target.
     pub boards: Vec<(A, u32)>,
     /// Offset in the rewritten text, what, field.
     pub fixups: Vec<(u32, Fix, u32)>,

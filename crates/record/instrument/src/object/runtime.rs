@@ -19,7 +19,7 @@ const STB_WEAK: u8 = 2;
 pub struct Runtime {
     /// The code of `runtime/agent`; its entries are at offsets in it.
     pub probes: SymbolId,
-    /// What a gate calls.
+    /// What an entry guard calls.
     pub check: SymbolId,
     /// Around calls that fork.
     pub before: SymbolId,
