@@ -22,7 +22,7 @@ pub enum Error {
         /// The system's reason.
         reason: io::Error,
     },
-    /// A file that should hold a key, or tell of a recording, does not.
+    /// A file that should hold a key, or describe a recording, does not.
     #[error("{}: {problem}", path.display())]
     Unusable {
         /// The file.
@@ -30,7 +30,7 @@ pub enum Error {
         /// What is wrong and what to do.
         problem: String,
     },
-    /// Nobody answers at the address.
+    /// No collector listens at the address.
     #[error("no collector at {address}: {reason}")]
     Unreachable {
         /// The address.

@@ -1,11 +1,11 @@
-//! What happens to a collector, for whoever runs it.
+//! Events of a collector, for the program that runs it.
 
 use std::fmt;
 use std::path::PathBuf;
 
 use crate::frame::Counts;
 
-/// Something that whoever runs the collector is told.
+/// An event that the program running the collector gets.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]

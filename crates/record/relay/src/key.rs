@@ -1,10 +1,10 @@
-//! Keys: who a collector is, and who may record to it.
+//! Keys: which collector this is, and which recorders may record to it.
 //!
-//! A collector has a key pair; its public key is what TLS shows, as it is (RFC 7250), with no
-//! certificate around it that could expire or name the wrong host. The recorder knows the key's
-//! fingerprint and nothing else, so there is nobody in between to trust. For the other direction
-//! there is a secret, which the recorder says when the connection is already encrypted and the
-//! collector known. Fingerprint and secret are one line of text, the *recorder's key*.
+//! A collector has a key pair; TLS shows its raw public key (RFC 7250), with no certificate around
+//! it that could expire or name the wrong host. The recorder knows the key's fingerprint and
+//! nothing else, so no third party has to be trusted. For the other direction there is a secret,
+//! which the recorder sends once the connection is encrypted and the collector known. Fingerprint
+//! and secret are one line of text, the *recorder's key*.
 
 use std::fmt;
 use std::fs::{self, OpenOptions};
@@ -84,7 +84,7 @@ pub(crate) fn same(a: &[u8], b: &[u8]) -> bool {
 }
 
 impl RecorderKey {
-    /// Reads a key file, which nobody else may read.
+    /// Reads a key file, which other users must not be able to read.
     ///
     /// # Errors
     ///

@@ -1,17 +1,17 @@
 //! A recording's pieces on their way from the machine that records to the one that collects.
 //!
 //! The recorder appends what it would have written into a trace folder to a [`Log`], which has a
-//! limit; a thread of its own, the [`Sender`], reads behind and sends, so that whoever records
-//! waits for its own disk and for nothing else. The collector ([`Collector`]) appends what arrives
-//! to the same files that a recording on its own machine would have, and says up to which offset
-//! it has everything for certain. After a cut both go on at exactly that byte.
+//! limit. A thread of its own, the [`Sender`], reads behind and sends, so that recording waits for
+//! the local disk and for nothing else. The collector ([`Collector`]) appends what arrives to the
+//! same files that a recording on its own machine would have, and acknowledges the offset up to
+//! which everything is on disk. After a lost connection both resume at exactly that byte.
 //!
 //! Connections are TLS 1.3 with a pinned key on one side and a secret on the other; there is no
 //! other way in. What arrives is bounded before it is believed: the wire carries no paths, only
 //! what a stream's records are and the number of a thread.
 //!
-//! The crate knows frames and files, and nothing of what is in them: what a trace is, whoever uses
-//! it tells by [`Arrivals`].
+//! The crate knows frames and files, not their content: the caller says by [`Arrivals`] what a
+//! trace is.
 #![forbid(unsafe_code)]
 
 mod error;

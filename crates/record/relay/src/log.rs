@@ -1,9 +1,9 @@
 //! What the recorder still has to send, on its disk.
 //!
-//! Whoever records appends frames and never waits for anything but the disk; the sender reads
-//! behind. The log is cut into *segments*, files of whole frames named by the offset of their first
-//! one, so that giving back what has arrived is deleting files. It may grow to a limit. Beyond it
-//! the oldest segment goes, whole, with what was in it counted: a *gap*, which the sender tells the
+//! The recorder appends frames and never waits for anything but the disk; the sender reads behind.
+//! The log is cut into *segments*, files of whole frames named by the offset of their first one, so
+//! that space is freed by deleting files. The log may grow to a limit. Beyond it the oldest segment
+//! is dropped whole, and its records are counted: a *gap*, which the sender reports to the
 //! collector in its place.
 //!
 //! One rule keeps the counts right: a segment that may be on its way is never dropped. Whether the
@@ -29,7 +29,7 @@ const SEGMENTS: u64 = 16;
 const SEGMENT_MAX: u64 = 4 << 20;
 const SEGMENT_MIN: u64 = 64 << 10;
 
-/// Who is sending: the same whenever it connects again.
+/// The sender's identity: the same whenever it connects again.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Identity {
     /// Version of this folder.

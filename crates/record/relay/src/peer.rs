@@ -84,7 +84,7 @@ impl std::fmt::Debug for Hub {
 }
 
 fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // A session is put right by rolling it back, whoever left it.
+    // A poisoned session is repaired by rolling it back.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -128,7 +128,7 @@ impl Hub {
         (self.tell)(happening);
     }
 
-    /// Lets go of traces whose recorders have been away for long: readers may have them.
+    /// Closes traces whose recorders have been away for long, so that readers may have them.
     pub(crate) fn tick(&self) {
         let slots: Vec<Arc<Slot>> = held(&self.slots).values().cloned().collect();
         for slot in slots {
@@ -171,7 +171,7 @@ impl Slot {
     }
 }
 
-/// Serves one peer until it has said everything or must be cut off, which it is told.
+/// Serves one peer until it has sent everything or must be disconnected, which is reported to it.
 ///
 /// # Errors
 ///
@@ -227,7 +227,7 @@ struct Hello {
     name: String,
 }
 
-/// Reads the first frame: nothing is done for anybody before its secret is found right.
+/// Reads the first frame: nothing is done for a peer before its secret is verified.
 fn hello(head: Head, payload: &[u8], hub: &Hub) -> Result<Hello> {
     if head.kind != Kind::Hello {
         return Err(FrameError::Unexpected { found: head.kind, expected: "Hello" }.into());

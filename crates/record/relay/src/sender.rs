@@ -1,7 +1,8 @@
 //! The recorder's thread that sends.
 //!
-//! It sends a batch, asks for what is certain, and waits for the answer; nobody waits for it. When
-//! the connection breaks it connects again, asks how far the collector has come, and goes on there.
+//! It sends a batch, asks for the acknowledged offset, and waits for the answer; no other thread
+//! waits for it. When the connection breaks it connects again, asks for that offset, and resumes
+//! there.
 
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -43,7 +44,7 @@ pub struct To {
     pub key: RecorderKey,
 }
 
-/// What whoever records is told.
+/// Events that the recorder gets.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum News {
@@ -80,11 +81,11 @@ pub struct Delivery {
 
 #[derive(Debug, Default)]
 struct Shared {
-    /// Nobody wants the rest to be sent.
+    /// The rest is not to be sent.
     abandoned: AtomicBool,
     /// When something was last acknowledged.
     heard: Mutex<Option<Instant>>,
-    /// Why there is no connection at the moment.
+    /// Why there is no connection now.
     trouble: Mutex<Option<String>>,
 }
 

@@ -1,4 +1,4 @@
-//! The collector's door: a socket, and a thread for each connection that may come in.
+//! The collector's listener: a socket, and a thread for each connection that is accepted.
 
 use std::collections::HashMap;
 use std::io;
@@ -113,7 +113,7 @@ fn answer(socket: TcpStream, peer: &str, hub: &Hub, config: Arc<ServerConfig>) -
     Ok(())
 }
 
-/// Who is inside.
+/// Open connections by address.
 #[derive(Debug, Default)]
 struct DlopenHook {
     inside: Mutex<HashMap<IpAddr, usize>>,

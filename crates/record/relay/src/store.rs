@@ -1,9 +1,9 @@
 //! What has arrived, at the collector: one folder for each recording.
 //!
 //! Records are appended to the files of their streams as they come; `relay.json` says how long each
-//! file was at the last moment that counts. It is replaced in one step, after the files are on
-//! disk, and only then is the offset acknowledged. Whatever a crash leaves beyond it is cut off
-//! when the recording goes on, and sent again: nothing is there twice, and nothing is missing.
+//! file was at the last checkpoint. It is replaced in one step, after the files are on disk, and
+//! only then is the offset acknowledged. What a crash leaves beyond it is cut off when the
+//! recording resumes, and sent again: nothing is there twice, and nothing is missing.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::{self, File, OpenOptions};
@@ -21,10 +21,10 @@ const OPEN_MAX: usize = 64;
 const FILES_MAX: usize = 1 << 18;
 /// A larger blob is given up.
 const BLOB_MAX: u64 = 1 << 30;
-/// Where it is told what has arrived.
+/// The file that says what has arrived.
 const STATE: &str = "relay.json";
 
-/// What a recording's pieces are to whoever makes a trace of them.
+/// What the maker of a trace does with a recording's pieces.
 pub trait Arrivals: Send + Sync {
     /// A recording begins, in a folder that is there and empty.
     ///
@@ -44,7 +44,7 @@ pub trait Arrivals: Send + Sync {
     fn file_of(&self, stream: Stream) -> String;
 }
 
-/// A trace that is arriving. While this exists, nobody takes it for one whose recording has ended.
+/// A trace that is arriving. While this exists, it is not taken for one whose recording has ended.
 pub trait Arriving: Send {
     /// What names things is known by now.
     ///

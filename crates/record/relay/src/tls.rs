@@ -181,7 +181,7 @@ pub(crate) fn connect(
 ) -> io::Result<StreamOwned<ClientConnection, Timed>> {
     socket.set_nodelay(true)?;
     let mut socket = Timed { socket, until: Instant::now() + time };
-    // Keys have no names; this one is told to nobody who looks at it.
+    // Keys have no names; the verifier does not look at this one.
     let name = ServerName::try_from("collector").map_err(io::Error::other)?;
     let mut connection = ClientConnection::new(config, name).map_err(io::Error::other)?;
     while connection.is_handshaking() {

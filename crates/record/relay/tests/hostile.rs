@@ -1,4 +1,4 @@
-//! Peers that are not what they should be harm nobody else.
+//! Malformed and hostile peers do not harm other connections.
 
 mod support;
 

@@ -163,7 +163,7 @@ fn what_could_not_be_sent_is_sent_later() {
     assert!(sender.finish(PATIENCE, &stop, || {}).is_err());
     let folder = log.folder().to_owned();
     assert!(Log::open(&folder).is_err(), "somebody may still be sending it");
-    // The sender's thread sees that it was stopped, and lets go.
+    // The sender's thread sees that it was stopped, and closes.
     drop(log);
     proxy.open();
     let rest = (0..1000).find_map(|_| {

@@ -15,7 +15,7 @@ use fettle_relay::{
     RecorderKey, Sender, Stream, To,
 };
 
-/// Makes "traces" that say what they were told.
+/// Makes "traces" that consist of what arrived.
 pub struct Plain;
 
 struct PlainArriving(PathBuf);
@@ -142,7 +142,7 @@ pub fn places(path: &Path) -> Vec<u64> {
     words.iter().map(|word| u64::from_le_bytes(word[..8].try_into().unwrap())).collect()
 }
 
-/// Passes bytes on to an address until it is told to cut.
+/// Forwards bytes to an address until it is asked to cut.
 pub struct Proxy {
     pub address: SocketAddr,
     to: Arc<Mutex<SocketAddr>>,
