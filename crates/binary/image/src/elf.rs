@@ -597,7 +597,7 @@ fn read_sections(
 }
 
 /// Gives the sections of an object file addresses, one after another. Section zero's place stays
-/// free, so that address zero is nobody's.
+/// free, so that no symbol is at address zero.
 fn lay_out(sections: &mut [Section]) {
     let mut next: u64 = 0x1000;
     for section in sections.iter_mut().filter(|section| section.is_alloc()) {

@@ -38,7 +38,7 @@ impl Image {
         let mut warnings = Warnings::default();
         // Headers, and the map from addresses to bytes; beyond this point nothing fails.
         let elf = Arc::new(Elf::parse(bytes.into(), &mut warnings)?);
-        // What the dynamic linker is told.
+        // The dynamic section.
         let dynamic = Dynamic::parse(&elf, &mut warnings);
         // Names.
         let mut symbols = symbols::read(&elf, dynamic.as_ref(), &mut warnings);
@@ -269,7 +269,7 @@ impl Image {
         debug::gnu_debugdata(&self.elf)?.ok()
     }
 
-    /// Whether DWARF debug information is at hand.
+    /// Whether DWARF debug information is available.
     pub fn has_debug_info(&self) -> bool {
         self.dwarf.has_debug_info()
     }

@@ -181,7 +181,7 @@ impl<'a> Walk<'_, 'a> {
     fn signature(&mut self, at: usize) -> Option<Signature> {
         let chain = self.chain(at);
         for &at in &chain {
-            // A function that nobody outside of its unit calls may use any convention.
+            // A function that is only called within its unit may use any convention.
             let convention = self.die(at)?.1.attr_value(dw::DW_AT_calling_convention);
             if convention == Some(AttributeValue::CallingConvention(dw::DW_CC_nocall)) {
                 return None;
