@@ -1,13 +1,14 @@
-//! Numbers of executions that agree with each other and are as near as can be to what was seen.
+//! Min-cost-flow profile inference: execution counts that agree with each other and are nearest to
+//! samples.
 //!
-//! Looks at where threads are say of some blocks that they ran, roughly how often, and nothing of
-//! edges. As much control enters a block as leaves it; the flow that obeys this and departs from
-//! what was seen at the least cost is a circulation of minimal cost (R. Levin, I. Newman, G. Haber,
-//! Complementing Missing and Inaccurate Profiling Using a Minimum Cost Circulation Algorithm, 2008).
-//! It is found by successive shortest paths.
+//! Samples of threads' program counters say of some blocks that they ran, roughly how often, and
+//! nothing of edges. A block is entered as often as it is left. The flow that obeys this and
+//! departs from the samples at the least cost is a minimum-cost one (R. Levin, I. Newman and
+//! G. Haber, HiPEAC 2008). It is found by successive shortest paths.
 //!
-//! A block costs as much for an execution more as it has instructions: so many looks would have met
-//! it. An execution less costs twice that: what was seen did run, what was not may have.
+//! An additional execution of a block costs as much as the block has instructions: so many samples
+//! would have hit it. One execution less costs twice that: what was sampled did run, what was not
+//! may have.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -36,8 +37,8 @@ pub struct Circulation {
 const MUCH: u64 = u64::MAX / 4;
 
 impl Circulation {
-    /// The circulation nearest to what was seen of `blocks`, with what each execution of an edge
-    /// costs: among ways that fit as well, that of the least cost is taken.
+    /// The flow nearest to the samples of `blocks`, with the cost of each execution of an edge: of
+    /// flows that fit equally well, the cheapest is taken.
     pub fn nearest(edges: &[(Edge, u64)], blocks: &[Sight]) -> Circulation {
         let mut network = Network::new(2 * blocks.len() + 1);
         let outside = 2 * blocks.len();

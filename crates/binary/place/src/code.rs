@@ -23,7 +23,7 @@ pub struct Procedure {
     pub head: usize,
     /// How often callers came in.
     pub calls: u64,
-    /// Its calls and tail calls through pointers.
+    /// Its indirect calls and tail calls.
     pub pointers: Vec<Pointer>,
     /// Ways between its blocks, each once.
     pub jumps: Vec<Jump>,
@@ -59,7 +59,7 @@ pub struct Call {
     pub callee: Callee,
 }
 
-/// A call or tail call through a pointer, and where it was seen to lead.
+/// An indirect call or tail call, and its observed targets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pointer {
     /// Address of the instruction.
@@ -105,7 +105,7 @@ pub enum End {
         falls: usize,
         /// Size of the instruction.
         size: u32,
-        /// It can be turned round.
+        /// It can be inverted.
         turns: bool,
     },
     /// A jump through a table, to any of its successors.

@@ -85,7 +85,7 @@ pub fn known_calls(code: &Code) -> Vec<u64> {
     known
 }
 
-/// Whether some calls through pointers of `group` lead nobody knows where.
+/// Whether some indirect calls of `group` have unknown targets.
 fn calls_through_pointers(code: &Code, group: &[usize]) -> bool {
     group.iter().map(|p| &code.procedures[*p]).any(|procedure| {
         let unknown =

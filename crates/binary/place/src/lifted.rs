@@ -17,7 +17,7 @@ pub struct Counts {
     pub blocks: FxHashMap<LinkAddr, u64>,
     /// Passages from block to block.
     pub edges: FxHashMap<(LinkAddr, LinkAddr), u64>,
-    /// Where calls through pointers led: the instruction, the target, how often at least.
+    /// Targets of indirect calls: the instruction, the target, how often at least.
     pub targets: FxHashMap<(LinkAddr, Target), u64>,
     /// These are estimates, by looks at where threads were: none of it is exact.
     pub estimated: bool,
@@ -33,7 +33,7 @@ impl Counts {
     }
 }
 
-/// Where a call through a pointer led.
+/// A target of an indirect call.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Target {
     /// To this address of the same module.
@@ -147,7 +147,7 @@ fn procedure(
     }
 }
 
-/// What was seen of calls through pointers, by instruction.
+/// Observed targets of indirect calls, by instruction.
 type Seen<'a> = FxHashMap<LinkAddr, Vec<(&'a Target, u64)>>;
 
 fn seen(counts: &Counts) -> Seen<'_> {
@@ -158,7 +158,7 @@ fn seen(counts: &Counts) -> Seen<'_> {
     seen
 }
 
-/// The calls through pointers of a function.
+/// The indirect calls of a function.
 fn pointers(
     function: &Function,
     blocks: &[Block],

@@ -120,7 +120,7 @@ pub struct Chosen {
     pub all: Vec<(Choice, Modelled)>,
 }
 
-/// Where new code is modelled to lie: far from everything, at the start of a page.
+/// Where the model places rewritten text: far from everything, at the start of a page.
 const NEW_CODE: u64 = 1 << 32;
 
 /// Lays `code` out in every way and takes the one that the model likes best, or one behind it.

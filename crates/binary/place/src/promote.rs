@@ -1,8 +1,9 @@
-//! Which calls through pointers are worth a comparison with their most frequent target.
+//! Indirect-call promotion: which indirect calls are worth a comparison with their most frequent
+//! target.
 //!
-//! A function pointer holds the address of the original, where a jump leads to new code: a line of
-//! the cache and a jump more for every call. A call that compares first goes straight to the new
-//! code of the function that it mostly leads to.
+//! A function pointer holds the address of the original, where an entry patch leads to rewritten
+//! text: a cache line and a jump more for every call. A call that compares first goes straight to
+//! the rewritten text of its most frequent target.
 
 use std::collections::HashMap;
 
@@ -13,17 +14,17 @@ use crate::group::Hot;
 
 /// The share of a call's runs that one target must have.
 pub const SHARE: f64 = 0.6;
-/// Calls that make up less than this share of all calls through pointers stay as they are.
+/// Calls that make up less than this share of all indirect calls are left unmodified.
 const LEAST: f64 = 1e-4;
 
-/// What is known of calls through pointers in some code, and what was made of it.
+/// What is known of indirect calls in some code, and which were promoted.
 #[derive(Clone, Debug, Default)]
 pub struct Promoted {
     /// Calls to be compared, by address, and the function that each is compared with.
     pub targets: HashMap<LinkAddr, LinkAddr>,
     /// How often each of these is to find that function.
     found: HashMap<LinkAddr, u64>,
-    /// How often calls through pointers were made.
+    /// How many indirect calls were made.
     pub calls: u64,
     /// How often of these it was seen where they lead.
     pub known: u64,
@@ -36,7 +37,7 @@ impl Promoted {
         self.found.retain(|call, _| holds(*call));
     }
 
-    /// How often calls through pointers led where a comparison is to find them.
+    /// How many indirect calls had the target that a comparison tests.
     pub fn found(&self) -> u64 {
         self.found.values().fold(0, |sum, count| sum.saturating_add(*count))
     }

@@ -71,7 +71,7 @@ fn procedure(random: &mut Random, index: usize, all: usize) -> Procedure {
                 End::Branches { to, .. } => to,
                 _ => break,
             };
-            // Whoever goes round for ever leaves by an exception.
+            // An endless loop is left by an exception.
             if step > 60 {
                 break;
             }

@@ -82,9 +82,9 @@ struct Walker<'a> {
     pointed_to: Urn<usize>,
     /// For each procedure, where its callers go on.
     callers: Vec<Urn<Place>>,
-    /// Where calls through pointers lead, by procedure, block, and calls of the block before.
+    /// Targets of indirect calls, by procedure, block, and calls of the block before.
     seen: FxHashMap<Place, Urn<Callee>>,
-    /// Where calls through pointers go on that were not seen.
+    /// Where indirect calls without observed targets go on.
     pointing: Urn<Place>,
     ways: Vec<Vec<Urn<u32>>>,
     leaves: Vec<Vec<u64>>,
