@@ -1,7 +1,7 @@
 //! Which arguments of a function are recorded, as one number that stands in its probes.
 //!
-//! The agent needs to know where a value is and whether it is text; what the value means is the
-//! business of whoever reads the trace. So two bits a value are enough. Places are those of the
+//! The agent needs to know where a value is and whether it is text; what the value means, only the
+//! reader of the trace needs to know. So two bits a value are enough. Places are those of the
 //! System V ABI (AMD64 supplement, section 3.2.3).
 
 use fettle_abi::record::ARGUMENTS_MAX;

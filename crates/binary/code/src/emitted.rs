@@ -1,4 +1,4 @@
-//! A function's new code, and what its maker knew.
+//! A function's rewritten text, and what the emitter knew of it.
 
 use fettle_image::{Image, LinkAddr};
 use fettle_lift::Placement;
@@ -9,7 +9,7 @@ use crate::fixup::Fixup;
 use crate::pointers::Pointers;
 use crate::probing::Probing;
 
-/// A function's new code, still without an address.
+/// A function's rewritten text, still without an address.
 #[derive(Clone, Debug, Default)]
 pub struct Emitted {
     /// Machine code.
@@ -35,8 +35,8 @@ pub struct Emitted {
     pub parts: Vec<Part>,
     /// Counters that the function uses: where each stands.
     pub counters: Vec<Place>,
-    /// Calls through pointers, in order, whose targets are counted (their tables lie behind the
-    /// counters), or that are compared with a target.
+    /// Indirect calls, in order, whose targets are counted (their tables lie behind the counters),
+    /// or that are compared with a target.
     pub pointers: Vec<LinkAddr>,
 }
 
@@ -45,7 +45,7 @@ pub struct Emitted {
 /// in them it is that of the original byte by byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UnwindPoint {
-    /// Offset in the function's new code.
+    /// Offset in the function's rewritten text.
     pub offset: u32,
     /// Address of the original instruction.
     pub original: LinkAddr,
@@ -58,16 +58,17 @@ pub struct UnwindPoint {
 /// A stretch of probe code, for the checker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Inserted {
-    /// First byte, as an offset in the function's new code.
+    /// First byte, as an offset in the function's rewritten text.
     pub start: u32,
     /// End.
     pub end: u32,
 }
 
-/// A stretch of new code whose unwind information comes from one range of the original.
+/// A stretch of rewritten text whose unwind information comes from one range of the original.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Part {
-    /// First byte, as an offset in the function's new code. It ends where the next one starts.
+    /// First byte, as an offset in the function's rewritten text. It ends where the next one
+    /// starts.
     pub start: u32,
     /// Index of the range in the function.
     pub range: u32,
@@ -87,7 +88,7 @@ pub struct Context<'a> {
     pub low_addresses: bool,
     /// The order of blocks; functions that are not in it keep theirs.
     pub placement: Option<&'a Placement>,
-    /// What becomes of calls through pointers.
+    /// How indirect calls are rewritten.
     pub pointers: Pointers<'a>,
     /// There are calls that keep more registers than the ABI says ([`pointer::has_descriptors`]).
     pub descriptors: bool,

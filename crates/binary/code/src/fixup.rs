@@ -1,8 +1,8 @@
-//! Fields of new code that wait for an address.
+//! Fields of rewritten text that wait for an address.
 
 use fettle_image::LinkAddr;
 
-/// What a place in a function's new code waits for; all are 32 bits wide.
+/// What a place in a function's rewritten text waits for; all are 32 bits wide.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fixup {
     /// Distance to an address of the original image, from `after` bytes past the field.
@@ -19,7 +19,7 @@ pub enum Fixup {
     Table(u32),
     /// Address of the copy of a jump table.
     TableAddress(u32),
-    /// Distance to this offset of the function's own new code, in another chunk.
+    /// Distance to this offset of the function's own rewritten text, in another chunk.
     Across(u32),
     /// Something of a probe's.
     Probe(ProbeFixup),
@@ -66,7 +66,7 @@ pub enum AgentEntry {
     Enter = 5,
     /// Such a call ends.
     Leave = 6,
-    /// A function of the user's own probe is to run.
+    /// A function of the user probe is to run.
     Own = 9,
     /// The same, and it uses vector registers.
     OwnVectors = 10,

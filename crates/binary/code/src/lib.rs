@@ -1,7 +1,8 @@
-//! New code as data: what the emitter makes and the checker reads.
+//! Rewritten text as data: what the emitter makes and the checker reads.
 //!
-//! `fettle-rewrite` makes values of these types; `fettle-check` proves them, and cannot see who made
-//! them: neither crate of the two is a dependency of this one, nor the emitter of the checker.
+//! `fettle-rewrite` makes values of these types; `fettle-check` proves them, and cannot depend on
+//! how they were made: neither crate is a dependency of this one, nor the emitter one of the
+//! checker.
 #![forbid(unsafe_code)]
 
 pub mod arguments;

@@ -1,4 +1,4 @@
-//! The user's own probe, compiled.
+//! The user probe, compiled.
 
 use fettle_isa::RegSet;
 
@@ -42,7 +42,7 @@ pub struct Inline {
     pub reads_result: bool,
 }
 
-/// When the user's own probe runs; the discriminant is what the agent is passed.
+/// When a function of the user probe runs; the discriminant is passed to the agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Moment {
@@ -54,8 +54,8 @@ pub enum Moment {
     TailCalls = 2 << 28,
 }
 
-/// What the agent is passed for a function of the user's own probe: how far it is from the agent, and
-/// the moment. `None` if there is nothing to run.
+/// The word that is passed to the agent for a function of the user probe: its distance from the
+/// agent, and `moment`. `None` if there is nothing to run.
 pub fn own_call(own: &OwnProbe, moment: Moment) -> Option<u32> {
     let function = match moment {
         Moment::Enters => own.enter.as_ref(),

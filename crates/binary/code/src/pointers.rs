@@ -1,13 +1,13 @@
-//! What becomes of calls through pointers.
+//! How indirect calls are rewritten.
 
 use std::collections::HashMap;
 
 use fettle_image::LinkAddr;
 
-/// What becomes of calls through pointers.
+/// How indirect calls are rewritten.
 #[derive(Clone, Copy, Debug, Default)]
 pub enum Pointers<'a> {
-    /// They stay as they are.
+    /// They are left unmodified.
     #[default]
     Kept,
     /// Where each leads is counted, beside the counters of [`crate::Mode::Edges`].

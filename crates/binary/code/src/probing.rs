@@ -24,13 +24,13 @@ pub enum Mode {
     Events,
     /// As [`Mode::Time`] for one call in about 64 of functions that are called often.
     Sample,
-    /// As [`Mode::Time`], in processor time of the thread.
+    /// As [`Mode::Time`], in CPU time of the thread.
     Cpu,
     /// How often each basic block runs.
     Blocks,
     /// How often control goes along each edge between blocks.
     Edges,
-    /// What the user's own probe makes of it.
+    /// What the user probe makes of it.
     Own,
     /// Locks, added up by the agent; only functions of locks have probes.
     Locks,
@@ -155,7 +155,7 @@ pub struct Probing<'a> {
     pub depth: Depth,
     /// Functions whose arguments are recorded, by entry.
     pub arguments: Cow<'a, HashMap<LinkAddr, Arguments>>,
-    /// The user's own probe, in the mode of that name.
+    /// The user probe, in the mode of that name.
     pub own: Option<&'a OwnProbe>,
 }
 
@@ -165,7 +165,8 @@ impl Probing<'_> {
         Probing { mode, depth: Depth::ALL, arguments: Cow::default(), own: None }
     }
 
-    /// Whether calls of `function` are counted once for entry and exit: whoever enters it leaves it.
+    /// Whether calls of `function` are counted once for entry and exit: every call that enters it
+    /// leaves it.
     pub fn counts_once(&self, function: &Function) -> bool {
         self.mode.counts_exits() && function.is_always_left()
     }

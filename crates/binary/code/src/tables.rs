@@ -1,10 +1,10 @@
-//! Copies of jump tables, and the jumps from original to new code.
+//! Copies of jump tables, and the entry patches that lead from original to rewritten text.
 
 use fettle_image::LinkAddr;
 use fettle_lift::TableKind;
 use serde::{Deserialize, Serialize};
 
-/// A copy of a jump table that leads into new code.
+/// A copy of a jump table that leads into rewritten text.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct PlannedTable {
     /// The table that it is a copy of.
@@ -26,5 +26,5 @@ pub enum PlannedEntry {
     Null,
 }
 
-/// Size of a springboard in bytes: `jmp` with a 32-bit distance.
+/// Size of an entry patch in bytes: `jmp` with a 32-bit distance.
 pub const SPRINGBOARD_SIZE: u64 = 5;

@@ -1,12 +1,12 @@
-//! Unwind information and exception tables of new code (DWARF 5, 6.4; LSB, exception frames).
+//! Unwind information and exception tables of rewritten text (DWARF 5, 6.4; LSB, exception frames).
 
 use fettle_image::Pointer;
 use serde::{Deserialize, Serialize};
 
-/// Unwind information of one part of a function's new code, without addresses.
+/// Unwind information of one part of a function's rewritten text, without addresses.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct PartUnwind {
-    /// The part, as offsets in the function's new code.
+    /// The part, as offsets in the function's rewritten text.
     pub start: u32,
     /// Its end.
     pub end: u32,
@@ -24,17 +24,17 @@ pub struct PartUnwind {
 /// What an exception table's landing pads are relative to. They can only lie behind it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum LandingBase {
-    /// The start of the part that the table is for, which is that of the function's new code. The
-    /// table does not say so (`LPStart` is omitted): some personality routines know no other.
+    /// The start of the part that the table is for, which is that of the function's rewritten text.
+    /// The table does not say so (`LPStart` is omitted): some personality routines know no other.
     Part,
-    /// The start of the function's new code.
+    /// The start of the function's rewritten text.
     Function,
-    /// The start of all new code: the function's chunks may lie in any order.
+    /// The start of all rewritten text: the function's chunks may lie in any order.
     Text,
 }
 
-/// An exception table for new code; its position-dependent fields are filled in when it has an
-/// address.
+/// An exception table for rewritten text; its position-dependent fields are filled in when it has
+/// an address.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct NewLsda {
     /// Its bytes; 4-byte aligned where it is placed.
@@ -60,7 +60,8 @@ impl NewLsda {
         (self.base != LandingBase::Part).then_some(1)
     }
 
-    /// Makes landing pads relative to the start of all new code, and gives them other offsets.
+    /// Makes landing pads relative to the start of all rewritten text, and gives them other
+    /// offsets.
     pub fn move_pads(&mut self, place: impl Fn(u32) -> u32) {
         if self.base == LandingBase::Part {
             self.bytes.splice(..1, BASE);
