@@ -9,7 +9,7 @@ use serde::Serialize;
 use crate::error::{Error, Result};
 use crate::report::Analysis;
 
-/// Different values of one parameter that are told apart; further ones are counted together.
+/// Distinct values of one parameter that are counted each; further ones are counted together.
 const VALUES_MAX: usize = 100_000;
 
 /// Values of one function's calls.

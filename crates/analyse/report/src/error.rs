@@ -54,7 +54,7 @@ pub enum Error {
         /// The trace's probe mode.
         mode: &'static str,
     },
-    /// The trace has nothing of the user's own probe.
+    /// The trace has nothing of a user probe.
     #[error(
         "this trace was recorded in the probe mode {mode}; `fettle record --probe FILE` counts"
     )]
@@ -62,7 +62,7 @@ pub enum Error {
         /// The trace's probe mode.
         mode: &'static str,
     },
-    /// Nobody told when threads were off the processor.
+    /// The trace does not say when threads were off-CPU.
     #[error(
         "this trace does not tell processor time of functions: that takes the mode events and a \
          kernel that tells of context switches"

@@ -17,7 +17,7 @@ pub struct Focus {
     pub functions: Vec<FunctionRow>,
     /// Whether records are missing, so that callers and callees are of a part of the calls.
     pub partial: bool,
-    /// Why callers and callees are not known, if the trace tells of none.
+    /// Why callers and callees are not known, if the trace has none.
     pub unknown: Option<String>,
     /// Who called it, by time. A caller of `null` stands for calls from outside.
     pub callers: Vec<Neighbour>,

@@ -66,8 +66,8 @@ impl Names {
         self.by_id.get(&function)
     }
 
-    /// The functions that somebody means by `wanted`: those of exactly this name or symbol; if
-    /// none, those whose name without arguments is this; if none, those containing it. Ordered.
+    /// The functions that a user means by `wanted`: those of exactly this name or symbol; if none,
+    /// those whose name without arguments is this; if none, those containing it. Ordered.
     pub fn find(&self, wanted: &str) -> Vec<u32> {
         let matching = |test: &dyn Fn(&Name) -> bool| {
             let found = self.by_id.iter().filter(|(_, name)| test(name)).map(|(id, _)| *id);

@@ -1,4 +1,4 @@
-//! What the user's own probe counted.
+//! What a user probe counted.
 
 use std::collections::BTreeMap;
 
@@ -33,7 +33,7 @@ pub struct OwnRow {
 }
 
 impl Analysis {
-    /// What the user's own probe counted, for `limit` functions.
+    /// What a user probe counted, for `limit` functions.
     ///
     /// # Errors
     ///

@@ -97,7 +97,7 @@ struct Open {
     line: u64,
 }
 
-/// A thread as far as it was told.
+/// A thread as far as it was replayed.
 #[derive(Default)]
 struct Thread {
     tid: u32,

@@ -59,7 +59,7 @@ pub struct Analysis {
     pub totals_from_records: bool,
     /// Threads.
     pub threads: Vec<Thread>,
-    /// What threads spent off the processor, by index; empty if not known.
+    /// Threads' off-CPU times, by index; empty if not known.
     pub off_cpu: HashMap<u32, OffCpu>,
     /// Functions left unmodified, by reason.
     pub skipped: Vec<SkippedRow>,
@@ -78,7 +78,7 @@ pub struct Run {
     pub start_time: String,
     /// Wall-clock length in nanoseconds.
     pub duration_ns: u64,
-    /// Processor time of all threads in nanoseconds, if known.
+    /// CPU time of all threads in nanoseconds, if known.
     pub cpu_ns: Option<u64>,
     /// How the program ended.
     pub exit: Option<Exit>,
@@ -165,7 +165,7 @@ pub struct ThreadRow {
     pub name: String,
     /// Nanoseconds from its first sight to its end.
     pub wall_ns: u64,
-    /// Processor time in nanoseconds, if known: the kernel's account.
+    /// CPU time in nanoseconds, if known: the kernel's account.
     pub cpu_ns: Option<u64>,
     /// When it was switched out, if known.
     pub off_cpu: Option<OffCpu>,
@@ -179,7 +179,7 @@ pub struct ThreadRow {
     pub lost: u64,
 }
 
-/// What a thread spent off the processor.
+/// A thread's off-CPU time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct OffCpu {
     /// Nanoseconds that it waited for something, or was stopped.
@@ -306,7 +306,7 @@ impl Analysis {
         })
     }
 
-    /// Fails unless the trace tells when threads were off the processor.
+    /// Fails unless the trace says when threads were off-CPU.
     pub fn need_cpu(&self) -> Result<()> {
         if self.manifest.switches { Ok(()) } else { Err(Error::NoCpu) }
     }
@@ -540,7 +540,7 @@ impl Analysis {
     }
 }
 
-/// What threads spent off the processor; nothing if nobody told.
+/// Threads' off-CPU times; empty if the trace has none.
 fn off_cpu(trace: &Trace, threads: &[Thread]) -> fettle_trace::Result<HashMap<u32, OffCpu>> {
     let mut sums = HashMap::new();
     if trace.manifest().switches {

@@ -40,7 +40,7 @@ pub trait Sink {
     fn event(&mut self, event: &Event) -> std::result::Result<(), Self::Error>;
 }
 
-/// Which calls of a trace are told.
+/// Which calls of a trace are reported.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Filter {
     /// Calls shorter than this, in nanoseconds, are left out, with all they called.

@@ -16,8 +16,8 @@ pub const ROOT: NodeId = 0;
 pub const FOLDED: NodeId = 1;
 /// Function of nodes that stand for none.
 pub const NO_FUNCTION: u32 = u32::MAX;
-/// A tree of more nodes than this is folded: further chains of callers are told apart by their
-/// last function only. 80 bytes a node, so at most 80 MiB.
+/// A tree of more nodes than this is folded: further chains of callers are merged by their last
+/// function. 80 bytes a node, so at most 80 MiB.
 const NODES_MAX: usize = 1 << 20;
 
 /// All calls of one function by one chain of callers.
@@ -37,9 +37,9 @@ pub struct Node {
     pub child_calls: u64,
     /// Nanoseconds spent in them.
     pub child_ns: u64,
-    /// Nanoseconds of `total_ns` off the processor.
+    /// Off-CPU nanoseconds of `total_ns`.
     pub off_cpu_ns: u64,
-    /// Nanoseconds of `child_ns` off the processor.
+    /// Off-CPU nanoseconds of `child_ns`.
     pub child_off_cpu_ns: u64,
     /// The child found last: calls repeat.
     last: (u32, NodeId),

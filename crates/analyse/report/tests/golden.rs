@@ -29,7 +29,7 @@ EEEEEEEEEE
   F    F
 ";
 
-/// The same program, after somebody worked on it.
+/// The same program, after an optimisation.
 const FASTER: &str = "
 AAAAAAAAAAAAAA
  CCCC CC  BB F

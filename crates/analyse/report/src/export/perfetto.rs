@@ -1,5 +1,5 @@
-//! Perfetto: one packet per entry and exit, on a track per thread; names are sent once and then
-//! go by number. When threads were off the processor is told on tracks below theirs.
+//! Perfetto: one packet per entry and exit, on a track per thread; names are sent once and referred
+//! to by number. Off-CPU times are on tracks below the threads'.
 
 use std::io::Write;
 
@@ -49,7 +49,7 @@ const NEEDS_STATE: u64 = 2;
 const SEQUENCE: u64 = 1;
 /// Tracks of processes have numbers from here, tracks of threads from 1.
 const PROCESS_TRACKS: u64 = 1 << 33;
-/// Tracks of the time that threads were off the processor, from here.
+/// Tracks of threads' off-CPU times, from here.
 const OFF_CPU_TRACKS: u64 = 1 << 34;
 
 pub(super) fn write(
@@ -103,7 +103,7 @@ impl Writer<'_> {
         Ok(())
     }
 
-    /// Tells when threads were off the processor, if the trace does.
+    /// Writes when threads were off-CPU, if the trace has it.
     fn off_cpu(&mut self, trace: &Trace) -> Result<()> {
         let mut last = None;
         let mut result = Ok(());

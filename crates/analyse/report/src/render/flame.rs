@@ -17,7 +17,7 @@ const WIDTH: f64 = 1200.0;
 const ROW: u32 = 17;
 /// Space above the frames, for the title and the search.
 const TOP: u32 = 40;
-/// Frames narrower than this are left out: nobody sees them.
+/// Frames narrower than this are left out: they cannot be seen.
 const NARROWEST: f64 = 0.2;
 /// Frames at most, widest first would be; deeper ones are left out.
 const FRAMES_MAX: usize = 50_000;

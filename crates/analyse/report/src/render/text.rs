@@ -371,7 +371,7 @@ pub fn blocks_text(view: &BlockView, terminal: Terminal) -> String {
     out
 }
 
-/// What the user's own probe counted.
+/// What a user probe counted.
 pub fn own_text(view: &OwnView, terminal: Terminal) -> String {
     let mut out = String::new();
     let columns: Vec<_> = view.fields.iter().map(|name| column(name)).collect();
