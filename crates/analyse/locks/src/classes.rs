@@ -1,7 +1,7 @@
 //! From threads' tables to lock classes.
 //!
-//! A lock class is what stands in the source once: a variable, or all locks that one place makes. Locks
-//! that no place was seen to make are told apart by the place that takes them most often.
+//! A lock class is one lock in the source: a variable, or all locks that one place makes. Locks
+//! that were not seen to be made are grouped by the place that takes them most often.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -66,7 +66,7 @@ impl Kind {
         }
     }
 
-    /// Whether a thread that waits for it waits for somebody who has it.
+    /// Whether a thread that waits for it waits for a thread that holds it.
     pub fn is_lock(self) -> bool {
         !matches!(self, Kind::Condition | Kind::Barrier)
     }
@@ -172,7 +172,7 @@ pub struct Site {
     pub sums: Sums,
 }
 
-/// Who was waited for.
+/// A place that others waited for.
 #[derive(Clone, Debug, Serialize)]
 pub struct Blocking {
     /// Where threads waited.
@@ -201,7 +201,7 @@ pub struct Class {
     pub sums: Sums,
     /// By place, most waited first.
     pub sites: Vec<Site>,
-    /// Who was waited for, most first.
+    /// The places that it was waited for, most first.
     pub blocking: Vec<Blocking>,
 }
 
@@ -218,7 +218,7 @@ pub struct Losses {
     pub no_hold: u64,
     /// Waits whose holder found none.
     pub no_blame: u64,
-    /// Locks let go that were not seen to be taken.
+    /// Locks released that were not seen to be taken.
     pub unmatched: u64,
     /// Calls whose end was not seen, which went on in another function.
     pub unseen: u64,
@@ -456,7 +456,7 @@ impl Sums {
 const HEAP: [&str; 9] =
     ["malloc", "free", "calloc", "realloc", "arena", "tcache", "jemalloc", "tcmalloc", "je_"];
 
-/// What follows from the figures for whoever wants less waiting.
+/// Advice that follows from the figures, on how to wait less.
 pub fn advice(report: &Report) -> Vec<String> {
     let mut out = Vec::new();
     let locks: Vec<&Class> = report.classes.iter().filter(|class| class.kind.is_lock()).collect();

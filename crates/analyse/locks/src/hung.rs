@@ -21,8 +21,8 @@ pub enum Awaited {
     },
     /// The end of a thread.
     End,
-    /// Something in memory that does not say who has it: a condition variable, a semaphore, a barrier, a
-    /// lock of a language's own.
+    /// Something in memory that does not name its holder: a condition variable, a semaphore, a
+    /// barrier, a lock of a language's own.
     Unknown {
         /// The address that the kernel was given.
         address: u64,

@@ -1,11 +1,11 @@
 //! Locks: what threads added up of them becomes a report.
 //!
-//! Threads of an observed process count, for each lock and each place that takes it, how often it was
-//! had, waited for and held (`fettle_abi::locking`). Here those tables become *lock classes*
-//! ([`classes`]), who was waited for ([`classes::Blocking`]), and orders of locks with the deadlocks that
-//! they make possible ([`order`]). A process that hangs has a wait cycle ([`hung`]).
+//! Threads of an observed process count, for each lock and each place that takes it, how often it
+//! was taken, waited for and held (`fettle_abi::locking`). Here those tables become *lock classes*
+//! ([`classes`]), places that were waited for ([`classes::Blocking`]), and lock orders with the
+//! deadlocks that they make possible ([`order`]). A process that hangs has a wait cycle ([`hung`]).
 //!
-//! No I/O: names come from whoever implements [`Names`].
+//! No I/O: names come from the caller, which implements [`Names`].
 #![forbid(unsafe_code)]
 
 pub mod classes;
@@ -29,7 +29,7 @@ pub struct ThreadTable {
     pub tid: u32,
     /// Its name.
     pub name: String,
-    /// Ticks at its birth.
+    /// Ticks at its start.
     pub start: u64,
     /// Ticks at its end, or at that of the recording.
     pub end: u64,
@@ -39,7 +39,7 @@ pub struct ThreadTable {
     pub rows: Vec<(u32, Row)>,
     /// Orders of locks.
     pub edges: Vec<Edge>,
-    /// Who was waited for.
+    /// The places that were waited for.
     pub blames: Vec<Blame>,
     /// Threads that it made or waited for, in order.
     pub events: Vec<Event>,

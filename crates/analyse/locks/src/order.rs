@@ -5,7 +5,7 @@
 //! at once, each waiting for the next:
 //!
 //! 1. its edges are of different threads;
-//! 2. no lock that two of them held besides (a *gate*) keeps one of them out;
+//! 2. no common lock that two of them held meanwhile (a `gate lock`) excludes one of them;
 //! 3. at each lock, the one that waits and the one that holds it are not both readers;
 //! 4. no edge is of a try or of a lock with a time limit, which give up (such edges are not recorded);
 //! 5. segments of the threads can run at the same time, by what threads made others and waited for
@@ -241,7 +241,8 @@ struct Clocks {
 impl Clocks {
     fn of(threads: &[ThreadTable]) -> Clocks {
         let mut clocks: Vec<Vec<HashMap<usize, u32>>> = vec![Vec::new(); threads.len()];
-        // In the order of their births, whoever makes a thread is known before it, as far as it went.
+        // In the order of their starts, a thread comes after its creator, and after what that did
+        // before.
         let mut order: Vec<usize> = (0..threads.len()).collect();
         order.sort_by_key(|thread| threads[*thread].start);
         // Ends are known only when all is known before them: twice is enough for threads that wait for
@@ -298,7 +299,7 @@ fn born_of(threads: &[ThreadTable], thread: usize) -> Option<(usize, u32)> {
     let itself = born.head[HeadWord::Itself as usize];
     let makers = threads.iter().enumerate().filter(|(_, maker)| maker.pid == born.pid);
     let events = makers.flat_map(|(i, maker)| maker.events.iter().map(move |event| (i, event)));
-    // The same thread's memory serves several, one after the other: the last before its birth counts.
+    // A thread's memory is reused for later threads: the last creation before its start counts.
     events
         .filter(|(i, event)| {
             *i != thread
@@ -310,7 +311,7 @@ fn born_of(threads: &[ThreadTable], thread: usize) -> Option<(usize, u32)> {
         .map(|(i, event)| (i, event.segment))
 }
 
-/// Which thread somebody has waited for until `time`.
+/// The thread whose end a thread waited for until `time`.
 fn ended_before(threads: &[ThreadTable], waiter: usize, object: u64, time: u64) -> Option<usize> {
     let candidates = threads.iter().enumerate().filter(|(i, thread)| {
         *i != waiter

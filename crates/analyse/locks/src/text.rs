@@ -118,7 +118,7 @@ fn one_class(out: &mut String, class: &Class, rate: f64) {
     }
 }
 
-/// Who was waited for, over all classes.
+/// The places that were waited for, over all classes.
 fn blocked(out: &mut String, report: &Report) {
     const PAIRS: usize = 10;
     let pairs = report.classes.iter().filter(|class| class.kind.is_lock());
