@@ -1,11 +1,11 @@
-//! Requests found by several machines: a Ballista scheduler, its executors, and who asks them.
+//! Requests found by several machines: a Ballista scheduler, its executors, and the client.
 //!
 //! The scheduler cuts the plan of [`crate::plan`] where rows are partitioned anew, and gives the
 //! pieces to executors, which ask it for work. Between pieces rows lie in files of the executor that
 //! made them, and those who need them fetch them over Arrow Flight. All machines have to see the trace
-//! under the same name. Ballista's connections are neither encrypted nor authenticated: whoever
-//! reaches a port can have plans run. So everything binds to the loopback interface unless told
-//! otherwise.
+//! under the same name. Ballista's connections are neither encrypted nor authenticated: any process
+//! that reaches a port can have plans run. So everything binds to the loopback interface by
+//! default.
 
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
@@ -46,8 +46,8 @@ fn wrong(doing: &str, problem: impl std::fmt::Display) -> Error {
     Error::Cluster(format!("cannot {doing}: {problem}"))
 }
 
-/// Hands out work until the process ends. `ready` is told the address when work can come; with port
-/// 0 it is one that was free.
+/// Hands out work until the process ends. `ready` gets the address once work can come; with port 0
+/// it is one that was free.
 ///
 /// # Errors
 ///
@@ -116,7 +116,7 @@ pub fn execute(executor: &Executor) -> Result<()> {
         grpc_port: free_port(ip)?,
         scheduler_host: executor.scheduler.ip().to_string(),
         scheduler_port: executor.scheduler.port(),
-        // It was there a moment ago, and Ballista's own patience never ends.
+        // It was there just before, and Ballista itself would retry for ever.
         scheduler_connect_timeout_seconds: 0,
         vcores: executor.threads.max(1),
         task_scheduling_policy: TaskSchedulingPolicy::PullStaged,
@@ -144,7 +144,7 @@ fn wait_for(scheduler: SocketAddr, patience_s: u16) -> Result<()> {
     }
 }
 
-/// A port that nobody uses at the moment.
+/// A port that is not in use.
 fn free_port(ip: IpAddr) -> Result<u16> {
     let listener = TcpListener::bind((ip, 0)).and_then(|listener| listener.local_addr());
     listener.map(|address| address.port()).map_err(|e| wrong(&format!("listen at {ip}"), e))

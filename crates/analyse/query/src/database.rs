@@ -119,7 +119,7 @@ impl Database {
         let planned = async { planning.await.unwrap_or_else(failed) };
         let planned = wait(&waiting, &mut interrupts, planned);
         let (schema, mut rows) = planned?.map_err(|e| Error::question(&e, sql, &self.tables()))?;
-        // On a thread of the engine's, for some of its loops keep whoever runs them for long.
+        // On a thread of the engine's, for some of its loops run for long.
         let (tell, told) = tokio::sync::mpsc::channel(AHEAD);
         let work = self.runtime.spawn(async move {
             while let Some(batch) = rows.next().await {
@@ -229,13 +229,13 @@ pub(crate) fn configured(config: SessionConfig) -> SessionConfig {
     config
 }
 
-/// How long the engine's threads may take to notice that nobody waits for them any more.
+/// How long the engine's threads may take to notice that their result is no longer wanted.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// The engine's threads.
 ///
-/// Some of its loops look up after minutes only, and whoever has interrupted a question does not wait
-/// for that: what then still runs ends with the process.
+/// Some of its loops check for that after minutes only, and a user who has interrupted a query does
+/// not wait for them: what then still runs ends with the process.
 pub(crate) struct Workers(Option<Runtime>);
 
 impl Deref for Workers {

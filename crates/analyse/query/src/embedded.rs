@@ -31,7 +31,7 @@ pub(crate) enum Which {
     Events,
 }
 
-/// A table that is made by a pass over the trace, each time that somebody reads it.
+/// A table that is made by a pass over the trace, each time that it is read.
 #[derive(Debug)]
 struct Followed {
     definition: Arc<Definition>,
@@ -86,7 +86,7 @@ impl PartitionStream for Followed {
     }
 }
 
-/// Sends what is observed to whoever reads the table.
+/// Sends what is observed to the reader of the table.
 struct Teller {
     to: Sender<std::result::Result<RecordBatch, DataFusionError>>,
     builders: Option<Builders>,
@@ -107,7 +107,7 @@ impl Teller {
         Teller { to, builders, events, failed: None }
     }
 
-    /// `false` when nobody listens any more.
+    /// `false` when the reader is gone.
     fn send(&self, batch: RecordBatch) -> bool {
         self.to.blocking_send(Ok(batch)).is_ok()
     }

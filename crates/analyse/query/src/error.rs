@@ -24,7 +24,8 @@ pub enum Error {
     /// No thread could be started.
     #[error("cannot start the engine: {0}")]
     Start(std::io::Error),
-    /// Something of the trace cannot be read, and whoever works in parts could not tell of it.
+    /// A part of the trace cannot be read, and an executor of parts has no way to report that as a
+    /// warning.
     #[error("{0}; without --cluster and --parts the rest of the trace is followed")]
     Part(String),
     /// The user has seen enough.

@@ -211,7 +211,7 @@ impl ExecutionPlan for BindExec {
             let read = definition.with_session(|session| {
                 let mut binder = Binder::new(session, part)?;
                 while let Some(batch) = binder.read()? {
-                    // Nobody listens any more when this fails.
+                    // It fails when the reader is gone.
                     if to.blocking_send(Ok(batch)).is_err() {
                         return Ok(());
                     }
@@ -430,7 +430,7 @@ impl ExecutionPlan for FlowExec {
                     return Ok(());
                 }
                 flow.finish();
-                // Whether somebody still listens makes no difference any more.
+                // Whether the reader is still there makes no difference any more.
                 let _ = flow.take(true)?.map(send);
                 Ok(())
             });

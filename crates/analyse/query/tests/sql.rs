@@ -170,7 +170,7 @@ fn a_damaged_file_is_told_of_and_hides_no_other() {
     let problems = database.problems();
     assert!(problems.iter().any(|problem| problem.contains("sent-999.parquet")), "{problems:?}");
 
-    // Whoever works in parts cannot tell of it, and does not pretend.
+    // An executor of parts cannot report it as a warning, so it fails.
     let parted = Database::open(&trace, Some(definition(&trace)), Some(2)).unwrap();
     let answer = parted.ask("SELECT count(*) FROM requests").and_then(|answer| answer.all());
     let text = answer.unwrap_err().to_string();

@@ -7,7 +7,7 @@
 //!
 //! - [`write_parquet`] writes them as files that DuckDB, Polars and Spark read.
 //! - [`python`] streams them, and events, to a module of the user's.
-//! - [`render`] shows batches of anybody as text, JSON or CSV.
+//! - [`render`] shows any batches as text, JSON or CSV.
 #![forbid(unsafe_code)]
 
 mod build;

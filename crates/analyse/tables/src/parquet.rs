@@ -25,7 +25,7 @@ pub struct Written {
     pub rows: u64,
 }
 
-/// One file in the making. Until it is whole it has another name, so that nobody reads a part.
+/// One file in the making. Until it is whole it has another name, so that no reader finds a part.
 struct Output {
     table: Table,
     path: PathBuf,

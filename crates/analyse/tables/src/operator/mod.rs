@@ -10,8 +10,8 @@
 //! 3. [`Flow`] gets these, of all keys, in order, and does the flood fill: it gives requests.
 //!
 //! Steps 1 and 2 run on as many machines as there are files and keys; their rows have to be
-//! partitioned by [`KEY`] and put in order by [`ORDER`] in between. Step 3 is one pass, for whatever
-//! work passes from key to key may be anybody's. The result is that of the embedded engine
+//! partitioned by [`KEY`] and put in order by [`ORDER`] in between. Step 3 is one pass, since work
+//! may pass from any key to any other. The result is that of the embedded engine
 //! (`fettle_requests::footprint` says why).
 
 mod bind;
