@@ -220,7 +220,7 @@ fn end_file(path: &Path, writer: SerializedFileWriter<File>) -> Result<u64> {
     Ok(bytes)
 }
 
-/// A half-written file helps nobody and takes the space that is missing.
+/// A half-written file is of no use and takes the space that is missing.
 fn give_up_file(path: &Path) {
     let _ = std::fs::remove_file(partial(path));
 }
@@ -392,8 +392,8 @@ pub(crate) fn rows_of(metadata: &RowGroupMetaData) -> Encoded<usize> {
     Ok(rows as usize)
 }
 
-/// Opens a file of a trace, which somebody else may have put together: a named pipe or a device in its
-/// place is refused, not waited for.
+/// Opens a file of a trace, which another program may have put together: a named pipe or a device
+/// in its place is refused, not waited for.
 pub(crate) fn open_regular(path: &Path) -> io::Result<File> {
     match std::fs::metadata(path)?.is_file() {
         true => File::open(path),
@@ -446,7 +446,7 @@ pub(crate) fn read_groups<T: Table>(folder: &Path, mut with: impl FnMut(&[T])) -
     Ok(())
 }
 
-/// Runs a decoder over bytes that nobody vouches for.
+/// Runs a decoder over untrusted bytes.
 ///
 /// The Parquet library reports most damage as an error, but some of it by panicking (an index
 /// out of a page, an arithmetic overflow in a debug build). Such a panic means the same thing:

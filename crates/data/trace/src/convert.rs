@@ -35,12 +35,12 @@ pub(crate) struct Converted {
     pub(crate) calls: WrittenCalls,
     /// Records whose words no producer can have stored.
     pub(crate) invalid: u64,
-    /// Nanoseconds off the processor.
+    /// Off-CPU nanoseconds.
     pub(crate) off_cpu: OffCpuSums,
 }
 
-/// Nanoseconds that recorded calls were off the processor, by thread and function: with what they
-/// called, and without.
+/// Nanoseconds that recorded calls were off-CPU, by thread and function: callees included, and
+/// excluded.
 type OffCpuSums = HashMap<(u32, u32), (u64, u64)>;
 
 /// A thread's records: first those of its spool, then its calls that are still open.
@@ -49,7 +49,7 @@ struct Source {
     spool: Option<SpoolFile>,
     /// Innermost first, as they would end.
     open: Vec<OpenCall>,
-    /// A moment near the last record's end, all 64 bits.
+    /// A time near the last record's end, all 64 bits.
     last_tsc: u64,
 }
 
@@ -125,7 +125,7 @@ fn sources(trace: &Path, finish: &Finish) -> Result<Vec<Source>> {
 }
 
 /// The end of a spool's last record, by counting the clock forward from the start of the trace.
-/// Only needed when the recording was cut off and nobody read the clock at its end.
+/// Only needed when the recording was cut off, so that the clock was not read at its end.
 pub(crate) fn last_tsc(spool: &SpoolFile, start: u64) -> Result<u64> {
     let mut clock = start;
     let mut records = Vec::new();
@@ -153,7 +153,7 @@ pub(crate) fn last_end(spool: &SpoolFile, clock: &Clock) -> Result<u64> {
     Ok(end.map_or(clock.tsc_at_start, |end| widen(end, near.tsc)))
 }
 
-/// The 64-bit moment nearest to `clock` whose lower 52 bits are those of `time`.
+/// The 64-bit time nearest to `clock` whose lower 52 bits are those of `time`.
 #[inline]
 fn widen(time: u64, clock: u64) -> u64 {
     let shift = 64 - TIME_BITS;
@@ -304,8 +304,7 @@ struct Backwards<'a> {
     switches: HashMap<u32, SpoolFile>,
     /// When that of the source was.
     off_cpu: Option<OffCpu>,
-    /// Nanoseconds off the processor in calls, and in the calls that they made, by thread and
-    /// function.
+    /// Off-CPU nanoseconds in calls, and in the calls that they made, by thread and function.
     off_cpu_sums: HashMap<(u32, u32), (u64, u64)>,
     /// The source whose records are being read.
     source: Option<usize>,
@@ -346,7 +345,7 @@ impl<'a> Backwards<'a> {
         }
     }
 
-    /// What calls were off the processor, with what they called and without.
+    /// Off-CPU times of calls, callees included and excluded.
     fn off_cpu_sums(self) -> OffCpuSums {
         let without = |(all, in_callees): (u64, u64)| (all, all.saturating_sub(in_callees));
         self.off_cpu_sums.into_iter().map(|(key, sums)| (key, without(sums))).collect()

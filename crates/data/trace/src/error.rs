@@ -70,7 +70,7 @@ pub enum Error {
         /// The folder.
         path: PathBuf,
     },
-    /// Somebody is still recording into the folder.
+    /// A recorder is still writing into the folder.
     #[error("{} is still being recorded; wait until the program has ended", path.display())]
     Busy {
         /// The folder.

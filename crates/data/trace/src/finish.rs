@@ -34,7 +34,7 @@ pub struct Finish {
     pub totals: Vec<Total>,
     /// Block and edge counts.
     pub counters: Vec<Counter>,
-    /// What the user's own probe counted.
+    /// What the user probe counted.
     pub own: Vec<OwnValue>,
     /// Calls that had not ended when the recording did, in any order. They become rows marked
     /// [`crate::Call::OPEN`].

@@ -9,7 +9,7 @@
 //!   processes.parquet    threads.parquet
 //!   totals.parquet       calls and time per thread and function, exact
 //!   counters.parquet     block and edge counts
-//!   own.parquet          what the user's own probe counted
+//!  own.parquet          what the user probe counted
 //!   switches.parquet     when threads were switched out, if the kernel told
 //!   calls/NNNNN.parquet  one row per call, in order of its end, thread after thread
 //!   events/NAME-NNNN.parquet  events of the kernel and of imports, a table per kind

@@ -34,7 +34,7 @@ pub struct Manifest {
     pub machine: Machine,
     /// Wall-clock start, RFC 3339 in UTC (set by the writer from `start_unix_ns` if empty).
     pub start_time: String,
-    /// Wall-clock start, nanoseconds since 1970 in UTC. Trace time 0 is this moment.
+    /// Wall-clock start, nanoseconds since 1970 in UTC. This is trace time 0.
     pub start_unix_ns: u64,
     /// Wall-clock length of the recording in nanoseconds.
     pub duration_ns: u64,
@@ -42,14 +42,14 @@ pub struct Manifest {
     pub clock: Clock,
     /// What the probes did.
     pub probe_mode: ProbeMode,
-    /// Counters of the user's own probe, in order.
+    /// Counters of the user probe, in order.
     pub own_fields: Vec<Field>,
     /// What the probes cost.
     pub probe_cost: ProbeCost,
-    /// Whether it is known when threads were switched out: there is a table of switches, calls
-    /// tell how long they were off the processor, and exact totals tell CPU time.
+    /// Whether it is known when threads were switched out: there is a table of switches, calls have
+    /// their off-CPU time, and exact totals have CPU time.
     pub switches: bool,
-    /// How the program ended; `None` while it runs or when nobody knows.
+    /// How the program ended; `None` while it runs or when that is not known.
     pub exit: Option<Exit>,
     /// Sums over the whole recording.
     pub totals: RunTotals,
@@ -123,7 +123,7 @@ pub struct MergedTrace {
     pub left_out: u64,
 }
 
-/// The time-stamp counter and the monotonic clock, read at one moment.
+/// The time-stamp counter and the monotonic clock, read at the same time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClockPair {
     /// Time-stamp counter, all 64 bits.
@@ -178,15 +178,15 @@ pub struct TickConverter {
 }
 
 impl TickConverter {
-    /// A moment, all 64 bits of the time-stamp counter, as nanoseconds since the start of the
-    /// trace; 0 for moments before it.
+    /// A time-stamp counter, all 64 bits, as nanoseconds since the start of the trace; 0 for times
+    /// before it.
     #[inline]
     pub fn since_start_ns(&self, tsc: u64) -> u64 {
         let ticks = tsc.wrapping_sub(self.origin) as i64;
         if ticks <= 0 { 0 } else { (ticks as f64 * self.ns_per_tick) as u64 }
     }
 
-    /// A length in ticks, as nanoseconds, rounded down as moments are.
+    /// A length in ticks, as nanoseconds, rounded down as times are.
     #[inline]
     pub fn length_ns(&self, ticks: u64) -> u64 {
         (ticks as f64 * self.ns_per_tick) as u64
@@ -219,13 +219,13 @@ pub enum ProbeMode {
     Blocks,
     /// Executions of control-flow edges are counted.
     Edges,
-    /// The user's own probe counts.
+    /// The user probe counts.
     Own,
     /// There were no probes.
     None,
 }
 
-/// One counter of the user's own probe.
+/// One counter of the user probe.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Field {
@@ -342,7 +342,7 @@ pub struct FileEntry {
     pub rows: u64,
 }
 
-/// A moment in UTC as RFC 3339 with milliseconds, such as `2026-03-01T09:30:00.250Z`.
+/// A time in UTC as RFC 3339 with milliseconds, such as `2026-03-01T09:30:00.250Z`.
 pub fn rfc3339(unix_ns: u64) -> String {
     let (seconds, millis) = (unix_ns / 1_000_000_000, unix_ns / 1_000_000 % 1000);
     let (days, of_day) = (seconds / 86_400, seconds % 86_400);

@@ -91,7 +91,7 @@ struct Segment {
     rows: usize,
 }
 
-/// What is known of a thread's calls before they are told.
+/// What is known of a thread's calls before they are read.
 #[derive(Default)]
 struct Plan {
     /// When the first begins.
@@ -404,12 +404,12 @@ impl Moments {
         self.sources.push(source);
     }
 
-    /// When the next moment is, or a time before it.
+    /// The time of the next entry or exit, or a time before it.
     pub fn next_ns(&self) -> Option<u64> {
         self.heads.peek().map(|Reverse((ns, _))| *ns)
     }
 
-    /// The next moment; none when they are over. After an error, its thread is given up, and those
+    /// The next entry or exit; none at the end. After an error, its thread is given up, and those
     /// of the others can still be read.
     pub fn pull(&mut self) -> Result<Option<Moment>> {
         while let Some(Reverse((claimed_ns, at))) = self.heads.pop() {

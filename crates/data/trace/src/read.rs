@@ -173,15 +173,15 @@ impl Trace {
         self.table()
     }
 
-    /// What the user's own probe counted; nothing in traces that have none.
+    /// What the user probe counted; nothing in traces that have none.
     pub fn own(&self) -> Result<Vec<OwnValue>> {
         let mut all = Vec::new();
         read_groups(&self.folder, |rows| all.extend_from_slice(rows))?;
         Ok(all)
     }
 
-    /// Calls `with` on the times that threads were switched out, thread after thread and in
-    /// order of time, a part of at most a million at a time. None if nobody told
+    /// Calls `with` on the times that threads were switched out, thread after thread and in order
+    /// of time, a part of at most a million at a time. Not called if they were not recorded
     /// ([`Manifest::switches`]).
     pub fn for_each_switch(&self, with: impl FnMut(&[Switch])) -> Result<()> {
         if self.manifest.switches { read_groups(&self.folder, with) } else { Ok(()) }

@@ -24,14 +24,14 @@ pub fn recover(path: &Path, progress: &mut dyn FnMut(u64, u64)) -> Result<Manife
     recover_with(path, progress, &mut |_, _| Ok(None))
 }
 
-/// What a spool of somebody else's held.
+/// What a spool of another crate's format held.
 #[derive(Debug, Default)]
 pub struct Recovered {
     /// Events, written into the trace.
     pub events: WrittenEvents,
-    /// Processes that they tell of.
+    /// Processes that they report.
     pub processes: Vec<Process>,
-    /// Threads that they tell of; their indices are set here.
+    /// Threads that they report; their indices are set here.
     pub threads: Vec<Thread>,
 }
 
@@ -111,7 +111,7 @@ pub fn recover_with(
     write_trace(path, finish, progress)
 }
 
-/// Nobody was there to see the end: it went on until the last record at least.
+/// The end was not recorded: the program ran until the last record at least.
 fn until_last_record(
     manifest: &mut Manifest,
     threads: &mut [Thread],
@@ -130,8 +130,8 @@ fn until_last_record(
     Ok(())
 }
 
-/// Adds who is not in the tables. Who is there already is known by more than events tell, but for
-/// the end.
+/// Adds processes and threads that are not in the tables. More is known of those that are there
+/// than events say, except for their end.
 fn join(
     processes: &mut Vec<Process>,
     threads: &mut Vec<Thread>,
@@ -139,7 +139,7 @@ fn join(
     more_threads: Vec<Thread>,
 ) {
     for new in more_processes {
-        // Whose birth was not seen was there before.
+        // A process whose start was not seen was there before.
         let same = |old: &&mut Process| old.pid == new.pid && new.parent.is_none();
         match processes.iter_mut().find(same) {
             Some(old) if old.end_ns == 0 => {
@@ -161,8 +161,8 @@ fn join(
     }
 }
 
-/// Estimates the clock's rate when the recording ended before anybody measured it: the newest
-/// spool was written when its last record was a moment old.
+/// Estimates the clock's rate when the recording ended before it was measured: the newest spool was
+/// written shortly after its last record.
 fn estimate_rate(manifest: &mut Manifest, spools: &[SpoolFile]) -> Result<()> {
     let written = |spool: &&SpoolFile| spool.written_unix_ns;
     let Some(newest) = spools.iter().filter(|spool| spool.records > 0).max_by_key(written) else {

@@ -80,7 +80,7 @@ pub(crate) fn folder(trace: &Path) -> PathBuf {
     trace.join("spool")
 }
 
-/// The file that is locked while somebody records into a trace.
+/// The file that is locked while a recorder writes into a trace.
 fn lock_path(trace: &Path) -> PathBuf {
     folder(trace).join("lock")
 }
@@ -353,7 +353,7 @@ pub(crate) fn remove_all(trace: &Path) -> Result<()> {
     }
 }
 
-/// Fails with [`Error::Busy`] if somebody is recording into the trace.
+/// Fails with [`Error::Busy`] if a recorder is writing into the trace.
 pub(crate) fn try_lock_existing(trace: &Path) -> Result<()> {
     let Ok(file) = File::open(lock_path(trace)) else { return Ok(()) };
     match file.try_lock() {

@@ -1,8 +1,8 @@
 //! When threads were switched out.
 //!
-//! A spool of switches holds, for each time that its thread was out, both moments and the ticks
-//! that it had been out before. So how long the thread was out before *any* moment is one search
-//! away, and of any call, however long, the difference of two.
+//! A spool of switches holds, for each interval that its thread was switched out, both ends and the
+//! ticks that it had been out before. So the off-CPU time before *any* time is one search, and that
+//! of any call, however long, the difference of two.
 
 use std::path::Path;
 
@@ -16,7 +16,7 @@ use crate::tables::Switch;
 /// Records kept in memory of a thread whose calls are read backwards.
 const WINDOW: u64 = 1 << 12;
 
-/// How long one thread was out before any moment. Asked of moments that mostly go back in time.
+/// The off-CPU time of one thread before any time. Queries mostly go back in time.
 #[derive(Debug)]
 pub(crate) struct OffCpu {
     spool: SpoolReader,
@@ -75,7 +75,7 @@ impl OffCpu {
         Ok(low)
     }
 
-    /// Ticks out before a moment that is not after the window.
+    /// Off-CPU ticks before a time that is not after the window.
     fn search(&self, moment: u64) -> Result<u64> {
         let at = self.window.partition_point(|out| out.off < moment);
         if let Some(at) = at.checked_sub(1) {

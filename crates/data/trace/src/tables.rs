@@ -207,7 +207,7 @@ table! {
         start_ns: u64,
         /// When it ended, nanoseconds of trace time.
         end_ns: u64,
-        /// Processor time it used in nanoseconds, if known.
+        /// CPU time it used in nanoseconds, if known.
         cpu_ns: Option<u64>,
         /// Records that found its ring full.
         lost: u64,
@@ -248,8 +248,8 @@ table! {
 }
 
 table! {
-    /// A time that a thread was switched out. Only in traces of a recording that was told of
-    /// them: [`crate::Manifest::switches`].
+    /// A time that a thread was switched out. Only in traces whose recording got these events:
+    /// [`crate::Manifest::switches`].
     Switch in "switches.parquet" {
         /// [`Thread::index`].
         thread: u32,
@@ -264,7 +264,7 @@ table! {
 }
 
 table! {
-    /// What the user's own probe counted for one function in one thread.
+    /// What the user probe counted for one function in one thread.
     OwnValue in "own.parquet" {
         /// [`Thread::index`].
         thread: u32,

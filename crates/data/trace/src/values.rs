@@ -197,8 +197,8 @@ fn fill<T: DataType>(
     Ok(true)
 }
 
-/// Codes of texts seen a moment ago, by where they lie: rows with the same entry of a dictionary
-/// have the same bytes in memory, which stay there as long as this holds on to them.
+/// Codes of texts seen recently, by their address: rows with the same entry of a dictionary have
+/// the same bytes in memory, which stay there as long as this keeps them.
 struct Recent {
     slots: Vec<(ByteArray, u32)>,
 }

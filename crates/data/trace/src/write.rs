@@ -62,11 +62,11 @@ impl TraceWriter {
         Ok(TraceWriter::of(path, lock))
     }
 
-    /// Goes on with a trace whose recording was cut off, and which nobody has recovered.
+    /// Resumes a trace whose recording was cut off, and which has not been recovered.
     ///
     /// # Errors
     ///
-    /// [`Error::Busy`] if somebody else is recording into it; [`Error::NotATrace`] and its like.
+    /// [`Error::Busy`] if another recorder is writing into it; [`Error::NotATrace`] and its like.
     pub fn reopen(path: &Path) -> Result<TraceWriter> {
         let manifest = read_manifest(path)?;
         if manifest.complete || manifest.recovery.is_some() {
@@ -128,8 +128,8 @@ impl TraceWriter {
         self.values.append(thread_index, cells)
     }
 
-    /// Appends a time that a thread was switched out, from one moment of the time-stamp counter
-    /// to another. Those of one thread follow one another in time.
+    /// Appends a time that a thread was switched out, from one time-stamp counter to another. Those
+    /// of one thread follow one another in time.
     ///
     /// # Errors
     ///

@@ -14,7 +14,7 @@ impl Random {
     }
 }
 
-/// Records of random nested calls, in order of their ends, and their moments.
+/// Records of random nested calls, in order of their ends, and their entries and exits.
 fn thread(seed: u64, thread: u32, calls: usize, records: &mut Vec<u8>) -> Vec<Moment> {
     let mut random = Random(seed);
     let mut time_ns = random.below(1000);

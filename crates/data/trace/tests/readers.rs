@@ -1,5 +1,5 @@
-//! Programs that nobody here wrote read the files: DuckDB and Polars, where Python has them.
-//! `FETTLE_PYTHON` names another interpreter than `python3`.
+//! Independent programs read the files: DuckDB and Polars, where Python has them. `FETTLE_PYTHON`
+//! names another interpreter than `python3`.
 
 mod drawing;
 

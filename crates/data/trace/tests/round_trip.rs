@@ -344,7 +344,7 @@ fn a_newer_trace_and_other_folders_are_refused() {
     assert!(matches!(Trace::open(dir.path()), Err(Error::Manifest { .. })));
 }
 
-/// Nobody writes to it, so whoever opened it would wait for ever.
+/// It has no writer, so a reader that opened it would wait for ever.
 #[test]
 fn a_named_pipe_is_no_part_of_a_trace() {
     for file in ["manifest.json", "functions.parquet"] {

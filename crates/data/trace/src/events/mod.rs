@@ -1,8 +1,8 @@
 //! Events: `events/NAME-NNNN.parquet`, one series of files per kind.
 //!
-//! A kind of event has a name and typed fields, which whoever records or imports it declares at
-//! run time. Every event has a time and the number of a processor besides. In a file they are the
-//! columns `time_ns`, `cpu`, and the declared fields: what a database reads as a table.
+//! A kind of event has a name and typed fields, which the recorder or importer declares at run
+//! time. Every event also has a time and the number of a processor. In a file they are the columns
+//! `time_ns`, `cpu`, and the declared fields: what a database reads as a table.
 //!
 //! **A file is a sorted run.** Rows come from rings of several processors, nearly in order. The
 //! writer puts the rows of a kind in order when a file of them is full, and a row that comes later

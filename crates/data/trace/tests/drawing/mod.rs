@@ -1,7 +1,7 @@
 //! Timelines drawn as columns of letters.
 //!
-//! Each column is a moment of 100 ns, each row a depth, each letter a function: `A` is number 0.
-//! A letter that goes on from one column to the next is one call, unless its caller changed.
+//! Each column is 100 ns, each row a depth, each letter a function: `A` is number 0. A letter that
+//! goes on from one column to the next is one call, unless its caller changed.
 //!
 //! ```text
 //! AAAAAA
