@@ -17,7 +17,7 @@ pub enum Format {
     Events,
     /// `trace.dat` of trace-cmd.
     TraceDat,
-    /// A folder of LTTng's, or whoever else writes the Common Trace Format.
+    /// A folder in the Common Trace Format, of LTTng or another tracer.
     Ctf,
     /// Spans of OpenTelemetry as JSON.
     Otlp,

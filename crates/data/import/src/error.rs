@@ -49,7 +49,7 @@ pub enum Error {
         /// What is wrong there.
         problem: String,
     },
-    /// Nobody knows what it is.
+    /// Its format is unknown.
     #[error("{} is in no format that can be imported; {hint}", path.display())]
     Unknown {
         /// The file.
@@ -65,7 +65,7 @@ pub enum Error {
         /// What could not be taken, as the rest of the sentence.
         left_out: String,
     },
-    /// Somebody pressed Ctrl-C.
+    /// The user pressed Ctrl-C.
     #[error("interrupted; nothing was written")]
     Interrupted,
     /// The trace could not be written, or one that is merged not be read.

@@ -159,9 +159,9 @@ fn fill(
 /// What is earlier on a clock that counts from 1970 is no wall clock's time.
 const YEAR_2000_NS: u64 = 946_684_800_000_000_000;
 
-/// Takes back a trace that did not come to be.
+/// Removes a trace whose import failed.
 fn remove(folder: &Path) {
-    // The error that is told is the one that made us give up.
+    // The error that is reported is the one that made the import fail.
     let _ = std::fs::remove_dir_all(folder);
 }
 

@@ -25,9 +25,9 @@ pub struct At {
     pub time_ns: u64,
     /// Processor.
     pub cpu: u32,
-    /// Process; 0 if nobody knows.
+    /// Process; 0 if it is not known.
     pub pid: u32,
-    /// Thread; 0 if nobody knows, or if the processor was idle.
+    /// Thread; 0 if it is not known, or if the processor was idle.
     pub tid: u32,
 }
 
@@ -211,7 +211,7 @@ impl Sink {
         self.running.insert(cpu, tid);
     }
 
-    /// The thread that runs on a processor; 0 if nobody knows.
+    /// The thread that runs on a processor; 0 if it is not known.
     pub fn running(&self, cpu: u32) -> u32 {
         self.running.get(&cpu).copied().unwrap_or(0)
     }

@@ -1,8 +1,8 @@
 //! Where events come from: one source for each file or stream, merged by time.
 //!
-//! A source tells the time of its next event and gives it to the sink when its turn comes. So what is
-//! in memory is one event of each source, and descriptors and threads are followed in the order of
-//! time even where several files tell of one process.
+//! A source gives the time of its next event, and the event to the sink when its turn comes. So
+//! memory holds one event of each source, and descriptors and threads are followed in the order of
+//! time even where several files have events of one process.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -46,7 +46,7 @@ pub trait Source {
     fn finish(&mut self, sink: &mut Sink);
 }
 
-/// How many events pass between two looks at whether somebody wants to stop.
+/// How many events pass between two checks for an interrupt.
 const LOOK: u32 = 1 << 12;
 
 /// Takes all events of all sources, merged by time.

@@ -1,4 +1,4 @@
-//! Processes and threads, as foreign events tell of them.
+//! Processes and threads, as foreign events report them.
 
 use std::collections::HashMap;
 
@@ -17,8 +17,8 @@ pub struct Tasks {
 }
 
 impl Tasks {
-    /// A thread does something. Without a process it is taken for its only thread, until somebody
-    /// knows better.
+    /// A thread does something. Without a process it is taken for its process's only thread, until
+    /// another event says more.
     pub fn seen(&mut self, pid: u32, tid: u32, name: &str, now_ns: u64) {
         if tid == 0 {
             return;
@@ -40,7 +40,7 @@ impl Tasks {
         self.thread(pid, tid, name, now_ns);
     }
 
-    /// The process of a thread; the thread itself if nobody knows.
+    /// The process of a thread; the thread itself if it is not known.
     pub fn pid_of(&self, tid: u32) -> u32 {
         self.thread_of.get(&tid).map_or(tid, |index| self.threads[*index].pid)
     }
@@ -66,13 +66,14 @@ impl Tasks {
         self.threads.push(Thread { index, pid, tid, name, start_ns, ..Thread::default() });
     }
 
-    /// Whether it is news that a thread begets another: several events tell of it.
+    /// Whether this is the first report that a thread created another: there are several such
+    /// events.
     pub fn begets(&mut self, parent: u32, child: u32) -> bool {
         self.begot.insert(child, parent) != Some(parent)
     }
 
-    /// A thread begets a thread or a process. Whoever was seen to work before this was told of is
-    /// the same one.
+    /// A thread creates a thread or forks a process. A thread that was seen to work before this was
+    /// reported is the same one.
     pub fn fork(&mut self, parent: u32, child_pid: u32, child_tid: u32, now_ns: u64) {
         let pid = self.pid_of(parent);
         if self.thread_of.contains_key(&child_tid) {

@@ -1,6 +1,6 @@
-//! The kernel's tracepoints, whoever recorded them, as the catalogue's events.
+//! The kernel's tracepoints, of any tracer, as the catalogue's events.
 //!
-//! ftrace, perf and LTTng tell of the same tracepoints under nearly the same names, with nearly the
+//! ftrace, perf and LTTng record the same tracepoints under nearly the same names, with nearly the
 //! same fields. What the catalogue knows becomes its events; everything else keeps its name.
 
 use std::collections::HashMap;
@@ -20,7 +20,7 @@ pub struct Tracepoints {
     pub calls: Calls,
     /// Where threads have faulted, until they do something else.
     faults: HashMap<u32, u64>,
-    /// `sched_waking` tells of wake-ups; then `sched_wakeup` tells nothing new.
+    /// The trace has `sched_waking`; then `sched_wakeup` adds nothing.
     waking: bool,
     /// Flags of the calls that `task_newtask` told of, by child.
     children: HashMap<u32, bool>,
@@ -30,8 +30,8 @@ pub struct Tracepoints {
 const CHILDREN_MAX: usize = 1 << 16;
 
 impl Tracepoints {
-    /// Takes an event: who did it, what it is called (`sched_switch`, or `sched:sched_switch`), and
-    /// its fields. `interrupt`: it happened in one.
+    /// Takes an event: its thread, its name (`sched_switch`, or `sched:sched_switch`), and its
+    /// fields. `interrupt`: it happened in one.
     pub fn event(
         &mut self,
         sink: &mut Sink,
@@ -55,11 +55,11 @@ impl Tracepoints {
                 if self.waking != (name == "sched_waking") {
                     return Ok(());
                 }
-                // An idle processor wakes nobody but in interrupts.
+                // An idle processor only wakes threads in interrupts.
                 let interrupt = u64::from(interrupt || at.tid == 0);
                 return sink.kernel(Event::Wakeup, at, &[u64::from(at.tid), target, interrupt]);
             }
-            // Who is new is told by its fork.
+            // A new thread is reported by its fork.
             "sched_wakeup_new" => return Ok(()),
             "block_rq_issue" | "block_rq_complete" => return block(sink, at, name, fields),
             _ => {}
@@ -134,7 +134,7 @@ impl Tracepoints {
         }
     }
 
-    /// Nobody tells that a fault is done: the thread does something else.
+    /// No event says that a fault is over: the thread does something else.
     fn fault_is_over(&mut self, sink: &mut Sink, at: At) -> Result<()> {
         match self.faults.remove(&at.tid) {
             Some(address) => {

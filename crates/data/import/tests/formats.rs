@@ -51,7 +51,7 @@ fn strace_in_hexadecimal() {
             '"' => quoted = !quoted,
             '<' => named |= begins,
             '>' => named = false,
-            // Escapes stay: they are of bytes that nobody prints.
+            // Escapes stay: they are of bytes that are not printable.
             '\\' => {
                 hidden.extend([Some(c), input.next()].into_iter().flatten());
                 continue;
@@ -89,7 +89,7 @@ fn what_is_only_looked_at_is_not_received() {
     assert_eq!(bytes, ["-11", "-11", "-11", "8"]);
 }
 
-/// Times that are no moments: since the line before, or without a day.
+/// Times that are relative to the line before, or without a day.
 #[test]
 fn times_of_strace_that_do_not_say_when_are_refused() {
     let refused = |text: &str| made_of(text.as_bytes()).err().expect("an error").to_string();
@@ -135,7 +135,7 @@ fn when_the_clock_of_strace_is_set_back_time_goes_on() {
     assert_eq!(times, [50, 250, 300]);
 }
 
-/// What ftrace, perf and trace-cmd tell of a run.
+/// What ftrace, perf and trace-cmd recorded of a run.
 fn of_the_kernel(name: &str, format: Format) -> common::Made {
     let made = made(&[golden(name)]).unwrap();
     assert_eq!(made.imported.formats, [format]);
@@ -184,11 +184,11 @@ fn lttng() {
     let named = made.events("shop_named");
     assert_eq!(named[4][3..], ["4".to_owned(), "beta".to_owned(), "2".to_owned()]);
     assert_eq!(made.trace.threads().unwrap()[0].name, "ust");
-    // It tells of the wall's time.
+    // It has wall-clock time.
     assert!(made.imported.manifest.start_time.starts_with("20"));
 }
 
-/// What is told of every event of a trace, file by file.
+/// The events of a trace, file by file.
 fn told(folder: &std::path::Path) -> Vec<String> {
     let trace = std::rc::Rc::new(ctf::Trace::open(folder).unwrap());
     let mut told = Vec::new();

@@ -46,9 +46,9 @@ struct Route {
     pid: Option<usize>,
     tid: Option<usize>,
     name: Option<usize>,
-    /// Columns that are told, with their places.
+    /// Columns that are imported, with their places.
     slots: Rc<[(usize, Column)]>,
-    /// The kernel tells of it: it is translated.
+    /// An event of the kernel: it is translated.
     kernel: bool,
     /// The series of its own.
     kind: Option<KindId>,
@@ -84,7 +84,8 @@ impl Route {
             found.filter(|(_, column)| numeric(column)).map(|(slot, _)| slot)
         };
         let kernel = is_kernel(&plan.name);
-        // Of the kernel's events, `pid` and `tid` are often those of somebody else.
+        // In the kernel's events, `pid` and `tid` often name another thread than the one that was
+        // running.
         let own: [&[&str]; 2] = match kernel {
             true => [&["vpid"], &["vtid"]],
             false => [&["vpid", "pid"], &["vtid", "tid"]],

@@ -24,7 +24,7 @@ pub enum Piece {
 pub struct Stretch {
     /// Their loads, whose slots count from the event's first.
     loads: Vec<Load>,
-    /// Bytes that are told by their place.
+    /// Texts and sequences, which are given by their place in the bytes.
     spans: Vec<Span>,
 }
 
@@ -145,8 +145,8 @@ struct Field<'a> {
 }
 
 impl Field<'_> {
-    /// Turns each event's eight bytes, the lowest first, into its value. There are eight, and there is
-    /// room for the value: whoever noted the start down has seen to it.
+    /// Turns each event's eight bytes, the lowest first, into its value. There are eight, and there
+    /// is room for the value: that was checked when the event's start was noted.
     #[inline(always)]
     fn each(&mut self, value: impl Fn(u64) -> u64) {
         let bytes = self.bytes.get(self.load.byte as usize..).unwrap_or_default();

@@ -381,7 +381,7 @@ impl Maker {
         self.columns[usize::from(slot)].kind = Kind::Array(Rc::new(columns));
         let first = first as u16;
         self.step(Op::Array { slot, count, body: body.into(), first, width });
-        // Nobody knows how many there are.
+        // The count is not known here.
         self.known = Known { modulus: 1, offset: 0 };
         Ok(())
     }

@@ -50,7 +50,7 @@ impl Position<'_> {
         Ok(byte as u32)
     }
 
-    /// The clock's lowest bits: it went on to the next moment that has them.
+    /// The clock's lowest bits: it advances to the next time that has them.
     #[inline]
     pub fn tick(&mut self, value: u64, bits: u32) {
         let mask = (1_u64 << bits) - 1;

@@ -489,7 +489,7 @@ mod tests {
         text
     }
 
-    /// What is told of a stream.
+    /// The events of a stream, as text.
     fn told(trace: &Rc<Trace>, bytes: &[u8]) -> Vec<String> {
         let mut stream = trace.stream_of(bytes.into(), Path::new("stream"));
         let mut told = Vec::new();

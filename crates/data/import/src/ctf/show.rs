@@ -1,4 +1,4 @@
-//! Values of slots as they are told.
+//! Values of slots as text.
 
 use super::plan::{Column, Kind};
 use super::reader::Event;

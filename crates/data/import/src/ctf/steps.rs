@@ -96,8 +96,8 @@ pub struct Choose {
     pub options: Vec<(Ranges, Box<[Op]>)>,
     /// For the lowest values of the selector the place of the option, plus one.
     pub dense: [u8; 64],
-    /// Slots of all options: those of the ones that are not chosen become 0. None of headers, which
-    /// nobody shows.
+    /// Slots of all options: those of the ones that are not chosen become 0. None for headers,
+    /// which are not shown.
     pub first: u16,
     pub width: u16,
     /// It is wrong if there is no option for a value.

@@ -172,7 +172,7 @@ impl Parser {
         ["struct", "variant", "enum"].iter().any(|word| self.is_name(word))
     }
 
-    /// A value nobody needs.
+    /// Skips a value that is not needed.
     fn skip_value(&mut self) -> Parsed<()> {
         while !self.is(";") {
             if self.at >= self.tokens.len() {
@@ -658,7 +658,7 @@ fn header_role(name: &str, integer: &Integer) -> Option<Role> {
     }
 }
 
-/// How many types within types are looked at: a chain of doublings has more than anybody can wait for.
+/// How many nested types are visited: a chain of doublings would have exponentially many.
 const VISITS_MAX: usize = 1 << 14;
 
 /// The type with roles for its integers, and those of structures and variants in it.

@@ -22,15 +22,15 @@ pub fn open(path: &Path) -> Result<Moments> {
 /// An interval or an end of one on a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Edge {
-    /// Of those that end at one moment, the one that began last is the innermost.
+    /// Of those that end at one time, the one that began last is the innermost.
     End(std::cmp::Reverse<u64>),
-    /// Of those that begin at one moment, the longest is the outermost.
+    /// Of those that begin at one time, the longest is the outermost.
     Begin(std::cmp::Reverse<u64>),
     /// It ends when it begins.
     Instant,
 }
 
-/// Moments of one thread, each with its order among those of the same time.
+/// Begins and ends of one thread, each with its order among those of the same time.
 type Edges = Vec<(u64, Edge, String)>;
 
 /// The events of files.
@@ -39,7 +39,7 @@ pub fn moments(values: &[Json], torn: u64) -> Moments {
     let mut names = Vec::new();
     let mut unclear = 0;
     let mut left_out = LeftOut::default();
-    // By thread: moments with the order among those of one moment.
+    // By thread: begins and ends with the order among those of the same time.
     let mut nested: HashMap<(u32, u32), Edges> = HashMap::new();
     let lists = values
         .iter()
@@ -82,7 +82,7 @@ pub fn moments(values: &[Json], torn: u64) -> Moments {
                 };
                 interval(time_ns, took_ns, name, of_thread.or_default());
             }
-            // How long it is nobody knows yet: those in the file's order are outermost first.
+            // Its length is not known yet: those in the file's order are outermost first.
             "B" => of_thread.or_default().push((time_ns, Edge::Begin(std::cmp::Reverse(0)), name)),
             "E" => {
                 let end = Edge::End(std::cmp::Reverse(time_ns));

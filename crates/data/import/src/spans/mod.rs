@@ -22,7 +22,7 @@ use crate::value::{Field, Value};
 /// Bytes of a file of JSON at most: it has to be in memory.
 const JSON_MAX: u64 = 1 << 30;
 
-/// Something that happens at a moment.
+/// An event of a span: its begin or its end, at one time.
 #[derive(Debug)]
 pub struct Moment {
     pub time_ns: u64,
@@ -40,7 +40,7 @@ pub const CALL: &str = "call";
 /// Their ends.
 pub const CALL_END: &str = "call_end";
 
-/// Moments in order of time.
+/// Begins and ends in order of time.
 #[derive(Debug)]
 pub struct Moments {
     moments: std::vec::IntoIter<Moment>,
@@ -72,14 +72,14 @@ impl LeftOut {
 }
 
 impl Moments {
-    /// Puts moments in order. `names` are those of threads, by process and thread; `losses` what could
-    /// not be taken.
+    /// Puts begins and ends in order. `names` are those of threads, by process and thread; `losses`
+    /// what could not be imported.
     pub fn new(
         mut moments: Vec<Moment>,
         names: Vec<(u32, u32, String)>,
         losses: Vec<(&'static str, u64)>,
     ) -> Moments {
-        // Those of one moment stay in their order: beginnings are before ends.
+        // The sort is stable: of those at the same time, begins stay before ends.
         moments.sort_by_key(|moment| moment.time_ns);
         let mut moments = moments.into_iter();
         let next = moments.next();
@@ -147,7 +147,7 @@ pub struct Span {
     pub name: String,
     /// `ok`, `error`, or nothing.
     pub status: &'static str,
-    /// Whatever else was told of it.
+    /// Its other attributes.
     pub attributes: String,
 }
 

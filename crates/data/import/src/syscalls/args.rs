@@ -47,7 +47,7 @@ impl<'a> Args<'a> {
         }
     }
 
-    /// An argument that is a text or is told as one.
+    /// An argument that is a text or is printed as one.
     pub fn text(&self, place: usize, names: &[&str]) -> Option<&'a str> {
         match self.get(place, names)? {
             Value::Text(text) => Some(text),

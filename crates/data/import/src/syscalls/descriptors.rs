@@ -37,7 +37,7 @@ impl Of {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Behind {
     pub of: Of,
-    /// Its inode if that is told; of pipes and sockets otherwise a number of this import's own.
+    /// Its inode if that is known; of pipes and sockets otherwise a number of this import's own.
     pub id: u64,
     /// The ends of a connection, or nothing.
     pub local: Rc<str>,
@@ -138,7 +138,7 @@ impl Descriptors {
         }
     }
 
-    /// A process has ended. What nobody else holds goes with it: its sockets.
+    /// A process has ended. Its sockets that no other process has are closed with it.
     pub fn exit(&mut self, pid: u32) -> Vec<Behind> {
         let Some(of) = self.of.remove(&pid) else { return Vec::new() };
         let mut gone: Vec<Behind> = of.into_values().filter(|it| it.of == Of::Socket).collect();

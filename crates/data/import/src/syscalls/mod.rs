@@ -1,9 +1,9 @@
 //! System calls of foreign traces as the catalogue's events.
 //!
-//! Whoever traces system calls from outside sees numbers where Fettle's own recording sees what they
-//! mean: whether descriptor 5 is a file, a pipe or a connection. So descriptors are followed through
-//! the calls that make them, and a call becomes the event that a recording would have had: reading
-//! is `received` on a socket, `pipe_read` on a pipe, `read` otherwise. A call that the catalogue does
+//! A tracer of system calls sees numbers where Fettle's own recording sees what they mean: whether
+//! descriptor 5 is a file, a pipe or a connection. So descriptors are followed through the calls
+//! that make them, and a call becomes the event that a recording would have had: reading is
+//! `received` on a socket, `pipe_read` on a pipe, `read` otherwise. A call that the catalogue does
 //! not know becomes a `syscall`, once, when it returns.
 
 pub mod args;
@@ -339,7 +339,7 @@ impl Calls {
         }
     }
 
-    /// A thread begets another, or a process, if nobody said so yet.
+    /// A thread creates another, or forks a process, if no event said so yet.
     pub fn fork(&mut self, sink: &mut Sink, at: At, child_pid: u32, child_tid: u32) -> Result<()> {
         if !sink.tasks.begets(at.tid, child_tid) {
             return Ok(());
@@ -352,7 +352,8 @@ impl Calls {
         sink.kernel(Event::Fork, at, &values)
     }
 
-    /// A thread is seen for the first time. If exactly one is about to beget another, it is that.
+    /// A thread is seen for the first time. If exactly one thread is in a call that creates one,
+    /// that is its creator.
     pub fn newcomer(&mut self, sink: &mut Sink, tid: u32, time_ns: u64) -> Result<()> {
         let mut forks = self.begun.iter().filter(|(_, begun)| begun.class == Class::Fork);
         let (Some((parent, begun)), None) = (forks.next(), forks.next()) else { return Ok(()) };
@@ -442,7 +443,7 @@ impl Calls {
                 if writes {
                     return sink.kernel(Event::Sent, at, &of);
                 }
-                // Nobody tells for how long they had lain there.
+                // How long they had been queued is not known.
                 sink.kernel(Event::Received, at, &[&of[..], &[0]].concat())
             }
             of => {
@@ -479,7 +480,7 @@ impl Calls {
         }
         let number = result as i32;
         self.descriptors.set(at.pid, number, made);
-        // With what it is said to be, if that was told: it is called `result` then.
+        // With what it is said to be, if the trace has that: it is called `result` then.
         let told = args.fd(usize::MAX, &["result"]).filter(|fd| fd.number == number);
         let made = self.descriptors.get(at.pid, told.unwrap_or(Fd { number, of: None }));
         let (local, remote) = ends_of(sink, &made);
@@ -515,7 +516,7 @@ impl Calls {
         sink.kernel(Event::Open, at, &[task[0], task[1], result as u64, path, 0, of])
     }
 
-    /// A descriptor is closed, which is told when it begins.
+    /// A descriptor is closed; the event is made when the call begins.
     fn closed(&mut self, sink: &mut Sink, at: At, fd: i32) -> Result<()> {
         let (behind, last) = match self.descriptors.close(at.pid, fd) {
             Some(closed) => closed,
@@ -613,7 +614,7 @@ fn socket_closed(sink: &mut Sink, at: At, socket: &Behind) -> Result<()> {
     sink.kernel(Event::SocketClose, at, &values)
 }
 
-/// The codes of a connection's ends; an end that nobody told has a name of its own.
+/// The codes of a connection's ends; an end that the trace does not have gets a name of its own.
 fn ends_of(sink: &mut Sink, behind: &Behind) -> (u64, u64) {
     let local = match behind.local.is_empty() {
         true => sink.text(&format!("socket:{}", behind.id)),
@@ -646,7 +647,7 @@ fn futex_operation(args: Args<'_>) -> u64 {
     }
 }
 
-/// What is told of `fcntl`: copies, sets flags, sets flags of which one is not to wait.
+/// Commands of `fcntl` that matter: copies, setting flags, and the flag for non-blocking.
 const DUPFD: u64 = 1;
 const SETFL: u64 = 2;
 const SETFL_NONBLOCKING: u64 = 3;

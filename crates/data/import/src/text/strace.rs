@@ -29,8 +29,8 @@ pub struct Strace {
     found: u64,
     /// The latest time that was read: what comes before it can be told.
     read_ns: u64,
-    /// The latest time at which something happens: a call that is told whole was over when the next line
-    /// was written.
+    /// The latest time at which something happens: a call that is printed complete was over when
+    /// the next line was written.
     latest_ns: u64,
     /// The time of the line before.
     line_ns: Option<u64>,
@@ -40,7 +40,7 @@ pub struct Strace {
     over: bool,
     /// Calls that others interrupted, by thread: name and arguments so far.
     unfinished: HashMap<u32, (String, String)>,
-    /// Ends whose time nobody tells, by thread.
+    /// Ends whose time is not in the file, by thread.
     endless: HashMap<u32, Did>,
     seen: HashSet<u32>,
     /// Calls that tell how long they took, and calls that do not.
@@ -50,7 +50,7 @@ pub struct Strace {
     torn: u64,
 }
 
-/// Nobody waits for a call as long as that: three years after 1970 and later is a date.
+/// No call waits as long as that: three years after 1970 and later is a date.
 const LATE_NS: u64 = 100_000_000 * 1_000_000_000;
 
 /// Who finds lines earlier than those before by more than this has a clock that was set back.
@@ -268,7 +268,7 @@ impl Source for Strace {
         let Context { sink, tracepoints } = context;
         let calls = &mut tracepoints.calls;
         if self.seen.insert(tid) {
-            // A thread that was never seen comes from whoever is about to make one.
+            // A thread that was never seen was created by a thread that is in such a call.
             calls.newcomer(sink, tid, time_ns)?;
             sink.tasks.seen(0, tid, "", time_ns);
         }

@@ -297,7 +297,7 @@ fn version_7(reader: &mut Reader, layout: &mut Layout) -> Result<()> {
     reader.wrong("sections of options lead to each other")
 }
 
-/// A section's data, unpacked; and whether what it tells of is compressed.
+/// A section's data, unpacked; and whether what it describes is compressed.
 fn section(reader: &mut Reader, wanted: u16) -> Result<(Reader, bool)> {
     const COMPRESSED: u16 = 1;
     let (section, flags) = (reader.u16()?, reader.u16()?);

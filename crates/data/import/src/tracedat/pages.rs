@@ -135,7 +135,7 @@ mod tests {
             2, // a length of its own
             3 << 5 | 29,
             8,
-            0, // what was taken back
+            0, // a discarded event
             1 << 5 | 31,
             0, // a time stamp
             1,
