@@ -104,7 +104,7 @@ impl Code {
         }
         for parameter in one.trace.parameters()? {
             let Some(function) = functions.get(&parameter.function) else { continue };
-            // Where types were given by hand and differ, the first trace's are told.
+            // Where types were given by hand and differ, the first trace's are taken.
             if self.parameter_of.insert((*function, parameter.index)) {
                 self.parameters.push(Parameter { function: *function, ..parameter });
             }

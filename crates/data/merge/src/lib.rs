@@ -34,7 +34,7 @@ use crate::messages::{Between, Openings, Pair, Sides, Texts};
 pub use error::{Error, Result};
 
 /// Machines at most: numbers of processes have 32 bits, of which one needs 22, and numbers of
-/// sockets are told apart by their highest byte.
+/// sockets differ by machine in their highest byte.
 pub const MACHINES_MAX: usize = 255;
 
 /// What to merge.
@@ -174,7 +174,7 @@ fn align(
     let links = links(traces, machines, openings, texts, &aligned)?;
     let mut contradiction = None;
     while aligned.iter().any(Option::is_none) {
-        // Of those that are reached, who has the nearest way to one that is.
+        // Of the machines that are reached, the one with the shortest way to one that is not.
         let mut best: Option<(usize, Aligned)> = None;
         for link in &links {
             for (from, to, turned) in [(link.a, link.b, false), (link.b, link.a, true)] {

@@ -5,9 +5,10 @@
 //! direction is the same one on both sides. Ends are used again: the n-th connection between two ends
 //! is the n-th of the other trace only if both saw as many.
 //!
-//! What is told of a call is when it *returned*. Bytes had arrived by then at the latest. They may
-//! have left much earlier: not before what the thread did last returned, and not before the
-//! connection was there. That is what bounds the clocks; when a call began to wait says nothing.
+//! What is recorded of a call is when it *returned*. Bytes had arrived by then at the latest. They
+//! may have left much earlier: not before the thread's previous call returned, and not before the
+//! connection was established. That is what bounds the clocks; when a call began to wait says
+//! nothing.
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -53,7 +54,7 @@ pub(crate) struct Openings {
     of: FxHashMap<Pair, (u32, u32)>,
 }
 
-/// Whether an end is of a machine's own: nobody reaches it from another one.
+/// Whether an end is local to a machine: it cannot be reached from another one.
 pub(crate) fn is_own(end: &str) -> bool {
     end.starts_with("127.") || end.starts_with("[::1]") || end.starts_with("unix:")
 }
@@ -140,7 +141,7 @@ fn role(kind: &EventKind) -> Option<(Role, Vec<usize>)> {
         "accept" => Some((Role::Accept, places(&["tid", "local", "remote"])?)),
         "sent" => Some((Role::Sent, places(&["tid", "local", "remote", "bytes"])?)),
         "received" => Some((Role::Received, places(&["tid", "local", "remote", "bytes"])?)),
-        // That a call has to wait is told when it does.
+        // That a call has to wait is recorded when it does.
         name if name.ends_with("_begin") || WITHIN.contains(&name) => None,
         _ => {
             place("pid")?;
@@ -264,8 +265,8 @@ impl Between {
     }
 
     fn direction(&mut self, sent: &Direction, received: &Direction, lossy: bool, out: bool) {
-        // Bytes that nobody sent were: the trace lacks it. Where events were lost, only what is whole
-        // is believed.
+        // Bytes were received that were not sent: the trace lacks an event. Where events were lost,
+        // only complete directions are used.
         let missing = received.bytes() > sent.bytes() || lossy && received.bytes() != sent.bytes();
         if sent.mixed || received.mixed || missing {
             self.unclear += u64::from(!sent.calls.is_empty() || !received.calls.is_empty());

@@ -169,8 +169,8 @@ impl Writing<'_> {
     }
 }
 
-/// Takes back a trace that did not come to be.
+/// Removes a trace whose merge failed.
 pub(crate) fn remove(folder: &Path) {
-    // The error that is told is the one that made us give up.
+    // The error that is reported is the one that made the merge fail.
     let _ = std::fs::remove_dir_all(folder);
 }

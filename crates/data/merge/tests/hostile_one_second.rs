@@ -1,5 +1,5 @@
-//! For one second, merges traces that random bytes tell of and damage. `FETTLE_SEED` repeats a run. The
-//! target `merge` in `fuzz/fuzz_targets` does the same for longer.
+//! For one second, merges traces that are made from random bytes and damaged. `FETTLE_SEED` repeats
+//! a run. The target `merge` in `fuzz/fuzz_targets` does the same for longer.
 
 mod bed;
 mod hostile;

@@ -11,7 +11,7 @@ use fettle_trace::{FieldType, TASKS_OF_A_MACHINE, Trace};
 const US: u64 = 1000;
 const MS: u64 = 1000 * US;
 
-/// The web machine's time of a moment.
+/// The web machine's clock at a true time.
 fn web_ns(true_ns: u64) -> u64 {
     true_ns
 }
@@ -161,7 +161,7 @@ fn what_cannot_be_aligned_is_refused_unless_the_user_knows() {
     assert!((19 * MS..20 * MS).contains(&by_ns), "{by_ns}");
     assert!(!output.exists());
 
-    // Nobody it ever spoke to.
+    // A machine that it never exchanged messages with.
     let mut alone = Bed::new(folder.path(), "alone", 5, 1_700_000_010_000_000_000);
     alone.event(alone.sent, 5 * MS, ("10.0.0.9:1", "10.0.0.8:2"), &[1]);
     let pair = [jumping[0].clone(), alone.finish()];
