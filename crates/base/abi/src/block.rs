@@ -58,11 +58,11 @@ pub struct ThreadBlock {
     pub locks: u64,
 }
 
-/// Tells threads whether somebody still records what they leave.
+/// Says to threads whether a recorder still reads what they write.
 #[repr(C)]
 #[derive(Debug, Default)]
 pub struct Alive {
-    /// Who traces, as a thread's number, or 0 once doors are not answered any more. The kernel sets
+    /// The tracer's thread id, or 0 once dlopen hooks are not answered any more. The kernel sets
     /// bit 30 (`FUTEX_OWNER_DIED`) when that thread dies.
     pub tracer: u32,
     /// 1 once the recording has ended while threads go on.
@@ -75,17 +75,17 @@ pub struct Alive {
 pub enum Clock {
     /// Ticks of the time-stamp counter.
     Ticks = 0,
-    /// Nanoseconds of processor time of the thread, which the kernel is asked for.
+    /// Nanoseconds of CPU time of the thread, which the kernel is asked for.
     Cpu = 1,
 }
 
-/// One activation of a probed function, on the shadow stack.
+/// One activation of a probed function, on the call-stack mirror.
 ///
-/// Sampling has frames of no function, whose number is `u32::MAX`, too: marks. Activations whose
-/// stack lies at a mark's `stack_pointer` or above are in progress since its `start`. When one ends,
-/// the mark goes up to its caller. Its `child_ticks` is the address at which the activation goes on that it
-/// lies in. The time of the last mark is the `start` of the lowest frame,
-/// which belongs to nobody.
+/// Sampling also has checkpoint frames, whose function number is `u32::MAX`. Activations whose
+/// stack pointer is a checkpoint's `stack_pointer` or above are in progress since its `start`. When
+/// one ends, the checkpoint moves up to its caller. Its `child_ticks` is the address at which the
+/// activation goes on that it lies in. The time of the last checkpoint is the `start` of the lowest
+/// frame, which is of no function.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ShadowFrame {
@@ -112,8 +112,8 @@ pub struct Accumulator {
     pub calls: u64,
     /// Ticks from entry to exit, callees included; nested activations count each. Counting: exits.
     pub total_ticks: u64,
-    /// Ticks outside probed callees. Counting: calls of a function that whoever enters leaves, which
-    /// are entries and exits at once.
+    /// Ticks outside probed callees. Counting: calls of a function that every call which enters it
+    /// also leaves; they are entries and exits at once.
     pub self_ticks: u64,
     /// Sampling only: calls until the next one is timed (low 32 bits); above, the logarithm of the
     /// interval in force (8 bits), samples taken at it (8 bits), and calls from the last sample to
@@ -147,8 +147,8 @@ impl Accumulator {
     }
 }
 
-/// Sampling: a mark is left at the end of a sample if the last one is so many ticks old, and calls that
-/// take as long again from a mark on tell of themselves.
+/// Sampling: a checkpoint frame is left at the end of a sample if the last one is so many ticks
+/// old, and calls that last as long again from a checkpoint on are recorded by themselves.
 pub const TICKS_PER_MARK: u64 = 1 << 17;
 
 /// Words of an [`Accumulator`] that a probe of the user's own may have for its counters.

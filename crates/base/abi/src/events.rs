@@ -1,6 +1,6 @@
 //! The catalogue of the kernel's events: what there are, and what fields they have, whether Fettle
-//! recorded them or somebody else did. It is what `kernel.fettle-schema` declares, which the tests
-//! of `crates/record/kernel-events` compare.
+//! or another tracer recorded them. It is what `kernel.fettle-schema` declares, which the tests of
+//! `crates/record/kernel-events` compare.
 
 use crate::FieldType;
 

@@ -1,7 +1,7 @@
 //! What fields of events hold: in traces, in schemas, and in the catalogue of the kernel's events.
 
 /// What a field of an event holds. In memory, values are 64 bits: signed ones extended, texts as
-/// codes of whoever reads them.
+/// codes of the reader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FieldType {
     /// Unsigned, 8 bits.

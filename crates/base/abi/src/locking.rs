@@ -343,9 +343,9 @@ impl Blame {
     }
 }
 
-/// Nobody is known to have held the lock: it was on its way from one thread to another.
+/// No thread is known to have held the lock: it was being passed from one thread to another.
 pub const NOBODY: u64 = 0;
-/// More places than are told apart.
+/// More places than can be counted each.
 pub const OTHERS: u64 = 1;
 
 /// A thread made a thread, or waited for one's end.

@@ -5,7 +5,7 @@
 pub enum Change {
     /// Takes it alone.
     Lock,
-    /// Takes it with others who read.
+    /// Takes it shared, with other readers.
     Read,
     /// Takes one of a semaphore.
     Down,

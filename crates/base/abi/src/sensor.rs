@@ -17,9 +17,9 @@
 //! A list's slot is a ring of fixed-size *cells*. Its producer reserves first and stores second,
 //! as in [`crate::ring`], with two differences. It reserves by one `cmpxchg` instead of an `xadd`
 //! (without a lock prefix in slots with an owner), so that a record without room reserves nothing
-//! and there is nothing to undo. And a cell's last word, its [`Mark`], tells which lap of the ring
-//! it was stored in, so that nobody needs to clear cells and [`Policy::Overwrite`] can be read
-//! while its producer runs.
+//! and there is nothing to undo. And a cell's last word, its [`Mark`], says which lap of the ring
+//! it was stored in, so that cells need not be cleared and [`Policy::Overwrite`] can be read while
+//! its producer runs.
 //!
 //! Format changelog: version 1 is the first.
 
@@ -87,9 +87,9 @@ pub struct Head {
     pub kind: u32,
     /// A [`Policy`]; lists only.
     pub policy: u32,
-    /// First half of the sensor's global number, as of a device: the family.
+    /// First half of the sensor's global number, as of a device: the group.
     pub major: u32,
-    /// Second half: the sensor in the family.
+    /// Second half: the sensor in the group.
     pub minor: u32,
     /// Tells sensors with the same numbers in one process apart.
     pub instance: u32,
@@ -218,8 +218,8 @@ impl Mark {
     pub const LAP_SHIFT: u32 = 24;
     /// Lowest bit of the thread's id (Linux has at most 2^22).
     pub const THREAD_SHIFT: u32 = 40;
-    /// The bit that is set while a record is stored, where rings are overwritten: nobody else may
-    /// store to the cell.
+    /// The bit that is set while a record is stored, where rings are overwritten: no other writer
+    /// may store to the cell.
     pub const CLAIMED_SHIFT: u32 = 63;
 
     /// The mark of a record at `position` of a ring.

@@ -199,7 +199,7 @@ impl Asm {
         self.put(&[rex, 0x29, 0xc0 | (from.number() & 7) << 3 | to.number() & 7]);
     }
 
-    /// `lea to, [base + disp8]` (64 bits); flags stay as they are.
+    /// `lea to, [base + disp8]` (64 bits); flags are not changed.
     pub fn lea(&mut self, to: Gpr, base: Gpr, disp: i8) {
         let rex = 0x48 | (to.number() >> 3) << 2 | base.number() >> 3;
         self.put(&[rex, 0x8d, 0x40 | (to.number() & 7) << 3 | base.number() & 7]);

@@ -92,7 +92,7 @@ impl EffectsFactory {
             iced_x86::Mnemonic::Int3 => effects.reads = effects.reads.union(TRAP),
             _ => {}
         }
-        // Whoever writes `rax` no longer has a number of vector registers in it.
+        // A write to `rax` replaces the number of vector registers in it.
         if effects.writes.contains(Gpr::Rax) {
             effects.kills = effects.kills.union(RegSet::VECTOR_COUNT);
         }

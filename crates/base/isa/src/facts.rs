@@ -87,8 +87,8 @@ impl Facts {
         matches!(self.0 >> FLOW, 4 | 5)
     }
 
-    /// Whether control goes to the next instruction if whoever is called, or handles the signal,
-    /// returns: there may be nothing if nobody does.
+    /// Whether control goes to the next instruction if the callee, or the signal's handler,
+    /// returns: there may be no next instruction if it never does.
     pub fn may_return(self) -> bool {
         matches!(self.0 >> FLOW, 4 | 5 | 9)
     }
