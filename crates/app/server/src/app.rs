@@ -74,11 +74,11 @@ impl Shown {
         &self.trace
     }
 
-    /// Reads everything, what is seen first first. Run it to its end: whoever asks meanwhile waits
-    /// for what this reads.
+    /// Reads everything, in the order in which the page shows it. Run it to its end: requests
+    /// meanwhile wait for what this reads.
     pub(crate) async fn read(&self) {
         let timelines = self.timelines().await;
-        // Who may be shown nothing at all is told so when asking.
+        // If there is nothing to show, the error is reported when the page asks.
         if timelines.is_ok() {
             let _ = self.analysis().await;
         }

@@ -25,7 +25,7 @@ pub struct CallId {
 pub struct Wanted {
     /// What they are.
     pub label: u32,
-    /// Moments between which they have some time.
+    /// The interval of trace time that they overlap.
     pub time_ns: Range<u64>,
     /// How long they took, both ends included.
     pub duration_ns: std::ops::RangeInclusive<u64>,
@@ -81,7 +81,7 @@ impl Timelines {
         (calls.collect(), count)
     }
 
-    /// The first call of a function that begins after a moment, or the last before it.
+    /// The first call of a function that begins after a time, or the last before it.
     pub fn next(&self, label: u32, from_ns: u64, backwards: bool) -> Option<(CallId, Span)> {
         let mut best: Option<(CallId, Span)> = None;
         for timeline in &self.threads {
@@ -91,7 +91,7 @@ impl Timelines {
                     let end = track.between(0, from_ns).end;
                     labels[..end].iter().rposition(|found| *found == label)
                 } else {
-                    // What begins at the moment itself is where the caller of this is.
+                    // A call that begins at exactly this time is the one that the caller is at.
                     let first = track.between(0, from_ns.saturating_add(1)).end;
                     let found = labels[first..].iter().position(|found| *found == label);
                     found.map(|at| first + at)

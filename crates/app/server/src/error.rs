@@ -13,7 +13,7 @@ pub enum Error {
     /// The trace's events cannot be followed.
     #[error(transparent)]
     Follow(#[from] fettle_follow::Error),
-    /// Nobody can connect.
+    /// The port cannot be bound.
     #[error("cannot listen on 127.0.0.1 port {port}; another one can be chosen with --port")]
     Listen {
         /// The port.

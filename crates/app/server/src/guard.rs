@@ -1,10 +1,10 @@
-//! Who may ask.
+//! Access control: which requests are answered.
 //!
 //! The server listens on the loopback interface, which every user of the machine and every page
 //! in the user's browser can reach. So:
 //!
-//! - Everything that tells of the trace needs a **token**, 128 random bits that are in the URL that
-//!   was printed, behind the `#`, where browsers send them to nobody. The page keeps it for its
+//! - Everything of the trace needs a **token**, 128 random bits that are in the URL that was
+//!   printed, behind the `#`, which browsers never send. The page keeps it for its
 //!   own origin and sends it in a header. There is no cookie: cookies go to all ports of a host,
 //!   so another server on this machine would be given it.
 //! - A request is answered only if its **`Host`** is this machine by the name that was printed. A
@@ -38,7 +38,7 @@ pub const HEADERS: [(HeaderName, &str); 6] = [
     (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
 ];
 
-/// Decides who may ask.
+/// Decides which requests are answered.
 #[derive(Clone, Debug)]
 pub struct Guard {
     token: String,
@@ -55,12 +55,12 @@ impl Guard {
         Ok(Guard { token, hosts })
     }
 
-    /// The URL that lets somebody in.
+    /// The URL that grants access.
     pub fn url(&self) -> String {
         format!("http://{}/#token={}", self.hosts[0], self.token)
     }
 
-    /// Whether the page itself may be given to whoever asks.
+    /// Whether this request may get the page itself.
     pub fn admit(&self, headers: &HeaderMap) -> std::result::Result<(), Refusal> {
         let value = |name: HeaderName| headers.get(name).map(HeaderValue::as_bytes);
         let host = value(header::HOST).ok_or(Refusal::Host)?;
@@ -78,8 +78,8 @@ impl Guard {
         let fetch = |what| value(HeaderName::from_static(what));
         match fetch("sec-fetch-site") {
             None | Some(b"same-origin" | b"none") => Ok(()),
-            // A link that somebody followed: the page opens in a tab of its own, and whoever made
-            // the link sees nothing of it.
+            // A link that was followed: the page opens in a tab of its own, and the page with the
+            // link sees nothing of it.
             Some(_)
                 if fetch("sec-fetch-mode") == Some(b"navigate")
                     && fetch("sec-fetch-dest") == Some(b"document") =>
@@ -90,7 +90,7 @@ impl Guard {
         }
     }
 
-    /// Whether the trace may be told to whoever asks.
+    /// Whether this request may get the trace.
     pub fn admit_to_trace(&self, headers: &HeaderMap) -> std::result::Result<(), Refusal> {
         self.admit(headers)?;
         let given = headers.get(TOKEN_HEADER).ok_or(Refusal::Token)?.as_bytes();
@@ -105,7 +105,7 @@ impl Guard {
     }
 }
 
-/// Why somebody is not answered.
+/// Why a request is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
     /// Asked for by a name that is not this server's.

@@ -1,7 +1,7 @@
 //! What `fettle tune --json` and `fettle layout --json` print, as far as the page shows it: the
 //! figures of a layout of hot code, and what was measured.
 //!
-//! The file may be anybody's. Only what is named here goes to the page.
+//! The file is not trusted. Only what is named here goes to the page.
 
 use std::sync::Arc;
 
@@ -25,10 +25,10 @@ pub struct Layouts {
     /// The process that was tuned; none if the layout was only looked at.
     pid: Option<i32>,
     processes: Option<u64>,
-    /// Whether new code stays.
+    /// Whether rewritten text stays.
     kept: Option<bool>,
     modules: Vec<Module>,
-    /// Modules that stay as they are.
+    /// Modules that are left unmodified.
     refused: Vec<Refused>,
     counted: Option<Counted>,
     installed: Option<Installed>,

@@ -1,7 +1,7 @@
 //! The local page for looking at a trace, or at a layout of hot code.
 //!
 //! [`Server::bind`] takes a port of the loopback interface, [`Server::url`] is what to open, and
-//! [`Server::run`] answers until it is interrupted. Who may ask stands in `guard.rs`; what may be
+//! [`Server::run`] answers until it is interrupted. Access control is in `guard.rs`; what may be
 //! asked, in `api.rs`; how ten million calls become what fits on a screen, in `track.rs`. The page
 //! itself is the folder `ui` of the repository, put into this crate as it is (`assets.rs`).
 //!
@@ -57,7 +57,7 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// [`Error::Listen`] if somebody has it.
+    /// [`Error::Listen`] if another program has it.
     pub fn bind(port: u16) -> Result<Server> {
         let failed = |source| Error::Listen { port, source };
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).map_err(failed)?;
@@ -119,7 +119,7 @@ impl Server {
                 () = interrupted => Ok(()),
             }
         });
-        // Nobody waits for what is still being read.
+        // What is still being read is no longer needed.
         runtime.shutdown_background();
         served.map_err(Error::Serve)
     }
@@ -143,7 +143,7 @@ const GROW_PAUSE: Duration = Duration::from_secs(1);
 /// Of the time that is not spent in reading a recording: so many times that which is.
 const GROW_SHARE: u32 = 4;
 
-/// Replaces what is shown by what it has become, which is read whole before anybody sees it.
+/// Replaces what is shown by what it has become, which is read completely first.
 async fn grow_on(app: Arc<App>, mut grow: Grow) {
     let mut generation = 0;
     loop {
@@ -175,7 +175,7 @@ fn router(guard: Arc<Guard>, api: axum::Router) -> axum::Router {
         .layer(middleware::from_fn_with_state(guard, guarded))
 }
 
-/// Nobody but the page is answered, and every answer says what a browser may do with it.
+/// Answers the page alone, with headers that say what a browser may do with the answer.
 async fn guarded(State(guard): State<Arc<Guard>>, request: Request, next: Next) -> Response {
     let mut response = match guard.admit(request.headers()) {
         Ok(()) => next.run(request).await,
@@ -187,7 +187,7 @@ async fn guarded(State(guard): State<Arc<Guard>>, request: Request, next: Next) 
     response
 }
 
-/// Nothing of what is shown is told without the token.
+/// Answers no request for the trace without the token.
 async fn token_guarded(State(guard): State<Arc<Guard>>, request: Request, next: Next) -> Response {
     match guard.admit_to_trace(request.headers()) {
         Ok(()) => next.run(request).await,

@@ -1,4 +1,4 @@
-//! What happened between two moments: who called whom, and which functions took the time.
+//! An interval of time: which function called which, and which took the time.
 //!
 //! Calls count with the part of their duration that lies in the range. The call tree of a thread
 //! is found by walking its tracks together: the calls that a call made are those of the next depth

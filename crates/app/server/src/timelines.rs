@@ -1,8 +1,8 @@
 //! All calls and events of a trace in memory, as rows to draw.
 //!
 //! A thread's calls lie in one track per depth, the times that it was switched out in one more, and
-//! what events tell of it in others below (`told.rs`). Calls are stored in order of their ends, thread after thread; calls of one depth do not
-//! overlap, so each track is in order of time as it comes.
+//! its events in others below (`told.rs`). Calls are stored in order of their ends, thread after
+//! thread; calls of one depth do not overlap, so each track is in order of time as it comes.
 
 use std::sync::mpsc;
 
@@ -47,7 +47,7 @@ pub struct Timeline {
     pub depths: Vec<Track>,
     /// When it was switched out; labels are [`WAITED`] and [`PREEMPTED`].
     pub off_cpu: Track,
-    /// What events tell of it: what it did, what lasted, each event.
+    /// Tracks made from its events: what it did, what lasted, each event.
     pub told: Vec<Track>,
 }
 

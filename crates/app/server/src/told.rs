@@ -1,5 +1,5 @@
-//! What events tell of threads, as rows to draw below their calls: what the thread did, what lasted
-//! from one event to another, and each event by itself.
+//! Events of threads, as rows to draw below their calls: what the thread did, what lasted from one
+//! event to another, and each event by itself.
 
 use std::cmp::Reverse;
 
@@ -107,7 +107,7 @@ impl Reader {
         let mut now: FxHashMap<u32, (u64, State)> = FxHashMap::default();
         let (tasks, telling) = (&self.tasks, &mut self.telling);
         let problems = for_each_thread_doing(trace, &mut |time_ns, tid, doing| {
-            // Others are woken, too, and there is no more to tell of them.
+            // Threads that are not in the trace are woken, too: they have no row.
             let Some(index) = tasks.find(tid, time_ns) else { return };
             let states = &mut telling.threads.entry(index).or_default().states;
             let new = match doing {

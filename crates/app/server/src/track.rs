@@ -25,7 +25,7 @@ pub struct Span {
     pub label: u32,
     /// How many it stands for: 1 unless calls were sampled.
     pub weight: u32,
-    /// Nanoseconds of it that its thread was off the processor.
+    /// Nanoseconds of it that its thread was off-CPU.
     pub off_cpu_ns: u64,
 }
 
@@ -46,7 +46,7 @@ pub struct Track {
     labels: Vec<u32>,
     /// Durations that do not fit, by index.
     long: Vec<(u32, u64)>,
-    /// Time off the processor of the spans that have some, by index.
+    /// Off-CPU time of the spans that have some, by index.
     off_cpu: Vec<(u32, u64)>,
     /// Empty while all weights are 1.
     weights: Vec<u32>,
@@ -188,7 +188,7 @@ impl Track {
         })
     }
 
-    /// Indices of the spans that have some time between two moments.
+    /// Indices of the spans that overlap an interval of time.
     pub fn between(&self, from_ns: u64, to_ns: u64) -> std::ops::Range<usize> {
         let mut first = self.starts.partition_point(|&start| start < from_ns);
         if first > 0 && self.starts[first - 1].saturating_add(self.duration_ns(first - 1)) > from_ns
@@ -199,7 +199,7 @@ impl Track {
         first..end.max(first)
     }
 
-    /// The last span that begins no later than this moment, if it reaches to it.
+    /// The last span that begins no later than this time, if it reaches to it.
     pub fn around(&self, ns: u64) -> Option<usize> {
         let at = self.starts.partition_point(|&start| start <= ns).checked_sub(1)?;
         (self.starts[at].saturating_add(self.duration_ns(at)) > ns).then_some(at)

@@ -1,4 +1,4 @@
-//! What the page is told, as JSON. Every object that is an answer has a `version`.
+//! What the page gets, as JSON. Every object that is an answer has a `version`.
 
 use fettle_follow::event_fields;
 use fettle_report::{LossRow, Report};
@@ -19,7 +19,7 @@ const FRAMES_PER_WIDTH: u64 = 4000;
 const FRAMES_MAX: usize = 50_000;
 /// Direct callees that are looked at to tell where a call's time went.
 const CALLEES_MAX: usize = 1 << 21;
-/// Functions among the callees that are told.
+/// Callees that are listed.
 const CALLEE_ROWS: usize = 12;
 
 /// A trace, as far as the timelines need it.
@@ -32,7 +32,7 @@ pub struct TraceView<'a> {
     end_ns: u64,
     cpu_model: &'a str,
     probe_mode: ProbeMode,
-    /// Whether it is known when threads were off the processor.
+    /// Whether it is known when threads were off-CPU.
     switches: bool,
     /// Whether there are events to follow requests through.
     events: bool,
@@ -79,11 +79,11 @@ struct ThreadView<'a> {
     lost: u64,
     /// Rows that its calls take.
     depths: usize,
-    /// Rows of what events tell of it.
+    /// Rows made from its events.
     told: usize,
-    /// Events that tell of it.
+    /// Its events.
     events: usize,
-    /// Whether it has times off the processor.
+    /// Whether it has off-CPU times.
     off_cpu: bool,
 }
 
@@ -113,7 +113,7 @@ impl<'a> LabelView<'a> {
 }
 
 impl<'a> TraceView<'a> {
-    /// What is told first.
+    /// The first answer that the page gets.
     pub fn new(
         manifest: &'a Manifest,
         timelines: &'a Timelines,
@@ -188,7 +188,7 @@ impl From<Report> for ReportView {
     }
 }
 
-/// What happened between two moments.
+/// What happened in an interval of time.
 #[derive(Serialize)]
 pub struct RangeView {
     version: u32,
@@ -218,7 +218,7 @@ struct Frames {
 }
 
 impl RangeView {
-    /// What is told of a range.
+    /// The view of a range.
     pub fn new(tree: &RangeTree) -> RangeView {
         let total_ns = tree.nodes[0].total_ns;
         let narrowest = total_ns / FRAMES_PER_WIDTH;
@@ -299,7 +299,7 @@ pub struct DetailView {
 }
 
 impl DetailView {
-    /// What is told of a call.
+    /// The details of a call.
     pub fn new(timelines: &Timelines, id: CallId) -> Option<DetailView> {
         let timeline = timelines.thread(id.thread)?;
         let depth = id.depth as usize;
@@ -338,7 +338,7 @@ impl DetailView {
     }
 }
 
-/// What events tell of a thread at one time, with the fields of the event.
+/// What the events of a thread say of one time, with the fields of the event.
 #[derive(Serialize)]
 pub struct ToldView {
     version: u32,
@@ -352,7 +352,7 @@ pub struct ToldView {
 }
 
 impl ToldView {
-    /// What is told of a span of such a row.
+    /// The details of a span of such a row.
     pub fn new(
         trace: &Trace,
         timelines: &Timelines,

@@ -1,16 +1,17 @@
 //! A viewport's answer as bytes: what the page draws sixty times a second is not parsed from text.
 //!
 //! Little-endian. A head of four 32-bit words: version, number of tracks, two spare. Then for each
-//! track four words: thread, depth ([`OFF_CPU`] for the times off the processor), number of
-//! pieces, a spare one; and its pieces in columns, in this order: starts and ends (64-bit floats, nanoseconds of trace time), labels, spans in each, index of the
-//! first (32-bit words), and how much of it is filled, 0 to 255 (32-bit words). Everything is
-//! aligned to its size, so the page reads columns where they lie.
+//! track four words: thread, depth ([`OFF_CPU`] for off-CPU times), number of pieces, a spare one;
+//! and its pieces in columns, in this order: starts and ends (64-bit floats, nanoseconds of trace
+//! time), labels, spans in each, index of the first (32-bit words), and how much of it is filled, 0
+//! to 255 (32-bit words). Everything is aligned to its size, so the page reads columns where they
+//! lie.
 
 use crate::track::Piece;
 
 /// Version of this layout.
 pub const VERSION: u32 = 1;
-/// Depth of the track that tells when a thread was off the processor.
+/// Depth of the track of a thread's off-CPU times.
 pub const OFF_CPU: u32 = u32::MAX;
 
 /// A viewport's answer on its way.

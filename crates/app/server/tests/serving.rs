@@ -1,4 +1,5 @@
-//! What the server tells, and to whom: asked over a plain connection, as anybody could.
+//! What the server answers, and to which requests: asked over a plain connection, as any program
+//! could.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -245,11 +246,11 @@ fn answers_are_what_the_trace_says() {
     assert_eq!(last["calls"][0]["start_ns"], 4100);
 
     let viewport = served.get("/api/viewport?from=0&to=100000&cell_bits=1&tracks=0:0-2");
-    // A head; the thread's empty track of times off the processor; two tracks of 100 pieces.
+    // A head; the thread's empty track of off-CPU times; two tracks of 100 pieces.
     assert_eq!(viewport.body.len(), 16 + 16 + 2 * (16 + 100 * 32));
 }
 
-/// A thread that waited for what it received, and was told of it twice at once.
+/// A thread that waited for what it received, and was woken for it twice at once.
 fn make_events(folder: &Path) -> Trace {
     let manifest = Manifest::default();
     let writer = TraceWriter::create(folder, &manifest).unwrap();
@@ -308,7 +309,7 @@ fn events_are_rows_down_to_one_of_them() {
     }
     assert_eq!(call(2, 0)["behind"]["index"], 1);
     let viewport = served.get("/api/viewport?from=0&to=9000&cell_bits=1&tracks=0:0-65540");
-    // A head; the empty track of times off the processor; two states, what lasted, and two pieces.
+    // A head; the empty track of off-CPU times; two states, what lasted, and two pieces.
     assert_eq!(viewport.body.len(), 16 + 16 + (16 + 2 * 32) + (16 + 32) + (16 + 2 * 32));
 }
 
