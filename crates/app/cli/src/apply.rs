@@ -1,8 +1,8 @@
 //! `fettle tune --apply FILE -- PROGRAM`: a program that is laid out as soon as it has its libraries.
 //!
 //! It is an ordinary child: its output, signals from the terminal and its exit status are its own.
-//! It waits for nothing; it is changed as any running process is, a moment after its start. What
-//! goes wrong with that is told, and the program goes on as it is.
+//! It waits for nothing; it is changed as any running process is, shortly after its start. If that
+//! fails, the error is reported and the program goes on unmodified.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -78,8 +78,8 @@ fn lay_out(
     ))
 }
 
-/// Removes the logs of the program and of those that it forked, as far as they have ended. Who
-/// still runs and has new code by birth gets a log of its own.
+/// Removes the logs of the program and of those that it forked, as far as they have ended. A forked
+/// child that still runs and has inherited rewritten text gets a log of its own.
 fn remove_logs(folder: &Path, program: &Process) {
     for pid in Journal::list(folder) {
         let runs = |journal: &Journal| Process::open(pid).is_ok_and(|p| journal.is_of(&p));

@@ -34,7 +34,7 @@ pub fn run(args: &Args, pid: u32) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// The process, which nobody has changed, and the claim to it; nothing has been done yet.
+/// The process, which is unmodified, and the claim to it; nothing has been done yet.
 fn open(args: &Args, pid: u32) -> anyhow::Result<(Process, Claim)> {
     let process = Target::open_settled(pid as i32)?;
     let claim = leftovers::clear(&folder()?, &process, args.alone)?;

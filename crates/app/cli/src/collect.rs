@@ -149,7 +149,7 @@ pub fn run(args: &CollectArgs) -> anyhow::Result<ExitCode> {
     let (quiet, as_json) = (args.quiet, args.json);
     let tell = Box::new(move |happening: fettle_relay::Happening| {
         if as_json {
-            // Whoever reads this may have seen enough, and the traces are still wanted.
+            // The reader of this may have closed it, and the traces are still wanted.
             let _ = output::print(&format!("{}\n", json!({ "version": 1, "happened": happening })));
         } else if !quiet {
             say!("fettle: {happening}");

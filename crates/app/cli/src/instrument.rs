@@ -80,8 +80,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
 const NOT_STRIPPABLE: &str = "note: do not strip this file: it has no room for more program headers \
                               where strip looks for them\n";
 
-/// Prints what was made, with what goes for every file: the functions left alone, and what else there
-/// is to know.
+/// Prints what was made, with what holds for every file: the functions left unmodified, and notes.
 fn end(
     mut text: String,
     reasons: &[(&str, u64)],

@@ -1,6 +1,6 @@
 //! The `fettle` command.
 #![forbid(unsafe_code)]
-// `say!` and `output::print`: whoever started us may have closed these.
+// `say!` and `output::print` are used instead: the parent may have closed these streams.
 #![deny(clippy::print_stderr, clippy::print_stdout)]
 
 #[macro_use]
@@ -46,8 +46,8 @@ use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::output::told;
 
-/// Lifting allocates much in many threads: with this it takes a fifth less processor time than with
-/// glibc's.
+/// Lifting allocates much in many threads: with this allocator it takes a fifth less CPU time than
+/// with glibc's.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

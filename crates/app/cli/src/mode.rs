@@ -6,15 +6,15 @@ use fettle_code::Mode;
 /// The modes that can be asked for by name.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub enum ModeArg {
-    /// A record of every call, with exact totals and processor time
+    /// A record of every call, with exact totals and CPU time
     Events,
-    /// Calls, total and self time of every function; processor time of threads only
+    /// Calls, total and self time of every function; CPU time of threads only
     Time,
-    /// As time, but processor time: asks the kernel at each entry and exit
+    /// As time, but CPU time: asks the kernel at each entry and exit
     Cpu,
     /// How often functions are entered and left
     Count,
-    /// As time and processor time, from one call in 64 of functions that are called often
+    /// As time and CPU time, from one call in 64 of functions that are called often
     Sample,
     /// How often each basic block runs
     Blocks,

@@ -30,8 +30,8 @@ pub fn terminal(no_color: bool) -> Terminal {
     Terminal { width, colour: !(no_color || unwanted || dumb) }
 }
 
-/// Says a line to whoever started us, on standard error. What we record has its own results and
-/// status, so it is no error if nobody can hear.
+/// Prints a line to standard error. A recording has its own results and status, so it is no error
+/// if standard error is closed.
 macro_rules! say {
     ($($text:tt)*) => {
         $crate::output::show(format_args!("{}\n", format_args!($($text)*)))
@@ -50,7 +50,7 @@ pub fn show_again(text: fmt::Arguments<'_>) {
     show(text);
 }
 
-/// Writes a result to standard output. Whoever closes the pipe has seen enough: no error.
+/// Writes a result to standard output. A reader that closes the pipe has seen enough: no error.
 pub fn print(text: &str) -> anyhow::Result<()> {
     let mut stdout = stdout();
     quiet(stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()))
@@ -73,9 +73,9 @@ pub fn stdout() -> Harmless<io::StdoutLock<'static>> {
     Harmless { to: stdout.lock(), styled }
 }
 
-/// Text on its way to a terminal. Names of functions, programs and files are whatever somebody wrote into a
-/// file: what would command the terminal is shown instead, in the way of JSON, so that JSON stays what it
-/// is. Lines and tabs go through, and styles where there are any.
+/// Text on its way to a terminal. Names of functions, programs and files are untrusted: control
+/// characters, which would command the terminal, are shown escaped as in JSON, so that JSON stays
+/// what it is. Line breaks and tabs go through, and styles where there are any.
 pub struct Harmless<W> {
     to: W,
     styled: bool,
@@ -155,8 +155,9 @@ pub fn warned<W: fmt::Display>(
     }
 }
 
-/// Writes a file that somebody named, whole or not at all: whatever has that name stays as it is until
-/// all is written. What is no regular file, such as a device or a named pipe, is written to.
+/// Writes a file that the user named, whole or not at all: an existing file of that name is not
+/// changed until all is written. What is no regular file, such as a device or a named pipe, is
+/// written to.
 pub fn to_file<T>(
     path: &Path,
     write: impl FnOnce(&mut dyn Write) -> anyhow::Result<T>,
@@ -200,7 +201,8 @@ fn replace<T>(
     Ok(value)
 }
 
-/// What happened, without the name of the file that is made first and then renamed: nobody asked for it.
+/// The error, without the name of the temporary file that is renamed at the end: the user did not
+/// name it.
 fn without_path(error: io::Error) -> anyhow::Error {
     let text = error.to_string();
     match text.split_once(" at path ") {

@@ -289,7 +289,7 @@ pub(crate) fn watched<T>(
     done
 }
 
-/// Tells of a recording that has ended, but for what `--json` tells.
+/// Reports a recording that has ended, except for what `--json` prints.
 pub(crate) fn tell_end(args: &Args, options: &Options, outcome: &Outcome) {
     if !args.quiet && !args.json {
         tell(outcome, &place(args, &options.output, &outcome.finished));
@@ -436,8 +436,8 @@ fn show_progress(now: Progress) {
     output::show_again(format_args!("fettle: {} threads, {} records", now.threads, now.records));
 }
 
-/// Shows how far new code is that takes long to make: in one line, again and again, or once where there is
-/// no terminal.
+/// Shows how far rewritten text is that takes long to make: in one line that is updated, or once
+/// where there is no terminal.
 pub(crate) fn show_preparing(now: Option<Preparing<'_>>) {
     let terminal = std::io::stderr().is_terminal();
     let Some(now) = now else {
@@ -619,7 +619,7 @@ fn tell(outcome: &Outcome, place: &str) {
     say!("fettle: {place}");
 }
 
-/// Ends as the program did. Where that did well, or nobody waits for it, a trace that is not whole is an
+/// Ends as the program did. If it succeeded, or was not waited for, a trace that is not whole is an
 /// error.
 pub(crate) fn end(status: Option<ExitStatus>, outcome: &Outcome) -> anyhow::Result<ExitCode> {
     match status {

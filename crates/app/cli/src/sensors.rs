@@ -49,7 +49,7 @@ enum Command {
     },
     /// Show what the sensors of a name hold: scalars, histograms, or events by time
     ///
-    /// Events are taken: nobody reads them a second time. Losses are told on standard error.
+    /// Events are taken: they cannot be read a second time. Losses are reported on standard error.
     #[command(after_help = "Examples:\n  fettle sensors read web.request\n  \
                             fettle sensors read web.request --follow --json | jq .words")]
     Read {
@@ -84,7 +84,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     };
     match done {
         Ok(complete) => Ok(ExitCode::from(u8::from(!complete))),
-        // Whoever closes the pipe has seen enough.
+        // A reader that closes the pipe has seen enough.
         Err(error) if is_closed_pipe(&error) => Ok(ExitCode::SUCCESS),
         Err(error) => Err(error),
     }
@@ -197,8 +197,8 @@ fn read(
     Ok(any)
 }
 
-/// Shows all events that are there, by time. They stay in their lists until they are written: who reads what
-/// we write may take his time, and we may be killed meanwhile.
+/// Shows all events that are there, by time. They stay in their lists until they are written: the
+/// reader of our output may be slow, and we may be killed meanwhile.
 fn pass(
     name: &str,
     lists: &mut Lists,

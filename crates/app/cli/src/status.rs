@@ -31,7 +31,7 @@ struct State {
     jumps: usize,
     bytes: u64,
     notes: Vec<String>,
-    /// Processes that have the same by birth.
+    /// Forked children that have inherited the same.
     heirs: Vec<i32>,
     /// Libraries that were loaded since.
     opened: Vec<PathBuf>,

@@ -1,4 +1,4 @@
-//! `fettle symbols`: the names of new code in a running process, for other tools.
+//! `fettle symbols`: the names of rewritten text in a running process, for other tools.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -76,7 +76,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What gdb is to do. It asks before it adds symbols, unless it is told not to.
+/// Commands for gdb. It asks before it adds symbols unless `confirm` is off.
 fn gdb_script(object: &Path) -> String {
     format!("set confirm off\nadd-symbol-file {}\nset confirm on\n", object.display())
 }

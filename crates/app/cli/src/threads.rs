@@ -8,8 +8,8 @@ use anyhow::Context;
 /// So many run beside those that lift and write, one for each processor.
 const BESIDE: usize = 6;
 
-/// Starts as many threads as a recording takes, and ends them: a limit on processes is told before a
-/// program runs, not when its trace is to be written.
+/// Starts as many threads as a recording takes, and ends them: a limit on processes is reported
+/// before a program runs, not when its trace is to be written.
 pub fn can_be_started() -> anyhow::Result<()> {
     let count = thread::available_parallelism().map_or(1, |count| count.get()) + BESIDE;
     let mut threads = Vec::with_capacity(count);

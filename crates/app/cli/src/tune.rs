@@ -149,7 +149,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         passes: usize::from(args.passes),
         watch: args.watch.map(|seconds| time(seconds, "--watch")).transpose()?,
     };
-    // What was begun is taken back before we end.
+    // On a signal, what was begun is reverted before we end.
     let stop = Stop(fettle_live::catch_signals().context(UNHANDLED)?);
     let Some(pid) = args.pid else {
         return crate::apply::run(&args.program, &folder, &options, stop);
@@ -177,7 +177,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::from(u8::from(!done)))
 }
 
-/// What to tell of an error after which a process may not be as it was.
+/// The message on an error after which a process may be changed.
 pub(crate) fn explained(folder: &Path, process: &Process, error: TuneError) -> anyhow::Error {
     let pid = process.pid();
     let left = Journal::look(folder, pid).ok().flatten();
@@ -411,7 +411,7 @@ pub(crate) fn decided_text(path: &Path, decided: &Decided) -> String {
     text
 }
 
-/// What is known of calls through pointers, and made of it.
+/// What is known of indirect calls, and how many were promoted.
 fn promoted_text(promoted: &Promoted) -> String {
     // Traces know nothing of them.
     if promoted.known == 0 {
@@ -427,10 +427,10 @@ fn promoted_text(promoted: &Promoted) -> String {
     )
 }
 
-/// So large a share of the time in old code is explained.
+/// A larger share of the time in original text is explained.
 const MUCH: f64 = 0.1;
 
-/// How many ways of which kind lead to new code.
+/// How many patches of which kind lead to rewritten text.
 fn ways_text(installed: &Installed) -> String {
     let Installed { jumps, calls, slots, midway, .. } = installed;
     match midway {
@@ -447,7 +447,7 @@ pub(crate) fn taken(modelled: &fettle_tune::Modelled) -> f64 {
     ways.taken() as f64 / (ways.taken() + ways.straight).max(1) as f64
 }
 
-/// Where threads were when the new code was in place.
+/// Where threads were when the rewritten text was in place.
 fn seen_text(seen: Seen) -> String {
     let percent = |of: usize| seen.share(of) * 100.0;
     let mut text = format!(

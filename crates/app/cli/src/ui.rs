@@ -65,7 +65,7 @@ fn announce(args: &UiArgs, subject: &Path, how: &str) -> anyhow::Result<Server> 
     Ok(server)
 }
 
-/// What a file tells of layouts.
+/// The layouts in a file.
 fn layouts(file: &Path) -> anyhow::Result<Vec<Layouts>> {
     const BYTES_MAX: u64 = 256 << 20;
     let bytes = file.metadata()?.len();

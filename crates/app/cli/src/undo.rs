@@ -38,7 +38,7 @@ pub struct Args {
     json: bool,
 }
 
-/// Runs `fettle undo`. What goes wrong with one process keeps no other from being taken back.
+/// Runs `fettle undo`. An error with one process does not prevent the others from being reverted.
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let folder = folder()?;
     let pids = if args.all { Journal::list(&folder) } else { args.pids.clone() };
@@ -100,7 +100,7 @@ fn undo_one(
         return Ok(());
     }
     let journal = match Journal::open(folder, pid)? {
-        // By `--all`, one that was forked from another may have been taken back with it.
+        // By `--all`, a forked process may have been reverted with its parent.
         None if args.all => return Ok(()),
         None => match Process::open(pid) {
             Ok(process) => fettle_tune::inherited_log(folder, &process)?,

@@ -171,7 +171,7 @@ fn locks_of_the_library_of_the_system() {
         let last = row.as_array().unwrap().last().unwrap().as_str().unwrap().to_owned();
         last.split("  ").next().unwrap().to_owned()
     };
-    // Both threads asked while it was held; whoever tried did not wait.
+    // Both threads asked while it was held; the one that tried did not wait.
     let mutex = lock(addresses[0]);
     assert_eq!(
         (kind(mutex).as_str(), &mutex[waits], &mutex[queue]),
@@ -208,7 +208,7 @@ fn wrong_requests_are_refused() {
     refused(&["--args", "main", "--mode", "time"], "--args");
     refused(&["--depth", "2", "--mode", "count"], "--depth");
     refused(&["--depth", "0"], "0");
-    // A name that nothing has is told, and the program runs.
+    // A name that matches nothing is reported, and the program runs.
     let output = bench.record(&["--args", "no_such_function"], &["/bin/true"]);
     assert!(output.status.success());
     let told = String::from_utf8_lossy(&output.stderr).into_owned();

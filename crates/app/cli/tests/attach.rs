@@ -66,7 +66,7 @@ impl Bench {
         value
     }
 
-    /// A program that has new code, and was sent SIGUSR1 then.
+    /// A program that has rewritten text, and was sent SIGUSR1 then.
     fn tuned_then_told(&self, source: &str, flags: &[&str]) -> Running {
         let mut running = self.start(&self.build(source, flags));
         self.tune(running.pid(), 1, &[]);
@@ -83,7 +83,7 @@ impl Bench {
     }
 }
 
-/// Installs and takes back again and again while the program works.
+/// Installs and reverts again and again while the program works.
 fn again_and_again(program: &str, flags: &[&str], more: &[&str], times: u32) {
     let bench = Bench::new();
     let running = bench.start(&bench.build(program, flags));
@@ -98,8 +98,8 @@ fn again_and_again(program: &str, flags: &[&str], more: &[&str], times: u32) {
         std::thread::sleep(Duration::from_millis(120));
         let (status, undone) = bench.undo(pid);
         if status == 1 {
-            // A stale word that nobody overwrites. It is told, and what stays for unwinders is no
-            // more than one place.
+            // A stale word that is not overwritten. It is reported, and what stays for unwinders is
+            // no more than one place.
             assert!(is_kept_by_memory(&undone) && differing(pid).len() < 2, "{undone}");
             break;
         }
@@ -166,7 +166,8 @@ fn a_stack_that_sleeps_below_the_one_in_use_is_not_forgotten() {
     assert_eq!(running.end(), "right\nexit status: 0");
 }
 
-/// An unwinder has left where it found unwind information of new code, and nobody overwrites that.
+/// An unwinder has left on the stack where it found unwind information of rewritten text, and that
+/// is not overwritten.
 #[test]
 fn what_an_exception_has_left_keeps_new_code_unless_that_is_not_wanted() {
     let bench = Bench::new();
@@ -180,8 +181,9 @@ fn what_an_exception_has_left_keeps_new_code_unless_that_is_not_wanted() {
     assert_eq!(running.end(), "right\nexit status: 0");
 }
 
-/// What `fettle undo` has to leave in a process is in the way of no recording: words of its memory that tell of
-/// calls lead to the original. Where they may as well be numbers they stay, for as long as they are there.
+/// What `fettle undo` has to leave in a process does not prevent a recording: words of its memory
+/// that are addresses of calls are redirected to the original. Where they may as well be numbers
+/// they stay, for as long as they are there.
 #[test]
 fn what_was_left_is_taken_away_before_the_next_recording() {
     for fixed in [false, true] {
@@ -247,7 +249,8 @@ fn waits_in_a_program_that_has_its_place() {
     again_and_again("sleepers.c", &["-no-pie"], &["--lib", "libc.so*"], 2);
 }
 
-/// They sleep in the middle of functions that get new code, and go on in it, or in the original.
+/// They sleep in the middle of functions that are rewritten, and go on in rewritten text, or in the
+/// original.
 #[test]
 fn a_thousand_threads() {
     let bench = Bench::new();
@@ -274,7 +277,8 @@ fn exceptions_through_libraries() {
     again_and_again("thrower.cpp", &["-fcf-protection=full"], &libraries, 2);
 }
 
-/// A debugger has put a breakpoint where a jump to new code is: as long as he may take it away, that stays.
+/// A debugger has put a breakpoint where a jump to rewritten text is: as long as it may remove it,
+/// that stays.
 #[test]
 fn what_somebody_else_has_changed_keeps_new_code() {
     let bench = Bench::new();
@@ -510,7 +514,7 @@ fn another_fettle_is_at_work() {
     running.end();
 }
 
-/// The command that tells of work is tried before anything is counted.
+/// The command that reports work is tried before anything is counted.
 #[test]
 fn a_command_that_tells_nothing_is_told_of_at_once() {
     let bench = Bench::new();
@@ -578,7 +582,7 @@ fn states(pid: i32) -> Vec<char> {
     tasks.filter_map(|task| state(task.ok()?)).collect()
 }
 
-/// Whoever stood still then would do so until Fettle goes on.
+/// A process that is paused then would stay so until Fettle goes on.
 #[test]
 fn fettle_stops_between_moments_only() {
     let bench = Bench::new();
@@ -686,21 +690,22 @@ fn old_and_new_code_are_compared() {
     assert_eq!(differing(running.pid()), Vec::<String>::new());
     assert_eq!(running.end(), "right after many rounds\nexit status: 0");
 
-    // Who does nothing has nothing to compare by.
+    // An idle process has no work to compare by.
     let idle = bench.start(&bench.build("sleepers.c", &["-O0"]));
     let pid = idle.pid().to_string();
     let none = ["--time", "0.3", "--pairs", "5", "--turn", "0.01", "--work", "echo 7"];
     let output = bench.fettle(&[&["tune", "-p", &pid], &none[..]].concat()).output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.code() == Some(2) && said.contains("too little work"), "{said}");
-    // What was counted and laid out is told all the same.
+    // What was counted and laid out is reported all the same.
     let told = String::from_utf8_lossy(&output.stdout);
     assert!(told.contains("functions ran") && told.contains("not compared: "), "{told}");
     assert_eq!(differing(idle.pid()), Vec::<String>::new());
     idle.end();
 }
 
-/// Whoever compares may be killed between any two writes; the program goes on, by old or by new code.
+/// Fettle may be killed between any two writes of a comparison; the program goes on, by original or
+/// by rewritten text.
 #[test]
 fn killed_between_old_and_new_code() {
     let bench = Bench::new();
@@ -762,13 +767,13 @@ fn what_has_counted_enough_counts_no_more() {
     assert_eq!(running.end(), "right after many rounds\nexit status: 0");
 }
 
-/// A child that has run for long: the kernel lists them by birth. Its number says nothing, as numbers
-/// begin anew.
+/// A child that has run for long: the kernel lists them by start. Its number says nothing, as
+/// numbers are reused.
 fn staying(pid: i32) -> i32 {
     children(pid)[0]
 }
 
-/// Everything that undoing a family has printed, one line of JSON for each process.
+/// Everything that reverting a process group has printed, one line of JSON for each process.
 fn undo_group(bench: &Bench, pid: i32) -> Vec<Value> {
     let arguments = ["undo", "--group", &pid.to_string(), "--wait", "60", "--json"];
     let output = bench.fettle(&arguments).output().unwrap();
@@ -792,7 +797,7 @@ fn forked_processes_have_new_code_together() {
             assert_ne!(differing(process), Vec::<String>::new(), "{process}");
             assert!(bench.journal(process).exists());
         }
-        // Who is forked later has it by birth, and no log.
+        // A process that is forked later inherits it, and has no log.
         std::thread::sleep(Duration::from_millis(100));
         let (status, state) = bench.json(&["status", &pid.to_string()]);
         assert_eq!(status, 0, "{state}");
@@ -817,7 +822,7 @@ fn new_code_by_birth_is_taken_back() {
     let bench = Bench::new();
     let running = bench.start(&bench.build("forker.c", &["-O1"]));
     let pid = running.pid();
-    // The parent alone: its workers stay as they are, and those to come have new code.
+    // The parent alone: its workers are left unmodified, and those to come have rewritten text.
     bench.tune(pid, 5, &["--alone"]);
     assert_eq!(differing(staying(pid)), Vec::<String>::new());
     let begin = Instant::now();
@@ -829,7 +834,7 @@ fn new_code_by_birth_is_taken_back() {
             break heir.as_i64().unwrap() as i32;
         }
     };
-    // It may be gone when we come to it: then there is nothing to take back.
+    // It may have ended when we come to it: then there is nothing to revert.
     let output = bench.fettle(&["undo", &heir.to_string(), "--wait", "60"]).output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
     let gone = !Path::new(&format!("/proc/{heir}/maps")).exists();
@@ -991,7 +996,7 @@ fn debugged(pid: i32) -> (String, String) {
     (text(&output.stdout), text(&output.stderr))
 }
 
-/// Whether gdb knows new code of its own accord, and has nothing to complain of.
+/// Whether gdb knows rewritten text of its own accord, and has nothing to complain of.
 fn is_known(pid: i32) -> bool {
     let (said, warned) = debugged(pid);
     let named = said.contains("[fettle] ()") || said.contains(".fettle ()");
@@ -1020,7 +1025,7 @@ fn debuggers_find_names_of_new_code_by_themselves() {
     bench.tune(pid, 1, &[]);
     assert_eq!(tell(&mut running, pid, "-USR1"), "version 2, 2\n");
     assert!(is_known(pid));
-    // Who has it by birth has it, too, also when its parent has it no more.
+    // A forked child has it, too, also when its parent has it no more.
     assert_eq!(tell(&mut running, pid, "-HUP"), "ready\n");
     let child = children(pid)[0];
     assert!(is_known(child));

@@ -110,7 +110,7 @@ fn a_scheduler_that_is_not_there_is_an_error() {
     let dir = tempfile::tempdir().unwrap();
     let folder = dir.path().join("shop.fettle");
     shop::write(&folder, 2, 5);
-    // A port that was free a moment ago.
+    // A port that was free just before.
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let address = free.to_string();
     let output = ask(&folder, &["--cluster", &address], "SELECT 1");

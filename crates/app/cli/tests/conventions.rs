@@ -164,7 +164,7 @@ impl Source {
         let mut all = Vec::new();
         for carrier in carriers {
             for role in [Role::Argument, Role::Result, Role::Kept] {
-                // Nobody pushes what is no register.
+                // Only registers can be pushed.
                 if role != Role::Kept || matches!(carrier, Carrier::Register(_)) {
                     all.extend(WAYS.map(|way| (carrier, role, way)));
                 }

@@ -18,7 +18,7 @@ fn blocks(folder: &Path, mode: &str, program: &[&str]) -> (Vec<u8>, Value) {
     let mut report = Command::new(env!("CARGO_BIN_EXE_fettle"));
     report.arg("report").arg(&trace).args(["--json", "--blocks", "--limit", "100000000"]);
     let view = serde_json::from_slice(&report.output().unwrap().stdout).unwrap();
-    // Calls are not counted; who asks for them is told.
+    // Calls are not counted; a report that asks for them says so.
     let mut report = Command::new(env!("CARGO_BIN_EXE_fettle"));
     let report = report.arg("report").arg(&trace).arg("--json").output().unwrap();
     let report: Value = serde_json::from_slice(&report.stdout).unwrap();

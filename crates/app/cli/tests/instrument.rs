@@ -218,7 +218,7 @@ fn forked_children_make_no_calls_of_their_parents() {
             };
             let longest = of_children("forks").max().expect("they return");
             assert!(longest < 150_000_000, "{mode}: {longest} ns");
-            // Samples are told of with calls, and these are the parent's.
+            // Samples are written with calls, and these are the parent's.
             assert!(longest > 0 || mode == "sample", "{mode}");
             let works: u64 = of_children("works").sum();
             assert!(works > 8 * 30_000_000, "{mode}: {works} ns");
@@ -255,7 +255,7 @@ fn branches_taken(trace: &Path, function: &str) -> u64 {
     back.map(|c| c.count).sum()
 }
 
-/// The manifest of a trace, made of the slots first if nobody did.
+/// The manifest of a trace, which is made of the slots first if it has not been.
 fn manifest(path: &Path) -> fettle_trace::Manifest {
     assert!(fettle(&["trace", "check", text(path)]).status.success());
     Trace::open(path).expect("a trace").manifest().clone()
@@ -307,8 +307,8 @@ fn nothing_is_read_ahead_of_threads_files() {
     assert_eq!(String::from_utf8_lossy(&output.stdout), "1\n");
 }
 
-/// A program whose files may not become as large as a thread's runs as ever, and is told why nothing is
-/// recorded.
+/// A program whose files may not become as large as a thread's runs as ever, and the reason why
+/// nothing is recorded is reported.
 #[test]
 fn a_limit_on_files_is_told_of() {
     let folder = folder("instrument-limited");

@@ -1,4 +1,4 @@
-//! `fettle record --kernel` and its kin, from outside.
+//! `fettle record --kernel` and what belongs to it, from outside.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -118,7 +118,7 @@ fn a_running_process_for_a_time() {
     assert_eq!(events["process_exit"], 1);
 }
 
-/// Whoever waits for the word that it records misses nothing.
+/// A program that waits for the message that it records misses nothing.
 #[test]
 fn it_says_that_it_records_when_it_does() {
     let folder = tempfile::tempdir().unwrap();
@@ -249,7 +249,7 @@ fn get(port: u16) {
 }
 
 /// Follows a server's requests while it is recorded, until the recorder gets `signal`. Returns what
-/// was told, one object a line, how the follower ended, and what it said.
+/// was printed, one object a line, how the follower ended, and what it said.
 fn followed(trace: &Path, signal: &str) -> (Vec<Value>, Output) {
     let mut server = Command::new("python3");
     let server = server.args(["-c", SERVER]).stdout(Stdio::piped()).spawn().unwrap();
@@ -268,8 +268,8 @@ fn followed(trace: &Path, signal: &str) -> (Vec<Value>, Output) {
     let mut follower = follow.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut told = lines(follower.stdout.take().unwrap())
         .map(|line| serde_json::from_str::<Value>(&line.unwrap()).unwrap());
-    // It is the requests that wait for those who look at them: each is told while the recording
-    // goes on, and nothing else happens until it is.
+    // Requests wait for the follower: each is printed while the recording goes on, and nothing else
+    // happens until it is.
     let mut all = Vec::new();
     // Nor is anything told of what came before the recorder saw the server.
     let seen = AtomicBool::new(false);
@@ -296,7 +296,7 @@ fn followed(trace: &Path, signal: &str) -> (Vec<Value>, Output) {
     (all, follower.wait_with_output().unwrap())
 }
 
-/// What was told of requests while they were recorded is what is found afterwards, of so many at
+/// What was printed of requests while they were recorded is what is found afterwards, of so many at
 /// least.
 fn is_the_same(trace: &Path, mut told: Vec<Value>, least: usize) {
     let summary = told.pop().unwrap();
@@ -314,7 +314,7 @@ fn is_the_same(trace: &Path, mut told: Vec<Value>, least: usize) {
         for same in ["schema", "id", "class", "path", "events", "actors", "outcome"] {
             assert_eq!(live[same], whole[same], "{same} of {live} and {whole}");
         }
-        // The rate of the clock that events are told by is known better in the end.
+        // The rate of the clock that dates events is known better in the end.
         for near in ["begin_ns", "wall_ns"] {
             let [live, whole] = [&live[near], &whole[near]].map(|ns| ns.as_f64().unwrap());
             assert!((live - whole).abs() <= 1e-3 * whole + 2000.0, "{near}: {live} and {whole}");

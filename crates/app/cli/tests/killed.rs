@@ -60,7 +60,7 @@ fn a_program_that_opens_libraries() {
     }
 }
 
-/// Threads and processes that begin when nobody is there to give them a block of their own.
+/// Threads and processes that begin when no tracer is there to give them a block of their own.
 #[test]
 fn a_program_that_starts_threads_and_processes() {
     let bench = Bench::new();
@@ -78,7 +78,7 @@ fn a_program_that_starts_threads_and_processes() {
     }
 }
 
-/// Threads wait for room in their rings: not for one who is dead.
+/// Threads wait for room in their rings, but not for a dead consumer.
 #[test]
 fn a_program_that_waits_for_it() {
     let bench = Bench::new();

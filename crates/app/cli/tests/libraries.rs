@@ -87,7 +87,7 @@ fn exists(program: &str) -> bool {
     program.contains('/') && Path::new(program).exists()
 }
 
-/// What matches nothing is told; at the end, for libraries may be opened at any time.
+/// A pattern that matches nothing is reported; at the end, for libraries may be opened at any time.
 #[test]
 fn patterns_that_match_nothing_are_told() {
     let bench = Bench::new();
@@ -111,7 +111,7 @@ fn patterns_that_match_nothing_are_told() {
     let said = told(&["--only", "zz"]);
     assert!(said.contains(&of("--only", "zz")), "{said}");
     assert!(said.contains("none of the functions that are asked for"), "{said}");
-    // Those for locks are nobody's.
+    // Patterns for locks are not the user's.
     let said = told(&["--locks"]);
     assert!(!said.contains(" matches no "), "{said}");
     assert_eq!(told(&["-q", "--only", "zz", "--lib", "zz"]), "");
@@ -238,7 +238,7 @@ fn libraries_are_in_the_trace() {
     assert!(String::from_utf8_lossy(&report.stdout).contains("malloc"));
 }
 
-/// Of a library's functions, too, samples tell who called, or all time would be everybody's own.
+/// Samples know the callers of a library's functions, too; otherwise all time would be self time.
 #[test]
 fn samples_know_who_called_in_libraries() {
     let bench = Bench::new();

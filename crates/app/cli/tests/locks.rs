@@ -154,7 +154,7 @@ fn waits_are_charged_to_who_has_the_lock_meanwhile() {
     assert_eq!(acquired(&report, "shared"), output.trim().parse::<u64>().unwrap());
     let share = share_of_the_longer(&report);
     assert!(share > 0.9, "{share}: {report:#}");
-    // All that was waited is somebody's.
+    // All waiting time is charged to a holder.
     let class = class(&report, "shared");
     let pairs = class["blocking"].as_array().unwrap();
     let charged: f64 = pairs.iter().map(|pair| pair["waited_ns"].as_f64().unwrap()).sum();

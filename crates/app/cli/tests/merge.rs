@@ -73,7 +73,7 @@ while True:
 const CONNECTIONS: usize = 10;
 const QUESTIONS: usize = 20;
 
-/// Nobody records who asks.
+/// The client is not recorded.
 fn ask(port: u16) {
     for _ in 0..CONNECTIONS {
         // Over a second and a half, so that there are messages at all times that are looked at.
@@ -169,7 +169,7 @@ fn record_all(path: &dyn Fn(&str) -> PathBuf, address: &str) {
         record(&path("back"), &pids[1..]),
         record(&path("one"), &pids),
     ];
-    // Who is observed is written when the recording has begun.
+    // The observed processes are written when the recording has begun.
     for trace in ["front", "back", "one"] {
         while !path(trace).join("processes.parquet").is_file() {
             std::thread::sleep(Duration::from_millis(20));

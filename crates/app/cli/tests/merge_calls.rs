@@ -132,7 +132,7 @@ fn arguments_and_switches_come_along() {
     assert_eq!(values(&both), wanted);
     assert_eq!(both.parameters().unwrap().len(), 3);
 
-    // Where the kernel tells of switches, each has 50 at least.
+    // Where the kernel reports switches, each has 50 at least.
     let switches = |trace: &Trace| {
         let mut count = 0;
         trace.for_each_switch(|some| count += some.len()).unwrap();

@@ -1,4 +1,4 @@
-//! `fettle record --probe`: the user's own probe, in C and in Rust, in line and called.
+//! `fettle record --probe`: the user probe, in C and in Rust, inlined and called.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};

@@ -1,5 +1,5 @@
-//! Calls through pointers in living processes: where they lead is counted, and those that mostly
-//! lead to one function are compared with it; programs do what they did, whatever they call.
+//! Indirect calls in running processes: their targets are counted, and calls that mostly have one
+//! target are promoted; programs do what they did, whatever they call.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
@@ -34,8 +34,8 @@ fn json(folder: &Path, arguments: &[&str]) -> (Option<i32>, Value) {
     (output.status.code(), value)
 }
 
-/// Has a process laid out by what is counted; gives how many calls through pointers are compared,
-/// and the share of them that it was seen where they lead.
+/// Has a process laid out by what is counted; returns how many indirect calls are compared, and the
+/// share of them whose targets were seen.
 fn tune(folder: &Path, pid: &str, more: &[&str]) -> (u64, f64) {
     let arguments = ["tune", "-p", pid, "--time", "0.7", "--keep", "--threshold", "0"];
     let (status, value) = json(folder, &[&arguments, more].concat());
@@ -87,7 +87,7 @@ fn any_target_is_called_and_may_throw() {
         assert_eq!(value["modules"][0]["pointers"]["promoted"], promoted, "{value}");
         std::thread::sleep(Duration::from_millis(300));
         undo(folder, &pid);
-        // Old and new code in turns.
+        // Original and rewritten text in turns.
         let (status, value) = json(
             folder,
             &[

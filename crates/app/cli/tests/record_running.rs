@@ -220,7 +220,7 @@ fn what_was_counted_is_there_when_the_process_has_ended() {
     let pid = worker.pid();
     let arguments = ["record", "-p", &pid, "--mode", "count", "-o", text(&trace)];
     let recorder = bench.begin(&arguments, &worker);
-    // It is changed by now in one moment or in a few.
+    // It is changed by now in one pause or in a few.
     std::thread::sleep(Duration::from_millis(300));
     (0..200).for_each(|question| drop(worker.answer(question)));
     worker.child.kill().unwrap();
@@ -255,13 +255,13 @@ fn calls_and_times_of_a_running_program_are_recorded() {
         assert_eq!(totals.calls, by_name.values().sum::<u64>(), "{mode}");
         let additions = by_name.iter().find(|(name, _)| name.starts_with("Perl_pp_add"));
         assert!(additions.is_some_and(|(_, calls)| *calls > 0), "{mode}: {by_name:?}");
-        // A record of every call that has ended; it was let go of anywhere, in a probe perhaps.
+        // A record of every call that has ended; it was detached anywhere, in a probe perhaps.
         let open = totals.calls.abs_diff(totals.records);
         assert!(if mode == "events" { open < 100 } else { totals.records == 0 }, "{totals:?}");
         let times = opened.totals().unwrap();
         let own: u64 = times.iter().map(|total| total.self_ns).sum();
-        // What the only thread was at when it was let go of is among no call.
-        // Samples are estimates.
+        // The call that the only thread was in when it was detached is not recorded. Samples are
+        // estimates.
         let most = opened.manifest().duration_ns * if mode == "sample" { 10 } else { 1 };
         assert!(own > 0 && own <= most * 21 / 20, "{mode}: {own}");
     }
@@ -330,8 +330,8 @@ fn a_program_that_executes_itself_is_recorded_as_one() {
     assert!(runs > 1 && begun.abs_diff(runs) <= 1, "{runs} of {begun}");
 }
 
-/// Asserts that processes run their own code, but those that have ended. Where a word on a stack that
-/// nobody overwrites looks like a return to new code, that stays, unused, with what unwinders know of it.
+/// Asserts that processes run their original text, but those that have ended. Where a stale word on
+/// a stack looks like a return to rewritten text, that stays, unused, with its unwind information.
 fn assert_as_they_were(bench: &Bench, pids: &[i32]) {
     for pid in pids.iter().filter(|pid| Path::new(&format!("/proc/{pid}/maps")).exists()) {
         let status = bench.fettle(&["status", &pid.to_string()]).output().unwrap();
@@ -539,7 +539,8 @@ fn what_is_thrown_past_probes_fills_nothing_up() {
     let catcher = Running::start(&build(&bench.folder, "catcher.cpp", &[]), &[]);
     let trace = bench.folder.join("thrown");
     let pid = catcher.pid().to_string();
-    // Who catches began before and has no probes: nobody says that the calls are over.
+    // The catching function was entered before and has no probes: it is not seen that the calls are
+    // over.
     let arguments =
         ["record", "-p", &pid, "-o", text(&trace), "--mode", "time", "--duration", "3s"];
     let output = bench.fettle(&arguments).output().unwrap();
@@ -651,8 +652,8 @@ fn a_recorder_that_is_killed_among_libraries_leaves_what_undo_takes_back() {
     }
 }
 
-/// Each question is answered by a child, and the last by the program itself, with a library that
-/// nobody has opened before.
+/// Each question is answered by a child, and the last by the program itself, with a library that is
+/// not open yet.
 const IMPORTS: &str = r#"
 import os, sys
 
@@ -683,7 +684,7 @@ fn children_open_libraries_of_their_own() {
         ["record", "-p", &pid, "-o", text(&trace), "--mode", "time", "--lib", "_decimal*"];
     let fettle = bench.begin(&arguments, &worker);
     let mut ask = |question: u32| assert_eq!(worker.answer(question), reference.answer(question));
-    // Until all is in its place, and a moment longer: the door comes last.
+    // Until all is in its place, and a little longer: the dlopen hook comes last.
     let status = || bench.fettle(&["status", &pid]).output().unwrap().stdout;
     while String::from_utf8_lossy(&status()).contains(": 0 of ") {
         ask(0);
@@ -730,7 +731,7 @@ fn it_ends_when_it_is_told_to_and_the_trace_is_whole() {
     let output = fettle.wait_with_output().unwrap();
     assert!(output.status.success(), "{}", said(&output));
     assert_eq!(worker.answer(7), reference.answer(7));
-    // It waited for a question in a call of a copy with counters, and was led out.
+    // It waited for a question in a call of a copy with counters, and was deoptimised.
     assert!(!said(&output).contains("fettle undo"), "{}", said(&output));
     assert_eq!(worker.answer(8), reference.answer(8));
     bench.assert_unchanged(&worker);

@@ -175,7 +175,7 @@ fn an_export_is_there_whole_or_not_at_all() {
     assert_eq!(std::fs::read(&file).unwrap(), b"an older one");
     assert_eq!(names(), before);
 
-    // Nobody asked for a file beside it.
+    // The temporary file beside it was not named by the user.
     let output = export(&dir.path().join("no/such/spans.json"), "");
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(said.contains("No such file") && !said.contains(".partial"), "{said}");
@@ -188,7 +188,7 @@ fn an_export_is_there_whole_or_not_at_all() {
     assert_eq!(whole.iter().filter(|byte| **byte == b'\n').count(), 300);
     assert_eq!(names(), before);
 
-    // A named pipe is written to, and stays one though nobody reads on.
+    // A named pipe is written to, and stays one though its reader ends early.
     let pipe = dir.path().join("pipe");
     assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
     let read = |script: &str| Command::new("sh").args(["-c", script, "sh"]).arg(&pipe).spawn();

@@ -83,7 +83,7 @@ fn what_cannot_be_executed_is_told_as_shells_do() {
     }
 }
 
-/// Who is refused does not say who traces instead.
+/// The message on a refusal does not name the tracer.
 #[test]
 fn programs_that_trace_are_told_of() {
     let bench = Bench::new();
@@ -96,7 +96,7 @@ fn programs_that_trace_are_told_of() {
     assert!(said(&output).contains("tracer calls ptrace"), "{}", said(&output));
 }
 
-/// Such a program goes wrong, and is told why.
+/// Such a program fails, and the reason is reported.
 #[test]
 fn programs_that_set_their_gs_base_are_told_of() {
     let bench = Bench::new();

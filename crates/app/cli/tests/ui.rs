@@ -341,7 +341,7 @@ fn requests_are_chosen_compared_and_found_by_keys() {
     page.key("Escape").unwrap();
     page.until("document.querySelector('.whole') === null").unwrap();
 
-    // Whoever goes beyond what is listed gets more, until all are.
+    // Going beyond what is listed loads more, until all are.
     let last = "document.querySelector('#requests tbody tr:last-child')";
     page.value(&format!("{last}.focus()")).unwrap();
     page.key("j").unwrap();
@@ -409,7 +409,7 @@ const GRAPH: &str = "(() => {
         labels: boxes.length - nodes.length, lines: lines.length, clear, passes };
 })()";
 
-/// The place of the middle of what is drawn at a moment in a row of the first thread, in the page.
+/// The place of the middle of what is drawn at a time in a row of the first thread, in the page.
 fn place_of(row: u32, part: f64) -> String {
     // The head of the thread, and the rows before it.
     let y = format!("26 + 27 + {row} * 18 + 9");
@@ -471,7 +471,7 @@ fn a_waterfall_is_zoomed_with_the_keys_of_the_timelines() {
     page.drag(".waterfall canvas", 0.6, 0.6).unwrap();
     page.key("0").unwrap();
     page.until("!location.hash.includes('part')").unwrap();
-    // The help tells of what is there.
+    // The help describes what is there.
     page.key("?").unwrap();
     page.until("document.getElementById('help').innerText.includes('waterfall')").unwrap();
     page.until("document.getElementById('last-tab').innerText === '3'").unwrap();

@@ -136,7 +136,7 @@ fn what_gains_privileges_gains_them() {
     let recorded = record.arg(script).output().unwrap();
     assert_eq!(String::from_utf8_lossy(&recorded.stdout), "0\n65534\n0\n", "{recorded:?}");
     let said = String::from_utf8_lossy(&recorded.stderr);
-    // It has lost its rights, of which nobody but the kernel knew.
+    // It has lost its privileges, of which only the kernel knew.
     assert!(said.contains("unreadable ran without probes: its file may be executed"), "{said}");
     assert!(said.contains("id ran 2 times as if nobody recorded it"), "{said}");
     let losses = fettle_trace::Trace::open(trace.as_ref()).unwrap().manifest().losses.clone();
@@ -287,8 +287,8 @@ fn files_may_be_limited() {
     }
 }
 
-/// A switch that has no bound, in a program at a fixed address whose symbols are gone.
-/// Who limits its own address space is told of, as it may fail for that.
+/// A switch that has no bound, in a program at a fixed address whose symbols are gone. A program
+/// that limits its own address space is reported, as it may fail for that.
 #[test]
 fn address_space_may_be_limited() {
     let bench = Bench::new();
@@ -483,8 +483,8 @@ fn times_of_what_was_left_add_up() {
     }
 }
 
-/// A shell ends in the middle of its calls; `true` comes back from all but the first.
-/// Where it is caught has no probes, so that nobody knows when: such a trace is not damaged.
+/// A shell ends in the middle of its calls; `true` comes back from all but the first. The catching
+/// function has no probes, so that it is not known when: such a trace is not damaged.
 #[test]
 fn calls_that_were_left_are_no_damage() {
     let bench = Bench::new();
@@ -573,7 +573,7 @@ fn a_program_has_its_status_and_descriptors_whatever_fettle_can_say() {
     for (said, program, status) in [
         ("2>/dev/full", "sh -c 'exit 4'", 4),
         ("2>&-", "sh -c 'exit 4'", 4),
-        // Whoever reads it is gone by then.
+        // The reader has ended by then.
         ("2> >(exec true)", "sh -c 'sleep 0.3; exit 4'", 4),
         (">&-", "ls /", 2),
         ("<&-", "sh -c 'test -e /proc/$$/fd/0 || exit 6'", 6),
@@ -589,7 +589,7 @@ fn a_program_has_its_status_and_descriptors_whatever_fettle_can_say() {
     }
 }
 
-/// Where functions are not known, it is told how much code that is.
+/// Where functions are not known, it is reported how much code that is.
 #[test]
 fn code_in_no_known_function_is_told() {
     let bench = Bench::new();
@@ -616,7 +616,7 @@ fn code_in_no_known_function_is_told() {
     }
 }
 
-/// Before there is a program, and between its fork and its exec, nobody else would get them.
+/// Before there is a program, and between its fork and its exec, no other process gets them.
 #[test]
 fn signals_that_come_early_end_the_program() {
     const KEYS: &str = r#"
@@ -652,7 +652,7 @@ print(wrong)
     assert_eq!(String::from_utf8_lossy(&said.stdout), "[]\n", "{said:?}");
 }
 
-/// What a user may have of processes is told before the program runs.
+/// A limit on the user's processes is reported before the program runs.
 #[test]
 fn too_few_processes_are_told_before_anything_runs() {
     let bench = Bench::new();

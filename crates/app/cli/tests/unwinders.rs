@@ -1,5 +1,5 @@
 //! Programs that throw by another unwinder than libgcc's: LLVM's looks code up in its own way, and
-//! takes new code for nobody's unless it lies above the image that it belongs to.
+//! finds rewritten text only if it lies above the image that it belongs to.
 
 // These programs have no children.
 #[allow(dead_code, unused_imports)]
@@ -71,7 +71,7 @@ fn exceptions_of_llvm_are_caught_while_recorded() {
     // are mapped from the bottom up.
     records(&program, "setarch -R", &[]);
     records(&program, "ulimit -s unlimited;", &[]);
-    // The unwinder itself has functions that no symbol tells of.
+    // The unwinder itself has functions without symbols.
     records(&program, "", &["--lib", "libunwind*", "--lib", "libc++*"]);
     records(&program, "setarch -R", &["--lib", "libunwind*", "--lib", "libc++*"]);
 }
@@ -87,7 +87,7 @@ fn exceptions_of_llvm_are_caught_in_static_and_fixed_programs() {
     records(&fixed.unwrap(), "", &[]);
 }
 
-/// Has new code in a program that runs, and takes it back, several times.
+/// Installs rewritten text in a program that runs, and reverts it, several times.
 fn tunes(running: Running, folder: &Path, more: &[&str]) {
     let pid = running.pid().to_string();
     for seed in ["1", "2"] {
@@ -115,12 +115,12 @@ fn exceptions_of_llvm_are_caught_in_a_running_program() {
     let folder = tempfile::tempdir().unwrap();
     let Some(program) = with_llvm(folder.path(), &[], &["-lc++abi"]) else { return };
     tunes(Running::start(&program, &[]), folder.path(), &[]);
-    // The heap is behind the program, where new code would go.
+    // The heap is behind the program, where rewritten text would go.
     let close = ["-R".into(), program];
     tunes(Running::start(Path::new("setarch"), &close), folder.path(), &["--lib", "libunwind*"]);
 }
 
-/// New code lies between a program and its heap, also where the kernel leaves no room there.
+/// Rewritten text lies between a program and its heap, also where the kernel leaves no room there.
 #[test]
 fn a_heap_has_room_to_grow() {
     let folder = tempfile::tempdir().unwrap();

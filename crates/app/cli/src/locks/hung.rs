@@ -125,8 +125,8 @@ impl Look {
         Ok(Look { pid, memory, maps, files, threads })
     }
 
-    /// Which threads wait, and are still at it after a moment: of those that only wait for a little while
-    /// no holder is named, as they are in no deadlock.
+    /// Which threads wait, and still do shortly after: no holder is named for those that only wait
+    /// briefly, as they are in no deadlock.
     fn confirmed(&self) -> anyhow::Result<Found> {
         let before = self.waiting();
         std::thread::sleep(Duration::from_millis(50));
@@ -144,7 +144,7 @@ impl Look {
         let mut found = Vec::new();
         for (tid, name) in &self.threads {
             let text = std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/syscall"));
-            // A thread that has ended meanwhile waits for nobody.
+            // A thread that has ended meanwhile does not wait.
             let Ok(text) = text else { continue };
             let Some(call) = Call::parse(&text) else { continue };
             if call.number != SYS_FUTEX || !call.waits() {
@@ -191,14 +191,15 @@ impl Look {
         if call.is_pi() {
             return (self.lock("mutex", at), self.thread(now));
         }
-        // glibc's mutex: 2 where somebody waits, the owner eight bytes on, then how many use it, and the kind.
+        // glibc's mutex: 2 where a thread waits, the owner eight bytes on, then how many use it,
+        // and the kind.
         let owner = self.thread(self.half(at + 8));
         let users = self.half(at + 12);
         let kind = self.half(at + 16).map(|kind| kind & !0x180);
         if let (2, Some(owner), Some(1..), Some(0..=3)) = (value, owner, users, kind) {
             return (self.lock("mutex", at), Some(owner));
         }
-        // A robust one, and musl's: the owner's number with a mark that somebody waits.
+        // A robust one, and musl's: the owner's number with a flag for waiters.
         if value & WAITERS != 0
             && let Some(owner) = self.thread(Some(value))
         {

@@ -106,7 +106,7 @@ pub fn run(args: LocksArgs) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// What is recorded; the trace's folder is nobody's but ours.
+/// What is recorded; the trace's folder is used by this command alone.
 fn options(args: &LocksArgs, command: Vec<OsString>, output: PathBuf) -> Options {
     let mut libraries = locking::libraries();
     libraries.extend(args.libraries.iter().cloned());

@@ -18,7 +18,8 @@ use crate::{output, schema};
 
 /// How often it is looked for more. Recorders store what they have several times a second.
 const PERIOD: Duration = Duration::from_millis(300);
-/// After this time without anything that a schema suits, the user is told what is waited for.
+/// After this time without any event that a schema matches, the user gets a message on what is
+/// waited for.
 const SILENCE: Duration = Duration::from_secs(3);
 
 /// Runs `fettle requests --follow` until the recording has ended, or until it is interrupted.
@@ -156,7 +157,7 @@ struct Following<'a> {
     teller: Teller<'a>,
     /// Why it is this schema, where it was not named.
     reason: Option<String>,
-    /// Whether it is known who was there before.
+    /// Whether it is known which processes were there before.
     known: bool,
     any: bool,
 }

@@ -101,7 +101,7 @@ fn answer(sql: &str, trace: &fettle_trace::Trace, args: &RequestsArgs) -> anyhow
 
 #[cfg(not(feature = "query"))]
 fn answer(_: &str, _: &fettle_trace::Trace, args: &RequestsArgs) -> anyhow::Result<ExitCode> {
-    // Nobody is there to be asked, in parts or otherwise.
+    // Without the feature these options have no use.
     let _ = (args.parts, args.cluster);
     bail!(
         "this fettle was built without the feature `query`, which answers SQL: \

@@ -14,7 +14,7 @@ use serde_json::json;
 use super::tables::{Form, ROWS_MAX};
 use crate::schema;
 
-/// How a shell tells of whoever was ended by an interrupt.
+/// The exit status that shells report for a process that an interrupt ended.
 const INTERRUPTED: u8 = 130;
 
 /// What is asked, and of whom.

@@ -211,17 +211,17 @@ fn slowest(slow: &SlowRequest, terminal: Terminal, out: &mut String) {
     steps(critical, request, terminal, out);
 }
 
-/// Steps of a critical path that are told together.
+/// Steps of a critical path that are printed together.
 #[derive(Default)]
 struct Told<'a> {
     /// Whose they are.
     actor: Option<&'a str>,
     lines: Vec<Line<'a>>,
-    /// What is too short to be told by itself, whoever's it is.
+    /// What is too short to be printed by itself, of any actor.
     short: Line<'a>,
 }
 
-/// Steps that are told in one line.
+/// Steps that are printed in one line.
 #[derive(Default)]
 struct Line<'a> {
     from_ns: u64,
@@ -249,7 +249,7 @@ impl<'a> Told<'a> {
         line.map(|line| line.add(step.from_ns, ns)).is_some()
     }
 
-    /// Adds a step that is told.
+    /// Adds a step that is printed.
     fn add(&mut self, step: &'a CriticalStep, ns: u64) {
         if !self.joins(step, ns) {
             let mut line = Line { state: step.state, who: who(step), ..Line::default() };
@@ -266,9 +266,9 @@ fn who(step: &CriticalStep) -> String {
     }
 }
 
-/// What is told of a critical path: each step by itself. Of a long path the longest are, and those of
-/// one thread that follow each other so are told together, a line for each of its states: under load, a
-/// thread has to wait for a processor time and again. What lies between is one line.
+/// What is printed of a critical path: each step by itself. Of a long path the longest are, and
+/// steps of one thread that follow each other are merged, a line for each of its states: under
+/// load, a thread waits for a processor again and again. What lies between is one line.
 fn told(critical: &[CriticalStep]) -> Vec<Told<'_>> {
     let length = |step: &CriticalStep| step.to_ns.saturating_sub(step.from_ns);
     let mut places: Vec<usize> = (0..critical.len()).collect();
@@ -406,7 +406,7 @@ mod tests {
         steps.iter().map(step).collect()
     }
 
-    /// What is told, a line each: state, who, microseconds, steps.
+    /// What is printed, a line each: state, actor, microseconds, steps.
     fn lines(critical: &[CriticalStep]) -> Vec<(String, u64, u64)> {
         let mut lines = Vec::new();
         for Told { lines: of, short, .. } in told(critical) {
@@ -433,7 +433,7 @@ mod tests {
             [line(" ", 50, 1), line("runnable fpm/2", 40 * 900, 40), line(" ", 40 * 101 + 700, 81)];
         assert_eq!(told, wanted);
 
-        // A short path is told step by step.
+        // A short path is printed step by step.
         let few = path(&[("a", "running", 5), ("a", "runnable", 9), ("a", "running", 6)]);
         let wanted = [line("running a", 5, 1), line("runnable a", 9, 1), line("running a", 6, 1)];
         assert_eq!(lines(&few), wanted);

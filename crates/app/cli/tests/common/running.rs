@@ -1,4 +1,4 @@
-//! Programs of `tests/programs` that run until they are told to end, and what is seen of them from
+//! Programs of `tests/programs` that run until they are asked to end, and what is seen of them from
 //! outside.
 
 #[path = "children.rs"]
@@ -24,7 +24,7 @@ pub fn build(folder: &Path, source: &str, flags: &[&str]) -> PathBuf {
     output
 }
 
-/// A program that runs until it is told to end.
+/// A program that runs until it is asked to end.
 pub struct Running {
     pub child: Child,
     pub out: BufReader<ChildStdout>,
@@ -93,7 +93,7 @@ pub fn differing(pid: i32) -> Vec<String> {
     all
 }
 
-/// Memory that nobody but us would have: executable, of no file.
+/// Memory that only Fettle makes in these programs: executable, of no file.
 pub fn leftovers(pid: i32) -> Vec<String> {
     let maps = fs::read_to_string(format!("/proc/{pid}/maps")).unwrap();
     let anonymous = |line: &&str| line.contains("r-xp") && line.split_whitespace().count() == 5;

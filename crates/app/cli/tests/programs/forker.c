@@ -1,6 +1,6 @@
-// A server that forks: two workers that stay, and one after another that lives for a moment. Each
-// never leaves the function that it works in, checks all that it computes and says so by its exit
-// status. Ends on SIGTERM and says whether every worker was right.
+// A server that forks: two workers that stay, and one after another that lives briefly. Each never
+// leaves the function that it works in, checks all that it computes and says so by its exit status.
+// Ends on SIGTERM and says whether every worker was right.
 #define _GNU_SOURCE
 #include <errno.h>
 #include <signal.h>
@@ -47,7 +47,7 @@ __attribute__((noipa)) static long run(long seed, int steps) {
     return a;
 }
 
-// Works until it is told to end, or for so many rounds.
+// Works until it is asked to end, or for so many rounds.
 __attribute__((noipa)) static void serve(long rounds, long expected) {
     static char byte = 'x';
     int out[2];

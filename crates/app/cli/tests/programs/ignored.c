@@ -1,5 +1,5 @@
-/* Waits with a limit while signals come that nobody wants: the kernel drops them before they disturb
- * anyone. Children end by and by, and one sends a signal that is ignored. */
+/* Waits with a timeout while ignored signals come: the kernel drops them before they interrupt a
+ * thread. Children end by and by, and one sends a signal that is ignored. */
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>

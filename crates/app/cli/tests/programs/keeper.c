@@ -80,7 +80,7 @@ int main(void) {
     printf("ready\n");
     fflush(stdout);
     for (;;) {
-        // Not for ever: who waits in new code leaves it.
+        // Not for ever: a thread that waits in rewritten text leaves it.
         struct timespec time = {0, 5000000};
         int signal = sigtimedwait(&set, NULL, &time);
         if (signal == SIGTERM) break;

@@ -1,5 +1,5 @@
-// Notes in each of its objects who had it last, as pools of memory do that tell of leaks; most of them are not
-// touched again for long.
+// Notes in each of its objects the function that had it last, as memory pools with leak reports do;
+// most of them are not touched again for long.
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /* Functions of Microsoft's ABI: they keep rsi, rdi and ten vector registers for their callers, some of
- * them without touching these themselves. Whoever calls them through a pointer counts on it.
+ * them without touching these themselves. A caller by a function pointer relies on it.
  */
 #include <execinfo.h>
 #include <stdio.h>

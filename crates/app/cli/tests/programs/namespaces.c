@@ -1,6 +1,6 @@
-// Works in a thread, and tells of the lists of libraries that its loader has: on SIGUSR1 their version
-// and number; on SIGUSR2 it opens a library in a namespace of its own first; on SIGHUP it forks a child
-// that does the same. Ends on SIGTERM.
+// Works in a thread, and prints the lists of libraries that its loader has: on SIGUSR1 their
+// version and number; on SIGUSR2 it opens a library in a namespace of its own first; on SIGHUP it
+// forks a child that does the same. Ends on SIGTERM.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <link.h>

@@ -1,4 +1,4 @@
-// A library that throws, catches and sorts; opened and closed again by host.cpp and doors.c.
+// A library that throws, catches and sorts; opened and closed again by `host.cpp` and `doors.c`.
 #include <algorithm>
 #include <cstring>
 #include <stdexcept>

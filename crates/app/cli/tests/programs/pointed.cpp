@@ -1,4 +1,4 @@
-// Calls through pointers, most of which lead to one function and some to others; any of them may
+// Indirect calls, most of which lead to one function and some to others; any of them may
 // throw. Ends on SIGTERM and says whether every call came where it should, and back.
 #include <atomic>
 #include <csignal>

@@ -32,7 +32,7 @@ static const unsigned char code[] = {
 int main(void) {
     static const void *const table[] = {&&add, &&shift, &&call, &&skip, &&less, &&again};
 #ifdef HANDED
-    /* Somebody else may read it there. */
+    /* Other code may read it there. */
     static const void *const *volatile handed = table;
     handed = handed;
 #endif

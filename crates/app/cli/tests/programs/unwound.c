@@ -1,4 +1,5 @@
-// Who catches has no probes, and goes on deeper on the stack than who has thrown; twice.
+// The catching function has no probes, and goes on deeper on the stack than the throwing one;
+// twice.
 #include <alloca.h>
 #include <setjmp.h>
 #include <stdio.h>
