@@ -1,5 +1,5 @@
-//! Torture of running programs: every function of a server under load gets new code, with its
-//! blocks in any order or with probes that record it, and its old code back, again and again.
+//! Torture of running programs: every function of a server under load gets rewritten text, with its
+//! blocks in any order or with probes that record it, and is reverted, again and again.
 //!
 //! The programs check themselves, or clients check each answer. After each round the code in
 //! memory must be the file's, byte for byte.
@@ -225,7 +225,7 @@ fn again_and_again(
         let output = command.output()?;
         let said = String::from_utf8_lossy(&output.stderr);
         ensure!(output.status.code().is_some_and(|code| code < 2), "{arguments:?}: {said}");
-        // What is recorded may be a program's that writes, so that it is told beside.
+        // A recorded program may write to standard output, so that the result is on standard error.
         let told = if output.stdout.is_empty() { &output.stderr } else { &output.stdout };
         Ok(serde_json::from_slice(told)?)
     };

@@ -70,9 +70,9 @@ pub struct RecordSummary {
     pub functions_seen: u64,
     /// Of these, functions that carry probes.
     pub functions_lifted: u64,
-    /// Of these, functions left alone.
+    /// Of these, functions left unmodified.
     pub functions_skipped: u64,
-    /// Why they were left alone, with the number of functions each.
+    /// Why they were left unmodified, with the number of functions each.
     pub reasons: BTreeMap<String, u64>,
     /// Calls that ended.
     pub calls: u64,

@@ -29,7 +29,7 @@ enum Chore {
     Corpus(corpus::Options),
     /// Builds the torture program in many ways and compares plain and recorded runs
     Torture(torture::Options),
-    /// Gives running servers new code and takes it back, again and again, under load
+    /// Rewrites running servers and reverts them, again and again, under load
     Attach(attach::Options),
     /// Compares the census of a kernel's locks with what coccinelle and unifdef find
     Census(census::Options),

@@ -1,6 +1,6 @@
-//! PostgreSQL with all its processes: each round gives every function of all of them new code with
-//! its blocks in any order, while clients come and go, and takes it back. Answers are checked by
-//! sums that transactions keep (balances of accounts, tellers and branches), bytes by the file.
+//! PostgreSQL with all its processes: each round rewrites every function of all of them, with its
+//! blocks in any order, while clients come and go, and reverts it. Answers are checked by sums that
+//! transactions keep (balances of accounts, tellers and branches), bytes by the file.
 
 use std::path::Path;
 use std::process::{Command, Stdio};

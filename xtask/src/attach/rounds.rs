@@ -4,7 +4,7 @@ use std::os::unix::fs::FileExt;
 
 use anyhow::{Context, Result, ensure};
 
-/// How long threads stood still, and what else the rounds have shown.
+/// How long threads were paused, and what else the rounds have shown.
 #[derive(Default)]
 pub(crate) struct Rounds {
     pub(crate) count: usize,
@@ -14,7 +14,8 @@ pub(crate) struct Rounds {
     pub(crate) jumps: u64,
     pub(crate) stops_ms: Vec<f64>,
     pub(crate) install_ms: Vec<f64>,
-    /// How often new code stayed for a while, and of these, how often for `fettle undo --memory`.
+    /// How often rewritten text stayed for a while, and of these, how often for
+    /// `fettle undo --memory`.
     pub(crate) kept: usize,
     pub(crate) by_memory: usize,
     /// What the program said at its end, if it checks itself.
@@ -32,8 +33,8 @@ impl Rounds {
         self.calls += told["calls"].as_u64().unwrap_or(0);
     }
 
-    /// Has new code go that stayed for a while: what a program keeps, or an exception has left on a stack,
-    /// may lead to it for as long as it likes.
+    /// Unmaps rewritten text that stayed for a while: a word that a program keeps, or an exception
+    /// has left on a stack, may refer to it for as long as it likes.
     pub(crate) fn free(
         &mut self,
         undo: impl Fn(&[&str]) -> Result<serde_json::Value>,

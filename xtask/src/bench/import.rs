@@ -1,6 +1,6 @@
-//! How fast traces in the Common Trace Format are read, next to babeltrace2: processor time of the
-//! whole process, by the kernel's account, the two in turns. Both read every field of every event and
-//! do nothing with it.
+//! How fast traces in the Common Trace Format are read, next to babeltrace2: CPU time of the whole
+//! process, by the kernel's account, the two in turns. Both read every field of every event and do
+//! nothing with it.
 
 use std::path::PathBuf;
 use std::process::Command;

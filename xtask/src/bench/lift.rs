@@ -1,5 +1,5 @@
-//! How fast programs are lifted, written anew and checked, and how much of them is: the tool's own
-//! account, and its processor time on one core, measured from outside. Beside it what a decoder takes
+//! How fast programs are lifted, rewritten and checked, and how much of them is: the tool's own
+//! account, and its CPU time on one core, measured from outside. Beside it the time of a decoder
 //! that does nothing else, in turns: machines differ, and so does one from minute to minute.
 
 use std::path::PathBuf;

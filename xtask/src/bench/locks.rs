@@ -1,6 +1,6 @@
 //! What `fettle locks` costs programs, next to other tools that look at locks.
 //!
-//! The program's own processor time, as it accounts for it at its end (`benches/probe/cpu.c`, preloaded);
+//! The program's own CPU time, as it accounts for it at its end (`benches/probe/cpu.c`, preloaded);
 //! variants take turns, and the ratio is of medians within one run.
 
 use std::path::{Path, PathBuf};

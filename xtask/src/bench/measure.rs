@@ -1,4 +1,4 @@
-//! One run of one variant: processor time of the program alone and of everything together.
+//! One run of one variant: CPU time of the program alone and of everything together.
 //!
 //! The program's own time comes from inside (`benches/probe/cpu.c` is linked into it and writes
 //! the kernel's account of its own process at its end). The time of everything is the kernel's
@@ -17,9 +17,9 @@ use crate::proc::{self, Ending, Outcome};
 /// Seconds of one run.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Sample {
-    /// Processor time of the program's own process.
+    /// CPU time of the program's own process.
     pub program: f64,
-    /// Processor time of everything that was started, recorder included.
+    /// CPU time of everything that was started, recorder included.
     pub everything: f64,
     /// Elapsed time.
     pub wall: f64,
@@ -56,8 +56,8 @@ pub fn run(mut command: Command, folder: &Path) -> Result<Run> {
     Ok(Run { sample, stdout: outcome.stdout, stderr: outcome.stderr })
 }
 
-/// Runs a command, for so long at most, however it ends; gives the processor time of all that it
-/// started as well, in seconds. Nothing else may be started by this process meanwhile.
+/// Runs a command, for so long at most, however it ends; gives the CPU time of all that it started
+/// as well, in seconds. Nothing else may be started by this process meanwhile.
 pub fn timed(command: Command, folder: &Path, limit: Duration) -> Result<(Outcome, f64)> {
     let before = children()?;
     let outcome = proc::start(command, folder, "bench", None)?.finish(limit)?;
@@ -65,7 +65,7 @@ pub fn timed(command: Command, folder: &Path, limit: Duration) -> Result<(Outcom
     Ok((outcome, everything.as_secs_f64()))
 }
 
-/// Processor time of all children that were waited for.
+/// CPU time of all children that were waited for.
 pub fn children() -> Result<Duration> {
     let usage = getrusage(UsageWho::RUSAGE_CHILDREN)?;
     let micros = |time: nix::sys::time::TimeVal| {

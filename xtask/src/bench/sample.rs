@@ -1,9 +1,9 @@
 //! How well times of functions agree with the plain program's: sampled ones, and those of the mode
 //! that times every call.
 //!
-//! What is true is told by `perf`, which looks at the plain program some ten thousand times a second
-//! and disturbs nothing else. It knows own times of functions; those that call libraries are left
-//! out, as a library's time is its caller's in recordings. Both are of limited accuracy, so each is
+//! The reference is `perf`, which samples the plain program some ten thousand times a second and
+//! disturbs nothing else. It knows self times of functions; those that call libraries are left out,
+//! as a library's time is its caller's in recordings. Both are of limited accuracy, so each is
 //! compared with itself as well: every second run with the others.
 
 use std::collections::{HashMap, HashSet};

@@ -1,4 +1,4 @@
-//! The differential corpus: programs nobody here wrote, run plain and recorded.
+//! The differential corpus: independent programs, run plain and recorded.
 //!
 //! Each entry of `tests/corpus/*.toml` names Debian packages and one deterministic command with
 //! real input. The command runs twice, plain and under `fettle record`, in the same folder path

@@ -35,7 +35,7 @@ impl std::fmt::Display for Kind {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Expectation {
-    /// Run it so that nobody can tell.
+    /// Run it so that the program cannot see it.
     #[default]
     Same,
     /// Refuse: exit status 2 and one clear line.
@@ -85,7 +85,7 @@ pub struct Entry {
     /// Set when the entry is a package's own test suite.
     #[serde(default)]
     pub suite: bool,
-    /// User to run as, instead of the one who runs the corpus.
+    /// User to run as, instead of the user that runs the corpus.
     pub user: Option<String>,
     /// Additional environment.
     #[serde(default)]

@@ -49,7 +49,7 @@ pub fn run(page: &Page, binary: &Path) -> Result<Vec<Ran>> {
     (0..page.examples().count()).map(|number| read(&told, number, &work)).collect()
 }
 
-/// `fettle`, and a `sudo` for those who are root anyway.
+/// `fettle`, and a `sudo` for sessions that run as root anyway.
 fn tools(bin: &Path, binary: &Path) -> Result<()> {
     std::os::unix::fs::symlink(binary, bin.join("fettle"))?;
     if !proc::on_path("sudo") {

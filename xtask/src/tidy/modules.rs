@@ -1,5 +1,5 @@
-//! Modules of a crate form no circles: who reads one reads what it stands on, and never comes back
-//! to where reading began.
+//! Modules of a crate form no circles: a reader of one reads what it depends on, and never comes
+//! back to where reading began.
 //!
 //! A module knows another when it imports from it or names a path into it. Names that a module only
 //! passes on (`pub use`) lead to where they are defined, so a crate's root may show everything to

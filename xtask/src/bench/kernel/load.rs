@@ -24,7 +24,7 @@ pub struct Measured {
     pub per_second: f64,
     /// What 99 of 100 requests took at most, milliseconds.
     pub p99_ms: f64,
-    /// Processor time of the server for a request, microseconds.
+    /// CPU time of the server for a request, microseconds.
     pub cpu_us: f64,
     /// Events that the observer says it lost.
     pub lost: f64,
@@ -120,7 +120,7 @@ impl Running {
         Ok(Measured { cpu_us, ..measured })
     }
 
-    /// Processor time of the first process and of those of its children that have ended.
+    /// CPU time of the first process and of those of its children that have ended.
     fn cpu_s(&self) -> Result<f64> {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.pid()))?;
         let (_, fields) = stat.rsplit_once(") ").context("no process")?;
@@ -236,7 +236,7 @@ fn start_postgres(folder: &Path) -> Result<Running> {
     Ok(Running::Postgres(cluster))
 }
 
-/// As many transactions as are answered; it tells of each in a file.
+/// As many transactions as are answered; pgbench logs each in a file.
 fn pgbench(cluster: &Cluster, seconds: u64) -> Result<(f64, Measured)> {
     let prefix = cluster.folder().join("transactions");
     let logs = || -> Result<Vec<PathBuf>> {

@@ -117,7 +117,7 @@ fn measure<'a>(
     options: &Options,
 ) -> Result<Vec<Turns<'a>>> {
     let running = (server.start)(&folder.join(server.name))?;
-    // Caches fill first; whether that goes well matters to nobody.
+    // Caches fill first; whether that succeeds does not matter.
     let _ = running.load(2, options.rate);
     let mut bystander = std::process::Command::new("sleep").arg("100000").spawn()?;
     let target = Target {

@@ -37,11 +37,11 @@ pub struct Seen {
     pub lost: u64,
 }
 
-/// Somebody who looks.
+/// A tool that observes.
 pub struct Observer {
     pub name: &'static str,
     pub packages: &'static [&'static str],
-    /// Nothing for nobody.
+    /// `None` for the run without an observer.
     pub start: Option<fn(&Target<'_>) -> Result<Command>>,
     pub seen: fn(&Target<'_>, &Outcome) -> Result<Seen>,
     /// Whether there is nothing to be seen where it looks.

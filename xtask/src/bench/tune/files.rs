@@ -39,7 +39,7 @@ struct Counted {
 }
 
 /// Counts `piece` with its files as they are, and with those of `modules` (their paths) laid out by
-/// `profile`. The C library stays as it is: its loader has to be of one piece with it.
+/// `profile`. The C library is left unmodified: its loader has to be of one piece with it.
 ///
 /// # Errors
 ///

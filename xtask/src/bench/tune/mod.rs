@@ -1,11 +1,11 @@
 //! What tuning brings to programs as their packages have them, while they run.
 //!
-//! Each program works until it is told to end; `fettle tune` counts, lays out, and compares old
-//! and new code in turns (old, new, new, old) in the living process. What is shown is its own
-//! comparison: processor time for a unit of work, by the kernel's account, as the geometric mean
-//! over rounds with its 95 % interval; the model's misses beside it; and, of programs whose work has
-//! an end where that is wanted, instructions and misses by callgrind ([`files`]), and what BOLT
-//! brings to the same ([`bolt`]).
+//! Each program works until it is asked to end; `fettle tune` counts, lays out, and compares
+//! original and rewritten text in turns (ABBA) in the running process. The result is its own
+//! comparison: CPU time for a unit of work, by the kernel's account, as the geometric mean over
+//! rounds with its 95 % interval; the model's misses beside it; and, of programs whose work has an
+//! end where that is wanted, instructions and misses by callgrind ([`files`]), and what BOLT brings
+//! to the same ([`bolt`]).
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

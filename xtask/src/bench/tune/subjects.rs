@@ -12,7 +12,7 @@ use super::{mariadb, verilated};
 use crate::postgres::{self, Cluster};
 use crate::repo;
 
-/// A program that works until it is told to end.
+/// A program that works until it is asked to end.
 pub struct Running {
     /// The process to be named.
     pub pid: i32,
@@ -196,7 +196,7 @@ fn path(name: &str) -> PathBuf {
     repo::root().join("benches/tune").join(name)
 }
 
-/// A cluster under `pgbench`, which tells of each transaction in a file.
+/// A cluster under `pgbench`, which logs each transaction in a file.
 fn pgbench(folder: &Path, arguments: &[&str]) -> Result<Running> {
     let cluster = Cluster::start(folder)?;
     let fill = cluster.pgbench(&["-i", "-s", "1", "-q"]).output()?;

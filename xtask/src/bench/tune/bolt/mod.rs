@@ -1,6 +1,6 @@
 //! BOLT beside Fettle: a program of the same sources, linked as BOLT needs it, trained on the same
-//! work by BOLT's own instrumentation; processor time of the file as it was linked and of BOLT's
-//! file, in turns.
+//! work by BOLT's own instrumentation; CPU time of the file as it was linked and of BOLT's file, in
+//! turns.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -72,7 +72,7 @@ fn optimise(plain: &Path, name: &str, piece: &Piece, skip: &[&str]) -> Result<Pa
     Ok(bolted)
 }
 
-/// What the piece's work prints, and the seconds of processor time that it takes, in `program`.
+/// What the piece's work prints, and the seconds of CPU time that it takes, in `program`.
 fn run(piece: &Piece, program: &Path, stdout: Stdio) -> Result<(Vec<u8>, f64)> {
     let mut command = Command::new(program);
     command.args(&piece.arguments).stdin(piece.stdin()?).stdout(stdout);
