@@ -257,8 +257,7 @@ impl Tracer<'_> {
                 continue;
             }
             let since = stopped.iter().map(|(_, since)| *since).min();
-            // No thread is stopped yet, so waiting costs the program nothing, but it may be in
-            // vain.
+            // While no thread is stopped, waiting costs the program nothing, but may be in vain.
             let enough = if since.is_some() { patience } else { patience * 8 };
             let stood = since.map_or(Duration::ZERO, |since| since.elapsed());
             if since.unwrap_or(begun).elapsed() > enough {

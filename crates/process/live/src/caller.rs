@@ -103,7 +103,7 @@ impl Process {
 }
 
 impl Paused<'_> {
-    /// Has a thread make calls by instructions at a place, until one fails or it has was paused for
+    /// Has a thread make calls by instructions at a place, until one fails or it was paused for
     /// long. Gives what those returned that it made.
     fn make_calls(
         &mut self,

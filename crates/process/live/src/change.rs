@@ -180,7 +180,7 @@ pub struct Undone {
     pub freed: u64,
     /// Bytes that stay mapped, and why.
     pub kept: Option<(u64, String)>,
-    /// How long threads was paused, each time.
+    /// How long threads were paused, each time.
     pub stops: Vec<Duration>,
     /// The process has ended, or executed another program: there was nothing to do.
     pub gone: bool,

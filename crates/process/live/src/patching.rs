@@ -54,9 +54,9 @@ pub struct Patched {
     pub written: usize,
     /// Which were not, by index.
     pub left: Vec<(usize, Left)>,
-    /// How long threads was paused, each time.
+    /// How long threads were paused, each time.
     pub stops: Vec<Duration>,
-    /// Most threads that was paused at once.
+    /// Most threads that were paused at once.
     pub threads: usize,
 }
 
@@ -69,7 +69,7 @@ pub struct Restored {
     pub gone: usize,
     /// Patch sites whose bytes something other than Fettle has changed.
     pub conflicts: Vec<LiveAddr>,
-    /// How long threads was paused, each time.
+    /// How long threads were paused, each time.
     pub stops: Vec<Duration>,
 }
 
@@ -302,7 +302,7 @@ impl Paused<'_> {
         known.names.map_or(Ok(()), |names| self.show(names))
     }
 
-    /// Writes the patches of some pages, until threads have was paused for long enough.
+    /// Writes the patches of some pages, until threads were paused for long enough.
     fn patch_pages(
         &self,
         (patches, pages): (&[Patch], &Pages),

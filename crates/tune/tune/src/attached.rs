@@ -189,7 +189,7 @@ struct Changed<'a> {
     folder: &'a Path,
     /// Undo logs of those whose dlopen hooks are not open.
     journals: VecDeque<Journal>,
-    /// How long threads of the others was paused, each time.
+    /// How long threads of the other processes were paused, each time.
     stops: Vec<Duration>,
     /// Why processes have no dlopen hook.
     without_doors: Vec<(i32, String)>,
@@ -433,7 +433,7 @@ fn new_code(
     Ok((code, new))
 }
 
-/// Slots, rewritten text that nothing leads to yet, and how long threads was paused.
+/// Slots, rewritten text that nothing leads to yet, and how long threads were paused.
 type Prepared<'a> = (Slots, Installing<'a>, Vec<Duration>);
 
 /// Gives the process memory and rewritten text.

@@ -57,7 +57,7 @@ pub struct Profile {
     pub early: usize,
     /// How copies with counters were installed in the process that was named.
     pub installed: Installed,
-    /// How long threads was paused, each time, in all processes.
+    /// How long threads were paused, each time, in all processes.
     pub stops: Vec<Duration>,
     /// In how many processes it was counted; those that they forked meanwhile are not among them,
     /// but count too.

@@ -165,7 +165,7 @@ pub fn install_in_group(
 /// What reverting came to.
 #[derive(Debug, Default)]
 pub(crate) struct Reverted {
-    /// How long threads was paused, each time, in all processes.
+    /// How long threads were paused, each time, in all processes.
     pub(crate) stops: Vec<Duration>,
     /// Processes that still have memory of rewritten text, and why.
     pub(crate) stuck: Vec<(i32, String)>,

@@ -47,9 +47,9 @@ pub struct Installed {
     pub besides: Ways,
     /// Functions that are left unmodified.
     pub left: Vec<LeftUnmodified>,
-    /// How long threads was paused, each time.
+    /// How long threads were paused, each time.
     pub stops: Vec<Duration>,
-    /// Most threads that was paused at once.
+    /// Most threads that were paused at once.
     pub threads: usize,
     /// Bytes that the process was given.
     pub bytes: u64,

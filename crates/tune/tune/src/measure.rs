@@ -66,7 +66,7 @@ pub struct Measured {
     pub ns: (f64, f64),
     /// Rounds in which too little work was done to tell anything.
     pub idle: usize,
-    /// How long threads was paused for each switch.
+    /// How long threads were paused for each switch.
     pub stops: Vec<Duration>,
 }
 

@@ -58,7 +58,7 @@ impl Ways {
         MappedFiles::look(process, &[&self.into[..], &self.out[..]].concat())
     }
 
-    /// Has a process run rewritten text, or original text. Gives how long threads was paused, each time.
+    /// Has a process run rewritten text, or original text. Gives how long threads were paused, each time.
     pub(crate) fn lead(
         &self,
         process: &Process,
