@@ -1,5 +1,5 @@
 //! Programs as jars, next to the same programs natively, under QEMU, and as a Java programmer would
-//! write them. Processor time of whole processes, which other programs of the machine disturb least;
+//! write them. CPU time of whole processes, which other programs of the machine disturb least;
 //! all variants run in turns.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
