@@ -32,34 +32,92 @@ impl Kernel {
     /// The kernel that a package such as `linux-image-amd64` stands for now, with its headers. The
     /// error says why there is none, and is a reason to skip.
     pub fn fetch(meta: &str) -> Result<Kernel> {
-        apt::ensure(&NEEDED.map(String::from))?;
-        let release = release_of(meta)?;
-        let headers = PathBuf::from(format!("/usr/src/linux-headers-{release}"));
-        if !headers.is_dir() {
-            apt::ensure(&[format!("linux-headers-{release}")])?;
+        let kernel = Kernel::fetch_image(meta)?;
+        if !kernel.headers.is_dir() {
+            apt::ensure(&[format!("linux-headers-{}", kernel.release)])?;
         }
+        Ok(kernel)
+    }
+
+    /// The same without headers, for guests that load no module built from source. The kernel of another
+    /// suite is named `SUITE/PACKAGE`, as in `bookworm-backports/linux-image-amd64`.
+    pub fn fetch_image(meta: &str) -> Result<Kernel> {
+        apt::ensure(&NEEDED.map(String::from))?;
+        let (suite, meta) = match meta.split_once('/') {
+            Some((suite, meta)) => (Suite::of(suite)?, meta),
+            None => (Suite::default(), meta),
+        };
+        let release = release_of(&suite, meta)?;
+        let headers = PathBuf::from(format!("/usr/src/linux-headers-{release}"));
         let place = repo::target_folder(&format!("guest/{release}"))?;
         let image = place.join(format!("vmlinuz-{release}"));
         if !image.exists() {
-            unpack(&place, &release, &image)?;
+            unpack(&suite, &place, &release, &image)?;
         }
         Ok(Kernel { release, image, headers })
     }
 }
 
+/// Where packages come from: what this machine is set up for, or a suite of Debian's with lists of its own.
+#[derive(Debug, Default)]
+struct Suite(Vec<String>);
+
+impl Suite {
+    fn of(name: &str) -> Result<Suite> {
+        let place = repo::target_folder(&format!("guest/suites/{name}"))?;
+        let sources = place.join("sources.list");
+        let key = "/usr/share/keyrings/debian-archive-keyring.gpg";
+        let base = name.split_once('-').map_or(name, |(base, _)| base);
+        let archives = proc::output_of(Command::new("apt-get").args([
+            "indextargets",
+            "--format",
+            "$(REPO_URI)",
+            "Created-By: Packages",
+            "Origin: Debian",
+            &format!("Codename: {base}"),
+        ]))?;
+        let archive = archives.lines().next();
+        let archive =
+            archive.with_context(|| format!("this machine has no archive with {base}"))?;
+        std::fs::write(&sources, format!("deb [signed-by={key}] {archive} {name} main\n"))?;
+        for folder in ["lists/partial", "cache/archives/partial"] {
+            std::fs::create_dir_all(place.join(folder))?;
+        }
+        let mut options = Vec::new();
+        for (option, value) in [
+            ("Dir::Etc::sourcelist", sources.as_path()),
+            ("Dir::Etc::sourceparts", Path::new("/dev/null")),
+            ("Dir::State::lists", &place.join("lists")),
+            ("Dir::Cache", &place.join("cache")),
+        ] {
+            options.extend(["-o".to_string(), format!("{option}={}", value.display())]);
+        }
+        proc::output_of(Command::new("apt-get").args(&options).args(["update", "-q"]))?;
+        Ok(Suite(options))
+    }
+}
+
 /// Which kernel a meta package depends on.
-fn release_of(meta: &str) -> Result<String> {
-    let text =
-        proc::output_of(Command::new("apt-cache").args(["depends", "--no-recommends", meta]))?;
+fn release_of(suite: &Suite, meta: &str) -> Result<String> {
+    let text = proc::output_of(Command::new("apt-cache").args(&suite.0).args([
+        "depends",
+        "--no-recommends",
+        meta,
+    ]))?;
     text.lines()
         .find_map(|line| line.trim().strip_prefix("Depends: linux-image-"))
         .map(str::to_string)
         .ok_or_else(|| anyhow!("the archive has no {meta}"))
 }
 
-fn unpack(place: &Path, release: &str, image: &Path) -> Result<()> {
+fn unpack(suite: &Suite, place: &Path, release: &str, image: &Path) -> Result<()> {
     let package = format!("linux-image-{release}");
-    proc::output_of(Command::new("apt-get").args(["download", "-q", &package]).current_dir(place))?;
+    proc::output_of(
+        Command::new("apt-get")
+            .args(&suite.0)
+            .args(["download", "-q", &package])
+            .current_dir(place),
+    )?;
     let archive = std::fs::read_dir(place)?
         .filter_map(|entry| entry.ok().map(|entry| entry.path()))
         .find(|path| path.extension().is_some_and(|extension| extension == "deb"))

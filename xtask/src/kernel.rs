@@ -16,7 +16,7 @@ pub struct Options {
     /// Boot a kernel and keep what it shows of itself in target/kernel/snapshot/RELEASE
     #[arg(long, required = true)]
     pub snapshot: bool,
-    /// Package of the kernel
+    /// Package of the kernel; one of another suite as SUITE/PACKAGE
     #[arg(long, default_value = "linux-image-amd64")]
     pub kernel: String,
     /// Model of the guest's processors, with features, as QEMU has it
@@ -36,7 +36,7 @@ const PARTS: [(&str, &str); 6] = [
 
 /// Takes a snapshot.
 pub fn run(options: &Options) -> Result<bool> {
-    let kernel = Kernel::fetch(&options.kernel)?;
+    let kernel = Kernel::fetch_image(&options.kernel)?;
     let place = snapshot(&kernel, &options.model)?;
     println!("kernel: {} is in {}", kernel.release, place.display());
     Ok(true)
