@@ -14,6 +14,8 @@ use crate::refusal::{Refusal, Why};
 const TRAP: u8 = 0xcc;
 const CALL: u8 = 0xe8;
 const JUMP: u8 = 0xe9;
+/// Bytes of a static call.
+const SITE: usize = 5;
 const NOP: [u8; 5] = [0x0f, 0x1f, 0x44, 0, 0];
 
 /// A pair still to compare.
@@ -315,8 +317,7 @@ impl<'a, 'o> Walk<'a, 'o> {
             self.targets.insert(next.original);
             return Ok(Some(next));
         }
-        if self.static_call(pair, found, address)? {
-            let tail = at.bytes.first() == Some(&JUMP);
+        if let Some(tail) = self.static_call(pair, found, address)? {
             return self.calls(next, tail);
         }
         match (at.flow(), found.facts.flow(&found.insn)) {
@@ -475,30 +476,43 @@ impl<'a, 'o> Walk<'a, 'o> {
         self.target(own.target, label.target, pair)
     }
 
-    /// Whether the original has a static call there; new code must have the same.
-    fn static_call(&mut self, pair: Pair, found: &Found<'_>, address: u64) -> Outcome<bool> {
+    /// Whether the original has a static call there, and whether it is a tail call; new code must have the
+    /// same.
+    fn static_call(
+        &mut self,
+        pair: Pair,
+        found: &Found<'_>,
+        address: u64,
+    ) -> Outcome<Option<bool>> {
         let refused = (Why::StaticCall, pair);
         let part = self.new.part(pair.new.part).ok_or(refused)?;
         let mut own = part.static_calls.iter().filter(|own| own.at == pair.new.offset);
         let (own, second) = (own.next(), own.next());
         let Some(site) = self.original.image.tables.static_call(address) else {
-            return if own.is_none() { Ok(false) } else { Err(refused) };
+            return if own.is_none() { Ok(None) } else { Err(refused) };
         };
         if second.is_some() || own.is_none_or(|own| own.key != site.key) {
             return Err(refused);
         }
         self.used.static_calls += 1;
+        let tail = site.key & 1 != 0;
         let at = self.original.at(address, &mut self.facts).ok_or(refused)?;
-        if !matches!(at.bytes.first(), Some(&CALL | &JUMP)) {
-            self.same_bytes(pair, found, &at).map_err(|_| refused)?;
-            return Ok(true);
-        }
-        let same = found.bytes.len() == 5 && found.bytes[0] == at.bytes[0];
-        let to = Leads::Kernel(at.insn.near_branch_target());
-        match same && self.new.branch(pair.new, found) == Some(to) {
-            true => Ok(true),
-            false => Err(refused),
-        }
+        let same = match at.bytes.first() {
+            Some(&CALL | &JUMP) => {
+                let to = Leads::Kernel(at.insn.near_branch_target());
+                found.bytes.len() == SITE
+                    && found.bytes[0] == at.bytes[0]
+                    && self.new.branch(pair.new, found) == Some(to)
+            }
+            // It returns, or does nothing. Either way the site has the room of a call.
+            _ => {
+                let from = pair.new.offset as usize;
+                found.reference.is_none()
+                    && part.text.get(from..from + SITE) == self.original.image.bytes(address, SITE)
+                    && (tail || found.bytes.len() == SITE)
+            }
+        };
+        if same { Ok(Some(tail)) } else { Err(refused) }
     }
 
     fn exception(&mut self, pair: Pair, address: u64) -> Outcome {

@@ -5,10 +5,11 @@
 //! finds them dead, as long as nothing before that may leave the block. Where there is no such place it
 //! stands between `pushfq` and `popfq`.
 
+use fettle_isa::Insn;
 use fettle_kernel_image::orc::Base;
 use fettle_kernel_lift::flags::{Callees, Flags};
 use fettle_kernel_lift::step::Step;
-use fettle_kernel_lift::{KernelFunction, Lifter, Reason};
+use fettle_kernel_lift::{End, KernelFunction, Lifter, Reason};
 use fettle_lift::BlockId;
 use fettle_lift::edges::{EdgeGraph, Place};
 use rustc_hash::FxHashMap;
@@ -36,7 +37,7 @@ const GS_BASES: [[u8; 4]; 2] = [[0x01, 0x01, 0x00, 0xc0], [0x02, 0x01, 0x00, 0xc
 /// Where in a block a counter stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Spot {
-    /// Before this instruction.
+    /// Before this instruction; behind the block's last if it is the one after that.
     pub insn: u32,
     /// The flags have to be put back.
     pub saves: bool,
@@ -150,6 +151,11 @@ fn spanning(function: &KernelFunction) -> Option<Vec<Place>> {
         .collect()
 }
 
+/// Why there is no place.
+fn reason(shadowed: bool) -> Reason {
+    if shadowed { Reason::InterruptShadow } else { Reason::Unwind }
+}
+
 struct Spots<'a, 'l> {
     lifter: &'l Lifter<'a>,
     function: &'l KernelFunction,
@@ -184,9 +190,30 @@ impl Spots<'_, '_> {
             if leaves {
                 break;
             }
+            if insn + 1 == insns.end && function.ends[id.index()] == End::Falls {
+                return self.at_end(id, saving, reason(shadowed));
+            }
         }
-        let reason = if shadowed { Reason::InterruptShadow } else { Reason::Unwind };
-        saving.ok_or((reason, function.code.insns[insns.start as usize].ip()))
+        saving.ok_or((reason(shadowed), function.code.insns[insns.start as usize].ip()))
+    }
+
+    /// Behind the last instruction of a block that goes on with the next, if there is no better place.
+    fn at_end(
+        &self,
+        id: BlockId,
+        saving: Option<Spot>,
+        reason: Reason,
+    ) -> Result<Spot, (Reason, u64)> {
+        let block = &self.function.code.blocks[id.index()];
+        let insn = block.insns.end;
+        let last = &self.function.code.insns[insn as usize - 1];
+        let next = last.next_ip();
+        if !self.shadows(last) && !self.flags.before(self.function, id, insn, self.callees) {
+            return Ok(Spot { insn, saves: false });
+        }
+        let other =
+            (!self.shadows(last) && self.unwinds_at(next)).then_some(Spot { insn, saves: true });
+        saving.or(other).ok_or((reason, next))
     }
 
     /// Whether the instruction before lets interrupts in behind this one only.
@@ -194,17 +221,25 @@ impl Spots<'_, '_> {
         let Some(before) = (insn as usize).checked_sub(1) else { return false };
         let insns = &self.function.code.insns;
         let before = &insns[before];
-        let shadows = match self.lifter.image().bytes(before.ip(), before.len()) {
+        self.shadows(before) && before.next_ip() == insns[insn as usize].ip()
+    }
+
+    /// Whether an instruction keeps interrupts off for the next one.
+    fn shadows(&self, insn: &Insn) -> bool {
+        match self.lifter.image().bytes(insn.ip(), insn.len()) {
             Some([ALLOW_INTERRUPTS]) => true,
             Some([LOAD_SEGMENT, register, ..]) => register >> 3 & 7 == STACK_SEGMENT,
             _ => false,
-        };
-        shadows && before.next_ip() == insns[insn as usize].ip()
+        }
     }
 
     /// Whether a frame with the flags on top can be unwound.
     fn unwinds(&self, insn: u32) -> bool {
-        let row = self.lifter.image().orc.at(self.function.code.insns[insn as usize].ip());
+        self.unwinds_at(self.function.code.insns[insn as usize].ip())
+    }
+
+    fn unwinds_at(&self, at: u64) -> bool {
+        let row = self.lifter.image().orc.at(at);
         row.is_some_and(|row| matches!(row.base(), Base::StackPointer | Base::Other))
     }
 

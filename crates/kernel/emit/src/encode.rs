@@ -2,7 +2,7 @@
 
 use fettle_isa::Insn;
 use fettle_kernel_lift::KernelFunction;
-use fettle_kernel_lift::step::Step;
+use fettle_kernel_lift::step::{STATIC_CALL, Step};
 use fettle_kernel_plan::{
     Bug, Exception, JumpLabel, OrcRow, Origin, Part, Reference, StaticCall, Target, Value,
 };
@@ -104,10 +104,18 @@ impl Encoded {
     }
 }
 
+/// Bytes of an instruction. A static call has the room of a call, whatever it is now.
+fn copied(function: &KernelFunction, insn: usize) -> usize {
+    match function.steps[insn] {
+        Step::StaticTail(_) => STATIC_CALL,
+        _ => function.code.insns[insn].len(),
+    }
+}
+
 fn size(function: &KernelFunction, item: &Item) -> u32 {
     match item {
         Item::Block(_) | Item::Stub(_) => 0,
-        Item::Copy(insn) => function.code.insns[*insn as usize].len() as u32,
+        Item::Copy(insn) => copied(function, *insn as usize) as u32,
         Item::Jump { jump, short, .. } => jump.size(*short),
         Item::Label { .. } => SITE,
         Item::Counter { saves, .. } => INCREMENT.len() as u32 + 4 + 2 * u32::from(*saves),
@@ -288,7 +296,8 @@ impl Writer<'_, '_, '_> {
         if at == function.entry() + u64::from(function.fentry) {
             self.out.part.fentry = Some(here);
         }
-        let bytes = self.context.lifter.image().bytes(at, insn.len()).unwrap_or_default();
+        let bytes =
+            self.context.lifter.image().bytes(at, copied(function, index)).unwrap_or_default();
         self.out.part.text.extend_from_slice(bytes);
         if let Some((field, to)) = self.field(insn) {
             let tail = insn.len() as u8 - field - 4;

@@ -119,6 +119,10 @@ impl Writer<'_, '_, '_> {
         match function.ends[id.index()] {
             End::Falls => {
                 self.items.push(Item::Copy(index));
+                let counter = self.context.counters.of_block(id);
+                if let Some((number, spot)) = counter.filter(|(_, spot)| spot.insn == index + 1) {
+                    self.items.push(Item::Counter { number, saves: spot.saves, origin: behind });
+                }
                 self.go(behind, next);
             }
             End::NoReturn => {

@@ -124,6 +124,11 @@ impl Image {
         self.memory.get(from..from.checked_add(length)?)
     }
 
+    /// The eight bytes at `address` as a number.
+    pub fn word(&self, address: u64) -> Option<u64> {
+        u64_at(self.bytes(address, 8)?, 0)
+    }
+
     /// Whether `address` lies in the kernel's text, that of its init sections not included.
     pub fn is_text(&self, address: u64) -> bool {
         self.text.contains(&address)
@@ -150,7 +155,6 @@ impl Image {
     /// Whether the static key at `address` was true when its kernel was built: then entries of its table
     /// count as jumps at first (`jump_label_init_type`).
     pub fn key_starts_true(&self, address: u64) -> Option<bool> {
-        let field = self.bytes(address.checked_add(self.key_type)?, 8)?;
-        Some(u64_at(field, 0)? & 1 != 0)
+        Some(self.word(address.checked_add(self.key_type)?)? & 1 != 0)
     }
 }

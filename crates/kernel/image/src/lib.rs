@@ -5,7 +5,8 @@
 //! (`/proc/kcore`, or a dump of it), addresses by `kallsyms`, structures by BTF. All of that is bytes
 //! from outside: every reader is bounded, gives errors, and does not panic.
 //!
-//! [`Image::read`] puts it together; [`snapshot`] reads the same from files, for tests.
+//! [`Image::read`] puts it together; [`snapshot`] reads the same from files, and [`made`] makes small
+//! kernels by hand, both for tests.
 #![forbid(unsafe_code)]
 
 mod blacklist;
@@ -14,6 +15,7 @@ pub mod core;
 pub mod error;
 pub mod functions;
 pub mod image;
+pub mod made;
 pub mod orc;
 pub mod snapshot;
 pub mod symbols;

@@ -30,6 +30,9 @@ pub enum Reason {
     Probed,
     /// A static key's branch or a static call in a form that is not known.
     StrangeSite,
+    /// A return or indirect branch that is safe from speculation only where it lies now (indirect target
+    /// selection).
+    SpeculationPlace,
     /// A fault's fixup at an instruction that also jumps.
     StrangeFixup,
     /// A cold part that several functions lead to.
@@ -69,6 +72,7 @@ impl Reason {
             Reason::JumpTable => "a jump through a table",
             Reason::Probed => "a probe is in it",
             Reason::StrangeSite => "a static key or static call in an unknown form",
+            Reason::SpeculationPlace => "a branch that is safe from speculation only in its place",
             Reason::StrangeFixup => "a fault's fixup at a jump",
             Reason::SharedCold => "a cold part that several functions lead to",
             Reason::CounterJump => "a jump that cannot reach far (loop, jrcxz)",

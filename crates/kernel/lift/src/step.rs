@@ -10,6 +10,7 @@ const HALT: u8 = 0xf4;
 const UD2: [u8; 2] = [0x0f, 0x0b];
 const CALL: u8 = 0xe8;
 const JUMP: u8 = 0xe9;
+const RETURN: u8 = 0xc3;
 /// Static calls are five bytes in all their forms.
 pub const STATIC_CALL: usize = 5;
 
@@ -46,6 +47,9 @@ pub struct Steps<'a> {
     image: &'a Image,
     returns: FxHashSet<u64>,
     indirect: FxHashSet<u64>,
+    /// Indirect target selection is mitigated: whether a return or indirect branch needs a thunk depends on
+    /// the half of a cache line that it lies in.
+    by_place: bool,
 }
 
 impl<'a> Steps<'a> {
@@ -55,8 +59,10 @@ impl<'a> Steps<'a> {
             let thunks = image.symbols.all().iter().filter(|symbol| wanted(&symbol.name));
             thunks.map(|symbol| symbol.address).collect()
         };
+        let thunk = image.symbols.address("x86_return_thunk").and_then(|at| image.word(at));
         Steps {
             image,
+            by_place: thunk.is_some() && thunk == image.symbols.address("its_return_thunk"),
             returns: named(|name| name.ends_with("_return_thunk")),
             indirect: named(|name| {
                 name.starts_with("__x86_indirect_") && !name.ends_with("_thunk_array")
@@ -93,6 +99,9 @@ impl<'a> Steps<'a> {
             return static_call(*site, flow, bytes);
         }
         match flow {
+            Flow::Return | Flow::IndirectJump | Flow::IndirectCall if self.by_place => {
+                Err(Reason::SpeculationPlace)
+            }
             Flow::Next => Ok(Step::Next),
             Flow::Stop if bytes.first() == Some(&HALT) => Ok(Step::Next),
             Flow::Stop => {
@@ -128,8 +137,8 @@ fn static_call(site: StaticCall, flow: Flow, bytes: &[u8]) -> Result<Step, Reaso
         (false, Some(&CALL), _) => Ok(Step::StaticCall(site)),
         // Calls of nothing, or of what returns zero.
         (false, _, Flow::Next) if bytes.len() == STATIC_CALL => Ok(Step::StaticCall(site)),
-        // A jump; to a thunk where it only returns.
-        (true, Some(&JUMP), _) => Ok(Step::StaticTail(site)),
+        // Where it only returns, traps fill the room that a jump needs.
+        (true, Some(&JUMP), _) | (true, Some(&RETURN), _) => Ok(Step::StaticTail(site)),
         _ => Err(Reason::StrangeSite),
     }
 }

@@ -1,0 +1,134 @@
+//! A small kernel made by hand through lifter, emitter and checker; and damaged ones, for a second each.
+
+mod common;
+
+use std::time::{Duration, Instant};
+
+use common::{Dice, kernel};
+use fettle_kernel_check::{check, refusals};
+use fettle_kernel_emit::{Counting, Order, emit};
+use fettle_kernel_image::made::Files;
+use fettle_kernel_lift::{Lifter, Reason};
+use fettle_kernel_plan::{Target, Value};
+
+const COUNTINGS: [Counting; 3] = [Counting::Off, Counting::Blocks, Counting::Edges];
+
+#[test]
+fn any_order_of_a_made_kernel_passes() {
+    let image = kernel().files().image().unwrap();
+    let lifter = Lifter::new(&image);
+    assert!(lifter.noreturn().contains(image.symbols.address("gives_up").unwrap()));
+    let (functions, skipped) = lifter.lift(&lifter.traceable());
+    assert!(skipped.is_empty(), "{skipped:?}");
+    for counting in COUNTINGS {
+        for seed in 0..100 {
+            let order = if seed == 0 { Order::Identity } else { Order::Shuffled(seed) };
+            let emission = emit(&lifter, &functions, &order, counting);
+            assert!(emission.skipped.is_empty(), "{:?}", emission.skipped);
+            if let Err(refusal) = check(&image, &emission.plan) {
+                panic!("{counting:?}, seed {seed}: {refusal}");
+            }
+        }
+    }
+}
+
+#[test]
+fn what_new_code_of_a_made_kernel_has() {
+    let image = kernel().files().image().unwrap();
+    let lifter = Lifter::new(&image);
+    let (functions, _) = lifter.lift(&lifter.traceable());
+    let plan = emit(&lifter, &functions, &Order::Identity, Counting::Off).plan;
+    let all = |of: fn(&fettle_kernel_plan::Part) -> usize| plan.parts.iter().map(of).sum::<usize>();
+    assert_eq!(all(|part| part.exceptions.len()), 1);
+    assert_eq!(all(|part| part.bugs.len()), 1);
+    assert_eq!(all(|part| part.static_calls.len()), 2);
+    // The second key is sealed: its label is gone.
+    assert_eq!(all(|part| part.jump_labels.len()), 1);
+    let by_name = |name: &str| plan.functions.iter().position(|f| f.name == name).unwrap();
+    let caller = &plan.parts[plan.functions[by_name("caller")].entry as usize];
+    let callee = Target::Part { part: plan.functions[by_name("looping")].entry, offset: 0 };
+    let leads =
+        |r: &fettle_kernel_plan::Reference| r.value == Value::Relative { target: callee, tail: 0 };
+    assert!(caller.references.iter().any(leads), "a call in the group leads to new code");
+    // A label lies where the jump would.
+    assert!(plan.functions[by_name("keyed")].patch.is_none());
+    assert!(plan.functions[by_name("caller")].patch.is_some());
+}
+
+#[test]
+fn what_is_not_certain_is_left_unmodified() {
+    let mut made = kernel();
+    made.function("probed", &[0x0f, 0x1f, 0x44, 0, 0, 0x31, 0xc0, 0xcc, 0x90, 0xc3]);
+    made.function("returns_far", &[0x0f, 0x1f, 0x44, 0, 0, 0x48, 0xcf]);
+    made.function("loops", &[0x0f, 0x1f, 0x44, 0, 0, 0xe2, 0xfe, 0xc3]);
+    made.function("assembly", &[0x31, 0xc0, 0xc3]);
+    made.function("table", &[0x0f, 0x1f, 0x44, 0, 0, 0xff, 0x24, 0xc5, 0, 0, 0, 0x81]);
+    made.function("runs_off", &[0x0f, 0x1f, 0x44, 0, 0, 0x31, 0xc0]);
+    let image = made.files().image().unwrap();
+    let lifter = Lifter::new(&image);
+    for (name, reason) in [
+        ("probed", Reason::Probed),
+        ("returns_far", Reason::StrangeFlow),
+        ("loops", Reason::CounterJump),
+        ("assembly", Reason::NoFentry),
+        ("table", Reason::JumpTable),
+        ("runs_off", Reason::RunsOffEnd),
+    ] {
+        let (_, skipped) = lifter.lift(&[image.symbols.address(name).unwrap()]);
+        assert_eq!(skipped.iter().map(|s| s.reason).collect::<Vec<_>>(), [reason], "{name}");
+    }
+}
+
+/// Where returns are safe by the place that they lie in, copies would lie in others.
+#[test]
+fn returns_stay_where_their_place_matters() {
+    let mut made = kernel();
+    let thunk = made.function("its_return_thunk", &[0xc3]);
+    made.variable("x86_return_thunk", thunk);
+    let image = made.files().image().unwrap();
+    let lifter = Lifter::new(&image);
+    let (_, skipped) = lifter.lift(&[image.symbols.address("looping").unwrap()]);
+    assert_eq!(skipped[0].reason, Reason::SpeculationPlace);
+}
+
+/// All steps with what a damaged kernel shows of itself: whatever it is, they end.
+fn go_through(files: &Files) {
+    let Ok(image) = files.image() else { return };
+    let lifter = Lifter::new(&image);
+    let (functions, _) = lifter.lift(&lifter.traceable());
+    for counting in COUNTINGS {
+        let emission = emit(&lifter, &functions, &Order::Shuffled(5), counting);
+        let _ = refusals(&image, &emission.plan);
+    }
+}
+
+#[test]
+fn damaged_kernels_for_a_second() {
+    let whole = kernel().files();
+    let mut dice = Dice(1);
+    let began = Instant::now();
+    while began.elapsed() < Duration::from_secs(1) {
+        go_through(&common::damaged(&whole, &mut dice));
+    }
+}
+
+#[test]
+fn damaged_plans_for_a_second() {
+    let image = kernel().files().image().unwrap();
+    let lifter = Lifter::new(&image);
+    let (functions, _) = lifter.lift(&lifter.traceable());
+    let plan = emit(&lifter, &functions, &Order::Shuffled(9), Counting::Blocks).plan;
+    let bytes = postcard::to_stdvec(&plan).unwrap();
+    let mut dice = Dice(1);
+    let began = Instant::now();
+    let mut read = 0;
+    while began.elapsed() < Duration::from_secs(1) {
+        let mut bytes = bytes.clone();
+        dice.damage(&mut bytes);
+        if let Ok(plan) = postcard::from_bytes(&bytes) {
+            read += 1;
+            let _ = check(&image, &plan);
+        }
+    }
+    assert!(read > 0);
+}
