@@ -1,10 +1,10 @@
-//! The auxiliary vector: what the kernel tells a new program's loader about itself.
+//! The auxiliary vector: what the kernel passes to a new program's loader about the program.
 //!
 //! At exec the kernel leaves on the new stack, from the stack pointer upward: the argument count,
 //! the arguments' addresses, a null, the environment strings' addresses, a null, and then pairs
-//! of type and value up to the type `AT_NULL`. The loader reads the vector there and nowhere
-//! else, so who changes a value on the stack before the first instruction changes what the
-//! loader believes. (`/proc/PID/auxv` keeps showing the kernel's copy.)
+//! of type and value up to the type `AT_NULL`. The loader reads the vector there and nowhere else,
+//! so a tracer that changes a value on the stack before the first instruction changes what the
+//! loader sees. (`/proc/PID/auxv` keeps showing the kernel's copy.)
 
 use crate::maps::LiveAddr;
 

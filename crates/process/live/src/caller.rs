@@ -1,12 +1,13 @@
 //! System calls that a running process makes for us.
 //!
-//! One thread makes them, while the others go on. A few instructions are put where nothing is: among the zeros that fill
-//! up the last page of executable code. The thread is led there with the call's number and
-//! arguments in its registers, and stops when the call is done.
+//! One thread makes them, while the others run. A few instructions are written into padding: the
+//! zeros that fill up the last page of executable code. The thread's PC is set there, with the
+//! call's number and arguments in its registers, and the thread is stopped when the call is done.
 //!
-//! Should Fettle be killed in the middle, the thread runs on from there: behind the call stands what
-//! gives it everything back that it had ([`way_back`]), and takes it to where it was; a system call that
-//! it was in is made again. Signals are blocked meanwhile, and delivered afterwards.
+//! Should Fettle be killed in between, the thread runs on from there: behind the call is a restore
+//! stub ([`restore_stub`](crate::restore_stub)), which restores its state and resumes it where it
+//! was; a system call that it was in is restarted. Signals are blocked meanwhile, and delivered
+//! afterwards.
 
 use std::io;
 use std::time::Duration;
@@ -34,10 +35,10 @@ pub(crate) struct SystemCall {
     pub arguments: [u64; 6],
 }
 
-/// What became of calls.
+/// The results of calls.
 #[derive(Debug, Default)]
 pub(crate) struct Made {
-    /// What those returned that were made, in order.
+    /// The results of the calls that were made, in order.
     pub results: Vec<u64>,
     /// Why the next one failed; it may have been made, unless this is [`LiveError::Remote`].
     pub error: Option<LiveError>,
@@ -91,7 +92,7 @@ impl Process {
                 Err(error) => made.error = Some(error),
             }
         }
-        // It stays in the log if something may stand there.
+        // It stays in the log if something may be there.
         if self.read(place.at, place.len).is_ok_and(|bytes| is_empty(&bytes)) {
             journal.add([Entry::Cleared(place.at)])?;
         }
@@ -104,7 +105,7 @@ impl Process {
 
 impl Paused<'_> {
     /// Has a thread make calls by instructions at a place, until one fails or it was paused for
-    /// long. Gives what those returned that it made.
+    /// long. Returns the results of those that it made.
     fn make_calls(
         &mut self,
         place: Place,
@@ -114,7 +115,7 @@ impl Paused<'_> {
         let pid = process.pid();
         let memory = &process.memory;
         let busy = |why: &str| LiveError::Busy { pid, why: why.to_owned() };
-        // In a system call there is no restartable sequence, and little else to think about.
+        // A thread in a system call is in no restartable sequence.
         let usable = |t: &&Thread| t.is_in_call() || !is_in_sequence(memory, t);
         let thread =
             self.threads.iter().find(usable).ok_or_else(|| busy("its threads are busy"))?;
@@ -135,8 +136,8 @@ impl Paused<'_> {
         memory.write(place.at, &code)?;
         let (mut results, mut stopped) = (Vec::new(), false);
         let stint = PauseBudget::begin();
-        // From first to last, with other signals blocked than it wants, it stands where it would get
-        // everything back by itself.
+        // From the first call to the last, with signals blocked, it is where the restore stub would
+        // resume it.
         let result = (|| {
             let away = led_to(thread, place.at.offset(restore_stub::CALL));
             ptrace::set_registers(tid, &away).map_err(failed("set the registers"))?;
@@ -168,7 +169,7 @@ impl Paused<'_> {
             // The SIGSTOP is delivered when the thread is detached.
             let _ = ptrace::tgkill(pid, tid, libc::SIGSTOP);
         }
-        // What was made stays made, whatever comes then.
+        // Calls that were made count as made, whatever fails then.
         Ok((results, result.unwrap_or_else(Some).or(back.err())))
     }
 }
@@ -177,19 +178,19 @@ fn is_empty(bytes: &[u8]) -> bool {
     bytes.iter().all(|byte| *byte == 0)
 }
 
-/// Whether an error is what a call has answered.
+/// Whether an error is the result of a call.
 pub(crate) fn is_answer(error: &LiveError) -> bool {
     matches!(error, LiveError::Remote { .. })
 }
 
-/// The registers of a thread that is led to `at`, in no system call.
+/// The registers of a thread that is resumed at `at`, in no system call.
 fn led_to(thread: &Thread, at: LiveAddr) -> Registers {
-    // The kernel is to take up no call.
+    // The kernel must not restart a call.
     Registers { rip: at.0, orig_rax: u64::MAX, ..thread.registers }
 }
 
-/// Has a thread make one call; answers what it returned. `stopped` is set if the thread was sent SIGSTOP,
-/// which is kept from it.
+/// Has a thread make one call; returns its result. `stopped` is set if the thread was sent SIGSTOP,
+/// which is held back.
 fn make(
     thread: &Thread,
     at: LiveAddr,
@@ -235,8 +236,8 @@ fn make(
     Ok(ptrace::registers(tid).map_err(failed("read the registers"))?.rax as i64)
 }
 
-/// Whether a thread stands in a restartable sequence (rseq), which the kernel would abort at the
-/// next chance: it must find it there.
+/// Whether a thread is in a restartable sequence (rseq), which the kernel would abort at the next
+/// preemption: it must find the thread there.
 fn is_in_sequence(memory: &Memory, thread: &Thread) -> bool {
     let Some(area) = ptrace::rseq_area(thread.tid) else { return false };
     let word = |at: u64| -> Option<u64> {
@@ -253,7 +254,7 @@ fn is_in_sequence(memory: &Memory, thread: &Thread) -> bool {
     }
 }
 
-/// Where a call can stand with the way back behind it: by a frame, if there is room for one.
+/// Where a call and its restore stub can be: one with a frame, if there is room for it.
 fn find_place(process: &Process, maps: &[Mapping]) -> Option<Place> {
     let frames = !has_shadow_stacks(process.pid());
     [restore_stub::WITH_FRAME, restore_stub::WITHOUT_FRAME].into_iter().find_map(|len| {
@@ -337,7 +338,7 @@ mod tests {
         // SAFETY: takes numbers only.
         unsafe { libc::kill(pid, libc::SIGCONT) };
         assert!(becomes(pid, b'S'));
-        // What was made before one failed is known.
+        // The results of calls before a failed one are known.
         let wrong = call(libc::SYS_close, [u64::MAX, 0, 0, 0, 0, 0]);
         let made = process.make_calls(&mut journal, &[], &[next, wrong, next]).unwrap();
         assert_eq!(made.results, [pid as u64]);

@@ -1,4 +1,4 @@
-//! Giving a running process memory, and reverting all that was done to it.
+//! Mapping memory in a running process, and reverting everything that was done to it.
 //!
 //! Every change is written to the [`Journal`] before it is made.
 
@@ -24,8 +24,8 @@ use crate::thread::Thread;
 const AT_PLATFORM: u64 = 15;
 
 impl Process {
-    /// Gives the process memory, all zeros, at places that are free; all of it or none. Gives how
-    /// long a thread was paused, each time.
+    /// Maps memory in the process, all zeros, at addresses that are free; all regions or none.
+    /// Returns how long a thread was paused, each time.
     ///
     /// # Errors
     ///
@@ -55,9 +55,9 @@ impl Process {
         Err(error)
     }
 
-    /// Gives the process memory that we have, too: that of a file without a name, which is returned,
-    /// still empty. Children that are forked share it. `at` is free; dumps leave it out. Also gives
-    /// how long a thread was paused, each time.
+    /// Maps memory that we share with the process: that of a file without a name, which is
+    /// returned, still empty. Forked children share it. `at` is free; core dumps leave it out. Also
+    /// returns how long a thread was paused, each time.
     ///
     /// # Errors
     ///
@@ -90,8 +90,8 @@ impl Process {
         Ok((opened.map_err(failed)?, stops))
     }
 
-    /// Gives the process memory that another has been given by [`Process::map_file`]: the same file. `at`
-    /// is free; dumps leave it out. Gives how long a thread was paused, each time.
+    /// Maps memory that another process has by [`Process::map_file`]: the same file. `at` is free;
+    /// core dumps leave it out. Returns how long a thread was paused, each time.
     ///
     /// # Errors
     ///
@@ -103,7 +103,7 @@ impl Process {
         region: Region,
         file: BorrowedFd<'_>,
     ) -> Result<Vec<Duration>, LiveError> {
-        // Not where the region begins: the log knows memory by that.
+        // Not at the begin of the region: the log identifies memory by that.
         let page = region.at.offset(region.len - PAGE);
         let (descriptor, mut stops) = self.receive(journal, page, file)?;
         stops.extend(self.map_descriptor(journal, Some(region), descriptor)?);
@@ -141,7 +141,7 @@ impl Process {
         failed.map_or(Ok(stops), Err)
     }
 
-    /// Takes memory back.
+    /// Unmaps memory.
     pub(crate) fn unmap(
         &self,
         journal: &mut Journal,
@@ -162,19 +162,19 @@ impl Process {
     }
 }
 
-/// A hash of what a region begins with.
+/// A hash of a region's first page.
 fn first_page(process: &Process, region: &Region) -> u64 {
     region_hash(region, |at, len| process.read_some(at, len))
 }
 
-/// What an undo has done.
+/// The result of an undo.
 #[derive(Debug, Default)]
 pub struct Undone {
-    /// Places that have their original bytes, or never had others.
+    /// Patch sites that have their original bytes, or never had others.
     pub restored: usize,
-    /// Places that are no longer there: their library was closed.
+    /// Patch sites that are no longer there: their library was closed.
     pub closed: usize,
-    /// Places that another process has changed since, and that were left so.
+    /// Patch sites that something else has changed since, and that were not touched.
     pub conflicts: Vec<LiveAddr>,
     /// Bytes of memory that were unmapped.
     pub freed: u64,
@@ -184,45 +184,47 @@ pub struct Undone {
     pub stops: Vec<Duration>,
     /// The process has ended, or executed another program: there was nothing to do.
     pub gone: bool,
-    /// Words of its memory that said that a call comes back to rewritten text, or that an exception lands there,
-    /// and were changed.
+    /// Words of its memory that were return addresses or landing pads in rewritten text, and were
+    /// redirected.
     pub changed: usize,
-    /// Processes that it forked while it was changed: they have what it had, and from now on undo
-    /// logs of their own.
+    /// Processes that it forked while it was patched: they have inherited its patches, and from now
+    /// on have undo logs of their own.
     pub heirs: Vec<i32>,
 }
 
-/// What keeps rewritten text.
+/// Why rewritten text stays mapped.
 const ON_A_STACK: &str = "a thread is in it, or returns to it";
-/// So many words of memory are changed in one stop, which is to be short.
+/// At most so many words of memory are changed in one pause, which is to be short.
 const MOST_LEADS: usize = 1000;
-/// So long an undo waits between looks whether rewritten text can be taken away, first and at most.
+/// How long an undo waits between checks whether rewritten text can be unmapped, first and at most.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(500));
 
 /// How rewritten text is reverted.
 #[derive(Clone, Copy)]
 pub struct Undoing<'a> {
-    /// So long it is waited until nothing leads to rewritten text. What stays then stays in the journal.
+    /// How long to wait until nothing leads to rewritten text. What stays then stays in the
+    /// journal.
     pub patience: Duration,
-    /// Where functions that threads stay in can be left for the original, given addresses in new
-    /// code that are on stacks.
+    /// Deopt jumps for functions that threads stay in, given addresses in rewritten text that are
+    /// on stacks.
     pub escapes: &'a (dyn Fn(&[LiveAddr]) -> Vec<Patch> + Sync),
-    /// What becomes of what its memory says of rewritten text.
+    /// What is done with references to rewritten text in its memory.
     pub memory: InMemory,
 }
 
-/// What becomes of words of a process's memory, which threads have not on their stacks, that say that a call
-/// comes back to rewritten text.
+/// What is done with return addresses in rewritten text that are in a process's memory, but not on
+/// its threads' stacks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InMemory {
     /// They stay, and rewritten text with them.
     Kept,
-    /// They lead to the same call of the original. It is right for a stack that sleeps, and for what has
-    /// been copied from one. A program that finds something by such a word does not find it again; nor
-    /// would it if the word stayed, for calls come back to the original now.
+    /// They are redirected to the return address of the same call in the original. That is right
+    /// for a stack that sleeps, and for copies of one. A program that looks something up by such a
+    /// word does not find it again; nor would it if the word stayed, for calls return to the
+    /// original now.
     LedBack,
-    /// And what leads to unwind information on the stack of a thread that is in a system call is taken to
-    /// be left from an exception that was caught: it does not sleep while it unwinds.
+    /// And a reference to unwind information on the stack of a thread in a system call is taken to
+    /// be left from an exception that was caught: the thread does not sleep while it unwinds.
     LedBackAndCaught,
 }
 
@@ -237,7 +239,7 @@ impl InMemory {
 }
 
 impl Undoing<'static> {
-    /// Without changes to memory, and without ways out of functions.
+    /// Without changes to memory, and without deopt jumps.
     pub fn within(patience: Duration) -> Undoing<'static> {
         Undoing { patience, escapes: &|_| Vec::new(), memory: InMemory::Kept }
     }
@@ -321,8 +323,8 @@ fn is_gone(journal: &Journal) -> Result<bool, LiveError> {
     }
 }
 
-/// Whether one of the places that another process has changed has bytes of ours: he may put back the others, as
-/// debuggers do.
+/// Whether one of the patch sites that another process has changed has bytes of ours: that process
+/// may restore the others, as debuggers do.
 fn still_leads(process: &Process, patches: &[Patch], changed: &[LiveAddr]) -> bool {
     let has_ours = |patch: &Patch| {
         let now = process.read_some(patch.at, patch.after.len()).unwrap_or_default();
@@ -332,7 +334,7 @@ fn still_leads(process: &Process, patches: &[Patch], changed: &[LiveAddr]) -> bo
     patches.iter().any(|patch| changed.contains(&patch.at) && has_ours(patch))
 }
 
-/// Bytes of rewritten text that a process has by its log.
+/// Bytes of rewritten text in a process, by its log.
 fn code_bytes(journal: &Journal) -> u64 {
     journal.regions().iter().map(|(region, _)| region.code_len()).sum()
 }
@@ -358,14 +360,15 @@ fn disable_deopt_jumps(
     stops.push(stop);
     let mut gates = escapes(&inside);
     gates.extend(patches(journal, |purpose| purpose == Purpose::Gate));
-    // Tables of jumps lead out, too.
+    // Jump tables lead out, too.
     let new = ranges_of(&regions, |(region, mapped)| *mapped && !region.shared);
     gates.retain(|patch| new.contains(patch.at.0));
     stops.extend(process.patch(&gates, &MappedFiles::default())?.stops);
     Ok(())
 }
 
-/// Zeros where calls of ours stood, and stand: the library may have been closed, and another be there.
+/// Zeros the instructions for calls of ours, in all places: the library may have been closed, and
+/// another be there.
 fn clear_code(
     journal: &mut Journal,
     process: &Process,
@@ -389,7 +392,7 @@ fn clear_code(
     journal.add(codes.iter().map(|(at, _)| Entry::Cleared(*at)).collect::<Vec<_>>())
 }
 
-/// Zeros where calls of ours stand.
+/// Zeros the instructions for calls of ours that are there now.
 fn clear_standing(
     process: &Process,
     codes: &[(LiveAddr, usize)],
@@ -401,7 +404,7 @@ fn clear_standing(
     const PASSING: u32 = 50;
     for tries in 0u32.. {
         let (done, stop) = process.while_paused(|halted| {
-            // It is on its way out of there; or in a signal's handler, perhaps, that comes back there.
+            // It is on its way out of there, or in a signal handler that returns there.
             let comes_back = || halted.on_stacks(&ranges, &ReturnTable::default());
             if halted.any_in(&ranges) || tries < PASSING && !comes_back()?.is_empty() {
                 return Ok(false);
@@ -427,13 +430,13 @@ fn clear_standing(
     Ok(())
 }
 
-/// Where those regions are that are `wanted`.
+/// The ranges of the `wanted` regions.
 fn ranges_of(regions: &[(Region, bool)], wanted: impl Fn(&(Region, bool)) -> bool) -> Ranges {
     let wanted = regions.iter().filter(|region| wanted(region));
     Ranges::new(wanted.map(|(r, _)| (r.at.0, r.at.0 + r.len)).collect())
 }
 
-/// Takes rewritten text away, and what unwinders know of it, if nothing leads to it. Else why not.
+/// Unmaps rewritten text and its unwinding tables, if nothing leads to it. Else why not.
 fn take_away(
     journal: &mut Journal,
     process: &Process,
@@ -441,9 +444,9 @@ fn take_away(
     undone: &mut Undone,
 ) -> Result<Option<String>, LiveError> {
     let regions = journal.regions();
-    // Shared memory is for rewritten text to write to: no register has its address for longer.
+    // Shared memory is data of rewritten text: no register has its address for longer.
     let ranges = ranges_of(&regions, |(region, _)| !region.shared);
-    // What is saved in memory leads to code. Data is reached from code alone, and from stacks.
+    // Addresses saved in memory are of code. Data is reached from code alone, and from stacks.
     let code = ranges_of(&regions, |(region, _)| region.prot.exec);
     // But a stack that is deoptimised must not keep the address of a table.
     let code = if in_memory.is_redirected() { code.with(returns.tables()) } else { code };
@@ -452,7 +455,7 @@ fn take_away(
     let places = MappedFiles::of(journal);
     let unwind = patches(journal, |purpose| purpose == Purpose::Unwind);
     let known = known(&regions, &unwind);
-    // Looks that cost nothing, or little, come first: as a rule it is a thread that hinders.
+    // The cheapest checks come first: as a rule it is a thread that prevents it.
     if returns.is_empty() && sleeper_returns_to(process, &ranges) {
         return Ok(Some(ON_A_STACK.to_owned()));
     }
@@ -478,7 +481,7 @@ fn take_away(
         if !are_deoptimised(halted, returns, within)? {
             return Ok(Some(ON_A_STACK.to_owned()));
         }
-        // Its mappings, too, take long to be read of a process with much memory.
+        // Reading its mappings, too, takes long for a process with much memory.
         let dead = match large {
             true => halted.view().dead(&maps),
             false => match look_once_more(halted, (&code, returns), &known, in_memory)? {
@@ -503,7 +506,7 @@ fn take_away(
     Ok(None)
 }
 
-/// Leads threads out of rewritten text; whether none knows of any then.
+/// Deoptimises threads; whether none refers to rewritten text then.
 fn are_deoptimised<'r>(
     halted: &mut Paused<'_>,
     returns: &ReturnTable,
@@ -534,7 +537,8 @@ fn redirect_headers(
     Ok((!done).then(|| "a thread looks for the code of an exception".to_owned()))
 }
 
-/// Searches the memory of a process that is paused: gives what is dead of it, or what hinders.
+/// Searches the memory of a process that is paused: returns what is dead of it, or what prevents
+/// unmapping.
 fn look_once_more(
     halted: &Paused<'_>,
     (code, returns): (&Ranges, &ReturnTable),
@@ -551,15 +555,16 @@ fn look_once_more(
     Ok(lead.map_or_else(|| Ok(view.dead(&maps)), |lead| Err(word_keeps(&lead, &maps, in_memory))))
 }
 
-/// Where words lead to rewritten text and are no way into it. The loader's record of a library leads to our
-/// headers as long as it is ours; what we had the process map is written in memory of ours.
+/// Where words refer to rewritten text without leading to it. The loader's record of a library
+/// points at our headers as long as it is ours; what we had the process map is written in memory of
+/// ours.
 fn known(regions: &[(Region, bool)], unwind: &[Patch]) -> Ranges {
     let unwind = unwind.iter().map(|p| (p.at.0 & !7, p.at.0 + p.after.len() as u64));
     let own = regions.iter().map(|(region, _)| (region.at.0, region.at.0 + region.len));
     Ranges::new(unwind.chain(own).collect())
 }
 
-/// Why rewritten text stays that a word of memory may lead to.
+/// Why rewritten text stays mapped that a word of memory may lead to.
 fn word_keeps(lead: &Lead, maps: &[Mapping], in_memory: InMemory) -> String {
     let mapping = maps.iter().find(|mapping| mapping.contains(lead.at));
     let file = mapping.and_then(|mapping| mapping.path.as_ref());
@@ -576,9 +581,9 @@ fn word_keeps(lead: &Lead, maps: &[Mapping], in_memory: InMemory) -> String {
     format!("the word at {} in {place} may lead to {} in it ({and})", lead.at, LiveAddr(lead.to))
 }
 
-/// A word of a process's memory that may lead to rewritten text. Those that exceptions on their way keep of a
-/// handler are changed, for no program looks for anything by them; those that say that a call comes back to
-/// it, if they are to be.
+/// A word of a process's memory that may lead to rewritten text. Landing pads that exceptions in
+/// flight have saved are redirected, for no program looks anything up by them; return addresses are
+/// if that is wanted.
 fn memory_leads(
     process: &Process,
     memory: &OwnMemory,
@@ -601,7 +606,8 @@ fn memory_leads(
     Ok(leads.first().copied())
 }
 
-/// Has unwinders and debuggers forget rewritten text, and threads its counters. Gives what hinders.
+/// Removes rewritten text from the tables of unwinders and debuggers, and the threads' gs bases.
+/// Returns what prevents it.
 fn forget(
     journal: &Journal,
     halted: &mut Paused<'_>,

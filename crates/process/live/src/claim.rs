@@ -1,8 +1,8 @@
 //! One Fettle at a time works on a process. Its work takes several steps. Between them the process
 //! looks untouched, and a second Fettle would change what the first relies on.
 //!
-//! A claim is a lock on the process's folder in `/proc`: it needs no file of ours, is the same for all
-//! users, and the kernel lets it go when its owner ends, however that ends.
+//! A claim is a lock on the process's folder in `/proc`: it needs no file of ours, is the same for
+//! all users, and the kernel releases it when its owner ends, however that ends.
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -10,7 +10,7 @@ use std::path::Path;
 
 use crate::error::LiveError;
 
-/// What is said of a process that is claimed.
+/// The message for a process that is claimed.
 const CLAIMED: &str = "another fettle is at work on this process";
 
 /// The right to change some processes, until it is dropped.
@@ -86,7 +86,7 @@ mod tests {
         drop(Claim::of(own, [pid]).unwrap());
         child.kill().unwrap();
         child.wait().unwrap();
-        // There is nothing to be claimed any more.
+        // There is no process to claim any more.
         assert!(Claim::of(pid, []).is_ok());
     }
 }

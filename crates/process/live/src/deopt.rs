@@ -15,16 +15,16 @@ use crate::references::{self, Dead, Lead, Ranges, Stacks, counts_on_stack, is_in
 use crate::return_table::{LOWEST, ReturnTable, is_kept_by_exception};
 use crate::thread::Thread;
 
-/// So much of dead stacks is looked at while the process is paused, of all threads together; and of each
-/// at least so much.
+/// How much of dead stacks is redirected while the process is paused, of all threads together; and
+/// at least of each.
 const MOST_DEAD: u64 = 4 << 20;
 const LEAST_DEAD: u64 = 16 << 10;
 
 impl ReturnTable {
     /// What a word at `at` of memory becomes.
     fn original_in(&self, process: &Process, at: LiveAddr, word: u64) -> Option<u64> {
-        // Where a signal has interrupted it, a function may be about to add a distance that it has read
-        // from the table.
+        // Where a signal has interrupted it, a function may be about to add an offset that it has
+        // read from the table.
         let may_be_in_use = || self.is_table_of_distances(word) && is_saved_by_signal(process, at);
         let is_address =
             || word >= LOWEST || (self.is_pad(word) && is_kept_by_exception(process, at));
@@ -67,7 +67,8 @@ impl Paused<'_> {
             let mut registers = Vec::new();
             for (i, word) in general(&thread.registers).into_iter().enumerate() {
                 if ranges.contains(word) {
-                    // The program counter, and rcx, where a system call leaves where it comes back to.
+                    // The program counter, and rcx, in which a system call saves its return
+                    // address.
                     let leads = match returns.is_table(word) {
                         true => sleeps || !returns.is_table_of_distances(word),
                         false => i < 2,
@@ -139,10 +140,11 @@ impl Paused<'_> {
 }
 
 impl Paused<'_> {
-    /// Has return addresses lead to the original that lie below what is in use of threads' own stacks.
-    /// A frame that is made there later may have some of them in room that it never writes to: they would
-    /// be taken for ways into what rewritten text may lie there then. And were it not dead, but a stack that the
-    /// program has made within a thread's own, they become what they would have been.
+    /// Redirects return addresses to the original that are below the stack pointers of threads' own
+    /// stacks. A frame that is made there later may contain some of them in bytes that it never
+    /// writes: they would be taken for references to whatever rewritten text is there then. And if
+    /// it is not dead, but a stack that the program has made within a thread's own, they become
+    /// what they would have been.
     ///
     /// # Errors
     ///
@@ -173,7 +175,8 @@ impl Paused<'_> {
 }
 
 impl Paused<'_> {
-    /// Has words lead to original program headers that lead to copies; false if a thread has just read one.
+    /// Redirects words from copied to original program headers; false if a thread has just read
+    /// one.
     ///
     /// # Errors
     ///
@@ -200,8 +203,8 @@ impl Paused<'_> {
     }
 }
 
-/// Whether a word at `at` may be a register that a signal has saved: behind it come up to 15 others,
-/// and then the program counter.
+/// Whether a word at `at` may be a register that a signal frame has saved: up to 15 others follow
+/// it, and then the program counter.
 fn is_saved_by_signal(process: &Process, at: LiveAddr) -> bool {
     (1..=16).any(|behind| is_interrupted(process, at.0 + behind * 8))
 }

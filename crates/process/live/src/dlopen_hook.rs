@@ -9,9 +9,9 @@
 //! suppress before it is delivered. That is SIGURG, or SIGWINCH if the program handles SIGURG, so
 //! that the program sees nothing if the tracer dies just then. (A program that handles both may be
 //! given a SIGURG then.)
-//! What we want done in the process stands in a table of system calls. The hook makes the calls, reports
-//! again, and returns to the loader when the table is empty. It changes no register and no signal mask that
-//! the loader could see.
+//! The calls that we want the process to make are in a table of system calls. The hook makes them,
+//! reports again, and returns to the loader when the table is empty. It changes no register and no
+//! signal mask that the loader could see.
 
 use std::io;
 
@@ -211,7 +211,7 @@ impl DlopenHook {
         code
     }
 
-    /// Where a thread stands that has reported.
+    /// The PC of a thread that has reported.
     pub fn hook_address(&self) -> LiveAddr {
         // SAFETY: both symbols lie in the one section above.
         let offset = unsafe {
@@ -234,7 +234,7 @@ pub enum Request {
     Map(FileMap),
     /// Map memory of its own, all zeros.
     Give(Region),
-    /// Take out a mapping: address and length.
+    /// Unmap memory: address and length.
     Unmap(LiveAddr, u64),
 }
 
@@ -287,7 +287,7 @@ impl HookStop {
         PagePatches::new(writes).apply(&self.memory).map(|_| ())
     }
 
-    /// What a log says before a region is taken out.
+    /// The entry for the log before a region is unmapped.
     pub fn unmapping(&self, region: &Region) -> Entry {
         Entry::Unmapping(region.at, region_hash(region, |at, len| self.read_some(at, len)))
     }
@@ -346,7 +346,7 @@ impl HookStop {
         Ok(Asked { calls, of_request })
     }
 
-    /// What became of the requests, and an empty table.
+    /// The results of the requests; leaves an empty table.
     pub(crate) fn answers(
         &self,
         door: &DlopenHook,
@@ -363,7 +363,7 @@ impl HookStop {
             let result_of = |index: usize| {
                 i64::from_le_bytes(table[index * 64 + 56..][..8].try_into().expect("8"))
             };
-            // What could not be opened could not be mapped: that tells nothing.
+            // A file that was not opened could not be mapped: that error says nothing new.
             let opening = index.checked_sub(1).filter(|before| {
                 asked.calls[*before].number == libc::SYS_open && result_of(*before) < 0
             });

@@ -1,4 +1,4 @@
-//! What an undo log tells: one entry for each step of a change.
+//! The entries of an undo log: one for each step of a change.
 
 use std::io;
 use std::path::Path;
@@ -11,17 +11,18 @@ use crate::process::hash;
 pub enum Purpose {
     /// Leads control to rewritten text.
     Jump,
-    /// Leads a call, or a jump out of a function, in original text to rewritten text.
+    /// Redirects a call, or a jump out of a function, in original text to rewritten text.
     Call,
-    /// Leads calls of other modules to rewritten text: a slot of a procedure linkage table.
+    /// Redirects PLT calls of other modules to rewritten text: a GOT/PLT slot.
     Slot,
     /// An OSR entry: the start of a block, or an entry of a jump table, through which a thread in
     /// the middle of a function goes on in rewritten text.
     Midway,
-    /// Lets unwinders and the loader know rewritten text: stays as long as that can be returned to.
+    /// Makes rewritten text known to unwinders and the loader: stays as long as that can be
+    /// returned to.
     Unwind,
-    /// Leads from the start of a new function, or of a block of it, to the original: written when jumps
-    /// are reverted, for those that stay in rewritten text for long.
+    /// A deopt jump, from the start of a rewritten function, or of a block of it, to the original:
+    /// written when entry patches are reverted, for threads that stay in rewritten text for long.
     Gate,
 }
 
@@ -49,7 +50,7 @@ impl Purpose {
     }
 }
 
-/// Bytes that are to take the place of others.
+/// Bytes that replace others.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Patch {
     /// Where.
@@ -62,7 +63,7 @@ pub struct Patch {
     pub purpose: Purpose,
 }
 
-/// Memory that a process is given.
+/// Memory that is mapped in a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Region {
     /// Where: a multiple of the page size, and free.
@@ -76,7 +77,7 @@ pub struct Region {
 }
 
 impl Region {
-    /// What `mmap` is to be called with for it, where nothing else is.
+    /// The arguments of the `mmap` that maps it, if the addresses are free.
     pub(crate) fn mmap_arguments(&self) -> [u64; 6] {
         let kind = if self.shared { libc::MAP_SHARED } else { libc::MAP_PRIVATE };
         let flags = (kind | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE) as u64;
@@ -89,7 +90,7 @@ impl Region {
         self.prot.write && !self.shared
     }
 
-    /// Bytes of rewritten text: what is shared is memory that it writes to, of which little is ever used.
+    /// Bytes of rewritten text: shared memory is its data, of which little is ever used.
     pub fn code_len(&self) -> u64 {
         if self.shared { 0 } else { self.len }
     }
@@ -124,7 +125,7 @@ pub struct Record {
     pub dynamic: LiveAddr,
 }
 
-/// A list of ours among those of the loader.
+/// A link-map list of ours among those of the loader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Names {
     /// The loader's first list (`struct r_debug_extended`).
@@ -140,11 +141,11 @@ pub enum Entry {
     Process(i32, u64, u64),
     /// Memory is about to be mapped.
     Map(Region),
-    /// It was.
+    /// It was mapped.
     Mapped(LiveAddr),
-    /// It is about to be taken away; a hash of its first page.
+    /// It is about to be unmapped; a hash of its first page.
     Unmapping(LiveAddr, u64),
-    /// It is no longer.
+    /// It was unmapped.
     Unmapped(LiveAddr),
     /// Instructions that are between zeros while calls are made.
     Code(LiveAddr, usize),
@@ -160,9 +161,9 @@ pub enum Entry {
     Guard(LiveAddr, LiveAddr),
     /// Threads have gs bases in this range, and had none.
     GsBases(LiveAddr, LiveAddr),
-    /// Debuggers are about to be shown names.
+    /// Names are about to be made visible to debuggers.
     Names(Names),
-    /// A file in the process's `/tmp` tells perf of rewritten text: its name, device and number.
+    /// A file in the process's `/tmp` names rewritten text for perf: its name, device and number.
     PerfMap(String, u64, u64),
     /// A module that the process had when it was changed.
     Loaded(String),

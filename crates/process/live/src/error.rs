@@ -18,7 +18,7 @@ pub enum LiveError {
         program: OsString,
     },
 
-    /// Processes cannot be looked at.
+    /// Processes cannot be inspected.
     #[error(
         "/proc is not mounted, or shows another PID namespace's processes: nothing can be seen of a \
          program without it (`mount -t proc proc /proc`, or `unshare --fork --pid --mount-proc`)"
@@ -110,7 +110,7 @@ pub enum LiveError {
         source: io::Error,
     },
 
-    /// Something the operating system refused to ourselves.
+    /// A system call of our own failed.
     #[error("could not {action}: {source}")]
     Os {
         /// What was tried.
@@ -186,7 +186,7 @@ pub enum LiveError {
         what: &'static str,
     },
 
-    /// The injection asks for something that cannot be.
+    /// The injection asks for something impossible.
     #[error("cannot inject into process {pid}: {what}")]
     Injection {
         /// The process.
@@ -227,7 +227,7 @@ pub enum LiveError {
         why: String,
     },
 
-    /// The record of what was changed in a process cannot be used.
+    /// The undo log of a process cannot be used.
     #[error("the undo log {path}: {what}")]
     Journal {
         /// Its file.
@@ -236,7 +236,7 @@ pub enum LiveError {
         what: String,
     },
 
-    /// The file that tells perf of rewritten text could not be written.
+    /// The file that names rewritten text for perf could not be written.
     #[error(
         "{path} could not be written: {source}; if the program writes it itself, or another one \
          left it, perf is told nothing of new code"

@@ -1,7 +1,7 @@
-//! The thread that traces, for those that want something of it.
+//! The tracing thread, as others see it.
 //!
-//! Only the thread that traces may stop a thread, so who wants a process that is followed to stand
-//! still asks that one.
+//! Only the tracer may stop a thread, so a thread that wants to pause a process that is followed
+//! asks the tracer.
 
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::time::Duration;
@@ -10,18 +10,18 @@ use crate::error::LiveError;
 use crate::signals;
 use crate::thread::Thread;
 
-/// What is wanted of the thread that traces.
+/// Requests to the tracing thread.
 pub(crate) enum Ask {
-    /// That all threads of a process are paused until `go_on` is dropped.
+    /// To pause all threads of a process until `go_on` is dropped.
     Stop {
         pid: i32,
         patience: Duration,
         answer: Sender<Result<Stopped, Stuck>>,
         go_on: Receiver<()>,
     },
-    /// That it traces another process, too.
+    /// To trace another process, too.
     Join { pid: i32, answer: Sender<Result<(), LiveError>> },
-    /// The tracer was asked to detach from everything.
+    /// To detach from everything.
     End,
 }
 
@@ -44,7 +44,7 @@ pub(crate) struct Follower {
 }
 
 impl Follower {
-    /// The calling thread is the one that traces.
+    /// For the calling thread, which traces.
     pub(crate) fn of_this_thread() -> (Follower, Receiver<Ask>) {
         let (asks, wanted) = mpsc::channel();
         (Follower { asks, tid: own_tid() }, wanted)

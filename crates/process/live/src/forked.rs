@@ -18,14 +18,14 @@ use crate::maps::{self, Mapping};
 use crate::process::{Process, if_there, is_gone, parent_of, space_of, start_time};
 use crate::ptrace;
 
-/// A process that came by forks from the same execution of a program as another.
+/// A process that descends by forks from the same execution of a program as another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Member {
     /// Its number.
     pub pid: i32,
     /// When it began.
     pub start_time: u64,
-    /// What tells its address space from that after an exec.
+    /// Identifies its address space among those before and after an exec.
     space: u64,
 }
 
@@ -51,10 +51,10 @@ impl Member {
     }
 }
 
-/// All processes that came by forks from the same execution of a program as `process`, itself
+/// All processes that descend by forks from the same execution of a program as `process`, itself
 /// included, the oldest first.
 pub fn members_of(process: &Process) -> Vec<Member> {
-    // Who cannot be seen cannot be changed either.
+    // A process that cannot be seen cannot be changed either.
     let mut all: Vec<Member> = of_space(process.space()).flatten().collect();
     let file = file_of(process.pid());
     all.retain(|relative| file.is_none() || file_of(relative.pid) == file);
@@ -81,19 +81,19 @@ fn of_space(space: u64) -> impl Iterator<Item = Result<Member, LiveError>> {
     unlisted.into_iter().chain(pids.filter_map(relative))
 }
 
-/// Whether a process has the memory of the one that begot it, and will until it executes a program
-/// (`vfork`, `posix_spawn`): it is no other.
+/// Whether a process shares its parent's memory, and will until it executes a program (`vfork`,
+/// `posix_spawn`): it is not patched separately.
 fn shares_memory(pid: i32) -> bool {
     parent_of(pid).is_some_and(|parent| ptrace::same_memory(parent, pid) == Some(true))
 }
 
-/// What tells a process's executable from others: device and number.
+/// Identifies a process's executable: device and number.
 fn file_of(pid: i32) -> Option<(u64, u64)> {
     let meta = std::fs::metadata(format!("/proc/{pid}/exe")).ok()?;
     Some((meta.dev(), meta.ino()))
 }
 
-/// Who the log is of: number, start time, address space.
+/// The process that the log is of: number, start time, address space.
 fn owner(journal: &Journal) -> Option<(i32, u64, u64)> {
     match journal.entries().first() {
         Some(Entry::Process(pid, start, space)) => Some((*pid, *start, *space)),
@@ -143,7 +143,7 @@ fn is_forked_child(journal: &Journal, relative: &Member) -> Result<bool, LiveErr
     Ok(maps.is_some_and(|maps| has_inherited(journal, &maps)))
 }
 
-/// Whether a process and that of a log came from the same execution of a program.
+/// Whether a process and that of a log descend from the same execution of a program.
 fn may_inherit(journal: &Journal, relative: &Member) -> bool {
     let of = owner(journal);
     of.is_some_and(|(pid, _, space)| relative.pid != pid && relative.space == space)
@@ -171,7 +171,7 @@ pub fn inherit(journal: &Journal, heir: &Member) -> Result<Journal, LiveError> {
     let gone = || LiveError::NoProcess { pid: heir.pid };
     let maps = if_there(maps::of_process(heir.pid))?.ok_or_else(gone)?;
     let mut entries = vec![Entry::Process(heir.pid, heir.start_time, heir.space)];
-    // What was taken from its parent in the meantime it still has.
+    // It still has what was unmapped in its parent in the meantime.
     let is_other = |entry: &&Entry| !matches!(entry, Entry::Unmapping(..) | Entry::Unmapped(_));
     entries.extend(journal.entries().iter().skip(1).filter(is_other).cloned());
     let names: Vec<Names> = Names::of(journal).collect();
@@ -188,7 +188,7 @@ pub fn inherit(journal: &Journal, heir: &Member) -> Result<Journal, LiveError> {
     entries.push(Entry::Note(format!("inherited from process {origin}")));
     let folder = journal.path().parent().unwrap_or(Path::new(""));
     let path = folder.join(format!("{}.undo", heir.pid));
-    // The number may have been that of another process, whose children live perhaps.
+    // The number may have been another process's, whose children may live.
     if let Some(stale) = Journal::open(folder, heir.pid)? {
         if owner(&stale) == Some((heir.pid, heir.start_time, heir.space)) {
             return Ok(stale);
@@ -197,7 +197,7 @@ pub fn inherit(journal: &Journal, heir: &Member) -> Result<Journal, LiveError> {
         stale.remove()?;
     }
     let log = Journal::begin(&path, entries)?;
-    // Without it, taking code away only takes longer.
+    // Without these files, unmapping only takes longer.
     for kind in ["returns", "opened", "map"] {
         let _ = journal.share_beside(kind, &log);
     }

@@ -1,4 +1,4 @@
-//! Giving a process that runs one of our files.
+//! Passing one of our files to a process that runs.
 //!
 //! It may be another user's, or one that has given up rights, and then cannot open our files by any
 //! path. So it makes a pair of sockets. We take one of them with `pidfd_getfd`, which a tracer may
@@ -25,8 +25,8 @@ const CONTROL: u64 = BYTE + 8;
 const CONTROL_LEN: usize = 24;
 
 impl Process {
-    /// Has the process receive one of our files; gives its number there. `at` is free, and will be
-    /// again.
+    /// Has the process receive one of our files; returns its descriptor there. `at` is free, and
+    /// will be again.
     ///
     /// # Errors
     ///
@@ -81,8 +81,8 @@ impl Process {
         }
     }
 
-    /// Sends a file through the process's socket `number`, and writes down at `at` how it is to be
-    /// received.
+    /// Sends a file through the process's socket `number`, and writes at `at` the message header
+    /// with which it is received.
     fn send(&self, at: LiveAddr, number: u32, file: BorrowedFd<'_>) -> Result<(), LiveError> {
         let failed =
             |source| LiveError::Ptrace { action: "hand a file to it", pid: self.pid(), source };

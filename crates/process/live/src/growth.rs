@@ -1,10 +1,10 @@
 //! Where a process's address space grows: its heap upward, from where the kernel says that it begins,
 //! and its main thread's stack downward.
 //!
-//! The kernel has the heap begin at a random distance behind the program. Rewritten text belongs into that
-//! gap, where nothing else will ever be. Where the gap is too small, the heap of a program that has
-//! not run yet can be made to begin further above: `prctl(PR_SET_MM_MAP)`, which checkpoints of
-//! processes are restored by, needs no privilege.
+//! The kernel has the heap begin at a random distance behind the program. Rewritten text belongs
+//! into that gap, where nothing else will ever be. Where the gap is too small, the heap of a
+//! program that has not run yet can be moved further up: `prctl(PR_SET_MM_MAP)`, which exists to
+//! restore checkpoints, needs no privilege.
 
 use crate::error::LiveError;
 use crate::inject;
@@ -12,7 +12,7 @@ use crate::maps::{self, LiveAddr};
 use crate::remote::{Call, Remote};
 use crate::stop::ExecStop;
 
-/// What new mappings should keep away from.
+/// Areas that new mappings should keep away from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Growth {
     /// Where the heap begins; `None` if the kernel does not say.

@@ -1,8 +1,9 @@
 //! What the session answers to a process that has executed a program and to threads at dlopen
 //! hooks, and the threads that stay stopped until it can answer.
 //!
-//! What a session puts into a process may take seconds to make. The process, or the thread that reports at its
-//! dlopen hook, has to wait for that. No other has: the tracer holds that thread where it is, and goes on.
+//! What a session injects may take seconds to make. The process, or the thread that reports at its
+//! dlopen hook, has to wait for that, and no other: the tracer keeps that thread stopped, and
+//! serves the rest.
 
 use std::time::{Duration, Instant};
 
@@ -15,12 +16,12 @@ use crate::memory::Memory;
 use crate::ptrace;
 use crate::stop::ExecStop;
 
-/// So often the session is asked again.
+/// How often the session is asked again.
 const PERIOD: Duration = Duration::from_millis(10);
 
 impl Tracer<'_> {
-    /// A process has executed a program: it is given what the session has for it, and runs; as soon as the
-    /// session has that.
+    /// A process has executed a program: it gets the session's injection, and runs; or it is held
+    /// until the session has that.
     pub(crate) fn at_exec(&mut self, pid: i32) {
         if self.detaching.is_none() {
             if self.is_held(pid, Held::Exec) {
@@ -33,7 +34,7 @@ impl Tracer<'_> {
 
     /// Whether a stopped thread has to wait, for then it is held.
     pub(crate) fn is_held(&mut self, tid: i32, how: Held) -> bool {
-        // Who asks something of a process that ran already counts on stopping each of its threads.
+        // A pause of an attached process needs each of its threads to stop at once.
         if self.detaching.is_some() || self.launch.is_none() {
             return false;
         }
@@ -78,7 +79,7 @@ impl Tracer<'_> {
         if self.detaching.is_none()
             && let Err(error) = self.answer(pid, tid, &door, asked)
         {
-            // Most likely it is gone; if not, an empty table sends it on its way.
+            // Most likely it has ended; if not, it finds an empty table and returns to the loader.
             let _ = Memory::open(pid).map(|m| m.write(door.table, &DlopenHook::empty_table()));
             self.session.injected(pid, Err(error));
         }

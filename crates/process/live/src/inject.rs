@@ -43,14 +43,14 @@ impl FileMap {
     }
 }
 
-/// What is to be put into a process before it runs.
+/// What is injected into a process before it runs.
 #[derive(Clone, Debug, Default)]
 pub struct Injection {
     /// Files to map.
     pub maps: Vec<FileMap>,
     /// Bytes to write, in this order where they overlap; into read-only memory too.
     pub writes: Vec<(LiveAddr, Vec<u8>)>,
-    /// The program headers' address and number that the loader is to believe in.
+    /// The program headers' address and number that the loader is to see.
     pub phdr: Option<(LiveAddr, u64)>,
     /// The first thread's gs base.
     pub gs_base: Option<u64>,
@@ -173,7 +173,7 @@ fn patch_page(
     memory.write(address, &after)
 }
 
-/// What lay where we wrote.
+/// The bytes that were overwritten.
 pub(crate) struct Undo(Vec<(LiveAddr, Vec<u8>)>);
 
 impl Undo {
@@ -357,7 +357,7 @@ fn unmap_calls(done: &[Mapped]) -> Vec<Call> {
     done.iter().map(unmap).collect()
 }
 
-/// Takes all files out again.
+/// Unmaps all files again.
 fn unmap(stop: &ExecStop<'_>, maps: &[FileMap]) -> Result<(), LiveError> {
     let mut calls = unmap_calls(&maps.iter().map(|map| (map.addr.0, map.len)).collect::<Vec<_>>());
     let registers = stop.registers;
@@ -378,8 +378,8 @@ pub(crate) fn visible_path(pid: i32, file: i32) -> Option<String> {
 
 const MESSAGE_LEN: usize = 256;
 
-/// Hands one of our descriptors to the process without any path: it makes a pair of sockets, we
-/// take one end out of it and send the descriptor to the other. Answers its number there.
+/// Passes one of our descriptors to the process without any path: it makes a pair of sockets, we
+/// take one end out of it and send the descriptor to the other. Returns its number there.
 fn send_descriptor(remote: &mut Remote<'_>, pid: i32, file: i32) -> Result<u64, LiveError> {
     let at = remote.scratch().0;
     let kind = (libc::SOCK_DGRAM | libc::SOCK_CLOEXEC) as u64;

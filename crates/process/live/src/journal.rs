@@ -42,13 +42,13 @@ const UNFINISHED: &str = "new";
 /// What the first line begins with; the [`World`] of the process follows.
 const HEADER: &str = "fettle live 3 ";
 
-/// Each line ends with a value that depends on it and on all before: a log of which something was
-/// lost or changed would have code taken away that is still in use.
+/// Each line ends with a value that depends on it and on all lines before: after a lost or changed
+/// line, undo would unmap code that is still in use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Checks(u64);
 
 impl Checks {
-    /// Those of lines behind a header.
+    /// The values for lines behind a header.
     fn behind(header: &str) -> Checks {
         Checks(hash(header.as_bytes()))
     }
@@ -84,7 +84,7 @@ impl Journal {
         Ok(journal)
     }
 
-    /// Whose it is.
+    /// The process's number.
     pub fn pid(&self) -> i32 {
         match self.entries.first() {
             Some(Entry::Process(pid, ..)) => *pid,
@@ -92,7 +92,7 @@ impl Journal {
         }
     }
 
-    /// Where it is.
+    /// The log's path.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
@@ -107,12 +107,14 @@ impl Journal {
         loop {
             let Some(journal) = Journal::look(folder, pid)? else { return Ok(None) };
             journal.lock()?;
-            // Its last user may have written to it meanwhile, or removed it, and another one begun anew.
+            // Its last user may have written to it meanwhile, or removed it, and another one may
+            // have begun a new one.
             let Some((now, whole)) = Journal::read(folder, pid)? else { return Ok(None) };
             if identity(&journal.file) != identity(&now.file) {
                 continue;
             }
-            // Nor may he have come to the end of a line: the next must not go on with it.
+            // Its last user may have been killed within a line: the next line must not continue
+            // that one.
             now.file.set_len(whole).map_err(|e| now.failed(e))?;
             return Ok(Some(Journal { entries: now.entries, checks: now.checks, ..journal }));
         }
@@ -145,7 +147,7 @@ impl Journal {
         }
         let mut bytes = Vec::new();
         file.read_to_end(&mut bytes).map_err(|e| failed(e.to_string()))?;
-        // What is behind may end in the middle of a character.
+        // The bytes behind the last line may end within a character.
         bytes.truncate(bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1));
         let text = std::str::from_utf8(&bytes).map_err(|e| failed(damaged(&e.to_string())))?;
         let (world, entries, checks) = parse(text).map_err(failed)?;
@@ -157,13 +159,13 @@ impl Journal {
         Ok(Some((Journal { path, file, entries, checks, era }, bytes.len() as u64)))
     }
 
-    /// What is said when the file cannot be used.
+    /// The error for a file that cannot be used.
     fn failed(&self, error: io::Error) -> LiveError {
         LiveError::Journal { path: self.path.clone(), what: error.to_string() }
     }
 
-    /// Whom the log named after a process is of, where that is of this world: number, start time, address
-    /// space. What was done is not read.
+    /// The process that the log of this name is of, if it is of this world: number, start time,
+    /// address space. The other entries are not read.
     pub(crate) fn owner_of(folder: &Path, pid: i32) -> Option<(i32, u64, u64)> {
         let (world, owner) = Journal::head_of(folder, pid)?;
         (World::here().ok()? == world).then_some(owner)
@@ -174,7 +176,7 @@ impl Journal {
         let mut head = [0; 256];
         let mut file = File::open(path_of(folder, pid)).ok()?;
         let count = file.read(&mut head).ok()?;
-        // What is behind may end in the middle of a character.
+        // The bytes behind the last line may end within a character.
         let end = head[..count].iter().rposition(|byte| *byte == b'\n')?;
         let (world, entries, _) = parse(std::str::from_utf8(&head[..=end]).ok()?).ok()?;
         match entries.first()? {
@@ -183,7 +185,7 @@ impl Journal {
         }
     }
 
-    /// Processes that there are logs of.
+    /// Processes that have logs in the folder.
     pub fn list(folder: &Path) -> Vec<i32> {
         let Ok(folder) = std::fs::read_dir(folder) else { return Vec::new() };
         let name =
@@ -258,7 +260,7 @@ impl Journal {
         }
     }
 
-    /// Memory that the process has been given, or was about to be.
+    /// Memory that was mapped in the process, or was about to be.
     pub fn regions(&self) -> Vec<(Region, bool)> {
         let mut regions: Vec<(Region, bool)> = Vec::new();
         for entry in &self.entries {
@@ -277,7 +279,8 @@ impl Journal {
         regions
     }
 
-    /// Memory that the process was given at some time, or was about to be: at each address the last.
+    /// Memory that was mapped in the process at some time, or was about to be: the last at each
+    /// address.
     pub(crate) fn ever_mapped(&self) -> Vec<Region> {
         let mut regions: Vec<Region> = Vec::new();
         for entry in &self.entries {
@@ -289,8 +292,8 @@ impl Journal {
         regions
     }
 
-    /// Writes a file beside the log, which goes with it: `symbols`, `gdb`, `map`, `returns` or `opened`. One
-    /// that is there already is replaced. Gives its path.
+    /// Writes a file beside the log, which is removed with it: `symbols`, `gdb`, `map`, `returns`
+    /// or `opened`. An existing one is replaced. Returns its path.
     ///
     /// # Errors
     ///
@@ -316,16 +319,16 @@ impl Journal {
         }
     }
 
-    /// Has another log keep what was written beside this one, too, until either writes its own.
+    /// Links a file beside this log to another log, too, until either writes its own.
     ///
     /// # Errors
     ///
-    /// When there is nothing, or the other has something.
+    /// When there is none, or the other log has one.
     pub(crate) fn share_beside(&self, kind: &str, other: &Journal) -> io::Result<()> {
         std::fs::hard_link(self.path.with_extension(kind), other.path.with_extension(kind))
     }
 
-    /// What was written beside the log, and where.
+    /// The content of a file beside the log, and its path.
     ///
     /// # Errors
     ///
@@ -350,7 +353,7 @@ impl Journal {
         of_region.next().flatten()
     }
 
-    /// Forgets all of it: the process is as it was, or no more.
+    /// Removes the log: the process is unmodified again, or has ended.
     ///
     /// # Errors
     ///
@@ -369,7 +372,7 @@ fn identity(file: &File) -> Option<(u64, u64)> {
     file.metadata().ok().map(|meta| (meta.dev(), meta.ino()))
 }
 
-/// Removes what was left of beginning a log by those that have ended.
+/// Removes unfinished logs of processes that have ended.
 fn remove_unfinished(path: &Path) {
     let Some((folder, name)) = path.parent().zip(path.file_stem().and_then(|name| name.to_str()))
     else {
@@ -411,7 +414,7 @@ fn is_ours(meta: &std::fs::Metadata) -> bool {
     meta.uid() == user && meta.mode() & 0o022 == 0
 }
 
-/// What is said of a log that cannot be believed.
+/// The message on a log that is not valid.
 fn damaged(what: &str) -> String {
     format!(
         "it is damaged: {what}. Nothing is taken back by it: what was installed stays until the \
@@ -528,7 +531,7 @@ mod tests {
         let said = Journal::open(folder.path(), pid).unwrap_err().to_string();
         assert!(said.contains("another PID namespace"), "{said}");
         assert_eq!(Journal::owner_of(folder.path(), pid), None);
-        // An earlier boot's is gone with it.
+        // A log of an earlier boot is removed.
         written_in(folder.path(), &World { boot: "earlier".to_owned(), ..here });
         let Ok(Some(journal)) = Journal::open(folder.path(), pid) else {
             return eprintln!("skipped: who knows what file system /tmp is");
@@ -543,12 +546,12 @@ mod tests {
         let (mut text, mut checks) = (format!("{header}\n"), Checks::behind(&header));
         all().iter().for_each(|entry| print(entry, &mut checks, &mut text));
         assert_eq!(parse(&text).unwrap(), (world, all(), checks));
-        // Cut off behind any line, what is left is the beginning of it.
+        // Cut off behind any line, the rest is a valid prefix.
         for (end, _) in text.match_indices('\n') {
             let Ok((_, entries, _)) = parse(&text[..=end]) else { panic!("cut at {end}") };
             assert_eq!(entries, all()[..entries.len()]);
         }
-        // No line can be missing, or be another.
+        // No line may be missing or replaced.
         let lines: Vec<&str> = text.lines().collect();
         for gone in 1..lines.len() - 1 {
             let rest = [&lines[..gone], &lines[gone + 1..]].concat().join("\n") + "\n";
@@ -562,7 +565,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = path_of(folder.path(), 12);
         drop(Journal::begin(&path, all()).unwrap());
-        // Killed while it was written, in the middle of a character.
+        // Killed while it was written, within a character.
         let mut file = OpenOptions::new().append(true).open(&path).unwrap();
         file.write_all(b"loaded /biblioth\xc3").unwrap();
         assert_eq!(Journal::look(folder.path(), 12).unwrap().unwrap().entries, all());

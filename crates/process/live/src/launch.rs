@@ -1,7 +1,7 @@
 //! Starts the program so that it is traced before its first instruction.
 //!
 //! A forked child waits on a pipe until we trace it, then executes the program as execvp would.
-//! A second pipe, closed by a successful exec, brings back why there was none.
+//! A second pipe, closed by a successful exec, carries the error of a failed one.
 
 use std::ffi::{CString, OsStr, OsString};
 use std::fs::File;
@@ -317,8 +317,8 @@ impl Child<'_> {
             if byte == 0 {
                 libc::_exit(127);
             }
-            // The Rust runtime ignores SIGPIPE in this process, and opens what it finds closed of the
-            // standard descriptors; the program gets what we got.
+            // The Rust runtime ignores SIGPIPE in this process, and opens standard descriptors that
+            // it finds closed; the program gets them as we got them.
             if !SIGPIPE_WAS_IGNORED.load(Ordering::Relaxed) {
                 libc::signal(libc::SIGPIPE, libc::SIG_DFL);
             }
@@ -373,7 +373,7 @@ static SIGPIPE_WAS_IGNORED: AtomicBool = AtomicBool::new(false);
 /// Which of the standard descriptors were closed when this process started.
 static WERE_CLOSED: [AtomicBool; 3] = [const { AtomicBool::new(false) }; 3];
 
-/// Runs before the Rust runtime changes how it was started, and remembers that.
+/// Runs before the Rust runtime changes the inherited state, and saves it.
 extern "C" fn remember_start() {
     for (fd, was_closed) in (0..).zip(&WERE_CLOSED) {
         // SAFETY: asks for a number's flags.

@@ -2,8 +2,8 @@
 //!
 //! [`run`] launches a program under ptrace and follows all its descendants. Whenever one of them
 //! executes a program, and before that program's first instruction, a [`Session`] may answer with
-//! an [`Injection`]: files to map, bytes to write, other program headers to believe in. Threads
-//! and processes that are born are reported before they run.
+//! an [`Injection`]: files to map, bytes to write, other program headers for the loader. New
+//! threads and forked processes are reported before they run.
 //!
 //! The kernel stops a traced program for three things here: forks, execs and signals. Signals are
 //! delivered as they came. System calls do not stop. If this process dies, the kernel detaches the

@@ -17,12 +17,12 @@ impl Record {
     }
 }
 
-/// What of a record is its own.
+/// The size of a record, as far as it is compared.
 const RECORD_SIZE: u64 = 0x500;
 /// Longer lists are taken for broken ones.
 const LONGEST: usize = 4096;
 
-/// Where patches lie, as it was when they were planned.
+/// The mappings that patch sites are in, as they were when the patches were planned.
 #[derive(Clone, Debug, Default)]
 pub struct MappedFiles {
     places: Vec<Place>,
@@ -48,7 +48,7 @@ impl Place {
 }
 
 impl MappedFiles {
-    /// The files that patches lie in now.
+    /// The files that patch sites are in now.
     pub fn look(process: &Process, patches: &[Patch]) -> MappedFiles {
         let mut places: Vec<Place> = Vec::new();
         let mut near: Option<Extent> = None;
@@ -62,14 +62,14 @@ impl MappedFiles {
         MappedFiles { places, records: Vec::new() }
     }
 
-    /// As a journal tells.
+    /// The files that a journal records.
     pub(crate) fn of(journal: &Journal) -> MappedFiles {
         let mut places = MappedFiles::default();
         journal.entries().iter().for_each(|entry| places.add(entry));
         places
     }
 
-    /// Takes in what an entry tells.
+    /// Adds what an entry records.
     fn add(&mut self, entry: &Entry) {
         match entry {
             Entry::Place(place) => self.places.push(*place),
@@ -78,8 +78,9 @@ impl MappedFiles {
         }
     }
 
-    /// What was written to a process, the newest first, but for what is gone for sure: something else was
-    /// written to later in the same place, for a library was closed and another was opened there.
+    /// The patches that were written to a process, the newest first, without those that are
+    /// certainly gone: something else was written to the same address later, since a library was
+    /// closed and another opened there.
     pub(crate) fn writes_of(journal: &Journal) -> Vec<&Patch> {
         let (last, mut then, mut writes) =
             (MappedFiles::of(journal), MappedFiles::default(), Vec::new());
@@ -98,8 +99,8 @@ impl MappedFiles {
         writes
     }
 
-    /// What an address lies in, by the newest that is known: where its file would begin, or which record
-    /// of how many in that place it is.
+    /// What an address is in, by the newest entries: where its file would begin, or which of the
+    /// loader's records at that place it is.
     fn lies_in(&self, at: LiveAddr) -> (Option<(u64, FileId)>, usize) {
         let place = self.places.iter().rev().find(|place| place.contains(at));
         let begin = |p: &Place| (p.start.0.wrapping_sub(p.offset), (p.device, p.inode));
@@ -112,7 +113,7 @@ impl MappedFiles {
         self.places.iter().map(|place| Entry::Place(*place))
     }
 
-    /// Whether an address still leads to what it led to.
+    /// Whether an address still is in the same file or record.
     pub(crate) fn is_same(&self, process: &Process, at: LiveAddr) -> bool {
         if let Some(place) = self.places.iter().rev().find(|place| place.contains(at)) {
             return process.extent(at).is_some_and(|now| place.is_in(&now));
@@ -153,7 +154,7 @@ mod tests {
         let extent = extents.of(process).unwrap();
         let place = Place::of(&extent).unwrap();
         assert!(place.is_in(&extent) && place.contains(process));
-        // A part of it is the same file still; another file, or another part, is not.
+        // A part of it is still the same file; another file, or another part, is not.
         let later = LiveAddr(extent.start.0 + 4096);
         let part = Extent { start: later, offset: extent.offset + 4096, ..extent };
         assert!(place.is_in(&part));

@@ -79,7 +79,7 @@ pub fn of_process(pid: i32) -> io::Result<Vec<Mapping>> {
     Ok(parse(&read_proc(&format!("/proc/{pid}/maps"))?))
 }
 
-/// What tells a file from others: its device, major and minor number, and its own number there.
+/// Identifies a file: its device, major and minor number, and its inode.
 pub type FileId = ((u32, u32), u64);
 
 /// Where a mapping begins and ends, and which part of which file it is.
@@ -107,7 +107,7 @@ pub(crate) struct Extents {
     file: File,
 }
 
-/// What the kernel is asked about one mapping, and answers.
+/// The kernel's structure for a query of one mapping, and its answer.
 #[derive(Default)]
 #[repr(C)]
 struct Query {
@@ -130,7 +130,7 @@ impl Extents {
         Ok(Extents { pid, file: File::open(format!("/proc/{pid}/maps"))? })
     }
 
-    /// The mapping that an address lies in. Kernels before 6.11 cannot be asked for a single one.
+    /// The mapping that an address is in. Kernels before 6.11 have no query for a single one.
     pub(crate) fn of(&self, at: LiveAddr) -> Option<Extent> {
         const PROCMAP_QUERY: libc::c_ulong = 0xc068_6611;
         let size = size_of::<Query>() as u64;
@@ -161,7 +161,7 @@ impl Extents {
 /// Reads a file of `/proc`, whose size is not known before, in few steps.
 pub(crate) fn read_proc(path: &str) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::with_capacity(8192);
-    // A plain file would be asked for its size first, which is none.
+    // A plain file would be asked for its size first, and `/proc` has none.
     File::open(path)?.take(u64::MAX).read_to_end(&mut bytes)?;
     Ok(bytes)
 }

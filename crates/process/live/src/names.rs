@@ -1,13 +1,14 @@
-//! Names of rewritten text that debuggers find by themselves.
+//! Makes the names of rewritten text visible to debuggers.
 //!
-//! They find libraries by the loader's list. Since version 2.35 of the C library that leads on to one
-//! list for each further namespace (`dlmopen`), and gdb 13 and newer look at all of them. So a process
-//! with rewritten text is given one list more, of a single library: the file with names and unwind entries.
-//! The loader itself goes along the lists only to hang another behind the last, which may be ours.
+//! Debuggers find libraries by the loader's list. Since version 2.35 of the C library that leads on
+//! to one list for each further namespace (`dlmopen`), and gdb 13 and newer look at all of them. So
+//! a process with rewritten text gets one more list, of a single library: the file with names and
+//! unwind entries. The loader itself follows the lists only to append another one behind the last,
+//! which may be ours.
 //!
-//! When ours is taken out, others may have come behind it; or it may be out already, for a list that
-//! the loader was just about to hang up took its place. So it is looked for, and those beside it are
-//! led to one another: what was there before is of no use.
+//! When ours is removed, others may have been appended behind it; or it may be gone already, since
+//! a list that the loader was just appending took its place. So it is looked for, and its
+//! neighbours are linked to one another: the links from before cannot be used.
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -36,9 +37,9 @@ const WITH_NEXT: u32 = 2;
 const MOST: usize = 64;
 
 impl Names {
-    /// A list at `at` that leads to `file`, and what is to be there; `None` if the loader's first
-    /// `list` is none that leads to others, or if debuggers would not find the file: they look for
-    /// it where the process would.
+    /// A list at `at` that leads to `file`, and its bytes; `None` if the loader's first `list`
+    /// cannot lead to others, or if debuggers would not find the file: they look for it where the
+    /// process would.
     pub fn new(
         process: &Process,
         (list, at): (LiveAddr, LiveAddr),
@@ -72,14 +73,14 @@ impl Names {
         })
     }
 
-    /// Whether a process has it, shown or not, by what is in its memory.
+    /// Whether a process has it, linked or not, by the content of its memory.
     pub(crate) fn is_in(&self, pid: i32) -> bool {
         let library = self.at.0 + LIBRARY as u64;
         let leads = |memory: Memory| memory.read(self.at.offset(LIBRARIES as u64), 8);
         Memory::open(pid).is_ok_and(|m| leads(m).is_ok_and(|word| word == library.to_le_bytes()))
     }
 
-    /// Leads it to another file, in a process that has it.
+    /// Makes it name another file, in a process that has it.
     pub(crate) fn lead_to(&self, pid: i32, file: &Path) {
         if let (Some(name), Ok(memory)) = (name_of(file), Memory::open(pid)) {
             // Only debuggers read it.
@@ -89,7 +90,7 @@ impl Names {
 }
 
 impl Paused<'_> {
-    /// Hangs it behind the last list.
+    /// Appends it behind the last list.
     pub(crate) fn show(&self, names: Names) -> Result<(), LiveError> {
         let Some(lists) = lists(self.process, names.list) else { return Ok(()) };
         let Some(last) = lists.last().filter(|_| !lists.contains(&names.at)) else { return Ok(()) };
@@ -98,7 +99,7 @@ impl Paused<'_> {
         memory.write(names.list, &WITH_NEXT.to_le_bytes())
     }
 
-    /// Takes it out, if it is there.
+    /// Unlinks it, if it is there.
     pub(crate) fn hide(&self, names: Names) -> Result<(), LiveError> {
         let Some(lists) = lists(self.process, names.list) else { return Ok(()) };
         let memory = &self.process.memory;
@@ -116,13 +117,13 @@ impl Paused<'_> {
     }
 }
 
-/// The name of a file as memory has it, if there is room for it.
+/// The path of a file as it is stored in memory, if there is room for it.
 fn name_of(file: &Path) -> Option<Vec<u8>> {
     let name = [file.as_os_str().as_bytes(), &[0]].concat();
     (file.is_absolute() && NAME + name.len() <= PAGE as usize).then_some(name)
 }
 
-/// All lists, from the first on; `None` if they are not such as have successors.
+/// All lists, from the first on; `None` if they are of a version without successors.
 fn lists(process: &Process, first: LiveAddr) -> Option<Vec<LiveAddr>> {
     if !matches!(version(process, first)?, 1 | WITH_NEXT) {
         return None;

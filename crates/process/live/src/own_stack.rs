@@ -11,8 +11,9 @@ use std::thread::Builder;
 /// The size that the first thread has by default.
 const BYTES: usize = 8 << 20;
 
-/// Does `work` in a thread with a stack of the usual size. Signals to the process come to that thread,
-/// and interrupt its waits, as they would come to the first one; so nothing is to be set up before.
+/// Does `work` in a thread with a stack of the usual size. Signals to the process are delivered to
+/// that thread, and interrupt its waits, as they would be to the first one; so nothing has to be
+/// set up before.
 ///
 /// Where no thread can be started, `work` is done here.
 pub fn on_own_stack<T: Send + 'static>(work: fn() -> T) -> T {
@@ -25,7 +26,7 @@ pub fn on_own_stack<T: Send + 'static>(work: fn() -> T) -> T {
     }
 }
 
-/// Has signals to the process come to its other threads.
+/// Blocks signals in this thread, so that they are delivered to other threads of the process.
 fn hold_signals_back() {
     let mut all = MaybeUninit::<libc::sigset_t>::zeroed();
     // SAFETY: the set is ours, and filled before it is read.

@@ -19,8 +19,8 @@ impl Pagemap {
         Pagemap(File::open(format!("/proc/{pid}/pagemap")).ok())
     }
 
-    /// The pages from that of `start` up to that of the last byte before `end`; `None` if the kernel
-    /// does not tell.
+    /// The pages from that of `start` up to that of the last byte before `end`; `None` if the
+    /// kernel does not say.
     pub fn read(&self, start: LiveAddr, end: LiveAddr) -> Option<Vec<Page>> {
         let (first, behind) = (start.0 / PAGE, end.0.div_ceil(PAGE));
         let mut entries = vec![0; behind.checked_sub(first)? as usize * 8];
@@ -34,7 +34,7 @@ impl Page {
     const OF_A_FILE: u64 = 1 << 61;
     const IN_MEMORY_OR_SWAPPED: u64 = 3 << 62;
 
-    /// Whether there is anything: other pages hold what is in their file, or zeros.
+    /// Whether it was used: other pages hold what is in their file, or zeros.
     pub fn is_used(self) -> bool {
         self.0 & Self::IN_MEMORY_OR_SWAPPED != 0
     }

@@ -1,14 +1,14 @@
-//! Writing patches into a process that runs: as many short stops as it takes, each of them right
-//! by itself.
+//! Writing patches into a process that runs: in as many short pauses as it takes, each of them
+//! leaving a consistent state.
 //!
-//! What can be done before threads stop is done before. Most of all, code that is mapped from a
-//! file becomes the process's own when it is first written to; the kernel copies the page, which
-//! takes longer than all the rest. So a byte of each such page is written before, the same that is
-//! there.
+//! What can be done before threads are stopped is done before. Most of all, a page of code that is
+//! mapped from a file becomes the process's own at the first write; the kernel copies it, which
+//! takes longer than all the rest. So one byte of each such page is written before, with the same
+//! value.
 //!
-//! A jump never crosses from one page into the next, so it is there wholly or not at all whenever
-//! we are killed. Original text and rewritten text know how to call each other, so any of the jumps may be
-//! there without the others. Only what unwinders and debuggers need is written all at once, and first.
+//! A jump never crosses a page boundary, so it is there completely or not at all whenever we are
+//! killed. Original text and rewritten text can call each other, so any of the jumps may be there
+//! without the others. Only what unwinders and debuggers need is written all at once, and first.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -23,16 +23,16 @@ use crate::process::Process;
 use crate::references::Ranges;
 use crate::return_table::ReturnTable;
 
-/// Stops until all is written: threads may stand in the wrong places.
+/// Pauses until all is written: threads may be in the middle of patch sites.
 const TRIES: usize = 8;
 const PAUSE: Duration = Duration::from_millis(3);
 
-/// Why a place was left as it is.
+/// Why a patch site was left unmodified.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Left {
-    /// A thread stands in the middle of it.
+    /// A thread is in the middle of it.
     Inside,
-    /// Other bytes are there than were expected: another process has changed them.
+    /// Its bytes are not those expected: something else has changed them.
     Changed,
     /// The library that it is in has been closed.
     Gone,
@@ -41,13 +41,13 @@ pub enum Left {
 /// How unwinders and debuggers are notified of rewritten text, before anything leads to it.
 #[derive(Clone, Copy)]
 pub struct Known<'a> {
-    /// No thread is in one of these while unwinders are.
+    /// No thread is in one of these ranges while unwinders are notified.
     pub guards: &'a Ranges,
-    /// What debuggers are shown.
+    /// The names for debuggers.
     pub names: Option<Names>,
 }
 
-/// What became of patches.
+/// The result of writing patches.
 #[derive(Debug, Default)]
 pub struct Patched {
     /// How many were written, or were there already.
@@ -60,12 +60,12 @@ pub struct Patched {
     pub threads: usize,
 }
 
-/// What became of places that were to be restored.
+/// The result of restoring patch sites.
 #[derive(Debug, Default)]
 pub struct Restored {
-    /// So many have what they had.
+    /// How many have their original bytes.
     pub count: usize,
-    /// So many are no longer there: their library was closed.
+    /// How many are no longer there: their library was closed.
     pub gone: usize,
     /// Patch sites whose bytes something other than Fettle has changed.
     pub conflicts: Vec<LiveAddr>,
@@ -73,11 +73,11 @@ pub struct Restored {
     pub stops: Vec<Duration>,
 }
 
-/// Which way bytes are changed.
+/// In which direction bytes are changed.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Way<'a> {
-    /// From what was before to what comes after, but where threads are in the middle of it: they are at
-    /// these places, in order.
+    /// From the original bytes to the patched ones, except where threads are in the middle: their
+    /// program counters are these, in order.
     Forth { occupied: &'a [LiveAddr] },
     /// Restores the original bytes, from the patched ones or a mixture of both. No thread can be in
     /// the middle of what has been a single jump for a while.
@@ -97,20 +97,20 @@ impl Way<'_> {
 /// Patches by page, in order.
 type Pages = Vec<(u64, Vec<usize>)>;
 
-/// What one stop has done.
+/// The result of one pause.
 #[derive(Default)]
 struct Part {
     left: Vec<(usize, Left)>,
-    /// So many pages are dealt with.
+    /// How many pages were handled.
     pages: usize,
     written: usize,
     threads: usize,
 }
 
 impl Process {
-    /// Writes patches, which the journal must have been told of, where no thread is in the middle
-    /// of the bytes and they are what they should be. Those whose place is no longer what `places` say
-    /// are left. None is for unwinders.
+    /// Writes patches, which must be in the journal already, where no thread is in the middle of
+    /// the bytes and the original bytes are there. Those whose mapping is no longer what `places`
+    /// say are not written. None is for unwinders.
     ///
     /// # Errors
     ///
@@ -119,8 +119,8 @@ impl Process {
         self.tell_and_patch(None, patches, places)
     }
 
-    /// As [`Process::patch`], when others have been told of rewritten text. What unwinders need is all
-    /// written, or nothing at all.
+    /// As [`Process::patch`], once unwinders and debuggers were notified of rewritten text. What
+    /// unwinders need is all written, or nothing at all.
     ///
     /// # Errors
     ///
@@ -173,7 +173,7 @@ impl Process {
             pages.drain(..part.pages);
             patched.left.extend(part.left);
             if pages.is_empty() && !last {
-                // Those that a thread stood in the middle of, once more.
+                // Those that a thread was in the middle of, once more.
                 let (inside, left) = patched.left.iter().partition(|(_, why)| *why == Left::Inside);
                 let inside: Vec<(usize, Left)> = inside;
                 patched.left = left;
@@ -187,7 +187,7 @@ impl Process {
         Ok(patched)
     }
 
-    /// Puts back what was there before `patches`, where they were written and the places are still
+    /// Restores the original bytes of `patches`, where they were written and the mappings are still
     /// what `places` say.
     ///
     /// # Errors
@@ -248,7 +248,7 @@ impl Process {
     }
 }
 
-/// Patches but those for unwinders by page, in order.
+/// Patches by page, in order, except those for unwinders.
 fn by_page(patches: &[Patch], wanted: impl Fn(usize) -> bool) -> Pages {
     let mut pages: BTreeMap<u64, Vec<usize>> = BTreeMap::new();
     for (i, patch) in patches.iter().enumerate() {
@@ -278,7 +278,7 @@ fn inner(patch: &Patch) -> (u64, u64) {
 }
 
 impl Paused<'_> {
-    /// Writes what unwinders need, all of it or nothing, and shows debuggers names.
+    /// Writes what unwinders need, all of it or nothing, and makes names visible to debuggers.
     fn tell(&self, known: Known<'_>, patches: &[Patch]) -> Result<(), LiveError> {
         let pid = self.process.pid();
         let busy = |why: &str| LiveError::Busy { pid, why: why.to_owned() };

@@ -45,19 +45,19 @@ impl PauseBudget {
         PauseBudget(Instant::now())
     }
 
-    /// Whether the rest is to wait.
+    /// Whether the budget is spent.
     pub(crate) fn is_over(&self) -> bool {
         self.0.elapsed() > PAUSE_BUDGET
     }
 }
 
-/// Which threads are to are paused.
+/// Which threads are stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Who {
     All,
     /// Any one of them, rather one that sleeps.
     One,
-    /// Those that run, if any: for a look at where they are.
+    /// Those that run, if any: to sample their program counters.
     Working,
 }
 
@@ -78,14 +78,14 @@ impl From<LiveError> for Failure {
 const PATIENCE: (Duration, Duration) = (Duration::from_micros(800), Duration::from_micros(3500));
 /// As long again for each so many threads: they come one after the other.
 const CROWD: usize = 40;
-/// So long it is tried without more patience than that: the machine may have more to do than it
-/// can, and then threads come when they come.
+/// How long it is tried with only so much patience: on an overloaded machine, threads stop late.
 const HOPED: Duration = Duration::from_secs(2);
 const STARVED: Duration = Duration::from_millis(500);
-/// So long it is tried at all. A thread that waits for its child to exec (vfork) cannot be stopped.
+/// How long it is tried at all. A thread that waits for its child to exec (vfork) cannot be
+/// stopped.
 const TRIED: Duration = Duration::from_secs(6);
-/// Threads come about in the order in which they are asked: when so many have not, no more are looked
-/// for one by one.
+/// Threads stop about in the order in which they are asked: when so many have not, no more are
+/// checked one by one.
 const MISSING: usize = 16;
 /// Between tries, at first and at most.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(20));
@@ -93,8 +93,8 @@ const PAUSES: (Duration, Duration) = (Duration::from_millis(1), Duration::from_m
 const PAUSE_BUDGET: Duration = Duration::from_micros(700);
 
 impl Process {
-    /// Stops all threads, does `work`, and lets them run on. Also gives how long the one stood
-    /// that stood longest, vain tries included.
+    /// Stops all threads, does `work`, and resumes them. Also returns the longest time that a
+    /// thread was stopped, vain tries included.
     ///
     /// # Errors
     ///
@@ -107,7 +107,7 @@ impl Process {
         self.moment(Who::All, work)
     }
 
-    /// Where those threads are that are at work: in no system call. The others go on meanwhile.
+    /// The program counters of threads that are in no system call. The others run meanwhile.
     ///
     /// # Errors
     ///
@@ -215,21 +215,21 @@ fn with_crowd(patience: Duration, threads: usize) -> Duration {
     patience * (1 + threads / CROWD) as u32
 }
 
-/// Threads on their way to standing still.
+/// Threads that are being stopped.
 struct Gathering<'a> {
     process: &'a Process,
     /// Those that are traced, or that have ended: each is seized once.
     known: HashSet<i32>,
     /// Those that were asked to stop, in that order, and when they were last seen not to have.
     asked: Vec<(i32, Instant)>,
-    /// Those that are paused, and since when at most.
+    /// Those that are stopped, and since when at most.
     stopped: Vec<(i32, Instant)>,
     patience: Duration,
 }
 
 impl Gathering<'_> {
-    /// Begins to trace threads that are not traced yet, without stopping them. Gives them, those
-    /// that sleep apart from those that run.
+    /// Begins to trace threads that are not traced yet, without stopping them. Returns them,
+    /// sleeping ones and running ones apart.
     fn seize_new(&mut self) -> Result<(Vec<i32>, Vec<i32>), LiveError> {
         let pid = self.process.pid();
         let (mut sleeping, mut running) = (Vec::new(), Vec::new());
@@ -246,7 +246,7 @@ impl Gathering<'_> {
     fn stop(&mut self, threads: &[i32]) -> Result<(), Failure> {
         for tid in threads {
             let is_stopped = self.stopped.iter().any(|(other, _)| other == tid);
-            // It cannot be asked if it has ended, which may have been told already.
+            // A thread that has ended, which may have been reported already, cannot be asked.
             if !is_stopped && ptrace::interrupt(*tid).is_ok() {
                 self.asked.push((*tid, Instant::now()));
             }
@@ -256,7 +256,7 @@ impl Gathering<'_> {
         while !self.asked.is_empty() {
             let looked = Instant::now();
             let mut any = self.look_for_asked(looked)?;
-            // Those that were not asked may stop, too. It takes the kernel a look at all threads.
+            // Threads that were not asked may stop, too. The kernel searches all threads for that.
             let now = rounds.is_multiple_of(1 + (self.asked.len() / CROWD) as u32);
             if !any
                 && now
@@ -271,8 +271,7 @@ impl Gathering<'_> {
             }
             let since = self.stopped.iter().map(|(_, since)| *since).min();
             let waited = since.unwrap_or(asked_last).elapsed();
-            // No thread is stopped yet, so waiting costs the program nothing, but it may be in
-            // vain.
+            // While no thread is stopped, waiting costs the program nothing, but may be in vain.
             let patience = with_crowd(self.patience, self.asked.len() + self.stopped.len());
             let enough = if since.is_some() { patience } else { patience * 8 };
             if waited > enough {
@@ -286,8 +285,8 @@ impl Gathering<'_> {
         Ok(())
     }
 
-    /// Takes in what has become of threads that were asked to stop, if anything has. The kernel knows each
-    /// by its number.
+    /// Handles what was reported of threads that were asked to stop, if anything. The kernel finds
+    /// each by its number.
     fn look_for_asked(&mut self, looked: Instant) -> Result<bool, LiveError> {
         let asked: Vec<i32> = self.asked.iter().map(|(tid, _)| *tid).collect();
         let (mut any, mut missing) = (false, 0);
@@ -306,7 +305,7 @@ impl Gathering<'_> {
         Ok(any)
     }
 
-    /// Takes in what has become of a thread, which ran until it was last `looked`.
+    /// Handles what was reported of a thread, which ran when it was last `looked` at.
     fn take_in(&mut self, tid: i32, settled: Settled, looked: Instant) {
         match settled {
             Settled::Running => {}
@@ -406,7 +405,7 @@ impl<'a> Paused<'a> {
         Ok(Paused { process, threads })
     }
 
-    /// Lets all go, those at work first; gives how long the one stood that stood longest.
+    /// Detaches all threads, running ones first; returns the longest time that one was stopped.
     fn release(self) -> Duration {
         let (in_call, at_work): (Vec<_>, Vec<_>) =
             self.threads.iter().partition(|thread| thread.is_in_call());
@@ -419,7 +418,7 @@ impl<'a> Paused<'a> {
         longest
     }
 
-    /// How long the thread stands that stands longest.
+    /// The longest time that a thread has been stopped.
     pub(crate) fn stood(&self) -> Duration {
         let since = self.threads.iter().map(|thread| thread.since).min();
         since.map_or(Duration::ZERO, |since| since.elapsed())
@@ -440,7 +439,7 @@ impl<'a> Paused<'a> {
         self.threads.iter().map(|thread| thread.registers.gs_base)
     }
 
-    /// Takes the gs base from every thread that has one in this range.
+    /// Resets the gs base of every thread that has one in this range.
     ///
     /// # Errors
     ///
@@ -476,7 +475,7 @@ fn set_gs_base(thread: &mut Thread, base: u64) -> Result<(), LiveError> {
     Ok(())
 }
 
-/// Has every thread of a process are paused.
+/// Stops every thread of a process.
 fn gather_all(gathering: &mut Gathering<'_>, attempt: u32) -> Result<(), Failure> {
     let (mut sleeping, mut running) = gathering.seize_new()?;
     loop {
@@ -487,7 +486,7 @@ fn gather_all(gathering: &mut Gathering<'_>, attempt: u32) -> Result<(), Failure
         for threads in if attempt.is_multiple_of(2) { order } else { [order[1], order[0]] } {
             gathering.stop(threads)?;
         }
-        // Only threads that run make others.
+        // Only running threads create others.
         (sleeping, running) = gathering.seize_new()?;
         if sleeping.is_empty() && running.is_empty() {
             return Ok(());
@@ -495,15 +494,15 @@ fn gather_all(gathering: &mut Gathering<'_>, attempt: u32) -> Result<(), Failure
     }
 }
 
-/// Has one thread of a process are paused.
+/// Stops one thread of a process.
 fn gather_one(gathering: &mut Gathering<'_>) -> Result<(), Failure> {
     let pid = gathering.process.pid();
     let mut threads: VecDeque<(i32, bool)> =
         process::tasks(pid)?.into_iter().map(|tid| (tid, false)).collect();
     let (mut stuck, mut living) = ((pid, false), false);
     while let Some((tid, looked_at)) = threads.pop_front() {
-        // Those that sleep can be had at once, and miss nothing. Looked at once each: they do not stay as
-        // they are.
+        // Sleeping threads stop at once, and lose nothing. Each is checked once: they do not keep
+        // sleeping.
         if !looked_at && priority::task_state(pid, tid) != Some(b'S') {
             threads.push_back((tid, true));
             continue;
@@ -525,7 +524,7 @@ fn gather_one(gathering: &mut Gathering<'_>) -> Result<(), Failure> {
     Err(Failure::Stuck(stuck.0, stuck.1))
 }
 
-/// Has those threads of a process are paused that run.
+/// Stops those threads of a process that run.
 fn gather_working(gathering: &mut Gathering<'_>) -> Result<(), Failure> {
     let pid = gathering.process.pid();
     let mut running = process::tasks(pid)?;
@@ -576,7 +575,7 @@ fn news(tid: i32) -> Result<Option<(i32, Settled)>, LiveError> {
             Err(error) if error.raw_os_error() == Some(libc::ECHILD) => return Ok(None),
             Err(source) => return Err(LiveError::Os { action: "wait for a thread", source }),
         };
-        // Killed between the two: its end comes next.
+        // Killed between the two: its end is reported next.
         if report.what.is_end() || report.what.signal().is_some() || ptrace::take_stop(report.tid) {
             break report;
         }
@@ -586,7 +585,7 @@ fn news(tid: i32) -> Result<Option<(i32, Settled)>, LiveError> {
             take_up_call(tid);
             Settled::Stopped
         }
-        // A signal came first. The thread takes it, and stops before it does anything about it.
+        // A signal came first. It is delivered, and the thread stops before it acts on it.
         What::Stopped { signal, .. } => {
             take_up_call_at_signal(tid, signal, &mut None);
             let _ = ptrace::cont(tid, signal);
@@ -613,8 +612,8 @@ pub(crate) fn sharing_child(pid: i32, threads: &[(i32, Instant)]) -> Option<i32>
     })
 }
 
-/// What the kernel has a system call return that it will take up again, unless a signal's handler
-/// runs first; then it is EINTR.
+/// What the kernel has a system call return that it will restart, unless a signal handler runs
+/// first; then it is EINTR.
 const ERESTARTNOHAND: i64 = -514;
 const EINTR: i64 = -4;
 /// The number of `io_pgetevents`.
@@ -622,16 +621,16 @@ const IO_PGETEVENTS: i64 = 333;
 /// Of `io_uring_enter`'s flags: its last argument has a time-out.
 const IORING_ENTER_EXT_ARG: u64 = 1 << 3;
 
-/// How long a system call waits that gives up with EINTR when its thread is stopped.
+/// How long a system call waits that fails with EINTR when its thread is stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Patience {
-    /// Without an end, or until a socket has been silent for long.
+    /// Without a timeout, or until a socket has been silent for long.
     Endless,
-    /// As long as it says.
+    /// With this timeout.
     Limited(Duration),
 }
 
-/// The patience of a thread's system call, if that has done nothing yet and may as well begin anew.
+/// The timeout of a thread's system call, if that has done nothing yet and can be restarted.
 fn patience(registers: &Registers) -> Option<Patience> {
     let endless = |endless: bool| endless.then_some(Patience::Endless);
     match registers.orig_rax as i64 {
@@ -644,7 +643,7 @@ fn patience(registers: &Registers) -> Option<Patience> {
         libc::SYS_epoll_pwait2 | libc::SYS_semtimedop => endless(registers.r10 == 0),
         libc::SYS_rt_sigtimedwait => endless(registers.rdx == 0),
         libc::SYS_semop => Some(Patience::Endless),
-        // No timeout, or none that could be told: of the extended argument nothing is known.
+        // No timeout, or none that is known: the extended argument is not read.
         libc::SYS_io_getevents | IO_PGETEVENTS => endless(registers.r8 == 0),
         libc::SYS_io_uring_enter => endless(registers.r10 & IORING_ENTER_EXT_ARG == 0),
         // At a socket with SO_RCVTIMEO or SO_SNDTIMEO, which is a limit for one that is silent.
@@ -659,9 +658,9 @@ fn patience(registers: &Registers) -> Option<Patience> {
     }
 }
 
-/// Calls that the kernel does not take up by itself, although they wait without an end, or until a socket
-/// has been silent for long, and have done nothing yet, are made such that it does. At once, whatever
-/// becomes of the others.
+/// Calls that the kernel does not restart by itself, although they wait without a timeout, or until
+/// a socket has been silent for long, and have done nothing yet, are set up so that it does. This
+/// is done at once, whatever happens to the other threads.
 pub(crate) fn take_up_call(tid: i32) {
     // If it was killed meanwhile it needs nothing any more.
     let Ok(mut registers) = ptrace::registers(tid) else { return };
@@ -671,14 +670,14 @@ pub(crate) fn take_up_call(tid: i32) {
     }
 }
 
-/// A wait with a limit that began anew.
+/// A wait with a timeout that was restarted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Renewed {
-    /// Where it was called, and with which stack.
+    /// Its PC, and its stack pointer.
     call: (u64, u64),
     /// When that was first done.
     first: Instant,
-    /// How often the thread had waited for anything then, its stop included.
+    /// How many voluntary switches the thread had then, its stop included.
     waits: u64,
 }
 
@@ -687,7 +686,7 @@ pub(crate) struct Renewed {
 /// thread is traced. A wait with a timeout is restarted, and returns its timeout when its whole
 /// time is over: where such signals are frequent it would never end.
 pub(crate) fn take_up_call_at_signal(tid: i32, signal: i32, renewed: &mut Option<Renewed>) {
-    // These stop it, which ends waits without Fettle, too.
+    // These stop the thread, which ends waits without Fettle, too.
     if matches!(signal, libc::SIGSTOP | libc::SIGTSTP | libc::SIGTTIN | libc::SIGTTOU) {
         return;
     }
@@ -719,14 +718,14 @@ pub(crate) fn take_up_call_at_signal(tid: i32, signal: i32, renewed: &mut Option
 }
 
 impl Renewed {
-    /// A wait that begins anew now, by the thread's `/proc/TID/status`.
+    /// A wait that is restarted now, by the thread's `/proc/TID/status`.
     fn now(status: &[u8], registers: &Registers) -> Option<Renewed> {
         let waits = maps::status_field(status, "voluntary_ctxt_switches:")?;
         Some(Renewed { call: (registers.rip, registers.rsp), first: Instant::now(), waits })
     }
 }
 
-/// Whether a thread drops a signal, by its `/proc/TID/status`.
+/// Whether a thread ignores a signal, by its `/proc/TID/status`.
 fn is_ignored(status: &[u8], signal: i32) -> bool {
     let has = |name: &str| {
         maps::status_signals(status, name).is_some_and(|set| set >> (signal - 1) & 1 != 0)
@@ -744,7 +743,7 @@ mod tests {
     fn a_crowd_is_waited_for_longer() {
         let patience = Duration::from_millis(1);
         assert_eq!(with_crowd(patience, 8), patience);
-        // Each takes some microseconds to come.
+        // Each takes some microseconds to stop.
         assert!(with_crowd(patience, 1000) >= 1000 * Duration::from_micros(20));
     }
 }

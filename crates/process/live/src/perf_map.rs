@@ -1,5 +1,5 @@
-//! A file that tells perf the names of rewritten text: `/tmp/perf-PID.map`, in the process's own tree of
-//! files and by the number that it has there.
+//! A file with the names of rewritten text for perf: `/tmp/perf-PID.map`, in the process's own root
+//! directory and by the number that it has there.
 //!
 //! Every user may write to that folder, so links that another process may have put there are not
 //! followed, and only the very file that we made is ever removed.
@@ -16,11 +16,11 @@ use crate::journal::Journal;
 use crate::maps;
 use crate::process::Process;
 
-/// Writes the file, which `fettle undo` removes. Gives its name as the process sees it.
+/// Writes the file, which `fettle undo` removes. Returns its name as the process sees it.
 ///
 /// # Errors
 ///
-/// When there is one already, of the program itself perhaps, or it cannot be written.
+/// When there is one already, perhaps of the program itself, or it cannot be written.
 pub fn write_perf_map(
     process: &Process,
     journal: &mut Journal,
@@ -86,7 +86,7 @@ fn open_folder(path: &Path) -> io::Result<File> {
     OpenOptions::new().read(true).custom_flags(flags).open(path)
 }
 
-/// A name in a folder that is open, whatever becomes of the way to it.
+/// A path to a file in a folder that is open, even if the folder is moved.
 fn within(folder: &File, name: &str) -> PathBuf {
     PathBuf::from(format!("/proc/self/fd/{}/{name}", folder.as_raw_fd()))
 }

@@ -7,8 +7,8 @@ use crate::maps;
 
 const RESET_ON_FORK: i32 = 0x4000_0000;
 
-/// Lets the calling thread run before others, where that is allowed: as a real-time thread, else
-/// with the highest weight. Threads that it makes have no part in it.
+/// Raises the calling thread's priority, where that is allowed: to real time, else to the highest
+/// weight. Threads that it creates do not inherit it.
 pub(crate) fn hurry() {
     let lowest = libc::sched_param { sched_priority: 1 };
     // SAFETY: the structure is ours, and read only; 0 is the calling thread. The others take
@@ -17,7 +17,7 @@ pub(crate) fn hurry() {
         if libc::sched_setscheduler(0, libc::SCHED_FIFO | RESET_ON_FORK, &lowest) != 0 {
             let _ = libc::setpriority(libc::PRIO_PROCESS, 0, -20);
         }
-        // Sleeps of microseconds are to be just that.
+        // Sleeps of microseconds must not be rounded up.
         libc::prctl(libc::PR_SET_TIMERSLACK, 1);
     }
 }
@@ -27,7 +27,7 @@ pub(crate) fn hurry() {
 /// Programs inherit the setting, so none must be started meanwhile.
 pub(crate) struct SmallPages(());
 
-/// How many of them there are, and whether it was so before the first.
+/// How many of them there are, and the setting before the first.
 static SMALL_PAGES: Mutex<(usize, bool)> = Mutex::new((0, false));
 
 impl SmallPages {
@@ -52,8 +52,8 @@ impl Drop for SmallPages {
     }
 }
 
-/// Lets this process have as many files open as it may: some for each process that it changes. Programs
-/// that it starts afterwards may, too.
+/// Raises the limit on open files to what is allowed: some are needed for each process that is
+/// changed. Programs that are started afterwards inherit it.
 pub fn open_many_files() {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: the structure is ours; the kernel fills it, and reads it.
@@ -109,8 +109,8 @@ impl Drop for Boost {
     }
 }
 
-/// Has the calling thread leave most of a processor to others that want it: for long work on behalf
-/// of a process that is at work itself.
+/// Lowers the calling thread's priority, so that other threads get most of a processor: for long
+/// work done for a process that is working itself.
 pub fn lower_priority() {
     const NICE: i32 = 5;
     // SAFETY: takes numbers only; 0 is the calling thread.
@@ -119,8 +119,8 @@ pub fn lower_priority() {
     }
 }
 
-/// Gives the processor away for some microseconds: the threads that we wait for may need the one
-/// that we are on, and a real-time thread that spins would keep it from them.
+/// Yields the processor for some microseconds: the threads that we wait for may need the one that
+/// we are on, and a real-time thread that spins would keep it from them.
 pub(crate) fn pause(round: u32) {
     let micros = if round < 40 { 10 } else { 40 };
     std::thread::sleep(Duration::from_micros(micros));
@@ -129,7 +129,7 @@ pub(crate) fn pause(round: u32) {
 /// The letter of a thread's state.
 pub(crate) fn task_state(pid: i32, tid: i32) -> Option<u8> {
     let stat = maps::read_proc(&format!("/proc/{pid}/task/{tid}/stat")).ok()?;
-    // The name in front may hold anything, but for what is behind its last parenthesis.
+    // The name in front may contain anything; what follows its last parenthesis is parsed.
     let behind = stat.iter().rposition(|byte| *byte == b')')? + 1;
     stat.get(behind..)?.iter().copied().find(|byte| !byte.is_ascii_whitespace())
 }

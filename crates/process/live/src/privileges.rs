@@ -25,12 +25,12 @@ use crate::stop::ExecStop;
 /// Without the group's execute bit, set-group-ID once meant mandatory locking.
 const GROUP_EXECUTE: u32 = 0o010;
 
-/// What the kernel has given a process, of `/proc/PID/status`.
+/// The privileges of a process, from `/proc/PID/status`.
 struct Given {
     user: u64,
     group: u64,
     permitted: u64,
-    /// Beyond these capabilities no file gives any.
+    /// No file grants capabilities beyond these.
     bounding: u64,
     /// The process that asked for this gains nothing by files, traced or not.
     no_new_privileges: bool,
@@ -51,7 +51,7 @@ impl Given {
     }
 }
 
-/// Whether a process that has just executed its program has not what the program's file gives.
+/// Whether a process that has just executed its program lacks what the program's file grants.
 pub(crate) fn are_missing(pid: i32) -> bool {
     let file = PathBuf::from(format!("/proc/{pid}/exe"));
     let Ok(metadata) = fs::metadata(&file) else { return false };
@@ -95,11 +95,11 @@ pub(crate) fn execute_anew(stop: &ExecStop<'_>) -> Result<(), LiveError> {
     ptrace::set_registers(stop.pid, &registers).map_err(failed("set the registers"))
 }
 
-/// Code that executes a program, and ends by what shells say of one that cannot be executed if there is
-/// none any more.
+/// Code that executes a program, and exits with the status that shells give for one that cannot be
+/// executed if that fails.
 struct Code {
     bytes: &'static [u8],
-    /// Where path, arguments and environment go.
+    /// The registers for path, arguments and environment.
     registers: fn(&mut ptrace::Registers) -> [&mut u64; 3],
 }
 
@@ -130,8 +130,9 @@ impl Code {
     }
 }
 
-/// By which path a program can execute its own file: the one that it was executed by, for it names the
-/// process, if that still is the file. What it was executed by is another file's name for an interpreter.
+/// The path by which a program can execute its own file: the one that it was executed by, for it
+/// names the process, if that still is the file. An interpreter was executed by another file's
+/// path.
 fn path_again(stop: &ExecStop<'_>) -> PathBuf {
     let seen_by_it = |path: &Path| {
         let from = if path.is_absolute() { "root" } else { "cwd" };

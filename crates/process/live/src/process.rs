@@ -1,8 +1,8 @@
 //! A process that runs already, and may be stopped to be changed.
 //!
-//! It is looked at through descriptors that belong to its address space: after an exec they read
-//! nothing. Who it is, its number alone does not say, for numbers are used again; with its start
-//! time it is one of a kind.
+//! It is read through descriptors that belong to its address space: after an exec they read
+//! nothing. Its number alone does not identify it, for numbers are reused; with its start time it
+//! does.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -34,7 +34,7 @@ pub struct Process {
 }
 
 impl Process {
-    /// Looks at a process without touching it.
+    /// Looks at a process without changing it.
     ///
     /// # Errors
     ///
@@ -49,7 +49,7 @@ impl Process {
         Process::with_status(pid, &status)
     }
 
-    /// As [`Process::open`], for one that is followed by us: to read it, and what is mapped in it.
+    /// As [`Process::open`], for one that we trace: to read its memory and its mappings.
     ///
     /// # Errors
     ///
@@ -76,7 +76,7 @@ impl Process {
         if !has_memory(status) {
             return Err(LiveError::NoProcess { pid });
         }
-        // It may end between any two looks at it.
+        // It may end between any two reads.
         let not_permitted = |source: io::Error| match source.raw_os_error() {
             _ if is_end(&source) => LiveError::NoProcess { pid },
             Some(libc::EACCES | libc::EPERM) => not_permitted(pid, status, source),
@@ -112,7 +112,7 @@ impl Process {
         self.lock_follower().clone()
     }
 
-    /// Says who follows it from now on.
+    /// Sets the channel to the thread that traces it from now on.
     pub(crate) fn be_followed_by(&self, follower: Option<Follower>) {
         *self.lock_follower() = follower;
     }
@@ -126,7 +126,7 @@ impl Process {
         self.pid
     }
 
-    /// Its program and arguments; the program alone where it does not say.
+    /// Its program and arguments; the program alone where its command line is empty.
     pub fn command(&self) -> String {
         command_of(self.pid)
     }
@@ -140,7 +140,7 @@ impl Process {
         Some(OsString::from_vec(bytes[..end].to_vec()).into())
     }
 
-    /// When it began, in ticks since the machine did: with its number it is unique.
+    /// When it began, in ticks since boot: with its number it is unique.
     pub fn start_time(&self) -> u64 {
         self.start_time
     }
@@ -153,7 +153,7 @@ impl Process {
         })
     }
 
-    /// What tells its address space from that which it has after an exec.
+    /// Identifies its address space among those before and after an exec.
     pub fn space(&self) -> u64 {
         hash(&self.auxv)
     }
@@ -179,14 +179,14 @@ impl Process {
                 .is_ok_and(|now| now == self.auxv)
     }
 
-    /// Whether it has the mounts that we have: a path leads both to the same file, unless its root is
-    /// another.
+    /// Whether it has the mounts that we have: a path leads both to the same file, unless its root
+    /// directory is another.
     pub(crate) fn has_our_mounts(&self) -> bool {
         let mounts = |of: &str| std::fs::read_link(format!("/proc/{of}/ns/mnt")).ok();
         mounts("self").is_some_and(|ours| mounts(&self.pid.to_string()) == Some(ours))
     }
 
-    /// Whether it lives, whatever program it runs.
+    /// Whether it lives, even if it runs another program.
     pub fn lives(&self) -> bool {
         start_time(self.pid) == Some(self.start_time) && !has_ended(self.pid)
     }
@@ -242,12 +242,12 @@ impl Process {
         self.memory.write(at, bytes)
     }
 
-    /// The program's file, whatever has become of its name.
+    /// The program's file, even if it was renamed or removed.
     pub fn executable(&self) -> PathBuf {
         PathBuf::from(format!("/proc/{}/exe", self.pid))
     }
 
-    /// [`mapped_file`] of a mapping of its.
+    /// [`mapped_file`] of one of its mappings.
     pub fn file_of(&self, mapping: &Mapping) -> Option<PathBuf> {
         mapped_file(self.pid, mapping)
     }
@@ -266,9 +266,9 @@ impl Process {
 }
 
 /// A path by which the file of a process's mapping can be opened from here: the very file that is
-/// mapped, even if it was removed or the process lives in another tree of files. The kernel tells paths
-/// as we would name them, if we can (a process that has changed its root), else as those name them who
-/// see them (other mounts).
+/// mapped, even if it was removed or the process has another root directory. The kernel gives paths
+/// as we would name them, if we can (a process that has changed its root), else as processes name
+/// them that see them (other mounts).
 pub fn mapped_file(pid: i32, mapping: &Mapping) -> Option<PathBuf> {
     let path = mapping.path.as_deref()?;
     let same = |candidate: &Path| {
@@ -282,7 +282,7 @@ pub fn mapped_file(pid: i32, mapping: &Mapping) -> Option<PathBuf> {
     [mapped, inside, path.to_owned()].into_iter().find(|candidate| same(candidate))
 }
 
-/// What tells a process's address space from others, if it lives and may be looked at.
+/// Identifies a process's address space, if the process lives and may be inspected.
 ///
 /// # Errors
 ///
@@ -302,7 +302,7 @@ pub(crate) fn hash(bytes: &[u8]) -> u64 {
     })
 }
 
-/// When a process began, in ticks since the machine did.
+/// When a process began, in ticks since boot.
 pub fn start_time(pid: i32) -> Option<u64> {
     stat_field(pid, 22)
 }
@@ -333,7 +333,7 @@ fn is_signalled(pid: i32) -> bool {
     sent == 0 || io::Error::last_os_error().raw_os_error() != Some(libc::ESRCH)
 }
 
-/// What was read of a process, unless it has ended.
+/// What was read of a process, or `None` if it has ended.
 ///
 /// # Errors
 ///
@@ -351,8 +351,8 @@ fn is_end(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ESRCH))
 }
 
-/// Whether `/proc` shows processes by the numbers that they have for this one: without it nothing can be
-/// seen of them.
+/// Whether `/proc` shows processes by the numbers that they have for this one: without that no
+/// process can be found.
 ///
 /// # Errors
 ///
@@ -371,8 +371,8 @@ fn status_of(pid: i32) -> Result<Vec<u8>, LiveError> {
     if_there(maps::read_proc(&format!("/proc/{pid}/status")))?.ok_or(LiveError::NoProcess { pid })
 }
 
-/// Which process traces the thread that this is the `status` of. The kernel names the very thread that
-/// does.
+/// Which process traces the thread that this is the `status` of. The kernel names the tracing
+/// thread.
 pub(crate) fn tracer(status: &[u8]) -> Option<u64> {
     let thread = maps::status_field(status, "TracerPid:").filter(|tid| *tid != 0)?;
     let its = maps::read_proc(&format!("/proc/{thread}/status")).unwrap_or_default();
@@ -390,15 +390,15 @@ fn stat_field(pid: i32, place: usize) -> Option<u64> {
     field_of(&maps::read_proc(&format!("/proc/{pid}/stat")).ok()?, place)
 }
 
-/// The same of what was read.
+/// The same of bytes that were read.
 fn field_of(stat: &[u8], place: usize) -> Option<u64> {
-    // The name in front may hold anything, but for what is behind its last parenthesis.
+    // The name in front may contain anything; what follows its last parenthesis is parsed.
     let behind = stat.iter().rposition(|byte| *byte == b')')? + 1;
     let text = std::str::from_utf8(&stat[behind..]).ok()?;
     text.split_ascii_whitespace().nth(place - 3)?.parse().ok()
 }
 
-/// Program and arguments of a process, with blanks between; empty if it does not say.
+/// Program and arguments of a process, separated by blanks; empty if it has none.
 pub fn command_line(pid: i32) -> String {
     let line = maps::read_proc(&format!("/proc/{pid}/cmdline")).unwrap_or_default();
     let words = line.split(|byte| *byte == 0).filter(|word| !word.is_empty());
@@ -406,7 +406,7 @@ pub fn command_line(pid: i32) -> String {
     words.join(" ")
 }
 
-/// Program and arguments of a process; the program alone where it does not say.
+/// Program and arguments of a process; the program alone where its command line is empty.
 pub fn command_of(pid: i32) -> String {
     let line = command_line(pid);
     match line.is_empty() {
@@ -425,8 +425,8 @@ pub(crate) fn tasks(pid: i32) -> Result<Vec<i32>, LiveError> {
     Ok(folder.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect())
 }
 
-/// Whether a process is gone, or has nothing left but its exit status: no thread that could run,
-/// for others may live on when the first has ended. One that cannot be seen is not.
+/// Whether a process has ended, or is a zombie whose threads have all ended: others may live on
+/// after the first. One that cannot be seen has not.
 pub fn has_ended(pid: i32) -> bool {
     let dead = |tid: &i32| {
         let status = match if_there(maps::read_proc(&format!("/proc/{pid}/task/{tid}/status"))) {
@@ -458,8 +458,8 @@ fn auxv_of(pid: i32) -> io::Result<Vec<u8>> {
     Ok(auxv)
 }
 
-/// Whether a process or thread has memory, by its `status`: it is gone well before a process that ends
-/// is a zombie, and the kernel's threads have none.
+/// Whether a process or thread has memory, by its `status`: it is released well before a process
+/// that ends is a zombie, and kernel threads have none.
 fn has_memory(status: &[u8]) -> bool {
     status.split(|byte| *byte == b'\n').any(|line| line.starts_with(b"VmSize:"))
 }
@@ -475,7 +475,7 @@ fn is_root() -> bool {
     user() == 0
 }
 
-/// Whose rights we have.
+/// The user that we run as.
 fn user() -> u32 {
     // SAFETY: no argument, no memory, and it cannot fail.
     unsafe { libc::geteuid() }
@@ -493,13 +493,14 @@ fn refused_to(ours: u64, pid: i32, status: &[u8], source: io::Error) -> LiveErro
     }
 }
 
-/// Whose child a process is.
+/// The parent of a process.
 pub fn parent_of(pid: i32) -> Option<i32> {
     let status = maps::read_proc(&format!("/proc/{pid}/status")).ok()?;
     maps::status_field(&status, "PPid:").map(|parent| parent as i32)
 }
 
-/// Whether some thread has a shadow stack, which would not agree with changed return addresses.
+/// Whether some thread has a shadow stack (CET), which would not agree with changed return
+/// addresses.
 pub(crate) fn has_shadow_stacks(pid: i32) -> bool {
     let status = maps::read_proc(&format!("/proc/{pid}/status")).unwrap_or_default();
     let status = String::from_utf8_lossy(&status);

@@ -1,8 +1,8 @@
 //! Thin safe wrappers of ptrace and of the few system calls around it.
 //!
 //! Every request here names another thread that this thread traces; the kernel checks that, and
-//! answers ESRCH when the tracee runs, is gone, or is not ours. Requests that make the kernel
-//! write into our memory are given memory that we own, so none of them can harm this process.
+//! fails with ESRCH when the tracee runs, has ended, or is not ours. Requests that make the kernel
+//! write into our memory get memory that we own, so none of them can harm this process.
 
 use std::io;
 use std::mem::{self, MaybeUninit};
@@ -137,11 +137,11 @@ pub(crate) fn set_general(tid: i32, index: usize, value: u64) -> io::Result<()> 
     request(libc::PTRACE_POKEUSER, tid, GENERAL[index], value as usize)
 }
 
-/// What a thread has of floating-point state.
+/// A thread's floating-point state.
 pub(crate) struct FloatingPoint {
-    /// The legacy area of it (`fxsave`), with nothing in the part that is left to software.
+    /// Its legacy area (`fxsave`), with zeros in the part that is reserved for software.
     pub legacy: [u8; 512],
-    /// Whether it has chosen rights for memory with protection keys.
+    /// Whether it has set rights for memory with protection keys.
     pub has_protection_keys: bool,
 }
 
@@ -186,7 +186,7 @@ pub(crate) fn set_blocked_signals(tid: i32, mask: u64) -> io::Result<()> {
     request(PTRACE_SETSIGMASK, tid, mem::size_of::<u64>(), &raw const mask as usize)
 }
 
-/// Where a thread has its `struct rseq`, if it has registered one and the kernel tells.
+/// The address of a thread's `struct rseq`, if it has registered one and the kernel says so.
 pub(crate) fn rseq_area(tid: i32) -> Option<u64> {
     // address, size, signature, flags, padding
     let mut configuration = [0u64; 3];
@@ -240,8 +240,9 @@ impl What {
 
     /// The signal that a thread is about to be given, if it stopped for that.
     ///
-    /// Such a stop is not [taken](take_stop) but ended by [`cont`], [`detach`]: the kernel forgets
-    /// the signal of a stop that has been taken when the tracer dies before it says how to go on.
+    /// Such a stop is not [taken](take_stop) but ended by [`cont`] or [`detach`]: the kernel
+    /// forgets the signal of a stop that has been taken when the tracer dies before it resumes the
+    /// thread.
     pub(crate) fn signal(self) -> Option<i32> {
         match self {
             What::Stopped { signal, event: 0 } if signal != SYSTEM_CALL => Some(signal),
@@ -285,8 +286,8 @@ pub(crate) fn peek(tid: i32, block: bool) -> io::Result<Option<Report>> {
     Ok(Some(Report { tid, what }))
 }
 
-/// The program that [`crate::run_untraced`] waits for, and how it has ended if the kernel told that
-/// to [`take_end`]: to one of us it tells it, once.
+/// The program that [`crate::run_untraced`] waits for, and how it has ended if the kernel reported
+/// that to [`take_end`]: it reports an end to one thread, once.
 static AWAITED: Mutex<Option<(i32, Option<ExitStatus>)>> = Mutex::new(None);
 
 /// From now on [`take_end`] keeps how this process ends.
@@ -309,8 +310,8 @@ pub(crate) fn end_of(status: c_int) -> Option<ExitStatus> {
     libc::WIFSIGNALED(status).then_some(ExitStatus::Signal { signal, core })
 }
 
-/// Takes the stop that [`peek`] showed. Answers whether it is still there: a thread killed since
-/// stands no more, and its end, which the next [`peek`] shows, is not taken in its place.
+/// Takes the stop that [`peek`] showed. Returns whether it is still there: a thread killed since is
+/// not stopped any more, and its end, which the next [`peek`] shows, is not taken in its place.
 pub(crate) fn take_stop(tid: i32) -> bool {
     let mut info = MaybeUninit::<libc::siginfo_t>::zeroed();
     let options = libc::WSTOPPED | libc::WNOHANG | libc::__WALL | libc::__WNOTHREAD;

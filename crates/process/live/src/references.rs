@@ -1,8 +1,8 @@
 //! What in a stopped process refers to some memory: whether rewritten text can be returned to, and
 //! whether a thread is at a place that is to be changed.
 //!
-//! A thread comes to code by its program counter, by a return address on its stack, by what a
-//! signal's frame or `setjmp` has saved, or by the stack of a coroutine that sleeps on the heap.
+//! A thread reaches code by its program counter, by a return address on its stack, by what a signal
+//! frame or `setjmp` has saved, or by the stack of a coroutine that sleeps on the heap.
 //! It cannot be known whether a word is one of these, so every word counts that could be.
 
 use std::ops::ControlFlow;
@@ -48,27 +48,29 @@ impl Ranges {
 /// More memory than this is not searched while a process is paused: it takes a millisecond for
 /// two or three megabytes.
 const MOST_HALTED: u64 = 1 << 20;
-/// Nor is it where so much is mapped, used or not: the kernel is asked which of it is.
+/// Nor is it where so much is mapped, used or not: asking the kernel which of it is used takes
+/// long.
 const MOST_MAPPED: u64 = 128 << 20;
-/// Stacks that lie in larger memory than this, in use or mapped, are not searched at all: each thread waits
+/// Stacks in larger mappings than this, used or mapped, are not searched at all: each thread waits
 /// for it. Programs that make stacks themselves may have all of them in one mapping.
 const MOST_ON_STACK: u64 = 64 << 20;
 const MOST_AROUND_STACK: u64 = 4 << 30;
-/// So much is read at once: it stays in the second cache.
+/// How much is read at once: it fits into the second-level cache.
 const CHUNK: usize = 256 << 10;
-/// Below the stack pointer a function may have more of its own.
+/// Below the stack pointer a function may use so much (the red zone of the ABI).
 const RED_ZONE: u64 = 128;
-/// What the kernel may write below that at any time: the least that it saves for a signal's handler. So
-/// much is free on any stack.
+/// What the kernel may write below that at any time: the smallest signal frame. So much is free on
+/// any stack.
 const SIGNAL_FRAME: u64 = 1024;
-/// A guard below a thread's stack is no larger. What an arena of `malloc` has in reserve is, as a rule.
+/// A guard below a thread's stack is no larger; the reserve of a `malloc` arena is, as a rule.
 const LARGEST_GUARD: u64 = 1 << 20;
-/// Where glibc keeps what it hides saved addresses with, from the thread's fs base.
+/// The pointer guard of glibc, with which it mangles saved addresses: offset from the thread's fs
+/// base.
 const POINTER_GUARD: u64 = 0x30;
 
 impl Paused<'_> {
-    /// Addresses of code that threads stand at, or may return to by what is on their stacks, as
-    /// far as they lie in `ranges` and `returns` does not say otherwise.
+    /// Program counters of threads, and return addresses on their stacks, as far as they are in
+    /// `ranges` and `returns` does not exclude them.
     ///
     /// # Errors
     ///
@@ -81,7 +83,7 @@ impl Paused<'_> {
         self.on_stacks_within(|_| ranges, returns)
     }
 
-    /// The same in ranges that each thread may lead to.
+    /// The same in ranges that are given for each thread.
     pub(crate) fn on_stacks_within<'r>(
         &self,
         within: impl Fn(&Thread) -> &'r Ranges,
@@ -103,7 +105,7 @@ impl Paused<'_> {
         Ok(found)
     }
 
-    /// What is needed to search all memory.
+    /// Snapshot of the threads' stacks that a search of all memory needs.
     pub(crate) fn view(&self) -> View {
         let guard = self.threads.iter().find_map(|thread| {
             let mut bytes = [0; 8];
@@ -130,7 +132,7 @@ impl Paused<'_> {
 pub(crate) struct Stacks<'a> {
     process: &'a Process,
     bytes: Vec<u8>,
-    /// Of the process, if it was needed.
+    /// Of the process; opened when it is needed first.
     pagemap: Option<Pagemap>,
 }
 
@@ -185,7 +187,7 @@ impl<'a> Stacks<'a> {
             ),
         };
         let mut runs = Vec::new();
-        // What the process has not looked at yet may be in a file all the same.
+        // Pages that the process has not touched yet may have content in a file all the same.
         if end - from <= CHUNK as u64 || extent.inode != 0 {
             runs.push((from, end));
         } else if end - from > MOST_AROUND_STACK {
@@ -207,8 +209,8 @@ impl<'a> Stacks<'a> {
         Ok(runs)
     }
 
-    /// Reads a piece of the memory up to `end`; gives how many bytes are to be searched. Behind them, there
-    /// is what a signal's frame has behind its first word.
+    /// Reads a piece of the memory up to `end`; returns how many bytes are to be searched. The
+    /// words of a signal frame behind its first one are read in addition.
     fn read(&mut self, at: u64, end: u64) -> Result<usize, LiveError> {
         const BEHIND: usize = 256;
         let len = ((end - at) as usize).min(CHUNK + BEHIND);
@@ -237,8 +239,8 @@ impl<'a> Stacks<'a> {
     }
 }
 
-/// Whether a thread that sleeps returns into `ranges`, as far as can be seen while the process
-/// runs: a look that costs no stop.
+/// Whether a sleeping thread returns into `ranges`, as far as can be seen while the process runs: a
+/// check that needs no pause.
 pub(crate) fn sleeper_returns_to(process: &Process, ranges: &Ranges) -> bool {
     let pid = process.pid();
     let Ok(tasks) = std::fs::read_dir(format!("/proc/{pid}/task")) else { return false };
@@ -253,7 +255,7 @@ pub(crate) fn sleeper_returns_to(process: &Process, ranges: &Ranges) -> bool {
             .map_while(|field| u64::from_str_radix(field.strip_prefix("0x")?, 16).ok());
         if let (Some(instruction), Some(pointer)) = (fields.next(), fields.next()) {
             let mut there = ranges.contains(instruction);
-            // A stack that cannot be read is looked at again when its thread is paused.
+            // A stack that cannot be read is searched again when its thread is paused.
             let _ = stacks.search(pointer, ranges, &mut |_, _| there = true);
             if there {
                 return true;
@@ -267,15 +269,16 @@ pub(crate) fn sleeper_returns_to(process: &Process, ranges: &Ranges) -> bool {
 #[derive(Clone, Copy, Debug)]
 struct Stack {
     pointer: u64,
-    /// Where glibc has the thread's own things: at the top of the stack that it gave it.
+    /// Where glibc has the thread's descriptor (TCB): at the top of the stack that it allocated.
     thread: u64,
     /// The kernel gave the main thread its stack.
     is_main: bool,
 }
 
 impl Stack {
-    /// Where the memory begins, with these mappings, that is nothing but this thread's own stack. It has
-    /// none while it is on a stack that the program made: another one may be right below, and sleep.
+    /// The begin of the memory, with these mappings, that is nothing but this thread's own stack.
+    /// There is none while it is on a stack that the program made: another one may be right below,
+    /// and sleep.
     fn own(&self, maps: &[Mapping], all: &[Stack]) -> Option<u64> {
         let of = |address: u64| maps.iter().find(|m| m.contains(LiveAddr(address)));
         let mapping = of(self.pointer)?;
@@ -292,7 +295,7 @@ impl Stack {
     }
 }
 
-/// What tells live memory of a process from dead, and what saved addresses are hidden with.
+/// Which memory of a process is live, and the pointer guard of saved addresses.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct View {
     stacks: Vec<Stack>,
@@ -351,7 +354,7 @@ fn in_use(pagemap: &Pagemap, start: u64, end: u64, runs: &mut Vec<(u64, u64)>) {
     }
 }
 
-/// Memory that was written to of the uppermost `most` bytes of a range.
+/// The written pages among the uppermost `most` bytes of a range.
 pub(crate) fn written_to(
     process: &Process,
     range: &std::ops::Range<u64>,
@@ -363,11 +366,11 @@ pub(crate) fn written_to(
     runs.iter().map(|(start, end)| (*start.max(&from), *end.min(&range.end))).collect()
 }
 
-/// A process's own memory, as far as it may hold what leads into `ranges`: which addresses, and
-/// what is dead among them.
+/// A process's own memory that may hold addresses in `ranges`: which addresses, and which parts are
+/// dead.
 pub(crate) struct OwnMemory {
     runs: Vec<(u64, u64)>,
-    /// How many bytes are mapped where they lie.
+    /// How many bytes are mapped there.
     mapped: u64,
     dead: Dead,
     guard: u64,
@@ -395,15 +398,15 @@ impl OwnMemory {
         used > MOST_HALTED || self.mapped > MOST_MAPPED
     }
 
-    /// A word that may lead into `ranges`, as it is or as `setjmp` hides it, if there is any but
-    /// those in `known`. What is saved in memory is where a call returns to, or where a signal interrupted
-    /// what then was left for another stack.
+    /// A word that may lead into `ranges`, plain or as `setjmp` mangles it, if there is any but
+    /// those in `known`. Addresses saved in memory are return addresses, or the PC at which a
+    /// signal interrupted a stack that was then switched away from.
     ///
-    /// This holds for a process that is paused, and also for one that runs if no thread of it
-    /// was in `ranges` when this began, nor returns there, and the only ways in are what is
-    /// searched for. For a stack that sleeps stays where it is, and so do its words; and when it
-    /// goes on, what it has called before from there has left its return address below the stack
-    /// pointer, where nothing else writes before the next call does.
+    /// This holds for a process that is paused, and also for one that runs if no thread of it was
+    /// in `ranges` when this began, nor returns there, and the only references are those searched
+    /// for. For a sleeping stack stays at its address, and so do its words; and when it is resumed,
+    /// calls that it has made from there have left their return addresses below the stack pointer,
+    /// where nothing else is written before the next call.
     pub fn lead_into(
         &self,
         process: &Process,
@@ -447,14 +450,14 @@ impl OwnMemory {
         found
     }
 
-    /// What `setjmp` hides words by.
+    /// The pointer guard by which `setjmp` mangles words.
     pub fn guard(&self) -> u64 {
         self.guard
     }
 }
 
-/// Goes through the words of some memory, each with where it is, until `of` has enough. What cannot be read
-/// is left out.
+/// Calls `of` on the words of some memory, with their addresses, until it has enough. Memory that
+/// cannot be read is left out.
 fn each_word(
     process: &Process,
     runs: &[(u64, u64)],
@@ -474,8 +477,8 @@ fn each_word(
     ControlFlow::Continue(())
 }
 
-/// All words in modules' own data that are `wanted`, and where: in what can be written to of files, with
-/// these mappings, and right behind.
+/// All words in modules' own data that are `wanted`, and their addresses: in writable mappings of
+/// files, with these mappings, and right behind.
 pub(crate) fn words_of_modules(
     process: &Process,
     maps: &[Mapping],
@@ -507,7 +510,7 @@ pub(crate) struct Lead {
     pub at: LiveAddr,
     /// What is there.
     pub word: u64,
-    /// Where that leads: the word itself, or what `setjmp` hides by it.
+    /// Where that leads: the word itself, or the address that `setjmp` has mangled in it.
     pub to: u64,
 }
 
@@ -518,13 +521,13 @@ impl Lead {
     }
 }
 
-/// What `setjmp` of the GNU C library has hidden in a word.
+/// The address that `setjmp` of the GNU C library has mangled in a word.
 fn shown(word: u64, guard: u64) -> u64 {
     word.rotate_right(17) ^ guard
 }
 
-/// Whether a word at `at` may be where control goes on: behind a call, or where a signal has
-/// interrupted it. A number that was written over a part of an old address may look like another.
+/// Whether a word at `at` may be a return address or an interrupted PC. A number that was written
+/// over a part of an old address may look like another.
 fn may_lead(process: &Process, returns: &ReturnTable, at: LiveAddr, word: u64) -> bool {
     let behind = returns.contains(word).unwrap_or_else(|| is_behind_call(process, word));
     behind || is_interrupted(process, at.0)
@@ -573,8 +576,7 @@ fn ends_in_call(bytes: &[u8; 8]) -> bool {
         })
 }
 
-/// Whether the word at `at` is the program counter in what a signal has saved: flags and segments
-/// lie behind it.
+/// Whether the word at `at` is the program counter in a signal frame: flags and segments follow it.
 pub(crate) fn is_interrupted(process: &Process, at: u64) -> bool {
     let mut bytes = [0; 16];
     if process.memory.read_exact(LiveAddr(at + 8), &mut bytes).is_err() {
@@ -633,17 +635,17 @@ mod tests {
             let view = View { stacks: stacks.map(stack).collect(), guard: 0 };
             view.dead(&maps).contains(at)
         };
-        // The kernel's and glibc's, all of them, but what is in use.
+        // Dead are the kernel's and glibc's stacks, all of them but the part in use.
         let both = [0x58_0060, 0x38_0060];
         for (stack, start) in [(0x58_0000, 0x50_0000), (0x38_0000, 0x30_1000)] {
             assert!(dead(&both, start) && dead(&both, stack - 0x28));
             assert!(!dead(&both, stack - 0x20) && !dead(&both, stack + 0x100));
         }
-        // Stacks that the program made, for a little.
+        // Of stacks that the program made, a little.
         let made = [0x18_0080, 0x1c_0080];
         assert!(dead(&made, 0x17_fff8) && dead(&made, 0x1b_fff8));
         assert!(!dead(&made, 0x17_fbf8) && !dead(&made, 0x10_0000) && !dead(&made, 0x38_0000));
-        // One that two threads are on.
+        // A stack that two threads are on.
         assert!(!dead(&[0x58_0060, 0x38_0060, 0x3c_0000], 0x30_1000));
     }
 

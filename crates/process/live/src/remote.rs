@@ -1,14 +1,14 @@
 //! System calls that a stopped process makes for us, many in one go.
 //!
-//! The process is given a table of calls (below its stack, in memory that no program relies on)
-//! and a small piece of code that works the table off and then sends itself a signal which
-//! programs ignore by default. We see that signal before it is delivered, drop it, and put the
-//! registers back. So any number of calls costs one stop.
+//! The process gets a table of calls (below its stack, in memory that no program relies on) and a
+//! small piece of code that makes them one after another and then sends itself a signal which
+//! programs ignore by default. We see that signal before it is delivered, suppress it, and restore
+//! the registers. So any number of calls costs one stop.
 //!
-//! The code lives in the zero bytes that fill up the last page of some executable mapping, so
-//! that nothing of the program is overwritten. It knows the program's first instruction: should
-//! the tracer die in the middle, the kernel lets the process run, the signal has no effect, the
-//! code clears the registers as they are at exec, and jumps to where the program begins.
+//! The code is written into the zero bytes that fill up the last page of some executable mapping,
+//! so that nothing of the program is overwritten. It knows the program's first instruction: should
+//! the tracer die in the middle, the kernel resumes the process, the signal has no effect, the code
+//! clears the registers as they are at exec, and jumps to the program's begin.
 
 use std::io;
 
@@ -71,7 +71,7 @@ core::arch::global_asm!(
     ".globl fettle_live_remote_told",
     ".hidden fettle_live_remote_told",
     "fettle_live_remote_told:",
-    // Only reached when no tracer is left: be the program, as if nothing had been.
+    // Only reached when no tracer is left: start the program as if nothing had been done.
     "    xor  eax, eax",
     "    xor  ebx, ebx",
     "    xor  ecx, ecx",
@@ -155,10 +155,10 @@ pub(crate) struct Remote<'a> {
     table_at: LiveAddr,
     table_before: Vec<u8>,
     scratch_at: LiveAddr,
-    /// What the process sends itself.
+    /// The signal that the process sends itself.
     signal: i32,
-    /// Signals of others that arrived meanwhile. They are sent again at the end; no handler can
-    /// exist yet, so their origin cannot be seen.
+    /// Other signals that arrived meanwhile. They are sent again at the end; no handler can exist
+    /// yet, so their origin cannot be seen.
     held: Vec<i32>,
 }
 
@@ -222,7 +222,7 @@ impl<'a> Remote<'a> {
         self.pid
     }
 
-    /// What calls have left in the scratch bytes.
+    /// What calls have written to the scratch bytes.
     pub(crate) fn read_scratch(&self, len: usize) -> Result<Vec<u8>, LiveError> {
         self.memory.read(self.scratch_at, len)
     }
@@ -273,13 +273,14 @@ impl<'a> Remote<'a> {
         }
     }
 
-    /// Lets the process run until it has worked off its table. An end is left for the main loop.
+    /// Resumes the process until it has made the calls of its table. An end is left for the main
+    /// loop.
     fn await_signal(&mut self) -> Result<(), LiveError> {
         let pid = self.pid;
         let told = self.code_at.offset(code().1);
         let mut group_stops = 0;
         loop {
-            // ESRCH: killed since; the wait tells.
+            // ESRCH: killed since; the wait reports it.
             let _ = ptrace::cont(pid, 0);
             let report = loop {
                 match ptrace::peek(pid, true) {
@@ -309,7 +310,8 @@ impl<'a> Remote<'a> {
                     self.held.push(signal);
                 }
                 ptrace::EVENT_STOP if signal != libc::SIGTRAP && group_stops < 8 => {
-                    // It was about to be stopped as a whole: it will be, when it is its own again.
+                    // It was about to be stopped as a whole: it will be, once it is resumed as
+                    // itself.
                     group_stops += 1;
                     self.held.push(signal);
                 }
@@ -347,7 +349,7 @@ fn find_padding(
 /// Room for `len` bytes among the zeros at the end of a mapping.
 pub(crate) fn padding_at_end(memory: &Memory, mapping: &Mapping, len: usize) -> Option<LiveAddr> {
     let at = LiveAddr((mapping.end.0 - len as u64) & !15);
-    // 16 zeros more, so that the last function's end is not taken for room.
+    // 16 zeros more, so that the last function's end is not taken for padding.
     let from = LiveAddr(at.0 - 16);
     let bytes = memory.read(from, (mapping.end.0 - from.0) as usize).ok()?;
     bytes.iter().all(|byte| *byte == 0).then_some(at)

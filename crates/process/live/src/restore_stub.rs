@@ -19,34 +19,34 @@ use crate::maps::LiveAddr;
 use crate::ptrace::{FloatingPoint, Registers};
 use crate::thread::Thread;
 
-/// Room that a way back by a frame needs, the call with it.
+/// Room that a restore stub with a frame needs, the call included.
 pub(crate) const WITH_FRAME: usize = 880;
-/// That by instructions.
+/// The same by instructions.
 pub(crate) const WITHOUT_FRAME: usize = 240;
-/// How long the instruction is that makes a call: it stands first, and the way back behind it.
+/// Length of the instruction that makes the call: it comes first, and the restore stub follows.
 pub(crate) const CALL: u64 = 2;
 
 const SYSCALL: [u8; CALL as usize] = [0x0f, 0x05];
-/// What stands behind it where a frame leads back: `lea rsp, [frame]`.
+/// The begin of a stub with a frame: `lea rsp, [frame]`.
 const TO_FRAME: [u8; 7] = [0x48, 0x8d, 0x25, 7, 0, 0, 0];
-/// That where instructions do: `mov eax, 14`, the number of `rt_sigprocmask`.
+/// The begin of a stub by instructions: `mov eax, 14`, the number of `rt_sigprocmask`.
 const TO_SIGNALS: [u8; 5] = [0xb8, 14, 0, 0, 0];
 const RT_SIGRETURN: u8 = 15;
 const RESTART_SYSCALL: u64 = 219;
 
-/// Where a system call goes, with the way back behind it.
+/// The place of a system call with its restore stub.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
     /// A multiple of 16.
     pub at: LiveAddr,
-    /// So many bytes.
+    /// Its size in bytes.
     pub len: usize,
     /// Whether a frame may be used, if there is room.
     pub frames: bool,
 }
 
-/// A system call, and what gives `thread` everything back behind it. `blocked` are the signals that it
-/// blocks, `floating` its floating-point state.
+/// A system call, and the stub behind it that restores the state of `thread`. `blocked` are the
+/// signals that it blocks, `floating` its floating-point state.
 pub(crate) fn code(
     place: Place,
     thread: &Thread,
@@ -71,8 +71,8 @@ pub(crate) fn is_ours(bytes: &[u8]) -> bool {
     behind.is_some_and(|behind| behind.starts_with(&TO_FRAME) || behind.starts_with(&TO_SIGNALS))
 }
 
-/// What a system call that was interrupted is to be taken up by, if it is: the program counter, and the
-/// number of a call.
+/// How a system call that was interrupted is restarted, if it is: the program counter, and the
+/// number of the call.
 fn interrupted(registers: &Registers, taken_up_by: u64) -> (u64, u64) {
     let in_call = (registers.orig_rax as i64) >= 0;
     match registers.rax as i64 {
@@ -84,7 +84,8 @@ fn interrupted(registers: &Registers, taken_up_by: u64) -> (u64, u64) {
     }
 }
 
-/// By a frame. The kernel forgets how much of a wait is over, so that begins anew.
+/// By a frame. The kernel forgets how much of a wait is over, so that the wait is restarted in
+/// full.
 fn by_frame(at: LiveAddr, registers: &Registers, blocked: u64, legacy: &[u8; 512]) -> Vec<u8> {
     const FLAGS: u64 = 1 | 2 | 4; // UC_FP_XSTATE, UC_SIGCONTEXT_SS, UC_STRICT_RESTORE_SS
     // No such flags of an alternate stack: the thread keeps the one that it has.
@@ -212,7 +213,7 @@ mod tests {
         assert_eq!(taken_up(7, 5), (0x4000, 5));
     }
 
-    /// What a trial of a way back has found.
+    /// The result of a test of a restore stub.
     #[derive(Debug, PartialEq)]
     struct Found {
         general: [u64; 6],
@@ -220,8 +221,8 @@ mod tests {
         control: u32,
     }
 
-    /// Runs a way back in this very thread, which has other signals blocked and other values in its
-    /// registers: it leads to behind the jump there.
+    /// Runs a restore stub in this very thread, which has other signals blocked and other values in
+    /// its registers: it resumes behind the jump there.
     fn try_out(with_frame: bool) -> Found {
         let memory = Memory::new();
         let mut thread = thread(39, 11);
@@ -294,7 +295,7 @@ mod tests {
         floating: &'a FloatingPoint,
     }
 
-    /// Writes the way back, and gives where it begins.
+    /// Writes the restore stub, and returns its address.
     extern "sysv64" fn fill_in(fill: &Fill<'_>) -> u64 {
         let code = code(fill.place, fill.thread, fill.wanted, fill.floating);
         // SAFETY: the memory is ours, and large enough.
@@ -337,7 +338,7 @@ mod tests {
         let general = [11, 8, 12, 13, 14, 15];
         let found = Found { general, blocked: usr1, control: 0x7f80 };
         assert_eq!(try_out(true), found);
-        // Instructions leave the floating-point state alone.
+        // Instructions do not change the floating-point state.
         assert_eq!(try_out(false), Found { control: 0x1f80, ..found });
     }
 }

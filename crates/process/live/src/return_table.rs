@@ -8,22 +8,21 @@ use crate::process::{Process, hash};
 /// Below this, any number in memory may look like an address of code.
 pub(crate) const LOWEST: u64 = 1 << 32;
 
-/// Addresses behind calls and system calls in rewritten text, each with that behind the same call of the
-/// original; jump tables that rewritten text has copies of; and landing pads of exceptions.
+/// Addresses behind calls and system calls in rewritten text, each with that behind the same call
+/// of the original; jump tables that rewritten text has copies of; and landing pads of exceptions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReturnTable {
-    /// Where the rewritten text is, of which all of them are known.
+    /// Ranges of rewritten text whose return addresses are all known.
     texts: Vec<(u64, u64)>,
     /// In order.
     pairs: Vec<(u64, u64)>,
-    /// Tables with whole addresses for entries, in order. Whatever is read of either table leads to the
-    /// same place, in original text or in new.
+    /// Jump tables whose entries are absolute addresses, in order. An entry of either table leads
+    /// to the same place, in original or in rewritten text.
     whole: Vec<(u64, u64)>,
-    /// Landing pads of rewritten text, with those of the original, in order. An exception on its way to a handler
-    /// keeps the address of the one that was found in memory, while others clean up.
+    /// Landing pads of rewritten text, with those of the original, in order. An exception in flight
+    /// saves the landing pad of its handler in memory while cleanups run.
     pads: Vec<(u64, u64)>,
-    /// Copies of program headers, with the originals, in order. Unwinders keep where those are that they
-    /// need.
+    /// Copies of program headers, with the originals, in order. Unwinders cache their addresses.
     headers: Vec<(u64, u64)>,
 }
 
@@ -47,7 +46,7 @@ impl ReturnTable {
         ReturnTable { texts, pairs, whole, pads: sorted(pads), headers: sorted(headers) }
     }
 
-    /// Adds what is known of other rewritten text.
+    /// Adds the table of other rewritten text.
     pub fn extend(&mut self, other: ReturnTable) {
         self.texts.extend(other.texts);
         self.pairs.extend(other.pairs);
@@ -96,13 +95,13 @@ impl ReturnTable {
         sorted.then_some(ReturnTable { texts, pairs, whole, pads, headers })
     }
 
-    /// Whether nothing is known.
+    /// Whether the table is empty.
     pub fn is_empty(&self) -> bool {
         self.pairs.is_empty() && self.whole.is_empty()
     }
 
-    /// Whether a call comes back to an address, or an exception lands there; `None` if nothing is known of
-    /// the code there.
+    /// Whether an address is a return address or a landing pad; `None` if nothing is known of the
+    /// code there.
     pub(crate) fn contains(&self, address: u64) -> Option<bool> {
         let known = self.texts.iter().any(|(start, end)| *start <= address && address < *end);
         known.then(|| self.original_of(address).is_some())
@@ -130,8 +129,9 @@ impl ReturnTable {
         find(&self.headers, address).is_some()
     }
 
-    /// The original of a program header that `word` at `at` leads to. Where addresses are small numbers the
-    /// word before or behind leads to another, as in a record of libgcc's: it has two side by side.
+    /// The original of a program header that `word` at `at` points at. Where addresses are small
+    /// numbers the word before or behind must point at another one, as in a record of libgcc's: it
+    /// has two side by side.
     pub(crate) fn header_of(&self, process: &Process, at: LiveAddr, word: u64) -> Option<u64> {
         let is_header = |at: LiveAddr| {
             let mut bytes = [0; 8];
@@ -143,7 +143,7 @@ impl ReturnTable {
         (word >= LOWEST || beside.into_iter().any(is_header)).then_some(original)
     }
 
-    /// Whether an exception lands there, and no call comes back to it.
+    /// Whether an address is a landing pad, and no return address.
     pub(crate) fn is_pad(&self, address: u64) -> bool {
         find(&self.pairs, address).is_none() && find(&self.pads, address).is_some()
     }
@@ -158,8 +158,8 @@ fn find(pairs: &[(u64, u64)], address: u64) -> Option<u64> {
     Some(pairs[at].1)
 }
 
-/// Whether a word at `at` is where an exception of C++ keeps its landing pad: behind it come the object's
-/// address, and what the Itanium C++ ABI, 2.2.1, has for the class of exceptions of GCC or Clang.
+/// Whether a word at `at` is where an exception of C++ saves its landing pad: it is followed by the
+/// object's address, and the class of exceptions of GCC or Clang (Itanium C++ ABI, 2.2.1).
 pub(crate) fn is_kept_by_exception(process: &Process, at: LiveAddr) -> bool {
     // The last byte says whether the object is another exception's.
     const CLASSES: [u64; 2] =
@@ -170,8 +170,7 @@ pub(crate) fn is_kept_by_exception(process: &Process, at: LiveAddr) -> bool {
 }
 
 impl Journal {
-    /// What is known of where calls in rewritten text come back to, that of libraries which were opened later
-    /// included.
+    /// The return addresses in rewritten text, that of libraries which were opened later included.
     pub(crate) fn returns(&self) -> ReturnTable {
         let read = |kind| ReturnTable::from_bytes(&self.beside(kind).ok()?.1);
         let mut all = read("returns").unwrap_or_default();

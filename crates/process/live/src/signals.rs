@@ -27,7 +27,7 @@ static FORWARD: AtomicU64 = AtomicU64::new(0);
 static IGNORED: AtomicU64 = AtomicU64::new(0);
 /// The program's process is there: it gets what the terminal sends.
 static IS_THERE: AtomicBool = AtomicBool::new(false);
-/// The terminal wants its foreground job to stop.
+/// The terminal asks its foreground job to stop.
 static JOB_STOP: AtomicBool = AtomicBool::new(false);
 /// [`catch_signals`] has been called.
 static CAUGHT: AtomicBool = AtomicBool::new(false);
@@ -88,8 +88,9 @@ fn is_ignored(signal: c_int) -> io::Result<bool> {
     }
 }
 
-/// Has a child that is about to execute a program ignore what was ignored when this process started, and
-/// be ended by the rest, where this process has handlers. It only makes calls that are safe after a fork.
+/// Resets a child's signal actions before its exec to those that this process was started with:
+/// ignored, or the default where this process has handlers. It only makes calls that are safe after
+/// a fork.
 pub(crate) fn as_at_start() {
     if !CAUGHT.load(Ordering::Relaxed) {
         return;
@@ -102,8 +103,8 @@ pub(crate) fn as_at_start() {
     }
 }
 
-/// While this exists, this thread's child has signals that end a program wait for it, rather than run
-/// handlers of ours. Gives them back as they were.
+/// While this exists, signals that end a program are blocked in this thread, and so in a child that
+/// it forks, so that handlers of ours do not run there. Restores the mask when it is dropped.
 pub(crate) struct HeldBack(libc::sigset_t);
 
 impl HeldBack {
@@ -121,7 +122,7 @@ impl HeldBack {
         }
     }
 
-    /// What this thread held back before.
+    /// The signals that this thread blocked before.
     pub(crate) fn before(&self) -> libc::sigset_t {
         self.0
     }
@@ -182,11 +183,11 @@ pub(crate) fn forward(pid: i32) {
 
 /// How many pauses of processes are in progress, and, in the bits above, what the terminal wants.
 static MOMENTS: AtomicU32 = AtomicU32::new(0);
-/// It wants us to stop when none is on.
+/// The terminal wants us to stop when no pause is in progress.
 const STOP_WANTED: u32 = 1 << 30;
 /// We are about to stop: no pause may begin.
 const STOPPING_NOW: u32 = 1 << 31;
-/// By which signal.
+/// The signal that stops us.
 static STOP_BY: AtomicI32 = AtomicI32::new(0);
 
 /// Has Ctrl-Z, and the like, stop this process between pauses only: a process that is paused for us
@@ -226,7 +227,7 @@ fn stop_if_wanted() {
     MOMENTS.fetch_and(!(STOPPING_NOW | STOP_WANTED), order);
 }
 
-/// While this exists, a process may are paused for us.
+/// While this exists, a process may be paused for us.
 pub(crate) struct Moment(());
 
 impl Moment {
@@ -294,8 +295,8 @@ fn tick() -> c_int {
     libc::SIGRTMAX() - 3
 }
 
-/// Interrupts the wait of a thread of ours that has a [`Ticker`]; a little later if it is only about
-/// to wait.
+/// Interrupts the wait of a thread of ours that has a [`Ticker`]; a little later if it is only
+/// about to wait.
 pub(crate) fn wake(tid: i32) {
     let _ = crate::ptrace::tgkill(std::process::id() as i32, tid, tick());
 }

@@ -29,7 +29,7 @@ pub struct ExecStop<'a> {
     pub compat: bool,
     /// The program gained privileges at exec.
     pub secure: bool,
-    /// What the kernel tells the program's loader.
+    /// The auxiliary vector.
     pub auxv: Auxv,
     /// What is mapped: the program, its loader, the stack, the vdso.
     pub maps: Vec<Mapping>,

@@ -1,4 +1,4 @@
-//! Threads that are paused, with their registers.
+//! Stopped threads, with their registers.
 
 use std::time::Instant;
 
@@ -7,7 +7,7 @@ use crate::ptrace::{self, Registers};
 /// The code segment of 64-bit programs.
 pub(crate) const USER_CS: u64 = 0x33;
 
-/// A thread that is paused.
+/// A stopped thread.
 #[derive(Debug)]
 pub(crate) struct Thread {
     pub(crate) tid: i32,
@@ -17,19 +17,19 @@ pub(crate) struct Thread {
 }
 
 impl Thread {
-    /// Whether it is in a system call, which it makes again or comes back from when it goes on.
+    /// Whether it is in a system call, which is restarted or returns when the thread is resumed.
     pub(crate) fn is_in_call(&self) -> bool {
         self.registers.orig_rax as i64 >= 0
     }
 }
 
 impl Thread {
-    /// A thread that is paused, and ran until `since` at least; `None` if it was killed.
+    /// A thread that is stopped, and ran until `since` at least; `None` if it was killed.
     pub(crate) fn look(tid: i32, since: Instant) -> Option<Thread> {
         Some(Thread { tid, registers: ptrace::registers(tid).ok()?, since })
     }
 
-    /// One with these registers, that stands in no process.
+    /// A thread with these registers that belongs to no process.
     #[cfg(test)]
     pub(crate) fn standing(tid: i32, registers: Registers, since: Instant) -> Thread {
         Thread { tid, registers, since }

@@ -1,5 +1,4 @@
-//! Where the number of a process means that process: in one PID namespace, from one start of the machine
-//! to the next.
+//! The scope of process numbers: one PID namespace, from one boot of the machine to the next.
 //!
 //! An undo log may be read elsewhere: in a container, or outside of it, on another machine that has
 //! the same home folder, after the machine was started again. A Fettle that cannot see a process
@@ -17,7 +16,7 @@ use crate::process::check_proc;
 /// A boot and a PID namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct World {
-    /// The kernel's name of the boot, which no other machine has either.
+    /// The kernel's id of the boot, which is unique among machines.
     pub boot: String,
     /// The namespace's inode.
     pub pids: u64,
@@ -28,7 +27,7 @@ pub(crate) struct World {
 pub(crate) enum Era {
     /// They may live, and can be seen.
     Present,
-    /// None does: the machine has been started anew since.
+    /// None lives: the machine has been booted since.
     Past,
 }
 
@@ -60,7 +59,7 @@ impl World {
                 "it is of a process in another PID namespace (a container, or outside of this one): \
                  run Fettle there{by_hand}"
             )),
-            // Where no other machine comes, this one has written it.
+            // A file on a local file system was written by this machine.
             (false, true) if is_local(file) => Ok(Era::Past),
             (false, _) => Err(format!(
                 "it is of a process on another machine, or from before this one was started: run \
