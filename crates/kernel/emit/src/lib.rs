@@ -9,6 +9,7 @@
 #![forbid(unsafe_code)]
 
 mod counters;
+pub mod counts;
 mod encode;
 mod items;
 mod jump;

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use common::{Dice, kernel};
 use fettle_kernel_check::{check, refusals};
+use fettle_kernel_emit::counts::counts;
 use fettle_kernel_emit::{Counting, Order, emit};
 use fettle_kernel_image::made::Files;
 use fettle_kernel_lift::{Lifter, Reason};
@@ -27,6 +28,28 @@ fn any_order_of_a_made_kernel_passes() {
             assert!(emission.skipped.is_empty(), "{:?}", emission.skipped);
             if let Err(refusal) = check(&image, &emission.plan) {
                 panic!("{counting:?}, seed {seed}: {refusal}");
+            }
+        }
+    }
+}
+
+/// Whatever ways are gone, counters of edges tell all of them, and what is called exact is.
+#[test]
+fn counters_tell_edges() {
+    let image = kernel().files().image().unwrap();
+    let lifter = Lifter::new(&image);
+    let (functions, _) = lifter.lift(&lifter.traceable());
+    for counting in [Counting::Edges, Counting::Blocks] {
+        let counters = emit(&lifter, &functions, &Order::Identity, counting).counters;
+        for (seed, function) in (1..20).flat_map(|seed| functions.iter().map(move |f| (seed, f))) {
+            let walked = common::walked(function, &mut Dice(seed));
+            let own = counters.iter().filter(|counter| counter.function == function.entry());
+            let places: Vec<_> = own.map(|counter| counter.place).collect();
+            let told = counts(function, common::counted(&walked, &places));
+            assert!(!told.inconsistent && (told.is_exact() || counting == Counting::Blocks));
+            for (one, (edge, count)) in told.edges.iter().zip(&walked) {
+                assert_eq!(one.edge, *edge);
+                assert!(!one.exact || one.count == *count, "{}: {one:?} {count}", function.name);
             }
         }
     }

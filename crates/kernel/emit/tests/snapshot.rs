@@ -1,10 +1,13 @@
 //! All functions of a real kernel through emitter and checker, where a snapshot of one is there
 //! (`cargo xtask kernel --snapshot`).
 
+mod common;
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use fettle_kernel_check::{Why, check, refusals};
+use fettle_kernel_emit::counts::counts;
 use fettle_kernel_emit::{Counting, Order, emit, plan};
 use fettle_kernel_image::{Image, snapshot};
 use fettle_kernel_lift::{KernelFunction, Lifter, Reason};
@@ -207,6 +210,44 @@ fn every_kind_of_damage_is_found() {
                 assert!(check(&image, &damaged).is_err(), "{kind}, {n}: not found");
             }
             assert!(done > 0, "{kind}: there was nothing to damage");
+        }
+    }
+}
+
+/// How much of a function's edges follows from counters of its blocks, and that all do from counters of
+/// edges: of every sixteenth function.
+#[test]
+fn most_edges_follow_from_blocks() {
+    for folder in snapshots() {
+        let image = snapshot::read(&folder).unwrap();
+        let lifter = Lifter::new(&image);
+        let some: Vec<u64> = lifter.traceable().into_iter().step_by(16).collect();
+        let (functions, _) = lifter.lift(&some);
+        for counting in [Counting::Blocks, Counting::Edges] {
+            let counters = emit(&lifter, &functions, &Order::Identity, counting).counters;
+            let mut places: BTreeMap<u64, Vec<_>> = BTreeMap::new();
+            counters.iter().for_each(|c| places.entry(c.function).or_default().push(c.place));
+            let (mut edges, mut exact, mut whole, mut all) = (0, 0, 0, 0);
+            for function in functions.iter().filter(|f| f.code.blocks.len() < 500) {
+                let Some(places) = places.get(&function.entry()) else { continue };
+                let walked = common::walked(function, &mut common::Dice(function.entry()));
+                let told = counts(function, common::counted(&walked, places));
+                assert!(!told.inconsistent, "{}", function.name);
+                for (one, (edge, count)) in told.edges.iter().zip(&walked) {
+                    assert!(!one.exact || one.count == *count, "{} {edge:?}", function.name);
+                }
+                edges += told.edges.len();
+                exact += told.edges.iter().filter(|edge| edge.exact).count();
+                (whole, all) = (whole + usize::from(told.is_exact()), all + 1);
+            }
+            println!(
+                "{} {counting:?}: {exact} of {edges} edges, {whole} of {all} functions",
+                image.release
+            );
+            match counting {
+                Counting::Edges => assert_eq!((exact, whole), (edges, all)),
+                _ => assert!(exact * 100 >= edges * 90),
+            }
         }
     }
 }

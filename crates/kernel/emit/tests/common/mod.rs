@@ -2,6 +2,8 @@
 #![allow(dead_code)] // Not every test needs all of it.
 
 use fettle_kernel_image::made::{Files, Made};
+use fettle_kernel_lift::KernelFunction;
+use fettle_lift::edges::{Edge, EdgeGraph, Place};
 use iced_x86::code_asm::*;
 
 /// Code at an address, and where some of its labels came to lie.
@@ -136,6 +138,53 @@ fn tail(made: &mut Made) {
     });
     made.function("tail", &bytes);
     made.static_call(tail + 7, true);
+}
+
+/// How often each edge of a function is taken on walks through it that choose their ways by chance, each
+/// way out of a block at least once where that can be.
+pub fn walked(function: &KernelFunction, dice: &mut Dice) -> Vec<(Edge, u64)> {
+    let graph = EdgeGraph::new(&function.code);
+    let mut counts: Vec<u64> = vec![0; graph.edges.len()];
+    let starts: Vec<usize> =
+        (0..counts.len()).filter(|edge| graph.edges[*edge].from.is_none()).collect();
+    let blocks = function.code.blocks.len();
+    for _ in 0..64.max(blocks / 2) {
+        let mut edge = starts[dice.below(starts.len())];
+        let mut left = 20 * blocks + 100;
+        let first = counts.clone();
+        loop {
+            counts[edge] += 1;
+            let Some(at) = graph.edges[edge].to else { break };
+            let ways: Vec<usize> =
+                (0..counts.len()).filter(|way| graph.edges[*way].from == Some(at)).collect();
+            left -= 1;
+            if ways.is_empty() || left == 0 {
+                // A circle without a way out: as if nobody had come.
+                counts = first;
+                break;
+            }
+            let fewest = ways.iter().map(|way| counts[*way]).min();
+            let fresh: Vec<usize> =
+                ways.iter().copied().filter(|way| Some(counts[*way]) == fewest).collect();
+            let ways = if dice.below(2) == 0 { fresh } else { ways };
+            edge = ways[dice.below(ways.len())];
+        }
+    }
+    graph.edges.into_iter().zip(counts).collect()
+}
+
+/// What counters at `places` of a function say that was walked through.
+pub fn counted(walked: &[(Edge, u64)], places: &[Place]) -> Vec<(Place, u64)> {
+    let sum = |wanted: &dyn Fn(&Edge) -> bool| -> u64 {
+        walked.iter().filter(|(edge, _)| wanted(edge)).map(|(_, count)| count).sum()
+    };
+    let value = |place: &Place| match *place {
+        Place::Entry => sum(&|edge| edge.from.is_none() && edge.to == walked[0].0.to),
+        Place::Block(block) => sum(&|edge| edge.to == Some(block)),
+        Place::Between(from, to) => sum(&|edge| edge.from == Some(from) && edge.to == Some(to)),
+        Place::Leaving(from) => sum(&|edge| edge.from == Some(from) && edge.to.is_none()),
+    };
+    places.iter().map(|place| (*place, value(place))).collect()
 }
 
 /// Marsaglia's xorshift64.
