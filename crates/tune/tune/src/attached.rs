@@ -1,4 +1,4 @@
-//! Recording calls and times of a process that runs already, and of its relatives.
+//! Recording calls and times of a process that runs already, and of its process group.
 //!
 //! A launched program is given these at its start; a running one gets them while it runs: memory
 //! that it shares with us, where each of its threads has a slot, and copies of its functions with
@@ -8,7 +8,7 @@
 //! one after the other.
 //!
 //! Libraries that are opened meanwhile are recorded from their first instruction on (see
-//! [`crate::doors`]).
+//! [`crate::dlopen_hooks`]).
 //!
 //! A call that is in progress when recording begins stays in original text until its function is
 //! called again: a recording contains the calls that begin after it.
@@ -53,16 +53,16 @@ const SLOTS_FROM: u64 = 0x2b5c_0000_0000;
 /// How long threads have to leave rewritten text: a user should not wait longer for a trace.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// What came of a recording.
+/// The result of a recording.
 pub struct Recorded {
     /// The trace, and what is reported of it.
     pub outcome: Outcome,
-    /// What the process that was named was given.
+    /// What was installed in the process that was named.
     pub installed: Installed,
-    /// Each pause of the threads, in order, but for the last, in which they are detached one by
+    /// The length of each pause, but for the last, in which threads are detached one by
     /// one.
     pub stops: Vec<Duration>,
-    /// Processes that have their own code again, but still have memory of ours, and why.
+    /// Processes that run their original text again, but still have memory of ours, and why.
     pub stuck: Vec<(i32, String)>,
 }
 
@@ -71,7 +71,7 @@ pub struct Recorded {
 pub struct Whom<'a> {
     /// The process that is named. The recording ends with it.
     pub process: &'a Process,
-    /// Its relatives are left as they are.
+    /// Its process group is left unmodified.
     pub alone: bool,
 }
 
@@ -90,7 +90,7 @@ pub fn record(
     watch: Watch<'_>,
 ) -> Result<Recorded, TuneError> {
     if options.remote.is_none() {
-        // Better now than when the process has been changed.
+        // Better to fail now than when the process has been patched.
         fettle_trace::check_free(&options.output)?;
     }
     let stop = Stop(watch.0);
@@ -132,7 +132,7 @@ pub fn record(
             let followed = follow(process, recorder, work);
             recorder.notes.extend(left_alone(&family.left));
             recorder.notes.extend(without_doors(&changed.without_doors));
-            // The trace is made meanwhile.
+            // The trace is made while processes are reverted.
             let back = changed.give_back();
             undoing = Some(scope.spawn(move || new.revert(folder, back)));
             let (new, status) = followed?;
@@ -153,7 +153,7 @@ pub fn record(
     Ok(Recorded { outcome, installed, stops, stuck: taken_back.stuck })
 }
 
-/// What every process is given.
+/// What is installed in every process.
 #[derive(Clone, Copy)]
 struct New<'a> {
     codes: &'a [Arc<Rewritten>],
@@ -181,7 +181,7 @@ impl New<'_> {
 
 /// Processes that have rewritten text, or are about to have it.
 struct Changed<'a> {
-    /// The one that was named.
+    /// The process that was named.
     target: &'a Target<'a>,
     new: New<'a>,
     /// The slots' memory.
@@ -196,7 +196,7 @@ struct Changed<'a> {
 }
 
 impl Changed<'_> {
-    /// Leads all to their rewritten text, and waits until the recording is to end.
+    /// Patches all processes to run their rewritten text, and waits until the recording is to end.
     fn work(
         &mut self,
         installing: Installing<'_>,
@@ -210,11 +210,11 @@ impl Changed<'_> {
         Ok(installed)
     }
 
-    /// Leads the process that was named to its rewritten text.
+    /// Patches the process that was named to run its rewritten text.
     fn lead_first(&mut self, installing: Installing<'_>) -> Result<Installed, TuneError> {
         let (process, table) = (self.target.process, installing.table());
         match installing.finish(&mut self.journals[0]) {
-            // Another program, which has got its probes as it was executed.
+            // It has executed another program, which got its probes at exec.
             Err(_) if process.lives() && !process.is_same() => Ok(Installed::default()),
             Ok(installed) => {
                 self.open_door(process, table);
@@ -283,7 +283,7 @@ impl Changed<'_> {
     }
 }
 
-/// Has the kernel's events of a process group recorded, too.
+/// Records the kernel's events of a process group, too.
 fn observe(kernel: Option<&Running>, family: &ProcessGroup<'_>) -> Result<(), TuneError> {
     let Some(kernel) = kernel else { return Ok(()) };
     for process in family.members() {
@@ -392,12 +392,12 @@ fn plan(
     }
 }
 
-/// Who answers for the dlopen hooks, if there are any.
+/// What answers at the dlopen hooks, if there are any.
 fn keeper(doors: &Option<DlopenHooks>) -> Option<Box<dyn Keeper>> {
     doors.clone().map(|doors| Box::new(doors) as Box<dyn Keeper>)
 }
 
-/// Rewritten text of a module, which becomes the session's next; or why it has none.
+/// Rewritten text of a module, which is added to the session; or why it has none.
 fn new_code(
     process: &Process,
     module: Module,
@@ -436,7 +436,7 @@ fn new_code(
 /// Slots, rewritten text that nothing leads to yet, and how long threads were paused.
 type Prepared<'a> = (Slots, Installing<'a>, Vec<Duration>);
 
-/// Gives the process memory and rewritten text.
+/// Maps the slots and rewritten text in the process.
 fn prepare<'a>(
     target: &'a Target<'a>,
     journal: &mut Journal,
@@ -464,7 +464,7 @@ fn prepare<'a>(
     Ok((slots, installing, stops))
 }
 
-/// Gives a process rewritten text.
+/// Maps rewritten text in a process.
 fn install_in<'a>(
     target: &'a Target<'a>,
     journal: &mut Journal,

@@ -34,11 +34,11 @@ use crate::switching::Ways;
 use crate::target::Target;
 use crate::targets::Targets;
 
-/// So long threads have to leave copies with counters.
+/// How long threads have to leave copies with counters.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// What has counted enough in this part of the time need not count in the rest.
+/// Functions that have counted enough in this part of the time need not count in the rest.
 const EARLY: u32 = 8;
-/// That is enough: blocks and edges of a function that have counters, however often each.
+/// That is enough: this many events, for blocks and edges of a function together.
 const ENOUGH: u64 = 10_000;
 
 /// What was counted in a process, or in several that run the same code.
@@ -46,10 +46,10 @@ const ENOUGH: u64 = 10_000;
 pub struct Profile {
     /// By module, in the order that they were given.
     pub modules: Vec<ByFunction>,
-    /// If nothing was counted: how often it was seen where threads at work are, and how often they were in
-    /// functions that can be laid out.
+    /// If nothing was counted but sampled: the number of samples, and of those in functions that
+    /// can be laid out.
     pub looks: Option<(u64, u64)>,
-    /// Functions whose counts do not add up: some control came by ways that are not counted.
+    /// Functions whose counts do not add up: some control flow was not counted.
     pub inconsistent: u64,
     /// Calls and jumps between blocks that were counted.
     pub events: u64,
@@ -59,15 +59,15 @@ pub struct Profile {
     pub installed: Installed,
     /// How long threads were paused, each time, in all processes.
     pub stops: Vec<Duration>,
-    /// In how many processes it was counted; those that they forked meanwhile are not among them,
-    /// but count too.
+    /// In how many processes it was counted; children that they forked meanwhile are not among
+    /// them, but their counts are included.
     pub processes: usize,
     /// Processes that had copies with counters and still have memory of them, and why.
     pub stuck: Vec<(i32, String)>,
 }
 
 impl Profile {
-    /// Whether the processes that matter of a process group can be changed anew.
+    /// Whether the processes of a process group that are to be counted can be patched again.
     ///
     /// # Errors
     ///
@@ -84,7 +84,7 @@ impl Profile {
         Err(TuneError::Unfit { pid: *pid, why })
     }
 
-    /// Adds what was counted before, of the same modules.
+    /// Adds the counts of an earlier profile of the same modules.
     pub fn add(&mut self, before: &Profile) {
         for (module, before) in self.modules.iter_mut().zip(&before.modules) {
             for (entry, counts) in before {
@@ -100,7 +100,7 @@ impl Profile {
     }
 }
 
-/// A process that counts.
+/// A process with counters.
 struct Counting<'a> {
     process: &'a Process,
     journal: Journal,
@@ -108,9 +108,9 @@ struct Counting<'a> {
     counts: counters::Counts,
 }
 
-/// How many processes of a process group count besides those that others were forked from.
+/// How many processes of a process group are counted besides those that others were forked from.
 const WORKERS: usize = 4;
-/// So long it is watched who works.
+/// How long the processes' CPU times are watched to choose these.
 const WATCHED: Duration = Duration::from_millis(200);
 
 /// Counts for `time`, and reverts everything. Functions that run often are counted for an eighth of
@@ -138,32 +138,32 @@ pub fn count(
         .map(|counted| counted.profile)
 }
 
-/// What was counted, and where counters were.
+/// The counts, and the places of counters.
 pub struct Counted {
     /// The counts.
     pub profile: Profile,
-    /// By what copies were made, each for the module of this number.
+    /// The plans of the copies, each for the module of this number.
     pub codes: Vec<(usize, Arc<Plan>)>,
 }
 
 /// How long to wait.
 #[derive(Clone, Copy)]
 pub struct Wait<'a> {
-    /// Waits for the first of [`EARLY`] equal parts of the time, behind which functions stop to count
-    /// that have counted enough; without, all count all the time.
+    /// Waits for the first of [`EARLY`] equal parts of the time, after which functions that have
+    /// counted enough are no longer counted; without it, all are counted all the time.
     pub early: Option<&'a dyn Fn() -> Result<(), TuneError>>,
-    /// Waits while it is counted; nothing comes of it if this fails.
+    /// Waits while it is counted; there is no profile if this fails.
     pub counting: &'a dyn Fn() -> Result<(), TuneError>,
-    /// So long threads have to leave copies with counters. Those that some do not leave stay mapped
-    /// ([`Profile::stuck`]): `fettle undo` takes them away later.
+    /// How long threads have to leave copies with counters. Copies that some thread does not leave
+    /// stay mapped ([`Profile::stuck`]): `fettle undo` unmaps them later.
     pub taking_back: Duration,
 }
 
-/// As [`count()`], for as long as `wait` says.
+/// As [`count()`], with the times of `wait`.
 ///
 /// # Errors
 ///
-/// When the process cannot be changed, and what waiting fails with.
+/// When the process cannot be changed, and errors of waiting.
 pub fn count_while(
     (target, family): (&Target<'_>, &ProcessGroup<'_>),
     folder: &Path,
@@ -215,7 +215,7 @@ pub fn count_while(
         let (counted, inconsistent) = early.by_function(&copies, modules, told_early);
         profile.inconsistent += inconsistent;
         profile.early = counted.iter().map(ByFunction::len).sum();
-        // What these went on to count, because threads were still in them, is no part of that.
+        // What they counted later, because threads were still in them, is not added.
         for (all, counted) in profile.modules.iter_mut().zip(counted) {
             let whole = |counts: Counts| counts.times(u64::from(EARLY));
             all.extend(counted.into_iter().map(|(entry, counts)| (entry, whole(counts))));
@@ -228,7 +228,7 @@ pub fn count_while(
     Ok(Counted { profile, codes })
 }
 
-/// Has threads count that are in functions already. These count to the end, however often they do.
+/// Moves threads that are in functions already to copies by OSR. These count to the end.
 fn osr_entries(
     copies: &Copies,
     counting: &mut [Counting<'_>],
@@ -262,7 +262,7 @@ impl Reading {
         Reading { sums, targets }
     }
 
-    /// What is said of a place by a counter of one of the copies.
+    /// The count of a place by a counter of one of the copies.
     fn value(&self, first: u64, counter: u32) -> u64 {
         self.sums[(first + u64::from(counter)) as usize]
     }
@@ -275,7 +275,7 @@ impl Reading {
     }
 
     /// The counts of the functions that are `wanted`, by module, given the first counter of their
-    /// copies; and how many have counts that do not add up.
+    /// copies; and how many functions have counts that do not add up.
     fn by_function(
         &self,
         copies: &Copies,
@@ -293,8 +293,8 @@ impl Reading {
     }
 }
 
-/// Leads processes away from copies of functions that have counted enough. Gives how long threads
-/// was paused, each time.
+/// Reverts copies of functions that have counted enough, in all processes. Returns how long threads
+/// were paused, each time.
 fn retire(
     copies: &Copies,
     counting: &[Counting<'_>],
@@ -391,7 +391,8 @@ pub(crate) fn workers(family: &ProcessGroup<'_>, stop: Stop<'_>) -> Result<Vec<i
     Ok(workers)
 }
 
-/// Has those of a process group count who work; with what kept the process that was named from it.
+/// Begins to count in the busiest processes of the process group. Returns why the process that was
+/// named could not be counted, if so.
 fn begin_all<'a>(
     (target, family): (&Target<'_>, &'a ProcessGroup<'_>),
     folder: &Path,
@@ -416,7 +417,7 @@ fn begin_all<'a>(
     Ok((counting, None))
 }
 
-/// Has a process count; reverts what was begun if that fails.
+/// Begins to count in a process; reverts what was begun if that fails.
 fn begin(
     target: &Target<'_>,
     folder: &Path,
@@ -432,7 +433,7 @@ fn begin(
     }
 }
 
-/// Adds what was counted in functions of a plan; gives how many have counts that do not add up.
+/// Adds the counts of a plan's functions; returns how many have counts that do not add up.
 fn add<'a>(
     functions: impl Iterator<Item = &'a PlannedFunction>,
     value: impl Fn(u32) -> u64,

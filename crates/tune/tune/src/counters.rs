@@ -1,9 +1,9 @@
-//! Where copies with counters count.
+//! The memory of the counters that copies increment.
 //!
-//! Copies reach their counters through the gs base. Threads that run at the same time and count in
-//! the same words would take the cache lines from each other at every step, and lose counts; so
-//! there are several banks of counters, and threads have one of them each. Those that they make
-//! inherit it, so nothing has to watch the process.
+//! Copies reach their counters through the gs base. Threads that run at the same time and increment
+//! the same words would contend for the cache lines, and lose counts; so there are several banks of
+//! counters, and each thread has one of them. Threads that it creates inherit it, so the process
+//! need not be traced.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -14,9 +14,9 @@ use fettle_live::{Journal, LiveAddr, LiveError, Mapping, Process, Prot, Region};
 use crate::rewritten::Rewritten;
 
 const PAGE: u64 = 4096;
-/// Far from what loaders and allocators use, and no number that programs have for other reasons.
+/// Far from what loaders and allocators use, and a number that programs do not use otherwise.
 const FROM: u64 = 0x2b5c_9d3a_7000;
-/// With more threads than this, two that run at the same time seldom have the same bank.
+/// With more threads than this, two that run at the same time seldom share a bank.
 const MOST_BANKS: usize = 8;
 
 /// Banks of counters.
@@ -26,18 +26,19 @@ pub struct Counters {
     banks: u64,
 }
 
-/// The memory that a process counts in, if we have it, too.
+/// The memory of a process's counters, if we have mapped it, too.
 #[derive(Debug)]
 pub(crate) struct Counts(Option<File>);
 
 impl Counters {
-    /// So many words in each bank, for a process with so many threads; `None` if there is no room.
+    /// Banks with so many words each, for a process with so many threads; `None` if there is no
+    /// room.
     pub(crate) fn new(words: u64, threads: usize, maps: &[Mapping]) -> Option<Counters> {
         let bank = (words * 8).max(1).next_multiple_of(PAGE);
         let banks = threads.clamp(1, MOST_BANKS) as u64;
         let at = fettle_record::room::find_hole(FROM, bank * banks, maps)?;
         let prot = Prot { read: true, write: true, exec: false };
-        // Children that are forked meanwhile add to the same counters, and may end before we look.
+        // Forked children add to the same counters, and may end before they are read.
         Some(Counters { region: Region { at, len: bank * banks, prot, shared: true }, banks })
     }
 
@@ -46,16 +47,17 @@ impl Counters {
         self.region
     }
 
-    /// Where each bank is.
+    /// The address of each bank.
     pub(crate) fn bases(&self) -> Vec<u64> {
         (0..self.banks).map(|bank| self.region.at.0 + bank * self.bank_bytes()).collect()
     }
 
-    /// Gives a process the memory of all banks. Also gives how long a thread was paused, each time.
+    /// Maps the memory of all banks in a process. Also returns how long a thread was paused, each
+    /// time.
     ///
     /// # Errors
     ///
-    /// When it cannot be given any.
+    /// When it cannot be mapped.
     pub(crate) fn map(
         &self,
         process: &Process,
@@ -67,7 +69,7 @@ impl Counters {
             Ok((Counts(Some(file)), stops))
         });
         match shared {
-            // Where it may make no such file it may have memory all the same.
+            // If the process may not have a shared file, it may have private memory all the same.
             Err(_) if process.is_same() && self.is_free(process) => {
                 Ok((Counts(None), process.map(journal, &[self.region])?))
             }
@@ -81,8 +83,8 @@ impl Counters {
         process.maps().is_ok_and(|maps| !maps.iter().any(taken))
     }
 
-    /// Gives what each bank of a process holds. What it had counted stays when it ends, but for one that has
-    /// counters which are not ours, too.
+    /// Passes the content of each bank of a process to `take`. Counts remain when a process ends,
+    /// except in one that has private counters.
     pub(crate) fn read(&self, process: &Process, counts: &Counts, mut take: impl FnMut(&[u8])) {
         for base in self.bases() {
             let len = self.bank_bytes() as usize;

@@ -1,4 +1,4 @@
-//! Deciding where hot code is to lie, from what was counted.
+//! Deciding on a layout of hot code, from counts.
 
 use fettle_image::{Image, LinkAddr};
 use fettle_lift::Function;
@@ -11,15 +11,15 @@ use fettle_place::{Chosen, Code, Options, lay_out};
 
 use crate::profile::ByFunction;
 
-/// What to lay out of what was counted.
+/// What to lay out of the code that was counted.
 #[derive(Clone, Debug, Default)]
 pub struct Group {
-    /// Only this function and what it leads to, and hot is what runs in more than `share` of its
+    /// Only this function and what it calls, and hot is what runs in more than `share` of its
     /// calls; else everything that ran.
     pub root: Option<String>,
     /// The share of the root's calls.
     pub share: f64,
-    /// Take the way that is so many places behind the one that the model likes best.
+    /// Take the layout at this rank by the model's cost, 0 being the best.
     pub rank: usize,
 }
 
@@ -32,7 +32,7 @@ pub struct Decided {
     pub chosen: Chosen,
     /// How many edges have exact counts.
     pub exactness: Exactness,
-    /// How hot code lies on the instruction cache, before and after.
+    /// Occupation of the instruction cache by hot code, before and after.
     pub maps: (CacheMap, CacheMap),
     /// The functions with their hot and cold parts.
     pub rows: Vec<Row>,
@@ -44,7 +44,7 @@ pub struct Decided {
 ///
 /// # Errors
 ///
-/// In words, if there is no such root.
+/// As text, if there is no such root.
 pub fn decide(
     (image, functions): (&Image, &[Function]),
     counts: &ByFunction,
@@ -76,7 +76,7 @@ pub fn decide(
     Ok(Some(Decided { code, chosen, exactness, maps, rows, promoted }))
 }
 
-/// The functions that ran whose name, or address, a pattern means.
+/// The functions that ran whose name, or address, matches a pattern.
 fn roots(pattern: &str, functions: &[Function], code: &Code) -> Result<Vec<usize>, String> {
     let means = |name: &str, entry: LinkAddr| {
         fettle_record::select::glob(pattern, name) || pattern == entry.to_string()

@@ -2,9 +2,9 @@
 //!
 //! As in a launched program, the loader's `r_debug` hook is patched to jump to a dlopen hook (see
 //! [`fettle_record::libraries`]): the thread that opens a library reports it, and the library has its
-//! rewritten text before any of it runs. The difference is that every step is written to an undo log first.
-//! The logs belong to the processes' dlopen hooks therefore while the processes are followed, for the tracing
-//! thread writes to them.
+//! rewritten text before any of it runs. The difference is that every step is written to an undo
+//! log first. The tracing thread writes to these logs, so they belong to the dlopen hooks while
+//! processes are followed.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -28,10 +28,10 @@ use crate::target::Target;
 const PAGE: u64 = 4096;
 /// A longer undo log takes too much memory: a process may open and close libraries all the time.
 const LONGEST_LOG: usize = 1 << 20;
-/// So long a loader may be at work on a library while its dlopen hook is opened.
+/// How long a loader may be working on a library while its dlopen hook is opened.
 const LOADING: Duration = Duration::from_secs(2);
 
-/// The dlopen hooks of a process group: all at the same place.
+/// The dlopen hooks of a process group: all at the same addresses.
 #[derive(Clone)]
 pub(crate) struct DlopenHooks {
     hung: Arc<Hung>,
@@ -44,12 +44,12 @@ pub(crate) struct DlopenHooks {
 /// The share of time, one in so many, that undo logs of forked children may take: servers may fork
 /// faster than logs are written, and wait for it.
 const SHARE: u32 = 5;
-/// But for the first of them.
+/// The first ones may take longer in all.
 const GRACE: Duration = Duration::from_secs(5);
 
 #[derive(Default)]
 struct State {
-    /// What is there to be taken by the session.
+    /// Memory for libraries in processes whose hook was just opened, until the session takes it.
     spaces: HashMap<i32, Space>,
     /// Undo logs of processes with open dlopen hooks.
     journals: HashMap<i32, Journal>,
@@ -62,12 +62,12 @@ struct State {
 }
 
 impl DlopenHooks {
-    /// Finds room for dlopen hooks in all processes of a process group, whose mappings are `maps`; its slots will be
-    /// at `slots`. Undo logs are in `folder`.
+    /// Finds room for dlopen hooks in all processes of a process group, whose mappings are `maps`;
+    /// its slots will be at `slots`. Undo logs are in `folder`.
     ///
     /// # Errors
     ///
-    /// In words, why there can be none.
+    /// As text, why there can be none.
     pub(crate) fn plan(
         target: &Target<'_>,
         (slots, maps): (Region, &[Mapping]),
@@ -99,8 +99,8 @@ impl DlopenHooks {
         process.fill(door.table, &DlopenHook::empty_table())
     }
 
-    /// Leads a process's loader to its dlopen hook. From then on its log is kept here; `table` is unwinders',
-    /// and what the process has is `codes`.
+    /// Patches a process's `r_debug` hook to jump to its dlopen hook. From then on its log is kept
+    /// here; `table` is the one for unwinders, and `codes` is the rewritten text of the process.
     ///
     /// # Errors
     ///
@@ -126,8 +126,8 @@ impl DlopenHooks {
         }
         let begun = Instant::now();
         loop {
-            // Who reports waits for this lock. What is in the list by then may have begun to run; what is not
-            // has not.
+            // A thread that reports waits for this lock. A library that is in the list by now may
+            // have begun to run; one that is not has not.
             let mut state = self.state();
             if let Some(known) = Target::listed(process, self.list) {
                 let table = table.unwrap_or((self.hung.regions_at, 0));
@@ -145,7 +145,8 @@ impl DlopenHooks {
         }
     }
 
-    /// A log for what a process has inherited over fork, if it is that of one whose log is kept here.
+    /// A log for what a process has inherited over fork, if it was forked by one whose log is kept
+    /// here.
     pub(crate) fn inherit(
         &self,
         process: &Process,
@@ -170,8 +171,8 @@ impl DlopenHooks {
 }
 
 impl State {
-    /// The log of a process, with its rewritten text. One that was forked from another that has a dlopen hook gets
-    /// its own now.
+    /// The log of a process, with its rewritten text. A forked child of a process with a dlopen
+    /// hook gets its own log now.
     fn of(
         &mut self,
         pid: i32,
@@ -186,7 +187,7 @@ impl State {
             }
             let process = Process::open_followed(pid)?;
             let gone = || LiveError::NoProcess { pid };
-            // Its brothers have much the same, and may have ended.
+            // Its siblings have inherited much the same, but may have ended.
             let parent = fettle_live::parent_of(pid).and_then(|parent| self.journals.get(&parent));
             let all = parent.into_iter().chain(self.journals.values());
             let (journal, heir) = fettle_live::inherited_from(all, &process).ok_or_else(gone)?;
@@ -200,7 +201,7 @@ impl State {
         Ok((journal, self.codes.entry(pid).or_default()))
     }
 
-    /// Keeps an inherited log; of `codes` the process has those that lie in memory of its log.
+    /// Keeps an inherited log; the process has those of `codes` that are in memory of its log.
     fn insert(&mut self, journal: Journal, codes: &[Arc<Rewritten>]) {
         let regions = journal.regions();
         let has = |code: &&Arc<Rewritten>| {
@@ -210,7 +211,7 @@ impl State {
         self.journals.insert(journal.pid(), journal);
     }
 
-    /// Ends the logs of processes that have ended.
+    /// Finishes the logs of processes that have ended.
     fn forget_ended(&mut self, folder: &Path) {
         let ended: Vec<i32> =
             self.journals.keys().copied().filter(|pid| fettle_live::has_ended(*pid)).collect();
@@ -250,7 +251,7 @@ impl Keeper for DlopenHooks {
     }
 
     fn leading(&mut self, pid: i32, library: Opened<'_>) -> Result<Vec<Patch>, LiveError> {
-        // What lies across two pages could be half there if we are killed.
+        // A write across two pages could be half done if we are killed.
         let in_one_page = |jump: &&Patch| {
             let last = jump.at.0 + jump.after.len() as u64 - 1;
             jump.at.0 / PAGE == last / PAGE

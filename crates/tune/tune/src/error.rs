@@ -2,11 +2,11 @@
 
 use fettle_live::LiveError;
 
-/// Why a process was not tuned. It is as it was, unless the error says otherwise.
+/// Why a process was not tuned. It is unmodified, unless the error says otherwise.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TuneError {
-    /// The process cannot be stopped, looked at or changed.
+    /// The process cannot be stopped, inspected or changed.
     #[error(transparent)]
     Live(#[from] LiveError),
     /// The user interrupted it.

@@ -8,32 +8,32 @@ use fettle_live::{Mapping, Member, Process, members_of};
 use crate::error::TuneError;
 use crate::target::Target;
 
-/// So often it is looked for processes that were forked meanwhile.
+/// How often forked children are looked for.
 const LOOKS: usize = 8;
 
-/// A process with its relatives, or alone.
+/// A process with its process group, or alone.
 #[derive(Debug)]
 pub struct ProcessGroup<'a> {
     /// The process that was named.
     pub lead: &'a Process,
-    /// The others, the oldest first.
+    /// The other processes, the oldest first.
     pub others: Vec<Process>,
-    /// Relatives that cannot be changed, and why.
+    /// Processes of the group that cannot be changed, and why.
     pub left: Vec<(i32, String)>,
-    /// The relatives are not to be looked at.
+    /// The other processes of the group are not to be changed.
     pub alone: bool,
 }
 
 impl<'a> ProcessGroup<'a> {
-    /// The relatives of `lead` that live, or none.
+    /// The living processes of `lead`'s group, or none.
     pub fn of(lead: &'a Process, alone: bool) -> ProcessGroup<'a> {
         let mut family = ProcessGroup { lead, others: Vec::new(), left: Vec::new(), alone };
         family.look();
         family
     }
 
-    /// Adds relatives that were not there before; gives how many. Those that are followed are not
-    /// among them: they were forked by one that is, and have what it has.
+    /// Adds processes that were forked meanwhile; returns how many. Those that are followed are not
+    /// among them: they were forked by one that is, and have inherited its patches.
     pub fn look(&mut self) -> usize {
         let before = self.others.len();
         for relative in self.all() {
@@ -55,12 +55,12 @@ impl<'a> ProcessGroup<'a> {
         self.others.len() - before
     }
 
-    /// Has `work` done with each of the process group once, the oldest first, and with those that are forked
-    /// meanwhile. Those that it fails with are left as they are.
+    /// Calls `work` with each process of the group once, the oldest first, and with those that are
+    /// forked meanwhile. Processes with which it fails are left unmodified.
     ///
     /// # Errors
     ///
-    /// What it fails with for the process that was named.
+    /// The error of `work` for the process that was named.
     pub fn for_each(
         &mut self,
         mut work: impl FnMut(&Process) -> Result<(), TuneError>,
@@ -97,15 +97,14 @@ impl<'a> ProcessGroup<'a> {
         self.others.retain(Process::is_same);
     }
 
-    /// All relatives that live now.
+    /// All processes of the group that live now.
     pub fn all(&self) -> Vec<Member> {
         let mut all = members_of(self.lead);
         all.retain(|r| !self.alone || r.pid == self.lead.pid());
         all
     }
 
-    /// The processes that are to be changed, the oldest first: who forks comes before whom it
-    /// forked.
+    /// The processes that are to be changed, the oldest first: a parent comes before its children.
     pub fn members(&self) -> impl Iterator<Item = &Process> {
         let mut all: Vec<&Process> = self.others.iter().chain([self.lead]).collect();
         all.sort_by_key(|p| (p.start_time(), p.pid()));

@@ -20,9 +20,9 @@ use crate::osr::{self, Seen};
 use crate::rewritten::Rewritten;
 use crate::target::Target;
 
-/// So long threads have to leave rewritten text that is reverted.
+/// How long threads have to leave rewritten text that is reverted.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Of what all processes have together each has at least so small a part.
+/// Each process has at least one in so many parts of the time that all have together.
 const LEAST_SHARE: u32 = 10;
 
 /// Rewritten text, and the undo logs of processes that have it.
@@ -39,8 +39,8 @@ impl<'a> GroupPatches<'a> {
         GroupPatches { folder, codes, journals: Vec::new() }
     }
 
-    /// Installs in all processes of a process group; gives what was done in the one that was named.
-    /// Others that it fails with are left as they are.
+    /// Installs in all processes of a process group; returns the result for the one that was named.
+    /// Others with which it fails are left unmodified.
     ///
     /// # Errors
     ///
@@ -69,7 +69,7 @@ impl<'a> GroupPatches<'a> {
         Ok(installed)
     }
 
-    /// Where threads of the process group are, which has the rewritten text.
+    /// Samples the threads of the process group, which has the rewritten text.
     pub(crate) fn seen(&self, family: &ProcessGroup<'_>) -> Result<Seen, LiveError> {
         Seen::look(&self.codes, &family.members().collect::<Vec<_>>())
     }
@@ -81,7 +81,7 @@ impl<'a> GroupPatches<'a> {
             if self.has_all(process) {
                 return Ok(None);
             }
-            // Forked in between, it has but a part.
+            // Forked in between, it has inherited only a part.
             disinherit(journal, &heir)?;
         }
         let mut journal = Journal::create(self.folder, process)?;
@@ -111,7 +111,7 @@ impl<'a> GroupPatches<'a> {
         first.is_none_or(|first| jumps(process) >= jumps(&first))
     }
 
-    /// Writes down what a comparison has shown.
+    /// Records the result of a comparison in the logs.
     pub(crate) fn note(&mut self, measured: &Measured) -> Result<(), LiveError> {
         let percent = (1.0 / measured.ratio - 1.0) * 100.0;
         let note = Entry::Note(format!("faster by {percent:.1} %, as measured"));
@@ -129,7 +129,7 @@ impl<'a> GroupPatches<'a> {
     }
 }
 
-/// Takes from a process what it has inherited over fork.
+/// Reverts in a process what it has inherited over fork.
 pub(crate) fn disinherit(journal: &Journal, heir: &Member) -> Result<(), TuneError> {
     disown(fettle_live::inherit(journal, heir)?, heir)
 }
@@ -142,8 +142,8 @@ pub(crate) fn disown(log: Journal, heir: &Member) -> Result<(), TuneError> {
     Err(TuneError::Unfit { pid: heir.pid, why })
 }
 
-/// Installs in all processes of a process group, without a comparison; gives what was done in the one that
-/// was named.
+/// Installs in all processes of a process group, without a comparison; returns the result for the
+/// one that was named.
 ///
 /// # Errors
 ///
@@ -162,7 +162,7 @@ pub fn install_in_group(
     installed
 }
 
-/// What reverting came to.
+/// The result of reverting.
 #[derive(Debug, Default)]
 pub(crate) struct Reverted {
     /// How long threads were paused, each time, in all processes.
@@ -171,10 +171,11 @@ pub(crate) struct Reverted {
     pub(crate) stuck: Vec<(i32, String)>,
 }
 
-/// Takes rewritten text back, also from processes that were forked meanwhile; `codes` is what each of the others
-/// has. Words of their memory that say that a call comes back to rewritten text lead to the original: programs keep
-/// some for good, and could not be changed anew. `patience` is for all of them together: while one is waited for, threads of the others leave new
-/// code, too.
+/// Reverts rewritten text, also in processes that were forked meanwhile; `codes` gives the
+/// rewritten text of each of the others. Words of their memory that are return addresses in
+/// rewritten text are redirected to the original: programs keep some for good, and could not be
+/// changed again. `patience` is for all processes together: while one is waited for, threads of the
+/// others leave rewritten text, too.
 pub(crate) fn revert<'c>(
     folder: &Path,
     journals: VecDeque<Journal>,
@@ -250,7 +251,8 @@ pub fn undo_group(
     undo_all(folder, journals, &|journal, _| fettle_live::undo(journal, how), done)
 }
 
-/// The log of a process that has rewritten text inherited over fork: made from that of another, if there is one.
+/// The log of a process that has inherited rewritten text over fork: made from its parent's, if
+/// there is one.
 ///
 /// # Errors
 ///
@@ -260,7 +262,7 @@ pub fn inherited_log(folder: &Path, process: &Process) -> Result<Option<Journal>
         |journal: &Journal| journal.entries().iter().filter(|e| is_there(process, e)).count();
     let mut best: Option<(usize, Journal, Member)> = None;
     for pid in Journal::list(folder) {
-        // A log that is damaged matters to those alone that it may be about.
+        // A damaged log only concerns processes that it may be about.
         if !Journal::may_be_of_relative(folder, pid, process) {
             continue;
         }

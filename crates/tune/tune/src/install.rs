@@ -1,14 +1,14 @@
-//! Putting rewritten text into a process.
+//! Installing rewritten text in a process.
 //!
 //! First the process is given memory, by a system call that one of its threads makes; it is filled
 //! while the process runs, since nothing leads to it yet. Then all threads are stopped, unwinders
 //! are notified of the rewritten text, and jumps to it are written, in several pauses if there are
 //! many. Each step is in the journal before it is taken.
 //!
-//! How unwinders find rewritten text: those that walk the loader's list (`dl_iterate_phdr`) see program
-//! headers with one more segment and a merged `.eh_frame_hdr`, for the loader's record of the
-//! module is led to a copy of the headers. Since glibc 2.35 they ask `_dl_find_object` instead,
-//! which is made to begin with a look at a table of ours.
+//! How unwinders find rewritten text: those that walk the loader's list (`dl_iterate_phdr`) see
+//! program headers with one more segment and a merged `.eh_frame_hdr`, since the loader's record of
+//! the module is changed to point at a copy of the headers. Since glibc 2.35 they call
+//! `_dl_find_object` instead, which is patched to search a table of ours first.
 
 use std::time::Duration;
 
@@ -37,13 +37,13 @@ const TABLE: Prot = Prot { read: true, write: false, exec: false };
 pub struct Installed {
     /// Jumps that lead to rewritten text: one for each function, and some for jump tables.
     pub jumps: usize,
-    /// Calls in original text that lead there at once.
+    /// Calls in original text that were redirected to it.
     pub calls: usize,
-    /// Slots of procedure linkage tables that do.
+    /// GOT/PLT slots that were redirected to it.
     pub slots: usize,
-    /// Blocks of functions that threads were in, and entries of their tables, that do.
+    /// OSR entries: blocks of functions that threads were in, and entries of their jump tables.
     pub midway: usize,
-    /// Ways besides those that the rewritten text has wherever it is: slots, and the middle of functions.
+    /// Patches that depend on the process: GOT/PLT slots, and OSR entries.
     pub besides: Ways,
     /// Functions that are left unmodified.
     pub left: Vec<LeftUnmodified>,
@@ -51,17 +51,17 @@ pub struct Installed {
     pub stops: Vec<Duration>,
     /// Most threads that were paused at once.
     pub threads: usize,
-    /// Bytes that the process was given.
+    /// Bytes that were mapped in the process.
     pub bytes: u64,
     /// Modules with rewritten text that the process has not, or not where others have them.
     pub missing: usize,
 }
 
-/// So often a place is looked for that the process does not take first.
+/// How often another place is looked for if the process maps something there first.
 const TRIES: u32 = 5;
 
-/// Code that stands before `_dl_find_object`, and its table; and names that debuggers find by themselves
-/// in C libraries that have that function.
+/// Code that runs before `_dl_find_object`, and its table; and names that debuggers find by
+/// themselves in C libraries that have that function.
 struct Helper {
     code: (Region, Vec<u8>),
     table: (Region, Vec<u8>),
@@ -70,7 +70,7 @@ struct Helper {
 }
 
 impl Helper {
-    /// All memory, and what is to be there.
+    /// All memory, and its content.
     fn parts(&self) -> impl Iterator<Item = (Region, &[u8])> {
         let names = self.names.iter().map(|(names, bytes)| (Names::region(names.at), &bytes[..]));
         [&self.code, &self.table]
@@ -93,7 +93,7 @@ pub fn install(
     Installing::begin(target, journal, all, (&[], 0))?.finish(journal)
 }
 
-/// Installs rewritten text that counts, with counters that all threads are led to by their gs base.
+/// Installs rewritten text with counters, to which all threads get a gs base.
 ///
 /// # Errors
 ///
@@ -122,7 +122,7 @@ pub(crate) fn install_counting(
     Ok((installing.finish(journal)?, counts))
 }
 
-/// Probes reach their memory through the gs base, which the process must not need itself.
+/// Probes reach their memory through the gs base, which the process must not use itself.
 pub(crate) fn without_gs(halted: &Paused<'_>) -> Result<(), LiveError> {
     if halted.gs_bases().all(|base| base == 0) {
         return Ok(());
@@ -140,8 +140,8 @@ pub(crate) struct Installing<'a> {
 }
 
 impl<'a> Installing<'a> {
-    /// Gives the process rewritten text, and memory that it needs `besides`. Unwinders' table has room for
-    /// `more` rewritten text.
+    /// Maps rewritten text, and the memory that it needs `besides`, in the process. The table for
+    /// unwinders has room for `more` rewritten text.
     pub(crate) fn begin(
         target: &'a Target<'a>,
         journal: &mut Journal,
@@ -174,7 +174,7 @@ impl<'a> Installing<'a> {
                     installed.stops.extend(stops);
                     break helper;
                 }
-                // The process maps memory itself; nothing but the helper can be elsewhere.
+                // The process maps memory itself; only the helper can be placed elsewhere.
                 Err(error) if error.is_taken() && tries < TRIES => tries += 1,
                 Err(error) => return Err(error.into()),
             }
@@ -186,19 +186,19 @@ impl<'a> Installing<'a> {
         Ok(Installing { target, all, helper, installed })
     }
 
-    /// Where unwinders' table is, with so much rewritten text in it, if there is one.
+    /// The table for unwinders, and the number of its entries, if there is one.
     pub(crate) fn table(&self) -> Option<(LiveAddr, usize)> {
         Some((self.helper.as_ref()?.table.0.at, self.all.len()))
     }
 
-    /// Leads to it.
+    /// Writes the patches that lead to it.
     pub(crate) fn finish(self, journal: &mut Journal) -> Result<Installed, TuneError> {
         let Installing { target, all, helper, mut installed } = self;
         let process = target.process;
         let mut slots = patch_sites::slots(process, &target.loaded, &all);
         let mut patches = patches(&helper, &all, &slots);
         let places = MappedFiles::look(process, &patches);
-        // What has been closed by now is found out here, what is closed later by where it lies.
+        // Modules that were closed by now are found here, those closed later by their mapping.
         let (all, closed): (Vec<_>, Vec<_>) = all.into_iter().partition(|code| has(target, code));
         installed.missing += closed.len();
         if !closed.is_empty() {
@@ -224,7 +224,7 @@ impl<'a> Installing<'a> {
     }
 }
 
-/// All that is to be written, what unwinders need first.
+/// All patches, those for unwinders first.
 fn patches(helper: &Option<Helper>, all: &[&Rewritten], slots: &[Patch]) -> Vec<Patch> {
     let helper = helper.iter().map(|helper| &helper.jump);
     let headers = all.iter().map(|code| &code.headers);
@@ -233,8 +233,8 @@ fn patches(helper: &Option<Helper>, all: &[&Rewritten], slots: &[Patch]) -> Vec<
     helper.chain(headers).chain(jumps).chain(calls).chain(slots).cloned().collect()
 }
 
-/// Writes down that a library which the process has just opened is about to be led to its rewritten text,
-/// `all` of what it has being known then.
+/// Writes to the log that a library which the process has just opened is about to be patched; `all`
+/// is the rewritten text of the process then.
 pub(crate) fn write_down_opened(
     process: &Process,
     journal: &mut Journal,
@@ -246,14 +246,14 @@ pub(crate) fn write_down_opened(
     let path = code.path.to_string_lossy().into_owned();
     entries.extend([Entry::Loaded(path), Entry::Record(record)]);
     entries.extend(patches.iter().chain(&code.gates).cloned().map(Entry::Write));
-    // What is known of all other code is there already, and may be much: a program is paused
-    // meanwhile that opens a library.
+    // Other rewritten text is in the files already, and may be much: the thread that opens a
+    // library waits meanwhile.
     let opened: Vec<&Rewritten> = all.iter().copied().filter(|code| code.opened).collect();
     journal.put_beside("opened", &returns(&opened).to_bytes())?;
     journal.add(entries)
 }
 
-/// Writes what others want to know of rewritten text.
+/// Writes the files beside the log that describe rewritten text.
 fn put_beside(journal: &Journal, all: &[&Rewritten]) -> Result<(), LiveError> {
     let names = symbols::symbols(all);
     journal.put_beside("symbols", &symbols::object(all, &names))?;
@@ -299,8 +299,8 @@ fn headers(code: &Rewritten) -> Vec<(LiveAddr, LiveAddr)> {
     copies.zip((0..count).map(|i| LiveAddr(at + i * PHDR_SIZE as u64))).collect()
 }
 
-/// Whether a process has the module of some rewritten text, as its loader left it: another library may have
-/// been opened in its place, with much the same bytes.
+/// Whether a process still has the module of some rewritten text, as its loader left it: another
+/// library may have been opened in its place, with much the same bytes.
 pub fn has(target: &Target<'_>, code: &Rewritten) -> bool {
     let process = target.process;
     let listed = |loaded: &Loaded| {
@@ -311,7 +311,7 @@ pub fn has(target: &Target<'_>, code: &Rewritten) -> bool {
     target.loaded.iter().any(listed) && headers.is_ok_and(|now| now == code.headers.before)
 }
 
-/// What the journal is to know of where patches lie.
+/// Entries for the journal on the mappings that patches are in.
 fn surroundings(target: &Target<'_>, all: &[&Rewritten], places: &MappedFiles) -> Vec<Entry> {
     let mut entries: Vec<Entry> = places.entries().collect();
     let path = |loaded: &Loaded| Entry::Loaded(loaded.path.to_string_lossy().into_owned());
@@ -359,8 +359,8 @@ fn write(
     Ok(())
 }
 
-/// What stands before `_dl_find_object`, for all rewritten text and `more`; `None` if there is no such
-/// function. What is mapped `besides` has its place already.
+/// The code before `_dl_find_object`, for all rewritten text and `more`; `None` if there is no such
+/// function. Memory that is mapped `besides` has its place already.
 fn helper(
     target: &Target<'_>,
     journal: &Journal,
@@ -395,7 +395,7 @@ fn helper(
     .wrapping_add(find_object.image_bias);
 
     let original = process.read_some(find_object.at, 32).map_err(|_| no_room())?;
-    // Behind `endbr64`, which indirect calls want to see.
+    // Behind `endbr64`, at which indirect calls must arrive.
     let skip = if original.starts_with(&[0xf3, 0x0f, 0x1e, 0xfa]) { 4 } else { 0 };
     let from = find_object.at.0 + skip as u64;
     let strange = || unfit("its `_dl_find_object` cannot be led to another place");

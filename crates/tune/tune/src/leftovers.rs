@@ -10,15 +10,17 @@ use fettle_live::{Claim, Journal, Process};
 use crate::error::TuneError;
 use crate::group_patches::{inherited_log, is_there, revert};
 
-/// So long it is waited for what may still lead to such code.
+/// How long to wait until nothing refers to such code.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Takes such code away from a process and its relatives, so that they can be changed anew, and claims
-/// the process, or all of them unless it is `alone`. Relatives that keep it are none of ours.
+/// Unmaps such code from a process and its process group, so that they can be patched again, and
+/// claims the process, or all of them unless it is `alone`. Other processes that keep it are not
+/// claimed.
 ///
 /// # Errors
 ///
-/// When another Fettle is at work on one that was to be claimed; when the process has rewritten text that it is led to, or keeps what it had; when its log cannot be read.
+/// When another Fettle works on a process that was to be claimed; when the process still has
+/// patches, or keeps memory of ours; when its log cannot be read.
 pub fn clear(folder: &Path, process: &Process, alone: bool) -> Result<Claim, TuneError> {
     let pid = process.pid();
     let others = if alone { Vec::new() } else { fettle_live::members_of(process) };

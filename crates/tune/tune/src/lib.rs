@@ -2,9 +2,9 @@
 //!
 //! [`Target`] knows the modules of a process. Of each, [`Module`] lifts the functions and makes
 //! [`Rewritten`]; [`install`] puts that into the process. [`tune`] counts with copies that have
-//! counters, has `fettle-place` decide, installs, compares, and keeps what is faster. What stops
-//! threads, writes and reverts is `fettle-live`. [`offline`] decides by what a trace has counted,
-//! and changes nothing. [`recording`] counts without tuning, and makes a trace.
+//! counters, has `fettle-place` decide, installs, compares, and keeps what is faster. Stopping
+//! threads, writing and reverting are in `fettle-live`. [`offline`] decides by the counts of a
+//! trace, and changes nothing. [`recording`] counts without tuning, and makes a trace.
 #![forbid(unsafe_code)]
 
 pub mod attached;
@@ -84,7 +84,7 @@ pub type Lifted = (Vec<Module>, Vec<(PathBuf, String)>);
 ///
 /// # Errors
 ///
-/// When the executable cannot be laid out and no library is wanted, or we are to end.
+/// When the executable cannot be laid out and no library is wanted, or we are interrupted.
 pub fn lift(target: &Target<'_>, wanted: &Wanted, stop: Stop<'_>) -> Result<Lifted, TuneError> {
     let meant = |path: &Path| target::is_meant(path, &wanted.libraries);
     let mut refused: Vec<(PathBuf, String)> =
@@ -109,8 +109,8 @@ pub fn lift(target: &Target<'_>, wanted: &Wanted, stop: Stop<'_>) -> Result<Lift
     }
 }
 
-/// Has the threads that lift and plan leave most of the processors to the program that is at work.
-/// To be called before any of them is there; later it does nothing.
+/// Lowers the priority of the threads that lift and plan, so that the program gets most of the
+/// processors. To be called before any of them is started; later it has no effect.
 pub fn lower_priority() {
     let behind = rayon::ThreadPoolBuilder::new().start_handler(|_| fettle_live::lower_priority());
     let _ = behind.build_global();
@@ -171,7 +171,7 @@ fn any_promotions<'a>(
     let calls = insns.filter(|(insn, facts)| {
         matches!(facts.flow(insn), Flow::IndirectCall | Flow::IndirectJump)
     });
-    // Neighbours are likelier to be meant than others.
+    // Nearby functions are likelier targets than others.
     let near = |at: u64| functions.partition_point(|f| f.entry.0 <= at) + seed as usize % 5;
     targets.extend(calls.map(|(insn, _)| {
         let at = LinkAddr(insn.ip());
@@ -180,7 +180,7 @@ fn any_promotions<'a>(
     Pointers::Promoted(targets)
 }
 
-/// Where the undo logs of processes are; `None` if nothing says where.
+/// The folder of undo logs; `None` if no variable of the environment says where.
 pub fn journals() -> Option<PathBuf> {
     Some(fettle_record::cache::default_path()?.join("live"))
 }

@@ -17,11 +17,11 @@ use crate::rewritten::Rewritten;
 use crate::stop::Stop;
 use crate::switching::Ways;
 
-/// What tells how much work a process has done.
+/// How a process's work is measured.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Work {
-    /// Its read and write system calls, as the kernel counts them for each process; where there are
-    /// none to speak of, all of its system calls, if the user may have them counted.
+    /// Its read and write system calls, as the kernel counts them for each process; if there are
+    /// hardly any, all of its system calls, if the user may count them.
     Calls,
     /// The first number that a command prints, which grows with the work.
     Command(String),
@@ -34,14 +34,14 @@ pub enum WorkUnit {
     ReadOrWrite,
     /// A system call: servers may use others (`recvmsg`) for what they do.
     SystemCall,
-    /// What a command's number counts.
+    /// The unit of a command's number.
     Told,
 }
 
 /// How to compare.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// What work is.
+    /// How work is measured.
     pub work: Work,
     /// Rounds of four turns.
     pub pairs: usize,
@@ -49,7 +49,7 @@ pub struct Plan {
     pub turn: Duration,
 }
 
-/// What a comparison has shown.
+/// The result of a comparison.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Measured {
     /// CPU time for a unit of work, rewritten over original, of each round.
@@ -64,14 +64,14 @@ pub struct Measured {
     pub unit: WorkUnit,
     /// Nanoseconds of CPU time for a unit of work, by the original text and by the rewritten.
     pub ns: (f64, f64),
-    /// Rounds in which too little work was done to tell anything.
+    /// Rounds with too little work to be used.
     pub idle: usize,
     /// How long threads were paused for each switch.
     pub stops: Vec<Duration>,
 }
 
 impl Measured {
-    /// Whether rewritten text is faster for certain, as far as the interval says.
+    /// Whether rewritten text is faster for certain, as far as the interval shows.
     pub fn is_gain(&self) -> bool {
         self.high < 1.0
     }
@@ -88,7 +88,7 @@ impl Measured {
         self.low > 1.0
     }
 
-    /// What this and another comparison of the same code show together.
+    /// The result of this and another comparison of the same code together.
     pub fn with(&self, other: &Measured) -> Measured {
         let ratios = self.ratios.iter().chain(&other.ratios);
         let rounds: Vec<(f64, f64)> = ratios.map(|ratio| (1.0, *ratio)).collect();
@@ -110,16 +110,16 @@ impl Measured {
     }
 }
 
-/// After a switch, before a turn begins.
+/// The time after a switch before a turn begins.
 const SETTLE: Duration = Duration::from_millis(10);
-/// A turn with less work says nothing.
+/// A turn with less work is not used.
 const LEAST_WORK: u64 = 10;
-/// Turns get longer, but no longer than that, while they are too short for that.
+/// Turns that have less work than that are made longer, up to this.
 const LONGEST_TURN: Duration = Duration::from_secs(2);
-/// Fewer rounds give no interval worth the name.
+/// With fewer rounds the interval has no use.
 pub const LEAST_ROUNDS: usize = 5;
 
-/// Old and rewritten text of a process, or of a process group.
+/// Original and rewritten text of a process, or of a process group.
 struct Switch<'a, 'b> {
     family: &'a mut ProcessGroup<'b>,
     codes: &'a [Rewritten],
@@ -152,8 +152,8 @@ impl Switch<'_, '_> {
     }
 }
 
-/// What leads a process to its rewritten text, and back. Functions that are not left for long call others
-/// in rewritten text: deopt jumps lead those back, too.
+/// The patches that switch a process to its rewritten text, and back. Functions that a thread stays
+/// in for long call others in rewritten text: deopt jumps lead those calls back, too.
 fn ways(process: &Process, (codes, besides): (&[Rewritten], &Ways)) -> Ways {
     let mut ways = Ways::default();
     for code in codes {
@@ -167,7 +167,8 @@ fn ways(process: &Process, (codes, besides): (&[Rewritten], &Ways)) -> Ways {
     ways
 }
 
-/// Whether rewritten text is where it was put; else the process has none. What unwinders read never changes.
+/// Whether rewritten text is where it was mapped; else the process has none. What unwinders read
+/// never changes.
 fn is_there(process: &Process, code: &Rewritten) -> bool {
     let from = code.eh_frame_hdr.0 - code.constants.at.0;
     let known = &code.linked.constants[from as usize..];
@@ -191,7 +192,7 @@ pub fn measure(
     let mut switch = Switch { family, codes, besides, places, is_new: true, stops: Vec::new() };
     let mut failed = None;
     let done = take_rounds(&mut switch, plan, stop, &mut failed);
-    // However it ended.
+    // Whatever the outcome, rewritten text is in place afterwards.
     switch.turn(true)?;
     let (rounds, idle, unit) = done?;
     if let Some(failed) = failed.filter(|_| rounds.len() < LEAST_ROUNDS) {
@@ -210,11 +211,11 @@ pub fn measure(
     Ok(measured)
 }
 
-/// What rounds have shown, by old and by rewritten text; how many have shown nothing; for what.
+/// Costs by original and by rewritten text of each round; how many rounds were not used; the unit.
 type Rounds = (Vec<(f64, f64)>, usize, WorkUnit);
 
-/// Takes rounds until there are enough. One whose work could not be told is taken again; the last of the
-/// reasons is in `failed`.
+/// Takes rounds until there are enough. A round whose work could not be measured is repeated; the
+/// last reason is in `failed`.
 fn take_rounds(
     switch: &mut Switch<'_, '_>,
     plan: &Plan,
@@ -225,7 +226,7 @@ fn take_rounds(
     let mut idle = 0;
     let mut meter = Meter::new(&plan.work);
     let mut turn = plan.turn;
-    // When so many show nothing there will be nothing to see.
+    // When so many are not used, more rounds do not help.
     while rounds.len() < plan.pairs && idle <= plan.pairs / 2 {
         let begins_new = rounds.len() % 2 == 1;
         let round = match take_round(switch, begins_new, (&meter, turn), stop) {
@@ -238,9 +239,9 @@ fn take_rounds(
         };
         match round {
             Some(round) => rounds.push(round),
-            // Begun again, with all that could be work.
+            // Begun again, with all system calls counted.
             None if rounds.is_empty() && meter.count_all() => {}
-            // Once more, with more time for work.
+            // Once more, with longer turns.
             None => {
                 idle += 1;
                 turn = turn.max((turn * 2).min(LONGEST_TURN));
@@ -250,7 +251,8 @@ fn take_rounds(
     Ok((rounds, idle, meter.unit()))
 }
 
-/// What a unit of work costs by old and by rewritten text; `None` if too little was done in some turn.
+/// The cost of a unit of work by original and by rewritten text; `None` if some turn had too little
+/// work.
 fn take_round(
     switch: &mut Switch<'_, '_>,
     begins_new: bool,
@@ -292,14 +294,14 @@ impl Meter<'_> {
         }
     }
 
-    /// Has all system calls counted from now on, if reads and writes were and that can be done. It
-    /// makes each of the machine's calls a little longer, so it is not done without need.
+    /// Counts all system calls from now on, if reads and writes were counted and it is allowed.
+    /// That makes each system call of the machine a little slower, so it is not done without need.
     fn count_all(&mut self) -> bool {
         let tally = if matches!(self, Meter::Io) { Tally::new().ok() } else { None };
         tally.map(|tally| *self = Meter::All(tally)).is_some()
     }
 
-    /// How much was done so far.
+    /// The work done so far.
     fn work(&self, family: &ProcessGroup<'_>) -> Result<u64, TuneError> {
         let pid = family.lead.pid();
         let unfit = |why: String| TuneError::Unfit { pid, why };
@@ -316,7 +318,7 @@ impl Meter<'_> {
     }
 }
 
-/// What work has cost.
+/// The CPU time and the work of turns.
 #[derive(Clone, Copy, Debug, Default)]
 struct Cost {
     cpu_ns: u64,
@@ -462,7 +464,7 @@ mod tests {
         };
         assert_eq!(try_work(1, &Work::Calls).unwrap(), "");
         assert_eq!(tried("echo careful >&2; echo work: 12").unwrap(), "careful");
-        // Once in a while it fails, and is asked again.
+        // Once in a while it fails, and is run again.
         let flaky = "echo x >> FILE; test $(wc -l < FILE) != 2 && wc -l < FILE";
         assert_eq!(tried(flaky).unwrap(), "");
         assert_eq!(std::fs::read_to_string(&file).unwrap().lines().count(), 3);

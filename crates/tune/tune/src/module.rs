@@ -1,9 +1,9 @@
 //! Rewritten text for one module of a process.
 //!
-//! A process that runs is not like one that starts: threads are in the original text, and go on in it
-//! until they leave its functions. A jump to rewritten text may therefore cover nothing that original text
-//! still comes back to: no block but the first that it covers, nothing behind a call. It may not
-//! lie across two pages either, for then it could be half there if we are killed.
+//! A process that runs is not like one that starts: threads are in the original text, and go on in
+//! it until they leave its functions. An entry patch may therefore not cover an address at which
+//! original text can be resumed: no block but the first, and nothing behind a call. It may not
+//! cross a page boundary either, for then it could be half written if we are killed.
 
 use std::sync::Arc;
 
@@ -29,39 +29,39 @@ const CONSTANTS: Prot = Prot { read: true, write: false, exec: false };
 /// A module whose functions were lifted.
 #[derive(Debug)]
 pub struct Module {
-    /// Where the process has it.
+    /// Its mapping in the process.
     pub loaded: Loaded,
     /// Its file.
     pub image: Image,
-    /// Which file that was.
+    /// The file's identity.
     file: Option<FileId>,
     /// Its functions.
     pub lifted: Lifted,
     /// For each function, whether its bytes in the process are those of the file.
     same: Vec<bool>,
-    /// Where original text may come back to: starts of blocks, ends of calls; sorted.
+    /// Addresses at which original text may be resumed: starts of blocks, ends of calls; sorted.
     returns: Vec<u64>,
 }
 
-/// What rewritten text is to be like.
+/// How rewritten text is made.
 #[derive(Clone, Copy)]
 pub struct Recipe<'a> {
-    /// How it is measured.
+    /// The probes in it.
     pub probes: &'a Probing<'a>,
-    /// Where probes find what is theirs, from the gs base.
+    /// Where probes find their memory, from the gs base.
     pub slot: SlotOffsets,
     /// How indirect calls are rewritten.
     pub pointers: Pointers<'a>,
     /// The order of its blocks, if it is another than that of the original text.
     pub placement: Option<&'a Placement>,
-    /// The functions.
+    /// The functions that are wanted.
     pub wants: &'a (dyn Fn(&Function) -> bool + Sync),
-    /// The calls in original text that are led to it at once.
+    /// The calls in original text that are redirected to it.
     pub callers: Callers<'a>,
 }
 
 impl Module {
-    /// Lifts a module's functions and compares them with what the process has.
+    /// Lifts a module's functions and compares them with the process's memory.
     ///
     /// # Errors
     ///
@@ -82,7 +82,7 @@ impl Module {
         self.file.filter(|_| self.same.iter().all(|same| *same))
     }
 
-    /// What profiles are about.
+    /// What profiles are matched with.
     pub fn subject(&self) -> Subject<'_> {
         let functions = &self.lifted.functions;
         Subject { path: &self.loaded.path, image: &self.image, functions }
@@ -92,8 +92,8 @@ impl Module {
     ///
     /// # Errors
     ///
-    /// In words, why there is none: no function is left, there is no room within reach, or the
-    /// loader's record of the module has a form that is not known.
+    /// As text, why there is none: no function is left, there is no room within reach, or the
+    /// loader's record of the module has an unknown form.
     pub fn new_code(
         &self,
         process: &Process,
@@ -209,7 +209,7 @@ impl Module {
     }
 }
 
-/// Where rewritten text goes, and finds what is its own.
+/// Where rewritten text goes, and where it finds its data.
 fn parameters(slot: SlotOffsets, text_at: LinkAddr, load_bias: u64) -> LinkParameters {
     LinkParameters {
         text_at,
@@ -221,11 +221,11 @@ fn parameters(slot: SlotOffsets, text_at: LinkAddr, load_bias: u64) -> LinkParam
     }
 }
 
-/// Where control may come back to in the middle of a function's original text.
+/// Addresses in the middle of a function's original text at which a thread may be resumed.
 fn comes_back_to(function: &Function) -> impl Iterator<Item = u64> {
     let starts = function.blocks.iter().map(|b| function.insns[b.insns.start as usize].ip());
     let calls = function.insns.iter().zip(&function.facts).filter(|(_, facts)| facts.calls());
-    // The kernel makes it again for a thread that was stopped in it.
+    // The kernel restarts it for a thread that was stopped in it.
     let system_calls = function.insns.iter().filter(|insn| insn.is_syscall());
     let system_calls = system_calls.flat_map(|insn| [insn.ip(), insn.next_ip()]);
     starts.chain(calls.map(|(insn, _)| insn.next_ip())).chain(system_calls)

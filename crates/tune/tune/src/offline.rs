@@ -1,4 +1,4 @@
-//! Layouts by what a trace or a profile has counted: nothing runs, and nothing is changed.
+//! Layouts by the counts of a trace or a profile: nothing runs, and nothing is changed.
 
 use std::path::{Path, PathBuf};
 
@@ -38,7 +38,7 @@ pub enum OfflineError {
 pub struct Wanted {
     /// Modules by path or name with `*` and `?`; all if there is none.
     pub modules: Vec<String>,
-    /// What of their code.
+    /// Which part of their code.
     pub group: Group,
     /// The cache of the model.
     pub cache: Geometry,
@@ -49,11 +49,11 @@ pub struct Wanted {
 pub struct OfModule {
     /// Its file, as the program knew it.
     pub path: PathBuf,
-    /// The layout, or the reason in words.
+    /// The layout, or the reason as text.
     pub decided: Result<Decided, String>,
 }
 
-/// Lays out what a trace says ran, module by module.
+/// Lays out the code that a trace has counts of, module by module.
 ///
 /// # Errors
 ///
@@ -72,7 +72,7 @@ pub fn lay_out(trace: &Trace, wanted: &Wanted) -> Result<Vec<OfModule>, OfflineE
         let Some((module, entry)) = place.get(&counter.function) else { continue };
         let counts = by_module.entry(*module).or_default().entry(*entry).or_default();
         let from = LinkAddr(counter.from_address);
-        // Of several threads, each has a row.
+        // A trace of several threads has a row for each.
         let count = match (counter.kind, counter.to_address) {
             (CounterKind::Block, _) => counts.blocks.entry(from).or_default(),
             (_, Some(to)) => counts.edges.entry((from, LinkAddr(to))).or_default(),
@@ -96,11 +96,11 @@ pub fn lay_out(trace: &Trace, wanted: &Wanted) -> Result<Vec<OfModule>, OfflineE
     Ok(all)
 }
 
-/// Lays a file's code out by a saved profile.
+/// Lays out a file's code by a saved profile.
 ///
 /// # Errors
 ///
-/// In words, when the profile is of something else, or nothing of it can be laid out.
+/// As text, when the profile is of something else, or nothing of it can be laid out.
 pub fn by_profile(subject: Subject<'_>, saved: &Saved) -> Result<(Decided, Fit), String> {
     let (counts, fit) =
         saved.counts(&[subject]).map_err(|why| format!("the profile cannot be used: {why}"))?;

@@ -63,7 +63,7 @@ pub(crate) fn osr_entries<'j>(
     Ok((ways, written))
 }
 
-/// Where threads are in the originals of functions that can be left for rewritten text anywhere, or come back to.
+/// Where threads are, or return to, in the originals of functions that OSR is possible in.
 fn inside(
     codes: &[&Rewritten],
     processes: &[&Process],
@@ -98,11 +98,11 @@ pub struct Seen {
     pub other: usize,
 }
 
-/// So often, and with such pauses, it is looked where threads are.
+/// How often threads are sampled, and the time between samples.
 const LOOKS: (usize, Duration) = (50, Duration::from_millis(3));
 
 impl Seen {
-    /// Looks where threads of some processes are, now of one and now of another.
+    /// Samples the threads of some processes, one process after another.
     pub(crate) fn look(codes: &[Rewritten], processes: &[&Process]) -> Result<Seen, LiveError> {
         // A thread whose PC is at an entry patch is on its way: each indirect call meets one.
         let new = codes.iter().flat_map(|code| {
@@ -130,7 +130,7 @@ impl Seen {
         Ok(seen)
     }
 
-    /// The share of all that some of it is.
+    /// A part of all samples, as a share.
     pub fn share(&self, of: usize) -> f64 {
         of as f64 / (self.new + self.old + self.other).max(1) as f64
     }
@@ -143,13 +143,13 @@ fn parts(code: &Rewritten) -> impl Iterator<Item = (u64, u64)> {
     parts.map(move |(start, end)| (live(start), live(end)))
 }
 
-/// Whether probes may be met without those at the function's start.
+/// Whether probes of this mode need no frame that is pushed at the function's start.
 fn has_no_frames(mode: Mode) -> bool {
     matches!(mode, Mode::Plain | Mode::Blocks | Mode::Edges)
 }
 
 impl Ways {
-    /// Adds ways into, and out of, the middle of those functions that threads are `inside` of.
+    /// Adds OSR entries and deopt points in those functions that threads are `inside` of.
     fn add_osr(&mut self, (process, code): (&Process, &Rewritten), inside: &[LiveAddr]) {
         let is_in = |f: &PlannedFunction| {
             f.crossings.parts.iter().any(|(start, end)| {
@@ -163,7 +163,7 @@ impl Ways {
             functions.filter(|(_, f)| is_in(f)).map(|(i, _)| i).collect();
         let mut jumps: Vec<u64> = code.jumps.iter().map(|jump| jump.at.0).collect();
         jumps.sort_unstable();
-        // What leads from the entry may lie behind an `endbr64`, where a block begins.
+        // The entry patch may be behind an `endbr64`, where a block begins.
         let is_free = |at: &LinkAddr| {
             let at = at.0.wrapping_add(code.bias);
             let next = jumps.partition_point(|jump| jump + SPRINGBOARD_SIZE <= at);
@@ -182,7 +182,7 @@ impl Ways {
         self.into.dedup_by_key(|patch| patch.at);
     }
 
-    /// Adds entries of those functions' tables, and of their copies.
+    /// Adds entries of those functions' jump tables, and of their copies.
     fn add_tables(&mut self, process: &Process, code: &Rewritten, entered: impl Fn(usize) -> bool) {
         let live = |at: LinkAddr| at.0.wrapping_add(code.bias);
         let tables = code.plan.tables.iter().zip(&code.linked.tables).zip(&code.own_tables);
@@ -218,8 +218,8 @@ impl Ways {
     }
 }
 
-/// A jump from a block of the original to the same in rewritten text; `None` if there is one, or it would lie
-/// across two pages.
+/// A jump from a block of the original to the same in rewritten text; `None` if there is one
+/// already, or it would cross a page boundary.
 fn osr_entry(process: &Process, code: &Rewritten, (from, to): (LinkAddr, u32)) -> Option<Patch> {
     let at = LiveAddr(from.0.wrapping_add(code.bias));
     if at.0 / PAGE != (at.0 + SPRINGBOARD_SIZE - 1) / PAGE {

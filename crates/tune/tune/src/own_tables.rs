@@ -12,8 +12,8 @@ use fettle_image::{Image, LinkAddr};
 use fettle_lift::{Function, TableKind};
 use rustc_hash::FxHashMap;
 
-/// For each table, whether it has whole addresses, and is named by nothing but what copies of its function
-/// name the copy by.
+/// For each table, whether it has absolute addresses, and is referred to only by the instructions
+/// whose copies refer to the copied table.
 pub(crate) fn find(
     (image, bias): (&Image, u64),
     functions: &[Function],
@@ -42,7 +42,7 @@ pub(crate) fn find(
     tables.iter().map(is_own).collect()
 }
 
-/// By how many instructions each table is named in functions that use it as a table alone.
+/// How many instructions refer to each table in functions that use it only as a table.
 fn named_by_functions(
     functions: &[Function],
     starts: &FxHashMap<u64, u64>,
@@ -65,8 +65,8 @@ fn named_by_functions(
     known
 }
 
-/// How often each table is named anywhere in code, as far as bytes tell: by a distance, or where the module
-/// has a fixed place by the address itself, in data too.
+/// How many references to each table there are anywhere in code, as far as bytes show: by a
+/// relative offset, or in a module at a fixed address by the address itself, in data too.
 fn named_by_bytes(
     (image, bias): (&Image, u64),
     starts: &FxHashMap<u64, u64>,

@@ -34,8 +34,8 @@ const R_X86_64_IRELATIVE: u32 = 37;
 const MOST_ENTRIES: usize = 1 << 12;
 const MOST_SLOTS: usize = 1 << 20;
 
-/// Which calls in original text are led to rewritten text at once. Others come there by the jump at the old
-/// entry, and those to an entry that has none are always among them.
+/// Which calls in original text are redirected to rewritten text. Others get there by the entry
+/// patch, and calls of a function without one are always redirected.
 #[derive(Clone, Copy, Debug)]
 pub enum Callers<'a> {
     /// All of them.
@@ -46,8 +46,8 @@ pub enum Callers<'a> {
     Ran(&'a ByFunction),
 }
 
-/// Calls and jumps in original text to the entries of functions of `plan`. `same` tells for each
-/// function whether its bytes are known; `jumps` lead from old entries.
+/// Calls and jumps in original text to the entries of functions of `plan`. `same` says for each
+/// function whether its bytes are the file's; `jumps` are the entry patches.
 pub(crate) fn calls(
     (image, bias): (&Image, u64),
     (lifted, same): (&Lifted, &[bool]),
@@ -80,7 +80,7 @@ pub(crate) fn calls(
     patches.collect()
 }
 
-/// Slots of procedure linkage tables that hold the entry of a function with rewritten text.
+/// GOT/PLT slots that hold the entry of a function with rewritten text.
 pub(crate) fn slots(process: &Process, loaded: &[Loaded], all: &[&Rewritten]) -> Vec<Patch> {
     let mut new: HashMap<u64, u64> = HashMap::new();
     for code in all {
@@ -105,14 +105,14 @@ pub(crate) fn slots(process: &Process, loaded: &[Loaded], all: &[&Rewritten]) ->
     patches
 }
 
-/// What is in a table of slots.
+/// The content of a table of slots.
 struct Table {
     start: u64,
     bytes: Vec<u8>,
 }
 
 impl Table {
-    /// From the first of some slots to the last: they lie side by side.
+    /// From the first of some slots to the last: they are adjacent.
     fn read(process: &Process, slots: &[u64]) -> Option<Table> {
         let (start, last) = (*slots.iter().min()?, *slots.iter().max()?);
         let len = (last - start) as usize + 8;
@@ -126,7 +126,7 @@ impl Table {
     }
 }
 
-/// Where a module has the slots that only its procedure linkage table reads.
+/// The slots of a module that only its PLT reads.
 fn slots_of(process: &Process, module: &Loaded) -> Option<Vec<u64>> {
     let mut values: HashMap<u64, u64> = HashMap::new();
     for index in 0..MOST_ENTRIES as u64 {
@@ -151,8 +151,8 @@ fn slots_of(process: &Process, module: &Loaded) -> Option<Vec<u64>> {
         let slot = word(relocation, 0).wrapping_add(module.bias);
         let own = match word(relocation, 8) as u32 {
             R_X86_64_JUMP_SLOT => true,
-            // The loader chose the function. Others than the table may read such a slot, but for
-            // those that lie in the table's own part.
+            // The loader's resolver chose the function. Other code may read such a slot, except
+            // those in the PLT's own part.
             R_X86_64_IRELATIVE => slot.wrapping_sub(first) < count as u64 * 8,
             _ => false,
         };

@@ -15,21 +15,21 @@ use fettle_place::{Counts, Target};
 use fettle_record::rows;
 use serde::{Deserialize, Serialize};
 
-/// Larger counts are cut: sums of them must fit.
+/// Larger counts are cut off: sums of them must fit.
 const LARGEST: u64 = 1 << 40;
 /// Longer files are none that [`Saved::write`] made.
 const LONGEST: u64 = 1 << 30;
 
-/// A profile as it is kept.
+/// A profile as it is saved.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Saved {
     /// The format: 1.
     pub version: u32,
-    /// What was counted in each module.
+    /// The counts of each module.
     pub modules: Vec<SavedModule>,
 }
 
-/// What was counted in a module.
+/// The counts of a module.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SavedModule {
     /// Its file, as the process called it.
@@ -40,7 +40,7 @@ pub struct SavedModule {
     pub functions: Vec<SavedFunction>,
 }
 
-/// What was counted in a function. Addresses are the file's.
+/// The counts of a function. Addresses are the file's.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SavedFunction {
     /// Where it starts.
@@ -52,12 +52,12 @@ pub struct SavedFunction {
     pub bytes: u64,
     /// Blocks: where they start, and how often they ran.
     pub blocks: Vec<(u64, u64)>,
-    /// Ways between blocks: from, to, how often.
+    /// Edges between blocks: from, to, how often.
     pub edges: Vec<(u64, u64, u64)>,
     /// Targets of indirect calls. Profiles of older versions have none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub targets: Vec<SavedTarget>,
-    /// It was not counted, but follows from looks at where threads were.
+    /// It was not counted, but inferred from samples.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub estimated: bool,
 }
@@ -70,7 +70,7 @@ pub struct SavedTarget {
     /// The build of the function's module, if that is another.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub build: Option<String>,
-    /// Where the function starts, if it is known.
+    /// The function's entry, if it is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub to: Option<u64>,
     /// How often at least.
@@ -96,10 +96,10 @@ impl SavedTarget {
     }
 }
 
-/// What was counted in one module, by function.
+/// The counts of one module, by function.
 pub type ByFunction = HashMap<LinkAddr, Counts>;
 
-/// Code that a profile is about: a file and its functions, in order of entry.
+/// Code that a profile is matched with: a file and its functions, in order of entry.
 #[derive(Clone, Copy, Debug)]
 pub struct Subject<'a> {
     /// The file's path.
@@ -120,7 +120,7 @@ pub struct Fit {
 }
 
 impl Saved {
-    /// What was counted in some modules.
+    /// The counts of some modules.
     pub fn of<'a>(counted: impl IntoIterator<Item = (Subject<'a>, &'a ByFunction)>) -> Saved {
         let ran = counted.into_iter().filter(|(_, counts)| !counts.is_empty());
         let modules = ran.map(|(subject, counts)| SavedModule {
@@ -135,7 +135,7 @@ impl Saved {
     ///
     /// # Errors
     ///
-    /// In words, when the file cannot be written.
+    /// As text, when the file cannot be written.
     pub fn write(&self, path: &Path) -> Result<(), String> {
         let text = serde_json::to_string(self).map_err(|error| error.to_string())?;
         std::fs::write(path, text).map_err(|error| format!("{}: {error}", path.display()))
@@ -145,7 +145,7 @@ impl Saved {
     ///
     /// # Errors
     ///
-    /// In words, when the file cannot be read or is something else.
+    /// As text, when the file cannot be read or is something else.
     pub fn read(path: &Path) -> Result<Saved, String> {
         let failed = |what: String| format!("{}: {what}", path.display());
         let mut bytes = Vec::new();
@@ -159,7 +159,7 @@ impl Saved {
     ///
     /// # Errors
     ///
-    /// In words, when they are something else.
+    /// As text, when they are something else.
     pub fn parse(bytes: &[u8]) -> Result<Saved, String> {
         let saved: Saved = serde_json::from_slice(bytes).map_err(|error| {
             format!("it is no whole profile ({error}); `fettle tune --save` writes them")
@@ -176,7 +176,7 @@ impl Saved {
     ///
     /// # Errors
     ///
-    /// In words, when it is of another build of something, or of nothing of it.
+    /// As text, when it is of another build of some module, or of none of them.
     pub fn counts(&self, subjects: &[Subject<'_>]) -> Result<(Vec<ByFunction>, Fit), String> {
         let mut fit = Fit::default();
         let mut all = Vec::new();
@@ -235,7 +235,7 @@ fn functions(subject: Subject<'_>, counts: &ByFunction) -> Vec<SavedFunction> {
     saved.collect()
 }
 
-/// Takes what is said of functions that are the same.
+/// Takes the counts of functions that are the same.
 fn take(subject: Subject<'_>, saved: &SavedModule, into: &mut ByFunction, fit: &mut Fit) {
     for saved in &saved.functions {
         let entry = LinkAddr(saved.entry);
@@ -260,7 +260,7 @@ fn cut(count: u64) -> u64 {
     count.min(LARGEST)
 }
 
-/// What tells a build of a file from others.
+/// Identifies a build of a file.
 pub(crate) fn build(image: &Image) -> String {
     rows::build_id(image).filter(|id| !id.is_empty()).unwrap_or_else(|| {
         let code = image.segments().iter().filter(|s| s.executable);
@@ -293,7 +293,7 @@ mod tests {
             let why = Saved::parse(text.as_bytes()).unwrap_err();
             assert!(why.contains("no whole profile"), "{text}: {why}");
         }
-        // One of a version that knew no targets.
+        // A profile of a version without targets.
         let old = br#"{"version": 1, "modules": [{"path": "/a", "build": "b", "functions":
             [{"entry": 1, "bytes": 2, "blocks": [[1, 3]], "edges": []}]}]}"#;
         assert!(Saved::parse(old).unwrap().modules[0].functions[0].targets.is_empty());

@@ -1,5 +1,5 @@
-//! Recording a process that runs already: what it executes is counted for a while, and becomes a
-//! trace. The process gets copies with counters, as for tuning, and is as it was afterwards.
+//! Recording a process that runs already: its execution is counted for a while, and becomes a
+//! trace. The process gets copies with counters, as for tuning, and is reverted afterwards.
 
 use std::cell::RefCell;
 use std::cmp::Reverse;
@@ -53,13 +53,13 @@ pub struct Recording {
     pub told: Told,
     /// Modules and functions.
     pub wanted: Wanted,
-    /// Only of the process that is named, not of its relatives.
+    /// Only of the process that is named, not of its process group.
     pub alone: bool,
     /// The longest that it goes on, unless it is stopped.
     pub duration: Option<Duration>,
 }
 
-/// What came of it.
+/// The result of a recording.
 #[derive(Debug)]
 pub struct Recorded {
     /// The trace's manifest.
@@ -87,11 +87,11 @@ pub fn record(
         Told::Blocks => ProbeMode::Blocks,
         Told::Edges => ProbeMode::Edges,
     };
-    // Whatever may be in the way of the trace is in the way before anything is changed.
+    // The trace's folder is checked before anything is changed.
     let was_there = recording.output.exists();
     let writer = TraceWriter::create(&recording.output, &manifest)?;
     let counted = counted(process, journals, recording, stop, &mut manifest);
-    // Whatever could not be done with it then could not be done for that reason.
+    // After the process's end, other errors are due to that.
     let counted = counted.map_err(|error| match process.is_same() {
         true => error,
         false => TuneError::Ended { pid: process.pid() },
@@ -123,7 +123,7 @@ fn counted(
     let selection = &recording.wanted.selection;
     let clocked = RefCell::new(&mut *manifest);
     let wait = || {
-        // Making the copies has taken its time, too.
+        // The time for making the copies is not recorded.
         begin_clock(&mut clocked.borrow_mut());
         let begin = Instant::now();
         let is_over = || recording.duration.is_some_and(|time| begin.elapsed() >= time);
@@ -131,10 +131,10 @@ fn counted(
             std::thread::sleep(Duration::from_millis(20));
         }
         end_clock(&mut clocked.borrow_mut());
-        // What it had counted is there although it has ended.
+        // Its counts remain although it has ended.
         Ok(())
     };
-    // As it is called as long as it is there.
+    // Its command, as long as it can be read.
     let command = process.command();
     let called = called(&modules, process);
     let from = (&target, &family);
@@ -173,13 +173,13 @@ fn counted(
     Ok((finish, profile))
 }
 
-/// What modules go by, by the loader's record of each.
+/// The paths of modules as the process has them, by the loader's record of each.
 fn called(modules: &[Module], process: &Process) -> HashMap<LiveAddr, PathBuf> {
     let of = |module: &Module| (module.loaded.link_map, module.loaded.called(process));
     modules.iter().map(of).collect()
 }
 
-/// What stands for all threads of a process.
+/// A row that represents all threads of a process.
 fn all_threads(process: &Process, manifest: &Manifest) -> Thread {
     Thread {
         pid: process.pid() as u32,
@@ -205,7 +205,7 @@ fn not_met(
     unmet.notes()
 }
 
-/// What a running process is called where a command would stand.
+/// A running process's name in place of a command.
 pub fn shown(process: &Process) -> String {
     format!("process {}: {}", process.pid(), process.command())
 }
@@ -224,7 +224,7 @@ pub fn still_mapped(stuck: &[(i32, String)], what: &str) -> Vec<String> {
     Several::of(stuck).into_iter().map(tell).collect()
 }
 
-/// What a reader of the trace should know.
+/// Notes for readers of the trace.
 fn notes(profile: &Profile, manifest: &mut Manifest) {
     let notes = &mut manifest.notes;
     notes.push(

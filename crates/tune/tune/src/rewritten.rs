@@ -17,13 +17,13 @@ pub(crate) const PAGE: u64 = 4096;
 pub enum Reason {
     /// It has no rewritten text.
     Skipped(SkipReason),
-    /// Original text may come back to the middle of the bytes that a jump would cover.
+    /// A thread may return to the middle of the bytes that a jump would cover.
     ComesBack,
-    /// The jump would lie across two pages.
+    /// The jump would cross a page boundary.
     TwoPages,
     /// Its code in memory is not what its file says.
     Differs,
-    /// A thread stood in the middle of the bytes.
+    /// A thread was in the middle of the bytes.
     Inside,
 }
 
@@ -51,7 +51,7 @@ pub struct LeftUnmodified {
     pub reason: Reason,
 }
 
-/// Rewritten text for a module, with addresses, and what leads to it.
+/// Rewritten text of a module, with addresses, and the patches that lead to it.
 #[derive(Clone, Debug)]
 pub struct Rewritten {
     /// The plan that it was made by.
@@ -64,12 +64,12 @@ pub struct Rewritten {
     pub constants: Region,
     /// The jumps that lead to it.
     pub jumps: Vec<Patch>,
-    /// Jumps back to the originals, at the starts of new functions: for those that stay in rewritten text
-    /// when it is reverted, and for comparisons.
+    /// Deopt jumps to the originals, at the starts of rewritten functions: for threads that stay in
+    /// rewritten text when it is reverted, and for comparisons.
     pub gates: Vec<Patch>,
-    /// Calls in original text, to lead to it at once.
+    /// Calls in original text, redirected to it.
     pub calls: Vec<Patch>,
-    /// What the loader's record of the module is to say instead.
+    /// The patch of the loader's record of the module.
     pub headers: Patch,
     /// What is left unmodified.
     pub left: Vec<LeftUnmodified>,
@@ -77,8 +77,8 @@ pub struct Rewritten {
     pub link_map: LiveAddr,
     /// The merged table of unwind entries.
     pub eh_frame_hdr: LiveAddr,
-    /// For each table of the plan, whether it is one of whole addresses that nothing but the jumps of its
-    /// function reads: then the original's entries may lead to rewritten text.
+    /// For each table of the plan, whether it is one of absolute addresses that only the jumps of
+    /// its function read: then the original's entries may be patched to lead to rewritten text.
     pub own_tables: Vec<bool>,
     /// What the loader has added to link addresses.
     pub bias: u64,
@@ -89,7 +89,8 @@ pub struct Rewritten {
 }
 
 impl Rewritten {
-    /// That of a library which its process has just opened: none of it has run. `jumps` lead to it.
+    /// Rewritten text of a library which its process has just opened: none of it has run. `jumps`
+    /// lead to it.
     pub(crate) fn of_opened(library: Opened<'_>, jumps: Vec<Patch>) -> Rewritten {
         let Opened { path, link_map, bias, plan, linked, regions, headers, .. } = library;
         let [text, constants] = regions;
@@ -112,12 +113,12 @@ impl Rewritten {
         }
     }
 
-    /// A jump from a place in rewritten text back to the original.
+    /// A deopt jump from a place in rewritten text to the original.
     pub(crate) fn gate(&self, landing: (LinkAddr, u32)) -> Option<Patch> {
         gate(&self.linked, self.bias, landing)
     }
 
-    /// Ways out of functions that threads are in, back to the originals: at the start of every
+    /// Deopt jumps out of functions that threads are in, to the originals: at the start of every
     /// block. `inside` are addresses in rewritten text.
     pub fn escapes(&self, inside: &[LiveAddr]) -> Vec<Patch> {
         let start = self.text.at.0;
@@ -132,7 +133,7 @@ impl Rewritten {
     }
 }
 
-/// Jumps back to the originals at the starts of new functions.
+/// Deopt jumps to the originals at the starts of rewritten functions.
 pub(crate) fn gates(plan: &Plan, linked: &Linked, bias: u64) -> Vec<Patch> {
     let entries = plan.functions.iter().flat_map(|planned| {
         planned.crossings.landings.iter().filter(|landing| landing.1 == planned.text_offset)
@@ -140,8 +141,8 @@ pub(crate) fn gates(plan: &Plan, linked: &Linked, bias: u64) -> Vec<Patch> {
     entries.filter_map(|landing| gate(linked, bias, *landing)).collect()
 }
 
-/// A jump from a place in rewritten text back to the original; `None` if it is out of reach, or would lie
-/// across two pages.
+/// A deopt jump from a place in rewritten text to the original; `None` if it is out of reach, or
+/// would cross a page boundary.
 pub(crate) fn gate(linked: &Linked, bias: u64, (to, offset): (LinkAddr, u32)) -> Option<Patch> {
     const SIZE: usize = fettle_code::SPRINGBOARD_SIZE as usize;
     let live = linked.text_at.0.wrapping_add(u64::from(offset)).wrapping_add(bias);

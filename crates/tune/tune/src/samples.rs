@@ -21,12 +21,12 @@ use crate::profile::ByFunction;
 use crate::stop::Stop;
 use crate::target::Target;
 
-/// So often what the kernel tells is taken.
+/// How often the kernel's samples are read.
 const TAKEN: Duration = Duration::from_millis(100);
-/// A thread at work runs so many instructions a nanosecond, roughly: it gives all counts their measure and
-/// no layout depends on it.
+/// A thread at work runs roughly so many instructions a nanosecond: it scales all counts, and no
+/// layout depends on it.
 const INSNS_PER_NS: u64 = 2;
-/// Fewer looks at the code of all modules tell nothing.
+/// With fewer samples in the code of all modules there is no profile.
 const FEWEST: u64 = 100;
 
 /// Samples for `time` the threads of those processes of a process group that use most CPU time, and
@@ -87,13 +87,13 @@ struct Placed {
     looks: u64,
 }
 
-/// Looks at functions of a module, by block.
+/// Samples of functions of a module, by block.
 type ByBlock = BTreeMap<usize, Vec<u64>>;
 
-/// What was seen so far.
+/// The samples so far.
 struct Tally<'a> {
     family: &'a ProcessGroup<'a>,
-    /// Processes that have the process group's code at its addresses, and those that have not.
+    /// Processes that have the process group's code at its addresses, and processes that have not.
     known: (HashSet<i32>, HashSet<i32>),
     /// In order of address.
     blocks: Vec<Placed>,
@@ -126,7 +126,7 @@ impl<'a> Tally<'a> {
         Tally { family, known: (known, HashSet::new()), blocks, seen: 0 }
     }
 
-    /// Takes a look at a thread.
+    /// Adds a sample of a thread.
     fn take(&mut self, pid: i32, at: u64) {
         if !self.is_known(pid) {
             return;
@@ -151,7 +151,7 @@ impl<'a> Tally<'a> {
         members.contains(&pid)
     }
 
-    /// The counts that looks mean, each of so many instructions.
+    /// The counts that the samples stand for, each of so many instructions.
     fn profile(&self, modules: &[Module], insns: u64) -> Profile {
         let mut seen: Vec<ByBlock> = modules.iter().map(|_| ByBlock::new()).collect();
         let mut here = 0;

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-/// So many processes are named.
+/// How many processes are named.
 const NAMED: usize = 3;
 
 /// Processes with one reason.
@@ -15,8 +15,8 @@ pub struct Several {
 }
 
 impl Several {
-    /// Sums up by reason, in the order in which they came. Reasons that differ in numbers and addresses alone are
-    /// the same.
+    /// Groups by reason, in the order in which they came. Reasons that differ only in numbers and
+    /// addresses are the same.
     pub fn of(told: &[(i32, String)]) -> Vec<Several> {
         let mut places: BTreeMap<String, usize> = BTreeMap::new();
         let mut all: Vec<Several> = Vec::new();
@@ -35,7 +35,7 @@ impl Several {
         (self.pids.len() == 1).then(|| self.pids[0])
     }
 
-    /// Who they are, as a sentence begins, and which verb goes with that of two.
+    /// The processes as the subject of a sentence, and the verb in its number.
     pub fn who<'v>(&self, (one, more): (&'v str, &'v str)) -> (String, &'v str) {
         let names: Vec<String> = self.pids.iter().take(NAMED).map(i32::to_string).collect();
         match (&self.pids[..], self.pids.len().saturating_sub(NAMED)) {

@@ -1,5 +1,5 @@
-//! Whether there is a bottleneck, by the processor's own counters where a process may read them: the
-//! share of its cycles in which the front end gave the rest nothing to do.
+//! Whether the front end is a bottleneck, by the processor's own counters where a process may read
+//! them: the share of its cycles in which the front end delivers nothing to the back end.
 //!
 //! Kernels know such a counter by one name for many processors (`stalled-cycles-frontend`); where they
 //! know none, or there are no counters (most virtual machines), the model stands in.
@@ -13,19 +13,20 @@ use crate::error::TuneError;
 use crate::group::ProcessGroup;
 use crate::stop::Stop;
 
-/// So long it is counted.
+/// How long it is counted.
 const TIME: Duration = Duration::from_millis(500);
 
-/// The share of a process group's cycles that are stalled for want of instructions; `None` if no counter tells.
+/// The share of a process group's cycles that are front-end stalls; `None` if there is no such
+/// counter.
 ///
 /// # Errors
 ///
-/// When we are to end.
+/// When we are interrupted.
 pub fn share(family: &ProcessGroup<'_>, stop: Stop<'_>) -> Result<Option<f64>, TuneError> {
     share_of([Count::FETCH_STALLS, Count::CYCLES], family, stop)
 }
 
-/// What share one count of a process group's is of another.
+/// The ratio of two counts of a process group.
 fn share_of(
     counts: [Count; 2],
     family: &ProcessGroup<'_>,

@@ -1,4 +1,4 @@
-//! The wish to end early.
+//! Interruption by the user.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -10,25 +10,25 @@ use crate::error::TuneError;
 pub struct Stop<'a>(pub &'a AtomicBool);
 
 impl Stop<'_> {
-    /// Whether we are to end.
+    /// Whether the user has interrupted us.
     pub fn is_wanted(self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// Nothing, unless we are to end.
+    /// Nothing, unless we are interrupted.
     ///
     /// # Errors
     ///
-    /// When we are to end.
+    /// When we are interrupted.
     pub fn check(self, pid: i32) -> Result<(), TuneError> {
         if self.is_wanted() { Err(TuneError::Interrupted { pid }) } else { Ok(()) }
     }
 
-    /// Waits, unless we are to end.
+    /// Waits, unless we are interrupted.
     ///
     /// # Errors
     ///
-    /// When we are to end.
+    /// When we are interrupted.
     pub fn wait(self, pid: i32, time: Duration) -> Result<(), TuneError> {
         let end = Instant::now() + time;
         loop {

@@ -14,12 +14,12 @@ use fettle_live::{LiveError, MappedFiles, Patch, Process};
 
 use crate::rewritten::Rewritten;
 
-/// What leads to rewritten text, and what leads back out of it; both as they are to be written.
+/// The patches that lead to rewritten text, and those that lead back out of it.
 #[derive(Clone, Debug, Default)]
 pub struct Ways {
     /// Entry patches, calls, GOT slots, and OSR entries.
     pub(crate) into: Vec<Patch>,
-    /// deopt jumps.
+    /// Deopt jumps.
     pub(crate) out: Vec<Patch>,
 }
 
@@ -30,14 +30,15 @@ impl Ways {
         self.out.extend(other.out.iter().cloned());
     }
 
-    /// Adds all ways of some rewritten text.
+    /// Adds all patches of some rewritten text.
     pub(crate) fn add(&mut self, code: &Rewritten) {
         self.into.extend(code.jumps.iter().chain(&code.calls).cloned());
         self.out.extend(code.gates.iter().cloned());
     }
 
-    /// Adds what would have those functions of some rewritten text run no more that are `chosen`, by their
-    /// numbers: calls and slots may lead to their rewritten text, and go on to the old one.
+    /// Adds the patches that stop those functions of some rewritten text from running that are
+    /// `chosen`, by their numbers: redirected calls and slots may stay, and pass a deopt jump to
+    /// the original.
     pub(crate) fn add_only(&mut self, code: &Rewritten, chosen: impl Fn(usize) -> bool) {
         let functions = &code.plan.functions;
         let of_jump = |patch: &&Patch| {
@@ -53,12 +54,13 @@ impl Ways {
         self.out.extend(code.gates.iter().filter(of_gate).cloned());
     }
 
-    /// Where all of it lies.
+    /// The mappings that all patch sites are in.
     pub(crate) fn places(&self, process: &Process) -> MappedFiles {
         MappedFiles::look(process, &[&self.into[..], &self.out[..]].concat())
     }
 
-    /// Has a process run rewritten text, or original text. Gives how long threads were paused, each time.
+    /// Switches a process to rewritten text, or to original text. Returns how long threads were
+    /// paused, each time.
     pub(crate) fn lead(
         &self,
         process: &Process,

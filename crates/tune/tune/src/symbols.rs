@@ -104,8 +104,8 @@ impl Sections {
     }
 }
 
-/// An ELF file that tells a debugger of rewritten text where it is: no bytes of it, but its names and
-/// how to unwind it.
+/// An ELF file for debuggers that describes rewritten text: without its bytes, but with its names
+/// and its unwind information.
 pub fn object(all: &[&Rewritten], symbols: &[Symbol]) -> Vec<u8> {
     const HEADER: usize = 64;
     let mut sections = Sections { file: vec![0; HEADER], headers: vec![0; 64], names: vec![0] };

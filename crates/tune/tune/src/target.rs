@@ -23,11 +23,11 @@ const AT_ENTRY: u64 = 9;
 const PT_DYNAMIC: u32 = 2;
 pub(crate) const PHDR_SIZE: usize = 56;
 const DT_DEBUG: u64 = 21;
-/// So long a loader may take that is at work on a process which one attaches to.
+/// How long a loader may take that is working when a process is attached to.
 pub const LOADING: Duration = Duration::from_secs(2);
-/// So many times as long where it is seen to be at work, for it may get no processor.
+/// So many times as long while it is seen to work, for it may get no processor.
 const BUSY: u32 = 5;
-/// Between looks whether it is done.
+/// The time between checks whether it is done.
 const LOOK: Duration = Duration::from_millis(1);
 /// Longer lists are taken for broken ones.
 const LONGEST: usize = 4096;
@@ -52,7 +52,7 @@ pub struct Loaded {
 }
 
 impl Loaded {
-    /// What it goes by: the program, as its process was executed.
+    /// Its name in a trace: of the program, the path that its process executed.
     pub fn called(&self, process: &Process) -> PathBuf {
         match process.executed_as().filter(|_| self.main) {
             Some(given) => session::called(process.pid(), &given, self.path.clone()),
@@ -72,9 +72,9 @@ pub struct Target<'a> {
     pub refused: Vec<(PathBuf, String)>,
     /// The loader's list (`struct r_debug`).
     pub list: LiveAddr,
-    /// Where unwinders ask for the module of some code, if the C library has such a function.
+    /// The function by which unwinders find the module of some code, if the C library has one.
     pub find_object: Option<FindObject>,
-    /// Where the list of modules is walked through: start and end.
+    /// The code that walks the list of modules: start and end.
     pub iterates: Option<(LiveAddr, LiveAddr)>,
 }
 
@@ -90,13 +90,13 @@ pub struct FindObject {
 }
 
 impl<'a> Target<'a> {
-    /// What its modules are called in the process, those that are left out among them.
+    /// The paths of its modules in the process, those that are left out among them.
     pub fn paths(&self) -> impl Iterator<Item = &Path> {
         let refused = self.refused.iter().map(|(path, _)| path.as_path());
         self.loaded.iter().map(|loaded| loaded.path.as_path()).chain(refused)
     }
 
-    /// Looks at a process's modules.
+    /// Reads the modules of a process.
     ///
     /// # Errors
     ///
@@ -152,8 +152,8 @@ impl<'a> Target<'a> {
         Ok(target)
     }
 
-    /// Looks at a process's modules when its loader is done, which may be at work on the program's
-    /// start or on another library: after `patience` at most, or when there is `enough` of waiting.
+    /// Reads the modules of a process when its loader is done, which may be working on the
+    /// program's start or on another library: after `patience` at most, or when `enough` says so.
     ///
     /// # Errors
     ///
@@ -170,8 +170,8 @@ impl<'a> Target<'a> {
             let unfinished =
                 matches!(target, Err(TuneError::Loading { .. } | TuneError::NoCLibrary { .. }));
             let waits = unfinished && process.is_same();
-            // A loader that is at work is done some time, however busy the machine; other C libraries than
-            // the one that Fettle knows never become it.
+            // A loader that is working will be done, however busy the machine; a C library that
+            // Fettle does not know will never become one that it knows.
             let patience = match target {
                 Err(TuneError::Loading { .. }) => patience * BUSY,
                 _ => patience,
@@ -183,8 +183,8 @@ impl<'a> Target<'a> {
         }
     }
 
-    /// Opens a process that may be about to execute another program, or has just done so: as soon as the
-    /// loader of what it runs then is done. Whatever else is in the way is for later to tell.
+    /// Opens a process that may be about to execute another program, or has just done so, once the
+    /// loader of that program is done. Other problems are reported later.
     ///
     /// # Errors
     ///
@@ -202,7 +202,7 @@ impl<'a> Target<'a> {
         }
     }
 
-    /// Finds what of the C library matters for unwinding.
+    /// Finds the functions of the C library that matter for unwinding.
     fn look_into_c_library(&mut self) -> Result<(), TuneError> {
         let pid = self.process.pid();
         for loaded in &self.loaded {
@@ -244,8 +244,8 @@ impl<'a> Target<'a> {
         self.loaded.iter().find(|loaded| loaded.bias == base)
     }
 
-    /// The same modules in a process that was forked from this one, or from which this one was, as
-    /// far as it has them where this one does.
+    /// The same modules in another process of the same process group, as far as it has them where
+    /// this one does.
     pub fn of_relative<'b>(&self, process: &'b Process) -> Target<'b> {
         let has = |loaded: &Loaded| {
             // struct link_map begins with the difference.
@@ -271,10 +271,10 @@ impl<'a> Target<'a> {
     }
 }
 
-/// What is said of a process whose program cannot be opened.
+/// The error for a process whose program cannot be opened.
 fn no_program(process: &Process, error: &ModuleError) -> String {
     match (error, std::fs::read_link(process.executable())) {
-        // Its name here leads through `/proc`.
+        // Its path here is in `/proc`.
         (ModuleError::Go(_), Ok(path)) => ModuleError::Go(path).to_string(),
         _ => error.to_string(),
     }
@@ -347,7 +347,7 @@ pub(crate) fn word(bytes: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"))
 }
 
-/// Whether a module is meant by one of `patterns`: its path or its file's name matches.
+/// Whether a module matches one of `patterns`: by its path or its file's name.
 pub fn is_meant(path: &Path, patterns: &[String]) -> bool {
     patterns.iter().any(|pattern| names_file(pattern, path))
 }
@@ -387,7 +387,7 @@ mod tests {
         let at = bytes.chunks_exact(8).map(|word| word == &entry[..8]).collect::<Vec<_>>();
         let is_entry = |i: &usize| at[*i] && bytes[i * 8..].starts_with(&entry);
         let at = (0..at.len()).find(is_entry).unwrap() * 8;
-        // A number that means nothing to the loader.
+        // A tag that the loader does not know.
         bytes[at..at + 8].copy_from_slice(&0x6000_000du64.to_le_bytes());
         std::fs::write(&program, &bytes).unwrap();
         let executable = std::os::unix::fs::PermissionsExt::from_mode(0o755);

@@ -50,7 +50,7 @@ impl Targets {
         Targets { tables, seen: HashMap::new() }
     }
 
-    /// Takes what a process has counted; these are all its counters.
+    /// Adds what a process has counted; these are all its counters.
     pub(crate) fn take(&mut self, counters: &[u8]) {
         let word = |n: usize| {
             let bytes = counters.get(n * 8..n * 8 + 8)?;
@@ -61,21 +61,21 @@ impl Targets {
                 let at = table.first + bucket * WORDS as usize;
                 let (Some(target), Some(count)) = (word(at), word(at + 1)) else { continue };
                 if target != 0 {
-                    // The first time only puts it there.
+                    // The first call only stores the target.
                     *self.seen.entry((t, target)).or_default() += count.max(1);
                 }
             }
         }
     }
 
-    /// Adds all of it to what was counted in the functions of the modules.
+    /// Adds all of it to the counts of the modules' functions.
     pub(crate) fn give(&self, copies: &Copies, modules: &[Module], into: &mut [ByFunction]) {
         let builds: Vec<Arc<str>> =
             modules.iter().map(|module| profile::build(&module.image).into()).collect();
         for ((t, address), count) in &self.seen {
             let table = &self.tables[*t];
             let (own, _) = copies.places[table.code];
-            // What was not counted at all is not there.
+            // Functions without counts have no entry.
             let Some(counts) = into[own].get_mut(&table.function) else { continue };
             let found = modules.iter().zip(&builds).enumerate().find_map(|(m, (module, build))| {
                 let to = LinkAddr(address.wrapping_sub(module.loaded.bias));
