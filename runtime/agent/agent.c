@@ -11,18 +11,19 @@
 #define POLICY_DROP 0
 #define POLICY_OVERWRITE 1
 #define POLICY_WAIT 2
-/* Times that a waiting producer looks at the consumer's sign of life before it gives up on it:
- * about a second. */
+/* How often a waiting producer checks the consumer's heartbeat before it gives up on it: for about
+ * a second. */
 #define WAIT_SPINS (1u << 25)
 /* Sampling ends at one call in two to this power, if the block says nothing else, and takes so many
- * samples at each step there. */
+ * samples at each step. */
 #define INTERVAL_MAX 6
 #define SAMPLES_PER_INTERVAL 32
-/* Calls of functions that take long are sampled more often, as their few long calls weigh much:
- * on average a sample has so many ticks of calls to pay for it. */
+/* Calls of functions that take long are sampled more often, as their few long calls weigh much: on
+ * average one call in so many ticks is sampled. */
 #define TICKS_PER_SAMPLE 65536
-/* A mark stands on the shadow stack as a frame of no function. How often one is left, TICKS_PER_MARK,
- * is the collector's affair, too, and comes from crates/base/abi/src/block.rs by way of the build. */
+/* A checkpoint frame (mark) is a frame of no function on the call-stack mirror. How often one is
+ * left, TICKS_PER_MARK, the collector has to know, too: it comes from crates/base/abi/src/block.rs
+ * by way of the build. */
 #define MARK 0xffffffffu
 /* Calls until the next sample when no samples are wanted. */
 #define NEVER 0x7fffffff
@@ -77,9 +78,9 @@ static inline volatile struct accumulator *accumulator(volatile struct thread_bl
 /* Frames in use of an orphaned agent: far from both ends of the call-stack mirror. */
 #define DESERTED_USED (SHADOW_BYTES / 2)
 
-/* So little room is left on a shadow stack that is nearly full. */
+/* So little room is left on a call-stack mirror that is nearly full. */
 #define NEARLY_FULL (1024 * sizeof(struct frame))
-/* Frames that are looked at of many. */
+/* How many frames are searched at most. */
 #define FRAMES_LOOKED_AT 256
 
 /* Is the agent orphaned, its recorder dead? Then threads that start have no block of their own but
@@ -162,7 +163,7 @@ static void record(volatile struct thread_block *b, u64 number, u64 start, u64 t
     words[1] = ticks << 12 | (id & 0xfff);
 }
 
-/* Ends the activation on top of the shadow stack, which `caller` has called. */
+/* Ends the activation on top of the call-stack mirror, which `caller` has called. */
 static void close_top(volatile struct thread_block *b, u64 time, volatile struct frame *caller)
 {
     volatile struct frame *top = frame_at(b, b->shadow_used - sizeof(struct frame));
@@ -202,8 +203,8 @@ static u64 leave_top(volatile struct thread_block *b, u64 end)
     return before;
 }
 
-/* Was an activation among the newest left, although its frame is there? Then one that began later has
- * its stack no lower. */
+/* Was one of the newest activations unwound, although its frame is there? Then a later one began at
+ * a stack pointer that is no lower. */
 static int left_near_top(volatile struct thread_block *b)
 {
     volatile struct frame *f = frame_at(b, b->shadow_used - sizeof(struct frame));
@@ -220,7 +221,7 @@ static int left_near_top(volatile struct thread_block *b)
 static void drop_left(volatile struct thread_block *b)
 {
     u64 used = b->shadow_used, kept = used, lowest = 0;
-    /* Those that stay go to the upper end first, in order. */
+    /* Those that stay are moved to the upper end first, in order. */
     for (u64 at = used - sizeof(struct frame); at >= sizeof(struct frame); at -= sizeof(struct frame)) {
         volatile struct frame *f = frame_at(b, at);
         if (f->stack_pointer > lowest) {
@@ -238,7 +239,7 @@ static void drop_left(volatile struct thread_block *b)
     b->shadow_used = to;
 }
 
-/* A call finds no room on the shadow stack. It is not measured, but those that follow may be. */
+/* A call finds no room on the call-stack mirror. It is not measured, but those that follow may be. */
 void fettle_full(void)
 {
     volatile struct thread_block *b = own_block();
@@ -250,9 +251,9 @@ void fettle_full(void)
 }
 
 /* An exit of the function `number`, whose stack pointer at entry was `stack_pointer`, found another
- * frame on top. Frames above its own were left without an exit. Returns 1 if its own is on top now. If
- * a coroutine goes on whose frames were taken to be left, there may be another function's where its own
- * was. */
+ * frame on top. Frames above its own ended without an exit. Returns 1 if its own is on top now. If
+ * a coroutine is resumed whose frames were taken to be unwound, another function's may be in place
+ * of its own. */
 int fettle_exit(u64 stack_pointer, u64 time, u32 number)
 {
     volatile struct thread_block *b = own_block();
@@ -263,7 +264,8 @@ int fettle_exit(u64 stack_pointer, u64 time, u32 number)
     u64 used = b->shadow_used;
     u64 found = 0;
     u32 outer = 0;
-    /* Whose stack is higher called us, but for a few on another stack, and is not left. */
+    /* Activations with a higher stack pointer called this one, except a few on another stack, and
+     * have not ended. */
     for (u64 at = used; at >= 2 * sizeof(struct frame) && outer < FRAMES_LOOKED_AT;
          at -= sizeof(struct frame)) {
         volatile struct frame *f = frame_at(b, at - sizeof(struct frame));
@@ -283,8 +285,8 @@ int fettle_exit(u64 stack_pointer, u64 time, u32 number)
     return 1;
 }
 
-/* Control may have come here by an exception or `longjmp`: frames further down the stack than
- * `stack_pointer` are gone. */
+/* Control may have come here by an exception or `longjmp`: activations whose stack pointers are
+ * below `stack_pointer` are over. */
 void fettle_left(u64 stack_pointer)
 {
     volatile struct thread_block *b = own_block();
@@ -292,7 +294,7 @@ void fettle_left(u64 stack_pointer)
         return;
     u64 time = clock(b);
     if (b->top_stack_pointer) {
-        /* Sampling: the calls are counted already, and their time stands for nothing. */
+        /* Sampling: the calls are counted already, and their time is not used. */
         u64 used = b->shadow_used;
         while (used >= 2 * sizeof(struct frame) &&
                frame_at(b, used - sizeof(struct frame))->stack_pointer < stack_pointer) {
@@ -364,7 +366,7 @@ void fettle_sample_entry(u64 stack_pointer, u64 number)
     f->function = number;
     f->children = weight;
     *(volatile u64 *)&b->top_stack_pointer = stack_pointer;
-    /* What the call does begins after the clock was read, and (entries.S) ends before. */
+    /* The clock is read before the call's own work begins, and (entries.S) after it has ended. */
     u64 start = now();
     __asm__ volatile("lfence" : : : "memory");
     f->start = start;
@@ -383,7 +385,7 @@ static void sample_record(volatile struct thread_block *b, u64 number, u64 weigh
         if (!((int (*)(u64))b->spill)(position))
             return;
     } else if (position + 16 >= b->ring.limit) {
-        /* Two records or none: the first of a pair that has no room is left as a hole. */
+        /* Two records or none: the first of a pair that has no room is left as a gap. */
         b->ring.limit = b->ring.consumed + (1ul << b->ring.capacity_log2);
         if (position + 32 > b->ring.limit) {
             b->ring.lost++;
@@ -400,9 +402,9 @@ static void sample_record(volatile struct thread_block *b, u64 number, u64 weigh
     words[3] = weight << 12 | 0xfff;
 }
 
-/* Leaves a mark: every activation whose stack is at `stack_pointer` or further up is in progress
- * since `time`, or longer if there is an older mark. The word below says where the one that it lies in
- * goes on. */
+/* Leaves a checkpoint frame: every activation whose stack pointer is `stack_pointer` or above is in
+ * progress since `time`, or longer if there is an older one. The word below is the return address
+ * in the activation that contains it. */
 static void mark(volatile struct thread_block *b, u64 stack_pointer, u64 time)
 {
     u64 used = b->shadow_used;
@@ -417,7 +419,7 @@ static void mark(volatile struct thread_block *b, u64 stack_pointer, u64 time)
     top[1].function = MARK;
 }
 
-/* Sampling: the frame on top of the shadow stack does not lie deeper than this exit's. */
+/* Sampling: the frame on top of the call-stack mirror is not deeper than this exit's. */
 void fettle_sample_exit(u64 stack_pointer, u64 time, u64 number)
 {
     volatile struct thread_block *b = own_block();
@@ -442,17 +444,17 @@ void fettle_sample_exit(u64 stack_pointer, u64 time, u64 number)
     }
     if (!start && !marked)
         return;
-    /* Frames above its own were left without an exit; their time is not known well enough to stand
-     * for many calls. */
+    /* Frames above its own ended without an exit; their time is not known well enough to stand for
+     * many calls. */
     b->left_frames += others;
     b->shadow_used = used;
     if (start)
         accumulator(b, number)->total_ticks += (time - start) * weight;
-    /* Whether few calls that take most of the time are sampled is chance: they are found by marks,
-     * all of them, and stand for themselves. When they began is known to half of what lies between
-     * marks. */
-    /* Of a call that is not timed it is certain only if the mark lies in its own frame: code without
-     * probes may have returned past the mark, and called only then. */
+    /* Whether few calls that take most of the time are sampled is chance: they are found by
+     * checkpoint frames, all of them, and stand for themselves. When they began is known to half
+     * the time between checkpoints. A call that is not timed is certain only if the checkpoint is
+     * in its own frame: code without probes may have returned past the checkpoint, and called only
+     * then. */
     int is_long = time - (start ? start : marked) >= TICKS_PER_MARK;
     if (is_long)
         weight = start ? 0 : in;
@@ -473,12 +475,12 @@ void fettle_sample_exit(u64 stack_pointer, u64 time, u64 number)
                                : ~0ul;
 }
 
-/* What fettle_enter and fettle_leave find of the function's registers (entries.S). */
+/* The function's registers as fettle_enter and fettle_leave get them (entries.S). */
 struct registers {
     u64 r11, r10, r9, r8, rdi, rsi, rdx, rcx, rax, rbp;
 };
 
-/* How a value is taken (crates/binary/rewrite/src/arguments.rs). */
+/* How a value is read (crates/binary/rewrite/src/arguments.rs). */
 #define CLASS_INTEGER 1
 #define CLASS_TEXT 2
 #define CLASS_FLOAT 3
@@ -512,7 +514,8 @@ static void cell(volatile struct thread_block *b, u64 *position, u64 payload, u6
  * fault in fettle_text to fettle_text_fault (entries.S). */
 u32 fettle_text(const char *at, char *to);
 
-/* Leaves values in the ring behind a head that tells whose they are. The head is stored last. */
+/* Writes values to the ring, behind a head that says which call they are of. The head is stored
+ * last. */
 static u64 leave_values(volatile struct thread_block *b, u64 number, const struct value *values,
                         u32 count, u64 start)
 {
@@ -545,7 +548,7 @@ static u64 leave_values(volatile struct thread_block *b, u64 number, const struc
     return start;
 }
 
-/* A call begins. `classes` tells what to record of its arguments. */
+/* A call begins. `classes` says what to record of its arguments. */
 void fettle_enter(u64 stack_pointer, u64 number, u32 classes, const u64 *vectors,
                   const struct registers *registers)
 {
@@ -586,7 +589,7 @@ void fettle_enter(u64 stack_pointer, u64 number, u32 classes, const u64 *vectors
     f->start = leave_values(b, number, values, count, 0);
 }
 
-/* A call ends. `class` tells what to record of its result. */
+/* A call ends. `class` says what to record of its result. */
 void fettle_leave(u64 stack_pointer, u32 number, u32 class, const u64 *vectors,
                   const struct registers *registers)
 {

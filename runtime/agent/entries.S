@@ -1,6 +1,6 @@
-/* Entries of the agent. A probe pushes its operands and calls; every register comes back as it
- * was, and the zero flag tells the answer where there is one. The table in front is what
- * fettle-rewrite reads: distances of the entries from the table.
+/* Entries of the agent. A probe pushes its operands and calls; every register is preserved, and the
+ * zero flag is the result where there is one. The table in front is what fettle-rewrite reads:
+ * offsets of the entries from the table.
  */
         .section .entries, "ax", @progbits
         .globl fettle_entries
@@ -150,8 +150,8 @@ entry_own:
 entry_own_vectors:
         own vectors=1
 
-        /* [rsp+8]: number of the function. The flags are kept without `pushfq`, which takes longer than
-         * all the rest; what the direction of strings is, functions' entries know. */
+        /* [rsp+8]: number of the function. The flags are kept without `pushfq`, which takes longer
+         * than all the rest; the direction flag is clear at functions' entries. */
 entry_lock_enter:
         pushq %rax
         lahf

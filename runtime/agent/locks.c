@@ -6,15 +6,15 @@
  * thread's slot (../locks.h), which no other thread writes. The exception are locks that threads
  * wait for: their holders are in front of the slots, where waiting threads find them.
  *
- * Times are ticks. Free locks are timed now and then only, by chance, as the clock takes longer
- * than the rest; a time counts as often as its chance is small.
+ * Times are ticks. Free locks are timed only at random intervals, as the clock takes longer than
+ * the rest; a time is weighted by the inverse of its probability.
  */
 
 #include "../locks.h"
 
 /* On average one hold in so many is timed. */
 #define TIMED_ONE_IN 32u
-/* Places that are looked at in a table. */
+/* How many places of a table are searched. */
 #define PROBED 32u
 #define GUARD_SPINS 1000u
 #define SLOTS_LOOKED_AT 512u
@@ -63,7 +63,8 @@ static u32 bucket(u64 ticks)
     return log2 < 5 ? 0 : log2 - 5 > 31 ? 31 : log2 - 5;
 }
 
-/* The row of a lock and a place that takes it. Locks that find no room are added up by the place. */
+/* The row of a lock and a place that takes it. Locks without room of their own are added up by the
+ * place. */
 static u32 find_row(struct lock_table *t, u64 lock, u64 site, u32 op)
 {
     for (;;) {
@@ -88,7 +89,7 @@ static u32 find_row(struct lock_table *t, u64 lock, u64 site, u32 op)
     return NO_ROW;
 }
 
-/* A lock is another one after it was made or destroyed anew. */
+/* A lock that is initialised or destroyed again is another one. */
 static u64 identity(const struct thread_block *b, u64 lock)
 {
     const u16 *generations = (const u16 *)(head(b) + HEAD_GENERATIONS);
@@ -233,7 +234,7 @@ static void blame(struct lock_table *t, u32 row, u64 site, u64 ticks)
     t->blames_full++;
 }
 
-/* A wait is over, and `had` if the thread has the lock now. */
+/* A wait is over; `had` if the thread has the lock now. */
 static void end_wait(struct thread_block *b, struct pending *p, u64 time, int had)
 {
     struct lock_table *t = table(b);
@@ -321,7 +322,7 @@ static void add_edge(struct lock_table *t, const struct lock_edge *found)
     t->edges_full++;
 }
 
-/* The thread asks for a lock, and will wait for it if need be, while it has others. */
+/* The thread asks for a lock, and will wait for it if necessary, while it holds others. */
 static void order(struct thread_block *b, u64 lock, u64 site, u32 mode)
 {
     struct lock_table *t = table(b);
@@ -400,7 +401,7 @@ static void hold(struct thread_block *b, u64 lock, u32 row, u32 mode, u64 start,
     *(volatile u64 *)&t->held_count = n + 1;
 }
 
-/* The thread lets a lock go, as a rule the last that it has taken. */
+/* The thread releases a lock, as a rule the last that it has taken. */
 static void release(struct thread_block *b, u64 lock, u64 site, int posted)
 {
     struct lock_table *t = table(b);
@@ -434,7 +435,7 @@ static void release(struct thread_block *b, u64 lock, u64 site, int posted)
     let_go(b, lock, t->rows[row].site);
 }
 
-/* A lock as the C library has it in memory. */
+/* A word of a lock as the C library has it in memory. */
 static inline u32 word(u64 lock, u32 n)
 {
     return ((volatile u32 *)lock)[n];
@@ -481,7 +482,7 @@ static u32 mode_of(u32 op)
     return 0;
 }
 
-/* May wait for ever, so that the order of locks matters. */
+/* May wait without a timeout, so that the order of locks matters. */
 static int waits(u32 op)
 {
     return op == OP_MUTEX_LOCK || op == OP_READ_LOCK || op == OP_WRITE_LOCK || op == OP_SPIN_LOCK;
@@ -506,7 +507,7 @@ static void forget(struct thread_block *b, struct lock_table *t)
     b->top_stack_pointer = ~0ul;
 }
 
-/* The call is over, with this answer: what it asked for is done, or not. */
+/* The call returns this: it has done what it was asked for, or not. */
 static void finish(struct thread_block *b, struct lock_table *t, u32 answer, int seen)
 {
     struct pending *p = &t->pending;
@@ -576,7 +577,7 @@ static void expect(struct thread_block *b, struct pending *p, u64 stack_pointer,
     b->top_stack_pointer = stack_pointer;
 }
 
-/* A call is in progress. Is the new one part of it, or was the other left without an exit? */
+/* A call is in progress. Is the new one part of it, or did the other end without an exit? */
 static int nested(struct thread_block *b, struct lock_table *t, u64 stack_pointer, u64 lock)
 {
     struct pending *p = &t->pending;
@@ -597,7 +598,7 @@ static int nested(struct thread_block *b, struct lock_table *t, u64 stack_pointe
     }
     if (stack_pointer <= p->stack_pointer && p->lock == lock)
         return 1;
-    /* It went on in a function without probes, and has what it wanted by now. */
+    /* It went on in a function without probes, and is done by now. */
     t->unseen++;
     if (p->op == OP_MUTEX_TRY || p->op == OP_READ_TRY || p->op == OP_WRITE_TRY ||
         p->op == OP_SPIN_TRY || p->op == OP_SEM_TRY || p->op == OP_MUTEX_TIMED ||
@@ -749,7 +750,7 @@ void fettle_lock_enter(u64 stack_pointer, u64 number, const u64 *arguments)
     u32 code = ((const unsigned char *)(head(b) + HEAD_OPS))[number];
     if (!code)
         return;
-    /* A signal's handler finds the books open. */
+    /* A signal handler may interrupt this code while it changes the tables. */
     if (t->busy) {
         t->missed++;
         return;

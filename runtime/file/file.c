@@ -7,7 +7,7 @@
  * files are all that is left of a process that is killed; `fettle report` makes a trace of them.
  *
  * In programs that are linked from instrumented object files the same agent is a part of the
- * program (FETTLE_OBJECT) and finds what there is by the program's notes; see objects.h.
+ * program (FETTLE_OBJECT) and finds the rewritten text by the program's notes; see objects.h.
  *
  * Freestanding: no libc, no vector register, system calls by hand. Descriptors are closed at
  * once, so that the program finds the numbers it expects.
@@ -179,8 +179,8 @@ static void restore_signals(u64 old)
     call6(SYS_sigprocmask, 2, (u64)&old, 0, 8, 0, 0);
 }
 
-/* A call that makes a file longer. Where a limit on files' sizes (RLIMIT_FSIZE) forbids that, the kernel
- * sends SIGXFSZ, too, of which the program must not know. Signals are blocked. */
+/* A call that makes a file longer. Where a limit on files' sizes (RLIMIT_FSIZE) forbids that, the
+ * kernel sends SIGXFSZ, too, which the program must not see. Signals are blocked. */
 static long lengthen(long n, u64 a, u64 b, u64 c, u64 d)
 {
     long r = call6(n, a, b, c, d, 0, 0);
@@ -314,7 +314,7 @@ static struct thread_block *claim(u64 pid, u64 tid, u32 *number)
         return 0;
     long bad = lengthen(SYS_ftruncate, (u64)fd, d->slot_size, 0, 0);
     d->limited |= bad == -EFBIG;
-    /* Room on the disk for what is written first: a full disk must not end the program. */
+    /* Disk space for what is written first: a full disk must not end the program. */
     u64 head = d->timed ? SHADOW + (64 << 10) : SHADOW;
     if (!bad && call6(SYS_fallocate, (u64)fd, 0, 0, head, 0, 0) == -ENOSPC)
         bad = 1;
@@ -331,14 +331,14 @@ static struct thread_block *claim(u64 pid, u64 tid, u32 *number)
         return 0;
     }
     call(SYS_madvise, at, d->slot_size, 16 /* DONTDUMP */);
-    /* Nothing is in the file yet. What the kernel would read ahead at each first touch, some megabytes on
-     * some disks, is zeros that it has to make. */
+    /* Nothing is in the file yet. The kernel's read-ahead at each first touch, some megabytes on
+     * some disks, would be zeros that it has to make. */
     call(SYS_madvise, at, d->slot_size, 1 /* RANDOM */);
     remember(pid, tid, (u64)at);
     return (struct thread_block *)at;
 }
 
-/* Lets the frames that a forked child has from its parent begin anew: what was before is the parent's.
+/* Restarts the frames that a forked child has from its parent: the time before is the parent's.
  * Calls are counted where they end, and these end in the parent, too; so each counts one less here.
  * The collector knows those that are still open by where they begin, and counts them again. */
 static u64 begin_frames(struct thread_block *b)
@@ -355,7 +355,7 @@ static u64 begin_frames(struct thread_block *b)
     return begin;
 }
 
-/* The same of sampled calls and marks: they are counted where they begin. */
+/* The same of sampled calls and checkpoint frames: they are counted where they begin. */
 static void begin_samples(struct thread_block *b)
 {
     struct frame *frames = (struct frame *)((u8 *)b + SHADOW);
@@ -398,7 +398,7 @@ static int give_block(u64 pid, u64 tid, const u8 *frames, u64 used, int must)
     b->shadow_used = sizeof(struct frame);
     if (used > sizeof(struct frame) && used <= SHADOW_BYTES) {
         memcpy((u8 *)b + SHADOW, frames, used);
-        /* The callers' time with this process's callees begins anew. */
+        /* The callers' time with this process's callees is counted from zero. */
         b->shadow_used = used / sizeof(struct frame) * sizeof(struct frame);
         b->ended = ((struct frame *)((u8 *)b + SHADOW))->ended_before;
     }
@@ -522,7 +522,7 @@ static u64 own_path(char *path, u64 room)
 #ifdef FETTLE_OBJECT
 #include "objects.h"
 #else
-/* Puts the file's map of functions beside the slots, so that a trace needs no file but its own. */
+/* Copies the file's map of functions beside the slots, so that a trace needs no other file. */
 static void copy_map(void)
 {
     struct data *d = &fettle_data;
@@ -584,8 +584,8 @@ static int apply(void)
     return 1;
 }
 
-/* The data lies among the code, for every segment of its own would cost the file a program
- * header; a run that is recorded makes it writable. */
+/* The data is in the segment of the code, for every segment of its own would cost the file a
+ * program header; a run that is recorded makes it writable. */
 static int open_data(void)
 {
     struct data *d = &fettle_data;
@@ -595,7 +595,7 @@ static int open_data(void)
     return 1;
 }
 
-/* Whether the file is still as it was made. */
+/* Whether the file is still as fettle-instrument made it. */
 static int is_whole(void)
 {
     struct data *d = &fettle_data;
@@ -706,7 +706,7 @@ static u64 original(void)
     return d->has_original ? (u64)d - d->data_at + d->original : 0;
 }
 
-/* What the program is to call when it ends, and where it begins. */
+/* What the program is to call when it ends, and its original entry point. */
 struct start { u64 fini, original; };
 
 struct start fettle_start(u64 *stack, u64 fini, u64 end)
@@ -719,7 +719,7 @@ struct start fettle_start(u64 *stack, u64 fini, u64 end)
             dir = wanted(*environment);
     if (!dir)
         return start;
-    /* A program with more rights than its user does not write where the user says. */
+    /* A program with more privileges than its user does not write where the user says. */
     u64 phdrs = 0, count = 0;
     for (u64 *aux = (u64 *)(environment + 1); aux[0]; aux += 2) {
         if (aux[0] == 23 && aux[1])
@@ -758,7 +758,7 @@ static void write_end(void)
     }
 }
 
-/* A library learns the environment from the kernel: not every loader hands it over. */
+/* A library reads the environment from the kernel: not every loader passes it. */
 static void start_library(void)
 {
     u64 room = 1 << 20;
@@ -815,7 +815,7 @@ static void object_end(void)
 __attribute__((used, section(".init_array"))) static void (*const at_start)(void) = object_start;
 __attribute__((used, section(".fini_array"))) static void (*const at_end)(void) = object_end;
 #else
-/* Gives where the library's own first instruction is, if it has any. */
+/* Returns the library's own first instruction, if it has any. */
 u64 fettle_init(void)
 {
     start_library();
@@ -863,7 +863,7 @@ void fettle_attach(void)
     restore_signals(signals);
 }
 
-/* What the child goes on with is copied now: the parent's frames change as soon as it returns. */
+/* The child's frames are copied now: the parent's change as soon as it returns. */
 void fettle_before_fork(void)
 {
     struct data *d = &fettle_data;
@@ -909,8 +909,8 @@ void fettle_after_fork(void)
     }
 }
 
-/* The ring is full: its records go to the file at the offset that is their position. Returns 1
- * if the record at `position` may be stored. */
+/* The ring is full: its records are written to the file at the offset that is their position.
+ * Returns 1 if the record at `position` may be stored. */
 int fettle_spill(u64 position)
 {
     struct thread_block *b;
@@ -919,7 +919,7 @@ int fettle_spill(u64 position)
     int room = 1;
     u64 consumed = b->ring.consumed;
     if (position < consumed) {
-        /* A signal handler found the ring full after us and took our room along. */
+        /* A signal handler found the ring full after us and wrote our reservation, too. */
         room = 0;
     } else if (position + 16 > consumed + RING_BYTES) {
         u8 *ring = (u8 *)b + RING;

@@ -1,4 +1,4 @@
-/* What the agent does otherwise in programs that are linked from instrumented object files.
+/* How the agent differs in programs that are linked from instrumented object files.
  *
  * The link decides which functions there are and where. Every section of code has a chunk of
  * records, one for each of its functions, and a note that leads to the chunk; notes are what a
@@ -53,7 +53,7 @@ enum { FIX_ACCUMULATOR, FIX_COUNTER, FIX_ID_HIGH, FIX_ID_LOW, FIX_NUMBER, FIX_CA
 static u32 first_function, functions, first_counter, counters, chunks;
 static u64 chunk_bytes;
 
-/* Where a walk over all records is. */
+/* The state of a walk over all records. */
 struct walk {
     u32 header;
     const u8 *note, *notes_end;
@@ -118,8 +118,9 @@ static u8 *code_of(const struct record *r)
     return (u8 *)&r->code + r->code;
 }
 
-/* Finds out where the program lies, how many functions there are, and their numbers: a place in
- * the range of all that follows from what they are, as other files of the process do not ask. */
+/* Finds the program's address, the number of its functions, and their numbers: the begin of their
+ * range is derived from the program's identity, since there is no one that assigns ranges to a
+ * process's files. */
 static int locate(void)
 {
     struct data *d = &fettle_data;
@@ -173,7 +174,7 @@ static int is_whole(void)
         say(n ? "too many functions; wanted in" : "no function to record; wanted in");
         return 0;
     }
-    /* What these put on the shadow stack the others do not understand. */
+    /* What these put on the call-stack mirror the others do not understand. */
     u32 timed = modes & (1u << MODE_TIME | 1u << MODE_EVENTS | 1u << MODE_SAMPLE | 1u << MODE_CPU);
     if (d->samples + d->clock && timed & (timed - 1)) {
         say("object files measure different things; wanted in");
@@ -233,7 +234,7 @@ static void copy_map(void)
     call(SYS_munmap, room, len, 0);
 }
 
-/* This code lies among what it changes, so that it stays executable. */
+/* This code is in the segment that it changes, so that stays executable. */
 static int protect(int writable)
 {
     const struct ehdr *e = &fettle_ehdr;

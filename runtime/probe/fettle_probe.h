@@ -2,7 +2,7 @@
  *
  * Fettle compiles the file and puts fettle_enter at the entry and fettle_leave at every exit of
  * each function that is recorded; either may be missing. A function that is one straight line, and
- * touches nothing but its counters, arguments and result, is put in line; others are called.
+ * each function that is recorded; either may be missing. A function that is one straight line, and
  *
  * A probe runs in the middle of the program's functions. It has no library, no writable variables
  * of its own, and must not make system calls that the program would notice; what it may write to
@@ -38,7 +38,7 @@ struct fettle_state {
 #define FETTLE_RETURNS 1
 #define FETTLE_TAIL_CALLS 2
 
-/* The call that a probe stands at. */
+/* The call that a probe runs for. */
 struct fettle_call {
     /* Arguments in general-purpose registers, in order; at the entry only. */
     uint64_t argument[6];
