@@ -9,8 +9,9 @@ use fettle_kernel_check::{check, refusals};
 use fettle_kernel_emit::counts::counts;
 use fettle_kernel_emit::{Counting, Order, emit};
 use fettle_kernel_image::made::Files;
-use fettle_kernel_lift::{Lifter, Reason};
+use fettle_kernel_lift::{KernelFunction, Lifter, Reason};
 use fettle_kernel_plan::{Target, Value};
+use fettle_lift::{BlockId, Chunk, Placement};
 
 const COUNTINGS: [Counting; 3] = [Counting::Off, Counting::Blocks, Counting::Edges];
 
@@ -31,6 +32,33 @@ fn any_order_of_a_made_kernel_passes() {
             }
         }
     }
+}
+
+/// A placement that has one function whole, with its blocks backwards, and another in part.
+#[test]
+fn a_placement_that_does_not_fit_is_not_taken() {
+    let image = kernel().files().image().unwrap();
+    let lifter = Lifter::new(&image);
+    let (functions, _) = lifter.lift(&lifter.traceable());
+    let of = |name: &str| functions.iter().find(|function| function.name == name).unwrap();
+    let (whole, half) = (of("looping"), of("caller"));
+    let mut blocks: Vec<BlockId> = (0..whole.code.blocks.len() as u32).map(BlockId).collect();
+    blocks[1..].reverse();
+    let chunk = |function: &KernelFunction, blocks| Chunk {
+        function: function.code.entry,
+        blocks,
+        align: 48,
+    };
+    let chunks = vec![chunk(half, vec![half.code.entry_block()]), chunk(whole, blocks)];
+    let order = Order::Placed(Placement::new(chunks));
+    let plan = emit(&lifter, &functions, &order, Counting::Off).plan;
+    check(&image, &plan).unwrap();
+    assert_eq!(plan.functions.len(), functions.len());
+    let name = |part: &fettle_kernel_plan::Part| &*plan.functions[part.function as usize].name;
+    assert_eq!((name(&plan.parts[0]), plan.parts[0].align), ("looping", 64));
+    let parts: Vec<&str> = plan.parts.iter().map(name).filter(|name| *name == "caller").collect();
+    // Its own range, and the cold part.
+    assert_eq!(parts.len(), 2);
 }
 
 /// Whatever ways are gone, counters of edges tell all of them, and what is called exact is.

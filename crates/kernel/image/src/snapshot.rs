@@ -2,13 +2,26 @@
 //! files; the rest of the crate does not.
 
 use std::fs::File;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::error::Error;
 use crate::image::{Image, Sources};
 
 fn unreadable(path: &Path, why: impl ToString) -> Error {
     Error::Unreadable { what: path.display().to_string(), why: why.to_string() }
+}
+
+/// The folders of all snapshots in the target folder of the repository at `root`. Says why tests skip if there
+/// is none.
+pub fn kept(root: &Path) -> Vec<PathBuf> {
+    let target = std::env::var_os("CARGO_TARGET_DIR").map_or("target".into(), PathBuf::from);
+    let folders = std::fs::read_dir(root.join(target).join("kernel/snapshot"));
+    let found = folders.into_iter().flatten().filter_map(|entry| Some(entry.ok()?.path()));
+    let found: Vec<PathBuf> = found.filter(|folder| folder.join("release").exists()).collect();
+    if found.is_empty() {
+        eprintln!("skipped: no snapshot of a kernel; `cargo xtask kernel --snapshot` takes one");
+    }
+    found
 }
 
 /// Reads the files `core`, `kallsyms`, `btf`, `blacklist` and `release` of a folder.

@@ -6,17 +6,7 @@ use std::path::{Path, PathBuf};
 use fettle_kernel_image::{Entry, snapshot};
 
 fn snapshots() -> Vec<PathBuf> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../..");
-    let target = std::env::var_os("CARGO_TARGET_DIR").map_or("target".into(), PathBuf::from);
-    let folders = std::fs::read_dir(root.join(target).join("kernel/snapshot"));
-    let found: Vec<PathBuf> =
-        folders.into_iter().flatten().filter_map(|entry| Some(entry.ok()?.path())).collect();
-    if found.is_empty() {
-        println!(
-            "skipped: no snapshot of a kernel is there; cargo xtask kernel --snapshot takes one"
-        );
-    }
-    found
+    snapshot::kept(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.."))
 }
 
 /// Every function that the kernel's own tracer knows begins with the nop that this crate looks for, and
