@@ -1,4 +1,4 @@
-//! Which arguments of a function are recorded, as one number that stands in its probes.
+//! Which arguments of a function are recorded, as one number in its probes.
 //!
 //! The agent needs to know where a value is and whether it is text; what the value means, only the
 //! reader of the trace needs to know. So two bits a value are enough. Places are those of the
@@ -6,7 +6,7 @@
 
 use fettle_abi::record::ARGUMENTS_MAX;
 
-/// How the agent takes a value.
+/// How the agent reads a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u32)]
 pub enum Class {

@@ -14,26 +14,26 @@ use crate::probing::Probing;
 pub struct Emitted {
     /// Machine code.
     pub code: Vec<u8>,
-    /// Places in `code` to be filled in.
+    /// Fields in `code` to be filled in.
     pub fixups: Vec<(u32, Fixup)>,
-    /// For each block, where jumps to it go.
+    /// For each block, the target offset of jumps to it.
     pub block_offsets: Vec<u32>,
-    /// For each block, where what began there ends: nothing comes to what lies between but from above.
+    /// For each block, the end of the code that begins at its offset: nothing between is jumped to.
     pub block_ends: Vec<u32>,
     /// For each original instruction, where its copy starts (padding: where its successor does).
     pub insn_offsets: Vec<u32>,
-    /// Behind each call and system call: the original instruction, and the offset. A call that is compared with a
-    /// target first comes back to two places.
+    /// Return offsets of calls and system calls, with the original instruction. A call that is
+    /// compared with a target first returns to two places.
     pub returns: Vec<(u32, u32)>,
     /// Where unwind information changes, in order.
     pub unwind: Vec<UnwindPoint>,
-    /// Probe code in line.
+    /// Inlined probe code.
     pub inserted: Vec<Inserted>,
     /// Where each of the function's chunks starts; the first at 0.
     pub chunk_starts: Vec<u32>,
-    /// What unwind information covers in one piece; the first at 0, none across chunks.
+    /// Ranges with one unwind entry each; the first at 0, none across chunks.
     pub parts: Vec<Part>,
-    /// Counters that the function uses: where each stands.
+    /// Counters that the function uses: the place that each counts.
     pub counters: Vec<Place>,
     /// Indirect calls, in order, whose targets are counted (their tables lie behind the counters),
     /// or that are compared with a target.
@@ -41,8 +41,8 @@ pub struct Emitted {
 }
 
 /// Where unwind information may change: from `offset` on, that of the original address holds, with
-/// the stack pointer lower by `pushed` bytes. Behind the first `in_step` bytes it goes on holding,
-/// in them it is that of the original byte by byte.
+/// the stack pointer lower by `pushed` bytes. In the first `in_step` bytes the original's changes
+/// are followed byte by byte; behind them the last one holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UnwindPoint {
     /// Offset in the function's rewritten text.
@@ -51,7 +51,7 @@ pub struct UnwindPoint {
     pub original: LinkAddr,
     /// Bytes pushed by probe code.
     pub pushed: u32,
-    /// Bytes of instructions that were copied one behind the other.
+    /// Bytes of instructions that were copied without anything between them.
     pub in_step: u32,
 }
 
@@ -90,7 +90,7 @@ pub struct Context<'a> {
     pub placement: Option<&'a Placement>,
     /// How indirect calls are rewritten.
     pub pointers: Pointers<'a>,
-    /// There are calls that keep more registers than the ABI says ([`pointer::has_descriptors`]).
+    /// Some calls preserve more registers than the ABI says ([`pointer::has_descriptors`]).
     pub descriptors: bool,
     /// Landing pads must be relative to what they are for ([`crate::unwind::omits_base`]).
     pub omits_base: bool,

@@ -25,7 +25,7 @@ pub enum Fixup {
     Probe(ProbeFixup),
 }
 
-/// What a place in emitted code waits for.
+/// What a field of a probe waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProbeFixup {
     /// 32-bit displacement of a field of the function's accumulator.
@@ -44,7 +44,7 @@ pub enum ProbeFixup {
     Agent(AgentEntry),
     /// 32-bit distance to offset `.0` of the probe's inline part.
     Inline(u32),
-    /// 32-bit distance to offset `.0` of the probe's part out of line.
+    /// 32-bit distance to offset `.0` of the probe's out-of-line part.
     OutOfLine(u32),
 }
 
@@ -52,15 +52,15 @@ pub enum ProbeFixup {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u32)]
 pub enum AgentEntry {
-    /// An exit found another frame than its own on top of the shadow stack.
+    /// An exit found another frame than its own on top of the call-stack mirror.
     Exit = 0,
-    /// Frames may have been left by an exception or `longjmp`.
+    /// Frames may have been unwound by an exception or `longjmp`.
     Left = 1,
     /// The ring is full.
     Ring = 2,
     /// A call to be timed begins.
     SampleEntry = 3,
-    /// A call ends that may have been timed, or lasted over a mark.
+    /// A call ends that may have been timed, or lasted over a checkpoint.
     SampleExit = 4,
     /// A call begins whose arguments are recorded, or whose clock is not the time-stamp counter.
     Enter = 5,
@@ -70,10 +70,10 @@ pub enum AgentEntry {
     Own = 9,
     /// The same, and it uses vector registers.
     OwnVectors = 10,
-    /// The shadow stack has no room for a call.
+    /// The call-stack mirror has no room for a call.
     Full = 11,
     /// A function of locks begins.
     LockEnter = 12,
-    /// One returns, and the entry of one has asked for that.
+    /// One returns, and its entry has asked for that.
     LockLeave = 13,
 }

@@ -12,7 +12,7 @@ pub struct OwnProbe {
     pub code: Vec<u8>,
     /// It uses vector registers, which the program's functions do not expect to change.
     pub vectors: bool,
-    /// How far from the agent's start the code is put.
+    /// Distance of the code from the agent's start.
     pub from_agent: u32,
     /// What runs at entries.
     pub enter: Option<OwnFunction>,
@@ -25,7 +25,7 @@ pub struct OwnProbe {
 pub struct OwnFunction {
     /// Where it starts in the probe's code.
     pub offset: u32,
-    /// The same to be put in line, if it can be.
+    /// The same for inlining, if that is possible.
     pub inline: Option<Inline>,
 }
 
@@ -38,7 +38,7 @@ pub struct Inline {
     pub fixups: Vec<(u32, u32)>,
     /// What it writes.
     pub writes: RegSet,
-    /// It looks at the result, so it makes sense before a return only.
+    /// It reads the result, so it can run before a return only.
     pub reads_result: bool,
 }
 

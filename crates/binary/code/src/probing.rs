@@ -10,7 +10,7 @@ use fettle_lift::Function;
 use crate::arguments::Arguments;
 use crate::own::OwnProbe;
 
-/// Bytes of a frame of the shadow stack.
+/// Bytes of a frame of the call-stack mirror.
 const FRAME: i32 = size_of::<ShadowFrame>() as i32;
 
 /// What probes measure.
@@ -74,7 +74,7 @@ impl Mode {
         Mode::ALL.into_iter().find(|mode| mode.name() == name)
     }
 
-    /// Whether functions are measured from entry to exit, on the shadow stack.
+    /// Whether functions are measured from entry to exit, on the call-stack mirror.
     pub const fn is_timed(self) -> bool {
         matches!(self, Mode::Time | Mode::Events | Mode::Sample | Mode::Cpu)
     }
@@ -89,7 +89,7 @@ impl Mode {
         matches!(self, Mode::Count)
     }
 
-    /// Whether counters stand in the middle of functions.
+    /// Whether there are counters in the middle of functions.
     pub const fn has_counters(self) -> bool {
         matches!(self, Mode::Blocks | Mode::Edges)
     }
@@ -105,7 +105,7 @@ impl Mode {
 pub struct Depth(u32);
 
 impl Depth {
-    /// As deep as the shadow stack has room.
+    /// As deep as the call-stack mirror has room.
     pub const ALL: Depth = Depth(SHADOW_BYTES - FRAME as u32);
 
     /// So many calls; at least one.
@@ -115,7 +115,7 @@ impl Depth {
         Depth(bytes.min(Depth::ALL.0))
     }
 
-    /// Bytes of shadow stack in use from which on no frame is pushed.
+    /// Bytes of call-stack mirror in use from which on no frame is pushed.
     pub const fn limit(self) -> u32 {
         self.0
     }
@@ -130,7 +130,7 @@ pub struct Probes<'a> {
     pub depth: Depth,
     /// What they record of its arguments and result.
     pub arguments: Arguments,
-    /// The user's own.
+    /// The user probe.
     pub own: Option<&'a OwnProbe>,
 }
 
@@ -140,7 +140,7 @@ impl Probes<'_> {
         Probes { mode, depth: Depth::ALL, arguments: Arguments::NONE, own: None }
     }
 
-    /// Whether the agent does all of it, because what is to be done is long.
+    /// Whether the agent does all of it, because it is too long to be inlined.
     pub fn by_agent(&self) -> bool {
         self.mode == Mode::Cpu || (self.mode == Mode::Events && !self.arguments.is_none())
     }

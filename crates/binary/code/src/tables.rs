@@ -11,7 +11,7 @@ pub struct PlannedTable {
     pub original: LinkAddr,
     /// How entries are written.
     pub kind: TableKind,
-    /// Where each entry leads.
+    /// The target of each entry.
     pub entries: Vec<PlannedEntry>,
 }
 

@@ -21,7 +21,7 @@ pub struct PartUnwind {
     pub signal_frame: bool,
 }
 
-/// What an exception table's landing pads are relative to. They can only lie behind it.
+/// What an exception table's landing pads are relative to. They can only be behind it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum LandingBase {
     /// The start of the part that the table is for, which is that of the function's rewritten text.
@@ -51,17 +51,16 @@ pub struct NewLsda {
 /// Data alignment factor of all entries written here.
 pub const DATA_ALIGN: i64 = -8;
 
-/// Where a table says what landing pads are relative to: an encoding, and a 32-bit distance.
+/// The field for the base of landing pads: an encoding, and a 32-bit distance.
 pub const BASE: [u8; 5] = [PCREL4, 0, 0, 0, 0];
 
 impl NewLsda {
-    /// Offset of the 32-bit distance to what landing pads are relative to, if it is in the table.
+    /// Offset of the 32-bit distance to the base of landing pads, if it is in the table.
     pub fn base_field(&self) -> Option<u32> {
         (self.base != LandingBase::Part).then_some(1)
     }
 
-    /// Makes landing pads relative to the start of all rewritten text, and gives them other
-    /// offsets.
+    /// Makes landing pads relative to the start of all rewritten text, and sets their offsets.
     pub fn move_pads(&mut self, place: impl Fn(u32) -> u32) {
         if self.base == LandingBase::Part {
             self.bytes.splice(..1, BASE);
@@ -86,8 +85,8 @@ pub const OMIT: u8 = 0xff;
 /// `DW_EH_PE_indirect`
 pub const INDIRECT: u8 = 0x80;
 
-/// An unsigned LEB128 number in exactly five bytes, for fields written before their value.
-/// LEB128 in five bytes, so that another value fits as well.
+/// An unsigned LEB128 number in exactly five bytes, for a field that is written before its value is
+/// known.
 pub fn uleb5(value: u32) -> [u8; 5] {
     let mut bytes = std::array::from_fn(|i| (value >> (7 * i)) as u8 | 0x80);
     bytes[4] &= 0x7f;

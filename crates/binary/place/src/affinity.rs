@@ -1,13 +1,13 @@
-//! The order of pieces of code by who runs whom.
+//! The order of pieces of code by which piece calls which.
 //!
 //! Call-chain clustering (G. Ottoni and B. Maher, Optimizing Function Placement for Large-Scale
-//! Data-Center Applications, CGO 2017): from the piece that runs most to the one that runs least,
-//! each is put behind the cluster that leads to it most often, as long as the two fit in a page
-//! together. Clusters then come in order of how densely they are run.
+//! Data-Center Applications, CGO 2017): from the hottest piece to the coldest, each is appended to
+//! the cluster that leads to it most often, as long as the two fit in a page together. Clusters are
+//! then ordered by density.
 
-/// Bytes that a cluster may grow to: what lies farther apart shares neither a line nor a page.
+/// Bytes that a cluster may grow to: pieces farther apart share neither a line nor a page.
 const CLUSTER_MAX: u64 = 4096;
-/// Clusters that run so much less densely than what they would be put behind stay apart.
+/// A cluster that is so much less dense than its predecessor stays apart.
 const THINNING_MAX: f64 = 8.0;
 
 /// A piece to be placed.

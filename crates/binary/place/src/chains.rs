@@ -1,6 +1,6 @@
 //! Chains of blocks as K. Pettis and R. Hansen make them (Profile Guided Code Positioning, PLDI
-//! 1990): the ways between blocks in order of weight, each of which joins two chains if it leads
-//! from the end of one to the start of the other.
+//! 1990): edges between blocks in order of weight, each of which joins two chains if it leads from
+//! the end of one to the start of the other.
 
 use crate::score::Graph;
 

@@ -16,16 +16,16 @@ use std::collections::{BinaryHeap, VecDeque};
 use fettle_lift::BlockId;
 use fettle_lift::edges::Edge;
 
-/// What a block was seen to do.
+/// The samples of a block.
 #[derive(Clone, Copy, Debug)]
 pub struct Sight {
-    /// Executions, by what was seen.
+    /// Executions, by the samples.
     pub count: u64,
-    /// What an execution more costs, and half of what one less does: its instructions.
+    /// The cost of an additional execution, and half of that of one less: its instructions.
     pub weight: u32,
 }
 
-/// Executions that agree with each other.
+/// Execution counts that agree with each other.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Circulation {
     /// Of blocks.
@@ -67,8 +67,8 @@ impl Circulation {
         found
     }
 
-    /// Has every block that runs be come to from outside: a loop of which nothing but its rounds was
-    /// seen was entered, and left, once at least.
+    /// Has every block that runs be reached from outside: a loop of which only iterations were
+    /// sampled was entered, and left, once at least.
     fn connect(&mut self, edges: &[(Edge, u64)]) {
         let outside = self.blocks.len();
         let node = |n: Option<BlockId>| n.map_or(outside, BlockId::index);
@@ -106,7 +106,7 @@ impl Ways {
         Ways { ends, out }
     }
 
-    /// By which edge each node is first come to from one of them; that one by none that is an edge.
+    /// The edge by which each node is first reached from one of them; none for that one itself.
     fn from(&self, start: usize, open: impl Fn(usize) -> bool) -> Vec<Option<usize>> {
         let mut by = vec![None; self.out.len()];
         by[start] = Some(usize::MAX);
@@ -137,14 +137,15 @@ impl Ways {
     }
 }
 
-/// Arcs with room for flow, which is brought from nodes that have too much to those with too little.
+/// Arcs with capacity for flow, which is sent from nodes with excess to nodes with deficit.
 struct Network {
     arcs: Vec<Arc>,
     /// The arcs that leave each node; the opposite of an arc differs from it in the last bit.
     out: Vec<Vec<u32>>,
     excess: Vec<i64>,
-    /// How much nearer to where searches ended each node was than the farthest: with the difference of
-    /// these in it, no cost of an arc that has room is negative (J. Edmonds, R. Karp, 1972).
+    /// Node potentials: how much nearer each node was to where searches ended than the farthest
+    /// one. With their difference included, no arc with capacity has a negative cost (J. Edmonds,
+    /// R. Karp, 1972).
     nearness: Vec<u64>,
 }
 
@@ -154,12 +155,12 @@ struct Arc {
     cost: i64,
 }
 
-/// What one search has found, as far as it went.
+/// The result of one search.
 struct Search {
     distance: Vec<u64>,
-    /// The arc by which a node was come to.
+    /// The arc by which a node was reached.
     by: Vec<u32>,
-    /// The nodes that have their distance for good.
+    /// The nodes whose distance is final.
     settled: Vec<u32>,
     end: usize,
 }
@@ -177,12 +178,12 @@ impl Network {
         self.arcs.push(Arc { to: from as u32, room: 0, cost: -(cost as i64) });
     }
 
-    /// What goes through the arc that was added as this one.
+    /// The flow through the arc that was added as this one.
     fn flow(&self, added: usize) -> u64 {
         self.arcs[2 * added + 1].room
     }
 
-    /// Brings flow from where there is too much to where there is too little.
+    /// Sends flow from nodes with excess to nodes with deficit.
     fn settle(&mut self) {
         let nodes = self.out.len();
         let mut search = Search {
@@ -198,7 +199,7 @@ impl Network {
         }
     }
 
-    /// Looks for the nearest node with too little (E. Dijkstra, 1959); false if there is none.
+    /// Looks for the nearest node with a deficit (E. Dijkstra, 1959); false if there is none.
     fn search(&mut self, start: usize, search: &mut Search) -> bool {
         search.distance.fill(u64::MAX);
         search.settled.clear();
@@ -259,7 +260,7 @@ impl Network {
 mod tests {
     use super::*;
 
-    /// Edges between blocks by number, of which one beyond all is outside; each costs this much.
+    /// Edges between blocks by number, where one number beyond all is outside; each with its cost.
     fn edges(blocks: usize, ends: &[(usize, usize, u64)]) -> Vec<(Edge, u64)> {
         let node = |n: usize| (n < blocks).then_some(BlockId(n as u32));
         ends.iter()
@@ -284,7 +285,7 @@ mod tests {
 
     #[test]
     fn what_was_seen_and_agrees_stays() {
-        // A branch whose ways join again.
+        // A branch whose arms join again.
         let ends = [(4, 0, 0), (0, 1, 0), (0, 2, 1), (1, 3, 1), (2, 3, 0), (3, 4, 0)];
         let found = nearest(&ends, &[(100, 5), (70, 5), (30, 5), (100, 5)]);
         assert_eq!(found.edges, [100, 70, 30, 70, 30, 100]);
@@ -293,10 +294,10 @@ mod tests {
     #[test]
     fn what_was_not_seen_is_filled_in_and_noise_evened_out() {
         let ends = [(4, 0, 0), (0, 1, 0), (0, 2, 1), (1, 3, 1), (2, 3, 0), (3, 4, 0)];
-        // A short block in the middle of what was seen must have run; the branch not seen has not.
+        // A short block between sampled ones must have run; the branch without samples has not.
         let found = nearest(&ends, &[(100, 9), (0, 1), (0, 7), (90, 9)]);
         assert_eq!(found.edges, [100, 100, 0, 100, 0, 100]);
-        // Of one block nothing but its rounds is known.
+        // Of one block only iterations are known.
         let ends = [(3, 0, 0), (0, 1, 0), (1, 1, 1), (1, 2, 0), (2, 3, 0)];
         let found = nearest(&ends, &[(0, 20), (1000, 3), (0, 20)]);
         assert_eq!((found.blocks[0], found.edges[2]), (1, 1000));
@@ -309,8 +310,8 @@ mod tests {
         assert_eq!(Circulation::nearest(&[], &[]), Circulation::default());
     }
 
-    /// Graphs of all kinds: numbers of executions always agree with each other, which [`nearest`] asserts, and
-    /// none is further from what was seen than seeing nothing at all would be.
+    /// Graphs of all kinds: execution counts always agree with each other, which [`nearest`]
+    /// asserts, and none is further from the samples than no executions at all would be.
     #[test]
     fn any_graph_has_one() {
         let mut state = 1795u64;
@@ -341,7 +342,7 @@ mod tests {
                 .sum();
             let nothing: u64 =
                 seen.iter().map(|(count, insns)| 2 * count * u64::from(*insns)).sum();
-            // What connects loops with the outside comes on top.
+            // The cost of connecting loops with the outside is added.
             let connected = 10 * blocks as u64 * 2 * blocks as u64;
             assert!(cost <= nothing + connected, "{ends:?} {seen:?}: {found:?}");
         }

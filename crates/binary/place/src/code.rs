@@ -1,4 +1,4 @@
-//! Code as far as its layout is concerned: sizes, ways between blocks, and how often each is gone.
+//! Code as far as its layout is concerned: sizes, edges between blocks, and their counts.
 
 use fettle_image::LinkAddr;
 use serde::Serialize;
@@ -13,19 +13,19 @@ pub struct Code {
 /// A function.
 #[derive(Clone, Debug, Default)]
 pub struct Procedure {
-    /// Where callers come in.
+    /// Its entry point.
     pub entry: LinkAddr,
     /// Its name, for tables.
     pub name: String,
     /// Its blocks in order of original address.
     pub blocks: Vec<Block>,
-    /// The block where callers come in.
+    /// The block at the entry point.
     pub head: usize,
-    /// How often callers came in.
+    /// How often it was called.
     pub calls: u64,
     /// Its indirect calls and tail calls.
     pub pointers: Vec<Pointer>,
-    /// Ways between its blocks, each once.
+    /// Edges between its blocks, each once.
     pub jumps: Vec<Jump>,
     /// Bytes of its jump tables.
     pub table_bytes: u64,
@@ -68,20 +68,20 @@ pub struct Pointer {
     pub block: usize,
     /// Which of the block's calls it is; none of them if it is a tail call.
     pub call: Option<usize>,
-    /// How often it was made with a target that was seen, whatever that is.
+    /// How often it was made with a known target.
     pub known: u64,
-    /// Functions that it led to, by index, and how often; the most frequent one first.
+    /// Functions that were its targets, by index, and how often; the most frequent one first.
     pub targets: Vec<(usize, u64)>,
 }
 
-/// Where control goes that leaves a function for another.
+/// The target of a call or jump out of a function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Callee {
     /// One that is laid out with it, by index.
     Procedure(usize),
     /// One that is not, or code of another module.
     Outside,
-    /// Whatever a pointer says.
+    /// The target of a pointer.
     Indirect,
 }
 
@@ -110,25 +110,25 @@ pub enum End {
     },
     /// A jump through a table, to any of its successors.
     Switches,
-    /// Control leaves the function: it returns, or does not come back from where it called.
+    /// Control leaves the function: it returns, or calls a function that does not return.
     Leaves,
     /// Control leaves the function for another, or falls through if it may.
     Tail {
         /// Where it leaves to.
         callee: Callee,
-        /// The block it falls into else: a conditional tail call.
+        /// The block it falls through to otherwise: a conditional tail call.
         falls: Option<usize>,
     },
 }
 
-/// A way from one block to another, or to itself.
+/// An edge from one block to another, or to itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Jump {
     /// Where from.
     pub from: usize,
     /// Where to.
     pub to: usize,
-    /// How often it was gone.
+    /// How often it was taken.
     pub count: u64,
 }
 
@@ -140,8 +140,8 @@ impl Procedure {
 }
 
 impl Code {
-    /// Calls of one of these procedures from another: caller, block, callee, how often. Tail
-    /// calls are calls, and so are those through pointers where they were seen to lead.
+    /// Calls of one of these procedures from another: caller, block, callee, how often. Tail calls
+    /// are calls, and so are indirect ones with known targets.
     pub fn calls(&self) -> impl Iterator<Item = (usize, usize, usize, u64)> {
         self.direct_calls().chain(self.procedures.iter().enumerate().flat_map(|(p, procedure)| {
             procedure.pointers.iter().flat_map(move |pointer| {
@@ -172,7 +172,7 @@ impl Code {
     }
 }
 
-/// Blocks of one procedure that lie one behind the other.
+/// Blocks of one procedure that follow one another.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Piece {
     /// Index of the procedure.

@@ -1,11 +1,11 @@
 //! Chains of blocks by the extended travelling salesman objective ([`crate::score`]).
 //!
-//! Every block starts as a chain. Then always the two chains are merged whose merger gains most;
-//! the first may be cut in two for that, and the other put in between (A. Newell and S. Pupyrev).
+//! Every block starts as a chain. Then always the two chains with the largest gain are merged; the
+//! first may be split for that, and the other put in between (A. Newell and S. Pupyrev).
 
 use crate::score::{Graph, worth};
 
-/// Chains longer than this are not cut: it would take long and gain little.
+/// Chains longer than this are not split: it would take long and gain little.
 const CUT_MAX: usize = 96;
 
 /// A chain of blocks.
@@ -13,7 +13,7 @@ const CUT_MAX: usize = 96;
 struct Chain {
     blocks: Vec<usize>,
     score: f64,
-    /// Ways that touch it, as indices.
+    /// Edges that touch it, as indices.
     ways: Vec<usize>,
 }
 
@@ -101,7 +101,7 @@ impl Merging<'_> {
         all
     }
 
-    /// The best way to make one chain of `a` and `b` that is better than two.
+    /// The best way to merge `a` and `b` that is better than two chains.
     fn best(&mut self, a: usize, b: usize) -> Option<Merger> {
         let mut ways = [self.chains[a].ways.as_slice(), &self.chains[b].ways].concat();
         ways.sort_unstable();
@@ -162,7 +162,7 @@ impl Merging<'_> {
         score
     }
 
-    /// The chain of the head, then the others by how densely they are run.
+    /// The chain of the head, then the others by density.
     fn concatenate(self) -> Vec<usize> {
         let mut heat = vec![0u64; self.graph.sizes.len()];
         for (_, to, count) in &self.graph.ways {

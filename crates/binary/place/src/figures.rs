@@ -15,9 +15,9 @@ use crate::order::{self, Layout};
 /// How hot blocks lie on the cache.
 #[derive(Clone, Debug, Serialize)]
 pub struct CacheMap {
-    /// For each set, how many lines of memory with hot code fall on it.
+    /// For each set, how many lines of memory with hot code map to it.
     pub sets: Vec<u32>,
-    /// Lines that one set holds: more than that are in each other's way.
+    /// Lines that one set holds: more than that conflict.
     pub ways: usize,
     /// Lines of memory with hot code.
     pub lines: u64,
@@ -49,7 +49,7 @@ impl CacheMap {
         }
     }
 
-    /// Sets that hold less than what falls on them.
+    /// Sets with more lines than they hold.
     pub fn crowded(&self) -> usize {
         self.sets.iter().filter(|n| **n as usize > self.ways).count()
     }

@@ -1,4 +1,4 @@
-//! Which functions are laid out together: roots and what runs while they do.
+//! Which functions are laid out together: roots and what they call.
 
 use crate::code::{Callee, Code, End, Pointer};
 
@@ -30,9 +30,9 @@ impl Hot {
     }
 }
 
-/// The functions that `roots` lead to over calls that were made, breadth first. With calls through
-/// pointers among them of which it was not seen where they lead, any function joins that more
-/// callers came to than are known.
+/// The functions that `roots` call directly or indirectly, breadth first. If indirect calls with
+/// unknown targets are among them, any function is added that was called more often than its known
+/// callers explain.
 pub fn group(code: &Code, roots: &[usize]) -> Vec<usize> {
     let called = known_calls(code);
     let mut seen = vec![false; code.procedures.len()];
@@ -94,8 +94,8 @@ fn calls_through_pointers(code: &Code, group: &[usize]) -> bool {
     })
 }
 
-/// Whether there were more calls than are known. Some are always lost: counts of targets begin
-/// when one is seen for the second time, and threads are in each other's way.
+/// Whether there were more calls than are known. Some are always lost: counts of targets begin when
+/// one is seen for the second time, and threads overwrite each other's.
 fn is_more(all: u64, known: u64) -> bool {
     all.saturating_sub(known) > all / 8
 }

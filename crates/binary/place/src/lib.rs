@@ -1,13 +1,12 @@
-//! Where hot code should lie: blocks in order, functions in order, cold code out of the way.
+//! Layouts for hot code: the order of blocks, the order of functions, cold code out of the way.
 //!
 //! Lifted functions and counts become [`Code`], a graph without machine code. [`lay_out`] splits
-//! hot blocks from cold ones, lines the hot ones up in chains so that control mostly falls
-//! through, and orders chains across functions so that what runs together lies together. Two
-//! ways to make chains compete, Pettis and Hansen's and the extended travelling salesman problem
-//! of Newell and Pupyrev; the [`model`] of an instruction cache says which is the better here.
+//! hot blocks from cold ones, forms chains of the hot ones so that control mostly falls through,
+//! and orders chains across functions so that code that runs together is close together. Two
+//! methods for chains compete, Pettis and Hansen's and the extended travelling salesman problem of
+//! Newell and Pupyrev; the [`model`] of an instruction cache says which is the better here.
 //!
-//! Everything is data in and data out: who installs a layout, and measures what it brings, is
-//! elsewhere.
+//! Everything is data in and data out: installing a layout, and measuring it, is done elsewhere.
 #![forbid(unsafe_code)]
 
 pub mod affinity;

@@ -10,7 +10,7 @@ use rustc_hash::FxHashMap;
 
 use crate::code::{Block, Call, Callee, Code, End, Jump, Pointer, Procedure};
 
-/// What was counted in one function, by link addresses.
+/// The counts of one function, by link addresses.
 #[derive(Clone, Debug, Default)]
 pub struct Counts {
     /// Executions of blocks.
@@ -19,12 +19,12 @@ pub struct Counts {
     pub edges: FxHashMap<(LinkAddr, LinkAddr), u64>,
     /// Targets of indirect calls: the instruction, the target, how often at least.
     pub targets: FxHashMap<(LinkAddr, Target), u64>,
-    /// These are estimates, by looks at where threads were: none of it is exact.
+    /// These are estimates from samples: none of it is exact.
     pub estimated: bool,
 }
 
 impl Counts {
-    /// The counts of what does the same so many times.
+    /// The counts multiplied by a factor.
     pub fn times(mut self, factor: u64) -> Counts {
         let blocks = self.blocks.values_mut();
         let counts = blocks.chain(self.edges.values_mut()).chain(self.targets.values_mut());
@@ -58,8 +58,7 @@ pub struct Exactness {
 }
 
 impl Code {
-    /// The code of `functions` of a file as it ran by `counts`; those that nothing was counted of are
-    /// left out.
+    /// The code of `functions` of a file with their counts; functions without counts are left out.
     pub fn of<'a>(
         image: &Image,
         functions: impl IntoIterator<Item = &'a Function>,
@@ -81,8 +80,8 @@ impl Code {
     }
 }
 
-/// Entries of the linkage table that lead to functions of the file itself: a library calls those so that
-/// others may have their own in their place, which they hardly ever do.
+/// PLT entries that lead to functions of the file itself: a library calls those so that they can be
+/// interposed, which they hardly ever are.
 fn own_stubs(image: &Image) -> impl Iterator<Item = (LinkAddr, LinkAddr)> {
     let shown = |symbol: &&Symbol| symbol.global && symbol.is_function();
     let own =
@@ -94,7 +93,7 @@ fn own_stubs(image: &Image) -> impl Iterator<Item = (LinkAddr, LinkAddr)> {
         .filter_map(move |stub| Some((stub.start, *own.get(unversioned(&stub.target))?)))
 }
 
-/// What a function is called; one without a symbol as everywhere in Fettle.
+/// The name of a function; one without a symbol has the form that Fettle uses everywhere.
 pub fn name_of(function: &Function) -> String {
     function.name.clone().unwrap_or_else(|| format!("sub_{:x}", function.entry.0))
 }
@@ -205,7 +204,8 @@ fn block(
         size += function.insns[i].len() as u32;
         let callee = match function.flow(i) {
             Flow::Call(to) => callee(LinkAddr(to)),
-            // Through the GOT it is another module's; through a variable it was seen where it led.
+            // Through the GOT it is another module's; through a variable its targets are in the
+            // samples.
             Flow::IndirectCall
                 if function.insns[i].is_ip_rel_memory_operand()
                     && !seen.contains_key(&LinkAddr(function.insns[i].ip())) =>

@@ -1,4 +1,4 @@
-//! From code that was counted to an order of all of it.
+//! From code with counts to an order of all of it.
 
 use fettle_lift::{BlockId, Chunk, Placement};
 use serde::Serialize;
@@ -9,7 +9,7 @@ use crate::model::{self, Addresses, Cost, Geometry, Walk, Ways};
 use crate::score::Graph;
 use crate::{affinity, chains, ext_tsp};
 
-/// How blocks are brought in order.
+/// How blocks are ordered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum Method {
     /// Chains by weight ([`crate::chains`]).
@@ -23,11 +23,11 @@ pub enum Method {
 pub enum Unit {
     /// They stay together.
     Function,
-    /// Each chain goes where it is needed, across functions.
+    /// Each chain is placed by itself, across functions.
     Chain,
 }
 
-/// One way to lay code out.
+/// A method of laying code out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Choice {
     /// The order within functions.
@@ -37,7 +37,7 @@ pub struct Choice {
 }
 
 impl Choice {
-    /// Every way.
+    /// Every method.
     pub const ALL: [Choice; 4] = [
         Choice { method: Method::ExtTsp, unit: Unit::Function },
         Choice { method: Method::ExtTsp, unit: Unit::Chain },
@@ -51,7 +51,7 @@ impl Choice {
 pub struct Options {
     /// Which blocks are hot.
     pub hot: Hot,
-    /// The cache that the model has.
+    /// The cache of the model.
     pub geometry: Geometry,
     /// Pieces that run at least as often as this share of the hottest block start a line.
     pub align_share: f64,
@@ -59,7 +59,7 @@ pub struct Options {
     pub segments: usize,
     /// Seed of the walk.
     pub seed: u64,
-    /// Take the way that is so many places behind the one that the model likes best.
+    /// Take the layout at this rank by the model's cost, 0 being the best.
     pub rank: usize,
 }
 
@@ -85,20 +85,20 @@ pub struct Layout {
     pub choice: Choice,
 }
 
-/// What a layout costs by the model.
+/// The cost of a layout by the model.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Modelled {
-    /// Fetching.
+    /// The cost of fetching.
     pub cost: Cost,
-    /// Jumping.
+    /// The transitions between blocks.
     pub ways: Ways,
     /// Instructions run, on the scale of `ways`.
     pub run: u64,
 }
 
 impl Modelled {
-    /// The share of the time in which nothing comes from fetching, by the model: because a line is
-    /// not there, or a jump was taken.
+    /// The share of the time in which the front end delivers nothing, by the model: because of a
+    /// miss, or a taken jump.
     pub fn stall_share(&self) -> f64 {
         let per = |n: u64, of: u64| n as f64 / of.max(1) as f64;
         let stall = MISS_CYCLES * per(self.cost.misses, self.cost.insns)
@@ -107,23 +107,23 @@ impl Modelled {
     }
 }
 
-/// A layout with what it costs, and what the original does.
+/// A layout with its cost, and the original's.
 #[derive(Clone, Debug)]
 pub struct Chosen {
-    /// The layout that costs least, or the one behind it that was asked for.
+    /// The layout with the least cost, or the one at the rank that was asked for.
     pub layout: Layout,
-    /// What it costs.
+    /// Its cost.
     pub after: Modelled,
-    /// What the original costs.
+    /// The original's cost.
     pub before: Modelled,
-    /// What each way would have cost.
+    /// The cost of each method's layout.
     pub all: Vec<(Choice, Modelled)>,
 }
 
 /// Where the model places rewritten text: far from everything, at the start of a page.
 const NEW_CODE: u64 = 1 << 32;
 
-/// Lays `code` out in every way and takes the one that the model likes best, or one behind it.
+/// Lays `code` out by every method and takes the layout with the least cost, or the one at `rank`.
 pub fn lay_out(code: &Code, options: &Options) -> Chosen {
     let walk = Walk::new(code, options.segments, options.seed);
     let all_run: u64 = code.procedures.iter().flat_map(|p| &p.blocks).map(run).sum();
@@ -147,10 +147,10 @@ pub fn lay_out(code: &Code, options: &Options) -> Chosen {
     Chosen { layout, after, before, all }
 }
 
-/// Cycles that a miss of the first level stalls for, and that a taken jump takes away from
-/// fetching, roughly: they only weigh the two against each other.
+/// Cycles of a miss of the first level, and of a taken jump's gap in fetching, roughly: they only
+/// weigh the two against each other.
 const MISS_CYCLES: f64 = 12.0;
-/// Cycles that an instruction takes where nothing stalls.
+/// Cycles of an instruction without stalls.
 const CYCLES: f64 = 0.5;
 const TAKEN_CYCLES: f64 = 0.5;
 
@@ -159,7 +159,7 @@ fn run(block: &crate::code::Block) -> u64 {
     block.count.saturating_mul(u64::from(block.insns))
 }
 
-/// Lays `code` out in one way.
+/// Lays `code` out by one method.
 pub fn lay_out_as(code: &Code, choice: Choice, options: &Options) -> Layout {
     let hot: Vec<Vec<bool>> = code.procedures.iter().map(|p| hot_blocks(p, options.hot)).collect();
     let mut units = Vec::new();
@@ -179,7 +179,7 @@ pub fn lay_out_as(code: &Code, choice: Choice, options: &Options) -> Layout {
         let align = if first >= aligned.max(1) { options.geometry.line as u32 } else { 1 };
         let is_head = blocks[0] == code.procedures[procedure].head;
         match pieces.last_mut() {
-            // One behind the other they are one, and jumps between them short.
+            // Adjacent ones are merged, and jumps between them are short.
             Some(last) if last.procedure == procedure && !is_head => last.blocks.extend(blocks),
             _ => pieces.push(Piece { procedure, blocks, align, hot: true }),
         }
@@ -196,7 +196,7 @@ pub fn lay_out_as(code: &Code, choice: Choice, options: &Options) -> Layout {
     Layout { pieces, choice }
 }
 
-/// Which blocks are hot. Where any is, so is the entry: all control comes by it.
+/// Which blocks are hot. If any is, so is the entry: all control passes it.
 fn hot_blocks(procedure: &Procedure, hot: Hot) -> Vec<bool> {
     let mut all: Vec<bool> = procedure.blocks.iter().map(|b| hot.is(b.count)).collect();
     all[procedure.head] = all.contains(&true);
@@ -209,7 +209,7 @@ fn head_first(procedure: &Procedure) -> Vec<usize> {
     std::iter::once(procedure.head).chain(others).collect()
 }
 
-/// Hot blocks in the order of `method`, or as they were if the objective says that is better.
+/// Hot blocks in the order of `method`, or in the original's if the objective is better for that.
 fn hot_order(procedure: &Procedure, hot: &[bool], method: Method) -> Vec<usize> {
     let blocks: Vec<usize> = head_first(procedure).into_iter().filter(|b| hot[*b]).collect();
     if blocks.len() < 2 {
@@ -233,7 +233,7 @@ fn hot_order(procedure: &Procedure, hot: &[bool], method: Method) -> Vec<usize> 
     order.into_iter().map(|n| blocks[n]).collect()
 }
 
-/// An order cut where control does not fall through.
+/// An order, split where control does not fall through.
 fn chains_of(procedure: &Procedure, order: Vec<usize>) -> Vec<Vec<usize>> {
     let mut chains: Vec<Vec<usize>> = Vec::new();
     for block in order {
@@ -256,7 +256,7 @@ pub fn chain_count(procedure: &Procedure, blocks: &[usize]) -> usize {
     chains_of(procedure, blocks.to_vec()).len()
 }
 
-/// The order of units by what leads to what: calls, and jumps between units of one function.
+/// The order of units by the calls, and the jumps, between them.
 fn order_units(code: &Code, units: &[(usize, Vec<usize>)]) -> Vec<usize> {
     let mut of: Vec<Vec<Option<usize>>> =
         code.procedures.iter().map(|p| vec![None; p.blocks.len()]).collect();
@@ -294,7 +294,7 @@ fn order_units(code: &Code, units: &[(usize, Vec<usize>)]) -> Vec<usize> {
 }
 
 impl Layout {
-    /// The layout as what `crates/binary/rewrite` emits.
+    /// The layout in the form that `binary/rewrite` emits.
     pub fn placement(&self, code: &Code) -> Placement {
         let chunk = |piece: &Piece| Chunk {
             function: code.procedures[piece.procedure].entry,

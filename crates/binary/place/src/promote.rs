@@ -22,11 +22,11 @@ const LEAST: f64 = 1e-4;
 pub struct Promoted {
     /// Calls to be compared, by address, and the function that each is compared with.
     pub targets: HashMap<LinkAddr, LinkAddr>,
-    /// How often each of these is to find that function.
+    /// How often each of these is expected to have that target.
     found: HashMap<LinkAddr, u64>,
     /// How many indirect calls were made.
     pub calls: u64,
-    /// How often of these it was seen where they lead.
+    /// How many of these had a known target.
     pub known: u64,
 }
 

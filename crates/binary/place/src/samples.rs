@@ -1,4 +1,4 @@
-//! From looks at where threads are to counts of blocks and edges.
+//! From samples of program counters to counts of blocks and edges.
 
 use fettle_lift::edges::{Edge, EdgeGraph};
 use fettle_lift::{BlockId, Function};
@@ -6,15 +6,15 @@ use fettle_lift::{BlockId, Function};
 use crate::circulation::{Circulation, Sight};
 use crate::lifted::Counts;
 
-/// A jump costs this much more than going straight on, where nothing tells which of the two it was: as
-/// compilers lay code out, that is the better guess. So it is with handlers of exceptions.
+/// A taken jump costs so much more than falling through, where samples do not decide: as compilers
+/// lay code out, falling through is the better guess. So it is with exception handlers.
 const JUMP: u64 = 1;
 const HANDLER: u64 = 100;
-/// What is larger is not worth the search for what its looks mean.
+/// Larger functions are not worth the search for the flow that fits their samples.
 const MOST_BLOCKS: usize = 20_000;
 
-/// The counts that looks mean, of a function: `looks` at each of its blocks, of which each stands for so
-/// many instructions that ran.
+/// The counts that the samples of a function stand for: `looks` samples of each of its blocks, each
+/// for so many instructions that ran.
 pub fn counts(function: &Function, looks: &[u64], insns: u64) -> Counts {
     let start = |block: usize| function.blocks[block].start;
     let sight = |(block, looks): (usize, &u64)| {

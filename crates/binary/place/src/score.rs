@@ -1,17 +1,17 @@
-//! What an order of blocks is worth: the objective of the extended travelling salesman problem
-//! (A. Newell and S. Pupyrev, Improved Basic Block Reordering, IEEE Transactions on Computers 69,
+//! The value of an order of blocks: the objective of the extended travelling salesman problem (A.
+//! Newell and S. Pupyrev, Improved Basic Block Reordering, IEEE Transactions on Computers 69,
 //! 2020).
 //!
-//! A way between blocks is worth all its passages if control falls through, a tenth of them at
-//! most if it is a short jump, less the longer it is, and nothing beyond a kilobyte.
+//! An edge between blocks counts in full if control falls through, a tenth at most if it is a short
+//! jump, less the longer it is, and nothing beyond a kilobyte.
 
-/// Worth of a passage that jumps over no distance at all.
+/// The value of a jump over no distance at all.
 const JUMP: f64 = 0.1;
-/// Bytes forward and backward at which a jump is worth nothing any more.
+/// Bytes forward and backward at which a jump has no value any more.
 const FORWARD: f64 = 1024.0;
 const BACKWARD: f64 = 640.0;
 
-/// What one passage is worth from a block that ends at `end` to one that starts at `start`.
+/// The value of one transition from a block that ends at `end` to one that starts at `start`.
 pub fn worth(end: u64, start: u64) -> f64 {
     if end == start {
         1.0
@@ -22,17 +22,17 @@ pub fn worth(end: u64, start: u64) -> f64 {
     }
 }
 
-/// What is ordered: sizes of blocks, and ways between them with the number of passages.
+/// What is ordered: sizes of blocks, and edges between them with their counts.
 #[derive(Clone, Debug, Default)]
 pub struct Graph {
     /// Bytes of each block.
     pub sizes: Vec<u64>,
-    /// From, to, passages.
+    /// From, to, count.
     pub ways: Vec<(usize, usize, u64)>,
 }
 
 impl Graph {
-    /// What `order` is worth; blocks that are not in it are nowhere.
+    /// The value of `order`; blocks that are not in it do not count.
     pub fn score(&self, order: &[usize]) -> f64 {
         let mut at = vec![None; self.sizes.len()];
         let mut end = 0;

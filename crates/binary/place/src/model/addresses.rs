@@ -1,4 +1,4 @@
-//! Where blocks are: as they were, or in a layout.
+//! The addresses of blocks: the original ones, or those of a layout.
 
 use crate::code::{Code, End, Piece};
 
@@ -7,9 +7,9 @@ use crate::code::{Code, End, Piece};
 pub struct Place {
     /// Address.
     pub at: u64,
-    /// Bytes, with the jump at its end as the layout needs it.
+    /// Bytes, with the final jump in the form that the layout needs.
     pub size: u32,
-    /// Bytes of a jump behind it, to what it would fall into.
+    /// Bytes of an additional jump behind it, to its fall-through successor.
     pub jump: u32,
     /// The block that follows right behind, of the same procedure.
     pub next: Option<u32>,
@@ -53,7 +53,7 @@ impl Addresses {
     pub fn of_pieces(code: &Code, pieces: &[Piece], start: u64) -> Addresses {
         let empty = |p: &crate::code::Procedure| vec![Place::default(); p.blocks.len()];
         let mut addresses = Addresses { places: code.procedures.iter().map(empty).collect() };
-        // Once with the original's jumps, once with those that distances ask for.
+        // Once with the original's jumps, once with the sizes that the distances need.
         let mut piece_of = addresses.places.iter().map(|p| vec![0; p.len()]).collect::<Vec<_>>();
         for round in 0..2 {
             let before = addresses.clone();
@@ -85,7 +85,7 @@ impl Addresses {
     }
 }
 
-/// The size of a block before `next`; `near` tells which blocks are in reach of short jumps.
+/// The size of a block before `next`; `near` says which blocks are in reach of short jumps.
 fn sized(block: &crate::code::Block, next: Option<usize>, near: impl Fn(usize) -> bool) -> Place {
     let jump = |to: usize| if near(to) { NEAR } else { FAR };
     let (size, jump) = match block.end {

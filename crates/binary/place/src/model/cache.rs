@@ -1,4 +1,4 @@
-//! A set-associative cache that gives up what was used least recently.
+//! A set-associative cache with least-recently-used replacement.
 
 /// The shape of a cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
@@ -40,7 +40,7 @@ impl Cache {
         Cache { lines: vec![EMPTY; sets as usize * ways], ways, sets }
     }
 
-    /// Looks for a line and puts it in; whether it was there.
+    /// Fetches a line; whether it was in the cache.
     pub fn fetch(&mut self, line: u64) -> bool {
         let start = (line % self.sets) as usize * self.ways;
         let set = &mut self.lines[start..start + self.ways];

@@ -15,14 +15,14 @@ pub use walk::{Segment, Walk};
 
 use crate::code::Code;
 
-/// What a run cost by the model.
+/// The cost of a run by the model.
 #[derive(Clone, Copy, Debug, Default, PartialEq, serde::Serialize)]
 pub struct Cost {
     /// Instructions run.
     pub insns: u64,
-    /// Lines looked for.
+    /// Lines fetched.
     pub fetches: u64,
-    /// Lines not found.
+    /// Lines that missed.
     pub misses: u64,
 }
 

@@ -5,14 +5,14 @@ use serde::Serialize;
 use crate::code::{Code, End};
 use crate::model::Addresses;
 
-/// Passages from block to block inside procedures.
+/// Transitions from block to block inside procedures.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Ways {
     /// Control fell through.
     pub straight: u64,
     /// A conditional jump was taken.
     pub branches: u64,
-    /// An unconditional jump was taken, be it the original's or one that the layout added.
+    /// An unconditional jump was taken, one of the original or one that the layout added.
     pub jumps: u64,
 }
 
@@ -23,8 +23,8 @@ impl Ways {
     }
 }
 
-/// The passages that are counted, where code lies at `addresses`. Jumps through tables are left
-/// out: no layout spares them.
+/// The transitions that are counted, with the code at `addresses`. Jumps through tables are left
+/// out: no layout avoids them.
 pub fn ways(code: &Code, addresses: &Addresses) -> Ways {
     let mut ways = Ways::default();
     for (p, procedure) in code.procedures.iter().enumerate() {

@@ -1,10 +1,10 @@
-//! A run of the program as counts let it be imagined.
+//! A random walk through the program that follows its counts.
 //!
-//! Control goes from block to block at random, as often each way as it was counted, into callees
-//! and back. A callee through a pointer is one that it was seen to lead to, as often as it was seen,
-//! else one that more callers came to than are known. Where a
-//! walk begins, the callers are not on the stack; when such a function returns, one of its callers
-//! is chosen by how often each calls.
+//! Control goes from block to block at random, in proportion to the counts of edges, into callees
+//! and back. The target of an indirect call is one of its known targets, in proportion to their
+//! counts, else a function with more calls than its known callers explain. Where a walk begins, the
+//! callers are not on the stack; when such a function returns, one of its callers is chosen in
+//! proportion to its calls.
 
 use rustc_hash::FxHashMap;
 
@@ -46,7 +46,7 @@ impl Random {
     }
 }
 
-/// Things to be drawn, each as often as its weight says.
+/// Items to be drawn, each in proportion to its weight.
 struct Urn<T> {
     upto: Vec<u64>,
     what: Vec<T>,
@@ -80,11 +80,11 @@ struct Walker<'a> {
     random: Random,
     starts: Urn<Place>,
     pointed_to: Urn<usize>,
-    /// For each procedure, where its callers go on.
+    /// For each procedure, the return points of its callers.
     callers: Vec<Urn<Place>>,
     /// Targets of indirect calls, by procedure, block, and calls of the block before.
     seen: FxHashMap<Place, Urn<Callee>>,
-    /// Where indirect calls without observed targets go on.
+    /// Targets for indirect calls without observed ones.
     pointing: Urn<Place>,
     ways: Vec<Vec<Urn<u32>>>,
     leaves: Vec<Vec<u64>>,
@@ -157,7 +157,7 @@ impl<'a> Walker<'a> {
                     elsewhere = elsewhere.saturating_sub(*count);
                 }
                 urn.add(Callee::Outside, elsewhere);
-                // Who comes back from a tail call comes to the caller.
+                // A tail call returns to the caller.
                 if pointer.call.is_some() {
                     let place = (p as u32, b, before + 1);
                     walker.pointing.add(place, unknown);
@@ -172,7 +172,7 @@ impl<'a> Walker<'a> {
     fn go(&mut self, place: Place, end: usize, out: &mut Vec<Segment>) {
         let mut stack: Vec<Place> = Vec::new();
         let mut at = Some(place);
-        // Nothing but empty segments cannot go on for ever: every step adds one.
+        // Empty segments alone cannot loop for ever: every step adds one.
         while let Some((p, b, done)) = at.filter(|_| out.len() < end) {
             let block = &self.code.procedures[p as usize].blocks[b as usize];
             let from = done.checked_sub(1).map(|c| block.calls[c as usize]);
@@ -201,7 +201,7 @@ impl<'a> Walker<'a> {
         }
     }
 
-    /// Where the call behind `place` leads, or the tail call behind all calls of a block.
+    /// The callee of the call behind `place`, or of the tail call behind all calls of a block.
     fn callee(&mut self, callee: Callee, place: Place) -> Option<Place> {
         let seen = self.seen.get(&place).filter(|_| callee == Callee::Indirect);
         let callee = seen.and_then(|urn| urn.draw(&mut self.random)).unwrap_or(callee);
@@ -230,7 +230,7 @@ impl<'a> Walker<'a> {
         stack.pop().or_else(|| self.caller(p))
     }
 
-    /// Where a caller of `p` goes on that is not on the stack.
+    /// The return point in a caller of `p` that is not on the stack.
     fn caller(&mut self, p: u32) -> Option<Place> {
         let known = &self.callers[p as usize];
         let calls = self.code.procedures[p as usize].calls;
