@@ -1,4 +1,5 @@
-//! Whose rewritten text an address of a process lies in: samples tell their callers by it.
+//! The rewritten text that an address of a process is in: return addresses in samples identify
+//! callers.
 
 use crate::note::Note;
 use crate::numbers::{Code, Numbers};
@@ -20,8 +21,8 @@ impl<'a> Callers<'a> {
                 modules.push((note.bias, &numbers.code[i]));
             }
         };
-        // The program that the process ran when the thread began comes first: a later one may
-        // have had other things at the same addresses.
+        // The program that the process ran when the thread began comes first: a later one may have
+        // had other modules at the same addresses.
         notes.iter().filter(|n| n.pid == pid && n.process_tsc == process_tsc).for_each(&mut add);
         let mut line = vec![pid];
         while let Some(pid) = line.last().copied() {

@@ -1,7 +1,7 @@
-//! Making a trace of what programs that record themselves left in a folder.
+//! Making a trace of what programs that record themselves wrote into a folder.
 //!
-//! Nothing here believes the files: processes may have been killed at any instruction, and their
-//! code may have written anything.
+//! The files are not trusted: processes may have been killed at any instruction, and their code may
+//! have written anything.
 
 use std::collections::HashMap;
 use std::fs::{self, File};
@@ -41,7 +41,7 @@ pub enum CollectError {
         /// The process.
         pid: u32,
     },
-    /// No process left anything that can be read.
+    /// No process wrote anything that can be read.
     #[error("{0}: no process has recorded anything here")]
     Empty(PathBuf),
     /// A file cannot be read or written.
@@ -80,8 +80,8 @@ struct Slot {
 ///
 /// # Errors
 ///
-/// When a process still runs that records into it, or the disk is full; the folder stays as it
-/// was then.
+/// When a process still runs that records into it, or the disk is full; the folder is not changed
+/// then.
 pub fn collect(path: &Path, progress: &mut dyn FnMut(u64, u64)) -> Result<Manifest, CollectError> {
     let folder = path.join("slots");
     let fail = |path: &Path| {
@@ -190,7 +190,7 @@ pub fn collect(path: &Path, progress: &mut dyn FnMut(u64, u64)) -> Result<Manife
         ..Manifest::default()
     };
 
-    // Into a folder inside of the folder; what is in it moves up when it is whole.
+    // The trace is written to a folder within this folder, and moved up when it is whole.
     let partial = path.join("partial");
     let _ = fs::remove_dir_all(&partial);
     let mut writer = TraceWriter::create(&partial, &manifest)?;
@@ -259,7 +259,7 @@ pub fn collect(path: &Path, progress: &mut dyn FnMut(u64, u64)) -> Result<Manife
         ));
     }
 
-    // Processes, and where their modules lay; a forked child's are its parent's.
+    // Processes, and the load bias of their modules; a forked child's are its parent's.
     let mut biases: HashMap<(u32, u64), u64> = HashMap::new();
     for note in &notes {
         if let Some(module) = numbers.module(note.map_id)
@@ -305,7 +305,7 @@ pub fn collect(path: &Path, progress: &mut dyn FnMut(u64, u64)) -> Result<Manife
     finish.manifest = manifest;
     let manifest = writer.finish(finish, progress)?;
 
-    // Up; the manifest last, for it makes the folder a trace.
+    // Files are moved up; the manifest last, for it makes the folder a trace.
     for entry in fs::read_dir(&partial).map_err(fail(&partial))? {
         let entry = entry.map_err(fail(&partial))?;
         if entry.file_name() != "manifest.json" {
@@ -360,7 +360,7 @@ fn open_slot(path: &Path) -> io::Result<Option<Slot>> {
     }))
 }
 
-/// What a function's accumulator says of some function in some thread.
+/// Totals of some function in some thread, from its accumulator.
 fn total_of(a: &Accumulator, mode: Mode, converter: &fettle_trace::TickConverter) -> Total {
     // The clock of CPU time counts nanoseconds.
     let ns = |time| if mode == Mode::Cpu { time } else { converter.duration_ns(time) };
@@ -373,7 +373,7 @@ fn total_of(a: &Accumulator, mode: Mode, converter: &fettle_trace::TickConverter
     Total { calls: a.calls, total_ns, self_ns, child_calls, calls_below, ..Total::default() }
 }
 
-/// What a slot says, in the trace's numbers.
+/// The content of a slot, in the trace's numbers.
 #[derive(Default)]
 struct SlotContents {
     records: Vec<u8>,
@@ -406,8 +406,8 @@ fn read_frames(slot: &Slot, used: u64) -> io::Result<Vec<(u32, u64)>> {
     Ok(shadow.chunks_exact(frame as usize).skip(1).map(read).collect())
 }
 
-/// How often each function is among the calls that a parent was in and its child still is. Each that
-/// ended in the child was counted once too often, and the agent has taken all of them off.
+/// How often each function is among the calls that a parent was in and its child still is. Each
+/// that ended in the child was counted once too often, and the agent has subtracted all of them.
 fn still_copied(forked: u64, frames: &[(u32, u64)]) -> HashMap<u32, u64> {
     let mut copied: HashMap<u32, u64> = HashMap::new();
     let is_copied = |(nth, frame): &(u64, &(u32, u64))| frame.1 == forked.wrapping_add(*nth);
@@ -546,7 +546,7 @@ impl SlotContents {
     }
 }
 
-/// Why a record tells nothing.
+/// Why a record cannot be used.
 enum Torn {
     /// It was never stored.
     Hole,

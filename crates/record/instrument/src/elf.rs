@@ -1,5 +1,5 @@
-//! The few ELF structures that are written: program headers, section headers, the dynamic
-//! section. Reading is `fettle-image`'s work; here bytes are changed in place.
+//! The few ELF structures that are written: program headers, section headers, the dynamic section.
+//! Reading is done by `fettle-image`; here bytes are changed in place.
 
 /// Bytes of a program header.
 pub const PHDR: usize = 56;
@@ -134,7 +134,7 @@ impl Shdr {
         set(&mut self.0, 24, 8, offset);
     }
 
-    /// Appends `bytes` to the file as what the section holds.
+    /// Appends `bytes` to the file as the section's content.
     pub fn hold(&mut self, file: &mut Vec<u8>, bytes: &[u8]) {
         file.resize(file.len().next_multiple_of(8), 0);
         set(&mut self.0, 24, 8, file.len() as u64);
@@ -162,7 +162,7 @@ pub struct NewSection<'a> {
     pub align: u64,
 }
 
-/// A file's section headers, to be changed and added to. A file without any stays without.
+/// A file's section headers, to be changed and added to. A file without any gets none.
 #[derive(Clone, Debug, Default)]
 pub struct Sections {
     headers: Vec<Shdr>,

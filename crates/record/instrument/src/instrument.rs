@@ -12,7 +12,7 @@
 //! ```
 //!
 //! Program headers stay where they were, if [`Room`] can be made for one more, and sections cover
-//! every byte of the segment: so tools that lay out the file anew take it along.
+//! every byte of the segment: so tools that lay out the file again keep it.
 //!
 //! An *entry guard* is between an entry patch and the function's rewritten text: every thread's
 //! first probed function is reached through one, so a thread without a block of its own is found
@@ -48,7 +48,7 @@ use crate::symbols::{self, NewFunction};
 /// Bytes of a function's accumulator.
 const ACCUMULATOR: u64 = size_of::<Accumulator>() as u64;
 
-/// What was made.
+/// The result.
 #[derive(Clone, Debug)]
 pub struct Instrumented {
     /// Functions with probes.
@@ -69,7 +69,7 @@ pub struct Instrumented {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum InstrumentError {
-    /// The input is none that Fettle understands.
+    /// The input is not a file that Fettle understands.
     #[error(transparent)]
     Input(#[from] ModuleError),
     /// It is not a file that has code of its own.
@@ -87,7 +87,7 @@ pub enum InstrumentError {
     /// Nothing of it would be probed.
     #[error("{0} has no function to probe")]
     Nothing(PathBuf),
-    /// More functions than can be told apart.
+    /// More functions than there are numbers for.
     #[error("{0} has too many functions")]
     TooMany(PathBuf),
     /// Rewritten text cannot be given an address.
@@ -169,7 +169,7 @@ pub fn instrument(options: &Options) -> Result<Instrumented, InstrumentError> {
     })
 }
 
-/// What a file seems to be.
+/// The kind of a file.
 pub(crate) enum Sort {
     Object,
     Linked,
@@ -246,7 +246,7 @@ pub(crate) fn write(output: &Path, input: &Path, bytes: &[u8]) -> std::io::Resul
     };
     match std::fs::metadata(output) {
         Ok(there) if there.is_dir() => return Err(std::io::ErrorKind::IsADirectory.into()),
-        // The new file would take its place: a program is no device.
+        // The new file would replace it, and a program is no device.
         Ok(there) if !there.is_file() => {
             return Err(std::io::Error::other("it is there, and is no regular file"));
         }
@@ -267,7 +267,7 @@ fn plan(image: &Image, options: &Options) -> Plan {
     let lifted = fettle_lift::lift(image);
     let forks = fork_targets(image);
     let selection = &options.selection;
-    // What forks must not have an open frame of its own in the middle of it.
+    // Functions that fork have no probes: their frames would be open in two processes.
     let select = |f: &Function| selection.wants(image, f) && forks.binary_search(&f.entry).is_err();
     fettle_rewrite::plan(
         image,
@@ -276,7 +276,7 @@ fn plan(image: &Image, options: &Options) -> Plan {
     )
 }
 
-/// Addresses that calls which fork go to, sorted.
+/// Targets of calls that fork, sorted.
 fn fork_targets(image: &Image) -> Vec<LinkAddr> {
     let plt = image.plt().iter().filter(|p| is_fork(&p.target)).map(|p| p.start);
     let own =
@@ -290,7 +290,7 @@ fn fork_targets(image: &Image) -> Vec<LinkAddr> {
 /// A new file.
 struct Made {
     file: Vec<u8>,
-    /// Whether tools may lay it out anew.
+    /// Whether tools may lay it out again.
     strippable: bool,
 }
 
@@ -355,8 +355,8 @@ impl Maker<'_> {
             word[..bytes.len()].copy_from_slice(bytes);
             [at.0, u64::from_le_bytes(word)]
         });
-        // Two words in front tell the agent that the constants are where it looks for them: tools
-        // that lay out files anew do not know who refers to what.
+        // Two words in front show the agent that the constants are where it looks for them: tools
+        // that lay out files again do not know these references.
         let seal = [agent::MAGIC, self.map.id];
         let sealed = list(seal.into_iter().chain(writes).collect());
         let writes = (sealed + 16, linked.writes.len() as u64);
@@ -513,7 +513,7 @@ impl Maker<'_> {
         Ok(Made { file, strippable: room.is_some() })
     }
 
-    /// Makes `start` the library's first instruction; gives what it was before.
+    /// Makes `start` the library's first instruction; returns the one before.
     fn take_init(
         &self,
         file: &mut [u8],
@@ -544,7 +544,7 @@ impl Maker<'_> {
             }
         }
         match null {
-            // Linkers leave some room behind the end.
+            // Linkers leave some padding behind the end.
             Some(i) if i + 1 < count && elf::get(file, from + i * 16 + 16, 8) == Some(0) => {
                 elf::set(file, from + i * 16, 8, elf::DT_INIT);
                 elf::set(file, from + i * 16 + 8, 8, start);
@@ -555,13 +555,13 @@ impl Maker<'_> {
     }
 }
 
-/// Distance from `at` in the plan's text to an entry of the agent in front of it.
+/// Offset from `at` in the plan's text to an entry of the agent in front of it.
 fn to_agent(entry: Entry, at: u32) -> [u8; 4] {
     let to = i64::from(agent::offset(entry)) - CODE_LEN as i64;
     ((to - i64::from(at) - 4) as i32).to_le_bytes()
 }
 
-/// Adds unwind information for code that leaves the stack as it is between its instructions.
+/// Adds unwind information for code whose instructions do not move the stack pointer otherwise.
 fn add_unwind(plan: &mut Plan, start: u32, program: Vec<u8>) {
     let base = plan.functions[0].text_offset;
     let end = plan.text.len() as u32;
@@ -598,7 +598,7 @@ fn add_gates(plan: &mut Plan, check: Entry) {
     }
 }
 
-/// Leads calls of `forks` over stops.
+/// Redirects calls of `forks` to stops.
 fn add_stops(plan: &mut Plan, forks: &[LinkAddr], text_at: LinkAddr) {
     let mut stops: BTreeMap<LinkAddr, u32> = BTreeMap::new();
     for i in 0..plan.fixups.len() {

@@ -1,4 +1,4 @@
-//! A file whose hot code lies in another order, without probes, and without Fettle when it runs.
+//! A file whose hot code is in another order, without probes, and without Fettle when it runs.
 //!
 //! The new file is the old one with two segments behind it:
 //!
@@ -9,10 +9,10 @@
 //!            program headers if there is no room for them
 //! ```
 //!
-//! Unlike a linker we do not know every place that refers to a function, so the original text stays: a
-//! jump at each old entry leads to the rewritten text, and calls that are known lead there at once. Jump
-//! tables of addresses need relocations in files that are loaded anywhere: the whole table of
-//! relocations goes behind the rest, with more of them.
+//! Unlike a linker we do not know every reference to a function, so the original text stays: an
+//! entry patch at each original entry leads to the rewritten text, and known calls are redirected
+//! to it. Jump tables of absolute addresses need relocations in position-independent files: the
+//! whole relocation table goes behind the rest, with more of them.
 
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
@@ -36,7 +36,7 @@ const DT_RELACOUNT: u64 = 0x6fff_fff9;
 const RELA: u64 = 24;
 const R_X86_64_RELATIVE: u64 = 8;
 
-/// Which functions go where.
+/// Which functions are laid out, and how.
 #[derive(Debug)]
 pub struct Order {
     /// The order of their blocks.
@@ -47,12 +47,12 @@ pub struct Order {
     pub promoted: HashMap<LinkAddr, LinkAddr>,
 }
 
-/// What was made.
+/// The result.
 #[derive(Clone, Debug)]
 pub struct LaidOut {
     /// Functions with rewritten text.
     pub functions: u64,
-    /// Calls in original text that lead to rewritten text at once.
+    /// Calls in original text that were redirected to rewritten text.
     pub calls: u64,
     /// Functions left unmodified, by reason, without those that were not to be laid out.
     pub reasons: Vec<(&'static str, u64)>,
@@ -155,7 +155,7 @@ impl Maker<'_> {
         let linked = fettle_rewrite::link(plan, self.image, parameters)
             .map_err(|error| InstrumentError::Link { path: self.input.to_owned(), error })?;
 
-        // The original text, with ways to the new.
+        // The original text, with patches that lead to the rewritten.
         let mut file = self.image.bytes().to_vec();
         let calls = calls(self.image, lifted, plan, &linked);
         for (at, bytes) in linked.writes.iter().chain(&calls) {
@@ -175,7 +175,7 @@ impl Maker<'_> {
             self.add_relocs(&mut file, &old, (&mut constants, constants_at), &relocs)?;
         }
         let here = |constants: &Vec<u8>| constants_at + constants.len() as u64;
-        // What is moved has sections of its own.
+        // What is moved gets sections of its own.
         let mut end = here(&constants);
         let moved = room.as_ref().map(|room| {
             while here(&constants) % Room::ALIGN != room.phase() {
@@ -215,7 +215,7 @@ impl Maker<'_> {
         file.extend_from_slice(&constants);
         segment::write_headers(&mut file, &mut new, phdr_offset, phdr_at);
 
-        // Sections cover every byte of the segments, so that tools take them along.
+        // Sections cover every byte of the segments, so that tools keep them.
         let mut section = |name, flags, from: u64, to: u64, align| {
             let (at, offset, size, kind) = (from, offset_of(from), to - from, elf::SHT_PROGBITS);
             sections.add(&NewSection { name, kind, flags, at, offset, size, align })
@@ -232,7 +232,7 @@ impl Maker<'_> {
         Ok(Made { file, calls: calls.len() as u64, strippable: room.is_some() })
     }
 
-    /// Writes over original text.
+    /// Patches original text.
     fn patch(
         &self,
         file: &mut [u8],
@@ -251,8 +251,8 @@ impl Maker<'_> {
         Ok(())
     }
 
-    /// Has the loader add the load address to the words at `relocs`, too: all relocations go
-    /// among the constants.
+    /// Has the loader add the load address to the words at `relocs`, too: all relocations are moved
+    /// to the constants.
     fn add_relocs(
         &self,
         file: &mut [u8],
@@ -285,7 +285,7 @@ impl Maker<'_> {
         };
         constants.resize(constants.len().next_multiple_of(8), 0);
         let at = constants_at + constants.len() as u64;
-        // Those that are counted come first.
+        // Those that `DT_RELACOUNT` counts come first.
         for place in relocs {
             let offset = (place - constants_at) as usize;
             let addend = elf::get(constants, offset, 8).expect("a table's entry");
@@ -302,8 +302,8 @@ impl Maker<'_> {
     }
 }
 
-/// Calls and jumps in original text to functions with rewritten text: where, and the distance that leads
-/// there at once.
+/// Calls and jumps in original text to functions with rewritten text: the place, and the distance
+/// that redirects it.
 fn calls(image: &Image, lifted: &Lifted, plan: &Plan, linked: &Linked) -> Vec<(LinkAddr, Vec<u8>)> {
     let calls =
         fettle_rewrite::calls_to_new(image, lifted.functions.iter(), (plan, linked), &|_, _, _| {

@@ -1,12 +1,12 @@
 //! Plans applied to files: programs and libraries that record themselves.
 //!
-//! [`instrument`] gives a file whose own code is as it was, with rewritten text behind it and an agent
-//! (`runtime/file`) that runs first. Only if the environment says `FETTLE_RECORD=DIR` does the
-//! agent lead the program's functions to the rewritten text; otherwise the program runs as before.
-//! Object files get rewritten text and the agent as sections, for the linker to place.
-//! What a recording leaves in `DIR/slots` becomes a trace by [`collect()`].
+//! [`instrument`] gives a file whose original text is unmodified, with rewritten text behind it and
+//! an agent (`runtime/file`) that runs first. Only if the environment has `FETTLE_RECORD=DIR` does
+//! the agent patch the program's functions to run the rewritten text. Object files get rewritten
+//! text and the agent as sections, for the linker to place. [`collect()`] makes a trace of what a
+//! recording leaves in `DIR/slots`.
 //!
-//! [`lay_out`] gives a file without probes, whose hot code lies in another order.
+//! [`lay_out`] gives a file without probes, whose hot code is in another order.
 #![forbid(unsafe_code)]
 
 mod agent;

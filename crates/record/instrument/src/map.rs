@@ -14,10 +14,10 @@ use serde::{Deserialize, Serialize};
 
 /// Bytes of every ring.
 pub const RING_BYTES: u32 = 1 << 18;
-/// Functions that can be told apart in one process. Every file takes its numbers from a place in
-/// this range that follows from its contents, so that files need not know each other.
+/// How many functions can be numbered in one process. Every file takes its numbers from a range
+/// that is derived from its content, so that files need not know each other.
 pub const FUNCTIONS: u32 = 1 << 22;
-/// Block counters that can be told apart in one process.
+/// How many block counters can be numbered in one process.
 pub const COUNTERS: u32 = 1 << 24;
 /// Offset of the accumulators in a slot.
 pub const ACCUMULATORS: u32 = block::counters(RING_BYTES);
@@ -29,7 +29,7 @@ pub const COUNTERS_AT: u32 = ACCUMULATORS + FUNCTIONS * size_of::<Accumulator>()
 pub struct FileMap {
     /// Version of this layout.
     pub version: u32,
-    /// Names the map; follows from all the rest.
+    /// Identifies the map; derived from all the rest.
     pub id: u64,
     /// What probes measure.
     pub mode: String,
@@ -49,15 +49,15 @@ pub struct FileMap {
     /// index in its function in place of an address.
     #[serde(default)]
     pub counted: Vec<Counted>,
-    /// Link address and size of each function's rewritten text, if calls are sampled: samples tell
-    /// their callers by it.
+    /// Link address and size of each function's rewritten text, if calls are sampled: return
+    /// addresses in samples identify callers.
     #[serde(default)]
     pub code: Vec<(u64, u64)>,
 }
 
 impl FileMap {
-    /// The map of `image` with the rewritten text of `plan`; `path` is where it will lie. `None` if it
-    /// has more functions or blocks than can be told apart.
+    /// The map of `image` with the rewritten text of `plan`; `path` is where it will be. `None` if
+    /// it has more functions or blocks than can be numbered.
     pub fn new(image: &Image, plan: &Plan, path: &Path) -> Option<FileMap> {
         let mut hasher = DefaultHasher::new();
         image.bytes().hash(&mut hasher);

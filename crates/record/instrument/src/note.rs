@@ -1,8 +1,8 @@
-//! What a process that records itself leaves: notes of its modules, its forks and its end.
+//! Notes that a process which records itself writes: its modules, its forks and its end.
 
 use fettle_trace::ClockPair;
 
-/// A note that a process left; see `struct note` in `runtime/file/file.c`.
+/// A note of a process; see `struct note` in `runtime/file/file.c`.
 #[derive(Clone, Debug)]
 pub(crate) struct Note {
     pub(crate) kind: u32,

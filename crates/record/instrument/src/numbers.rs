@@ -1,4 +1,4 @@
-//! The numbers that functions have in a trace, and where their rewritten text lies.
+//! The numbers that functions have in a trace, and the addresses of their rewritten text.
 
 use std::collections::HashMap;
 
@@ -72,7 +72,7 @@ impl Numbers {
         ((index as usize) < self.maps[i].functions.len()).then(|| self.first[i] + index)
     }
 
-    /// What counters on edges tell; `counts` are by function and index in it.
+    /// The counts of edges; `counts` are by function and index in it.
     pub(crate) fn edge_rows(&self, counts: &HashMap<(u32, u64), u64>, rows: &mut Vec<Counter>) {
         for (map, first) in self.maps.iter().zip(&self.first) {
             for (counted, function) in map.counted.iter().zip(*first..) {

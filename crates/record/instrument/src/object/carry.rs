@@ -1,9 +1,9 @@
 //! Rewritten text in an object file.
 //!
-//! Rewritten text goes to the end of the section that the original text is in, so that it is kept, left out
-//! and moved with it, and neither needs the linker to find the other. Copied instructions take
-//! their relocations along, the very same ones; so whatever the linker makes of an instruction
-//! (it rewrites some whole sequences) it makes of the copy.
+//! Rewritten text is appended to the section that the original text is in, so that it is kept,
+//! discarded and moved with it, and the two need no linker to refer to each other. Copied
+//! instructions keep their relocations; so whatever the linker makes of an instruction (it rewrites
+//! some whole sequences) it makes of the copy.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -34,13 +34,13 @@ const R_32S: u32 = 11;
 
 /// Name of the sections of records.
 pub const RECORDS: &str = ".fettle.functions";
-/// Something that rewritten text refers to cannot be named to the linker.
+/// Rewritten text refers to something without a symbol.
 const NOWHERE: &str = "new code refers to something that has no name";
 
 /// An offset in a section.
 type At = (usize, u64);
 
-/// Relocations by the address of the place that they fill in.
+/// Relocations by the address of their field.
 pub type Relocs = BTreeMap<LinkAddr, Vec<Reloc>>;
 
 /// Relocations of all code.
@@ -58,7 +58,7 @@ pub fn code_relocs(object: &Object, layout: &Layout) -> Relocs {
     all
 }
 
-/// Why a function cannot be carried, if it cannot.
+/// Why a function cannot be carried over, if so.
 pub fn obstacle(
     object: &Object,
     layout: &Layout,
@@ -105,7 +105,7 @@ fn common_of(object: &Object, entry: usize) -> Option<Common> {
     (!unwind::is_closed(section)).then(|| unwind::common(section, entry as u64))?
 }
 
-/// Whether a reference to the symbol means the definition in this file, whatever it is linked
+/// Whether a reference to the symbol is bound to the definition in this file, whatever it is linked
 /// with.
 fn is_bound(object: &Object, id: SymbolId) -> bool {
     let symbol = object.symbol(id);
@@ -118,11 +118,11 @@ fn is_bound(object: &Object, id: SymbolId) -> bool {
         }
 }
 
-/// Puts the rewritten text of `plan` into `object`.
+/// Adds the rewritten text of `plan` to `object`.
 ///
 /// # Errors
 ///
-/// What stands against it; `object` is of no use then.
+/// What prevents it; `object` cannot be used then.
 pub fn carry(
     object: &mut Object,
     layout: &Layout,
@@ -160,10 +160,10 @@ struct Carrier<'a> {
     relocs: &'a Relocs,
     plan: Plan,
     runtime: Runtime,
-    /// Where each function's rewritten text came to lie.
+    /// The place of each function's rewritten text.
     text: Vec<At>,
     records: Vec<Record<At>>,
-    /// Relocations of jumps out of functions: by function and where they lead.
+    /// Relocations of jumps out of functions: by function and target.
     branches: HashMap<(u32, LinkAddr), Reloc>,
     /// Code around calls that fork: by section and symbol.
     stops: BTreeMap<(usize, SymbolId), u64>,
@@ -233,8 +233,8 @@ impl Carrier<'_> {
         self.object.sections[at.0].reloc(at.1, R_PC32, symbol, addend);
     }
 
-    /// Where addresses for the code of a section may be put: the loader fills them in, which it
-    /// must not do to code.
+    /// A section for addresses that code of a section uses: the loader fills them in, which it must
+    /// not do in code.
     fn address_section(&mut self, text: usize) -> usize {
         if let Some(section) = self.addresses.get(&text) {
             return *section;
@@ -251,7 +251,7 @@ impl Carrier<'_> {
         section
     }
 
-    /// Copies of jump tables go behind the code that uses them, if they hold distances.
+    /// Copies of jump tables go behind the code that uses them, if they hold offsets.
     fn put_tables(&mut self) -> Result<Vec<At>, &'static str> {
         let mut owners = vec![None; self.plan.tables.len()];
         for fixup in &self.plan.fixups {
@@ -298,8 +298,8 @@ impl Carrier<'_> {
         Ok(places)
     }
 
-    /// Fills in what depends on where things are: with relocations of copied instructions, and
-    /// with the plan's own fixups, which take the place of some.
+    /// Fills in what depends on addresses: by relocations of copied instructions, and by the plan's
+    /// own fixups, which replace some.
     fn fix(&mut self, tables: &[At]) -> Result<(), &'static str> {
         let mut carried: BTreeMap<u32, Vec<Reloc>> = BTreeMap::new();
         for f in &self.plan.functions {
@@ -390,7 +390,7 @@ impl Carrier<'_> {
         self.records[function].fixups.push((here, Fix::Call, 0));
     }
 
-    /// Code that calls what forks and tells the agent before and after.
+    /// Code that makes a call that forks, and calls the agent before and after.
     fn stop(&mut self, section: usize, fork: Reloc) -> u64 {
         if let Some(stop) = self.stops.get(&(section, fork.symbol)) {
             return *stop;
@@ -544,7 +544,7 @@ impl Carrier<'_> {
         }
     }
 
-    /// Records and a note for each section of code, kept and left out with it.
+    /// Records and a note for each section of code, kept and discarded with it.
     fn put_records(&mut self) -> Result<(), &'static str> {
         let lines = self.layout.image.lines();
         let mut chunks: BTreeMap<usize, Vec<Record<At>>> = BTreeMap::new();

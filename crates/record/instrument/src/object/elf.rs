@@ -35,7 +35,7 @@ pub const STT_SECTION: u8 = 3;
 pub const STT_GNU_IFUNC: u8 = 10;
 pub const STV_INTERNAL: u8 = 1;
 pub const STV_HIDDEN: u8 = 2;
-/// Section numbers from here on mean something else.
+/// Section numbers from here on are reserved.
 pub const SHN_LORESERVE: usize = 0xff00;
 
 /// Bytes of a symbol, and of a relocation.
@@ -155,7 +155,7 @@ impl Object {
     ///
     /// # Errors
     ///
-    /// What makes no sense in it, or that we do not know how to carry.
+    /// What is malformed in it, or not supported.
     pub fn parse(file: &[u8]) -> Parsed<Object> {
         const CUT: &str = "its headers are cut off";
         const OUTSIDE: &str = "a section lies outside of the file";
@@ -356,7 +356,7 @@ impl Object {
         if local { SymbolId::Local(index) } else { SymbolId::Global(index) }
     }
 
-    /// Makes a new symbol stand where another one does.
+    /// Defines a new symbol at the place of another one.
     pub fn set_home(&mut self, id: SymbolId, at: SymbolId) {
         let section = self.symbol(at).section;
         if let SymbolId::Global(i) = id {
@@ -445,7 +445,7 @@ impl Object {
             if relocs.is_empty() {
                 continue;
             }
-            // Linkers read the unwind tables' in order.
+            // Linkers read those of the unwind tables in order.
             relocs.sort_by_key(|r| r.offset);
             let mut table = Vec::with_capacity(relocs.len() * ENTRY);
             for reloc in &relocs {
@@ -506,8 +506,8 @@ impl Object {
         self.sections[self.symtab].info = self.first_global + self.locals.len() as u32;
     }
 
-    /// Adds a COMDAT group that is known by a symbol of its own: of several files with it the
-    /// link keeps one's.
+    /// Adds a COMDAT group with a signature symbol of its own: the link keeps one of several files'
+    /// groups.
     pub fn add_comdat(&mut self, signature: SymbolId) -> usize {
         let SymbolId::Global(index) = signature else { unreachable!("a new global symbol") };
         let section = Section {

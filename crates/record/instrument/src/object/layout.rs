@@ -1,10 +1,10 @@
-//! An object file laid out as if it were linked alone, so that everything that reads programs
-//! can read it.
+//! An object file laid out as if it were linked alone, so that code that reads programs can read
+//! it.
 //!
-//! Sections get addresses in the lowest 2 GiB and their relocations are applied. What the link
-//! decides, be it a symbol that is defined elsewhere or one whose definition here another file's
-//! may take the place of, gets a *stand-in*: an address of its own where nothing is. The
-//! compiler knew as little about it, so nothing that is found out of the rest depends on it.
+//! Sections get addresses in the lowest 2 GiB and their relocations are applied. A symbol that the
+//! link resolves, one that is defined elsewhere or whose definition another file may replace, gets
+//! a *stand-in*: an address of its own where nothing is. The compiler knew as little about it, so
+//! no analysis of the rest depends on it.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
@@ -27,7 +27,7 @@ const STAND_IN: u64 = 256;
 /// Bytes of a slot of the table of addresses that the linker would make.
 const SLOT: u64 = 16;
 
-/// How a relocation's value comes about.
+/// How the value of a relocation is computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Value {
     /// Symbol plus addend.
@@ -36,7 +36,7 @@ enum Value {
     Distance(u8),
     /// A slot of the linker's plus addend, less the place.
     SlotDistance(u8),
-    /// Something that has no address: an offset of thread-local memory, a size, a mark.
+    /// Something that has no address: an offset of thread-local memory, a size, a marker.
     Other(u8),
 }
 
@@ -75,7 +75,7 @@ pub fn width(kind: u32) -> Option<u8> {
     Value::of(kind).map(Value::width)
 }
 
-/// What an address is in terms that last until the link.
+/// An address in a form that lasts until the link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
     /// An offset in a section of the file.
@@ -101,7 +101,7 @@ impl Layout {
     ///
     /// # Errors
     ///
-    /// What makes no sense in it.
+    /// What is malformed in it.
     pub fn new(object: &Object) -> Result<Layout, &'static str> {
         let mut maker = Maker::new(object)?;
         maker.relocate()?;
@@ -124,7 +124,7 @@ impl Layout {
         })
     }
 
-    /// What `addr` is.
+    /// The place of `addr`.
     pub fn place(&self, addr: LinkAddr) -> Option<Place> {
         let (first, symbols) = &self.stand_ins;
         if addr.0 >= *first {
@@ -134,7 +134,7 @@ impl Layout {
             return Some(Place::Symbol(SymbolId::Old(*symbol)));
         }
         let after = self.by_address.partition_point(|(range, _)| range.start <= addr.0);
-        // The end of a section is a place in it.
+        // The end of a section belongs to it.
         let (range, section) = self.by_address[..after]
             .iter()
             .rev()
@@ -154,7 +154,7 @@ impl Layout {
 struct Maker<'a> {
     object: &'a Object,
     starts: Vec<u64>,
-    /// What each section holds, with relocations applied.
+    /// The content of each section, with relocations applied.
     data: Vec<Vec<u8>>,
     stand_ins_at: u64,
     /// Number of each symbol's stand-in.
@@ -185,7 +185,7 @@ impl<'a> Maker<'a> {
                 if class_of(section) == Some(class) {
                     at = at.next_multiple_of(section.align);
                     starts[i] = at;
-                    // Addresses at the end of a section are none of the next one's.
+                    // The end address of a section is not the begin of the next one.
                     at = at.saturating_add(section.size).saturating_add(1);
                 }
             }
@@ -256,7 +256,7 @@ impl<'a> Maker<'a> {
         }
     }
 
-    /// A program with all this.
+    /// A program with all of this.
     fn file(&self) -> Vec<u8> {
         let sections = &self.object.sections;
         let mut file = vec![0; 64 + 6 * PHDR];

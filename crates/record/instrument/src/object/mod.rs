@@ -1,7 +1,7 @@
 //! Object files: `fettle instrument` in the middle of a build.
 //!
 //! The file is laid out as if it were linked ([`layout`]), so that its functions can be lifted,
-//! rewritten and checked as those of a program; the rewritten text is then carried back into the file
+//! rewritten and checked as those of a program; the rewritten text is then written back to the file
 //! in a form that linkers understand ([`carry`]). What is known only when the program is linked,
 //! above all the functions' numbers, the agent finds out when the program runs ([`records`]).
 
@@ -83,7 +83,7 @@ pub fn instrument(file: &[u8], options: &Options) -> Result<Made, Refusal> {
     let text_bytes = plan.functions.iter().map(|f| u64::from(f.text_size)).sum();
     let skipped = plan.skipped.iter().map(|s| s.reason).collect();
     if functions == 0 {
-        // Builds have files without functions; they go on with those as they are.
+        // Builds have files without functions, which are passed on unmodified.
         return Ok(Made { file: file.to_vec(), functions, skipped, text_bytes });
     }
     carry::carry(&mut object, &layout, &lifted, &relocs, plan)?;
@@ -99,7 +99,7 @@ fn tell_obstacles(plan: &mut Plan, obstacles: &HashMap<LinkAddr, (SkipReason, Li
     }
 }
 
-/// Files that must not be touched as a whole.
+/// Refuses files that must not be rewritten at all.
 fn refuse(object: &Object) -> Result<(), Refusal> {
     let has = |start: &str| object.sections.iter().any(|s| s.name.starts_with(start));
     if has(RECORDS) {

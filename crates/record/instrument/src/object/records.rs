@@ -1,7 +1,7 @@
 //! Records of an object file's functions, which its program finds when it runs.
 //!
-//! `runtime/file/objects.h` has the same layout. Distances are from the place they stand at, so
-//! that the loader has nothing to do for them.
+//! `runtime/file/objects.h` has the same layout. Offsets are relative to their own address, so that
+//! they need no relocation by the loader.
 
 use fettle_abi::block::Accumulator;
 use fettle_code::Mode;
