@@ -20,15 +20,15 @@ pub struct ThreadBlock {
     pub tid: u32,
     /// Address of this block in the process that owns it; equals the `gs` base.
     pub address: u64,
-    /// Bytes of shadow stack in use. A frame is pushed by moving this first and storing second,
-    /// so that a signal handler's frames lie above a half-stored one.
+    /// Bytes of call-stack mirror in use. A frame is pushed by moving this first and storing
+    /// second, so that a signal handler's frames lie above a half-stored one.
     pub shadow_used: u64,
-    /// Exits that found no frame of theirs on the shadow stack (coroutines, frames entered
-    /// before recording began).
+    /// Unmatched exits, which found no frame of theirs on the call-stack mirror (coroutines, frames
+    /// entered before recording began).
     pub orphan_exits: u64,
-    /// Frames closed because an exception, `longjmp` or `exit` left them.
+    /// Unwound frames: closed because of an exception, `longjmp` or `exit`.
     pub left_frames: u64,
-    /// Entries that found the shadow stack full.
+    /// Entries that found the call-stack mirror full.
     pub shadow_overflows: u64,
     /// Cursors of the ring at [`RING`].
     pub ring: RingCursors,
@@ -41,8 +41,9 @@ pub struct ThreadBlock {
     /// Sampling only: [`ShadowFrame::stack_pointer`] of the frame on top, or `u64::MAX` if there is
     /// none; 0 in other modes.
     pub top_stack_pointer: u64,
-    /// Programs that attach themselves only: what makes zero of the sum with the thread pointer
-    /// (`fs:0`) and the key of the process, so that a thread knows a block that is not its own.
+    /// Programs that attach themselves only: the value that makes the sum of it, the thread pointer
+    /// (`fs:0`) and the key of the process zero, so that a thread recognises a block that is not
+    /// its own.
     pub owner: u64,
     /// Programs that attach themselves only: address of the code that empties a full ring, or 0.
     pub spill: u64,
@@ -54,7 +55,7 @@ pub struct ThreadBlock {
     pub ended: u64,
     /// Sampling: the longest interval's logarithm; 0 stands for 6, one call in 64 (`runtime/agent`).
     pub interval_max: u64,
-    /// Offset in this block of what is added up of locks ([`crate::locking`]), or 0.
+    /// Offset in this block of the tables of locks ([`crate::locking`]), or 0.
     pub locks: u64,
 }
 
@@ -91,8 +92,8 @@ pub enum Clock {
 pub struct ShadowFrame {
     /// Time-stamp counter at entry.
     pub start: u64,
-    /// Stack pointer at entry: the address of the return address. Tells at any exit whose frame
-    /// is on top, without touching return addresses.
+    /// Stack pointer at entry: the address of the return address. Shows at any exit whose frame is
+    /// on top, without reading return addresses.
     pub stack_pointer: u64,
     /// Ticks spent in probed callees.
     pub child_ticks: u64,
@@ -127,20 +128,20 @@ pub struct Accumulator {
 }
 
 impl Accumulator {
-    /// Of its words, in their order.
+    /// From its words, in their order.
     pub const fn new(words: [u64; size_of::<Accumulator>() / 8]) -> Accumulator {
         let [calls, total_ticks, self_ticks, sampling, children, below] = words;
         Accumulator { calls, total_ticks, self_ticks, sampling, children, below }
     }
 
-    /// Ticks outside probed callees. A signal's handler that runs after an exit has looked at the clock
-    /// and before the call is off the shadow stack counts as called by the function, which was over:
-    /// that may make less than nothing of it.
+    /// Ticks outside probed callees. A signal handler that runs after an exit has read the clock,
+    /// and before the call is popped from the call-stack mirror, counts as called by the function,
+    /// which was over: that may make the difference negative.
     pub const fn own_ticks(&self) -> u64 {
         if self.self_ticks.cast_signed() < 0 { 0 } else { self.self_ticks }
     }
 
-    /// Counting: how often the function was entered, and left.
+    /// Counting: the numbers of entries and of exits.
     pub const fn entries_and_exits(&self) -> (u64, u64) {
         let passed = self.self_ticks;
         (self.calls.wrapping_add(passed), self.total_ticks.wrapping_add(passed))
@@ -151,12 +152,12 @@ impl Accumulator {
 /// old, and calls that last as long again from a checkpoint on are recorded by themselves.
 pub const TICKS_PER_MARK: u64 = 1 << 17;
 
-/// Words of an [`Accumulator`] that a probe of the user's own may have for its counters.
+/// Words of an [`Accumulator`] that a user probe may use for its counters.
 pub const OWN_WORDS: usize = 4;
 
-/// Offset of the shadow stack in a thread block.
+/// Offset of the call-stack mirror in a thread block.
 pub const SHADOW: u32 = 0x1000;
-/// Bytes of shadow stack: 131,072 frames.
+/// Bytes of call-stack mirror: 131,072 frames.
 pub const SHADOW_BYTES: u32 = 5 << 20;
 /// Offset of the ring.
 pub const RING: u32 = SHADOW + SHADOW_BYTES + 0x1000;

@@ -37,7 +37,7 @@ macro_rules! events {
         }
 
         impl Event {
-            /// All, by number.
+            /// All events, by number.
             pub const ALL: &[Event] = &[$(Event::$name,)*];
 
             /// Its name.
@@ -47,7 +47,7 @@ macro_rules! events {
                 }
             }
 
-            /// Its fields: names and types. Besides, every event has a time and a processor.
+            /// Its fields: names and types. In addition, every event has a time and a processor.
             pub fn fields(self) -> &'static [(&'static str, FieldType)] {
                 match self {
                     $(Event::$name => &[$((stringify!($field), field_type!($ty)),)*],)*

@@ -1,4 +1,5 @@
-//! What fields of events hold: in traces, in schemas, and in the catalogue of the kernel's events.
+//! The types of fields of events: in traces, in schemas, and in the catalogue of the kernel's
+//! events.
 
 /// What a field of an event holds. In memory, values are 64 bits: signed ones extended, texts as
 /// codes of the reader.
@@ -75,7 +76,7 @@ impl FieldType {
         }
     }
 
-    /// The value as a field of this type can hold it.
+    /// The value, cut to the range of this type.
     pub fn fitted(self, value: u64) -> u64 {
         match self {
             FieldType::U8 => u64::from(value as u8),

@@ -2,15 +2,15 @@
 //!
 //! Everything here is `#[repr(C)]`, read and written by more than one process, and sometimes by
 //! machine code that `fettle-rewrite` emits: a field's offset is part of the format. Each layout
-//! carries size and offset assertions, and [`VERSION`] changes with any of them.
+//! has size and offset assertions, and [`VERSION`] changes with any of them.
 //!
 //! The memory a probed thread writes to is its *thread block*, one slot of the session's shared
 //! memory. The thread's `gs` base points at the block, so that probe code reaches every field by
 //! one segment-relative operand and needs no register:
 //!
 //! ```text
-//! gs:0            ThreadBlock: ring cursors, shadow-stack depth, losses
-//! gs:SHADOW       shadow stack: one ShadowFrame per probed activation in progress
+//! gs:0            ThreadBlock: ring cursors, depth of the call-stack mirror, losses
+//! gs:SHADOW       call-stack mirror: one ShadowFrame per probed activation in progress
 //! gs:RING         ring of records, a power of two in size
 //! gs:COUNTERS     accumulators and counters, indexed by the identifiers in the code
 //! ```

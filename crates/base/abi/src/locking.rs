@@ -1,13 +1,12 @@
-//! What threads leave of locks in their slots: the layout that `runtime/locks.h` has in C, and which
-//! functions are probed for it.
+//! The tables of locks in threads' slots: the layout that `runtime/locks.h` has in C, and the
+//! functions that are probed for it.
 //!
-//! A thread's table lies in its slot, at [`crate::block::ThreadBlock::locks`]; what all threads share
+//! A thread's table is in its slot, at [`crate::block::ThreadBlock::locks`]; what all threads share
 //! is in front of the slots ([`HEAD_BYTES`]). Times are ticks of the time-stamp counter.
 
 use core::mem::offset_of;
 
-/// What a function of locks does; its number is what the table of functions holds
-/// ([`HEAD_OPERATIONS`]).
+/// What a lock function does; its number is in the table of functions ([`HEAD_OPERATIONS`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 #[allow(missing_docs)]
@@ -101,8 +100,8 @@ pub const PROBED: &[(&str, Operation)] = &[
     ("pthread_rwlock_unlock", Operation::RwUnlock),
     ("pthread_rwlock_init", Operation::Init),
     ("pthread_rwlock_destroy", Operation::Destroy),
-    // glibc has `pthread_spin_init` at the address of `pthread_spin_unlock`; what comes first here
-    // counts.
+    // glibc has `pthread_spin_init` at the address of `pthread_spin_unlock`; the first entry here
+    // is used.
     ("pthread_spin_unlock", Operation::SpinUnlock),
     ("pthread_spin_lock", Operation::SpinLock),
     ("pthread_spin_trylock", Operation::SpinTry),
@@ -131,16 +130,16 @@ pub const PROBED: &[(&str, Operation)] = &[
     ("absl::*Mutex::LockSlow(*", Operation::Slow),
 ];
 
-/// Bytes in front of the slots where locks are added up.
+/// Bytes in front of the slots where locks are recorded.
 pub const HEAD_BYTES: u64 = 8 << 20;
 /// Where [`Info`] is in front of the slots.
 pub const HEAD_INFO: u64 = 128;
 /// Where, by function number, the operation of each probed function is: a byte each.
 pub const HEAD_OPERATIONS: u64 = 1 << 20;
-/// Functions that have one.
+/// Functions that can have one.
 pub const OPERATIONS: u32 = 1 << 20;
 
-/// What threads need to find others' tables.
+/// What a thread needs to find others' tables.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Info {
@@ -154,11 +153,11 @@ pub struct Info {
     pub table_at: u64,
 }
 
-/// Words of a thread's table in front of what it is in the middle of.
+/// Words in front of the lists of a thread's table, with its state.
 pub const HEAD_WORDS: usize = 16;
-/// Locks that a thread has at once.
+/// Locks that a thread can hold at once.
 pub const HELD: usize = 64;
-/// Threads that one makes, or waits for the end of, and whose order is known.
+/// Recorded creations and joins of threads by one thread.
 pub const EVENTS: usize = 1024;
 /// Pairs of a waiter's row and a holder.
 pub const BLAMES: usize = 2048;
@@ -166,10 +165,10 @@ pub const BLAMES: usize = 2048;
 pub const EDGES: usize = 2048;
 /// Locks and places.
 pub const ROWS: usize = 4096;
-/// Other locks that are known of an order.
+/// Other locks that are recorded with an order.
 pub const GATES: usize = 6;
 
-/// Offset in the table of the locks that the thread has.
+/// Offset in the table of the locks that the thread holds.
 pub const HELD_AT: usize = 512;
 /// Offset of its events.
 pub const EVENTS_AT: usize = 4096;
@@ -202,46 +201,46 @@ pub enum HeadWord {
     Unseen,
 }
 
-/// What a thread added up of one lock at one place.
+/// The figures of one lock at one call site in one thread.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Row {
-    /// Address of the lock; 0 for all that found no row of their own.
+    /// Address of the lock; 0 for all without a row of their own.
     pub lock: u64,
-    /// Where the function was called: the address that it returns to.
+    /// The call site: the function's return address.
     pub site: u64,
     /// An [`Operation`]; 0 if the row is empty.
     pub operation: u32,
-    /// Most that ever waited at once, this one included.
+    /// Most waiters at once, this one included.
     pub queue_max: u32,
-    /// How often it was had.
+    /// How often it was acquired.
     pub acquired: u64,
-    /// How often it was taken when it was asked for.
+    /// How often it was held by another when it was asked for.
     pub contended: u64,
-    /// How often it was not had: tried in vain, or the time was over.
+    /// How often it was not acquired: `try` failed, or the timeout expired.
     pub failed: u64,
-    /// Ticks that were waited.
+    /// Ticks of waiting.
     pub waited: u64,
-    /// Most of them at once.
+    /// The longest wait.
     pub waited_max: u64,
-    /// Ticks that it was held, as far as holds were timed, each as often as it stands for.
+    /// Ticks that it was held, as far as holds were timed, each with its weight.
     pub held: u64,
-    /// Holds that those stand for.
+    /// The number of holds that those stand for.
     pub held_timed: u64,
     /// Longest hold that was timed.
     pub held_max: u64,
-    /// Sum of those that waited, over all that were contended.
+    /// Sum of waiters, over all that were contended.
     pub queue_sum: u64,
     /// Waits by [bucket](bucket_ticks).
     pub waited_log2: [u32; 32],
-    /// Holds by bucket, each as often as it stands for.
+    /// Holds by bucket, each with its weight.
     pub held_log2: [u32; 32],
     /// Not in use.
     pub pad: [u64; 4],
 }
 
 impl Row {
-    /// Of its words, in their order.
+    /// From its words, in their order.
     pub fn new(words: [u64; size_of::<Row>() / 8]) -> Row {
         let mut row = Row {
             lock: words[0],
@@ -281,29 +280,29 @@ pub struct Edge {
     pub inner: u64,
     /// Where the outer one was taken.
     pub outer_site: u64,
-    /// Where the inner one was.
+    /// Where the inner one was taken.
     pub inner_site: u64,
-    /// Of the thread's segments, which end where it makes a thread or waits for one's end.
+    /// Of the thread's segments, which end where it creates a thread or joins one.
     pub segment: u32,
     /// [`Edge::OUTER_SHARED`] and so on.
     pub flags: u32,
     /// How often.
     pub count: u64,
-    /// Other locks that were held; the lowest bit says that it was together with others. 0 for none.
+    /// Other locks that were held; the lowest bit says that one was shared. 0 for none.
     pub gates: [u64; GATES],
     /// Not in use.
     pub pad: [u64; 4],
 }
 
 impl Edge {
-    /// The outer lock was held together with others.
+    /// The outer lock was held shared.
     pub const OUTER_SHARED: u32 = 1;
-    /// The inner one was.
+    /// The inner one was asked for shared.
     pub const INNER_SHARED: u32 = 2;
     /// More locks were held than there is room for.
     pub const MORE_GATES: u32 = 4;
 
-    /// Of its words, in their order.
+    /// From its words, in their order.
     pub fn of_words(words: [u64; size_of::<Edge>() / 8]) -> Edge {
         let mut gates = [0; GATES];
         gates.copy_from_slice(&words[6..6 + GATES]);
@@ -319,7 +318,7 @@ impl Edge {
     }
 }
 
-/// How long the waits of one row were for one holder.
+/// The waits of one row for one holder.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Blame {
@@ -336,7 +335,7 @@ pub struct Blame {
 }
 
 impl Blame {
-    /// Of its words, in their order.
+    /// From its words, in their order.
     pub fn of_words(words: [u64; size_of::<Blame>() / 8]) -> Blame {
         let (row, count) = (words[0] as u32, (words[0] >> 32) as u32);
         Blame { row, count, holder: words[1], ticks: words[2], pad: 0 }
@@ -348,7 +347,7 @@ pub const NOBODY: u64 = 0;
 /// More places than can be counted each.
 pub const OTHERS: u64 = 1;
 
-/// A thread made a thread, or waited for one's end.
+/// A thread created a thread, or joined one.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Event {
@@ -358,31 +357,31 @@ pub struct Event {
     pub segment: u32,
     /// Which thread: [`HeadWord::Itself`] of its own table.
     pub object: u64,
-    /// When it began (made) or ended (waited).
+    /// When it was created, or had been joined.
     pub time: u64,
 }
 
 impl Event {
-    /// Of its words, in their order.
+    /// From its words, in their order.
     pub fn of_words(words: [u64; size_of::<Event>() / 8]) -> Event {
         let (kind, segment) = (words[0] as u32, (words[0] >> 32) as u32);
         Event { kind, segment, object: words[1], time: words[2] }
     }
 }
 
-/// A lock that a thread has.
+/// A lock that a thread holds.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Held {
     /// Its address.
     pub lock: u64,
-    /// When it was had, if that was timed.
+    /// When it was acquired, if that was timed.
     pub start: u64,
     /// Not in use.
     pub pad: u64,
     /// Number of the row.
     pub row: u32,
-    /// What a timed hold stands for.
+    /// The weight of a timed hold.
     pub weight: u16,
     /// 1 if it is shared, 2 for a semaphore.
     pub mode: u16,

@@ -1,34 +1,34 @@
 //! The C library's functions of locks: what is recorded of their calls, and what they mean.
 
-/// How a function changes a lock.
+/// What a function does with a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
     /// Takes it alone.
     Lock,
     /// Takes it shared, with other readers.
     Read,
-    /// Takes one of a semaphore.
+    /// Decrements a semaphore.
     Down,
-    /// Lets it go.
+    /// Releases it.
     Unlock,
-    /// Gives one to a semaphore.
+    /// Increments a semaphore.
     Up,
-    /// Lets it go while it waits for a condition.
+    /// Releases it while it waits for a condition.
     Condition,
-    /// Makes a semaphore.
+    /// Initialises a semaphore.
     Make,
 }
 
-/// A function whose calls mean something.
+/// A lock function of the C library.
 #[derive(Clone, Copy, Debug)]
 pub struct Function {
     /// As in C.
     pub prototype: &'static str,
     /// What it does.
     pub change: Change,
-    /// Which argument the lock is, from 0.
+    /// Which argument is the lock, from 0.
     pub lock: usize,
-    /// Whether it waits for a lock that is taken.
+    /// Whether it waits for a lock that is held.
     pub waits: bool,
 }
 
@@ -39,7 +39,7 @@ impl Function {
         before.rsplit(' ').next().unwrap_or_default()
     }
 
-    /// Whether it waits only until some time.
+    /// Whether it waits with a timeout.
     pub fn timed(&self) -> bool {
         self.name().contains("timed") || self.name().contains("clock")
     }

@@ -7,8 +7,8 @@
 /// half of the function identifier.
 pub const ID_HALF_BITS: u32 = 12;
 
-/// Most functions that one session can tell apart: identifiers have 24 bits, and 0 is not one,
-/// so that the last word of a record is never zero (the low half of an identifier is never 0).
+/// Most functions of one session: identifiers have 24 bits, and 0 is not one, so that the last word
+/// of a record is never zero (the low half of an identifier is never 0).
 pub const ID_MAX: u32 = (1 << (2 * ID_HALF_BITS)) - 1;
 
 /// One call of a probed function.
@@ -43,12 +43,12 @@ impl FunctionId {
         self.0 / 4096 * 4095 + self.0 % 4096 - 1
     }
 
-    /// The upper half, as it stands in the first word of a record.
+    /// The upper half, which is in the first word of a record.
     pub const fn high(self) -> u32 {
         self.0 >> ID_HALF_BITS
     }
 
-    /// The lower half, as it stands in the last word of a record; never 0.
+    /// The lower half, which is in the last word of a record; never 0.
     pub const fn low(self) -> u32 {
         self.0 & ((1 << ID_HALF_BITS) - 1)
     }
@@ -81,7 +81,7 @@ impl CallRecord {
     }
 }
 
-/// A cell of a ring that is not a call: part of the values that a call was given, or gave back.
+/// A cell of a ring that is not a call: part of the arguments or the result of one.
 ///
 /// Cells have a record's size. Their last word is never zero, as a record's, but its lower twelve
 /// bits are, which a record's never are. A [`ValueCell::Head`] comes first, then each value,
@@ -125,7 +125,7 @@ pub enum Piece {
     End(u8),
     /// All bytes, and there is more.
     More,
-    /// None: there was no memory where the value points to.
+    /// None: the value does not point to mapped memory.
     Fault,
 }
 

@@ -2,10 +2,10 @@
 //!
 //! The producer is one thread and its signal handlers. It *reserves* first and stores second, by
 //! one `xadd` without a lock prefix, so that a signal handler that interrupts it between the two
-//! gets its own room. Room that is reserved and not yet stored to reads as zeros, because the
-//! consumer clears what it has taken (not so under [`Policy::Overwrite`], which has no consumer
+//! gets a range of its own. A range that is reserved and not yet stored to reads as zeros, because
+//! the consumer clears what it has taken (not so under [`Policy::Overwrite`], which has no consumer
 //! until the producer stopped). A record's last word is never zero and is stored last: a producer
-//! that is killed at any instruction leaves only whole records and at most one hole per nested
+//! that is killed at any instruction leaves only whole records and at most one gap per nested
 //! handler, which the consumer counts as lost.
 //!
 //! `reserved`, `limit` and `consumed` are byte positions that only grow; a position's place in
@@ -17,7 +17,7 @@
 pub enum Policy {
     /// Count the record as lost and go on. The default.
     Drop = 0,
-    /// Go on over the oldest record: a flight recorder.
+    /// Overwrite the oldest record: a flight recorder.
     Overwrite = 1,
     /// Spin until the consumer made room (or is found dead; then as [`Policy::Drop`]).
     Wait = 2,
@@ -41,8 +41,8 @@ impl Policy {
 pub struct RingCursors {
     /// Bytes ever reserved by the producer.
     pub reserved: u64,
-    /// The producer may store to room below this position without looking at `consumed`.
-    /// `u64::MAX` under [`Policy::Overwrite`].
+    /// The producer may store below this position without reading `consumed`. `u64::MAX` under
+    /// [`Policy::Overwrite`].
     pub limit: u64,
     /// Records that found no room.
     pub lost: u64,
@@ -56,7 +56,7 @@ pub struct RingCursors {
     pub pad0: [u64; 3],
     /// Bytes ever taken (and cleared) by the consumer.
     pub consumed: u64,
-    /// Incremented by the consumer as a sign of life; 0 means that it has ended.
+    /// Incremented by the consumer as a heartbeat; 0 means that it has ended.
     pub consumer_beat: u64,
     /// Zeros.
     pub pad1: [u64; 6],

@@ -11,8 +11,8 @@
 //! ```
 //!
 //! A thread claims a free slot at its first event by writing its id to [`Head::owners`], and keeps
-//! it. Slots of threads that are gone are claimed again: nothing has to run when a thread ends.
-//! Threads that find no slot use slot 0. What a slot holds depends on the sensor's [`Kind`].
+//! it. Slots of threads that have ended are claimed again: nothing has to run when a thread ends.
+//! Threads that find no slot use slot 0. The content of a slot depends on the sensor's [`Kind`].
 //!
 //! A list's slot is a ring of fixed-size *cells*. Its producer reserves first and stores second,
 //! as in [`crate::ring`], with two differences. It reserves by one `cmpxchg` instead of an `xadd`
@@ -44,9 +44,10 @@ pub const DEFAULT_CELL_LOG2: u32 = 5;
 /// Rings of 256 KiB when nothing else is asked for.
 pub const DEFAULT_RING_LOG2: u32 = 18;
 
-/// A producer that waits ([`Policy::Wait`]) takes its consumer for dead after this silence.
+/// A producer that waits ([`Policy::Wait`]) takes its consumer for dead after so long without a
+/// heartbeat.
 pub const WAIT_LIMIT_NS: u64 = 2_000_000_000;
-/// Who finds that another thread is making the sensor waits no longer for that.
+/// How long a thread waits for another thread that is making the sensor.
 pub const MAKING_LIMIT_NS: u64 = 100_000_000;
 
 /// What a sensor measures.
@@ -91,12 +92,12 @@ pub struct Head {
     pub major: u32,
     /// Second half: the sensor in the group.
     pub minor: u32,
-    /// Tells sensors with the same numbers in one process apart.
+    /// Distinguishes sensors with the same numbers in one process.
     pub instance: u32,
     /// Process that the sensor belongs to.
     pub pid: u32,
-    /// When that process started, in clock ticks since boot (field 22 of `/proc/PID/stat`);
-    /// 0 if unknown. With `pid` it names a process for ever.
+    /// When that process started, in clock ticks since boot (field 22 of `/proc/PID/stat`); 0 if
+    /// unknown. With `pid` it identifies a process uniquely.
     pub start_time: u64,
     /// Time-stamp counter when the sensor was made.
     pub tsc_at_open: u64,
@@ -122,9 +123,9 @@ pub struct Head {
     pub lost_opening: u64,
     /// Zeros.
     pub pad2: [u64; 6],
-    /// Incremented by the consumer as a sign of life; 0 means that there is none.
+    /// Incremented by the consumer as a heartbeat; 0 means that there is none.
     pub consumer_beat: u64,
-    /// Written by the consumer: losses that a consumer has been told of.
+    /// Written by the consumer: losses that were reported to a consumer.
     pub lost_reported: u64,
     /// Zeros.
     pub pad3: [u64; 94],
@@ -138,7 +139,7 @@ pub struct Head {
 pub struct ListSlot {
     /// Cursors; positions in them are bytes. `consumer_beat` counts the consumer's visits.
     pub cursors: RingCursors,
-    /// Positions below this were reserved by former owners of the slot, which are gone: what they
+    /// Positions below this were reserved by former owners of the slot, which have ended: what they
     /// have not stored will never be.
     pub settled: u64,
     /// Zeros.
@@ -200,7 +201,8 @@ pub const fn bucket_floor(bucket: usize) -> u64 {
     if octave == 0 { sub as u64 } else { ((1 << SUB_BITS | sub) as u64) << (octave - 1) }
 }
 
-/// Last word of a cell, stored last: says that the cell holds a record, and the rest of its head.
+/// Last word of a cell, stored last: shows that the cell holds a record, and has the rest of its
+/// head.
 ///
 /// ```text
 /// 63           40 39      24 23      8 7     1  0
@@ -233,13 +235,13 @@ impl Mark {
         )
     }
 
-    /// How often the ring went around before `position`, as far as marks tell.
+    /// How often the ring has wrapped before `position`, as far as marks have bits for it.
     pub const fn lap(position: u64, ring_log2: u32) -> u16 {
         (position >> ring_log2) as u16
     }
 
-    /// The mark that claims a cell for a record of lap `lap`, if that may be claimed which has this
-    /// one: not while another record is stored, nor for a record of an earlier lap.
+    /// The mark that claims a cell with this mark for a record of lap `lap`, if it may be claimed:
+    /// not while another record is stored, nor for a record of an earlier lap.
     pub const fn claimed_for(self, lap: u16) -> Option<Mark> {
         let later = (self.0 >> Mark::LAP_SHIFT) as u16;
         let is_claimed = self.0 >> Mark::CLAIMED_SHIFT != 0;
@@ -281,7 +283,8 @@ pub struct Shape {
 }
 
 impl Shape {
-    /// The shape with these numbers, which may come from memory that others write, or `None`.
+    /// The shape with these numbers, which may come from memory that other processes write, or
+    /// `None`.
     ///
     /// Cells hold 16 to 256 bytes, rings 4 KiB to 1 GiB.
     pub const fn checked(
