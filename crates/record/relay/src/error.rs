@@ -1,4 +1,4 @@
-//! What can go wrong on the way between two machines.
+//! What can go wrong between two machines.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use crate::kind::Kind;
 /// Result with this crate's [`enum@Error`].
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// Why something could not be sent or taken in.
+/// Why something could not be sent or received.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -38,13 +38,13 @@ pub enum Error {
         /// The system's reason.
         reason: io::Error,
     },
-    /// The connection broke, or the other side is not who it should be.
+    /// The connection broke, or the other side has not the expected key.
     #[error("the connection was cut: {0}")]
     Cut(#[source] io::Error),
     /// What the other side sent is not this protocol.
     #[error("the other side does not speak this protocol: {0}")]
     Frame(#[from] FrameError),
-    /// The other side does not want this.
+    /// The other side refuses this.
     #[error("the collector refused: {reason}")]
     Refused {
         /// Its reason.
@@ -52,7 +52,7 @@ pub enum Error {
         /// Whether it may do so later.
         again: bool,
     },
-    /// A peer did what it may not.
+    /// A peer violated the protocol's rules.
     #[error("{0}")]
     Peer(String),
     /// The recording cannot be put into its trace here.
@@ -69,7 +69,7 @@ impl Error {
         move |reason| Error::File { action, path: path.to_owned(), reason }
     }
 
-    /// What a handshake came to. What we refused ourselves is no cut.
+    /// The result of a handshake. A refusal of our own is no broken connection.
     pub(crate) fn of_handshake(reason: io::Error) -> Error {
         match reason.get_ref().and_then(|inner| inner.downcast_ref()) {
             Some(rustls::Error::General(why)) => Error::Peer(why.clone()),
@@ -81,7 +81,7 @@ impl Error {
     pub fn is_passing(&self) -> bool {
         match self {
             Error::Unreachable { .. } | Error::File { .. } | Error::Trace(_) => true,
-            // A key that is not the pinned one stays so.
+            // A key that is not the pinned one remains wrong.
             Error::Cut(reason) => reason.kind() != io::ErrorKind::InvalidData,
             Error::Refused { again, .. } => *again,
             _ => false,
@@ -125,7 +125,7 @@ pub enum FrameError {
         /// Its value.
         value: u64,
     },
-    /// A frame that makes no sense here.
+    /// A frame that is not allowed here.
     #[error("{found:?} where {expected} was expected")]
     Unexpected {
         /// What came.

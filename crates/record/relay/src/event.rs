@@ -12,14 +12,14 @@ use crate::frame::Counts;
 pub enum Happening {
     /// A recording begins to arrive.
     Began {
-        /// Where from.
+        /// Its sender.
         peer: String,
         /// Its trace.
         folder: PathBuf,
     },
-    /// A recording goes on after a cut.
+    /// A recording resumes after its connection broke.
     Resumed {
-        /// Where from.
+        /// Its sender.
         peer: String,
         /// Its trace.
         folder: PathBuf,
@@ -30,36 +30,36 @@ pub enum Happening {
     Gap {
         /// Its trace.
         folder: PathBuf,
-        /// What was in it.
+        /// The records in it.
         counts: Counts,
     },
     /// A recording has arrived, and is a trace.
     Arrived {
         /// The trace.
         folder: PathBuf,
-        /// What never arrived.
+        /// Records that never arrived.
         dropped: Counts,
     },
     /// A recording that did not end properly: this is all of it.
     Closed {
         /// The trace.
         folder: PathBuf,
-        /// What never arrived.
+        /// Records that never arrived.
         dropped: Counts,
     },
-    /// Nothing was recorded after all.
+    /// Nothing was recorded.
     Nothing {
-        /// The trace that is gone again.
+        /// The trace, which was removed.
         folder: PathBuf,
     },
-    /// A connection ended before everything was said.
+    /// A connection ended before everything was received.
     Cut {
-        /// Whose.
+        /// The peer.
         peer: String,
         /// Why.
         why: String,
     },
-    /// What is in a folder cannot go on or become a trace.
+    /// The content of a folder cannot be resumed or become a trace.
     Unusable {
         /// The folder.
         folder: PathBuf,

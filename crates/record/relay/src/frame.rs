@@ -1,4 +1,4 @@
-//! What travels: frames of sixteen bytes and a payload.
+//! The wire format: frames of sixteen bytes and a payload.
 //!
 //! ```text
 //! 0  kind     u8     what it is
@@ -10,8 +10,8 @@
 //! ```
 //!
 //! All little-endian. `Append` and `Blob` are what a recording consists of. Their bytes, heads
-//! included, are numbered from the recording's first on: an *offset* names a place between two of
-//! them, which both sides mean alike. `docs/internals/relay.md` tells the rest.
+//! included, are numbered from the recording's first on: an *offset* is a position between two of
+//! them, the same on both sides. `docs/internals/relay.md` has the rest.
 
 use std::io::{self, Read};
 
@@ -25,13 +25,13 @@ pub const HEAD: usize = 16;
 /// Threads of a recording are numbered below this.
 pub const THREADS_MAX: u32 = 1 << 20;
 
-/// What the records of a stream are.
+/// The kind of a stream's records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Content {
     /// Calls of one thread.
     Calls = 0,
-    /// Values that calls were given and gave back.
+    /// Arguments and results of calls.
     Values = 1,
     /// When the thread was switched out.
     Switches = 2,
@@ -69,7 +69,7 @@ impl Content {
 pub struct Stream {
     /// What its records are.
     pub content: Content,
-    /// Whose; 0 for the kernel's.
+    /// The thread; 0 for the kernel's.
     pub thread: u32,
 }
 
@@ -77,7 +77,7 @@ pub struct Stream {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Blob {
-    /// Names of what records hold, as far as they are known.
+    /// Names that records refer to, as far as they are known.
     Checkpoint = 0,
     /// All that is known when the recording has ended.
     Ending = 1,
@@ -87,7 +87,7 @@ pub enum Blob {
 pub const FIRST: u16 = 1;
 /// The last part of a blob.
 pub const LAST: u16 = 2;
-/// The collector may say otherwise later.
+/// The collector may accept it later.
 pub const AGAIN: u16 = 1;
 
 /// A frame's head.
@@ -124,7 +124,7 @@ impl Head {
         Head { content: blob as u8, number: part, flags, ..Head::new(Kind::Blob, len) }
     }
 
-    /// Whether the frame is part of what the recording consists of.
+    /// Whether the frame is part of the recording.
     pub fn is_stored(&self) -> bool {
         matches!(self.kind, Kind::Append | Kind::Blob)
     }
@@ -164,7 +164,7 @@ impl Head {
         bytes
     }
 
-    /// Reads and checks a head. Nothing of what it claims is believed further than this.
+    /// Reads and checks a head. What it claims is not trusted beyond that.
     ///
     /// # Errors
     ///
@@ -224,7 +224,7 @@ pub fn read_frame(from: &mut impl Read, payload: &mut Vec<u8>) -> crate::Result<
     from.read_exact(&mut head).map_err(crate::Error::Cut)?;
     let head = Head::decode(&head)?;
     payload.clear();
-    // Grows with what comes, not with what is claimed.
+    // The buffer grows with what arrives, not with what is claimed.
     let read = from.by_ref().take(u64::from(head.len)).read_to_end(payload);
     if read.map_err(crate::Error::Cut)? < head.len as usize {
         return Err(crate::Error::Cut(io::ErrorKind::UnexpectedEof.into()));
@@ -232,7 +232,7 @@ pub fn read_frame(from: &mut impl Read, payload: &mut Vec<u8>) -> crate::Result<
     Ok(head)
 }
 
-/// Records by what they are of.
+/// Numbers of records by content.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Counts(pub [u64; 4]);
 

@@ -30,7 +30,7 @@ const PREFIX: &str = "fettle-recorder-1";
 pub struct RecorderKey {
     /// Hash of the collector's public key.
     pub(crate) fingerprint: [u8; 32],
-    /// What only recorders know.
+    /// The secret that only recorders have.
     pub(crate) secret: [u8; 32],
 }
 
@@ -65,7 +65,7 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// What hexadecimal digits say.
+/// The bytes of hexadecimal digits.
 pub(crate) fn unhex<const N: usize>(text: &str) -> Option<[u8; N]> {
     if text.len() != 2 * N || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
         return None;
@@ -77,7 +77,7 @@ pub(crate) fn unhex<const N: usize>(text: &str) -> Option<[u8; N]> {
     Some(bytes)
 }
 
-/// Whether two secrets are the same, in a time that does not tell where they differ.
+/// Whether two secrets are the same, in a time that does not depend on where they differ.
 pub(crate) fn same(a: &[u8], b: &[u8]) -> bool {
     // Hashes of this library are compared in constant time.
     blake3::hash(a) == blake3::hash(b)
@@ -133,7 +133,7 @@ impl CollectorKey {
             let fingerprint = fingerprint(&key.pkcs8)?;
             let recorder = RecorderKey { fingerprint, secret: key.secret };
             write_secret(&line, format!("{}\n", recorder.line()).as_bytes())?;
-            // Last: when it is there, so is the other.
+            // Written last: if it is there, so is the other.
             write_secret(&own, &key.pkcs8)?;
         }
         let mode = fs::metadata(&own).map_err(Error::file("read", &own))?.permissions().mode();

@@ -1,16 +1,16 @@
-//! What a frame is.
+//! Kinds of frames.
 
-/// What a frame is.
+/// The kind of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Kind {
-    /// Recorder: who it is.
+    /// Recorder: its identity.
     Hello = 1,
-    /// Collector: from which offset on.
+    /// Collector: the offset to start at.
     Welcome = 2,
     /// Recorder: the manifest of a recording that is new to the collector.
     Begin = 3,
-    /// Recorder: a stretch that was dropped, and what was in it.
+    /// Recorder: a stretch that was dropped, and the records in it.
     Gap = 4,
     /// Recorder: records of a stream.
     Append = 5,
@@ -22,7 +22,7 @@ pub enum Kind {
     Ack = 8,
     /// Recorder: there will be no more, though the recording did not end properly.
     Bye = 9,
-    /// Collector: what became of a whole recording.
+    /// Collector: the result of a whole recording.
     Done = 10,
     /// Collector: why it ends the connection.
     Refused = 11,

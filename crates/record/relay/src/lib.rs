@@ -1,4 +1,4 @@
-//! A recording's pieces on their way from the machine that records to the one that collects.
+//! Sending a recording from the machine that records to the one that collects.
 //!
 //! The recorder appends what it would have written into a trace folder to a [`Log`], which has a
 //! limit. A thread of its own, the [`Sender`], reads behind and sends, so that recording waits for
@@ -7,8 +7,8 @@
 //! which everything is on disk. After a lost connection both resume at exactly that byte.
 //!
 //! Connections are TLS 1.3 with a pinned key on one side and a secret on the other; there is no
-//! other way in. What arrives is bounded before it is believed: the wire carries no paths, only
-//! what a stream's records are and the number of a thread.
+//! other way to connect. What arrives is bounded before it is trusted: the wire has no paths, only
+//! the content of a stream and the number of a thread.
 //!
 //! The crate knows frames and files, not their content: the caller says by [`Arrivals`] what a
 //! trace is.

@@ -6,7 +6,7 @@
 //! is dropped whole, and its records are counted: a *gap*, which the sender reports to the
 //! collector in its place.
 //!
-//! One rule keeps the counts right: a segment that may be on its way is never dropped. Whether the
+//! One rule keeps the counts right: a segment that may have been sent is never dropped. Whether the
 //! collector has it is known only when it answers, and until then it is neither lost nor arrived.
 //! So the log may exceed its limit by a segment.
 
@@ -25,7 +25,7 @@ use crate::kind::PAYLOAD_MAX;
 
 /// Segments of a log that is full, about.
 const SEGMENTS: u64 = 16;
-/// Largest segment, but for one that holds a single larger frame: what is sent at once.
+/// Largest segment, except for one with a single larger frame: what is sent at once.
 const SEGMENT_MAX: u64 = 4 << 20;
 const SEGMENT_MIN: u64 = 64 << 10;
 
@@ -36,7 +36,7 @@ pub struct Identity {
     pub version: u32,
     /// A random number that no other recording has, in hexadecimal digits.
     pub session: String,
-    /// What the trace is to be called.
+    /// The name of the trace.
     pub name: String,
 }
 
@@ -47,7 +47,7 @@ pub struct Gap {
     pub from: u64,
     /// Offset after it.
     pub to: u64,
-    /// What was in it.
+    /// The records in it.
     pub counts: Counts,
 }
 
@@ -67,13 +67,13 @@ impl Segment {
 #[derive(Debug, Default)]
 struct Inner {
     segments: VecDeque<Segment>,
-    /// In order; none touches the one before if that may be on its way.
+    /// In order; adjacent ones are merged unless the earlier one may have been sent.
     gaps: VecDeque<Gap>,
     /// Of the last segment.
     file: Option<File>,
-    /// Up to here all is at the collector.
+    /// Everything before this offset is at the collector.
     acked: u64,
-    /// Up to here all may be.
+    /// Everything before this offset may have been sent.
     sent: u64,
     /// Where the next frame goes.
     end: u64,
@@ -120,10 +120,10 @@ pub enum Next {
     End,
 }
 
-/// How a log stands.
+/// The state of a log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Standing {
-    /// Bytes that have not arrived for certain.
+    /// Bytes that are not acknowledged.
     pub waiting_bytes: u64,
     /// What was dropped so far.
     pub dropped: Counts,
@@ -161,7 +161,7 @@ impl Log {
         })
     }
 
-    /// Opens what a recording has left, to send the rest of it. Nothing is appended any more.
+    /// Opens the log of an earlier recorder, to send the rest of it. Nothing is appended any more.
     ///
     /// # Errors
     ///
@@ -224,7 +224,7 @@ impl Log {
         &self.folder
     }
 
-    /// Whose it is.
+    /// Its identity.
     pub fn identity(&self) -> &Identity {
         &self.identity
     }
@@ -234,7 +234,7 @@ impl Log {
         &self.begin
     }
 
-    /// How it stands.
+    /// Its state.
     pub fn standing(&self) -> Standing {
         let inner = self.lock();
         let waiting_bytes =
@@ -295,7 +295,7 @@ impl Log {
         Ok(())
     }
 
-    /// Whether it ends as a recording does that ended properly.
+    /// Whether its recording ended properly.
     pub(crate) fn is_whole(&self) -> bool {
         self.lock().whole
     }
@@ -337,7 +337,8 @@ impl Log {
         let file = inner.file.as_mut().expect("made above");
         let written = file.write_all(&head.encode()).and_then(|()| file.write_all(payload));
         if let Err(reason) = written {
-            // Back to the last whole frame. Where that fails too, nothing more goes to this file.
+            // Truncated to the last whole frame. If that fails too, nothing more is written to this
+            // file.
             let path = segment_path(&self.folder, last.start);
             let back = file
                 .set_len(last.bytes)
@@ -392,7 +393,7 @@ impl Log {
         }
     }
 
-    /// What was dropped has to be told even by another process than this.
+    /// Another process than this must know, too, what was dropped.
     fn keep_gaps(&self, inner: &Inner) -> Result<()> {
         let text = serde_json::to_vec(&inner.gaps).expect("plain data");
         let (path, partial) = (self.folder.join("gaps.json"), self.folder.join("gaps.partial"));
@@ -400,7 +401,7 @@ impl Log {
         write.map_err(Error::file("write", &path))
     }
 
-    /// What to send next, which counts as on its way from now on; waits so long for it.
+    /// What to send next, which counts as sent from now on; waits at most `patience` for it.
     pub fn next(&self, patience: Duration) -> Next {
         let mut inner = self.lock();
         loop {
@@ -469,7 +470,7 @@ impl Log {
                 "the collector has lost what it had acknowledged: it has {offset} bytes of {acked}"
             )));
         }
-        // What was read behind a previous connection's back cannot be more than this.
+        // What an earlier connection has read in the meantime cannot be more than this.
         let mut inner = self.lock();
         if inner.sent < offset {
             inner.sent = offset.min(inner.end);
@@ -490,7 +491,7 @@ impl Log {
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        // Nothing panics while it holds the lock with something half done.
+        // No thread panics with the lock held and a change half made.
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -507,7 +508,7 @@ fn remove(path: &Path) -> Result<()> {
     fs::remove_file(path).map_err(Error::file("remove", path))
 }
 
-/// Sees to it that a log has one user.
+/// Makes sure that a log has one user.
 fn lock(folder: &Path) -> Result<File> {
     let path = folder.join("lock");
     let file = OpenOptions::new().create(true).truncate(false).write(true).open(&path);

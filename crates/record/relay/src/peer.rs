@@ -13,20 +13,20 @@ use crate::kind::Kind;
 use crate::store::{self, Arrivals, Phase, Session};
 use crate::tls::Channel;
 
-/// What one peer, and all together, may use.
+/// Limits for one peer, and for all together.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     /// Connections at once.
     pub connections: usize,
     /// Connections at once from one address.
     pub per_address: usize,
-    /// For the handshake, and until it is known who asks.
+    /// For the handshake, and until the peer is identified.
     pub hello: Duration,
-    /// Without a word from a recorder; it says something every few seconds.
+    /// Without a frame from a recorder; it sends one every few seconds.
     pub idle: Duration,
     /// Bytes of one recording as it arrives.
     pub trace_bytes: u64,
-    /// Bytes per second of one connection; who sends faster waits.
+    /// Bytes per second of one connection; a faster sender is slowed down.
     pub bytes_per_second: u64,
     /// How long a trace counts as being recorded after its recorder was last connected.
     pub patience: Duration,
@@ -46,11 +46,11 @@ impl Default for Limits {
     }
 }
 
-/// Bytes after which what has arrived is made certain without being asked.
+/// Bytes after which what has arrived is written to disk without a request.
 const UNCERTAIN_MAX: u64 = 32 << 20;
 /// Longest name of a trace.
 const NAME_MAX: usize = 96;
-/// For a last word to a peer that is cut off.
+/// For a last frame to a peer that is disconnected.
 const LAST_WORD: Duration = Duration::from_secs(2);
 /// For an answer.
 const ANSWER: Duration = Duration::from_secs(30);
@@ -116,7 +116,7 @@ impl Hub {
             if phase == Phase::Ended
                 && let Some(session) = &mut *held(&slot.session)
             {
-                // What the collector before this one did not get to.
+                // A recording that the previous collector did not finish.
                 let _ = hub.finish(session);
             }
             held(&hub.slots).insert(session, Arc::new(slot));
@@ -139,7 +139,7 @@ impl Hub {
         }
     }
 
-    /// Cuts every connection.
+    /// Closes every connection.
     pub(crate) fn hang_up(&self) {
         for slot in held(&self.slots).values() {
             if let Some(hang_up) = held(&slot.hang_up).take() {
@@ -175,7 +175,7 @@ impl Slot {
 ///
 /// # Errors
 ///
-/// Why the connection ended before everything was said.
+/// Why the connection ended before everything was received.
 pub fn serve(channel: &mut dyn Channel, peer: &str, hub: &Hub, hang_up: HangUp) -> Result<()> {
     let mut channel = Frames { channel };
     let result = talk(&mut channel, peer, hub, hang_up);
@@ -184,7 +184,7 @@ pub fn serve(channel: &mut dyn Channel, peer: &str, hub: &Hub, hang_up: HangUp) 
     {
         channel.channel.within(LAST_WORD);
         let passing = error.is_passing();
-        // That it is refused, the other side says itself.
+        // A refused peer reports the reason itself.
         let why = match error {
             Error::Refused { reason, .. } => reason.clone(),
             other => other.to_string(),
@@ -221,7 +221,7 @@ impl Frames<'_> {
     }
 }
 
-/// Who a recorder says it is.
+/// What a recorder says about itself.
 struct Hello {
     session: String,
     name: String,
@@ -250,7 +250,7 @@ fn hello(head: Head, payload: &[u8], hub: &Hub) -> Result<Hello> {
     Ok(Hello { session: hex(session), name: clean(name) })
 }
 
-/// A name for a folder, whatever a peer would like to call it.
+/// A name for a folder, made of the name that a peer sent.
 fn clean(name: &str) -> String {
     let good = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
     let name: String = name.chars().map(|c| if good(c) { c } else { '_' }).take(NAME_MAX).collect();
@@ -283,7 +283,7 @@ fn talk(channel: &mut Frames<'_>, peer: &str, hub: &Hub, hang_up: HangUp) -> Res
             slot
         }
     };
-    // A connection of the same recorder that is cut, which this side has not noticed yet.
+    // An older connection of the same recorder, which this side has not noticed to be broken.
     if let Some(old) = held(&slot.hang_up).replace(hang_up) {
         old();
     }
@@ -306,17 +306,17 @@ fn talk(channel: &mut Frames<'_>, peer: &str, hub: &Hub, hang_up: HangUp) -> Res
     let result = take(channel, session, hub, &slot);
     match &result {
         Ok(()) => {}
-        // Whole frames that came before the connection broke are kept: over a line that breaks all
-        // the time, nothing would ever arrive otherwise.
+        // Whole frames that came before the connection broke are kept: over a line that keeps
+        // breaking, nothing would ever arrive otherwise.
         Err(Error::Cut(_)) => drop(session.commit()),
-        // What is not certain is sent again.
+        // What is not on disk is sent again.
         Err(_) => drop(session.roll_back()),
     }
     *held(&slot.heard) = Instant::now();
     result
 }
 
-/// Takes in what a recorder sends.
+/// Receives what a recorder sends.
 fn take(channel: &mut Frames<'_>, session: &mut Session, hub: &Hub, slot: &Slot) -> Result<()> {
     let mut payload = Vec::new();
     let mut pace = Pace::new(hub.limits.bytes_per_second);
@@ -372,7 +372,7 @@ fn take(channel: &mut Frames<'_>, session: &mut Session, hub: &Hub, slot: &Slot)
     }
 }
 
-/// Everything has arrived; it becomes a trace while the recorder waits to hear of it.
+/// Everything has arrived; it becomes a trace while the recorder waits for the result.
 fn done(channel: &mut Frames<'_>, session: &mut Session, hub: &Hub) -> Result<()> {
     let told = hub.finish(session)?;
     let told = if told.len() > crate::kind::MANIFEST_MAX { Vec::new() } else { told };
@@ -391,7 +391,7 @@ fn gap(payload: &[u8]) -> Result<(u64, u64, Counts)> {
     Ok((u64::from_le_bytes(*from), u64::from_le_bytes(*to), counts))
 }
 
-/// Holds a peer to a rate by reading no faster.
+/// Limits a peer's rate by reading no faster.
 struct Pace {
     rate: u64,
     since: Instant,
@@ -410,7 +410,7 @@ impl Pace {
         if ahead > Duration::from_millis(5) {
             std::thread::sleep(ahead.min(Duration::from_secs(1)));
         }
-        // What was not used for a second is not saved up.
+        // A rate that was not used for a second is not saved up.
         if self.since.elapsed() > due + Duration::from_secs(1) {
             (self.since, self.bytes) = (Instant::now(), 0);
         }
