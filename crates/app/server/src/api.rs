@@ -1,4 +1,4 @@
-//! What the page may ask. Nothing that it sends names a file.
+//! The page's requests. Nothing that it sends names a file.
 
 use std::sync::Arc;
 

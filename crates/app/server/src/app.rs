@@ -26,18 +26,18 @@ impl App {
         App { shown: RwLock::new(Arc::new(shown)) }
     }
 
-    /// The trace as it stands now. Who holds it sees it unchanged.
+    /// The current trace. A holder of this sees it unchanged.
     pub(crate) fn shown(&self) -> Arc<Shown> {
         self.shown.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Shows what the trace has become.
+    /// Replaces the trace by its newer state.
     pub(crate) fn show(&self, shown: Shown) {
         *self.shown.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(shown);
     }
 }
 
-/// A trace as it stands at one time.
+/// A trace as it is at one time.
 pub(crate) struct Shown {
     trace: Trace,
     /// How often it had changed before.

@@ -94,7 +94,7 @@ impl Guard {
     pub fn admit_to_trace(&self, headers: &HeaderMap) -> std::result::Result<(), Refusal> {
         self.admit(headers)?;
         let given = headers.get(TOKEN_HEADER).ok_or(Refusal::Token)?.as_bytes();
-        // The time that this takes tells nothing but the length.
+        // The time that this takes depends on the length alone.
         let differences =
             given.iter().zip(self.token.as_bytes()).fold(0, |sum, (a, b)| sum | a ^ b);
         if given.len() == self.token.len() && differences == 0 {

@@ -17,12 +17,12 @@ const VERSION: u32 = 1;
 /// Sets of a cache that are drawn at most; the largest that `fettle layout` takes has as many.
 const SETS_MAX: usize = 1 << 22;
 
-/// One document: what one run of a command has told.
+/// One document: the output of one run of a command.
 #[derive(Debug, Default, Deserialize, Serialize)]
 #[serde(default)]
 pub struct Layouts {
     version: u32,
-    /// The process that was tuned; none if the layout was only looked at.
+    /// The process that was tuned; none if the layout was only computed.
     pid: Option<i32>,
     processes: Option<u64>,
     /// Whether rewritten text stays.
@@ -93,7 +93,7 @@ struct CacheMap {
 struct Modelled {
     cost: Cost,
     ways: Ways,
-    /// Share of the time in which nothing comes from fetching.
+    /// Share of the time in which the front end delivers nothing.
     stall_share: Option<f64>,
 }
 

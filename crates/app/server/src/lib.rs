@@ -125,7 +125,7 @@ impl Server {
     }
 }
 
-/// A recording as it stands.
+/// A recording at one time.
 pub struct Grown {
     /// What there is of it.
     pub trace: Trace,
@@ -135,7 +135,7 @@ pub struct Grown {
     pub keep: Option<Keep>,
 }
 
-/// Tells how a recording stands; nothing if that cannot be told just now.
+/// Reads the current state of a recording; `None` if it cannot be read just now.
 pub type Grow = Box<dyn FnMut() -> Option<Grown> + Send>;
 
 /// The least time between two states of a recording.

@@ -9,7 +9,7 @@ use rustc_hash::FxHashMap;
 use crate::timelines::{Timeline, Timelines};
 use crate::track::{Span, Track};
 
-/// Chains of callers told apart at most; further ones count for their caller.
+/// Distinct chains of callers at most; further ones count for their caller.
 const NODES_MAX: usize = 1 << 20;
 
 /// Number of a node in a tree.
@@ -44,9 +44,9 @@ pub struct Share {
 /// The call tree of a range.
 #[derive(Debug)]
 pub struct RangeTree {
-    /// Nodes; the first is the root, which stands for no function.
+    /// Nodes; the first is the root, which is no function.
     pub nodes: Vec<Node>,
-    /// Calls of chains that were not told apart.
+    /// Calls of chains that were merged.
     pub folded: u64,
     children: FxHashMap<(NodeId, u32), NodeId>,
 }

@@ -55,7 +55,7 @@ pub struct Timeline {
 pub const TOLD: u32 = 1 << 16;
 
 impl Timeline {
-    /// One that nothing is known of yet.
+    /// A timeline without calls and events.
     pub fn new(thread: Thread) -> Timeline {
         Timeline { thread, depths: Vec::new(), off_cpu: Track::default(), told: Vec::new() }
     }
@@ -205,7 +205,7 @@ impl Reader {
         }
     }
 
-    /// Adds what events tell, with labels behind those of functions.
+    /// Adds tracks made from events, with labels behind those of functions.
     fn events(&mut self, trace: &Trace) -> Result<Telling> {
         let threads: Vec<Thread> = self.timelines.iter().map(|one| one.thread.clone()).collect();
         let mut telling = told::read(trace, &threads, self.functions.len() as u32)?;
