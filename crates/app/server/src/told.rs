@@ -18,7 +18,7 @@ const EVENTS_MAX: u64 = 1 << 28;
 /// Rows of one thread.
 #[derive(Debug, Default)]
 pub(crate) struct Told {
-    /// What it did; nothing if no event says.
+    /// What it did; `None` if no event says.
     pub states: Vec<Span>,
     /// What lasted, in any order.
     pub lasting: Vec<Span>,
@@ -26,7 +26,7 @@ pub(crate) struct Told {
     pub events: Track,
 }
 
-/// What the events of a trace tell.
+/// Tracks made from a trace's events.
 #[derive(Debug, Default)]
 pub(crate) struct Telling {
     /// By index of the thread.
@@ -39,7 +39,7 @@ pub(crate) struct Telling {
     pub left_out: u64,
 }
 
-/// Reads what events tell. Labels are numbered from `first_label` on.
+/// Makes tracks from events. Labels are numbered from `first_label` on.
 pub(crate) fn read(trace: &Trace, threads: &[Thread], first_label: u32) -> Result<Telling> {
     if trace.manifest().events.rows() == 0 {
         return Ok(Telling::default());
@@ -176,7 +176,7 @@ impl Reader {
     }
 }
 
-/// A span of a thread that stands for itself.
+/// A span of a thread that is drawn by itself.
 fn plain(from_ns: u64, to_ns: u64, label: u32) -> Span {
     let duration_ns = to_ns.saturating_sub(from_ns);
     Span { start_ns: from_ns, duration_ns, label, weight: 1, off_cpu_ns: 0 }

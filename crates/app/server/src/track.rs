@@ -23,7 +23,7 @@ pub struct Span {
     pub duration_ns: u64,
     /// What it is: a place in [`crate::timelines::Timelines::labels`].
     pub label: u32,
-    /// How many it stands for: 1 unless calls were sampled.
+    /// How many calls it stands for: 1 unless calls were sampled.
     pub weight: u32,
     /// Nanoseconds of it that its thread was off-CPU.
     pub off_cpu_ns: u64,
@@ -67,7 +67,7 @@ struct Block {
     label: u32,
 }
 
-/// Something to draw: one span, or several that are too small to be told apart.
+/// Something to draw: one span, or several that are too small to be drawn each.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Piece {
     /// Beginning, nanoseconds of trace time.
@@ -84,7 +84,7 @@ pub struct Piece {
     pub filled: f32,
 }
 
-/// A stretch of time, and how finely it is looked at.
+/// An interval of time, and the resolution at which it is drawn.
 #[derive(Clone, Copy, Debug)]
 pub struct Viewport {
     /// Beginning, nanoseconds of trace time.
@@ -346,7 +346,7 @@ mod tests {
                         .filter(|span| Some(span.duration_ns) == longest)
                         .any(|span| span.label == piece.label)
                 );
-                // What is longer than a cell stands for itself.
+                // A span longer than a cell is drawn by itself.
                 assert!(piece.spans == 1 || piece.end_ns - piece.start_ns < 2 * cell_ns);
                 at = spans.end;
             }

@@ -17,7 +17,7 @@ const VERSION: u32 = 1;
 const FRAMES_PER_WIDTH: u64 = 4000;
 /// Frames sent at most.
 const FRAMES_MAX: usize = 50_000;
-/// Direct callees that are looked at to tell where a call's time went.
+/// Direct callees that are listed to show where a call's time was spent.
 const CALLEES_MAX: usize = 1 << 21;
 /// Callees that are listed.
 const CALLEE_ROWS: usize = 12;
@@ -223,7 +223,7 @@ impl RangeView {
         let total_ns = tree.nodes[0].total_ns;
         let narrowest = total_ns / FRAMES_PER_WIDTH;
         let mut frames = Frames::default();
-        // Where each node went; callers stand before callees.
+        // The index of each node in the answer; callers come before callees.
         let mut places: Vec<Option<usize>> = Vec::with_capacity(tree.nodes.len());
         for (at, node) in tree.nodes.iter().enumerate() {
             let parent = if at == 0 { Some(0) } else { places[node.parent as usize] };
