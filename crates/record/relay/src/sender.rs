@@ -25,7 +25,7 @@ use crate::tls::{self, Channel, Timed};
 const CONNECT: Duration = Duration::from_secs(10);
 /// For an acknowledgement, in which the collector writes to its disk.
 const ANSWER: Duration = Duration::from_secs(60);
-/// For a whole trace to be made of what has arrived.
+/// For making a whole trace of what has arrived.
 const FINISH: Duration = Duration::from_secs(3600);
 /// Something is said at least as often as this.
 const HEARTBEAT: Duration = Duration::from_secs(5);
@@ -115,7 +115,7 @@ impl Sender {
         Ok(Sender { log, shared, thread: thread.map_err(Error::Cut)? })
     }
 
-    /// How the log stands.
+    /// The state of the log.
     pub fn standing(&self) -> Standing {
         self.log.standing()
     }
@@ -355,7 +355,7 @@ impl Connection {
         self.write(Head::new(Kind::Gap, payload.len()), &payload)
     }
 
-    /// Asks how far the other side has come for certain.
+    /// Asks for the offset that the other side has on disk.
     fn ask(&mut self, kind: Kind) -> Result<u64> {
         self.channel.within(ANSWER);
         self.write(Head::new(kind, 0), &[])?;
@@ -363,7 +363,7 @@ impl Connection {
         self.number()
     }
 
-    /// Waits for what becomes of the whole.
+    /// Waits for the result of the whole recording.
     fn told(&mut self) -> Result<Vec<u8>> {
         self.channel.within(FINISH);
         self.answer(Kind::Done)?;

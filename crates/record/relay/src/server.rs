@@ -15,9 +15,9 @@ use crate::key::CollectorKey;
 use crate::peer::{Hub, serve};
 use crate::tls;
 
-/// How often it is looked whether the collector is to end.
+/// How often it is checked whether the collector is to end.
 const PERIOD: Duration = Duration::from_millis(20);
-/// Complaints of the same address are not told more often than this.
+/// Complaints about the same address are not reported more often than this.
 const COMPLAINTS: Duration = Duration::from_secs(10);
 
 /// A collector that listens.

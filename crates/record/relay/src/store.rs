@@ -53,7 +53,7 @@ pub trait Arriving: Send {
     /// Why it cannot be stored, as a sentence.
     fn checkpoint(&mut self, tables: &[u8]) -> std::result::Result<(), String>;
 
-    /// Everything has arrived. Returns what the recorder is to be told.
+    /// Everything has arrived. Returns the answer for the recorder.
     ///
     /// # Errors
     ///
@@ -65,17 +65,17 @@ pub trait Arriving: Send {
     ) -> std::result::Result<Vec<u8>, String>;
 }
 
-/// How far a recording has come.
+/// The progress of a recording.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Phase {
-    /// More may come.
+    /// More may arrive.
     Arriving,
     /// Everything is there and has to become a trace.
     Ended,
     /// It is a trace.
     Done,
-    /// No more comes, without an ending.
+    /// No more will arrive, and the ending is missing.
     Closed,
 }
 
@@ -122,7 +122,7 @@ fn part_name(blob: Blob) -> String {
     }
 }
 
-/// The sessions whose folders lie in `folder`: folder and number, and how far they have come.
+/// The sessions whose folders are in `folder`: folder and number, and their progress.
 pub(crate) fn found(folder: &Path) -> Result<Vec<(PathBuf, String, Phase)>> {
     let mut all = Vec::new();
     for entry in fs::read_dir(folder).map_err(Error::file("list", folder))? {
@@ -222,7 +222,7 @@ impl Session {
         &self.folder
     }
 
-    /// How far it has come.
+    /// Its progress.
     pub(crate) fn phase(&self) -> Phase {
         self.state.phase
     }
@@ -409,7 +409,7 @@ impl Session {
         Ok(())
     }
 
-    /// Makes the trace of what has arrived. Returns what the recorder is to be told.
+    /// Makes the trace of what has arrived. Returns the answer for the recorder.
     pub(crate) fn finish(&mut self, arrivals: &dyn Arrivals) -> Result<Vec<u8>> {
         let path = self.folder.join(part_name(Blob::Ending));
         let ending = fs::read(&path).map_err(Error::file("read", &path))?;

@@ -33,7 +33,7 @@ pub(crate) fn server_config(key: &CollectorKey) -> Result<Arc<ServerConfig>> {
     Ok(Arc::new(config))
 }
 
-/// How a recorder asks.
+/// The TLS configuration of a recorder.
 pub(crate) fn client_config(key: &RecorderKey) -> Result<Arc<ClientConfig>> {
     let provider = Arc::new(provider::default_provider());
     let pinned = Pinned { fingerprint: key.fingerprint, provider: provider.clone() };

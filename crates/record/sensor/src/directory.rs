@@ -14,7 +14,7 @@ pub struct Directory {
     path: PathBuf,
 }
 
-/// A look into a directory.
+/// A listing of a directory.
 #[derive(Debug, Default)]
 pub struct Found {
     /// Sensors, by name, then by producer, then by age.

@@ -40,7 +40,7 @@ pub struct Event<'a> {
 pub struct Drained {
     /// Events that were read.
     pub read: u64,
-    /// Events that were found lost, and that no pass before told of, not even a former consumer's.
+    /// Events that were found lost, and that no pass before reported, not even a former consumer's.
     pub lost: u64,
 }
 
@@ -197,7 +197,7 @@ impl List {
         self.drained(read)
     }
 
-    /// What a pass came to.
+    /// The result of a pass.
     fn drained(&self, read: u64) -> Result<Drained, Error> {
         self.sensor.expect_whole()?;
         let lost = self.sensor.account()?.lost;
@@ -410,7 +410,7 @@ impl<'a> Ring<'a> {
         self.word(offset_of!(RingCursors, consumed)).store(to, Release);
     }
 
-    /// Tells a waiting producer that we came by, whether or not there was something to take.
+    /// Increments the heartbeat for a waiting producer, whether or not there was something to take.
     fn visited(&self) {
         let visits = self.word(offset_of!(RingCursors, consumer_beat));
         visits.store(visits.load(Relaxed).wrapping_add(1), Release);

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-/// A process, named for ever: process ids are used again, but not at the same time.
+/// A process, identified uniquely: process ids are reused, but not at the same time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProcessId {
     /// Kernel's process id.
@@ -12,7 +12,7 @@ pub struct ProcessId {
 }
 
 impl ProcessId {
-    /// Whether the process runs. One that was killed and not yet waited for does not.
+    /// Whether the process runs. A zombie does not.
     pub fn is_alive(&self) -> bool {
         match state_and_start(&format!("/proc/{}/stat", self.pid)) {
             Some((state, start)) => {

@@ -173,7 +173,7 @@ impl Sensor {
         (0..self.shape().slots()).filter(|&slot| slot == 0 || self.owner(slot) != 0)
     }
 
-    /// That the file did not become shorter.
+    /// Fails if the file became shorter.
     pub(crate) fn expect_whole(&self) -> Result<(), Error> {
         if self.map.was_truncated() {
             return Err(Error::Truncated { name: self.description.name.clone() });
