@@ -8,7 +8,7 @@
 //! one after the other.
 //!
 //! Libraries that are opened meanwhile are recorded from their first instruction on (see
-//! [`crate::dlopen_hooks`]).
+//! `dlopen_hooks.rs`).
 //!
 //! A call that is in progress when recording begins stays in original text until its function is
 //! called again: a recording contains the calls that begin after it.
