@@ -100,6 +100,8 @@ pub struct Image {
     labels: Vec<u32>,
     /// The global offset table, whose entries never change in a static program.
     got: std::ops::Range<u32>,
+    /// What is constant once it is relocated; a C library also keeps there what it sets at its start.
+    relocated: std::ops::Range<u32>,
     /// Functions that Java calls.
     pub exports: FxHashSet<u32>,
     /// Lists of functions that are called when the program starts and ends.
@@ -165,6 +167,7 @@ impl Image {
             cold: Vec::new(),
             labels: Vec::new(),
             got: 0..0,
+            relocated: 0..0,
             exports: FxHashSet::default(),
             lists: Vec::new(),
             data: Vec::new(),
@@ -196,6 +199,9 @@ impl Image {
             let object::SectionFlags::Elf { sh_flags, .. } = section.flags() else { continue };
             let allocated = sh_flags.0 & elf::SHF_ALLOC.0 != 0;
             let executable = sh_flags.0 & elf::SHF_EXECINSTR.0 != 0;
+            if name == ".data.rel.ro" {
+                self.relocated = range.clone();
+            }
             match name {
                 ".got" => self.got = range,
                 // The kind of floating-point calling convention is byte 7; 1 is "double".
@@ -359,6 +365,15 @@ impl Image {
         }
         let constant = self.got.contains(&address) || !self.piece(address)?.writable;
         if constant { self.word(address) } else { None }
+    }
+
+    /// The word at an address in a table of labels: compilers put such tables also where constants
+    /// are that need relocation.
+    pub fn label(&self, address: u32) -> Option<u32> {
+        match self.relocated.contains(&address) && address.is_multiple_of(4) {
+            true => self.word(address),
+            false => self.constant(address),
+        }
     }
 
     /// Whether an instruction may be there.

@@ -20,6 +20,9 @@ impl Var {
     /// A value needed within one instruction only.
     pub const SCRATCH: Self = Self(36);
 
+    /// Which entry of a table is jumped to.
+    pub const INDEX: Self = Self(37);
+
     /// One of eight floating-point condition flags.
     pub const fn flag(number: u8) -> Self {
         Self(40 + number)
@@ -423,6 +426,22 @@ impl End {
             Self::Invoke { next, pad } => std::iter::once(*next).chain(*pad).collect(),
             Self::Jump { targets, .. } => targets.iter().map(|(_, block)| *block).collect(),
             Self::Return | Self::Nowhere(_) => Vec::new(),
+        }
+    }
+
+    /// Makes it lead to another block wherever it led to one.
+    pub fn redirect(&mut self, from: BlockId, to: BlockId) {
+        let change = |id: &mut BlockId| {
+            if *id == from {
+                *id = to;
+            }
+        };
+        match self {
+            Self::Goto(next) => change(next),
+            Self::If(_, yes, no) => [yes, no].into_iter().for_each(change),
+            Self::Invoke { next, pad } => std::iter::once(next).chain(pad).for_each(change),
+            Self::Jump { targets, .. } => targets.iter_mut().for_each(|(_, id)| change(id)),
+            Self::Return | Self::Nowhere(_) => {}
         }
     }
 

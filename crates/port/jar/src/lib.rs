@@ -24,6 +24,7 @@ mod helpers;
 mod image;
 mod ir;
 mod jar;
+mod jumps;
 mod lift;
 mod op;
 mod program;

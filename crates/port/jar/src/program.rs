@@ -13,6 +13,7 @@ use crate::flow::{self, Liveness, Summaries};
 use crate::fold;
 use crate::image::Image;
 use crate::ir::{Callee, End, Function, Stmt};
+use crate::jumps;
 use crate::op;
 use crate::replaced;
 use crate::signature::Signature;
@@ -117,6 +118,9 @@ pub fn lift(image: &Image) -> Lifted {
     }
     // With less code, less is live.
     let summaries = flow::summarise(&functions, &taken, &image.exports);
+    for function in &mut functions {
+        jumps::by_index(image, function, &summaries);
+    }
     Lifted { functions, summaries, regions }
 }
 

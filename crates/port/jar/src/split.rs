@@ -11,7 +11,7 @@ use crate::classfile::Class;
 use crate::emit::{self, Again, Extent, PART, Program};
 use crate::error::Error;
 use crate::flow::{Liveness, Summaries};
-use crate::ir::{Block, BlockId, End, Function};
+use crate::ir::{Block, BlockId, End, Function, Stmt};
 
 /// HotSpot's `HugeMethodLimit`: a method of more bytes is never compiled.
 pub const METHOD_MAX: usize = 8000;
@@ -44,8 +44,12 @@ pub fn add(
     cut_second_returns(program, &mut function, &mut sizes);
     let liveness = Liveness::of(&function, summaries);
     let agains = emit::agains(program, &function, &liveness);
+    let undivided = (function, sizes);
     'budgets: for budget in BUDGETS {
-        let parts = partition(&function, &sizes, budget);
+        let (mut function, mut sizes) = undivided.clone();
+        let mut parts = partition(&function, &sizes, budget);
+        repeat_hubs(&mut function, &mut sizes, &mut parts);
+        let liveness = Liveness::of(&function, summaries);
         let numbers = numbers(&function, &parts, &agains);
         let mut codes = Vec::new();
         for blocks in &parts {
@@ -76,8 +80,8 @@ pub fn add(
         return Ok(largest);
     }
     Err(Error::Untranslatable {
-        function: function.name.clone(),
-        address: function.entry,
+        function: undivided.0.name,
+        address: undivided.0.entry,
         reason: "no way was found to divide it into methods of 8,000 bytes".into(),
     })
 }
@@ -107,6 +111,55 @@ fn cut_blocks(function: &mut Function, sizes: &mut Vec<usize>) {
             rest = more;
         }
         function.blocks[before].end = last_end;
+    }
+}
+
+/// Steps of a block that is repeated, and targets of the jump that makes it worth it.
+const HUB_STEPS_MAX: usize = 8;
+const HUB_TARGETS: usize = 8;
+
+/// Gives each part its own copy of the blocks that choose between many: in an interpreter's loop
+/// the way from one case to the next then leads out of a part once, or not at all.
+fn repeat_hubs(function: &mut Function, sizes: &mut Vec<usize>, parts: &mut [Vec<BlockId>]) {
+    let small = |block: &Block| {
+        let plain = |(_, step): &(u32, Stmt)| !matches!(step, Stmt::Call { .. });
+        block.steps.len() <= HUB_STEPS_MAX && block.steps.iter().all(plain)
+    };
+    let chooses = |block: &Block| match &block.end {
+        End::Jump { targets, .. } => small(block) && targets.len() >= HUB_TARGETS,
+        _ => false,
+    };
+    let leads_to_choice = |block: &Block| match &block.end {
+        End::If(_, yes, no) => {
+            small(block) && [yes, no].into_iter().any(|&next| chooses(&function.blocks[next]))
+        }
+        End::Goto(next) => small(block) && chooses(&function.blocks[*next]),
+        _ => false,
+    };
+    let is_hub: Vec<bool> =
+        function.blocks.iter().map(|block| chooses(block) || leads_to_choice(block)).collect();
+    for part in parts {
+        let mut copies: FxHashMap<BlockId, BlockId> = FxHashMap::default();
+        let mut at = 0;
+        // Copies are looked at as well: they may lead to others.
+        while at < part.len() {
+            let id = part[at];
+            for next in function.blocks[id].end.successors() {
+                if !is_hub.get(next).is_some_and(|&hub| hub) || part.contains(&next) {
+                    continue;
+                }
+                let copy = *copies.entry(next).or_insert_with(|| {
+                    let copy = function.blocks.len();
+                    let block = function.blocks[next].clone();
+                    function.blocks.push(block);
+                    sizes.push(sizes[next]);
+                    part.push(copy);
+                    copy
+                });
+                function.blocks[id].end.redirect(next, copy);
+            }
+            at += 1;
+        }
     }
 }
 
