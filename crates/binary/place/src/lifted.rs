@@ -64,11 +64,21 @@ impl Code {
         functions: impl IntoIterator<Item = &'a Function>,
         counts: impl Fn(LinkAddr) -> Option<&'a Counts>,
     ) -> (Code, Exactness) {
+        Code::of_lifted(functions, own_stubs(image), counts)
+    }
+
+    /// The same of functions that are in no file; `stubs` are addresses that lead to some of them, with where
+    /// they lead.
+    pub fn of_lifted<'a>(
+        functions: impl IntoIterator<Item = &'a Function>,
+        stubs: impl Iterator<Item = (LinkAddr, LinkAddr)>,
+        counts: impl Fn(LinkAddr) -> Option<&'a Counts>,
+    ) -> (Code, Exactness) {
         let counted: Vec<(&Function, &Counts)> =
             functions.into_iter().filter_map(|f| Some((f, counts(f.entry)?))).collect();
         let mut index: FxHashMap<LinkAddr, usize> =
             counted.iter().enumerate().map(|(i, (f, _))| (f.entry, i)).collect();
-        let own = own_stubs(image).filter_map(|(stub, to)| Some((stub, *index.get(&to)?)));
+        let own = stubs.filter_map(|(stub, to)| Some((stub, *index.get(&to)?)));
         let own: Vec<(LinkAddr, usize)> = own.collect();
         index.extend(own);
         let mut exactness = Exactness::default();

@@ -19,6 +19,8 @@ use rustc_hash::FxHashMap;
 pub enum Counting {
     /// Nothing.
     Off,
+    /// Calls alone: one counter at each entry.
+    Calls,
     /// Each block.
     Blocks,
     /// Edges outside of a spanning tree: all others follow from them.
@@ -87,6 +89,7 @@ pub(crate) fn place(
 ) -> Result<Counters, (Reason, u64)> {
     let places: Vec<Place> = match counting {
         Counting::Off => return Ok(Counters::default()),
+        Counting::Calls => calls(function).ok_or((Reason::EdgesHidden, function.entry()))?,
         Counting::Blocks => {
             (0..function.code.blocks.len() as u32).map(|b| Place::Block(BlockId(b))).collect()
         }
@@ -128,6 +131,13 @@ pub(crate) fn place(
 }
 
 /// The places that tell all edges of a function.
+/// The entry block runs as often as the function is called, unless something leads back to it.
+fn calls(function: &KernelFunction) -> Option<Vec<Place>> {
+    let entry = function.code.entry_block();
+    let mut succs = function.code.blocks.iter().map(|block| &block.succs);
+    (!succs.any(|succs| succs.contains(&entry))).then(|| vec![Place::Entry])
+}
+
 fn spanning(function: &KernelFunction) -> Option<Vec<Place>> {
     let graph = EdgeGraph::new(&function.code);
     let entry = function.code.entry_block();

@@ -20,6 +20,29 @@ pub struct Plan {
     pub counters: u32,
 }
 
+impl Plan {
+    /// Has calls and jumps between functions of the plan go by the originals' entries, so that who is
+    /// attached there sees them, too. A function that callers are not led to keeps its own.
+    pub fn call_by_originals(&mut self) {
+        let entries: std::collections::HashMap<u32, u64> = self
+            .functions
+            .iter()
+            .filter(|function| function.patch.is_some())
+            .map(|function| (function.entry, function.original))
+            .collect();
+        for part in &mut self.parts {
+            let own = self.functions.get(part.function as usize).map(|function| function.entry);
+            for reference in &mut part.references {
+                let Value::Relative { target, .. } = &mut reference.value else { continue };
+                let Target::Part { part: entry, offset: 0 } = *target else { continue };
+                if let Some(original) = entries.get(&entry).filter(|_| own != Some(entry)) {
+                    *target = Target::Kernel(*original);
+                }
+            }
+        }
+    }
+}
+
 /// A function of the kernel that gets new code.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Function {
@@ -186,4 +209,42 @@ pub struct Bug {
     pub line: u16,
     /// Its flags, copied, done-flag included: what has warned once stays silent.
     pub flags: u16,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn calls_go_by_originals_that_lead_back() {
+        let patch = EntryPatch { at: 5, replaced: [0; 5], inside: [0; 4], insides: 0, to: 5 };
+        let function = |entry: u32, patch| Function {
+            name: String::new(),
+            original: 0x1000 * u64::from(entry + 1),
+            size: 16,
+            entry,
+            patch,
+        };
+        let to = |part| Reference {
+            at: 4 * part,
+            value: Value::Relative { target: Target::Part { part, offset: 0 }, tail: 0 },
+        };
+        let caller = Part { references: vec![to(0), to(1), to(2)], ..Part::default() };
+        let mut plan = Plan {
+            functions: vec![function(0, Some(patch)), function(1, Some(patch)), function(2, None)],
+            parts: vec![caller, Part::default(), Part::default()],
+            ..Plan::default()
+        };
+        plan.call_by_originals();
+        let targets: Vec<Target> = plan.parts[0]
+            .references
+            .iter()
+            .map(|reference| match reference.value {
+                Value::Relative { target, .. } => target,
+                _ => panic!("they are relative"),
+            })
+            .collect();
+        let own = |part| Target::Part { part, offset: 0 };
+        assert_eq!(targets, [own(0), Target::Kernel(0x2000), own(2)]);
+    }
 }

@@ -407,8 +407,9 @@ fn printed(pid: i32, command: &str) -> Result<Printed, TuneError> {
     Err(failed(why))
 }
 
-/// Mean and interval of what rounds have shown: cost by original text, cost by rewritten text.
-fn evaluate(rounds: &[(f64, f64)], unit: WorkUnit) -> Measured {
+/// Mean and interval of what rounds have shown, two at least: cost by original text, cost by rewritten
+/// text.
+pub fn evaluate(rounds: &[(f64, f64)], unit: WorkUnit) -> Measured {
     let count = rounds.len() as f64;
     let logarithms: Vec<f64> = rounds.iter().map(|(old, new)| (new / old).ln()).collect();
     let mean = logarithms.iter().sum::<f64>() / count;
