@@ -21,6 +21,9 @@ pub enum Error {
         /// What to do about it.
         next: &'static str,
     },
+    /// The kernel's image is not as known ones are.
+    #[error("the running kernel: {0}")]
+    Image(#[from] fettle_kernel_image::Error),
     /// The kernel's types are damaged, or lack a field.
     #[error("the kernel's types in /sys/kernel/btf/vmlinux: {0}; this kernel is not supported")]
     Types(#[from] fettle_btf::BtfError),

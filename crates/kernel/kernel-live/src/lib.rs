@@ -25,4 +25,4 @@ pub use journal::Journal;
 pub use kernel::{Kernel, Source};
 pub use load::{install, remove};
 pub use module::{Counter, Module};
-pub use running::Running;
+pub use running::image;

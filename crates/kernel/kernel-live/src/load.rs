@@ -3,6 +3,7 @@
 use std::ffi::CString;
 use std::time::Duration;
 
+use fettle_kernel_image::Image;
 use fettle_kernel_plan::Plan;
 use nix::errno::Errno;
 use nix::kmod::{DeleteModuleFlags, delete_module, init_module};
@@ -14,7 +15,6 @@ use crate::error::{Error, Result};
 use crate::journal::{Journal, Purpose};
 use crate::kernel::Kernel;
 use crate::module::{self, Counter, MOST_PER_CPU, Module};
-use crate::running::Running;
 
 /// How long threads may take to leave new code before that is an error.
 pub const PATIENCE: Duration = Duration::from_secs(10);
@@ -25,16 +25,16 @@ pub const PATIENCE: Duration = Duration::from_secs(10);
 /// # Errors
 ///
 /// When this kernel is not supported or does not take the module: it is unmodified then.
-pub fn load(plan: &Plan, running: &Running) -> Result<(Installed, Vec<Counter>)> {
-    check::check(running)?;
-    if plan.release != running.release {
-        let what = format!("the plan is for {}, and {} runs here", plan.release, running.release);
+pub fn load(plan: &Plan, image: &Image) -> Result<(Installed, Vec<Counter>)> {
+    check::check(image)?;
+    if plan.release != image.release {
+        let what = format!("the plan is for {}, and {} runs here", plan.release, image.release);
         return Err(Error::Unfit(what));
     }
     drop_idle()?;
     let core = Core::new();
     let needed = core.needed().filter(|name| !module::DEFINED.contains(name));
-    let kernel = Kernel::find(&running.release, running, &running.types, needed)?;
+    let kernel = Kernel::find(&image.release, image, &image.types, needed)?;
     let mut per_cpu = MOST_PER_CPU;
     loop {
         let made = module::write(plan, &kernel, &core, per_cpu)?;
@@ -55,12 +55,8 @@ pub fn load(plan: &Plan, running: &Running) -> Result<(Installed, Vec<Counter>)>
 /// # Errors
 ///
 /// As [`load`], and when an original has changed since the plan was made: the module is removed again.
-pub fn install(
-    plan: &Plan,
-    running: &Running,
-    purpose: Purpose,
-) -> Result<(Installed, Vec<Counter>)> {
-    let (mut installed, counters) = load(plan, running)?;
+pub fn install(plan: &Plan, image: &Image, purpose: Purpose) -> Result<(Installed, Vec<Counter>)> {
+    let (mut installed, counters) = load(plan, image)?;
     Journal::new(plan, purpose).write()?;
     let name = |address: u64| name_at(plan, address);
     match installed.write_jumps(&name) {
