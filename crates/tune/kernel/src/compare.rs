@@ -1,0 +1,123 @@
+//! Original and rewritten text of the kernel in turns.
+//!
+//! The kernel works for all programs, so what is compared is the time that all processors were busy, for a
+//! unit of the work that a command counts.
+
+use std::fs;
+use std::process::Command;
+use std::time::Duration;
+
+use fettle_kernel_live::Installed;
+use fettle_tune::measure::{Measured, WorkUnit, evaluate};
+
+use crate::{Error, Result};
+
+/// How to compare.
+#[derive(Clone, Debug)]
+pub struct Turns {
+    /// A command that prints a number which grows with the work.
+    pub work: String,
+    /// Rounds of four turns.
+    pub rounds: usize,
+    /// How long a turn is.
+    pub turn: Duration,
+}
+
+/// Compares; the jumps are written now, and are again afterwards.
+///
+/// # Errors
+///
+/// When the work cannot be counted, or none is done.
+pub fn compare(installed: &mut Installed, turns: &Turns) -> Result<Measured> {
+    let mut rounds = Vec::new();
+    let taken: Result<()> = (0..turns.rounds).try_for_each(|number| {
+        rounds.extend(take_round(installed, turns, number % 2 == 1)?);
+        Ok(())
+    });
+    write(installed, true)?;
+    taken?;
+    if rounds.len() < 2 {
+        let what =
+            format!("`{}` counted no work in most turns: put the kernel under load", turns.work);
+        return Err(Error::Work(what));
+    }
+    Ok(evaluate(&rounds, WorkUnit::Told))
+}
+
+/// What a unit of work costs by original and by rewritten text, where any was done.
+fn take_round(
+    installed: &mut Installed,
+    turns: &Turns,
+    begins_new: bool,
+) -> Result<Option<(f64, f64)>> {
+    let mut costs = [(0.0, 0); 2];
+    for new in [begins_new, !begins_new, !begins_new, begins_new] {
+        write(installed, new)?;
+        let before = (busy_ns()?, printed(&turns.work)?);
+        std::thread::sleep(turns.turn);
+        let after = (busy_ns()?, printed(&turns.work)?);
+        let (time, work) = &mut costs[usize::from(new)];
+        *time += (after.0.saturating_sub(before.0)) as f64;
+        *work += after.1.saturating_sub(before.1);
+    }
+    let [(old, old_work), (new, new_work)] = costs;
+    let any = old_work > 0 && new_work > 0 && old > 0.0 && new > 0.0;
+    Ok(any.then(|| (old / old_work as f64, new / new_work as f64)))
+}
+
+fn write(installed: &mut Installed, new: bool) -> Result<()> {
+    match new {
+        true => installed.write_jumps(&|address| format!("{address:#x}"))?,
+        false => installed.remove_jumps()?,
+    };
+    Ok(())
+}
+
+/// Nanoseconds that all processors were busy since the machine's start.
+fn busy_ns() -> Result<u64> {
+    let text = fs::read_to_string("/proc/stat").unwrap_or_default();
+    busy_in(&text)
+        .ok_or_else(|| Error::Work("/proc/stat does not say how busy processors are".into()))
+}
+
+/// `/proc/stat`: user, nice, system, idle, iowait, irq, softirq, in hundredths of a second.
+fn busy_in(text: &str) -> Option<u64> {
+    const TICK_NS: u64 = 10_000_000;
+    let line = text.lines().find_map(|line| line.strip_prefix("cpu "))?;
+    let fields: Vec<u64> = line.split_whitespace().map_while(|field| field.parse().ok()).collect();
+    let [user, nice, system, _, _, irq, softirq, ..] = fields[..] else { return None };
+    Some((user + nice + system + irq + softirq) * TICK_NS)
+}
+
+/// The first number that a command prints.
+///
+/// # Errors
+///
+/// When it prints none.
+pub fn printed(command: &str) -> Result<u64> {
+    let failed = |why: String| Error::Work(format!("--work-counter `{command}`: {why}"));
+    let output = Command::new("sh").args(["-c", command]).output();
+    let output = output.map_err(|error| failed(error.to_string()))?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    let mut numbers = text.split(|c: char| !c.is_ascii_digit()).filter(|n| !n.is_empty());
+    let number = numbers.next().and_then(|number| number.parse().ok());
+    number.ok_or_else(|| failed(format!("it printed no number ({})", output.status)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn busy_time_leaves_idle_out() {
+        let text = "cpu  10 1 5 1000 50 2 3 0 0 0\ncpu0 10 1 5 1000 50 2 3 0 0 0\n";
+        assert_eq!(busy_in(text), Some(21 * 10_000_000));
+        assert_eq!(busy_in("intr 5\n"), None);
+    }
+
+    #[test]
+    fn work_is_the_first_number() {
+        assert_eq!(printed("echo done 12 of 30").unwrap(), 12);
+        assert!(printed("echo none").is_err());
+    }
+}
