@@ -17,6 +17,7 @@ mod export;
 mod import;
 mod instrument;
 mod jar;
+mod kernel;
 mod layout;
 mod lift;
 mod locks;
@@ -110,6 +111,8 @@ enum Command {
     Symbols(symbols::Args),
     /// Show how much of a file can be lifted, and why the rest cannot
     Lift(lift::Args),
+    /// Count functions of the running kernel, lay its hot code out anew, take all of it out again
+    Kernel(kernel::Args),
     /// Make a jar of a MIPS program: Java bytecode that runs wherever Java does
     Jar(jar::Args),
     /// Count lock operations in source code: by kind, function and revision
@@ -137,7 +140,7 @@ const JOBS: [(&str, &[&str]); 5] = [
         "Understand",
         &["report", "replay", "requests", "locks", "ui", "export", "schema", "census", "cluster"],
     ),
-    ("Tune", &["tune", "undo", "status", "symbols", "layout"]),
+    ("Tune", &["tune", "kernel", "undo", "status", "symbols", "layout"]),
     ("Move", &["collect", "send", "merge", "jar", "smp"]),
     ("Look after", &["trace", "cache", "completions", "man", "help"]),
 ];
@@ -190,6 +193,7 @@ fn run() -> ExitCode {
         Command::Status(args) => status::run(&args),
         Command::Symbols(args) => symbols::run(&args),
         Command::Lift(args) => lift::run(&args),
+        Command::Kernel(args) => kernel::run(&args),
         Command::Jar(args) => jar::run(&args),
         Command::Census(args) => census::run(&args),
         Command::Smp(args) => smp::run(&args),
@@ -212,6 +216,9 @@ fn run() -> ExitCode {
 
 /// Records a program that it starts, or one that runs already.
 fn record(args: record::Args) -> anyhow::Result<ExitCode> {
+    if !args.kernel_functions.is_empty() {
+        return kernel::record(&args);
+    }
     let quiet = args.quiet;
     let recorded = args.probed_pid().and_then(|pid| match pid {
         Some(pid) => attach::run(&args, pid),

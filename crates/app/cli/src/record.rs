@@ -92,6 +92,11 @@ pub struct Args {
     /// signals, faults, block devices; of the program and all that it starts (needs root)
     #[arg(long)]
     pub(crate) kernel: bool,
+    /// Count calls of these functions of the kernel itself, of all processes, while a program runs or
+    /// for --duration: names with * and ? (needs root; see `fettle kernel count`)
+    #[arg(long, value_name = "PATTERN", value_delimiter = ',')]
+    #[arg(conflicts_with_all = ["mode", "probe", "locks", "pid", "system", "kernel", "no_probes", "to"])]
+    pub(crate) kernel_functions: Vec<String>,
     /// Put no probes in, and do not trace: the kernel's events alone
     #[arg(long, conflicts_with_all = ["mode", "only", "skip", "arguments", "probe", "libraries"])]
     no_probes: bool,
@@ -150,7 +155,7 @@ pub struct Args {
     /// The program and its arguments
     #[arg(trailing_var_arg = true)]
     #[arg(required_unless_present_any = ["pid", "system"])]
-    command: Vec<OsString>,
+    pub(crate) command: Vec<OsString>,
 }
 
 impl Args {

@@ -18,6 +18,9 @@ use crate::tune::folder;
 pub struct Args {
     /// Only these processes
     pids: Vec<i32>,
+    /// What is changed in the running kernel
+    #[arg(long, conflicts_with = "pids")]
+    kernel: bool,
     /// Print as JSON
     #[arg(long)]
     json: bool,
@@ -87,6 +90,9 @@ fn loaded(entry: &Entry) -> Option<&str> {
 
 /// Runs `fettle status`.
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    if args.kernel {
+        return crate::kernel::status(args.json);
+    }
     let folder = folder()?;
     let pids = if args.pids.is_empty() { Journal::list(&folder) } else { args.pids.clone() };
     let (mut states, mut failed) = (Vec::new(), false);

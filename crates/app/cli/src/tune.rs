@@ -6,9 +6,10 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use clap::Parser;
 use fettle_live::{Journal, Process};
+use fettle_record::Pattern;
 use fettle_tune::{
     Decided, Group, Installed, LOADING, LeftUnmodified, Measured, News, Options, Outcome,
     ProcessGroup, Promoted, Saved, Seen, Several, Stop, Target, TuneError, Wanted, Work, WorkUnit,
@@ -25,8 +26,11 @@ use crate::select::SelectArgs;
 )]
 pub struct Args {
     /// The process
-    #[arg(short, long, required_unless_present = "apply", conflicts_with = "apply")]
+    #[arg(short, long, required_unless_present_any = ["apply", "kernel"], conflicts_with = "apply")]
     pid: Option<i32>,
+    /// The running kernel: what --root or --only name (see `fettle kernel tune`)
+    #[arg(long, conflicts_with_all = ["pid", "apply", "save", "profile", "samples", "lib", "passes", "watch", "dry_run", "shuffle", "alone"])]
+    kernel: bool,
     /// Keep what was counted in this file
     #[arg(long, value_name = "FILE")]
     save: Option<PathBuf>,
@@ -102,6 +106,28 @@ pub struct Args {
 }
 
 impl Args {
+    /// What they mean for the kernel.
+    fn of_kernel(&self) -> anyhow::Result<crate::kernel::TuneArgs> {
+        let time = |seconds: f64, name: &str| {
+            Duration::try_from_secs_f64(seconds).with_context(|| format!("{name}: no such time"))
+        };
+        let only = self.select.selection()?.only.into_iter().map(|pattern| match pattern {
+            Pattern::Name(names) => Ok(names.split(',').map(str::to_owned).collect::<Vec<_>>()),
+            Pattern::Addresses(..) => bail!("--kernel: functions are named, not given by address"),
+        });
+        Ok(crate::kernel::TuneArgs {
+            root: self.root.clone(),
+            only: only.collect::<anyhow::Result<Vec<_>>>()?.concat(),
+            hot: self.hot,
+            time: time(self.time, "--time")?,
+            work_counter: self.work.clone(),
+            rounds: u16::try_from(self.pairs).context("--rounds: too many")?,
+            turn: time(self.turn, "--turn")?,
+            no_compare: self.keep,
+            json: self.json,
+        })
+    }
+
     /// The process; 0 if a program is to be started.
     fn pid(&self) -> i32 {
         self.pid.unwrap_or(0)
@@ -123,6 +149,9 @@ fn pairs(text: &str) -> Result<usize, String> {
 
 /// Runs `fettle tune`.
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    if args.kernel {
+        return crate::kernel::tune(&args.of_kernel()?);
+    }
     let folder = folder()?;
     let read = |path: &PathBuf| Saved::read(path).map_err(anyhow::Error::msg);
     let profile = args.apply.as_ref().or(args.profile.as_ref()).map(read).transpose()?;

@@ -18,8 +18,11 @@ use crate::tune::{UNHANDLED, folder, milliseconds};
 )]
 pub struct Args {
     /// The processes
-    #[arg(required_unless_present = "all")]
+    #[arg(required_unless_present_any = ["all", "kernel"])]
     pids: Vec<i32>,
+    /// What was done to the running kernel
+    #[arg(long, conflicts_with_all = ["pids", "all", "group", "memory"])]
+    kernel: bool,
     /// Every process that Fettle has changed
     #[arg(long)]
     all: bool,
@@ -40,6 +43,10 @@ pub struct Args {
 
 /// Runs `fettle undo`. An error with one process does not prevent the others from being reverted.
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    if args.kernel {
+        let wait = Duration::try_from_secs_f64(args.wait).context("--wait: no such time")?;
+        return crate::kernel::undo(wait, args.json);
+    }
     let folder = folder()?;
     let pids = if args.all { Journal::list(&folder) } else { args.pids.clone() };
     let patience = Duration::try_from_secs_f64(args.wait).context("--wait: no such time")?;

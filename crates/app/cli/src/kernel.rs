@@ -1,0 +1,430 @@
+//! `fettle kernel`: functions of the kernel that runs here.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::process::{Command as Process, ExitCode};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use clap::{Args as ClapArgs, Subcommand};
+use fettle_kernel_emit as emit;
+use fettle_kernel_lift::{Lifter, Skipped};
+use fettle_kernel_live::journal::Journal;
+use fettle_kernel_live::{Error, Installed, State, Status, check, load};
+use fettle_kernel_tune::compare::Turns;
+use fettle_kernel_tune::{Count, Counting, Options, Outcome, Progress, Selected, tune as tuning};
+use serde_json::json;
+
+use crate::output::{self, plural};
+use crate::record::parse_time;
+
+/// Version of the JSON that these commands write.
+const JSON_VERSION: u32 = 1;
+
+/// Count functions of the running kernel, lay its hot code out anew, take all of it out again
+///
+/// The kernel is the distribution's own: no source, no compiler, no reboot. Fettle makes a module for it from
+/// what the kernel shows of itself. Needs root, and a kernel that loads unsigned modules.
+#[derive(ClapArgs, Debug)]
+#[command(
+    after_help = "Examples:\n  fettle kernel check\n  fettle kernel count 'tcp_*' --duration 10s\n  fettle kernel count vfs_read,vfs_write -- make\n  fettle kernel tune --root tcp_v4_rcv --no-compare\n  fettle kernel status\n  fettle kernel undo"
+)]
+pub struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand, Debug)]
+enum Command {
+    /// Say whether this kernel can get new code; changes nothing
+    Check {
+        /// Print as JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Count calls of the kernel's functions, of all processes and on all processors
+    #[command(
+        after_help = "Examples:\n  fettle kernel count 'tcp_*' --duration 10s\n  fettle kernel count vfs_read,vfs_write -- make\n  fettle kernel count --json schedule -- sleep 1"
+    )]
+    Count(CountArgs),
+    /// Lay hot code of the kernel out anew, compare, keep what is faster for certain
+    #[command(
+        after_help = "Examples:\n  fettle kernel tune --root tcp_v4_rcv --work-counter 'cat /var/lib/server/requests'\n  fettle kernel tune --only 'vfs_*,pipe_*' --no-compare"
+    )]
+    Tune(TuneArgs),
+    /// Take all new code out of the kernel
+    Undo {
+        /// Wait at most so long for tracers and probes of others to go
+        #[arg(long, value_name = "TIME", value_parser = parse_time, default_value = "10s")]
+        wait: Duration,
+        /// Print as JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Show what new code is in the kernel
+    Status {
+        /// Print as JSON
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+/// Arguments of `fettle kernel count`.
+#[derive(ClapArgs, Debug)]
+pub struct CountArgs {
+    /// Names of functions, with * and ?
+    #[arg(required = true, value_delimiter = ',')]
+    pub patterns: Vec<String>,
+    /// Count for so long, such as 10s, 500ms or 2m, where there is no command
+    #[arg(long, value_name = "TIME", value_parser = parse_time, default_value = "10s")]
+    pub duration: Duration,
+    /// Also print functions that were not called
+    #[arg(long)]
+    pub all: bool,
+    /// Print as JSON
+    #[arg(long)]
+    pub json: bool,
+    /// Count while this command runs; its status is passed on
+    #[arg(last = true)]
+    pub command: Vec<OsString>,
+}
+
+/// Arguments of `fettle kernel tune`.
+#[derive(ClapArgs, Debug)]
+pub struct TuneArgs {
+    /// Only this function and all that it leads to
+    #[arg(long, value_name = "FUNCTION", required_unless_present = "only")]
+    pub root: Option<String>,
+    /// Only functions with these names, with * and ?
+    #[arg(long, value_name = "PATTERN", value_delimiter = ',', conflicts_with = "root")]
+    pub only: Vec<String>,
+    /// Hot is what runs in more than this share of the root's calls
+    #[arg(long, value_name = "SHARE", default_value_t = 0.05)]
+    pub hot: f64,
+    /// Count for so long in each of two passes
+    #[arg(long, value_name = "TIME", value_parser = parse_time, default_value = "5s")]
+    pub time: Duration,
+    /// A command that prints a number which grows with the work to tune for
+    #[arg(long, value_name = "COMMAND", required_unless_present = "no_compare")]
+    pub work_counter: Option<String>,
+    /// Compare in so many rounds: original, rewritten, rewritten, original
+    #[arg(long, value_name = "N", default_value_t = 20)]
+    #[arg(value_parser = clap::value_parser!(u16).range(5..=1000))]
+    pub rounds: u16,
+    /// Each turn of a round takes so long
+    #[arg(long, value_name = "TIME", value_parser = parse_time, default_value = "500ms")]
+    pub turn: Duration,
+    /// Do not compare: leave the rewritten text in place
+    #[arg(long, conflicts_with = "work_counter")]
+    pub no_compare: bool,
+    /// Print as JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Runs `fettle kernel`.
+pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    match &args.command {
+        Command::Check { json } => check_kernel(*json),
+        Command::Count(args) => count(args),
+        Command::Tune(args) => tune(args),
+        Command::Undo { wait, json } => undo(*wait, *json),
+        Command::Status { json } => status(*json),
+    }
+}
+
+fn check_kernel(json: bool) -> anyhow::Result<ExitCode> {
+    let outcome = fettle_kernel_live::image().and_then(|image| {
+        check::check(&image)?;
+        Ok(image.release)
+    });
+    if json {
+        let value = match &outcome {
+            Ok(release) => json!({ "version": JSON_VERSION, "fit": true, "release": release }),
+            Err(why) => {
+                json!({ "version": JSON_VERSION, "fit": false, "reason": why.to_string() })
+            }
+        };
+        output::print(&format!("{value}\n"))?;
+        return Ok(if outcome.is_ok() { ExitCode::SUCCESS } else { ExitCode::from(1) });
+    }
+    let release = outcome?;
+    output::print(&format!("{release}: functions of this kernel can be counted and tuned\n"))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Counts functions for a time or while a command runs.
+pub fn count(args: &CountArgs) -> anyhow::Result<ExitCode> {
+    let image = fettle_kernel_live::image()?;
+    check::check(&image)?;
+    let lifter = Lifter::new(&image);
+    let selected = Selected::by_names(&lifter, &args.patterns)?;
+    let mut counting = Counting::start(&lifter, selected, emit::Counting::Calls, None)?;
+    let skipped = std::mem::take(&mut counting.skipped);
+    let begin = Instant::now();
+    let ended = match args.command.split_first() {
+        None => {
+            std::thread::sleep(args.duration);
+            ExitCode::SUCCESS
+        }
+        Some((program, arguments)) => run_command(program, arguments)?,
+    };
+    let counts = counting.calls()?;
+    let seconds = begin.elapsed().as_secs_f64();
+    counting.finish()?;
+    match args.json {
+        true => output::print(&counts_as_json(&counts, &skipped, seconds))?,
+        false => output::print(&counts_as_text(&counts, &skipped, (seconds, args.all)))?,
+    }
+    Ok(ended)
+}
+
+fn run_command(program: &OsString, arguments: &[OsString]) -> anyhow::Result<ExitCode> {
+    let status = Process::new(program).args(arguments).status();
+    let status = status.with_context(|| format!("cannot start {}", program.to_string_lossy()))?;
+    Ok(match status.code() {
+        Some(code) => ExitCode::from(code as u8),
+        None => ExitCode::from(255),
+    })
+}
+
+fn reasons(skipped: &[Skipped]) -> BTreeMap<&'static str, Vec<&str>> {
+    let mut by: BTreeMap<&'static str, Vec<&str>> = BTreeMap::new();
+    skipped.iter().for_each(|one| by.entry(one.reason.describe()).or_default().push(&one.name));
+    by
+}
+
+fn counts_as_text(counts: &[Count], skipped: &[Skipped], (seconds, all): (f64, bool)) -> String {
+    let mut text = format!("{:>12} {:>12}  function\n", "calls", "a second");
+    for count in counts.iter().filter(|count| all || count.calls > 0) {
+        let rate = count.calls as f64 / seconds.max(1e-9);
+        text.push_str(&format!("{:>12} {rate:>12.0}  {}\n", count.calls, count.name));
+    }
+    let idle = counts.iter().filter(|count| count.calls == 0).count();
+    text.push_str(&format!(
+        "\n{} counted for {seconds:.1} s, {idle} of them not called\n",
+        plural(counts.len() as u64, "function", "functions")
+    ));
+    for (reason, names) in reasons(skipped) {
+        let some = names[..names.len().min(3)].join(", ");
+        let more = if names.len() > 3 { ", …" } else { "" };
+        text.push_str(&format!("left unmodified: {} ({reason}): {some}{more}\n", names.len()));
+    }
+    text
+}
+
+fn counts_as_json(counts: &[Count], skipped: &[Skipped], seconds: f64) -> String {
+    let functions: Vec<_> = counts
+        .iter()
+        .map(|count| {
+            let address = format!("{:#x}", count.entry);
+            json!({ "name": count.name, "address": address, "calls": count.calls })
+        })
+        .collect();
+    let skipped: Vec<_> = skipped
+        .iter()
+        .map(|one| json!({ "name": one.name, "reason": one.reason.describe() }))
+        .collect();
+    let value = json!({
+        "version": JSON_VERSION,
+        "seconds": seconds,
+        "functions": functions,
+        "skipped": skipped,
+    });
+    format!("{value}\n")
+}
+
+/// Lays hot code of the kernel out anew.
+pub fn tune(args: &TuneArgs) -> anyhow::Result<ExitCode> {
+    if args.root.is_none() && args.only.is_empty() {
+        bail!("name what to tune: --root FUNCTION, or --only PATTERN");
+    }
+    if args.work_counter.is_none() && !args.no_compare {
+        bail!(
+            "--work-counter is needed to compare; --no-compare leaves the rewritten text in place"
+        );
+    }
+    let image = fettle_kernel_live::image()?;
+    check::check(&image)?;
+    let lifter = Lifter::new(&image);
+    let turns = args.work_counter.as_ref().map(|work| Turns {
+        work: work.clone(),
+        rounds: args.rounds.into(),
+        turn: args.turn,
+    });
+    if let Some(turns) = &turns {
+        // Before anything is changed.
+        fettle_kernel_tune::compare::printed(&turns.work)?;
+    }
+    let options = Options {
+        root: args.root.clone(),
+        names: args.only.clone(),
+        share: args.hot,
+        time: args.time,
+        turns,
+    };
+    let talk = !args.json;
+    let outcome = tuning(&lifter, &options, &mut |progress| {
+        if talk {
+            say!("fettle: {}", progress_as_text(&progress));
+        }
+    })?;
+    match args.json {
+        true => output::print(&format!("{}\n", outcome_as_json(&outcome)))?,
+        false => output::print(&outcome_as_text(&outcome))?,
+    }
+    Ok(if outcome.installed.is_some() { ExitCode::SUCCESS } else { ExitCode::from(1) })
+}
+
+fn progress_as_text(progress: &Progress) -> String {
+    match progress {
+        Progress::Counting(count, pass) => {
+            let functions = plural(*count as u64, "function", "functions");
+            format!("pass {pass} of 2: counting {functions} of the kernel")
+        }
+        Progress::Ran(count) => {
+            format!("{} ran", plural(*count as u64, "function", "functions"))
+        }
+        Progress::Installed(count) => {
+            format!("{} laid out and installed", plural(*count as u64, "function", "functions"))
+        }
+    }
+}
+
+fn outcome_as_text(outcome: &Outcome) -> String {
+    let (before, after) = (&outcome.chosen.before, &outcome.chosen.after);
+    let per_thousand = |cost: &fettle_tune::Modelled| {
+        cost.cost.misses as f64 * 1000.0 / cost.cost.insns.max(1) as f64
+    };
+    let mut text = format!(
+        "{}: {:.1} KB hot of {:.1} KB; by the model {:.2} misses per thousand instructions, now {:.2}\n",
+        plural(outcome.functions.len() as u64, "function", "functions"),
+        outcome.bytes.0 as f64 / 1024.0,
+        outcome.bytes.1 as f64 / 1024.0,
+        per_thousand(before),
+        per_thousand(after),
+    );
+    if let Some(measured) = &outcome.measured {
+        text.push_str(&format!("rewritten text: {}\n", measured.percent()));
+    }
+    text.push_str(match outcome.installed {
+        Some(_) => "it stays installed; `fettle undo --kernel` takes it out\n",
+        None => "it is not faster for certain: reverted\n",
+    });
+    text
+}
+
+fn outcome_as_json(outcome: &Outcome) -> serde_json::Value {
+    let model = |modelled: &fettle_tune::Modelled| json!({ "misses": modelled.cost.misses, "instructions": modelled.cost.insns });
+    let measured = outcome.measured.as_ref().map(|measured| {
+        json!({
+            "ratio": measured.ratio,
+            "low": measured.low,
+            "high": measured.high,
+            "rounds": measured.ratios.len(),
+        })
+    });
+    json!({
+        "version": JSON_VERSION,
+        "functions": outcome.functions,
+        "hot_bytes": outcome.bytes.0,
+        "text_bytes": outcome.bytes.1,
+        "edges": outcome.exactness.edges,
+        "edges_exact": outcome.exactness.exact,
+        "model_before": model(&outcome.chosen.before),
+        "model_after": model(&outcome.chosen.after),
+        "measured": measured,
+        "installed": outcome.installed.is_some(),
+    })
+}
+
+/// Takes all new code out of the kernel.
+pub fn undo(wait: Duration, json: bool) -> anyhow::Result<ExitCode> {
+    let mut installed = match Installed::open() {
+        Err(Error::NotLoaded) => {
+            match json {
+                true => {
+                    output::print(&format!(
+                        "{}\n",
+                        json!({ "version": JSON_VERSION, "undone": false })
+                    ))?;
+                }
+                false => output::print("no new code is in the kernel\n")?,
+            }
+            return Ok(ExitCode::from(1));
+        }
+        installed => installed?,
+    };
+    let status = installed.undo(wait)?;
+    drop(installed);
+    load::unload()?;
+    if json {
+        let value = json!({ "version": JSON_VERSION, "undone": true, "status": status });
+        output::print(&format!("{value}\n"))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    output::print(&format!(
+        "taken out of the kernel: {}; {} patched in {}, stopped for {:.2} ms\n",
+        plural(status.entries, "entry", "entries"),
+        plural(status.moved, "return address", "return addresses"),
+        plural(status.tasks, "thread", "threads"),
+        status.stopped_ns as f64 / 1e6,
+    ))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Shows what new code is in the kernel.
+pub fn status(json: bool) -> anyhow::Result<ExitCode> {
+    let status = match Installed::open() {
+        Err(Error::NotLoaded) => None,
+        installed => Some(installed?.status()?),
+    };
+    let journal = Journal::read()?;
+    if json {
+        let value = json!({ "version": JSON_VERSION, "module": status, "journal": journal });
+        output::print(&format!("{value}\n"))?;
+    } else {
+        output::print(&status_as_text(status.as_ref(), journal.as_ref()))?;
+    }
+    Ok(if status.is_some() { ExitCode::SUCCESS } else { ExitCode::from(1) })
+}
+
+fn status_as_text(status: Option<&Status>, journal: Option<&Journal>) -> String {
+    let Some(status) = status else { return "no new code is in the kernel\n".to_string() };
+    let state = match status.state {
+        State::Out => "loaded, not installed",
+        State::Installed => "installed",
+        State::Leaving => "taken back; threads are still in it",
+    };
+    let bytes = status.text_end.saturating_sub(status.text_begin);
+    let mut text = format!(
+        "kernel: {} of new code, {:.1} KB, {state}{}\n",
+        plural(status.entries, "entry", "entries"),
+        bytes as f64 / 1024.0,
+        if status.keep { ", kept" } else { "" },
+    );
+    if let Some(journal) = journal {
+        let some = journal.functions[..journal.functions.len().min(8)].join(", ");
+        let more = if journal.functions.len() > 8 { ", …" } else { "" };
+        text.push_str(&format!("functions: {some}{more}\n"));
+    }
+    text
+}
+
+/// What `fettle record --kernel-functions` does: the patterns, counted for a time or while a program runs.
+///
+/// # Errors
+///
+/// When there is neither, or as `fettle kernel count`.
+pub fn record(args: &crate::record::Args) -> anyhow::Result<ExitCode> {
+    if args.duration.is_none() && args.command.is_empty() {
+        bail!("--kernel-functions needs --duration or a program to run meanwhile");
+    }
+    count(&CountArgs {
+        patterns: args.kernel_functions.clone(),
+        duration: args.duration.unwrap_or_default(),
+        all: false,
+        json: args.json,
+        command: args.command.clone(),
+    })
+}
