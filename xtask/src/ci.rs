@@ -7,7 +7,7 @@ use std::time::Instant;
 use anyhow::{Context, Result, bail};
 
 use crate::corpus::{self, Tally};
-use crate::{bench, examples, jar, java, lab, page, proc, repo, smp, tidy, torture};
+use crate::{bench, examples, jar, java, kernel_live, lab, page, proc, repo, smp, tidy, torture};
 
 /// How much of it.
 #[derive(clap::Args, Debug, Clone)]
@@ -190,6 +190,18 @@ fn outside(binary: &Path, score: &mut Score, broken: &mut Vec<String>) {
             }
         }
         Err(error) => note(broken, "lent processors", Err(error)),
+    }
+    say("new code in a running kernel, in a guest");
+    match kernel_live::run(&kernel_live::Options::brief(binary)) {
+        Ok(ran) => {
+            score.passed += ran.passed;
+            score.failed += ran.failed;
+            if let Some(why) = ran.skipped {
+                println!("skipped: {why}");
+                score.ignored += 1;
+            }
+        }
+        Err(error) => note(broken, "new code in a running kernel", Err(error)),
     }
     say("gcc's tests and random programs as jars, a few");
     match jar::run(&jar::Options::quick(binary)) {

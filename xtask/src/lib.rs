@@ -20,6 +20,7 @@ pub mod guest;
 pub mod jar;
 pub mod java;
 pub mod kernel;
+pub mod kernel_live;
 pub mod lab;
 pub mod page;
 pub mod postgres;

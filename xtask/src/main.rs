@@ -5,8 +5,8 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use xtask::{
-    attach, bench, census, ci, corpus, demo, docs, examples, fuzz, jar, kernel, lab, smp, tidy,
-    torture,
+    attach, bench, census, ci, corpus, demo, docs, examples, fuzz, jar, kernel, kernel_live, lab,
+    smp, tidy, torture,
 };
 
 /// Chores of the Fettle repository.
@@ -52,6 +52,8 @@ enum Chore {
     Smp(smp::Options),
     /// Takes snapshots of running kernels in guests, for tests without one
     Kernel(kernel::Options),
+    /// Brings new code into the kernels of guests and takes it out again, under load
+    KernelLive(kernel_live::Options),
     /// Records a real server under load and shows what comes out
     Demo(demo::Options),
 }
@@ -76,6 +78,7 @@ fn main() -> ExitCode {
         Chore::Docs(options) => docs::run(&options),
         Chore::Smp(options) => smp::run(&options).map(|score| score.failed == 0),
         Chore::Kernel(options) => kernel::run(&options),
+        Chore::KernelLive(options) => kernel_live::run(&options).map(|score| score.failed == 0),
         Chore::Demo(options) => demo::run(&options),
     };
     match outcome {

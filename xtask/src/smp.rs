@@ -61,6 +61,29 @@ pub struct Score {
     pub skipped: Option<String>,
 }
 
+impl Score {
+    /// Counts the cases that a guest showed, and prints those that are wrong.
+    pub fn of(what: &str, release: &str, shown: &str) -> Score {
+        let mut score = Score::default();
+        for line in shown.lines().filter(|line| line.starts_with("case ")) {
+            match line.ends_with(": ok") {
+                true => score.passed += 1,
+                false => score.failed += 1,
+            }
+            if !line.ends_with(": ok") {
+                println!("{line}");
+            }
+        }
+        // A script that ends early would pass.
+        if !shown.contains("case no-complaints") {
+            println!("the cases did not come to their end:\n{shown}");
+            score.failed += 1;
+        }
+        println!("{what} on {release}: {} passed; {} failed", score.passed, score.failed);
+        score
+    }
+}
+
 /// Programs of Debian that have their cases in `tests/smp/debian.sh`, beside dash.
 const PROGRAMS: [&str; 45] = [
     "as",
@@ -144,27 +167,7 @@ pub fn run(options: &Options) -> Result<Score> {
     if options.verbose {
         println!("{shown}");
     }
-    Ok(count(&shown, &kernel.release))
-}
-
-fn count(shown: &str, release: &str) -> Score {
-    let mut score = Score::default();
-    for line in shown.lines().filter(|line| line.starts_with("case ")) {
-        match line.ends_with(": ok") {
-            true => score.passed += 1,
-            false => score.failed += 1,
-        }
-        if !line.ends_with(": ok") {
-            println!("{line}");
-        }
-    }
-    // A script that ends early would pass.
-    if !shown.contains("case no-complaints") {
-        println!("the cases did not come to their end:\n{shown}");
-        score.failed += 1;
-    }
-    println!("smp on {release}: {} passed; {} failed", score.passed, score.failed);
-    score
+    Ok(Score::of("smp", &kernel.release, &shown))
 }
 
 /// The guest's files: fettle, the module for its kernel, programs.

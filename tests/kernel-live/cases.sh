@@ -1,0 +1,177 @@
+# What runs in the guest. Each case prints a line: "case NAME: ok" or "case NAME: WRONG: why".
+
+tracing=/sys/kernel/tracing
+functions='vfs_read,vfs_write,ksys_read,ksys_write,pipe_*,anon_pipe_*,tcp_*,schedule,do_wait,do_wait_*,ep_*,do_epoll_*,schedule_*,try_to_wake_up,select_task_rq_fair,do_sys_openat2,path_openat,kernel_clone,do_exit,read_zero,read_iter_zero'
+
+result() { # NAME EXPECTED GOT
+    if [ "$2" = "$3" ]; then echo "case $1: ok"; else echo "case $1: WRONG: expected [$2], got [$3]"; fi
+}
+
+at_least() { # NAME LEAST GOT
+    if [ "$3" -ge "$2" ] 2>/dev/null; then echo "case $1: ok"; else echo "case $1: WRONG: expected $2 or more, got [$3]"; fi
+}
+
+# All kinds of load at once; prints how many were not right.
+loads() { # TIMES
+    rm -f /tmp/loads.*
+    for name in pipe tcp file fork epoll fault; do
+        case $name in fork | fault) times=$(($1 / 10)) ;; *) times=$1 ;; esac
+        load $name $times >/tmp/loads.$name 2>&1 &
+    done
+    wait
+    cat /tmp/loads.* | grep -vc ': ok' || true
+}
+
+# How often a function was called, by what `fettle kernel count --json` printed.
+calls_of() { # FILE FUNCTION
+    tr '{' '\n' <"$1" | grep "\"name\":\"$2\"" | sed 's/.*"calls":\([0-9]*\).*/\1/'
+}
+
+text_sum() { peek sum _stext _etext; }
+
+complaints() {
+    dmesg | grep -E 'WARNING:|BUG:|Oops|detected stall|soft lockup|Call Trace|ftrace bug' | head -5
+}
+
+# Waits until new code is installed.
+await_installed() {
+    tries=0
+    until fettle status --kernel 2>/dev/null | grep -q ', installed'; do
+        tries=$((tries + 1))
+        [ $tries -gt 300 ] && return 1
+        sleep 0.2
+    done
+}
+
+case_check() {
+    result check yes "$(fettle kernel check | grep -q 'can be counted' && echo yes)"
+    before=$(text_sum)
+    fettle kernel count no_such_function >/tmp/out 2>&1
+    result unknown-function "2 1" "$? $(wc -l </tmp/out)"
+    fettle undo --kernel >/dev/null
+    result nothing-to-undo 1 $?
+    result untouched "$before" "$(text_sum)"
+}
+
+# Only the load reads /dev/zero, on whatever processor.
+case_exact() {
+    fettle record --kernel-functions 'read_zero,read_iter_zero' --json -- sh -c 'load read 3000 & load read 2000; wait' >/tmp/counts
+    zero=$(calls_of /tmp/counts read_zero)
+    iterated=$(calls_of /tmp/counts read_iter_zero)
+    result exact-counts 5000 "$((${zero:-0} + ${iterated:-0}))"
+}
+
+# A kprobe by address and the tracer by name: how often the one was hit, and what the other found.
+tracers() {
+    echo "p:fettle_test $(peek address vfs_read)" >$tracing/kprobe_events
+    echo 1 >$tracing/events/kprobes/fettle_test/enable
+    load read 100 >/dev/null
+    echo 0 >$tracing/events/kprobes/fettle_test/enable
+    hits=$(awk '{print $2}' $tracing/kprobe_profile)
+    echo >$tracing/kprobe_events
+    echo vfs_read >$tracing/set_ftrace_filter
+    echo function >$tracing/current_tracer
+    load read 100 >/dev/null
+    echo nop >$tracing/current_tracer
+    records=$(grep -c vfs_read $tracing/set_ftrace_filter)
+    echo >$tracing/set_ftrace_filter
+}
+
+# While functions are counted: loads, a static key, a kprobe by old address, the tracer by name.
+held() {
+    result loads-while-counted 0 "$(loads 300)"
+    echo 1 >/proc/sys/kernel/sched_schedstats
+    load pipe 50 >/dev/null
+    echo 0 >/proc/sys/kernel/sched_schedstats
+    result static-key ok "$(load pipe 50 >/dev/null && echo ok)"
+
+    load sleep 1000 >/dev/null 2>&1 &
+    sleeper=$!
+    sleep 0.5
+    result stack-has-new-names yes "$(grep -q '\[fettle_kernel\]' /proc/$sleeper/stack && echo yes)"
+    kill -9 $sleeper
+
+    tracers
+    at_least kprobe-by-old-address 100 "$hits"
+    result traced-by-name 2 "$records"
+}
+
+case_counted() {
+    # The first use of some things changes the kernel's text for good (get_random_once).
+    loads 20 >/dev/null
+    tracers
+    at_least kprobe-before 100 "$hits"
+    before=$(text_sum)
+    load sleep 6 >/tmp/sleepers 2>&1 &
+    sleeping=$!
+    fettle kernel count --json "$functions" -- sh -c '. /cases.sh; held' >/tmp/out 2>&1
+    grep '^case' /tmp/out
+    tail -n 1 /tmp/out >/tmp/counts
+    at_least counted-reads 1000 "$(calls_of /tmp/counts vfs_read)"
+    at_least counted-schedule 100 "$(calls_of /tmp/counts schedule)"
+    result bytes-back "$before" "$(text_sum)"
+    result module-gone 0 "$(grep -c fettle_kernel /proc/modules)"
+    wait $sleeping
+    result sleepers-woke "load sleep: ok" "$(cat /tmp/sleepers)"
+}
+
+# Installed and kept by a command that has ended; undone with threads asleep in it; then by rmmod alone.
+case_kept() { # WAYS...
+    before=$(text_sum)
+    for way in "$@"; do
+        # Deciding takes processor time, which the loads leave to it.
+        nice -n 19 sh -c '. /cases.sh; while [ ! -e /tmp/stop ]; do loads 100 >/dev/null; done' &
+        loading=$!
+        fettle tune --kernel --only "$functions" --time 1 --no-compare >/tmp/out 2>&1
+        result tuned-$way 0 $?
+        rm -f /tmp/sleepers
+        load sleep 3 >/tmp/sleepers 2>&1 &
+        sleeping=$!
+        sleep 1
+        result kept-$way yes "$(fettle status --kernel | grep -q 'installed, kept' && echo yes)"
+        if [ $way = undo ]; then fettle undo --kernel >/tmp/out; else rmmod fettle_kernel; fi
+        result gone-$way 0 $?
+        result unloaded-$way 0 "$(grep -c fettle_kernel /proc/modules)"
+        touch /tmp/stop
+        wait $sleeping
+        result woke-$way "load sleep: ok" "$(cat /tmp/sleepers)"
+        wait $loading
+        rm -f /tmp/stop
+        result bytes-$way "$before" "$(text_sum)"
+    done
+}
+
+# A client that is killed leaves the kernel as it was.
+case_killed() {
+    before=$(text_sum)
+    fettle kernel count "$functions" --duration 1000s >/dev/null 2>&1 &
+    client=$!
+    await_installed
+    changed=$(text_sum)
+    kill -9 $client
+    wait $client 2>/dev/null
+    sleep 1
+    result killed-was-installed different "$([ "$before" = "$changed" ] && echo same || echo different)"
+    result killed-is-undone "$before" "$(text_sum)"
+    # The next one finds an idle module, and takes its place.
+    fettle kernel count vfs_read -- load read 10 >/dev/null 2>&1
+    result after-kill 0 $?
+}
+
+# So many functions at once, again and again, processors coming and going.
+case_again() { # TIMES SEED
+    before=$(text_sum)
+    wrong=0
+    seed=$2
+    for round in $(seq "$1"); do
+        seed=$(((seed * 1103515245 + 12345) % 2147483648))
+        letter=$(echo abcdefghijklmnopqrstuvwxyz | cut -c $((seed / 65536 % 26 + 1)))
+        fettle kernel count "$letter*" -- sh -c '. /cases.sh; echo 0 >/sys/devices/system/cpu/cpu1/online
+            loads 100; echo 1 >/sys/devices/system/cpu/cpu1/online; loads 100' >/tmp/out 2>&1
+        status=$? right=$(grep -c '^0$' /tmp/out) after=$(text_sum)
+        [ "$status $right $after" = "0 2 $before" ] && continue
+        echo "round $round ($letter*): $status $right $before $after $(head -n 3 /tmp/out)"
+        wrong=$((wrong + 1))
+    done
+    result again 0 $wrong
+}

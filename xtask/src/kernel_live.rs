@@ -1,0 +1,118 @@
+//! New code in running kernels, in guests: what `fettle kernel` does, from outside, on stock kernels.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, SystemTime};
+
+use anyhow::Result;
+
+use crate::guest::{self, Files, Kernel, Machine};
+use crate::smp::Score;
+use crate::{apt, proc, repo};
+
+/// What to run.
+#[derive(clap::Args, Debug, Clone)]
+pub struct Options {
+    /// The fettle to test [default: built from this tree]
+    #[arg(long, value_name = "FILE")]
+    pub binary: Option<PathBuf>,
+    /// Only what CI runs: three minutes
+    #[arg(long)]
+    pub brief: bool,
+    /// The kernel: 6.1, 6.12, or a package of one
+    #[arg(long, default_value = "6.1")]
+    pub kernel: String,
+    /// Count thousands of functions so many times, with processors coming and going
+    #[arg(long, default_value_t = 20)]
+    pub times: u32,
+    /// Chooses those functions [default: by the clock]
+    #[arg(long)]
+    pub seed: Option<u32>,
+    /// More for the kernel's command line, such as preempt=full
+    #[arg(long, default_value = "")]
+    pub append: String,
+    /// Show everything that the guest showed
+    #[arg(long)]
+    pub verbose: bool,
+}
+
+impl Options {
+    /// What CI runs.
+    pub fn brief(binary: &Path) -> Options {
+        Options {
+            binary: Some(binary.to_path_buf()),
+            brief: true,
+            kernel: "6.1".to_string(),
+            times: 1,
+            seed: None,
+            append: String::new(),
+            verbose: false,
+        }
+    }
+
+    fn package(&self) -> String {
+        match self.kernel.as_str() {
+            "6.1" => "linux-image-amd64".to_string(),
+            "6.12" => "linux-image-6.12-amd64".to_string(),
+            package => package.to_string(),
+        }
+    }
+}
+
+/// Boots the kernel, runs the cases in it, and counts them.
+pub fn run(options: &Options) -> Result<Score> {
+    let kernel = match Kernel::fetch(&options.package()) {
+        Ok(kernel) => kernel,
+        Err(why) => return Ok(Score { skipped: Some(format!("{why:#}")), ..Score::default() }),
+    };
+    let clock = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?;
+    let seed = options.seed.unwrap_or(clock.subsec_nanos());
+    println!("kernel-live: {}, seed {seed}", kernel.release);
+    let files = files(options)?;
+    let times = if options.brief { 1 } else { options.times };
+    let ways = if options.brief { "undo" } else { "undo rmmod" };
+    let script = format!(
+        "mount -t debugfs d /sys/kernel/debug; mount -t tracefs t /sys/kernel/tracing\n\
+         mount -t tmpfs r /run; ip link set lo up\n. /cases.sh\n\
+         case_check\ncase_exact\ncase_counted\ncase_kept {ways}\ncase_killed\ncase_again {times} {seed}\n\
+         result no-complaints '' \"$(complaints)\"\n"
+    );
+    let machine = Machine {
+        processors: 2,
+        model: "max".to_string(),
+        memory: 1024,
+        options: options.append.clone(),
+        output: None,
+        limit: Duration::from_secs(if options.brief { 560 } else { 7200 }),
+    };
+    let shown = guest::run(&kernel, &files, &machine, &script)?;
+    if options.verbose {
+        println!("{shown}");
+    }
+    Ok(Score::of("kernel-live", &kernel.release, &shown))
+}
+
+/// The guest's files: fettle, loads, cases.
+fn files(options: &Options) -> Result<Files> {
+    apt::ensure(&["libc6-dev".to_string()])?;
+    let place = repo::target_folder("kernel-live")?;
+    let binary = crate::fettle::binary(options.binary.as_deref())?;
+    let files = Files::new(&place.join("files"))?;
+    let small = place.join("fettle");
+    proc::output_of(Command::new("strip").arg("-o").arg(&small).arg(&binary))?;
+    files.put_program(&small, "bin/fettle")?;
+    let sources = repo::root().join("tests/kernel-live");
+    for name in ["load", "peek"] {
+        let program = place.join(name);
+        proc::output_of(
+            Command::new("gcc")
+                .args(["-O1", "-Wall", "-static", "-o"])
+                .arg(&program)
+                .arg(sources.join(format!("{name}.c"))),
+        )?;
+        files.put_file(&program, &format!("bin/{name}"))?;
+    }
+    files.put_file(&sources.join("cases.sh"), "cases.sh")?;
+    std::fs::create_dir_all(place.join("files/run"))?;
+    Ok(files)
+}
