@@ -137,6 +137,11 @@ pub struct Calls {
 }
 
 impl Calls {
+    /// Whether a thread is in a system call that the trace tells of.
+    pub fn is_in_call(&self, tid: u32) -> bool {
+        self.begun.contains_key(&tid)
+    }
+
     /// A thread begins a call.
     pub fn enter(&mut self, sink: &mut Sink, at: At, name: &str, args: Args<'_>) -> Result<()> {
         let class = class_of(name);

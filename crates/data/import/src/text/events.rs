@@ -289,6 +289,9 @@ impl Source for EventLines {
         if !stack.is_empty() && !name.contains("sched") && !name.contains("sys_") {
             list.push(("stack", Value::Text(&stack)));
         }
+        // perf does not tell what happens in interrupts. What a thread does by itself, it does in a call.
+        let is_wakeup = matches!(short, "sched_waking" | "sched_wakeup");
+        let interrupt = interrupt || head.perf && is_wakeup && !tracepoints.calls.is_in_call(tid);
         tracepoints.event(sink, at, name.trim_end_matches(':'), &list, interrupt)
     }
 
@@ -303,7 +306,8 @@ impl Source for EventLines {
         }
         if self.perf {
             sink.note(
-                "perf does not tell what happens in interrupts: wake-ups count as the thread's",
+                "perf does not tell what happens in interrupts: a wake-up counts as the thread's \
+                 only within a system call of its",
             );
         }
         if !self.processes_told {
