@@ -66,6 +66,8 @@ events! {
     Exec = "exec"(pid: u32, tid: u32, path: text);
     ThreadExit = "thread_exit"(pid: u32, tid: u32, name: text);
     ProcessExit = "process_exit"(pid: u32, tid: u32, status: i32);
+    Task = "task"(pid: u32, tid: u32, task: u64, parent: u64);
+    TaskWake = "task_wake"(pid: u32, tid: u32, task: u64, parent: u64, target: u64, target_parent: u64, gives: bool);
     Signal = "signal"(tid: u32, target: u32, signal: u32);
     SignalDelivered = "signal_delivered"(pid: u32, tid: u32, signal: u32);
     PageFault = "page_fault"(pid: u32, tid: u32, address: u64);

@@ -12,7 +12,8 @@ use crate::error::KernelError;
 use crate::fields::{Fields, single_reference};
 use crate::programs::{self, PAYLOAD_MOST, Spec, TABLE_BYTES};
 use crate::ring::Ring;
-use crate::sys::{Map, MapKind, Program, possible_processors};
+use crate::runtimes::{self, watch::Watch};
+use crate::sys::{Map, MapKind, Program, Rejection, possible_processors};
 use fettle_btf::{Btf, Kind};
 
 /// What to record.
@@ -29,6 +30,9 @@ pub struct Options {
     pub begins: bool,
     /// Read structures as kernels before 6.2 have to: slower. For tests.
     pub old_reads: bool,
+    /// Tell when tasks of runtimes make others go on. It puts a probe into their programs, so it must not be
+    /// where anything else changes these.
+    pub task_wakes: bool,
     /// Do without the kernel's functions, which some kernels let nobody attach to. For tests.
     pub tracepoints_only: bool,
 }
@@ -41,6 +45,7 @@ impl Default for Options {
             payload: 0,
             begins: false,
             old_reads: false,
+            task_wakes: false,
             tracepoints_only: false,
         }
     }
@@ -72,6 +77,8 @@ pub struct Capture {
     observed: Arc<Map>,
     programs: Vec<(&'static str, Program)>,
     links: Vec<OwnedFd>,
+    watch: Watch,
+    system: bool,
     /// Places that this kernel has not got.
     pub without: Vec<&'static str>,
     /// Kept alive for the programs, which hold only numbers of some of them.
@@ -118,6 +125,7 @@ impl Capture {
         set.map_err(KernelError::io("write the table of system calls"))?;
         let payload = options.payload.min(PAYLOAD_MOST);
         let scratch = map(MapKind::PerCpuArray, 4, programs::scratch_bytes(payload), 1)?;
+        let runtimes = Arc::new(map(MapKind::Hash, 4, runtimes::BYTES, PROCESSES)?);
         let cast = btf.find(Kind::Func, "bpf_rdonly_cast").ok();
         let mut env = Env {
             fields: Fields::find(&btf)?,
@@ -130,6 +138,7 @@ impl Capture {
             calls: calls.fd(),
             transfers: transfers.fd(),
             arrivals: arrivals.fd(),
+            runtimes: runtimes.fd(),
             single_reference: single_reference(&btf),
             functions: false,
             all_but: options.system.then(std::process::id),
@@ -143,9 +152,28 @@ impl Capture {
                 None => without.push(spec.place),
             }
         }
+        let ready = match options.task_wakes {
+            true => load_ready(&env)?,
+            false => None,
+        };
+        if options.task_wakes && ready.is_none() {
+            without.push("tasks' wake-ups");
+        }
+        let watch = Watch::start(runtimes, ready).map_err(KernelError::io("start a thread"))?;
+        let system = options.system;
         let _maps = vec![outer, transfers, arrivals, calls, scratch];
         let links = Vec::new();
-        Ok(Capture { rings, counters, observed, programs: loaded, links, without, _maps })
+        Ok(Capture {
+            rings,
+            counters,
+            observed,
+            programs: loaded,
+            links,
+            watch,
+            system,
+            without,
+            _maps,
+        })
     }
 
     /// Begins to record.
@@ -158,18 +186,22 @@ impl Capture {
             let link = program.attach().map_err(KernelError::io("attach to the kernel"))?;
             self.links.push(link);
         }
+        if self.system {
+            running().for_each(|pid| self.watch.runs(pid));
+        }
         Ok(())
     }
 
     /// Stops recording; what was recorded stays in the rings.
     pub fn stop(&mut self) {
+        self.watch.stop();
         // The first ones follow lives and go last.
         while self.links.pop().is_some() {}
     }
 
     /// Who is observed, to be changed while the recording runs.
     pub fn processes(&self) -> Processes {
-        Processes { observed: self.observed.clone() }
+        Processes { observed: self.observed.clone(), watch: self.watch.clone() }
     }
 
     /// Hands what every processor has recorded since last time to `take`, with its number; see
@@ -184,7 +216,12 @@ impl Capture {
     ) -> Result<usize, E> {
         let mut most = 0;
         for (processor, ring) in self.rings.iter_mut().enumerate() {
-            most = ring.drain(|bytes| take(processor as u32, bytes))?.max(most);
+            let watch = &self.watch;
+            let drained = ring.drain(|bytes| {
+                watch.look(bytes);
+                take(processor as u32, bytes)
+            });
+            most = drained?.max(most);
         }
         Ok(most)
     }
@@ -214,6 +251,7 @@ impl Capture {
 #[derive(Clone, Debug)]
 pub struct Processes {
     observed: Arc<Map>,
+    watch: Watch,
 }
 
 impl Processes {
@@ -230,7 +268,9 @@ impl Processes {
     ///
     /// When too many are observed.
     pub fn observe(&self, pid: u32) -> Result<(), KernelError> {
-        self.set_state(pid, state::OBSERVED)
+        self.set_state(pid, state::OBSERVED)?;
+        self.watch.runs(pid);
+        Ok(())
     }
 
     /// Observes processes that this one begets from now on, each from its first exec on, until
@@ -320,6 +360,18 @@ fn own_numbers() -> Result<(), KernelError> {
     }
 }
 
+/// The program at wake-ups of tasks; `None` if this kernel is too old for it.
+fn load_ready(env: &Env) -> Result<Option<Program>, KernelError> {
+    match Program::load_for_programs("ready", &programs::ready(env)) {
+        Ok(program) => Ok(Some(program)),
+        // Before Linux 6.6 it is not known what the program is to be attached to.
+        Err(rejection) if rejection.log.is_empty() => Ok(None),
+        Err(Rejection { error, log }) => {
+            Err(KernelError::Rejected { program: "tasks' wake-ups", error, log })
+        }
+    }
+}
+
 /// Hands a program to the kernel; `None` if it can be done without, and this kernel has not got
 /// its place.
 pub(crate) fn load(spec: &Spec, btf: &Btf) -> Result<Option<Program>, KernelError> {
@@ -354,6 +406,12 @@ pub(crate) fn refused(what: &'static str, error: io::Error) -> KernelError {
         Some(libc::EPERM | libc::EACCES) => KernelError::NotPermitted,
         _ => KernelError::NoBpf { what, error },
     }
+}
+
+/// All processes that run now.
+fn running() -> impl Iterator<Item = u32> {
+    let found = fs::read_dir("/proc").into_iter().flatten().flatten();
+    found.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
 }
 
 /// The children that a process has now.

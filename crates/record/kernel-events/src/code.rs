@@ -66,6 +66,8 @@ pub struct Env {
     pub transfers: i32,
     /// Of when what is being read came, by `sock`.
     pub arrivals: i32,
+    /// Of where the tasks of a process's threads are, by its number: [`crate::runtimes::Layout`].
+    pub runtimes: i32,
     /// What a file's count is with a single reference.
     pub single_reference: i32,
     /// Whether programs can be attached to the kernel's functions.
@@ -168,6 +170,13 @@ impl<'a> Code<'a> {
     pub fn state_of(&mut self, pid: Reg) {
         self.asm.store(Size::B4, FP, KEY, pid);
         self.key(self.env.observed);
+        self.asm.call(Helper::MapLookup);
+    }
+
+    /// R0 points to what a map has under the number in `key`, of 32 bits, or is 0.
+    pub fn find(&mut self, map: i32, key: Reg) {
+        self.asm.store(Size::B4, FP, KEY, key);
+        self.key(map);
         self.asm.call(Helper::MapLookup);
     }
 

@@ -89,6 +89,8 @@ pub struct Decoder {
     /// Answers to questions that get none, by the thread that read them: they are told when it goes
     /// on to something else.
     silent: HashMap<u32, Vec<Silent>>,
+    /// The tasks that threads run, with those that made them.
+    tasks: HashMap<u32, (u64, u64)>,
     /// Records that were none.
     pub unreadable: u64,
     /// Calls of `io_uring_enter`: what they read and write is not seen.
@@ -143,6 +145,7 @@ impl Decoder {
             messages: None,
             payloads: HashMap::new(),
             silent: HashMap::new(),
+            tasks: HashMap::new(),
             unreadable: 0,
             urings: 0,
         }
@@ -189,7 +192,10 @@ impl Decoder {
                 let path = u64::from(t.sink.text(&path));
                 t.tell(Event::Exec, &[pid, tid, path])
             }
-            Kind::Exit => exit(&r, &mut t),
+            Kind::Exit => {
+                self.tasks.remove(&r.tid);
+                exit(&r, &mut t)
+            }
             Kind::Signal => t.tell(Event::Signal, &[tid, r.word(0), u64::from(r.number)]),
             Kind::SignalDelivered => {
                 t.tell(Event::SignalDelivered, &[pid, tid, u64::from(r.number)])
@@ -232,6 +238,19 @@ impl Decoder {
                 t.tell(Event::BlockIssue, &[tid, r.word(0), r.word(1), r.word(2), writes])
             }
             Kind::BlockComplete => t.tell(Event::BlockComplete, &[r.word(0), r.word(1)]),
+            Kind::Task => {
+                let task = (r.word(0), r.word(1));
+                if self.tasks.insert(r.tid, task) == Some(task) {
+                    return Ok(());
+                }
+                t.tell(Event::Task, &[pid, tid, task.0, task.1])
+            }
+            Kind::TaskWake => {
+                let words = [0, 1, 2, 3, 4].map(|n| r.word(n));
+                let [task, parent, target, target_parent, gives] = words;
+                let fields = [pid, tid, task, parent, target, target_parent, u64::from(gives != 0)];
+                t.tell(Event::TaskWake, &fields)
+            }
         }
     }
 
@@ -873,7 +892,7 @@ mod tests {
                 seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
                 *byte = (seed >> 56) as u8;
             }
-            bytes[KIND as usize] = (seed >> 33) as u8 % 26;
+            bytes[KIND as usize] = (seed >> 33) as u8 % 28;
             bytes[KIND as usize + 1] = 0;
             decoder.record(0, &bytes, &mut lines).unwrap();
         }

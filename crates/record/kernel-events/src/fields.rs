@@ -36,6 +36,7 @@ fields! {
     task_signal: "task_struct" "signal";
     task_exit_code: "task_struct" "exit_code";
     task_status: "task_struct" "thread_info.status";
+    task_fs: "task_struct" "thread.fsbase";
     signal_live: "signal_struct" "live.counter";
     signal_group_exit_code: "signal_struct" "group_exit_code";
     files_fdt: "files_struct" "fdt";

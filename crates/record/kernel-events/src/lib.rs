@@ -25,6 +25,7 @@ mod fields;
 mod programs;
 pub mod raw;
 pub mod ring;
+mod runtimes;
 pub mod spool;
 mod sys;
 mod tally;

@@ -94,11 +94,16 @@ pub enum Kind {
     /// The first bytes of what the thread's next record of a socket tells of. Flags: as that one's.
     /// Number: how many. Words: inode, result; then the bytes.
     Payload = 24,
+    /// Which task the thread runs. Words: its number, that of the one that made it; 0 for none.
+    Task = 25,
+    /// A task makes another one runnable that has waited for it. Words: number and maker of either; whether
+    /// the other one is given something, rather than that it has given it away.
+    TaskWake = 26,
 }
 
 impl Kind {
     /// All.
-    pub const ALL: [Kind; 24] = [
+    pub const ALL: [Kind; 26] = [
         Kind::Switch,
         Kind::Wake,
         Kind::Fork,
@@ -123,18 +128,21 @@ impl Kind {
         Kind::BlockComplete,
         Kind::SocketPair,
         Kind::Payload,
+        Kind::Task,
+        Kind::TaskWake,
     ];
 
     /// Words of a record; of [`Kind::Io`] at its end.
     pub const fn words(self) -> i16 {
         match self {
             Kind::Switch | Kind::Fork | Kind::Io | Kind::Wait | Kind::Close | Kind::Payload => 2,
+            Kind::Task => 2,
             Kind::Pipe | Kind::CloseRange | Kind::Open | Kind::BlockComplete => 2,
             Kind::Exec | Kind::SignalDelivered => 0,
             Kind::Wake | Kind::Signal | Kind::Fault | Kind::Dup | Kind::Uring => 1,
             Kind::SocketOther | Kind::BlockIssue | Kind::Exit => 3,
             Kind::SocketV4 => 4,
-            Kind::SocketLocal | Kind::SocketPair => 5,
+            Kind::SocketLocal | Kind::SocketPair | Kind::TaskWake => 5,
             Kind::SocketV6 => 7,
         }
     }

@@ -21,6 +21,7 @@ enum Command {
     ProgramLoad = 5,
     InfoByFd = 15,
     RawTracepointOpen = 17,
+    LinkCreate = 28,
 }
 
 /// Kinds of maps.
@@ -111,6 +112,23 @@ struct RawTracepointOpen {
 
 #[repr(C)]
 #[derive(Default)]
+struct LinkUprobes {
+    program: u32,
+    target: u32,
+    attach_how: u32,
+    flags: u32,
+    path: u64,
+    offsets: u64,
+    counters: u64,
+    cookies: u64,
+    count: u32,
+    probe_flags: u32,
+    pid: u32,
+    pad: u32,
+}
+
+#[repr(C)]
+#[derive(Default)]
 struct InfoByFd {
     fd: u32,
     len: u32,
@@ -119,6 +137,10 @@ struct InfoByFd {
 
 /// `BPF_PROG_TYPE_TRACING`.
 const TRACING: u32 = 26;
+/// `BPF_PROG_TYPE_KPROBE`, which functions of programs are probed by, too.
+const PROBE: u32 = 2;
+/// `BPF_TRACE_UPROBE_MULTI` (Linux 6.6).
+const UPROBES: u32 = 48;
 /// The kernel opens most helpers for programs whose licence goes together with its own.
 const LICENSE: &[u8] = b"Dual MIT/GPL\0";
 
@@ -295,14 +317,31 @@ impl Program {
         attach: Attach,
         target: TypeId,
     ) -> Result<Program, Rejection> {
+        Program::load_as(text, code, (TRACING, attach as u32, target))
+    }
+
+    /// Hands a program to the kernel that will be attached to functions of programs.
+    ///
+    /// # Errors
+    ///
+    /// As [`Program::load`].
+    pub fn load_for_programs(text: &str, code: &[Insn]) -> Result<Program, Rejection> {
+        Program::load_as(text, code, (PROBE, UPROBES, TypeId::default()))
+    }
+
+    fn load_as(
+        text: &str,
+        code: &[Insn],
+        (kind, attach_how, attach_to): (u32, u32, TypeId),
+    ) -> Result<Program, Rejection> {
         let mut attributes = ProgramLoad {
-            kind: TRACING,
+            kind,
             instructions: code.len() as u32,
             code: code.as_ptr() as u64,
             license: LICENSE.as_ptr() as u64,
             name: name(text),
-            attach_how: attach as u32,
-            attach_to: target,
+            attach_how,
+            attach_to,
             ..ProgramLoad::default()
         };
         // SAFETY: code and licence live until the call returns, which only reads them.
@@ -328,6 +367,24 @@ impl Program {
         let mut attributes = RawTracepointOpen { program, ..RawTracepointOpen::default() };
         // SAFETY: no address in it but a name, which may be null.
         unsafe { bpf(Command::RawTracepointOpen, &mut attributes) }.map(owned)
+    }
+
+    /// Attaches it to a place in a file, wherever that is mapped; it runs until what is returned is dropped.
+    ///
+    /// # Errors
+    ///
+    /// When the kernel is older than Linux 6.6, or there is no instruction.
+    pub fn attach_in(&self, file: &std::ffi::CStr, offset: u64) -> io::Result<OwnedFd> {
+        let mut attributes = LinkUprobes {
+            program: self.fd.as_raw_fd() as u32,
+            attach_how: UPROBES,
+            path: file.as_ptr() as u64,
+            offsets: (&raw const offset) as u64,
+            count: 1,
+            ..LinkUprobes::default()
+        };
+        // SAFETY: path and offset live until the call returns, which only reads them.
+        unsafe { bpf(Command::LinkCreate, &mut attributes) }.map(owned)
     }
 
     /// How often it did not run because it was running on that processor already.

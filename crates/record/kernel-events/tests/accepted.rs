@@ -10,7 +10,14 @@ fn every_program_is_accepted() {
     for system in [false, true] {
         for old_reads in [false, true] {
             let (ring_bytes, payload) = (1 << 16, fettle_kernel_events::PAYLOAD_MOST);
-            let options = Options { system, old_reads, ring_bytes, payload, ..Options::default() };
+            let options = Options {
+                system,
+                old_reads,
+                ring_bytes,
+                payload,
+                task_wakes: true,
+                ..Options::default()
+            };
             let Some(mut capture) = capture(options) else { return };
             println!("system {system}, old reads {old_reads}: without {:?}", capture.without);
             let start = std::time::Instant::now();

@@ -78,7 +78,7 @@ pub fn record_kernel(
             }
         }
     }
-    let capture = recording.kernel.capture()?;
+    let capture = recording.kernel.capture_untraced()?;
     let command = match &recording.target {
         Target::Command(command) => command.clone(),
         // As which the report shows it.

@@ -40,11 +40,25 @@ impl KernelOptions {
     ///
     /// When the user may not or the kernel cannot.
     pub fn capture(&self) -> Result<Capture, KernelError> {
+        self.capture_with(false)
+    }
+
+    /// The same where nothing else changes the observed programs, so that their tasks' wake-ups can be told.
+    ///
+    /// # Errors
+    ///
+    /// As [`KernelOptions::capture`].
+    pub fn capture_untraced(&self) -> Result<Capture, KernelError> {
+        self.capture_with(true)
+    }
+
+    fn capture_with(&self, task_wakes: bool) -> Result<Capture, KernelError> {
         Capture::new(&fettle_kernel_events::Options {
             system: self.system,
             ring_bytes: self.ring_bytes,
             payload: self.payload,
             begins: self.call_times,
+            task_wakes,
             ..fettle_kernel_events::Options::default()
         })
     }

@@ -9,6 +9,7 @@ use crate::code::{Code, Env, counter, slot};
 use crate::programs::descriptors::{
     self as fds, begins, ends, file_of, keep_fd, opened, sock_of, socket_of_file,
 };
+use crate::programs::goroutines::tell_task;
 use crate::programs::slots::{FIRST, INODE, MODE};
 use crate::raw::{Kind, io, socket, wait, word};
 
@@ -400,6 +401,11 @@ pub fn exit(env: &Env) -> Vec<Insn> {
     let out = c.out;
     c.argument(R1, 1);
     c.keep(RESULT, R1);
+    // What moves bytes is done by a task; the others are the scheduler's.
+    let moved = c.asm.label();
+    c.asm.jump_if(If::Gt, R8, i32::from(C::Splice as u8), moved);
+    tell_task(&mut c);
+    c.asm.place(moved);
     let classes = [
         C::Read,
         C::Write,

@@ -4,6 +4,7 @@ mod arrivals;
 mod block;
 mod calls;
 mod descriptors;
+mod goroutines;
 mod memory;
 mod payload;
 mod sched;
@@ -16,6 +17,7 @@ use crate::sys::Attach;
 use fettle_btf::{Btf, Kind};
 
 pub use calls::{CALLS, TABLE_BYTES, table};
+pub use goroutines::ready;
 pub use payload::{MOST as PAYLOAD_MOST, scratch_bytes};
 
 /// A program and where it belongs.

@@ -1,0 +1,85 @@
+//! Goroutines of a real Go program are told: which one writes, who has made it, and who makes whom go on.
+
+mod common;
+
+use std::process::Command;
+
+use common::{Recorded, alone, capture, drain_until, scratch};
+use fettle_kernel_events::{Event, Options};
+
+/// Workers that write what they are given, each for the goroutine that hands it over.
+const PROGRAM: &str = r#"
+package main
+
+import (
+	"os"
+	"time"
+)
+
+func main() {
+	time.Sleep(700 * time.Millisecond)
+	work := make(chan string)
+	done := make(chan bool)
+	go func() {
+		for text := range work {
+			os.Stdout.WriteString(text)
+			done <- true
+		}
+	}()
+	for n := 0; n < 50; n++ {
+		time.Sleep(time.Millisecond)
+		work <- "x\n"
+		<-done
+	}
+}
+"#;
+
+/// What the program does, or `None` where there is no Go, or no kernel that tells.
+fn recorded() -> Option<Recorded> {
+    let folder = scratch();
+    std::fs::create_dir_all(&folder).unwrap();
+    std::fs::write(folder.join("main.go"), PROGRAM).unwrap();
+    let program = folder.join("program");
+    let mut build = Command::new("go");
+    build.arg("build").arg("-o").arg(&program).arg(folder.join("main.go"));
+    build.env("CGO_ENABLED", "0").env("GO111MODULE", "off").env("GOFLAGS", "");
+    if !build.output().is_ok_and(|built| built.status.success()) {
+        eprintln!("skipped: there is no Go");
+        return None;
+    }
+    let mut capture = capture(Options { task_wakes: true, ..Options::default() })?;
+    let wakes = !capture.without.contains(&"tasks' wake-ups");
+    capture.start().unwrap();
+    let children = capture.processes().observe_children().unwrap();
+    let mut child = Command::new(&program).stdout(std::process::Stdio::null()).spawn().unwrap();
+    let mut status = None;
+    let recorded = drain_until(capture, |_| {
+        status = status.or(child.try_wait().unwrap());
+        status.is_some()
+    });
+    drop(children);
+    std::fs::remove_dir_all(&folder).unwrap();
+    assert!(status.is_some_and(|status| status.success()));
+    wakes.then_some(recorded)
+}
+
+#[test]
+fn who_writes_was_made_and_woken_by_main() {
+    let _alone = alone();
+    let Some(recorded) = recorded() else { return };
+    // The first goroutine is number 1.
+    let is_worker = |task: i64| {
+        let of = recorded.of(Event::Task);
+        of.filter(|told| told.number("task") == task).all(|told| told.number("parent") == 1)
+    };
+    let wakes: Vec<(i64, i64)> = recorded
+        .of(Event::TaskWake)
+        .filter(|told| told.number("gives") == 1)
+        .map(|told| (told.number("task"), told.number("target")))
+        .collect();
+    let given = wakes.iter().filter(|(task, target)| *task == 1 && is_worker(*target)).count();
+    let back = wakes.iter().filter(|(task, target)| is_worker(*task) && *target == 1).count();
+    assert!(given >= 40 && back >= 40, "{given} {back} of {wakes:?}");
+    let made = recorded.of(Event::Task).filter(|told| told.number("parent") == 1).count();
+    assert!(made > 0, "none writes");
+}
