@@ -298,6 +298,8 @@ pub(crate) fn watched<T>(
 pub(crate) fn tell_end(args: &Args, options: &Options, outcome: &Outcome) {
     if !args.quiet && !args.json {
         tell(outcome, &place(args, &options.output, &outcome.finished));
+    } else if !args.json {
+        tell_lost_events(&outcome.finished.manifest);
     }
     crate::collect::tell_undelivered(&outcome.finished, args.to.as_deref());
     if let Some(error) = &outcome.write_error {
@@ -319,11 +321,12 @@ fn run_untraced(args: &Args) -> anyhow::Result<ExitCode> {
     let (remote, duration) = (remote(args)?, args.duration);
     let outliving = args.outliving();
     let recording = KernelRecording { target, output, remote, kernel, duration, outliving };
+    let until = until();
     let stop = fettle_live::catch_signals()?;
     let talk = !args.quiet && !args.json && args.duration.is_none();
     let mut begun = || {
         if talk {
-            say!("fettle: recording until Ctrl-C");
+            say!("fettle: recording until {until}");
         }
     };
     let outcome = fettle_record::record_kernel(&recording, stop, &mut begun)?;
@@ -352,7 +355,36 @@ fn run_untraced(args: &Args) -> anyhow::Result<ExitCode> {
         say!("fettle: {}", place(args, output, &outcome.finished));
     }
     crate::collect::tell_undelivered(&outcome.finished, args.to.as_deref());
-    outcome.status.map_or(Ok(ExitCode::SUCCESS), pass_on)
+    if args.quiet && !args.json {
+        tell_lost_events(manifest);
+    }
+    match outcome.status {
+        Some(status) if !is_success(status) => pass_on(status),
+        _ if events.lost() > 0 => Ok(ExitCode::from(2)),
+        _ => Ok(ExitCode::SUCCESS),
+    }
+}
+
+/// What ends a recording that nothing else ends. A shell without job control starts its background jobs with
+/// SIGINT ignored, and that is left so.
+fn until() -> String {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    match ignores_interrupt(&status) {
+        true => format!(
+            "`kill -TERM {}`: Ctrl-C and SIGINT are ignored here, as by all background jobs of a script",
+            std::process::id()
+        ),
+        false => "Ctrl-C".into(),
+    }
+}
+
+/// Whether a process's `/proc/PID/status` says that it ignores SIGINT.
+fn ignores_interrupt(status: &str) -> bool {
+    /// SIGINT is signal 2; bits count from signal 1 on.
+    const INTERRUPT: u64 = 1 << 1;
+    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let mask = ignored.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    mask.is_some_and(|mask| mask & INTERRUPT != 0)
 }
 
 /// Where the trace is, and what to do next.
@@ -393,11 +425,16 @@ fn tell_events(manifest: &Manifest) {
         plural(totals.threads, "thread", "threads"),
         plural(totals.processes, "process", "processes"),
     );
-    if events.lost() > 0 {
+    tell_lost_events(manifest);
+}
+
+/// Events that are missing, in a line.
+fn tell_lost_events(manifest: &Manifest) {
+    let lost = manifest.events.lost();
+    if lost > 0 {
         say!(
-            "fettle: {} kernel events were lost, the rings were full; a larger --kernel-ring \
-             loses fewer",
-            events.lost()
+            "fettle: {lost} kernel events were lost, the rings were full; a larger --kernel-ring \
+             loses fewer"
         );
     }
 }
@@ -630,6 +667,7 @@ pub(crate) fn end(status: Option<ExitStatus>, outcome: &Outcome) -> anyhow::Resu
     match status {
         Some(status) if !is_success(status) => pass_on(status),
         _ if outcome.write_error.is_some() => Ok(ExitCode::from(2)),
+        _ if outcome.finished.manifest.events.lost() > 0 => Ok(ExitCode::from(2)),
         _ => Ok(ExitCode::SUCCESS),
     }
 }

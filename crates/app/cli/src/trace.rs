@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 use fettle_report::render::{count, json};
+use fettle_trace::Manifest;
 
 use crate::output;
 
@@ -20,7 +21,7 @@ enum TraceCommand {
     /// Read all of a trace and check that it agrees with itself
     ///
     /// A recording that was cut off is made a trace first. Exit status 0 if nothing is wrong,
-    /// 1 if something is.
+    /// 1 if something is, or something is missing.
     Check(CheckArgs),
     /// Show the manifest: what was recorded, where, when, and what was lost
     Info(CheckArgs),
@@ -45,7 +46,9 @@ pub fn run(args: TraceArgs) -> anyhow::Result<ExitCode> {
 
 fn check(args: CheckArgs) -> anyhow::Result<ExitCode> {
     let path = output::chosen(args.trace.as_deref())?;
-    let check = fettle_report::check(&output::open(&path)?)?;
+    let trace = output::open(&path)?;
+    let check = fettle_report::check(&trace)?;
+    let missing = missing(trace.manifest());
     let mut text = String::new();
     if args.json {
         text = json(&check)?;
@@ -62,11 +65,31 @@ fn check(args: CheckArgs) -> anyhow::Result<ExitCode> {
         for why in &check.unsure_because {
             text.push_str(&format!("note: {why}; it is not known which calls lie within which\n"));
         }
-        let verdict = if check.problems.is_empty() { "nothing is wrong" } else { "damaged" };
+        for what in &missing {
+            text.push_str(&format!("missing: {what}\n"));
+        }
+        let verdict = match (check.problems.is_empty(), missing.is_empty()) {
+            (true, true) => "nothing is wrong",
+            (true, false) => "what is there is right, but not all",
+            (false, _) => "damaged",
+        };
         text.push_str(&format!("{}: {verdict}\n", path.display()));
     }
     output::print(&text)?;
-    Ok(ExitCode::from(u8::from(!check.problems.is_empty())))
+    Ok(ExitCode::from(u8::from(!check.problems.is_empty() || !missing.is_empty())))
+}
+
+/// What the recording did not store, a sentence each.
+fn missing(manifest: &Manifest) -> Vec<String> {
+    let mut missing = Vec::new();
+    if manifest.recovery.is_some() {
+        missing.push("the recording was cut off; its last moments are not known".to_owned());
+    }
+    let lost = [(manifest.totals.lost, "records of calls"), (manifest.events.lost(), "events")];
+    for (lost, what) in lost.into_iter().filter(|(lost, _)| *lost > 0) {
+        missing.push(format!("{} {what} were lost while recording", count(lost)));
+    }
+    missing
 }
 
 fn info(args: CheckArgs) -> anyhow::Result<ExitCode> {
