@@ -25,6 +25,14 @@ const COLUMNS = [
   { key: "path", title: "Path", what: "processes in the order in which it came to them" },
 ];
 
+/**
+ * How certain a request is, in words.
+ * @param {{certainty: string, likely: number, candidates: number}} request
+ */
+function certainty({ certainty, likely, candidates }) {
+  return certainty === "chosen" ? `${percent(likely / 1000)} likely, of ${count(candidates)}` : certainty;
+}
+
 export class Requests {
   /**
    * @param {HTMLElement} panel
@@ -148,7 +156,7 @@ export class Requests {
       const find = make("div", { class: "find" }, this.input, this.picker, this.note);
       this.left.replaceChildren(this.histogram.place, find, this.table);
       this.panel.replaceChildren(make("div", { class: "requests" }, this.left, this.right));
-      this.histogram.show(new Map(answer.bars), answer.per_doubling, `How long ${plural(this.all, "request")} took`);
+      this.histogram.show(new Map(answer.bars), answer.per_doubling, `How long ${plural(this.all, "request")} took${answer.chosen ? `; ${count(answer.chosen)} rest on a choice among several` : ""}`);
       // Who looks at a list that grows sees no less of it than before.
       this.list(Math.max(this.shown, LISTED));
       this.hint();
@@ -313,7 +321,7 @@ export class Requests {
     },
       make("td", {}, ...time(row.response_ns)), make("td", { class: "text" }, bar),
       make("td", { class: "soft" }, moment(row.begin_ns, 1e4)),
-      make("td", { class: "text" }, row.class || "–"),
+      make("td", { class: "text" }, row.class || "–", ...(row.certainty === "chosen" ? [make("span", { class: "soft" }, ` · ${certainty(row)}`)] : [])),
       make("td", { class: "text soft", title: row.path.join(" → ") }, row.path.join(" → ")));
   }
 
@@ -358,7 +366,8 @@ export class Requests {
     const beyond = request.wall_ns > request.response_ns ? ` · goes on for ${duration(request.wall_ns - request.response_ns)} behind its answer` : "";
     const head = make("header", {},
       make("h2", {}, `#${request.id} ${request.class}`),
-      make("span", { class: "soft" }, `${duration(request.response_ns)} from ${moment(request.begin_ns, 1e4)} · ${plural(request.events, "event")} · ${plural(request.actors, "thread")}${beyond}${shared}`));
+      make("span", { class: "soft" }, `${duration(request.response_ns)} from ${moment(request.begin_ns, 1e4)} · ${plural(request.events, "event")} · ${plural(request.actors, "thread")}${beyond}${shared}`),
+      ...(request.certainty === "seen" ? [] : [make("span", { class: "soft" }, ` · ${certainty(request)}`)]));
     const buttons = make("span", { class: "buttons" });
     buttons.append(make("button", { type: "button", class: "small", click: () => {
       this.state.show(request.begin_ns, request.end_ns);

@@ -215,6 +215,9 @@
  * @property {number} events
  * @property {number} actors
  * @property {string} outcome
+ * @property {"seen"|"only candidate"|"chosen"} certainty of the least certain of its links
+ * @property {number} likely in thousandths
+ * @property {number} candidates
  */
 
 /**
@@ -227,6 +230,9 @@
  * @property {number} begin_ns
  * @property {number} response_ns
  * @property {Record<StateName, number>} times_ns
+ * @property {"seen"|"only candidate"|"chosen"} certainty of the least certain of its links
+ * @property {number} likely in thousandths
+ * @property {number} candidates
  */
 
 /**
@@ -235,6 +241,7 @@
  * @property {string[]} schemas
  * @property {string} reason
  * @property {number} requests
+ * @property {number} chosen those that rest on a choice among several
  * @property {[number, number][]} bars how long they took, and how many did
  * @property {number} per_doubling bars for each doubling
  * @property {string[]} problems

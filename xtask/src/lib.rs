@@ -26,6 +26,7 @@ pub mod page;
 pub mod postgres;
 pub mod proc;
 pub mod repo;
+pub mod requests;
 pub mod smp;
 pub mod tidy;
 pub mod torture;

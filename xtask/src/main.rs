@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use xtask::{
     attach, bench, census, ci, corpus, demo, docs, examples, fuzz, jar, kernel, kernel_live, lab,
-    smp, tidy, torture,
+    requests, smp, tidy, torture,
 };
 
 /// Chores of the Fettle repository.
@@ -54,6 +54,8 @@ enum Chore {
     Kernel(kernel::Options),
     /// Brings new code into the kernels of guests and takes it out again, under load
     KernelLive(kernel_live::Options),
+    /// Records servers of runtimes whose tasks share threads, and scores the requests found in them
+    Requests(requests::Options),
     /// Records a real server under load and shows what comes out
     Demo(demo::Options),
 }
@@ -79,6 +81,7 @@ fn main() -> ExitCode {
         Chore::Smp(options) => smp::run(&options).map(|score| score.failed == 0),
         Chore::Kernel(options) => kernel::run(&options),
         Chore::KernelLive(options) => kernel_live::run(&options).map(|score| score.failed == 0),
+        Chore::Requests(options) => requests::run(&options),
         Chore::Demo(options) => demo::run(&options),
     };
     match outcome {

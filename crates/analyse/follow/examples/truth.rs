@@ -24,6 +24,18 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("{} requests made, {} found, by {} events", score.made, score.found, score.events);
     println!("precision {:.4}, recall {:.4}", score.precision, score.recall);
     println!("exactly right: {:.2} %", score.exact * 100.0);
+    println!(
+        "marked as resting on a choice: {}; of {} that are wrong {}",
+        score.marked, score.wrong, score.wrong_marked
+    );
+    for (tenth, (all, right)) in score.choices.into_iter().enumerate().filter(|(_, of)| of.0 > 0) {
+        let share = right as f64 / all as f64 * 100.0;
+        println!(
+            "  choices said to be {} to {} % likely: {all}, right {share:.1} %",
+            tenth * 10,
+            tenth * 10 + 9
+        );
+    }
     println!("{} events lost", trace.manifest().events.lost());
     Ok(())
 }

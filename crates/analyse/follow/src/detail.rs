@@ -148,7 +148,17 @@ fn detail(request: &Request, context: &Context<'_>) -> Detail {
             LinkKind::Bytes => "bytes",
         };
         let (from_ns, to_ns) = (link.from_ns, link.to_ns);
-        Some(LinkRow { kind, from, from_actor, from_ns, to_actor, to_ns })
+        Some(LinkRow {
+            kind,
+            from,
+            from_actor,
+            from_ns,
+            to_actor,
+            to_ns,
+            certainty: link.certainty.name(),
+            likely: link.certainty.likely(),
+            candidates: link.certainty.candidates(),
+        })
     };
     let links = request.links.iter().filter_map(link).collect();
     let event = |event: &fettle_requests::RequestEvent| EventRow {

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::io::Write;
 
-use fettle_requests::{Peer, Request, State};
+use fettle_requests::{CERTAIN, Peer, Request, State};
 use serde_json::{Value, json};
 
 use crate::error::{Error, Result};
@@ -108,6 +108,11 @@ fn spans(request: &Request, context: &Context<'_>) -> Vec<Span> {
         if ns > 0 {
             tags.push((time_tag(state), json!(ns)));
         }
+    }
+    tags.push(("fettle.certainty", json!(row.certainty)));
+    if request.certainty.is_choice() {
+        tags.push(("fettle.likely", json!(f64::from(row.likely) / f64::from(CERTAIN))));
+        tags.push(("fettle.candidates", json!(row.candidates)));
     }
     if !request.shared_with.is_empty() {
         tags.push(("fettle.shared_with", json!(request.shared_with)));

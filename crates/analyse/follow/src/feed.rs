@@ -51,6 +51,8 @@ impl Feed {
         let mut kinds = Vec::new();
         let catalog = program.catalog();
         let mut present = HashSet::new();
+        let hindsight = Hindsight::new(program, wanted);
+        let wanted = &|event| wanted(event) || hindsight.needs(event);
         let (stream, damaged) = trace.events(&mut |kind| {
             if kind.rows > 0 {
                 present.insert(kind.name.clone());
@@ -75,7 +77,6 @@ impl Feed {
         let recorded = |name: &str| present.contains(name);
         let calls = Calls::open(trace, catalog, wanted, &recorded, &mut strings, &mut problems)?;
         let switches = recorded("switch_out") || calls.as_ref().is_some_and(Calls::switches);
-        let hindsight = Hindsight::new(program, wanted);
         Ok(Feed { stream, kinds, calls, calls_given: 0, strings, hindsight, problems, switches })
     }
 

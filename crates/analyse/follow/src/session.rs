@@ -257,8 +257,12 @@ impl Context<'_> {
                 Outcome::Drained => "drained",
                 Outcome::Quiet => "quiet",
                 Outcome::TooLong => "too long",
+                Outcome::Swallowed => "swallowed others",
                 Outcome::Unfinished => "unfinished",
             },
+            certainty: request.certainty.name(),
+            likely: request.certainty.likely(),
+            candidates: request.certainty.candidates(),
         }
     }
 

@@ -3,7 +3,9 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 
-use fettle_requests::{Batch, Counts, EventId, Outcome, Program, Request, SchemaCounts, Strings};
+use fettle_requests::{
+    Batch, CERTAIN, Certainty, Counts, EventId, Outcome, Program, Request, SchemaCounts, Strings,
+};
 use fettle_trace::Manifest;
 
 use crate::JSON_VERSION;
@@ -42,6 +44,9 @@ struct Sums {
     slowest: BinaryHeap<Reverse<Slow>>,
     unfinished: u64,
     shared: u64,
+    chosen: u64,
+    doubtful: u64,
+    only_candidate: u64,
 }
 
 /// A request in order of how long its answer took; of two, the later one is the less slow.
@@ -163,6 +168,9 @@ impl Sums {
     fn add(&mut self, request: &Request, row: &RequestRow) {
         self.unfinished += u64::from(request.outcome == Outcome::Unfinished);
         self.shared += u64::from(!request.shared_with.is_empty());
+        self.chosen += u64::from(request.certainty.is_choice());
+        self.doubtful += u64::from(request.certainty.likely() < CERTAIN / 2);
+        self.only_candidate += u64::from(request.certainty == Certainty::OnlyCandidate);
         let key = (row.class.clone(), row.path.clone());
         let class = self.classes.entry(key).or_default();
         class.walls_ns.push(row.wall_ns);
@@ -203,6 +211,9 @@ impl Sums {
             requests: walls_ns.len() as u64,
             unfinished: self.unfinished,
             shared: self.shared,
+            chosen: self.chosen,
+            doubtful: self.doubtful,
+            only_candidate: self.only_candidate,
             wall_ns: quantiles(&mut walls_ns),
             response_ns: quantiles(&mut responses_ns),
             times_ns,
@@ -251,6 +262,11 @@ fn schema_counts(counts: &SchemaCounts) -> Vec<Count> {
         ("bytes_unread", "bytes in flight when their stream ended", counts.bytes_unread),
         ("sharers_cut", "requests left out of a section that too many share", counts.sharers_cut),
         ("too_long", "requests completed because they had too many events", counts.too_long),
+        (
+            "swallowed",
+            "requests cut: each took a quarter of all events or more while others began, which are not its own",
+            counts.swallowed,
+        ),
         ("quiet", "requests completed because nothing more happened", counts.quiet),
     ])
 }

@@ -51,6 +51,12 @@ pub struct SchemaSummary {
     pub unfinished: u64,
     /// Requests whose work could not be told from others' in some place.
     pub shared: u64,
+    /// Requests of which something rests on a choice among several.
+    pub chosen: u64,
+    /// Of these, those whose least certain choice is more likely wrong than right.
+    pub doubtful: u64,
+    /// Requests that nothing but the only candidate connects in some place.
+    pub only_candidate: u64,
     /// From the first event to the last.
     pub wall_ns: Quantiles,
     /// From the first event to the answer, or to the last event where no answer is known.
@@ -188,8 +194,14 @@ pub struct RequestRow {
     pub actors: u64,
     /// Number of requests that it shared work with.
     pub shared_with: u64,
-    /// Why it is complete: `ended`, `drained`, `quiet`, `too long`, `unfinished`.
+    /// Why it is complete: `ended`, `drained`, `quiet`, `too long`, `swallowed others`, `unfinished`.
     pub outcome: &'static str,
+    /// How certain the least certain of its links is: `seen`, `only candidate`, `chosen`.
+    pub certainty: &'static str,
+    /// How likely that one is right, in thousandths: 1000 unless it was chosen.
+    pub likely: u16,
+    /// How many it was chosen among; 1 unless it was chosen.
+    pub candidates: u32,
 }
 
 /// A slow request and where its time went.
@@ -303,6 +315,12 @@ pub struct LinkRow {
     pub to_actor: usize,
     /// When it got it.
     pub to_ns: u64,
+    /// How certain it is that it was for this request: `seen`, `only candidate`, `chosen`.
+    pub certainty: &'static str,
+    /// How likely, in thousandths.
+    pub likely: u16,
+    /// How many it was chosen among.
+    pub candidates: u32,
 }
 
 /// An event.

@@ -70,6 +70,7 @@ fn options(state: &mut u64) -> Options {
         sections_max: pick(5, 1 << 20),
         requests_max: pick(4, 1 << 20),
         events_max: pick(10, 1 << 20),
+        swallow_min: 1 << 20,
         ranges_max: pick(3, 4096),
         sharers_max: pick(2, 16),
         switches: pick(0, 1) == 1,

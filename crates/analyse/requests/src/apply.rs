@@ -1,12 +1,13 @@
 //! What a rule does to an event, whatever the rule and whatever is open.
 
+use crate::certainty::{Certainty, Choice};
 use crate::counts::SchemaCounts;
 use crate::few::Few;
 use crate::handles::PeerMark;
 use crate::keys::UNFIT;
 use crate::options::Options;
 use crate::piece::{Piece, scope};
-use crate::program::{Bind, Dropped, Lend, Mark, Rule, Scope, Seed, Settle, Traffic, When};
+use crate::program::{Bind, Dropped, Expr, Lend, Mark, Rule, Scope, Seed, Settle, Traffic, When};
 use crate::request::LinkKind;
 use crate::requests::{Arrival, Requests};
 use crate::run::{Now, Run, UNBOUND, begin};
@@ -91,6 +92,7 @@ impl Run {
         }
         if !self.owners.is_empty() {
             self.record(actor, options, now);
+            self.choose(rule, scope, now);
         }
         if rule.notes {
             self.note(rule, options, now);
@@ -545,11 +547,15 @@ impl Run {
         let shared = self.owners.len() > 1;
         let members = actor.map_or(&[][..], |place| self.sections.members(place));
         let serial = actor.map_or(0, |place| self.sections.all[place as usize].serial);
+        let begun = self.requests.begun();
         for slot in &self.owners {
             let member = members.iter().find(|member| member.slot == *slot);
             let event = now.entry(member.map(|member| member.local), shared);
             let open = self.requests.open(*slot);
-            if open.log.event(event) >= options.events_max {
+            let events = open.log.event(event);
+            let swallows =
+                events >= options.swallow_min && open.swallows(events, begun, now.ordinal);
+            if swallows || events >= options.events_max {
                 self.too_long.push(*slot);
             }
             if let Some(member) = member {
@@ -559,6 +565,20 @@ impl Run {
         }
         if shared {
             self.requests.share(self.owners.iter().copied());
+        }
+    }
+
+    /// Its requests were chosen, among several perhaps.
+    #[inline]
+    fn choose(&mut self, rule: &Rule, scope: &Scope<'_>, now: Now) {
+        let Some((likely, candidates)) = &rule.choice else { return };
+        let number = |expr: &Expr| u64::try_from(expr.of(scope)).unwrap_or(0);
+        let certainty = Certainty::new(number(candidates), number(likely));
+        if certainty == Certainty::Seen {
+            return;
+        }
+        for slot in &self.owners {
+            self.requests.open(*slot).choose(Choice { at_ns: now.ns, certainty });
         }
     }
 

@@ -378,6 +378,7 @@ impl Checker {
             transfers: Vec::new(),
             settles: Vec::new(),
             seed: None,
+            choice: None,
             end: false,
             notes: false,
             stops: false,
@@ -411,7 +412,7 @@ impl Checker {
         let valued = |seed: &Seed| seed.label.is_some() || seed.queued.is_some();
         let valued = made.seed.as_ref().is_some_and(valued);
         made.simple = only_binds && made.binds.iter().all(usual) && !valued && sort_keys(&mut made);
-        made.values = valued || !made.transfers.is_empty();
+        made.values = valued || !made.transfers.is_empty() || made.choice.is_some();
         result.map(|()| made)
     }
 
@@ -491,6 +492,13 @@ impl Checker {
             Action::Seed { class, queued } => {
                 let seed = (class.as_ref(), queued.as_ref());
                 made.seed = Some(self.seed(seed, statement.span, context, names)?);
+            }
+            Action::Choice { likely, candidates } => {
+                let number = Type::Number(None);
+                let likely =
+                    self.typed(likely, number, "how likely a choice is right is", context)?;
+                let what = "how many a choice was among is";
+                made.choice = Some((likely, self.typed(candidates, number, what, context)?));
             }
             Action::Settle { set, when } => {
                 let when = self.when(when, context, names, made)?;

@@ -46,6 +46,8 @@ pub struct SchemaCounts {
     pub sharers_cut: u64,
     /// Requests completed because of [`Options::events_max`].
     pub too_long: u64,
+    /// Requests cut because they took a large share of all events: see [`Options::swallow_min`].
+    pub swallowed: u64,
     /// Requests completed because they were quiet.
     pub quiet: u64,
 }

@@ -54,6 +54,7 @@ mod alarms;
 #[cfg(test)]
 mod alike;
 mod apply;
+mod certainty;
 mod check;
 mod clock;
 mod counts;
@@ -90,6 +91,7 @@ mod streams;
 mod syntax;
 mod table;
 
+pub use certainty::{CERTAIN, Certainty, Choice};
 pub use check::compile;
 pub use counts::{Counts, SchemaCounts};
 pub use critical::Step;

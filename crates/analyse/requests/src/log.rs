@@ -319,6 +319,11 @@ impl Log {
         self.words[1]
     }
 
+    /// The place of its first event among all.
+    pub fn first_ordinal(&self) -> u64 {
+        self.words[2]
+    }
+
     /// The place of its class, and its label.
     pub fn class(&self) -> (usize, Option<u32>) {
         let word = self.words[HEAD - 1];

@@ -15,6 +15,9 @@ pub struct Options {
     pub requests_max: usize,
     /// Most events of a request; then it is taken to be complete.
     pub events_max: usize,
+    /// Events from which on a request is looked at for how many of all events it has: one that goes on to
+    /// take a quarter of them while many others begin has swallowed these, and is complete.
+    pub swallow_min: usize,
     /// Most ranges of bytes on their way in a stream.
     pub ranges_max: usize,
     /// Most requests that share a section or an event.
@@ -35,6 +38,7 @@ impl Default for Options {
             sections_max: 1 << 20,
             requests_max: 1 << 20,
             events_max: 1 << 20,
+            swallow_min: 1 << 12,
             ranges_max: 4096,
             sharers_max: 16,
             switches: true,

@@ -12,9 +12,9 @@ use crate::syntax::*;
 /// Words that begin items.
 const ITEMS: [&str; 6] = ["use", "event", "timeline", "actor", "stream", "on"];
 /// Words that begin statements.
-const STATEMENTS: [&str; 17] = [
+const STATEMENTS: [&str; 18] = [
     "let", "start", "stop", "basic", "join", "note", "handoff", "lend", "drop", "send", "receive",
-    "mark", "unmark", "settle", "unsettle", "seed", "end",
+    "mark", "unmark", "settle", "unsettle", "seed", "choice", "end",
 ];
 /// Words with a meaning inside expressions or around them.
 const OPERATORS: [&str; 8] = ["where", "and", "or", "not", "in", "true", "false", "settled"];
@@ -242,7 +242,7 @@ impl Parser {
             "join" => Some(Role::Join),
             "note" => Some(Role::Note),
             "let" | "handoff" | "lend" | "drop" | "send" | "receive" | "mark" | "unmark"
-            | "settle" | "unsettle" | "seed" | "end" => None,
+            | "settle" | "unsettle" | "seed" | "choice" | "end" => None,
             _ => return self.expected_one_of("a statement or `}`", &STATEMENTS),
         };
         self.next();
@@ -279,6 +279,13 @@ impl Parser {
                 Ok(Action::Drop { settled, lane: self.lane()?, when: self.when()? })
             }
             "seed" => self.seed(),
+            "choice" => {
+                let likely = self.expr()?;
+                if !self.accept_word("among") {
+                    return self.expected_one_of("`among` and how many there were", &["among"]);
+                }
+                Ok(Action::Choice { likely, candidates: self.expr()? })
+            }
             "settle" | "unsettle" => {
                 Ok(Action::Settle { set: word == "settle", when: self.when()? })
             }

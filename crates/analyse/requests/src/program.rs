@@ -168,6 +168,8 @@ pub(crate) struct Rule {
     pub transfers: Vec<Transfer>,
     pub settles: Vec<Settle>,
     pub seed: Option<Seed>,
+    /// How likely the event's requests are chosen rightly, in thousandths, and among how many.
+    pub choice: Option<(Expr, Expr)>,
     pub end: bool,
     /// Whether there is a NOTE among the bindings.
     pub notes: bool,
@@ -199,6 +201,7 @@ impl Rule {
             && self.handoffs.is_empty()
             && self.transfers.is_empty()
             && self.settles.is_empty()
+            && self.choice.is_none()
             && !self.end
             && self.binds.iter().all(|bind| bind.when.is_empty())
     }

@@ -1,5 +1,6 @@
 //! What comes out: a request, with everything that was found to belong to it.
 
+use crate::certainty::{Certainty, Choice};
 use crate::event::EventId;
 use crate::state::{State, Times};
 
@@ -14,6 +15,8 @@ pub enum Outcome {
     Quiet,
     /// It has [`crate::Options::events_max`] events.
     TooLong,
+    /// It took a large share of all events while many others began: see [`crate::Options::swallow_min`].
+    Swallowed,
     /// The events were over.
     #[default]
     Unfinished,
@@ -49,6 +52,10 @@ pub struct Request {
     pub links: Vec<Link>,
     /// Requests whose work could not be told from its own, in some section or event.
     pub shared_with: Vec<u64>,
+    /// How certain the least certain of what belongs to it is.
+    pub certainty: Certainty,
+    /// Events of it that need not be its, in order of time; of very many the first.
+    pub choices: Vec<Choice>,
 }
 
 /// An event of a request.
@@ -155,6 +162,8 @@ pub struct Link {
     pub to_ns: u64,
     /// What the time in between is called.
     pub between: State,
+    /// How certain it is that what was done was done for this request.
+    pub certainty: Certainty,
 }
 
 /// An actor, of this request or not.

@@ -1,5 +1,6 @@
 //! Open requests, and what becomes of them: a [`Complete`], and, if it is read, a [`Request`].
 
+use crate::certainty::{Certainty, Choice, Choices};
 use crate::deeds::Deeds;
 use crate::gaps;
 use crate::handles::{PeerMark, RequestRef};
@@ -22,6 +23,11 @@ pub(crate) struct Open {
 
 const _: () = assert!(size_of::<Open>() == 64);
 
+/// How many requests begin while another swallows them, at least.
+const SWALLOWED: u64 = 64;
+/// One event in so many is its then.
+const SHARE: u64 = 4;
+
 /// What few requests have.
 #[derive(Default)]
 struct Rare {
@@ -33,6 +39,8 @@ struct Rare {
     answered: Option<(u32, u64)>,
     /// For how long it had been there when its first event was.
     queued_ns: u64,
+    choices: Choices,
+    has_swallowed: bool,
 }
 
 impl Open {
@@ -77,6 +85,29 @@ impl Open {
     /// It had been there for some time when its first event was.
     pub fn queue(&mut self, queued_ns: u64) {
         self.rare().queued_ns = queued_ns;
+    }
+
+    /// An event of it may be another's.
+    pub fn choose(&mut self, choice: Choice) {
+        self.rare().choices.add(choice);
+    }
+
+    /// Whether it has taken so many of all events since it began, while so many others began, that these
+    /// must be others'.
+    #[cold]
+    pub fn swallows(&mut self, events: usize, begun: u64, ordinal: u64) -> bool {
+        let since = ordinal.saturating_sub(self.log.first_ordinal());
+        let others = begun.saturating_sub(self.log.id());
+        let swallows = others >= SWALLOWED && (events as u64).saturating_mul(SHARE) >= since;
+        if swallows {
+            self.rare().has_swallowed = true;
+        }
+        swallows
+    }
+
+    /// Whether that was found of it.
+    pub fn has_swallowed(&self) -> bool {
+        self.rare.as_ref().is_some_and(|rare| rare.has_swallowed)
     }
 
     /// It is settled by an event in one of its sections.
@@ -156,6 +187,11 @@ impl Requests {
         open.log.begin(self.begun, class, at, told);
         self.begun += 1;
         RequestRef::new(slot, open.generation)
+    }
+
+    /// How many began so far.
+    pub fn begun(&self) -> u64 {
+        self.begun
     }
 
     pub fn id(&self, slot: u32) -> u64 {
@@ -284,12 +320,17 @@ impl<'a> Complete<'a> {
         (request.begin_ns, request.end_ns) = (log.begin_ns(), log.last_ns());
         request.links.clear();
         request.shared_with.clear();
+        request.choices.clear();
+        request.certainty = Certainty::Seen;
         request.answered_ns = None;
         if let Some(rare) = rare {
             let asked = request.sections.iter().position(|section| !section.actor);
             let there = |(section, _): &(u32, u64)| asked == Some(*section as usize);
             request.answered_ns = rare.answered.filter(there).map(|(_, at_ns)| at_ns);
-            request.links.extend(links(rare.links, &request.sections));
+            let choices = rare.choices.all;
+            request.certainty = rare.choices.least;
+            request.links.extend(links(rare.links, &request.sections, &choices));
+            request.choices.extend(choices);
             request.begin_ns = request.begin_ns.saturating_sub(rare.queued_ns);
             gaps::fill(request, log.begin_ns());
             request.shared_with.extend(rare.shared_with);
@@ -302,14 +343,26 @@ impl<'a> Complete<'a> {
 fn links(
     links: Vec<(Arrival, u32, u64)>,
     sections: &[RequestSection],
+    choices: &[Choice],
 ) -> impl Iterator<Item = Link> {
     let sections = sections.iter().map(|section| section.serial).zip(0u32..);
     let mut sections: Vec<(u64, u32)> = sections.collect();
     sections.sort_unstable();
     links.into_iter().map(move |(arrival, to, to_ns)| {
         let Arrival { kind, from, from_ns, between } = arrival;
-        Link { kind, from: peer(from, &sections), from_ns, to, to_ns, between }
+        let certainty = match kind {
+            LinkKind::Bytes => certainty_at(choices, from_ns),
+            LinkKind::Handoff | LinkKind::Timeline => Certainty::Seen,
+        };
+        Link { kind, from: peer(from, &sections), from_ns, to, to_ns, between, certainty }
     })
+}
+
+/// How certain it is that what was sent then was the request's.
+fn certainty_at(choices: &[Choice], at_ns: u64) -> Certainty {
+    let first = choices.partition_point(|choice| choice.at_ns < at_ns);
+    let then = choices[first..].iter().take_while(|choice| choice.at_ns == at_ns);
+    then.fold(Certainty::Seen, |least, choice| least.least(choice.certainty))
 }
 
 /// An actor as its request knows it.

@@ -110,8 +110,14 @@ impl Run {
     pub(crate) fn complete(&mut self, at_ns: u64, out: &mut dyn FnMut(Complete<'_>)) {
         while let Some(slot) = self.too_long.pop() {
             if self.requests.is_slot_open(slot) {
-                self.counts.too_long += 1;
-                self.end(slot, Outcome::TooLong, at_ns, out);
+                let swallowed = self.requests.open(slot).has_swallowed();
+                let counter = match swallowed {
+                    true => &mut self.counts.swallowed,
+                    false => &mut self.counts.too_long,
+                };
+                *counter += 1;
+                let outcome = if swallowed { Outcome::Swallowed } else { Outcome::TooLong };
+                self.end(slot, outcome, at_ns, out);
             }
         }
         while let Some(slot) = self.loose.pop() {

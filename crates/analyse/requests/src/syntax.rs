@@ -106,6 +106,7 @@ pub(crate) enum Action {
     Receive { lane: Lane, bytes: Expr, at: Option<Expr>, answers: Option<Lane> },
     Settle { set: bool, when: Vec<When> },
     Seed { class: Option<Class>, queued: Option<Expr> },
+    Choice { likely: Expr, candidates: Expr },
     End,
 }
 

@@ -575,3 +575,42 @@ on two { stop thing(x) if wet(y) if cold(y)  basic thing(x) unless wet(y) unless
         tell(rules, &format!("{marks}6 two 7 1\n7 two 7 2\n8 two 7 4\n9 two 7 3\n10 two 7 1"));
     assert_eq!(story.events(), [[4, 5, 7, 8]]);
 }
+
+#[test]
+fn a_choice_is_carried_by_the_event_s_requests() {
+    use fettle_requests::Certainty;
+    let rules = "on a { start worker(x) seed } on c { stop worker(x) }
+                 on two { basic worker(x) choice y among y >> 8 }
+                 on bytes { basic worker(x) send wire(y) bytes n choice at among 3 }
+                 on b { start worker(x) receive wire(9) bytes 4 }";
+    let story = tell(rules, "1 a 1\n2 two 1 0\n3 c 1\n4 a 1\n5 two 1 256\n6 c 1");
+    let of = |story: &Story| -> Vec<Certainty> {
+        story.requests.iter().map(|request| request.certainty).collect()
+    };
+    assert_eq!(of(&story), [Certainty::Seen, Certainty::OnlyCandidate]);
+    let story = tell(rules, "1 a 1\n2 bytes 1 9 4 700\n3 two 1 1023\n4 b 2\n5 c 1\n6 c 2");
+    let chosen = |likely| Certainty::Chosen { candidates: 3, likely };
+    assert_eq!(of(&story), [chosen(700)]);
+    let all: Vec<_> = story.requests[0].choices.iter().map(|c| (c.at_ns, c.certainty)).collect();
+    assert_eq!(all, [(2, chosen(700)), (3, chosen(1000))]);
+    let links: Vec<_> = story.requests[0].links.iter().map(|link| link.certainty).collect();
+    assert_eq!(links, [chosen(700)]);
+}
+
+#[test]
+fn a_request_that_swallows_many_others_is_cut() {
+    // What `big` does is the first request's, though a hundred others begin meanwhile.
+    let rules = "on a { start thing(x) seed } on b { join thing(x) basic thing(0) }
+                 on c { stop thing(x) }";
+    let mut events = String::from("0 a 0\n");
+    for n in 1..200 {
+        events.push_str(&format!("{n} a {n}\n{n} b 0\n{n} b 0\n{n} c {n}\n"));
+    }
+    let options = |swallow_min| Options { swallow_min, ..Options::default() };
+    let story = Story::with(&format!("{DECLARED}{rules}"), &events, options(100));
+    let cut: Vec<_> =
+        story.requests.iter().filter(|r| r.outcome == Outcome::Swallowed).map(|r| r.id).collect();
+    assert_eq!((cut, story.engine.schema_counts(0).swallowed), (vec![0], 1));
+    let story = Story::with(&format!("{DECLARED}{rules}"), &events, options(1000));
+    assert!(story.requests.iter().all(|request| request.outcome != Outcome::Swallowed));
+}

@@ -433,6 +433,7 @@ fn nonsense_is_survived() {
             sections_max: 8 + random.below(20),
             requests_max: 1 + random.below(20),
             events_max: 1 + random.below(100),
+            swallow_min: 1 + random.below(100),
             ranges_max: 1 + random.below(8),
             sharers_max: 1 + random.below(4),
             quiet_ns: Some(1 + random.next() % 1000),

@@ -1109,3 +1109,39 @@ fn wake_ups_hand_work_to_idle_threads_only() {
     let fettle_requests::Peer::Outsider { request, .. } = outside.unwrap() else { panic!() };
     assert_eq!(request, Some(story.requests[0].id));
 }
+
+/// A data base that speaks first is told to quit, which it answers by closing the connection. Its greeting to the
+/// next one, by the same thread, is no work for the request that told it so.
+#[test]
+fn who_closes_what_it_never_answered_is_done_with_it() {
+    let story = shipped_story(
+        "sockets",
+        "1 accept 1 1 10 \"p\" \"x\"
+         2 received 1 1 10 \"p\" \"x\" 5
+         3 connect 1 1 12 \"a\" \"s\"
+         4 accept 9 9 20 \"s\" \"a\"
+         5 sent 9 9 20 \"s\" \"a\" 5
+         6 received 1 1 12 \"a\" \"s\" 5
+         7 sent 1 1 12 \"a\" \"s\" 4
+         8 received 9 9 20 \"s\" \"a\" 4
+         9 sent 1 1 10 \"p\" \"x\" 5
+         10 socket_close 1 1 12 \"a\" \"s\"
+         11 socket_close 9 9 20 \"s\" \"a\"
+         12 accept 2 2 11 \"p\" \"y\"
+         13 received 2 2 11 \"p\" \"y\" 5
+         14 connect 2 2 13 \"b\" \"s\"
+         15 accept 9 9 21 \"s\" \"b\"
+         16 sent 9 9 21 \"s\" \"b\" 5
+         17 received 2 2 13 \"b\" \"s\" 5
+         18 sent 2 2 11 \"p\" \"y\" 5",
+    );
+    let of = |n: usize| {
+        let found = story.requests.iter().find(|request| request.id == n as u64).unwrap();
+        let times: Vec<u64> = found.events.iter().map(|event| event.time_ns).collect();
+        (times, found.shared_with.clone())
+    };
+    let (first, shared) = of(0);
+    assert!(first.contains(&8) && first.iter().all(|ns| *ns <= 11), "{first:?}");
+    assert!(shared.is_empty(), "{shared:?}");
+    assert!(of(1).0.contains(&17) && of(1).1.is_empty(), "{:?}", of(1));
+}

@@ -166,6 +166,9 @@ impl Rows<'_> {
             Cell::Int(row.actors),
             Cell::Int(row.shared_with),
             Cell::Text(row.outcome),
+            Cell::Text(row.certainty),
+            Cell::Int(row.likely.into()),
+            Cell::Int(row.candidates.into()),
         ]);
     }
 

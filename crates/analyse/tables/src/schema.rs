@@ -94,6 +94,9 @@ const REQUESTS: &[Column] = &[
     int("actors"),
     int("shared_with"),
     text("outcome"),
+    text("certainty"),
+    int("likely"),
+    int("candidates"),
 ];
 
 const SPANS: &[Column] = &[

@@ -40,6 +40,9 @@ struct One {
     schema: u32,
     /// Place in [`Requests::ways`].
     way: u32,
+    certainty: &'static str,
+    likely: u16,
+    candidates: u32,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -56,6 +59,8 @@ pub(crate) struct Overview<'a> {
     reason: &'a str,
     /// How many there are.
     requests: usize,
+    /// How many rest on a choice among several.
+    chosen: usize,
     /// How many took how long: the logarithm to base two of nanoseconds, times `per_doubling`, rounded
     /// down, and how many.
     bars: Vec<(i32, u64)>,
@@ -115,6 +120,9 @@ struct Row<'a> {
     begin_ns: u64,
     response_ns: u64,
     times_ns: TimesNs,
+    certainty: &'static str,
+    likely: u16,
+    candidates: u32,
 }
 
 /// The schema that is shipped under a name.
@@ -189,6 +197,7 @@ impl Requests {
 
     fn add(&mut self, row: RequestRow, ways: &mut HashMap<Way, u32>) {
         let RequestRow { id, begin_ns, response_ns, times_ns, class, path, .. } = row;
+        let (certainty, likely, candidates) = (row.certainty, row.likely, row.candidates);
         let way = Way { class, path };
         let known = ways.get(&way).copied();
         let way = known.unwrap_or_else(|| {
@@ -198,7 +207,17 @@ impl Requests {
             place
         });
         let schema = row.schema as u32;
-        self.requests.push(One { id, begin_ns, response_ns, times_ns, schema, way });
+        self.requests.push(One {
+            id,
+            begin_ns,
+            response_ns,
+            times_ns,
+            schema,
+            way,
+            certainty,
+            likely,
+            candidates,
+        });
     }
 
     pub(crate) fn overview(&self) -> Overview<'_> {
@@ -213,6 +232,7 @@ impl Requests {
             schemas: &self.schemas,
             reason: &self.reason,
             requests: self.requests.len(),
+            chosen: self.requests.iter().filter(|one| one.certainty == "chosen").count(),
             bars: bars.into_iter().collect(),
             per_doubling: BARS_PER_DOUBLING,
             problems: &self.problems,
@@ -283,10 +303,21 @@ impl Requests {
     }
 
     fn row(&self, place: u32) -> Row<'_> {
-        let One { id, begin_ns, response_ns, times_ns, schema, way } =
+        let One { id, begin_ns, response_ns, times_ns, schema, way, certainty, likely, candidates } =
             self.requests[place as usize];
         let Way { class, path } = &self.ways[way as usize];
-        Row { schema, id, class, path, begin_ns, response_ns, times_ns }
+        Row {
+            schema,
+            id,
+            class,
+            path,
+            begin_ns,
+            response_ns,
+            times_ns,
+            certainty,
+            likely,
+            candidates,
+        }
     }
 }
 
@@ -362,6 +393,9 @@ mod tests {
                     actors: 1,
                     shared_with: 0,
                     outcome: "ended",
+                    certainty: "seen",
+                    likely: 1000,
+                    candidates: 1,
                 },
                 &mut ways,
             );

@@ -66,7 +66,7 @@ pub struct Env {
     pub transfers: i32,
     /// Of when what is being read came, by `sock`.
     pub arrivals: i32,
-    /// Of where the tasks of a process's threads are, by its number: [`crate::runtimes::Layout`].
+    /// Of where the tasks of a process's threads are, by its number: `runtimes::Layout`.
     pub runtimes: i32,
     /// What a file's count is with a single reference.
     pub single_reference: i32,

@@ -4,8 +4,10 @@
 use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
 
-use fettle_requests::{Batch, EventId, Program};
+use fettle_requests::{Batch, Certainty, EventId, Program};
 
+use super::certain::How;
+use super::tasks::{self, Tasks};
 use super::turns::{At, ExchangeId, Sent, Turns};
 
 /// How long events wait for a decision at most. Both limits are of the trace, not of whoever reads it, so
@@ -13,15 +15,21 @@ use super::turns::{At, ExchangeId, Sent, Turns};
 const WAIT_NS: u64 = 2_000_000_000;
 /// Events that wait at most.
 const HELD_MAX: usize = 1 << 19;
+/// A socket that there is not: what is sent for no question is on behalf of this.
+const NOBODY: u64 = u64::MAX;
 /// Pieces of what is asked that are told for whom they are.
 const PIECES_MAX: usize = 64;
 
 /// Events that wait until it is known on whose behalf things were sent.
 pub(crate) struct Behalf {
     roles: Vec<Option<Role>>,
-    /// The place of the field, if there is somebody who asks for it.
+    /// The places of the fields, if there is somebody who asks for them.
     field: Option<usize>,
+    certain: Option<(usize, usize)>,
     turns: Turns,
+    tasks: Tasks,
+    /// The kinds of events that tell of tasks.
+    of_tasks: [Option<EventId>; 2],
     chunks: VecDeque<Chunk>,
     /// The number of the first chunk among all that there were.
     first: u64,
@@ -65,16 +73,18 @@ enum Deed {
     Close,
     Wait,
     Polled,
+    Looked,
     Told,
 }
 
-const DEEDS: [(&str, Deed); 8] = [
+const DEEDS: [(&str, Deed); 9] = [
     ("accept", Deed::Accept),
     ("received", Deed::Read),
     ("sent", Deed::Send),
     ("socket_close", Deed::Close),
     ("poll_begin", Deed::Wait),
     ("poll", Deed::Polled),
+    ("poll_look", Deed::Looked),
     ("pipe_read", Deed::Told),
     // Of what is no file: event descriptors, timers.
     ("read", Deed::Told),
@@ -90,6 +100,8 @@ impl Behalf {
         };
         let sent = catalog.find("sent").filter(|event| wanted(*event));
         let field = sent.and_then(|event| place(event, "behalf"));
+        let certain =
+            sent.and_then(|event| Some((place(event, "likely")?, place(event, "candidates")?)));
         let mut roles = vec![None; catalog.events().len()];
         for (name, deed) in DEEDS.iter().filter(|_| field.is_some()) {
             let Some(event) = catalog.find(name) else { continue };
@@ -108,7 +120,11 @@ impl Behalf {
         Behalf {
             roles,
             field,
+            certain,
             turns: Turns::default(),
+            tasks: Tasks::default(),
+            of_tasks: ["task", "task_wake"]
+                .map(|name| catalog.find(name).filter(|_| field.is_some())),
             chunks: VecDeque::new(),
             first: 0,
             held: 0,
@@ -117,9 +133,14 @@ impl Behalf {
         }
     }
 
+    /// Whether it needs events of a kind, whatever the schemas do with them.
+    pub fn needs(&self, event: EventId) -> bool {
+        self.of_tasks.contains(&Some(event))
+    }
+
     /// Whether it has to see events of a kind.
     pub fn looks_at(&self, event: EventId) -> bool {
-        self.roles.get(event.index()).is_some_and(Option::is_some)
+        self.needs(event) || self.roles.get(event.index()).is_some_and(Option::is_some)
     }
 
     /// Takes in the next events, in order of time, and leaves those in `events` that need not wait any
@@ -157,6 +178,19 @@ impl Behalf {
     fn look(&mut self, spot: Spot, nothing: Option<u32>) {
         let Some(chunk) = self.chunks.back() else { return };
         let events = &chunk.events;
+        let kind = events.kind(spot.row);
+        if let Some(place) = self.of_tasks.iter().position(|of| *of == Some(kind)) {
+            let value = |field: usize| events.value(spot.row, field);
+            let process = value(0) as u32;
+            match place {
+                0 => self.tasks.runs((process, value(1) as u32), value(2), value(3)),
+                _ => {
+                    let (task, target) = ((value(2), value(3)), (value(4), value(5)));
+                    self.tasks.wakes(process, task, target, value(6) != 0);
+                }
+            }
+            return;
+        }
         let Some(role) = self.roles.get(events.kind(spot.row).index()).copied().flatten() else {
             return;
         };
@@ -169,21 +203,50 @@ impl Behalf {
         let socket = value(role.socket);
         let is_connected = Some(value(role.remote)) != nothing.map(u64::from);
         let has_bytes = value(role.bytes) as i64 > 0 && is_connected;
+        if self.tasks.has(at.process) {
+            self.look_at_task(spot, role.deed, (at.process, at.thread), (socket, has_bytes));
+            return;
+        }
         match role.deed {
             Deed::Accept => self.turns.accepted(at, socket),
             Deed::Close => self.turns.closed(socket),
             Deed::Wait => self.turns.waits(at.thread),
             Deed::Polled => self.turns.polled(at),
+            Deed::Looked => self.turns.looked(at.thread),
             Deed::Told => self.turns.told(at.thread),
             Deed::Read if has_bytes => self.turns.read(at, socket),
             Deed::Send if has_bytes => match self.turns.sent(at, socket) {
-                Sent::AsSeen => {}
+                Sent::AsSeen(certainty) => self.say(spot, certainty),
                 Sent::AnswerGoesOn => self.tell(spot, socket),
                 Sent::InDoubt(exchange) => self.wait(exchange, ns, spot),
             },
             Deed::Read | Deed::Send => return,
         }
         self.settle();
+    }
+
+    /// An event of a process whose tasks are known: nothing has to wait.
+    fn look_at_task(
+        &mut self,
+        spot: Spot,
+        deed: Deed,
+        thread: (u32, u32),
+        (socket, has_bytes): (u64, bool),
+    ) {
+        match deed {
+            Deed::Accept => self.tasks.accepted(thread.0, socket),
+            Deed::Close => self.tasks.closed(thread.0, socket),
+            Deed::Read if has_bytes => self.tasks.read(thread, socket),
+            Deed::Send if has_bytes => match self.tasks.sent(thread, socket) {
+                tasks::Sent::Answer => {}
+                tasks::Sent::For(of, certainty) => {
+                    self.tell(spot, of);
+                    self.say(spot, certainty);
+                }
+                tasks::Sent::Nobody => self.tell(spot, NOBODY),
+            },
+            _ => {}
+        }
     }
 
     /// An event waits for a decision.
@@ -205,13 +268,20 @@ impl Behalf {
         self.chunks[(spot.chunk - self.first) as usize].events.set_value(spot.row, field, socket);
     }
 
+    /// How certain it is for whom an event is.
+    fn say(&mut self, spot: Spot, certainty: Certainty) {
+        let chunk = (spot.chunk - self.first) as usize;
+        write(&mut self.chunks[chunk].events, spot.row, self.certain, certainty);
+    }
+
     fn settle(&mut self) {
         let Some(field) = self.field else { return };
-        let Behalf { turns, undecided, chunks, first, .. } = self;
-        for (exchange, for_whom) in turns.decisions() {
+        let Behalf { turns, undecided, chunks, first, certain, .. } = self;
+        for (exchange, for_whom, certainty) in turns.decisions() {
             for spot in undecided.remove(&exchange).unwrap_or_default() {
                 let chunk = &mut chunks[(spot.chunk - *first) as usize];
                 chunk.undecided -= 1;
+                write(&mut chunk.events, spot.row, *certain, certainty);
                 if let Some(socket) = for_whom {
                     chunk.events.set_value(spot.row, field, socket);
                 }
@@ -235,11 +305,20 @@ impl Behalf {
                 if !all && kept <= HELD_MAX && sent_ns.saturating_add(WAIT_NS) >= now_ns {
                     return;
                 }
-                self.turns.decide(exchange, None);
+                self.turns.decide(exchange, None, How::Last);
                 self.settle();
             }
             self.order.pop_front();
         }
+    }
+}
+
+/// Writes into an event how certain it is for whom it is.
+fn write(events: &mut Batch, row: usize, fields: Option<(usize, usize)>, certainty: Certainty) {
+    let Some((likely, candidates)) = fields else { return };
+    if certainty != Certainty::Seen {
+        events.set_value(row, likely, certainty.likely().into());
+        events.set_value(row, candidates, certainty.candidates().into());
     }
 }
 

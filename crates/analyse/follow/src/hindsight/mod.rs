@@ -4,6 +4,8 @@
 pub(crate) mod causal;
 
 mod behalf;
+mod certain;
+mod tasks;
 mod turns;
 
 use fettle_requests::{Batch, EventId, Program, Strings};
@@ -28,6 +30,11 @@ impl Hindsight {
     pub fn looks_at(&self, event: EventId) -> (bool, bool) {
         let (is_seen, may_move) = self.causal.looks_at(event);
         (is_seen || self.behalf.looks_at(event), may_move)
+    }
+
+    /// Whether it needs events of a kind that schemas do nothing with.
+    pub fn needs(&self, event: EventId) -> bool {
+        self.behalf.needs(event)
     }
 
     /// Where the next events go, in order of time.

@@ -19,18 +19,22 @@
 use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
 
+use fettle_requests::{CERTAIN, Certainty};
+
+use super::certain::{How, Setting, certainty};
+
 /// Names an exchange.
 pub(super) type ExchangeId = u64;
 
 /// What was found out: for which question an exchange was, by its socket; `None` if what is seen of
-/// the thread says it all, or nothing does.
-pub(super) type Decision = (ExchangeId, Option<u64>);
+/// the thread says it all, or nothing does. And how certain it is.
+pub(super) type Decision = (ExchangeId, Option<u64>, Certainty);
 
 /// What is known of bytes that were sent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Sent {
-    /// What has been seen of the thread says it all.
-    AsSeen,
+    /// What has been seen of the thread decides, so certainly.
+    AsSeen(Certainty),
     /// The answer on this socket goes on, whatever the thread has read since it began.
     AnswerGoesOn,
     /// They are of an exchange that waits for its decision.
@@ -100,6 +104,8 @@ struct Exchange {
     round: u64,
     /// There are others that it may be for.
     is_in_doubt: bool,
+    /// What bears on how certain it is.
+    setting: Setting,
 }
 
 /// A question by its socket and number.
@@ -112,6 +118,11 @@ struct Asker {
 #[derive(Default)]
 struct Process {
     open_questions: usize,
+    /// Questions that it was asked, and that it has asked.
+    was_asked: u64,
+    has_asked: u64,
+    /// Threads that had several questions at once.
+    loops: u32,
     /// A thread of its had several questions at once.
     has_loop: bool,
 }
@@ -136,6 +147,13 @@ struct Out {
 #[derive(Default)]
 struct Thread {
     open_questions: usize,
+    /// It had several at once.
+    is_loop: bool,
+    /// Polls that have returned, whether they could have waited or not; how many there were when it did that
+    /// last, and how likely that is for whom it is taken to be.
+    looks: u64,
+    last_look: u64,
+    last_likely: u16,
     /// What it did last that says for whom it works.
     last: Option<Asker>,
     /// Questions that it has read in this turn, neither answered nor asked for.
@@ -194,7 +212,7 @@ impl Turns {
         if let Some(id) = self.asked.remove(&socket)
             && self.exchanges.get(&id).is_some_and(|exchange| !exchange.is_answered)
         {
-            self.decide(id, None);
+            self.decide(id, None, How::Last);
         }
     }
 
@@ -207,7 +225,7 @@ impl Turns {
         thread.waits = true;
         let mut left = std::mem::take(&mut thread.left);
         left.append(&mut thread.stretch.ins);
-        left.into_iter().for_each(|id| self.decide(id, None));
+        left.into_iter().for_each(|id| self.decide(id, None, How::Last));
     }
 
     /// Who got which answer, when a stretch is over.
@@ -230,12 +248,12 @@ impl Turns {
             }
         }
         for (id, socket) in pairs {
-            self.decide(id, Some(socket));
+            self.decide(id, Some(socket), How::Confirmed);
         }
         left.extend(ins);
         left.retain(|id| self.exchanges.contains_key(id));
         let too_many = left.len().saturating_sub(TURN_MAX);
-        left.drain(..too_many).for_each(|id| self.decide(id, None));
+        left.drain(..too_many).for_each(|id| self.decide(id, None, How::Last));
         self.threads.entry(number).or_default().left = left;
     }
 
@@ -280,10 +298,18 @@ impl Turns {
         }
     }
 
+    /// It has looked what there is, and would not have waited: a loop that has more to do.
+    pub fn looked(&mut self, thread: u32) {
+        if let Some(thread) = self.threads.get_mut(&thread) {
+            thread.looks += 1;
+        }
+    }
+
     /// It has waited, or looked.
     pub fn polled(&mut self, at: At) {
         let Some(thread) = self.threads.get_mut(&at.thread) else { return };
         thread.round += 1;
+        thread.looks += 1;
         if std::mem::take(&mut thread.waits) {
             thread.turn_ns = at.ns;
         }
@@ -310,6 +336,8 @@ impl Turns {
         };
         exchange.is_answered = true;
         thread.last = exchange.for_whom;
+        thread.last_look = thread.looks;
+        thread.last_likely = certainty(How::Last, exchange.setting).likely();
         let known = [&thread.left, &thread.before, &thread.stretch.ins];
         if known.iter().any(|ids| ids.contains(&id)) {
             return;
@@ -317,7 +345,7 @@ impl Turns {
         exchange.round = thread.round;
         if thread.is_late() {
             if thread.stretch.ins.len() == TURN_MAX {
-                self.decide(id, None);
+                self.decide(id, None, How::Last);
                 return;
             }
         } else if !thread.stretch.outs.is_empty() || thread.stretch.ins.len() == TURN_MAX {
@@ -336,14 +364,21 @@ impl Turns {
             let thread = self.threads.entry(at.thread).or_default();
             process.open_questions += 1;
             thread.open_questions += 1;
+            process.was_asked += 1;
             process.has_loop |= thread.open_questions > 1;
+            if thread.open_questions > 1 && !std::mem::replace(&mut thread.is_loop, true) {
+                process.loops += 1;
+            }
             thread.fresh.push_back(Asker { socket, number });
             if thread.fresh.len() > TURN_MAX {
                 thread.fresh.pop_front();
             }
         }
         let number = self.questions[&socket].number;
-        self.threads.entry(at.thread).or_default().last = Some(Asker { socket, number });
+        let thread = self.threads.entry(at.thread).or_default();
+        thread.last = Some(Asker { socket, number });
+        thread.last_look = thread.looks;
+        thread.last_likely = CERTAIN;
     }
 
     /// Bytes were sent.
@@ -356,23 +391,42 @@ impl Turns {
                 return Sent::AnswerGoesOn;
             }
             self.answer(at, socket);
-            return Sent::AsSeen;
+            return Sent::AsSeen(Certainty::Seen);
         }
         match self.asked.get(&socket).and_then(|id| Some((*id, self.exchanges.get(id)?))) {
-            Some((id, exchange)) if !exchange.is_answered => exchange.is_in_doubt.then_some(id),
+            Some((id, exchange)) if !exchange.is_answered => match exchange.is_in_doubt {
+                true => Sent::InDoubt(id),
+                false => Sent::AsSeen(certainty(How::Last, exchange.setting)),
+            },
             _ => self.ask(at, socket),
         }
-        .map_or(Sent::AsSeen, Sent::InDoubt)
     }
 
-    /// A new exchange, if there are others that it may be for.
-    fn ask(&mut self, at: At, socket: u64) -> Option<ExchangeId> {
+    /// A new exchange: who it is for is in doubt if there are others that it may be for.
+    fn ask(&mut self, at: At, socket: u64) -> Sent {
         self.forget_if_too_much();
         let id = self.number();
         self.asked.insert(socket, id);
-        let process = self.processes.get(&at.process).filter(|process| process.has_loop)?;
-        let is_in_doubt = process.open_questions > 1;
         let thread = self.threads.entry(at.thread).or_default();
+        let Some(process) = self.processes.get_mut(&at.process) else {
+            return Sent::AsSeen(Certainty::Seen);
+        };
+        process.has_asked += 1;
+        let setting = Setting {
+            candidates: u32::try_from(process.open_questions).unwrap_or(u32::MAX),
+            is_prompt: thread.last.is_some() && thread.last_look == thread.looks,
+            asks_once: process.has_asked <= process.was_asked + process.was_asked / 4,
+            is_shared: process.loops > 1,
+            base: thread.last_likely,
+        };
+        if !process.has_loop {
+            // A thread that works for one question at a time.
+            return Sent::AsSeen(match thread.open_questions {
+                0 => certainty(How::Handed, setting),
+                _ => Certainty::Seen,
+            });
+        }
+        let is_in_doubt = setting.candidates > 1;
         // Of several questions that it has read, the last one need not be the one.
         thread.last = thread.last.filter(|_| thread.fresh.len() < 2);
         thread.fresh.pop_front();
@@ -382,10 +436,19 @@ impl Turns {
         if let Some(question) = question {
             question.exchanges.push(id);
         }
-        let exchange =
-            Exchange { sent_ns: at.ns, for_whom, is_answered: false, round: 0, is_in_doubt };
+        let exchange = Exchange {
+            sent_ns: at.ns,
+            for_whom,
+            is_answered: false,
+            round: 0,
+            is_in_doubt,
+            setting,
+        };
         self.exchanges.insert(id, exchange);
-        is_in_doubt.then_some(id)
+        match is_in_doubt {
+            true => Sent::InDoubt(id),
+            false => Sent::AsSeen(certainty(How::Last, setting)),
+        }
     }
 
     /// Somebody is answered.
@@ -421,7 +484,7 @@ impl Turns {
                 && !question.was_asked_for;
             thread.stretch.outs.push(Out { socket, read_ns: question.at.ns, is_left_over });
         }
-        confirmed.into_iter().for_each(|id| self.decide(id, None));
+        confirmed.into_iter().for_each(|id| self.decide(id, None, How::Confirmed));
         if let Some(question) = self.questions.get_mut(&socket) {
             question.answered = Some((at.thread, at.ns));
         }
@@ -458,13 +521,13 @@ impl Turns {
     }
 
     /// Whoever waits for a decision need not any longer.
-    pub fn decide(&mut self, id: ExchangeId, for_whom: Option<u64>) {
+    pub fn decide(&mut self, id: ExchangeId, for_whom: Option<u64>, how: How) {
         let Some(exchange) = self.exchanges.remove(&id) else { return };
         if let Some(question) = exchange.for_whom.and_then(|asker| self.open_question(asker)) {
             question.exchanges.retain(|other| *other != id);
             question.was_asked_for |= for_whom.is_none();
         }
-        self.decisions.push((id, for_whom));
+        self.decisions.push((id, for_whom, certainty(how, exchange.setting)));
     }
 
     fn number(&mut self) -> u64 {
@@ -484,7 +547,9 @@ impl Turns {
         if known.into_iter().any(|known| known > KNOWN_MAX) {
             let numbers = self.numbers;
             let mut decisions = std::mem::take(&mut self.decisions);
-            decisions.extend(self.exchanges.keys().map(|id| (*id, None)));
+            let undecided = self.exchanges.iter();
+            decisions
+                .extend(undecided.map(|(id, of)| (*id, None, certainty(How::Last, of.setting))));
             *self = Turns { numbers, decisions, ..Turns::default() };
         }
     }
@@ -534,7 +599,7 @@ mod tests {
                     turns.polled(at);
                 }
             }
-            decisions.extend(turns.decisions().map(|(id, for_whom)| (began[&id], for_whom)));
+            decisions.extend(turns.decisions().map(|(id, for_whom, _)| (began[&id], for_whom)));
         }
         decisions
     }
@@ -679,11 +744,11 @@ mod tests {
         let at = |ns| At { process: 1, thread: 2, ns };
         turns.accepted(at(0), 10);
         turns.read(at(1), 10);
-        assert_eq!(turns.sent(at(2), 10), Sent::AsSeen);
+        assert_eq!(turns.sent(at(2), 10), Sent::AsSeen(Certainty::Seen));
         assert_eq!(turns.sent(at(3), 10), Sent::AnswerGoesOn);
         turns.waits(2);
         turns.polled(at(4));
-        assert_eq!(turns.sent(at(5), 10), Sent::AsSeen);
+        assert_eq!(turns.sent(at(5), 10), Sent::AsSeen(Certainty::Seen));
     }
 
     #[test]

@@ -25,6 +25,13 @@ pub struct Score {
     pub recall: f64,
     /// Share of requests of which exactly their events were found, in one piece.
     pub exact: f64,
+    /// Requests that were found not exactly, and those of them that are marked as resting on a choice.
+    pub wrong: usize,
+    pub wrong_marked: usize,
+    /// All that are marked so.
+    pub marked: usize,
+    /// Choices by how likely they were said to be right, in tenths: how many, how many were right.
+    pub choices: [(usize, usize); 11],
 }
 
 /// A connection: the asking port, and the answering one.
@@ -87,6 +94,7 @@ pub fn score(session: &Session<'_>, truth: &Path) -> Score {
     let mut score = Score { made: of_number.len(), events: truths.len(), ..Score::default() };
     let mut pieces: HashMap<u64, Vec<(usize, usize)>> = HashMap::new();
     let mut precision = 0.0;
+    let mut marks: Vec<(u64, bool)> = Vec::new();
     session
         .for_each(&mut |request, _| {
             let mut counts: BTreeMap<u64, usize> = BTreeMap::new();
@@ -100,6 +108,18 @@ pub fn score(session: &Session<'_>, truth: &Path) -> Score {
                 return;
             };
             score.found += 1;
+            let is_marked = request.certainty.is_choice();
+            let of_seed = request.events.iter().find_map(|event| truths.get(&event.ordinal));
+            for choice in request.choices.iter().filter(|choice| choice.certainty.is_choice()) {
+                let event = request.events.iter().find(|event| event.time_ns == choice.at_ns);
+                let truth = event.and_then(|event| truths.get(&event.ordinal));
+                if truth.is_some() {
+                    let bin = &mut score.choices[usize::from(choice.certainty.likely()) / 100];
+                    *bin = (bin.0 + 1, bin.1 + usize::from(truth == of_seed));
+                }
+            }
+            score.marked += usize::from(is_marked);
+            marks.push((*number, is_marked));
             precision += *most as f64 / all as f64;
             pieces.entry(*number).or_default().push((*most, all));
         })
@@ -109,7 +129,13 @@ pub fn score(session: &Session<'_>, truth: &Path) -> Score {
         let of = pieces.get(number).map_or(&[][..], Vec::as_slice);
         let best = of.iter().map(|(most, _)| *most).max().unwrap_or(0);
         score.recall += best as f64 / *events as f64;
-        score.exact += f64::from(u8::from(of == [(*events, *events)]));
+        let is_exact = of == [(*events, *events)];
+        score.exact += f64::from(u8::from(is_exact));
+        if !is_exact {
+            score.wrong += 1;
+            let is_marked = marks.iter().any(|(of, is_marked)| of == number && *is_marked);
+            score.wrong_marked += usize::from(is_marked);
+        }
     }
     score.recall /= score.made.max(1) as f64;
     score.exact /= score.made.max(1) as f64;

@@ -15,6 +15,8 @@ use super::states::style;
 const CLASSES_MAX: usize = 15;
 const PROBLEMS_MAX: usize = 10;
 const STEPS_MAX: usize = 24;
+/// Processes of a path that are named; the others are counted.
+const PATH_MAX: usize = 8;
 /// Characters of the bar that shows a step's share.
 const BAR: usize = 12;
 
@@ -84,6 +86,7 @@ fn one_schema(schema: &SchemaSummary, reason: Option<&str>, terminal: Terminal, 
         parts.push(format!("{} share work with others", count(schema.shared)));
     }
     out.push_str(&format!("{}\n", parts.join(", ")));
+    certain(schema, terminal, out);
     if schema.response_ns != schema.wall_ns {
         out.push_str(&format!("answered   {}\n", quantiles(&schema.response_ns)));
     }
@@ -103,6 +106,38 @@ fn one_schema(schema: &SchemaSummary, reason: Option<&str>, terminal: Terminal, 
     for slow in &schema.slowest {
         slowest(slow, terminal, out);
     }
+}
+
+/// How many requests rest on a choice, in a line.
+fn certain(schema: &SchemaSummary, terminal: Terminal, out: &mut String) {
+    if schema.chosen == 0 {
+        return;
+    }
+    let share = percent(schema.chosen as f64 / schema.requests as f64);
+    let mut text = format!(
+        "! {} of {} requests ({share}) rest on a choice among several",
+        count(schema.chosen),
+        count(schema.requests)
+    );
+    if schema.doubtful > 0 {
+        text += &format!("; {} of these are more likely wrong than right", count(schema.doubtful));
+    }
+    paint(out, &text, WARN, terminal.colour);
+    out.push('\n');
+}
+
+/// How certain a request is, in words; nothing if all of it was seen.
+pub(super) fn certainty(name: &str, likely: u16, candidates: u32) -> Option<String> {
+    match (name, candidates) {
+        ("seen", _) => None,
+        (_, 2..) => Some(format!("{} likely, of {}", share(likely), count(candidates.into()))),
+        _ => Some(name.to_owned()),
+    }
+}
+
+/// Thousandths as a share.
+fn share(likely: u16) -> String {
+    percent(f64::from(likely) / 1000.0)
 }
 
 /// A distribution in a line.
@@ -165,7 +200,11 @@ fn classes(classes: &[ClassSummary], all: u64, terminal: Terminal, out: &mut Str
 
 /// A class and the processes it goes through.
 pub(super) fn what(class: &str, path: &[String]) -> String {
-    let path = one_line(path.join(" → "));
+    let more = path.len().saturating_sub(PATH_MAX);
+    let mut path = one_line(path[..path.len() - more].join(" → "));
+    if more > 0 {
+        path += &format!(" → … {more} more");
+    }
     let class = one_line(class.to_owned());
     match (class.is_empty(), path.is_empty()) {
         (_, true) => class,
@@ -203,6 +242,7 @@ fn slowest(slow: &SlowRequest, terminal: Terminal, out: &mut String) {
     if !matches!(request.outcome, "ended" | "drained") {
         parts.push(request.outcome.to_owned());
     }
+    parts.extend(certainty(request.certainty, request.likely, request.candidates));
     out.push_str(&format!("    {}\n", parts.join(", ")));
     let times = times(&request.times_ns, terminal);
     if !times.is_empty() {
@@ -358,6 +398,7 @@ pub fn list(rows: &[RequestRow], terminal: Terminal) -> String {
         may_go("sleeping", 5).dim(),
         may_go("events", 2),
         may_go("shared", 2),
+        column("certain"),
     ];
     let mut table = Table::new(&columns, "class and path");
     for row in rows {
@@ -368,6 +409,11 @@ pub fn list(rows: &[RequestRow], terminal: Terminal) -> String {
         cells.extend(times);
         cells.push(count(row.events));
         cells.push(if row.shared_with > 0 { count(row.shared_with) } else { String::new() });
+        cells.push(match row.certainty {
+            "chosen" => share(row.likely),
+            "only candidate" => "only".into(),
+            seen => seen.into(),
+        });
         cells.push(what(&row.class, &row.path));
         table.row(cells);
     }

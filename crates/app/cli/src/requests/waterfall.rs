@@ -39,6 +39,7 @@ pub fn text(detail: &Detail, terminal: Terminal) -> String {
         request.outcome.to_owned(),
     ];
     parts.extend(summary::beyond(request));
+    parts.extend(summary::certainty(request.certainty, request.likely, request.candidates));
     if !detail.shared_with.is_empty() {
         let others: Vec<String> =
             detail.shared_with.iter().take(8).map(|id| format!("#{id}")).collect();

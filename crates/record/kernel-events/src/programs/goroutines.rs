@@ -4,7 +4,7 @@ use crate::asm::{Alu, Helper, If, Insn, R0, R1, R2, R3, R6, R8, R9, Reg, Size};
 use crate::code::{Code, Env, slot};
 use crate::raw::{self, Kind};
 
-/// Where fields of [`crate::runtimes::Layout`] stand in the map's values.
+/// Where fields of `runtimes::Layout` stand in the map's values.
 mod layout {
     pub const SLOT: i16 = 0;
     pub const NUMBER: i16 = 8;

@@ -11,7 +11,7 @@ use std::os::unix::fs::FileExt;
 
 use fettle_image::{Image, LinkAddr};
 
-use super::{Layout, Runtime};
+use super::layout::{Layout, Runtime};
 
 /// Of `runtime.g` and `runtime.m`, from a minor version of Go 1 on: `goid`, `parentGoid`, `curg`.
 const OFFSETS: [(u32, u64, u64, u64); 5] = [

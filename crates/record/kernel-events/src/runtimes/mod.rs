@@ -8,57 +8,14 @@
 //! What a file says is a claim: the worst that wrong offsets do is that what is read is 0, or means nothing.
 
 mod go;
+mod layout;
 pub(crate) mod watch;
 
 use std::fs;
 
 use fettle_image::Image;
 
-/// Where the current task of a process's threads stands, as the kernel's programs read it: words of 64 bits.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Layout {
-    /// From the thread's `fs` base to the pointer to what runs there.
-    pub slot: i64,
-    /// Where the task's number stands in that.
-    pub number: u64,
-    /// Where the number of the task stands that made it; 0 if nothing does.
-    pub parent: u64,
-    /// Where a thread's structure points to the task that it runs, beneath the scheduler's own.
-    pub running: u64,
-    /// Where a task has what it waits for, a byte.
-    pub reason: u64,
-    /// Where it points to its thread's structure.
-    pub thread: u64,
-    /// Reasons of those that wait for something that is given to them, a bit each.
-    pub takes: u64,
-    /// Reasons of those that wait until what they have is taken from them.
-    pub gives: u64,
-}
-
-/// Bytes of a layout in the kernel's map.
-pub const BYTES: u32 = 64;
-
-impl Layout {
-    /// As the kernel's programs read it.
-    pub fn bytes(&self) -> [u8; BYTES as usize] {
-        let Layout { slot, number, parent, running, reason, thread, takes, gives } = *self;
-        let words = [slot as u64, number, parent, running, reason, thread, takes, gives];
-        let mut bytes = [0; BYTES as usize];
-        for (at, word) in bytes.chunks_exact_mut(8).zip(words) {
-            at.copy_from_slice(&word.to_le_bytes());
-        }
-        bytes
-    }
-}
-
-/// A program with tasks of its own.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Runtime {
-    /// Where its threads' tasks are.
-    pub layout: Layout,
-    /// Where in its file the function lies that makes a task runnable that waits for another.
-    pub ready: Option<u64>,
-}
+pub use layout::{BYTES, Runtime};
 
 /// Larger files are not looked at: of these, reading takes longer than it is worth.
 const FILE_MAX: u64 = 1 << 30;
@@ -77,14 +34,6 @@ pub fn identify(pid: u32) -> Option<Runtime> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn words_stand_one_behind_the_other() {
-        let layout = Layout { slot: -8, gives: 7, ..Layout::default() };
-        let bytes = layout.bytes();
-        assert_eq!(bytes[..8], (-8_i64).to_le_bytes());
-        assert_eq!(bytes[56..], 7_u64.to_le_bytes());
-    }
 
     #[test]
     fn this_program_has_no_tasks() {

@@ -1,0 +1,82 @@
+//! How certain it is for which question something is asked, by how that was found out.
+//!
+//! The figures are measured, not assumed: of links that the servers of the evaluation made, whose truth is
+//! known, the share that was right (`docs/internals/evaluation.md`, "How certain").
+
+use fettle_requests::{CERTAIN, Certainty};
+
+/// How it was found out for which of several questions an exchange was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum How {
+    /// By what the thread read last; and its answer came before that question's, or the order of answers says
+    /// so.
+    Confirmed,
+    /// By what the thread has read last alone.
+    Last,
+    /// A thread that has read no question asks: another has handed it over.
+    Handed,
+}
+
+/// What else bears on it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Setting {
+    /// Questions that it may be for.
+    pub candidates: u32,
+    /// It was asked before the thread has polled again.
+    pub is_prompt: bool,
+    /// The process asks once for each question that it is asked, as proxies do: an answer that goes on tells.
+    pub asks_once: bool,
+    /// Several threads of the process read several questions at once: tasks move between them.
+    pub is_shared: bool,
+    /// How likely it is, in thousandths, that what the thread has read last was for that question: an answer may
+    /// have been to what was itself asked by choice.
+    pub base: u16,
+}
+
+/// The certainty of what was found out so.
+pub(super) fn certainty(how: How, setting: Setting) -> Certainty {
+    match setting.candidates {
+        0 => Certainty::Seen,
+        1 => Certainty::OnlyCandidate,
+        candidates => Certainty::Chosen { candidates, likely: likely(how, setting) },
+    }
+}
+
+fn likely(how: How, setting: Setting) -> u16 {
+    let Setting { candidates, is_prompt, asks_once, is_shared, base } = setting;
+    // By chance, one in as many as there are is right.
+    let all = u32::from(CERTAIN);
+    let chance = all / candidates.max(1);
+    let beyond = match how {
+        How::Handed => 50,
+        _ if is_shared => 65,
+        How::Confirmed if asks_once || is_prompt => 97,
+        How::Last if is_prompt => 97,
+        How::Last if asks_once => 60,
+        How::Confirmed | How::Last => 0,
+    };
+    let beyond = (all - chance) * beyond / 100 * u32::from(base.min(CERTAIN)) / all;
+    u16::try_from(chance + beyond).unwrap_or(CERTAIN)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn more_candidates_are_never_more_certain() {
+        for how in [How::Confirmed, How::Last, How::Handed] {
+            for bits in 0..8 {
+                let of = |candidates| {
+                    let [is_prompt, asks_once, is_shared] = [1, 2, 4].map(|bit| bits & bit != 0);
+                    let base = CERTAIN;
+                    certainty(how, Setting { candidates, is_prompt, asks_once, is_shared, base })
+                };
+                assert_eq!((of(0), of(1)), (Certainty::Seen, Certainty::OnlyCandidate));
+                let all = (2..2000).map(|n| of(n).likely());
+                assert!(all.clone().is_sorted_by(|a, b| a >= b));
+                assert!(all.clone().all(|likely| likely < CERTAIN), "{how:?}");
+            }
+        }
+    }
+}

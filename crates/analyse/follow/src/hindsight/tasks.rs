@@ -1,0 +1,410 @@
+//! Whose question a task works for, where the kernel's programs have read which task a thread runs.
+//!
+//! A goroutine works for the question that it has read itself, or that the one worked for which has made it:
+//! as long as that is not answered, nothing else changes it. Others live longer than a request (the two
+//! loops of a connection, workers of a pool). They work for whoever has made them go on last, by a channel or a
+//! condition. So every question that a task asks is for one that is known, and nothing has to wait until later
+//! events say so.
+//!
+//! What is not seen is an item that a task takes from a channel that was not empty. A task that has passed on
+//! what it had been given, and asks again without having been given anything, is in doubt.
+
+use rustc_hash::FxHashMap;
+
+use fettle_requests::{CERTAIN, Certainty};
+
+use super::certain::{How, Setting, certainty};
+
+/// Names a task: its process, and its number there.
+type TaskId = (u32, u64);
+
+/// A question by its socket and number.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Asker {
+    socket: u64,
+    number: u64,
+}
+
+/// What a task has to do with questions.
+#[derive(Clone, Copy, Debug, Default)]
+struct Task {
+    /// What it has read, or was made for.
+    own: Option<Asker>,
+    /// Who has made it, while it is not known what that worked for.
+    maker: Option<u64>,
+    /// It has read that itself, and works for it until it reads another.
+    is_reader: bool,
+    /// What it was given last by another one.
+    given: Option<Asker>,
+    /// It has outlived what it was made for, and worked for something else.
+    is_pooled: bool,
+    /// It has passed on what it was given.
+    is_spent: bool,
+}
+
+/// A socket of a process with tasks.
+#[derive(Clone, Copy, Debug)]
+enum Socket {
+    /// Others ask there: the number of the last question, whether it is not answered yet, whose task has read it.
+    Served { number: u64, is_open: bool, is_answered: bool },
+    /// The process asks there, for this question, and whether that was answered.
+    Asked { asker: Option<Asker>, is_answered: bool, certainty: Certainty },
+}
+
+/// Tasks and sockets that are remembered; beyond, all is forgotten.
+const KNOWN_MAX: usize = 1 << 18;
+
+/// Makers of makers that are asked what they worked for.
+const MAKERS_MAX: u32 = 8;
+
+/// What is known of all processes with tasks.
+#[derive(Default)]
+pub(super) struct Tasks {
+    /// The task that each thread runs.
+    running: FxHashMap<u32, TaskId>,
+    /// Processes that were seen to have tasks, and how many questions are open there.
+    processes: FxHashMap<u32, u32>,
+    tasks: FxHashMap<TaskId, Task>,
+    sockets: FxHashMap<u64, Socket>,
+    numbers: u64,
+}
+
+/// For whom bytes are sent.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Sent {
+    /// A question's answer begins, as any schema sees it.
+    Answer,
+    /// The answer on this socket goes on, or a question is asked for the one on that socket.
+    For(u64, Certainty),
+    /// For no question.
+    Nobody,
+}
+
+impl Tasks {
+    /// Whether a process is known to have tasks.
+    pub fn has(&self, process: u32) -> bool {
+        self.processes.contains_key(&process)
+    }
+
+    /// From here on a thread runs a task, which was made by another.
+    pub fn runs(&mut self, (process, thread): (u32, u32), task: u64, parent: u64) {
+        self.forget_if_too_much();
+        if task == 0 {
+            self.running.remove(&thread);
+            return;
+        }
+        self.processes.entry(process).or_default();
+        self.running.insert(thread, (process, task));
+        self.meet(process, task, parent);
+    }
+
+    /// A task that may be new: then it works for what the one worked for that has made it.
+    fn meet(&mut self, process: u32, task: u64, parent: u64) {
+        if self.tasks.contains_key(&(process, task)) {
+            return;
+        }
+        let maker = Some(parent).filter(|parent| *parent != 0);
+        self.tasks.insert((process, task), Task { maker, ..Task::default() });
+        self.resolve((process, task), MAKERS_MAX, true);
+    }
+
+    /// Finds out what a task was made for, once the one that has made it was seen: a goroutine that only makes
+    /// another one may be seen for the first time after that.
+    fn resolve(&mut self, id: TaskId, most: u32, is_new: bool) {
+        let Some(maker) = self.tasks.get(&id).and_then(|task| task.maker) else { return };
+        let maker = (id.0, maker);
+        if most == 0 || !self.tasks.contains_key(&maker) {
+            return;
+        }
+        self.resolve(maker, most - 1, false);
+        let own = self.works_for(maker);
+        let is_known = self.tasks.get(&maker).is_some_and(|maker| maker.maker.is_none());
+        if let Some(task) = self.tasks.get_mut(&id).filter(|_| is_known) {
+            task.maker = None;
+            // What is found out later may be another one's by then: the loops of a connection that was opened
+            // for this request and is used by the next.
+            match is_new {
+                true => task.own = own,
+                false => task.given = task.given.or(own),
+            }
+        }
+    }
+
+    /// A task makes another one go on; `gives` says that the other one gets something by that.
+    pub fn wakes(
+        &mut self,
+        process: u32,
+        (task, parent): (u64, u64),
+        (target, target_parent): (u64, u64),
+        gives: bool,
+    ) {
+        self.processes.entry(process).or_default();
+        self.forget_if_too_much();
+        self.meet(process, task, parent);
+        self.meet(process, target, target_parent);
+        self.resolve((process, task), MAKERS_MAX, false);
+        self.resolve((process, target), MAKERS_MAX, false);
+        let (from, to) = if gives { (task, target) } else { (target, task) };
+        let what = self.works_for((process, from));
+        let of_target = self.works_for((process, to));
+        if let Some(from) = self.tasks.get_mut(&(process, from)) {
+            // It has told whom it works for of the end, or a part, of that.
+            from.is_spent |= what.is_some() && what == of_target;
+        }
+        let open = self.open_own((process, to));
+        let Some(to) = self.tasks.get_mut(&(process, to)) else { return };
+        if open.is_some() && !to.is_pooled {
+            return;
+        }
+        to.is_pooled |= what.is_some();
+        to.is_spent = false;
+        to.given = what;
+    }
+
+    /// What a task has read, or was made for and is not answered.
+    fn open_own(&self, id: TaskId) -> Option<Asker> {
+        let task = self.tasks.get(&id)?;
+        task.own.filter(|asker| self.is_open(*asker) || task.is_reader && self.is_last(*asker))
+    }
+
+    /// Whether nothing was asked on that connection since.
+    fn is_last(&self, asker: Asker) -> bool {
+        let found = self.sockets.get(&asker.socket);
+        matches!(found, Some(Socket::Served { number, .. }) if *number == asker.number)
+    }
+
+    /// The question that a task works for.
+    fn works_for(&self, id: TaskId) -> Option<Asker> {
+        let task = self.tasks.get(&id)?;
+        let own = self.open_own(id).filter(|_| !task.is_pooled);
+        own.or(task.given.filter(|asker| self.is_open(*asker)))
+    }
+
+    fn is_open(&self, asker: Asker) -> bool {
+        let found = self.sockets.get(&asker.socket);
+        matches!(found, Some(Socket::Served { number, is_open: true, .. }) if *number == asker.number)
+    }
+
+    /// A connection was taken: who speaks there asks.
+    pub fn accepted(&mut self, process: u32, socket: u64) {
+        self.closed(process, socket);
+        self.sockets
+            .insert(socket, Socket::Served { number: 0, is_open: false, is_answered: false });
+    }
+
+    /// A socket is gone.
+    pub fn closed(&mut self, process: u32, socket: u64) {
+        if let Some(Socket::Served { is_open: true, .. }) = self.sockets.remove(&socket) {
+            self.count(process, -1);
+        }
+    }
+
+    fn count(&mut self, process: u32, by: i32) {
+        let open = self.processes.entry(process).or_default();
+        *open = open.saturating_add_signed(by);
+    }
+
+    /// Bytes were read.
+    pub fn read(&mut self, (process, thread): (u32, u32), socket: u64) {
+        let id = self.running.get(&thread).copied();
+        match self.sockets.get_mut(&socket) {
+            Some(Socket::Asked { asker, is_answered, .. }) => {
+                *is_answered = true;
+                let asker = *asker;
+                let Some(task) = id.and_then(|id| self.tasks.get_mut(&id)) else { return };
+                (task.given, task.is_spent) = (asker, false);
+                // A task that reads what it has asked for itself stays what it is.
+                task.is_pooled |= asker.is_some() && task.own != asker;
+            }
+            Some(Socket::Served { is_open: true, number, .. }) => {
+                let number = *number;
+                self.own(id, Asker { socket, number });
+            }
+            _ => {
+                self.forget_if_too_much();
+                self.numbers += 1;
+                let number = self.numbers;
+                let served = Socket::Served { number, is_open: true, is_answered: false };
+                self.sockets.insert(socket, served);
+                self.count(process, 1);
+                self.own(id, Asker { socket, number });
+            }
+        }
+    }
+
+    fn own(&mut self, id: Option<TaskId>, asker: Asker) {
+        let Some(id) = id else { return };
+        let task = self.tasks.entry(id).or_default();
+        *task = Task { own: Some(asker), is_reader: true, ..Task::default() };
+    }
+
+    /// Bytes were sent.
+    pub fn sent(&mut self, (process, thread): (u32, u32), socket: u64) -> Sent {
+        match self.sockets.get_mut(&socket) {
+            Some(Socket::Served { is_open, is_answered, .. }) => {
+                let goes_on = std::mem::replace(is_answered, true) && !*is_open;
+                if std::mem::take(is_open) {
+                    self.count(process, -1);
+                }
+                if goes_on { Sent::For(socket, Certainty::Seen) } else { Sent::Answer }
+            }
+            Some(Socket::Asked { asker, is_answered: false, certainty }) => match asker {
+                Some(asker) => Sent::For(asker.socket, *certainty),
+                None => Sent::Nobody,
+            },
+            _ => self.ask(process, thread, socket),
+        }
+    }
+
+    /// A new question of the process's.
+    fn ask(&mut self, process: u32, thread: u32, socket: u64) -> Sent {
+        self.forget_if_too_much();
+        let id = self.running.get(&thread).copied();
+        id.into_iter().for_each(|id| self.resolve(id, MAKERS_MAX, false));
+        let asker = id.and_then(|id| self.works_for(id));
+        let is_spent = id.and_then(|id| self.tasks.get(&id)).is_some_and(|task| task.is_spent);
+        let own = id.and_then(|id| self.open_own(id));
+        let candidates = self.processes.get(&process).copied().unwrap_or_default();
+        let certainty = match asker {
+            Some(asker) if is_spent && own != Some(asker) => {
+                let (is_prompt, asks_once, is_shared) = (false, false, true);
+                let base = CERTAIN;
+                certainty(
+                    How::Handed,
+                    Setting { candidates, is_prompt, asks_once, is_shared, base },
+                )
+            }
+            _ => Certainty::Seen,
+        };
+        self.sockets.insert(socket, Socket::Asked { asker, is_answered: false, certainty });
+        asker.map_or(Sent::Nobody, |asker| Sent::For(asker.socket, certainty))
+    }
+
+    /// Nobody says when a task is over.
+    fn forget_if_too_much(&mut self) {
+        if self.tasks.len() > KNOWN_MAX {
+            let running: std::collections::HashSet<TaskId> =
+                self.running.values().copied().collect();
+            let Tasks { tasks, sockets, .. } = self;
+            let open = |asker: Option<Asker>| {
+                asker.is_some_and(|asker| {
+                    let found = sockets.get(&asker.socket);
+                    matches!(found, Some(Socket::Served { number, is_open: true, .. })
+                        if *number == asker.number)
+                })
+            };
+            tasks.retain(|id, task| {
+                task.is_pooled || running.contains(id) || open(task.own) || open(task.given)
+            });
+        }
+        let known =
+            [self.tasks.len(), self.sockets.len(), self.running.len(), self.processes.len()];
+        if known.into_iter().any(|known| known > KNOWN_MAX) {
+            *self = Tasks { numbers: self.numbers, ..Tasks::default() };
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const P: u32 = 1;
+    /// Two threads that run tasks in turns.
+    const A: (u32, u32) = (P, 10);
+    const B: (u32, u32) = (P, 11);
+    /// Sockets of clients, and of servers that are asked.
+    const FIRST: u64 = 100;
+    const SECOND: u64 = 101;
+    const ASKED: u64 = 200;
+    const ASKED_TOO: u64 = 201;
+
+    fn is_for(socket: u64) -> Sent {
+        Sent::For(socket, Certainty::Seen)
+    }
+
+    /// Tasks 1 and 2 have read a question each.
+    fn two_questions() -> Tasks {
+        let mut tasks = Tasks::default();
+        for (task, socket) in [(1, FIRST), (2, SECOND)] {
+            tasks.accepted(P, socket);
+            tasks.runs(A, task, 0);
+            tasks.read(A, socket);
+        }
+        tasks
+    }
+
+    #[test]
+    fn what_a_task_has_made_works_for_its_question() {
+        let mut tasks = two_questions();
+        // The thread has run the second one last, and the child of the first one asks.
+        tasks.runs(A, 3, 1);
+        assert_eq!(tasks.sent(A, ASKED), is_for(FIRST));
+        tasks.runs(B, 4, 2);
+        assert_eq!(tasks.sent(B, ASKED_TOO), is_for(SECOND));
+        tasks.runs(B, 1, 0);
+        assert_eq!(tasks.sent(B, FIRST), Sent::Answer);
+        assert_eq!(tasks.sent(B, FIRST), is_for(FIRST), "the answer goes on");
+        // What outlives its question works for none.
+        tasks.read(A, ASKED);
+        tasks.runs(A, 3, 1);
+        assert_eq!(tasks.sent(A, ASKED), Sent::Nobody);
+    }
+
+    #[test]
+    fn the_loops_of_a_connection_work_for_whoever_wakes_them() {
+        let mut tasks = two_questions();
+        // Loops 8 (reads) and 9 (writes), made by nobody that is known.
+        tasks.wakes(P, (1, 0), (9, 7), true);
+        tasks.runs(B, 9, 7);
+        assert_eq!(tasks.sent(B, ASKED), is_for(FIRST));
+        assert_eq!(tasks.sent(B, ASKED), is_for(FIRST), "it goes on");
+        tasks.runs(B, 8, 7);
+        tasks.read(B, ASKED);
+        // The answer wakes who has asked; it gives the connection to another, which changes nothing for that.
+        tasks.wakes(P, (8, 7), (1, 0), true);
+        tasks.wakes(P, (8, 7), (2, 0), true);
+        tasks.wakes(P, (2, 0), (9, 7), true);
+        tasks.runs(B, 9, 7);
+        assert_eq!(tasks.sent(B, ASKED), is_for(SECOND));
+    }
+
+    #[test]
+    fn who_takes_from_a_full_channel_works_for_who_has_waited() {
+        let mut tasks = two_questions();
+        // Task 5 is a worker: it lets task 2 go on by taking what that had to give.
+        tasks.wakes(P, (5, 0), (2, 0), false);
+        tasks.runs(B, 5, 0);
+        assert_eq!(tasks.sent(B, ASKED), is_for(SECOND));
+        // It has passed it on, and takes something else from a channel that was not empty.
+        tasks.wakes(P, (5, 0), (2, 0), true);
+        let doubt = Certainty::Chosen { candidates: 2, likely: 0 };
+        let Sent::For(SECOND, certainty) = tasks.sent(B, ASKED_TOO) else { panic!() };
+        assert_eq!((certainty.name(), certainty.candidates()), (doubt.name(), 2));
+        // With a single question there is no choice.
+        tasks.runs(A, 1, 0);
+        tasks.sent(A, FIRST);
+        let Sent::For(SECOND, certainty) = tasks.sent(B, ASKED_TOO + 1) else { panic!() };
+        assert_eq!(certainty, Certainty::OnlyCandidate);
+    }
+
+    #[test]
+    fn makers_may_be_seen_after_what_they_have_made() {
+        let mut tasks = two_questions();
+        // Task 5 opens a connection for task 4, which task 2 has made and which was not seen yet; task 6 writes.
+        tasks.runs(B, 5, 4);
+        tasks.runs(B, 6, 5);
+        tasks.wakes(P, (5, 4), (4, 2), true);
+        assert_eq!(tasks.sent(B, ASKED), is_for(SECOND));
+    }
+
+    #[test]
+    fn what_nobody_ends_is_forgotten() {
+        let mut tasks = two_questions();
+        for n in 10..3 * KNOWN_MAX as u64 {
+            tasks.runs(B, n, 1);
+            tasks.sent(B, 1000 + n);
+        }
+        assert!(tasks.tasks.len() <= KNOWN_MAX + 2 && tasks.sockets.len() <= KNOWN_MAX + 2);
+    }
+}
