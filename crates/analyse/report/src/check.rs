@@ -144,7 +144,8 @@ pub fn check(trace: &Trace) -> Result<Check> {
     }
     if manifest.probe_mode == ProbeMode::Events && manifest.recovery.is_none() {
         let counted = totals.iter().fold(0u64, |sum, total| sum.saturating_add(total.calls));
-        let accounted = rows.saturating_add(manifest.totals.lost);
+        let RunTotals { lost, short, .. } = manifest.totals;
+        let accounted = rows.saturating_add(lost).saturating_add(short);
         // Calls that were still open have records and are not in the totals.
         if counted > accounted {
             let missing = counted - accounted;

@@ -2,7 +2,9 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use fettle_trace::{EventKind, Exit, Manifest, ProbeCost, ProbeMode, Thread, Total, Trace};
+use fettle_trace::{
+    EventKind, Exit, Manifest, ProbeCost, ProbeMode, RunTotals, Thread, Total, Trace,
+};
 use serde::Serialize;
 
 use crate::correct::{Below, below, corrected};
@@ -454,7 +456,8 @@ impl Analysis {
         if self.manifest.probe_mode != ProbeMode::Events {
             return 0;
         }
-        self.calls().saturating_sub(self.profile.records).max(self.manifest.totals.lost)
+        let RunTotals { lost, short, .. } = self.manifest.totals;
+        self.calls().saturating_sub(self.profile.records).saturating_sub(short).max(lost)
     }
 
     fn calls(&self) -> u64 {
@@ -463,7 +466,7 @@ impl Analysis {
 
     /// Whether records are missing, so that latencies and trees are of a part of the calls.
     pub fn partial(&self) -> bool {
-        self.unrecorded() > 0 || self.manifest.recovery.is_some()
+        self.unrecorded() > 0 || self.manifest.totals.short > 0 || self.manifest.recovery.is_some()
     }
 
     fn run(&self) -> Run {

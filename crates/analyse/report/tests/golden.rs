@@ -170,6 +170,46 @@ fn exports() {
     }
 }
 
+/// The Firefox Profiler's samples, added up by their stacks, are the collapsed ones.
+#[test]
+fn firefox_has_the_same_stacks() {
+    let recorded = Recorded::new(&[COMPUTES, "A\n"], |_| {});
+    let exported = |format| {
+        let mut out = Vec::new();
+        export(&recorded.trace(), format, ExportOptions::default(), &mut out).unwrap();
+        String::from_utf8(out).unwrap()
+    };
+    let profile: serde_json::Value = serde_json::from_str(&exported(Format::Firefox)).unwrap();
+    let number = |table: &serde_json::Value, at: usize| table[at].as_u64().map(|n| n as usize);
+    let mut sums = std::collections::BTreeMap::<String, u64>::new();
+    for thread in profile["threads"].as_array().unwrap() {
+        let samples = &thread["samples"];
+        assert_eq!(samples["weightType"], "tracing-ms");
+        for at in 0..samples["length"].as_u64().unwrap() as usize {
+            let mut chain = Vec::new();
+            let mut stack = number(&samples["stack"], at);
+            while let Some(node) = stack {
+                let frame = number(&thread["stackTable"]["frame"], node).unwrap();
+                let function = number(&thread["frameTable"]["func"], frame).unwrap();
+                let name = number(&thread["funcTable"]["name"], function).unwrap();
+                let strings =
+                    thread.get("stringArray").unwrap_or(&profile["shared"]["stringArray"]);
+                let name = strings[name].as_str().unwrap();
+                chain.insert(0, name.split(" [").next().unwrap().to_owned());
+                stack = number(&thread["stackTable"]["prefix"], node);
+            }
+            let ns = (samples["weight"][at].as_f64().unwrap() * 1e6).round() as u64;
+            *sums.entry(chain.join(";")).or_default() += ns;
+        }
+    }
+    let collapsed: std::collections::BTreeMap<String, u64> = exported(Format::Collapsed)
+        .lines()
+        .map(|line| line.rsplit_once(' ').unwrap())
+        .map(|(chain, ns)| (chain.to_owned(), ns.parse().unwrap()))
+        .collect();
+    assert_eq!(sums, collapsed);
+}
+
 /// Without single calls, functions have no callers, and their own times all the same.
 #[test]
 fn exports_of_totals() {

@@ -19,6 +19,7 @@ use crate::{output, requests};
   fettle export run.fettle --format pprof -o run.pb.gz
   fettle export run.fettle --format collapsed -o - | inferno-flamegraph > run.svg
   fettle export run.fettle --format chrome --min-duration-us 100
+  fettle export run.fettle --format firefox       for https://profiler.firefox.com
   fettle export nginx.fettle --format jaeger      requests as spans, for Jaeger and Grafana
   fettle export nginx.fettle --format perfetto --schema sockets    requests, for Perfetto
 
@@ -62,6 +63,8 @@ enum FormatArg {
     Collapsed,
     /// Timeline for chrome://tracing and others
     Chrome,
+    /// Profile with a timeline for profiler.firefox.com
+    Firefox,
     /// Requests as spans, for OpenTelemetry collectors: a line for each request
     Otlp,
     /// Requests as spans, for Jaeger and Grafana
@@ -76,6 +79,7 @@ pub fn run(args: ExportArgs) -> anyhow::Result<ExitCode> {
         FormatArg::Pprof => Format::Pprof,
         FormatArg::Collapsed => Format::Collapsed,
         FormatArg::Chrome => Format::Chrome,
+        FormatArg::Firefox => Format::Firefox,
         FormatArg::Otlp => return spans(&args, SpanFormat::Otlp),
         FormatArg::Jaeger => return spans(&args, SpanFormat::Jaeger),
     };

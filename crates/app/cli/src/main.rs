@@ -7,6 +7,7 @@
 mod output;
 
 mod alias;
+mod annotate;
 mod apply;
 mod attach;
 mod cache;
@@ -79,6 +80,8 @@ enum Command {
     Report(report::ReportArgs),
     /// Show the calls of a trace as they happened, in the order of time
     Replay(replay::ReplayArgs),
+    /// Show a function's instructions, with how often each of its blocks ran
+    Annotate(annotate::AnnotateArgs),
     /// Show the requests in a trace, and where their time went
     Requests(requests::RequestsArgs),
     /// Find requests on several machines (in a build with the feature `cluster`)
@@ -183,6 +186,7 @@ fn run() -> ExitCode {
         Command::Ui(args) => ui::run(&args),
         Command::Export(args) => export::run(args),
         Command::Replay(args) => replay::run(&args),
+        Command::Annotate(args) => annotate::run(&args),
         Command::Import(args) => import::run(args),
         Command::Merge(args) => merge::run(&args),
         Command::Trace(args) => trace::run(args),

@@ -75,6 +75,10 @@ pub struct Args {
     /// is not known when anything is lost]
     #[arg(long = "on-full", alias = "when-full", value_enum)]
     pub(crate) when_full: Option<PolicyArg>,
+    /// Keep no record of calls that take less, such as 5us or 1ms; totals of functions count them
+    /// (mode events)
+    #[arg(long, value_name = "TIME", value_parser = parse_time)]
+    min_duration: Option<Duration>,
     /// Threads that can be recorded at once
     #[arg(long, value_name = "N", default_value_t = 1024)]
     max_threads: u32,
@@ -459,15 +463,16 @@ fn kernel(args: &Args) -> anyhow::Result<Option<KernelOptions>> {
     }))
 }
 
-/// A time such as 10s, 500ms or 2m.
+/// A time such as 10s, 500ms, 5us or 2m.
 pub(crate) fn parse_time(text: &str) -> Result<Duration, String> {
-    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let digits = text.trim_end_matches(char::is_alphabetic);
     let unit = match &text[digits.len()..] {
+        "us" | "µs" => 1e-6,
         "ms" => 0.001,
         "" | "s" => 1.0,
         "m" => 60.0,
         "h" => 3600.0,
-        _ => return Err("units are ms, s, m and h".to_owned()),
+        _ => return Err("units are us, ms, s, m and h".to_owned()),
     };
     let number: f64 = digits.parse().map_err(|_| "a number and a unit, as in 10s".to_owned())?;
     let time = Duration::try_from_secs_f64(number * unit);
@@ -524,6 +529,12 @@ pub(crate) fn options(
     if (args.locks || !args.arguments.is_empty()) && mode != Mode::Events {
         bail!("--args and --locks go with the mode events");
     }
+    if args.min_duration.is_some() && (mode != Mode::Events || args.locks) {
+        bail!("--min-duration goes with the mode events, and not with --locks");
+    }
+    if args.min_duration.is_some() && !args.arguments.is_empty() {
+        bail!("--min-duration does not go with --args: arguments are kept for every call or none");
+    }
     let arguments = args.arguments.iter().map(|text| ArgumentRequest::parse(text));
     let mut arguments = arguments.collect::<Result<Vec<_>, _>>().context("--args")?;
     let (mut selection, mut libraries) = (args.select.selection()?, args.libraries.clone());
@@ -557,6 +568,7 @@ pub(crate) fn options(
         threads: args.max_threads,
         shuffle: args.shuffle,
         kernel: kernel(args)?,
+        min_duration: args.min_duration,
         outliving: args.outliving(),
         cache: match (&args.cache, args.no_cache) {
             (_, true) => None,

@@ -5,6 +5,7 @@ mod programs;
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Command, Output, Stdio};
+use std::time::Duration;
 
 use programs::{Bench, program_of};
 
@@ -108,6 +109,38 @@ fn leaks_are_looked_for_as_without_a_recording() {
             assert!(bench.fettle(&["trace", "check", &trace]).output().unwrap().status.success());
         }
     }
+}
+
+/// A recording of a process that ran before is over before that looks for its leaks.
+#[test]
+fn leaks_are_looked_for_after_a_recording_by_pid() {
+    let bench = Bench::new();
+    let Some(program) = bench.try_build("leaks.c", "leaks", &["-fsanitize=address"]) else {
+        return eprintln!("no AddressSanitizer: not tested");
+    };
+    let start = || {
+        let mut command = Command::new(&program);
+        command.args(["leak", "late"]).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.spawn().unwrap()
+    };
+    let found = |said: &[u8]| {
+        let said = String::from_utf8_lossy(said);
+        said.lines().find(|line| line.starts_with("SUMMARY")).map(str::to_owned)
+    };
+    let plain = start().wait_with_output().unwrap();
+    let child = start();
+    std::thread::sleep(Duration::from_millis(300));
+    let pid = child.id().to_string();
+    let trace = bench.trace();
+    let recorded = bench.fettle(&["record", "-p", &pid, "--mode", "events", "-o", &trace]);
+    let recorded = { recorded }.output().unwrap();
+    let ended = child.wait_with_output().unwrap();
+    assert!(recorded.status.success(), "{recorded:?}");
+    assert_eq!(ended.status, plain.status, "{ended:?} {recorded:?}");
+    assert_eq!(found(&ended.stderr), found(&plain.stderr), "{ended:?}");
+    assert!(found(&plain.stderr).is_some());
+    let trace = fettle_trace::Trace::open(trace.as_ref()).unwrap();
+    assert!(trace.manifest().totals.calls > 100, "{:?}", trace.manifest().totals);
 }
 
 /// An ordinary user's recording denies no program what its file gives it.
@@ -515,6 +548,59 @@ fn calls_that_have_not_ended_are_told() {
             "{notes:?}"
         );
     }
+}
+
+/// What never returns takes its time all the same, and is called as often as by other modes.
+#[test]
+fn calls_that_never_return_have_their_time() {
+    let bench = Bench::new();
+    let program = bench.build("never_returns.c", "program", &["-O1"]);
+    for mode in ["time", "cpu"] {
+        let (recorded, whole) = bench.record(&["--mode", mode], &program);
+        assert!(whole && recorded.status.code() == Some(3), "{mode}: {recorded:?}");
+        let trace = fettle_trace::Trace::open(bench.trace().as_ref()).unwrap();
+        let (functions, totals) = (trace.functions().unwrap(), trace.totals().unwrap());
+        let total = |name: &str| {
+            let function = functions.iter().find(|f| f.name == name).unwrap();
+            totals.iter().find(|total| total.function == function.id).unwrap()
+        };
+        let (main, last, work) = (total("main"), total("last"), total("work"));
+        assert_eq!([main.calls, last.calls, work.calls], [1, 1, 4], "{mode}");
+        // What the last of them calls is work, and what exit calls.
+        let [in_last, below_last] = [last.child_calls, last.calls_below].map(Option::unwrap);
+        assert!(in_last >= 1 && below_last >= in_last, "{mode}: {in_last} {below_last}");
+        assert_eq!(main.child_calls, Some(4), "{mode}");
+        assert_eq!(main.calls_below, Some(4 + below_last), "{mode}");
+        assert!(main.total_ns >= last.total_ns && main.total_ns >= work.total_ns, "{mode}");
+        assert!(main.self_ns + last.total_ns <= main.total_ns, "{mode}");
+    }
+}
+
+/// Short calls leave no record, their callers do, and nothing is missing from the totals.
+#[test]
+fn calls_that_are_too_short_leave_no_record() {
+    let bench = Bench::new();
+    let program = bench.build("never_returns.c", "program", &["-O1"]);
+    let (recorded, whole) = bench.record(&["--min-duration", "100us"], &program);
+    assert!(whole && recorded.status.code() == Some(3), "{recorded:?}");
+    let trace = fettle_trace::Trace::open(bench.trace().as_ref()).unwrap();
+    let functions = trace.functions().unwrap();
+    let work = functions.iter().find(|f| f.name == "work").unwrap().id;
+    let calls =
+        trace.totals().unwrap().iter().filter(|t| t.function == work).map(|t| t.calls).sum::<u64>();
+    assert_eq!(calls, 4);
+    let mut kept = 0;
+    for thread in trace.threads().unwrap() {
+        trace.for_each_call(thread.index, |call| kept += u32::from(call.function == work)).unwrap();
+    }
+    // One of the four is asked to do nothing.
+    assert_eq!(kept, 3);
+    let manifest = trace.manifest();
+    assert!(manifest.totals.short >= 1 && manifest.min_duration_ns == Some(100_000));
+    let check = bench.fettle(&["trace", "check", &bench.trace()]).output().unwrap();
+    assert!(check.status.success(), "{check:?}");
+    let refused = ["record", "--mode", "time", "--min-duration", "1ms", "--", "/bin/true"];
+    assert_eq!(bench.fettle(&refused).status().unwrap().code(), Some(2));
 }
 
 /// A shell's `vfork` comes back from one call in two processes that share the memory of those in

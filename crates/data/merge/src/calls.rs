@@ -43,6 +43,7 @@ impl Measure {
             let before = totals.calls as f64;
             totals.calls += of.totals.calls;
             totals.lost += of.totals.lost;
+            totals.short += of.totals.short;
             totals.left_frames += of.totals.left_frames;
             totals.orphan_exits += of.totals.orphan_exits;
             totals.shadow_overflows += of.totals.shadow_overflows;

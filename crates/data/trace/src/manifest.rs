@@ -42,6 +42,8 @@ pub struct Manifest {
     pub clock: Clock,
     /// What the probes did.
     pub probe_mode: ProbeMode,
+    /// Calls that took less left no record ([`RunTotals::short`]); `None`: all did.
+    pub min_duration_ns: Option<u64>,
     /// Counters of the user probe, in order.
     pub own_fields: Vec<Field>,
     /// What the probes cost.
@@ -298,6 +300,8 @@ pub struct RunTotals {
     pub records: u64,
     /// Records that found their ring full.
     pub lost: u64,
+    /// Calls that took less than [`Manifest::min_duration_ns`], of which no record was kept.
+    pub short: u64,
     /// Frames closed because an exception, `longjmp` or `exit` left them.
     pub left_frames: u64,
     /// Exits that found no frame of theirs.

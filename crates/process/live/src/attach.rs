@@ -225,6 +225,16 @@ impl Tracer<'_> {
                 any = true;
                 let tid = report.tid;
                 match report.what {
+                    // On its way into a system call or out of one. It stops before it waits for anything.
+                    What::Stopped { signal: ptrace::SYSTEM_CALL, event: 0 }
+                        if of_process(self, tid) =>
+                    {
+                        if self.begins_leak_check(tid) {
+                            self.handle(report)?;
+                            return Ok(Err(Stuck { tid, starved: false, stood: begun.elapsed() }));
+                        }
+                        let _ = ptrace::cont(tid, 0);
+                    }
                     // The signal is delivered, and the thread stops before it acts on it.
                     What::Stopped { signal, event: 0 }
                         if of_process(self, tid) && self.is_of_program(pid, tid, signal) =>

@@ -32,10 +32,14 @@ impl Tracer<'_> {
         task.stops_at_calls = ptrace::set_options(pid, trace | ptrace::O_SYSGOOD).is_ok();
     }
 
+    /// Whether a thread that has stopped at a system call is about to make the one that looks for leaks.
+    pub(crate) fn begins_leak_check(&self, tid: i32) -> bool {
+        ptrace::registers(tid).is_ok_and(|registers| makes_a_tracer(&registers))
+    }
+
     /// A thread has stopped at the beginning or end of a system call.
     pub(crate) fn at_system_call(&mut self, pid: i32, tid: i32) {
-        let makes = ptrace::registers(tid).is_ok_and(|registers| makes_a_tracer(&registers));
-        if !makes || self.leaving.contains_key(&pid) {
+        if !self.begins_leak_check(tid) || self.leaving.contains_key(&pid) {
             return self.resume(tid, 0);
         }
         self.leaving.insert(pid, tid);

@@ -36,6 +36,7 @@ pub mod sampled;
 mod segment_base;
 pub mod select;
 pub mod session;
+mod short;
 pub mod slots;
 pub mod snapshot;
 mod switches;

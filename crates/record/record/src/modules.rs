@@ -410,6 +410,15 @@ impl Modules {
         &self.all
     }
 
+    /// Whether a function is where its program starts, which no program comes back from.
+    pub fn is_start(&self, function: u32) -> bool {
+        self.all.iter().any(|module| {
+            let index = function.checked_sub(module.first_function);
+            let planned = index.and_then(|index| module.plan.functions.get(index as usize));
+            planned.is_some_and(|planned| planned.entry == module.image.entry())
+        })
+    }
+
     /// Numbers in use: functions and counters.
     pub fn numbers(&self) -> (u32, u32) {
         (self.functions, self.counters)

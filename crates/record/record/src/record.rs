@@ -69,6 +69,8 @@ pub struct Options {
     pub shuffle: Option<u64>,
     /// The kernel's events, if they are to be recorded too.
     pub kernel: Option<KernelOptions>,
+    /// Calls that took less time leave no record.
+    pub min_duration: Option<Duration>,
     /// What becomes of processes that outlive the launched one.
     pub outliving: Outliving,
     /// Where rewritten code is kept for later recordings; `None` for nowhere.
@@ -219,6 +221,9 @@ pub fn conduct<E: From<RecordError>>(
     let mut recorder = Recorder::new(modules, libraries, slots, writer, progress);
     recorder.expect_own(own_fields);
     recorder.expect_outliving(options.outliving);
+    if let Some(least) = options.min_duration {
+        recorder.leave_out_shorter(least);
+    }
     recorder.checkpoint_manifest(manifest.clone());
     let run = run(&mut recorder, kernel.as_ref());
     let kernel = kernel.map(Running::end);
@@ -295,25 +300,14 @@ fn tables(options: &Options, mut manifest: Manifest, modules: &Modules, done: Do
     match options.mode {
         Mode::Events => finish.open_calls = done.open,
         Mode::Time | Mode::Cpu => {
-            let mut open = done.open;
-            open.retain(|call| !is_start(modules, call.function));
-            finish.manifest.notes.extend(still_open(&open, &finish.functions));
+            finish.manifest.notes.extend(still_open(&done.open, &finish.functions));
         }
         _ => {}
     }
     finish
 }
 
-/// Whether a function is where its program starts, which no program comes back from.
-fn is_start(modules: &Modules, function: u32) -> bool {
-    modules.all().iter().any(|module| {
-        let index = function.checked_sub(module.first_function);
-        let planned = index.and_then(|index| module.plan.functions.get(index as usize));
-        planned.is_some_and(|planned| planned.entry == module.image.entry())
-    })
-}
-
-/// What is told of calls that had not ended where only those that have are added up.
+/// What is told of calls that had not ended and are added up with those that have.
 fn still_open(open: &[OpenCall], functions: &[Function]) -> Option<String> {
     const NAMED: usize = 5;
     let function = |call: &OpenCall| functions.get(call.function as usize);
@@ -324,8 +318,9 @@ fn still_open(open: &[OpenCall], functions: &[Function]) -> Option<String> {
     let others = if others > 0 { format!(" and {others} others") } else { String::new() };
     let names = names.join(", ");
     let calls = open.len();
+    let had = if calls == 1 { "call had" } else { "calls had" };
     (calls > 0)
-        .then(|| format!("{calls} calls had not ended, and are in no figure: of {names}{others}"))
+        .then(|| format!("{calls} {had} not ended, and count up to the end: {names}{others}"))
 }
 
 /// Begins to record kernel events.
@@ -383,6 +378,7 @@ pub fn begin_clock(manifest: &mut Manifest) {
 fn begin_manifest(options: &Options) -> Manifest {
     Manifest {
         probe_mode: rows::probe_mode(options.mode),
+        min_duration_ns: options.min_duration.map(|least| least.as_nanos() as u64),
         own_fields: options.own.as_ref().map_or_else(Vec::new, |own| own.fields.clone()),
         probe_cost: cost::measure(options.mode),
         ..new_manifest(&options.command)
@@ -394,12 +390,22 @@ fn fill_totals(manifest: &mut Manifest, done: &Done) {
         calls: done.calls,
         records: 0,
         lost: done.lost,
+        short: done.short,
         left_frames: done.left_frames,
         orphan_exits: done.orphan_exits,
         shadow_overflows: done.shadow_overflows,
         threads: done.threads.len() as u64,
         processes: done.processes.len() as u64,
     };
+    if let Some(least) = manifest.min_duration_ns.filter(|_| done.short > 0) {
+        let calls = if done.short == 1 { "call" } else { "calls" };
+        manifest.notes.push(format!(
+            "{} {calls} of less than {} µs left no record, as asked for: they are in counts and times, not in \
+             latencies and trees",
+            done.short,
+            least as f64 / 1e3
+        ));
+    }
     let mut loss = |reason: &str, count: u64| {
         if count > 0 {
             manifest.losses.push(Loss { reason: reason.to_owned(), count });

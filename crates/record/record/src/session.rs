@@ -32,6 +32,7 @@ use crate::naming;
 use crate::rewritten::Rewritten;
 use crate::room::{AddressSpace, find_hole};
 use crate::sampled::{self, Sampled};
+use crate::short::MinDuration;
 use crate::slots::{ALIVE_AT, AliveWord, SlotTotals, Slots};
 use crate::switches::{Out, Switches};
 use crate::task;
@@ -106,6 +107,8 @@ pub struct Recorder<'a> {
     progress: Option<Box<dyn FnMut(Progress) + 'a>>,
     /// What becomes of who outlives the launched program, and who is told of it at once.
     outliving: Outliving,
+    /// If calls that took less time are to leave no record.
+    min_duration: Option<MinDuration>,
 }
 
 /// What becomes of processes that outlive the launched one which has started them.
@@ -169,6 +172,8 @@ pub struct Done {
     pub calls: u64,
     /// Records that found no room.
     pub lost: u64,
+    /// Calls that took less than was asked for, of which no record was kept.
+    pub short: u64,
     /// Records that the disk did not take.
     pub unwritten: u64,
     /// Frames left by exceptions.
@@ -259,7 +264,13 @@ impl<'a> Recorder<'a> {
             notes,
             progress,
             outliving: Outliving { recorded: false, notice: |_| () },
+            min_duration: None,
         }
+    }
+
+    /// Calls that take less time leave no record.
+    pub fn leave_out_shorter(&mut self, least: Duration) {
+        self.min_duration = Some(MinDuration::new(least));
     }
 
     /// What becomes of who outlives the launched program.
@@ -506,6 +517,16 @@ impl<'a> Recorder<'a> {
         let (functions, counters) = self.modules.numbers();
         let mut totals = self.slots.totals(state.slot, functions, counters).unwrap_or_default();
         totals.leave_to_parent(&state.copied);
+        let end_by_clock = match self.slots.mode() {
+            Mode::Time => Some(end_tsc),
+            Mode::Cpu => end.cpu_ns,
+            _ => None,
+        };
+        if let Some(end) = end_by_clock {
+            let modules = &self.modules;
+            totals.open.retain(|frame| !modules.is_start(frame.function));
+            totals.end_open(end, &state.copied);
+        }
         let cpu_ns =
             end.cpu_ns.zip(state.start_cpu_ns).map(|(end, start)| end.saturating_sub(start));
         self.add_totals(&state, &totals, cpu_ns, end_tsc);
@@ -518,6 +539,7 @@ impl<'a> Recorder<'a> {
         }
         row.lost = totals.lost + holes;
         self.done.lost += row.lost;
+        self.done.short = self.min_duration.as_ref().map_or(0, |least| least.left_out);
         self.take_locks(&state, tid, end_tsc);
         self.slots.close(state.slot);
         if gone {
@@ -584,10 +606,10 @@ impl<'a> Recorder<'a> {
         for (counter, count) in &totals.counters {
             *self.done.counters.entry(*counter).or_default() += count;
         }
-        self.done.open.extend(totals.open.iter().map(|(function, start_tsc)| OpenCall {
+        self.done.open.extend(totals.open.iter().map(|frame| OpenCall {
             thread: state.index,
-            function: *function,
-            start_tsc: *start_tsc,
+            function: frame.function,
+            start_tsc: frame.start,
             end_tsc,
         }));
         self.done.left_frames += totals.left_frames;
@@ -602,6 +624,7 @@ impl<'a> Recorder<'a> {
         let done = &mut self.done;
         let (sampled, modules) = (&mut self.sampled, &self.modules);
         let taken = &mut self.records;
+        let min_duration = &mut self.min_duration;
         let result: Result<u64, std::convert::Infallible> =
             self.slots.drain(state.slot, ended, |records| {
                 if let Some(sampled) = sampled {
@@ -614,6 +637,14 @@ impl<'a> Recorder<'a> {
                     (split.0.as_slice(), split.1.as_slice())
                 } else {
                     (records, &[][..])
+                };
+                let kept;
+                let calls = match min_duration {
+                    Some(least) => {
+                        kept = least.keep(calls);
+                        &*kept
+                    }
+                    None => calls,
                 };
                 let count = (calls.len() / size_of::<CallRecord>()) as u64;
                 *taken += count;

@@ -118,8 +118,25 @@ pub struct SlotTotals {
     pub left_frames: u64,
     /// Entries that found no room for a frame.
     pub shadow_overflows: u64,
-    /// Frames that are still open, outermost first: function number and start.
-    pub open: Vec<(u32, u64)>,
+    /// Frames that are still open, outermost first.
+    pub open: Vec<OpenFrame>,
+    /// Calls that have ended ([`ThreadBlock::ended`]).
+    pub ended: u64,
+}
+
+/// A call that a thread is in, as its shadow stack has it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OpenFrame {
+    /// Its function's number.
+    pub function: u32,
+    /// When it was entered, by the clock of the mode.
+    pub start: u64,
+    /// Ticks of the calls that it made and that have ended.
+    child_ticks: u64,
+    /// How many these are.
+    children: u64,
+    /// How many calls had ended in the thread when it began.
+    ended_before: u64,
 }
 
 impl SlotTotals {
@@ -128,7 +145,7 @@ impl SlotTotals {
     /// time since the fork stays, as do records of it. `copied` are those frames that
     /// [`Slots::copy_frames`] made.
     pub fn leave_to_parent(&mut self, copied: &[(u32, u64)]) {
-        let open: HashSet<&(u32, u64)> = self.open.iter().collect();
+        let open: HashSet<(u32, u64)> = self.open.iter().map(|f| (f.function, f.start)).collect();
         let mut ended: HashMap<u32, u64> = HashMap::new();
         for (function, _) in copied.iter().filter(|frame| !open.contains(frame)) {
             *ended.entry(*function).or_default() += 1;
@@ -136,6 +153,31 @@ impl SlotTotals {
         for (function, accumulator) in &mut self.accumulators {
             let ended = ended.get(function).copied().unwrap_or_default();
             accumulator.calls = accumulator.calls.saturating_sub(ended);
+        }
+    }
+
+    /// Lets the open calls count as if they ended at `end`, by the clock of the mode: those of functions
+    /// that never return, for there is no probe at an end that does not come. Those of `copied` began in
+    /// the process that this one was forked from: they are its calls, and here their time is added.
+    pub fn end_open(&mut self, end: u64, copied: &[(u32, u64)]) {
+        let copied: HashSet<&(u32, u64)> = copied.iter().collect();
+        let mut places: HashMap<u32, usize> =
+            self.accumulators.iter().enumerate().map(|(at, (number, _))| (*number, at)).collect();
+        let (mut ticks_inside, mut inside) = (0, 0);
+        for frame in self.open.iter().rev() {
+            let ticks = end.saturating_sub(frame.start);
+            let place = *places.entry(frame.function).or_insert_with(|| {
+                self.accumulators.push((frame.function, Accumulator::default()));
+                self.accumulators.len() - 1
+            });
+            let accumulator = &mut self.accumulators[place].1;
+            accumulator.calls += u64::from(!copied.contains(&(frame.function, frame.start)));
+            accumulator.total_ticks = accumulator.total_ticks.saturating_add(ticks);
+            let own = ticks.saturating_sub(frame.child_ticks.saturating_add(ticks_inside));
+            accumulator.self_ticks = accumulator.own_ticks().saturating_add(own);
+            accumulator.children += frame.children + u64::from(inside > 0);
+            accumulator.below += self.ended.saturating_sub(frame.ended_before) + inside;
+            (ticks_inside, inside) = (ticks, inside + 1);
         }
     }
 }
@@ -335,6 +377,11 @@ impl Slots {
     /// Whether exits are counted beside entries.
     pub fn counts_exits(&self) -> bool {
         self.mode.counts_exits()
+    }
+
+    /// What probes measure.
+    pub fn mode(&self) -> Mode {
+        self.mode
     }
 
     /// Whether it is counted how many calls were made below each.
@@ -609,16 +656,24 @@ impl Slots {
             orphan_exits: word(offset_of!(ThreadBlock, orphan_exits)),
             left_frames: word(offset_of!(ThreadBlock, left_frames)),
             shadow_overflows: word(offset_of!(ThreadBlock, shadow_overflows)),
+            ended: word(offset_of!(ThreadBlock, ended)),
             ..SlotTotals::default()
         };
         let used = word(offset_of!(ThreadBlock, shadow_used)).min(u64::from(block::SHADOW_BYTES));
         let frame = size_of::<ShadowFrame>() as u64;
         for at in (frame..used / frame * frame).step_by(frame as usize) {
-            let at = block::SHADOW as usize + at as usize;
-            let start = word(at + offset_of!(ShadowFrame, start));
-            let function = word(at + offset_of!(ShadowFrame, function)) as u32;
-            if function < functions && start != 0 {
-                totals.open.push((function, start));
+            let field = |field| word(block::SHADOW as usize + at as usize + field);
+            let start = field(offset_of!(ShadowFrame, start));
+            // The function's number has the lower half of a word, how many calls it made the upper.
+            let function = field(offset_of!(ShadowFrame, function));
+            if (function as u32) < functions && start != 0 {
+                totals.open.push(OpenFrame {
+                    function: function as u32,
+                    start,
+                    child_ticks: field(offset_of!(ShadowFrame, child_ticks)),
+                    children: function >> 32,
+                    ended_before: field(offset_of!(ShadowFrame, ended_before)),
+                });
             }
         }
         let from = u64::from(self.layout.accumulators_at());

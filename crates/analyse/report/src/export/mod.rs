@@ -1,12 +1,13 @@
 //! The trace in other programs' formats.
 //!
 //! Timelines (Perfetto, Chrome, Speedscope) are written call by call as the trace is read, in
-//! bounded memory. Profiles (pprof, collapsed stacks) are written from the call tree; where there are no
+//! bounded memory; the Firefox Profiler's is held in memory. Profiles (pprof, collapsed stacks) are written from the call tree; where there are no
 //! single calls, from the totals, as functions without callers. All times
 //! are as measured, the probes' own cost included.
 
 mod cast;
 mod chrome;
+mod firefox;
 mod perfetto;
 mod pprof;
 mod speedscope;
@@ -36,12 +37,20 @@ pub enum Format {
     Collapsed,
     /// Chrome's JSON, for `chrome://tracing` and many others.
     Chrome,
+    /// The Firefox Profiler's JSON, for `profiler.firefox.com`.
+    Firefox,
 }
 
 impl Format {
     /// Every format.
-    pub const ALL: [Format; 5] =
-        [Format::Perfetto, Format::Speedscope, Format::Pprof, Format::Collapsed, Format::Chrome];
+    pub const ALL: [Format; 6] = [
+        Format::Perfetto,
+        Format::Speedscope,
+        Format::Pprof,
+        Format::Collapsed,
+        Format::Chrome,
+        Format::Firefox,
+    ];
 
     /// The name on the command line.
     pub fn name(self) -> &'static str {
@@ -51,6 +60,7 @@ impl Format {
             Format::Pprof => "pprof",
             Format::Collapsed => "collapsed",
             Format::Chrome => "chrome",
+            Format::Firefox => "firefox",
         }
     }
 
@@ -62,6 +72,7 @@ impl Format {
             Format::Pprof => "pb.gz",
             Format::Collapsed => "collapsed",
             Format::Chrome => "trace.json",
+            Format::Firefox => "firefox.json",
         }
     }
 }
@@ -122,6 +133,7 @@ pub fn export(
     warnings.extend(match format {
         Format::Perfetto => perfetto::write(trace, filter, people, out)?,
         Format::Speedscope => speedscope::write(trace, filter, people, out)?,
+        Format::Firefox => firefox::write(trace, filter, people, out)?,
         _ => chrome::write(trace, filter, people, out)?,
     });
     out.flush()?;

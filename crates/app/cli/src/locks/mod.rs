@@ -127,6 +127,7 @@ fn options(args: &LocksArgs, command: Vec<OsString>, output: PathBuf) -> Options
         threads: args.max_threads,
         shuffle: None,
         kernel: None,
+        min_duration: None,
         outliving: Outliving { recorded: false, notice: |text| say!("fettle: {text}") },
         cache: fettle_record::cache::default_path(),
         tell: (!args.quiet && !args.json).then_some(record::show_preparing),
