@@ -39,6 +39,7 @@ mod trace;
 mod tune;
 mod ui;
 mod undo;
+mod watch;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -106,6 +107,8 @@ enum Command {
     Layout(layout::LayoutArgs),
     /// Lay the hot code of a running process out anew
     Tune(tune::Args),
+    /// Watch running processes by rules, and heal those that hang
+    Watch(watch::WatchArgs),
     /// Revert what was changed in a running process
     Undo(undo::Args),
     /// Show which running processes are changed, and how
@@ -145,7 +148,7 @@ const JOBS: [(&str, &[&str]); 5] = [
     ),
     ("Tune", &["tune", "kernel", "undo", "status", "symbols", "layout"]),
     ("Move", &["collect", "send", "merge", "jar", "smp"]),
-    ("Look after", &["trace", "cache", "completions", "man", "help"]),
+    ("Look after", &["watch", "trace", "cache", "completions", "man", "help"]),
 ];
 
 /// The command line, with a help that is grouped by job.
@@ -194,6 +197,7 @@ fn run() -> ExitCode {
         Command::Layout(args) => layout::run(args),
         Command::Tune(args) => tune::run(&args),
         Command::Undo(args) => undo::run(&args),
+        Command::Watch(args) => watch::run(&args),
         Command::Status(args) => status::run(&args),
         Command::Symbols(args) => symbols::run(&args),
         Command::Lift(args) => lift::run(&args),

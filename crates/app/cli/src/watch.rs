@@ -1,0 +1,287 @@
+//! `fettle watch`: rules over running processes, and what to do where they hold.
+
+use std::fs::File;
+use std::io::BufReader;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use clap::Args;
+use fettle_watch::journal::{self, Entry};
+use fettle_watch::look::Look;
+use fettle_watch::{
+    Action, Finding, Judge, Notice, Rule, Watcher, WatcherOptions, Why, parse, recording,
+};
+use fettle_trace::rfc3339;
+use serde_json::json;
+
+use crate::output;
+use crate::record::parse_time;
+
+/// Watch running processes by rules: who spins, sleeps on bytes or waits in a cycle, and what to do about it
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:
+  fettle watch web.rules --check
+  fettle watch web.rules -p $(pgrep -o nginx)              says what it would do
+  fettle watch web.rules -p $(pgrep -o nginx) --act        and does it
+  fettle watch web.rules -p $(pgrep -o nginx) --record looks.jsonl
+  fettle watch web.rules --replay looks.jsonl              tries rules on what was seen
+  fettle watch --history
+
+A file of rules:
+  rule stuck  { worker of \"nginx\" spins 3ms without progress -> keep evidence, restart kill }
+  rule dead   { process of \"app\" waits in a cycle -> keep evidence, signal TERM at most 1 in 1m }
+  rule asleep { worker of \"nginx\" sleeps 5ms while it holds bytes -> run \"logger asleep\" }
+  rule beat   { scalar \"web.ticks\" of process of \"web\" still for 4ms -> signal USR1 }
+
+Exit status: 0 nothing found; 1 a rule held; 2 error.")]
+pub struct WatchArgs {
+    /// File of rules (docs/user/watch.md)
+    #[arg(required_unless_present = "history")]
+    rules: Option<PathBuf>,
+    /// Processes to watch, with all that they start (may be repeated)
+    #[arg(long, short, value_name = "PID", value_delimiter = ',')]
+    pid: Vec<u32>,
+    /// Do what the rules say. Otherwise it is only said
+    #[arg(long, requires = "pid")]
+    act: bool,
+    /// Check the rules, and do nothing else
+    #[arg(long, conflicts_with_all = ["pid", "replay"])]
+    check: bool,
+    /// Time between looks
+    #[arg(long, value_name = "TIME", default_value = "1ms", value_parser = parse_time)]
+    tick: Duration,
+    /// Stop after this time, such as 10s or 2m
+    #[arg(long, value_name = "TIME", value_parser = parse_time, requires = "pid")]
+    duration: Option<Duration>,
+    /// Also write what is seen to this file, for --replay; it must not exist
+    #[arg(long, value_name = "FILE", requires = "pid")]
+    record: Option<PathBuf>,
+    /// Try the rules on what an earlier watcher saw
+    #[arg(long, value_name = "FILE", conflicts_with = "pid")]
+    replay: Option<PathBuf>,
+    /// Show what watchers have found and done
+    #[arg(long, conflicts_with_all = ["rules", "pid", "replay", "check"])]
+    history: bool,
+    /// Where journal and evidence are [default: $XDG_STATE_HOME/fettle/watch or
+    /// ~/.local/state/fettle/watch]
+    #[arg(long, value_name = "DIR")]
+    state: Option<PathBuf>,
+    /// Print one JSON object per line
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs `fettle watch`: 0 if nothing was found, 1 if a rule held.
+pub fn run(args: &WatchArgs) -> anyhow::Result<ExitCode> {
+    let state = args.state.clone().map_or_else(default_state, Ok)?;
+    if args.history {
+        return history(&state.join("journal.jsonl"), args.json);
+    }
+    let path = args.rules.as_deref().context("no file of rules was given")?;
+    let text = std::fs::read_to_string(path)
+        .with_context(|| format!("cannot read the rules in {}", path.display()))?;
+    let rules = match parse::parse(&path.display().to_string(), &text) {
+        Ok(rules) => rules,
+        Err(report) => bail!("{report}"),
+    };
+    if args.check {
+        output::print(&format!("{}: {}\n", path.display(), plural_rules(rules.len())))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    if let Some(file) = &args.replay {
+        return replay(rules, file, args.json);
+    }
+    if args.pid.is_empty() {
+        bail!("-p says which processes to watch, --replay tries the rules on what was seen before");
+    }
+    watch(args, rules, state)
+}
+
+fn plural_rules(n: usize) -> String {
+    output::plural(n as u64, "rule", "rules")
+}
+
+fn default_state() -> anyhow::Result<PathBuf> {
+    let from = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let state = from("XDG_STATE_HOME").or_else(|| Some(from("HOME")?.join(".local/state")));
+    Ok(state.context("neither XDG_STATE_HOME nor HOME is set; --state names a folder")?.join("fettle/watch"))
+}
+
+fn watch(args: &WatchArgs, rules: Vec<Rule>, state: PathBuf) -> anyhow::Result<ExitCode> {
+    if args.tick < Duration::from_micros(100) {
+        bail!("--tick must be at least 100us: looking takes time, too");
+    }
+    let options = WatcherOptions {
+        pids: args.pid.clone(),
+        act: args.act,
+        tick: args.tick,
+        state,
+        record: args.record.clone(),
+    };
+    let names: Vec<String> = rules.iter().map(|rule| rule.name.clone()).collect();
+    let mut watcher = Watcher::new(rules, options)?;
+    let stop = fettle_live::catch_signals().context("cannot catch signals")?;
+    if let Some(duration) = args.duration {
+        std::thread::spawn(move || {
+            std::thread::sleep(duration);
+            stop.store(true, Ordering::Relaxed);
+        });
+    }
+    let mut found = 0u64;
+    let mut closed = false;
+    watcher.run(stop, |notice| {
+        found += u64::from(matches!(notice, Notice::Found(_)));
+        let text = if args.json { json_line(&notice) } else { shown(&notice, &names, args.act) };
+        // Who reads it may go; the watching goes on.
+        closed |= output::print(&text).is_err();
+    })?;
+    Ok(ExitCode::from(u8::from(found > 0)))
+}
+
+fn replay(rules: Vec<Rule>, file: &Path, as_json: bool) -> anyhow::Result<ExitCode> {
+    let input = File::open(file).with_context(|| format!("cannot read {}", file.display()))?;
+    let mut judge = Judge::new(rules.clone());
+    let (mut looks, mut begin) = (0u64, None);
+    let mut held = vec![0u64; rules.len()];
+    let mut met = vec![false; rules.len()];
+    let mut programs = std::collections::HashMap::new();
+    for look in recording::read(BufReader::new(input)) {
+        let look: Look = look.map_err(|why| anyhow::anyhow!("{}: {why}", file.display()))?;
+        looks += 1;
+        let begin_ns = *begin.get_or_insert(look.at_ns);
+        for process in &look.processes {
+            programs.insert(process.id, process.program.clone());
+            for (met, rule) in met.iter_mut().zip(&rules) {
+                let fits = rule.target.program() == process.program;
+                *met |= fits && (process.is_worker || matches!(rule.target, fettle_watch::Target::Processes(_)));
+            }
+        }
+        for finding in judge.see(&look) {
+            held[finding.rule] += 1;
+            let rule = &rules[finding.rule].name;
+            let program = programs.get(&finding.process).cloned().unwrap_or_default();
+            let at_ns = look.at_ns.saturating_sub(begin_ns);
+            output::print(&if as_json {
+                format!("{}\n", json!({ "at_ns": at_ns, "rule": rule, "program": program, "finding": finding }))
+            } else {
+                let at = at_ns as f64 / 1e6;
+                format!("{at:>12.1} ms  {rule}: {program} {} {}\n", finding.process.pid, why(&finding))
+            })?;
+        }
+    }
+    let mut last = String::new();
+    for ((rule, held), met) in rules.iter().zip(&held).zip(&met) {
+        last += &match (held, met) {
+            (0, false) => format!("{}: was about no process that was seen\n", rule.name),
+            (0, true) => format!("{}: did not hold\n", rule.name),
+            (held, _) => format!("{}: held {}\n", rule.name, output::plural(*held, "time", "times")),
+        };
+    }
+    if !as_json {
+        output::print(&format!("{last}{} looks\n", looks))?;
+    }
+    Ok(ExitCode::from(u8::from(held.iter().any(|held| *held > 0))))
+}
+
+fn history(journal: &Path, as_json: bool) -> anyhow::Result<ExitCode> {
+    if !journal.exists() {
+        output::print("no watcher has found anything yet\n")?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let entries = journal::read(journal)
+        .with_context(|| format!("cannot read the journal {}", journal.display()))?;
+    for entry in entries {
+        let text = match as_json {
+            true => format!("{}\n", serde_json::to_string(&entry)?),
+            false => format!("{}  {}", rfc3339(entry.at_ms.saturating_mul(1_000_000)), found(&entry, &entry.rule, !entry.done.is_empty())),
+        };
+        output::print(&text)?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn ms(ns: u64) -> String {
+    format!("{:.1} ms", ns as f64 / 1e6)
+}
+
+fn shown(notice: &Notice, rules: &[String], acts: bool) -> String {
+    match notice {
+        Notice::Watching { processes } => {
+            let names: Vec<_> = processes.iter().map(|(name, pid)| format!("{name} {pid}")).collect();
+            let how = if acts { "" } else { "; nothing is done: --act does what the rules say" };
+            format!("watching {} by {}{how}\n", names.join(", "), plural_rules(rules.len()))
+        }
+        Notice::Found(entry) => found(entry, &rules[entry.finding.rule], acts),
+        Notice::Replaced { rule, old, new, found_after_ns, after_ns } => format!(
+            "{rule}: process {new} has taken the place of {old}: found {} after the last progress, new worker \
+             ready after {}\n",
+            ms(*found_after_ns),
+            ms(*after_ns)
+        ),
+        Notice::NotReplaced { rule, old } => {
+            format!("{rule}: no process has taken the place of {old} within 10 s\n")
+        }
+    }
+}
+
+fn found(entry: &Entry, rule: &str, acts: bool) -> String {
+    let (program, pid) = (&entry.program, entry.finding.process.pid);
+    let mut text = format!("{rule}: {program} {pid} {}\n", why(&entry.finding));
+    for done in &entry.done {
+        let what = match &done.action {
+            Action::KeepEvidence => "evidence".to_owned(),
+            Action::Signal { name, .. } => format!("signal {name}"),
+            Action::RestartKill => "killed, for its parent to start another".to_owned(),
+            Action::Run(command) => format!("run {command:?}"),
+            Action::Log => continue,
+        };
+        text += &match (&done.error, &done.result) {
+            (Some(error), _) => format!("  not done: {what}: {error}\n"),
+            (None, Some(result)) => format!("  {what}: {result}\n"),
+            (None, None) => format!("  {what}\n"),
+        };
+    }
+    if !acts {
+        text += "  nothing was done\n";
+    }
+    text
+}
+
+/// What was seen, as the rest of a sentence.
+fn why(finding: &Finding) -> String {
+    match &finding.why {
+        Why::Spins { tid, cpu_ns, limit_ns, learned_from } => {
+            let limit = match learned_from {
+                0 => "as the rule says".to_owned(),
+                marks => format!("learned from {marks} marks of progress"),
+            };
+            let (cpu, limit_ms) = (ms(*cpu_ns), ms(*limit_ns));
+            format!("spins: thread {tid} has computed for {cpu} without a call that reads, writes or waits (limit {limit_ms}, {limit})")
+        }
+        Why::Cycle { tids } => {
+            let tids: Vec<String> = tids.iter().map(u32::to_string).collect();
+            format!("is deadlocked: threads {} wait for each other's mutexes", tids.join(", "))
+        }
+        Why::Unread { bytes } => format!("sleeps, while {bytes} bytes lie unread in its connections"),
+        Why::Still { sensor, value } => format!("does not change its sensor {sensor}, which stands at {value}"),
+    }
+}
+
+fn json_line(notice: &Notice) -> String {
+    let value = match notice {
+        Notice::Watching { processes } => json!({
+            "kind": "watching",
+            "processes": processes.iter().map(|(name, pid)| json!({ "program": name, "pid": pid })).collect::<Vec<_>>(),
+        }),
+        Notice::Found(entry) => json!({ "kind": "found", "entry": entry }),
+        Notice::Replaced { rule, old, new, found_after_ns, after_ns } => json!({
+            "kind": "replaced", "rule": rule, "old": old, "new": new,
+            "found_after_ns": found_after_ns, "after_ns": after_ns,
+        }),
+        Notice::NotReplaced { rule, old } => json!({ "kind": "not-replaced", "rule": rule, "old": old }),
+    };
+    format!("{value}\n")
+}

@@ -1,0 +1,64 @@
+//! What a watcher has found and done, one JSON object a line, for `fettle watch --history`.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, BufRead, BufReader, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use crate::judge::Finding;
+use crate::rule::Action;
+
+/// One line.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Entry {
+    /// When, in milliseconds since 1970.
+    pub at_ms: u64,
+    /// The rule.
+    pub rule: String,
+    /// The process's program.
+    pub program: String,
+    /// What was found.
+    pub finding: Finding,
+    /// What was done, with what came of it; empty in a dry run.
+    pub done: Vec<Done>,
+}
+
+/// An action, and what came of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Done {
+    /// What was asked for.
+    pub action: Action,
+    /// Where evidence is, for one thing.
+    pub result: Option<String>,
+    /// Why it was not done, if so.
+    pub error: Option<String>,
+}
+
+/// Adds a line to the file, which only its owner can read.
+///
+/// # Errors
+///
+/// Those of the file.
+pub fn append(path: &Path, entry: &Entry) -> io::Result<()> {
+    let mut line = serde_json::to_vec(entry)?;
+    line.push(b'\n');
+    let mut file = OpenOptions::new().create(true).append(true).mode(0o600).open(path)?;
+    // One write: two watchers' lines do not mix.
+    file.write_all(&line)
+}
+
+/// All lines of the file, oldest first. What was cut off by a crash or a full disk is left out.
+///
+/// # Errors
+///
+/// Those of the file.
+pub fn read(path: &Path) -> io::Result<Vec<Entry>> {
+    let lines = BufReader::new(File::open(path)?).lines();
+    let mut entries = Vec::new();
+    for line in lines {
+        entries.extend(serde_json::from_str(&line?).ok());
+    }
+    Ok(entries)
+}

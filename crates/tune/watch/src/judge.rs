@@ -1,0 +1,394 @@
+//! Decides by looks, and by nothing else, which rules hold.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::limit::Limit;
+use crate::look::{Look, ProcessId, ProcessLook, Progress, ThreadLook, WaitLook};
+use crate::rule::{Condition, Rule, Target};
+
+/// A rule that holds for a process.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Finding {
+    /// The rule's place among the rules.
+    pub rule: usize,
+    /// For which process.
+    pub process: ProcessId,
+    /// Since when nothing has got on, as far as is known, in nanoseconds of CLOCK_MONOTONIC.
+    pub since_ns: u64,
+    /// What was seen.
+    pub why: Why,
+}
+
+/// What a finding rests on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", tag = "kind")]
+pub enum Why {
+    /// A thread computes, and nothing else.
+    Spins {
+        /// The thread.
+        tid: u32,
+        /// CPU time since its last mark of progress, in nanoseconds.
+        cpu_ns: u64,
+        /// What was waited for, in nanoseconds.
+        limit_ns: u64,
+        /// Marks of progress by which that was learned; 0 where the rule says it.
+        learned_from: u64,
+    },
+    /// Each of these threads waits for a mutex that the next one holds, the last for one of the first's.
+    Cycle {
+        /// The threads.
+        tids: Vec<u32>,
+    },
+    /// Bytes lie in connections, and all threads sleep.
+    Unread {
+        /// How many.
+        bytes: u64,
+    },
+    /// A sensor keeps its value.
+    Still {
+        /// The sensor.
+        sensor: String,
+        /// The value.
+        value: i64,
+    },
+}
+
+/// Two looks in a row must show the same cycle.
+const CYCLE_LOOKS: u32 = 2;
+
+/// What is remembered of processes between looks.
+#[derive(Debug)]
+pub struct Judge {
+    rules: Vec<Rule>,
+    processes: HashMap<ProcessId, Known>,
+    /// What is usual, by program.
+    limits: BTreeMap<String, Limit>,
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    threads: HashMap<u32, Mark>,
+    cycles: BTreeMap<Vec<(u32, u64)>, (u32, u64)>,
+    /// CPU time when it last changed, and when that was.
+    cpu: Option<(u64, u64)>,
+    scalars: HashMap<String, (i64, u64)>,
+    /// Rules that have fired and that have held since.
+    holds: BTreeSet<usize>,
+}
+
+/// A thread's last mark of progress.
+#[derive(Clone, Copy, Debug)]
+struct Mark {
+    progress: Progress,
+    cpu_ns: u64,
+    at_ns: u64,
+}
+
+impl Judge {
+    /// Nothing is known yet.
+    pub fn new(rules: Vec<Rule>) -> Judge {
+        Judge { rules, processes: HashMap::new(), limits: BTreeMap::new() }
+    }
+
+    /// The rules.
+    pub fn rules(&self) -> &[Rule] {
+        &self.rules
+    }
+
+    /// What is usual for processes of a program.
+    pub fn limit_of(&self, program: &str) -> Limit {
+        self.limits.get(program).cloned().unwrap_or_default()
+    }
+
+    /// Whether any rule is about a process.
+    pub fn concerns(&self, program: &str, is_worker: bool) -> bool {
+        self.rules.iter().any(|rule| is_about(rule, program, is_worker))
+    }
+
+    /// What the next look shows: the rules that hold now and did not before, in their order.
+    pub fn see(&mut self, look: &Look) -> Vec<Finding> {
+        let mut findings = Vec::new();
+        for process in &look.processes {
+            self.process(look.at_ns, process, &mut findings);
+        }
+        let living: BTreeSet<ProcessId> = look.processes.iter().map(|p| p.id).collect();
+        self.processes.retain(|id, _| living.contains(id));
+        findings.sort_by_key(|finding| (finding.rule, finding.process));
+        findings
+    }
+
+    fn process(&mut self, now: u64, look: &ProcessLook, findings: &mut Vec<Finding>) {
+        let known = self.processes.entry(look.id).or_default();
+        if known.cpu.is_none_or(|(cpu_ns, _)| cpu_ns != look.cpu_ns) {
+            known.cpu = Some((look.cpu_ns, now));
+        }
+        if look.held.is_some() {
+            // What it does not get done now is not its fault: all counts anew when it goes on.
+            let cpu = known.cpu;
+            *known = Known { cpu: cpu.map(|(cpu_ns, _)| (cpu_ns, now)), ..Known::default() };
+            return;
+        }
+        let limit = self.limits.entry(look.program.clone()).or_default();
+        let stuck = spinning(known, limit, now, look);
+        let cycle = cycle(known, now, look);
+        for (number, rule) in self.rules.iter().enumerate() {
+            if !is_about(rule, &look.program, look.is_worker) {
+                continue;
+            }
+            let found = match &rule.condition {
+                Condition::Spins { least, exactly } => {
+                    let learned = if *exactly { None } else { Some(&*limit) };
+                    Some(longest(&stuck, *least, learned)).filter(|_| look.threads.is_some())
+                }
+                Condition::WaitsInCycle => look.waits.as_ref().map(|_| cycle.clone()),
+                Condition::SleepsOnBytes { least } => look.unread.map(|bytes| {
+                    let since = known.cpu.map_or(now, |(_, since)| since);
+                    let long = now.saturating_sub(since) >= nanos(*least);
+                    (bytes > 0 && long).then_some((since, Why::Unread { bytes }))
+                }),
+                Condition::ScalarStill { sensor, least } => {
+                    still(known, now, look, sensor).map(|(value, since)| {
+                        let long = now.saturating_sub(since) >= nanos(*least);
+                        long.then(|| (since, Why::Still { sensor: sensor.clone(), value }))
+                    })
+                }
+            };
+            // What was not looked at this time is as it was.
+            let Some(found) = found else { continue };
+            match found {
+                None => {
+                    known.holds.remove(&number);
+                }
+                Some((since_ns, why)) => {
+                    if known.holds.insert(number) {
+                        findings.push(Finding { rule: number, process: look.id, since_ns, why });
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+fn is_about(rule: &Rule, program: &str, is_worker: bool) -> bool {
+    rule.target.program() == program && (is_worker || matches!(rule.target, Target::Processes(_)))
+}
+
+/// The threads that have passed no mark since the look before, with what they have used since.
+fn spinning(
+    known: &mut Known,
+    limit: &mut Limit,
+    now: u64,
+    look: &ProcessLook,
+) -> Vec<(u32, u64, u64)> {
+    let Some(threads) = &look.threads else { return Vec::new() };
+    let mut stuck = Vec::new();
+    let mut marks = HashMap::with_capacity(threads.len());
+    for thread in threads {
+        let mark = known.threads.get(&thread.tid).copied();
+        let ThreadLook { tid, cpu_ns, progress } = *thread;
+        let fresh = Mark { progress, cpu_ns, at_ns: now };
+        let mark = match mark {
+            Some(mark) if progress == mark.progress => {
+                stuck.push((tid, cpu_ns.saturating_sub(mark.cpu_ns), mark.at_ns));
+                mark
+            }
+            Some(mark) => {
+                limit.passed(cpu_ns.saturating_sub(mark.cpu_ns), progress.since(mark.progress));
+                fresh
+            }
+            None => fresh,
+        };
+        marks.insert(tid, mark);
+    }
+    known.threads = marks;
+    stuck
+}
+
+/// The thread that has used most, if that is more than it may.
+fn longest(
+    stuck: &[(u32, u64, u64)],
+    least: Duration,
+    learned: Option<&Limit>,
+) -> Option<(u64, Why)> {
+    let limit_ns = nanos(learned.map_or(least, |limit| limit.limit(least)));
+    let (tid, cpu_ns, since) = *stuck.iter().max_by_key(|(_, cpu_ns, _)| *cpu_ns)?;
+    let learned_from = learned.map_or(0, Limit::marks);
+    (cpu_ns >= limit_ns).then_some((since, Why::Spins { tid, cpu_ns, limit_ns, learned_from }))
+}
+
+/// A cycle that was there in the look before, too.
+fn cycle(known: &mut Known, now: u64, look: &ProcessLook) -> Option<(u64, Why)> {
+    let waits = look.waits.as_ref()?;
+    let mutex = |tid: u32| waits.iter().find(|wait| wait.tid == tid).map_or(0, |wait| wait.mutex);
+    let mut seen = BTreeMap::new();
+    for tids in cycles(waits) {
+        let key: Vec<(u32, u64)> = tids.iter().map(|tid| (*tid, mutex(*tid))).collect();
+        let (looks, since) = known.cycles.get(&key).copied().unwrap_or((0, now));
+        seen.insert(key, (looks + 1, since));
+    }
+    known.cycles = seen;
+    let (key, (_, since)) = known.cycles.iter().find(|(_, (looks, _))| *looks >= CYCLE_LOOKS)?;
+    Some((*since, Why::Cycle { tids: key.iter().map(|(tid, _)| *tid).collect() }))
+}
+
+fn cycles(waits: &[WaitLook]) -> Vec<Vec<u32>> {
+    let waiting: Vec<fettle_locks::hung::Waiting> = waits
+        .iter()
+        .map(|wait| fettle_locks::hung::Waiting {
+            tid: wait.tid,
+            thread: String::new(),
+            awaited: fettle_locks::hung::Awaited::Lock {
+                kind: "mutex",
+                address: wait.mutex,
+                name: None,
+            },
+            holder: Some(wait.owner),
+            stack: Vec::new(),
+        })
+        .collect();
+    fettle_locks::hung::cycles(&waiting)
+}
+
+/// A scalar's value, and since when it has had it.
+fn still(known: &mut Known, now: u64, look: &ProcessLook, sensor: &str) -> Option<(i64, u64)> {
+    let (_, value) = look.scalars.iter().find(|(name, _)| name == sensor)?;
+    let entry = known.scalars.entry(sensor.to_owned()).or_insert((*value, now));
+    if entry.0 != *value {
+        *entry = (*value, now);
+    }
+    Some(*entry)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::look::Held;
+    use crate::parse::parse;
+
+    const MS: u64 = 1_000_000;
+
+    fn judge(text: &str) -> Judge {
+        Judge::new(parse("rules", text).unwrap_or_else(|report| panic!("{report}")))
+    }
+
+    fn process(threads: &[(u32, u64, u64)]) -> ProcessLook {
+        ProcessLook {
+            id: ProcessId { pid: 7, start: 1 },
+            program: "app".into(),
+            is_worker: true,
+            cpu_ns: threads.iter().map(|(_, cpu, _)| cpu).sum(),
+            held: None,
+            threads: Some(
+                threads
+                    .iter()
+                    .map(|&(tid, cpu_ns, calls)| ThreadLook {
+                        tid,
+                        cpu_ns,
+                        progress: Progress { calls, waits: 0 },
+                    })
+                    .collect(),
+            ),
+            waits: None,
+            unread: None,
+            scalars: Vec::new(),
+        }
+    }
+
+    fn at(ms: u64, process: ProcessLook) -> Look {
+        Look { at_ns: ms * MS, processes: vec![process] }
+    }
+
+    #[test]
+    fn what_computes_without_progress_is_found_once() {
+        let mut judge =
+            judge("rule a { worker of \"app\" spins exactly 3ms without progress -> log }");
+        assert_eq!(judge.see(&at(0, process(&[(7, 0, 5)]))), []);
+        assert_eq!(judge.see(&at(1, process(&[(7, MS, 5)]))), []);
+        let found = judge.see(&at(4, process(&[(7, 3 * MS, 5)])));
+        let [finding] = &found[..] else { panic!("{found:?}") };
+        assert_eq!(finding.since_ns, 0);
+        assert!(matches!(finding.why, Why::Spins { tid: 7, .. }), "{finding:?}");
+        assert_eq!(judge.see(&at(5, process(&[(7, 4 * MS, 5)]))), [], "it still holds");
+        assert_eq!(judge.see(&at(6, process(&[(7, 5 * MS, 6)]))), [], "it got on");
+        assert_eq!(judge.see(&at(9, process(&[(7, 8 * MS, 6)]))).len(), 1, "and is stuck again");
+    }
+
+    #[test]
+    fn another_thread_s_progress_is_not_its_own() {
+        let mut judge =
+            judge("rule a { worker of \"app\" spins exactly 3ms without progress -> log }");
+        for ms in 0..3 {
+            assert_eq!(judge.see(&at(ms, process(&[(7, ms * MS, 5), (8, ms * MS, ms)]))), []);
+        }
+        let found = judge.see(&at(3, process(&[(7, 3 * MS, 5), (8, 3 * MS, 3)])));
+        assert!(matches!(found[..], [Finding { why: Why::Spins { tid: 7, .. }, .. }]), "{found:?}");
+    }
+
+    #[test]
+    fn what_is_stopped_or_traced_is_at_no_fault() {
+        let mut judge =
+            judge("rule a { worker of \"app\" spins exactly 3ms without progress -> log }");
+        judge.see(&at(0, process(&[(7, 0, 5)])));
+        for held in [Held::Stopped, Held::Traced, Held::Uninterruptible] {
+            let held = ProcessLook { held: Some(held), ..process(&[(7, 9 * MS, 5)]) };
+            assert_eq!(judge.see(&at(9, held)), []);
+        }
+        assert_eq!(judge.see(&at(10, process(&[(7, 10 * MS, 5)]))), [], "it counts anew");
+    }
+
+    #[test]
+    fn a_pid_that_is_used_again_is_another_process() {
+        let mut judge =
+            judge("rule a { worker of \"app\" spins exactly 3ms without progress -> log }");
+        judge.see(&at(0, process(&[(7, 0, 5)])));
+        let other =
+            ProcessLook { id: ProcessId { pid: 7, start: 2 }, ..process(&[(7, 9 * MS, 5)]) };
+        assert_eq!(judge.see(&at(9, other)), []);
+    }
+
+    #[test]
+    fn a_cycle_is_believed_at_the_second_look() {
+        let mut judge = judge("rule a { process of \"app\" waits in a cycle -> log }");
+        let wait = |tid, mutex, owner| WaitLook { tid, mutex, owner };
+        let look = |waits: &[WaitLook]| ProcessLook {
+            waits: Some(waits.to_vec()),
+            threads: None,
+            ..process(&[])
+        };
+        let dead = [wait(1, 0x10, 2), wait(2, 0x20, 1), wait(3, 0x20, 1)];
+        assert_eq!(judge.see(&at(0, look(&dead))), []);
+        assert_eq!(judge.see(&at(1, look(&[wait(1, 0x10, 2)]))), [], "it was none");
+        assert_eq!(judge.see(&at(2, look(&dead))), []);
+        let found = judge.see(&at(3, look(&dead)));
+        assert_eq!(found[0].why, Why::Cycle { tids: vec![1, 2] });
+        assert_eq!(found[0].since_ns, 2 * MS);
+        assert_eq!(judge.see(&at(4, look(&dead))), []);
+    }
+
+    #[test]
+    fn sleeping_on_bytes_and_still_scalars() {
+        let mut judge = judge(
+            "rule a { worker of \"app\" sleeps 5ms while it holds bytes -> log }
+             rule b { scalar \"ticks\" of process of \"app\" still for 4ms -> log }",
+        );
+        let look = |unread, ticks| ProcessLook {
+            unread: Some(unread),
+            scalars: vec![("ticks".into(), ticks)],
+            threads: None,
+            ..process(&[])
+        };
+        assert_eq!(judge.see(&at(0, look(9, 1))), []);
+        assert_eq!(judge.see(&at(3, look(9, 2))), []);
+        let found = judge.see(&at(6, look(9, 2)));
+        assert!(matches!(found[..], [Finding { rule: 0, .. }]), "{found:?}");
+        let found = judge.see(&at(7, look(0, 2)));
+        assert_eq!(found[0].why, Why::Still { sensor: "ticks".into(), value: 2 });
+    }
+}

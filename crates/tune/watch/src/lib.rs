@@ -1,0 +1,27 @@
+//! Rules over running processes: which of them make no progress, and what to do about it.
+//!
+//! [`parse`] reads rules. [`proc`] looks at processes from outside, through `/proc` and CPU clocks, a
+//! thousand times a second; nothing is written to them and none is stopped. [`Judge`] decides from what
+//! was seen, and from nothing else, so that the same looks lead to the same findings when they are read
+//! from a file. [`act`] carries out what a rule asks for, within its budget, and [`Watcher`] is the loop
+//! around all of them.
+#![forbid(unsafe_code)]
+
+pub mod act;
+pub mod evidence;
+pub mod journal;
+mod judge;
+mod limit;
+pub mod look;
+pub mod parse;
+pub mod proc;
+pub mod recording;
+mod rule;
+mod servers;
+mod waits;
+mod watcher;
+
+pub use judge::{Finding, Judge, Why};
+pub use limit::Limit;
+pub use rule::{Action, Budget, Condition, Rule, Target};
+pub use watcher::{Notice, WatchError, Watcher, WatcherOptions};

@@ -1,0 +1,96 @@
+//! What was seen of processes at one moment, as plain data: [`crate::Judge`] decides by nothing else.
+
+use serde::{Deserialize, Serialize};
+
+/// A look at all processes that are watched.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Look {
+    /// When, in nanoseconds of CLOCK_MONOTONIC.
+    pub at_ns: u64,
+    /// Those that were looked at.
+    pub processes: Vec<ProcessLook>,
+}
+
+/// Which process: a PID may be used again, with another start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct ProcessId {
+    /// PID.
+    pub pid: u32,
+    /// When it was started, in clock ticks since the boot.
+    pub start: u64,
+}
+
+/// A process.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProcessLook {
+    /// Which one.
+    pub id: ProcessId,
+    /// Its program.
+    pub program: String,
+    /// Whether a watched process has started it.
+    pub is_worker: bool,
+    /// CPU time of all its threads, in nanoseconds.
+    pub cpu_ns: u64,
+    /// Why it cannot be expected to get on, if so.
+    pub held: Option<Held>,
+    /// Its threads, if they were looked at. Looking at all of them each time would cost too much.
+    pub threads: Option<Vec<ThreadLook>>,
+    /// Threads that wait for a mutex whose owner its memory names, if that was looked at.
+    pub waits: Option<Vec<WaitLook>>,
+    /// Bytes in TCP connections that it has not read, if that was looked at: while all its threads sleep.
+    pub unread: Option<u64>,
+    /// Scalar sensors, by name, if that was looked at.
+    pub scalars: Vec<(String, i64)>,
+}
+
+/// Why a process does not get on without being at fault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Held {
+    /// SIGSTOP, or the like.
+    Stopped,
+    /// A debugger, or Fettle itself.
+    Traced,
+    /// It waits for a device (state D), as when its memory is swapped in or a core dump is written.
+    Uninterruptible,
+    /// It has ended.
+    Ended,
+}
+
+/// A thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ThreadLook {
+    /// Its number.
+    pub tid: u32,
+    /// CPU time, in nanoseconds.
+    pub cpu_ns: u64,
+    /// What it has got done, as far as the kernel counts.
+    pub progress: Progress,
+}
+
+/// Marks of progress: what does not change while a thread is in a loop that does nothing but compute.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Progress {
+    /// System calls that read or write bytes.
+    pub calls: u64,
+    /// Times it waited for something.
+    pub waits: u64,
+}
+
+impl Progress {
+    /// Marks that were passed since `before`.
+    pub fn since(self, before: Progress) -> u64 {
+        self.calls.saturating_sub(before.calls) + self.waits.saturating_sub(before.waits)
+    }
+}
+
+/// A thread that waits for a mutex.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WaitLook {
+    /// The thread.
+    pub tid: u32,
+    /// The mutex's address.
+    pub mutex: u64,
+    /// The thread that holds it.
+    pub owner: u32,
+}

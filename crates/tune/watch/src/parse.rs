@@ -1,0 +1,431 @@
+//! Rules as text.
+//!
+//! ```text
+//! rules     = { rule }
+//! rule      = "rule" NAME "{" condition "->" action { "," action } [ budget ] "}"
+//! condition = target "spins" [ "exactly" ] TIME "without" "progress"
+//!           | target "waits" "in" "a" "cycle"
+//!           | target "sleeps" TIME "while" "it" "holds" "bytes"
+//!           | "scalar" TEXT target "still" "for" TIME
+//! target    = ( "worker" | "process" ) "of" TEXT
+//! action    = "log" | "keep" "evidence" | "restart" "kill" | "signal" NAME | "run" TEXT
+//! budget    = "at" "most" NUMBER "in" TIME
+//! TIME      = NUMBER ( "us" | "ms" | "s" | "m" )
+//! ```
+//!
+//! `#` begins a comment. A scalar's target is written `of process of "app"`.
+
+use std::time::Duration;
+
+use fettle_requests::{Diagnostic, Report, Severity, Source, TextSpan};
+
+use crate::rule::{Action, Budget, Condition, Rule, Target};
+
+/// More rules than this in one file are a mistake.
+const RULES_MAX: usize = 1000;
+
+/// Signals that a rule may send, by their names without `SIG`.
+const SIGNALS: [(&str, i32); 9] = [
+    ("HUP", 1),
+    ("INT", 2),
+    ("QUIT", 3),
+    ("ABRT", 6),
+    ("KILL", 9),
+    ("USR1", 10),
+    ("USR2", 12),
+    ("TERM", 15),
+    ("WINCH", 28),
+];
+
+/// Reads rules from a text that goes by `name`.
+///
+/// # Errors
+///
+/// All that is wrong with it, each with its line and column.
+pub fn parse(name: &str, text: &str) -> Result<Vec<Rule>, Report> {
+    let report = Report { files: vec![Source::new(name, text)], diagnostics: Vec::new() };
+    let mut parser = Parser { tokens: Vec::new(), at: 0, report };
+    parser.tokens = parser.tokenize(text);
+    let mut rules: Vec<Rule> = Vec::new();
+    while parser.peek().is_some() {
+        let begin = parser.span();
+        match parser.rule() {
+            Some(rule) if rules.iter().any(|other| other.name == rule.name) => {
+                let what = format!("there is another rule `{}`", rule.name);
+                parser.complain(begin, what, Some("rules go by their names in the journal"));
+            }
+            Some(rule) => rules.push(rule),
+            None => parser.skip_to_rule(),
+        }
+        if rules.len() > RULES_MAX {
+            parser.complain(begin, format!("there are more than {RULES_MAX} rules"), None);
+            break;
+        }
+    }
+    if rules.is_empty() && !parser.report.has_errors() {
+        let help = "rule stuck { worker of \"nginx\" spins 3ms without progress -> log }";
+        parser.complain(TextSpan::default(), "there is no rule".to_owned(), Some(help));
+    }
+    if parser.report.has_errors() { Err(parser.report) } else { Ok(rules) }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Kind {
+    Word(String),
+    Text(String),
+    Number(u64),
+    Time(Duration),
+    Sign(&'static str),
+}
+
+#[derive(Clone, Debug)]
+struct Token {
+    kind: Kind,
+    span: TextSpan,
+}
+
+struct Parser {
+    tokens: Vec<Token>,
+    at: usize,
+    report: Report,
+}
+
+impl Parser {
+    fn complain(&mut self, span: TextSpan, message: String, help: Option<&str>) {
+        // More of them help nobody.
+        if self.report.diagnostics.len() < 20 {
+            self.report.diagnostics.push(Diagnostic {
+                severity: Severity::Error,
+                file: 0,
+                span,
+                message,
+                help: help.map(str::to_owned),
+            });
+        }
+    }
+
+    fn tokenize(&mut self, text: &str) -> Vec<Token> {
+        let mut tokens = Vec::new();
+        let mut at = 0;
+        while let Some(first) = text[at..].chars().next() {
+            let (start, rest) = (at, &text[at..]);
+            let length_while = |accepted: fn(char) -> bool| {
+                rest.find(|c: char| !accepted(c)).unwrap_or(rest.len())
+            };
+            let kind = if first.is_whitespace() {
+                at += first.len_utf8();
+                continue;
+            } else if first == '#' {
+                at += rest.find('\n').unwrap_or(rest.len());
+                continue;
+            } else if first.is_ascii_alphabetic() {
+                at += length_while(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-');
+                // An arrow may stand right behind a word.
+                if text[start..at].ends_with('-') && text[at..].starts_with('>') {
+                    at -= 1;
+                }
+                Some(Kind::Word(text[start..at].to_owned()))
+            } else if first.is_ascii_digit() {
+                at += length_while(|c| c.is_ascii_alphanumeric() || c == '.');
+                let found = number_or_time(&text[start..at]);
+                if found.is_none() {
+                    let what = format!("`{}` is neither a number nor a time", &text[start..at]);
+                    self.complain(TextSpan { start, end: at }, what, Some("3ms, 1.5s, 200us, 1m"));
+                }
+                found
+            } else if first == '"' {
+                let inner = &rest[1..];
+                match inner.find(['"', '\n']).filter(|end| inner[*end..].starts_with('"')) {
+                    Some(end) => {
+                        at += end + 2;
+                        Some(Kind::Text(inner[..end].to_owned()))
+                    }
+                    None => {
+                        at += rest.find('\n').unwrap_or(rest.len());
+                        let what = "this text has no closing quote on its line".to_owned();
+                        self.complain(TextSpan { start, end: at }, what, None);
+                        None
+                    }
+                }
+            } else if let Some(sign) =
+                ["->", "{", "}", ","].into_iter().find(|s| rest.starts_with(s))
+            {
+                at += sign.len();
+                Some(Kind::Sign(sign))
+            } else {
+                at += first.len_utf8();
+                let shown: String = first.escape_debug().collect();
+                let what = format!("`{shown}` has no meaning in rules");
+                self.complain(TextSpan { start, end: at }, what, None);
+                None
+            };
+            let span = TextSpan { start, end: at };
+            tokens.extend(kind.map(|kind| Token { kind, span }));
+        }
+        tokens
+    }
+
+    fn peek(&self) -> Option<&Kind> {
+        self.tokens.get(self.at).map(|token| &token.kind)
+    }
+
+    fn span(&self) -> TextSpan {
+        let end = self.tokens.last().map_or(0, |token| token.span.end);
+        self.tokens.get(self.at).map_or(TextSpan { start: end, end }, |token| token.span)
+    }
+
+    fn next_is(&self, word: &str) -> bool {
+        matches!(self.peek(), Some(Kind::Word(found)) if found == word)
+    }
+
+    fn accept(&mut self, word: &str) -> bool {
+        let is = self.next_is(word);
+        self.at += usize::from(is);
+        is
+    }
+
+    /// Takes these words, or says which is missing.
+    fn words(&mut self, words: &[&str]) -> Option<()> {
+        for word in words {
+            if !self.accept(word) {
+                self.expected(&format!("`{word}`"), &[word]);
+                return None;
+            }
+        }
+        Some(())
+    }
+
+    fn sign(&mut self, sign: &'static str) -> Option<()> {
+        if self.peek() == Some(&Kind::Sign(sign)) {
+            self.at += 1;
+            return Some(());
+        }
+        self.expected(&format!("`{sign}`"), &[]);
+        None
+    }
+
+    fn text(&mut self, what: &str) -> Option<String> {
+        if let Some(Kind::Text(text)) = self.peek() {
+            let text = text.clone();
+            self.at += 1;
+            return Some(text);
+        }
+        self.expected(what, &[]);
+        None
+    }
+
+    fn time(&mut self) -> Option<Duration> {
+        if let Some(Kind::Time(time)) = self.peek() {
+            let time = *time;
+            self.at += 1;
+            return Some(time);
+        }
+        self.expected("a time such as 3ms", &[]);
+        None
+    }
+
+    fn expected(&mut self, what: &str, words: &[&str]) {
+        let found = match self.peek() {
+            None => "the end".to_owned(),
+            Some(Kind::Word(word)) => format!("`{word}`"),
+            Some(Kind::Text(text)) => format!("{text:?}"),
+            Some(Kind::Number(number)) => format!("`{number}`"),
+            Some(Kind::Time(time)) => format!("`{time:?}`"),
+            Some(Kind::Sign(sign)) => format!("`{sign}`"),
+        };
+        let near = match self.peek() {
+            Some(Kind::Word(word)) => {
+                let close = |other: &&&str| strsim::damerau_levenshtein(other, word) <= 2;
+                words.iter().find(close).map(|near| format!("did you mean `{near}`?"))
+            }
+            _ => None,
+        };
+        let span = self.span();
+        self.complain(span, format!("{what} is expected here, not {found}"), near.as_deref());
+    }
+
+    fn skip_to_rule(&mut self) {
+        self.at += 1;
+        while self.peek().is_some() && !self.next_is("rule") {
+            self.at += 1;
+        }
+    }
+
+    fn rule(&mut self) -> Option<Rule> {
+        self.words(&["rule"])?;
+        let Some(Kind::Word(name)) = self.peek().cloned() else {
+            self.expected("the rule's name", &[]);
+            return None;
+        };
+        self.at += 1;
+        self.sign("{")?;
+        let (target, condition) = self.condition()?;
+        self.sign("->")?;
+        let mut actions = vec![self.action()?];
+        while self.peek() == Some(&Kind::Sign(",")) {
+            self.at += 1;
+            actions.push(self.action()?);
+        }
+        let budget = if self.next_is("at") { self.budget()? } else { Budget::default() };
+        self.sign("}")?;
+        Some(Rule { name, target, condition, actions, budget })
+    }
+
+    fn target(&mut self) -> Option<Target> {
+        let workers = self.next_is("worker");
+        if !workers && !self.next_is("process") {
+            self.expected("`worker` or `process`", &["worker", "process"]);
+            return None;
+        }
+        self.at += 1;
+        self.words(&["of"])?;
+        let program = self.text("the program's name in quotes")?;
+        Some(if workers { Target::Workers(program) } else { Target::Processes(program) })
+    }
+
+    fn condition(&mut self) -> Option<(Target, Condition)> {
+        if self.accept("scalar") {
+            let sensor = self.text("the sensor's name in quotes")?;
+            self.words(&["of"])?;
+            let target = self.target()?;
+            self.words(&["still", "for"])?;
+            return Some((target, Condition::ScalarStill { sensor, least: self.time()? }));
+        }
+        let target = self.target()?;
+        let condition = if self.accept("spins") {
+            let exactly = self.accept("exactly");
+            let least = self.time()?;
+            self.words(&["without", "progress"])?;
+            Condition::Spins { least, exactly }
+        } else if self.accept("waits") {
+            self.words(&["in", "a", "cycle"])?;
+            Condition::WaitsInCycle
+        } else if self.accept("sleeps") {
+            let least = self.time()?;
+            self.words(&["while", "it", "holds", "bytes"])?;
+            Condition::SleepsOnBytes { least }
+        } else {
+            self.expected("`spins`, `waits` or `sleeps`", &["spins", "waits", "sleeps"]);
+            return None;
+        };
+        Some((target, condition))
+    }
+
+    fn action(&mut self) -> Option<Action> {
+        let known = ["log", "keep", "restart", "signal", "run"];
+        if self.accept("log") {
+            return Some(Action::Log);
+        }
+        if self.accept("keep") {
+            return self.words(&["evidence"]).map(|()| Action::KeepEvidence);
+        }
+        if self.accept("restart") {
+            return self.words(&["kill"]).map(|()| Action::RestartKill);
+        }
+        if self.accept("run") {
+            return self.text("a shell command in quotes").map(Action::Run);
+        }
+        if self.accept("signal") {
+            let signal = match self.peek() {
+                Some(Kind::Word(word)) => {
+                    let bare = word.trim_start_matches("SIG");
+                    SIGNALS.iter().find(|(name, _)| *name == bare)
+                }
+                _ => None,
+            };
+            let Some((name, number)) = signal else {
+                let names: Vec<&str> = SIGNALS.iter().map(|(name, _)| *name).collect();
+                self.expected(&format!("a signal ({})", names.join(", ")), &names);
+                return None;
+            };
+            self.at += 1;
+            return Some(Action::Signal { name: (*name).to_owned(), number: *number });
+        }
+        self.expected(
+            "`log`, `keep evidence`, `restart kill`, `signal NAME` or `run TEXT`",
+            &known,
+        );
+        None
+    }
+
+    fn budget(&mut self) -> Option<Budget> {
+        self.words(&["at", "most"])?;
+        let Some(Kind::Number(times)) = self.peek() else {
+            self.expected("a number of times", &[]);
+            return None;
+        };
+        let times = u32::try_from(*times).unwrap_or(u32::MAX);
+        self.at += 1;
+        self.words(&["in"])?;
+        Some(Budget { times, within: self.time()? })
+    }
+}
+
+fn number_or_time(text: &str) -> Option<Kind> {
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let scale = match &text[digits.len()..] {
+        "" => return digits.parse().ok().map(Kind::Number),
+        "us" => 1e-6,
+        "ms" => 1e-3,
+        "s" => 1.0,
+        "m" => 60.0,
+        _ => return None,
+    };
+    let seconds = digits.parse::<f64>().ok()? * scale;
+    let time = Duration::try_from_secs_f64(seconds).ok()?;
+    (!time.is_zero()).then_some(Kind::Time(time))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_that_a_rule_can_say() {
+        let text = r#"
+            # comments
+            rule stuck { worker of "nginx" spins 3ms without progress -> keep evidence, restart kill }
+            rule exact { process of "app" spins exactly 200us without progress-> log at most 5 in 1m }
+            rule dead { process of "app" waits in a cycle -> run "logger dead", signal SIGTERM }
+            rule asleep { worker of "nginx" sleeps 5ms while it holds bytes -> log }
+            rule beat { scalar "web.ticks" of process of "web" still for 4ms -> signal USR1 }
+        "#;
+        let rules = parse("web.rules", text).unwrap_or_else(|report| panic!("{report}"));
+        assert_eq!(rules.len(), 5);
+        let ms = Duration::from_millis;
+        assert_eq!(rules[0].condition, Condition::Spins { least: ms(3), exactly: false });
+        assert_eq!(rules[0].actions, [Action::KeepEvidence, Action::RestartKill]);
+        assert_eq!(rules[0].budget, Budget::default());
+        assert_eq!(rules[1].budget, Budget { times: 5, within: Duration::from_secs(60) });
+        assert_eq!(rules[2].condition, Condition::WaitsInCycle);
+        assert_eq!(rules[3].condition, Condition::SleepsOnBytes { least: ms(5) });
+        assert_eq!(rules[4].target, Target::Processes("web".to_owned()));
+    }
+
+    #[test]
+    fn what_is_wrong_is_said_with_its_place() {
+        let text = "rule a { worker of \"x\" spinns 3ms without progress -> log }\n\
+                    rule b { worker of \"x\" spins 3 without progress -> log }\n\
+                    rule c { process of \"x\" waits in a cycle -> signal NOPE }\n\
+                    rule d { process of \"x\" waits in a cycle -> log }\n\
+                    rule d { process of \"x\" waits in a cycle -> log }";
+        let said = parse("r", text).unwrap_err().to_string();
+        for part in
+            ["r:1:24", "did you mean `spins`", "r:2:", "a time such as 3ms", "r:3:", "r:5:1"]
+        {
+            assert!(said.contains(part), "{part}: {said}");
+        }
+        assert!(parse("r", "").unwrap_err().to_string().contains("there is no rule"));
+    }
+
+    #[test]
+    fn any_text_has_an_answer() {
+        let text =
+            "rule a { scalar \"é\" of worker of \"x\" still for 1.5s -> run \"\u{1f600}\" } ->-\"";
+        let ends = text.char_indices().map(|(at, _)| at);
+        for end in ends {
+            let _ = parse("r", &text[..end]);
+            let _ = parse("r", &text[end..]);
+        }
+    }
+}

@@ -1,0 +1,404 @@
+//! Looks at processes, from outside.
+//!
+//! A process's CPU clock can be read in a fraction of a microsecond, and says whether anything needs a
+//! closer look: only a process that has computed has its threads looked at, and only one that has not is
+//! asked what its connections hold.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::fs;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use fettle_sensor::{Directory, Sensor};
+use nix::time::ClockId;
+use nix::unistd::Pid;
+
+use crate::look::{Held, Look, ProcessId, ProcessLook, Progress, ThreadLook};
+use crate::waits;
+
+/// How often new processes are looked for.
+const TREE_EVERY: Duration = Duration::from_millis(20);
+/// How often threads' waits are looked at.
+const WAITS_EVERY: Duration = Duration::from_millis(10);
+/// How often it is asked whether sleeping processes have bytes to read.
+const UNREAD_EVERY: Duration = Duration::from_millis(5);
+/// A process that has not computed for so long sleeps.
+const ASLEEP: Duration = Duration::from_millis(2);
+/// CPU time after which a process's threads are looked at again.
+const LOOK_AFTER: u64 = 500_000;
+/// How often a process's sockets are listed.
+const SOCKETS_EVERY: Duration = Duration::from_millis(200);
+
+/// What rules need to see.
+#[derive(Clone, Debug, Default)]
+pub struct Wanted {
+    /// Threads' progress.
+    pub progress: bool,
+    /// Threads' waits for each other.
+    pub waits: bool,
+    /// What TCP connections hold.
+    pub unread: bool,
+    /// Scalar sensors.
+    pub scalars: BTreeSet<String>,
+}
+
+/// The processes that are watched.
+#[derive(Debug)]
+pub struct Processes {
+    roots: Vec<u32>,
+    wanted: Wanted,
+    known: BTreeMap<u32, Watched>,
+    tree_at: Option<Instant>,
+    sensors: Vec<Sensor>,
+    sensors_at: Option<Instant>,
+}
+
+/// A process that is watched.
+#[derive(Debug)]
+pub struct Watched {
+    /// Which one.
+    pub id: ProcessId,
+    /// Its program: the last part of its executable's path, or its name where that cannot be read.
+    pub program: String,
+    /// Who started it.
+    pub parent: u32,
+    /// Whether that is watched, too.
+    pub is_worker: bool,
+    /// By which it can be signalled without meaning another one.
+    pub handle: Option<OwnedFd>,
+    clock: Option<ClockId>,
+    cpu_ns: u64,
+    cpu_changed: Instant,
+    threads_at_cpu: Option<u64>,
+    waits_at: Option<Instant>,
+    unread_at: Option<Instant>,
+    sockets: (Option<Instant>, HashSet<u64>),
+}
+
+impl Processes {
+    /// Watches these processes and all that they have started or will start.
+    pub fn new(roots: Vec<u32>, wanted: Wanted) -> Processes {
+        Processes {
+            roots,
+            wanted,
+            known: BTreeMap::new(),
+            tree_at: None,
+            sensors: Vec::new(),
+            sensors_at: None,
+        }
+    }
+
+    /// The processes that are watched now.
+    pub fn all(&self) -> impl Iterator<Item = &Watched> {
+        self.known.values()
+    }
+
+    /// One of them.
+    pub fn get(&self, id: ProcessId) -> Option<&Watched> {
+        self.known.get(&id.pid).filter(|process| process.id == id)
+    }
+
+    /// Looks for processes that have come or gone. Returns whether any is left.
+    pub fn refresh(&mut self, now: Instant) -> bool {
+        self.tree_at = Some(now);
+        let mut found = BTreeSet::new();
+        let mut open: Vec<(u32, Option<u32>)> = self.roots.iter().map(|pid| (*pid, None)).collect();
+        while let Some((pid, parent)) = open.pop() {
+            if !found.insert(pid) {
+                continue;
+            }
+            let Some(stat) = Stat::of(pid).filter(|stat| stat.state != b'Z') else {
+                found.remove(&pid);
+                continue;
+            };
+            let id = ProcessId { pid, start: stat.start };
+            if self.known.get(&pid).is_none_or(|process| process.id != id) {
+                self.known
+                    .insert(pid, Watched::new(id, parent.unwrap_or(stat.parent), parent, now));
+            } else if let Some(process) = self.known.get_mut(&pid) {
+                // It may have executed another program since.
+                process.program = program_of(pid);
+            }
+            open.extend(children(pid).into_iter().map(|child| (child, Some(pid))));
+        }
+        self.known.retain(|pid, _| found.contains(pid));
+        !self.known.is_empty()
+    }
+
+    /// Looks at all of them. Returns `None` when none is left.
+    pub fn look(&mut self, now: Instant, at_ns: u64) -> Option<Look> {
+        let due = |at: Option<Instant>, every| at.is_none_or(|at| now.duration_since(at) >= every);
+        if due(self.tree_at, TREE_EVERY) && !self.refresh(now) {
+            return None;
+        }
+        if !self.wanted.scalars.is_empty() && due(self.sensors_at, SOCKETS_EVERY) {
+            self.sensors_at = Some(now);
+            self.sensors = find_sensors(&self.wanted.scalars);
+        }
+        let mut processes = Vec::with_capacity(self.known.len());
+        for process in self.known.values_mut() {
+            let scalars = scalars_of(&self.sensors, process.id.pid);
+            processes.push(process.look(now, &self.wanted, scalars));
+        }
+        Some(Look { at_ns, processes })
+    }
+}
+
+impl Watched {
+    fn new(id: ProcessId, started_by: u32, watched_parent: Option<u32>, now: Instant) -> Watched {
+        let pid = Pid::from_raw(id.pid.cast_signed());
+        let handle = rustix::process::Pid::from_raw(id.pid.cast_signed());
+        let flags = rustix::process::PidfdFlags::empty();
+        let handle = handle.and_then(|pid| rustix::process::pidfd_open(pid, flags).ok());
+        // The number may belong to another process since it was read.
+        let handle = handle.filter(|_| Stat::of(id.pid).is_some_and(|stat| stat.start == id.start));
+        Watched {
+            id,
+            program: program_of(id.pid),
+            parent: started_by,
+            is_worker: watched_parent.is_some(),
+            handle,
+            clock: ClockId::pid_cpu_clock_id(pid).ok(),
+            cpu_ns: 0,
+            cpu_changed: now,
+            threads_at_cpu: None,
+            waits_at: None,
+            unread_at: None,
+            sockets: (None, HashSet::new()),
+        }
+    }
+
+    fn look(&mut self, now: Instant, wanted: &Wanted, scalars: Vec<(String, i64)>) -> ProcessLook {
+        let cpu_ns = self.clock.and_then(|clock| clock.now().ok()).map(|time| {
+            time.tv_sec().unsigned_abs() * 1_000_000_000 + time.tv_nsec().unsigned_abs()
+        });
+        let ended = cpu_ns.is_none();
+        let cpu_ns = cpu_ns.unwrap_or(self.cpu_ns);
+        if cpu_ns != self.cpu_ns {
+            (self.cpu_ns, self.cpu_changed) = (cpu_ns, now);
+        }
+        let mut look = ProcessLook {
+            id: self.id,
+            program: self.program.clone(),
+            is_worker: self.is_worker,
+            cpu_ns,
+            held: ended.then_some(Held::Ended),
+            threads: None,
+            waits: None,
+            unread: None,
+            scalars,
+        };
+        if ended {
+            return look;
+        }
+        let due = |at: Option<Instant>, every| at.is_none_or(|at| now.duration_since(at) >= every);
+        let computed = self.threads_at_cpu.is_none_or(|before| cpu_ns >= before + LOOK_AFTER);
+        let asleep = now.duration_since(self.cpu_changed) >= ASLEEP;
+        let looks_at_threads = wanted.progress && computed;
+        let looks_at_waits = wanted.waits && due(self.waits_at, WAITS_EVERY);
+        let looks_at_bytes = wanted.unread && asleep && due(self.unread_at, UNREAD_EVERY);
+        let looks_at_scalars = !look.scalars.is_empty();
+        if !(looks_at_threads || looks_at_waits || looks_at_bytes || looks_at_scalars) {
+            return look;
+        }
+        look.held = held(self.id.pid);
+        if looks_at_threads {
+            self.threads_at_cpu = Some(cpu_ns);
+            look.threads = Some(threads(self.id.pid));
+        }
+        if looks_at_waits {
+            self.waits_at = Some(now);
+            look.waits = Some(waits::of_process(self.id.pid, &tids(self.id.pid)));
+        }
+        if looks_at_bytes {
+            self.unread_at = Some(now);
+            look.unread = self.unread(now);
+        } else if wanted.unread && !asleep {
+            look.unread = Some(0);
+        }
+        look
+    }
+
+    /// Bytes that its TCP connections hold for it.
+    fn unread(&mut self, now: Instant) -> Option<u64> {
+        let pid = self.id.pid;
+        if self.sockets.0.is_none_or(|at| now.duration_since(at) >= SOCKETS_EVERY) {
+            self.sockets = (Some(now), sockets(pid));
+        }
+        if self.sockets.1.is_empty() {
+            return Some(0);
+        }
+        let mut sum = 0;
+        for table in ["tcp", "tcp6"] {
+            let text = fs::read_to_string(format!("/proc/{pid}/net/{table}")).unwrap_or_default();
+            sum += unread_in(&text, &self.sockets.1);
+        }
+        Some(sum)
+    }
+}
+
+/// What `/proc/PID/stat` says.
+struct Stat {
+    state: u8,
+    parent: u32,
+    start: u64,
+}
+
+impl Stat {
+    fn of(pid: u32) -> Option<Stat> {
+        Stat::parse(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
+    }
+
+    fn parse(text: &str) -> Option<Stat> {
+        // The name, in parentheses, may hold any character.
+        let rest = text.get(text.rfind(')')? + 2..)?;
+        let mut fields = rest.split_ascii_whitespace();
+        let state = *fields.next()?.as_bytes().first()?;
+        let parent = fields.next()?.parse().ok()?;
+        let start = fields.nth(17)?.parse().ok()?;
+        Some(Stat { state, parent, start })
+    }
+}
+
+fn program_of(pid: u32) -> String {
+    let path = fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
+    let name = path.file_name().map(|name| name.to_string_lossy().into_owned());
+    // An upgrade has replaced the file.
+    let name = name.map(|name| name.trim_end_matches(" (deleted)").to_owned());
+    name.unwrap_or_else(|| {
+        let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+        name.trim_end().to_owned()
+    })
+}
+
+fn children(pid: u32) -> Vec<u32> {
+    let Ok(tasks) = fs::read_dir(format!("/proc/{pid}/task")) else { return Vec::new() };
+    let mut found = Vec::new();
+    for task in tasks.flatten() {
+        let text = fs::read_to_string(task.path().join("children")).unwrap_or_default();
+        found.extend(text.split_ascii_whitespace().filter_map(|pid| pid.parse::<u32>().ok()));
+    }
+    found
+}
+
+fn tids(pid: u32) -> BTreeSet<u32> {
+    let Ok(tasks) = fs::read_dir(format!("/proc/{pid}/task")) else { return BTreeSet::new() };
+    tasks.flatten().filter_map(|task| task.file_name().to_str()?.parse().ok()).collect()
+}
+
+/// Why a process does not get on, by its first thread's state.
+fn held(pid: u32) -> Option<Held> {
+    let text = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let field = |name: &str| {
+        let line = text.lines().find_map(|line| line.strip_prefix(name))?;
+        Some(line.trim().to_owned())
+    };
+    if field("TracerPid:").is_some_and(|tracer| tracer != "0") {
+        return Some(Held::Traced);
+    }
+    match field("State:").unwrap_or_default().as_bytes().first() {
+        Some(b'T') => Some(Held::Stopped),
+        Some(b't') => Some(Held::Traced),
+        Some(b'D') => Some(Held::Uninterruptible),
+        Some(b'Z' | b'X') | None => Some(Held::Ended),
+        _ => None,
+    }
+}
+
+fn threads(pid: u32) -> Vec<ThreadLook> {
+    tids(pid).into_iter().filter_map(|tid| thread(pid, tid)).collect()
+}
+
+fn thread(pid: u32, tid: u32) -> Option<ThreadLook> {
+    let read = |name: &str| fs::read_to_string(format!("/proc/{pid}/task/{tid}/{name}")).ok();
+    let cpu_ns = read("schedstat")?.split_ascii_whitespace().next()?.parse().ok()?;
+    let number = |text: &str, name: &str| {
+        let line = text.lines().find_map(|line| line.strip_prefix(name));
+        line.and_then(|line| line.trim().parse::<u64>().ok())
+    };
+    // Another user's calls are not shown: then its waits are all that is known.
+    let io = read("io").unwrap_or_default();
+    let calls = number(&io, "syscr:").unwrap_or(0) + number(&io, "syscw:").unwrap_or(0);
+    let waits = number(&read("status")?, "voluntary_ctxt_switches:")?;
+    Some(ThreadLook { tid, cpu_ns, progress: Progress { calls, waits } })
+}
+
+/// Numbers of a process's sockets.
+fn sockets(pid: u32) -> HashSet<u64> {
+    let Ok(files) = fs::read_dir(format!("/proc/{pid}/fd")) else { return HashSet::new() };
+    let number = |path: &Path| {
+        let name = fs::read_link(path).ok()?;
+        name.to_str()?.strip_prefix("socket:[")?.strip_suffix(']')?.parse().ok()
+    };
+    files.flatten().filter_map(|file| number(&file.path())).collect()
+}
+
+/// Bytes to read in those of a table's established connections that a process has.
+fn unread_in(table: &str, sockets: &HashSet<u64>) -> u64 {
+    const ESTABLISHED: &str = "01";
+    let row = |line: &str| {
+        let fields: Vec<&str> = line.split_ascii_whitespace().collect();
+        let inode: u64 = fields.get(9)?.parse().ok()?;
+        let state = *fields.get(3)?;
+        let (_, unread) = fields.get(4)?.split_once(':')?;
+        (state == ESTABLISHED && sockets.contains(&inode))
+            .then(|| u64::from_str_radix(unread, 16).ok())
+            .flatten()
+    };
+    table.lines().skip(1).filter_map(row).sum()
+}
+
+fn find_sensors(names: &BTreeSet<String>) -> Vec<Sensor> {
+    let Ok(directory) = Directory::open_default() else { return Vec::new() };
+    let found = names.iter().filter_map(|name| directory.find(name).ok());
+    found.flat_map(|found| found.sensors).filter(Sensor::is_alive).collect()
+}
+
+fn scalars_of(sensors: &[Sensor], pid: u32) -> Vec<(String, i64)> {
+    let own = sensors.iter().filter(|sensor| sensor.description().producer.pid == pid);
+    let value = |sensor: &Sensor| Some((sensor.description().name.clone(), sensor.scalar().ok()?));
+    own.filter_map(value).collect()
+}
+
+/// Names of what is watched, for messages: `program PID`.
+pub fn names(processes: &Processes) -> HashMap<u32, String> {
+    processes.all().map(|process| (process.id.pid, process.program.clone())).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_may_hold_anything() {
+        let stat = "7 (a) b (c) S 3 7 7 0 -1 1 0 0 0 0 0 0 0 0 20 0 1 0 12345 1 2";
+        let stat = Stat::parse(stat).unwrap();
+        assert!(stat.state == b'S' && stat.parent == 3 && stat.start == 12345);
+        assert!(Stat::parse("7 (a").is_none() && Stat::parse("7 (a)").is_none());
+    }
+
+    #[test]
+    fn only_established_connections_of_the_process_count() {
+        let table = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode
+   0: 0100007F:1F90 00000000:0000 0A 00000000:00000003 00:00000000 00000000     0        0 11 1
+   1: 0100007F:1F90 0100007F:C350 01 00000000:0000002A 00:00000000 00000000     0        0 12 1
+   2: 0100007F:1F90 0100007F:C351 01 00000000:00000005 00:00000000 00000000     0        0 13 1
+   3: nonsense";
+        assert_eq!(unread_in(table, &HashSet::from([11, 12])), 42);
+        assert_eq!(unread_in("", &HashSet::from([11])), 0);
+    }
+
+    #[test]
+    fn this_process_is_seen() {
+        let mut processes = Processes::new(
+            vec![std::process::id()],
+            Wanted { progress: true, waits: true, unread: true, scalars: BTreeSet::new() },
+        );
+        let look = processes.look(Instant::now(), 1).unwrap();
+        let own = look.processes.iter().find(|p| p.id.pid == std::process::id()).unwrap();
+        assert!(own.cpu_ns > 0 && !own.is_worker && own.held.is_none(), "{own:?}");
+        assert!(own.threads.as_ref().is_some_and(|threads| !threads.is_empty()), "{own:?}");
+        assert!(processes.get(own.id).unwrap().handle.is_some());
+    }
+}

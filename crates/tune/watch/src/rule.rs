@@ -1,0 +1,110 @@
+//! What a rule says.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+/// A condition over processes, and what happens where it holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rule {
+    /// Its name, unique among the rules.
+    pub name: String,
+    /// Which processes it is about.
+    pub target: Target,
+    /// What it looks for.
+    pub condition: Condition,
+    /// What is done, in this order.
+    pub actions: Vec<Action>,
+    /// How often at most.
+    pub budget: Budget,
+}
+
+/// Which of the watched processes a rule is about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// Those of this program that another watched process has started: it is there to start them anew.
+    Workers(String),
+    /// Those of this program.
+    Processes(String),
+}
+
+impl Target {
+    /// The program's name, as the last part of its path or as its process name has it.
+    pub fn program(&self) -> &str {
+        match self {
+            Target::Workers(name) | Target::Processes(name) => name,
+        }
+    }
+}
+
+/// What a rule looks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Condition {
+    /// A thread has used so much CPU time without a read, a write or a wait.
+    Spins {
+        /// CPU time.
+        least: Duration,
+        /// Whether `least` is all that counts. Otherwise three times the 99.9th percentile of what
+        /// such processes need between two marks of progress is waited for, if that is more.
+        exactly: bool,
+    },
+    /// Threads wait for each other's mutexes in a circle.
+    WaitsInCycle,
+    /// All threads of a process have slept for so long, while a TCP connection of it holds bytes that
+    /// it has not read.
+    SleepsOnBytes {
+        /// Wall time.
+        least: Duration,
+    },
+    /// A scalar sensor of a process has kept its value for so long.
+    ScalarStill {
+        /// The sensor's name.
+        sensor: String,
+        /// Wall time.
+        least: Duration,
+    },
+}
+
+/// What a rule does.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Action {
+    /// Keep what is known of the process in a folder.
+    KeepEvidence,
+    /// Send it a signal.
+    Signal {
+        /// Its name without `SIG`.
+        name: String,
+        /// Its number.
+        number: i32,
+    },
+    /// Kill it; its parent starts another one.
+    RestartKill,
+    /// Run a shell command, with the finding in its environment.
+    Run(String),
+    /// Say it, and nothing else.
+    Log,
+}
+
+impl Action {
+    /// Whether it changes anything outside of the watcher.
+    pub fn changes_something(&self) -> bool {
+        !matches!(self, Action::Log | Action::KeepEvidence)
+    }
+}
+
+/// How often a rule may act.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Budget {
+    /// Times.
+    pub times: u32,
+    /// Within so long.
+    pub within: Duration,
+}
+
+impl Default for Budget {
+    /// Three times a minute: who needs more has a problem that restarts do not solve.
+    fn default() -> Budget {
+        Budget { times: 3, within: Duration::from_secs(60) }
+    }
+}

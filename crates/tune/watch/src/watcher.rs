@@ -1,0 +1,326 @@
+//! The loop: look, judge, act.
+
+use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::BufWriter;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use nix::time::{ClockId, clock_gettime};
+use rustix::fs::{FlockOperation, flock};
+
+use crate::act::Actor;
+use crate::journal::{self, Entry};
+use crate::judge::{Finding, Judge};
+use crate::look::{Look, ProcessId};
+use crate::proc::{Processes, Wanted, Watched};
+use crate::recording::Recording;
+use crate::rule::{Action, Condition, Rule};
+
+/// Looks that are kept for evidence.
+const LOOKS_KEPT: usize = 64;
+/// After so long without another worker it is said that there is none.
+const REPLACEMENT_MAX: Duration = Duration::from_secs(10);
+
+/// What a watcher is to do.
+#[derive(Clone, Debug)]
+pub struct WatcherOptions {
+    /// The processes; what they start is watched, too.
+    pub pids: Vec<u32>,
+    /// Whether rules act. Otherwise findings are only said.
+    pub act: bool,
+    /// Time between looks.
+    pub tick: Duration,
+    /// Where the journal and evidence are.
+    pub state: PathBuf,
+    /// If looks are to be written to a file.
+    pub record: Option<PathBuf>,
+}
+
+/// Something that a person should read.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Notice {
+    /// What is watched.
+    Watching {
+        /// `program PID` of each.
+        processes: Vec<(String, u32)>,
+    },
+    /// A rule holds.
+    Found(Box<Entry>),
+    /// A process that was killed has a successor that waits for work.
+    Replaced {
+        /// The rule that had it killed.
+        rule: String,
+        /// What was killed.
+        old: u32,
+        /// Its successor.
+        new: u32,
+        /// From the last progress to the finding, in nanoseconds.
+        found_after_ns: u64,
+        /// From the last progress to the successor's first wait for work, in nanoseconds.
+        after_ns: u64,
+    },
+    /// A process that was killed has no successor.
+    NotReplaced {
+        /// The rule that had it killed.
+        rule: String,
+        /// What was killed.
+        old: u32,
+    },
+}
+
+/// Why there is no watching.
+#[derive(Debug, thiserror::Error)]
+pub enum WatchError {
+    /// Nothing to watch.
+    #[error("process {pid} does not exist; `pgrep -o NAME` finds a server's first process")]
+    NoProcess {
+        /// Its number.
+        pid: u32,
+    },
+    /// Another watcher.
+    #[error(
+        "another fettle watches process {pid} already (it holds {path}); two would heal it twice"
+    )]
+    Taken {
+        /// The process.
+        pid: u32,
+        /// The lock's file.
+        path: PathBuf,
+    },
+    /// A file.
+    #[error("{path}: {source}")]
+    File {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+}
+
+/// A watcher.
+pub struct Watcher {
+    options: WatcherOptions,
+    judge: Judge,
+    processes: Processes,
+    actor: Actor,
+    looks: VecDeque<Look>,
+    recording: Option<(PathBuf, Recording<BufWriter<File>>)>,
+    killed: Vec<Killed>,
+    journal: PathBuf,
+    /// Held as long as this lives.
+    _locks: Vec<File>,
+}
+
+/// A process that was killed so that another one comes.
+struct Killed {
+    rule: String,
+    id: ProcessId,
+    parent: u32,
+    program: String,
+    since_ns: u64,
+    found_ns: u64,
+    siblings: BTreeSet<ProcessId>,
+    at: Instant,
+}
+
+impl Watcher {
+    /// Takes the processes on.
+    ///
+    /// # Errors
+    ///
+    /// When one of them does not exist or is watched already, or a file cannot be made.
+    pub fn new(rules: Vec<Rule>, options: WatcherOptions) -> Result<Watcher, WatchError> {
+        let file = |path: &Path, source| WatchError::File { path: path.to_owned(), source };
+        for &pid in &options.pids {
+            if !Path::new(&format!("/proc/{pid}/stat")).exists() {
+                return Err(WatchError::NoProcess { pid });
+            }
+        }
+        let made = DirBuilder::new().recursive(true).mode(0o700).create(&options.state);
+        made.map_err(|error| file(&options.state, error))?;
+        let mut locks = Vec::new();
+        for &pid in &options.pids {
+            let path = options.state.join(format!("watched-{pid}"));
+            let mut opening = OpenOptions::new();
+            let lock = opening.create(true).write(true).truncate(false).mode(0o600).open(&path);
+            let lock = lock.map_err(|error| file(&path, error))?;
+            if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
+                return Err(WatchError::Taken { pid, path });
+            }
+            locks.push(lock);
+        }
+        let recording = options.record.clone().map(|path| {
+            let made = OpenOptions::new().create_new(true).write(true).mode(0o600).open(&path);
+            let made = made.map_err(|error| file(&path, error))?;
+            Ok((path, Recording::new(BufWriter::new(made))))
+        });
+        Ok(Watcher {
+            processes: Processes::new(options.pids.clone(), wanted(&rules)),
+            actor: Actor::new(&options.state),
+            journal: options.state.join("journal.jsonl"),
+            looks: VecDeque::with_capacity(LOOKS_KEPT),
+            recording: recording.transpose()?,
+            killed: Vec::new(),
+            judge: Judge::new(rules),
+            options,
+            _locks: locks,
+        })
+    }
+
+    /// Watches until `stop` is set or nothing is left to watch. `notice` gets what a person should read.
+    ///
+    /// # Errors
+    ///
+    /// When a file cannot be written.
+    pub fn run(
+        &mut self,
+        stop: &AtomicBool,
+        mut notice: impl FnMut(Notice),
+    ) -> Result<(), WatchError> {
+        self.processes.refresh(Instant::now());
+        let named = |process: &Watched| (process.program.clone(), process.id.pid);
+        notice(Notice::Watching { processes: self.processes.all().map(named).collect() });
+        let mut next = Instant::now();
+        while !stop.load(Ordering::Relaxed) {
+            let now = Instant::now();
+            if !self.killed.is_empty() {
+                self.processes.refresh(now);
+            }
+            let Some(look) = self.processes.look(now, monotonic_ns()) else { break };
+            let findings = self.judge.see(&look);
+            self.remember(look)?;
+            for finding in findings {
+                self.found(finding, &mut notice)?;
+            }
+            self.successors(&mut notice);
+            next += self.options.tick;
+            let now = Instant::now();
+            match next.checked_duration_since(now) {
+                Some(wait) => std::thread::sleep(wait),
+                // It came too late, for the machine is busy: looks are not made up for.
+                None => next = now,
+            }
+        }
+        if let Some((path, recording)) = &mut self.recording {
+            let path = path.clone();
+            recording.flush().map_err(|source| WatchError::File { path, source })?;
+        }
+        self.actor.finish(Duration::from_secs(2));
+        Ok(())
+    }
+
+    fn remember(&mut self, look: Look) -> Result<(), WatchError> {
+        if let Some((path, recording)) = &mut self.recording {
+            let path = path.clone();
+            recording.add(&look).map_err(|source| WatchError::File { path, source })?;
+        }
+        if self.looks.len() == LOOKS_KEPT {
+            self.looks.pop_front();
+        }
+        self.looks.push_back(look);
+        Ok(())
+    }
+
+    fn found(
+        &mut self,
+        finding: Finding,
+        notice: &mut impl FnMut(Notice),
+    ) -> Result<(), WatchError> {
+        let rule = self.judge.rules()[finding.rule].clone();
+        let Some(process) = self.processes.get(finding.process) else { return Ok(()) };
+        let (now, found_ns) = (Instant::now(), monotonic_ns());
+        let at_ms =
+            SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis() as u64;
+        let mut done = Vec::new();
+        if self.options.act {
+            let looks = self.looks.make_contiguous();
+            done = self.actor.act(&rule, &finding, process, looks, (now, at_ms));
+            let killed = |done: &crate::journal::Done| {
+                done.action == Action::RestartKill && done.error.is_none()
+            };
+            if done.iter().any(killed) {
+                let siblings = self.processes.all().filter(|other| other.parent == process.parent);
+                self.killed.push(Killed {
+                    rule: rule.name.clone(),
+                    id: process.id,
+                    parent: process.parent,
+                    program: process.program.clone(),
+                    since_ns: finding.since_ns,
+                    found_ns,
+                    siblings: siblings.map(|other| other.id).collect(),
+                    at: now,
+                });
+            }
+        }
+        let program = process.program.clone();
+        let entry = Entry { at_ms, rule: rule.name, program, finding, done };
+        let written = journal::append(&self.journal, &entry);
+        notice(Notice::Found(Box::new(entry)));
+        written.map_err(|source| WatchError::File { path: self.journal.clone(), source })
+    }
+
+    /// Whether those have come that are to take the places of those that were killed.
+    fn successors(&mut self, notice: &mut impl FnMut(Notice)) {
+        let processes = &self.processes;
+        let mut taken: HashMap<ProcessId, ()> = HashMap::new();
+        self.killed.retain(|killed| {
+            let fits = |other: &&Watched| {
+                other.parent == killed.parent
+                    && other.program == killed.program
+                    && !killed.siblings.contains(&other.id)
+                    && !taken.contains_key(&other.id)
+                    && waits_for_work(other.id.pid)
+            };
+            if let Some(new) = processes.all().find(fits) {
+                taken.insert(new.id, ());
+                notice(Notice::Replaced {
+                    rule: killed.rule.clone(),
+                    old: killed.id.pid,
+                    new: new.id.pid,
+                    found_after_ns: killed.found_ns.saturating_sub(killed.since_ns),
+                    after_ns: monotonic_ns().saturating_sub(killed.since_ns),
+                });
+                return false;
+            }
+            let waits = killed.at.elapsed() < REPLACEMENT_MAX;
+            if !waits {
+                notice(Notice::NotReplaced { rule: killed.rule.clone(), old: killed.id.pid });
+            }
+            waits
+        });
+    }
+}
+
+/// What rules need to see.
+fn wanted(rules: &[Rule]) -> Wanted {
+    let mut wanted = Wanted::default();
+    for rule in rules {
+        match &rule.condition {
+            Condition::Spins { .. } => wanted.progress = true,
+            Condition::WaitsInCycle => wanted.waits = true,
+            Condition::SleepsOnBytes { .. } => wanted.unread = true,
+            Condition::ScalarStill { sensor, .. } => {
+                wanted.scalars.insert(sensor.clone());
+            }
+        }
+    }
+    wanted
+}
+
+/// Whether a process is in a system call in which servers wait for work: accept, poll, select, epoll, or
+/// a read.
+fn waits_for_work(pid: u32) -> bool {
+    const CALLS: [&str; 10] = ["0", "7", "23", "43", "45", "232", "270", "271", "281", "288"];
+    let text = fs::read_to_string(format!("/proc/{pid}/syscall")).unwrap_or_default();
+    text.split_ascii_whitespace().next().is_some_and(|call| CALLS.contains(&call))
+}
+
+/// CLOCK_MONOTONIC.
+fn monotonic_ns() -> u64 {
+    clock_gettime(ClockId::CLOCK_MONOTONIC).map_or(0, |time| {
+        time.tv_sec().unsigned_abs() * 1_000_000_000 + time.tv_nsec().unsigned_abs()
+    })
+}
